@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "ranks(world_size, timeout=60, backend='gloo', env=None, threads=False): "
-        "run the test as so many ranks (distlite)",
+        "run the test as this number of ranks (distlite)",
     )
 
 
@@ -57,7 +57,7 @@ def _options_of(mark: pytest.Mark) -> tuple[int, dict[str, Any]]:
     unknown = set(mark.kwargs) - set(OPTIONS)
     if len(mark.args) != 1 or not isinstance(mark.args[0], int) or unknown:
         pytest.fail(
-            "@pytest.mark.ranks takes the number of ranks, then by name "
+            "@pytest.mark.ranks takes the number of ranks, then keyword options: "
             f"{', '.join(OPTIONS)}",
             pytrace=False,
         )
@@ -84,7 +84,10 @@ def _run_threads(
     from distlite import testing
 
     if options["env"]:
-        pytest.fail("@pytest.mark.ranks: threads share their environment: no env")
+        pytest.fail(
+            "@pytest.mark.ranks: env is not allowed with threads, which share "
+            "one environment"
+        )
     limits = {"timeout": options["timeout"], "backend": options["backend"]}
     with testing.world(size, **limits) as ranks:
         return ranks.outcomes(functools.partial(item.obj, **values))

@@ -494,7 +494,7 @@ void
 dl_log_limited(dl_log_limit *limit, dl_log_level level, const char *format, ...)
 {
     dl_log_line line;
-    char more[64];
+    char more[80];
     va_list arguments;
     int saved = errno;
 

@@ -21,11 +21,11 @@ dl_check_tensor(const dl_group *group, const dl_tensor *tensor, bool is_written,
         DL_TRY(dl_device_check(group, tensor, name));
     }
     if (is_written && !tensor->is_writable) {
-        return dl_fail(DL_INVALID,
-                       "%s: the array is read-only, or of a library that does not say "
-                       "whether it may be written to; pass a copy, as numpy.array() "
-                       "makes one",
-                       name);
+        return dl_fail(
+            DL_INVALID,
+            "%s: the array is read-only, or its library does not report whether it is "
+            "writable; pass a writable copy, such as numpy.array(x)",
+            name);
     }
     if (!tensor->is_contiguous && tensor->ndim > DL_TENSOR_DIMENSIONS) {
         return dl_fail(DL_INVALID, "%s: the array has %d dimensions, more than %d",
@@ -33,8 +33,8 @@ dl_check_tensor(const dl_group *group, const dl_tensor *tensor, bool is_written,
     }
     if (is_written && dl_strided_may_overlap(tensor)) {
         return dl_fail(DL_INVALID,
-                       "%s: elements of the array share memory, so that it cannot be "
-                       "written to",
+                       "%s: elements of the array share memory, so the result cannot "
+                       "be written to it; pass a copy, such as numpy.array(x)",
                        name);
     }
     return DL_OK;
@@ -144,7 +144,7 @@ check_side(const dl_group *group, const side *all, bool is_written,
             char dtypes[2][DL_DTYPE_TEXT_SIZE];
             dl_dtype_describe(tensor->dtype, tensor->opaque_code, dtypes[0]);
             dl_dtype_describe(first->dtype, first->opaque_code, dtypes[1]);
-            return dl_fail(DL_INVALID, "%s: %s %d is of %s, %s 0 of %s",
+            return dl_fail(DL_INVALID, "%s: %s %d has dtype %s, but %s 0 has dtype %s",
                            dl_op_type_name(fingerprint->op), all->name, i, dtypes[0],
                            all->name, dtypes[1]);
         }
@@ -190,7 +190,8 @@ check_own(const dl_group *group, const side *inputs, const side *outputs,
         char dtypes[2][DL_DTYPE_TEXT_SIZE];
         dl_dtype_describe(input->dtype, input->opaque_code, dtypes[0]);
         dl_dtype_describe(output->dtype, output->opaque_code, dtypes[1]);
-        return dl_fail(DL_INVALID, "%s: the input is of %s, the output of %s", name,
+        return dl_fail(DL_INVALID,
+                       "%s: the input has dtype %s, but the output has dtype %s", name,
                        dtypes[0], dtypes[1]);
     }
     if (input->count != output->count) {
@@ -301,8 +302,8 @@ check_even(const side *blocks, const dl_fingerprint *fingerprint)
     return uneven == 0
                ? DL_OK
                : dl_fail(DL_INVALID,
-                         "%s: %s %d has %zu elements, %s 0 has %zu; blocks of "
-                         "different sizes are for %s_v",
+                         "%s: %s %d has %zu elements, %s 0 has %zu; use %s_v for "
+                         "blocks of different sizes",
                          dl_op_type_name(fingerprint->op), blocks->name, uneven,
                          blocks->tensors[uneven].count, blocks->name,
                          blocks->tensors[0].count, dl_op_type_name(fingerprint->op));

@@ -63,9 +63,8 @@ check_options(const dl_group_options *options)
     }
     if (find_backend(options->backend) == NULL) {
         return dl_fail(DL_INVALID,
-                       "there is no backend \"%s\"; \"cpu\" and \"gloo\" "
-                       "are two names of the one that is built in, and \"fake\" "
-                       "moves nothing",
+                       "there is no backend \"%s\"; the built-in backend is \"cpu\", "
+                       "also called \"gloo\", and \"fake\" moves no data",
                        options->backend);
     }
     return DL_OK;
@@ -378,8 +377,8 @@ dl_group_admit(dl_group *group)
 {
     if (dl_group_is_inherited(group)) {
         return dl_fail(DL_CLOSED,
-                       "group %s was joined by process %d; a forked child is no member "
-                       "and must make its own group",
+                       "group %s was joined by process %d; a forked child is not a "
+                       "member and must create its own group",
                        group->name, (int)group->creator);
     }
     if (!atomic_load_explicit(&group->is_broken, memory_order_acquire)) {

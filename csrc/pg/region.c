@@ -27,7 +27,7 @@ dl_region_new(size_t size, dl_region **region)
         mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (made->memory == MAP_FAILED) {
         free(made);
-        return dl_fail(DL_NO_MEMORY, "%zu bytes for an array: %s", size,
+        return dl_fail(DL_NO_MEMORY, "allocating %zu bytes for an array: %s", size,
                        strerror(errno));
     }
     made->size = size;

@@ -141,8 +141,8 @@ make(size_t size, spare **made)
     if (self->base.memory == NULL) {
         int error = errno;
         free(self);
-        return dl_fail(DL_NO_MEMORY, "%zu bytes to receive into: %s", size,
-                       strerror(error));
+        return dl_fail(DL_NO_MEMORY, "allocating %zu bytes for a receive buffer: %s",
+                       size, strerror(error));
     }
     *made = self;
     return DL_OK;

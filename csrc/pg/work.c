@@ -137,8 +137,8 @@ dl_work_result(const dl_work *work)
         return DL_OK;
     }
     return work->error == NULL ? dl_fail(work->status,
-                                         "%s failed, and there was no "
-                                         "memory to remember why",
+                                         "%s failed; its cause is unknown, because "
+                                         "there was no memory to record it",
                                          dl_op_type_name((uint8_t)work->op))
                                : dl_fail_again(work->error);
 }
@@ -147,16 +147,17 @@ dl_status
 dl_work_wait(dl_work *work, dl_deadline deadline)
 {
     if (!dl_work_is_done(work) && work->creator != dl_own_pid()) {
-        return dl_fail(DL_CLOSED,
-                       "%s was begun by process %d; a forked child cannot wait for it",
-                       dl_op_type_name((uint8_t)work->op), work->creator);
+        return dl_fail(
+            DL_CLOSED,
+            "%s was started by process %d; a forked child cannot wait for it",
+            dl_op_type_name((uint8_t)work->op), work->creator);
     }
     if (!dl_work_is_done(work)) {
         dl_status status = work->ops->wait(work, deadline);
         if (status == DL_TIMEOUT && !dl_work_is_done(work)) {
             return dl_fail(
                 DL_TIMEOUT,
-                "waiting for %s timed out after %" PRId64 "ms; it has not ended",
+                "waiting for %s timed out after %" PRId64 "ms; it has not finished",
                 dl_op_type_name((uint8_t)work->op), deadline.limit / DL_MILLISECOND);
         }
         /* An interrupt takes precedence over an end that came with it, as it is

@@ -28,9 +28,9 @@ class Kind:
         have been told of it, that would be too late."""
         if isinstance(x, np.ma.MaskedArray):
             raise ValueError(
-                f"{where}: this is a masked array, whose mask would not go with it; "
-                "pass what stands for masked elements, as in x.filled(0), or x.data "
-                "and x.mask one after the other"
+                f"{where}: the array is masked, and its mask would not be sent; fill "
+                "the masked elements, as with x.filled(0), or pass x.data and x.mask "
+                "in two calls"
             )
 
     def shape(self, x: Any) -> tuple[int, ...]:
@@ -71,7 +71,9 @@ class _Torch(Kind):
                 "through the result: pass x.detach()"
             )
         if x.layout is not self._torch().strided:
-            raise ValueError(f"{where}: a sparse tensor: pass x.to_dense()")
+            raise ValueError(
+                f"{where}: sparse tensors are not supported: pass x.to_dense()"
+            )
 
     def show(self, x: Any) -> Any:
         # A conjugation or change of sign that torch has put off is done now.
@@ -126,8 +128,8 @@ class _Jax(Kind):
         given = jax.device_put(result, device)
         if given.dtype != result.dtype:
             raise ValueError(
-                f"JAX makes {given.dtype} of {result.dtype} on this rank: switch "
-                "jax_enable_x64 on, as it is on the rank that sent"
+                f"JAX makes {given.dtype} of {result.dtype} on this rank: enable "
+                "jax_enable_x64, as on the sending rank"
             )
         return given
 

@@ -63,8 +63,8 @@ class Member:
         text = self._environment.get(name, "")
         if not text.isdecimal():
             raise ValueError(
-                f"{self.launcher} has set {self.variable}, and {name} should be a "
-                f"number, but is {text!r}; or set RANK and WORLD_SIZE"
+                f"{self.launcher} has set {self.variable}, and {name} must be a "
+                f"number, but is {text!r}; correct it, or set RANK and WORLD_SIZE"
             )
         return int(text)
 
@@ -183,7 +183,7 @@ def _meeting_file(member: Member) -> str:
     except OSError as error:
         raise ValueError(
             f"{member.launcher} ({member.variable}) does not say where rank 0 is, and "
-            f"its own process cannot be looked at ({error}); set MASTER_ADDR and "
+            f"its own process cannot be inspected ({error}); set MASTER_ADDR and "
             "MASTER_PORT for all ranks"
         ) from None
     folder = os.environ.get("TMPDIR") or "/tmp"

@@ -74,7 +74,9 @@ def _check(
             "'device.type'.",
         )
     if any(size < 1 for size in shape):
-        raise RuntimeError(f"a mesh has no dimension of {min(shape)} ranks: {shape}")
+        raise RuntimeError(
+            f"the sizes of a mesh's dimensions must be positive: {shape}"
+        )
 
 
 def _check_served(device_type: str, is_overridden: bool) -> None:
@@ -87,8 +89,8 @@ def _check_served(device_type: str, is_overridden: bool) -> None:
         served = world._device_types
         if not is_overridden and device_type not in served and world.name() != "fake":
             raise RuntimeError(
-                f"the default process group takes arrays on {', '.join(served)}, and "
-                f"not on {device_type}; name a backend for them as in "
+                f"the default process group takes arrays on {', '.join(served)}, but "
+                f"not on {device_type}; name a backend for it, as in "
                 "init_process_group('cpu:gloo,cuda:nccl')"
             )
     elif not is_overridden:

@@ -561,8 +561,8 @@ def _row_shape(call: Call, x: Any) -> tuple[int, ...]:
     shape = tuple(x.shape)
     if not shape or shape[0] != call.size:
         raise ValueError(
-            f"{call.where()}: an array with a row for each of {call.size} ranks is "
-            f"needed, and this one's shape is {shape}"
+            f"{call.where()}: an array with one row for each of {call.size} ranks is "
+            f"needed, but the shape is {shape}"
         )
     return shape[1:]
 
@@ -583,10 +583,10 @@ def _head_of(call: Call, x: Any) -> tuple[Any, ...]:
 def _heads_of(call: Call, blocks: Any) -> list[Any]:
     """Of a scatter's source."""
     if blocks is None:
-        raise TypeError(f"{call.where()}: the source has to give the blocks")
+        raise TypeError(f"{call.where()}: the source rank must pass the blocks")
     if len(blocks) != call.size:
         raise ValueError(
-            f"{call.where()}: a block for each of {call.size} ranks is needed, and "
+            f"{call.where()}: one block for each of {call.size} ranks is needed, but "
             f"there are {len(blocks)}"
         )
     heads = [_head_of(call, block) for block in blocks]
@@ -656,7 +656,7 @@ def _receive(call: Call, tag: int) -> Any:
     head = take(np.empty(HEAD_SIZE, np.uint8)).tobytes()
     if not head.startswith(MAGIC):
         raise DistBackendError(
-            f"{call.where()}: what rank {call.root} sent was not sent by "
+            f"{call.where()}: the message from rank {call.root} was not sent by "
             "functional.send"
         )
     at = len(MAGIC) + LENGTH.size

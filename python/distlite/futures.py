@@ -113,7 +113,7 @@ class Future:
             3
         """
         if not self.done():
-            raise RuntimeError("the future is not done: wait() for it first")
+            raise RuntimeError("the future is not done: call wait() first")
         if self._exception is not None:
             raise self._exception
         return self._value

@@ -64,7 +64,7 @@ def notebook_launcher(
     if world.default is not None:
         raise ValueError(
             "notebook_launcher: this process is in a process group, which forked ranks "
-            "cannot share; destroy_process_group() leaves it"
+            "cannot share; call destroy_process_group() first"
         )
     ranks = None
     try:

@@ -196,7 +196,7 @@ def _environment(name: str) -> str:
             "env",
             f"environment variable {name} expected, but not set: a launcher sets "
             "it, as in `distlite run -n 4 script.py`; without one, "
-            f"{_ALONE} make this process a world of one",
+            f"{_ALONE} run this process as a world of one rank",
         )
     return value
 

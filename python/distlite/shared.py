@@ -63,7 +63,7 @@ def shared_zeros(
 
     kind = np.dtype(float if dtype is None else dtype)
     if kind.hasobject:
-        raise TypeError(f"arrays of {kind} cannot be shared: they hold objects")
+        raise TypeError(f"arrays of {kind} cannot be shared: they hold Python objects")
     sizes = _sizes_of(shape)
     if is_outside(group):
         return np.zeros(sizes, kind)
@@ -72,7 +72,7 @@ def shared_zeros(
         raise ValueError("negative dimensions are not allowed")
     count = math.prod(sizes) * kind.itemsize
     if count > sys.maxsize:
-        raise MemoryError(f"an array of {count} bytes is larger than any memory")
+        raise MemoryError(f"an array of {count} bytes is larger than the address space")
     memory: Any = _C._SharedMemory(wanted, max(1, count))
     return np.ndarray(sizes, kind, buffer=memory)
 

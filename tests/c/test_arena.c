@@ -221,8 +221,9 @@ CHECK_CASE(a_lock_is_taken_from_the_dead_and_from_nobody_else)
     CHECK_STATUS(
         dl_arena_borrow(&shared, &self, dl_deadline_after(20 * DL_MILLISECOND), &loan),
         DL_TIMEOUT);
-    CHECK_TEXT(dl_last_error()->text,
-               "timed out after 20ms: rank 1 is making a group and does not go on");
+    CHECK_TEXT(
+        dl_last_error()->text,
+        "timed out after 20ms: rank 1 is creating a group and makes no progress");
     close(other[1]);
     CHECK_OK(dl_arena_borrow(&shared, &self, dl_deadline_after(5 * DL_SECOND), &loan));
     dl_arena_return(&shared, &loan);

@@ -78,10 +78,10 @@ refuse_gathers(void)
     check_refused(dl_check_all_gather, DL_ALL_GATHER, &args, "read-only");
     outputs[1] = tensor_of(memory + 4, 4, DL_FLOAT32);
     check_refused(dl_check_all_gather, DL_ALL_GATHER, &args,
-                  "output 1 is of float32, output 0 of int32");
+                  "output 1 has dtype float32, but output 0 has dtype int32");
     outputs[0] = tensor_of(memory, 4, DL_FLOAT32);
     check_refused(dl_check_all_gather, DL_ALL_GATHER, &args,
-                  "the input is of int32, the output of float32");
+                  "the input has dtype int32, but the output has dtype float32");
 }
 
 CHECK_CASE(gathers_that_cannot_be_are_refused)

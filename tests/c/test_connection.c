@@ -368,7 +368,8 @@ CHECK_CASE(absurd_sizes_are_refused)
         dl_connection *connection = greet(&server);
         dl_buffer value = {0};
         CHECK_STATUS(dl_connection_take_blob(connection, SOON, &value), DL_PROTOCOL);
-        CHECK_CONTAINS(dl_last_error()->text, "bytes was announced by 127.0.0.1:");
+        CHECK_CONTAINS(dl_last_error()->text,
+                       "bytes, which is over the limit, was announced by 127.0.0.1:");
         dl_buffer_fini(&value);
         finish(&server, connection);
     }

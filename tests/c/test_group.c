@@ -81,10 +81,9 @@ CHECK_CASE(a_rank_that_does_not_come_is_named)
 
     CHECK_OK(dl_hash_store_new(&store));
     CHECK_STATUS(dl_group_new(&options, store, &group), DL_TIMEOUT);
-    CHECK_TEXT(
-        dl_last_error()->text,
-        "joining group g as rank 0 of 3: timed out after 50ms: waiting for ranks "
-        "1, 2, which have not come");
+    CHECK_TEXT(dl_last_error()->text,
+               "joining group g as rank 0 of 3: timed out after 50ms: waiting for "
+               "ranks 1, 2, which have not joined");
     dl_store_unref(store);
 }
 

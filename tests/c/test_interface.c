@@ -141,8 +141,9 @@ CHECK_CASE(what_matches_nothing_is_told_what_there_is)
         CHECK_CONTAINS(dl_last_error()->text, "ib0 fd01::5");
     }
     CHECK_STATUS(choose("eth0,eth7", NULL, NULL, chosen, &count), DL_INVALID);
-    CHECK_CONTAINS(dl_last_error()->text, "no interface of this host that is up is "
-                                          "named eth7; those that are: lo 127.0.0.1");
+    CHECK_CONTAINS(dl_last_error()->text,
+                   "no interface that is up on this host is named eth7; interfaces "
+                   "that are up: lo 127.0.0.1");
     CHECK_STATUS(choose("10.2.0.0/16", NULL, NULL, chosen, &count), DL_INVALID);
     CHECK_CONTAINS(dl_last_error()->text, "has an address in 10.2.0.0/16; ");
 }

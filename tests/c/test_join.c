@@ -33,7 +33,7 @@ CHECK_CASE(nobody_listening_is_told_at_the_deadline)
     snprintf(expected, sizeof expected,
              "The client socket has timed out after 300ms while trying to connect to "
              "(127.0.0.1, %u): 127.0.0.1:%u on this host itself Connection refused "
-             "(errno 111); is the master (rank 0) running",
+             "(errno 111); check that the master (rank 0) is running",
              port, port);
     CHECK_CONTAINS(dl_last_error()->text, expected);
     CHECK(store == NULL);

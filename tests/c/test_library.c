@@ -82,7 +82,7 @@ CHECK_CASE(a_missing_symbol_is_named)
     CHECK_OK(dl_library_open(&library, &handle));
     CHECK_STATUS(dl_library_bind(&library, handle, (dl_symbol_list){wrong, 2}, &bound),
                  DL_UNSUPPORTED);
-    CHECK_CONTAINS(dl_last_error()->text, "has no sin_of_old");
+    CHECK_CONTAINS(dl_last_error()->text, "lacks the symbol sin_of_old");
     CHECK_CONTAINS(dl_last_error()->text, "libm.so.6");
 }
 
@@ -93,7 +93,7 @@ CHECK_CASE(an_absent_library_says_where_it_was_looked_for)
 
     CHECK_STATUS(dl_library_open(&library, &handle), DL_NOT_FOUND);
     const char *text = dl_last_error()->text;
-    CHECK_CONTAINS(text, "Odd was not found: looked for libodd.so.3, libodd.so");
+    CHECK_CONTAINS(text, "Odd was not found: searched for libodd.so.3, libodd.so");
     CHECK_CONTAINS(text, "package/lib, DISTLITE_TEST_HOME");
     CHECK_CONTAINS(text, "install the package odd, or set " VARIABLE);
 }

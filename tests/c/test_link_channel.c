@@ -129,7 +129,7 @@ expect_failure(dl_work *work, const char *text)
 static void
 expect_protocol(const dl_head *heads, int count)
 {
-    const char *text = "rank 1 (pid 101 on host h) sent what";
+    const char *text = "rank 1 (pid 101 on host h) sent a frame";
     fixture self;
     uint64_t data[4];
     dl_error told;
@@ -192,7 +192,7 @@ CHECK_CASE(a_peer_that_understands_nothing_is_believed)
 {
     fixture self;
     uint64_t data[4];
-    dl_error cause = {DL_PROTOCOL, "rank 0 (pid 100 on host h) sent what"};
+    dl_error cause = {DL_PROTOCOL, "rank 0 (pid 100 on host h) sent a frame"};
     uint8_t frame[DL_FAILURE_NOTICE_SIZE];
     struct iovec part = {frame, dl_failure_notice_put(frame, &cause)};
     size_t sent;

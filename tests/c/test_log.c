@@ -182,7 +182,8 @@ CHECK_CASE(limited_lines_come_once_a_second_and_count_the_rest)
     const char *text = captured_text();
     check_head(text, 'W');
     CHECK_CONTAINS(text, "distlite] line 0;\n");
-    CHECK_CONTAINS(text, "distlite] later (499 more before this)\n");
+    CHECK_CONTAINS(
+        text, "distlite] later (499 similar lines were suppressed before this one)\n");
     CHECK_CONTAINS(text, "distlite] lines: 1 more\n");
     CHECK(strstr(text, "left out") == NULL && strstr(text, "nothing") == NULL);
 }
@@ -196,7 +197,8 @@ CHECK_CASE(a_limited_line_that_is_cut_still_counts)
     text[sizeof text - 1] = '\0';
     start_capture();
     dl_log_limited(&limit, DL_LOG_ERROR, "%s", text);
-    CHECK_CONTAINS(captured_text(), "xx (7 more before this)\n");
+    CHECK_CONTAINS(captured_text(),
+                   "xx (7 similar lines were suppressed before this one)\n");
 }
 
 /* Blocks for good, if at all: the case is ended by its alarm then. */

@@ -190,7 +190,7 @@ CHECK_CASE(limited_lines_take_the_same_way)
     start(read_all, 20 * DL_SECOND);
     dl_log_limited(&limit, DL_LOG_WARNING, "a stranger");
     dl_log_queue_flush(SOON);
-    CHECK_TEXT(texts, "a stranger (7 more before this);");
+    CHECK_TEXT(texts, "a stranger (7 similar lines were suppressed before this one);");
     CHECK_EQUAL(limit.left_out, 0);
 }
 
@@ -221,7 +221,7 @@ CHECK_CASE(lines_beyond_the_queue_are_counted_and_told_in_their_place)
         sched_yield();
     }
     CHECK_CONTAINS(texts, "line 0;line 1;");
-    CHECK_CONTAINS(texts, "line 255;44 more lines were left out: ");
+    CHECK_CONTAINS(texts, "line 255;44 more lines were dropped: ");
     CHECK(strstr(texts, "line 256;") == NULL);
     CHECK_EQUAL(last.level, DL_LOG_WARNING);
     sem_post(&may_end);
@@ -242,8 +242,9 @@ CHECK_CASE(what_was_left_out_comes_before_later_lines)
     dl_log(DL_LOG_WARNING, "later");
     sem_post(&may_begin);
     dl_log_queue_flush(SOON);
-    CHECK_CONTAINS(texts, "line 255;2 more lines were left out: the log's handlers are "
-                          "slower than it;later;");
+    CHECK_CONTAINS(
+        texts,
+        "line 255;2 more lines were dropped: the log's handlers cannot keep up;later;");
     CHECK(strstr(texts, "not yet") == NULL);
 }
 

@@ -264,7 +264,7 @@ be_late(int rank, const rank_processes *all, void *context)
     (void)context;
     if (rank == 0) {
         CHECK_STATUS(dl_group_all_reduce(self.group, &args, soon_over), DL_TIMEOUT);
-        CHECK_CONTAINS(dl_last_error()->text, "nothing was heard of rank 1;");
+        CHECK_CONTAINS(dl_last_error()->text, "nothing was received from rank 1;");
         CHECK_STATUS(dl_group_barrier(self.group, soon()), DL_TIMEOUT);
     }
     leave(&self);

@@ -35,11 +35,10 @@ CHECK_CASE(a_rank_that_comes_after_another_gave_up_is_told)
     CHECK_OK(dl_hash_store_new(&store));
     dl_nccl_watch *watch = new_watch();
     CHECK_STATUS(meet(watch, "late", 0, 50 * DL_MILLISECOND, &id), DL_TIMEOUT);
-    CHECK_CONTAINS(dl_last_error()->text, "rank 5 did not come to it within 50ms");
+    CHECK_CONTAINS(dl_last_error()->text, "rank 5 did not join it within 50ms");
     /* It has the key of the first one and its own, and does not begin alone. */
     CHECK_STATUS(meet(watch, "late", 1, GROUP_PATIENCE, &id), DL_TIMEOUT);
-    CHECK_CONTAINS(dl_last_error()->text,
-                   "rank 3 gave up before all ranks had come to it");
+    CHECK_CONTAINS(dl_last_error()->text, "rank 3 gave up before all ranks had joined");
     dl_nccl_watch_free(watch);
     dl_store_unref(store);
 }

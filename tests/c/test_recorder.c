@@ -474,7 +474,7 @@ CHECK_CASE(a_folder_of_others_is_not_used)
 {
     begin();
     CHECK(chmod(folder, 0755) == 0);
-    check_told("the folder has to be this user's, and of mode 0700");
+    check_told("the folder must belong to this user and have mode 0700");
 }
 
 CHECK_CASE(a_folder_that_cannot_be_made_is_told)
@@ -488,7 +488,7 @@ CHECK_CASE(a_folder_has_a_whole_path)
 {
     begin();
     setenv("DISTLITE_RUNTIME_DIR", "here", 1);
-    check_told("DISTLITE_RUNTIME_DIR=here: it has to be an absolute path");
+    check_told("DISTLITE_RUNTIME_DIR=here: it must be an absolute path");
 }
 
 static atomic_bool is_over;

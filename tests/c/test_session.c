@@ -903,8 +903,9 @@ CHECK_CASE(a_client_has_to_show_the_magic_number_in_time)
     dl_hub_wake(&f.hub, halfway.timed_since + 10 * DL_SECOND);
     CHECK(dl_hub_take_changed(&f.hub) == &silent);
     CHECK_STATUS(dl_session_resume(&silent), DL_TIMEOUT);
-    CHECK_TEXT(dl_last_error()->text, "it has not said within 10 seconds that it is a "
-                                      "store client (DISTLITE_STORE_VALIDATE_SECONDS)");
+    CHECK_TEXT(dl_last_error()->text,
+               "it did not identify itself as a store client within 10 seconds "
+               "(DISTLITE_STORE_VALIDATE_SECONDS)");
     CHECK(dl_hub_take_changed(&f.hub) == &halfway);
     CHECK_STATUS(dl_session_resume(&halfway), DL_TIMEOUT);
     dl_session_fini(&silent);

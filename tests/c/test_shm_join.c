@@ -168,7 +168,7 @@ CHECK_CASE(a_leader_that_ended_is_named)
     CHECK_STATUS(dl_endpoint_open(&self.endpoint, &self.options, dl_deadline_after(-1)),
                  DL_PEER_LOST);
     CHECK_CONTAINS(dl_last_error()->text, "rank 0 (pid 77 on host here) exited or was "
-                                          "killed: nobody listens at 127.0.0.1:");
+                                          "killed: no process listens at 127.0.0.1:");
     dl_store_unref(store);
 }
 

@@ -100,7 +100,7 @@ CHECK_CASE(more_than_there_is_fails)
 
     CHECK_STATUS(dl_spare_new(SIZE_MAX, &region), DL_NO_MEMORY);
     CHECK_STATUS(dl_spare_new(SIZE_MAX / 2, &region), DL_NO_MEMORY);
-    CHECK_CONTAINS(dl_last_error()->text, "bytes to receive into: ");
+    CHECK_CONTAINS(dl_last_error()->text, "bytes for a receive buffer: ");
     CHECK(region == NULL);
 }
 

@@ -283,8 +283,10 @@ CHECK_CASE(a_rank_that_ended_before_any_call_is_noticed_from_both_sides)
         traffics_init(&all, 2);
         traffics_cut(&all, 1 - rank);
         CHECK_STATUS(meet(&all.traffics[rank], &op, 1), DL_PEER_LOST);
-        CHECK_CONTAINS(dl_last_error()->text, "exited or was killed: nobody listens");
-        CHECK_CONTAINS(dl_last_error()->text, "(nothing was heard from it yet)");
+        CHECK_CONTAINS(dl_last_error()->text,
+                       "exited or was killed: no process listens");
+        CHECK_CONTAINS(dl_last_error()->text,
+                       "(nothing has been received from it yet)");
         traffics_fini(&all);
     }
 }

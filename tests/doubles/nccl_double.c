@@ -839,7 +839,7 @@ meet(comm *self)
     for (int i = 0; self->is_blocking && !has_met(self); i++) {
         if (i > SECONDS_TO_MEET * 20000) {
             unlink(self->name);
-            return fail(REMOTE_ERROR, "a rank did not come");
+            return fail(REMOTE_ERROR, "a rank did not join");
         }
         pause_briefly();
     }

@@ -121,7 +121,8 @@ def test_a_wait_that_times_out_ends_nothing_else(pair, begins):
     for work in (works[1], works[0], works[1]):
         before = time.monotonic()
         with pytest.raises(
-            DistBackendError, match="all_reduce timed out after 50ms; it has not ended"
+            DistBackendError,
+            match="all_reduce timed out after 50ms; it has not finished",
         ):
             work.wait(0.05)
         assert 0.04 < time.monotonic() - before < SOON
@@ -142,7 +143,7 @@ def test_a_wait_for_a_message_that_times_out_ends_nothing_else(pair, kind):
         work = distlite.irecv(empty, 1, group=pair[0])
     for _ in range(2):
         with pytest.raises(
-            DistBackendError, match=f"{kind} timed out after 50ms; it has not ended"
+            DistBackendError, match=f"{kind} timed out after 50ms; it has not finished"
         ):
             work.wait(0.05)
         assert not work.is_completed()
@@ -452,5 +453,5 @@ def test_works_at_the_interpreters_end(how):
 
 def test_a_forked_child_cannot_wait_for_its_parents_operations():
     found, _ = run_ranks(async_ranks.wait_in_a_forked_child, 2)
-    why = "was begun by process PARENT; a forked child cannot wait for it"
+    why = "was started by process PARENT; a forked child cannot wait for it"
     assert found == [f"all_reduce {why}", f"recv {why}", "True"]

@@ -170,7 +170,9 @@ def test_a_setting_that_makes_no_sense_is_an_error(monkeypatch):
     import distlite
 
     monkeypatch.setenv("DISTLITE_DEADLOCK", "maybe")
-    with pytest.raises(ValueError, match="DISTLITE_DEADLOCK=maybe: it is warn, raise"):
+    with pytest.raises(
+        ValueError, match="DISTLITE_DEADLOCK=maybe: the value must be warn, raise"
+    ):
         distlite.init_process_group("gloo", rank=0, world_size=1, store=None)
     monkeypatch.setenv("DISTLITE_DEADLOCK", "warn")
     monkeypatch.setenv("DISTLITE_DEADLOCK_SECONDS", "soon")

@@ -118,7 +118,7 @@ def test_one_rank_stops_and_the_others_wait(outcomes, reports):
     assert "standard input is not a terminal" in stopped
     assert "[rank2] (Pdb) ('the answer is', 42)" in stopped
     assert "[rank2]: no more input: going on" in stopped
-    assert "distlite.breakpoint(rank=2) goes on without stopping" in stopped
+    assert "distlite.breakpoint(rank=2) continues without stopping" in stopped
     assert "(Pdb)" not in outcomes[0].output + outcomes[1].output
 
 

@@ -138,9 +138,11 @@ def test_what_is_found():
     errors, warnings = "\n".join(diagnosis.errors), "\n".join(diagnosis.warnings)
     assert "no group can be made: rank 1 is late" in errors
     assert "rank 0 to rank 1: refused" in errors
-    assert "would tell other hosts 127.0.0.1; set GLOO_SOCKET_IFNAME" in errors
+    assert (
+        "would give other hosts the address 127.0.0.1; set GLOO_SOCKET_IFNAME" in errors
+    )
     assert "has no address: no such eth9" in errors
-    assert "may open 64 files" in warnings and "shares 1 cores" in warnings
+    assert "may open only 64 files" in warnings and "shares 1 cores" in warnings
     assert "different versions of python" in warnings
     text = io.StringIO()
     write(diagnosis, False, text)
@@ -156,7 +158,7 @@ def test_nothing_is_made_up():
     assert facts["pid"] == os.getpid()
     text = io.StringIO()
     write(diagnosis, False, text)
-    assert text.getvalue().endswith("\nNothing is wrong.\n")
+    assert text.getvalue().endswith("\nNo problems were found.\n")
 
 
 def test_doors():

@@ -32,19 +32,19 @@ def test_mistakes_are_told_on_all_ranks_that_wait():
         )
         assert "mask" in found["masked"]
         assert found["rows"] == (
-            "ValueError: functional.all_to_all in group 0: an array with a row for "
-            "each of 2 ranks is needed, and this one's shape is (3,)"
+            "ValueError: functional.all_to_all in group 0: an array with one row for "
+            "each of 2 ranks is needed, but the shape is (3,)"
         )
-        assert "this one's shape is ()" in found["no rows"]
+        assert "but the shape is ()" in found["no rows"]
         assert "rank 9 is not in it, of 2" in found["far"]
         assert found["group"].startswith("ValueError: Process group 5 is not")
     told = {
         "broadcast": ("TypeError", "JAX or CuPy is needed, not str"),
         "masked source": (
             "ValueError",
-            "a masked array, whose mask would not go with it",
+            "the array is masked, and its mask would not be sent",
         ),
-        "blocks": ("ValueError", "for each of 2 ranks is needed, and there are 1"),
+        "blocks": ("ValueError", "for each of 2 ranks is needed, but there are 1"),
         "dtypes": ("ValueError", "blocks of several dtypes: ['float64', 'int64']"),
     }
     for name, (kind, text) in told.items():
@@ -58,5 +58,5 @@ def test_mistakes_are_told_on_all_ranks_that_wait():
     assert "holds Python objects" in first["objects"]
     assert "holds Python objects" in second["objects"]
     assert second["not an array"].endswith(
-        "what rank 0 sent was not sent by functional.send"
+        "the message from rank 0 was not sent by functional.send"
     )

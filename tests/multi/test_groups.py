@@ -82,7 +82,7 @@ def test_groups_that_cannot_be():
             "to the world size set by init_process_group",
             "empty": "ValueError: ranks list must not be empty",
             "timeout": "TypeError: Expected timeout argument to be of type "
-            "datetime.timedelta, got 5, which is no number of seconds either",
+            "datetime.timedelta, got 5, which is not a number of seconds either",
             "divisible": "ValueError: The world size (3) must be divisible by "
             "'group_size=2'",
             "positive": "ValueError: The arg 'group_size' (0) must be positive",

@@ -130,7 +130,7 @@ def test_a_program_that_launches_is_left_as_it_was(tmp_path):
     script.write_text(LAUNCHES)
     result = launch([script], command=[sys.executable])
     assert result.returncode == 0, result.stderr
-    assert result.stdout == "1\nno program '/'\n"
+    assert result.stdout == "1\nprogram '/' not found\n"
 
 
 def test_all_ranks_start_again_when_one_has_failed(tmp_path):
@@ -162,7 +162,10 @@ def test_all_ranks_start_again_when_one_has_failed(tmp_path):
     assert lines(result.stdout) == expected
     assert "rank 0 failed first: exit code 9" in result.stderr
     assert "rank 1 failed first: exit code 9" in result.stderr
-    assert "distlite: starting all ranks again; 1 restart(s) left then" in result.stderr
+    assert (
+        "distlite: restarting all ranks; 1 restart(s) left after this one"
+        in result.stderr
+    )
     assert len(files_of(tmp_path / "l")[1]) == 6
 
 

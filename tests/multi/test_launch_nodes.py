@@ -84,7 +84,7 @@ def test_values_of_other_programs_end_the_job(key, value):
         launch.set("beat/1", "0")
         launch.set(key, value)
         assert node.finish() == 1
-    assert "has other programs' values: " in node.errors
+    assert "holds values of other programs: " in node.errors
     assert "Traceback" not in node.errors
 
 
@@ -114,7 +114,7 @@ def test_nodes_in_the_order_of_their_coming_and_a_restart_of_all(tmp_path):
         f"[rank{rank}]: [{attempt}, {attempt}]" for rank in (0, 1) for attempt in (0, 1)
     )
     errors = "".join(node.errors for node in both)
-    assert errors.count("starting all ranks again; 0 restart(s) left then") == 2
+    assert errors.count("restarting all ranks; 0 restart(s) left after this one") == 2
     assert "rank 1 failed first: exit code 9" in errors
 
 
@@ -181,19 +181,19 @@ def test_a_signal_to_one_node_ends_all(tmp_path):
             assert node.process.stdout.readline().endswith("ready\n")
         first.process.terminate()
         assert (first.finish(), second.finish()) == (143, 1)
-    assert "): its launcher was told to end" in second.errors
+    assert "): its launcher was stopped by a signal" in second.errors
 
 
 @pytest.mark.parametrize(
     ("changed", "complaint"),
     [
-        (["--rdzv-id", "theirs"], "run the job 'ours', and this one is of 'theirs'"),
+        (["--rdzv-id", "theirs"], "run the job 'ours', but this one runs 'theirs'"),
         pytest.param(
             ["--node-rank", 0],
             "cannot listen on 127.0.0.1:",
             marks=pytest.mark.slow,
         ),
-        (["--nnodes", 3], "has 2 nodes, and this one was told of 3 (--nnodes)"),
+        (["--nnodes", 3], "has 2 nodes, but this one was given 3 (--nnodes)"),
         (["--max-restarts", 2], "the nodes were given different --max-restarts"),
     ],
 )

@@ -108,7 +108,7 @@ def test_messages_tags_and_who_gives_up(run, network):
     for found in (first, second):
         assert all(found["first_steps"])
         assert found["tags"]["right"]
-        limit = f"tags go from 0 to {last_tag - 260} here (MPI_TAG_UB of {text}"
+        limit = f"tags from 0 to {last_tag - 260} here (MPI_TAG_UB of {text}"
         assert limit in found["tags"]["error"]
     assert second["tags"]["object"] == 100_000
     check_sent_in_vain(first["sent_in_vain"], second["sent_in_vain"])

@@ -100,14 +100,14 @@ def test_failures_say_who_and_what():
     assert first.pop("exception") == "DistBackendError"
     for name in ("alone", "pair"):
         text = second.pop(name)
-        assert "making the NCCL communicator of group" in text
-        assert ": rank 0 did not come to it within 400ms; `distlite ps`" in text
+        assert "creating the NCCL communicator of group" in text
+        assert ": rank 0 did not join it within 400ms; `distlite ps`" in text
     for name in ("alone", "pair", "split"):
-        assert "rank 1 gave up before all ranks had come to it" in first.pop(name)
+        assert "rank 1 gave up before all ranks had joined" in first.pop(name)
     assert first.pop("sum") == second.pop("sum") == "4.0"
     text = second.pop("split")
     assert "splitting the NCCL communicator of group 4, rank 1 of 2" in text
-    assert ": rank 0 did not come to it within 400ms; `distlite ps`" in text
+    assert ": rank 0 did not join it within 400ms; `distlite ps`" in text
     assert "group 5 was aborted: abort() was called" in second.pop("meeting")
     assert "group 7 was aborted: abort() was called" in first.pop("abort")
     error = first.pop("error")
@@ -116,7 +116,7 @@ def test_failures_say_who_and_what():
     assert "the cable was pulled" in error
     assert first.pop("quick") == "yes"
     for found in (first, second):
-        assert "is strided" in found.pop("strided")
+        assert "is not contiguous" in found.pop("strided")
         assert found.pop("mixed").startswith(
             "ValueError: all_gather: the arrays are not"
         )
@@ -137,7 +137,7 @@ def test_a_killed_rank_ends_what_waits_for_it_and_nothing_else():
         assert outcome.is_good, outcome.describe()
         found = outcome.value
         assert "all_reduce #2 on cuda:0 in group 1, rank" in found["known"], found
-        assert "making the NCCL communicator of group 2, rank" in found["new"], found
+        assert "creating the NCCL communicator of group 2, rank" in found["new"], found
         for name in ("known", "new"):
             assert ": rank 1 (pid " in found[name], found
             assert " exited or was killed" in found[name], found
@@ -153,7 +153,7 @@ def test_options_reach_the_library():
         assert "unexpected keyword" not in found["older DLPack"]
         assert "read-only" in found["older DLPack"]
         assert found["by hand"] == [2.0]
-        assert "one process uses one device" in found["two devices"]
+        assert "a process uses one device" in found["two devices"]
         assert found["version"] == (2, 28, 7)
         assert found["comms"] == 0
 
@@ -167,9 +167,14 @@ def test_options_reach_the_library():
             "init",
             "doesn't have NCCL built in; NCCL cannot be loaded: DISTLITE_NCCL_LIBRARY=",
         ),
-        (["-DANCIENT"], False, "init", "has no ncclCommSplit: it is too old"),
+        (["-DANCIENT"], False, "init", "lacks the symbol ncclCommSplit: it is too old"),
         ({"DOUBLE_NCCL_VERSION": "21205"}, False, "init", "is 2.12.5, older than 2.18"),
-        ({"DOUBLE_CUDA_NO_DRIVER": "1"}, True, "use", "there is no NVIDIA driver"),
+        (
+            {"DOUBLE_CUDA_NO_DRIVER": "1"},
+            True,
+            "use",
+            "this machine has no NVIDIA driver",
+        ),
         ({"DOUBLE_CUDA_DEVICES": "0"}, True, "use", "CUDA_VISIBLE_DEVICES"),
     ],
     ids=["missing", "symbol", "version", "driver", "device"],

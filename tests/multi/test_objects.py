@@ -36,7 +36,7 @@ def test_failures_are_told_on_every_rank():
         "broadcast safe": (
             [backend, "TypeError"],
             "rank 1: [1]['x'][0] is of type builtins.builtin_function_or_method, which "
-            "safe mode does not take",
+            "safe mode does not support",
         ),
         "all_gather": (
             [backend, LOCAL],
@@ -64,15 +64,15 @@ def test_failures_are_told_on_every_rank():
         "no list": ([backend, "TypeError"], "broadcast_object_list in group 0: rank 1"),
         "no list at the source": (
             ["TypeError", backend],
-            "rank 0: `object_list` has to be a list, and is of type NoneType",
+            "rank 0: `object_list` must be a list, but is of type NoneType",
         ),
         "no list to scatter": (
             ["TypeError", backend],
-            "`scatter_object_input_list` has to be a list, and is of type generator",
+            "`scatter_object_input_list` must be a list, but is of type generator",
         ),
         "no list to gather": (
             ["TypeError", backend],
-            "rank 0: `object_gather_list` has to be a list, and is of type bool",
+            "rank 0: `object_gather_list` must be a list, but is of type bool",
         ),
         "an array as list": (["", ""], ""),
         "no list of all": (["", "TypeError"], ""),
@@ -95,7 +95,7 @@ def test_failures_are_told_on_every_rank():
     assert "rank 1: it failed" in ranks[0]["scatter output"][1]
     assert "list of size at least 1." in ranks[1]["scatter output"][1]
     assert (
-        "what rank 0 sent cannot be loaded on rank 1: LookupError: not here"
+        "the object from rank 0 cannot be loaded on rank 1: LookupError: not here"
         in (ranks[1]["load"][1])
     )
     assert "all_gather_object()" in ranks[0]["other"][1]
@@ -123,8 +123,8 @@ def test_failures_of_messages_are_told_on_both_sides():
         assert got["both"][1] == "Can't specify both group_rank and global_rank"
         assert all(seconds < SOON for _, _, seconds in got.values())
     assert sender["no list to send"][0] == receiver["no list to fill"][0] == "TypeError"
-    assert "rank 0: `object_list` has to be" in receiver["no list to send"][1]
-    assert "rank 1: `object_list` has to be" in sender["no list to fill"][1]
+    assert "rank 0: `object_list` must be a list" in receiver["no list to send"][1]
+    assert "rank 1: `object_list` must be a list" in sender["no list to fill"][1]
     assert sender["load"][0] == "" and "LookupError: not here" in receiver["load"][1]
 
 
@@ -154,7 +154,7 @@ def test_groups():
 def test_safe_mode_of_process_group_and_call(default):
     env = {"DISTLITE_SAFE_OBJECTS": default}
     for got in run_ranks(object_ranks.safe_settings, 2, env=env):
-        refused = ["which safe mode does not take" in text for text in got]
+        refused = ["which safe mode does not support" in text for text in got]
         by_default = default == "1"
         assert refused == [
             *[by_default] * 2,

@@ -55,7 +55,7 @@ def test_wrong_calls():
             "the rank of the current process.",
             "range": "Global rank 9 is not part of group",
             "negative": "rank -1 is not in group",
-            "wide": f"{2**32 + 1 - rank} is no rank",
+            "wide": f"{2**32 + 1 - rank} is not a rank",
             "wide send": f"Global rank {2**32 + 1 - rank} is not part of group",
             "tag": "send: tag -1 is negative",
             "recv tag": "recv: tag -1 is negative",

@@ -219,4 +219,4 @@ def test_trace_asks_which_of_several_jobs(tmp_path):
             with open(output, encoding="utf-8") as file:
                 assert f"pid {jobs[0].pid}," in file.read()
             os.remove(output)
-        assert "is no rank of a job here" in trace("--pid", "1").stderr
+        assert "is not a rank of a job here" in trace("--pid", "1").stderr

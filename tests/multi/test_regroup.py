@@ -28,7 +28,7 @@ def test_parts():
             "ValueError: rank 1 appears twice in split_ranks",
             "ValueError: Rank 2 is out of range. Valid ranks are 0 to 1 (group size 2)",
             "TypeError: Expected timeout argument to be of type datetime.timedelta, "
-            "got 5, which is no number of seconds either",
+            "got 5, which is not a number of seconds either",
         ]
 
 
@@ -46,7 +46,7 @@ def test_going_on_without_a_living_rank():
             "Invalid shrink_flags value: 7.",
             "Rank 9 is out of range.",
             "Rank -1 is out of range.",
-            "has a rank twice",
+            "contains a rank twice",
             "rank 0 cannot exclude itself",
             "Cannot shrink a process group with size 1.",
             "is not initialized in the world group map",
@@ -74,9 +74,9 @@ def test_those_that_leave_out_others_are_told():
         found = results[rank]
         others = [r for r, theirs in lists.items() if theirs != mine]
         assert found["error"] in [
-            "DistBackendError: shrink_group: the ranks do not leave out the same ones: "
-            f"rank {rank} leaves out {mine}, rank {other} leaves out {lists[other]}. "
-            "All that stay have to call shrink_group with the same list"
+            "DistBackendError: shrink_group: the ranks do not exclude the same ranks: "
+            f"rank {rank} excludes {mine}, rank {other} excludes {lists[other]}. "
+            "All remaining ranks must call shrink_group with the same list"
             for other in others
         ]
         assert found["seconds"] < SOON

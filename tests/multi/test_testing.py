@@ -110,7 +110,7 @@ top = lambda: 0  # noqa: E731
 def test_a_lambda_at_the_top():
     with pytest.raises(ValueError, match="<lambda>: other processes cannot import it"):
         testing.run_ranks(top, 1)
-    with pytest.raises(ValueError, match="a world has one rank at least, not 0"):
+    with pytest.raises(ValueError, match="a world needs at least one rank, not 0"):
         testing.run_ranks(total, 0, factor=1)
 
 
@@ -415,7 +415,9 @@ def test_the_mark_of_pytest(tmp_path: Path) -> None:
     assert "rank 1: AssertionError: assert 8 == 7\n" in text
     assert "FAILED test_ranks.py::test_threads[2]" in text
     assert "SKIPPED [1] " in text and "not today" in text
-    assert "takes the number of ranks, then by name timeout, backend, env" in text
+    assert (
+        "takes the number of ranks, then keyword options: timeout, backend, env" in text
+    )
     assert "3 failed, 5 passed, 1 skipped" in text
 
 

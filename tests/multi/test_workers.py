@@ -65,7 +65,7 @@ def test_a_failure_ends_the_run_and_is_labelled():
     assert text.startswith("3 of 3 ranks of fail_on_one failed\nrank 1: failed")
     assert "rank 1: KeyError: 'which one'" in text
     assert "rank 1: output of 1" in text
-    assert "rank 2: was late and killed" in text
+    assert "rank 2: did not end in time and was killed" in text
     assert "time.sleep(60)" not in text.split("rank 2:")[0]
 
 

@@ -64,7 +64,7 @@ def test_tensors_of_torch(torch, dtype):
 def test_tensors_on_no_device_that_has_memory(torch):
     with pytest.raises(TypeError, match="'w' is on meta"):
         GradientReducer({"w": torch.ones(2, device="meta")})
-    with pytest.raises(TypeError, match=r"'n' is int64\[2\], which has no averages"):
+    with pytest.raises(TypeError, match=r"'n' is int64\[2\], which cannot be averaged"):
         GradientReducer({"n": torch.ones(2, dtype=torch.int64)})
 
 

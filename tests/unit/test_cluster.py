@@ -102,7 +102,7 @@ def test_an_mpi_on_several_hosts_needs_an_address(environment):
 
 def test_what_is_missing_is_named(environment):
     environment({"SLURM_PROCID": "0"})
-    with pytest.raises(ValueError, match="SLURM_NTASKS should be a number, but is ''"):
+    with pytest.raises(ValueError, match="SLURM_NTASKS must be a number, but is ''"):
         next(distlite.rendezvous("env://", timeout=LIMIT))
 
 

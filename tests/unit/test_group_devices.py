@@ -72,7 +72,7 @@ def test_a_group_is_its_own_backend(world):
         assert world._get_backend(device) is world
     with pytest.raises(
         RuntimeError,
-        match="^No backend type associated with device type meta; group 0 serves cpu$",
+        match="^No backend type associated .* device type meta; group 0 supports cpu$",
     ):
         world._get_backend("meta")
     with pytest.raises(TypeError, match="a torch.device, not 5$"):
@@ -108,7 +108,7 @@ def test_a_group_without_a_backend_gets_one():
     assert group._device_types == []
     with pytest.raises(RuntimeError, match="^No backend type associated with device"):
         distlite.all_reduce(array, group=group)
-    with pytest.raises(RuntimeError, match="serves none yet$"):
+    with pytest.raises(RuntimeError, match="supports none yet$"):
         group._get_backend("cpu")
     store = PrefixStore("engine", HashStore())
     native = ProcessGroupGloo(store, 0, 1, timedelta(seconds=5))

@@ -450,7 +450,7 @@ def with_root_tensor(index, count):
             lambda pg: pg.allreduce([np.zeros(2), np.zeros(2, "f")]),
             r"invalid tensor type at index 1 \(expected float64, got float32\)",
         ),
-        (lambda pg: pg.allreduce(zeros(2), ReduceOp.AVG), "not combined by AVG"),
+        (lambda pg: pg.allreduce(zeros(2), ReduceOp.AVG), "AVG does not combine"),
         (with_root_tensor(2, 2), "invalid root tensor: 2, of 2"),
         (with_root_tensor(1, 1), "invalid root tensor: 1, of 1"),
         (

@@ -87,7 +87,7 @@ def test_a_group_beside_the_default_one(group):
     dist.broadcast(values, src=7, group=made)
     with pytest.raises(ValueError, match="^The specified group name has already been"):
         c10d._new_process_group_helper(1, 0, [], "gloo", store, "joined")
-    with pytest.raises(ValueError, match="no numbering of 1 ranks"):
+    with pytest.raises(ValueError, match="does not number the 1 ranks"):
         c10d._world.pg_group_ranks[made] = {0: 0, 1: 1}
     assert c10d._new_process_group_helper(1, 0, [3], "gloo", store, "others") == (
         dist.GroupMember.NON_GROUP_MEMBER,

@@ -83,7 +83,7 @@ def test_too_few_cores_are_refused(root):
 
 
 def test_a_node_without_usable_cores_is_refused(root):
-    with pytest.raises(OSError, match="node 2 has no core that may be used"):
+    with pytest.raises(OSError, match="node 2 has no core that this process may use"):
         Machine({0}, root).cores("node", 0, [2])
 
 

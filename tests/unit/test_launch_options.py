@@ -49,22 +49,25 @@ def test_defaults_are_torchruns():
         (["--nnodes", "1:4"], "--nnodes 1:4: a varying number of nodes"),
         (["--nnodes", "0"], "at least one node is needed"),
         (["--nnodes", "x"], "not a number of nodes: x"),
-        (["--node-rank", "1"], "--node-rank 1 is not among 1 node(s)"),
+        (["--node-rank", "1"], "--node-rank 1 is not less than the number of nodes"),
         (["--node-rank", "-1"], "--node-rank: -1 is not in 0 or more"),
         (["--master-port", "70000"], "--master-port: 70000 is not in 0..65535"),
         (["--standalone", "--nnodes", "2"], "--standalone is for one node"),
         (["--standalone=1"], "--standalone takes no value"),
-        (["--nnodes", "2", "--master-port", "0"], "several nodes need a --master-port"),
-        (["--rdzv-backend", "etcd"], "--rdzv-backend: 'static' or 'c10d', not 'etcd'"),
+        (["--nnodes", "2", "--master-port", "0"], "several nodes need --master-port"),
+        (
+            ["--rdzv-backend", "etcd"],
+            "--rdzv-backend must be 'static' or 'c10d', not 'etcd'",
+        ),
         (["--rdzv-backend=c10d", "--nnodes=2"], "needs --rdzv-endpoint"),
         (["--rdzv-endpoint", "host:70000"], "not a host and port: host:70000"),
-        (["--rdzv-conf", "speed=3"], "'speed=3' is not among"),
+        (["--rdzv-conf", "speed=3"], "'speed=3' is neither"),
         (["--max-restarts", "-1"], "--max-restarts: -1 is not in 0 or more"),
         (["--max-restarts", "many"], "--max-restarts: not a number: many"),
         (["--monitor-interval", "-1"], "--monitor-interval: not a time: -1"),
         (["--start-method", "magic"], "--start-method: magic"),
-        (["--signals-to-handle", "SIGFOO"], "there is no signal 'SIGFOO'"),
-        (["--signals-to-handle", "SIGTERM,SIGKILL"], "nobody can catch SIGKILL"),
+        (["--signals-to-handle", "SIGFOO"], "unknown signal 'SIGFOO'"),
+        (["--signals-to-handle", "SIGTERM,SIGKILL"], "SIGKILL cannot be caught"),
         (["--redirects", "4"], "--redirects: '4' is neither"),
         (["--tee", "5:1"], "--tee: there is no local rank 5"),
         (["--local-ranks-filter", "a"], "--local-ranks-filter: not ranks: a"),
@@ -77,13 +80,13 @@ def test_defaults_are_torchruns():
             "--local-ranks-filter: there is no local rank -1",
         ),
         (["-m", "--no-python"], "--no-python is not allowed with --module"),
-        (["--numa-binding", "far"], "--numa-binding: 'far' is not among node, socket"),
+        (["--numa-binding", "far"], "--numa-binding: 'far' is not one of node, socket"),
         (
             ["--numa-binding=node", "--bind-cores"],
             "--numa-binding is not allowed with --bind-cores",
         ),
-        (["--logs-specs", "mine"], "--logs-specs mine: classes of torch's that place"),
-        (["--event-log-handler=console"], "'null' is the only one; its report on"),
+        (["--logs-specs", "mine"], "--logs-specs mine: torch's LogsSpecs classes"),
+        (["--event-log-handler=console"], "so only 'null' is accepted; its report on"),
         (["--token=hunter2"], "--token: 'env' or 'auto', and never the token itself"),
         (
             ["--token=auto", "--nnodes=2", "--master-port=1"],
@@ -152,8 +155,8 @@ def test_ranks_get_no_gpu_that_is_hidden(monkeypatch, capsys, shown, ranks):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["no-such-script.py"], "no script 'no-such-script.py'"),
-        (["--no-python", "no-such-program"], "no program 'no-such-program'"),
+        (["no-such-script.py"], "script 'no-such-script.py' not found"),
+        (["--no-python", "no-such-program"], "program 'no-such-program' not found"),
         ([], "no script is given; name one"),
         (["--nnodes"], "--nnodes expects a value"),
     ],
@@ -334,7 +337,7 @@ def test_one_rank_per_core_or_gpu(monkeypatch, capsys):
         assert options("--nproc-per-node", word).nproc_per_node == usable_cores()
     with pytest.raises(SystemExit):
         options("--nproc-per-node", "gpu")
-    assert "this host shows no GPU" in capsys.readouterr().err
+    assert "no GPU was found on this host" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7, 100])

@@ -160,15 +160,15 @@ def test_backends(given, said, config):
 @pytest.mark.parametrize(
     ("given", "kind", "text"),
     [
-        ("bogus", AssertionError, "^Unknown backend type bogus; there are gloo, mpi"),
-        ("", AssertionError, "^Unknown backend type ; there are gloo, mpi"),
+        ("bogus", AssertionError, "^Unknown backend type bogus; known are gloo, mpi"),
+        ("", AssertionError, "^Unknown backend type ; known are gloo, mpi"),
         ("cpu:bogus", AssertionError, "Unknown backend type bogus"),
         (5, ValueError, "^Backend constructor parameter must be string-ish$"),
         ("nccl", RuntimeError, "^Distributed package doesn't have NCCL built in"),
         ("mpi", RuntimeError, "^Distributed package doesn't have MPI built in"),
         ("ucc", AssertionError, "^Unknown c10d backend type UCC; UCC "),
         ("cpu:gloo,cuda:nccl", RuntimeError, "doesn't have NCCL built in"),
-        ("cuda:gloo", RuntimeError, "gloo serves cpu memory only, not cuda"),
+        ("cuda:gloo", RuntimeError, "gloo supports cpu memory only, not cuda"),
         ("cpu:gloo:x", ValueError, "^Invalid device:backend pairing: *cpu:gloo:x"),
         ("cpu:gloo,gloo", ValueError, "^Invalid device:backend pairing: *gloo"),
         ("cpu:gloo,cpu:gloo", ValueError, "^Duplicate device type cpu"),

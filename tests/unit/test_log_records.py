@@ -174,7 +174,7 @@ def test_bytes_that_are_no_text_are_escaped():
     chosen = os.fsdecode(b"relative-\xff")
     code = f"import logging\n{BASIC}{IMPORT}{JOIN}"
     told = said(code, DISTLITE_RUNTIME_DIR=chosen)
-    assert "in DISTLITE_RUNTIME_DIR=relative-\\xff: it has to be" in told
+    assert "in DISTLITE_RUNTIME_DIR=relative-\\xff: it must be" in told
 
 
 def test_lines_of_a_call_are_there_when_it_returns(caplog):
@@ -215,7 +215,7 @@ def test_what_a_slow_handler_has_no_time_for_is_counted(logger):
     _C._flush_log()
     assert keeper.texts[:3] == ["first", "line 0", "line 1"]
     assert len(keeper.texts) == 1 + 256 + 1
-    assert keeper.texts[-1].startswith("44 more lines were left out: ")
+    assert keeper.texts[-1].startswith("44 more lines were dropped: ")
 
 
 @pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt])

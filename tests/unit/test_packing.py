@@ -241,7 +241,9 @@ def test_a_counterpart_of_another_size_is_named():
     inputs, outputs = [np.zeros(2), np.zeros(3)], [np.zeros(3), np.zeros(2)]
     with pytest.raises(ValueError, match="own block of array 0 has 2 elements in the"):
         group.allgather_into_tensor_coalesced(outputs, inputs)
-    with pytest.raises(ValueError, match="array 1 of the list is of float64, array 0"):
+    with pytest.raises(
+        ValueError, match="array 1 of the list has dtype float64 and array 0"
+    ):
         group.allgather_into_tensor_coalesced(
             [np.zeros(2, "f4"), np.zeros(3)], [np.zeros(2, "f4"), np.zeros(3, "f4")]
         )

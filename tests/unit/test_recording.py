@@ -167,7 +167,7 @@ def test_what_is_not_there_is_told(world, tmp_path, capsys, monkeypatch):
     for words, code in (["ps"], 0), (["ps", "--dump", "x"], 1), (["trace"], 1):
         assert main([*words, "--job", "no such"]) == code
         said = capsys.readouterr().err
-        assert "no job here has a name that begins with 'no such'; there are: " in said
+        assert "no job here has a name that begins with 'no such'; jobs are: " in said
         assert own().job in said
     monkeypatch.setenv("DISTLITE_RUNTIME_DIR", str(tmp_path))
     for command in "ps", "trace":

@@ -208,8 +208,8 @@ def test_dataclasses_are_filled_without_code():
         (slice(None, Unregistered(1)), "test_safe_objects.Unregistered, which"),
         ([np.array([{}])], "[0] is an array of object, which holds Python objects"),
         (np.ma.ones(3), "the object is of type numpy.ma.MaskedArray"),
-        (type("Int", (int,), {})(3), "Int, which safe mode does not take"),
-        (pickle.PickleBuffer(b""), "PickleBuffer, which safe mode does not take"),
+        (type("Int", (int,), {})(3), "Int, which safe mode does not support"),
+        (pickle.PickleBuffer(b""), "PickleBuffer, which safe mode does not support"),
         (
             datetime.datetime(2020, 1, 1, tzinfo=type("Z", (datetime.tzinfo,), {})()),
             "has the time zone",

@@ -129,7 +129,7 @@ def test_types_of_other_packages_are_named(group):
 
 def test_blocks_of_one_call_are_of_one_dtype(group):
     seconds, others = np.zeros(2, "M8[s]"), np.zeros(2, "M8[ms]")
-    text = r"the input is of datetime64\[ms\], the output of datetime64\[s\]"
+    text = r"has dtype datetime64\[ms\], but the output has dtype datetime64\[s\]"
     with pytest.raises(ValueError, match=text):
         distlite.all_gather([seconds], others, group)
 
@@ -164,7 +164,9 @@ def test_fields_may_be_renamed_in_place(group):
         if names == ("a",):
             distlite.all_gather([renamed], others, group)
         else:
-            with pytest.raises(ValueError, match=r"the output of \{z: int32 at 0"):
+            with pytest.raises(
+                ValueError, match=r"the output has dtype \{z: int32 at 0"
+            ):
                 distlite.all_gather([renamed], others, group)
 
 
@@ -175,7 +177,7 @@ def test_fields_of_fields_may_be_renamed_in_place(group):
     for dtype, name in (renamed.dtype["a"].base, "B"), (renamed.dtype["c"], "D"):
         before = dtype.names
         dtype.names = (name, *before[1:])
-        with pytest.raises(ValueError, match=rf"the output of .*\b{name}: "):
+        with pytest.raises(ValueError, match=rf"the output has dtype .*\b{name}: "):
             distlite.all_gather([renamed], others, group)
         dtype.names = before
         distlite.all_gather([renamed], others, group)
@@ -233,7 +235,7 @@ def test_strings_of_any_length_are_references(all_reduce):
 
 @pytest.mark.parametrize("dtype", [">f4", ">i8", ">c16", ">U4", ">M8[s]"])
 def test_foreign_byte_order(all_reduce, dtype):
-    with pytest.raises(ValueError, match="`tensor` has dtype .*foreign order.*astype"):
+    with pytest.raises(ValueError, match="`tensor` has dtype .*not native.*astype"):
         all_reduce(np.zeros(3, dtype))
 
 
@@ -400,7 +402,7 @@ def test_dlpack_of_other_libraries(group, said, seen):
     [
         (np.zeros(4), {"device": 8}, ValueError, "`tensor` is on a device .*type 8"),
         (np.zeros(4), {"device": 2}, NotImplementedError, "cuda:0.*has no backend"),
-        (np.zeros(4), {"major": 2}, BufferError, "DLPack 2, not 1"),
+        (np.zeros(4), {"major": 2}, BufferError, "version 2 of DLPack"),
         (np.zeros(4), {"flags": 1}, ValueError, "read-only"),
         (np.zeros(4), {"flags": 2}, ValueError, "read-only"),
         (np.zeros(4), {"bits": 4}, ValueError, "elements of 4 bits"),
@@ -432,7 +434,7 @@ def test_cuda_arrays_that_make_no_sense(all_reduce, said):
             **said,
         }
 
-    with pytest.raises(ValueError, match="__cuda_array_interface__ that makes no sen"):
+    with pytest.raises(ValueError, match="__cuda_array_interface__ that is not supp"):
         all_reduce(Array())
 
 

@@ -690,7 +690,8 @@ read_mode_locked(void)
             return DL_OK;
         }
     }
-    return dl_fail(DL_INVALID, "DISTLITE_DEADLOCK=%.100s: it is warn, raise or off",
+    return dl_fail(DL_INVALID,
+                   "DISTLITE_DEADLOCK=%.100s: the value must be warn, raise or off",
                    text);
 }
 
@@ -704,11 +705,10 @@ read_seconds_locked(void)
 
     if ((end != NULL && (end == text || *end != '\0')) || !(seconds >= 0.1)
         || seconds > 1e6) {
-        return dl_fail(
-            DL_INVALID,
-            "DISTLITE_DEADLOCK_SECONDS=%.100s: it is a number of seconds, at "
-            "least 0.1",
-            text);
+        return dl_fail(DL_INVALID,
+                       "DISTLITE_DEADLOCK_SECONDS=%.100s: the value must be a number "
+                       "of seconds, at least 0.1",
+                       text);
     }
     after = (int64_t)(seconds * (double)DL_SECOND);
     return DL_OK;

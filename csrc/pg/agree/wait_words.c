@@ -105,7 +105,7 @@ dl_wait_words_cycle(const dl_wait_state *const *states, const dl_wait_cycle *cyc
         if (state->others > 0) {
             dl_text_append(picture.text, picture.room, &picture.size,
                            "; it has %" PRIu32
-                           " more thread%s, which may yet make the call",
+                           " more thread%s, which may still make the call",
                            state->others, state->others == 1 ? "" : "s");
         }
     }

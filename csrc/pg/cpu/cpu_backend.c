@@ -122,7 +122,7 @@ describe_end(const dl_cpu_backend *self, char reason[DL_BOARD_REASON_SIZE])
                  member->reason);
     } else {
         snprintf(reason, DL_BOARD_REASON_SIZE,
-                 "left group %.100s, and makes no other group out of it",
+                 "left group %.100s, and cannot create other groups from it",
                  self->group_name);
     }
 }
@@ -744,9 +744,9 @@ static const char *
 transport_of(int hosts, int parts)
 {
     if (parts > hosts) {
-        return "shared memory where a host's ranks can share it, else TCP";
+        return "shared memory between the ranks of a host that can share it, else TCP";
     }
-    return parts > 1 ? "shared memory inside of a host, TCP between hosts"
+    return parts > 1 ? "shared memory within a host, TCP between hosts"
                      : "shared memory";
 }
 

@@ -143,8 +143,9 @@ dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
     uint32_t is_refused;
 
     if (!dl_take_u64(&reader, &magic) || magic != RECORD_MAGIC) {
-        return dl_fail(DL_PROTOCOL, "its record in the store is not of this version of "
-                                    "distlite");
+        return dl_fail(
+            DL_PROTOCOL,
+            "its record in the store was written by another version of distlite");
     }
     if (!dl_take_i64(&reader, &peer->pid)
         || !take_text(&reader, peer->host, sizeof peer->host)
@@ -221,8 +222,9 @@ check_transport(void)
                    DL_TRANSPORT_VARIABLE "=%.100s %s; unset the variable, or set it to "
                                          "TCP",
                    wanted,
-                   is_known ? "is not part of distlite, whose one transport is TCP"
-                            : "is no transport");
+                   is_known
+                       ? "is not supported: distlite's only network transport is TCP"
+                       : "is not a transport");
 }
 
 static bool
@@ -304,8 +306,8 @@ open_socket(dl_endpoint *endpoint, dl_contact *contact)
         return;
     }
     dl_log(DL_LOG_WARNING,
-           "rank %d cannot share memory with other ranks of its host, and uses TCP "
-           "between them: %s",
+           "rank %d cannot share memory with other ranks of its host, and uses TCP to "
+           "reach them: %s",
            endpoint->rank, dl_last_error()->text);
     dl_endpoint_close_local(endpoint);
     contact->socket[0] = '\0';
@@ -363,8 +365,8 @@ fail_absent(const dl_rank_keys *keys, dl_store *store, dl_deadline deadline)
         return dl_fail_again(&error);
     }
     return dl_fail(DL_TIMEOUT,
-                   "timed out after %" PRId64 "ms: waiting for rank%s %s, which "
-                   "%s not come",
+                   "timed out after %" PRId64
+                   "ms: waiting for rank%s %s, which %s not joined",
                    deadline.limit / DL_MILLISECOND, absent.count > 1 ? "s" : "",
                    absent.text, absent.count > 1 ? "have" : "has");
 }
@@ -458,9 +460,9 @@ fail_loopback(const dl_endpoint *endpoint)
 
     list_addresses(endpoint, table, sizeof table);
     return dl_fail(DL_NETWORK,
-                   "the ranks are on different hosts, but not all of their addresses "
-                   "mean anything on another one; name the host of the store by an "
-                   "address that all can reach, or set " DL_INTERFACE_VARIABLE ":%s",
+                   "the ranks are on different hosts, but some of their addresses are "
+                   "valid on their own host only; set MASTER_ADDR to an address that "
+                   "all ranks can reach, or set " DL_INTERFACE_VARIABLE ":%s",
                    table);
 }
 
@@ -478,8 +480,8 @@ fail_problem(const dl_endpoint *endpoint, int rank)
     }
     if (endpoint->apart[0] != '\0') {
         return dl_fail(DL_NETWORK,
-                       "%s has no address, and not all ranks of one machine reach each "
-                       "other's Unix sockets (%s); %s",
+                       "%s has no address, and some ranks of one machine cannot reach "
+                       "each other's Unix sockets (%s); %s",
                        peer, endpoint->apart, contact->problem);
     }
     return dl_fail(DL_NETWORK, "%s has no address for ranks on other hosts: %s", peer,

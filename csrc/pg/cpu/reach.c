@@ -75,8 +75,8 @@ take_list(dl_bytes bytes, int size, int *ranks, int *count,
         ranks[i] = (int)rank;
     }
     if (!is_good || dl_take_bytes(&reader, DL_PROBLEM_SIZE - 1, &text) != 1) {
-        return dl_fail(DL_PROTOCOL, "its word in the store, which ranks of its host it "
-                                    "reaches, is damaged");
+        return dl_fail(DL_PROTOCOL, "its record in the store of the ranks of its host "
+                                    "that it reaches is damaged");
     }
     *count = (int)number;
     snprintf(reason, DL_PROBLEM_SIZE, "%.*s", (int)text.size, (const char *)text.data);
@@ -272,8 +272,8 @@ divide(trial *self, int leader, const dl_buffer *verdict)
         int rank = self->ranks[i];
         if (rank <= leader || self->hosts[rank] != leader) {
             return dl_fail(DL_PROTOCOL,
-                           "rank %d says that it does not reach rank %d, "
-                           "which is on another host",
+                           "rank %d reports that it cannot reach rank %d, which is on "
+                           "another host",
                            leader, rank);
         }
         self->hosts[rank] = self->ranks[0];

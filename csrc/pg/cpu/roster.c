@@ -94,7 +94,7 @@ fail_lost(const making *self)
         return error.status;
     }
     return dl_fail(error.status,
-                   "%.1200s; not all ranks of one machine reach each other's Unix "
+                   "%.1200s; some ranks of one machine cannot reach each other's Unix "
                    "sockets (%s)",
                    error.text, endpoint->apart);
 }
@@ -107,8 +107,8 @@ log_apart(const making *self)
 
     if (endpoint->apart[0] != '\0' && endpoint->rank == 0) {
         dl_log(DL_LOG_WARNING,
-               "group %s: ranks of one machine do not all reach each other's Unix "
-               "sockets, and use TCP where they do not (%s)",
+               "group %s: some ranks of one machine cannot reach each other's Unix "
+               "sockets, and use TCP instead (%s)",
                self->options->group_name, endpoint->apart);
     }
 }

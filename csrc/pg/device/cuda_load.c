@@ -75,15 +75,15 @@ check_device(void)
     int count = 0;
 
     if (table.driver_version(&version) != DL_CUDA_SUCCESS || version == 0) {
-        return dl_fail(DL_NOT_FOUND,
-                       "there is no NVIDIA driver on this machine, or none that this "
-                       "process may use");
+        return dl_fail(
+            DL_NOT_FOUND,
+            "this machine has no NVIDIA driver, or this process may not use it");
     }
     DL_TRY(dl_cuda_check(&table, table.device_count(&count), "cudaGetDeviceCount"));
-    return count > 0 ? DL_OK
-                     : dl_fail(DL_NOT_FOUND,
-                               "the NVIDIA driver shows this process no device; is "
-                               "CUDA_VISIBLE_DEVICES right?");
+    return count > 0
+               ? DL_OK
+               : dl_fail(DL_NOT_FOUND, "the NVIDIA driver shows no device to this "
+                                       "process; check CUDA_VISIBLE_DEVICES");
 }
 
 dl_status

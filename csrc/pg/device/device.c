@@ -91,15 +91,15 @@ dl_device_check(const dl_group *group, const dl_tensor *tensor, const char *name
     }
     if (group->device == NULL) {
         return dl_fail(DL_UNSUPPORTED,
-                       "%s: the array is on cuda:%d, and group %s, made for \"%s\", "
-                       "has no backend for it; make the group with backend=\"nccl\" "
-                       "or \"cpu:gloo,cuda:nccl\"",
+                       "%s: the array is on cuda:%d, but group %s, created with "
+                       "backend \"%s\", has no backend for that device; create the "
+                       "group with backend=\"nccl\" or \"cpu:gloo,cuda:nccl\"",
                        name, tensor->device_index, group->name, group->backend_name);
     }
     if (!tensor->is_contiguous) {
         return dl_fail(DL_INVALID,
-                       "%s: the array on cuda:%d is strided; the %s backend needs one "
-                       "without gaps, in C order: make a contiguous copy",
+                       "%s: the array on cuda:%d is not contiguous; the %s backend "
+                       "needs a C-contiguous array: pass a contiguous copy",
                        name, tensor->device_index, group->device->name);
     }
     return DL_OK;
@@ -190,7 +190,7 @@ take_turn(dl_group *group, dl_deadline deadline)
     return status == DL_TIMEOUT
                ? dl_fail(DL_TIMEOUT,
                          "group %s timed out after %" PRId64
-                         "ms: another thread's operation on a device has not begun",
+                         "ms: another thread's operation on a device has not started",
                          group->name, deadline.limit / DL_MILLISECOND)
                : status;
 }
@@ -428,7 +428,7 @@ dl_device_batch_begin(dl_group *group, dl_deadline deadline)
 {
     if (group->device == NULL) {
         return dl_fail(DL_UNSUPPORTED,
-                       "group %s has no backend that sends operations out together",
+                       "group %s has no backend that can batch operations",
                        group->name);
     }
     if (dl_device_is_batching(group)) {

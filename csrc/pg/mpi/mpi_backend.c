@@ -119,8 +119,8 @@ choose_piece(int64_t *piece)
     int64_t asked = strtoll(text, &end, 10);
     if (*end != '\0' || asked < SMALLEST_PIECE || asked > PIECE) {
         return dl_fail(DL_INVALID,
-                       "DISTLITE_MPI_PIECE=%.40s: a number of bytes from %" PRId64
-                       " to %" PRId64 " is needed",
+                       "DISTLITE_MPI_PIECE=%.40s: the value must be a number of bytes "
+                       "from %" PRId64 " to %" PRId64 "",
                        text, SMALLEST_PIECE, PIECE);
     }
     *piece = asked / LARGEST_ITEM * LARGEST_ITEM;
@@ -137,7 +137,7 @@ make_comm(dl_mpi_backend *self, const dl_backend_options *options, dl_deadline d
     DL_TRY(dl_mpi_runner_start());
     if (options->size > world->size) {
         return dl_fail(DL_INVALID,
-                       "group %s has %d ranks, but MPI's world only %d: start them "
+                       "group %s has %d ranks, but MPI's world has only %d: start them "
                        "with mpirun -n %d",
                        options->group_name, options->size, world->size, options->size);
     }
@@ -246,7 +246,7 @@ watch(const dl_mpi_table *mpi, dl_mpi_handle *request, dl_deadline deadline)
         }
         if (dl_deadline_passed(deadline)) {
             return dl_fail(DL_TIMEOUT,
-                           "MPI's rank 0 told nothing for %" PRId64
+                           "MPI's rank 0 sent nothing for %" PRId64
                            "ms: all ranks of MPI's world must call "
                            "init_process_group(\"mpi\")",
                            deadline.limit / DL_MILLISECOND);

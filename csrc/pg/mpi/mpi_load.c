@@ -61,8 +61,8 @@ read_text(void *handle, char *text)
     memcpy(&tell, &address, sizeof tell);
     if (address == NULL || tell(text, &size) != 0) {
         return dl_fail(DL_UNSUPPORTED,
-                       "%s does not tell which MPI it is; set %s to the library of the "
-                       "mpirun in use",
+                       "%s does not report which MPI it is; set %s to the library of "
+                       "the mpirun in use",
                        dl_library_path(handle), dl_mpi_library.variable);
     }
     return DL_OK;
@@ -93,8 +93,7 @@ bind_family(void *handle, const char *text)
         return dl_mpi_bind_mpich(handle, text, &state.table);
     }
     return dl_fail(DL_UNSUPPORTED,
-                   "%s is an MPI of which neither handles nor constants are known "
-                   "(%.200s); %s",
+                   "%s is an MPI whose binary interface is not supported (%.200s); %s",
                    dl_library_path(handle), text, dl_mpi_library.advice);
 }
 

@@ -235,15 +235,16 @@ fail_late(const dl_mpi_meeting *meeting, const dl_op_context *op, const peer *mi
             op->deadline.limit / DL_MILLISECOND, comm->rank, comm->size);
     dl_error error = *dl_last_error();
     const char *plural = missing->count == 1 ? "" : "s";
-    return is_here ? dl_fail(DL_TIMEOUT,
-                             "%.500s: rank%s %s called it, but did not go on with it; "
-                             "`distlite ps` shows what each does",
-                             error.text, plural, ranks.text)
-                   : dl_fail(DL_TIMEOUT,
-                             "%.500s: nothing was heard of rank%s %s; whoever of them "
-                             "did call it waits for another of them; `distlite ps` "
-                             "shows what each does",
-                             error.text, plural, ranks.text);
+    return is_here
+               ? dl_fail(DL_TIMEOUT,
+                         "%.500s: rank%s %s called it, but made no further progress; "
+                         "`distlite ps` shows what each does",
+                         error.text, plural, ranks.text)
+               : dl_fail(
+                     DL_TIMEOUT,
+                     "%.500s: nothing was received from rank%s %s; those that called "
+                     "it wait for another of them; `distlite ps` shows what each does",
+                     error.text, plural, ranks.text);
 }
 
 /* Publishes what this thread waits for, for the search for deadlocks. */

@@ -62,8 +62,9 @@ hear_member(const dl_backend_options *options, int64_t turn, int rank,
         && sscanf(text, "v2 %d %d %" SCNd64, &told->world_rank, &told->world_size,
                   &told->piece)
                != 3) {
-        status =
-            dl_fail(DL_PROTOCOL, "what it says in the store is not of this version");
+        status = dl_fail(
+            DL_PROTOCOL,
+            "its record in the store was written by another version of distlite");
     }
     return status == DL_OK
                ? DL_OK

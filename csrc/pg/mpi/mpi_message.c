@@ -223,8 +223,8 @@ compare(const message *self, const head *theirs)
         dl_dtype_describe((dl_dtype)theirs->dtype, theirs->code, dtypes[0]);
         dl_dtype_describe(tensor->dtype, tensor->opaque_code, dtypes[1]);
         return dl_fail(DL_MISMATCH,
-                       "recv in group %s: the message of rank %d is of %s, the receive "
-                       "of rank %d takes %s",
+                       "recv in group %s: the message of rank %d has dtype %s, but the "
+                       "receive of rank %d expects %s",
                        self->comm->group_name, self->work.source, dtypes[0],
                        self->comm->rank, dtypes[1]);
     }
@@ -491,7 +491,7 @@ end_task(dl_mpi_task *task)
 {
     message *self = DL_LIST_ENTRY(task, message, task);
 
-    dl_fail(DL_CLOSED, "MPI was ended at exit");
+    dl_fail(DL_CLOSED, "MPI was finalized at exit");
     pthread_mutex_lock(&self->lock);
     if (!dl_work_is_done(&self->work) && !self->is_left) {
         take_back_locked(self);
@@ -609,8 +609,9 @@ check_tag(const dl_mpi_comm *comm, dl_op_type op, int64_t tag)
         return DL_OK;
     }
     return dl_fail(DL_INVALID,
-                   "%s: tag %" PRId64 ": with backend mpi tags go from 0 to %d here "
-                   "(MPI_TAG_UB of %s), and with every MPI to 32000",
+                   "%s: tag %" PRId64
+                   ": backend mpi supports tags from 0 to %d here (MPI_TAG_UB of %s), "
+                   "and up to 32000 with every MPI",
                    dl_op_type_name((uint8_t)op), tag, last, dl_mpi_library_text());
 }
 
@@ -624,12 +625,11 @@ send_contents(message *self, int peer, size_t size)
     DL_TRY(make_part(self, size, &part));
     int tag = dl_mpi_comm_take_tag(comm, peer);
     if (tag == 0) {
-        return dl_fail(
-            DL_INVALID,
-            "send in group %s: %d messages of more than %zu bytes to rank %d "
-            "are under way, and no receive has taken them; with backend mpi "
-            "there can be no more: wait for some of them first",
-            comm->group_name, DL_MPI_DATA_TAGS, MOST_ALONG, peer);
+        return dl_fail(DL_INVALID,
+                       "send in group %s: %d messages of more than %zu bytes to rank "
+                       "%d are pending without a matching receive, the limit of "
+                       "backend mpi: wait for some of them first",
+                       comm->group_name, DL_MPI_DATA_TAGS, MOST_ALONG, peer);
     }
     int result = comm->mpi->issend(&part, peer, tag, comm->handle, &self->data_request);
     if (result != 0) {

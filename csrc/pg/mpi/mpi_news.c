@@ -45,8 +45,8 @@ dl_mpi_differ(const dl_mpi_meeting *meeting, const dl_mpi_call calls[2])
     dl_fingerprint_describe(ahead->called, texts[1], sizeof texts[1]);
     if (behind->sequence < ahead->sequence) {
         return dl_fail(DL_MISMATCH,
-                       "%s: rank %d called %s, rank %d something else, and has come to "
-                       "%s #%" PRIu64,
+                       "%s: rank %d called %s, but rank %d called something else and "
+                       "is now at %s #%" PRIu64,
                        what, behind->rank, texts[0], ahead->rank, texts[1],
                        ahead->sequence);
     }

@@ -120,10 +120,10 @@ dl_mpi_world_admit(void)
         return DL_OK;
     }
     return state.fork_generation != dl_fork_generation()
-               ? dl_fail(DL_CLOSED, "MPI was started before a fork; a forked child is "
-                                    "no rank")
-               : dl_fail(DL_CLOSED, "MPI has been ended in this process "
-                                    "(MPI_Finalize)");
+               ? dl_fail(DL_CLOSED,
+                         "MPI was started before a fork; a forked child is not a rank")
+               : dl_fail(DL_CLOSED,
+                         "MPI has been finalized in this process (MPI_Finalize)");
 }
 
 /* Removes the requests that have ended, successfully or not. */
@@ -279,7 +279,7 @@ static dl_status
 start_runner_locked(void)
 {
     if (runner.is_stopping) {
-        return dl_fail(DL_CLOSED, "MPI is being ended in this process");
+        return dl_fail(DL_CLOSED, "MPI is being finalized in this process");
     }
     if (runner.is_running) {
         return DL_OK;
@@ -373,8 +373,8 @@ start(const dl_mpi_table *mpi)
 
     DL_TRY(dl_mpi_check(mpi, mpi->finalized(&is_over), "MPI_Finalized"));
     if (is_over) {
-        return dl_fail(DL_CLOSED, "MPI has been ended in this process (MPI_Finalize), "
-                                  "and cannot be started again");
+        return dl_fail(DL_CLOSED, "MPI has been finalized in this process "
+                                  "(MPI_Finalize), and cannot be started again");
     }
     DL_TRY(dl_mpi_check(mpi, mpi->initialized(&is_started), "MPI_Initialized"));
     if (is_started) {
@@ -388,12 +388,13 @@ start(const dl_mpi_table *mpi)
         return dl_fail(
             DL_UNSUPPORTED,
             "MPI was started %s a thread level below MPI_THREAD_MULTIPLE (%d of %d): "
-            "operations of two groups, and async ones, come from several threads; %s",
+            "operations of several groups, and asynchronous ones, are called from "
+            "several threads; %s",
             is_started ? "by another part of the program with" : "but grants", provided,
             mpi->thread_multiple,
             is_started ? "start it with MPI_THREAD_MULTIPLE (mpi4py's default), or let "
                          "init_process_group start it"
-                       : "use a library that was built for that");
+                       : "use a library that was built with support for it");
     }
     return DL_OK;
 }

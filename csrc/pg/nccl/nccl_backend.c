@@ -58,7 +58,7 @@ ask_stream(const dl_cuda_table *cuda, void *stream, bool *is_captured)
     DL_TRY(dl_cuda_check(cuda, result, "cudaStreamIsCapturing"));
     if (state != DL_CUDA_CAPTURE_NONE && state != DL_CUDA_CAPTURE_ACTIVE) {
         return dl_fail(DL_INVALID,
-                       "the capture that the array's stream is in has failed");
+                       "the graph capture of the array's stream has failed");
     }
     *is_captured = state == DL_CUDA_CAPTURE_ACTIVE;
     return DL_OK;
@@ -121,9 +121,9 @@ check_capture(const nccl_backend *self, const dl_device_call *call,
         DL_TRY(ask_item(&found, &call->items[i], self->size));
     }
     if (found.has_captured && found.has_other) {
-        return dl_fail(DL_INVALID,
-                       "of the streams that the arrays are ordered by, only some are "
-                       "being captured into a graph");
+        return dl_fail(
+            DL_INVALID,
+            "only some of the streams of the arrays are being captured into a graph");
     }
     *is_captured = found.has_captured;
     return check_comm(self, comm, *is_captured);
@@ -142,8 +142,8 @@ check_device(const nccl_backend *self, int device)
     return self->comm == NULL || self->comm->device == device
                ? DL_OK
                : dl_fail(DL_INVALID,
-                         "the array is on cuda:%d, but %s works on cuda:%d since its "
-                         "first operation; one process uses one device",
+                         "the array is on cuda:%d, but %s has used cuda:%d since its "
+                         "first operation; a process uses one device",
                          device, self->watch->label, self->comm->device);
 }
 

@@ -78,8 +78,8 @@ settle_verdict(const dl_nccl_meeting *meeting, dl_status status)
     bool are_here = asked == DL_OK && held.size == strlen(all_are_here)
                     && memcmp(held.data, all_are_here, held.size) == 0;
     if (status == DL_OK && asked == DL_OK && !are_here) {
-        status = dl_fail(DL_TIMEOUT, "%.*s before all ranks had come to it",
-                         (int)held.size, (const char *)held.data);
+        status = dl_fail(DL_TIMEOUT, "%.*s before all ranks had joined", (int)held.size,
+                         (const char *)held.data);
     } else if (status == DL_OK) {
         status = asked;
     } else if (status == DL_TIMEOUT && are_here) {
@@ -104,7 +104,7 @@ name_absent(const dl_nccl_meeting *meeting, const dl_rank_keys *keys,
         return dl_fail_again(&late);
     }
     return dl_fail(DL_TIMEOUT,
-                   "rank%s %s did not come to it within %" PRId64
+                   "rank%s %s did not join it within %" PRId64
                    "ms; `distlite ps` shows what each rank does",
                    absent.count == 1 ? "" : "s", absent.text,
                    deadline.limit / DL_MILLISECOND);
@@ -180,12 +180,11 @@ dl_nccl_comm_take_turn(const dl_nccl_comm *comm, dl_deadline deadline)
 {
     dl_status status = dl_lane_take(&comm->family->turn, deadline);
 
-    return status == DL_TIMEOUT
-               ? dl_fail(DL_TIMEOUT,
-                         "another thread's launch has not come back from NCCL within "
-                         "%" PRId64 "ms",
-                         deadline.limit / DL_MILLISECOND)
-               : status;
+    return status == DL_TIMEOUT ? dl_fail(DL_TIMEOUT,
+                                          "another thread's launch has not returned "
+                                          "from NCCL within %" PRId64 "ms",
+                                          deadline.limit / DL_MILLISECOND)
+                                : status;
 }
 
 dl_status
@@ -197,8 +196,8 @@ dl_nccl_comm_settle(dl_nccl_watch *watch, void *handle, int result, const char *
     while (result == DL_NCCL_IN_PROGRESS) {
         if (dl_deadline_passed(deadline)) {
             return dl_fail(DL_TIMEOUT,
-                           "%s did not end within %" PRId64 "ms in %s: a rank did not "
-                           "come, or NCCL cannot reach it",
+                           "%s did not end within %" PRId64
+                           "ms in %s: a rank did not join, or NCCL cannot reach it",
                            call, deadline.limit / DL_MILLISECOND, watch->label);
         }
         if (dl_now() < awake_until) {
@@ -484,9 +483,9 @@ part_locked(making *self)
                                self->deadline));
     return self->comm->handle == NULL
                ? DL_OK
-               : dl_nccl_comm_settle(self->watch, self->comm->handle,
-                                     DL_NCCL_IN_PROGRESS,
-                                     "making a part's communicator", self->deadline);
+               : dl_nccl_comm_settle(
+                     self->watch, self->comm->handle, DL_NCCL_IN_PROGRESS,
+                     "creating a subgroup's communicator", self->deadline);
 }
 
 /* A failure after NCCL was called fails the parent's group: its ranks may be in
@@ -505,7 +504,7 @@ part_comm(making *self)
         return dl_fail_again(&error);
     }
     if (self->flags == DL_NCCL_SHRINK_ABORT) {
-        dl_fail(DL_CANCELLED, "%s was shrunk, which aborted what it had under way",
+        dl_fail(DL_CANCELLED, "%s was shrunk, which aborted its pending operations",
                 self->watch->label);
         dl_nccl_watch_fail(self->watch, dl_last_error());
     }
@@ -562,7 +561,7 @@ await(making *self)
     return status == DL_TIMEOUT
                ? dl_fail(DL_TIMEOUT,
                          "NCCL did not return within %" PRId64
-                         "ms: a rank that had come is gone, or NCCL cannot reach it",
+                         "ms: a rank that had joined is gone, or NCCL cannot reach it",
                          self->deadline.limit / DL_MILLISECOND)
                : status;
 }
@@ -658,7 +657,7 @@ dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
     dl_nccl_watch_met(&expected);
     return status == DL_OK
                ? DL_OK
-               : dl_fail_while("making the NCCL communicator of %s on cuda:%d",
+               : dl_fail_while("creating the NCCL communicator of %s on cuda:%d",
                                watch->label, meeting->device);
 }
 

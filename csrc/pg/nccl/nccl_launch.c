@@ -503,7 +503,7 @@ dl_nccl_launch_begin(dl_nccl_launch *self)
         "cudaMallocAsync");
     if (status != DL_OK) {
         self->packed = NULL;
-        return dl_fail_while("packing the blocks of %s, which lie apart",
+        return dl_fail_while("packing the separate blocks of %s",
                              dl_op_type_name((uint8_t)self->op));
     }
     return self->op == DL_REDUCE_SCATTER ? copy_blocks(self, blocks, true) : DL_OK;

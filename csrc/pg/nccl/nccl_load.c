@@ -36,7 +36,7 @@ check_version(void *handle)
     char found[32];
 
     if (table.get_version(&table.version) != DL_NCCL_SUCCESS) {
-        return dl_fail(DL_UNSUPPORTED, "NCCL in %s does not tell its version",
+        return dl_fail(DL_UNSUPPORTED, "NCCL in %s does not report its version",
                        dl_library_path(handle));
     }
     if (table.version < DL_NCCL_OLDEST) {
@@ -99,7 +99,7 @@ dl_nccl_check(const dl_nccl_table *nccl, int result, const char *call)
     }
     const char *detail = nccl->last_error(NULL);
     bool has_detail = detail != NULL && detail[0] != '\0';
-    return dl_fail(DL_BACKEND, "%s: %s (result %d)%s%s; NCCL_DEBUG=WARN says more",
+    return dl_fail(DL_BACKEND, "%s: %s (result %d)%s%s; NCCL_DEBUG=WARN shows more",
                    call, nccl->error_text(result), result, has_detail ? ": " : "",
                    has_detail ? detail : "");
 }

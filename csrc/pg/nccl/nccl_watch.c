@@ -285,7 +285,7 @@ look_at_leaving_locked(dl_nccl_watch *self)
 {
     if (!self->has_cause && dl_now() > self->leave_by
         && !dl_list_is_empty(&self->works)) {
-        dl_fail(DL_CLOSED, "%s was closed before its operations had ended",
+        dl_fail(DL_CLOSED, "%s was closed before its operations had finished",
                 self->label);
         fail_locked(self, dl_last_error());
     }
@@ -806,7 +806,7 @@ dl_nccl_watch_free(dl_nccl_watch *self)
     pthread_mutex_unlock(&all.lock);
     if (is_left_behind) {
         dl_log(DL_LOG_WARNING,
-               "%s: NCCL does not let go of its communicators; they are left behind",
+               "%s: NCCL has not released its communicators in time; they are leaked",
                self->label);
     }
     dl_nccl_watch_unref(self);

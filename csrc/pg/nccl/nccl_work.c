@@ -186,14 +186,13 @@ dl_nccl_work_look(dl_nccl_work *work)
     char name[DL_NCCL_WORK_TEXT_SIZE];
     dl_nccl_work_describe(work, name, sizeof name);
     if (result == DL_CUDA_NOT_READY) {
-        dl_fail(
-            DL_TIMEOUT,
-            "%s timed out after %" PRId64
-            "ms in %s: it was begun here, but %s; look for a rank that did not call "
-            "it, or called something else",
-            name, work->deadline.limit / DL_MILLISECOND, watch->label,
-            work->is_launched ? "has not ended"
-                              : "NCCL is still connecting the ranks for it");
+        dl_fail(DL_TIMEOUT,
+                "%s timed out after %" PRId64
+                "ms in %s: it was started here, but %s; look for a rank that did not "
+                "call it, or called a different operation",
+                name, work->deadline.limit / DL_MILLISECOND, watch->label,
+                work->is_launched ? "has not ended"
+                                  : "NCCL is still connecting the ranks for it");
     } else {
         dl_cuda_check(watch->cuda, result, "cudaEventQuery");
         dl_fail_while("%s in %s", name, watch->label);

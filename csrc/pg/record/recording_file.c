@@ -425,8 +425,8 @@ warn_of_chosen_folder(int error)
         dl_log(DL_LOG_WARNING,
                "nothing is recorded for `distlite ps` in DISTLITE_RUNTIME_DIR=%s: %s",
                chosen,
-               error == EPERM    ? "the folder has to be this user's, and of mode 0700"
-               : error == EINVAL ? "it has to be an absolute path"
+               error == EPERM ? "the folder must belong to this user and have mode 0700"
+               : error == EINVAL ? "it must be an absolute path"
                                  : strerror(error));
     }
 }

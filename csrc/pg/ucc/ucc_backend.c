@@ -88,7 +88,7 @@ destroy_team(dl_ucc_backend *self)
     dl_deadline deadline =
         dl_deadline_after(has_lost_rank ? SHORT_GRACE : DL_UCC_GRACE);
     dl_error cause = {.status = DL_CANCELLED,
-                      .text = "its ranks did not leave together"};
+                      .text = "its ranks did not leave it at the same time"};
     int status = DL_UCC_IN_PROGRESS;
 
     self->exchange.deadline = deadline;
@@ -201,7 +201,7 @@ wait_for_team(dl_ucc_backend *self, dl_deadline deadline)
                             "ucc_context_progress"));
         if (dl_deadline_passed(deadline)) {
             return dl_fail(DL_TIMEOUT,
-                           "%s: UCC has no team after %" PRId64
+                           "%s: UCC has not created a team within %" PRId64
                            "ms; another rank is late or gone",
                            self->label, deadline.limit / DL_MILLISECOND);
         }

@@ -97,7 +97,7 @@ dl_ucc_check(const dl_ucc_table *ucc, int status, const char *what)
     return status >= 0
                ? DL_OK
                : dl_fail(DL_BACKEND,
-                         "UCC failed in %s: %s (%d); UCC_LOG_LEVEL=info tells more",
+                         "UCC failed in %s: %s (%d); UCC_LOG_LEVEL=info shows more",
                          what, ucc->status_text(status), status);
 }
 
@@ -171,8 +171,8 @@ fail_absent(const pending *self, const dl_rank_keys *keys)
         return dl_fail_again(&error);
     }
     return dl_fail(DL_TIMEOUT,
-                   "rank %s did not come to make the UCC %s within %" PRId64
-                   "ms; is it running, and has it the same backend?",
+                   "rank %s did not join in creating the UCC %s within %" PRId64
+                   "ms; check that it is running and has the same backend",
                    absent.text, exchange->what,
                    exchange->deadline.limit / DL_MILLISECOND);
 }
@@ -183,8 +183,8 @@ take(const pending *self, int rank, const dl_buffer *value)
 {
     if (value->size != self->bytes) {
         return dl_fail(DL_PROTOCOL,
-                       "rank %d sent %zu bytes to make the UCC %s, not %zu; do all "
-                       "ranks have the same version of UCC?",
+                       "rank %d sent %zu bytes to create the UCC %s, not %zu; check "
+                       "that all ranks have the same version of UCC",
                        rank, value->size, self->exchange->what, self->bytes);
     }
     memcpy(self->target + (size_t)rank * self->bytes, value->data, self->bytes);
@@ -256,7 +256,7 @@ look_round(const dl_ucc_exchange *self)
     for (int rank = 0; self->watcher != NULL && rank < self->size; rank++) {
         if (rank != self->rank
             && self->watcher->ops->watch(self->watcher, rank) != DL_OK) {
-            return dl_fail_while("making the UCC %s", self->what);
+            return dl_fail_while("creating the UCC %s", self->what);
         }
     }
     return self->is_leaving ? DL_OK : dl_interrupt_check();
@@ -494,11 +494,11 @@ dl_ucc_context_disable(dl_ucc_context *context, const char *group_name,
     pthread_mutex_lock(&context->lock);
     if (!atomic_load_explicit(&context->is_disabled, memory_order_relaxed)) {
         context->cause.status = DL_CANCELLED;
-        snprintf(
-            context->cause.text, sizeof context->cause.text,
-            "UCC has an operation that group %.100s gave up, which ends all groups "
-            "that share its context (TORCH_UCC_SHARED_COMM=0: none do): %.1600s",
-            group_name, cause->text);
+        snprintf(context->cause.text, sizeof context->cause.text,
+                 "group %.100s gave up an operation that UCC has not ended, which ends "
+                 "all groups that share its context (with TORCH_UCC_SHARED_COMM=0 none "
+                 "do): %.1600s",
+                 group_name, cause->text);
         atomic_store_explicit(&context->is_disabled, true, memory_order_release);
     }
     pthread_mutex_unlock(&context->lock);

@@ -29,7 +29,7 @@ await(dl_ucc_backend *self, const dl_op_context *op, void *event)
         if (dl_deadline_passed(op->deadline)) {
             return dl_fail(DL_TIMEOUT,
                            "%s #%" PRIu64 " timed out after %" PRId64
-                           "ms in %s: the stream of its array has not come to it",
+                           "ms in %s: the stream of its array has not reached it",
                            dl_op_type_name(op->fingerprint.op), op->sequence,
                            op->deadline.limit / DL_MILLISECOND, self->label);
         }

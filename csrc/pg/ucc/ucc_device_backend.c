@@ -72,8 +72,8 @@ check_capture(const dl_cuda_table *cuda, void *stream)
     if (result == DL_CUDA_CAPTURE_IMPLICIT || state != DL_CUDA_CAPTURE_NONE) {
         cuda->last_error();
         return dl_fail(DL_INVALID,
-                       "UCC's operations cannot be part of a graph: the stream of the "
-                       "array is being captured; NCCL's can");
+                       "UCC's operations cannot be captured into a graph, and the "
+                       "array's stream is being captured; NCCL's can");
     }
     return dl_cuda_check(cuda, result, "cudaStreamIsCapturing");
 }
@@ -197,8 +197,8 @@ meet(engine *self, int device, dl_deadline deadline)
         return self->device == device
                    ? DL_OK
                    : dl_fail(DL_INVALID,
-                             "the array is on cuda:%d, but group %s works on cuda:%d "
-                             "since its first operation; one process uses one device",
+                             "the array is on cuda:%d, but group %s has used cuda:%d "
+                             "since its first operation; a process uses one device",
                              device, self->name, self->device);
     }
     DL_TRY(dl_group_new(&options, self->store, &made));
@@ -222,9 +222,8 @@ check_call(const dl_device_call *call)
         dl_op_type op = call->items[i].op;
         if (op == DL_SEND || op == DL_RECV || op == DL_RECV_ANY) {
             return dl_fail(DL_UNSUPPORTED,
-                           "%s: UCC has no messages, and those of arrays on devices "
-                           "do not go another way: \"cuda:nccl\" has them, or copy the "
-                           "array to the CPU",
+                           "%s: UCC has no point-to-point messages for arrays on "
+                           "devices; use \"cuda:nccl\", or copy the array to the CPU",
                            dl_op_type_name((uint8_t)op));
         }
     }

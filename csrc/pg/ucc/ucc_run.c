@@ -340,8 +340,8 @@ fail_late(const dl_ucc_backend *self, const dl_op_context *op)
 {
     return dl_fail(DL_TIMEOUT,
                    "%s #%" PRIu64 " timed out after %" PRId64
-                   "ms in %s: UCC has not completed it; another rank is late, gone, or "
-                   "in another operation",
+                   "ms in %s: UCC has not completed it; another rank is late, has "
+                   "exited, or is in another operation",
                    dl_op_type_name(op->fingerprint.op), op->sequence,
                    op->deadline.limit / DL_MILLISECOND, self->label);
 }
@@ -442,7 +442,7 @@ begin(dl_ucc_backend *self, const char *name, dl_ucc_args *args,
     int status = ucc->collective_init(args, request, self->team);
     if (status == DL_UCC_NOT_SUPPORTED || status == DL_UCC_NOT_IMPLEMENTED) {
         return dl_fail(DL_UNSUPPORTED,
-                       "%s: %s in UCC %u.%u with the transports it has here "
+                       "%s: %s in UCC %u.%u with the transports available here "
                        "(UCC_CLS, UCC_TLS); nothing was sent",
                        name, ucc->status_text(status), ucc->major, ucc->minor);
     }

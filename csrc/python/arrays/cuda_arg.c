@@ -182,9 +182,9 @@ dlpy_cuda_view(PyObject *object, const char *parameter, dl_tensor *view,
     if (read_interface(*owner, view, dimensions) < 0) {
         PyErr_Clear();
         PyErr_Format(PyExc_ValueError,
-                     "`%s` has a __cuda_array_interface__ that makes no sense here "
-                     "(a masked array, bytes in foreign order, more than %d "
-                     "dimensions, a negative length, or a missing entry): %R",
+                     "`%s` has a __cuda_array_interface__ that is not supported (a "
+                     "masked array, non-native byte order, more than %d dimensions, a "
+                     "negative length, or a missing entry): %R",
                      parameter, DLPY_DLPACK_DIMENSIONS, *owner);
         return -1;
     }

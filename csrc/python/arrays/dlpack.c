@@ -157,8 +157,8 @@ check_place(const dlpack_tensor *tensor, const char *parameter)
     if (tensor->device_type != DLPACK_CPU && tensor->device_type != DLPACK_CUDA_HOST
         && tensor->device_type != DLPACK_ROCM_HOST && !is_on_cuda(tensor)) {
         PyErr_Format(PyExc_ValueError,
-                     "`%s` is on a device of DLPack type %d; there are backends for "
-                     "memory of the CPU (type 1) and of CUDA (type 2)",
+                     "`%s` is on a device of DLPack type %d; only memory of the CPU "
+                     "(type 1) and of CUDA (type 2) is supported",
                      parameter, (int)tensor->device_type);
         return -1;
     }
@@ -239,8 +239,8 @@ open_capsule(PyObject *capsule, PyTypeObject *type, const char *parameter,
     const dlpack_versioned *managed =
         PyCapsule_GetPointer(capsule, "dltensor_versioned");
     if (managed->major != 1) {
-        PyErr_Format(PyExc_BufferError, "`%s` speaks DLPack %u, not 1", parameter,
-                     (unsigned)managed->major);
+        PyErr_Format(PyExc_BufferError, "`%s` uses version %u of DLPack, not 1",
+                     parameter, (unsigned)managed->major);
         return NULL;
     }
     *is_writable =
@@ -460,7 +460,8 @@ dlpy_exchange_view(PyObject *object, const char *parameter, dl_tensor *view,
         return -1;
     }
     if (view->data == NULL && view->count > 0) {
-        PyErr_Format(PyExc_ValueError, "`%s` has no memory behind it", parameter);
+        PyErr_Format(PyExc_ValueError, "`%s` has no data: its pointer is NULL",
+                     parameter);
         return -1;
     }
     return check_pending(object, parameter, view) < 0 ? -1 : 1;

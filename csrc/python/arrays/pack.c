@@ -97,12 +97,11 @@ copy_layout(const dl_tensor *view)
 static int
 fail_different(const pack *self, const dl_tensor *view)
 {
-    PyErr_Format(
-        PyExc_ValueError,
-        "array %d of the list is of %s, array 0 of %s, and its counterparts in "
-        "the call's other list are of one dtype",
-        self->pieces.count, dl_dtype_name(view->dtype),
-        dl_dtype_name(self->tensors[0].dtype));
+    PyErr_Format(PyExc_ValueError,
+                 "array %d of the list has dtype %s and array 0 has dtype %s, but the "
+                 "arrays at these places in the call's other list have the same dtype",
+                 self->pieces.count, dl_dtype_name(view->dtype),
+                 dl_dtype_name(self->tensors[0].dtype));
     return -1;
 }
 
@@ -306,7 +305,7 @@ make_packs(const dlpy_state *state, PyObject *arrays, int parts, bool is_cut)
     Py_ssize_t count = PyTuple_GET_SIZE(items);
     PyObject *packs = NULL;
     if (count == 0 || count > INT32_MAX) {
-        PyErr_SetString(PyExc_ValueError, "a pack takes one array or more");
+        PyErr_SetString(PyExc_ValueError, "a pack takes at least one array");
     } else {
         packs = new_packs(state, count, parts);
     }

@@ -432,14 +432,14 @@ check_dtype(PyArrayObject *array, const char *parameter)
 
     if (PyDataType_FLAGCHK(descr, NPY_ITEM_HASOBJECT)) {
         PyErr_Format(PyExc_TypeError,
-                     "`%s` has dtype %S: its elements are references into this "
-                     "process, which mean nothing to others",
+                     "`%s` has dtype %S: its elements are references to objects of "
+                     "this process, which other processes cannot use",
                      parameter, descr);
         return -1;
     }
     if (PyArray_ISBYTESWAPPED(array)) {
         PyErr_Format(PyExc_ValueError,
-                     "`%s` has dtype %R, whose bytes are in foreign order; convert it "
+                     "`%s` has dtype %R, whose byte order is not native; convert it "
                      "first: %s.astype(%s.dtype.newbyteorder('='))",
                      parameter, descr, parameter, parameter);
         return -1;
@@ -499,11 +499,11 @@ check_mask(PyObject *object, const char *parameter)
 
     Py_XDECREF(type);
     if (is_masked > 0) {
-        PyErr_Format(PyExc_ValueError,
-                     "`%s` is a masked array, whose mask would not go with it; pass "
-                     "what stands for masked elements, as in %s.filled(0), or %s.data "
-                     "and %s.mask one after the other",
-                     parameter, parameter, parameter, parameter);
+        PyErr_Format(
+            PyExc_ValueError,
+            "`%s` is a masked array, and its mask would not be sent; fill the masked "
+            "elements, as with %s.filled(0), or pass %s.data and %s.mask in two calls",
+            parameter, parameter, parameter, parameter);
     }
     return PyErr_Occurred() == NULL ? 0 : -1;
 }

@@ -217,11 +217,10 @@ warn(void)
     int result = PyErr_WarnEx(
         PyExc_UserWarning,
         "a collective writes to a tensor that requires grad, and autograd does not "
-        "know "
-        "of it: gradients will be those of a program without the collective.  If that "
-        "is meant, as for parameters that are set to those of another rank, pass "
-        "tensor.detach() or call it under torch.no_grad(); else use an autograd "
-        "Function.  This is said once per process",
+        "record it: gradients will be computed as if the collective were not there.  "
+        "If that is intended, as when parameters are copied from another rank, pass "
+        "tensor.detach() or call it under torch.no_grad(); otherwise use an autograd "
+        "Function.  This warning is shown once per process",
         1);
     torch.has_warned = result == 0;
     return result;

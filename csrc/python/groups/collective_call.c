@@ -117,8 +117,9 @@ dlpy_collective_check_stream(dlpy_collective *self)
     if (dlpy_cuda_unname_stream()) {
         return 0;
     }
-    PyErr_SetString(PyExc_ValueError,
-                    "`stream` is for arrays on devices; these are in the CPU's memory");
+    PyErr_SetString(
+        PyExc_ValueError,
+        "`stream` is for arrays on devices; these arrays are in the CPU's memory");
     return -1;
 }
 

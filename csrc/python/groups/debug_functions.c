@@ -45,7 +45,7 @@ set_level(PyObject *module, PyObject *level)
         return NULL;
     }
     if (number < DL_DEBUG_OFF || number > DL_DEBUG_DETAIL) {
-        PyErr_Format(PyExc_ValueError, "%R is no debug level", level);
+        PyErr_Format(PyExc_ValueError, "%R is not a debug level", level);
         return NULL;
     }
     dl_debug_level_set((dl_debug_level)number);

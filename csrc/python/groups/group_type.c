@@ -83,7 +83,8 @@ parent_from(const dlpy_state *state, PyObject *const *values, dl_group_options *
         return -1;
     }
     if (count != options->size) {
-        PyErr_Format(PyExc_ValueError, "a group of %d needs as many ranks, not %d",
+        PyErr_Format(PyExc_ValueError,
+                     "a group of %d needs a list of that many ranks, not %d",
                      options->size, count);
         return -1;
     }
@@ -823,7 +824,7 @@ group_refuse(PyObject *module, PyObject *const *args, Py_ssize_t count,
     }
     if (options.rank < 0 || options.rank >= options.size) {
         PyMem_Free(ranks);
-        PyErr_SetString(PyExc_ValueError, "rank must be a place in ranks");
+        PyErr_SetString(PyExc_ValueError, "rank must be an index of ranks");
         return NULL;
     }
     options.parent = dlpy_group_core(values[0]);

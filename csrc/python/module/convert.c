@@ -330,7 +330,7 @@ dlpy_rank_from(PyObject *object, const char *what, int *rank)
         wide = INT64_MAX;
     }
     if (wide < INT_MIN || wide > INT_MAX) {
-        PyErr_Format(PyExc_ValueError, "%R is no rank or number of ranks", object);
+        PyErr_Format(PyExc_ValueError, "%R is not a rank or a number of ranks", object);
         return -1;
     }
     *rank = (int)wide;

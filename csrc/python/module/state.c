@@ -35,7 +35,7 @@ module_of_type(PyTypeObject *type)
             return module;
         }
     }
-    PyErr_Format(PyExc_TypeError, "%s is no type of distlite", type->tp_name);
+    PyErr_Format(PyExc_TypeError, "%s is not a type of distlite", type->tp_name);
     return NULL;
 }
 #else

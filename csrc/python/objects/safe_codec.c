@@ -326,15 +326,15 @@ take_length(decoder *self, size_t *length)
 
     for (int i = 0; byte >= 128; i++) {
         if (!dl_take_u8(&self->reader, &byte)) {
-            return fail("they end too early");
+            return fail("unexpected end of data");
         }
         if (i == COUNT_BYTES || (i == COUNT_BYTES - 1 && byte > 1)) {
-            return fail("a count that has no end");
+            return fail("a count that is not terminated");
         }
         count |= (uint64_t)(byte & 127) << (7 * i);
     }
     if (count > dl_reader_left(&self->reader)) {
-        return fail("they end too early");
+        return fail("unexpected end of data");
     }
     *length = (size_t)count;
     return 0;
@@ -371,7 +371,7 @@ take_other(decoder *self, const uint8_t *from, int depth)
         Py_INCREF(value);
     } else {
         value = NULL;
-        (void)(PyErr_Occurred() || fail("a place outside of them"));
+        (void)(PyErr_Occurred() || fail("an offset out of range"));
     }
     Py_DECREF(pair);
     return value;
@@ -409,7 +409,7 @@ take_float(decoder *self)
     double number;
 
     if (!dl_take_u64(&self->reader, &bits)) {
-        fail("they end too early");
+        fail("unexpected end of data");
         return NULL;
     }
     memcpy(&number, &bits, sizeof number);
@@ -545,10 +545,10 @@ take(decoder *self, int depth, PyObject **value)
     uint8_t letter;
 
     if (!dl_take_u8(&self->reader, &letter)) {
-        return fail("they end too early");
+        return fail("unexpected end of data");
     }
     if (depth > DEPTH_LIMIT) {
-        return fail("values are nested too deep");
+        return fail("values are nested too deeply");
     }
     *value = take_kind(self, letter, depth);
     return *value == NULL ? -1 : 0;
@@ -585,7 +585,7 @@ take_plain(PyObject *module, PyObject *const *args, Py_ssize_t count,
             result = Py_BuildValue("(Nn)", value, self.reader.next - self.start);
         }
     } else {
-        fail("a place outside of them");
+        fail("an offset out of range");
     }
     PyBuffer_Release(&data);
     return result;

@@ -299,9 +299,10 @@ work_repr(PyObject *object)
 static PyObject *
 refuse_own(PyObject *object, const char *method)
 {
-    PyErr_Format(PyExc_NotImplementedError,
-                 "%s does not define %s(): a Work that Python constructs has no other",
-                 Py_TYPE(object)->tp_name, method);
+    PyErr_Format(
+        PyExc_NotImplementedError,
+        "%s does not define %s(): a Work constructed in Python has no default for it",
+        Py_TYPE(object)->tp_name, method);
     return NULL;
 }
 

@@ -400,11 +400,11 @@ def best_backend(array: Any) -> str:
         _check(name)
         if _is_native(name) and device.partition(":")[0] != "cpu":
             # torch's map has gloo for Metal, whose memory the core cannot read.
-            raise RuntimeError(f"{name} serves the CPU's memory only")
+            raise RuntimeError(f"{name} supports the CPU's memory only")
     except (RuntimeError, AssertionError) as error:
         raise RuntimeError(
-            f"no backend here serves arrays on {device}: {error}. Copy them to the "
-            "CPU, which 'gloo' serves"
+            f"no available backend supports arrays on {device}: {error}. Copy them to "
+            "the CPU, which 'gloo' supports"
         ) from None
     return name
 
@@ -436,7 +436,7 @@ def _device_of(array: Any) -> str:
         return array
     found = dlpack_device_of(array)
     if isinstance(found, int):
-        raise RuntimeError(f"no backend here serves DLPack's device {found}")
+        raise RuntimeError(f"no available backend supports DLPack's device {found}")
     if found is not None:
         return found
     if hasattr(array, "__cuda_array_interface__"):
@@ -465,14 +465,14 @@ def backend_of(backend: object) -> tuple[str, str]:
     for device, served_by in served.items():
         _check(served_by)
         if ":" in name and device != "cpu" and _is_native(served_by):
-            raise RuntimeError(f"{served_by} serves cpu memory only, not {device}")
+            raise RuntimeError(f"{served_by} supports cpu memory only, not {device}")
         if ":" in name and device not in (serves := _SERVE.get(served_by, (device,))):
             raise ValueError(
-                f"{served_by} serves {' and '.join(serves)} memory only, not {device}; "
-                f'for arrays on devices there is "cpu:{served_by},cuda:nccl"'
+                f"{served_by} supports {' and '.join(serves)} memory only, not "
+                f'{device}; for arrays on devices use "cpu:{served_by},cuda:nccl"'
             )
         if served_by in _BESIDE_CPU and device != "cuda":
-            raise RuntimeError(f"{served_by} serves cuda memory only, not {device}")
+            raise RuntimeError(f"{served_by} supports cuda memory only, not {device}")
     return name, ",".join(f"{device}:{by}" for device, by in served.items())
 
 
@@ -494,8 +494,8 @@ def _check(name: str) -> None:
         )
     known = ["gloo", "mpi", "nccl", "ucc", *(each.lower() for each in Backend._plugins)]
     raise AssertionError(
-        f"Unknown backend type {name}; there are {', '.join(known)}, and several by "
-        'device as in "cpu:gloo,cuda:nccl"'
+        f"Unknown backend type {name}; known are {', '.join(known)}, or one for "
+        'each device, as in "cpu:gloo,cuda:nccl"'
     )
 
 
@@ -506,7 +506,7 @@ def _reason_of(name: str) -> str:
         _looks[name]()
     except RuntimeError as error:
         return str(error)
-    return "but it is there now"
+    return "but it can be loaded now"
 
 
 def plugin_of(name: str) -> BackendPlugin | None:

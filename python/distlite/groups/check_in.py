@@ -147,7 +147,7 @@ class CheckIn:
             f"joining group {label} as rank {self._rank} of {self._size}: timed out "
             f"after {round(timeout.total_seconds() * 1000)}ms: waiting for "
             f"rank{'s' if many else ''} {names}, which {'have' if many else 'has'} not "
-            f"come{self._earlier()}{self._private()}"
+            f"joined{self._earlier()}{self._private()}"
         )
 
     def _private(self) -> str:
@@ -156,8 +156,9 @@ class CheckIn:
         if self._rank != 0 or not (host.startswith("127.") or host == "::1"):
             return ""
         return (
-            f"; the store listens at {host} only, where ranks on other hosts do not "
-            "come through: set MASTER_ADDR to what they know this host by"
+            f"; the store listens at {host} only, which ranks on other hosts cannot "
+            "reach: set MASTER_ADDR to a name or address of this host that they can "
+            "reach"
         )
 
     def _other(self) -> str:
@@ -172,7 +173,7 @@ class CheckIn:
         if not other or other == self._who:
             return ""
         return (
-            f"; {other} has joined as rank {self._rank} before: was it started twice?"
+            f"; {other} has already joined as rank {self._rank}: was it started twice?"
         )
 
     def _fail_if_taken(self) -> None:

@@ -70,13 +70,14 @@ def all_gather_arrays(
         return []
     if isinstance(tensor, np.ma.MaskedArray):
         raise ValueError(
-            "all_gather_arrays: this is a masked array, whose mask would not go with "
-            "it; pass tensor.filled(0), or tensor.data and tensor.mask one after the "
-            "other"
+            "all_gather_arrays: the array is masked, and its mask would not be sent; "
+            "pass tensor.filled(0), or tensor.data and tensor.mask in two calls"
         )
     array = np.asarray(tensor)
     if array.dtype.hasobject:
-        raise TypeError(f"arrays of {array.dtype} cannot be sent: they hold objects")
+        raise TypeError(
+            f"arrays of {array.dtype} cannot be sent: they hold Python objects"
+        )
     # An empty array stands for the dtype, and describes those of ml_dtypes as well.
     told: list[Any] = [None] * get_world_size(group)
     all_gather_object(told, (array.shape, np.empty(0, array.dtype)), group, safe=True)

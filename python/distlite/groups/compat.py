@@ -82,8 +82,8 @@ def _create_process_group_wrapper(
         )
     if ProcessGroup.name(wrapped_pg) == "custom" or _C._device_name(wrapped_pg):
         raise NotImplementedError(
-            f"group {wrapped_pg.group_name} is not carried out by the CPU alone: set "
-            "TORCH_DISTRIBUTED_DEBUG=DETAIL before it is made"
+            f"group {wrapped_pg.group_name} does not run on the CPU alone: set "
+            "TORCH_DISTRIBUTED_DEBUG=DETAIL before it is created"
         )
     return _ProcessGroupWrapper(wrapped_pg, PrefixStore(store_prefix, store), timeout)
 

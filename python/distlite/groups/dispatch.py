@@ -132,7 +132,7 @@ def backend_for(group: ProcessGroup, device: object) -> ProcessGroup:
         return known.made[kind]
     if kind not in devices_of(group):
         raise RuntimeError(
-            f"{NO_BACKEND} {kind}; group {group.group_name} serves "
+            f"{NO_BACKEND} {kind}; group {group.group_name} supports "
             f"{', '.join(devices_of(group)) or 'none yet'}"
         )
     return group
@@ -153,7 +153,7 @@ def register(
         if known is None or same is None:
             raise ValueError(
                 f"no backend of type {number.name} is registered in group "
-                f"{group.group_name}: the first one has to be given"
+                f"{group.group_name}: the first call must pass one"
             )
         backend = known.made[same]
     _check_backend(group, backend)

@@ -65,7 +65,7 @@ class _GroupRanks(MutableMapping[ProcessGroup, dict[int, int]]):
     def __setitem__(self, group: ProcessGroup, ranks: dict[int, int]) -> None:
         in_order = sorted(ranks, key=ranks.__getitem__)
         if sorted(ranks.values()) != list(range(group.size())):
-            raise ValueError(f"{ranks} is no numbering of {group.size()} ranks")
+            raise ValueError(f"{ranks} does not number the {group.size()} ranks")
         if group in world.groups:
             world.groups[group].ranks = in_order
         else:

@@ -347,7 +347,7 @@ def _limit_of(timeout: object, config: str = "") -> timedelta:
     if not isinstance(timeout, timedelta):
         raise TypeError(
             "Expected timeout argument to be of type datetime.timedelta, got "
-            f"{timeout}, which is no number of seconds either"
+            f"{timeout}, which is not a number of seconds either"
         )
     return timeout
 
@@ -365,7 +365,7 @@ def _label_of(ranks: list[int] | None) -> str:
 def _check_extras(config: str, pg_options: object, device_id: object) -> None:
     has_device = "cuda:nccl" in config.split(",")
     if pg_options is not None and not Backend._plugins and not has_device:
-        warnings.warn("pg_options: the cpu backend has none", stacklevel=3)
+        warnings.warn("pg_options: the cpu backend takes no options", stacklevel=3)
     if device_id is None:
         return
     if has_device:

@@ -162,7 +162,7 @@ def combine_all(arrays: Sequence[Any], op: Any, group: Any) -> Coalesced:
     """all_reduce of all arrays of all ranks, whose result each of them gets."""
     name = getattr(getattr(op, "op", op), "name", str(op))
     if name not in _COMBINE:
-        raise ValueError(f"several arrays of a rank are not combined by {name}")
+        raise ValueError(f"{name} does not combine several arrays of a rank")
     _check_alike(arrays, "allreduce")
     begun = reduce_all(arrays, op, group, True)
 

@@ -140,7 +140,7 @@ class ProcessGroupGloo(ProcessGroup):
 
 
 def _check_own(hostname: str) -> None:
-    """RuntimeError where it is no address of this host."""
+    """RuntimeError where it is not an address of this host."""
     import socket
 
     try:
@@ -154,4 +154,4 @@ def _check_own(hostname: str) -> None:
             except OSError:
                 continue
             return
-    raise RuntimeError(f"{hostname} is no address of this host: {found[0][4]}")
+    raise RuntimeError(f"{hostname} is not an address of this host: {found[0][4]}")

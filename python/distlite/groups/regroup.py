@@ -395,10 +395,10 @@ def _check_excluded(group: ProcessGroup, ranks: list[int]) -> set[int]:
     for rank in excluded:
         _check_rank(rank, group.size())
     if len(excluded) != len(ranks):
-        raise ValueError(f"ranks_to_exclude has a rank twice: {ranks}")
+        raise ValueError(f"ranks_to_exclude contains a rank twice: {ranks}")
     if group.rank() in excluded:
         raise ValueError(
-            f"rank {group.rank()} cannot exclude itself: only those that stay call "
-            "shrink_group, the others call destroy_process_group"
+            f"rank {group.rank()} cannot exclude itself: only the remaining ranks call "
+            "shrink_group; the excluded ones call destroy_process_group"
         )
     return excluded

@@ -91,10 +91,10 @@ class Comparison:
         if theirs == self._mine or self._text:
             return
         self._text = (
-            "the ranks do not leave out the same ones: "
-            f"rank {self._rank} leaves out [{self._mine.replace(',', ', ')}], "
-            f"rank {rank} leaves out [{theirs.replace(',', ', ')}]. All that stay have "
-            "to call shrink_group with the same list"
+            f"the ranks do not exclude the same ranks: rank {self._rank} excludes "
+            f"[{self._mine.replace(',', ', ')}], "
+            f"rank {rank} excludes [{theirs.replace(',', ', ')}]. All remaining ranks "
+            "must call shrink_group with the same list"
         )
         if self._made is not None:
             self._made.abort()

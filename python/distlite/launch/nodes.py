@@ -129,7 +129,7 @@ class Nodes:
         """The store holds what no launcher of this version writes."""
         where = f"{self._options.address}:{self._options.port}"
         why = f"{type(error).__name__}: {error}"
-        self._lost = f"the job's store at {where} has other programs' values: {why}"
+        self._lost = f"the job's store at {where} holds values of other programs: {why}"
         text = f"node {_host(self._options)}: {self._lost}"
         with contextlib.suppress(DistError, AttributeError):
             self._store.compare_set(f"failure/{max(0, self._attempt)}", "", text)
@@ -172,14 +172,14 @@ class Nodes:
         name = self._store.compare_set("job", "", options.run_id).decode()
         if name != options.run_id:
             raise Failure(
-                f"the nodes at {where} run the job {name!r}, and this one is of "
+                f"the nodes at {where} run the job {name!r}, but this one runs "
                 f"{options.run_id!r} (--rdzv-id)"
             )
         told = self._store.compare_set("nnodes", "", count).decode()
         if told != count:
             raise Failure(
-                f"the job at {where} has {told} nodes, and this one was told of "
-                f"{count} (--nnodes)"
+                f"the job at {where} has {told} nodes, but this one was given {count} "
+                "(--nnodes)"
             )
 
     def _find_store(self) -> Store:

@@ -76,7 +76,9 @@ class Machine:
         node = nodes[index]
         cores = self.cores_of_node(node)
         if not cores:
-            raise OSError(f"--numa-binding: node {node} has no core that may be used")
+            raise OSError(
+                f"--numa-binding: node {node} has no core that this process may use"
+            )
         if mode == "node":
             return cores
         if mode == "socket":

@@ -216,15 +216,15 @@ def _refuse_classes(values: _Values) -> None:
     """What torchrun finds under a name is written for the insides of torchrun."""
     if values.text("logs-specs"):
         raise UsageError(
-            f"--logs-specs {values.text('logs-specs')}: classes of torch's that place "
-            "the ranks' output are not supported; use --log-dir, --redirects, --tee "
+            f"--logs-specs {values.text('logs-specs')}: torch's LogsSpecs classes are "
+            "not supported; use --log-dir, --redirects, --tee "
             "and --local-ranks-filter"
         )
     if values.text("event-log-handler") not in ("", "null"):
         raise UsageError(
             f"--event-log-handler {values.text('event-log-handler')}: this launcher "
-            "has no log of events for a handler, so 'null' is the only one; its report "
-            "on stderr and its exit status tell how a job ended"
+            "emits no events, so only 'null' is accepted; its report on stderr and its "
+            "exit status show how a job ended"
         )
 
 
@@ -233,7 +233,7 @@ def _set_binding(options: Options, values: _Values) -> None:
     options.numa_binding = values.text("numa-binding")
     if options.numa_binding and options.numa_binding not in MODES:
         raise UsageError(
-            f"--numa-binding: {options.numa_binding!r} is not among {', '.join(MODES)}"
+            f"--numa-binding: {options.numa_binding!r} is not one of {', '.join(MODES)}"
         )
     if options.numa_binding and options.binds_cores:
         raise UsageError("--numa-binding is not allowed with --bind-cores")
@@ -250,7 +250,7 @@ def _set_meeting_point(options: Options, values: _Values) -> None:
     """Where the nodes meet, and how each gets its place."""
     backend, endpoint = values.text("rdzv-backend"), values.text("rdzv-endpoint")
     if backend not in ("static", "c10d"):
-        raise UsageError(f"--rdzv-backend: 'static' or 'c10d', not {backend!r}")
+        raise UsageError(f"--rdzv-backend must be 'static' or 'c10d', not {backend!r}")
     options.run_id = values.text("rdzv-id")
     _set_conf(options, values.text("rdzv-conf"))
     options.address = values.text("master-addr")
@@ -269,10 +269,11 @@ def _set_meeting_point(options: Options, values: _Values) -> None:
     else:
         options.port = DEFAULT_PORT if options.nnodes > 1 else 0
     if options.port == 0 and options.nnodes > 1:
-        raise UsageError("several nodes need a --master-port that all of them know")
+        raise UsageError("several nodes need --master-port, the same on all of them")
     if not options.arrives and options.node_rank >= options.nnodes:
         raise UsageError(
-            f"--node-rank {options.node_rank} is not among {options.nnodes} node(s)"
+            f"--node-rank {options.node_rank} is not less than the number of nodes, "
+            f"{options.nnodes}"
         )
 
 
@@ -318,7 +319,7 @@ def _set_conf(options: Options, text: str) -> None:
             options.join_timeout = float(value)
         else:
             raise UsageError(
-                f"--rdzv-conf: {pair!r} is not among is_host=true or false, "
+                f"--rdzv-conf: {pair!r} is neither is_host=true, is_host=false nor "
                 "join_timeout=SECONDS"
             )
 
@@ -378,14 +379,14 @@ def _command(values: _Values, words: list[str]) -> tuple[str, ...]:
     script, kind = words[0], "".join(kinds)
     if kind == "no-python":
         if not _is_program(script):
-            raise UsageError(f"no program {script!r}")
+            raise UsageError(f"program {script!r} not found")
         return tuple(words)
     # -u: what a rank prints is seen when it prints it, as under torchrun.
     python = [os.environ.get("PYTHON_EXEC", sys.executable), "-u"]
     if kind == "module":
         return (*python, "-m", *words)
     if not os.path.exists(script):
-        raise UsageError(f"no script {script!r}")
+        raise UsageError(f"script {script!r} not found")
     return (*python, "-c", RUN_PATH, *words) if kind else (*python, *words)
 
 
@@ -401,7 +402,7 @@ def _process_count(text: str) -> int:
     if text in ("auto", "gpu"):
         count = gpu_count()
         if text == "gpu" and count == 0:
-            raise UsageError("--nproc-per-node gpu: this host shows no GPU")
+            raise UsageError("--nproc-per-node gpu: no GPU was found on this host")
         return count or usable_cores()
     try:
         count = int(text)
@@ -419,8 +420,8 @@ def _node_count(text: str) -> int:
         raise UsageError(f"--nnodes: not a number of nodes: {text}")
     if most not in ("", least):
         raise UsageError(
-            f"--nnodes {text}: a varying number of nodes is not supported; "
-            "say how many there are"
+            f"--nnodes {text}: a varying number of nodes is not supported; give one "
+            "number"
         )
     if int(least) < 1:
         raise UsageError(f"--nnodes {text}: at least one node is needed")

@@ -58,9 +58,9 @@ def named_signals(names: Iterable[str]) -> frozenset[int]:
     for name in names:
         number = getattr(signal, name, None)
         if not isinstance(number, signal.Signals):
-            raise ValueError(f"there is no signal {name!r}")
+            raise ValueError(f"unknown signal {name!r}")
         if number in (signal.SIGKILL, signal.SIGSTOP):
-            raise ValueError(f"nobody can catch {name}")
+            raise ValueError(f"{name} cannot be caught")
         numbers.add(int(number))
     return frozenset(numbers)
 

@@ -117,7 +117,7 @@ class Supervisor:
     def _conclude(self, attempt: Attempt) -> int:
         """Say how it ended, and tell the other nodes."""
         if attempt.caught is not None:
-            self._tell_peers(attempt, "its launcher was told to end")
+            self._tell_peers(attempt, "its launcher was stopped by a signal")
             return 128 + attempt.caught
         if attempt.failure_elsewhere is not None:
             self.say(f"distlite: {attempt.failure_elsewhere}")
@@ -134,7 +134,9 @@ class Supervisor:
             return False
         if self.peers is not None and self.peers.is_over:
             return False
-        self.say(f"distlite: starting all ranks again; {left - 1} restart(s) left then")
+        self.say(
+            f"distlite: restarting all ranks; {left - 1} restart(s) left after this one"
+        )
         return True
 
     def _tell_peers(self, attempt: Attempt, text: str) -> None:

@@ -21,11 +21,11 @@ OPTIONS = {
     "nproc-per-node": Option(
         "N",
         "1",
-        "ranks on this node: a number; cpu: one per usable core; gpu: one "
-        "per GPU; auto: gpu where there are any, else cpu",
+        "ranks on this node: a number; cpu: one per usable core; gpu: one per GPU; "
+        "auto: gpu if there is one, else cpu",
     ),
-    "nnodes": Option("N", "1", "nodes of the job"),
-    "node-rank": Option("R", "0", "this node's place, from 0 (static rendezvous)"),
+    "nnodes": Option("N", "1", "number of nodes of the job"),
+    "node-rank": Option("R", "0", "this node's number, from 0 (static rendezvous)"),
     "master-addr": Option("HOST", "127.0.0.1", "address of the node with rank 0"),
     "master-port": Option(
         "PORT", "", "port of the job's store (any free one; 29500 on several nodes)"
@@ -33,7 +33,7 @@ OPTIONS = {
     "local-addr": Option(
         "HOST",
         "",
-        "this node's address: its name for the others, and MASTER_ADDR on one node",
+        "this node's address as the others reach it; on one node also MASTER_ADDR",
     ),
     "rdzv-backend": Option(
         "NAME",
@@ -41,29 +41,31 @@ OPTIONS = {
         "static: nodes are numbered by --node-rank; c10d: in the "
         "order in which they arrive",
     ),
-    "rdzv-endpoint": Option("HOST:PORT", "", "where the nodes meet"),
-    "rdzv-id": Option("ID", "none", "the job's name; nodes of another one are refused"),
+    "rdzv-endpoint": Option("HOST:PORT", "", "address at which the nodes meet"),
+    "rdzv-id": Option(
+        "ID", "none", "name of the job; nodes with another name are refused"
+    ),
     "rdzv-conf": Option("K=V,...", "", "is_host=true|false, join_timeout=SECONDS"),
-    "standalone": Option(FLAG, "", "one node, any free port"),
+    "standalone": Option(FLAG, "", "run on one node, with any free port"),
     "token": Option(
         "KIND",
         "env",
         "the secret of the job's store: env: that of DISTLITE_TOKEN or "
         "DISTLITE_TOKEN_FILE, if any; auto: that one, or a new one (one node)",
     ),
-    "max-restarts": Option(
-        "N", "0", "how often to start all ranks again when one fails"
-    ),
+    "max-restarts": Option("N", "0", "how often to restart all ranks when one fails"),
     "monitor-interval": Option(
-        "S", "0.1", "accepted; the end of a rank is noticed at once"
+        "S", "0.1", "accepted and ignored: the end of a rank is noticed at once"
     ),
-    "start-method": Option("NAME", "spawn", "accepted; each rank is a new program"),
+    "start-method": Option(
+        "NAME", "spawn", "accepted and ignored: each rank is a new program"
+    ),
     "shutdown-timeout": Option("S", "", "seconds from SIGTERM to SIGKILL (30)"),
     "signals-to-handle": Option(
         "NAMES", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", "signals that end the job"
     ),
     "role": Option("NAME", "default", "the ranks' ROLE_NAME"),
-    "log-dir": Option("FOLDER", "", "folder for the files of the ranks' output"),
+    "log-dir": Option("FOLDER", "", "folder for the ranks' output files"),
     "redirects": Option(
         "STREAMS",
         "0",
@@ -77,28 +79,30 @@ OPTIONS = {
     "duplicate-stdout-filters": Option(
         "WORDS",
         "",
-        "copy lines of stdout with one of these words to filtered_stdout.log "
-        "(two commas are one)",
+        "copy lines of stdout with one of these words to filtered_stdout.log (write a "
+        "comma in a word as two)",
     ),
     "duplicate-stderr-filters": Option(
-        "WORDS", "", "the same of stderr, to filtered_stderr.log"
+        "WORDS", "", "the same for stderr, to filtered_stderr.log"
     ),
-    "logs-specs": Option("NAME", "", "refused: classes of torch's that place output"),
-    "event-log-handler": Option("NAME", "null", "refused but for null: no such events"),
+    "logs-specs": Option("NAME", "", "not supported: torch's LogsSpecs classes"),
+    "event-log-handler": Option(
+        "NAME", "null", "only null is accepted: no events are emitted"
+    ),
     "numa-binding": Option(
         "MODE",
         "",
-        "give each rank the cores near its GPU, or of its part of the host: node, "
+        "bind each rank to the cores near its GPU, or of its part of the host: node, "
         "socket, exclusive, core-complex",
     ),
-    "bind-cores": Option(FLAG, "", "give each rank cores of its own"),
+    "bind-cores": Option(FLAG, "", "bind each rank to cores of its own"),
     "virtual-local-rank": Option(
-        FLAG, "", "every rank finds LOCAL_RANK 0 and one GPU, its own"
+        FLAG, "", "every rank sees LOCAL_RANK 0 and only its own GPU"
     ),
-    "module": Option(FLAG, "", "the script is a module's name"),
-    "no-python": Option(FLAG, "", "the script is a program to run as it is"),
+    "module": Option(FLAG, "", "the script is the name of a module"),
+    "no-python": Option(FLAG, "", "the script is a program, run without Python"),
     "run-path": Option(FLAG, "", "run the script with runpy.run_path"),
-    "use-env": Option(FLAG, "", "accepted; the rank is in LOCAL_RANK in any case"),
+    "use-env": Option(FLAG, "", "accepted and ignored: LOCAL_RANK is always set"),
     "help": Option(FLAG, "", "show this"),
     "version": Option(FLAG, "", "show the version"),
 }
@@ -115,9 +119,9 @@ HELP_WIDTH = 78
 
 # Of the command itself, which runs a script where the first word is none of these.
 COMMANDS = {
-    "run": "the same, with the command's name",
+    "run": "the same, under the command's name",
     "ps": "show what each rank on this host is doing",
-    "trace": "write their last operations as a Perfetto trace",
+    "trace": "write the ranks' last operations as a Perfetto trace",
     "doctor": "check whether the hosts of a job can work together",
 }
 
@@ -131,7 +135,7 @@ def help_text(program: str) -> str:
     """Usage and a line or two for each option."""
     lines = [usage(program), "", "Run a script as several ranks on this host.", ""]
     if program == "distlite":
-        lines += ["Other commands, each with a --help of its own:", ""]
+        lines += ["Other commands, each with its own --help:", ""]
         for name, text in COMMANDS.items():
             lines += entry(f"distlite {name}", text)
         lines += ["", "Options:", ""]

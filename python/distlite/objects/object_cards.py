@@ -81,7 +81,7 @@ class Card:
     def text(self) -> str:
         """Why its rank failed."""
         text = bytes(self.body).rstrip(b"\0").decode(errors="replace")
-        return text or "it failed; its own error says why"
+        return text or "it failed; see its own error"
 
 
 def sizes_on(card: bytes) -> tuple[int, int]:

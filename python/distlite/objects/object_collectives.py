@@ -159,7 +159,7 @@ def loaded(call: Call, source: int, stream: Any, buffers: list[Any]) -> Any:
         return load(stream, buffers, call.is_safe)
     except Exception as error:
         raise DistBackendError(
-            f"{call.where()}: what rank {source} sent cannot be loaded on rank "
+            f"{call.where()}: the object from rank {source} cannot be loaded on rank "
             f"{call.rank}: {type(error).__name__}{said(error)}"
         ) from error
 
@@ -289,7 +289,7 @@ def put_all(call: Call, object_list: list[Any], got: list[tuple[Any, Any]]) -> N
         raise problem.error
     if count < call.size:
         raise IndexError(
-            f"{call.where()}: a list of {count} has no place for the objects of "
+            f"{call.where()}: a list of {count} is too short for the objects of "
             f"{call.size} ranks"
         )
     for rank, (stream, buffers) in enumerate(got):

@@ -74,7 +74,7 @@ def length_of(call: Call, name: str, objects: Any) -> tuple[int, Message]:
     try:
         return len(objects), NOTHING
     except TypeError:
-        text = f"`{name}` has to be a list, and is of type {_name_of(objects)}"
+        text = f"`{name}` must be a list, but is of type {_name_of(objects)}"
         error = TypeError(f"{call.where()}: rank {call.rank}: {text}")
         return 0, failure(error, text)
 

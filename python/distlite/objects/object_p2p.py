@@ -116,7 +116,9 @@ def take_card(call: Call) -> Card:
     card = Card(take(call, memory).tobytes())
     if card.magic != MAGIC:
         raise DistBackendError(
-            f"{call.where()}: what rank {call.root} sent is not from this version"
+            f"{call.where()}: the message from rank {call.root} was written by another "
+            "version "
+            "of distlite"
         )
     return card
 

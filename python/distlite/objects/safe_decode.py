@@ -46,7 +46,7 @@ def decode(data: Any, buffers: Iterable[Any] = ()) -> Any:
     except Exception as error:
         raise Malformed(f"malformed bytes: {error}") from error
     if decoder.at != len(decoder.data) or decoder.buffers:
-        raise Malformed("malformed bytes: there are more than the value takes")
+        raise Malformed("malformed bytes: unexpected data after the value")
     return value
 
 
@@ -69,13 +69,13 @@ class _Decoder:
         letter = self.take_bytes(1)[0]
         reader = _READERS.get(letter)
         if reader is None:
-            raise Malformed(f"malformed bytes: {letter} is no kind of value")
+            raise Malformed(f"malformed bytes: {letter} is not a known kind of value")
         return reader(self, depth + 1), self.at
 
     def take_bytes(self, size: int) -> memoryview:
         end = self.at + size
         if end > len(self.data):
-            raise Malformed("malformed bytes: they end too early")
+            raise Malformed("malformed bytes: unexpected end of data")
         part = self.data[self.at : end]
         self.at = end
         return part
@@ -87,18 +87,18 @@ class _Decoder:
             count |= (byte & 127) << (7 * i)
             if byte < 128:
                 return count
-        raise Malformed("malformed bytes: a count that has no end")
+        raise Malformed("malformed bytes: a count that is not terminated")
 
     def take_length(self) -> int:
         """Of what takes a byte each, at least."""
         count = self.take_count()
         if count > len(self.data) - self.at:
-            raise Malformed("malformed bytes: they end too early")
+            raise Malformed("malformed bytes: unexpected end of data")
         return count
 
     def take_buffer(self) -> Any:
         if not self.buffers:
-            raise Malformed("malformed bytes: there are fewer buffers than they name")
+            raise Malformed("malformed bytes: fewer buffers than the data refers to")
         return self.buffers.pop()
 
     def take_items(self, depth: int) -> list[Any]:
@@ -108,7 +108,7 @@ class _Decoder:
         """Where nothing else may stand."""
         value = self.take(0)
         if type(value) is not int:
-            raise Malformed("malformed bytes: something else than a number")
+            raise Malformed("malformed bytes: a number was expected")
         return value
 
 
@@ -160,7 +160,9 @@ def _take_array(of: _Decoder, depth: int, is_beside: bool) -> np.ndarray:
     size = prod(shape) * dtype.itemsize
     memory = of.take_buffer() if is_beside else bytearray(of.take_bytes(size))
     if len(memory) != size:
-        raise Malformed("malformed bytes: an array of another size than its contents")
+        raise Malformed(
+            "malformed bytes: an array whose size does not match its contents"
+        )
     return np.ndarray(shape, dtype, memory, order=order)
 
 
@@ -175,20 +177,20 @@ def _dtype_of(description: Any) -> np.dtype:
         known = True
     # Of no size: as many elements as one likes to say, in no bytes.
     if dtype.hasobject or not known or not dtype.itemsize:
-        raise Malformed("malformed bytes: a dtype that is not just memory")
+        raise Malformed("malformed bytes: a dtype that is not plain memory")
     return dtype
 
 
 def _as_text(value: Any) -> str:
     if type(value) is not str:
-        raise Malformed("malformed bytes: something else than a name")
+        raise Malformed("malformed bytes: a name was expected")
     return value
 
 
 def _take_scalar(of: _Decoder, depth: int) -> Any:
     array = of.take(depth)
     if type(array) is not np.ndarray or array.ndim:
-        raise Malformed("malformed bytes: a scalar that is none")
+        raise Malformed("malformed bytes: a scalar was expected")
     return array[()]
 
 

@@ -129,7 +129,7 @@ class _Encoder:
             _put_array(self, np.asarray(value), depth)
         else:
             name = f"{kind.__module__}.{kind.__qualname__}"
-            raise Unsafe(f"is of type {name}, which safe mode does not take")
+            raise Unsafe(f"is of type {name}, which safe mode does not support")
 
     def put_part(self, value: Any, depth: int, step: str) -> None:
         try:
@@ -214,7 +214,7 @@ def _offset_of(value: datetime.datetime) -> int | None:
         return None
     if type(value.tzinfo) is not datetime.timezone:
         raise Unsafe(
-            f"has the time zone {value.tzinfo!r}, which safe mode does not take"
+            f"has the time zone {value.tzinfo!r}, which safe mode does not support"
         )
     return value.tzinfo.utcoffset(None) // datetime.timedelta(microseconds=1)
 
@@ -267,7 +267,7 @@ def _describe(dtype: np.dtype) -> Any:
         return (dtype.name,)
     description = np.lib.format.dtype_to_descr(dtype)
     if np.lib.format.descr_to_dtype(description) != dtype:
-        raise Unsafe(f"is an array of {dtype}, which safe mode does not take")
+        raise Unsafe(f"is an array of {dtype}, which safe mode does not support")
     return description
 
 

@@ -91,7 +91,7 @@ class Parameter:
         if _is_masked(gradient):
             raise ValueError(
                 f"the gradient of {self.key!r} is a masked array, whose mask would be "
-                "lost: give what stands for masked elements, as in gradient.filled(0)"
+                "lost: fill the masked elements, as with gradient.filled(0)"
             )
         if is_read_only(gradient):
             raise ValueError(
@@ -220,7 +220,7 @@ def plan(
     bytes: of all buckets, and of the first one, which shall be on its way early.
     """
     if cap <= 0 or first_cap <= 0:
-        raise ValueError("GradientReducer: a bucket has a size above 0")
+        raise ValueError("GradientReducer: the bucket size must be greater than 0")
     done: list[list[Parameter]] = []
     open_ones: dict[tuple[bool, Any], list[Parameter]] = {}
     last: dict[int, int] = {}

@@ -410,15 +410,15 @@ def _known(
     for each in found:
         if average and not each.has_fractions():
             raise TypeError(
-                f"GradientReducer: {each.key!r} is {each.describe()}, which has no "
-                "averages; average=False adds up"
+                f"GradientReducer: {each.key!r} is {each.describe()}, which cannot be "
+                "averaged; pass average=False to sum"
             )
         # Rank 0 only reads its own: it would be alone in a broadcast.
         if broadcast and is_read_only(arrays[each.key]):
             raise ValueError(
                 f"GradientReducer: parameter {each.key!r} is read-only and cannot "
-                "become rank 0's: make a copy, or, if all ranks have the same, say "
-                "broadcast=False"
+                "become rank 0's: make a copy, or, if all ranks have the same values, "
+                "pass broadcast=False"
             )
     return found
 

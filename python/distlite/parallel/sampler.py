@@ -125,7 +125,7 @@ def permutation(count: int, seed: int) -> list[int]:
 
     seed = index(seed)
     if not -(2**63) <= seed < 2**64:
-        raise ValueError(f"a seed has 64 bits: {seed}")
+        raise ValueError(f"the seed must fit into 64 bits: {seed}")
     # The generator looks at the lower half only, of negative ones in two's complement.
     source = np.random.RandomState(seed & 0xFFFFFFFF)
     shuffle = _shuffle if count < _LARGE else _shuffle_large

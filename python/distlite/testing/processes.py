@@ -83,7 +83,7 @@ class Outcome:
         if self.is_good:
             head = "returned"
         elif self.is_late:
-            head = "was late and killed"
+            head = "did not end in time and was killed"
         elif self.skip_reason is not None:
             head = f"skipped: {self.skip_reason}"
         elif self.traceback:
@@ -435,7 +435,7 @@ class Job:
         kwargs: dict[str, Any],
     ) -> None:
         if world_size < 1:
-            raise ValueError(f"a world has one rank at least, not {world_size}")
+            raise ValueError(f"a world needs at least one rank, not {world_size}")
         place = _place_of(function)
         if place[0] == "__main__":
             # As ranks call the module of a script, whose classes may come back.
@@ -632,8 +632,9 @@ def _place_of(function: Callable[..., Any]) -> tuple[str, str, str]:
     # "<locals>" and "<lambda>" are no names in a module.
     if name is None or "<" in name or not os.path.isfile(path):
         raise ValueError(
-            f"{name or repr(function)}: other processes cannot import it: it has to "
-            "lie at the top of a module; distlite.testing.world() runs any function, "
+            f"{name or repr(function)}: other processes cannot import it: it must be "
+            "defined at the top of a module; distlite.testing.world() runs any "
+            "function, "
             "as threads"
         )
     return function.__module__, path, name
@@ -655,7 +656,7 @@ def _take_message(outcome: Outcome, message: bytes) -> None:
     try:
         kind, content, text = pickle.loads(message)
     except Exception as error:
-        outcome.traceback = f"its result does not load here: {error!r}"
+        outcome.traceback = f"its result cannot be loaded here: {error!r}"
         outcome.returncode = outcome.returncode or 1
         return
     if kind == "value":

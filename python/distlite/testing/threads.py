@@ -128,7 +128,7 @@ class Ranks:
 
     def __init__(self, size: int, backend: str | None, timeout: float) -> None:
         if size < 1:
-            raise ValueError(f"a world has one rank at least, not {size}")
+            raise ValueError(f"a world needs at least one rank, not {size}")
         self.timeout = timeout
         self._store = distlite.HashStore()
         _route(1)

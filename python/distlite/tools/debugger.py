@@ -20,7 +20,7 @@ Type 'up' to get to the frame that called distlite.breakpoint(rank={rank})
 """
 
 _NO_INPUT = (
-    "[rank{rank}]: distlite.breakpoint(rank={rank}) goes on without stopping: the "
+    "[rank{rank}]: distlite.breakpoint(rank={rank}) continues without stopping: the "
     "standard input of this rank is not a terminal and has nothing to read. Start the "
     "job from a terminal (python -m distlite.run lets every rank read it), or stop in "
     "the first rank of a node, which reads what the launcher is given."

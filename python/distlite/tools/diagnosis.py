@@ -79,8 +79,9 @@ class Diagnosis:
             chosen = facts["addresses"]["chosen"]
             if chosen is not None and ipaddress.ip_address(chosen).is_loopback:
                 yield (
-                    f"rank {facts['rank']} on {facts['host']} would tell other hosts "
-                    f"{chosen}; set GLOO_SOCKET_IFNAME to an interface they reach"
+                    f"rank {facts['rank']} on {facts['host']} would give other hosts "
+                    f"the address {chosen}; set GLOO_SOCKET_IFNAME to an interface "
+                    "they can reach"
                 )
 
     def _find_in(self, facts: Facts) -> Iterator[str]:
@@ -88,7 +89,10 @@ class Diagnosis:
         wanted = max(FILES_AT_LEAST, FILES_PER_RANK * len(self.ranks))
         files = facts["limits"]["open_files"]
         if files is not None and files < wanted:
-            yield f"{name} may open {files} files; raise it (ulimit -n {wanted})"
+            yield (
+                f"{name} may open only {files} files; raise the limit "
+                f"(ulimit -n {wanted})"
+            )
         cores = facts["cores"]
         if cores["usable"] < cores["ranks"]:
             yield (
@@ -144,7 +148,7 @@ def write(diagnosis: Diagnosis, as_json: bool, file: TextIO) -> None:
 def _conclusion(diagnosis: Diagnosis) -> list[str]:
     found = [f"error: {text}" for text in diagnosis.errors]
     found += [f"warning: {text}" for text in diagnosis.warnings]
-    return found or ["Nothing is wrong."]
+    return found or ["No problems were found."]
 
 
 def _rank_row(facts: Facts) -> tuple[str, ...]:

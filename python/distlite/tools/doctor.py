@@ -58,7 +58,7 @@ def _parser() -> Parser:
         type=int,
         default=2,
         metavar="N",
-        help="ranks to start where no launcher has",
+        help="number of ranks to start without a launcher",
     )
     parser.add_argument("--json", action="store_true", help="write JSON")
     parser.add_argument(

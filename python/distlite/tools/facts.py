@@ -76,10 +76,10 @@ def _why(chosen: str, connected: str | None) -> str:
     if wanted:
         return f"{INTERFACE_VARIABLE}={wanted}"
     if chosen == connected:
-        return "the connection to the store has it"
+        return "used by the connection to the store"
     if chosen.startswith("127.") or chosen == "::1":
         return "no other interface is up"
-    return "packets to other networks carry it"
+    return "used for packets to other networks"
 
 
 def limits() -> dict[str, int | None]:

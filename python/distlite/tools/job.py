@@ -134,9 +134,9 @@ def jobs_of(recordings: Sequence[Recording]) -> list[Job]:
 
 def none_found(jobs: Iterable[Job], name: str | None) -> str:
     """Why none of `jobs` is shown where those are asked for whose name begins so."""
-    names = ", ".join(job.name or "one without a default group" for job in jobs)
+    names = ", ".join(job.name or "a job without a default group" for job in jobs)
     if name and names:
-        return f"no job here has a name that begins with {name!r}; there are: {names}"
+        return f"no job here has a name that begins with {name!r}; jobs are: {names}"
     folders = ", ".join(_C._recording_folders())
     return f"no ranks of this user run on this host (looked in {folders})"
 

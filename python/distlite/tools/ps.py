@@ -50,11 +50,11 @@ def _parser() -> Parser:
         "which ranks it waits for; also which are stopped, wedged or dead.",
     )
     parser.add_argument(
-        "--job", metavar="NAME", help="only the job whose name begins like this"
+        "--job", metavar="NAME", help="show only the job whose name begins with NAME"
     )
     parser.add_argument("--json", action="store_true", help="write JSON")
     parser.add_argument(
-        "--all", action="store_true", help="also jobs without a living rank"
+        "--all", action="store_true", help="also show jobs without a living rank"
     )
     parser.add_argument(
         "--watch",
@@ -62,7 +62,7 @@ def _parser() -> Parser:
         type=_pause,
         const=1.0,
         metavar="SECONDS",
-        help="show it again and again, every second unless SECONDS says otherwise",
+        help="repeat the display every SECONDS (default: 1)",
     )
     parser.add_argument(
         "--dump",

@@ -59,7 +59,7 @@ def _parser() -> Parser:
         "--job",
         default="",
         metavar="NAME",
-        help="the job whose name begins like this",
+        help="the job whose name begins with NAME",
     )
     parser.add_argument("--pid", type=int, help="the job with this process")
     parser.add_argument(
@@ -85,7 +85,7 @@ def _chosen(found: list[Job], options: argparse.Namespace) -> Job:
     if options.pid is not None:
         jobs = [job for job in jobs if options.pid in _pids(job)]
         if found and not jobs:
-            raise ValueError(f"process {options.pid} is no rank of a job here")
+            raise ValueError(f"process {options.pid} is not a rank of a job here")
     if not jobs:
         raise ValueError(none_found(found, options.job))
     if len(jobs) > 1:

@@ -311,7 +311,8 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         if tensor is not None and tensor.is_sparse and tensor.is_cpu:
             if tensor is not tensors and len(tensors) != 1:
                 raise ValueError(
-                    "allreduce of several sparse tensors: call it for each"
+                    "allreduce of several sparse tensors is not supported: call it for "
+                    "each of them"
                 )
             return EndedWork([all_reduce_sparse(self._own, tensor, opts)])
         return self._begin("allreduce", (tensors, opts, *rest), named)

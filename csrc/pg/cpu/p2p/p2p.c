@@ -236,7 +236,8 @@ fail_types(const char *text, const dl_frame *sent, const dl_frame *taken)
 
     dl_dtype_describe((dl_dtype)sent->dtype, sent->code, dtypes[0]);
     dl_dtype_describe((dl_dtype)taken->dtype, taken->code, dtypes[1]);
-    return dl_fail(DL_MISMATCH, "%s: the message is of %s, the receive takes %s", text,
+    return dl_fail(DL_MISMATCH,
+                   "%s: the message has dtype %s, but the receive expects %s", text,
                    dtypes[0], dtypes[1]);
 }
 
@@ -270,8 +271,8 @@ dl_p2p_fail_stopped(const dl_message *self)
 
     describe(self, text);
     return dl_fail(DL_PEER_LOST,
-                   "%s: the other side gave up after %zu of %zu bytes: it was "
-                   "interrupted or timed out, or its array was moved",
+                   "%s: the peer gave up after %zu of %zu bytes: it was interrupted or "
+                   "timed out, or its array was moved",
                    text, self->moved, self->total);
 }
 
@@ -279,13 +280,13 @@ static dl_status
 fail_late(const dl_message *self)
 {
     char text[TEXT_SIZE];
-    const char *why = "the message did not arrive in whole";
+    const char *why = "the message did not arrive completely";
 
     if (self->state == DL_MESSAGE_POSTED) {
-        why = "no such message was sent";
+        why = "no matching message was sent";
     } else if (self->work.op == DL_SEND) {
-        why = self->state == DL_MESSAGE_STREAMING ? "it was not received in whole"
-                                                  : "no receive has taken it";
+        why = self->state == DL_MESSAGE_STREAMING ? "it was not received completely"
+                                                  : "no matching receive was called";
     }
     describe(self, text);
     return dl_fail(DL_TIMEOUT, "%s timed out after %" PRId64 "ms: %s", text,

@@ -160,8 +160,8 @@ look_at_holder(struct dl_arena_directory *directory, const dl_borrower *borrower
     DL_TRY(dl_interrupt_check());
     if (dl_deadline_passed(deadline)) {
         return dl_fail(DL_TIMEOUT,
-                       "timed out after %" PRId64 "ms: rank %" PRIu32 " is making a "
-                       "group and does not go on",
+                       "timed out after %" PRId64 "ms: rank %" PRIu32
+                       " is creating a group and makes no progress",
                        deadline.limit / DL_MILLISECOND, holder - 1);
     }
     return DL_OK;
@@ -263,7 +263,7 @@ map_area(dl_arena *arena, const dl_borrower *borrower, size_t size, dl_loan *loa
 
     if (entry == NULL) {
         return dl_fail(DL_INVALID,
-                       "more than %d groups at a time cannot be made out of one group",
+                       "no more than %d groups can be created from one group at a time",
                        DL_ARENA_LOANS);
     }
     if (arena->returned == NULL) {

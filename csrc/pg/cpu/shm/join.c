@@ -29,7 +29,7 @@ fail_ended(const dl_join *join, int rank)
 static dl_status
 fail_unknown(int rank)
 {
-    return dl_fail(DL_PROTOCOL, "rank %d answered in an unknown way", rank);
+    return dl_fail(DL_PROTOCOL, "rank %d sent an unknown answer", rank);
 }
 
 /* The state of the leader during the join. */

@@ -82,8 +82,8 @@ dl_segment_create(size_t size, int *fd)
     made = is_plain ? open_plain_file() : made;
     if (made < 0) {
         return dl_fail(DL_INTERNAL, "%s: %s",
-                       is_plain ? "memfd_create is refused; opening a file without a "
-                                  "name in /dev/shm, /tmp and the current directory"
+                       is_plain ? "memfd_create failed; falling back to an unnamed "
+                                  "file in /dev/shm, /tmp and the current directory"
                                 : "memfd_create",
                        strerror(errno));
     }
@@ -110,10 +110,9 @@ dl_segment_map(int fd, size_t offset, size_t size, dl_segment *segment)
         atomic_load(&has_plain_files) || (seals >= 0 && (seals & F_SEAL_SHRINK) != 0);
     if (!is_safe || fstat(fd, &info) < 0 || (size_t)info.st_size < offset
         || (size_t)info.st_size - offset < size) {
-        return dl_fail(DL_PROTOCOL,
-                       "a peer offers a descriptor that is no shared memory of %zu "
-                       "bytes",
-                       size);
+        return dl_fail(
+            DL_PROTOCOL,
+            "a peer sent a descriptor that is not shared memory of %zu bytes", size);
     }
     return map(fd, offset, size, segment);
 }

@@ -349,7 +349,8 @@ dl_shared_views_map(dl_shared_views *views, const dl_shared_place *place, size_t
     }
     view->used_at = ++views->uses;
     if (place->start > view->segment.size || size > view->segment.size - place->start) {
-        return dl_fail(DL_PROTOCOL, "a peer's shared array is smaller than it says");
+        return dl_fail(DL_PROTOCOL,
+                       "a peer's shared array is smaller than the size it announced");
     }
     *data = (uint8_t *)view->segment.memory + place->start;
     return DL_OK;

@@ -49,7 +49,7 @@ fail_errno(const dl_link *link, int error)
         return fail_lost(link, "exited or was killed: it closed the connection");
     }
     if (error == ECONNREFUSED) {
-        snprintf(what, sizeof what, "exited or was killed: nobody listens at %s",
+        snprintf(what, sizeof what, "exited or was killed: no process listens at %s",
                  address);
     } else {
         snprintf(what, sizeof what, "cannot be reached at %s: %s", address,
@@ -265,8 +265,8 @@ dl_link_fail_protocol(const dl_link_options *options)
 
     dl_peer_describe(options->there, options->peer, peer);
     return dl_fail(DL_PROTOCOL,
-                   "%s sent what makes no sense here: the ranks run different versions "
-                   "of distlite",
+                   "%s sent a frame that is not valid here: the ranks run different "
+                   "versions of distlite",
                    peer);
 }
 

@@ -269,7 +269,7 @@ describe_last_seen(const dl_traffic *self, const dl_route *route, char text[64])
 {
     text[0] = '\0';
     if (route->heard == 0) {
-        snprintf(text, 64, " (nothing was heard from it yet)");
+        snprintf(text, 64, " (nothing has been received from it yet)");
     } else if (route->heard < self->op->sequence) {
         snprintf(text, 64, " (last seen in #%" PRIu64 ")", route->heard);
     }
