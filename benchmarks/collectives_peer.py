@@ -37,6 +37,8 @@ SHAPES = {
     "all_reduce": (None, "whole"),
     "broadcast": (None, "whole"),
     "reduce": (None, "whole"),
+    "scan": (None, "whole"),
+    "exscan": (None, "whole"),
     "all_gather": ("block", "whole"),
     "all_gather_single": ("block", "whole"),
     "gather": ("block", "whole"),
@@ -97,6 +99,8 @@ class Dist:
             "all_reduce": ("all_reduce", target),
             "broadcast": ("broadcast", target, 0),
             "reduce": ("reduce", target, 0),
+            "scan": ("scan", target),
+            "exscan": ("exscan", target),
             "all_gather": ("all_gather", targets, source),
             "all_gather_single": ("all_gather_single", target, source),
             "gather": ("gather", source, targets if is_root else None, 0),
@@ -157,6 +161,8 @@ class Mpi:
             "all_reduce": ("Allreduce", in_place, target),
             "broadcast": ("Bcast", target, 0),
             "reduce": ("Reduce", *reduced, plus, 0),
+            "scan": ("Scan", in_place, target),
+            "exscan": ("Exscan", in_place, target),
             "all_gather": ("Allgather", source, target),
             "gather": ("Gather", source, target if is_root else None, 0),
             "scatter": ("Scatter", source if is_root else None, target, 0),
@@ -201,9 +207,14 @@ def check(peer: Any, op: str, arrays: Arrays, call: Callable[[], Any]) -> None:
         expected = each[:1]
     elif "reduce" in op:
         expected = each.sum(keepdims=True)
+    elif "scan" in op:
+        before = peer.rank + (op == "scan")
+        expected = each[:before].sum(keepdims=True)
     else:
         expected = each
-    if op != "barrier" and (peer.rank == 0 or op not in ON_ROOT_ONLY):
+    # MPI leaves the first rank's result of an exscan undefined.
+    is_defined = op != "barrier" and not (op == "exscan" and peer.rank == 0)
+    if is_defined and (peer.rank == 0 or op not in ON_ROOT_ONLY):
         parts = arrays.target.reshape(len(expected), -1)
         if not (parts == expected[:, None]).all():
             raise SystemExit(f"rank {peer.rank}: wrong result of {op}")
