@@ -14,6 +14,7 @@
 #   make hostile    what strangers may cost a store's server, as a table; WHAT=add_on_blanks
 #   make soak       random programs, kills, threads: MINUTES=5 SEED=1 WHAT=differential,...
 #   make lint       layering, C-API rules, stubs, ruff, mypy, clang-format
+#   make tidy       clang-tidy over the core
 #   make format     what lint wants
 #   make bench      benchmarks, beside torch and MPI where they are installed
 #   make docs       HTML into build/docs
@@ -36,7 +37,7 @@ BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
 export PYTHON
 
 .PHONY: hostile build demo test durations coverage test-c test-multi slow parity mpis \
-	test-mpis device asan ubsan tsan valgrind aarch64 fuzz soak lint format bench \
+	test-mpis device asan ubsan tsan valgrind aarch64 fuzz soak lint tidy format bench \
 	docs wheels clean
 
 build: export DISTLITE_WERROR = 1
@@ -202,6 +203,16 @@ soak: build/.extension
 
 lint: .venv/.lint build/.extension
 	$(PYTEST) tests/lint $(TESTS)
+
+# clang's static analysis of the core, by .clang-tidy.
+.venv/.tidy: .venv/.packages
+	$(BIN)/python $(PIP) clang-tidy==18.1.8
+	@touch $@
+
+tidy: .venv/.tidy
+	find csrc -name '*.c' -not -path 'csrc/python/*' -not -name status.c | xargs -P 2 -n 8 sh -c \
+		'$(BIN)/clang-tidy --quiet "$$@" -- -std=c11 -D_GNU_SOURCE -Icsrc \
+		-include tests/lint/analyzed.h' tidy
 
 format: .venv/.lint
 	$(BIN)/python docs/docstrings.py

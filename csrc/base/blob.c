@@ -11,6 +11,7 @@ resize(dl_blob *blob, size_t capacity)
     if (capacity > SIZE_MAX - sizeof *blob) {
         return NULL;
     }
+    /* NOLINTNEXTLINE(bugprone-suspicious-realloc-usage): the caller has it still */
     blob = realloc(blob, sizeof *blob + capacity);
     if (blob != NULL) {
         blob->capacity = capacity;
