@@ -99,7 +99,6 @@ dl_ucc_scan(dl_backend *backend, const dl_op_context *op, const dl_scan_args *ar
     DL_TRY(dl_ucc_admit(self));
     return end_meeting(self, op, self->cpu->ops->scan(self->cpu, op, args));
 }
-/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): of a checked size */
 
 /* Writes one number per rank: the sizes of a list, or the size of a single block at
  * `root`. */
@@ -110,6 +109,7 @@ put_side(const dl_ucc_layout *side, int size, int root, uint64_t *numbers)
         numbers[rank] = side->count > 1 ? side->counts[rank] : 0;
     }
     if (side->count == 1) {
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): of a checked size */
         numbers[root] = side->counts[0];
     }
 }
