@@ -43,7 +43,7 @@ class Kind:
         return np.array(x, order="C", subok=True)
 
     def describe(self, x: Any) -> tuple[Any, ...]:
-        """What `empty` needs besides the shape.  An array stands for its dtype."""
+        """Returns what `empty` needs beside the shape; an array means its dtype."""
         return (np.empty(0, x.dtype),)
 
     def empty(self, shape: tuple[int, ...], of: Any) -> Any:

@@ -79,7 +79,7 @@ class Member:
         return next((self._environment[n] for n in names if n in self._environment), "")
 
     def address(self) -> str | None:
-        """Where rank 0 is; None where ranks are to meet through a file."""
+        """Returns rank 0's address; None if the ranks are to meet through a file."""
         if self.launcher == "Slurm" and (nodes := expand(self._nodes())):
             return nodes[0] if len(nodes) > 1 else LOOPBACK
         if self.is_alone():
@@ -102,7 +102,7 @@ class Member:
 
 
 def find_member(environment: Mapping[str, str] = os.environ) -> Member | None:
-    """What this process is, if such a launcher has started it."""
+    """Returns this process's place in the job, if such a launcher has started it."""
     for launcher, names in LAUNCHERS.items():
         if environment.get(names[0]):
             return Member(launcher, environment)

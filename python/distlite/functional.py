@@ -537,7 +537,7 @@ def _call(
     group: ProcessGroup | None,
     root: tuple[int | None, int | None] | None = None,
 ) -> Call:
-    """Who takes part; of `root`, its rank in the group."""
+    """Returns the call's description; its `root` is a rank in the group."""
     if is_outside(group):
         raise ValueError(
             f"functional.{name}: this process is not a member of the group, and would "
@@ -575,13 +575,13 @@ def _rows(result: Any, count: int) -> list[Any]:
 
 
 def _head_of(call: Call, x: Any) -> tuple[Any, ...]:
-    """What others need to make an array like it."""
+    """Returns what other ranks need to make an array like it."""
     kind = _kind(call, x)
     return kind.name, kind.shape(x), *kind.describe(x)
 
 
 def _heads_of(call: Call, blocks: Any) -> list[Any]:
-    """Of a scatter's source."""
+    """Checks the blocks at a scatter's source."""
     if blocks is None:
         raise TypeError(f"{call.where()}: the source rank must pass the blocks")
     if len(blocks) != call.size:
@@ -599,7 +599,7 @@ def _heads_of(call: Call, blocks: Any) -> list[Any]:
 def _try(
     make: Callable[[Call, Any], Any], call: Call, x: Any
 ) -> tuple[Any, Exception | None]:
-    """What `make` gives; or its error, with what the other ranks are told instead."""
+    """Returns what `make` gives; or its error, and what to send to the other ranks."""
     try:
         return make(call, x), None
     except Exception as error:

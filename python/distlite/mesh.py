@@ -124,7 +124,7 @@ class DeviceMesh:
         return own
 
     def _find(self, rank: int) -> None:
-        """Where this process is."""
+        """Finds this process's coordinates in the mesh."""
         places = (self.mesh == rank).nonzero()
         is_inside = len(places[0]) == 1
         self._coordinate = (

@@ -280,7 +280,7 @@ def _env_rendezvous(
 
 
 def _member_store(member: Member, timeout: timedelta, use_libuv: bool) -> Store:
-    """Of a job that Slurm or an MPI has started; the user's own words go first."""
+    """Rendezvous of a job started by Slurm or MPI; the user's arguments come first."""
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     address = address or member.address()
     if address is None:

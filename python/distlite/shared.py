@@ -78,7 +78,7 @@ def shared_zeros(
 
 
 def _sizes_of(shape: Any) -> tuple[int, ...]:
-    """Of a number or a sequence of them, an array for example."""
+    """Converts a number or a sequence of numbers, for example an array."""
     try:
         return (index(shape),)
     except TypeError:

@@ -453,7 +453,7 @@ def _device_of(array: Any) -> str:
 
 
 def backend_of(backend: object) -> tuple[str, str]:
-    """What get_backend() and get_backend_config() shall say, or why not."""
+    """Returns the texts of get_backend() and get_backend_config(), or raises."""
     if backend is None:
         return Backend.UNDEFINED, "cpu:gloo"
     if not isinstance(backend, str):
@@ -515,7 +515,7 @@ def plugin_of(name: str) -> BackendPlugin | None:
 
 
 def engine_of(config: str) -> str:
-    """What the core calls that which serves the CPU (else the first device)."""
+    """Returns the core's name of the backend for the CPU (else the first device)."""
     served = dict(pair.split(":") for pair in config.split(","))
     engine = served.get("cpu") or next(iter(served.values()))
     return Backend.GLOO if engine in _BESIDE_CPU else engine

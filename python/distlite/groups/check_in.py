@@ -151,7 +151,7 @@ class CheckIn:
         )
 
     def _private(self) -> str:
-        """That the store which this rank serves is not for other hosts."""
+        """Says if the store that this rank serves is private to its host."""
         host = self._store.host if isinstance(self._store, TCPStore) else ""
         if self._rank != 0 or not (host.startswith("127.") or host == "::1"):
             return ""
@@ -168,7 +168,7 @@ class CheckIn:
         return other if nonce and Presence.shows(nonce) else ""
 
     def _earlier(self) -> str:
-        """That another process, which may be on another host, has had this rank."""
+        """Says if another process, maybe on another host, has joined as this rank."""
         other = self._before.partition(" ")[2]
         if not other or other == self._who:
             return ""

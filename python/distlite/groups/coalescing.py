@@ -28,7 +28,7 @@ _COLLECTED = ("all_reduce", "all_gather_single", "reduce_scatter_single")
 
 
 class _IllegalWork(Work):
-    """What a collected operation returns: there is nothing to wait for yet."""
+    """The result of a collected operation: there is nothing to wait for yet."""
 
     def __getattribute__(self, name: str) -> Any:
         if name in (
@@ -40,7 +40,7 @@ class _IllegalWork(Work):
 
 
 class _CoalescingManager:
-    """What the `with` statement gives: after it, the work of all operations."""
+    """The value of the `with` statement: after it, the work of all operations."""
 
     def __init__(self) -> None:
         self.works: list[Any] = []

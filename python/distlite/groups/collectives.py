@@ -165,7 +165,7 @@ def all_gather_coalesced(
 def _answer(
     begun: Coalesced, value: Any, async_op: bool, group: object
 ) -> Future | None:
-    """None once all is done, or a Future of `value`, or of the first failure."""
+    """Returns None once all is done, or a Future of `value` or the first failure."""
     if not async_op or is_outside(group):
         begun.finish()
         return None

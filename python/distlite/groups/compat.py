@@ -115,7 +115,7 @@ class FutureWork(Work):
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> BaseException | None:
-        """What the future failed with, or None."""
+        """Returns the exception of the future, or None."""
         if not self.is_completed():
             return None
         try:
@@ -142,7 +142,7 @@ def _ends_within(future: Future, seconds: float) -> bool:
 
 
 def _create_work_from_future(future: Future) -> FutureWork:
-    """What a backend in Python returns whose operations end with futures."""
+    """Work for a backend in Python whose operations end with futures."""
     return FutureWork(future)
 
 

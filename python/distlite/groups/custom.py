@@ -33,7 +33,7 @@ __all__ = ["DistributedBackendOptions", "ToMake", "handle", "make_group"]
 
 
 class DistributedBackendOptions:
-    """What a creator with the extended interface is told of its group."""
+    """Describes the group to a creator with the extended interface."""
 
     def __init__(self, asked: ToMake) -> None:
         self.store = asked.store

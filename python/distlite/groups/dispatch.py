@@ -88,7 +88,7 @@ class Dispatcher:
 
 
 def _devices_of_core(group: ProcessGroup) -> list[str]:
-    """What the group serves without the help of registered ones."""
+    """Returns the devices that the group itself supports."""
     if ProcessGroup.name(group) != "custom":
         return ["cpu", "cuda"] if _C._device_name(group) is not None else ["cpu"]
     if type(group) is ProcessGroup:
@@ -125,7 +125,7 @@ def devices_of(group: ProcessGroup) -> list[str]:
 
 
 def backend_for(group: ProcessGroup, device: object) -> ProcessGroup:
-    """What serves arrays on `device`: a registered group, or `group` itself."""
+    """Returns the group for arrays on `device`: a registered one, or `group` itself."""
     kind = kind_of(device)
     known = _dispatchers.get(group)
     if known is not None and kind in known.made:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What torch's ProcessGroup says of backends and devices, as attributes of ours.
+"""Attributes of torch's ProcessGroup that describe backends and devices.
 
 A group is its own backend object where no other group is registered for a device.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _get_backend(self: ProcessGroup, device: Any) -> ProcessGroup:
-    """What serves arrays on `device` ("cpu", "cuda:0", a torch.device); maybe itself.
+    """Returns the group for arrays on `device` ("cpu", "cuda:0"); it may be this one.
 
     RuntimeError where nothing does.
     """

@@ -75,7 +75,7 @@ class CoalescedWork(Work):
         return True
 
     def exception(self) -> BaseException | None:
-        """What the first failed with, or None."""
+        """Returns the exception of the first that failed, or None."""
         found = (work.exception() for work in self.works)
         return next((error for error in found if error is not None), None)
 
@@ -97,7 +97,7 @@ class CoalescedWork(Work):
 
 
 def _rest_of(timeout: timedelta | float, began: float) -> timedelta | float:
-    """What is left of it; 0 and negative ones are no limit, and stay as they are."""
+    """Returns the rest of a timeout; 0 and negative ones mean no limit and are kept."""
     took = time.monotonic() - began
     if isinstance(timeout, timedelta):
         left = max(timedelta(milliseconds=1), timeout - timedelta(seconds=took))
@@ -243,7 +243,7 @@ _OF_MODULE = {
 
 
 def _take(name: str, form: _Form, args: Any, named: dict[str, Any]) -> dict[str, Any]:
-    """What was given, by the parameters of the module's function and "opts"."""
+    """Returns the arguments by the parameters of the module's function and "opts"."""
     if len(args) > len(form.slots):
         raise TypeError(
             f"{name}() takes at most {len(form.slots)} arguments ({len(args)} given)"

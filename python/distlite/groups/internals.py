@@ -56,8 +56,8 @@ _unpickler = pickle.Unpickler
 
 
 class _GroupRanks(MutableMapping[ProcessGroup, dict[int, int]]):
-    """Of each group, the ranks in it by global ranks; what is assigned is known from
-    then on, also of a group that was not."""
+    """The ranks of each group by their global ranks.  An assignment is remembered, also
+    for a group that was unknown."""
 
     def __getitem__(self, group: ProcessGroup) -> dict[int, int]:
         return {rank: i for i, rank in enumerate(world.groups[group].ranks)}
@@ -111,7 +111,7 @@ class _WorldView:
 
     @property
     def pg_map(self) -> dict[ProcessGroup, tuple[str, Store]]:
-        """Of each group the backend and the store."""
+        """The backend and the store of each group."""
         return {
             group: (info.backend, group.get_group_store())
             for group, info in world.groups.items()
@@ -119,17 +119,17 @@ class _WorldView:
 
     @property
     def pg_names(self) -> dict[ProcessGroup, str]:
-        """Of each group the name."""
+        """The name of each group."""
         return {group: group.group_name for group in world.groups}
 
     @property
     def pg_backend_config(self) -> dict[ProcessGroup, str]:
-        """Of each group which backend serves which device."""
+        """The backends of each group by device."""
         return {group: info.config for group, info in world.groups.items()}
 
     @property
     def pg_to_tag(self) -> dict[ProcessGroup, str]:
-        """Of each group the tag."""
+        """The tag of each group."""
         return {group: _tag_of(group, info) for group, info in world.groups.items()}
 
     @property
@@ -144,7 +144,7 @@ class _WorldView:
 
     @property
     def pg_config_info(self) -> list[dict[str, Any]]:
-        """What is known of each group."""
+        """The configuration of each group."""
         return _get_all_pg_configs()
 
 

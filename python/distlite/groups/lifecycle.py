@@ -278,7 +278,7 @@ _SETTLING_LIMIT = 0.5
 
 
 def _settle(groups: list[ProcessGroup]) -> DistBackendError | None:
-    """Why the ranks did not call the same, where that was not compared before."""
+    """Returns the error if ranks called different operations, not compared so far."""
     deadline = time.monotonic() + _SETTLING_LIMIT
     found = None
     for group in groups:
@@ -456,7 +456,7 @@ _LEAST_LEFT = timedelta(seconds=0.05)
 
 
 def _left_of(timeout: timedelta, since: float) -> timedelta:
-    """What is left of the timeout that began then; a negative one never ends."""
+    """Returns the rest of the timeout that began then; a negative one never ends."""
     if timeout < timedelta(0):
         return timeout
     return max(timeout - timedelta(seconds=time.monotonic() - since), _LEAST_LEFT)

@@ -41,7 +41,7 @@ def meet(timeout: timedelta, world_size: int = -1) -> tuple[TCPStore, int, int]:
 
 
 def _asked_size(world_size: int) -> tuple[str, int]:
-    """What names the number of ranks, and that number; 0 if nothing does."""
+    """Returns the setting that gives the number of ranks, and the number, or 0."""
     if world_size > 0:
         return f"world_size={world_size}", world_size
     text = os.environ.get("WORLD_SIZE", "")
@@ -88,7 +88,7 @@ def _store(
 
 
 def _network() -> str:
-    """What processes have in common whose loopback is the same."""
+    """Returns an identity that processes with the same loopback share."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
     return f"{boot}/{os.readlink('/proc/self/ns/net')}"

@@ -40,7 +40,7 @@ _TEXTS = ("net_name", "comm_name")
 
 
 class NCCLConfig:
-    """What a communicator is made with; None leaves a field to NCCL.
+    """The configuration of a communicator; None leaves a field to NCCL.
 
     `blocking`, `cga_cluster_size`, `min_ctas`, `max_ctas`, `net_name` and `split_share`
     are NCCL 2.18's, `traffic_class` is 2.26's, the others came with 2.27.  An older
@@ -59,7 +59,7 @@ class NCCLConfig:
         return f"{type(self).__name__}({fields})"
 
     def as_tuple(self, is_high_priority_stream: bool) -> tuple[Any, ...]:
-        """For the core."""
+        """Returns the fields for the core."""
         numbers = (getattr(self, name) for name in _NUMBERS)
         given = (None if number is None else int(number) for number in numbers)
         texts = (getattr(self, name) for name in _TEXTS)
@@ -114,7 +114,7 @@ class ProcessGroupNCCL(ProcessGroup):
 
 
 def nccl_version() -> tuple[int, int, int]:
-    """Of the library that is found; DistError says what was looked for."""
+    """Returns the version of the library; DistError if it is not found."""
     number = _C._nccl_version()
     return number // 10000, number // 100 % 100, number % 100
 
@@ -192,18 +192,18 @@ def cuda_stream(stream: int | Any) -> Iterator[None]:
 
 
 class Coalescing:
-    """What batch() gives: the Work of all operations in its block."""
+    """The value of batch(): the Work of all operations in its block."""
 
     def __init__(self) -> None:
         self.works: list[Work] = []
 
     def append(self, work: Work | None) -> None:
-        """Another one to be waited for."""
+        """Adds a work to wait for."""
         if work is not None:
             self.works.append(work)
 
     def wait(self) -> None:
-        """For all of them."""
+        """Waits for all works."""
         for work in self.works:
             work.wait()
 

@@ -32,7 +32,7 @@ UNSET = timedelta(milliseconds=-1)
 
 
 class Options:
-    """What all of them have: a limit of the call (negative: the group's), `asyncOp`.
+    """Fields of all options: the timeout (negative: the group's) and `asyncOp`.
 
     The methods return a Work whatever `asyncOp` says, as torch's do.
     """

@@ -34,7 +34,7 @@ LARGE = 1 << 14
 
 
 class Coalesced:
-    """What a coalesced call has begun, and what is left to do once that has ended."""
+    """The works of a coalesced call, and the copies to make once they have ended."""
 
     def __init__(
         self,

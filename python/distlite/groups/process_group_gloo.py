@@ -29,7 +29,7 @@ class GlooDevice:
 
 
 class GlooOptions:
-    """What the constructor takes in place of a timeout."""
+    """The options that the constructor takes in place of a timeout."""
 
     def __init__(self) -> None:
         self._timeout: timedelta = default_pg_timeout
@@ -90,7 +90,7 @@ class ProcessGroupGloo(ProcessGroup):
 
     @property
     def options(self) -> GlooOptions:
-        """What the group was made with, as `_Options()`; a copy."""
+        """A copy of the options that the group was made with, as `_Options()`."""
         told = GlooOptions()
         told._timeout, told.group_name = self.timeout, self.group_name
         return told

@@ -347,7 +347,7 @@ def _is_of_an_old_attempt(text: str, rank: int) -> bool:
 
 
 def _meet(made: ProcessGroup, comparison: Comparison, info: GroupInfo) -> None:
-    """Nobody leaves the old group before all have found each other in the new one."""
+    """Waits so that no rank leaves the old group before all have joined the new one."""
     comparison.start(made)
     try:
         barrier(made)

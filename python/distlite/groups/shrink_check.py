@@ -28,7 +28,7 @@ _PATIENCE = 1.0
 
 
 class Comparison:
-    """What this rank and the others leave out, compared until stop()."""
+    """Compares the ranks that each rank excludes, until stop()."""
 
     def __init__(self, former: ProcessGroup, excluded: list[int], turn: int) -> None:
         self.excluded = excluded
@@ -52,7 +52,7 @@ class Comparison:
         self._is_over.set()
 
     def difference(self) -> str:
-        """Who leaves out whom, once the meeting has failed; empty if nobody differs."""
+        """Returns how the exclusions differ, once the meeting has failed; "" if not."""
         self._thread.join(2 * _PATIENCE)
         self.stop()
         return self._text

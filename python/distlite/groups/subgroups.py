@@ -174,7 +174,7 @@ def _members_of(
 
 
 def next_name(members: list[int], is_local: bool) -> str:
-    """What the next group of these global ranks is called on all of them."""
+    """Returns the name of the next group of these ranks, the same on all of them."""
     if not is_local:
         label = f"{world.name_prefix}{world.group_count - world.name_base}"
         world.group_count += 1
@@ -192,7 +192,7 @@ def next_name(members: list[int], is_local: bool) -> str:
 def store_of_child(
     parent: ProcessGroup, ranks: list[int], label: str, engine: str
 ) -> PrefixStore:
-    """For a group of ranks of `parent`, whose other members do not wait in it."""
+    """Makes a group of ranks of `parent`, whose other members do not wait for it."""
     try:
         return PrefixStore(label, parent.get_group_store())
     except BaseException as error:

@@ -50,7 +50,7 @@ NOT_INITIALIZED = (
 
 
 class GroupInfo:
-    """What is known of a group besides the group itself."""
+    """The record of a group in the world."""
 
     __slots__ = (
         *("backend", "bound_device", "children", "config", "disputes", "ranks"),
@@ -109,12 +109,12 @@ class World:
 
 
 class ThreadWorld(World):
-    """That of one thread alone, which stands for a rank (distlite.testing.world)."""
+    """The world of one thread, which acts as a rank (distlite.testing.world)."""
 
     is_of_thread = True
 
     def set_default(self, default: ProcessGroup | None) -> None:
-        """For the thread that calls it."""
+        """Sets the world of the calling thread."""
         _C._set_thread_group(default)
         self.default = default
 
@@ -186,7 +186,7 @@ def is_outside(group: object) -> bool:
 
 
 def info_of(group: ProcessGroup | None) -> GroupInfo:
-    """What is known of `group`, None being the default one; ValueError otherwise."""
+    """Returns the record of `group` (None: the default one); ValueError if unknown."""
     wanted = world.require_default() if group is None else group
     info = world.groups.get(wanted)
     if info is None:

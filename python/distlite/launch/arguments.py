@@ -107,7 +107,7 @@ def _text_of(value: Any) -> str:
 
 
 def options_of_namespace(args: argparse.Namespace) -> Options:
-    """What the parser's values, or those of torch's, mean.
+    """Converts the values of this parser, or of torch's, to options.
 
     Raises:
         ValueError: They do not fit together.

@@ -28,7 +28,7 @@ def serves_store(options: Options) -> bool:
 
 
 def job_environment(options: Options, place: Place, attempt: int) -> dict[str, str]:
-    """What is the same on every rank of this node."""
+    """Returns the variables that are the same on every rank of this node."""
     environment = dict(os.environ)
     environment.pop(LISTEN_FD, None)
     if options.token is not None:

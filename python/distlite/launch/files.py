@@ -34,14 +34,14 @@ def make_folder(options: Options) -> str | None:
 
 
 def rank_folder(folder: str, attempt: int, local_rank: int) -> str:
-    """That of one rank, made."""
+    """Makes and returns the folder of one rank."""
     path = f"{folder}/attempt_{attempt}/{local_rank}"
     os.makedirs(path, exist_ok=True)
     return path
 
 
 def remove_folder(path: str) -> None:
-    """With all that is in it, as far as it can be removed."""
+    """Removes a folder and its contents, as far as that is possible."""
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(path)):
             if entry.is_dir(follow_symlinks=False):

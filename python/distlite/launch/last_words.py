@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ranks say at their end, for the launcher and spawn.
+"""What ranks report at their end, for the launcher and spawn.
 
 Whether they speak of another's end, and whether they still have to write the table of
 a failure.  A rank that lost a peer writes it, after its exception.  Which of them does
@@ -48,7 +48,7 @@ def is_consequence(lines: Iterable[str]) -> bool:
 
 
 class LastWords:
-    """Of the ranks with these process ids, after a failure that was seen just now."""
+    """The last words of the ranks with these process ids, after a failure just now."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._pids = {str(pid) for pid in pids}
@@ -71,7 +71,7 @@ class LastWords:
         return nanoseconds > (self._begun - HEAD_START) * 1e9
 
     def _claims(self) -> Iterator[tuple[int, int]]:
-        """Of the ranks' jobs; no file of any other job is opened."""
+        """Yields the claims of the ranks' jobs; opens no file of other jobs."""
         for folder in _C._recording_folders():
             for job in _names_in(folder):
                 path = os.path.join(folder, job)

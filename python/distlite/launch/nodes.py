@@ -99,7 +99,7 @@ class Nodes:
         self._wake.set()
 
     def take_failure(self, attempt: int) -> str | None:
-        """What has ended an attempt elsewhere."""
+        """The failure that has ended an attempt on another node."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.fd, 4096)
         return self._lost or self._failures.get(attempt)

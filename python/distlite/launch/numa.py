@@ -56,7 +56,7 @@ class Machine:
         self._root = root
 
     def nodes(self) -> list[int]:
-        """Those with cores; one of all cores where the kernel knows of none."""
+        """Returns the nodes with cores; a single node if the kernel lists none."""
         try:
             nodes = sorted(numbers(_read(f"{self._root}/devices/system/node/online")))
         except OSError:
@@ -64,7 +64,7 @@ class Machine:
         return [node for node in nodes if self.cores_of_node(node)] or [0]
 
     def cores_of_node(self, node: int) -> set[int]:
-        """Without those that may not be used."""
+        """Returns the cores of a node that this process may use."""
         try:
             text = _read(f"{self._root}/devices/system/node/node{node}/cpulist")
         except OSError:
@@ -72,7 +72,7 @@ class Machine:
         return numbers(text) & self._allowed
 
     def cores(self, mode: str, index: int, nodes: list[int]) -> set[int]:
-        """Those of rank `index` among ranks, or GPUs, on these nodes."""
+        """Returns the cores of rank `index`; `nodes` are the nodes of all ranks."""
         node = nodes[index]
         cores = self.cores_of_node(node)
         if not cores:
@@ -152,7 +152,7 @@ def _grouped(cores: set[int], key: Callable[[int], int]) -> dict[int, set[int]]:
 
 
 def numbers(text: str) -> set[int]:
-    """Of a list as the kernel writes it: 0-2,4."""
+    """Parses a list as the kernel writes it: 0-2,4."""
     found: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``distlite run`` was asked to do.
+"""The options of ``distlite run``.
 
 The options are torchrun's, each with '-' or '_' between the words, and with a default
 from the environment (PET_NNODES for --nnodes).  What is not in the table is refused
@@ -172,7 +172,7 @@ def _seconds(name: str, text: str) -> float:
 
 
 def options_of(given: dict[str, str], command: list[str]) -> Options:
-    """What options' values, as text by their names, mean; UsageError."""
+    """Converts the options' values, as text by name; UsageError if one is wrong."""
     values, options = _Values(given), Options()
     options.nproc_per_node = _process_count(values.text("nproc-per-node"))
     options.nnodes = _node_count(values.text("nnodes"))
@@ -213,7 +213,7 @@ def options_of(given: dict[str, str], command: list[str]) -> Options:
 
 
 def _refuse_classes(values: _Values) -> None:
-    """What torchrun finds under a name is written for the insides of torchrun."""
+    """Refuses names of classes that depend on internals of torchrun."""
     if values.text("logs-specs"):
         raise UsageError(
             f"--logs-specs {values.text('logs-specs')}: torch's LogsSpecs classes are "
@@ -247,7 +247,7 @@ def _grace(values: _Values) -> float:
 
 
 def _set_meeting_point(options: Options, values: _Values) -> None:
-    """Where the nodes meet, and how each gets its place."""
+    """Returns where the nodes meet, and how each gets its number."""
     backend, endpoint = values.text("rdzv-backend"), values.text("rdzv-endpoint")
     if backend not in ("static", "c10d"):
         raise UsageError(f"--rdzv-backend must be 'static' or 'c10d', not {backend!r}")

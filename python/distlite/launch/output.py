@@ -206,7 +206,7 @@ class LineFilter:
 
 
 class NoSink(Sink):
-    """For what is not to be shown."""
+    """A sink that discards what is not to be shown."""
 
     def __init__(self) -> None:
         self.fd = -1
@@ -216,11 +216,11 @@ class NoSink(Sink):
         self._unfinished = b""
 
     def write_lines(self, lines: bytes) -> None:
-        """Nothing."""
+        """Discards the lines."""
 
 
 class FileStream:
-    """What a rank writes straight into a file."""
+    """The output that a rank writes straight into a file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -236,7 +236,7 @@ def _open_log(path: str) -> int:
 
 
 class Channel:
-    """What one rank writes to its stdout or stderr."""
+    """The output of one rank to its stdout or stderr."""
 
     def __init__(
         self,

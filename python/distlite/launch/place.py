@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where a node stands in its job."""
+"""The place of a node in its job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 
 class Place:
-    """Of a job on one node, unless told otherwise."""
+    """A node's place in its job; by default that of the only node."""
 
     def __init__(self, run_id: str, port: int, counts: list[int], node: int = 0):
         # torchrun's default names no job, and a folder is named after it.

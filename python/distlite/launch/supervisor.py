@@ -157,7 +157,7 @@ class Supervisor:
         sink.write_lines(text.rstrip("\n").encode(errors="backslashreplace") + b"\n")
 
     def prefix(self, rank: int, local_rank: int) -> str:
-        """What each line of a rank's output begins with."""
+        """Returns the prefix of the lines of a rank's output."""
         template = os.environ.get(PREFIX_VARIABLE)
         if template is None:
             return f"[rank{rank}]: "
@@ -201,7 +201,7 @@ def _serve(options: Options) -> TCPStore:
 
 @contextlib.contextmanager
 def _subreaper() -> Iterator[None]:
-    """What the ranks leave behind becomes ours, so that we can see it end."""
+    """Becomes the parent of processes that ranks leave behind, to see them end."""
     libc, before = ctypes.CDLL(None), ctypes.c_int()
     libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -108,7 +108,7 @@ class Worker:
         return True
 
     def last_lines(self) -> list[str]:
-        """What it wrote down about its end, or the end of its stderr."""
+        """Returns the error that the rank recorded, or the end of its stderr."""
         if lines := read_error(self.error_file):
             return lines
         stderr = self._streams[1]
@@ -129,7 +129,7 @@ class Worker:
             channel.close()
 
     def signal_group(self, number: int) -> None:
-        """To the rank and all that it started and that did not leave its group."""
+        """Sends a signal to the rank and to the processes of its process group."""
         if self.group_is_empty:
             return
         self.was_told_to_end = self.was_told_to_end or self.is_running

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ranks tell each other before objects are moved.
+"""The cards that ranks exchange before objects are moved.
 
 A card is 32 bytes, little-endian, and a body: four letters with the version; a byte
 that says how objects are encoded, and whether this rank has failed; three zero bytes;
@@ -63,7 +63,7 @@ class Call:
         self.is_safe = False
 
     def where(self) -> str:
-        """What errors begin with."""
+        """Returns the beginning of error texts."""
         return f"{self.name} in group {self.group.group_name}"
 
 
@@ -79,7 +79,7 @@ class Card:
         self.body = memoryview(card)[HEAD.size :]
 
     def text(self) -> str:
-        """Why its rank failed."""
+        """Returns why the card's rank failed."""
         text = bytes(self.body).rstrip(b"\0").decode(errors="replace")
         return text or "it failed; see its own error"
 

@@ -154,7 +154,7 @@ def or_first(group: Any, rank: int | None, group_rank: int | None) -> Any:
 
 
 def loaded(call: Call, source: int, stream: Any, buffers: list[Any]) -> Any:
-    """What `source` sent.  All have what they need by now: the group stays whole."""
+    """Loads what `source` sent.  All have their data by now: the group stays whole."""
     try:
         return load(stream, buffers, call.is_safe)
     except Exception as error:
@@ -297,7 +297,7 @@ def put_all(call: Call, object_list: list[Any], got: list[tuple[Any, Any]]) -> N
 
 
 def gather_message(call: Call, obj: Any, outputs: Any, is_root: bool) -> Message:
-    """What this rank has for the root, or why its list is none."""
+    """Returns this rank's message for the root, or why its list is wrong."""
     if outputs is not None:
         count, problem = length_of(call, "object_gather_list", outputs)
         if problem.error is not None:

@@ -46,7 +46,7 @@ PLAIN_ERRORS = (AttributeError, MemoryError, RecursionError, TypeError, ValueErr
 
 
 class Message:
-    """What a rank sends, or why it cannot."""
+    """The data that a rank sends, or why it cannot."""
 
     __slots__ = ("error", "parts", "stream", "text")
 
@@ -62,7 +62,7 @@ NOTHING = Message(b"", [])
 
 
 def failure(error: Exception, text: str = "") -> Message:
-    """What a rank sends that has nothing to send."""
+    """Returns the message of a rank that has nothing to send."""
     message = Message(b"", [])
     message.error = error
     message.text = text or str(error)
@@ -198,7 +198,7 @@ def load(stream: Any, buffers: list[Any], is_safe: bool) -> Any:
 
 
 def part_sizes(stream: Any, count: int) -> tuple[int, ...]:
-    """Of the parts that belong to the stream."""
+    """Returns the sizes of the parts that belong to the stream."""
     if not count:
         return ()
     return unpack_numbers(f"<{count}Q", stream, len(stream) - 8 * count)

@@ -105,7 +105,7 @@ def scatter_rest(
     card: Card,
     entries: Sequence[tuple[int, int]],
 ) -> Contents:
-    """What the root has for this rank.  `entries` are (size of stream, parts)."""
+    """Receives the data of this rank.  `entries` are (size of stream, parts)."""
     size, count = entries[call.rank]
 
     def deal(owns: list[Any], size: int) -> Any:

@@ -90,7 +90,7 @@ class _Decoder:
         raise Malformed("malformed bytes: a count that is not terminated")
 
     def take_length(self) -> int:
-        """Of what takes a byte each, at least."""
+        """Takes a count of values that take at least a byte each."""
         count = self.take_count()
         if count > len(self.data) - self.at:
             raise Malformed("malformed bytes: unexpected end of data")
@@ -105,7 +105,7 @@ class _Decoder:
         return [self.take(depth) for _ in range(self.take_length())]
 
     def take_int(self) -> int:
-        """Where nothing else may stand."""
+        """Takes a number where nothing else is allowed."""
         value = self.take(0)
         if type(value) is not int:
             raise Malformed("malformed bytes: a number was expected")

@@ -161,7 +161,7 @@ class _Encoder:
 
 
 def _put_int(to: _Encoder, value: int, _depth: int) -> None:
-    """Of any size."""
+    """Writes an integer of any size."""
     size = (value.bit_length() + 8) // 8
     to.put_bytes(b"i", value.to_bytes(size, "little", signed=True))
 

@@ -23,7 +23,7 @@ MEBIBYTE = 1 << 20
 
 
 class Parameter:
-    """What is known of one parameter: its name, and what its gradients look like."""
+    """The description of one parameter: its name, and the form of its gradients."""
 
     __slots__ = ("dtype", "is_torch", "item_size", "key", "number", "shape", "size")
 

@@ -117,7 +117,7 @@ class DistributedSampler:
 
 
 def permutation(count: int, seed: int) -> list[int]:
-    """What torch.randperm() gives with a generator of that seed, -2**63 to 2**64 - 1.
+    """Returns torch.randperm() for a generator of that seed, -2**63 to 2**64 - 1.
 
     Takes some 0.2 us a number.
     """

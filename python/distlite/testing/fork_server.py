@@ -238,7 +238,7 @@ def _serve(connection: socket.socket) -> int | None:
 
 
 def _become_rank(env: dict[str, str], folder: str, stdin: int, output: int) -> None:
-    """What a new process would find as it starts."""
+    """Returns the state that a new process would start with."""
     os.environ.clear()
     os.environ.update(env)
     os.chdir(folder)

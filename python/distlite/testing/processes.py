@@ -39,7 +39,7 @@ UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 
 @dataclass
 class Outcome:
-    """What became of a rank.
+    """The outcome of a rank.
 
     `value` is what it returned; `exception` and `traceback` tell what it raised,
     `returncode` how its process ended, `output` what it printed; `is_late` is True if
@@ -248,7 +248,7 @@ def check_outcomes(function: Callable[..., Any], outcomes: list[Outcome]) -> Non
 
 
 def describe_failed(name: str, outcomes: list[Outcome]) -> str:
-    """What the failed ranks have to say, each line with its rank; empty if none."""
+    """Returns the reports of the failed ranks, each line with its rank; "" if none."""
     failed = [outcome for outcome in outcomes if not outcome.is_good]
     if not failed:
         return ""

@@ -99,7 +99,7 @@ class _Rank:
         self.tasks.put(task)
 
     def stack(self) -> str:
-        """Where the thread is."""
+        """Returns where the thread is in the program."""
         frame = sys._current_frames().get(self.thread.ident or 0)
         stack = traceback.extract_stack(frame) if frame is not None else []
         own = [i for i, each in enumerate(stack) if each.filename == __file__]

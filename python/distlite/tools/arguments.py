@@ -69,7 +69,7 @@ def _head(action: argparse.Action) -> str:
 
 
 def _text(action: argparse.Action) -> str:
-    """What it does; its default in brackets."""
+    """Returns the help text, with the default in brackets."""
     text = "show this" if action.dest == "help" else action.help or ""
     default = action.default
     if action.nargs == 0 or default in (None, ""):

@@ -34,7 +34,7 @@ class Diagnosis:
         self.warnings += self._find_versions()
 
     def facts(self) -> Facts:
-        """For machines."""
+        """Returns the facts for the JSON output."""
         return {
             "world_size": len(self.ranks),
             "hosts": self.hosts(),
@@ -123,7 +123,7 @@ def _pair(link: Facts) -> tuple[int, int]:
 
 
 def write(diagnosis: Diagnosis, as_json: bool, file: TextIO) -> None:
-    """For machines, or for people."""
+    """Writes the diagnosis as JSON or as tables."""
     if as_json:
         print(json.dumps(diagnosis.facts()), file=file, flush=True)
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a rank can say about its host by itself, for ``distlite doctor``."""
+"""What a rank can find out about its host by itself, for ``distlite doctor``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def facts_of(rank: int, connected: str | None, with_libraries: bool) -> dict[str
 
 
 def stack() -> str:
-    """What ranks of one host have in common: containers may be hosts of their own."""
+    """Returns an identity that ranks of one host share; a container may be a host."""
     try:
         namespace = os.readlink("/proc/self/ns/net")
     except OSError:
@@ -101,7 +101,7 @@ def _limit(value: int) -> int | None:
 
 
 def cgroup_memory() -> int | None:
-    """What the container may use."""
+    """Returns the memory that the container may use."""
     for path in CGROUP_MEMORY:
         text = _read(path)
         if text.isdecimal() and int(text) < NO_LIMIT:
@@ -110,7 +110,7 @@ def cgroup_memory() -> int | None:
 
 
 def available_memory() -> int | None:
-    """What the host could give now."""
+    """Returns the memory that is available on the host now."""
     for line in _read("/proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -118,7 +118,7 @@ def available_memory() -> int | None:
 
 
 def cores() -> dict[str, Any]:
-    """What this rank may use, and how many ranks share it."""
+    """Returns the cores that this rank may use, and how many ranks share them."""
     return {
         "usable": usable_cores(),
         "affinity": len(os.sched_getaffinity(0)),

@@ -93,7 +93,7 @@ class Job:
         return [rank for rank in range(self.size or 0) if rank not in seen]
 
     def waits_for(self, operation: Operation) -> list[Awaited]:
-        """Whom an operation needs that has not come; empty: all are there."""
+        """Returns the ranks that an operation waits for; empty if all have begun it."""
         group = operation.group
         if group is None or operation.state != "running":
             return []
@@ -133,7 +133,7 @@ def jobs_of(recordings: Sequence[Recording]) -> list[Job]:
 
 
 def none_found(jobs: Iterable[Job], name: str | None) -> str:
-    """Why none of `jobs` is shown where those are asked for whose name begins so."""
+    """Explains why none of `jobs` has a name that begins with `name`."""
     names = ", ".join(job.name or "a job without a default group" for job in jobs)
     if name and names:
         return f"no job here has a name that begins with {name!r}; jobs are: {names}"

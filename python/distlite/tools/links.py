@@ -77,7 +77,7 @@ def connect(where: tuple[str, int] | None) -> dict[str, Any]:
 def try_doors(
     store: dist.Store, rank: int, size: int, doors: list[tuple[str, int] | None]
 ) -> list[dict[str, Any]]:
-    """What every rank found out, as `store` carries it to all."""
+    """Returns what every rank found out, exchanged through `store`."""
     mine = [
         {"from": rank, "to": peer, **connect(doors[peer])}
         for pair in pairs_of(size)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the recorder of a process holds: csrc/pg/record/recording.h, as objects."""
+"""The contents of a process's recorder (csrc/pg/record/recording.h), as objects."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ class Operation:
         return self.queued or self.started
 
     def describe(self) -> str:
-        """As in error texts: ``all_reduce(1000 x float32, SUM) #17``."""
+        """Returns the text used in errors: ``all_reduce(1000 x float32, SUM) #17``."""
         parts = []
         if self.op not in WITHOUT_DATA:
             parts.append(f"{self.count} x {self.dtype}" if self.count else self.dtype)
@@ -217,7 +217,7 @@ class Recording:
     operations: list[Operation] = field(default_factory=list)  # oldest first
 
     def unfinished(self) -> list[Operation]:
-        """Those that run or wait for their turn, oldest first."""
+        """Returns the operations that run or wait for their turn, oldest first."""
         return [o for o in self.operations if o.state != "ended"]
 
     def last_ended(self) -> Operation | None:
@@ -273,7 +273,7 @@ def own() -> Recording | None:
 
 
 def read_all() -> list[Recording]:
-    """Those of all processes of this user on this host, also of some that ended."""
+    """Reads the recordings of this user on this host, also of ended processes."""
     found = []
     for folder in _C._recording_folders():
         for job in _names_in(folder):

@@ -17,7 +17,7 @@ def table_of(job: Job) -> str:
 
 
 def title_of(job: Job) -> str:
-    """What the ranks have in common."""
+    """Returns the title: what the ranks have in common."""
     first = job.members[0].recording
     size = "" if job.size is None else f", {len(job.members)} of {job.size} ranks"
     unseen = job.unseen()

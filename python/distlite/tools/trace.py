@@ -199,7 +199,7 @@ def _tracks(recording: Recording) -> Iterator[tuple[str, list[Operation]]]:
 
 
 def _apart(operations: Iterable[Operation], taken: int) -> list[list[Operation]]:
-    """As few lists as it takes for none of them to overlap in itself."""
+    """Divides operations into as few lists as possible without overlaps in a list."""
     tracks: list[tuple[int, list[Operation]]] = []
     for operation in sorted(operations, key=lambda o: o.started or o.queued):
         start = operation.started or operation.queued

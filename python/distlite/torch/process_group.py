@@ -161,7 +161,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
     group_name, group_desc = property(getGroupName), property(getGroupDesc)
 
     def getBackendName(self) -> str:
-        """What torch's C++ calls the backend."""
+        """The name of the backend in torch's C++."""
         return "distlite"
 
     def name(self) -> str:
@@ -407,7 +407,7 @@ def _make_other(group: ProcessGroupDistlite, device: str, name: str) -> Any:
 
 
 def create(told: Any, _options: Any) -> ProcessGroupDistlite:
-    """What torch calls to make a group of the backend."""
+    """Makes a group of the backend; called by torch."""
     return ProcessGroupDistlite(
         told.store,
         told.group_rank,

@@ -54,7 +54,7 @@ class WorkDistlite(torch.distributed.Work):
         return self._work.is_success()
 
     def exception(self) -> BaseException | None:
-        """What the operation failed with, or None."""
+        """Returns the exception of the operation, or None."""
         error = self._work.exception()
         return None if error is None else as_torch(error)
 
@@ -103,7 +103,7 @@ class EndedWork(torch.distributed.Work):
         return True
 
     def synchronize(self) -> None:
-        """Nothing is left to wait for."""
+        """Returns at once: the operation has ended."""
 
     def is_completed(self) -> bool:
         """True."""
