@@ -88,7 +88,7 @@ typedef struct dl_backend_ops {
     /* Compares the calls whose comparison was left for later with those of the ranks
      * that reach them by the deadline.  Called with the turn held, before an orderly
      * end.  NULL if nothing is ever left for later. */
-    dl_status (*settle)(dl_backend *, dl_deadline);
+    dl_status (*verify_calls)(dl_backend *, dl_deadline);
     /* Wakes all waiters, which fail with `cause`, and tells the peers that need this
      * rank.  Local, bounded and idempotent; may be called from any thread. */
     void (*abort)(dl_backend *, const dl_error *cause);

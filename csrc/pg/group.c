@@ -508,15 +508,15 @@ dl_group_abort(dl_group *group, const char *reason)
 }
 
 dl_status
-dl_group_settle(dl_group *group, dl_deadline deadline)
+dl_group_verify_calls(dl_group *group, dl_deadline deadline)
 {
     dl_status status = DL_OK;
 
     if (dl_group_is_inherited(group) || !dl_lane_try(&group->lane)) {
         return DL_OK;
     }
-    if (!atomic_load(&group->is_broken) && group->backend->ops->settle != NULL) {
-        status = group->backend->ops->settle(group->backend, deadline);
+    if (!atomic_load(&group->is_broken) && group->backend->ops->verify_calls != NULL) {
+        status = group->backend->ops->verify_calls(group->backend, deadline);
     }
     if (status == DL_MISMATCH) {
         dl_group_set_cause(group, dl_last_error());

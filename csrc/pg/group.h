@@ -195,7 +195,7 @@ void dl_group_abort(dl_group *group, const char *reason);
 /* Called before an orderly end: compares the calls in which ranks ran ahead of the
  * others with those of the ranks that reach them by the deadline.  DL_MISMATCH names
  * both sides.  Does nothing if the group is broken or another thread has the turn. */
-dl_status dl_group_settle(dl_group *group, dl_deadline deadline);
+dl_status dl_group_verify_calls(dl_group *group, dl_deadline deadline);
 
 /* Leaves the group in order: later calls fail with DL_CLOSED, and peers inside an
  * operation that needs this rank are told that it left. */

@@ -144,8 +144,8 @@ dl_check_bytes(const char *file, int line, const char *what, dl_bytes got,
 /* Allocation failure.  The linker sends the code's malloc, calloc, realloc and strdup
  * through the wrappers (-Wl,--wrap=...), under every sanitizer too. */
 static atomic_long
-    dl_check_allocations;           /* since the last dl_check_fail_allocation_at */
-static atomic_long dl_check_doomed; /* number of the one that fails; 0: none fails */
+    dl_check_allocations;            /* since the last dl_check_fail_allocation_at */
+static atomic_long dl_check_failing; /* number of the one that fails; 0: none fails */
 
 void *__real_malloc(size_t size) __attribute__((weak));
 void *__real_calloc(size_t count, size_t size) __attribute__((weak));
@@ -157,34 +157,34 @@ void *__wrap_realloc(void *memory, size_t size);
 char *__wrap_strdup(const char *text);
 
 static bool
-dl_check_is_doomed(void)
+dl_check_must_fail(void)
 {
     return atomic_fetch_add(&dl_check_allocations, 1) + 1
-           == atomic_load(&dl_check_doomed);
+           == atomic_load(&dl_check_failing);
 }
 
 void *
 __wrap_malloc(size_t size)
 {
-    return dl_check_is_doomed() ? NULL : __real_malloc(size);
+    return dl_check_must_fail() ? NULL : __real_malloc(size);
 }
 
 void *
 __wrap_calloc(size_t count, size_t size)
 {
-    return dl_check_is_doomed() ? NULL : __real_calloc(count, size);
+    return dl_check_must_fail() ? NULL : __real_calloc(count, size);
 }
 
 void *
 __wrap_realloc(void *memory, size_t size)
 {
-    return dl_check_is_doomed() ? NULL : __real_realloc(memory, size);
+    return dl_check_must_fail() ? NULL : __real_realloc(memory, size);
 }
 
 char *
 __wrap_strdup(const char *text)
 {
-    return dl_check_is_doomed() ? NULL : __real_strdup(text);
+    return dl_check_must_fail() ? NULL : __real_strdup(text);
 }
 
 /* Makes the `number`-th allocation from now on (from 1), and no other, fail; 0:
@@ -193,7 +193,7 @@ DL_CHECK_UNUSED static void
 dl_check_fail_allocation_at(long number)
 {
     CHECK(__real_malloc != NULL && "link with -Wl,--wrap=malloc and the others");
-    atomic_store(&dl_check_doomed, number);
+    atomic_store(&dl_check_failing, number);
     atomic_store(&dl_check_allocations, 0);
 }
 
@@ -202,9 +202,9 @@ dl_check_fail_allocation_at(long number)
 DL_CHECK_UNUSED static bool
 dl_check_allocation_failed(void)
 {
-    long doomed = atomic_exchange(&dl_check_doomed, 0);
+    long failing = atomic_exchange(&dl_check_failing, 0);
 
-    return doomed != 0 && atomic_load(&dl_check_allocations) >= doomed;
+    return failing != 0 && atomic_load(&dl_check_allocations) >= failing;
 }
 
 /* Returns how many seconds a case may take, unless it is slow. */

@@ -100,15 +100,15 @@ start_processes(rank_processes *all, int size, rank_process_fn run, void *contex
     }
 }
 
-/* Waits for all processes: those in `doomed`, a bit each, must die of SIGKILL, and the
+/* Waits for all processes: those in `killed`, a bit each, must die of SIGKILL, and the
  * others exit with 0. */
 DL_CHECK_UNUSED static void
-join_processes(rank_processes *all, uint64_t doomed)
+join_processes(rank_processes *all, uint64_t killed)
 {
     for (int rank = 0; rank < all->size; rank++) {
         int status = -1;
         CHECK(waitpid(all->pids[rank], &status, 0) == all->pids[rank]);
-        if (rank < 64 && ((doomed >> rank) & 1)) {
+        if (rank < 64 && ((killed >> rank) & 1)) {
             CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         } else if (status != 0) {
             DL_CHECK_FAIL("rank %d of %d ended with status %#x", rank, all->size,

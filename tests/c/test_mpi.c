@@ -532,9 +532,9 @@ CHECK_CASE(a_withdrawal_that_takes_long_blocks)
 }
 
 static bool
-look_at_nothing(dl_mpi_task *errand)
+look_at_nothing(dl_mpi_task *task)
 {
-    (void)errand;
+    (void)task;
     return true;
 }
 
@@ -542,11 +542,11 @@ static void
 add_an_errand_late(int rank, const rank_processes *all, void *context)
 {
     scene self = enter(rank, all);
-    dl_mpi_task errand = {.look = look_at_nothing};
+    dl_mpi_task task = {.look = look_at_nothing};
 
     (void)context;
     finalize(&self);
-    CHECK_STATUS(dl_mpi_runner_add(&errand), DL_CLOSED);
+    CHECK_STATUS(dl_mpi_runner_add(&task), DL_CLOSED);
     leave(&self);
 }
 

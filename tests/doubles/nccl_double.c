@@ -732,8 +732,8 @@ launch(void)
         return SUCCESS;
     }
     comm *comm = calls->comm;
-    int doomed = setting("DOUBLE_NCCL_LAUNCH_ERROR", 0);
-    if (atomic_fetch_add(&launches, 1) + 1 >= doomed && doomed > 0) {
+    int failing = setting("DOUBLE_NCCL_LAUNCH_ERROR", 0);
+    if (atomic_fetch_add(&launches, 1) + 1 >= failing && failing > 0) {
         free_calls(calls);
         return fail(CUDA_ERROR, "this bundle was to fail");
     }

@@ -73,7 +73,7 @@ def test_an_operation_that_ucc_does_not_complete():
 def test_a_rank_that_dies(tmp_path, case):
     """On a host with others, on one of its own, or such that UCC itself fails."""
     outcomes = rank_outcomes(
-        ucc_ranks.bereaved, 3, env=library(), path=str(tmp_path), case=case
+        ucc_ranks.survive_lost_rank, 3, env=library(), path=str(tmp_path), case=case
     )
     assert outcomes[1].returncode == -9
     for outcome in (outcomes[0], outcomes[2]):

@@ -295,7 +295,7 @@ def stuck(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     return found
 
 
-def bereaved(
+def survive_lost_rank(
     rank: int, world_size: int, init_method: str, path: str, case: str
 ) -> dict[str, Any]:
     """Rank 1 dies while UCC is at work, or between operations."""
@@ -611,12 +611,12 @@ def settings(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
 class Wrapped(distlite.Store):
     """Fails to set keys with this text in them."""
 
-    def __init__(self, below: distlite.Store, doomed: str) -> None:
+    def __init__(self, below: distlite.Store, failing: str) -> None:
         super().__init__()
-        self.below, self.doomed = below, doomed
+        self.below, self.failing = below, failing
 
     def set(self, key: str, value: Any) -> None:
-        if self.doomed in key:
+        if self.failing in key:
             raise RuntimeError("the store is gone")
         self.below.set(key, value)
 

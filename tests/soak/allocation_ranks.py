@@ -42,7 +42,7 @@ class Memory:
         low, high = min(s[0] for s in spans), max(s[1] for s in spans)
         self.library.soak_watch(ctypes.c_size_t(low), ctypes.c_size_t(high))
 
-    def doom(self, number: int) -> None:
+    def fail_call(self, number: int) -> None:
         self.library.soak_doom(ctypes.c_long(number))
 
     def has_failed(self) -> bool:
@@ -182,7 +182,7 @@ def fail_in_turn(size: int, victim: int, name: str, memory: Memory) -> int:
         group = distlite.new_group(list(range(size)), timedelta(seconds=TIMEOUT))
         distlite.barrier(group)
         before = memory.in_use()
-        memory.doom(number if rank == victim and number > 0 else 0)
+        memory.fail_call(number if rank == victim and number > 0 else 0)
         began = time.monotonic()
         text = attempt(CALLS[name], group)
         seconds = time.monotonic() - began

@@ -21,7 +21,7 @@ void __libc_free(void *memory);
 #define GONE ((void *)1)
 
 static atomic_uintptr_t low, high;
-static atomic_long calls, doomed;
+static atomic_long calls, failing;
 static struct {
     void *memory;
     size_t size;
@@ -41,7 +41,7 @@ shall_fail(uintptr_t caller)
     if (!is_watched(caller)) {
         return false;
     }
-    if (atomic_fetch_add(&calls, 1) + 1 != atomic_load(&doomed)) {
+    if (atomic_fetch_add(&calls, 1) + 1 != atomic_load(&failing)) {
         return false;
     }
     errno = ENOMEM;
@@ -178,14 +178,14 @@ void
 soak_doom(long number)
 {
     atomic_store(&calls, 0);
-    atomic_store(&doomed, number);
+    atomic_store(&failing, number);
 }
 
 /* Whether it has failed; none does from now on. */
 int
 soak_has_failed(void)
 {
-    long number = atomic_exchange(&doomed, 0);
+    long number = atomic_exchange(&failing, 0);
 
     return number != 0 && atomic_load(&calls) >= number;
 }

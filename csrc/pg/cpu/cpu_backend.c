@@ -282,11 +282,11 @@ share(dl_backend *backend, size_t size, dl_region **region)
 }
 
 static dl_status
-settle(dl_backend *backend, dl_deadline deadline)
+verify_calls(dl_backend *backend, dl_deadline deadline)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
-    return self->size == 1 ? DL_OK : dl_board_settle(&self->board, deadline);
+    return self->size == 1 ? DL_OK : dl_board_verify_calls(&self->board, deadline);
 }
 
 static const dl_backend_ops cpu_ops = {
@@ -306,7 +306,7 @@ static const dl_backend_ops cpu_ops = {
     .lost = lost,
     .share = share,
     .abort = abort_backend,
-    .settle = settle,
+    .verify_calls = verify_calls,
     .leave = leave_backend,
     .end_family = end_family,
     .free = free_backend,

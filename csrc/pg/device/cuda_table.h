@@ -50,7 +50,7 @@ _Static_assert(sizeof(dl_cuda_pointer) == 88, "fixed by CUDA 13");
     X(event_record, cudaEventRecord, int, (void *, void *))                       \
     X(event_query, cudaEventQuery, int, (void *))                                 \
     X(event_destroy, cudaEventDestroy, int, (void *))                             \
-    X(stream_settle, cudaStreamSynchronize, int, (void *))                        \
+    X(stream_synchronize, cudaStreamSynchronize, int, (void *))                   \
     X(memory_new, cudaMalloc, int, (void **, size_t))                             \
     X(memory_free, cudaFree, int, (void *))                                       \
     X(memory_new_ordered, cudaMallocAsync, int, (void **, size_t, void *))        \

@@ -632,7 +632,7 @@ await_stream(const dl_cuda_table *cuda, void *stream)
                          "cudaStreamIsCapturing"));
     return state != DL_CUDA_CAPTURE_NONE
                ? DL_OK
-               : dl_cuda_check(cuda, cuda->stream_settle(stream),
+               : dl_cuda_check(cuda, cuda->stream_synchronize(stream),
                                "cudaStreamSynchronize");
 }
 

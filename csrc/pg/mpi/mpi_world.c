@@ -164,7 +164,7 @@ dl_mpi_leftover_add(const dl_mpi_table *mpi, dl_mpi_handle request, void *memory
 /* Waits up to a second for the requests to complete.  Returns false if some are left:
  * MPI must not be finalized then. */
 static bool
-settle_leftovers(const dl_mpi_table *mpi)
+complete_leftovers(const dl_mpi_table *mpi)
 {
     dl_deadline soon = dl_deadline_after(PATIENCE);
 
@@ -173,9 +173,9 @@ settle_leftovers(const dl_mpi_table *mpi)
          drop_ended_locked(mpi)) {
         sched_yield();
     }
-    bool is_settled = leftovers.first == NULL && !leftovers.is_lost;
+    bool is_complete = leftovers.first == NULL && !leftovers.is_lost;
     pthread_mutex_unlock(&leftovers.lock);
-    return is_settled;
+    return is_complete;
 }
 
 /* Calls MPI, so that it makes progress with what is in flight. */
@@ -320,7 +320,7 @@ close_world(void)
     if (dl_mpi_world_is_open()) {
         stop_runner();
         if (!atomic_load(&state.skips_finalize)) {
-            settle_leftovers(state.world.mpi);
+            complete_leftovers(state.world.mpi);
         }
     }
     atomic_store(&state.is_ending, true);
@@ -334,7 +334,7 @@ end_mpi(void)
         return;
     }
     stop_runner();
-    if (!atomic_load(&state.skips_finalize) && settle_leftovers(state.world.mpi)) {
+    if (!atomic_load(&state.skips_finalize) && complete_leftovers(state.world.mpi)) {
         state.world.mpi->finalize();
     }
 }

@@ -293,9 +293,9 @@ launch_items(nccl_backend *self, dl_nccl_launch *launches, size_t count,
         status = dl_nccl_launch_begin(&launches[i]);
     }
     if (status == DL_OK) {
-        status = dl_nccl_comm_settle(self->watch, comm->handle,
-                                     call_nccl(self->nccl, launches, count), "NCCL",
-                                     work->deadline);
+        status = dl_nccl_comm_await(self->watch, comm->handle,
+                                    call_nccl(self->nccl, launches, count), "NCCL",
+                                    work->deadline);
     }
     for (size_t i = 0; i < count; i++) {
         dl_error error = *dl_last_error();

@@ -63,7 +63,7 @@ name_of(const dl_nccl_meeting *meeting, int rank)
  * is this rank's own outcome, with the thread's error; the result is what holds for
  * all. */
 static dl_status
-settle_verdict(const dl_nccl_meeting *meeting, dl_status status)
+agree_on_verdict(const dl_nccl_meeting *meeting, dl_status status)
 {
     dl_error error = *dl_last_error();
     char key[DL_RANK_KEY_SIZE], own[64];
@@ -136,7 +136,7 @@ gather(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, const dl_rank_keys 
     } else if (status == DL_TIMEOUT) {
         status = name_absent(meeting, keys, deadline);
     }
-    return settle_verdict(meeting, status);
+    return agree_on_verdict(meeting, status);
 }
 
 static dl_status
@@ -188,8 +188,8 @@ dl_nccl_comm_take_turn(const dl_nccl_comm *comm, dl_deadline deadline)
 }
 
 dl_status
-dl_nccl_comm_settle(dl_nccl_watch *watch, void *handle, int result, const char *call,
-                    dl_deadline deadline)
+dl_nccl_comm_await(dl_nccl_watch *watch, void *handle, int result, const char *call,
+                   dl_deadline deadline)
 {
     int64_t awake_until = dl_now() + AWAKE;
 
@@ -314,8 +314,8 @@ close_handle(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted)
     } else {
         int result = watch->nccl->comm_finalize(comm->handle);
         /* The result is ignored: the communicator is destroyed in any case. */
-        dl_nccl_comm_settle(watch, comm->handle, result, "ncclCommFinalize",
-                            dl_deadline_after(FINALIZE_PATIENCE));
+        dl_nccl_comm_await(watch, comm->handle, result, "ncclCommFinalize",
+                           dl_deadline_after(FINALIZE_PATIENCE));
         watch->nccl->comm_destroy(comm->handle);
     }
     if (has_turn) {
@@ -444,8 +444,8 @@ init_comm(making *self)
     int result = self->watch->nccl->comm_init(&comm->handle, comm->size, self->id,
                                               comm->rank, &self->config);
 
-    return dl_nccl_comm_settle(self->watch, comm->handle, result,
-                               "ncclCommInitRankConfig", self->deadline);
+    return dl_nccl_comm_await(self->watch, comm->handle, result,
+                              "ncclCommInitRankConfig", self->deadline);
 }
 
 /* The excluded ranks do not take part, since they may be dead. */
@@ -479,11 +479,11 @@ part_locked(making *self)
         dl_nccl_watch_suspend(self->watch);
     }
     int result = self->is_shrinking ? shrink(self) : split(self);
-    DL_TRY(dl_nccl_comm_settle(self->watch, self->parent->handle, result, call,
-                               self->deadline));
+    DL_TRY(dl_nccl_comm_await(self->watch, self->parent->handle, result, call,
+                              self->deadline));
     return self->comm->handle == NULL
                ? DL_OK
-               : dl_nccl_comm_settle(
+               : dl_nccl_comm_await(
                      self->watch, self->comm->handle, DL_NCCL_IN_PROGRESS,
                      "creating a subgroup's communicator", self->deadline);
 }

@@ -67,8 +67,8 @@ dl_status dl_nccl_comm_take_turn(const dl_nccl_comm *comm, dl_deadline deadline)
 
 /* Waits for a call that has returned `result` on a non-blocking communicator, which may
  * still be in progress.  Called with the family's turn. */
-dl_status dl_nccl_comm_settle(dl_nccl_watch *watch, void *handle, int result,
-                              const char *call, dl_deadline deadline);
+dl_status dl_nccl_comm_await(dl_nccl_watch *watch, void *handle, int result,
+                             const char *call, dl_deadline deadline);
 
 /* Drops a reference; the last one frees the memory.  The backend has one, and from
  * dl_nccl_watch_comm() on the watch, too.  NULL does nothing. */

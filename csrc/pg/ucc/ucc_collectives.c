@@ -45,7 +45,7 @@ keep(dl_ucc_backend *self, const dl_tensor *input, const dl_tensor *output)
     dl_ucc_layout_init(&from, &self->memory, input, 1, self->lengths);
     DL_TRY(dl_ucc_layout_read(&from, &self->input, false));
     DL_TRY(dl_ucc_copy_out(&self->memory, output, from.data));
-    return dl_ucc_memory_settle(&self->memory);
+    return dl_ucc_memory_synchronize(&self->memory);
 }
 
 static void

@@ -98,12 +98,12 @@ dl_ucc_copy_out(const dl_ucc_memory *memory, const dl_tensor *target,
 }
 
 dl_status
-dl_ucc_memory_settle(const dl_ucc_memory *memory)
+dl_ucc_memory_synchronize(const dl_ucc_memory *memory)
 {
     return memory->cuda == NULL
                ? DL_OK
                : dl_cuda_check(memory->cuda,
-                               memory->cuda->stream_settle(memory->stream),
+                               memory->cuda->stream_synchronize(memory->stream),
                                "cudaStreamSynchronize");
 }
 
@@ -190,7 +190,7 @@ dl_ucc_layout_read(dl_ucc_layout *layout, dl_ucc_row *row, bool must_copy)
         DL_TRY(copy_in(layout->memory, (char *)layout->data + layout->offsets[i],
                        &layout->blocks[i]));
     }
-    return layout->is_packed ? dl_ucc_memory_settle(layout->memory) : DL_OK;
+    return layout->is_packed ? dl_ucc_memory_synchronize(layout->memory) : DL_OK;
 }
 
 dl_status
@@ -206,7 +206,7 @@ dl_ucc_layout_unpack(const dl_ucc_layout *layout)
         DL_TRY(dl_ucc_copy_out(layout->memory, &layout->blocks[i],
                                (const char *)layout->data + layout->offsets[i]));
     }
-    return layout->is_packed ? dl_ucc_memory_settle(layout->memory) : DL_OK;
+    return layout->is_packed ? dl_ucc_memory_synchronize(layout->memory) : DL_OK;
 }
 
 dl_ucc_side

@@ -4,7 +4,7 @@
  * offsets.  Blocks that are contiguous already are used in place; others are copied to
  * a row, a buffer that holds elements contiguously.  The memory is the CPU's or a CUDA
  * device's: there, copies are made on a stream of the backend's own, and
- * dl_ucc_memory_settle() waits for them. */
+ * dl_ucc_memory_synchronize() waits for them. */
 #ifndef DISTLITE_PG_UCC_UCC_LAYOUT_H
 #define DISTLITE_PG_UCC_UCC_LAYOUT_H
 
@@ -38,7 +38,7 @@ dl_status dl_ucc_copy_out(const dl_ucc_memory *memory, const dl_tensor *target,
                           const void *source);
 
 /* Waits until the copies have completed. */
-dl_status dl_ucc_memory_settle(const dl_ucc_memory *memory);
+dl_status dl_ucc_memory_synchronize(const dl_ucc_memory *memory);
 
 typedef struct dl_ucc_layout {
     const dl_ucc_memory *memory;

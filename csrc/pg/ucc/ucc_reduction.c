@@ -298,7 +298,7 @@ deliver(folding *fold, const dl_tensor *target, void *data)
         data = self->raw.data;
     }
     DL_TRY(dl_ucc_copy_out(&self->memory, target, data));
-    return dl_ucc_memory_settle(&self->memory);
+    return dl_ucc_memory_synchronize(&self->memory);
 }
 
 dl_status

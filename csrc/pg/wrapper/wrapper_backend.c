@@ -181,11 +181,11 @@ abort_inside(dl_backend *backend, const dl_error *cause)
 }
 
 static dl_status
-settle(dl_backend *backend, dl_deadline deadline)
+verify_calls(dl_backend *backend, dl_deadline deadline)
 {
     dl_backend *inside = self_of(backend)->inside;
 
-    return inside->ops->settle(inside, deadline);
+    return inside->ops->verify_calls(inside, deadline);
 }
 
 static void
@@ -234,7 +234,7 @@ static const dl_backend_ops wrapper_ops = {
     .watch = watch,
     .lost = lost,
     .abort = abort_inside,
-    .settle = settle,
+    .verify_calls = verify_calls,
     .leave = leave,
     .end_family = end_family,
     .free = free_wrapper,
@@ -262,7 +262,7 @@ leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
     LEAVE_OUT(ops, inside, share);
     LEAVE_OUT(ops, inside, watch);
     LEAVE_OUT(ops, inside, lost);
-    LEAVE_OUT(ops, inside, settle);
+    LEAVE_OUT(ops, inside, verify_calls);
     LEAVE_OUT(ops, inside, end_family);
 }
 

@@ -527,7 +527,7 @@ group_shutdown(PyObject *self, PyObject *Py_UNUSED(nothing))
 }
 
 static PyObject *
-group_settle(PyObject *self, PyObject *timeout)
+group_verify_calls(PyObject *self, PyObject *timeout)
 {
     dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
     int64_t limit;
@@ -537,7 +537,7 @@ group_settle(PyObject *self, PyObject *timeout)
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    status = dl_group_settle(dlpy_group_core(self), dl_deadline_after(limit));
+    status = dl_group_verify_calls(dlpy_group_core(self), dl_deadline_after(limit));
     Py_END_ALLOW_THREADS
     return status == DL_OK ? Py_NewRef(Py_None) : dlpy_raise_collective(state, status);
 }
@@ -679,8 +679,8 @@ static PyMethodDef group_methods[] = {
      "abort($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_ABORT},
     {"_abort", group_abort_because, METH_O,
      "_abort($self, reason, /)\n--\n\nabort(), with a reason for the errors' text."},
-    {"_settle", group_settle, METH_O,
-     "_settle($self, timeout, /)\n--\n\n"
+    {"_verify_calls", group_verify_calls, METH_O,
+     "_verify_calls($self, timeout, /)\n--\n\n"
      "Compares calls that went ahead of other ranks' with theirs."},
     {"shutdown", group_shutdown, METH_NOARGS,
      "shutdown($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_SHUTDOWN},

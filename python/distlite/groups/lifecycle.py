@@ -156,7 +156,7 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
         )
     if leaving not in world.groups:
         raise ValueError("Invalid process group specified")
-    error = _settle(list(world.groups) if leaving is world.default else [leaving])
+    error = _verify_calls(list(world.groups) if leaving is world.default else [leaving])
     if leaving is world.default:
         _forget_all()
     else:
@@ -274,17 +274,17 @@ def _quote(error: BaseException) -> str:
 
 
 # Seconds that a rank which leaves early waits for the calls of the others.
-_SETTLING_LIMIT = 0.5
+_VERIFY_LIMIT = 0.5
 
 
-def _settle(groups: list[ProcessGroup]) -> DistBackendError | None:
+def _verify_calls(groups: list[ProcessGroup]) -> DistBackendError | None:
     """Returns the error if ranks called different operations, not compared so far."""
-    deadline = time.monotonic() + _SETTLING_LIMIT
+    deadline = time.monotonic() + _VERIFY_LIMIT
     found = None
     for group in groups:
         left = max(0.0, deadline - time.monotonic())
         try:
-            group._settle(timedelta(seconds=left))
+            group._verify_calls(timedelta(seconds=left))
         except DistBackendError as error:
             found = found or error
     return found

@@ -30,7 +30,7 @@ def failure_report(first: Worker, workers: Sequence[Worker]) -> str:
     lines = ["=" * WIDTH, title, "-" * WIDTH]
     said = last_words(first.last_lines())
     lines += said or ["(it wrote nothing to stderr)"]
-    others = [_fate(worker) for worker in workers if worker is not first]
+    others = [_outcome_of(worker) for worker in workers if worker is not first]
     if others:
         lines += ["-" * WIDTH, *others]
     return "\n".join([*lines, "=" * WIDTH, ""])
@@ -57,7 +57,7 @@ def _chains(lines: Sequence[str]) -> bool:
     return any(line.startswith(CHAINED) for line in lines)
 
 
-def _fate(worker: Worker) -> str:
+def _outcome_of(worker: Worker) -> str:
     if worker.exit_code is None:
         return f"rank {worker.rank}: was not started"
     end = describe_end(worker.exit_code)

@@ -41,7 +41,7 @@ _OPS = {
     for op in distlite.ReduceOp.RedOpType
     if hasattr(_Ops, op.name)
 }
-_SETTLING_LIMIT = timedelta(seconds=0.5)
+_VERIFY_LIMIT = timedelta(seconds=0.5)
 _UNSET = timedelta(milliseconds=-1)
 _CPU = torch.device("cpu")
 
@@ -236,7 +236,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         """
         different = None
         try:
-            self._own._settle(_SETTLING_LIMIT)
+            self._own._verify_calls(_VERIFY_LIMIT)
         except distlite.DistBackendError as error:
             different = as_torch(error)
         self._own.shutdown()

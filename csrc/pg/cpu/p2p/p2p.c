@@ -656,7 +656,7 @@ dl_p2p_leave(dl_p2p *engine)
 
     pthread_mutex_lock(&engine->lock);
     if (!engine->is_aborted && !engine->is_closed) {
-        dl_p2p_settle(engine);
+        dl_p2p_flush(engine);
         say_farewells(engine, &cause);
     }
     pthread_mutex_unlock(&engine->lock);

@@ -157,7 +157,7 @@ dl_status dl_p2p_wait(dl_work *work, dl_deadline deadline);
 
 /* Drives the engine until no frames are unsent, or until the peers have accepted
  * nothing for a second.  Releases the lock while it sleeps. */
-void dl_p2p_settle(dl_p2p *engine);
+void dl_p2p_flush(dl_p2p *engine);
 
 /* The engine's own thread.  It drives the engine while operations are pending that no
  * thread waits for, or frames of completed operations have not been sent.  It is

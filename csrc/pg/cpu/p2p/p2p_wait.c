@@ -17,7 +17,7 @@
  * the rings after at most this time: one or two scheduler ticks. */
 #define RINGS_SLICE DL_MILLISECOND
 
-/* How long dl_p2p_settle() waits for peers that accept nothing. */
+/* How long dl_p2p_flush() waits for peers that accept nothing. */
 #define PARTING DL_SECOND
 
 /* Time after the last unawaited post before the runner drives the engine: usually the
@@ -304,7 +304,7 @@ await_finish(dl_work *work, dl_deadline deadline)
 }
 
 void
-dl_p2p_settle(dl_p2p *engine)
+dl_p2p_flush(dl_p2p *engine)
 {
     dl_doorbell *bell = &engine->bells[engine->place];
     dl_deadline deadline = dl_deadline_after(PARTING);

@@ -327,7 +327,7 @@ has_come(const dl_board *board, uint64_t turn, int rank)
 /* Reads whether the rank is gone before whether it came, because it may do both in
  * between. */
 static dl_status
-settle_with(const dl_board *board, uint64_t turn, int rank, dl_deadline deadline)
+verify_with(const dl_board *board, uint64_t turn, int rank, dl_deadline deadline)
 {
     for (;;) {
         bool is_gone = dl_board_has_ended(board, rank)
@@ -343,11 +343,11 @@ settle_with(const dl_board *board, uint64_t turn, int rank, dl_deadline deadline
 }
 
 dl_status
-dl_board_settle(dl_board *board, dl_deadline deadline)
+dl_board_verify_calls(dl_board *board, dl_deadline deadline)
 {
     for (uint64_t turn = board->compared + 1; turn <= board->turn; turn++) {
         for (int rank = 0; rank < board->options.size; rank++) {
-            dl_status status = settle_with(board, turn, rank, deadline);
+            dl_status status = verify_with(board, turn, rank, deadline);
             if (status == DL_MISMATCH) {
                 dl_op_context op = {.sequence = sequence_in(board, turn)};
                 dl_board_break(board, &op);

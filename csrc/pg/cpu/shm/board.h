@@ -212,7 +212,7 @@ dl_status dl_board_await(dl_board *board, int rank);
 /* Called between operations, before this rank leaves: compares the operations that have
  * not been compared yet with the ranks that reach them by the deadline.  Ranks that do
  * not, or that are gone, are not a failure.  DL_MISMATCH breaks the board. */
-dl_status dl_board_settle(dl_board *board, dl_deadline deadline);
+dl_status dl_board_verify_calls(dl_board *board, dl_deadline deadline);
 
 /* Returns the payload of `rank`, once the arrival has waited for it. */
 const uint8_t *dl_board_payload(const dl_board *board, int rank);
