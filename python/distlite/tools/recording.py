@@ -368,7 +368,9 @@ def _operations(
             count=count,
             dtype=name,
             item_size=item_size,
-            reduce_op=REDUCE_OPS[reduce_op % 9] if op in REDUCING else None,
+            reduce_op=REDUCE_OPS[reduce_op % len(REDUCE_OPS)]
+            if op in REDUCING
+            else None,
             queued=queued,
             started=started,
             ended=ended,
