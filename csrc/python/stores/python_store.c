@@ -328,8 +328,8 @@ take_empty(const python_call *call)
 /* Calls the override once.  `is_empty`, unless it is NULL, takes the place of the
  * exception that a queue is empty. */
 static dl_status
-call_once(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
-          dl_deadline deadline, bool *is_empty)
+ask_once(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
+         dl_deadline deadline, bool *is_empty)
 {
     python_call call = {0};
 
@@ -357,7 +357,7 @@ pop_by(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
     attempt.is_blocking = false;
     for (;;) {
         bool is_empty = false;
-        DL_TRY(call_once(store, &attempt, reply, deadline, &is_empty));
+        DL_TRY(ask_once(store, &attempt, reply, deadline, &is_empty));
         if (!is_empty) {
             return DL_OK;
         }
@@ -379,7 +379,7 @@ python_execute(dl_store *store, const dl_store_request *request, dl_store_reply 
         return pop_by(store, request, reply, deadline);
     }
     DL_TRY(wait_first(store, request, deadline));
-    return call_once(store, request, reply, deadline, NULL);
+    return ask_once(store, request, reply, deadline, NULL);
 }
 
 /* Once the interpreter has ended the reference cannot be dropped any more. */

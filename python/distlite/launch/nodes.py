@@ -18,7 +18,7 @@ import os
 import threading
 import time
 
-from distlite._C import DistError, PrefixStore, TCPStore
+from distlite._C import DistError, DistStoreError, PrefixStore, TCPStore
 from distlite.launch.place import Place
 
 TYPE_CHECKING = False
@@ -32,6 +32,9 @@ LIMIT_VARIABLE = "DISTLITE_HEARTBEAT_TIMEOUT"
 LEAST_LIMIT, DEFAULT_LIMIT = 0.2, 5.0
 # Between two beats; a limit is at least ten of them.
 BEAT_TIME = 0.2
+# For the node that serves the store to name the job there; a store that no node serves
+# is named by the first node.
+HOST_TIME = 2.0
 
 
 class Failure(Exception):
@@ -169,6 +172,10 @@ class Nodes:
         """Whether this node belongs to it."""
         options = self._options
         where, count = f"{options.address}:{options.port}", str(options.nnodes)
+        if not self._is_host:
+            # The first word is that of the node that serves the store, if one does.
+            with contextlib.suppress(DistStoreError):
+                self._store.wait(["job"], min(HOST_TIME, options.join_timeout))
         name = self._store.compare_set("job", "", options.run_id).decode()
         if name != options.run_id:
             raise Failure(
