@@ -25,6 +25,8 @@ DURATIONS = ROOT / "tests" / "durations.json"
 # These share what is built for them: one run for the whole folder.
 FOLDERS = ("tests/c", "tests/fuzz")
 FILES = ("tests/unit", "tests/multi", "tests/parity")
+# What a fresh clone spends on building the programs of tests/c, beside the other runs.
+BUILDING = {"tests/c": 40.0}
 
 
 def units() -> list[str]:
@@ -48,7 +50,7 @@ def divide(
 ) -> list[list[str]]:
     """`count` lists with all names, of about equal durations; some may be empty."""
     middle = statistics.median(durations.values()) if durations else 1.0
-    seconds = {name: durations.get(name, middle) for name in names}
+    seconds = {n: durations.get(n, middle) + BUILDING.get(n, 0.0) for n in names}
     parts: list[list[str]] = [[] for _ in range(count)]
     sums = [0.0] * count
     for name in sorted(seconds, key=lambda name: (-seconds[name], name)):
