@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "store/tcp/proof.h"
+#include "base/proof.h"
 
 #include "base/reader.h"
 #include "session_fixture.h"
@@ -29,7 +29,9 @@ static void
 begin(ends *e, const char *client_token, const char *server_token)
 {
     *e = (ends){.client_secret = secret_of(client_token),
-                .server_secret = secret_of(server_token)};
+                .server_secret = secret_of(server_token),
+                .client.terms = &dl_wire_proof,
+                .server.terms = &dl_wire_proof};
     CHECK_OK(dl_proof_put_challenge(&e->client, &e->asked));
     CHECK_EQUAL(e->asked.size, DL_PROOF_SIZE);
 }
@@ -78,20 +80,13 @@ exchange_nonces(ends *e)
     CHECK_EQUAL(e->asked.size, DL_PROOF_SIZE);
 }
 
-/* What is in `answered` is the reply to a checked request that was denied. */
+/* The client was refused, and nothing was told to it here. */
 static void
 check_denied(const ends *e, const char *text)
 {
-    char copy[DL_ERROR_TEXT_SIZE] = "";
-    dl_reader reader = dl_reader_of(dl_buffer_bytes(&e->answered));
-    dl_bytes told;
-    uint8_t status;
-
-    CHECK(dl_take_u8(&reader, &status) && status == DL_DENIED);
-    CHECK_EQUAL(dl_take_bytes(&reader, sizeof copy - 1, &told), 1);
-    CHECK_EQUAL(dl_reader_left(&reader), 0);
-    memcpy(copy, told.data, told.size);
-    CHECK_CONTAINS(copy, text);
+    CHECK_EQUAL(dl_last_error()->status, DL_DENIED);
+    CHECK_CONTAINS(dl_last_error()->text, text);
+    CHECK_EQUAL(e->answered.size, 0);
     CHECK_EQUAL(e->server.stage, DL_PROOF_FAILED);
 }
 
@@ -197,6 +192,31 @@ CHECK_CASE(proofs_are_not_replayed)
     end(&second);
 }
 
+/* Neither a proof of another protocol counts, nor one that is about something else. */
+CHECK_CASE(protocol_and_context_have_to_agree)
+{
+    static const dl_proof_terms other = {.protocol = "distlite other 1",
+                                         .wrong = "not that one"};
+    const dl_bytes contexts[] = {DL_LITERAL("to rank 1"), DL_LITERAL("to rank 2"),
+                                 DL_LITERAL("to rank")};
+    ends e;
+
+    begin(&e, "token", "token");
+    e.server.terms = &other;
+    exchange_nonces(&e);
+    CHECK_EQUAL(answer(&e, dl_buffer_bytes(&e.asked)), -1);
+    check_denied(&e, "not that one: every process");
+    end(&e);
+    for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++) {
+        begin(&e, "token", "token");
+        e.client.context = contexts[0];
+        e.server.context = contexts[i];
+        exchange_nonces(&e);
+        CHECK_EQUAL(answer(&e, dl_buffer_bytes(&e.asked)), i == 0 ? 1 : -1);
+        end(&e);
+    }
+}
+
 CHECK_CASE(messages_have_an_order)
 {
     ends e;
@@ -249,7 +269,7 @@ CHECK_CASE(a_session_admits_who_has_proved)
     fixture f;
     dl_secret *secret = secret_of("token");
     dl_session *session = open_with_secret(&f, secret);
-    dl_proof proof = {0};
+    dl_proof proof = {.terms = &dl_wire_proof};
     dl_buffer asked = {0};
 
     CHECK(!session->is_admitted && session->timed.next != NULL);
@@ -312,7 +332,7 @@ CHECK_CASE(a_session_serves_nobody_else)
 CHECK_CASE(a_session_without_a_secret_asks_for_nothing)
 {
     fixture f;
-    dl_proof proof = {0};
+    dl_proof proof = {.terms = &dl_wire_proof};
     dl_buffer asked = {0};
 
     open_fixture(&f);

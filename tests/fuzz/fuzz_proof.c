@@ -10,6 +10,7 @@
 
 #include "base/reader.h"
 #include "store/tcp/session.h"
+#include "store/tcp/wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -75,7 +76,7 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const dl_bytes validate = {(const uint8_t *)"\0\xce\xf7\x85\x3c", 5};
-    room r = {.is_asked = false};
+    room r = {.proof.terms = &dl_wire_proof};
     dl_bytes input = {data, size};
     dl_status status;
 

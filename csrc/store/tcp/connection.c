@@ -423,7 +423,7 @@ take_first_pong(dl_connection *connection, dl_deadline deadline)
     dl_reader reader =
         dl_reader_of((dl_bytes){connection->in + connection->first, sizeof number});
     dl_take_u32(&reader, &number);
-    if (number != DL_PROOF_REQUIRED) {
+    if (number != DL_WIRE_PROOF_REQUIRED) {
         return take_pong(connection, deadline);
     }
     connection->first += sizeof number;
@@ -441,7 +441,7 @@ dl_connection_greet(dl_connection *connection, const dl_secret *secret,
     const dl_store_request validate = {.op = DL_OP_VALIDATE, .number = DL_WIRE_MAGIC};
     const dl_store_request check = {.op = DL_OP_CHECK, .count = 1, .keys = &hello};
     dl_buffer *out = &connection->out;
-    dl_proof proof = {0};
+    dl_proof proof = {.terms = &dl_wire_proof};
     uint8_t answer;
 
     /* As torch's client does: in a capture of the traffic the first nonce identifies

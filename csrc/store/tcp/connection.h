@@ -21,9 +21,9 @@
 #include "base/buffer.h"
 #include "base/deadline.h"
 #include "base/list.h"
+#include "base/secret.h"
 #include "base/status.h"
 #include "net/address.h"
-#include "store/tcp/proof.h"
 #include "store/tcp/wire.h"
 
 /* Size of the receive buffer.  Replies up to this size are read in one system call; of

@@ -548,7 +548,8 @@ drop_partial(dl_session *session)
 void
 dl_session_init(dl_session *session, dl_hub *hub)
 {
-    *session = (dl_session){.hub = hub, .timed_since = dl_now()};
+    *session = (dl_session){
+        .hub = hub, .timed_since = dl_now(), .proof.terms = &dl_wire_proof};
     dl_list_append(&hub->strangers, &session->timed);
 }
 
@@ -601,13 +602,23 @@ answer(dl_session *session, const dl_store_request *request)
                                          : answer_request(session, request);
 }
 
+/* The failure of a CHALLENGE to a server that has no token. */
+static dl_status
+fail_needless(void)
+{
+    return dl_fail(DL_DENIED,
+                   "this store has no token, so it cannot prove that it belongs to the "
+                   "job: start its server with the token, too, or unset DISTLITE_TOKEN "
+                   "and DISTLITE_TOKEN_FILE here");
+}
+
 /* Returns the status of a request that cannot be decoded and begins with the byte
  * `first`, after putting it as the reply if the request is checked. */
 static dl_status
 refuse(dl_session *session, const dl_store_request *request, uint8_t first)
 {
     if (first == DL_PROOF_CHALLENGE && session->hub->secret == NULL) {
-        (void)dl_proof_fail_needless();
+        (void)fail_needless();
     }
     dl_error error = *dl_last_error();
 
@@ -628,6 +639,9 @@ prove(dl_session *session, dl_bytes bytes, size_t *size)
     }
     int taken = dl_proof_answer(&session->proof, session->hub->secret, bytes, size,
                                 &session->output->bytes);
+    if (taken < 0) {
+        dl_wire_put_refusal(&session->output->bytes, bytes.data[0]);
+    }
     if (session->proof.stage == DL_PROOF_DONE) {
         admit(session);
     }

@@ -12,8 +12,8 @@
 #define DISTLITE_STORE_TCP_SESSION_H
 
 #include "base/bytes.h"
+#include "base/proof.h"
 #include "store/tcp/hub.h"
-#include "store/tcp/proof.h"
 
 typedef struct dl_session {
     dl_hub *hub;

@@ -106,6 +106,23 @@ dl_wire_put_error(dl_buffer *out)
     dl_put_bytes(out, dl_bytes_of(error->text));
 }
 
+const dl_proof_terms dl_wire_proof = {
+    .protocol = "distlite store 1",
+    .asked = "this store asks for the job's token",
+    .wrong = "the token is not the one of this store",
+};
+
+void
+dl_wire_put_refusal(dl_buffer *out, uint8_t first)
+{
+    if ((first & DL_WIRE_CHECKED) != 0) {
+        dl_wire_put_error(out);
+    } else {
+        dl_put_u32(out, DL_WIRE_PROOF_REQUIRED);
+        dl_put_bytes(out, dl_bytes_of(dl_last_error()->text));
+    }
+}
+
 /* The decoding functions below return 1, 0 or -1 as dl_take_bytes() does.  They are
  * called again when there are more bytes, with the cursor at the field that was
  * incomplete, so that no field is decoded twice (except for the eight bytes of its

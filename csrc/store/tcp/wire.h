@@ -11,6 +11,7 @@
 #ifndef DISTLITE_STORE_TCP_WIRE_H
 #define DISTLITE_STORE_TCP_WIRE_H
 
+#include "base/proof.h"
 #include "store/request.h"
 
 #define DL_WIRE_CHECKED 0x80
@@ -59,6 +60,17 @@ bool dl_wire_take_head(dl_bytes bytes, dl_store_request *request, size_t *head_s
 
 /* Appends the reply to a checked request that failed with the thread's last error. */
 void dl_wire_put_error(dl_buffer *out);
+
+/* What client and server of a store with a token prove right behind VALIDATE. */
+extern const dl_proof_terms dl_wire_proof;
+
+/* Refuses, with the text of the thread's last error, a client whose message in place of
+ * a proof begins with the byte `first`: as a checked request that failed, or, to a
+ * client that begins with a plain request and expects the nonce of its PING, by this
+ * number in place of the nonce, and a blob with the text.  A client's first PING carries
+ * the number of its process, which is never this. */
+#define DL_WIRE_PROOF_REQUIRED 0xFFFFFFFFu
+void dl_wire_put_refusal(dl_buffer *out, uint8_t first);
 
 /* Returns "SET" and the like, for logs. */
 const char *dl_wire_op_name(dl_opcode op);

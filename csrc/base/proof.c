@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "store/tcp/proof.h"
+#include "base/proof.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#include "store/tcp/wire.h"
+#include "base/reader.h"
 
 #define NONCE_SIZE DL_PROOF_NONCE_SIZE
 
@@ -12,56 +13,46 @@ _Static_assert(DL_PROOF_SIZE == 1 + DL_PROOF_NONCE_SIZE
                "all four messages have one size");
 
 /* What a MAC is about: the protocol, the side, and the nonces of both, each of a fixed
- * size, so that no two different proofs have the same bytes. */
+ * size, and the context behind them, so that no two different proofs have the same
+ * bytes. */
 #define LABEL_SIZE 32
-static const char client_label[LABEL_SIZE] = "distlite store 1 client";
-static const char server_label[LABEL_SIZE] = "distlite store 1 server";
+#define MESSAGE_SIZE (LABEL_SIZE + 2 * NONCE_SIZE)
 
 static dl_status
-compute(const dl_proof *proof, const dl_secret *secret, const char label[LABEL_SIZE],
+compute(const dl_proof *proof, const dl_secret *secret, const char *side,
         uint8_t mac[DL_MAC_SIZE])
 {
-    uint8_t message[LABEL_SIZE + sizeof proof->nonces];
+    uint8_t message[MESSAGE_SIZE + DL_PROOF_CONTEXT_LIMIT] = {0};
+    dl_bytes context = proof->context;
 
-    memcpy(message, label, LABEL_SIZE);
-    memcpy(message + LABEL_SIZE, proof->nonces, sizeof proof->nonces);
-    return dl_secret_mac(secret, (dl_bytes){message, sizeof message}, mac);
-}
-
-static dl_status
-fail_unasked(void)
-{
-    return dl_fail(DL_DENIED,
-                   "this store asks for the job's token: set DISTLITE_TOKEN or "
-                   "DISTLITE_TOKEN_FILE, or pass token=..., the same in every process");
-}
-
-static dl_status
-fail_wrong(void)
-{
-    return dl_fail(DL_DENIED,
-                   "the token is not the one of this store: every process of a job "
-                   "needs the same DISTLITE_TOKEN, DISTLITE_TOKEN_FILE or token=...");
-}
-
-dl_status
-dl_proof_fail_needless(void)
-{
-    return dl_fail(DL_DENIED,
-                   "this store has no token, so it cannot prove that it belongs to the "
-                   "job: start its server with the token, too, or unset DISTLITE_TOKEN "
-                   "and DISTLITE_TOKEN_FILE here");
-}
-
-void
-dl_proof_put_refusal(dl_buffer *out, uint8_t first)
-{
-    if ((first & DL_WIRE_CHECKED) != 0) {
-        dl_wire_put_error(out);
-    } else {
-        dl_put_u32(out, DL_PROOF_REQUIRED);
-        dl_put_bytes(out, dl_bytes_of(dl_last_error()->text));
+    if (context.size > DL_PROOF_CONTEXT_LIMIT) {
+        return dl_fail(DL_INTERNAL, "the context of a proof has %zu bytes",
+                       context.size);
     }
+    snprintf((char *)message, LABEL_SIZE, "%s %s", proof->terms->protocol, side);
+    memcpy(message + LABEL_SIZE, proof->nonces, sizeof proof->nonces);
+    if (context.size > 0) {
+        memcpy(message + MESSAGE_SIZE, context.data, context.size);
+    }
+    return dl_secret_mac(secret, (dl_bytes){message, MESSAGE_SIZE + context.size}, mac);
+}
+
+static dl_status
+fail_unasked(const dl_proof *proof)
+{
+    return dl_fail(DL_DENIED,
+                   "%s: set DISTLITE_TOKEN or "
+                   "DISTLITE_TOKEN_FILE, or pass token=..., the same in every process",
+                   proof->terms->asked);
+}
+
+static dl_status
+fail_wrong(const dl_proof *proof)
+{
+    return dl_fail(DL_DENIED,
+                   "%s: every process of a job "
+                   "needs the same DISTLITE_TOKEN, DISTLITE_TOKEN_FILE or token=...",
+                   proof->terms->wrong);
 }
 
 static dl_status
@@ -81,11 +72,11 @@ answer_prove(dl_proof *proof, const dl_secret *secret, const uint8_t *mac,
 {
     uint8_t expected[DL_MAC_SIZE];
 
-    DL_TRY(compute(proof, secret, client_label, expected));
+    DL_TRY(compute(proof, secret, "client", expected));
     if (!dl_secret_mac_equal(mac, expected)) {
-        return fail_wrong();
+        return fail_wrong(proof);
     }
-    DL_TRY(compute(proof, secret, server_label, expected));
+    DL_TRY(compute(proof, secret, "server", expected));
     dl_put_u8(out, DL_OK);
     dl_buffer_put(out, (dl_bytes){expected, sizeof expected});
     proof->stage = DL_PROOF_DONE;
@@ -106,7 +97,7 @@ dl_proof_answer(dl_proof *proof, const dl_secret *secret, dl_bytes bytes, size_t
         bytes.data[0]
         == (proof->stage == DL_PROOF_BEGIN ? DL_PROOF_CHALLENGE : DL_PROOF_PROVE);
     if (!is_expected || proof->stage > DL_PROOF_ASKED) {
-        status = fail_unasked();
+        status = fail_unasked(proof);
     } else if (bytes.size < DL_PROOF_SIZE) {
         return 0;
     } else if (proof->stage == DL_PROOF_BEGIN) {
@@ -116,7 +107,6 @@ dl_proof_answer(dl_proof *proof, const dl_secret *secret, dl_bytes bytes, size_t
     }
     if (status != DL_OK) {
         proof->stage = DL_PROOF_FAILED;
-        dl_proof_put_refusal(out, bytes.data[0]);
         return -1;
     }
     *size = DL_PROOF_SIZE;
@@ -140,7 +130,7 @@ dl_proof_put_prove(dl_proof *proof, const dl_secret *secret,
     uint8_t mac[DL_MAC_SIZE];
 
     memcpy(proof->nonces + NONCE_SIZE, nonce, NONCE_SIZE);
-    DL_TRY(compute(proof, secret, client_label, mac));
+    DL_TRY(compute(proof, secret, "client", mac));
     dl_put_u8(out, DL_PROOF_PROVE);
     dl_buffer_put(out, (dl_bytes){mac, sizeof mac});
     return DL_OK;
@@ -151,7 +141,7 @@ dl_proof_check(dl_proof *proof, const dl_secret *secret, const uint8_t mac[DL_MA
 {
     uint8_t expected[DL_MAC_SIZE];
 
-    DL_TRY(compute(proof, secret, server_label, expected));
+    DL_TRY(compute(proof, secret, "server", expected));
     if (!dl_secret_mac_equal(mac, expected)) {
         proof->stage = DL_PROOF_FAILED;
         return dl_fail(DL_DENIED,

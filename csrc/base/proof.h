@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How a client and the server of a TCP store prove to each other that they know the
- * job's token, right behind VALIDATE, before any other request:
+ * How a client and a server prove to each other that they know the job's token, before
+ * anything else is said on their connection:
  *
  *     client                                                    server
  *        | CHALLENGE 0xC0, nonce of the client                    |
@@ -16,15 +16,12 @@
  * Each side contributes a nonce, so that no recorded conversation can be replayed, and
  * each proof names its side, so that none can be sent back.  The client proves first:
  * whoever merely connects to a server gets nothing with which tokens can be tried out.
+ * A proof also names its protocol, so that one for a store is none for a rank.
  *
- * A refusal is the reply to a checked request that failed (wire.h).  To a client that
- * begins with a plain request, the first reply of which is the nonce of its PING, it is
- * DL_PROOF_REQUIRED in place of the nonce, and a blob with the text.
- *
- * Codec and state only: functions over bytes, which send nothing and wait for
- * nothing. */
-#ifndef DISTLITE_STORE_TCP_PROOF_H
-#define DISTLITE_STORE_TCP_PROOF_H
+ * Codec and state only: functions over bytes, which send nothing and wait for nothing.
+ * How a refusal is told is the protocol's to know. */
+#ifndef DISTLITE_BASE_PROOF_H
+#define DISTLITE_BASE_PROOF_H
 
 #include "base/buffer.h"
 #include "base/secret.h"
@@ -36,8 +33,16 @@
 /* Sizes of a message of either side: an opcode or a status, then a nonce or a MAC. */
 #define DL_PROOF_SIZE (1 + 32)
 
-/* The first PING of a client carries the number of its process, which is never this. */
-#define DL_PROOF_REQUIRED 0xFFFFFFFFu
+/* The most bytes of a context. */
+#define DL_PROOF_CONTEXT_LIMIT 32
+
+/* One protocol that begins with a proof. */
+typedef struct dl_proof_terms {
+    const char *protocol; /* its name and version, the same on both sides */
+    /* Beginnings of texts: that the server asks for a proof, and that one is wrong. */
+    const char *asked;
+    const char *wrong;
+} dl_proof_terms;
 
 typedef enum dl_proof_stage {
     DL_PROOF_BEGIN = 0, /* the server expects CHALLENGE */
@@ -46,8 +51,13 @@ typedef enum dl_proof_stage {
     DL_PROOF_FAILED,
 } dl_proof_stage;
 
-/* One conversation, of either side; zeroed at its beginning. */
+/* One conversation, of either side.  All but the first two members are zero at its
+ * beginning. */
 typedef struct dl_proof {
+    const dl_proof_terms *terms;
+    /* What else both sides know, such as which server is meant, and have to agree on;
+     * borrowed, and empty if there is nothing. */
+    dl_bytes context;
     dl_proof_stage stage;
     uint8_t nonces[2 * DL_PROOF_NONCE_SIZE]; /* the client's, then the server's */
 } dl_proof;
@@ -55,17 +65,10 @@ typedef struct dl_proof {
 /* The server's side.  Serves the message at the start of `bytes`, whose first byte
  * tells which it is, and appends the reply to `out`.  Returns 1 when it is served, with
  * its size in `*size`; 0 when more bytes are needed; -1 when the client is refused:
- * dl_last_error() tells why, with DL_DENIED, and `out` has the refusal for the client.
- * `secret` is not NULL. */
+ * dl_last_error() tells why, with DL_DENIED, and nothing is appended.  `secret` is not
+ * NULL. */
 int dl_proof_answer(dl_proof *proof, const dl_secret *secret, dl_bytes bytes,
                     size_t *size, dl_buffer *out);
-
-/* Refuses, with the text of the thread's last error, a client whose message begins with
- * the byte `first`. */
-void dl_proof_put_refusal(dl_buffer *out, uint8_t first);
-
-/* Sets the error for a CHALLENGE to a server that has no token, and returns it. */
-dl_status dl_proof_fail_needless(void);
 
 /* The client's side.  Appends CHALLENGE; then takes the body of each of the server's
  * replies, which follows a status of 0, and after the first appends PROVE.  DL_DENIED:
