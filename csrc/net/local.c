@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "net/local.h"
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -11,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/interrupt.h"
+#include "base/log.h"
 #include "base/thread.h"
 #include "net/socket.h"
 
@@ -20,9 +25,13 @@
 
 #define NAME_BYTES 16
 
+/* What the kernel shows in place of a user who is unknown in this user namespace. */
+#define OVERFLOW_USER 65534u
+
 typedef union control {
     struct cmsghdr header; /* for its alignment */
-    char data[CMSG_SPACE(DL_PARCEL_FDS * sizeof(int))];
+    char data[CMSG_SPACE(DL_PARCEL_FDS * sizeof(int))
+              + CMSG_SPACE(sizeof(struct ucred))];
 } control;
 
 void
@@ -58,13 +67,54 @@ address_of(const char *name, struct sockaddr_un *address)
 static dl_status
 open_socket(int *fd)
 {
-    /* SOCK_SEQPACKET keeps message boundaries and the descriptors of each message, as
-     * datagrams do, but has connections, whose end shows that the peer has died. */
-    *fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    *fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (*fd < 0) {
         return dl_fail(DL_NETWORK, "making a Unix socket: %s", strerror(errno));
     }
     dl_fork_guard(*fd);
+    return DL_OK;
+}
+
+static uint32_t
+overflow_user(void)
+{
+    char text[16] = "";
+    int fd = open("/proc/sys/kernel/overflowuid", O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+
+    if (fd >= 0) {
+        close(fd);
+    }
+    return size > 0 ? (uint32_t)strtoul(text, NULL, 10) : OVERFLOW_USER;
+}
+
+/* In the first user namespace every user is known, and the number is one of a user. */
+static bool
+knows_all_users(void)
+{
+    char text[64] = "";
+    unsigned long first, there, count;
+    int fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+
+    if (fd >= 0) {
+        close(fd);
+    }
+    return size > 0 && sscanf(text, "%lu %lu %lu", &first, &there, &count) == 3
+           && first == 0 && there == 0 && count == UINT32_MAX;
+}
+
+dl_status
+dl_local_check_user(void)
+{
+    uint32_t user = geteuid();
+
+    if (user == overflow_user() && !knows_all_users()) {
+        return dl_fail(DL_NOT_FOUND,
+                       "this process runs as user %u, which in its user namespace "
+                       "stands for every unknown user; run it as another user",
+                       user);
+    }
     return DL_OK;
 }
 
@@ -83,8 +133,71 @@ make_name(char name[DL_LOCAL_NAME_SIZE])
     return DL_OK;
 }
 
+static void
+attach(struct msghdr *message, control *room, const dl_parcel *parcel)
+{
+    size_t size = (size_t)parcel->fd_count * sizeof(int);
+
+    if (size == 0) {
+        return;
+    }
+    /* Zeroed, because the kernel reads the padding as well. */
+    memset(room, 0, sizeof *room);
+    message->msg_control = room->data;
+    message->msg_controllen = CMSG_SPACE(size);
+    struct cmsghdr *header = CMSG_FIRSTHDR(message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(size);
+    memcpy(CMSG_DATA(header), parcel->fds, size);
+}
+
+/* Lets the kernel drop each datagram that is not the key, before it takes room in the
+ * queue.  A kernel without filters (some sandboxes) leaves that to dl_local_accept(). */
+static void
+attach_filter(int fd, const uint8_t key[DL_LOCAL_KEY_SIZE])
+{
+    enum { WORDS = DL_LOCAL_KEY_SIZE / 4 };
+    struct sock_filter steps[2 * WORDS + 4];
+    unsigned short count = 0;
+    const unsigned char refuse = 2 * WORDS + 3; /* index of the last step */
+
+    steps[count++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0);
+    steps[count] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K,
+                                                DL_LOCAL_KEY_SIZE, 0, refuse - 2);
+    count++;
+    for (uint32_t i = 0; i < WORDS; i++) {
+        uint32_t word;
+        memcpy(&word, key + 4 * i, sizeof word);
+        steps[count++] =
+            (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)(4 * i));
+        steps[count] =
+            (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ntohl(word), 0,
+                                         (unsigned char)(refuse - count - 1));
+        count++;
+    }
+    steps[count++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, UINT32_MAX);
+    steps[count++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, 0);
+    struct sock_fprog program = {count, steps};
+    (void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+/* Asks the kernel to attach its sender's user to each message that `fd` receives. */
+static dl_status
+ask_for_senders(int fd)
+{
+    const int on = 1;
+
+    if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0) {
+        return dl_fail(DL_NETWORK, "asking for the senders on a Unix socket: %s",
+                       strerror(errno));
+    }
+    return DL_OK;
+}
+
 dl_status
-dl_local_listen(int backlog, char name[DL_LOCAL_NAME_SIZE], int *fd)
+dl_local_listen(const uint8_t key[DL_LOCAL_KEY_SIZE], char name[DL_LOCAL_NAME_SIZE],
+                int *fd)
 {
     struct sockaddr_un address;
     int made;
@@ -92,10 +205,14 @@ dl_local_listen(int backlog, char name[DL_LOCAL_NAME_SIZE], int *fd)
     DL_TRY(make_name(name));
     DL_TRY(open_socket(&made));
     socklen_t size = address_of(name, &address);
-    if (bind(made, (struct sockaddr *)&address, size) < 0
-        || listen(made, backlog) < 0) {
-        dl_status status = dl_fail(DL_NETWORK, "listening on the Unix socket @%s: %s",
-                                   name, strerror(errno));
+    /* Before the name is there for strangers to see. */
+    attach_filter(made, key);
+    dl_status status = ask_for_senders(made);
+    if (status == DL_OK && bind(made, (struct sockaddr *)&address, size) < 0) {
+        status = dl_fail(DL_NETWORK, "listening on the Unix socket @%s: %s", name,
+                         strerror(errno));
+    }
+    if (status != DL_OK) {
         dl_socket_close(made);
         return status;
     }
@@ -103,61 +220,117 @@ dl_local_listen(int backlog, char name[DL_LOCAL_NAME_SIZE], int *fd)
     return DL_OK;
 }
 
-/* EAGAIN: the listener's backlog is full.  That cannot be polled for, only retried. */
-dl_status
-dl_local_connect(const char *name, dl_deadline deadline, int *fd)
+static dl_status
+fail_call(const char *name, int error)
+{
+    if (error == ECONNREFUSED) {
+        return dl_fail(
+            DL_NOT_FOUND,
+            "no process in this network namespace listens on the Unix socket @%s",
+            name);
+    }
+    if (error == EPERM || error == EACCES) {
+        return dl_fail(DL_NOT_FOUND,
+                       "this process may not send to the Unix socket @%s: %s", name,
+                       strerror(error));
+    }
+    return dl_fail(DL_NETWORK, "sending to the Unix socket @%s: %s", name,
+                   strerror(error));
+}
+
+/* EAGAIN: the queue is full.  That cannot be polled for without a connection, only
+ * retried.  ETOOMANYREFS is explained in dl_local_send(). */
+static dl_status
+send_to(int fd, const char *name, const struct msghdr *message, dl_deadline deadline)
+{
+    while (sendmsg(fd, message, MSG_NOSIGNAL) < 0) {
+        bool is_full = errno == EAGAIN || errno == ETOOMANYREFS;
+        if (is_full && dl_deadline_passed(deadline)) {
+            return dl_fail(DL_TIMEOUT,
+                           "the Unix socket @%s accepted no connection in time", name);
+        }
+        if (is_full) {
+            DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, RETRY_AFTER)));
+        } else if (errno == EINTR) {
+            DL_TRY(dl_interrupt_check());
+        } else {
+            return fail_call(name, errno);
+        }
+    }
+    return DL_OK;
+}
+
+/* Sends the key, and with it `end`, if it is not -1. */
+static dl_status
+present(const char *name, dl_bytes key, int end, dl_deadline deadline)
 {
     struct sockaddr_un address;
     socklen_t size = address_of(name, &address);
-    dl_status status;
-    int made;
+    uint8_t bytes[DL_LOCAL_KEY_SIZE];
+    dl_parcel parcel = {.fds = {end}, .fd_count = end >= 0 ? 1 : 0};
+    control room;
+    int fd;
 
-    DL_TRY(open_socket(&made));
-    while (connect(made, (struct sockaddr *)&address, size) < 0) {
-        if (errno == EAGAIN && dl_deadline_passed(deadline)) {
-            status = dl_fail(
-                DL_TIMEOUT, "the Unix socket @%s accepted no connection in time", name);
-        } else if (errno == EAGAIN) {
-            status = dl_sleep_until(dl_deadline_earlier(deadline, RETRY_AFTER));
-        } else if (errno == EINTR) {
-            status = dl_interrupt_check();
-        } else if (errno == ECONNREFUSED) {
-            status = dl_fail(
-                DL_NOT_FOUND,
-                "no process in this network namespace listens on the Unix socket @%s",
-                name);
-        } else if (errno == EPERM || errno == EACCES) {
-            status = dl_fail(DL_NOT_FOUND,
-                             "this process may not connect to the Unix socket @%s: %s",
-                             name, strerror(errno));
-        } else {
-            status = dl_fail(DL_NETWORK, "connecting to the Unix socket @%s: %s", name,
-                             strerror(errno));
-        }
-        if (status != DL_OK) {
-            dl_socket_close(made);
-            return status;
-        }
+    assert(key.size <= sizeof bytes);
+    memcpy(bytes, key.data, key.size);
+    struct iovec part = {bytes, key.size};
+    struct msghdr message = {
+        .msg_name = &address, .msg_namelen = size, .msg_iov = &part, .msg_iovlen = 1};
+    attach(&message, &room, &parcel);
+    DL_TRY(open_socket(&fd));
+    dl_status status = send_to(fd, name, &message, deadline);
+    dl_socket_close(fd);
+    return status;
+}
+
+/* SOCK_SEQPACKET keeps message boundaries and the descriptors of each message, as
+ * datagrams do, but has connections, whose end shows that the peer has died. */
+static dl_status
+open_pair(int ends[2])
+{
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends)
+        < 0) {
+        return dl_fail(DL_NETWORK, "making a pair of Unix sockets: %s",
+                       strerror(errno));
     }
-    *fd = made;
+    dl_fork_guard(ends[0]);
+    dl_fork_guard(ends[1]);
     return DL_OK;
 }
 
 dl_status
-dl_local_accept(int listener, int *fd)
+dl_local_call(const char *name, const uint8_t key[DL_LOCAL_KEY_SIZE],
+              const dl_parcel *first, dl_deadline deadline, int *fd)
 {
-    int accepted = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int ends[2];
 
-    if (accepted >= 0) {
-        dl_fork_guard(accepted);
-        *fd = accepted;
-        return DL_OK;
+    DL_TRY(open_pair(ends));
+    /* An end that asks for senders and sends would be given a name, so it sends first
+     * and asks then; receive() stops it from asking. */
+    dl_status status = dl_local_send(ends[0], first, deadline);
+    if (status == DL_OK) {
+        status = ask_for_senders(ends[0]);
     }
-    /* ECONNABORTED: the peer has left while its connection was pending. */
-    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) {
-        return DL_NOT_FOUND;
+    if (status == DL_OK) {
+        status = present(name, (dl_bytes){key, DL_LOCAL_KEY_SIZE}, ends[1], deadline);
     }
-    return dl_fail(DL_NETWORK, "accepting on a Unix socket: %s", strerror(errno));
+    dl_socket_close(ends[1]);
+    if (status != DL_OK) {
+        dl_socket_close(ends[0]);
+        return status;
+    }
+    *fd = ends[0];
+    return DL_OK;
+}
+
+/* The filter drops what is not the key, so nothing is left in the queue. */
+dl_status
+dl_local_look(const char *name)
+{
+    dl_status status =
+        present(name, (dl_bytes){(const uint8_t *)"", 1}, -1, dl_deadline_after(0));
+
+    return status == DL_TIMEOUT ? DL_OK : status;
 }
 
 dl_status
@@ -200,25 +373,6 @@ wait_ready(int fd, short events, dl_deadline deadline)
                : status;
 }
 
-static void
-attach(struct msghdr *message, control *room, const dl_parcel *parcel)
-{
-    size_t size = (size_t)parcel->fd_count * sizeof(int);
-
-    if (size == 0) {
-        return;
-    }
-    /* Zeroed, because the kernel reads the padding as well. */
-    memset(room, 0, sizeof *room);
-    message->msg_control = room->data;
-    message->msg_controllen = CMSG_SPACE(size);
-    struct cmsghdr *header = CMSG_FIRSTHDR(message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(size);
-    memcpy(CMSG_DATA(header), parcel->fds, size);
-}
-
 dl_status
 dl_local_send(int fd, const dl_parcel *parcel, dl_deadline deadline)
 {
@@ -247,21 +401,67 @@ dl_local_send(int fd, const dl_parcel *parcel, dl_deadline deadline)
     return DL_OK;
 }
 
-static void
+/* What the kernel attached to a message. */
+typedef struct attached {
+    bool has_sender;
+    struct ucred sender;
+} attached;
+
+/* Moves the descriptors to the parcel. */
+static attached
 detach(struct msghdr *message, dl_parcel *parcel)
 {
+    attached got = {.has_sender = false};
+
     for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL;
          header = CMSG_NXTHDR(message, header)) {
-        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
+        size_t size = header->cmsg_len - CMSG_LEN(0);
+        if (header->cmsg_level != SOL_SOCKET) {
             continue;
         }
-        size_t size = header->cmsg_len - CMSG_LEN(0);
-        memcpy(parcel->fds, CMSG_DATA(header), size);
-        parcel->fd_count = (int)(size / sizeof(int));
+        if (header->cmsg_type == SCM_CREDENTIALS && size == sizeof got.sender) {
+            memcpy(&got.sender, CMSG_DATA(header), size);
+            got.has_sender = true;
+        } else if (header->cmsg_type == SCM_RIGHTS) {
+            memcpy(parcel->fds, CMSG_DATA(header), size);
+            parcel->fd_count = (int)(size / sizeof(int));
+        }
     }
     for (int i = 0; i < parcel->fd_count; i++) {
         dl_fork_guard(parcel->fds[i]);
     }
+    return got;
+}
+
+static dl_status
+fail_descriptors(void)
+{
+    return dl_fail(
+        DL_NETWORK,
+        "a message arrived without all of its file descriptors: this process has "
+        "reached its limit of open files; raise it (ulimit -n)");
+}
+
+/* Checks the sender of the first message of a connection, if it was asked for.  The end
+ * of the connection was passed to one process, so the others are from the same one. */
+static dl_status
+check_sender(int fd, const attached *got)
+{
+    const int off = 0;
+
+    if (!got->has_sender) {
+        return DL_OK;
+    }
+    if (got->sender.uid != geteuid()) {
+        return dl_fail(DL_CLOSED,
+                       "reading from a Unix socket: the peer is a process of another "
+                       "user (pid %d of user %u)",
+                       (int)got->sender.pid, got->sender.uid);
+    }
+    if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &off, sizeof off) < 0) {
+        return dl_fail(DL_INTERNAL, "setsockopt: %s", strerror(errno));
+    }
+    return DL_OK;
 }
 
 static dl_status
@@ -289,15 +489,13 @@ receive(int fd, dl_parcel *parcel, dl_deadline deadline)
     }
     /* Before the checks: a message that fails them has descriptors as well, which the
      * caller drops with the parcel. */
-    detach(&message, parcel);
+    attached got = detach(&message, parcel);
     if (size == 0) {
         return fail_lost("reading from", 0);
     }
+    DL_TRY(check_sender(fd, &got));
     if (message.msg_flags & MSG_CTRUNC) {
-        return dl_fail(
-            DL_NETWORK,
-            "a message arrived without all of its file descriptors: this process has "
-            "reached its limit of open files; raise it (ulimit -n)");
+        return fail_descriptors();
     }
     if (message.msg_flags & MSG_TRUNC) {
         return dl_fail(DL_NETWORK,
@@ -316,4 +514,53 @@ dl_local_receive(int fd, dl_parcel *parcel, dl_deadline deadline)
         dl_parcel_drop(parcel);
     }
     return status;
+}
+
+/* A process of another user that presents the key has read it in the store, which is
+ * either open to everybody, or the job's ranks run as several users that look the
+ * same to each other.  Either is worth a line. */
+static void
+log_stranger(const struct ucred *sender)
+{
+    static _Thread_local dl_log_limit limit;
+
+    dl_log_limited(&limit, DL_LOG_WARNING,
+                   "ignored a process of another user (pid %d of user %u) that wanted "
+                   "to join this host's ranks",
+                   (int)sender->pid, sender->uid);
+}
+
+dl_status
+dl_local_accept(int listener, const uint8_t key[DL_LOCAL_KEY_SIZE], int *fd)
+{
+    uint8_t shown[DL_LOCAL_KEY_SIZE + 1];
+    struct iovec part = {shown, sizeof shown};
+    control room;
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = room.data,
+                             .msg_controllen = sizeof room.data};
+    dl_parcel parcel = {0};
+    ssize_t size = recvmsg(listener, &message, MSG_CMSG_CLOEXEC);
+
+    if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return DL_NOT_FOUND;
+    }
+    if (size < 0) {
+        return dl_fail(DL_NETWORK, "accepting on a Unix socket: %s", strerror(errno));
+    }
+    attached got = detach(&message, &parcel);
+    bool has_key =
+        size == DL_LOCAL_KEY_SIZE && memcmp(shown, key, DL_LOCAL_KEY_SIZE) == 0;
+    bool is_own = got.has_sender && got.sender.uid == geteuid();
+    if (has_key && is_own && parcel.fd_count == 1) {
+        *fd = parcel.fds[0];
+        return DL_OK;
+    }
+    dl_parcel_drop(&parcel);
+    if (has_key && got.has_sender && !is_own) {
+        log_stranger(&got.sender);
+    }
+    return has_key && is_own && (message.msg_flags & MSG_CTRUNC) ? fail_descriptors()
+                                                                 : DL_NOT_FOUND;
 }

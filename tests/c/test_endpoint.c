@@ -19,16 +19,13 @@ open_one(int rank, int size, void *unused)
 {
     dl_backend_options options = options_of(rank, size);
     dl_endpoint endpoint;
-    int fd;
 
     (void)unused;
     CHECK_OK(dl_endpoint_open(&endpoint, &options, dl_deadline_after(5 * DL_SECOND)));
     for (int peer = 0; peer < size; peer++) {
         CHECK_EQUAL(endpoint.peers[peer].pid, getpid());
         CHECK(endpoint.peers[peer].host[0] != '\0');
-        CHECK_OK(dl_local_connect(endpoint.contacts[peer].socket,
-                                  dl_deadline_after(5 * DL_SECOND), &fd));
-        dl_socket_close(fd);
+        CHECK_OK(dl_local_look(endpoint.contacts[peer].socket));
         CHECK(peer == rank
               || memcmp(endpoint.ways[peer].token, endpoint.ways[rank].token,
                         DL_TOKEN_SIZE)
@@ -103,7 +100,7 @@ CHECK_CASE(records_come_back)
 
     dl_endpoint_put(&record, &some_peer, &some_contact);
     CHECK_OK(dl_buffer_check(&record));
-    CHECK_BYTES(((dl_bytes){record.data, 8}), "dlcpu\0\0\5");
+    CHECK_BYTES(((dl_bytes){record.data, 8}), "dlcpu\0\0\6");
     CHECK_OK(dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact));
     CHECK_EQUAL(peer.pid, -5);
     CHECK_TEXT(peer.host, "a.host");
@@ -172,7 +169,8 @@ publish_other(int rank, const char *stack, const char *hint, uint32_t ip4)
     if (stack != NULL) {
         strcpy(contact.host.stack, stack);
     }
-    strcpy(contact.host.hint, hint);
+    snprintf(contact.host.hint, sizeof contact.host.hint, "%s/%u", hint,
+             (unsigned)geteuid());
     contact.is_refused = false;
     contact.way.count = 1;
     contact.way.addresses[0].socket.ip4.sin_addr.s_addr = htonl(ip4);
@@ -218,6 +216,21 @@ CHECK_CASE(ranks_are_grouped_by_host)
     dl_endpoint_drop_local(&local);
     dl_endpoint_fini(&endpoint);
     dl_store_unref(store);
+}
+
+/* Users share no memory, so a rank of another one is reached by TCP. */
+CHECK_CASE(ranks_of_another_user_are_another_host)
+{
+    dl_host own;
+    char user[16];
+
+    unsetenv(DL_HOST_HINT_VARIABLE);
+    dl_host_own(&own);
+    snprintf(user, sizeof user, "/%u", (unsigned)geteuid());
+    CHECK_TEXT(own.hint, user);
+    setenv(DL_HOST_HINT_VARIABLE, "left", 1);
+    dl_host_own(&own);
+    CHECK_CONTAINS(own.hint, "left/");
 }
 
 CHECK_CASE(one_host_needs_no_address)

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <fcntl.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 #include "check.h"
 #include "net/local.h"
@@ -12,6 +16,29 @@ soon(void)
     return dl_deadline_after(5 * DL_SECOND);
 }
 
+static const uint8_t key[DL_LOCAL_KEY_SIZE] = "0123456789abcde";
+
+static dl_status
+try_call(const char *name, const uint8_t *with, dl_deadline deadline, int *fd)
+{
+    dl_parcel parcel = {0};
+
+    dl_buffer_put(&parcel.bytes, DL_LITERAL("hello"));
+    dl_status status = dl_local_call(name, with, &parcel, deadline, fd);
+    dl_parcel_fini(&parcel);
+    return status;
+}
+
+static void
+hear(int fd, const char *text)
+{
+    dl_parcel parcel = {0};
+
+    CHECK_OK(dl_local_receive(fd, &parcel, soon()));
+    CHECK(dl_bytes_equal(dl_buffer_bytes(&parcel.bytes), dl_bytes_of(text)));
+    dl_parcel_fini(&parcel);
+}
+
 /* A connected pair by the long way. */
 static void
 meet(int *here, int *there)
@@ -19,12 +46,13 @@ meet(int *here, int *there)
     char name[DL_LOCAL_NAME_SIZE];
     struct pollfd waiting = {.events = POLLIN};
 
-    CHECK_OK(dl_local_listen(4, name, &waiting.fd));
+    CHECK_OK(dl_local_listen(key, name, &waiting.fd));
     CHECK_EQUAL(strlen(name) + 1, DL_LOCAL_NAME_SIZE);
-    CHECK_STATUS(dl_local_accept(waiting.fd, there), DL_NOT_FOUND);
-    CHECK_OK(dl_local_connect(name, soon(), here));
+    CHECK_STATUS(dl_local_accept(waiting.fd, key, there), DL_NOT_FOUND);
+    CHECK_OK(try_call(name, key, soon(), here));
     CHECK_OK(dl_local_wait(&waiting, 1, soon()));
-    CHECK_OK(dl_local_accept(waiting.fd, there));
+    CHECK_OK(dl_local_accept(waiting.fd, key, there));
+    hear(*there, "hello");
     dl_socket_close(waiting.fd);
 }
 
@@ -90,9 +118,11 @@ CHECK_CASE(a_name_nobody_has_is_not_found)
     char name[DL_LOCAL_NAME_SIZE];
     int listener, fd = -7;
 
-    CHECK_OK(dl_local_listen(1, name, &listener));
+    CHECK_OK(dl_local_listen(key, name, &listener));
+    CHECK_OK(dl_local_look(name));
     dl_socket_close(listener);
-    CHECK_STATUS(dl_local_connect(name, soon(), &fd), DL_NOT_FOUND);
+    CHECK_STATUS(dl_local_look(name), DL_NOT_FOUND);
+    CHECK_STATUS(try_call(name, key, soon(), &fd), DL_NOT_FOUND);
     CHECK_EQUAL(fd, -7);
 }
 
@@ -102,27 +132,197 @@ CHECK_CASE(names_differ)
     char two[DL_LOCAL_NAME_SIZE];
     int fds[2];
 
-    CHECK_OK(dl_local_listen(1, one, &fds[0]));
-    CHECK_OK(dl_local_listen(1, two, &fds[1]));
+    CHECK_OK(dl_local_listen(key, one, &fds[0]));
+    CHECK_OK(dl_local_listen(key, two, &fds[1]));
     CHECK(strcmp(one, two) != 0);
     dl_socket_close(fds[0]);
     dl_socket_close(fds[1]);
 }
 
-CHECK_CASE(a_full_backlog_is_waited_for_until_the_deadline)
+/* Only those who have the key can fill it. */
+CHECK_CASE(a_full_queue_is_waited_for_until_the_deadline)
 {
     char name[DL_LOCAL_NAME_SIZE];
     int listener, fd;
     dl_status status = DL_OK;
 
-    CHECK_OK(dl_local_listen(0, name, &listener));
+    CHECK_OK(dl_local_listen(key, name, &listener));
     dl_deadline deadline = dl_deadline_after(100 * DL_MILLISECOND);
-    for (int i = 0; i < 10 && status == DL_OK; i++) {
-        status = dl_local_connect(name, deadline, &fd);
+    for (int i = 0; i < 2000 && status == DL_OK; i++) {
+        status = try_call(name, key, deadline, &fd);
+        if (status == DL_OK) {
+            dl_socket_close(fd);
+        }
     }
     CHECK_EQUAL(status, DL_TIMEOUT);
     CHECK(dl_deadline_passed(deadline));
+    CHECK_OK(dl_local_look(name));
     dl_socket_close(listener);
+}
+
+/* The connection ends with the listener that has not accepted it. */
+CHECK_CASE(a_call_that_is_not_accepted_ends_with_the_listener)
+{
+    char name[DL_LOCAL_NAME_SIZE];
+    dl_parcel parcel = {0};
+    int listener, fd;
+
+    CHECK_OK(dl_local_listen(key, name, &listener));
+    CHECK_OK(try_call(name, key, soon(), &fd));
+    struct pollfd end = {.fd = fd, .events = POLLIN};
+    CHECK_STATUS(dl_local_wait(&end, 1, dl_deadline_after(0)), DL_TIMEOUT);
+    dl_socket_close(listener);
+    CHECK_STATUS(dl_local_receive(fd, &parcel, soon()), DL_CLOSED);
+    dl_socket_close(fd);
+}
+
+static int
+open_files(void)
+{
+    int fd = dup(0);
+
+    close(fd);
+    return fd;
+}
+
+/* Floods the queue with what it knows, and with descriptors. */
+static void
+flood(const char *name)
+{
+    uint8_t guess[DL_LOCAL_KEY_SIZE] = "0123456789abcdX";
+    int fd;
+
+    for (int i = 0; i < 3000; i++) {
+        guess[DL_LOCAL_KEY_SIZE - 1] = (uint8_t)i;
+        CHECK_OK(try_call(name, guess, dl_deadline_after(0), &fd));
+        dl_socket_close(fd);
+    }
+}
+
+CHECK_CASE(strangers_without_the_key_take_no_room)
+{
+    char name[DL_LOCAL_NAME_SIZE];
+    int listener, here, there;
+
+    CHECK_OK(dl_local_listen(key, name, &listener));
+    int before = open_files();
+    flood(name);
+    struct pollfd waiting = {.fd = listener, .events = POLLIN};
+    CHECK_STATUS(dl_local_wait(&waiting, 1, dl_deadline_after(0)), DL_TIMEOUT);
+    CHECK_OK(try_call(name, key, dl_deadline_after(0), &here));
+    CHECK_OK(dl_local_accept(listener, key, &there));
+    hear(there, "hello");
+    dl_socket_close(here);
+    dl_socket_close(there);
+    CHECK_EQUAL(open_files(), before);
+    dl_socket_close(listener);
+}
+
+/* Runs `body` as another user, whom only root can become. */
+static void
+as_stranger(void (*body)(const char *name), const char *name)
+{
+    int state;
+    pid_t child = fork();
+
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(setgid(65534) == 0 && setuid(65534) == 0);
+        body(name);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &state, 0) == child && state == 0);
+}
+
+static void
+call_with_the_key(const char *name)
+{
+    int fd;
+
+    CHECK_OK(try_call(name, key, soon(), &fd));
+}
+
+/* It has read the key in a store that is open to everybody. */
+CHECK_CASE(another_user_is_not_accepted)
+{
+    char name[DL_LOCAL_NAME_SIZE];
+    int listener, there = -7;
+
+    if (geteuid() != 0) {
+        return;
+    }
+    CHECK_OK(dl_local_listen(key, name, &listener));
+    int before = open_files();
+    as_stranger(call_with_the_key, name);
+    CHECK_STATUS(dl_local_accept(listener, key, &there), DL_NOT_FOUND);
+    CHECK_EQUAL(there, -7);
+    CHECK_EQUAL(open_files(), before);
+    dl_socket_close(listener);
+}
+
+static int taken[2]; /* a pipe, which says that the name is taken */
+
+/* Takes the name of a listener that has ended, and its next call. */
+static void
+impersonate(const char *name)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    char shown[DL_LOCAL_KEY_SIZE];
+    union {
+        struct cmsghdr header;
+        char data[CMSG_SPACE(sizeof(int))];
+    } room;
+    struct iovec part = {shown, sizeof shown};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = room.data,
+                             .msg_controllen = sizeof room.data};
+    int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+    int end;
+
+    memcpy(address.sun_path + 1, name, strlen(name));
+    CHECK(bind(fd, (struct sockaddr *)&address,
+               (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name)))
+          == 0);
+    CHECK(write(taken[1], "", 1) == 1);
+    CHECK(recvmsg(fd, &message, 0) == sizeof shown);
+    CHECK(CMSG_FIRSTHDR(&message) != NULL);
+    memcpy(&end, CMSG_DATA(CMSG_FIRSTHDR(&message)), sizeof end);
+    CHECK(send(end, "welcome", 7, 0) == 7);
+}
+
+static char taken_name[DL_LOCAL_NAME_SIZE];
+
+static void *
+call_when_taken(void *context)
+{
+    int *fd = context;
+    char byte;
+
+    CHECK(read(taken[0], &byte, 1) == 1);
+    CHECK_OK(try_call(taken_name, key, soon(), fd));
+    return NULL;
+}
+
+CHECK_CASE(another_user_in_the_place_of_a_listener_is_not_believed)
+{
+    dl_parcel parcel = {0};
+    pthread_t caller;
+    int listener, fd;
+
+    if (geteuid() != 0) {
+        return;
+    }
+    CHECK(pipe(taken) == 0);
+    CHECK_OK(dl_local_listen(key, taken_name, &listener));
+    dl_socket_close(listener);
+    CHECK(pthread_create(&caller, NULL, call_when_taken, &fd) == 0);
+    as_stranger(impersonate, taken_name);
+    CHECK(pthread_join(caller, NULL) == 0);
+    CHECK_STATUS(dl_local_receive(fd, &parcel, soon()), DL_CLOSED);
+    CHECK_CONTAINS(dl_last_error()->text, "a process of another user (pid ");
+    CHECK_CONTAINS(dl_last_error()->text, "of user 65534)");
+    dl_socket_close(fd);
 }
 
 CHECK_CASE(a_silent_peer_is_a_timeout)

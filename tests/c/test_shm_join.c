@@ -265,22 +265,26 @@ send_parcel(int fd, dl_parcel *parcel)
     dl_parcel_fini(parcel);
 }
 
+/* Calls rank 1; without an invitation, says something else. */
 static int
 call(const joiner *self, const dl_invite *invite)
 {
+    const dl_contact *contact = &self->endpoint.contacts[1];
     dl_parcel parcel = {0};
     int fd;
 
-    CHECK_OK(dl_local_connect(self->endpoint.contacts[1].socket,
-                              dl_deadline_after(DL_SECOND), &fd));
     if (invite != NULL) {
         dl_put_invite(&parcel.bytes, invite);
-        send_parcel(fd, &parcel);
+    } else {
+        dl_buffer_put(&parcel.bytes, DL_LITERAL("hello"));
     }
+    CHECK_OK(dl_local_call(contact->socket, contact->way.token, &parcel,
+                           dl_deadline_after(DL_SECOND), &fd));
+    dl_parcel_fini(&parcel);
     return fd;
 }
 
-/* Strangers know another group, guess, are gone, or say nothing; they keep their ends
+/* Strangers know another group, guess, are gone, or talk nonsense; they keep their ends
  * open.  Rank 0 comes last, and says that it cannot lead. */
 CHECK_CASE(strangers_are_sent_away)
 {
@@ -402,9 +406,10 @@ CHECK_CASE(a_welcome_in_parts_is_put_together)
     /* All the leader says is written before the member reads any of it. */
     dl_invite invite = {.group_name = DL_LITERAL("g"), .rank = 2};
     memcpy(invite.token, self.endpoint.contacts[2].way.token, DL_TOKEN_SIZE);
-    CHECK_OK(dl_local_connect(self.endpoint.contacts[2].socket, work.deadline, &fd));
     dl_put_invite(&parcel.bytes, &invite);
-    send_parcel(fd, &parcel);
+    CHECK_OK(dl_local_call(self.endpoint.contacts[2].socket, invite.token, &parcel,
+                           work.deadline, &fd));
+    dl_parcel_fini(&parcel);
     dl_put_welcome(&parcel.bytes,
                    &(dl_welcome){.memory_size = arena.home.size, .count = 1});
     parcel.fd_count = 3;

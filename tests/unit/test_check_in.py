@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from distlite.groups.check_in import Presence
 
 
@@ -33,4 +35,24 @@ def test_a_forked_child_does_not_keep_it():
     os.close(end)
     assert os.waitpid(child, 0)[1] == 0
     for fd in (begun, child_begun, child_end):
+        os.close(fd)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_presence_of_another_user_does_not_count():
+    taken, taking = os.pipe()
+    child_end, end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(end)
+        os.setuid(65534)
+        Presence("89ab")
+        os.write(taking, b"!")
+        os.read(child_end, 1)
+        os._exit(0)
+    assert os.read(taken, 1) == b"!"
+    assert not Presence.shows("89ab")
+    os.close(end)
+    assert os.waitpid(child, 0)[1] == 0
+    for fd in (taken, taking, child_end):
         os.close(fd)

@@ -22,7 +22,7 @@
 
 /* "dlcpu" and, in the last byte, a version.  A record that begins with another number
  * is not read any further. */
-#define RECORD_MAGIC UINT64_C(0x0500007570636c64)
+#define RECORD_MAGIC UINT64_C(0x0600007570636c64)
 #define FIELD_LIMIT 1024
 
 /* Returns the address in network byte order; its size tells the family. */
@@ -201,7 +201,8 @@ dl_host_own(dl_host *host)
     read_boot(boot, sizeof boot);
     snprintf(host->stack, sizeof host->stack, "%s/%llu", boot,
              (unsigned long long)namespace.st_ino);
-    snprintf(host->hint, sizeof host->hint, "%s", hint == NULL ? "" : hint);
+    snprintf(host->hint, sizeof host->hint, "%.63s/%u", hint == NULL ? "" : hint,
+             (unsigned)geteuid());
 }
 
 /* torch knows more transports, and refuses those that it was built without as well. */
@@ -279,21 +280,14 @@ open_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
 }
 
 /* Checks what ranks of one host need: memory whose descriptor can be passed, and a
- * socket to which this process can connect. */
+ * socket to which this process can send. */
 static dl_status
 try_to_share(dl_endpoint *endpoint, dl_contact *contact)
 {
-    int probe = -1;
-
     DL_TRY(dl_segment_check());
-    /* The backlog has room for connections that only test the socket, and that are
-     * never accepted. */
-    DL_TRY(
-        dl_local_listen(2 * endpoint->size + 2, contact->socket, &endpoint->listener));
-    dl_status status =
-        dl_local_connect(contact->socket, dl_deadline_after(DL_SECOND), &probe);
-    dl_socket_close(probe);
-    return status;
+    DL_TRY(dl_local_check_user());
+    DL_TRY(dl_local_listen(contact->way.token, contact->socket, &endpoint->listener));
+    return dl_local_look(contact->socket);
 }
 
 /* A sandbox may forbid the memory or the socket.  A unique hint then makes this rank a
@@ -576,7 +570,6 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
         .ways = calloc(count, sizeof *endpoint->ways),
         .processes = calloc(count, sizeof *endpoint->processes),
         .connections = malloc(count * sizeof *endpoint->connections),
-        .probe = -1,
     };
     for (size_t i = 0; endpoint->connections != NULL && i < count; i++) {
         endpoint->connections[i] = -1;
@@ -645,7 +638,6 @@ dl_endpoint_open_local(const dl_endpoint *endpoint, dl_endpoint *local)
         .processes = calloc((size_t)count, sizeof *local->processes),
         .names = dl_layout_ranks(layout, layout->host),
         .connections = malloc((size_t)count * sizeof *local->connections),
-        .probe = -1,
     };
     if (local->peers == NULL || local->contacts == NULL || local->processes == NULL
         || local->connections == NULL) {
@@ -668,7 +660,7 @@ dl_endpoint_drop_local(dl_endpoint *local)
     free(local->contacts);
     free(local->processes);
     free(local->connections);
-    *local = (dl_endpoint){.listener = -1, .probe = -1};
+    *local = (dl_endpoint){.listener = -1};
 }
 
 void
@@ -698,7 +690,7 @@ dl_endpoint_fini(dl_endpoint *endpoint)
     free(endpoint->peers);
     free(endpoint->contacts);
     free(endpoint->ways);
-    *endpoint = (dl_endpoint){.listener = -1, .probe = -1};
+    *endpoint = (dl_endpoint){.listener = -1};
 }
 
 void

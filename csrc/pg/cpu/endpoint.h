@@ -21,15 +21,16 @@
 
 /* For tests: processes with different hints count as on different hosts. */
 #define DL_HOST_HINT_VARIABLE "DISTLITE_HOST_HINT"
-#define DL_HOST_HINT_SIZE 64
+#define DL_HOST_HINT_SIZE 96
 
 /* The identity of a process's host, as far as sharing memory goes.  Processes with
  * equal texts run under one kernel and in one network namespace, so they reach each
  * other's abstract sockets.  Host names are not compared: they may be equal by
- * chance. */
+ * chance.  Ranks of different users count as on different hosts, because users share no
+ * memory (net/local.h). */
 typedef struct dl_host {
     char stack[DL_HOST_STACK_SIZE]; /* boot id, and number of the network namespace */
-    char hint[DL_HOST_HINT_SIZE];
+    char hint[DL_HOST_HINT_SIZE];   /* the variable above, and the user's id */
 } dl_host;
 
 /* How a rank can be reached. */
@@ -60,9 +61,6 @@ typedef struct dl_endpoint {
     /* By rank: on a leader, the connections to the ranks of its host that it has
      * reached, over which the invitation to the join was sent; else -1. */
     int *connections;
-    /* Connection to the leader's socket, while the leader finds out which ranks it
-     * reaches; -1: none. */
-    int probe;
     /* Which ranks of one machine cannot connect to each other's Unix sockets, and why;
      * empty if all can. */
     char apart[DL_PROBLEM_SIZE];

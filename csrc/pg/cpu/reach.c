@@ -27,6 +27,7 @@ typedef struct trial {
     int *ranks;     /* room for a list of ranks */
     int *leaders;   /* whose lists are awaited, in ascending order */
     int leader_count;
+    bool sees_own; /* this rank's leader can be seen by its socket */
     /* By leader: probes of the processes that this rank cannot watch by a Unix
      * socket. */
     dl_link *links;
@@ -95,10 +96,10 @@ invite(trial *self, int rank)
                          .rank = (uint32_t)rank};
     dl_parcel parcel = {0};
 
-    DL_TRY(dl_local_connect(contact->socket, deadline, &endpoint->connections[rank]));
     memcpy(message.token, contact->way.token, sizeof message.token);
     dl_put_invite(&parcel.bytes, &message);
-    dl_status status = dl_local_send(endpoint->connections[rank], &parcel, deadline);
+    dl_status status = dl_local_call(contact->socket, contact->way.token, &parcel,
+                                     deadline, &endpoint->connections[rank]);
     dl_parcel_fini(&parcel);
     return status;
 }
@@ -158,20 +159,15 @@ publish(trial *self)
     return status;
 }
 
-/* Connects to the leader's socket.  The leader never accepts the connection, which
- * closes when the leader ends.  A rank that cannot connect watches the leader as ranks
- * of other hosts do. */
+/* A rank that cannot send to its leader's socket watches the leader as ranks of other
+ * hosts do. */
 static dl_status
-open_probe(trial *self, int leader)
+see_own(trial *self, int leader)
 {
-    dl_endpoint *endpoint = self->endpoint;
+    dl_status status = dl_local_look(self->endpoint->contacts[leader].socket);
 
-    dl_socket_close(endpoint->probe);
-    endpoint->probe = -1;
-    dl_status status = dl_local_connect(
-        endpoint->contacts[leader].socket,
-        dl_deadline_earlier(self->deadline, TRIAL_PATIENCE), &endpoint->probe);
-    return is_unreached(status, self->deadline) ? DL_OK : status;
+    self->sees_own = status == DL_OK;
+    return status == DL_NOT_FOUND ? DL_OK : status;
 }
 
 static dl_status
@@ -222,12 +218,11 @@ look(void *context)
 
     for (int i = 0; i < self->leader_count; i++) {
         int rank = self->leaders[i];
-        struct pollfd probe = {.fd = endpoint->probe, .events = POLLIN};
-        bool is_own = rank == self->hosts[endpoint->rank] && endpoint->probe >= 0;
+        bool is_own = rank == self->hosts[endpoint->rank] && self->sees_own;
         if (rank == endpoint->rank) {
             continue;
         }
-        if (is_own && poll(&probe, 1, 0) > 0) {
+        if (is_own && dl_local_look(endpoint->contacts[rank].socket) == DL_NOT_FOUND) {
             return fail_ended(self, rank);
         }
         if (!is_own) {
@@ -351,7 +346,7 @@ step(trial *self)
     int own = self->hosts[endpoint->rank];
 
     if (is_awaited(self, own)) {
-        DL_TRY(own == endpoint->rank ? publish(self) : open_probe(self, own));
+        DL_TRY(own == endpoint->rank ? publish(self) : see_own(self, own));
     }
     dl_status status = hear(self);
     close_links(self);
@@ -389,7 +384,5 @@ dl_reach_divide(dl_endpoint *endpoint, const dl_backend_options *options,
     free(self.ranks);
     free(self.leaders);
     free(self.links);
-    dl_socket_close(endpoint->probe);
-    endpoint->probe = -1;
     return status;
 }

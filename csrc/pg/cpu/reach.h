@@ -5,8 +5,8 @@
  * listen but not connect.  The lowest rank of each host leads it:
  *
  *     leader                                    all ranks of all hosts
- *     connects to each other rank's socket
- *     and leaves an invitation there (join.h)
+ *     calls each other rank's socket, and
+ *     leaves an invitation there (join.h)
  *     store: "cpu/0/apart", the ranks that   -> read those of all leaders
  *     it did not reach, and why
  *

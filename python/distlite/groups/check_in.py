@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 import time
 
 from .._C import DistBackendError, DistError, DistStoreError, TCPStore
@@ -185,7 +186,8 @@ class Presence:
     """Shows other processes of this machine that this one is in a group, or joins it.
 
     The kernel takes the socket away with the process, however it ends; a forked child
-    does not keep it.
+    does not keep it.  Others can see its name, and take it when it is free, so a
+    presence counts only if it is of the same user.
     """
 
     _all: ClassVar[list[Presence]] = []
@@ -198,7 +200,8 @@ class Presence:
         with contextlib.suppress(OSError):
             self._socket = socket.socket(socket.AF_UNIX)
             self._socket.bind(_presence_of(nonce))
-            self._socket.listen(1)
+            # Nobody accepts, so each look takes a place.
+            self._socket.listen(socket.SOMAXCONN)
         Presence._all.append(self)
 
     @staticmethod
@@ -209,11 +212,12 @@ class Presence:
             with socket.socket(socket.AF_UNIX) as probe:
                 probe.setblocking(False)
                 probe.connect(_presence_of(nonce))
-        except BlockingIOError:
-            return True  # somebody else looks at this moment
+                sender = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         except OSError:
+            # Also if strangers have filled the queue.
             return False
-        return True
+        _, user, _ = struct.unpack("iII", sender)
+        return bool(user == os.geteuid())
 
     def close(self) -> None:
         if self in Presence._all:

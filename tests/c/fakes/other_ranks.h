@@ -40,13 +40,13 @@ fake_publish_reach(dl_store *store, int rank, const dl_contact *contact)
     free(contacts);
 }
 
-/* Opens a socket that others can connect to, though nothing accepts the connections. */
+/* Opens a socket that others can call, though nothing accepts the calls. */
 static inline void
 fake_open_socket(dl_contact *contact)
 {
     int fd;
 
-    CHECK_OK(dl_local_listen(16, contact->socket, &fd));
+    CHECK_OK(dl_local_listen(contact->way.token, contact->socket, &fd));
 }
 
 #endif

@@ -377,7 +377,9 @@ receive_caller(const dl_join *join, int *fd)
 {
     dl_parcel parcel = {0};
     int caller;
-    dl_status status = dl_local_accept(join->endpoint->listener, &caller);
+    dl_status status = dl_local_accept(
+        join->endpoint->listener,
+        join->endpoint->contacts[join->endpoint->rank].way.token, &caller);
 
     if (status != DL_OK) {
         return status == DL_NOT_FOUND ? DL_OK : status;
