@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "store/stats.h"
+
 static dl_status
 execute_set(dl_table *table, const dl_store_request *request)
 {
@@ -92,6 +94,8 @@ dl_table_execute(dl_table *table, const dl_store_request *request,
     case DL_OP_QUEUE_LEN:
         reply->number = dl_table_queue_size(table, key);
         return DL_OK;
+    case DL_OP_STATS:
+        return DL_OK;
     default:
         return dl_fail(DL_INTERNAL, "%s is not executed on a table",
                        dl_request_kinds[request->op].wire_name);
@@ -138,6 +142,10 @@ dl_table_hold(const dl_table *table, const dl_store_request *request,
     case DL_OP_LIST_KEYS:
         dl_buffer_clear(reply->values);
         return dl_table_list(table, put_name, reply->values);
+    case DL_OP_STATS:
+        dl_buffer_clear(reply->values);
+        dl_stats_put_table(reply->values, table);
+        return dl_buffer_check(reply->values);
     default:
         return DL_OK;
     }

@@ -22,9 +22,9 @@ typedef struct dl_table_reply {
 } dl_table_reply;
 
 /* Executes any request except BARRIER and those of a connection, as far as possible
- * without waiting; takes over request->blob.  The values of a MULTI_GET and the names
- * of a LIST_KEYS are left in the table, where the owner reads them (dl_table_get(),
- * dl_table_list()).
+ * without waiting; takes over request->blob.  The values of a MULTI_GET, the names of a
+ * LIST_KEYS and the counts of a STATS are left in the table, where the owner reads them
+ * (dl_table_get(), dl_table_list(), dl_stats_put_table()).
  *
  * If a request has to wait, the status has no text: DL_NOT_FOUND (GET, MULTI_GET, WAIT:
  * a key is absent) or DL_QUEUE_EMPTY. */
@@ -33,7 +33,7 @@ dl_status dl_table_execute(dl_table *table, const dl_store_request *request,
 
 /* Takes references to everything that is borrowed and to the values of a MULTI_GET,
  * so that the owner can release its lock before it copies them.  The names of a
- * LIST_KEYS are copied to `reply` at once.  Called after a successful request, before
+ * LIST_KEYS and the counts of a STATS are copied to `reply` at once.  Called after a successful request, before
  * the next change. */
 dl_status dl_table_hold(const dl_table *table, const dl_store_request *request,
                         dl_table_reply *held, dl_store_reply *reply);

@@ -86,6 +86,8 @@ const dl_request_kind dl_request_kinds[DL_OP_COUNT] = {
                        {DL_FIELD_KEY, DL_FIELD_I64},
                        DL_REPLY_OVER,
                        .may_wait = true},
+    [DL_OP_STATS] =
+        {"stats", "STATS", {DL_FIELD_END}, DL_REPLY_STATS, .is_repeatable = true},
 };
 
 const dl_bytes *
@@ -160,4 +162,36 @@ dl_reply_keep_names(dl_store_reply *reply, dl_bytes prefix)
     *reply->values = kept;
     reply->number = count;
     return status;
+}
+
+/* Moves what precedes the byte `end` from the front of `*text` to `*part`, and drops
+ * that byte. */
+static bool
+take_until(dl_bytes *text, uint8_t end, dl_bytes *part)
+{
+    const uint8_t *found = text->size == 0 ? NULL : memchr(text->data, end, text->size);
+
+    if (found == NULL) {
+        return false;
+    }
+    size_t size = (size_t)(found - text->data);
+    *part = (dl_bytes){text->data, size};
+    *text = (dl_bytes){found + 1, text->size - size - 1};
+    return true;
+}
+
+int
+dl_reply_take_fact(dl_bytes *text, dl_bytes *name, dl_bytes *value)
+{
+    dl_bytes line;
+
+    if (text->size == 0) {
+        return 0;
+    }
+    if (!take_until(text, '\n', &line) || !take_until(&line, ' ', name)
+        || name->size == 0 || line.size == 0) {
+        return -1;
+    }
+    *value = line;
+    return 1;
 }

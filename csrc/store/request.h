@@ -16,8 +16,9 @@
 #include "base/reader.h"
 #include "base/status.h"
 
-/* The numbers are the opcodes of torch's protocol.  VALIDATE, CANCEL_WAIT and PING are
- * part of managing a connection: callers of a store do not make them. */
+/* The numbers are the opcodes of torch's protocol, but for STATS, which is ours and on the
+ * wire exists only as a checked request.  VALIDATE, CANCEL_WAIT and PING are part of
+ * managing a connection: callers of a store do not make them. */
 typedef enum dl_opcode {
     DL_OP_VALIDATE = 0,
     DL_OP_SET = 1,
@@ -38,7 +39,8 @@ typedef enum dl_opcode {
     DL_OP_QUEUE_LEN = 16,
     DL_OP_LIST_KEYS = 17,
     DL_OP_BARRIER = 18,
-    DL_OP_COUNT = 19,
+    DL_OP_STATS = 19,
+    DL_OP_COUNT = 20,
 } dl_opcode;
 
 typedef struct dl_store_request {
@@ -93,6 +95,7 @@ typedef enum dl_reply_kind {
     DL_REPLY_NAMES,     /* i64 and that many blobs */
     DL_REPLY_OVER,      /* u8 0, when the wait has ended; no result */
     DL_REPLY_CANCELLED, /* u8 1 */
+    DL_REPLY_STATS,     /* blob, in the format of store/stats.h; a dict */
 } dl_reply_kind;
 
 #define DL_REQUEST_FIELDS_MAX 4 /* the longest list of fields and its end */
@@ -136,5 +139,9 @@ bool dl_key_walk_next(dl_key_walk *walk, dl_bytes *key, dl_bytes *value);
 /* Removes the names of a LIST_KEYS reply that do not begin with `prefix`, and strips it
  * from the others. */
 dl_status dl_reply_keep_names(dl_store_reply *reply, dl_bytes prefix);
+
+/* Takes the next line of a STATS reply, a name and its value.  Returns 1, 0 at the end,
+ * and -1 if the text is malformed. */
+int dl_reply_take_fact(dl_bytes *text, dl_bytes *name, dl_bytes *value);
 
 #endif

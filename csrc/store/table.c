@@ -66,13 +66,14 @@ entry_size(size_t key_size)
 
 /* Checks whether `size` more bytes fit the limit. */
 static dl_status
-need_room(const dl_table *table, size_t size)
+need_room(dl_table *table, size_t size)
 {
     if (table->size_limit == 0
         || (table->size <= table->size_limit
             && size <= table->size_limit - table->size)) {
         return DL_OK;
     }
+    table->size_refusals++;
     return dl_fail(DL_NO_MEMORY,
                    "the store is full: it holds %zu of %" PRIu64
                    " bytes (DISTLITE_STORE_BYTES); delete keys that are not needed",
@@ -80,9 +81,10 @@ need_room(const dl_table *table, size_t size)
 }
 
 static dl_status
-need_key(const dl_table *table, size_t key_size)
+need_key(dl_table *table, size_t key_size)
 {
     if (table->key_limit != 0 && table->entries.count >= table->key_limit) {
+        table->key_refusals++;
         return dl_fail(DL_NO_MEMORY,
                        "the store is full: it holds %zu keys, its limit "
                        "(DISTLITE_STORE_KEYS); delete keys that are not needed",
@@ -284,6 +286,7 @@ leave(dl_table *table, dl_waiter *waiter, const dl_table_entry *kept)
     waiter->links = NULL;
     waiter->link_count = 0;
     waiter->is_parked = false;
+    table->waiter_count--;
 }
 
 static void
@@ -765,6 +768,7 @@ park(dl_table *table, dl_waiter *waiter, const dl_bytes *keys, size_t count)
         }
     }
     waiter->is_parked = true;
+    table->waiter_count++;
     for (size_t i = 0; i < count; i++) {
         dl_wait_link *link = &waiter->links[i];
         link->waiter = waiter;

@@ -28,9 +28,12 @@ typedef struct dl_table {
     uint64_t names_version; /* incremented when a name gets a value or loses it */
     size_t names_size;      /* bytes of all names with values */
     int64_t value_count;
-    size_t size;         /* bytes that the table holds, approximately */
-    uint64_t key_limit;  /* of names that exist or are waited for; 0: no limit */
-    uint64_t size_limit; /* of `size`; 0: no limit */
+    size_t size;            /* bytes that the table holds, approximately */
+    size_t waiter_count;    /* of parked waiters */
+    uint64_t key_limit;     /* of names that exist or are waited for; 0: no limit */
+    uint64_t size_limit;    /* of `size`; 0: no limit */
+    uint64_t key_refusals;  /* number of changes that exceeded the limit of keys */
+    uint64_t size_refusals; /* and the limit of bytes */
 } dl_table;
 
 typedef enum dl_wait_kind {

@@ -37,6 +37,7 @@ from .groups.options import (
     ScatterOptions,
 )
 from .groups.reduce_op import RedOpType, ReduceOp
+from .stores.stats import StoreStats
 from .stores.store_dict import StoreDict
 from .stores.store_lock import StoreLock
 from .stores.watching import Change
@@ -352,6 +353,32 @@ class Store:
             >>> store.list_keys()
             ['key']
         """
+    def stats(self) -> StoreStats:
+        """Returns what the store holds, and what its server has done and refused.
+
+        A `TCPStore` asks its server, which has to be one of distlite; a `HashStore`
+        tells only the first four.
+
+        Returns:
+            A dict: `keys` (values), `names` (also of queues, and names that are waited
+            for), `bytes` of the table, `waiters`, `clients` that are connected,
+            `requests` served, `input_bytes` of requests that are half received,
+            `output_bytes` of replies that clients have not read, `slowest_turn_us` (the
+            longest time in which one client's turn kept the others waiting),
+            `uptime_ms`, and two dicts of counts: `refusals` by limit and `closed`, the
+            connections that the server ended, by kind of error.
+
+        Raises:
+            NotImplementedError: The kind of store has no such counts, or the server is
+                torch's.
+            DistStoreError: The store is closed, or its server cannot be reached.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.set("key", "value")
+            >>> store.stats()["keys"]
+            1
+        """
     def multi_get(
         self, keys: Iterable[_Bytes], *, timeout: _Timeout = None
     ) -> list[bytes]:
@@ -657,6 +684,8 @@ class Store:
         which a task that is cancelled closes; with other stores the thread stays until
         the timeout. A task that is cancelled has come to the barrier all the same.
         """
+    def astats(self) -> Coroutine[Any, Any, StoreStats]:
+        """The coroutine of `stats`."""
     def aclone(self) -> Coroutine[Any, Any, Store]:
         """The coroutine of `clone`."""
     def aitems(self, prefix: str = "") -> Coroutine[Any, Any, list[tuple[str, bytes]]]:

@@ -790,6 +790,7 @@ CHECK_CASE(listings_that_nobody_reads_are_bounded)
         CHECK_OK(dl_table_set(&f.hub.table, keys[1000 + i], keys[i]));
     }
     CHECK_EQUAL(refused, 1);
+    CHECK_EQUAL(f.hub.names.refusals, 1);
     /* One that reads, or leaves, makes room for another. */
     dl_session_fini(&sessions[0]);
     CHECK(lists(&f, keys[1000]));
@@ -908,6 +909,8 @@ CHECK_CASE(a_client_has_to_show_the_magic_number_in_time)
                "(DISTLITE_STORE_VALIDATE_SECONDS)");
     CHECK(dl_hub_take_changed(&f.hub) == &halfway);
     CHECK_STATUS(dl_session_resume(&halfway), DL_TIMEOUT);
+    CHECK_EQUAL(f.hub.refused[DL_LIMIT_VALIDATE], 2);
+    CHECK_EQUAL(f.hub.refused[DL_LIMIT_STALL], 0);
     dl_session_fini(&silent);
     dl_session_fini(&halfway);
     CHECK_EQUAL(dl_hub_next_wake(&f.hub), INT64_MAX);
@@ -935,6 +938,7 @@ CHECK_CASE(a_client_has_to_take_some_of_its_replies_in_time)
     CHECK_STATUS(dl_session_resume(session), DL_TIMEOUT);
     CHECK_CONTAINS(dl_last_error()->text,
                    "for 300 seconds (DISTLITE_STORE_STALL_SECONDS)");
+    CHECK_EQUAL(f.hub.refused[DL_LIMIT_STALL], 1);
     CHECK(session->output == NULL);
     dl_session_owes(&f.sessions[1], true);
     dl_session_owes_nothing(&f.sessions[1]);
@@ -1059,6 +1063,7 @@ CHECK_CASE(requests_that_do_not_become_whole_are_bounded_in_all)
     CHECK_EQUAL(dl_last_error()->status, DL_NO_MEMORY);
     CHECK_CONTAINS(dl_last_error()->text,
                    "its limit is 1048576 (DISTLITE_STORE_PENDING)");
+    CHECK_EQUAL(f.hub.refused[DL_LIMIT_PENDING], 1);
     CHECK_EQUAL(f.sessions[refused].output->bytes.data[0], DL_NO_MEMORY);
     CHECK(f.hub.pending <= 1 << 20);
     /* Those who hold little are served, also while it is full. */

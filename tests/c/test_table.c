@@ -720,6 +720,7 @@ CHECK_CASE(a_full_table_takes_no_more_keys)
     CHECK_TEXT(dl_last_error()->text,
                "the store is full: it holds 2 keys, its limit (DISTLITE_STORE_KEYS); "
                "delete keys that are not needed");
+    CHECK_EQUAL(table.key_refusals, 1);
     CHECK_STATUS(dl_table_queue_push(&table, DL_LITERAL("p"), DL_LITERAL("")),
                  DL_NO_MEMORY);
     CHECK_STATUS(dl_table_wait(&table, &waiter, DL_WAIT_KEYS, &absent, 1),
@@ -746,6 +747,7 @@ CHECK_CASE(a_full_table_takes_no_more_bytes)
     CHECK_STATUS(dl_table_set(&table, DL_LITERAL("b"), large), DL_NO_MEMORY);
     CHECK_CONTAINS(dl_last_error()->text, "the store is full: it holds ");
     CHECK_CONTAINS(dl_last_error()->text, " of 10000 bytes (DISTLITE_STORE_BYTES)");
+    CHECK_EQUAL(table.size_refusals, 1);
     CHECK_STATUS(dl_table_append(&table, DL_LITERAL("a"), large), DL_NO_MEMORY);
     CHECK_STATUS(dl_table_queue_push(&table, DL_LITERAL("q"), large), DL_NO_MEMORY);
     CHECK(dl_table_get(&table, DL_LITERAL("b")) == NULL);

@@ -305,6 +305,32 @@
     "    >>> store.list_keys()\n" \
     "    ['key']"
 
+#define DLPY_DOC_STORE_STATS \
+    "Returns what the store holds, and what its server has done and refused.\n" \
+    "\n" \
+    "A `TCPStore` asks its server, which has to be one of distlite; a `HashStore`\n" \
+    "tells only the first four.\n" \
+    "\n" \
+    "Returns:\n" \
+    "    A dict: `keys` (values), `names` (also of queues, and names that are waited\n" \
+    "    for), `bytes` of the table, `waiters`, `clients` that are connected,\n" \
+    "    `requests` served, `input_bytes` of requests that are half received,\n" \
+    "    `output_bytes` of replies that clients have not read, `slowest_turn_us` (the\n" \
+    "    longest time in which one client's turn kept the others waiting),\n" \
+    "    `uptime_ms`, and two dicts of counts: `refusals` by limit and `closed`, the\n" \
+    "    connections that the server ended, by kind of error.\n" \
+    "\n" \
+    "Raises:\n" \
+    "    NotImplementedError: The kind of store has no such counts, or the server is\n" \
+    "        torch's.\n" \
+    "    DistStoreError: The store is closed, or its server cannot be reached.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> store = dist.HashStore()\n" \
+    "    >>> store.set(\"key\", \"value\")\n" \
+    "    >>> store.stats()[\"keys\"]\n" \
+    "    1"
+
 #define DLPY_DOC_STORE_MULTI_GET \
     "Returns the values of several keys, and waits until all exist.\n" \
     "\n" \
@@ -593,6 +619,9 @@
     "Each call has a thread of its own. With a `TCPStore` it also has a connection,\n" \
     "which a task that is cancelled closes; with other stores the thread stays until\n" \
     "the timeout. A task that is cancelled has come to the barrier all the same."
+
+#define DLPY_DOC_STORE_ASTATS \
+    "The coroutine of `stats`."
 
 #define DLPY_DOC_STORE_ACLONE \
     "The coroutine of `clone`."

@@ -67,6 +67,7 @@ static const request_method methods[DL_OP_COUNT] = {
     [DL_OP_QUEUE_POP] = {{"queue_pop", 1, {"key", "block", "*timeout"}},
                          {ROLE_KEY, ROLE_BLOCK, ROLE_TIMEOUT}},
     [DL_OP_QUEUE_LEN] = {{"queue_len", 1, {"key"}}, {ROLE_KEY}},
+    [DL_OP_STATS] = {{"stats", 0, {NULL}}, {0}},
     [DL_OP_BARRIER] = {{"barrier", 2, {"key", "world_size", "timeout"}},
                        {ROLE_KEY, ROLE_NUMBER, ROLE_TIMEOUT}},
 };
@@ -297,6 +298,72 @@ names_to_list(const dl_store_reply *reply)
     return list;
 }
 
+/* Returns the dict in which the fact `*name` belongs, borrowed: that of its group, whose
+ * name is removed from the front of `*name`, or `facts` itself. */
+static PyObject *
+group_of(PyObject *facts, dl_bytes *name)
+{
+    const uint8_t *slash = memchr(name->data, '/', name->size);
+
+    if (slash == NULL) {
+        return facts;
+    }
+    size_t size = (size_t)(slash - name->data);
+    PyObject *key = dlpy_text_from((dl_bytes){name->data, size});
+    PyObject *empty = key == NULL ? NULL : PyDict_New();
+    PyObject *group = empty == NULL ? NULL : PyDict_SetDefault(facts, key, empty);
+
+    Py_XDECREF(key);
+    Py_XDECREF(empty);
+    *name = (dl_bytes){slash + 1, name->size - size - 1};
+    if (group != NULL && !PyDict_Check(group)) {
+        PyErr_SetString(PyExc_ValueError, "the server's statistics are malformed");
+        return NULL;
+    }
+    return group;
+}
+
+static PyObject *
+fact_from(dl_bytes value)
+{
+    PyObject *text = dlpy_text_from(value);
+    bool is_number = true;
+
+    for (size_t i = 0; i < value.size; i++) {
+        is_number = is_number && value.data[i] >= '0' && value.data[i] <= '9';
+    }
+    if (text == NULL || !is_number || value.size > 20) {
+        return text;
+    }
+    PyObject *number = PyLong_FromUnicodeObject(text, 10);
+    Py_DECREF(text);
+    return number;
+}
+
+static PyObject *
+stats_to_dict(dl_bytes text)
+{
+    PyObject *facts = PyDict_New();
+    dl_bytes name, value;
+    int taken = 1;
+
+    while (facts != NULL && (taken = dl_reply_take_fact(&text, &name, &value)) == 1) {
+        PyObject *group = group_of(facts, &name);
+        PyObject *key = group == NULL ? NULL : dlpy_text_from(name);
+        PyObject *fact = key == NULL ? NULL : fact_from(value);
+        if (fact == NULL || PyDict_SetItem(group, key, fact) < 0) {
+            Py_CLEAR(facts);
+        }
+        Py_XDECREF(key);
+        Py_XDECREF(fact);
+    }
+    if (taken < 0) {
+        Py_CLEAR(facts);
+        PyErr_SetString(PyExc_ValueError, "the server's statistics are malformed");
+    }
+    return facts;
+}
+
 static PyObject *
 result_from(const dl_store_request *request, dl_store_reply *reply)
 {
@@ -313,6 +380,8 @@ result_from(const dl_store_request *request, dl_store_reply *reply)
         return values_to_list(reply->values, request->count);
     case DL_REPLY_NAMES:
         return names_to_list(reply);
+    case DL_REPLY_STATS:
+        return stats_to_dict(dl_buffer_bytes(reply->values));
     default:
         return Py_NewRef(Py_None);
     }
@@ -362,8 +431,9 @@ static PyObject *
 execute_one(PyTypeObject *defining_class, dl_store *store,
             const request_arguments *taken)
 {
-    bool has_value = dl_request_kinds[taken->request.op].reply != DL_REPLY_NAMES;
-    dl_buffer value = has_value ? value_buffer() : (dl_buffer){0};
+    dl_reply_kind kind = dl_request_kinds[taken->request.op].reply;
+    bool is_object = kind != DL_REPLY_NAMES && kind != DL_REPLY_STATS;
+    dl_buffer value = is_object ? value_buffer() : (dl_buffer){0};
     dl_store_reply reply = {.values = &value};
 
     PyObject *answer = execute(defining_class, store, taken, &reply);
@@ -424,6 +494,7 @@ REQUEST_METHOD(store_list_keys, DL_OP_LIST_KEYS)
 REQUEST_METHOD(store_multi_get, DL_OP_MULTI_GET)
 REQUEST_METHOD(store_multi_set, DL_OP_MULTI_SET)
 REQUEST_METHOD(store_barrier, DL_OP_BARRIER)
+REQUEST_METHOD(store_stats, DL_OP_STATS)
 
 static METHOD(store_has_extended_api)
 {
@@ -684,6 +755,7 @@ PYTHON_METHOD(alist_keys, 0, NULL)
 PYTHON_METHOD(amulti_get, 1, "keys", "*timeout")
 PYTHON_METHOD(amulti_set, 2, "keys", "values")
 PYTHON_METHOD(abarrier, 2, "key", "world_size", "timeout")
+PYTHON_METHOD(astats, 0, NULL)
 PYTHON_METHOD(aclone, 0, NULL)
 PYTHON_METHOD(aitems, 0, "prefix")
 PYTHON_METHOD(awatch, 0, "prefix", "timeout", "initial", "*interval")
@@ -907,6 +979,8 @@ PyMethodDef dlpy_store_methods[] = {
      "multi_set($self, keys, values)\n--\n\n" DLPY_DOC_STORE_MULTI_SET},
     {"barrier", FUNCTION(store_barrier), FLAGS,
      "barrier($self, key, world_size, timeout=None)\n--\n\n" DLPY_DOC_STORE_BARRIER},
+    {"stats", FUNCTION(store_stats), FLAGS,
+     "stats($self)\n--\n\n" DLPY_DOC_STORE_STATS},
     {"has_extended_api", FUNCTION(store_has_extended_api), FLAGS,
      "has_extended_api($self)\n--\n\n" DLPY_DOC_STORE_HAS_EXTENDED_API},
     {"clone", FUNCTION(store_clone), FLAGS,
@@ -957,6 +1031,8 @@ PyMethodDef dlpy_store_methods[] = {
      "amulti_set($self, keys, values)\n--\n\n" DLPY_DOC_STORE_AMULTI_SET},
     {"abarrier", FUNCTION(store_abarrier), FLAGS,
      "abarrier($self, key, world_size, timeout=None)\n--\n\n" DLPY_DOC_STORE_ABARRIER},
+    {"astats", FUNCTION(store_astats), FLAGS,
+     "astats($self)\n--\n\n" DLPY_DOC_STORE_ASTATS},
     {"aclone", FUNCTION(store_aclone), FLAGS,
      "aclone($self)\n--\n\n" DLPY_DOC_STORE_ACLONE},
     {"aitems", FUNCTION(store_aitems), FLAGS,

@@ -98,6 +98,8 @@ take_reply(dl_connection *connection, dl_tcp_call *call, dl_deadline deadline)
         return take_values(connection, deadline, reply->values, reply->number > 0);
     case DL_REPLY_NAMES:
         return take_names(connection, deadline, reply);
+    case DL_REPLY_STATS:
+        return take_values(connection, deadline, reply->values, 1);
     default:
         return dl_fail(DL_INTERNAL, "the reply to %s has no decoder here",
                        dl_wire_op_name(call->request.op));
@@ -311,6 +313,11 @@ dl_exchange(dl_connection *connection, dl_tcp_call *call)
         && dl_request_kinds[call->request.op].needs_queues) {
         return dl_fail(DL_UNSUPPORTED,
                        "queues not implemented on legacy TCPStore backend");
+    }
+    if (call->request.op == DL_OP_STATS && !connection->is_ours) {
+        return dl_fail(DL_UNSUPPORTED,
+                       "stats: the server of this store is torch's, which tells none; "
+                       "one of distlite does");
     }
     switch (call->request.op) {
     case DL_OP_GET:

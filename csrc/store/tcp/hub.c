@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "store/tcp/hub.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "store/stats.h"
 #include "store/tcp/session.h"
 
 /* How long a turn is kept: the pop follows the reply to the WAIT after a round trip and
@@ -12,7 +15,7 @@
 void
 dl_hub_init(dl_hub *hub)
 {
-    *hub = (dl_hub){0};
+    *hub = (dl_hub){.since = dl_now()};
     dl_table_init(&hub->table);
     dl_list_init(&hub->changed);
     dl_list_init(&hub->turns);
@@ -48,6 +51,58 @@ dl_hub_fini(dl_hub *hub)
     dl_names_fini(&hub->names);
     dl_table_fini(&hub->table);
     *hub = (dl_hub){0};
+}
+
+void
+dl_hub_idle(dl_hub *hub)
+{
+    if (hub->busy_since != 0) {
+        int64_t took = dl_now() - hub->busy_since;
+        hub->slowest_turn = took > hub->slowest_turn ? took : hub->slowest_turn;
+        hub->busy_since = 0;
+    }
+}
+
+static uint64_t
+refusals(const dl_hub *hub, dl_limit limit)
+{
+    switch (limit) {
+    case DL_LIMIT_KEYS:
+        return hub->table.key_refusals;
+    case DL_LIMIT_BYTES:
+        return hub->table.size_refusals;
+    case DL_LIMIT_LISTINGS:
+        return hub->names.refusals;
+    default:
+        return hub->refused[limit];
+    }
+}
+
+void
+dl_hub_put_stats(const dl_hub *hub, dl_buffer *text)
+{
+    char name[64];
+
+    dl_stats_put_table(text, &hub->table);
+    dl_stats_put(text, "clients", hub->clients);
+    dl_stats_put(text, "requests", hub->requests);
+    dl_stats_put(text, "input_bytes", hub->pending - hub->pending_output);
+    dl_stats_put(text, "output_bytes", hub->pending_output);
+    dl_stats_put(text, "slowest_turn_us",
+                 (uint64_t)(hub->slowest_turn * 1000 / DL_MILLISECOND));
+    dl_stats_put(text, "uptime_ms",
+                 (uint64_t)((dl_now() - hub->since) / DL_MILLISECOND));
+    for (int limit = 0; limit < DL_LIMIT_COUNT; limit++) {
+        snprintf(name, sizeof name, "refusals/%s", dl_limit_name((dl_limit)limit));
+        dl_stats_put(text, name, refusals(hub, (dl_limit)limit));
+    }
+    for (int status = DL_OK + 1; status <= DL_STATUS_LAST; status++) {
+        snprintf(name, sizeof name, "closed/%s", dl_status_name((dl_status)status));
+        for (char *blank = name; (blank = strchr(blank, ' ')) != NULL;) {
+            *blank = '_';
+        }
+        dl_stats_put(text, name, hub->closed[status]);
+    }
 }
 
 void

@@ -12,6 +12,7 @@
 #ifndef DISTLITE_STORE_TCP_HUB_H
 #define DISTLITE_STORE_TCP_HUB_H
 
+#include "base/deadline.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/secret.h"
@@ -41,12 +42,21 @@ typedef struct dl_hub {
     dl_limits limits;
     dl_secret *secret; /* a reference; NULL: clients need not prove anything */
     size_t changed_count;
-    size_t pending; /* bytes held in incomplete requests and unread replies */
+    size_t pending;        /* bytes held in incomplete requests and unread replies */
+    size_t pending_output; /* those of them in unread replies */
     int work;       /* what is left of DL_SESSION_WORK for the session being served */
     dl_names names; /* listings of a large table */
     dl_log_limit
         refusals[DL_STATUS_LAST + 1]; /* limits the lines of the log, by status */
     dl_output *spare; /* an empty output that is reused, to save an allocation */
+    /* Counts that STATS tells; those of keys, bytes and listings are counted there. */
+    uint64_t refused[DL_LIMIT_COUNT];
+    uint64_t closed[DL_STATUS_LAST + 1]; /* clients that were refused, by status */
+    uint64_t clients;                    /* connected now */
+    uint64_t requests;                   /* served since the start */
+    int64_t since;                       /* of the start */
+    int64_t busy_since;   /* when the loop last began to serve; 0 while it sleeps */
+    int64_t slowest_turn; /* nanoseconds from there until it slept or polled again */
 } dl_hub;
 
 /* Initialises the hub, with the default limits. */
@@ -59,6 +69,21 @@ void dl_hub_set_secret(dl_hub *hub, dl_secret *secret);
 
 /* To be called after dl_session_fini() of all sessions. */
 void dl_hub_fini(dl_hub *hub);
+
+/* Tell how long the loop is busy with one turn, during which it serves no other client:
+ * called before each client is served, and when the loop polls again. */
+static inline void
+dl_hub_busy(dl_hub *hub)
+{
+    if (hub->busy_since == 0) {
+        hub->busy_since = dl_now();
+    }
+}
+
+void dl_hub_idle(dl_hub *hub);
+
+/* Appends what the hub and its table tell, in the format of store/stats.h. */
+void dl_hub_put_stats(const dl_hub *hub, dl_buffer *text);
 
 /* Returns the next changed session, or NULL: it has output because of another client's
  * request, has passed its time limit, or may go on now that its output is sent or it

@@ -98,3 +98,19 @@ dl_limits_read(dl_limits *limits)
     *limits = read;
     return DL_OK;
 }
+
+const char *
+dl_limit_name(dl_limit limit)
+{
+    static const char *const names[DL_LIMIT_COUNT] = {
+        [DL_LIMIT_VALIDATE] = "validate",
+        [DL_LIMIT_STALL] = "stall",
+        [DL_LIMIT_DESCRIPTORS] = "descriptors",
+        [DL_LIMIT_KEYS] = "keys",
+        [DL_LIMIT_BYTES] = "bytes",
+        [DL_LIMIT_PENDING] = "pending",
+        [DL_LIMIT_LISTINGS] = "listings",
+    };
+
+    return names[limit];
+}

@@ -10,6 +10,18 @@
 
 #include "base/status.h"
 
+/* The limits, for counting what they refuse; the names are those that STATS tells. */
+typedef enum dl_limit {
+    DL_LIMIT_VALIDATE,
+    DL_LIMIT_STALL,
+    DL_LIMIT_DESCRIPTORS,
+    DL_LIMIT_KEYS,
+    DL_LIMIT_BYTES,
+    DL_LIMIT_PENDING,
+    DL_LIMIT_LISTINGS, /* DL_NAMES_HELD, which is no setting */
+    DL_LIMIT_COUNT,
+} dl_limit;
+
 typedef struct dl_limits {
     int64_t validate; /* nanoseconds from connecting to a complete VALIDATE */
     int64_t stall;    /* nanoseconds in which a client must read some of its output */
@@ -24,5 +36,8 @@ dl_limits dl_limits_default(void);
 /* Fills in the defaults and overrides them from the environment.  DL_INVALID names the
  * variable that is wrong; `*limits` then stays as it was. */
 dl_status dl_limits_read(dl_limits *limits);
+
+/* Returns "validate" and the like. */
+const char *dl_limit_name(dl_limit limit);
 
 #endif

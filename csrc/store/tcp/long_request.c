@@ -207,6 +207,7 @@ static dl_status
 begin_names(dl_names *names, dl_table *table)
 {
     if (!retire_latest(names)) {
+        names->refusals++;
         return dl_fail(DL_NO_MEMORY,
                        "LIST_KEYS: clients have not read %d earlier listings; read the "
                        "replies, or ask less often while keys are set and deleted",

@@ -40,6 +40,7 @@ typedef struct dl_names {
     dl_table_cursor cursor;
     int64_t left;                 /* names that `begun` still lacks, at most */
     dl_blob *held[DL_NAMES_HELD]; /* earlier ones that a client may still be reading */
+    uint64_t refusals; /* number of requests refused because `held` was full */
 } dl_names;
 
 void dl_names_fini(dl_names *names);

@@ -51,10 +51,10 @@ dl_peer_fini(dl_peer *peer)
 /* Logs at most one line a second for each status, so that no flood of clients fills the
  * log.  The text may contain keys, which are foreign bytes and are escaped. */
 static void
-log_refusal(const dl_peer *peer)
+log_refusal(dl_peer *peer)
 {
     const dl_error *error = dl_last_error();
-    dl_log_limit *limits = peer->session.hub->refusals;
+    dl_hub *hub = peer->session.hub;
     dl_status kind = error->status <= DL_STATUS_LAST ? error->status : DL_INTERNAL;
     char name[DL_ADDRESS_TEXT_SIZE] = "a client that has left";
     char text[DL_ERROR_TEXT_SIZE] = "";
@@ -65,7 +65,8 @@ log_refusal(const dl_peer *peer)
     if (dl_socket_peer_address(peer->fd, &address) == DL_OK) {
         dl_address_text(&address, name);
     }
-    dl_log_limited(&limits[kind], DL_LOG_WARNING,
+    hub->closed[kind]++;
+    dl_log_limited(&hub->refusals[kind], DL_LOG_WARNING,
                    "store server: closing the connection of %s: %s", name, text);
 }
 
@@ -96,6 +97,7 @@ dl_peer_send(dl_peer *peer)
     dl_output *output;
     size_t left = TURN_SIZE;
 
+    dl_hub_busy(peer->session.hub);
     for (int turn = 0;
          turn < TURNS && left > 0 && (output = peer->session.output) != NULL; turn++) {
         ssize_t sent = send_some(peer->fd, output, left);
@@ -160,6 +162,7 @@ dl_peer_receive(dl_peer *peer, uint8_t *input)
     uint8_t *data = input;
     size_t room = DL_PEER_INPUT_SIZE;
 
+    dl_hub_busy(peer->session.hub);
     (void)dl_session_room(&peer->session, &data, &room);
     /* One read per turn, so that a client that sends without pause does not keep the
      * others waiting; the loop comes back while there is more. */
@@ -179,6 +182,7 @@ dl_peer_receive(dl_peer *peer, uint8_t *input)
 bool
 dl_peer_resume(dl_peer *peer)
 {
+    dl_hub_busy(peer->session.hub);
     return follow_up(peer, dl_session_resume(&peer->session));
 }
 
@@ -195,9 +199,11 @@ dl_peer_wants_room(const dl_peer *peer)
 }
 
 void
-dl_acceptor_init(dl_acceptor *acceptor, int fd, const dl_limits *limits)
+dl_acceptor_init(dl_acceptor *acceptor, int fd, dl_hub *hub)
 {
-    *acceptor = (dl_acceptor){.fd = fd, .reserve = limits->descriptors};
+    const dl_limits *limits = &hub->limits;
+
+    *acceptor = (dl_acceptor){.fd = fd, .reserve = limits->descriptors, .hub = hub};
     /* Inherited by accepted sockets: the kernel drops a connection whose host no longer
      * acknowledges.  Twice our own limit, because ours reports its reason and the
      * kernel's does not. */
@@ -234,6 +240,7 @@ static void
 starve(dl_acceptor *acceptor, int error)
 {
     acceptor->is_starved = true;
+    acceptor->hub->refused[DL_LIMIT_DESCRIPTORS]++;
     if (!acceptor->is_logged) {
         acceptor->is_logged = true;
         dl_log_limited(&acceptor->log, DL_LOG_WARNING,
@@ -268,6 +275,7 @@ is_at_reserve(const dl_acceptor *acceptor)
 int
 dl_acceptor_next(dl_acceptor *acceptor)
 {
+    dl_hub_busy(acceptor->hub);
     acceptor->is_starved = false;
     if (is_at_reserve(acceptor)) {
         starve(acceptor, EMFILE);

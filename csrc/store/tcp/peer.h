@@ -59,12 +59,14 @@ typedef struct dl_acceptor {
     int last_fd;      /* the descriptor accepted last */
     uint64_t reserve; /* number of descriptors kept free for the program */
     bool is_starved;  /* the last call returned -1 for want of descriptors or memory */
+    dl_hub *hub;      /* counts how often it was starved */
     dl_log_limit log;
     bool is_logged; /* that it is starved; cleared once the kernel's queue is empty */
 } dl_acceptor;
 
-/* `fd` is listening and non-blocking; the caller keeps it. */
-void dl_acceptor_init(dl_acceptor *acceptor, int fd, const dl_limits *limits);
+/* `fd` is listening and non-blocking; the caller keeps it.  Applies the limits of
+ * `hub`, which are set before. */
+void dl_acceptor_init(dl_acceptor *acceptor, int fd, dl_hub *hub);
 
 /* Returns the descriptor of the next connection, with the options of our sockets, or -1
  * when there is none; if `is_starved`, call again only after DL_ACCEPTOR_PAUSE. */

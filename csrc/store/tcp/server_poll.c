@@ -154,6 +154,7 @@ run(void *argument)
     struct epoll_event events[EVENTS];
 
     for (;;) {
+        dl_hub_idle(&server->hub);
         int count = dl_poller_wait(&server->poller, events, EVENTS, next_wake(server));
         /* A descriptor occurs once per batch, and serving it drops no other connection,
          * so no later tag of the batch points to freed memory. */
@@ -201,7 +202,7 @@ open_loop(dl_server *server)
 
     DL_TRY(dl_limits_read(&limits));
     dl_hub_set_limits(&server->hub, &limits);
-    dl_acceptor_init(&server->acceptor, server->acceptor.fd, &limits);
+    dl_acceptor_init(&server->acceptor, server->acceptor.fd, &server->hub);
     DL_TRY(dl_poller_init(&server->poller));
     server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (server->stop_fd < 0) {

@@ -166,6 +166,7 @@ on_before_sleep(uv_prepare_t *handle)
     } else {
         uv_idle_stop(&server->no_sleep);
     }
+    dl_hub_idle(hub);
 }
 
 static void
@@ -314,7 +315,7 @@ start_uv(int listen_fd, dl_secret *secret, dl_server **started)
     dl_status status = dl_limits_read(&limits);
     if (status == DL_OK) {
         dl_hub_set_limits(&server->hub, &limits);
-        dl_acceptor_init(&server->acceptor, listen_fd, &limits);
+        dl_acceptor_init(&server->acceptor, listen_fd, &server->hub);
         error = open_handles(server);
         status = error == 0 ? dl_thread_start(&server->thread, run, server)
                             : fail_loop(error);

@@ -51,22 +51,24 @@ count_pending(dl_session *session)
     const dl_partial *partial = session->partial;
     const dl_output *output = session->output;
     size_t size = long_size(session->current) + long_size(session->waiting);
+    size_t output_size =
+        output == NULL ? 0 : output->bytes.capacity + output->values.capacity;
 
     if (partial != NULL) {
         size += partial->held.capacity
                 + (partial->value != NULL ? partial->value->capacity : 0);
     }
-    if (output != NULL) {
-        size += output->bytes.capacity + output->values.capacity;
-    }
+    size += output_size;
     session->hub->pending += size - session->pending;
     session->pending = size;
+    session->hub->pending_output += output_size - session->pending_output;
+    session->pending_output = output_size;
 }
 
 static dl_status
 limit_pending(dl_session *session)
 {
-    const dl_hub *hub = session->hub;
+    dl_hub *hub = session->hub;
     const dl_output *output = session->output;
     size_t before = session->pending;
 
@@ -81,6 +83,7 @@ limit_pending(dl_session *session)
         || session->pending <= PENDING_FREE) {
         return DL_OK;
     }
+    hub->refused[DL_LIMIT_PENDING]++;
     return dl_fail(DL_NO_MEMORY,
                    "the store's server holds %zu bytes of incomplete requests and "
                    "unread replies; its limit is %" PRIu64 " (DISTLITE_STORE_PENDING)",
@@ -321,6 +324,17 @@ put_name(void *bytes, dl_bytes name)
 }
 
 static void
+put_stats(const dl_session *session, dl_buffer *bytes)
+{
+    dl_buffer text = {0};
+
+    dl_hub_put_stats(session->hub, &text);
+    dl_put_bytes(bytes, dl_buffer_bytes(&text));
+    bytes->has_failed |= text.has_failed;
+    dl_buffer_fini(&text);
+}
+
+static void
 put_reply(dl_session *session, const dl_store_request *request,
           const dl_table_reply *reply)
 {
@@ -358,6 +372,9 @@ put_reply(dl_session *session, const dl_store_request *request,
         break;
     case DL_REPLY_CANCELLED:
         dl_put_u8(&output->bytes, DL_WIRE_CANCELLED);
+        break;
+    case DL_REPLY_STATS:
+        put_stats(session, &output->bytes);
         break;
     case DL_REPLY_NONE:
     case DL_REPLY_OVER: /* put by answer_if_over() or dl_session_end_wait() */
@@ -521,6 +538,7 @@ answer_request(dl_session *session, const dl_store_request *request)
         dl_blob_unref(request->blob);
         return dl_fail_no_memory();
     }
+    session->hub->requests++;
     use_turn(session, request);
     dl_status status = execute_or_wait(session, request);
     if (status != DL_OK && request->is_checked) {
@@ -551,6 +569,7 @@ dl_session_init(dl_session *session, dl_hub *hub)
     *session = (dl_session){
         .hub = hub, .timed_since = dl_now(), .proof.terms = &dl_wire_proof};
     dl_list_append(&hub->strangers, &session->timed);
+    hub->clients++;
 }
 
 void
@@ -564,6 +583,8 @@ dl_session_fini(dl_session *session)
         drop_partial(session);
         drop_long(&session->current);
         session->hub->pending -= session->pending;
+        session->hub->pending_output -= session->pending_output;
+        session->hub->clients--;
         dl_output_free(session->output);
     }
     *session = (dl_session){0};
@@ -872,6 +893,7 @@ end_late(dl_session *session)
 {
     const dl_limits *limits = &session->hub->limits;
 
+    session->hub->refused[session->is_admitted ? DL_LIMIT_STALL : DL_LIMIT_VALIDATE]++;
     session->is_late = false;
     dl_output_free(session->output);
     session->output = NULL;

@@ -27,7 +27,8 @@ typedef struct dl_session {
     dl_list turn_node;          /* in the hub's `turns`, once the wait is over */
     int64_t turn_since;
     size_t pending; /* its share of the hub's */
-    dl_list timed;  /* in the hub's `strangers` or `slow` */
+    size_t pending_output;
+    dl_list timed; /* in the hub's `strangers` or `slow` */
     int64_t timed_since;
     dl_proof proof; /* what the client has proved, if the hub has a secret */
     bool is_validated;

@@ -147,7 +147,9 @@ take_opcode(dl_reader *reader, dl_store_request *request)
     }
     request->op = (dl_opcode)(byte & ~DL_WIRE_CHECKED);
     request->is_checked = (byte & DL_WIRE_CHECKED) != 0;
-    if (request->op >= DL_OP_COUNT) {
+    /* A plain request of that number may get a meaning in torch's protocol. */
+    bool is_foreign = request->op == DL_OP_STATS && !request->is_checked;
+    if (request->op >= DL_OP_COUNT || is_foreign) {
         dl_fail(DL_PROTOCOL, "unknown request 0x%02x", byte);
         return -1;
     }

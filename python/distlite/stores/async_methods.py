@@ -303,6 +303,7 @@ METHODS: dict[str, Callable[..., Any]] = {
         for name in (
             *("set", "add", "compare_set", "delete_key", "append", "multi_set"),
             *("queue_push", "queue_len", "check", "num_keys", "list_keys", "clone"),
+            "stats",
         )
     },
 }
