@@ -25,6 +25,7 @@ def check(found: dict, size: int) -> None:
         "ranks",
         "links",
         "libraries",
+        "store",
         "errors",
         "warnings",
     }
@@ -34,6 +35,7 @@ def check(found: dict, size: int) -> None:
         assert facts["addresses"]["chosen"] and facts["addresses"]["why"]
         assert facts["limits"]["open_files"] > 0
         assert facts["cores"]["usable"] >= 1 and facts["cores"]["ranks"] == size
+    assert found["store"]["keys"] > 0 and found["store"]["clients"] >= 1
     links = {(link["from"], link["to"]): link for link in found["links"]}
     assert len(links) == size * (size - 1)
     for link in links.values():

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+from distlite.tools.store_facts import describe
 from distlite.tools.text import show
 
 Facts = dict[str, Any]
@@ -24,8 +25,10 @@ class Diagnosis:
         tried: list[Facts],
         measured: list[list[Any]],
         problem: str | None,
+        store: Facts | None = None,
     ) -> None:
         self.ranks = ranks
+        self.store = store
         self.links = _links(ranks, tried, measured)
         self.problem = problem
         # Errors keep the ranks from working together, warnings from working well.
@@ -41,6 +44,7 @@ class Diagnosis:
             "ranks": self.ranks,
             "links": self.links,
             "libraries": self.libraries(),
+            "store": self.store,
             "errors": self.errors,
             "warnings": self.warnings,
         }
@@ -142,6 +146,8 @@ def write(diagnosis: Diagnosis, as_json: bool, file: TextIO) -> None:
         for name, version in found.items()
     ]
     show("\nLibraries", ("host", "library", "version"), libraries, file)
+    if diagnosis.store is not None:
+        print(f"\n{describe(diagnosis.store).capitalize()}", file=file)
     print("\n" + "\n".join(_conclusion(diagnosis)), file=file, flush=True)
 
 

@@ -20,6 +20,7 @@ from distlite.tools import links, plot
 from distlite.tools.arguments import Parser
 from distlite.tools.diagnosis import Diagnosis, write
 from distlite.tools.facts import facts_of
+from distlite.tools.store_facts import stats_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -135,13 +136,14 @@ def _examine(
         everybody = links.exchange(store, "facts", who, facts)
         tried = links.try_doors(store, rank, size, [f["door"] for f in everybody])
         problem, measured = _measure(store, who, timedelta(seconds=options.timeout))
+        served = stats_of(store) if rank == 0 else None
         links.leave(store, who)
     except (dist.DistStoreError, dist.DistNetworkError) as error:
         print(f"distlite doctor: rank {rank} of {size}: {error}", file=sys.stderr)
         return 1
     finally:
         door.close()
-    diagnosis = Diagnosis(everybody, tried, measured, problem)
+    diagnosis = Diagnosis(everybody, tried, measured, problem, served)
     if rank == 0:
         _write(diagnosis, options)
     return 1 if diagnosis.errors else 0

@@ -15,6 +15,7 @@ from distlite.tools.arguments import Parser
 from distlite.tools.dump import dump_all
 from distlite.tools.job import Job, Member, jobs_of, none_found
 from distlite.tools.recording import Operation, read_all
+from distlite.tools.store_facts import describe, store_of
 from distlite.tools.table import HEADERS, rows_of, title_of
 from distlite.tools.text import show
 
@@ -90,7 +91,8 @@ def _look(options: argparse.Namespace) -> tuple[list[Job], str]:
 
 def _show(jobs: list[Job], reason: str, options: argparse.Namespace) -> None:
     if options.json:
-        print(json.dumps({"jobs": [job_facts(job) for job in jobs]}), flush=True)
+        found = [{**job_facts(job), "store": store_of(job)} for job in jobs]
+        print(json.dumps({"jobs": found}), flush=True)
         return
     if options.watch is not None and sys.stdout.isatty():
         print(CLEAR, end="")
@@ -98,6 +100,9 @@ def _show(jobs: list[Job], reason: str, options: argparse.Namespace) -> None:
         print(reason, file=sys.stderr)
     for job in jobs:
         show(title_of(job), HEADERS, rows_of(job), sys.stdout)
+        store = store_of(job)
+        if store is not None:
+            print(describe(store))
     sys.stdout.flush()
 
 
