@@ -60,6 +60,24 @@ tensor_at(void *args, size_t offset)
     return offset == NOWHERE ? NULL : (dl_tensor *)(void *)((char *)args + offset);
 }
 
+const dl_reducer *
+dl_arguments_reducer(dl_op_type op, const void *args)
+{
+    switch (op) {
+    case DL_ALL_REDUCE:
+        return ((const dl_all_reduce_args *)args)->reducer;
+    case DL_REDUCE:
+        return ((const dl_reduce_args *)args)->reducer;
+    case DL_SCAN:
+    case DL_EXSCAN:
+        return ((const dl_scan_args *)args)->reducer;
+    case DL_REDUCE_SCATTER:
+        return ((const dl_reduce_scatter_args *)args)->reducer;
+    default:
+        return NULL;
+    }
+}
+
 size_t
 dl_arguments_bytes(dl_op_type op, const void *args)
 {

@@ -14,12 +14,16 @@
 #include "base/status.h"
 #include "pg/fingerprint.h"
 #include "tensor/reduce.h"
+#include "tensor/reducer.h"
 #include "tensor/tensor.h"
 
 typedef struct dl_all_reduce_args {
     dl_tensor tensor; /* in place */
     dl_reduce_op op;
     double factor; /* of PREMUL_SUM; may differ between ranks */
+    /* Of MINLOC, MAXLOC and FUNCTION, here and below; NULL for all others.  Backends
+     * never get these (pg/function_reduction.h). */
+    const dl_reducer *reducer;
 } dl_all_reduce_args;
 
 typedef struct dl_broadcast_args {
@@ -32,6 +36,7 @@ typedef struct dl_reduce_args {
     int root;
     dl_reduce_op op;
     double factor;
+    const dl_reducer *reducer;
 } dl_reduce_args;
 
 /* Of scan and exscan: rank r gets the reduction of the arrays of ranks 0 to r, or only
@@ -41,6 +46,7 @@ typedef struct dl_scan_args {
     dl_reduce_op op;  /* not AVG */
     double factor;
     bool is_exclusive;
+    const dl_reducer *reducer;
 } dl_scan_args;
 
 /* Blocks may differ in size; every rank passes all of the sizes. */
@@ -69,6 +75,7 @@ typedef struct dl_reduce_scatter_args {
     dl_tensor output;
     dl_reduce_op op;
     double factor;
+    const dl_reducer *reducer;
 } dl_reduce_scatter_args;
 
 /* Blocks may differ in size; the block that one rank sends has the size that
@@ -132,6 +139,9 @@ dl_arrays dl_arguments_arrays(dl_op_type op, const void *args, int group_size);
 /* Returns array `index` of the operation, counted from 0: the single array, then the
  * inputs, then the outputs.  Returns NULL after the last one. */
 const dl_tensor *dl_arrays_at(const dl_arrays *arrays, int index);
+
+/* Returns the reducer of a reduction that has one, otherwise NULL. */
+const dl_reducer *dl_arguments_reducer(dl_op_type op, const void *args);
 
 /* Returns the size in bytes of the operation's single array; 0 if the operation has no
  * arrays, SIZE_MAX if it has only lists or the array is on a device. */

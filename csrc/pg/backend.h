@@ -67,6 +67,11 @@ typedef struct dl_backend_ops {
                                 const dl_reduce_scatter_args *);
     dl_status (*all_to_all)(dl_backend *, const dl_op_context *,
                             const dl_all_to_all_args *);
+    /* Of a backend around another one: does what comes before an operation and returns
+     * the backend inside, which carries it out.  For operations that a group composes
+     * of several of a backend's (pg/function_reduction.h).  NULL for all others. */
+    dl_status (*enter)(dl_backend *, const dl_op_context *, const void *args,
+                       dl_backend **inside);
     /* Starts a DL_SEND or a receive without waiting; may be called from any thread and
      * is not ordered with collectives.  Later failures are reported by the work and
      * leave the group usable. */

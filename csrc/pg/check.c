@@ -60,12 +60,47 @@ dl_check_describe(const dl_tensor *tensor, dl_fingerprint *fingerprint)
     fingerprint->detail = tensor->opaque_code;
 }
 
-/* Describes a tensor that is reduced, after checking that `op` applies to it.  Only
- * numbers are reduced, and their description leaves `detail` free for the reduction. */
+/* Describes a tensor that a reducer combines: its dtype and the reducer share one code,
+ * as a dtype that is no number needs all of `detail`. */
 static dl_status
-check_reduction(const dl_tensor *tensor, dl_reduce_op op, dl_fingerprint *fingerprint)
+check_reducer(const dl_tensor *tensor, const dl_reducer *reducer,
+              dl_fingerprint *fingerprint)
+{
+    const char *name = dl_op_type_name(fingerprint->op);
+
+    if (tensor->device != DL_CPU) {
+        return dl_fail(DL_UNSUPPORTED,
+                       "%s: %s is for arrays in the CPU's memory; this one is on a "
+                       "device",
+                       name, reducer->name);
+    }
+    if (tensor->pieces != NULL) {
+        return dl_fail(DL_INVALID, "%s: %s takes one array at a time", name,
+                       reducer->name);
+    }
+    if (dl_tensor_size(tensor) % reducer->unit != 0) {
+        return dl_fail(DL_INVALID,
+                       "%s: %s combines %zu bytes at a time, and a block of %zu "
+                       "elements of %zu bytes is no multiple of that",
+                       name, reducer->name, reducer->unit, tensor->count,
+                       tensor->item_size);
+    }
+    fingerprint->dtype = DL_OPAQUE;
+    fingerprint->detail = reducer->code;
+    return DL_OK;
+}
+
+/* Describes a tensor that is reduced, after checking that `op` applies to it.  Only
+ * numbers have kernels, and their description leaves `detail` free for the
+ * reduction. */
+static dl_status
+check_reduction(const dl_tensor *tensor, dl_reduce_op op, const dl_reducer *reducer,
+                dl_fingerprint *fingerprint)
 {
     dl_check_describe(tensor, fingerprint);
+    if (reducer != NULL) {
+        return check_reducer(tensor, reducer, fingerprint);
+    }
     DL_TRY(dl_reduce_check(op, tensor));
     fingerprint->detail = (uint32_t)op;
     return DL_OK;
@@ -82,7 +117,7 @@ dl_check_all_reduce(const dl_group *group, const void *args,
         fingerprint->root = dl_fingerprint_of_blocks(&call->tensor, 1);
     }
     DL_TRY(dl_check_tensor(group, &call->tensor, true, fingerprint));
-    return check_reduction(&call->tensor, call->op, fingerprint);
+    return check_reduction(&call->tensor, call->op, call->reducer, fingerprint);
 }
 
 dl_status
@@ -105,7 +140,7 @@ dl_check_reduce(const dl_group *group, const void *args, dl_fingerprint *fingerp
 
     DL_TRY(check_root(group, call->root, fingerprint));
     DL_TRY(dl_check_tensor(group, &call->tensor, is_written, fingerprint));
-    return check_reduction(&call->tensor, call->op, fingerprint);
+    return check_reduction(&call->tensor, call->op, call->reducer, fingerprint);
 }
 
 dl_status
@@ -121,7 +156,7 @@ dl_check_scan(const dl_group *group, const void *args, dl_fingerprint *fingerpri
                        dl_op_type_name(fingerprint->op));
     }
     DL_TRY(dl_check_tensor(group, &call->tensor, is_written, fingerprint));
-    return check_reduction(&call->tensor, call->op, fingerprint);
+    return check_reduction(&call->tensor, call->op, call->reducer, fingerprint);
 }
 
 /* Returns the side's tensor that stays on this rank. */
@@ -408,7 +443,10 @@ dl_check_reduce_scatter(const dl_group *group, const void *args,
     DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
     dl_tensor whole = whole_of_blocks(&inputs, DL_REDUCE_SCATTER_V,
                                       DL_REDUCE_SCATTER_COALESCED, fingerprint);
-    return check_reduction(&whole, call->op, fingerprint);
+    for (int i = 0; call->reducer != NULL && i < inputs.count; i++) {
+        DL_TRY(check_reducer(&call->inputs[i], call->reducer, fingerprint));
+    }
+    return check_reduction(&whole, call->op, call->reducer, fingerprint);
 }
 
 dl_status

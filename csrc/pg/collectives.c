@@ -12,6 +12,7 @@
 #include "pg/agree/deadlock.h"
 #include "pg/check.h"
 #include "pg/device/device.h"
+#include "pg/function_reduction.h"
 #include "pg/group_state.h"
 
 /* An operation on its way through the group. */
@@ -21,6 +22,7 @@ typedef struct operation {
     dl_op_type op;
     const void *args; /* the struct of the operation's kind */
     dl_op_context context;
+    bool has_failed_alike; /* on all ranks, which may use the group further */
 } operation;
 
 static const char *
@@ -233,6 +235,27 @@ check_arrays_or_abort(const operation *self)
     return status;
 }
 
+/* Runs a reduction with a reducer in the backend that moves the data. */
+static dl_status
+call_reducer(operation *self)
+{
+    dl_function_reduction reduction = {
+        .backend = self->backend,
+        .context = &self->context,
+        .sequence = &self->group->sequence,
+        .rank = self->group->rank,
+        .size = self->group->size,
+    };
+
+    if (self->backend->ops->enter != NULL) {
+        DL_TRY(self->backend->ops->enter(self->backend, &self->context, self->args,
+                                         &reduction.backend));
+    }
+    dl_status status = dl_function_reduction_run(&reduction, self->op, self->args);
+    self->has_failed_alike = reduction.has_failed_alike;
+    return status;
+}
+
 /* Runs an operation that has begun.  DL_UNSUPPORTED leaves the group usable, because
  * all ranks have the same backend and fail alike. */
 static dl_status
@@ -240,9 +263,11 @@ carry_out(operation *self)
 {
     dl_status status = check_arrays_or_abort(self);
     if (status == DL_OK) {
-        status = kinds[self->op].call(self);
+        status = dl_arguments_reducer(self->op, self->args) != NULL
+                     ? call_reducer(self)
+                     : kinds[self->op].call(self);
     }
-    if (status != DL_OK && status != DL_UNSUPPORTED) {
+    if (status != DL_OK && status != DL_UNSUPPORTED && !self->has_failed_alike) {
         (void)dl_deadlock_explain(self->context.record);
         break_group(self);
     }

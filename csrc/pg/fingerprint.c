@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "tensor/reducer.h"
+
 /* Parts of a description, in the order in which they appear. */
 enum op_detail {
     COUNT = 1,
@@ -66,6 +68,12 @@ dl_op_type_name(uint8_t op)
     return entry_of(op)->name;
 }
 
+bool
+dl_fingerprint_has_reducer(const dl_fingerprint *self)
+{
+    return entry_of(self->op)->details & REDUCE_OP && self->dtype == DL_OPAQUE;
+}
+
 /* FNV-1a over whole counts instead of bytes, with the high half folded in. */
 static uint64_t
 mix_counts(uint64_t mixed, const dl_tensor *blocks, int count)
@@ -94,7 +102,11 @@ describe_data(const dl_fingerprint *fingerprint, bool has_count, char text[DATA_
 {
     char dtype[DL_DTYPE_TEXT_SIZE];
 
-    dl_dtype_describe((dl_dtype)fingerprint->dtype, fingerprint->detail, dtype);
+    if (dl_fingerprint_has_reducer(fingerprint)) {
+        dl_reducer_describe(fingerprint->detail, dtype);
+    } else {
+        dl_dtype_describe((dl_dtype)fingerprint->dtype, fingerprint->detail, dtype);
+    }
     if (has_count) {
         snprintf(text, DATA_SIZE, "%" PRIu64 " x %s", dl_fingerprint_count(fingerprint),
                  dtype);
@@ -114,7 +126,7 @@ dl_fingerprint_describe(const dl_fingerprint *fingerprint, char *text, size_t si
     if (entry->details & DTYPE) {
         describe_data(fingerprint, entry->details & COUNT, data);
     }
-    if (entry->details & REDUCE_OP) {
+    if (entry->details & REDUCE_OP && !dl_fingerprint_has_reducer(fingerprint)) {
         snprintf(
             op, sizeof op, ", %s",
             dl_reduce_op_name((dl_reduce_op)dl_fingerprint_reduce_op(fingerprint)));

@@ -73,11 +73,19 @@ dl_fingerprint_set_count(dl_fingerprint *self, uint64_t count)
     self->count_high = (uint16_t)(count >> 32);
 }
 
-/* Returns the reduction; 0, which is DL_SUM, also if the operation does not reduce. */
+/* Returns whether the operation reduces with a dl_reducer, whose name is then part of the
+ * code in `detail` (tensor/reducer.h). */
+bool dl_fingerprint_has_reducer(const dl_fingerprint *self);
+
+/* Returns the reduction, DL_FUNCTION for all that have a reducer; 0, which is DL_SUM,
+ * also if the operation does not reduce. */
 static inline uint8_t
 dl_fingerprint_reduce_op(const dl_fingerprint *self)
 {
-    return self->dtype == DL_OPAQUE ? 0 : (uint8_t)self->detail;
+    if (self->dtype != DL_OPAQUE) {
+        return (uint8_t)self->detail;
+    }
+    return dl_fingerprint_has_reducer(self) ? DL_FUNCTION : 0;
 }
 
 static inline bool

@@ -13,15 +13,18 @@
 #define SCALE_TILE 2048
 
 static const char *const op_names[DL_REDUCE_OP_COUNT] = {
-    [DL_SUM] = "SUM", [DL_AVG] = "AVG",   [DL_PRODUCT] = "PRODUCT",
-    [DL_MIN] = "MIN", [DL_MAX] = "MAX",   [DL_BAND] = "BAND",
-    [DL_BOR] = "BOR", [DL_BXOR] = "BXOR", [DL_PREMUL_SUM] = "PREMUL_SUM",
+    [DL_SUM] = "SUM",       [DL_AVG] = "AVG",       [DL_PRODUCT] = "PRODUCT",
+    [DL_MIN] = "MIN",       [DL_MAX] = "MAX",       [DL_BAND] = "BAND",
+    [DL_BOR] = "BOR",       [DL_BXOR] = "BXOR",     [DL_PREMUL_SUM] = "PREMUL_SUM",
+    [DL_MINLOC] = "MINLOC", [DL_MAXLOC] = "MAXLOC", [DL_FUNCTION] = "a function",
 };
 
 const char *
 dl_reduce_op_name(dl_reduce_op op)
 {
-    return (unsigned)op < DL_REDUCE_OP_COUNT ? op_names[op] : "unknown reduce op";
+    const char *name = (unsigned)op < DL_REDUCE_OP_COUNT ? op_names[op] : NULL;
+
+    return name == NULL ? "unknown reduce op" : name;
 }
 
 static const char *const simd_names[DL_SIMD_COUNT] = {

@@ -5,6 +5,8 @@
 #ifndef DISTLITE_TENSOR_REDUCE_H
 #define DISTLITE_TENSOR_REDUCE_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 #include "tensor/tensor.h"
 
@@ -19,8 +21,19 @@ typedef enum dl_reduce_op {
     DL_BOR = 6,
     DL_BXOR = 7,
     DL_PREMUL_SUM = 8,
-    DL_REDUCE_OP_COUNT = 9,
+    /* These three, which torch does not have, have no kernels here but a dl_reducer
+     * (tensor/reducer.h). */
+    DL_MINLOC = 9,
+    DL_MAXLOC = 10,
+    DL_FUNCTION = 11,
+    DL_REDUCE_OP_COUNT = 12,
 } dl_reduce_op;
+
+static inline bool
+dl_reduce_op_has_reducer(dl_reduce_op op)
+{
+    return op >= DL_MINLOC;
+}
 
 const char *dl_reduce_op_name(dl_reduce_op op); /* "SUM" */
 

@@ -1869,7 +1869,7 @@ def all_reduce(
     Args:
         tensor: The input and the output: an array of any shape, which is the same on
             every rank, as is its dtype.
-        op: The reduction, `ReduceOp.SUM` by default.
+        op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default.
         group: The group; None is the default group.
         async_op: If True, the call returns at once, and the arrays must not be used
             until the returned `Work` has completed.
@@ -1933,7 +1933,7 @@ def scan(
     Args:
         tensor: The input and the output: an array of any shape, which is the same on
             every rank, as is its dtype.
-        op: The reduction, `ReduceOp.SUM` by default; all but `AVG`.
+        op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default; all but `AVG`.
         group: The group; None is the default group.
         async_op: If True, the call returns at once, and the arrays must not be used
             until the returned `Work` has completed.
@@ -1993,7 +1993,7 @@ def exscan(
     Args:
         tensor: The input and the output: an array of any shape, which is the same on
             every rank, as is its dtype.
-        op: The reduction, `ReduceOp.SUM` by default; all but `AVG`.
+        op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default; all but `AVG`.
         group: The group; None is the default group.
         async_op: If True, the call returns at once, and the arrays must not be used
             until the returned `Work` has completed.
@@ -2113,7 +2113,7 @@ def reduce(
         tensor: The input; on the destination also the output. On the other ranks it
             stays as it is. Its size and its dtype are the same on every rank.
         dst: The global rank of the destination.
-        op: The reduction, `ReduceOp.SUM` by default.
+        op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default.
         group: The group; None is the default group.
         async_op: If True, the call returns at once, and the arrays must not be used
             until the returned `Work` has completed.
@@ -2561,7 +2561,7 @@ def reduce_scatter(
         output: The output, of the size and the dtype of this rank's array in
             `input_list`.
         input_list: One array for each rank of the group, in the order of the ranks.
-        op: The reduction, `ReduceOp.SUM` by default.
+        op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default.
         group: The group; None is the default group.
         async_op: If True, the call returns at once, and the arrays must not be used
             until the returned `Work` has completed.
@@ -2626,7 +2626,7 @@ def reduce_scatter_single(
             `input`.
         input: The input, of shape (N * d, ...) or (N, d, ...) for N ranks, and of the
             dtype of `output`.
-        op: The reduction, `ReduceOp.SUM` by default.
+        op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default.
         group: The group; None is the default group.
         async_op: If True, the call returns at once, and the arrays must not be used
             until the returned `Work` has completed.
@@ -3041,6 +3041,9 @@ class _SpareMemory:
 @final
 class _Pack: ...
 
+@final
+class _Reducer: ...
+
 def _pack(arrays: Sequence[Any], /) -> _Pack: ...
 def _pack_arrays(pack: _Pack, /) -> tuple[Any, ...]: ...
 def _pack_blocks(arrays: Sequence[Any], parts: int) -> list[_Pack]: ...
@@ -3102,7 +3105,20 @@ def _group_refuse(
     reason: str,
 ) -> None: ...
 def _set_custom_handler(handler: _Handler, /) -> None: ...
-def _set_reduce_op_types(members: type[RedOpType], wrapper: type[ReduceOp]) -> None: ...
+def _set_reduce_op_types(
+    members: type[RedOpType],
+    wrapper: type[ReduceOp],
+    make_reducer: Callable[[Any, Any, str], _Reducer],
+) -> None: ...
+def _pair_reducer(
+    is_max: bool,
+    dtype: str,
+    unit: int,
+    value: str,
+    value_offset: int,
+    index: str,
+    index_offset: int,
+) -> _Reducer: ...
 def _set_future_of_work(factory: Callable[[Work], Future], /) -> None: ...
 def _nccl_version() -> int: ...
 def _mpi_library() -> tuple[str, str]: ...

@@ -94,6 +94,7 @@ def calls(
         "reduce_scatter": lambda: d.reduce_scatter(put(1.0), many()),
         "scan": lambda: d.scan(put(1.0)),
         "exscan": lambda: d.exscan(put(1.0)),
+        "MINLOC, MAXLOC": lambda: d.all_reduce(put(1.0), d.ReduceOp.MAXLOC),
         "all_to_all": lambda: d.all_to_all(many(), many()),
         "barrier": d.barrier,
         "async_op=True": later,

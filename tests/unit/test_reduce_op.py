@@ -8,6 +8,7 @@ import distlite
 from distlite import ReduceOp
 
 NAMES = ["SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"]
+NAMES += ["MINLOC", "MAXLOC"]
 
 
 def test_members_have_torchs_values():

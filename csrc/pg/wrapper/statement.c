@@ -57,7 +57,7 @@ put_dtype(const dl_fingerprint *fingerprint, dl_buffer *text)
     if (fingerprint->op != DL_BARRIER) {
         dl_dtype_describe((dl_dtype)fingerprint->dtype, fingerprint->detail, dtype);
     }
-    put(text, "%s\n", dtype);
+    put(text, "%s\n", dtype); /* with a reducer, its name is part of this text */
 }
 
 /* Returns the array whose shape must be equal on all ranks, or NULL if there is
@@ -135,7 +135,7 @@ static void
 put_reduce_op_and_root(const dl_fingerprint *fingerprint, dl_buffer *text)
 {
     put(text, "%s\n",
-        is_reduction(fingerprint->op)
+        is_reduction(fingerprint->op) && fingerprint->dtype != DL_OPAQUE
             ? dl_reduce_op_name((dl_reduce_op)dl_fingerprint_reduce_op(fingerprint))
             : "");
     if (has_root(fingerprint->op)) {

@@ -131,6 +131,17 @@ all_to_all(dl_backend *backend, const dl_op_context *op, const dl_all_to_all_arg
 }
 
 static dl_status
+enter(dl_backend *backend, const dl_op_context *op, const void *args,
+      dl_backend **inside)
+{
+    wrapper *self = self_of(backend);
+
+    DL_TRY(agree(self, op, args));
+    *inside = self->inside;
+    return DL_OK;
+}
+
+static dl_status
 post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
      dl_deadline deadline, dl_work **work)
 {
@@ -229,6 +240,7 @@ static const dl_backend_ops wrapper_ops = {
     .scatter = scatter,
     .reduce_scatter = reduce_scatter,
     .all_to_all = all_to_all,
+    .enter = enter,
     .post = post,
     .share = share,
     .watch = watch,

@@ -133,6 +133,7 @@ dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
     self->has_timeout = false;
     self->has_stream = false;
     self->inputs = NULL;
+    self->reducer = NULL;
     if (object != NULL && PyTuple_CheckExact(object)
         && (object = take_timeout(object, self)) == NULL) {
         return -1;
@@ -183,6 +184,7 @@ dlpy_collective_give_up(dlpy_collective *self)
         dlpy_cuda_unname_stream();
     }
     Py_CLEAR(self->group);
+    Py_CLEAR(self->reducer);
     return NULL;
 }
 
@@ -216,11 +218,29 @@ dlpy_collective_root(const dlpy_collective *self, const char *name, PyObject *pe
                : dlpy_group_rank_of(self->group, rank, root);
 }
 
+/* Makes a Work that keeps the reducer, too. */
+static PyObject *
+prepare(const dlpy_collective *self, dlpy_work_keep keep)
+{
+    if (self->reducer == NULL) {
+        return dlpy_work_prepare(self->state, keep);
+    }
+    PyObject *pins = keep.pins == NULL ? PyTuple_Pack(1, self->reducer)
+                                       : PyTuple_Pack(2, self->reducer, keep.pins);
+    if (pins == NULL) {
+        return NULL;
+    }
+    keep.pins = pins;
+    PyObject *prepared = dlpy_work_prepare(self->state, keep);
+    Py_DECREF(pins);
+    return prepared;
+}
+
 static PyObject *
 submit(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep keep,
        dl_deadline deadline)
 {
-    PyObject *prepared = dlpy_work_prepare(self->state, keep);
+    PyObject *prepared = prepare(self, keep);
     dl_work *work;
     dl_status status;
 
@@ -298,6 +318,7 @@ dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op, const void *args
                            ? carry_out(self, op, args, keep, deadline)
                            : carry_out_as_event(self, op, args, keep, deadline);
     Py_CLEAR(self->group);
+    Py_CLEAR(self->reducer);
     return result;
 }
 

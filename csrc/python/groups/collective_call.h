@@ -15,7 +15,8 @@ typedef struct dlpy_collective {
     dlpy_state *state;
     PyObject *group; /* owned: another thread may replace the default group */
     dl_group *core;
-    PyObject *answer; /* the result of a call that did not reach the core */
+    PyObject *answer;  /* the result of a call that did not reach the core */
+    PyObject *reducer; /* owned: the _Reducer of a reduction that has one; else NULL */
     PyObject *inputs; /* borrowed: the inputs for torch's profiler; NULL if it is off */
     bool is_async;
     bool has_stream; /* the call has a `stream` argument (cuda_arg.h) */

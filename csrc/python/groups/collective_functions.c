@@ -8,6 +8,7 @@
 #include "python/arrays/cuda_arg.h"
 #include "python/groups/collective_blocks.h"
 #include "python/groups/collective_call.h"
+#include "python/groups/reducer_type.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
@@ -100,33 +101,28 @@ reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
     PyErr_Format(PyExc_TypeError,
                  "Invalid function argument. Expected parameter `op` of type "
                  "distlite.ReduceOp\n             but got %R instead. It has SUM, "
-                 "AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR and PREMUL_SUM(factor).",
+                 "AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM(factor), MINLOC "
+                 "and MAXLOC.",
                  (PyObject *)Py_TYPE(object));
     return -1;
 }
 
-/* The classes of reductions are written in Python (reduce_op.py), which registers them
- * when it is imported. */
-static PyObject *
-set_reduce_op_types(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                    PyObject *keywords)
+/* Finds the reducer of a reduction that has no kernel, for arrays like `array`; NULL
+ * for all others.  The call owns it.  Returns 0, or -1 with an exception set. */
+static int
+take_reducer(dlpy_collective *self, dl_reduce_op op, PyObject *object, PyObject *array,
+             const dlpy_tensor *tensor, const dl_reducer **reducer)
 {
-    static const dlpy_signature signature = {
-        "_set_reduce_op_types", 2, {"members", "wrapper"}};
-    PyObject *values[2];
-    dlpy_state *state = dlpy_state_of_module(module);
-
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
-        < 0) {
-        return NULL;
+    *reducer = NULL;
+    if (!dl_reduce_op_has_reducer(op)) {
+        return 0;
     }
-    if (!PyType_Check(values[0]) || !PyType_Check(values[1])) {
-        PyErr_SetString(PyExc_TypeError, "members and wrapper must be classes");
-        return NULL;
+    self->reducer = dlpy_reducer_for(self->state, object, array, tensor);
+    if (self->reducer == NULL) {
+        return -1;
     }
-    Py_XSETREF(state->red_op_type, Py_NewRef(values[0]));
-    Py_XSETREF(state->reduce_op_type, Py_NewRef(values[1]));
-    Py_RETURN_NONE;
+    *reducer = dlpy_reducer_core(self->reducer);
+    return 0;
 }
 
 /* Runs an operation on one array, its input and its output.  `writes` is true if this
@@ -168,6 +164,13 @@ finish_in_place(dlpy_collective *self, dl_op_type op, const void *args,
 }
 
 static PyObject *
+give_up_in_place(dlpy_collective *self, dlpy_tensor *tensor)
+{
+    dlpy_tensor_release(tensor);
+    return dlpy_collective_give_up(self);
+}
+
+static PyObject *
 all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
            PyObject *keywords)
 {
@@ -193,6 +196,10 @@ all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
         || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
         return dlpy_collective_give_up(&self);
     }
+    if (take_reducer(&self, core.op, values[1], values[0], &tensor, &core.reducer)
+        < 0) {
+        return give_up_in_place(&self, &tensor);
+    }
     core.tensor = tensor.view;
     return finish_in_place(&self, DL_ALL_REDUCE, &core, &tensor, values[0], true);
 }
@@ -217,6 +224,10 @@ scan_array(PyObject *module, const dlpy_signature *signature, dlpy_call call,
     if (reduce_op_from(self.state, values[1], &core.op, &core.factor) < 0
         || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
         return dlpy_collective_give_up(&self);
+    }
+    if (take_reducer(&self, core.op, values[1], values[0], &tensor, &core.reducer)
+        < 0) {
+        return give_up_in_place(&self, &tensor);
     }
     core.tensor = tensor.view;
     bool writes = !is_exclusive || dl_group_rank(self.core) > 0;
@@ -303,6 +314,10 @@ reduce(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keyw
         || reduce_op_from(self.state, values[2], &core.op, &core.factor) < 0
         || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
         return dlpy_collective_give_up(&self);
+    }
+    if (take_reducer(&self, core.op, values[2], values[0], &tensor, &core.reducer)
+        < 0) {
+        return give_up_in_place(&self, &tensor);
     }
     core.tensor = tensor.view;
     bool is_root = core.root == dl_group_rank(self.core);
@@ -599,7 +614,10 @@ reduce_scatter(PyObject *module, PyObject *const *args, Py_ssize_t count,
     }
     if (reduce_op_from(self.call.state, self.values[2], &core.op, &core.factor) < 0
         || dlpy_side_array(&self.output, self.values[0], "output") < 0
-        || dlpy_side_list(&self.input, &self.call, self.values[1], "input_list") < 0) {
+        || dlpy_side_list(&self.input, &self.call, self.values[1], "input_list") < 0
+        || take_reducer(&self.call, core.op, self.values[2], self.values[0],
+                        &self.output.tensor, &core.reducer)
+               < 0) {
         return give_up(&self);
     }
     core.output = self.output.tensor.view;
@@ -625,7 +643,10 @@ reduce_scatter_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
     }
     if (reduce_op_from(self.call.state, self.values[2], &core.op, &core.factor) < 0
         || dlpy_side_array(&self.output, self.values[0], "output") < 0
-        || dlpy_side_cut(&self.input, &self.call, self.values[1], "input", NULL) < 0) {
+        || dlpy_side_cut(&self.input, &self.call, self.values[1], "input", NULL) < 0
+        || take_reducer(&self.call, core.op, self.values[2], self.values[0],
+                        &self.output.tensor, &core.reducer)
+               < 0) {
         return give_up(&self);
     }
     core.output = self.output.tensor.view;
@@ -751,18 +772,8 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-static PyMethodDef internal_functions[] = {
-    DLPY_FUNCTION("_set_reduce_op_types", set_reduce_op_types,
-                  "_set_reduce_op_types($module, /, members, wrapper)\n--\n\n"
-                  "The classes of reductions."),
-    {0},
-};
-
 int
 dlpy_add_collective_functions(PyObject *module)
 {
-    if (PyModule_AddFunctions(module, internal_functions) < 0) {
-        return -1;
-    }
     return dlpy_add_functions(module, functions);
 }

@@ -979,7 +979,7 @@
     "Args:\n" \
     "    tensor: The input and the output: an array of any shape, which is the same on\n" \
     "        every rank, as is its dtype.\n" \
-    "    op: The reduction, `ReduceOp.SUM` by default.\n" \
+    "    op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default.\n" \
     "    group: The group; None is the default group.\n" \
     "    async_op: If True, the call returns at once, and the arrays must not be used\n" \
     "        until the returned `Work` has completed.\n" \
@@ -1016,7 +1016,7 @@
     "Args:\n" \
     "    tensor: The input and the output: an array of any shape, which is the same on\n" \
     "        every rank, as is its dtype.\n" \
-    "    op: The reduction, `ReduceOp.SUM` by default; all but `AVG`.\n" \
+    "    op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default; all but `AVG`.\n" \
     "    group: The group; None is the default group.\n" \
     "    async_op: If True, the call returns at once, and the arrays must not be used\n" \
     "        until the returned `Work` has completed.\n" \
@@ -1049,7 +1049,7 @@
     "Args:\n" \
     "    tensor: The input and the output: an array of any shape, which is the same on\n" \
     "        every rank, as is its dtype.\n" \
-    "    op: The reduction, `ReduceOp.SUM` by default; all but `AVG`.\n" \
+    "    op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default; all but `AVG`.\n" \
     "    group: The group; None is the default group.\n" \
     "    async_op: If True, the call returns at once, and the arrays must not be used\n" \
     "        until the returned `Work` has completed.\n" \
@@ -1110,7 +1110,7 @@
     "    tensor: The input; on the destination also the output. On the other ranks it\n" \
     "        stays as it is. Its size and its dtype are the same on every rank.\n" \
     "    dst: The global rank of the destination.\n" \
-    "    op: The reduction, `ReduceOp.SUM` by default.\n" \
+    "    op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default.\n" \
     "    group: The group; None is the default group.\n" \
     "    async_op: If True, the call returns at once, and the arrays must not be used\n" \
     "        until the returned `Work` has completed.\n" \
@@ -1340,7 +1340,7 @@
     "    output: The output, of the size and the dtype of this rank's array in\n" \
     "        `input_list`.\n" \
     "    input_list: One array for each rank of the group, in the order of the ranks.\n" \
-    "    op: The reduction, `ReduceOp.SUM` by default.\n" \
+    "    op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default.\n" \
     "    group: The group; None is the default group.\n" \
     "    async_op: If True, the call returns at once, and the arrays must not be used\n" \
     "        until the returned `Work` has completed.\n" \
@@ -1375,7 +1375,7 @@
     "        `input`.\n" \
     "    input: The input, of shape (N * d, ...) or (N, d, ...) for N ranks, and of the\n" \
     "        dtype of `output`.\n" \
-    "    op: The reduction, `ReduceOp.SUM` by default.\n" \
+    "    op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default.\n" \
     "    group: The group; None is the default group.\n" \
     "    async_op: If True, the call returns at once, and the arrays must not be used\n" \
     "        until the returned `Work` has completed.\n" \

@@ -30,6 +30,8 @@ typedef struct dlpy_state {
     PyObject *custom_handler; /* of groups written in Python */
     PyObject *red_op_type;    /* the class of ReduceOp.SUM and the other members */
     PyObject *reduce_op_type; /* ReduceOp */
+    PyObject *make_reducer;   /* of reduce_op.py; see reducer_type.h */
+    PyTypeObject *reducer_type;
 
     PyTypeObject *pack_type;
     PyTypeObject *work_type;

@@ -20,7 +20,7 @@ __all__ = ["RedOpType", "ReduceOp", "reduce_op"]
 
 
 class RedOpType(IntEnum):
-    """One kind of reduction; the values are torch's."""
+    """One kind of reduction; the values up to PREMUL_SUM are torch's."""
 
     SUM = 0
     AVG = 1
@@ -31,6 +31,8 @@ class RedOpType(IntEnum):
     BOR = 6
     BXOR = 7
     PREMUL_SUM = 8
+    MINLOC = 9
+    MAXLOC = 10
 
     def __call__(self, factor: Any) -> ReduceOp:
         """``ReduceOp.PREMUL_SUM(factor)``: multiply by ``factor``, then sum."""
@@ -67,6 +69,12 @@ class ReduceOp(metaclass=_ReduceOpMeta):
     multiplies by a factor before it adds up: `ReduceOp.PREMUL_SUM(0.5)`. Collectives
     take a member, or an object of this class, which is equal to its member.
 
+    MINLOC and MAXLOC pick pairs of a value and an index: the pair of the smallest or
+    largest value, and of equal values that of the lowest index. The array has a dtype
+    with two fields, first the value, then the index, or the shape `(..., 2)`. NaN
+    counts as smaller and as larger than every number, as in `np.argmin` and
+    `np.argmax`. They are for arrays in the CPU's memory.
+
     Args:
         op: The member.
 
@@ -81,6 +89,10 @@ class ReduceOp(metaclass=_ReduceOpMeta):
         >>> dist.all_reduce(values, dist.ReduceOp.PREMUL_SUM(10.0))
         >>> values
         array([30.])
+        >>> best = np.array([(2.5 + rank, rank)], [("value", "f8"), ("rank", "i8")])
+        >>> dist.all_reduce(best, dist.ReduceOp.MAXLOC)
+        >>> best["rank"]
+        array([1])
     """
 
     __slots__ = ("_factor", "op")
@@ -95,6 +107,8 @@ class ReduceOp(metaclass=_ReduceOpMeta):
     BOR = _Member.BOR
     BXOR = _Member.BXOR
     PREMUL_SUM = _Member.PREMUL_SUM
+    MINLOC = _Member.MINLOC
+    MAXLOC = _Member.MAXLOC
 
     op: _Member
 
@@ -194,4 +208,11 @@ reduce_op = _ReduceOpMirror()
 ReduceOp.__module__ = RedOpType.__module__ = "distlite"
 RedOpType.__qualname__ = "ReduceOp.RedOpType"
 
-_C._set_reduce_op_types(RedOpType, ReduceOp)
+
+def _make_reducer(op: Any, array: Any, dtype: str) -> _C._Reducer:
+    from .reducers import make_reducer
+
+    return make_reducer(op, array, dtype)
+
+
+_C._set_reduce_op_types(RedOpType, ReduceOp, _make_reducer)

@@ -93,6 +93,9 @@ REDUCE_OPS = (
     "BOR",
     "BXOR",
     "PREMUL_SUM",
+    "MINLOC",
+    "MAXLOC",
+    "FUNCTION",
 )
 PF_EXITING = 4  # a flag of the kernel's, as proc(5) shows them
 STATES = {1: "queued", 2: "running", 3: "ended"}

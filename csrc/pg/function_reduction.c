@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/function_reduction.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tensor/strided.h"
+
+/* Up to so many bytes of all ranks every rank gets all arrays, which is one exchange
+ * instead of two. */
+#define SMALL ((size_t)64 * 1024)
+
+/* What a rank says of its reducer after it has combined everything. */
+typedef struct report {
+    dl_status status;
+    char text[508];
+} report;
+
+typedef struct reduction {
+    dl_function_reduction *asked;
+    dl_op_context context; /* of the exchange that comes next */
+    bool has_exchanged;
+    const dl_reducer *reducer;
+    int rank;
+    int size;
+    /* What was combined on this rank: block r holds the prefix that ends with rank r. */
+    uint8_t *blocks;
+    size_t block_size;
+    report *reports;
+    dl_tensor *inputs; /* of the exchange that comes next, like the outputs */
+    dl_tensor *outputs;
+} reduction;
+
+/* A reduction of one array in place. */
+typedef struct in_place {
+    const dl_tensor *tensor;
+    dl_op_type op;
+    int root;
+    bool receives; /* this rank gets a result */
+} in_place;
+
+/* Fails before an exchange that the other ranks begin: they must not wait for this
+ * rank. */
+static dl_status
+fail_alone(reduction *self)
+{
+    dl_backend *backend = self->asked->backend;
+    dl_error error = *dl_last_error();
+
+    backend->ops->abort(backend, &error);
+    return dl_fail_again(&error);
+}
+
+static uint8_t *
+block_of(const reduction *self, int rank)
+{
+    return self->blocks + (size_t)rank * self->block_size;
+}
+
+/* Returns contiguous memory as an array like `tensor`, for an exchange. */
+static dl_tensor
+memory_like(const dl_tensor *tensor, void *data, size_t size)
+{
+    return (dl_tensor){.data = data,
+                       .count = size / tensor->item_size,
+                       .item_size = tensor->item_size,
+                       .dtype = tensor->dtype,
+                       .opaque_code = tensor->opaque_code,
+                       .is_contiguous = true,
+                       .is_writable = true};
+}
+
+static void
+begin_exchange(reduction *self)
+{
+    if (self->has_exchanged) {
+        self->context.sequence++;
+        atomic_store_explicit(self->asked->sequence, self->context.sequence,
+                              memory_order_relaxed);
+    }
+    self->has_exchanged = true;
+}
+
+/* Gathers the first input of all ranks in their outputs. */
+static dl_status
+gather(reduction *self)
+{
+    dl_backend *backend = self->asked->backend;
+    dl_all_gather_args args = {.input = self->inputs[0], .outputs = self->outputs};
+
+    begin_exchange(self);
+    return backend->ops->all_gather(backend, &self->context, &args);
+}
+
+static dl_status
+exchange(reduction *self)
+{
+    dl_backend *backend = self->asked->backend;
+    dl_all_to_all_args args = {.inputs = self->inputs, .outputs = self->outputs};
+
+    begin_exchange(self);
+    return backend->ops->all_to_all(backend, &self->context, &args);
+}
+
+static dl_status
+allocate_blocks(reduction *self, size_t block_size)
+{
+    self->block_size = block_size;
+    self->blocks = malloc(block_size * (size_t)self->size + 1);
+    return self->blocks == NULL ? dl_fail_no_memory() : DL_OK;
+}
+
+/* Replaces each block by the prefix that ends with it. */
+static dl_status
+combine_blocks(reduction *self)
+{
+    size_t count = self->block_size / self->reducer->unit;
+
+    for (int rank = 1; rank < self->size && count > 0; rank++) {
+        DL_TRY(self->reducer->combine(self->reducer, block_of(self, rank - 1),
+                                      block_of(self, rank), count));
+    }
+    return DL_OK;
+}
+
+static dl_status
+fail_alike(reduction *self, int rank)
+{
+    const report *theirs = &self->reports[rank];
+
+    self->asked->has_failed_alike = true;
+    return dl_fail(DL_BACKEND, "%s with %s failed on rank %d: %.*s",
+                   dl_op_type_name(self->context.fingerprint.op), self->reducer->name,
+                   rank, (int)sizeof theirs->text - 1, theirs->text);
+}
+
+/* Tells all ranks whether this one has combined its blocks; fails if any has not. */
+static dl_status
+compare_reports(reduction *self, dl_status status)
+{
+    report *own = &self->reports[self->rank];
+    dl_tensor bytes = {.item_size = 1, .dtype = DL_UINT8};
+
+    own->status = status;
+    snprintf(own->text, sizeof own->text, "%.507s",
+             status == DL_OK ? "" : dl_last_error()->text);
+    self->inputs[0] = memory_like(&bytes, own, sizeof *own);
+    for (int rank = 0; rank < self->size; rank++) {
+        self->outputs[rank] =
+            memory_like(&bytes, &self->reports[rank], sizeof *self->reports);
+    }
+    DL_TRY(gather(self));
+    for (int rank = 0; rank < self->size; rank++) {
+        if (self->reports[rank].status != DL_OK) {
+            return fail_alike(self, rank);
+        }
+    }
+    return DL_OK;
+}
+
+static dl_status
+combine(reduction *self)
+{
+    DL_TRY(dl_op_check_arrays(&self->context));
+    dl_status status = combine_blocks(self);
+
+    return self->reducer->may_fail ? compare_reports(self, status) : status;
+}
+
+/* Returns the block that is `rank`'s result. */
+static uint8_t *
+result_of(const reduction *self, const in_place *call, int rank)
+{
+    switch (call->op) {
+    case DL_SCAN:
+        return block_of(self, rank);
+    case DL_EXSCAN:
+        return block_of(self, rank > 0 ? rank - 1 : 0);
+    default:
+        return block_of(self, self->size - 1);
+    }
+}
+
+static dl_status
+run_small(reduction *self, const in_place *call)
+{
+    size_t size = dl_tensor_size(call->tensor);
+
+    if (allocate_blocks(self, size) != DL_OK) {
+        return fail_alone(self);
+    }
+    uint8_t *own = block_of(self, self->rank);
+    dl_strided_gather_part(own, call->tensor, 0, size);
+    self->inputs[0] = memory_like(call->tensor, own, size);
+    for (int rank = 0; rank < self->size; rank++) {
+        self->outputs[rank] = memory_like(call->tensor, block_of(self, rank), size);
+    }
+    DL_TRY(gather(self));
+    DL_TRY(combine(self));
+    DL_TRY(dl_op_check_arrays(&self->context));
+    if (call->receives) {
+        dl_strided_scatter_part(call->tensor, result_of(self, call, self->rank), 0,
+                                size);
+    }
+    return DL_OK;
+}
+
+/* Returns the byte at which a rank's share of the array begins. */
+static size_t
+share_start(const reduction *self, size_t size, int rank)
+{
+    size_t units = size / self->reducer->unit;
+    size_t each = units / (size_t)self->size;
+    size_t more = units % (size_t)self->size;
+    size_t before = (size_t)rank < more ? (size_t)rank : more;
+
+    return (each * (size_t)rank + before) * self->reducer->unit;
+}
+
+static dl_tensor
+share_of(const reduction *self, const dl_tensor *tensor, uint8_t *data, int rank)
+{
+    size_t size = dl_tensor_size(tensor);
+    size_t start = share_start(self, size, rank);
+
+    return memory_like(tensor, data + start, share_start(self, size, rank + 1) - start);
+}
+
+/* Sends each rank its share of the array in `data`, and combines this rank's. */
+static dl_status
+combine_share(reduction *self, const in_place *call, uint8_t *data)
+{
+    for (int rank = 0; rank < self->size; rank++) {
+        self->inputs[rank] = share_of(self, call->tensor, data, rank);
+        self->outputs[rank] =
+            memory_like(call->tensor, block_of(self, rank), self->block_size);
+    }
+    DL_TRY(exchange(self));
+    return combine(self);
+}
+
+/* Puts the results of all shares together in `data`, on the ranks that get any. */
+static dl_status
+collect_shares(reduction *self, const in_place *call, uint8_t *data)
+{
+    for (int rank = 0; rank < self->size; rank++) {
+        bool sends = call->op != DL_REDUCE || rank == call->root;
+        bool receives = call->op != DL_REDUCE || self->rank == call->root;
+        self->inputs[rank] = memory_like(call->tensor, result_of(self, call, rank),
+                                         sends ? self->block_size : 0);
+        self->outputs[rank] = share_of(self, call->tensor, data, rank);
+        self->outputs[rank].count = receives ? self->outputs[rank].count : 0;
+    }
+    return call->op == DL_ALL_REDUCE ? gather(self) : exchange(self);
+}
+
+static dl_status
+run_large(reduction *self, const in_place *call)
+{
+    size_t size = dl_tensor_size(call->tensor);
+    size_t share =
+        share_start(self, size, self->rank + 1) - share_start(self, size, self->rank);
+    bool is_direct =
+        call->tensor->is_contiguous && (call->receives || call->op == DL_REDUCE);
+    uint8_t *staging = is_direct ? NULL : malloc(size);
+    uint8_t *data = is_direct ? call->tensor->data : staging;
+
+    if (data == NULL || allocate_blocks(self, share) != DL_OK) {
+        free(staging);
+        (void)dl_fail_no_memory();
+        return fail_alone(self);
+    }
+    if (!is_direct) {
+        dl_strided_gather_part(staging, call->tensor, 0, size);
+    }
+    dl_status status = combine_share(self, call, data);
+    if (status == DL_OK) {
+        status = collect_shares(self, call, data);
+    }
+    if (status == DL_OK) {
+        status = dl_op_check_arrays(&self->context);
+    }
+    if (status == DL_OK && !is_direct && call->receives) {
+        dl_strided_scatter_part(call->tensor, staging, 0, size);
+    }
+    free(staging);
+    return status;
+}
+
+static dl_status
+run_in_place(reduction *self, const in_place *call)
+{
+    size_t size = dl_tensor_size(call->tensor);
+
+    if (self->size == 1) {
+        return DL_OK;
+    }
+    return size <= SMALL / (size_t)self->size ? run_small(self, call)
+                                              : run_large(self, call);
+}
+
+static dl_status
+run_reduce_scatter(reduction *self, const dl_reduce_scatter_args *args)
+{
+    const dl_tensor *output = &args->output;
+    size_t size = dl_tensor_size(output);
+
+    if (self->size == 1) {
+        dl_strided_copy_part(output, args->inputs, 0, size);
+        return DL_OK;
+    }
+    if (allocate_blocks(self, size) != DL_OK) {
+        return fail_alone(self);
+    }
+    for (int rank = 0; rank < self->size; rank++) {
+        self->inputs[rank] = args->inputs[rank];
+        self->outputs[rank] = memory_like(output, block_of(self, rank), size);
+    }
+    DL_TRY(exchange(self));
+    DL_TRY(combine(self));
+    DL_TRY(dl_op_check_arrays(&self->context));
+    dl_strided_scatter_part(output, block_of(self, self->size - 1), 0, size);
+    return DL_OK;
+}
+
+static dl_status
+run(reduction *self, dl_op_type op, const void *args)
+{
+    const dl_reduce_args *reduce = args;
+    const dl_scan_args *scan = args;
+
+    switch (op) {
+    case DL_REDUCE:
+        return run_in_place(self, &(in_place){.tensor = &reduce->tensor,
+                                              .op = op,
+                                              .root = reduce->root,
+                                              .receives = self->rank == reduce->root});
+    case DL_SCAN:
+    case DL_EXSCAN:
+        return run_in_place(self,
+                            &(in_place){.tensor = &scan->tensor,
+                                        .op = op,
+                                        .receives = op == DL_SCAN || self->rank > 0});
+    case DL_REDUCE_SCATTER:
+        return run_reduce_scatter(self, args);
+    default:
+        return run_in_place(
+            self, &(in_place){.tensor = &((const dl_all_reduce_args *)args)->tensor,
+                              .op = DL_ALL_REDUCE,
+                              .receives = true});
+    }
+}
+
+dl_status
+dl_function_reduction_run(dl_function_reduction *self, dl_op_type op, const void *args)
+{
+    const dl_backend_ops *ops = self->backend->ops;
+    size_t size = (size_t)self->size;
+
+    if (ops->is_alone) {
+        return DL_OK;
+    }
+    if (ops->all_gather == NULL || ops->all_to_all == NULL) {
+        return dl_fail(DL_UNSUPPORTED, "the %s backend has no reductions by a function",
+                       ops->name);
+    }
+    reduction made = {
+        .asked = self,
+        .context = *self->context,
+        .reducer = dl_arguments_reducer(op, args),
+        .rank = self->rank,
+        .size = self->size,
+        .reports = calloc(size, sizeof *made.reports),
+        .inputs = calloc(2 * size, sizeof *made.inputs),
+    };
+    dl_status status;
+    if (made.reports == NULL || made.inputs == NULL) {
+        (void)dl_fail_no_memory();
+        status = fail_alone(&made);
+    } else {
+        made.outputs = made.inputs + size;
+        status = run(&made, op, args);
+    }
+    free(made.reports);
+    free(made.inputs);
+    free(made.blocks);
+    return status;
+}

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Reductions without a kernel, beside a loop over the ranks with NumPy."""
+
+import pytest
+import reducer_ranks
+from doubles_build import mpi_double
+from workers import rank_outcomes, run_ranks
+
+# By rank, who shares a host: also hosts whose ranks do not follow each other.
+LAYOUTS = ["0", "000", "01011", "012"]
+
+
+@pytest.mark.parametrize("places", LAYOUTS)
+def test_locations_are_those_of_a_loop_over_the_ranks(places):
+    found = run_ranks(reducer_ranks.locations, len(places), places=places)
+    assert found == [[]] * len(places)
+
+
+def test_locations_over_mpi():
+    few = (0, 7, 3000)
+    found = run_ranks(
+        reducer_ranks.locations, 3, env=mpi_double(), places="mpi", counts=few
+    )
+    assert found == [[]] * 3
+
+
+def test_locations_at_debug_level_detail():
+    env = {"DISTLITE_DEBUG": "DETAIL", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+    found = run_ranks(
+        reducer_ranks.locations, 2, env=env, places="00", counts=(7, 3000)
+    )
+    assert found == [[]] * 2
+
+
+@pytest.mark.parametrize("places", ["00", "01"])
+def test_what_is_no_pair_is_refused(places):
+    for told in run_ranks(reducer_ranks.refused_locations, 2, places=places):
+        alone, differing = told[:8], told[8:]
+        for error in alone:
+            assert error.startswith("ValueError: "), error
+        assert "not of the shape (3,) and dtype float64" in alone[0]
+        assert "a dtype with two fields" in alone[2]
+        assert "MAXLOC of values of complex64" in alone[3]
+        assert "byte order" in alone[4]
+        assert "one array at a time" in alone[7]
+        for error, one, other in zip(
+            differing,
+            ("(float64, int32), MAXLOC", "pairs of float64", "(float64, int32)"),
+            (
+                "(float64, int32), MINLOC",
+                "pairs of float32",
+                "another dtype or reduction (#",
+            ),
+            strict=True,
+        ):
+            assert error.startswith("DistBackendError: "), error
+            assert f" x {one}" in error, error
+            assert f" x {other}" in error or "at 0 and 8 of 16 bytes" in error, error
+
+
+@pytest.mark.parametrize(("places", "count"), [("000", 5), ("000", 9999), ("001", 5)])
+def test_a_dead_rank_is_named(places, count):
+    *others, dead = rank_outcomes(reducer_ranks.killed, 3, places=places, count=count)
+    assert dead.returncode == -9, dead.describe()
+    for outcome in others:
+        assert outcome.is_good, outcome.describe()
+        assert outcome.value.startswith("DistBackendError: "), outcome.value
+        assert "rank 2" in outcome.value, outcome.value
