@@ -16,7 +16,7 @@ static const char *const functions[] = {
     "bitwise_and", "bitwise_or",   "bitwise_xor", "gcd",         "lcm",
     "logical_and", "logical_or",   "logical_xor", "arctan2",     "copysign",
     "divide",      "floor_divide", "power",       "float_power", "remainder",
-    "fmod",        "heaviside",    "matmul",
+    "fmod",        "heaviside",
 };
 
 #define FUNCTION_COUNT (sizeof functions / sizeof *functions)

@@ -3108,7 +3108,7 @@ def _set_custom_handler(handler: _Handler, /) -> None: ...
 def _set_reduce_op_types(
     members: type[RedOpType],
     wrapper: type[ReduceOp],
-    make_reducer: Callable[[Any, Any, str], _Reducer],
+    make_reducer: Callable[[Any, Any, str, int], _Reducer],
 ) -> None: ...
 def _pair_reducer(
     is_max: bool,
@@ -3118,6 +3118,13 @@ def _pair_reducer(
     value_offset: int,
     index: str,
     index_offset: int,
+) -> _Reducer: ...
+def _function_reducer(
+    name: str,
+    dtype: str,
+    unit: int,
+    function: Callable[[memoryview, memoryview], None] | int,
+    context: int,
 ) -> _Reducer: ...
 def _set_future_of_work(factory: Callable[[Work], Future], /) -> None: ...
 def _nccl_version() -> int: ...

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -26,6 +27,8 @@ def same(left: np.ndarray, right: np.ndarray) -> bool:
     """To the bit, but for padding."""
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
+    if left.dtype == np.longdouble:
+        return bool(np.array_equal(left, right))
     if left.dtype.names is None:
         return left.tobytes() == right.tobytes()
     return all(same(left[name], right[name]) for name in left.dtype.names)
@@ -180,7 +183,6 @@ def refused_locations(
         np.zeros(2, [("value", "M8[s]"), ("index", "i8")]),
     ]
     found = [error_of(distlite.all_reduce, array, op) for array in bad]
-    found.append(error_of(distlite.all_reduce_coalesced, [np.ones((2, 2))] * 2, op))
     mine = np.zeros(3, PAIR)
     other = np.zeros(3, PADDED if rank else PAIR)
     for array, chosen in (
@@ -190,6 +192,117 @@ def refused_locations(
     ):
         group = distlite.new_group()
         found.append(error_of(distlite.all_reduce, array, chosen, group=group))
+    return found
+
+
+def numbers(dtype: str) -> Callable[[int, int], np.ndarray]:
+    """Values whose results tell in which order they were combined."""
+
+    def make(rank: int, count: int) -> np.ndarray:
+        values = np.random.default_rng(rank).standard_normal(count)
+        return (values * 100).astype(dtype)
+
+    return make
+
+
+digits = np.frompyfunc(lambda left, right: left * 0.5 + right, 2, 1)
+
+SIGNATURE = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p
+)
+
+
+@SIGNATURE
+def halved_sum(left: int, right: int, count: int, context: int) -> None:
+    """Of float64; the context is a factor."""
+    kind = ctypes.c_double * count
+    low, high = np.array(kind.from_address(left)), kind.from_address(right)
+    factor = ctypes.c_double.from_address(context).value
+    np.asarray(high)[:] = low * factor + np.asarray(high)
+
+
+def functions(
+    rank: int, world_size: int, init_method: str, places: str, counts: Any = COUNTS
+) -> list[Any]:
+    join(rank, world_size, init_method, places)
+    halved = ReduceOp.from_c(halved_sum, "halved", ctypes.c_double(0.5))
+    cases: list[tuple[Any, str, Fold]] = [
+        (np.subtract, "float64", np.subtract),
+        (np.hypot, "float32", np.hypot),
+        (np.logaddexp, "longdouble", np.logaddexp),
+        (np.maximum, "M8[s]", np.maximum),
+        (np.gcd, "int32", np.gcd),
+        (digits, "float64", lambda left, right: left * 0.5 + right),
+        (halved, "float64", lambda left, right: left * 0.5 + right),
+    ]
+    wrong: list[Any] = []
+    for i, (op, dtype, fold) in enumerate(cases):
+        few = counts if i == 0 else (7, 9000)
+        found = wrong_reductions(numbers(dtype), fold, op, few)
+        wrong += [(i, *each) for each in found]
+    distlite.destroy_process_group()
+    return wrong
+
+
+def failing(
+    rank: int, world_size: int, init_method: str, places: str
+) -> dict[str, Any]:
+    """A function that raises on the last rank; all calls go on in the same group."""
+    join(rank, world_size, init_method, places)
+    found: dict[str, Any] = {}
+
+    def fail(left: float, right: float) -> float:
+        if rank == world_size - 1:
+            raise LookupError("no such sum")
+        return left + right
+
+    op = np.frompyfunc(fail, 2, 1)
+    for count in (3, 20_000):
+        array = np.full(count, rank + 1.0)
+        for name in ("all_reduce", "scan"):
+            try:
+                getattr(distlite, name)(array, op)
+            except distlite.DistBackendError as error:
+                found[f"{name} {count}"] = str(error), repr(error.__cause__)
+        work = distlite.all_reduce(array, op, async_op=True)
+        found[f"later {count}"] = error_of(work.wait)
+        found[f"kept {count}"] = bool((array == rank + 1.0).all())
+    found["after"] = np.ones(1)
+    distlite.all_reduce(found["after"])
+
+    def stop(left: float, right: float) -> float:
+        raise KeyboardInterrupt if rank == 0 else ValueError("also here")
+
+    try:
+        distlite.all_reduce(np.ones(2), np.frompyfunc(stop, 2, 1))
+    except BaseException as error:
+        found["stopped"] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def refused_functions(
+    rank: int, world_size: int, init_method: str, places: str
+) -> list[str]:
+    """What is wrong on its own, and then what differs between the ranks."""
+    join(rank, world_size, init_method, places)
+    x = np.ones(3)
+    found = [
+        error_of(distlite.all_reduce, np.arange(3), np.logaddexp),
+        error_of(distlite.all_reduce, x, np.divmod),
+        error_of(distlite.all_reduce, x, np.matmul),
+        error_of(distlite.all_reduce, x, max),
+        error_of(distlite.all_reduce, np.zeros(2, "i4,i4"), np.add),
+        error_of(ReduceOp.from_c, "f"),
+        error_of(ReduceOp.from_c, max),
+        error_of(ReduceOp.from_c, 0),
+    ]
+    own = np.frompyfunc(max if rank else min, 2, 1)
+    for op in (np.hypot if rank else np.add, ReduceOp.SUM if rank else np.fmin, own):
+        group = distlite.new_group()
+        found.append(error_of(distlite.all_reduce, x.copy(), op, group=group))
+    arrays = [np.full((2, 2), rank + 1.0), np.full((1, 2), 2.0 + rank)]
+    distlite.all_reduce_coalesced(arrays, np.multiply)
+    found.append(str([array.tolist() for array in arrays]))
     return found
 
 

@@ -95,6 +95,7 @@ def calls(
         "scan": lambda: d.scan(put(1.0)),
         "exscan": lambda: d.exscan(put(1.0)),
         "MINLOC, MAXLOC": lambda: d.all_reduce(put(1.0), d.ReduceOp.MAXLOC),
+        "op=np.hypot": lambda: d.all_reduce(put(1.0), np.hypot),
         "all_to_all": lambda: d.all_to_all(many(), many()),
         "barrier": d.barrier,
         "async_op=True": later,

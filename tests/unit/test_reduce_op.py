@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 import copy
+import ctypes
 import pickle
 
 import pytest
@@ -94,3 +95,27 @@ def test_old_mirror_warns():
         assert distlite.reduce_op.SUM is ReduceOp.SUM
     with pytest.raises(AttributeError):
         _ = distlite.reduce_op.nothing
+
+
+def test_addresses_of_c_functions():
+    """In what may hold one: a number, ctypes, a capsule, an object of numba's kind."""
+    kind = ctypes.CFUNCTYPE(None)
+    function = kind(lambda: None)
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype = ctypes.py_object
+    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    capsule = new(address, b"void ()", None)
+
+    class Compiled:
+        pass
+
+    compiled = Compiled()
+    compiled.address = address
+    pointer = ctypes.c_void_p(address)
+    for holder in (address, function, capsule, compiled, pointer):
+        assert ReduceOp.from_c(holder).address == address
+    data = ctypes.c_double(1)
+    made = ReduceOp.from_c(function, "mine", ctypes.pointer(data))
+    assert made.context == ReduceOp.from_c(function, None, data).context
+    assert repr(made) == f"ReduceOp.from_c(mine() at {address:#x})"

@@ -3,6 +3,7 @@
 
 #include "pg/device/device.h"
 #include "python/arrays/cuda_arg.h"
+#include "python/groups/reducer_type.h"
 #include "python/module/convert.h"
 #include "python/module/errors.h"
 #include "python/module/gil.h"
@@ -317,6 +318,9 @@ dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op, const void *args
     PyObject *result = self->inputs == NULL
                            ? carry_out(self, op, args, keep, deadline)
                            : carry_out_as_event(self, op, args, keep, deadline);
+    if (self->reducer != NULL && result == NULL) {
+        dlpy_reducer_explain(self->reducer);
+    }
     Py_CLEAR(self->group);
     Py_CLEAR(self->reducer);
     return result;

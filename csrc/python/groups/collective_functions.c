@@ -72,7 +72,8 @@ fail_no_factor(void)
     return -1;
 }
 
-/* Converts a reduction, such as ReduceOp.SUM or ReduceOp(ReduceOp.SUM); NULL means SUM.
+/* Converts a reduction, such as ReduceOp.SUM or ReduceOp(ReduceOp.SUM); NULL means SUM,
+ * and every other object is taken for a function.
  * `*factor` is the factor of PREMUL_SUM, which must have one, and 1 otherwise.  Returns
  * 0, or -1 with an exception set. */
 static int
@@ -98,13 +99,8 @@ reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
         }
         return *op == DL_PREMUL_SUM ? factor_from(object, factor) : 0;
     }
-    PyErr_Format(PyExc_TypeError,
-                 "Invalid function argument. Expected parameter `op` of type "
-                 "distlite.ReduceOp\n             but got %R instead. It has SUM, "
-                 "AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR, PREMUL_SUM(factor), MINLOC "
-                 "and MAXLOC.",
-                 (PyObject *)Py_TYPE(object));
-    return -1;
+    *op = DL_FUNCTION; /* reducers.py refuses what is none */
+    return 0;
 }
 
 /* Finds the reducer of a reduction that has no kernel, for arrays like `array`; NULL

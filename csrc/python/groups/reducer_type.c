@@ -1,24 +1,140 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/groups/reducer_type.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
-#include "python/module/errors.h"
+#include "python/module/gil.h"
 #include "python/module/parts.h"
+
+/* The signature of C functions: inout[i] = in[i] op inout[i]. */
+typedef void (*c_function)(const void *in, void *inout, size_t count, void *context);
+
+typedef struct function_reducer {
+    dl_reducer base;
+    c_function address; /* NULL: `function` of the object */
+    void *context;
+} function_reducer;
 
 typedef struct reducer_object {
     PyObject_HEAD union {
         dl_reducer base;
         dl_pair_reducer pairs;
+        function_reducer function;
     } core;
+    PyObject *name;     /* str, whose text `core` uses; or NULL */
+    PyObject *function; /* combines two memoryviews, the second in place; or NULL */
+    PyObject *failure;  /* the exception with which it failed in this call, or NULL */
 } reducer_object;
 
 const dl_reducer *
 dlpy_reducer_core(const PyObject *reducer)
 {
     return &((const reducer_object *)reducer)->core.base;
+}
+
+static dl_status
+call_address(const dl_reducer *base, const void *left, void *right, size_t count)
+{
+    const function_reducer *self = (const function_reducer *)(const void *)base;
+
+    self->address(left, right, count, self->context);
+    return DL_OK;
+}
+
+/* Keeps the exception that is set, and makes its text the thread's last error. */
+static dl_status
+take_exception(reducer_object *self)
+{
+    PyObject *type, *value, *trace;
+
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    if (trace != NULL) {
+        PyException_SetTraceback(value, trace);
+    }
+    PyObject *text = PyObject_Str(value);
+    const char *words = text == NULL ? NULL : PyUnicode_AsUTF8(text);
+    PyErr_Clear();
+    dl_status status =
+        dl_fail(DL_BACKEND, "%s: %s", Py_TYPE(value)->tp_name,
+                words == NULL ? "an error whose text cannot be shown" : words);
+    Py_XDECREF(text);
+    Py_XSETREF(self->failure, value);
+    Py_XDECREF(type);
+    Py_XDECREF(trace);
+    return status;
+}
+
+static dl_status
+call_object(reducer_object *self, const void *left, void *right, size_t size)
+{
+    PyObject *views[] = {
+        PyMemoryView_FromMemory((char *)(uintptr_t)left, (Py_ssize_t)size, PyBUF_READ),
+        PyMemoryView_FromMemory(right, (Py_ssize_t)size, PyBUF_WRITE)};
+    PyObject *result = views[0] == NULL || views[1] == NULL
+                           ? NULL
+                           : PyObject_Vectorcall(self->function, views, 2, NULL);
+    dl_status status = result == NULL ? take_exception(self) : DL_OK;
+
+    Py_XDECREF(result);
+    Py_XDECREF(views[0]);
+    Py_XDECREF(views[1]);
+    return status;
+}
+
+/* Called on the thread of the call, which may hold the GIL, or on the lane's. */
+static dl_status
+call_function(const dl_reducer *base, const void *left, void *right, size_t count)
+{
+    reducer_object *self = (reducer_object *)(void *)((char *)(uintptr_t)base
+                                                      - offsetof(reducer_object, core));
+
+    if (!dlpy_may_enter()) {
+        return dl_fail(DL_BACKEND, "the interpreter is finalizing");
+    }
+    PyGILState_STATE gil = PyGILState_Ensure();
+    dl_status status = call_object(self, left, right, count * base->unit);
+    PyGILState_Release(gil);
+    return status;
+}
+
+void
+dlpy_reducer_explain(PyObject *reducer)
+{
+    reducer_object *self = (reducer_object *)reducer;
+    PyObject *type, *value, *trace;
+
+    if (self->failure == NULL) {
+        return;
+    }
+    PyObject *failure = self->failure;
+    self->failure = NULL;
+    if (!PyErr_GivenExceptionMatches(failure, PyExc_Exception)) {
+        PyErr_SetObject((PyObject *)Py_TYPE(failure), failure);
+        Py_DECREF(failure);
+        return;
+    }
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    PyException_SetCause(value, failure); /* takes the reference */
+    PyErr_Restore(type, value, trace);
+}
+
+/* Returns a reducer like `made`, for one call: a function's failure belongs to it. */
+static PyObject *
+for_one_call(const reducer_object *made)
+{
+    reducer_object *copy = (reducer_object *)Py_TYPE(made)->tp_alloc(Py_TYPE(made), 0);
+
+    if (copy != NULL) {
+        copy->core = made->core;
+        copy->name = Py_XNewRef(made->name);
+        copy->function = Py_XNewRef(made->function);
+    }
+    return (PyObject *)copy;
 }
 
 PyObject *
@@ -34,13 +150,20 @@ dlpy_reducer_for(const dlpy_state *state, PyObject *op, PyObject *array,
         PyErr_Format(PyExc_ValueError, "%S takes one array at a time", op);
         return NULL;
     }
-    PyObject *made = PyObject_CallFunction(state->make_reducer, "OOs", op, array,
-                                           dl_dtype_name(tensor->view.dtype));
-    if (made != NULL && Py_TYPE(made) != state->reducer_type) {
-        PyErr_SetString(PyExc_TypeError, "make_reducer() must return a _Reducer");
-        Py_CLEAR(made);
+    PyObject *made = PyObject_CallFunction(state->make_reducer, "OOsn", op, array,
+                                           dl_dtype_name(tensor->view.dtype),
+                                           (Py_ssize_t)tensor->view.item_size);
+    if (made == NULL) {
+        return NULL;
     }
-    return made;
+    PyObject *reducer = NULL;
+    if (Py_TYPE(made) == state->reducer_type) {
+        reducer = for_one_call((reducer_object *)made);
+    } else {
+        PyErr_SetString(PyExc_TypeError, "make_reducer() must return a _Reducer");
+    }
+    Py_DECREF(made);
+    return reducer;
 }
 
 static int
@@ -118,17 +241,86 @@ pair_reducer(PyObject *module, PyObject *const *args, Py_ssize_t count,
     return made;
 }
 
+static PyObject *
+function_reducer_new(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                     PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "_function_reducer",
+        .required = 5,
+        .names = {"name", "dtype", "unit", "function", "context"},
+    };
+    const dlpy_state *state = dlpy_state_of_module(module);
+    function_reducer core = {.base.may_fail = true};
+    PyObject *values[5];
+    const char *dtype;
+    size_t address = 0;
+    size_t context;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_name_from(values[0], "name", &core.base.name) < 0
+        || dlpy_name_from(values[1], "dtype", &dtype) < 0
+        || size_from(values[2], "unit", &core.base.unit) < 0
+        || (PyLong_Check(values[3]) && size_from(values[3], "function", &address) < 0)
+        || size_from(values[4], "context", &context) < 0) {
+        return NULL;
+    }
+    if (core.base.unit == 0) {
+        PyErr_SetString(PyExc_ValueError, "elements without bytes cannot be reduced");
+        return NULL;
+    }
+    core.base.code = dl_reducer_code(dtype, core.base.name);
+    core.base.may_fail = address == 0;
+    core.base.combine = address == 0 ? call_function : call_address;
+    core.address = (c_function)(uintptr_t)address;
+    core.context = (void *)context;
+    reducer_object *made =
+        (reducer_object *)state->reducer_type->tp_alloc(state->reducer_type, 0);
+    if (made != NULL) {
+        made->core.function = core;
+        made->name = Py_NewRef(values[0]);
+        made->function = address == 0 ? Py_NewRef(values[3]) : NULL;
+    }
+    return (PyObject *)made;
+}
+
+static int
+reducer_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    reducer_object *self = (reducer_object *)object;
+
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->function);
+    Py_VISIT(self->failure);
+    return 0;
+}
+
+static int
+reducer_clear(PyObject *object)
+{
+    reducer_object *self = (reducer_object *)object;
+
+    Py_CLEAR(self->function);
+    Py_CLEAR(self->failure);
+    return 0;
+}
+
 static void
 reducer_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
 
+    PyObject_GC_UnTrack(object);
+    (void)reducer_clear(object);
+    Py_CLEAR(((reducer_object *)object)->name);
     type->tp_free(object);
     Py_DECREF(type);
 }
 
 static PyType_Slot reducer_slots[] = {
     {Py_tp_doc, "What combines the elements of two arrays."},
+    {Py_tp_traverse, reducer_traverse},
+    {Py_tp_clear, reducer_clear},
     {Py_tp_dealloc, reducer_dealloc},
     {0, NULL},
 };
@@ -136,7 +328,7 @@ static PyType_Slot reducer_slots[] = {
 static PyType_Spec reducer_spec = {
     .name = "distlite._Reducer",
     .basicsize = sizeof(reducer_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE
              | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = reducer_slots,
 };
@@ -171,6 +363,10 @@ static PyMethodDef functions[] = {
                   "_pair_reducer($module, /, is_max, dtype, unit, value, value_offset, "
                   "index, index_offset)\n--\n\n"
                   "MINLOC or MAXLOC of pairs that lie so."),
+    DLPY_FUNCTION("_function_reducer", function_reducer_new,
+                  "_function_reducer($module, /, name, dtype, unit, function, "
+                  "context)\n--\n\n"
+                  "Calls a Python function with two memoryviews, or a C function."),
     DLPY_FUNCTION("_set_reduce_op_types", set_reduce_op_types,
                   "_set_reduce_op_types($module, /, members, wrapper, make_reducer)"
                   "\n--\n\n"

@@ -16,4 +16,9 @@ PyObject *dlpy_reducer_for(const dlpy_state *state, PyObject *op, PyObject *arra
 
 const dl_reducer *dlpy_reducer_core(const PyObject *reducer);
 
+/* After a reduction has failed with an exception set: if it was the reducer's Python
+ * function that failed, here, its exception becomes the cause of the one that is set, or
+ * takes its place if it ends the program, as KeyboardInterrupt does. */
+void dlpy_reducer_explain(PyObject *reducer);
+
 #endif

@@ -15,6 +15,7 @@ from threading import RLock
 
 from .. import _C
 from .._C import _find_shared, _pack, _pack_blocks, _plan_packs
+from .reduce_op import has_kernel
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -284,14 +285,16 @@ def _plan(arrays: Sequence[Any], op: Any, group: Any) -> list[list[int]]:
     """Indices of those that go together, which have the same operation.
 
     Whether factors are the same is known to each rank alone: of several operations,
-    those that have one go alone.
+    those that have one go alone, as do those without a kernel.
     """
     if not isinstance(op, list):
+        if not has_kernel(op):
+            return [[i] for i in range(len(arrays))]
         return _plan_packs(arrays, LARGE, group)
     by_op: dict[Any, list[int]] = {}
     for i, each in enumerate(op):
-        has_factor = getattr(each, "factor", None) is not None
-        by_op.setdefault(i if has_factor else str(each), []).append(i)
+        is_alone = not has_kernel(each) or getattr(each, "factor", None) is not None
+        by_op.setdefault(i if is_alone else str(each), []).append(i)
     plan = []
     for chosen in by_op.values():
         some = [arrays[i] for i in chosen]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from enum import IntEnum
+from importlib import import_module
 
 from .. import _C
 
@@ -16,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-__all__ = ["RedOpType", "ReduceOp", "reduce_op"]
+__all__ = ["CFunction", "RedOpType", "ReduceOp", "has_kernel", "reduce_op"]
 
 
 class RedOpType(IntEnum):
@@ -73,7 +74,15 @@ class ReduceOp(metaclass=_ReduceOpMeta):
     largest value, and of equal values that of the lowest index. The array has a dtype
     with two fields, first the value, then the index, or the shape `(..., 2)`. NaN
     counts as smaller and as larger than every number, as in `np.argmin` and
-    `np.argmax`. They are for arrays in the CPU's memory.
+    `np.argmax`.
+
+    Instead of a member, a function may be given: one of NumPy with two arguments and
+    one result, such as `np.logaddexp`, or what `np.frompyfunc(f, 2, 1)` makes of a
+    Python function, or a C function by `ReduceOp.from_c`. It has to be associative, and
+    the elements are combined in the order of the ranks. If it raises an exception on
+    any rank, all ranks get an error, and keep their arrays as they were.
+
+    Functions, MINLOC and MAXLOC are for arrays in the CPU's memory.
 
     Args:
         op: The member.
@@ -93,6 +102,10 @@ class ReduceOp(metaclass=_ReduceOpMeta):
         >>> dist.all_reduce(best, dist.ReduceOp.MAXLOC)
         >>> best["rank"]
         array([1])
+        >>> sides = np.array([3.0 + rank])
+        >>> dist.all_reduce(sides, np.hypot)
+        >>> sides
+        array([5.])
     """
 
     __slots__ = ("_factor", "op")
@@ -129,6 +142,53 @@ class ReduceOp(metaclass=_ReduceOpMeta):
         made._factor = factor
         return made
 
+    @staticmethod
+    def from_c(
+        function: Any, name: str | None = None, context: Any = None
+    ) -> CFunction:
+        """Makes a reduction of a C function.
+
+        Its signature is
+
+            void function(const void *in, void *inout, size_t count, void *context);
+
+        It sets `inout[i] = in[i] op inout[i]` for `count` elements, of which `in` comes
+        from lower ranks. It is called without the GIL, on any thread, and must not
+        fail.
+
+        Args:
+            function: The address as a number, or an object that has one: a function of
+                ctypes or cffi, a PyCapsule, or what numba's `cfunc` makes.
+            name: What the ranks compare, and errors say; by default that of the
+                function.
+            context: What the function gets as its last argument: an address, a ctypes
+                object, or None.
+
+        Returns:
+            The reduction, which keeps function and context.
+
+        Raises:
+            TypeError: An object has no address.
+            ValueError: The address is 0.
+
+        Example:
+            >>> import ctypes
+            >>> @ctypes.CFUNCTYPE(
+            ...     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t,
+            ...     ctypes.c_void_p,
+            ... )
+            ... def longer(left, right, count, context):
+            ...     numbers = ctypes.POINTER(ctypes.c_double)
+            ...     low, high = (ctypes.cast(each, numbers) for each in (left, right))
+            ...     for i in range(count):
+            ...         high[i] = max(low[i], high[i], key=abs)
+            >>> values = np.array([-3.0, 2.0][rank : rank + 1])
+            >>> dist.all_reduce(values, dist.ReduceOp.from_c(longer, "longer"))
+            >>> values
+            array([-3.])
+        """
+        return CFunction(function, name, context)
+
     @property
     def factor(self) -> Any:
         """The factor of `PREMUL_SUM`; RuntimeError for all other reductions."""
@@ -156,6 +216,65 @@ class ReduceOp(metaclass=_ReduceOpMeta):
         if self._factor is None:
             return ReduceOp, (self.op,)
         return self.op, (self._factor,)
+
+
+class CFunction:
+    """What `ReduceOp.from_c` makes."""
+
+    __slots__ = ("_kept", "address", "context", "name")
+
+    def __init__(self, function: Any, name: str | None, context: Any) -> None:
+        self.address = _address_of(function)
+        if self.address == 0:
+            raise ValueError("the address of the function is 0")
+        self.context = 0 if context is None else _address_of(context)
+        given = name or getattr(function, "__name__", None) or "function"
+        # Never the name of a Python function, after which ranks exchange failures.
+        self.name = f"{given}()"
+        self._kept = (function, context)
+
+    def __repr__(self) -> str:
+        return f"ReduceOp.from_c({self.name} at {self.address:#x})"
+
+
+def _address_of(thing: Any) -> int:
+    """Of a function or of data, in whatever holds one."""
+    import ctypes
+
+    if isinstance(thing, int):
+        return thing
+    if isinstance(address := getattr(thing, "address", None), int):
+        return address
+    kind = type(thing).__name__
+    if kind == "PyCapsule":
+        name, pointer = (
+            getattr(ctypes.pythonapi, f"PyCapsule_Get{what}")
+            for what in ("Name", "Pointer")
+        )
+        name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+        pointer.restype = ctypes.c_void_p
+        pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+        return pointer(thing, name(thing)) or 0
+    if type(thing).__module__ == "_cffi_backend":
+        return int(import_module("cffi").FFI().cast("uintptr_t", thing))
+    try:
+        # Functions and pointers hold an address; all else of ctypes has one.
+        if callable(thing) or hasattr(thing, "contents"):
+            return ctypes.cast(thing, ctypes.c_void_p).value or 0
+        if isinstance(thing, ctypes.c_void_p):
+            return thing.value or 0
+        return ctypes.addressof(thing)
+    except (TypeError, ctypes.ArgumentError):
+        raise TypeError(
+            "a C function or its context must be an address, or an object of ctypes, "
+            f"cffi or numba, or a PyCapsule, not {thing!r}"
+        ) from None
+
+
+def has_kernel(op: Any) -> bool:
+    """Whether the core knows the reduction, of which several arrays can be one."""
+    member = getattr(op, "op", op)
+    return isinstance(member, RedOpType) and member < RedOpType.MINLOC
 
 
 def _make_nccl_premul_sum(factor: Any) -> ReduceOp:
@@ -209,10 +328,10 @@ ReduceOp.__module__ = RedOpType.__module__ = "distlite"
 RedOpType.__qualname__ = "ReduceOp.RedOpType"
 
 
-def _make_reducer(op: Any, array: Any, dtype: str) -> _C._Reducer:
+def _make_reducer(op: Any, array: Any, dtype: str, size: int) -> _C._Reducer:
     from .reducers import make_reducer
 
-    return make_reducer(op, array, dtype)
+    return make_reducer(op, array, dtype, size)
 
 
 _C._set_reduce_op_types(RedOpType, ReduceOp, _make_reducer)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes the reducers of reductions that have no kernel: MINLOC and MAXLOC.
+"""Makes the reducers of reductions that have no kernel: MINLOC and MAXLOC, functions of
+NumPy with two arguments, and C functions.
 
 The core calls `make_reducer` with the reduction and one of the arrays.  A reducer knows
 the layout of the elements, so there is one for each dtype; they are kept.
@@ -7,46 +8,62 @@ the layout of the elements, so there is one for each dtype; they are kept.
 
 from __future__ import annotations
 
+import sys
 from functools import cache, lru_cache
 
 from .. import _C
-from .reduce_op import RedOpType
+from .reduce_op import CFunction, RedOpType
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 __all__ = ["make_reducer"]
 
 
-def make_reducer(op: Any, array: Any, dtype: str) -> _C._Reducer:
-    """The reducer of `op` for arrays like `array`; `dtype` is its name in the core."""
+def make_reducer(op: Any, array: Any, dtype: str, size: int) -> _C._Reducer:
+    """The reducer of `op` for arrays like `array`, with items of this size; `dtype` is
+    its name in the core, "bytes" for all that are no numbers."""
+    own = getattr(array, "dtype", None)
     member = getattr(op, "op", op)
-    if dtype == "bytes":
-        return _of_records(member, getattr(array, "dtype", None))
-    shape = tuple(getattr(array, "shape", ()))
+    if isinstance(member, RedOpType):
+        if dtype == "bytes":
+            return _of_records(member, own)
+        return _of_rows(member, dtype, size, tuple(getattr(array, "shape", ())))
+    if isinstance(op, CFunction):
+        text = dtype if dtype != "bytes" else str(own)
+        return _C._function_reducer(op.name, text, size, op.address, op.context)
+    # Whoever has a function of NumPy has imported it.
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(op, numpy.ufunc):
+        return _of_ufunc(op, own if dtype == "bytes" else numpy.dtype(dtype), dtype)
+    raise TypeError(
+        "Invalid function argument. Expected parameter `op` of type distlite.ReduceOp\n"
+        f"             but got {type(op)} instead. It has SUM, AVG, PRODUCT, MIN, MAX, "
+        "BAND, BOR, BXOR, PREMUL_SUM(factor), MINLOC, MAXLOC and from_c(function); a "
+        "function of NumPy with two arguments, such as np.logaddexp, may be given as "
+        "it is; np.frompyfunc(f, 2, 1) makes one of a Python function."
+    )
+
+
+def _of_rows(
+    member: RedOpType, dtype: str, size: int, shape: tuple[int, ...]
+) -> _C._Reducer:
     if not shape or shape[-1] != 2:
         raise ValueError(
             f"{member.name} takes pairs of a value and an index: an array of a dtype "
             "with two fields, such as np.dtype([('value', 'f8'), ('index', 'i8')]), or "
             f"one of the shape (..., 2), not of the shape {shape} and dtype {dtype}"
         )
-    return _of_rows(member, dtype)
+    return _of_row(member, dtype, size)
 
 
 @cache
-def _of_rows(member: RedOpType, dtype: str) -> _C._Reducer:
-    import numpy as np
-
-    # The core knows types that NumPy does not, all of them with the size in their name.
-    size = int(_SIZES.get(dtype) or np.dtype(dtype).itemsize)
+def _of_row(member: RedOpType, dtype: str, size: int) -> _C._Reducer:
     is_max = member is RedOpType.MAXLOC
-    return _C._pair_reducer(
-        is_max, f"pairs of {dtype}", 2 * size, dtype, 0, dtype, size
-    )
-
-
-_SIZES = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}
+    text = f"pairs of {dtype}"
+    return _C._pair_reducer(is_max, text, 2 * size, dtype, 0, dtype, size)
 
 
 @lru_cache(maxsize=64)
@@ -71,3 +88,41 @@ def _of_records(member: RedOpType, dtype: Any) -> _C._Reducer:
     return _C._pair_reducer(
         is_max, text, dtype.itemsize, str(value), at, str(index), index_at
     )
+
+
+@lru_cache(maxsize=64)
+def _of_ufunc(ufunc: Any, dtype: Any, name: str) -> _C._Reducer:
+    import numpy as np
+
+    if ufunc.nin != 2 or ufunc.nout != 1 or ufunc.signature is not None:
+        raise ValueError(
+            f"{ufunc.__name__} cannot reduce: it must take two elements and return one"
+        )
+    if not isinstance(dtype, np.dtype):
+        raise ValueError(f"{ufunc.__name__} cannot reduce an array of dtype {dtype}")
+    # Those of np.frompyfunc take and return objects, which are converted.
+    is_of_objects = ufunc.types == ["OO->O"]
+    casting = "unsafe" if is_of_objects else "same_kind"
+    # What does not fit the dtype is an error now, before anything is sent.
+    nothing = np.empty(0, dtype)
+    try:
+        ufunc(nothing, nothing, out=nothing, casting=casting)
+    except TypeError as error:
+        raise ValueError(
+            f"{ufunc.__name__} cannot reduce an array of dtype {dtype}: {error}"
+        ) from None
+    text = str(dtype) if name == "bytes" else name
+    function = _combining(ufunc, dtype, casting)
+    return _C._function_reducer(ufunc.__name__, text, dtype.itemsize, function, 0)
+
+
+def _combining(
+    ufunc: Any, dtype: Any, casting: str
+) -> Callable[[memoryview, memoryview], None]:
+    import numpy as np
+
+    def combine(left: memoryview, right: memoryview) -> None:
+        low, high = np.frombuffer(left, dtype), np.frombuffer(right, dtype)
+        ufunc(low, high, out=high, casting=casting)
+
+    return combine
