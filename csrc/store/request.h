@@ -105,9 +105,9 @@ typedef struct dl_request_kind {
     const char *wire_name; /* in docs/wire.md, logs and a server's errors */
     dl_request_field fields[DL_REQUEST_FIELDS_MAX];
     dl_reply_kind reply;
-    bool may_wait;      /* for keys that do not exist, until the deadline */
-    bool is_repeatable; /* executing it twice has the same effect as once */
-    bool needs_queues;  /* not supported by torch's legacy server and FileStore */
+    bool may_wait;     /* for keys that do not exist, until the deadline */
+    bool is_change;    /* executing it twice may differ from executing it once */
+    bool needs_queues; /* not supported by torch's legacy server and FileStore */
 } dl_request_kind;
 
 extern const dl_request_kind dl_request_kinds[DL_OP_COUNT];

@@ -832,3 +832,18 @@ dl_table_barrier(dl_table *table, dl_waiter *waiter, dl_bytes key, int64_t world
     dl_list_remove(&waiter->ready_node);
     return DL_OK;
 }
+
+dl_status
+dl_table_barrier_again(dl_table *table, dl_waiter *waiter, dl_bytes key,
+                       int64_t world_size)
+{
+    const dl_blob *value = dl_table_get(table, key);
+    int64_t arrived;
+
+    *waiter = (dl_waiter){.kind = DL_WAIT_BARRIER, .world_size = world_size};
+    if (value != NULL && dl_counter_parse(dl_blob_bytes(value), &arrived)
+        && arrived >= world_size) {
+        return DL_OK;
+    }
+    return park(table, waiter, &key, 1);
+}

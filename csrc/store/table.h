@@ -173,6 +173,11 @@ dl_status dl_table_wait(dl_table *table, dl_waiter *waiter, dl_wait_kind kind,
 dl_status dl_table_barrier(dl_table *table, dl_waiter *waiter, dl_bytes key,
                            int64_t world_size);
 
+/* Parks `waiter` until that counter is at least `world_size`, as the call above does for
+ * a member that it has counted already. */
+dl_status dl_table_barrier_again(dl_table *table, dl_waiter *waiter, dl_bytes key,
+                                 int64_t world_size);
+
 /* Ends a wait early: unlinks the waiter from its keys and the ready list.  Harmless if
  * it is not waiting. */
 void dl_table_cancel(dl_table *table, dl_waiter *waiter);

@@ -96,6 +96,20 @@ ask(fixture *f, int client, dl_store_request request)
     return heard(f, client);
 }
 
+/* Says hello with the slot of this id, which has 16 characters; returns the reply. */
+DL_CHECK_UNUSED static dl_bytes
+greet(fixture *f, int client, const char *id, uint64_t sequence)
+{
+    dl_buffer bytes = {0};
+    dl_slot slot = {.sequence = sequence};
+
+    memcpy(slot.id, id, sizeof slot.id);
+    dl_wire_put_hello(&bytes, &slot);
+    put_bytes(f, client, dl_buffer_bytes(&bytes));
+    dl_buffer_fini(&bytes);
+    return heard(f, client);
+}
+
 DL_CHECK_UNUSED static void
 open_fixture(fixture *f)
 {

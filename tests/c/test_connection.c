@@ -28,7 +28,7 @@ greet(fake_server *server)
     CHECK_OK(dl_connection_greet(connection, NULL, NULL, SOON));
     CHECK_EQUAL(connection->is_ours, server->is_ours);
     CHECK(connection->is_clean);
-    CHECK(!connection->has_sent);
+    CHECK(!connection->may_be_done);
     return connection;
 }
 
@@ -42,7 +42,7 @@ finish(fake_server *server, dl_connection *connection)
 static void
 talk_handshake_bytes(fake_peer *peer)
 {
-    uint8_t bytes[64];
+    uint8_t bytes[128];
     dl_buffer expected = {0};
 
     /* One recv: it is one segment. */
@@ -50,9 +50,11 @@ talk_handshake_bytes(fake_peer *peer)
     dl_buffer_put(&expected, DL_LITERAL("\x00\xCE\xF7\x85\x3C\x0D"));
     dl_put_u32(&expected, (uint32_t)getpid() + 1);
     dl_buffer_put(&expected,
-                  DL_LITERAL("\x05\1\0\0\0\0\0\0\0\x0A\0\0\0\0\0\0\0distlite/1"));
-    CHECK_EQUAL(size, (ssize_t)expected.size);
+                  DL_LITERAL("\x05\1\0\0\0\0\0\0\0\x22\0\0\0\0\0\0\0distlite/2"));
+    /* The id of the slot is random, and its sequence begins with 1. */
+    CHECK_EQUAL(size, (ssize_t)expected.size + DL_SLOT_ID_SIZE + 8);
     CHECK(memcmp(bytes, expected.data, expected.size) == 0);
+    CHECK(memcmp(bytes + size - 8, "\1\0\0\0\0\0\0\0", 8) == 0);
     dl_buffer_fini(&expected);
     fake_send(peer, (dl_bytes){bytes + 6, 4});
     FAKE_SEND(peer, "\1");
@@ -249,7 +251,7 @@ check_sets(bool is_ours)
     for (int i = 0; i < 2; i++) {
         set.value = pattern(sizes[i]);
         CHECK_OK(dl_connection_ask(connection, &set, DL_LITERAL("/"), SOON));
-        CHECK(connection->has_sent);
+        CHECK(connection->may_be_done);
         CHECK(!connection->is_clean);
         CHECK_OK(dl_connection_take_status(connection, SOON));
         CHECK_OK(dl_connection_take_echo(connection, SOON));
@@ -461,7 +463,7 @@ CHECK_CASE(a_request_that_could_not_be_sent_is_known_not_to_be)
 {
     fake_server server = {.talk = talk_reset};
     dl_connection *connection = greet(&server);
-    dl_store_request request = {.op = DL_OP_NUM_KEYS};
+    dl_store_request request = {.op = DL_OP_ADD, .key = DL_LITERAL("key")};
     dl_deadline deadline = SOON;
 
     while (!dl_socket_is_stale(connection->fd)) {
@@ -470,7 +472,7 @@ CHECK_CASE(a_request_that_could_not_be_sent_is_known_not_to_be)
     }
     CHECK_STATUS(dl_connection_ask(connection, &request, DL_LITERAL("/"), SOON),
                  DL_NETWORK);
-    CHECK(!connection->has_sent);
+    CHECK(!connection->may_be_done);
     CHECK(!connection->is_clean);
     finish(&server, connection);
 }
@@ -479,13 +481,13 @@ CHECK_CASE(a_request_that_cannot_be_encoded_is_not_sent)
 {
     fake_server server = {.talk = talk_silence};
     dl_connection *connection = connect_to(&server);
-    dl_store_request request = {.op = DL_OP_GET, .key = DL_LITERAL("key")};
+    dl_store_request request = {.op = DL_OP_ADD, .key = DL_LITERAL("key")};
 
     dl_check_fail_allocation_at(1);
     CHECK_STATUS(dl_connection_ask(connection, &request, DL_LITERAL("/"), SOON),
                  DL_NO_MEMORY);
     CHECK(dl_check_allocation_failed());
-    CHECK(!connection->has_sent);
+    CHECK(!connection->may_be_done);
     finish(&server, connection);
 }
 
@@ -512,7 +514,7 @@ CHECK_CASE(a_large_request_that_is_cut_short_may_have_been_sent)
 
     dl_status status = dl_connection_ask(connection, &push, DL_LITERAL("/"), SOON);
     CHECK_EQUAL(status, DL_NETWORK);
-    CHECK(connection->has_sent);
+    CHECK(connection->may_be_done);
     CHECK(!connection->is_clean);
     finish(&server, connection);
 }

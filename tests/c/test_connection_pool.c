@@ -41,7 +41,7 @@ open_one(dl_connection_pool *pool)
 {
     dl_connection *connection = NULL;
 
-    CHECK_OK(dl_connection_pool_open(pool, NULL, SOON, &connection));
+    CHECK_OK(dl_connection_pool_open(pool, NULL, NULL, SOON, &connection));
     return connection;
 }
 
@@ -177,7 +177,7 @@ open_for_ever(void *argument)
     dl_connection *connection;
 
     atomic_store(&call->is_running, true);
-    call->status = dl_connection_pool_open(call->pool, NULL, SOON, &connection);
+    call->status = dl_connection_pool_open(call->pool, NULL, NULL, SOON, &connection);
     return NULL;
 }
 
@@ -210,7 +210,8 @@ CHECK_CASE(closing_wakes_calls_and_refuses_later_ones)
     CHECK(dl_now() - start < DL_SECOND + CHECK_SLACK);
     CHECK_EQUAL(call.status, DL_NETWORK);
     CHECK(dl_connection_pool_take(&pool, false) == NULL);
-    CHECK_STATUS(dl_connection_pool_open(&pool, NULL, SOON, &connection), DL_CANCELLED);
+    CHECK_STATUS(dl_connection_pool_open(&pool, NULL, NULL, SOON, &connection),
+                 DL_CANCELLED);
     end(&server, &pool);
 }
 
@@ -331,7 +332,7 @@ CHECK_CASE(allocations_may_fail)
         dl_status status = dl_connection_pool_init(&pool, "127.0.0.1",
                                                    dl_socket_port(listening), NULL);
         if (status == DL_OK) {
-            status = dl_connection_pool_open(&pool, NULL, deadline, &connection);
+            status = dl_connection_pool_open(&pool, NULL, NULL, deadline, &connection);
         }
         has_failed = dl_check_allocation_failed();
         CHECK_EQUAL(status, has_failed ? DL_NO_MEMORY : DL_TIMEOUT);

@@ -16,6 +16,8 @@ CHECK_CASE(the_defaults_are_far_above_what_a_job_needs)
     CHECK_EQUAL(limits.descriptors, 64);
     CHECK(limits.keys >= 16000 * 1000);
     CHECK(limits.bytes > 1 << 29 && limits.pending > 1 << 28);
+    CHECK_EQUAL(limits.reply, 300 * DL_SECOND);
+    CHECK(limits.reply_bytes > 1 << 26);
 }
 
 CHECK_CASE(the_environment_changes_them)
@@ -28,6 +30,8 @@ CHECK_CASE(the_environment_changes_them)
     setenv("DISTLITE_STORE_KEYS", "4", 1);
     setenv("DISTLITE_STORE_BYTES", "5000000000", 1);
     setenv("DISTLITE_STORE_PENDING", "", 1);
+    setenv("DISTLITE_STORE_REPLY_SECONDS", "5", 1);
+    setenv("DISTLITE_STORE_REPLY_BYTES", "6", 1);
     CHECK_OK(dl_limits_read(&limits));
     CHECK_EQUAL(limits.validate, DL_SECOND);
     CHECK_EQUAL(limits.stall, 2 * DL_SECOND);
@@ -35,6 +39,8 @@ CHECK_CASE(the_environment_changes_them)
     CHECK_EQUAL(limits.keys, 4);
     CHECK_EQUAL(limits.bytes, 5000000000);
     CHECK_EQUAL(limits.pending, dl_limits_default().pending);
+    CHECK_EQUAL(limits.reply, 5 * DL_SECOND);
+    CHECK_EQUAL(limits.reply_bytes, 6);
 }
 
 CHECK_CASE(what_is_no_number_of_them_is_named)

@@ -82,6 +82,6 @@ CHECK_CASE(rows_are_consistent)
             (kind->fields[0] == DL_FIELD_COUNT)
             == (kind->fields[1] == DL_FIELD_KEYS || kind->fields[1] == DL_FIELD_PAIRS));
         CHECK(kind->reply != DL_REPLY_OVER || kind->may_wait);
-        CHECK(kind->name != NULL || (!kind->may_wait && !kind->is_repeatable));
+        CHECK(kind->name != NULL || (!kind->may_wait && !kind->is_change));
     }
 }

@@ -187,8 +187,14 @@ CHECK_CASE(a_server_of_ours_is_known_by_its_hello)
     fixture f;
 
     open_fixture(&f);
-    CHECK_BYTES(ASK(0, .op = DL_OP_CHECK, .count = 1, .keys = keys), "\0");
-    CHECK_BYTES(ASK(0, .op = DL_OP_CHECK, .count = 2, .keys = keys), "\1");
+    memset(f.hub.identity, 'i', sizeof f.hub.identity);
+    CHECK_BYTES(greet(&f, 0, "someone's slot 1", 1), "\0iiiiiiiiiiiiiiii\0");
+    CHECK_BYTES(greet(&f, 1, "someone's slot 2", 1), "\0iiiiiiiiiiiiiiii\0");
+    dl_session_fini(&f.sessions[0]);
+    CHECK_BYTES(greet(&f, 2, "someone's slot 1", 1), "\0iiiiiiiiiiiiiiii\1");
+    /* What merely resembles one is a key that does not exist. */
+    CHECK_BYTES(ASK(3, .op = DL_OP_CHECK, .count = 1, .keys = keys), "\1");
+    CHECK_BYTES(ASK(3, .op = DL_OP_CHECK, .count = 2, .keys = keys), "\1");
     CHECK_EQUAL(dl_table_num_keys(&f.hub.table), 0);
     close_fixture(&f);
 }

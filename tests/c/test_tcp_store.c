@@ -311,7 +311,7 @@ CHECK_CASE(a_server_that_ends_takes_its_clients_calls_with_it)
     }
 }
 
-CHECK_CASE(a_blocked_get_survives_a_restart_of_the_server)
+CHECK_CASE(another_server_on_the_port_is_refused)
 {
     EACH_SERVER(libuv)
     {
@@ -323,7 +323,16 @@ CHECK_CASE(a_blocked_get_survives_a_restart_of_the_server)
         dl_store_unref(master);
         master = make_master(port, !libuv);
         check_set(master, "k", "value");
-        CHECK_EQUAL(join_get(&get), DL_OK);
+        CHECK_EQUAL(join_get(&get), DL_NETWORK);
+        CHECK_CONTAINS(get.error.text, "is another server than the one this client");
+        CHECK_STATUS(dl_store_set(client, KEY, DL_LITERAL("mine"), SOON), DL_NETWORK);
+        CHECK_CONTAINS(dl_last_error()->text, "nothing was asked of the new server");
+        CHECK(strstr(dl_last_error()->text, "unknown") == NULL);
+        /* A clone is a client of the same server. */
+        dl_store *clone = NULL;
+        CHECK_STATUS(dl_store_clone(client, &clone, SOON), DL_NETWORK);
+        CHECK_CONTAINS(dl_last_error()->text, "is another server than the one this");
+        check_get(master, "k", "value");
         dl_store_unref(client);
         dl_store_unref(master);
     }

@@ -45,7 +45,7 @@ read_all(room *r)
     require(dl_output_gather(output, &part, 1) == 1);
     const uint8_t *bytes = part.iov_base;
     if (!r->is_asked && part.iov_len >= DL_PROOF_SIZE && bytes[0] == DL_OK
-        && r->session.proof.stage >= DL_PROOF_ASKED) {
+        && r->session.proof != NULL && r->session.proof->stage >= DL_PROOF_ASKED) {
         memcpy(r->nonce, bytes + 1, sizeof r->nonce);
         r->is_asked = true;
     }

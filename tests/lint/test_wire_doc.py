@@ -61,7 +61,8 @@ def test_limits_and_constants_are_documented() -> None:
     for macro, text in {
         "DL_WIRE_CHECKED 0x80": "`0x80`",
         "DL_WIRE_MAGIC 0x3C85F7CEu": "`0x3C85F7CE`",
-        'DL_WIRE_HELLO "distlite/1"': "`distlite/1`",
+        'DL_WIRE_HELLO "distlite/2"': "`distlite/2`",
+        "DL_WIRE_LEAVE 0xC2": "`0xC2`",
         "DL_WIRE_KEY_LIMIT 8192u": "| key | 8192 bytes |",
         "DL_WIRE_VALUE_LIMIT (8u << 20)": f"| blob | {8 << 20} bytes |",
         "DL_WIRE_KEYS_LIMIT 131072u": "| n | 131072 |",

@@ -220,13 +220,13 @@ def test_without_a_token_the_wire_is_torchs():
         + b"\x0d"
         + struct.pack("<I", os.getpid() + 1)
         + b"\5"
-        + struct.pack("<QQ", 1, 10)
-        + b"distlite/1"
+        + struct.pack("<QQ", 1, 34)
+        + b"distlite/2"
     )
     is_over = threading.Event()
 
     def listen(connection: socket.socket) -> None:
-        seen.append(receive(connection, len(expected)))
+        seen.append(receive(connection, len(expected) + 24))
         connection.sendall(seen[0][6:10] + b"\1")
         is_over.wait(PATIENCE.total_seconds())
         connection.setblocking(False)
@@ -235,7 +235,9 @@ def test_without_a_token_the_wire_is_torchs():
 
     with fake_server(listen) as port, client(port, None):
         is_over.set()
-    assert seen[0] == expected
+    assert seen[0][: len(expected)] == expected
+    # Behind it are the id of a slot, which is random, and its next change's number.
+    assert seen[0][len(expected) + 16 :] == struct.pack("<Q", 1)
     assert seen[1:] in ([], [b""])
 
 

@@ -77,8 +77,8 @@ name_failure(const dl_connection *connection, dl_status status)
     }
 }
 
-/* Sends the parts and empties `out`.  `has_sent` stays false only when the kernel took
- * no byte at all: then even a call that must happen once may be repeated. */
+/* Sends the parts and empties `out`.  `may_be_done` stays false only when the kernel
+ * took no byte at all: then a change may be repeated on any server. */
 static dl_status
 send_parts(dl_connection *connection, struct iovec *parts, int count,
            dl_deadline deadline)
@@ -91,8 +91,8 @@ send_parts(dl_connection *connection, struct iovec *parts, int count,
     dl_status status = dl_buffer_check(&connection->out);
     if (status == DL_OK) {
         status = dl_socket_write(connection->fd, parts, count, deadline);
-        if (status == DL_OK || parts[0].iov_len != size) {
-            connection->has_sent = true;
+        if (connection->is_changing && (status == DL_OK || parts[0].iov_len != size)) {
+            connection->may_be_done = true;
         }
     }
     if (connection->out.capacity > KEPT_CAPACITY) {
@@ -130,6 +130,7 @@ dl_connection_put(dl_connection *connection, dl_store_request *request,
                   dl_bytes key_prefix)
 {
     request->is_checked = connection->is_ours;
+    connection->is_changing |= dl_request_kinds[request->op].is_change;
     dl_wire_put_request(&connection->out, request, key_prefix);
     if (has_no_reply(request->op) && !connection->is_ours) {
         put_ping(connection);
@@ -145,6 +146,7 @@ ask_large(dl_connection *connection, dl_store_request *request, dl_bytes key_pre
     dl_buffer *out = &connection->out;
 
     request->is_checked = connection->is_ours;
+    connection->is_changing = true;
     dl_wire_put_request_head(out, request, key_prefix);
     size_t head_size = out->size;
     if (!connection->is_ours) {
@@ -346,6 +348,11 @@ dl_connection_take_echo(dl_connection *connection, dl_deadline deadline)
 void
 dl_connection_finish(dl_connection *connection)
 {
+    if (connection->is_changing) {
+        connection->slot.sequence++;
+        connection->is_changing = false;
+        connection->may_be_done = false;
+    }
     /* Bytes that no request asked for belong to no reply: the stream cannot be
      * trusted. */
     connection->is_clean = connection->first == connection->last;
@@ -430,6 +437,34 @@ take_first_pong(dl_connection *connection, dl_deadline deadline)
     return take_refusal(connection, "", deadline);
 }
 
+/* Takes the reply to the hello: torch's server answers that the key does not exist. */
+static dl_status
+take_welcome(dl_connection *connection, dl_deadline deadline)
+{
+    const uint8_t *bytes;
+    uint8_t answer;
+
+    DL_TRY(dl_connection_take_u8(connection, deadline, &answer));
+    if (answer != DL_WIRE_READY && answer != DL_WIRE_NOT_READY) {
+        return dl_fail(DL_PROTOCOL, "ready or not_ready response expected from %s",
+                       connection->peer);
+    }
+    connection->is_ours = answer == DL_WIRE_READY;
+    if (connection->is_ours) {
+        DL_TRY(take(connection, DL_WIRE_WELCOME_SIZE, deadline, &bytes));
+        memcpy(connection->identity, bytes, DL_IDENTITY_SIZE);
+        connection->is_remembered = bytes[DL_IDENTITY_SIZE] != 0;
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_slot_draw(dl_slot *slot)
+{
+    slot->sequence = 1;
+    return dl_random(slot->id, sizeof slot->id);
+}
+
 /* Without a secret all requests are sent before any reply is read, so that the handshake
  * takes one round trip; a proof adds one.  VALIDATE and PING are what torch's client
  * begins with; to torch's server the CHECK asks about a key that does not exist. */
@@ -437,13 +472,13 @@ dl_status
 dl_connection_greet(dl_connection *connection, const dl_secret *secret,
                     const dl_store_request *first, dl_deadline deadline)
 {
-    const dl_bytes hello = DL_LITERAL(DL_WIRE_HELLO);
     const dl_store_request validate = {.op = DL_OP_VALIDATE, .number = DL_WIRE_MAGIC};
-    const dl_store_request check = {.op = DL_OP_CHECK, .count = 1, .keys = &hello};
     dl_buffer *out = &connection->out;
     dl_proof proof = {.terms = &dl_wire_proof};
-    uint8_t answer;
 
+    if (connection->slot.sequence == 0) {
+        DL_TRY(dl_slot_draw(&connection->slot));
+    }
     /* As torch's client does: in a capture of the traffic the first nonce identifies
      * the process. */
     connection->nonce = (uint32_t)getpid();
@@ -452,8 +487,9 @@ dl_connection_greet(dl_connection *connection, const dl_secret *secret,
         DL_TRY(begin_proof(connection, secret, &proof, deadline));
     }
     put_ping(connection);
-    dl_wire_put_request(out, &check, DL_LITERAL(""));
+    dl_wire_put_hello(out, &connection->slot);
     if (first != NULL) {
+        connection->is_changing = dl_request_kinds[first->op].is_change;
         dl_wire_put_request(out, first, DL_LITERAL(""));
     }
     DL_TRY(dl_connection_send(connection, deadline));
@@ -461,14 +497,8 @@ dl_connection_greet(dl_connection *connection, const dl_secret *secret,
         DL_TRY(end_proof(connection, secret, &proof, deadline));
     }
     DL_TRY(take_first_pong(connection, deadline));
-    DL_TRY(dl_connection_take_u8(connection, deadline, &answer));
-    if (answer != DL_WIRE_READY && answer != DL_WIRE_NOT_READY) {
-        return dl_fail(DL_PROTOCOL, "ready or not_ready response expected from %s",
-                       connection->peer);
-    }
-    connection->is_ours = answer == DL_WIRE_READY;
+    DL_TRY(take_welcome(connection, deadline));
     connection->is_clean = first == NULL;
-    connection->has_sent = false;
     return DL_OK;
 }
 
@@ -490,12 +520,27 @@ dl_connection_pool_init(dl_connection_pool *pool, const char *host, uint16_t por
     return pool->host == NULL ? dl_fail_no_memory() : DL_OK;
 }
 
+/* Tells a server of ours that the client has read all its replies, so that it need not
+ * remember them.  One that does not learn of it forgets them after a while. */
+static void
+leave(const dl_connection *connection)
+{
+    const uint8_t byte = DL_WIRE_LEAVE;
+
+    if (connection->is_ours && connection->is_clean) {
+        (void)!send(connection->fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+}
+
 static void
 free_all(dl_list *head, bool is_inherited)
 {
     while (!dl_list_is_empty(head)) {
         dl_connection *connection = connection_of(head->next);
         dl_list_remove(&connection->node);
+        if (!is_inherited) {
+            leave(connection);
+        }
         dl_connection_free(connection, is_inherited);
     }
 }
@@ -545,17 +590,25 @@ discard(dl_connection_pool *pool, dl_connection *connection)
     dl_connection_free(connection, false);
 }
 
+/* Our server remembers the slot of a lost connection for longer than this. */
+#define SURELY_REMEMBERED (500 * DL_MILLISECOND)
+
+static bool
+may_be_forgotten(const dl_connection *connection)
+{
+    return !connection->is_ours
+           || connection->idle_since + SURELY_REMEMBERED < dl_now();
+}
+
 dl_connection *
 dl_connection_pool_take(dl_connection_pool *pool, bool is_careful)
 {
     dl_connection *connection = take_last(pool);
 
-    while (connection != NULL && is_careful && dl_socket_is_stale(connection->fd)) {
+    while (connection != NULL && is_careful && may_be_forgotten(connection)
+           && dl_socket_is_stale(connection->fd)) {
         discard(pool, connection);
         connection = take_last(pool);
-    }
-    if (connection != NULL) {
-        connection->has_sent = false;
     }
     return connection;
 }
@@ -574,9 +627,54 @@ register_busy(dl_connection_pool *pool, dl_connection *connection)
     return is_closed ? dl_fail(DL_CANCELLED, "closed while connecting") : DL_OK;
 }
 
+dl_server_identity
+dl_connection_pool_joined(dl_connection_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    dl_server_identity joined = pool->joined;
+    pthread_mutex_unlock(&pool->lock);
+    return joined;
+}
+
+void
+dl_connection_pool_set_joined(dl_connection_pool *pool,
+                              const dl_server_identity *joined)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->joined = *joined;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* Joins the server that the first connection has reached, and compares those that later
+ * ones reach with it. */
+static dl_status
+recognise(dl_connection_pool *pool, const dl_connection *connection)
+{
+    dl_server_identity met = {.is_known = true, .is_ours = connection->is_ours};
+
+    if (met.is_ours) {
+        memcpy(met.bytes, connection->identity, sizeof met.bytes);
+    }
+    pthread_mutex_lock(&pool->lock);
+    if (!pool->joined.is_known) {
+        pool->joined = met;
+    }
+    bool is_same = pool->joined.is_ours == met.is_ours
+                   && memcmp(pool->joined.bytes, met.bytes, sizeof met.bytes) == 0;
+    pthread_mutex_unlock(&pool->lock);
+    return is_same ? DL_OK
+                   : dl_fail(DL_MISMATCH,
+                             "the store at %s:%u is another server than the one this "
+                             "client joined, which has ended: its keys are gone, and "
+                             "nothing was asked of the new server. To join that, "
+                             "create a new TCPStore",
+                             pool->host, pool->port);
+}
+
 dl_status
-dl_connection_pool_open(dl_connection_pool *pool, const dl_store_request *first,
-                        dl_deadline deadline, dl_connection **connection)
+dl_connection_pool_open(dl_connection_pool *pool, const dl_slot *slot,
+                        const dl_store_request *first, dl_deadline deadline,
+                        dl_connection **connection)
 {
     dl_connection *opened = NULL;
     int fd = -1;
@@ -584,11 +682,17 @@ dl_connection_pool_open(dl_connection_pool *pool, const dl_store_request *first,
     DL_TRY(dl_socket_connect_once(pool->host, pool->port, deadline, &pool->is_closed,
                                   &fd));
     DL_TRY(dl_connection_new(fd, &opened));
+    if (slot != NULL) {
+        opened->slot = *slot;
+    }
     dl_status status = register_busy(pool, opened);
     if (status == DL_OK) {
         /* The connection is listed already, so that closing the pool ends the
          * handshake. */
         status = dl_connection_greet(opened, pool->secret, first, deadline);
+    }
+    if (status == DL_OK) {
+        status = recognise(pool, opened);
     }
     if (status != DL_OK) {
         discard(pool, opened);
@@ -604,6 +708,7 @@ dl_connection_pool_give(dl_connection_pool *pool, dl_connection *connection)
 {
     bool is_kept = false;
 
+    connection->idle_since = dl_now();
     pthread_mutex_lock(&pool->lock);
     dl_list_remove(&connection->node);
     if (connection->is_clean && pool->idle_size < DL_POOL_IDLE_LIMIT
@@ -614,6 +719,7 @@ dl_connection_pool_give(dl_connection_pool *pool, dl_connection *connection)
     }
     pthread_mutex_unlock(&pool->lock);
     if (!is_kept) {
+        leave(connection);
         dl_connection_free(connection, false);
     }
 }

@@ -11,7 +11,15 @@
  *
  * A connection is used by one call at a time.  A failure in the middle of an exchange
  * leaves replies unread (`is_clean` is false): the connection can then only be
- * closed. */
+ * closed.
+ *
+ * Each connection to a server of ours has a slot (wire.h).  A call whose connection was
+ * lost while the server may have executed a change passes the slot on to the next
+ * connection, where the server answers the repeated change as if nothing had happened.
+ *
+ * The pool joins one server: the one that its first connection reaches.  A later
+ * connection that reaches another one, on the same address and port, is refused before
+ * anything is asked of it. */
 #ifndef DISTLITE_STORE_TCP_CONNECTION_H
 #define DISTLITE_STORE_TCP_CONNECTION_H
 
@@ -31,11 +39,16 @@
 #define DL_CONNECTION_ROOM 16384
 
 typedef struct dl_connection {
-    dl_list node;   /* guarded by the pool's lock */
-    int fd;         /* fixed after init */
-    bool is_ours;   /* server knows checked requests; fixed after the handshake */
-    bool is_clean;  /* no reply, or part of one, is outstanding */
-    bool has_sent;  /* a byte of the latest requests may have reached the server */
+    dl_list node;       /* guarded by the pool's lock */
+    int fd;             /* fixed after init */
+    bool is_ours;       /* server knows checked requests; fixed after the handshake */
+    bool is_clean;      /* no reply, or part of one, is outstanding */
+    bool is_changing;   /* a change was put, and its reply is outstanding */
+    bool may_be_done;   /* a byte of that change may have reached the server */
+    bool is_remembered; /* the server knew the slot */
+    dl_slot slot;       /* drawn in the handshake, unless it was set before */
+    uint8_t identity[DL_IDENTITY_SIZE]; /* the server's, if it is ours */
+    int64_t idle_since;
     uint32_t nonce; /* of the latest PING */
     uint32_t first; /* offset of the first unread byte of `in` */
     uint32_t last;  /* offset past the last one */
@@ -50,6 +63,9 @@ dl_status dl_connection_new(int fd, dl_connection **connection);
 /* Closes and frees; NULL does nothing.  In a forked child the descriptor has been
  * closed already and its number may be in use again: `is_inherited` leaves it alone. */
 void dl_connection_free(dl_connection *connection, bool is_inherited);
+
+/* Draws the id of a new slot. */
+dl_status dl_slot_draw(dl_slot *slot);
 
 /* Performs the handshake and finds out whether the server is ours.  `first` (or NULL)
  * is a request without key prefix that travels in the same segment; the caller reads
@@ -95,8 +111,8 @@ dl_status dl_connection_take_i64(dl_connection *connection, dl_deadline deadline
 dl_status dl_connection_take_blob(dl_connection *connection, dl_deadline deadline,
                                   dl_buffer *value);
 
-/* Marks the last outstanding reply as read: the connection is clean again, unless the
- * server has sent more than was asked for. */
+/* Marks the last outstanding reply as read: the next change has the next number, and
+ * the connection is clean again, unless the server has sent more than was asked for. */
 void dl_connection_finish(dl_connection *connection);
 
 /* Number of idle connections kept: about as many as a usual process has threads. */
@@ -108,26 +124,37 @@ typedef struct dl_connection_pool {
     dl_secret *secret; /* a reference, or NULL; fixed after init */
     atomic_bool is_closed;
     pthread_mutex_t lock;
-    dl_list idle;       /* guarded by lock; the most recently used at the end */
-    dl_list busy;       /* guarded by lock */
-    uint32_t idle_size; /* guarded by lock */
+    dl_server_identity joined; /* guarded by lock */
+    dl_list idle;              /* guarded by lock; the most recently used at the end */
+    dl_list busy;              /* guarded by lock */
+    uint32_t idle_size;        /* guarded by lock */
 } dl_connection_pool;
 
 /* Takes a reference of its own to the secret, which may be NULL. */
 dl_status dl_connection_pool_init(dl_connection_pool *pool, const char *host,
                                   uint16_t port, dl_secret *secret);
 
+/* Returns which server the pool has joined, or sets it: as known, to be refused any
+ * other, or as not known, to join whichever answers. */
+dl_server_identity dl_connection_pool_joined(dl_connection_pool *pool);
+void dl_connection_pool_set_joined(dl_connection_pool *pool,
+                                   const dl_server_identity *joined);
+
 /* Closes and frees all connections; no call may be using the pool any more.
  * `is_inherited` as in dl_connection_free(). */
 void dl_connection_pool_fini(dl_connection_pool *pool, bool is_inherited);
 
 /* Returns an idle connection, or NULL when there is none.  `is_careful` discards those
- * that the server has closed meanwhile: for requests that cannot be repeated. */
+ * that the server has closed meanwhile: for changes, which torch's server cannot repeat,
+ * and which ours cannot once it has forgotten the slot.  It has not while the connection
+ * was used a short time ago. */
 dl_connection *dl_connection_pool_take(dl_connection_pool *pool, bool is_careful);
 
 /* Makes a new connection, in one round of connecting, and performs the handshake;
- * `first` as in dl_connection_greet().  DL_CANCELLED when the pool is closed. */
-dl_status dl_connection_pool_open(dl_connection_pool *pool,
+ * `first` as in dl_connection_greet().  `slot` is that of a lost connection, or NULL for
+ * a new one.  DL_CANCELLED when the pool is closed.  DL_MISMATCH when the server is not
+ * the one that the pool has joined. */
+dl_status dl_connection_pool_open(dl_connection_pool *pool, const dl_slot *slot,
                                   const dl_store_request *first, dl_deadline deadline,
                                   dl_connection **connection);
 

@@ -263,8 +263,6 @@ exchange_values(dl_connection *connection, dl_tcp_call *call, const dl_bytes *ke
 static dl_status
 pop(dl_connection *connection, dl_tcp_call *call)
 {
-    /* All earlier requests have been answered: only the pop's own bytes count. */
-    connection->has_sent = false;
     DL_TRY(exchange_once(connection, call));
     return call->reply.number > 0 ? DL_OK : dl_fail(DL_QUEUE_EMPTY, "queue is empty");
 }
@@ -272,8 +270,9 @@ pop(dl_connection *connection, dl_tcp_call *call)
 /* Torch's blocking pop sends a WAIT and then a POP.  This one pops first, which is one
  * round trip when there is an item.  A wait may end although the queue is empty,
  * because other clients were woken for the same item or because the key holds a value
- * as well: the call then waits again, and pops once more when its time is up.  No item
- * is lost with a connection that is lost during the wait. */
+ * as well: the call then waits again, and pops once more when its time is up.  Each pop
+ * is a change of its own, and no item is lost with a connection that is lost during the
+ * wait. */
 static dl_status
 exchange_queue_pop(dl_connection *connection, dl_tcp_call *call)
 {
@@ -281,14 +280,10 @@ exchange_queue_pop(dl_connection *connection, dl_tcp_call *call)
     int64_t nap = 0;
 
     for (;;) {
-        /* From here on the server may have removed an item for this request, which a
-         * second request would not return. */
-        call->is_repeatable = false;
         dl_status status = pop(connection, call);
         if (status != DL_QUEUE_EMPTY || !call->request.is_blocking) {
             return status;
         }
-        call->is_repeatable = true;
         if (dl_deadline_passed(call->deadline)) {
             return dl_store_fail_timeout("/", key, 1, call->deadline);
         }
@@ -342,7 +337,7 @@ typedef struct try_result {
     bool is_lost;       /* the connection was lost or could not be made */
     bool was_connected; /* there was a connection, so a server was running */
     bool was_idle;      /* it came from the pool, and may have been dead for long */
-    bool is_unknown;    /* a request that cannot be repeated may have been executed */
+    bool is_unknown;    /* a change that cannot be repeated may have been executed */
 } try_result;
 
 /* Whether the connection can be kept after this status.  After any other refusal the
@@ -354,16 +349,60 @@ is_harmless(dl_status status)
            || status == DL_QUEUE_EMPTY || status == DL_UNSUPPORTED;
 }
 
+/* Makes the connection that replaces the one whose change may have been executed.  The
+ * server has known the slot since the handshake of that one, unless it had to forget
+ * it. */
+static dl_status
+reopen(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
+       dl_connection **connection)
+{
+    dl_connection *opened;
+
+    DL_TRY(dl_connection_pool_open(pool, &call->slot, NULL, open_by, &opened));
+    if (!opened->is_remembered) {
+        dl_status status =
+            dl_fail(DL_MISMATCH,
+                    "the store's server at %s has forgotten this client, "
+                    "which was away for too long "
+                    "(DISTLITE_STORE_REPLY_SECONDS)",
+                    opened->peer);
+        dl_connection_pool_give(pool, opened);
+        return status;
+    }
+    opened->may_be_done = true;
+    *connection = opened;
+    return DL_OK;
+}
+
+static dl_status
+open_one(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
+         dl_connection **connection)
+{
+    return call->may_be_done
+               ? reopen(pool, call, open_by, connection)
+               : dl_connection_pool_open(pool, NULL, NULL, open_by, connection);
+}
+
+/* Keeps the slot of a connection with an outstanding change for the next try. */
+static void
+keep_slot(dl_tcp_call *call, const dl_connection *connection)
+{
+    call->may_be_done = connection->may_be_done;
+    call->slot = connection->slot;
+}
+
 static dl_status
 try_once(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
          try_result *result)
 {
-    dl_connection *connection = dl_connection_pool_take(
-        pool, !dl_request_kinds[call->request.op].is_repeatable);
+    dl_connection *connection =
+        call->may_be_done ? NULL
+                          : dl_connection_pool_take(
+                                pool, dl_request_kinds[call->request.op].is_change);
 
     *result = (try_result){.was_idle = connection != NULL};
     if (connection == NULL) {
-        dl_status status = dl_connection_pool_open(pool, NULL, open_by, &connection);
+        dl_status status = open_one(pool, call, open_by, &connection);
         if (status != DL_OK) {
             result->is_lost = status == DL_NETWORK || status == DL_PROTOCOL;
             return status;
@@ -374,8 +413,8 @@ try_once(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
     /* A DL_NETWORK that the server reported itself leaves the connection clean, which
      * is then not lost. */
     result->is_lost = status == DL_NETWORK && !connection->is_clean;
-    result->is_unknown =
-        !connection->is_clean && !call->is_repeatable && connection->has_sent;
+    keep_slot(call, connection);
+    result->is_unknown = call->may_be_done && !connection->is_ours;
     connection->is_clean = connection->is_clean && is_harmless(status);
     dl_connection_pool_give(pool, connection);
     return status;
@@ -427,7 +466,8 @@ open_deadline(dl_deadline until)
  *   the lost connection had been idle   a new one is made at once
  *   it was new, or there was none       pause, longer each time, for at most
  *                                       DL_TCP_STORE_PATIENCE since the last loss
- *   the request must happen only once   stop: its outcome is unknown
+ *   torch's server may have changed     stop: the outcome is unknown
+ *   something for the call
  */
 static dl_status
 try_again(dl_connection_pool *pool, dl_tcp_call *call, try_result *result)
@@ -481,7 +521,10 @@ dl_retry(dl_connection_pool *pool, dl_tcp_call *call)
         status = try_again(pool, call, &result);
     }
     status = check_open(pool, status);
-    if (result.is_unknown && (status == DL_NETWORK || status == DL_TIMEOUT)) {
+    if (status == DL_MISMATCH) {
+        status = dl_fail(DL_NETWORK, "%s", dl_last_error()->text);
+    }
+    if (call->may_be_done && (status == DL_NETWORK || status == DL_TIMEOUT)) {
         return fail_unknown(call);
     }
     return status;

@@ -23,10 +23,10 @@ typedef struct dl_tcp_call {
     dl_bytes key_prefix;
     dl_deadline deadline; /* for waiting for keys */
     bool is_legacy;       /* a server of torch's is the one without queues */
-    /* Whether the call may be repeated after its connection was lost.  Initialised from
-     * the request's kind; a blocking QUEUE_POP sets it while it only waits, and clears
-     * it while an item may be on its way. */
-    bool is_repeatable;
+    /* Of the connection that was lost while it was changing something: the next
+     * connection repeats the change in this slot. */
+    dl_slot slot;
+    bool may_be_done; /* that change may have been executed; `slot` is valid */
 } dl_tcp_call;
 
 /* Carries out the call on `connection`.  Returns DL_OK, DL_TIMEOUT, DL_QUEUE_EMPTY,
@@ -36,8 +36,9 @@ typedef struct dl_tcp_call {
 dl_status dl_exchange(dl_connection *connection, dl_tcp_call *call);
 
 /* Carries out the call on a connection of the pool, and repeats it on a new one when
- * that was lost, if the request may be repeated (see tcp_store.h).  Fails as
- * dl_exchange(), and with DL_CLOSED when the pool was closed meanwhile. */
+ * that was lost, unless it is a change that torch's server may have executed (see
+ * tcp_store.h).  Fails as dl_exchange(), and with DL_CLOSED when the pool was closed
+ * meanwhile. */
 dl_status dl_retry(dl_connection_pool *pool, dl_tcp_call *call);
 
 #endif

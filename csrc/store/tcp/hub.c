@@ -17,6 +17,7 @@ dl_hub_init(dl_hub *hub)
 {
     *hub = (dl_hub){.since = dl_now()};
     dl_table_init(&hub->table);
+    dl_replies_init(&hub->replies);
     dl_list_init(&hub->changed);
     dl_list_init(&hub->turns);
     dl_list_init(&hub->strangers);
@@ -31,6 +32,14 @@ dl_hub_set_limits(dl_hub *hub, const dl_limits *limits)
     hub->limits = *limits;
     hub->table.key_limit = limits->keys;
     hub->table.size_limit = limits->bytes;
+    hub->replies.limit = limits->reply_bytes;
+    hub->replies.age = limits->reply;
+}
+
+dl_status
+dl_hub_draw_identity(dl_hub *hub)
+{
+    return dl_random(hub->identity, sizeof hub->identity);
 }
 
 void
@@ -48,6 +57,7 @@ dl_hub_fini(dl_hub *hub)
     }
     dl_output_free(hub->spare);
     dl_secret_unref(hub->secret);
+    dl_replies_fini(&hub->replies);
     dl_names_fini(&hub->names);
     dl_table_fini(&hub->table);
     *hub = (dl_hub){0};
@@ -219,8 +229,11 @@ int64_t
 dl_hub_next_wake(const dl_hub *hub)
 {
     const dl_session *turn = oldest_turn(hub);
-    int64_t at = turn == NULL ? INT64_MAX : turn->turn_since + TURN_PATIENCE;
+    int64_t at = dl_replies_next_wake(&hub->replies);
 
+    if (turn != NULL && turn->turn_since + TURN_PATIENCE < at) {
+        at = turn->turn_since + TURN_PATIENCE;
+    }
     at = sooner(at, first_timed(&hub->strangers), hub->limits.validate);
     return sooner(at, first_timed(&hub->slow), hub->limits.stall);
 }
@@ -241,6 +254,7 @@ expire(dl_list *list, int64_t limit, int64_t now)
 void
 dl_hub_wake(dl_hub *hub, int64_t now)
 {
+    dl_replies_wake(&hub->replies, &hub->table, &hub->names, DL_SESSION_WORK, now);
     pass_turns(hub, now);
     expire(&hub->strangers, hub->limits.validate, now);
     expire(&hub->slow, hub->limits.stall, now);

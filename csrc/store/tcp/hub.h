@@ -20,6 +20,7 @@
 #include "store/tcp/limits.h"
 #include "store/tcp/long_request.h"
 #include "store/tcp/output.h"
+#include "store/tcp/replies.h"
 
 struct dl_session;
 
@@ -46,6 +47,9 @@ typedef struct dl_hub {
     size_t pending_output; /* those of them in unread replies */
     int work;       /* what is left of DL_SESSION_WORK for the session being served */
     dl_names names; /* listings of a large table */
+    uint8_t
+        identity[DL_IDENTITY_SIZE]; /* zeros unless dl_hub_draw_identity() drew it */
+    dl_replies replies;
     dl_log_limit
         refusals[DL_STATUS_LAST + 1]; /* limits the lines of the log, by status */
     dl_output *spare; /* an empty output that is reused, to save an allocation */
@@ -62,6 +66,10 @@ typedef struct dl_hub {
 /* Initialises the hub, with the default limits. */
 void dl_hub_init(dl_hub *hub);
 void dl_hub_set_limits(dl_hub *hub, const dl_limits *limits);
+
+/* Draws the identity by which clients recognise the server.  Only before the first
+ * session. */
+dl_status dl_hub_draw_identity(dl_hub *hub);
 
 /* Sets what clients have to prove (proof.h); takes a reference of its own.  Only before
  * the first session. */
@@ -106,8 +114,8 @@ int64_t dl_hub_next_wake(const dl_hub *hub);
  * A client that waits for one name may intend to pop an item of that queue next, so
  * each push ends the wait of one such client, which then has its turn.  A client that
  * is stopped does not use it, so after a while the turn passes to the next one.  Time
- * limits apply to clients that are not admitted yet, and to those that do not read what
- * is sent. */
+ * limits apply to clients that are not admitted yet, to those that do not read what is
+ * sent, and to what is remembered of those that have lost their connections. */
 void dl_hub_wake(dl_hub *hub, int64_t now);
 
 /* The rest is for the sessions. */

@@ -14,6 +14,10 @@
  * a stop in a debugger, or a host that swaps, usually lasts. */
 #define STALL_SECONDS 300
 
+/* Clients give up within seconds of a loss that they notice; a loss that only the server
+ * notices may take them as long as the default timeout of a call. */
+#define REPLY_SECONDS 300
+
 #define SPARE_DESCRIPTORS 64
 
 /* Far above what a job needs: a rank has some dozens of keys. */
@@ -40,6 +44,8 @@ dl_limits_default(void)
         .keys = KEYS,
         .bytes = host_memory() / 2,
         .pending = host_memory() / 4,
+        .reply = REPLY_SECONDS * DL_SECOND,
+        .reply_bytes = host_memory() / 16,
     };
 }
 
@@ -95,6 +101,11 @@ dl_limits_read(dl_limits *limits)
                        INT64_MAX, &read.bytes));
     DL_TRY(read_number("DISTLITE_STORE_PENDING", getenv("DISTLITE_STORE_PENDING"), 1,
                        INT64_MAX, &read.pending));
+    DL_TRY(read_seconds("DISTLITE_STORE_REPLY_SECONDS",
+                        getenv("DISTLITE_STORE_REPLY_SECONDS"), &read.reply));
+    DL_TRY(read_number("DISTLITE_STORE_REPLY_BYTES",
+                       getenv("DISTLITE_STORE_REPLY_BYTES"), 1, INT64_MAX,
+                       &read.reply_bytes));
     *limits = read;
     return DL_OK;
 }

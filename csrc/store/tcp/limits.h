@@ -29,6 +29,8 @@ typedef struct dl_limits {
     uint64_t keys;        /* names in the table: with a value, an item or a waiter */
     uint64_t bytes;       /* of keys, values and items in the table */
     uint64_t pending; /* bytes of incomplete requests and of unread replies, in all */
+    int64_t reply;    /* nanoseconds for which a lost client's reply is remembered */
+    uint64_t reply_bytes; /* of replies that are remembered, in all */
 } dl_limits;
 
 dl_limits dl_limits_default(void);

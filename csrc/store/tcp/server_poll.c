@@ -202,6 +202,7 @@ open_loop(dl_server *server)
 
     DL_TRY(dl_limits_read(&limits));
     dl_hub_set_limits(&server->hub, &limits);
+    DL_TRY(dl_hub_draw_identity(&server->hub));
     dl_acceptor_init(&server->acceptor, server->acceptor.fd, &server->hub);
     DL_TRY(dl_poller_init(&server->poller));
     server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -314,6 +314,9 @@ start_uv(int listen_fd, dl_secret *secret, dl_server **started)
     dl_limits limits;
     dl_status status = dl_limits_read(&limits);
     if (status == DL_OK) {
+        status = dl_hub_draw_identity(&server->hub);
+    }
+    if (status == DL_OK) {
         dl_hub_set_limits(&server->hub, &limits);
         dl_acceptor_init(&server->acceptor, listen_fd, &server->hub);
         error = open_handles(server);

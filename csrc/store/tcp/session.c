@@ -19,6 +19,9 @@
  * A request over many keys becomes `current`; go_on() executes it in steps, and then
  * the requests that were held back behind it.
  *
+ * A client of ours has a slot: answer_change() executes each of its changes once, and
+ * repeat() answers one that is repeated on a new connection.
+ *
  * settle() ends every call, whether it succeeded or failed. */
 
 /* Returns the session's output, NULL when out of memory. */
@@ -156,6 +159,82 @@ leave_wait(dl_session *session)
     dl_hub_end_turn(session);
 }
 
+/* Whether the slot's latest change is `op` and has begun in this session. */
+static bool
+has_begun(const dl_session *session, dl_opcode op)
+{
+    return session->slot != NULL && session->slot->op == op
+           && session->slot->outcome == DL_OUTCOME_BEGUN;
+}
+
+/* The session cannot finish its MULTI_SET: the slot's next connection does, or the hub.
+ * Others may have seen a part of it already. */
+static void
+pass_on_change(dl_session *session)
+{
+    dl_long_request *one = session->current;
+
+    if (one != NULL && one->walk.request != NULL
+        && has_begun(session, one->request.op)) {
+        dl_replies_take_unfinished(&session->hub->replies, session->slot, one);
+        session->current = NULL;
+    }
+}
+
+static void
+lose_slot(dl_session *session)
+{
+    const dl_output *output = session->output;
+
+    if (session->slot != NULL) {
+        pass_on_change(session);
+        dl_replies_lose(&session->hub->replies, table_of(session), session->slot,
+                        output != NULL && dl_output_size(output) > 0);
+        session->slot = NULL;
+    }
+}
+
+/* Ends the session of an older connection of the slot.  What its client has sent there
+ * must not be executed any more: the client repeats it here. */
+static void
+replace(dl_session *old)
+{
+    pass_on_change(old);
+    leave_wait(old);
+    old->slot = NULL;
+    old->is_replaced = true;
+    dl_hub_mark(old);
+}
+
+static dl_status
+fail_replaced(void)
+{
+    return dl_fail(DL_CLOSED, "its client has replaced the connection by a new one");
+}
+
+/* Answers a hello: from here on the client's changes are those of the slot. */
+static dl_status
+welcome(dl_session *session, const dl_slot *named)
+{
+    dl_hub *hub = session->hub;
+    bool is_remembered;
+
+    lose_slot(session);
+    dl_reply_slot *slot =
+        dl_replies_open(&hub->replies, &hub->table, named, &is_remembered);
+    if (slot == NULL) {
+        return dl_last_error()->status;
+    }
+    if (slot->session != NULL) {
+        replace(slot->session);
+    }
+    slot->session = session;
+    session->slot = slot;
+    slot->next = named->sequence;
+    dl_wire_put_welcome(&session->output->bytes, hub->identity, is_remembered);
+    return DL_OK;
+}
+
 /* The name may be a queue's: it is kept, to check whether the client pops from it when
  * the wait is over.  A client that waits for several names does not pop. */
 static dl_status
@@ -210,6 +289,24 @@ wait_barrier(dl_session *session, const dl_store_request *request)
     leave_wait(session);
     DL_TRY(dl_table_barrier(table_of(session), &session->waiter, request->key,
                             request->number));
+    if (session->slot != NULL) {
+        session->slot->outcome =
+            session->waiter.is_parked ? DL_OUTCOME_BEGUN : DL_OUTCOME_DONE;
+    }
+    answer_if_over(session, request);
+    return DL_OK;
+}
+
+/* Waits again for a BARRIER in which the client has been counted. */
+static dl_status
+wait_barrier_again(dl_session *session, const dl_store_request *request)
+{
+    leave_wait(session);
+    DL_TRY(dl_table_barrier_again(table_of(session), &session->waiter, request->key,
+                                  request->number));
+    if (!session->waiter.is_parked) {
+        session->slot->outcome = DL_OUTCOME_DONE;
+    }
     answer_if_over(session, request);
     return DL_OK;
 }
@@ -241,6 +338,9 @@ dl_session_end_wait(dl_session *session)
     }
     if (session->turn != NULL) {
         dl_hub_begin_turn(session);
+    }
+    if (session->waiter.kind == DL_WAIT_BARRIER && has_begun(session, DL_OP_BARRIER)) {
+        session->slot->outcome = DL_OUTCOME_DONE;
     }
     if (open_output(session) != NULL) {
         reply_ready(session);
@@ -382,17 +482,6 @@ put_reply(dl_session *session, const dl_store_request *request,
     }
 }
 
-static bool
-is_hello(const dl_store_request *request)
-{
-    dl_key_walk walk = dl_key_walk_begin(request);
-    dl_bytes key;
-
-    return request->op == DL_OP_CHECK && request->count == 1
-           && dl_key_walk_next(&walk, &key, NULL)
-           && dl_bytes_equal(key, DL_LITERAL(DL_WIRE_HELLO));
-}
-
 static dl_status
 fail_absent(const dl_store_request *request, int64_t index)
 {
@@ -419,9 +508,6 @@ execute(dl_session *session, const dl_store_request *request, dl_table_reply *re
     if (status == DL_NOT_FOUND) {
         return request->is_checked ? fail_absent(request, reply->number) : DL_OK;
     }
-    if (status == DL_OK && is_hello(request)) {
-        reply->number = 1;
-    }
     return status;
 }
 
@@ -436,6 +522,9 @@ begin_long(dl_session *session, const dl_store_request *request)
     session->current = dl_long_new(request, table_of(session));
     if (session->current == NULL) {
         return dl_fail_no_memory();
+    }
+    if (session->slot != NULL && dl_request_kinds[request->op].is_change) {
+        session->slot->outcome = DL_OUTCOME_BEGUN;
     }
     session->is_stalled = true;
     dl_hub_mark(session);
@@ -489,6 +578,10 @@ step_long(dl_session *session, dl_long_request **slot)
     }
     dl_status status = DL_OK;
     *slot = NULL;
+    if (one->request.op == DL_OP_MULTI_SET && has_begun(session, DL_OP_MULTI_SET)) {
+        session->slot->outcome =
+            progress == DL_LONG_DONE ? DL_OUTCOME_DONE : DL_OUTCOME_NONE;
+    }
     if (progress == DL_LONG_BLOCKED) {
         status = dl_table_wait(&hub->table, &session->waiter, DL_WAIT_KEYS, &key, 1);
         if (status == DL_OK) {
@@ -510,9 +603,13 @@ static dl_status
 execute_or_wait(dl_session *session, const dl_store_request *request)
 {
     dl_table_reply reply = {0};
+    dl_slot hello;
 
     if (dl_request_is_long(request, table_of(session))) {
         return begin_long(session, request);
+    }
+    if (request->op == DL_OP_CHECK && dl_wire_take_hello(request, &hello)) {
+        return welcome(session, &hello);
     }
     switch (request->op) {
     case DL_OP_WAIT:
@@ -526,9 +623,85 @@ execute_or_wait(dl_session *session, const dl_store_request *request)
         break;
     default:
         DL_TRY(execute(session, request, &reply));
+        if (session->slot != NULL && dl_request_kinds[request->op].is_change) {
+            dl_replies_keep(&session->hub->replies, table_of(session), session->slot,
+                            &reply);
+        }
     }
     put_reply(session, request, &reply);
     return DL_OK;
+}
+
+/* Answers a change that is repeated with what is known of it. */
+static dl_status
+repeat(dl_session *session, const dl_store_request *request)
+{
+    dl_reply_slot *slot = session->slot;
+    const dl_table_reply reply = {.number = slot->number, .value = slot->value};
+
+    dl_blob_unref(request->blob);
+    if (slot->op != request->op) {
+        return dl_fail(DL_PROTOCOL, "%s repeats a change that was a %s",
+                       dl_wire_op_name(request->op), dl_wire_op_name(slot->op));
+    }
+    session->hub->replies.repeated++;
+    if (slot->outcome == DL_OUTCOME_FORGOTTEN) {
+        return dl_fail(DL_NETWORK,
+                       "%s was done, but the store's server remembers its reply no "
+                       "longer: at most %" PRIu64 " bytes of replies "
+                       "(DISTLITE_STORE_REPLY_BYTES), for %d seconds "
+                       "(DISTLITE_STORE_REPLY_SECONDS)",
+                       dl_wire_op_name(request->op), session->hub->limits.reply_bytes,
+                       (int)(session->hub->limits.reply / DL_SECOND));
+    }
+    if (slot->outcome == DL_OUTCOME_BEGUN && request->op == DL_OP_BARRIER) {
+        return wait_barrier_again(session, request);
+    }
+    if (slot->outcome == DL_OUTCOME_BEGUN) {
+        session->current = dl_replies_give_unfinished(&session->hub->replies, slot);
+        session->is_stalled = true;
+        dl_hub_mark(session);
+        return DL_OK;
+    }
+    if (request->op == DL_OP_BARRIER) {
+        session->wait_is_checked = request->is_checked;
+        reply_ready(session);
+        return DL_OK;
+    }
+    if (request->op == DL_OP_QUEUE_POP && reply.value != NULL) {
+        dl_blob_ref(reply.value); /* put_reply() drops one */
+    }
+    put_reply(session, request, &reply);
+    return DL_OK;
+}
+
+/* Executes the next change of the slot, or repeats the reply to the latest one. */
+static dl_status
+answer_change(dl_session *session, const dl_store_request *request)
+{
+    dl_reply_slot *slot = session->slot;
+    uint64_t sequence = session->slot->next++;
+
+    if (sequence == slot->sequence && dl_replies_has_reply(slot)) {
+        return repeat(session, request);
+    }
+    dl_replies_begin(&session->hub->replies, slot, sequence, request);
+    return execute_or_wait(session, request);
+}
+
+static dl_status
+answer_slotted(dl_session *session, const dl_store_request *request)
+{
+    if (dl_request_kinds[request->op].is_change) {
+        return answer_change(session, request);
+    }
+    /* The client has read the reply to its last change, unless it is about to repeat
+     * that. */
+    if (session->slot->value != NULL && session->slot->next > session->slot->sequence) {
+        dl_replies_drop_value(&session->hub->replies, session->slot);
+        session->slot->outcome = DL_OUTCOME_FORGOTTEN;
+    }
+    return execute_or_wait(session, request);
 }
 
 static dl_status
@@ -540,7 +713,8 @@ answer_request(dl_session *session, const dl_store_request *request)
     }
     session->hub->requests++;
     use_turn(session, request);
-    dl_status status = execute_or_wait(session, request);
+    dl_status status = session->slot != NULL ? answer_slotted(session, request)
+                                             : execute_or_wait(session, request);
     if (status != DL_OK && request->is_checked) {
         dl_wire_put_error(&session->output->bytes);
         status = DL_OK;
@@ -566,8 +740,7 @@ drop_partial(dl_session *session)
 void
 dl_session_init(dl_session *session, dl_hub *hub)
 {
-    *session = (dl_session){
-        .hub = hub, .timed_since = dl_now(), .proof.terms = &dl_wire_proof};
+    *session = (dl_session){.hub = hub, .timed_since = dl_now()};
     dl_list_append(&hub->strangers, &session->timed);
     hub->clients++;
 }
@@ -577,6 +750,8 @@ dl_session_fini(dl_session *session)
 {
     if (session->hub != NULL) {
         dl_list_remove(&session->timed);
+        free(session->proof);
+        lose_slot(session);
         leave_wait(session);
         dl_hub_end_waits(session->hub);
         dl_hub_unmark(session);
@@ -658,12 +833,22 @@ prove(dl_session *session, dl_bytes bytes, size_t *size)
         (void)dl_fail_no_memory();
         return -1;
     }
-    int taken = dl_proof_answer(&session->proof, session->hub->secret, bytes, size,
+    if (session->proof == NULL) {
+        session->proof = malloc(sizeof *session->proof);
+        if (session->proof == NULL) {
+            (void)dl_fail_no_memory();
+            return -1;
+        }
+        *session->proof = (dl_proof){.terms = &dl_wire_proof};
+    }
+    int taken = dl_proof_answer(session->proof, session->hub->secret, bytes, size,
                                 &session->output->bytes);
     if (taken < 0) {
         dl_wire_put_refusal(&session->output->bytes, bytes.data[0]);
     }
-    if (session->proof.stage == DL_PROOF_DONE) {
+    if (session->proof->stage == DL_PROOF_DONE) {
+        free(session->proof);
+        session->proof = NULL;
         admit(session);
     }
     return taken;
@@ -699,6 +884,13 @@ serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
             return dl_fail(DL_PROTOCOL, "the first byte is 0x%02x: not a store client",
                            bytes->data[0]);
         }
+        if (bytes->data[0] == DL_WIRE_LEAVE && session->slot != NULL) {
+            dl_replies_forget(&session->hub->replies, session->slot);
+            session->slot = NULL;
+            *bytes = (dl_bytes){bytes->data + 1, bytes->size - 1};
+            *cursor = (dl_wire_cursor){0};
+            continue;
+        }
         bool is_proof = session->is_validated && !session->is_admitted;
         int taken = is_proof ? prove(session, *bytes, &cursor->position)
                              : dl_wire_take_request(cursor, *bytes, &request);
@@ -730,8 +922,14 @@ pass_held(dl_session *session, dl_bytes rest)
 
     session->partial->held = (dl_buffer){0};
     drop_partial(session);
-    dl_long_own(session->current, &held);
-    return rest.size > 0 ? dl_partial_new(&start, rest, &session->partial) : DL_OK;
+    if (session->current->walk.request == NULL) {
+        dl_long_own(session->current, &held);
+    }
+    dl_status status =
+        rest.size > 0 ? dl_partial_new(&start, rest, &session->partial) : DL_OK;
+    /* Empty, unless the request was begun on a connection that is lost. */
+    dl_buffer_fini(&held);
+    return status;
 }
 
 static dl_status
@@ -783,7 +981,7 @@ take_in(dl_session *session, dl_bytes bytes)
     dl_wire_cursor cursor = {0};
     if (!session->is_stalled) {
         DL_TRY(serve(session, &cursor, &bytes));
-        if (session->current != NULL) {
+        if (session->current != NULL && session->current->walk.request == NULL) {
             DL_TRY(dl_long_copy(session->current));
         }
     }
@@ -833,6 +1031,7 @@ settle(dl_session *session, dl_status status)
         session->is_stalled = false;
         /* Releasing the rest may overwrite the thread's last error. */
         dl_error error = *dl_last_error();
+        pass_on_change(session);
         leave_wait(session);
         dl_hub_end_waits(session->hub);
         dl_hub_unmark(session);
@@ -850,9 +1049,11 @@ dl_status
 dl_session_feed(dl_session *session, dl_bytes bytes)
 {
     session->hub->work = DL_SESSION_WORK;
-    return session->is_over || bytes.size == 0
-               ? DL_OK
-               : settle(session, take_in(session, bytes));
+    if (session->is_over || bytes.size == 0) {
+        return DL_OK;
+    }
+    return settle(session,
+                  session->is_replaced ? fail_replaced() : take_in(session, bytes));
 }
 
 /* Carries on with the long requests, and then with what was held back behind them. */
@@ -895,6 +1096,7 @@ end_late(dl_session *session)
 
     session->hub->refused[session->is_admitted ? DL_LIMIT_STALL : DL_LIMIT_VALIDATE]++;
     session->is_late = false;
+    lose_slot(session);
     dl_output_free(session->output);
     session->output = NULL;
     return session->is_admitted
@@ -915,6 +1117,9 @@ dl_session_resume(dl_session *session)
     session->hub->work = DL_SESSION_WORK;
     if (session->is_late) {
         return settle(session, end_late(session));
+    }
+    if (session->is_replaced) {
+        return settle(session, fail_replaced());
     }
     /* Another session's request ended this client's wait, and there was no memory for
      * the reply. */

@@ -28,15 +28,18 @@ typedef struct dl_session {
     int64_t turn_since;
     size_t pending; /* its share of the hub's */
     size_t pending_output;
-    dl_list timed; /* in the hub's `strangers` or `slow` */
+    dl_reply_slot *slot; /* of its changes; NULL: it is no client of ours */
+    dl_list timed;       /* in the hub's `strangers` or `slow` */
     int64_t timed_since;
-    dl_proof proof; /* what the client has proved, if the hub has a secret */
+    dl_proof
+        *proof; /* under way; NULL before it begins and once the client is admitted */
     bool is_validated;
     bool is_admitted; /* validated, and proved where that is asked for */
     bool is_waking;   /* `waiting` has its key and must look for the next one */
     bool is_stalled;  /* requests are held back: no work or room left, or a long one */
     bool is_late;     /* its time limit has passed */
     bool is_over;     /* it has failed: nothing is served any more */
+    bool is_replaced; /* its slot has a newer connection */
     bool wait_is_checked;
 } dl_session;
 

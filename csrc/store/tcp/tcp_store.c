@@ -51,7 +51,6 @@ tcp_execute(dl_store *store, const dl_store_request *request, dl_store_reply *re
         .key_prefix = DL_LITERAL("/"),
         .deadline = deadline,
         .is_legacy = !self->uses_libuv,
-        .is_repeatable = dl_request_kinds[request->op].is_repeatable,
     };
 
     DL_TRY(dl_retry(&self->pool, &call));
@@ -115,14 +114,15 @@ init_pool(dl_tcp_store *self, uint16_t port, dl_secret *secret)
 
 /* The ADD travels with the handshake, so that joining is one round trip per process. */
 static dl_status
-join_once(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
+join_once(dl_connection_pool *pool, const dl_slot *slot, int64_t *joined,
+          dl_deadline deadline)
 {
     const dl_store_request count = {
         .op = DL_OP_ADD, .key = WORKER_COUNTER, .number = 1};
     dl_connection *connection = NULL;
     dl_status status = DL_OK;
 
-    DL_TRY(dl_connection_pool_open(pool, joined == NULL ? NULL : &count, deadline,
+    DL_TRY(dl_connection_pool_open(pool, slot, joined == NULL ? NULL : &count, deadline,
                                    &connection));
     if (joined != NULL) {
         status = dl_connection_take_i64(connection, deadline, joined);
@@ -162,18 +162,28 @@ fail_unreachable(void)
 #define STRANGE_SERVERS 3
 
 /* Tries until the deadline to connect and to complete the handshake, and leaves the
- * connection in the pool.  If `joined` is not NULL, also counts this client and stores
- * the new count there.  When the connection is lost before the count is known, the
- * client counts itself again: the server is taken to have lost its counter, too. */
+ * connection in the pool.  If `joined` is not NULL, also counts this client, once, and
+ * stores the new count there.  When the connection is lost before the count is known, the
+ * next one repeats it in the same slot; it may reach another server, unless the pool is
+ * to join a certain one. */
 static dl_status
 join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
 {
     dl_backoff backoff = {0};
     dl_error refusal = {.status = DL_OK};
+    dl_server_identity wanted = dl_connection_pool_joined(pool);
+    dl_slot slot;
     int refusals = 0;
 
+    DL_TRY(dl_slot_draw(&slot));
     for (;;) {
-        dl_status status = join_once(pool, joined, deadline);
+        dl_status status = join_once(pool, &slot, joined, deadline);
+        if (status == DL_MISMATCH) {
+            return dl_fail(DL_NETWORK, "%s", dl_last_error()->text);
+        }
+        if (status != DL_OK) {
+            dl_connection_pool_set_joined(pool, &wanted);
+        }
         if (status == DL_TIMEOUT) {
             /* The last try was cut off by the deadline: an earlier refusal tells
              * more. */
@@ -210,8 +220,7 @@ count_workers(dl_connection_pool *pool, int64_t *joined)
     dl_buffer value = {0};
     dl_tcp_call call = {.request = {.op = DL_OP_GET, .key = WORKER_COUNTER},
                         .reply = {.values = &value},
-                        .deadline = dl_deadline_after(0),
-                        .is_repeatable = true};
+                        .deadline = dl_deadline_after(0)};
 
     dl_status status = dl_retry(pool, &call);
     if (status == DL_OK && !dl_counter_parse(dl_buffer_bytes(&value), joined)) {
@@ -254,6 +263,8 @@ tcp_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
     DL_TRY(make_store(self->host, self->uses_libuv, dl_store_timeout(store), &made));
     dl_status status = init_pool(made, self->pool.port, self->pool.secret);
     if (status == DL_OK) {
+        const dl_server_identity joined = dl_connection_pool_joined(&self->pool);
+        dl_connection_pool_set_joined(&made->pool, &joined);
         status = join(&made->pool, NULL, deadline);
     }
     if (status != DL_OK) {
@@ -296,6 +307,9 @@ start(dl_tcp_store *self, const dl_tcp_store_options *options, dl_deadline deadl
     DL_TRY(init_pool(
         self, self->master == NULL ? options->port : dl_master_port(self->master),
         options->secret));
+    if (options->server != NULL) {
+        dl_connection_pool_set_joined(&self->pool, options->server);
+    }
     DL_TRY(join(&self->pool, is_counted ? &joined : NULL, deadline));
     if (is_counted && self->master != NULL) {
         dl_status status =
@@ -350,6 +364,12 @@ const dl_secret *
 dl_tcp_store_secret(const dl_store *store)
 {
     return tcp_store_of(store)->pool.secret;
+}
+
+dl_server_identity
+dl_tcp_store_server(const dl_store *store)
+{
+    return dl_connection_pool_joined(&tcp_store_of(store)->pool);
 }
 
 static void

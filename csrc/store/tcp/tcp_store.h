@@ -8,13 +8,13 @@
  * other.  It returns only when the server has answered, so its effect is visible to
  * every later call of any process.
  *
- * A lost connection is replaced by a new one, and the call is repeated if it may be.
- * One that must happen only once (add, append, compare_set, queue_push, queue_pop,
- * barrier) fails with DL_NETWORK, saying that its outcome is unknown, once a byte of it
- * may have reached the server.  A call waits for a lost server for
- * DL_TCP_STORE_PATIENCE at most, however long its timeout is, so that a dead master is
- * noticed.  delete_key is repeated and returns the result of the last try: false may
- * then mean that an earlier try deleted the key.
+ * A lost connection is replaced by a new one, and the call is repeated.  A server of ours
+ * executes each change once and repeats its reply (wire.h).  Torch's server would execute
+ * it again: there a call that changes something fails with DL_NETWORK, saying that its
+ * outcome is unknown, once a byte of it may have reached the server.  A call waits for a
+ * lost server for DL_TCP_STORE_PATIENCE at most, however long its timeout is, so that a
+ * dead master is noticed.  A store never goes on with another server than the one it has
+ * joined.
  *
  * On the wire every key is prefixed with "/", which the clients' own counter "init/" is
  * not: it counts the clients that have joined with a world size.  num_keys() includes
@@ -24,6 +24,7 @@
 
 #include "base/secret.h"
 #include "store/store.h"
+#include "store/tcp/wire.h"
 
 /* How long a call tries to reconnect to a server that it has lost. */
 #define DL_TCP_STORE_PATIENCE (5 * DL_SECOND)
@@ -43,6 +44,8 @@ typedef struct dl_tcp_store_options {
     /* What server and clients prove to each other, or NULL.  The store takes a reference
      * of its own. */
     dl_secret *secret;
+    /* The server to join, as dl_tcp_store_server() tells it; NULL: whichever answers. */
+    const dl_server_identity *server;
 } dl_tcp_store_options;
 
 /* Starts the server if this is the master, connects, and waits for workers if asked to,
@@ -58,6 +61,9 @@ bool dl_tcp_store_uses_libuv(const dl_store *store); /* as given */
 
 /* Returns the store's secret, or NULL; valid as long as the store. */
 const dl_secret *dl_tcp_store_secret(const dl_store *store);
+
+/* Returns which server the store has joined. */
+dl_server_identity dl_tcp_store_server(const dl_store *store);
 
 /* Appends "TCPStore(client=..., server=...)". */
 void dl_tcp_store_describe(const dl_store *store, dl_buffer *text);

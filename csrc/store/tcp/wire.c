@@ -2,6 +2,7 @@
 #include "store/tcp/wire.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 const char *
 dl_wire_op_name(dl_opcode op)
@@ -24,6 +25,47 @@ put_key(dl_buffer *out, dl_bytes key, dl_bytes prefix)
     dl_put_u64(out, prefix.size + key.size);
     dl_buffer_put(out, prefix);
     dl_buffer_put(out, key);
+}
+
+/* The key of a hello: the text, the slot's id and its sequence number. */
+#define HELLO_TEXT_SIZE (sizeof DL_WIRE_HELLO - 1)
+#define HELLO_SIZE (HELLO_TEXT_SIZE + DL_SLOT_ID_SIZE + sizeof(uint64_t))
+
+void
+dl_wire_put_hello(dl_buffer *out, const dl_slot *slot)
+{
+    dl_put_u8(out, DL_OP_CHECK);
+    dl_put_u64(out, 1);
+    dl_put_u64(out, HELLO_SIZE);
+    dl_buffer_put(out, DL_LITERAL(DL_WIRE_HELLO));
+    dl_buffer_put(out, (dl_bytes){slot->id, DL_SLOT_ID_SIZE});
+    dl_put_u64(out, slot->sequence);
+}
+
+bool
+dl_wire_take_hello(const dl_store_request *request, dl_slot *slot)
+{
+    dl_key_walk walk = dl_key_walk_begin(request);
+    dl_bytes key;
+
+    if (request->op != DL_OP_CHECK || request->is_checked || request->count != 1
+        || !dl_key_walk_next(&walk, &key, NULL) || key.size != HELLO_SIZE
+        || !dl_bytes_start_with(key, DL_LITERAL(DL_WIRE_HELLO))) {
+        return false;
+    }
+    dl_reader reader = dl_reader_of((dl_bytes){
+        key.data + HELLO_TEXT_SIZE + DL_SLOT_ID_SIZE, sizeof slot->sequence});
+    memcpy(slot->id, key.data + HELLO_TEXT_SIZE, DL_SLOT_ID_SIZE);
+    return dl_take_u64(&reader, &slot->sequence) && slot->sequence > 0;
+}
+
+void
+dl_wire_put_welcome(dl_buffer *out, const uint8_t identity[DL_IDENTITY_SIZE],
+                    bool is_remembered)
+{
+    dl_put_u8(out, DL_WIRE_READY);
+    dl_buffer_put(out, (dl_bytes){identity, DL_IDENTITY_SIZE});
+    dl_put_u8(out, is_remembered);
 }
 
 static void

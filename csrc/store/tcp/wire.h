@@ -7,7 +7,9 @@
  * opcode has DL_WIRE_CHECKED set.  Their reply begins with a status byte: DL_OK,
  * followed by the plain reply (nothing for requests that have none), or another
  * dl_status, followed by its text.  A client finds out whether the server understands
- * them by a CHECK of DL_WIRE_HELLO, a key that no client can store. */
+ * them by its hello: a CHECK of one key that no client can store.  The key carries the
+ * client's slot, and a server of ours answers with more than torch's does: its identity,
+ * and whether it remembers the slot. */
 #ifndef DISTLITE_STORE_TCP_WIRE_H
 #define DISTLITE_STORE_TCP_WIRE_H
 
@@ -16,7 +18,7 @@
 
 #define DL_WIRE_CHECKED 0x80
 #define DL_WIRE_MAGIC 0x3C85F7CEu
-#define DL_WIRE_HELLO "distlite/1"
+#define DL_WIRE_HELLO "distlite/2"
 
 #define DL_WIRE_KEY_LIMIT 8192u
 #define DL_WIRE_VALUE_LIMIT (8u << 20)
@@ -25,6 +27,45 @@
 #define DL_WIRE_READY 0     /* CHECK: all present; WAIT, BARRIER: over */
 #define DL_WIRE_NOT_READY 1 /* CHECK: at least one is absent */
 #define DL_WIRE_CANCELLED 1 /* CANCEL_WAIT, always */
+
+/* What a server draws at random when it starts, so that a client that lost its
+ * connection recognises it. */
+#define DL_IDENTITY_SIZE 16
+
+/* Which server a client has joined. */
+typedef struct dl_server_identity {
+    bool is_known; /* false: none yet, and any will do */
+    bool is_ours;  /* false: torch's, which have no identity */
+    uint8_t bytes[DL_IDENTITY_SIZE];
+} dl_server_identity;
+
+/* A slot numbers the requests of one client that change something
+ * (dl_request_kind.is_change), of which one at a time is under way: a connection's, or
+ * that of the connection which replaces a lost one.  The server executes each number
+ * once, and repeats its reply to a client that repeats the request.  The id is drawn at
+ * random by the client, so that nobody else can name it. */
+#define DL_SLOT_ID_SIZE 16
+
+typedef struct dl_slot {
+    uint8_t id[DL_SLOT_ID_SIZE];
+    uint64_t sequence; /* of the next change, from 1, or of the one under way */
+} dl_slot;
+
+/* Appends the hello of a client whose next change on the connection is that of `slot`. */
+void dl_wire_put_hello(dl_buffer *out, const dl_slot *slot);
+
+/* Returns whether the decoded request is a hello, and fills in `slot`. */
+bool dl_wire_take_hello(const dl_store_request *request, dl_slot *slot);
+
+/* Appends our server's reply to a hello: DL_WIRE_READY and DL_WIRE_WELCOME_SIZE bytes,
+ * its identity and a byte that is 1 if it has `remembered` the slot. */
+#define DL_WIRE_WELCOME_SIZE (DL_IDENTITY_SIZE + 1)
+void dl_wire_put_welcome(dl_buffer *out, const uint8_t identity[DL_IDENTITY_SIZE],
+                         bool is_remembered);
+
+/* A byte by which a client with a slot says that it has read the replies to all its
+ * changes and closes the connection: the server forgets the slot.  No reply. */
+#define DL_WIRE_LEAVE 0xC2
 
 /* Appends the request.  `key_prefix` (the client's "/") is put before every key. */
 void dl_wire_put_request(dl_buffer *out, const dl_store_request *request,

@@ -27,7 +27,8 @@ typedef struct fake_peer {
     struct fake_server *server;
     pthread_t thread;
     int fd;
-    int number; /* from 0, in the order of arrival */
+    int number;   /* from 0, in the order of arrival */
+    dl_slot slot; /* of the client's hello */
     dl_buffer in;
     size_t taken; /* of `in`, by the request that was returned last */
 } fake_peer;
@@ -38,6 +39,8 @@ typedef struct fake_server {
     int fd;
     uint16_t port;
     bool is_ours; /* whether the handshake's answer is that of our server */
+    bool forgets; /* ours: says that it does not remember the client's slot */
+    uint8_t identity[DL_IDENTITY_SIZE];
     fake_talk_fn talk;
     void *context;
     pthread_t thread;
@@ -131,6 +134,9 @@ fake_next(fake_peer *peer, dl_store_request *request)
     dl_buffer_consume(&peer->in, peer->taken);
     peer->taken = 0;
     for (;;) {
+        if (peer->in.size > 0 && peer->in.data[0] == DL_WIRE_LEAVE) {
+            return false;
+        }
         *request = (dl_store_request){0};
         int taken = dl_wire_take_request(&cursor, dl_buffer_bytes(&peer->in), request);
         CHECK(taken >= 0);
@@ -187,6 +193,17 @@ fake_pong(fake_peer *peer, const dl_store_request *ping, uint32_t difference)
     dl_buffer_fini(&out);
 }
 
+/* Sends the reply of a server of ours to a hello. */
+static void
+fake_welcome(fake_peer *peer)
+{
+    dl_buffer out = {0};
+
+    dl_wire_put_welcome(&out, peer->server->identity, !peer->server->forgets);
+    fake_send(peer, dl_buffer_bytes(&out));
+    dl_buffer_fini(&out);
+}
+
 /* Answers VALIDATE, PING and CHECK.  Returns false if the client has
  * closed the connection. */
 DL_CHECK_UNUSED static bool
@@ -203,10 +220,12 @@ fake_greet(fake_peer *peer)
     if (!fake_expect(peer, DL_OP_CHECK, &request)) {
         return false;
     }
-    dl_reader items = request.items;
-    CHECK_EQUAL(request.count, 1);
-    CHECK_BYTES(dl_request_take_item(&items), DL_WIRE_HELLO);
-    fake_send(peer, peer->server->is_ours ? DL_LITERAL("\0") : DL_LITERAL("\1"));
+    CHECK(dl_wire_take_hello(&request, &peer->slot));
+    if (peer->server->is_ours) {
+        fake_welcome(peer);
+    } else {
+        FAKE_SEND(peer, "\1");
+    }
     return true;
 }
 

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What a server remembers of its clients' changes, so that each is executed once although
+ * a client repeats those whose reply it has lost: for every slot (wire.h) the latest
+ * change and its reply.  A client repeats only the latest one, since it reads each reply
+ * before it makes the next change.
+ *
+ * The memory is bounded.  A slot is forgotten when its client says that it leaves, some
+ * time after its connection was lost, and earlier when there are too many.  The client is
+ * told so if it comes back, and reports that the outcome is unknown: nothing is executed
+ * twice.
+ *
+ * Knows nothing of bytes on the wire.  Server thread only. */
+#ifndef DISTLITE_STORE_TCP_REPLIES_H
+#define DISTLITE_STORE_TCP_REPLIES_H
+
+#include "base/blob.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "store/execute.h"
+#include "store/tcp/long_request.h"
+#include "store/tcp/wire.h"
+
+struct dl_session;
+
+typedef enum dl_outcome {
+    DL_OUTCOME_NONE = 0,  /* it changed nothing, or failed: a repeat is executed */
+    DL_OUTCOME_BEGUN,     /* a BARRIER that waits, or a MULTI_SET in progress */
+    DL_OUTCOME_DONE,      /* a repeat gets the reply that is remembered */
+    DL_OUTCOME_FORGOTTEN, /* done, but its reply was too large to be kept any longer */
+} dl_outcome;
+
+typedef struct dl_reply_slot {
+    dl_map_entry node;
+    uint8_t id[DL_SLOT_ID_SIZE];
+    struct dl_session *session; /* of its connection; NULL: that was lost */
+    uint64_t next;              /* number of the connection's next change */
+    uint64_t sequence;          /* of the latest change */
+    dl_opcode op;               /* of that change, like the rest */
+    dl_outcome outcome;
+    int64_t number;      /* the reply, as in dl_table_reply */
+    dl_blob *value;      /* the same; a reference */
+    dl_buffer name;      /* QUEUE_POP: the queue's, to which an item may be returned */
+    bool is_undelivered; /* the connection was lost before the reply was sent */
+    dl_long_request *unfinished; /* a MULTI_SET whose connection was lost */
+    dl_list unfinished_node;
+    size_t size;  /* its share of the total */
+    dl_list lost; /* in the list of slots without a connection, by time */
+    int64_t lost_since;
+    dl_list large; /* in the list of slots with a large value, by time */
+    int64_t large_since;
+} dl_reply_slot;
+
+typedef struct dl_replies {
+    dl_map slots;
+    dl_list lost;
+    dl_list large;
+    dl_list unfinished;
+    size_t size;       /* bytes of all slots, and of the large values they hold */
+    uint64_t limit;    /* of `size`; exceeded only by slots in use, without values */
+    int64_t age;       /* nanoseconds after which what may be repeated is forgotten */
+    uint64_t repeated; /* number of changes that were repeated and not executed again */
+    uint64_t forgotten; /* number of slots and replies that were forgotten */
+} dl_replies;
+
+void dl_replies_init(dl_replies *replies);
+void dl_replies_fini(dl_replies *replies);
+
+/* Returns the slot that a client names in its hello, which is a new one unless
+ * `*is_remembered`.  NULL: out of memory (DL_NO_MEMORY), or a sequence number that does
+ * not follow the slot's (DL_PROTOCOL).  The caller sets `session`. */
+dl_reply_slot *dl_replies_open(dl_replies *replies, dl_table *table,
+                               const dl_slot *named, bool *is_remembered);
+
+/* Whether a repeat of the slot's latest change is answered with what is known of it. */
+static inline bool
+dl_replies_has_reply(const dl_reply_slot *slot)
+{
+    /* A MULTI_SET may have begun and then had no memory to go on with. */
+    return slot->outcome != DL_OUTCOME_NONE
+           && (slot->outcome != DL_OUTCOME_BEGUN || slot->op != DL_OP_MULTI_SET
+               || slot->unfinished != NULL);
+}
+
+/* Begins the change with the next number, which replaces the one before. */
+void dl_replies_begin(dl_replies *replies, dl_reply_slot *slot, uint64_t sequence,
+                      const dl_store_request *request);
+
+/* Remembers the reply to that change; takes a reference of its own to the value. */
+void dl_replies_keep(dl_replies *replies, dl_table *table, dl_reply_slot *slot,
+                     const dl_table_reply *reply);
+
+/* Drops the reply's value, since the client has read it. */
+void dl_replies_drop_value(dl_replies *replies, dl_reply_slot *slot);
+
+/* Takes over a MULTI_SET in progress whose connection was lost, to finish it. */
+void dl_replies_take_unfinished(dl_replies *replies, dl_reply_slot *slot,
+                                dl_long_request *unfinished);
+
+/* Returns the MULTI_SET that was taken over, which the caller then owns, or NULL. */
+dl_long_request *dl_replies_give_unfinished(dl_replies *replies, dl_reply_slot *slot);
+
+/* Notes that the slot's connection was lost, with its reply only partly sent or not at
+ * all if `is_undelivered`. */
+void dl_replies_lose(dl_replies *replies, dl_table *table, dl_reply_slot *slot,
+                     bool is_undelivered);
+
+/* Forgets the slot, whose client leaves and has read all its replies. */
+void dl_replies_forget(dl_replies *replies, dl_reply_slot *slot);
+
+/* Returns when dl_replies_wake() must be called next; INT64_MAX is never. */
+int64_t dl_replies_next_wake(const dl_replies *replies);
+
+/* Forgets what is too old, and continues the unfinished requests by about `work` keys.
+ * An item that was popped for a client that never came back, and of which the server did
+ * not send the whole, returns to the front of its queue: that client cannot have it.
+ * May end waits. */
+void dl_replies_wake(dl_replies *replies, dl_table *table, dl_names *names, int work,
+                     int64_t now);
+
+#endif
