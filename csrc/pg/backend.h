@@ -87,6 +87,10 @@ typedef struct dl_backend_ops {
      * has left the group in order is not lost.  Does not block; may be called from any
      * thread.  NULL if nothing is ever known. */
     dl_status (*lost)(dl_backend *, int rank);
+    /* Returns whether `rank` is shown to be a process of this job: it runs as the same
+     * user on this host, or has proved the job's token on the way that its data takes.
+     * The answer stays the same.  NULL if the backend cannot tell. */
+    bool (*is_proved)(dl_backend *, int rank);
     /* Allocates memory that operations need not copy.  May be called from any thread.
      * NULL if the backend prefers no memory over any other. */
     dl_status (*share)(dl_backend *, size_t, dl_region **);

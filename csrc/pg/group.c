@@ -447,6 +447,24 @@ dl_group_lost(dl_group *group, int rank)
     return status;
 }
 
+bool
+dl_group_is_proved(dl_group *group, int rank)
+{
+    int first = rank < 0 ? 0 : rank;
+    int last = rank < 0 ? group->size - 1 : rank;
+    bool is_proved = true;
+
+    pthread_mutex_lock(&group->lock);
+    dl_backend *backend = group->backend;
+    for (int other = first; backend != NULL && is_proved && other <= last; other++) {
+        is_proved = other == group->rank
+                    || (backend->ops->is_proved != NULL
+                        && backend->ops->is_proved(backend, other));
+    }
+    pthread_mutex_unlock(&group->lock);
+    return is_proved;
+}
+
 /* No free is lost: the closing thread sets is_closed and then tries for the turn, and a
  * holder of the turn passes it and then looks at is_closed.  One of the two gets it. */
 void

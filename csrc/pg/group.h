@@ -55,6 +55,12 @@ const char *dl_group_name(const dl_group *group);
 const char *dl_group_backend(const dl_group *group);
 int64_t dl_group_timeout(const dl_group *group);
 void dl_group_set_timeout(dl_group *group, int64_t timeout);
+
+/* Returns whether `rank`, or every other rank for -1, is shown to be a process of this
+ * job (dl_backend_ops.is_proved); true once the group is closed, when nothing comes from
+ * it any more.  May be called from any thread. */
+bool dl_group_is_proved(dl_group *group, int rank);
+
 /* The group's timeout as a deadline that starts now. */
 dl_deadline dl_group_deadline(const dl_group *group);
 uint64_t dl_group_sequence(const dl_group *group); /* operations begun */

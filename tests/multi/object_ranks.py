@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 import warnings
 from dataclasses import dataclass
@@ -334,3 +336,62 @@ def out_of_memory(rank: int, world_size: int, init_method: str) -> Any:
     began = time.monotonic()
     kind, text, _ = failure_of(lambda: distlite.broadcast_object_list(sent))
     return kind, text, time.monotonic() - began
+
+
+def all_calls(world_size: int, rank: int, group: Any = None) -> list[Any]:
+    """Kind and text of how each call on an object fails, if it does.
+
+    The message is from rank 0 to the last.
+    """
+    alone = [0] * world_size if rank == 0 else None
+    everything = list(range(world_size)) if rank == 0 else None
+    calls = [
+        lambda: distlite.all_gather_object([0] * world_size, rank, group),
+        lambda: distlite.broadcast_object_list([rank], group=group),
+        lambda: distlite.gather_object(rank, alone, group=group),
+        lambda: distlite.scatter_object_list([0], everything, group=group),
+        lambda: (
+            distlite.send_object_list([1], group_dst=world_size - 1, group=group)
+            if rank == 0
+            else distlite.recv_object_list([0], group_src=0, group=group)
+            if rank == world_size - 1
+            else None
+        ),
+    ]
+    return [failure_of(call)[:2] for call in calls]
+
+
+def trusting(
+    rank: int,
+    world_size: int,
+    init_method: str,
+    places: list[str],
+    settings: list[str],
+) -> tuple[list[Any], str]:
+    """The failures of calls on objects between hosts, and what the log says."""
+    os.environ["DISTLITE_HOST_HINT"] = places[rank]
+    if settings[rank]:
+        os.environ["DISTLITE_OBJECTS"] = settings[rank]
+    with tempfile.TemporaryFile() as log:
+        kept = os.dup(2)
+        os.dup2(log.fileno(), 2)
+        try:
+            init(rank, world_size, init_method)
+            failures = all_calls(world_size, rank)
+            failures += all_calls(world_size, rank)
+            ends = distlite.new_group([0, world_size - 1])
+            if rank in (0, world_size - 1):
+                failures += all_calls(2, int(rank != 0), ends)
+            distlite.destroy_process_group()
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+        log.seek(0)
+        return failures, log.read().decode()
+
+
+def settings_at_once(rank: int, world_size: int, init_method: str) -> tuple[str, str]:
+    """How joining fails if rank 1 asks for what does not exist."""
+    if rank == 1:
+        os.environ["DISTLITE_OBJECTS"] = "prooved"
+    return failure_of(lambda: init(rank, world_size, init_method))[:2]

@@ -156,6 +156,10 @@ def test_safe_mode_of_process_group_and_call(default):
     for got in run_ranks(object_ranks.safe_settings, 2, env=env):
         refused = ["which safe mode does not support" in text for text in got]
         by_default = default == "1"
+        forbidden = [
+            "DISTLITE_OBJECTS=safe allows no pickle, which this call" in text
+            for text in got
+        ]
         assert refused == [
             *[by_default] * 2,
             *[False, True],
@@ -163,7 +167,90 @@ def test_safe_mode_of_process_group_and_call(default):
             *[True, True],
             *[by_default] * 2,
         ]
-        assert all(bool(text) == no for text, no in zip(got, refused, strict=True))
+        assert forbidden == [
+            *[False] * 2,
+            *[by_default, False],
+            *[by_default, by_default],
+            *[False] * 4,
+        ]
+        assert all(
+            bool(text) == any(no)
+            for text, *no in zip(got, refused, forbidden, strict=True)
+        )
+
+
+NONE = ("", "")
+TWO_HOSTS = ["left", "left", "right"]
+WARNING = "nothing proves that the ranks on other hosts are of this job"
+
+
+def test_pickles_between_hosts_without_a_token_are_warned_of_once():
+    ranks = run_ranks(object_ranks.trusting, 3, places=TWO_HOSTS, settings=[""] * 3)
+    assert all(failure == NONE for failures, _ in ranks for failure in failures)
+    logs = [log for _, log in ranks]
+    assert logs[0].count(WARNING) == 1 and "DISTLITE_TOKEN" in logs[0]
+    assert WARNING not in logs[1]
+    # It is sent a message.
+    assert logs[2].count("nothing proves that rank 0 on another host is") == 1
+
+
+@pytest.mark.parametrize("setting", ["pickle", "safe"])
+def test_who_has_chosen_is_not_warned(setting):
+    for failures, log in run_ranks(
+        object_ranks.trusting, 3, places=TWO_HOSTS, settings=[setting] * 3
+    ):
+        assert all(failure == NONE for failure in failures)
+        assert "nothing proves" not in log
+
+
+def test_ranks_of_one_host_and_user_are_proved():
+    for setting in ("", "proved"):
+        for failures, log in run_ranks(
+            object_ranks.trusting, 3, places=["here"] * 3, settings=[setting] * 3
+        ):
+            assert all(failure == NONE for failure in failures)
+            assert "nothing proves" not in log
+
+
+def test_pickles_of_ranks_that_nothing_proves_are_refused_on_demand():
+    text = "DISTLITE_OBJECTS=proved refuses pickles: nothing proves that "
+    first, second, third = run_ranks(
+        object_ranks.trusting, 3, places=TWO_HOSTS, settings=["proved"] * 3
+    )
+    for failures, log in (first, second, third):
+        assert "nothing proves" not in log
+        collectives = [each for i, each in enumerate(failures) if i % 5 < 4]
+        assert all(
+            kind == "DistBackendError" and text in told for kind, told in collectives
+        )
+    # Rank 1 takes no part in the messages.
+    assert second[0][4] == NONE
+    assert text + "rank 2 on another host is" in first[0][4][1]
+    assert "rank 0: " + text in third[0][4][1]
+
+
+def test_settings_that_differ_are_told():
+    settings = ["proved", "pickle", "proved"]
+    for failures, _ in run_ranks(
+        object_ranks.trusting, 3, places=TWO_HOSTS, settings=settings
+    ):
+        kind, told = failures[0]
+        assert kind == "DistBackendError"
+        assert told.endswith(
+            ": ranks do not agree on DISTLITE_OBJECTS: it is proved at rank 0, 2, and "
+            "not at rank 1"
+        )
+
+
+def test_a_setting_that_does_not_exist_is_told_at_the_beginning():
+    first, second = run_ranks(object_ranks.settings_at_once, 2)
+    text = (
+        "environment variable DISTLITE_OBJECTS: 'prooved' is none of its values: "
+        "pickle, proved, safe"
+    )
+    assert second == ("ValueError", text)
+    assert first[0] == "DistBackendError"
+    assert f"could not join: ValueError: {text}" in first[1]
 
 
 def test_a_receiver_without_memory_keeps_nobody_waiting():

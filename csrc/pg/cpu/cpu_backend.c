@@ -271,6 +271,15 @@ lost(dl_backend *backend, int rank)
     return DL_OK;
 }
 
+/* The join has let in processes of this user only (net/local.h). */
+static bool
+is_proved(dl_backend *backend, int rank)
+{
+    const dl_cpu_backend *self = dl_cpu_self(backend);
+
+    return rank == self->rank || self->layout.host_of[rank] == self->layout.host;
+}
+
 static dl_status
 share(dl_backend *backend, size_t size, dl_region **region)
 {
@@ -304,6 +313,7 @@ static const dl_backend_ops cpu_ops = {
     .post = post,
     .watch = watch,
     .lost = lost,
+    .is_proved = is_proved,
     .share = share,
     .abort = abort_backend,
     .verify_calls = verify_calls,

@@ -166,6 +166,14 @@ watch(dl_backend *backend, int rank)
     return inside->ops->watch(inside, rank);
 }
 
+static bool
+is_proved(dl_backend *backend, int rank)
+{
+    dl_backend *inside = self_of(backend)->inside;
+
+    return inside->ops->is_proved(inside, rank);
+}
+
 static dl_status
 lost(dl_backend *backend, int rank)
 {
@@ -245,6 +253,7 @@ static const dl_backend_ops wrapper_ops = {
     .share = share,
     .watch = watch,
     .lost = lost,
+    .is_proved = is_proved,
     .abort = abort_inside,
     .verify_calls = verify_calls,
     .leave = leave,
@@ -274,6 +283,7 @@ leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
     LEAVE_OUT(ops, inside, share);
     LEAVE_OUT(ops, inside, watch);
     LEAVE_OUT(ops, inside, lost);
+    LEAVE_OUT(ops, inside, is_proved);
     LEAVE_OUT(ops, inside, verify_calls);
     LEAVE_OUT(ops, inside, end_family);
 }

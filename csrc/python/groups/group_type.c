@@ -543,6 +543,22 @@ group_verify_calls(PyObject *self, PyObject *timeout)
 }
 
 static PyObject *
+group_is_proved(PyObject *self, PyObject *rank)
+{
+    dl_group *group = dlpy_group_core(self);
+    int64_t number;
+
+    if (dlpy_int64_from(rank, "rank", &number) < 0) {
+        return NULL;
+    }
+    if (number < -1 || number >= dl_group_size(group)) {
+        return PyErr_Format(PyExc_ValueError, "rank %lld is not in the group",
+                            (long long)number);
+    }
+    return PyBool_FromLong(dl_group_is_proved(group, (int)number));
+}
+
+static PyObject *
 group_sequence(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     return PyLong_FromUnsignedLongLong(dl_group_sequence(dlpy_group_core(self)));
@@ -682,6 +698,9 @@ static PyMethodDef group_methods[] = {
     {"_verify_calls", group_verify_calls, METH_O,
      "_verify_calls($self, timeout, /)\n--\n\n"
      "Compares calls that went ahead of other ranks' with theirs."},
+    {"_is_proved", group_is_proved, METH_O,
+     "_is_proved($self, rank, /)\n--\n\n"
+     "Whether a rank, or all for -1, is shown to be a process of this job."},
     {"shutdown", group_shutdown, METH_NOARGS,
      "shutdown($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_SHUTDOWN},
     {"_get_sequence_number_for_group", group_sequence, METH_NOARGS,

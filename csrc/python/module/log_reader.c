@@ -223,7 +223,7 @@ static PyMethodDef functions[] = {
      "Writes what is left, and all later lines, to standard error."},
     {"_log_warning", put_line, METH_O,
      "_log_warning($module, text, /)\n--\n\n"
-     "A line of the core's log, for tests."},
+     "Puts a line into the core's log."},
     {0},
 };
 

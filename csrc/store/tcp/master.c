@@ -136,6 +136,23 @@ open_listener(const dl_tcp_store_options *options, dl_deadline deadline, int *fd
     return DL_OK;
 }
 
+/* A line for each server that strangers on the network can use. */
+static void
+warn_if_open(const dl_master *master, const dl_tcp_store_options *options)
+{
+    char address[DL_ADDRESS_TEXT_SIZE];
+
+    if (options->secret != NULL || master->address.size == 0
+        || dl_address_is_loopback(&master->address)) {
+        return;
+    }
+    dl_address_text(&master->address, address);
+    dl_log(DL_LOG_WARNING,
+           "the TCPStore at %s serves everybody who can connect to it: set "
+           "DISTLITE_TOKEN on all processes of the job",
+           address);
+}
+
 /* Starts a server on `fd`, which it takes, also on failure. */
 static dl_status
 serve(const dl_tcp_store_options *options, int fd, dl_master **master)
@@ -162,6 +179,7 @@ serve(const dl_tcp_store_options *options, int fd, dl_master **master)
         return status;
     }
     enter(made, options->multi_tenant);
+    warn_if_open(made, options);
     *master = made;
     return DL_OK;
 }

@@ -17,6 +17,7 @@ from operator import index
 from .. import _C
 from .._C import DistBackendError, DistStoreError, PrefixStore, ProcessGroup, TCPStore
 from ..constants import default_pg_timeout
+from ..objects.objects_setting import objects_setting
 from ..rendezvous import find_place
 from .backends import Backend, backend_of, engine_of, plugin_of, serve_devices
 from .check_in import CheckIn
@@ -405,6 +406,7 @@ def _join(
     checked = CheckIn(store, keys, rank, size) if meets else None
     group = None
     try:
+        objects_setting()  # raises if it is wrong
         if not is_fake:
             _name_job(keys, rank, size)
         if checked is not None:

@@ -2,7 +2,8 @@
 """The cards that ranks exchange before objects are moved.
 
 A card is 32 bytes, little-endian, and a body: four letters with the version; a byte
-that says how objects are encoded, and whether this rank has failed; three zero bytes;
+that says how objects are encoded, whether only proved ranks may send pickles, and
+whether this rank has failed; three zero bytes;
 how many objects; the size of the stream; its parts.  The body is the whole stream if
 that has room, or the text of the failure.
 """
@@ -28,12 +29,14 @@ __all__ = [
     "HEAD",
     "KIND_END",
     "MAGIC",
+    "PROVED",
     "ROOM",
     "SAFE",
     "Call",
     "Card",
     "card_of",
     "exchange",
+    "modes_differ",
     "sizes_on",
 ]
 
@@ -43,7 +46,7 @@ HEAD = struct.Struct("<4sB3xQQQ")
 SIZES = struct.Struct("<QQ")
 MAGIC = b"DLO1"
 FULL = HEAD.size + ROOM
-SAFE, FAILED = 1, 2
+SAFE, FAILED, PROVED = 1, 2, 4
 # What all cards begin with alike: the magic and the kind; of lists, also the length.
 KIND_END, COUNT_END = 8, 16
 
@@ -51,7 +54,7 @@ KIND_END, COUNT_END = 8, 16
 class Call:
     """One collective on objects: who takes part, and how."""
 
-    __slots__ = ("group", "is_safe", "name", "op", "rank", "root", "size")
+    __slots__ = ("group", "kind", "name", "op", "rank", "refusal", "root", "size")
 
     def __init__(self, op: int, name: str, group: ProcessGroup, root: int) -> None:
         self.op = op  # of _exchange_cards(); -1: a message
@@ -60,7 +63,12 @@ class Call:
         self.rank = group.rank()
         self.size = group.size()
         self.root = root  # in the group; -1: there is none
-        self.is_safe = False
+        self.kind = 0  # SAFE, PROVED or neither
+        self.refusal: Message | None = None  # why this rank must not take part
+
+    @property
+    def is_safe(self) -> bool:
+        return self.kind == SAFE
 
     def where(self) -> str:
         """Returns the beginning of error texts."""
@@ -89,9 +97,8 @@ def sizes_on(card: bytes) -> tuple[int, int]:
     return SIZES.unpack_from(card, COUNT_END)
 
 
-def card_of(is_safe: bool, message: Message, count: int, room: int) -> bytes:
+def card_of(kind: int, message: Message, count: int, room: int) -> bytes:
     """Returns the bytes of a card whose body has `room` bytes."""
-    kind = SAFE if is_safe else 0
     size = len(message.stream)
     body = message.stream if size <= room else b""
     if message.error is not None:
@@ -137,7 +144,7 @@ def disagree(call: Call, message: Message, cards: list[bytes]) -> NoReturn:
     read = [Card(card) for card in cards]
     if any(card.magic != MAGIC for card in read):
         raise DistBackendError(f"{call.where()}: ranks have different versions")
-    check_modes(call, {rank: bool(card.kind & SAFE) for rank, card in enumerate(read)})
+    check_modes(call, {rank: card.kind for rank, card in enumerate(read)})
     if message.error is not None:
         raise message.error
     for rank, card in enumerate(read):
@@ -149,15 +156,21 @@ def disagree(call: Call, message: Message, cards: list[bytes]) -> NoReturn:
     )
 
 
-def check_modes(call: Call, is_safe: dict[int, bool]) -> None:
-    """Raises unless all are alike."""
-    if len(set(is_safe.values())) == 1:
-        return
-    ranks = {
-        mode: ", ".join(str(rank) for rank in is_safe if is_safe[rank] is mode)
-        for mode in (True, False)
-    }
-    raise DistBackendError(
-        f"{call.where()}: ranks do not agree on safe mode: it is on at rank "
-        f"{ranks[True]}, and off at rank {ranks[False]}"
-    )
+def check_modes(call: Call, kinds: dict[int, int]) -> None:
+    """Raises unless all ranks choose alike how objects travel."""
+    if text := modes_differ(kinds):
+        raise DistBackendError(f"{call.where()}: {text}")
+
+
+def modes_differ(kinds: dict[int, int]) -> str:
+    """Returns how the ranks' choices differ; empty if they do not."""
+    for flag, text in (
+        (SAFE, "safe mode: it is on at rank {on}, and off at rank {off}"),
+        (PROVED, "DISTLITE_OBJECTS: it is proved at rank {on}, and not at rank {off}"),
+    ):
+        on = [str(rank) for rank, kind in kinds.items() if kind & flag]
+        off = [str(rank) for rank, kind in kinds.items() if not kind & flag]
+        if on and off:
+            text = text.format(on=", ".join(on), off=", ".join(off))
+            return f"ranks do not agree on {text}"
+    return ""

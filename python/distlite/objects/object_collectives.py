@@ -8,12 +8,12 @@ large array straight from the sender's memory into the receiver's.
 
 Objects are pickled, and loading a pickle runs code that its sender chose.  In safe mode
 only data travel, see safe_encode.py: `safe=True` in a call, set_safe_objects() for a
-group, DISTLITE_SAFE_OBJECTS=1 for the process; the first that is given counts.
+group, DISTLITE_OBJECTS=safe for the process.  object_trust.py says who may send
+pickles.
 """
 
 from __future__ import annotations
 
-import os
 import struct
 from weakref import WeakKeyDictionary
 
@@ -38,6 +38,8 @@ from .object_transfer import (
     gather_rest,
     scatter_rest,
 )
+from .object_trust import judge
+from .objects_setting import objects_setting
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,12 +56,12 @@ __all__ = [
 
 # The operations of _exchange_cards().
 BROADCAST, ALL_GATHER, GATHER, SCATTER = range(4)
+NO_OPERATION = -1  # a message
 ON_ROOT, ON_ALL = (HEAD.size, FULL), (FULL, FULL)
 # A message of scatter: size of its stream, parts.
 ENTRY = struct.Struct("<QQ")
 NO_BUFFERS: list[Any] = []
 
-_is_safe_by_default = os.environ.get("DISTLITE_SAFE_OBJECTS", "0") not in ("", "0")
 # The setting of each group that has one of its own.
 _is_safe_in: WeakKeyDictionary[ProcessGroup, bool] = WeakKeyDictionary()
 
@@ -73,8 +75,9 @@ def set_safe_objects(safe: bool | None, group: ProcessGroup | None = None) -> No
     first.
 
     Args:
-        safe: True or False; None is what DISTLITE_SAFE_OBJECTS says. All ranks choose
-            the same, or their calls raise DistBackendError.
+        safe: True or False; None is what DISTLITE_OBJECTS says. All ranks choose the
+            same, or their calls raise DistBackendError. With DISTLITE_OBJECTS=safe,
+            calls of a group for which it is False raise ValueError.
         group: The group; None is the default group.
 
     Raises:
@@ -117,10 +120,11 @@ def begin(
     call = Call(op, name, group, -1)
     if root is not None:
         call.root = root_of(call, *root)
-    if safe is not None:
-        call.is_safe = safe
-    elif _is_safe_in or _is_safe_by_default:
-        call.is_safe = _is_safe_in.get(group, _is_safe_by_default)
+    if safe is None:
+        safe = _is_safe_in.get(group) if _is_safe_in else None
+    if safe is None:
+        safe = objects_setting() == "safe"
+    judge(call, safe, call.root if op == NO_OPERATION else -1)
     return call
 
 
@@ -222,9 +226,10 @@ def broadcast_object_list(
     if call is None:
         return
     count, message = length_of(call, "object_list", object_list)
+    message = call.refusal or message
     if (is_root := call.rank == call.root) and message.error is None:
         message = pack(call, list(object_list), True)
-    own = card_of(call.is_safe, message, count, ROOM if is_root else 0)
+    own = card_of(call.kind, message, count, ROOM if is_root else 0)
     card = exchange(call, message, own, ON_ROOT, COUNT_END)[call.root]
     size, parts = sizes_on(card)
     if size <= ROOM and not parts:
@@ -276,8 +281,8 @@ def all_gather_object(
     call = begin(ALL_GATHER, "all_gather_object", group, None, safe)
     if call is None:
         return
-    message = pack(call, obj)
-    own = card_of(call.is_safe, message, 1, ROOM)
+    message = call.refusal or pack(call, obj)
+    own = card_of(call.kind, message, 1, ROOM)
     cards = exchange(call, message, own, ON_ALL, KIND_END)
     put_all(call, object_list, moved(call, all_gather_rest, message, cards))
 
@@ -297,7 +302,9 @@ def put_all(call: Call, object_list: list[Any], got: list[tuple[Any, Any]]) -> N
 
 
 def gather_message(call: Call, obj: Any, outputs: Any, is_root: bool) -> Message:
-    """Returns this rank's message for the root, or why its list is wrong."""
+    """Returns this rank's message for the root, or why it has none."""
+    if call.refusal is not None:
+        return call.refusal
     if outputs is not None:
         count, problem = length_of(call, "object_gather_list", outputs)
         if problem.error is not None:
@@ -363,7 +370,7 @@ def gather_object(
         return
     is_root = call.rank == call.root
     message = gather_message(call, obj, object_gather_list, is_root)
-    own = card_of(call.is_safe, message, 1, ROOM)
+    own = card_of(call.kind, message, 1, ROOM)
     cards = exchange(call, message, own, ON_ALL, KIND_END)
     got = moved(call, gather_rest, message, cards)
     if object_gather_list is not None and is_root:
@@ -434,6 +441,8 @@ def scatter_messages(
     call: Call, outputs: Any, inputs: Sequence[Any] | None
 ) -> tuple[list[Message], Message]:
     """One for each rank, on the source; and the failure, if there is one."""
+    if call.refusal is not None:
+        return [], call.refusal
     if not isinstance(outputs, list) or not outputs:
         return [], failure(
             ValueError(
@@ -464,11 +473,11 @@ def scatter_messages(
 def scatter_card(call: Call, messages: list[Message], problem: Message) -> bytes:
     """The source's: sizes and parts of all messages, then streams if they have room."""
     if call.rank != call.root or problem.error is not None:
-        return card_of(call.is_safe, problem, 0, ROOM if call.rank == call.root else 0)
+        return card_of(call.kind, problem, 0, ROOM if call.rank == call.root else 0)
     table = b"".join(
         ENTRY.pack(len(message.stream), len(message.parts)) for message in messages
     )
     streams = b"".join(message.stream for message in messages)
     whole = Message(streams, max((message.parts for message in messages), key=len))
-    card = card_of(call.is_safe, whole, call.size, ROOM)
+    card = card_of(call.kind, whole, call.size, ROOM)
     return card[: HEAD.size] + table + card[HEAD.size :]

@@ -14,8 +14,8 @@ from __future__ import annotations
 from .. import _C
 from .._C import DistBackendError, recv, send
 from ..groups.world import world
-from .object_cards import FAILED, FULL, MAGIC, ROOM, SAFE, Call, Card, card_of
-from .object_collectives import begin, loaded, moved
+from .object_cards import FAILED, FULL, MAGIC, ROOM, Call, Card, card_of, modes_differ
+from .object_collectives import NO_OPERATION, begin, loaded, moved
 from .object_message import (
     NOTHING,
     Message,
@@ -37,7 +37,6 @@ __all__ = ["recv_object_list", "send_object_list"]
 
 # No user's, unless one thinks of it; with backend mpi none at all.
 TAG = _C._OBJECT_TAG
-NO_OPERATION = -1
 
 
 def send_object_list(
@@ -88,9 +87,10 @@ def send_object_list(
         return
     check_peer(call, "destination")
     count, message = length_of(call, "object_list", object_list)
+    message = call.refusal or message
     if message.error is None:
         message = pack(call, list(object_list), True)
-    card = card_of(call.is_safe, message, count, ROOM)
+    card = card_of(call.kind, message, count, ROOM)
     put(call, memory_of(card))
     if message.error is not None:
         raise message.error
@@ -192,9 +192,10 @@ def recv_object_list(
     if card.kind & FAILED:
         raise DistBackendError(f"{call.where()}: rank {call.root}: {card.text()}")
     length, answer = length_of(call, "object_list", object_list)
+    answer = call.refusal or answer
     if answer.error is None:
         answer = answer_to(call, card, length)
-    put(call, memory_of(card_of(call.is_safe, answer, 0, ROOM)))
+    put(call, memory_of(card_of(call.kind, answer, 0, ROOM)))
     if answer.error is not None:
         raise answer.error
     stream, buffers = moved(call, take_rest, card)
@@ -205,14 +206,8 @@ def recv_object_list(
 
 def answer_to(call: Call, card: Card, length: int) -> Message:
     """A refusal, or nothing."""
-    text = ""
-    if bool(card.kind & SAFE) != call.is_safe:
-        on, off = (call.rank, call.root)[:: 1 if call.is_safe else -1]
-        text = (
-            f"ranks do not agree on safe mode: it is on at rank {on}, and off at rank "
-            f"{off}"
-        )
-    elif card.count != length:
+    text = modes_differ({call.root: card.kind, call.rank: call.kind})
+    if not text and card.count != length:
         text = (
             f"ranks' lists have different lengths: rank {call.root} {card.count}, rank "
             f"{call.rank} {length}"
