@@ -71,7 +71,7 @@ build/.extension: .venv/.packages $(SOURCES)
 # Torch in an environment of its own: it is large, and nothing else may depend on it.
 .venv-torch/.packages: build/.extension
 	$(PYTHON) -m venv --clear .venv-torch
-	.venv-torch/bin/python $(PIP) "setuptools>=77" numpy torch==2.13.0
+	.venv-torch/bin/python $(PIP) "setuptools>=77" numpy torch==2.13.0 expecttest
 	.venv-torch/bin/python $(PIP) --no-build-isolation -e ".[test,examples,benchmarks]"
 	.venv-torch/bin/python $(PIP) ray || true
 	.venv-torch/bin/python $(PIP) distributed || true

@@ -68,6 +68,11 @@ def stay_away(rank: int) -> dict[str, str]:
             store.wait([f"{name}/0", f"{name}/2"])
         reports[name] = error_of(call)
         store.set(f"{name}/{rank}", "")
+    at_once = dist.new_group()
+    if rank == 0:
+        reports["monitored at once"] = error_of(
+            lambda: dist.monitored_barrier(at_once, timedelta(0))
+        )
     dist.monitored_barrier()
     return reports
 

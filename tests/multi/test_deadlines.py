@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from deadline_ranks import miss
 from workers import run_ranks
@@ -17,6 +19,8 @@ def test_every_rank_names_the_late_one(hosts, late):
     assert texts.pop(late) is None
     for text in texts:
         assert " timed out after 2000ms: " in text and f"rank {late} (pid " in text
+        # What programs written for gloo look for.
+        assert re.search(" (Timed out|closed|timeout) ", text)
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,12 @@ def test_a_monitored_barrier_names_all(reports):
         assert reports[rank]["monitored all"].endswith(own)
 
 
+def test_a_monitored_barrier_without_time_blames_nobody(reports):
+    assert reports[0]["monitored at once"].startswith(
+        "[Rank 0]: Rank 0 timed out in monitoredBarrier after 0 ms\nof group "
+    )
+
+
 def test_one_rank_stops_and_the_others_wait(outcomes, reports):
     assert [report["stopped"] for report in reports] == [["1:00:00", "1:00:00"]] * 3
     stopped = outcomes[2].output

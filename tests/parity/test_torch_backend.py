@@ -16,6 +16,9 @@ pytest.importorskip("torch")
 
 import torch_backend_ranks as programs
 
+# All programs run within the first test; the compiler alone takes long to import.
+pytestmark = pytest.mark.limit(300)
+
 RANKS = Path(programs.__file__)
 # Their results do not depend on the order in which three numbers are added.
 EXACT = (
@@ -41,7 +44,7 @@ def run_ranks(folder: Path, size: int, *only: str) -> list[dict[str, Any]]:
         for rank in range(size)
     ]
     try:
-        said = [rank.communicate(timeout=110)[0] for rank in ranks]
+        said = [rank.communicate(timeout=280)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()

@@ -305,6 +305,47 @@ def sync_batch_norm_join_sampler() -> list[Any]:
 
 
 @program
+def ddp_join_divides_by_the_ranks_that_are_left() -> list[Any]:
+    model = DistributedDataParallel(network())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with model.join(divide_by_initial_world_size=False):
+        for step in range(2 + dist.get_rank()):
+            optimizer.zero_grad()
+            model(data(step)).pow(2).mean().backward()
+            optimizer.step()
+    return parameters_of(model)
+
+
+@program
+def sharded_optimizer() -> list[Any]:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    model = DistributedDataParallel(network())
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
+    for step in range(3):
+        optimizer.zero_grad()
+        model(data(step)).pow(2).mean().backward()
+        optimizer.step()
+    optimizer.consolidate_state_dict(0)
+    return parameters_of(model)
+
+
+@program
+def averaged_models() -> list[Any]:
+    from torch.distributed.algorithms.model_averaging import averagers
+
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    averager = averagers.PeriodicModelAverager(period=2, warmup_steps=1)
+    for step in range(4):
+        optimizer.zero_grad()
+        model(data(step)).pow(2).mean().backward()
+        optimizer.step()
+        averager.average_parameters(model.parameters())
+    return flat(*(each.detach() for each in model.parameters()))
+
+
+@program
 def ddp_compiled() -> list[Any]:
     model = DistributedDataParallel(network())
     # The backend runs what was captured as it is: no compiler of C++ is needed.
@@ -326,6 +367,73 @@ def fsdp2() -> list[Any]:
     fully_shard(model, mesh=mesh)
     train(model)
     return flat(*(each.full_tensor().detach() for each in model.parameters()))
+
+
+@program
+def fsdp2_in_low_precision() -> list[Any]:
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    size = dist.get_world_size()
+    mesh = dist.init_device_mesh("cpu", (size, 1), mesh_dim_names=("copies", "shards"))
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    model = network()
+    fully_shard(model, mesh=mesh, mp_policy=policy, reshard_after_forward=False)
+    model.set_requires_gradient_sync(False)
+    model(data(0)).pow(2).mean().backward()
+    model.set_requires_gradient_sync(True)
+    model(data(1)).pow(2).mean().backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    gradients = (each.grad.full_tensor() for each in model.parameters())
+    return flat(norm.full_tensor(), *gradients)
+
+
+@program
+def tensor_parallel() -> list[Any]:
+    from torch.distributed.tensor import parallel
+
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+    torch.manual_seed(2)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+    plan = {"0": parallel.ColwiseParallel(), "2": parallel.RowwiseParallel()}
+    parallel.parallelize_module(model, mesh, plan)
+    torch.manual_seed(3)
+    made = model(torch.randn(5, 6))
+    made.pow(2).sum().backward()
+    gradients = [each.grad.full_tensor() for each in model.parameters()]
+    return flat(made.detach(), *gradients)
+
+
+@program
+def pipeline() -> list[Any]:
+    from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+    rank, size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(rank)
+    layer = nn.Linear(6, 6)
+    stage = PipelineStage(layer, rank, size, torch.device("cpu"))
+    schedule = ScheduleGPipe(stage, 2, loss_fn=nn.functional.mse_loss)
+    losses: list[torch.Tensor] = []
+    torch.manual_seed(7)
+    inputs, target = torch.randn(4, 6), torch.randn(4, 6)
+    given = (inputs,) if rank == 0 else ()
+    wanted = {"target": target, "losses": losses} if rank == size - 1 else {}
+    schedule.step(*given, **wanted)
+    return flat(*(each.grad for each in layer.parameters()), *losses)
+
+
+@program
+def mesh_of_two_dimensions() -> list[Any]:
+    size = dist.get_world_size()
+    mesh = dist.init_device_mesh("cpu", (size, 1), mesh_dim_names=("a", "b"))
+    tensor = own(2)
+    dist.all_reduce(tensor, group=mesh.get_group("a"))
+    alone = own(2)
+    dist.all_reduce(alone, group=mesh["b"].get_group())
+    joined = mesh[("a", "b")]._flatten()
+    whole = own(2)
+    dist.all_reduce(whole, group=joined.get_group())
+    ranks = dist.get_process_group_ranks(mesh.get_group("a"))
+    return [*flat(tensor, alone, whole), *ranks, *mesh.get_coordinate(), joined.size()]
 
 
 @program
@@ -401,6 +509,40 @@ def checkpoint() -> list[Any]:
     wanted = {name: torch.zeros_like(value) for name, value in state.items()}
     saved.load(wanted, checkpoint_id=folder)
     return flat(*wanted.values())
+
+
+@program
+def checkpoint_of_shards() -> list[Any]:
+    from torch.distributed import checkpoint as saved
+    from torch.distributed.checkpoint import state_dict
+    from torch.distributed.fsdp import fully_shard
+
+    folder = FOLDER / f"shards-{dist.get_backend()}"
+    mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+
+    def make() -> tuple[Any, Any]:
+        model = fully_shard(network(), mesh=mesh)
+        return model, torch.optim.Adam(model.parameters(), 0.01)
+
+    def step_of(model: Any, optimizer: Any, number: int) -> None:
+        optimizer.zero_grad()
+        model(data(number)).pow(2).mean().backward()
+        optimizer.step()
+
+    model, optimizer = make()
+    step_of(model, optimizer, 0)
+    parts, moments = state_dict.get_state_dict(model, optimizer)
+    state = {"model": parts, "optimizer": moments}
+    saved.async_save(state, checkpoint_id=folder).result()
+    other, its_optimizer = make()
+    parts, moments = state_dict.get_state_dict(other, its_optimizer)
+    state = {"model": parts, "optimizer": moments}
+    saved.load(state, checkpoint_id=folder)
+    state_dict.set_state_dict(
+        other, its_optimizer, model_state_dict=parts, optim_state_dict=moments
+    )
+    step_of(other, its_optimizer, 1)
+    return flat(*(each.full_tensor().detach() for each in other.parameters()))
 
 
 @program

@@ -149,6 +149,15 @@ describe_missing(const barrier *self, const dl_buffer *words, char text[REASON_S
                  missing.text, milliseconds(self), gone[0] == '\0' ? "" : "\n", gone);
         return;
     }
+    if (self->deadline.limit == 0) {
+        /* No rank can be at fault for a time that was over before the call. */
+        snprintf(text, REASON_SIZE,
+                 "[Rank 0]: Rank 0 timed out in monitoredBarrier after %" PRId64
+                 " ms\n%s%sof group %s have not called it: %s",
+                 milliseconds(self), gone, gone[0] == '\0' ? "" : "; ",
+                 self->group->name, missing.text);
+        return;
+    }
     while (first < self->group->size - 1 && words[first].size > 0) {
         first++;
     }

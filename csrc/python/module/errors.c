@@ -51,15 +51,20 @@ store_exception(const dlpy_state *state, dl_status status)
     }
 }
 
+/* Follows the text of an operation that timed out.  Programs written for gloo match
+ * "(Timed out|closed|timeout)" between blanks. */
+#define LONGER_TIMEOUT \
+    "; a longer timeout can be given to init_process_group(), new_group() or the call"
+
 /* The text may contain keys and host names in any encoding. */
 static PyObject *
-raise_last_error(PyObject *exception)
+raise_last_error(PyObject *exception, const char *advice)
 {
-    char text[DL_ERROR_TEXT_SIZE + DL_C_FRAMES_TEXT_SIZE];
+    char text[DL_ERROR_TEXT_SIZE + sizeof LONGER_TIMEOUT + DL_C_FRAMES_TEXT_SIZE];
     char frames[DL_C_FRAMES_TEXT_SIZE];
 
     dl_c_frames_describe(frames);
-    snprintf(text, sizeof text, "%s%s", dl_last_error()->text, frames);
+    snprintf(text, sizeof text, "%s%s%s", dl_last_error()->text, advice, frames);
     PyObject *message =
         PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
 
@@ -71,7 +76,7 @@ raise_last_error(PyObject *exception)
 }
 
 static PyObject *
-raise_status(dl_status status, PyObject *otherwise)
+raise_status(dl_status status, PyObject *otherwise, const char *advice)
 {
     /* A signal handler's exception takes precedence, even if the failed operation is
      * another thread's, carried out by this one.  After DL_INTERRUPTED no exception is
@@ -81,7 +86,7 @@ raise_status(dl_status status, PyObject *otherwise)
         return NULL;
     }
     PyObject *plain = plain_exception(status);
-    raise_last_error(plain != NULL ? plain : otherwise);
+    raise_last_error(plain != NULL ? plain : otherwise, advice);
     /* Log lines about the failure are delivered before the program sees the
      * exception. */
     dlpy_log_sync();
@@ -91,14 +96,17 @@ raise_status(dl_status status, PyObject *otherwise)
 PyObject *
 dlpy_raise_store(const dlpy_state *state, dl_status status)
 {
-    return raise_status(status, store_exception(state, status));
+    return raise_status(status, store_exception(state, status), "");
 }
 
 PyObject *
 dlpy_raise_collective(const dlpy_state *state, dl_status status)
 {
     bool is_interrupted = PyErr_Occurred() != NULL;
-    PyObject *result = raise_status(status, state->backend_error);
+    const char *text = dl_last_error()->text;
+    bool is_late = status == DL_TIMEOUT && strstr(text, "timed out after") != NULL;
+    const char *advice = is_late ? LONGER_TIMEOUT : "";
+    PyObject *result = raise_status(status, state->backend_error, advice);
 
     if (!is_interrupted) {
         dlpy_note_failure();

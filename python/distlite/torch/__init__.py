@@ -9,6 +9,8 @@ through distlite, and those on other devices through torch's own backends.
 
 from __future__ import annotations
 
+import warnings
+
 import torch.distributed
 
 from .errors import DistBackendError, DistNetworkError, DistStoreError
@@ -48,6 +50,12 @@ def monitored_barrier(
         DistBackendError: A rank has not arrived within the timeout.
     """
     chosen = torch.distributed.group.WORLD if group is None else group
+    if chosen is torch.distributed.GroupMember.NON_GROUP_MEMBER:
+        warnings.warn(
+            "monitored_barrier does nothing on a rank that is not in the group",
+            stacklevel=2,
+        )
+        return
     if not isinstance(chosen, ProcessGroupDistlite):
         raise ValueError("monitored_barrier: the group's backend is not distlite")
     chosen.monitored_barrier(timeout, wait_all_ranks)

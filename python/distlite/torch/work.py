@@ -129,3 +129,28 @@ class EndedWork(torch.distributed.Work):
 
 # What a function of torch gets that waits at once, and asks for nothing else.
 ENDED = EndedWork()
+
+
+def let_reducers_keep_works() -> None:
+    """Makes DDP's reducer keep a work that Python hands to it, as `join()` does.
+
+    The reducer, which is written in C++, keeps the part of the work that is torch's.
+    The part in Python ends with its last reference there, and takes wait() with it.  A
+    work that torch makes of the future has no part in Python.
+    """
+    reducer: Any = torch.distributed.Reducer
+    take = reducer._set_forward_pass_work_handle
+
+    def _set_forward_pass_work_handle(
+        self: Any, work: Any, use_static_world_size: bool
+    ) -> None:
+        if isinstance(work, WorkDistlite | EndedWork):
+            work = torch._C._distributed_c10d._create_work_from_future(
+                work.get_future()
+            )
+        take(self, work, use_static_world_size)
+
+    reducer._set_forward_pass_work_handle = _set_forward_pass_work_handle
+
+
+let_reducers_keep_works()
