@@ -93,6 +93,13 @@ typedef struct dl_objects_args {
     int root; /* negative if the operation has no root */
 } dl_objects_args;
 
+/* The cards with which ranks tell each other of their parts of a window.  Never
+ * queued. */
+typedef struct dl_window_args {
+    dl_all_gather_args cards;
+    dl_tensor model; /* of which only the dtype is read */
+} dl_window_args;
+
 /* A check whether the arrays of an operation that runs after its caller has returned
  * are still where they were when it was called.  The core holds addresses only; the
  * maker of a guard knows who owns the memory.  It keeps the owner and the guard alive

@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "pg/arguments.h"
 #include "pg/fingerprint.h"
+#include "pg/window_part.h"
 #include "pg/work.h"
 #include "store/store.h"
 
@@ -94,6 +95,9 @@ typedef struct dl_backend_ops {
     /* Allocates memory that operations need not copy.  May be called from any thread.
      * NULL if the backend prefers no memory over any other. */
     dl_status (*share)(dl_backend *, size_t, dl_region **);
+    /* Makes this rank's part of a window (pg/window_part.h), without waiting for other
+     * ranks.  May be called from any thread.  NULL if the backend has no windows. */
+    dl_status (*window)(dl_backend *, const dl_window_options *, dl_window_part **);
     /* Compares the calls whose comparison was left for later with those of the ranks
      * that reach them by the deadline.  Called with the turn held, before an orderly
      * end.  NULL if nothing is ever left for later. */

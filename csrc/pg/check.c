@@ -476,3 +476,14 @@ dl_check_objects(const dl_group *group, const void *args, dl_fingerprint *finger
         fingerprint, call->cards.outputs[call->root < 0 ? 0 : call->root].count);
     return DL_OK;
 }
+
+dl_status
+dl_check_window(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+{
+    const dl_window_args *call = args;
+
+    (void)group;
+    dl_check_describe(&call->model, fingerprint);
+    dl_fingerprint_set_count(fingerprint, 0);
+    return DL_OK;
+}

@@ -42,6 +42,10 @@ dl_status dl_check_all_to_all(const dl_group *group, const void *args,
 dl_status dl_check_objects(const dl_group *group, const void *args,
                            dl_fingerprint *fingerprint);
 
+/* The exchange of the cards of a window, whose dtype is the same on all ranks. */
+dl_status dl_check_window(const dl_group *group, const void *args,
+                          dl_fingerprint *fingerprint);
+
 /* The part that messages share with them: checks one tensor, and describes one. */
 dl_status dl_check_tensor(const dl_group *group, const dl_tensor *tensor,
                           bool is_written, const dl_fingerprint *fingerprint);

@@ -212,11 +212,12 @@ static const kind kinds[DL_OP_TYPE_COUNT] = {
     [DL_SCATTER] = {dl_check_scatter, call_scatter},
     [DL_REDUCE_SCATTER] = {dl_check_reduce_scatter, call_reduce_scatter},
     [DL_ALL_TO_ALL] = {dl_check_all_to_all, call_all_to_all},
-    /* Their struct begins with that of an all_gather, which exchanges the cards. */
+    /* Their structs begin with that of an all_gather, which exchanges the cards. */
     [DL_BROADCAST_OBJECTS] = {dl_check_objects, call_all_gather},
     [DL_ALL_GATHER_OBJECTS] = {dl_check_objects, call_all_gather},
     [DL_GATHER_OBJECTS] = {dl_check_objects, call_all_gather},
     [DL_SCATTER_OBJECTS] = {dl_check_objects, call_all_gather},
+    [DL_WINDOW] = {dl_check_window, call_all_gather},
 };
 
 /* Checks the arrays once more before the operation starts.  After a failure the

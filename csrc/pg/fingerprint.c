@@ -45,6 +45,7 @@ static const op_entry entries[DL_OP_TYPE_COUNT] = {
                                      COUNT | DTYPE | REDUCE_OP | SIZES, NULL},
     [DL_SCAN] = {"scan", COUNT | DTYPE | REDUCE_OP, NULL},
     [DL_EXSCAN] = {"exscan", COUNT | DTYPE | REDUCE_OP, NULL},
+    [DL_WINDOW] = {"window", DTYPE, NULL},
     [DL_BROADCAST_OBJECTS] = {"broadcast_object_list", 0, "from"},
     [DL_ALL_GATHER_OBJECTS] = {"all_gather_object", 0, NULL},
     [DL_GATHER_OBJECTS] = {"gather_object", 0, "to"},

@@ -41,7 +41,8 @@ typedef enum dl_op_type {
     DL_REDUCE_SCATTER_COALESCED = 40,
     DL_SCAN = 41,
     DL_EXSCAN = 42,
-    DL_OP_TYPE_COUNT = 43,
+    DL_WINDOW = 43, /* making one (pg/window.h) */
+    DL_OP_TYPE_COUNT = 44,
 } dl_op_type;
 
 static inline bool

@@ -3035,6 +3035,188 @@ def irecv(
 class _SharedMemory:
     def __new__(cls, group: ProcessGroup, size: int) -> Self: ...
 
+@disjoint_base
+class _Window:
+    def __new__(
+        cls, group: ProcessGroup, model: _Array, count: int, timeout: _Timeout
+    ) -> Self: ...
+    def put(
+        self, array: _Array, rank: int, offset: int = 0, *, timeout: _Timeout = None
+    ) -> None:
+        """Writes an array into a rank's memory.
+
+        The array may be changed as soon as the call returns. Other ranks see the
+        elements as the class says.
+
+        Args:
+            array: The array, of the window's dtype, with any strides.
+            rank: The rank whose memory it is.
+            offset: The first element.
+            timeout: How long to wait for a rank on another host; None is the group's.
+
+        Raises:
+            ValueError: The elements do not lie in the memory of the rank, or the dtype
+                is another one.
+            DistBackendError: The rank has ended, or has closed the window.
+
+        Example:
+            >>> with dist.window(4) as win:
+            ...     win.put(np.ones(2), 1 - rank, offset=2)
+            ...     win.fence()
+            ...     print(win.local)
+            [0. 0. 1. 1.]
+        """
+    def get(
+        self, array: _Array, rank: int, offset: int = 0, *, timeout: _Timeout = None
+    ) -> None:
+        """Reads a rank's memory into an array.
+
+        Args:
+            array: The array to fill, of the window's dtype, with any strides.
+            rank: The rank whose memory it is.
+            offset: The first element.
+            timeout: How long to wait for a rank on another host; None is the group's.
+
+        Raises:
+            ValueError: The elements do not lie in the memory of the rank, or the dtype
+                is another one.
+            DistBackendError: The rank has ended, or has closed the window.
+
+        Example:
+            >>> with dist.window(np.arange(4)) as win:
+            ...     last = np.empty(1, int)
+            ...     win.get(last, 1 - rank, offset=3)
+            ...     print(last)
+            [3]
+        """
+    def accumulate(
+        self,
+        array: _Array,
+        rank: int,
+        op: _Op | Literal["replace", "no_op"] = ...,
+        offset: int = 0,
+        *,
+        timeout: _Timeout = None,
+    ) -> None:
+        """Combines elements of a rank's memory with an array.
+
+        Each element is read and written in one atomic step. The order in which the
+        updates of several ranks take effect is not fixed, and so neither are the last
+        bits of sums of floats.
+
+        Args:
+            array: The array, of the window's dtype, with any strides.
+            rank: The rank whose memory it is.
+            op: A reduction but AVG, or "replace".
+            offset: The first element.
+            timeout: How long to wait for other updates; None is the group's.
+
+        Raises:
+            ValueError: The elements do not lie in the memory of the rank, or the dtype
+                is another one or has no such reduction.
+            DistBackendError: The rank has ended, has closed the window, or another rank
+                was killed while it was updating this memory.
+
+        Example:
+            >>> with dist.window(2) as win:
+            ...     win.accumulate(np.array([1.0, 2.0]), 1 - rank)
+            ...     win.fence()
+            ...     print(win.local)
+            [1. 2.]
+        """
+    def unlock(self, rank: int, *, timeout: _Timeout = None) -> None:
+        """Gives the lock of a rank's memory back.
+
+        What this rank did to the memory has taken effect before that.
+
+        Args:
+            rank: The rank whose memory it is.
+            timeout: How long to wait for a rank on another host; None is the group's.
+
+        Raises:
+            ValueError: This rank does not hold the lock.
+
+        Example:
+            >>> with dist.window(2) as win:
+            ...     held = win.lock(1, shared=True)
+            ...     win.unlock(1)
+        """
+    def flush(self, rank: int | None = None, *, timeout: _Timeout = None) -> None:
+        """Waits until this rank's accesses have taken effect.
+
+        On one host they have when they return.
+
+        Args:
+            rank: The rank whose memory was accessed; None means all ranks.
+            timeout: How long to wait; None is the group's.
+
+        Raises:
+            DistBackendError: The rank has ended.
+
+        Example:
+            >>> with dist.window(2) as win:
+            ...     win.put(np.ones(2), 1)
+            ...     win.flush(1)
+        """
+    def fence(self, timeout: _Timeout = None) -> None:
+        """Waits for all ranks of the group to get here.
+
+        Afterwards each rank sees what all ranks did before. It is a barrier of the
+        group, and ordered with the group's operations.
+
+        Args:
+            timeout: How long to wait for the others; None is the group's.
+
+        Raises:
+            DistBackendError: A rank has ended, or the timeout has passed.
+
+        Example:
+            >>> with dist.window(1, dtype=int) as win:
+            ...     win.put(np.array([7]), 1 - rank)
+            ...     win.fence()
+            ...     print(win.local)
+            [7]
+        """
+    def close(self, timeout: _Timeout = None) -> None:
+        """Closes the window on all ranks, after a fence.
+
+        Does nothing the second time. If the group has ended, the window is closed on
+        this rank only. Its memory is freed when neither the window nor an array over
+        its memory exists any more.
+
+        Args:
+            timeout: How long to wait for the others; None is the group's.
+
+        Raises:
+            DistBackendError: A rank has ended, or the timeout has passed; the window
+                is closed all the same.
+
+        Example:
+            >>> win = dist.window(2)
+            >>> win.close()
+        """
+    def _fetch(
+        self,
+        array: _Array | None,
+        result: _Array,
+        rank: int,
+        op: _Op | Literal["replace", "no_op"],
+        offset: int,
+        timeout: _Timeout,
+    ) -> None: ...
+    def _swap(
+        self,
+        value: _Array,
+        compared: _Array,
+        result: _Array,
+        rank: int,
+        offset: int,
+        timeout: _Timeout,
+    ) -> None: ...
+    def _lock(self, rank: int, shared: bool, timeout: _Timeout) -> None: ...
+    def _end(self) -> None: ...
+    def _counts(self) -> tuple[int, ...]: ...
+
 @final
 class _SpareMemory:
     def __new__(cls, size: int) -> Self: ...

@@ -77,6 +77,7 @@ _LATER = {
     "groups.regroup": "shrink_group split_group",
     "objects.safe_encode": "register_safe_type",
     "shared": "shared_empty shared_empty_like shared_zeros shared_zeros_like",
+    "windows": "Window WindowLock window",
 }
 
 # Public modules, which are imported when they are asked for.

@@ -139,6 +139,9 @@ from .shared import shared_empty as shared_empty
 from .shared import shared_empty_like as shared_empty_like
 from .shared import shared_zeros as shared_zeros
 from .shared import shared_zeros_like as shared_zeros_like
+from .windows import Window as Window
+from .windows import WindowLock as WindowLock
+from .windows import window as window
 
 from . import data_parallel as data_parallel
 from . import device_mesh as device_mesh
@@ -185,6 +188,8 @@ __all__ = [
     "ScatterOptions",
     "Store",
     "TCPStore",
+    "Window",
+    "WindowLock",
     "Work",
     "all_gather",
     "all_gather_arrays",
@@ -271,4 +276,5 @@ __all__ = [
     "split_group",
     "supports_complex",
     "wait_all",
+    "window",
 ]

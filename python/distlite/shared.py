@@ -64,7 +64,7 @@ def shared_zeros(
     kind = np.dtype(float if dtype is None else dtype)
     if kind.hasobject:
         raise TypeError(f"arrays of {kind} cannot be shared: they hold Python objects")
-    sizes = _sizes_of(shape)
+    sizes = sizes_of(shape)
     if is_outside(group):
         return np.zeros(sizes, kind)
     wanted = world.require_default() if group is None else group
@@ -77,7 +77,7 @@ def shared_zeros(
     return np.ndarray(sizes, kind, buffer=memory)
 
 
-def _sizes_of(shape: Any) -> tuple[int, ...]:
+def sizes_of(shape: Any) -> tuple[int, ...]:
     """Converts a number or a sequence of numbers, for example an array."""
     try:
         return (index(shape),)

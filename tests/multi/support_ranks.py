@@ -84,6 +84,10 @@ def calls(
         assert work is not None
         work.wait()
 
+    def window() -> None:
+        with d.window(2) as win:
+            win.put(put(1.0), other)
+
     return {
         "broadcast": lambda: d.broadcast(put(1.0), 0),
         "all_reduce": lambda: d.all_reduce(put(1.0)),
@@ -105,4 +109,5 @@ def calls(
         "send, recv": message,
         "batch_isend_irecv": batch,
         "recv from anybody": from_anybody,
+        "window": window,
     }

@@ -14,6 +14,7 @@
 #include "pg/cpu/family.h"
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/shm/verdict.h"
+#include "pg/cpu/window/cpu_window.h"
 
 /* Bytes, of all ranks together, that are copied in a microsecond or two.  Waits at a
  * board that last longer call dl_blocking_begin(), as `brief` demands. */
@@ -77,6 +78,7 @@ abort_hosts(dl_cpu_backend *self, const dl_error *cause)
 void
 dl_cpu_give_up(dl_cpu_backend *self, const dl_error *cause)
 {
+    dl_window_ends_set(self->windows, cause);
     if (self->size > 1) {
         dl_board_abort(&self->board, cause);
         dl_p2p_abort(self->p2p, cause);
@@ -96,15 +98,16 @@ static void
 leave_backend(dl_backend *backend)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
+    dl_error cause = {.status = DL_CLOSED};
 
+    snprintf(cause.text, sizeof cause.text, "group %.200s was closed",
+             self->group_name);
+    dl_window_ends_set(self->windows, &cause);
     if (self->size > 1) {
         dl_p2p_leave(self->p2p);
         dl_board_leave(&self->board);
     }
     if (dl_cpu_has_hosts(self)) {
-        dl_error cause = {.status = DL_CLOSED};
-        snprintf(cause.text, sizeof cause.text, "group %.200s was closed",
-                 self->group_name);
         leave_hosts(self, &cause, &cause);
     }
 }
@@ -193,6 +196,7 @@ free_backend(dl_backend *backend)
         give_back(self);
         dl_backend_origin_unref(&self->roster->base);
     }
+    dl_window_ends_unref(self->windows);
     dl_buffer_fini(&self->staging);
     dl_layout_fini(&self->layout);
     free(self->local_peers);
@@ -291,6 +295,28 @@ share(dl_backend *backend, size_t size, dl_region **region)
 }
 
 static dl_status
+window(dl_backend *backend, const dl_window_options *options, dl_window_part **part)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+    dl_cpu_window_group group = {.name = self->group_name, .ends = self->windows};
+
+    if (dl_cpu_has_hosts(self)) {
+        return dl_fail(DL_UNSUPPORTED,
+                       "window: the ranks of group %s are on several hosts; make a "
+                       "group of the ranks of one host",
+                       self->group_name);
+    }
+    if (self->size > 1) {
+        group.layout = &self->layout;
+        group.peers = peers_of(self);
+        group.processes = self->processes;
+        group.roster = self->roster;
+        group.may_spin = self->board.header->may_spin;
+    }
+    return dl_cpu_window_new(&group, options, part);
+}
+
+static dl_status
 verify_calls(dl_backend *backend, dl_deadline deadline)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
@@ -315,6 +341,7 @@ static const dl_backend_ops cpu_ops = {
     .lost = lost,
     .is_proved = is_proved,
     .share = share,
+    .window = window,
     .abort = abort_backend,
     .verify_calls = verify_calls,
     .leave = leave_backend,
@@ -803,7 +830,9 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     self->fork_generation = dl_fork_generation();
     self->family = options->origin == NULL ? 0 : dl_family_of(options->family);
     self->group_name = strdup(options->group_name);
-    dl_status status = self->group_name == NULL ? dl_fail_no_memory() : DL_OK;
+    self->windows = dl_window_ends_new();
+    dl_status status =
+        self->group_name == NULL || self->windows == NULL ? dl_fail_no_memory() : DL_OK;
     if (status == DL_OK && options->size == 1 && options->origin == NULL) {
         status = dl_endpoint_check_settings();
     }

@@ -159,6 +159,14 @@ share(dl_backend *backend, size_t size, dl_region **region)
 }
 
 static dl_status
+window(dl_backend *backend, const dl_window_options *options, dl_window_part **part)
+{
+    dl_backend *inside = self_of(backend)->inside;
+
+    return inside->ops->window(inside, options, part);
+}
+
+static dl_status
 watch(dl_backend *backend, int rank)
 {
     dl_backend *inside = self_of(backend)->inside;
@@ -251,6 +259,7 @@ static const dl_backend_ops wrapper_ops = {
     .enter = enter,
     .post = post,
     .share = share,
+    .window = window,
     .watch = watch,
     .lost = lost,
     .is_proved = is_proved,
@@ -281,6 +290,7 @@ leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
     LEAVE_OUT(ops, inside, all_to_all);
     LEAVE_OUT(ops, inside, post);
     LEAVE_OUT(ops, inside, share);
+    LEAVE_OUT(ops, inside, window);
     LEAVE_OUT(ops, inside, watch);
     LEAVE_OUT(ops, inside, lost);
     LEAVE_OUT(ops, inside, is_proved);

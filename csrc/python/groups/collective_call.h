@@ -49,6 +49,13 @@ PyObject *dlpy_collective_answer(const dlpy_collective *self, int begun);
 int dlpy_collective_root(const dlpy_collective *self, const char *name, PyObject *peer,
                          PyObject *group_peer, int otherwise, int *root);
 
+/* Converts a reduction, such as ReduceOp.SUM or ReduceOp(ReduceOp.SUM); NULL means SUM,
+ * and every other object is taken for a function.
+ * `*factor` is the factor of PREMUL_SUM, which must have one, and 1 otherwise.  Returns
+ * 0, or -1 with an exception set. */
+int dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
+                        double *factor);
+
 /* Runs `op`; releases the GIL unless the operation completes without waiting.  Returns
  * None, or for async_op a Work that keeps `keep`, or NULL with an exception set.  Drops
  * the reference to the group.  The second form takes a deadline; the first uses

@@ -72,13 +72,9 @@ fail_no_factor(void)
     return -1;
 }
 
-/* Converts a reduction, such as ReduceOp.SUM or ReduceOp(ReduceOp.SUM); NULL means SUM,
- * and every other object is taken for a function.
- * `*factor` is the factor of PREMUL_SUM, which must have one, and 1 otherwise.  Returns
- * 0, or -1 with an exception set. */
-static int
-reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
-               double *factor)
+int
+dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
+                    double *factor)
 {
     *factor = 1;
     if (object == NULL) {
@@ -188,7 +184,7 @@ all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
     if (begun <= 0) {
         return dlpy_collective_answer(&self, begun);
     }
-    if (reduce_op_from(self.state, values[1], &core.op, &core.factor) < 0
+    if (dlpy_reduce_op_from(self.state, values[1], &core.op, &core.factor) < 0
         || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
         return dlpy_collective_give_up(&self);
     }
@@ -217,7 +213,7 @@ scan_array(PyObject *module, const dlpy_signature *signature, dlpy_call call,
     if (begun <= 0) {
         return dlpy_collective_answer(&self, begun);
     }
-    if (reduce_op_from(self.state, values[1], &core.op, &core.factor) < 0
+    if (dlpy_reduce_op_from(self.state, values[1], &core.op, &core.factor) < 0
         || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
         return dlpy_collective_give_up(&self);
     }
@@ -307,7 +303,7 @@ reduce(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keyw
         return dlpy_collective_answer(&self, begun);
     }
     if (dlpy_collective_root(&self, "dst", values[1], values[5], -1, &core.root) < 0
-        || reduce_op_from(self.state, values[2], &core.op, &core.factor) < 0
+        || dlpy_reduce_op_from(self.state, values[2], &core.op, &core.factor) < 0
         || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
         return dlpy_collective_give_up(&self);
     }
@@ -608,7 +604,7 @@ reduce_scatter(PyObject *module, PyObject *const *args, Py_ssize_t count,
     if (begun <= 0) {
         return dlpy_collective_answer(&self.call, begun);
     }
-    if (reduce_op_from(self.call.state, self.values[2], &core.op, &core.factor) < 0
+    if (dlpy_reduce_op_from(self.call.state, self.values[2], &core.op, &core.factor) < 0
         || dlpy_side_array(&self.output, self.values[0], "output") < 0
         || dlpy_side_list(&self.input, &self.call, self.values[1], "input_list") < 0
         || take_reducer(&self.call, core.op, self.values[2], self.values[0],
@@ -637,7 +633,7 @@ reduce_scatter_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
     if (begun <= 0) {
         return dlpy_collective_answer(&self.call, begun);
     }
-    if (reduce_op_from(self.call.state, self.values[2], &core.op, &core.factor) < 0
+    if (dlpy_reduce_op_from(self.call.state, self.values[2], &core.op, &core.factor) < 0
         || dlpy_side_array(&self.output, self.values[0], "output") < 0
         || dlpy_side_cut(&self.input, &self.call, self.values[1], "input", NULL) < 0
         || take_reducer(&self.call, core.op, self.values[2], self.values[0],

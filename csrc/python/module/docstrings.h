@@ -1626,4 +1626,147 @@
     "    ...     dist.send(np.array([3.0, 4.0]), dst=0)\n" \
     "    True [3. 4.]"
 
+#define DLPY_DOC__WINDOW_PUT \
+    "Writes an array into a rank's memory.\n" \
+    "\n" \
+    "The array may be changed as soon as the call returns. Other ranks see the\n" \
+    "elements as the class says.\n" \
+    "\n" \
+    "Args:\n" \
+    "    array: The array, of the window's dtype, with any strides.\n" \
+    "    rank: The rank whose memory it is.\n" \
+    "    offset: The first element.\n" \
+    "    timeout: How long to wait for a rank on another host; None is the group's.\n" \
+    "\n" \
+    "Raises:\n" \
+    "    ValueError: The elements do not lie in the memory of the rank, or the dtype\n" \
+    "        is another one.\n" \
+    "    DistBackendError: The rank has ended, or has closed the window.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> with dist.window(4) as win:\n" \
+    "    ...     win.put(np.ones(2), 1 - rank, offset=2)\n" \
+    "    ...     win.fence()\n" \
+    "    ...     print(win.local)\n" \
+    "    [0. 0. 1. 1.]"
+
+#define DLPY_DOC__WINDOW_GET \
+    "Reads a rank's memory into an array.\n" \
+    "\n" \
+    "Args:\n" \
+    "    array: The array to fill, of the window's dtype, with any strides.\n" \
+    "    rank: The rank whose memory it is.\n" \
+    "    offset: The first element.\n" \
+    "    timeout: How long to wait for a rank on another host; None is the group's.\n" \
+    "\n" \
+    "Raises:\n" \
+    "    ValueError: The elements do not lie in the memory of the rank, or the dtype\n" \
+    "        is another one.\n" \
+    "    DistBackendError: The rank has ended, or has closed the window.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> with dist.window(np.arange(4)) as win:\n" \
+    "    ...     last = np.empty(1, int)\n" \
+    "    ...     win.get(last, 1 - rank, offset=3)\n" \
+    "    ...     print(last)\n" \
+    "    [3]"
+
+#define DLPY_DOC__WINDOW_ACCUMULATE \
+    "Combines elements of a rank's memory with an array.\n" \
+    "\n" \
+    "Each element is read and written in one atomic step. The order in which the\n" \
+    "updates of several ranks take effect is not fixed, and so neither are the last\n" \
+    "bits of sums of floats.\n" \
+    "\n" \
+    "Args:\n" \
+    "    array: The array, of the window's dtype, with any strides.\n" \
+    "    rank: The rank whose memory it is.\n" \
+    "    op: A reduction but AVG, or \"replace\".\n" \
+    "    offset: The first element.\n" \
+    "    timeout: How long to wait for other updates; None is the group's.\n" \
+    "\n" \
+    "Raises:\n" \
+    "    ValueError: The elements do not lie in the memory of the rank, or the dtype\n" \
+    "        is another one or has no such reduction.\n" \
+    "    DistBackendError: The rank has ended, has closed the window, or another rank\n" \
+    "        was killed while it was updating this memory.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> with dist.window(2) as win:\n" \
+    "    ...     win.accumulate(np.array([1.0, 2.0]), 1 - rank)\n" \
+    "    ...     win.fence()\n" \
+    "    ...     print(win.local)\n" \
+    "    [1. 2.]"
+
+#define DLPY_DOC__WINDOW_UNLOCK \
+    "Gives the lock of a rank's memory back.\n" \
+    "\n" \
+    "What this rank did to the memory has taken effect before that.\n" \
+    "\n" \
+    "Args:\n" \
+    "    rank: The rank whose memory it is.\n" \
+    "    timeout: How long to wait for a rank on another host; None is the group's.\n" \
+    "\n" \
+    "Raises:\n" \
+    "    ValueError: This rank does not hold the lock.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> with dist.window(2) as win:\n" \
+    "    ...     held = win.lock(1, shared=True)\n" \
+    "    ...     win.unlock(1)"
+
+#define DLPY_DOC__WINDOW_FLUSH \
+    "Waits until this rank's accesses have taken effect.\n" \
+    "\n" \
+    "On one host they have when they return.\n" \
+    "\n" \
+    "Args:\n" \
+    "    rank: The rank whose memory was accessed; None means all ranks.\n" \
+    "    timeout: How long to wait; None is the group's.\n" \
+    "\n" \
+    "Raises:\n" \
+    "    DistBackendError: The rank has ended.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> with dist.window(2) as win:\n" \
+    "    ...     win.put(np.ones(2), 1)\n" \
+    "    ...     win.flush(1)"
+
+#define DLPY_DOC__WINDOW_FENCE \
+    "Waits for all ranks of the group to get here.\n" \
+    "\n" \
+    "Afterwards each rank sees what all ranks did before. It is a barrier of the\n" \
+    "group, and ordered with the group's operations.\n" \
+    "\n" \
+    "Args:\n" \
+    "    timeout: How long to wait for the others; None is the group's.\n" \
+    "\n" \
+    "Raises:\n" \
+    "    DistBackendError: A rank has ended, or the timeout has passed.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> with dist.window(1, dtype=int) as win:\n" \
+    "    ...     win.put(np.array([7]), 1 - rank)\n" \
+    "    ...     win.fence()\n" \
+    "    ...     print(win.local)\n" \
+    "    [7]"
+
+#define DLPY_DOC__WINDOW_CLOSE \
+    "Closes the window on all ranks, after a fence.\n" \
+    "\n" \
+    "Does nothing the second time. If the group has ended, the window is closed on\n" \
+    "this rank only. Its memory is freed when neither the window nor an array over\n" \
+    "its memory exists any more.\n" \
+    "\n" \
+    "Args:\n" \
+    "    timeout: How long to wait for the others; None is the group's.\n" \
+    "\n" \
+    "Raises:\n" \
+    "    DistBackendError: A rank has ended, or the timeout has passed; the window\n" \
+    "        is closed all the same.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> win = dist.window(2)\n" \
+    "    >>> win.close()"
+
 #endif

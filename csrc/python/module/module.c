@@ -24,6 +24,7 @@ static int (*const parts[])(PyObject *module) = {
     dlpy_add_safe_codec,
     dlpy_add_packs,
     dlpy_add_reducers,
+    dlpy_add_window_type,
 };
 
 static int

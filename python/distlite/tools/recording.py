@@ -43,6 +43,7 @@ OPS = {
     40: "reduce_scatter_coalesced",
     41: "scan",
     42: "exscan",
+    43: "window",
 }
 MESSAGES = ("send", "recv", "recv_any")
 REDUCING = (
@@ -62,7 +63,10 @@ ROOTS = {
     "gather_object": "to",
     "scatter_object_list": "from",
 }
-WITHOUT_DATA = ("barrier", *(name for name in OPS.values() if "object" in name))
+WITHOUT_DATA = (
+    *("barrier", "window"),
+    *(name for name in OPS.values() if "object" in name),
+)
 DTYPES = (
     ("bytes", 0),
     ("bool", 1),

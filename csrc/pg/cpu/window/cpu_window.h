@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The CPU backend's part of a window (pg/window_part.h).  Its memory is a region of the
+ * arena, which the ranks of the host map, so that each of them carries out its accesses
+ * itself. */
+#ifndef DISTLITE_PG_CPU_WINDOW_CPU_WINDOW_H
+#define DISTLITE_PG_CPU_WINDOW_CPU_WINDOW_H
+
+#include "pg/cpu/layout.h"
+#include "pg/cpu/roster.h"
+#include "pg/cpu/window/window_ends.h"
+#include "pg/window_part.h"
+
+/* The group of a window.  The part copies what it needs, and takes references to the
+ * roster and to `ends`. */
+typedef struct dl_cpu_window_group {
+    const char *name;
+    const dl_layout *layout;
+    const dl_peer *peers;         /* by rank */
+    dl_process *const *processes; /* by rank; the roster's */
+    dl_roster *roster; /* NULL in a group of one rank, like the three above */
+    dl_window_ends *ends;
+    bool may_spin;
+} dl_cpu_window_group;
+
+/* Makes this rank's part, without a word to the others. */
+dl_status dl_cpu_window_new(const dl_cpu_window_group *group,
+                            const dl_window_options *options, dl_window_part **part);
+
+#endif

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/window/window_lock.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+
+#include "base/interrupt.h"
+
+/* Of a latch's word; the rest is the holder's rank, plus one. */
+#define HAS_SLEEPERS ((uint32_t)1 << 31)
+
+/* Looks before the first system call, where every rank has a core: about two
+ * microseconds, longer than a small update takes. */
+#define LOOKS 100
+
+/* Calls of sched_yield(2) before the first sleep. */
+#define YIELDS 100
+
+/* Time in which a rank on another host may come back after its connection has ended, as
+ * it does after Ctrl-C. */
+#define LOST_PATIENCE DL_SECOND
+
+static inline void
+relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory"); /* "yield" does nothing on most cores */
+#endif
+}
+
+static int64_t
+slice_of(dl_deadline deadline)
+{
+    int64_t left = dl_deadline_left(deadline);
+
+    return left < DL_WAIT_SLICE ? left : DL_WAIT_SLICE;
+}
+
+/* The part of a wait that is awake; returns false once it is used up. */
+static bool
+wait_awake(const dl_window_ranks *ranks, int *turns)
+{
+    int turn = (*turns)++;
+
+    if (!ranks->may_spin) {
+        turn += LOOKS;
+    }
+    if (turn < LOOKS) {
+        relax();
+        return true;
+    }
+    dl_blocking_begin();
+    if (turn < LOOKS + YIELDS) {
+        sched_yield();
+        return true;
+    }
+    return false;
+}
+
+/* The checks between two slices of sleep, with no lock held. */
+static dl_status
+check_wait(const dl_window_ranks *ranks)
+{
+    dl_process_table_look();
+    DL_TRY(dl_window_ends_check(ranks->ends));
+    return dl_interrupt_check();
+}
+
+static dl_status
+fail_gone(const dl_window_ranks *ranks, int holder, int owner, const char *what)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    dl_peer_describe(&ranks->peers[holder], holder, peer);
+    return dl_fail(DL_PEER_LOST,
+                   "window in group %s: %s exited or was killed while it %s the memory "
+                   "of rank %d, which may be half written",
+                   ranks->group_name, peer, what, owner);
+}
+
+static dl_status
+fail_late(const dl_window_ranks *ranks, int holder, int owner, const char *what,
+          dl_deadline deadline)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    dl_peer_describe(&ranks->peers[holder], holder, peer);
+    return dl_fail(DL_TIMEOUT,
+                   "window in group %s: waiting for the memory of rank %d timed out "
+                   "after %" PRId64 "ms: %s %s it",
+                   ranks->group_name, owner, deadline.limit / DL_MILLISECOND, peer,
+                   what);
+}
+
+/* Sleeps until the latch is released, or for a slice.  The mark that somebody sleeps
+ * stays with the word until the release, which wakes all sleepers. */
+static dl_status
+sleep_at(dl_latch *latch, uint32_t seen, const dl_window_ranks *ranks, int owner,
+         dl_deadline deadline)
+{
+    int holder = (int)(seen & ~HAS_SLEEPERS) - 1;
+
+    DL_TRY(check_wait(ranks));
+    if (holder >= ranks->size || dl_process_has_ended(ranks->processes[holder])) {
+        return fail_gone(ranks, holder < ranks->size ? holder : owner, owner,
+                         "was updating");
+    }
+    if (dl_deadline_passed(deadline)) {
+        return fail_late(ranks, holder, owner, "is updating", deadline);
+    }
+    if (!(seen & HAS_SLEEPERS)
+        && !atomic_compare_exchange_strong(&latch->word, &seen, seen | HAS_SLEEPERS)) {
+        return DL_OK;
+    }
+    dl_futex_sleep(&latch->word, seen | HAS_SLEEPERS, slice_of(deadline));
+    return DL_OK;
+}
+
+/* A thread that has slept takes the latch with the mark, because there may be other
+ * sleepers, of whom it knows nothing. */
+static dl_status
+take_slowly(dl_latch *latch, const dl_window_ranks *ranks, int owner,
+            dl_deadline deadline)
+{
+    uint32_t mine = (uint32_t)ranks->rank + 1;
+    int turns = 0;
+
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(&latch->word, memory_order_relaxed);
+        if (seen == 0) {
+            if (atomic_compare_exchange_strong(&latch->word, &seen, mine)) {
+                return DL_OK;
+            }
+        } else if (!wait_awake(ranks, &turns)) {
+            DL_TRY(sleep_at(latch, seen, ranks, owner, deadline));
+            mine |= HAS_SLEEPERS;
+        }
+    }
+}
+
+dl_status
+dl_latch_take(dl_latch *latch, const dl_window_ranks *ranks, int owner,
+              dl_deadline deadline)
+{
+    uint32_t seen = 0;
+
+    if (atomic_compare_exchange_strong_explicit(
+            &latch->word, &seen, (uint32_t)ranks->rank + 1, memory_order_acquire,
+            memory_order_relaxed)) {
+        return DL_OK;
+    }
+    return take_slowly(latch, ranks, owner, deadline);
+}
+
+void
+dl_latch_release(dl_latch *latch)
+{
+    uint32_t seen = atomic_exchange(&latch->word, 0);
+
+    if (seen & HAS_SLEEPERS) {
+        dl_futex_wake(&latch->word);
+    }
+}
+
+/* Two ranks are in each other's way unless both share. */
+static bool
+conflict(const dl_queue_entry *left, const dl_queue_entry *right)
+{
+    return left->mode == DL_QUEUE_EXCLUSIVE || right->mode == DL_QUEUE_EXCLUSIVE;
+}
+
+static bool
+is_gone(const dl_queue_entry *entry, const dl_window_ranks *ranks, int rank)
+{
+    bool is_lost =
+        entry->lost_since != 0 && dl_now() - entry->lost_since > LOST_PATIENCE;
+
+    return is_lost || dl_process_has_ended(ranks->processes[rank]);
+}
+
+/* A rank that is in the way of another. */
+typedef struct blocker {
+    int rank; /* -1: none */
+    bool holds;
+} blocker;
+
+/* Stores a rank that is in the way of `asker`, preferably one that holds the lock.
+ * Fails if a rank in the way ended while it held the lock.  Requires the latch. */
+static dl_status
+find_blocker(const dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
+             blocker *found)
+{
+    const dl_queue_entry *mine = &queue->entries[asker];
+
+    *found = (blocker){.rank = -1};
+    if (queue->used == 1) {
+        return DL_OK;
+    }
+    for (int rank = 0; rank < ranks->size; rank++) {
+        const dl_queue_entry *other = &queue->entries[rank];
+        if (rank == asker || other->mode == 0 || !conflict(mine, other)) {
+            continue;
+        }
+        if (other->holds) {
+            if (is_gone(other, ranks, rank)) {
+                return fail_gone(ranks, rank, owner, "held the lock of");
+            }
+            *found = (blocker){.rank = rank, .holds = true};
+        } else if (found->rank < 0 && other->ticket < mine->ticket
+                   && !is_gone(other, ranks, rank)) {
+            found->rank = rank;
+        }
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_queue_enter(dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
+               bool is_shared, dl_deadline deadline)
+{
+    dl_queue_entry *entry = &queue->entries[asker];
+
+    DL_TRY(dl_latch_take(&queue->latch, ranks, owner, deadline));
+    bool is_new = entry->mode == 0;
+    if (is_new) {
+        *entry = (dl_queue_entry){
+            .ticket = ++queue->tickets,
+            .mode = is_shared ? DL_QUEUE_SHARED : DL_QUEUE_EXCLUSIVE,
+        };
+        queue->used++;
+    }
+    dl_latch_release(&queue->latch);
+    return is_new ? DL_OK
+                  : dl_fail(DL_INVALID,
+                            "window in group %s: rank %d holds the lock of rank %d, or "
+                            "waits for it, already; locks do not nest",
+                            ranks->group_name, asker, owner);
+}
+
+/* As dl_queue_try(), and stores who is in the way. */
+static dl_status
+try_once(dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
+         dl_deadline deadline, blocker *found)
+{
+    DL_TRY(dl_latch_take(&queue->latch, ranks, owner, deadline));
+    dl_status status = find_blocker(queue, ranks, owner, asker, found);
+    if (status == DL_OK && found->rank < 0) {
+        queue->entries[asker].holds = 1;
+    }
+    dl_latch_release(&queue->latch);
+    return status;
+}
+
+dl_status
+dl_queue_try(dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
+             dl_deadline deadline, bool *is_granted)
+{
+    blocker found;
+
+    DL_TRY(try_once(queue, ranks, owner, asker, deadline, &found));
+    *is_granted = found.rank < 0;
+    return DL_OK;
+}
+
+/* A wake-up cannot be lost: a sleeper counts itself and then looks at the queue; a rank
+ * that leaves changes the queue and then reads the count; and the kernel compares the
+ * futex with what was seen before the look. */
+static dl_status
+wait_for_grant(dl_queue *queue, const dl_window_ranks *ranks, int owner,
+               dl_deadline deadline)
+{
+    int turns = 0;
+    blocker found;
+
+    for (;;) {
+        uint32_t seen = atomic_load(&queue->changes);
+        DL_TRY(try_once(queue, ranks, owner, ranks->rank, deadline, &found));
+        if (found.rank < 0) {
+            return DL_OK;
+        }
+        while (wait_awake(ranks, &turns)) {
+            if (atomic_load(&queue->changes) != seen) {
+                break;
+            }
+        }
+        if (atomic_load(&queue->changes) != seen) {
+            continue;
+        }
+        DL_TRY(check_wait(ranks));
+        if (dl_deadline_passed(deadline)) {
+            return fail_late(ranks, found.rank, owner,
+                             found.holds ? "has locked" : "is before this rank to lock",
+                             deadline);
+        }
+        dl_futex_sleep(&queue->changes, seen, slice_of(deadline));
+    }
+}
+
+/* Requires the latch. */
+static void
+remove_entry(dl_queue *queue, int asker)
+{
+    queue->entries[asker] = (dl_queue_entry){0};
+    queue->used--;
+    atomic_fetch_add(&queue->changes, 1);
+}
+
+static void
+wake_sleepers(dl_queue *queue)
+{
+    if (atomic_load(&queue->sleepers) != 0) {
+        dl_futex_wake(&queue->changes);
+    }
+}
+
+dl_status
+dl_queue_take(dl_queue *queue, const dl_window_ranks *ranks, int owner, bool is_shared,
+              dl_deadline deadline)
+{
+    bool is_granted;
+
+    DL_TRY(dl_queue_enter(queue, ranks, owner, ranks->rank, is_shared, deadline));
+    dl_status status =
+        dl_queue_try(queue, ranks, owner, ranks->rank, deadline, &is_granted);
+    if (status == DL_OK && !is_granted) {
+        atomic_fetch_add(&queue->sleepers, 1);
+        status = wait_for_grant(queue, ranks, owner, deadline);
+        atomic_fetch_sub(&queue->sleepers, 1);
+    }
+    if (status != DL_OK) {
+        dl_error error = *dl_last_error();
+        (void)dl_queue_leave(queue, ranks, owner, ranks->rank,
+                             dl_deadline_after(LOST_PATIENCE));
+        return dl_fail_again(&error);
+    }
+    return DL_OK;
+}
+
+/* Removes `asker` if it holds the lock, or in any case.  Returns whether it did. */
+static dl_status
+leave(dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
+      bool only_holder, dl_deadline deadline, bool *was_in)
+{
+    DL_TRY(dl_latch_take(&queue->latch, ranks, owner, deadline));
+    const dl_queue_entry *entry = &queue->entries[asker];
+    *was_in = entry->mode != 0 && (entry->holds || !only_holder);
+    if (*was_in) {
+        remove_entry(queue, asker);
+    }
+    dl_latch_release(&queue->latch);
+    wake_sleepers(queue);
+    return DL_OK;
+}
+
+dl_status
+dl_queue_leave(dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
+               dl_deadline deadline)
+{
+    bool was_in;
+
+    return leave(queue, ranks, owner, asker, false, deadline, &was_in);
+}
+
+dl_status
+dl_queue_release(dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
+                 dl_deadline deadline)
+{
+    bool was_in;
+
+    DL_TRY(leave(queue, ranks, owner, asker, true, deadline, &was_in));
+    return was_in ? DL_OK
+                  : dl_fail(DL_INVALID,
+                            "window in group %s: rank %d does not hold the lock of "
+                            "rank %d",
+                            ranks->group_name, asker, owner);
+}

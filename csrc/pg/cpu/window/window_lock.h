@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Two locks in memory that the ranks of a host share, whose holders are known by rank:
+ * a rank that waits for a holder that has ended fails and names it, instead of waiting
+ * for ever.  Neither makes a system call while nobody has to wait.
+ *
+ * A latch is held for the few steps of an update.  A queue is the lock that programs
+ * take: shared or exclusive, for as long as they like, and granted in the order of the
+ * requests.  A rank that has ended while it waited is passed over; one that has ended
+ * while it held the lock is the end of the lock, as nobody knows what it left behind. */
+#ifndef DISTLITE_PG_CPU_WINDOW_WINDOW_LOCK_H
+#define DISTLITE_PG_CPU_WINDOW_WINDOW_LOCK_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/deadline.h"
+#include "base/status.h"
+#include "pg/cpu/health/process_table.h"
+#include "pg/cpu/peer.h"
+#include "pg/cpu/shm/wait.h"
+#include "pg/cpu/window/window_ends.h"
+
+/* The ranks of a window as its waits know them.  All of it is fixed. */
+typedef struct dl_window_ranks {
+    int rank;
+    int size;
+    const char *group_name;
+    const dl_peer *peers;         /* by rank */
+    dl_process *const *processes; /* by rank */
+    const dl_window_ends *ends;
+    bool may_spin; /* every rank has a core of its own */
+} dl_window_ranks;
+
+/* Zeroed memory is free. */
+typedef struct dl_latch {
+    _Alignas(DL_LINE) _Atomic uint32_t word; /* 0, or the holder */
+} dl_latch;
+
+/* `owner` is the rank whose memory the latch guards, for texts. */
+dl_status dl_latch_take(dl_latch *latch, const dl_window_ranks *ranks, int owner,
+                        dl_deadline deadline);
+void dl_latch_release(dl_latch *latch);
+
+/* One rank's place in a queue; guarded by the queue's latch. */
+typedef struct dl_queue_entry {
+    uint64_t ticket;
+    uint32_t mode; /* 0: neither waits nor holds */
+    uint32_t holds;
+    int64_t lost_since; /* set for a rank on another host whose connection has ended */
+} dl_queue_entry;
+
+/* Zeroed memory is free. */
+typedef struct dl_queue {
+    dl_latch latch;
+    _Alignas(DL_LINE) _Atomic uint32_t changes; /* grows when a rank leaves the queue */
+    _Atomic uint32_t sleepers;
+    uint32_t used; /* entries with a mode; this and the next are guarded by the latch */
+    uint64_t tickets;
+    dl_queue_entry entries[]; /* by rank */
+} dl_queue;
+
+#define DL_QUEUE_SHARED 1u
+#define DL_QUEUE_EXCLUSIVE 2u
+
+/* Enters `asker`, which is this rank unless it acts for a rank on another host.
+ * DL_INVALID: it holds the lock or waits for it already. */
+dl_status dl_queue_enter(dl_queue *queue, const dl_window_ranks *ranks, int owner,
+                         int asker, bool is_shared, dl_deadline deadline);
+
+/* Grants the lock if nobody is in the way of `asker`; does not wait for others than the
+ * latch. */
+dl_status dl_queue_try(dl_queue *queue, const dl_window_ranks *ranks, int owner,
+                       int asker, dl_deadline deadline, bool *is_granted);
+
+/* Enters, and waits until the lock is granted.  After a failure the rank has left the
+ * queue.  DL_TIMEOUT names who was in the way. */
+dl_status dl_queue_take(dl_queue *queue, const dl_window_ranks *ranks, int owner,
+                        bool is_shared, dl_deadline deadline);
+
+/* Gives the lock back.  DL_INVALID: `asker` does not hold it. */
+dl_status dl_queue_release(dl_queue *queue, const dl_window_ranks *ranks, int owner,
+                           int asker, dl_deadline deadline);
+
+/* Leaves the queue, whether the lock was granted or not, if `asker` is in it. */
+dl_status dl_queue_leave(dl_queue *queue, const dl_window_ranks *ranks, int owner,
+                         int asker, dl_deadline deadline);
+
+#endif

@@ -1,0 +1,533 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The part of a window that does not depend on the backend: making one together, and the
+ * checks of each access, after which it is passed on in pieces of contiguous memory. */
+#include "pg/window.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pg/group_state.h"
+#include "pg/window_part.h"
+#include "tensor/strided.h"
+
+/* Bytes of an array with strides that are made contiguous at a time. */
+#define STAGE ((size_t)262144)
+
+struct dl_window {
+    dl_group *group;
+    dl_window_part *part;
+    dl_dtype dtype;
+    uint32_t opaque_code;
+    size_t item_size;
+    uint64_t *counts; /* by rank */
+    atomic_bool is_closed;
+};
+
+/* What every rank tells the others of its part. */
+typedef struct card {
+    uint64_t count;
+    uint64_t status; /* dl_status of making it, or of joining the others' */
+    uint8_t part[DL_WINDOW_CARD_SIZE];
+} card;
+
+static dl_tensor
+tensor_of_card(const card *what)
+{
+    return (dl_tensor){
+        .data = (void *)(uintptr_t)what,
+        .count = sizeof *what,
+        .item_size = 1,
+        .dtype = DL_UINT8,
+        .ndim = 1,
+        .is_contiguous = true,
+        .is_writable = true,
+    };
+}
+
+/* Exchanges the cards of all ranks.  If some rank has failed, all do. */
+static dl_status
+exchange(dl_window *self, const dl_tensor *model, const card *own, card *cards,
+         dl_deadline deadline)
+{
+    dl_group *group = self->group;
+    dl_tensor *outputs = calloc((size_t)group->size, sizeof *outputs);
+
+    if (outputs == NULL) {
+        return dl_fail_no_memory();
+    }
+    for (int rank = 0; rank < group->size; rank++) {
+        outputs[rank] = tensor_of_card(&cards[rank]);
+    }
+    dl_window_args args = {.cards = {.input = tensor_of_card(own), .outputs = outputs},
+                           .model = *model};
+    dl_status status = dl_group_run(group, DL_WINDOW, &args, deadline);
+    free(outputs);
+    for (int rank = 0; status == DL_OK && rank < group->size; rank++) {
+        if (cards[rank].status != DL_OK && rank != group->rank) {
+            status =
+                dl_fail(DL_BACKEND,
+                        "window: rank %d of group %s could not make its part (%s); "
+                        "its own error says why",
+                        rank, group->name,
+                        cards[rank].status <= DL_STATUS_LAST
+                            ? dl_status_name((dl_status)cards[rank].status)
+                            : "unknown");
+        }
+    }
+    return status;
+}
+
+/* Makes the backend's part of this rank. */
+static dl_status
+make_part(dl_window *self, uint64_t count)
+{
+    dl_group *group = self->group;
+    dl_window_options options = {.dtype = self->dtype, .item_size = self->item_size};
+
+    if (count > SIZE_MAX / 2 / (self->item_size == 0 ? 1 : self->item_size)) {
+        return dl_fail(DL_NO_MEMORY,
+                       "window: %" PRIu64 " elements of %zu bytes are more than the "
+                       "address space",
+                       count, self->item_size);
+    }
+    options.size = count * self->item_size;
+    pthread_mutex_lock(&group->lock);
+    dl_backend *backend = group->backend;
+    dl_status status = backend == NULL
+                           ? dl_fail(DL_CLOSED, "group %s was closed", group->name)
+                           : backend->ops->window(backend, &options, &self->part);
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+static dl_status
+check_backend(dl_group *group)
+{
+    pthread_mutex_lock(&group->lock);
+    const dl_backend *backend = group->backend;
+    bool has_windows = backend != NULL && backend->ops->window != NULL;
+    pthread_mutex_unlock(&group->lock);
+    return has_windows
+               ? DL_OK
+               : dl_fail(DL_UNSUPPORTED,
+                         "the %s backend of group %s has no windows; make a group for "
+                         "them with new_group(backend=\"gloo\")",
+                         group->backend_name, group->name);
+}
+
+/* Tells the others what this rank has made, or that it could not, and joins them. */
+static dl_status
+meet(dl_window *self, const dl_tensor *model, uint64_t count, card *cards,
+     dl_deadline deadline)
+{
+    dl_group *group = self->group;
+    dl_status made = make_part(self, count);
+    dl_error error = *dl_last_error();
+    card own = {.count = count, .status = (uint64_t)made};
+
+    if (made == DL_OK) {
+        memcpy(own.part, self->part->card, sizeof own.part);
+    }
+    dl_status status = exchange(self, model, &own, cards, deadline);
+    if (made != DL_OK) {
+        return dl_fail_again(&error);
+    }
+    DL_TRY(status);
+    size_t size = (size_t)group->size;
+    uint8_t *parts = malloc(size * DL_WINDOW_CARD_SIZE);
+    uint64_t *sizes = malloc(size * sizeof *sizes);
+    status = parts == NULL || sizes == NULL ? dl_fail_no_memory() : DL_OK;
+    for (size_t rank = 0; status == DL_OK && rank < size; rank++) {
+        self->counts[rank] = cards[rank].count;
+        sizes[rank] = cards[rank].count * self->item_size;
+        memcpy(parts + rank * DL_WINDOW_CARD_SIZE, cards[rank].part,
+               DL_WINDOW_CARD_SIZE);
+    }
+    if (status == DL_OK) {
+        status = self->part->ops->join(self->part, parts, sizes);
+    }
+    free(parts);
+    free(sizes);
+    error = *dl_last_error();
+    own.status = (uint64_t)status;
+    dl_status met = exchange(self, model, &own, cards, deadline);
+    return status == DL_OK ? met : dl_fail_again(&error);
+}
+
+dl_status
+dl_window_new(dl_group *group, const dl_tensor *model, uint64_t count,
+              dl_deadline deadline, dl_window **window)
+{
+    DL_TRY(dl_group_admit(group));
+    DL_TRY(check_backend(group));
+    dl_window *self = calloc(1, sizeof *self);
+    card *cards = calloc((size_t)group->size, sizeof *cards);
+    dl_status status = self == NULL || cards == NULL ? dl_fail_no_memory() : DL_OK;
+    if (status == DL_OK) {
+        self->group = dl_group_ref(group);
+        self->dtype = model->dtype;
+        self->opaque_code = model->opaque_code;
+        self->item_size = model->item_size;
+        self->counts = calloc((size_t)group->size, sizeof *self->counts);
+        status = self->counts == NULL ? dl_fail_no_memory()
+                                      : meet(self, model, count, cards, deadline);
+    }
+    free(cards);
+    if (status != DL_OK) {
+        dl_error error = *dl_last_error();
+        dl_window_free(self);
+        return dl_fail_again(&error);
+    }
+    *window = self;
+    return DL_OK;
+}
+
+void
+dl_window_free(dl_window *window)
+{
+    if (window == NULL) {
+        return;
+    }
+    if (window->part != NULL) {
+        dl_window_end(window);
+        window->part->ops->free(window->part);
+    }
+    if (window->group != NULL) {
+        dl_group_unref(window->group);
+    }
+    free(window->counts);
+    free(window);
+}
+
+void *
+dl_window_own(const dl_window *window)
+{
+    return window->part->memory;
+}
+
+size_t
+dl_window_size(const dl_window *window)
+{
+    return (size_t)window->counts[window->group->rank] * window->item_size;
+}
+
+uint64_t
+dl_window_count(const dl_window *window, int rank)
+{
+    return window->counts[rank];
+}
+
+dl_group *
+dl_window_group(const dl_window *window)
+{
+    return window->group;
+}
+
+/* Checks that the window is open, and the rank. */
+static dl_status
+admit(dl_window *self, const char *what, int rank)
+{
+    dl_group *group = self->group;
+
+    DL_TRY(dl_group_admit(group));
+    if (atomic_load(&self->is_closed)) {
+        return dl_fail(DL_CLOSED, "%s: the window in group %s was closed", what,
+                       group->name);
+    }
+    if (rank < 0 || rank >= group->size) {
+        return dl_fail(DL_INVALID, "%s: rank %d is not in group %s of %d", what, rank,
+                       group->name, group->size);
+    }
+    return DL_OK;
+}
+
+static dl_status
+check_tensor(const dl_window *self, const char *what, const dl_tensor *tensor,
+             bool is_written)
+{
+    char dtypes[2][DL_DTYPE_TEXT_SIZE];
+
+    if (tensor->device != DL_CPU) {
+        return dl_fail(DL_UNSUPPORTED,
+                       "%s: the array is on a device; windows take arrays in the CPU's "
+                       "memory: copy it there first",
+                       what);
+    }
+    if (tensor->dtype != self->dtype || tensor->opaque_code != self->opaque_code
+        || tensor->item_size != self->item_size) {
+        dl_dtype_describe(tensor->dtype, tensor->opaque_code, dtypes[0]);
+        dl_dtype_describe(self->dtype, self->opaque_code, dtypes[1]);
+        return dl_fail(DL_INVALID,
+                       "%s: the array has dtype %s, but the window has %s; pass "
+                       "x.astype(...)",
+                       what, dtypes[0], dtypes[1]);
+    }
+    if (is_written && (!tensor->is_writable || dl_strided_may_overlap(tensor))) {
+        return dl_fail(DL_INVALID,
+                       "%s: the array is read-only, or its elements share memory; pass "
+                       "a writable copy, such as numpy.array(x)",
+                       what);
+    }
+    if (!tensor->is_contiguous && tensor->ndim > DL_TENSOR_DIMENSIONS) {
+        return dl_fail(DL_INVALID, "%s: the array has %d dimensions, more than %d",
+                       what, tensor->ndim, DL_TENSOR_DIMENSIONS);
+    }
+    return DL_OK;
+}
+
+/* Returns the tensor that says how many elements are accessed. */
+static const dl_tensor *
+first_of(const dl_window_access *access)
+{
+    return access->input != NULL ? access->input : access->output;
+}
+
+/* Checks the tensors of an access, and that the elements are there. */
+static dl_status
+check_access(dl_window *self, const char *what, const dl_window_access *access)
+{
+    const dl_tensor *first = first_of(access);
+
+    DL_TRY(admit(self, what, access->rank));
+    if (access->input != NULL) {
+        DL_TRY(check_tensor(self, what, access->input, false));
+    }
+    if (access->compared != NULL) {
+        DL_TRY(check_tensor(self, what, access->compared, false));
+    }
+    if (access->output != NULL) {
+        DL_TRY(check_tensor(self, what, access->output, true));
+        if (access->output->count != first->count) {
+            return dl_fail(DL_INVALID,
+                           "%s: the output has %zu elements, but the input has %zu",
+                           what, access->output->count, first->count);
+        }
+        if (access->input != NULL
+            && dl_tensors_overlap(access->output, access->input)) {
+            return dl_fail(DL_INVALID,
+                           "%s: the output shares memory with the input; pass a copy, "
+                           "such as numpy.array(x)",
+                           what);
+        }
+    }
+    uint64_t there = self->counts[access->rank];
+    if (access->offset < 0 || (uint64_t)access->offset > there
+        || first->count > there - (uint64_t)access->offset) {
+        return dl_fail(DL_INVALID,
+                       "%s: %zu elements from %" PRId64
+                       " on do not lie in the memory of rank %d, which has %" PRIu64,
+                       what, first->count, access->offset, access->rank, there);
+    }
+    return DL_OK;
+}
+
+/* Returns where `size` bytes of an array begin, from byte `at` on: in place, or in
+ * `stage`, to which they are copied. */
+static const void *
+gather(const dl_tensor *tensor, size_t at, size_t size, void *stage)
+{
+    if (tensor == NULL) {
+        return NULL;
+    }
+    if (stage == NULL) {
+        return (const uint8_t *)tensor->data + at;
+    }
+    dl_strided_gather_part(stage, tensor, at, size);
+    return stage;
+}
+
+static bool
+is_plain(const dl_tensor *tensor)
+{
+    return tensor == NULL || (tensor->pieces == NULL && dl_tensor_is_plain(tensor));
+}
+
+/* Passes an access on, whose arrays are contiguous already. */
+static dl_status
+carry_out_whole(dl_window *self, dl_access *asked, const dl_window_access *access,
+                size_t size, dl_deadline deadline)
+{
+    asked->size = size;
+    asked->input = gather(access->input, 0, size, NULL);
+    asked->compared = gather(access->compared, 0, size, NULL);
+    asked->output = access->output == NULL ? NULL : access->output->data;
+    return self->part->ops->access(self->part, asked, deadline);
+}
+
+/* The same for arrays with strides, piece by piece. */
+static dl_status
+carry_out_staged(dl_window *self, dl_access *asked, const dl_window_access *access,
+                 size_t size, dl_deadline deadline)
+{
+    size_t item = self->item_size;
+    size_t piece = item > STAGE ? item : STAGE / item * item;
+    uint64_t offset = asked->offset;
+    dl_status status = DL_OK;
+
+    piece = size < piece ? size : piece;
+    uint8_t *stage = malloc(3 * piece);
+    if (stage == NULL) {
+        return dl_fail_no_memory();
+    }
+    for (size_t at = 0; status == DL_OK && at < size; at += piece) {
+        asked->size = size - at < piece ? size - at : piece;
+        asked->offset = offset + at;
+        asked->input = gather(access->input, at, asked->size, stage);
+        asked->compared = gather(access->compared, at, asked->size, stage + piece);
+        asked->output = access->output == NULL ? NULL : stage + 2 * piece;
+        status = self->part->ops->access(self->part, asked, deadline);
+        if (status == DL_OK && access->output != NULL) {
+            dl_strided_scatter_part(access->output, asked->output, at, asked->size);
+        }
+    }
+    free(stage);
+    return status;
+}
+
+static dl_status
+carry_out(dl_window *self, dl_access_kind kind, const char *what,
+          const dl_window_access *access, dl_deadline deadline)
+{
+    dl_access asked = {
+        .kind = kind,
+        .rank = access->rank,
+        .update = access->update,
+        .factor = access->factor,
+    };
+
+    DL_TRY(check_access(self, what, access));
+    size_t size = dl_tensor_size(first_of(access));
+    if (size == 0) {
+        return DL_OK;
+    }
+    asked.offset = (uint64_t)access->offset * self->item_size;
+    bool is_contiguous = is_plain(access->input) && is_plain(access->compared)
+                         && is_plain(access->output);
+    return is_contiguous ? carry_out_whole(self, &asked, access, size, deadline)
+                         : carry_out_staged(self, &asked, access, size, deadline);
+}
+
+dl_status
+dl_window_put(dl_window *window, const dl_window_access *access, dl_deadline deadline)
+{
+    return carry_out(window, DL_ACCESS_PUT, "put", access, deadline);
+}
+
+dl_status
+dl_window_get(dl_window *window, const dl_window_access *access, dl_deadline deadline)
+{
+    return carry_out(window, DL_ACCESS_GET, "get", access, deadline);
+}
+
+/* Elements that are updated may not be larger than what is moved in one piece. */
+static dl_status
+check_item(const dl_window *self, const char *what)
+{
+    return self->item_size <= DL_UPDATE_ITEM_LIMIT
+               ? DL_OK
+               : dl_fail(DL_INVALID,
+                         "%s: elements of %zu bytes are not updated atomically, only "
+                         "those of up to %zu; use put and get under a lock",
+                         what, self->item_size, DL_UPDATE_ITEM_LIMIT);
+}
+
+dl_status
+dl_window_update(dl_window *window, const dl_window_access *access,
+                 dl_deadline deadline)
+{
+    const char *what = access->output == NULL ? "accumulate" : "get_accumulate";
+    bool is_reduction =
+        access->update != DL_UPDATE_REPLACE && access->update != DL_UPDATE_NOTHING;
+    dl_tensor model = {.dtype = window->dtype, .opaque_code = window->opaque_code};
+
+    if (access->update == DL_AVG) {
+        return dl_fail(DL_INVALID,
+                       "%s of AVG is not supported, as an update does not know how "
+                       "many follow; use SUM, and divide the result",
+                       what);
+    }
+    if (is_reduction && dl_reduce_op_has_reducer((dl_reduce_op)access->update)) {
+        return dl_fail(DL_INVALID,
+                       "%s of %s is not supported; use put and get under a lock", what,
+                       dl_reduce_op_name((dl_reduce_op)access->update));
+    }
+    if (is_reduction) {
+        DL_TRY(dl_reduce_check((dl_reduce_op)access->update, &model));
+    }
+    DL_TRY(check_item(window, what));
+    return carry_out(window, DL_ACCESS_UPDATE, what, access, deadline);
+}
+
+dl_status
+dl_window_swap(dl_window *window, const dl_window_access *access, dl_deadline deadline)
+{
+    if (access->input->count != 1 || access->compared->count != 1) {
+        return dl_fail(DL_INVALID,
+                       "compare_and_swap: takes one element, but the value has %zu and "
+                       "the one compared with %zu",
+                       access->input->count, access->compared->count);
+    }
+    DL_TRY(check_item(window, "compare_and_swap"));
+    return carry_out(window, DL_ACCESS_SWAP, "compare_and_swap", access, deadline);
+}
+
+dl_status
+dl_window_lock(dl_window *window, int rank, bool is_shared, dl_deadline deadline)
+{
+    DL_TRY(admit(window, "lock", rank));
+    return window->part->ops->lock(window->part, rank, is_shared, deadline);
+}
+
+dl_status
+dl_window_unlock(dl_window *window, int rank, dl_deadline deadline)
+{
+    dl_group *group = window->group;
+
+    /* A group that has failed on this rank may go on elsewhere, where ranks may wait
+     * for the lock. */
+    if (dl_group_is_inherited(group) || atomic_load(&window->is_closed) || rank < 0
+        || rank >= group->size) {
+        DL_TRY(admit(window, "unlock", rank));
+    }
+    return window->part->ops->unlock(window->part, rank, deadline);
+}
+
+dl_status
+dl_window_flush(dl_window *window, int rank, dl_deadline deadline)
+{
+    DL_TRY(admit(window, "flush", rank < 0 ? 0 : rank));
+    return window->part->ops->flush(window->part, rank, deadline);
+}
+
+dl_status
+dl_window_fence(dl_window *window, dl_deadline deadline)
+{
+    DL_TRY(dl_window_flush(window, -1, deadline));
+    return dl_group_barrier(window->group, deadline);
+}
+
+dl_status
+dl_window_close(dl_window *window, dl_deadline deadline)
+{
+    dl_status status = DL_OK;
+
+    if (atomic_load(&window->is_closed)) {
+        return DL_OK;
+    }
+    if (dl_group_admit(window->group) == DL_OK) {
+        status = dl_window_fence(window, deadline);
+    }
+    dl_window_end(window);
+    return status;
+}
+
+void
+dl_window_end(dl_window *window)
+{
+    if (!atomic_exchange(&window->is_closed, true)) {
+        window->part->ops->end(window->part);
+    }
+}

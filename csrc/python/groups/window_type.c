@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * _Window, the Python object around a dl_window, with those of its methods for which a
+ * Python frame would cost more than the access itself; distlite/windows.py has the rest.
+ * Its buffer is this rank's memory, so the window lives as long as any array over it. */
+#include "pg/window.h"
+#include "python/arrays/tensor_arg.h"
+#include "python/groups/collective_call.h"
+#include "python/module/convert.h"
+#include "python/module/docstrings.h"
+#include "python/module/errors.h"
+#include "python/module/gil.h"
+#include "python/module/parts.h"
+
+/* Accesses to fewer bytes take less time than handing over the GIL; they release it only
+ * if they have to wait. */
+#define BRIEF ((size_t)16 << 10)
+
+typedef struct window_object {
+    PyObject_HEAD dl_window *window;
+} window_object;
+
+static dl_window *
+core_of(PyObject *self)
+{
+    return ((window_object *)self)->window;
+}
+
+static const dlpy_state *
+state_of(PyObject *self)
+{
+    return dlpy_state_of_type(Py_TYPE(self));
+}
+
+/* Returns None, or raises. */
+static PyObject *
+answer(PyObject *self, dl_status status)
+{
+    const dlpy_state *state;
+
+    if (status == DL_OK) {
+        Py_RETURN_NONE;
+    }
+    state = state_of(self);
+    return state == NULL ? NULL : dlpy_raise_collective(state, status);
+}
+
+static int
+deadline_from(PyObject *self, PyObject *timeout, dl_deadline *deadline)
+{
+    int64_t limit = dl_group_timeout(dl_window_group(core_of(self)));
+
+    if (dlpy_timeout_from(timeout, limit, &limit) < 0) {
+        return -1;
+    }
+    *deadline = dl_deadline_after(limit);
+    return 0;
+}
+
+/* One access on its way to the core. */
+typedef struct call {
+    dl_window *window;
+    dl_window_access core;
+    dl_deadline deadline;
+    dlpy_tensor input;
+    dlpy_tensor compared;
+    dlpy_tensor output;
+} call;
+
+typedef dl_status (*access_fn)(dl_window *, const dl_window_access *, dl_deadline);
+
+static void
+release(call *self)
+{
+    dlpy_tensor_release(&self->input);
+    dlpy_tensor_release(&self->compared);
+    dlpy_tensor_release(&self->output);
+}
+
+static PyObject *
+give_up(call *self)
+{
+    release(self);
+    return NULL;
+}
+
+static int
+take_place(PyObject *object, call *self, PyObject *rank, PyObject *offset,
+           PyObject *timeout)
+{
+    self->window = core_of(object);
+    self->core.factor = 1;
+    if (dlpy_rank_from(rank, "rank", &self->core.rank) < 0
+        || (offset != NULL && offset != Py_None
+            && dlpy_int64_from(offset, "offset", &self->core.offset) < 0)) {
+        return -1;
+    }
+    return deadline_from(object, timeout, &self->deadline);
+}
+
+static int
+take_tensor(PyObject *array, const char *name, dlpy_tensor *tensor,
+            const dl_tensor **view)
+{
+    if (dlpy_tensor_from(array, name, tensor) < 0) {
+        return -1;
+    }
+    *view = &tensor->view;
+    return 0;
+}
+
+static int
+take_output(PyObject *array, const char *name, call *self)
+{
+    if (take_tensor(array, name, &self->output, &self->core.output) < 0) {
+        return -1;
+    }
+    return dlpy_tensor_note_write(&self->output, array);
+}
+
+/* Converts a reduction, "replace" or "no_op". */
+static int
+take_update(PyObject *object, PyObject *op, call *self)
+{
+    dl_reduce_op reduction;
+
+    if (op != NULL && PyUnicode_Check(op)) {
+        if (PyUnicode_CompareWithASCIIString(op, "replace") == 0) {
+            self->core.update = DL_UPDATE_REPLACE;
+            return 0;
+        }
+        if (PyUnicode_CompareWithASCIIString(op, "no_op") == 0) {
+            self->core.update = DL_UPDATE_NOTHING;
+            return 0;
+        }
+        PyErr_Format(PyExc_ValueError,
+                     "op must be a ReduceOp, \"replace\" or \"no_op\", not %R", op);
+        return -1;
+    }
+    const dlpy_state *state = state_of(object);
+    if (state == NULL
+        || dlpy_reduce_op_from(state, op, &reduction, &self->core.factor) < 0) {
+        return -1;
+    }
+    if (reduction == DL_FUNCTION) {
+        PyErr_Format(PyExc_TypeError,
+                     "op must be a ReduceOp, \"replace\" or \"no_op\", not %.200s: "
+                     "windows know no functions; use compare_and_swap in a loop",
+                     Py_TYPE(op)->tp_name);
+        return -1;
+    }
+    self->core.update = (int)reduction;
+    return 0;
+}
+
+static PyObject *
+carry_out(PyObject *object, call *self, access_fn function)
+{
+    const dl_tensor *moved =
+        self->core.input != NULL ? self->core.input : self->core.output;
+    dlpy_gil gil;
+
+    dlpy_gil_leave(&gil, dl_tensor_size(moved) < BRIEF);
+    dl_status status = function(self->window, &self->core, self->deadline);
+    status = dlpy_gil_return(&gil, status);
+    release(self);
+    return answer(object, status);
+}
+
+static PyObject *
+put(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        "put", 2, {"array", "rank", "offset", "*timeout"}};
+    PyObject *values[4];
+    call self = {0};
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || take_place(object, &self, values[1], values[2], values[3]) < 0
+        || take_tensor(values[0], "array", &self.input, &self.core.input) < 0) {
+        return give_up(&self);
+    }
+    return carry_out(object, &self, dl_window_put);
+}
+
+static PyObject *
+get(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        "get", 2, {"array", "rank", "offset", "*timeout"}};
+    PyObject *values[4];
+    call self = {0};
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || take_place(object, &self, values[1], values[2], values[3]) < 0
+        || take_output(values[0], "array", &self) < 0) {
+        return give_up(&self);
+    }
+    return carry_out(object, &self, dl_window_get);
+}
+
+static PyObject *
+accumulate(PyObject *object, PyObject *const *args, Py_ssize_t count,
+           PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        "accumulate", 2, {"array", "rank", "op", "offset", "*timeout"}};
+    PyObject *values[5];
+    call self = {0};
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || take_place(object, &self, values[1], values[3], values[4]) < 0
+        || take_update(object, values[2], &self) < 0
+        || take_tensor(values[0], "array", &self.input, &self.core.input) < 0) {
+        return give_up(&self);
+    }
+    return carry_out(object, &self, dl_window_update);
+}
+
+/* The array is None where the update has no input. */
+static PyObject *
+fetch(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        "_fetch", 6, {"array", "result", "rank", "op", "offset", "timeout"}};
+    PyObject *values[6];
+    call self = {0};
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || take_place(object, &self, values[2], values[4], values[5]) < 0
+        || take_update(object, values[3], &self) < 0
+        || (self.core.update != DL_UPDATE_NOTHING
+            && take_tensor(values[0], "array", &self.input, &self.core.input) < 0)
+        || take_output(values[1], "result", &self) < 0) {
+        return give_up(&self);
+    }
+    return carry_out(object, &self, dl_window_update);
+}
+
+static PyObject *
+swap(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        "_swap", 6, {"value", "compared", "result", "rank", "offset", "timeout"}};
+    PyObject *values[6];
+    call self = {0};
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || take_place(object, &self, values[3], values[4], values[5]) < 0
+        || take_tensor(values[0], "value", &self.input, &self.core.input) < 0
+        || take_tensor(values[1], "compare", &self.compared, &self.core.compared) < 0
+        || take_output(values[2], "result", &self) < 0) {
+        return give_up(&self);
+    }
+    return carry_out(object, &self, dl_window_swap);
+}
+
+static PyObject *
+lock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {"_lock", 3, {"rank", "shared", "timeout"}};
+    PyObject *values[3];
+    dl_deadline deadline;
+    bool is_shared;
+    dlpy_gil gil;
+    int rank;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_rank_from(values[0], "rank", &rank) < 0
+        || dlpy_bool_from(values[1], "shared", &is_shared) < 0
+        || deadline_from(object, values[2], &deadline) < 0) {
+        return NULL;
+    }
+    dlpy_gil_leave(&gil, true);
+    dl_status status = dl_window_lock(core_of(object), rank, is_shared, deadline);
+    /* With the lock, this returns DL_INTERRUPTED only if a signal's handler has raised
+     * an exception: then the caller will not give the lock back. */
+    bool is_locked = status == DL_OK;
+    status = dlpy_gil_return(&gil, status);
+    if (is_locked && status != DL_OK) {
+        dlpy_signals_hold();
+        dlpy_gil_leave(&gil, true);
+        (void)dl_window_unlock(core_of(object), rank, deadline);
+        (void)dlpy_gil_return(&gil, DL_OK);
+        dlpy_signals_release();
+    }
+    return answer(object, status);
+}
+
+static PyObject *
+unlock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {"unlock", 1, {"rank", "*timeout"}};
+    PyObject *values[2];
+    dl_deadline deadline;
+    dlpy_gil gil;
+    int rank;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_rank_from(values[0], "rank", &rank) < 0
+        || deadline_from(object, values[1], &deadline) < 0) {
+        return NULL;
+    }
+    dlpy_gil_leave(&gil, true);
+    dl_status status = dl_window_unlock(core_of(object), rank, deadline);
+    return answer(object, dlpy_gil_return(&gil, status));
+}
+
+static PyObject *
+flush(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {"flush", 0, {"rank", "*timeout"}};
+    PyObject *values[2];
+    dl_deadline deadline;
+    dlpy_gil gil;
+    int rank = -1;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || deadline_from(object, values[1], &deadline) < 0) {
+        return NULL;
+    }
+    if (values[0] != NULL && values[0] != Py_None) {
+        if (dlpy_rank_from(values[0], "rank", &rank) < 0) {
+            return NULL;
+        }
+        if (rank < 0) {
+            PyErr_Format(PyExc_ValueError, "rank must not be negative, but is %d",
+                         rank);
+            return NULL;
+        }
+    }
+    dlpy_gil_leave(&gil, true);
+    dl_status status = dl_window_flush(core_of(object), rank, deadline);
+    return answer(object, dlpy_gil_return(&gil, status));
+}
+
+/* Runs a function of all ranks. */
+static PyObject *
+meet(PyObject *object, const dlpy_signature *signature, dlpy_call given,
+     dl_status (*function)(dl_window *, dl_deadline))
+{
+    PyObject *values[1];
+    dl_deadline deadline;
+    dl_status status;
+
+    if (dlpy_take_arguments(signature, given, values) < 0
+        || deadline_from(object, values[0], &deadline) < 0) {
+        return NULL;
+    }
+    dl_window *window = core_of(object);
+    Py_BEGIN_ALLOW_THREADS
+    status = function(window, deadline);
+    Py_END_ALLOW_THREADS
+    return answer(object,
+                  status == DL_OK && PyErr_Occurred() ? DL_INTERRUPTED : status);
+}
+
+static PyObject *
+fence(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {"fence", 0, {"timeout"}};
+
+    return meet(object, &signature, (dlpy_call){args, count, keywords},
+                dl_window_fence);
+}
+
+static PyObject *
+close_window(PyObject *object, PyObject *const *args, Py_ssize_t count,
+             PyObject *keywords)
+{
+    static const dlpy_signature signature = {"close", 0, {"timeout"}};
+
+    return meet(object, &signature, (dlpy_call){args, count, keywords},
+                dl_window_close);
+}
+
+static PyObject *
+end(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    dlpy_signals_hold();
+    dl_window_end(core_of(object));
+    dlpy_signals_release();
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+counts(PyObject *object, PyObject *unused)
+{
+    const dl_window *window = core_of(object);
+    int size = dl_group_size(dl_window_group(window));
+    PyObject *all = PyTuple_New(size);
+
+    (void)unused;
+    for (int rank = 0; all != NULL && rank < size; rank++) {
+        PyObject *count = PyLong_FromUnsignedLongLong(dl_window_count(window, rank));
+        if (count == NULL) {
+            Py_CLEAR(all);
+        } else {
+            PyTuple_SET_ITEM(all, rank, count);
+        }
+    }
+    return all;
+}
+
+static int
+check_group(const dlpy_state *state, PyObject *group)
+{
+    if (!dlpy_group_check(state, group)) {
+        PyErr_Format(PyExc_TypeError, "group must be a ProcessGroup, not %.200s",
+                     Py_TYPE(group)->tp_name);
+        return -1;
+    }
+    if (((dlpy_group *)group)->is_custom) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "a group whose backend is written in Python has no windows; "
+                        "make one with new_group(backend=\"gloo\")");
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+window_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        "_Window", 4, {"group", "model", "count", "timeout"}};
+    const dlpy_state *state = dlpy_state_of_type(type);
+    PyObject *values[4];
+    dlpy_tensor model;
+    dl_window *window;
+    dl_status status;
+    int64_t count, timeout;
+
+    if (state == NULL
+        || dlpy_take_init_arguments(&signature, args, keywords, values) < 0
+        || check_group(state, values[0]) < 0
+        || dlpy_int64_from(values[2], "count", &count) < 0) {
+        return NULL;
+    }
+    if (count < 0) {
+        PyErr_SetString(PyExc_ValueError, "negative dimensions are not allowed");
+        return NULL;
+    }
+    dl_group *group = dlpy_group_core(values[0]);
+    if (dlpy_timeout_from(values[3], dl_group_timeout(group), &timeout) < 0
+        || dlpy_tensor_from(values[1], "model", &model) < 0) {
+        return NULL;
+    }
+    window_object *self = (window_object *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        dlpy_tensor_release(&model);
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_window_new(group, &model.view, (uint64_t)count,
+                           dl_deadline_after(timeout), &window);
+    Py_END_ALLOW_THREADS
+    dlpy_tensor_release(&model);
+    if (status != DL_OK) {
+        dlpy_raise_collective(state, status);
+        Py_DECREF(self);
+        return NULL;
+    }
+    self->window = window;
+    return (PyObject *)self;
+}
+
+static void
+window_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+
+    dlpy_signals_hold();
+    dl_window_free(core_of(object));
+    dlpy_signals_release();
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static int
+window_getbuffer(PyObject *object, Py_buffer *view, int flags)
+{
+    const dl_window *window = core_of(object);
+
+    return PyBuffer_FillInfo(view, object, dl_window_own(window),
+                             (Py_ssize_t)dl_window_size(window), 0, flags);
+}
+
+static PyMethodDef methods[] = {
+    DLPY_FUNCTION("put", put,
+                  "put($self, /, array, rank, offset=0, *, "
+                  "timeout=None)\n--\n\n" DLPY_DOC__WINDOW_PUT),
+    DLPY_FUNCTION("get", get,
+                  "get($self, /, array, rank, offset=0, *, "
+                  "timeout=None)\n--\n\n" DLPY_DOC__WINDOW_GET),
+    DLPY_FUNCTION("accumulate", accumulate,
+                  "accumulate($self, /, array, rank, op=ReduceOp.SUM, offset=0, *, "
+                  "timeout=None)\n--\n\n" DLPY_DOC__WINDOW_ACCUMULATE),
+    DLPY_FUNCTION(
+        "unlock", unlock,
+        "unlock($self, /, rank, *, timeout=None)\n--\n\n" DLPY_DOC__WINDOW_UNLOCK),
+    DLPY_FUNCTION(
+        "flush", flush,
+        "flush($self, /, rank=None, *, timeout=None)\n--\n\n" DLPY_DOC__WINDOW_FLUSH),
+    DLPY_FUNCTION("fence", fence,
+                  "fence($self, /, timeout=None)\n--\n\n" DLPY_DOC__WINDOW_FENCE),
+    DLPY_FUNCTION("close", close_window,
+                  "close($self, /, timeout=None)\n--\n\n" DLPY_DOC__WINDOW_CLOSE),
+    DLPY_FUNCTION("_fetch", fetch,
+                  "_fetch($self, /, array, result, rank, op, offset, timeout)\n--\n\n"),
+    DLPY_FUNCTION("_swap", swap,
+                  "_swap($self, /, value, compared, result, rank, offset, timeout)"
+                  "\n--\n\n"),
+    DLPY_FUNCTION("_lock", lock, "_lock($self, /, rank, shared, timeout)\n--\n\n"),
+    {"_end", end, METH_NOARGS, "_end($self)\n--\n\n"},
+    {"_counts", counts, METH_NOARGS, "_counts($self)\n--\n\n"},
+    {0},
+};
+
+static PyType_Slot window_slots[] = {
+    {Py_tp_doc, "What distlite.Window is made of."},
+    {Py_tp_new, window_new},
+    {Py_tp_dealloc, window_dealloc},
+    {Py_tp_methods, methods},
+    {Py_bf_getbuffer, window_getbuffer},
+    {0, NULL},
+};
+
+static PyType_Spec window_spec = {
+    .name = "distlite._Window",
+    .basicsize = sizeof(window_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = window_slots,
+};
+
+int
+dlpy_add_window_type(PyObject *module)
+{
+    PyTypeObject *type = NULL;
+    int result = dlpy_add_type(module, &window_spec, NULL, &type);
+
+    Py_XDECREF(type);
+    return result;
+}

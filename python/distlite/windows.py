@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Windows: memory of each rank that all ranks of a group read, write and update.
+
+The owner of the memory takes no part in an access.  The methods that move arrays are
+the extension's; here are those that make and return them.
+"""
+
+from __future__ import annotations
+
+from . import _C
+from ._C import DistError, ProcessGroup
+from .groups.reduce_op import ReduceOp
+from .groups.world import is_outside, world
+from .shared import sizes_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from types import TracebackType
+    from typing import Any, Literal
+
+    import numpy as np
+
+    from .groups.reduce_op import RedOpType
+
+    Timeout = timedelta | float | None
+    Update = ReduceOp | RedOpType | Literal["replace", "no_op"]
+
+__all__ = ["Window", "WindowLock", "window"]
+
+
+class WindowLock:
+    """The lock of one rank's memory, as a context manager that gives it back.
+
+    `Window.lock` returns it.
+
+    Args:
+        window: The window.
+        rank: The rank whose memory it is.
+
+    Example:
+        >>> with dist.window(1) as win:
+        ...     with win.lock(0) as held:
+        ...         print(held.rank)
+        0
+    """
+
+    def __init__(self, window: Window, rank: int) -> None:
+        self.window = window
+        self.rank = rank
+
+    def __enter__(self) -> WindowLock:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.window.unlock(self.rank)
+        except DistError:
+            # The error of the body says more.
+            if error is None:
+                raise
+
+
+class Window(_C._Window):
+    """Memory of every rank of a group that all ranks access; `window` makes it.
+
+    Ranks are ranks in the group. Offsets and numbers of elements are those of the
+    window's dtype, in C order. An access that would reach beyond a rank's memory, or an
+    array of another dtype, is refused before anything is written.
+
+    A put and a get move bytes, and are not atomic. Updates (`accumulate`,
+    `get_accumulate`, `fetch_and_op`, `compare_and_swap`) are atomic element by element
+    against all other updates of the window, also with another reduction. What one
+    thread does to one rank takes effect in the order of its calls. A rank can rely on
+    seeing what others have written after a `fence`; within the same `lock`; or once a
+    writer that has called `flush` tells it so, by a message for example.
+
+    As a context manager, a window is closed at the end, which all ranks have to reach;
+    an exception closes it on this rank only.
+
+    Attributes:
+        group: The group.
+        dtype: The dtype of the elements.
+        shape: The shape of this rank's memory.
+        counts: The number of elements of each rank's memory, by rank.
+
+    Example:
+        >>> win = dist.window(4, dtype=np.int64)
+        >>> win.accumulate(np.full(4, 2), 1 - rank)
+        >>> win.fence()
+        >>> win.local
+        array([2, 2, 2, 2])
+        >>> win.close()
+    """
+
+    group: ProcessGroup
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def local(self) -> np.ndarray:
+        """This rank's memory, as an array.
+
+        It stays readable after `close`, for as long as it exists.
+        """
+        import numpy as np
+
+        memory: Any = self
+        return np.ndarray(self.shape, self.dtype, buffer=memory)
+
+    def get_accumulate(
+        self,
+        array: Any,
+        rank: int,
+        op: Update = ReduceOp.SUM,
+        offset: int = 0,
+        *,
+        out: Any = None,
+        timeout: Timeout = None,
+    ) -> Any:
+        """Updates elements of a rank's memory, and returns what they were before.
+
+        Each element is read and written in one atomic step.
+
+        Args:
+            array: The array to combine them with, as in `accumulate`; for "no_op" only
+                its shape counts.
+            rank: The rank whose memory it is.
+            op: A reduction but AVG, "replace" or "no_op".
+            offset: The first element.
+            out: The array to read into; a new one by default.
+            timeout: How long to wait for other updates; None is the group's.
+
+        Returns:
+            `out`, or a NumPy array of the shape of `array`.
+
+        Raises:
+            DistBackendError: A rank has ended, or the timeout has passed.
+
+        Example:
+            >>> with dist.window(2) as win:
+            ...     before = win.get_accumulate(np.ones(2), rank, "replace")
+            ...     print(before, win.local)
+            [0. 0.] [1. 1.]
+        """
+        import numpy as np
+
+        result = np.empty(np.shape(array), self.dtype) if out is None else out
+        self._fetch(array, result, rank, op, offset, timeout)
+        return result
+
+    def fetch_and_op(
+        self,
+        value: Any,
+        rank: int,
+        op: Update = ReduceOp.SUM,
+        offset: int = 0,
+        *,
+        timeout: Timeout = None,
+    ) -> Any:
+        """Updates one element of a rank's memory, and returns what it was before.
+
+        Args:
+            value: The number to combine it with; for "no_op" it does not matter.
+            rank: The rank whose memory it is.
+            op: A reduction but AVG, "replace" or "no_op".
+            offset: The element.
+            timeout: How long to wait for other updates; None is the group's.
+
+        Returns:
+            The element as it was, a NumPy scalar.
+
+        Raises:
+            ValueError: The value is not one of the window's dtype.
+            DistBackendError: A rank has ended, or the timeout has passed.
+
+        Example:
+            >>> with dist.window(1, dtype=int) as win:
+            ...     tickets = [int(win.fetch_and_op(1, 0)) for _ in range(3)]
+            ...     win.fence()
+            ...     print(win.fetch_and_op(0, 0, "no_op"))
+            6
+        """
+        import numpy as np
+
+        result = np.empty((), self.dtype)
+        self._fetch(self._element(value), result, rank, op, offset, timeout)
+        return result[()]
+
+    def compare_and_swap(
+        self,
+        value: Any,
+        compare: Any,
+        rank: int,
+        offset: int = 0,
+        *,
+        timeout: Timeout = None,
+    ) -> Any:
+        """Replaces one element by `value` if it is `compare`, in one atomic step.
+
+        Elements are compared byte by byte: of floats, 0.0 and -0.0 differ, and a NaN
+        is equal to itself.
+
+        Args:
+            value: The new value.
+            compare: The value to compare the element with.
+            rank: The rank whose memory it is.
+            offset: The element.
+            timeout: How long to wait for other updates; None is the group's.
+
+        Returns:
+            The element as it was before, a NumPy scalar: it was replaced if that is
+            `compare`.
+
+        Raises:
+            ValueError: A value is not one of the window's dtype.
+            DistBackendError: A rank has ended, or the timeout has passed.
+
+        Example:
+            >>> with dist.window(1, dtype=int) as win:
+            ...     first = win.compare_and_swap(rank + 1, 0, rank)
+            ...     second = win.compare_and_swap(7, 0, rank)
+            ...     print(first, second == rank + 1, win.local == rank + 1)
+            0 True [ True]
+        """
+        import numpy as np
+
+        result = np.empty((), self.dtype)
+        new, old = self._element(value), self._element(compare)
+        self._swap(new, old, result, rank, offset, timeout)
+        return result[()]
+
+    def lock(
+        self, rank: int, shared: bool = False, *, timeout: Timeout = None
+    ) -> WindowLock:
+        """Takes the lock of a rank's memory, and waits for it if necessary.
+
+        The lock is granted in the order of the requests. It keeps out only ranks that
+        take it as well; accesses do not need it. A rank cannot take one twice. If a
+        rank is killed while it holds the lock, those who wait for it fail, and the lock
+        is not granted any more, because the memory may be half written.
+
+        Args:
+            rank: The rank whose memory it is.
+            shared: Whether other ranks may share the lock.
+            timeout: How long to wait; None is the group's timeout.
+
+        Returns:
+            A context manager that gives the lock back; `unlock` does so, too.
+
+        Raises:
+            ValueError: This rank holds the lock already.
+            DistBackendError: The holder was killed, or the timeout has passed; the
+                error names the holder.
+
+        Example:
+            >>> with dist.window(2) as win:
+            ...     with win.lock(0):
+            ...         mine = np.empty(2)
+            ...         win.get(mine, 0)
+            ...         win.put(mine + rank, 0)
+        """
+        self._lock(rank, shared, timeout)
+        return WindowLock(self, rank)
+
+    def _element(self, value: Any) -> np.ndarray:
+        """Converts a number, unless that changes it."""
+        import numpy as np
+
+        given = np.asarray(value)
+        if given.dtype != self.dtype:
+            with np.errstate(invalid="ignore", over="ignore"):
+                converted = given.astype(self.dtype)
+            if not np.array_equal(given, converted, equal_nan=given.dtype.kind in "fc"):
+                raise ValueError(f"{value!r} is not a value of dtype {self.dtype}")
+            given = converted
+        if given.ndim > 0:
+            raise ValueError(f"takes one number, not an array of shape {given.shape}")
+        return given
+
+    def __enter__(self) -> Window:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            self._end()
+
+    def __repr__(self) -> str:
+        return f"<distlite.Window {self.shape} of {self.dtype}>"
+
+
+def window(
+    shape: Any,
+    dtype: Any = None,
+    group: ProcessGroup | None = None,
+    *,
+    timeout: Timeout = None,
+) -> Window:
+    """Makes a window, together with all other ranks of the group.
+
+    Each rank contributes memory, which all ranks may then read, write and update
+    without its help. The ranks' memory may differ in size, but not in dtype. Ranks of
+    one host access each other's memory in place.
+
+    Args:
+        shape: The shape of this rank's memory, a number or a tuple; it is zeros at
+            first. Or an array, which is copied into it.
+        dtype: The dtype, float64 by default, or that of the array.
+        group: The group; None is the default group. Its backend has to be gloo.
+        timeout: How long to wait for the other ranks; None is the group's timeout.
+
+    Returns:
+        The window, whose `local` is this rank's memory.
+
+    Raises:
+        TypeError: The dtype holds Python objects.
+        ValueError: A dimension is negative, or this process is not in the group.
+        MemoryError: There is too little memory.
+        NotImplementedError: The backend has no windows.
+        DistBackendError: The ranks disagree on the dtype, or one of them failed.
+
+    Example:
+        >>> with dist.window(np.array([5, 50]) + rank) as win:
+        ...     last = np.empty(2, int)
+        ...     win.get(last, 1)
+        ...     print(last)
+        [ 6 51]
+    """
+    import math
+
+    import numpy as np
+
+    content = shape if isinstance(shape, np.ndarray) else None
+    if content is None:
+        sizes, kind = sizes_of(shape), np.dtype(float if dtype is None else dtype)
+    else:
+        sizes, kind = content.shape, np.dtype(content.dtype if dtype is None else dtype)
+    if kind.hasobject:
+        raise TypeError(f"a window cannot hold {kind}: it holds Python objects")
+    if is_outside(group):
+        raise ValueError("this process is not in the group of the window")
+    if any(size < 0 for size in sizes):
+        raise ValueError("negative dimensions are not allowed")
+    wanted = world.require_default() if group is None else group
+    made = Window(wanted, np.empty(1, kind), math.prod(sizes), timeout)
+    made.group, made.dtype, made.shape = wanted, kind, sizes
+    made.counts = made._counts()
+    if content is not None:
+        made.local[...] = content
+    # Before it, another rank might read the memory of a rank that is still copying.
+    made.fence(timeout)
+    return made

@@ -1,0 +1,354 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/window.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include "groups.h"
+#include "pg/cpu/window/window_lock.h"
+#include "pg/cpu/window/window_memory.h"
+
+#define SIZE 3
+#define ROUNDS 300
+
+static dl_store *store;
+static int64_t drawn[SIZE][ROUNDS];
+
+static dl_tensor
+model_of(dl_dtype dtype)
+{
+    return (dl_tensor){.dtype = dtype, .item_size = dl_dtype_size(dtype)};
+}
+
+static dl_window *
+make_window(dl_group *group, dl_dtype dtype, uint64_t count)
+{
+    dl_tensor model = model_of(dtype);
+    dl_window *window = NULL;
+
+    CHECK_OK(dl_window_new(group, &model, count, soon(), &window));
+    return window;
+}
+
+static void
+leave(dl_window *window, dl_group *group)
+{
+    CHECK_OK(dl_window_close(window, soon()));
+    dl_window_free(window);
+    CHECK_OK(dl_group_barrier(group, soon()));
+    end_group(group);
+}
+
+/* Counts with atomic updates, and without them under the lock. */
+static void
+count_in_turn(int rank, int size, void *unused)
+{
+    dl_group *group = join_group(store, "g", rank, size);
+    dl_window *window = make_window(group, DL_INT64, 3);
+    int64_t one = 1, before, number;
+    dl_tensor input = tensor_of(&one, 1, DL_INT64);
+    dl_tensor output = tensor_of(&before, 1, DL_INT64);
+    dl_tensor value = tensor_of(&number, 1, DL_INT64);
+
+    (void)unused;
+    for (int i = 0; i < ROUNDS; i++) {
+        dl_window_access draw = {.rank = 1, .input = &input, .output = &output};
+        CHECK_OK(dl_window_update(window, &draw, soon()));
+        drawn[rank][i] = before;
+        dl_window_access plain = {.rank = 1, .offset = 1};
+        CHECK_OK(dl_window_lock(window, 1, false, soon()));
+        plain.output = &value;
+        CHECK_OK(dl_window_get(window, &plain, soon()));
+        number++;
+        plain.output = NULL;
+        plain.input = &value;
+        CHECK_OK(dl_window_put(window, &plain, soon()));
+        CHECK_OK(dl_window_unlock(window, 1, soon()));
+        dl_window_access swap = {
+            .rank = 1, .offset = 2, .input = &value, .compared = &output};
+        int64_t was = -1;
+        dl_tensor seen = tensor_of(&was, 1, DL_INT64);
+        swap.output = &seen;
+        before = 0;
+        do {
+            number = before + 1;
+            CHECK_OK(dl_window_swap(window, &swap, soon()));
+            if (was == before) {
+                break;
+            }
+            before = was;
+        } while (true);
+    }
+    CHECK_OK(dl_window_fence(window, soon()));
+    if (rank == 1) {
+        const int64_t *memory = dl_window_own(window);
+        for (int i = 0; i < 3; i++) {
+            CHECK_EQUAL(memory[i], size * ROUNDS);
+        }
+    }
+    leave(window, group);
+}
+
+CHECK_CASE(updates_and_locks_count_exactly)
+{
+    bool seen[SIZE * ROUNDS] = {false};
+
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_run_ranks(SIZE, count_in_turn, NULL);
+    for (int i = 0; i < SIZE * ROUNDS; i++) {
+        int64_t number = drawn[i / ROUNDS][i % ROUNDS];
+        CHECK(number >= 0 && number < SIZE * ROUNDS && !seen[number]);
+        seen[number] = true;
+    }
+    dl_store_unref(store);
+}
+
+static void
+share_locks(int rank, int size, void *unused)
+{
+    dl_group *group = join_group(store, "g", rank, size);
+    dl_window *window = make_window(group, DL_INT32, 2);
+    int32_t pair[2] = {0};
+    dl_tensor both = tensor_of(pair, 2, DL_INT32);
+
+    (void)unused;
+    for (int i = 0; i < ROUNDS; i++) {
+        bool is_shared = i % 3 != rank % 3;
+        dl_window_access access = {.rank = 0, .output = &both};
+        CHECK_OK(dl_window_lock(window, 0, is_shared, soon()));
+        CHECK_OK(dl_window_get(window, &access, soon()));
+        CHECK_EQUAL(pair[0], pair[1]);
+        if (!is_shared) {
+            for (int side = 0; side < 2; side++) {
+                dl_tensor half = tensor_of(&pair[side], 1, DL_INT32);
+                dl_window_access put = {.rank = 0, .offset = side, .input = &half};
+                pair[side]++;
+                CHECK_OK(dl_window_put(window, &put, soon()));
+            }
+        }
+        CHECK_OK(dl_window_unlock(window, 0, soon()));
+    }
+    leave(window, group);
+}
+
+CHECK_CASE(readers_see_no_half_of_a_write)
+{
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_run_ranks(SIZE, share_locks, NULL);
+    dl_store_unref(store);
+}
+
+static void
+disagree(int rank, int size, void *unused)
+{
+    dl_group *group = join_group(store, "g", rank, size);
+    dl_tensor model = model_of(DL_INT32);
+    dl_window *window = NULL;
+    uint64_t count = rank == 0 ? SIZE_MAX / 2 : 3;
+
+    (void)unused;
+    /* One rank cannot make its part: all fail, and the group goes on. */
+    dl_status status = dl_window_new(group, &model, count, soon(), &window);
+    CHECK_EQUAL(status, rank == 0 ? DL_NO_MEMORY : DL_BACKEND);
+    if (rank != 0) {
+        CHECK(strstr(dl_last_error()->text, "rank 0 of group g") != NULL);
+    }
+    leave(make_window(group, DL_INT32, 1), group);
+}
+
+CHECK_CASE(a_rank_without_memory_fails_all)
+{
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_run_ranks(2, disagree, NULL);
+    dl_store_unref(store);
+}
+
+/* A queue in plain memory, whose ranks are processes that end when their lifeline is
+ * closed. */
+typedef struct scene {
+    int held[SIZE];
+    dl_peer peers[SIZE];
+    dl_process *processes[SIZE];
+    dl_window_ranks ranks[SIZE];
+    dl_window_ends *ends;
+    dl_queue *queue;
+} scene;
+
+static void
+scene_init(scene *self)
+{
+    *self = (scene){.ends = dl_window_ends_new()};
+    CHECK(posix_memalign((void **)&self->queue, DL_LINE, 4096) == 0);
+    memset(self->queue, 0, 4096);
+    for (int rank = 0; rank < SIZE; rank++) {
+        dl_process_id id = {.bytes = {'w', (uint8_t)rank}};
+        int ends[2];
+        self->peers[rank] = (dl_peer){.pid = 100 + rank, .host = "h"};
+        CHECK(pipe(ends) == 0);
+        self->held[rank] = ends[1];
+        CHECK_OK(dl_process_find(&id, &self->processes[rank]));
+        CHECK_OK(dl_process_watch(self->processes[rank], ends[0], -1));
+        self->ranks[rank] = (dl_window_ranks){
+            .rank = rank,
+            .size = SIZE,
+            .group_name = "g",
+            .peers = self->peers,
+            .processes = self->processes,
+            .ends = self->ends,
+        };
+    }
+}
+
+static void
+end_rank(scene *self, int rank)
+{
+    close(self->held[rank]);
+    while (!dl_process_has_ended(self->processes[rank])) {
+        dl_process_table_look();
+        sched_yield();
+    }
+}
+
+static void
+scene_fini(scene *self)
+{
+    for (int rank = 0; rank < SIZE; rank++) {
+        dl_process_unref(self->processes[rank]);
+    }
+    dl_window_ends_unref(self->ends);
+    free(self->queue);
+}
+
+static dl_status
+take(scene *self, int rank, bool is_shared, int64_t limit)
+{
+    return dl_queue_take(self->queue, &self->ranks[rank], 0, is_shared,
+                         dl_deadline_after(limit));
+}
+
+static void
+give_back(scene *self, int rank)
+{
+    CHECK_OK(dl_queue_release(self->queue, &self->ranks[rank], 0, rank, soon()));
+}
+
+static bool
+said(const char *text)
+{
+    return strstr(dl_last_error()->text, text) != NULL;
+}
+
+CHECK_CASE(a_holder_that_has_ended_is_named)
+{
+    scene all;
+
+    scene_init(&all);
+    CHECK_OK(take(&all, 1, true, DL_SECOND));
+    end_rank(&all, 1);
+    CHECK_OK(take(&all, 2, true, DL_SECOND)); /* which is in nobody's way */
+    give_back(&all, 2);
+    CHECK_EQUAL(take(&all, 2, false, 10 * DL_SECOND), DL_PEER_LOST);
+    CHECK(said("rank 1 (pid 101 on host h) exited or was killed while it held"));
+    scene_fini(&all);
+}
+
+CHECK_CASE(one_that_ended_while_it_waited_is_passed_over)
+{
+    scene all;
+    bool is_granted;
+
+    scene_init(&all);
+    CHECK_OK(take(&all, 0, false, DL_SECOND));
+    CHECK_OK(dl_queue_enter(all.queue, &all.ranks[1], 0, 1, false, soon()));
+    CHECK_OK(dl_queue_try(all.queue, &all.ranks[1], 0, 1, soon(), &is_granted));
+    CHECK(!is_granted);
+    give_back(&all, 0);
+    /* Rank 1 is next. */
+    CHECK_EQUAL(take(&all, 2, true, 0), DL_TIMEOUT);
+    CHECK(said("rank 1 (pid 101 on host h) is before this rank"));
+    end_rank(&all, 1);
+    CHECK_OK(take(&all, 2, true, 0));
+    give_back(&all, 2);
+    scene_fini(&all);
+}
+
+CHECK_CASE(locks_do_not_nest)
+{
+    scene all;
+
+    scene_init(&all);
+    CHECK_OK(take(&all, 0, true, 0));
+    CHECK_EQUAL(take(&all, 0, true, 0), DL_INVALID);
+    CHECK_OK(take(&all, 1, true, 0));
+    CHECK_EQUAL(take(&all, 2, false, 0), DL_TIMEOUT);
+    CHECK(said("has locked it"));
+    CHECK_EQUAL(dl_queue_release(all.queue, &all.ranks[2], 0, 2, soon()), DL_INVALID);
+    give_back(&all, 0);
+    give_back(&all, 1);
+    CHECK_OK(take(&all, 2, false, 0));
+    scene_fini(&all);
+}
+
+CHECK_CASE(a_latch_of_a_killed_rank_fails_its_waiters)
+{
+    scene all;
+    dl_latch latch = {0};
+
+    scene_init(&all);
+    CHECK_OK(dl_latch_take(&latch, &all.ranks[1], 0, soon()));
+    CHECK_EQUAL(dl_latch_take(&latch, &all.ranks[2], 0, dl_deadline_after(0)),
+                DL_TIMEOUT);
+    CHECK(said("rank 1 (pid 101 on host h) is updating it"));
+    end_rank(&all, 1);
+    CHECK_EQUAL(dl_latch_take(&latch, &all.ranks[2], 0, soon()), DL_PEER_LOST);
+    CHECK(said("exited or was killed while it was updating"));
+    scene_fini(&all);
+}
+
+CHECK_CASE(the_end_of_the_group_ends_a_wait)
+{
+    scene all;
+    dl_error cause = {.status = DL_CANCELLED, .text = "aborted"};
+
+    scene_init(&all);
+    CHECK_OK(take(&all, 0, false, 0));
+    dl_window_ends_set(all.ends, &cause);
+    CHECK_EQUAL(take(&all, 1, false, 10 * DL_SECOND), DL_CANCELLED);
+    CHECK(said("aborted"));
+    scene_fini(&all);
+}
+
+static void
+hold_and_die(int rank, const rank_processes *all, void *unused)
+{
+    dl_store *own = open_file_store(all);
+    dl_group *group = join_group(own, "g", rank, all->size);
+    dl_window *window = make_window(group, DL_INT32, 1);
+    int32_t one = 1;
+    dl_tensor input = tensor_of(&one, 1, DL_INT32);
+    dl_window_access access = {.rank = 1, .input = &input};
+
+    (void)unused;
+    if (rank == 1) {
+        CHECK_OK(dl_window_lock(window, 0, true, soon()));
+    }
+    CHECK_OK(dl_window_fence(window, soon()));
+    if (rank == 1) {
+        kill(getpid(), SIGKILL);
+    }
+    CHECK_EQUAL(dl_window_lock(window, 0, false, soon()), DL_PEER_LOST);
+    CHECK(said("rank 1 (pid"));
+    CHECK_EQUAL(dl_window_put(window, &access, soon()), DL_PEER_LOST);
+    CHECK(said("rank 1 (pid"));
+    dl_window_free(window);
+    end_group(group);
+    dl_store_unref(own);
+}
+
+CHECK_CASE(a_killed_process_is_named)
+{
+    rank_processes all;
+
+    start_processes(&all, 2, hold_and_die, NULL);
+    join_processes(&all, 2);
+}
