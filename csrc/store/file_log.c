@@ -27,8 +27,10 @@
 
 /* Only processes of the same user get access: others must not read what ranks exchange,
  * nor keep writers away by holding the lock, for which read access is enough.  To share
- * a file with other users, create it first. */
+ * a file with other users, create it first, so that they can write to it. */
 #define FILE_MODE 0600
+#define OTHERS_READ (S_IRGRP | S_IROTH)
+#define OTHERS_WRITE (S_IWGRP | S_IWOTH)
 
 /* The smallest page size; assuming smaller pages than there are is safe. */
 #define PAGE 4096
@@ -119,6 +121,20 @@ is_removed(int fd)
     return fstat(fd, &file) == 0 && file.st_nlink == 0;
 }
 
+/* Takes a file of this user, that others can read but not write, away from them.  No
+ * member of the store needs read access alone, and who has it can hold the lock for
+ * ever.  torch makes such files. */
+static void
+make_private(int fd)
+{
+    struct stat file;
+
+    if (fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == geteuid()
+        && (file.st_mode & OTHERS_READ) != 0 && (file.st_mode & OTHERS_WRITE) == 0) {
+        (void)fchmod(fd, file.st_mode & 07777 & ~(mode_t)OTHERS_READ);
+    }
+}
+
 dl_status
 dl_file_open(const char *path, dl_file_access access, dl_deadline deadline, int *fd)
 {
@@ -138,6 +154,7 @@ dl_file_open(const char *path, dl_file_access access, dl_deadline deadline, int 
             return fail_to("opening", path, errno);
         }
         dl_fork_guard(opened);
+        make_private(opened);
         /* The lock is on the inode that was opened.  If it has lost its name meanwhile,
          * others use a new file: start again, or the two would never meet. */
         dl_status status = lock_file(opened, access, deadline, path);
@@ -270,9 +287,41 @@ read_piece(dl_file_log *log, int fd, uint64_t size, dl_buffer *piece)
     return DL_OK;
 }
 
+/* Returns whether `tail`, the end of the file, is the beginning of a record: its writer
+ * was killed.  While the caller holds the lock no write is in progress.  torch writes a
+ * record in four parts. */
+static bool
+is_torn(const dl_file_log *log, dl_bytes tail)
+{
+    static const char *const spaces[] = {DL_FILE_SET, DL_FILE_DELETE,
+                                         DL_FILE_REFERENCES, DL_FILE_CLEANUPS};
+    dl_reader reader = dl_reader_of(tail);
+    uint32_t key_size;
+
+    /* Of a first record too little may be there to tell it from another format. */
+    if (log->offset == 0) {
+        return false;
+    }
+    if (!dl_take_u32(&reader, &key_size)) {
+        return true;
+    }
+    size_t size = dl_reader_left(&reader);
+    if (size > key_size) {
+        size = key_size;
+    }
+    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
+        size_t length = strlen(spaces[i]);
+        if (key_size >= length
+            && memcmp(reader.next, spaces[i], size < length ? size : length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Reads up to `end`.  A piece that ends within a record is read again, larger, from the
- * start of that record.  A record that could only end beyond the file is damage: while
- * the caller holds the lock, no write is in progress. */
+ * start of that record.  A record that could only end beyond the file is torn, or the
+ * file is damaged. */
 static dl_status
 read_up_to(dl_file_log *log, int fd, uint64_t end, dl_buffer *piece)
 {
@@ -290,7 +339,10 @@ read_up_to(dl_file_log *log, int fd, uint64_t end, dl_buffer *piece)
         DL_TRY(apply_piece(log, dl_buffer_bytes(piece), &needed));
         /* Now the rest of the piece: a record that lacks `needed` bytes. */
         size -= log->offset - start;
-        if (size + needed > end - log->offset) {
+        dl_bytes tail = {piece->data + (log->offset - start), size};
+        if (size + needed > end - log->offset && is_torn(log, tail)) {
+            log->is_unfinished = true;
+        } else if (size + needed > end - log->offset) {
             return dl_fail(DL_BACKEND,
                            "%s is damaged: the record at byte %" PRIu64
                            " reaches beyond the end of the file",

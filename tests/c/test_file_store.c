@@ -285,32 +285,78 @@ check_damaged(dl_store *store)
     dl_buffer_fini(&value);
 }
 
-CHECK_CASE(a_torn_record_is_a_clear_error_until_it_is_whole)
+/* A writer of torch's that was killed leaves the beginning of a record. */
+CHECK_CASE(a_torn_record_is_skipped_and_written_over)
 {
     static const dl_bytes whole = DL_LITERAL("\x02\0\0\0/a\x03\0\0\0one");
     dl_store *store = make_file();
+    bool exists;
 
+    SUITE_SET(store, B, "two");
+    off_t end = lseek(open(path, O_RDONLY), 0, SEEK_END);
     for (size_t size = 1; size < whole.size; size++) {
-        CHECK(truncate(path, 18) == 0);
         write_file((dl_bytes){whole.data, size}, O_APPEND);
-        check_damaged(store);
+        SUITE_HOLDS(store, B, "two");
+        CHECK_OK(dl_store_check(store, &A, 1, &exists, SOON));
+        CHECK(!exists);
+        SUITE_SET(store, B, "two");
+        SUITE_HOLDS(store, B, "two");
+        CHECK(truncate(path, end) == 0);
+        SUITE_HOLDS(store, B, "two");
     }
-    write_file((dl_bytes){whole.data + whole.size - 1, 1}, O_APPEND);
+    write_file(whole, O_APPEND);
     SUITE_HOLDS(store, A, "one");
     dl_store_unref(store);
     remove_folder();
 }
 
-CHECK_CASE(garbage_is_a_clear_error_too)
+/* A member that comes later reads the file from its beginning. */
+CHECK_CASE(a_torn_record_keeps_nobody_out)
+{
+    dl_store *store = make_file();
+
+    SUITE_SET(store, A, "one");
+    write_file(DL_LITERAL("\x02\0\0\0/a\xff\xff\xff\x7ftorn"), O_APPEND);
+    dl_store *other;
+    CHECK_OK(dl_file_store_new(path, 2, &other));
+    SUITE_HOLDS(other, A, "one");
+    SUITE_SET(other, B, "two");
+    SUITE_HOLDS(store, B, "two");
+    dl_store_unref(other);
+    dl_store_unref(store);
+    remove_folder();
+}
+
+CHECK_CASE(garbage_is_a_clear_error)
 {
     dl_store *store = make_file();
 
     write_file(DL_LITERAL("\xff\xff\xff\xffgarbage that claims to be four gigabytes"),
                O_APPEND);
     check_damaged(store);
-    CHECK(truncate(path, 18) == 0);
-    write_file(DL_LITERAL("\x02\0\0\0/a\xff\xff\xff\x7f"), O_APPEND);
-    check_damaged(store);
+    CHECK(truncate(path, 0) == 0);
+    bool exists;
+    CHECK_OK(dl_store_check(store, &A, 1, &exists, SOON));
+    write_file(DL_LITERAL("\x40\0\0\0/no first record"), O_APPEND);
+    dl_buffer value = {0};
+    CHECK_STATUS(dl_store_get(store, A, &value, SOON), DL_BACKEND);
+    dl_store_unref(store);
+    remove_folder();
+}
+
+/* Read access is enough to lock a file for ever. */
+CHECK_CASE(who_could_only_read_a_file_cannot_open_it_any_more)
+{
+    struct stat file;
+    dl_store *store = make_file();
+
+    CHECK(stat(path, &file) == 0 && (file.st_mode & 0777) == 0600);
+    CHECK(chmod(path, 0644) == 0);
+    SUITE_SET(store, A, "1");
+    CHECK(stat(path, &file) == 0 && (file.st_mode & 0777) == 0600);
+    CHECK(chmod(path, 0660) == 0);
+    SUITE_SET(store, A, "2");
+    CHECK(stat(path, &file) == 0 && (file.st_mode & 0777) == 0660);
     dl_store_unref(store);
     remove_folder();
 }
