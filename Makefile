@@ -191,7 +191,7 @@ coverage: .venv/.coverage $(COVERAGE)/.built
 	$(BIN)/gcovr --root . --filter csrc/ --gcov-ignore-errors=all --merge-lines \
 		--html-details $(COVERAGE)/c/index.html --print-summary build
 
-fuzz: .venv/.packages
+fuzz: .venv/.packages build/.extension
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS)
 
 hostile: build/.extension

@@ -3,6 +3,7 @@
 
 With clang at hand libFuzzer looks for new paths; otherwise, and with --plain,
 replay.c mutates the corpus.  Both under the address and undefined-behaviour sanitizers.
+Last comes safe_codec.py, with the extension that is built.
 An input that fails is left in build/fuzz: put it into the corpus with the mending.
 """
 
@@ -50,6 +51,18 @@ def with_libfuzzer(target: Path, seconds: int, seed: int) -> list[str]:
     return [str(program), *options, str(learned), str(corpus(target)[0].parent)]
 
 
+def safe_codec(seconds: int, seed: int) -> int:
+    """Returns its exit status."""
+    command = [sys.executable, str(FOLDER / "safe_codec.py")]
+    command += [f"--seconds={seconds}", f"--seed={seed}"]
+    kept = FOUND / "safe_codec-input"
+    print(f"safe_codec.py: {seconds} s, seed {seed}", flush=True)
+    done = subprocess.run(command, env={**os.environ, "FUZZ_INPUT": str(kept)})
+    if done.returncode != 0:
+        print(f"safe_codec.py failed; its input is in {FOUND}", flush=True)
+    return done.returncode
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=60, help="for all targets")
@@ -60,7 +73,7 @@ def main() -> int:
     make = plain if options.plain or shutil.which("clang") is None else with_libfuzzer
     failed = 0
     for target in targets():
-        seconds = max(1, options.seconds // len(targets()))
+        seconds = max(1, options.seconds // (len(targets()) + 1))
         try:
             command = make(target, seconds, options.seed)
         except BuildError as error:
@@ -76,6 +89,7 @@ def main() -> int:
         if done.returncode != 0:
             print(f"{target.name} failed; its input is in {FOUND}", flush=True)
             failed += 1
+    failed += safe_codec(seconds, options.seed) != 0
     return 1 if failed else 0
 
 

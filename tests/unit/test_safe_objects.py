@@ -4,8 +4,10 @@
 import contextlib
 import dataclasses
 import datetime
+import itertools
 import pickle
 import struct
+import sys
 from decimal import Decimal
 from fractions import Fraction
 
@@ -324,3 +326,74 @@ def test_no_memory_is_no_mistake_of_the_caller(monkeypatch):
         pytest.raises(MemoryError, match="rank 0: there is not enough memory to"),
     ):
         distlite.all_gather_object([None], 5, safe=True)
+
+
+# Python's hash of an int is its remainder.
+HASH = sys.hash_info.modulus
+
+
+def forged(letter, keys):
+    """A dict or set of keys that may be equal in hash, in the order given."""
+    data = bytearray(letter + bytes([len(keys) & 127 | 128, len(keys) >> 7]))
+    for key in keys:
+        data += encode(key, *BESIDE[:1])[0]
+        if letter == b"d":
+            data += b"N"
+    return bytes(data)
+
+
+def nest(depth, wide):
+    """Sets of one hash that differ far inside only."""
+    if depth == 0:
+        return [HASH * number for number in range(wide)]
+    inner = nest(depth - 1, wide)
+    return [frozenset([HASH * number, *inner]) for number in range(wide)]
+
+
+@pytest.mark.parametrize("letter", [b"d", b"S", b"Z"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [HASH * number for number in range(10_000)],
+        [(HASH * number, "x") for number in range(5_000)],
+        [1 << 800_000, Decimal(pow(2, 800_000, HASH))],
+        [(1 << 800_000,), (Decimal(pow(2, 800_000, HASH)),)],
+        nest(1, 3),
+        [Point(HASH * number) for number in range(3)],
+        [Decimal(HASH * number) for number in range(3)],
+    ],
+    ids=lambda keys: type(keys[0]).__name__ if isinstance(keys, list) else "",
+)
+def test_keys_that_were_made_to_collide_are_refused(letter, keys):
+    assert len({hash(key) for key in keys}) < len(keys)
+    with pytest.raises(Malformed, match="too many keys have the same hash"):
+        decode(forged(letter, keys))
+
+
+def test_keys_that_collide_by_chance_are_fine():
+    ones = list(itertools.product([-1, -2], repeat=5))
+    for keys in (
+        ones,
+        [-1, -2],
+        [frozenset([-1]), frozenset([-2])],
+        [Point(-1), Point(-2)],
+    ):
+        value = dict.fromkeys(keys, 1)
+        assert there_and_back(value, BESIDE[0]) == value
+        assert there_and_back(set(keys), BESIDE[0]) == set(keys)
+
+
+@pytest.mark.parametrize("value", [Fraction(1, 1 << 600_000), range(1 << 600_000)])
+def test_numbers_whose_arithmetic_takes_long_are_refused(value):
+    with pytest.raises(Unsafe, match="has a number of more than 65536 bytes"):
+        encode(value, BESIDE[0])
+    number = bytes(encode(1 << 600_000, BESIDE[0])[0])
+    for letter in (b"q", b"r", b"w", b"h", b"m"):
+        with pytest.raises(Malformed):
+            decode(letter + number * 3)
+
+
+def test_an_array_of_many_dimensions_is_refused():
+    count = 100
+    with pytest.raises(Malformed, match="too many dimensions"):
+        decode(b"aC" + bytes([count]) + (b"\xff" * 9 + b"\x01") * count)

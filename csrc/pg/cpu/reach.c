@@ -57,11 +57,9 @@ dl_reach_put(dl_buffer *buffer, const int *ranks, int count, const char *reason)
     dl_put_bytes(buffer, dl_bytes_of(reason));
 }
 
-/* Reads a leader's list; `ranks` has room for `size`.  Returns DL_PROTOCOL if the bytes
- * are damaged. */
-static dl_status
-take_list(dl_bytes bytes, int size, int *ranks, int *count,
-          char reason[DL_PROBLEM_SIZE])
+dl_status
+dl_reach_take(dl_bytes bytes, int size, int *ranks, int *count,
+              char reason[DL_PROBLEM_SIZE])
 {
     dl_reader reader = dl_reader_of(bytes);
     uint64_t magic;
@@ -259,7 +257,8 @@ divide(trial *self, int leader, const dl_buffer *verdict)
     char reason[DL_PROBLEM_SIZE];
     int count = 0;
 
-    if (take_list(dl_buffer_bytes(verdict), endpoint->size, self->ranks, &count, reason)
+    if (dl_reach_take(dl_buffer_bytes(verdict), endpoint->size, self->ranks, &count,
+                      reason)
         != DL_OK) {
         return dl_fail_while("rank %d", leader);
     }

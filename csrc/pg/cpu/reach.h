@@ -34,4 +34,9 @@ dl_bytes dl_reach_key(const dl_endpoint *endpoint, int rank,
 /* Writes a leader's list: the ranks that it did not reach, and why. */
 void dl_reach_put(dl_buffer *buffer, const int *ranks, int count, const char *reason);
 
+/* Reads a leader's list in a group of `size` ranks; `ranks` has room for as many.
+ * Returns DL_PROTOCOL if the bytes are damaged. */
+dl_status dl_reach_take(dl_bytes bytes, int size, int *ranks, int *count,
+                        char reason[DL_PROBLEM_SIZE]);
+
 #endif

@@ -304,6 +304,7 @@ typedef struct decoder {
     const uint8_t *start;
     dl_reader reader; /* of all bytes; `next` is where the next value begins */
     PyObject *other;  /* decodes a value of another kind at a position */
+    PyObject *judge;  /* accepts a list of keys that have one hash, or raises */
 } decoder;
 
 /* Decodes one value.  Returns 0, or -1 with an exception set. */
@@ -476,37 +477,119 @@ take_tuple(decoder *self, int depth)
     return value;
 }
 
-/* Decodes a key, then its value.  Hashing the key may fail, as for a list. */
+typedef struct hashed {
+    Py_hash_t hash;
+    Py_ssize_t index;
+} hashed;
+
+static int
+compare_hashes(const void *left, const void *right)
+{
+    const hashed *one = left;
+    const hashed *two = right;
+
+    return (one->hash > two->hash) - (one->hash < two->hash);
+}
+
+/* Passes the keys of `run` to the judge. */
+static int
+judge_run(PyObject *items, const hashed *run, size_t count, PyObject *judge)
+{
+    PyObject *keys = PyList_New((Py_ssize_t)count);
+
+    if (keys == NULL) {
+        return -1;
+    }
+    for (size_t i = 0; i < count; i++) {
+        PyObject *key = PyList_GET_ITEM(items, run[i].index);
+        PyList_SET_ITEM(keys, (Py_ssize_t)i, Py_NewRef(key));
+    }
+    PyObject *result = PyObject_CallOneArg(judge, keys);
+    Py_DECREF(keys);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+/* Checks that the keys, every `stride`-th item, can be put into a dict or set in a time
+ * that grows with their number.  Who knows the hashes of numbers and tuples can make any
+ * number of them equal, and then each key is compared with all before it.  So the hashes
+ * are compared before anything is put in.  Hashing a key may fail, as for a list. */
+static int
+check_keys(PyObject *items, Py_ssize_t stride, PyObject *judge)
+{
+    size_t count = (size_t)(PyList_GET_SIZE(items) / stride);
+    hashed *all = PyMem_New(hashed, count);
+    int result = 0;
+
+    if (all == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (size_t i = 0; i < count && result == 0; i++) {
+        Py_ssize_t index = (Py_ssize_t)i * stride;
+        all[i] = (hashed){PyObject_Hash(PyList_GET_ITEM(items, index)), index};
+        result = all[i].hash == -1 ? -1 : 0;
+    }
+    if (result == 0 && count > 1) {
+        qsort(all, count, sizeof *all, compare_hashes);
+    }
+    for (size_t first = 0, next; first < count && result == 0; first = next) {
+        next = first + 1;
+        while (next < count && all[next].hash == all[first].hash) {
+            next++;
+        }
+        if (next - first > 1) {
+            result = judge_run(items, &all[first], next - first, judge);
+        }
+    }
+    PyMem_Free(all);
+    return result;
+}
+
+/* Decodes a key, then its value. */
 static int
 take_pair(decoder *self, PyObject *into, int depth)
 {
     PyObject *key = NULL;
     PyObject *item = NULL;
     int result = take(self, depth, &key) < 0 || take(self, depth, &item) < 0
+                         || PyList_Append(into, key) < 0
                      ? -1
-                     : PyDict_SetItem(into, key, item);
+                     : PyList_Append(into, item);
 
     Py_XDECREF(key);
     Py_XDECREF(item);
     return result;
 }
 
+/* Makes a dict of a list of keys and values. */
+static PyObject *
+dict_of(PyObject *items, PyObject *judge)
+{
+    PyObject *value = check_keys(items, 2, judge) < 0 ? NULL : PyDict_New();
+
+    for (Py_ssize_t i = 0; value != NULL && i < PyList_GET_SIZE(items); i += 2) {
+        if (PyDict_SetItem(value, PyList_GET_ITEM(items, i),
+                           PyList_GET_ITEM(items, i + 1))
+            < 0) {
+            Py_CLEAR(value);
+        }
+    }
+    return value;
+}
+
 static PyObject *
 take_dict(decoder *self, int depth)
 {
-    PyObject *value = PyDict_New();
+    PyObject *items = PyList_New(0);
     size_t length;
+    int result = items == NULL || take_length(self, &length) < 0 ? -1 : 0;
 
-    if (value == NULL || take_length(self, &length) < 0) {
-        Py_XDECREF(value);
-        return NULL;
+    for (size_t i = 0; result == 0 && i < length; i++) {
+        result = take_pair(self, items, depth);
     }
-    for (size_t i = 0; i < length; i++) {
-        if (take_pair(self, value, depth) < 0) {
-            Py_DECREF(value);
-            return NULL;
-        }
-    }
+    PyObject *value = result < 0 ? NULL : dict_of(items, self->judge);
+    Py_XDECREF(items);
     return value;
 }
 
@@ -559,8 +642,8 @@ take_plain(PyObject *module, PyObject *const *args, Py_ssize_t count,
            PyObject *keywords)
 {
     static const dlpy_signature signature = {
-        "_take_plain", 4, {"data", "at", "depth", "other"}};
-    PyObject *values[4];
+        "_take_plain", 5, {"data", "at", "depth", "other", "judge"}};
+    PyObject *values[5];
     decoder self = {0};
     PyObject *result = NULL;
     PyObject *value;
@@ -576,6 +659,7 @@ take_plain(PyObject *module, PyObject *const *args, Py_ssize_t count,
         return NULL;
     }
     self.other = values[3];
+    self.judge = values[4];
     if (at >= 0 && at <= data.len) {
         self.start = data.buf;
         self.reader = dl_reader_of((dl_bytes){data.buf, (size_t)data.len});
@@ -591,6 +675,25 @@ take_plain(PyObject *module, PyObject *const *args, Py_ssize_t count,
     return result;
 }
 
+static PyObject *
+check_list(PyObject *module, PyObject *const *args, Py_ssize_t count,
+           PyObject *keywords)
+{
+    static const dlpy_signature signature = {"_check_keys", 2, {"keys", "judge"}};
+    PyObject *values[2];
+
+    (void)module;
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
+        < 0) {
+        return NULL;
+    }
+    if (!PyList_CheckExact(values[0])) {
+        PyErr_SetString(PyExc_TypeError, "keys must be a list");
+        return NULL;
+    }
+    return check_keys(values[0], 1, values[1]) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
 static PyMethodDef functions[] = {
     DLPY_FUNCTION(
         "_put_plain", put_plain,
@@ -598,10 +701,13 @@ static PyMethodDef functions[] = {
         "Puts a value at the end of a bytearray; other(value, depth) puts what is of "
         "another kind, too deep, or bytes of the length `beside` or more."),
     DLPY_FUNCTION("_take_plain", take_plain,
-                  "_take_plain($module, /, data, at, depth, other)\n--\n\n"
+                  "_take_plain($module, /, data, at, depth, other, judge)\n--\n\n"
                   "The value that begins there and where it ends; other(at, depth) "
-                  "takes those of "
-                  "other kinds.  ValueError if the bytes are malformed."),
+                  "takes those of other kinds, and judge(keys) raises if they have one "
+                  "hash and may not.  ValueError if the bytes are malformed."),
+    DLPY_FUNCTION("_check_keys", check_list,
+                  "_check_keys($module, /, keys, judge)\n--\n\n"
+                  "Passes each run of keys that have one hash to the judge."),
     {0},
 };
 

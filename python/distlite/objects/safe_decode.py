@@ -2,8 +2,8 @@
 """Values from the bytes of safe_encode.py.
 
 The bytes may come from anybody.  Every size is compared with what is there before
-memory is allocated for it, containers hold no more items than bytes are left, and the
-depth has a limit.
+memory is allocated for it, containers hold no more items than bytes are left, the depth
+has a limit, and no arithmetic takes longer than reading the bytes does, within bounds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from math import prod
 import numpy as np
 
 from .. import _C
-from .safe_encode import COMPLEX, registered
+from .safe_encode import COMPLEX, NUMBER_BITS, registered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +27,13 @@ __all__ = ["Malformed", "decode"]
 
 # Seven bits each: nothing in memory is longer.
 COUNT_BYTES = 10
+# More keys of one hash than data has by chance: -1 and -2 have the same, and tuples of
+# them.
+ALIKE = 64
+# NumPy's own limit.
+DIMENSIONS = 64
+# An int of more bits takes long to compare with a Decimal.
+BIG_BITS = 1 << 10
 
 
 class Malformed(ValueError):
@@ -60,7 +67,9 @@ class _Decoder:
         self.buffers = list(buffers)[::-1]
 
     def take(self, depth: int) -> Any:
-        value, self.at = _C._take_plain(self.data, self.at, depth, self.take_other)
+        value, self.at = _C._take_plain(
+            self.data, self.at, depth, self.take_other, judge_alike
+        )
         return value
 
     def take_other(self, at: int, depth: int) -> tuple[Any, int]:
@@ -104,12 +113,58 @@ class _Decoder:
     def take_items(self, depth: int) -> list[Any]:
         return [self.take(depth) for _ in range(self.take_length())]
 
+    def take_members(self, depth: int) -> list[Any]:
+        """Takes what is to be in a set."""
+        items = self.take_items(depth)
+        _C._check_keys(items, judge_alike)
+        return items
+
     def take_int(self) -> int:
         """Takes a number where nothing else is allowed."""
         value = self.take(0)
-        if type(value) is not int:
+        if type(value) is not int or value.bit_length() > NUMBER_BITS:
             raise Malformed("malformed bytes: a number was expected")
         return value
+
+
+def judge_alike(keys: list[Any]) -> None:
+    """Raises Malformed if keys of one hash take long to compare with each other.
+
+    Sets and other objects within keys are compared with a search of their own, which
+    multiplies; numbers, text, and tuples of them are not.
+    """
+    kinds: set[str] = set()
+    for key in keys:
+        _see(key, kinds)
+    if (
+        len(keys) > ALIKE
+        or ("deep" in kinds and len(keys) > 2)
+        or {"decimal", "big"} <= kinds
+    ):
+        raise Malformed("malformed bytes: too many keys have the same hash")
+
+
+def _see(key: Any, kinds: set[str]) -> None:
+    """Adds what is in the key: something deep, a Decimal, an int that is big."""
+    kind = type(key)
+    if kind is int:
+        if key.bit_length() > BIG_BITS:
+            kinds.add("big")
+    elif kind is tuple:
+        for item in key:
+            _see(item, kinds)
+    elif kind is frozenset:
+        kinds.add("deep")
+        for item in key:
+            _see(item, kinds)
+    elif kind is Decimal:
+        kinds |= {"deep", "decimal"}
+    elif hasattr(kind, "__dataclass_fields__"):
+        kinds.add("deep")
+        for field in kind.__dataclass_fields__:
+            _see(getattr(key, field), kinds)
+    elif kind not in FLAT:
+        kinds.add("deep")
 
 
 def _take_int(of: _Decoder, _depth: int) -> int:
@@ -145,6 +200,8 @@ def _take_datetime(of: _Decoder, depth: int) -> datetime.datetime:
     fold, offset = of.take_int(), of.take(depth)
     zone = None
     if offset is not None:
+        if type(offset) is not int:
+            raise Malformed("malformed bytes: a number was expected")
         zone = datetime.timezone(datetime.timedelta(microseconds=offset))
     return datetime.datetime(*parts, tzinfo=zone, fold=fold)  # type: ignore[arg-type,misc]
 
@@ -155,7 +212,10 @@ def _take_date(of: _Decoder, _depth: int) -> datetime.date:
 
 def _take_array(of: _Decoder, depth: int, is_beside: bool) -> np.ndarray:
     order = _ORDERS[of.take_bytes(1)[0]]
-    shape = [of.take_count() for _ in range(of.take_length())]
+    dimensions = of.take_length()
+    if dimensions > DIMENSIONS:
+        raise Malformed("malformed bytes: an array of too many dimensions")
+    shape = [of.take_count() for _ in range(dimensions)]
     dtype = _dtype_of(of.take(depth))
     size = prod(shape) * dtype.itemsize
     memory = of.take_buffer() if is_beside else bytearray(of.take_bytes(size))
@@ -194,6 +254,7 @@ def _take_scalar(of: _Decoder, depth: int) -> Any:
     return array[()]
 
 
+FLAT = (float, complex, str, bytes, bool, type(None))
 _ORDERS: dict[int, Literal["C", "F"]] = {ord("C"): "C", ord("F"): "F"}
 _READERS: dict[int, Callable[[_Decoder, int], Any]] = {
     ord("i"): _take_int,
@@ -201,8 +262,8 @@ _READERS: dict[int, Callable[[_Decoder, int], Any]] = {
     ord("B"): lambda of, depth: bytearray(of.take_bytes(of.take_count())),
     ord("o"): lambda of, depth: bytes(of.take_buffer()),
     ord("p"): lambda of, depth: bytearray(of.take_buffer()),
-    ord("S"): lambda of, depth: set(of.take_items(depth)),
-    ord("Z"): lambda of, depth: frozenset(of.take_items(depth)),
+    ord("S"): lambda of, depth: set(of.take_members(depth)),
+    ord("Z"): lambda of, depth: frozenset(of.take_members(depth)),
     ord("r"): lambda of, depth: range(of.take_int(), of.take_int(), of.take_int()),
     ord("e"): _take_slice,
     ord("D"): _take_dataclass,

@@ -38,6 +38,8 @@ __all__ = ["Unsafe", "encode", "register_safe_type"]
 
 DEPTH_LIMIT = _C._SAFE_DEPTH_LIMIT
 COMPLEX = struct.Struct("<2d")
+# Of the numbers within a fraction or range, whose arithmetic takes the square of this.
+NUMBER_BITS = 1 << 19
 
 # By name, and by class.
 registered: dict[str, tuple[type, tuple[str, ...]]] = {}
@@ -186,10 +188,8 @@ def _put_set(to: _Encoder, value: set[Any] | frozenset[Any], depth: int) -> None
         to.put_part(item, depth, "{...}")
 
 
-def _put_range(to: _Encoder, value: range, depth: int) -> None:
-    to.out += b"r"
-    for number in (value.start, value.stop, value.step):
-        _put_int(to, number, depth)
+def _put_range(to: _Encoder, value: range, _depth: int) -> None:
+    _put_numbers(to, b"r", (value.start, value.stop, value.step))
 
 
 def _put_slice(to: _Encoder, value: slice, depth: int) -> None:
@@ -201,6 +201,8 @@ def _put_slice(to: _Encoder, value: slice, depth: int) -> None:
 def _put_numbers(to: _Encoder, letter: bytes, numbers: Iterable[int | None]) -> None:
     to.out += letter
     for number in numbers:
+        if number is not None and number.bit_length() > NUMBER_BITS:
+            raise Unsafe(f"has a number of more than {NUMBER_BITS // 8} bytes")
         to.put(number, 0)
 
 
