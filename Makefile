@@ -11,7 +11,7 @@
 #                   aarch64, C tests on an emulated processor
 #   make coverage   lines that the tests run, of C and of Python, into build/coverage
 #   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS
-#   make hostile    what strangers may cost a store's server, as a table; WHAT=add_on_blanks
+#   make hostile    what strangers may cost a store's server and a job, as a table; WHAT=add_on_blanks
 #   make soak       random programs, kills, threads: MINUTES=5 SEED=1 WHAT=differential,...
 #   make lint       layering, C-API rules, stubs, ruff, mypy, clang-format
 #   make tidy       clang-tidy over the core

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What strangers may cost a store's server: `hostile.py [--server poll] [ATTACK ...]`.
+"""What strangers may cost a store's server, and a job: `hostile.py [ATTACK ...]`.
 
 Each attack is a program against a server in a process of its own, whose standard error
 nobody reads. Meanwhile another client sends pings and looks how long the slowest answer
 takes, and afterwards the server's memory, descriptors and processor time are compared
-with those before. One table shows it all, with the bound of each; what is over its
-bound makes the exit status 1. The bounds are far above what is measured on an idle
-machine, and far below what a server without limits costs.
+with those before. Other attacks are on a job of two ranks (job.py), by a process of
+another user if this one is root's: there the slowest answer is the slowest round of
+meeting, working and parting, and the costs are those of rank 0. One table shows it all,
+with the bound of each; what is over its bound makes the exit status 1. The bounds are
+far above what is measured on an idle machine, and far below what a server without
+limits costs.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import hmac
 import os
 import resource
 import select
+import signal
 import socket
 import struct
 import subprocess
@@ -26,6 +30,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from job import KINDS, Job, Sight, Stranger, rest
 
 VALIDATE = b"\x00" + struct.pack("<I", 0x3C85F7CE)
 SET, ADD, WAIT, DELETE, MULTI_GET, MULTI_SET, PING, LIST = 1, 4, 6, 8, 10, 11, 13, 17
@@ -177,7 +184,8 @@ def feed(client: socket.socket, data: bytes) -> None:
         client.sendall(data)
 
 
-Attack = Callable[[Server, contextlib.ExitStack], None]
+# Of a server, or of a job.
+Attack = Callable[[Any, contextlib.ExitStack], None]
 
 
 @dataclass(frozen=True)
@@ -191,6 +199,11 @@ class Bound:
     limit: int = 4096  # descriptors the server's process may have
     settings: tuple[tuple[str, str], ...] = ()
     token: str = ""
+    on_job: bool = False
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        return KINDS if self.on_job else SERVERS
 
 
 ATTACKS: dict[str, tuple[Attack, Bound]] = {}
@@ -387,6 +400,171 @@ def strangers_that_prove_nothing(server: Server, stack: contextlib.ExitStack) ->
         time.sleep(0.05)
 
 
+@attack(Bound(memory=16.0, descriptors=30))
+def a_stopped_client(server: Server, stack: contextlib.ExitStack) -> None:
+    """A process is stopped while it has asked for 256 MiB and half sent requests."""
+    client = joined(server, stack)
+    client.sendall(request(SET, blob(b"k"), blob(bytes(8 * MIB))))
+    ping(client)
+    begun, telling = os.pipe()
+    stopped = os.fork()
+    if stopped == 0:
+        try:
+            clients = [server.join() for _ in range(4)]
+            for each in clients:
+                each.sendall(request(GET, blob(b"k")) * 8 + request(SET, blob(b"x")))
+            os.write(telling, b"!")
+            os.kill(os.getpid(), signal.SIGSTOP)
+        finally:
+            os._exit(1)
+    os.close(telling)
+    try:
+        os.read(begun, 1)
+        os.waitpid(stopped, os.WUNTRACED)
+        for _ in range(200):
+            ping(client)
+    finally:
+        os.close(begun)
+        os.kill(stopped, signal.SIGKILL)
+        os.waitpid(stopped, 0)
+
+
+@attack(Bound(descriptors=300))
+def connections_without_end(server: Server, stack: contextlib.ExitStack) -> None:
+    """Three processes connect and leave, as fast as they can."""
+    for _ in range(3):
+        stack.enter_context(Stranger(lambda: server.connect().close()))
+    rest(3)
+
+
+ON_JOB = Bound(slowest=10.0, memory=16.0, descriptors=40, on_job=True)
+
+
+@attack(ON_JOB)
+def floods_of_local_sockets(job: Job, stack: contextlib.ExitStack) -> None:
+    """Two strangers send and connect to every Unix socket of the job that they see."""
+    sight = stack.enter_context(Sight(job))
+    for _ in range(2):
+        stack.enter_context(Stranger(lambda: flood_local_sockets(sight.names())))
+    rest(4)
+
+
+def flood_local_sockets(names: list[bytes]) -> None:
+    end = os.open("/dev/null", os.O_RDONLY)
+    guess = os.urandom(16)
+    for name in names:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
+            stranger.setblocking(False)
+            for _ in range(100):
+                with contextlib.suppress(OSError):
+                    stranger.connect(name)
+                    socket.send_fds(stranger, [guess], [end] * 8)
+        for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET):
+            for _ in range(100):
+                with socket.socket(socket.AF_UNIX, kind) as stranger:
+                    stranger.setblocking(False)
+                    with contextlib.suppress(OSError):
+                        stranger.connect(name)
+    os.close(end)
+
+
+@attack(ON_JOB)
+def names_of_sockets_taken(job: Job, stack: contextlib.ExitStack) -> None:
+    """A stranger takes the names of the job's Unix sockets when they are free."""
+    sight = stack.enter_context(Sight(job))
+    seen: dict[bytes, socket.socket | None] = {}
+
+    def take() -> None:
+        for name in [*sight.names(), *seen]:
+            if seen.get(name) is None and len(seen) < 500:
+                seen[name] = None
+                stranger = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                try:
+                    stranger.bind(name)
+                    seen[name] = stranger
+                except OSError:
+                    stranger.close()
+
+    stack.enter_context(Stranger(take))
+    rest(4)
+
+
+@attack(Bound(slowest=10.0, memory=16.0, descriptors=150, on_job=True))
+def strangers_at_the_ranks_ports(job: Job, stack: contextlib.ExitStack) -> None:
+    """A stranger connects to every port of the ranks, and says nothing, or nonsense."""
+    sight = stack.enter_context(Sight(job))
+
+    def call() -> None:
+        held = []
+        for port in sight.ports():
+            for number in range(20):
+                with contextlib.suppress(OSError):
+                    held.append(socket.create_connection(("127.0.0.1", port), 0.2))
+                    held[-1].settimeout(0.2)
+                    held[-1].sendall(os.urandom(200) if number % 2 else b"")
+        for each in held:
+            each.close()
+
+    stack.enter_context(Stranger(call))
+    rest(4)
+
+
+@attack(
+    Bound(
+        slowest=10.0,
+        memory=32.0,
+        descriptors=60,
+        processor=8.0,
+        token="known to the job",
+        on_job=True,
+    )
+)
+def writers_without_the_token(job: Job, stack: contextlib.ExitStack) -> None:
+    """A stranger says to the job's store that rank 1 failed, and writes at length."""
+
+    def write() -> None:
+        with socket.create_connection(("127.0.0.1", job.port), timeout=5) as client:
+            feed(client, VALIDATE)
+            for number in range(100):
+                for key in (b"fault", b"default_pg/0/fault", b"cpu/1"):
+                    name = b"/%d/%s" % (number, key)
+                    feed(client, request(SET, blob(name), blob(b"rank 1: \x1b]0;")))
+            discard(client)
+
+    stack.enter_context(Stranger(write))
+    rest(4)
+
+
+@attack(
+    Bound(
+        slowest=10.0,
+        memory=32.0,
+        descriptors=60,
+        processor=8.0,
+        token="known to the job",
+        on_job=True,
+    )
+)
+def clients_of_another_job(job: Job, stack: contextlib.ExitStack) -> None:
+    """Clients with another token, and ones that know none, come again and again."""
+
+    def come() -> None:
+        for token in (b"of another job", b""):
+            with (
+                socket.create_connection(("127.0.0.1", job.port), timeout=5) as client,
+                contextlib.suppress(OSError),
+            ):
+                client.sendall(VALIDATE)
+                if token:
+                    prove(client, token)
+                    raise AssertionError("another token was taken")
+                feed(client, request(GET, blob(b"/k")))
+                discard(client)
+
+    stack.enter_context(Stranger(come))
+    rest(4)
+
+
 def wait_for_reset(client: socket.socket) -> None:
     """Without reading what has come before it."""
     poller = select.poll()
@@ -409,9 +587,32 @@ class Cost:
         return over + ([self.failure] if self.failure else [])
 
 
+def measure_on_job(function: Attack, kind: str, bound: Bound) -> Cost:
+    """Runs one attack against a new job."""
+    job = Job(kind, dict(bound.settings), bound.token)
+    try:
+        memory, files, processor = job.memory(), job.descriptors(), job.processor()
+        idle_since = time.monotonic()
+        rest(1)
+        idle = (job.processor() - processor) / (time.monotonic() - idle_since)
+        with contextlib.ExitStack() as stack:
+            began, processor = time.monotonic(), job.processor()
+            function(job, stack)
+            # Beyond what the job takes for itself in that time.
+            own = idle * (time.monotonic() - began)
+            used = max(0.0, job.processor() - processor - own)
+            cost = (job.memory() - memory, job.descriptors() - files)
+            job.finish()
+        return Cost(job.slowest, cost[0], cost[1], used, job.failure)
+    finally:
+        job.close()
+
+
 def measure(name: str, kind: str) -> Cost:
-    """Runs one attack against a new server."""
+    """Runs one attack against a new server, or a new job."""
     function, bound = ATTACKS[name]
+    if bound.on_job:
+        return measure_on_job(function, kind, bound)
     server = Server(kind, bound.limit, dict(bound.settings), bound.token)
     try:
         victim = Victim(server)
@@ -436,13 +637,15 @@ def measure(name: str, kind: str) -> Cost:
 
 
 def rows(names: list[str], kinds: list[str]) -> Iterator[tuple[str, str, Cost]]:
+    """Of each attack against each kind of what it attacks; no `kinds` are all."""
     for name in names:
-        for kind in kinds:
-            yield name, kind, measure(name, kind)
+        for kind in ATTACKS[name][1].kinds:
+            if not kinds or kind in kinds:
+                yield name, kind, measure(name, kind)
 
 
 HEAD = (
-    f"{'attack':28} {'server':6} {'slowest answer':>15} {'memory':>15} "
+    f"{'attack':28} {'on':9} {'slowest answer':>15} {'memory':>15} "
     f"{'descriptors':>12} {'processor':>12}"
 )
 
@@ -452,7 +655,7 @@ def line(name: str, kind: str, cost: Cost) -> str:
     bound = ATTACKS[name][1]
     excess = cost.excess(bound)
     return (
-        f"{name:28} {kind:6} {cost.slowest * 1000:7.1f}/{bound.slowest * 1000:.0f} ms "
+        f"{name:28} {kind:9} {cost.slowest * 1000:7.1f}/{bound.slowest * 1000:.0f} ms "
         f"{cost.memory:7.1f}/{bound.memory:3.0f} MiB "
         f"{cost.descriptors:8}/{bound.descriptors:3} "
         f"{cost.processor:7.2f}/{bound.processor:2.0f} s"
@@ -462,7 +665,7 @@ def line(name: str, kind: str, cost: Cost) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--server", choices=SERVERS, action="append")
+    parser.add_argument("--server", choices=(*SERVERS, *KINDS), action="append")
     parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=", ".join(ATTACKS))
     options = parser.parse_args()
     unknown = set(options.attacks) - set(ATTACKS)
@@ -471,7 +674,7 @@ def main() -> int:
     is_bounded = True
     print(HEAD)
     for name, kind, cost in rows(
-        options.attacks or list(ATTACKS), options.server or list(SERVERS)
+        options.attacks or list(ATTACKS), options.server or []
     ):
         is_bounded &= not cost.excess(ATTACKS[name][1])
         print(line(name, kind, cost), flush=True)
