@@ -211,7 +211,7 @@ lint: .venv/.lint build/.extension
 
 tidy: .venv/.tidy
 	find csrc -name '*.c' -not -path 'csrc/python/*' -not -name status.c | xargs -P 2 -n 8 sh -c \
-		'$(BIN)/clang-tidy --quiet "$$@" -- -std=c11 -D_GNU_SOURCE -Icsrc \
+		'$(BIN)/clang-tidy --quiet "$$@" -- -std=c11 -D_GNU_SOURCE -Icsrc -Ipython/distlite/include \
 		-include tests/lint/analyzed.h' tidy
 
 format: .venv/.lint

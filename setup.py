@@ -83,7 +83,7 @@ def extension() -> Extension:
     return Extension(
         "distlite._C",
         sources,
-        include_dirs=["csrc"],
+        include_dirs=["csrc", "python/distlite/include"],
         # Not a warning of ours when NumPy's headers convert freely.
         extra_compile_args=[*compile_args, "-isystem", numpy.get_include()],
         extra_link_args=link_args,

@@ -94,7 +94,12 @@ class Builder:
         self.flags = ["-std=c11", "-D_GNU_SOURCE", "-g1", "-pthread", *WARNINGS]
         self.flags.append("-ffp-contract=off")
         libuv_cflags, libuv_libraries = _libuv()
-        self.flags += ["-Icsrc", "-Itests/c", *libuv_cflags]
+        self.flags += [
+            "-Icsrc",
+            "-Ipython/distlite/include",
+            "-Itests/c",
+            *libuv_cflags,
+        ]
         self.link_flags = ["-pthread"]
         self.libraries = [*libuv_libraries, "-ldl", "-lm"]
         # What is tested, as it is used, more or less; tests, as they are soonest built.

@@ -154,6 +154,7 @@ typedef struct dl_backend_options {
     int rank;
     int size;
     const char *group_name;
+    const char *backend_name; /* by which the constructor was found */
     /* For a group made out of another one with the same backend, whose ranks do not
      * meet anew; otherwise NULL. */
     dl_backend_origin *origin;

@@ -13,6 +13,7 @@
 #include "pg/cpu/cpu_backend.h"
 #include "pg/device/device.h"
 #include "pg/device/device_state.h"
+#include "pg/extension/extension_backend.h"
 #include "pg/fake/fake_backend.h"
 #include "pg/group_state.h"
 #include "pg/mpi/mpi_backend.h"
@@ -37,6 +38,9 @@ static const backend_entry backends[] = {
     {DL_UCC_CUDA_GROUP, dl_ucc_cuda_new, dl_ucc_backend_refuse},
 };
 
+/* Of all backends that other packages have registered. */
+static const backend_entry extension_entry = {"", dl_extension_backend_new, NULL};
+
 static const backend_entry *
 find_backend(const char *name)
 {
@@ -45,7 +49,7 @@ find_backend(const char *name)
             return &backends[i];
         }
     }
-    return NULL;
+    return dl_extension_is_registered(name) ? &extension_entry : NULL;
 }
 
 bool
@@ -132,6 +136,7 @@ backend_options_init(dl_backend_options *options, const dl_group_options *asked,
         .rank = asked->rank,
         .size = asked->size,
         .group_name = asked->name,
+        .backend_name = asked->backend,
     };
     *ranks = NULL;
     if (asked->parent == NULL) {

@@ -20,7 +20,7 @@ _AT_ONCE = {
         "reduce_scatter reduce_scatter_single scan scatter scatter_v send"
     ),
     "groups.backends": (
-        "Backend BackendConfig best_backend get_default_backend_for_device "
+        "Backend BackendConfig best_backend get_default_backend_for_device get_include "
         "is_backend_available is_gloo_available is_mpi_available is_nccl_available "
         "is_ucc_available is_xccl_available"
     ),

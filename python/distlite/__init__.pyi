@@ -44,6 +44,7 @@ from .groups.backends import best_backend as best_backend
 from .groups.backends import (
     get_default_backend_for_device as get_default_backend_for_device,
 )
+from .groups.backends import get_include as get_include
 from .groups.backends import is_backend_available as is_backend_available
 from .groups.backends import is_gloo_available as is_gloo_available
 from .groups.backends import is_mpi_available as is_mpi_available
@@ -222,6 +223,7 @@ __all__ = [
     "get_default_backend_for_device",
     "get_global_rank",
     "get_group_rank",
+    "get_include",
     "get_node_local_rank",
     "get_pg_count",
     "get_process_group_ranks",

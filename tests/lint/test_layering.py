@@ -36,6 +36,7 @@ MAY_INCLUDE = {
         "store/prefix_store.h",  # for the group that it has for devices
     ),
     "pg/fake": _PG,
+    "pg/extension": _PG,
     "pg/wrapper": (*_PG, "pg/agree/*.h", "pg/device/*.h"),
     "python": (
         *(*_PG, "pg/record/*.h", "pg/agree/*.h", "pg/device/*.h", "pg/*/*_backend.h"),

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/groups/library_functions.h"
 
+#include <distlite/backend.h>
 #include <string.h>
 
 #include "base/library.h"
 #include "pg/device/cuda_table.h"
+#include "pg/extension/extension_backend.h"
 #include "pg/mpi/mpi_backend.h"
 #include "pg/nccl/nccl_backend.h"
 #include "pg/ucc/ucc_backend.h"
@@ -153,7 +155,40 @@ mpi_give_up(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
     Py_RETURN_NONE;
 }
 
+/* The capsule, and with it the table, stays until the process ends. */
+static PyObject *
+register_backend(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                 PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        "_register_backend", 2, {"name", "capsule"}};
+    PyObject *values[2];
+    const char *name;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_name_from(values[0], "name", &name) < 0) {
+        return NULL;
+    }
+    if (!PyCapsule_IsValid(values[1], DISTLITE_BACKEND_CAPSULE)) {
+        PyErr_Format(PyExc_ValueError,
+                     "the capsule of backend %s is not named \"%s\"; make it with "
+                     "PyCapsule_New(&backend, DISTLITE_BACKEND_CAPSULE, NULL)",
+                     name, DISTLITE_BACKEND_CAPSULE);
+        return NULL;
+    }
+    const distlite_backend *table =
+        PyCapsule_GetPointer(values[1], DISTLITE_BACKEND_CAPSULE);
+    dl_status status = dl_extension_register(name, table);
+    if (status != DL_OK) {
+        return raise(module, status);
+    }
+    Py_INCREF(values[1]);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
+    DLPY_FUNCTION("_register_backend", register_backend,
+                  "_register_backend($module, /, name, capsule)\n--\n\n"),
     {"_nccl_version", nccl_version, METH_NOARGS, "_nccl_version($module, /)\n--\n\n"},
     {"_ucc_version", ucc_version, METH_NOARGS, "_ucc_version($module, /)\n--\n\n"},
     {"_check_cuda", check_cuda, METH_NOARGS, "_check_cuda($module, /)\n--\n\n"},

@@ -8,6 +8,7 @@ are there when their library is, or when somebody has registered them.
 from __future__ import annotations
 
 from enum import IntEnum
+from pathlib import Path
 
 from .. import _C
 
@@ -24,6 +25,7 @@ __all__ = [
     "BackendType",
     "best_backend",
     "get_default_backend_for_device",
+    "get_include",
     "is_backend_available",
     "is_gloo_available",
     "is_mpi_available",
@@ -148,11 +150,11 @@ class Backend(str):
     def register_backend(
         cls,
         name: str,
-        func: Callable[..., Any],
+        func: Callable[..., Any] | object,
         extended_api: bool = False,
         devices: str | list[str] | None = None,
     ) -> None:
-        """Registers a backend that is written in Python, or made by Python code.
+        """Registers a backend that is written in Python or in C.
 
         The same name again replaces the backend that was registered before.
 
@@ -161,12 +163,21 @@ class Backend(str):
             func: The function that makes a group. It is called with (store, rank, size,
                 timeout), or with (options, pg_options) if `extended_api` is True, and
                 returns a `ProcessGroup`: a subclass that implements the operations, or
-                a native one.
+                a native one. Or the capsule of a backend in C, whose header is in
+                `get_include()`; it serves the CPU's memory.
             extended_api: Whether `func` takes options, which have `store`,
                 `group_rank`, `group_size`, `timeout`, `group_id` and
                 `global_ranks_in_group`.
             devices: The devices whose arrays it takes, a name or a list of names.
+
+        Raises:
+            ValueError: The capsule's backend was built for another version of the
+                header, lacks a required function, has the name of a backend of
+                distlite, or is to serve another device than the CPU.
         """
+        is_native = type(func).__name__ == "PyCapsule"
+        if is_native:
+            devices = _register_native(name, func, devices)
         if devices is None:
             import warnings
 
@@ -185,7 +196,52 @@ class Backend(str):
             cls.default_device_backend_map.setdefault(device, word)
         cls.backend_capability[word] = served
         cls.backend_type_map[word] = BackendType.CUSTOM
+        if is_native:
+            cls._plugins.pop(name.upper(), None)
+            _natives.add(word)
+            return
+        _natives.discard(word)
+        if not callable(func):
+            raise TypeError(
+                "a backend is a function that makes a group, or the capsule of a "
+                f"backend in C, not {type(func).__name__}"
+            )
         cls._plugins[name.upper()] = BackendPlugin(func, extended_api)
+
+
+# The registered backends that are written in C.
+_natives: set[str] = set()
+
+
+def _register_native(
+    name: str, capsule: object, devices: str | list[str] | None
+) -> list[str]:
+    """Registers a backend in C with the core; returns the devices that it serves."""
+    word = name.lower()
+    is_registered = word in _natives or plugin_of(word) is not None
+    if word in (*Backend.backend_type_map, "cpu", "custom") and not is_registered:
+        raise ValueError(f"{word} is a backend of distlite; choose another name")
+    served = ["cpu"] if devices is None or devices == "cpu" else list(devices)
+    if served != ["cpu"]:
+        raise ValueError(
+            f"backend {word} is written in C and can serve the CPU's memory only, not "
+            f"{', '.join(served)}"
+        )
+    _C._register_backend(word, capsule)
+    return served
+
+
+def get_include() -> str:
+    """Returns the folder of the header for backends in C, `<distlite/backend.h>`.
+
+    Returns:
+        What a compiler gets with `-I`.
+
+    Example:
+        >>> dist.get_include().endswith("include")
+        True
+    """
+    return str(Path(__file__).parents[1] / "include")
 
 
 class BackendConfig:
@@ -477,7 +533,7 @@ def backend_of(backend: object) -> tuple[str, str]:
 
 
 def _is_native(name: str) -> bool:
-    return name in ("gloo", "cpu", Backend.UNDEFINED)
+    return name in ("gloo", "cpu", Backend.UNDEFINED) or name in _natives
 
 
 def _check(name: str) -> None:
@@ -492,7 +548,8 @@ def _check(name: str) -> None:
             f"Distributed package doesn't have {name.upper()} built in; "
             f"{_reason_of(name)}"
         )
-    known = ["gloo", "mpi", "nccl", "ucc", *(each.lower() for each in Backend._plugins)]
+    registered = [*(each.lower() for each in Backend._plugins), *sorted(_natives)]
+    known = ["gloo", "mpi", "nccl", "ucc", *registered]
     raise AssertionError(
         f"Unknown backend type {name}; known are {', '.join(known)}, or one for "
         'each device, as in "cpu:gloo,cuda:nccl"'
