@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The interface between a group and the engine that moves its data, with one
- * function pointer per collective.  A NULL entry means that the backend lacks the
+ * function per collective.  A NULL entry means that the backend lacks the
  * operation; collectives.c words that error.  A backend that returns DL_UNSUPPORTED
  * promises that it has sent nothing and that all ranks get the same status, so the
  * group stays usable. */
@@ -14,7 +14,7 @@
 
 #include "base/deadline.h"
 #include "base/status.h"
-#include "pg/arguments.h"
+#include "pg/call.h"
 #include "pg/fingerprint.h"
 #include "pg/window_part.h"
 #include "pg/work.h"
@@ -50,34 +50,25 @@ dl_op_check_arrays(const dl_op_context *op)
                            : dl_fail_while("%s", dl_op_type_name(op->fingerprint.op));
 }
 
+/* Carries out one collective.  The entry of all_gather also exchanges the cards of
+ * objects, of which `call->op` tells. */
+typedef dl_status (*dl_collective_fn)(dl_backend *, const dl_op_context *,
+                                      const dl_call *);
+
 typedef struct dl_backend_ops {
     const char *name; /* "cpu", "nccl", ... */
     bool is_alone;    /* operations never need another rank */
-    dl_status (*all_reduce)(dl_backend *, const dl_op_context *,
-                            const dl_all_reduce_args *);
-    dl_status (*broadcast)(dl_backend *, const dl_op_context *,
-                           const dl_broadcast_args *);
-    dl_status (*barrier)(dl_backend *, const dl_op_context *);
-    dl_status (*reduce)(dl_backend *, const dl_op_context *, const dl_reduce_args *);
-    dl_status (*scan)(dl_backend *, const dl_op_context *, const dl_scan_args *);
-    dl_status (*all_gather)(dl_backend *, const dl_op_context *,
-                            const dl_all_gather_args *);
-    dl_status (*gather)(dl_backend *, const dl_op_context *, const dl_gather_args *);
-    dl_status (*scatter)(dl_backend *, const dl_op_context *, const dl_scatter_args *);
-    dl_status (*reduce_scatter)(dl_backend *, const dl_op_context *,
-                                const dl_reduce_scatter_args *);
-    dl_status (*all_to_all)(dl_backend *, const dl_op_context *,
-                            const dl_all_to_all_args *);
+    /* By dl_op_type, for the even forms; the uneven and coalesced ones share them. */
+    dl_collective_fn collectives[DL_OP_TYPE_COUNT];
     /* Of a backend around another one: does what comes before an operation and returns
      * the backend inside, which carries it out.  For operations that a group composes
      * of several of a backend's (pg/function_reduction.h).  NULL for all others. */
-    dl_status (*enter)(dl_backend *, const dl_op_context *, const void *args,
+    dl_status (*enter)(dl_backend *, const dl_op_context *, const dl_call *call,
                        dl_backend **inside);
     /* Starts a DL_SEND or a receive without waiting; may be called from any thread and
      * is not ordered with collectives.  Later failures are reported by the work and
      * leave the group usable. */
-    dl_status (*post)(dl_backend *, dl_op_type, const dl_message_args *, dl_deadline,
-                      dl_work **);
+    dl_status (*post)(dl_backend *, const dl_call *, dl_deadline, dl_work **);
     /* Fails with the reason if nothing more is to be expected of `rank`: the rank is
      * gone, or this rank was aborted.  Returns DL_OK otherwise, as far as is known.
      * Does not block; may be called from any thread.  NULL if the backend cannot tell
@@ -147,6 +138,20 @@ struct dl_backend {
     dl_backend_origin *origin;
     const int *origin_ranks; /* by rank, the rank in the origin; NULL if equal */
 };
+
+/* Returns the entry that carries out `op`, or NULL if the backend has none. */
+static inline dl_collective_fn
+dl_backend_entry(const dl_backend_ops *ops, dl_op_type op)
+{
+    return ops->collectives[dl_op_type_exchanges_cards(op) ? DL_ALL_GATHER : op];
+}
+
+/* Runs a collective for which the backend has an entry. */
+static inline dl_status
+dl_backend_run(dl_backend *backend, const dl_op_context *op, const dl_call *call)
+{
+    return dl_backend_entry(backend->ops, call->op)(backend, op, call);
+}
 
 /* The options of a backend's constructor; borrowed for the call. */
 typedef struct dl_backend_options {

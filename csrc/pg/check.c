@@ -107,23 +107,21 @@ check_reduction(const dl_tensor *tensor, dl_reduce_op op, const dl_reducer *redu
 }
 
 dl_status
-dl_check_all_reduce(const dl_group *group, const void *args,
+dl_check_all_reduce(const dl_group *group, const dl_call *call,
                     dl_fingerprint *fingerprint)
 {
-    const dl_all_reduce_args *call = args;
-
     if (call->tensor.pieces != NULL) {
         fingerprint->op = DL_ALL_REDUCE_COALESCED;
         fingerprint->root = dl_fingerprint_of_blocks(&call->tensor, 1);
     }
     DL_TRY(dl_check_tensor(group, &call->tensor, true, fingerprint));
-    return check_reduction(&call->tensor, call->op, call->reducer, fingerprint);
+    return check_reduction(&call->tensor, call->reduction, call->reducer, fingerprint);
 }
 
 dl_status
-dl_check_broadcast(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+dl_check_broadcast(const dl_group *group, const dl_call *call,
+                   dl_fingerprint *fingerprint)
 {
-    const dl_broadcast_args *call = args;
     bool is_written = dl_group_rank(group) != call->root;
 
     DL_TRY(check_root(group, call->root, fingerprint));
@@ -133,30 +131,28 @@ dl_check_broadcast(const dl_group *group, const void *args, dl_fingerprint *fing
 }
 
 dl_status
-dl_check_reduce(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+dl_check_reduce(const dl_group *group, const dl_call *call, dl_fingerprint *fingerprint)
 {
-    const dl_reduce_args *call = args;
     bool is_written = dl_group_rank(group) == call->root;
 
     DL_TRY(check_root(group, call->root, fingerprint));
     DL_TRY(dl_check_tensor(group, &call->tensor, is_written, fingerprint));
-    return check_reduction(&call->tensor, call->op, call->reducer, fingerprint);
+    return check_reduction(&call->tensor, call->reduction, call->reducer, fingerprint);
 }
 
 dl_status
-dl_check_scan(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+dl_check_scan(const dl_group *group, const dl_call *call, dl_fingerprint *fingerprint)
 {
-    const dl_scan_args *call = args;
-    bool is_written = !call->is_exclusive || dl_group_rank(group) > 0;
+    bool is_written = call->op == DL_SCAN || dl_group_rank(group) > 0;
 
-    if (call->op == DL_AVG) {
+    if (call->reduction == DL_AVG) {
         return dl_fail(DL_INVALID,
                        "%s of AVG is not supported, as each rank would divide by "
                        "another number; use SUM, and divide the result",
                        dl_op_type_name(fingerprint->op));
     }
     DL_TRY(dl_check_tensor(group, &call->tensor, is_written, fingerprint));
-    return check_reduction(&call->tensor, call->op, call->reducer, fingerprint);
+    return check_reduction(&call->tensor, call->reduction, call->reducer, fingerprint);
 }
 
 /* Returns the side's tensor that stays on this rank. */
@@ -380,11 +376,10 @@ describe_own_block(const dl_tensor *block, bool is_uneven, dl_fingerprint *finge
 }
 
 dl_status
-dl_check_all_gather(const dl_group *group, const void *args,
+dl_check_all_gather(const dl_group *group, const dl_call *call,
                     dl_fingerprint *fingerprint)
 {
-    const dl_all_gather_args *call = args;
-    side inputs = {&call->input, 1, "input"};
+    side inputs = {&call->tensor, 1, "input"};
     side outputs = {call->outputs, dl_group_size(group), "output"};
 
     DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
@@ -395,10 +390,9 @@ dl_check_all_gather(const dl_group *group, const void *args,
 }
 
 dl_status
-dl_check_gather(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+dl_check_gather(const dl_group *group, const dl_call *call, dl_fingerprint *fingerprint)
 {
-    const dl_gather_args *call = args;
-    side inputs = {&call->input, 1, "input"};
+    side inputs = {&call->tensor, 1, "input"};
     side outputs = {call->outputs, dl_group_size(group), "output"};
 
     fingerprint->op = call->is_uneven ? DL_GATHER_V : DL_GATHER;
@@ -409,16 +403,16 @@ dl_check_gather(const dl_group *group, const void *args, dl_fingerprint *fingerp
     } else {
         DL_TRY(check_side(group, &inputs, false, fingerprint));
     }
-    describe_own_block(&call->input, call->is_uneven, fingerprint);
+    describe_own_block(&call->tensor, call->is_uneven, fingerprint);
     return DL_OK;
 }
 
 dl_status
-dl_check_scatter(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+dl_check_scatter(const dl_group *group, const dl_call *call,
+                 dl_fingerprint *fingerprint)
 {
-    const dl_scatter_args *call = args;
     side inputs = {call->inputs, dl_group_size(group), "input"};
-    side outputs = {&call->output, 1, "output"};
+    side outputs = {&call->tensor, 1, "output"};
 
     fingerprint->op = call->is_uneven ? DL_SCATTER_V : DL_SCATTER;
     DL_TRY(check_root(group, call->root, fingerprint));
@@ -428,17 +422,16 @@ dl_check_scatter(const dl_group *group, const void *args, dl_fingerprint *finger
     } else {
         DL_TRY(check_side(group, &outputs, true, fingerprint));
     }
-    describe_own_block(&call->output, call->is_uneven, fingerprint);
+    describe_own_block(&call->tensor, call->is_uneven, fingerprint);
     return DL_OK;
 }
 
 dl_status
-dl_check_reduce_scatter(const dl_group *group, const void *args,
+dl_check_reduce_scatter(const dl_group *group, const dl_call *call,
                         dl_fingerprint *fingerprint)
 {
-    const dl_reduce_scatter_args *call = args;
     side inputs = {call->inputs, dl_group_size(group), "input"};
-    side outputs = {&call->output, 1, "output"};
+    side outputs = {&call->tensor, 1, "output"};
 
     DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
     dl_tensor whole = whole_of_blocks(&inputs, DL_REDUCE_SCATTER_V,
@@ -446,14 +439,13 @@ dl_check_reduce_scatter(const dl_group *group, const void *args,
     for (int i = 0; call->reducer != NULL && i < inputs.count; i++) {
         DL_TRY(check_reducer(&call->inputs[i], call->reducer, fingerprint));
     }
-    return check_reduction(&whole, call->op, call->reducer, fingerprint);
+    return check_reduction(&whole, call->reduction, call->reducer, fingerprint);
 }
 
 dl_status
-dl_check_all_to_all(const dl_group *group, const void *args,
+dl_check_all_to_all(const dl_group *group, const dl_call *call,
                     dl_fingerprint *fingerprint)
 {
-    const dl_all_to_all_args *call = args;
     side inputs = {call->inputs, dl_group_size(group), "input"};
     side outputs = {call->outputs, dl_group_size(group), "output"};
 
@@ -465,25 +457,22 @@ dl_check_all_to_all(const dl_group *group, const void *args,
 /* The size of a card is compared as well: two versions of the library with different
  * cards could not read each other's. */
 dl_status
-dl_check_objects(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+dl_check_objects(const dl_group *group, const dl_call *call,
+                 dl_fingerprint *fingerprint)
 {
-    const dl_objects_args *call = args;
-
     if (call->root >= 0) {
         DL_TRY(check_root(group, call->root, fingerprint));
     }
-    dl_fingerprint_set_count(
-        fingerprint, call->cards.outputs[call->root < 0 ? 0 : call->root].count);
+    dl_fingerprint_set_count(fingerprint,
+                             call->outputs[call->root < 0 ? 0 : call->root].count);
     return DL_OK;
 }
 
 dl_status
-dl_check_window(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+dl_check_window(const dl_group *group, const dl_call *call, dl_fingerprint *fingerprint)
 {
-    const dl_window_args *call = args;
-
     (void)group;
-    dl_check_describe(&call->model, fingerprint);
+    dl_check_describe(call->inputs, fingerprint);
     dl_fingerprint_set_count(fingerprint, 0);
     return DL_OK;
 }

@@ -6,44 +6,44 @@
 #ifndef DISTLITE_PG_CHECK_H
 #define DISTLITE_PG_CHECK_H
 
-#include "pg/arguments.h"
+#include "pg/call.h"
 #include "pg/fingerprint.h"
 #include "pg/group.h"
 
-/* Checks `args`, the struct of fingerprint->op, and completes the fingerprint.  Its op
+/* Checks the call and completes the fingerprint, whose op is that of the call.  It
  * becomes the uneven or coalesced form where the blocks call for that.  DL_INVALID and
  * DL_UNSUPPORTED: nothing has been sent. */
-typedef dl_status (*dl_check_fn)(const dl_group *group, const void *args,
+typedef dl_status (*dl_check_fn)(const dl_group *group, const dl_call *call,
                                  dl_fingerprint *fingerprint);
 
 /* Operations with one tensor on every rank. */
-dl_status dl_check_all_reduce(const dl_group *group, const void *args,
+dl_status dl_check_all_reduce(const dl_group *group, const dl_call *call,
                               dl_fingerprint *fingerprint);
-dl_status dl_check_broadcast(const dl_group *group, const void *args,
+dl_status dl_check_broadcast(const dl_group *group, const dl_call *call,
                              dl_fingerprint *fingerprint);
-dl_status dl_check_reduce(const dl_group *group, const void *args,
+dl_status dl_check_reduce(const dl_group *group, const dl_call *call,
                           dl_fingerprint *fingerprint);
-dl_status dl_check_scan(const dl_group *group, const void *args,
+dl_status dl_check_scan(const dl_group *group, const dl_call *call,
                         dl_fingerprint *fingerprint);
 
 /* Operations with lists of blocks, one block for each rank. */
-dl_status dl_check_all_gather(const dl_group *group, const void *args,
+dl_status dl_check_all_gather(const dl_group *group, const dl_call *call,
                               dl_fingerprint *fingerprint);
-dl_status dl_check_gather(const dl_group *group, const void *args,
+dl_status dl_check_gather(const dl_group *group, const dl_call *call,
                           dl_fingerprint *fingerprint);
-dl_status dl_check_scatter(const dl_group *group, const void *args,
+dl_status dl_check_scatter(const dl_group *group, const dl_call *call,
                            dl_fingerprint *fingerprint);
-dl_status dl_check_reduce_scatter(const dl_group *group, const void *args,
+dl_status dl_check_reduce_scatter(const dl_group *group, const dl_call *call,
                                   dl_fingerprint *fingerprint);
-dl_status dl_check_all_to_all(const dl_group *group, const void *args,
+dl_status dl_check_all_to_all(const dl_group *group, const dl_call *call,
                               dl_fingerprint *fingerprint);
 
 /* The exchange of object cards, whose blocks are the library's own. */
-dl_status dl_check_objects(const dl_group *group, const void *args,
+dl_status dl_check_objects(const dl_group *group, const dl_call *call,
                            dl_fingerprint *fingerprint);
 
 /* The exchange of the cards of a window, whose dtype is the same on all ranks. */
-dl_status dl_check_window(const dl_group *group, const void *args,
+dl_status dl_check_window(const dl_group *group, const dl_call *call,
                           dl_fingerprint *fingerprint);
 
 /* The part that messages share with them: checks one tensor, and describes one. */

@@ -19,8 +19,7 @@
 typedef struct operation {
     dl_group *group;
     dl_backend *backend;
-    dl_op_type op;
-    const void *args; /* the struct of the operation's kind */
+    const dl_call *call;
     dl_op_context context;
     bool has_failed_alike; /* on all ranks, which may use the group further */
 } operation;
@@ -60,12 +59,16 @@ begin(operation *self)
     return DL_OK;
 }
 
-/* Words the error of an operation that the backend does not have. */
 static dl_status
-refuse(const operation *self)
+run_in_backend(const operation *self)
 {
-    return dl_fail(DL_UNSUPPORTED, "the %s backend of group %s has no %s",
-                   self->backend->ops->name, self->group->name, name_of(self));
+    const dl_backend_ops *ops = self->backend->ops;
+    dl_collective_fn entry = dl_backend_entry(ops, self->call->op);
+
+    return entry == NULL
+               ? dl_fail(DL_UNSUPPORTED, "the %s backend of group %s has no %s",
+                         ops->name, self->group->name, name_of(self))
+               : entry(self->backend, &self->context, self->call);
 }
 
 /* Breaks the group with the thread's last error; later calls get the text made here. */
@@ -89,135 +92,33 @@ break_group(const operation *self)
 }
 
 static dl_status
-call_all_reduce(const operation *self)
-{
-    const dl_backend_ops *ops = self->backend->ops;
-
-    return ops->all_reduce == NULL
-               ? refuse(self)
-               : ops->all_reduce(self->backend, &self->context, self->args);
-}
-
-static dl_status
-call_broadcast(const operation *self)
-{
-    const dl_backend_ops *ops = self->backend->ops;
-
-    return ops->broadcast == NULL
-               ? refuse(self)
-               : ops->broadcast(self->backend, &self->context, self->args);
-}
-
-static dl_status
-call_reduce(const operation *self)
-{
-    const dl_backend_ops *ops = self->backend->ops;
-
-    return ops->reduce == NULL ? refuse(self)
-                               : ops->reduce(self->backend, &self->context, self->args);
-}
-
-static dl_status
-call_scan(const operation *self)
-{
-    const dl_backend_ops *ops = self->backend->ops;
-
-    return ops->scan == NULL ? refuse(self)
-                             : ops->scan(self->backend, &self->context, self->args);
-}
-
-static dl_status
-call_all_gather(const operation *self)
-{
-    const dl_backend_ops *ops = self->backend->ops;
-
-    return ops->all_gather == NULL
-               ? refuse(self)
-               : ops->all_gather(self->backend, &self->context, self->args);
-}
-
-static dl_status
-call_gather(const operation *self)
-{
-    const dl_backend_ops *ops = self->backend->ops;
-
-    return ops->gather == NULL ? refuse(self)
-                               : ops->gather(self->backend, &self->context, self->args);
-}
-
-static dl_status
-call_scatter(const operation *self)
-{
-    const dl_backend_ops *ops = self->backend->ops;
-
-    return ops->scatter == NULL
-               ? refuse(self)
-               : ops->scatter(self->backend, &self->context, self->args);
-}
-
-static dl_status
-call_reduce_scatter(const operation *self)
-{
-    const dl_backend_ops *ops = self->backend->ops;
-
-    return ops->reduce_scatter == NULL
-               ? refuse(self)
-               : ops->reduce_scatter(self->backend, &self->context, self->args);
-}
-
-static dl_status
-call_all_to_all(const operation *self)
-{
-    const dl_backend_ops *ops = self->backend->ops;
-
-    return ops->all_to_all == NULL
-               ? refuse(self)
-               : ops->all_to_all(self->backend, &self->context, self->args);
-}
-
-static dl_status
-call_barrier(const operation *self)
-{
-    const dl_backend_ops *ops = self->backend->ops;
-
-    return ops->barrier == NULL ? refuse(self)
-                                : ops->barrier(self->backend, &self->context);
-}
-
-static dl_status
-check_nothing(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+check_nothing(const dl_group *group, const dl_call *call, dl_fingerprint *fingerprint)
 {
     (void)group;
-    (void)args;
+    (void)call;
     (void)fingerprint;
     return DL_OK;
 }
 
-typedef struct kind {
-    dl_check_fn check;
-    dl_status (*call)(const operation *);
-} kind;
-
-/* By the operation that callers name; uneven and coalesced forms share the entry of
+/* By the operation that callers name; uneven and coalesced forms share the check of
  * their even one. */
-static const kind kinds[DL_OP_TYPE_COUNT] = {
-    [DL_BARRIER] = {check_nothing, call_barrier},
-    [DL_ALL_REDUCE] = {dl_check_all_reduce, call_all_reduce},
-    [DL_BROADCAST] = {dl_check_broadcast, call_broadcast},
-    [DL_REDUCE] = {dl_check_reduce, call_reduce},
-    [DL_SCAN] = {dl_check_scan, call_scan},
-    [DL_EXSCAN] = {dl_check_scan, call_scan},
-    [DL_ALL_GATHER] = {dl_check_all_gather, call_all_gather},
-    [DL_GATHER] = {dl_check_gather, call_gather},
-    [DL_SCATTER] = {dl_check_scatter, call_scatter},
-    [DL_REDUCE_SCATTER] = {dl_check_reduce_scatter, call_reduce_scatter},
-    [DL_ALL_TO_ALL] = {dl_check_all_to_all, call_all_to_all},
-    /* Their structs begin with that of an all_gather, which exchanges the cards. */
-    [DL_BROADCAST_OBJECTS] = {dl_check_objects, call_all_gather},
-    [DL_ALL_GATHER_OBJECTS] = {dl_check_objects, call_all_gather},
-    [DL_GATHER_OBJECTS] = {dl_check_objects, call_all_gather},
-    [DL_SCATTER_OBJECTS] = {dl_check_objects, call_all_gather},
-    [DL_WINDOW] = {dl_check_window, call_all_gather},
+static const dl_check_fn checks[DL_OP_TYPE_COUNT] = {
+    [DL_BARRIER] = check_nothing,
+    [DL_ALL_REDUCE] = dl_check_all_reduce,
+    [DL_BROADCAST] = dl_check_broadcast,
+    [DL_REDUCE] = dl_check_reduce,
+    [DL_SCAN] = dl_check_scan,
+    [DL_EXSCAN] = dl_check_scan,
+    [DL_ALL_GATHER] = dl_check_all_gather,
+    [DL_GATHER] = dl_check_gather,
+    [DL_SCATTER] = dl_check_scatter,
+    [DL_REDUCE_SCATTER] = dl_check_reduce_scatter,
+    [DL_ALL_TO_ALL] = dl_check_all_to_all,
+    [DL_BROADCAST_OBJECTS] = dl_check_objects,
+    [DL_ALL_GATHER_OBJECTS] = dl_check_objects,
+    [DL_GATHER_OBJECTS] = dl_check_objects,
+    [DL_SCATTER_OBJECTS] = dl_check_objects,
+    [DL_WINDOW] = dl_check_window,
 };
 
 /* Checks the arrays once more before the operation starts.  After a failure the
@@ -238,7 +139,7 @@ check_arrays_or_abort(const operation *self)
 
 /* Runs a reduction with a reducer in the backend that moves the data. */
 static dl_status
-call_reducer(operation *self)
+run_with_reducer(operation *self)
 {
     dl_function_reduction reduction = {
         .backend = self->backend,
@@ -249,10 +150,10 @@ call_reducer(operation *self)
     };
 
     if (self->backend->ops->enter != NULL) {
-        DL_TRY(self->backend->ops->enter(self->backend, &self->context, self->args,
+        DL_TRY(self->backend->ops->enter(self->backend, &self->context, self->call,
                                          &reduction.backend));
     }
-    dl_status status = dl_function_reduction_run(&reduction, self->op, self->args);
+    dl_status status = dl_function_reduction_run(&reduction, self->call);
     self->has_failed_alike = reduction.has_failed_alike;
     return status;
 }
@@ -264,9 +165,8 @@ carry_out(operation *self)
 {
     dl_status status = check_arrays_or_abort(self);
     if (status == DL_OK) {
-        status = dl_arguments_reducer(self->op, self->args) != NULL
-                     ? call_reducer(self)
-                     : kinds[self->op].call(self);
+        status =
+            self->call->reducer != NULL ? run_with_reducer(self) : run_in_backend(self);
     }
     if (status != DL_OK && status != DL_UNSUPPORTED && !self->has_failed_alike) {
         (void)dl_deadlock_explain(self->context.record);
@@ -278,20 +178,18 @@ carry_out(operation *self)
 static dl_status
 check(operation *self)
 {
-    self->context.fingerprint.op = (uint8_t)self->op;
-    return kinds[self->op].check(self->group, self->args, &self->context.fingerprint);
+    self->context.fingerprint.op = (uint8_t)self->call->op;
+    return checks[self->call->op](self->group, self->call, &self->context.fingerprint);
 }
 
 dl_status
-dl_group_run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadline)
+dl_group_run(dl_group *group, const dl_call *call, dl_deadline deadline)
 {
-    operation self = {
-        .group = group, .op = op, .args = args, .context.deadline = deadline};
+    operation self = {.group = group, .call = call, .context.deadline = deadline};
 
     DL_TRY(check(&self));
-    if (group->device != NULL && dl_device_takes(group, op, args)) {
-        dl_device_item item = {
-            .op = op, .args = args, .fingerprint = self.context.fingerprint};
+    if (group->device != NULL && dl_device_takes(group, call)) {
+        dl_device_item item = {.call = call, .fingerprint = self.context.fingerprint};
         return dl_device_run(group, &item, deadline);
     }
     DL_TRY(dl_group_admit(group));
@@ -309,13 +207,14 @@ dl_group_run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadl
 }
 
 /* Bytes that hold the arguments of an operation on one array. */
-#define NEAR 256
+#define NEAR 320
 
 /* An operation that was queued and waits for its turn as a job of the lane. */
 typedef struct queued {
     dl_work work;
     dl_job job;
-    operation operation; /* with references to group and arguments */
+    operation operation; /* with a reference to the group */
+    dl_call *copy;       /* of the operation's call; in `near` if it fits */
     /* not cleared by queued_new(), as they are large */
     char call_site[DL_CALL_SITE_TEXT_SIZE];
     _Alignas(max_align_t) char near[NEAR];
@@ -347,8 +246,8 @@ free_queued(dl_work *work)
     queued *self = queued_of_work(work);
 
     dl_group_unref(self->operation.group);
-    if (self->operation.args != (void *)self->near) {
-        free((void *)(uintptr_t)self->operation.args);
+    if (self->copy != (void *)self->near) {
+        free(self->copy);
     }
     dl_work_fini(work);
     free(self);
@@ -403,22 +302,21 @@ queued_new(const operation *asked, queued **made)
 {
     const dl_group *group = asked->group;
     queued *self = malloc(sizeof *self);
-    void *copy;
 
     if (self == NULL) {
         return dl_fail_no_memory();
     }
     memset(self, 0, offsetof(queued, call_site));
     self->call_site[0] = '\0';
-    dl_status status = dl_arguments_copy(asked->op, asked->args, group->size,
-                                         (dl_room){self->near, NEAR}, &copy);
+    dl_status status = dl_call_copy(asked->call, group->size,
+                                    (dl_room){self->near, NEAR}, &self->copy);
     if (status != DL_OK) {
         free(self);
         return status;
     }
-    dl_work_init(&self->work, &queued_ops, asked->op);
+    dl_work_init(&self->work, &queued_ops, asked->call->op);
     self->work.is_queued = true;
-    self->work.is_brief = dl_group_is_brief(group, asked->op, asked->args);
+    self->work.is_brief = dl_group_is_brief(group, asked->call);
     self->job.deadline = asked->context.deadline;
     self->job.run = run_queued;
     self->job.expire = expire_queued;
@@ -426,7 +324,7 @@ queued_new(const operation *asked, queued **made)
     self->job.queued_at = dl_deadline_start(asked->context.deadline);
     self->operation = *asked;
     self->operation.group = dl_group_ref(asked->group);
-    self->operation.args = copy;
+    self->operation.call = self->copy;
     self->operation.context.call_site = self->call_site;
     if (dl_call_sites_are_enabled()) {
         dl_call_site_describe(self->call_site, sizeof self->call_site);
@@ -436,20 +334,18 @@ queued_new(const operation *asked, queued **made)
 }
 
 dl_status
-dl_group_submit_guarded(dl_group *group, dl_op_type op, const void *args,
-                        const dl_guard *guard, dl_deadline deadline, dl_work **work)
+dl_group_submit(dl_group *group, const dl_call *call, dl_deadline deadline,
+                dl_work **work)
 {
     operation asked = {.group = group,
-                       .op = op,
-                       .args = args,
+                       .call = call,
                        .context.deadline = deadline,
-                       .context.guard = guard};
+                       .context.guard = call->guard};
     queued *self = NULL;
 
     DL_TRY(check(&asked));
-    if (group->device != NULL && dl_device_takes(group, op, args)) {
-        dl_device_item item = {
-            .op = op, .args = args, .fingerprint = asked.context.fingerprint};
+    if (group->device != NULL && dl_device_takes(group, call)) {
+        dl_device_item item = {.call = call, .fingerprint = asked.context.fingerprint};
         return dl_device_submit(group, &item, deadline, work);
     }
     DL_TRY(dl_group_admit(group));

@@ -75,6 +75,18 @@ dl_fingerprint_has_reducer(const dl_fingerprint *self)
     return entry_of(self->op)->details & REDUCE_OP && self->dtype == DL_OPAQUE;
 }
 
+bool
+dl_op_type_reduces(uint8_t op)
+{
+    return (entry_of(op)->details & REDUCE_OP) != 0;
+}
+
+bool
+dl_op_type_has_root(uint8_t op)
+{
+    return entry_of(op)->root != NULL;
+}
+
 /* FNV-1a over whole counts instead of bytes, with the high half folded in. */
 static uint64_t
 mix_counts(uint64_t mixed, const dl_tensor *blocks, int count)

@@ -51,6 +51,14 @@ dl_op_type_is_message(uint8_t op)
     return op == DL_SEND || op == DL_RECV || op == DL_RECV_ANY;
 }
 
+/* Whether the operation is an exchange of cards, which are bytes of the library itself,
+ * by an all_gather. */
+static inline bool
+dl_op_type_exchanges_cards(dl_op_type op)
+{
+    return (op >= DL_BROADCAST_OBJECTS && op <= DL_SCATTER_OBJECTS) || op == DL_WINDOW;
+}
+
 typedef struct dl_fingerprint {
     uint32_t count_low; /* these two: elements, of one block if all are equal */
     uint16_t count_high;
@@ -100,6 +108,10 @@ dl_fingerprint_equal(const dl_fingerprint *left, const dl_fingerprint *right)
 /* Returns the name of an operation, such as "all_reduce"; `op` may come from another
  * rank and be any number. */
 const char *dl_op_type_name(uint8_t op);
+
+/* Whether the operation reduces, and whether it has a root that ranks compare. */
+bool dl_op_type_reduces(uint8_t op);
+bool dl_op_type_has_root(uint8_t op);
 
 /* The most room that a description needs. */
 #define DL_FINGERPRINT_TEXT_SIZE 320

@@ -87,20 +87,21 @@ static dl_status
 gather(reduction *self)
 {
     dl_backend *backend = self->asked->backend;
-    dl_all_gather_args args = {.input = self->inputs[0], .outputs = self->outputs};
+    dl_call call = dl_call_all_gather(self->inputs, self->outputs);
 
     begin_exchange(self);
-    return backend->ops->all_gather(backend, &self->context, &args);
+    return dl_backend_run(backend, &self->context, &call);
 }
 
 static dl_status
 exchange(reduction *self)
 {
     dl_backend *backend = self->asked->backend;
-    dl_all_to_all_args args = {.inputs = self->inputs, .outputs = self->outputs};
+    dl_call call = {
+        .op = DL_ALL_TO_ALL, .inputs = self->inputs, .outputs = self->outputs};
 
     begin_exchange(self);
-    return backend->ops->all_to_all(backend, &self->context, &args);
+    return dl_backend_run(backend, &self->context, &call);
 }
 
 static dl_status
@@ -301,20 +302,20 @@ run_in_place(reduction *self, const in_place *call)
 }
 
 static dl_status
-run_reduce_scatter(reduction *self, const dl_reduce_scatter_args *args)
+run_reduce_scatter(reduction *self, const dl_call *call)
 {
-    const dl_tensor *output = &args->output;
+    const dl_tensor *output = &call->tensor;
     size_t size = dl_tensor_size(output);
 
     if (self->size == 1) {
-        dl_strided_copy_part(output, args->inputs, 0, size);
+        dl_strided_copy_part(output, call->inputs, 0, size);
         return DL_OK;
     }
     if (allocate_blocks(self, size) != DL_OK) {
         return fail_alone(self);
     }
     for (int rank = 0; rank < self->size; rank++) {
-        self->inputs[rank] = args->inputs[rank];
+        self->inputs[rank] = call->inputs[rank];
         self->outputs[rank] = memory_like(output, block_of(self, rank), size);
     }
     DL_TRY(exchange(self));
@@ -325,35 +326,24 @@ run_reduce_scatter(reduction *self, const dl_reduce_scatter_args *args)
 }
 
 static dl_status
-run(reduction *self, dl_op_type op, const void *args)
+run(reduction *self, const dl_call *call)
 {
-    const dl_reduce_args *reduce = args;
-    const dl_scan_args *scan = args;
+    dl_op_type op = call->op;
 
-    switch (op) {
-    case DL_REDUCE:
-        return run_in_place(self, &(in_place){.tensor = &reduce->tensor,
-                                              .op = op,
-                                              .root = reduce->root,
-                                              .receives = self->rank == reduce->root});
-    case DL_SCAN:
-    case DL_EXSCAN:
-        return run_in_place(self,
-                            &(in_place){.tensor = &scan->tensor,
-                                        .op = op,
-                                        .receives = op == DL_SCAN || self->rank > 0});
-    case DL_REDUCE_SCATTER:
-        return run_reduce_scatter(self, args);
-    default:
-        return run_in_place(
-            self, &(in_place){.tensor = &((const dl_all_reduce_args *)args)->tensor,
-                              .op = DL_ALL_REDUCE,
-                              .receives = true});
+    if (op == DL_REDUCE_SCATTER) {
+        return run_reduce_scatter(self, call);
     }
+    bool receives = op == DL_REDUCE   ? self->rank == call->root
+                    : op == DL_EXSCAN ? self->rank > 0
+                                      : true;
+    return run_in_place(self, &(in_place){.tensor = &call->tensor,
+                                          .op = op,
+                                          .root = call->root,
+                                          .receives = receives});
 }
 
 dl_status
-dl_function_reduction_run(dl_function_reduction *self, dl_op_type op, const void *args)
+dl_function_reduction_run(dl_function_reduction *self, const dl_call *call)
 {
     const dl_backend_ops *ops = self->backend->ops;
     size_t size = (size_t)self->size;
@@ -361,14 +351,15 @@ dl_function_reduction_run(dl_function_reduction *self, dl_op_type op, const void
     if (ops->is_alone) {
         return DL_OK;
     }
-    if (ops->all_gather == NULL || ops->all_to_all == NULL) {
+    if (ops->collectives[DL_ALL_GATHER] == NULL
+        || ops->collectives[DL_ALL_TO_ALL] == NULL) {
         return dl_fail(DL_UNSUPPORTED, "the %s backend has no reductions by a function",
                        ops->name);
     }
     reduction made = {
         .asked = self,
         .context = *self->context,
-        .reducer = dl_arguments_reducer(op, args),
+        .reducer = call->reducer,
         .rank = self->rank,
         .size = self->size,
         .reports = calloc(size, sizeof *made.reports),
@@ -380,7 +371,7 @@ dl_function_reduction_run(dl_function_reduction *self, dl_op_type op, const void
         status = fail_alone(&made);
     } else {
         made.outputs = made.inputs + size;
-        status = run(&made, op, args);
+        status = run(&made, call);
     }
     free(made.reports);
     free(made.inputs);

@@ -25,8 +25,7 @@ typedef struct dl_function_reduction {
     bool has_failed_alike;
 } dl_function_reduction;
 
-/* Runs a reduction whose arguments have a reducer.  Called with the turn held. */
-dl_status dl_function_reduction_run(dl_function_reduction *self, dl_op_type op,
-                                    const void *args);
+/* Runs a reduction that has a reducer.  Called with the turn held. */
+dl_status dl_function_reduction_run(dl_function_reduction *self, const dl_call *call);
 
 #endif

@@ -275,9 +275,9 @@ dl_group_new(const dl_group_options *options, dl_store *store, dl_group **group)
 }
 
 bool
-dl_group_is_brief(const dl_group *group, dl_op_type op, const void *args)
+dl_group_is_brief(const dl_group *group, const dl_call *call)
 {
-    return dl_arguments_bytes(op, args) < group->brief;
+    return dl_call_bytes(call) < group->brief;
 }
 
 dl_group *

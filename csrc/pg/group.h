@@ -10,7 +10,7 @@
 
 #include "base/deadline.h"
 #include "base/status.h"
-#include "pg/arguments.h"
+#include "pg/call.h"
 #include "pg/work.h"
 #include "store/store.h"
 
@@ -69,79 +69,18 @@ uint64_t dl_group_sequence(const dl_group *group); /* operations begun */
  * before other threads have the group. */
 dl_status dl_group_set_global_ranks(dl_group *group, const int64_t *ranks);
 
-/* Runs the collective `op` and waits for it; `args` is its struct, NULL for the
- * barrier.  Every rank calls the same one, in the same order, with the same
- * fingerprint.  DL_INVALID is returned before anything is sent; DL_MISMATCH,
- * DL_PEER_LOST and DL_TIMEOUT name the rank at fault and break the group. */
-dl_status dl_group_run(dl_group *group, dl_op_type op, const void *args,
-                       dl_deadline deadline);
-
-/* The same for callers that know which one they want: the compiler checks that the
- * struct matches the operation. */
-static inline dl_status
-dl_group_all_reduce(dl_group *group, const dl_all_reduce_args *args,
-                    dl_deadline deadline)
-{
-    return dl_group_run(group, DL_ALL_REDUCE, args, deadline);
-}
-
-static inline dl_status
-dl_group_broadcast(dl_group *group, const dl_broadcast_args *args, dl_deadline deadline)
-{
-    return dl_group_run(group, DL_BROADCAST, args, deadline);
-}
-
-static inline dl_status
-dl_group_reduce(dl_group *group, const dl_reduce_args *args, dl_deadline deadline)
-{
-    return dl_group_run(group, DL_REDUCE, args, deadline);
-}
-
-/* Runs scan, or exscan if the arguments say so. */
-static inline dl_status
-dl_group_scan(dl_group *group, const dl_scan_args *args, dl_deadline deadline)
-{
-    return dl_group_run(group, args->is_exclusive ? DL_EXSCAN : DL_SCAN, args,
-                        deadline);
-}
-
-static inline dl_status
-dl_group_all_gather(dl_group *group, const dl_all_gather_args *args,
-                    dl_deadline deadline)
-{
-    return dl_group_run(group, DL_ALL_GATHER, args, deadline);
-}
-
-static inline dl_status
-dl_group_gather(dl_group *group, const dl_gather_args *args, dl_deadline deadline)
-{
-    return dl_group_run(group, DL_GATHER, args, deadline);
-}
-
-static inline dl_status
-dl_group_scatter(dl_group *group, const dl_scatter_args *args, dl_deadline deadline)
-{
-    return dl_group_run(group, DL_SCATTER, args, deadline);
-}
-
-static inline dl_status
-dl_group_reduce_scatter(dl_group *group, const dl_reduce_scatter_args *args,
-                        dl_deadline deadline)
-{
-    return dl_group_run(group, DL_REDUCE_SCATTER, args, deadline);
-}
-
-static inline dl_status
-dl_group_all_to_all(dl_group *group, const dl_all_to_all_args *args,
-                    dl_deadline deadline)
-{
-    return dl_group_run(group, DL_ALL_TO_ALL, args, deadline);
-}
+/* Runs the collective `call->op` and waits for it.  Every rank calls the same one, in
+ * the same order, with the same fingerprint.  DL_INVALID is returned before anything is
+ * sent; DL_MISMATCH, DL_PEER_LOST and DL_TIMEOUT name the rank at fault and break the
+ * group. */
+dl_status dl_group_run(dl_group *group, const dl_call *call, dl_deadline deadline);
 
 static inline dl_status
 dl_group_barrier(dl_group *group, dl_deadline deadline)
 {
-    return dl_group_run(group, DL_BARRIER, NULL, deadline);
+    dl_call call = dl_call_barrier();
+
+    return dl_group_run(group, &call, deadline);
 }
 
 /* A barrier over the store alone, which names the missing ranks.  The outcome is the
@@ -154,23 +93,14 @@ dl_status dl_group_monitored_barrier(dl_group *group, bool waits_for_all,
 
 /* Returns true if dl_group_run() takes a few microseconds when no rank is late, and
  * otherwise calls dl_blocking_begin() (base/interrupt.h) before it waits. */
-bool dl_group_is_brief(const dl_group *group, dl_op_type op, const void *args);
+bool dl_group_is_brief(const dl_group *group, const dl_call *call);
 
-/* Queues the collective without waiting for it: checks and copies `args`, and gives the
+/* Queues the collective without waiting for it: checks and copies `call`, and gives the
  * caller a reference to the work.  The elements must stay in place until the work is
- * done.  `guard` is checked before they are touched, or NULL if the caller guarantees
- * this; if the check fails, so does the operation, and the group breaks, as the other
- * ranks count on this one. */
-dl_status dl_group_submit_guarded(dl_group *group, dl_op_type op, const void *args,
-                                  const dl_guard *guard, dl_deadline deadline,
-                                  dl_work **work);
-
-static inline dl_status
-dl_group_submit(dl_group *group, dl_op_type op, const void *args, dl_deadline deadline,
-                dl_work **work)
-{
-    return dl_group_submit_guarded(group, op, args, NULL, deadline, work);
-}
+ * done.  If the call's guard fails, so does the operation, and the group breaks, as the
+ * other ranks count on this one. */
+dl_status dl_group_submit(dl_group *group, const dl_call *call, dl_deadline deadline,
+                          dl_work **work);
 
 /* The result of a message that was waited for. */
 typedef struct dl_message_end {
@@ -184,14 +114,13 @@ typedef struct dl_message_end {
  * fills its front.  DL_MISMATCH on both sides if it is longer or of another dtype.  No
  * failure breaks the group.  dl_group_exchange() waits for the message and fills in
  * `end` (unless NULL). */
-dl_status dl_group_post(dl_group *group, dl_op_type op, const dl_message_args *args,
-                        dl_deadline deadline, dl_work **work);
-dl_status dl_group_exchange(dl_group *group, dl_op_type op, const dl_message_args *args,
-                            dl_deadline deadline, dl_message_end *end);
+dl_status dl_group_post(dl_group *group, const dl_call *call, dl_deadline deadline,
+                        dl_work **work);
+dl_status dl_group_exchange(dl_group *group, const dl_call *call, dl_deadline deadline,
+                            dl_message_end *end);
 
 /* Checks a message as far as this rank can tell; both functions above do so first. */
-dl_status dl_group_check_message(const dl_group *group, dl_op_type op,
-                                 const dl_message_args *args);
+dl_status dl_group_check_message(const dl_group *group, const dl_call *call);
 
 /* Aborts the group: all waiters wake with DL_CANCELLED.  May be called from any thread;
  * bounded and idempotent.  Ranks that wait for this one in a group made out of this

@@ -33,97 +33,94 @@ check_peer(const dl_group *group, dl_op_type op, int peer)
 }
 
 dl_status
-dl_group_check_message(const dl_group *group, dl_op_type op,
-                       const dl_message_args *args)
+dl_group_check_message(const dl_group *group, const dl_call *call)
 {
-    dl_fingerprint fingerprint = {.op = (uint8_t)op};
+    dl_fingerprint fingerprint = {.op = (uint8_t)call->op};
 
-    DL_TRY(check_peer(group, op, args->peer));
-    if (args->tag < 0) {
+    DL_TRY(check_peer(group, call->op, call->peer));
+    if (call->tag < 0) {
         return dl_fail(DL_INVALID, "%s: tag %" PRId64 " is negative",
-                       dl_op_type_name((uint8_t)op), args->tag);
+                       dl_op_type_name((uint8_t)call->op), call->tag);
     }
-    return dl_check_tensor(group, &args->tensor, op != DL_SEND, &fingerprint);
+    return dl_check_tensor(group, &call->tensor, call->op != DL_SEND, &fingerprint);
 }
 
 /* Called with the lock held, so that the backend stays. */
 static dl_status
-post_locked(dl_group *group, dl_op_type op, const dl_message_args *args,
-            dl_deadline deadline, dl_work **work)
+post_locked(dl_group *group, const dl_call *call, dl_deadline deadline, dl_work **work)
 {
     DL_TRY(dl_group_admit(group));
     const dl_backend_ops *ops = group->backend->ops;
     if (ops->post == NULL) {
         return dl_fail(DL_UNSUPPORTED, "the %s backend of group %s has no %s",
-                       ops->name, group->name, dl_op_type_name((uint8_t)op));
+                       ops->name, group->name, dl_op_type_name((uint8_t)call->op));
     }
-    return ops->post(group->backend, op, args, deadline, work);
+    return ops->post(group->backend, call, deadline, work);
 }
 
 static dl_fingerprint
-describe(dl_op_type op, const dl_message_args *args)
+describe(const dl_call *call)
 {
-    dl_fingerprint what = {.op = (uint8_t)op, .root = (uint32_t)args->peer};
+    dl_fingerprint what = {.op = (uint8_t)call->op, .root = (uint32_t)call->peer};
 
-    dl_check_describe(&args->tensor, &what);
+    dl_check_describe(&call->tensor, &what);
     return what;
 }
 
 static dl_device_item
-on_device(dl_op_type op, const dl_message_args *args)
+on_device(const dl_call *call)
 {
-    return (dl_device_item){.op = op, .args = args, .fingerprint = describe(op, args)};
+    return (dl_device_item){.call = call, .fingerprint = describe(call)};
 }
 
 /* Records a message that was posted.  If it has arrived meanwhile, the record begins
  * and ends at once. */
 static void
-record(const dl_group *group, dl_op_type op, const dl_message_args *args,
-       dl_deadline deadline, dl_work *work)
+record(const dl_group *group, const dl_call *call, dl_deadline deadline, dl_work *work)
 {
-    dl_fingerprint what = describe(op, args);
+    dl_fingerprint what = describe(call);
 
-    dl_work_attach(work, dl_recorder_post(&group->seat, &what, args->tag, deadline));
+    dl_work_attach(work, dl_recorder_post(&group->seat, &what, call->tag, deadline));
 }
 
 dl_status
-dl_group_post(dl_group *group, dl_op_type op, const dl_message_args *args,
-              dl_deadline deadline, dl_work **work)
+dl_group_post(dl_group *group, const dl_call *call, dl_deadline deadline,
+              dl_work **work)
 {
-    DL_TRY(dl_group_check_message(group, op, args));
-    if (args->tensor.device != DL_CPU) {
-        dl_device_item item = on_device(op, args);
+    DL_TRY(dl_group_check_message(group, call));
+    if (call->tensor.device != DL_CPU) {
+        dl_device_item item = on_device(call);
         return dl_device_submit(group, &item, deadline, work);
     }
     /* Checked before locking, because a forked child may have inherited
      * the lock held. */
     DL_TRY(dl_group_admit(group));
     pthread_mutex_lock(&group->lock);
-    dl_status status = post_locked(group, op, args, deadline, work);
+    dl_status status = post_locked(group, call, deadline, work);
     pthread_mutex_unlock(&group->lock);
     if (status == DL_OK) {
-        record(group, op, args, deadline, *work);
+        record(group, call, deadline, *work);
     }
     return status;
 }
 
 dl_status
-dl_group_exchange(dl_group *group, dl_op_type op, const dl_message_args *args,
-                  dl_deadline deadline, dl_message_end *end)
+dl_group_exchange(dl_group *group, const dl_call *call, dl_deadline deadline,
+                  dl_message_end *end)
 {
     dl_message_end ignored;
-    dl_message_args awaited = *args;
+    dl_call awaited = *call;
     dl_work *work;
 
     end = end == NULL ? &ignored : end;
-    *end = (dl_message_end){.source = args->peer};
-    if (args->tensor.device != DL_CPU) {
-        DL_TRY(dl_group_check_message(group, op, args));
-        dl_device_item item = on_device(op, args);
+    *end = (dl_message_end){.source = call->peer};
+    if (call->tensor.device != DL_CPU) {
+        DL_TRY(dl_group_check_message(group, call));
+        dl_device_item item = on_device(call);
         return dl_device_run(group, &item, deadline);
     }
     awaited.is_awaited = true;
-    DL_TRY(dl_group_post(group, op, &awaited, deadline, &work));
+    DL_TRY(dl_group_post(group, &awaited, deadline, &work));
     dl_status status = dl_work_wait(work, dl_deadline_after(-1));
     if (!dl_work_is_done(work)) {
         /* The wait was interrupted and the caller gets its array back, so the message

@@ -61,9 +61,11 @@ exchange(dl_window *self, const dl_tensor *model, const card *own, card *cards,
     for (int rank = 0; rank < group->size; rank++) {
         outputs[rank] = tensor_of_card(&cards[rank]);
     }
-    dl_window_args args = {.cards = {.input = tensor_of_card(own), .outputs = outputs},
-                           .model = *model};
-    dl_status status = dl_group_run(group, DL_WINDOW, &args, deadline);
+    dl_call call = {.op = DL_WINDOW,
+                    .tensor = tensor_of_card(own),
+                    .inputs = model,
+                    .outputs = outputs};
+    dl_status status = dl_group_run(group, &call, deadline);
     free(outputs);
     for (int rank = 0; status == DL_OK && rank < group->size; rank++) {
         if (cards[rank].status != DL_OK && rank != group->rank) {

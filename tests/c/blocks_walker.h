@@ -155,12 +155,13 @@ check_all_gather(walker *self, const size_t *counts)
 
     row_init(self, &outputs, self->size, counts, self->is_strided);
     row_init(self, &input, 1, &counts[self->rank], self->is_strided);
-    dl_all_gather_args args = {.input = input.tensors[0], .outputs = outputs.tensors};
+    dl_call args = {
+        .op = DL_ALL_GATHER, .tensor = input.tensors[0], .outputs = outputs.tensors};
     if (self->is_in_place) {
-        args.input = outputs.tensors[self->rank];
+        args.tensor = outputs.tensors[self->rank];
     }
-    fill(&args.input, self->rank, 0);
-    dl_op_context op = next_op(self, DL_ALL_GATHER, &args.input);
+    fill(&args.tensor, self->rank, 0);
+    dl_op_context op = next_op(self, DL_ALL_GATHER, &args.tensor);
     CHECK_OK(dl_all_gather_board(&self->exchange, &op, &args));
     for (int source = 0; source < self->size; source++) {
         check_values(self, &outputs.tensors[source], source, 0);
@@ -179,15 +180,16 @@ check_gather(walker *self, const size_t *counts, int root, bool is_uneven)
     row_init(self, &outputs, self->size, counts, self->is_strided);
     row_init(self, &input, 1, &counts[self->rank], self->is_strided);
     bool is_root = self->rank == root;
-    dl_gather_args args = {.input = input.tensors[0],
-                           .outputs = is_root ? outputs.tensors : NULL,
-                           .root = root,
-                           .is_uneven = is_uneven};
+    dl_call args = {.op = DL_GATHER,
+                    .tensor = input.tensors[0],
+                    .outputs = is_root ? outputs.tensors : NULL,
+                    .root = root,
+                    .is_uneven = is_uneven};
     if (self->is_in_place && is_root) {
-        args.input = outputs.tensors[self->rank];
+        args.tensor = outputs.tensors[self->rank];
     }
-    fill(&args.input, self->rank, 0);
-    dl_op_context op = next_op(self, is_uneven ? DL_GATHER_V : DL_GATHER, &args.input);
+    fill(&args.tensor, self->rank, 0);
+    dl_op_context op = next_op(self, is_uneven ? DL_GATHER_V : DL_GATHER, &args.tensor);
     CHECK_OK(dl_gather_board(&self->exchange, &op, &args));
     for (int source = 0; is_root && source < self->size; source++) {
         check_values(self, &outputs.tensors[source], source, 0);
@@ -206,20 +208,21 @@ check_scatter(walker *self, const size_t *counts, int root, bool is_uneven)
     row_init(self, &inputs, self->size, counts, self->is_strided);
     row_init(self, &output, 1, &counts[self->rank], self->is_strided);
     bool is_root = self->rank == root;
-    dl_scatter_args args = {.inputs = is_root ? inputs.tensors : NULL,
-                            .output = output.tensors[0],
-                            .root = root,
-                            .is_uneven = is_uneven};
+    dl_call args = {.op = DL_SCATTER,
+                    .inputs = is_root ? inputs.tensors : NULL,
+                    .tensor = output.tensors[0],
+                    .root = root,
+                    .is_uneven = is_uneven};
     if (self->is_in_place && is_root) {
-        args.output = inputs.tensors[self->rank];
+        args.tensor = inputs.tensors[self->rank];
     }
     for (int i = 0; i < self->size; i++) {
         fill(&inputs.tensors[i], root, i);
     }
     dl_op_context op =
-        next_op(self, is_uneven ? DL_SCATTER_V : DL_SCATTER, &args.output);
+        next_op(self, is_uneven ? DL_SCATTER_V : DL_SCATTER, &args.tensor);
     CHECK_OK(dl_scatter_board(&self->exchange, &op, &args));
-    check_values(self, &args.output, root, self->rank);
+    check_values(self, &args.tensor, root, self->rank);
     check_gaps(&output, 1);
     row_fini(&inputs);
     row_fini(&output);
@@ -247,7 +250,8 @@ check_all_to_all(walker *self, const size_t *counts)
     }
     row_init(self, &inputs, self->size, sent, self->is_strided);
     row_init(self, &outputs, self->size, received, self->is_strided);
-    dl_all_to_all_args args = {.inputs = inputs.tensors, .outputs = outputs.tensors};
+    dl_call args = {
+        .op = DL_ALL_TO_ALL, .inputs = inputs.tensors, .outputs = outputs.tensors};
     for (int i = 0; i < self->size; i++) {
         fill(&inputs.tensors[i], self->rank, i);
     }
@@ -283,7 +287,10 @@ check_reduce(walker *self, size_t count, int root)
     /* The algorithm requires that the root's array is contiguous. */
     row_init(self, &tensor, 1, &count, self->is_strided && !is_root);
     fill(&tensor.tensors[0], self->rank, 0);
-    dl_reduce_args args = {.tensor = tensor.tensors[0], .root = root, .op = DL_SUM};
+    dl_call args = {.op = DL_REDUCE,
+                    .tensor = tensor.tensors[0],
+                    .root = root,
+                    .reduction = DL_SUM};
     dl_op_context op = next_op(self, DL_REDUCE, &args.tensor);
     CHECK_OK(dl_reduce_board(&self->exchange, &op, &args));
     if (is_root) {
@@ -303,18 +310,20 @@ check_reduce_scatter(walker *self, const size_t *counts)
 
     row_init(self, &inputs, self->size, counts, false);
     row_init(self, &output, 1, &counts[self->rank], self->is_strided);
-    dl_reduce_scatter_args args = {
-        .inputs = inputs.tensors, .output = output.tensors[0], .op = DL_SUM};
+    dl_call args = {.op = DL_REDUCE_SCATTER,
+                    .inputs = inputs.tensors,
+                    .tensor = output.tensors[0],
+                    .reduction = DL_SUM};
     if (self->is_in_place) {
-        args.output = inputs.tensors[self->rank];
+        args.tensor = inputs.tensors[self->rank];
     }
     for (int i = 0; i < self->size; i++) {
         fill(&inputs.tensors[i], self->rank, i);
     }
-    dl_op_context op = next_op(self, DL_REDUCE_SCATTER, &args.output);
+    dl_op_context op = next_op(self, DL_REDUCE_SCATTER, &args.tensor);
     CHECK_OK(dl_reduce_scatter_board(&self->exchange, &op, &args,
                                      &inputs.tensors[self->rank]));
-    check_sum(self, &args.output, self->rank);
+    check_sum(self, &args.tensor, self->rank);
     for (int i = 0; i < self->size; i++) {
         if (i != self->rank || !self->is_in_place) {
             check_values(self, &inputs.tensors[i], self->rank, i);
@@ -334,7 +343,7 @@ check_broadcast(walker *self, size_t count, int root)
     if (self->rank == root) {
         fill(&tensor.tensors[0], root, 0);
     }
-    dl_broadcast_args args = {.tensor = tensor.tensors[0], .root = root};
+    dl_call args = {.op = DL_BROADCAST, .tensor = tensor.tensors[0], .root = root};
     dl_op_context op = next_op(self, DL_BROADCAST, &args.tensor);
     CHECK_OK(dl_broadcast_board(&self->exchange, &op, &args));
     check_values(self, &args.tensor, root, 0);

@@ -37,11 +37,11 @@ device_tensor(void *data, size_t count)
 DL_CHECK_UNUSED static dl_work *
 begin_sum(dl_group *group, int64_t *data, size_t count)
 {
-    dl_all_reduce_args args = {.tensor = device_tensor(data, count), .op = DL_SUM};
+    dl_call args = {
+        .op = DL_ALL_REDUCE, .tensor = device_tensor(data, count), .reduction = DL_SUM};
     dl_work *work = NULL;
 
-    CHECK_OK(
-        dl_group_submit(group, DL_ALL_REDUCE, &args, dl_group_deadline(group), &work));
+    CHECK_OK(dl_group_submit(group, &args, dl_group_deadline(group), &work));
     return work;
 }
 

@@ -56,10 +56,32 @@ tensor_of(void *data, size_t count, dl_dtype dtype)
 DL_CHECK_UNUSED static dl_status
 all_reduce(dl_group *group, int64_t *data, size_t count)
 {
-    dl_all_reduce_args args = {.tensor = tensor_of(data, count, DL_INT64),
-                               .op = DL_SUM};
+    dl_call args = {.op = DL_ALL_REDUCE,
+                    .tensor = tensor_of(data, count, DL_INT64),
+                    .reduction = DL_SUM};
 
-    return dl_group_all_reduce(group, &args, soon());
+    return dl_group_run(group, &args, soon());
+}
+
+/* Post the message, or wait for it, as an operation of the given kind. */
+DL_CHECK_UNUSED static dl_status
+post_as(dl_group *group, dl_op_type op, const dl_call *message, dl_deadline deadline,
+        dl_work **work)
+{
+    dl_call call = *message;
+
+    call.op = op;
+    return dl_group_post(group, &call, deadline, work);
+}
+
+DL_CHECK_UNUSED static dl_status
+exchange_as(dl_group *group, dl_op_type op, const dl_call *message,
+            dl_deadline deadline, dl_message_end *end)
+{
+    dl_call call = *message;
+
+    call.op = op;
+    return dl_group_exchange(group, &call, deadline, end);
 }
 
 /* Ranks that are processes of one case. */

@@ -8,8 +8,7 @@
 /* Small, so that little data takes many rounds. */
 #define CHUNK 512
 
-typedef dl_status (*algorithm)(dl_board *, const dl_op_context *,
-                               const dl_all_reduce_args *);
+typedef dl_status (*algorithm)(dl_board *, const dl_op_context *, const dl_call *);
 
 static test_boards all;
 
@@ -90,30 +89,29 @@ typedef struct walker {
     uint64_t sequence;
 } walker;
 
-static dl_all_reduce_args
+static dl_call
 args_of(void *data, size_t count, dl_dtype dtype, dl_reduce_op op)
 {
     size_t item_size = dl_dtype_size(dtype);
 
-    return (dl_all_reduce_args){
-        .tensor = {.data = data,
-                   .count = count,
-                   .item_size = item_size,
-                   .dtype = dtype,
-                   .is_contiguous = true,
-                   .is_writable = true},
-        .op = op,
-    };
+    return (dl_call){.op = DL_ALL_REDUCE,
+                     .tensor = {.data = data,
+                                .count = count,
+                                .item_size = item_size,
+                                .dtype = dtype,
+                                .is_contiguous = true,
+                                .is_writable = true},
+                     .reduction = op};
 }
 
 static void
-run(walker *self, algorithm reduce, const dl_all_reduce_args *args)
+run(walker *self, algorithm reduce, const dl_call *args)
 {
     dl_op_context context = test_op(++self->sequence, DL_ALL_REDUCE, 10 * DL_SECOND);
 
     context.fingerprint.count_low = (uint32_t)(args->tensor.count);
     context.fingerprint.dtype = (uint8_t)args->tensor.dtype;
-    context.fingerprint.detail = (uint32_t)args->op;
+    context.fingerprint.detail = (uint32_t)args->reduction;
     CHECK_OK(reduce(&all.boards[self->rank], &context, args));
 }
 
@@ -122,7 +120,7 @@ check_case(walker *self, algorithm reduce, size_t count, dl_dtype dtype,
            dl_reduce_op op)
 {
     double data[1024 + 1];
-    dl_all_reduce_args args = args_of(data, count, dtype, op);
+    dl_call args = args_of(data, count, dtype, op);
 
     CHECK(count <= 1024);
     memset(data, 0xee, sizeof data);
@@ -273,7 +271,7 @@ reduce_inexact(int rank, int size, void *unused)
     for (int way = 0; way < 3; way++) {
         size_t count = way == 0 ? DL_BOARD_PAYLOAD / 4 : CHUNK / 4;
         float *data = inexact[rank][way];
-        dl_all_reduce_args args = args_of(data, count, DL_FLOAT32, DL_SUM);
+        dl_call args = args_of(data, count, DL_FLOAT32, DL_SUM);
         fill_inexact(data, count, rank);
         run(&self, ways[way], &args);
     }
@@ -309,7 +307,7 @@ reduce_large(int rank, int size, void *context)
     CHECK(data != NULL);
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
         size_t count = sizes[n] / 4;
-        dl_all_reduce_args args = args_of(data, count, DL_INT32, DL_SUM);
+        dl_call args = args_of(data, count, DL_INT32, DL_SUM);
         for (size_t i = 0; i < count; i++) {
             data[i] = (int32_t)(i * 3 + (size_t)rank);
         }
@@ -336,7 +334,7 @@ die_in_the_middle(int rank, int size, void *unused)
 {
     int32_t data[1024] = {0};
     walker self = {rank, size, 0};
-    dl_all_reduce_args args = args_of(data, 1024, DL_INT32, DL_SUM);
+    dl_call args = args_of(data, 1024, DL_INT32, DL_SUM);
     dl_op_context context = test_op(1, DL_ALL_REDUCE, -1);
 
     (void)unused;

@@ -133,20 +133,25 @@ sum_in_three_ways(int rank, int size, void *unused)
     for (size_t i = 0; i < INEXACT; i++) {
         data[0][i] = data[1][i] = data[2][i] = inexact_value(rank, i);
     }
-    dl_all_reduce_args whole = {.tensor = floats(data[0], INEXACT), .op = DL_AVG};
+    dl_call whole = {
+        .op = DL_ALL_REDUCE, .tensor = floats(data[0], INEXACT), .reduction = DL_AVG};
     dl_op_context op = next_op(&self, DL_ALL_REDUCE, &whole.tensor);
     CHECK_OK(dl_all_reduce_select(&all.boards[rank], &op, &whole));
-    dl_reduce_args rooted = {
-        .tensor = floats(data[1], INEXACT), .root = 4, .op = DL_AVG};
+    dl_call rooted = {.op = DL_REDUCE,
+                      .tensor = floats(data[1], INEXACT),
+                      .root = 4,
+                      .reduction = DL_AVG};
     op = next_op(&self, DL_REDUCE, &rooted.tensor);
     CHECK_OK(dl_reduce_board(&self.exchange, &op, &rooted));
     size_t share = INEXACT / (size_t)size;
     for (int i = 0; i < size; i++) {
         blocks[i] = floats(data[2] + (size_t)i * share, share);
     }
-    dl_reduce_scatter_args scattered = {
-        .inputs = blocks, .output = blocks[rank], .op = DL_AVG};
-    op = next_op(&self, DL_REDUCE_SCATTER, &scattered.output);
+    dl_call scattered = {.op = DL_REDUCE_SCATTER,
+                         .inputs = blocks,
+                         .tensor = blocks[rank],
+                         .reduction = DL_AVG};
+    op = next_op(&self, DL_REDUCE_SCATTER, &scattered.tensor);
     CHECK_OK(dl_reduce_scatter_board(&self.exchange, &op, &scattered, &blocks[rank]));
     if (rank == 4) {
         memcpy(sums[0], data[0], sizeof data[0]);
@@ -207,7 +212,8 @@ disagree(int rank, int size, void *unused)
     CHECK_OK(dl_exchange_init(&self.exchange, &all.boards[rank]));
     row_init(&self, &inputs, 3, sent, false);
     row_init(&self, &outputs, 3, received, false);
-    dl_all_to_all_args args = {.inputs = inputs.tensors, .outputs = outputs.tensors};
+    dl_call args = {
+        .op = DL_ALL_TO_ALL, .inputs = inputs.tensors, .outputs = outputs.tensors};
     dl_op_context op = next_op(&self, DL_ALL_TO_ALL, &inputs.tensors[0]);
     CHECK_STATUS(dl_all_to_all_board(&self.exchange, &op, &args), DL_MISMATCH);
     CHECK_TEXT(dl_last_error()->text,
@@ -235,11 +241,12 @@ gather_too_little(int rank, int size, void *unused)
     (void)unused;
     CHECK_OK(dl_exchange_init(&self.exchange, &all.boards[rank]));
     row_init(&self, &outputs, 3, counts, false);
-    dl_gather_args args = {.input = outputs.tensors[rank],
-                           .outputs = outputs.tensors,
-                           .root = 1,
-                           .is_uneven = true};
-    args.input.count = rank == 2 ? 1 : 2;
+    dl_call args = {.op = DL_GATHER,
+                    .tensor = outputs.tensors[rank],
+                    .outputs = outputs.tensors,
+                    .root = 1,
+                    .is_uneven = true};
+    args.tensor.count = rank == 2 ? 1 : 2;
     dl_op_context op = next_op(&self, DL_GATHER_V, &outputs.tensors[0]);
     CHECK_STATUS(dl_gather_board(&self.exchange, &op, &args), DL_MISMATCH);
     CHECK_TEXT(dl_last_error()->text,
@@ -269,8 +276,9 @@ stop_in_the_middle(int rank, int size, void *unused)
     CHECK_OK(dl_exchange_init(&self.exchange, &all.boards[rank]));
     row_init(&self, &inputs, size, counts, false);
     row_init(&self, &outputs, size, counts, false);
-    dl_all_gather_args args = {.input = inputs.tensors[0], .outputs = outputs.tensors};
-    dl_op_context op = next_op(&self, DL_ALL_GATHER, &args.input);
+    dl_call args = {
+        .op = DL_ALL_GATHER, .tensor = inputs.tensors[0], .outputs = outputs.tensors};
+    dl_op_context op = next_op(&self, DL_ALL_GATHER, &args.tensor);
     if (rank == 3) {
         dl_board_begin(&all.boards[3], &op);
         CHECK_OK(dl_board_arrive(&all.boards[3]));
@@ -305,9 +313,11 @@ abort_in_the_middle(int rank, int size, void *unused)
     (void)unused;
     CHECK_OK(dl_exchange_init(&self.exchange, &all.boards[rank]));
     row_init(&self, &blocks, size, counts, false);
-    dl_reduce_scatter_args args = {
-        .inputs = blocks.tensors, .output = blocks.tensors[rank], .op = DL_SUM};
-    dl_op_context op = next_op(&self, DL_REDUCE_SCATTER, &args.output);
+    dl_call args = {.op = DL_REDUCE_SCATTER,
+                    .inputs = blocks.tensors,
+                    .tensor = blocks.tensors[rank],
+                    .reduction = DL_SUM};
+    dl_op_context op = next_op(&self, DL_REDUCE_SCATTER, &args.tensor);
     if (rank == 1) {
         dl_board_begin(&all.boards[1], &op);
         CHECK_OK(dl_board_arrive(&all.boards[1]));

@@ -177,8 +177,11 @@ reduce_rows(walker *self, dl_arena *lender, dl_reduce_op reduction, float *resul
     }
     dl_tensor output = inputs.tensors[0];
     output.data = result;
-    dl_reduce_scatter_args args = {
-        .inputs = inputs.tensors, .output = output, .op = reduction, .factor = 1.5};
+    dl_call args = {.op = DL_REDUCE_SCATTER,
+                    .inputs = inputs.tensors,
+                    .tensor = output,
+                    .reduction = reduction,
+                    .factor = 1.5};
     dl_tensor own = inputs.tensors[self->rank];
     if (reduction == DL_PREMUL_SUM) {
         dl_reduce_scale(own.data, DL_FLOAT32, own.data, COUNT, args.factor);
@@ -229,7 +232,7 @@ stop_reading(int rank, int size, void *unused)
     (void)unused;
     CHECK_OK(dl_exchange_init(&self.exchange, &all.boards[rank]));
     row_init(&self, &tensor, 1, &count, false);
-    dl_broadcast_args args = {.tensor = tensor.tensors[0], .root = 0};
+    dl_call args = {.op = DL_BROADCAST, .tensor = tensor.tensors[0], .root = 0};
     dl_op_context op = next_op(&self, DL_BROADCAST, &args.tensor);
     if (rank == 1) {
         dl_board_begin(&all.boards[1], &op);

@@ -19,13 +19,14 @@ check_broadcast(dl_exchange *exchange, uint64_t sequence, int root, size_t size)
     int rank = exchange->board->options.rank;
     uint8_t data[MOST + 1];
     dl_op_context context = test_op(sequence, DL_BROADCAST, 10 * DL_SECOND);
-    dl_broadcast_args args = {.tensor = {.data = data,
-                                         .count = size,
-                                         .item_size = 1,
-                                         .dtype = DL_UINT8,
-                                         .is_contiguous = true,
-                                         .is_writable = rank != root},
-                              .root = root};
+    dl_call args = {.op = DL_BROADCAST,
+                    .tensor = {.data = data,
+                               .count = size,
+                               .item_size = 1,
+                               .dtype = DL_UINT8,
+                               .is_contiguous = true,
+                               .is_writable = rank != root},
+                    .root = root};
 
     CHECK(size <= MOST);
     memset(data, 0xee, sizeof data);
@@ -112,7 +113,8 @@ stop_after_two_rounds(int rank, int size, void *unused)
 {
     uint8_t data[MOST] = {0};
     dl_op_context context = test_op(1, DL_BROADCAST, -1);
-    dl_broadcast_args args = {
+    dl_call args = {
+        .op = DL_BROADCAST,
         .tensor = {.data = data, .count = MOST, .item_size = 1, .dtype = DL_UINT8}};
 
     (void)size;

@@ -58,18 +58,18 @@ static void
 refuse_gathers(void)
 {
     dl_tensor outputs[] = {ints(0, 4), ints(4, 4)};
-    dl_all_gather_args args = {ints(8, 4), outputs};
+    dl_call args = {.op = DL_ALL_GATHER, .tensor = ints(8, 4), .outputs = outputs};
 
     check_accepted(dl_check_all_gather, DL_ALL_GATHER, &args);
-    args.input = ints(0, 4);
+    args.tensor = ints(0, 4);
     check_accepted(dl_check_all_gather, DL_ALL_GATHER, &args);
-    args.input = ints(4, 4);
+    args.tensor = ints(4, 4);
     check_refused(dl_check_all_gather, DL_ALL_GATHER, &args,
                   "an output shares memory with an input");
-    args.input = ints(8, 3);
+    args.tensor = ints(8, 3);
     check_refused(dl_check_all_gather, DL_ALL_GATHER, &args,
                   "own block has 3 elements in the input, but 4 in the output");
-    args.input = ints(8, 4);
+    args.tensor = ints(8, 4);
     outputs[1] = ints(3, 4);
     check_refused(dl_check_all_gather, DL_ALL_GATHER, &args,
                   "outputs 0 and 1 share memory");
@@ -93,8 +93,8 @@ static void
 refuse_uneven_blocks(void)
 {
     dl_tensor blocks[] = {ints(0, 4), ints(4, 5)};
-    dl_gather_args gather = {ints(16, 4), blocks, 0, false};
-    dl_scatter_args scatter = {blocks, ints(16, 4), 0, false};
+    dl_call gather = {.op = DL_GATHER, .tensor = ints(16, 4), .outputs = blocks};
+    dl_call scatter = {.op = DL_SCATTER, .inputs = blocks, .tensor = ints(16, 4)};
 
     check_refused(dl_check_gather, DL_GATHER, &gather,
                   "output 1 has 5 elements, output 0 has 4");
@@ -115,17 +115,23 @@ static void
 refuse_reductions(void)
 {
     dl_tensor inputs[] = {ints(0, 4), ints(4, 4)};
-    dl_reduce_scatter_args args = {inputs, ints(0, 4), DL_SUM, 1};
-    dl_reduce_args rooted = {ints(0, 4), 0, DL_AVG, 1};
+    dl_call args = {.op = DL_REDUCE_SCATTER,
+                    .inputs = inputs,
+                    .tensor = ints(0, 4),
+                    .reduction = DL_SUM,
+                    .factor = 1};
+    dl_call rooted = {
+        .op = DL_REDUCE, .tensor = ints(0, 4), .reduction = DL_AVG, .factor = 1};
 
     check_accepted(dl_check_reduce_scatter, DL_REDUCE_SCATTER, &args);
-    args.output = ints(2, 4);
+    args.tensor = ints(2, 4);
     check_refused(dl_check_reduce_scatter, DL_REDUCE_SCATTER, &args, "shares memory");
-    args.output = ints(8, 4);
-    args.op = DL_AVG;
-    CHECK_STATUS(dl_group_reduce_scatter(group, &args, soon()), DL_INVALID);
-    CHECK_STATUS(dl_group_reduce(group, &rooted, soon()), DL_INVALID);
-    rooted = (dl_reduce_args){ints(0, 4), 0, DL_SUM, 1};
+    args.tensor = ints(8, 4);
+    args.reduction = DL_AVG;
+    CHECK_STATUS(dl_group_run(group, &args, soon()), DL_INVALID);
+    CHECK_STATUS(dl_group_run(group, &rooted, soon()), DL_INVALID);
+    rooted = (dl_call){
+        .op = DL_REDUCE, .tensor = ints(0, 4), .reduction = DL_SUM, .factor = 1};
     rooted.tensor.is_writable = false;
     check_refused(dl_check_reduce, DL_REDUCE, &rooted, "read-only");
     rooted.root = 1;
@@ -144,7 +150,7 @@ compare_fingerprints(void)
     dl_tensor even[] = {ints(0, 4), ints(4, 4)};
     dl_tensor uneven[] = {ints(0, 4), ints(4, 5)};
     dl_tensor other[] = {ints(0, 4), ints(4, 6)};
-    dl_all_gather_args gather = {ints(16, 4), even};
+    dl_call gather = {.op = DL_ALL_GATHER, .tensor = ints(16, 4), .outputs = even};
     dl_fingerprint prints[3];
 
     prints[0] = check_accepted(dl_check_all_gather, DL_ALL_GATHER, &gather);
@@ -156,13 +162,16 @@ compare_fingerprints(void)
     prints[2] = check_accepted(dl_check_all_gather, DL_ALL_GATHER, &gather);
     CHECK(prints[1].root != prints[2].root);
     /* Who sends, and who does not know, look alike. */
-    dl_gather_args root = {ints(16, 4), uneven, 0, true};
-    dl_gather_args leaf = {ints(16, 7), NULL, 1, true};
+    dl_call root = {
+        .op = DL_GATHER, .tensor = ints(16, 4), .outputs = uneven, .is_uneven = true};
+    dl_call leaf = {
+        .op = DL_GATHER, .tensor = ints(16, 7), .root = 1, .is_uneven = true};
     prints[0] = check_accepted(dl_check_gather, DL_GATHER, &root);
     prints[1] = check_accepted(dl_check_gather, DL_GATHER, &leaf);
     prints[1].root = 0;
     CHECK(prints[0].op == DL_GATHER_V && dl_fingerprint_equal(&prints[0], &prints[1]));
-    dl_all_to_all_args pairs[] = {{even, uneven}, {uneven, other}};
+    dl_call pairs[] = {{.op = DL_ALL_TO_ALL, .inputs = even, .outputs = uneven},
+                       {.op = DL_ALL_TO_ALL, .inputs = uneven, .outputs = other}};
     other[0] = ints(32, 4);
     other[1] = ints(36, 6);
     uneven[0] = ints(16, 4);
@@ -185,27 +194,36 @@ CHECK_CASE(a_group_of_one_keeps_its_own)
     dl_tensor from = tensor_of(input, 3, DL_INT32);
     dl_tensor to = tensor_of(output, 3, DL_INT32);
     dl_group *one = join_group(NULL, "one", 0, 1);
-    dl_all_gather_args all_gather = {from, &to};
-    dl_gather_args gather = {from, &to, 0, false};
-    dl_scatter_args scatter = {&from, to, 0, true};
-    dl_reduce_scatter_args reduce_scatter = {&from, to, DL_MAX, 1};
-    dl_all_to_all_args all_to_all = {&from, &to};
-    dl_reduce_args reduce = {from, 0, DL_SUM, 1};
+    dl_call all_gather = {.op = DL_ALL_GATHER, .tensor = from, .outputs = &to};
+    dl_call gather = {.op = DL_GATHER, .tensor = from, .outputs = &to};
+    dl_call scatter = {
+        .op = DL_SCATTER, .inputs = &from, .tensor = to, .is_uneven = true};
+    dl_call reduce_scatter = {.op = DL_REDUCE_SCATTER,
+                              .inputs = &from,
+                              .tensor = to,
+                              .reduction = DL_MAX,
+                              .factor = 1};
+    dl_call all_to_all = {.op = DL_ALL_TO_ALL, .inputs = &from, .outputs = &to};
+    dl_call reduce = {
+        .op = DL_REDUCE, .tensor = from, .reduction = DL_SUM, .factor = 1};
 
     for (int op = 0; op < 5; op++) {
         memset(output, 0, sizeof output);
-        CHECK_OK(op == 0   ? dl_group_all_gather(one, &all_gather, soon())
-                 : op == 1 ? dl_group_gather(one, &gather, soon())
-                 : op == 2 ? dl_group_scatter(one, &scatter, soon())
-                 : op == 3 ? dl_group_reduce_scatter(one, &reduce_scatter, soon())
-                           : dl_group_all_to_all(one, &all_to_all, soon()));
+        CHECK_OK(op == 0   ? dl_group_run(one, &all_gather, soon())
+                 : op == 1 ? dl_group_run(one, &gather, soon())
+                 : op == 2 ? dl_group_run(one, &scatter, soon())
+                 : op == 3 ? dl_group_run(one, &reduce_scatter, soon())
+                           : dl_group_run(one, &all_to_all, soon()));
         CHECK(memcmp(input, output, sizeof input) == 0);
     }
-    CHECK_OK(dl_group_reduce(one, &reduce, soon()));
+    CHECK_OK(dl_group_run(one, &reduce, soon()));
     CHECK_EQUAL(input[2], 3);
     float scaled[] = {1.5f, -2};
-    dl_all_reduce_args twice = {tensor_of(scaled, 2, DL_FLOAT32), DL_PREMUL_SUM, 2.0};
-    CHECK_OK(dl_group_all_reduce(one, &twice, soon()));
+    dl_call twice = {.op = DL_ALL_REDUCE,
+                     .tensor = tensor_of(scaled, 2, DL_FLOAT32),
+                     .reduction = DL_PREMUL_SUM,
+                     .factor = 2.0};
+    CHECK_OK(dl_group_run(one, &twice, soon()));
     CHECK(scaled[0] == 3 && scaled[1] == -4);
     end_group(one);
 }
@@ -228,13 +246,19 @@ premultiply(int rank, int size, void *unused)
     for (int i = 0; i < size; i++) {
         blocks[i] = tensor_of(data + 2 * i, 2, DL_FLOAT32);
     }
-    dl_reduce_scatter_args scattered = {blocks, tensor_of(result, 2, DL_FLOAT32),
-                                        DL_PREMUL_SUM, rank + 1.0};
-    CHECK_OK(dl_group_reduce_scatter(mine, &scattered, soon()));
-    dl_reduce_args rooted = {tensor_of(data, 8, DL_FLOAT32), 2, DL_PREMUL_SUM,
-                             rank + 1.0};
+    dl_call scattered = {.op = DL_REDUCE_SCATTER,
+                         .inputs = blocks,
+                         .tensor = tensor_of(result, 2, DL_FLOAT32),
+                         .reduction = DL_PREMUL_SUM,
+                         .factor = rank + 1.0};
+    CHECK_OK(dl_group_run(mine, &scattered, soon()));
+    dl_call rooted = {.op = DL_REDUCE,
+                      .tensor = tensor_of(data, 8, DL_FLOAT32),
+                      .root = 2,
+                      .reduction = DL_PREMUL_SUM,
+                      .factor = rank + 1.0};
     CHECK(data[3] == (float)(3 + rank));
-    CHECK_OK(dl_group_reduce(mine, &rooted, soon()));
+    CHECK_OK(dl_group_run(mine, &rooted, soon()));
     for (int i = 0; i < 8; i++) {
         float sum = 0;
         for (int peer = 0; peer < size; peer++) {
@@ -264,8 +288,8 @@ disagree(int rank, int size, void *unused)
     for (int i = 0; i < size; i++) {
         blocks[i] = tensor_of(data + 4 * i, rank == 1 ? 3 : 4, DL_INT64);
     }
-    dl_all_gather_args args = {blocks[rank], blocks};
-    CHECK_STATUS(dl_group_all_gather(mine, &args, soon()), DL_MISMATCH);
+    dl_call args = {.op = DL_ALL_GATHER, .tensor = blocks[rank], .outputs = blocks};
+    CHECK_STATUS(dl_group_run(mine, &args, soon()), DL_MISMATCH);
     CHECK_CONTAINS(dl_last_error()->text, "called all_gather(4 x int64)");
     CHECK_CONTAINS(dl_last_error()->text, "rank 1 called all_gather(3 x int64)");
     CHECK_STATUS(dl_group_barrier(mine, soon()), DL_MISMATCH);

@@ -22,14 +22,15 @@ CHECK_CASE(a_group_of_one_needs_nobody)
     int64_t data[] = {3, 4};
     float mean[] = {1.5f};
     dl_group *group = join_group(NULL, "alone", 0, 1);
-    dl_all_reduce_args average = {.tensor = tensor_of(mean, 1, DL_FLOAT32),
-                                  .op = DL_AVG};
-    dl_broadcast_args args = {tensor_of(data, 2, DL_INT64), 0};
+    dl_call average = {.op = DL_ALL_REDUCE,
+                       .tensor = tensor_of(mean, 1, DL_FLOAT32),
+                       .reduction = DL_AVG};
+    dl_call args = {.op = DL_BROADCAST, .tensor = tensor_of(data, 2, DL_INT64)};
 
     CHECK_OK(all_reduce(group, data, 2));
-    CHECK_OK(dl_group_broadcast(group, &args, soon()));
+    CHECK_OK(dl_group_run(group, &args, soon()));
     CHECK_OK(dl_group_barrier(group, dl_deadline_after(0)));
-    CHECK_OK(dl_group_all_reduce(group, &average, soon()));
+    CHECK_OK(dl_group_run(group, &average, soon()));
     CHECK(data[0] == 3 && data[1] == 4 && mean[0] == 1.5f);
     CHECK_EQUAL(dl_group_sequence(group), 4);
     end_group(group);
@@ -104,11 +105,13 @@ compute(int rank, int size, void *unused)
         }
         CHECK_OK(dl_group_barrier(group, soon()));
         for (int root = 0; root < size; root++) {
-            dl_broadcast_args args = {tensor_of(data, count, DL_INT64), root};
+            dl_call args = {.op = DL_BROADCAST,
+                            .tensor = tensor_of(data, count, DL_INT64),
+                            .root = root};
             for (size_t i = 0; rank == root && i < count; i++) {
                 data[i] = (int64_t)i * root;
             }
-            CHECK_OK(dl_group_broadcast(group, &args, soon()));
+            CHECK_OK(dl_group_run(group, &args, soon()));
             CHECK(count == 0 || data[count - 1] == ((int64_t)count - 1) * root);
         }
     }
@@ -133,16 +136,18 @@ compute_strided(int rank, int size, void *unused)
     int64_t strides[] = {8, 64};
     int64_t length = 40;
     int64_t step = -4;
-    dl_all_reduce_args args = {.tensor = {.data = memory + 1,
-                                          .count = 15,
-                                          .item_size = 8,
-                                          .dtype = DL_INT64,
-                                          .ndim = 2,
-                                          .is_writable = true,
-                                          .shape = shape,
-                                          .strides = strides},
-                               .op = DL_MAX};
-    dl_broadcast_args back = {{.data = reversed + 39,
+    dl_call args = {.op = DL_ALL_REDUCE,
+                    .tensor = {.data = memory + 1,
+                               .count = 15,
+                               .item_size = 8,
+                               .dtype = DL_INT64,
+                               .ndim = 2,
+                               .is_writable = true,
+                               .shape = shape,
+                               .strides = strides},
+                    .reduction = DL_MAX};
+    dl_call back = {.op = DL_BROADCAST,
+                    .tensor = {.data = reversed + 39,
                                .count = 40,
                                .item_size = 4,
                                .dtype = DL_INT32,
@@ -150,7 +155,7 @@ compute_strided(int rank, int size, void *unused)
                                .is_writable = true,
                                .shape = &length,
                                .strides = &step},
-                              1};
+                    .root = 1};
 
     (void)unused;
     memset(memory, 0, sizeof memory);
@@ -158,7 +163,7 @@ compute_strided(int rank, int size, void *unused)
         int64_t value = (i + rank) % 5;
         memcpy(memory + 1 + i * 8, &value, 8);
     }
-    CHECK_OK(dl_group_all_reduce(group, &args, soon()));
+    CHECK_OK(dl_group_run(group, &args, soon()));
     for (int64_t i = 0; i < 64; i++) {
         int64_t value;
         int64_t most = (i % 5 == 4 || size < 2) ? i % 5 : (i % 5) + 1;
@@ -169,7 +174,7 @@ compute_strided(int rank, int size, void *unused)
     for (int i = 0; i < 40; i++) {
         reversed[i] = rank == 1 ? i : -1;
     }
-    CHECK_OK(dl_group_broadcast(group, &back, soon()));
+    CHECK_OK(dl_group_run(group, &back, soon()));
     for (int i = 0; i < 40; i++) {
         CHECK_EQUAL(reversed[i], i);
     }
@@ -189,19 +194,22 @@ call_badly(int rank, int size, void *unused)
     int64_t data[4] = {1, 1, 1, 1};
     int64_t shape[] = {2, 4};
     int64_t strides[] = {0, 8};
-    dl_all_reduce_args args = {.tensor = tensor_of(data, 4, DL_INT64), .op = DL_AVG};
-    dl_broadcast_args from = {tensor_of(data, 4, DL_INT64), size};
+    dl_call args = {.op = DL_ALL_REDUCE,
+                    .tensor = tensor_of(data, 4, DL_INT64),
+                    .reduction = DL_AVG};
+    dl_call from = {
+        .op = DL_BROADCAST, .tensor = tensor_of(data, 4, DL_INT64), .root = size};
 
     (void)unused;
-    CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_INVALID);
+    CHECK_STATUS(dl_group_run(group, &args, soon()), DL_INVALID);
     CHECK_CONTAINS(dl_last_error()->text, "AVG of int64");
-    args.op = DL_SUM;
+    args.reduction = DL_SUM;
     args.tensor.is_writable = false;
-    CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_INVALID);
+    CHECK_STATUS(dl_group_run(group, &args, soon()), DL_INVALID);
     CHECK_CONTAINS(dl_last_error()->text, "all_reduce: the array is read-only");
     args.tensor.is_writable = true;
     args.tensor.device = DL_CUDA;
-    CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_UNSUPPORTED);
+    CHECK_STATUS(dl_group_run(group, &args, soon()), DL_UNSUPPORTED);
     args.tensor = (dl_tensor){.data = data,
                               .count = 8,
                               .item_size = 8,
@@ -210,24 +218,24 @@ call_badly(int rank, int size, void *unused)
                               .is_writable = true,
                               .shape = shape,
                               .strides = strides};
-    CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_INVALID);
+    CHECK_STATUS(dl_group_run(group, &args, soon()), DL_INVALID);
     CHECK_CONTAINS(dl_last_error()->text, "share memory");
     args.tensor.ndim = 65;
-    CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_INVALID);
+    CHECK_STATUS(dl_group_run(group, &args, soon()), DL_INVALID);
     args.tensor = tensor_of(data, 4, DL_OPAQUE);
-    CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_INVALID);
-    CHECK_STATUS(dl_group_broadcast(group, &from, soon()), DL_INVALID);
+    CHECK_STATUS(dl_group_run(group, &args, soon()), DL_INVALID);
+    CHECK_STATUS(dl_group_run(group, &from, soon()), DL_INVALID);
     CHECK_TEXT(dl_last_error()->text, "broadcast: rank 2 is not in group g of 2");
     from.root = 1;
     from.tensor.is_writable = rank == 1;
     if (rank == 0) {
-        CHECK_STATUS(dl_group_broadcast(group, &from, soon()), DL_INVALID);
+        CHECK_STATUS(dl_group_run(group, &from, soon()), DL_INVALID);
         from.tensor.is_writable = true;
     } else {
         from.tensor.is_writable = false; /* the root only reads */
     }
     CHECK_EQUAL(dl_group_sequence(group), 0);
-    CHECK_OK(dl_group_broadcast(group, &from, soon()));
+    CHECK_OK(dl_group_run(group, &from, soon()));
     CHECK_OK(all_reduce(group, data, 4));
     CHECK_EQUAL(data[3], 2);
     end_group(group);
@@ -244,16 +252,17 @@ call_differently(int rank, int size, void *unused)
     dl_group *group = join_group(store, "0", rank, size);
     dl_store *prefixed;
     int64_t data[1000] = {0};
-    dl_all_reduce_args args = {.tensor = tensor_of(data, 1000, DL_FLOAT32),
-                               .op = DL_SUM};
-    dl_broadcast_args from = {tensor_of(data, 3, DL_INT64), 0};
+    dl_call args = {.op = DL_ALL_REDUCE,
+                    .tensor = tensor_of(data, 1000, DL_FLOAT32),
+                    .reduction = DL_SUM};
+    dl_call from = {.op = DL_BROADCAST, .tensor = tensor_of(data, 3, DL_INT64)};
     int64_t start = dl_now();
 
     (void)unused;
     CHECK_OK(dl_prefix_store_new(DL_LITERAL("other/"), store, &prefixed));
     dl_group *other = join_group(prefixed, "1", rank, size);
-    dl_status status = rank == 1 ? dl_group_broadcast(group, &from, soon())
-                                 : dl_group_all_reduce(group, &args, soon());
+    dl_status status = rank == 1 ? dl_group_run(group, &from, soon())
+                                 : dl_group_run(group, &args, soon());
     CHECK_EQUAL(status, DL_MISMATCH);
     CHECK_CONTAINS(dl_last_error()->text, "#1 in group 0: rank ");
     CHECK_CONTAINS(dl_last_error()->text, "rank 1 called broadcast(3 x int64, from "
@@ -280,7 +289,9 @@ come_late(int rank, int size, void *unused)
 {
     dl_group *group = join_group(store, "0", rank, size);
     int64_t data = 1;
-    dl_all_reduce_args args = {.tensor = tensor_of(&data, 1, DL_INT64), .op = DL_SUM};
+    dl_call args = {.op = DL_ALL_REDUCE,
+                    .tensor = tensor_of(&data, 1, DL_INT64),
+                    .reduction = DL_SUM};
 
     (void)unused;
     CHECK_OK(dl_group_barrier(group, soon()));
@@ -290,12 +301,12 @@ come_late(int rank, int size, void *unused)
             CHECK_OK(dl_store_add(store, DL_LITERAL("given up"), 0, &given_up, soon()));
             sched_yield();
         }
-        CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_TIMEOUT);
+        CHECK_STATUS(dl_group_run(group, &args, soon()), DL_TIMEOUT);
         CHECK_CONTAINS(dl_last_error()->text, " gave up: all_reduce #2 in group 0 ");
     } else {
         /* Long enough for both to come before one of them gives up. */
         CHECK_STATUS(
-            dl_group_all_reduce(group, &args, dl_deadline_after(400 * DL_MILLISECOND)),
+            dl_group_run(group, &args, dl_deadline_after(400 * DL_MILLISECOND)),
             DL_TIMEOUT);
         CHECK_CONTAINS(dl_last_error()->text,
                        "all_reduce #2 in group 0 timed out after 400ms: waiting for "

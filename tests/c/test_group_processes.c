@@ -25,11 +25,13 @@ compute(int rank, const rank_processes *all, void *unused)
         for (size_t i = 0; i < counts[n]; i++) {
             CHECK_EQUAL(data[i], (int64_t)i * all->size * (all->size + 1) / 2);
         }
-        dl_broadcast_args args = {tensor_of(data, counts[n], DL_INT64), all->size - 1};
+        dl_call args = {.op = DL_BROADCAST,
+                        .tensor = tensor_of(data, counts[n], DL_INT64),
+                        .root = all->size - 1};
         for (size_t i = 0; i < counts[n]; i++) {
             data[i] = (int64_t)i * rank;
         }
-        CHECK_OK(dl_group_broadcast(group, &args, soon()));
+        CHECK_OK(dl_group_run(group, &args, soon()));
         for (size_t i = 0; i < counts[n]; i++) {
             CHECK_EQUAL(data[i], (int64_t)i * (all->size - 1));
         }
@@ -303,13 +305,14 @@ reduce_strided(dl_group *group, int64_t *data, size_t count)
 {
     int64_t shape[] = {(int64_t)count};
     int64_t strides[] = {2 * sizeof *data};
-    dl_all_reduce_args args = {.tensor = tensor_of(data, count, DL_INT64),
-                               .op = DL_SUM};
+    dl_call args = {.op = DL_ALL_REDUCE,
+                    .tensor = tensor_of(data, count, DL_INT64),
+                    .reduction = DL_SUM};
 
     args.tensor.is_contiguous = false;
     args.tensor.shape = shape;
     args.tensor.strides = strides;
-    return dl_group_all_reduce(group, &args, soon());
+    return dl_group_run(group, &args, soon());
 }
 
 /* Rank 1 has no memory for its `*turn`-th operation, which it therefore never begins; each

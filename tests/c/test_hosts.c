@@ -247,7 +247,7 @@ static void
 test_all_reduce(world *all, int rank)
 {
     dl_op_context op = next_op(all, rank, DL_ALL_REDUCE);
-    dl_all_reduce_args args = {.op = DL_SUM};
+    dl_call args = {.op = DL_ALL_REDUCE, .reduction = DL_SUM};
     array data;
 
     array_init(&data, all->count, all->dtype, false);
@@ -262,18 +262,19 @@ static void
 test_reduce(world *all, int rank, int root)
 {
     dl_op_context op = next_op(all, rank, DL_REDUCE);
-    dl_reduce_args args = {.op = DL_PREMUL_SUM, .root = root, .factor = 2};
+    dl_call args = {
+        .op = DL_REDUCE, .reduction = DL_PREMUL_SUM, .root = root, .factor = 2};
     array data;
 
     array_init(&data, all->count, all->dtype, rank % 2);
     array_fill(&data, rank, 0);
     args.tensor = data.tensor;
     if (all->dtype == DL_INT64) {
-        args.op = DL_SUM;
+        args.reduction = DL_SUM;
     }
     RUN(all, rank, op, dl_hosts_reduce(&all->handles[rank], &op, &args));
     for (size_t i = 0; i < all->count; i++) {
-        int sum = sum_of(all, 0, i) * (args.op == DL_SUM ? 1 : 2);
+        int sum = sum_of(all, 0, i) * (args.reduction == DL_SUM ? 1 : 2);
         CHECK_EQUAL(array_get(&data, i), rank == root ? sum : value_of(rank, 0, i));
     }
     array_fini(&data);
@@ -283,7 +284,7 @@ static void
 test_broadcast(world *all, int rank, int root)
 {
     dl_op_context op = next_op(all, rank, DL_BROADCAST);
-    dl_broadcast_args args = {.root = root};
+    dl_call args = {.op = DL_BROADCAST, .root = root};
     array data;
 
     array_init(&data, all->count, all->dtype, (rank + root) % 2);
@@ -323,7 +324,7 @@ test_all_gather(world *all, int rank)
     make_list(all, outputs, tensors, rank);
     array_init(&input, all->count + (size_t)rank, all->dtype, rank % 2);
     array_fill(&input, rank, 2);
-    dl_all_gather_args args = {.input = input.tensor, .outputs = tensors};
+    dl_call args = {.op = DL_ALL_GATHER, .tensor = input.tensor, .outputs = tensors};
     RUN(all, rank, op, dl_hosts_all_gather(&all->handles[rank], &op, &args));
     for (int i = 0; i < all->size; i++) {
         check_values(&outputs[i], i, 2);
@@ -344,10 +345,11 @@ test_gather(world *all, int rank, int root)
     make_list(all, outputs, tensors, rank);
     array_init(&input, all->count + (size_t)rank, all->dtype, rank % 2);
     array_fill(&input, rank, root);
-    dl_gather_args args = {.input = input.tensor,
-                           .outputs = rank == root ? tensors : NULL,
-                           .root = root,
-                           .is_uneven = true};
+    dl_call args = {.op = DL_GATHER,
+                    .tensor = input.tensor,
+                    .outputs = rank == root ? tensors : NULL,
+                    .root = root,
+                    .is_uneven = true};
     RUN(all, rank, op, dl_hosts_gather(&all->handles[rank], &op, &args));
     for (int i = 0; i < all->size && rank == root; i++) {
         check_values(&outputs[i], i, root);
@@ -369,10 +371,11 @@ test_scatter(world *all, int rank, int root)
         array_fill(&inputs[i], rank, i);
     }
     array_init(&output, all->count + (size_t)rank, all->dtype, rank % 2);
-    dl_scatter_args args = {.inputs = rank == root ? tensors : NULL,
-                            .output = output.tensor,
-                            .root = root,
-                            .is_uneven = true};
+    dl_call args = {.op = DL_SCATTER,
+                    .inputs = rank == root ? tensors : NULL,
+                    .tensor = output.tensor,
+                    .root = root,
+                    .is_uneven = true};
     RUN(all, rank, op, dl_hosts_scatter(&all->handles[rank], &op, &args));
     check_values(&output, root, rank);
     array_fini(&output);
@@ -392,8 +395,10 @@ test_reduce_scatter(world *all, int rank)
         array_fill(&inputs[i], rank, i);
     }
     array_init(&output, all->count + (size_t)rank, all->dtype, rank % 2);
-    dl_reduce_scatter_args args = {
-        .inputs = tensors, .output = output.tensor, .op = DL_SUM};
+    dl_call args = {.op = DL_REDUCE_SCATTER,
+                    .inputs = tensors,
+                    .tensor = output.tensor,
+                    .reduction = DL_SUM};
     RUN(all, rank, op, dl_hosts_reduce_scatter(&all->handles[rank], &op, &args));
     check_sums(all, &output, rank);
     array_fini(&output);
@@ -416,7 +421,7 @@ test_all_to_all(world *all, int rank)
             array_fill(&lists[side][i], rank, side == 0 ? i : 99);
         }
     }
-    dl_all_to_all_args args = {.inputs = tensors[0], .outputs = tensors[1]};
+    dl_call args = {.op = DL_ALL_TO_ALL, .inputs = tensors[0], .outputs = tensors[1]};
     RUN(all, rank, op, dl_hosts_all_to_all(&all->handles[rank], &op, &args));
     for (int i = 0; i < all->size; i++) {
         check_values(&lists[1][i], i, rank);

@@ -102,18 +102,19 @@ expect_farewell(fixture *self, dl_error *told)
 static dl_work *
 post(fixture *self, dl_op_type op, uint64_t *data, size_t count)
 {
-    dl_message_args args = {.tensor = {.data = data,
-                                       .count = count,
-                                       .item_size = sizeof *data,
-                                       .dtype = DL_INT64,
-                                       .ndim = 1,
-                                       .is_contiguous = true,
-                                       .is_writable = true},
-                            .peer = 1,
-                            .is_awaited = true};
+    dl_call call = {.op = op,
+                    .tensor = {.data = data,
+                               .count = count,
+                               .item_size = sizeof *data,
+                               .dtype = DL_INT64,
+                               .ndim = 1,
+                               .is_contiguous = true,
+                               .is_writable = true},
+                    .peer = 1,
+                    .is_awaited = true};
     dl_work *work = NULL;
 
-    CHECK_OK(dl_p2p_post(self->engine, op, &args, dl_deadline_after(PATIENCE), &work));
+    CHECK_OK(dl_p2p_post(self->engine, &call, dl_deadline_after(PATIENCE), &work));
     return work;
 }
 

@@ -39,16 +39,16 @@ static void
 move_blocks(const scene *self, size_t count)
 {
     dl_tensor mine = tensor_of(own, count, DL_INT64);
-    dl_all_gather_args all_gather = {mine, rows[1]};
-    dl_all_to_all_args all_to_all = {rows[0], rows[1]};
+    dl_call all_gather = {.op = DL_ALL_GATHER, .tensor = mine, .outputs = rows[1]};
+    dl_call all_to_all = {.op = DL_ALL_TO_ALL, .inputs = rows[0], .outputs = rows[1]};
 
     lay_out(self, count);
-    CHECK_OK(dl_group_all_gather(self->group, &all_gather, soon()));
+    CHECK_OK(dl_group_run(self->group, &all_gather, soon()));
     for (int i = 0; i < self->size && count > 0; i++) {
         CHECK_EQUAL(many[1][(size_t)i * count + count - 1], i * 1000 + (int)count - 1);
     }
     lay_out(self, count);
-    CHECK_OK(dl_group_all_to_all(self->group, &all_to_all, soon()));
+    CHECK_OK(dl_group_run(self->group, &all_to_all, soon()));
     for (int i = 0; i < self->size && count > 0; i++) {
         CHECK_EQUAL(many[1][(size_t)i * count], i * 1000 + self->rank * 10);
     }
@@ -60,21 +60,27 @@ move_from_and_to_roots(const scene *self, size_t count)
     int root = self->size - 1;
     bool is_root = self->rank == root;
     dl_tensor mine = tensor_of(own, count, DL_INT64);
-    dl_gather_args gather = {mine, is_root ? rows[1] : NULL, root, false};
-    dl_scatter_args scatter = {is_root ? rows[0] : NULL, mine, root, false};
-    dl_broadcast_args broadcast = {mine, root};
+    dl_call gather = {.op = DL_GATHER,
+                      .tensor = mine,
+                      .outputs = is_root ? rows[1] : NULL,
+                      .root = root};
+    dl_call scatter = {.op = DL_SCATTER,
+                       .inputs = is_root ? rows[0] : NULL,
+                       .tensor = mine,
+                       .root = root};
+    dl_call broadcast = {.op = DL_BROADCAST, .tensor = mine, .root = root};
 
     lay_out(self, count);
-    CHECK_OK(dl_group_gather(self->group, &gather, soon()));
+    CHECK_OK(dl_group_run(self->group, &gather, soon()));
     for (int i = 0; is_root && i < self->size && count > 0; i++) {
         CHECK_EQUAL(many[1][(size_t)i * count], i * 1000);
     }
-    CHECK_OK(dl_group_scatter(self->group, &scatter, soon()));
+    CHECK_OK(dl_group_run(self->group, &scatter, soon()));
     if (count > 0) {
         CHECK_EQUAL(own[0], root * 1000 + self->rank * 10);
     }
     lay_out(self, count);
-    CHECK_OK(dl_group_broadcast(self->group, &broadcast, soon()));
+    CHECK_OK(dl_group_run(self->group, &broadcast, soon()));
     if (count > 0) {
         CHECK_EQUAL(own[count - 1], root * 1000 + (int)count - 1);
     }
@@ -84,8 +90,12 @@ static void
 add_up(const scene *self, size_t count)
 {
     dl_tensor mine = tensor_of(own, count, DL_INT64);
-    dl_reduce_args reduce = {.tensor = mine, .root = self->size - 1, .op = DL_MAX};
-    dl_reduce_scatter_args scatter = {.inputs = rows[0], .output = mine, .op = DL_SUM};
+    dl_call reduce = {
+        .op = DL_REDUCE, .tensor = mine, .root = self->size - 1, .reduction = DL_MAX};
+    dl_call scatter = {.op = DL_REDUCE_SCATTER,
+                       .inputs = rows[0],
+                       .tensor = mine,
+                       .reduction = DL_SUM};
     int64_t sum = self->size * (self->size - 1) / 2 * 1000;
 
     lay_out(self, count);
@@ -94,12 +104,12 @@ add_up(const scene *self, size_t count)
         CHECK_EQUAL(own[0], sum);
     }
     lay_out(self, count);
-    CHECK_OK(dl_group_reduce(self->group, &reduce, soon()));
+    CHECK_OK(dl_group_run(self->group, &reduce, soon()));
     if (count > 0) {
         CHECK_EQUAL(own[0], self->rank * 1000);
     }
     lay_out(self, count);
-    CHECK_OK(dl_group_reduce_scatter(self->group, &scatter, soon()));
+    CHECK_OK(dl_group_run(self->group, &scatter, soon()));
     if (count > 0) {
         CHECK_EQUAL(own[0], sum + self->size * self->rank * 10);
     }
@@ -140,7 +150,7 @@ pick_nan(int rank, const rank_processes *all, void *context)
     scene self = enter(rank, all);
     static double numbers[4001];
     static float shorter[4001];
-    dl_all_reduce_args args = {.op = DL_MAX};
+    dl_call args = {.op = DL_ALL_REDUCE, .reduction = DL_MAX};
 
     (void)context;
     for (int where = -1; where < 4001; where += 1333) {
@@ -152,9 +162,9 @@ pick_nan(int rank, const rank_processes *all, void *context)
         }
         numbers[1] = shorter[1] = INFINITY;
         args.tensor = tensor_of(numbers, 4001, DL_FLOAT64);
-        CHECK_OK(dl_group_all_reduce(self.group, &args, soon()));
+        CHECK_OK(dl_group_run(self.group, &args, soon()));
         args.tensor = tensor_of(shorter, 4001, DL_FLOAT32);
-        CHECK_OK(dl_group_all_reduce(self.group, &args, soon()));
+        CHECK_OK(dl_group_run(self.group, &args, soon()));
         for (int i = 0; i < 4001; i++) {
             double expected = i == 1 ? INFINITY : -0.5;
             CHECK(i == where ? isnan(numbers[i]) : numbers[i] == expected);
@@ -185,14 +195,14 @@ send_around(const worker *self, dl_group *group)
     int64_t out[2000] = {self->rank}, in[2000] = {0};
     int after = (self->rank + 1) % self->all->size;
     int before = (self->rank + self->all->size - 1) % self->all->size;
-    dl_message_args sent = {.tensor = tensor_of(out, 2000, DL_INT64), .peer = after};
-    dl_message_args got = {.tensor = tensor_of(in, 2000, DL_INT64), .peer = before};
+    dl_call sent = {.tensor = tensor_of(out, 2000, DL_INT64), .peer = after};
+    dl_call got = {.tensor = tensor_of(in, 2000, DL_INT64), .peer = before};
     dl_work *works[2];
 
     got.peer = self->number == 0 ? DL_ANY_RANK : before;
-    CHECK_OK(dl_group_post(group, self->number == 0 ? DL_RECV_ANY : DL_RECV, &got,
-                           soon(), &works[0]));
-    CHECK_OK(dl_group_post(group, DL_SEND, &sent, soon(), &works[1]));
+    CHECK_OK(post_as(group, self->number == 0 ? DL_RECV_ANY : DL_RECV, &got, soon(),
+                     &works[0]));
+    CHECK_OK(post_as(group, DL_SEND, &sent, soon(), &works[1]));
     for (int i = 0; i < 2; i++) {
         CHECK_OK(dl_work_wait(works[i], soon()));
         dl_work_unref(works[i]);
@@ -210,10 +220,11 @@ work(void *argument)
     dl_group *group = join_mpi_group(self->store, name, self->rank, self->all);
     for (int turn = 0; turn < 10; turn++) {
         int64_t data[2] = {self->rank, turn};
-        dl_all_reduce_args args = {.tensor = tensor_of(data, 2, DL_INT64),
-                                   .op = DL_SUM};
+        dl_call args = {.op = DL_ALL_REDUCE,
+                        .tensor = tensor_of(data, 2, DL_INT64),
+                        .reduction = DL_SUM};
         dl_work *queued;
-        CHECK_OK(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &queued));
+        CHECK_OK(dl_group_submit(group, &args, soon(), &queued));
         send_around(self, group);
         CHECK_OK(dl_work_wait(queued, soon()));
         dl_work_unref(queued);
@@ -258,12 +269,14 @@ be_late(int rank, const rank_processes *all, void *context)
 {
     scene self = enter(rank, all);
     int64_t one = 1;
-    dl_all_reduce_args args = {.tensor = tensor_of(&one, 1, DL_INT64), .op = DL_SUM};
+    dl_call args = {.op = DL_ALL_REDUCE,
+                    .tensor = tensor_of(&one, 1, DL_INT64),
+                    .reduction = DL_SUM};
     dl_deadline soon_over = dl_deadline_after(50 * DL_MILLISECOND);
 
     (void)context;
     if (rank == 0) {
-        CHECK_STATUS(dl_group_all_reduce(self.group, &args, soon_over), DL_TIMEOUT);
+        CHECK_STATUS(dl_group_run(self.group, &args, soon_over), DL_TIMEOUT);
         CHECK_CONTAINS(dl_last_error()->text, "nothing was received from rank 1;");
         CHECK_STATUS(dl_group_barrier(self.group, soon()), DL_TIMEOUT);
     }
@@ -292,9 +305,9 @@ be_aborted(int rank, const rank_processes *all, void *context)
     (void)context;
     if (rank == 0) {
         int64_t got;
-        dl_message_args args = {.tensor = tensor_of(&got, 1, DL_INT64), .peer = 1};
+        dl_call args = {.tensor = tensor_of(&got, 1, DL_INT64), .peer = 1};
         dl_work *receive;
-        CHECK_OK(dl_group_post(self.group, DL_RECV, &args, soon(), &receive));
+        CHECK_OK(post_as(self.group, DL_RECV, &args, soon(), &receive));
         CHECK(pthread_create(&thread, NULL, abort_later, self.group) == 0);
         CHECK_STATUS(dl_group_barrier(self.group, soon()), DL_CANCELLED);
         CHECK_CONTAINS(dl_last_error()->text, "for a test");
@@ -328,13 +341,12 @@ be_aborted_by_a_timeout(int rank, const rank_processes *all, void *context)
     scene self = enter(rank, all);
     pthread_t thread;
     int64_t got;
-    dl_message_args args = {.tensor = tensor_of(&got, 1, DL_INT64), .peer = 1};
+    dl_call args = {.tensor = tensor_of(&got, 1, DL_INT64), .peer = 1};
 
     (void)context;
     if (rank == 0) {
         CHECK(pthread_create(&thread, NULL, abort_with_a_timeout, self.group) == 0);
-        CHECK_STATUS(dl_group_exchange(self.group, DL_RECV, &args, soon(), NULL),
-                     DL_TIMEOUT);
+        CHECK_STATUS(exchange_as(self.group, DL_RECV, &args, soon(), NULL), DL_TIMEOUT);
         CHECK_TEXT(dl_last_error()->text, "a comparison timed out");
         pthread_join(thread, NULL);
     }
@@ -369,10 +381,11 @@ fail_in_mpi(int rank, const rank_processes *all, void *context)
 {
     setenv("DOUBLE_MPI_FAIL", "MPI_Bcast", 1);
     scene self = enter(rank, all);
-    dl_broadcast_args args = {tensor_of(own, MOST, DL_INT64), 1};
+    dl_call args = {
+        .op = DL_BROADCAST, .tensor = tensor_of(own, MOST, DL_INT64), .root = 1};
 
     (void)context;
-    CHECK_STATUS(dl_group_broadcast(self.group, &args, soon()), DL_BACKEND);
+    CHECK_STATUS(dl_group_run(self.group, &args, soon()), DL_BACKEND);
     CHECK_CONTAINS(dl_last_error()->text, "MPI_Bcast failed: MPI_ERR_OTHER");
     CHECK_CONTAINS(dl_last_error()->text, "broadcast #1 in group 0 on rank ");
     leave(&self);
@@ -390,13 +403,12 @@ fail_with_a_head(int rank, const rank_processes *all, void *context)
     setenv("DOUBLE_MPI_FAIL", "MPI_Isend", 1);
     setenv("DOUBLE_MPI_FAIL_BYTES", "0", 1);
     scene self = enter(rank, all);
-    dl_message_args args = {.tensor = tensor_of(own, MOST, DL_INT64), .peer = 1};
+    dl_call args = {.tensor = tensor_of(own, MOST, DL_INT64), .peer = 1};
     dl_message_end end = {.keeps_memory = false};
 
     (void)context;
     if (rank == 0) {
-        CHECK_STATUS(dl_group_exchange(self.group, DL_SEND, &args, soon(), &end),
-                     DL_BACKEND);
+        CHECK_STATUS(exchange_as(self.group, DL_SEND, &args, soon(), &end), DL_BACKEND);
         CHECK_CONTAINS(dl_last_error()->text, "MPI_Isend failed: MPI_ERR_OTHER");
         CHECK(end.keeps_memory);
     }
@@ -423,11 +435,11 @@ fail_with_a_piece(int rank, const rank_processes *all, void *context)
     setenv("DOUBLE_MPI_FAIL", "MPI_Isend", 1);
     setenv("DOUBLE_MPI_FAIL_BYTES", "4096", 1);
     scene self = enter(rank, all);
-    dl_all_to_all_args args = {rows[0], rows[1]};
+    dl_call args = {.op = DL_ALL_TO_ALL, .inputs = rows[0], .outputs = rows[1]};
 
     (void)context;
     lay_out(&self, MOST);
-    CHECK_STATUS(dl_group_all_to_all(self.group, &args, soon()), DL_BACKEND);
+    CHECK_STATUS(dl_group_run(self.group, &args, soon()), DL_BACKEND);
     CHECK_CONTAINS(dl_last_error()->text, "MPI_Isend failed: MPI_ERR_OTHER");
     finalize(&self);
     leave(&self);
@@ -440,11 +452,12 @@ fail_with_a_share(int rank, const rank_processes *all, void *context)
     setenv("DOUBLE_MPI_FAIL_BYTES", "4096", 1);
     scene self = enter(rank, all);
     static double numbers[4001];
-    dl_all_reduce_args args = {.tensor = tensor_of(numbers, 4001, DL_FLOAT64),
-                               .op = DL_MAX};
+    dl_call args = {.op = DL_ALL_REDUCE,
+                    .tensor = tensor_of(numbers, 4001, DL_FLOAT64),
+                    .reduction = DL_MAX};
 
     (void)context;
-    CHECK_STATUS(dl_group_all_reduce(self.group, &args, soon()), DL_BACKEND);
+    CHECK_STATUS(dl_group_run(self.group, &args, soon()), DL_BACKEND);
     CHECK_CONTAINS(dl_last_error()->text, "MPI_Isend failed: MPI_ERR_OTHER");
     finalize(&self);
     leave(&self);
@@ -467,17 +480,17 @@ fail_for_good(int rank, const rank_processes *all, void *context)
     setenv("DOUBLE_MPI_FAIL", "MPI_Isend,MPI_Cancel", 1);
     setenv("DOUBLE_MPI_FAIL_BYTES", "4096", 1);
     scene self = enter(rank, all);
-    dl_all_to_all_args args = {rows[0], rows[1]};
+    dl_call args = {.op = DL_ALL_TO_ALL, .inputs = rows[0], .outputs = rows[1]};
     dl_work *work;
 
     lay_out(&self, MOST);
     CHECK(!dl_backend_take_kept_memory());
     if (context == NULL) {
-        CHECK_STATUS(dl_group_all_to_all(self.group, &args, soon()), DL_BACKEND);
+        CHECK_STATUS(dl_group_run(self.group, &args, soon()), DL_BACKEND);
         CHECK(dl_backend_take_kept_memory());
-        CHECK_STATUS(dl_group_all_to_all(self.group, &args, soon()), DL_BACKEND);
+        CHECK_STATUS(dl_group_run(self.group, &args, soon()), DL_BACKEND);
     } else {
-        CHECK_OK(dl_group_submit(self.group, DL_ALL_TO_ALL, &args, soon(), &work));
+        CHECK_OK(dl_group_submit(self.group, &args, soon(), &work));
         CHECK_STATUS(dl_work_wait(work, soon()), DL_BACKEND);
         CHECK(work->keeps_memory);
         dl_work_unref(work);
@@ -507,13 +520,13 @@ withdraw_late(int rank, const rank_processes *all, void *context)
     setenv("DOUBLE_MPI_FAIL", "MPI_Cancel", 1);
     scene self = enter(rank, all);
     int64_t got;
-    dl_message_args args = {.tensor = tensor_of(&got, 1, DL_INT64), .peer = 1};
+    dl_call args = {.tensor = tensor_of(&got, 1, DL_INT64), .peer = 1};
     bool has_blocked = false;
     dl_work *receive;
 
     (void)context;
     if (rank == 0) {
-        CHECK_OK(dl_group_post(self.group, DL_RECV, &args, soon(), &receive));
+        CHECK_OK(post_as(self.group, DL_RECV, &args, soon(), &receive));
         dl_blocking_set_hook(note_blocking, &has_blocked);
         dl_fail(DL_CANCELLED, "nobody wants it any more");
         receive->ops->withdraw(receive);

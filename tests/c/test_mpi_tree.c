@@ -9,9 +9,10 @@
 static dl_status
 broadcast(const scene *self, int64_t *data, size_t count, int root)
 {
-    dl_broadcast_args args = {tensor_of(data, count, DL_INT64), root};
+    dl_call args = {
+        .op = DL_BROADCAST, .tensor = tensor_of(data, count, DL_INT64), .root = root};
 
-    return dl_group_broadcast(self->group, &args, soon());
+    return dl_group_run(self->group, &args, soon());
 }
 
 #define MOST_RANKS 11 /* more than send to each other directly */
@@ -22,8 +23,10 @@ scatter(const scene *self, int64_t *data, size_t count, int root)
 {
     static int64_t blocks[MOST_RANKS * MOST];
     dl_tensor rows[MOST_RANKS];
-    dl_scatter_args args = {self->rank == root ? rows : NULL,
-                            tensor_of(data, count, DL_INT64), root, false};
+    dl_call args = {.op = DL_SCATTER,
+                    .inputs = self->rank == root ? rows : NULL,
+                    .tensor = tensor_of(data, count, DL_INT64),
+                    .root = root};
 
     for (int i = 0; i < self->size; i++) {
         rows[i] = tensor_of(blocks + (size_t)i * count, count, DL_INT64);
@@ -31,7 +34,7 @@ scatter(const scene *self, int64_t *data, size_t count, int root)
             blocks[(size_t)i * count + k] = data[0] + i;
         }
     }
-    return dl_group_scatter(self->group, &args, soon());
+    return dl_group_run(self->group, &args, soon());
 }
 
 /* The root's `all` has each rank's in a row then. */
@@ -39,22 +42,26 @@ static dl_status
 gather(const scene *self, int64_t *data, size_t count, int root, int64_t *all)
 {
     dl_tensor rows[MOST_RANKS];
-    dl_gather_args args = {tensor_of(data, count, DL_INT64),
-                           self->rank == root ? rows : NULL, root, false};
+    dl_call args = {.op = DL_GATHER,
+                    .tensor = tensor_of(data, count, DL_INT64),
+                    .outputs = self->rank == root ? rows : NULL,
+                    .root = root};
 
     for (int i = 0; i < self->size; i++) {
         rows[i] = tensor_of(all + (size_t)i * count, count, DL_INT64);
     }
-    return dl_group_gather(self->group, &args, soon());
+    return dl_group_run(self->group, &args, soon());
 }
 
 static dl_status
 reduce(const scene *self, int64_t *data, size_t count, int root)
 {
-    dl_reduce_args args = {
-        .tensor = tensor_of(data, count, DL_INT64), .root = root, .op = DL_SUM};
+    dl_call args = {.op = DL_REDUCE,
+                    .tensor = tensor_of(data, count, DL_INT64),
+                    .root = root,
+                    .reduction = DL_SUM};
 
-    return dl_group_reduce(self->group, &args, soon());
+    return dl_group_run(self->group, &args, soon());
 }
 
 /* Blocks of one and of several messages; in 3 * MOST_RANKS turns, at each root. */
@@ -309,12 +316,13 @@ be_late(int rank, const rank_processes *all, void *context)
     scene self = enter(rank, all);
     int64_t data = 0, rows[MOST_RANKS];
     dl_deadline soon_over = dl_deadline_after(50 * DL_MILLISECOND);
-    dl_broadcast_args args = {tensor_of(&data, 1, DL_INT64), 1};
+    dl_call args = {
+        .op = DL_BROADCAST, .tensor = tensor_of(&data, 1, DL_INT64), .root = 1};
     dl_bytes key = DL_LITERAL("over");
 
     (void)context;
     if (rank == 0) {
-        CHECK_STATUS(dl_group_broadcast(self.group, &args, soon_over), DL_TIMEOUT);
+        CHECK_STATUS(dl_group_run(self.group, &args, soon_over), DL_TIMEOUT);
         CHECK_CONTAINS(dl_last_error()->text, "nothing was received from rank 1;");
         CHECK_STATUS(gather(&self, &data, 1, 0, rows), DL_TIMEOUT);
         CHECK_OK(dl_store_set(self.store, key, key, soon()));

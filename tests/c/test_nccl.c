@@ -53,22 +53,22 @@ exchange(int rank, int size, void *context)
     dl_group *group = join_device_group("batch", rank, size, GROUP_PATIENCE);
     int64_t out[2] = {rank + 1, rank + 2};
     int64_t in[2] = {0};
-    dl_message_args send = {.tensor = device_tensor(out, 2), .peer = 1 - rank};
-    dl_message_args receive = {.tensor = device_tensor(in, 2), .peer = 1 - rank};
+    dl_call send = {.tensor = device_tensor(out, 2), .peer = 1 - rank};
+    dl_call receive = {.tensor = device_tensor(in, 2), .peer = 1 - rank};
     dl_work *work = NULL;
 
     (void)context;
     CHECK_OK(dl_device_batch_begin(group, soon()));
     CHECK_STATUS(dl_device_batch_begin(group, soon()), DL_INVALID);
-    CHECK_OK(dl_group_post(group, DL_SEND, &send, soon(), &work));
+    CHECK_OK(post_as(group, DL_SEND, &send, soon(), &work));
     CHECK(work == NULL);
-    CHECK_OK(dl_group_post(group, DL_RECV, &receive, soon(), &work));
+    CHECK_OK(post_as(group, DL_RECV, &receive, soon(), &work));
     CHECK_OK(dl_device_batch_end(group, false, soon(), &work));
     CHECK_OK(dl_work_wait(work, soon()));
     CHECK_EQUAL(in[1], 3 - rank);
     dl_work_unref(work);
     CHECK_OK(dl_device_batch_begin(group, soon()));
-    CHECK_OK(dl_group_post(group, DL_SEND, &send, soon(), &work));
+    CHECK_OK(post_as(group, DL_SEND, &send, soon(), &work));
     CHECK_OK(dl_device_batch_end(group, true, soon(), &work));
     CHECK(work == NULL);
     CHECK_STATUS(dl_device_batch_end(group, false, soon(), &work), DL_INVALID);
@@ -134,12 +134,11 @@ swap(int rank, int size, void *context)
     int64_t in[2] = {-1, -1};
     dl_tensor inputs[] = {device_tensor(&out[0], 1), device_tensor(&out[1], 1)};
     dl_tensor outputs[] = {device_tensor(&in[0], 1), device_tensor(&in[1], 1)};
-    dl_all_to_all_args args = {.inputs = inputs, .outputs = outputs};
+    dl_call args = {.op = DL_ALL_TO_ALL, .inputs = inputs, .outputs = outputs};
     dl_work *work = NULL;
 
     (void)context;
-    CHECK_OK(
-        dl_group_submit(group, DL_ALL_TO_ALL, &args, dl_group_deadline(group), &work));
+    CHECK_OK(dl_group_submit(group, &args, dl_group_deadline(group), &work));
     CHECK_OK(dl_work_wait(work, soon()));
     CHECK_EQUAL(in[0], rank);
     CHECK_EQUAL(in[1], 10 + rank);
@@ -191,14 +190,14 @@ time_out_by_variable(int rank, int size, void *context)
 {
     dl_group *group = join_device_group("limit", rank, size, 60 * DL_SECOND);
     int64_t data = 1;
-    dl_all_reduce_args args = {.tensor = device_tensor(&data, 1), .op = DL_SUM};
+    dl_call args = {
+        .op = DL_ALL_REDUCE, .tensor = device_tensor(&data, 1), .reduction = DL_SUM};
     dl_work *work = NULL;
 
     (void)context;
     CHECK_OK(dl_device_connect(group, 0, soon()));
     if (rank == 0) {
-        CHECK_STATUS(dl_group_submit(group, DL_ALL_REDUCE, &args,
-                                     dl_group_deadline(group), &work),
+        CHECK_STATUS(dl_group_submit(group, &args, dl_group_deadline(group), &work),
                      DL_TIMEOUT);
         CHECK_CONTAINS(dl_last_error()->text, "timed out after 200ms");
         CHECK_CONTAINS(dl_last_error()->text, "NCCL is still connecting the ranks");
@@ -267,7 +266,7 @@ static void
 be_aborted(int rank, int size, void *context)
 {
     dl_group *group = join_device_group("abort", rank, size, GROUP_PATIENCE);
-    dl_all_reduce_args args = {.op = DL_SUM};
+    dl_call args = {.op = DL_ALL_REDUCE, .reduction = DL_SUM};
     int64_t data = 1;
     pthread_t thread;
     dl_work *works[2];
@@ -287,7 +286,7 @@ be_aborted(int rank, int size, void *context)
             dl_work_unref(works[i]);
         }
         CHECK(pthread_join(thread, NULL) == 0);
-        CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_CANCELLED);
+        CHECK_STATUS(dl_group_run(group, &args, soon()), DL_CANCELLED);
     }
     end_group(group);
 }
@@ -350,18 +349,19 @@ CHECK_CASE(a_split_makes_communicators_without_a_meeting)
 CHECK_CASE(arrays_that_no_backend_takes_are_refused)
 {
     int64_t data[4] = {0};
-    dl_all_reduce_args args = {.tensor = device_tensor(data, 2), .op = DL_SUM};
+    dl_call args = {
+        .op = DL_ALL_REDUCE, .tensor = device_tensor(data, 2), .reduction = DL_SUM};
 
     CHECK_OK(dl_hash_store_new(&store));
     dl_group *group = join_group(store, "host", 0, 1);
-    CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_UNSUPPORTED);
+    CHECK_STATUS(dl_group_run(group, &args, soon()), DL_UNSUPPORTED);
     CHECK_CONTAINS(dl_last_error()->text, "backend=\"nccl\"");
     dl_device_options unset = {0};
     CHECK_STATUS(dl_device_serve(group, "bccl", &unset), DL_INVALID);
     CHECK_OK(dl_device_serve(group, "nccl", &unset));
     CHECK_TEXT(dl_device_name(group), "nccl");
     args.tensor.is_contiguous = false;
-    CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_INVALID);
+    CHECK_STATUS(dl_group_run(group, &args, soon()), DL_INVALID);
     CHECK_CONTAINS(dl_last_error()->text, "is not contiguous");
     end_group(group);
     dl_store_unref(store);
@@ -391,24 +391,24 @@ CHECK_CASE(reductions_are_put_into_the_terms_of_nccl)
 CHECK_CASE(eight_bit_floats_are_refused_before_anything_is_sent)
 {
     int64_t data[2] = {0};
-    dl_all_reduce_args args = {.tensor = tensor_of(data, 8, DL_FLOAT8_E5M2),
-                               .op = DL_SUM};
-    dl_broadcast_args move;
+    dl_call args = {.op = DL_ALL_REDUCE,
+                    .tensor = tensor_of(data, 8, DL_FLOAT8_E5M2),
+                    .reduction = DL_SUM};
+    dl_call move;
     dl_work *work = NULL;
 
     args.tensor.device = DL_CUDA;
-    move = (dl_broadcast_args){.tensor = args.tensor};
+    move = (dl_call){.op = DL_BROADCAST, .tensor = args.tensor};
     setenv("DOUBLE_CUDA_CAPABILITY", "89", 1);
     CHECK_OK(dl_hash_store_new(&store));
     dl_group *group = join_device_group("fp8", 0, 1, GROUP_PATIENCE);
-    CHECK_STATUS(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &work),
-                 DL_UNSUPPORTED);
+    CHECK_STATUS(dl_group_submit(group, &args, soon(), &work), DL_UNSUPPORTED);
     CHECK_CONTAINS(dl_last_error()->text, "capability 9.0 or newer; cuda:0 has 8.9");
-    CHECK_OK(dl_group_submit(group, DL_BROADCAST, &move, soon(), &work));
+    CHECK_OK(dl_group_submit(group, &move, soon(), &work));
     CHECK_OK(dl_work_wait(work, soon()));
     dl_work_unref(work);
     setenv("DOUBLE_CUDA_CAPABILITY", "90", 1);
-    CHECK_OK(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &work));
+    CHECK_OK(dl_group_submit(group, &args, soon(), &work));
     CHECK_OK(dl_work_wait(work, soon()));
     dl_work_unref(work);
     end_group(group);

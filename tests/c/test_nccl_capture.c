@@ -45,10 +45,11 @@ open_stream(void)
 static dl_status
 try_sum_on(dl_group *group, int64_t *data, void *stream, dl_work **work)
 {
-    dl_all_reduce_args args = {.tensor = device_tensor(data, 1), .op = DL_SUM};
+    dl_call args = {
+        .op = DL_ALL_REDUCE, .tensor = device_tensor(data, 1), .reduction = DL_SUM};
 
     args.tensor.stream = stream;
-    return dl_group_submit(group, DL_ALL_REDUCE, &args, dl_group_deadline(group), work);
+    return dl_group_submit(group, &args, dl_group_deadline(group), work);
 }
 
 static void

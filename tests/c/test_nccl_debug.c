@@ -41,14 +41,13 @@ call_alike(int rank, int size, void *context)
     dl_group *group = join_device_group("d", rank, size, GROUP_PATIENCE);
     dl_device_split_args parting = {.color = 0, .key = rank};
     int64_t data[2] = {rank, 1};
-    dl_message_args message = {.tensor = device_tensor(data, 2), .peer = 1 - rank};
+    dl_call message = {.tensor = device_tensor(data, 2), .peer = 1 - rank};
     dl_work *work;
 
     (void)context;
     finish_sum(group, data, 2);
     CHECK_EQUAL(data[1], size);
-    CHECK_OK(
-        dl_group_post(group, rank == 0 ? DL_SEND : DL_RECV, &message, soon(), &work));
+    CHECK_OK(post_as(group, rank == 0 ? DL_SEND : DL_RECV, &message, soon(), &work));
     CHECK_OK(dl_work_wait(work, soon()));
     dl_work_unref(work);
     dl_group *part = join_device_group("part", rank, size, GROUP_PATIENCE);
@@ -70,7 +69,7 @@ call_differently(int rank, int size, void *context)
 {
     dl_group *group = join_device_group("d", rank, size, GROUP_PATIENCE);
     int64_t data[3] = {rank, rank, rank};
-    dl_all_reduce_args args = {.op = DL_SUM};
+    dl_call args = {.op = DL_ALL_REDUCE, .reduction = DL_SUM};
     dl_work *work;
 
     (void)context;
@@ -80,7 +79,7 @@ call_differently(int rank, int size, void *context)
     for (int i = 0; i < 2; i++) {
         note_line(10 * i + rank);
         args.tensor = device_tensor(data, i == 0 ? 1 : 2 + (size_t)rank);
-        CHECK_OK(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &work));
+        CHECK_OK(dl_group_submit(group, &args, soon(), &work));
     }
     note_line(77);
     CHECK_STATUS(dl_device_batch_end(group, false, soon(), &work), DL_MISMATCH);
@@ -91,7 +90,7 @@ call_differently(int rank, int size, void *context)
     CHECK_CONTAINS(text, "at train.py:10 in step");
     CHECK_CONTAINS(text, "at train.py:11 in step");
     CHECK_EQUAL(data[0], rank);
-    CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_MISMATCH);
+    CHECK_STATUS(dl_group_run(group, &args, soon()), DL_MISMATCH);
     dl_call_site_record(NULL);
     end_group(group);
 }
@@ -104,7 +103,8 @@ CHECK_CASE(ranks_that_differ_learn_it_before_anything_is_sent)
 CHECK_CASE(what_a_batch_could_not_keep_is_not_in_it)
 {
     int64_t data = 1;
-    dl_all_reduce_args args = {.tensor = device_tensor(&data, 1), .op = DL_SUM};
+    dl_call args = {
+        .op = DL_ALL_REDUCE, .tensor = device_tensor(&data, 1), .reduction = DL_SUM};
     dl_work *work;
     long number = 0;
     bool has_failed;
@@ -115,7 +115,7 @@ CHECK_CASE(what_a_batch_could_not_keep_is_not_in_it)
     do {
         CHECK_OK(dl_device_batch_begin(group, soon()));
         dl_check_fail_allocation_at(++number);
-        dl_status status = dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &work);
+        dl_status status = dl_group_submit(group, &args, soon(), &work);
         has_failed = dl_check_allocation_failed();
         CHECK_EQUAL(status, has_failed ? DL_NO_MEMORY : DL_OK);
         CHECK_EQUAL(group->device->batch_count, has_failed ? 0 : 1);
@@ -132,7 +132,7 @@ static void
 stay_away(int rank, int size, void *context)
 {
     dl_group *group = join_device_group("d", rank, size, GROUP_PATIENCE);
-    dl_all_reduce_args args = {.op = DL_SUM};
+    dl_call args = {.op = DL_ALL_REDUCE, .reduction = DL_SUM};
     int64_t data = rank;
 
     (void)context;
@@ -141,7 +141,7 @@ stay_away(int rank, int size, void *context)
     if (rank == 0) {
         dl_work *work;
         args.tensor = device_tensor(&data, 1);
-        CHECK_STATUS(dl_group_submit(group, DL_ALL_REDUCE, &args,
+        CHECK_STATUS(dl_group_submit(group, &args,
                                      dl_deadline_after(200 * DL_MILLISECOND), &work),
                      DL_TIMEOUT);
         CHECK_CONTAINS(dl_last_error()->text, "Ranks 1 failed to pass");
@@ -163,7 +163,7 @@ static void
 leave(int rank, int size, void *context)
 {
     dl_group *group = join_device_group("d", rank, size, GROUP_PATIENCE);
-    dl_all_reduce_args args = {.op = DL_SUM};
+    dl_call args = {.op = DL_ALL_REDUCE, .reduction = DL_SUM};
     int64_t data = rank;
 
     (void)context;
@@ -171,7 +171,7 @@ leave(int rank, int size, void *context)
     if (rank == 0) {
         args.tensor = device_tensor(&data, 1);
         int64_t begun = dl_now();
-        CHECK(dl_group_all_reduce(group, &args, soon()) != DL_OK);
+        CHECK(dl_group_run(group, &args, soon()) != DL_OK);
         CHECK(dl_now() - begun < GROUP_PATIENCE / 2);
         CHECK_CONTAINS(dl_last_error()->text, "rank 1");
     }
@@ -224,7 +224,8 @@ check_rows(uint64_t state, uint64_t status, int count)
 CHECK_CASE(rows_begin_with_the_call_and_end_with_the_event)
 {
     int64_t data[2] = {1, 2};
-    dl_all_reduce_args args = {.tensor = device_tensor(data, 2), .op = DL_SUM};
+    dl_call args = {
+        .op = DL_ALL_REDUCE, .tensor = device_tensor(data, 2), .reduction = DL_SUM};
     dl_work *work;
 
     CHECK_OK(dl_hash_store_new(&store));
@@ -233,7 +234,7 @@ CHECK_CASE(rows_begin_with_the_call_and_end_with_the_event)
     check_rows(DL_RECORD_ENDED, DL_OK, 1);
     CHECK_OK(dl_device_batch_begin(group, soon()));
     for (int i = 0; i < 3; i++) {
-        CHECK_OK(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &work));
+        CHECK_OK(dl_group_submit(group, &args, soon(), &work));
     }
     check_rows(DL_RECORD_QUEUED, 0, 3);
     CHECK_OK(dl_device_batch_end(group, false, soon(), &work));
@@ -241,7 +242,7 @@ CHECK_CASE(rows_begin_with_the_call_and_end_with_the_event)
     dl_work_unref(work);
     check_rows(DL_RECORD_ENDED, DL_OK, 4);
     CHECK_OK(dl_device_batch_begin(group, soon()));
-    CHECK_OK(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &work));
+    CHECK_OK(dl_group_submit(group, &args, soon(), &work));
     CHECK_OK(dl_device_batch_end(group, true, soon(), &work));
     check_rows(DL_RECORD_ENDED, DL_CANCELLED, 1);
     check_rows(DL_RECORD_RUNNING, 0, 0);

@@ -127,13 +127,13 @@ CHECK_CASE(a_long_text_comes_whole)
 static void
 call_with(papers *all, dl_bytes bytes)
 {
-    dl_call call = {.group = "g", .caller = 1, .use = DL_FOR_NEWS};
+    dl_hello contents = {.group = "g", .caller = 1, .use = DL_FOR_NEWS};
     const dl_way *way = &all->traffics.ways[0];
     dl_buffer hello = {0};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
 
     CHECK(connect(fd, &way->addresses[0].socket.any, way->addresses[0].size) == 0);
-    CHECK_OK(dl_call_put(&hello, &call, way->token, false));
+    CHECK_OK(dl_hello_put(&hello, &contents, way->token, false));
     dl_buffer_put(&hello, bytes);
     CHECK(send(fd, hello.data, hello.size, 0) == (ssize_t)hello.size);
     close(fd);

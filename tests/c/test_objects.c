@@ -11,11 +11,11 @@ static dl_store *store;
 typedef struct cards {
     uint8_t bytes[RANKS][LARGE_CARD];
     dl_tensor views[RANKS];
-    dl_objects_args args;
+    dl_call call;
 } cards;
 
 static void
-lay_out(cards *self, int rank, int root)
+lay_out(cards *self, dl_op_type op, int rank, int root)
 {
     memset(self->bytes, 0, sizeof self->bytes);
     for (int i = 0; i < RANKS; i++) {
@@ -23,7 +23,8 @@ lay_out(cards *self, int rank, int root)
         self->views[i] = tensor_of(self->bytes[i], size, DL_UINT8);
     }
     memset(self->bytes[rank], 'a' + rank, self->views[rank].count);
-    self->args = (dl_objects_args){{self->views[rank], self->views}, root};
+    self->call = (dl_call){
+        .op = op, .root = root, .tensor = self->views[rank], .outputs = self->views};
 }
 
 static void
@@ -36,18 +37,17 @@ exchange_all(int rank, int size, void *unused)
 
     (void)unused;
     for (int i = 0; i < 4; i++) {
-        lay_out(&mine, rank, i == 0 ? -1 : i - 1);
-        CHECK_OK(dl_group_run(group, ops[i], &mine.args, soon()));
+        lay_out(&mine, ops[i], rank, i == 0 ? -1 : i - 1);
+        CHECK_OK(dl_group_run(group, &mine.call, soon()));
         for (int other = 0; other < size; other++) {
             size_t last = mine.views[other].count - 1;
             CHECK_EQUAL(mine.bytes[other][0], 'a' + other);
             CHECK_EQUAL(mine.bytes[other][last], 'a' + other);
         }
     }
-    lay_out(&mine, rank, 0);
-    mine.args.root = RANKS;
-    CHECK_STATUS(dl_group_run(group, DL_BROADCAST_OBJECTS, &mine.args, soon()),
-                 DL_INVALID);
+    lay_out(&mine, DL_BROADCAST_OBJECTS, rank, 0);
+    mine.call.root = RANKS;
+    CHECK_STATUS(dl_group_run(group, &mine.call, soon()), DL_INVALID);
     end_group(group);
 }
 
@@ -67,8 +67,8 @@ differ(int rank, int size, void *unused)
     cards mine;
 
     (void)unused;
-    lay_out(&mine, rank, 2);
-    CHECK_STATUS(dl_group_run(group, op, &mine.args, soon()), DL_MISMATCH);
+    lay_out(&mine, op, rank, 2);
+    CHECK_STATUS(dl_group_run(group, &mine.call, soon()), DL_MISMATCH);
     CHECK_CONTAINS(dl_last_error()->text, "scatter_object_list(from rank 2)");
     CHECK_CONTAINS(dl_last_error()->text, "broadcast_object_list(from rank 2)");
     end_group(group);

@@ -39,38 +39,37 @@ end(dl_group *group)
     end_group(group);
 }
 
-static dl_message_args
+static dl_call
 message(int64_t *data, size_t count, int peer, int64_t tag)
 {
-    return (dl_message_args){
+    return (dl_call){
         .tensor = tensor_of(data, count, DL_INT64), .peer = peer, .tag = tag};
 }
 
 static dl_status
 send_to(dl_group *group, int64_t value, int peer, int64_t tag)
 {
-    dl_message_args args = message(&value, 1, peer, tag);
+    dl_call args = message(&value, 1, peer, tag);
 
-    return dl_group_exchange(group, DL_SEND, &args, soon(), NULL);
+    return exchange_as(group, DL_SEND, &args, soon(), NULL);
 }
 
 static int64_t
 receive(dl_group *group, int peer, int64_t tag, dl_message_end *end)
 {
     int64_t value = -1;
-    dl_message_args args = message(&value, 1, peer, tag);
+    dl_call args = message(&value, 1, peer, tag);
 
-    CHECK_OK(
-        dl_group_exchange(group, peer < 0 ? DL_RECV_ANY : DL_RECV, &args, soon(), end));
+    CHECK_OK(exchange_as(group, peer < 0 ? DL_RECV_ANY : DL_RECV, &args, soon(), end));
     return value;
 }
 
 static dl_work *
-post(dl_group *group, dl_op_type op, dl_message_args args)
+post(dl_group *group, dl_op_type op, dl_call args)
 {
     dl_work *work = NULL;
 
-    CHECK_OK(dl_group_post(group, op, &args, soon(), &work));
+    CHECK_OK(post_as(group, op, &args, soon(), &work));
     return work;
 }
 
@@ -193,8 +192,8 @@ unattended(int rank, int size, void *context)
 
     data[LARGE - 1] = 7 * (1 - rank);
     if (rank == 0) {
-        dl_message_args args = message(data, LARGE, 1, 0);
-        CHECK_OK(dl_group_exchange(group, DL_SEND, &args, soon(), NULL));
+        dl_call args = message(data, LARGE, 1, 0);
+        CHECK_OK(exchange_as(group, DL_SEND, &args, soon(), NULL));
         CHECK_OK(dl_group_barrier(group, soon()));
     } else {
         dl_work *work = post(group, DL_RECV, message(data, LARGE, 0, 0));
@@ -218,7 +217,7 @@ strides(int rank, int size, void *context)
     int64_t grid[100][50];
     int64_t shape[2] = {50, 100};
     int64_t steps[2] = {8, 50 * 8};
-    dl_message_args args = message(grid[0], 5000, 1 - rank, 0);
+    dl_call args = message(grid[0], 5000, 1 - rank, 0);
 
     memset(grid, 0, sizeof grid);
     args.tensor.ndim = 2;
@@ -233,7 +232,7 @@ strides(int rank, int size, void *context)
         memset(shape, 0, sizeof shape);
         wait_and_drop(work);
     } else {
-        CHECK_OK(dl_group_exchange(group, DL_RECV, &args, soon(), NULL));
+        CHECK_OK(exchange_as(group, DL_RECV, &args, soon(), NULL));
         for (int i = 0; i < 5000; i++) {
             CHECK_EQUAL((&grid[0][0])[i], i);
         }
@@ -254,9 +253,9 @@ misfits(int rank, int size, void *context)
     size_t counts[] = {4, LARGE};
 
     for (int i = 0; i < 2; i++) {
-        dl_message_args args = message(data, rank == 0 ? counts[i] : 3, 1 - rank, 0);
+        dl_call args = message(data, rank == 0 ? counts[i] : 3, 1 - rank, 0);
         dl_op_type op = rank == 0 ? DL_SEND : DL_RECV;
-        CHECK_EQUAL(dl_group_exchange(group, op, &args, soon(), NULL), DL_MISMATCH);
+        CHECK_EQUAL(exchange_as(group, op, &args, soon(), NULL), DL_MISMATCH);
         CHECK(strstr(dl_last_error()->text, i == 0 ? "of 32 bytes" : "of 2400000 bytes")
               != NULL);
         CHECK(strstr(dl_last_error()->text, "the 24 bytes") != NULL);
@@ -264,19 +263,17 @@ misfits(int rank, int size, void *context)
               != NULL);
         args = message(data, 3, 1 - rank, 0);
         args.tensor.dtype = rank == 0 ? DL_FLOAT64 : DL_INT64;
-        CHECK_EQUAL(dl_group_exchange(group, op, &args, soon(), NULL), DL_MISMATCH);
+        CHECK_EQUAL(exchange_as(group, op, &args, soon(), NULL), DL_MISMATCH);
         CHECK(strstr(dl_last_error()->text, "float64") != NULL);
         CHECK(strstr(dl_last_error()->text, "int64") != NULL);
     }
     /* Shorter ones fit, and nothing else is broken. */
-    dl_message_args args = message(data, rank == 0 ? 2 : 3, 1 - rank, 0);
+    dl_call args = message(data, rank == 0 ? 2 : 3, 1 - rank, 0);
     data[0] = data[1] = data[2] = rank + 1;
-    CHECK_OK(
-        dl_group_exchange(group, rank == 0 ? DL_SEND : DL_RECV, &args, soon(), NULL));
+    CHECK_OK(exchange_as(group, rank == 0 ? DL_SEND : DL_RECV, &args, soon(), NULL));
     CHECK(data[0] == 1 && data[1] == 1 && data[2] == rank + 1);
     args = message(data, 0, 1 - rank, 0);
-    CHECK_OK(
-        dl_group_exchange(group, rank == 0 ? DL_SEND : DL_RECV, &args, soon(), NULL));
+    CHECK_OK(exchange_as(group, rank == 0 ? DL_SEND : DL_RECV, &args, soon(), NULL));
     free(data);
     end(group);
 }
@@ -311,13 +308,12 @@ late(int rank, int size, void *context)
     size_t counts[] = {1, LARGE};
 
     for (int i = 0; i < 2; i++) {
-        dl_message_args args = message(data, counts[i], 1 - rank, 9);
+        dl_call args = message(data, counts[i], 1 - rank, 9);
         dl_op_type op = rank == 0 ? DL_SEND : DL_RECV;
         CHECK_OK(dl_group_barrier(group, soon()));
         if (rank == i) {
-            CHECK_EQUAL(
-                dl_group_exchange(group, op, &args, dl_deadline_after(SHORT), NULL),
-                DL_TIMEOUT);
+            CHECK_EQUAL(exchange_as(group, op, &args, dl_deadline_after(SHORT), NULL),
+                        DL_TIMEOUT);
             CHECK(strstr(dl_last_error()->text, "with tag 9 in group g timed out after "
                                                 "200ms")
                   != NULL);
@@ -346,18 +342,15 @@ leave_early(int rank, int size, void *context)
 
     if (rank == 0) {
         int64_t value = 0;
-        dl_message_args args = message(&value, 1, 1, 3);
-        dl_status status = dl_group_exchange(group, DL_RECV, &args, soon(), NULL);
+        dl_call args = message(&value, 1, 1, 3);
+        dl_status status = exchange_as(group, DL_RECV, &args, soon(), NULL);
         CHECK_OK(status);
         CHECK_EQUAL(value, 8);
-        CHECK_EQUAL(dl_group_exchange(group, DL_RECV, &args, soon(), NULL),
-                    DL_PEER_LOST);
+        CHECK_EQUAL(exchange_as(group, DL_RECV, &args, soon(), NULL), DL_PEER_LOST);
         CHECK(strstr(dl_last_error()->text, "left the group") != NULL);
-        CHECK_EQUAL(dl_group_exchange(group, DL_SEND, &args, soon(), NULL),
-                    DL_PEER_LOST);
+        CHECK_EQUAL(exchange_as(group, DL_SEND, &args, soon(), NULL), DL_PEER_LOST);
         args.peer = DL_ANY_RANK;
-        CHECK_EQUAL(dl_group_exchange(group, DL_RECV_ANY, &args, soon(), NULL),
-                    DL_PEER_LOST);
+        CHECK_EQUAL(exchange_as(group, DL_RECV_ANY, &args, soon(), NULL), DL_PEER_LOST);
     } else {
         CHECK_OK(send_to(group, 8, 0, 3));
     }
@@ -394,13 +387,13 @@ freed(int rank, int size, void *context, bool is_abort)
     dl_group *group = join(context, rank, size);
     int64_t values[2] = {0};
     closer self = {group, is_abort};
-    dl_message_args args = message(values, 1, DL_ANY_RANK, 0);
+    dl_call args = message(values, 1, DL_ANY_RANK, 0);
     dl_work *work = post(group, DL_RECV, message(values + 1, 1, 1 - rank, 0));
     pthread_t thread;
 
     CHECK_OK(dl_group_barrier(group, soon()));
     CHECK(pthread_create(&thread, NULL, close_soon, &self) == 0);
-    CHECK(dl_group_exchange(group, DL_RECV_ANY, &args, soon(), NULL) != DL_OK);
+    CHECK(exchange_as(group, DL_RECV_ANY, &args, soon(), NULL) != DL_OK);
     CHECK(dl_work_wait(work, soon()) != DL_OK);
     CHECK(dl_last_error()->status != DL_TIMEOUT);
     pthread_join(thread, NULL);
@@ -483,7 +476,7 @@ die(int rank, const rank_processes *all, void *context)
     dl_store *store = open_file_store(all);
     dl_group *group = join_group(store, "g", rank, all->size);
     int64_t *data = calloc(LARGE, sizeof *data);
-    dl_message_args args = message(data, LARGE, 1 - rank, 0);
+    dl_call args = message(data, LARGE, 1 - rank, 0);
 
     (void)context;
     if (rank == 1) {
@@ -491,9 +484,9 @@ die(int rank, const rank_processes *all, void *context)
         kill(getpid(), SIGKILL);
     }
     int64_t began = dl_now();
-    dl_status status = dl_group_exchange(group, DL_RECV, &args, soon(), NULL);
+    dl_status status = exchange_as(group, DL_RECV, &args, soon(), NULL);
     if (status == DL_OK) { /* the whole message was there before the death */
-        status = dl_group_exchange(group, DL_RECV, &args, soon(), NULL);
+        status = exchange_as(group, DL_RECV, &args, soon(), NULL);
     }
     CHECK(status == DL_PEER_LOST);
     CHECK(dl_now() - began < DL_SECOND + CHECK_SLACK);
@@ -515,10 +508,10 @@ CHECK_CASE(the_death_of_a_sender_is_told)
 #define HUGE ((size_t)1 << 20) /* items: 8 MiB, more than a connection's buffers hold */
 #define COLUMNS 4096
 
-static dl_message_args
+static dl_call
 huge_message(int64_t *data, int peer)
 {
-    return (dl_message_args){.tensor = tensor_of(data, HUGE, DL_INT64), .peer = peer};
+    return (dl_call){.tensor = tensor_of(data, HUGE, DL_INT64), .peer = peer};
 }
 
 /* So slow a receiver that the connection is full when the last bytes are sent. */
@@ -527,13 +520,13 @@ receive_by_columns(dl_group *group, int64_t *data)
 {
     int64_t shape[] = {COLUMNS, (int64_t)HUGE / COLUMNS};
     int64_t strides[] = {sizeof *data, COLUMNS * sizeof *data};
-    dl_message_args args = huge_message(data, 0);
+    dl_call args = huge_message(data, 0);
 
     args.tensor.shape = shape;
     args.tensor.strides = strides;
     args.tensor.ndim = 2;
     args.tensor.is_contiguous = false;
-    return dl_group_exchange(group, DL_RECV, &args, soon(), NULL);
+    return exchange_as(group, DL_RECV, &args, soon(), NULL);
 }
 
 /* Between two hosts. */
@@ -544,8 +537,8 @@ send_huge(dl_group *group, int rank)
 
     if (rank == 0) {
         data[HUGE - 1] = 7;
-        dl_message_args args = huge_message(data, 1);
-        CHECK_OK(dl_group_exchange(group, DL_SEND, &args, soon(), NULL));
+        dl_call args = huge_message(data, 1);
+        CHECK_OK(exchange_as(group, DL_SEND, &args, soon(), NULL));
     } else {
         CHECK_OK(receive_by_columns(group, data));
         CHECK_EQUAL(data[HUGE - 1], 7);

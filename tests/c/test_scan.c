@@ -7,7 +7,7 @@
 #define CHUNK 512
 #define MOST 1024
 
-typedef dl_status (*algorithm)(dl_board *, const dl_op_context *, const dl_scan_args *);
+typedef dl_status (*algorithm)(dl_board *, const dl_op_context *, const dl_call *);
 
 static test_boards all;
 
@@ -35,14 +35,14 @@ check_case(int rank, uint64_t sequence, algorithm scan, size_t count, bool is_ex
     uint8_t data[MOST + 1];
     dl_op_context context =
         test_op(sequence, is_exclusive ? DL_EXSCAN : DL_SCAN, 10 * DL_SECOND);
-    dl_scan_args args = {.tensor = {.data = data,
-                                    .count = count,
-                                    .item_size = 1,
-                                    .dtype = DL_UINT8,
-                                    .is_contiguous = true,
-                                    .is_writable = true},
-                         .op = DL_SUM,
-                         .is_exclusive = is_exclusive};
+    dl_call args = {.op = is_exclusive ? DL_EXSCAN : DL_SCAN,
+                    .tensor = {.data = data,
+                               .count = count,
+                               .item_size = 1,
+                               .dtype = DL_UINT8,
+                               .is_contiguous = true,
+                               .is_writable = true},
+                    .reduction = DL_SUM};
 
     memset(data, 0xee, sizeof data);
     for (size_t i = 0; i < count; i++) {
@@ -100,8 +100,9 @@ check_prefixes(dl_dtype dtype, bool is_exclusive)
     uint8_t *whole = calloc(RANKS, size);
     uint8_t *parts = calloc(RANKS, size);
     uint8_t *carry = calloc(COUNT, sizeof(double));
-    dl_all_reduce_args like = {.tensor = {.item_size = item_size, .dtype = dtype},
-                               .op = DL_SUM};
+    dl_call like = {.op = DL_ALL_REDUCE,
+                    .tensor = {.item_size = item_size, .dtype = dtype},
+                    .reduction = DL_SUM};
     dl_fold fold = dl_fold_of(&like, RANKS);
     float one = 1.001f;
 

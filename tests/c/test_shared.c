@@ -70,7 +70,7 @@ static void
 reduce(member *self, float *memory)
 {
     int64_t shape = COUNT, stride = sizeof(float);
-    dl_all_reduce_args args = {.op = DL_SUM, .factor = 1};
+    dl_call args = {.op = DL_ALL_REDUCE, .reduction = DL_SUM, .factor = 1};
     dl_op_context op = {.sequence = ++self->sequence,
                         .deadline = dl_deadline_after(20 * DL_SECOND)};
 

@@ -425,7 +425,7 @@ CHECK_CASE(who_gives_up_in_the_middle_of_a_message_can_say_so)
 CHECK_CASE(strangers_are_sent_away)
 {
     test_traffics all;
-    dl_call call = {.group = "g", .caller = 1, .use = DL_FOR_COLLECTIVES};
+    dl_hello contents = {.group = "g", .caller = 1, .use = DL_FOR_COLLECTIVES};
     const dl_address *there = &all.ways[0].addresses[0];
     char byte;
 
@@ -433,12 +433,12 @@ CHECK_CASE(strangers_are_sent_away)
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     CHECK(connect(fd, &there->socket.any, there->size) == 0);
     dl_buffer hello = {0};
-    CHECK_OK(dl_call_put(&hello, &call, all.ways[1].token, false));
+    CHECK_OK(dl_hello_put(&hello, &contents, all.ways[1].token, false));
     CHECK(send(fd, hello.data, hello.size, 0) == (ssize_t)hello.size);
     int64_t until = dl_now() + 5 * DL_SECOND;
     ssize_t got = -1;
     while (got < 0 && dl_now() < until) {
-        CHECK_EQUAL(dl_listener_take(&all.listeners[0], &call), -1);
+        CHECK_EQUAL(dl_listener_take(&all.listeners[0], &contents), -1);
         got = recv(fd, &byte, 1, MSG_DONTWAIT);
     }
     CHECK_EQUAL(got, 0);
@@ -452,16 +452,16 @@ static int
 call_for_child(const test_traffics *all, const char *group, const char *parent,
                bool is_probe)
 {
-    dl_call call = {.group = group,
-                    .family = dl_family_of(parent),
-                    .caller = 1,
-                    .use = DL_FOR_MESSAGES};
+    dl_hello contents = {.group = group,
+                         .family = dl_family_of(parent),
+                         .caller = 1,
+                         .use = DL_FOR_MESSAGES};
     const dl_address *there = &all->ways[0].addresses[0];
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     dl_buffer hello = {0};
 
     CHECK(connect(fd, &there->socket.any, there->size) == 0);
-    CHECK_OK(dl_call_put(&hello, &call, all->ways[0].token, is_probe));
+    CHECK_OK(dl_hello_put(&hello, &contents, all->ways[0].token, is_probe));
     /* A probe says no more. */
     dl_buffer_put(&hello, (dl_bytes){(const uint8_t *)"more", is_probe ? 0 : 4});
     CHECK(send(fd, hello.data, hello.size, 0) == (ssize_t)hello.size);
@@ -518,12 +518,12 @@ end_group(test_traffics *all, const char *group, const char *text)
 static void
 check_kept(test_traffics *all, const char *group)
 {
-    dl_call call = {.group = group, .caller = 1, .use = DL_FOR_MESSAGES};
+    dl_hello contents = {.group = group, .caller = 1, .use = DL_FOR_MESSAGES};
     int64_t until = dl_now() + PATIENCE;
     int taken = -1;
 
     while (taken < 0 && dl_now() < until) {
-        taken = dl_listener_take(&all->listeners[0], &call);
+        taken = dl_listener_take(&all->listeners[0], &contents);
     }
     CHECK(taken >= 0);
     close(taken);
@@ -577,7 +577,7 @@ CHECK_CASE(who_calls_for_a_group_that_can_no_longer_be_made_is_told)
 CHECK_CASE(who_calls_for_a_group_that_has_ended_is_told)
 {
     test_traffics all;
-    dl_call call = {.group = "g", .caller = 1, .use = DL_FOR_MESSAGES};
+    dl_hello contents = {.group = "g", .caller = 1, .use = DL_FOR_MESSAGES};
     char name[32];
 
     traffics_init(&all, 2);
@@ -595,11 +595,11 @@ CHECK_CASE(who_calls_for_a_group_that_has_ended_is_told)
     int64_t until = dl_now() + PATIENCE;
     int taken = -1;
     while (taken < 0 && dl_now() < until) {
-        taken = dl_listener_take(&all.listeners[0], &call);
+        taken = dl_listener_take(&all.listeners[0], &contents);
     }
     CHECK(taken >= 0);
-    call.group = "h";
-    int kept = dl_listener_take(&all.listeners[0], &call);
+    contents.group = "h";
+    int kept = dl_listener_take(&all.listeners[0], &contents);
     CHECK(kept >= 0);
     /* The last ones are remembered, and no more. */
     for (int i = 0; i <= DL_ENDED_LIMIT; i++) {
@@ -609,10 +609,10 @@ CHECK_CASE(who_calls_for_a_group_that_has_ended_is_told)
     check_told(&all, call_rank_0(&all, name, false), name);
     check_told(&all, call_rank_0(&all, "old 1", false), "old 1");
     int older = call_rank_0(&all, "old 0", false);
-    call.group = "old 0";
+    contents.group = "old 0";
     int other_kept = -1;
     while (other_kept < 0 && dl_now() < until) {
-        other_kept = dl_listener_take(&all.listeners[0], &call);
+        other_kept = dl_listener_take(&all.listeners[0], &contents);
     }
     CHECK(other_kept >= 0);
     close(other_kept);

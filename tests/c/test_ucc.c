@@ -56,9 +56,10 @@ queue_sums(int rank, int size, void *context)
     (void)context;
     for (int i = 0; i < 8; i++) {
         data[i] = rank + i;
-        dl_all_reduce_args args = {.tensor = tensor_of(&data[i], 1, DL_INT64),
-                                   .op = DL_SUM};
-        CHECK_OK(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &works[i]));
+        dl_call args = {.op = DL_ALL_REDUCE,
+                        .tensor = tensor_of(&data[i], 1, DL_INT64),
+                        .reduction = DL_SUM};
+        CHECK_OK(dl_group_submit(group, &args, soon(), &works[i]));
     }
     for (int i = 7; i >= 0; i--) {
         CHECK_OK(dl_work_wait(works[i], soon()));
@@ -79,23 +80,23 @@ differ(int rank, int size, void *context)
 {
     dl_group *group = join_ucc_group("differ", rank, size, GROUP_PATIENCE);
     int64_t data[2] = {rank, 7};
-    dl_message_args send = {
+    dl_call send = {
         .tensor = tensor_of(data, 2, DL_INT64), .peer = (rank + 1) % size, .tag = 5};
     int64_t taken[2] = {0};
-    dl_message_args receive = {.tensor = tensor_of(taken, 2, DL_INT64), .tag = 5};
-    dl_message_args idle = {.tensor = tensor_of(taken, 2, DL_INT64), .tag = 6};
+    dl_call receive = {.tensor = tensor_of(taken, 2, DL_INT64), .tag = 5};
+    dl_call idle = {.tensor = tensor_of(taken, 2, DL_INT64), .tag = 6};
     dl_work *works[2];
     dl_message_end end = {.source = -1};
 
     (void)context;
-    CHECK_OK(dl_group_post(group, DL_SEND, &send, soon(), &works[0]));
+    CHECK_OK(post_as(group, DL_SEND, &send, soon(), &works[0]));
     receive.peer = DL_ANY_RANK;
-    CHECK_OK(dl_group_exchange(group, DL_RECV_ANY, &receive, soon(), &end));
+    CHECK_OK(exchange_as(group, DL_RECV_ANY, &receive, soon(), &end));
     CHECK_EQUAL(end.source, (rank + size - 1) % size);
     CHECK_EQUAL(taken[0], end.source);
     CHECK_OK(dl_work_wait(works[0], soon()));
     idle.peer = end.source;
-    CHECK_OK(dl_group_post(group, DL_RECV, &idle, soon(), &works[1]));
+    CHECK_OK(post_as(group, DL_RECV, &idle, soon(), &works[1]));
     CHECK_OK(all_reduce(group, data, 1));
     CHECK_STATUS(all_reduce(group, data, rank == size - 1 ? 2 : 1), DL_MISMATCH);
     CHECK_CONTAINS(dl_last_error()->text, "all_reduce(2 x int64, SUM)");

@@ -11,11 +11,12 @@ add_up_on_device(int rank, int size, void *context)
 {
     dl_group *group = join_device_group("device", rank, size, GROUP_PATIENCE);
     int64_t data[3] = {rank, 10, rank * rank};
-    dl_all_reduce_args args = {.tensor = device_tensor(data, 3), .op = DL_SUM};
+    dl_call args = {
+        .op = DL_ALL_REDUCE, .tensor = device_tensor(data, 3), .reduction = DL_SUM};
     dl_work *works[4];
 
     (void)context;
-    CHECK_OK(dl_group_run(group, DL_ALL_REDUCE, &args, soon()));
+    CHECK_OK(dl_group_run(group, &args, soon()));
     CHECK_EQUAL(data[0], size * (size - 1) / 2);
     CHECK_EQUAL(data[1], 10 * size);
     for (int i = 0; i < 4; i++) {
@@ -26,9 +27,9 @@ add_up_on_device(int rank, int size, void *context)
         dl_work_unref(works[i]);
     }
     CHECK_EQUAL(data[0], size * (size - 1) / 2 * size * size * size * size);
-    args.op = DL_PREMUL_SUM;
+    args.reduction = DL_PREMUL_SUM;
     args.tensor.dtype = DL_FLOAT64;
-    CHECK_STATUS(dl_group_run(group, DL_ALL_REDUCE, &args, soon()), DL_UNSUPPORTED);
+    CHECK_STATUS(dl_group_run(group, &args, soon()), DL_UNSUPPORTED);
     CHECK_OK(dl_group_barrier(group, soon()));
     end_group(group);
 }
@@ -45,10 +46,11 @@ break_off(int rank, int size, void *context)
 {
     dl_group *group = join_device_group("abort", rank, size, GROUP_PATIENCE);
     int64_t data[3] = {rank};
-    dl_all_reduce_args args = {.tensor = device_tensor(data, 3), .op = DL_SUM};
+    dl_call args = {
+        .op = DL_ALL_REDUCE, .tensor = device_tensor(data, 3), .reduction = DL_SUM};
 
     (void)context;
-    CHECK_OK(dl_group_run(group, DL_ALL_REDUCE, &args, soon()));
+    CHECK_OK(dl_group_run(group, &args, soon()));
     CHECK_OK(dl_group_barrier(group, soon()));
     if (rank == 0) {
         dl_work *work = begin_sum(group, data, 1);
@@ -81,19 +83,19 @@ be_interrupted(int rank, int size, void *context)
 {
     dl_group *group = join_device_group("interrupt", rank, size, GROUP_PATIENCE);
     int64_t data[3] = {rank};
-    dl_all_reduce_args args = {.tensor = device_tensor(data, 3), .op = DL_SUM};
+    dl_call args = {
+        .op = DL_ALL_REDUCE, .tensor = device_tensor(data, 3), .reduction = DL_SUM};
 
     (void)context;
-    CHECK_OK(dl_group_run(group, DL_ALL_REDUCE, &args, soon()));
+    CHECK_OK(dl_group_run(group, &args, soon()));
     CHECK_OK(dl_group_barrier(group, soon()));
     if (rank == 0) {
         is_interrupted = true;
         /* The waiting thread may carry out the operation itself, or wait for another. */
-        CHECK(dl_group_run(group, DL_ALL_REDUCE, &args, soon()) != DL_OK);
+        CHECK(dl_group_run(group, &args, soon()) != DL_OK);
         is_interrupted = false;
         for (int i = 0; i < 3; i++) {
-            CHECK_STATUS(dl_group_run(group, DL_ALL_REDUCE, &args, soon()),
-                         DL_CANCELLED);
+            CHECK_STATUS(dl_group_run(group, &args, soon()), DL_CANCELLED);
             CHECK_CONTAINS(dl_last_error()->text, "is broken: ");
             CHECK_CONTAINS(dl_last_error()->text, "interrupted");
         }

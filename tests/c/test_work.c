@@ -8,10 +8,11 @@
 static void
 submit(dl_group *group, int64_t *data, size_t count, dl_work **work)
 {
-    dl_all_reduce_args args = {.tensor = tensor_of(data, count, DL_INT64),
-                               .op = DL_SUM};
+    dl_call args = {.op = DL_ALL_REDUCE,
+                    .tensor = tensor_of(data, count, DL_INT64),
+                    .reduction = DL_SUM};
 
-    CHECK_OK(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), work));
+    CHECK_OK(dl_group_submit(group, &args, soon(), work));
 }
 
 static void
@@ -145,12 +146,14 @@ fail_together(int rank, int size, void *store)
     int64_t data[4] = {0};
     listener before = {.notice.call = hear};
     listener after = {.notice.call = hear};
-    dl_all_reduce_args args = {.tensor = tensor_of(data, 4, DL_INT64), .op = DL_SUM};
+    dl_call args = {.op = DL_ALL_REDUCE,
+                    .tensor = tensor_of(data, 4, DL_INT64),
+                    .reduction = DL_SUM};
     dl_work *wrong, *next = NULL;
 
     submit(group, data, rank == 0 ? 3 : 4, &wrong);
     /* The lane's thread may have run into the failure by now. */
-    dl_status queued = dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &next);
+    dl_status queued = dl_group_submit(group, &args, soon(), &next);
     dl_work_notify(wrong, &before.notice);
     CHECK_STATUS(dl_work_wait(wrong, soon()), DL_MISMATCH);
     CHECK_CONTAINS(dl_last_error()->text, "all_reduce(3 x int64, SUM)");
@@ -208,14 +211,15 @@ CHECK_CASE(wrong_arguments_are_told_at_once)
 {
     dl_store *store;
     dl_work *work = NULL;
-    dl_all_reduce_args args = {.tensor = tensor_of(NULL, 0, DL_INT64), .op = DL_AVG};
+    dl_call args = {.op = DL_ALL_REDUCE,
+                    .tensor = tensor_of(NULL, 0, DL_INT64),
+                    .reduction = DL_AVG};
 
     CHECK_OK(dl_hash_store_new(&store));
     dl_group *group = join_group(store, "alone", 0, 1);
-    CHECK_STATUS(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &work),
-                 DL_INVALID);
+    CHECK_STATUS(dl_group_submit(group, &args, soon(), &work), DL_INVALID);
     CHECK(work == NULL);
-    CHECK_OK(dl_group_submit(group, DL_BARRIER, NULL, soon(), &work));
+    CHECK_OK(dl_group_submit(group, &(dl_call){.op = DL_BARRIER}, soon(), &work));
     CHECK_OK(dl_work_wait(work, soon()));
     dl_work_unref(work);
     end_group(group);

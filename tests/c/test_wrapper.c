@@ -40,21 +40,28 @@ call_all(int rank, int size, void *unused)
     }
     CHECK_OK(all_reduce(group, data, 3));
     CHECK_EQUAL(data[1], size);
-    CHECK_OK(dl_group_broadcast(group, &(dl_broadcast_args){tensor, 1}, soon()));
+    CHECK_OK(dl_group_run(
+        group, &(dl_call){.op = DL_BROADCAST, .tensor = tensor, .root = 1}, soon()));
     CHECK_OK(dl_group_barrier(group, soon()));
-    dl_reduce_args reduce = {.tensor = tensor, .root = 2, .op = DL_MAX};
-    CHECK_OK(dl_group_reduce(group, &reduce, soon()));
-    CHECK_OK(dl_group_all_gather(group, &(dl_all_gather_args){own, blocks}, soon()));
+    dl_call reduce = {
+        .op = DL_REDUCE, .tensor = tensor, .root = 2, .reduction = DL_MAX};
+    CHECK_OK(dl_group_run(group, &reduce, soon()));
+    CHECK_OK(dl_group_run(
+        group, &(dl_call){.op = DL_ALL_GATHER, .tensor = own, .outputs = blocks},
+        soon()));
     CHECK_EQUAL(row[2], 3);
-    dl_gather_args gather = {.input = own, .outputs = rank == 1 ? blocks : NULL};
+    dl_call gather = {
+        .op = DL_GATHER, .tensor = own, .outputs = rank == 1 ? blocks : NULL};
     gather.root = 1;
-    CHECK_OK(dl_group_gather(group, &gather, soon()));
-    dl_scatter_args scatter = {.inputs = rank == 2 ? blocks : NULL, .output = own};
+    CHECK_OK(dl_group_run(group, &gather, soon()));
+    dl_call scatter = {
+        .op = DL_SCATTER, .inputs = rank == 2 ? blocks : NULL, .tensor = own};
     scatter.root = 2;
-    CHECK_OK(dl_group_scatter(group, &scatter, soon()));
+    CHECK_OK(dl_group_run(group, &scatter, soon()));
     CHECK_EQUAL(block, rank + 1);
-    dl_reduce_scatter_args parts = {.inputs = blocks, .output = own, .op = DL_SUM};
-    CHECK_OK(dl_group_reduce_scatter(group, &parts, soon()));
+    dl_call parts = {
+        .op = DL_REDUCE_SCATTER, .inputs = blocks, .tensor = own, .reduction = DL_SUM};
+    CHECK_OK(dl_group_run(group, &parts, soon()));
     CHECK_EQUAL(block, (rank + 1) * size);
     CHECK_EQUAL(dl_group_sequence(group), 8);
     end_group(group);
@@ -67,11 +74,11 @@ CHECK_CASE(what_all_ranks_call_passes)
 
 typedef struct mismatch {
     const char *says;
-    void (*prepare)(int rank, dl_reduce_args *args); /* of a reduce to rank 0 */
+    void (*prepare)(int rank, dl_call *args); /* of a reduce to rank 0 */
 } mismatch;
 
 static void
-change_shape(int rank, dl_reduce_args *args)
+change_shape(int rank, dl_call *args)
 {
     static const int64_t shapes[2][2] = {{6, 1}, {2, 3}};
 
@@ -80,19 +87,19 @@ change_shape(int rank, dl_reduce_args *args)
 }
 
 static void
-change_dtype(int rank, dl_reduce_args *args)
+change_dtype(int rank, dl_call *args)
 {
     args->tensor.dtype = rank == 2 ? DL_UINT64 : DL_INT64;
 }
 
 static void
-change_reduce_op(int rank, dl_reduce_args *args)
+change_reduce_op(int rank, dl_call *args)
 {
-    args->op = rank == 0 ? DL_MAX : DL_SUM;
+    args->reduction = rank == 0 ? DL_MAX : DL_SUM;
 }
 
 static void
-change_root(int rank, dl_reduce_args *args)
+change_root(int rank, dl_call *args)
 {
     args->root = rank;
 }
@@ -103,12 +110,13 @@ call_badly(int rank, int size, void *context)
     const mismatch *wrong = context;
     dl_group *group = join_group(store, "g", rank, size);
     int64_t data[6] = {rank, rank, rank, rank, rank, rank};
-    dl_reduce_args args = {.tensor = tensor_of(data, 6, DL_INT64), .op = DL_SUM};
+    dl_call args = {
+        .op = DL_REDUCE, .tensor = tensor_of(data, 6, DL_INT64), .reduction = DL_SUM};
     char line[64];
 
     note_line(10 + rank);
     wrong->prepare(rank, &args);
-    CHECK_STATUS(dl_group_reduce(group, &args, soon()), DL_MISMATCH);
+    CHECK_STATUS(dl_group_run(group, &args, soon()), DL_MISMATCH);
     const char *text = dl_last_error()->text;
     CHECK_CONTAINS(text, "Detected mismatch between collectives on ranks. Rank");
     CHECK_CONTAINS(text, wrong->says);
@@ -179,14 +187,14 @@ send_blocks(int rank, int size, void *is_wrong)
     int64_t output[3][4] = {{-1}};
     dl_tensor sent[3];
     dl_tensor received[3];
-    dl_all_to_all_args args = {sent, received};
+    dl_call args = {.op = DL_ALL_TO_ALL, .inputs = sent, .outputs = received};
 
     for (int i = 0; i < size; i++) {
         size_t extra = is_wrong != NULL && rank == 2 && i == 1;
         sent[i] = tensor_of(input, (size_t)rank + 1, DL_INT64);
         received[i] = tensor_of(output[i], (size_t)i + 1 + extra, DL_INT64);
     }
-    dl_status status = dl_group_all_to_all(group, &args, soon());
+    dl_status status = dl_group_run(group, &args, soon());
     CHECK_STATUS(status, is_wrong == NULL ? DL_OK : DL_MISMATCH);
     if (status != DL_OK) {
         CHECK_CONTAINS(dl_last_error()->text, "all_to_all(int64, sends 3, 3, 3, "
@@ -218,17 +226,19 @@ gather_uneven(int rank, int size, void *is_wrong)
     for (int i = 0; i < size; i++) {
         blocks[i] = tensor_of(data[i], i == 2 ? last : (size_t)i + 1, DL_INT64);
     }
-    dl_all_gather_args args = {blocks[rank], blocks};
-    dl_gather_args to_root = {tensor_of(data, (size_t)rank + 1, DL_INT64),
-                              rank == 0 ? blocks : NULL, 0, true};
-    dl_status status = dl_group_all_gather(group, &args, soon());
+    dl_call args = {.op = DL_ALL_GATHER, .tensor = blocks[rank], .outputs = blocks};
+    dl_call to_root = {.op = DL_GATHER,
+                       .tensor = tensor_of(data, (size_t)rank + 1, DL_INT64),
+                       .outputs = rank == 0 ? blocks : NULL,
+                       .is_uneven = true};
+    dl_status status = dl_group_run(group, &args, soon());
     CHECK_STATUS(status, is_wrong == NULL ? DL_OK : DL_MISMATCH);
     if (status != DL_OK) {
         CHECK_CONTAINS(dl_last_error()->text, "Block sizes: 1, 2, 2 vs 1, 2, 3");
     } else {
         blocks[0] = tensor_of(data[0], 1, DL_INT64);
-        to_root.input = blocks[rank];
-        CHECK_OK(dl_group_gather(group, &to_root, soon()));
+        to_root.tensor = blocks[rank];
+        CHECK_OK(dl_group_run(group, &to_root, soon()));
     }
     end_group(group);
 }
@@ -244,7 +254,9 @@ stay_away(int rank, int size, void *unused)
 {
     dl_group *group = join_group(store, "g", rank, size);
     int64_t data[2] = {0};
-    dl_all_reduce_args args = {.tensor = tensor_of(data, 2, DL_INT64), .op = DL_SUM};
+    dl_call args = {.op = DL_ALL_REDUCE,
+                    .tensor = tensor_of(data, 2, DL_INT64),
+                    .reduction = DL_SUM};
 
     (void)unused;
     note_line(20 + rank);
@@ -254,7 +266,7 @@ stay_away(int rank, int size, void *unused)
         /* It comes when the others have given up, and learns that. */
         dl_bytes given_up = DL_LITERAL("given up");
         CHECK_OK(dl_store_wait(store, &given_up, 1, soon()));
-        dl_status status = dl_group_all_reduce(group, &args, soon());
+        dl_status status = dl_group_run(group, &args, soon());
         CHECK_STATUS(status, DL_PEER_LOST);
         CHECK_CONTAINS(dl_last_error()->text, "Ranks 1 failed to pass");
         end_group(group);
@@ -262,7 +274,7 @@ stay_away(int rank, int size, void *unused)
     }
     /* Counted from here, and long enough for both to come. */
     dl_deadline deadline = dl_deadline_after(400 * DL_MILLISECOND);
-    CHECK_STATUS(dl_group_all_reduce(group, &args, deadline), DL_TIMEOUT);
+    CHECK_STATUS(dl_group_run(group, &args, deadline), DL_TIMEOUT);
     const char *text = dl_last_error()->text;
     CHECK_CONTAINS(text, "]: Ranks 1 failed to pass monitoredBarrier in 400 ms\n");
     CHECK_CONTAINS(text, "rank 1 has not called it; it (pid ");
@@ -287,16 +299,18 @@ queue_and_wait(int rank, int size, void *is_wrong)
 {
     dl_group *group = join_group(store, "g", rank, size);
     int64_t data[2] = {rank, 1};
-    dl_all_reduce_args args = {.tensor = tensor_of(data, 2, DL_INT64), .op = DL_SUM};
+    dl_call args = {.op = DL_ALL_REDUCE,
+                    .tensor = tensor_of(data, 2, DL_INT64),
+                    .reduction = DL_SUM};
     dl_work *works[2] = {NULL, NULL};
     int count = is_wrong == NULL ? 2 : 1; /* the second might find the group broken */
 
     if (is_wrong != NULL && rank == 1) {
-        args.op = DL_MIN;
+        args.reduction = DL_MIN;
     }
     for (int i = 0; i < count; i++) {
         note_line(40 + 10 * i + rank);
-        CHECK_OK(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &works[i]));
+        CHECK_OK(dl_group_submit(group, &args, soon(), &works[i]));
     }
     note_line(99);
     dl_status status = dl_work_wait(works[count - 1], soon());
@@ -347,7 +361,7 @@ abort_oneself(int rank, int size, void *unused)
 
     (void)unused;
     if (rank == 0) {
-        CHECK_OK(dl_group_submit(group, DL_BARRIER, NULL, soon(), &work));
+        CHECK_OK(dl_group_submit(group, &(dl_call){.op = DL_BARRIER}, soon(), &work));
         /* On the lane's own thread. */
         while (dl_group_sequence(group) == 0) {
             nanosleep(&(struct timespec){.tv_nsec = DL_MILLISECOND}, NULL);

@@ -101,7 +101,7 @@ def test_the_core_s_blocking_calls_let_go_of_the_interpreter():
     files = csrc_files()
     headers = [f for f in files if f.path.endswith(".h") and "/python/" not in f.path]
     blocking = blocking_functions(headers)
-    assert {"dl_store_get", "dl_group_all_reduce", "dl_tcp_store_new"} <= blocking
+    assert {"dl_store_get", "dl_group_run", "dl_tcp_store_new"} <= blocking
     errors = [
         error
         for source in files

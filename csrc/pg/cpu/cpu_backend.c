@@ -210,12 +210,11 @@ free_backend(dl_backend *backend)
 }
 
 static dl_status
-post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
-     dl_deadline deadline, dl_work **work)
+post(dl_backend *backend, const dl_call *call, dl_deadline deadline, dl_work **work)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
-    return dl_p2p_post(self->p2p, op, args, deadline, work);
+    return dl_p2p_post(self->p2p, call, deadline, work);
 }
 
 static dl_status
@@ -326,16 +325,20 @@ verify_calls(dl_backend *backend, dl_deadline deadline)
 
 static const dl_backend_ops cpu_ops = {
     .name = "cpu",
-    .all_reduce = dl_cpu_all_reduce,
-    .broadcast = dl_cpu_broadcast,
-    .barrier = dl_cpu_barrier,
-    .reduce = dl_cpu_reduce,
-    .scan = dl_cpu_scan,
-    .all_gather = dl_cpu_all_gather,
-    .gather = dl_cpu_gather,
-    .scatter = dl_cpu_scatter,
-    .reduce_scatter = dl_cpu_reduce_scatter,
-    .all_to_all = dl_cpu_all_to_all,
+    .collectives =
+        {
+            [DL_ALL_REDUCE] = dl_cpu_all_reduce,
+            [DL_BROADCAST] = dl_cpu_broadcast,
+            [DL_BARRIER] = dl_cpu_barrier,
+            [DL_REDUCE] = dl_cpu_reduce,
+            [DL_ALL_GATHER] = dl_cpu_all_gather,
+            [DL_GATHER] = dl_cpu_gather,
+            [DL_SCATTER] = dl_cpu_scatter,
+            [DL_REDUCE_SCATTER] = dl_cpu_reduce_scatter,
+            [DL_ALL_TO_ALL] = dl_cpu_all_to_all,
+            [DL_SCAN] = dl_cpu_scan,
+            [DL_EXSCAN] = dl_cpu_scan,
+        },
     .post = post,
     .watch = watch,
     .lost = lost,

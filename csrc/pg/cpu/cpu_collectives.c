@@ -109,52 +109,50 @@ end(dl_cpu_backend *self, const dl_op_context *op, dl_status status)
 }
 
 static dl_status
-all_reduce(dl_cpu_backend *self, const dl_op_context *op,
-           const dl_all_reduce_args *args)
+all_reduce(dl_cpu_backend *self, const dl_op_context *op, const dl_call *call)
 {
-    dl_all_reduce_args plain = *args;
+    dl_call plain = *call;
 
-    if (self->size == 1 && args->op != DL_PREMUL_SUM) {
+    if (self->size == 1 && call->reduction != DL_PREMUL_SUM) {
         return DL_OK;
     }
-    DL_TRY(flatten(self, &args->tensor, &plain.tensor));
-    scale(&plain.tensor, args->op, args->factor);
+    DL_TRY(flatten(self, &call->tensor, &plain.tensor));
+    scale(&plain.tensor, call->reduction, call->factor);
     if (self->size > 1) {
         DL_TRY(dl_cpu_has_hosts(self) ? dl_hosts_all_reduce(&self->hosts, op, &plain)
                                       : dl_all_reduce_select(&self->board, op, &plain));
     }
-    unflatten(&args->tensor, &plain.tensor);
+    unflatten(&call->tensor, &plain.tensor);
     return DL_OK;
 }
 
 dl_status
-dl_cpu_all_reduce(dl_backend *backend, const dl_op_context *op,
-                  const dl_all_reduce_args *args)
+dl_cpu_all_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_cpu_backend *self = begin(backend, op);
 
-    return end(self, op, all_reduce(self, op, args));
+    return end(self, op, all_reduce(self, op, call));
 }
 
 dl_status
-dl_cpu_broadcast(dl_backend *backend, const dl_op_context *op,
-                 const dl_broadcast_args *args)
+dl_cpu_broadcast(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_cpu_backend *self = begin(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, op, dl_hosts_broadcast(&self->hosts, op, args));
+        return end(self, op, dl_hosts_broadcast(&self->hosts, op, call));
     }
     return self->size == 1
                ? DL_OK
-               : end(self, op, dl_broadcast_board(&self->exchange, op, args));
+               : end(self, op, dl_broadcast_board(&self->exchange, op, call));
 }
 
 dl_status
-dl_cpu_barrier(dl_backend *backend, const dl_op_context *op)
+dl_cpu_barrier(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_cpu_backend *self = begin(backend, op);
 
+    (void)call;
     if (dl_cpu_has_hosts(self)) {
         return end(self, op, dl_hosts_barrier(&self->hosts, op));
     }
@@ -163,35 +161,34 @@ dl_cpu_barrier(dl_backend *backend, const dl_op_context *op)
 
 /* Runs on the root.  Other ranks send their arrays, which do not change. */
 static dl_status
-reduce_to_root(dl_cpu_backend *self, const dl_op_context *op,
-               const dl_reduce_args *args)
+reduce_to_root(dl_cpu_backend *self, const dl_op_context *op, const dl_call *call)
 {
-    dl_reduce_args plain = *args;
+    dl_call plain = *call;
 
-    DL_TRY(flatten(self, &args->tensor, &plain.tensor));
-    scale(&plain.tensor, args->op, args->factor);
+    DL_TRY(flatten(self, &call->tensor, &plain.tensor));
+    scale(&plain.tensor, call->reduction, call->factor);
     if (self->size > 1) {
         DL_TRY(dl_reduce_board(&self->exchange, op, &plain));
     }
-    unflatten(&args->tensor, &plain.tensor);
+    unflatten(&call->tensor, &plain.tensor);
     return DL_OK;
 }
 
 dl_status
-dl_cpu_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args *args)
+dl_cpu_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_cpu_backend *self = begin(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, op, dl_hosts_reduce(&self->hosts, op, args));
+        return end(self, op, dl_hosts_reduce(&self->hosts, op, call));
     }
     return end(self, op,
-               self->rank == args->root ? reduce_to_root(self, op, args)
-                                        : dl_reduce_board(&self->exchange, op, args));
+               self->rank == call->root ? reduce_to_root(self, op, call)
+                                        : dl_reduce_board(&self->exchange, op, call));
 }
 
 static dl_status
-scan_plain(dl_cpu_backend *self, const dl_op_context *op, const dl_scan_args *plain)
+scan_plain(dl_cpu_backend *self, const dl_op_context *op, const dl_call *plain)
 {
     if (self->size == 1) {
         return DL_OK;
@@ -202,108 +199,103 @@ scan_plain(dl_cpu_backend *self, const dl_op_context *op, const dl_scan_args *pl
 
 /* The first rank of an exscan multiplies a copy, because its array does not change. */
 static dl_status
-scan(dl_cpu_backend *self, const dl_op_context *op, const dl_scan_args *args)
+scan(dl_cpu_backend *self, const dl_op_context *op, const dl_call *call)
 {
-    dl_scan_args plain = *args;
-    bool is_kept = args->is_exclusive && self->rank == 0;
+    dl_call plain = *call;
+    bool is_kept = call->op == DL_EXSCAN && self->rank == 0;
 
-    DL_TRY(is_kept && args->op == DL_PREMUL_SUM
-               ? stage(self, &args->tensor, &plain.tensor)
-               : flatten(self, &args->tensor, &plain.tensor));
-    scale(&plain.tensor, args->op, args->factor);
+    DL_TRY(is_kept && call->reduction == DL_PREMUL_SUM
+               ? stage(self, &call->tensor, &plain.tensor)
+               : flatten(self, &call->tensor, &plain.tensor));
+    scale(&plain.tensor, call->reduction, call->factor);
     DL_TRY(scan_plain(self, op, &plain));
     if (!is_kept) {
-        unflatten(&args->tensor, &plain.tensor);
+        unflatten(&call->tensor, &plain.tensor);
     }
     return DL_OK;
 }
 
 dl_status
-dl_cpu_scan(dl_backend *backend, const dl_op_context *op, const dl_scan_args *args)
+dl_cpu_scan(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_cpu_backend *self = begin(backend, op);
 
-    return end(self, op, scan(self, op, args));
+    return end(self, op, scan(self, op, call));
 }
 
 static dl_status
-reduce_scatter(dl_cpu_backend *self, const dl_op_context *op,
-               const dl_reduce_scatter_args *args)
+reduce_scatter(dl_cpu_backend *self, const dl_op_context *op, const dl_call *call)
 {
-    const dl_tensor *input = &args->inputs[self->rank];
+    const dl_tensor *input = &call->inputs[self->rank];
     dl_tensor own = *input;
 
-    if (args->op == DL_PREMUL_SUM || !dl_tensor_is_plain(input)) {
+    if (call->reduction == DL_PREMUL_SUM || !dl_tensor_is_plain(input)) {
         DL_TRY(stage(self, input, &own));
-        scale(&own, args->op, args->factor);
+        scale(&own, call->reduction, call->factor);
     }
     if (self->size == 1) {
-        return keep(&own, &args->output);
+        return keep(&own, &call->tensor);
     }
-    return dl_reduce_scatter_board(&self->exchange, op, args, &own);
+    return dl_reduce_scatter_board(&self->exchange, op, call, &own);
 }
 
 dl_status
-dl_cpu_reduce_scatter(dl_backend *backend, const dl_op_context *op,
-                      const dl_reduce_scatter_args *args)
+dl_cpu_reduce_scatter(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_cpu_backend *self = begin(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, op, dl_hosts_reduce_scatter(&self->hosts, op, args));
+        return end(self, op, dl_hosts_reduce_scatter(&self->hosts, op, call));
     }
-    return end(self, op, reduce_scatter(self, op, args));
+    return end(self, op, reduce_scatter(self, op, call));
 }
 
 dl_status
-dl_cpu_all_gather(dl_backend *backend, const dl_op_context *op,
-                  const dl_all_gather_args *args)
+dl_cpu_all_gather(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_cpu_backend *self = begin(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, op, dl_hosts_all_gather(&self->hosts, op, args));
+        return end(self, op, dl_hosts_all_gather(&self->hosts, op, call));
     }
     return self->size == 1
-               ? keep(&args->input, args->outputs)
-               : end(self, op, dl_all_gather_board(&self->exchange, op, args));
+               ? keep(&call->tensor, call->outputs)
+               : end(self, op, dl_all_gather_board(&self->exchange, op, call));
 }
 
 dl_status
-dl_cpu_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
+dl_cpu_gather(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_cpu_backend *self = begin(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, op, dl_hosts_gather(&self->hosts, op, args));
+        return end(self, op, dl_hosts_gather(&self->hosts, op, call));
     }
-    return self->size == 1 ? keep(&args->input, args->outputs)
-                           : end(self, op, dl_gather_board(&self->exchange, op, args));
+    return self->size == 1 ? keep(&call->tensor, call->outputs)
+                           : end(self, op, dl_gather_board(&self->exchange, op, call));
 }
 
 dl_status
-dl_cpu_scatter(dl_backend *backend, const dl_op_context *op,
-               const dl_scatter_args *args)
+dl_cpu_scatter(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_cpu_backend *self = begin(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, op, dl_hosts_scatter(&self->hosts, op, args));
+        return end(self, op, dl_hosts_scatter(&self->hosts, op, call));
     }
-    return self->size == 1 ? keep(args->inputs, &args->output)
-                           : end(self, op, dl_scatter_board(&self->exchange, op, args));
+    return self->size == 1 ? keep(call->inputs, &call->tensor)
+                           : end(self, op, dl_scatter_board(&self->exchange, op, call));
 }
 
 dl_status
-dl_cpu_all_to_all(dl_backend *backend, const dl_op_context *op,
-                  const dl_all_to_all_args *args)
+dl_cpu_all_to_all(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_cpu_backend *self = begin(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, op, dl_hosts_all_to_all(&self->hosts, op, args));
+        return end(self, op, dl_hosts_all_to_all(&self->hosts, op, call));
     }
     return self->size == 1
-               ? keep(args->inputs, args->outputs)
-               : end(self, op, dl_all_to_all_board(&self->exchange, op, args));
+               ? keep(call->inputs, call->outputs)
+               : end(self, op, dl_all_to_all_board(&self->exchange, op, call));
 }

@@ -61,23 +61,24 @@ dl_cpu_self(dl_backend *backend)
 void dl_cpu_give_up(dl_cpu_backend *self, const dl_error *cause);
 
 dl_status dl_cpu_all_reduce(dl_backend *backend, const dl_op_context *op,
-                            const dl_all_reduce_args *args);
+                            const dl_call *call);
 dl_status dl_cpu_broadcast(dl_backend *backend, const dl_op_context *op,
-                           const dl_broadcast_args *args);
-dl_status dl_cpu_barrier(dl_backend *backend, const dl_op_context *op);
+                           const dl_call *call);
+dl_status dl_cpu_barrier(dl_backend *backend, const dl_op_context *op,
+                         const dl_call *call);
 dl_status dl_cpu_reduce(dl_backend *backend, const dl_op_context *op,
-                        const dl_reduce_args *args);
+                        const dl_call *call);
 dl_status dl_cpu_scan(dl_backend *backend, const dl_op_context *op,
-                      const dl_scan_args *args);
+                      const dl_call *call);
 dl_status dl_cpu_all_gather(dl_backend *backend, const dl_op_context *op,
-                            const dl_all_gather_args *args);
+                            const dl_call *call);
 dl_status dl_cpu_gather(dl_backend *backend, const dl_op_context *op,
-                        const dl_gather_args *args);
+                        const dl_call *call);
 dl_status dl_cpu_scatter(dl_backend *backend, const dl_op_context *op,
-                         const dl_scatter_args *args);
+                         const dl_call *call);
 dl_status dl_cpu_reduce_scatter(dl_backend *backend, const dl_op_context *op,
-                                const dl_reduce_scatter_args *args);
+                                const dl_call *call);
 dl_status dl_cpu_all_to_all(dl_backend *backend, const dl_op_context *op,
-                            const dl_all_to_all_args *args);
+                            const dl_call *call);
 
 #endif

@@ -70,9 +70,9 @@ dl_device_name(const dl_group *group)
 }
 
 bool
-dl_device_takes(const dl_group *group, dl_op_type op, const void *args)
+dl_device_takes(const dl_group *group, const dl_call *call)
 {
-    dl_arrays arrays = dl_arguments_arrays(op, args, group->size);
+    dl_arrays arrays = dl_call_arrays(call, group->size);
     const dl_tensor *tensor;
 
     for (int i = 0; (tensor = dl_arrays_at(&arrays, i)) != NULL; i++) {
@@ -110,7 +110,7 @@ dl_device_check(const dl_group *group, const dl_tensor *tensor, const char *name
 static dl_status
 check_item(const dl_group *group, const dl_device_item *item)
 {
-    dl_arrays arrays = dl_arguments_arrays(item->op, item->args, group->size);
+    dl_arrays arrays = dl_call_arrays(item->call, group->size);
     const dl_tensor *first = dl_arrays_at(&arrays, 0);
     const dl_tensor *tensor;
 
@@ -118,7 +118,7 @@ check_item(const dl_group *group, const dl_device_item *item)
         if (tensor->device != first->device
             || tensor->device_index != first->device_index) {
             return dl_fail(DL_INVALID, "%s: the arrays are not all on one device",
-                           dl_op_type_name((uint8_t)item->op));
+                           dl_op_type_name((uint8_t)item->call->op));
         }
     }
     return DL_OK;
@@ -230,7 +230,7 @@ note_failure(dl_group *group, dl_status status)
 static dl_record *
 post(const dl_device_side *self, const dl_device_item *item, dl_deadline deadline)
 {
-    const dl_message_args *message = item->args;
+    const dl_call *message = item->call;
 
     return dl_recorder_post(&self->seat, &item->fingerprint, message->tag, deadline);
 }
@@ -243,7 +243,7 @@ record_queued(dl_device_side *self, dl_device_item *item, dl_deadline deadline)
     char site[DL_CALL_SITE_TEXT_SIZE];
 
     item->call_site = NULL;
-    item->record = dl_op_type_is_message((uint8_t)item->op)
+    item->record = dl_op_type_is_message((uint8_t)item->call->op)
                        ? post(self, item, deadline)
                        : dl_recorder_queue(&self->seat, &item->fingerprint, deadline);
     if (!self->is_detailed) {
@@ -271,7 +271,7 @@ record_start(dl_device_side *self, dl_device_item *items, const dl_device_call *
 {
     for (size_t i = 0; i < call->count; i++) {
         dl_device_item *item = &items[i];
-        if (!dl_op_type_is_message((uint8_t)item->op)) {
+        if (!dl_op_type_is_message((uint8_t)item->call->op)) {
             item->sequence = ++self->sequence;
             item->record =
                 dl_recorder_start(&self->seat, item->record, &item->fingerprint,
@@ -355,7 +355,7 @@ static void
 drop(dl_device_item *item)
 {
     forget_record(item);
-    free((void *)(uintptr_t)item->args);
+    free((void *)(uintptr_t)item->call);
 }
 
 /* The arguments are copied, since lists of blocks live on the caller's stack.  The
@@ -364,7 +364,7 @@ static dl_status
 add_to_batch(dl_group *group, const dl_device_item *item, dl_deadline deadline)
 {
     dl_device_side *self = group->device;
-    void *copy;
+    dl_call *copy;
 
     if (self->batch_count == self->batch_capacity) {
         size_t capacity = self->batch_capacity * 2 + 8;
@@ -375,10 +375,10 @@ add_to_batch(dl_group *group, const dl_device_item *item, dl_deadline deadline)
         self->batch = batch;
         self->batch_capacity = capacity;
     }
-    DL_TRY(dl_arguments_copy(item->op, item->args, group->size, (dl_room){0}, &copy));
+    DL_TRY(dl_call_copy(item->call, group->size, (dl_room){0}, &copy));
     dl_device_item *added = &self->batch[self->batch_count];
     *added = *item;
-    added->args = copy;
+    added->call = copy;
     dl_status status = record_queued(self, added, deadline);
     if (status != DL_OK) {
         drop(added);
@@ -449,8 +449,7 @@ check_devices(const dl_group *group)
     int first = -1;
 
     for (size_t i = 0; i < self->batch_count; i++) {
-        dl_arrays arrays =
-            dl_arguments_arrays(self->batch[i].op, self->batch[i].args, group->size);
+        dl_arrays arrays = dl_call_arrays(self->batch[i].call, group->size);
         int index = dl_arrays_at(&arrays, 0)->device_index;
         if (first >= 0 && index != first) {
             return dl_fail(DL_INVALID,
@@ -598,7 +597,8 @@ static dl_status
 meet_on_device(dl_group *group, void *byte, void *stream, int device,
                dl_deadline deadline)
 {
-    dl_all_reduce_args args = {
+    dl_call call = {
+        .op = DL_ALL_REDUCE,
         .tensor = {.data = byte,
                    .count = 1,
                    .item_size = 1,
@@ -608,11 +608,11 @@ meet_on_device(dl_group *group, void *byte, void *stream, int device,
                    .stream = stream,
                    .is_contiguous = true,
                    .is_writable = true},
-        .op = DL_MAX,
+        .reduction = DL_MAX,
     };
     dl_work *work;
 
-    DL_TRY(dl_group_submit(group, DL_ALL_REDUCE, &args, deadline, &work));
+    DL_TRY(dl_group_submit(group, &call, deadline, &work));
     dl_status status = dl_work_order_arrays(work);
     if (status == DL_OK) {
         status = dl_work_wait(work, dl_deadline_after(-1));

@@ -35,7 +35,7 @@ const char *dl_device_name(const dl_group *group);
 dl_status dl_device_connect(dl_group *group, int index, dl_deadline deadline);
 
 /* Returns true if any of the operation's arrays is on a device. */
-bool dl_device_takes(const dl_group *group, dl_op_type op, const void *args);
+bool dl_device_takes(const dl_group *group, const dl_call *call);
 
 /* Checks that an array on a device can be served: the group has a backend for it and
  * the array is contiguous. */

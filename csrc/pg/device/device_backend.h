@@ -12,7 +12,7 @@
 #include <limits.h>
 #include <stdbool.h>
 
-#include "pg/arguments.h"
+#include "pg/call.h"
 #include "pg/fingerprint.h"
 #include "pg/work.h"
 #include "store/store.h"
@@ -41,8 +41,7 @@ typedef struct dl_device_options {
 } dl_device_options;
 
 typedef struct dl_device_item {
-    dl_op_type op;
-    const void *args; /* the struct of `op`; all its arrays are on one device */
+    const dl_call *call; /* all its arrays are on one device */
     dl_fingerprint fingerprint;
     /* For a collective, its number among the group's collectives on devices, from 1 and
      * the same on all ranks.  0 for a message. */

@@ -187,273 +187,114 @@ end(dl_extension *self, const dl_op_context *op, int result)
     return dl_op_check_arrays(op);
 }
 
-/* An operation's arrays, and how the table is called with them. */
-typedef struct request {
-    const void *args; /* of the operation's kind */
-    const dl_tensor
-        *inputs; /* also those that are changed in place; NULL if there are none */
+/* Cards are exchanged by an all_gather. */
+static dl_op_type
+entry_of(const dl_call *call)
+{
+    return dl_op_type_exchanges_cards(call->op) ? DL_ALL_GATHER : call->op;
+}
+
+/* Returns whether the single array of a call is changed in place. */
+static bool
+is_in_place(const dl_call *call)
+{
+    return call->op == DL_BROADCAST || call->op == DL_ALL_REDUCE
+           || call->op == DL_REDUCE;
+}
+
+/* The arrays of a call on the two sides of the table's functions. */
+typedef struct sides {
+    const dl_tensor *inputs; /* also those that are changed in place; NULL if none */
+    const dl_tensor *outputs;
     int input_count;
-    const dl_tensor *outputs; /* NULL if there are none, or the inputs are changed */
     int output_count;
-    bool is_read;    /* the inputs' elements are read on this rank */
-    bool is_changed; /* the inputs are written on this rank */
-    int (*invoke)(const dl_extension *self, const distlite_call *base,
-                  const distlite_array *inputs, const distlite_array *outputs,
-                  const void *args);
-} request;
+} sides;
+
+static sides
+sides_of(const dl_extension *self, const dl_call *call)
+{
+    switch (entry_of(call)) {
+    case DL_BARRIER:
+        return (sides){0};
+    case DL_ALL_GATHER:
+    case DL_GATHER:
+        return (sides){&call->tensor, call->outputs, 1, self->size};
+    case DL_SCATTER:
+    case DL_REDUCE_SCATTER:
+        return (sides){call->inputs, &call->tensor, self->size, 1};
+    case DL_ALL_TO_ALL:
+        return (sides){call->inputs, call->outputs, self->size, self->size};
+    default:
+        return (sides){.inputs = &call->tensor, .input_count = 1};
+    }
+}
+
+static int
+invoke(const dl_extension *self, const distlite_call *base, const dl_call *call,
+       const distlite_array *inputs, const distlite_array *outputs)
+{
+    const distlite_backend *table = self->table;
+    int32_t reduction = (int32_t)call->reduction;
+
+    switch (entry_of(call)) {
+    case DL_BROADCAST:
+        return table->broadcast(self->state, base, inputs, call->root);
+    case DL_ALL_REDUCE:
+        return table->all_reduce(self->state, base, inputs, reduction, call->factor);
+    case DL_REDUCE:
+        return table->reduce(self->state, base, inputs, call->root, reduction,
+                             call->factor);
+    case DL_ALL_GATHER:
+        return table->all_gather(self->state, base, inputs, outputs);
+    case DL_GATHER:
+        return table->gather(self->state, base, inputs, outputs, call->root);
+    case DL_SCATTER:
+        return table->scatter(self->state, base, inputs, outputs, call->root);
+    case DL_REDUCE_SCATTER:
+        return table->reduce_scatter(self->state, base, inputs, outputs, reduction,
+                                     call->factor);
+    case DL_ALL_TO_ALL:
+        return table->all_to_all(self->state, base, inputs, outputs);
+    default:
+        return table->barrier(self->state, base);
+    }
+}
 
 static dl_status
-run_on(dl_extension *self, const dl_op_context *op, const request *asked,
+run_on(dl_extension *self, const dl_op_context *op, const dl_call *call,
        plain_arrays *arrays)
 {
     dl_extension_call made = call_begin(self, op);
+    sides both = sides_of(self, call);
+    bool is_root = self->rank == call->root;
+    bool is_read = call->op != DL_BROADCAST || is_root;
+    bool is_kept =
+        call->op == DL_BROADCAST ? is_root : call->op == DL_REDUCE && !is_root;
     const distlite_array *inputs, *outputs;
 
-    DL_TRY(plain_init(arrays, asked->input_count + asked->output_count));
-    DL_TRY(
-        plain_add(arrays, asked->inputs, asked->input_count, asked->is_read, &inputs));
-    DL_TRY(plain_add(arrays, asked->outputs, asked->output_count, false, &outputs));
+    DL_TRY(plain_init(arrays, both.input_count + both.output_count));
+    DL_TRY(plain_add(arrays, both.inputs, both.input_count, is_read, &inputs));
+    DL_TRY(plain_add(arrays, both.outputs, both.output_count, false, &outputs));
     dl_blocking_begin();
     forget_error();
-    DL_TRY(
-        end(self, op, asked->invoke(self, &made.base, inputs, outputs, asked->args)));
-    plain_give(arrays, asked->is_changed ? inputs : NULL, asked->input_count);
-    plain_give(arrays, outputs, asked->output_count);
+    DL_TRY(end(self, op, invoke(self, &made.base, call, inputs, outputs)));
+    plain_give(arrays, is_in_place(call) && !is_kept ? inputs : NULL, both.input_count);
+    plain_give(arrays, outputs, both.output_count);
     return DL_OK;
 }
 
-/* Fails with the group's cause if it was aborted before the operation began. */
+/* The entry of every operation.  Fails with the group's cause if it was aborted before
+ * the operation began. */
 static dl_status
-run(dl_backend *backend, const dl_op_context *op, const request *asked)
+run(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_extension *self = extension_of(backend);
     plain_arrays arrays = {0};
 
     DL_TRY(dl_extension_check_abort(self));
-    dl_status status = run_on(self, op, asked, &arrays);
+    dl_status status = run_on(self, op, call, &arrays);
     plain_fini(&arrays);
     return status;
-}
-
-static int
-invoke_barrier(const dl_extension *self, const distlite_call *base,
-               const distlite_array *inputs, const distlite_array *outputs,
-               const void *args)
-{
-    (void)inputs;
-    (void)outputs;
-    (void)args;
-    return self->table->barrier(self->state, base);
-}
-
-static dl_status
-barrier(dl_backend *backend, const dl_op_context *op)
-{
-    return run(backend, op, &(request){.invoke = invoke_barrier});
-}
-
-static int
-invoke_broadcast(const dl_extension *self, const distlite_call *base,
-                 const distlite_array *inputs, const distlite_array *outputs,
-                 const void *given)
-{
-    const dl_broadcast_args *args = given;
-
-    (void)outputs;
-    return self->table->broadcast(self->state, base, inputs, args->root);
-}
-
-static dl_status
-broadcast(dl_backend *backend, const dl_op_context *op, const dl_broadcast_args *args)
-{
-    bool is_root = extension_of(backend)->rank == args->root;
-
-    return run(backend, op,
-               &(request){.args = args,
-                          .inputs = &args->tensor,
-                          .input_count = 1,
-                          .is_read = is_root,
-                          .is_changed = !is_root,
-                          .invoke = invoke_broadcast});
-}
-
-static int
-invoke_all_reduce(const dl_extension *self, const distlite_call *base,
-                  const distlite_array *inputs, const distlite_array *outputs,
-                  const void *given)
-{
-    const dl_all_reduce_args *args = given;
-
-    (void)outputs;
-    return self->table->all_reduce(self->state, base, inputs, (int32_t)args->op,
-                                   args->factor);
-}
-
-static dl_status
-all_reduce(dl_backend *backend, const dl_op_context *op, const dl_all_reduce_args *args)
-{
-    return run(backend, op,
-               &(request){.args = args,
-                          .inputs = &args->tensor,
-                          .input_count = 1,
-                          .is_read = true,
-                          .is_changed = true,
-                          .invoke = invoke_all_reduce});
-}
-
-static int
-invoke_reduce(const dl_extension *self, const distlite_call *base,
-              const distlite_array *inputs, const distlite_array *outputs,
-              const void *given)
-{
-    const dl_reduce_args *args = given;
-
-    (void)outputs;
-    return self->table->reduce(self->state, base, inputs, args->root, (int32_t)args->op,
-                               args->factor);
-}
-
-static dl_status
-reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args *args)
-{
-    bool is_root = extension_of(backend)->rank == args->root;
-
-    return run(backend, op,
-               &(request){.args = args,
-                          .inputs = &args->tensor,
-                          .input_count = 1,
-                          .is_read = true,
-                          .is_changed = is_root,
-                          .invoke = invoke_reduce});
-}
-
-static int
-invoke_all_gather(const dl_extension *self, const distlite_call *base,
-                  const distlite_array *inputs, const distlite_array *outputs,
-                  const void *given)
-{
-    const dl_all_gather_args *args = given;
-
-    (void)args;
-    return self->table->all_gather(self->state, base, inputs, outputs);
-}
-
-static dl_status
-all_gather(dl_backend *backend, const dl_op_context *op, const dl_all_gather_args *args)
-{
-    int size = extension_of(backend)->size;
-
-    return run(backend, op,
-               &(request){.args = args,
-                          .inputs = &args->input,
-                          .input_count = 1,
-                          .outputs = args->outputs,
-                          .output_count = size,
-                          .is_read = true,
-                          .invoke = invoke_all_gather});
-}
-
-static int
-invoke_gather(const dl_extension *self, const distlite_call *base,
-              const distlite_array *inputs, const distlite_array *outputs,
-              const void *given)
-{
-    const dl_gather_args *args = given;
-
-    return self->table->gather(self->state, base, inputs, outputs, args->root);
-}
-
-static dl_status
-gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
-{
-    int size = extension_of(backend)->size;
-
-    return run(backend, op,
-               &(request){.args = args,
-                          .inputs = &args->input,
-                          .input_count = 1,
-                          .outputs = args->outputs,
-                          .output_count = size,
-                          .is_read = true,
-                          .invoke = invoke_gather});
-}
-
-static int
-invoke_scatter(const dl_extension *self, const distlite_call *base,
-               const distlite_array *inputs, const distlite_array *outputs,
-               const void *given)
-{
-    const dl_scatter_args *args = given;
-
-    return self->table->scatter(self->state, base, inputs, outputs, args->root);
-}
-
-static dl_status
-scatter(dl_backend *backend, const dl_op_context *op, const dl_scatter_args *args)
-{
-    int size = extension_of(backend)->size;
-
-    return run(backend, op,
-               &(request){.args = args,
-                          .inputs = args->inputs,
-                          .input_count = size,
-                          .outputs = &args->output,
-                          .output_count = 1,
-                          .is_read = true,
-                          .invoke = invoke_scatter});
-}
-
-static int
-invoke_reduce_scatter(const dl_extension *self, const distlite_call *base,
-                      const distlite_array *inputs, const distlite_array *outputs,
-                      const void *given)
-{
-    const dl_reduce_scatter_args *args = given;
-
-    return self->table->reduce_scatter(self->state, base, inputs, outputs,
-                                       (int32_t)args->op, args->factor);
-}
-
-static dl_status
-reduce_scatter(dl_backend *backend, const dl_op_context *op,
-               const dl_reduce_scatter_args *args)
-{
-    int size = extension_of(backend)->size;
-
-    return run(backend, op,
-               &(request){.args = args,
-                          .inputs = args->inputs,
-                          .input_count = size,
-                          .outputs = &args->output,
-                          .output_count = 1,
-                          .is_read = true,
-                          .invoke = invoke_reduce_scatter});
-}
-
-static int
-invoke_all_to_all(const dl_extension *self, const distlite_call *base,
-                  const distlite_array *inputs, const distlite_array *outputs,
-                  const void *given)
-{
-    const dl_all_to_all_args *args = given;
-
-    (void)args;
-    return self->table->all_to_all(self->state, base, inputs, outputs);
-}
-
-static dl_status
-all_to_all(dl_backend *backend, const dl_op_context *op, const dl_all_to_all_args *args)
-{
-    int size = extension_of(backend)->size;
-
-    return run(backend, op,
-               &(request){.args = args,
-                          .inputs = args->inputs,
-                          .input_count = size,
-                          .outputs = args->outputs,
-                          .output_count = size,
-                          .is_read = true,
-                          .invoke = invoke_all_to_all});
 }
 
 static void
@@ -509,15 +350,18 @@ ops_of(const distlite_backend *table, const char *name)
     if (ops != NULL) {
         *ops = (dl_backend_ops){
             .name = name,
-            .barrier = barrier,
-            .broadcast = table->broadcast == NULL ? NULL : broadcast,
-            .all_reduce = table->all_reduce == NULL ? NULL : all_reduce,
-            .reduce = table->reduce == NULL ? NULL : reduce,
-            .all_gather = table->all_gather == NULL ? NULL : all_gather,
-            .gather = table->gather == NULL ? NULL : gather,
-            .scatter = table->scatter == NULL ? NULL : scatter,
-            .reduce_scatter = table->reduce_scatter == NULL ? NULL : reduce_scatter,
-            .all_to_all = table->all_to_all == NULL ? NULL : all_to_all,
+            .collectives =
+                {
+                    [DL_BARRIER] = run,
+                    [DL_BROADCAST] = table->broadcast == NULL ? NULL : run,
+                    [DL_ALL_REDUCE] = table->all_reduce == NULL ? NULL : run,
+                    [DL_REDUCE] = table->reduce == NULL ? NULL : run,
+                    [DL_ALL_GATHER] = table->all_gather == NULL ? NULL : run,
+                    [DL_GATHER] = table->gather == NULL ? NULL : run,
+                    [DL_SCATTER] = table->scatter == NULL ? NULL : run,
+                    [DL_REDUCE_SCATTER] = table->reduce_scatter == NULL ? NULL : run,
+                    [DL_ALL_TO_ALL] = table->all_to_all == NULL ? NULL : run,
+                },
             .abort = abort_backend,
             .leave = leave_backend,
             .free = free_backend,

@@ -3,33 +3,12 @@
 
 #include <stdlib.h>
 
-/* Defines one function per operation, because their arguments differ in type; all
- * ignore them. */
-#define DONE_AT_ONCE(operation)                                              \
-    static dl_status operation(dl_backend *backend, const dl_op_context *op, \
-                               const dl_##operation##_args *args)            \
-    {                                                                        \
-        (void)backend;                                                       \
-        (void)op;                                                            \
-        (void)args;                                                          \
-        return DL_OK;                                                        \
-    }
-
-DONE_AT_ONCE(all_reduce)
-DONE_AT_ONCE(broadcast)
-DONE_AT_ONCE(reduce)
-DONE_AT_ONCE(scan)
-DONE_AT_ONCE(all_gather)
-DONE_AT_ONCE(gather)
-DONE_AT_ONCE(scatter)
-DONE_AT_ONCE(reduce_scatter)
-DONE_AT_ONCE(all_to_all)
-
 static dl_status
-barrier(dl_backend *backend, const dl_op_context *op)
+do_nothing(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     (void)backend;
     (void)op;
+    (void)call;
     return DL_OK;
 }
 
@@ -52,8 +31,7 @@ static const dl_work_ops done_ops = {.wait = wait_for_nothing, .free = free_work
 
 /* Returns a work that is done.  The source of a receive from any rank is rank 0. */
 static dl_status
-post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
-     dl_deadline deadline, dl_work **work)
+post(dl_backend *backend, const dl_call *call, dl_deadline deadline, dl_work **work)
 {
     dl_work *made = calloc(1, sizeof *made);
 
@@ -62,9 +40,9 @@ post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
     if (made == NULL) {
         return dl_fail_no_memory();
     }
-    dl_work_init(made, &done_ops, op);
-    if (op != DL_SEND) {
-        made->source = args->peer == DL_ANY_RANK ? 0 : args->peer;
+    dl_work_init(made, &done_ops, call->op);
+    if (call->op != DL_SEND) {
+        made->source = call->peer == DL_ANY_RANK ? 0 : call->peer;
     }
     dl_work_finish(made, DL_OK);
     dl_work_unref(made);
@@ -104,16 +82,20 @@ is_proved(dl_backend *backend, int rank)
 static const dl_backend_ops fake_ops = {
     .name = "fake",
     .is_alone = true,
-    .all_reduce = all_reduce,
-    .broadcast = broadcast,
-    .barrier = barrier,
-    .reduce = reduce,
-    .scan = scan,
-    .all_gather = all_gather,
-    .gather = gather,
-    .scatter = scatter,
-    .reduce_scatter = reduce_scatter,
-    .all_to_all = all_to_all,
+    .collectives =
+        {
+            [DL_ALL_REDUCE] = do_nothing,
+            [DL_BROADCAST] = do_nothing,
+            [DL_BARRIER] = do_nothing,
+            [DL_REDUCE] = do_nothing,
+            [DL_ALL_GATHER] = do_nothing,
+            [DL_GATHER] = do_nothing,
+            [DL_SCATTER] = do_nothing,
+            [DL_REDUCE_SCATTER] = do_nothing,
+            [DL_ALL_TO_ALL] = do_nothing,
+            [DL_SCAN] = do_nothing,
+            [DL_EXSCAN] = do_nothing,
+        },
     .post = post,
     .is_proved = is_proved,
     .abort = abort_backend,

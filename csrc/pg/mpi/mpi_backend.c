@@ -58,24 +58,27 @@ free_backend(dl_backend *backend)
 }
 
 static dl_status
-post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
-     dl_deadline deadline, dl_work **work)
+post(dl_backend *backend, const dl_call *call, dl_deadline deadline, dl_work **work)
 {
-    return dl_mpi_post(dl_mpi_self(backend)->comm, op, args, deadline, work);
+    return dl_mpi_post(dl_mpi_self(backend)->comm, call, deadline, work);
 }
 
 static const dl_backend_ops mpi_ops = {
     .name = "mpi",
-    .all_reduce = dl_mpi_all_reduce,
-    .broadcast = dl_mpi_broadcast,
-    .barrier = dl_mpi_barrier,
-    .reduce = dl_mpi_reduce,
-    .all_gather = dl_mpi_all_gather,
-    .gather = dl_mpi_gather,
-    .scatter = dl_mpi_scatter,
-    .scan = dl_mpi_scan,
-    .reduce_scatter = dl_mpi_reduce_scatter,
-    .all_to_all = dl_mpi_all_to_all,
+    .collectives =
+        {
+            [DL_ALL_REDUCE] = dl_mpi_all_reduce,
+            [DL_BROADCAST] = dl_mpi_broadcast,
+            [DL_BARRIER] = dl_mpi_barrier,
+            [DL_REDUCE] = dl_mpi_reduce,
+            [DL_ALL_GATHER] = dl_mpi_all_gather,
+            [DL_GATHER] = dl_mpi_gather,
+            [DL_SCATTER] = dl_mpi_scatter,
+            [DL_REDUCE_SCATTER] = dl_mpi_reduce_scatter,
+            [DL_ALL_TO_ALL] = dl_mpi_all_to_all,
+            [DL_SCAN] = dl_mpi_scan,
+            [DL_EXSCAN] = dl_mpi_scan,
+        },
     .post = post,
     .abort = abort_backend,
     .leave = leave_backend,

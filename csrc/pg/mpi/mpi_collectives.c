@@ -82,8 +82,9 @@ parts_of(const dl_mpi_backend *self, const dl_mpi_spans *spans, int *lists)
 }
 
 dl_status
-dl_mpi_barrier(dl_backend *backend, const dl_op_context *op)
+dl_mpi_barrier(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
+    (void)call;
     return dl_mpi_meet(&dl_mpi_self(backend)->meeting, op, &(dl_mpi_contribution){0});
 }
 
@@ -100,25 +101,24 @@ broadcast_pieces(dl_mpi_backend *self, const dl_op_context *op, const dl_mpi_spa
 }
 
 dl_status
-dl_mpi_broadcast(dl_backend *backend, const dl_op_context *op,
-                 const dl_broadcast_args *args)
+dl_mpi_broadcast(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
-    bool is_root = self->rank == args->root;
+    bool is_root = self->rank == call->root;
     dl_mpi_span data;
 
-    DL_TRY(flatten(self, &args->tensor, is_root, &data));
+    DL_TRY(flatten(self, &call->tensor, is_root, &data));
     if (data.size <= dl_mpi_meeting_room_for_one()) {
-        DL_TRY(dl_mpi_tree_down(&self->meeting, op, args->root, bytes_of(&data)));
+        DL_TRY(dl_mpi_tree_down(&self->meeting, op, call->root, bytes_of(&data)));
         if (!is_root) {
-            take(self, args->root, 0, &data);
+            take(self, call->root, 0, &data);
         }
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));
-        DL_TRY(broadcast_pieces(self, op, &data, args->root));
+        DL_TRY(broadcast_pieces(self, op, &data, call->root));
     }
     if (!is_root) {
-        unflatten(&args->tensor, &data);
+        unflatten(&call->tensor, &data);
     }
     return DL_OK;
 }
@@ -155,20 +155,19 @@ all_gather_call(dl_mpi_backend *self, const dl_op_context *op, const dl_mpi_span
 
 /* Every rank knows all sizes, so all choose the same path. */
 dl_status
-dl_mpi_all_gather(dl_backend *backend, const dl_op_context *op,
-                  const dl_all_gather_args *args)
+dl_mpi_all_gather(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
     dl_mpi_spans *outputs = &self->outputs;
     dl_mpi_span own;
 
-    dl_mpi_spans_measure(outputs, args->outputs);
+    dl_mpi_spans_measure(outputs, call->outputs);
     bool is_small = fits(self, outputs->largest);
     bool is_large = outputs->size > self->comm->piece;
     DL_TRY(
-        dl_mpi_spans_place(outputs, args->outputs,
+        dl_mpi_spans_place(outputs, call->outputs,
                            is_small || is_large ? DL_MPI_ANYWHERE : DL_MPI_CONTIGUOUS));
-    DL_TRY(flatten(self, &args->input, true, &own));
+    DL_TRY(flatten(self, &call->tensor, true, &own));
     if (is_small) {
         dl_mpi_contribution brought = {bytes_of(&own), 0};
         DL_TRY(dl_mpi_meet(&self->meeting, op, &brought));
@@ -180,7 +179,7 @@ dl_mpi_all_gather(dl_backend *backend, const dl_op_context *op,
         DL_TRY(is_large ? all_gather_direct(self, &own)
                         : all_gather_call(self, op, &own));
     }
-    dl_mpi_spans_write(outputs, args->outputs);
+    dl_mpi_spans_write(outputs, call->outputs);
     return DL_OK;
 }
 
@@ -228,35 +227,35 @@ take_gathered(dl_mpi_backend *self, const dl_mpi_span *own)
 /* The path depends only on what all ranks know: whether blocks differ in size, and if
  * not, the size of a block. */
 dl_status
-dl_mpi_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
+dl_mpi_gather(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
-    bool is_root = self->rank == args->root;
-    size_t size = dl_tensor_size(&args->input);
-    bool is_small = !args->is_uneven && fits(self, size);
-    bool is_direct = args->is_uneven || size > self->comm->piece;
+    bool is_root = self->rank == call->root;
+    size_t size = dl_tensor_size(&call->tensor);
+    bool is_small = !call->is_uneven && fits(self, size);
+    bool is_direct = call->is_uneven || size > self->comm->piece;
     dl_mpi_span own;
 
     if (is_root) {
-        DL_TRY(dl_mpi_spans_place(&self->outputs, args->outputs,
+        DL_TRY(dl_mpi_spans_place(&self->outputs, call->outputs,
                                   is_small || is_direct ? DL_MPI_ANYWHERE
                                                         : DL_MPI_CONTIGUOUS));
     }
-    DL_TRY(flatten(self, &args->input, true, &own));
+    DL_TRY(flatten(self, &call->tensor, true, &own));
     if (is_small) {
         /* The root's own block need not travel. */
         dl_bytes brought = is_root ? (dl_bytes){NULL, 0} : bytes_of(&own);
-        DL_TRY(dl_mpi_tree_up(&self->meeting, op, args->root, brought));
+        DL_TRY(dl_mpi_tree_up(&self->meeting, op, call->root, brought));
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));
-        DL_TRY(is_direct ? gather_direct(self, &own, args->root)
-                         : gather_call(self, op, &own, args->root));
+        DL_TRY(is_direct ? gather_direct(self, &own, call->root)
+                         : gather_call(self, op, &own, call->root));
     }
     if (is_small && is_root) {
         take_gathered(self, &own);
     }
     if (is_root) {
-        dl_mpi_spans_write(&self->outputs, args->outputs);
+        dl_mpi_spans_write(&self->outputs, call->outputs);
     }
     return DL_OK;
 }
@@ -304,37 +303,36 @@ take_scattered(dl_mpi_backend *self, int root, size_t kept, const dl_mpi_span *o
 }
 
 dl_status
-dl_mpi_scatter(dl_backend *backend, const dl_op_context *op,
-               const dl_scatter_args *args)
+dl_mpi_scatter(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
-    bool is_root = self->rank == args->root;
-    size_t size = dl_tensor_size(&args->output);
-    size_t kept = args->root == 0 ? size : 0; /* the root's own block, if it is first */
+    bool is_root = self->rank == call->root;
+    size_t size = dl_tensor_size(&call->tensor);
+    size_t kept = call->root == 0 ? size : 0; /* the root's own block, if it is first */
     bool is_small =
-        !args->is_uneven
+        !call->is_uneven
         && size * (size_t)self->size - kept <= dl_mpi_meeting_room_for_one();
-    bool is_direct = !is_small && (args->is_uneven || size > self->comm->piece);
+    bool is_direct = !is_small && (call->is_uneven || size > self->comm->piece);
     dl_bytes brought = {NULL, 0};
     dl_mpi_span own;
 
     if (is_root) {
-        DL_TRY(dl_mpi_spans_place(&self->inputs, args->inputs,
+        DL_TRY(dl_mpi_spans_place(&self->inputs, call->inputs,
                                   is_direct ? DL_MPI_ANYWHERE : DL_MPI_CONTIGUOUS));
-        dl_mpi_spans_read(&self->inputs, args->inputs);
+        dl_mpi_spans_read(&self->inputs, call->inputs);
         brought.data = (const uint8_t *)self->inputs.spans[0].data + kept;
         brought.size = is_small ? self->inputs.size - kept : 0;
     }
-    DL_TRY(flatten(self, &args->output, false, &own));
+    DL_TRY(flatten(self, &call->tensor, false, &own));
     if (is_small) {
-        DL_TRY(dl_mpi_tree_down(&self->meeting, op, args->root, brought));
-        take_scattered(self, args->root, kept, &own);
+        DL_TRY(dl_mpi_tree_down(&self->meeting, op, call->root, brought));
+        take_scattered(self, call->root, kept, &own);
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));
-        DL_TRY(is_direct ? scatter_direct(self, &own, args->root)
-                         : scatter_call(self, op, &own, args->root));
+        DL_TRY(is_direct ? scatter_direct(self, &own, call->root)
+                         : scatter_call(self, op, &own, call->root));
     }
-    unflatten(&args->output, &own);
+    unflatten(&call->tensor, &own);
     return DL_OK;
 }
 
@@ -375,22 +373,21 @@ flags_of(const dl_mpi_backend *self)
 
 /* MPI forbids memory that is both its input and its output. */
 static bool
-shares_own_block(const dl_mpi_backend *self, const dl_all_to_all_args *args)
+shares_own_block(const dl_mpi_backend *self, const dl_call *call)
 {
-    return args->inputs[self->rank].data == args->outputs[self->rank].data;
+    return call->inputs[self->rank].data == call->outputs[self->rank].data;
 }
 
 dl_status
-dl_mpi_all_to_all(dl_backend *backend, const dl_op_context *op,
-                  const dl_all_to_all_args *args)
+dl_mpi_all_to_all(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
-    bool is_shared = shares_own_block(self, args);
+    bool is_shared = shares_own_block(self, call);
 
-    DL_TRY(dl_mpi_spans_place(&self->inputs, args->inputs,
+    DL_TRY(dl_mpi_spans_place(&self->inputs, call->inputs,
                               is_shared ? DL_MPI_COPIED : DL_MPI_CONTIGUOUS));
-    DL_TRY(dl_mpi_spans_place(&self->outputs, args->outputs, DL_MPI_CONTIGUOUS));
-    dl_mpi_spans_read(&self->inputs, args->inputs);
+    DL_TRY(dl_mpi_spans_place(&self->outputs, call->outputs, DL_MPI_CONTIGUOUS));
+    dl_mpi_spans_read(&self->inputs, call->inputs);
     uint32_t flags = flags_of(self);
     size_t carried = (flags & DL_MPI_HEAVY) == 0 ? self->inputs.size : 0;
     dl_mpi_contribution brought = {
@@ -406,6 +403,6 @@ dl_mpi_all_to_all(dl_backend *backend, const dl_op_context *op,
         dl_blocking_begin();
         DL_TRY(all_to_all_call(self, op));
     }
-    dl_mpi_spans_write(&self->outputs, args->outputs);
+    dl_mpi_spans_write(&self->outputs, call->outputs);
     return DL_OK;
 }

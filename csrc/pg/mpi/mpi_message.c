@@ -695,11 +695,11 @@ begin_receive(message *self, int peer, int tag)
 /* Posts the message.  Fails only if MPI has taken no part of it: otherwise the message
  * has ended with the failure, and tells its owner that MPI keeps the array. */
 static dl_status
-begin(message *self, const dl_message_args *args)
+begin(message *self, const dl_call *call)
 {
     const dl_mpi_comm *comm = self->comm;
-    int peer = args->peer == DL_ANY_RANK ? comm->mpi->any_source : args->peer;
-    int tag = tag_of(args->tag);
+    int peer = call->peer == DL_ANY_RANK ? comm->mpi->any_source : call->peer;
+    int tag = tag_of(call->tag);
     dl_status status = self->work.op == DL_SEND ? begin_send(self, peer, tag)
                                                 : begin_receive(self, peer, tag);
 
@@ -716,10 +716,10 @@ begin(message *self, const dl_message_args *args)
 /* Many receives find their message, and small sends complete at once: these are not
  * added to the runner, and neither are messages that the caller waits for. */
 static dl_status
-start(message *self, const dl_message_args *args)
+start(message *self, const dl_call *call)
 {
-    DL_TRY(begin(self, args));
-    if (look(self) || args->is_awaited) {
+    DL_TRY(begin(self, call));
+    if (look(self) || call->is_awaited) {
         return DL_OK;
     }
     self->task.look = poll_task;
@@ -734,19 +734,19 @@ start(message *self, const dl_message_args *args)
 }
 
 dl_status
-dl_mpi_post(dl_mpi_comm *comm, dl_op_type op, const dl_message_args *args,
-            dl_deadline deadline, dl_work **work)
+dl_mpi_post(dl_mpi_comm *comm, const dl_call *call, dl_deadline deadline,
+            dl_work **work)
 {
     message *self = NULL;
 
-    DL_TRY(check_tag(comm, op, args->tag));
+    DL_TRY(check_tag(comm, call->op, call->tag));
     DL_TRY(dl_mpi_comm_admit(comm));
-    DL_TRY(keep_tensor(&args->tensor, &self));
+    DL_TRY(keep_tensor(&call->tensor, &self));
     pthread_mutex_init(&self->lock, NULL);
-    dl_work_init(&self->work, &message_ops, op);
+    dl_work_init(&self->work, &message_ops, call->op);
     self->comm = dl_mpi_comm_ref(comm);
     self->deadline = deadline;
-    dl_status status = start(self, args);
+    dl_status status = start(self, call);
     if (status != DL_OK) {
         free_message(&self->work);
         return status;

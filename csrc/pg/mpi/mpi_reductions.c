@@ -446,12 +446,11 @@ all_reduce_pieces(dl_mpi_backend *self, const dl_op_context *op, const reduction
 }
 
 dl_status
-dl_mpi_all_reduce(dl_backend *backend, const dl_op_context *op,
-                  const dl_all_reduce_args *args)
+dl_mpi_all_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
-    const dl_tensor *tensor = &args->tensor;
-    reduction how = reduction_of(self, args->op, args->factor, tensor->dtype);
+    const dl_tensor *tensor = &call->tensor;
+    reduction how = reduction_of(self, call->reduction, call->factor, tensor->dtype);
     size_t size = tensor->count * how.item_size;
     void *data = tensor->data;
 
@@ -496,13 +495,13 @@ scan_pieces(dl_mpi_backend *self, const dl_op_context *op, const reduction *how,
 /* MPI leaves the first rank's result of an exscan undefined; that rank works on a copy
  * and keeps its array. */
 dl_status
-dl_mpi_scan(dl_backend *backend, const dl_op_context *op, const dl_scan_args *args)
+dl_mpi_scan(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
-    const dl_tensor *tensor = &args->tensor;
-    reduction how = reduction_of(self, args->op, args->factor, tensor->dtype);
+    const dl_tensor *tensor = &call->tensor;
+    reduction how = reduction_of(self, call->reduction, call->factor, tensor->dtype);
     dl_mpi_span data = {tensor->data, tensor->count * how.item_size};
-    bool is_kept = args->is_exclusive && self->rank == 0;
+    bool is_kept = call->op == DL_EXSCAN && self->rank == 0;
 
     if (is_kept || !is_plain(&how, tensor)) {
         DL_TRY(reserve(&self->staging, &how, tensor->count));
@@ -511,11 +510,11 @@ dl_mpi_scan(dl_backend *backend, const dl_op_context *op, const dl_scan_args *ar
     load_array(&how, tensor, data.data, data.data + data.size);
     if (data.size <= dl_mpi_meeting_room(&self->meeting)) {
         DL_TRY(meet(self, op, data.data, data.size));
-        fold_ranks(self, &how, self->rank + (args->is_exclusive ? 0 : 1), data.data, 0,
-                   tensor->count);
+        fold_ranks(self, &how, self->rank + (call->op == DL_EXSCAN ? 0 : 1), data.data,
+                   0, tensor->count);
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));
-        DL_TRY(scan_pieces(self, op, &how, args->is_exclusive, &data));
+        DL_TRY(scan_pieces(self, op, &how, call->op == DL_EXSCAN, &data));
     }
     if (!is_kept) {
         store_array(&how, tensor, data.data, self->size);
@@ -559,21 +558,21 @@ reduce_pieces(dl_mpi_backend *self, const dl_op_context *op, const reduction *ho
 
 /* The arrays of ranks other than the root stay as they are. */
 dl_status
-dl_mpi_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args *args)
+dl_mpi_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
-    const dl_tensor *tensor = &args->tensor;
-    reduction how = reduction_of(self, args->op, args->factor, tensor->dtype);
-    bool is_root = self->rank == args->root;
+    const dl_tensor *tensor = &call->tensor;
+    reduction how = reduction_of(self, call->reduction, call->factor, tensor->dtype);
+    bool is_root = self->rank == call->root;
     dl_mpi_span data = {tensor->data, tensor->count * how.item_size};
 
-    if (!is_plain(&how, tensor) || (!is_root && args->op == DL_PREMUL_SUM)) {
+    if (!is_plain(&how, tensor) || (!is_root && call->reduction == DL_PREMUL_SUM)) {
         DL_TRY(reserve(&self->staging, &how, tensor->count));
         data.data = (char *)self->staging.data;
     }
     load_array(&how, tensor, data.data, data.data + data.size);
     if (data.size <= dl_mpi_meeting_room(&self->meeting)) {
-        DL_TRY(dl_mpi_tree_up(&self->meeting, op, args->root,
+        DL_TRY(dl_mpi_tree_up(&self->meeting, op, call->root,
                               (dl_bytes){(const uint8_t *)data.data, data.size}));
         if (is_root) {
             fold(self, &how, data.data, 0, tensor->count);
@@ -581,8 +580,8 @@ dl_mpi_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));
         DL_TRY(shares_pay(self, &how, data.size)
-                   ? reduce_shares(self, &how, &data, args->root)
-                   : reduce_pieces(self, op, &how, &data, args->root));
+                   ? reduce_shares(self, &how, &data, call->root)
+                   : reduce_pieces(self, op, &how, &data, call->root));
     }
     if (is_root) {
         store_array(&how, tensor, data.data, self->size);
@@ -611,17 +610,16 @@ place_output(dl_mpi_backend *self, const reduction *how, const dl_tensor *output
 /* Makes all blocks contiguous and describes them in `self->inputs`, with their
  * sizes after widening. */
 static dl_status
-place_inputs(dl_mpi_backend *self, const reduction *how,
-             const dl_reduce_scatter_args *args)
+place_inputs(dl_mpi_backend *self, const reduction *how, const dl_call *call)
 {
     dl_mpi_spans *inputs = &self->inputs;
-    bool is_exact = how->worked == how->dtype && args->op != DL_PREMUL_SUM;
+    bool is_exact = how->worked == how->dtype && call->reduction != DL_PREMUL_SUM;
     size_t widening = how->item_size / dl_dtype_size(how->dtype);
     size_t at = 0;
 
-    DL_TRY(dl_mpi_spans_place(inputs, args->inputs, DL_MPI_CONTIGUOUS));
+    DL_TRY(dl_mpi_spans_place(inputs, call->inputs, DL_MPI_CONTIGUOUS));
     if (is_exact && (uintptr_t)inputs->spans[0].data % how->item_size == 0) {
-        dl_mpi_spans_read(inputs, args->inputs);
+        dl_mpi_spans_read(inputs, call->inputs);
         return DL_OK;
     }
     DL_TRY(make_room(&self->staging, inputs->size * widening + inputs->largest));
@@ -631,7 +629,7 @@ place_inputs(dl_mpi_backend *self, const reduction *how,
         span->data = (char *)self->staging.data + at;
         span->size *= widening;
         at += span->size;
-        load_array(how, &args->inputs[rank], span->data, shorts);
+        load_array(how, &call->inputs[rank], span->data, shorts);
     }
     inputs->size = at;
     return DL_OK;
@@ -675,27 +673,27 @@ reduce_each(dl_mpi_backend *self, const dl_op_context *op, const reduction *how,
 }
 
 dl_status
-dl_mpi_reduce_scatter(dl_backend *backend, const dl_op_context *op,
-                      const dl_reduce_scatter_args *args)
+dl_mpi_reduce_scatter(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
-    reduction how = reduction_of(self, args->op, args->factor, args->output.dtype);
+    reduction how =
+        reduction_of(self, call->reduction, call->factor, call->tensor.dtype);
     dl_mpi_spans *inputs = &self->inputs;
     void *data;
 
-    DL_TRY(place_inputs(self, &how, args));
-    DL_TRY(place_output(self, &how, &args->output, &data));
+    DL_TRY(place_inputs(self, &how, call));
+    DL_TRY(place_output(self, &how, &call->tensor, &data));
     if (inputs->size <= dl_mpi_meeting_room(&self->meeting)) {
         const dl_mpi_span *own = &inputs->spans[self->rank];
         DL_TRY(meet(self, op, inputs->spans[0].data, inputs->size));
         fold(self, &how, data, (size_t)(own->data - inputs->spans[0].data),
-             args->output.count);
+             call->tensor.count);
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));
         DL_TRY(inputs->size > self->comm->piece
                    ? reduce_each(self, op, &how, data)
                    : reduce_scatter_at_once(self, op, &how, data));
     }
-    store_array(&how, &args->output, data, self->size);
+    store_array(&how, &call->tensor, data, self->size);
     return DL_OK;
 }

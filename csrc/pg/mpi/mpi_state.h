@@ -92,25 +92,26 @@ dl_status dl_mpi_direct(dl_mpi_backend *self, const dl_mpi_span *outgoing,
                         const dl_mpi_span *incoming);
 
 dl_status dl_mpi_all_reduce(dl_backend *backend, const dl_op_context *op,
-                            const dl_all_reduce_args *args);
+                            const dl_call *call);
 dl_status dl_mpi_reduce(dl_backend *backend, const dl_op_context *op,
-                        const dl_reduce_args *args);
+                        const dl_call *call);
 dl_status dl_mpi_scan(dl_backend *backend, const dl_op_context *op,
-                      const dl_scan_args *args);
+                      const dl_call *call);
 dl_status dl_mpi_reduce_scatter(dl_backend *backend, const dl_op_context *op,
-                                const dl_reduce_scatter_args *args);
+                                const dl_call *call);
 dl_status dl_mpi_broadcast(dl_backend *backend, const dl_op_context *op,
-                           const dl_broadcast_args *args);
-dl_status dl_mpi_barrier(dl_backend *backend, const dl_op_context *op);
+                           const dl_call *call);
+dl_status dl_mpi_barrier(dl_backend *backend, const dl_op_context *op,
+                         const dl_call *call);
 dl_status dl_mpi_all_gather(dl_backend *backend, const dl_op_context *op,
-                            const dl_all_gather_args *args);
+                            const dl_call *call);
 dl_status dl_mpi_gather(dl_backend *backend, const dl_op_context *op,
-                        const dl_gather_args *args);
+                        const dl_call *call);
 dl_status dl_mpi_scatter(dl_backend *backend, const dl_op_context *op,
-                         const dl_scatter_args *args);
+                         const dl_call *call);
 dl_status dl_mpi_all_to_all(dl_backend *backend, const dl_op_context *op,
-                            const dl_all_to_all_args *args);
-dl_status dl_mpi_post(dl_mpi_comm *comm, dl_op_type op, const dl_message_args *args,
-                      dl_deadline deadline, dl_work **work);
+                            const dl_call *call);
+dl_status dl_mpi_post(dl_mpi_comm *comm, const dl_call *call, dl_deadline deadline,
+                      dl_work **work);
 
 #endif

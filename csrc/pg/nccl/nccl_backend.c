@@ -67,7 +67,7 @@ ask_stream(const dl_cuda_table *cuda, void *stream, bool *is_captured)
 static dl_status
 ask_item(finding *self, const dl_device_item *item, int size)
 {
-    dl_arrays arrays = dl_arguments_arrays(item->op, item->args, size);
+    dl_arrays arrays = dl_call_arrays(item->call, size);
     void *previous = NULL;
     const dl_tensor *tensor;
     bool is_captured = false;
@@ -206,9 +206,9 @@ meet_peer(nccl_backend *self, int peer, int device, dl_deadline deadline)
 static dl_nccl_comm *
 comm_of(const nccl_backend *self, const dl_device_call *call)
 {
-    const dl_message_args *message = call->items[0].args;
+    const dl_call *message = call->items[0].call;
 
-    return call->is_batch || !is_message(call->items[0].op)
+    return call->is_batch || !is_message(call->items[0].call->op)
                ? self->comm
                : self->pairs[message->peer];
 }
@@ -217,9 +217,9 @@ static dl_status
 find_comm(nccl_backend *self, const dl_device_call *call, int device,
           dl_nccl_comm **comm)
 {
-    const dl_message_args *message = call->items[0].args;
+    const dl_call *message = call->items[0].call;
 
-    if (call->is_batch || !is_message(call->items[0].op)) {
+    if (call->is_batch || !is_message(call->items[0].call->op)) {
         DL_TRY(meet_all(self, device, call->deadline));
     } else {
         DL_TRY(meet_peer(self, message->peer, device, call->deadline));
@@ -249,7 +249,6 @@ static dl_nccl_launch
 launch_of(const nccl_backend *self, const dl_device_item *item,
           const dl_nccl_comm *comm)
 {
-    const dl_message_args *message = item->args;
     dl_nccl_launch launch = {
         .nccl = self->nccl,
         .cuda = self->cuda,
@@ -257,12 +256,11 @@ launch_of(const nccl_backend *self, const dl_device_item *item,
         .stream = comm->stream,
         .rank = comm->rank,
         .size = comm->size,
-        .op = item->op,
-        .args = item->args,
+        .call = item->call,
     };
 
-    if (is_message(item->op)) {
-        launch.peer = comm == self->comm ? message->peer : 1 - comm->rank;
+    if (is_message(item->call->op)) {
+        launch.peer = comm == self->comm ? item->call->peer : 1 - comm->rank;
     }
     return launch;
 }
@@ -412,8 +410,7 @@ check_call(const nccl_backend *self, const dl_device_call *call, int device)
     DL_TRY(dl_nccl_watch_admit(self->watch));
     for (size_t i = 0; i < call->count; i++) {
         const dl_device_item *item = &call->items[i];
-        DL_TRY(
-            dl_nccl_launch_check(self->nccl, self->cuda, device, item->op, item->args));
+        DL_TRY(dl_nccl_launch_check(self->nccl, self->cuda, device, item->call));
     }
     return DL_OK;
 }
@@ -422,8 +419,7 @@ static dl_status
 add_streams(const nccl_backend *self, const dl_device_call *call, dl_nccl_work *work)
 {
     for (size_t i = 0; i < call->count; i++) {
-        dl_arrays arrays =
-            dl_arguments_arrays(call->items[i].op, call->items[i].args, self->size);
+        dl_arrays arrays = dl_call_arrays(call->items[i].call, self->size);
         const dl_tensor *tensor;
         for (int k = 0; (tensor = dl_arrays_at(&arrays, k)) != NULL; k++) {
             DL_TRY(dl_nccl_work_add_stream(work, tensor->stream));
@@ -439,11 +435,10 @@ work_for(nccl_backend *self, const dl_device_call *call, int device,
 {
     const dl_device_item *first = &call->items[0];
 
-    DL_TRY(dl_nccl_work_new(self->watch, first->op, device, work));
+    DL_TRY(dl_nccl_work_new(self->watch, first->call->op, device, work));
     atomic_store(&(*work)->work.sequence, first->sequence);
-    (*work)->peer = call->is_batch || !is_message(first->op)
-                        ? DL_ANY_RANK
-                        : ((const dl_message_args *)first->args)->peer;
+    (*work)->peer = call->is_batch || !is_message(first->call->op) ? DL_ANY_RANK
+                                                                   : first->call->peer;
     (*work)->deadline =
         self->limit < 0 ? call->deadline : dl_deadline_after(self->limit);
     dl_status status = add_streams(self, call, *work);
@@ -495,8 +490,7 @@ static dl_status
 enqueue(dl_device_backend *backend, const dl_device_call *call, dl_work **work)
 {
     nccl_backend *self = self_of(backend);
-    dl_arrays arrays =
-        dl_arguments_arrays(call->items[0].op, call->items[0].args, self->size);
+    dl_arrays arrays = dl_call_arrays(call->items[0].call, self->size);
     int device = dl_arrays_at(&arrays, 0)->device_index;
     int previous;
 

@@ -260,28 +260,28 @@ broadcast_block(const dl_nccl_launch *self, const void *from, const dl_tensor *t
 static int
 broadcast(const dl_nccl_launch *self)
 {
-    const dl_broadcast_args *args = self->args;
+    const dl_call *call = self->call;
 
-    return broadcast_block(self, args->tensor.data, &args->tensor, args->root);
+    return broadcast_block(self, call->tensor.data, &call->tensor, call->root);
 }
 
 /* If the blocks differ in size, one broadcast for each rank. */
 static int
 all_gather(const dl_nccl_launch *self)
 {
-    const dl_all_gather_args *args = self->args;
-    const dl_tensor *outputs = args->outputs;
+    const dl_call *call = self->call;
+    const dl_tensor *outputs = call->outputs;
 
     if (are_of_one_size(outputs, self->size)) {
-        size_t size = dl_tensor_size(&args->input);
+        size_t size = dl_tensor_size(&call->tensor);
         void *to = self->packed == NULL ? outputs[0].data : self->packed;
         return size == 0
                    ? DL_NCCL_SUCCESS
-                   : self->nccl->all_gather(args->input.data, to, size, DL_NCCL_UINT8,
+                   : self->nccl->all_gather(call->tensor.data, to, size, DL_NCCL_UINT8,
                                             self->comm, self->stream);
     }
     for (int i = 0; i < self->size; i++) {
-        const void *from = i == self->rank ? args->input.data : outputs[i].data;
+        const void *from = i == self->rank ? call->tensor.data : outputs[i].data;
         TRY_NCCL(broadcast_block(self, from, &outputs[i], i));
     }
     return DL_NCCL_SUCCESS;
@@ -291,14 +291,14 @@ all_gather(const dl_nccl_launch *self)
 static int
 gather(const dl_nccl_launch *self)
 {
-    const dl_gather_args *args = self->args;
+    const dl_call *call = self->call;
 
-    if (args->root != self->rank) {
-        return exchange(self, &args->input, NULL, args->root);
+    if (call->root != self->rank) {
+        return exchange(self, &call->tensor, NULL, call->root);
     }
     for (int i = 0; i < self->size; i++) {
-        TRY_NCCL(exchange(self, i == self->rank ? &args->input : NULL,
-                          &args->outputs[i], i));
+        TRY_NCCL(exchange(self, i == self->rank ? &call->tensor : NULL,
+                          &call->outputs[i], i));
     }
     return DL_NCCL_SUCCESS;
 }
@@ -306,14 +306,14 @@ gather(const dl_nccl_launch *self)
 static int
 scatter(const dl_nccl_launch *self)
 {
-    const dl_scatter_args *args = self->args;
+    const dl_call *call = self->call;
 
-    if (args->root != self->rank) {
-        return exchange(self, NULL, &args->output, args->root);
+    if (call->root != self->rank) {
+        return exchange(self, NULL, &call->tensor, call->root);
     }
     for (int i = 0; i < self->size; i++) {
-        TRY_NCCL(exchange(self, &args->inputs[i],
-                          i == self->rank ? &args->output : NULL, i));
+        TRY_NCCL(exchange(self, &call->inputs[i],
+                          i == self->rank ? &call->tensor : NULL, i));
     }
     return DL_NCCL_SUCCESS;
 }
@@ -322,10 +322,10 @@ scatter(const dl_nccl_launch *self)
 static int
 all_to_all(const dl_nccl_launch *self)
 {
-    const dl_all_to_all_args *args = self->args;
+    const dl_call *call = self->call;
 
     for (int i = 0; i < self->size; i++) {
-        TRY_NCCL(exchange(self, &args->inputs[i], &args->outputs[i], i));
+        TRY_NCCL(exchange(self, &call->inputs[i], &call->outputs[i], i));
     }
     return DL_NCCL_SUCCESS;
 }
@@ -333,17 +333,17 @@ all_to_all(const dl_nccl_launch *self)
 static int
 send(const dl_nccl_launch *self)
 {
-    const dl_message_args *args = self->args;
+    const dl_call *call = self->call;
 
-    return exchange(self, &args->tensor, NULL, self->peer);
+    return exchange(self, &call->tensor, NULL, self->peer);
 }
 
 static int
 receive(const dl_nccl_launch *self)
 {
-    const dl_message_args *args = self->args;
+    const dl_call *call = self->call;
 
-    return exchange(self, NULL, &args->tensor, self->peer);
+    return exchange(self, NULL, &call->tensor, self->peer);
 }
 
 /* Prepares the reduction; PREMUL_SUM needs a custom one with this rank's factor. */
@@ -360,15 +360,15 @@ begin_reduction(const dl_nccl_launch *self, const reduce_request *request,
 static int
 all_reduce(const dl_nccl_launch *self)
 {
-    const dl_all_reduce_args *args = self->args;
-    const dl_tensor *tensor = &args->tensor;
+    const dl_call *call = self->call;
+    const dl_tensor *tensor = &call->tensor;
     dl_nccl_reduction reduction;
 
     if (tensor->count == 0) {
         return DL_NCCL_SUCCESS;
     }
-    TRY_NCCL(begin_reduction(self, &(reduce_request){tensor, args->op, args->factor},
-                             &reduction));
+    TRY_NCCL(begin_reduction(
+        self, &(reduce_request){tensor, call->reduction, call->factor}, &reduction));
     int result = self->nccl->all_reduce(
         tensor->data, tensor->data, tensor->count * reduction.per_element,
         reduction.dtype, reduction.op, self->comm, self->stream);
@@ -391,13 +391,14 @@ reduce_block(const dl_nccl_launch *self, const dl_nccl_reduction *reduction,
 static int
 reduce(const dl_nccl_launch *self)
 {
-    const dl_reduce_args *args = self->args;
+    const dl_call *call = self->call;
     dl_nccl_reduction reduction;
 
     TRY_NCCL(begin_reduction(
-        self, &(reduce_request){&args->tensor, args->op, args->factor}, &reduction));
+        self, &(reduce_request){&call->tensor, call->reduction, call->factor},
+        &reduction));
     int result =
-        reduce_block(self, &reduction, &args->tensor, &args->tensor, args->root);
+        reduce_block(self, &reduction, &call->tensor, &call->tensor, call->root);
     end_reduction(self->nccl, self->comm, &reduction);
     return result;
 }
@@ -406,19 +407,19 @@ reduce(const dl_nccl_launch *self)
 static int
 reduce_blocks(const dl_nccl_launch *self, const dl_nccl_reduction *reduction)
 {
-    const dl_reduce_scatter_args *args = self->args;
-    const dl_tensor *inputs = args->inputs;
+    const dl_call *call = self->call;
+    const dl_tensor *inputs = call->inputs;
 
     if (are_of_one_size(inputs, self->size)) {
-        size_t count = args->output.count * reduction->per_element;
+        size_t count = call->tensor.count * reduction->per_element;
         const void *from = self->packed == NULL ? inputs[0].data : self->packed;
         return count == 0 ? DL_NCCL_SUCCESS
-                          : self->nccl->reduce_scatter(from, args->output.data, count,
+                          : self->nccl->reduce_scatter(from, call->tensor.data, count,
                                                        reduction->dtype, reduction->op,
                                                        self->comm, self->stream);
     }
     for (int i = 0; i < self->size; i++) {
-        TRY_NCCL(reduce_block(self, reduction, &inputs[i], &args->output, i));
+        TRY_NCCL(reduce_block(self, reduction, &inputs[i], &call->tensor, i));
     }
     return DL_NCCL_SUCCESS;
 }
@@ -426,11 +427,12 @@ reduce_blocks(const dl_nccl_launch *self, const dl_nccl_reduction *reduction)
 static int
 reduce_scatter(const dl_nccl_launch *self)
 {
-    const dl_reduce_scatter_args *args = self->args;
+    const dl_call *call = self->call;
     dl_nccl_reduction reduction;
 
     TRY_NCCL(begin_reduction(
-        self, &(reduce_request){&args->output, args->op, args->factor}, &reduction));
+        self, &(reduce_request){&call->tensor, call->reduction, call->factor},
+        &reduction));
     int result = reduce_blocks(self, &reduction);
     end_reduction(self->nccl, self->comm, &reduction);
     return result;
@@ -453,17 +455,16 @@ static const launch_fn launches[DL_OP_TYPE_COUNT] = {
 int
 dl_nccl_launch_op(const dl_nccl_launch *launch)
 {
-    return launches[launch->op](launch);
+    return launches[launch->call->op](launch);
 }
 
 /* Returns the blocks that must be packed, or NULL if there are none. */
 static const dl_tensor *
 blocks_to_pack(const dl_nccl_launch *self)
 {
-    const dl_all_gather_args *gather = self->args;
-    const dl_reduce_scatter_args *scatter = self->args;
-    const dl_tensor *blocks = self->op == DL_ALL_GATHER       ? gather->outputs
-                              : self->op == DL_REDUCE_SCATTER ? scatter->inputs
+    const dl_call *call = self->call;
+    const dl_tensor *blocks = call->op == DL_ALL_GATHER       ? call->outputs
+                              : call->op == DL_REDUCE_SCATTER ? call->inputs
                                                               : NULL;
 
     return blocks == NULL || dl_tensor_size(&blocks[0]) == 0
@@ -504,9 +505,10 @@ dl_nccl_launch_begin(dl_nccl_launch *self)
     if (status != DL_OK) {
         self->packed = NULL;
         return dl_fail_while("packing the separate blocks of %s",
-                             dl_op_type_name((uint8_t)self->op));
+                             dl_op_type_name((uint8_t)self->call->op));
     }
-    return self->op == DL_REDUCE_SCATTER ? copy_blocks(self, blocks, true) : DL_OK;
+    return self->call->op == DL_REDUCE_SCATTER ? copy_blocks(self, blocks, true)
+                                               : DL_OK;
 }
 
 dl_status
@@ -517,7 +519,7 @@ dl_nccl_launch_end(dl_nccl_launch *self, bool is_launched)
     if (self->packed == NULL) {
         return DL_OK;
     }
-    if (is_launched && self->op == DL_ALL_GATHER) {
+    if (is_launched && self->call->op == DL_ALL_GATHER) {
         status = copy_blocks(self, blocks_to_pack(self), false);
     }
     int result = self->cuda->memory_free_ordered(self->packed, self->stream);
@@ -554,24 +556,16 @@ check_reduction(const dl_nccl_table *nccl, const dl_cuda_table *cuda, int device
 
 dl_status
 dl_nccl_launch_check(const dl_nccl_table *nccl, const dl_cuda_table *cuda, int device,
-                     dl_op_type op, const void *args)
+                     const dl_call *call)
 {
-    const dl_all_reduce_args *all = args;
-    const dl_reduce_args *one = args;
-    const dl_reduce_scatter_args *blocks = args;
+    dl_op_type op = call->op;
 
     if ((unsigned)op >= DL_OP_TYPE_COUNT || launches[op] == NULL) {
         return dl_fail(DL_UNSUPPORTED, "NCCL has no %s%s", dl_op_type_name((uint8_t)op),
                        op == DL_RECV_ANY ? " from any rank; name the source" : "");
     }
-    switch (op) {
-    case DL_ALL_REDUCE:
-        return check_reduction(nccl, cuda, device, all->op, all->tensor.dtype);
-    case DL_REDUCE:
-        return check_reduction(nccl, cuda, device, one->op, one->tensor.dtype);
-    case DL_REDUCE_SCATTER:
-        return check_reduction(nccl, cuda, device, blocks->op, blocks->output.dtype);
-    default:
-        return DL_OK;
-    }
+    return op == DL_ALL_REDUCE || op == DL_REDUCE || op == DL_REDUCE_SCATTER
+               ? check_reduction(nccl, cuda, device, call->reduction,
+                                 call->tensor.dtype)
+               : DL_OK;
 }

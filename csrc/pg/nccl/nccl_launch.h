@@ -10,7 +10,7 @@
 #ifndef DISTLITE_PG_NCCL_NCCL_LAUNCH_H
 #define DISTLITE_PG_NCCL_NCCL_LAUNCH_H
 
-#include "pg/arguments.h"
+#include "pg/call.h"
 #include "pg/device/cuda_table.h"
 #include "pg/nccl/nccl_table.h"
 #include "tensor/reduce.h"
@@ -24,8 +24,7 @@ typedef struct dl_nccl_launch {
     int rank; /* in the communicator, like `size` and `peer` */
     int size;
     int peer; /* the other rank of a message */
-    dl_op_type op;
-    const void *args;
+    const dl_call *call;
     void *packed; /* made by dl_nccl_launch_begin(); NULL if blocks need no packing */
 } dl_nccl_launch;
 
@@ -47,7 +46,7 @@ dl_nccl_reduction dl_nccl_reduction_of(dl_reduce_op op, dl_dtype dtype);
 /* Checks, before anything is sent, that NCCL can carry out the operation on the device.
  * DL_UNSUPPORTED tells why not; all ranks with such devices get the same result. */
 dl_status dl_nccl_launch_check(const dl_nccl_table *nccl, const dl_cuda_table *cuda,
-                               int device, dl_op_type op, const void *args);
+                               int device, const dl_call *call);
 
 /* Enqueues the packing of blocks that are not contiguous.  dl_nccl_launch_end() must
  * follow, also after a failure. */

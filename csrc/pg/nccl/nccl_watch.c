@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
-#include "pg/arguments.h"
+#include "pg/call.h"
 #include "pg/nccl/nccl_comm.h"
 
 /* Works in progress are polled at intervals that grow from LOOK_EVERY to LOOK_LAZILY,

@@ -46,12 +46,11 @@ end_family(dl_backend *backend)
 
 /* Passes messages to the CPU backend, because UCC has none. */
 static dl_status
-post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
-     dl_deadline deadline, dl_work **work)
+post(dl_backend *backend, const dl_call *call, dl_deadline deadline, dl_work **work)
 {
     dl_ucc_backend *self = dl_ucc_self(backend);
 
-    return self->cpu->ops->post(self->cpu, op, args, deadline, work);
+    return self->cpu->ops->post(self->cpu, call, deadline, work);
 }
 
 static dl_status
@@ -143,16 +142,20 @@ free_backend(dl_backend *backend)
 
 static const dl_backend_ops ucc_ops = {
     .name = "ucc",
-    .all_reduce = dl_ucc_all_reduce,
-    .broadcast = dl_ucc_broadcast,
-    .barrier = dl_ucc_barrier,
-    .reduce = dl_ucc_reduce,
-    .scan = dl_ucc_scan,
-    .all_gather = dl_ucc_all_gather,
-    .gather = dl_ucc_gather,
-    .scatter = dl_ucc_scatter,
-    .reduce_scatter = dl_ucc_reduce_scatter,
-    .all_to_all = dl_ucc_all_to_all,
+    .collectives =
+        {
+            [DL_ALL_REDUCE] = dl_ucc_all_reduce,
+            [DL_BROADCAST] = dl_ucc_broadcast,
+            [DL_BARRIER] = dl_ucc_barrier,
+            [DL_REDUCE] = dl_ucc_reduce,
+            [DL_ALL_GATHER] = dl_ucc_all_gather,
+            [DL_GATHER] = dl_ucc_gather,
+            [DL_SCATTER] = dl_ucc_scatter,
+            [DL_REDUCE_SCATTER] = dl_ucc_reduce_scatter,
+            [DL_ALL_TO_ALL] = dl_ucc_all_to_all,
+            [DL_SCAN] = dl_ucc_scan,
+            [DL_EXSCAN] = dl_ucc_scan,
+        },
     .post = post,
     .watch = watch,
     .lost = lost,

@@ -103,50 +103,49 @@ carry_out(movement *move, int collective)
 }
 
 dl_status
-dl_ucc_broadcast(dl_backend *backend, const dl_op_context *op,
-                 const dl_broadcast_args *args)
+dl_ucc_broadcast(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     movement move;
 
     DL_TRY(begin(&move, backend, op));
-    if (move.self->size == 1 || args->tensor.count == 0) {
+    if (move.self->size == 1 || call->tensor.count == 0) {
         return DL_OK;
     }
     /* UCC takes the array as `source` on all ranks. */
-    bool is_root = args->root == move.self->rank;
+    bool is_root = call->root == move.self->rank;
     dl_ucc_layout *side = &move.from;
-    set_source(&move, &args->tensor, 1);
+    set_source(&move, &call->tensor, 1);
     DL_TRY(is_root ? dl_ucc_layout_read(side, &move.self->input, false)
                    : dl_ucc_layout_write(side, &move.self->input));
     move.args.collective = DL_UCC_BROADCAST;
-    move.args.root = (uint64_t)args->root;
+    move.args.root = (uint64_t)call->root;
     move.args.source = dl_ucc_layout_whole(side);
     DL_TRY(dl_ucc_run(move.self, op, &move.args, side->size));
     return is_root ? DL_OK : dl_ucc_layout_unpack(side);
 }
 
 dl_status
-dl_ucc_barrier(dl_backend *backend, const dl_op_context *op)
+dl_ucc_barrier(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     movement move;
 
+    (void)call;
     DL_TRY(begin(&move, backend, op));
     move.args.collective = DL_UCC_BARRIER;
     return move.self->size == 1 ? DL_OK : dl_ucc_run(move.self, op, &move.args, 0);
 }
 
 dl_status
-dl_ucc_all_gather(dl_backend *backend, const dl_op_context *op,
-                  const dl_all_gather_args *args)
+dl_ucc_all_gather(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     movement move;
 
     DL_TRY(begin(&move, backend, op));
     if (move.self->size == 1) {
-        return keep(move.self, &args->input, args->outputs);
+        return keep(move.self, &call->tensor, call->outputs);
     }
-    set_source(&move, &args->input, 1);
-    set_target(&move, args->outputs, move.self->size);
+    set_source(&move, &call->tensor, 1);
+    set_target(&move, call->outputs, move.self->size);
     if (move.to.size == 0) {
         return DL_OK;
     }
@@ -166,61 +165,59 @@ meet_with_root(movement *move, bool is_uneven, int root)
 /* If blocks are uneven, all ranks take part, because only the root knows which are
  * empty. */
 dl_status
-dl_ucc_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
+dl_ucc_gather(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     movement move;
 
     set_up(&move, backend, op);
     if (move.self->size == 1) {
-        return keep(move.self, &args->input, args->outputs);
+        return keep(move.self, &call->tensor, call->outputs);
     }
-    set_source(&move, &args->input, 1);
-    if (args->root == move.self->rank) {
-        set_target(&move, args->outputs, move.self->size);
+    set_source(&move, &call->tensor, 1);
+    if (call->root == move.self->rank) {
+        set_target(&move, call->outputs, move.self->size);
     }
-    DL_TRY(meet_with_root(&move, args->is_uneven, args->root));
-    if (move.from.size == 0 && !args->is_uneven) {
+    DL_TRY(meet_with_root(&move, call->is_uneven, call->root));
+    if (move.from.size == 0 && !call->is_uneven) {
         return DL_OK;
     }
-    move.args.root = (uint64_t)args->root;
-    return carry_out(&move, args->is_uneven ? DL_UCC_GATHER_V : DL_UCC_GATHER);
+    move.args.root = (uint64_t)call->root;
+    return carry_out(&move, call->is_uneven ? DL_UCC_GATHER_V : DL_UCC_GATHER);
 }
 
 /* Always uses the form with counts, because not all transports have the other one. */
 dl_status
-dl_ucc_scatter(dl_backend *backend, const dl_op_context *op,
-               const dl_scatter_args *args)
+dl_ucc_scatter(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     movement move;
 
     set_up(&move, backend, op);
     if (move.self->size == 1) {
-        return keep(move.self, args->inputs, &args->output);
+        return keep(move.self, call->inputs, &call->tensor);
     }
-    set_target(&move, &args->output, 1);
-    if (args->root == move.self->rank) {
-        set_source(&move, args->inputs, move.self->size);
+    set_target(&move, &call->tensor, 1);
+    if (call->root == move.self->rank) {
+        set_source(&move, call->inputs, move.self->size);
     }
-    DL_TRY(meet_with_root(&move, args->is_uneven, args->root));
-    if (move.to.size == 0 && !args->is_uneven) {
+    DL_TRY(meet_with_root(&move, call->is_uneven, call->root));
+    if (move.to.size == 0 && !call->is_uneven) {
         return DL_OK;
     }
-    move.args.root = (uint64_t)args->root;
+    move.args.root = (uint64_t)call->root;
     return carry_out(&move, DL_UCC_SCATTER_V);
 }
 
 dl_status
-dl_ucc_all_to_all(dl_backend *backend, const dl_op_context *op,
-                  const dl_all_to_all_args *args)
+dl_ucc_all_to_all(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     movement move;
 
     set_up(&move, backend, op);
     if (move.self->size == 1) {
-        return keep(move.self, args->inputs, args->outputs);
+        return keep(move.self, call->inputs, call->outputs);
     }
-    set_source(&move, args->inputs, move.self->size);
-    set_target(&move, args->outputs, move.self->size);
+    set_source(&move, call->inputs, move.self->size);
+    set_target(&move, call->outputs, move.self->size);
     DL_TRY(dl_ucc_meet_sizes(move.self, op, &move.from, &move.to, 0));
     return carry_out(&move, DL_UCC_ALL_TO_ALL_V);
 }

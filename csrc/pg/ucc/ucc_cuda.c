@@ -67,12 +67,11 @@ end(const stay *self, dl_status status)
  * waits may carry out queued operations.  In relaxed mode, queries and allocations do
  * not invalidate a capture on another thread. */
 static dl_status
-begin(stay *made, dl_backend *backend, const dl_op_context *op, dl_op_type type,
-      const void *args)
+begin(stay *made, dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_ucc_backend *self = dl_ucc_self(backend);
     const dl_cuda_table *cuda = self->memory.cuda;
-    dl_arrays arrays = dl_arguments_arrays(type, args, self->size);
+    dl_arrays arrays = dl_call_arrays(call, self->size);
 
     *made =
         (stay){cuda, dl_arrays_at(&arrays, 0)->device_index, 0, DL_CUDA_MODE_RELAXED};
@@ -82,77 +81,15 @@ begin(stay *made, dl_backend *backend, const dl_op_context *op, dl_op_type type,
     return status == DL_OK ? DL_OK : end(made, status);
 }
 
+/* The entry of every collective that has arrays. */
 static dl_status
-all_reduce(dl_backend *backend, const dl_op_context *op, const dl_all_reduce_args *args)
+run_on_device(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
+    const dl_backend_ops *prepared = dl_ucc_self(backend)->prepared;
     stay stay;
 
-    DL_TRY(begin(&stay, backend, op, DL_ALL_REDUCE, args));
-    return end(&stay, dl_ucc_all_reduce(backend, op, args));
-}
-
-static dl_status
-broadcast(dl_backend *backend, const dl_op_context *op, const dl_broadcast_args *args)
-{
-    stay stay;
-
-    DL_TRY(begin(&stay, backend, op, DL_BROADCAST, args));
-    return end(&stay, dl_ucc_broadcast(backend, op, args));
-}
-
-static dl_status
-reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args *args)
-{
-    stay stay;
-
-    DL_TRY(begin(&stay, backend, op, DL_REDUCE, args));
-    return end(&stay, dl_ucc_reduce(backend, op, args));
-}
-
-static dl_status
-all_gather(dl_backend *backend, const dl_op_context *op, const dl_all_gather_args *args)
-{
-    stay stay;
-
-    DL_TRY(begin(&stay, backend, op, DL_ALL_GATHER, args));
-    return end(&stay, dl_ucc_all_gather(backend, op, args));
-}
-
-static dl_status
-gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
-{
-    stay stay;
-
-    DL_TRY(begin(&stay, backend, op, DL_GATHER, args));
-    return end(&stay, dl_ucc_gather(backend, op, args));
-}
-
-static dl_status
-scatter(dl_backend *backend, const dl_op_context *op, const dl_scatter_args *args)
-{
-    stay stay;
-
-    DL_TRY(begin(&stay, backend, op, DL_SCATTER, args));
-    return end(&stay, dl_ucc_scatter(backend, op, args));
-}
-
-static dl_status
-reduce_scatter(dl_backend *backend, const dl_op_context *op,
-               const dl_reduce_scatter_args *args)
-{
-    stay stay;
-
-    DL_TRY(begin(&stay, backend, op, DL_REDUCE_SCATTER, args));
-    return end(&stay, dl_ucc_reduce_scatter(backend, op, args));
-}
-
-static dl_status
-all_to_all(dl_backend *backend, const dl_op_context *op, const dl_all_to_all_args *args)
-{
-    stay stay;
-
-    DL_TRY(begin(&stay, backend, op, DL_ALL_TO_ALL, args));
-    return end(&stay, dl_ucc_all_to_all(backend, op, args));
+    DL_TRY(begin(&stay, backend, op, call));
+    return end(&stay, dl_backend_entry(prepared, call->op)(backend, op, call));
 }
 
 dl_status
@@ -174,15 +111,14 @@ dl_ucc_cuda_new(const dl_backend_options *options, dl_deadline deadline,
     dl_ucc_backend *self = dl_ucc_self(*backend);
     self->memory = memory;
     self->on_device = *self->base.ops;
-    self->on_device.all_reduce = all_reduce;
-    self->on_device.broadcast = broadcast;
-    self->on_device.reduce = reduce;
-    self->on_device.scan = NULL;
-    self->on_device.all_gather = all_gather;
-    self->on_device.gather = gather;
-    self->on_device.scatter = scatter;
-    self->on_device.reduce_scatter = reduce_scatter;
-    self->on_device.all_to_all = all_to_all;
+    self->prepared = self->base.ops;
+    for (int op = 0; op < DL_OP_TYPE_COUNT; op++) {
+        if (self->prepared->collectives[op] != NULL && op != DL_BARRIER) {
+            self->on_device.collectives[op] = run_on_device;
+        }
+    }
+    self->on_device.collectives[DL_SCAN] = NULL;
+    self->on_device.collectives[DL_EXSCAN] = NULL;
     self->on_device.post = NULL;
     self->on_device.share = NULL;
     self->base.ops = &self->on_device;

@@ -121,13 +121,12 @@ count_of(const dl_arrays *arrays)
     return count;
 }
 
-/* Submits one operation to the inner group; `args` is a copy that belongs to this
+/* Submits one operation to the inner group; `call` is a copy that belongs to this
  * call. */
 static dl_status
-submit(engine *self, const dl_device_item *item, void *args, dl_deadline deadline,
-       dl_work **work)
+submit(engine *self, const dl_call *call, dl_deadline deadline, dl_work **work)
 {
-    dl_arrays arrays = dl_arguments_arrays(item->op, args, self->size);
+    dl_arrays arrays = dl_call_arrays(call, self->size);
     size_t room = (size_t)count_of(&arrays) * sizeof(void *);
     places *made = calloc(1, sizeof *made + room);
 
@@ -139,7 +138,7 @@ submit(engine *self, const dl_device_item *item, void *args, dl_deadline deadlin
     made->notice.call = forget;
     dl_status status = mark_all(made, &arrays);
     if (status == DL_OK) {
-        status = dl_group_submit(self->group, item->op, args, deadline, work);
+        status = dl_group_submit(self->group, call, deadline, work);
     }
     if (status != DL_OK) {
         places_free(made);
@@ -153,11 +152,11 @@ static dl_status
 submit_item(engine *self, const dl_device_item *item, dl_deadline deadline,
             dl_work **work)
 {
-    void *args;
+    dl_call *copy;
 
-    DL_TRY(dl_arguments_copy(item->op, item->args, self->size, (dl_room){0}, &args));
-    dl_status status = submit(self, item, args, deadline, work);
-    free(args);
+    DL_TRY(dl_call_copy(item->call, self->size, (dl_room){0}, &copy));
+    dl_status status = submit(self, copy, deadline, work);
+    free(copy);
     return status;
 }
 
@@ -219,7 +218,7 @@ static dl_status
 check_call(const dl_device_call *call)
 {
     for (size_t i = 0; i < call->count; i++) {
-        dl_op_type op = call->items[i].op;
+        dl_op_type op = call->items[i].call->op;
         if (op == DL_SEND || op == DL_RECV || op == DL_RECV_ANY) {
             return dl_fail(DL_UNSUPPORTED,
                            "%s: UCC has no point-to-point messages for arrays on "
@@ -234,8 +233,7 @@ static dl_status
 enqueue(dl_device_backend *backend, const dl_device_call *call, dl_work **work)
 {
     engine *self = engine_of(backend);
-    dl_arrays arrays =
-        dl_arguments_arrays(call->items[0].op, call->items[0].args, self->size);
+    dl_arrays arrays = dl_call_arrays(call->items[0].call, self->size);
     int device = dl_arrays_at(&arrays, 0)->device_index;
     int previous;
 

@@ -302,15 +302,14 @@ deliver(folding *fold, const dl_tensor *target, void *data)
 }
 
 dl_status
-dl_ucc_all_reduce(dl_backend *backend, const dl_op_context *op,
-                  const dl_all_reduce_args *args)
+dl_ucc_all_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    const dl_tensor *tensor = &args->tensor;
+    const dl_tensor *tensor = &call->tensor;
     folding fold;
     void *data;
 
-    DL_TRY(begin(&fold, backend, op, tensor->dtype, args->op));
-    fold.factor = args->factor;
+    DL_TRY(begin(&fold, backend, op, tensor->dtype, call->reduction));
+    fold.factor = call->factor;
     if (tensor->count == 0) {
         return DL_OK;
     }
@@ -326,19 +325,19 @@ dl_ucc_all_reduce(dl_backend *backend, const dl_op_context *op,
 }
 
 dl_status
-dl_ucc_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args *args)
+dl_ucc_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    const dl_tensor *tensor = &args->tensor;
+    const dl_tensor *tensor = &call->tensor;
     folding fold;
     void *input;
     void *output = NULL;
 
-    DL_TRY(begin(&fold, backend, op, tensor->dtype, args->op));
-    fold.factor = args->factor;
+    DL_TRY(begin(&fold, backend, op, tensor->dtype, call->reduction));
+    fold.factor = call->factor;
     if (tensor->count == 0) {
         return DL_OK;
     }
-    bool is_root = args->root == fold.self->rank;
+    bool is_root = call->root == fold.self->rank;
     DL_TRY(prepare(&fold, tensor, 1, &input));
     if (fold.self->size == 1) {
         return deliver(&fold, tensor, input);
@@ -347,7 +346,7 @@ dl_ucc_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args
         DL_TRY(make_room(&fold, tensor, true, &output));
     }
     fold.args.collective = DL_UCC_REDUCE;
-    fold.args.root = (uint64_t)args->root;
+    fold.args.root = (uint64_t)call->root;
     fold.args.source = side_of(&fold, input, tensor->count);
     fold.args.target = side_of(&fold, output, is_root ? tensor->count : 0);
     DL_TRY(dl_ucc_run(fold.self, op, &fold.args, 2 * dl_tensor_size(tensor)));
@@ -356,14 +355,14 @@ dl_ucc_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args
 
 /* With blocks of different sizes, every rank passes the sizes of all of them. */
 static void
-set_parts(folding *fold, const dl_reduce_scatter_args *args, void *output)
+set_parts(folding *fold, const dl_call *call, void *output)
 {
     dl_ucc_backend *self = fold->self;
     uint64_t *counts = self->lengths + 2 * self->size;
     uint64_t offset = 0;
 
     for (int i = 0; i < self->size; i++) {
-        counts[i] = args->inputs[i].count * fold->kind.per_element;
+        counts[i] = call->inputs[i].count * fold->kind.per_element;
         counts[self->size + i] = offset;
         offset += counts[i];
     }
@@ -377,40 +376,38 @@ set_parts(folding *fold, const dl_reduce_scatter_args *args, void *output)
 }
 
 static dl_status
-scatter_sum(folding *fold, const dl_reduce_scatter_args *args, void *input,
-            void *output)
+scatter_sum(folding *fold, const dl_call *call, void *input, void *output)
 {
-    size_t count = fold->from.size / args->output.item_size;
+    size_t count = fold->from.size / call->tensor.item_size;
 
     if (dl_ucc_layout_is_even(&fold->from)) {
         fold->args.collective = DL_UCC_REDUCE_SCATTER;
-        fold->args.target = side_of(fold, output, args->output.count);
+        fold->args.target = side_of(fold, output, call->tensor.count);
     } else {
-        set_parts(fold, args, output);
+        set_parts(fold, call, output);
     }
     fold->args.source = side_of(fold, input, count);
     return dl_ucc_run(fold->self, fold->op, &fold->args, 2 * fold->from.size);
 }
 
 dl_status
-dl_ucc_reduce_scatter(dl_backend *backend, const dl_op_context *op,
-                      const dl_reduce_scatter_args *args)
+dl_ucc_reduce_scatter(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     folding fold;
     void *input;
     void *output;
 
-    DL_TRY(begin(&fold, backend, op, args->output.dtype, args->op));
-    fold.factor = args->factor;
-    DL_TRY(prepare(&fold, args->inputs, fold.self->size, &input));
+    DL_TRY(begin(&fold, backend, op, call->tensor.dtype, call->reduction));
+    fold.factor = call->factor;
+    DL_TRY(prepare(&fold, call->inputs, fold.self->size, &input));
     if (fold.from.size == 0) {
         return DL_OK;
     }
     if (fold.self->size == 1) {
-        return deliver(&fold, &args->output, input);
+        return deliver(&fold, &call->tensor, input);
     }
-    bool is_input = args->inputs[fold.self->rank].data == args->output.data;
-    DL_TRY(make_room(&fold, &args->output, is_input, &output));
-    DL_TRY(scatter_sum(&fold, args, input, output));
-    return deliver(&fold, &args->output, output);
+    bool is_input = call->inputs[fold.self->rank].data == call->tensor.data;
+    DL_TRY(make_room(&fold, &call->tensor, is_input, &output));
+    DL_TRY(scatter_sum(&fold, call, input, output));
+    return deliver(&fold, &call->tensor, output);
 }

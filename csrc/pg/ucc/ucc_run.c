@@ -87,17 +87,18 @@ dl_status
 dl_ucc_meet(dl_ucc_backend *self, const dl_op_context *op)
 {
     DL_TRY(dl_ucc_admit(self));
-    return end_meeting(self, op, self->cpu->ops->barrier(self->cpu, op));
+    return end_meeting(self, op,
+                       dl_backend_run(self->cpu, op, &(dl_call){.op = DL_BARRIER}));
 }
 
 /* UCC has no scan, so the backend by which all ranks meet carries it out. */
 dl_status
-dl_ucc_scan(dl_backend *backend, const dl_op_context *op, const dl_scan_args *args)
+dl_ucc_scan(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_ucc_backend *self = dl_ucc_self(backend);
 
     DL_TRY(dl_ucc_admit(self));
-    return end_meeting(self, op, self->cpu->ops->scan(self->cpu, op, args));
+    return end_meeting(self, op, dl_backend_run(self->cpu, op, call));
 }
 
 /* Writes one number per rank: the sizes of a list, or the size of a single block at
@@ -188,10 +189,10 @@ dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
     for (int rank = 0; rank < self->size; rank++) {
         blocks[rank] = row_of(self, rows, rank);
     }
-    dl_all_gather_args args = {.input = blocks[self->rank], .outputs = blocks};
-    put_side(from, self->size, root, args.input.data);
-    put_side(to, self->size, root, (uint64_t *)args.input.data + count);
-    status = end_meeting(self, op, self->cpu->ops->all_gather(self->cpu, op, &args));
+    dl_call call = dl_call_all_gather(&blocks[self->rank], blocks);
+    put_side(from, self->size, root, call.tensor.data);
+    put_side(to, self->size, root, (uint64_t *)call.tensor.data + count);
+    status = end_meeting(self, op, dl_backend_run(self->cpu, op, &call));
     if (status == DL_OK) {
         status = compare(self, op, rows);
     }
@@ -222,7 +223,8 @@ fail_watch_receive(const dl_ucc_backend *self)
 static dl_status
 post_watch_receive(dl_ucc_backend *self)
 {
-    dl_message_args args = {
+    dl_call call = {
+        .op = DL_RECV,
         .tensor = {.data = &self->watch_byte,
                    .count = 1,
                    .item_size = 1,
@@ -234,7 +236,7 @@ post_watch_receive(dl_ucc_backend *self)
     };
 
     if (self->watch_receive == NULL) {
-        DL_TRY(self->cpu->ops->post(self->cpu, DL_RECV, &args, dl_deadline_after(-1),
+        DL_TRY(self->cpu->ops->post(self->cpu, &call, dl_deadline_after(-1),
                                     &self->watch_receive));
     }
     return dl_work_is_done(self->watch_receive)

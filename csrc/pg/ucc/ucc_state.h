@@ -123,8 +123,10 @@ typedef struct dl_ucc_backend {
     int rank;
     int size;
     uint32_t fork_generation;
-    dl_ucc_memory memory;     /* that all arrays are in */
-    dl_backend_ops on_device; /* operations, if the arrays are on a device */
+    dl_ucc_memory memory; /* that all arrays are in */
+    /* If the arrays are on a device: its operations, and those that they prepare for. */
+    dl_backend_ops on_device;
+    const dl_backend_ops *prepared;
     /* only for the operation that has its turn */
     dl_ucc_row raw;
     dl_ucc_row input;
@@ -184,23 +186,24 @@ dl_status dl_ucc_patience_rest(dl_ucc_patience *patience);
 
 /* The table of operations (ucc_collectives.c, ucc_reduction.c, ucc_run.c). */
 dl_status dl_ucc_all_reduce(dl_backend *backend, const dl_op_context *op,
-                            const dl_all_reduce_args *args);
+                            const dl_call *args);
 dl_status dl_ucc_broadcast(dl_backend *backend, const dl_op_context *op,
-                           const dl_broadcast_args *args);
-dl_status dl_ucc_barrier(dl_backend *backend, const dl_op_context *op);
+                           const dl_call *args);
+dl_status dl_ucc_barrier(dl_backend *backend, const dl_op_context *op,
+                         const dl_call *call);
 dl_status dl_ucc_reduce(dl_backend *backend, const dl_op_context *op,
-                        const dl_reduce_args *args);
+                        const dl_call *args);
 dl_status dl_ucc_scan(dl_backend *backend, const dl_op_context *op,
-                      const dl_scan_args *args);
+                      const dl_call *args);
 dl_status dl_ucc_all_gather(dl_backend *backend, const dl_op_context *op,
-                            const dl_all_gather_args *args);
+                            const dl_call *args);
 dl_status dl_ucc_gather(dl_backend *backend, const dl_op_context *op,
-                        const dl_gather_args *args);
+                        const dl_call *args);
 dl_status dl_ucc_scatter(dl_backend *backend, const dl_op_context *op,
-                         const dl_scatter_args *args);
+                         const dl_call *args);
 dl_status dl_ucc_reduce_scatter(dl_backend *backend, const dl_op_context *op,
-                                const dl_reduce_scatter_args *args);
+                                const dl_call *args);
 dl_status dl_ucc_all_to_all(dl_backend *backend, const dl_op_context *op,
-                            const dl_all_to_all_args *args);
+                            const dl_call *args);
 
 #endif

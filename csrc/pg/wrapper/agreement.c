@@ -282,11 +282,11 @@ log_call(const dl_agreement *self, const dl_op_context *op, const dl_buffer *tex
 }
 
 static dl_status
-say(dl_agreement *self, const dl_op_context *op, const void *args)
+say(dl_agreement *self, const dl_op_context *op, const dl_call *call)
 {
     dl_buffer text = {0};
 
-    dl_statement_write(op, args, self->options.size, &text);
+    dl_statement_write(op, call, self->options.size, &text);
     dl_buffer_put(&text, (dl_bytes){(const uint8_t *)"", 1});
     dl_status status = dl_buffer_check(&text);
     if (status == DL_OK) {
@@ -314,7 +314,7 @@ hear(dl_agreement *self, const dl_op_context *op, dl_buffer *words)
 }
 
 dl_status
-dl_agreement_reach(dl_agreement *self, const dl_op_context *op, const void *args)
+dl_agreement_reach(dl_agreement *self, const dl_op_context *op, const dl_call *call)
 {
     /* A group of one rank always agrees, and may have no store. */
     if (self->options.size == 1) {
@@ -324,7 +324,7 @@ dl_agreement_reach(dl_agreement *self, const dl_op_context *op, const void *args
     if (words == NULL) {
         return DL_NO_MEMORY;
     }
-    dl_status status = say(self, op, args);
+    dl_status status = say(self, op, call);
     /* This rank has completed the previous roll call, so all ranks have begun it and
      * have read the words of the one before, which can be deleted.  Those of the
      * previous one are kept: they tell what a rank that does not come did last. */

@@ -40,7 +40,7 @@ void dl_agreement_fini(dl_agreement *self);
  * DL_TIMEOUT and DL_PEER_LOST name ranks, hosts, calls and lines.  Called with the
  * group's turn. */
 dl_status dl_agreement_reach(dl_agreement *self, const dl_op_context *op,
-                             const void *args);
+                             const dl_call *call);
 
 /* Ends the wait for other ranks, which then fails with `cause`; any thread. */
 void dl_agreement_abort(dl_agreement *self, const dl_error *cause);

@@ -60,34 +60,21 @@ put_dtype(const dl_fingerprint *fingerprint, dl_buffer *text)
     put(text, "%s\n", dtype); /* with a reducer, its name is part of this text */
 }
 
-/* Returns the array whose shape must be equal on all ranks, or NULL if there is
- * none. */
+/* Returns the array whose shape must be equal on all ranks, or NULL if there is none:
+ * uneven blocks differ, and the cards of objects are not the caller's. */
 static const dl_tensor *
-shared_tensor(dl_op_type op, const void *args)
+shared_tensor(const dl_fingerprint *fingerprint, const dl_call *call)
 {
-    switch (op) {
-    case DL_ALL_REDUCE:
-    case DL_ALL_REDUCE_COALESCED:
-        return &((const dl_all_reduce_args *)args)->tensor;
-    case DL_BROADCAST:
-        return &((const dl_broadcast_args *)args)->tensor;
-    case DL_REDUCE:
-        return &((const dl_reduce_args *)args)->tensor;
-    case DL_SCAN:
-    case DL_EXSCAN:
-        return &((const dl_scan_args *)args)->tensor;
-    case DL_ALL_GATHER:
-    case DL_ALL_GATHER_COALESCED:
-        return &((const dl_all_gather_args *)args)->input;
-    case DL_GATHER:
-        return &((const dl_gather_args *)args)->input;
-    case DL_SCATTER:
-        return &((const dl_scatter_args *)args)->output;
-    case DL_REDUCE_SCATTER:
-    case DL_REDUCE_SCATTER_COALESCED:
-        return &((const dl_reduce_scatter_args *)args)->output;
-    default:
+    switch (fingerprint->op) {
+    case DL_BARRIER:
+    case DL_ALL_TO_ALL:
+    case DL_ALL_GATHER_V:
+    case DL_GATHER_V:
+    case DL_SCATTER_V:
+    case DL_REDUCE_SCATTER_V:
         return NULL;
+    default:
+        return dl_op_type_exchanges_cards(call->op) ? NULL : &call->tensor;
     }
 }
 
@@ -116,29 +103,14 @@ put_shape(const dl_tensor *tensor, dl_buffer *text)
     put(text, "]\n");
 }
 
-static bool
-is_reduction(uint8_t op)
-{
-    return op == DL_ALL_REDUCE || op == DL_REDUCE || op == DL_REDUCE_SCATTER
-           || op == DL_REDUCE_SCATTER_V || op == DL_ALL_REDUCE_COALESCED
-           || op == DL_REDUCE_SCATTER_COALESCED || op == DL_SCAN || op == DL_EXSCAN;
-}
-
-static bool
-has_root(uint8_t op)
-{
-    return op == DL_BROADCAST || op == DL_REDUCE || op == DL_GATHER || op == DL_SCATTER
-           || op == DL_GATHER_V || op == DL_SCATTER_V;
-}
-
 static void
 put_reduce_op_and_root(const dl_fingerprint *fingerprint, dl_buffer *text)
 {
     put(text, "%s\n",
-        is_reduction(fingerprint->op) && fingerprint->dtype != DL_OPAQUE
+        dl_op_type_reduces(fingerprint->op) && fingerprint->dtype != DL_OPAQUE
             ? dl_reduce_op_name((dl_reduce_op)dl_fingerprint_reduce_op(fingerprint))
             : "");
-    if (has_root(fingerprint->op)) {
+    if (dl_op_type_has_root(fingerprint->op)) {
         put(text, "%" PRIu32, fingerprint->root);
     }
     put(text, "\n");
@@ -158,33 +130,34 @@ put_counts(const dl_tensor *blocks, int size, dl_buffer *text)
 /* Returns the blocks that may differ in size and whose sizes all ranks know, or
  * NULL. */
 static const dl_tensor *
-shared_blocks(const dl_fingerprint *fingerprint, const void *args)
+shared_blocks(const dl_fingerprint *fingerprint, const dl_call *call)
 {
     switch (fingerprint->op) {
     case DL_ALL_GATHER_V:
-        return ((const dl_all_gather_args *)args)->outputs;
+        return call->outputs;
     case DL_REDUCE_SCATTER_V:
-        return ((const dl_reduce_scatter_args *)args)->inputs;
+        return call->inputs;
     default:
         return NULL;
     }
 }
 
 void
-dl_statement_write(const dl_op_context *op, const void *args, int size, dl_buffer *text)
+dl_statement_write(const dl_op_context *op, const dl_call *call, int size,
+                   dl_buffer *text)
 {
     const dl_fingerprint *fingerprint = &op->fingerprint;
-    const dl_all_to_all_args *exchange = fingerprint->op == DL_ALL_TO_ALL ? args : NULL;
+    bool is_exchange = fingerprint->op == DL_ALL_TO_ALL;
 
     put_who(text);
     put_line(op, text);
     put(text, "%s\n", dl_op_type_name(fingerprint->op));
     put_dtype(fingerprint, text);
-    put_shape(shared_tensor((dl_op_type)fingerprint->op, args), text);
+    put_shape(shared_tensor(fingerprint, call), text);
     put_reduce_op_and_root(fingerprint, text);
-    put_counts(shared_blocks(fingerprint, args), size, text);
-    put_counts(exchange == NULL ? NULL : exchange->inputs, size, text);
-    put_counts(exchange == NULL ? NULL : exchange->outputs, size, text);
+    put_counts(shared_blocks(fingerprint, call), size, text);
+    put_counts(is_exchange ? call->inputs : NULL, size, text);
+    put_counts(is_exchange ? call->outputs : NULL, size, text);
 }
 
 dl_statement

@@ -28,7 +28,7 @@ typedef struct dl_statement {
 } dl_statement;
 
 /* Appends the statement of a call; a failed allocation is kept in the buffer. */
-void dl_statement_write(const dl_op_context *op, const void *args, int size,
+void dl_statement_write(const dl_op_context *op, const dl_call *call, int size,
                         dl_buffer *text);
 
 /* Splits `text` into lines, which point into it.  Missing lines are empty, since the

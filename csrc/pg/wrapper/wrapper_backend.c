@@ -26,9 +26,9 @@ self_of(dl_backend *backend)
 /* Compares the call with those of the other ranks.  Any failure but a mismatch aborts
  * the backend inside, so that ranks which come later fail at once and do not wait. */
 static dl_status
-agree(wrapper *self, const dl_op_context *op, const void *args)
+agree(wrapper *self, const dl_op_context *op, const dl_call *call)
 {
-    dl_status status = dl_agreement_reach(&self->agreement, op, args);
+    dl_status status = dl_agreement_reach(&self->agreement, op, call);
 
     if (status != DL_OK && status != DL_MISMATCH) {
         dl_error error = *dl_last_error();
@@ -39,115 +39,33 @@ agree(wrapper *self, const dl_op_context *op, const void *args)
     return status;
 }
 
+/* The entry of every collective that the backend inside has. */
 static dl_status
-all_reduce(dl_backend *backend, const dl_op_context *op, const dl_all_reduce_args *args)
+compare_and_run(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     wrapper *self = self_of(backend);
 
-    DL_TRY(agree(self, op, args));
-    return self->inside->ops->all_reduce(self->inside, op, args);
+    DL_TRY(agree(self, op, call));
+    return dl_backend_run(self->inside, op, call);
 }
 
 static dl_status
-broadcast(dl_backend *backend, const dl_op_context *op, const dl_broadcast_args *args)
-{
-    wrapper *self = self_of(backend);
-
-    DL_TRY(agree(self, op, args));
-    return self->inside->ops->broadcast(self->inside, op, args);
-}
-
-static dl_status
-barrier(dl_backend *backend, const dl_op_context *op)
-{
-    wrapper *self = self_of(backend);
-
-    DL_TRY(agree(self, op, NULL));
-    return self->inside->ops->barrier(self->inside, op);
-}
-
-static dl_status
-reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args *args)
-{
-    wrapper *self = self_of(backend);
-
-    DL_TRY(agree(self, op, args));
-    return self->inside->ops->reduce(self->inside, op, args);
-}
-
-static dl_status
-scan(dl_backend *backend, const dl_op_context *op, const dl_scan_args *args)
-{
-    wrapper *self = self_of(backend);
-
-    DL_TRY(agree(self, op, args));
-    return self->inside->ops->scan(self->inside, op, args);
-}
-
-static dl_status
-all_gather(dl_backend *backend, const dl_op_context *op, const dl_all_gather_args *args)
-{
-    wrapper *self = self_of(backend);
-
-    DL_TRY(agree(self, op, args));
-    return self->inside->ops->all_gather(self->inside, op, args);
-}
-
-static dl_status
-gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
-{
-    wrapper *self = self_of(backend);
-
-    DL_TRY(agree(self, op, args));
-    return self->inside->ops->gather(self->inside, op, args);
-}
-
-static dl_status
-scatter(dl_backend *backend, const dl_op_context *op, const dl_scatter_args *args)
-{
-    wrapper *self = self_of(backend);
-
-    DL_TRY(agree(self, op, args));
-    return self->inside->ops->scatter(self->inside, op, args);
-}
-
-static dl_status
-reduce_scatter(dl_backend *backend, const dl_op_context *op,
-               const dl_reduce_scatter_args *args)
-{
-    wrapper *self = self_of(backend);
-
-    DL_TRY(agree(self, op, args));
-    return self->inside->ops->reduce_scatter(self->inside, op, args);
-}
-
-static dl_status
-all_to_all(dl_backend *backend, const dl_op_context *op, const dl_all_to_all_args *args)
-{
-    wrapper *self = self_of(backend);
-
-    DL_TRY(agree(self, op, args));
-    return self->inside->ops->all_to_all(self->inside, op, args);
-}
-
-static dl_status
-enter(dl_backend *backend, const dl_op_context *op, const void *args,
+enter(dl_backend *backend, const dl_op_context *op, const dl_call *call,
       dl_backend **inside)
 {
     wrapper *self = self_of(backend);
 
-    DL_TRY(agree(self, op, args));
+    DL_TRY(agree(self, op, call));
     *inside = self->inside;
     return DL_OK;
 }
 
 static dl_status
-post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
-     dl_deadline deadline, dl_work **work)
+post(dl_backend *backend, const dl_call *call, dl_deadline deadline, dl_work **work)
 {
     dl_backend *inside = self_of(backend)->inside;
 
-    return inside->ops->post(inside, op, args, deadline, work);
+    return inside->ops->post(inside, call, deadline, work);
 }
 
 static dl_status
@@ -246,16 +164,6 @@ free_wrapper(dl_backend *backend)
 }
 
 static const dl_backend_ops wrapper_ops = {
-    .all_reduce = all_reduce,
-    .broadcast = broadcast,
-    .barrier = barrier,
-    .reduce = reduce,
-    .scan = scan,
-    .all_gather = all_gather,
-    .gather = gather,
-    .scatter = scatter,
-    .reduce_scatter = reduce_scatter,
-    .all_to_all = all_to_all,
     .enter = enter,
     .post = post,
     .share = share,
@@ -278,16 +186,9 @@ static void
 leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
 {
     ops->name = inside->name;
-    LEAVE_OUT(ops, inside, all_reduce);
-    LEAVE_OUT(ops, inside, broadcast);
-    LEAVE_OUT(ops, inside, barrier);
-    LEAVE_OUT(ops, inside, reduce);
-    LEAVE_OUT(ops, inside, scan);
-    LEAVE_OUT(ops, inside, all_gather);
-    LEAVE_OUT(ops, inside, gather);
-    LEAVE_OUT(ops, inside, scatter);
-    LEAVE_OUT(ops, inside, reduce_scatter);
-    LEAVE_OUT(ops, inside, all_to_all);
+    for (int op = 0; op < DL_OP_TYPE_COUNT; op++) {
+        ops->collectives[op] = inside->collectives[op] == NULL ? NULL : compare_and_run;
+    }
     LEAVE_OUT(ops, inside, post);
     LEAVE_OUT(ops, inside, share);
     LEAVE_OUT(ops, inside, window);

@@ -33,7 +33,7 @@ agree(wrapper *self, const dl_device_item *item, dl_deadline deadline)
         .deadline = deadline,
         .call_site = item->call_site,
     };
-    dl_status status = dl_agreement_reach(&self->agreement, &op, item->args);
+    dl_status status = dl_agreement_reach(&self->agreement, &op, item->call);
 
     if (status != DL_OK && status != DL_MISMATCH) {
         dl_error error = *dl_last_error();

@@ -9,7 +9,7 @@
 #ifndef DISTLITE_PYTHON_ARRAYS_ARRAY_GUARD_H
 #define DISTLITE_PYTHON_ARRAYS_ARRAY_GUARD_H
 
-#include "pg/arguments.h"
+#include "pg/call.h"
 #include "python/arrays/tensor_arg.h"
 
 /* One owner of memory, and where that memory was when the operation was called. */

@@ -307,23 +307,23 @@ keep_forever(const dlpy_side *side)
 }
 
 PyObject *
-dlpy_sides_finish(dlpy_collective *call, dl_op_type op, const void *args,
-                  dlpy_side *input, dlpy_side *output)
+dlpy_sides_finish(dlpy_collective *self, dl_call *call, dlpy_side *input,
+                  dlpy_side *output)
 {
     dlpy_guard guard = {0};
     dlpy_work_keep keep = {.guard = &guard};
     PyObject *result;
 
     if (profiler_wants(input) || profiler_wants(output)) {
-        call->inputs = arrays_of(input);
+        self->inputs = arrays_of(input);
     }
     if (note_write(output) < 0
-        || (dlpy_collective_outlives_call(call)
+        || (dlpy_collective_outlives_call(self)
             && (guard_side(&guard, input) < 0 || guard_side(&guard, output) < 0
                 || keep_sides(&keep, input, output) < 0))) {
-        result = dlpy_collective_give_up(call);
+        result = dlpy_collective_give_up(self);
     } else {
-        result = dlpy_collective_finish(call, op, args, keep);
+        result = dlpy_collective_finish(self, call, keep);
     }
     dlpy_guard_clear(&guard);
     Py_XDECREF(keep.pins);

@@ -45,8 +45,8 @@ dlpy_side_blocks(const dlpy_side *side)
 
 /* Runs the operation and releases both sides; a Work keeps the arrays.  Returns the
  * result as dlpy_collective_finish() does. */
-PyObject *dlpy_sides_finish(dlpy_collective *call, dl_op_type op, const void *args,
-                            dlpy_side *input, dlpy_side *output);
+PyObject *dlpy_sides_finish(dlpy_collective *self, dl_call *call, dlpy_side *input,
+                            dlpy_side *output);
 
 /* Releases both sides and the call after a failure with an exception set.  Returns
  * NULL. */

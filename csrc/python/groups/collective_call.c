@@ -238,8 +238,7 @@ prepare(const dlpy_collective *self, dlpy_work_keep keep)
 }
 
 static PyObject *
-submit(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep keep,
-       dl_deadline deadline)
+submit(dlpy_collective *self, dl_call *call, dlpy_work_keep keep, dl_deadline deadline)
 {
     PyObject *prepared = prepare(self, keep);
     dl_work *work;
@@ -249,15 +248,15 @@ submit(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep ke
         return NULL;
     }
     dlpy_work_name_group(prepared, self->group);
-    const dl_guard *guard = dlpy_work_guard(prepared);
-    if (dl_device_name(self->core) != NULL && dl_device_takes(self->core, op, args)) {
+    call->guard = dlpy_work_guard(prepared);
+    if (dl_device_name(self->core) != NULL && dl_device_takes(self->core, call)) {
         /* May block: the first operation on a device, or one that is compared, meets
          * the other ranks. */
         Py_BEGIN_ALLOW_THREADS
-        status = dl_group_submit_guarded(self->core, op, args, guard, deadline, &work);
+        status = dl_group_submit(self->core, call, deadline, &work);
         Py_END_ALLOW_THREADS
     } else {
-        status = dl_group_submit_guarded(self->core, op, args, guard, deadline, &work);
+        status = dl_group_submit(self->core, call, deadline, &work);
     }
     if (status != DL_OK) {
         Py_DECREF(prepared);
@@ -268,23 +267,23 @@ submit(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep ke
 }
 
 static dl_status
-run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadline)
+run(dl_group *group, const dl_call *call, dl_deadline deadline)
 {
     dlpy_gil gil;
 
-    dlpy_gil_leave(&gil, dl_group_is_brief(group, op, args));
-    dl_status status = dl_group_run(group, op, args, deadline);
+    dlpy_gil_leave(&gil, dl_group_is_brief(group, call));
+    dl_status status = dl_group_run(group, call, deadline);
     return dlpy_gil_return(&gil, status);
 }
 
 static inline PyObject *
-carry_out(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep keep,
+carry_out(dlpy_collective *self, dl_call *call, dlpy_work_keep keep,
           dl_deadline deadline)
 {
     if (self->is_async) {
-        return submit(self, op, args, keep, deadline);
+        return submit(self, call, keep, deadline);
     }
-    dl_status status = run(self->core, op, args, deadline);
+    dl_status status = run(self->core, call, deadline);
     if (status != DL_OK) {
         return dlpy_raise_collective(self->state, status);
     }
@@ -298,26 +297,26 @@ carry_out(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep
 }
 
 static PyObject *
-carry_out_as_event(dlpy_collective *self, dl_op_type op, const void *args,
-                   dlpy_work_keep keep, dl_deadline deadline)
+carry_out_as_event(dlpy_collective *self, dl_call *call, dlpy_work_keep keep,
+                   dl_deadline deadline)
 {
-    PyObject *event =
-        dlpy_torch_event_begin(self->group, dl_op_type_name((uint8_t)op), self->inputs);
+    PyObject *event = dlpy_torch_event_begin(
+        self->group, dl_op_type_name((uint8_t)call->op), self->inputs);
 
     return dlpy_torch_event_end(self->state, event,
-                                carry_out(self, op, args, keep, deadline));
+                                carry_out(self, call, keep, deadline));
 }
 
 PyObject *
-dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op, const void *args,
-                          dlpy_work_keep keep, dl_deadline deadline)
+dlpy_collective_finish_by(dlpy_collective *self, dl_call *call, dlpy_work_keep keep,
+                          dl_deadline deadline)
 {
     if (dlpy_collective_check_stream(self) < 0) {
         return dlpy_collective_give_up(self);
     }
     PyObject *result = self->inputs == NULL
-                           ? carry_out(self, op, args, keep, deadline)
-                           : carry_out_as_event(self, op, args, keep, deadline);
+                           ? carry_out(self, call, keep, deadline)
+                           : carry_out_as_event(self, call, keep, deadline);
     if (self->reducer != NULL && result == NULL) {
         dlpy_reducer_explain(self->reducer);
     }
@@ -327,9 +326,8 @@ dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op, const void *args
 }
 
 PyObject *
-dlpy_collective_finish(dlpy_collective *self, dl_op_type op, const void *args,
-                       dlpy_work_keep keep)
+dlpy_collective_finish(dlpy_collective *self, dl_call *call, dlpy_work_keep keep)
 {
-    return dlpy_collective_finish_by(self, op, args, keep,
+    return dlpy_collective_finish_by(self, call, keep,
                                      dl_deadline_after(dlpy_collective_timeout(self)));
 }

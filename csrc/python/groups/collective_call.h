@@ -56,15 +56,14 @@ int dlpy_collective_root(const dlpy_collective *self, const char *name, PyObject
 int dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
                         double *factor);
 
-/* Runs `op`; releases the GIL unless the operation completes without waiting.  Returns
- * None, or for async_op a Work that keeps `keep`, or NULL with an exception set.  Drops
- * the reference to the group.  The second form takes a deadline; the first uses
- * dlpy_collective_timeout(). */
-PyObject *dlpy_collective_finish(dlpy_collective *self, dl_op_type op, const void *args,
+/* Runs the call; releases the GIL unless it completes without waiting.  Returns None, or
+ * for async_op a Work that keeps `keep` and whose guard becomes that of the call, or
+ * NULL with an exception set.  Drops the reference to the group.  The second form takes
+ * a deadline; the first uses dlpy_collective_timeout(). */
+PyObject *dlpy_collective_finish(dlpy_collective *self, dl_call *call,
                                  dlpy_work_keep keep);
-PyObject *dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op,
-                                    const void *args, dlpy_work_keep keep,
-                                    dl_deadline deadline);
+PyObject *dlpy_collective_finish_by(dlpy_collective *self, dl_call *call,
+                                    dlpy_work_keep keep, dl_deadline deadline);
 
 /* Returns true if the operation may use its arrays after the call has returned: it is
  * asynchronous, or becomes part of an open batch. */

@@ -126,8 +126,8 @@ take_reducer(dlpy_collective *self, dl_reduce_op op, PyObject *object, PyObject 
  * For a synchronous call the array is kept alive by the caller's frame.  Only a
  * Work, or a batch, which begins the operation later, needs a reference to it. */
 static PyObject *
-finish_in_place(dlpy_collective *self, dl_op_type op, const void *args,
-                dlpy_tensor *tensor, PyObject *array, bool writes)
+finish_in_place(dlpy_collective *self, dl_call *call, dlpy_tensor *tensor,
+                PyObject *array, bool writes)
 {
     PyObject *result;
 
@@ -142,10 +142,10 @@ finish_in_place(dlpy_collective *self, dl_op_type op, const void *args,
             .pins = tensor->owner, .outputs = array, .guard = &guard};
         result = dlpy_guard_add(&guard, array, tensor) < 0
                      ? dlpy_collective_give_up(self)
-                     : dlpy_collective_finish(self, op, args, keep);
+                     : dlpy_collective_finish(self, call, keep);
         dlpy_guard_clear(&guard);
     } else {
-        result = dlpy_collective_finish(self, op, args, (dlpy_work_keep){0});
+        result = dlpy_collective_finish(self, call, (dlpy_work_keep){0});
     }
     if (result == NULL && dl_backend_take_kept_memory()) {
         Py_INCREF(array); /* for good, like the owner of its view */
@@ -175,7 +175,7 @@ all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
     PyObject *values[5];
     dlpy_collective self;
     dlpy_tensor tensor;
-    dl_all_reduce_args core;
+    dl_call core = {.op = DL_ALL_REDUCE};
 
     if (dlpy_take_arguments(&signature, call, values) < 0) {
         return NULL;
@@ -184,16 +184,17 @@ all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
     if (begun <= 0) {
         return dlpy_collective_answer(&self, begun);
     }
-    if (dlpy_reduce_op_from(self.state, values[1], &core.op, &core.factor) < 0
+    if (dlpy_reduce_op_from(self.state, values[1], &core.reduction, &core.factor) < 0
         || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
         return dlpy_collective_give_up(&self);
     }
-    if (take_reducer(&self, core.op, values[1], values[0], &tensor, &core.reducer)
+    if (take_reducer(&self, core.reduction, values[1], values[0], &tensor,
+                     &core.reducer)
         < 0) {
         return give_up_in_place(&self, &tensor);
     }
     core.tensor = tensor.view;
-    return finish_in_place(&self, DL_ALL_REDUCE, &core, &tensor, values[0], true);
+    return finish_in_place(&self, &core, &tensor, values[0], true);
 }
 
 /* scan and exscan. */
@@ -204,7 +205,7 @@ scan_array(PyObject *module, const dlpy_signature *signature, dlpy_call call,
     PyObject *values[5];
     dlpy_collective self;
     dlpy_tensor tensor;
-    dl_scan_args core = {.is_exclusive = is_exclusive};
+    dl_call core = {.op = is_exclusive ? DL_EXSCAN : DL_SCAN};
 
     if (dlpy_take_arguments(signature, call, values) < 0) {
         return NULL;
@@ -213,18 +214,18 @@ scan_array(PyObject *module, const dlpy_signature *signature, dlpy_call call,
     if (begun <= 0) {
         return dlpy_collective_answer(&self, begun);
     }
-    if (dlpy_reduce_op_from(self.state, values[1], &core.op, &core.factor) < 0
+    if (dlpy_reduce_op_from(self.state, values[1], &core.reduction, &core.factor) < 0
         || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
         return dlpy_collective_give_up(&self);
     }
-    if (take_reducer(&self, core.op, values[1], values[0], &tensor, &core.reducer)
+    if (take_reducer(&self, core.reduction, values[1], values[0], &tensor,
+                     &core.reducer)
         < 0) {
         return give_up_in_place(&self, &tensor);
     }
     core.tensor = tensor.view;
     bool writes = !is_exclusive || dl_group_rank(self.core) > 0;
-    return finish_in_place(&self, is_exclusive ? DL_EXSCAN : DL_SCAN, &core, &tensor,
-                           values[0], writes);
+    return finish_in_place(&self, &core, &tensor, values[0], writes);
 }
 
 static PyObject *
@@ -263,7 +264,7 @@ broadcast(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
     PyObject *values[6];
     dlpy_collective self;
     dlpy_tensor tensor;
-    dl_broadcast_args core;
+    dl_call core = {.op = DL_BROADCAST};
 
     if (dlpy_take_arguments(&signature, call, values) < 0) {
         return NULL;
@@ -278,7 +279,7 @@ broadcast(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
     }
     core.tensor = tensor.view;
     bool is_root = core.root == dl_group_rank(self.core);
-    return finish_in_place(&self, DL_BROADCAST, &core, &tensor, values[0], !is_root);
+    return finish_in_place(&self, &core, &tensor, values[0], !is_root);
 }
 
 static PyObject *
@@ -293,7 +294,7 @@ reduce(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keyw
     PyObject *values[7];
     dlpy_collective self;
     dlpy_tensor tensor;
-    dl_reduce_args core;
+    dl_call core = {.op = DL_REDUCE};
 
     if (dlpy_take_arguments(&signature, call, values) < 0) {
         return NULL;
@@ -303,17 +304,18 @@ reduce(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keyw
         return dlpy_collective_answer(&self, begun);
     }
     if (dlpy_collective_root(&self, "dst", values[1], values[5], -1, &core.root) < 0
-        || dlpy_reduce_op_from(self.state, values[2], &core.op, &core.factor) < 0
+        || dlpy_reduce_op_from(self.state, values[2], &core.reduction, &core.factor) < 0
         || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
         return dlpy_collective_give_up(&self);
     }
-    if (take_reducer(&self, core.op, values[2], values[0], &tensor, &core.reducer)
+    if (take_reducer(&self, core.reduction, values[2], values[0], &tensor,
+                     &core.reducer)
         < 0) {
         return give_up_in_place(&self, &tensor);
     }
     core.tensor = tensor.view;
     bool is_root = core.root == dl_group_rank(self.core);
-    return finish_in_place(&self, DL_REDUCE, &core, &tensor, values[0], is_root);
+    return finish_in_place(&self, &core, &tensor, values[0], is_root);
 }
 
 /* Waits until the devices of all ranks have reached the barrier.  Returns 0, or -1 with
@@ -367,8 +369,8 @@ barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
     if (dlpy_torch_profiler_is_on()) {
         self.inputs = Py_None;
     }
-    return dlpy_collective_finish_by(&self, DL_BARRIER, NULL,
-                                     (dlpy_work_keep){.outputs = Py_None},
+    dl_call core = dl_call_barrier();
+    return dlpy_collective_finish_by(&self, &core, (dlpy_work_keep){.outputs = Py_None},
                                      dl_deadline_after(timeout));
 }
 
@@ -408,9 +410,9 @@ begin(begun_call *self, PyObject *module, const dlpy_signature *signature,
 }
 
 static PyObject *
-finish(begun_call *self, dl_op_type op, const void *args)
+finish(begun_call *self, dl_call *call)
 {
-    return dlpy_sides_finish(&self->call, op, args, &self->input, &self->output);
+    return dlpy_sides_finish(&self->call, call, &self->input, &self->output);
 }
 
 static PyObject *
@@ -429,7 +431,7 @@ all_gather(PyObject *module, PyObject *const *args, Py_ssize_t count,
         .names = {"tensor_list", "tensor", "group", "async_op", "*stream"},
     };
     begun_call self;
-    dl_all_gather_args core;
+    dl_call core = {.op = DL_ALL_GATHER};
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 2);
 
     if (begun <= 0) {
@@ -439,9 +441,9 @@ all_gather(PyObject *module, PyObject *const *args, Py_ssize_t count,
         || dlpy_side_array(&self.input, self.values[1], "tensor") < 0) {
         return give_up(&self);
     }
-    core.input = self.input.tensor.view;
+    core.tensor = self.input.tensor.view;
     core.outputs = dlpy_side_blocks(&self.output);
-    return finish(&self, DL_ALL_GATHER, &core);
+    return finish(&self, &core);
 }
 
 static PyObject *
@@ -454,7 +456,7 @@ all_gather_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
         .names = {"output_tensor", "input_tensor", "group", "async_op", "*stream"},
     };
     begun_call self;
-    dl_all_gather_args core;
+    dl_call core = {.op = DL_ALL_GATHER};
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 2);
 
     if (begun <= 0) {
@@ -465,9 +467,9 @@ all_gather_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
         || dlpy_side_array(&self.input, self.values[1], "input_tensor") < 0) {
         return give_up(&self);
     }
-    core.input = self.input.tensor.view;
+    core.tensor = self.input.tensor.view;
     core.outputs = dlpy_side_blocks(&self.output);
-    return finish(&self, DL_ALL_GATHER, &core);
+    return finish(&self, &core);
 }
 
 /* The signature of the functions that take a list on the root only. */
@@ -498,7 +500,7 @@ gather_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call,
               bool is_uneven)
 {
     begun_call self;
-    dl_gather_args core = {.is_uneven = is_uneven};
+    dl_call core = {.op = DL_GATHER, .is_uneven = is_uneven};
     int begun = begin(&self, module, signature, call, 3);
 
     if (begun <= 0) {
@@ -517,9 +519,9 @@ gather_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call,
                    < 0)) {
         return give_up(&self);
     }
-    core.input = self.input.tensor.view;
+    core.tensor = self.input.tensor.view;
     core.outputs = dlpy_side_blocks(&self.output);
-    return finish(&self, DL_GATHER, &core);
+    return finish(&self, &core);
 }
 
 static PyObject *
@@ -545,7 +547,7 @@ scatter_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call
                bool is_uneven)
 {
     begun_call self;
-    dl_scatter_args core = {.is_uneven = is_uneven};
+    dl_call core = {.op = DL_SCATTER, .is_uneven = is_uneven};
     int begun = begin(&self, module, signature, call, 3);
 
     if (begun <= 0) {
@@ -564,9 +566,9 @@ scatter_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call
                    < 0)) {
         return give_up(&self);
     }
-    core.output = self.output.tensor.view;
+    core.tensor = self.output.tensor.view;
     core.inputs = dlpy_side_blocks(&self.input);
-    return finish(&self, DL_SCATTER, &core);
+    return finish(&self, &core);
 }
 
 static PyObject *
@@ -598,23 +600,25 @@ reduce_scatter(PyObject *module, PyObject *const *args, Py_ssize_t count,
         .names = {"output", "input_list", "op", "group", "async_op", "*stream"},
     };
     begun_call self;
-    dl_reduce_scatter_args core;
+    dl_call core = {.op = DL_REDUCE_SCATTER};
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 3);
 
     if (begun <= 0) {
         return dlpy_collective_answer(&self.call, begun);
     }
-    if (dlpy_reduce_op_from(self.call.state, self.values[2], &core.op, &core.factor) < 0
+    if (dlpy_reduce_op_from(self.call.state, self.values[2], &core.reduction,
+                            &core.factor)
+            < 0
         || dlpy_side_array(&self.output, self.values[0], "output") < 0
         || dlpy_side_list(&self.input, &self.call, self.values[1], "input_list") < 0
-        || take_reducer(&self.call, core.op, self.values[2], self.values[0],
+        || take_reducer(&self.call, core.reduction, self.values[2], self.values[0],
                         &self.output.tensor, &core.reducer)
                < 0) {
         return give_up(&self);
     }
-    core.output = self.output.tensor.view;
+    core.tensor = self.output.tensor.view;
     core.inputs = dlpy_side_blocks(&self.input);
-    return finish(&self, DL_REDUCE_SCATTER, &core);
+    return finish(&self, &core);
 }
 
 static PyObject *
@@ -627,23 +631,25 @@ reduce_scatter_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
         .names = {"output", "input", "op", "group", "async_op", "*stream"},
     };
     begun_call self;
-    dl_reduce_scatter_args core;
+    dl_call core = {.op = DL_REDUCE_SCATTER};
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 3);
 
     if (begun <= 0) {
         return dlpy_collective_answer(&self.call, begun);
     }
-    if (dlpy_reduce_op_from(self.call.state, self.values[2], &core.op, &core.factor) < 0
+    if (dlpy_reduce_op_from(self.call.state, self.values[2], &core.reduction,
+                            &core.factor)
+            < 0
         || dlpy_side_array(&self.output, self.values[0], "output") < 0
         || dlpy_side_cut(&self.input, &self.call, self.values[1], "input", NULL) < 0
-        || take_reducer(&self.call, core.op, self.values[2], self.values[0],
+        || take_reducer(&self.call, core.reduction, self.values[2], self.values[0],
                         &self.output.tensor, &core.reducer)
                < 0) {
         return give_up(&self);
     }
-    core.output = self.output.tensor.view;
+    core.tensor = self.output.tensor.view;
     core.inputs = dlpy_side_blocks(&self.input);
-    return finish(&self, DL_REDUCE_SCATTER, &core);
+    return finish(&self, &core);
 }
 
 static PyObject *
@@ -657,7 +663,7 @@ all_to_all(PyObject *module, PyObject *const *args, Py_ssize_t count,
                   "*stream"},
     };
     begun_call self;
-    dl_all_to_all_args core;
+    dl_call core = {.op = DL_ALL_TO_ALL};
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 2);
 
     if (begun <= 0) {
@@ -671,7 +677,7 @@ all_to_all(PyObject *module, PyObject *const *args, Py_ssize_t count,
     }
     core.inputs = dlpy_side_blocks(&self.input);
     core.outputs = dlpy_side_blocks(&self.output);
-    return finish(&self, DL_ALL_TO_ALL, &core);
+    return finish(&self, &core);
 }
 
 static PyObject *
@@ -685,7 +691,7 @@ all_to_all_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
                   "async_op", "*stream"},
     };
     begun_call self;
-    dl_all_to_all_args core;
+    dl_call core = {.op = DL_ALL_TO_ALL};
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 4);
 
     if (begun <= 0) {
@@ -701,7 +707,7 @@ all_to_all_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
     }
     core.inputs = dlpy_side_blocks(&self.input);
     core.outputs = dlpy_side_blocks(&self.output);
-    return finish(&self, DL_ALL_TO_ALL, &core);
+    return finish(&self, &core);
 }
 
 static PyMethodDef functions[] = {

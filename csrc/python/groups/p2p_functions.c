@@ -15,8 +15,7 @@
 
 typedef struct call {
     dlpy_collective collective;
-    dl_op_type op;
-    dl_message_args core;
+    dl_call core;
     dlpy_tensor tensor;
     PyObject *array; /* borrowed */
 } call;
@@ -27,20 +26,19 @@ take_peer(call *self, PyObject *peer, PyObject *group_peer)
     bool is_given = (peer != NULL && peer != Py_None)
                     || (group_peer != NULL && group_peer != Py_None);
 
-    if (self->op == DL_RECV && !is_given) {
-        self->op = DL_RECV_ANY;
+    if (self->core.op == DL_RECV && !is_given) {
+        self->core.op = DL_RECV_ANY;
         self->core.peer = DL_ANY_RANK;
         return 0;
     }
-    return dlpy_collective_root(&self->collective, self->op == DL_SEND ? "dst" : "src",
-                                peer, group_peer, -1, &self->core.peer);
+    return dlpy_collective_root(&self->collective,
+                                self->core.op == DL_SEND ? "dst" : "src", peer,
+                                group_peer, -1, &self->core.peer);
 }
 
 static int
 take_array(call *self, PyObject *const *values)
 {
-    self->core.tag = 0;
-    self->core.is_awaited = false;
     if (values[3] != NULL && dlpy_int64_from(values[3], "tag", &self->core.tag) < 0) {
         return -1;
     }
@@ -57,7 +55,9 @@ take_array(call *self, PyObject *const *values)
 static int
 note_write(const call *self)
 {
-    return self->op == DL_SEND ? 0 : dlpy_tensor_note_write(&self->tensor, self->array);
+    return self->core.op == DL_SEND
+               ? 0
+               : dlpy_tensor_note_write(&self->tensor, self->array);
 }
 
 /* Returns as dlpy_collective_begin() does. */
@@ -94,7 +94,7 @@ begin_event(const call *self)
         [DL_SEND] = "send", [DL_RECV] = "recv", [DL_RECV_ANY] = "recvAnySource"};
 
     return dlpy_torch_profiler_wants(&self->tensor)
-               ? dlpy_torch_event_begin(self->collective.group, names[self->op],
+               ? dlpy_torch_event_begin(self->collective.group, names[self->core.op],
                                         self->array)
                : NULL;
 }
@@ -159,7 +159,7 @@ exchange(call *self, int *source)
     dl_status status;
 
     Py_BEGIN_ALLOW_THREADS
-    status = dl_group_exchange(group, self->op, &self->core, deadline, &end);
+    status = dl_group_exchange(group, &self->core, deadline, &end);
     Py_END_ALLOW_THREADS
     *source = end.source;
     if (status != DL_OK) {
@@ -193,7 +193,7 @@ post(call *self)
         /* No thread waits for the GIL while it holds the lock that this takes, but a
          * peer's large payload may be copied under the lock. */
         Py_BEGIN_ALLOW_THREADS
-        status = dl_group_post(group, self->op, &self->core, deadline, &work);
+        status = dl_group_post(group, &self->core, deadline, &work);
         Py_END_ALLOW_THREADS
         if (status == DL_OK) {
             result = work == NULL
@@ -217,7 +217,7 @@ send(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywor
         .required = 1,
         .names = {"tensor", "dst", "group", "tag", "group_dst", "*stream"},
     };
-    call self = {.op = DL_SEND};
+    call self = {.core.op = DL_SEND};
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
 
     if (begun <= 0) {
@@ -251,7 +251,7 @@ recv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywor
         .required = 1,
         .names = {"tensor", "src", "group", "tag", "group_src", "*stream"},
     };
-    call self = {.op = DL_RECV};
+    call self = {.core.op = DL_RECV};
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
     int source;
 
@@ -276,7 +276,7 @@ isend(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
         .required = 1,
         .names = {"tensor", "dst", "group", "tag", "group_dst", "*stream"},
     };
-    call self = {.op = DL_SEND};
+    call self = {.core.op = DL_SEND};
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
 
     return begun <= 0 ? dlpy_collective_answer(&self.collective, begun) : post(&self);
@@ -290,7 +290,7 @@ irecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
         .required = 1,
         .names = {"tensor", "src", "group", "tag", "group_src", "*stream"},
     };
-    call self = {.op = DL_RECV};
+    call self = {.core.op = DL_RECV};
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
 
     return begun <= 0 ? dlpy_collective_answer(&self.collective, begun) : post(&self);
@@ -318,15 +318,14 @@ check_message(PyObject *module, PyObject *const *args, Py_ssize_t count,
         || ((dlpy_group *)values[2])->handler != NULL) {
         Py_RETURN_NONE;
     }
-    call self = {.op = is_send ? DL_SEND : DL_RECV};
+    call self = {.core.op = is_send ? DL_SEND : DL_RECV};
     PyObject *given[ARGUMENT_COUNT] = {values[0], NULL, values[2], values[3],
                                        values[4]};
     if (take_array(&self, given) < 0) {
         dlpy_tensor_release(&self.tensor);
         return NULL;
     }
-    dl_status status =
-        dl_group_check_message(dlpy_group_core(values[2]), self.op, &self.core);
+    dl_status status = dl_group_check_message(dlpy_group_core(values[2]), &self.core);
     dlpy_tensor_release(&self.tensor);
     return status == DL_OK ? Py_NewRef(Py_None) : dlpy_raise_collective(state, status);
 }

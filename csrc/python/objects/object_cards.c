@@ -20,8 +20,7 @@
  * other code has a reference to them. */
 typedef struct exchange {
     dl_group *group;
-    dl_op_type op;
-    dl_objects_args args;
+    dl_call call;
     PyObject *cards; /* list of bytes objects, by rank */
     dl_tensor few[FEW_RANKS];
     dl_tensor *views; /* `few`, or allocated memory */
@@ -66,7 +65,7 @@ make_card(exchange *self, int rank, dl_bytes own, int64_t size)
         char *block = PyBytes_AS_STRING(card);
         memcpy(block, own.data, own.size);
         memset(block + own.size, 0, (size_t)size - own.size);
-        self->args.cards.input = self->views[rank];
+        self->call.tensor = self->views[rank];
     }
     return 0;
 }
@@ -75,7 +74,7 @@ static int
 make_cards(exchange *self, dl_bytes own, const int64_t sizes[2])
 {
     int count = dl_group_size(self->group);
-    int root = self->args.root;
+    int root = self->call.root;
     bool is_root = root < 0 || root == dl_group_rank(self->group);
 
     if (own.size > (size_t)sizes[is_root]) {
@@ -88,7 +87,7 @@ make_cards(exchange *self, dl_bytes own, const int64_t sizes[2])
     if (self->cards == NULL || self->views == NULL) {
         return PyErr_Occurred() ? -1 : (PyErr_NoMemory(), -1);
     }
-    self->args.cards.outputs = self->views;
+    self->call.outputs = self->views;
     for (int rank = 0; rank < count; rank++) {
         if (make_card(self, rank, own, sizes[root < 0 || root == rank]) < 0) {
             return -1;
@@ -103,8 +102,8 @@ run(exchange *self)
     dlpy_gil gil;
 
     dlpy_gil_leave(&gil, false);
-    dl_status status = dl_group_run(self->group, self->op, &self->args,
-                                    dl_group_deadline(self->group));
+    dl_status status =
+        dl_group_run(self->group, &self->call, dl_group_deadline(self->group));
     return dlpy_gil_return(&gil, status);
 }
 
@@ -113,7 +112,7 @@ run(exchange *self)
 static bool
 are_alike(const exchange *self, int64_t head)
 {
-    const void *own = self->args.cards.input.data;
+    const void *own = self->call.tensor.data;
     bool is_alike = true;
 
     for (int i = 0; is_alike && i < dl_group_size(self->group); i++) {
@@ -152,13 +151,16 @@ exchange_cards(PyObject *module, PyObject *const *args, Py_ssize_t count,
         {"group", "op", "root", "card", "size", "root_size", "head"}};
     const dlpy_state *state = dlpy_state_of_module(module);
     PyObject *values[7];
-    exchange self;
+    exchange self; /* `few` needs no initial values */
     int op;
     limits limits;
 
+    self.call = (dl_call){0};
+    self.cards = NULL;
+    self.views = NULL;
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
         || dlpy_int_from(values[1], "op", &op) < 0
-        || dlpy_int_from(values[2], "root", &self.args.root) < 0
+        || dlpy_int_from(values[2], "root", &self.call.root) < 0
         || dlpy_int64_from(values[4], "size", &limits.sizes[0]) < 0
         || dlpy_int64_from(values[5], "root_size", &limits.sizes[1]) < 0
         || dlpy_int64_from(values[6], "head", &limits.head) < 0) {
@@ -180,10 +182,8 @@ exchange_cards(PyObject *module, PyObject *const *args, Py_ssize_t count,
         PyErr_SetString(PyExc_NotImplementedError, "a group written in Python");
         return NULL;
     }
-    self.op = operations[op];
+    self.call.op = operations[op];
     self.group = dlpy_group_core(group);
-    self.cards = NULL;
-    self.views = NULL;
     dl_bytes own = {(const uint8_t *)PyBytes_AS_STRING(values[3]),
                     (size_t)PyBytes_GET_SIZE(values[3])};
     return finish(&self, own, &limits, state);

@@ -8,7 +8,7 @@
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_ALGORITHMS_H
 #define DISTLITE_PG_CPU_ALGORITHMS_ALGORITHMS_H
 
-#include "pg/arguments.h"
+#include "pg/call.h"
 #include "pg/cpu/algorithms/exchange.h"
 #include "pg/cpu/shm/board.h"
 #include "pg/cpu/shm/shared.h"
@@ -16,67 +16,62 @@
 /* Runs one of the algorithms below, chosen by the size of the array and the number of
  * ranks. */
 dl_status dl_all_reduce_select(dl_board *board, const dl_op_context *op,
-                               const dl_all_reduce_args *args);
+                               const dl_call *call);
 
 /* Each rank publishes its array on its line, and reduces those of all ranks.  The array
  * has at most DL_BOARD_PAYLOAD bytes. */
 dl_status dl_all_reduce_line(dl_board *board, const dl_op_context *op,
-                             const dl_all_reduce_args *args);
+                             const dl_call *call);
 
 /* As dl_all_reduce_line(), through slots.  The array has at most `board->chunk`
  * bytes. */
 dl_status dl_all_reduce_slot(dl_board *board, const dl_op_context *op,
-                             const dl_all_reduce_args *args);
+                             const dl_call *call);
 
 /* Reduces and distributes arrays of any size through slots, chunk after chunk: a
  * reduce-scatter and an all-gather per chunk.  Where the arrays of all ranks are in
  * shared memory, nothing is copied: each rank reduces its share of all arrays, and
  * writes the result to all of them. */
 dl_status dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
-                               const dl_all_reduce_args *args);
+                               const dl_call *call);
 
 /* Runs one of the algorithms below, chosen by the size of the array.  Tensors are
  * multiplied already for PREMUL_SUM. */
-dl_status dl_scan_select(dl_board *board, const dl_op_context *op,
-                         const dl_scan_args *args);
+dl_status dl_scan_select(dl_board *board, const dl_op_context *op, const dl_call *call);
 
 /* Each rank publishes its array on its line, or in its slot, and reduces those of the
  * ranks up to its own.  The array has at most DL_BOARD_PAYLOAD bytes, or at most
  * `board->chunk` bytes. */
-dl_status dl_scan_line(dl_board *board, const dl_op_context *op,
-                       const dl_scan_args *args);
-dl_status dl_scan_slot(dl_board *board, const dl_op_context *op,
-                       const dl_scan_args *args);
+dl_status dl_scan_line(dl_board *board, const dl_op_context *op, const dl_call *call);
+dl_status dl_scan_slot(dl_board *board, const dl_op_context *op, const dl_call *call);
 
 /* Scans arrays of any size through slots, chunk after chunk.  Each rank computes all
  * prefixes of one share of the chunk, so that the work of a rank does not grow with its
  * number. */
-dl_status dl_scan_chunks(dl_board *board, const dl_op_context *op,
-                         const dl_scan_args *args);
+dl_status dl_scan_chunks(dl_board *board, const dl_op_context *op, const dl_call *call);
 
 dl_status dl_barrier_line(dl_board *board, const dl_op_context *op);
 
 /* These take blocks of any size and layout.  Each chooses lines, pockets, slots or
  * shared memory (exchange.h). */
 dl_status dl_broadcast_board(dl_exchange *exchange, const dl_op_context *op,
-                             const dl_broadcast_args *args);
+                             const dl_call *call);
 dl_status dl_all_gather_board(dl_exchange *exchange, const dl_op_context *op,
-                              const dl_all_gather_args *args);
+                              const dl_call *call);
 dl_status dl_gather_board(dl_exchange *exchange, const dl_op_context *op,
-                          const dl_gather_args *args);
+                          const dl_call *call);
 dl_status dl_scatter_board(dl_exchange *exchange, const dl_op_context *op,
-                           const dl_scatter_args *args);
+                           const dl_call *call);
 dl_status dl_all_to_all_board(dl_exchange *exchange, const dl_op_context *op,
-                              const dl_all_to_all_args *args);
+                              const dl_call *call);
 
 /* As above, but the blocks that arrive are reduced, in the order of the ranks: at the
  * root, or on each rank those for its own block.  The root's tensor, and `own`, which
  * takes the place of the rank's own input block, are contiguous and aligned, and are
  * multiplied already for PREMUL_SUM. */
 dl_status dl_reduce_board(dl_exchange *exchange, const dl_op_context *op,
-                          const dl_reduce_args *args);
+                          const dl_call *call);
 dl_status dl_reduce_scatter_board(dl_exchange *exchange, const dl_op_context *op,
-                                  const dl_reduce_scatter_args *args,
-                                  const dl_tensor *own);
+                                  const dl_call *call, const dl_tensor *own);
 
 #endif

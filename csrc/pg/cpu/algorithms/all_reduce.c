@@ -31,24 +31,23 @@ share_of(size_t size, int ranks)
 }
 
 dl_status
-dl_all_reduce_line(dl_board *board, const dl_op_context *op,
-                   const dl_all_reduce_args *args)
+dl_all_reduce_line(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
-    size_t size = dl_tensor_size(&args->tensor);
+    size_t size = dl_tensor_size(&call->tensor);
     uint8_t *payload = dl_board_begin(board, op);
 
     if (size == 0) {
         return dl_board_arrive(board);
     }
-    memcpy(payload, args->tensor.data, size);
+    memcpy(payload, call->tensor.data, size);
     DL_TRY(dl_board_arrive(board));
-    dl_fold fold = dl_fold_of(args, board->options.size);
+    dl_fold fold = dl_fold_of(call, board->options.size);
     dl_fold_sources sources = {
         .first = dl_board_payload(board, 0),
         .stride = sizeof(dl_board_line),
         .own_rank = -1,
     };
-    dl_fold_run(&fold, &sources, size, args->tensor.data, NULL);
+    dl_fold_run(&fold, &sources, size, call->tensor.data, NULL);
     return DL_OK;
 }
 
@@ -63,17 +62,16 @@ slots_of(const dl_board *board, uint64_t round)
 }
 
 dl_status
-dl_all_reduce_slot(dl_board *board, const dl_op_context *op,
-                   const dl_all_reduce_args *args)
+dl_all_reduce_slot(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
-    size_t size = dl_tensor_size(&args->tensor);
-    dl_fold fold = dl_fold_of(args, board->options.size);
+    size_t size = dl_tensor_size(&call->tensor);
+    dl_fold fold = dl_fold_of(call, board->options.size);
     dl_fold_sources sources = slots_of(board, 0);
 
     dl_board_begin(board, op);
-    dl_copy(dl_board_slot(board, board->options.rank, 0), args->tensor.data, size);
+    dl_copy(dl_board_slot(board, board->options.rank, 0), call->tensor.data, size);
     DL_TRY(dl_board_arrive(board));
-    dl_fold_run(&fold, &sources, size, args->tensor.data, NULL);
+    dl_fold_run(&fold, &sources, size, call->tensor.data, NULL);
     dl_board_end(board, 1, 0);
     return DL_OK;
 }
@@ -113,17 +111,17 @@ most_of_round(const dl_board *board)
 
 /* Makes rounds of equal size: a short last round would cost a meeting all the same. */
 static rounds
-rounds_of(dl_board *board, const dl_all_reduce_args *args)
+rounds_of(dl_board *board, const dl_call *call)
 {
-    size_t size = dl_tensor_size(&args->tensor);
+    size_t size = dl_tensor_size(&call->tensor);
     size_t most = most_of_round(board);
     size_t count = (size + most - 1) / most;
     size_t chunk = dl_round_up((size + count - 1) / count, DL_LINE);
 
     return (rounds){
         .board = board,
-        .fold = dl_fold_of(args, board->options.size),
-        .data = args->tensor.data,
+        .fold = dl_fold_of(call, board->options.size),
+        .data = call->tensor.data,
         .size = size,
         .chunk = chunk,
         .count = (size + chunk - 1) / chunk,
@@ -337,15 +335,15 @@ reduce_share(const dl_board *board, const dl_fold *fold, size_t start, size_t en
 /* Called after the arrival, when the arrays of all ranks are in shared memory: each
  * rank reduces its share of all arrays, and writes the result to all of them. */
 static dl_status
-reduce_in_place(dl_board *board, const dl_all_reduce_args *args)
+reduce_in_place(dl_board *board, const dl_call *call)
 {
-    size_t size = dl_tensor_size(&args->tensor);
-    dl_fold fold = dl_fold_of(args, board->options.size);
+    size_t size = dl_tensor_size(&call->tensor);
+    dl_fold fold = dl_fold_of(call, board->options.size);
     size_t share = share_of(size, fold.count);
     size_t start = (size_t)board->options.rank * share;
     size_t end = least(start + share, size);
 
-    DL_TRY(find_arrays(board, &args->tensor));
+    DL_TRY(find_arrays(board, &call->tensor));
     reduce_share(board, &fold, start, end);
     /* No rank returns before the others have read its array and written to it. */
     dl_board_publish_step(board, 1);
@@ -355,12 +353,11 @@ reduce_in_place(dl_board *board, const dl_all_reduce_args *args)
 }
 
 dl_status
-dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
-                     const dl_all_reduce_args *args)
+dl_all_reduce_chunks(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
-    rounds all = rounds_of(board, args);
+    rounds all = rounds_of(board, call);
     uint8_t *payload = dl_board_begin(board, op);
-    bool is_shared = announce_place(board, &args->tensor, payload);
+    bool is_shared = announce_place(board, &call->tensor, payload);
 
     if (!is_shared) {
         copy_in(&all, 0);
@@ -368,7 +365,7 @@ dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
     DL_TRY(dl_board_arrive(board));
     int shared = count_shared(board);
     if (shared == all.fold.count) {
-        return reduce_in_place(board, args);
+        return reduce_in_place(board, call);
     }
     if (shared > 0) {
         DL_TRY(copy_in_late(&all, is_shared));
@@ -389,16 +386,15 @@ slot_limit(const dl_board *board)
 }
 
 dl_status
-dl_all_reduce_select(dl_board *board, const dl_op_context *op,
-                     const dl_all_reduce_args *args)
+dl_all_reduce_select(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
-    size_t size = dl_tensor_size(&args->tensor);
+    size_t size = dl_tensor_size(&call->tensor);
 
     if (size <= DL_BOARD_PAYLOAD) {
-        return dl_all_reduce_line(board, op, args);
+        return dl_all_reduce_line(board, op, call);
     }
     if (size <= slot_limit(board)) {
-        return dl_all_reduce_slot(board, op, args);
+        return dl_all_reduce_slot(board, op, call);
     }
-    return dl_all_reduce_chunks(board, op, args);
+    return dl_all_reduce_chunks(board, op, call);
 }

@@ -21,16 +21,15 @@ broadcast_size(const dl_transfer *transfer, int source, int destination)
 }
 
 dl_status
-dl_broadcast_board(dl_exchange *exchange, const dl_op_context *op,
-                   const dl_broadcast_args *args)
+dl_broadcast_board(dl_exchange *exchange, const dl_op_context *op, const dl_call *call)
 {
     dl_transfer transfer = {
         .rank = exchange->board->options.rank,
         .flow = DL_FROM_ROOT,
-        .root = args->root,
-        .inputs = &args->tensor,
+        .root = call->root,
+        .inputs = &call->tensor,
         .input_count = 1,
-        .outputs = &args->tensor,
+        .outputs = &call->tensor,
         .output_count = 1,
         .is_shared = true,
         .size = broadcast_size,
@@ -47,18 +46,17 @@ all_gather_size(const dl_transfer *transfer, int source, int destination)
 }
 
 dl_status
-dl_all_gather_board(dl_exchange *exchange, const dl_op_context *op,
-                    const dl_all_gather_args *args)
+dl_all_gather_board(dl_exchange *exchange, const dl_op_context *op, const dl_call *call)
 {
     int rank = exchange->board->options.rank;
     dl_transfer transfer = {
         .rank = rank,
-        .inputs = &args->input,
+        .inputs = &call->tensor,
         .input_count = 1,
-        .outputs = args->outputs,
+        .outputs = call->outputs,
         .output_count = exchange->board->options.size,
-        .own_input = &args->input,
-        .own_output = &args->outputs[rank],
+        .own_input = &call->tensor,
+        .own_output = &call->outputs[rank],
         .is_shared = true,
         .size = all_gather_size,
     };
@@ -84,22 +82,21 @@ gather_expected(const dl_transfer *transfer, int source)
 }
 
 dl_status
-dl_gather_board(dl_exchange *exchange, const dl_op_context *op,
-                const dl_gather_args *args)
+dl_gather_board(dl_exchange *exchange, const dl_op_context *op, const dl_call *call)
 {
     int rank = exchange->board->options.rank;
     dl_transfer transfer = {
         .rank = rank,
         .flow = DL_TO_ROOT,
-        .root = args->root,
-        .inputs = &args->input,
+        .root = call->root,
+        .inputs = &call->tensor,
         .input_count = 1,
-        .outputs = args->outputs,
+        .outputs = call->outputs,
         .output_count = exchange->board->options.size,
-        .own_input = &args->input,
-        .own_output = rank == args->root ? &args->outputs[rank] : NULL,
+        .own_input = &call->tensor,
+        .own_output = rank == call->root ? &call->outputs[rank] : NULL,
         .size = size_to_root,
-        .expected = args->is_uneven ? gather_expected : NULL,
+        .expected = call->is_uneven ? gather_expected : NULL,
     };
 
     return dl_exchange_run(exchange, op, &transfer);
@@ -126,23 +123,22 @@ scatter_expected(const dl_transfer *transfer, int source)
 }
 
 dl_status
-dl_scatter_board(dl_exchange *exchange, const dl_op_context *op,
-                 const dl_scatter_args *args)
+dl_scatter_board(dl_exchange *exchange, const dl_op_context *op, const dl_call *call)
 {
     int rank = exchange->board->options.rank;
-    bool is_root = rank == args->root;
+    bool is_root = rank == call->root;
     dl_transfer transfer = {
         .rank = rank,
         .flow = DL_FROM_ROOT,
-        .root = args->root,
-        .inputs = args->inputs,
+        .root = call->root,
+        .inputs = call->inputs,
         .input_count = exchange->board->options.size,
-        .outputs = &args->output,
+        .outputs = &call->tensor,
         .output_count = 1,
-        .own_input = is_root ? &args->inputs[rank] : NULL,
-        .own_output = is_root ? &args->output : NULL,
+        .own_input = is_root ? &call->inputs[rank] : NULL,
+        .own_output = is_root ? &call->tensor : NULL,
         .size = scatter_size,
-        .expected = args->is_uneven ? scatter_expected : NULL,
+        .expected = call->is_uneven ? scatter_expected : NULL,
     };
 
     return dl_exchange_run(exchange, op, &transfer);
@@ -161,19 +157,18 @@ all_to_all_expected(const dl_transfer *transfer, int source)
 }
 
 dl_status
-dl_all_to_all_board(dl_exchange *exchange, const dl_op_context *op,
-                    const dl_all_to_all_args *args)
+dl_all_to_all_board(dl_exchange *exchange, const dl_op_context *op, const dl_call *call)
 {
     int rank = exchange->board->options.rank;
     int size = exchange->board->options.size;
     dl_transfer transfer = {
         .rank = rank,
-        .inputs = args->inputs,
+        .inputs = call->inputs,
         .input_count = size,
-        .outputs = args->outputs,
+        .outputs = call->outputs,
         .output_count = size,
-        .own_input = &args->inputs[rank],
-        .own_output = &args->outputs[rank],
+        .own_input = &call->inputs[rank],
+        .own_output = &call->outputs[rank],
         .size = all_to_all_size,
         .expected = all_to_all_expected,
     };
@@ -236,27 +231,25 @@ is_indirect(const dl_tensor *own, const dl_tensor *output, int rank)
 }
 
 dl_status
-dl_reduce_board(dl_exchange *exchange, const dl_op_context *op,
-                const dl_reduce_args *args)
+dl_reduce_board(dl_exchange *exchange, const dl_op_context *op, const dl_call *call)
 {
     int rank = exchange->board->options.rank;
-    dl_all_reduce_args like = {.tensor = args->tensor, .op = args->op};
     reduction reduction = {
-        .fold = dl_fold_of(&like, exchange->board->options.size),
-        .own = &args->tensor,
-        .output = &args->tensor,
-        .is_indirect = is_indirect(&args->tensor, &args->tensor, rank),
+        .fold = dl_fold_of(call, exchange->board->options.size),
+        .own = &call->tensor,
+        .output = &call->tensor,
+        .is_indirect = is_indirect(&call->tensor, &call->tensor, rank),
     };
     dl_transfer transfer = {
         .rank = rank,
         .flow = DL_TO_ROOT,
-        .root = args->root,
-        .inputs = &args->tensor,
+        .root = call->root,
+        .inputs = &call->tensor,
         .input_count = 1,
-        .outputs = &args->tensor,
+        .outputs = &call->tensor,
         .output_count = 1,
         .size = size_to_root,
-        .factor = args->op == DL_PREMUL_SUM ? &args->factor : NULL,
+        .factor = call->reduction == DL_PREMUL_SUM ? &call->factor : NULL,
         .drain = reduce_incoming,
         .context = &reduction,
     };
@@ -275,24 +268,23 @@ reduce_scatter_size(const dl_transfer *transfer, int source, int destination)
 
 dl_status
 dl_reduce_scatter_board(dl_exchange *exchange, const dl_op_context *op,
-                        const dl_reduce_scatter_args *args, const dl_tensor *own)
+                        const dl_call *call, const dl_tensor *own)
 {
     int rank = exchange->board->options.rank;
-    dl_all_reduce_args like = {.tensor = args->output, .op = args->op};
     reduction reduction = {
-        .fold = dl_fold_of(&like, exchange->board->options.size),
+        .fold = dl_fold_of(call, exchange->board->options.size),
         .own = own,
-        .output = &args->output,
-        .is_indirect = is_indirect(own, &args->output, rank),
+        .output = &call->tensor,
+        .is_indirect = is_indirect(own, &call->tensor, rank),
     };
     dl_transfer transfer = {
         .rank = rank,
-        .inputs = args->inputs,
+        .inputs = call->inputs,
         .input_count = exchange->board->options.size,
-        .outputs = &args->output,
+        .outputs = &call->tensor,
         .output_count = 1,
         .size = reduce_scatter_size,
-        .factor = args->op == DL_PREMUL_SUM ? &args->factor : NULL,
+        .factor = call->reduction == DL_PREMUL_SUM ? &call->factor : NULL,
         .drain = reduce_incoming,
         .context = &reduction,
     };

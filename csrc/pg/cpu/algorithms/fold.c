@@ -8,13 +8,14 @@
 #define TILE ((size_t)8192)
 
 dl_fold
-dl_fold_of(const dl_all_reduce_args *args, int count)
+dl_fold_of(const dl_call *call, int count)
 {
     return (dl_fold){
-        .kernel = dl_reduce_kernel(args->op, dl_reduce_dtype(args->tensor.dtype)),
-        .op = args->op,
-        .dtype = args->tensor.dtype,
-        .item_size = args->tensor.item_size,
+        .kernel =
+            dl_reduce_kernel(call->reduction, dl_reduce_dtype(call->tensor.dtype)),
+        .op = call->reduction,
+        .dtype = call->tensor.dtype,
+        .item_size = call->tensor.item_size,
         .count = count,
     };
 }

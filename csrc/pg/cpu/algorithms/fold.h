@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "pg/arguments.h"
+#include "pg/call.h"
 
 typedef struct dl_fold {
     dl_reduce_fn kernel;
@@ -32,7 +32,7 @@ typedef struct dl_fold_sources {
     size_t start;
 } dl_fold_sources;
 
-dl_fold dl_fold_of(const dl_all_reduce_args *args, int count);
+dl_fold dl_fold_of(const dl_call *call, int count);
 
 /* Folds `size` bytes of the sources into `target`, and copies the result to `copy`
  * unless that is NULL.  `target` may be one of the first two sources, but overlaps no

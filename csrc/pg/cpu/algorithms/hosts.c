@@ -98,7 +98,7 @@ dl_status
 dl_hosts_broadcast_within(dl_hosts *hosts, const dl_op_context *meeting,
                           const dl_tensor *tensor, int root)
 {
-    dl_broadcast_args call = {.tensor = *tensor, .root = root};
+    dl_call call = dl_call_broadcast(tensor, root);
 
     return hosts->board == NULL ? DL_OK
                                 : dl_broadcast_board(hosts->exchange, meeting, &call);

@@ -109,23 +109,22 @@ bool dl_hosts_tell_ended(void *context);
  * which are contiguous, and multiplied already for PREMUL_SUM. */
 dl_status dl_hosts_barrier(dl_hosts *hosts, const dl_op_context *op);
 dl_status dl_hosts_broadcast(dl_hosts *hosts, const dl_op_context *op,
-                             const dl_broadcast_args *args);
+                             const dl_call *call);
 dl_status dl_hosts_all_gather(dl_hosts *hosts, const dl_op_context *op,
-                              const dl_all_gather_args *args);
+                              const dl_call *call);
 dl_status dl_hosts_all_reduce(dl_hosts *hosts, const dl_op_context *op,
-                              const dl_all_reduce_args *args);
+                              const dl_call *call);
 dl_status dl_hosts_reduce(dl_hosts *hosts, const dl_op_context *op,
-                          const dl_reduce_args *args);
-dl_status dl_hosts_scan(dl_hosts *hosts, const dl_op_context *op,
-                        const dl_scan_args *args);
+                          const dl_call *call);
+dl_status dl_hosts_scan(dl_hosts *hosts, const dl_op_context *op, const dl_call *call);
 dl_status dl_hosts_reduce_scatter(dl_hosts *hosts, const dl_op_context *op,
-                                  const dl_reduce_scatter_args *args);
+                                  const dl_call *call);
 dl_status dl_hosts_gather(dl_hosts *hosts, const dl_op_context *op,
-                          const dl_gather_args *args);
+                          const dl_call *call);
 dl_status dl_hosts_scatter(dl_hosts *hosts, const dl_op_context *op,
-                           const dl_scatter_args *args);
+                           const dl_call *call);
 dl_status dl_hosts_all_to_all(dl_hosts *hosts, const dl_op_context *op,
-                              const dl_all_to_all_args *args);
+                              const dl_call *call);
 
 /* The parts that the operations share. */
 

@@ -119,30 +119,29 @@ broadcast_between(dl_hosts *hosts, const dl_tensor *tensor, int home)
  * among them; on other hosts the last meeting does.  The other meeting of each host
  * only compares the calls. */
 dl_status
-dl_hosts_broadcast(dl_hosts *hosts, const dl_op_context *op,
-                   const dl_broadcast_args *args)
+dl_hosts_broadcast(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
 {
     const dl_layout *layout = hosts->layout;
-    int home = layout->host_of[args->root];
+    int home = layout->host_of[call->root];
     bool is_home = layout->host == home;
     const dl_op_context *first = dl_hosts_first(hosts, op);
 
-    DL_TRY(is_home ? dl_hosts_broadcast_within(hosts, first, &args->tensor,
-                                               layout->place_of[args->root])
+    DL_TRY(is_home ? dl_hosts_broadcast_within(hosts, first, &call->tensor,
+                                               layout->place_of[call->root])
                    : dl_hosts_meet(hosts, first));
     const dl_op_context *last = dl_hosts_last(hosts);
     if (dl_layout_leads(layout)) {
-        DL_TRY(broadcast_between(hosts, &args->tensor, home));
+        DL_TRY(broadcast_between(hosts, &call->tensor, home));
     }
     return is_home ? dl_hosts_meet(hosts, last)
-                   : dl_hosts_broadcast_within(hosts, last, &args->tensor, 0);
+                   : dl_hosts_broadcast_within(hosts, last, &call->tensor, 0);
 }
 
 /* An all_gather; `row` has the blocks of the other hosts, contiguous, host after
  * host. */
 typedef struct gathered {
     dl_hosts *hosts;
-    const dl_all_gather_args *args;
+    const dl_call *call;
     uint8_t *row;
     size_t size;
 } gathered;
@@ -154,7 +153,7 @@ host_size(const gathered *self, int host)
     size_t size = 0;
 
     for (int i = 0; i < dl_layout_count(layout, host); i++) {
-        size += dl_tensor_size(&self->args->outputs[dl_layout_ranks(layout, host)[i]]);
+        size += dl_tensor_size(&self->call->outputs[dl_layout_ranks(layout, host)[i]]);
     }
     return size;
 }
@@ -166,7 +165,7 @@ pack_own(const gathered *self, dl_bytes *own)
 {
     dl_hosts *hosts = self->hosts;
     const dl_layout *layout = hosts->layout;
-    const dl_tensor *input = &self->args->input;
+    const dl_tensor *input = &self->call->tensor;
     uint8_t *room;
 
     own->size = host_size(self, layout->host);
@@ -178,7 +177,7 @@ pack_own(const gathered *self, dl_bytes *own)
     own->data = room;
     for (int i = 0; i < dl_hosts_local_count(hosts); i++) {
         const dl_tensor *block =
-            &self->args->outputs[dl_layout_ranks(layout, layout->host)[i]];
+            &self->call->outputs[dl_layout_ranks(layout, layout->host)[i]];
         dl_strided_gather_part(room, block, 0, dl_tensor_size(block));
         room += dl_tensor_size(block);
     }
@@ -192,7 +191,7 @@ static const dl_tensor *
 direct_place(const gathered *self, int host)
 {
     const dl_layout *layout = self->hosts->layout;
-    const dl_tensor *block = &self->args->outputs[dl_layout_leader(layout, host)];
+    const dl_tensor *block = &self->call->outputs[dl_layout_leader(layout, host)];
     bool is_direct = self->hosts->board == NULL && dl_layout_count(layout, host) == 1
                      && block->is_contiguous;
 
@@ -236,7 +235,7 @@ unpack(const gathered *self)
         int count = host == layout->host ? 0 : dl_layout_count(layout, host);
         for (int i = 0; i < count; i++) {
             const dl_tensor *block =
-                &self->args->outputs[dl_layout_ranks(layout, host)[i]];
+                &self->call->outputs[dl_layout_ranks(layout, host)[i]];
             size_t size = dl_tensor_size(block);
             if (direct_place(self, host) == NULL) {
                 dl_strided_scatter_part(block, at, 0, size);
@@ -261,16 +260,16 @@ gather_within(const gathered *self, const dl_op_context *meeting)
 {
     dl_hosts *hosts = self->hosts;
     const dl_layout *layout = hosts->layout;
-    const dl_tensor *input = &self->args->input;
-    dl_all_gather_args call = {.input = *input, .outputs = hosts->locals[0]};
+    const dl_tensor *input = &self->call->tensor;
+    dl_call call = dl_call_all_gather(input, hosts->locals[0]);
 
     if (hosts->board == NULL) {
-        keep(input, &self->args->outputs[layout->rank]);
+        keep(input, &self->call->outputs[layout->rank]);
         return DL_OK;
     }
     for (int i = 0; i < dl_hosts_local_count(hosts); i++) {
         hosts->locals[0][i] =
-            self->args->outputs[dl_layout_ranks(layout, layout->host)[i]];
+            self->call->outputs[dl_layout_ranks(layout, layout->host)[i]];
     }
     return dl_all_gather_board(hosts->exchange, meeting, &call);
 }
@@ -278,10 +277,9 @@ gather_within(const gathered *self, const dl_op_context *meeting)
 /* The blocks of other hosts cross the board as one array, in one meeting rather than
  * one per block. */
 dl_status
-dl_hosts_all_gather(dl_hosts *hosts, const dl_op_context *op,
-                    const dl_all_gather_args *args)
+dl_hosts_all_gather(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
 {
-    gathered all = {.hosts = hosts, .args = args};
+    gathered all = {.hosts = hosts, .call = call};
 
     for (int host = 0; host < hosts->layout->host_count; host++) {
         all.size += host == hosts->layout->host ? 0 : host_size(&all, host);
@@ -451,75 +449,75 @@ locals_of(dl_hosts *hosts, const dl_tensor *tensors, int side)
 }
 
 dl_status
-dl_hosts_gather(dl_hosts *hosts, const dl_op_context *op, const dl_gather_args *args)
+dl_hosts_gather(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
 {
     const dl_layout *layout = hosts->layout;
-    bool is_home = layout->host_of[args->root] == layout->host;
+    bool is_home = layout->host_of[call->root] == layout->host;
     direct between = {.hosts = hosts,
-                      .outgoing = &args->input,
-                      .incoming = args->outputs,
+                      .outgoing = &call->tensor,
+                      .incoming = call->outputs,
                       .source = -1,
-                      .target = args->root};
+                      .target = call->root};
     const dl_op_context *first = dl_hosts_first(hosts, op);
 
     if (is_home && hosts->board != NULL) {
-        dl_gather_args within = *args;
-        within.root = layout->place_of[args->root];
-        within.outputs = locals_of(hosts, args->outputs, 0);
+        dl_call within = *call;
+        within.root = layout->place_of[call->root];
+        within.outputs = locals_of(hosts, call->outputs, 0);
         DL_TRY(dl_gather_board(hosts->exchange, first, &within));
     } else {
         DL_TRY(dl_hosts_meet(hosts, first));
     }
     if (is_home && hosts->board == NULL) {
-        keep(&args->input, &args->outputs[layout->rank]);
+        keep(&call->tensor, &call->outputs[layout->rank]);
     }
     return run_direct(&between);
 }
 
 dl_status
-dl_hosts_scatter(dl_hosts *hosts, const dl_op_context *op, const dl_scatter_args *args)
+dl_hosts_scatter(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
 {
     const dl_layout *layout = hosts->layout;
-    bool is_home = layout->host_of[args->root] == layout->host;
+    bool is_home = layout->host_of[call->root] == layout->host;
     direct between = {.hosts = hosts,
-                      .outgoing = args->inputs,
-                      .incoming = &args->output,
-                      .source = args->root,
+                      .outgoing = call->inputs,
+                      .incoming = &call->tensor,
+                      .source = call->root,
                       .target = -1};
     const dl_op_context *first = dl_hosts_first(hosts, op);
 
     if (is_home && hosts->board != NULL) {
-        dl_scatter_args within = *args;
-        within.root = layout->place_of[args->root];
-        within.inputs = locals_of(hosts, args->inputs, 0);
+        dl_call within = *call;
+        within.root = layout->place_of[call->root];
+        within.inputs = locals_of(hosts, call->inputs, 0);
         DL_TRY(dl_scatter_board(hosts->exchange, first, &within));
     } else {
         DL_TRY(dl_hosts_meet(hosts, first));
     }
     if (is_home && hosts->board == NULL) {
-        keep(&args->inputs[layout->rank], &args->output);
+        keep(&call->inputs[layout->rank], &call->tensor);
     }
     return run_direct(&between);
 }
 
 dl_status
-dl_hosts_all_to_all(dl_hosts *hosts, const dl_op_context *op,
-                    const dl_all_to_all_args *args)
+dl_hosts_all_to_all(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
 {
     int rank = hosts->layout->rank;
     direct between = {.hosts = hosts,
-                      .outgoing = args->inputs,
-                      .incoming = args->outputs,
+                      .outgoing = call->inputs,
+                      .incoming = call->outputs,
                       .source = -1,
                       .target = -1};
     const dl_op_context *first = dl_hosts_first(hosts, op);
 
     if (hosts->board != NULL) {
-        dl_all_to_all_args within = {.inputs = locals_of(hosts, args->inputs, 0),
-                                     .outputs = locals_of(hosts, args->outputs, 1)};
+        dl_call within = {.op = DL_ALL_TO_ALL,
+                          .inputs = locals_of(hosts, call->inputs, 0),
+                          .outputs = locals_of(hosts, call->outputs, 1)};
         DL_TRY(dl_all_to_all_board(hosts->exchange, first, &within));
     } else {
-        keep(&args->inputs[rank], &args->outputs[rank]);
+        keep(&call->inputs[rank], &call->outputs[rank]);
     }
     return run_direct(&between);
 }

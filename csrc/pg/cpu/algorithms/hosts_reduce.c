@@ -46,20 +46,20 @@ least(size_t left, size_t right)
 /* Prepares a reduction of the tensor in `args`, which is contiguous: it has the partial
  * result, and gets the result. */
 static leader_fold
-leader_fold_of(dl_hosts *hosts, const dl_all_reduce_args *args, int root)
+leader_fold_of(dl_hosts *hosts, const dl_call *call, int root)
 {
     const dl_layout *layout = hosts->layout;
     leader_fold made = {
         .hosts = hosts,
-        .fold = dl_fold_of(args, layout->host_count),
+        .fold = dl_fold_of(call, layout->host_count),
         .divisor = 1,
         .root = root,
-        .data = args->tensor.data,
-        .size = dl_tensor_size(&args->tensor),
+        .data = call->tensor.data,
+        .size = dl_tensor_size(&call->tensor),
     };
 
     /* The fold would divide by the number of hosts. */
-    if (args->op == DL_AVG && layout->host_count < layout->size) {
+    if (call->reduction == DL_AVG && layout->host_count < layout->size) {
         made.fold.op = DL_SUM;
         made.divisor = layout->size;
     }
@@ -307,28 +307,29 @@ is_widened(const dl_hosts *hosts, dl_dtype dtype)
 /* Reduces the arrays of this host to its leader's.  An average is a sum here; the
  * leaders divide at the end. */
 static dl_status
-fold_host(dl_hosts *hosts, const dl_op_context *op, const dl_all_reduce_args *args)
+fold_host(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
 {
-    dl_reduce_op within = args->op == DL_AVG ? DL_SUM : args->op;
-    dl_reduce_args call = {.tensor = args->tensor, .op = within};
+    dl_call within = {.op = DL_REDUCE,
+                      .tensor = call->tensor,
+                      .reduction =
+                          call->reduction == DL_AVG ? DL_SUM : call->reduction};
 
-    return hosts->board == NULL ? DL_OK : dl_reduce_board(hosts->exchange, op, &call);
+    return hosts->board == NULL ? DL_OK : dl_reduce_board(hosts->exchange, op, &within);
 }
 
 /* Runs all three levels.  `root` is the host that gets the result; -1: all do. */
 static dl_status
-run_levels(dl_hosts *hosts, const dl_op_context *op, const dl_all_reduce_args *args,
-           int root)
+run_levels(dl_hosts *hosts, const dl_op_context *op, const dl_call *call, int root)
 {
-    leader_fold between = leader_fold_of(hosts, args, root);
+    leader_fold between = leader_fold_of(hosts, call, root);
 
-    DL_TRY(fold_host(hosts, dl_hosts_first(hosts, op), args));
+    DL_TRY(fold_host(hosts, dl_hosts_first(hosts, op), call));
     dl_hosts_last(hosts);
     if (dl_layout_leads(hosts->layout)) {
         DL_TRY(run_leader_fold(&between));
     }
     return root < 0 || root == hosts->layout->host
-               ? dl_hosts_broadcast_within(hosts, dl_hosts_last(hosts), &args->tensor,
+               ? dl_hosts_broadcast_within(hosts, dl_hosts_last(hosts), &call->tensor,
                                            0)
                : dl_hosts_meet(hosts, dl_hosts_last(hosts));
 }
@@ -356,11 +357,10 @@ make_row(dl_hosts *hosts, size_t count, dl_dtype dtype, dl_tensor *row)
 /* Reduces in float32 from the first addition on, so that there is one rounding, at the
  * end, and the same on all ranks. */
 static dl_status
-run_widened(dl_hosts *hosts, const dl_op_context *op, const dl_all_reduce_args *args,
-            int root)
+run_widened(dl_hosts *hosts, const dl_op_context *op, const dl_call *call, int root)
 {
-    const dl_tensor *tensor = &args->tensor;
-    dl_all_reduce_args wide = {.op = args->op};
+    const dl_tensor *tensor = &call->tensor;
+    dl_call wide = {.op = DL_ALL_REDUCE, .reduction = call->reduction};
 
     DL_TRY(make_row(hosts, tensor->count, DL_FLOAT32, &wide.tensor));
     dl_reduce_widen(wide.tensor.data, tensor->dtype, tensor->data, tensor->count);
@@ -370,19 +370,18 @@ run_widened(dl_hosts *hosts, const dl_op_context *op, const dl_all_reduce_args *
 }
 
 static dl_status
-run(dl_hosts *hosts, const dl_op_context *op, const dl_all_reduce_args *args, int root)
+run(dl_hosts *hosts, const dl_op_context *op, const dl_call *call, int root)
 {
-    dl_all_reduce_args plain = {.tensor = args->tensor, .op = plain_op(args->op)};
+    dl_call plain = dl_call_all_reduce(&call->tensor, plain_op(call->reduction));
 
-    return is_widened(hosts, args->tensor.dtype) ? run_widened(hosts, op, &plain, root)
+    return is_widened(hosts, call->tensor.dtype) ? run_widened(hosts, op, &plain, root)
                                                  : run_levels(hosts, op, &plain, root);
 }
 
 dl_status
-dl_hosts_all_reduce(dl_hosts *hosts, const dl_op_context *op,
-                    const dl_all_reduce_args *args)
+dl_hosts_all_reduce(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
 {
-    return run(hosts, op, args, -1);
+    return run(hosts, op, call, -1);
 }
 
 /* Copies the tensor to `target`, contiguous, and multiplied for PREMUL_SUM. */
@@ -397,19 +396,19 @@ take_in(uint8_t *target, const dl_tensor *tensor, dl_reduce_op op, double factor
 
 /* Works on a copy, because the tensors of ranks other than the root do not change. */
 dl_status
-dl_hosts_reduce(dl_hosts *hosts, const dl_op_context *op, const dl_reduce_args *args)
+dl_hosts_reduce(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
 {
     const dl_layout *layout = hosts->layout;
-    dl_all_reduce_args copy = {.tensor = args->tensor, .op = args->op};
+    dl_call copy = dl_call_all_reduce(&call->tensor, call->reduction);
     uint8_t *room;
 
-    DL_TRY(dl_hosts_room(&hosts->flat, dl_tensor_size(&args->tensor), &room));
+    DL_TRY(dl_hosts_room(&hosts->flat, dl_tensor_size(&call->tensor), &room));
     copy.tensor.data = room;
     copy.tensor.is_contiguous = true;
-    take_in(room, &args->tensor, args->op, args->factor);
-    DL_TRY(run(hosts, op, &copy, layout->host_of[args->root]));
-    if (layout->rank == args->root) {
-        dl_strided_scatter_part(&args->tensor, room, 0, dl_tensor_size(&args->tensor));
+    take_in(room, &call->tensor, call->reduction, call->factor);
+    DL_TRY(run(hosts, op, &copy, layout->host_of[call->root]));
+    if (layout->rank == call->root) {
+        dl_strided_scatter_part(&call->tensor, room, 0, dl_tensor_size(&call->tensor));
     }
     return DL_OK;
 }
@@ -417,7 +416,7 @@ dl_hosts_reduce(dl_hosts *hosts, const dl_op_context *op, const dl_reduce_args *
 /* A reduce_scatter; `row` has its blocks, contiguous, those of a host side by side. */
 typedef struct blocks {
     dl_hosts *hosts;
-    const dl_reduce_scatter_args *args;
+    const dl_call *call;
     dl_tensor row;
     size_t *starts; /* by host: offset of its blocks in bytes; and the end */
 } blocks;
@@ -426,15 +425,15 @@ typedef struct blocks {
 static void
 put_block(const blocks *self, size_t at, const dl_tensor *input)
 {
-    const dl_reduce_scatter_args *args = self->args;
+    const dl_call *call = self->call;
     uint8_t *place = (uint8_t *)self->row.data + at;
     uint8_t *narrow = self->hosts->flat.data;
 
     if (self->row.dtype == input->dtype) {
-        take_in(place, input, args->op, args->factor);
+        take_in(place, input, call->reduction, call->factor);
         return;
     }
-    take_in(narrow, input, args->op, args->factor);
+    take_in(narrow, input, call->reduction, call->factor);
     dl_reduce_widen((float *)(void *)place, input->dtype, narrow, input->count);
 }
 
@@ -444,7 +443,7 @@ make_blocks(blocks *self)
 {
     dl_hosts *hosts = self->hosts;
     const dl_layout *layout = hosts->layout;
-    const dl_tensor *inputs = self->args->inputs;
+    const dl_tensor *inputs = self->call->inputs;
     bool is_wide = is_widened(hosts, inputs->dtype);
     size_t count = 0;
     size_t largest = 0;
@@ -473,7 +472,7 @@ fill_blocks(const blocks *self)
         self->starts[host] = at;
         for (int i = 0; i < dl_layout_count(layout, host); i++) {
             const dl_tensor *input =
-                &self->args->inputs[dl_layout_ranks(layout, host)[i]];
+                &self->call->inputs[dl_layout_ranks(layout, host)[i]];
             put_block(self, at, input);
             at += input->count * self->row.item_size;
         }
@@ -495,12 +494,13 @@ hand_out(const blocks *self, const dl_op_context *op, const dl_tensor *output)
         int rank = dl_layout_ranks(layout, layout->host)[i];
         parts[i] = self->row;
         parts[i].data = at;
-        parts[i].count = self->args->inputs[rank].count;
+        parts[i].count = self->call->inputs[rank].count;
         at += dl_tensor_size(&parts[i]);
     }
-    dl_scatter_args call = {.inputs = dl_layout_leads(layout) ? parts : NULL,
-                            .output = *output,
-                            .is_uneven = true};
+    dl_call call = {.op = DL_SCATTER,
+                    .inputs = dl_layout_leads(layout) ? parts : NULL,
+                    .tensor = *output,
+                    .is_uneven = true};
     if (hosts->board != NULL) {
         return dl_scatter_board(hosts->exchange, op, &call);
     }
@@ -513,7 +513,7 @@ hand_out(const blocks *self, const dl_op_context *op, const dl_tensor *output)
 static dl_status
 hand_out_narrowed(const blocks *self, const dl_op_context *op)
 {
-    const dl_tensor *output = &self->args->output;
+    const dl_tensor *output = &self->call->tensor;
     dl_hosts *hosts = self->hosts;
     dl_tensor wide = self->row;
     uint8_t *room;
@@ -537,23 +537,22 @@ reduce_blocks(blocks *self, const dl_op_context *op)
 
     DL_TRY(make_blocks(self));
     fill_blocks(self);
-    dl_all_reduce_args call = {.tensor = self->row, .op = plain_op(self->args->op)};
+    dl_call call = dl_call_all_reduce(&self->row, plain_op(self->call->reduction));
     DL_TRY(fold_host(hosts, dl_hosts_first(hosts, op), &call));
     dl_hosts_last(hosts);
     if (dl_layout_leads(hosts->layout)) {
         leader_fold between = leader_fold_of(hosts, &call, -1);
         DL_TRY(fold_parts(&between, self->starts));
     }
-    return self->row.dtype == self->args->output.dtype
-               ? hand_out(self, dl_hosts_last(hosts), &self->args->output)
+    return self->row.dtype == self->call->tensor.dtype
+               ? hand_out(self, dl_hosts_last(hosts), &self->call->tensor)
                : hand_out_narrowed(self, dl_hosts_last(hosts));
 }
 
 dl_status
-dl_hosts_reduce_scatter(dl_hosts *hosts, const dl_op_context *op,
-                        const dl_reduce_scatter_args *args)
+dl_hosts_reduce_scatter(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
 {
-    blocks all = {.hosts = hosts, .args = args};
+    blocks all = {.hosts = hosts, .call = call};
     dl_status status = reduce_blocks(&all, op);
 
     free(all.starts);

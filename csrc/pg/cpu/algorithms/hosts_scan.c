@@ -35,14 +35,6 @@ typedef struct chain {
     size_t size;    /* of an array */
 } chain;
 
-static dl_fold
-fold_of(const dl_scan_args *args, int count)
-{
-    dl_all_reduce_args like = {.tensor = args->tensor, .op = args->op};
-
-    return dl_fold_of(&like, count);
-}
-
 /* Returns the first rank behind `rank` that is on another host; the number of ranks if
  * there is none. */
 static int
@@ -161,20 +153,21 @@ reserve(chain *self, const dl_tensor *tensor)
 }
 
 static dl_status
-scan_along_chain(dl_hosts *hosts, const dl_op_context *op, const dl_scan_args *args)
+scan_along_chain(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
 {
-    const dl_tensor *tensor = &args->tensor;
+    const dl_tensor *tensor = &call->tensor;
     bool leads = dl_layout_leads(hosts->layout);
     chain self = {
         .hosts = hosts,
-        .fold = fold_of(args, 2),
-        .is_exclusive = args->is_exclusive,
+        .fold = dl_fold_of(call, 2),
+        .is_exclusive = call->op == DL_EXSCAN,
         .stride = dl_round_up(dl_tensor_size(tensor), DL_LINE),
         .worked = dl_dtype_size(dl_reduce_dtype(tensor->dtype)),
         .size = dl_tensor_size(tensor),
     };
-    dl_gather_args in = {.input = *tensor, .outputs = leads ? hosts->locals[0] : NULL};
-    dl_scatter_args out = {.inputs = in.outputs, .output = *tensor};
+    dl_call in = {
+        .op = DL_GATHER, .tensor = *tensor, .outputs = leads ? hosts->locals[0] : NULL};
+    dl_call out = {.op = DL_SCATTER, .tensor = *tensor, .inputs = in.outputs};
 
     DL_TRY(reserve(&self, tensor));
     const dl_op_context *first = dl_hosts_first(hosts, op);
@@ -190,46 +183,46 @@ scan_along_chain(dl_hosts *hosts, const dl_op_context *op, const dl_scan_args *a
 
 /* An all_gather, after which each rank reduces the arrays up to its own. */
 static dl_status
-scan_gathered(dl_hosts *hosts, const dl_op_context *op, const dl_scan_args *args,
+scan_gathered(dl_hosts *hosts, const dl_op_context *op, const dl_call *call,
               dl_tensor *rows)
 {
     const dl_layout *layout = hosts->layout;
-    int count = layout->rank + (args->is_exclusive ? 0 : 1);
-    size_t size = dl_tensor_size(&args->tensor);
+    int count = layout->rank + (call->op == DL_EXSCAN ? 0 : 1);
+    size_t size = dl_tensor_size(&call->tensor);
     size_t stride = dl_round_up(size, DL_LINE);
-    dl_fold fold = fold_of(args, count);
-    dl_all_gather_args call = {.input = args->tensor, .outputs = rows};
+    dl_fold fold = dl_fold_of(call, count);
+    dl_call gather = dl_call_all_gather(&call->tensor, rows);
     uint8_t *room;
 
     DL_TRY(dl_hosts_room(&hosts->work, stride * (size_t)layout->size, &room));
     for (int rank = 0; rank < layout->size; rank++) {
-        rows[rank] = args->tensor;
+        rows[rank] = call->tensor;
         rows[rank].data = room + (size_t)rank * stride;
         rows[rank].is_writable = true;
     }
-    DL_TRY(dl_hosts_all_gather(hosts, op, &call));
+    DL_TRY(dl_hosts_all_gather(hosts, op, &gather));
     dl_fold_sources sources = {.first = room, .stride = stride, .own_rank = -1};
     if (count >= 2) {
-        dl_fold_run(&fold, &sources, size, args->tensor.data, NULL);
+        dl_fold_run(&fold, &sources, size, call->tensor.data, NULL);
     } else if (count == 1) {
-        dl_copy(args->tensor.data, room, size);
+        dl_copy(call->tensor.data, room, size);
     }
     return DL_OK;
 }
 
 dl_status
-dl_hosts_scan(dl_hosts *hosts, const dl_op_context *op, const dl_scan_args *args)
+dl_hosts_scan(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
 {
     size_t ranks = (size_t)hosts->layout->size;
 
-    if (dl_tensor_size(&args->tensor) * ranks > SMALL_LIMIT) {
-        return scan_along_chain(hosts, op, args);
+    if (dl_tensor_size(&call->tensor) * ranks > SMALL_LIMIT) {
+        return scan_along_chain(hosts, op, call);
     }
     dl_tensor *rows = calloc(ranks, sizeof *rows);
     if (rows == NULL) {
         return dl_fail_no_memory();
     }
-    dl_status status = scan_gathered(hosts, op, args, rows);
+    dl_status status = scan_gathered(hosts, op, call, rows);
     free(rows);
     return status;
 }

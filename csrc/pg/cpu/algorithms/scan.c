@@ -17,55 +17,47 @@ least(size_t left, size_t right)
     return left < right ? left : right;
 }
 
-static dl_fold
-fold_of(const dl_scan_args *args, int count)
-{
-    dl_all_reduce_args like = {.tensor = args->tensor, .op = args->op};
-
-    return dl_fold_of(&like, count);
-}
-
 /* Reduces the arrays of the ranks up to this one, `stride` bytes apart from `first` on,
  * into its own. */
 static void
-reduce_prefix(const dl_board *board, const dl_scan_args *args, const uint8_t *first,
+reduce_prefix(const dl_board *board, const dl_call *call, const uint8_t *first,
               size_t stride)
 {
-    int count = board->options.rank + (args->is_exclusive ? 0 : 1);
-    size_t size = dl_tensor_size(&args->tensor);
-    dl_fold fold = fold_of(args, count);
+    int count = board->options.rank + (call->op == DL_EXSCAN ? 0 : 1);
+    size_t size = dl_tensor_size(&call->tensor);
+    dl_fold fold = dl_fold_of(call, count);
     dl_fold_sources sources = {.first = first, .stride = stride, .own_rank = -1};
 
     if (count >= 2) {
-        dl_fold_run(&fold, &sources, size, args->tensor.data, NULL);
+        dl_fold_run(&fold, &sources, size, call->tensor.data, NULL);
     } else if (count == 1) {
-        dl_copy(args->tensor.data, first, size);
+        dl_copy(call->tensor.data, first, size);
     }
 }
 
 dl_status
-dl_scan_line(dl_board *board, const dl_op_context *op, const dl_scan_args *args)
+dl_scan_line(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
-    size_t size = dl_tensor_size(&args->tensor);
+    size_t size = dl_tensor_size(&call->tensor);
     uint8_t *payload = dl_board_begin(board, op);
 
     if (size == 0) {
         return dl_board_arrive(board);
     }
-    memcpy(payload, args->tensor.data, size);
+    memcpy(payload, call->tensor.data, size);
     DL_TRY(dl_board_arrive(board));
-    reduce_prefix(board, args, dl_board_payload(board, 0), sizeof(dl_board_line));
+    reduce_prefix(board, call, dl_board_payload(board, 0), sizeof(dl_board_line));
     return DL_OK;
 }
 
 dl_status
-dl_scan_slot(dl_board *board, const dl_op_context *op, const dl_scan_args *args)
+dl_scan_slot(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
     dl_board_begin(board, op);
-    dl_copy(dl_board_slot(board, board->options.rank, 0), args->tensor.data,
-            dl_tensor_size(&args->tensor));
+    dl_copy(dl_board_slot(board, board->options.rank, 0), call->tensor.data,
+            dl_tensor_size(&call->tensor));
     DL_TRY(dl_board_arrive(board));
-    reduce_prefix(board, args, dl_board_slot(board, 0, 0), 2 * board->chunk);
+    reduce_prefix(board, call, dl_board_slot(board, 0, 0), 2 * board->chunk);
     dl_board_end(board, 1, 0);
     return DL_OK;
 }
@@ -97,18 +89,18 @@ typedef struct rounds {
 /* Makes rounds of equal size, for the reasons of all_reduce.c: half a slot where each
  * rank has a core, so that the data stays in its cache. */
 static rounds
-rounds_of(dl_board *board, const dl_scan_args *args)
+rounds_of(dl_board *board, const dl_call *call)
 {
-    size_t size = dl_tensor_size(&args->tensor);
+    size_t size = dl_tensor_size(&call->tensor);
     size_t most = board->header->may_spin ? board->chunk / 2 : board->chunk;
     size_t count = (size + most - 1) / most;
     size_t chunk = dl_round_up((size + count - 1) / count, DL_LINE);
 
     return (rounds){
         .board = board,
-        .fold = fold_of(args, board->options.size),
-        .is_exclusive = args->is_exclusive,
-        .data = args->tensor.data,
+        .fold = dl_fold_of(call, board->options.size),
+        .is_exclusive = call->op == DL_EXSCAN,
+        .data = call->tensor.data,
         .size = size,
         .chunk = chunk,
         .count = (size + chunk - 1) / chunk,
@@ -166,9 +158,9 @@ copy_out(const rounds *all, uint64_t round)
 #define STEPS_PER_ROUND 2
 
 dl_status
-dl_scan_chunks(dl_board *board, const dl_op_context *op, const dl_scan_args *args)
+dl_scan_chunks(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
-    rounds all = rounds_of(board, args);
+    rounds all = rounds_of(board, call);
 
     dl_board_begin(board, op);
     copy_in(&all, 0);
@@ -192,16 +184,16 @@ dl_scan_chunks(dl_board *board, const dl_op_context *op, const dl_scan_args *arg
 }
 
 dl_status
-dl_scan_select(dl_board *board, const dl_op_context *op, const dl_scan_args *args)
+dl_scan_select(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
-    size_t size = dl_tensor_size(&args->tensor);
+    size_t size = dl_tensor_size(&call->tensor);
     size_t limit = board->header->may_spin
                        ? SLOT_LIMIT_OF_ALL_RANKS / (size_t)board->options.size
                        : SLOT_LIMIT_WHEN_SHARING;
 
     if (size <= DL_BOARD_PAYLOAD) {
-        return dl_scan_line(board, op, args);
+        return dl_scan_line(board, op, call);
     }
-    return size <= limit ? dl_scan_slot(board, op, args)
-                         : dl_scan_chunks(board, op, args);
+    return size <= limit ? dl_scan_slot(board, op, call)
+                         : dl_scan_chunks(board, op, call);
 }

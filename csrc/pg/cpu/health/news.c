@@ -116,7 +116,7 @@ static void
 hear_all_locked(dl_news *self)
 {
     const dl_news_options *options = &self->options;
-    dl_call call = {
+    dl_hello contents = {
         .group = options->group_name,
         .caller = -1,
         .callee = options->layout->rank,
@@ -126,7 +126,7 @@ hear_all_locked(dl_news *self)
 
     while (goes_on) {
         if (self->fd < 0) {
-            self->fd = dl_listener_take(options->listener, &call);
+            self->fd = dl_listener_take(options->listener, &contents);
             self->got = 0;
         }
         goes_on = self->fd >= 0 && hear_locked(self);

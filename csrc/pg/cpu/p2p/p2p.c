@@ -563,9 +563,9 @@ keep_layout(dl_message *self, const dl_tensor *tensor)
 }
 
 static dl_message *
-new_message(dl_p2p *engine, dl_op_type op, const dl_message_args *args)
+new_message(dl_p2p *engine, const dl_call *call)
 {
-    const dl_tensor *tensor = &args->tensor;
+    const dl_tensor *tensor = &call->tensor;
     size_t entries = tensor->is_contiguous ? 0 : 2 * (size_t)tensor->ndim;
     dl_message *self = malloc(sizeof *self + entries * sizeof(int64_t));
 
@@ -573,8 +573,8 @@ new_message(dl_p2p *engine, dl_op_type op, const dl_message_args *args)
         return NULL;
     }
     *self = (dl_message){
-        .engine = engine, .peer = args->peer, .tag = args->tag, .guard = args->guard};
-    dl_work_init(&self->work, &message_ops, op);
+        .engine = engine, .peer = call->peer, .tag = call->tag, .guard = call->guard};
+    dl_work_init(&self->work, &message_ops, call->op);
     keep_layout(self, tensor);
     self->size = dl_tensor_size(tensor);
     atomic_fetch_add_explicit(&engine->references, 1, memory_order_relaxed);
@@ -600,10 +600,9 @@ start(dl_message *self)
 }
 
 dl_status
-dl_p2p_post(dl_p2p *engine, dl_op_type op, const dl_message_args *args,
-            dl_deadline deadline, dl_work **work)
+dl_p2p_post(dl_p2p *engine, const dl_call *call, dl_deadline deadline, dl_work **work)
 {
-    dl_message *self = new_message(engine, op, args);
+    dl_message *self = new_message(engine, call);
     dl_status status = DL_OK;
 
     if (self == NULL) {
@@ -614,9 +613,9 @@ dl_p2p_post(dl_p2p *engine, dl_op_type op, const dl_message_args *args,
     if (engine->is_aborted) {
         status = dl_fail_again(&engine->cause);
     } else {
-        status = want(engine, args->peer);
+        status = want(engine, call->peer);
     }
-    if (status == DL_OK && !args->is_awaited) {
+    if (status == DL_OK && !call->is_awaited) {
         status = dl_p2p_runner_want(engine);
     }
     if (status != DL_OK) {
@@ -624,7 +623,7 @@ dl_p2p_post(dl_p2p *engine, dl_op_type op, const dl_message_args *args,
         free_message(&self->work);
         return status;
     }
-    if (op == DL_SEND) {
+    if (call->op == DL_SEND) {
         start(self);
         dl_p2p_progress(engine);
     } else {

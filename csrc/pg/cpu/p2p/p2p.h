@@ -21,7 +21,7 @@
 #ifndef DISTLITE_PG_CPU_P2P_P2P_H
 #define DISTLITE_PG_CPU_P2P_P2P_H
 
-#include "pg/arguments.h"
+#include "pg/call.h"
 #include "pg/cpu/health/news.h"
 #include "pg/cpu/layout.h"
 #include "pg/cpu/shm/board.h"
@@ -57,8 +57,8 @@ void dl_p2p_leave(dl_p2p *engine);
 
 /* Starts a send or a receive, and does not block.  The elements must stay in place
  * until `*work` has completed. */
-dl_status dl_p2p_post(dl_p2p *engine, dl_op_type op, const dl_message_args *args,
-                      dl_deadline deadline, dl_work **work);
+dl_status dl_p2p_post(dl_p2p *engine, const dl_call *call, dl_deadline deadline,
+                      dl_work **work);
 
 /* Fails pending and later operations with `cause`.  May be called from any thread. */
 void dl_p2p_abort(dl_p2p *engine, const dl_error *cause);

@@ -96,7 +96,7 @@ static dl_status
 introduce(const dl_link *link, int fd, bool is_probe)
 {
     const dl_link_options *options = &link->options;
-    dl_call call = {
+    dl_hello contents = {
         .group = options->group,
         .family = options->family,
         .caller = options->rank,
@@ -105,7 +105,7 @@ introduce(const dl_link *link, int fd, bool is_probe)
         .use = options->use,
     };
     dl_buffer hello = {0};
-    dl_status status = dl_call_put(&hello, &call, options->token, is_probe);
+    dl_status status = dl_hello_put(&hello, &contents, options->token, is_probe);
 
     if (status == DL_OK) {
         ssize_t sent = send(fd, hello.data, hello.size, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -189,7 +189,7 @@ static dl_status
 be_called(dl_link *link)
 {
     const dl_link_options *options = &link->options;
-    dl_call call = {
+    dl_hello contents = {
         .group = options->group,
         .caller = options->peer,
         .callee = options->rank,
@@ -198,7 +198,7 @@ be_called(dl_link *link)
     };
     int64_t now = dl_now();
 
-    link->fd = dl_listener_take(options->listener, &call);
+    link->fd = dl_listener_take(options->listener, &contents);
     if (link->fd >= 0) {
         link->is_open = true;
         dl_socket_close(link->probe);

@@ -28,7 +28,7 @@ typedef struct dl_link_options {
     int rank; /* this rank */
     int peer; /* the other rank */
     int lane; /* index among the links of the same use between the two */
-    dl_call_use use;
+    dl_hello_use use;
 } dl_link_options;
 
 typedef struct dl_link {

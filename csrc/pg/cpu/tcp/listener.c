@@ -39,24 +39,24 @@ typedef struct made_group {
 } made_group;
 
 dl_status
-dl_call_put(dl_buffer *buffer, const dl_call *call, const uint8_t token[DL_TOKEN_SIZE],
-            bool is_probe)
+dl_hello_put(dl_buffer *buffer, const dl_hello *contents,
+             const uint8_t token[DL_TOKEN_SIZE], bool is_probe)
 {
     uint8_t head[DL_HEAD_SIZE];
-    size_t size = strnlen(call->group, NAME_LIMIT);
+    size_t size = strnlen(contents->group, NAME_LIMIT);
 
     dl_head_put(head, &(dl_head){
                           .kind = is_probe ? DL_HEAD_PROBE : DL_HEAD_HELLO,
-                          .detail = (uint8_t)call->use,
+                          .detail = (uint8_t)contents->use,
                           .size = (uint32_t)(DL_TOKEN_SIZE + size),
-                          .root = (uint32_t)call->callee,
-                          .id = (uint64_t)call->caller,
-                          .total = (uint64_t)call->lane,
-                          .length = call->family,
+                          .root = (uint32_t)contents->callee,
+                          .id = (uint64_t)contents->caller,
+                          .total = (uint64_t)contents->lane,
+                          .length = contents->family,
                       });
     dl_buffer_put(buffer, (dl_bytes){head, sizeof head});
     dl_buffer_put(buffer, (dl_bytes){token, DL_TOKEN_SIZE});
-    dl_buffer_put(buffer, (dl_bytes){(const uint8_t *)call->group, size});
+    dl_buffer_put(buffer, (dl_bytes){(const uint8_t *)contents->group, size});
     return dl_buffer_check(buffer);
 }
 
@@ -428,18 +428,19 @@ accept_all(dl_listener *listener)
 /* Compares everything that distinguishes connections: two processes may have several,
  * for different groups and uses, and a process has a different rank in each group. */
 static bool
-is_call(const visitor *self, const dl_call *call)
+is_hello(const visitor *self, const dl_hello *contents)
 {
-    bool is_caller = call->caller < 0 || self->head.id == (uint64_t)call->caller;
+    bool is_caller =
+        contents->caller < 0 || self->head.id == (uint64_t)contents->caller;
 
-    return is_caller && self->head.root == (uint32_t)call->callee
-           && self->head.total == (uint64_t)call->lane
-           && self->head.detail == (uint8_t)call->use
-           && is_name(name_of(self), call->group);
+    return is_caller && self->head.root == (uint32_t)contents->callee
+           && self->head.total == (uint64_t)contents->lane
+           && self->head.detail == (uint8_t)contents->use
+           && is_name(name_of(self), contents->group);
 }
 
 int
-dl_listener_take(dl_listener *listener, const dl_call *call)
+dl_listener_take(dl_listener *listener, const dl_hello *contents)
 {
     dl_list *callers = &listener->callers;
     int fd = -1;
@@ -449,7 +450,7 @@ dl_listener_take(dl_listener *listener, const dl_call *call)
     hear_all(listener);
     for (dl_list *node = callers->next; node != callers; node = node->next) {
         visitor *self = visitor_of(node);
-        if (is_call(self, call)) {
+        if (is_hello(self, contents)) {
             fd = self->fd;
             self->fd = -1;
             disconnect(self);

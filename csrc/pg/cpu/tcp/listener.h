@@ -48,21 +48,21 @@ typedef struct dl_way {
     uint8_t token[DL_TOKEN_SIZE];
 } dl_way;
 
-typedef enum dl_call_use {
+typedef enum dl_hello_use {
     DL_FOR_COLLECTIVES = 0,
     DL_FOR_MESSAGES = 1,
     DL_FOR_NEWS = 2,
-} dl_call_use;
+} dl_hello_use;
 
 /* What a caller says about its connection. */
-typedef struct dl_call {
+typedef struct dl_hello {
     const char *group; /* its name; borrowed */
     uint64_t family;   /* of the group (pg/cpu/family.h); 0 in a take: any */
     int caller;        /* ranks in that group; -1 in a take: any */
     int callee;
     int lane; /* index among the links of the two ranks */
-    dl_call_use use;
-} dl_call;
+    dl_hello_use use;
+} dl_hello;
 
 /* Zeroed memory is a closed listener. */
 typedef struct dl_listener {
@@ -93,7 +93,7 @@ void dl_listener_fini(dl_listener *listener);
 
 /* Returns the descriptor of the caller's connection, which the taker then owns, or -1
  * if it has not called yet.  Does not block; may be called from any thread. */
-int dl_listener_take(dl_listener *listener, const dl_call *call);
+int dl_listener_take(dl_listener *listener, const dl_hello *contents);
 
 /* Accepts pending connections, and answers callers of groups that have ended.  Returns
  * true if some hello is not complete yet.  `listener` is a dl_listener.  May be called
@@ -115,7 +115,7 @@ dl_status dl_listener_begin(dl_listener *listener, const char *group);
 
 /* Appends the hello with which a caller introduces itself; a probe sends nothing
  * else. */
-dl_status dl_call_put(dl_buffer *buffer, const dl_call *call,
-                      const uint8_t token[DL_TOKEN_SIZE], bool is_probe);
+dl_status dl_hello_put(dl_buffer *buffer, const dl_hello *contents,
+                       const uint8_t token[DL_TOKEN_SIZE], bool is_probe);
 
 #endif
