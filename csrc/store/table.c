@@ -93,6 +93,29 @@ need_key(dl_table *table, size_t key_size)
     return need_room(table, entry_size(key_size));
 }
 
+/* Provides the memory for the record of a change, so that recording it does not fail. */
+static dl_status
+need_record(const dl_table *table, size_t key_size, size_t value_size)
+{
+    dl_buffer *changes = table->changes;
+
+    if (changes == NULL
+        || dl_buffer_reserve(changes, DL_CHANGE_OVERHEAD + key_size + value_size)
+               == DL_OK) {
+        return DL_OK;
+    }
+    changes->has_failed = false; /* nothing is missing in it */
+    return DL_NO_MEMORY;
+}
+
+static void
+record(const dl_table *table, dl_change_kind kind, dl_bytes key, dl_bytes value)
+{
+    if (table->changes != NULL) {
+        dl_change_put(table->changes, kind, key, value);
+    }
+}
+
 /* Removes the oldest item; the queue must not be empty.  The caller owns the
  * reference. */
 static dl_blob *
@@ -400,6 +423,7 @@ entry_pushed(dl_table *table, dl_table_entry *entry)
      * take the item. */
     dl_presence before = entry_presence(entry);
     taker->item = take_item(table, entry);
+    record(table, DL_CHANGE_POP, dl_map_key(&entry->node), (dl_bytes){0});
     finish_one(table, taker, entry);
     entry_changed(table, entry, before);
 }
@@ -515,7 +539,8 @@ dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
     /* Replacing a value by one that is no larger always succeeds. */
     size_t old_size = blob_size(entry->value);
     size_t new_size = blob_size(value);
-    if (new_size > old_size && need_room(table, new_size - old_size) != DL_OK) {
+    if ((new_size > old_size && need_room(table, new_size - old_size) != DL_OK)
+        || need_record(table, key.size, value->size) != DL_OK) {
         dl_blob_unref(value);
         entry_release(table, entry);
         return DL_NO_MEMORY;
@@ -529,6 +554,7 @@ dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
     }
     dl_blob_unref(entry->value);
     entry->value = value;
+    record(table, DL_CHANGE_SET, key, dl_blob_bytes(value));
     entry_changed(table, entry, before);
     entry_release(table, entry);
     return DL_OK;
@@ -552,7 +578,9 @@ dl_table_append(dl_table *table, dl_bytes key, dl_bytes value)
     }
     size_t old_size = blob_size(entry->value);
     DL_TRY(need_room(table, value.size));
+    DL_TRY(need_record(table, key.size, value.size));
     DL_TRY(dl_blob_append(&entry->value, value));
+    record(table, DL_CHANGE_APPEND, key, value);
     table->size += blob_size(entry->value) - old_size;
     /* The name existed before and still does, but a barrier depends on the value, which
      * appended digits change. */
@@ -606,6 +634,7 @@ dl_table_delete(dl_table *table, dl_bytes key)
     table->size -= blob_size(entry->value);
     dl_blob_unref(entry->value);
     entry->value = NULL;
+    record(table, DL_CHANGE_DELETE, key, (dl_bytes){0});
     /* The entry remains while it has waiters or items in its queue. */
     strike(table, entry);
     entry_changed(table, entry, before);
@@ -639,7 +668,10 @@ put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
 
     if (blob == NULL || item == NULL) {
         dl_fail_no_memory();
-    } else if (need_room(table, sizeof *item + blob_size(blob)) == DL_OK) {
+    } else if (need_room(table, sizeof *item + blob_size(blob)) == DL_OK
+               /* A taker gets the item at once, which is a second record. */
+               && need_record(table, 2 * key.size + DL_CHANGE_OVERHEAD, blob->size)
+                      == DL_OK) {
         entry = entry_open_waitlist(table, key);
     }
     if (entry == NULL) {
@@ -651,6 +683,8 @@ put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
     *item = (dl_queue_item){.blob = blob};
     table->size += item_size(item);
     insert_item(entry->waitlist, item, is_first);
+    record(table, is_first ? DL_CHANGE_PUT_BACK : DL_CHANGE_PUSH, key,
+           dl_blob_bytes(blob));
     /* Waits for the name's existence end, even if a taker gets the item at once. */
     entry_changed(table, entry, before);
     entry_pushed(table, entry);
@@ -691,9 +725,64 @@ dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item)
     /* Taking the last item may end the name's existence: then waiters for several keys
      * have one more missing key. */
     *item = take_item(table, entry);
+    record(table, DL_CHANGE_POP, key, (dl_bytes){0});
     entry_changed(table, entry, before);
     entry_release(table, entry);
     return size;
+}
+
+static bool
+drop_item(dl_table *table, dl_bytes key)
+{
+    dl_blob *item = NULL;
+    bool was_there = dl_table_queue_pop(table, key, &item) > 0;
+
+    dl_blob_unref(item);
+    return was_there;
+}
+
+dl_status
+dl_table_apply(dl_table *table, const dl_change *change)
+{
+    switch (change->kind) {
+    case DL_CHANGE_SET:
+        return dl_table_set(table, change->key, change->value);
+    case DL_CHANGE_APPEND:
+        return dl_table_append(table, change->key, change->value);
+    case DL_CHANGE_DELETE:
+        (void)dl_table_delete(table, change->key);
+        break;
+    case DL_CHANGE_PUSH:
+        return dl_table_queue_push(table, change->key, change->value);
+    case DL_CHANGE_PUT_BACK:
+        return dl_table_queue_put_back(table, change->key, dl_blob_copy(change->value));
+    case DL_CHANGE_POP:
+        (void)drop_item(table, change->key);
+        break;
+    case DL_CHANGE_EMPTY:
+        while (drop_item(table, change->key)) {
+        }
+        break;
+    case DL_CHANGE_REPLY:
+    case DL_CHANGE_FORGET:
+        break;
+    }
+    return DL_OK;
+}
+
+void
+dl_table_visit_items(const dl_table *table,
+                     void (*visit)(void *, dl_bytes, dl_bytes, bool), void *context)
+{
+    for (const dl_map_entry *node = dl_map_first(&table->entries); node != NULL;
+         node = dl_map_next(&table->entries, node)) {
+        const dl_table_entry *entry = DL_MAP_ENTRY(node, dl_table_entry, node);
+        const dl_queue_item *item =
+            entry->waitlist == NULL ? NULL : entry->waitlist->first;
+        for (bool is_first = true; item != NULL; item = item->next, is_first = false) {
+            visit(context, dl_map_key(node), dl_blob_bytes(item->blob), is_first);
+        }
+    }
 }
 
 void

@@ -19,6 +19,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "base/status.h"
+#include "store/change.h"
 
 typedef struct dl_table {
     dl_map entries;
@@ -28,10 +29,11 @@ typedef struct dl_table {
     uint64_t names_version; /* incremented when a name gets a value or loses it */
     size_t names_size;      /* bytes of all names with values */
     int64_t value_count;
-    size_t size;            /* bytes that the table holds, approximately */
-    size_t waiter_count;    /* of parked waiters */
-    uint64_t key_limit;     /* of names that exist or are waited for; 0: no limit */
-    uint64_t size_limit;    /* of `size`; 0: no limit */
+    size_t size;         /* bytes that the table holds, approximately */
+    size_t waiter_count; /* of parked waiters */
+    dl_buffer *changes;  /* gets a record of each change; NULL: they are not recorded */
+    uint64_t key_limit;  /* of names that exist or are waited for; 0: no limit */
+    uint64_t size_limit; /* of `size`; 0: no limit */
     uint64_t key_refusals;  /* number of changes that exceeded the limit of keys */
     uint64_t size_refusals; /* and the limit of bytes */
 } dl_table;
@@ -152,6 +154,17 @@ dl_status dl_table_queue_put_back(dl_table *table, dl_bytes key, dl_blob *item);
 /* Pops the oldest item and returns the length before the pop; unless that is 0, the
  * caller owns the reference in `*item`. */
 int64_t dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item);
+
+/* Applies a recorded change, unless it is not of the table; fails as the function that
+ * made it did. */
+dl_status dl_table_apply(dl_table *table, const dl_change *change);
+
+/* Calls `visit` for each item of each queue, a queue's oldest item first, with
+ * `is_first`. */
+void dl_table_visit_items(const dl_table *table,
+                          void (*visit)(void *context, dl_bytes key, dl_bytes item,
+                                        bool is_first),
+                          void *context);
 
 int64_t dl_table_queue_size(const dl_table *table, dl_bytes key);
 

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A change of a table as a record: what a journal keeps (store/tcp/journal.h).  The
+ * records say what the contents have become and not what was asked for, so that they can
+ * be applied in order without the requests that caused them. */
+#ifndef DISTLITE_STORE_CHANGE_H
+#define DISTLITE_STORE_CHANGE_H
+
+#include "base/buffer.h"
+#include "base/bytes.h"
+#include "base/reader.h"
+
+/* The numbers are those in the file. */
+typedef enum dl_change_kind {
+    DL_CHANGE_SET = 1,
+    DL_CHANGE_APPEND = 2,
+    DL_CHANGE_DELETE = 3, /* the value of the key, if there is one */
+    DL_CHANGE_PUSH = 4,
+    DL_CHANGE_PUT_BACK = 5, /* an item, as the oldest one */
+    DL_CHANGE_POP = 6,      /* the oldest item, if there is one */
+    DL_CHANGE_EMPTY = 7,    /* the queue of the key, before its items in a snapshot */
+    /* Not of the table, but of what a server remembers (store/tcp/replies.h); the key is
+     * the id of a slot. */
+    DL_CHANGE_REPLY = 8,
+    DL_CHANGE_FORGET = 9,
+    DL_CHANGE_LAST = DL_CHANGE_FORGET,
+} dl_change_kind;
+
+typedef struct dl_change {
+    dl_change_kind kind;
+    dl_bytes key;
+    dl_bytes value; /* empty for kinds without one */
+} dl_change;
+
+/* Bytes of a record besides those of its key and value. */
+#define DL_CHANGE_OVERHEAD 17
+
+void dl_change_put(dl_buffer *out, dl_change_kind kind, dl_bytes key, dl_bytes value);
+
+/* Takes the next record, which points into the reader's bytes.  Returns 1, 0 at the end,
+ * and -1 if the bytes are no record. */
+int dl_change_take(dl_reader *reader, dl_change *change);
+
+#endif
