@@ -812,6 +812,13 @@ class TCPStore(Store):
             know. If it is None, the environment variable DISTLITE_TOKEN, or the file
             that DISTLITE_TOKEN_FILE names, has it; without them the store is open to
             everybody who can connect, torch's clients included.
+        journal: The path of a file in which the master's server keeps what the store
+            holds. A server that is started on the same file continues where the last
+            one ended, however that was. The file has mode 0600, and one server at a
+            time. None: nothing is kept.
+        journal_sync: When the disk has what was acknowledged: "never" waits for it, so
+            that changes outlive the server and not its host; "interval" waits once a
+            second; "always" before each reply.
 
     Raises:
         DistNetworkError: The server cannot be started or reached, or the token is not
@@ -819,7 +826,8 @@ class TCPStore(Store):
         DistStoreError: Not all clients came within the timeout, or a token is given
             and there is no libcrypto.
         NotImplementedError: The libcrypto that was found is too old for a token.
-        ValueError: The port is out of range, or the token is empty.
+        ValueError: The port is out of range, the token is empty, or the journal is used
+            by another server, is a symbolic link, or is open to other users.
 
     Example:
         >>> master = dist.TCPStore("localhost", 0, is_master=True, timeout=5.0)
@@ -843,6 +851,8 @@ class TCPStore(Store):
         master_listen_fd: int | None = None,
         use_libuv: bool = True,
         token: _Bytes | None = None,
+        journal: str | PathLike[str] | None = None,
+        journal_sync: Literal["never", "interval", "always"] = "interval",
     ) -> None: ...
     @property
     def host(self) -> str:

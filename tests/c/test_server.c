@@ -70,7 +70,7 @@ start(const dl_server_ops *ops)
 
     CHECK_OK(dl_socket_listen("127.0.0.1", 0, dl_deadline_after(DL_SECOND), &fd));
     f.port = dl_socket_port(fd);
-    CHECK_OK(ops->start(fd, NULL, &f.server));
+    CHECK_OK(ops->start(fd, &(dl_server_options){0}, &f.server));
     return f;
 }
 
@@ -781,7 +781,8 @@ CHECK_CASE(a_setting_that_is_no_number_stops_the_start)
         dl_server *server = NULL;
         int fd;
         CHECK_OK(dl_socket_listen("127.0.0.1", 0, dl_deadline_after(DL_SECOND), &fd));
-        CHECK_STATUS(servers[i]->start(fd, NULL, &server), DL_INVALID);
+        CHECK_STATUS(servers[i]->start(fd, &(dl_server_options){0}, &server),
+                     DL_INVALID);
         CHECK_CONTAINS(dl_last_error()->text, "DISTLITE_STORE_STALL_SECONDS=soon");
     }
 }
@@ -840,7 +841,7 @@ SERVER_CASE(a_start_that_fails_leaves_nothing)
         int fd;
         CHECK_OK(dl_socket_listen("127.0.0.1", 0, dl_deadline_after(DL_SECOND), &fd));
         dl_check_fail_allocation_at(failing);
-        dl_status status = ops->start(fd, NULL, &server);
+        dl_status status = ops->start(fd, &(dl_server_options){0}, &server);
         has_failed = dl_check_allocation_failed();
         if (status == DL_OK) {
             ops->stop(server);

@@ -716,6 +716,13 @@
     "        know. If it is None, the environment variable DISTLITE_TOKEN, or the file\n" \
     "        that DISTLITE_TOKEN_FILE names, has it; without them the store is open to\n" \
     "        everybody who can connect, torch's clients included.\n" \
+    "    journal: The path of a file in which the master's server keeps what the store\n" \
+    "        holds. A server that is started on the same file continues where the last\n" \
+    "        one ended, however that was. The file has mode 0600, and one server at a\n" \
+    "        time. None: nothing is kept.\n" \
+    "    journal_sync: When the disk has what was acknowledged: \"never\" waits for it, so\n" \
+    "        that changes outlive the server and not its host; \"interval\" waits once a\n" \
+    "        second; \"always\" before each reply.\n" \
     "\n" \
     "Raises:\n" \
     "    DistNetworkError: The server cannot be started or reached, or the token is not\n" \
@@ -723,7 +730,8 @@
     "    DistStoreError: Not all clients came within the timeout, or a token is given\n" \
     "        and there is no libcrypto.\n" \
     "    NotImplementedError: The libcrypto that was found is too old for a token.\n" \
-    "    ValueError: The port is out of range, or the token is empty.\n" \
+    "    ValueError: The port is out of range, the token is empty, or the journal is used\n" \
+    "        by another server, is a symbolic link, or is open to other users.\n" \
     "\n" \
     "Example:\n" \
     "    >>> master = dist.TCPStore(\"localhost\", 0, is_master=True, timeout=5.0)\n" \

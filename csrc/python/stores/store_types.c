@@ -537,6 +537,8 @@ enum {
     MASTER_LISTEN_FD,
     USE_LIBUV,
     TOKEN,
+    JOURNAL,
+    JOURNAL_SYNC,
     ARGUMENT_COUNT
 };
 
@@ -673,6 +675,39 @@ take_token(PyObject *self, PyObject *object, dl_tcp_store_options *options)
     return status == DL_OK ? 0 : finish_init(self, status, NULL);
 }
 
+/* Takes the path of the journal, of which the caller owns `*path`, and its mode. */
+static int
+take_journal(PyObject *self, PyObject **values, dl_tcp_store_options *options,
+             PyObject **path)
+{
+    PyObject *journal = values[JOURNAL];
+    const char *sync = "interval";
+
+    if (values[JOURNAL_SYNC] != NULL
+        && dlpy_name_from(values[JOURNAL_SYNC], "journal_sync", &sync) < 0) {
+        return -1;
+    }
+    dl_status status = dl_journal_sync_read(sync, &options->sync);
+    if (status != DL_OK) {
+        return finish_init(self, status, NULL);
+    }
+    if (journal == NULL || journal == Py_None) {
+        return 0;
+    }
+    if (!options->is_master) {
+        PyErr_SetString(
+            PyExc_ValueError,
+            "journal: only the master, which runs the server, has one; pass "
+            "is_master=True, or leave it out");
+        return -1;
+    }
+    if (!PyUnicode_FSConverter(journal, path)) {
+        return -1;
+    }
+    options->journal = PyBytes_AS_STRING(*path);
+    return 0;
+}
+
 static int
 take_options(PyObject **values, dl_tcp_store_options *options)
 {
@@ -697,15 +732,21 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
         "TCPStore",
         2,
         {"host_name", "port", "world_size", "is_master", "timeout", "wait_for_workers",
-         "multi_tenant", "master_listen_fd", "use_libuv", "token"}};
+         "multi_tenant", "master_listen_fd", "use_libuv", "token", "journal",
+         "journal_sync"}};
     PyObject *values[ARGUMENT_COUNT];
     dl_tcp_store_options options = {0};
     dl_store *store = NULL;
+    PyObject *path = NULL; /* owns the bytes of options.journal */
     dl_status status;
 
     if (dlpy_take_init_arguments(&signature, args, keywords, values) < 0
         || refuse_second_init(self) < 0 || take_options(values, &options) < 0
-        || take_token(self, values[TOKEN], &options) < 0) {
+        || take_journal(self, values, &options, &path) < 0) {
+        return -1;
+    }
+    if (take_token(self, values[TOKEN], &options) < 0) {
+        Py_XDECREF(path);
         return -1;
     }
     /* From here on the core owns the descriptor: nothing may fail in between. */
@@ -715,6 +756,7 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
     status = dl_tcp_store_new(&options, deadline, &store);
     Py_END_ALLOW_THREADS
     dl_secret_unref(options.secret);
+    Py_XDECREF(path);
     dlpy_log_sync();
     return finish_init(self, status, store);
 }
@@ -789,7 +831,8 @@ PyDoc_STRVAR(
     tcp_store_doc,
     "TCPStore(host_name, port, world_size=None, is_master=False, timeout=None,\n"
     "         wait_for_workers=True, multi_tenant=False, master_listen_fd=None,\n"
-    "         use_libuv=True, token=None)\n--\n\n" DLPY_DOC_TCPSTORE);
+    "         use_libuv=True, token=None, journal=None,\n"
+    "         journal_sync='interval')\n--\n\n" DLPY_DOC_TCPSTORE);
 
 static PyType_Slot tcp_store_slots[] = {
     {Py_tp_doc, (void *)tcp_store_doc},   {Py_tp_new, store_alloc},

@@ -22,6 +22,7 @@ dl_hub_init(dl_hub *hub)
     dl_list_init(&hub->turns);
     dl_list_init(&hub->strangers);
     dl_list_init(&hub->slow);
+    dl_list_init(&hub->unsaved);
     const dl_limits limits = dl_limits_default();
     dl_hub_set_limits(hub, &limits);
 }
@@ -48,9 +49,44 @@ dl_hub_set_secret(dl_hub *hub, dl_secret *secret)
     hub->secret = dl_secret_ref(secret);
 }
 
+dl_status
+dl_hub_open_journal(dl_hub *hub, const char *path, dl_journal_sync sync)
+{
+    const dl_journal_state state = {&hub->table, &hub->replies, hub->identity};
+
+    _Static_assert(DL_JOURNAL_IDENTITY_SIZE == DL_IDENTITY_SIZE, "one identity");
+    return dl_journal_open(path, sync, &state, &hub->journal);
+}
+
+void
+dl_hub_save(dl_hub *hub)
+{
+    if (hub->journal == NULL) {
+        return;
+    }
+    dl_status status = dl_journal_commit(hub->journal);
+    while (!dl_list_is_empty(&hub->unsaved)) {
+        dl_session *session = DL_LIST_ENTRY(hub->unsaved.next, dl_session, unsaved);
+        dl_list_remove(&session->unsaved);
+        /* What others have read of a change that is not lasting is not taken back: it is
+         * in the table, and will be written when that is possible again. */
+        session->is_unsaved = status != DL_OK && session->has_changed;
+        session->has_changed = false;
+        dl_hub_mark(session);
+    }
+}
+
+bool
+dl_hub_has_work(const dl_hub *hub)
+{
+    return hub->changed_count > 0 || !dl_list_is_empty(&hub->unsaved)
+           || (hub->journal != NULL && dl_journal_is_busy(hub->journal));
+}
+
 void
 dl_hub_fini(dl_hub *hub)
 {
+    dl_journal_close(hub->journal);
     for (size_t i = 0; i <= DL_STATUS_LAST; i++) {
         dl_log_limit_end(&hub->refusals[i], DL_LOG_WARNING,
                          "store server: closing connections");
@@ -102,6 +138,9 @@ dl_hub_put_stats(const dl_hub *hub, dl_buffer *text)
                  (uint64_t)(hub->slowest_turn * 1000 / DL_MILLISECOND));
     dl_stats_put(text, "uptime_ms",
                  (uint64_t)((dl_now() - hub->since) / DL_MILLISECOND));
+    if (hub->journal != NULL) {
+        dl_journal_put_stats(hub->journal, text);
+    }
     for (int limit = 0; limit < DL_LIMIT_COUNT; limit++) {
         snprintf(name, sizeof name, "refusals/%s", dl_limit_name((dl_limit)limit));
         dl_stats_put(text, name, refusals(hub, (dl_limit)limit));
@@ -234,6 +273,10 @@ dl_hub_next_wake(const dl_hub *hub)
     if (turn != NULL && turn->turn_since + TURN_PATIENCE < at) {
         at = turn->turn_since + TURN_PATIENCE;
     }
+    if (hub->journal != NULL) {
+        int64_t sync_at = dl_journal_next_wake(hub->journal);
+        at = sync_at < at ? sync_at : at;
+    }
     at = sooner(at, first_timed(&hub->strangers), hub->limits.validate);
     return sooner(at, first_timed(&hub->slow), hub->limits.stall);
 }
@@ -254,6 +297,9 @@ expire(dl_list *list, int64_t limit, int64_t now)
 void
 dl_hub_wake(dl_hub *hub, int64_t now)
 {
+    if (hub->journal != NULL) {
+        dl_journal_wake(hub->journal, now);
+    }
     dl_replies_wake(&hub->replies, &hub->table, &hub->names, DL_SESSION_WORK, now);
     pass_turns(hub, now);
     expire(&hub->strangers, hub->limits.validate, now);

@@ -4,9 +4,11 @@
  * to be served although they have sent nothing, because another client's request
  * concerns them, or because time has passed.  The loop around the sessions:
  *
- *     read sockets -> dl_session_feed -> dl_hub_take_changed -> dl_session_resume -+
- *          ^                                                                       |
- *          +---- wait for input, until dl_hub_next_wake -> dl_hub_wake <- send <---+
+ *     read sockets -> dl_session_feed -> dl_hub_save -> dl_hub_take_changed -+
+ *          ^                                                                 |
+ *          |             send <- dl_session_resume <-------------------------+
+ *          |               |
+ *          +-- wait for input, until dl_hub_next_wake -> dl_hub_wake
  *
  * Server thread only. */
 #ifndef DISTLITE_STORE_TCP_HUB_H
@@ -17,6 +19,7 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "store/table.h"
+#include "store/tcp/journal.h"
 #include "store/tcp/limits.h"
 #include "store/tcp/long_request.h"
 #include "store/tcp/output.h"
@@ -41,6 +44,9 @@ typedef struct dl_hub {
     dl_list strangers; /* not admitted yet: no valid VALIDATE, or no proof */
     dl_list slow;      /* have not read all that was sent to them */
     dl_limits limits;
+    /* NULL: nothing is kept.  Otherwise replies wait for dl_hub_save(). */
+    dl_journal *journal;
+    dl_list unsaved;   /* sessions with replies that wait for it */
     dl_secret *secret; /* a reference; NULL: clients need not prove anything */
     size_t changed_count;
     size_t pending;        /* bytes held in incomplete requests and unread replies */
@@ -74,6 +80,18 @@ dl_status dl_hub_draw_identity(dl_hub *hub);
 /* Sets what clients have to prove (proof.h); takes a reference of its own.  Only before
  * the first session. */
 void dl_hub_set_secret(dl_hub *hub, dl_secret *secret);
+
+/* Opens the journal and fills the table with what it holds, as dl_journal_open() does.
+ * Only before the first session, and after the limits are set. */
+dl_status dl_hub_open_journal(dl_hub *hub, const char *path, dl_journal_sync sync);
+
+/* To be called after each round of input, before dl_hub_take_changed(): makes the changes
+ * of the round lasting, and marks the sessions whose replies waited for that.  Does
+ * nothing without a journal. */
+void dl_hub_save(dl_hub *hub);
+
+/* Whether the loop has to go on without waiting for input. */
+bool dl_hub_has_work(const dl_hub *hub);
 
 /* To be called after dl_session_fini() of all sessions. */
 void dl_hub_fini(dl_hub *hub);

@@ -26,6 +26,7 @@ struct dl_master {
     dev_t device; /* device and inode identify the listening socket */
     ino_t inode;
     uint32_t fork_generation;
+    char *journal; /* the path as given, or NULL */
 };
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -173,8 +174,22 @@ serve(const dl_tcp_store_options *options, int fd, dl_master **master)
     made->inode = file.st_ino;
     (void)dl_socket_local_address(fd, &made->address);
     made->ops = choose_server(options->use_libuv);
-    dl_status status = made->ops->start(fd, options->secret, &made->server);
+    if (options->journal != NULL) {
+        made->journal = strdup(options->journal);
+        if (made->journal == NULL) {
+            dl_socket_close(fd);
+            free(made);
+            return dl_fail_no_memory();
+        }
+    }
+    const dl_server_options served = {
+        .secret = options->secret,
+        .journal = made->journal,
+        .sync = options->sync,
+    };
+    dl_status status = made->ops->start(fd, &served, &made->server);
     if (status != DL_OK) {
+        free(made->journal);
         free(made);
         return status;
     }
@@ -182,6 +197,28 @@ serve(const dl_tcp_store_options *options, int fd, dl_master **master)
     warn_if_open(made, options);
     *master = made;
     return DL_OK;
+}
+
+/* Gives the share in a server back, with DL_INVALID, if it does not keep the journal that
+ * was asked for. */
+static dl_status
+check_journal(dl_master **master, const dl_tcp_store_options *options)
+{
+    const char *held = (*master)->journal;
+
+    if (options->journal == NULL
+        || (held != NULL && strcmp(held, options->journal) == 0)) {
+        return DL_OK;
+    }
+    dl_status status = dl_fail(
+        DL_INVALID,
+        "journal=%s: the server of port %u, which multi_tenant=True shares, %s; "
+        "pass the journal to the store that is made first",
+        options->journal, (*master)->port,
+        held == NULL ? "has none" : "has another one");
+    dl_master_stop(*master);
+    *master = NULL;
+    return status;
 }
 
 dl_status
@@ -204,7 +241,7 @@ dl_master_start(const dl_tcp_store_options *options, dl_deadline deadline,
     *master = may_join ? join_shared(options->port) : NULL;
     if (*master != NULL) {
         dl_socket_close(options->listen_fd);
-        return DL_OK;
+        return check_journal(master, options);
     }
     dl_status status = open_listener(options, deadline, &fd);
     if (status == DL_OK) {
@@ -214,7 +251,7 @@ dl_master_start(const dl_tcp_store_options *options, dl_deadline deadline,
      * failed. */
     *master = may_join ? join_shared(options->port) : NULL;
     if (*master != NULL) {
-        return DL_OK;
+        return check_journal(master, options);
     }
     if (status == DL_NETWORK && is_served_by_agent(options->port)) {
         dl_log(DL_LOG_INFO, "port %u is served by the launcher's agent: %s",
@@ -258,6 +295,7 @@ dl_master_stop(dl_master *master)
      * this port meanwhile finds it in use, as it would in another process. */
     if (is_last) {
         master->ops->stop(master->server);
+        free(master->journal);
         free(master);
     }
 }

@@ -118,6 +118,18 @@ dl_output_append(dl_output *output, dl_output *from)
     dl_output_fini(from);
 }
 
+void
+dl_output_cut(dl_output *output, dl_output_mark mark)
+{
+    for (size_t i = mark.values / sizeof(value_ref); i < ref_count(output); i++) {
+        dl_blob *blob = refs_of(output)[i].blob;
+        output->values_left -= blob->size;
+        dl_blob_unref(blob);
+    }
+    output->values.size = mark.values;
+    output->bytes.size = mark.bytes;
+}
+
 /* Adds a part unless it is empty; returns the new number of parts. */
 static int
 add_part(struct iovec *parts, int count, const uint8_t *data, size_t size)

@@ -23,6 +23,12 @@ typedef struct dl_output {
     size_t values_left; /* bytes of all blobs that have not been sent */
 } dl_output;
 
+/* A position in the contents. */
+typedef struct dl_output_mark {
+    size_t bytes;
+    size_t values;
+} dl_output_mark;
+
 void dl_output_fini(dl_output *output);
 
 /* Frees an output that malloc(3) made; NULL does nothing. */
@@ -37,6 +43,15 @@ void dl_output_put_blob(dl_output *output, dl_blob *blob);
 /* Moves the contents of `from`, nothing of which has been sent, to the end of
  * `output`. */
 void dl_output_append(dl_output *output, dl_output *from);
+
+static inline dl_output_mark
+dl_output_end(const dl_output *output)
+{
+    return (dl_output_mark){output->bytes.size, output->values.size};
+}
+
+/* Removes what was put behind `mark`.  Nothing may have been sent since it was taken. */
+void dl_output_cut(dl_output *output, dl_output_mark mark);
 
 /* Bytes that have not been sent. */
 static inline size_t

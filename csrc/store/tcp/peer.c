@@ -97,6 +97,9 @@ dl_peer_send(dl_peer *peer)
     dl_output *output;
     size_t left = TURN_SIZE;
 
+    if (!dl_session_may_send(&peer->session)) {
+        return true;
+    }
     dl_hub_busy(peer->session.hub);
     for (int turn = 0;
          turn < TURNS && left > 0 && (output = peer->session.output) != NULL; turn++) {
@@ -183,6 +186,10 @@ bool
 dl_peer_resume(dl_peer *peer)
 {
     dl_hub_busy(peer->session.hub);
+    /* The last replies of a client that was refused have waited for the journal. */
+    if (peer->is_refused && !peer->session.is_late && !peer->session.is_unsaved) {
+        return dl_peer_send(peer);
+    }
     return follow_up(peer, dl_session_resume(&peer->session));
 }
 
@@ -195,7 +202,7 @@ dl_peer_wants_input(const dl_peer *peer)
 bool
 dl_peer_wants_room(const dl_peer *peer)
 {
-    return peer->session.output != NULL;
+    return peer->session.output != NULL && dl_session_may_send(&peer->session);
 }
 
 void

@@ -65,9 +65,53 @@ dl_replies_give_unfinished(dl_replies *replies, dl_reply_slot *slot)
     return unfinished;
 }
 
+static void
+put_record(dl_buffer *out, const dl_reply_slot *slot, bool has_value)
+{
+    dl_bytes name = dl_buffer_bytes(&slot->name);
+    dl_bytes value = has_value ? dl_blob_bytes(slot->value) : (dl_bytes){0};
+    uint64_t size = 1 + 1 + 8 + 8 + 8 + name.size + (has_value ? 8 + value.size : 0);
+
+    dl_put_u8(out, DL_CHANGE_REPLY);
+    dl_put_bytes(out, (dl_bytes){slot->id, sizeof slot->id});
+    dl_put_u64(out, size);
+    dl_put_u8(out, (uint8_t)slot->op);
+    dl_put_u8(out, (uint8_t)slot->outcome);
+    dl_put_u64(out, slot->sequence);
+    dl_put_i64(out, slot->number);
+    dl_put_bytes(out, name);
+    if (has_value) {
+        dl_put_bytes(out, value);
+    }
+}
+
+void
+dl_replies_record(dl_replies *replies, const dl_reply_slot *slot)
+{
+    if (replies->changes != NULL) {
+        put_record(replies->changes, slot, slot->value != NULL);
+    }
+}
+
+void
+dl_replies_put_all(const dl_replies *replies, dl_buffer *out,
+                   void (*flush)(void *context), void *context)
+{
+    for (const dl_map_entry *node = dl_map_first(&replies->slots); node != NULL;
+         node = dl_map_next(&replies->slots, node)) {
+        const dl_reply_slot *slot = DL_MAP_ENTRY(node, dl_reply_slot, node);
+        put_record(out, slot, slot->value != NULL);
+        flush(context);
+    }
+}
+
 void
 dl_replies_forget(dl_replies *replies, dl_reply_slot *slot)
 {
+    if (replies->changes != NULL) {
+        dl_change_put(replies->changes, DL_CHANGE_FORGET,
+                      (dl_bytes){slot->id, sizeof slot->id}, (dl_bytes){0});
+    }
     dl_replies_drop_value(replies, slot);
     dl_long_free(dl_replies_give_unfinished(replies, slot));
     dl_list_remove(&slot->lost);
@@ -182,7 +226,81 @@ make(dl_replies *replies, dl_table *table, const dl_slot *named)
     dl_map_insert(&replies->slots, &slot->node, (dl_bytes){slot->id, sizeof slot->id});
     count(replies, slot);
     limit_size(replies, table, NULL);
+    dl_replies_record(replies, slot);
     return slot;
+}
+
+/* Fills in the state of a slot from the value of its record. */
+static dl_status
+take_record(dl_reply_slot *slot, dl_bytes value)
+{
+    dl_reader reader = dl_reader_of(value);
+    uint8_t op, outcome;
+    dl_bytes name, reply;
+
+    if (!dl_take_u8(&reader, &op) || op >= DL_OP_COUNT || !dl_take_u8(&reader, &outcome)
+        || outcome > DL_OUTCOME_FORGOTTEN || !dl_take_u64(&reader, &slot->sequence)
+        || !dl_take_i64(&reader, &slot->number)
+        || dl_take_bytes(&reader, SIZE_MAX, &name) != 1) {
+        return dl_fail(DL_BACKEND, "the record of a reply is malformed");
+    }
+    slot->op = (dl_opcode)op;
+    slot->outcome = (dl_outcome)outcome;
+    dl_buffer_clear(&slot->name);
+    dl_buffer_put(&slot->name, name);
+    if (dl_reader_left(&reader) == 0) {
+        return dl_buffer_check(&slot->name);
+    }
+    if (dl_take_bytes(&reader, SIZE_MAX, &reply) != 1 || dl_reader_left(&reader) > 0) {
+        return dl_fail(DL_BACKEND, "the record of a reply is malformed");
+    }
+    slot->value = dl_blob_copy(reply);
+    return slot->value == NULL ? dl_fail_no_memory() : dl_buffer_check(&slot->name);
+}
+
+static void
+keep_large(dl_replies *replies, dl_table *table, dl_reply_slot *slot)
+{
+    if (slot->value != NULL && slot->value->capacity >= LARGE_VALUE) {
+        slot->large_since = dl_now();
+        dl_list_append(&replies->large, &slot->large);
+        count(replies, slot);
+        limit_size(replies, table, slot);
+    }
+}
+
+dl_status
+dl_replies_apply(dl_replies *replies, dl_table *table, const dl_change *change)
+{
+    dl_slot named = {.sequence = 1};
+
+    if (change->key.size != sizeof named.id) {
+        return dl_fail(DL_BACKEND, "the record of a reply is malformed");
+    }
+    memcpy(named.id, change->key.data, sizeof named.id);
+    dl_reply_slot *slot = find(replies, &named);
+    if (change->kind == DL_CHANGE_FORGET) {
+        if (slot != NULL) {
+            dl_replies_forget(replies, slot);
+        }
+        return DL_OK;
+    }
+    if (slot == NULL) {
+        slot = make(replies, table, &named);
+    }
+    if (slot == NULL) {
+        return DL_NO_MEMORY;
+    }
+    dl_replies_drop_value(replies, slot);
+    dl_status status = take_record(slot, change->value);
+    if (slot->lost.next == NULL) {
+        dl_replies_lose(replies, table, slot, false);
+    }
+    /* The limit may have forgotten the slot itself, which was the last to be lost. */
+    if (status == DL_OK && find(replies, &named) == slot) {
+        keep_large(replies, table, slot);
+    }
+    return status;
 }
 
 dl_reply_slot *
@@ -230,12 +348,7 @@ dl_replies_keep(dl_replies *replies, dl_table *table, dl_reply_slot *slot,
         return;
     }
     slot->value = dl_blob_ref(reply->value);
-    if (slot->value->capacity >= LARGE_VALUE) {
-        slot->large_since = dl_now();
-        dl_list_append(&replies->large, &slot->large);
-        count(replies, slot);
-        limit_size(replies, table, slot);
-    }
+    keep_large(replies, table, slot);
 }
 
 void
@@ -286,6 +399,7 @@ finish_one(dl_replies *replies, dl_table *table, dl_names *names, int *work)
 
     if (progress != DL_LONG_MORE) {
         slot->outcome = progress == DL_LONG_DONE ? DL_OUTCOME_DONE : DL_OUTCOME_NONE;
+        dl_replies_record(replies, slot);
         dl_long_free(dl_replies_give_unfinished(replies, slot));
     }
 }

@@ -56,9 +56,10 @@ typedef struct dl_replies {
     dl_list lost;
     dl_list large;
     dl_list unfinished;
-    size_t size;       /* bytes of all slots, and of the large values they hold */
-    uint64_t limit;    /* of `size`; exceeded only by slots in use, without values */
-    int64_t age;       /* nanoseconds after which what may be repeated is forgotten */
+    dl_buffer *changes; /* gets records, as that of the table; NULL: none */
+    size_t size;        /* bytes of all slots, and of the large values they hold */
+    uint64_t limit;     /* of `size`; exceeded only by slots in use, without values */
+    int64_t age;        /* nanoseconds after which what may be repeated is forgotten */
     uint64_t repeated; /* number of changes that were repeated and not executed again */
     uint64_t forgotten; /* number of slots and replies that were forgotten */
 } dl_replies;
@@ -107,6 +108,19 @@ void dl_replies_lose(dl_replies *replies, dl_table *table, dl_reply_slot *slot,
 
 /* Forgets the slot, whose client leaves and has read all its replies. */
 void dl_replies_forget(dl_replies *replies, dl_reply_slot *slot);
+
+/* Records the state of the slot's latest change.  To be called whenever that has changed,
+ * before the reply is sent. */
+void dl_replies_record(dl_replies *replies, const dl_reply_slot *slot);
+
+/* Applies a record: makes the slot or replaces its state, as one whose connection was
+ * lost, or forgets it.  DL_BACKEND: it is malformed. */
+dl_status dl_replies_apply(dl_replies *replies, dl_table *table,
+                           const dl_change *change);
+
+/* Appends a record of each slot, and calls `flush` with `context` after each. */
+void dl_replies_put_all(const dl_replies *replies, dl_buffer *out,
+                        void (*flush)(void *context), void *context);
 
 /* Returns when dl_replies_wake() must be called next; INT64_MAX is never. */
 int64_t dl_replies_next_wake(const dl_replies *replies);

@@ -9,16 +9,23 @@
 
 #include "base/secret.h"
 #include "base/status.h"
+#include "store/tcp/journal.h"
 
 typedef struct dl_server dl_server;
+
+typedef struct dl_server_options {
+    dl_secret *secret;    /* clients have to prove that they know it; or NULL */
+    const char *journal;  /* path of the file that keeps the contents; or NULL */
+    dl_journal_sync sync; /* of the journal */
+} dl_server_options;
 
 /* The operations of one kind of event loop. */
 typedef struct dl_server_ops {
     const char *kind; /* "libuv", "poll" */
-    /* Starts the thread.  `listen_fd` is bound, listening and non-blocking; it is
-     * taken, also on failure.  Clients have to prove that they know `secret`, unless it
-     * is NULL. */
-    dl_status (*start)(int listen_fd, dl_secret *secret, dl_server **server);
+    /* Fills the table from the journal, if there is one, and starts the thread.
+     * `listen_fd` is bound, listening and non-blocking; it is taken, also on failure. */
+    dl_status (*start)(int listen_fd, const dl_server_options *options,
+                       dl_server **server);
     /* Joins the thread, closes every connection and frees the server, in bounded time.
      * Any thread, once.  In a forked child it does nothing: the thread does not exist
      * there, and fork(2) may have copied its data in the middle of a change. */

@@ -142,7 +142,7 @@ next_wake(const dl_server *server)
 {
     int64_t at = dl_hub_next_wake(&server->hub);
 
-    return server->hub.changed_count > 0 ? dl_deadline_after(0)
+    return dl_hub_has_work(&server->hub) ? dl_deadline_after(0)
            : at < server->pause.at       ? (dl_deadline){.at = at}
                                          : server->pause;
 }
@@ -172,6 +172,7 @@ run(void *argument)
         if (dl_hub_next_wake(&server->hub) != INT64_MAX) {
             dl_hub_wake(&server->hub, dl_now());
         }
+        dl_hub_save(&server->hub);
         serve_changed(server);
         if (dl_deadline_passed(server->pause)) {
             end_pause(server);
@@ -196,13 +197,16 @@ free_server(dl_server *server)
 }
 
 static dl_status
-open_loop(dl_server *server)
+open_loop(dl_server *server, const dl_server_options *options)
 {
     dl_limits limits;
 
     DL_TRY(dl_limits_read(&limits));
     dl_hub_set_limits(&server->hub, &limits);
     DL_TRY(dl_hub_draw_identity(&server->hub));
+    if (options->journal != NULL) {
+        DL_TRY(dl_hub_open_journal(&server->hub, options->journal, options->sync));
+    }
     dl_acceptor_init(&server->acceptor, server->acceptor.fd, &server->hub);
     DL_TRY(dl_poller_init(&server->poller));
     server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -216,7 +220,7 @@ open_loop(dl_server *server)
 }
 
 static dl_status
-start_poll(int listen_fd, dl_secret *secret, dl_server **started)
+start_poll(int listen_fd, const dl_server_options *options, dl_server **started)
 {
     dl_server *server = calloc(1, sizeof *server);
 
@@ -232,8 +236,8 @@ start_poll(int listen_fd, dl_secret *secret, dl_server **started)
     server->pause = dl_deadline_after(-1);
     dl_list_init(&server->connections);
     dl_hub_init(&server->hub);
-    dl_hub_set_secret(&server->hub, secret);
-    dl_status status = open_loop(server);
+    dl_hub_set_secret(&server->hub, options->secret);
+    dl_status status = open_loop(server, options);
     if (status == DL_OK) {
         status = dl_thread_start(&server->thread, run, server);
     }

@@ -154,6 +154,7 @@ on_before_sleep(uv_prepare_t *handle)
     dl_hub *hub = &server->hub;
     dl_session *session;
 
+    dl_hub_save(hub);
     for (size_t left = dl_hub_round(hub); left > 0; left--) {
         if ((session = dl_hub_take_changed(hub)) != NULL) {
             connection *client = DL_LIST_ENTRY(session, connection, peer.session);
@@ -161,7 +162,7 @@ on_before_sleep(uv_prepare_t *handle)
         }
     }
     set_wake(server);
-    if (hub->changed_count > 0) {
+    if (dl_hub_has_work(hub)) {
         uv_idle_start(&server->no_sleep, on_no_sleep);
     } else {
         uv_idle_stop(&server->no_sleep);
@@ -295,7 +296,7 @@ fail_loop(int error)
 }
 
 static dl_status
-start_uv(int listen_fd, dl_secret *secret, dl_server **started)
+start_uv(int listen_fd, const dl_server_options *options, dl_server **started)
 {
     dl_server *server = calloc(1, sizeof *server);
     int error = server == NULL ? UV_ENOMEM : uv_loop_init(&server->loop);
@@ -310,7 +311,7 @@ start_uv(int listen_fd, dl_secret *secret, dl_server **started)
     server->acceptor.fd = listen_fd;
     server->wake_at = INT64_MAX;
     dl_hub_init(&server->hub);
-    dl_hub_set_secret(&server->hub, secret);
+    dl_hub_set_secret(&server->hub, options->secret);
     dl_limits limits;
     dl_status status = dl_limits_read(&limits);
     if (status == DL_OK) {
@@ -318,6 +319,11 @@ start_uv(int listen_fd, dl_secret *secret, dl_server **started)
     }
     if (status == DL_OK) {
         dl_hub_set_limits(&server->hub, &limits);
+        if (options->journal != NULL) {
+            status = dl_hub_open_journal(&server->hub, options->journal, options->sync);
+        }
+    }
+    if (status == DL_OK) {
         dl_acceptor_init(&server->acceptor, listen_fd, &server->hub);
         error = open_handles(server);
         status = error == 0 ? dl_thread_start(&server->thread, run, server)

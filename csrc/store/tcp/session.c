@@ -24,14 +24,43 @@
  *
  * settle() ends every call, whether it succeeded or failed. */
 
-/* Returns the session's output, NULL when out of memory. */
+/* Returns the session's output, NULL when out of memory.  With a journal, what is put
+ * there waits for dl_hub_save(). */
 static dl_output *
 open_output(dl_session *session)
 {
+    dl_hub *hub = session->hub;
+
     if (session->output == NULL) {
-        session->output = dl_hub_take_output(session->hub);
+        session->output = dl_hub_take_output(hub);
+    }
+    if (hub->journal != NULL && session->output != NULL
+        && session->unsaved.next == NULL) {
+        session->saved = dl_output_end(session->output);
+        dl_list_append(&hub->unsaved, &session->unsaved);
     }
     return session->output;
+}
+
+/* Notes that the session has changed the table since `position`, so that its replies
+ * depend on the journal. */
+static void
+note_change(dl_session *session, uint64_t position)
+{
+    dl_journal *journal = session->hub->journal;
+
+    if (journal != NULL && dl_journal_position(journal) != position) {
+        session->has_changed = true;
+        dl_journal_relieve(journal);
+    }
+}
+
+static uint64_t
+journal_position(const dl_session *session)
+{
+    const dl_journal *journal = session->hub->journal;
+
+    return journal == NULL ? 0 : dl_journal_position(journal);
 }
 
 /* Bytes that each client may hold even when the total is above its limit, so that
@@ -571,17 +600,34 @@ step_long(dl_session *session, dl_long_request **slot)
     dl_hub *hub = session->hub;
     dl_bytes key;
 
+    if (one->request.op == DL_OP_MULTI_SET && hub->journal != NULL
+        && dl_journal_prepare(hub->journal, (dl_bytes){0}) != DL_OK) {
+        *slot = NULL;
+        if (has_begun(session, DL_OP_MULTI_SET)) {
+            session->slot->outcome = DL_OUTCOME_NONE;
+        }
+        dl_status refusal =
+            tell_failure(session, &one->request, dl_last_error()->status);
+        dl_long_free(one);
+        return refusal;
+    }
+    uint64_t position = journal_position(session);
     dl_long_progress progress =
         dl_long_step(one, &hub->table, &hub->names, &hub->work, &key);
+    dl_status status = DL_OK;
+    if (progress != DL_LONG_MORE && one->request.op == DL_OP_MULTI_SET
+        && has_begun(session, DL_OP_MULTI_SET)) {
+        session->slot->outcome =
+            progress == DL_LONG_DONE ? DL_OUTCOME_DONE : DL_OUTCOME_NONE;
+        dl_replies_record(&hub->replies, session->slot);
+    }
+    if (one->request.op == DL_OP_MULTI_SET) {
+        note_change(session, position);
+    }
     if (progress == DL_LONG_MORE) {
         return DL_OK;
     }
-    dl_status status = DL_OK;
     *slot = NULL;
-    if (one->request.op == DL_OP_MULTI_SET && has_begun(session, DL_OP_MULTI_SET)) {
-        session->slot->outcome =
-            progress == DL_LONG_DONE ? DL_OUTCOME_DONE : DL_OUTCOME_NONE;
-    }
     if (progress == DL_LONG_BLOCKED) {
         status = dl_table_wait(&hub->table, &session->waiter, DL_WAIT_KEYS, &key, 1);
         if (status == DL_OK) {
@@ -597,6 +643,15 @@ step_long(dl_session *session, dl_long_request **slot)
     return status;
 }
 
+/* Fails, before anything is changed, while the journal cannot be written. */
+static dl_status
+prepare_change(dl_session *session, const dl_store_request *request)
+{
+    return session->hub->journal == NULL
+               ? DL_OK
+               : dl_journal_prepare(session->hub->journal, request->key);
+}
+
 /* Puts nothing before the request has succeeded, so that the caller can put an
  * error. */
 static dl_status
@@ -605,6 +660,11 @@ execute_or_wait(dl_session *session, const dl_store_request *request)
     dl_table_reply reply = {0};
     dl_slot hello;
 
+    if (dl_request_kinds[request->op].is_change
+        && prepare_change(session, request) != DL_OK) {
+        dl_blob_unref(request->blob);
+        return dl_last_error()->status;
+    }
     if (dl_request_is_long(request, table_of(session))) {
         return begin_long(session, request);
     }
@@ -645,6 +705,9 @@ repeat(dl_session *session, const dl_store_request *request)
                        dl_wire_op_name(request->op), dl_wire_op_name(slot->op));
     }
     session->hub->replies.repeated++;
+    /* The journal may lack the change itself. */
+    session->has_changed |=
+        session->hub->journal != NULL && dl_journal_has_failed(session->hub->journal);
     if (slot->outcome == DL_OUTCOME_FORGOTTEN) {
         return dl_fail(DL_NETWORK,
                        "%s was done, but the store's server remembers its reply no "
@@ -686,7 +749,9 @@ answer_change(dl_session *session, const dl_store_request *request)
         return repeat(session, request);
     }
     dl_replies_begin(&session->hub->replies, slot, sequence, request);
-    return execute_or_wait(session, request);
+    dl_status status = execute_or_wait(session, request);
+    dl_replies_record(&session->hub->replies, slot);
+    return status;
 }
 
 static dl_status
@@ -712,9 +777,14 @@ answer_request(dl_session *session, const dl_store_request *request)
         return dl_fail_no_memory();
     }
     session->hub->requests++;
+    session->is_checked = request->is_checked;
     use_turn(session, request);
+    uint64_t position = journal_position(session);
     dl_status status = session->slot != NULL ? answer_slotted(session, request)
                                              : execute_or_wait(session, request);
+    if (dl_request_kinds[request->op].is_change) {
+        note_change(session, position);
+    }
     if (status != DL_OK && request->is_checked) {
         dl_wire_put_error(&session->output->bytes);
         status = DL_OK;
@@ -750,6 +820,7 @@ dl_session_fini(dl_session *session)
 {
     if (session->hub != NULL) {
         dl_list_remove(&session->timed);
+        dl_list_remove(&session->unsaved);
         free(session->proof);
         lose_slot(session);
         leave_wait(session);
@@ -1111,10 +1182,31 @@ end_late(dl_session *session)
                          (int)(limits->validate / DL_SECOND));
 }
 
+/* Replaces the replies that waited for the journal by its error, and fails. */
+static dl_status
+drop_unsaved(dl_session *session)
+{
+    dl_output *output = session->output;
+
+    session->is_unsaved = false;
+    dl_status status = dl_journal_fail_again(session->hub->journal);
+    if (output != NULL && output->bytes.size >= session->saved.bytes
+        && dl_output_check(output) == DL_OK) {
+        dl_output_cut(output, session->saved);
+        if (session->is_checked) {
+            dl_wire_put_error(&output->bytes);
+        }
+    }
+    return status;
+}
+
 dl_status
 dl_session_resume(dl_session *session)
 {
     session->hub->work = DL_SESSION_WORK;
+    if (session->is_unsaved) {
+        return settle(session, drop_unsaved(session));
+    }
     if (session->is_late) {
         return settle(session, end_late(session));
     }

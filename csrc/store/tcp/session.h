@@ -38,8 +38,13 @@ typedef struct dl_session {
     bool is_waking;   /* `waiting` has its key and must look for the next one */
     bool is_stalled;  /* requests are held back: no work or room left, or a long one */
     bool is_late;     /* its time limit has passed */
-    bool is_over;     /* it has failed: nothing is served any more */
     bool is_replaced; /* its slot has a newer connection */
+    dl_list unsaved;  /* in the hub's list, while replies wait for the journal */
+    dl_output_mark saved; /* what precedes those replies */
+    bool has_changed;     /* they tell of changes */
+    bool is_checked;      /* the latest request was a checked one */
+    bool is_unsaved;      /* the journal could not be written */
+    bool is_over;         /* it has failed: nothing is served any more */
     bool wait_is_checked;
 } dl_session;
 
@@ -68,6 +73,13 @@ dl_status dl_session_resume(dl_session *session);
 /* Returns false while the session is stalled or has too much output: its socket must
  * not be read then. */
 bool dl_session_wants_input(const dl_session *session);
+
+/* Returns whether output may be sent: false while it waits for the journal. */
+static inline bool
+dl_session_may_send(const dl_session *session)
+{
+    return session->unsaved.next == NULL;
+}
 
 /* To be called when all of `output`, the session's own or one taken from it, is
  * sent. */

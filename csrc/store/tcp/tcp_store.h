@@ -24,6 +24,7 @@
 
 #include "base/secret.h"
 #include "store/store.h"
+#include "store/tcp/journal.h"
 #include "store/tcp/wire.h"
 
 /* How long a call tries to reconnect to a server that it has lost. */
@@ -46,6 +47,8 @@ typedef struct dl_tcp_store_options {
     dl_secret *secret;
     /* The server to join, as dl_tcp_store_server() tells it; NULL: whichever answers. */
     const dl_server_identity *server;
+    const char *journal;  /* master: the file that keeps the contents, or NULL */
+    dl_journal_sync sync; /* of the journal */
 } dl_tcp_store_options;
 
 /* Starts the server if this is the master, connects, and waits for workers if asked to,

@@ -1,0 +1,630 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/journal.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "session_fixture.h"
+
+#define NO_KEY ((dl_bytes){0})
+
+/* A folder of the test, and a server's table and journal in it. */
+typedef struct kept {
+    char folder[32];
+    char path[64];
+    dl_table table;
+    dl_replies replies;
+    dl_journal *journal;
+    uint8_t identity[DL_JOURNAL_IDENTITY_SIZE];
+} kept;
+
+static dl_status
+open_at(kept *k, const char *path)
+{
+    const dl_journal_state state = {&k->table, &k->replies, k->identity};
+
+    dl_table_init(&k->table);
+    dl_replies_init(&k->replies);
+    return dl_journal_open(path, DL_JOURNAL_NEVER, &state, &k->journal);
+}
+
+static dl_status
+reopen(kept *k)
+{
+    return open_at(k, k->path);
+}
+
+static void
+make_folder(kept *k)
+{
+    *k = (kept){.folder = "/tmp/journal-XXXXXX"};
+    CHECK(mkdtemp(k->folder) != NULL);
+    snprintf(k->path, sizeof k->path, "%s/file", k->folder);
+    memset(k->identity, 'i', sizeof k->identity);
+}
+
+static void
+start(kept *k)
+{
+    make_folder(k);
+    CHECK_OK(reopen(k));
+}
+
+static void
+end(kept *k)
+{
+    dl_journal_close(k->journal);
+    k->journal = NULL;
+    dl_replies_fini(&k->replies);
+    dl_table_fini(&k->table);
+}
+
+/* What a killed server leaves: nothing is written any more. */
+static void
+lose(kept *k)
+{
+    k->table.changes->size = DL_JOURNAL_FRAME_HEAD;
+    end(k);
+}
+
+static void
+remove_folder(kept *k)
+{
+    char path[80];
+
+    snprintf(path, sizeof path, "%s.new", k->path);
+    unlink(path);
+    unlink(k->path);
+    CHECK(rmdir(k->folder) == 0);
+}
+
+static void
+set(kept *k, const char *key, const char *value)
+{
+    CHECK_OK(dl_journal_prepare(k->journal, dl_bytes_of(key)));
+    CHECK_OK(dl_table_set(&k->table, dl_bytes_of(key), dl_bytes_of(value)));
+}
+
+static bool
+holds(const kept *k, const char *key, const char *value)
+{
+    const dl_blob *blob = dl_table_get(&k->table, dl_bytes_of(key));
+
+    return blob != NULL && dl_bytes_equal(dl_blob_bytes(blob), dl_bytes_of(value));
+}
+
+CHECK_CASE(what_was_committed_is_there_again)
+{
+    kept k;
+    struct stat file;
+
+    start(&k);
+    CHECK(stat(k.path, &file) == 0);
+    CHECK_EQUAL(file.st_mode & 0777, 0600);
+    CHECK_EQUAL(file.st_size, DL_JOURNAL_HEAD_SIZE);
+    uint64_t before = dl_journal_position(k.journal);
+    set(&k, "a", "1");
+    CHECK(dl_journal_position(k.journal) > before);
+    set(&k, "b", "2");
+    CHECK_OK(dl_table_queue_push(&k.table, DL_LITERAL("q"), DL_LITERAL("item")));
+    CHECK_OK(dl_journal_commit(k.journal));
+    CHECK(dl_table_delete(&k.table, DL_LITERAL("a")));
+    lose(&k);
+    memset(k.identity, 'x', sizeof k.identity);
+    CHECK_OK(reopen(&k));
+    CHECK(k.identity[0] == 'i');
+    CHECK(holds(&k, "a", "1") && holds(&k, "b", "2"));
+    CHECK_EQUAL(dl_table_queue_size(&k.table, DL_LITERAL("q")), 1);
+    /* Closing writes what is left. */
+    CHECK(dl_table_delete(&k.table, DL_LITERAL("a")));
+    end(&k);
+    CHECK_OK(reopen(&k));
+    CHECK_EQUAL(dl_table_num_keys(&k.table), 1);
+    end(&k);
+    remove_folder(&k);
+}
+
+CHECK_CASE(one_server_at_a_time_uses_a_file)
+{
+    kept k;
+    kept other = {.path = ""};
+
+    start(&k);
+    CHECK_STATUS(open_at(&other, k.path), DL_INVALID);
+    CHECK_CONTAINS(dl_last_error()->text, "is in use by another server");
+    end(&k);
+    CHECK_OK(open_at(&other, k.path));
+    end(&other);
+    remove_folder(&k);
+}
+
+CHECK_CASE(files_that_others_could_change_are_refused)
+{
+    kept k;
+    char link_path[sizeof k.path];
+
+    start(&k);
+    end(&k);
+    CHECK(chmod(k.path, 0640) == 0);
+    CHECK_STATUS(reopen(&k), DL_INVALID);
+    CHECK_CONTAINS(dl_last_error()->text, "chmod 600 ");
+    CHECK(chmod(k.path, 0600) == 0);
+    snprintf(link_path, sizeof link_path, "%s", k.path);
+    snprintf(k.path, sizeof k.path, "%s/link", k.folder);
+    CHECK(symlink(link_path, k.path) == 0);
+    CHECK_STATUS(reopen(&k), DL_INVALID);
+    CHECK_CONTAINS(dl_last_error()->text, "is a symbolic link");
+    CHECK(unlink(k.path) == 0 && mkdir(k.path, 0700) == 0);
+    CHECK_STATUS(reopen(&k), DL_BACKEND);
+    CHECK_CONTAINS(dl_last_error()->text, "Is a directory");
+    CHECK(rmdir(k.path) == 0 && mkfifo(k.path, 0600) == 0);
+    CHECK_STATUS(reopen(&k), DL_INVALID);
+    CHECK_CONTAINS(dl_last_error()->text, "is not a regular file");
+    CHECK(unlink(k.path) == 0);
+    snprintf(k.path, sizeof k.path, "%s", link_path);
+    remove_folder(&k);
+    CHECK_STATUS(open_at(&k, ""), DL_INVALID);
+    CHECK_STATUS(reopen(&k), DL_BACKEND);
+    CHECK_CONTAINS(dl_last_error()->text, "No such file or directory");
+}
+
+CHECK_CASE(a_torn_end_is_cut_off)
+{
+    kept k;
+    struct stat whole, file;
+
+    start(&k);
+    set(&k, "a", "1");
+    CHECK_OK(dl_journal_commit(k.journal));
+    CHECK(stat(k.path, &whole) == 0);
+    set(&k, "b", "2");
+    end(&k);
+    CHECK(stat(k.path, &file) == 0);
+    CHECK(truncate(k.path, file.st_size - 1) == 0);
+    CHECK_OK(reopen(&k));
+    CHECK(holds(&k, "a", "1"));
+    CHECK_EQUAL(dl_table_num_keys(&k.table), 1);
+    CHECK(stat(k.path, &file) == 0 && file.st_size == whole.st_size);
+    set(&k, "c", "3");
+    end(&k);
+    /* A file of which not even the head was complete. */
+    CHECK_OK(reopen(&k));
+    CHECK(holds(&k, "c", "3"));
+    end(&k);
+    CHECK(truncate(k.path, 5) == 0);
+    CHECK_OK(reopen(&k));
+    CHECK_EQUAL(dl_table_num_keys(&k.table), 0);
+    end(&k);
+    CHECK_OK(reopen(&k));
+    end(&k);
+    remove_folder(&k);
+}
+
+CHECK_CASE(damage_is_refused_with_path_and_place)
+{
+    kept k;
+    uint8_t byte = 'x';
+
+    start(&k);
+    set(&k, "a", "1");
+    end(&k);
+    int fd = open(k.path, O_WRONLY);
+    CHECK(pwrite(fd, &byte, 1, DL_JOURNAL_HEAD_SIZE + 20) == 1);
+    close(fd);
+    CHECK_STATUS(reopen(&k), DL_BACKEND);
+    CHECK_CONTAINS(dl_last_error()->text, k.path);
+    CHECK_CONTAINS(dl_last_error()->text, "it is damaged at byte 32: ");
+    remove_folder(&k);
+}
+
+/* A limit of the file's size stands for a disk that is full. */
+static void
+limit_files(rlim_t size)
+{
+    struct rlimit limit = {.rlim_cur = size, .rlim_max = RLIM_INFINITY};
+
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+}
+
+CHECK_CASE(a_full_disk_refuses_changes_until_there_is_room)
+{
+    kept k;
+    struct stat file;
+
+    start(&k);
+    set(&k, "a", "1");
+    CHECK_OK(dl_journal_commit(k.journal));
+    CHECK(stat(k.path, &file) == 0);
+    limit_files((rlim_t)file.st_size + 10);
+    set(&k, "b", "2");
+    CHECK_STATUS(dl_journal_commit(k.journal), DL_BACKEND);
+    CHECK_CONTAINS(dl_last_error()->text, "writing: File too large");
+    CHECK_STATUS(dl_journal_fail_again(k.journal), DL_BACKEND);
+    CHECK_STATUS(dl_journal_prepare(k.journal, DL_LITERAL("c")), DL_BACKEND);
+    CHECK_STATUS(dl_journal_commit(k.journal), DL_BACKEND);
+    limit_files(RLIM_INFINITY);
+    set(&k, "c", "3");
+    CHECK_OK(dl_journal_commit(k.journal));
+    lose(&k);
+    CHECK_OK(reopen(&k));
+    CHECK(holds(&k, "a", "1") && holds(&k, "b", "2") && holds(&k, "c", "3"));
+    end(&k);
+    remove_folder(&k);
+}
+
+/* The contents as text: values, and items in order. */
+static void
+put_item(void *text, dl_bytes key, dl_bytes item, bool is_first)
+{
+    dl_put_u8(text, is_first);
+    dl_put_bytes(text, key);
+    dl_put_bytes(text, item);
+}
+
+static bool
+has_same_contents(const dl_table *left, const dl_table *right, const dl_bytes *names,
+                  size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        dl_blob *one = dl_table_get(left, names[i]);
+        dl_blob *other = dl_table_get(right, names[i]);
+        bool is_same = one == NULL || other == NULL
+                           ? one == other
+                           : dl_bytes_equal(dl_blob_bytes(one), dl_blob_bytes(other));
+        if (!is_same
+            || dl_table_queue_size(left, names[i])
+                   != dl_table_queue_size(right, names[i])) {
+            return false;
+        }
+    }
+    return dl_table_num_keys(left) == dl_table_num_keys(right);
+}
+
+/* Items of one queue, to be compared in order. */
+static dl_buffer
+items_of(const dl_table *table)
+{
+    dl_buffer text = {0};
+
+    dl_table_visit_items(table, put_item, &text);
+    return text;
+}
+
+#define NAMES 64
+
+static void
+change_at_random(kept *k, const dl_bytes *names, unsigned *seed, dl_bytes value)
+{
+    dl_bytes name = names[(unsigned)rand_r(seed) % NAMES];
+    dl_blob *item = NULL;
+
+    value.size = (size_t)rand_r(seed) % value.size;
+    CHECK_OK(dl_journal_prepare(k->journal, name));
+    switch (rand_r(seed) % 8) {
+    case 0:
+        CHECK_OK(dl_table_append(&k->table, name, (dl_bytes){value.data, 10}));
+        break;
+    case 1:
+        (void)dl_table_delete(&k->table, name);
+        break;
+    case 2:
+        /* Items of one queue only: a map's order is not that of another process. */
+        CHECK_OK(dl_table_queue_push(&k->table, names[0], value));
+        break;
+    case 3:
+    case 4:
+        (void)dl_table_queue_pop(&k->table, names[0], &item);
+        dl_blob_unref(item);
+        break;
+    default:
+        CHECK_OK(dl_table_set(&k->table, name, value));
+    }
+}
+
+/* The file is replaced several times while its contents change, and is right whenever the
+ * server is killed. */
+CHECK_CASE(a_file_that_has_grown_is_replaced_while_its_contents_change)
+{
+    static uint8_t bytes[200 << 10];
+    static char texts[NAMES][8];
+    dl_bytes names[NAMES];
+    dl_bytes value = {bytes, sizeof bytes};
+    uint64_t written = 0;
+    unsigned seed = 1;
+    kept k;
+    struct stat file;
+
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (uint8_t)(i * 31);
+    }
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(texts[i], sizeof texts[i], "n%d", i);
+        names[i] = dl_bytes_of(texts[i]);
+    }
+    start(&k);
+    for (int round = 0; round < 12; round++) {
+        for (int turn = 0; turn < 100; turn++) {
+            for (int i = 0; i < 3; i++) {
+                change_at_random(&k, names, &seed, value);
+            }
+            CHECK_OK(dl_journal_commit(k.journal));
+        }
+        written += dl_journal_position(k.journal);
+        dl_table before = k.table;
+        dl_buffer items = items_of(&before);
+        /* The table is kept for comparison; the file is as a killed server leaves it. */
+        dl_journal_close(k.journal);
+        CHECK_OK(reopen(&k));
+        CHECK(has_same_contents(&before, &k.table, names, NAMES));
+        dl_buffer again = items_of(&k.table);
+        CHECK(dl_bytes_equal(dl_buffer_bytes(&items), dl_buffer_bytes(&again)));
+        dl_buffer_fini(&items);
+        dl_buffer_fini(&again);
+        dl_table_fini(&before);
+    }
+    CHECK(stat(k.path, &file) == 0);
+    CHECK(written > 20 << 20 && file.st_size < 40 << 20);
+    end(&k);
+    remove_folder(&k);
+}
+
+CHECK_CASE(what_a_killed_server_left_of_a_new_file_is_removed)
+{
+    kept k;
+    char path[80];
+
+    start(&k);
+    end(&k);
+    snprintf(path, sizeof path, "%s.new", k.path);
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+    CHECK_OK(reopen(&k));
+    CHECK(access(path, F_OK) != 0);
+    end(&k);
+    remove_folder(&k);
+}
+
+CHECK_CASE(the_modes_have_names)
+{
+    dl_journal_sync sync = DL_JOURNAL_NEVER;
+
+    CHECK_OK(dl_journal_sync_read("always", &sync));
+    CHECK_EQUAL(sync, DL_JOURNAL_ALWAYS);
+    CHECK_OK(dl_journal_sync_read("never", &sync));
+    CHECK_EQUAL(sync, DL_JOURNAL_NEVER);
+    CHECK_STATUS(dl_journal_sync_read("sometimes", &sync), DL_INVALID);
+    CHECK_CONTAINS(dl_last_error()->text, "\"never\", \"interval\" or \"always\"");
+}
+
+/* Sessions: what they reply waits for the journal. */
+
+static void
+open_kept_fixture(fixture *f, kept *k)
+{
+    make_folder(k);
+    open_fixture(f);
+    CHECK_OK(dl_hub_open_journal(&f->hub, k->path, DL_JOURNAL_ALWAYS));
+}
+
+static bool
+has_reply(const dl_session *session)
+{
+    return session->output != NULL && dl_output_size(session->output) > 0;
+}
+
+CHECK_CASE(replies_wait_until_the_changes_of_the_round_are_written)
+{
+    fixture f;
+    kept k;
+
+    open_kept_fixture(&f, &k);
+    CHECK(!dl_hub_has_work(&f.hub));
+    CHECK_OK(
+        dl_session_feed(&f.sessions[1], DL_LITERAL("\x86" U64("\1") U64("\1") "k")));
+    dl_hub_save(&f.hub);
+    settle(&f);
+    CHECK_OK(dl_session_feed(&f.sessions[0],
+                             DL_LITERAL("\x81" U64("\1") "k" U64("\1") "v")));
+    CHECK(has_reply(&f.sessions[0]) && has_reply(&f.sessions[1]));
+    CHECK(!dl_session_may_send(&f.sessions[0]) && !dl_session_may_send(&f.sessions[1]));
+    CHECK(dl_hub_has_work(&f.hub));
+    dl_hub_save(&f.hub);
+    CHECK(dl_session_may_send(&f.sessions[0]) && dl_session_may_send(&f.sessions[1]));
+    send_all(&f);
+    CHECK_BYTES(heard(&f, 0), "\0");
+    CHECK_BYTES(heard(&f, 1), "\0\0");
+    /* One that leaves meanwhile is not saved any more. */
+    CHECK_OK(dl_session_feed(&f.sessions[2], DL_LITERAL("\x87")));
+    dl_session_fini(&f.sessions[2]);
+    dl_hub_save(&f.hub);
+    CHECK(!dl_hub_has_work(&f.hub));
+    close_fixture(&f);
+    remove_folder(&k);
+}
+
+/* Whose change is not written gets the error and is disconnected; who only read gets the
+ * reply. */
+CHECK_CASE(a_journal_that_cannot_be_written_fails_those_who_change)
+{
+    fixture f;
+    kept k;
+    static uint8_t large[100];
+
+    open_kept_fixture(&f, &k);
+    limit_files(DL_JOURNAL_HEAD_SIZE + 10);
+    CHECK_OK(dl_session_feed(&f.sessions[0], DL_LITERAL("\x87")));
+    send_some(&f, 0, 0);
+    CHECK_OK(dl_session_feed(&f.sessions[0],
+                             DL_LITERAL("\x81" U64("\1") "k" U64("\1") "v")));
+    CHECK_OK(dl_session_feed(&f.sessions[1], DL_LITERAL("\x83" U64("\1") "k")));
+    CHECK_OK(dl_session_feed(&f.sessions[2],
+                             DL_LITERAL("\x01" U64("\1") "p" U64("\1") "v\x07")));
+    dl_hub_save(&f.hub);
+    CHECK(dl_hub_take_changed(&f.hub) == &f.sessions[0]);
+    CHECK_STATUS(dl_session_resume(&f.sessions[0]), DL_BACKEND);
+    CHECK(dl_session_may_send(&f.sessions[0]));
+    send_some(&f, 0, SIZE_MAX);
+    dl_bytes told = heard(&f, 0);
+    CHECK(told.size > 9 && told.data[0] == DL_BACKEND);
+    CHECK_BYTES(((dl_bytes){told.data + 9, 19}), "the store's journal");
+    CHECK(dl_hub_take_changed(&f.hub) == &f.sessions[1]);
+    CHECK_OK(dl_session_resume(&f.sessions[1]));
+    send_some(&f, 1, SIZE_MAX);
+    CHECK_BYTES(heard(&f, 1), "\0" U64("\1") "v");
+    /* A plain client cannot be told. */
+    CHECK(dl_hub_take_changed(&f.hub) == &f.sessions[2]);
+    CHECK_STATUS(dl_session_resume(&f.sessions[2]), DL_BACKEND);
+    CHECK(!has_reply(&f.sessions[2]));
+    /* Later changes are refused before they are made, and reading goes on. */
+    CHECK_OK(dl_session_feed(&f.sessions[1],
+                             DL_LITERAL("\x81" U64("\1") "n" U64("\1") "v\x87")));
+    dl_hub_save(&f.hub);
+    settle(&f);
+    send_all(&f);
+    told = heard(&f, 1);
+    CHECK(told.size > 18 && told.data[0] == DL_BACKEND);
+    CHECK_BYTES(((dl_bytes){told.data + told.size - 9, 9}), "\0" U64("\2"));
+    /* A MULTI_SET in steps is refused in the same way. */
+    dl_bytes keys[200], values[200];
+    for (int i = 0; i < 200; i++) {
+        keys[i] = (dl_bytes){large, (size_t)i % 100};
+        values[i] = DL_LITERAL("v");
+    }
+    told = ASK(1, .op = DL_OP_MULTI_SET, .is_checked = true, .count = 200, .keys = keys,
+               .values = values);
+    CHECK(told.size > 9 && told.data[0] == DL_BACKEND);
+    limit_files(RLIM_INFINITY);
+    CHECK_BYTES(ASK(1, .op = DL_OP_SET, .is_checked = true, KEY("n"), VALUE("v")),
+                "\0");
+    dl_hub_save(&f.hub);
+    CHECK(!f.sessions[1].is_unsaved);
+    CHECK_EQUAL(dl_table_num_keys(&f.hub.table), 3);
+    close_fixture(&f);
+    CHECK_OK(reopen(&k));
+    CHECK(holds(&k, "k", "v") && holds(&k, "p", "v") && holds(&k, "n", "v"));
+    end(&k);
+    remove_folder(&k);
+}
+
+/* What a server remembers of its clients. */
+
+static const dl_slot SLOT = {.id = "slot of a client", .sequence = 1};
+
+static dl_reply_slot *
+open_slot(kept *k, const dl_slot *named, bool *is_remembered)
+{
+    dl_reply_slot *slot = dl_replies_open(&k->replies, &k->table, named, is_remembered);
+
+    CHECK(slot != NULL);
+    return slot;
+}
+
+CHECK_CASE(replies_are_remembered)
+{
+    static uint8_t large[5000];
+    const dl_store_request pop = {.op = DL_OP_QUEUE_POP, KEY("queue")};
+    dl_slot named = SLOT;
+    dl_blob *item = dl_blob_copy((dl_bytes){large, sizeof large});
+    bool is_remembered = true;
+    kept k;
+
+    start(&k);
+    dl_reply_slot *slot = open_slot(&k, &named, &is_remembered);
+    CHECK(!is_remembered);
+    dl_replies_begin(&k.replies, slot, 1, &pop);
+    dl_replies_keep(&k.replies, &k.table, slot,
+                    &(dl_table_reply){.number = 7, .value = item});
+    dl_replies_record(&k.replies, slot);
+    dl_blob_unref(item);
+    end(&k);
+    CHECK_OK(reopen(&k));
+    slot = open_slot(&k, &named, &is_remembered);
+    CHECK(is_remembered && dl_replies_has_reply(slot));
+    CHECK_EQUAL(slot->sequence, 1);
+    CHECK_EQUAL(slot->op, DL_OP_QUEUE_POP);
+    CHECK_EQUAL(slot->outcome, DL_OUTCOME_DONE);
+    CHECK_EQUAL(slot->number, 7);
+    CHECK_EQUAL(slot->value->size, sizeof large);
+    CHECK_BYTES(dl_buffer_bytes(&slot->name), "queue");
+    CHECK(k.replies.size > sizeof large);
+    /* The next change takes its place. */
+    dl_replies_begin(&k.replies, slot, 2, &(dl_store_request){.op = DL_OP_SET});
+    dl_replies_record(&k.replies, slot);
+    end(&k);
+    CHECK_OK(reopen(&k));
+    named.sequence = 3;
+    slot = open_slot(&k, &named, &is_remembered);
+    CHECK(is_remembered && slot->value == NULL && !dl_replies_has_reply(slot));
+    dl_replies_forget(&k.replies, slot);
+    end(&k);
+    CHECK_OK(reopen(&k));
+    (void)open_slot(&k, &named, &is_remembered);
+    CHECK(!is_remembered);
+    end(&k);
+    remove_folder(&k);
+}
+
+CHECK_CASE(a_new_slot_is_known_before_its_first_change)
+{
+    bool is_remembered;
+    kept k;
+
+    start(&k);
+    (void)open_slot(&k, &SLOT, &is_remembered);
+    end(&k);
+    CHECK_OK(reopen(&k));
+    dl_reply_slot *slot = open_slot(&k, &SLOT, &is_remembered);
+    CHECK(is_remembered && !dl_replies_has_reply(slot));
+    end(&k);
+    remove_folder(&k);
+}
+
+CHECK_CASE(malformed_replies_are_refused)
+{
+    static const char *const values[] = {"", "\x63", "\x01\x09", "\x01\x01short"};
+    dl_table table;
+    dl_replies replies;
+    dl_change change = {.kind = DL_CHANGE_REPLY, .key = DL_LITERAL("0123456789abcdef")};
+
+    dl_table_init(&table);
+    dl_replies_init(&replies);
+    for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
+        change.value = dl_bytes_of(values[i]);
+        CHECK_STATUS(dl_replies_apply(&replies, &table, &change), DL_BACKEND);
+    }
+    change.key.size = 15;
+    CHECK_STATUS(dl_replies_apply(&replies, &table, &change), DL_BACKEND);
+    change =
+        (dl_change){.kind = DL_CHANGE_FORGET, .key = DL_LITERAL("fedcba9876543210")};
+    CHECK_OK(dl_replies_apply(&replies, &table, &change));
+    dl_replies_fini(&replies);
+    dl_table_fini(&table);
+}
+
+/* However many slots a file has, they do not exceed the limit of memory. */
+CHECK_CASE(slots_that_are_read_are_bounded)
+{
+    bool is_remembered;
+    kept k;
+
+    start(&k);
+    for (uint8_t i = 0; i < 100; i++) {
+        dl_slot named = SLOT;
+        named.id[0] = i;
+        (void)open_slot(&k, &named, &is_remembered);
+    }
+    size_t size = k.replies.size;
+    end(&k);
+    const dl_journal_state state = {&k.table, &k.replies, k.identity};
+    dl_table_init(&k.table);
+    dl_replies_init(&k.replies);
+    k.replies.limit = size / 2;
+    CHECK_OK(dl_journal_open(k.path, DL_JOURNAL_NEVER, &state, &k.journal));
+    CHECK(k.replies.size > 0 && k.replies.size <= size / 2);
+    end(&k);
+    remove_folder(&k);
+}

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A journal's bytes: cut off at every byte, and changed at every bit. */
+#include "store/tcp/journal_format.h"
+
+#include <stdlib.h>
+
+#include "base/crc32c.h"
+#include "check.h"
+#include "store/table.h"
+
+static const uint8_t IDENTITY[DL_JOURNAL_IDENTITY_SIZE] = "an identity ...";
+
+#define FRAMES_MAX 64
+
+typedef struct journal_bytes {
+    dl_buffer file;
+    size_t ends[FRAMES_MAX]; /* of the head and of each frame */
+    int count;
+} journal_bytes;
+
+static void
+put_frame(journal_bytes *made, const dl_buffer *records)
+{
+    static const uint8_t head[DL_JOURNAL_FRAME_HEAD];
+    dl_buffer frame = {0};
+
+    dl_buffer_put(&frame, (dl_bytes){head, sizeof head});
+    dl_buffer_put(&frame, dl_buffer_bytes(records));
+    dl_journal_seal_frame(&frame, made->file.size);
+    dl_buffer_put(&made->file, dl_buffer_bytes(&frame));
+    made->ends[made->count++] = made->file.size;
+    dl_buffer_fini(&frame);
+}
+
+static journal_bytes
+begin(void)
+{
+    journal_bytes made = {0};
+
+    dl_journal_put_head(&made.file, IDENTITY);
+    made.ends[made.count++] = made.file.size;
+    return made;
+}
+
+static void
+put_change(journal_bytes *made, dl_change_kind kind, const char *key, const char *value)
+{
+    dl_buffer records = {0};
+
+    dl_change_put(&records, kind, dl_bytes_of(key), dl_bytes_of(value));
+    put_frame(made, &records);
+    dl_buffer_fini(&records);
+}
+
+/* One record of each kind, in frames of one or two. */
+static journal_bytes
+sample(void)
+{
+    journal_bytes made = begin();
+    dl_buffer two = {0};
+
+    put_change(&made, DL_CHANGE_SET, "a", "1");
+    put_change(&made, DL_CHANGE_APPEND, "a", "2");
+    dl_change_put(&two, DL_CHANGE_SET, DL_LITERAL("gone"), DL_LITERAL("x"));
+    dl_change_put(&two, DL_CHANGE_DELETE, DL_LITERAL("gone"), (dl_bytes){0});
+    put_frame(&made, &two);
+    put_change(&made, DL_CHANGE_PUSH, "q", "old");
+    put_change(&made, DL_CHANGE_EMPTY, "q", "");
+    put_change(&made, DL_CHANGE_PUSH, "q", "one");
+    put_change(&made, DL_CHANGE_PUSH, "q", "two");
+    put_change(&made, DL_CHANGE_POP, "q", "");
+    put_change(&made, DL_CHANGE_PUT_BACK, "q", "zero");
+    put_change(&made, DL_CHANGE_SET, "last", "value");
+    dl_buffer_fini(&two);
+    return made;
+}
+
+static dl_status
+apply(void *table, const dl_change *change)
+{
+    return dl_table_apply(table, change);
+}
+
+static dl_status
+read_into(dl_table *table, dl_bytes file, dl_journal_contents *contents)
+{
+    /* Memory of exactly this size, so that a sanitizer sees reads beyond it. */
+    uint8_t *copy = malloc(file.size + 1);
+    CHECK(copy != NULL);
+    memcpy(copy + 1, file.data, file.size);
+    dl_table_init(table);
+    dl_status status =
+        dl_journal_read((dl_bytes){copy + 1, file.size}, apply, table, contents);
+    free(copy);
+    return status;
+}
+
+CHECK_CASE(records_are_applied_in_order)
+{
+    journal_bytes made = sample();
+    dl_journal_contents contents;
+    dl_table table;
+    dl_blob *item = NULL;
+
+    CHECK_OK(read_into(&table, dl_buffer_bytes(&made.file), &contents));
+    CHECK(!contents.is_torn);
+    CHECK_EQUAL(contents.size, made.file.size);
+    CHECK_EQUAL(contents.changes, 11);
+    CHECK(memcmp(contents.identity, IDENTITY, sizeof IDENTITY) == 0);
+    CHECK_EQUAL(dl_table_num_keys(&table), 2);
+    CHECK_BYTES(dl_blob_bytes(dl_table_get(&table, DL_LITERAL("a"))), "12");
+    CHECK_BYTES(dl_blob_bytes(dl_table_get(&table, DL_LITERAL("last"))), "value");
+    CHECK_EQUAL(dl_table_queue_pop(&table, DL_LITERAL("q"), &item), 2);
+    CHECK_BYTES(dl_blob_bytes(item), "zero");
+    dl_blob_unref(item);
+    CHECK_EQUAL(dl_table_queue_pop(&table, DL_LITERAL("q"), &item), 1);
+    CHECK_BYTES(dl_blob_bytes(item), "two");
+    dl_blob_unref(item);
+    dl_table_fini(&table);
+    dl_buffer_fini(&made.file);
+}
+
+/* Of a file that is cut off, all frames before the cut are read. */
+CHECK_CASE(a_file_that_is_cut_off_anywhere_is_read_up_to_there)
+{
+    journal_bytes made = sample();
+
+    for (size_t size = 0; size <= made.file.size; size++) {
+        dl_journal_contents contents;
+        dl_table table;
+        size_t whole = 0;
+        for (int i = 0; i < made.count && made.ends[i] <= size; i++) {
+            whole = made.ends[i];
+        }
+        CHECK_OK(read_into(&table, (dl_bytes){made.file.data, size}, &contents));
+        CHECK_EQUAL(contents.size, whole);
+        CHECK_EQUAL(contents.is_torn, whole != size);
+        dl_table_fini(&table);
+    }
+    dl_buffer_fini(&made.file);
+}
+
+CHECK_CASE(a_changed_bit_is_found_wherever_it_is)
+{
+    journal_bytes made = sample();
+
+    for (size_t i = 0; i < made.file.size; i++) {
+        for (int bit = 0; bit < 8; bit++) {
+            dl_journal_contents contents;
+            dl_table table;
+            made.file.data[i] ^= (uint8_t)(1 << bit);
+            CHECK_STATUS(read_into(&table, dl_buffer_bytes(&made.file), &contents),
+                         DL_BACKEND);
+            if (i >= 8) {
+                CHECK_CONTAINS(dl_last_error()->text, "it is damaged at byte ");
+            } else {
+                CHECK_TEXT(dl_last_error()->text, "it is not a journal of a store");
+            }
+            made.file.data[i] ^= (uint8_t)(1 << bit);
+            dl_table_fini(&table);
+        }
+    }
+    dl_buffer_fini(&made.file);
+}
+
+/* After a crash of the host, blocks at the end that were not written are zeros. */
+CHECK_CASE(a_sector_that_was_not_written_at_the_end_is_no_damage)
+{
+    static char value[3000];
+    journal_bytes made = sample();
+    size_t before = made.file.size;
+    dl_journal_contents contents;
+    dl_table table;
+
+    memset(value, 'x', sizeof value - 1);
+    put_change(&made, DL_CHANGE_SET, "large", value);
+    memset(made.file.data + 1024, 0, 512);
+    CHECK_OK(read_into(&table, dl_buffer_bytes(&made.file), &contents));
+    CHECK(contents.is_torn);
+    CHECK_EQUAL(contents.size, before);
+    dl_table_fini(&table);
+    /* The same with a frame behind it has lost what was acknowledged. */
+    put_change(&made, DL_CHANGE_SET, "later", "value");
+    CHECK_STATUS(read_into(&table, dl_buffer_bytes(&made.file), &contents), DL_BACKEND);
+    dl_table_fini(&table);
+    dl_buffer_fini(&made.file);
+}
+
+CHECK_CASE(frames_do_not_count_at_another_place)
+{
+    journal_bytes made = sample();
+    dl_buffer moved = {0};
+    dl_journal_contents contents;
+    dl_table table;
+
+    /* Without the first frame, and with the second twice. */
+    dl_buffer_put(&moved, (dl_bytes){made.file.data, made.ends[0]});
+    dl_buffer_put(&moved, (dl_bytes){made.file.data + made.ends[1],
+                                     made.file.size - made.ends[1]});
+    CHECK_STATUS(read_into(&table, dl_buffer_bytes(&moved), &contents), DL_BACKEND);
+    dl_table_fini(&table);
+    dl_buffer_clear(&moved);
+    dl_buffer_put(&moved, (dl_bytes){made.file.data, made.ends[2]});
+    dl_buffer_put(&moved, (dl_bytes){made.file.data + made.ends[1],
+                                     made.file.size - made.ends[1]});
+    CHECK_STATUS(read_into(&table, dl_buffer_bytes(&moved), &contents), DL_BACKEND);
+    dl_table_fini(&table);
+    dl_buffer_fini(&moved);
+    dl_buffer_fini(&made.file);
+}
+
+CHECK_CASE(other_files_are_refused_in_words)
+{
+    journal_bytes made = begin();
+    dl_journal_contents contents;
+    dl_buffer records = {0};
+    dl_table table;
+
+    CHECK_STATUS(read_into(&table, DL_LITERAL("#!/bin/sh\n"), &contents), DL_BACKEND);
+    CHECK_TEXT(dl_last_error()->text, "it is not a journal of a store");
+    dl_table_fini(&table);
+    /* A record of an unknown kind, in a valid frame. */
+    dl_put_u8(&records, DL_CHANGE_LAST + 1);
+    put_frame(&made, &records);
+    CHECK_STATUS(read_into(&table, dl_buffer_bytes(&made.file), &contents), DL_BACKEND);
+    CHECK_CONTAINS(dl_last_error()->text, "a record is malformed");
+    dl_table_fini(&table);
+    dl_buffer_fini(&records);
+    dl_buffer_fini(&made.file);
+}
+
+CHECK_CASE(a_newer_version_is_refused)
+{
+    /* The head of version 2 with its own checksum. */
+    journal_bytes made = begin();
+    dl_journal_contents contents;
+    dl_table table;
+
+    made.file.data[8] = 2;
+    made.file.size -= 4;
+    dl_put_u32(&made.file, dl_crc32c(0, dl_buffer_bytes(&made.file)));
+    CHECK_STATUS(read_into(&table, dl_buffer_bytes(&made.file), &contents), DL_BACKEND);
+    CHECK_TEXT(dl_last_error()->text,
+               "its format has version 2, and this version of distlite reads 1");
+    dl_table_fini(&table);
+    dl_buffer_fini(&made.file);
+}
+
+CHECK_CASE(a_failure_to_apply_ends_the_reading)
+{
+    journal_bytes made = sample();
+    dl_journal_contents contents;
+    dl_table table;
+
+    dl_table_init(&table);
+    table.key_limit = 1;
+    CHECK_STATUS(dl_journal_read(dl_buffer_bytes(&made.file), apply, &table, &contents),
+                 DL_NO_MEMORY);
+    CHECK_CONTAINS(dl_last_error()->text, "DISTLITE_STORE_KEYS");
+    dl_table_fini(&table);
+    dl_buffer_fini(&made.file);
+}

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""`TCPStore(..., journal=...)`: a server that is started again is the same server."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+from store_kills import kill_servers
+
+from distlite import DistStoreError, TCPStore
+
+KINDS = pytest.mark.parametrize("use_libuv", [True, False])
+MODES = pytest.mark.parametrize("sync", ["never", "interval", "always"])
+
+
+def serve(path, use_libuv=True, sync="interval", **options) -> TCPStore:
+    return TCPStore(
+        *("127.0.0.1", 0),
+        **{"is_master": True, "use_libuv": use_libuv, **options},
+        journal=path,
+        journal_sync=sync,
+    )
+
+
+@KINDS
+@MODES
+def test_everything_is_there_again(tmp_path, use_libuv, sync):
+    path = tmp_path / "journal"
+    names = [f"many/{i}" for i in range(300)]
+    with serve(path, use_libuv, sync) as store:
+        store.set("value", "one")
+        store.append("value", " two")
+        assert store.add("count", 40) == 40
+        assert store.compare_set("swap", "", "new") == b"new"
+        store.set("gone", "")
+        assert store.delete_key("gone")
+        store.multi_set(names, [name.encode() for name in names])
+        for item in ("a", "b", "c"):
+            store.queue_push("queue", item)
+        assert store.queue_pop("queue") == b"a"
+        store.barrier("barrier", 1)
+        store.set("large", b"x" * (8 << 20))
+        told = store.stats()["journal"]
+        assert told["bytes"] > 8 << 20 and told["writes"] > 8
+        assert told["failures"] == 0
+        count = store.num_keys()
+    assert (path.stat().st_mode & 0o777) == 0o600
+    with serve(str(path), use_libuv, sync) as store:
+        assert store.num_keys() == count
+        assert store.get("value") == b"one two"
+        assert store.add("count", 2) == 42
+        assert store.get("swap") == b"new" and not store.check(["gone"])
+        assert store.multi_get(names) == [name.encode() for name in names]
+        assert store.queue_pop("queue") == b"b" and store.queue_len("queue") == 1
+        assert len(store.get("large")) == 8 << 20
+    with serve(path, use_libuv, sync) as store:
+        assert store.add("count", 0) == 42 and store.queue_pop("queue") == b"c"
+
+
+@KINDS
+def test_waits_end_as_without_a_journal(tmp_path, use_libuv):
+    with serve(tmp_path / "journal", use_libuv) as store:
+        found: list[bytes] = []
+        with TCPStore("127.0.0.1", store.port) as other:
+            thread = threading.Thread(target=lambda: found.append(other.get("late")))
+            thread.start()
+            keys = [f"k{i}" for i in range(100)]
+            waiter = threading.Thread(target=lambda: other.wait(keys))
+            waiter.start()
+            store.set("late", "value")
+            store.multi_set(keys, ["v"] * 100)
+            thread.join(60)
+            waiter.join(60)
+            assert found == [b"value"] and not waiter.is_alive()
+
+
+def test_arguments_are_checked(tmp_path):
+    path = tmp_path / "journal"
+    with pytest.raises(ValueError, match="only the master, which runs the server"):
+        TCPStore("127.0.0.1", 1, journal=path)
+    with pytest.raises(ValueError, match='"never", "interval" or "always"'):
+        serve(path, sync="sometimes")
+    with pytest.raises(TypeError):
+        serve(5.0)
+    with pytest.raises(ValueError, match="null byte"):
+        serve("a\0b")
+    with pytest.raises(DistStoreError, match="No such file or directory"):
+        serve(tmp_path / "none" / "journal")
+    path.write_text("a text\n")
+    path.chmod(0o600)
+    with pytest.raises(DistStoreError, match="it is not a journal of a store"):
+        serve(path)
+    path.chmod(0o644)
+    with pytest.raises(ValueError, match=f"chmod 600 {path}"):
+        serve(path)
+    path.unlink()
+    first = serve(path)
+    with pytest.raises(ValueError, match="is in use by another server"):
+        serve(path)
+    first.close()
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    with pytest.raises(ValueError, match="is a symbolic link"):
+        serve(link)
+
+
+def test_a_shared_server_has_one_journal(tmp_path):
+    path = tmp_path / "journal"
+    options = {"is_master": True, "multi_tenant": True}
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with TCPStore("127.0.0.1", port, **options, journal=path) as store:
+        with TCPStore("127.0.0.1", port, **options, journal=path) as other:
+            store.set("key", "value")
+            assert other.get("key") == b"value"
+        with TCPStore("127.0.0.1", port, **options) as other:
+            assert other.get("key") == b"value"
+        with pytest.raises(ValueError, match="has another one"):
+            TCPStore("127.0.0.1", port, **options, journal=tmp_path / "other")
+        assert store.get("key") == b"value"
+
+
+def test_damage_is_refused_in_words(tmp_path):
+    path = tmp_path / "journal"
+    with serve(path) as store:
+        for number in range(100):
+            store.set(f"key/{number}", "value")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(
+        DistStoreError, match=r"journal: it is damaged at byte \d+: a ch"
+    ):
+        serve(path)
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data[:-1])
+    with serve(path) as store:
+        assert store.num_keys() >= 99
+
+
+FULL = """
+import resource, signal, sys
+from distlite import DistError, TCPStore
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+store = TCPStore("127.0.0.1", 0, is_master=True, use_libuv=sys.argv[1] == "True",
+                 journal=sys.argv[2])
+other = store.clone()
+store.set("before", "value")
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+refused = 0
+for number in range(100):
+    try:
+        store.set(f"key/{number}", "value")
+    except DistError as error:
+        refused += 1
+        text = str(error)
+print(refused > 10, other.get("before"), other.check(["key/99"]))
+print(text)
+for call in (lambda: store.add("n", 1), lambda: store.queue_push("q", "i"),
+             lambda: store.barrier("b", 1), lambda: store.delete_key("before"),
+             lambda: store.multi_set(["k"] * 100, ["v"] * 100)):
+    try:
+        call()
+        print("done")
+    except DistError as error:
+        pass
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+store.set("after", "value")
+print(store.stats()["journal"]["failures"] > 0)
+"""
+
+
+@KINDS
+def test_a_full_disk_is_told_to_who_changes(tmp_path, use_libuv):
+    path = tmp_path / "journal"
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, str(use_libuv), str(path)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (
+        "True b'value' False\n"
+        f"the store's journal {path}: writing: File too large\nTrue\n"
+    )
+    with serve(path, use_libuv) as store:
+        assert store.check(["before", "after", "key/0"])
+        assert not store.check(["n"])
+
+
+def test_a_forked_child_does_not_hold_the_lock(tmp_path):
+    path = tmp_path / "journal"
+    code = (
+        "import os, sys, distlite\n"
+        "options = {'is_master': True, 'journal': sys.argv[1]}\n"
+        "store = distlite.TCPStore('127.0.0.1', 0, **options)\n"
+        "store.set('key', 'value')\n"
+        "if os.fork() == 0:\n"
+        "    print('forked', flush=True)\n"
+        "    sys.stdin.readline()\n"
+        "    os._exit(0)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stdin is not None
+    assert process.stdout.readline() == "forked\n"
+    assert process.wait(60) == -signal.SIGKILL
+    with serve(path) as store:
+        assert store.get("key") == b"value"
+    process.communicate("\n", timeout=60)
+
+
+@KINDS
+@MODES
+def test_nothing_acknowledged_is_lost_when_servers_are_killed(
+    tmp_path, use_libuv, sync
+):
+    kind = "libuv" if use_libuv else "poll"
+    print(kill_servers(5, kind, sync, str(tmp_path)))
+
+
+@pytest.mark.slow
+@KINDS
+@MODES
+def test_nothing_is_lost_in_many_kills(tmp_path, use_libuv, sync):
+    kind = "libuv" if use_libuv else "poll"
+    print(kill_servers(170, kind, sync, str(tmp_path), seed=2))
