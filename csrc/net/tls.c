@@ -479,6 +479,12 @@ dl_tls_mode_of(const dl_tls *tls)
     return tls == NULL ? DL_TLS_OFF : tls->mode;
 }
 
+bool
+dl_tls_proves_token(const dl_tls *tls)
+{
+    return dl_tls_mode_of(tls) == DL_TLS_PSK;
+}
+
 static dl_status
 open_ssl(dl_tls_stream *stream)
 {

@@ -79,6 +79,10 @@ void dl_tls_unref(dl_tls *tls);  /* NULL does nothing */
 
 dl_tls_mode dl_tls_mode_of(const dl_tls *tls); /* NULL: DL_TLS_OFF */
 
+/* Whether the handshake is the proof of the job's token, so that none is needed inside:
+ * in mode psk. */
+bool dl_tls_proves_token(const dl_tls *tls);
+
 /* The first byte of a client's first message.  A server that reads another one is
  * spoken to without TLS. */
 #define DL_TLS_FIRST_BYTE 0x16

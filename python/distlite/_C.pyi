@@ -819,15 +819,19 @@ class TCPStore(Store):
         journal_sync: When the disk has what was acknowledged: "never" waits for it, so
             that changes outlive the server and not its host; "interval" waits once a
             second; "always" before each reply.
+        tls: "psk" encrypts connections with TLS 1.3 and a key made of the token, "cert"
+            with certificates, "off" not at all; if it is None, the environment variable
+            DISTLITE_TLS decides. Server and clients need the same.
 
     Raises:
-        DistNetworkError: The server cannot be started or reached, or the token is not
-            the server's.
-        DistStoreError: Not all clients came within the timeout, or a token is given
-            and there is no libcrypto.
-        NotImplementedError: The libcrypto that was found is too old for a token.
-        ValueError: The port is out of range, the token is empty, or the journal is used
-            by another server, is a symbolic link, or is open to other users.
+        DistNetworkError: The server cannot be started or reached, or the token, TLS or
+            a certificate is not the server's.
+        DistStoreError: Not all clients came within the timeout, or a token or TLS is
+            asked for and there is no OpenSSL.
+        NotImplementedError: The OpenSSL that was found is too old.
+        ValueError: The port is out of range, the token is empty, the journal is used by
+            another server, is a symbolic link, or is open to other users, there is no
+            such mode of TLS, or a token or certificate that it needs is missing.
 
     Example:
         >>> master = dist.TCPStore("localhost", 0, is_master=True, timeout=5.0)
@@ -853,6 +857,7 @@ class TCPStore(Store):
         token: _Bytes | None = None,
         journal: str | PathLike[str] | None = None,
         journal_sync: Literal["never", "interval", "always"] = "interval",
+        tls: str | None = None,
     ) -> None: ...
     @property
     def host(self) -> str:
@@ -863,6 +868,8 @@ class TCPStore(Store):
     @property
     def libuvBackend(self) -> bool:
         """Whether the server with libuv was asked for."""
+    @property
+    def _tls(self) -> str: ...
     @property
     def _token(self) -> bytes | None: ...
 

@@ -519,3 +519,86 @@ CHECK_CASE(clients_prove_the_token_at_once)
         dl_store_unref(master);
     }
 }
+
+static const dl_tcp_store_options *
+with_tls(dl_tcp_store_options *options)
+{
+    *options = plain_client;
+    options->tls = "psk";
+    CHECK_OK(dl_secret_new(DL_LITERAL("token"), &options->secret));
+    return options;
+}
+
+/* Handshakes, and requests of all clients, at once; waits that the server ends. */
+CHECK_CASE(clients_speak_tls_at_once)
+{
+    EACH_SERVER(libuv)
+    {
+        dl_tcp_store_options options;
+        joiner joiners[4];
+        get_thread get;
+        with_tls(&options);
+        options.is_master = true;
+        options.use_libuv = libuv;
+        dl_store *master = make_store(options);
+        CHECK_TEXT(dl_tcp_store_tls(master), "psk");
+        start_get(&get, master, 15 * DL_SECOND);
+        check_set(master, "key", "value");
+        options.is_master = false;
+        options.port = dl_tcp_store_port(master);
+        for (int i = 0; i < 4; i++) {
+            joiners[i].options = options;
+            CHECK(pthread_create(&joiners[i].thread, NULL, join_often, &joiners[i])
+                  == 0);
+        }
+        for (int i = 0; i < 4; i++) {
+            CHECK(pthread_join(joiners[i].thread, NULL) == 0);
+        }
+        dl_store *clone = NULL;
+        CHECK_OK(dl_store_clone(master, &clone, SOON));
+        check_set(clone, "k", "value");
+        CHECK_EQUAL(join_get(&get), DL_OK);
+        dl_store_unref(clone);
+        dl_store *stranger = NULL;
+        options.tls = "off";
+        CHECK_STATUS(dl_tcp_store_new(&options, SOON, &stranger), DL_DENIED);
+        CHECK_CONTAINS(dl_last_error()->text, "speaks TLS only");
+        dl_secret_unref(options.secret);
+        options.secret = NULL;
+        CHECK_STATUS(dl_tcp_store_new(&options, SOON, &stranger), DL_DENIED);
+        options.tls = "psk";
+        CHECK_STATUS(dl_tcp_store_new(&options, SOON, &stranger), DL_INVALID);
+        CHECK_OK(dl_secret_new(DL_LITERAL("other"), &options.secret));
+        CHECK_STATUS(dl_tcp_store_new(&options, SOON, &stranger), DL_DENIED);
+        dl_secret_unref(options.secret);
+        dl_store_unref(master);
+    }
+}
+
+CHECK_CASE(large_values_pass_through_tls)
+{
+    static uint8_t bytes[DL_STORE_VALUE_LIMIT];
+    const size_t sizes[] = {0, 1, 4095, 4096, 16375, 16384, 1 << 20, sizeof bytes};
+    dl_buffer value = {0};
+
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (uint8_t)(i * 11 / 3);
+    }
+    EACH_SERVER(libuv)
+    {
+        dl_tcp_store_options options;
+        with_tls(&options);
+        options.is_master = true;
+        options.use_libuv = libuv;
+        dl_store *store = make_store(options);
+        dl_secret_unref(options.secret);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            dl_bytes sent = {bytes, sizes[i]};
+            CHECK_OK(dl_store_set(store, DL_LITERAL("k"), sent, SOON));
+            CHECK_OK(dl_store_get(store, DL_LITERAL("k"), &value, SOON));
+            CHECK(dl_bytes_equal(dl_buffer_bytes(&value), sent));
+        }
+        dl_store_unref(store);
+    }
+    dl_buffer_fini(&value);
+}

@@ -286,6 +286,35 @@ dist.destroy_process_group()
 """
 
 
+WITH_TLS = """
+import numpy as np
+import distlite as dist
+assert os.environ["DISTLITE_TLS"] == "psk"
+dist.init_process_group()
+x = np.ones(1)
+dist.all_reduce(x)
+assert x[0] == world_size
+place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+try:
+    dist.TCPStore(*place, tls="off")
+except dist.DistNetworkError as error:
+    print(error)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("no_store", ["0", "1"], ids=["launcher", "rank0"])
+def test_ranks_speak_tls_with_the_launchers_token(tmp_path, no_store):
+    script = write_script(tmp_path, WITH_TLS)
+    words = ["-n", 2, "--token=auto", "--tls=psk", script]
+    result = launch(words, env={NO_STORE: no_store}, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("this store's server speaks TLS only") == 2
+    result = launch(["-n", 2, "--tls=psk", script], cwd=tmp_path)
+    assert result.returncode != 0
+    assert "takes its key from the job's token" in result.stderr
+
+
 @pytest.mark.parametrize("no_store", ["0", "1"], ids=["launcher", "rank0"])
 def test_the_launcher_makes_a_token_that_nobody_sees(tmp_path, no_store):
     script = write_script(tmp_path, WITH_TOKEN)

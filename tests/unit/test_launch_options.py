@@ -87,6 +87,7 @@ def test_defaults_are_torchruns():
         ),
         (["--logs-specs", "mine"], "--logs-specs mine: torch's LogsSpecs classes"),
         (["--event-log-handler=console"], "so only 'null' is accepted; its report on"),
+        (["--tls=on"], "--tls: 'env', 'off', 'psk' or 'cert', not 'on'"),
         (["--token=hunter2"], "--token: 'env' or 'auto', and never the token itself"),
         (
             ["--token=auto", "--nnodes=2", "--master-port=1"],
@@ -117,6 +118,14 @@ def test_a_token_is_made_where_there_is_none(monkeypatch):
             patch.setenv(name, "known")
             assert options().token is None
             assert options("--nnodes=2", "--master-port=1").token is None
+
+
+def test_the_mode_of_tls_is_the_environments_or_given(monkeypatch):
+    monkeypatch.setenv("DISTLITE_TLS", "psk")
+    assert options().tls is options("--tls=env").tls is None
+    assert options("--tls", "off").tls == "off"
+    monkeypatch.setenv("PET_TLS", "cert")
+    assert options().tls == "cert"
 
 
 @pytest.mark.parametrize(

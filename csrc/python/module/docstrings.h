@@ -723,15 +723,19 @@
     "    journal_sync: When the disk has what was acknowledged: \"never\" waits for it, so\n" \
     "        that changes outlive the server and not its host; \"interval\" waits once a\n" \
     "        second; \"always\" before each reply.\n" \
+    "    tls: \"psk\" encrypts connections with TLS 1.3 and a key made of the token, \"cert\"\n" \
+    "        with certificates, \"off\" not at all; if it is None, the environment variable\n" \
+    "        DISTLITE_TLS decides. Server and clients need the same.\n" \
     "\n" \
     "Raises:\n" \
-    "    DistNetworkError: The server cannot be started or reached, or the token is not\n" \
-    "        the server's.\n" \
-    "    DistStoreError: Not all clients came within the timeout, or a token is given\n" \
-    "        and there is no libcrypto.\n" \
-    "    NotImplementedError: The libcrypto that was found is too old for a token.\n" \
-    "    ValueError: The port is out of range, the token is empty, or the journal is used\n" \
-    "        by another server, is a symbolic link, or is open to other users.\n" \
+    "    DistNetworkError: The server cannot be started or reached, or the token, TLS or\n" \
+    "        a certificate is not the server's.\n" \
+    "    DistStoreError: Not all clients came within the timeout, or a token or TLS is\n" \
+    "        asked for and there is no OpenSSL.\n" \
+    "    NotImplementedError: The OpenSSL that was found is too old.\n" \
+    "    ValueError: The port is out of range, the token is empty, the journal is used by\n" \
+    "        another server, is a symbolic link, or is open to other users, there is no\n" \
+    "        such mode of TLS, or a token or certificate that it needs is missing.\n" \
     "\n" \
     "Example:\n" \
     "    >>> master = dist.TCPStore(\"localhost\", 0, is_master=True, timeout=5.0)\n" \

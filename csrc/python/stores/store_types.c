@@ -539,6 +539,7 @@ enum {
     TOKEN,
     JOURNAL,
     JOURNAL_SYNC,
+    TLS,
     ARGUMENT_COUNT
 };
 
@@ -708,6 +709,22 @@ take_journal(PyObject *self, PyObject **values, dl_tcp_store_options *options,
     return 0;
 }
 
+/* The core translates the name of the mode, so that it is checked in one place. */
+static int
+take_tls(PyObject *object, dl_tcp_store_options *options)
+{
+    if (object != NULL && object != Py_None
+        && dlpy_name_from(object, "tls", &options->tls) < 0) {
+        return -1;
+    }
+    if (options->tls != NULL || dl_tcp_store_tls_is_named()) {
+        /* As for the token: the core uses the libssl of this Python, if it has one. */
+        Py_XDECREF(PyImport_ImportModule("_ssl"));
+        PyErr_Clear();
+    }
+    return 0;
+}
+
 static int
 take_options(PyObject **values, dl_tcp_store_options *options)
 {
@@ -733,7 +750,7 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
         2,
         {"host_name", "port", "world_size", "is_master", "timeout", "wait_for_workers",
          "multi_tenant", "master_listen_fd", "use_libuv", "token", "journal",
-         "journal_sync"}};
+         "journal_sync", "tls"}};
     PyObject *values[ARGUMENT_COUNT];
     dl_tcp_store_options options = {0};
     dl_store *store = NULL;
@@ -742,6 +759,7 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
 
     if (dlpy_take_init_arguments(&signature, args, keywords, values) < 0
         || refuse_second_init(self) < 0 || take_options(values, &options) < 0
+        || take_tls(values[TLS], &options) < 0
         || take_journal(self, values, &options, &path) < 0) {
         return -1;
     }
@@ -777,6 +795,15 @@ tcp_store_port(PyObject *self, void *closure)
 
     (void)closure;
     return store == NULL ? NULL : PyLong_FromLong(dl_tcp_store_port(store));
+}
+
+static PyObject *
+tcp_store_tls(PyObject *self, void *closure)
+{
+    dl_store *store = dlpy_store_core(self);
+
+    (void)closure;
+    return store == NULL ? NULL : PyUnicode_FromString(dl_tcp_store_tls(store));
 }
 
 static PyObject *
@@ -822,6 +849,7 @@ static PyGetSetDef tcp_store_properties[] = {
     {"host", tcp_store_host, NULL, DLPY_DOC_TCPSTORE_HOST, NULL},
     {"port", tcp_store_port, NULL, DLPY_DOC_TCPSTORE_PORT, NULL},
     {"libuvBackend", tcp_store_uses_libuv, NULL, DLPY_DOC_TCPSTORE_LIBUVBACKEND, NULL},
+    {"_tls", tcp_store_tls, NULL, "The mode of TLS, for pickles.", NULL},
     {"_token", tcp_store_token, NULL,
      "The token that was passed, for pickles; None if the environment has it.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
@@ -832,7 +860,7 @@ PyDoc_STRVAR(
     "TCPStore(host_name, port, world_size=None, is_master=False, timeout=None,\n"
     "         wait_for_workers=True, multi_tenant=False, master_listen_fd=None,\n"
     "         use_libuv=True, token=None, journal=None,\n"
-    "         journal_sync='interval')\n--\n\n" DLPY_DOC_TCPSTORE);
+    "         journal_sync='interval', tls=None)\n--\n\n" DLPY_DOC_TCPSTORE);
 
 static PyType_Slot tcp_store_slots[] = {
     {Py_tp_doc, (void *)tcp_store_doc},   {Py_tp_new, store_alloc},

@@ -49,6 +49,7 @@ dl_connection_free(dl_connection *connection, bool is_inherited)
     if (connection == NULL) {
         return;
     }
+    dl_tls_socket_free(connection->tls);
     if (!is_inherited) {
         dl_socket_close(connection->fd);
     }
@@ -90,7 +91,9 @@ send_parts(dl_connection *connection, struct iovec *parts, int count,
     connection->is_clean = false;
     dl_status status = dl_buffer_check(&connection->out);
     if (status == DL_OK) {
-        status = dl_socket_write(connection->fd, parts, count, deadline);
+        status = connection->tls == NULL
+                     ? dl_socket_write(connection->fd, parts, count, deadline)
+                     : dl_tls_socket_write(connection->tls, parts, count, deadline);
         if (connection->is_changing && (status == DL_OK || parts[0].iov_len != size)) {
             connection->may_be_done = true;
         }
@@ -176,8 +179,11 @@ static dl_status
 receive(dl_connection *connection, struct iovec room, size_t least,
         dl_deadline deadline, size_t *size)
 {
-    return name_failure(connection,
-                        dl_socket_read(connection->fd, room, least, deadline, size));
+    return name_failure(
+        connection,
+        connection->tls == NULL
+            ? dl_socket_read(connection->fd, room, least, deadline, size)
+            : dl_tls_socket_read(connection->tls, room, least, deadline, size));
 }
 
 /* Unread bytes are moved to the front only when there is no room behind them: at most
@@ -355,7 +361,46 @@ dl_connection_finish(dl_connection *connection)
     }
     /* Bytes that no request asked for belong to no reply: the stream cannot be
      * trusted. */
-    connection->is_clean = connection->first == connection->last;
+    connection->is_clean =
+        connection->first == connection->last
+        && (connection->tls == NULL || !dl_tls_socket_holds_input(connection->tls));
+}
+
+/* Words the failures of a TLS handshake.  A server that closes the connection has ended,
+ * or does not know what it was sent, hence not DL_NETWORK: see name_silence(). */
+static dl_status
+name_handshake(const dl_connection *connection, dl_tls_mode mode, dl_status status)
+{
+    switch (status) {
+    case DL_CLOSED:
+    case DL_NETWORK:
+    case DL_TIMEOUT:
+        return dl_fail(status == DL_TIMEOUT ? DL_TIMEOUT : DL_PROTOCOL,
+                       "the store's server at %s %s when asked to speak TLS: it has "
+                       "ended, or it speaks none, as torch's, or ours without "
+                       "DISTLITE_TLS=%s",
+                       connection->peer,
+                       status == DL_TIMEOUT ? "does not answer"
+                                            : "has closed the connection",
+                       dl_tls_mode_name(mode));
+    case DL_DENIED:
+    case DL_PROTOCOL:
+        return dl_fail(status, "TLS with the store's server at %s: %s",
+                       connection->peer, dl_last_error()->text);
+    default:
+        return status;
+    }
+}
+
+dl_status
+dl_connection_secure(dl_connection *connection, dl_tls *tls, dl_deadline deadline)
+{
+    if (tls == NULL) {
+        return DL_OK;
+    }
+    DL_TRY(dl_tls_socket_new(tls, false, connection->fd, &connection->tls));
+    return name_handshake(connection, dl_tls_mode_of(tls),
+                          dl_tls_socket_greet(connection->tls, deadline));
 }
 
 /* Words the failures of a server that does not answer CHALLENGE: torch's closes the
@@ -546,6 +591,12 @@ free_all(dl_list *head, bool is_inherited)
 }
 
 void
+dl_connection_pool_set_tls(dl_connection_pool *pool, dl_tls *tls)
+{
+    pool->tls = dl_tls_ref(tls);
+}
+
+void
 dl_connection_pool_fini(dl_connection_pool *pool, bool is_inherited)
 {
     free_all(&pool->idle, is_inherited);
@@ -557,6 +608,8 @@ dl_connection_pool_fini(dl_connection_pool *pool, bool is_inherited)
     }
     dl_secret_unref(pool->secret);
     pool->secret = NULL;
+    dl_tls_unref(pool->tls);
+    pool->tls = NULL;
     free(pool->host);
     pool->host = NULL;
 }
@@ -689,7 +742,11 @@ dl_connection_pool_open(dl_connection_pool *pool, const dl_slot *slot,
     if (status == DL_OK) {
         /* The connection is listed already, so that closing the pool ends the
          * handshake. */
-        status = dl_connection_greet(opened, pool->secret, first, deadline);
+        status = dl_connection_secure(opened, pool->tls, deadline);
+    }
+    if (status == DL_OK) {
+        dl_secret *proved = dl_tls_proves_token(pool->tls) ? NULL : pool->secret;
+        status = dl_connection_greet(opened, proved, first, deadline);
     }
     if (status == DL_OK) {
         status = recognise(pool, opened);

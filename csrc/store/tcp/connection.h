@@ -32,6 +32,7 @@
 #include "base/secret.h"
 #include "base/status.h"
 #include "net/address.h"
+#include "net/tls_socket.h"
 #include "store/tcp/wire.h"
 
 /* Size of the receive buffer.  Replies up to this size are read in one system call; of
@@ -41,6 +42,7 @@
 typedef struct dl_connection {
     dl_list node;       /* guarded by the pool's lock */
     int fd;             /* fixed after init */
+    dl_tls_socket *tls; /* NULL: plain; fixed after dl_connection_secure() */
     bool is_ours;       /* server knows checked requests; fixed after the handshake */
     bool is_clean;      /* no reply, or part of one, is outstanding */
     bool is_changing;   /* a change was put, and its reply is outstanding */
@@ -66,6 +68,12 @@ void dl_connection_free(dl_connection *connection, bool is_inherited);
 
 /* Draws the id of a new slot. */
 dl_status dl_slot_draw(dl_slot *slot);
+
+/* Begins TLS, before anything else is sent; NULL does nothing.  DL_DENIED: the peer has
+ * not proved itself, or refuses what this process proves.  DL_PROTOCOL: it does not
+ * speak TLS, or has ended. */
+dl_status dl_connection_secure(dl_connection *connection, dl_tls *tls,
+                               dl_deadline deadline);
 
 /* Performs the handshake and finds out whether the server is ours.  `first` (or NULL)
  * is a request without key prefix that travels in the same segment; the caller reads
@@ -122,6 +130,7 @@ typedef struct dl_connection_pool {
     char *host;        /* fixed after init */
     uint16_t port;     /* fixed after init */
     dl_secret *secret; /* a reference, or NULL; fixed after init */
+    dl_tls *tls;       /* the same */
     atomic_bool is_closed;
     pthread_mutex_t lock;
     dl_server_identity joined; /* guarded by lock */
@@ -139,6 +148,9 @@ dl_status dl_connection_pool_init(dl_connection_pool *pool, const char *host,
 dl_server_identity dl_connection_pool_joined(dl_connection_pool *pool);
 void dl_connection_pool_set_joined(dl_connection_pool *pool,
                                    const dl_server_identity *joined);
+
+/* Sets what connections are encrypted with; takes a reference, before the first one. */
+void dl_connection_pool_set_tls(dl_connection_pool *pool, dl_tls *tls);
 
 /* Closes and frees all connections; no call may be using the pool any more.
  * `is_inherited` as in dl_connection_free(). */

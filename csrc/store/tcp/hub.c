@@ -84,6 +84,12 @@ dl_hub_has_work(const dl_hub *hub)
 }
 
 void
+dl_hub_set_tls(dl_hub *hub, dl_tls *tls)
+{
+    hub->tls = dl_tls_ref(tls);
+}
+
+void
 dl_hub_fini(dl_hub *hub)
 {
     dl_journal_close(hub->journal);
@@ -94,6 +100,7 @@ dl_hub_fini(dl_hub *hub)
     dl_output_free(hub->spare);
     dl_secret_unref(hub->secret);
     dl_replies_fini(&hub->replies);
+    dl_tls_unref(hub->tls);
     dl_names_fini(&hub->names);
     dl_table_fini(&hub->table);
     *hub = (dl_hub){0};

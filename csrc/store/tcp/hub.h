@@ -18,6 +18,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/secret.h"
+#include "net/tls.h"
 #include "store/table.h"
 #include "store/tcp/journal.h"
 #include "store/tcp/limits.h"
@@ -48,6 +49,7 @@ typedef struct dl_hub {
     dl_journal *journal;
     dl_list unsaved;   /* sessions with replies that wait for it */
     dl_secret *secret; /* a reference; NULL: clients need not prove anything */
+    dl_tls *tls;       /* a reference; NULL: clients are spoken to in plain */
     size_t changed_count;
     size_t pending;        /* bytes held in incomplete requests and unread replies */
     size_t pending_output; /* those of them in unread replies */
@@ -92,6 +94,10 @@ void dl_hub_save(dl_hub *hub);
 
 /* Whether the loop has to go on without waiting for input. */
 bool dl_hub_has_work(const dl_hub *hub);
+
+/* Sets what the connections are encrypted with, and by what clients prove themselves;
+ * as above.  Sessions know nothing of it: the bytes that they are fed are decrypted. */
+void dl_hub_set_tls(dl_hub *hub, dl_tls *tls);
 
 /* To be called after dl_session_fini() of all sessions. */
 void dl_hub_fini(dl_hub *hub);

@@ -139,11 +139,12 @@ open_listener(const dl_tcp_store_options *options, dl_deadline deadline, int *fd
 
 /* A line for each server that strangers on the network can use. */
 static void
-warn_if_open(const dl_master *master, const dl_tcp_store_options *options)
+warn_if_open(const dl_master *master, const dl_tcp_store_options *options,
+             const dl_tls *tls)
 {
     char address[DL_ADDRESS_TEXT_SIZE];
 
-    if (options->secret != NULL || master->address.size == 0
+    if (options->secret != NULL || tls != NULL || master->address.size == 0
         || dl_address_is_loopback(&master->address)) {
         return;
     }
@@ -154,9 +155,10 @@ warn_if_open(const dl_master *master, const dl_tcp_store_options *options)
            address);
 }
 
-/* Starts a server on `fd`, which it takes, also on failure. */
+/* Starts a server on `fd`, which it takes, also on failure.  Where TLS proves the token
+ * nothing is proved inside. */
 static dl_status
-serve(const dl_tcp_store_options *options, int fd, dl_master **master)
+serve(const dl_tcp_store_options *options, dl_tls *tls, int fd, dl_master **master)
 {
     dl_master *made = calloc(1, sizeof *made);
 
@@ -183,7 +185,8 @@ serve(const dl_tcp_store_options *options, int fd, dl_master **master)
         }
     }
     const dl_server_options served = {
-        .secret = options->secret,
+        .secret = dl_tls_proves_token(tls) ? NULL : options->secret,
+        .tls = tls,
         .journal = made->journal,
         .sync = options->sync,
     };
@@ -194,7 +197,7 @@ serve(const dl_tcp_store_options *options, int fd, dl_master **master)
         return status;
     }
     enter(made, options->multi_tenant);
-    warn_if_open(made, options);
+    warn_if_open(made, options, tls);
     *master = made;
     return DL_OK;
 }
@@ -222,7 +225,7 @@ check_journal(dl_master **master, const dl_tcp_store_options *options)
 }
 
 dl_status
-dl_master_start(const dl_tcp_store_options *options, dl_deadline deadline,
+dl_master_start(const dl_tcp_store_options *options, dl_tls *tls, dl_deadline deadline,
                 dl_master **master)
 {
     /* Port 0 asks for a new port, which no other master can have. */
@@ -245,7 +248,7 @@ dl_master_start(const dl_tcp_store_options *options, dl_deadline deadline,
     }
     dl_status status = open_listener(options, deadline, &fd);
     if (status == DL_OK) {
-        return serve(options, fd, master);
+        return serve(options, tls, fd, master);
     }
     /* Another thread may have started a server on this port since join_shared()
      * failed. */

@@ -10,6 +10,7 @@
 #include "base/deadline.h"
 #include "base/status.h"
 #include "net/address.h"
+#include "net/tls.h"
 #include "store/tcp/tcp_store.h"
 
 typedef struct dl_master dl_master;
@@ -18,13 +19,14 @@ typedef struct dl_master dl_master;
  * its clients, and close it as well. */
 bool dl_master_serves(int fd);
 
-/* Listens and starts a server, or becomes another owner of one.  Takes
+/* Listens and starts a server, or becomes another owner of one.  `tls` is what
+ * options->tls stands for.  Takes
  * options->listen_fd, unless another store of this process serves that socket already
  * (DL_INVALID).  `*master` is NULL when the port is taken by a launcher's agent, which
  * is then the server: the environment says so (TORCHELASTIC_USE_AGENT_STORE,
  * MASTER_PORT). */
-dl_status dl_master_start(const dl_tcp_store_options *options, dl_deadline deadline,
-                          dl_master **master);
+dl_status dl_master_start(const dl_tcp_store_options *options, dl_tls *tls,
+                          dl_deadline deadline, dl_master **master);
 
 /* Whether the server listens on loopback only, which no other host reaches; `address`
  * is then set, for example to "127.0.0.1:80". */

@@ -14,11 +14,15 @@
 #include "base/text.h"
 #include "net/address.h"
 #include "net/socket.h"
+#include "store/tcp/wire.h"
 
 /* How many bytes a refused client may still send.  They are read and discarded, since
  * closing a socket with unread input sends a reset, which would lose the error on its
  * way to the client.  More than any one request has behind the field that is wrong. */
 #define PATIENCE (16u << 20)
+
+/* An opcode and a number. */
+#define VALIDATE_SIZE 5
 
 /* Most parts of one sendmsg(2). */
 #define PARTS 64
@@ -28,6 +32,10 @@
  * comes back, since the socket is still writable. */
 #define TURNS 8
 #define TURN_SIZE (1u << 20)
+
+/* How much output is encrypted at once.  What the socket does not accept of it is held
+ * beside the session's output. */
+#define SEALED_SIZE (64u << 10)
 
 /* Where RLIMIT_NOFILE is low, at most this fraction of it is reserved for the
  * program. */
@@ -45,6 +53,8 @@ dl_peer_init(dl_peer *peer, dl_hub *hub, int fd)
 void
 dl_peer_fini(dl_peer *peer)
 {
+    dl_tls_stream_free(peer->tls);
+    peer->tls = NULL;
     dl_session_fini(&peer->session);
 }
 
@@ -91,19 +101,86 @@ send_some(int fd, const dl_output *output, size_t left)
                       : sendmsg(fd, &message, SEND_FLAGS);
 }
 
+/* Removes bytes that are sent, or encrypted, from the session's output. */
+static void
+consume(dl_peer *peer, size_t size)
+{
+    dl_output *output = peer->session.output;
+
+    dl_output_consume(output, size);
+    if (dl_output_size(output) == 0) {
+        dl_session_sent(&peer->session, output);
+    }
+}
+
+static ssize_t
+send_plain(dl_peer *peer, size_t left)
+{
+    ssize_t sent = send_some(peer->fd, peer->session.output, left);
+
+    if (sent > 0) {
+        consume(peer, (size_t)sent);
+    }
+    return sent;
+}
+
+/* Encrypts the beginning of the session's output. */
+static dl_status
+seal(dl_peer *peer)
+{
+    struct iovec parts[PARTS];
+    size_t room = SEALED_SIZE;
+
+    while (room > 0 && peer->session.output != NULL) {
+        int count = dl_output_gather(peer->session.output, parts, PARTS);
+        size_t done = 0;
+        for (int i = 0; i < count && room > 0; i++) {
+            size_t size = parts[i].iov_len < room ? parts[i].iov_len : room;
+            DL_TRY(dl_tls_write(peer->tls, (dl_bytes){parts[i].iov_base, size}));
+            done += size;
+            room -= size;
+        }
+        consume(peer, done);
+    }
+    return DL_OK;
+}
+
+/* Returns as send(2) does. */
+static ssize_t
+send_sealed(dl_peer *peer, size_t left)
+{
+    if (dl_tls_output(peer->tls).size == 0 && seal(peer) != DL_OK) {
+        errno = ENOMEM;
+        return -1;
+    }
+    dl_bytes bytes = dl_tls_output(peer->tls);
+    size_t size = bytes.size < left ? bytes.size : left;
+    ssize_t sent = send(peer->fd, bytes.data, size, SEND_FLAGS);
+    if (sent > 0) {
+        dl_tls_sent(peer->tls, (size_t)sent);
+    }
+    return sent;
+}
+
+static bool
+has_output(const dl_peer *peer)
+{
+    return peer->session.output != NULL
+           || (peer->tls != NULL && dl_tls_output(peer->tls).size > 0);
+}
+
 bool
 dl_peer_send(dl_peer *peer)
 {
-    dl_output *output;
     size_t left = TURN_SIZE;
 
     if (!dl_session_may_send(&peer->session)) {
         return true;
     }
     dl_hub_busy(peer->session.hub);
-    for (int turn = 0;
-         turn < TURNS && left > 0 && (output = peer->session.output) != NULL; turn++) {
-        ssize_t sent = send_some(peer->fd, output, left);
+    for (int turn = 0; turn < TURNS && left > 0 && has_output(peer); turn++) {
+        ssize_t sent =
+            peer->tls == NULL ? send_plain(peer, left) : send_sealed(peer, left);
         if (sent < 0 && (errno == EAGAIN || errno == EINTR)) {
             break;
         }
@@ -111,15 +188,11 @@ dl_peer_send(dl_peer *peer)
             return false;
         }
         left -= (size_t)sent;
-        dl_output_consume(output, (size_t)sent);
-        if (dl_output_size(output) == 0) {
-            dl_session_sent(&peer->session, output);
-        }
     }
-    if (peer->is_refused && peer->session.output == NULL) {
+    if (peer->is_refused && !has_output(peer)) {
         shutdown(peer->fd, SHUT_WR);
     }
-    if (peer->session.output != NULL || peer->is_refused) {
+    if (has_output(peer) || peer->is_refused) {
         dl_session_owes(&peer->session, left < TURN_SIZE);
     } else {
         dl_session_owes_nothing(&peer->session);
@@ -151,22 +224,99 @@ follow_up(dl_peer *peer, dl_status status)
         peer->is_refused = true;
         if (status == DL_TIMEOUT) {
             forget_sent(peer->fd);
+            return false;
         }
-        if (peer->session.output == NULL) {
+        if (!has_output(peer)) {
             return false;
         }
     }
     return dl_peer_send(peer);
 }
 
+/* Refuses a client that speaks no TLS, in the words of the plain protocol: as one that
+ * has not proved the token, of which VALIDATE is followed by what the client expects an
+ * answer to.  A client of another kind is only closed. */
+static dl_status
+refuse_plain(dl_peer *peer, dl_bytes bytes)
+{
+    dl_hub *hub = peer->session.hub;
+    uint8_t next = bytes.size > VALIDATE_SIZE ? bytes.data[VALIDATE_SIZE] : DL_OP_PING;
+
+    if (bytes.data[0] != DL_OP_VALIDATE) {
+        return dl_fail(DL_PROTOCOL,
+                       "the first byte is 0x%02x: neither TLS nor a store client",
+                       bytes.data[0]);
+    }
+    dl_output *output = dl_hub_take_output(hub);
+    if (output == NULL) {
+        return dl_fail_no_memory();
+    }
+    (void)dl_fail(DL_DENIED,
+                  "this store's server speaks TLS only, and the client spoke without: "
+                  "set DISTLITE_TLS=%s for both",
+                  dl_tls_mode_name(dl_tls_mode_of(hub->tls)));
+    dl_wire_put_refusal(&output->bytes, next);
+    peer->session.output = output;
+    return DL_DENIED;
+}
+
+/* Decrypts `cipher` and feeds it to the session.  What belongs to a large value is
+ * decrypted where it stays. */
+static dl_status
+feed_sealed(dl_peer *peer, dl_bytes cipher, uint8_t *plain)
+{
+    dl_session *session = &peer->session;
+    const size_t most = DL_PEER_READ_SIZE + DL_TLS_RECORD_SIZE;
+    size_t size;
+    bool has_more;
+
+    if (peer->tls == NULL) {
+        if (cipher.data[0] != DL_TLS_FIRST_BYTE) {
+            return refuse_plain(peer, cipher);
+        }
+        DL_TRY(dl_tls_stream_new(session->hub->tls, true, &peer->tls));
+    }
+    do {
+        uint8_t *data = plain;
+        size_t room = most;
+        (void)dl_session_room(session, &data, &room);
+        DL_TRY(dl_tls_read(peer->tls, &cipher, data, room, &size));
+        DL_TRY(dl_session_feed(session, (dl_bytes){data, size}));
+        /* `plain` has room for all that may be left, a value's memory has not. */
+        has_more = data != plain && size == room;
+    } while (has_more);
+    return DL_OK;
+}
+
+static bool
+receive_sealed(dl_peer *peer, uint8_t *input, size_t size)
+{
+    dl_session *session = &peer->session;
+
+    dl_status status =
+        feed_sealed(peer, (dl_bytes){input, size}, input + DL_PEER_READ_SIZE);
+    if (status == DL_CLOSED) {
+        return false;
+    }
+    /* Without a stream no reply can be sent, but its alert can. */
+    if (status != DL_OK && peer->tls != NULL && !session->is_over) {
+        dl_output_free(session->output);
+        session->output = NULL;
+    }
+    return follow_up(peer, status);
+}
+
 bool
 dl_peer_receive(dl_peer *peer, uint8_t *input)
 {
+    bool is_sealed = peer->session.hub->tls != NULL;
     uint8_t *data = input;
-    size_t room = DL_PEER_INPUT_SIZE;
+    size_t room = DL_PEER_READ_SIZE;
 
     dl_hub_busy(peer->session.hub);
-    (void)dl_session_room(&peer->session, &data, &room);
+    if (!is_sealed) {
+        (void)dl_session_room(&peer->session, &data, &room);
+    }
     /* One read per turn, so that a client that sends without pause does not keep the
      * others waiting; the loop comes back while there is more. */
     ssize_t size = recv(peer->fd, data, room, MSG_DONTWAIT);
@@ -176,6 +326,9 @@ dl_peer_receive(dl_peer *peer, uint8_t *input)
     if (peer->is_refused) {
         peer->swallowed += (uint32_t)size;
         return size > 0 && peer->swallowed <= PATIENCE;
+    }
+    if (is_sealed && size > 0) {
+        return receive_sealed(peer, input, (size_t)size);
     }
     return size > 0
            && follow_up(
@@ -202,7 +355,7 @@ dl_peer_wants_input(const dl_peer *peer)
 bool
 dl_peer_wants_room(const dl_peer *peer)
 {
-    return peer->session.output != NULL && dl_session_may_send(&peer->session);
+    return has_output(peer) && dl_session_may_send(&peer->session);
 }
 
 void

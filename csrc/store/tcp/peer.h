@@ -6,6 +6,8 @@
  *
  * Replies are sent as soon as they are made, so that a request costs one recv(2) and
  * one send(2): only bytes that the socket does not accept wait until it is writable.
+ * Where the hub has TLS, it lies between the socket and the session, which is fed
+ * nothing before the client has proved itself; a client without TLS is told so.
  * Server thread only.
  *
  * The acceptor accepts new connections and keeps descriptors free for the rest of the
@@ -14,13 +16,18 @@
 #define DISTLITE_STORE_TCP_PEER_H
 
 #include "base/deadline.h"
+#include "net/tls.h"
 #include "store/tcp/session.h"
 
 /* Largest size of one read: as much as loopback delivers at once. */
-#define DL_PEER_INPUT_SIZE (64u << 10)
+#define DL_PEER_READ_SIZE (64u << 10)
+
+/* What a read and its plaintext need, which may include an earlier part of a record. */
+#define DL_PEER_INPUT_SIZE (2 * DL_PEER_READ_SIZE + DL_TLS_RECORD_SIZE)
 
 typedef struct dl_peer {
     dl_session session;
+    dl_tls_stream *tls; /* from the first byte on, if the hub has TLS; else NULL */
     int fd;
     uint32_t swallowed; /* bytes read and discarded since the client was refused */
     bool is_refused;    /* no more requests are served; closed after the last reply */

@@ -9,12 +9,14 @@
 
 #include "base/secret.h"
 #include "base/status.h"
+#include "net/tls.h"
 #include "store/tcp/journal.h"
 
 typedef struct dl_server dl_server;
 
 typedef struct dl_server_options {
     dl_secret *secret;    /* clients have to prove that they know it; or NULL */
+    dl_tls *tls;          /* clients have to speak it; or NULL */
     const char *journal;  /* path of the file that keeps the contents; or NULL */
     dl_journal_sync sync; /* of the journal */
 } dl_server_options;

@@ -237,6 +237,7 @@ start_poll(int listen_fd, const dl_server_options *options, dl_server **started)
     dl_list_init(&server->connections);
     dl_hub_init(&server->hub);
     dl_hub_set_secret(&server->hub, options->secret);
+    dl_hub_set_tls(&server->hub, options->tls);
     dl_status status = open_loop(server, options);
     if (status == DL_OK) {
         status = dl_thread_start(&server->thread, run, server);

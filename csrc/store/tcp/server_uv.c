@@ -312,6 +312,7 @@ start_uv(int listen_fd, const dl_server_options *options, dl_server **started)
     server->wake_at = INT64_MAX;
     dl_hub_init(&server->hub);
     dl_hub_set_secret(&server->hub, options->secret);
+    dl_hub_set_tls(&server->hub, options->tls);
     dl_limits limits;
     dl_status status = dl_limits_read(&limits);
     if (status == DL_OK) {

@@ -952,8 +952,12 @@ serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
             return DL_OK;
         }
         if (!session->is_validated && bytes->data[0] != DL_OP_VALIDATE) {
-            return dl_fail(DL_PROTOCOL, "the first byte is 0x%02x: not a store client",
-                           bytes->data[0]);
+            return dl_fail(DL_PROTOCOL,
+                           "the first byte is 0x%02x: not a store client%s",
+                           bytes->data[0],
+                           bytes->data[0] == DL_TLS_FIRST_BYTE
+                               ? ", or one with DISTLITE_TLS, which this server has not"
+                               : "");
         }
         if (bytes->data[0] == DL_WIRE_LEAVE && session->slot != NULL) {
             dl_replies_forget(&session->hub->replies, session->slot);

@@ -104,12 +104,14 @@ make_store(const char *host, bool uses_libuv, int64_t timeout, dl_tcp_store **st
 
 /* A host that is a wildcard address is the server's, which listens on loopback, too. */
 static dl_status
-init_pool(dl_tcp_store *self, uint16_t port, dl_secret *secret)
+init_pool(dl_tcp_store *self, uint16_t port, dl_secret *secret, dl_tls *tls)
 {
     bool is_wildcard = dl_address_is_wildcard(self->host);
 
-    return dl_connection_pool_init(&self->pool, is_wildcard ? "127.0.0.1" : self->host,
-                                   port, secret);
+    DL_TRY(dl_connection_pool_init(&self->pool, is_wildcard ? "127.0.0.1" : self->host,
+                                   port, secret));
+    dl_connection_pool_set_tls(&self->pool, tls);
+    return DL_OK;
 }
 
 /* The ADD travels with the handshake, so that joining is one round trip per process. */
@@ -158,7 +160,7 @@ fail_unreachable(void)
 }
 
 /* How many connections with another protocol end the search for the server of a job that
- * has a token.  Not the first: it may have been one that was about to exit. */
+ * has a token or TLS.  Not the first: it may have been one that was about to exit. */
 #define STRANGE_SERVERS 3
 
 /* Tries until the deadline to connect and to complete the handshake, and leaves the
@@ -194,8 +196,9 @@ join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
             refusal = *dl_last_error();
             refusals++;
         }
-        /* A server that does not know what a proof is will not learn it. */
-        if (pool->secret != NULL && refusals >= STRANGE_SERVERS) {
+        /* A server that does not know what a proof or TLS is will not learn it. */
+        if ((pool->secret != NULL || pool->tls != NULL)
+            && refusals >= STRANGE_SERVERS) {
             return status;
         }
         /* A peer that speaks another protocol may be an earlier user of the port that
@@ -261,7 +264,8 @@ tcp_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
     dl_tcp_store *made = NULL;
 
     DL_TRY(make_store(self->host, self->uses_libuv, dl_store_timeout(store), &made));
-    dl_status status = init_pool(made, self->pool.port, self->pool.secret);
+    dl_status status =
+        init_pool(made, self->pool.port, self->pool.secret, self->pool.tls);
     if (status == DL_OK) {
         const dl_server_identity joined = dl_connection_pool_joined(&self->pool);
         dl_connection_pool_set_joined(&made->pool, &joined);
@@ -293,20 +297,21 @@ fail_incomplete(const dl_tcp_store *self)
 }
 
 static dl_status
-start(dl_tcp_store *self, const dl_tcp_store_options *options, dl_deadline deadline)
+start(dl_tcp_store *self, const dl_tcp_store_options *options, dl_tls *tls,
+      dl_deadline deadline)
 {
     /* Every client counts itself, although only the master waits for the total. */
     bool is_counted = options->wait_for_workers && options->world_size >= 0;
     int64_t joined = 0;
 
     if (options->is_master) {
-        DL_TRY(dl_master_start(options, deadline, &self->master));
+        DL_TRY(dl_master_start(options, tls, deadline, &self->master));
     }
     /* The master uses its own server over the network as well, so that there is one
      * kind of call, and one order in which the server executes them. */
     DL_TRY(init_pool(
         self, self->master == NULL ? options->port : dl_master_port(self->master),
-        options->secret));
+        options->secret, tls));
     if (options->server != NULL) {
         dl_connection_pool_set_joined(&self->pool, options->server);
     }
@@ -319,23 +324,38 @@ start(dl_tcp_store *self, const dl_tcp_store_options *options, dl_deadline deadl
     return DL_OK;
 }
 
+static dl_status
+make_tls(const dl_tcp_store_options *options, dl_tls **tls)
+{
+    dl_tls_mode mode;
+
+    DL_TRY(options->tls != NULL ? dl_tls_mode_from(options->tls, "tls", &mode)
+                                : dl_tls_mode_find(&mode));
+    return dl_tls_new(mode, "store", options->secret, tls);
+}
+
 dl_status
 dl_tcp_store_new(const dl_tcp_store_options *options, dl_deadline deadline,
                  dl_store **store)
 {
     dl_tcp_store *made = NULL;
+    dl_tls *tls = NULL;
 
-    dl_status status =
-        make_store(options->host, options->use_libuv, options->timeout, &made);
+    dl_status status = make_tls(options, &tls);
+    if (status == DL_OK) {
+        status = make_store(options->host, options->use_libuv, options->timeout, &made);
+    }
     /* In the other case dl_master_start() takes the descriptor. */
     if ((status != DL_OK || !options->is_master)
         && !dl_master_serves(options->listen_fd)) {
         dl_socket_close(options->listen_fd);
     }
-    DL_TRY(status);
-    status = start(made, options, deadline);
+    if (status == DL_OK) {
+        status = start(made, options, tls, deadline);
+    }
+    dl_tls_unref(tls);
     if (status != DL_OK) {
-        dl_store_unref(&made->base);
+        dl_store_unref(made == NULL ? NULL : &made->base);
         return status;
     }
     *store = &made->base;
@@ -370,6 +390,20 @@ dl_server_identity
 dl_tcp_store_server(const dl_store *store)
 {
     return dl_connection_pool_joined(&tcp_store_of(store)->pool);
+}
+
+bool
+dl_tcp_store_tls_is_named(void)
+{
+    const char *text = getenv(DL_TLS_VARIABLE);
+
+    return text != NULL && *text != '\0';
+}
+
+const char *
+dl_tcp_store_tls(const dl_store *store)
+{
+    return dl_tls_mode_name(dl_tls_mode_of(tcp_store_of(store)->pool.tls));
 }
 
 static void

@@ -49,6 +49,8 @@ typedef struct dl_tcp_store_options {
     const dl_server_identity *server;
     const char *journal;  /* master: the file that keeps the contents, or NULL */
     dl_journal_sync sync; /* of the journal */
+    /* The name of a mode of net/tls.h, or NULL: what DISTLITE_TLS says. */
+    const char *tls;
 } dl_tcp_store_options;
 
 /* Starts the server if this is the master, connects, and waits for workers if asked to,
@@ -67,6 +69,12 @@ const dl_secret *dl_tcp_store_secret(const dl_store *store);
 
 /* Returns which server the store has joined. */
 dl_server_identity dl_tcp_store_server(const dl_store *store);
+
+/* Whether the environment names a mode of TLS, rightly or not. */
+bool dl_tcp_store_tls_is_named(void);
+
+/* Returns the name of the store's mode of TLS, "off" without it. */
+const char *dl_tcp_store_tls(const dl_store *store);
 
 /* Appends "TCPStore(client=..., server=...)". */
 void dl_tcp_store_describe(const dl_store *store, dl_buffer *text);

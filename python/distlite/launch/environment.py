@@ -33,6 +33,8 @@ def job_environment(options: Options, place: Place, attempt: int) -> dict[str, s
     environment.pop(LISTEN_FD, None)
     if options.token is not None:
         environment["DISTLITE_TOKEN"] = options.token
+    if options.tls is not None:
+        environment["DISTLITE_TLS"] = options.tls
     environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     cores_per_rank = max(1, usable_cores() // options.nproc_per_node)
     environment.setdefault("OMP_NUM_THREADS", str(cores_per_rank))

@@ -211,7 +211,10 @@ class Nodes:
                     raise Failure(text) from None
         try:
             store = TCPStore(
-                options.address, options.port, timeout=options.join_timeout
+                options.address,
+                options.port,
+                timeout=options.join_timeout,
+                tls=options.tls,
             )
         except ValueError as error:
             raise Failure(str(error)) from None
@@ -233,6 +236,7 @@ class Nodes:
                 timeout=options.join_timeout,
                 master_listen_fd=listener.detach(),
                 use_libuv=os.environ.get("USE_LIBUV", "1") == "1",
+                tls=options.tls,
             )
         self._is_host, self._port = True, store.port
         return store

@@ -51,6 +51,7 @@ class Options:
     port = 0  # 0: any free one, on a job of one node
     run_id = "none"
     token: str | None = None  # of this launcher's making; None: the environment's
+    tls: str | None = None  # None: the environment's
     role = "default"
     max_restarts = 0
     log_dir: str | None = None
@@ -202,6 +203,7 @@ def options_of(given: dict[str, str], command: list[str]) -> Options:
     _set_binding(options, values)
     _set_meeting_point(options, values)
     options.token = _token(values.text("token"), options.nnodes)
+    options.tls = _tls(values.text("tls"))
     options.local_address = values.text("local-addr")
     is_alone = options.nnodes == 1 and options.address == DEFAULT_ADDRESS
     if options.local_address and is_alone:
@@ -298,6 +300,12 @@ def _token(kind: str, nnodes: int) -> str | None:
             "DISTLITE_TOKEN or DISTLITE_TOKEN_FILE on each of them"
         )
     return os.urandom(32).hex()
+
+
+def _tls(mode: str) -> str | None:
+    if mode not in ("env", "off", "psk", "cert"):
+        raise UsageError(f"--tls: 'env', 'off', 'psk' or 'cert', not '{mode}'")
+    return None if mode == "env" else mode
 
 
 def _endpoint(text: str, nnodes: int) -> tuple[str, int]:

@@ -191,8 +191,9 @@ def _serve(options: Options) -> TCPStore:
             wait_for_workers=False,
             use_libuv=os.environ.get("USE_LIBUV", "1") == "1",
             token=options.token,
+            tls=options.tls,
         )
-    except ValueError as error:  # a token that is none
+    except ValueError as error:  # a token or certificate that is none
         raise OSError(str(error)) from None
     except DistError as error:
         where = f"{options.address}:{options.port}"

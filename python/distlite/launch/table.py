@@ -53,6 +53,12 @@ OPTIONS = {
         "the secret of the job's store: env: that of DISTLITE_TOKEN or "
         "DISTLITE_TOKEN_FILE, if any; auto: that one, or a new one (one node)",
     ),
+    "tls": Option(
+        "MODE",
+        "env",
+        "TLS of the job's store: off, psk (with a key made of the token), cert (with "
+        "certificates); env: as DISTLITE_TLS says",
+    ),
     "max-restarts": Option("N", "0", "how often to restart all ranks when one fails"),
     "monitor-interval": Option(
         "S", "0.1", "accepted and ignored: the end of a rank is noticed at once"

@@ -1,0 +1,449 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""TCPStore with TLS: who is let in, what a man in the middle gets, and what is said."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+
+import pytest
+from certificates import Authority, Identity, openssl_is_missing
+from relays import Change, Relay, flip, truncate
+from store_kinds import PATIENCE
+
+from distlite import DistNetworkError, DistStoreError, TCPStore
+
+TOKEN = "correct horse battery staple"
+OTHER = "incorrect horse"
+VALIDATE = b"\0" + struct.pack("<I", 0x3C85F7CE)
+PING = b"\x0d\1\2\3\4"
+TLS_ONLY = "this store's server speaks TLS only"
+NEEDS_OPENSSL = pytest.mark.skipif(
+    openssl_is_missing(), reason="makes certificates with the command openssl"
+)
+
+
+@pytest.fixture(params=[False, True], ids=["poll", "libuv"])
+def uses_libuv(request: pytest.FixtureRequest) -> bool:
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISTLITE_TOKEN", "DISTLITE_TOKEN_FILE", "DISTLITE_TLS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def master(tls: str | None = "psk", token: str | None = TOKEN, **arguments) -> TCPStore:
+    return TCPStore(
+        *("127.0.0.1", 0),
+        **{"is_master": True, "timeout": PATIENCE, "token": token, "tls": tls},
+        **arguments,
+    )
+
+
+def client(
+    port: int, tls: str | None = "psk", token: str | None = TOKEN, **arguments
+) -> TCPStore:
+    return TCPStore(
+        *("127.0.0.1", port),
+        **{"timeout": PATIENCE, "token": token, "tls": tls, **arguments},
+    )
+
+
+def receive_all(stranger: socket.socket) -> bytes:
+    """What comes before the end, however that is told."""
+    told = b""
+    with suppress(ConnectionError):
+        while part := stranger.recv(4096):
+            told += part
+    return told
+
+
+def test_the_protocol_runs_inside(uses_libuv: bool):
+    large = os.urandom(8 << 20)
+    with master(use_libuv=uses_libuv, world_size=1) as store, client(store.port) as c:
+        c.set("large", large)
+        assert store.get("large") == large
+        names = [f"key{i}" for i in range(300)]
+        c.multi_set(names, [large[:30000]] * 300)
+        assert store.multi_get(names) == [large[:30000]] * 300
+        assert sum(c.add("n", 1) for _ in range(100)) == 5050
+        waiting = threading.Thread(target=c.get, args=("late",))
+        waiting.start()
+        store.set("late", "now")
+        waiting.join(PATIENCE.total_seconds())
+        assert not waiting.is_alive()
+        with c.clone() as third:
+            assert third.get("n") == b"100"
+
+
+def test_many_clients(uses_libuv: bool):
+    def count(port: int) -> int:
+        with client(port) as c:
+            return c.add("n", 1)
+
+    with master(use_libuv=uses_libuv) as store, ThreadPoolExecutor(20) as pool:
+        counts = list(pool.map(count, [store.port] * 60))
+    assert sorted(counts) == list(range(1, 61))
+
+
+def test_the_environment_decides(monkeypatch):
+    monkeypatch.setenv("DISTLITE_TLS", "psk")
+    monkeypatch.setenv("DISTLITE_TOKEN", TOKEN)
+    with master(None, None) as store, client(store.port, token=None) as c:
+        c.set("key", "value")
+        with pytest.raises(DistNetworkError, match=TLS_ONLY):
+            client(store.port, "off")
+    with master("off", None) as store, client(store.port, "off", None):
+        pass
+    monkeypatch.setenv("DISTLITE_TLS", "on")
+    with pytest.raises(
+        ValueError, match="DISTLITE_TLS is 'on'; it can be 'off', 'psk'"
+    ):
+        master(None, None)
+
+
+def test_what_is_missing_is_named():
+    with pytest.raises(ValueError, match="takes its key from the job's token"):
+        master("psk", None)
+    with pytest.raises(ValueError, match="tls is 'yes'"):
+        master("yes")
+    with pytest.raises(TypeError, match="tls"):
+        TCPStore("127.0.0.1", 0, is_master=True, tls=True)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        given = listener.dup()
+        with pytest.raises(ValueError, match="tls is 'yes'"):
+            master("yes", master_listen_fd=given.detach())
+
+
+@pytest.mark.parametrize(
+    ("tls", "token", "text"),
+    [
+        ("psk", OTHER, "refuses this process's key .*same token"),
+        ("off", None, TLS_ONLY + ".*DISTLITE_TLS=psk"),
+        ("off", TOKEN, TLS_ONLY + ".*DISTLITE_TLS=psk"),
+    ],
+    ids=["wrong token", "no TLS", "no TLS but the token"],
+)
+def test_who_does_not_belong_is_told_so(uses_libuv, tls, token, text, caplog):
+    with master(use_libuv=uses_libuv) as store:
+        with pytest.raises(DistNetworkError, match=text) as raised:
+            client(store.port, tls, token)
+        assert f"127.0.0.1:{store.port}" in str(raised.value)
+        store.set("key", "value")  # nobody else notices
+        assert store.get("key") == b"value"
+    told = str(raised.value) + caplog.text
+    assert TOKEN not in told and OTHER not in told
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_a_server_without_tls_is_named(uses_libuv: bool, token: str | None):
+    with (
+        master("off", token, use_libuv=uses_libuv) as store,
+        pytest.raises(DistNetworkError, match="asked to speak TLS.*DISTLITE_TLS=psk"),
+    ):
+        client(store.port)
+
+
+def test_torchs_client_is_refused_in_plain(uses_libuv: bool):
+    with (
+        master(use_libuv=uses_libuv) as store,
+        socket.create_connection(("127.0.0.1", store.port)) as stranger,
+    ):
+        stranger.settimeout(PATIENCE.total_seconds())
+        stranger.sendall(VALIDATE + PING)
+        told = receive_all(stranger)
+    assert told[:4] == b"\xff\xff\xff\xff" and TLS_ONLY.encode() in told
+
+
+@pytest.mark.parametrize(
+    "bytes_sent",
+    [b"GET / HTTP/1.1\r\n\r\n", b"\x16", b"\x16\x03\x01\xff\xff" + b"x" * 70000],
+    ids=["http", "half", "record too long"],
+)
+def test_strangers_get_nothing(uses_libuv: bool, monkeypatch, bytes_sent: bytes):
+    monkeypatch.setenv("DISTLITE_STORE_VALIDATE_SECONDS", "1")
+    with (
+        master(use_libuv=uses_libuv) as store,
+        socket.create_connection(("127.0.0.1", store.port)) as stranger,
+    ):
+        stranger.settimeout(PATIENCE.total_seconds())
+        with suppress(ConnectionError):
+            stranger.sendall(bytes_sent)
+        assert len(receive_all(stranger)) <= 7  # an alert at most
+        assert store.add("n", 1) == 1
+
+
+# The man in the middle.
+
+
+def test_a_relay_reads_nothing(uses_libuv: bool):
+    secrets = ["a key nobody may see", "a value nobody may see"]
+    with (
+        master(use_libuv=uses_libuv) as store,
+        Relay(store.port) as relay,
+        client(relay.port) as c,
+    ):
+        c.set(*secrets)
+        assert c.get(secrets[0]) == secrets[1].encode()
+    assert len(relay.seen) > 500
+    for secret in (*secrets, TOKEN):
+        assert secret.encode() not in relay.seen
+
+
+def converse(port: int) -> None:
+    """Either all is right, or an error is raised."""
+    with client(port, timeout=1.0) as c:
+        c.set("key", "value")
+        assert c.get("key") == b"value"
+        assert c.add("n", 2) % 2 == 0
+
+
+def interfere(server: int, change: Change) -> str:
+    with Relay(server, change) as relay:
+        try:
+            converse(relay.port)
+        except (DistNetworkError, DistStoreError) as error:
+            return str(error)
+    return ""
+
+
+# Offsets in the client's hello, the server's, the messages behind, and in requests.
+PLACES = [0, 1, 3, 5, 9, 44, 76, 80, 130, 170, 200, 230, 260, 300, 330, 380, 420]
+
+
+@pytest.mark.parametrize("is_up", [True, False], ids=["client's", "server's"])
+def test_changed_bytes_are_never_taken_for_data(uses_libuv: bool, is_up: bool):
+    with master(use_libuv=uses_libuv) as store:
+        told = [interfere(store.port, flip(place, is_up)) for place in PLACES]
+        converse(store.port)
+        assert any(told)
+        assert set(store.list_keys()) <= {"key", "n"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_up", [True, False], ids=["client's", "server's"])
+def test_no_changed_byte_is_taken_for_data(is_up: bool):
+    with master() as store:
+        for place in range(600):
+            interfere(store.port, flip(place, is_up))
+        converse(store.port)
+        assert set(store.list_keys()) <= {"key", "n"}
+
+
+@pytest.mark.parametrize("is_up", [True, False], ids=["client's", "server's"])
+def test_a_cut_connection_is_an_error_or_repeated(uses_libuv: bool, is_up: bool):
+    with master(use_libuv=uses_libuv) as store:
+        for place in PLACES[::2]:
+            interfere(store.port, truncate(place, is_up))
+        converse(store.port)
+
+
+def test_a_relay_cannot_make_a_store_of_its_own():
+    """Who does not know the token cannot pretend to be the server either."""
+    with (
+        master(token=OTHER) as false,
+        Relay(false.port) as relay,
+        pytest.raises(DistNetworkError, match="refuses this process's key"),
+    ):
+        client(relay.port)
+
+
+# Certificates.
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("job"))
+
+
+@pytest.fixture(scope="module")
+def rank(authority: Authority) -> Identity:
+    return authority.sign("rank")
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory: pytest.TempPathFactory) -> Identity:
+    return Authority(tmp_path_factory.mktemp("foreign"), "foreign").sign("stranger")
+
+
+def become(monkeypatch: pytest.MonkeyPatch, identity: Identity, **changes) -> None:
+    for name, value in identity.environment(**changes).items():
+        monkeypatch.setenv(name, value)
+
+
+@NEEDS_OPENSSL
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_certificates_of_one_authority_trust_each_other(
+    monkeypatch, uses_libuv, rank, token
+):
+    become(monkeypatch, rank)
+    with (
+        master(None, token, use_libuv=uses_libuv) as store,
+        client(store.port, None, token) as c,
+    ):
+        c.set("key", "value")
+        assert store.get("key") == b"value"
+        with pytest.raises(DistNetworkError, match=TLS_ONLY + ".*DISTLITE_TLS=cert"):
+            client(store.port, "off", token)
+        with pytest.raises(DistNetworkError, match="TLS with the store's server"):
+            client(store.port, "psk", TOKEN)
+
+
+@NEEDS_OPENSSL
+def test_a_folder_of_authorities(monkeypatch, tmp_path, rank):
+    (tmp_path / "ca.pem").write_bytes(rank.authority.read_bytes())
+    from certificates import openssl
+
+    openssl(tmp_path, "rehash", str(tmp_path))
+    become(monkeypatch, rank, CA_FILE="", CA_PATH=tmp_path)
+    with master(None, None) as store, client(store.port, None, None):
+        pass
+
+
+@NEEDS_OPENSSL
+def test_a_foreign_certificate_is_refused(monkeypatch, uses_libuv, rank, foreign):
+    become(monkeypatch, rank)
+    with master(None, None, use_libuv=uses_libuv) as store:
+        # The client trusts the job's authority, and shows a stranger's certificate.
+        become(monkeypatch, foreign, CA_FILE=rank.authority)
+        with pytest.raises(
+            DistNetworkError, match="refuses this process's certificate"
+        ):
+            client(store.port, None, None)
+        # The client does not trust the job's authority.
+        become(monkeypatch, foreign)
+        with pytest.raises(
+            DistNetworkError, match="certificate of the server is refused .*CN=job"
+        ):
+            client(store.port, None, None)
+        become(monkeypatch, rank)
+        with client(store.port, None, None) as c:
+            c.set("key", "value")
+
+
+@NEEDS_OPENSSL
+def test_certificates_are_refused_in_words(monkeypatch, authority, rank, foreign):
+    old = authority.sign("old", days=-1)
+    become(monkeypatch, old)
+    with pytest.raises(
+        ValueError, match=r"CERT=.*old.pem: the certificate has expired"
+    ):
+        master(None, None)
+    become(monkeypatch, rank, PKEY=foreign.key)
+    with pytest.raises(ValueError, match=r"PKEY=.*stranger.key .*fit"):
+        master(None, None)
+    become(monkeypatch, rank, PKEY=rank.certificate)
+    with pytest.raises(ValueError, match=r"PKEY=.*is no private key in PEM's format"):
+        master(None, None)
+    become(monkeypatch, rank, CA_FILE=rank.key)
+    with pytest.raises(ValueError, match=r"CA_FILE=.*has no certificates"):
+        master(None, None)
+    become(monkeypatch, rank, CA_FILE="/nowhere/ca.pem")
+    with pytest.raises(ValueError, match="CA_FILE=/nowhere/ca.pem cannot be read"):
+        master(None, None)
+
+
+@NEEDS_OPENSSL
+def test_a_key_with_a_password_asks_nobody(monkeypatch, tmp_path, rank):
+    from certificates import openssl
+
+    locked = tmp_path / "locked.key"
+    files = ["-in", str(rank.key), "-out", str(locked)]
+    openssl(tmp_path, "ec", "-aes128", "-passout", "pass:word", *files)
+    become(monkeypatch, rank, PKEY=locked)
+    with pytest.raises(ValueError, match="without a password"):
+        master(None, None)
+
+
+@contextmanager
+def served_by(identity: Identity, port: list[int]) -> Iterator[None]:
+    """A TLS server of Python's that shows this certificate to one client."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(identity.certificate, identity.key)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(PATIENCE.total_seconds())
+        port.append(listener.getsockname()[1])
+
+        def serve() -> None:
+            with suppress(OSError), listener.accept()[0] as plain:
+                plain.settimeout(PATIENCE.total_seconds())
+                context.wrap_socket(plain, server_side=True)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield
+        thread.join(PATIENCE.total_seconds())
+        assert not thread.is_alive()
+
+
+@NEEDS_OPENSSL
+def test_a_server_with_an_expired_certificate(monkeypatch, authority, rank):
+    become(monkeypatch, rank)
+    port: list[int] = []
+    with (
+        served_by(authority.sign("older", days=-1), port),
+        pytest.raises(DistNetworkError, match="CN=older: certificate has expired"),
+    ):
+        client(port[0], None, None)
+    # Nor does a client with a token take any certificate for a proof of that.
+    port.clear()
+    with (
+        served_by(rank, port),
+        pytest.raises(DistNetworkError, match="in place of knowing the job's token"),
+    ):
+        client(port[0])
+
+
+def call_as(context: ssl.SSLContext, port: int) -> None:
+    """Sends a request as far as the server lets it."""
+    with (
+        socket.create_connection(("127.0.0.1", port)) as plain,
+        context.wrap_socket(plain) as secured,
+    ):
+        secured.settimeout(PATIENCE.total_seconds())
+        secured.sendall(VALIDATE + PING)
+        assert secured.recv(4) == PING[1:]
+
+
+@NEEDS_OPENSSL
+def test_clients_without_a_valid_certificate(
+    monkeypatch, uses_libuv, authority: Authority, rank, foreign
+):
+    become(monkeypatch, rank)
+    with master(None, None, use_libuv=uses_libuv) as store:
+        context = ssl.create_default_context(cafile=str(rank.authority))
+        context.check_hostname = False
+        with pytest.raises((ssl.SSLError, OSError)):
+            call_as(context, store.port)
+        for identity in (authority.sign("oldest", days=-1), foreign):
+            context.load_cert_chain(identity.certificate, identity.key)
+            with pytest.raises((ssl.SSLError, OSError)):
+                call_as(context, store.port)
+        context.load_cert_chain(rank.certificate, rank.key)
+        call_as(context, store.port)
+        context.maximum_version = ssl.TLSVersion.TLSv1_2
+        with pytest.raises((ssl.SSLError, OSError)):
+            call_as(context, store.port)
+
+
+def test_a_forked_child_leaves_the_connection_alone():
+    with master() as store, client(store.port) as c:
+        c.set("key", "value")
+        child = os.fork()
+        if child == 0:
+            code = 1
+            with suppress(DistStoreError):
+                c.get("key")
+                code = 2
+            del c, store
+            os._exit(0 if code == 1 else code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert c.get("key") == b"value"
