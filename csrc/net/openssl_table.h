@@ -94,6 +94,7 @@ typedef int (*dl_openssl_verify_fn)(int is_valid, void *context);
     X(handshake, SSL_do_handshake, int, (void *))                                     \
     X(read, SSL_read_ex, int, (void *, void *, size_t, size_t *))                     \
     X(write, SSL_write_ex, int, (void *, const void *, size_t, size_t *))             \
+    X(pending, SSL_pending, int, (const void *))                                      \
     X(get_error, SSL_get_error, int, (const void *, int))                             \
     X(key_update, SSL_key_update, int, (void *, int))                                 \
     X(used_psk, SSL_session_reused, int, (const void *))                              \

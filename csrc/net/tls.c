@@ -32,6 +32,9 @@
 /* Capacity that an output keeps when all of it is sent. */
 #define KEPT_CAPACITY ((size_t)64 << 10)
 
+/* What a record adds: a head, a type and the code that authenticates it. */
+#define RECORD_EXTRA (5 + 1 + 16)
+
 /* Where SSL_set_app_data() keeps its argument. */
 #define APP_DATA 0
 
@@ -753,6 +756,12 @@ dl_tls_read(dl_tls_stream *stream, dl_bytes *cipher, void *plain, size_t room,
     return *size > 0 && stream->failure != NULL ? DL_OK : status;
 }
 
+bool
+dl_tls_holds_plain(const dl_tls_stream *stream)
+{
+    return stream->failure == NULL && openssl->pending(stream->ssl) > 0;
+}
+
 /* Changes the key when enough was written.  The peer learns of it from the record that
  * precedes the next data. */
 static dl_status
@@ -786,6 +795,9 @@ dl_tls_write(dl_tls_stream *stream, dl_bytes plain)
     if (stream->failure != NULL) {
         return dl_fail_again(stream->failure);
     }
+    /* At once: the output would otherwise grow, and be copied, record by record. */
+    size_t records = plain.size / DL_TLS_RECORD_SIZE + 1;
+    (void)dl_buffer_reserve(&stream->out, plain.size + records * RECORD_EXTRA);
     while (plain.size > 0) {
         size_t taken = 0;
         if (write_some(stream, plain, &taken) != DL_OK) {

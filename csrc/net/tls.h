@@ -113,8 +113,8 @@ bool dl_tls_is_up(const dl_tls_stream *stream);
 
 /* Takes ciphertext off the front of `*cipher`, which may be empty, as long as there is
  * room for its plaintext, and continues the handshake.  `*size` is the number of bytes
- * of plaintext, 0 if more ciphertext is needed.  If it equals `room`, more may be held:
- * call again, with the rest of `*cipher`.  All of `*cipher` is taken otherwise.
+ * of plaintext, 0 if more ciphertext is needed.  If it equals `room`, more may be held or
+ * left in `*cipher`: call again.  All of `*cipher` is taken otherwise.
  *
  * Any call may have produced output, also one that fails: an alert that tells the peer.
  * After a failure only the output is left: every later call fails in the same way.
@@ -124,6 +124,9 @@ bool dl_tls_is_up(const dl_tls_stream *stream);
  * DL_CLOSED: the peer has ended the stream. */
 dl_status dl_tls_read(dl_tls_stream *stream, dl_bytes *cipher, void *plain, size_t room,
                       size_t *size);
+
+/* Whether the stream holds plaintext that the last read had no room for. */
+bool dl_tls_holds_plain(const dl_tls_stream *stream);
 
 /* Encrypts all of `plain` and appends it to the output.  Only when the stream is up.
  * The output grows by about the size of `plain`: give large data in pieces. */

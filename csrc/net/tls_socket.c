@@ -50,7 +50,7 @@ dl_tls_socket_wants_room(const dl_tls_socket *self)
 bool
 dl_tls_socket_holds_input(const dl_tls_socket *self)
 {
-    return self->has_more || self->first < self->last;
+    return self->first < self->last || dl_tls_holds_plain(self->stream);
 }
 
 dl_status
@@ -86,7 +86,6 @@ decrypt(dl_tls_socket *self, void *data, size_t room, size_t *size)
         (void)dl_tls_socket_flush(self);
         return dl_fail_again(&error);
     }
-    self->has_more = room > 0 && *size == room;
     return DL_OK;
 }
 

@@ -15,8 +15,7 @@ typedef struct dl_tls_socket {
     int fd;         /* the caller's: dl_tls_socket_free() leaves it open */
     uint32_t first; /* offset of the first byte of `in` that is not decrypted yet */
     uint32_t last;  /* offset past the last one */
-    bool has_more;  /* the stream may hold plaintext that did not fit */
-    uint8_t in[2 * DL_TLS_RECORD_SIZE];
+    uint8_t in[4 * DL_TLS_RECORD_SIZE];
 } dl_tls_socket;
 
 /* Makes the TLS state of a connected socket; nothing is sent yet. */

@@ -231,6 +231,10 @@ CHECK_CASE(held_plaintext_is_known)
     CHECK_OK(dl_tls_socket_receive(ends.client, back, 2, &size));
     CHECK(size == 1 && !dl_tls_socket_holds_input(ends.client));
     CHECK(back[0] == 'e');
+    /* A read that fills its room is not one that leaves something behind. */
+    CHECK_OK(write_bytes(ends.client, DL_LITERAL("fg"), SOON));
+    CHECK_OK(read_bytes(ends.client, back, 2, SOON));
+    CHECK(!dl_tls_socket_holds_input(ends.client));
     CHECK_OK(dl_tls_socket_receive(ends.client, back, 2, &size));
     CHECK_EQUAL(size, 0);
     shutdown(ends.ours, SHUT_WR);

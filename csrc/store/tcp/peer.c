@@ -33,9 +33,9 @@
 #define TURNS 8
 #define TURN_SIZE (1u << 20)
 
-/* How much output is encrypted at once.  What the socket does not accept of it is held
- * beside the session's output. */
-#define SEALED_SIZE (64u << 10)
+/* How much output is encrypted at once: what a stream keeps memory for.  What the socket
+ * does not accept of it is held beside the session's output. */
+#define SEALED_SIZE (48u << 10)
 
 /* Where RLIMIT_NOFILE is low, at most this fraction of it is reserved for the
  * program. */
