@@ -23,7 +23,9 @@ MEBIBYTE = 1 << 20
 KEY_COUNT = 100
 
 
-def calls_of(store: Any) -> dict[str, tuple[int, Callable[[], Any]]]:
+def calls_of(
+    store: Any, connect: Callable[[], Any]
+) -> dict[str, tuple[int, Callable[[], Any]]]:
     """What is timed, and how often in one round."""
     small, large = "v" * 64, "v" * MEBIBYTE
     keys = [f"key{i}" for i in range(KEY_COUNT)]
@@ -52,13 +54,17 @@ def calls_of(store: Any) -> dict[str, tuple[int, Callable[[], Any]]]:
         "wait": (200, lambda: store.wait(["small"])),
         "compare_set": (200, lambda: store.compare_set("small", small, small)),
         "queue_push + queue_pop": (200, push_and_pop),
+        "TCPStore(), a new client": (40, connect),
     }
 
 
 def time_calls(module: Any, port: int) -> None:
     """For each name: the median microseconds of a call."""
-    store = module.TCPStore("127.0.0.1", port, wait_for_workers=False)
-    calls = calls_of(store)
+
+    def connect() -> Any:
+        return module.TCPStore("127.0.0.1", port, wait_for_workers=False)
+
+    calls = calls_of(connect(), connect)
     gc.disable()
     say(json.dumps(list(calls)))
     for line in sys.stdin:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from measure import REPOSITORY
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Self
 
 FOLDER = Path(__file__).resolve().parent
@@ -29,13 +30,15 @@ END_SECONDS = 30
 class Process:
     """A child that answers lines with lines and ends at the end of its input."""
 
-    def __init__(self, words: list[str]) -> None:
+    def __init__(
+        self, words: list[str], settings: Mapping[str, str] | None = None
+    ) -> None:
         # torch's servers would say of every client that its name is not known.
         self._process = subprocess.Popen(
             words,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "TORCH_CPP_LOG_LEVEL": "ERROR"},
+            env={**os.environ, "TORCH_CPP_LOG_LEVEL": "ERROR", **(settings or {})},
             text=True,
         )
         self.pid = self._process.pid
@@ -73,8 +76,11 @@ class Process:
 class Server(Process):
     """A server of one kind, such as 'torch libuv'."""
 
-    def __init__(self, kind: str, python: str) -> None:
-        super().__init__([python, str(FOLDER / "store_server.py"), *kind.split()])
+    def __init__(
+        self, kind: str, python: str, settings: Mapping[str, str] | None = None
+    ) -> None:
+        words = [python, str(FOLDER / "store_server.py"), *kind.split()]
+        super().__init__(words, settings)
         self.port = int(self.hear())
 
     def resident_mib(self) -> float:

@@ -2,8 +2,9 @@
 """What things cost from Python, beside torch: calls on a TCPStore whose server is in
 another process, joining a group of four ranks, and `import distlite`.
 
-Each library runs in processes of its own, of the same interpreter, and the two take
-turns, so that a busy machine meets them alike.
+Each library runs in processes of its own, of the same interpreter, and all take turns,
+so that a busy machine meets them alike. distlite runs three times: in plain, with a
+token, and with TLS whose key is made of it.
 
     python benchmarks/store_latency.py [--quick]
 """
@@ -46,6 +47,14 @@ WAYS_TO_JOIN = {
     f"init_process_group, {WORLD_SIZE} ranks": "url",
     f"init_process_group, {WORLD_SIZE} ranks, store there": "store",
 }
+# The settings of each side of the comparison; the first word is the library.
+TOKEN = {"DISTLITE_TOKEN": "of a benchmark, and no secret"}
+SETTINGS = {
+    "distlite": {},
+    "distlite token": TOKEN,
+    "distlite TLS": {**TOKEN, "DISTLITE_TLS": "psk"},
+    "torch": {},
+}
 # Of torch's time.
 LIMITS = {
     "get 64 B": 0.7,
@@ -68,8 +77,9 @@ def medians(found: Mapping[str, Mapping[str, Sequence[float]]]) -> Times:
 
 def peer(python: str, library: str, *role: object) -> Process:
     """See latency_peer.py."""
-    words = [python, str(FOLDER / "latency_peer.py"), library, *map(str, role)]
-    return Process(words)
+    name = library.split()[0]
+    words = [python, str(FOLDER / "latency_peer.py"), name, *map(str, role)]
+    return Process(words, SETTINGS[library])
 
 
 def time_calls(python: str, libraries: Sequence[str], rounds: int) -> Times:
@@ -78,7 +88,8 @@ def time_calls(python: str, libraries: Sequence[str], rounds: int) -> Times:
     with contextlib.ExitStack() as stack:
         peers, names = {}, []
         for library in libraries:
-            server = stack.enter_context(Server(f"{library} libuv", python))
+            kind = f"{library.split()[0]} libuv"
+            server = stack.enter_context(Server(kind, python, SETTINGS[library]))
             client = stack.enter_context(peer(python, library, "call", server.port))
             peers[library], names = client, json.loads(client.hear())
         for name in names:
@@ -192,6 +203,18 @@ def print_tables(times: Times, imports: Mapping[str, tuple[float, float]]) -> No
         for name, sides in times.items()
     ]
     print(table(["call", "distlite us", "torch us", "ratio"], rows), end="\n\n")
+    sides_of_ours = [side for side in SETTINGS if side != "torch"]
+    rows = [
+        (
+            name,
+            *(sides[side] for side in sides_of_ours),
+            ratio(sides["distlite token"], sides["distlite"]),
+            ratio(sides["distlite TLS"], sides["distlite"]),
+        )
+        for name, sides in times.items()
+    ]
+    head = ["call", "plain us", "token us", "TLS us", "token / plain", "TLS / plain"]
+    print(table(head, rows), end="\n\n")
     rows = [(names.replace(" ", ", then "), *cost) for names, cost in imports.items()]
     print(table(["import of", "the last one's ms", "MiB"], rows), end="\n\n")
 
@@ -211,10 +234,11 @@ def main() -> int:
     """Exit code 1 if a target was missed."""
     options = parse()
     python = find_torch_python(options.torch_python)
-    libraries = ["distlite", "torch"]
+    libraries = list(SETTINGS)
     if python is None or not has_module(python, "distlite"):
         print("no interpreter has both torch and distlite: distlite alone")
-        python, libraries = sys.executable, ["distlite"]
+        python = sys.executable
+        libraries.remove("torch")
     if not enter_own_network():
         print("not root: torch's look-ups of peers are part of its times")
     times = time_calls(python, libraries, options.rounds)
