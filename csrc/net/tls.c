@@ -723,7 +723,8 @@ read_all(dl_tls_stream *stream, uint8_t *plain, size_t room, size_t *size)
     return DL_OK;
 }
 
-/* Keeps the failure for later calls, and returns it. */
+/* Keeps the failure for later calls, and returns it.  OpenSSL's part is released: it
+ * may hold tens of KiB, and a peer that is refused may stay for a while. */
 static dl_status
 keep_failure(dl_tls_stream *stream)
 {
@@ -732,6 +733,8 @@ keep_failure(dl_tls_stream *stream)
         return dl_fail_no_memory();
     }
     *stream->failure = *dl_last_error();
+    openssl->free(stream->ssl);
+    stream->ssl = NULL;
     return stream->failure->status;
 }
 
