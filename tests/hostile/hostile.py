@@ -34,6 +34,8 @@ from typing import Any
 
 from job import KINDS, Job, Sight, Stranger, rest
 
+from distlite import TCPStore
+
 VALIDATE = b"\x00" + struct.pack("<I", 0x3C85F7CE)
 SET, ADD, WAIT, DELETE, MULTI_GET, MULTI_SET, PING, LIST = 1, 4, 6, 8, 10, 11, 13, 17
 GET = 3
@@ -49,7 +51,8 @@ hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (min(int(sys.argv[2]), hard), hard))
 uses_libuv = sys.argv[1] == "libuv"
 token = sys.argv[3] or None  # of the tests, and no secret
-store = TCPStore("127.0.0.1", 0, is_master=True, use_libuv=uses_libuv, token=token)
+settings = {"use_libuv": uses_libuv, "token": token, "tls": sys.argv[4]}
+store = TCPStore("127.0.0.1", 0, is_master=True, **settings)
 print(store.port, flush=True)
 for line in sys.stdin:
     with open("/dev/null"):
@@ -73,11 +76,17 @@ class Server:
     """A store's server, and what it costs."""
 
     def __init__(
-        self, kind: str, descriptors: int, settings: dict[str, str], token: str = ""
+        self,
+        kind: str,
+        descriptors: int,
+        settings: dict[str, str],
+        token: str = "",
+        tls: str = "off",
     ) -> None:
         self.token = token.encode()
+        self.tls = tls
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVER, kind, str(descriptors), token],
+            [sys.executable, "-c", SERVER, kind, str(descriptors), token, tls],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -99,6 +108,14 @@ class Server:
         if self.token:
             prove(client, self.token)
         return client
+
+    def pinger(self) -> tuple[Callable[[], object], Callable[[], None]]:
+        """What sends a request and returns after the answer, and what ends it."""
+        if self.tls == "off":
+            client = self.join()
+            return lambda: ping(client), client.close
+        store = join_by_tls(self.port, self.token, PATIENCE)
+        return lambda: store.check(["key"]), store.close
 
     def memory(self) -> float:
         pages = int((self.folder / "statm").read_text().split()[1])
@@ -129,7 +146,7 @@ class Victim:
     def __init__(self, server: Server) -> None:
         self.slowest = 0.0
         self.answers = 0
-        self._client = server.join()
+        self._ping_once, self._leave = server.pinger()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._ping, daemon=True)
         self._thread.start()
@@ -138,8 +155,8 @@ class Victim:
         while not self._is_over.is_set():
             began = time.monotonic()
             try:
-                ping(self._client)
-            except OSError:
+                self._ping_once()
+            except (OSError, RuntimeError):
                 self.slowest = float("inf")
                 return
             self.slowest = max(self.slowest, time.monotonic() - began)
@@ -148,7 +165,28 @@ class Victim:
     def close(self) -> None:
         self._is_over.set()
         self._thread.join()
-        self._client.close()
+        self._leave()
+
+
+def join_by_tls(port: int, token: bytes, patience: float) -> TCPStore:
+    settings = {"timeout": patience, "token": token, "tls": "psk"}
+    return TCPStore("127.0.0.1", port, wait_for_workers=False, **settings)
+
+
+def hello_of(token: bytes) -> bytes:
+    """The first message of a client with TLS that knows this token."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def call() -> None:
+            with contextlib.suppress(RuntimeError):
+                join_by_tls(listener.getsockname()[1], token, 1.0)
+
+        caller = threading.Thread(target=call)
+        caller.start()
+        with listener.accept()[0] as connection:
+            hello = connection.recv(65536)
+    caller.join()
+    return hello
 
 
 def receive(client: socket.socket, size: int) -> bytes:
@@ -199,6 +237,7 @@ class Bound:
     limit: int = 4096  # descriptors the server's process may have
     settings: tuple[tuple[str, str], ...] = ()
     token: str = ""
+    tls: str = "off"
     on_job: bool = False
 
     @property
@@ -395,6 +434,60 @@ def strangers_that_prove_nothing(server: Server, stack: contextlib.ExitStack) ->
     for number, stranger in enumerate(strangers):
         stranger.sendall(VALIDATE)
         feed(stranger, request(CHALLENGE if number % 2 else PING, bytes(32)))
+    wait_for_descriptors(server)
+
+
+@attack(Bound(memory=16.0, processor=8.0, token="known to the victim", tls="psk"))
+def tls_with_wrong_keys(server: Server, stack: contextlib.ExitStack) -> None:
+    """2,000 strangers in turn begin TLS with the key of another token."""
+    hello = hello_of(b"unknown to the server")
+    for _ in range(2000):
+        with server.connect() as client:
+            client.sendall(hello)
+            if receive(client, 1) != b"\x15":
+                raise AssertionError("a wrong key was not answered by an alert")
+
+
+@attack(
+    Bound(
+        memory=48.0,
+        descriptors=20,
+        settings=(("DISTLITE_STORE_VALIDATE_SECONDS", "1"),),
+        token="known to the victim",
+        tls="psk",
+    )
+)
+def half_handshakes_of_tls(server: Server, stack: contextlib.ExitStack) -> None:
+    """500 connections that repeat what a right client once said, and stay."""
+    hello = hello_of(server.token)
+    for number in range(500):
+        stranger = stack.enter_context(server.connect())
+        feed(stranger, hello if number % 2 else hello[:-1])
+    wait_for_descriptors(server)
+
+
+@attack(
+    Bound(
+        memory=32.0,
+        settings=(("DISTLITE_STORE_VALIDATE_SECONDS", "1"),),
+        token="known to the victim",
+        tls="psk",
+    )
+)
+def garbage_in_handshakes(server: Server, stack: contextlib.ExitStack) -> None:
+    """300 connections that announce a long hello, and send up to 1 MiB of it."""
+    record = b"\x16\x03\x01\x40\x00"
+    first = record + b"\x01\x01\xff\x00" + bytes(0x4000 - 4)
+    for number in range(300):
+        stranger = stack.enter_context(server.connect())
+        feed(stranger, first)
+        rest = record + os.urandom(0x4000) if number % 2 else os.urandom(0x4005)
+        feed(stranger, rest * 63)
+    wait_for_descriptors(server)
+
+
+def wait_for_descriptors(server: Server) -> None:
+    """Until the server has closed what strangers have opened."""
     deadline = time.monotonic() + PATIENCE
     while server.descriptors() > 30 and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -613,7 +706,8 @@ def measure(name: str, kind: str) -> Cost:
     function, bound = ATTACKS[name]
     if bound.on_job:
         return measure_on_job(function, kind, bound)
-    server = Server(kind, bound.limit, dict(bound.settings), bound.token)
+    settings = dict(bound.settings)
+    server = Server(kind, bound.limit, settings, bound.token, bound.tls)
     try:
         victim = Victim(server)
         memory, files, processor = (
