@@ -137,3 +137,17 @@ def in_namespaces(
         raise AssertionError("nothing was raised")
 
     return in_own_namespaces(run)
+
+
+def of_several_users(
+    rank: int, world_size: int, init_method: str, users: list[int]
+) -> Any:
+    """Each rank runs as a user of its own; the groups it proves, and what they find."""
+    if users[rank]:
+        os.setuid(users[rank])
+    join(rank, world_size, init_method)
+    result = compute(rank, world_size)
+    group = dist.group.WORLD
+    proved = [group._is_proved(other) for other in range(world_size)]
+    dist.destroy_process_group()
+    return result, proved

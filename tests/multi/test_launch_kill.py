@@ -145,6 +145,16 @@ def test_a_launcher_killed_at_any_moment_leaves_nothing(tmp_path):
             wait_until(lambda: not processes_of(token))
 
 
+def guardians_of(process, token):
+    processes = processes_of(token)
+    command = processes[process.pid]
+    return [
+        pid
+        for pid, other in processes.items()
+        if other == command and pid != process.pid
+    ]
+
+
 def test_ranks_die_with_the_launcher_even_without_its_guardian(tmp_path):
     script = write_script(tmp_path, "print('ready'); time.sleep(600)")
     words = ["--nproc-per-node", 2, script]
@@ -152,17 +162,49 @@ def test_ranks_die_with_the_launcher_even_without_its_guardian(tmp_path):
     with launched(words, env={"TMPDIR": str(tmp_path)}) as (process, token):
         for _ in range(2):
             assert process.stdout.readline().endswith("ready\n")
-        command = processes_of(token)[process.pid]
-        (guardian,) = (
-            pid
-            for pid, other in processes_of(token).items()
-            if other == command and pid != process.pid
-        )
+        (guardian,) = guardians_of(process, token)
+        process.send_signal(signal.SIGSTOP)  # so that it makes no other one
         os.kill(guardian, signal.SIGKILL)
-        wait_until(lambda: guardian not in processes_of(token))
+        process.kill()
+        wait_until(lambda: not processes_of(token))
+
+
+def test_a_guardian_that_was_killed_is_replaced(tmp_path):
+    script = write_script(tmp_path, FAMILY)
+    with launched(["--nproc-per-node", 2, script]) as (process, token):
+        wait_until(lambda: is_complete(token, 2))
+        for _ in range(2):
+            (guardian,) = guardians_of(process, token)
+            os.kill(guardian, signal.SIGKILL)
+            wait_until(
+                lambda old=guardian: guardians_of(process, token) not in ([], [old])
+            )
         assert process.poll() is None
         process.kill()
         wait_until(lambda: not processes_of(token))
+
+
+def test_a_job_without_its_guardian_starts_again(tmp_path):
+    script = write_script(
+        tmp_path,
+        """
+        import signal
+        parent = os.getppid()
+        if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            for entry in os.listdir("/proc"):
+                try:
+                    stat = open(f"/proc/{entry}/stat").read().rpartition(")")[2].split()
+                except OSError:
+                    continue
+                own = int(entry) == os.getpid() if entry.isdigit() else True
+                if not own and int(stat[1]) == parent and int(stat[3]) == int(entry):
+                    os.kill(int(entry), signal.SIGKILL)  # the guardian, and other ranks
+            sys.exit(1)
+        print("again")
+        """,
+    )
+    done = launch(["--max-restarts", 1, script])
+    assert "again" in done.stdout, done.stdout + done.stderr
 
 
 def test_what_a_failed_rank_left_behind_is_ended(tmp_path):

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from pathlib import Path
+
 import netns
 import pytest
 import reach_ranks
@@ -68,3 +72,26 @@ def test_an_end_in_another_pid_namespace_is_noticed(killed):
                 text, seconds = outcome.value
                 assert f"rank {killed} (pid " in text, text
                 assert seconds < SOON, text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_ranks_of_several_users_share_no_memory():
+    users = [0, 65534, 0, 65534]
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        store = Path(folder, "store")
+        store.touch()
+        store.chmod(0o666)
+        outcomes = rank_outcomes(
+            reach_ranks.of_several_users,
+            4,
+            env=LOOPBACK,
+            users=users,
+            init_method=f"file://{store}",
+        )
+    for outcome in outcomes:
+        assert outcome.is_good, outcome.describe()
+        result, proved = outcome.value
+        assert result == [10.0, (outcome.rank - 1) % 4]
+        own = users[outcome.rank]
+        assert proved == [user == own for user in users]

@@ -228,6 +228,7 @@ class Attempt:
             yield from (channel for channel in worker.channels if channel.is_open)
 
     def _look_for_ends(self) -> None:
+        self._job.guardian.keep()
         ended = [worker for worker in self.workers if worker.has_just_ended()]
         failed = [worker for worker in ended if worker.has_failed]
         if not failed or self._is_ending:

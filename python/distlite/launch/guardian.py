@@ -6,7 +6,8 @@ PR_SET_PDEATHSIG, but what they started themselves does not.  So the launcher's 
 act is to fork this process, which waits on a pipe that only the launcher holds: each
 rank's process group is announced on it by the rank itself, before its program starts,
 and taken back when the group is empty.  At the end of the pipe every group still
-announced gets SIGKILL, and files that are nobody's any more are removed.
+announced gets SIGKILL, and files that are nobody's any more are removed.  A guardian
+that somebody has killed is replaced.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import warnings
 
 from distlite.launch.files import remove_folder
 
@@ -33,12 +35,31 @@ class Guardian:
 
     def __init__(self, scratch: str | None = None) -> None:
         """`scratch` is a folder to remove at the end."""
-        read_end, self._write_end = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            _watch(read_end, scratch)
-        os.close(read_end)
+        self._scratch = scratch
         self._launcher = os.getpid()
+        self._groups: set[int] = set()
+        self._start()
+
+    def _start(self) -> None:
+        read_end, self._write_end = os.pipe()
+        with warnings.catch_warnings():
+            # Of a fork beside threads, if this is not the first: the child only waits.
+            warnings.simplefilter("ignore")
+            self._pid = os.fork()
+        if self._pid == 0:
+            signal.set_wakeup_fd(-1)
+            _watch(read_end, self._scratch)
+        os.close(read_end)
+
+    def keep(self) -> None:
+        """Replaces a guardian that has been killed.  Call it now and then."""
+        with contextlib.suppress(ChildProcessError):
+            if os.waitpid(self._pid, os.WNOHANG)[0] == 0:
+                return
+        os.close(self._write_end)
+        self._start()
+        for group in self._groups:
+            self._send("+", group)
 
     def announce(self) -> None:
         """By a rank's process, before exec, leading a group of its own."""
@@ -47,8 +68,13 @@ class Guardian:
             os._exit(1)  # killed before the line above
         self._send("+", os.getpid())
 
+    def remember(self, group: int) -> None:
+        """The group has been announced, or will be by itself."""
+        self._groups.add(group)
+
     def forget(self, group: int) -> None:
         """The group is empty."""
+        self._groups.discard(group)
         self._send("-", group)
 
     def _send(self, sign: str, group: int) -> None:

@@ -68,6 +68,7 @@ class Worker:
             if self.pid == 0:
                 fds = [stream.rank_fd for stream in self._streams]
                 _become(plan, fds, guardian, write_end)
+            guardian.remember(self.pid)
             self.group_is_empty = False
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
@@ -161,13 +162,16 @@ def _become(
     try:
         signal.set_wakeup_fd(-1)
         for number in (*signal.valid_signals(),):
-            if callable(signal.getsignal(number)) or number in DEFAULT_SIGNALS:
+            if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
         # A session, not only a group: a group in the background of the terminal's
         # session would be stopped when it reads from the terminal.
         os.setsid()
         guardian.announce()
+        # Not before: it may write to a guardian that is gone.
+        for number in DEFAULT_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
         if plan.cores is not None:
             os.sched_setaffinity(0, plan.cores)
         if not plan.shares_stdin:
