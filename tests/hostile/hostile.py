@@ -539,7 +539,7 @@ def floods_of_local_sockets(job: Job, stack: contextlib.ExitStack) -> None:
     sight = stack.enter_context(Sight(job))
     for _ in range(2):
         stack.enter_context(Stranger(lambda: flood_local_sockets(sight.names())))
-    rest(4)
+    job.hamper(4)
 
 
 def flood_local_sockets(names: list[bytes]) -> None:
@@ -579,7 +579,7 @@ def names_of_sockets_taken(job: Job, stack: contextlib.ExitStack) -> None:
                     stranger.close()
 
     stack.enter_context(Stranger(take))
-    rest(4)
+    job.hamper(4)
 
 
 @attack(Bound(slowest=10.0, memory=16.0, descriptors=150, on_job=True))

@@ -62,6 +62,7 @@ if rank == 0:
 """
 
 KINDS = ("one host", "two hosts")
+FALLBACK = "cannot reach each other's Unix sockets"
 
 
 class Job:
@@ -72,6 +73,7 @@ class Job:
         self.failure = ""
         self._kind, self._settings, self._token = kind, settings, token
         self._ranks: list[subprocess.Popen[str]] = []
+        self._log = os.fdopen(os.memfd_create("log"), "w+")
         first = self._start(0, 0)
         assert first.stdout is not None
         self.port = int(first.stdout.readline())
@@ -86,7 +88,7 @@ class Job:
             [sys.executable, "-c", RANK, str(rank), str(port), self._token],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._log,
             env={**os.environ, "DISTLITE_HOST_HINT": hint, **self._settings},
             text=True,
         )
@@ -135,6 +137,15 @@ class Job:
             if len(line) == 8 and line[6] in own and line[7].startswith("@")
         ]
 
+    def hamper(self, seconds: float) -> None:
+        """Stops rank 1 every now and then, so that rank 0 waits for it wherever it
+        has come to."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for number, pause in ((signal.SIGSTOP, 0.1), (signal.SIGCONT, 0.02)):
+                os.kill(self.pids[1], number)
+                time.sleep(pause)
+
     def finish(self) -> None:
         """Lets the job come to its end; sets `slowest`, or why it failed."""
         first = self._ranks[0]
@@ -142,16 +153,22 @@ class Job:
         with contextlib.suppress(OSError):
             first.stdin.write("over\n")
             first.stdin.flush()
-        if line := first.stdout.readline():
+        line = first.stdout.readline()
+        self._log.seek(0)
+        said = self._log.read()
+        if line:
             self.slowest = json.loads(line)[0]
         else:
-            self.failure = first.stderr.read()[-300:] if first.stderr else "?"
+            self.failure = said[-300:]
+        if self._kind == "one host" and FALLBACK in said:
+            self.failure = "ranks of one host were kept from sharing memory"
 
     def close(self) -> None:
         for rank in self._ranks:
             rank.kill()
         for rank in self._ranks:
             rank.communicate()
+        self._log.close()
 
 
 class Sight:
