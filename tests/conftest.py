@@ -95,6 +95,16 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Iterator[pytest.TestReport]:
+    # Raised here, it would end the session and not the test.
+    left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, left)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     try:
         return (yield)
