@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import socket
 import sys
@@ -294,16 +295,29 @@ def test_a_lost_server_is_an_error_in_the_call(uses_libuv: bool):
         other.get("key")
 
 
-def test_a_client_finds_the_next_server(uses_libuv: bool):
+def test_a_client_asks_no_other_server_for_anything(uses_libuv: bool):
     port = reserve_port()
-    arguments = {"is_master": True, "timeout": PATIENCE, "use_libuv": uses_libuv}
-    first = TCPStore("127.0.0.1", port, **arguments)
+    first = master(port, use_libuv=uses_libuv)
     other = client(port)
-    other.set("key", "old")
+    other.set("key", "first")
+    text = pickle.dumps(other)
+    with pickle.loads(text) as same:
+        assert same.get("key") == b"first"
     first.close()
-    with TCPStore("127.0.0.1", port, **arguments) as second:
-        other.set("key", "new")
-        assert second.get("key") == other.get("key") == b"new"
+    with master(port, use_libuv=uses_libuv) as second, client(port) as newcomer:
+        newcomer.set("key", "second")
+        for ask in (
+            lambda: other.get("key"),
+            lambda: other.set("key", "mine"),
+            lambda: other.queue_push("queue", "item"),
+            other.clone,
+            lambda: pickle.loads(text),
+        ):
+            with pytest.raises(DistNetworkError, match=f":{port} is another server"):
+                ask()
+        assert second.get("key") == b"second"
+        assert second.queue_len("queue") == 0
+    other.close()
 
 
 def test_ten_threads_share_one_store(uses_libuv: bool):

@@ -829,6 +829,20 @@ tcp_store_token(PyObject *self, void *closure)
 }
 
 static PyObject *
+tcp_store_server(PyObject *self, void *closure)
+{
+    dl_store *store = dlpy_store_core(self);
+
+    (void)closure;
+    if (store == NULL) {
+        return NULL;
+    }
+    dl_server_identity server = dl_tcp_store_server(store);
+    return server.is_ours ? dlpy_object_from((dl_bytes){server.bytes, DL_IDENTITY_SIZE})
+                          : Py_NewRef(Py_None);
+}
+
+static PyObject *
 tcp_store_repr(PyObject *self)
 {
     dl_store *store = ((dlpy_store *)self)->store;
@@ -852,6 +866,8 @@ static PyGetSetDef tcp_store_properties[] = {
     {"_tls", tcp_store_tls, NULL, "The mode of TLS, for pickles.", NULL},
     {"_token", tcp_store_token, NULL,
      "The token that was passed, for pickles; None if the environment has it.", NULL},
+    {"_server", tcp_store_server, NULL,
+     "The identity of the server, for pickles; None if it is torch's.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

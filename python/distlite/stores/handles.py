@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from .._C import FileStore, HashStore, PrefixStore, TCPStore
+from .._C import DistNetworkError, FileStore, HashStore, PrefixStore, TCPStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,13 @@ def reduce(store: Store) -> tuple[Any, ...]:
     kind = type(store)
     if kind is TCPStore and isinstance(store, TCPStore):
         host = ALL_ADDRESSES.get(store.host, store.host)
-        return open_tcp_store, (host, store.port, store.timeout, store._token)
+        return open_tcp_store, (
+            host,
+            store.port,
+            store.timeout,
+            store._token,
+            store._server,
+        )
     if kind is FileStore and isinstance(store, FileStore):
         return open_file_store, (os.path.abspath(store.path), store.timeout)
     raise TypeError(f"cannot pickle or copy a {kind.__name__}: {_reason(store)}")
@@ -46,10 +52,25 @@ def _reason(store: Store) -> str:
 
 
 def open_tcp_store(
-    host: str, port: int, timeout: timedelta, token: bytes | None = None
+    host: str,
+    port: int,
+    timeout: timedelta,
+    token: bytes | None = None,
+    server: bytes | None = None,
 ) -> TCPStore:
-    """A client that is not counted among those for which the server's process waits."""
-    return TCPStore(host, port, timeout=timeout, wait_for_workers=False, token=token)
+    """A client that is not counted among those for which the server's process waits.
+
+    DistNetworkError: `server` is not None, and another server has the port.
+    """
+    store = TCPStore(host, port, timeout=timeout, wait_for_workers=False, token=token)
+    if server is not None and store._server != server:
+        store.close()
+        raise DistNetworkError(
+            f"the store at {host}:{port} is another server than the one of the store "
+            "that was pickled or copied, which has ended: its keys are gone, and "
+            "nothing was asked of the new server"
+        )
+    return store
 
 
 def open_file_store(path: str, timeout: timedelta) -> FileStore:
