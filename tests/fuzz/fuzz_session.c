@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Four clients of one hub.  The input is a list of pieces: a byte that says who (two
- * bits) and what (two bits: speak, speak and read nothing, read, leave), a byte with
- * the piece's size, the piece.  Afterwards one client says all of it again, once in one
+ * bits) and what (two bits: speak, speak and read nothing, speak and let two seconds pass
+ * for each byte, leave and speak), a byte with the piece's size, the piece.  Afterwards one client says all of it again, once in one
  * go and once byte by byte: both times it must hear the same. */
 #include <stdlib.h>
 
+#include "base/deadline.h"
 #include "base/reader.h"
 #include "store/tcp/session.h"
 
@@ -127,6 +128,10 @@ play(dl_bytes input, dl_buffer *said)
         settle(&r);
         if (what != 1) {
             read_all(&r.sessions[who], NULL);
+        }
+        if (what == 2) {
+            dl_hub_wake(&r.hub, dl_now() + (int64_t)size * 2 * DL_SECOND);
+            settle(&r);
         }
     }
     close_room(&r);

@@ -38,7 +38,7 @@ from distlite import TCPStore
 
 VALIDATE = b"\x00" + struct.pack("<I", 0x3C85F7CE)
 SET, ADD, WAIT, DELETE, MULTI_GET, MULTI_SET, PING, LIST = 1, 4, 6, 8, 10, 11, 13, 17
-GET = 3
+GET, CHECK, PUSH, POP = 3, 5, 14, 15
 CHECKED, CHALLENGE, PROVE = 0x80, 0xC0, 0xC1
 MIB = 1 << 20
 SERVERS = ("poll", "libuv")
@@ -66,6 +66,15 @@ def blob(data: bytes) -> bytes:
 
 def request(op: int, *fields: bytes) -> bytes:
     return bytes([op]) + b"".join(fields)
+
+
+WELCOME = 1 + 16 + 1  # a server's reply to a hello
+
+
+def hello(slot: bytes, sequence: int = 1) -> bytes:
+    """docs/wire.md says what it is good for."""
+    key = b"distlite/2" + slot + struct.pack("<Q", sequence)
+    return request(CHECK, keys([key]))
 
 
 def keys(names: list[bytes]) -> bytes:
@@ -491,6 +500,72 @@ def wait_for_descriptors(server: Server) -> None:
     deadline = time.monotonic() + PATIENCE
     while server.descriptors() > 30 and time.monotonic() < deadline:
         time.sleep(0.05)
+
+
+@attack(
+    Bound(
+        memory=16.0,
+        descriptors=60,
+        settings=(("DISTLITE_STORE_REPLY_BYTES", str(MIB)),),
+    )
+)
+def clients_that_come_and_go(server: Server, stack: contextlib.ExitStack) -> None:
+    """20,000 clients say hello, set a key and vanish; 1 MiB of them is remembered."""
+    for number in range(20_000):
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            # Reset, so that no port of this host is in use for a minute.
+            linger = struct.pack("ii", 1, 0)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            client.settimeout(PATIENCE)
+            client.sendall(
+                VALIDATE
+                + hello(struct.pack("<QQ", number, 0))
+                + request(CHECKED | SET, blob(b"k"), blob(b"v"))
+            )
+            assert receive(client, WELCOME + 1)[-1] == 0
+
+
+@attack(
+    Bound(
+        memory=128.0,
+        descriptors=60,
+        settings=(("DISTLITE_STORE_REPLY_BYTES", str(64 * MIB)),),
+    )
+)
+def items_that_nobody_has_read(server: Server, stack: contextlib.ExitStack) -> None:
+    """40 clients pop 8 MiB each and say no more; 64 MiB are kept for them."""
+    for number in range(40):
+        client = joined(server, stack)
+        client.sendall(hello(struct.pack("<QQ", number, 1)))
+        receive(client, WELCOME)
+        feed(client, request(CHECKED | PUSH, blob(b"q"), blob(bytes(8 * MIB))))
+        receive(client, 1)
+        client.sendall(request(CHECKED | POP, blob(b"q")))
+        receive(client, 1 + 8 + 8 + 8 * MIB)
+
+
+@attack(Bound(memory=8.0, descriptors=60))
+def slots_that_are_others(server: Server, stack: contextlib.ExitStack) -> None:
+    """10,000 guesses at the slot of another client, and numbers that do not fit it."""
+    victim = joined(server, stack)
+    mine = os.urandom(16)
+    victim.sendall(hello(mine))
+    assert receive(victim, WELCOME)[-1:] == b"\0"
+    add = request(CHECKED | ADD, blob(b"n"), struct.pack("<q", 1))
+    victim.sendall(add)
+    assert receive(victim, 9) == b"\0" + struct.pack("<q", 1)
+    client = joined(server, stack)
+    for number in range(10_000):
+        client.sendall(hello(struct.pack("<QQ", number, 2), 1 + number))
+        assert receive(client, WELCOME)[-1:] == b"\0"
+    for number in (3, 5, (1 << 64) - 1):
+        other = joined(server, stack)
+        other.sendall(hello(b"o" * 16) + hello(b"o" * 16, number))
+        with contextlib.suppress(ConnectionResetError):
+            receive(other, 2 * WELCOME)
+            raise AssertionError("a number out of sequence was taken")
+    victim.sendall(add)
+    assert receive(victim, 9) == b"\0" + struct.pack("<q", 2)
 
 
 @attack(Bound(memory=16.0, descriptors=30))
