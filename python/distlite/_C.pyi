@@ -365,7 +365,8 @@ class Store:
             `requests` served, `input_bytes` of requests that are half received,
             `output_bytes` of replies that clients have not read, `slowest_turn_us` (the
             longest time in which one client's turn kept the others waiting),
-            `uptime_ms`, and two dicts of counts: `refusals` by limit and `closed`, the
+            `uptime_ms`, and three dicts of counts: `replies`, what is remembered so
+            that calls take effect once, `refusals` by limit, and `closed`, the
             connections that the server ended, by kind of error.
 
         Raises:

@@ -89,6 +89,26 @@ CHECK_CASE(a_server_tells_what_it_holds)
     close_fixture(&f);
 }
 
+CHECK_CASE(a_server_tells_what_it_remembers)
+{
+    fixture f;
+
+    open_fixture(&f);
+    for (int i = 0; i < 2; i++) {
+        greet(&f, i, "someone's own id", 1);
+        ASK(i, .op = DL_OP_ADD, .is_checked = true, KEY("n"), .number = 1);
+        dl_session_fini(&f.sessions[i]);
+    }
+    CHECK_EQUAL(told(&f, "replies/slots"), 1);
+    CHECK_EQUAL(told(&f, "replies/bytes"), f.hub.replies.size);
+    CHECK_EQUAL(told(&f, "replies/repeated"), 1);
+    CHECK_EQUAL(told(&f, "replies/forgotten"), 0);
+    dl_hub_wake(&f.hub, dl_now() + f.hub.limits.reply);
+    CHECK_EQUAL(told(&f, "replies/forgotten"), 1);
+    CHECK_EQUAL(told(&f, "replies/slots"), 0);
+    close_fixture(&f);
+}
+
 CHECK_CASE(only_a_checked_request_asks_for_it)
 {
     fixture f;

@@ -317,7 +317,8 @@
     "    `requests` served, `input_bytes` of requests that are half received,\n" \
     "    `output_bytes` of replies that clients have not read, `slowest_turn_us` (the\n" \
     "    longest time in which one client's turn kept the others waiting),\n" \
-    "    `uptime_ms`, and two dicts of counts: `refusals` by limit and `closed`, the\n" \
+    "    `uptime_ms`, and three dicts of counts: `replies`, what is remembered so\n" \
+    "    that calls take effect once, `refusals` by limit, and `closed`, the\n" \
     "    connections that the server ended, by kind of error.\n" \
     "\n" \
     "Raises:\n" \

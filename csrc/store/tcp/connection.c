@@ -570,10 +570,20 @@ dl_connection_pool_init(dl_connection_pool *pool, const char *host, uint16_t por
 static void
 leave(const dl_connection *connection)
 {
-    const uint8_t byte = DL_WIRE_LEAVE;
+    uint8_t byte = DL_WIRE_LEAVE;
+    struct iovec part = {&byte, 1};
 
-    if (connection->is_ours && connection->is_clean) {
+    if (!connection->is_ours || !connection->is_clean) {
+        return;
+    }
+    if (connection->tls == NULL) {
         (void)!send(connection->fd, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+        return;
+    }
+    /* Without waiting for room, and without effect on the caller's error. */
+    dl_error error = *dl_last_error();
+    if (dl_tls_socket_write(connection->tls, &part, 1, dl_deadline_after(0)) != DL_OK) {
+        (void)dl_fail_again(&error);
     }
 }
 

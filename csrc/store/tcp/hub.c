@@ -145,6 +145,10 @@ dl_hub_put_stats(const dl_hub *hub, dl_buffer *text)
                  (uint64_t)(hub->slowest_turn * 1000 / DL_MILLISECOND));
     dl_stats_put(text, "uptime_ms",
                  (uint64_t)((dl_now() - hub->since) / DL_MILLISECOND));
+    dl_stats_put(text, "replies/slots", hub->replies.slots.count);
+    dl_stats_put(text, "replies/bytes", hub->replies.size);
+    dl_stats_put(text, "replies/repeated", hub->replies.repeated);
+    dl_stats_put(text, "replies/forgotten", hub->replies.forgotten);
     if (hub->journal != NULL) {
         dl_journal_put_stats(hub->journal, text);
     }

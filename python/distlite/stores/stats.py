@@ -21,6 +21,15 @@ class StoreRefusals(TypedDict):
     listings: int
 
 
+class StoreReplies(TypedDict):
+    """What a server remembers of its clients' changes, to execute each once."""
+
+    slots: int
+    bytes: int
+    repeated: int
+    forgotten: int
+
+
 class StoreStats(TypedDict, total=False):
     """Counts of a store's server; a `HashStore` has only the first four."""
 
@@ -34,5 +43,6 @@ class StoreStats(TypedDict, total=False):
     output_bytes: int
     slowest_turn_us: int
     uptime_ms: int
+    replies: StoreReplies
     refusals: StoreRefusals
     closed: dict[str, int]
