@@ -54,6 +54,17 @@ dl_guard_check(const dl_guard *guard)
 }
 
 #define DL_ANY_RANK (-1)
+#define DL_ANY_TAG (-1) /* of probes; all but DL_OBJECT_TAG */
+
+/* What a probe has found: the message that a receive with this source and tag would
+ * get. */
+typedef struct dl_probed {
+    int source; /* rank in the group */
+    int64_t tag;
+    uint64_t size; /* bytes */
+    dl_dtype dtype;
+    uint32_t opaque_code;
+} dl_probed;
 
 typedef struct dl_call {
     dl_op_type op; /* the even, not coalesced form; the check finds out the others */
@@ -65,6 +76,10 @@ typedef struct dl_call {
     int root; /* rank in the group */
     int peer; /* rank in the group; DL_RECV_ANY: DL_ANY_RANK */
     int64_t tag;
+    /* Not NULL: a receive without an array that leaves the message where it is, and
+     * describes it here.  If it is not awaited, it looks once, and its work is done with
+     * DL_NOT_FOUND where there is none.  The tag may be DL_ANY_TAG. */
+    dl_probed *probed;
     bool is_uneven;  /* blocks may differ in size, which only the root knows */
     bool is_awaited; /* the caller waits for the message at once */
     /* For a call that outlives its caller: checked before elements are touched.  NULL

@@ -119,6 +119,12 @@ dl_status dl_group_post(dl_group *group, const dl_call *call, dl_deadline deadli
 dl_status dl_group_exchange(dl_group *group, const dl_call *call, dl_deadline deadline,
                             dl_message_end *end);
 
+/* Looks for a message that a receive from `peer` (DL_ANY_RANK: from any rank) with `tag`
+ * (DL_ANY_TAG: with any) would get, and describes it.  Waits for one until the deadline,
+ * or looks once: then `*is_found` tells whether there is one. */
+dl_status dl_group_probe(dl_group *group, int peer, int64_t tag, bool waits,
+                         dl_deadline deadline, dl_probed *found, bool *is_found);
+
 /* Checks a message as far as this rank can tell; both functions above do so first. */
 dl_status dl_group_check_message(const dl_group *group, const dl_call *call);
 

@@ -104,6 +104,55 @@ dl_group_post(dl_group *group, const dl_call *call, dl_deadline deadline,
     return status;
 }
 
+/* Waits for a message whose memory the caller takes back afterwards, and drops the
+ * work. */
+static dl_status
+await(dl_work *work, dl_message_end *end)
+{
+    dl_status status = dl_work_wait(work, dl_deadline_after(-1));
+
+    if (!dl_work_is_done(work)) {
+        /* The wait was interrupted and the caller gets its array back, so the message
+         * must not be written to it any more. */
+        dl_fail(DL_CANCELLED, "the wait was interrupted");
+        work->ops->withdraw(work);
+        status = DL_INTERRUPTED;
+    }
+    end->source = work->source;
+    /* If the work has not ended, withdrawing it was enough. */
+    end->keeps_memory = dl_work_is_done(work) && work->keeps_memory;
+    dl_work_unref(work);
+    return status;
+}
+
+dl_status
+dl_group_probe(dl_group *group, int peer, int64_t tag, bool waits, dl_deadline deadline,
+               dl_probed *found, bool *is_found)
+{
+    dl_call call = {.op = peer == DL_ANY_RANK ? DL_RECV_ANY : DL_RECV,
+                    .tensor = {.is_contiguous = true, .dtype = DL_UINT8},
+                    .peer = peer,
+                    .tag = tag,
+                    .probed = found,
+                    .is_awaited = waits};
+    dl_message_end end;
+    dl_work *work;
+
+    *found = (dl_probed){0};
+    DL_TRY(check_peer(group, call.op, peer));
+    if (tag < 0 && tag != DL_ANY_TAG) {
+        return dl_fail(DL_INVALID, "probe: tag %" PRId64 " is negative", tag);
+    }
+    DL_TRY(dl_group_admit(group));
+    pthread_mutex_lock(&group->lock);
+    dl_status status = post_locked(group, &call, deadline, &work);
+    pthread_mutex_unlock(&group->lock);
+    DL_TRY(status);
+    status = await(work, &end);
+    *is_found = status == DL_OK;
+    return status == DL_NOT_FOUND && !waits ? DL_OK : status;
+}
+
 dl_status
 dl_group_exchange(dl_group *group, const dl_call *call, dl_deadline deadline,
                   dl_message_end *end)
@@ -121,17 +170,5 @@ dl_group_exchange(dl_group *group, const dl_call *call, dl_deadline deadline,
     }
     awaited.is_awaited = true;
     DL_TRY(dl_group_post(group, &awaited, deadline, &work));
-    dl_status status = dl_work_wait(work, dl_deadline_after(-1));
-    if (!dl_work_is_done(work)) {
-        /* The wait was interrupted and the caller gets its array back, so the message
-         * must not be written to it any more. */
-        dl_fail(DL_CANCELLED, "the wait was interrupted");
-        work->ops->withdraw(work);
-        status = DL_INTERRUPTED;
-    }
-    end->source = work->source;
-    /* If the work has not ended, withdrawing it was enough. */
-    end->keeps_memory = dl_work_is_done(work) && work->keeps_memory;
-    dl_work_unref(work);
-    return status;
+    return await(work, end);
 }

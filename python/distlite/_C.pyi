@@ -2964,6 +2964,13 @@ def recv(
         1 [0 1 2]
     """
 
+def _probe(
+    waits: bool,
+    src: int | None,
+    group: _Group,
+    tag: int | None,
+    group_src: int | None,
+) -> tuple[int, int, str, int] | None: ...
 def _check_message(
     tensor: _Array,
     is_send: bool,

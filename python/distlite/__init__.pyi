@@ -80,8 +80,11 @@ from .groups.lifecycle import _store_based_barrier as _store_based_barrier
 from .groups.lifecycle import destroy_process_group as destroy_process_group
 from .groups.lifecycle import init_process_group as init_process_group
 from .groups.lifecycle import process_group as process_group
+from .groups.p2p import Message as Message
 from .groups.p2p import P2POp as P2POp
 from .groups.p2p import batch_isend_irecv as batch_isend_irecv
+from .groups.p2p import iprobe as iprobe
+from .groups.p2p import probe as probe
 from .groups.process_group_gloo import ProcessGroupGloo as ProcessGroupGloo
 from .groups.reduce_op import ReduceOp as ReduceOp
 from .groups.reduce_op import reduce_op as reduce_op
@@ -177,6 +180,7 @@ __all__ = [
     "GroupMember",
     "GroupName",
     "HashStore",
+    "Message",
     "P2POp",
     "PrefixStore",
     "ProcessGroup",
@@ -232,6 +236,7 @@ __all__ = [
     "group",
     "init_device_mesh",
     "init_process_group",
+    "iprobe",
     "irecv",
     "is_available",
     "is_backend_available",
@@ -248,6 +253,7 @@ __all__ = [
     "new_subgroups",
     "new_subgroups_by_enumeration",
     "notebook_launcher",
+    "probe",
     "process_group",
     "record_comm",
     "recv",

@@ -443,6 +443,46 @@ CHECK_CASE(a_dropped_work_goes_on)
 }
 
 static void
+probe_first(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+    dl_probed found;
+    bool is_found = true;
+
+    if (rank == 0) {
+        CHECK_OK(dl_group_probe(group, 1, 9, false, soon(), &found, &is_found));
+        CHECK(!is_found);
+        CHECK_STATUS(dl_group_probe(group, 1, 9, true, dl_deadline_after(SHORT), &found,
+                                    &is_found),
+                     DL_TIMEOUT);
+        CHECK_STATUS(dl_group_probe(group, 1, -2, true, soon(), &found, &is_found),
+                     DL_INVALID);
+        CHECK_OK(send_to(group, 0, 1, 1));
+        for (int64_t i = 0; i < 500; i++) {
+            CHECK_OK(dl_group_probe(group, i % 2 ? 1 : DL_ANY_RANK, DL_ANY_TAG, true,
+                                    soon(), &found, &is_found));
+            CHECK(is_found);
+            CHECK_EQUAL(found.source, 1);
+            CHECK_EQUAL(found.tag, i);
+            CHECK_EQUAL(found.size, sizeof(int64_t));
+            CHECK_EQUAL(found.dtype, DL_INT64);
+            CHECK_EQUAL(receive(group, found.source, found.tag, NULL), i);
+        }
+    } else {
+        CHECK_EQUAL(receive(group, 0, 1, NULL), 0);
+        for (int64_t i = 0; i < 500; i++) {
+            CHECK_OK(send_to(group, i, 0, i));
+        }
+    }
+    end(group);
+}
+
+CHECK_CASE(probes_leave_messages_where_they_are)
+{
+    world_run(2, probe_first);
+}
+
+static void
 threads_receive(int rank, int size, void *context)
 {
     dl_group *group = join(context, rank, size);

@@ -79,6 +79,16 @@ def calls(
         else:
             d.recv(put(0.0))
 
+    def probe() -> None:
+        if not isinstance(put(1.0), np.ndarray):
+            raise NotImplementedError("it sees messages in the CPU's memory")
+        if rank == 0:
+            d.send(put(1.0), 1)
+        else:
+            message = d.probe(0, tag=0)
+            assert message is not None and (message.tag, message.nbytes) == (0, 16)
+            d.recv(put(0.0), 0)
+
     def later() -> None:
         work = d.all_reduce(put(1.0), async_op=True)
         assert work is not None
@@ -110,4 +120,5 @@ def calls(
         "batch_isend_irecv": batch,
         "recv from anybody": from_anybody,
         "window": window,
+        "probe, iprobe": probe,
     }

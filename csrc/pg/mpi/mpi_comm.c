@@ -9,6 +9,7 @@
 
 #include "base/hash.h"
 #include "base/interrupt.h"
+#include "pg/mpi/mpi_probe.h"
 
 #define TAG_WORDS (DL_MPI_DATA_TAGS / 64)
 
@@ -43,6 +44,7 @@ free_comm(dl_mpi_comm *comm)
         && dl_mpi_world_is_open()) {
         comm->mpi->comm_free(comm->handle);
     }
+    dl_mpi_probe_drop(comm);
     pthread_mutex_destroy(&comm->matching.lock);
     pthread_mutex_destroy(&comm->lock);
     free(comm->data_tags);
@@ -100,6 +102,8 @@ dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name, const int *ra
     pthread_mutex_init(&made->matching.lock, NULL);
     dl_list_init(&made->matching.head);
     atomic_init(&made->matching.count, 0);
+    dl_list_init(&made->matching.kept);
+    atomic_init(&made->matching.kept_count, 0);
     atomic_init(&made->references, 1);
     made->mpi = world->mpi;
     made->world = world;

@@ -33,6 +33,9 @@ typedef struct dl_mpi_queue {
     pthread_mutex_t lock;
     dl_list head; /* guarded by lock */
     atomic_int count;
+    /* Heads of messages that probes have received (mpi_probe.h); likewise. */
+    dl_list kept;
+    atomic_int kept_count;
 } dl_mpi_queue;
 
 typedef struct dl_mpi_comm {

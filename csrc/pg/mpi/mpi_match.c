@@ -60,6 +60,18 @@ conclude_locked(dl_mpi_comm *comm, dl_mpi_match *self, int result)
     self->is_matched = true;
 }
 
+bool
+dl_mpi_match_give(dl_mpi_comm *comm, int source, int tag, dl_mpi_handle message)
+{
+    dl_mpi_match *first = find_locked(comm, source, tag);
+
+    if (first != NULL) {
+        int result = comm->mpi->imrecv(&first->part, message, &first->request);
+        conclude_locked(comm, first, result);
+    }
+    return first != NULL;
+}
+
 /* Matches one message that fits the receive.  Returns false if there is none, or
  * if MPI has failed. */
 static bool
@@ -77,11 +89,8 @@ match_locked(dl_mpi_comm *comm, dl_mpi_match *self)
     if (!is_there) {
         return false;
     }
-    /* Never NULL: `self` is in the queue and takes the message. */
-    dl_mpi_match *first = find_locked(comm, source, self->tag);
-    result = comm->mpi->imrecv(&first->part, message, &first->request);
-    conclude_locked(comm, first, result);
-    return true;
+    /* Never false: `self` is in the queue and takes the message. */
+    return dl_mpi_match_give(comm, source, self->tag, message);
 }
 
 bool

@@ -39,6 +39,10 @@ bool dl_mpi_match_post(dl_mpi_comm *comm, dl_mpi_match *self, const dl_mpi_part 
 bool dl_mpi_match_look(dl_mpi_comm *comm, dl_mpi_match *self, int *result,
                        dl_mpi_handle *request);
 
+/* Gives a message that MPI has taken out of matching to the first receive in the queue
+ * that it fits.  Returns false if there is none.  Requires the queue's lock. */
+bool dl_mpi_match_give(dl_mpi_comm *comm, int source, int tag, dl_mpi_handle message);
+
 /* Removes the receive from the queue if it is still there. */
 void dl_mpi_match_take_back(dl_mpi_comm *comm, dl_mpi_match *self);
 

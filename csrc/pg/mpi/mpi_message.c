@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "pg/mpi/mpi_match.h"
+#include "pg/mpi/mpi_probe.h"
 #include "pg/mpi/mpi_state.h"
 #include "pg/record/blocked_threads.h"
 #include "tensor/strided.h"
@@ -23,26 +24,8 @@
 /* Contents whose bytes an int cannot count are counted in blocks of this size. */
 #define UNIT ((size_t)1 << 20)
 
-/* Contents of up to so many bytes follow the head: copying them costs less than
- * another message. */
-#define MOST_ALONG ((size_t)8192)
-
-typedef struct head {
-    uint64_t size; /* of the contents */
-    uint32_t code; /* of an opaque dtype */
-    uint16_t tag;  /* of the message with the contents, from DL_MPI_DATA_TAG; 0: here */
-    uint8_t dtype;
-    uint8_t unused;
-} head;
-
-_Static_assert(sizeof(head) == 16, "ranks send it to each other");
-
-/* The memory that MPI sends a head from or receives it to.  It may outlive the
- * message. */
-typedef struct frame {
-    head head;
-    uint8_t contents[];
-} frame;
+typedef dl_mpi_head head;
+typedef dl_mpi_frame frame;
 
 typedef struct message {
     dl_work work;
@@ -53,7 +36,7 @@ typedef struct message {
     dl_tensor tensor;   /* the array; shape and strides of one with gaps follow */
     void *copy;         /* contiguous, if the array cannot be used; or NULL */
     int peer, data_tag; /* of a send of large contents */
-    frame *frame;       /* in a receive with room for MOST_ALONG */
+    frame *frame;       /* in a receive with room for DL_MPI_MOST_ALONG */
     dl_mpi_handle type; /* a datatype of our own; or 0 */
     dl_deadline deadline;
     /* guarded by lock */
@@ -62,6 +45,7 @@ typedef struct message {
     dl_mpi_match match;
     dl_mpi_handle data_request;
     bool is_head_pending; /* which of these two are in flight */
+    bool is_head_here;    /* a probe had received the head */
     bool is_data_pending;
     bool is_refused;   /* the contents in flight do not match the array */
     dl_error *refusal; /* the reason; NULL also without memory for it */
@@ -359,6 +343,13 @@ test_receive_locked(message *self, dl_status *outcome)
     dl_mpi_status status = {.source = -1};
     int result;
 
+    if (self->is_head_here) {
+        self->is_head_here = false;
+        *outcome = take_head(self);
+        if (!self->is_data_pending) {
+            return true;
+        }
+    }
     if (self->is_head_pending) {
         result = 0;
         if (waits_for_match(self)
@@ -629,7 +620,7 @@ send_contents(message *self, int peer, size_t size)
                        "send in group %s: %d messages of more than %zu bytes to rank "
                        "%d are pending without a matching receive, the limit of "
                        "backend mpi: wait for some of them first",
-                       comm->group_name, DL_MPI_DATA_TAGS, MOST_ALONG, peer);
+                       comm->group_name, DL_MPI_DATA_TAGS, DL_MPI_MOST_ALONG, peer);
     }
     int result = comm->mpi->issend(&part, peer, tag, comm->handle, &self->data_request);
     if (result != 0) {
@@ -648,7 +639,7 @@ begin_send(message *self, int peer, int tag)
 {
     const dl_mpi_comm *comm = self->comm;
     size_t size = dl_tensor_size(&self->tensor);
-    size_t along = size <= MOST_ALONG ? size : 0;
+    size_t along = size <= DL_MPI_MOST_ALONG ? size : 0;
 
     self->frame = malloc(sizeof *self->frame + along);
     if (self->frame == NULL) {
@@ -677,11 +668,15 @@ begin_receive(message *self, int peer, int tag)
 {
     const dl_mpi_comm *comm = self->comm;
 
-    self->frame = malloc(sizeof *self->frame + MOST_ALONG);
+    if (dl_mpi_probe_take(self->comm, peer, tag, &self->frame, &self->work.source)) {
+        self->is_head_here = true;
+        return DL_OK;
+    }
+    self->frame = malloc(sizeof *self->frame + DL_MPI_MOST_ALONG);
     if (self->frame == NULL) {
         return dl_fail_no_memory();
     }
-    dl_mpi_part part = {self->frame, (int)(sizeof *self->frame + MOST_ALONG),
+    dl_mpi_part part = {self->frame, (int)(sizeof *self->frame + DL_MPI_MOST_ALONG),
                         comm->mpi->byte};
     if (dl_mpi_match_post(self->comm, &self->match, &part, peer, tag)) {
         self->is_head_pending = true;
@@ -739,6 +734,10 @@ dl_mpi_post(dl_mpi_comm *comm, const dl_call *call, dl_deadline deadline,
 {
     message *self = NULL;
 
+    if (call->probed != NULL) {
+        DL_TRY(call->tag == DL_ANY_TAG ? DL_OK : check_tag(comm, call->op, call->tag));
+        return dl_mpi_probe_post(comm, call, deadline, work);
+    }
     DL_TRY(check_tag(comm, call->op, call->tag));
     DL_TRY(dl_mpi_comm_admit(comm));
     DL_TRY(keep_tensor(&call->tensor, &self));

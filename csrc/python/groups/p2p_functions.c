@@ -330,7 +330,66 @@ check_message(PyObject *module, PyObject *const *args, Py_ssize_t count,
     return status == DL_OK ? Py_NewRef(Py_None) : dlpy_raise_collective(state, status);
 }
 
+static PyObject *
+describe(const call *self, const dl_probed *found)
+{
+    char dtype[DL_DTYPE_TEXT_SIZE];
+
+    dl_dtype_describe(found->dtype, found->opaque_code, dtype);
+    return Py_BuildValue(
+        "(LLsK)",
+        (long long)dlpy_group_global_rank(self->collective.group, found->source),
+        (long long)found->tag, dtype, (unsigned long long)found->size);
+}
+
+/* Both kinds of probes; None is any rank or any tag. */
+static PyObject *
+probe(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "_probe",
+        .required = 5,
+        .names = {"waits", "src", "group", "tag", "group_src"},
+    };
+    call self = {.core = {.op = DL_RECV, .tag = DL_ANY_TAG}};
+    PyObject *values[5];
+    dl_probed found;
+    dl_status status;
+    bool waits, is_found;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_bool_from(values[0], "waits", &waits) < 0) {
+        return NULL;
+    }
+    int begun = dlpy_collective_meet(module, &signature, values, 2, &self.collective);
+    if (begun <= 0) {
+        return dlpy_collective_answer(&self.collective, begun);
+    }
+    if ((values[3] != Py_None && dlpy_int64_from(values[3], "tag", &self.core.tag) < 0)
+        || take_peer(&self, values[1], values[4]) < 0) {
+        return dlpy_collective_give_up(&self.collective);
+    }
+    if (values[3] != Py_None && self.core.tag < 0) {
+        PyErr_Format(PyExc_ValueError, "probe: tag %lld is negative",
+                     (long long)self.core.tag);
+        return dlpy_collective_give_up(&self.collective);
+    }
+    dl_deadline deadline = dl_deadline_after(dlpy_collective_timeout(&self.collective));
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_group_probe(self.collective.core, self.core.peer, self.core.tag, waits,
+                            deadline, &found, &is_found);
+    Py_END_ALLOW_THREADS
+    PyObject *result = status != DL_OK
+                           ? dlpy_raise_collective(self.collective.state, status)
+                       : is_found ? describe(&self, &found)
+                                  : Py_NewRef(Py_None);
+    Py_CLEAR(self.collective.group);
+    return result;
+}
+
 static PyMethodDef functions[] = {
+    {"_probe", (PyCFunction)(void (*)(void))probe, METH_FASTCALL | METH_KEYWORDS,
+     "_probe($module, /, waits, src, group, tag, group_src)\n--\n\n"},
     {"_check_message", (PyCFunction)(void (*)(void))check_message,
      METH_FASTCALL | METH_KEYWORDS,
      "_check_message($module, /, tensor, is_send, group, tag, group_peer)\n--\n\n"},

@@ -179,6 +179,8 @@ def handle(
     if function == "monitored_barrier":
         # By the store, as with every backend.
         return NotImplemented
+    if function == "_probe":
+        raise NotImplementedError(f"{type(group).__name__} has no probe")
     call = Call(group, given, numbering or group)
     if function in ("send", "isend", "recv", "irecv"):
         return call.message(function)

@@ -113,6 +113,8 @@ def _pass_on(
     group = told.get("group")
     told["group"] = (backend, group[1]) if isinstance(group, tuple) else backend
     answer = getattr(_C, function)(**told)
+    if function == "_probe" and answer is not None:
+        return (global_rank(known, answer[0]), *answer[1:])
     return global_rank(known, answer) if function == "recv" else answer
 
 

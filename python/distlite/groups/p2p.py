@@ -15,7 +15,145 @@ if TYPE_CHECKING:
 
     from .._C import ProcessGroup, Work
 
-__all__ = ["P2POp", "batch_isend_irecv"]
+__all__ = ["Message", "P2POp", "batch_isend_irecv", "iprobe", "probe"]
+
+
+class Message:
+    """A message that waits for its receive, as `probe` and `iprobe` describe it.
+
+    Args:
+        source: The global rank of the sender.
+        tag: The number that the receive needs.
+        dtype: The name of the dtype, such as "float64".
+        nbytes: The size in bytes.
+
+    Example:
+        >>> if rank == 0:
+        ...     dist.send(np.arange(3), dst=1, tag=5)
+        ... else:
+        ...     message = dist.probe()
+        ...     print(message.source, message.tag, message.count)
+        ...     values = message.empty()
+        ...     source = dist.recv(values, message.source, tag=message.tag)
+        ...     print(values)
+        0 5 3
+        [0 1 2]
+    """
+
+    __slots__ = ("dtype", "nbytes", "source", "tag")
+
+    def __init__(self, source: int, tag: int, dtype: str, nbytes: int) -> None:
+        self.source = source
+        self.tag = tag
+        self.dtype = dtype
+        self.nbytes = nbytes
+
+    @property
+    def count(self) -> int:
+        """The number of elements; ValueError if NumPy does not know the dtype."""
+        return self.nbytes // int(self._numpy_dtype().itemsize)
+
+    def empty(self) -> Any:
+        """A new NumPy array of one dimension to receive the message in.
+
+        Raises:
+            ValueError: NumPy does not know the dtype by its name: it is one of records,
+                or of a package that is not imported. Make the array from `nbytes`.
+        """
+        import numpy as np
+
+        return np.empty(self.count, self._numpy_dtype())
+
+    def _numpy_dtype(self) -> Any:
+        import numpy as np
+
+        try:
+            return np.dtype(self.dtype)
+        except (TypeError, SyntaxError, ValueError):
+            raise ValueError(
+                f"NumPy has no dtype {self.dtype!r}; the message has {self.nbytes} "
+                "bytes"
+            ) from None
+
+    def __repr__(self) -> str:
+        return (
+            f"Message(source={self.source}, tag={self.tag}, dtype={self.dtype!r}, "
+            f"nbytes={self.nbytes})"
+        )
+
+
+def probe(
+    src: int | None = None,
+    group: ProcessGroup | None = None,
+    tag: int | None = None,
+    group_src: int | None = None,
+) -> Message | None:
+    """Waits for a message, and describes it without receiving it.
+
+    A `recv` with the message's source and tag gets this message, unless another thread
+    receives it first.
+
+    Args:
+        src: The global rank of the sender; if neither this nor `group_src` is given,
+            the message may come from any rank.
+        group: The group; None is the default group.
+        tag: The tag of the message; None stands for any, which backend `mpi` does not
+            have. Objects, which have tags of their own, are not found.
+        group_src: The rank of the sender in `group`, instead of `src`.
+
+    Returns:
+        A `Message`; None on a process that is not a member of the group.
+
+    Raises:
+        ValueError: The sender is this rank itself or is not a member of the group, or
+            the tag is negative.
+        DistBackendError: The sender failed or left the group, or no message came within
+            the group's timeout.
+        NotImplementedError: The backend has no messages, or no any tag.
+
+    Example:
+        >>> if rank == 0:
+        ...     dist.send(np.zeros(2, "float32"), dst=1)
+        ... else:
+        ...     print(dist.probe(src=0))
+        ...     source = dist.recv(np.empty(2, "float32"), src=0)
+        Message(source=0, tag=0, dtype='float32', nbytes=8)
+    """
+    found = _C._probe(True, src, group, tag, group_src)
+    return None if found is None else Message(*found)
+
+
+def iprobe(
+    src: int | None = None,
+    group: ProcessGroup | None = None,
+    tag: int | None = None,
+    group_src: int | None = None,
+) -> Message | None:
+    """Looks whether a message has arrived, without waiting and without receiving it.
+
+    Args:
+        src: The global rank of the sender; if neither this nor `group_src` is given,
+            the message may come from any rank.
+        group: The group; None is the default group.
+        tag: The tag of the message; None stands for any, as in `probe`.
+        group_src: The rank of the sender in `group`, instead of `src`.
+
+    Returns:
+        A `Message`, or None if none has arrived.
+
+    Raises:
+        ValueError: The sender is this rank itself or is not a member of the group, or
+            the tag is negative.
+        DistBackendError: No message has arrived, and the sender failed or left the
+            group.
+        NotImplementedError: The backend has no messages, or no any tag.
+
+    Example:
+        >>> dist.iprobe(tag=9) is None
+        True
+    """
+    found = _C._probe(False, src, group, tag, group_src)
+    return None if found is None else Message(*found)
 
 
 class P2POp:

@@ -222,9 +222,16 @@ describe(const dl_message *self, char text[TEXT_SIZE])
     char peer[DL_PEER_TEXT_SIZE];
 
     describe_peer(self->engine, self->peer, peer);
+    if (self->tag == DL_ANY_TAG) {
+        snprintf(text, TEXT_SIZE, "probe of %s with any tag in group %.100s", peer,
+                 self->engine->options.group_name);
+        return;
+    }
     snprintf(text, TEXT_SIZE, "%s %s with tag %" PRId64 " in group %.100s",
-             self->work.op == DL_SEND ? "send to" : "recv from", peer, self->tag,
-             self->engine->options.group_name);
+             self->probed != NULL       ? "probe of"
+             : self->work.op == DL_SEND ? "send to"
+                                        : "recv from",
+             peer, self->tag, self->engine->options.group_name);
 }
 
 /* `sent` describes the message, `taken` what the receive accepts; `text` is this side's
@@ -572,8 +579,11 @@ new_message(dl_p2p *engine, const dl_call *call)
     if (self == NULL) {
         return NULL;
     }
-    *self = (dl_message){
-        .engine = engine, .peer = call->peer, .tag = call->tag, .guard = call->guard};
+    *self = (dl_message){.engine = engine,
+                         .peer = call->peer,
+                         .tag = call->tag,
+                         .guard = call->guard,
+                         .probed = call->probed};
     dl_work_init(&self->work, &message_ops, call->op);
     keep_layout(self, tensor);
     self->size = dl_tensor_size(tensor);
@@ -599,6 +609,17 @@ start(dl_message *self)
     }
 }
 
+/* Ends a probe that looks only once and has found nothing: because there is nothing, or
+ * because nothing can come any more. */
+static void
+end_look(dl_message *self)
+{
+    dl_p2p_end_failed(self->engine);
+    if (self->state != DL_MESSAGE_ENDED) {
+        dl_p2p_end(self, dl_fail(DL_NOT_FOUND, "no such message has arrived"));
+    }
+}
+
 dl_status
 dl_p2p_post(dl_p2p *engine, const dl_call *call, dl_deadline deadline, dl_work **work)
 {
@@ -615,7 +636,8 @@ dl_p2p_post(dl_p2p *engine, const dl_call *call, dl_deadline deadline, dl_work *
     } else {
         status = want(engine, call->peer);
     }
-    if (status == DL_OK && !call->is_awaited) {
+    bool looks_once = call->probed != NULL && !call->is_awaited;
+    if (status == DL_OK && !call->is_awaited && !looks_once) {
         status = dl_p2p_runner_want(engine);
     }
     if (status != DL_OK) {
@@ -631,6 +653,9 @@ dl_p2p_post(dl_p2p *engine, const dl_call *call, dl_deadline deadline, dl_work *
          * receive was posted must not match it. */
         dl_p2p_progress(engine);
         start(self);
+    }
+    if (looks_once && self->state != DL_MESSAGE_ENDED) {
+        end_look(self);
     }
     *work = &self->work;
     dl_p2p_unlock_and_finish(engine);

@@ -49,6 +49,7 @@ typedef struct dl_message {
     /* send over a link: completes when link->flushed has reached this */
     uint64_t drained_at;
     const dl_guard *guard; /* NULL: none */
+    dl_probed *probed;     /* of a probe, which is posted like a receive; else NULL */
     dl_deadline deadline;
     dl_status status; /* valid once it has ended */
     dl_error *error;  /* NULL: DL_OK, or out of memory */
@@ -139,7 +140,7 @@ bool dl_p2p_is_in_place(dl_message *message);
 /* Ends `message`.  An error other than DL_OK is the thread's last one. */
 void dl_p2p_end(dl_message *message, dl_status status);
 
-/* Matches a receive that was just posted with the messages that have already
+/* Matches a receive or a probe that was just posted with the messages that have already
  * arrived. */
 void dl_p2p_match_posted(dl_message *receive);
 

@@ -119,8 +119,40 @@ dl_p2p_control(dl_p2p *engine, int rank, const dl_frame *frame)
 static bool
 is_for(const dl_message *receive, int source, const dl_frame *frame)
 {
-    return receive->tag == frame->tag
-           && (receive->peer == DL_ANY_RANK || receive->peer == source);
+    bool is_tag = receive->tag == frame->tag
+                  || (receive->tag == DL_ANY_TAG && frame->tag != DL_OBJECT_TAG);
+
+    return is_tag && (receive->peer == DL_ANY_RANK || receive->peer == source);
+}
+
+/* Ends a probe that has found its message, which stays where it is. */
+static void
+report(dl_message *probe, const dl_arrival *arrival)
+{
+    const dl_frame *frame = &arrival->frame;
+
+    *probe->probed = (dl_probed){.source = arrival->source,
+                                 .tag = frame->tag,
+                                 .size = frame->total,
+                                 .dtype = (dl_dtype)frame->dtype,
+                                 .opaque_code = frame->code};
+    probe->work.source = arrival->source;
+    dl_p2p_end(probe, DL_OK);
+}
+
+/* Ends the probes that look for a message which no receive has taken. */
+static void
+report_to_all(dl_p2p *engine, const dl_arrival *arrival)
+{
+    dl_list *posted = &engine->posted;
+
+    for (dl_list *node = posted->next; node != posted;) {
+        dl_message *probe = message_of(node);
+        node = node->next;
+        if (probe->probed != NULL && is_for(probe, arrival->source, &arrival->frame)) {
+            report(probe, arrival);
+        }
+    }
 }
 
 static bool
@@ -192,16 +224,23 @@ void
 dl_p2p_match_posted(dl_message *receive)
 {
     dl_list *arrivals = &receive->engine->arrivals;
+    dl_list *node = arrivals->next;
 
-    for (dl_list *node = arrivals->next; node != arrivals; node = node->next) {
-        dl_arrival *arrival = arrival_of(node);
-        if (is_for(receive, arrival->source, &arrival->frame)) {
-            dl_list_remove(node);
-            match(receive, arrival->source, &arrival->frame, arrival->contents);
-            free(arrival);
-            return;
-        }
+    while (node != arrivals
+           && !is_for(receive, arrival_of(node)->source, &arrival_of(node)->frame)) {
+        node = node->next;
     }
+    if (node == arrivals) {
+        return;
+    }
+    dl_arrival *arrival = arrival_of(node);
+    if (receive->probed != NULL) {
+        report(receive, arrival);
+        return;
+    }
+    dl_list_remove(node);
+    match(receive, arrival->source, &arrival->frame, arrival->contents);
+    free(arrival);
 }
 
 /* Handles a MESSAGE frame.  Returns false when there is no memory to keep it; it then
@@ -214,7 +253,7 @@ match_frame(dl_p2p *engine, int source, const dl_received *message)
 
     for (dl_list *node = posted->next; node != posted; node = node->next) {
         dl_message *receive = message_of(node);
-        if (is_for(receive, source, frame)) {
+        if (receive->probed == NULL && is_for(receive, source, frame)) {
             match(receive, source, frame, message->contents);
             return true;
         }
@@ -226,6 +265,7 @@ match_frame(dl_p2p *engine, int source, const dl_received *message)
     *arrival = (dl_arrival){.source = source, .frame = *frame};
     memcpy(arrival->contents, message->contents, frame->size);
     dl_list_append(&engine->arrivals, &arrival->node);
+    report_to_all(engine, arrival);
     return true;
 }
 

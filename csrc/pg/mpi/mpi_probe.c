@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/mpi/mpi_probe.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#include "pg/record/blocked_threads.h"
+
+/* A head that a probe has received. */
+typedef struct kept {
+    dl_list node; /* in the communicator's list, in the order of arrival */
+    int source;
+    int tag;
+    dl_mpi_frame *frame;
+} kept;
+
+typedef struct probe {
+    dl_work work;
+    dl_mpi_comm *comm;
+    int peer; /* or MPI_ANY_SOURCE */
+    int tag;
+    int64_t user_tag;
+    dl_probed *probed;
+    dl_deadline deadline;
+} probe;
+
+static probe *
+probe_of(dl_work *work)
+{
+    return (probe *)(void *)work;
+}
+
+static bool
+fits(const dl_mpi_comm *comm, const kept *each, int peer, int tag)
+{
+    return each->tag == tag && (peer == comm->mpi->any_source || peer == each->source);
+}
+
+static kept *
+find_locked(dl_mpi_comm *comm, int peer, int tag)
+{
+    dl_list *all = &comm->matching.kept;
+
+    for (dl_list *node = all->next; node != all; node = node->next) {
+        kept *each = DL_LIST_ENTRY(node, kept, node);
+        if (fits(comm, each, peer, tag)) {
+            return each;
+        }
+    }
+    return NULL;
+}
+
+bool
+dl_mpi_probe_take(dl_mpi_comm *comm, int peer, int tag, dl_mpi_frame **frame,
+                  int *source)
+{
+    /* Most programs never probe, and do not pay for the lock. */
+    if (atomic_load(&comm->matching.kept_count) == 0) {
+        return false;
+    }
+    pthread_mutex_lock(&comm->matching.lock);
+    kept *found = find_locked(comm, peer, tag);
+    if (found != NULL) {
+        dl_list_remove(&found->node);
+        atomic_fetch_sub(&comm->matching.kept_count, 1);
+    }
+    pthread_mutex_unlock(&comm->matching.lock);
+    if (found == NULL) {
+        return false;
+    }
+    *frame = found->frame;
+    *source = found->source;
+    free(found);
+    return true;
+}
+
+void
+dl_mpi_probe_drop(dl_mpi_comm *comm)
+{
+    while (!dl_list_is_empty(&comm->matching.kept)) {
+        kept *each = DL_LIST_ENTRY(comm->matching.kept.next, kept, node);
+        dl_list_remove(&each->node);
+        free(each->frame);
+        free(each);
+    }
+}
+
+/* Receives a head that MPI has matched, which therefore is on its way. */
+static dl_status
+receive_locked(probe *self, int source, dl_mpi_handle message)
+{
+    dl_mpi_comm *comm = self->comm;
+    kept *made = calloc(1, sizeof *made);
+    dl_mpi_frame *frame = malloc(sizeof *frame + DL_MPI_MOST_ALONG);
+    dl_mpi_handle request;
+    int is_done = 0;
+
+    if (made == NULL || frame == NULL) {
+        free(made);
+        free(frame);
+        return dl_fail_no_memory();
+    }
+    dl_mpi_part part = {frame, (int)(sizeof *frame + DL_MPI_MOST_ALONG),
+                        comm->mpi->byte};
+    int result = comm->mpi->imrecv(&part, message, &request);
+    while (result == 0 && !is_done) {
+        result = comm->mpi->test(&request, &is_done, NULL);
+        sched_yield();
+    }
+    if (result != 0) {
+        free(made);
+        free(frame);
+        dl_mpi_check(comm->mpi, result, "MPI_Imrecv");
+        return dl_fail_while("probe in group %s on rank %d", comm->group_name,
+                             comm->rank);
+    }
+    *made = (kept){.source = source, .tag = self->tag, .frame = frame};
+    dl_list_append(&comm->matching.kept, &made->node);
+    atomic_fetch_add(&comm->matching.kept_count, 1);
+    return DL_OK;
+}
+
+static dl_status
+look_locked(probe *self, bool *is_found)
+{
+    dl_mpi_comm *comm = self->comm;
+    kept *found = find_locked(comm, self->peer, self->tag);
+
+    while (found == NULL) {
+        dl_mpi_handle message;
+        int is_there = 0;
+        int source = -1;
+        int result = comm->mpi->improbe(self->peer, self->tag, comm->handle, &is_there,
+                                        &message, &source);
+        DL_TRY(dl_mpi_check(comm->mpi, result, "MPI_Improbe"));
+        if (!is_there) {
+            return DL_OK;
+        }
+        /* A receive that waits for its match came first. */
+        if (!dl_mpi_match_give(comm, source, self->tag, message)) {
+            DL_TRY(receive_locked(self, source, message));
+        }
+        found = find_locked(comm, self->peer, self->tag);
+    }
+    *self->probed = (dl_probed){.source = found->source,
+                                .tag = self->user_tag,
+                                .size = found->frame->head.size,
+                                .dtype = (dl_dtype)found->frame->head.dtype,
+                                .opaque_code = found->frame->head.code};
+    self->work.source = found->source;
+    *is_found = true;
+    return DL_OK;
+}
+
+static void
+end(probe *self, dl_status status)
+{
+    dl_work_finish(&self->work, status);
+    dl_work_unref(&self->work); /* the maker's; the caller has its own */
+}
+
+/* Returns whether the probe has ended. */
+static bool
+look(probe *self)
+{
+    bool is_found = false;
+
+    if (dl_work_is_done(&self->work)) {
+        return true;
+    }
+    dl_status status = dl_mpi_comm_admit(self->comm);
+    if (status == DL_OK) {
+        pthread_mutex_lock(&self->comm->matching.lock);
+        status = look_locked(self, &is_found);
+        pthread_mutex_unlock(&self->comm->matching.lock);
+    }
+    if (status != DL_OK || is_found) {
+        end(self, status);
+        return true;
+    }
+    return false;
+}
+
+static dl_status
+fail_late(const probe *self)
+{
+    return dl_fail(DL_TIMEOUT,
+                   "probe in group %s on rank %d timed out after %" PRId64
+                   "ms: no peer has sent the message",
+                   self->comm->group_name, self->comm->rank,
+                   self->deadline.limit / DL_MILLISECOND);
+}
+
+static dl_status
+wait_probe(dl_work *work, dl_deadline deadline)
+{
+    probe *self = probe_of(work);
+    dl_mpi_pace pace = {.patience = dl_mpi_patience(0)};
+    dl_deadline first = deadline.at < self->deadline.at ? deadline : self->deadline;
+
+    while (!look(self)) {
+        dl_status status = dl_mpi_pause(self->comm, &pace, first);
+        if (status == DL_INTERRUPTED
+            || (pace.is_late && dl_deadline_passed(deadline))) {
+            return status;
+        }
+        if (status != DL_OK) {
+            end(self, pace.is_late ? fail_late(self) : status);
+        }
+    }
+    return DL_OK;
+}
+
+static void
+withdraw_probe(dl_work *work)
+{
+    if (!dl_work_is_done(work)) {
+        end(probe_of(work), dl_last_error()->status);
+    }
+}
+
+static void
+free_probe(dl_work *work)
+{
+    probe *self = probe_of(work);
+
+    dl_mpi_comm_unref(self->comm);
+    dl_work_fini(work);
+    free(self);
+}
+
+static const dl_work_ops probe_ops = {
+    .wait = wait_probe,
+    .withdraw = withdraw_probe,
+    .free = free_probe,
+};
+
+dl_status
+dl_mpi_probe_post(dl_mpi_comm *comm, const dl_call *call, dl_deadline deadline,
+                  dl_work **work)
+{
+    if (call->tag == DL_ANY_TAG) {
+        return dl_fail(DL_UNSUPPORTED,
+                       "probe: backend mpi cannot look for messages with any tag, as "
+                       "messages of its own have tags, too; give the tag");
+    }
+    DL_TRY(dl_mpi_comm_admit(comm));
+    probe *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        return dl_fail_no_memory();
+    }
+    dl_work_init(&self->work, &probe_ops, call->op);
+    self->comm = dl_mpi_comm_ref(comm);
+    self->peer = call->peer == DL_ANY_RANK ? comm->mpi->any_source : call->peer;
+    self->tag = DL_MPI_USER_TAG + (int)call->tag;
+    self->user_tag = call->tag;
+    self->probed = call->probed;
+    self->deadline = deadline;
+    *work = &self->work;
+    if (!look(self) && !call->is_awaited) {
+        end(self, dl_fail(DL_NOT_FOUND, "no such message has arrived"));
+    }
+    return DL_OK;
+}
