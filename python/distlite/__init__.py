@@ -74,7 +74,7 @@ _LATER = {
         "ReduceScatterOptions ScatterOptions"
     ),
     "groups.reduce_op": "_make_nccl_premul_sum",
-    "groups.regroup": "shrink_group split_group",
+    "groups.regroup": "shrink_group split split_group",
     "objects.safe_encode": "register_safe_type",
     "shared": "shared_empty shared_empty_like shared_zeros shared_zeros_like",
     "windows": "Window WindowLock window",

@@ -137,6 +137,7 @@ from .groups.options import ReduceScatterOptions as ReduceScatterOptions
 from .groups.options import ScatterOptions as ScatterOptions
 from .groups.reduce_op import _make_nccl_premul_sum as _make_nccl_premul_sum
 from .groups.regroup import shrink_group as shrink_group
+from .groups.regroup import split as split
 from .groups.regroup import split_group as split_group
 from .objects.safe_encode import register_safe_type as register_safe_type
 from .shared import shared_empty as shared_empty
@@ -281,6 +282,7 @@ __all__ = [
     "shared_zeros",
     "shared_zeros_like",
     "shrink_group",
+    "split",
     "split_group",
     "supports_complex",
     "wait_all",

@@ -116,6 +116,7 @@ def calls(
         "all_gather_object": lambda: d.all_gather_object([None] * size, rank),
         "monitored_barrier": d.monitored_barrier,
         "new_group": lambda: d.barrier(d.new_group()),
+        "split": lambda: d.barrier(d.split(0, -rank)),
         "send, recv": message,
         "batch_isend_irecv": batch,
         "recv from anybody": from_anybody,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from .._C import Store
 
-__all__ = ["SHRINK_ABORT", "SHRINK_DEFAULT", "shrink_group", "split_group"]
+__all__ = ["SHRINK_ABORT", "SHRINK_DEFAULT", "shrink_group", "split", "split_group"]
 
 SHRINK_DEFAULT = 0
 SHRINK_ABORT = 1
@@ -122,9 +122,76 @@ def split_group(
     if not lists:
         raise ValueError("split_ranks cannot be None or empty")
     parent = world.require_default() if parent_pg is None else parent_pg
-    info = info_of(parent)
-    limit = _limit_of(timeout)
     parts = _check_parts(lists, parent.size())
+    return _split(parent, parts, _limit_of(timeout), pg_options, group_desc, backend)
+
+
+def split(
+    color: int | None,
+    key: int = 0,
+    group: ProcessGroup | None = None,
+    timeout: timedelta | float | None = None,
+    group_desc: str | None = None,
+) -> ProcessGroup | None:
+    """Divides a group by a color that each rank chooses for itself.
+
+    All ranks of the group call it. Those with the same color become a group.
+
+    Args:
+        color: Which group this rank will be in, any number; None if in none.
+        key: The order of the ranks in the new group: ranks with a lower key come first,
+            and of those with the same key the one with the lower rank.
+        group: The group to divide; None is the default group.
+        timeout: The time that each operation of the new groups may take, a `timedelta`
+            or seconds; None is 30 minutes.
+        group_desc: What the groups are for, for messages.
+
+    Returns:
+        The group of this rank, or None if `color` is None.
+
+    Raises:
+        TypeError: `color` or `key` is not an integer.
+        ValueError: One of them has more than 64 bits, or the group is not known.
+        DistBackendError: A rank failed, or did not come within the group's timeout.
+
+    Example:
+        >>> backwards = dist.split(color=7, key=-rank)
+        >>> backwards.rank() == 1 - rank
+        True
+    """
+    import numpy as np
+
+    parent = world.require_default() if group is None else group
+    info_of(parent)
+    limit = _limit_of(timeout)
+    own = [color is not None, _in_64_bits(color or 0), _in_64_bits(key)]
+    rows = np.empty((parent.size(), 3), np.int64)
+    _C.all_gather_single(rows, np.array([own], np.int64), parent)
+    ranks: dict[int, list[tuple[int, int]]] = {}
+    for rank, (is_in, its_color, its_key) in enumerate(rows.tolist()):
+        if is_in:
+            ranks.setdefault(its_color, []).append((its_key, rank))
+    parts = [[rank for _, rank in sorted(pairs)] for pairs in ranks.values()]
+    return _split(parent, parts, limit, None, group_desc, None)
+
+
+def _in_64_bits(number: object) -> int:
+    value = index(number)  # type: ignore[arg-type]
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"color and key must have at most 64 bits, but one is {value}")
+    return value
+
+
+def _split(
+    parent: ProcessGroup,
+    parts: list[list[int]],
+    limit: timedelta,
+    pg_options: object,
+    group_desc: str | None,
+    backend: str | None,
+) -> ProcessGroup | None:
+    """Makes this rank's group of the parts, which all ranks know."""
+    info = info_of(parent)
     turn, info.children = info.children, info.children + 1
     mine = next((part for part in parts if parent.rank() in part), None)
     if mine is None:
