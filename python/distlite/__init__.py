@@ -54,6 +54,7 @@ _AT_ONCE = {
 
 # Rare names, whose modules are imported when one is asked for.
 _LATER = {
+    "cartesian_grid": "Cartesian cartesian",
     "groups.coalescing": "_coalescing_manager",
     "groups.compat": (
         "GroupName _all_gather_base _create_process_group_wrapper "

@@ -105,6 +105,8 @@ from .groups.world import group as group
 from .groups.world import is_available as is_available
 from .groups.world import is_initialized as is_initialized
 from .groups.world import is_torchelastic_launched as is_torchelastic_launched
+from .cartesian_grid import Cartesian as Cartesian
+from .cartesian_grid import cartesian as cartesian
 from .groups.coalescing import _coalescing_manager as _coalescing_manager
 from .groups.compat import GroupName as GroupName
 from .groups.compat import _all_gather_base as _all_gather_base
@@ -169,6 +171,7 @@ __all__ = [
     "BackendConfig",
     "BarrierOptions",
     "BroadcastOptions",
+    "Cartesian",
     "DebugLevel",
     "DeviceMesh",
     "DistBackendError",
@@ -214,6 +217,7 @@ __all__ = [
     "breakpoint",
     "broadcast",
     "broadcast_object_list",
+    "cartesian",
     "collect_all",
     "cuda_stream",
     "default_pg_timeout",

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Heat that spreads over a plate, of which each rank has a rectangle.
+
+    distlite run -n 4 examples/heat.py
+
+Before each step the ranks exchange the margins of their rectangles with their
+neighbours.  At the end rank 0 compares the whole plate with one that a single process
+computes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+import distlite as dist
+
+ROWS, COLUMNS, STEPS = 48, 64, 50
+
+
+def spread(cells: np.ndarray) -> None:
+    """One step, of all cells but those of the margins."""
+    inner = cells[1:-1, 1:-1]
+    around = cells[:-2, 1:-1] + cells[2:, 1:-1] + cells[1:-1, :-2] + cells[1:-1, 2:]
+    inner += 0.2 * (around - 4 * inner)
+
+
+def plate() -> np.ndarray:
+    """Cold, with a hot corner, inside of a margin that stays cold."""
+    cells = np.zeros((ROWS + 2, COLUMNS + 2))
+    cells[1:10, 1:20] = 100
+    return cells
+
+
+def main() -> None:
+    dist.init_process_group()
+    grid = dist.cartesian((0, 0))
+    assert grid is not None, "all ranks have a place"
+    height, width = ROWS // grid.dims[0], COLUMNS // grid.dims[1]
+    top, left = grid.coords[0] * height, grid.coords[1] * width
+    cells = plate()[top : top + height + 2, left : left + width + 2].copy()
+    for _ in range(STEPS):
+        grid.exchange_halos(cells)
+        spread(cells)
+    parts = np.empty((dist.get_world_size(), height, width))
+    dist.all_gather_single(parts, np.ascontiguousarray(cells[1:-1, 1:-1]))
+    if dist.get_rank() == 0:
+        alone = plate()
+        for _ in range(STEPS):
+            spread(alone)
+        whole = parts.reshape(*grid.dims, height, width).swapaxes(1, 2)
+        error = abs(whole.reshape(ROWS, COLUMNS) - alone[1:-1, 1:-1]).max()
+        print(f"{grid.dims[0]} x {grid.dims[1]} ranks, largest error {error:.1g}")
+        if error > 1e-9:
+            raise SystemExit(1)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,380 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ranks laid out in a grid, and what each exchanges with its neighbours.
+
+The messages go through a group of the grid's own, so they meet no other messages.  The
+tag of each is the place, among the sender's neighbours, that it is for.  Where a
+dimension has one or two ranks and wraps around, two places may be the same rank, or
+this one, for which nothing is sent.
+"""
+
+from __future__ import annotations
+
+import math
+from operator import index
+
+from ._C import all_gather_single, irecv, isend
+from .groups.p2p import P2POp, batch_isend_irecv
+from .groups.regroup import split
+from .groups.world import info_of, world
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ._C import ProcessGroup, Work
+
+__all__ = ["Cartesian", "cartesian"]
+
+# Dimensions of a grid: more than anybody has ranks for.
+MOST = 32
+
+
+def cartesian(
+    dims: int | Sequence[int],
+    periods: bool | Sequence[bool] = False,
+    group: ProcessGroup | None = None,
+) -> Cartesian | None:
+    """Lays the ranks of a group out in a grid.
+
+    All ranks of the group call it, with the same arguments. The first ranks are those
+    of the grid, in the order in which an array of its shape has its elements.
+
+    Args:
+        dims: How many ranks the grid has along each of its dimensions. Zeros are
+            replaced by numbers that are as equal as possible and with which the grid
+            has all ranks of the group.
+        periods: Whether each dimension wraps around, so that its last rank and its
+            first one are neighbours; one value is that of all dimensions.
+        group: The group; None is the default group.
+
+    Returns:
+        The `Cartesian`; None on a rank for which the grid has no place.
+
+    Raises:
+        TypeError: A dimension is not an integer, or a period not a bool.
+        ValueError: The grid has more places than the group has ranks, its zeros cannot
+            be replaced, or the ranks passed different arguments.
+        DistBackendError: A rank failed, or did not come within the group's timeout.
+
+    Example:
+        >>> grid = dist.cartesian((0, 1), periods=True)
+        >>> grid.dims, grid.coords == (rank, 0)
+        ((2, 1), True)
+    """
+    parent = world.require_default() if group is None else group
+    info_of(parent)
+    lengths, wraps = _checked(dims, periods, parent.size())
+    _compare(parent, lengths, wraps)
+    is_in = parent.rank() < math.prod(lengths)
+    made = split(0 if is_in else None, 0, parent, parent.timeout, "cartesian")
+    return None if made is None else Cartesian(lengths, wraps, made)
+
+
+class Cartesian:
+    """A grid of ranks, made by `cartesian`.
+
+    Ranks are those of the grid's own group, `group`. If the grid was made of the
+    default group, they are the global ranks, too. `dims` and `periods` are what
+    `cartesian` was given, as tuples, and `coords` are the coordinates of this rank.
+
+    The places of a rank's neighbours are numbered as in MPI: place `2 * d` is the
+    neighbour with the lower coordinate along dimension `d`, and place `2 * d + 1` that
+    with the higher one. At an end of a dimension that does not wrap around there is
+    none.
+
+    Args:
+        dims: The lengths of the dimensions.
+        periods: Whether each of them wraps around.
+        group: The group of the ranks in the grid.
+
+    Example:
+        >>> line = dist.cartesian(2)
+        >>> line.neighbours == [(None, 1), (0, None)][rank]
+        True
+    """
+
+    def __init__(
+        self, dims: tuple[int, ...], periods: tuple[bool, ...], group: ProcessGroup
+    ) -> None:
+        self.dims = dims
+        self.periods = periods
+        self.group = group
+        self.coords = self.coords_of(group.rank())
+
+    def __repr__(self) -> str:
+        return (
+            f"Cartesian(dims={self.dims}, periods={self.periods}, coords={self.coords})"
+        )
+
+    def coords_of(self, rank: int) -> tuple[int, ...]:
+        """Returns the coordinates of a rank; ValueError if it is not in the grid."""
+        size = math.prod(self.dims)
+        if not 0 <= rank < size:
+            raise ValueError(f"rank {rank} is not in the grid of {size}")
+        coords = []
+        for length in reversed(self.dims):
+            rank, at = divmod(rank, length)
+            coords.append(at)
+        return tuple(reversed(coords))
+
+    def rank_of(self, coords: Sequence[int]) -> int | None:
+        """Returns the rank at these coordinates, which wrap around where the dimension
+        does; None if they are outside of the grid."""
+        if len(coords) != len(self.dims):
+            raise ValueError(
+                f"{len(coords)} coordinates for a grid of {len(self.dims)} dimensions"
+            )
+        rank = 0
+        for at, length, wraps in zip(coords, self.dims, self.periods, strict=True):
+            if not wraps and not 0 <= at < length:
+                return None
+            rank = rank * length + at % length
+        return rank
+
+    def shift(
+        self, dimension: int, displacement: int = 1
+    ) -> tuple[int | None, int | None]:
+        """Returns the ranks from which and to which data goes that moves so far along a
+        dimension; None where the grid ends."""
+        if not 0 <= dimension < len(self.dims):
+            raise ValueError(
+                f"dimension {dimension} of a grid that has {len(self.dims)}"
+            )
+        ends = []
+        for step in (-displacement, displacement):
+            coords = list(self.coords)
+            coords[dimension] += step
+            ends.append(self.rank_of(coords))
+        return ends[0], ends[1]
+
+    @property
+    def neighbours(self) -> tuple[int | None, ...]:
+        """The ranks of the neighbours, by their places; None where there is none."""
+        return tuple(rank for d in range(len(self.dims)) for rank in self.shift(d))
+
+    def neighbor_all_gather(
+        self, outputs: Sequence[Any], array: Any, async_op: bool = False
+    ) -> list[Work] | None:
+        """Sends an array to all neighbours, and receives one from each.
+
+        Args:
+            outputs: By place, the array to receive in, or one array with a part for
+                each place along its first dimension. Where there is no neighbour it
+                may be None, and otherwise stays as it is.
+            array: The array to send.
+            async_op: If True, the call returns at once, and the arrays must not be used
+                until all works have completed.
+
+        Returns:
+            None, or with `async_op` a list of `Work`, one for each message.
+
+        Raises:
+            TypeError: Something is not an array.
+            ValueError: There is not one output for each place.
+            DistBackendError: A neighbour failed, or sends an array of another dtype or
+                a larger one.
+
+        Example:
+            >>> line = dist.cartesian(2, periods=True)
+            >>> both = np.zeros(2)
+            >>> line.neighbor_all_gather(both.reshape(2, 1), np.array([rank + 1.0]))
+            >>> bool((both == 2.0 - rank).all())
+            True
+        """
+        return self._exchange(outputs, [array] * (2 * len(self.dims)), async_op)
+
+    def neighbor_all_to_all(
+        self, outputs: Sequence[Any], inputs: Sequence[Any], async_op: bool = False
+    ) -> list[Work] | None:
+        """Sends another array to each neighbour, and receives one from each.
+
+        The arrays may differ in size and in dtype. What a rank has for the neighbour at
+        one place arrives there at the opposite place.
+
+        Args:
+            outputs: By place, the array to receive in, as in `neighbor_all_gather`.
+            inputs: By place, the array to send; where there is no neighbour it may be
+                None.
+            async_op: If True, the call returns at once, and the arrays must not be used
+                until all works have completed.
+
+        Returns:
+            None, or with `async_op` a list of `Work`, one for each message.
+
+        Raises:
+            TypeError: Something is not an array.
+            ValueError: There is not one output and one input for each place.
+            DistBackendError: A neighbour failed, or sends an array of another dtype or
+                a larger one.
+
+        Example:
+            >>> line = dist.cartesian(2)
+            >>> there, here = np.zeros(3), np.full(3, rank + 1.0)
+            >>> line.neighbor_all_to_all([there] * 2, [here] * 2)
+            >>> bool((there == 2.0 - rank).all())
+            True
+        """
+        return self._exchange(outputs, inputs, async_op)
+
+    def exchange_halos(self, array: Any, width: int = 1) -> None:
+        """Fills the margins of an array with what the neighbours have at their edges.
+
+        The dimensions of the grid are the first ones of the array. Along each of them
+        the array has `width` elements at both ends for what belongs to the neighbours.
+        One dimension follows the other, so the corners are filled, too. Margins at an
+        end of the grid stay as they are.
+
+        Args:
+            array: A NumPy array, or another one whose slices are views.
+            width: The width of the margins.
+
+        Raises:
+            ValueError: The array has fewer dimensions than the grid, or is too short.
+            DistBackendError: A neighbour failed, or has an array of another dtype or
+                with larger edges.
+
+        Example:
+            >>> line = dist.cartesian(2)
+            >>> cells = np.array([0.0, rank + 1.0, rank + 1.0, 0.0])
+            >>> line.exchange_halos(cells)
+            >>> cells.tolist() == [[0.0, 1.0, 1.0, 2.0], [1.0, 2.0, 2.0, 0.0]][rank]
+            True
+        """
+        shape = tuple(array.shape)[: len(self.dims)]
+        if width < 1 or len(shape) < len(self.dims) or min(shape) < 3 * width:
+            raise ValueError(
+                f"exchange_halos: an array of the shape {tuple(array.shape)} has no "
+                f"room for margins of {width} around elements of its own in a grid of "
+                f"{len(self.dims)} dimensions"
+            )
+        for d in range(len(self.dims)):
+            margins: list[Any] = [None] * (2 * len(self.dims))
+            edges = list(margins)
+            for side, (margin, edge) in enumerate(
+                (
+                    (slice(0, width), slice(width, 2 * width)),
+                    (slice(-width, None), slice(-2 * width, -width)),
+                )
+            ):
+                before = (slice(None),) * d
+                margins[2 * d + side] = array[(*before, margin)]
+                edges[2 * d + side] = array[(*before, edge)]
+            self._exchange(margins, edges, False, (2 * d, 2 * d + 1))
+
+    def _exchange(
+        self,
+        outputs: Sequence[Any],
+        inputs: Sequence[Any],
+        async_op: bool,
+        places: tuple[int, ...] | None = None,
+    ) -> list[Work] | None:
+        self._check(outputs, "outputs")
+        self._check(inputs, "inputs")
+        copies: list[tuple[Any, Any]] = []
+        ops: list[P2POp] = []
+        for place, peer in enumerate(self.neighbours):
+            if peer is None or (places is not None and place not in places):
+                continue
+            output, own = outputs[place], inputs[place]
+            if output is None or own is None:
+                raise ValueError(
+                    f"there is a neighbour at place {place}, but no "
+                    f"{'input' if own is None else 'output'} for it"
+                )
+            if peer == self.group.rank():
+                copies.append((output, inputs[place ^ 1]))
+                continue
+            ops.append(P2POp(isend, own, None, self.group, place, peer))
+            # The neighbour's place for this rank is the opposite one.
+            ops.append(P2POp(irecv, output, None, self.group, place ^ 1, peer))
+        works = batch_isend_irecv(ops) if ops else []
+        for target, source in copies:
+            target[...] = source
+        if async_op:
+            return works
+        for work in works:
+            work.wait()
+        return None
+
+    def _check(self, arrays: Sequence[Any], what: str) -> None:
+        count = 2 * len(self.dims)
+        if len(arrays) != count:
+            raise ValueError(f"{len(arrays)} {what} for {count} places of neighbours")
+
+
+def _compare(
+    parent: ProcessGroup, lengths: tuple[int, ...], wraps: tuple[bool, ...]
+) -> None:
+    """Fails on all ranks if they were called with different arguments."""
+    import numpy as np
+
+    rows = np.empty((parent.size(), 1 + 2 * MOST), np.int64)
+    own = np.zeros((1, 1 + 2 * MOST), np.int64)
+    count = own[0, 0] = len(lengths)
+    own[0, 1 : 1 + count] = lengths
+    own[0, 1 + MOST : 1 + MOST + count] = wraps
+    all_gather_single(rows, own, parent)
+    for rank, row in enumerate(rows):
+        if (row != rows[0]).any():
+            texts = []
+            for each in (rows[0], row):
+                count = each[0]
+                periods = each[1 + MOST : 1 + MOST + count].astype(bool)
+                texts.append(
+                    f"the dimensions {tuple(each[1 : 1 + count].tolist())} and periods "
+                    f"{tuple(periods.tolist())}"
+                )
+            raise ValueError(
+                f"cartesian: rank 0 called it with {texts[0]}, rank {rank} with "
+                f"{texts[1]}"
+            )
+
+
+def _checked(
+    dims: int | Sequence[int], periods: bool | Sequence[bool], size: int
+) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    lengths = [index(each) for each in ([dims] if isinstance(dims, int) else dims)]
+    wraps = [periods] * len(lengths) if isinstance(periods, bool) else list(periods)
+    if not all(isinstance(each, bool) for each in wraps):
+        raise TypeError(f"periods must be bools, not {periods}")
+    if len(wraps) != len(lengths) or not lengths or min(lengths) < 0:
+        raise ValueError(
+            "a grid needs at least one dimension, none of them negative, and a period "
+            f"for each, not the dimensions {tuple(lengths)} and periods {tuple(wraps)}"
+        )
+    if len(lengths) > MOST:
+        raise ValueError(f"a grid has at most {MOST} dimensions, not {len(lengths)}")
+    fixed = math.prod(length for length in lengths if length)
+    if 0 in lengths and size % fixed:
+        raise ValueError(
+            f"{size} ranks cannot fill a grid of {tuple(lengths)}: {fixed} does not "
+            f"divide {size}"
+        )
+    if 0 in lengths:
+        factors = iter(_balanced(size // fixed, lengths.count(0)))
+        lengths = [length or next(factors) for length in lengths]
+    if math.prod(lengths) > size:
+        raise ValueError(
+            f"a grid of {tuple(lengths)} has {math.prod(lengths)} places, but the "
+            f"group has {size} ranks"
+        )
+    return tuple(lengths), tuple(wraps)
+
+
+def _balanced(size: int, count: int) -> list[int]:
+    """Factors of a number that are as equal as possible, the largest first."""
+    best = [size] + [1] * (count - 1)
+
+    def search(rest: int, most: int, taken: list[int]) -> None:
+        nonlocal best
+        if len(taken) == count - 1:
+            if rest <= most and sum(taken) + rest < sum(best):
+                best = [*taken, rest]
+            return
+        for factor in range(min(rest, most), 0, -1):
+            if rest % factor == 0:
+                search(rest // factor, factor, [*taken, factor])
+
+    search(size, size, [])
+    return best
