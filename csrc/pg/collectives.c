@@ -183,6 +183,14 @@ check(operation *self)
 }
 
 dl_status
+dl_group_check_collective(const dl_group *group, const dl_call *call)
+{
+    dl_fingerprint fingerprint = {.op = (uint8_t)call->op};
+
+    return checks[call->op](group, call, &fingerprint);
+}
+
+dl_status
 dl_group_run(dl_group *group, const dl_call *call, dl_deadline deadline)
 {
     operation self = {.group = group, .call = call, .context.deadline = deadline};

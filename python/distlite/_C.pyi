@@ -2971,6 +2971,14 @@ def _probe(
     tag: int | None,
     group_src: int | None,
 ) -> tuple[int, int, str, int] | None: ...
+def _prepare_message(
+    tensor: _Array,
+    peer: int | None,
+    group: _Group,
+    tag: int,
+    group_peer: int | None,
+    is_send: bool,
+) -> _Prepared | None: ...
 def _check_message(
     tensor: _Array,
     is_send: bool,
@@ -3253,6 +3261,10 @@ class _Pack: ...
 
 @final
 class _Reducer: ...
+
+@final
+class _Prepared:
+    def start(self) -> Work: ...
 
 def _pack(arrays: Sequence[Any], /) -> _Pack: ...
 def _pack_arrays(pack: _Pack, /) -> tuple[Any, ...]: ...

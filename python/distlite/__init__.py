@@ -77,6 +77,7 @@ _LATER = {
     "groups.reduce_op": "_make_nccl_premul_sum",
     "groups.regroup": "shrink_group split split_group",
     "objects.safe_encode": "register_safe_type",
+    "persistent_calls": "Persistent persistent",
     "shared": "shared_empty shared_empty_like shared_zeros shared_zeros_like",
     "windows": "Window WindowLock window",
 }

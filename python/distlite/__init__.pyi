@@ -142,6 +142,8 @@ from .groups.regroup import shrink_group as shrink_group
 from .groups.regroup import split as split
 from .groups.regroup import split_group as split_group
 from .objects.safe_encode import register_safe_type as register_safe_type
+from .persistent_calls import Persistent as Persistent
+from .persistent_calls import persistent as persistent
 from .shared import shared_empty as shared_empty
 from .shared import shared_empty_like as shared_empty_like
 from .shared import shared_zeros as shared_zeros
@@ -186,6 +188,7 @@ __all__ = [
     "HashStore",
     "Message",
     "P2POp",
+    "Persistent",
     "PrefixStore",
     "ProcessGroup",
     "ProcessGroupGloo",
@@ -258,6 +261,7 @@ __all__ = [
     "new_subgroups",
     "new_subgroups_by_enumeration",
     "notebook_launcher",
+    "persistent",
     "probe",
     "process_group",
     "record_comm",

@@ -3,6 +3,7 @@
 
 #include "pg/device/device.h"
 #include "python/arrays/cuda_arg.h"
+#include "python/groups/prepared_type.h"
 #include "python/groups/reducer_type.h"
 #include "python/module/convert.h"
 #include "python/module/errors.h"
@@ -149,6 +150,13 @@ dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
     if (((dlpy_group *)self->group)->handler == NULL) {
         return take_stream(signature, values, group, self);
     }
+    if (self->prepares) {
+        Py_CLEAR(self->group);
+        PyErr_SetString(PyExc_NotImplementedError,
+                        "persistent operations are not for groups whose operations are "
+                        "written in Python");
+        return -1;
+    }
     return dlpy_group_handle(self->group, signature, values, &self->answer);
 }
 
@@ -157,7 +165,13 @@ dlpy_collective_begin(PyObject *module, const dlpy_signature *signature,
                       PyObject *const *values, int group, dlpy_collective *self)
 {
     PyObject *async_op = values[group + 1];
+    const dlpy_state *state = dlpy_state_of_module(module);
 
+    self->prepares = async_op != NULL && async_op == (PyObject *)state->prepared_type;
+    if (self->prepares) {
+        self->is_async = true;
+        return dlpy_collective_meet(module, signature, values, group, self);
+    }
     self->is_async = false;
     /* Anything but False is checked: a reduction or a group in this position means that
      * the caller's arguments are in a different order. */
@@ -219,33 +233,37 @@ dlpy_collective_root(const dlpy_collective *self, const char *name, PyObject *pe
                : dlpy_group_rank_of(self->group, rank, root);
 }
 
-/* Makes a Work that keeps the reducer, too. */
+/* Makes a Work, or what is started later, which keeps the reducer, too. */
 static PyObject *
-prepare(const dlpy_collective *self, dlpy_work_keep keep)
+prepare(const dlpy_collective *self, const dl_call *call, dlpy_work_keep keep,
+        dl_deadline deadline)
 {
-    if (self->reducer == NULL) {
-        return dlpy_work_prepare(self->state, keep);
+    PyObject *pins = NULL;
+
+    if (self->reducer != NULL) {
+        pins = keep.pins == NULL ? PyTuple_Pack(1, self->reducer)
+                                 : PyTuple_Pack(2, self->reducer, keep.pins);
+        if (pins == NULL) {
+            return NULL;
+        }
+        keep.pins = pins;
     }
-    PyObject *pins = keep.pins == NULL ? PyTuple_Pack(1, self->reducer)
-                                       : PyTuple_Pack(2, self->reducer, keep.pins);
-    if (pins == NULL) {
-        return NULL;
-    }
-    keep.pins = pins;
-    PyObject *prepared = dlpy_work_prepare(self->state, keep);
-    Py_DECREF(pins);
+    PyObject *prepared = self->prepares ? dlpy_prepared_new(self->state, self->group,
+                                                            call, keep, deadline.limit)
+                                        : dlpy_work_prepare(self->state, keep);
+    Py_XDECREF(pins);
     return prepared;
 }
 
 static PyObject *
 submit(dlpy_collective *self, dl_call *call, dlpy_work_keep keep, dl_deadline deadline)
 {
-    PyObject *prepared = prepare(self, keep);
+    PyObject *prepared = prepare(self, call, keep, deadline);
     dl_work *work;
     dl_status status;
 
-    if (prepared == NULL) {
-        return NULL;
+    if (prepared == NULL || self->prepares) {
+        return prepared;
     }
     dlpy_work_name_group(prepared, self->group);
     call->guard = dlpy_work_guard(prepared);

@@ -19,6 +19,7 @@ typedef struct dlpy_collective {
     PyObject *reducer; /* owned: the _Reducer of a reduction that has one; else NULL */
     PyObject *inputs; /* borrowed: the inputs for torch's profiler; NULL if it is off */
     bool is_async;
+    bool prepares;   /* `async_op` is _Prepared: nothing begins (prepared_type.h) */
     bool has_stream; /* the call has a `stream` argument (cuda_arg.h) */
     bool has_timeout;
     int64_t timeout; /* the timeout of this call, if has_timeout */

@@ -123,7 +123,7 @@ monitored_barrier(PyObject *module, PyObject *const *args, Py_ssize_t count,
     };
     dlpy_call call = {args, count, keywords};
     PyObject *values[3];
-    dlpy_collective self;
+    dlpy_collective self = {0};
     int64_t timeout;
     bool waits_for_all = false;
 

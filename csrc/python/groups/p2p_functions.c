@@ -3,6 +3,7 @@
  * send, recv, isend and irecv as builtins, like the collectives. */
 #include "python/groups/collective_call.h"
 #include "python/groups/group_type.h"
+#include "python/groups/prepared_type.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"
@@ -387,7 +388,50 @@ probe(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
     return result;
 }
 
+/* A send or receive that is started later. */
+static PyObject *
+prepare_message(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "_prepare_message",
+        .required = 6,
+        .names = {"tensor", "peer", "group", "tag", "group_peer", "is_send"},
+    };
+    call self = {.collective.prepares = true};
+    PyObject *values[6];
+    PyObject *result = NULL;
+    dlpy_guard guard = {0};
+    bool is_send;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_bool_from(values[5], "is_send", &is_send) < 0) {
+        return NULL;
+    }
+    int begun = dlpy_collective_meet(module, &signature, values, 2, &self.collective);
+    if (begun <= 0) {
+        return dlpy_collective_answer(&self.collective, begun);
+    }
+    self.core.op = is_send ? DL_SEND : DL_RECV;
+    if (take_array(&self, values) == 0 && note_write(&self) == 0
+        && dlpy_guard_add(&guard, self.array, &self.tensor) == 0) {
+        dlpy_work_keep keep = {
+            .pins = self.tensor.owner, .outputs = self.array, .guard = &guard};
+        result =
+            dlpy_prepared_new(self.collective.state, self.collective.group, &self.core,
+                              keep, dlpy_collective_timeout(&self.collective));
+    }
+    dlpy_guard_clear(&guard);
+    dlpy_tensor_release(&self.tensor);
+    Py_CLEAR(self.collective.group);
+    return result;
+}
+
 static PyMethodDef functions[] = {
+    {"_prepare_message", (PyCFunction)(void (*)(void))prepare_message,
+     METH_FASTCALL | METH_KEYWORDS,
+     "_prepare_message($module, /, tensor, peer, group, tag, group_peer, is_send)"
+     "\n--\n\n"},
     {"_probe", (PyCFunction)(void (*)(void))probe, METH_FASTCALL | METH_KEYWORDS,
      "_probe($module, /, waits, src, group, tag, group_src)\n--\n\n"},
     {"_check_message", (PyCFunction)(void (*)(void))check_message,

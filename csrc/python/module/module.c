@@ -25,6 +25,7 @@ static int (*const parts[])(PyObject *module) = {
     dlpy_add_packs,
     dlpy_add_reducers,
     dlpy_add_window_type,
+    dlpy_add_prepared,
 };
 
 static int

@@ -14,6 +14,7 @@ int dlpy_add_store_types(PyObject *module);
 int dlpy_add_group_type(PyObject *module);
 int dlpy_add_collective_functions(PyObject *module);
 int dlpy_add_reducers(PyObject *module);
+int dlpy_add_prepared(PyObject *module);
 int dlpy_add_p2p_functions(PyObject *module);
 int dlpy_add_device_functions(PyObject *module);
 int dlpy_add_work_type(PyObject *module);

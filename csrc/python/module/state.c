@@ -77,6 +77,7 @@ dlpy_state_traverse(PyObject *module, visitproc visit, void *context)
     Py_VISIT(state->reduce_op_type);
     Py_VISIT(state->make_reducer);
     Py_VISIT(state->reducer_type);
+    Py_VISIT(state->prepared_type);
     Py_VISIT(state->pack_type);
     Py_VISIT(state->work_type);
     Py_VISIT(state->future_of_work);
@@ -106,6 +107,7 @@ dlpy_state_clear(PyObject *module)
     Py_CLEAR(state->reduce_op_type);
     Py_CLEAR(state->make_reducer);
     Py_CLEAR(state->reducer_type);
+    Py_CLEAR(state->prepared_type);
     Py_CLEAR(state->pack_type);
     Py_CLEAR(state->work_type);
     Py_CLEAR(state->future_of_work);

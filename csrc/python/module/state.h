@@ -32,6 +32,7 @@ typedef struct dlpy_state {
     PyObject *reduce_op_type; /* ReduceOp */
     PyObject *make_reducer;   /* of reduce_op.py; see reducer_type.h */
     PyTypeObject *reducer_type;
+    PyTypeObject *prepared_type;
 
     PyTypeObject *pack_type;
     PyTypeObject *work_type;

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/groups/prepared_type.h"
+
+#include <stdlib.h>
+
+#include "pg/device/device.h"
+#include "python/groups/group_type.h"
+#include "python/module/errors.h"
+#include "python/module/parts.h"
+
+typedef struct prepared_object {
+    PyObject_HEAD dlpy_state *state; /* borrowed: the type holds the module */
+    PyObject *group;
+    PyObject *pins;
+    PyObject *outputs;
+    dl_call *call; /* of malloc() */
+    int64_t timeout;
+    dlpy_guard guard;
+} prepared_object;
+
+/* Fails for what cannot be started any number of times. */
+static dl_status
+check(dl_group *core, const dl_call *call)
+{
+    if (dl_op_type_is_message((uint8_t)call->op)) {
+        if (call->tensor.device == DL_CPU) {
+            return dl_group_check_message(core, call);
+        }
+    } else if (dl_device_name(core) == NULL || !dl_device_takes(core, call)) {
+        return dl_group_check_collective(core, call);
+    }
+    return dl_fail(DL_UNSUPPORTED,
+                   "persistent operations are for arrays in the CPU's memory");
+}
+
+PyObject *
+dlpy_prepared_new(dlpy_state *state, PyObject *group, const dl_call *call,
+                  dlpy_work_keep keep, int64_t timeout)
+{
+    dl_group *core = dlpy_group_core(group);
+    PyTypeObject *type = state->prepared_type;
+    dl_call *copy = NULL;
+    dl_status status = check(core, call);
+
+    if (status == DL_OK) {
+        status = dl_call_copy(call, dl_group_size(core), (dl_room){0}, &copy);
+    }
+    if (status != DL_OK) {
+        return dlpy_raise_collective(state, status);
+    }
+    prepared_object *self = (prepared_object *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        free(copy);
+        return NULL;
+    }
+    self->state = state;
+    self->group = Py_NewRef(group);
+    self->pins = Py_XNewRef(keep.pins);
+    self->outputs = Py_XNewRef(keep.outputs);
+    self->call = copy;
+    self->timeout = timeout;
+    if (keep.guard != NULL) {
+        self->guard = *keep.guard;
+        *keep.guard = (dlpy_guard){0};
+    }
+    copy->guard = dlpy_guard_core(&self->guard);
+    return (PyObject *)self;
+}
+
+static dl_status
+begin(const prepared_object *self, dl_deadline deadline, dl_work **work)
+{
+    dl_group *core = dlpy_group_core(self->group);
+
+    DL_TRY(dl_guard_check(self->call->guard));
+    return dl_op_type_is_message((uint8_t)self->call->op)
+               ? dl_group_post(core, self->call, deadline, work)
+               : dl_group_submit(core, self->call, deadline, work);
+}
+
+/* The Work keeps this object, and with it the arrays and the guard. */
+static PyObject *
+start(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    prepared_object *self = (prepared_object *)object;
+    PyObject *work = dlpy_work_prepare(
+        self->state, (dlpy_work_keep){.pins = object, .outputs = self->outputs});
+    dl_work *core = NULL;
+    dl_status status;
+
+    if (work == NULL) {
+        return NULL;
+    }
+    dlpy_work_name_group(work, self->group);
+    dl_deadline deadline = dl_deadline_after(self->timeout);
+    Py_BEGIN_ALLOW_THREADS
+    status = begin(self, deadline, &core);
+    Py_END_ALLOW_THREADS
+    if (status != DL_OK) {
+        Py_DECREF(work);
+        return dlpy_raise_collective(self->state, status);
+    }
+    return dlpy_work_begin(work, core);
+}
+
+static int
+prepared_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    prepared_object *self = (prepared_object *)object;
+
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->group);
+    Py_VISIT(self->pins);
+    Py_VISIT(self->outputs);
+    for (int i = 0; i < dlpy_guard_size(&self->guard); i++) {
+        Py_VISIT(dlpy_guard_at(&self->guard, i));
+    }
+    return 0;
+}
+
+static void
+prepared_dealloc(PyObject *object)
+{
+    prepared_object *self = (prepared_object *)object;
+    PyTypeObject *type = Py_TYPE(object);
+
+    PyObject_GC_UnTrack(object);
+    dlpy_guard_clear(&self->guard);
+    free(self->call);
+    Py_CLEAR(self->group);
+    Py_CLEAR(self->pins);
+    Py_CLEAR(self->outputs);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef prepared_methods[] = {
+    {"start", start, METH_NOARGS, "start($self, /)\n--\n\nBegins the operation."},
+    {0},
+};
+
+static PyType_Slot prepared_slots[] = {
+    {Py_tp_doc, "A call that is ready to be started."},
+    {Py_tp_traverse, prepared_traverse},
+    {Py_tp_dealloc, prepared_dealloc},
+    {Py_tp_methods, prepared_methods},
+    {0, NULL},
+};
+
+static PyType_Spec prepared_spec = {
+    .name = "distlite._Prepared",
+    .basicsize = sizeof(prepared_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE
+             | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = prepared_slots,
+};
+
+int
+dlpy_add_prepared(PyObject *module)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+
+    return dlpy_add_type(module, &prepared_spec, NULL, &state->prepared_type);
+}

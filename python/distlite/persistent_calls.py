@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operations whose arguments are given once, and that are started many times."""
+
+from __future__ import annotations
+
+from . import _C
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+    from typing import Any
+
+    from typing_extensions import Self
+
+__all__ = ["Persistent", "persistent"]
+
+_COLLECTIVES = (
+    *("all_reduce", "scan", "exscan", "broadcast", "reduce", "barrier"),
+    *("all_gather", "all_gather_single", "gather", "gather_v", "scatter", "scatter_v"),
+    *("reduce_scatter", "reduce_scatter_single", "all_to_all", "all_to_all_single"),
+)
+_BY_FUNCTION = {getattr(_C, name): name for name in _COLLECTIVES}
+_MESSAGES = {_C.send: True, _C.isend: True, _C.recv: False, _C.irecv: False}
+
+
+def persistent(
+    function: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Persistent | None:
+    """Prepares an operation that is called many times with the same arguments.
+
+    The arguments are converted and checked now, and nothing is sent. Each `start()` of
+    the result then begins the operation on what the arrays hold at that time, as
+    `async_op=True` or `isend` would. Ranks may mix: one may start what another calls.
+
+    Args:
+        function: A collective of arrays, such as `distlite.all_reduce`, or `send`,
+            `isend`, `recv` or `irecv`.
+        *args: Its arguments, without `async_op`.
+        **kwargs: More of them, by name.
+
+    Returns:
+        A `Persistent`, which keeps the arrays; None on a process that is not a member
+        of the group.
+
+    Raises:
+        TypeError: An argument is not what `function` takes.
+        ValueError: An argument is refused, as by `function`, or `function` is another
+            one.
+        NotImplementedError: An array is not in the CPU's memory, or the group is one
+            whose operations are written in Python.
+
+    Example:
+        >>> values = np.zeros(2)
+        >>> sums = dist.persistent(dist.all_reduce, values, op=dist.ReduceOp.SUM)
+        >>> for step in range(3):
+        ...     values[:] = [rank, step]
+        ...     done = sums.start().wait()
+        >>> values
+        array([1., 4.])
+    """
+    if function in _MESSAGES:
+        made = _message(_MESSAGES[function], *args, **kwargs)
+    elif function in _BY_FUNCTION:
+        if "async_op" in kwargs:
+            raise TypeError("persistent operations are asynchronous: omit `async_op`")
+        made = function(*args, async_op=_C._Prepared, **kwargs)
+    else:
+        raise ValueError(
+            f"{function!r} cannot be persistent; these can: "
+            f"{', '.join(_COLLECTIVES)}, send, isend, recv and irecv"
+        )
+    return None if made is None else Persistent(function.__name__, made)
+
+
+def _message(is_send: bool, *args: Any, **kwargs: Any) -> _C._Prepared | None:
+    word = "dst" if is_send else "src"
+    names = ("tensor", word, "group", "tag", f"group_{word}")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    unknown = [name for name in given if name not in names]
+    if len(args) > len(names) or unknown or "tensor" not in given:
+        raise TypeError(
+            f"a persistent {'send' if is_send else 'recv'} takes {', '.join(names)}"
+            + (f", not {', '.join(unknown)}" if unknown else "")
+        )
+    peer, group, tag, group_peer = (given.get(name) for name in names[1:])
+    return _C._prepare_message(
+        given["tensor"], peer, group, tag or 0, group_peer, is_send
+    )
+
+
+class Persistent:
+    """An operation that `persistent` has prepared.
+
+    Args:
+        name: The name of the function, for messages.
+        prepared: The operation.
+
+    Example:
+        >>> other, inbox = 1 - rank, np.zeros(1)
+        >>> both = [
+        ...     dist.persistent(dist.irecv, inbox, other),
+        ...     dist.persistent(dist.isend, np.array([rank + 1.0]), other),
+        ... ]
+        >>> for step in range(2):
+        ...     for each in both:
+        ...         started = each.start()
+        ...     for each in both:
+        ...         done = each.wait()
+        >>> bool(inbox[0] == other + 1)
+        True
+    """
+
+    __slots__ = ("_prepared", "name", "work")
+
+    def __init__(self, name: str, prepared: _C._Prepared) -> None:
+        self.name = name
+        self._prepared = prepared
+        self.work: _C.Work | None = None
+
+    def start(self) -> Self:
+        """Begins the operation; the arrays must not be used until it has completed.
+
+        Returns:
+            This object.
+
+        Raises:
+            RuntimeError: The operation was started before and has not completed.
+            DistBackendError: The group is broken or was closed, or an array has been
+                resized or given other memory.
+        """
+        if self.work is not None and not self.work.is_completed():
+            raise RuntimeError(
+                f"the persistent {self.name} was started and has not completed: wait() "
+                "for it first"
+            )
+        self.work = self._prepared.start()
+        return self
+
+    def wait(self, timeout: timedelta | float | None = None) -> bool:
+        """Waits until the operation that was started last has completed.
+
+        Args:
+            timeout: How long to wait, a `timedelta` or seconds; None is the time that
+                the operation may take.
+
+        Returns:
+            True.
+
+        Raises:
+            RuntimeError: It was not started.
+            DistBackendError: The operation failed or timed out.
+        """
+        work = self._started()
+        return work.wait() if timeout is None else work.wait(timeout)
+
+    def is_completed(self) -> bool:
+        """Tells whether the operation that was started last has ended, well or not;
+        RuntimeError if none was."""
+        return self._started().is_completed()
+
+    def _started(self) -> _C.Work:
+        if self.work is None:
+            raise RuntimeError(f"the persistent {self.name} was not started")
+        return self.work
+
+    def __repr__(self) -> str:
+        return f"<distlite.Persistent {self.name}: {self.work or 'not started'}>"
