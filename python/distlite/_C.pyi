@@ -357,7 +357,7 @@ class Store:
         """Returns what the store holds, and what its server has done and refused.
 
         A `TCPStore` asks its server, which has to be one of distlite; a `HashStore`
-        tells only the first four.
+        tells only `keys`, `names`, `bytes` and `waiters`.
 
         Returns:
             A dict: `keys` (values), `names` (also of queues, and names that are waited
@@ -365,9 +365,10 @@ class Store:
             `requests` served, `input_bytes` of requests that are half received,
             `output_bytes` of replies that clients have not read, `slowest_turn_us` (the
             longest time in which one client's turn kept the others waiting),
-            `uptime_ms`, and three dicts of counts: `replies`, what is remembered so
-            that calls take effect once, `refusals` by limit, and `closed`, the
-            connections that the server ended, by kind of error.
+            `uptime_ms`, `identity` (the server's, as hexadecimal digits), and dicts of
+            counts: `refusals` by limit; `closed`, the connections that the server
+            ended, by kind of error; `replies`, what it remembers for calls that are
+            repeated; and `journal`, if it has one.
 
         Raises:
             NotImplementedError: The kind of store has no such counts, or the server is

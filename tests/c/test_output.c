@@ -26,6 +26,7 @@ static void
 fill(dl_output *output, dl_buffer *expected)
 {
     const size_t sizes[] = {LARGE, 3, LARGE + 1, 0, 5 * LARGE};
+    size_t before = dl_output_size(output);
 
     for (uint8_t i = 0; i < 5; i++) {
         dl_blob *value = make_value(sizes[i], i);
@@ -38,7 +39,7 @@ fill(dl_output *output, dl_buffer *expected)
     dl_output_put_value(output, NULL);
     dl_put_u64(expected, 0);
     CHECK_OK(dl_output_check(output));
-    CHECK_EQUAL(dl_output_size(output), expected->size);
+    CHECK_EQUAL(dl_output_size(output) - before, expected->size);
 }
 
 /* Takes everything, `room` parts and at most `step` bytes at a time. */
@@ -170,4 +171,24 @@ CHECK_CASE(want_of_memory_is_remembered)
         dl_output_fini(&output);
     }
     dl_blob_unref(value);
+}
+
+CHECK_CASE(what_was_put_last_can_be_taken_back)
+{
+    for (size_t sent = 0; sent < 3; sent++) {
+        dl_output output = {0};
+        dl_buffer expected = {0}, dropped = {0};
+
+        fill(&output, &expected);
+        size_t taken = sent * (LARGE + 20);
+        dl_output_consume(&output, taken);
+        dl_output_mark mark = dl_output_end(&output);
+        fill(&output, &dropped);
+        dl_output_cut(&output, mark);
+        check_drained(&output, (dl_bytes){expected.data + taken, expected.size - taken},
+                      16, 1000);
+        dl_output_fini(&output);
+        dl_buffer_fini(&expected);
+        dl_buffer_fini(&dropped);
+    }
 }

@@ -448,6 +448,7 @@ CHECK_CASE(a_large_reply_is_forgotten_in_time)
     dl_bytes reply = ask(&f, 0, pop);
     CHECK(reply.size > 9 && reply.data[0] == DL_NETWORK);
     CHECK(memmem(reply.data, reply.size, "DISTLITE_STORE_REPLY_SECONDS", 28) != NULL);
+    CHECK_EQUAL(f.hub.refused[DL_LIMIT_REPLIES], 1);
     close_fixture(&f);
 }
 

@@ -116,7 +116,7 @@ CHECK_CASE(only_a_checked_request_asks_for_it)
     open_fixture(&f);
     dl_bytes reply = ASK(0, .op = DL_OP_STATS, .is_checked = true);
     CHECK(reply.size > 9 && reply.data[0] == DL_OK);
-    CHECK(memcmp(reply.data + 9, "keys 0\n", 7) == 0);
+    CHECK(memcmp(reply.data + 9, "identity 0000", 13) == 0);
     CHECK_STATUS(dl_session_feed(&f.sessions[0], DL_LITERAL("\x13")), DL_PROTOCOL);
     close_fixture(&f);
 }

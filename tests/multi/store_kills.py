@@ -46,6 +46,13 @@ for line in sys.stdin:
             signal.pause()
 """
 TIMEOUT = 60.0
+# Values of a size that has the file replaced while servers are killed.
+BIGS = 8
+
+
+def big(number: int) -> bytes:
+    """The value of this number, 50 KiB to 400 KiB."""
+    return f"{number} ".encode() * (10_000 + number % 50_000)
 
 
 class Servers:
@@ -125,6 +132,7 @@ def kill_servers(count: int, kind: str, sync: str, folder: str, seed: int = 1) -
     sets = Client(servers.port, lambda s, n: s.set(f"set/{n}", str(n)))
     adds = Client(servers.port, lambda s, n: s.add("count", 1) and None)
     appends = Client(servers.port, lambda s, n: s.append("text", f"{n},"))
+    bigs = Client(servers.port, lambda s, n: s.set(f"big/{n % BIGS}", big(n)))
     pushes = Client(servers.port, lambda s, n: s.queue_push("queue", str(n)))
     pops = Client(
         servers.port, lambda s, n: popped.append(s.queue_pop("queue", block=False))
@@ -133,17 +141,19 @@ def kill_servers(count: int, kind: str, sync: str, folder: str, seed: int = 1) -
         for _ in range(count):
             time.sleep(moments.random() * 0.03)
             servers.restart()
-        for client in (sets, adds, appends, pushes, pops):
+        clients = (sets, adds, appends, bigs, pushes, pops)
+        for client in clients:
             client.end()
         for _ in range(2):
             servers.restart()
             with TCPStore("127.0.0.1", servers.port, timeout=TIMEOUT) as store:
                 _check(store, sets, adds, appends)
+                for number in bigs.done[-BIGS:]:
+                    assert store.get(f"big/{number % BIGS}") == big(number)
         with TCPStore("127.0.0.1", servers.port, timeout=TIMEOUT) as store:
             _check_queue(store, pushes, popped)
     finally:
         servers.close()
-    clients = (sets, adds, appends, pushes, pops)
     done = sum(len(client.done) for client in clients)
     return f"{count} kills ({kind}, {sync}): {done} calls, each done once"
 

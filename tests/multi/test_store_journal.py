@@ -49,9 +49,11 @@ def test_everything_is_there_again(tmp_path, use_libuv, sync):
         assert told["bytes"] > 8 << 20 and told["writes"] > 8
         assert told["failures"] == 0
         count = store.num_keys()
+        identity = store.stats()["identity"]
     assert (path.stat().st_mode & 0o777) == 0o600
     with serve(str(path), use_libuv, sync) as store:
         assert store.num_keys() == count
+        assert store.stats()["identity"] == identity
         assert store.get("value") == b"one two"
         assert store.add("count", 2) == 42
         assert store.get("swap") == b"new" and not store.check(["gone"])

@@ -47,9 +47,12 @@ def test_a_server_tells_what_it_holds_and_refused(monkeypatch, use_libuv):
     assert told["requests"] >= before["requests"] + 4
     assert told["refusals"]["keys"] == 1 and told["refusals"]["bytes"] == 0
     assert told["closed"]["protocol"] == 1
+    assert len(told["identity"]) == 32 and told["identity"] == before["identity"]
+    assert told["replies"]["slots"] > 0 and told["replies"]["repeated"] == 0
     assert told["uptime_ms"] >= before["uptime_ms"] and told["slowest_turn_us"] > 0
     assert set(told["refusals"]) == {
         *("validate", "stall", "descriptors", "keys", "bytes", "pending", "listings"),
+        "replies",
     }
 
 

@@ -309,7 +309,7 @@
     "Returns what the store holds, and what its server has done and refused.\n" \
     "\n" \
     "A `TCPStore` asks its server, which has to be one of distlite; a `HashStore`\n" \
-    "tells only the first four.\n" \
+    "tells only `keys`, `names`, `bytes` and `waiters`.\n" \
     "\n" \
     "Returns:\n" \
     "    A dict: `keys` (values), `names` (also of queues, and names that are waited\n" \
@@ -317,9 +317,10 @@
     "    `requests` served, `input_bytes` of requests that are half received,\n" \
     "    `output_bytes` of replies that clients have not read, `slowest_turn_us` (the\n" \
     "    longest time in which one client's turn kept the others waiting),\n" \
-    "    `uptime_ms`, and three dicts of counts: `replies`, what is remembered so\n" \
-    "    that calls take effect once, `refusals` by limit, and `closed`, the\n" \
-    "    connections that the server ended, by kind of error.\n" \
+    "    `uptime_ms`, `identity` (the server's, as hexadecimal digits), and dicts of\n" \
+    "    counts: `refusals` by limit; `closed`, the connections that the server\n" \
+    "    ended, by kind of error; `replies`, what it remembers for calls that are\n" \
+    "    repeated; and `journal`, if it has one.\n" \
     "\n" \
     "Raises:\n" \
     "    NotImplementedError: The kind of store has no such counts, or the server is\n" \

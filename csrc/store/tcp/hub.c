@@ -131,11 +131,23 @@ refusals(const dl_hub *hub, dl_limit limit)
     }
 }
 
+static void
+put_identity(const dl_hub *hub, dl_buffer *text)
+{
+    char digits[2 * DL_IDENTITY_SIZE + 1];
+
+    for (size_t i = 0; i < DL_IDENTITY_SIZE; i++) {
+        snprintf(digits + 2 * i, 3, "%02x", hub->identity[i]);
+    }
+    dl_stats_put_word(text, "identity", digits);
+}
+
 void
 dl_hub_put_stats(const dl_hub *hub, dl_buffer *text)
 {
     char name[64];
 
+    put_identity(hub, text);
     dl_stats_put_table(text, &hub->table);
     dl_stats_put(text, "clients", hub->clients);
     dl_stats_put(text, "requests", hub->requests);

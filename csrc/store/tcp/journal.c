@@ -26,7 +26,7 @@
 
 /* A file is replaced when it is larger than this, and than so many times its size when
  * it was new: then the work of copying is a fraction of that of writing. */
-#define LEAST_REPLACED ((uint64_t)4 << 20)
+#define LEAST_REPLACED ((uint64_t)16 << 20)
 #define GROWTH 3
 
 /* Work of one turn on the new file: names, and bytes of values. */

@@ -120,6 +120,7 @@ dl_limit_name(dl_limit limit)
         [DL_LIMIT_KEYS] = "keys",
         [DL_LIMIT_BYTES] = "bytes",
         [DL_LIMIT_PENDING] = "pending",
+        [DL_LIMIT_REPLIES] = "replies",
         [DL_LIMIT_LISTINGS] = "listings",
     };
 

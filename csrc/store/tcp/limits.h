@@ -18,6 +18,7 @@ typedef enum dl_limit {
     DL_LIMIT_KEYS,
     DL_LIMIT_BYTES,
     DL_LIMIT_PENDING,
+    DL_LIMIT_REPLIES,  /* of age or bytes: a repeated change whose reply is forgotten */
     DL_LIMIT_LISTINGS, /* DL_NAMES_HELD, which is no setting */
     DL_LIMIT_COUNT,
 } dl_limit;

@@ -254,6 +254,9 @@ welcome(dl_session *session, const dl_slot *named)
     if (slot == NULL) {
         return dl_last_error()->status;
     }
+    if (!is_remembered && named->sequence > 1) {
+        hub->refused[DL_LIMIT_REPLIES]++; /* the client comes too late */
+    }
     if (slot->session != NULL) {
         replace(slot->session);
     }
@@ -709,6 +712,7 @@ repeat(dl_session *session, const dl_store_request *request)
     session->has_changed |=
         session->hub->journal != NULL && dl_journal_has_failed(session->hub->journal);
     if (slot->outcome == DL_OUTCOME_FORGOTTEN) {
+        session->hub->refused[DL_LIMIT_REPLIES]++;
         return dl_fail(DL_NETWORK,
                        "%s was done, but the store's server remembers its reply no "
                        "longer: at most %" PRIu64 " bytes of replies "

@@ -18,11 +18,12 @@ class StoreRefusals(TypedDict):
     keys: int
     bytes: int
     pending: int
+    replies: int
     listings: int
 
 
 class StoreReplies(TypedDict):
-    """What a server remembers of its clients' changes, to execute each once."""
+    """What is remembered of clients, so that repeated changes are done once."""
 
     slots: int
     bytes: int
@@ -30,9 +31,19 @@ class StoreReplies(TypedDict):
     forgotten: int
 
 
-class StoreStats(TypedDict, total=False):
-    """Counts of a store's server; a `HashStore` has only the first four."""
+class StoreJournal(TypedDict):
+    """The file in which the server keeps what it holds."""
 
+    bytes: int
+    writes: int
+    failures: int
+    replaced: int
+
+
+class StoreStats(TypedDict, total=False):
+    """Counts of a store's server; a `HashStore` has only those of its table."""
+
+    identity: str
     keys: int
     names: int
     bytes: int
@@ -43,6 +54,7 @@ class StoreStats(TypedDict, total=False):
     output_bytes: int
     slowest_turn_us: int
     uptime_ms: int
-    replies: StoreReplies
     refusals: StoreRefusals
     closed: dict[str, int]
+    replies: StoreReplies
+    journal: StoreJournal
