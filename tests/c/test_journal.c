@@ -247,6 +247,14 @@ CHECK_CASE(a_full_disk_refuses_changes_until_there_is_room)
     CHECK_STATUS(dl_journal_fail_again(k.journal), DL_BACKEND);
     CHECK_STATUS(dl_journal_prepare(k.journal, DL_LITERAL("c")), DL_BACKEND);
     CHECK_STATUS(dl_journal_commit(k.journal), DL_BACKEND);
+    /* Meanwhile clients that come and go do not fill the memory. */
+    uint64_t position = dl_journal_position(k.journal);
+    for (uint64_t i = 0; i < 10; i++) {
+        bool is_remembered;
+        dl_slot named = {.id = {(uint8_t)i}, .sequence = 1};
+        CHECK(dl_replies_open(&k.replies, &k.table, &named, &is_remembered) != NULL);
+    }
+    CHECK_EQUAL(dl_journal_position(k.journal), position);
     limit_files(RLIM_INFINITY);
     set(&k, "c", "3");
     CHECK_OK(dl_journal_commit(k.journal));

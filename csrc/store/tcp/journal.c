@@ -394,6 +394,9 @@ fail_now(dl_journal *journal, const char *what, int error)
                    dl_last_error()->text);
     journal->has_failed = true;
     journal->failures++;
+    /* Changes are refused from here on; slots are not, and their records would have no
+     * bound. */
+    journal->state.replies->changes = NULL;
     journal->failure = *dl_last_error();
     return status;
 }
@@ -437,6 +440,7 @@ write_changes(dl_journal *journal)
         return fail_now(journal, "writing", error);
     }
     journal->has_failed = false;
+    journal->state.replies->changes = changes;
     journal->size += changes->size;
     journal->written += changes->size - DL_JOURNAL_FRAME_HEAD;
     journal->frames++;
