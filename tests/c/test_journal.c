@@ -636,3 +636,56 @@ CHECK_CASE(slots_that_are_read_are_bounded)
     end(&k);
     remove_folder(&k);
 }
+
+CHECK_CASE(want_of_memory_when_it_is_opened_leaves_nothing)
+{
+    bool has_failed = true;
+    kept k;
+
+    start(&k);
+    set(&k, "a", "1");
+    end(&k);
+    for (long failing = 1; has_failed; failing++) {
+        dl_check_fail_allocation_at(failing);
+        dl_status status = reopen(&k);
+        has_failed = dl_check_allocation_failed();
+        CHECK(status == DL_OK || status == DL_NO_MEMORY);
+        CHECK(status != DL_OK || holds(&k, "a", "1"));
+        end(&k);
+    }
+    remove_folder(&k);
+}
+
+/* What could not be recorded is not acknowledged, and the file stays readable. */
+CHECK_CASE(want_of_memory_is_told_before_a_change_is_acknowledged)
+{
+    static uint8_t large[2 << 20];
+    bool has_failed = true;
+
+    for (long failing = 1; has_failed; failing++) {
+        kept k;
+        bool is_done;
+        bool is_remembered;
+        start(&k);
+        set(&k, "a", "1");
+        CHECK_OK(dl_journal_commit(k.journal));
+        dl_check_fail_allocation_at(failing);
+        is_done =
+            dl_journal_prepare(k.journal, DL_LITERAL("b")) == DL_OK
+            && dl_table_set(&k.table, DL_LITERAL("b"), (dl_bytes){large, sizeof large})
+                   == DL_OK
+            && dl_journal_commit(k.journal) == DL_OK
+            && dl_replies_open(&k.replies, &k.table, &SLOT, &is_remembered) != NULL
+            && dl_journal_commit(k.journal) == DL_OK;
+        has_failed = dl_check_allocation_failed();
+        CHECK(is_done || has_failed);
+        lose(&k);
+        CHECK_OK(reopen(&k));
+        CHECK(holds(&k, "a", "1"));
+        const dl_blob *value = dl_table_get(&k.table, DL_LITERAL("b"));
+        CHECK(!is_done || (value != NULL && value->size == sizeof large));
+        CHECK(!is_done || k.replies.slots.count == 1);
+        end(&k);
+        remove_folder(&k);
+    }
+}
