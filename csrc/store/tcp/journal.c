@@ -40,6 +40,11 @@
  * state of a slot. */
 #define RECORDS_SIZE 256
 
+/* The lock of a server that was killed lasts until the processes that it was just
+ * starting have executed their programs. */
+#define LOCK_TRIES 20
+#define LOCK_PAUSE (10 * DL_MILLISECOND)
+
 #define NEW_SUFFIX ".new"
 
 struct dl_journal {
@@ -121,6 +126,9 @@ static void
 close_file(int *fd)
 {
     if (*fd >= 0) {
+        /* A process that another thread is about to start may have the file open until
+         * it executes its program, and the lock with it. */
+        (void)flock(*fd, LOCK_UN);
         dl_fork_release(*fd);
         close(*fd);
         *fd = -1;
@@ -549,7 +557,12 @@ lock_file(const dl_journal *journal, bool *is_current)
 {
     struct stat opened, named;
 
-    if (flock(journal->fd, LOCK_EX | LOCK_NB) != 0) {
+    int tries = LOCK_TRIES;
+    while (flock(journal->fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK && --tries > 0) {
+            DL_TRY(dl_sleep_until(dl_deadline_after(LOCK_PAUSE)));
+            continue;
+        }
         return errno == EWOULDBLOCK
                    ? dl_fail(DL_INVALID,
                              "the store's journal %s is in use by another server; end "
