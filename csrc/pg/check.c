@@ -44,7 +44,8 @@ static dl_status
 check_root(const dl_group *group, int root, dl_fingerprint *fingerprint)
 {
     if (root < 0 || root >= dl_group_size(group)) {
-        return dl_fail(DL_INVALID, "%s: rank %d is not in group %s of %d",
+        return dl_fail(DL_INVALID,
+                       "%s: invalid root rank: rank %d is not in group %s of %d",
                        dl_op_type_name(fingerprint->op), root, dl_group_name(group),
                        dl_group_size(group));
     }

@@ -131,8 +131,7 @@ dl_reduce_check(dl_reduce_op op, const dl_tensor *tensor)
                        "a floating-point dtype",
                        name);
     }
-    return dl_fail(DL_INVALID, "%s of %s is not supported", dl_reduce_op_name(op),
-                   name);
+    return dl_fail(DL_INVALID, "%s does not support %s", dl_reduce_op_name(op), name);
 }
 
 dl_dtype

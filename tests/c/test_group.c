@@ -225,7 +225,8 @@ call_badly(int rank, int size, void *unused)
     args.tensor = tensor_of(data, 4, DL_OPAQUE);
     CHECK_STATUS(dl_group_run(group, &args, soon()), DL_INVALID);
     CHECK_STATUS(dl_group_run(group, &from, soon()), DL_INVALID);
-    CHECK_TEXT(dl_last_error()->text, "broadcast: rank 2 is not in group g of 2");
+    CHECK_TEXT(dl_last_error()->text,
+               "broadcast: invalid root rank: rank 2 is not in group g of 2");
     from.root = 1;
     from.tensor.is_writable = rank == 1;
     if (rank == 0) {
