@@ -5,6 +5,7 @@
 #include "store/store.h"
 
 #include <inttypes.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -165,8 +166,14 @@ check_limits(const dl_store_request *request)
 dl_status
 dl_store_fail_missing(const dl_store *store, const char *method)
 {
-    return dl_fail(DL_UNSUPPORTED, "%s is not implemented by %s", method,
-                   store->ops->kind);
+    /* Torch's words, which programs match, come first. */
+    const char *words =
+        strncmp(method, "queue_", 6) == 0  ? "queue support is not implemented."
+        : strcmp(method, "list_keys") == 0 ? "listKeys support is not implemented."
+                                           : "Not implemented:";
+
+    return dl_fail(DL_UNSUPPORTED, "%s %s has no %s()", words, store->ops->kind,
+                   method);
 }
 
 static dl_status

@@ -263,7 +263,7 @@ dl_store_barrier(dl_store *store, dl_bytes key, int64_t world_size,
  * operation. */
 dl_status dl_store_clone(dl_store *store, dl_store **clone, dl_deadline deadline);
 
-/* Fails with DL_UNSUPPORTED: "clone is not implemented by Store". */
+/* Fails with DL_UNSUPPORTED: "Not implemented: Store has no clone()". */
 dl_status dl_store_fail_missing(const dl_store *store, const char *method);
 
 /* Fail with DL_TIMEOUT and the same text for every kind: "wait timeout after

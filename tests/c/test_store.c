@@ -125,7 +125,7 @@ CHECK_CASE(what_a_kind_lacks_is_named)
 
     dl_store_init(store, &ops);
     CHECK_STATUS(dl_store_set(store, A, B, SOON), DL_UNSUPPORTED);
-    CHECK_TEXT(dl_last_error()->text, "set is not implemented by EmptyStore");
+    CHECK_TEXT(dl_last_error()->text, "Not implemented: EmptyStore has no set()");
     CHECK_STATUS(dl_store_get(store, A, &value, SOON), DL_UNSUPPORTED);
     CHECK_STATUS(dl_store_add(store, A, 1, &number, SOON), DL_UNSUPPORTED);
     CHECK_STATUS(dl_store_compare_set(store, A, B, C, &value, SOON), DL_UNSUPPORTED);
@@ -136,7 +136,8 @@ CHECK_CASE(what_a_kind_lacks_is_named)
     CHECK_STATUS(dl_store_list_keys(store, NULL, NULL, SOON), DL_UNSUPPORTED);
     CHECK_STATUS(dl_store_append(store, A, B, SOON), DL_UNSUPPORTED);
     CHECK_STATUS(dl_store_queue_push(store, A, B, SOON), DL_UNSUPPORTED);
-    CHECK_TEXT(dl_last_error()->text, "queue_push is not implemented by EmptyStore");
+    CHECK_TEXT(dl_last_error()->text,
+               "queue support is not implemented. EmptyStore has no queue_push()");
     CHECK_STATUS(dl_store_queue_pop(store, A, true, &value, SOON), DL_UNSUPPORTED);
     CHECK_STATUS(dl_store_queue_len(store, A, &number, SOON), DL_UNSUPPORTED);
     CHECK_STATUS(dl_store_barrier(store, A, 2, SOON), DL_UNSUPPORTED);

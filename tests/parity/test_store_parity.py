@@ -152,6 +152,57 @@ def test_list_keys(store):
     assert sorted(store.list_keys()) == ["a", "b/c"]
 
 
+def test_what_a_python_store_lacks(dist):
+    class Bare(dist.Store):
+        pass
+
+    store = Bare()
+    assert store.has_extended_api() is False
+    for call in (
+        lambda: store.append("key", "value"),
+        lambda: store.multi_get(["key"]),
+        lambda: store.multi_set(["key"], ["value"]),
+        lambda: store.compare_set("key", "", "value"),
+    ):
+        with pytest.raises(RuntimeError, match="Not implemented."):
+            call()
+    for call in (
+        lambda: store.queue_push("q", "1"),
+        lambda: store.queue_pop("q"),
+        lambda: store.queue_len("q"),
+    ):
+        with pytest.raises(NotImplementedError, match="queue support is not implem"):
+            call()
+    with pytest.raises(NotImplementedError, match="listKeys support is not implem"):
+        store.list_keys()
+
+
+def test_a_python_store_makes_lists_of_single_requests(dist):
+    class Plain(dist.Store):
+        def __init__(self):
+            super().__init__()
+            self.values = {}
+
+        def set(self, key, value):
+            self.values[key] = value
+
+        def get(self, key):
+            return self.values[key]
+
+    store = Plain()
+    for one in (store, dist.PrefixStore("p", store)):
+        one.multi_set(["a", "b"], ["1", "2"])
+        assert one.multi_get(["b", "a"]) == [b"2", b"1"]
+
+
+def test_a_name_that_does_not_resolve(dist):
+    text = "client socket has timed out after 300ms while trying to connect to"
+    with pytest.raises(dist.DistNetworkError, match=text):
+        dist.TCPStore(
+            "no-such-host.invalid", 1, None, False, timedelta(milliseconds=300)
+        )
+
+
 def test_append(store):
     store.append("key", "one")
     store.append("key", b"\x00two")

@@ -182,7 +182,7 @@ def test_what_is_missing_is_named(is_viewed: bool):
         "queue_len": ("q",),
         "clone": (),
     }.items():
-        with pytest.raises(NotImplementedError, match=rf"{name} .* by Small"):
+        with pytest.raises(NotImplementedError, match=rf"Small has no {name}\(\)"):
             getattr(view, name)(*arguments)
     for call in (lambda: list(view), lambda: view.__delitem__("key")):
         with pytest.raises(NotImplementedError):
@@ -199,7 +199,7 @@ def test_a_bare_store_has_nothing():
         "append": ("k", "v"),
         "barrier": ("k", 2),
     }.items():
-        with pytest.raises(NotImplementedError, match="by distlite.Store"):
+        with pytest.raises(NotImplementedError, match="distlite.Store has no"):
             getattr(Store(), name)(*arguments)
     assert Store().has_extended_api() is False
     assert Store().timeout == timedelta(seconds=300)
@@ -228,7 +228,7 @@ def test_super_is_the_method_made_from_the_rest():
         one.append("key", "value")
         one.wait(["key"], 1)
     assert store.log == ["append", "wait"] * 2
-    with pytest.raises(NotImplementedError, match="num_keys .* by Logging"):
+    with pytest.raises(NotImplementedError, match=r"Logging has no num_keys\(\)"):
         view.num_keys()
 
 

@@ -81,7 +81,7 @@ def test_other_kinds_of_stores(tmp_path):
     assert (told["keys"], told["names"], told["waiters"]) == (1, 1, 0)
     assert PrefixStore("view", store).stats() == told
     assert asyncio.run(store.astats()) == told
-    with pytest.raises(NotImplementedError, match="stats is not implemented by FileS"):
+    with pytest.raises(NotImplementedError, match="FileStore has no stats"):
         FileStore(str(tmp_path / "file")).stats()
     store.close()
     with pytest.raises(DistStoreError, match="closed"):
@@ -95,7 +95,7 @@ def test_a_store_in_python_may_have_its_own():
 
     store = Counting()
     assert store.stats() == {"keys": 7}
-    with pytest.raises(NotImplementedError, match="stats is not implemented by"):
+    with pytest.raises(NotImplementedError, match="Not implemented: .* has no stats"):
         PrefixStore("view", store).stats()
 
 

@@ -207,7 +207,27 @@ put_line(PyObject *module, PyObject *text)
     Py_RETURN_NONE;
 }
 
+/* An object is turned into text only if the line is written. */
+static PyObject *
+put_debug_line(PyObject *module, PyObject *object)
+{
+    (void)module;
+    if (!dl_log_is_on(DL_LOG_DEBUG)) {
+        Py_RETURN_NONE;
+    }
+    PyObject *text = PyObject_Str(object);
+    const char *bytes = text == NULL ? NULL : PyUnicode_AsUTF8(text);
+    if (bytes != NULL) {
+        dl_log(DL_LOG_DEBUG, "%s", bytes);
+    }
+    Py_XDECREF(text);
+    return bytes == NULL ? NULL : Py_NewRef(Py_None);
+}
+
 static PyMethodDef functions[] = {
+    {"_log_debug", put_debug_line, METH_O,
+     "_log_debug($module, object, /)\n--\n\n"
+     "Puts a line marked \"debug\" into the core's log, where these are shown."},
     {"_next_log_line", next_line, METH_NOARGS,
      "_next_log_line($module, /)\n--\n\n"
      "Level, rank, nanoseconds since 1970, where the text begins, and the whole line; "

@@ -196,6 +196,7 @@ serve(const dl_tcp_store_options *options, dl_tls *tls, int fd, dl_master **mast
         free(made);
         return status;
     }
+    dl_log(DL_LOG_DEBUG, "The server has started on port = %u.", made->port);
     enter(made, options->multi_tenant);
     warn_if_open(made, options, tls);
     *master = made;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/thread.h"
 #include "net/connect.h"
 #include "net/socket.h"
@@ -178,8 +179,14 @@ join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
     int refusals = 0;
 
     DL_TRY(dl_slot_draw(&slot));
+    dl_log(DL_LOG_DEBUG, "The client socket will attempt to connect to (%s, %u).",
+           pool->host, pool->port);
     for (;;) {
         dl_status status = join_once(pool, &slot, joined, deadline);
+        if (status == DL_OK) {
+            dl_log(DL_LOG_INFO, "The client socket has connected to (%s, %u).",
+                   pool->host, pool->port);
+        }
         if (status == DL_MISMATCH) {
             return dl_fail(DL_NETWORK, "%s", dl_last_error()->text);
         }
@@ -206,6 +213,8 @@ join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
         if (status != DL_NETWORK && status != DL_PROTOCOL) {
             return status;
         }
+        dl_log(DL_LOG_TRACE, "The client socket cannot connect, will retry: %s",
+               dl_last_error()->text);
         dl_status pause = dl_backoff_sleep(&backoff, deadline, &pool->is_closed);
         if (pause != DL_OK) {
             return pause != DL_TIMEOUT    ? pause

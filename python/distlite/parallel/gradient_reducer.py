@@ -7,6 +7,7 @@ import time
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from .. import _C
 from .._C import all_reduce, broadcast
 from ..groups.reduce_op import ReduceOp
 from ..groups.world import is_outside, world
@@ -152,6 +153,7 @@ class GradientReducer:
         same_everywhere(self._parameters, settings, self._group)
         _broadcast(arrays.values() if broadcast else (), self._group)
         self._make_buckets(self._parameters[::-1])
+        _C._log_debug(self)
 
     def __repr__(self) -> str:
         known = vars(self)
