@@ -125,6 +125,12 @@ prefix_free(dl_store *store)
     free(store);
 }
 
+static dl_secret *
+prefix_secret(dl_store *store)
+{
+    return dl_store_secret(below(store));
+}
+
 static const dl_store_ops prefix_ops = {
     .kind = "PrefixStore",
     .requests = UINT32_MAX,
@@ -133,6 +139,7 @@ static const dl_store_ops prefix_ops = {
     .free = prefix_free,
     .timeout_owner = below,
     .local_address = prefix_local_address,
+    .secret = prefix_secret,
 };
 
 dl_status

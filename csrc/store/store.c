@@ -100,6 +100,12 @@ dl_store_has_extended_api(dl_store *store)
     return store->ops->has_extended_api;
 }
 
+dl_secret *
+dl_store_secret(dl_store *store)
+{
+    return store->ops->secret == NULL ? NULL : store->ops->secret(store);
+}
+
 bool
 dl_store_local_address(dl_store *store, struct dl_address *address)
 {

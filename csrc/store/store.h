@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/deadline.h"
+#include "base/secret.h"
 #include "store/request.h"
 
 /* Limits of every kind of store; they are those of torch's server. */
@@ -52,6 +53,9 @@ typedef struct dl_store_ops {
      * it is this one. */
     dl_store *(*timeout_owner)(dl_store *);
     bool (*local_address)(dl_store *, struct dl_address *); /* may be NULL */
+    /* Returns what users of the data have to prove (PrefixStore: to the store below), or
+     * NULL.  May be NULL. */
+    dl_secret *(*secret)(dl_store *);
 } dl_store_ops;
 
 /* The base of every kind of store, embedded as its first member. */
@@ -86,6 +90,10 @@ bool dl_store_has_extended_api(dl_store *store);
 
 /* Returns the local end of a connection to the server.  False: there is none. */
 bool dl_store_local_address(dl_store *store, struct dl_address *address);
+
+/* Returns the secret that every user of the store's data has proved to know, or NULL if
+ * none is asked for.  Borrowed; valid as long as the store, closed or not. */
+dl_secret *dl_store_secret(dl_store *store);
 
 /* The store's timeout in nanoseconds, and the deadline of a call that starts now. */
 int64_t dl_store_timeout(dl_store *store);

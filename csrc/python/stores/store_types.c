@@ -824,7 +824,7 @@ tcp_store_token(PyObject *self, void *closure)
     if (store == NULL) {
         return NULL;
     }
-    dl_bytes token = dl_secret_own_token(dl_tcp_store_secret(store));
+    dl_bytes token = dl_secret_own_token(dl_store_secret(store));
     return token.size == 0 ? Py_NewRef(Py_None) : dlpy_object_from(token);
 }
 

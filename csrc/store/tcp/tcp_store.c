@@ -389,12 +389,6 @@ dl_tcp_store_uses_libuv(const dl_store *store)
     return tcp_store_of(store)->uses_libuv;
 }
 
-const dl_secret *
-dl_tcp_store_secret(const dl_store *store)
-{
-    return tcp_store_of(store)->pool.secret;
-}
-
 dl_server_identity
 dl_tcp_store_server(const dl_store *store)
 {
@@ -458,6 +452,12 @@ tcp_local_address(dl_store *store, struct dl_address *address)
     return dl_connection_pool_ends(&tcp_store_of(store)->pool, address, &peer) >= 0;
 }
 
+static dl_secret *
+tcp_secret(dl_store *store)
+{
+    return tcp_store_of(store)->pool.secret;
+}
+
 static const dl_store_ops tcp_store_ops = {
     .kind = "TCPStore",
     .requests = UINT32_MAX,
@@ -467,4 +467,5 @@ static const dl_store_ops tcp_store_ops = {
     .close = tcp_close,
     .free = tcp_free,
     .local_address = tcp_local_address,
+    .secret = tcp_secret,
 };

@@ -64,9 +64,6 @@ const char *dl_tcp_store_host(const dl_store *store); /* as given */
 uint16_t dl_tcp_store_port(const dl_store *store);
 bool dl_tcp_store_uses_libuv(const dl_store *store); /* as given */
 
-/* Returns the store's secret, or NULL; valid as long as the store. */
-const dl_secret *dl_tcp_store_secret(const dl_store *store);
-
 /* Returns which server the store has joined. */
 dl_server_identity dl_tcp_store_server(const dl_store *store);
 
