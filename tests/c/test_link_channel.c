@@ -45,8 +45,7 @@ fixture_init(fixture *self)
                               .ways = self->all.ways,
                               .listener = &self->all.listeners[0]};
     CHECK_OK(dl_p2p_new(&options, self->memory, &self->engine));
-    link.address = self->all.ways[0].addresses[0];
-    memcpy(link.token, self->all.ways[0].token, DL_TOKEN_SIZE);
+    dl_link_options_aim(&link, &self->all.ways[0], 0);
     dl_link_init(&self->link, &link);
     while (!self->link.is_open) {
         CHECK_OK(dl_link_call(&self->link));

@@ -711,7 +711,7 @@ CHECK_CASE(a_wait_without_descriptors_sleeps)
     dl_traffic_begin(traffic, &op);
     CHECK_OK(dl_traffic_receive(traffic, 1, &byte, 1));
     dl_link *link = &traffic->routes[1]->link.links[0];
-    while (!link->is_looking) {
+    while (link->probe.stage != DL_DIAL_OPEN) {
         CHECK_OK(dl_link_look(link));
     }
     int caller = call_without_descriptors(&all.listeners[0]);

@@ -7,16 +7,37 @@
 
 #include <arpa/inet.h>
 
+#include "base/thread.h"
 #include "pg/cpu/tcp/traffic.h"
 #include "ranks.h"
 
 typedef struct test_traffics {
     int size;
+    dl_secret *secret; /* made of traffics_token */
+    pthread_t ear; /* with a token; hears callers as the process table's thread does */
+    atomic_bool is_over;
     dl_peer peers[DL_RANKS_LIMIT];
     dl_way ways[DL_RANKS_LIMIT];
     dl_listener listeners[DL_RANKS_LIMIT];
     dl_traffic traffics[DL_RANKS_LIMIT];
 } test_traffics;
+
+/* The job's token, which is set before the fixture is made; NULL: there is none. */
+static const char *traffics_token;
+
+DL_CHECK_UNUSED static void *
+traffics_hear(void *context)
+{
+    test_traffics *all = context;
+
+    while (!atomic_load(&all->is_over)) {
+        for (int rank = 0; rank < all->size; rank++) {
+            (void)dl_listener_hear(&all->listeners[rank]);
+        }
+        (void)dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
+    }
+    return NULL;
+}
 
 /* Each rank has `lanes` addresses, as if it had so many interfaces. */
 DL_CHECK_UNUSED static void
@@ -25,12 +46,16 @@ traffics_init_lanes(test_traffics *all, int size, int lanes)
     dl_address here = {.size = sizeof here.socket.ip4};
 
     *all = (test_traffics){.size = size};
+    if (traffics_token != NULL) {
+        CHECK_OK(dl_secret_new(dl_bytes_of(traffics_token), &all->secret));
+    }
     here.socket.ip4.sin_family = AF_INET;
     here.socket.ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     for (int rank = 0; rank < size; rank++) {
         all->peers[rank] = (dl_peer){.pid = 100 + rank, .host = "h"};
         memset(all->ways[rank].token, rank + 1, DL_TOKEN_SIZE);
         all->ways[rank].count = lanes;
+        all->ways[rank].secret = all->secret;
         for (int lane = 0; lane < lanes; lane++) {
             all->ways[rank].addresses[lane] = here;
         }
@@ -48,12 +73,24 @@ traffics_init_lanes(test_traffics *all, int size, int lanes)
         };
         CHECK_OK(dl_traffic_init(&all->traffics[rank], &options));
     }
+    if (all->secret != NULL) {
+        CHECK(pthread_create(&all->ear, NULL, traffics_hear, all) == 0);
+    }
 }
 
 DL_CHECK_UNUSED static void
 traffics_init(test_traffics *all, int size)
 {
     traffics_init_lanes(all, size, 1);
+}
+
+/* Ends the thread that hears callers. */
+DL_CHECK_UNUSED static void
+traffics_deafen(test_traffics *all)
+{
+    if (all->secret != NULL && !atomic_exchange(&all->is_over, true)) {
+        CHECK(pthread_join(all->ear, NULL) == 0);
+    }
 }
 
 /* Ends the rank's connections, as the end of its process would. */
@@ -67,9 +104,11 @@ traffics_cut(test_traffics *all, int rank)
 DL_CHECK_UNUSED static void
 traffics_fini(test_traffics *all)
 {
+    traffics_deafen(all);
     for (int rank = 0; rank < all->size; rank++) {
         traffics_cut(all, rank);
     }
+    dl_secret_unref(all->secret);
 }
 
 #endif

@@ -17,6 +17,7 @@
 #include "net/socket.h"
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/reach.h"
+#include "pg/cpu/seal.h"
 #include "pg/cpu/shm/segment.h"
 #include "pg/agree/rank_keys.h"
 
@@ -314,12 +315,46 @@ open_socket(dl_endpoint *endpoint, dl_contact *contact)
     snprintf(hint + used, DL_HOST_HINT_SIZE - used, "-%d", endpoint->rank);
 }
 
+/* Every user of a TCPStore with a token has proved it.  Other kinds ask for none, and
+ * those written in Python do not tell: what the environment names holds for them. */
+static dl_status
+find_secret(dl_endpoint *endpoint, dl_store *store)
+{
+    endpoint->secret = dl_secret_ref(dl_store_secret(store));
+    return endpoint->secret != NULL ? DL_OK : dl_secret_find(&endpoint->secret);
+}
+
+dl_status
+dl_endpoint_store(const dl_endpoint *endpoint, dl_store *store, dl_bytes key,
+                  const dl_buffer *record, dl_deadline deadline)
+{
+    dl_seal seal = {endpoint->secret, endpoint->group_name, key};
+    dl_buffer sealed = {0};
+
+    DL_TRY(dl_buffer_check(record));
+    dl_status status = dl_seal_put(&sealed, &seal, dl_buffer_bytes(record));
+    if (status == DL_OK) {
+        status = dl_store_set(store, key, dl_buffer_bytes(&sealed), deadline);
+    }
+    dl_buffer_fini(&sealed);
+    return status;
+}
+
+dl_status
+dl_endpoint_unseal(const dl_endpoint *endpoint, dl_bytes key, const dl_buffer *sealed,
+                   dl_bytes *record)
+{
+    dl_seal seal = {endpoint->secret, endpoint->group_name, key};
+
+    return dl_seal_take(dl_buffer_bytes(sealed), &seal, record);
+}
+
 static dl_status
 publish(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     char key[DL_ENDPOINT_KEY_SIZE];
     dl_peer self;
-    dl_contact contact = {.way.count = 0};
+    dl_contact contact = {.way.secret = endpoint->secret};
     dl_buffer record = {0};
 
     dl_peer_own(&self);
@@ -331,11 +366,8 @@ publish(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     open_socket(endpoint, &contact);
     open_calls(endpoint, store, &contact);
     dl_endpoint_put(&record, &self, &contact);
-    dl_status status = dl_buffer_check(&record);
-    if (status == DL_OK) {
-        status = dl_store_set(store, dl_endpoint_key(endpoint->rank, key),
-                              dl_buffer_bytes(&record), deadline);
-    }
+    dl_status status = dl_endpoint_store(
+        endpoint, store, dl_endpoint_key(endpoint->rank, key), &record, deadline);
     dl_buffer_fini(&record);
     return status;
 }
@@ -366,13 +398,23 @@ fail_absent(const dl_rank_keys *keys, dl_store *store, dl_deadline deadline)
 }
 
 static dl_status
+read_record(dl_endpoint *endpoint, int rank, const dl_buffer *sealed)
+{
+    char key[DL_ENDPOINT_KEY_SIZE];
+    dl_contact *contact = &endpoint->contacts[rank];
+    dl_bytes record;
+
+    DL_TRY(dl_endpoint_unseal(endpoint, dl_endpoint_key(rank, key), sealed, &record));
+    DL_TRY(dl_endpoint_take(record, &endpoint->peers[rank], contact));
+    contact->way.secret = endpoint->secret;
+    return DL_OK;
+}
+
+static dl_status
 read_records(dl_endpoint *endpoint, const dl_buffer *records)
 {
     for (int rank = 0; rank < endpoint->size; rank++) {
-        dl_status status =
-            dl_endpoint_take(dl_buffer_bytes(&records[rank]), &endpoint->peers[rank],
-                             &endpoint->contacts[rank]);
-        if (status != DL_OK) {
+        if (read_record(endpoint, rank, &records[rank]) != DL_OK) {
             return dl_fail_while("rank %d", rank);
         }
         DL_TRY(dl_process_find(&endpoint->contacts[rank].process,
@@ -564,6 +606,7 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
     *endpoint = (dl_endpoint){
         .rank = options->rank,
         .size = options->size,
+        .group_name = options->group_name,
         .listener = -1,
         .peers = calloc(count, sizeof *endpoint->peers),
         .contacts = calloc(count, sizeof *endpoint->contacts),
@@ -577,6 +620,10 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
     if (endpoint->peers == NULL || endpoint->contacts == NULL || endpoint->ways == NULL
         || endpoint->processes == NULL || endpoint->connections == NULL) {
         status = dl_fail_no_memory();
+        goto fail;
+    }
+    status = find_secret(endpoint, options->store);
+    if (status != DL_OK) {
         goto fail;
     }
     status = publish(endpoint, options->store, deadline);
@@ -681,6 +728,7 @@ dl_endpoint_fini(dl_endpoint *endpoint)
         dl_endpoint_close_local(endpoint);
     }
     dl_listener_fini(&endpoint->calls);
+    dl_secret_unref(endpoint->secret);
     dl_layout_fini(&endpoint->layout);
     for (int rank = 0; endpoint->processes != NULL && rank < endpoint->size; rank++) {
         dl_process_unref(endpoint->processes[rank]);

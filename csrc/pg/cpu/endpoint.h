@@ -2,8 +2,12 @@
  *
  * An endpoint is what the ranks of a group need to find each other.  Each rank
  * publishes one record in the store: its host, the name of its Unix socket, its
- * addresses, and a token.  It then reads the records of all others.  A rank that
- * presents the token has read the record. */
+ * addresses, and a random token of its own.  It then reads the records of all others.
+ * A rank that presents that token has read the record.
+ *
+ * If the job has a token (base/secret.h), the records are sealed with it (seal.h), and
+ * ranks prove it to each other on every connection between hosts.  It is that of the
+ * group's store or, for kinds of stores that ask for none, that of the environment. */
 #ifndef DISTLITE_PG_CPU_ENDPOINT_H
 #define DISTLITE_PG_CPU_ENDPOINT_H
 
@@ -57,7 +61,10 @@ typedef struct dl_endpoint {
     dl_way *ways;           /* by rank */
     dl_process **processes; /* by rank; owns a reference to each */
     dl_layout layout;
-    const int *names; /* by rank, for texts; NULL: the same ranks */
+    const int *names;       /* by rank, for texts; NULL: the same ranks */
+    const char *group_name; /* borrowed until dl_endpoint_open() returns */
+    /* The job's, which all of these ranks prove to each other; a reference, or NULL. */
+    dl_secret *secret;
     /* By rank: on a leader, the connections to the ranks of its host that it has
      * reached, over which the invitation to the join was sent; else -1. */
     int *connections;
@@ -79,8 +86,9 @@ dl_status dl_endpoint_check_settings(void);
 /* Publishes this rank's record, reads all others, and finds out which ranks share a
  * host.  The text of DL_TIMEOUT names the ranks that have not come.  DL_NETWORK means
  * that ranks of different hosts have no addresses to reach each other, or that settings
- * name something that does not exist; its text names the ranks.  After a failure there
- * is nothing to free, and the other ranks were told if this rank has caused it. */
+ * name something that does not exist; its text names the ranks.  DL_DENIED: the
+ * record of a rank was not written with the job's token.  After a failure there is
+ * nothing to free, and the other ranks were told if this rank has caused it. */
 dl_status dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
                            dl_deadline deadline);
 
@@ -110,6 +118,14 @@ void dl_endpoint_describe(const dl_endpoint *endpoint, int rank,
 /* Writes the key of a rank's record, "cpu/3"; the result points into `text`. */
 #define DL_ENDPOINT_KEY_SIZE 24
 dl_bytes dl_endpoint_key(int rank, char text[DL_ENDPOINT_KEY_SIZE]);
+
+/* Stores a record that ranks find each other by, sealed with the job's token, and finds
+ * one in what was read.  Only while dl_endpoint_open() runs.  DL_DENIED: it was not
+ * written with the token that this rank has, or not for this group and key. */
+dl_status dl_endpoint_store(const dl_endpoint *endpoint, dl_store *store, dl_bytes key,
+                            const dl_buffer *record, dl_deadline deadline);
+dl_status dl_endpoint_unseal(const dl_endpoint *endpoint, dl_bytes key,
+                             const dl_buffer *sealed, dl_bytes *record);
 
 /* Write and read the record of one rank.  dl_endpoint_take() returns DL_PROTOCOL if the
  * record is damaged, or of another version of distlite. */

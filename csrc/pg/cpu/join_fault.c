@@ -14,12 +14,12 @@
 #define LAST_SLICE (500 * DL_MILLISECOND)
 
 /* Returns whether a failure is this rank's own: not that of another rank, nor a wait
- * for one that has not come. */
+ * for one that has not come, nor a record with a wrong seal, which all ranks find. */
 static bool
 is_own(dl_status status)
 {
     return status != DL_OK && status != DL_TIMEOUT && status != DL_PEER_LOST
-           && status != DL_MISMATCH && status != DL_CLOSED;
+           && status != DL_MISMATCH && status != DL_CLOSED && status != DL_DENIED;
 }
 
 /* The record is deleted first: a fault whose rank has a record counts as old. */

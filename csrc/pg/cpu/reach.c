@@ -147,12 +147,10 @@ publish(trial *self)
 
     DL_TRY(invite_all(self, &count, reason));
     dl_reach_put(&verdict, self->ranks, count, reason);
-    dl_status status = dl_buffer_check(&verdict);
-    if (status == DL_OK) {
-        status = dl_store_set(self->options->store,
-                              dl_reach_key(self->endpoint, self->endpoint->rank, key),
-                              dl_buffer_bytes(&verdict), self->deadline);
-    }
+    dl_status status =
+        dl_endpoint_store(self->endpoint, self->options->store,
+                          dl_reach_key(self->endpoint, self->endpoint->rank, key),
+                          &verdict, self->deadline);
     dl_buffer_fini(&verdict);
     return status;
 }
@@ -192,10 +190,9 @@ look_from_outside(trial *self, int at)
     if (link->options.there == NULL) {
         dl_link_options options = {.group = self->options->group_name,
                                    .there = &endpoint->peers[rank],
-                                   .address = way->addresses[0],
                                    .rank = endpoint->rank,
                                    .peer = rank};
-        memcpy(options.token, way->token, sizeof options.token);
+        dl_link_options_aim(&options, way, 0);
         dl_link_init(link, &options);
     }
     dl_status status = dl_link_look(link);
@@ -251,15 +248,19 @@ fail_late(const trial *self)
 /* Moves the ranks that the leader did not reach to a host of their own, led by the
  * lowest of them. */
 static dl_status
-divide(trial *self, int leader, const dl_buffer *verdict)
+divide(trial *self, int leader, const dl_buffer *sealed)
 {
     dl_endpoint *endpoint = self->endpoint;
+    char key[DL_RANK_KEY_SIZE];
     char reason[DL_PROBLEM_SIZE];
+    dl_bytes verdict;
     int count = 0;
 
-    if (dl_reach_take(dl_buffer_bytes(verdict), endpoint->size, self->ranks, &count,
-                      reason)
-        != DL_OK) {
+    if (dl_endpoint_unseal(endpoint, dl_reach_key(endpoint, leader, key), sealed,
+                           &verdict)
+            != DL_OK
+        || dl_reach_take(verdict, endpoint->size, self->ranks, &count, reason)
+               != DL_OK) {
         return dl_fail_while("rank %d", leader);
     }
     for (int i = 0; i < count; i++) {

@@ -261,13 +261,12 @@ add(round *self, const dl_news_options *options, int rank)
     dl_link_options link = {
         .group = options->group_name,
         .there = &options->peers[rank],
-        .address = options->ways[rank].addresses[0],
         .rank = options->layout->rank,
         .peer = rank,
         .use = DL_FOR_NEWS,
     };
 
-    memcpy(link.token, options->ways[rank].token, sizeof link.token);
+    dl_link_options_aim(&link, &options->ways[rank], 0);
     dl_link_init(&self->links[self->count++], &link);
 }
 

@@ -2,7 +2,6 @@
 #include "pg/cpu/health/probes.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/thread.h"
 
@@ -43,12 +42,17 @@ dl_probes_fini(dl_probes *probes)
     *probes = (dl_probes){0};
 }
 
+static bool
+is_open(const dl_link *link)
+{
+    return link->probe.stage != DL_DIAL_NONE;
+}
+
 static void
 close_probe(dl_probes *self, dl_link *link)
 {
-    self->open -= link->probe >= 0;
+    self->open -= is_open(link);
     dl_link_fini(link);
-    link->is_looking = false;
 }
 
 /* Closes least recently used probes until one more may be opened. */
@@ -58,8 +62,9 @@ close_oldest(dl_probes *self)
     while (self->open >= DL_PROBES_OPEN) {
         int oldest = -1;
         for (int rank = 0; rank < self->size; rank++) {
-            bool is_open = self->links[rank] != NULL && self->links[rank]->probe >= 0;
-            if (is_open && (oldest < 0 || self->looked[rank] < self->looked[oldest])) {
+            bool has_probe = self->links[rank] != NULL && is_open(self->links[rank]);
+            if (has_probe
+                && (oldest < 0 || self->looked[rank] < self->looked[oldest])) {
                 oldest = rank;
             }
         }
@@ -71,15 +76,13 @@ close_oldest(dl_probes *self)
 static dl_link *
 link_to_locked(dl_probes *self, int rank)
 {
-    dl_link_options options = {.group = "",
-                               .there = &self->peers[rank],
-                               .address = self->ways[rank].addresses[0],
-                               .rank = self->rank};
+    dl_link_options options = {
+        .group = "", .there = &self->peers[rank], .rank = self->rank};
 
     if (self->links[rank] == NULL) {
         self->links[rank] = calloc(1, sizeof **self->links);
         if (self->links[rank] != NULL) {
-            memcpy(options.token, self->ways[rank].token, sizeof options.token);
+            dl_link_options_aim(&options, &self->ways[rank], 0);
             dl_link_init(self->links[rank], &options);
         }
     }
@@ -96,14 +99,14 @@ look_locked(dl_probes *self, int rank, int name)
     if (link == NULL) {
         return DL_OK;
     }
-    if (link->probe < 0) {
+    if (!is_open(link)) {
         close_oldest(self);
         self->open++;
     }
     self->looked[rank] = ++self->look;
     link->options.peer = name;
     dl_status status = dl_link_look(link);
-    if (link->probe < 0) {
+    if (!is_open(link)) {
         self->open--;
     } else if (status != DL_OK) {
         close_probe(self, link);

@@ -2,7 +2,6 @@
 #include "pg/cpu/tcp/bundle.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
 /* If the two ranks list different numbers of interfaces, the smaller number is used. */
@@ -26,10 +25,8 @@ dl_bundle_init(dl_bundle *bundle, const dl_link_options *options, const dl_way *
     if (bundle->links == NULL) {
         return dl_fail_no_memory();
     }
-    memcpy(link.token, way->token, sizeof link.token);
     for (int lane = 0; lane < count; lane++) {
-        link.address = way->addresses[lane];
-        link.lane = lane;
+        dl_link_options_aim(&link, way, lane);
         dl_link_init(&bundle->links[lane], &link);
     }
     return DL_OK;
@@ -176,7 +173,7 @@ bool
 dl_bundle_awaits_call(const dl_bundle *bundle)
 {
     for (int lane = 0; !bundle->is_open && lane < bundle->count; lane++) {
-        if (bundle->links[lane].fd < 0) {
+        if (dl_link_awaits_call(&bundle->links[lane])) {
             return true;
         }
     }

@@ -32,8 +32,8 @@ typedef struct dl_bundle {
 } dl_bundle;
 
 /* Initialises a bundle of as many links as both `way`, the peer's, and the listener,
- * this rank's, have addresses.  `options` are those of each link; address, token and
- * lane are filled in here. */
+ * this rank's, have addresses.  `options` are those of each link, which is aimed
+ * here. */
 dl_status dl_bundle_init(dl_bundle *bundle, const dl_link_options *options,
                          const dl_way *way);
 void dl_bundle_fini(dl_bundle *bundle);

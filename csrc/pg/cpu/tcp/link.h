@@ -11,32 +11,18 @@
 #include <poll.h>
 #include <sys/uio.h>
 
-#include "pg/cpu/peer.h"
-#include "pg/cpu/tcp/listener.h"
+#include "pg/cpu/tcp/dial.h"
 
 /* Limit of a sleep in poll(2) while a link waits for the peer's call: another thread of
  * this process may accept that call without waking the sleeper. */
 #define DL_OPENING_SLICE (5 * DL_MILLISECOND)
 
-typedef struct dl_link_options {
-    const char *group; /* this and the next two are borrowed */
-    const dl_peer *there;
-    dl_listener *listener; /* of this process */
-    dl_address address;    /* of the other rank */
-    uint64_t family;       /* of the group (pg/cpu/family.h) */
-    uint8_t token[DL_TOKEN_SIZE];
-    int rank; /* this rank */
-    int peer; /* the other rank */
-    int lane; /* index among the links of the same use between the two */
-    dl_hello_use use;
-} dl_link_options;
-
 typedef struct dl_link {
     dl_link_options options;
-    int fd; /* -1: none yet */
-    int probe;
+    int fd;               /* -1: not open yet */
     bool is_open;         /* `fd` is connected, and the hello was sent or received */
-    bool is_looking;      /* the probe's hello was sent */
+    dl_dial call;         /* of the higher rank, until the link is open */
+    dl_dial probe;        /* of the lower rank, until then */
     int64_t wanted_since; /* 0: not wanted yet */
 } dl_link;
 
@@ -62,6 +48,10 @@ dl_status dl_link_read(dl_link *link, struct iovec *parts, int count, size_t *si
 
 /* Fails with DL_PROTOCOL because the other rank has sent something unintelligible. */
 dl_status dl_link_fail_protocol(const dl_link_options *options);
+
+/* Returns true if the link waits for the other rank's call, so that the listener has to
+ * be polled as well. */
+bool dl_link_awaits_call(const dl_link *link);
 
 /* Returns what to poll(2) for on behalf of the link.  The caller adds the listener's
  * descriptor itself. */

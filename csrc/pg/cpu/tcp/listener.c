@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/reader.h"
 #include "base/thread.h"
 #include "net/socket.h"
 #include "pg/cpu/family.h"
@@ -21,6 +22,10 @@
 /* Time for a hello.  A rank sends it at once; a caller that does not is not a rank. */
 #define STRANGER_PATIENCE (10 * DL_SECOND)
 
+/* Time after which a stranger has to make room for others: a rank needs a hundredth of
+ * it to prove the token, unless it is stopped; then it calls again. */
+#define STRANGER_ROOM_PATIENCE (200 * DL_MILLISECOND)
+
 /* Reads of 4 KiB from a caller that was answered, before it is disconnected. */
 #define DRAINS 64
 
@@ -28,6 +33,7 @@ typedef struct visitor {
     dl_list node;
     int fd;
     int64_t since;
+    dl_proof proof;
     size_t got;
     dl_head head;
     uint8_t bytes[HELLO_LIMIT];
@@ -37,6 +43,12 @@ typedef struct made_group {
     dl_list node;
     char *name;
 } made_group;
+
+const dl_proof_terms dl_link_proof = {
+    .protocol = "distlite link 1",
+    .asked = "this rank asks for the job's token",
+    .wrong = "the token is not the one of this rank",
+};
 
 dl_status
 dl_hello_put(dl_buffer *buffer, const dl_hello *contents,
@@ -86,11 +98,20 @@ listen_at(const dl_address *address, int *made)
     return DL_OK;
 }
 
-/* Makes one descriptor for all sockets, so that waits need not know their number. */
+static bool
+watch(const dl_listener *listener, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+
+    return epoll_ctl(listener->fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+/* Makes one descriptor for all sockets, so that waits need not know their number.  A
+ * proof is several messages, so strangers are watched with the sockets then. */
 static dl_status
 gather_sockets(dl_listener *listener)
 {
-    if (listener->way.count == 1) {
+    if (listener->way.count == 1 && listener->way.secret == NULL) {
         listener->fd = listener->sockets[0];
         return DL_OK;
     }
@@ -100,8 +121,7 @@ gather_sockets(dl_listener *listener)
     }
     dl_fork_guard(listener->fd);
     for (int i = 0; i < listener->way.count; i++) {
-        struct epoll_event event = {.events = EPOLLIN};
-        if (epoll_ctl(listener->fd, EPOLL_CTL_ADD, listener->sockets[i], &event) != 0) {
+        if (!watch(listener, listener->sockets[i])) {
             return dl_fail(DL_INTERNAL, "epoll_ctl: %s", strerror(errno));
         }
     }
@@ -111,7 +131,7 @@ gather_sockets(dl_listener *listener)
 static void
 close_sockets(dl_listener *listener)
 {
-    if (listener->way.count > 1) {
+    if (listener->way.count == 0 || listener->fd != listener->sockets[0]) {
         dl_socket_close(listener->fd);
     }
     for (int i = 0; i < listener->way.count; i++) {
@@ -137,6 +157,7 @@ dl_listener_open(dl_listener *listener, const dl_way *way)
     *listener = (dl_listener){
         .is_open = true, .fork_generation = dl_fork_generation(), .fd = -1};
     memcpy(listener->way.token, way->token, sizeof way->token);
+    listener->way.secret = way->secret;
     listener->ended = calloc(DL_ENDED_LIMIT, sizeof *listener->ended);
     dl_status status =
         listener->ended == NULL ? dl_fail_no_memory() : open_sockets(listener, way);
@@ -233,13 +254,100 @@ has_token(const dl_listener *listener, const visitor *self)
     return memcmp(token, listener->way.token, DL_TOKEN_SIZE) == 0;
 }
 
+/* Reads what the visitor has sent, before it is disconnected: otherwise the close would
+ * reset the connection, and some systems then discard data that are not delivered yet.
+ * The number of reads covers what fits into a socket's buffers. */
+static void
+drain(visitor *self)
+{
+    char ignored[4096];
+
+    for (int i = 0; i < DRAINS; i++) {
+        if (recv(self->fd, ignored, sizeof ignored, MSG_DONTWAIT) <= 0) {
+            break;
+        }
+    }
+}
+
+/* Tells a stranger, and the log, why it is refused. */
+static void
+refuse(dl_listener *listener, visitor *self)
+{
+    char address[DL_ADDRESS_TEXT_SIZE] = "an unknown address";
+    const dl_error *why = dl_last_error();
+    dl_buffer refusal = {0};
+    dl_address from;
+
+    if (dl_socket_peer_address(self->fd, &from) == DL_OK) {
+        dl_address_text(&from, address);
+    }
+    dl_put_u8(&refusal, (uint8_t)why->status);
+    dl_put_bytes(&refusal, dl_bytes_of(why->text));
+    (void)!send(self->fd, refusal.data, refusal.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    dl_buffer_fini(&refusal);
+    dl_log_limited(&listener->refusals, DL_LOG_WARNING,
+                   "refused a connection from %s to this rank: it does not prove that "
+                   "it knows the job's token",
+                   address);
+    drain(self);
+}
+
+/* Serves the next message of the proof; returns like receive(). */
+static int
+prove_once(dl_listener *listener, visitor *self)
+{
+    int has_all = receive(self, DL_PROOF_SIZE);
+    dl_buffer reply = {0};
+    size_t size;
+
+    if (has_all < 0) {
+        return -1;
+    }
+    int taken = dl_proof_answer(&self->proof, listener->way.secret,
+                                (dl_bytes){self->bytes, self->got}, &size, &reply);
+    if (taken < 0) {
+        refuse(listener, self);
+    }
+    if (taken > 0) {
+        /* The first bytes of a connection always fit into its buffers. */
+        ssize_t sent =
+            send(self->fd, reply.data, reply.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        taken = sent == (ssize_t)reply.size ? 1 : -1;
+        self->got = 0;
+    }
+    dl_buffer_fini(&reply);
+    return taken;
+}
+
+/* Returns 1 once the visitor has proved the job's token, otherwise like receive().
+ * Keeps the thread's last error. */
+static int
+prove(dl_listener *listener, visitor *self)
+{
+    int is_served = 1;
+
+    if (listener->way.secret == NULL || self->proof.stage == DL_PROOF_DONE) {
+        return 1;
+    }
+    dl_error before = *dl_last_error();
+    while (is_served == 1 && self->proof.stage != DL_PROOF_DONE) {
+        is_served = prove_once(listener, self);
+    }
+    (void)dl_fail_again(&before);
+    return is_served;
+}
+
 /* Receives the hello and checks it; returns like receive().  Reads no byte beyond the
  * hello, because the rest is for the taker. */
 static int
-introduce(const dl_listener *listener, visitor *self)
+introduce(dl_listener *listener, visitor *self)
 {
-    int has_head = receive(self, DL_HEAD_SIZE);
+    int has_proved = prove(listener, self);
 
+    if (has_proved != 1) {
+        return has_proved;
+    }
+    int has_head = receive(self, DL_HEAD_SIZE);
     if (has_head != 1) {
         return has_head;
     }
@@ -317,24 +425,15 @@ find_farewell(const dl_listener *listener, const visitor *self)
     return NULL;
 }
 
-/* Sends the farewell and disconnects.  What the visitor has sent is read first:
- * otherwise the close would reset the connection, and some systems then discard data
- * that are not delivered yet.  The number of reads covers what fits into a socket's
- * buffers. */
+/* Sends the farewell and disconnects. */
 static void
 answer(visitor *self, const dl_ended_group *group)
 {
-    char ignored[4096];
-
     if (self->head.detail != DL_FOR_NEWS) {
         (void)!send(self->fd, group->farewell, group->farewell_size,
                     MSG_NOSIGNAL | MSG_DONTWAIT);
     }
-    for (int i = 0; i < DRAINS; i++) {
-        if (recv(self->fd, ignored, sizeof ignored, MSG_DONTWAIT) <= 0) {
-            break;
-        }
-    }
+    drain(self);
     disconnect(self);
 }
 
@@ -345,7 +444,13 @@ hear(dl_listener *listener, visitor *self)
     int is_known = introduce(listener, self);
     const dl_ended_group *ended = is_known > 0 ? find_farewell(listener, self) : NULL;
 
-    if (is_known < 0 || (is_known == 0 && dl_now() > self->since + STRANGER_PATIENCE)) {
+    bool is_late = is_known == 0 && dl_now() > self->since + STRANGER_PATIENCE;
+
+    listener->stranger_count -= is_known != 0 || is_late;
+    if (is_known > 0 && listener->way.secret != NULL) {
+        (void)epoll_ctl(listener->fd, EPOLL_CTL_DEL, self->fd, NULL);
+    }
+    if (is_known < 0 || is_late) {
         disconnect(self);
     } else if (ended != NULL) {
         answer(self, ended);
@@ -384,12 +489,52 @@ drop_old_probes(dl_listener *listener)
     }
 }
 
+/* Returns whether one more stranger may be accepted, after disconnecting the oldest one
+ * if it has had its time. */
+static bool
+make_room(dl_listener *listener)
+{
+    if (listener->way.secret == NULL || listener->stranger_count < DL_STRANGERS_LIMIT) {
+        return true;
+    }
+    visitor *oldest = visitor_of(listener->strangers.next);
+    if (dl_now() < oldest->since + STRANGER_ROOM_PATIENCE) {
+        return false;
+    }
+    disconnect(oldest);
+    listener->stranger_count--;
+    return true;
+}
+
+/* Keeps an accepted connection as a stranger. */
+static void
+take_in(dl_listener *listener, visitor *made, int fd)
+{
+    const dl_way *way = &listener->way;
+
+    dl_socket_prepare(fd);
+    made->fd = fd;
+    made->since = dl_now();
+    made->proof =
+        (dl_proof){.terms = &dl_link_proof, .context = {way->token, sizeof way->token}};
+    dl_list_append(&listener->strangers, &made->node);
+    listener->stranger_count++;
+    if (way->secret != NULL) {
+        /* If this fails, its words are heard at the next retry. */
+        (void)watch(listener, fd);
+    }
+}
+
 /* Allocates before it accepts: a connection that is closed for lack of memory would
  * look like the end of this process.  Without memory, callers wait in the kernel. */
 static void
 accept_at(dl_listener *listener, int socket, bool *has_any)
 {
     for (;;) {
+        if (!make_room(listener)) {
+            atomic_store(&listener->is_full, true);
+            return;
+        }
         visitor *made = calloc(1, sizeof *made);
         int fd = made == NULL
                      ? -1
@@ -403,10 +548,7 @@ accept_at(dl_listener *listener, int socket, bool *has_any)
             }
             return;
         }
-        dl_socket_prepare(fd);
-        made->fd = fd;
-        made->since = dl_now();
-        dl_list_append(&listener->strangers, &made->node);
+        take_in(listener, made, fd);
         *has_any = true;
     }
 }

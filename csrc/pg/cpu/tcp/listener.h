@@ -4,8 +4,13 @@
  * the process's addresses, for all of its groups.  A thread that waits for a caller
  * accepts all pending connections, takes the one that it waits for, and keeps the
  * others; the thread of the process table accepts whenever a rank connects.  A caller
- * proves by a secret that it has read this process's record in the store; all others
- * are disconnected.
+ * shows by the listener's own token that it has read this process's record in the
+ * store; all others are disconnected.
+ *
+ * If the job has a token, caller and listener first prove it to each other
+ * (base/proof.h), and nothing else is said before that.  Those who have not are
+ * strangers: they have limited time, memory and descriptors, are told why they are
+ * refused, and cause at most one line of the log a second.
  *
  * A caller of a group that has ended in this process is sent the reason and
  * disconnected, which ends its wait.  So is a caller of a group that this process has
@@ -21,10 +26,23 @@
 #include <stdatomic.h>
 
 #include "base/list.h"
+#include "base/log.h"
+#include "base/proof.h"
 #include "net/interface.h"
 #include "pg/cpu/tcp/frame.h"
 
+/* Size of a listener's own token. */
 #define DL_TOKEN_SIZE 16
+
+/* What a rank and a listener prove to each other if the job has a token.  The context is
+ * the listener's own token. */
+extern const dl_proof_terms dl_link_proof;
+
+/* A refusal is a status, the size of a text in eight bytes, and the text. */
+#define DL_LINK_REFUSAL_HEAD (1 + 8)
+
+/* Strangers at a time, if the job has a token; others wait in the kernel. */
+#define DL_STRANGERS_LIMIT 128
 
 /* The groups that have ended last are remembered, except for those with a longer name;
  * farewells have at most this size.  A caller of another group is kept, because that
@@ -46,6 +64,8 @@ typedef struct dl_way {
     dl_address addresses[DL_INTERFACES_LIMIT]; /* with their ports */
     int count;
     uint8_t token[DL_TOKEN_SIZE];
+    /* What is proved on each connection; borrowed, and NULL if nothing is. */
+    const dl_secret *secret;
 } dl_way;
 
 typedef enum dl_hello_use {
@@ -69,13 +89,16 @@ typedef struct dl_listener {
     bool is_open;
     /* fixed after open */
     uint32_t fork_generation;
-    int fd;                           /* for poll(2): readable when a rank connects */
+    /* For poll(2): readable when a rank connects, or says more before it is known. */
+    int fd;
     int sockets[DL_INTERFACES_LIMIT]; /* one for each address in `way` */
     dl_way way;
     /* guarded by lock */
     pthread_mutex_t lock;
-    dl_list strangers; /* whose hello is not complete yet */
-    dl_list callers;   /* whose connections have not been taken yet */
+    dl_list strangers; /* whose hello is not complete yet, the oldest first */
+    int stranger_count;
+    dl_log_limit refusals;
+    dl_list callers; /* whose connections have not been taken yet */
     dl_list probes;
     dl_list made;          /* names of the groups that have begun and not ended */
     dl_ended_group *ended; /* DL_ENDED_LIMIT entries, used cyclically */

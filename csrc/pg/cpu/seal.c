@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/seal.h"
+
+#include <string.h>
+
+#include "base/reader.h"
+
+/* "dlseal" and, in the last byte, a version: no other record begins with it. */
+#define SEAL_MAGIC UINT64_C(0x01006c6165736c64)
+#define SEAL_SIZE (sizeof(uint64_t) + DL_MAC_SIZE)
+
+/* Keeps seals apart from all else that is computed with the token. */
+#define LABEL "distlite record 1"
+
+#define REMEDY                                                                      \
+    "every process of a job needs the same DISTLITE_TOKEN, DISTLITE_TOKEN_FILE or " \
+    "token=... of its store"
+
+/* Each part has its size before it, so that no two different records have the same
+ * bytes. */
+static dl_status
+compute(const dl_seal *seal, dl_bytes record, uint8_t mac[DL_MAC_SIZE])
+{
+    dl_buffer message = {0};
+
+    dl_put_bytes(&message, DL_LITERAL(LABEL));
+    dl_put_bytes(&message, dl_bytes_of(seal->group));
+    dl_put_bytes(&message, seal->key);
+    dl_put_bytes(&message, record);
+    dl_status status = dl_buffer_check(&message);
+    if (status == DL_OK) {
+        status = dl_secret_mac(seal->secret, dl_buffer_bytes(&message), mac);
+    }
+    dl_buffer_fini(&message);
+    return status;
+}
+
+dl_status
+dl_seal_put(dl_buffer *buffer, const dl_seal *seal, dl_bytes record)
+{
+    uint8_t mac[DL_MAC_SIZE];
+
+    if (seal->secret != NULL) {
+        DL_TRY(compute(seal, record, mac));
+        dl_put_u64(buffer, SEAL_MAGIC);
+        dl_buffer_put(buffer, (dl_bytes){mac, sizeof mac});
+    }
+    dl_buffer_put(buffer, record);
+    return dl_buffer_check(buffer);
+}
+
+static bool
+is_sealed(dl_bytes bytes)
+{
+    dl_reader reader = dl_reader_of(bytes);
+    uint64_t magic = 0;
+
+    return dl_take_u64(&reader, &magic) && magic == SEAL_MAGIC;
+}
+
+/* Compares the seal, which begins behind the magic number. */
+static dl_status
+check_seal(const dl_seal *seal, dl_bytes bytes, dl_bytes record)
+{
+    uint8_t mac[DL_MAC_SIZE];
+
+    DL_TRY(compute(seal, record, mac));
+    if (!dl_secret_mac_equal(mac, bytes.data + sizeof(uint64_t))) {
+        return dl_fail(DL_DENIED,
+                       "its record in the store was not written with this job's token: "
+                       "its process has another one, or somebody else has written the "
+                       "record; " REMEDY);
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_seal_take(dl_bytes bytes, const dl_seal *seal, dl_bytes *record)
+{
+    bool has_seal = is_sealed(bytes);
+
+    if (seal->secret == NULL && has_seal) {
+        return dl_fail(DL_DENIED,
+                       "its record in the store was written with a token, and this "
+                       "process has none; " REMEDY);
+    }
+    if (seal->secret == NULL) {
+        *record = bytes;
+        return DL_OK;
+    }
+    if (!has_seal || bytes.size < SEAL_SIZE) {
+        return dl_fail(
+            DL_DENIED,
+            "its record in the store was written without this job's token: "
+            "its process has none, or somebody else has written the record; " REMEDY);
+    }
+    dl_bytes sealed = {bytes.data + SEAL_SIZE, bytes.size - SEAL_SIZE};
+    DL_TRY(check_seal(seal, bytes, sealed));
+    *record = sealed;
+    return DL_OK;
+}

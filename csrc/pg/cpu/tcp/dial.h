@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A dial is a connection that this process makes to the listener of another rank, up to
+ * the hello that tells what it is for:
+ *
+ *     caller                                                    listener
+ *        | connects                                                |
+ *        | with a token: both prove that they know it (proof.h)    |
+ *        |<------------------------------------------------------->|
+ *        | HELLO or PROBE (frame.h)                                |
+ *        |-------------------------------------------------------->|
+ *
+ * Nothing that belongs to a link is sent before the other side has proved the token.  A
+ * dial never blocks. */
+#ifndef DISTLITE_PG_CPU_TCP_DIAL_H
+#define DISTLITE_PG_CPU_TCP_DIAL_H
+
+#include <poll.h>
+
+#include "pg/cpu/peer.h"
+#include "pg/cpu/tcp/listener.h"
+
+typedef struct dl_link_options {
+    const char *group; /* this and the next two are borrowed */
+    const dl_peer *there;
+    dl_listener *listener; /* of this process */
+    uint64_t family;       /* of the group (pg/cpu/family.h) */
+    int rank;              /* this rank */
+    int peer;              /* the other rank */
+    dl_hello_use use;
+    /* The next four are set by dl_link_options_aim(). */
+    dl_address address; /* of the other rank */
+    uint8_t token[DL_TOKEN_SIZE];
+    const dl_secret *secret; /* borrowed; NULL: nothing is proved */
+    int lane;                /* index among the links of the same use between the two */
+} dl_link_options;
+
+/* Sets how the other rank, whose way is given, is called for one of the links. */
+void dl_link_options_aim(dl_link_options *options, const dl_way *way, int lane);
+
+typedef enum dl_dial_stage {
+    DL_DIAL_NONE = 0,   /* there is no connection */
+    DL_DIAL_CONNECTING, /* connect(2) was called */
+    DL_DIAL_ASKED,      /* CHALLENGE was sent: the listener's nonce comes next */
+    DL_DIAL_PROVED,     /* PROVE was sent: the listener's proof comes next */
+    DL_DIAL_OPEN,       /* the hello was sent */
+} dl_dial_stage;
+
+/* Zeroed memory is a dial that was not begun. */
+typedef struct dl_dial {
+    dl_dial_stage stage;
+    int fd; /* valid unless the stage is DL_DIAL_NONE */
+    int64_t since;
+    int repeats; /* connections that ended before they were proved */
+    dl_proof proof;
+    uint8_t got;
+    uint8_t bytes[DL_PROOF_SIZE];
+} dl_dial;
+
+/* Advances the dial, from a connection that is not begun to DL_DIAL_OPEN.
+ * DL_PEER_LOST: the other rank has ended or cannot be reached, or the process at its
+ * address does not know the job's token.  DL_INTERNAL: no descriptor is available. */
+dl_status dl_dial_advance(dl_dial *dial, const dl_link_options *options, bool is_probe);
+
+/* Returns what to poll(2) for while the dial is not open. */
+struct pollfd dl_dial_poll(const dl_dial *dial);
+
+/* Closes the connection; the dial can be begun anew. */
+void dl_dial_close(dl_dial *dial);
+
+/* Returns the descriptor of an open dial, which the caller then owns. */
+int dl_dial_take(dl_dial *dial);
+
+/* Fail with DL_PEER_LOST: the other rank and `what`, or the meaning of an errno. */
+dl_status dl_dial_fail_lost(const dl_link_options *options, const char *what);
+dl_status dl_dial_fail_errno(const dl_link_options *options, int error);
+
+#endif

@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/tcp/dial.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include "base/reader.h"
+#include "pg/cpu/tcp/link.h"
+#include "traffics.h"
+
+/* A listener of rank 0 with a token, a link of rank 1 to it, and nothing else: each step
+ * of either side is a call of the case. */
+typedef struct fixture {
+    dl_secret *secret;
+    dl_listener listener;
+    dl_peer peer;
+    dl_link link;
+} fixture;
+
+static void
+fixture_init(fixture *f)
+{
+    dl_way way = {.count = 1, .addresses[0].size = sizeof(struct sockaddr_in)};
+
+    *f = (fixture){.peer = {.pid = 100, .host = "h"}};
+    CHECK_OK(dl_secret_new(DL_LITERAL("token"), &f->secret));
+    way.addresses[0].socket.ip4.sin_family = AF_INET;
+    way.addresses[0].socket.ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    way.secret = f->secret;
+    memset(way.token, 7, sizeof way.token);
+    CHECK_OK(dl_listener_open(&f->listener, &way));
+    dl_link_options options = {
+        .group = "g", .there = &f->peer, .rank = 1, .use = DL_FOR_MESSAGES};
+    dl_link_options_aim(&options, &f->listener.way, 0);
+    dl_link_init(&f->link, &options);
+}
+
+static void
+fixture_fini(fixture *f)
+{
+    dl_link_fini(&f->link);
+    dl_listener_fini(&f->listener);
+    dl_secret_unref(f->secret);
+}
+
+static const dl_hello the_call = {.group = "g", .caller = 1, .use = DL_FOR_MESSAGES};
+
+/* Both sides take steps until the listener has the call; returns its descriptor. */
+static int
+meet(fixture *f)
+{
+    int64_t until = dl_now() + 15 * DL_SECOND;
+    int fd = -1;
+
+    while (fd < 0 && dl_now() < until) {
+        CHECK_OK(dl_link_call(&f->link));
+        fd = dl_listener_take(&f->listener, &the_call);
+    }
+    CHECK(fd >= 0 && f->link.is_open);
+    return fd;
+}
+
+/* A connection that is not made by a dial. */
+static int
+stranger(const fixture *f)
+{
+    const dl_address *there = &f->listener.way.addresses[0];
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    CHECK(fd >= 0 && connect(fd, &there->socket.any, there->size) == 0);
+    return fd;
+}
+
+static void
+say(int fd, dl_bytes bytes)
+{
+    CHECK(send(fd, bytes.data, bytes.size, MSG_NOSIGNAL) == (ssize_t)bytes.size);
+}
+
+/* Receives `size` bytes, or what comes before the end, while the listener hears. */
+static size_t
+hear(fixture *f, int fd, uint8_t *bytes, size_t size)
+{
+    int64_t until = dl_now() + 15 * DL_SECOND;
+    size_t got = 0;
+
+    while (got < size) {
+        CHECK_EQUAL(dl_listener_take(&f->listener, &the_call), -1);
+        ssize_t more = recv(fd, bytes + got, size - got, MSG_DONTWAIT);
+        if (more == 0 || (more < 0 && errno != EAGAIN)) {
+            break;
+        }
+        got += more > 0 ? (size_t)more : 0;
+        CHECK(dl_now() < until);
+    }
+    return got;
+}
+
+/* The stranger was told `text`, and disconnected. */
+static void
+check_refused(fixture *f, int fd, const char *text)
+{
+    uint8_t bytes[1024];
+    char told[1024] = "";
+    size_t size = hear(f, fd, bytes, sizeof bytes);
+
+    CHECK(size > DL_LINK_REFUSAL_HEAD && size < sizeof bytes);
+    CHECK_EQUAL(bytes[0], DL_DENIED);
+    memcpy(told, bytes + DL_LINK_REFUSAL_HEAD, size - DL_LINK_REFUSAL_HEAD);
+    CHECK_CONTAINS(told, text);
+    CHECK_EQUAL(f->listener.stranger_count, 0);
+    close(fd);
+}
+
+CHECK_CASE(a_link_is_proved_before_it_carries_anything)
+{
+    fixture f;
+    char byte = 'x';
+    char got = 0;
+    size_t size;
+
+    fixture_init(&f);
+    struct iovec part = {&byte, 1};
+    CHECK_OK(dl_link_call(&f.link));
+    CHECK(!f.link.is_open);
+    CHECK_OK(dl_link_write(&f.link, &part, 1, &size));
+    CHECK_EQUAL(size, 0);
+    int fd = meet(&f);
+    CHECK_EQUAL(f.listener.stranger_count, 0);
+    CHECK_OK(dl_link_write(&f.link, &part, 1, &size));
+    CHECK_EQUAL(size, 1);
+    CHECK(fcntl(fd, F_SETFL, 0) == 0);
+    CHECK_EQUAL(recv(fd, &got, 1, MSG_WAITALL), 1);
+    CHECK_EQUAL(got, 'x');
+    close(fd);
+    fixture_fini(&f);
+}
+
+CHECK_CASE(a_probe_is_proved_too)
+{
+    fixture f;
+    int64_t until = dl_now() + 15 * DL_SECOND;
+
+    fixture_init(&f);
+    while (f.link.probe.stage != DL_DIAL_OPEN && dl_now() < until) {
+        CHECK_OK(dl_link_look(&f.link));
+        (void)dl_listener_hear(&f.listener);
+    }
+    (void)dl_listener_hear(&f.listener);
+    CHECK(!dl_list_is_empty(&f.listener.probes));
+    CHECK_OK(dl_link_look(&f.link));
+    fixture_fini(&f);
+}
+
+/* What a rank without a token would begin with, and others. */
+CHECK_CASE(strangers_are_refused_in_words)
+{
+    fixture f;
+    dl_buffer hello = {0};
+
+    fixture_init(&f);
+    CHECK_OK(dl_hello_put(&hello, &the_call, f.listener.way.token, false));
+    const dl_bytes begins[] = {dl_buffer_bytes(&hello), DL_LITERAL("GET / HTTP/1.1"),
+                               DL_LITERAL("\0"), DL_LITERAL("\xc1"),
+                               DL_LITERAL("\xff")};
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
+        int fd = stranger(&f);
+        say(fd, begins[i]);
+        check_refused(&f, fd, "this rank asks for the job's token");
+    }
+    dl_buffer_fini(&hello);
+    fixture_fini(&f);
+}
+
+/* A conversation up to the proof, by one who knows `token`, with another listener's
+ * `context`; leaves PROVE in `prove`. */
+static int
+converse(fixture *f, const char *token, uint8_t context, dl_buffer *prove)
+{
+    uint8_t contexts[DL_TOKEN_SIZE];
+    uint8_t bytes[DL_PROOF_SIZE];
+    dl_proof proof = {.terms = &dl_link_proof, .context = {contexts, sizeof contexts}};
+    dl_buffer challenge = {0};
+    dl_secret *secret;
+    int fd = stranger(f);
+
+    memset(contexts, context, sizeof contexts);
+    CHECK_OK(dl_secret_new(dl_bytes_of(token), &secret));
+    CHECK_OK(dl_proof_put_challenge(&proof, &challenge));
+    /* Byte by byte: the listener answers the whole only. */
+    for (size_t i = 0; i < challenge.size; i++) {
+        say(fd, (dl_bytes){challenge.data + i, 1});
+        CHECK_EQUAL(dl_listener_take(&f->listener, &the_call), -1);
+    }
+    CHECK_EQUAL(hear(f, fd, bytes, sizeof bytes), DL_PROOF_SIZE);
+    CHECK_EQUAL(bytes[0], DL_OK);
+    CHECK_OK(dl_proof_put_prove(&proof, secret, bytes + 1, prove));
+    dl_buffer_fini(&challenge);
+    dl_secret_unref(secret);
+    return fd;
+}
+
+CHECK_CASE(wrong_proofs_are_refused)
+{
+    fixture f;
+    dl_buffer prove = {0};
+    uint8_t bytes[DL_PROOF_SIZE];
+
+    fixture_init(&f);
+    int fd = converse(&f, "another", 7, &prove);
+    say(fd, dl_buffer_bytes(&prove));
+    check_refused(&f, fd, "the token is not the one of this rank");
+    /* One for another rank, which somebody in between passes on. */
+    dl_buffer_clear(&prove);
+    fd = converse(&f, "token", 8, &prove);
+    say(fd, dl_buffer_bytes(&prove));
+    check_refused(&f, fd, "the token is not the one of this rank");
+    /* A right one, and once more in another conversation. */
+    dl_buffer_clear(&prove);
+    fd = converse(&f, "token", 7, &prove);
+    say(fd, dl_buffer_bytes(&prove));
+    CHECK_EQUAL(hear(&f, fd, bytes, sizeof bytes), DL_PROOF_SIZE);
+    CHECK_EQUAL(bytes[0], DL_OK);
+    close(fd);
+    dl_buffer other = {0};
+    fd = converse(&f, "token", 7, &other);
+    say(fd, dl_buffer_bytes(&prove));
+    check_refused(&f, fd, "the token is not the one of this rank");
+    dl_buffer_fini(&other);
+    dl_buffer_fini(&prove);
+    fixture_fini(&f);
+}
+
+/* Silent ones are limited in number, and a rank gets through at any time. */
+CHECK_CASE(many_strangers_keep_nobody_out)
+{
+    enum { MANY = 2 * DL_STRANGERS_LIMIT };
+    fixture f;
+    int fds[MANY];
+
+    fixture_init(&f);
+    for (int i = 0; i < MANY; i++) {
+        fds[i] = stranger(&f);
+        say(fds[i], DL_LITERAL("\xc0"));
+        (void)dl_listener_hear(&f.listener);
+        CHECK(f.listener.stranger_count <= DL_STRANGERS_LIMIT);
+    }
+    CHECK_EQUAL(f.listener.stranger_count, DL_STRANGERS_LIMIT);
+    close(meet(&f));
+    CHECK(f.listener.stranger_count <= DL_STRANGERS_LIMIT);
+    for (int i = 0; i < MANY; i++) {
+        close(fds[i]);
+    }
+    fixture_fini(&f);
+}
+
+/* A socket in place of the listener, of somebody who does not know the token. */
+typedef struct impostor {
+    int listening;
+    int fd;
+} impostor;
+
+static void
+impostor_init(impostor *self, fixture *f)
+{
+    dl_address *there = &f->link.options.address;
+    socklen_t size = sizeof there->socket.ip4;
+
+    fixture_init(f);
+    self->listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    there->socket.ip4.sin_port = 0;
+    CHECK(bind(self->listening, &there->socket.any, there->size) == 0
+          && listen(self->listening, 8) == 0
+          && getsockname(self->listening, &there->socket.any, &size) == 0);
+    self->fd = -1;
+}
+
+/* Accepts, and waits for the CHALLENGE and nothing else. */
+static void
+impostor_accept(impostor *self, fixture *f)
+{
+    uint8_t bytes[2 * DL_PROOF_SIZE];
+    int64_t until = dl_now() + 15 * DL_SECOND;
+
+    while (f->link.call.stage != DL_DIAL_ASKED && dl_now() < until) {
+        CHECK_OK(dl_link_call(&f->link));
+    }
+    self->fd = accept4(self->listening, NULL, NULL, SOCK_CLOEXEC);
+    CHECK_EQUAL(recv(self->fd, bytes, sizeof bytes, 0), DL_PROOF_SIZE);
+    CHECK_EQUAL(bytes[0], DL_PROOF_CHALLENGE);
+}
+
+static void
+impostor_fini(impostor *self, fixture *f)
+{
+    close(self->listening);
+    close(self->fd);
+    fixture_fini(f);
+}
+
+static dl_status
+call_until_told(fixture *f)
+{
+    int64_t until = dl_now() + 15 * DL_SECOND;
+    dl_status status = DL_OK;
+
+    while (status == DL_OK && !f->link.is_open && dl_now() < until) {
+        status = dl_link_call(&f->link);
+    }
+    return status;
+}
+
+CHECK_CASE(a_listener_that_does_not_know_the_token_gets_nothing)
+{
+    static const uint8_t any[DL_PROOF_SIZE] = {DL_OK, 1, 2, 3};
+    uint8_t bytes[2 * DL_PROOF_SIZE];
+    fixture f;
+    impostor other;
+
+    impostor_init(&other, &f);
+    impostor_accept(&other, &f);
+    say(other.fd, (dl_bytes){any, sizeof any});
+    while (f.link.call.stage == DL_DIAL_ASKED) {
+        CHECK_OK(dl_link_call(&f.link));
+    }
+    CHECK_EQUAL(recv(other.fd, bytes, sizeof bytes, 0), DL_PROOF_SIZE);
+    CHECK_EQUAL(bytes[0], DL_PROOF_PROVE);
+    /* The caller's own proof does not serve. */
+    bytes[0] = DL_OK;
+    say(other.fd, (dl_bytes){bytes, DL_PROOF_SIZE});
+    CHECK_STATUS(call_until_told(&f), DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text,
+                   "rank 0 (pid 100 on host h) cannot be reached at 127.0.0.1:");
+    CHECK_CONTAINS(dl_last_error()->text,
+                   "does not prove that it knows the job's token");
+    CHECK_EQUAL(recv(other.fd, bytes, sizeof bytes, MSG_DONTWAIT), -1);
+    impostor_fini(&other, &f);
+}
+
+CHECK_CASE(a_listener_s_words_are_those_of_a_stranger)
+{
+    fixture f;
+    impostor other;
+    dl_buffer refusal = {0};
+
+    impostor_init(&other, &f);
+    impostor_accept(&other, &f);
+    dl_put_u8(&refusal, DL_DENIED);
+    dl_put_bytes(&refusal, DL_LITERAL("go\n\x1b[2J away"));
+    say(other.fd, dl_buffer_bytes(&refusal));
+    CHECK_STATUS(call_until_told(&f), DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text, "the job's token: go\\x0a\\x1b[2J away");
+    dl_buffer_fini(&refusal);
+    impostor_fini(&other, &f);
+}
+
+/* A rank that was stopped so long that the listener has disconnected it calls again; one
+ * whose listener ends at once, or again and again, learns that it is lost. */
+CHECK_CASE(a_connection_that_was_not_proved_in_time_is_made_again)
+{
+    fixture f;
+    impostor other;
+
+    impostor_init(&other, &f);
+    impostor_accept(&other, &f);
+    close(other.fd);
+    CHECK_STATUS(call_until_told(&f), DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text, "exited or was killed");
+    dl_link_fini(&f.link);
+    dl_link_options options = f.link.options;
+    dl_link_init(&f.link, &options);
+    for (int i = 0; i < 3; i++) {
+        impostor_accept(&other, &f);
+        CHECK_OK(dl_sleep_until(dl_deadline_after(120 * DL_MILLISECOND)));
+        close(other.fd);
+        while (f.link.call.stage == DL_DIAL_ASKED) {
+            CHECK_OK(dl_link_call(&f.link));
+        }
+    }
+    impostor_accept(&other, &f);
+    CHECK_OK(dl_sleep_until(dl_deadline_after(120 * DL_MILLISECOND)));
+    close(other.fd);
+    CHECK_STATUS(call_until_told(&f), DL_PEER_LOST);
+    other.fd = -1;
+    impostor_fini(&other, &f);
+}
+
+CHECK_CASE(the_descriptor_to_wait_for_shows_each_message)
+{
+    fixture f;
+    uint8_t bytes[DL_PROOF_SIZE];
+
+    fixture_init(&f);
+    struct pollfd entry = {.fd = f.listener.fd, .events = POLLIN};
+    dl_buffer prove = {0};
+    int fd = converse(&f, "token", 7, &prove);
+    CHECK_EQUAL(poll(&entry, 1, 0), 0);
+    say(fd, dl_buffer_bytes(&prove));
+    CHECK_EQUAL(poll(&entry, 1, 15000), 1);
+    CHECK_EQUAL(hear(&f, fd, bytes, sizeof bytes), DL_PROOF_SIZE);
+    dl_buffer hello = {0};
+    CHECK_OK(dl_hello_put(&hello, &the_call, f.listener.way.token, false));
+    say(fd, dl_buffer_bytes(&hello));
+    CHECK_EQUAL(poll(&entry, 1, 15000), 1);
+    (void)dl_listener_hear(&f.listener);
+    /* What follows is for the taker, and wakes nobody else. */
+    say(fd, DL_LITERAL("more"));
+    CHECK_EQUAL(poll(&entry, 1, 0), 0);
+    int taken = dl_listener_take(&f.listener, &the_call);
+    CHECK(taken >= 0);
+    close(taken);
+    close(fd);
+    dl_buffer_fini(&hello);
+    dl_buffer_fini(&prove);
+    fixture_fini(&f);
+}
+
+/* A token changes nothing in what links carry. */
+static void
+exchange(int rank, int size, void *context)
+{
+    test_traffics *all = context;
+    dl_traffic *traffic = &all->traffics[rank];
+    enum { COUNT = 300000 };
+    static uint8_t blocks[3][COUNT];
+    uint8_t *in[3];
+
+    memset(blocks[rank], rank + 1, COUNT);
+    for (uint64_t sequence = 1; sequence <= 3; sequence++) {
+        dl_op_context op = test_op(sequence, DL_ALL_GATHER, 30 * DL_SECOND);
+        dl_traffic_begin(traffic, &op);
+        for (int other = 0; other < size; other++) {
+            in[other] = other == rank ? NULL : calloc(1, COUNT);
+            if (other != rank) {
+                CHECK_OK(dl_traffic_send(traffic, other, blocks[rank], COUNT));
+                CHECK_OK(dl_traffic_receive(traffic, other, in[other], COUNT));
+            }
+        }
+        CHECK_OK(dl_traffic_wait(traffic, dl_traffic_next(traffic)));
+        dl_traffic_end(traffic);
+        for (int other = 0; other < size; other++) {
+            CHECK(in[other] == NULL
+                  || (in[other][0] == other + 1 && in[other][COUNT - 1] == other + 1));
+            free(in[other]);
+        }
+    }
+}
+
+CHECK_CASE(proved_links_carry_what_others_do)
+{
+    test_traffics all;
+
+    traffics_token = "token";
+    traffics_init_lanes(&all, 3, 2);
+    dl_run_ranks(3, exchange, &all);
+    traffics_fini(&all);
+}
