@@ -14,13 +14,14 @@
  * of either side is a call of the case. */
 typedef struct fixture {
     dl_secret *secret;
+    dl_tls *tls;
     dl_listener listener;
     dl_peer peer;
     dl_link link;
 } fixture;
 
 static void
-fixture_init(fixture *f)
+open_fixture(fixture *f, bool uses_tls)
 {
     dl_way way = {.count = 1, .addresses[0].size = sizeof(struct sockaddr_in)};
 
@@ -28,7 +29,11 @@ fixture_init(fixture *f)
     CHECK_OK(dl_secret_new(DL_LITERAL("token"), &f->secret));
     way.addresses[0].socket.ip4.sin_family = AF_INET;
     way.addresses[0].socket.ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    way.secret = f->secret;
+    if (uses_tls) {
+        CHECK_OK(dl_tls_new(DL_TLS_PSK, "link", f->secret, &f->tls));
+    }
+    way.secret = uses_tls ? NULL : f->secret;
+    way.tls = f->tls;
     memset(way.token, 7, sizeof way.token);
     CHECK_OK(dl_listener_open(&f->listener, &way));
     dl_link_options options = {
@@ -38,28 +43,44 @@ fixture_init(fixture *f)
 }
 
 static void
+fixture_init(fixture *f)
+{
+    open_fixture(f, false);
+}
+
+static void
 fixture_fini(fixture *f)
 {
     dl_link_fini(&f->link);
     dl_listener_fini(&f->listener);
+    dl_tls_unref(f->tls);
     dl_secret_unref(f->secret);
 }
 
 static const dl_hello the_call = {.group = "g", .caller = 1, .use = DL_FOR_MESSAGES};
 
-/* Both sides take steps until the listener has the call; returns its descriptor. */
-static int
+/* Both sides take steps until the listener has the call, which is returned. */
+static dl_transport
 meet(fixture *f)
 {
     int64_t until = dl_now() + 15 * DL_SECOND;
-    int fd = -1;
+    dl_transport taken = {0};
 
-    while (fd < 0 && dl_now() < until) {
+    while (!taken.is_open && dl_now() < until) {
         CHECK_OK(dl_link_call(&f->link));
-        fd = dl_listener_take(&f->listener, &the_call);
+        (void)dl_listener_take(&f->listener, &the_call, &taken);
     }
-    CHECK(fd >= 0 && f->link.is_open);
-    return fd;
+    CHECK(taken.is_open && f->link.is_open);
+    return taken;
+}
+
+/* The listener has no call to give. */
+static void
+take_none(fixture *f)
+{
+    dl_transport taken;
+
+    CHECK(!dl_listener_take(&f->listener, &the_call, &taken));
 }
 
 /* A connection that is not made by a dial. */
@@ -87,7 +108,7 @@ hear(fixture *f, int fd, uint8_t *bytes, size_t size)
     size_t got = 0;
 
     while (got < size) {
-        CHECK_EQUAL(dl_listener_take(&f->listener, &the_call), -1);
+        take_none(f);
         ssize_t more = recv(fd, bytes + got, size - got, MSG_DONTWAIT);
         if (more == 0 || (more < 0 && errno != EAGAIN)) {
             break;
@@ -127,14 +148,14 @@ CHECK_CASE(a_link_is_proved_before_it_carries_anything)
     CHECK(!f.link.is_open);
     CHECK_OK(dl_link_write(&f.link, &part, 1, &size));
     CHECK_EQUAL(size, 0);
-    int fd = meet(&f);
+    dl_transport taken = meet(&f);
     CHECK_EQUAL(f.listener.stranger_count, 0);
     CHECK_OK(dl_link_write(&f.link, &part, 1, &size));
     CHECK_EQUAL(size, 1);
-    CHECK(fcntl(fd, F_SETFL, 0) == 0);
-    CHECK_EQUAL(recv(fd, &got, 1, MSG_WAITALL), 1);
+    CHECK(fcntl(taken.fd, F_SETFL, 0) == 0);
+    CHECK_EQUAL(recv(taken.fd, &got, 1, MSG_WAITALL), 1);
     CHECK_EQUAL(got, 'x');
-    close(fd);
+    dl_transport_close(&taken);
     fixture_fini(&f);
 }
 
@@ -192,7 +213,7 @@ converse(fixture *f, const char *token, uint8_t context, dl_buffer *prove)
     /* Byte by byte: the listener answers the whole only. */
     for (size_t i = 0; i < challenge.size; i++) {
         say(fd, (dl_bytes){challenge.data + i, 1});
-        CHECK_EQUAL(dl_listener_take(&f->listener, &the_call), -1);
+        take_none(f);
     }
     CHECK_EQUAL(hear(f, fd, bytes, sizeof bytes), DL_PROOF_SIZE);
     CHECK_EQUAL(bytes[0], DL_OK);
@@ -248,7 +269,8 @@ CHECK_CASE(many_strangers_keep_nobody_out)
         CHECK(f.listener.stranger_count <= DL_STRANGERS_LIMIT);
     }
     CHECK_EQUAL(f.listener.stranger_count, DL_STRANGERS_LIMIT);
-    close(meet(&f));
+    dl_transport taken = meet(&f);
+    dl_transport_close(&taken);
     CHECK(f.listener.stranger_count <= DL_STRANGERS_LIMIT);
     for (int i = 0; i < MANY; i++) {
         close(fds[i]);
@@ -408,12 +430,253 @@ CHECK_CASE(the_descriptor_to_wait_for_shows_each_message)
     /* What follows is for the taker, and wakes nobody else. */
     say(fd, DL_LITERAL("more"));
     CHECK_EQUAL(poll(&entry, 1, 0), 0);
-    int taken = dl_listener_take(&f.listener, &the_call);
-    CHECK(taken >= 0);
-    close(taken);
+    dl_transport taken;
+    CHECK(dl_listener_take(&f.listener, &the_call, &taken));
+    dl_transport_close(&taken);
     close(fd);
     dl_buffer_fini(&hello);
     dl_buffer_fini(&prove);
+    fixture_fini(&f);
+}
+
+/* Somebody on the way of a link with TLS, who sees all bytes and may change one. */
+typedef struct middle {
+    impostor front;
+    int back;
+    uint64_t carried;   /* bytes to the listener so far */
+    uint64_t change_at; /* the one to be changed */
+    bool has_seen;      /* the plaintext */
+} middle;
+
+static const char plaintext[] = "this is what nobody else may read";
+
+static void
+carry(middle *m, int from, int to, bool is_onward)
+{
+    uint8_t bytes[4096];
+    ssize_t got = recv(from, bytes, sizeof bytes, MSG_DONTWAIT);
+
+    if (got <= 0) {
+        return;
+    }
+    m->has_seen |= memmem(bytes, (size_t)got, plaintext, sizeof plaintext - 1) != NULL;
+    for (ssize_t i = 0; i < got && is_onward; i++) {
+        bytes[i] ^= m->carried++ == m->change_at ? 0x10 : 0;
+    }
+    (void)!send(to, bytes, (size_t)got, MSG_NOSIGNAL);
+}
+
+static void
+carry_both(middle *m)
+{
+    carry(m, m->front.fd, m->back, true);
+    carry(m, m->back, m->front.fd, false);
+}
+
+static void
+middle_init(middle *m, fixture *f, uint64_t change_at)
+{
+    dl_address *there = &f->link.options.address;
+    socklen_t size = sizeof there->socket.ip4;
+
+    *m = (middle){.change_at = change_at};
+    open_fixture(f, true);
+    m->back = stranger(f);
+    m->front.listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    there->socket.ip4.sin_port = 0;
+    CHECK(bind(m->front.listening, &there->socket.any, there->size) == 0
+          && listen(m->front.listening, 8) == 0
+          && getsockname(m->front.listening, &there->socket.any, &size) == 0);
+    CHECK_OK(dl_link_call(&f->link));
+    m->front.fd = accept4(m->front.listening, NULL, NULL, SOCK_CLOEXEC);
+    CHECK(m->front.fd >= 0);
+}
+
+/* Sends the text through the link; returns the first failure of either side. */
+static dl_status
+send_through(middle *m, fixture *f)
+{
+    int64_t until = dl_now() + 15 * DL_SECOND;
+    char text[sizeof plaintext];
+    struct iovec out = {(void *)plaintext, sizeof plaintext};
+    struct iovec in = {text, sizeof text};
+    dl_transport taken = {0};
+    dl_status status = DL_OK;
+    size_t sent = 0;
+    size_t got = 0;
+    int error;
+
+    while (status == DL_OK && got == 0 && dl_now() < until) {
+        carry_both(m);
+        status = dl_link_call(&f->link);
+        if (status == DL_OK && sent == 0) {
+            status = dl_link_write(&f->link, &out, 1, &sent);
+        }
+        if (!taken.is_open) {
+            (void)dl_listener_take(&f->listener, &the_call, &taken);
+        }
+        if (status == DL_OK && taken.is_open) {
+            status = dl_transport_read(&taken, &in, 1, &got, &error);
+        }
+        if (!taken.is_open && f->listener.stranger_count == 0 && m->carried > 0) {
+            status = status == DL_OK ? DL_DENIED : status;
+        }
+    }
+    CHECK(status != DL_OK || (got == sizeof text && strcmp(text, plaintext) == 0));
+    dl_transport_close(&taken);
+    return status;
+}
+
+static void
+middle_fini(middle *m, fixture *f)
+{
+    close(m->back);
+    impostor_fini(&m->front, f);
+}
+
+CHECK_CASE(who_is_in_between_reads_nothing)
+{
+    fixture f;
+    middle m;
+
+    middle_init(&m, &f, UINT64_MAX);
+    CHECK_OK(send_through(&m, &f));
+    CHECK(!m.has_seen && m.carried > sizeof plaintext);
+    middle_fini(&m, &f);
+}
+
+/* Whichever byte it is: that of the handshake, of the hello or of the text. */
+CHECK_CASE(who_is_in_between_changes_nothing)
+{
+    fixture f;
+    middle m;
+
+    middle_init(&m, &f, UINT64_MAX);
+    CHECK_OK(send_through(&m, &f));
+    uint64_t all = m.carried;
+    middle_fini(&m, &f);
+    /* From behind the head of the first record, whose version counts for nothing. */
+    for (uint64_t at = 5; at < all; at += at < 64 || at + 64 > all ? 3 : 29) {
+        middle_init(&m, &f, at);
+        CHECK(send_through(&m, &f) != DL_OK);
+        CHECK(!m.has_seen);
+        middle_fini(&m, &f);
+    }
+}
+
+CHECK_CASE(an_idle_link_with_tls_wakes_nobody)
+{
+    fixture f;
+    char byte = 0;
+    size_t size;
+    int error;
+
+    open_fixture(&f, true);
+    dl_transport taken = meet(&f);
+    struct iovec part = {&byte, 1};
+    CHECK_OK(dl_link_read(&f.link, &part, 1, &size));
+    CHECK_OK(dl_transport_read(&taken, &part, 1, &size, &error));
+    CHECK_EQUAL(size, 0);
+    struct pollfd entries[] = {dl_link_poll(&f.link, POLLIN),
+                               {taken.fd, dl_transport_events(&taken, POLLIN), 0}};
+    CHECK_EQUAL(poll(entries, 2, 0), 0);
+    /* What a read has left behind shows. */
+    struct iovec two = {(void *)"xy", 2};
+    CHECK_OK(dl_link_write(&f.link, &two, 1, &size));
+    CHECK_EQUAL(size, 2);
+    for (size = 0; size == 0;) {
+        CHECK_OK(dl_transport_read(&taken, &part, 1, &size, &error));
+    }
+    CHECK((dl_transport_events(&taken, POLLIN) & POLLOUT) != 0);
+    CHECK_OK(dl_transport_read(&taken, &part, 1, &size, &error));
+    CHECK_EQUAL(byte, 'y');
+    dl_transport_close(&taken);
+    fixture_fini(&f);
+}
+
+/* A peer that reads nothing: bytes are reported once all of their ciphertext is sent, and
+ * nothing else can be written before. */
+CHECK_CASE(a_link_with_tls_reports_what_is_sent)
+{
+    enum { SIZE = 32 << 20 };
+    fixture f;
+    uint8_t *out = malloc(SIZE);
+    uint8_t *in = malloc(SIZE);
+    size_t sent = 0;
+    size_t got = 0;
+    int error;
+
+    CHECK(out != NULL && in != NULL);
+    for (size_t i = 0; i < SIZE; i++) {
+        out[i] = (uint8_t)(i * 7 + i / 4096);
+    }
+    open_fixture(&f, true);
+    dl_transport taken = meet(&f);
+    while (!dl_link_is_between(&f.link)) {
+        struct iovec part = {out + sent, SIZE - sent};
+        size_t size;
+        CHECK_OK(dl_link_write(&f.link, &part, 1, &size));
+        sent += size;
+        CHECK(sent < SIZE);
+    }
+    CHECK((dl_link_poll(&f.link, POLLIN).events & POLLOUT) != 0);
+    while (got < SIZE) {
+        struct iovec part = {out + sent, SIZE - sent};
+        struct iovec parts[] = {{in + got, 1000 < SIZE - got ? 1000 : SIZE - got},
+                                {NULL, 0}};
+        size_t size;
+        parts[1].iov_base = in + got + parts[0].iov_len;
+        parts[1].iov_len = SIZE - got - parts[0].iov_len;
+        CHECK_OK(dl_transport_read(&taken, parts, 2, &size, &error));
+        got += size;
+        if (sent < SIZE) {
+            CHECK_OK(dl_link_write(&f.link, &part, 1, &size));
+            sent += size;
+        }
+    }
+    CHECK(sent == SIZE && memcmp(in, out, SIZE) == 0);
+    dl_transport_close(&taken);
+    fixture_fini(&f);
+    free(out);
+    free(in);
+}
+
+/* Other bytes than those of TLS, and another token. */
+CHECK_CASE(strangers_without_tls_are_sent_away)
+{
+    fixture f;
+    uint8_t bytes[256];
+    dl_buffer hello = {0};
+
+    open_fixture(&f, true);
+    CHECK_OK(dl_hello_put(&hello, &the_call, f.listener.way.token, false));
+    int fd = stranger(&f);
+    say(fd, dl_buffer_bytes(&hello));
+    (void)hear(&f, fd, bytes, sizeof bytes);
+    CHECK_EQUAL(f.listener.stranger_count, 0);
+    close(fd);
+    dl_buffer_fini(&hello);
+    dl_secret *secret;
+    dl_tls *tls;
+    CHECK_OK(dl_secret_new(DL_LITERAL("another"), &secret));
+    CHECK_OK(dl_tls_new(DL_TLS_PSK, "link", secret, &tls));
+    dl_link_options options = f.link.options;
+    options.tls = tls;
+    dl_link_init(&f.link, &options);
+    int64_t until = dl_now() + 15 * DL_SECOND;
+    dl_status status = DL_OK;
+    while (status == DL_OK && dl_now() < until) {
+        status = dl_link_call(&f.link);
+        take_none(&f);
+    }
+    CHECK_EQUAL(status, DL_DENIED);
+    CHECK_CONTAINS(dl_last_error()->text,
+                   "TLS between this rank and rank 0 (pid 100 on host h): ");
+    CHECK_CONTAINS(dl_last_error()->text, "DISTLITE_TOKEN");
+    CHECK_EQUAL(f.listener.stranger_count, 0);
+    dl_link_fini(&f.link);
+    dl_tls_unref(tls);
+    dl_secret_unref(secret);
     fixture_fini(&f);
 }
 
@@ -453,6 +716,17 @@ CHECK_CASE(proved_links_carry_what_others_do)
     test_traffics all;
 
     traffics_token = "token";
+    traffics_init_lanes(&all, 3, 2);
+    dl_run_ranks(3, exchange, &all);
+    traffics_fini(&all);
+}
+
+CHECK_CASE(encrypted_links_carry_what_others_do)
+{
+    test_traffics all;
+
+    traffics_token = "token";
+    traffics_use_tls = true;
     traffics_init_lanes(&all, 3, 2);
     dl_run_ranks(3, exchange, &all);
     traffics_fini(&all);

@@ -84,18 +84,19 @@ expect_farewell(fixture *self, dl_error *told)
     uint8_t bytes[DL_HEAD_SIZE + DL_ERROR_TEXT_SIZE];
     dl_head head = {0};
 
-    CHECK(fcntl(self->link.fd, F_SETFL, 0) == 0);
+    CHECK(fcntl(self->link.transport.fd, F_SETFL, 0) == 0);
     while (head.kind != DL_HEAD_FAREWELL) {
-        CHECK_EQUAL(recv(self->link.fd, bytes, DL_HEAD_SIZE, MSG_WAITALL),
+        CHECK_EQUAL(recv(self->link.transport.fd, bytes, DL_HEAD_SIZE, MSG_WAITALL),
                     DL_HEAD_SIZE);
         CHECK(dl_head_take(bytes, &head));
         CHECK(head.size < DL_ERROR_TEXT_SIZE);
-        CHECK_EQUAL(recv(self->link.fd, bytes, head.size, MSG_WAITALL), head.size);
+        CHECK_EQUAL(recv(self->link.transport.fd, bytes, head.size, MSG_WAITALL),
+                    head.size);
     }
     bytes[head.size] = '\0';
     told->status = (dl_status)head.root;
     memcpy(told->text, bytes, head.size + 1);
-    CHECK_EQUAL(recv(self->link.fd, bytes, 1, MSG_WAITALL), 0);
+    CHECK_EQUAL(recv(self->link.transport.fd, bytes, 1, MSG_WAITALL), 0);
 }
 
 static dl_work *
@@ -241,9 +242,9 @@ CHECK_CASE(an_engine_without_memory_tells_its_peers)
     CHECK_EQUAL(atomic_load(&self.boards.boards[0].members[0].farewell), DL_ABORTED);
     /* No farewell fits into the link; its end does. */
     do {
-        end = (struct pollfd){.fd = self.link.fd, .events = POLLIN};
+        end = (struct pollfd){.fd = self.link.transport.fd, .events = POLLIN};
         CHECK_EQUAL(poll(&end, 1, PATIENCE / DL_MILLISECOND), 1);
-    } while (recv(self.link.fd, data, MANY, MSG_DONTWAIT) > 0);
+    } while (recv(self.link.transport.fd, data, MANY, MSG_DONTWAIT) > 0);
     fixture_fini(&self);
     free(data);
 }

@@ -422,6 +422,15 @@ CHECK_CASE(who_gives_up_in_the_middle_of_a_message_can_say_so)
     traffics_fini(&all);
 }
 
+/* Returns the descriptor of the call, or -1 if it has not come. */
+static int
+take(dl_listener *listener, const dl_hello *contents)
+{
+    dl_transport taken;
+
+    return dl_listener_take(listener, contents, &taken) ? taken.fd : -1;
+}
+
 CHECK_CASE(strangers_are_sent_away)
 {
     test_traffics all;
@@ -438,7 +447,7 @@ CHECK_CASE(strangers_are_sent_away)
     int64_t until = dl_now() + 5 * DL_SECOND;
     ssize_t got = -1;
     while (got < 0 && dl_now() < until) {
-        CHECK_EQUAL(dl_listener_take(&all.listeners[0], &contents), -1);
+        CHECK_EQUAL(take(&all.listeners[0], &contents), -1);
         got = recv(fd, &byte, 1, MSG_DONTWAIT);
     }
     CHECK_EQUAL(got, 0);
@@ -523,7 +532,7 @@ check_kept(test_traffics *all, const char *group)
     int taken = -1;
 
     while (taken < 0 && dl_now() < until) {
-        taken = dl_listener_take(&all->listeners[0], &contents);
+        taken = take(&all->listeners[0], &contents);
     }
     CHECK(taken >= 0);
     close(taken);
@@ -595,11 +604,11 @@ CHECK_CASE(who_calls_for_a_group_that_has_ended_is_told)
     int64_t until = dl_now() + PATIENCE;
     int taken = -1;
     while (taken < 0 && dl_now() < until) {
-        taken = dl_listener_take(&all.listeners[0], &contents);
+        taken = take(&all.listeners[0], &contents);
     }
     CHECK(taken >= 0);
     contents.group = "h";
-    int kept = dl_listener_take(&all.listeners[0], &contents);
+    int kept = take(&all.listeners[0], &contents);
     CHECK(kept >= 0);
     /* The last ones are remembered, and no more. */
     for (int i = 0; i <= DL_ENDED_LIMIT; i++) {
@@ -612,7 +621,7 @@ CHECK_CASE(who_calls_for_a_group_that_has_ended_is_told)
     contents.group = "old 0";
     int other_kept = -1;
     while (other_kept < 0 && dl_now() < until) {
-        other_kept = dl_listener_take(&all.listeners[0], &contents);
+        other_kept = take(&all.listeners[0], &contents);
     }
     CHECK(other_kept >= 0);
     close(other_kept);

@@ -14,6 +14,7 @@
 typedef struct test_traffics {
     int size;
     dl_secret *secret; /* made of traffics_token */
+    dl_tls *tls;
     pthread_t ear; /* with a token; hears callers as the process table's thread does */
     atomic_bool is_over;
     dl_peer peers[DL_RANKS_LIMIT];
@@ -24,6 +25,7 @@ typedef struct test_traffics {
 
 /* The job's token, which is set before the fixture is made; NULL: there is none. */
 static const char *traffics_token;
+static bool traffics_use_tls; /* with the key of the token */
 
 DL_CHECK_UNUSED static void *
 traffics_hear(void *context)
@@ -49,13 +51,17 @@ traffics_init_lanes(test_traffics *all, int size, int lanes)
     if (traffics_token != NULL) {
         CHECK_OK(dl_secret_new(dl_bytes_of(traffics_token), &all->secret));
     }
+    if (traffics_use_tls) {
+        CHECK_OK(dl_tls_new(DL_TLS_PSK, "link", all->secret, &all->tls));
+    }
     here.socket.ip4.sin_family = AF_INET;
     here.socket.ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     for (int rank = 0; rank < size; rank++) {
         all->peers[rank] = (dl_peer){.pid = 100 + rank, .host = "h"};
         memset(all->ways[rank].token, rank + 1, DL_TOKEN_SIZE);
         all->ways[rank].count = lanes;
-        all->ways[rank].secret = all->secret;
+        all->ways[rank].secret = all->tls == NULL ? all->secret : NULL;
+        all->ways[rank].tls = all->tls;
         for (int lane = 0; lane < lanes; lane++) {
             all->ways[rank].addresses[lane] = here;
         }
@@ -108,6 +114,7 @@ traffics_fini(test_traffics *all)
     for (int rank = 0; rank < all->size; rank++) {
         traffics_cut(all, rank);
     }
+    dl_tls_unref(all->tls);
     dl_secret_unref(all->secret);
 }
 

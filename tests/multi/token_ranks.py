@@ -154,3 +154,54 @@ def die(
     except dist.DistError as error:
         return str(error), time.monotonic() - begin
     raise AssertionError("nothing was raised")
+
+
+def join_with(
+    rank: int,
+    world_size: int,
+    init_method: str,
+    names: str,
+    settings: Sequence[dict[str, str]],
+) -> tuple[float | str, float]:
+    """As join(), where each rank has variables of its own."""
+    for name, value in settings[rank].items():
+        os.environ[name] = value
+    token = os.environ.get("DISTLITE_TOKEN")
+    return join(rank, world_size, init_method, names, [token] * world_size)
+
+
+def encrypted(
+    rank: int,
+    world_size: int,
+    init_method: str,
+    names: str,
+) -> None:
+    """Every kind of traffic over links with TLS: large, small, and both ways."""
+    _set_out(rank, names, TOKEN)
+    dist.init_process_group(
+        "gloo",
+        init_method=init_method,
+        rank=rank,
+        world_size=world_size,
+        timeout=PATIENCE,
+    )
+    for count in (1, 1000, 3_000_000):
+        values = np.arange(count, dtype=np.float64) + rank
+        dist.all_reduce(values)
+        expected = world_size * np.arange(count) + sum(range(world_size))
+        assert (values == expected).all()
+    peer = world_size - 1 - rank
+    if peer != rank:
+        works = []
+        for count in (1, 10, 2_000_000, 5):
+            into = np.zeros(count)
+            works.append((dist.irecv(into, peer), into, float(peer)))
+            works.append((dist.isend(np.full(count, float(rank)), peer), None, 0.0))
+        for work, into, expected in works:
+            assert work is not None
+            work.wait()
+            assert into is None or (into == expected).all()
+    objects: list[object] = [None] * world_size
+    dist.all_gather_object(objects, {"rank": rank, "more": "x" * 300_000})
+    assert [entry["rank"] for entry in objects] == list(range(world_size))
+    _leave()

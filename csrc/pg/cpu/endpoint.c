@@ -19,6 +19,7 @@
 #include "pg/cpu/reach.h"
 #include "pg/cpu/seal.h"
 #include "pg/cpu/shm/segment.h"
+#include "pg/cpu/tcp/link_tls.h"
 #include "pg/agree/rank_keys.h"
 
 /* "dlcpu" and, in the last byte, a version.  A record that begins with another number
@@ -63,6 +64,9 @@ dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contac
     }
     dl_put_bytes(buffer, dl_bytes_of(contact->problem));
     dl_put_u32(buffer, contact->is_refused);
+    if (contact->tls_mode != DL_TLS_OFF) {
+        dl_put_u32(buffer, contact->tls_mode);
+    }
 }
 
 /* Reads a string into `room` bytes, including the terminating zero. */
@@ -142,6 +146,7 @@ dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
     dl_reader reader = dl_reader_of(bytes);
     uint64_t magic;
     uint32_t is_refused;
+    uint32_t tls_mode = DL_TLS_OFF;
 
     if (!dl_take_u64(&reader, &magic) || magic != RECORD_MAGIC) {
         return dl_fail(
@@ -157,10 +162,13 @@ dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
         || !take_text(&reader, contact->host.hint, sizeof contact->host.hint)
         || !take_addresses(&reader, &contact->way)
         || !take_text(&reader, contact->problem, sizeof contact->problem)
-        || !dl_take_u32(&reader, &is_refused)) {
+        || !dl_take_u32(&reader, &is_refused)
+        || (dl_reader_left(&reader) > 0
+            && (!dl_take_u32(&reader, &tls_mode) || tls_mode > DL_TLS_CERT))) {
         return dl_fail(DL_PROTOCOL, "its record in the store is damaged");
     }
     contact->is_refused = is_refused != 0;
+    contact->tls_mode = (dl_tls_mode)tls_mode;
     return DL_OK;
 }
 
@@ -206,29 +214,6 @@ dl_host_own(dl_host *host)
              (unsigned)geteuid());
 }
 
-/* torch knows more transports, and refuses those that it was built without as well. */
-static dl_status
-check_transport(void)
-{
-    const char *wanted = getenv(DL_TRANSPORT_VARIABLE);
-    static const char *const known[] = {"TCP_TLS", "UV", "IBVERBS"};
-    bool is_known = false;
-
-    if (wanted == NULL || strcmp(wanted, "TCP") == 0) {
-        return DL_OK;
-    }
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        is_known |= strcmp(wanted, known[i]) == 0;
-    }
-    return dl_fail(DL_NETWORK,
-                   DL_TRANSPORT_VARIABLE "=%.100s %s; unset the variable, or set it to "
-                                         "TCP",
-                   wanted,
-                   is_known
-                       ? "is not supported: distlite's only network transport is TCP"
-                       : "is not a transport");
-}
-
 static bool
 wants_interfaces(void)
 {
@@ -243,12 +228,20 @@ dl_endpoint_check_settings(void)
     dl_address addresses[DL_INTERFACES_LIMIT];
     int count;
 
-    DL_TRY(check_transport());
+    DL_TRY(dl_link_tls_check());
     if (wants_interfaces()
         && dl_interface_addresses(NULL, addresses, &count) != DL_OK) {
         return dl_fail(DL_NETWORK, "%s", dl_last_error()->text);
     }
     return DL_OK;
+}
+
+/* With the key of the token, TLS has proved it: nothing is left to be proved inside. */
+static void
+set_guard(const dl_endpoint *endpoint, dl_way *way)
+{
+    way->tls = endpoint->tls;
+    way->secret = dl_tls_mode_of(endpoint->tls) == DL_TLS_PSK ? NULL : endpoint->secret;
 }
 
 /* Listens at the addresses that were chosen. */
@@ -259,7 +252,7 @@ listen_for_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
     bool is_connected = dl_store_local_address(store, &connected);
     dl_way way = contact->way;
 
-    DL_TRY(check_transport());
+    set_guard(endpoint, &way);
     DL_TRY(dl_interface_addresses(is_connected ? &connected : NULL, way.addresses,
                                   &way.count));
     DL_TRY(dl_listener_open(&endpoint->calls, &way));
@@ -273,11 +266,14 @@ listen_for_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
 static void
 open_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
 {
-    if (listen_for_calls(endpoint, store, contact) != DL_OK) {
+    bool has_tls = dl_link_tls_new(endpoint->secret, &endpoint->tls) == DL_OK;
+
+    if (!has_tls || listen_for_calls(endpoint, store, contact) != DL_OK) {
         snprintf(contact->problem, sizeof contact->problem, "%.*s", DL_PROBLEM_SIZE - 1,
                  dl_last_error()->text);
-        contact->is_refused = dl_endpoint_check_settings() != DL_OK;
+        contact->is_refused = !has_tls || dl_endpoint_check_settings() != DL_OK;
     }
+    contact->tls_mode = dl_tls_mode_of(endpoint->tls);
 }
 
 /* Checks what ranks of one host need: memory whose descriptor can be passed, and a
@@ -354,7 +350,7 @@ publish(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     char key[DL_ENDPOINT_KEY_SIZE];
     dl_peer self;
-    dl_contact contact = {.way.secret = endpoint->secret};
+    dl_contact contact = {.way.count = 0};
     dl_buffer record = {0};
 
     dl_peer_own(&self);
@@ -406,7 +402,7 @@ read_record(dl_endpoint *endpoint, int rank, const dl_buffer *sealed)
 
     DL_TRY(dl_endpoint_unseal(endpoint, dl_endpoint_key(rank, key), sealed, &record));
     DL_TRY(dl_endpoint_take(record, &endpoint->peers[rank], contact));
-    contact->way.secret = endpoint->secret;
+    set_guard(endpoint, &contact->way);
     return DL_OK;
 }
 
@@ -535,6 +531,22 @@ has_loopback(const dl_way *way)
     return false;
 }
 
+/* Ranks that do not encrypt alike understand nothing of each other. */
+static dl_status
+fail_modes(const dl_endpoint *endpoint, int rank)
+{
+    char first[DL_PEER_TEXT_SIZE];
+    char other[DL_PEER_TEXT_SIZE];
+
+    dl_endpoint_describe(endpoint, 0, first);
+    dl_endpoint_describe(endpoint, rank, other);
+    return dl_fail(DL_NETWORK,
+                   "%s has TLS \"%s\" for its links, %s \"%s\": every process of a job "
+                   "needs the same DISTLITE_TLS and GLOO_DEVICE_TRANSPORT",
+                   first, dl_tls_mode_name(endpoint->contacts[0].tls_mode), other,
+                   dl_tls_mode_name(endpoint->contacts[rank].tls_mode));
+}
+
 /* Returns the same result on all ranks, because all have the same records. */
 static dl_status
 check_settings(const dl_endpoint *endpoint)
@@ -542,6 +554,11 @@ check_settings(const dl_endpoint *endpoint)
     for (int rank = 0; rank < endpoint->size; rank++) {
         if (endpoint->contacts[rank].is_refused) {
             return fail_problem(endpoint, rank);
+        }
+    }
+    for (int rank = 1; rank < endpoint->size; rank++) {
+        if (endpoint->contacts[rank].tls_mode != endpoint->contacts[0].tls_mode) {
+            return fail_modes(endpoint, rank);
         }
     }
     return DL_OK;
@@ -728,6 +745,7 @@ dl_endpoint_fini(dl_endpoint *endpoint)
         dl_endpoint_close_local(endpoint);
     }
     dl_listener_fini(&endpoint->calls);
+    dl_tls_unref(endpoint->tls);
     dl_secret_unref(endpoint->secret);
     dl_layout_fini(&endpoint->layout);
     for (int rank = 0; endpoint->processes != NULL && rank < endpoint->size; rank++) {

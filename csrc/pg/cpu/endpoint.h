@@ -43,6 +43,7 @@ typedef struct dl_contact {
     dl_host host;
     dl_process_id process;
     dl_way way;                    /* for other hosts; may have no address */
+    dl_tls_mode tls_mode;          /* of its links */
     char problem[DL_PROBLEM_SIZE]; /* why it has none */
     /* Its settings name an interface or transport that does not exist: an error in
      * every group, even on one host. */
@@ -65,6 +66,7 @@ typedef struct dl_endpoint {
     const char *group_name; /* borrowed until dl_endpoint_open() returns */
     /* The job's, which all of these ranks prove to each other; a reference, or NULL. */
     dl_secret *secret;
+    dl_tls *tls; /* for the links; a reference, or NULL */
     /* By rank: on a leader, the connections to the ranks of its host that it has
      * reached, over which the invitation to the join was sent; else -1. */
     int *connections;
@@ -75,9 +77,6 @@ typedef struct dl_endpoint {
 
 /* Fills in the identity of the calling thread's host. */
 void dl_host_own(dl_host *host);
-
-/* torch's variable that names a transport; any but TCP is refused. */
-#define DL_TRANSPORT_VARIABLE "GLOO_DEVICE_TRANSPORT"
 
 /* Checks the settings for transport and interfaces, for groups that need no endpoint.
  * Returns DL_NETWORK if they name something that does not exist. */

@@ -335,7 +335,7 @@ close_links(trial *self)
         if (self->links[i].options.there != NULL) {
             dl_link_fini(&self->links[i]);
         }
-        self->links[i] = (dl_link){.fd = -1};
+        self->links[i] = (dl_link){.is_open = false};
     }
 }
 

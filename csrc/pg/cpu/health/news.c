@@ -22,8 +22,7 @@
 dl_status
 dl_news_init(dl_news *news, const dl_news_options *options)
 {
-    *news = (dl_news){
-        .options = *options, .fork_generation = dl_fork_generation(), .fd = -1};
+    *news = (dl_news){.options = *options, .fork_generation = dl_fork_generation()};
     news->has_ended = calloc((size_t)options->layout->size, sizeof *news->has_ended);
     if (news->has_ended == NULL) {
         return dl_fail_no_memory();
@@ -39,7 +38,7 @@ dl_news_fini(dl_news *news)
         return;
     }
     if (news->fork_generation == dl_fork_generation()) {
-        dl_socket_close(news->fd);
+        dl_transport_close(&news->transport);
     }
     free(news->has_ended);
     pthread_mutex_destroy(&news->lock);
@@ -91,16 +90,18 @@ note_locked(dl_news *self, const dl_head *head)
 static bool
 hear_locked(dl_news *self)
 {
-    ssize_t got = recv(self->fd, self->bytes + self->got,
-                       sizeof self->bytes - self->got, MSG_DONTWAIT);
+    struct iovec room = {self->bytes + self->got, sizeof self->bytes - self->got};
+    size_t got = 0;
+    int error;
     dl_head head;
 
-    if (got < 0) {
-        return errno != EAGAIN && errno != EINTR;
-    }
-    self->got += (size_t)got;
+    dl_error before = *dl_last_error();
+    bool has_ended =
+        dl_transport_read(&self->transport, &room, 1, &got, &error) != DL_OK;
+    (void)dl_fail_again(&before);
+    self->got += got;
     if (self->got < DL_HEAD_SIZE) {
-        return got == 0;
+        return has_ended;
     }
     bool is_news = dl_head_take(self->bytes, &head) && head.kind == DL_HEAD_FAREWELL
                    && head.size < DL_ERROR_TEXT_SIZE;
@@ -108,7 +109,7 @@ hear_locked(dl_news *self)
     if (is_whole) {
         note_locked(self, &head);
     }
-    return is_whole || !is_news || got == 0;
+    return is_whole || !is_news || has_ended;
 }
 
 /* Takes in all news that has arrived. */
@@ -125,14 +126,13 @@ hear_all_locked(dl_news *self)
     bool goes_on = true;
 
     while (goes_on) {
-        if (self->fd < 0) {
-            self->fd = dl_listener_take(options->listener, &contents);
+        if (!self->transport.is_open) {
+            (void)dl_listener_take(options->listener, &contents, &self->transport);
             self->got = 0;
         }
-        goes_on = self->fd >= 0 && hear_locked(self);
+        goes_on = self->transport.is_open && hear_locked(self);
         if (goes_on) {
-            dl_socket_close(self->fd);
-            self->fd = -1;
+            dl_transport_close(&self->transport);
         }
     }
 }

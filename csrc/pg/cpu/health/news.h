@@ -32,10 +32,10 @@ typedef struct dl_news {
     uint32_t fork_generation;
     pthread_mutex_t lock;
     /* guarded by lock */
-    bool *has_ended;   /* by rank: it gave up, or its process has ended */
-    int fd;            /* connection that is being read; -1: none */
-    size_t got;        /* bytes read from it */
-    uint64_t sequence; /* first operation that fails with `error`; 0: none */
+    bool *has_ended;        /* by rank: it gave up, or its process has ended */
+    dl_transport transport; /* connection that is being read; closed: none */
+    size_t got;             /* bytes read from it */
+    uint64_t sequence;      /* first operation that fails with `error`; 0: none */
     dl_error error;
     uint64_t late_sequence; /* operation that `late_rank` is going to give up */
     int late_rank;          /* a leader of another host */

@@ -128,6 +128,11 @@ dl_bundle_farewell(dl_bundle *bundle, const dl_error *cause)
     size_t done = 0;
     size_t sent = 0;
 
+    for (int lane = 0; lane < bundle->count; lane++) {
+        if (dl_link_is_between(&bundle->links[lane])) {
+            return;
+        }
+    }
     do {
         struct iovec part = {frame + done, size - done};
         if (dl_bundle_write(bundle, &part, 1, &sent) != DL_OK) {
@@ -142,7 +147,7 @@ dl_bundle_shutdown(dl_bundle *bundle)
 {
     for (int lane = 0; lane < bundle->count; lane++) {
         if (bundle->links[lane].is_open) {
-            (void)shutdown(bundle->links[lane].fd, SHUT_WR);
+            (void)shutdown(bundle->links[lane].transport.fd, SHUT_WR);
         }
     }
 }

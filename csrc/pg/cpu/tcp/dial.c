@@ -25,6 +25,7 @@ dl_link_options_aim(dl_link_options *options, const dl_way *way, int lane)
     options->address = way->addresses[lane];
     memcpy(options->token, way->token, sizeof options->token);
     options->secret = way->secret;
+    options->tls = way->tls;
     options->lane = lane;
 }
 
@@ -58,6 +59,19 @@ dl_dial_fail_errno(const dl_link_options *options, int error)
     return dl_dial_fail_lost(options, what);
 }
 
+dl_status
+dl_dial_fail_stream(const dl_link_options *options, dl_status status, int error)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    if (error != 0) {
+        return dl_dial_fail_errno(options, error);
+    }
+    dl_peer_describe(options->there, options->peer, peer);
+    dl_error cause = *dl_last_error();
+    return dl_fail(status, "TLS between this rank and %s: %.1200s", peer, cause.text);
+}
+
 /* The listener's port belongs to its process as long as it lives, so that whoever
  * answers in its place shows that it has ended, or that the address leads elsewhere. */
 static dl_status
@@ -77,19 +91,17 @@ fail_stranger(const dl_link_options *options, const char *why)
 void
 dl_dial_close(dl_dial *dial)
 {
-    if (dial->stage != DL_DIAL_NONE) {
-        dl_socket_close(dial->fd);
-    }
+    dl_transport_close(&dial->transport);
     *dial = (dl_dial){.repeats = dial->repeats};
 }
 
-int
+dl_transport
 dl_dial_take(dl_dial *dial)
 {
-    int fd = dial->fd;
+    dl_transport transport = dial->transport;
 
     *dial = (dl_dial){.stage = DL_DIAL_NONE};
-    return fd;
+    return transport;
 }
 
 /* Starts to connect, and does not wait for the result: has_answered() checks it. */
@@ -97,14 +109,16 @@ static dl_status
 begin(dl_dial *dial, const dl_link_options *options)
 {
     const dl_address *address = &options->address;
+    int fd;
 
-    if (!dl_socket_open(address->socket.any.sa_family, &dial->fd)) {
+    if (!dl_socket_open(address->socket.any.sa_family, &fd)) {
         return dl_fail(DL_INTERNAL, "opening a socket: %s", strerror(errno));
     }
+    DL_TRY(dl_transport_open(&dial->transport, fd, options->tls, false));
     dial->stage = DL_DIAL_CONNECTING;
     dial->since = dl_now();
-    if (connect(dial->fd, &address->socket.any, address->size) != 0
-        && errno != EINPROGRESS && errno != EINTR) {
+    if (connect(fd, &address->socket.any, address->size) != 0 && errno != EINPROGRESS
+        && errno != EINTR) {
         return dl_dial_fail_errno(options, errno);
     }
     return DL_OK;
@@ -114,13 +128,13 @@ begin(dl_dial *dial, const dl_link_options *options)
 static dl_status
 has_answered(const dl_dial *dial, const dl_link_options *options, bool *is_there)
 {
-    struct pollfd entry = {.fd = dial->fd, .events = POLLOUT};
+    struct pollfd entry = {.fd = dial->transport.fd, .events = POLLOUT};
     int error = 0;
     socklen_t size = sizeof error;
 
     *is_there = poll(&entry, 1, 0) > 0;
     if (*is_there
-        && (getsockopt(dial->fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0
+        && (getsockopt(dial->transport.fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0
             || error != 0)) {
         return dl_dial_fail_errno(options, error == 0 ? errno : error);
     }
@@ -129,13 +143,13 @@ has_answered(const dl_dial *dial, const dl_link_options *options, bool *is_there
 
 /* Calls once more, instead of the connection that has ended. */
 static dl_status
-repeat(dl_dial *dial, const dl_link_options *options, int error)
+repeat(dl_dial *dial, const dl_link_options *options, dl_status status, int error)
 {
-    bool may_repeat =
-        dial->repeats < REPEATS_LIMIT && dl_now() > dial->since + REPEAT_AFTER;
+    bool may_repeat = error != 0 && dial->repeats < REPEATS_LIMIT
+                      && dl_now() > dial->since + REPEAT_AFTER;
 
     if (!may_repeat) {
-        return dl_dial_fail_errno(options, error);
+        return dl_dial_fail_stream(options, status, error);
     }
     dl_dial_close(dial);
     dial->repeats++;
@@ -152,10 +166,12 @@ send_all(dl_dial *dial, const dl_link_options *options, dl_status status,
         status = dl_buffer_check(bytes);
     }
     if (status == DL_OK) {
-        ssize_t sent =
-            send(dial->fd, bytes->data, bytes->size, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent != (ssize_t)bytes->size) {
-            status = dl_dial_fail_errno(options, sent < 0 ? errno : ENOBUFS);
+        struct iovec part = {bytes->data, bytes->size};
+        size_t sent = 0;
+        int error = ENOBUFS;
+        status = dl_transport_write(&dial->transport, &part, 1, &sent, &error);
+        if (status != DL_OK || sent != bytes->size) {
+            status = dl_dial_fail_stream(options, status, error);
         }
     }
     dl_buffer_fini(bytes);
@@ -226,16 +242,20 @@ check_proof(dl_dial *dial, const dl_link_options *options)
 /* Fails with the text of a refusal, the first bytes of which were received: as much of
  * it as is there.  It is one segment, unless somebody else has written it. */
 static dl_status
-fail_refused(const dl_dial *dial, const dl_link_options *options)
+fail_refused(dl_dial *dial, const dl_link_options *options)
 {
     uint8_t bytes[REFUSAL_LIMIT];
     char why[2 * REFUSAL_LIMIT] = ": ";
     size_t used = 2;
     size_t size = dial->got;
 
+    struct iovec room = {bytes + size, sizeof bytes - size};
+    size_t got = 0;
+    int error;
+
     memcpy(bytes, dial->bytes, size);
-    ssize_t got = recv(dial->fd, bytes + size, sizeof bytes - size, MSG_DONTWAIT);
-    size += got > 0 ? (size_t)got : 0;
+    (void)dl_transport_read(&dial->transport, &room, 1, &got, &error);
+    size += got;
     if (size <= DL_LINK_REFUSAL_HEAD) {
         return fail_stranger(options, "");
     }
@@ -249,14 +269,17 @@ fail_refused(const dl_dial *dial, const dl_link_options *options)
 static dl_status
 listen_on(dl_dial *dial, const dl_link_options *options, bool *is_whole)
 {
-    ssize_t got = recv(dial->fd, dial->bytes + dial->got,
-                       sizeof dial->bytes - dial->got, MSG_DONTWAIT);
+    struct iovec room = {dial->bytes + dial->got, sizeof dial->bytes - dial->got};
+    size_t got;
+    int error;
 
     *is_whole = false;
-    if (got <= 0) {
-        return got < 0 && (errno == EAGAIN || errno == EINTR)
-                   ? DL_OK
-                   : repeat(dial, options, got == 0 ? ECONNRESET : errno);
+    dl_status status = dl_transport_read(&dial->transport, &room, 1, &got, &error);
+    if (status != DL_OK) {
+        return repeat(dial, options, status, error);
+    }
+    if (got == 0) {
+        return DL_OK;
     }
     dial->got += (uint8_t)got;
     if (dial->bytes[0] != DL_OK) {
@@ -286,6 +309,23 @@ prove(dl_dial *dial, const dl_link_options *options, bool is_probe)
     return DL_OK;
 }
 
+static dl_status
+greet(dl_dial *dial, const dl_link_options *options, bool is_probe)
+{
+    bool is_up = false;
+    int error;
+    dl_status status = dl_transport_greet(&dial->transport, &is_up, &error);
+
+    if (status != DL_OK) {
+        return repeat(dial, options, status, error);
+    }
+    if (!is_up) {
+        return DL_OK;
+    }
+    return options->secret == NULL ? say_hello(dial, options, is_probe)
+                                   : say_challenge(dial, options);
+}
+
 dl_status
 dl_dial_advance(dl_dial *dial, const dl_link_options *options, bool is_probe)
 {
@@ -296,10 +336,10 @@ dl_dial_advance(dl_dial *dial, const dl_link_options *options, bool is_probe)
     }
     if (dial->stage == DL_DIAL_CONNECTING) {
         DL_TRY(has_answered(dial, options, &is_there));
-        if (is_there) {
-            DL_TRY(options->secret == NULL ? say_hello(dial, options, is_probe)
-                                           : say_challenge(dial, options));
-        }
+        dial->stage = is_there ? DL_DIAL_GREETING : DL_DIAL_CONNECTING;
+    }
+    if (dial->stage == DL_DIAL_GREETING) {
+        DL_TRY(greet(dial, options, is_probe));
     }
     return prove(dial, options, is_probe);
 }
@@ -307,8 +347,13 @@ dl_dial_advance(dl_dial *dial, const dl_link_options *options, bool is_probe)
 struct pollfd
 dl_dial_poll(const dl_dial *dial)
 {
+    if (dial->stage == DL_DIAL_NONE) {
+        return (struct pollfd){.fd = -1};
+    }
     return (struct pollfd){
-        .fd = dial->stage == DL_DIAL_NONE ? -1 : dial->fd,
-        .events = dial->stage == DL_DIAL_CONNECTING ? POLLOUT : POLLIN,
+        .fd = dial->transport.fd,
+        .events = dial->stage == DL_DIAL_CONNECTING
+                      ? POLLOUT
+                      : dl_transport_events(&dial->transport, POLLIN),
     };
 }

@@ -5,18 +5,22 @@
  *
  *     caller                                                    listener
  *        | connects                                                |
- *        | with a token: both prove that they know it (proof.h)    |
+ *        | with TLS: its handshake (net/tls.h)                     |
+ *        |<------------------------------------------------------->|
+ *        | with a token: both prove that they know it (proof.h),   |
+ *        | unless TLS has proved it                                |
  *        |<------------------------------------------------------->|
  *        | HELLO or PROBE (frame.h)                                |
  *        |-------------------------------------------------------->|
  *
- * Nothing that belongs to a link is sent before the other side has proved the token.  A
+ * Nothing that belongs to a link is sent before the other side has proved itself.  A
  * dial never blocks. */
 #ifndef DISTLITE_PG_CPU_TCP_DIAL_H
 #define DISTLITE_PG_CPU_TCP_DIAL_H
 
 #include <poll.h>
 
+#include "net/transport.h"
 #include "pg/cpu/peer.h"
 #include "pg/cpu/tcp/listener.h"
 
@@ -28,10 +32,11 @@ typedef struct dl_link_options {
     int rank;              /* this rank */
     int peer;              /* the other rank */
     dl_hello_use use;
-    /* The next four are set by dl_link_options_aim(). */
+    /* The next five are set by dl_link_options_aim(). */
     dl_address address; /* of the other rank */
     uint8_t token[DL_TOKEN_SIZE];
-    const dl_secret *secret; /* borrowed; NULL: nothing is proved */
+    const dl_secret *secret; /* borrowed; NULL: nothing is proved inside */
+    dl_tls *tls;             /* borrowed; NULL: plain */
     int lane;                /* index among the links of the same use between the two */
 } dl_link_options;
 
@@ -41,6 +46,7 @@ void dl_link_options_aim(dl_link_options *options, const dl_way *way, int lane);
 typedef enum dl_dial_stage {
     DL_DIAL_NONE = 0,   /* there is no connection */
     DL_DIAL_CONNECTING, /* connect(2) was called */
+    DL_DIAL_GREETING,   /* the handshake of TLS is under way */
     DL_DIAL_ASKED,      /* CHALLENGE was sent: the listener's nonce comes next */
     DL_DIAL_PROVED,     /* PROVE was sent: the listener's proof comes next */
     DL_DIAL_OPEN,       /* the hello was sent */
@@ -49,7 +55,7 @@ typedef enum dl_dial_stage {
 /* Zeroed memory is a dial that was not begun. */
 typedef struct dl_dial {
     dl_dial_stage stage;
-    int fd; /* valid unless the stage is DL_DIAL_NONE */
+    dl_transport transport; /* open unless the stage is DL_DIAL_NONE */
     int64_t since;
     int repeats; /* connections that ended before they were proved */
     dl_proof proof;
@@ -59,7 +65,8 @@ typedef struct dl_dial {
 
 /* Advances the dial, from a connection that is not begun to DL_DIAL_OPEN.
  * DL_PEER_LOST: the other rank has ended or cannot be reached, or the process at its
- * address does not know the job's token.  DL_INTERNAL: no descriptor is available. */
+ * address does not know the job's token.  DL_DENIED, DL_PROTOCOL: the two sides' TLS do
+ * not match, and the text tells how.  DL_INTERNAL: no descriptor is available. */
 dl_status dl_dial_advance(dl_dial *dial, const dl_link_options *options, bool is_probe);
 
 /* Returns what to poll(2) for while the dial is not open. */
@@ -68,11 +75,15 @@ struct pollfd dl_dial_poll(const dl_dial *dial);
 /* Closes the connection; the dial can be begun anew. */
 void dl_dial_close(dl_dial *dial);
 
-/* Returns the descriptor of an open dial, which the caller then owns. */
-int dl_dial_take(dl_dial *dial);
+/* Returns the connection of an open dial, which the caller then owns. */
+dl_transport dl_dial_take(dl_dial *dial);
 
 /* Fail with DL_PEER_LOST: the other rank and `what`, or the meaning of an errno. */
 dl_status dl_dial_fail_lost(const dl_link_options *options, const char *what);
 dl_status dl_dial_fail_errno(const dl_link_options *options, int error);
+
+/* Fails for a stream of the other rank that has failed with `status` and `error`. */
+dl_status dl_dial_fail_stream(const dl_link_options *options, dl_status status,
+                              int error);
 
 #endif

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/tcp/link.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include "base/deadline.h"
-#include "net/socket.h"
 
 /* Time before the probe: a rank that is about to call does so well within it. */
 #define PROBE_AFTER DL_WAIT_SLICE
@@ -15,16 +12,15 @@
 void
 dl_link_init(dl_link *link, const dl_link_options *options)
 {
-    *link = (dl_link){.options = *options, .fd = -1};
+    *link = (dl_link){.options = *options};
 }
 
 void
 dl_link_fini(dl_link *link)
 {
-    dl_socket_close(link->fd);
+    dl_transport_close(&link->transport);
     dl_dial_close(&link->call);
     dl_dial_close(&link->probe);
-    link->fd = -1;
     link->is_open = false;
 }
 
@@ -38,7 +34,7 @@ dl_link_call(dl_link *link)
     }
     DL_TRY(dl_dial_advance(&link->call, &link->options, false));
     if (link->call.stage == DL_DIAL_OPEN) {
-        link->fd = dl_dial_take(&link->call);
+        link->transport = dl_dial_take(&link->call);
         link->is_open = true;
     }
     return DL_OK;
@@ -77,13 +73,13 @@ dl_link_look(dl_link *link)
     if (link->probe.stage != DL_DIAL_OPEN) {
         return DL_OK;
     }
-    ssize_t got = recv(link->probe.fd, frame, sizeof frame, MSG_DONTWAIT);
-    if (got > 0) {
-        return fail_notice(link, frame, (size_t)got);
+    struct iovec room = {frame, sizeof frame};
+    size_t got;
+    int error;
+    if (dl_transport_read(&link->probe.transport, &room, 1, &got, &error) != DL_OK) {
+        return dl_dial_fail_lost(&link->options, "exited, was killed, or left");
     }
-    bool is_fine = got < 0 && (errno == EAGAIN || errno == EINTR);
-    return is_fine ? DL_OK
-                   : dl_dial_fail_lost(&link->options, "exited, was killed, or left");
+    return got == 0 ? DL_OK : fail_notice(link, frame, got);
 }
 
 /* The part of the lower rank.  Before the probe it cannot tell whether the other rank
@@ -101,8 +97,7 @@ be_called(dl_link *link)
     };
     int64_t now = dl_now();
 
-    link->fd = dl_listener_take(options->listener, &contents);
-    if (link->fd >= 0) {
+    if (dl_listener_take(options->listener, &contents, &link->transport)) {
         link->is_open = true;
         dl_dial_close(&link->probe);
         return DL_OK;
@@ -121,44 +116,36 @@ dl_link_open(dl_link *link)
                                                    : be_called(link);
 }
 
-/* EAGAIN and EINTR are not failures: the caller tries again, and checks for signals
- * itself. */
 dl_status
 dl_link_write(dl_link *link, struct iovec *parts, int count, size_t *size)
 {
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+    int error;
 
     *size = 0;
     if (!link->is_open) {
         return DL_OK;
     }
-    ssize_t sent = sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno != EAGAIN && errno != EINTR) {
-        return dl_dial_fail_errno(&link->options, errno);
-    }
-    *size = sent < 0 ? 0 : (size_t)sent;
-    return DL_OK;
+    dl_status status = dl_transport_write(&link->transport, parts, count, size, &error);
+    return status == DL_OK ? DL_OK : dl_dial_fail_stream(&link->options, status, error);
 }
 
 dl_status
 dl_link_read(dl_link *link, struct iovec *parts, int count, size_t *size)
 {
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+    int error;
 
     *size = 0;
     if (!link->is_open) {
         return DL_OK;
     }
-    ssize_t got = recvmsg(link->fd, &message, MSG_DONTWAIT);
-    if (got == 0) {
-        return dl_dial_fail_lost(&link->options,
-                                 "exited or was killed: it closed the connection");
-    }
-    if (got < 0 && errno != EAGAIN && errno != EINTR) {
-        return dl_dial_fail_errno(&link->options, errno);
-    }
-    *size = got < 0 ? 0 : (size_t)got;
-    return DL_OK;
+    dl_status status = dl_transport_read(&link->transport, parts, count, size, &error);
+    return status == DL_OK ? DL_OK : dl_dial_fail_stream(&link->options, status, error);
+}
+
+bool
+dl_link_is_between(const dl_link *link)
+{
+    return dl_transport_is_between(&link->transport);
 }
 
 dl_status
@@ -177,7 +164,8 @@ struct pollfd
 dl_link_poll(const dl_link *link, short events)
 {
     if (link->is_open) {
-        return (struct pollfd){.fd = link->fd, .events = events};
+        return (struct pollfd){.fd = link->transport.fd,
+                               .events = dl_transport_events(&link->transport, events)};
     }
     if (link->call.stage != DL_DIAL_NONE) {
         return dl_dial_poll(&link->call);

@@ -19,11 +19,11 @@
 
 typedef struct dl_link {
     dl_link_options options;
-    int fd;               /* -1: not open yet */
-    bool is_open;         /* `fd` is connected, and the hello was sent or received */
-    dl_dial call;         /* of the higher rank, until the link is open */
-    dl_dial probe;        /* of the lower rank, until then */
-    int64_t wanted_since; /* 0: not wanted yet */
+    dl_transport transport; /* closed until the link is open */
+    bool is_open;           /* it is connected, and the hello was sent or received */
+    dl_dial call;           /* of the higher rank, until the link is open */
+    dl_dial probe;          /* of the lower rank, until then */
+    int64_t wanted_since;   /* 0: not wanted yet */
 } dl_link;
 
 void dl_link_init(dl_link *link, const dl_link_options *options);
@@ -42,9 +42,15 @@ dl_status dl_link_call(dl_link *link);
 dl_status dl_link_look(dl_link *link);
 
 /* Move as many bytes of the parts as is possible without blocking; `*size` is their
- * number, 0 while the link is not open.  DL_PEER_LOST: the connection has ended. */
+ * number, 0 while the link is not open.  A write of which not all was taken is repeated
+ * with the same bytes (net/transport.h).  DL_PEER_LOST: the connection has ended.
+ * DL_DENIED, DL_NETWORK, DL_PROTOCOL: TLS has failed. */
 dl_status dl_link_write(dl_link *link, struct iovec *parts, int count, size_t *size);
 dl_status dl_link_read(dl_link *link, struct iovec *parts, int count, size_t *size);
+
+/* Whether a write was taken in part that has not returned its size yet, so that nothing
+ * else can be written. */
+bool dl_link_is_between(const dl_link *link);
 
 /* Fails with DL_PROTOCOL because the other rank has sent something unintelligible. */
 dl_status dl_link_fail_protocol(const dl_link_options *options);

@@ -31,9 +31,10 @@
 
 typedef struct visitor {
     dl_list node;
-    int fd;
+    dl_transport transport;
     int64_t since;
     dl_proof proof;
+    dl_status failure; /* of the connection */
     size_t got;
     dl_head head;
     uint8_t bytes[HELLO_LIMIT];
@@ -98,6 +99,13 @@ listen_at(const dl_address *address, int *made)
     return DL_OK;
 }
 
+/* Whether callers have to prove anything, so that there are strangers. */
+static bool
+is_guarded(const dl_listener *listener)
+{
+    return listener->way.secret != NULL || listener->way.tls != NULL;
+}
+
 static bool
 watch(const dl_listener *listener, int fd)
 {
@@ -111,7 +119,7 @@ watch(const dl_listener *listener, int fd)
 static dl_status
 gather_sockets(dl_listener *listener)
 {
-    if (listener->way.count == 1 && listener->way.secret == NULL) {
+    if (listener->way.count == 1 && !is_guarded(listener)) {
         listener->fd = listener->sockets[0];
         return DL_OK;
     }
@@ -158,6 +166,7 @@ dl_listener_open(dl_listener *listener, const dl_way *way)
         .is_open = true, .fork_generation = dl_fork_generation(), .fd = -1};
     memcpy(listener->way.token, way->token, sizeof way->token);
     listener->way.secret = way->secret;
+    listener->way.tls = way->tls;
     listener->ended = calloc(DL_ENDED_LIMIT, sizeof *listener->ended);
     dl_status status =
         listener->ended == NULL ? dl_fail_no_memory() : open_sockets(listener, way);
@@ -181,12 +190,12 @@ visitor_of(dl_list *node)
     return DL_LIST_ENTRY(node, visitor, node);
 }
 
-/* Disconnects a visitor, unless its descriptor has been taken, and frees it. */
+/* Disconnects a visitor, unless its connection has been taken, and frees it. */
 static void
 disconnect(visitor *self)
 {
     dl_list_remove(&self->node);
-    dl_socket_close(self->fd);
+    dl_transport_close(&self->transport);
     free(self);
 }
 
@@ -236,12 +245,17 @@ static int
 receive(visitor *self, size_t size)
 {
     while (self->got < size) {
-        ssize_t got =
-            recv(self->fd, self->bytes + self->got, size - self->got, MSG_DONTWAIT);
-        if (got <= 0) {
-            return got < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
+        struct iovec room = {self->bytes + self->got, size - self->got};
+        size_t got = 0;
+        int error;
+        self->failure = dl_transport_read(&self->transport, &room, 1, &got, &error);
+        if (self->failure != DL_OK) {
+            return -1;
         }
-        self->got += (size_t)got;
+        if (got == 0) {
+            return 0;
+        }
+        self->got += got;
     }
     return 1;
 }
@@ -263,32 +277,52 @@ drain(visitor *self)
     char ignored[4096];
 
     for (int i = 0; i < DRAINS; i++) {
-        if (recv(self->fd, ignored, sizeof ignored, MSG_DONTWAIT) <= 0) {
+        if (recv(self->transport.fd, ignored, sizeof ignored, MSG_DONTWAIT) <= 0) {
             break;
         }
     }
+}
+
+/* Sends all of the bytes, as far as there is room for them, and frees them. */
+static bool
+say(visitor *self, dl_buffer *bytes)
+{
+    struct iovec part = {bytes->data, bytes->size};
+    size_t sent = 0;
+    int error;
+
+    bool is_sent =
+        dl_buffer_check(bytes) == DL_OK
+        && dl_transport_write(&self->transport, &part, 1, &sent, &error) == DL_OK
+        && sent == bytes->size;
+    dl_buffer_fini(bytes);
+    return is_sent;
+}
+
+static void
+log_refusal(dl_listener *listener, const visitor *self, const char *why)
+{
+    char address[DL_ADDRESS_TEXT_SIZE] = "an unknown address";
+    dl_address from;
+
+    if (dl_socket_peer_address(self->transport.fd, &from) == DL_OK) {
+        dl_address_text(&from, address);
+    }
+    dl_log_limited(&listener->refusals, DL_LOG_WARNING,
+                   "refused a connection from %s to this rank: %s", address, why);
 }
 
 /* Tells a stranger, and the log, why it is refused. */
 static void
 refuse(dl_listener *listener, visitor *self)
 {
-    char address[DL_ADDRESS_TEXT_SIZE] = "an unknown address";
     const dl_error *why = dl_last_error();
     dl_buffer refusal = {0};
-    dl_address from;
 
-    if (dl_socket_peer_address(self->fd, &from) == DL_OK) {
-        dl_address_text(&from, address);
-    }
     dl_put_u8(&refusal, (uint8_t)why->status);
     dl_put_bytes(&refusal, dl_bytes_of(why->text));
-    (void)!send(self->fd, refusal.data, refusal.size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    dl_buffer_fini(&refusal);
-    dl_log_limited(&listener->refusals, DL_LOG_WARNING,
-                   "refused a connection from %s to this rank: it does not prove that "
-                   "it knows the job's token",
-                   address);
+    (void)say(self, &refusal);
+    log_refusal(listener, self, "it does not prove that it knows the job's token");
     drain(self);
 }
 
@@ -310,37 +344,30 @@ prove_once(dl_listener *listener, visitor *self)
     }
     if (taken > 0) {
         /* The first bytes of a connection always fit into its buffers. */
-        ssize_t sent =
-            send(self->fd, reply.data, reply.size, MSG_NOSIGNAL | MSG_DONTWAIT);
-        taken = sent == (ssize_t)reply.size ? 1 : -1;
+        taken = say(self, &reply) ? 1 : -1;
         self->got = 0;
     }
     dl_buffer_fini(&reply);
     return taken;
 }
 
-/* Returns 1 once the visitor has proved the job's token, otherwise like receive().
- * Keeps the thread's last error. */
+/* Returns 1 once the visitor has proved the job's token, otherwise like receive(). */
 static int
 prove(dl_listener *listener, visitor *self)
 {
     int is_served = 1;
 
-    if (listener->way.secret == NULL || self->proof.stage == DL_PROOF_DONE) {
-        return 1;
-    }
-    dl_error before = *dl_last_error();
-    while (is_served == 1 && self->proof.stage != DL_PROOF_DONE) {
+    while (is_served == 1 && listener->way.secret != NULL
+           && self->proof.stage != DL_PROOF_DONE) {
         is_served = prove_once(listener, self);
     }
-    (void)dl_fail_again(&before);
     return is_served;
 }
 
 /* Receives the hello and checks it; returns like receive().  Reads no byte beyond the
  * hello, because the rest is for the taker. */
 static int
-introduce(dl_listener *listener, visitor *self)
+read_hello(dl_listener *listener, visitor *self)
 {
     int has_proved = prove(listener, self);
 
@@ -358,6 +385,21 @@ introduce(dl_listener *listener, visitor *self)
     }
     int has_all = receive(self, DL_HEAD_SIZE + self->head.size);
     return has_all == 1 && !has_token(listener, self) ? -1 : has_all;
+}
+
+/* As read_hello(), and keeps the thread's last error.  The reading takes the handshake of
+ * TLS along. */
+static int
+introduce(dl_listener *listener, visitor *self)
+{
+    dl_error before = *dl_last_error();
+
+    int is_known = read_hello(listener, self);
+    if (self->failure == DL_DENIED || self->failure == DL_PROTOCOL) {
+        log_refusal(listener, self, dl_last_error()->text);
+    }
+    (void)dl_fail_again(&before);
+    return is_known;
 }
 
 /* Returns the name of the group that the visitor calls. */
@@ -430,8 +472,10 @@ static void
 answer(visitor *self, const dl_ended_group *group)
 {
     if (self->head.detail != DL_FOR_NEWS) {
-        (void)!send(self->fd, group->farewell, group->farewell_size,
-                    MSG_NOSIGNAL | MSG_DONTWAIT);
+        struct iovec part = {(void *)group->farewell, group->farewell_size};
+        size_t sent;
+        int error;
+        (void)dl_transport_write(&self->transport, &part, 1, &sent, &error);
     }
     drain(self);
     disconnect(self);
@@ -447,8 +491,8 @@ hear(dl_listener *listener, visitor *self)
     bool is_late = is_known == 0 && dl_now() > self->since + STRANGER_PATIENCE;
 
     listener->stranger_count -= is_known != 0 || is_late;
-    if (is_known > 0 && listener->way.secret != NULL) {
-        (void)epoll_ctl(listener->fd, EPOLL_CTL_DEL, self->fd, NULL);
+    if (is_known > 0 && is_guarded(listener)) {
+        (void)epoll_ctl(listener->fd, EPOLL_CTL_DEL, self->transport.fd, NULL);
     }
     if (is_known < 0 || is_late) {
         disconnect(self);
@@ -482,7 +526,7 @@ drop_old_probes(dl_listener *listener)
 
     for (dl_list *node = probes->next; node != probes;) {
         dl_list *next = node->next;
-        if (dl_socket_is_stale(visitor_of(node)->fd)) {
+        if (dl_socket_is_stale(visitor_of(node)->transport.fd)) {
             disconnect(visitor_of(node));
         }
         node = next;
@@ -494,7 +538,7 @@ drop_old_probes(dl_listener *listener)
 static bool
 make_room(dl_listener *listener)
 {
-    if (listener->way.secret == NULL || listener->stranger_count < DL_STRANGERS_LIMIT) {
+    if (!is_guarded(listener) || listener->stranger_count < DL_STRANGERS_LIMIT) {
         return true;
     }
     visitor *oldest = visitor_of(listener->strangers.next);
@@ -513,13 +557,16 @@ take_in(dl_listener *listener, visitor *made, int fd)
     const dl_way *way = &listener->way;
 
     dl_socket_prepare(fd);
-    made->fd = fd;
+    if (dl_transport_open(&made->transport, fd, way->tls, true) != DL_OK) {
+        free(made);
+        return;
+    }
     made->since = dl_now();
     made->proof =
         (dl_proof){.terms = &dl_link_proof, .context = {way->token, sizeof way->token}};
     dl_list_append(&listener->strangers, &made->node);
     listener->stranger_count++;
-    if (way->secret != NULL) {
+    if (is_guarded(listener)) {
         /* If this fails, its words are heard at the next retry. */
         (void)watch(listener, fd);
     }
@@ -581,11 +628,12 @@ is_hello(const visitor *self, const dl_hello *contents)
            && is_name(name_of(self), contents->group);
 }
 
-int
-dl_listener_take(dl_listener *listener, const dl_hello *contents)
+bool
+dl_listener_take(dl_listener *listener, const dl_hello *contents,
+                 dl_transport *transport)
 {
     dl_list *callers = &listener->callers;
-    int fd = -1;
+    bool is_there = false;
 
     pthread_mutex_lock(&listener->lock);
     accept_all(listener);
@@ -593,14 +641,15 @@ dl_listener_take(dl_listener *listener, const dl_hello *contents)
     for (dl_list *node = callers->next; node != callers; node = node->next) {
         visitor *self = visitor_of(node);
         if (is_hello(self, contents)) {
-            fd = self->fd;
-            self->fd = -1;
+            *transport = self->transport;
+            self->transport = (dl_transport){0};
+            is_there = true;
             disconnect(self);
             break;
         }
     }
     pthread_mutex_unlock(&listener->lock);
-    return fd;
+    return is_there;
 }
 
 bool

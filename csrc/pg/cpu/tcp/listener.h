@@ -7,8 +7,8 @@
  * shows by the listener's own token that it has read this process's record in the
  * store; all others are disconnected.
  *
- * If the job has a token, caller and listener first prove it to each other
- * (base/proof.h), and nothing else is said before that.  Those who have not are
+ * If the job has a token or certificates, caller and listener first prove that they
+ * belong to it (base/proof.h, net/tls.h), and nothing else is said before that.  Those who have not are
  * strangers: they have limited time, memory and descriptors, are told why they are
  * refused, and cause at most one line of the log a second.
  *
@@ -29,6 +29,7 @@
 #include "base/log.h"
 #include "base/proof.h"
 #include "net/interface.h"
+#include "net/transport.h"
 #include "pg/cpu/tcp/frame.h"
 
 /* Size of a listener's own token. */
@@ -41,7 +42,7 @@ extern const dl_proof_terms dl_link_proof;
 /* A refusal is a status, the size of a text in eight bytes, and the text. */
 #define DL_LINK_REFUSAL_HEAD (1 + 8)
 
-/* Strangers at a time, if the job has a token; others wait in the kernel. */
+/* Strangers at a time, if they have to prove anything; others wait in the kernel. */
 #define DL_STRANGERS_LIMIT 128
 
 /* The groups that have ended last are remembered, except for those with a longer name;
@@ -64,8 +65,10 @@ typedef struct dl_way {
     dl_address addresses[DL_INTERFACES_LIMIT]; /* with their ports */
     int count;
     uint8_t token[DL_TOKEN_SIZE];
-    /* What is proved on each connection; borrowed, and NULL if nothing is. */
+    /* What is proved on each connection, inside of TLS if there is any; borrowed, and
+     * NULL if nothing is. */
     const dl_secret *secret;
+    dl_tls *tls;
 } dl_way;
 
 typedef enum dl_hello_use {
@@ -114,9 +117,11 @@ dl_status dl_listener_open(dl_listener *listener, const dl_way *way);
 /* Disconnects callers that were not taken.  In a forked child it forgets them. */
 void dl_listener_fini(dl_listener *listener);
 
-/* Returns the descriptor of the caller's connection, which the taker then owns, or -1
- * if it has not called yet.  Does not block; may be called from any thread. */
-int dl_listener_take(dl_listener *listener, const dl_hello *contents);
+/* Takes the caller's connection, which is then the taker's to close.  Returns false, and
+ * leaves `*transport` as it is, if it has not called yet.  Does not block; may be called
+ * from any thread. */
+bool dl_listener_take(dl_listener *listener, const dl_hello *contents,
+                      dl_transport *transport);
 
 /* Accepts pending connections, and answers callers of groups that have ended.  Returns
  * true if some hello is not complete yet.  `listener` is a dl_listener.  May be called
