@@ -49,6 +49,9 @@ class WindowLock:
         self.window = window
         self.rank = rank
 
+    def __repr__(self) -> str:
+        return f"WindowLock(rank={self.rank}, window={self.window!r})"
+
     def __enter__(self) -> WindowLock:
         return self
 

@@ -168,7 +168,8 @@ def test_other_capsules_names_and_devices_are_refused(library):
     assert name
 
 
-def test_a_function_takes_the_place_of_a_backend_in_c(library):
+def test_a_function_takes_the_place_of_a_backend_in_c(library, monkeypatch):
+    monkeypatch.setattr(dist.Backend, "_plugins", {})
     dist.Backend.register_backend("replaced", load(library).backend)
     with pytest.raises(RuntimeError, match="supports cpu memory only"):
         dist.init_process_group(

@@ -89,7 +89,8 @@ Call = Callable[[np.ndarray], Any]
 CALLS: list[tuple[Call, str]] = [
     (lambda x: dist.init_process_group("gloo"), "twice! This process is rank 0 of 1"),
     (lambda x: dist.all_reduce(x, op="sum"), r"<class 'str'> instead. It has SUM, AVG"),
-    (lambda x: dist.all_reduce(x, op=np.add), "'numpy.ufunc'> instead. It has SUM"),
+    (lambda x: dist.all_reduce(x, op=max), "function_or_method'> instead. It has SUM"),
+    (lambda x: dist.all_reduce(x, op=np.sin), "sin cannot reduce: it must take two"),
     (lambda x: dist.all_reduce([1.0]), r"'list'> instead. numpy.array\(\) makes an"),
     (lambda x: dist.all_reduce((1.0,)), r"'tuple'> instead. numpy.array\(\) makes an"),
     (lambda x: dist.all_reduce(3.0), r"'float'> instead. .*numpy.array\(\[number\]\)"),
