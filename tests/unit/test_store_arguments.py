@@ -216,7 +216,7 @@ SIGNATURES = {
     PrefixStore: "(prefix, store)",
     TCPStore: "(host_name, port, world_size=None, is_master=False, timeout=None, "
     "wait_for_workers=True, multi_tenant=False, master_listen_fd=None, use_libuv=True, "
-    "token=None, journal=None, journal_sync='interval')",
+    "token=None, journal=None, journal_sync='interval', tls=None)",
     Store.set: "(self, /, key, value)",
     Store.get: "(self, /, key, *, timeout=None)",
     Store.add: "(self, /, key, amount)",
