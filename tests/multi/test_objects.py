@@ -229,6 +229,19 @@ def test_pickles_of_ranks_that_nothing_proves_are_refused_on_demand():
     assert "rank 0: " + text in third[0][4][1]
 
 
+def test_the_token_proves_ranks_of_other_hosts():
+    for setting in ("", "proved"):
+        for failures, log in run_ranks(
+            object_ranks.trusting,
+            3,
+            env={"DISTLITE_TOKEN": "of the tests, and no secret"},
+            places=TWO_HOSTS,
+            settings=[setting] * 3,
+        ):
+            assert all(failure == NONE for failure in failures)
+            assert "nothing proves" not in log
+
+
 def test_settings_that_differ_are_told():
     settings = ["proved", "pickle", "proved"]
     for failures, _ in run_ranks(

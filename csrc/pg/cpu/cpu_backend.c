@@ -274,13 +274,16 @@ lost(dl_backend *backend, int rank)
     return DL_OK;
 }
 
-/* The join has let in processes of this user only (net/local.h). */
+/* The join has let in processes of this user only (net/local.h), and links those that
+ * have proved the token, or have a certificate of the job's authority. */
 static bool
 is_proved(dl_backend *backend, int rank)
 {
     const dl_cpu_backend *self = dl_cpu_self(backend);
 
-    return rank == self->rank || self->layout.host_of[rank] == self->layout.host;
+    return rank == self->rank || self->layout.host_of[rank] == self->layout.host
+           || self->roster->endpoint.secret != NULL
+           || self->roster->endpoint.tls != NULL;
 }
 
 static dl_status
