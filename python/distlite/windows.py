@@ -316,7 +316,8 @@ def window(
 
     Each rank contributes memory, which all ranks may then read, write and update
     without its help. The ranks' memory may differ in size, but not in dtype. Ranks of
-    one host access each other's memory in place.
+    one host access each other's memory in place; those of other hosts send requests,
+    which a thread of the owner carries out.
 
     Args:
         shape: The shape of this rank's memory, a number or a tuple; it is zeros at

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/window.h"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include "groups.h"
-#include "pg/cpu/window/window_lock.h"
-#include "pg/cpu/window/window_memory.h"
+#include "windows.h"
 
 #define SIZE 3
 #define ROUNDS 300
@@ -163,73 +161,17 @@ CHECK_CASE(a_rank_without_memory_fails_all)
     dl_store_unref(store);
 }
 
-/* A queue in plain memory, whose ranks are processes that end when their lifeline is
- * closed. */
-typedef struct scene {
-    int held[SIZE];
-    dl_peer peers[SIZE];
-    dl_process *processes[SIZE];
-    dl_window_ranks ranks[SIZE];
-    dl_window_ends *ends;
-    dl_queue *queue;
-} scene;
-
-static void
-scene_init(scene *self)
-{
-    *self = (scene){.ends = dl_window_ends_new()};
-    CHECK(posix_memalign((void **)&self->queue, DL_LINE, 4096) == 0);
-    memset(self->queue, 0, 4096);
-    for (int rank = 0; rank < SIZE; rank++) {
-        dl_process_id id = {.bytes = {'w', (uint8_t)rank}};
-        int ends[2];
-        self->peers[rank] = (dl_peer){.pid = 100 + rank, .host = "h"};
-        CHECK(pipe(ends) == 0);
-        self->held[rank] = ends[1];
-        CHECK_OK(dl_process_find(&id, &self->processes[rank]));
-        CHECK_OK(dl_process_watch(self->processes[rank], ends[0], -1));
-        self->ranks[rank] = (dl_window_ranks){
-            .rank = rank,
-            .size = SIZE,
-            .group_name = "g",
-            .peers = self->peers,
-            .processes = self->processes,
-            .ends = self->ends,
-        };
-    }
-}
-
-static void
-end_rank(scene *self, int rank)
-{
-    close(self->held[rank]);
-    while (!dl_process_has_ended(self->processes[rank])) {
-        dl_process_table_look();
-        sched_yield();
-    }
-}
-
-static void
-scene_fini(scene *self)
-{
-    for (int rank = 0; rank < SIZE; rank++) {
-        dl_process_unref(self->processes[rank]);
-    }
-    dl_window_ends_unref(self->ends);
-    free(self->queue);
-}
-
 static dl_status
 take(scene *self, int rank, bool is_shared, int64_t limit)
 {
-    return dl_queue_take(self->queue, &self->ranks[rank], 0, is_shared,
-                         dl_deadline_after(limit));
+    return dl_lock_queue_take(self->queue, &self->ranks[rank], 0, is_shared,
+                              dl_deadline_after(limit));
 }
 
 static void
 give_back(scene *self, int rank)
 {
-    CHECK_OK(dl_queue_release(self->queue, &self->ranks[rank], 0, rank, soon()));
+    CHECK_OK(dl_lock_queue_release(self->queue, &self->ranks[rank], 0, rank, soon()));
 }
 
 static bool
@@ -259,8 +201,8 @@ CHECK_CASE(one_that_ended_while_it_waited_is_passed_over)
 
     scene_init(&all);
     CHECK_OK(take(&all, 0, false, DL_SECOND));
-    CHECK_OK(dl_queue_enter(all.queue, &all.ranks[1], 0, 1, false, soon()));
-    CHECK_OK(dl_queue_try(all.queue, &all.ranks[1], 0, 1, soon(), &is_granted));
+    CHECK_OK(dl_lock_queue_enter(all.queue, &all.ranks[1], 0, 1, false, soon()));
+    CHECK_OK(dl_lock_queue_try(all.queue, &all.ranks[1], 0, 1, soon(), &is_granted));
     CHECK(!is_granted);
     give_back(&all, 0);
     /* Rank 1 is next. */
@@ -282,7 +224,8 @@ CHECK_CASE(locks_do_not_nest)
     CHECK_OK(take(&all, 1, true, 0));
     CHECK_EQUAL(take(&all, 2, false, 0), DL_TIMEOUT);
     CHECK(said("has locked it"));
-    CHECK_EQUAL(dl_queue_release(all.queue, &all.ranks[2], 0, 2, soon()), DL_INVALID);
+    CHECK_EQUAL(dl_lock_queue_release(all.queue, &all.ranks[2], 0, 2, soon()),
+                DL_INVALID);
     give_back(&all, 0);
     give_back(&all, 1);
     CHECK_OK(take(&all, 2, false, 0));

@@ -26,15 +26,15 @@ FOLDS: dict[Any, Any] = {
 }
 
 
-def begin(rank: int, size: int, method: str, hosts: list[int] | None = None) -> None:
-    if hosts is not None:
-        os.environ["DISTLITE_HOST_HINT"] = str(hosts[rank])
+def begin(rank: int, size: int, method: str, places: list[int] | None = None) -> None:
+    if places is not None:
+        os.environ["DISTLITE_HOST_HINT"] = str(places[rank])
     init(rank, size, method, seconds=30)
 
 
-def moves(rank: int, world_size: int, init_method: str, hosts: Any = None) -> None:
+def moves(rank: int, world_size: int, init_method: str, places: Any = None) -> None:
     """Puts and gets of every shape, by all ranks."""
-    begin(rank, world_size, init_method, hosts)
+    begin(rank, world_size, init_method, places)
     after, before = (rank + 1) % world_size, (rank - 1) % world_size
     for count in (1, 1000, 300_001):
         with distlite.window(count + rank, np.float32) as win:
@@ -97,9 +97,9 @@ def other_dtypes(rank: int, size: int) -> None:
         assert win.local.shape == (0,)
 
 
-def updates(rank: int, world_size: int, init_method: str, hosts: Any = None) -> None:
+def updates(rank: int, world_size: int, init_method: str, places: Any = None) -> None:
     """All ranks update all memory with reductions whose order does not matter."""
-    begin(rank, world_size, init_method, hosts)
+    begin(rank, world_size, init_method, places)
     rounds, count = 3, 40_001
     for dtype in ("int8", "int64", "float16", "float32", "float64", "complex128"):
         with distlite.window(count, dtype) as win:
@@ -122,9 +122,9 @@ def updates(rank: int, world_size: int, init_method: str, hosts: Any = None) -> 
         assert rank != 0 or win.local.tolist() == [world_size]
 
 
-def tickets(rank: int, world_size: int, init_method: str, hosts: Any = None) -> Any:
+def tickets(rank: int, world_size: int, init_method: str, places: Any = None) -> Any:
     """Each rank draws a thousand numbers, and no number is drawn twice."""
-    begin(rank, world_size, init_method, hosts)
+    begin(rank, world_size, init_method, places)
     with distlite.window(2, np.int64) as win:
         drawn = [int(win.fetch_and_op(1, 0)) for _ in range(1000)]
         assert drawn == sorted(drawn)
@@ -139,9 +139,9 @@ def tickets(rank: int, world_size: int, init_method: str, hosts: Any = None) -> 
     return drawn
 
 
-def locks(rank: int, world_size: int, init_method: str, hosts: Any = None) -> None:
+def locks(rank: int, world_size: int, init_method: str, places: Any = None) -> None:
     """Counts without atomic updates, under the lock; readers see whole states."""
-    begin(rank, world_size, init_method, hosts)
+    begin(rank, world_size, init_method, places)
     rounds = 60
     with distlite.window(100, np.int64) as win:
         for turn in range(rounds):
@@ -159,13 +159,13 @@ def locks(rank: int, world_size: int, init_method: str, hosts: Any = None) -> No
 
 
 def random_program(
-    rank: int, world_size: int, init_method: str, seed: int, hosts: Any = None
+    rank: int, world_size: int, init_method: str, seed: int, places: Any = None
 ) -> None:
     """All ranks make the same random calls of all ranks on a model of the memory.
 
     Between two fences each element is touched by one rank, or by updates that commute.
     """
-    begin(rank, world_size, init_method, hosts)
+    begin(rank, world_size, init_method, places)
     draw = random.Random(seed)
     dtype = draw.choice(["int32", "uint8", "int64"])
     sizes = [draw.randrange(1, 3000) for _ in range(world_size)]
@@ -221,8 +221,8 @@ def error_of(function: Any, *args: Any, **kwargs: Any) -> str:
     raise AssertionError("no error")
 
 
-def refusals(rank: int, world_size: int, init_method: str, hosts: Any = None) -> Any:
-    begin(rank, world_size, init_method, hosts)
+def refusals(rank: int, world_size: int, init_method: str, places: Any = None) -> Any:
+    begin(rank, world_size, init_method, places)
     peer = (rank + 1) % world_size
     frozen = np.zeros(1)
     frozen.flags.writeable = False
@@ -256,11 +256,16 @@ def refusals(rank: int, world_size: int, init_method: str, hosts: Any = None) ->
     return said
 
 
+def put_and_flush(win: Any, rank: int) -> None:
+    win.put(np.zeros(1), rank)
+    win.flush(rank)
+
+
 def closed_alone(
-    rank: int, world_size: int, init_method: str, hosts: Any = None
+    rank: int, world_size: int, init_method: str, places: Any = None
 ) -> Any:
     """Rank 1 leaves the window by an exception, while it has a lock."""
-    begin(rank, world_size, init_method, hosts)
+    begin(rank, world_size, init_method, places)
     win = distlite.window(4)
     store = distlite.distributed_c10d._get_default_store()
     said = None
@@ -273,15 +278,17 @@ def closed_alone(
             store.set("left", "")
     else:
         store.wait(["left"])
-        said = error_of(win.put, np.zeros(1), 1)
+        said = error_of(put_and_flush, win, 1)
         with win.lock(0, timeout=5):
             win.put(np.ones(4), 0)
     distlite.barrier()
     return said
 
 
-def ended_group(rank: int, world_size: int, init_method: str, hosts: Any = None) -> Any:
-    begin(rank, world_size, init_method, hosts)
+def ended_group(
+    rank: int, world_size: int, init_method: str, places: Any = None
+) -> Any:
+    begin(rank, world_size, init_method, places)
     group = distlite.new_group()
     win = distlite.window(np.full(3, rank), group=group)
     distlite.destroy_process_group(group)
@@ -292,9 +299,9 @@ def ended_group(rank: int, world_size: int, init_method: str, hosts: Any = None)
     return said
 
 
-def ended_wait(rank: int, world_size: int, init_method: str, hosts: Any = None) -> Any:
+def ended_wait(rank: int, world_size: int, init_method: str, places: Any = None) -> Any:
     """Rank 1 waits for a lock in a thread, while its main thread ends the group."""
-    begin(rank, world_size, init_method, hosts)
+    begin(rank, world_size, init_method, places)
     group = distlite.new_group()
     win = distlite.window(3, group=group)
     said: list[str] = []
@@ -313,10 +320,10 @@ def ended_wait(rank: int, world_size: int, init_method: str, hosts: Any = None) 
 
 
 def killed_holder(
-    rank: int, world_size: int, init_method: str, hosts: Any = None
+    rank: int, world_size: int, init_method: str, places: Any = None
 ) -> Any:
     """Rank 1 is killed while it has the lock of rank 0's memory, and rank 2 waits."""
-    begin(rank, world_size, init_method, hosts)
+    begin(rank, world_size, init_method, places)
     win = distlite.window(3)
     if rank == 1:
         win.lock(0)
@@ -331,9 +338,9 @@ def killed_holder(
 
 
 def killed_target(
-    rank: int, world_size: int, init_method: str, hosts: Any = None
+    rank: int, world_size: int, init_method: str, places: Any = None
 ) -> Any:
-    begin(rank, world_size, init_method, hosts)
+    begin(rank, world_size, init_method, places)
     win = distlite.window(3)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -344,35 +351,45 @@ def killed_target(
             win.fetch_and_op(1, 1)
         except distlite.DistError as error:
             said = str(error)
-    again = error_of(win.put, np.zeros(1), 1)
+    again = error_of(put_and_flush, win, 1)
     return said, again, time.monotonic() - started
 
 
-def late_holder(rank: int, world_size: int, init_method: str, hosts: Any = None) -> Any:
-    begin(rank, world_size, init_method, hosts)
+def late_holder(
+    rank: int, world_size: int, init_method: str, places: Any = None, holder: int = 1
+) -> Any:
+    """The other rank waits too briefly for the lock of rank 0's memory."""
+    begin(rank, world_size, init_method, places)
     said = ""
     with distlite.window(3) as win:
-        if rank == 1:
+        if rank == holder:
             win.lock(0)
         win.fence()
-        if rank == 0:
+        if rank != holder:
             said = error_of(win.lock, 0, timeout=0.2)
         win.fence()
-        if rank == 1:
+        if rank == holder:
             win.unlock(0)
         with win.lock(0):
             pass
     return said
 
 
-def interrupted(rank: int, world_size: int, init_method: str, hosts: Any = None) -> Any:
+def late_elsewhere(rank: int, world_size: int, init_method: str, places: Any) -> Any:
+    """The lock that the owner has, and a rank on another host wants."""
+    return late_holder(rank, world_size, init_method, places, holder=0)
+
+
+def interrupted(
+    rank: int, world_size: int, init_method: str, places: Any = None, holder: int = 1
+) -> Any:
     """Ctrl-C ends a wait for a lock, which can be taken afterwards."""
-    begin(rank, world_size, init_method, hosts)
+    begin(rank, world_size, init_method, places)
     with distlite.window(3) as win:
-        if rank == 1:
+        if rank == holder:
             win.lock(0)
         win.fence()
-        if rank == 0:
+        if rank != holder:
             main = threading.main_thread().ident
             assert main is not None
             timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
@@ -383,12 +400,20 @@ def interrupted(rank: int, world_size: int, init_method: str, hosts: Any = None)
             except KeyboardInterrupt:
                 timer.join()
         win.fence()
-        if rank == 1:
+        if rank == holder:
             win.unlock(0)
         with win.lock(0):
             win.accumulate(np.ones(3), 0)
         win.fence()
-        return win.local.tolist() if rank == 0 else None
+        got = np.zeros(3)
+        win.get(got, 0)
+        return got.tolist()
+
+
+def interrupted_elsewhere(
+    rank: int, world_size: int, init_method: str, places: Any
+) -> Any:
+    return interrupted(rank, world_size, init_method, places, holder=0)
 
 
 def forked(rank: int, world_size: int, init_method: str) -> Any:
@@ -406,9 +431,9 @@ def forked(rank: int, world_size: int, init_method: str) -> Any:
     return said
 
 
-def threads(rank: int, world_size: int, init_method: str, hosts: Any = None) -> None:
+def threads(rank: int, world_size: int, init_method: str, places: Any = None) -> None:
     """Several threads of each rank use one window."""
-    begin(rank, world_size, init_method, hosts)
+    begin(rank, world_size, init_method, places)
     with distlite.window(8, np.int64) as win:
 
         def work(number: int) -> None:

@@ -79,6 +79,7 @@ void
 dl_cpu_give_up(dl_cpu_backend *self, const dl_error *cause)
 {
     dl_window_ends_set(self->windows, cause);
+    dl_window_server_ring(atomic_load(&self->window_server));
     if (self->size > 1) {
         dl_board_abort(&self->board, cause);
         dl_p2p_abort(self->p2p, cause);
@@ -103,6 +104,7 @@ leave_backend(dl_backend *backend)
     snprintf(cause.text, sizeof cause.text, "group %.200s was closed",
              self->group_name);
     dl_window_ends_set(self->windows, &cause);
+    dl_window_server_ring(atomic_load(&self->window_server));
     if (self->size > 1) {
         dl_p2p_leave(self->p2p);
         dl_board_leave(&self->board);
@@ -184,6 +186,10 @@ free_backend(dl_backend *backend)
 
     if (self->fork_generation == dl_fork_generation()) {
         dl_end_unsubscribe(&self->ends);
+    }
+    if (atomic_load(&self->window_server) != NULL) {
+        dl_window_server_stop(atomic_load(&self->window_server));
+        dl_window_server_unref(atomic_load(&self->window_server));
     }
     dl_p2p_close(self->p2p);
     dl_hosts_fini(&self->hosts);
@@ -296,24 +302,44 @@ share(dl_backend *backend, size_t size, dl_region **region)
                : dl_shared_new(&self->roster->membership.arena, size, region);
 }
 
+/* Returns the server of this rank's windows, which the first of them starts.  Called
+ * with the group's lock held. */
+static dl_status
+server_of_windows(dl_cpu_backend *self, dl_window_server **server)
+{
+    dl_window_server_options options = {
+        .group_name = self->group_name,
+        .rank = self->rank,
+        .size = self->size,
+        .listener = &self->roster->endpoint.calls,
+        .ends = self->windows,
+    };
+
+    *server = atomic_load(&self->window_server);
+    if (*server == NULL) {
+        DL_TRY(dl_window_server_new(&options, server));
+        atomic_store(&self->window_server, *server);
+    }
+    return DL_OK;
+}
+
 static dl_status
 window(dl_backend *backend, const dl_window_options *options, dl_window_part **part)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
     dl_cpu_window_group group = {.name = self->group_name, .ends = self->windows};
 
-    if (dl_cpu_has_hosts(self)) {
-        return dl_fail(DL_UNSUPPORTED,
-                       "window: the ranks of group %s are on several hosts; make a "
-                       "group of the ranks of one host",
-                       self->group_name);
-    }
     if (self->size > 1) {
         group.layout = &self->layout;
         group.peers = peers_of(self);
         group.processes = self->processes;
         group.roster = self->roster;
         group.may_spin = self->board.header->may_spin;
+    }
+    if (dl_cpu_has_hosts(self)) {
+        group.ways = ways_of(self);
+        group.family = self->family;
+        DL_TRY(server_of_windows(self, &group.server));
     }
     return dl_cpu_window_new(&group, options, part);
 }

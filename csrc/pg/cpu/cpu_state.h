@@ -12,7 +12,7 @@
 #include "pg/cpu/roster.h"
 #include "pg/cpu/shm/arena.h"
 #include "pg/cpu/shm/shared.h"
-#include "pg/cpu/window/window_ends.h"
+#include "pg/cpu/window/window_server.h"
 
 typedef struct dl_cpu_backend {
     dl_backend base;
@@ -33,7 +33,9 @@ typedef struct dl_cpu_backend {
     dl_process **local_processes; /* by place on this host; the roster's */
     dl_p2p *p2p;                  /* NULL for one rank */
     dl_window_ends *windows;      /* tells windows that the group has ended */
-    dl_news news;                 /* only with several hosts */
+    /* of the first window on; only with several hosts */
+    _Atomic(dl_window_server *) window_server;
+    dl_news news;           /* only with several hosts */
     dl_end_subscriber ends; /* wakes this group's waits when a process has ended */
     /* used by the thread that is in an operation; the abort and leave functions lock */
     dl_board board;     /* of this host's ranks */

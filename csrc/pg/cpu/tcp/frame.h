@@ -33,7 +33,8 @@ typedef enum dl_head_kind {
     DL_HEAD_DATA = 3,  /* part of a collective's message, with its fingerprint */
     DL_HEAD_FAREWELL = 4, /* last on a connection: the reason for its end */
     DL_HEAD_MESSAGE = 5,  /* a frame of sends and receives */
-    DL_HEAD_KIND_COUNT = 6,
+    DL_HEAD_WINDOW = 6,   /* a request of a window, or its answer */
+    DL_HEAD_KIND_COUNT = 7,
 } dl_head_kind;
 
 /*           HELLO, PROBE     DATA             FAREWELL    MESSAGE
@@ -45,7 +46,9 @@ typedef enum dl_head_kind {
  * id        caller's rank    sequence number  -           id
  * tag       -                op, stage        -           tag
  * total     -                count            -           total
- * length    group's family   of the message   -           -  */
+ * length    group's family   of the message   -           -
+ *
+ * The fields of WINDOW are in pg/cpu/window/window_frame.h. */
 typedef struct dl_head {
     uint8_t kind;
     uint8_t detail;

@@ -106,6 +106,21 @@ be_called(dl_link *link)
     return now > link->wanted_since + PROBE_AFTER ? dl_link_look(link) : DL_OK;
 }
 
+bool
+dl_link_take_any(dl_link *link)
+{
+    dl_link_options *options = &link->options;
+    dl_hello call = {
+        .group = options->group,
+        .callee = options->rank,
+        .use = options->use,
+    };
+
+    link->is_open = dl_listener_take_any(options->listener, &call, &link->transport);
+    options->peer = call.caller;
+    return link->is_open;
+}
+
 dl_status
 dl_link_open(dl_link *link)
 {

@@ -41,6 +41,10 @@ dl_status dl_link_open(dl_link *link);
 dl_status dl_link_call(dl_link *link);
 dl_status dl_link_look(dl_link *link);
 
+/* Opens the link if any rank has called this one for its group and use, and sets its
+ * peer, which may be no rank of the group.  Returns whether it did. */
+bool dl_link_take_any(dl_link *link);
+
 /* Move as many bytes of the parts as is possible without blocking; `*size` is their
  * number, 0 while the link is not open.  A write of which not all was taken is repeated
  * with the same bytes (net/transport.h).  DL_PEER_LOST: the connection has ended.

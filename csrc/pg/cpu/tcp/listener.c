@@ -180,6 +180,7 @@ dl_listener_open(dl_listener *listener, const dl_way *way)
     dl_list_init(&listener->strangers);
     dl_list_init(&listener->callers);
     dl_list_init(&listener->probes);
+    dl_list_init(&listener->bells);
     dl_list_init(&listener->made);
     return DL_OK;
 }
@@ -481,6 +482,19 @@ answer(visitor *self, const dl_ended_group *group)
     disconnect(self);
 }
 
+static void
+ring_bells(const dl_listener *listener, const visitor *caller)
+{
+    const dl_list *bells = &listener->bells;
+
+    for (dl_list *node = bells->next; node != bells; node = node->next) {
+        const dl_listener_bell *bell = DL_LIST_ENTRY(node, dl_listener_bell, node);
+        if (caller->head.detail == (uint8_t)bell->use) {
+            bell->ring(bell->context);
+        }
+    }
+}
+
 /* Turns a stranger into a caller or a probe, keeps it a stranger, or disconnects it. */
 static void
 hear(dl_listener *listener, visitor *self)
@@ -503,6 +517,7 @@ hear(dl_listener *listener, visitor *self)
         dl_list_append(self->head.kind == DL_HEAD_PROBE ? &listener->probes
                                                         : &listener->callers,
                        &self->node);
+        ring_bells(listener, self);
     }
 }
 
@@ -628,9 +643,26 @@ is_hello(const visitor *self, const dl_hello *contents)
            && is_name(name_of(self), contents->group);
 }
 
-bool
-dl_listener_take(dl_listener *listener, const dl_hello *contents,
-                 dl_transport *transport)
+void
+dl_listener_add_bell(dl_listener *listener, dl_listener_bell *bell)
+{
+    pthread_mutex_lock(&listener->lock);
+    dl_list_append(&listener->bells, &bell->node);
+    pthread_mutex_unlock(&listener->lock);
+}
+
+void
+dl_listener_remove_bell(dl_listener *listener, dl_listener_bell *bell)
+{
+    pthread_mutex_lock(&listener->lock);
+    dl_list_remove(&bell->node);
+    pthread_mutex_unlock(&listener->lock);
+}
+
+/* Takes a call of that kind, and stores who has made it. */
+static bool
+take(dl_listener *listener, const dl_hello *contents, dl_transport *transport,
+     uint64_t *caller)
 {
     dl_list *callers = &listener->callers;
     bool is_there = false;
@@ -643,12 +675,35 @@ dl_listener_take(dl_listener *listener, const dl_hello *contents,
         if (is_hello(self, contents)) {
             *transport = self->transport;
             self->transport = (dl_transport){0};
+            *caller = self->head.id;
             is_there = true;
             disconnect(self);
             break;
         }
     }
     pthread_mutex_unlock(&listener->lock);
+    return is_there;
+}
+
+bool
+dl_listener_take(dl_listener *listener, const dl_hello *contents,
+                 dl_transport *transport)
+{
+    uint64_t caller;
+
+    return take(listener, contents, transport, &caller);
+}
+
+bool
+dl_listener_take_any(dl_listener *listener, dl_hello *contents, dl_transport *transport)
+{
+    dl_hello any = *contents;
+    uint64_t caller = 0;
+
+    any.caller = -1;
+    bool is_there = take(listener, &any, transport, &caller);
+    /* A number that is no rank stays none. */
+    contents->caller = caller > INT32_MAX ? -1 : (int)caller;
     return is_there;
 }
 

@@ -75,6 +75,7 @@ typedef enum dl_hello_use {
     DL_FOR_COLLECTIVES = 0,
     DL_FOR_MESSAGES = 1,
     DL_FOR_NEWS = 2,
+    DL_FOR_WINDOWS = 3,
 } dl_hello_use;
 
 /* What a caller says about its connection. */
@@ -103,6 +104,7 @@ typedef struct dl_listener {
     dl_log_limit refusals;
     dl_list callers; /* whose connections have not been taken yet */
     dl_list probes;
+    dl_list bells;         /* of dl_listener_bell */
     dl_list made;          /* names of the groups that have begun and not ended */
     dl_ended_group *ended; /* DL_ENDED_LIMIT entries, used cyclically */
     uint64_t ended_count;  /* groups that have ended so far */
@@ -122,6 +124,23 @@ void dl_listener_fini(dl_listener *listener);
  * from any thread. */
 bool dl_listener_take(dl_listener *listener, const dl_hello *contents,
                       dl_transport *transport);
+
+/* Is rung whenever a caller of one use has become known, whichever thread has accepted
+ * it.  `ring` is called with the listener locked, and must take no locks. */
+typedef struct dl_listener_bell {
+    dl_list node;
+    dl_hello_use use;
+    void (*ring)(void *context);
+    void *context;
+} dl_listener_bell;
+
+/* The bell stays in place until it is removed. */
+void dl_listener_add_bell(dl_listener *listener, dl_listener_bell *bell);
+void dl_listener_remove_bell(dl_listener *listener, dl_listener_bell *bell);
+
+/* Takes whichever rank has called, and stores it in contents->caller. */
+bool dl_listener_take_any(dl_listener *listener, dl_hello *contents,
+                          dl_transport *transport);
 
 /* Accepts pending connections, and answers callers of groups that have ended.  Returns
  * true if some hello is not complete yet.  `listener` is a dl_listener.  May be called

@@ -6,12 +6,14 @@
 
 #include "base/thread.h"
 #include "pg/cpu/shm/shared.h"
+#include "pg/cpu/window/window_client.h"
 #include "pg/cpu/window/window_memory.h"
 
 /* What this rank holds of the memory of another one. */
 typedef struct target {
     dl_window_memory memory;
-    dl_segment segment; /* empty for the own memory */
+    dl_segment segment;      /* empty for the own memory */
+    dl_window_client client; /* if it is on another host */
 } target;
 
 typedef struct part {
@@ -28,12 +30,18 @@ typedef struct part {
     dl_region *region;
     target *targets;  /* by rank */
     atomic_int locks; /* that this rank has */
+    dl_way *ways;     /* by rank; this and the next three only with several hosts */
+    dl_window_server *server;
+    dl_window_served served;
+    uint64_t family;
 } part;
 
-/* The card: where the region lies in the arena's file. */
+/* The card: where the region lies in the arena's file, and the window's number for
+ * other hosts. */
 typedef struct card {
     uint64_t offset;
     uint64_t size;
+    uint64_t number;
 } card;
 
 _Static_assert(sizeof(card) <= DL_WINDOW_CARD_SIZE, "a card holds the place");
@@ -58,9 +66,11 @@ give_locks_back(part *self)
 
     for (int rank = 0; rank < self->ranks.size; rank++) {
         dl_window_head *head = self->targets[rank].memory.head;
-        if (head != NULL) {
-            (void)dl_queue_leave(&head->queue, &self->ranks, rank, self->ranks.rank,
-                                 dl_deadline_after(DL_SECOND));
+        if (head == NULL) {
+            dl_window_client_drop(&self->targets[rank].client);
+        } else {
+            (void)dl_lock_queue_leave(&head->queue, &self->ranks, rank,
+                                      self->ranks.rank, dl_deadline_after(DL_SECOND));
         }
     }
     (void)dl_fail_again(&error);
@@ -86,9 +96,14 @@ free_part(dl_window_part *base)
 {
     part *self = self_of(base);
 
+    if (self->served.number != 0) {
+        dl_window_server_remove(self->server, &self->served);
+    }
     for (int rank = 0; self->targets != NULL && rank < self->ranks.size; rank++) {
         dl_segment_fini(&self->targets[rank].segment);
+        dl_window_client_fini(&self->targets[rank].client, is_inherited(self));
     }
+    dl_window_server_unref(self->server);
     dl_region_free(self->region);
     if (self->roster != NULL) {
         dl_backend_origin_unref(&self->roster->base);
@@ -98,6 +113,7 @@ free_part(dl_window_part *base)
     free(self->targets);
     free(self->processes);
     free(self->peers);
+    free(self->ways);
     free(self->group_name);
     free(self);
 }
@@ -136,6 +152,26 @@ map_memory(part *self, int rank, const card *place, uint64_t size)
     return DL_OK;
 }
 
+static bool
+is_here(const part *self, int rank)
+{
+    return self->roster == NULL || self->layout.host_of[rank] == self->layout.host;
+}
+
+static void
+reach_memory(part *self, int rank, const card *place)
+{
+    dl_link_options options = {
+        .group = self->group_name,
+        .listener = &self->roster->endpoint.calls,
+        .family = self->family,
+        .rank = self->ranks.rank,
+    };
+
+    dl_window_client_init(&self->targets[rank].client, &self->ranks, rank,
+                          (uint32_t)place->number, &options, &self->ways[rank]);
+}
+
 static dl_status
 join(dl_window_part *base, const uint8_t *cards, const uint64_t *sizes)
 {
@@ -144,7 +180,9 @@ join(dl_window_part *base, const uint8_t *cards, const uint64_t *sizes)
     for (int rank = 0; rank < self->ranks.size; rank++) {
         card place;
         memcpy(&place, cards + (size_t)rank * DL_WINDOW_CARD_SIZE, sizeof place);
-        if (rank != self->ranks.rank) {
+        if (!is_here(self, rank)) {
+            reach_memory(self, rank, &place);
+        } else if (rank != self->ranks.rank) {
             DL_TRY(map_memory(self, rank, &place, sizes[rank]));
         }
     }
@@ -155,9 +193,13 @@ static dl_status
 carry_out(dl_window_part *base, const dl_access *access, dl_deadline deadline)
 {
     part *self = self_of(base);
+    target *there = &self->targets[access->rank];
 
-    return dl_window_memory_access(&self->targets[access->rank].memory, &self->ranks,
-                                   access, deadline);
+    return there->memory.head == NULL
+               ? dl_window_client_access(&there->client, access,
+                                         self->options.item_size, deadline)
+               : dl_window_memory_access(&there->memory, &self->ranks, access,
+                                         deadline);
 }
 
 /* Also gives back the lock of a rank that has ended or has closed the window: others may
@@ -166,11 +208,41 @@ static dl_status
 unlock(dl_window_part *base, int rank, dl_deadline deadline)
 {
     part *self = self_of(base);
+    target *there = &self->targets[rank];
+
+    if (there->memory.head != NULL) {
+        DL_TRY(dl_lock_queue_release(&there->memory.head->queue, &self->ranks, rank,
+                                     self->ranks.rank, deadline));
+    } else {
+        if (!atomic_load(&there->client.has_lock)) {
+            return dl_fail(DL_INVALID,
+                           "window in group %s: rank %d does not hold the lock of rank "
+                           "%d",
+                           self->group_name, self->ranks.rank, rank);
+        }
+        DL_TRY(dl_window_client_unlock(&there->client, deadline));
+    }
+    atomic_fetch_sub(&self->locks, 1);
+    return DL_OK;
+}
+
+/* The pages of an owner that has left while this rank waited are zeros, and so is the
+ * queue. */
+static dl_status
+lock_here(part *self, int rank, bool is_shared, dl_deadline deadline)
+{
     const dl_window_memory *memory = &self->targets[rank].memory;
 
-    DL_TRY(dl_queue_release(&memory->head->queue, &self->ranks, rank, self->ranks.rank,
-                            deadline));
-    atomic_fetch_sub(&self->locks, 1);
+    DL_TRY(dl_window_memory_check(memory, &self->ranks));
+    DL_TRY(dl_lock_queue_take(&memory->head->queue, &self->ranks, rank, is_shared,
+                              deadline));
+    dl_status status = dl_window_memory_check(memory, &self->ranks);
+    if (status != DL_OK) {
+        dl_error error = *dl_last_error();
+        (void)dl_lock_queue_release(&memory->head->queue, &self->ranks, rank,
+                                    self->ranks.rank, deadline);
+        return dl_fail_again(&error);
+    }
     return DL_OK;
 }
 
@@ -178,20 +250,24 @@ static dl_status
 lock(dl_window_part *base, int rank, bool is_shared, dl_deadline deadline)
 {
     part *self = self_of(base);
-    const dl_window_memory *memory = &self->targets[rank].memory;
+    target *there = &self->targets[rank];
 
-    DL_TRY(dl_window_memory_check(memory, &self->ranks));
-    DL_TRY(
-        dl_queue_take(&memory->head->queue, &self->ranks, rank, is_shared, deadline));
+    DL_TRY(there->memory.head == NULL
+               ? dl_window_client_lock(&there->client, is_shared, deadline)
+               : lock_here(self, rank, is_shared, deadline));
     atomic_fetch_add(&self->locks, 1);
-    /* The pages of an owner that has left meanwhile are zeros, and so is the queue. */
-    dl_status status = dl_window_memory_check(memory, &self->ranks);
-    if (status != DL_OK) {
-        dl_error error = *dl_last_error();
-        (void)unlock(base, rank, deadline);
-        return dl_fail_again(&error);
-    }
     return DL_OK;
+}
+
+static dl_status
+flush_one(part *self, int rank, bool is_only, dl_deadline deadline)
+{
+    target *there = &self->targets[rank];
+
+    if (there->memory.head == NULL) {
+        return dl_window_client_flush(&there->client, deadline);
+    }
+    return is_only ? dl_window_memory_check(&there->memory, &self->ranks) : DL_OK;
 }
 
 /* Accesses to mapped memory have taken effect when they return. */
@@ -199,11 +275,14 @@ static dl_status
 flush(dl_window_part *base, int rank, dl_deadline deadline)
 {
     part *self = self_of(base);
+    int first = rank < 0 ? 0 : rank;
+    int last = rank < 0 ? self->ranks.size - 1 : rank;
 
-    (void)deadline;
     atomic_thread_fence(memory_order_seq_cst);
-    return rank < 0 ? DL_OK
-                    : dl_window_memory_check(&self->targets[rank].memory, &self->ranks);
+    for (int each = first; each <= last; each++) {
+        DL_TRY(flush_one(self, each, rank >= 0, deadline));
+    }
+    return DL_OK;
 }
 
 static const dl_window_part_ops part_ops = {
@@ -238,6 +317,15 @@ copy_group(part *self, const dl_cpu_window_group *group)
     self->roster = group->roster;
     memcpy(self->peers, group->peers, size * sizeof *self->peers);
     memcpy(self->processes, group->processes, size * sizeof(dl_process *));
+    if (group->server != NULL) {
+        self->server = dl_window_server_ref(group->server);
+        self->family = group->family;
+        self->ways = malloc(size * sizeof *self->ways);
+        if (self->ways == NULL) {
+            return dl_fail_no_memory();
+        }
+        memcpy(self->ways, group->ways, size * sizeof *self->ways);
+    }
     return dl_layout_init(&self->layout, group->layout->rank, group->layout->size,
                           group->layout->host_of);
 }
@@ -262,11 +350,16 @@ open_memory(part *self)
             dl_shared_find(arena, self->region->memory, head + size);
         place = (card){.offset = found.offset, .size = found.size};
     }
-    memcpy(self->base.card, &place, sizeof place);
     set_memory(self, self->ranks.rank, self->region->memory, size);
     dl_window_memory *own = &self->targets[self->ranks.rank].memory;
     self->base.memory = own->elements;
     atomic_store(&own->head->is_open, 1);
+    if (self->server != NULL) {
+        self->served = (dl_window_served){.memory = own, .ranks = &self->ranks};
+        dl_window_server_add(self->server, &self->served);
+        place.number = self->served.number;
+    }
+    memcpy(self->base.card, &place, sizeof place);
     return DL_OK;
 }
 

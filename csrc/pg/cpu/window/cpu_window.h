@@ -2,13 +2,15 @@
  *
  * The CPU backend's part of a window (pg/window_part.h).  Its memory is a region of the
  * arena, which the ranks of the host map, so that each of them carries out its accesses
- * itself. */
+ * itself.  Ranks on other hosts send requests, which a thread of the owner carries out
+ * (pg/cpu/window/window_server.h). */
 #ifndef DISTLITE_PG_CPU_WINDOW_CPU_WINDOW_H
 #define DISTLITE_PG_CPU_WINDOW_CPU_WINDOW_H
 
 #include "pg/cpu/layout.h"
 #include "pg/cpu/roster.h"
 #include "pg/cpu/window/window_ends.h"
+#include "pg/cpu/window/window_server.h"
 #include "pg/window_part.h"
 
 /* The group of a window.  The part copies what it needs, and takes references to the
@@ -20,6 +22,10 @@ typedef struct dl_cpu_window_group {
     dl_process *const *processes; /* by rank; the roster's */
     dl_roster *roster; /* NULL in a group of one rank, like the three above */
     dl_window_ends *ends;
+    /* The next three are for ranks on other hosts. */
+    const dl_way *ways; /* by rank */
+    uint64_t family;
+    dl_window_server *server; /* NULL: all ranks are on one host */
     bool may_spin;
 } dl_cpu_window_group;
 

@@ -167,13 +167,13 @@ dl_latch_release(dl_latch *latch)
 
 /* Two ranks are in each other's way unless both share. */
 static bool
-conflict(const dl_queue_entry *left, const dl_queue_entry *right)
+conflict(const dl_lock_queue_entry *left, const dl_lock_queue_entry *right)
 {
     return left->mode == DL_QUEUE_EXCLUSIVE || right->mode == DL_QUEUE_EXCLUSIVE;
 }
 
 static bool
-is_gone(const dl_queue_entry *entry, const dl_window_ranks *ranks, int rank)
+is_gone(const dl_lock_queue_entry *entry, const dl_window_ranks *ranks, int rank)
 {
     bool is_lost =
         entry->lost_since != 0 && dl_now() - entry->lost_since > LOST_PATIENCE;
@@ -190,17 +190,17 @@ typedef struct blocker {
 /* Stores a rank that is in the way of `asker`, preferably one that holds the lock.
  * Fails if a rank in the way ended while it held the lock.  Requires the latch. */
 static dl_status
-find_blocker(const dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
-             blocker *found)
+find_blocker(const dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
+             int asker, blocker *found)
 {
-    const dl_queue_entry *mine = &queue->entries[asker];
+    const dl_lock_queue_entry *mine = &queue->entries[asker];
 
     *found = (blocker){.rank = -1};
     if (queue->used == 1) {
         return DL_OK;
     }
     for (int rank = 0; rank < ranks->size; rank++) {
-        const dl_queue_entry *other = &queue->entries[rank];
+        const dl_lock_queue_entry *other = &queue->entries[rank];
         if (rank == asker || other->mode == 0 || !conflict(mine, other)) {
             continue;
         }
@@ -218,15 +218,15 @@ find_blocker(const dl_queue *queue, const dl_window_ranks *ranks, int owner, int
 }
 
 dl_status
-dl_queue_enter(dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
-               bool is_shared, dl_deadline deadline)
+dl_lock_queue_enter(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
+                    int asker, bool is_shared, dl_deadline deadline)
 {
-    dl_queue_entry *entry = &queue->entries[asker];
+    dl_lock_queue_entry *entry = &queue->entries[asker];
 
     DL_TRY(dl_latch_take(&queue->latch, ranks, owner, deadline));
     bool is_new = entry->mode == 0;
     if (is_new) {
-        *entry = (dl_queue_entry){
+        *entry = (dl_lock_queue_entry){
             .ticket = ++queue->tickets,
             .mode = is_shared ? DL_QUEUE_SHARED : DL_QUEUE_EXCLUSIVE,
         };
@@ -240,9 +240,9 @@ dl_queue_enter(dl_queue *queue, const dl_window_ranks *ranks, int owner, int ask
                             ranks->group_name, asker, owner);
 }
 
-/* As dl_queue_try(), and stores who is in the way. */
+/* As dl_lock_queue_try(), and stores who is in the way. */
 static dl_status
-try_once(dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
+try_once(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
          dl_deadline deadline, blocker *found)
 {
     DL_TRY(dl_latch_take(&queue->latch, ranks, owner, deadline));
@@ -255,8 +255,8 @@ try_once(dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
 }
 
 dl_status
-dl_queue_try(dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
-             dl_deadline deadline, bool *is_granted)
+dl_lock_queue_try(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
+                  int asker, dl_deadline deadline, bool *is_granted)
 {
     blocker found;
 
@@ -265,11 +265,34 @@ dl_queue_try(dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker
     return DL_OK;
 }
 
+static dl_status
+fail_blocked(const dl_window_ranks *ranks, const blocker *found, int owner,
+             dl_deadline deadline)
+{
+    return fail_late(ranks, found->rank, owner,
+                     found->holds ? "has locked" : "is before this rank to lock",
+                     deadline);
+}
+
+dl_status
+dl_lock_queue_fail_late(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
+                        int asker, dl_deadline deadline)
+{
+    blocker found;
+
+    DL_TRY(
+        try_once(queue, ranks, owner, asker, dl_deadline_after(LOST_PATIENCE), &found));
+    if (found.rank < 0) {
+        found.rank = owner; /* whoever was in the way has just left */
+    }
+    return fail_blocked(ranks, &found, owner, deadline);
+}
+
 /* A wake-up cannot be lost: a sleeper counts itself and then looks at the queue; a rank
  * that leaves changes the queue and then reads the count; and the kernel compares the
  * futex with what was seen before the look. */
 static dl_status
-wait_for_grant(dl_queue *queue, const dl_window_ranks *ranks, int owner,
+wait_for_grant(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
                dl_deadline deadline)
 {
     int turns = 0;
@@ -291,9 +314,7 @@ wait_for_grant(dl_queue *queue, const dl_window_ranks *ranks, int owner,
         }
         DL_TRY(check_wait(ranks));
         if (dl_deadline_passed(deadline)) {
-            return fail_late(ranks, found.rank, owner,
-                             found.holds ? "has locked" : "is before this rank to lock",
-                             deadline);
+            return fail_blocked(ranks, &found, owner, deadline);
         }
         dl_futex_sleep(&queue->changes, seen, slice_of(deadline));
     }
@@ -301,15 +322,15 @@ wait_for_grant(dl_queue *queue, const dl_window_ranks *ranks, int owner,
 
 /* Requires the latch. */
 static void
-remove_entry(dl_queue *queue, int asker)
+remove_entry(dl_lock_queue *queue, int asker)
 {
-    queue->entries[asker] = (dl_queue_entry){0};
+    queue->entries[asker] = (dl_lock_queue_entry){0};
     queue->used--;
     atomic_fetch_add(&queue->changes, 1);
 }
 
 static void
-wake_sleepers(dl_queue *queue)
+wake_sleepers(dl_lock_queue *queue)
 {
     if (atomic_load(&queue->sleepers) != 0) {
         dl_futex_wake(&queue->changes);
@@ -317,14 +338,14 @@ wake_sleepers(dl_queue *queue)
 }
 
 dl_status
-dl_queue_take(dl_queue *queue, const dl_window_ranks *ranks, int owner, bool is_shared,
-              dl_deadline deadline)
+dl_lock_queue_take(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
+                   bool is_shared, dl_deadline deadline)
 {
     bool is_granted;
 
-    DL_TRY(dl_queue_enter(queue, ranks, owner, ranks->rank, is_shared, deadline));
+    DL_TRY(dl_lock_queue_enter(queue, ranks, owner, ranks->rank, is_shared, deadline));
     dl_status status =
-        dl_queue_try(queue, ranks, owner, ranks->rank, deadline, &is_granted);
+        dl_lock_queue_try(queue, ranks, owner, ranks->rank, deadline, &is_granted);
     if (status == DL_OK && !is_granted) {
         atomic_fetch_add(&queue->sleepers, 1);
         status = wait_for_grant(queue, ranks, owner, deadline);
@@ -332,8 +353,8 @@ dl_queue_take(dl_queue *queue, const dl_window_ranks *ranks, int owner, bool is_
     }
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
-        (void)dl_queue_leave(queue, ranks, owner, ranks->rank,
-                             dl_deadline_after(LOST_PATIENCE));
+        (void)dl_lock_queue_leave(queue, ranks, owner, ranks->rank,
+                                  dl_deadline_after(LOST_PATIENCE));
         return dl_fail_again(&error);
     }
     return DL_OK;
@@ -341,11 +362,11 @@ dl_queue_take(dl_queue *queue, const dl_window_ranks *ranks, int owner, bool is_
 
 /* Removes `asker` if it holds the lock, or in any case.  Returns whether it did. */
 static dl_status
-leave(dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
+leave(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
       bool only_holder, dl_deadline deadline, bool *was_in)
 {
     DL_TRY(dl_latch_take(&queue->latch, ranks, owner, deadline));
-    const dl_queue_entry *entry = &queue->entries[asker];
+    const dl_lock_queue_entry *entry = &queue->entries[asker];
     *was_in = entry->mode != 0 && (entry->holds || !only_holder);
     if (*was_in) {
         remove_entry(queue, asker);
@@ -356,8 +377,8 @@ leave(dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
 }
 
 dl_status
-dl_queue_leave(dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
-               dl_deadline deadline)
+dl_lock_queue_leave(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
+                    int asker, dl_deadline deadline)
 {
     bool was_in;
 
@@ -365,8 +386,8 @@ dl_queue_leave(dl_queue *queue, const dl_window_ranks *ranks, int owner, int ask
 }
 
 dl_status
-dl_queue_release(dl_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
-                 dl_deadline deadline)
+dl_lock_queue_release(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
+                      int asker, dl_deadline deadline)
 {
     bool was_in;
 
@@ -376,4 +397,16 @@ dl_queue_release(dl_queue *queue, const dl_window_ranks *ranks, int owner, int a
                             "window in group %s: rank %d does not hold the lock of "
                             "rank %d",
                             ranks->group_name, asker, owner);
+}
+
+void
+dl_lock_queue_set_lost(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
+                       int asker, bool is_lost)
+{
+    dl_deadline deadline = dl_deadline_after(LOST_PATIENCE);
+
+    if (dl_latch_take(&queue->latch, ranks, owner, deadline) == DL_OK) {
+        queue->entries[asker].lost_since = is_lost ? dl_now() : 0;
+        dl_latch_release(&queue->latch);
+    }
 }

@@ -43,47 +43,58 @@ dl_status dl_latch_take(dl_latch *latch, const dl_window_ranks *ranks, int owner
 void dl_latch_release(dl_latch *latch);
 
 /* One rank's place in a queue; guarded by the queue's latch. */
-typedef struct dl_queue_entry {
+typedef struct dl_lock_queue_entry {
     uint64_t ticket;
     uint32_t mode; /* 0: neither waits nor holds */
     uint32_t holds;
     int64_t lost_since; /* set for a rank on another host whose connection has ended */
-} dl_queue_entry;
+} dl_lock_queue_entry;
 
 /* Zeroed memory is free. */
-typedef struct dl_queue {
+typedef struct dl_lock_queue {
     dl_latch latch;
     _Alignas(DL_LINE) _Atomic uint32_t changes; /* grows when a rank leaves the queue */
     _Atomic uint32_t sleepers;
     uint32_t used; /* entries with a mode; this and the next are guarded by the latch */
     uint64_t tickets;
-    dl_queue_entry entries[]; /* by rank */
-} dl_queue;
+    dl_lock_queue_entry entries[]; /* by rank */
+} dl_lock_queue;
 
 #define DL_QUEUE_SHARED 1u
 #define DL_QUEUE_EXCLUSIVE 2u
 
 /* Enters `asker`, which is this rank unless it acts for a rank on another host.
  * DL_INVALID: it holds the lock or waits for it already. */
-dl_status dl_queue_enter(dl_queue *queue, const dl_window_ranks *ranks, int owner,
-                         int asker, bool is_shared, dl_deadline deadline);
+dl_status dl_lock_queue_enter(dl_lock_queue *queue, const dl_window_ranks *ranks,
+                              int owner, int asker, bool is_shared,
+                              dl_deadline deadline);
 
 /* Grants the lock if nobody is in the way of `asker`; does not wait for others than the
  * latch. */
-dl_status dl_queue_try(dl_queue *queue, const dl_window_ranks *ranks, int owner,
-                       int asker, dl_deadline deadline, bool *is_granted);
+dl_status dl_lock_queue_try(dl_lock_queue *queue, const dl_window_ranks *ranks,
+                            int owner, int asker, dl_deadline deadline,
+                            bool *is_granted);
 
 /* Enters, and waits until the lock is granted.  After a failure the rank has left the
  * queue.  DL_TIMEOUT names who was in the way. */
-dl_status dl_queue_take(dl_queue *queue, const dl_window_ranks *ranks, int owner,
-                        bool is_shared, dl_deadline deadline);
+dl_status dl_lock_queue_take(dl_lock_queue *queue, const dl_window_ranks *ranks,
+                             int owner, bool is_shared, dl_deadline deadline);
 
 /* Gives the lock back.  DL_INVALID: `asker` does not hold it. */
-dl_status dl_queue_release(dl_queue *queue, const dl_window_ranks *ranks, int owner,
-                           int asker, dl_deadline deadline);
+dl_status dl_lock_queue_release(dl_lock_queue *queue, const dl_window_ranks *ranks,
+                                int owner, int asker, dl_deadline deadline);
+
+/* Fails with DL_TIMEOUT, and names who is in the way of `asker`. */
+dl_status dl_lock_queue_fail_late(dl_lock_queue *queue, const dl_window_ranks *ranks,
+                                  int owner, int asker, dl_deadline deadline);
+
+/* The connection of `asker`, a rank on another host, has ended; or it is back.  If it
+ * does not come back within a second, it counts as ended. */
+void dl_lock_queue_set_lost(dl_lock_queue *queue, const dl_window_ranks *ranks,
+                            int owner, int asker, bool is_lost);
 
 /* Leaves the queue, whether the lock was granted or not, if `asker` is in it. */
-dl_status dl_queue_leave(dl_queue *queue, const dl_window_ranks *ranks, int owner,
-                         int asker, dl_deadline deadline);
+dl_status dl_lock_queue_leave(dl_lock_queue *queue, const dl_window_ranks *ranks,
+                              int owner, int asker, dl_deadline deadline);
 
 #endif

@@ -19,7 +19,7 @@
 size_t
 dl_window_head_size(int ranks)
 {
-    size_t size = sizeof(dl_window_head) + (size_t)ranks * sizeof(dl_queue_entry);
+    size_t size = sizeof(dl_window_head) + (size_t)ranks * sizeof(dl_lock_queue_entry);
 
     return dl_round_up(size, PAGE);
 }

@@ -15,7 +15,7 @@
 typedef struct dl_window_head {
     _Atomic uint32_t is_open;
     dl_latch updates;
-    dl_queue queue; /* last: one entry per rank follows */
+    dl_lock_queue queue; /* last: one entry per rank follows */
 } dl_window_head;
 
 /* Returns the bytes in front of the elements; a multiple of a page. */

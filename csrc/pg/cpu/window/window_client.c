@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/window/window_client.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/interrupt.h"
+
+/* The owner answers at the deadline of a lock, and its answer, which names the holder,
+ * needs time to arrive. */
+#define ANSWER_PATIENCE DL_SECOND
+
+/* A get and a fetch send the request for the next part before they have read the last
+ * one, so that the owner works while the data travel. */
+#define PARTS_AHEAD 2
+
+void
+dl_window_client_init(dl_window_client *client, const dl_window_ranks *ranks, int owner,
+                      uint32_t number, const dl_link_options *link, const dl_way *way)
+{
+    *client = (dl_window_client){
+        .ranks = ranks, .owner = owner, .number = number, .options = *link};
+    client->options.peer = owner;
+    client->options.there = &ranks->peers[owner];
+    client->options.use = DL_FOR_WINDOWS;
+    dl_link_options_aim(&client->options, way, 0);
+    pthread_mutex_init(&client->lock, NULL);
+    dl_link_init(&client->link, &client->options);
+}
+
+void
+dl_window_client_fini(dl_window_client *client, bool is_inherited)
+{
+    if (client->ranks != NULL && !is_inherited) {
+        dl_link_fini(&client->link);
+        pthread_mutex_destroy(&client->lock);
+    }
+}
+
+static dl_status
+fail_late(const dl_window_client *self, dl_deadline deadline)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    dl_peer_describe(&self->ranks->peers[self->owner], self->owner, peer);
+    return dl_fail(DL_TIMEOUT,
+                   "window in group %s: %s did not answer within %" PRId64 "ms",
+                   self->ranks->group_name, peer, deadline.limit / DL_MILLISECOND);
+}
+
+/* What a wait looks at between two slices. */
+static dl_status
+check_wait(const dl_window_client *self, dl_deadline deadline)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    DL_TRY(dl_window_ends_check(self->ranks->ends));
+    DL_TRY(dl_interrupt_check());
+    if (dl_process_has_ended(self->ranks->processes[self->owner])) {
+        dl_peer_describe(&self->ranks->peers[self->owner], self->owner, peer);
+        return dl_fail(DL_PEER_LOST, "window in group %s: %s exited or was killed",
+                       self->ranks->group_name, peer);
+    }
+    return dl_deadline_passed(deadline) ? fail_late(self, deadline) : DL_OK;
+}
+
+/* Waits until the link can move bytes, or for a slice. */
+static dl_status
+wait_for(const dl_window_client *self, short events, dl_deadline deadline)
+{
+    struct pollfd entry = dl_link_poll(&self->link, events);
+
+    dl_blocking_begin();
+    if (poll(&entry, 1, dl_deadline_poll(deadline, DL_WAIT_SLICE)) > 0) {
+        return DL_OK;
+    }
+    return check_wait(self, deadline);
+}
+
+static void
+reset(dl_window_client *self)
+{
+    dl_link_fini(&self->link);
+    dl_link_init(&self->link, &self->options);
+    self->has_lost = self->has_lost || self->is_dirty;
+    self->is_dirty = false;
+}
+
+/* Takes the turn of the link. */
+static dl_status
+enter(dl_window_client *self, dl_deadline deadline)
+{
+    while (pthread_mutex_trylock(&self->lock) != 0) {
+        struct timespec until;
+        int64_t slice = DL_WAIT_SLICE;
+        dl_blocking_begin();
+        DL_TRY(check_wait(self, deadline));
+        clock_gettime(CLOCK_REALTIME, &until);
+        slice += until.tv_nsec;
+        until.tv_sec += slice / DL_SECOND;
+        until.tv_nsec = slice % DL_SECOND;
+        if (pthread_mutex_timedlock(&self->lock, &until) == 0) {
+            return DL_OK;
+        }
+    }
+    return DL_OK;
+}
+
+/* Passes the turn on.  After a failure of the link itself the next access makes another
+ * one. */
+static dl_status
+leave(dl_window_client *self, dl_status status, bool is_broken)
+{
+    if (is_broken) {
+        dl_error error = *dl_last_error();
+        reset(self);
+        (void)dl_fail_again(&error);
+    }
+    pthread_mutex_unlock(&self->lock);
+    return status;
+}
+
+static dl_status
+open_link(dl_window_client *self, dl_deadline deadline)
+{
+    while (!self->link.is_open) {
+        DL_TRY(dl_link_call(&self->link));
+        if (!self->link.is_open) {
+            DL_TRY(wait_for(self, POLLOUT, deadline));
+        }
+    }
+    return DL_OK;
+}
+
+static dl_status
+read_all(dl_window_client *self, void *target, size_t size, dl_deadline deadline)
+{
+    uint8_t *at = target;
+
+    while (size > 0) {
+        struct iovec part = {at, size};
+        size_t got;
+        DL_TRY(dl_link_read(&self->link, &part, 1, &got));
+        if (got == 0) {
+            DL_TRY(wait_for(self, POLLIN, deadline));
+        }
+        at += got;
+        size -= got;
+    }
+    return DL_OK;
+}
+
+/* Fails with the text of a farewell or of a failed request. */
+static dl_status
+fail_told(dl_window_client *self, const dl_head *head, dl_deadline deadline)
+{
+    char text[DL_ERROR_TEXT_SIZE];
+    const dl_peer *peer = &self->ranks->peers[self->owner];
+
+    if (head->size >= sizeof text) {
+        return dl_link_fail_protocol(&self->options);
+    }
+    DL_TRY(read_all(self, text, head->size, deadline));
+    text[head->size] = '\0';
+    if (head->kind == DL_HEAD_FAREWELL) {
+        return dl_failure_notice_fail(peer, self->owner, head, (uint8_t *)text);
+    }
+    if (head->root == DL_CLOSED) {
+        char name[DL_PEER_TEXT_SIZE];
+        dl_peer_describe(peer, self->owner, name);
+        return dl_fail(DL_CLOSED, "window in group %s: %s has closed it",
+                       self->ranks->group_name, name);
+    }
+    bool is_failure = head->root != DL_OK && head->root <= DL_STATUS_LAST
+                      && head->root != DL_INTERRUPTED;
+    return dl_fail(is_failure ? (dl_status)head->root : DL_PROTOCOL, "%s", text);
+}
+
+/* Reads the answer to request `id`.  `*is_told` is set if the owner has refused the
+ * request, after which the link goes on. */
+static dl_status
+read_answer(dl_window_client *self, uint64_t id, void *output, size_t size,
+            dl_deadline deadline, bool *is_told)
+{
+    uint8_t bytes[DL_HEAD_SIZE];
+    dl_head head;
+
+    DL_TRY(read_all(self, bytes, sizeof bytes, deadline));
+    if (!dl_head_take(bytes, &head)) {
+        return dl_link_fail_protocol(&self->options);
+    }
+    if (head.kind == DL_HEAD_FAREWELL) {
+        return fail_told(self, &head, deadline);
+    }
+    if (head.kind != DL_HEAD_WINDOW || head.id != id) {
+        return dl_link_fail_protocol(&self->options);
+    }
+    if (head.detail == DL_WINDOW_FAILED) {
+        *is_told = true;
+        return fail_told(self, &head, deadline);
+    }
+    if (head.detail != DL_WINDOW_DONE || head.size != size) {
+        return dl_link_fail_protocol(&self->options);
+    }
+    return read_all(self, output, size, deadline);
+}
+
+/* A farewell that has come before the connection broke says more than the break. */
+static dl_status
+explain_break(dl_window_client *self, dl_deadline deadline)
+{
+    dl_error error = *dl_last_error();
+    bool is_told = false;
+
+    if (error.status == DL_PEER_LOST && self->link.is_open
+        && read_answer(self, 0, NULL, 0, deadline, &is_told) != DL_OK
+        && dl_last_error()->status != DL_PROTOCOL) {
+        return dl_last_error()->status;
+    }
+    return dl_fail_again(&error);
+}
+
+static dl_status
+write_all(dl_window_client *self, struct iovec *parts, int count, dl_deadline deadline)
+{
+    while (count > 0) {
+        size_t sent;
+        if (dl_link_write(&self->link, parts, count, &sent) != DL_OK) {
+            return explain_break(self, deadline);
+        }
+        if (sent == 0) {
+            DL_TRY(wait_for(self, POLLOUT, deadline));
+        }
+        while (count > 0 && sent >= parts->iov_len) {
+            sent -= parts->iov_len;
+            parts++;
+            count--;
+        }
+        if (count > 0) {
+            parts->iov_base = (uint8_t *)parts->iov_base + sent;
+            parts->iov_len -= sent;
+        }
+    }
+    return DL_OK;
+}
+
+/* Sends a request with up to two parts of payload. */
+static dl_status
+send_request(dl_window_client *self, dl_head *head, const void *input,
+             const void *compared, dl_deadline deadline)
+{
+    uint8_t bytes[DL_HEAD_SIZE];
+    struct iovec parts[3] = {{bytes, sizeof bytes}};
+    int count = 1;
+
+    head->code = self->number;
+    head->id = ++self->requests;
+    if (input != NULL) {
+        parts[count++] = (struct iovec){(void *)(uintptr_t)input, (size_t)head->total};
+    }
+    if (compared != NULL) {
+        parts[count++] =
+            (struct iovec){(void *)(uintptr_t)compared, (size_t)head->total};
+    }
+    dl_head_put(bytes, head);
+    self->is_dirty = self->is_dirty || !dl_window_frame_is_answered(head->detail);
+    DL_TRY(open_link(self, deadline));
+    return write_all(self, parts, count, deadline);
+}
+
+/* Fails if accesses were never confirmed because their link ended; once. */
+static dl_status
+check_lost(dl_window_client *self)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    if (!self->has_lost) {
+        return DL_OK;
+    }
+    self->has_lost = false;
+    dl_peer_describe(&self->ranks->peers[self->owner], self->owner, peer);
+    return dl_fail(DL_PEER_LOST,
+                   "window in group %s: the connection to %s ended before it had "
+                   "confirmed earlier accesses; what they wrote may be missing",
+                   self->ranks->group_name, peer);
+}
+
+/* Sends a request without payload, and waits for its answer.  Passes the turn on. */
+static dl_status
+ask(dl_window_client *self, dl_head head, dl_deadline deadline)
+{
+    bool is_told = false;
+    dl_status status = send_request(self, &head, NULL, NULL, deadline);
+
+    if (status == DL_OK) {
+        status = read_answer(self, head.id, NULL, 0, deadline, &is_told);
+    }
+    if (status == DL_OK || is_told) {
+        self->is_dirty = false;
+    }
+    if (status == DL_OK) {
+        status = check_lost(self);
+        is_told = true;
+    }
+    return leave(self, status, status != DL_OK && !is_told);
+}
+
+/* The part of an access from byte `at` on. */
+static dl_access
+part_of(const dl_access *access, size_t at, size_t size)
+{
+    dl_access part = *access;
+
+    part.offset += at;
+    part.size = size;
+    if (part.input != NULL) {
+        part.input = (const uint8_t *)part.input + at;
+    }
+    if (part.output != NULL) {
+        part.output = (uint8_t *)part.output + at;
+    }
+    return part;
+}
+
+/* The parts of one access, of which some have been asked for and fewer have been
+ * read. */
+typedef struct parts {
+    const dl_access *access;
+    size_t piece;
+    size_t asked; /* bytes */
+    size_t read;
+    uint64_t first_id; /* of the answers; the next ones follow */
+} parts;
+
+static size_t
+size_of_part(const parts *self, size_t at)
+{
+    size_t left = self->access->size - at;
+
+    return left < self->piece ? left : self->piece;
+}
+
+static dl_status
+ask_for_part(dl_window_client *self, parts *all, dl_deadline deadline)
+{
+    dl_access part = part_of(all->access, all->asked, size_of_part(all, all->asked));
+    dl_head head = dl_window_frame_of(&part);
+
+    DL_TRY(send_request(self, &head, part.input, part.compared, deadline));
+    all->first_id = all->asked == 0 ? head.id : all->first_id;
+    all->asked += part.size;
+    return DL_OK;
+}
+
+/* A refusal of one part leaves answers to later ones behind, so the link is broken after
+ * it unless it was the last. */
+static dl_status
+move_parts(dl_window_client *self, parts *all, dl_deadline deadline, bool *is_whole)
+{
+    bool is_answered = all->access->output != NULL;
+    size_t size = all->access->size;
+    /* Both sides could wait for each other to read what they send. */
+    size_t ahead = all->access->input == NULL ? PARTS_AHEAD * all->piece : all->piece;
+    uint64_t id = 0;
+
+    while (all->read < size) {
+        while (all->asked < size && (!is_answered || all->asked < all->read + ahead)) {
+            DL_TRY(ask_for_part(self, all, deadline));
+        }
+        if (!is_answered) {
+            return DL_OK;
+        }
+        size_t part = size_of_part(all, all->read);
+        bool is_told = false;
+        dl_status status = read_answer(self, all->first_id + id++,
+                                       (uint8_t *)all->access->output + all->read, part,
+                                       deadline, &is_told);
+        *is_whole = is_told && all->read + part == all->asked;
+        DL_TRY(status);
+        self->is_dirty = false;
+        all->read += part;
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_window_client_access(dl_window_client *client, const dl_access *access,
+                        size_t item_size, dl_deadline deadline)
+{
+    size_t limit = access->kind == DL_ACCESS_SWAP ? DL_PART_LIMIT / 2 : DL_PART_LIMIT;
+    bool is_atomic = access->kind == DL_ACCESS_UPDATE || access->kind == DL_ACCESS_SWAP;
+    parts all = {.access = access,
+                 .piece = is_atomic ? limit / item_size * item_size : limit};
+    bool is_whole = false;
+
+    DL_TRY(enter(client, deadline));
+    dl_status status = move_parts(client, &all, deadline, &is_whole);
+    return leave(client, status, status != DL_OK && !is_whole);
+}
+
+/* Asks the owner to forget this rank's wait, or its lock, before the link is closed: the
+ * owner reads what was sent before the end. */
+static void
+drop(dl_window_client *self)
+{
+    uint8_t bytes[DL_HEAD_SIZE];
+    struct iovec part = {bytes, sizeof bytes};
+    size_t sent;
+
+    dl_head_put(bytes, &(dl_head){.kind = DL_HEAD_WINDOW,
+                                  .detail = DL_WINDOW_DROP,
+                                  .code = self->number});
+    if (self->link.is_open) {
+        (void)dl_link_write(&self->link, &part, 1, &sent);
+    }
+}
+
+/* The limit of a wait there, in whole milliseconds: the owner's error states it. */
+static uint64_t
+limit_of(int64_t left)
+{
+    return left > INT64_MAX - DL_MILLISECOND
+               ? UINT64_MAX
+               : (uint64_t)((left + DL_MILLISECOND - 1) / DL_MILLISECOND
+                            * DL_MILLISECOND);
+}
+
+dl_status
+dl_window_client_lock(dl_window_client *client, bool is_shared, dl_deadline deadline)
+{
+    int64_t left = dl_deadline_left(deadline);
+    dl_deadline patience = left == INT64_MAX || left > INT64_MAX - ANSWER_PATIENCE
+                               ? dl_deadline_after(-1)
+                               : dl_deadline_after(left + ANSWER_PATIENCE);
+    dl_head head = {
+        .kind = DL_HEAD_WINDOW,
+        .detail = DL_WINDOW_LOCK,
+        .root = is_shared,
+        .length = limit_of(left),
+    };
+    bool is_told = false;
+
+    DL_TRY(enter(client, deadline));
+    dl_status status = send_request(client, &head, NULL, NULL, patience);
+    if (status == DL_OK) {
+        status = read_answer(client, head.id, NULL, 0, patience, &is_told);
+    }
+    if (status == DL_OK) {
+        atomic_store(&client->has_lock, true);
+        client->is_dirty = false;
+    } else if (!is_told) {
+        dl_error error = *dl_last_error();
+        drop(client);
+        (void)dl_fail_again(&error);
+    }
+    return leave(client, status, status != DL_OK && !is_told);
+}
+
+dl_status
+dl_window_client_unlock(dl_window_client *client, dl_deadline deadline)
+{
+    dl_head head = {.kind = DL_HEAD_WINDOW, .detail = DL_WINDOW_UNLOCK};
+
+    DL_TRY(enter(client, deadline));
+    atomic_store(&client->has_lock, false);
+    return ask(client, head, deadline);
+}
+
+dl_status
+dl_window_client_flush(dl_window_client *client, dl_deadline deadline)
+{
+    dl_head head = {.kind = DL_HEAD_WINDOW, .detail = DL_WINDOW_FLUSH};
+
+    DL_TRY(enter(client, deadline));
+    if (!client->is_dirty) {
+        return leave(client, check_lost(client), false);
+    }
+    return ask(client, head, deadline);
+}
+
+void
+dl_window_client_drop(dl_window_client *client)
+{
+    if (atomic_exchange(&client->has_lock, false)
+        && pthread_mutex_trylock(&client->lock) == 0) {
+        drop(client);
+        pthread_mutex_unlock(&client->lock);
+    }
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The accesses of this rank to the memory of a rank on another host: requests over a
+ * link of the two for one window, which is made when it is first needed.  Threads take
+ * turns.  A wait that is given up disconnects the link, as its answer may yet come; the
+ * next access makes another one. */
+#ifndef DISTLITE_PG_CPU_WINDOW_WINDOW_CLIENT_H
+#define DISTLITE_PG_CPU_WINDOW_WINDOW_CLIENT_H
+
+#include <pthread.h>
+
+#include "pg/cpu/tcp/link.h"
+#include "pg/cpu/window/window_frame.h"
+
+typedef struct dl_window_client {
+    /* fixed after init */
+    const dl_window_ranks *ranks;
+    int owner;
+    uint32_t number; /* of the window, on the owner */
+    dl_link_options options;
+    pthread_mutex_t lock;
+    /* guarded by lock */
+    dl_link link;
+    uint64_t requests; /* so far */
+    bool is_dirty;     /* some request since the last answer had none */
+    bool has_lost; /* a link ended while it was dirty, which no flush has told yet */
+    atomic_bool has_lock; /* also read without the lock */
+} dl_window_client;
+
+/* `link` are the options of the link, but for peer, address, token and use; what they
+ * point to stays in place. */
+void dl_window_client_init(dl_window_client *client, const dl_window_ranks *ranks,
+                           int owner, uint32_t number, const dl_link_options *link,
+                           const dl_way *way);
+
+/* Disconnects.  In a forked child, where the descriptors are closed already, it leaves
+ * them alone. */
+void dl_window_client_fini(dl_window_client *client, bool is_inherited);
+
+dl_status dl_window_client_access(dl_window_client *client, const dl_access *access,
+                                  size_t item_size, dl_deadline deadline);
+dl_status dl_window_client_lock(dl_window_client *client, bool is_shared,
+                                dl_deadline deadline);
+dl_status dl_window_client_unlock(dl_window_client *client, dl_deadline deadline);
+dl_status dl_window_client_flush(dl_window_client *client, dl_deadline deadline);
+
+/* Gives the lock up if this rank has it, without waiting for an answer. */
+void dl_window_client_drop(dl_window_client *client);
+
+#endif

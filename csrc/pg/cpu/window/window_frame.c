@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/window/window_frame.h"
+
+#include <string.h>
+
+#include "pg/window.h"
+#include "tensor/reduce.h"
+
+bool
+dl_window_frame_is_answered(uint8_t kind)
+{
+    return kind != DL_WINDOW_PUT && kind != DL_WINDOW_UPDATE && kind != DL_WINDOW_DROP;
+}
+
+bool
+dl_window_frame_is_request(const dl_head *head)
+{
+    return head->kind == DL_HEAD_WINDOW && head->detail >= DL_WINDOW_PUT
+           && head->detail <= DL_WINDOW_DROP;
+}
+
+static uint8_t
+frame_of(const dl_access *access)
+{
+    switch (access->kind) {
+    case DL_ACCESS_PUT:
+        return DL_WINDOW_PUT;
+    case DL_ACCESS_GET:
+        return DL_WINDOW_GET;
+    case DL_ACCESS_SWAP:
+        return DL_WINDOW_SWAP;
+    case DL_ACCESS_UPDATE:
+        break;
+    }
+    return access->output == NULL ? DL_WINDOW_UPDATE : DL_WINDOW_FETCH;
+}
+
+uint64_t
+dl_window_frame_payload(const dl_access *access)
+{
+    uint64_t size = access->size;
+
+    return (access->input == NULL ? 0 : size) + (access->compared == NULL ? 0 : size);
+}
+
+dl_head
+dl_window_frame_of(const dl_access *access)
+{
+    dl_head head = {
+        .kind = DL_HEAD_WINDOW,
+        .detail = frame_of(access),
+        .size = (uint32_t)dl_window_frame_payload(access),
+        .tag = (int64_t)access->offset,
+        .total = access->size,
+    };
+
+    if (access->kind == DL_ACCESS_UPDATE) {
+        head.root = (uint32_t)access->update;
+        memcpy(&head.length, &access->factor, sizeof head.length);
+    }
+    return head;
+}
+
+/* Returns whether the dtype has this update. */
+static bool
+is_update(uint32_t update, const dl_window_memory *memory)
+{
+    if (update == DL_UPDATE_REPLACE || update == DL_UPDATE_NOTHING) {
+        return true;
+    }
+    return update < DL_REDUCE_OP_COUNT && update != DL_AVG
+           && !dl_reduce_op_has_reducer((dl_reduce_op)update)
+           && dl_reduce_kernel((dl_reduce_op)update, dl_reduce_dtype(memory->dtype))
+                  != NULL;
+}
+
+/* The bounds of an access, and its size in elements where these stay whole. */
+static bool
+is_inside(const dl_head *head, const dl_window_memory *memory)
+{
+    uint64_t offset = (uint64_t)head->tag;
+    size_t item = memory->item_size;
+    bool is_whole = head->detail == DL_WINDOW_PUT || head->detail == DL_WINDOW_GET
+                    || (item > 0 && offset % item == 0 && head->total % item == 0);
+
+    return is_whole && head->tag >= 0 && head->total > 0 && head->total <= DL_PART_LIMIT
+           && offset <= memory->size && head->total <= memory->size - offset;
+}
+
+static bool
+is_sound(const dl_head *head, const dl_window_memory *memory)
+{
+    uint64_t expected = 0;
+
+    switch (head->detail) {
+    case DL_WINDOW_PUT:
+        expected = head->total;
+        break;
+    case DL_WINDOW_GET:
+        break;
+    case DL_WINDOW_UPDATE:
+    case DL_WINDOW_FETCH:
+        if (!is_update(head->root, memory)) {
+            return false;
+        }
+        expected = head->root == DL_UPDATE_NOTHING ? 0 : head->total;
+        break;
+    case DL_WINDOW_SWAP:
+        if (head->total != memory->item_size) {
+            return false;
+        }
+        expected = 2 * head->total;
+        break;
+    default:
+        return false;
+    }
+    return head->size == expected && is_inside(head, memory);
+}
+
+dl_status
+dl_window_frame_access(const dl_head *head, const uint8_t *payload, void *output,
+                       const dl_window_memory *memory, dl_access *access)
+{
+    if (!is_sound(head, memory)) {
+        return dl_fail(DL_PROTOCOL,
+                       "a request for %llu bytes of a window of %llu is not valid: the "
+                       "ranks run different versions of distlite",
+                       (unsigned long long)head->total,
+                       (unsigned long long)memory->size);
+    }
+    *access = (dl_access){
+        .rank = memory->owner,
+        .offset = (uint64_t)head->tag,
+        .size = (size_t)head->total,
+        .input = head->size == 0 ? NULL : payload,
+        .output = dl_window_frame_answer(head) == 0 ? NULL : output,
+        .update = (int)head->root,
+    };
+    switch (head->detail) {
+    case DL_WINDOW_PUT:
+        access->kind = DL_ACCESS_PUT;
+        break;
+    case DL_WINDOW_GET:
+        access->kind = DL_ACCESS_GET;
+        break;
+    case DL_WINDOW_SWAP:
+        access->kind = DL_ACCESS_SWAP;
+        access->compared = payload + head->total;
+        break;
+    default:
+        access->kind = DL_ACCESS_UPDATE;
+        memcpy(&access->factor, &head->length, sizeof access->factor);
+    }
+    return DL_OK;
+}
+
+size_t
+dl_window_frame_answer(const dl_head *head)
+{
+    bool reads = head->detail == DL_WINDOW_GET || head->detail == DL_WINDOW_FETCH
+                 || head->detail == DL_WINDOW_SWAP;
+
+    return reads ? (size_t)head->total : 0;
+}

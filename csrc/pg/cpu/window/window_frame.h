@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The frames of a window between hosts (docs/wire.md): what their kinds are, what the
+ * fields of a head (pg/cpu/tcp/frame.h) mean, and whether a request is one that a window
+ * can carry out.  A rank sends requests over a link of its own to the owner of the
+ * memory, which carries them out in their order.
+ *
+ *              code     root        tag      total   length          payload
+ * PUT          window   -           offset   size    -               contents
+ * GET          window   -           offset   size    -               -
+ * UPDATE       window   update      offset   size    factor's bits   input, if any
+ * FETCH        window   update      offset   size    factor's bits   input, if any
+ * SWAP         window   -           offset   size    -               input, compared
+ * LOCK         window   is shared   -        -       limit in ns     -
+ * UNLOCK       window   -           -        -       -               -
+ * FLUSH        window   -           -        -       -               -
+ * DROP         window   -           -        -       -               -
+ * DONE         -        -           -        -       -               contents, if any
+ * FAILED       -        dl_status   -        -       -               text
+ *
+ * PUT, UPDATE and DROP are not answered.  Each other request is answered by DONE or
+ * FAILED with its id; what went wrong with a PUT or an UPDATE is the answer to the next
+ * request that has one.  Offsets and sizes are bytes.  DROP gives up the lock, or the wait for it. */
+#ifndef DISTLITE_PG_CPU_WINDOW_WINDOW_FRAME_H
+#define DISTLITE_PG_CPU_WINDOW_WINDOW_FRAME_H
+
+#include <stdbool.h>
+
+#include "pg/cpu/tcp/frame.h"
+#include "pg/cpu/window/window_memory.h"
+
+/* The numbers never change. */
+typedef enum dl_window_frame {
+    DL_WINDOW_PUT = 1,
+    DL_WINDOW_GET = 2,
+    DL_WINDOW_UPDATE = 3,
+    DL_WINDOW_FETCH = 4,
+    DL_WINDOW_SWAP = 5,
+    DL_WINDOW_LOCK = 6,
+    DL_WINDOW_UNLOCK = 7,
+    DL_WINDOW_FLUSH = 8,
+    DL_WINDOW_DROP = 9,
+    DL_WINDOW_DONE = 32,
+    DL_WINDOW_FAILED = 33,
+} dl_window_frame;
+
+/* Returns whether the owner answers a frame of this kind. */
+bool dl_window_frame_is_answered(uint8_t kind);
+
+/* Returns the size of the payload of an access. */
+uint64_t dl_window_frame_payload(const dl_access *access);
+
+/* Returns the head of an access, whose size is at most DL_PART_LIMIT / 2 for a swap and
+ * DL_PART_LIMIT otherwise.  The caller sets code and id. */
+dl_head dl_window_frame_of(const dl_access *access);
+
+/* Returns whether a head that has come from another rank is a request. */
+bool dl_window_frame_is_request(const dl_head *head);
+
+/* Describes the access that a request of that sort asks for, in memory of that size.
+ * `payload` has head->size bytes; `output` receives what is read, and may be NULL if
+ * nothing is.  DL_PROTOCOL: it is none that a window of this version asks for. */
+dl_status dl_window_frame_access(const dl_head *head, const uint8_t *payload,
+                                 void *output, const dl_window_memory *memory,
+                                 dl_access *access);
+
+/* Returns the number of bytes that the answer to a request has. */
+size_t dl_window_frame_answer(const dl_head *head);
+
+#endif

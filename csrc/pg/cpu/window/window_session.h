@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the owner of a window's memory has of one rank on another host: bytes in, bytes
+ * out, no I/O.  A session belongs to one window, which its first request names. */
+#ifndef DISTLITE_PG_CPU_WINDOW_WINDOW_SESSION_H
+#define DISTLITE_PG_CPU_WINDOW_WINDOW_SESSION_H
+
+#include "base/list.h"
+#include "pg/cpu/window/window_frame.h"
+
+/* A window whose memory is served.  The part that embeds it keeps it in place until it
+ * is withdrawn. */
+typedef struct dl_window_served {
+    dl_list node;
+    uint32_t number; /* in its group, on this rank */
+    const dl_window_memory *memory;
+    const dl_window_ranks *ranks;
+} dl_window_served;
+
+/* Output beyond which no further request is carried out until it was sent. */
+#define DL_WINDOW_OUTPUT_LIMIT ((size_t)2 << 20)
+
+typedef struct dl_window_session {
+    int caller;               /* rank in the group */
+    const dl_list *windows;   /* of dl_window_served; borrowed */
+    dl_window_served *window; /* NULL: none named yet, or withdrawn */
+    bool is_bound;            /* some request has named a window */
+    dl_buffer in;
+    dl_buffer aligned; /* the input of an update */
+    dl_buffer out;     /* the caller of these functions sends and consumes it */
+    dl_error late;     /* what went wrong since the last answer; DL_OK: nothing */
+    /* a lock that was not granted yet */
+    bool is_waiting;
+    uint64_t lock_id;
+    dl_deadline lock_deadline;
+    bool has_lock;
+} dl_window_session;
+
+void dl_window_session_init(dl_window_session *session, int caller,
+                            const dl_list *windows);
+
+/* Ends the session: a rank that still holds the lock counts as lost, unless it comes
+ * back at once. */
+void dl_window_session_fini(dl_window_session *session);
+
+/* Takes bytes that the rank has sent, and carries out what is complete.  After a failure
+ * the rank is to be disconnected: DL_PROTOCOL, or no memory. */
+dl_status dl_window_session_feed(dl_window_session *session, dl_bytes bytes);
+
+/* Carries out what has waited for output to be sent, or for a lock. */
+dl_status dl_window_session_step(dl_window_session *session);
+
+/* The window is not served any more. */
+void dl_window_session_withdraw(dl_window_session *session,
+                                const dl_window_served *window);
+
+#endif
