@@ -7,6 +7,8 @@ the extension's; here are those that make and return them.
 
 from __future__ import annotations
 
+import numpy as np
+
 from . import _C
 from ._C import DistError, ProcessGroup
 from .groups.reduce_op import ReduceOp
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
     from typing import Any, Literal
-
-    import numpy as np
 
     from .groups.reduce_op import RedOpType
 
@@ -112,8 +112,6 @@ class Window(_C._Window):
 
         It stays readable after `close`, for as long as it exists.
         """
-        import numpy as np
-
         memory: Any = self
         return np.ndarray(self.shape, self.dtype, buffer=memory)
 
@@ -152,8 +150,6 @@ class Window(_C._Window):
             ...     print(before, win.local)
             [0. 0.] [1. 1.]
         """
-        import numpy as np
-
         result = np.empty(np.shape(array), self.dtype) if out is None else out
         self._fetch(array, result, rank, op, offset, timeout)
         return result
@@ -190,8 +186,6 @@ class Window(_C._Window):
             ...     print(win.fetch_and_op(0, 0, "no_op"))
             6
         """
-        import numpy as np
-
         result = np.empty((), self.dtype)
         self._fetch(self._element(value), result, rank, op, offset, timeout)
         return result[()]
@@ -232,8 +226,6 @@ class Window(_C._Window):
             ...     print(first, second == rank + 1, win.local == rank + 1)
             0 True [ True]
         """
-        import numpy as np
-
         result = np.empty((), self.dtype)
         new, old = self._element(value), self._element(compare)
         self._swap(new, old, result, rank, offset, timeout)
@@ -274,8 +266,6 @@ class Window(_C._Window):
 
     def _element(self, value: Any) -> np.ndarray:
         """Converts a number, unless that changes it."""
-        import numpy as np
-
         given = np.asarray(value)
         if given.dtype != self.dtype:
             with np.errstate(invalid="ignore", over="ignore"):
@@ -344,8 +334,6 @@ def window(
         [ 6 51]
     """
     import math
-
-    import numpy as np
 
     content = shape if isinstance(shape, np.ndarray) else None
     if content is None:

@@ -14,8 +14,9 @@
 #include "net/socket.h"
 #include "pg/cpu/tcp/link.h"
 
-/* Bytes that are received at a time. */
-#define INPUT ((size_t)256 << 10)
+/* Bytes that are received at a time, and how often before others have their turn. */
+#define INPUT ((size_t)512 << 10)
+#define INPUTS 8
 
 /* The thread cannot sleep on memory and on sockets at once, so while a rank waits for a
  * lock that another rank of this host has, it looks this often. */
@@ -26,6 +27,7 @@ typedef struct connection {
     dl_link link;
     dl_peer nobody; /* what the link's texts would name; they are not shown */
     dl_window_session session;
+    size_t sent; /* of the session's output */
     bool is_over;
 } connection;
 
@@ -40,8 +42,7 @@ struct dl_window_server {
     bool has_thread; /* of the caller of stop alone */
     atomic_bool is_stopped;
     dl_listener_bell callers;
-    uint8_t *input; /* of the thread, like the next two */
-    struct pollfd *polled;
+    struct pollfd *polled; /* of the thread, like the next one */
     size_t polled_capacity;
     pthread_mutex_t lock; /* held while requests are carried out */
     /* guarded by lock */
@@ -102,23 +103,35 @@ send_output(connection *self)
     size_t sent = 0;
 
     if (out->size > 0) {
-        struct iovec part = {out->data, out->size};
+        struct iovec part = {out->data + self->sent, out->size - self->sent};
         DL_TRY(dl_link_write(&self->link, &part, 1, &sent));
-        dl_buffer_consume(out, sent);
+        self->sent += sent;
+    }
+    if (self->sent == out->size) {
+        dl_buffer_clear(out);
+        self->sent = 0;
     }
     return DL_OK;
 }
 
+/* Receives into the session's own buffer, and carries out what is complete. */
 static dl_status
-receive_input(dl_window_server *server, connection *self)
+receive_input(connection *self)
 {
-    struct iovec part = {server->input, INPUT};
-    size_t got = 0;
+    dl_buffer *in = &self->session.in;
 
-    DL_TRY(dl_link_read(&self->link, &part, 1, &got));
-    return got == 0
-               ? DL_OK
-               : dl_window_session_feed(&self->session, (dl_bytes){server->input, got});
+    for (int i = 0; i < INPUTS && self->session.out.size == 0; i++) {
+        size_t got = 0;
+        DL_TRY(dl_buffer_reserve(in, INPUT));
+        struct iovec part = {in->data + in->size, INPUT};
+        DL_TRY(dl_link_read(&self->link, &part, 1, &got));
+        if (got == 0) {
+            return DL_OK;
+        }
+        in->size += got;
+        DL_TRY(dl_window_session_step(&self->session));
+    }
+    return DL_OK;
 }
 
 /* Sends, and carries out what waited for that, until neither is possible. */
@@ -146,7 +159,7 @@ advance(dl_window_server *server, connection *self, short events)
     dl_status status = DL_OK;
 
     if (events & (POLLIN | POLLHUP | POLLERR)) {
-        status = receive_input(server, self);
+        status = receive_input(self);
     } else {
         status = dl_window_session_step(&self->session);
     }
@@ -189,9 +202,7 @@ prepare(dl_window_server *self, int *limit)
     for (dl_list *node = self->connections.next; node != &self->connections;
          node = node->next) {
         connection *each = connection_of(node);
-        bool is_full = each->session.out.size >= DL_WINDOW_OUTPUT_LIMIT;
-        short events = (short)((is_full ? 0 : POLLIN)
-                               | (each->session.out.size > 0 ? POLLOUT : 0));
+        short events = each->session.out.size > 0 ? POLLOUT : POLLIN;
         if (!has_room(self, count + 1)) {
             break; /* the others wait until there is memory */
         }
@@ -289,7 +300,6 @@ free_server(dl_window_server *self)
     }
     dl_window_ends_unref(self->options.ends);
     pthread_mutex_destroy(&self->lock);
-    free(self->input);
     free(self->polled);
     free(self->group_name);
     free(self);
@@ -317,10 +327,9 @@ dl_window_server_new(const dl_window_server_options *options, dl_window_server *
     dl_list_init(&self->windows);
     dl_list_init(&self->connections);
     self->group_name = strdup(options->group_name);
-    self->input = malloc(INPUT);
     self->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     dl_status status = DL_OK;
-    if (self->group_name == NULL || self->input == NULL || !has_room(self, 16)) {
+    if (self->group_name == NULL || !has_room(self, 16)) {
         status = dl_fail_no_memory();
     } else if (self->bell < 0) {
         status = dl_fail(DL_INTERNAL, "eventfd: %s", strerror(errno));
