@@ -295,3 +295,20 @@ CHECK_CASE(a_killed_process_is_named)
     start_processes(&all, 2, hold_and_die, NULL);
     join_processes(&all, 2);
 }
+
+static void
+count_between_hosts(int rank, const rank_processes *all, void *unused)
+{
+    setenv("DISTLITE_HOST_HINT", rank == 1 ? "b" : "a", 1);
+    store = open_file_store(all);
+    count_in_turn(rank, all->size, unused);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(updates_and_locks_count_exactly_between_hosts)
+{
+    rank_processes all;
+
+    start_processes(&all, SIZE, count_between_hosts, NULL);
+    join_processes(&all, 0);
+}
