@@ -413,7 +413,7 @@ drop(dl_window_client *self)
     dl_head_put(bytes, &(dl_head){.kind = DL_HEAD_WINDOW,
                                   .detail = DL_WINDOW_DROP,
                                   .code = self->number});
-    if (self->link.is_open) {
+    if (self->link.is_open && !dl_link_is_between(&self->link)) {
         (void)dl_link_write(&self->link, &part, 1, &sent);
     }
 }
