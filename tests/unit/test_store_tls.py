@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import ssl
 import struct
@@ -80,8 +81,8 @@ def test_the_protocol_runs_inside(uses_libuv: bool):
         store.set("late", "now")
         waiting.join(PATIENCE.total_seconds())
         assert not waiting.is_alive()
-        with c.clone() as third:
-            assert third.get("n") == b"100"
+        with c.clone() as third, pickle.loads(pickle.dumps(c)) as fourth:
+            assert third.get("n") == fourth.get("n") == b"100"
 
 
 def test_many_clients(uses_libuv: bool):

@@ -34,6 +34,7 @@ def reduce(store: Store) -> tuple[Any, ...]:
             store.timeout,
             store._token,
             store._server,
+            store._tls,
         )
     if kind is FileStore and isinstance(store, FileStore):
         return open_file_store, (os.path.abspath(store.path), store.timeout)
@@ -57,12 +58,15 @@ def open_tcp_store(
     timeout: timedelta,
     token: bytes | None = None,
     server: bytes | None = None,
+    tls: str | None = None,
 ) -> TCPStore:
     """A client that is not counted among those for which the server's process waits.
 
     DistNetworkError: `server` is not None, and another server has the port.
     """
-    store = TCPStore(host, port, timeout=timeout, wait_for_workers=False, token=token)
+    store = TCPStore(
+        host, port, timeout=timeout, wait_for_workers=False, token=token, tls=tls
+    )
     if server is not None and store._server != server:
         store.close()
         raise DistNetworkError(
