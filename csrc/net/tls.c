@@ -814,8 +814,10 @@ dl_tls_write(dl_tls_stream *stream, dl_bytes plain)
 dl_bytes
 dl_tls_output(const dl_tls_stream *stream)
 {
-    return (dl_bytes){stream->out.data + stream->out_sent,
-                      stream->out.size - stream->out_sent};
+    size_t size = stream->out.size - stream->out_sent;
+
+    return size == 0 ? (dl_bytes){0}
+                     : (dl_bytes){stream->out.data + stream->out_sent, size};
 }
 
 void
