@@ -62,7 +62,7 @@ receive_in_steps(dl_bytes bytes, size_t step, const uint8_t *sizes, outcome *fou
 
     require(route != NULL && socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
     expect_messages(route, sizes, found);
-    route->link.links[0].fd = ends[0];
+    route->link.links[0].transport = (dl_transport){.is_open = true, .fd = ends[0]};
     for (size_t at = 0; at < bytes.size && found->status == DL_OK; at += step) {
         size_t size = bytes.size - at < step ? bytes.size - at : step;
         bool has_moved = false;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Every collective beside NumPy; all_reduce, broadcast and barrier have more files."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import collective_ranks
@@ -41,12 +42,13 @@ def test_special_values():
             for op in ("MIN", "MAX"):
                 assert np.isnan(found.pop((name, op)))
         assert found.pop("PREMUL_SUM") == [5.0] * 3
-        assert found.pop("complex MAX").startswith("ValueError: MAX of complex64")
+        assert found.pop("complex MAX") == "ValueError: MAX does not support complex64"
         for (dtype, op, name), result in found.items():
             if name == "left":
                 assert result == [1, 1]
             else:
-                assert result.startswith(f"ValueError: {op} of {dtype}"), name
+                told = f"ValueError: {op} (of|does not support) {dtype}"
+                assert re.match(told, result), name
 
 
 def test_wrong_calls_are_refused_before_anything_is_sent():
