@@ -2,8 +2,9 @@
  *
  * Four clients of one hub.  The input is a list of pieces: a byte that says who (two
  * bits) and what (two bits: speak, speak and read nothing, speak and let two seconds pass
- * for each byte, leave and speak), a byte with the piece's size, the piece.  Afterwards one client says all of it again, once in one
- * go and once byte by byte: both times it must hear the same. */
+ * for each byte, leave and speak), a byte with the piece's size, the piece.  Afterwards
+ * one client says all of it but STATS again, once in one go and once byte by byte: both
+ * times it must hear the same. */
 #include <stdlib.h>
 
 #include "base/deadline.h"
@@ -159,6 +160,18 @@ monologue(dl_bytes said, size_t step, dl_buffer *heard)
     close_room(&r);
 }
 
+/* Turns every STATS, whose reply tells of time and of bytes that wait, into something
+ * else. */
+static void
+leave_out_stats(dl_buffer *said)
+{
+    for (size_t i = 0; i < said->size; i++) {
+        if (said->data[i] == (DL_OP_STATS | DL_WIRE_CHECKED)) {
+            said->data[i]--;
+        }
+    }
+}
+
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -167,6 +180,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     dl_buffer bytewise = {0};
 
     play((dl_bytes){data, size}, &said);
+    leave_out_stats(&said);
     monologue(dl_buffer_bytes(&said), said.size + 1, &at_once);
     monologue(dl_buffer_bytes(&said), 1, &bytewise);
     require(dl_bytes_equal(dl_buffer_bytes(&at_once), dl_buffer_bytes(&bytewise)));
