@@ -255,7 +255,7 @@ def _address_of(thing: Any) -> int:
         pointer.restype = ctypes.c_void_p
         pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
         return pointer(thing, name(thing)) or 0
-    if type(thing).__module__ == "_cffi_backend":
+    if getattr(type(thing), "__module__", None) == "_cffi_backend":  # not all have one
         return int(import_module("cffi").FFI().cast("uintptr_t", thing))
     try:
         # Functions and pointers hold an address; all else of ctypes has one.
