@@ -112,7 +112,9 @@ dl_doing_read(dl_bytes snapshot, dl_doing *doing)
     if (doing->state == 0) {
         return true;
     }
-    doing->span = dl_now() - time_of(&best);
+    /* The time may come from a damaged recording. */
+    int64_t now = dl_now(), since = time_of(&best);
+    doing->span = since < 0 || since > now ? 0 : now - since;
     doing->sequence = best.sequence;
     doing->count = best.count;
     doing->root = dl_record_root(best.what);
