@@ -115,7 +115,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 
 def _children_of(parent: int) -> dict[int, str]:
-    """Living children of a process, with their command lines."""
+    """Children of a process, with their command lines: empty of one that has ended, or
+    is being started at this moment."""
     found = {}
     with contextlib.suppress(OSError):  # it has just ended
         for task in Path(f"/proc/{parent}/task").iterdir():
@@ -123,7 +124,7 @@ def _children_of(parent: int) -> dict[int, str]:
                 with contextlib.suppress(OSError):
                     command = Path(f"/proc/{pid}/cmdline").read_bytes()
                     found[pid] = command.replace(b"\0", b" ").decode(errors="replace")
-    return {pid: command for pid, command in found.items() if command}
+    return found
 
 
 def _children() -> dict[int, str]:
@@ -147,7 +148,7 @@ def no_process_left() -> Iterator[None]:
     yield
     # One that was killed a moment ago may still be on its way out.
     deadline = time.monotonic() + 10.0
-    while left := {p: c for p, c in _children().items() if p not in before}:
+    while left := {p: c for p, c in _children().items() if c and p not in before}:
         if time.monotonic() > deadline:
             break
         time.sleep(0.01)
