@@ -169,7 +169,6 @@ typedef struct dl_backend_options {
     const char *family;
 } dl_backend_options;
 
-/* Makes a backend and meets the other ranks, unless the options have an origin. */
 /* Called by a backend on the thread that runs an operation, which then fails: something
  * that the backend could not stop may still use the operation's arrays, so these must
  * stay until the process ends.  dl_backend_take_kept_memory() returns whether that was
@@ -178,6 +177,7 @@ typedef struct dl_backend_options {
 void dl_backend_keep_memory(void);
 bool dl_backend_take_kept_memory(void);
 
+/* Makes a backend and meets the other ranks, unless the options have an origin. */
 typedef dl_status (*dl_backend_new_fn)(const dl_backend_options *options,
                                        dl_deadline deadline, dl_backend **backend);
 
