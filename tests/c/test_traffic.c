@@ -294,8 +294,8 @@ CHECK_CASE(a_rank_that_ended_before_any_call_is_noticed_from_both_sides)
 CHECK_CASE(a_rank_that_ends_while_it_is_probed_is_noticed)
 {
     test_traffics all;
+    int64_t start = dl_now(); /* before the operation takes its own */
     dl_op_context op = test_op(1, DL_BARRIER, 200 * DL_MILLISECOND);
-    int64_t start = dl_now();
 
     traffics_init(&all, 2);
     CHECK_STATUS(meet(&all.traffics[0], &op, 1), DL_TIMEOUT);
