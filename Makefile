@@ -35,6 +35,9 @@ PYTEST := $(BIN)/python -m pytest
 # Before pip does it, which would bury a compiler's message; pip then finds it done.
 BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
 export PYTHON
+# Ranks import the modules of their functions: compiling them each time takes longer than
+# what most tests do.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: hostile build demo test durations coverage test-c test-multi slow parity mpis \
 	test-mpis device asan ubsan tsan valgrind aarch64 fuzz soak lint tidy format bench \
