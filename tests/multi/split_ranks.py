@@ -40,6 +40,7 @@ def parts(
         assert again is not None
         others = distlite.get_process_group_ranks(again)
         found.append((ranks, gathered, others, order[-1], group.rank()))
+    distlite.barrier()  # with the store's server goes what others join groups by
     return found
 
 
