@@ -10,7 +10,8 @@
 #   make asan       C and unit tests under a sanitizer; also ubsan, tsan, valgrind, and
 #                   aarch64, C tests on an emulated processor
 #   make coverage   lines that the tests run, of C and of Python, into build/coverage
-#   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS
+#   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS, and then what
+#                   clients say to servers that run
 #   make hostile    what strangers may cost a store's server and a job, as a table; WHAT=add_on_blanks
 #   make soak       random programs, kills, threads: MINUTES=5 SEED=1 WHAT=differential,...
 #   make lint       layering, C-API rules, stubs, ruff, mypy, clang-format
@@ -144,12 +145,14 @@ build/%/.built: .venv/.packages $(SOURCES) $(wildcard python/distlite/*.py pytho
 		--build-base build/$* --build-lib build/$*/lib
 	@touch $@
 
+# What runs Python with the extension under these two.
+SANITIZED = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1 PYTHONPATH=build/address,undefined/lib
+
 asan: export DISTLITE_SANITIZE = address,undefined
 asan: build/address,undefined/.built
 	$(PYTEST) tests/c $(TESTS)
-	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
-		ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1 PYTHONPATH=build/address,undefined/lib \
-		$(PYTEST) tests/unit $(TESTS)
+	$(SANITIZED) $(PYTEST) tests/unit tests/fuzz/test_live_servers.py $(TESTS)
 
 ubsan: export DISTLITE_SANITIZE = undefined
 ubsan: build/undefined/.built
@@ -194,8 +197,9 @@ coverage: .venv/.coverage $(COVERAGE)/.built
 	$(BIN)/gcovr --root . --filter csrc/ --gcov-ignore-errors=all --merge-lines \
 		--html-details $(COVERAGE)/c/index.html --print-summary build
 
-fuzz: .venv/.packages build/.extension
+fuzz: build/.extension build/address,undefined/.built
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS)
+	$(SANITIZED) $(BIN)/python tests/fuzz/live_servers.py --seconds $(FUZZ_SECONDS)
 
 hostile: build/.extension
 	$(BIN)/python tests/hostile/hostile.py $(WHAT)
