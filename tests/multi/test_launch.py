@@ -299,6 +299,7 @@ try:
     dist.TCPStore(*place, tls="off")
 except dist.DistNetworkError as error:
     print(error)
+dist.barrier()  # rank 0 may be the server's
 dist.destroy_process_group()
 """
 
