@@ -7,10 +7,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import token_ranks
+from ports import reserve_port
 from token_ranks import TOKEN
 from workers import SOON, rank_outcomes, run_ranks
 
@@ -54,6 +56,24 @@ def test_a_rank_with_another_token_is_told_everywhere(
     assert f"rank 0: its record in the store {by_itself}" in text
     assert seconds < SOON
     assert not any(TOKEN in text for text, _ in results)
+
+
+@pytest.mark.parametrize("token", ["another", None])
+def test_who_waits_for_a_rank_that_the_store_turns_away_is_told(token):
+    url = f"tcp://127.0.0.1:{reserve_port()}"
+    limit = timedelta(seconds=3)
+    (waited, _), (refused, seconds) = run_ranks(
+        token_ranks.join,
+        2,
+        init_method=url,
+        names="AA",
+        tokens=[TOKEN, token],
+        limit=limit,
+    )
+    assert "DISTLITE_TOKEN" in refused
+    assert seconds < limit.total_seconds()
+    assert "waiting for rank 1, which has not joined" in waited
+    assert "turned away 1 connection without the job's token or TLS" in waited
 
 
 @pytest.mark.parametrize("is_passed", [False, True])

@@ -44,6 +44,7 @@ def join(
     init_method: str,
     names: str,
     tokens: Sequence[str | None],
+    limit: timedelta = PATIENCE,
 ) -> tuple[float | str, float]:
     """The sum of ones, or what is told instead, and after how long."""
     _set_out(rank, names, tokens[rank])
@@ -54,7 +55,7 @@ def join(
             init_method=init_method,
             rank=rank,
             world_size=world_size,
-            timeout=PATIENCE,
+            timeout=limit,
         )
     except dist.DistError as error:
         return str(error), time.monotonic() - begin

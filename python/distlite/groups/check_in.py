@@ -148,7 +148,7 @@ class CheckIn:
             f"joining group {label} as rank {self._rank} of {self._size}: timed out "
             f"after {round(timeout.total_seconds() * 1000)}ms: waiting for "
             f"rank{'s' if many else ''} {names}, which {'have' if many else 'has'} not "
-            f"joined{self._earlier()}{self._private()}"
+            f"joined{self._earlier()}{self._private()}{self._denied()}"
         )
 
     def _private(self) -> str:
@@ -160,6 +160,23 @@ class CheckIn:
             f"; the store listens at {host} only, which ranks on other hosts cannot "
             "reach: set MASTER_ADDR to a name or address of this host that they can "
             "reach"
+        )
+
+    def _denied(self) -> str:
+        """Says if the store's server has turned away who did not prove the token.
+
+        Only after a timeout: they may have been strangers, whom a job must not end for.
+        """
+        count = 0
+        # A file has no server, and torch's does not tell.
+        with contextlib.suppress(DistError, NotImplementedError):
+            count = self._store.stats().get("closed", {}).get("denied", 0)
+        if count == 0:
+            return ""
+        return (
+            f"; the store's server has turned away {count} "
+            f"connection{'s' if count > 1 else ''} without the job's token or TLS: "
+            "every rank needs the same DISTLITE_TOKEN and DISTLITE_TLS"
         )
 
     def _other(self) -> str:
