@@ -38,7 +38,7 @@ TOKEN = "of the tests, and no secret"
 # Of honest requests, and of what strangers wait for: sanitizers are slow.
 PATIENCE = 60.0
 AT_ONCE = 12
-CLIENTS = 300  # of one round
+CLIENTS = 100  # of one round
 HONEST_EVERY = 40
 LARGEST = 256 << 10
 
