@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hmac
 import os
 import random
 import socket
@@ -29,6 +28,15 @@ FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER.parent))
 
 from certificates import Authority, Identity, openssl_is_missing  # noqa: E402
+from store_bytes import (  # noqa: E402
+    CHALLENGE,
+    PROVE,
+    VALIDATE,
+    blob,
+    hello,
+    prove,
+    request,
+)
 
 from distlite import TCPStore  # noqa: E402
 
@@ -53,19 +61,14 @@ sys.stdin.read()
 store.close()
 """
 
-VALIDATE = b"\x00" + struct.pack("<I", 0x3C85F7CE)
-CHALLENGE, PROVE, LEAVE = b"\xc0", b"\xc1", b"\xc2"
+LEAVE = b"\xc2"
 NAMES = [b"/a", b"/b", b"/counter", b"/queue", b"/queue/2", b"", b"/" + b"k" * 8000]
 SIZES = [0, 1, 5, 64, 1000, 70000]
 # Below, at and above the limits of docs/wire.md, and of 32 and 64 bits.
 NUMBERS = [0, 1, 8192, 8193, 131072, 131073, 8 << 20, 1 << 31, 1 << 63, (1 << 64) - 1]
 
 
-def blob(data: bytes) -> bytes:
-    return struct.pack("<Q", len(data)) + data
-
-
-def request(chance: random.Random) -> bytes:
+def some_request(chance: random.Random) -> bytes:
     """One that is right, of any kind; docs/wire.md has the table."""
 
     def key() -> bytes:
@@ -109,11 +112,10 @@ def request(chance: random.Random) -> bytes:
     return bytes([op | 0x80 * is_checked]) + fields[op]()
 
 
-def hello(chance: random.Random) -> bytes:
+def some_hello(chance: random.Random) -> bytes:
     """Few slots, so that some clients meet in one."""
     slot = bytes([chance.randrange(20)]) * 16
-    name = b"distlite/2" + slot + struct.pack("<Q", chance.choice([1, 1, 1, 2, 9]))
-    return b"\x05" + struct.pack("<Q", 1) + blob(name)
+    return hello(slot, chance.choice([1, 1, 1, 2, 9]))
 
 
 def changed(data: bytearray, chance: random.Random) -> bytearray:
@@ -129,7 +131,7 @@ def changed(data: bytearray, chance: random.Random) -> bytearray:
     elif kind == 3:
         data[at:at] = chance.randbytes(chance.randrange(1, 16))
     elif kind == 4:
-        data[at:at] = request(chance)
+        data[at:at] = some_request(chance)
     else:
         data[at:at] = data[at : at + chance.randrange(1, 64)] * chance.randrange(1, 50)
     return data[:LARGEST]
@@ -137,9 +139,9 @@ def changed(data: bytearray, chance: random.Random) -> bytearray:
 
 def conversation(chance: random.Random) -> bytes:
     """What a client says after it was let in."""
-    data = bytearray(hello(chance) if chance.random() < 0.5 else b"")
+    data = bytearray(some_hello(chance) if chance.random() < 0.5 else b"")
     for _ in range(chance.randrange(1, 30)):
-        data += request(chance)
+        data += some_request(chance)
     for _ in range(chance.choice([0, 0, 1, 1, 2, 5])):
         data = changed(data, chance)
     return bytes(data) + LEAVE * (chance.random() < 0.2)
@@ -191,8 +193,8 @@ class Server:
         client = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if chance.random() < 0.25:
-            first = [VALIDATE, CHALLENGE + chance.randbytes(32)]
-            first += [PROVE + chance.randbytes(32), b"\x16\x03\x01", b""]
+            first = [VALIDATE, request(CHALLENGE, chance.randbytes(32))]
+            first += [request(PROVE, chance.randbytes(32)), b"\x16\x03\x01", b""]
             client.sendall(b"".join(chance.sample(first, 2)))
             return client
         try:
@@ -200,7 +202,7 @@ class Server:
                 client = self._with_tls(client)
             client.sendall(VALIDATE)
             if self.way == "token":
-                prove(client)
+                prove(client, TOKEN.encode())
         except BaseException:
             client.close()
             raise
@@ -228,16 +230,6 @@ class Server:
         for file in (self.process.stdin, self.process.stdout, self.said):
             assert file is not None
             file.close()
-
-
-def prove(client: socket.socket) -> None:
-    nonce = os.urandom(32)
-    client.sendall(CHALLENGE + nonce)
-    nonces = nonce + client.recv(33, socket.MSG_WAITALL)[1:]
-    label = b"distlite store 1 client".ljust(32, b"\0")
-    key = TOKEN.encode()
-    client.sendall(PROVE + hmac.digest(key, label + nonces, "sha256"))
-    client.recv(33, socket.MSG_WAITALL)
 
 
 class Client:

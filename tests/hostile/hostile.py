@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hmac
 import os
 import resource
 import select
@@ -34,12 +33,25 @@ from typing import Any
 
 from job import KINDS, Job, Sight, Stranger, rest
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from store_bytes import (
+    CHALLENGE,
+    PROVE,
+    VALIDATE,
+    blob,
+    hello,
+    keys,
+    prove,
+    receive,
+    request,
+)
+
 from distlite import TCPStore
 
-VALIDATE = b"\x00" + struct.pack("<I", 0x3C85F7CE)
 SET, ADD, WAIT, DELETE, MULTI_GET, MULTI_SET, PING, LIST = 1, 4, 6, 8, 10, 11, 13, 17
 GET, CHECK, PUSH, POP = 3, 5, 14, 15
-CHECKED, CHALLENGE, PROVE = 0x80, 0xC0, 0xC1
+CHECKED = 0x80
 MIB = 1 << 20
 SERVERS = ("poll", "libuv")
 PATIENCE = 60.0
@@ -60,25 +72,7 @@ for line in sys.stdin:
 """
 
 
-def blob(data: bytes) -> bytes:
-    return struct.pack("<Q", len(data)) + data
-
-
-def request(op: int, *fields: bytes) -> bytes:
-    return bytes([op]) + b"".join(fields)
-
-
 WELCOME = 1 + 16 + 1  # a server's reply to a hello
-
-
-def hello(slot: bytes, sequence: int = 1) -> bytes:
-    """docs/wire.md says what it is good for."""
-    key = b"distlite/2" + slot + struct.pack("<Q", sequence)
-    return request(CHECK, keys([key]))
-
-
-def keys(names: list[bytes]) -> bytes:
-    return struct.pack("<Q", len(names)) + b"".join(map(blob, names))
 
 
 class Server:
@@ -196,27 +190,6 @@ def hello_of(token: bytes) -> bytes:
             hello = connection.recv(65536)
     caller.join()
     return hello
-
-
-def receive(client: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        piece = client.recv(size - len(data))
-        if not piece:
-            raise ConnectionResetError("the server has closed the connection")
-        data += piece
-    return data
-
-
-def prove(client: socket.socket, token: bytes) -> None:
-    """Proves that it knows the token; docs/wire.md describes how."""
-    nonce = os.urandom(32)
-    client.sendall(request(CHALLENGE, nonce))
-    nonces = nonce + receive(client, 33)[1:]
-    label = b"distlite store 1 client".ljust(32, b"\0")
-    client.sendall(request(PROVE, hmac.digest(token, label + nonces, "sha256")))
-    if receive(client, 33)[0] != 0:
-        raise PermissionError("the server knows another token")
 
 
 def ping(client: socket.socket) -> None:
