@@ -6,12 +6,26 @@ import window_ranks
 from workers import rank_outcomes, run_ranks
 
 APART, MIXED = [0, 1], [0, 0, 1]
+TLS = {"DISTLITE_TOKEN": "the job's", "DISTLITE_TLS": "psk"}
 
 
 @pytest.mark.parametrize("places", [APART, pytest.param(MIXED, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("what", ["moves", "updates", "locks", "threads"])
 def test_values(what, places):
     run_ranks(getattr(window_ranks, what), len(places), places=places)
+
+
+@pytest.mark.parametrize("what", ["moves", "updates", "locks"])
+def test_values_over_tls(what):
+    run_ranks(getattr(window_ranks, what), 2, places=APART, env=TLS)
+
+
+def test_a_random_program_over_tls():
+    run_ranks(window_ranks.random_program, 3, seed=9, places=MIXED, env=TLS)
+
+
+def test_a_killed_holder_is_named_over_tls():
+    check_killed_holder([0, 1, 2], TLS)
 
 
 def test_no_ticket_is_drawn_twice():
@@ -51,15 +65,19 @@ def test_the_end_of_a_group_ends_waits():
     assert "abort" in said
 
 
-@pytest.mark.parametrize("places", [[0, 1, 0], [0, 0, 1], [0, 1, 2]])
-def test_a_killed_holder_is_named(places):
-    """It holds the lock of memory on its own host or on another, and so do waiters."""
-    outcomes = rank_outcomes(window_ranks.killed_holder, 3, places=places)
+def check_killed_holder(places, env=None):
+    outcomes = rank_outcomes(window_ranks.killed_holder, 3, places=places, env=env)
     for outcome in (outcomes[0], outcomes[2]):
         assert outcome.exception is None, outcome.traceback
         said, seconds = outcome.value
         assert "rank 1 (pid" in said and "exited or was killed" in said
         assert seconds < 20
+
+
+@pytest.mark.parametrize("places", [[0, 1, 0], [0, 0, 1], [0, 1, 2]])
+def test_a_killed_holder_is_named(places):
+    """It holds the lock of memory on its own host or on another, and so do waiters."""
+    check_killed_holder(places)
 
 
 def test_a_killed_target_is_named():

@@ -152,13 +152,13 @@ drain(connection *self)
 }
 
 /* Moves what can be moved without blocking.  A rank that does not take its answers is
- * not read from. */
+ * not read from.  Any event may mean input: what TLS holds of it shows as room. */
 static void
 advance(dl_window_server *server, connection *self, short events)
 {
     dl_status status = DL_OK;
 
-    if (events & (POLLIN | POLLHUP | POLLERR)) {
+    if (events != 0) {
         status = receive_input(self);
     } else {
         status = dl_window_session_step(&self->session);
