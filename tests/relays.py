@@ -9,8 +9,15 @@ import threading
 from collections.abc import Callable, Iterator
 
 # Takes a direction (True: from the client) and the offset of the bytes in it; returns
-# the bytes to be passed on, or None to cut the connection.
-Change = Callable[[bool, int, bytes], bytes | None]
+# the bytes to be passed on, or raises Cut.
+Change = Callable[[bool, int, bytes], bytes]
+
+
+class Cut(Exception):
+    """Ends a connection after these bytes."""
+
+    def __init__(self, last: bytes) -> None:
+        self.last = last
 
 
 class Relay:
@@ -73,10 +80,11 @@ class Relay:
         offset = 0
         while data := source.recv(65536):
             self.seen += data
-            new = data if self.change is None else self.change(is_up, offset, data)
-            if new is None:
+            try:
+                yield data if self.change is None else self.change(is_up, offset, data)
+            except Cut as cut:
+                yield cut.last
                 return
-            yield new
             offset += len(data)
 
 
@@ -100,11 +108,28 @@ def truncate(offset: int, is_up: bool) -> Change:
     """Passes `offset` bytes on, then cuts the connection; the first one only."""
     is_done = False
 
-    def change(up: bool, begin: int, data: bytes) -> bytes | None:
+    def change(up: bool, begin: int, data: bytes) -> bytes:
         nonlocal is_done
         if is_done or up != is_up or begin + len(data) <= offset:
             return data
         is_done = True
-        return None
+        raise Cut(data[: offset - begin])
 
     return change
+
+
+class Cutter:
+    """A change that cuts connections on demand."""
+
+    def __init__(self) -> None:
+        self.is_up = False
+        self.left: int | None = None  # bytes before the cut; None: there is none
+
+    def __call__(self, up: bool, begin: int, data: bytes) -> bytes:
+        if self.left is None or up != self.is_up:
+            return data
+        if len(data) < self.left:
+            self.left -= len(data)
+            return data
+        left, self.left = self.left, None
+        raise Cut(data[:left])

@@ -232,6 +232,15 @@ def test_nothing_acknowledged_is_lost_when_servers_are_killed(
     print(kill_servers(5, kind, sync, str(tmp_path)))
 
 
+@KINDS
+def test_nothing_is_lost_over_tls_either(tmp_path, use_libuv, monkeypatch):
+    """Each server proves the token, and knows clients and their calls again."""
+    monkeypatch.setenv("DISTLITE_TOKEN", "the job's")
+    monkeypatch.setenv("DISTLITE_TLS", "psk")
+    kind = "libuv" if use_libuv else "poll"
+    print(kill_servers(5, kind, "interval", str(tmp_path), seed=3))
+
+
 @pytest.mark.slow
 @KINDS
 @MODES

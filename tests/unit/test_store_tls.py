@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from certificates import Authority, Identity, openssl_is_missing
-from relays import Change, Relay, flip, truncate
+from relays import Change, Cutter, Relay, flip, truncate
 from store_kinds import PATIENCE
 
 from distlite import DistNetworkError, DistStoreError, TCPStore
@@ -245,6 +245,35 @@ def test_a_cut_connection_is_an_error_or_repeated(uses_libuv: bool, is_up: bool)
         for place in PLACES[::2]:
             interfere(store.port, truncate(place, is_up))
         converse(store.port)
+
+
+# Larger than a request or a reply of these calls in its record of TLS.
+RECORD = 100
+
+
+@pytest.mark.parametrize(
+    "step", [7, pytest.param(1, marks=pytest.mark.slow)], ids=["some", "all"]
+)
+def test_calls_take_effect_once_wherever_their_connection_is_cut(
+    uses_libuv: bool, step: int
+):
+    """As tests/c/test_lost_replies.c shows it of all calls without TLS."""
+    cutter = Cutter()
+    cuts = [(is_up, left) for is_up in (True, False) for left in range(1, RECORD, step)]
+    with (
+        master(use_libuv=uses_libuv) as store,
+        Relay(store.port, cutter) as relay,
+        client(relay.port) as c,
+    ):
+        for number, (is_up, left) in enumerate(cuts, 1):
+            cutter.is_up, cutter.left = is_up, left
+            assert c.add("n", 1) == number
+            c.append("text", "x")
+            c.queue_push("queue", str(number))
+            assert c.queue_pop("queue") == str(number).encode()
+            assert cutter.left is None
+        assert len(store.get("text")) == len(cuts)
+        assert store.queue_len("queue") == 0
 
 
 def test_a_relay_cannot_make_a_store_of_its_own():
