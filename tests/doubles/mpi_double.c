@@ -80,6 +80,7 @@ static const size_t type_sizes[TYPES] = {1, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16}
 typedef int handle;
 #define IN_PLACE ((void *)(intptr_t) - 1)
 #define ANY_SOURCE (-2)
+#define ANY_TAG (-1)
 #define LEVEL_MULTIPLE 3
 #define STATUS_IGNORE ((void *)(intptr_t)1)
 #define TEXT "MPICH Version:\t4.0.2\nMPICH of the tests\n"
@@ -90,6 +91,7 @@ enum { AT_SOURCE = 2, AT_TAG = 3, AT_BYTES = 0, AT_CANCELLED = 5 };
 typedef void *handle;
 #define IN_PLACE ((void *)(intptr_t)1)
 #define ANY_SOURCE (-1)
+#define ANY_TAG (-2)
 #define LEVEL_MULTIPLE 4096
 #define STATUS_IGNORE NULL
 #define TEXT "An MPI with the standard's binary interface, of the tests"
@@ -100,6 +102,7 @@ enum { AT_SOURCE = 0, AT_TAG = 1, AT_BYTES = 4, AT_CANCELLED = 3 };
 typedef void *handle;
 #define IN_PLACE ((void *)(intptr_t)1)
 #define ANY_SOURCE (-1)
+#define ANY_TAG (-1)
 #define LEVEL_MULTIPLE 3
 #define STATUS_IGNORE NULL
 #define TEXT "Open MPI v4.1.4, of the tests"
@@ -273,7 +276,8 @@ take(ring *from, char *bytes, size_t size)
 static bool
 fits(const request *posted, const message *came)
 {
-    return posted->context == came->head.context && posted->tag == came->head.tag
+    return posted->context == came->head.context
+           && (posted->tag == ANY_TAG || posted->tag == came->head.tag)
            && (posted->peer < 0 || posted->peer == came->source);
 }
 
@@ -468,12 +472,23 @@ find_arrived(request *wanted)
 }
 
 static void
-tell_source(const message *came, const comm *of, int *words)
+put_size(size_t size, bool is_cancelled, int *words)
+{
+    words[AT_CANCELLED] = is_cancelled;
+    memcpy(words + AT_BYTES, &size, sizeof size);
+#ifdef MPICH
+    words[1] = (int)(size >> 32) << 1 | is_cancelled;
+#endif
+}
+
+static void
+tell(const message *came, const comm *of, int *words)
 {
     for (int rank = 0; rank < of->size; rank++) {
         words[AT_SOURCE] = of->ranks[rank] == came->source ? rank : words[AT_SOURCE];
     }
     words[AT_TAG] = came->head.tag;
+    put_size(came->head.size, false, words);
 }
 
 static handle
@@ -879,7 +894,7 @@ MPI_Iprobe(int source, int tag, handle in, int *is_there, void *status)
     message **link = find_link(&sought);
     *is_there = *link != NULL;
     if (*is_there) {
-        tell_source(*link, of, status);
+        tell(*link, of, status);
     }
     pthread_mutex_unlock(&lock);
     return fails("MPI_Iprobe");
@@ -888,7 +903,7 @@ MPI_Iprobe(int source, int tag, handle in, int *is_there, void *status)
 int
 MPI_Improbe(int source, int tag, handle in, int *is_there, handle *found, void *status)
 {
-    if (tag < 0 || tag > LAST_TAG) {
+    if ((tag < 0 && tag != ANY_TAG) || tag > LAST_TAG) {
         return ERR_TAG;
     }
     pthread_mutex_lock(&lock);
@@ -903,7 +918,7 @@ MPI_Improbe(int source, int tag, handle in, int *is_there, handle *found, void *
         request *holder = new_request(false, of, tag);
         holder->context = -1; /* no other message fits it */
         holder->came = unlink_arrived(link);
-        tell_source(holder->came, of, status);
+        tell(holder->came, of, status);
         *found = handle_of(holder);
     }
     pthread_mutex_unlock(&lock);
@@ -939,11 +954,7 @@ MPI_Test(handle *tested, int *is_done, void *status)
             if (status != STATUS_IGNORE) {
                 words[AT_SOURCE] = each->source;
                 words[AT_TAG] = each->tag;
-                words[AT_CANCELLED] = each->is_cancelled;
-                memcpy(words + AT_BYTES, &each->moved, sizeof each->moved);
-#ifdef MPICH
-                words[1] = (int)(each->moved >> 32) << 1 | each->is_cancelled;
-#endif
+                put_size(each->moved, each->is_cancelled, words);
             }
             each->is_used = false;
             *tested = REQUEST_NULL;

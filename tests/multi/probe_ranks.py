@@ -79,9 +79,63 @@ def any_tag(
     return found
 
 
-def any_tag_of_mpi(rank: int, world_size: int, init_method: str) -> str:
-    distlite.init_process_group("mpi")
-    return error_of(distlite.iprobe)
+def in_order(
+    rank: int, world_size: int, init_method: str, places: str
+) -> list[int | None] | None:
+    """The tags that probes for any tag find, one after another."""
+    join(rank, world_size, init_method, places)
+    found: list[int | None] | None = None
+    if rank == 1:
+        works = [
+            distlite.isend(np.full(count, float(tag)), 0, tag=tag)
+            for tag, count in ((5, 3), (9, 100_000), (5, 1), (7, 2))
+        ]
+        barrier = distlite.barrier(async_op=True)
+        for work in works:
+            work.wait()
+        assert barrier is not None
+        barrier.wait()
+    else:
+        late = distlite.probe(1, tag=7)
+        assert late is not None
+        found = [late.tag]
+        for _ in range(3):
+            message = distlite.probe()
+            assert message is not None
+            values = message.empty()
+            distlite.recv(values, 1, tag=message.tag)
+            assert (values == message.tag).all()
+            found.append(message.tag)
+        distlite.recv(late.empty(), 1, tag=7)
+        last = distlite.iprobe()
+        found.append(None if last is None else last.tag)
+        distlite.barrier()
+    return found
+
+
+def two_threads(rank: int, world_size: int, init_method: str, places: str) -> None:
+    """One thread receives what has tag 1, another one probes for tag 2."""
+    join(rank, world_size, init_method, places)
+    count = 200
+    if rank == 1:
+        for i in range(count):
+            distlite.send(np.full(1, float(i)), 0, tag=1 + i % 2)
+    else:
+
+        def probe() -> None:
+            for i in range(1, count, 2):
+                message = distlite.probe(1, tag=2)
+                assert message is not None
+                distlite.recv(value := message.empty(), 1, tag=2)
+                assert value[0] == i
+
+        prober = threading.Thread(target=probe)
+        prober.start()
+        for i in range(0, count, 2):
+            distlite.recv(value := np.zeros(1), 1, tag=1)
+            assert value[0] == i
+        prober.join()
+    distlite.barrier()
 
 
 def races(rank: int, world_size: int, init_method: str, places: str) -> list[Any]:

@@ -33,9 +33,9 @@ def test_messages_are_described_and_stay(places):
         assert values is None or got == values
 
 
-@pytest.mark.parametrize("places", ["000", "001", "012"])
+@pytest.mark.parametrize("places", ["000", "001", "012", "mpi"])
 def test_any_source_and_any_tag(places):
-    found = run_ranks(probe_ranks.any_tag, 3, places=places)[0]
+    found = run_ranks(probe_ranks.any_tag, 3, env=environment(places), places=places)[0]
     assert [tuple(each) for each in found[:2]] == [(1, 10, [1]), (2, 20, [2, 2])]
     negative, itself, outside = found[2:]
     assert negative == "ValueError: probe: tag -1 is negative"
@@ -43,9 +43,17 @@ def test_any_source_and_any_tag(places):
     assert outside.startswith("ValueError: ")
 
 
-def test_any_tag_over_mpi_is_refused():
-    for told in run_ranks(probe_ranks.any_tag_of_mpi, 2, env=mpi_double()):
-        assert told.startswith("NotImplementedError: probe: backend mpi cannot look")
+@pytest.mark.parametrize("places", PLACES)
+def test_any_tag_finds_messages_in_their_order(places):
+    """Also after probes for a later one, and before the collective that has begun."""
+    tags = run_ranks(probe_ranks.in_order, 2, env=environment(places), places=places)[0]
+    assert tags == [7, 5, 9, 5, None]
+
+
+@pytest.mark.parametrize("places", PLACES)
+def test_probes_and_receives_of_two_threads(places):
+    """A probe takes no message away from the receives of another thread."""
+    run_ranks(probe_ranks.two_threads, 2, env=environment(places), places=places)
 
 
 @pytest.mark.parametrize("places", PLACES)

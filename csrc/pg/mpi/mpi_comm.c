@@ -40,9 +40,13 @@
 static void
 free_comm(dl_mpi_comm *comm)
 {
-    if (comm->handle != 0 && !atomic_load(&comm->has_pending)
-        && dl_mpi_world_is_open()) {
+    bool is_freed = !atomic_load(&comm->has_pending) && dl_mpi_world_is_open();
+
+    if (comm->handle != 0 && is_freed) {
         comm->mpi->comm_free(comm->handle);
+    }
+    if (comm->users != 0 && is_freed) {
+        comm->mpi->comm_free(comm->users);
     }
     dl_mpi_probe_drop(comm);
     pthread_mutex_destroy(&comm->matching.lock);
@@ -77,14 +81,24 @@ eager_looks(void)
 }
 
 static dl_status
-create(dl_mpi_comm *comm, const int *ranks)
+create_one(const dl_mpi_comm *comm, const int *ranks, dl_mpi_handle *handle)
 {
     const dl_mpi_table *mpi = comm->mpi;
     int tag = tag_of(comm->group_name, comm->world->last_tag);
-    int result = mpi->comm_create(ranks, comm->size, tag, &comm->handle);
+    int result = mpi->comm_create(ranks, comm->size, tag, handle);
 
     DL_TRY(dl_mpi_check(mpi, result, "MPI_Comm_create_group"));
-    mpi->comm_set_errhandler(comm->handle, mpi->errors_return);
+    mpi->comm_set_errhandler(*handle, mpi->errors_return);
+    return DL_OK;
+}
+
+static dl_status
+create(dl_mpi_comm *comm, const int *ranks)
+{
+    const dl_mpi_table *mpi = comm->mpi;
+
+    DL_TRY(create_one(comm, ranks, &comm->handle));
+    DL_TRY(create_one(comm, ranks, &comm->users));
     return dl_mpi_check(mpi, mpi->comm_rank(comm->handle, &comm->rank),
                         "MPI_Comm_rank");
 }
@@ -101,9 +115,7 @@ dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name, const int *ra
     pthread_mutex_init(&made->lock, NULL);
     pthread_mutex_init(&made->matching.lock, NULL);
     dl_list_init(&made->matching.head);
-    atomic_init(&made->matching.count, 0);
     dl_list_init(&made->matching.kept);
-    atomic_init(&made->matching.kept_count, 0);
     atomic_init(&made->references, 1);
     made->mpi = world->mpi;
     made->world = world;

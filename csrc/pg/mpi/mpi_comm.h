@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A group's own communicator, and waits for requests on it.  It is reference-counted,
- * since messages on it may outlive the group.  MPI can neither withdraw an operation
+ * A group's own communicators, one for the messages of users and one for all else, and
+ * waits for requests on them.  They are reference-counted, since messages on them may
+ * outlive the group.  MPI can neither withdraw an operation
  * that has begun nor wake a thread from one, so every wait that depends on other ranks
  * polls a request: at first without a pause, then with naps that grow to a
  * millisecond. */
@@ -28,14 +29,11 @@ enum {
     DL_MPI_USER_TAG = DL_MPI_DATA_TAG + DL_MPI_DATA_TAGS,
 };
 
-/* Receives that wait for their match (mpi_match.h). */
+/* What MPI cannot match by itself; guarded by lock. */
 typedef struct dl_mpi_queue {
     pthread_mutex_t lock;
-    dl_list head; /* guarded by lock */
-    atomic_int count;
-    /* Heads of messages that probes have received (mpi_probe.h); likewise. */
-    dl_list kept;
-    atomic_int kept_count;
+    dl_list head; /* receives that wait for their match (mpi_match.h) */
+    dl_list kept; /* heads of messages that probes have received (mpi_probe.h) */
 } dl_mpi_queue;
 
 typedef struct dl_mpi_comm {
@@ -43,6 +41,7 @@ typedef struct dl_mpi_comm {
     const dl_mpi_table *mpi;
     const dl_mpi_world *world;
     dl_mpi_handle handle;
+    dl_mpi_handle users; /* see dl_mpi_comm_of_tag() */
     int rank;
     int size;
     size_t piece; /* most bytes of one call: MPI's counts are ints */
@@ -63,13 +62,22 @@ typedef struct dl_mpi_comm {
     dl_error cause; /* of the abort; guarded by lock, fixed once is_aborted */
 } dl_mpi_comm;
 
-/* Creates a communicator of the world's ranks in `ranks`, all of which call this
+/* Creates the communicators of the world's ranks in `ranks`, all of which call this
  * at about the same time: it blocks until they have, without looking at the
  * clock or at signals. */
 dl_status dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name,
                           const int *ranks, int size, size_t piece, dl_mpi_comm **comm);
 dl_mpi_comm *dl_mpi_comm_ref(dl_mpi_comm *comm);
 void dl_mpi_comm_unref(dl_mpi_comm *comm); /* NULL does nothing */
+
+/* Returns the communicator of the messages with this tag of MPI's.  Users' messages have
+ * one of their own, so that a probe for any tag finds nothing else. */
+static inline dl_mpi_handle
+dl_mpi_comm_of_tag(const dl_mpi_comm *comm, int tag)
+{
+    return tag >= DL_MPI_USER_TAG || tag == comm->mpi->any_tag ? comm->users
+                                                               : comm->handle;
+}
 
 /* Makes all waits fail with `cause`; from any thread, idempotent. */
 void dl_mpi_comm_abort(dl_mpi_comm *comm, const dl_error *cause);

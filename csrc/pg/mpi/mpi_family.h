@@ -4,7 +4,8 @@
  * includes this once (there is no include guard), after it has defined
  *   native_handle          the type of a handle
  *   DL_MPI_WORLD, DL_MPI_SELF, DL_MPI_BYTE    three handles
- *   DL_MPI_STATUS_SOURCE   the index of the int in a status that names the sender
+ *   DL_MPI_STATUS_SOURCE   the index of the int in a status that names the sender; the
+ *                          tag is the next one
  *   DL_MPI_STATUS_IGNORE, DL_MPI_ANY_SOURCE
  *   DL_MPI_TAG_UB          the key of the attribute
  * Handles are converted by value on the way in and out, at no cost.  MPI_Test may
@@ -229,6 +230,7 @@ static void
 read_status(const int *words, dl_mpi_status *status)
 {
     status->source = words[DL_MPI_STATUS_SOURCE];
+    status->tag = words[DL_MPI_STATUS_SOURCE + 1];
     status->bytes = -1;
     status->is_cancelled = 0;
     native.test_cancelled(words, &status->is_cancelled);
@@ -264,7 +266,7 @@ iprobe(int tag, dl_mpi_handle comm, int *is_there, int *source)
 
 static int
 improbe(int peer, int tag, dl_mpi_handle comm, int *is_there, dl_mpi_handle *message,
-        int *source)
+        dl_mpi_status *status)
 {
     native_handle found;
     int words[16] = {0};
@@ -272,7 +274,7 @@ improbe(int peer, int tag, dl_mpi_handle comm, int *is_there, dl_mpi_handle *mes
 
     if (result == 0 && *is_there) {
         *message = FROM(found);
-        *source = words[DL_MPI_STATUS_SOURCE];
+        read_status(words, status);
     }
     return result;
 }

@@ -24,38 +24,24 @@ find_locked(dl_mpi_comm *comm, int source, int tag)
     return NULL;
 }
 
-static void
-remove_locked(dl_mpi_comm *comm, dl_mpi_match *self)
-{
-    dl_list_remove(&self->node);
-    atomic_fetch_sub(&comm->matching.count, 1);
-}
-
 bool
 dl_mpi_match_post(dl_mpi_comm *comm, dl_mpi_match *self, const dl_mpi_part *part,
                   int peer, int tag)
 {
     bool is_any = peer == comm->mpi->any_source;
-
-    /* Most programs have no receive from any source, and do not pay for the lock. */
-    if (!is_any && atomic_load(&comm->matching.count) == 0) {
-        return false;
-    }
-    pthread_mutex_lock(&comm->matching.lock);
     bool is_queued = is_any || find_locked(comm, peer, tag) != NULL;
+
     if (is_queued) {
         *self = (dl_mpi_match){.part = *part, .peer = peer, .tag = tag};
         dl_list_append(&comm->matching.head, &self->node);
-        atomic_fetch_add(&comm->matching.count, 1);
     }
-    pthread_mutex_unlock(&comm->matching.lock);
     return is_queued;
 }
 
 static void
-conclude_locked(dl_mpi_comm *comm, dl_mpi_match *self, int result)
+conclude_locked(dl_mpi_match *self, int result)
 {
-    remove_locked(comm, self);
+    dl_list_remove(&self->node);
     self->result = result;
     self->is_matched = true;
 }
@@ -67,7 +53,7 @@ dl_mpi_match_give(dl_mpi_comm *comm, int source, int tag, dl_mpi_handle message)
 
     if (first != NULL) {
         int result = comm->mpi->imrecv(&first->part, message, &first->request);
-        conclude_locked(comm, first, result);
+        conclude_locked(first, result);
     }
     return first != NULL;
 }
@@ -78,19 +64,21 @@ static bool
 match_locked(dl_mpi_comm *comm, dl_mpi_match *self)
 {
     dl_mpi_handle message;
-    int is_there = 0, source = -1;
-    int result = comm->mpi->improbe(self->peer, self->tag, comm->handle, &is_there,
-                                    &message, &source);
+    dl_mpi_status found;
+    int is_there = 0;
+    int result =
+        comm->mpi->improbe(self->peer, self->tag, dl_mpi_comm_of_tag(comm, self->tag),
+                           &is_there, &message, &found);
 
     if (result != 0) {
-        conclude_locked(comm, self, result);
+        conclude_locked(self, result);
         return false;
     }
     if (!is_there) {
         return false;
     }
     /* Never false: `self` is in the queue and takes the message. */
-    return dl_mpi_match_give(comm, source, self->tag, message);
+    return dl_mpi_match_give(comm, found.source, self->tag, message);
 }
 
 bool
@@ -114,7 +102,7 @@ dl_mpi_match_take_back(dl_mpi_comm *comm, dl_mpi_match *self)
 {
     pthread_mutex_lock(&comm->matching.lock);
     if (self->node.next != NULL) {
-        remove_locked(comm, self);
+        dl_list_remove(&self->node);
     }
     pthread_mutex_unlock(&comm->matching.lock);
 }

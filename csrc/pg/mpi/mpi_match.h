@@ -28,8 +28,9 @@ typedef struct dl_mpi_match {
 } dl_mpi_match;
 
 /* Appends the receive to the queue.  Returns false if it need not wait there: the
- * caller then posts it with MPI_Irecv.  The array must stay in place until the receive
- * is matched and its request has ended, or until it is taken back. */
+ * caller then posts it with MPI_Irecv, before it releases the queue's lock, which this
+ * function requires.  The array must stay in place until the receive is matched and its
+ * request has ended, or until it is taken back. */
 bool dl_mpi_match_post(dl_mpi_comm *comm, dl_mpi_match *self, const dl_mpi_part *part,
                        int peer, int tag);
 

@@ -658,17 +658,21 @@ begin_send(message *self, int peer, int tag)
     }
     dl_mpi_part part = {self->frame, (int)(sizeof *self->frame + along),
                         comm->mpi->byte};
-    int result = comm->mpi->isend(&part, peer, tag, comm->handle, &self->head_request);
+    int result = comm->mpi->isend(&part, peer, tag, dl_mpi_comm_of_tag(comm, tag),
+                                  &self->head_request);
     self->is_head_pending = result == 0;
     return result == 0 ? DL_OK : fail_call(self, result);
 }
 
+/* Posts the receive of a head, unless a probe has received it already.  Requires the
+ * lock of the queue: a probe in between would take a head that the receive then waits
+ * for. */
 static dl_status
-begin_receive(message *self, int peer, int tag)
+expect_head_locked(message *self, int peer, int tag)
 {
-    const dl_mpi_comm *comm = self->comm;
+    dl_mpi_comm *comm = self->comm;
 
-    if (dl_mpi_probe_take(self->comm, peer, tag, &self->frame, &self->work.source)) {
+    if (dl_mpi_probe_take(comm, peer, tag, &self->frame, &self->work.source)) {
         self->is_head_here = true;
         return DL_OK;
     }
@@ -678,13 +682,25 @@ begin_receive(message *self, int peer, int tag)
     }
     dl_mpi_part part = {self->frame, (int)(sizeof *self->frame + DL_MPI_MOST_ALONG),
                         comm->mpi->byte};
-    if (dl_mpi_match_post(self->comm, &self->match, &part, peer, tag)) {
+    if (dl_mpi_match_post(comm, &self->match, &part, peer, tag)) {
         self->is_head_pending = true;
         return DL_OK;
     }
-    int result = comm->mpi->irecv(&part, peer, tag, comm->handle, &self->head_request);
+    int result = comm->mpi->irecv(&part, peer, tag, dl_mpi_comm_of_tag(comm, tag),
+                                  &self->head_request);
     self->is_head_pending = result == 0;
     return result == 0 ? DL_OK : fail_call(self, result);
+}
+
+static dl_status
+begin_receive(message *self, int peer, int tag)
+{
+    dl_mpi_queue *queue = &self->comm->matching;
+
+    pthread_mutex_lock(&queue->lock);
+    dl_status status = expect_head_locked(self, peer, tag);
+    pthread_mutex_unlock(&queue->lock);
+    return status;
 }
 
 /* Posts the message.  Fails only if MPI has taken no part of it: otherwise the message

@@ -75,6 +75,7 @@ dl_mpi_bind_openmpi(void *handle, const char *text, dl_mpi_table *table)
     byte_object = TO(table->byte);
     table->in_place = (void *)(intptr_t)1;
     table->any_source = DL_MPI_ANY_SOURCE;
+    table->any_tag = -1;
     table->thread_multiple = 3;
     table->eager_size = 4000;
     return DL_OK;

@@ -19,8 +19,7 @@ typedef struct probe {
     dl_work work;
     dl_mpi_comm *comm;
     int peer; /* or MPI_ANY_SOURCE */
-    int tag;
-    int64_t user_tag;
+    int tag;  /* or MPI_ANY_TAG */
     dl_probed *probed;
     dl_deadline deadline;
 } probe;
@@ -34,7 +33,8 @@ probe_of(dl_work *work)
 static bool
 fits(const dl_mpi_comm *comm, const kept *each, int peer, int tag)
 {
-    return each->tag == tag && (peer == comm->mpi->any_source || peer == each->source);
+    return (tag == comm->mpi->any_tag || tag == each->tag)
+           && (peer == comm->mpi->any_source || peer == each->source);
 }
 
 static kept *
@@ -55,20 +55,12 @@ bool
 dl_mpi_probe_take(dl_mpi_comm *comm, int peer, int tag, dl_mpi_frame **frame,
                   int *source)
 {
-    /* Most programs never probe, and do not pay for the lock. */
-    if (atomic_load(&comm->matching.kept_count) == 0) {
-        return false;
-    }
-    pthread_mutex_lock(&comm->matching.lock);
     kept *found = find_locked(comm, peer, tag);
-    if (found != NULL) {
-        dl_list_remove(&found->node);
-        atomic_fetch_sub(&comm->matching.kept_count, 1);
-    }
-    pthread_mutex_unlock(&comm->matching.lock);
+
     if (found == NULL) {
         return false;
     }
+    dl_list_remove(&found->node);
     *frame = found->frame;
     *source = found->source;
     free(found);
@@ -88,11 +80,14 @@ dl_mpi_probe_drop(dl_mpi_comm *comm)
 
 /* Receives a head that MPI has matched, which therefore is on its way. */
 static dl_status
-receive_locked(probe *self, int source, dl_mpi_handle message)
+receive_locked(const probe *self, const dl_mpi_status *found, dl_mpi_handle message)
 {
     dl_mpi_comm *comm = self->comm;
     kept *made = calloc(1, sizeof *made);
-    dl_mpi_frame *frame = malloc(sizeof *frame + DL_MPI_MOST_ALONG);
+    int size = found->bytes < (int)sizeof(dl_mpi_head)
+                   ? (int)(sizeof(dl_mpi_head) + DL_MPI_MOST_ALONG)
+                   : found->bytes;
+    dl_mpi_frame *frame = malloc((size_t)size);
     dl_mpi_handle request;
     int is_done = 0;
 
@@ -101,12 +96,13 @@ receive_locked(probe *self, int source, dl_mpi_handle message)
         free(frame);
         return dl_fail_no_memory();
     }
-    dl_mpi_part part = {frame, (int)(sizeof *frame + DL_MPI_MOST_ALONG),
-                        comm->mpi->byte};
+    dl_mpi_part part = {frame, size, comm->mpi->byte};
     int result = comm->mpi->imrecv(&part, message, &request);
     while (result == 0 && !is_done) {
         result = comm->mpi->test(&request, &is_done, NULL);
-        sched_yield();
+        if (!is_done) {
+            sched_yield();
+        }
     }
     if (result != 0) {
         free(made);
@@ -115,12 +111,13 @@ receive_locked(probe *self, int source, dl_mpi_handle message)
         return dl_fail_while("probe in group %s on rank %d", comm->group_name,
                              comm->rank);
     }
-    *made = (kept){.source = source, .tag = self->tag, .frame = frame};
+    *made = (kept){.source = found->source, .tag = found->tag, .frame = frame};
     dl_list_append(&comm->matching.kept, &made->node);
-    atomic_fetch_add(&comm->matching.kept_count, 1);
     return DL_OK;
 }
 
+/* Receives the heads before the one that is looked for as well, whatever their tags, so
+ * that all heads are kept in the order in which each rank has sent them. */
 static dl_status
 look_locked(probe *self, bool *is_found)
 {
@@ -129,22 +126,22 @@ look_locked(probe *self, bool *is_found)
 
     while (found == NULL) {
         dl_mpi_handle message;
+        dl_mpi_status next;
         int is_there = 0;
-        int source = -1;
-        int result = comm->mpi->improbe(self->peer, self->tag, comm->handle, &is_there,
-                                        &message, &source);
+        int result = comm->mpi->improbe(self->peer, comm->mpi->any_tag, comm->users,
+                                        &is_there, &message, &next);
         DL_TRY(dl_mpi_check(comm->mpi, result, "MPI_Improbe"));
         if (!is_there) {
             return DL_OK;
         }
         /* A receive that waits for its match came first. */
-        if (!dl_mpi_match_give(comm, source, self->tag, message)) {
-            DL_TRY(receive_locked(self, source, message));
+        if (!dl_mpi_match_give(comm, next.source, next.tag, message)) {
+            DL_TRY(receive_locked(self, &next, message));
         }
         found = find_locked(comm, self->peer, self->tag);
     }
     *self->probed = (dl_probed){.source = found->source,
-                                .tag = self->user_tag,
+                                .tag = found->tag - DL_MPI_USER_TAG,
                                 .size = found->frame->head.size,
                                 .dtype = (dl_dtype)found->frame->head.dtype,
                                 .opaque_code = found->frame->head.code};
@@ -240,11 +237,6 @@ dl_status
 dl_mpi_probe_post(dl_mpi_comm *comm, const dl_call *call, dl_deadline deadline,
                   dl_work **work)
 {
-    if (call->tag == DL_ANY_TAG) {
-        return dl_fail(DL_UNSUPPORTED,
-                       "probe: backend mpi cannot look for messages with any tag, as "
-                       "messages of its own have tags, too; give the tag");
-    }
     DL_TRY(dl_mpi_comm_admit(comm));
     probe *self = calloc(1, sizeof *self);
     if (self == NULL) {
@@ -253,8 +245,8 @@ dl_mpi_probe_post(dl_mpi_comm *comm, const dl_call *call, dl_deadline deadline,
     dl_work_init(&self->work, &probe_ops, call->op);
     self->comm = dl_mpi_comm_ref(comm);
     self->peer = call->peer == DL_ANY_RANK ? comm->mpi->any_source : call->peer;
-    self->tag = DL_MPI_USER_TAG + (int)call->tag;
-    self->user_tag = call->tag;
+    self->tag =
+        call->tag == DL_ANY_TAG ? comm->mpi->any_tag : DL_MPI_USER_TAG + (int)call->tag;
     self->probed = call->probed;
     self->deadline = deadline;
     *work = &self->work;

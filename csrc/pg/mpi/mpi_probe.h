@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Probes.  What a message has is in the head with which it begins (mpi_message.c), so a
- * probe receives the head, and keeps it for the receive that comes later.  A receive
- * looks among the heads that are kept before it asks MPI. */
+ * probe receives the head, and keeps it for the receive that comes later, together with
+ * those that were sent before it.  A receive looks among the heads that are kept before
+ * it asks MPI. */
 #ifndef DISTLITE_PG_MPI_MPI_PROBE_H
 #define DISTLITE_PG_MPI_MPI_PROBE_H
 
@@ -35,8 +36,8 @@ typedef struct dl_mpi_frame {
 dl_status dl_mpi_probe_post(dl_mpi_comm *comm, const dl_call *call,
                             dl_deadline deadline, dl_work **work);
 
-/* Gives the first head that is kept for a receive from `peer`, with room for
- * DL_MPI_MOST_ALONG, and the rank that it came from.  Returns false if there is none. */
+/* Gives the first head that is kept for a receive from `peer`, and the rank that it came
+ * from.  Returns false if there is none.  Requires the queue's lock. */
 bool dl_mpi_probe_take(dl_mpi_comm *comm, int peer, int tag, dl_mpi_frame **frame,
                        int *source);
 

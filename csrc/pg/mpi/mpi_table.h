@@ -15,9 +15,10 @@
 
 typedef uintptr_t dl_mpi_handle;
 
-/* What MPI reports of a message that was received. */
+/* What MPI reports of a message that was received or found. */
 typedef struct dl_mpi_status {
     int source;
+    int tag;
     int bytes; /* negative: more than an int can hold */
     int is_cancelled;
 } dl_mpi_status;
@@ -46,6 +47,7 @@ typedef struct dl_mpi_table {
     /* constants */
     void *in_place;
     int any_source;
+    int any_tag;
     /* In a reduction by an operation of our own, the library's algorithm sends the
      * whole array in each round. */
     bool sends_all;
@@ -91,7 +93,7 @@ typedef struct dl_mpi_table {
     /* Tells whether a message of `peer` with that tag has arrived, and takes it out of
      * matching: only imrecv can receive it then. */
     int (*improbe)(int peer, int tag, dl_mpi_handle comm, int *is_there,
-                   dl_mpi_handle *message, int *source);
+                   dl_mpi_handle *message, dl_mpi_status *status);
     int (*imrecv)(const dl_mpi_part *, dl_mpi_handle message, dl_mpi_handle *request);
     /* `status` may be NULL. */
     int (*test)(dl_mpi_handle *request, int *is_done, dl_mpi_status *status);
