@@ -58,6 +58,9 @@ typedef dl_status (*dl_collective_fn)(dl_backend *, const dl_op_context *,
 typedef struct dl_backend_ops {
     const char *name; /* "cpu", "nccl", ... */
     bool is_alone;    /* operations never need another rank */
+    /* `window` is NULL because a CPU backend beside this one carries the windows of its
+     * groups (pg/window_backend.h). */
+    bool leaves_windows;
     /* By dl_op_type, for the even forms; the uneven and coalesced ones share them. */
     dl_collective_fn collectives[DL_OP_TYPE_COUNT];
     /* Of a backend around another one: does what comes before an operation and returns

@@ -217,6 +217,9 @@ static void
 free_group(dl_group *group)
 {
     dl_deadlock_leave(group);
+    if (group->window_backend != NULL) {
+        group->window_backend->ops->free(group->window_backend);
+    }
     if (group->backend != NULL) {
         group->backend->ops->free(group->backend);
     }
@@ -417,8 +420,13 @@ free_backend(dl_group *group)
 {
     pthread_mutex_lock(&group->lock);
     dl_backend *backend = group->backend;
+    dl_backend *window_backend = group->window_backend;
     group->backend = NULL;
+    group->window_backend = NULL;
     pthread_mutex_unlock(&group->lock);
+    if (window_backend != NULL) {
+        window_backend->ops->free(window_backend);
+    }
     if (backend != NULL) {
         backend->ops->free(backend);
     }
@@ -502,6 +510,9 @@ dl_group_fail(dl_group *group, const dl_error *cause)
     if (group->backend != NULL) {
         group->backend->ops->abort(group->backend, cause);
     }
+    if (group->window_backend != NULL) {
+        group->window_backend->ops->abort(group->window_backend, cause);
+    }
     dl_device_abort_locked(group, cause, false);
     pthread_mutex_unlock(&group->lock);
 }
@@ -563,6 +574,10 @@ dl_group_close(dl_group *group)
     if (group->backend != NULL) {
         group->backend->ops->leave(group->backend);
         group->backend->ops->abort(group->backend, &cause);
+    }
+    if (group->window_backend != NULL) {
+        group->window_backend->ops->leave(group->window_backend);
+        group->window_backend->ops->abort(group->window_backend, &cause);
     }
     end_family_locked(group);
     dl_device_abort_locked(group, &cause, true);

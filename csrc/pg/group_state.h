@@ -41,6 +41,7 @@ struct dl_group {
     pthread_mutex_t lock;
     /* Changed with the lock and the turn held; either of them suffices to use it. */
     dl_backend *backend;
+    dl_backend *window_backend; /* likewise; NULL: see pg/window_backend.h */
     atomic_bool is_broken;
     atomic_bool is_closed;
     dl_error cause;        /* returned by all later calls; fixed once is_broken */

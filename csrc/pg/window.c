@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "pg/group_state.h"
+#include "pg/window_backend.h"
 #include "pg/window_part.h"
 #include "tensor/strided.h"
 
@@ -24,6 +25,9 @@ struct dl_window {
     size_t item_size;
     uint64_t *counts; /* by rank */
     atomic_bool is_closed;
+    atomic_uint references; /* the owner's, and one for each submitted access */
+    dl_lane lane;           /* the order of the submitted accesses */
+    atomic_int submitted;   /* that have not taken effect */
 };
 
 /* What every rank tells the others of its part. */
@@ -97,7 +101,8 @@ make_part(dl_window *self, uint64_t count)
     }
     options.size = count * self->item_size;
     pthread_mutex_lock(&group->lock);
-    dl_backend *backend = group->backend;
+    dl_backend *backend =
+        group->window_backend != NULL ? group->window_backend : group->backend;
     dl_status status = backend == NULL
                            ? dl_fail(DL_CLOSED, "group %s was closed", group->name)
                            : backend->ops->window(backend, &options, &self->part);
@@ -105,12 +110,15 @@ make_part(dl_window *self, uint64_t count)
     return status;
 }
 
+/* Fails if the group has no windows.  `*is_left` tells whether the group's backend
+ * leaves them to another one. */
 static dl_status
-check_backend(dl_group *group)
+check_backend(dl_group *group, bool *is_left)
 {
     pthread_mutex_lock(&group->lock);
     const dl_backend *backend = group->backend;
-    bool has_windows = backend != NULL && backend->ops->window != NULL;
+    *is_left = backend != NULL && backend->ops->leaves_windows;
+    bool has_windows = *is_left || (backend != NULL && backend->ops->window != NULL);
     pthread_mutex_unlock(&group->lock);
     return has_windows
                ? DL_OK
@@ -118,6 +126,17 @@ check_backend(dl_group *group)
                          "the %s backend of group %s has no windows; make a group for "
                          "them with new_group(backend=\"gloo\")",
                          group->backend_name, group->name);
+}
+
+/* Finds the backend that carries the windows in place of the group's.  The ranks meet
+ * before, so that a rank which calls something else is found as in any operation. */
+static dl_status
+find_backend(dl_window *self, const dl_tensor *model, card *cards, dl_deadline deadline)
+{
+    card nothing = {.status = DL_OK};
+
+    DL_TRY(exchange(self, model, &nothing, cards, deadline));
+    return dl_window_backend_open(self->group, deadline);
 }
 
 /* Tells the others what this rank has made, or that it could not, and joins them. */
@@ -163,19 +182,30 @@ dl_status
 dl_window_new(dl_group *group, const dl_tensor *model, uint64_t count,
               dl_deadline deadline, dl_window **window)
 {
+    bool is_left;
+
     DL_TRY(dl_group_admit(group));
-    DL_TRY(check_backend(group));
+    DL_TRY(check_backend(group, &is_left));
     dl_window *self = calloc(1, sizeof *self);
     card *cards = calloc((size_t)group->size, sizeof *cards);
-    dl_status status = self == NULL || cards == NULL ? dl_fail_no_memory() : DL_OK;
-    if (status == DL_OK) {
+    dl_status status = cards == NULL ? dl_fail_no_memory() : DL_OK;
+    if (self == NULL) {
+        status = dl_fail_no_memory();
+    } else {
         self->group = dl_group_ref(group);
+        atomic_init(&self->references, 1);
+        dl_lane_init(&self->lane);
         self->dtype = model->dtype;
         self->opaque_code = model->opaque_code;
         self->item_size = model->item_size;
         self->counts = calloc((size_t)group->size, sizeof *self->counts);
-        status = self->counts == NULL ? dl_fail_no_memory()
-                                      : meet(self, model, count, cards, deadline);
+        status = self->counts == NULL ? dl_fail_no_memory() : status;
+    }
+    if (status == DL_OK && is_left) {
+        status = find_backend(self, model, cards, deadline);
+    }
+    if (status == DL_OK) {
+        status = meet(self, model, count, cards, deadline);
     }
     free(cards);
     if (status != DL_OK) {
@@ -187,6 +217,25 @@ dl_window_new(dl_group *group, const dl_tensor *model, uint64_t count,
     return DL_OK;
 }
 
+static void
+unref(dl_window *self)
+{
+    if (atomic_fetch_sub_explicit(&self->references, 1, memory_order_acq_rel) > 1) {
+        return;
+    }
+    if (self->part != NULL) {
+        self->part->ops->free(self->part);
+    }
+    if (dl_group_is_inherited(self->group)) {
+        dl_lane_forget(&self->lane);
+    } else {
+        dl_lane_fini(&self->lane);
+    }
+    dl_group_unref(self->group);
+    free(self->counts);
+    free(self);
+}
+
 void
 dl_window_free(dl_window *window)
 {
@@ -195,13 +244,8 @@ dl_window_free(dl_window *window)
     }
     if (window->part != NULL) {
         dl_window_end(window);
-        window->part->ops->free(window->part);
     }
-    if (window->group != NULL) {
-        dl_group_unref(window->group);
-    }
-    free(window->counts);
-    free(window);
+    unref(window);
 }
 
 void *
@@ -389,39 +433,42 @@ carry_out_staged(dl_window *self, dl_access *asked, const dl_window_access *acce
     return status;
 }
 
+/* Carries out an access that was checked. */
 static dl_status
-carry_out(dl_window *self, dl_access_kind kind, const char *what,
-          const dl_window_access *access, dl_deadline deadline)
+carry_out(dl_window *self, dl_access_kind kind, const dl_window_access *access,
+          dl_deadline deadline)
 {
     dl_access asked = {
         .kind = kind,
         .rank = access->rank,
+        .offset = (uint64_t)access->offset * self->item_size,
         .update = access->update,
         .factor = access->factor,
     };
-
-    DL_TRY(check_access(self, what, access));
     size_t size = dl_tensor_size(first_of(access));
+    bool is_contiguous = is_plain(access->input) && is_plain(access->compared)
+                         && is_plain(access->output);
+
     if (size == 0) {
         return DL_OK;
     }
-    asked.offset = (uint64_t)access->offset * self->item_size;
-    bool is_contiguous = is_plain(access->input) && is_plain(access->compared)
-                         && is_plain(access->output);
     return is_contiguous ? carry_out_whole(self, &asked, access, size, deadline)
                          : carry_out_staged(self, &asked, access, size, deadline);
 }
 
-dl_status
-dl_window_put(dl_window *window, const dl_window_access *access, dl_deadline deadline)
+static const char *
+name_of(dl_access_kind kind, const dl_window_access *access)
 {
-    return carry_out(window, DL_ACCESS_PUT, "put", access, deadline);
-}
-
-dl_status
-dl_window_get(dl_window *window, const dl_window_access *access, dl_deadline deadline)
-{
-    return carry_out(window, DL_ACCESS_GET, "get", access, deadline);
+    switch (kind) {
+    case DL_ACCESS_PUT:
+        return "put";
+    case DL_ACCESS_GET:
+        return "get";
+    case DL_ACCESS_UPDATE:
+        return access->output == NULL ? "accumulate" : "get_accumulate";
+    default:
+        return "compare_and_swap";
+    }
 }
 
 /* Elements that are updated may not be larger than what is moved in one piece. */
@@ -436,35 +483,31 @@ check_item(const dl_window *self, const char *what)
                          what, self->item_size, DL_UPDATE_ITEM_LIMIT);
 }
 
-dl_status
-dl_window_update(dl_window *window, const dl_window_access *access,
-                 dl_deadline deadline)
+static dl_status
+check_update(const dl_window *self, const char *what, int update)
 {
-    const char *what = access->output == NULL ? "accumulate" : "get_accumulate";
-    bool is_reduction =
-        access->update != DL_UPDATE_REPLACE && access->update != DL_UPDATE_NOTHING;
-    dl_tensor model = {.dtype = window->dtype, .opaque_code = window->opaque_code};
+    bool is_reduction = update != DL_UPDATE_REPLACE && update != DL_UPDATE_NOTHING;
+    dl_tensor model = {.dtype = self->dtype, .opaque_code = self->opaque_code};
 
-    if (access->update == DL_AVG) {
+    if (update == DL_AVG) {
         return dl_fail(DL_INVALID,
                        "%s of AVG is not supported, as an update does not know how "
                        "many follow; use SUM, and divide the result",
                        what);
     }
-    if (is_reduction && dl_reduce_op_has_reducer((dl_reduce_op)access->update)) {
+    if (is_reduction && dl_reduce_op_has_reducer((dl_reduce_op)update)) {
         return dl_fail(DL_INVALID,
                        "%s of %s is not supported; use put and get under a lock", what,
-                       dl_reduce_op_name((dl_reduce_op)access->update));
+                       dl_reduce_op_name((dl_reduce_op)update));
     }
     if (is_reduction) {
-        DL_TRY(dl_reduce_check((dl_reduce_op)access->update, &model));
+        DL_TRY(dl_reduce_check((dl_reduce_op)update, &model));
     }
-    DL_TRY(check_item(window, what));
-    return carry_out(window, DL_ACCESS_UPDATE, what, access, deadline);
+    return check_item(self, what);
 }
 
-dl_status
-dl_window_swap(dl_window *window, const dl_window_access *access, dl_deadline deadline)
+static dl_status
+check_swap(const dl_window *self, const dl_window_access *access)
 {
     if (access->input->count != 1 || access->compared->count != 1) {
         return dl_fail(DL_INVALID,
@@ -472,8 +515,245 @@ dl_window_swap(dl_window *window, const dl_window_access *access, dl_deadline de
                        "the one compared with %zu",
                        access->input->count, access->compared->count);
     }
-    DL_TRY(check_item(window, "compare_and_swap"));
-    return carry_out(window, DL_ACCESS_SWAP, "compare_and_swap", access, deadline);
+    return check_item(self, "compare_and_swap");
+}
+
+static dl_status
+check(dl_window *self, dl_access_kind kind, const dl_window_access *access)
+{
+    const char *what = name_of(kind, access);
+
+    if (kind == DL_ACCESS_UPDATE) {
+        DL_TRY(check_update(self, what, access->update));
+    } else if (kind == DL_ACCESS_SWAP) {
+        DL_TRY(check_swap(self, access));
+    }
+    return check_access(self, what, access);
+}
+
+/* Takes the lane's turn, which comes after all accesses that were submitted before. */
+static dl_status
+take_turn(dl_window *self, const char *what, dl_deadline deadline)
+{
+    dl_status status = dl_lane_take(&self->lane, deadline);
+
+    return status != DL_TIMEOUT
+               ? status
+               : dl_fail(DL_TIMEOUT,
+                         "%s: the accesses to the window in group %s that began before "
+                         "it have not ended within %" PRId64 "ms",
+                         what, self->group->name, deadline.limit / DL_MILLISECOND);
+}
+
+static bool
+has_submitted(const dl_window *self)
+{
+    return atomic_load_explicit(&self->submitted, memory_order_acquire) > 0;
+}
+
+static dl_status
+await_submitted(dl_window *self, const char *what, dl_deadline deadline)
+{
+    if (has_submitted(self)) {
+        DL_TRY(take_turn(self, what, deadline));
+        dl_lane_pass(&self->lane);
+    }
+    return DL_OK;
+}
+
+static dl_status
+run(dl_window *self, dl_access_kind kind, const dl_window_access *access,
+    dl_deadline deadline)
+{
+    DL_TRY(check(self, kind, access));
+    DL_TRY(await_submitted(self, name_of(kind, access), deadline));
+    return carry_out(self, kind, access, deadline);
+}
+
+dl_status
+dl_window_put(dl_window *window, const dl_window_access *access, dl_deadline deadline)
+{
+    return run(window, DL_ACCESS_PUT, access, deadline);
+}
+
+dl_status
+dl_window_get(dl_window *window, const dl_window_access *access, dl_deadline deadline)
+{
+    return run(window, DL_ACCESS_GET, access, deadline);
+}
+
+dl_status
+dl_window_update(dl_window *window, const dl_window_access *access,
+                 dl_deadline deadline)
+{
+    return run(window, DL_ACCESS_UPDATE, access, deadline);
+}
+
+dl_status
+dl_window_swap(dl_window *window, const dl_window_access *access, dl_deadline deadline)
+{
+    return run(window, DL_ACCESS_SWAP, access, deadline);
+}
+
+/* Accesses to fewer bytes mostly end within a few microseconds. */
+#define BRIEF ((size_t)16 << 10)
+
+/* An access that was not waited for, and waits for its turn as a job of the lane. */
+typedef struct submitted {
+    dl_work work;
+    dl_job job;
+    dl_window *window; /* with a reference */
+    dl_access_kind kind;
+    dl_window_access access;
+    dl_tensor tensors[3];
+    const dl_guard *guard;
+    int64_t numbers[]; /* shapes and strides of the tensors */
+} submitted;
+
+static submitted *
+submitted_of_work(dl_work *work)
+{
+    return (submitted *)(void *)work;
+}
+
+static submitted *
+submitted_of_job(dl_job *job)
+{
+    return DL_LIST_ENTRY(job, submitted, job);
+}
+
+static dl_status
+wait_submitted(dl_work *work, dl_deadline deadline)
+{
+    submitted *self = submitted_of_work(work);
+
+    return dl_lane_join(&self->window->lane, &self->job, deadline);
+}
+
+static void
+free_submitted(dl_work *work)
+{
+    submitted *self = submitted_of_work(work);
+
+    unref(self->window);
+    dl_work_fini(work);
+    free(self);
+}
+
+static const dl_work_ops submitted_ops = {.wait = wait_submitted,
+                                          .free = free_submitted};
+
+static void
+finish_submitted(submitted *self, dl_status status)
+{
+    atomic_fetch_sub_explicit(&self->window->submitted, 1, memory_order_release);
+    dl_work_finish(&self->work, status);
+}
+
+static void
+run_submitted(dl_job *job)
+{
+    submitted *self = submitted_of_job(job);
+    const char *what = name_of(self->kind, &self->access);
+    dl_status status = admit(self->window, what, self->access.rank);
+
+    if (status == DL_OK) {
+        status = dl_guard_check(self->guard);
+    }
+    if (status == DL_OK) {
+        status = carry_out(self->window, self->kind, &self->access, job->deadline);
+    }
+    finish_submitted(self, status);
+}
+
+static void
+expire_submitted(dl_job *job)
+{
+    submitted *self = submitted_of_job(job);
+
+    finish_submitted(
+        self, dl_fail(DL_TIMEOUT,
+                      "%s: the accesses to the window in group %s that "
+                      "began before it have not ended within %" PRId64 "ms",
+                      name_of(self->kind, &self->access), self->window->group->name,
+                      job->deadline.limit / DL_MILLISECOND));
+}
+
+static void
+release_submitted(dl_job *job)
+{
+    dl_work_unref(&submitted_of_job(job)->work);
+}
+
+/* Copies a tensor of the caller with its shape and strides, for which `*numbers` is the
+ * room, and returns the copy. */
+static const dl_tensor *
+keep_tensor(dl_tensor *copy, const dl_tensor *tensor, int64_t **numbers)
+{
+    if (tensor == NULL) {
+        return NULL;
+    }
+    *copy = *tensor;
+    if (!tensor->is_contiguous) {
+        size_t count = (size_t)tensor->ndim;
+        copy->shape = memcpy(*numbers, tensor->shape, count * sizeof **numbers);
+        copy->strides =
+            memcpy(*numbers + count, tensor->strides, count * sizeof **numbers);
+        *numbers += 2 * count;
+    }
+    return copy;
+}
+
+static dl_status
+submitted_new(dl_window *window, const dl_window_access *access, submitted **made)
+{
+    const dl_tensor *tensors[] = {access->input, access->compared, access->output};
+    size_t room = 0;
+
+    for (int i = 0; i < 3; i++) {
+        bool is_kept = tensors[i] != NULL && !tensors[i]->is_contiguous;
+        room += is_kept ? 2 * (size_t)tensors[i]->ndim : 0;
+    }
+    submitted *self = calloc(1, sizeof *self + room * sizeof *self->numbers);
+    if (self == NULL) {
+        return dl_fail_no_memory();
+    }
+    int64_t *numbers = self->numbers;
+    self->access = *access;
+    self->access.input = keep_tensor(&self->tensors[0], tensors[0], &numbers);
+    self->access.compared = keep_tensor(&self->tensors[1], tensors[1], &numbers);
+    self->access.output = keep_tensor(&self->tensors[2], tensors[2], &numbers);
+    self->window = window;
+    atomic_fetch_add_explicit(&window->references, 1, memory_order_relaxed);
+    *made = self;
+    return DL_OK;
+}
+
+dl_status
+dl_window_submit(dl_window *window, dl_access_kind kind, const dl_window_access *access,
+                 const dl_guard *guard, dl_deadline deadline, dl_work **work)
+{
+    submitted *self = NULL;
+
+    DL_TRY(check(window, kind, access));
+    DL_TRY(submitted_new(window, access, &self));
+    dl_work_init(&self->work, &submitted_ops, DL_WINDOW);
+    self->work.is_brief = dl_tensor_size(first_of(access)) < BRIEF;
+    self->kind = kind;
+    self->guard = guard;
+    self->job.deadline = deadline;
+    self->job.queued_at = dl_deadline_start(deadline);
+    self->job.run = run_submitted;
+    self->job.expire = expire_submitted;
+    self->job.release = release_submitted;
+    *work = &self->work;
+    atomic_fetch_add_explicit(&window->submitted, 1, memory_order_relaxed);
+    dl_status status = dl_lane_submit(&window->lane, &self->job);
+    if (status != DL_OK) {
+        atomic_fetch_sub_explicit(&window->submitted, 1, memory_order_relaxed);
+        free_submitted(&self->work);
+    }
+    return status;
 }
 
 dl_status
@@ -494,6 +774,7 @@ dl_window_unlock(dl_window *window, int rank, dl_deadline deadline)
         || rank >= group->size) {
         DL_TRY(admit(window, "unlock", rank));
     }
+    DL_TRY(await_submitted(window, "unlock", deadline));
     return window->part->ops->unlock(window->part, rank, deadline);
 }
 
@@ -501,6 +782,7 @@ dl_status
 dl_window_flush(dl_window *window, int rank, dl_deadline deadline)
 {
     DL_TRY(admit(window, "flush", rank < 0 ? 0 : rank));
+    DL_TRY(await_submitted(window, "flush", deadline));
     return window->part->ops->flush(window->part, rank, deadline);
 }
 

@@ -3077,18 +3077,29 @@ class _Window:
         cls, group: ProcessGroup, model: _Array, count: int, timeout: _Timeout
     ) -> Self: ...
     def put(
-        self, array: _Array, rank: int, offset: int = 0, *, timeout: _Timeout = None
-    ) -> None:
+        self,
+        array: _Array,
+        rank: int,
+        offset: int = 0,
+        async_op: bool = False,
+        *,
+        timeout: _Timeout = None,
+    ) -> Work | None:
         """Writes an array into a rank's memory.
 
-        The array may be changed as soon as the call returns. Other ranks see the
-        elements as the class says.
+        The array may be changed as soon as the call returns, or with `async_op` once
+        the Work has completed. Other ranks see the elements as the class says.
 
         Args:
             array: The array, of the window's dtype, with any strides.
             rank: The rank whose memory it is.
             offset: The first element.
+            async_op: If True, the call returns a Work at once, and the array must not
+                be changed until it has completed.
             timeout: How long to wait for a rank on another host; None is the group's.
+
+        Returns:
+            None, or with `async_op` a `Work`.
 
         Raises:
             ValueError: The elements do not lie in the memory of the rank, or the dtype
@@ -3103,15 +3114,26 @@ class _Window:
             [0. 0. 1. 1.]
         """
     def get(
-        self, array: _Array, rank: int, offset: int = 0, *, timeout: _Timeout = None
-    ) -> None:
+        self,
+        array: _Array,
+        rank: int,
+        offset: int = 0,
+        async_op: bool = False,
+        *,
+        timeout: _Timeout = None,
+    ) -> Work | None:
         """Reads a rank's memory into an array.
 
         Args:
             array: The array to fill, of the window's dtype, with any strides.
             rank: The rank whose memory it is.
             offset: The first element.
+            async_op: If True, the call returns a Work at once, and the array must not
+                be used until it has completed.
             timeout: How long to wait for a rank on another host; None is the group's.
+
+        Returns:
+            None, or with `async_op` a `Work`.
 
         Raises:
             ValueError: The elements do not lie in the memory of the rank, or the dtype
@@ -3131,9 +3153,10 @@ class _Window:
         rank: int,
         op: _Op | Literal["replace", "no_op"] = ...,
         offset: int = 0,
+        async_op: bool = False,
         *,
         timeout: _Timeout = None,
-    ) -> None:
+    ) -> Work | None:
         """Combines elements of a rank's memory with an array.
 
         Each element is read and written in one atomic step. The order in which the
@@ -3145,7 +3168,12 @@ class _Window:
             rank: The rank whose memory it is.
             op: A reduction but AVG, or "replace".
             offset: The first element.
+            async_op: If True, the call returns a Work at once, and the array must not
+                be changed until it has completed.
             timeout: How long to wait for other updates; None is the group's.
+
+        Returns:
+            None, or with `async_op` a `Work`.
 
         Raises:
             ValueError: The elements do not lie in the memory of the rank, or the dtype
@@ -3239,7 +3267,8 @@ class _Window:
         op: _Op | Literal["replace", "no_op"],
         offset: int,
         timeout: _Timeout,
-    ) -> None: ...
+        async_op: bool,
+    ) -> Work | None: ...
     def _swap(
         self,
         value: _Array,

@@ -79,9 +79,10 @@ class Window(_C._Window):
     A put and a get move bytes, and are not atomic. Updates (`accumulate`,
     `get_accumulate`, `fetch_and_op`, `compare_and_swap`) are atomic element by element
     against all other updates of the window, also with another reduction. What one
-    thread does to one rank takes effect in the order of its calls. A rank can rely on
-    seeing what others have written after a `fence`; within the same `lock`; or once a
-    writer that has called `flush` tells it so, by a message for example.
+    thread does to one rank takes effect in the order of its calls, with `async_op` or
+    without. A rank can rely on seeing what others have written after a `fence`; within
+    the same `lock`; or once a writer that has called `flush` tells it so, by a message
+    for example.
 
     As a context manager, a window is closed at the end, which all ranks have to reach;
     an exception closes it on this rank only.
@@ -121,6 +122,7 @@ class Window(_C._Window):
         rank: int,
         op: Update = ReduceOp.SUM,
         offset: int = 0,
+        async_op: bool = False,
         *,
         out: Any = None,
         timeout: Timeout = None,
@@ -135,11 +137,14 @@ class Window(_C._Window):
             rank: The rank whose memory it is.
             op: A reduction but AVG, "replace" or "no_op".
             offset: The first element.
+            async_op: If True, the call returns a Work at once, and the arrays must not
+                be used until it has completed.
             out: The array to read into; a new one by default.
             timeout: How long to wait for other updates; None is the group's.
 
         Returns:
-            `out`, or a NumPy array of the shape of `array`.
+            `out`, or a NumPy array of the shape of `array`; with `async_op` a `Work`,
+            whose `result()` has it.
 
         Raises:
             DistBackendError: A rank has ended, or the timeout has passed.
@@ -151,8 +156,8 @@ class Window(_C._Window):
             [0. 0.] [1. 1.]
         """
         result = np.empty(np.shape(array), self.dtype) if out is None else out
-        self._fetch(array, result, rank, op, offset, timeout)
-        return result
+        work = self._fetch(array, result, rank, op, offset, timeout, async_op)
+        return work if async_op else result
 
     def fetch_and_op(
         self,
@@ -187,7 +192,7 @@ class Window(_C._Window):
             6
         """
         result = np.empty((), self.dtype)
-        self._fetch(self._element(value), result, rank, op, offset, timeout)
+        self._fetch(self._element(value), result, rank, op, offset, timeout, False)
         return result[()]
 
     def compare_and_swap(
@@ -313,7 +318,7 @@ def window(
         shape: The shape of this rank's memory, a number or a tuple; it is zeros at
             first. Or an array, which is copied into it.
         dtype: The dtype, float64 by default, or that of the array.
-        group: The group; None is the default group. Its backend has to be gloo.
+        group: The group; None is the default group. Its backend has to be gloo or mpi.
         timeout: How long to wait for the other ranks; None is the group's timeout.
 
     Returns:

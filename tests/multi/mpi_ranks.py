@@ -162,6 +162,24 @@ def _messages(rank: int, size: int) -> list[bool]:
     ]
 
 
+def windows() -> list[int]:
+    """Tickets, and a window of another group while this one is open."""
+    rank, size = init()
+    win = distlite.window(2, np.int64)
+    drawn = [int(win.fetch_and_op(1, 0)) for _ in range(100)]
+    last = distlite.new_group([size - 1])
+    if rank == size - 1:
+        with distlite.window(1, group=last) as own:
+            own.accumulate(np.ones(1), 0)
+            assert own.local[0] == 1
+    win.put(np.array([rank]), (rank + 1) % size, 1)
+    win.fence()
+    assert win.local[1] == (rank - 1) % size
+    win.close()
+    distlite.destroy_process_group()
+    return drawn
+
+
 def failures() -> dict[str, str]:
     """A rank that calls something else; then a group of its own that one rank leaves
     alone; each of the errors, and whether the other groups still work."""

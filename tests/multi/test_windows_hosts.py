@@ -3,6 +3,7 @@
 
 import pytest
 import window_ranks
+from test_windows import check_late_accesses, check_later
 from workers import rank_outcomes, run_ranks
 
 APART, MIXED = [0, 1], [0, 0, 1]
@@ -47,6 +48,11 @@ def test_refusals():
         assert "has dtype int32, but the window has float64" in said["dtype"]
         assert f"rank {rank} does not hold the lock of rank {peer}" in said["unlock"]
         assert "was closed" in said["closed"]
+
+
+def test_accesses_that_are_not_waited_for():
+    check_later(2, places=APART)
+    check_late_accesses(places=APART)
 
 
 def test_leaving_alone():

@@ -65,6 +65,7 @@ post(dl_backend *backend, const dl_call *call, dl_deadline deadline, dl_work **w
 
 static const dl_backend_ops mpi_ops = {
     .name = "mpi",
+    .leaves_windows = true,
     .collectives =
         {
             [DL_ALL_REDUCE] = dl_mpi_all_reduce,

@@ -186,6 +186,7 @@ static void
 leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
 {
     ops->name = inside->name;
+    ops->leaves_windows = inside->leaves_windows;
     for (int op = 0; op < DL_OP_TYPE_COUNT; op++) {
         ops->collectives[op] = inside->collectives[op] == NULL ? NULL : compare_and_run;
     }

@@ -60,14 +60,15 @@ deadline_from(PyObject *self, PyObject *timeout, dl_deadline *deadline)
 /* One access on its way to the core. */
 typedef struct call {
     dl_window *window;
+    dl_access_kind kind;
     dl_window_access core;
     dl_deadline deadline;
+    bool is_async;
     dlpy_tensor input;
     dlpy_tensor compared;
     dlpy_tensor output;
+    PyObject *input_array, *output_array; /* borrowed; of an asynchronous access */
 } call;
-
-typedef dl_status (*access_fn)(dl_window *, const dl_window_access *, dl_deadline);
 
 static void
 release(call *self)
@@ -86,10 +87,13 @@ give_up(call *self)
 
 static int
 take_place(PyObject *object, call *self, PyObject *rank, PyObject *offset,
-           PyObject *timeout)
+           PyObject *async_op, PyObject *timeout)
 {
     self->window = core_of(object);
     self->core.factor = 1;
+    if (async_op != NULL && dlpy_bool_from(async_op, "async_op", &self->is_async) < 0) {
+        return -1;
+    }
     if (dlpy_rank_from(rank, "rank", &self->core.rank) < 0
         || (offset != NULL && offset != Py_None
             && dlpy_int64_from(offset, "offset", &self->core.offset) < 0)) {
@@ -110,8 +114,16 @@ take_tensor(PyObject *array, const char *name, dlpy_tensor *tensor,
 }
 
 static int
+take_input(PyObject *array, const char *name, call *self)
+{
+    self->input_array = array;
+    return take_tensor(array, name, &self->input, &self->core.input);
+}
+
+static int
 take_output(PyObject *array, const char *name, call *self)
 {
+    self->output_array = array;
     if (take_tensor(array, name, &self->output, &self->core.output) < 0) {
         return -1;
     }
@@ -153,15 +165,93 @@ take_update(PyObject *object, PyObject *op, call *self)
     return 0;
 }
 
+static dl_status
+run(const call *self, dl_deadline deadline)
+{
+    switch (self->kind) {
+    case DL_ACCESS_PUT:
+        return dl_window_put(self->window, &self->core, deadline);
+    case DL_ACCESS_GET:
+        return dl_window_get(self->window, &self->core, deadline);
+    case DL_ACCESS_UPDATE:
+        return dl_window_update(self->window, &self->core, deadline);
+    default:
+        return dl_window_swap(self->window, &self->core, deadline);
+    }
+}
+
+/* Returns the array with the owner of its memory, which have to live as long as the
+ * access. */
 static PyObject *
-carry_out(PyObject *object, call *self, access_fn function)
+pin(PyObject *array, const dlpy_tensor *tensor)
+{
+    PyObject *owner = tensor->owner == NULL ? array : tensor->owner;
+
+    return array == NULL ? Py_NewRef(Py_None) : PyTuple_Pack(2, array, owner);
+}
+
+/* Makes the Work of an access that has not begun. */
+static PyObject *
+prepare(PyObject *object, const call *self)
+{
+    dlpy_state *state = dlpy_state_of_type(Py_TYPE(object));
+    PyObject *input = pin(self->input_array, &self->input);
+    PyObject *output = pin(self->output_array, &self->output);
+    dlpy_guard guard = {0};
+    dlpy_work_keep keep = {.outputs = self->output_array, .guard = &guard};
+    PyObject *prepared = NULL;
+
+    if (input != NULL && output != NULL) {
+        keep.pins = PyTuple_Pack(3, object, input, output);
+    }
+    bool is_kept =
+        state != NULL && keep.pins != NULL
+        && (self->input_array == NULL
+            || dlpy_guard_add(&guard, self->input_array, &self->input) == 0)
+        && (self->output_array == NULL
+            || dlpy_guard_add(&guard, self->output_array, &self->output) == 0);
+    if (is_kept) {
+        prepared = dlpy_work_prepare(state, keep);
+    }
+    dlpy_guard_clear(&guard);
+    Py_XDECREF(keep.pins);
+    Py_XDECREF(input);
+    Py_XDECREF(output);
+    return prepared;
+}
+
+static PyObject *
+submit(PyObject *object, const call *self, dl_deadline deadline)
+{
+    PyObject *prepared = prepare(object, self);
+    dl_work *work;
+
+    if (prepared == NULL) {
+        return NULL;
+    }
+    dl_status status = dl_window_submit(self->window, self->kind, &self->core,
+                                        dlpy_work_guard(prepared), deadline, &work);
+    if (status != DL_OK) {
+        Py_DECREF(prepared);
+        return answer(object, status);
+    }
+    return dlpy_work_begin(prepared, work);
+}
+
+static PyObject *
+carry_out(PyObject *object, call *self)
 {
     const dl_tensor *moved =
         self->core.input != NULL ? self->core.input : self->core.output;
     dlpy_gil gil;
 
+    if (self->is_async) {
+        PyObject *work = submit(object, self, self->deadline);
+        release(self);
+        return work;
+    }
     dlpy_gil_leave(&gil, dl_tensor_size(moved) < BRIEF);
-    dl_status status = function(self->window, &self->core, self->deadline);
+    dl_status status = run(self, self->deadline);
     status = dlpy_gil_return(&gil, status);
     release(self);
     return answer(object, status);
@@ -171,32 +261,32 @@ static PyObject *
 put(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
     static const dlpy_signature signature = {
-        "put", 2, {"array", "rank", "offset", "*timeout"}};
-    PyObject *values[4];
-    call self = {0};
+        "put", 2, {"array", "rank", "offset", "async_op", "*timeout"}};
+    PyObject *values[5];
+    call self = {.kind = DL_ACCESS_PUT};
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || take_place(object, &self, values[1], values[2], values[3]) < 0
-        || take_tensor(values[0], "array", &self.input, &self.core.input) < 0) {
+        || take_place(object, &self, values[1], values[2], values[3], values[4]) < 0
+        || take_input(values[0], "array", &self) < 0) {
         return give_up(&self);
     }
-    return carry_out(object, &self, dl_window_put);
+    return carry_out(object, &self);
 }
 
 static PyObject *
 get(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
     static const dlpy_signature signature = {
-        "get", 2, {"array", "rank", "offset", "*timeout"}};
-    PyObject *values[4];
-    call self = {0};
+        "get", 2, {"array", "rank", "offset", "async_op", "*timeout"}};
+    PyObject *values[5];
+    call self = {.kind = DL_ACCESS_GET};
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || take_place(object, &self, values[1], values[2], values[3]) < 0
+        || take_place(object, &self, values[1], values[2], values[3], values[4]) < 0
         || take_output(values[0], "array", &self) < 0) {
         return give_up(&self);
     }
-    return carry_out(object, &self, dl_window_get);
+    return carry_out(object, &self);
 }
 
 static PyObject *
@@ -204,17 +294,17 @@ accumulate(PyObject *object, PyObject *const *args, Py_ssize_t count,
            PyObject *keywords)
 {
     static const dlpy_signature signature = {
-        "accumulate", 2, {"array", "rank", "op", "offset", "*timeout"}};
-    PyObject *values[5];
-    call self = {0};
+        "accumulate", 2, {"array", "rank", "op", "offset", "async_op", "*timeout"}};
+    PyObject *values[6];
+    call self = {.kind = DL_ACCESS_UPDATE};
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || take_place(object, &self, values[1], values[3], values[4]) < 0
+        || take_place(object, &self, values[1], values[3], values[4], values[5]) < 0
         || take_update(object, values[2], &self) < 0
-        || take_tensor(values[0], "array", &self.input, &self.core.input) < 0) {
+        || take_input(values[0], "array", &self) < 0) {
         return give_up(&self);
     }
-    return carry_out(object, &self, dl_window_update);
+    return carry_out(object, &self);
 }
 
 /* The array is None where the update has no input. */
@@ -222,19 +312,21 @@ static PyObject *
 fetch(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
     static const dlpy_signature signature = {
-        "_fetch", 6, {"array", "result", "rank", "op", "offset", "timeout"}};
-    PyObject *values[6];
-    call self = {0};
+        "_fetch",
+        6,
+        {"array", "result", "rank", "op", "offset", "timeout", "async_op"}};
+    PyObject *values[7];
+    call self = {.kind = DL_ACCESS_UPDATE};
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || take_place(object, &self, values[2], values[4], values[5]) < 0
+        || take_place(object, &self, values[2], values[4], values[6], values[5]) < 0
         || take_update(object, values[3], &self) < 0
         || (self.core.update != DL_UPDATE_NOTHING
-            && take_tensor(values[0], "array", &self.input, &self.core.input) < 0)
+            && take_input(values[0], "array", &self) < 0)
         || take_output(values[1], "result", &self) < 0) {
         return give_up(&self);
     }
-    return carry_out(object, &self, dl_window_update);
+    return carry_out(object, &self);
 }
 
 static PyObject *
@@ -243,16 +335,16 @@ swap(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywor
     static const dlpy_signature signature = {
         "_swap", 6, {"value", "compared", "result", "rank", "offset", "timeout"}};
     PyObject *values[6];
-    call self = {0};
+    call self = {.kind = DL_ACCESS_SWAP};
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || take_place(object, &self, values[3], values[4], values[5]) < 0
-        || take_tensor(values[0], "value", &self.input, &self.core.input) < 0
+        || take_place(object, &self, values[3], values[4], NULL, values[5]) < 0
+        || take_input(values[0], "value", &self) < 0
         || take_tensor(values[1], "compare", &self.compared, &self.core.compared) < 0
         || take_output(values[2], "result", &self) < 0) {
         return give_up(&self);
     }
-    return carry_out(object, &self, dl_window_swap);
+    return carry_out(object, &self);
 }
 
 static PyObject *
@@ -489,14 +581,15 @@ window_getbuffer(PyObject *object, Py_buffer *view, int flags)
 
 static PyMethodDef methods[] = {
     DLPY_FUNCTION("put", put,
-                  "put($self, /, array, rank, offset=0, *, "
+                  "put($self, /, array, rank, offset=0, async_op=False, *, "
                   "timeout=None)\n--\n\n" DLPY_DOC__WINDOW_PUT),
     DLPY_FUNCTION("get", get,
-                  "get($self, /, array, rank, offset=0, *, "
+                  "get($self, /, array, rank, offset=0, async_op=False, *, "
                   "timeout=None)\n--\n\n" DLPY_DOC__WINDOW_GET),
-    DLPY_FUNCTION("accumulate", accumulate,
-                  "accumulate($self, /, array, rank, op=ReduceOp.SUM, offset=0, *, "
-                  "timeout=None)\n--\n\n" DLPY_DOC__WINDOW_ACCUMULATE),
+    DLPY_FUNCTION(
+        "accumulate", accumulate,
+        "accumulate($self, /, array, rank, op=ReduceOp.SUM, offset=0, "
+        "async_op=False, *, timeout=None)\n--\n\n" DLPY_DOC__WINDOW_ACCUMULATE),
     DLPY_FUNCTION(
         "unlock", unlock,
         "unlock($self, /, rank, *, timeout=None)\n--\n\n" DLPY_DOC__WINDOW_UNLOCK),
@@ -508,7 +601,8 @@ static PyMethodDef methods[] = {
     DLPY_FUNCTION("close", close_window,
                   "close($self, /, timeout=None)\n--\n\n" DLPY_DOC__WINDOW_CLOSE),
     DLPY_FUNCTION("_fetch", fetch,
-                  "_fetch($self, /, array, result, rank, op, offset, timeout)\n--\n\n"),
+                  "_fetch($self, /, array, result, rank, op, offset, timeout, "
+                  "async_op)\n--\n\n"),
     DLPY_FUNCTION("_swap", swap,
                   "_swap($self, /, value, compared, result, rank, offset, timeout)"
                   "\n--\n\n"),

@@ -1643,14 +1643,19 @@
 #define DLPY_DOC__WINDOW_PUT \
     "Writes an array into a rank's memory.\n" \
     "\n" \
-    "The array may be changed as soon as the call returns. Other ranks see the\n" \
-    "elements as the class says.\n" \
+    "The array may be changed as soon as the call returns, or with `async_op` once\n" \
+    "the Work has completed. Other ranks see the elements as the class says.\n" \
     "\n" \
     "Args:\n" \
     "    array: The array, of the window's dtype, with any strides.\n" \
     "    rank: The rank whose memory it is.\n" \
     "    offset: The first element.\n" \
+    "    async_op: If True, the call returns a Work at once, and the array must not\n" \
+    "        be changed until it has completed.\n" \
     "    timeout: How long to wait for a rank on another host; None is the group's.\n" \
+    "\n" \
+    "Returns:\n" \
+    "    None, or with `async_op` a `Work`.\n" \
     "\n" \
     "Raises:\n" \
     "    ValueError: The elements do not lie in the memory of the rank, or the dtype\n" \
@@ -1671,7 +1676,12 @@
     "    array: The array to fill, of the window's dtype, with any strides.\n" \
     "    rank: The rank whose memory it is.\n" \
     "    offset: The first element.\n" \
+    "    async_op: If True, the call returns a Work at once, and the array must not\n" \
+    "        be used until it has completed.\n" \
     "    timeout: How long to wait for a rank on another host; None is the group's.\n" \
+    "\n" \
+    "Returns:\n" \
+    "    None, or with `async_op` a `Work`.\n" \
     "\n" \
     "Raises:\n" \
     "    ValueError: The elements do not lie in the memory of the rank, or the dtype\n" \
@@ -1697,7 +1707,12 @@
     "    rank: The rank whose memory it is.\n" \
     "    op: A reduction but AVG, or \"replace\".\n" \
     "    offset: The first element.\n" \
+    "    async_op: If True, the call returns a Work at once, and the array must not\n" \
+    "        be changed until it has completed.\n" \
     "    timeout: How long to wait for other updates; None is the group's.\n" \
+    "\n" \
+    "Returns:\n" \
+    "    None, or with `async_op` a `Work`.\n" \
     "\n" \
     "Raises:\n" \
     "    ValueError: The elements do not lie in the memory of the rank, or the dtype\n" \
