@@ -158,10 +158,3 @@ def _(dist: Any, array: Any, folder: Path) -> object:
 @case("`FileStore.delete_key` of an absent key")
 def _(dist: Any, array: Any, folder: Path) -> object:
     return dist.FileStore(str(folder / "file"), 1).delete_key("key")
-
-
-@case("`num_keys` of a `FileStore` with one key")
-def _(dist: Any, array: Any, folder: Path) -> object:
-    store = dist.FileStore(str(folder / "file"), 1)
-    store.set("key", "value")
-    return store.num_keys()

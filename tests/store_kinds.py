@@ -153,6 +153,7 @@ class Hash(Kind):
 
 class File(Kind):
     has_queues = False
+    hidden_keys = 1  # the count of members
 
     def _make(self) -> Store:
         return FileStore(self.folder / "store")

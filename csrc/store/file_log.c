@@ -187,6 +187,8 @@ forget(dl_file_log *log)
     dl_table_init(&log->table);
     log->reference_count = 0;
     log->cleanup_count = 0;
+    log->has_references = false;
+    log->has_cleanups = false;
     log->offset = 0;
 }
 
@@ -206,8 +208,10 @@ apply(dl_file_log *log, dl_bytes key, dl_bytes value)
                         (dl_bytes){key.data + delete.size, key.size - delete.size});
     } else if (dl_bytes_equal(key, DL_LITERAL(DL_FILE_REFERENCES))) {
         dl_counter_parse(value, &log->reference_count);
+        log->has_references = true;
     } else if (dl_bytes_equal(key, DL_LITERAL(DL_FILE_CLEANUPS))) {
         dl_counter_parse(value, &log->cleanup_count);
+        log->has_cleanups = true;
     }
     return DL_OK;
 }

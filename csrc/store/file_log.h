@@ -27,6 +27,8 @@ typedef struct dl_file_log {
     dl_table table; /* the image: user keys and their values */
     int64_t reference_count;
     int64_t cleanup_count;
+    bool has_references; /* there is a record of the first count, and of the second */
+    bool has_cleanups;
     uint64_t offset; /* bytes of the file that the image covers */
     /* The bytes after `offset` are from a writer that was killed: a record without a
      * key size, which the next record overwrites. */

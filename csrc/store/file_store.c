@@ -180,6 +180,10 @@ look_locked(file_store *self, look *wanted)
         wanted->status = dl_table_hold(&self->log.table, wanted->request, &wanted->held,
                                        wanted->reply);
     }
+    if (wanted->request->op == DL_OP_NUM_KEYS) {
+        /* torch counts the counters of members, too. */
+        wanted->held.number += self->log.has_references + self->log.has_cleanups;
+    }
 }
 
 static bool

@@ -57,7 +57,8 @@ flock(int fd, int operation)
     return (int)syscall(SYS_flock, fd, operation);
 }
 
-static const suite_kind file = {.make = make_file, .finish = remove_folder};
+static const suite_kind file = {
+    .make = make_file, .finish = remove_folder, .hidden_keys = 1};
 STORE_SUITE(file)
 
 static size_t
@@ -135,7 +136,7 @@ CHECK_CASE(a_file_that_is_there_is_taken_over)
     dl_store *store = make_file();
     SUITE_HOLDS(store, A, "one");
     CHECK(!suite_exists(store, B));
-    CHECK_EQUAL(suite_num_keys(store), 1);
+    CHECK_EQUAL(suite_num_keys(store), 3); /* with both counts of members */
     dl_store_unref(store);
     uint8_t bytes[4096];
     size_t size = read_file(bytes, sizeof bytes);
@@ -157,7 +158,7 @@ CHECK_CASE(two_instances_see_each_other)
     CHECK_EQUAL(suite_add(one, B, 2), 4);
     CHECK(suite_delete(two, A));
     CHECK(!suite_exists(one, A));
-    CHECK_EQUAL(suite_num_keys(one), 1);
+    CHECK_EQUAL(suite_num_keys(one), 2); /* and the count of members */
     suite_start(&call, suite_run_get);
     CHECK_OK(dl_sleep_until(MS(60)));
     int64_t start = dl_now();

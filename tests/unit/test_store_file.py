@@ -112,7 +112,7 @@ def test_an_old_file_is_continued(tmp_path: Path):
     with FileStore(path) as store:
         assert store.get("key") == b"value"
         assert store.list_keys() == ["key"]
-        assert store.num_keys() == 1
+        assert store.num_keys() == 3  # with the counts of members, as torch's
 
 
 def test_a_half_written_record_is_written_over(tmp_path: Path):

@@ -7,7 +7,7 @@
 #include "store/tcp/tcp_store.h"
 
 /* A get sleeps this long between tries when WAIT succeeds and GET still finds no value:
- * the name may hold a queue only, or the key may be deleted again and again. */
+ * the key may be deleted again and again. */
 #define FIRST_NAP DL_MILLISECOND
 #define LAST_NAP DL_WAIT_SLICE
 

@@ -132,7 +132,8 @@ step_get(dl_long_request *one, const dl_table *table, int *work)
     while (dl_key_walk_next(&one->walk, &key, NULL)) {
         dl_blob *value = dl_table_get(table, key);
         /* A plain reply cannot report an absent key: its value is sent as empty. */
-        if (value == NULL && one->request.is_checked) {
+        if (value == NULL && one->request.is_checked
+            && !dl_table_check(table, &key, 1)) {
             dl_store_fail_absent(key);
             return DL_LONG_FAILED;
         }

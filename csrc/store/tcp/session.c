@@ -514,15 +514,20 @@ put_reply(dl_session *session, const dl_store_request *request,
     }
 }
 
+/* Fails if a key has neither a value nor a queue.  Of one that has only a queue the value
+ * is empty, as torch's server answers. */
 static dl_status
-fail_absent(const dl_store_request *request, int64_t index)
+need_names(const dl_table *table, const dl_store_request *request)
 {
     dl_key_walk walk = dl_key_walk_begin(request);
-    dl_bytes key = {0};
+    dl_bytes key;
 
-    while (dl_key_walk_next(&walk, &key, NULL) && index-- > 0) {
+    while (dl_key_walk_next(&walk, &key, NULL)) {
+        if (!dl_table_check(table, &key, 1)) {
+            return dl_store_fail_absent(key);
+        }
     }
-    return dl_store_fail_absent(key);
+    return DL_OK;
 }
 
 /* Executes the request on the table and maps the status to the wire's reply. */
@@ -538,7 +543,7 @@ execute(dl_session *session, const dl_store_request *request, dl_table_reply *re
     /* A plain reply cannot report an absent key; torch's server sends an empty value,
      * too. */
     if (status == DL_NOT_FOUND) {
-        return request->is_checked ? fail_absent(request, reply->number) : DL_OK;
+        return request->is_checked ? need_names(&session->hub->table, request) : DL_OK;
     }
     return status;
 }
