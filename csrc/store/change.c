@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "store/change.h"
 
+#include "base/deadline.h"
+
 static bool
 has_value(dl_change_kind kind)
 {
@@ -10,6 +12,7 @@ has_value(dl_change_kind kind)
     case DL_CHANGE_PUSH:
     case DL_CHANGE_PUT_BACK:
     case DL_CHANGE_REPLY:
+    case DL_CHANGE_END:
         return true;
     case DL_CHANGE_DELETE:
     case DL_CHANGE_POP:
@@ -28,6 +31,28 @@ dl_change_put(dl_buffer *out, dl_change_kind kind, dl_bytes key, dl_bytes value)
     if (has_value(kind)) {
         dl_put_bytes(out, value);
     }
+}
+
+void
+dl_change_put_end(dl_buffer *out, dl_bytes key, int64_t at)
+{
+    dl_put_u8(out, DL_CHANGE_END);
+    dl_put_bytes(out, key);
+    dl_put_u64(out, sizeof at);
+    dl_put_i64(out, at / DL_MILLISECOND);
+}
+
+int64_t
+dl_change_end(const dl_change *change)
+{
+    dl_reader reader = dl_reader_of(change->value);
+    int64_t at;
+
+    if (!dl_take_i64(&reader, &at) || dl_reader_left(&reader) > 0 || at < 0
+        || at > INT64_MAX / DL_MILLISECOND) {
+        return -1;
+    }
+    return at * DL_MILLISECOND;
 }
 
 int

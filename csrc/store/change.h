@@ -23,7 +23,10 @@ typedef enum dl_change_kind {
      * the id of a slot. */
     DL_CHANGE_REPLY = 8,
     DL_CHANGE_FORGET = 9,
-    DL_CHANGE_LAST = DL_CHANGE_FORGET,
+    /* When the value of the key ends, until it is set again or deleted: the time since
+     * 1970 in milliseconds (i64).  Follows the record of the value. */
+    DL_CHANGE_END = 10,
+    DL_CHANGE_LAST = DL_CHANGE_END,
 } dl_change_kind;
 
 typedef struct dl_change {
@@ -35,7 +38,17 @@ typedef struct dl_change {
 /* Bytes of a record besides those of its key and value. */
 #define DL_CHANGE_OVERHEAD 17
 
+/* Size of a DL_CHANGE_END besides its key. */
+#define DL_CHANGE_END_SIZE (DL_CHANGE_OVERHEAD + sizeof(int64_t))
+
 void dl_change_put(dl_buffer *out, dl_change_kind kind, dl_bytes key, dl_bytes value);
+
+/* Puts a DL_CHANGE_END; `at` is in nanoseconds since 1970. */
+void dl_change_put_end(dl_buffer *out, dl_bytes key, int64_t at);
+
+/* Returns the time that a DL_CHANGE_END tells, in nanoseconds since 1970; -1 if it is
+ * malformed. */
+int64_t dl_change_end(const dl_change *change);
 
 /* Takes the next record, which points into the reader's bytes.  Returns 1, 0 at the end,
  * and -1 if the bytes are no record. */

@@ -16,8 +16,8 @@
 #include "base/reader.h"
 #include "base/status.h"
 
-/* The numbers are the opcodes of torch's protocol, but for STATS, which is ours and on the
- * wire exists only as a checked request.  VALIDATE, CANCEL_WAIT and PING are part of
+/* The numbers are the opcodes of torch's protocol, but for those from STATS on, which are
+ * ours and on the wire exist only as checked requests.  VALIDATE, CANCEL_WAIT and PING are part of
  * managing a connection: callers of a store do not make them. */
 typedef enum dl_opcode {
     DL_OP_VALIDATE = 0,
@@ -40,7 +40,10 @@ typedef enum dl_opcode {
     DL_OP_LIST_KEYS = 17,
     DL_OP_BARRIER = 18,
     DL_OP_STATS = 19,
-    DL_OP_COUNT = 20,
+    DL_OP_SET_TTL = 20,         /* SET of a value that ends */
+    DL_OP_COMPARE_SET_TTL = 21, /* COMPARE_SET to a value that ends */
+    DL_OP_COUNT = 22,
+    DL_OP_FIRST_OWN = DL_OP_STATS,
 } dl_opcode;
 
 typedef struct dl_store_request {
@@ -50,8 +53,10 @@ typedef struct dl_store_request {
     dl_bytes key;
     dl_bytes expected; /* COMPARE_SET */
     dl_bytes value;    /* SET, COMPARE_SET (desired), APPEND, QUEUE_PUSH */
-    int64_t number;    /* ADD delta, BARRIER world size, PING nonce, VALIDATE magic */
-    size_t count;      /* of `keys` and `values`, or of those in `items` */
+    /* ADD delta, BARRIER world size, PING nonce, VALIDATE magic; for SET_TTL and
+     * COMPARE_SET_TTL the milliseconds for which the value is there. */
+    int64_t number;
+    size_t count; /* of `keys` and `values`, or of those in `items` */
     const dl_bytes *keys;
     const dl_bytes *values; /* MULTI_SET */
     dl_reader items;        /* decoded from the wire, instead of `keys` and `values` */
@@ -98,7 +103,7 @@ typedef enum dl_reply_kind {
     DL_REPLY_STATS,     /* blob, in the format of store/stats.h; a dict */
 } dl_reply_kind;
 
-#define DL_REQUEST_FIELDS_MAX 4 /* the longest list of fields and its end */
+#define DL_REQUEST_FIELDS_MAX 5 /* the longest list of fields and its end */
 
 typedef struct dl_request_kind {
     const char *name; /* of the method; NULL for a request of the connection itself */
@@ -112,8 +117,18 @@ typedef struct dl_request_kind {
 
 extern const dl_request_kind dl_request_kinds[DL_OP_COUNT];
 
+/* Whether the request sets a value that ends. */
+static inline bool
+dl_request_has_ttl(dl_opcode op)
+{
+    return op == DL_OP_SET_TTL || op == DL_OP_COMPARE_SET_TTL;
+}
+
 /* Sets of requests are masks of these bits. */
 #define DL_REQUEST(op) (UINT32_C(1) << (op))
+
+/* Fails with DL_INVALID if the request sets a value that ends, and not later than now. */
+dl_status dl_request_check_ttl(const dl_store_request *request);
 
 /* Returns the keys of a request that was not decoded from the wire;
  * `*count` may be 0. */

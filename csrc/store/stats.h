@@ -14,7 +14,7 @@
 void dl_stats_put(dl_buffer *text, const char *name, uint64_t value);
 void dl_stats_put_word(dl_buffer *text, const char *name, const char *word);
 
-/* Appends what the table tells: keys, names, bytes, waiters. */
+/* Appends what the table tells: keys, names, bytes, waiters, values with an end. */
 void dl_stats_put_table(dl_buffer *text, const dl_table *table);
 
 #endif

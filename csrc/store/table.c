@@ -10,7 +10,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/deadline.h"
 #include "store/counter.h"
+
+/* A longer time to live, of more than seventy years, counts as this, so that no sum
+ * overflows. */
+#define TTL_MAX (INT64_MAX / 4 / DL_MILLISECOND)
 
 typedef struct dl_queue_item {
     struct dl_queue_item *next;
@@ -35,6 +40,7 @@ typedef struct dl_table_entry {
     dl_list named;  /* in the table's list of names, while there is a value */
     dl_blob *value; /* NULL: none */
     dl_table_waitlist *waitlist; /* NULL: no waiters, and the queue is empty */
+    size_t end_place; /* in the heap of ends, from 1; 0: the value has none */
     uint8_t key[];
 } dl_table_entry;
 
@@ -166,7 +172,119 @@ dl_table_fini(dl_table *table)
         node = next;
     }
     dl_map_fini(&table->entries);
+    free(table->ends);
     *table = (dl_table){0};
+}
+
+/* The heap of ends.  No end is before the one at half its place. */
+
+static void
+place_end(dl_table *table, size_t place, dl_table_end end)
+{
+    table->ends[place - 1] = end;
+    end.entry->end_place = place;
+}
+
+static void
+raise_end(dl_table *table, size_t place, dl_table_end end)
+{
+    while (place > 1 && table->ends[place / 2 - 1].at > end.at) {
+        place_end(table, place, table->ends[place / 2 - 1]);
+        place /= 2;
+    }
+    place_end(table, place, end);
+}
+
+static void
+sink_end(dl_table *table, size_t place, dl_table_end end)
+{
+    for (size_t child; (child = 2 * place) <= table->end_count; place = child) {
+        child += child < table->end_count
+                 && table->ends[child].at < table->ends[child - 1].at;
+        if (table->ends[child - 1].at >= end.at) {
+            break;
+        }
+        place_end(table, place, table->ends[child - 1]);
+    }
+    place_end(table, place, end);
+}
+
+static void
+move_end(dl_table *table, size_t place, dl_table_end end)
+{
+    if (place > 1 && table->ends[place / 2 - 1].at > end.at) {
+        raise_end(table, place, end);
+    } else {
+        sink_end(table, place, end);
+    }
+}
+
+/* Provides the memory for one more end, so that put_end() does not fail. */
+static dl_status
+need_end(dl_table *table)
+{
+    size_t capacity = table->end_capacity == 0 ? 8 : 2 * table->end_capacity;
+    size_t more = (capacity - table->end_capacity) * sizeof *table->ends;
+
+    if (table->end_count < table->end_capacity) {
+        return DL_OK;
+    }
+    DL_TRY(need_room(table, more));
+    dl_table_end *ends = realloc(table->ends, capacity * sizeof *ends);
+    if (ends == NULL) {
+        return dl_fail_no_memory();
+    }
+    table->ends = ends;
+    table->end_capacity = capacity;
+    table->size += more;
+    return DL_OK;
+}
+
+/* Sets when the entry's value ends. */
+static void
+put_end(dl_table *table, dl_table_entry *entry, int64_t at)
+{
+    const dl_table_end end = {at, entry};
+
+    if (entry->end_place != 0) {
+        move_end(table, entry->end_place, end);
+    } else {
+        raise_end(table, ++table->end_count, end);
+    }
+}
+
+static void
+drop_end(dl_table *table, dl_table_entry *entry)
+{
+    size_t place = entry->end_place;
+
+    if (place == 0) {
+        return;
+    }
+    dl_table_end last = table->ends[--table->end_count];
+    entry->end_place = 0;
+    if (last.entry != entry) {
+        move_end(table, place, last);
+    }
+    if (table->end_count == 0) {
+        table->size -= table->end_capacity * sizeof *table->ends;
+        free(table->ends);
+        table->ends = NULL;
+        table->end_capacity = 0;
+    }
+}
+
+/* Whether the value has ended and is still there. */
+static bool
+has_ended(const dl_table *table, const dl_table_entry *entry)
+{
+    return entry->end_place != 0 && table->ends[entry->end_place - 1].at <= table->now;
+}
+
+static dl_blob *
+value_of(const dl_table *table, const dl_table_entry *entry)
+{
+    return entry == NULL || has_ended(table, entry) ? NULL : entry->value;
 }
 
 static dl_table_entry *
@@ -177,11 +295,27 @@ entry_find(const dl_table *table, dl_bytes key)
     return node == NULL ? NULL : DL_MAP_ENTRY(node, dl_table_entry, node);
 }
 
+static void lose_value(dl_table *table, dl_table_entry *entry);
+
+/* As entry_find(), for a change: a value that has ended is removed first. */
+static dl_table_entry *
+entry_find_live(dl_table *table, dl_bytes key)
+{
+    dl_table_entry *entry = entry_find(table, key);
+
+    if (entry == NULL || !has_ended(table, entry)) {
+        return entry;
+    }
+    table->end_expired++;
+    lose_value(table, entry);
+    return entry_find(table, key);
+}
+
 /* Finds the entry or makes it; NULL with the reason in dl_last_error(). */
 static dl_table_entry *
 entry_open(dl_table *table, dl_bytes key)
 {
-    dl_table_entry *entry = entry_find(table, key);
+    dl_table_entry *entry = entry_find_live(table, key);
 
     if (entry != NULL) {
         return entry;
@@ -336,18 +470,36 @@ counts_as_there(dl_wait_kind kind, dl_presence presence)
     return presence.has_value || (presence.has_items && kind != DL_WAIT_VALUES);
 }
 
+/* Whether a key of the waiter counts as present although its value has ended: when that
+ * is removed, the waiter has one more missing key. */
+static bool
+has_ended_key(const dl_table *table, const dl_waiter *waiter)
+{
+    for (size_t i = 0; table->end_count > 0 && i < waiter->link_count; i++) {
+        const dl_table_entry *entry = waiter->links[i].entry;
+        dl_presence left = {.has_items = entry_presence(entry).has_items};
+        if (has_ended(table, entry) && !counts_as_there(waiter->kind, left)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void
-gather_plain(dl_list *links, dl_presence before, dl_presence now, dl_list *over)
+gather_plain(const dl_table *table, dl_list *links, dl_presence before, dl_presence now,
+             dl_list *over)
 {
     /* Invariant: missing_count is the number of the waiter's links whose key does not
-     * count as present; it is at least 1 while the waiter is parked. */
+     * count as present; it is at least 1 while the waiter is parked, unless the value of
+     * one of its keys has ended and is not removed yet. */
     for (dl_list *node = links->next; node != links; node = node->next) {
         dl_waiter *waiter = waiter_of(node);
         bool was_there = counts_as_there(waiter->kind, before);
         bool is_there = counts_as_there(waiter->kind, now);
         if (was_there && !is_there) {
             waiter->missing_count++;
-        } else if (!was_there && is_there && --waiter->missing_count == 0) {
+        } else if (!was_there && is_there && --waiter->missing_count == 0
+                   && !has_ended_key(table, waiter)) {
             dl_list_append(over, &waiter->ready_node);
         }
     }
@@ -385,7 +537,7 @@ entry_changed(dl_table *table, dl_table_entry *entry, dl_presence before)
     }
     dl_list_init(&over);
     if (before.has_value != now.has_value || before.has_items != now.has_items) {
-        gather_plain(&waitlist->plain, before, now, &over);
+        gather_plain(table, &waitlist->plain, before, now, &over);
     }
     /* A value ends all these waits, since all can read it; an item ends only one. */
     if (now.has_value && !before.has_value) {
@@ -431,9 +583,7 @@ entry_pushed(dl_table *table, dl_table_entry *entry)
 dl_blob *
 dl_table_get(const dl_table *table, dl_bytes key)
 {
-    const dl_table_entry *entry = entry_find(table, key);
-
-    return entry == NULL ? NULL : entry->value;
+    return value_of(table, entry_find(table, key));
 }
 
 bool
@@ -444,8 +594,7 @@ dl_table_check(const dl_table *table, const dl_bytes *keys, size_t count)
         if (entry == NULL) {
             return false;
         }
-        dl_presence presence = entry_presence(entry);
-        if (!presence.has_value && !presence.has_items) {
+        if (value_of(table, entry) == NULL && !entry_presence(entry).has_items) {
             return false;
         }
     }
@@ -527,8 +676,74 @@ dl_table_cursor_next(dl_table_cursor *cursor, dl_bytes *name)
     return true;
 }
 
-dl_status
-dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
+/* Takes the value from the entry, and frees the entry if it is not needed any more: it
+ * remains while it has waiters or items in its queue. */
+static void
+lose_value(dl_table *table, dl_table_entry *entry)
+{
+    dl_presence before = entry_presence(entry);
+
+    drop_end(table, entry);
+    table->size -= blob_size(entry->value);
+    dl_blob_unref(entry->value);
+    entry->value = NULL;
+    strike(table, entry);
+    entry_changed(table, entry, before);
+    entry_release(table, entry);
+}
+
+void
+dl_table_advance(dl_table *table, int64_t now)
+{
+    table->now = now > table->now ? now : table->now;
+}
+
+int64_t
+dl_table_end_after(const dl_table *table, int64_t ttl)
+{
+    return table->now + (ttl < TTL_MAX ? ttl : TTL_MAX) * DL_MILLISECOND;
+}
+
+bool
+dl_table_expire(dl_table *table, int64_t until, int *work)
+{
+    while (dl_table_next_end(table) <= until) {
+        if (*work <= 0) {
+            return false;
+        }
+        --*work;
+        table->end_expired++;
+        lose_value(table, table->ends[0].entry);
+    }
+    return true;
+}
+
+int64_t
+dl_table_end_of(const dl_table *table, dl_bytes key)
+{
+    const dl_table_entry *entry = entry_find(table, key);
+
+    return entry == NULL || entry->end_place == 0
+               ? INT64_MAX
+               : table->ends[entry->end_place - 1].at;
+}
+
+/* What becomes of the end of a value that is replaced, besides a time. */
+#define END_NONE 0
+#define END_KEPT (-1)
+
+static void
+record_end(const dl_table *table, dl_bytes key, int64_t at)
+{
+    if (table->changes != NULL) {
+        dl_change_put_end(table->changes, key, at + table->wall_ahead);
+    }
+}
+
+/* Takes over the reference to `value`, also on failure.  `end` is a time or one of the
+ * above. */
+static dl_status
+put_value(dl_table *table, dl_bytes key, dl_blob *value, int64_t end)
 {
     dl_table_entry *entry = entry_open(table, key);
 
@@ -539,8 +754,12 @@ dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
     /* Replacing a value by one that is no larger always succeeds. */
     size_t old_size = blob_size(entry->value);
     size_t new_size = blob_size(value);
+    bool has_end = end > 0 || (end == END_KEPT && entry->end_place != 0);
     if ((new_size > old_size && need_room(table, new_size - old_size) != DL_OK)
-        || need_record(table, key.size, value->size) != DL_OK) {
+        || (has_end && entry->end_place == 0 && need_end(table) != DL_OK)
+        || need_record(table, has_end ? 2 * key.size + DL_CHANGE_END_SIZE : key.size,
+                       value->size)
+               != DL_OK) {
         dl_blob_unref(value);
         entry_release(table, entry);
         return DL_NO_MEMORY;
@@ -555,23 +774,64 @@ dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
     dl_blob_unref(entry->value);
     entry->value = value;
     record(table, DL_CHANGE_SET, key, dl_blob_bytes(value));
+    if (end > 0) {
+        put_end(table, entry, end);
+    } else if (!has_end) {
+        drop_end(table, entry);
+    }
+    if (has_end) {
+        record_end(table, key, table->ends[entry->end_place - 1].at);
+    }
     entry_changed(table, entry, before);
     entry_release(table, entry);
     return DL_OK;
 }
 
 dl_status
-dl_table_set(dl_table *table, dl_bytes key, dl_bytes value)
+dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
+{
+    return put_value(table, key, value, END_NONE);
+}
+
+static dl_status
+put_bytes(dl_table *table, dl_bytes key, dl_bytes value, int64_t end)
 {
     dl_blob *blob = dl_blob_copy(value);
 
-    return blob == NULL ? dl_fail_no_memory() : dl_table_set_blob(table, key, blob);
+    return blob == NULL ? dl_fail_no_memory() : put_value(table, key, blob, end);
+}
+
+dl_status
+dl_table_set_until(dl_table *table, dl_bytes key, dl_bytes value, int64_t end)
+{
+    return put_bytes(table, key, value, end);
+}
+
+dl_status
+dl_table_end_at(dl_table *table, dl_bytes key, int64_t end)
+{
+    dl_table_entry *entry = entry_find(table, key);
+
+    if (entry == NULL || entry->value == NULL) {
+        return DL_OK;
+    }
+    if (entry->end_place == 0) {
+        DL_TRY(need_end(table));
+    }
+    put_end(table, entry, end);
+    return DL_OK;
+}
+
+dl_status
+dl_table_set(dl_table *table, dl_bytes key, dl_bytes value)
+{
+    return put_bytes(table, key, value, END_NONE);
 }
 
 dl_status
 dl_table_append(dl_table *table, dl_bytes key, dl_bytes value)
 {
-    dl_table_entry *entry = entry_find(table, key);
+    dl_table_entry *entry = entry_find_live(table, key);
 
     if (entry == NULL || entry->value == NULL) {
         return dl_table_set(table, key, value);
@@ -601,7 +861,7 @@ dl_table_add(dl_table *table, dl_bytes key, int64_t delta, int64_t *sum)
     if (held != NULL) {
         DL_TRY(dl_counter_add(key, dl_blob_bytes(held), delta, &total));
     }
-    DL_TRY(dl_table_set(table, key, dl_counter_format(total, text)));
+    DL_TRY(put_bytes(table, key, dl_counter_format(total, text), END_KEPT));
     *sum = total;
     return DL_OK;
 }
@@ -610,12 +870,19 @@ dl_status
 dl_table_compare_set(dl_table *table, dl_bytes key, dl_bytes expected, dl_bytes desired,
                      dl_blob **held)
 {
+    return dl_table_compare_set_until(table, key, expected, desired, END_NONE, held);
+}
+
+dl_status
+dl_table_compare_set_until(dl_table *table, dl_bytes key, dl_bytes expected,
+                           dl_bytes desired, int64_t end, dl_blob **held)
+{
     dl_blob *current = dl_table_get(table, key);
     bool is_match = current == NULL ? expected.size == 0
                                     : dl_bytes_equal(dl_blob_bytes(current), expected);
 
     if (is_match) {
-        DL_TRY(dl_table_set(table, key, desired));
+        DL_TRY(put_bytes(table, key, desired, end));
         current = dl_table_get(table, key);
     }
     *held = current;
@@ -625,20 +892,13 @@ dl_table_compare_set(dl_table *table, dl_bytes key, dl_bytes expected, dl_bytes 
 bool
 dl_table_delete(dl_table *table, dl_bytes key)
 {
-    dl_table_entry *entry = entry_find(table, key);
+    dl_table_entry *entry = entry_find_live(table, key);
 
     if (entry == NULL || entry->value == NULL) {
         return false;
     }
-    dl_presence before = entry_presence(entry);
-    table->size -= blob_size(entry->value);
-    dl_blob_unref(entry->value);
-    entry->value = NULL;
     record(table, DL_CHANGE_DELETE, key, (dl_bytes){0});
-    /* The entry remains while it has waiters or items in its queue. */
-    strike(table, entry);
-    entry_changed(table, entry, before);
-    entry_release(table, entry);
+    lose_value(table, entry);
     return true;
 }
 
@@ -765,6 +1025,7 @@ dl_table_apply(dl_table *table, const dl_change *change)
         break;
     case DL_CHANGE_REPLY:
     case DL_CHANGE_FORGET:
+    case DL_CHANGE_END:
         break;
     }
     return DL_OK;

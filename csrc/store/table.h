@@ -9,6 +9,11 @@
  * wait has ended moves to a ready list, which the owner drains after each changing
  * call: the table never calls out.
  *
+ * A value may have an end, a point in time of the owner's clock, which the owner tells by
+ * dl_table_advance().  From its end on a value counts as absent in all functions that look
+ * at its key; the owner removes such values by dl_table_expire(), a few at a time, and
+ * before it counts or lists all names.
+ *
  * A name may have a value and a queue at once.  It exists while it has a value or an
  * item in its queue; num_keys, listing and delete only concern values. */
 #ifndef DISTLITE_STORE_TABLE_H
@@ -21,6 +26,12 @@
 #include "base/status.h"
 #include "store/change.h"
 
+/* When the value of an entry ends; the places of a heap, the earliest first. */
+typedef struct dl_table_end {
+    int64_t at;
+    struct dl_table_entry *entry;
+} dl_table_end;
+
 typedef struct dl_table {
     dl_map entries;
     dl_list ready;
@@ -31,6 +42,12 @@ typedef struct dl_table {
     int64_t value_count;
     size_t size;         /* bytes that the table holds, approximately */
     size_t waiter_count; /* of parked waiters */
+    dl_table_end *ends;  /* of the values that have one */
+    size_t end_count;
+    size_t end_capacity;
+    int64_t now;        /* what dl_table_advance() told last */
+    int64_t wall_ahead; /* of the wall clock before the owner's, for records of ends */
+    uint64_t end_expired; /* number of values that were removed at their ends */
     dl_buffer *changes;  /* gets a record of each change; NULL: they are not recorded */
     uint64_t key_limit;  /* of names that exist or are waited for; 0: no limit */
     uint64_t size_limit; /* of `size`; 0: no limit */
@@ -80,6 +97,27 @@ void dl_table_fini(dl_table *table);
  * once; NULL when there are no more. */
 dl_waiter *dl_table_take_ready(dl_table *table);
 
+/* Tells the table the time, which never goes back. */
+void dl_table_advance(dl_table *table, int64_t now);
+
+/* Returns when a value ends that is set now and is there for `ttl` milliseconds. */
+int64_t dl_table_end_after(const dl_table *table, int64_t ttl);
+
+/* Returns when the first value ends; INT64_MAX if none does. */
+static inline int64_t
+dl_table_next_end(const dl_table *table)
+{
+    return table->end_count == 0 ? INT64_MAX : table->ends[0].at;
+}
+
+/* Removes values that have ended by `until`, the earliest first, and decrements `*work`
+ * for each.  Returns false when `*work` is used up and there are more.  An end is not a
+ * change that is recorded: the record of the value told it. */
+bool dl_table_expire(dl_table *table, int64_t until, int *work);
+
+/* Returns when the value of `key` ends; INT64_MAX if it does not, or is absent. */
+int64_t dl_table_end_of(const dl_table *table, dl_bytes key);
+
 /* Returns the value of `key`, or NULL.  Borrowed until the next change: take a
  * reference to keep it. */
 dl_blob *dl_table_get(const dl_table *table, dl_bytes key);
@@ -128,11 +166,19 @@ dl_status dl_table_set(dl_table *table, dl_bytes key, dl_bytes value);
 /* Takes over the caller's reference to `value`, also on failure. */
 dl_status dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value);
 
+/* As dl_table_set(), for a value that ends at `end`, which is positive. */
+dl_status dl_table_set_until(dl_table *table, dl_bytes key, dl_bytes value,
+                             int64_t end);
+
+/* Sets when the value that `key` has ends; nothing if it has none. */
+dl_status dl_table_end_at(dl_table *table, dl_bytes key, int64_t end);
+
+/* Keeps the end of the value. */
 dl_status dl_table_append(dl_table *table, dl_bytes key, dl_bytes value);
 
 /* Adds to a counter, which is decimal text, parsed as strtoll(3) does in base 10; wraps
- * at int64.  DL_INVALID, with key and value in the text, if the value is not a number;
- * it is left unchanged. */
+ * at int64; keeps the end of the value.  DL_INVALID, with key and value in the text, if
+ * the value is not a number; it is left unchanged. */
 dl_status dl_table_add(dl_table *table, dl_bytes key, int64_t delta, int64_t *sum);
 
 /* Stores `desired` if the value equals `expected`, or if there is none and `expected`
@@ -140,6 +186,10 @@ dl_status dl_table_add(dl_table *table, dl_bytes key, int64_t delta, int64_t *su
  * change; NULL if it has none (torch's clients then get `expected` as the reply). */
 dl_status dl_table_compare_set(dl_table *table, dl_bytes key, dl_bytes expected,
                                dl_bytes desired, dl_blob **held);
+
+/* The same for a value that ends at `end`; 0: it has no end. */
+dl_status dl_table_compare_set_until(dl_table *table, dl_bytes key, dl_bytes expected,
+                                     dl_bytes desired, int64_t end, dl_blob **held);
 
 /* Deletes the value and returns whether there was one.  Waiters that wait for the key
  * wait for it again. */
@@ -155,8 +205,8 @@ dl_status dl_table_queue_put_back(dl_table *table, dl_bytes key, dl_blob *item);
  * caller owns the reference in `*item`. */
 int64_t dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item);
 
-/* Applies a recorded change, unless it is not of the table; fails as the function that
- * made it did. */
+/* Applies a recorded change, unless it is not of the table or the end of a value, whose
+ * clock the owner knows; fails as the function that made it did. */
 dl_status dl_table_apply(dl_table *table, const dl_change *change);
 
 /* Calls `visit` for each item of each queue, a queue's oldest item first, with

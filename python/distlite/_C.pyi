@@ -106,15 +106,20 @@ class Store:
     """
 
     def __init__(self) -> None: ...
-    def set(self, key: _Bytes, value: _Bytes) -> None:
+    def set(self, key: _Bytes, value: _Bytes, *, ttl: _Timeout = None) -> None:
         """Stores a value under a key, and replaces what was there.
 
         Args:
             key: The key, str or bytes.
             value: The value, str, bytes or another buffer.
+            ttl: The time to live, a `timedelta` or seconds, after which the key is gone
+                unless it was set again; None keeps the value for ever.
 
         Raises:
             DistStoreError: The store is closed, or its server cannot be reached.
+            ValueError: The `ttl` is not positive.
+            NotImplementedError: There is a `ttl`, and the store is written in Python
+                or its server is torch's.
 
         Example:
             >>> store = dist.HashStore()
@@ -165,7 +170,9 @@ class Store:
             >>> store.add("steps", 2), store.add("steps", 3), store.get("steps")
             (2, 5, b'5')
         """
-    def compare_set(self, key: _Bytes, expected: _Bytes, desired: _Bytes) -> bytes:
+    def compare_set(
+        self, key: _Bytes, expected: _Bytes, desired: _Bytes, *, ttl: _Timeout = None
+    ) -> bytes:
         """Replaces a value if it is what the caller expects.
 
         If the key does not exist it is set if `expected` is empty.
@@ -174,12 +181,16 @@ class Store:
             key: The key.
             expected: The value that shall be replaced.
             desired: The new value.
+            ttl: The new value's time to live, as in `set`.
 
         Returns:
             The value of the key afterwards; `expected` if the key does not exist.
 
         Raises:
             DistStoreError: The store is closed, or its server cannot be reached.
+            ValueError: The `ttl` is not positive.
+            NotImplementedError: There is a `ttl`, and the store is written in Python
+                or its server is torch's.
 
         Example:
             >>> store = dist.HashStore()
@@ -357,7 +368,7 @@ class Store:
         """Returns what the store holds, and what its server has done and refused.
 
         A `TCPStore` asks its server, which has to be one of distlite; a `HashStore`
-        tells only `keys`, `names`, `bytes` and `waiters`.
+        tells only `keys`, `names`, `bytes`, `waiters`, `expiring` and `expired`.
 
         Returns:
             A dict: `keys` (values), `names` (also of queues, and names that are waited
@@ -605,7 +616,9 @@ class Store:
             ...     print(lock.is_held)
             True
         """
-    def aset(self, key: _Bytes, value: _Bytes) -> Coroutine[Any, Any, None]:
+    def aset(
+        self, key: _Bytes, value: _Bytes, *, ttl: _Timeout = None
+    ) -> Coroutine[Any, Any, None]:
         """The coroutine of `set`: other tasks of the loop run while it is under way."""
     def aget(
         self, key: _Bytes, *, timeout: _Timeout = None
@@ -640,7 +653,7 @@ class Store:
     def aadd(self, key: _Bytes, amount: int) -> Coroutine[Any, Any, int]:
         """The coroutine of `add`."""
     def acompare_set(
-        self, key: _Bytes, expected: _Bytes, desired: _Bytes
+        self, key: _Bytes, expected: _Bytes, desired: _Bytes, *, ttl: _Timeout = None
     ) -> Coroutine[Any, Any, bytes]:
         """The coroutine of `compare_set`."""
     def adelete_key(self, key: _Bytes) -> Coroutine[Any, Any, bool]:

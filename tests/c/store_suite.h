@@ -229,6 +229,143 @@ suite_visit(void *context, dl_bytes key)
     return counts[0] > 0 ? dl_fail(DL_CANCELLED, "enough") : DL_OK;
 }
 
+/* A time to live that does not end during a test. */
+#define SUITE_LONG 60000
+
+static void
+suite_a_value_ends_for_every_request(dl_store *store)
+{
+    const dl_bytes keys[] = {B, A};
+    dl_buffer values[2] = {0};
+
+    suite_set_ttl(store, A, DL_LITERAL("1"), SUITE_LONG);
+    suite_set_ttl(store, B, DL_LITERAL("2"), 20);
+    suite_set_ttl(store, C, DL_LITERAL("3"), 10);
+    suite_await_end(store, B);
+    suite_await_end(store, C);
+    SUITE_HOLDS(store, A, "1");
+    CHECK_EQUAL(suite_num_keys(store), 1);
+    CHECK_STATUS(dl_store_get(store, B, values, MS(0)), DL_TIMEOUT);
+    CHECK_STATUS(dl_store_wait(store, keys, 2, MS(0)), DL_TIMEOUT);
+    CHECK_STATUS(dl_store_multi_get(store, keys, 2, values, MS(0)), DL_TIMEOUT);
+    CHECK(!suite_delete(store, B));
+    CHECK_EQUAL(suite_add(store, B, 5), 5);
+    CHECK_OK(dl_store_append(store, C, DL_LITERAL("new"), SOON));
+    SUITE_HOLDS(store, C, "new");
+    CHECK_EQUAL(suite_num_keys(store), 3);
+    dl_buffer_fini(&values[0]);
+    dl_buffer_fini(&values[1]);
+}
+
+static void
+suite_a_value_that_is_set_again_lives_on(dl_store *store)
+{
+    const dl_bytes key = B, value = DL_LITERAL("kept");
+
+    suite_set_ttl(store, A, DL_LITERAL("1"), 20);
+    SUITE_SET(store, A, "kept");
+    suite_set_ttl(store, B, DL_LITERAL("1"), 20);
+    CHECK_OK(dl_store_multi_set(store, &key, &value, 1, SOON));
+    suite_set_ttl(store, C, DL_LITERAL("1"), 20);
+    suite_set_ttl(store, C, DL_LITERAL("kept"), SUITE_LONG);
+    suite_set_ttl(store, DL_LITERAL("clock"), DL_LITERAL("1"), 30);
+    suite_await_end(store, DL_LITERAL("clock"));
+    SUITE_HOLDS(store, A, "kept");
+    SUITE_HOLDS(store, B, "kept");
+    SUITE_HOLDS(store, C, "kept");
+}
+
+/* Each try fails if the value ends before it is changed, on a busy machine. */
+static void
+suite_adding_and_appending_keep_the_end(dl_store *store)
+{
+    const dl_bytes longer = DL_LITERAL("xy");
+    dl_buffer held = {0};
+
+    for (int64_t ttl = 50; held.size != longer.size; ttl *= 2) {
+        suite_delete(store, A);
+        suite_delete(store, B);
+        suite_set_ttl(store, A, DL_LITERAL("1"), ttl);
+        suite_set_ttl(store, B, DL_LITERAL("x"), ttl);
+        CHECK_OK(dl_store_append(store, B, DL_LITERAL("y"), SOON));
+        if (suite_add(store, A, 1) == 2) {
+            (void)dl_store_get(store, B, &held, MS(0));
+        }
+    }
+    CHECK(dl_bytes_equal(dl_buffer_bytes(&held), longer));
+    suite_await_end(store, A);
+    suite_await_end(store, B);
+    CHECK_EQUAL(suite_add(store, A, 1), 1);
+    SUITE_HOLDS(store, A, "1");
+    dl_buffer_fini(&held);
+}
+
+static void
+suite_compare_set_can_end_too(dl_store *store)
+{
+    dl_buffer held = {0};
+    dl_store_request lead = {
+        .op = DL_OP_COMPARE_SET_TTL, .key = A, .value = B, .number = SUITE_LONG};
+
+    CHECK_OK(dl_store_execute(store, &lead, &(dl_store_reply){.values = &held}, SOON));
+    CHECK_BYTES(dl_buffer_bytes(&held), "b");
+    lead.value = C;
+    lead.number = 10;
+    CHECK_OK(dl_store_execute(store, &lead, &(dl_store_reply){.values = &held}, SOON));
+    CHECK_BYTES(dl_buffer_bytes(&held), "b");
+    lead.expected = B;
+    CHECK_OK(dl_store_execute(store, &lead, &(dl_store_reply){.values = &held}, SOON));
+    CHECK_BYTES(dl_buffer_bytes(&held), "c");
+    suite_await_end(store, A);
+    CHECK_OK(dl_store_execute(store, &lead, &(dl_store_reply){.values = &held}, SOON));
+    CHECK_BYTES(dl_buffer_bytes(&held), "b");
+    CHECK(!suite_exists(store, A));
+    lead.number = 0;
+    CHECK_STATUS(
+        dl_store_execute(store, &lead, &(dl_store_reply){.values = &held}, SOON),
+        DL_INVALID);
+    CHECK_CONTAINS(dl_last_error()->text, "a ttl of 0 ms: it must be positive");
+    dl_buffer_fini(&held);
+}
+
+static void
+suite_a_wait_needs_keys_that_have_not_ended(dl_store *store)
+{
+    const dl_bytes keys[] = {A, B};
+    suite_call call = {
+        .store = store, .keys = keys, .count = 2, .limit = 15 * DL_SECOND};
+
+    suite_set_ttl(store, A, DL_LITERAL("1"), 30);
+    suite_start(&call, suite_run_wait);
+    suite_await_end(store, A);
+    SUITE_SET(store, B, "1");
+    CHECK_STATUS(dl_store_wait(store, keys, 2, MS(0)), DL_TIMEOUT);
+    int64_t again = dl_now();
+    SUITE_SET(store, A, "again");
+    SUITE_JOIN(&call, DL_OK);
+    CHECK(call.ended >= again);
+}
+
+static void
+suite_many_values_end_at_once(dl_store *store)
+{
+    enum { COUNT = 500 };
+    int counts[256] = {0};
+    char name[16];
+
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        suite_set_ttl(store, dl_bytes_of(name), DL_LITERAL("x"), 1 + i % 7);
+    }
+    SUITE_SET(store, A, "1");
+    snprintf(name, sizeof name, "%d", COUNT - 1);
+    suite_await_end(store, dl_bytes_of(name));
+    CHECK_OK(dl_sleep_until(MS(7)));
+    CHECK_OK(dl_store_list_keys(store, suite_visit, counts, SOON));
+    CHECK_EQUAL(counts['a'], 1);
+    CHECK_EQUAL(suite_num_keys(store), 1);
+}
+
 static void
 suite_list_keys_names_each_once(dl_store *store)
 {
@@ -902,6 +1039,12 @@ suite_run(const suite_kind *kind, void (*run)(dl_store *))
     SUITE_CASE(kind, compare_set_follows_its_table)          \
     SUITE_CASE(kind, delete_tells_the_truth)                 \
     SUITE_CASE(kind, num_keys_counts_names)                  \
+    SUITE_CASE(kind, a_value_ends_for_every_request)         \
+    SUITE_CASE(kind, a_value_that_is_set_again_lives_on)     \
+    SUITE_CASE(kind, adding_and_appending_keep_the_end)      \
+    SUITE_CASE(kind, compare_set_can_end_too)                \
+    SUITE_CASE(kind, a_wait_needs_keys_that_have_not_ended)  \
+    SUITE_CASE(kind, many_values_end_at_once)                \
     SUITE_CASE(kind, check_needs_all)                        \
     SUITE_CASE(kind, list_keys_names_each_once)              \
     SUITE_CASE(kind, multi_calls_keep_order)                 \

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "session_fixture.h"
 
 #define NO_KEY ((dl_bytes){0})
@@ -284,7 +285,8 @@ has_same_contents(const dl_table *left, const dl_table *right, const dl_bytes *n
         bool is_same = one == NULL || other == NULL
                            ? one == other
                            : dl_bytes_equal(dl_blob_bytes(one), dl_blob_bytes(other));
-        if (!is_same
+        bool ends = dl_table_end_of(left, names[i]) != INT64_MAX;
+        if (!is_same || ends != (dl_table_end_of(right, names[i]) != INT64_MAX)
             || dl_table_queue_size(left, names[i])
                    != dl_table_queue_size(right, names[i])) {
             return false;
@@ -313,7 +315,7 @@ change_at_random(kept *k, const dl_bytes *names, unsigned *seed, dl_bytes value)
 
     value.size = (size_t)rand_r(seed) % value.size;
     CHECK_OK(dl_journal_prepare(k->journal, name));
-    switch (rand_r(seed) % 8) {
+    switch (rand_r(seed) % 9) {
     case 0:
         CHECK_OK(dl_table_append(&k->table, name, (dl_bytes){value.data, 10}));
         break;
@@ -328,6 +330,11 @@ change_at_random(kept *k, const dl_bytes *names, unsigned *seed, dl_bytes value)
     case 4:
         (void)dl_table_queue_pop(&k->table, names[0], &item);
         dl_blob_unref(item);
+        break;
+    case 5:
+        k->table.wall_ahead = dl_wall_clock() - dl_now();
+        CHECK_OK(
+            dl_table_set_until(&k->table, name, value, dl_now() + 600 * DL_SECOND));
         break;
     default:
         CHECK_OK(dl_table_set(&k->table, name, value));
@@ -688,4 +695,63 @@ CHECK_CASE(want_of_memory_is_told_before_a_change_is_acknowledged)
         end(&k);
         remove_folder(&k);
     }
+}
+
+/* A value that has ended while no server ran is gone; records behind its end still apply
+ * to it. */
+CHECK_CASE(ends_go_on_while_no_server_runs)
+{
+    kept k;
+    int64_t sum;
+    int work = 10;
+
+    start(&k);
+    k.table.wall_ahead = dl_wall_clock() - dl_now();
+    CHECK_OK(dl_journal_prepare(k.journal, DL_LITERAL("short")));
+    CHECK_OK(dl_table_set_until(&k.table, DL_LITERAL("short"), DL_LITERAL("x"),
+                                dl_now() + 5 * DL_MILLISECOND));
+    CHECK_OK(dl_table_append(&k.table, DL_LITERAL("short"), DL_LITERAL("y")));
+    CHECK_OK(dl_table_set_until(&k.table, DL_LITERAL("count"), DL_LITERAL("7"),
+                                dl_now() + 5 * DL_MILLISECOND));
+    CHECK_OK(dl_table_add(&k.table, DL_LITERAL("count"), 1, &sum));
+    CHECK_OK(dl_table_set_until(&k.table, DL_LITERAL("long"), DL_LITERAL("x"),
+                                dl_now() + 100 * DL_SECOND));
+    CHECK_OK(dl_table_append(&k.table, DL_LITERAL("long"), DL_LITERAL("y")));
+    CHECK_OK(dl_table_set_until(&k.table, DL_LITERAL("ever"), DL_LITERAL("x"),
+                                dl_now() + 5 * DL_MILLISECOND));
+    CHECK_OK(dl_table_set(&k.table, DL_LITERAL("ever"), DL_LITERAL("y")));
+    end(&k);
+    CHECK_OK(dl_sleep_until(dl_deadline_after(10 * DL_MILLISECOND)));
+    CHECK_OK(reopen(&k));
+    CHECK(holds(&k, "short", "xy") && holds(&k, "count", "8"));
+    dl_table_advance(&k.table, dl_now());
+    CHECK(dl_table_expire(&k.table, dl_now(), &work));
+    CHECK(holds(&k, "long", "xy") && holds(&k, "ever", "y"));
+    CHECK_EQUAL(dl_table_num_keys(&k.table), 2);
+    CHECK_EQUAL(dl_table_end_of(&k.table, DL_LITERAL("ever")), INT64_MAX);
+    int64_t left = dl_table_end_of(&k.table, DL_LITERAL("long")) - dl_now();
+    CHECK(left > 0 && left < 101 * DL_SECOND);
+    end(&k);
+    remove_folder(&k);
+}
+
+CHECK_CASE(the_end_of_a_value_that_is_malformed_is_refused)
+{
+    dl_change change = {.kind = DL_CHANGE_END, .key = DL_LITERAL("k")};
+    dl_buffer bytes = {0};
+
+    change.value = DL_LITERAL("1234567");
+    CHECK_EQUAL(dl_change_end(&change), -1);
+    change.value = DL_LITERAL("123456789");
+    CHECK_EQUAL(dl_change_end(&change), -1);
+    change.value = DL_LITERAL("\xff\xff\xff\xff\xff\xff\xff\xff");
+    CHECK_EQUAL(dl_change_end(&change), -1);
+    change.value = DL_LITERAL("\xff\xff\xff\xff\xff\xff\xff\x7f");
+    CHECK_EQUAL(dl_change_end(&change), -1);
+    dl_change_put_end(&bytes, change.key, 5 * DL_MILLISECOND + 1);
+    dl_reader reader = dl_reader_of(dl_buffer_bytes(&bytes));
+    CHECK_EQUAL(bytes.size, DL_CHANGE_END_SIZE + 1);
+    CHECK_EQUAL(dl_change_take(&reader, &change), 1);
+    CHECK_EQUAL(dl_change_end(&change), 5 * DL_MILLISECOND);
+    dl_buffer_fini(&bytes);
 }

@@ -810,3 +810,108 @@ CHECK_CASE(an_empty_table_has_no_size)
     CHECK_EQUAL(table.names_size, 0);
     dl_table_fini(&table);
 }
+
+/* The ends of all values that have one, in order, as they are removed. */
+CHECK_CASE(values_end_in_order)
+{
+    TABLE(table);
+    enum { COUNT = 200 };
+    char name[8];
+    int work = COUNT;
+
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        CHECK_OK(dl_table_set_until(table, dl_bytes_of(name), A, 1 + i * 37 % COUNT));
+    }
+    CHECK_OK(dl_table_set(table, B, DL_LITERAL("stays")));
+    /* Some are deleted, set again or given another end before theirs. */
+    CHECK(dl_table_delete(table, DL_LITERAL("5")));
+    CHECK_OK(dl_table_set(table, DL_LITERAL("6"), A));
+    CHECK_OK(dl_table_end_at(table, DL_LITERAL("7"), 1000));
+    CHECK_OK(dl_table_end_at(table, DL_LITERAL("absent"), 1000));
+    int64_t last = 0;
+    for (int i = 0; i < COUNT - 3; i++) {
+        int one = 1;
+        int64_t at = dl_table_next_end(table);
+        CHECK(at >= last);
+        last = at;
+        CHECK(!dl_table_expire(table, 500, &one) || i == COUNT - 4);
+        CHECK_EQUAL(one, 0);
+    }
+    CHECK_EQUAL(table->end_expired, COUNT - 3);
+    CHECK_EQUAL(dl_table_next_end(table), 1000);
+    CHECK_EQUAL(dl_table_num_keys(table), 3);
+    CHECK(dl_table_expire(table, 1000, &work));
+    CHECK_EQUAL(work, COUNT - 1);
+    CHECK_EQUAL(dl_table_next_end(table), INT64_MAX);
+    CHECK(dl_table_delete(table, B));
+    CHECK(dl_table_delete(table, DL_LITERAL("6")));
+    CHECK_EQUAL(table->size, 0);
+    check_empty(table);
+}
+
+CHECK_CASE(a_value_that_has_ended_is_absent_before_it_is_removed)
+{
+    TABLE(table);
+    const dl_bytes keys[] = {A, B};
+    dl_blob *held = NULL;
+    int64_t sum = 0;
+
+    CHECK_OK(dl_table_set_until(table, A, DL_LITERAL("7"), 10));
+    CHECK_OK(dl_table_set_until(table, B, DL_LITERAL("x"), 10));
+    CHECK_OK(dl_table_set_until(table, C, DL_LITERAL("x"), 10));
+    dl_table_advance(table, 9);
+    CHECK_HOLDS(table, A, "7");
+    dl_table_advance(table, 10);
+    dl_table_advance(table, 9); /* time does not go back */
+    CHECK(dl_table_get(table, A) == NULL && !dl_table_check(table, keys, 1));
+    CHECK_OK(dl_table_add(table, A, 1, &sum));
+    CHECK_EQUAL(sum, 1);
+    CHECK_EQUAL(dl_table_end_of(table, A), INT64_MAX);
+    CHECK_OK(dl_table_append(table, B, DL_LITERAL("new")));
+    CHECK_HOLDS(table, B, "new");
+    CHECK(!dl_table_delete(table, C));
+    CHECK_OK(dl_table_compare_set_until(table, C, DL_LITERAL("x"), A, 30, &held));
+    CHECK(held == NULL);
+    CHECK_OK(dl_table_compare_set_until(table, C, DL_LITERAL(""), A, 30, &held));
+    CHECK_BYTES(dl_blob_bytes(held), "a");
+    CHECK_EQUAL(dl_table_end_of(table, C), 30);
+    CHECK_OK(dl_table_compare_set(table, C, A, B, &held));
+    CHECK_EQUAL(dl_table_end_of(table, C), INT64_MAX);
+    CHECK_EQUAL(table->end_expired, 3);
+    dl_table_fini(table);
+}
+
+/* The last key of a wait comes when another one has ended and is not removed yet. */
+CHECK_CASE(a_wait_does_not_end_with_a_value_that_has_ended)
+{
+    TABLE(table);
+    dl_waiter waiter = {0};
+    int work = 10;
+
+    CHECK_OK(dl_table_set_until(table, A, DL_LITERAL("1"), 10));
+    wait_for(table, &waiter, DL_WAIT_KEYS, "ab");
+    dl_table_advance(table, 10);
+    CHECK_OK(dl_table_set(table, B, DL_LITERAL("1")));
+    CHECK_NOBODY(table);
+    CHECK(dl_table_expire(table, 10, &work));
+    CHECK_NOBODY(table);
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("1")));
+    CHECK_ONLY(table, &waiter);
+    dl_table_fini(table);
+}
+
+CHECK_CASE(a_full_table_refuses_ends_and_changes_nothing)
+{
+    TABLE(table);
+
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("1")));
+    table->size_limit = table->size;
+    CHECK_STATUS(dl_table_set_until(table, A, DL_LITERAL("2"), 10), DL_NO_MEMORY);
+    CHECK_CONTAINS(dl_last_error()->text, "DISTLITE_STORE_BYTES");
+    CHECK_HOLDS(table, A, "1");
+    CHECK_STATUS(dl_table_end_at(table, A, 10), DL_NO_MEMORY);
+    table->size_limit = 0;
+    CHECK_OK(dl_table_set_until(table, A, DL_LITERAL("2"), 10));
+    dl_table_fini(table);
+}

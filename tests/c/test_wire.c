@@ -61,6 +61,19 @@ static const golden GOLDEN[] = {
     {{.op = DL_OP_BARRIER, .is_checked = true, .key = TEXT("b"), .number = 1},
      TEXT("\x92" U64("\x02") "/b" U64("\x01"))},
     {{.op = DL_OP_STATS, .is_checked = true}, TEXT("\x93")},
+    {{.op = DL_OP_SET_TTL,
+      .is_checked = true,
+      .key = TEXT("k"),
+      .number = 5,
+      .value = TEXT("v")},
+     TEXT("\x94" U64("\x02") "/k" U64("\x05") U64("\x01") "v")},
+    {{.op = DL_OP_COMPARE_SET_TTL,
+      .is_checked = true,
+      .key = TEXT("k"),
+      .number = 5,
+      .expected = TEXT("old"),
+      .value = TEXT("v")},
+     TEXT("\x95" U64("\x02") "/k" U64("\x05") U64("\x03") "old" U64("\x01") "v")},
 };
 
 #define GOLDEN_COUNT (sizeof GOLDEN / sizeof *GOLDEN)
@@ -276,7 +289,8 @@ CHECK_CASE(an_unknown_opcode_is_refused)
         dl_wire_cursor cursor = {0};
         dl_store_request request;
         int taken = dl_wire_take_request(&cursor, (dl_bytes){data, 1}, &request);
-        CHECK_EQUAL(taken == -1, (byte & 0x7f) >= DL_OP_COUNT || byte == DL_OP_STATS);
+        CHECK_EQUAL(taken == -1, (byte & 0x7f) >= DL_OP_COUNT
+                                     || (byte >= DL_OP_FIRST_OWN && byte < 0x80));
         CHECK_EQUAL(request.is_checked, byte >= 0x80);
         if (taken == -1) {
             CHECK_EQUAL(dl_last_error()->status, DL_PROTOCOL);

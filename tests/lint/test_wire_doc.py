@@ -32,10 +32,13 @@ def opcodes() -> dict[str, int]:
 
 def layouts() -> dict[int, tuple[str, list[str]]]:
     numbers = opcodes()
-    row = r'\[DL_OP_(\w+)\] =\s+\{(?:"\w+"|NULL),\s+"(\w+)",\s+\{([\w, ]+)\}'
+    row = r'\[DL_OP_(\w+)\] =\s+\{(?:"\w+"|NULL),\s+"(\w+)",\s+\{([\w,\s]+)\}'
     found = re.findall(row, REQUEST_SOURCE)
     return {
-        numbers[op]: (name, [field for field in fields.split(", ") if field in FIELDS])
+        numbers[op]: (
+            name,
+            [field for field in re.split(r",\s+", fields) if field in FIELDS],
+        )
         for op, name, fields in found
     }
 

@@ -24,7 +24,7 @@ dlpy_convert_init(void)
 /* Saturates in both directions, where the product would overflow.  The nanoseconds of a
  * timedelta are never negative: -1 us is stored as -1 day and 86399.999999 s. */
 static int64_t
-timeout_from_parts(int64_t seconds, int64_t nanoseconds)
+span_from_parts(int64_t seconds, int64_t nanoseconds)
 {
     if (seconds < 0) {
         return seconds < -LONGEST_SECONDS ? -1 : seconds * DL_SECOND + nanoseconds;
@@ -34,7 +34,7 @@ timeout_from_parts(int64_t seconds, int64_t nanoseconds)
 
 /* Infinity is accepted, as programs use it to wait indefinitely. */
 static int
-timeout_from_number(PyObject *object, int64_t *timeout)
+span_from_number(PyObject *object, const char *name, int64_t *timeout)
 {
     double seconds = PyFloat_AsDouble(object);
 
@@ -42,7 +42,7 @@ timeout_from_number(PyObject *object, int64_t *timeout)
         return -1;
     }
     if (isnan(seconds)) {
-        PyErr_SetString(PyExc_ValueError, "timeout must not be NaN");
+        PyErr_Format(PyExc_ValueError, "%s must not be NaN", name);
         return -1;
     }
     if (fabs(seconds) > (double)LONGEST_SECONDS) {
@@ -72,6 +72,12 @@ is_number(PyObject *object)
 int
 dlpy_timeout_from(PyObject *object, int64_t otherwise, int64_t *timeout)
 {
+    return dlpy_span_from(object, "timeout", otherwise, timeout);
+}
+
+int
+dlpy_span_from(PyObject *object, const char *name, int64_t otherwise, int64_t *timeout)
+{
     if (object == NULL || object == Py_None) {
         *timeout = otherwise;
         return 0;
@@ -79,20 +85,20 @@ dlpy_timeout_from(PyObject *object, int64_t otherwise, int64_t *timeout)
     if (PyDelta_Check(object)) {
         int64_t seconds = PyDateTime_DELTA_GET_DAYS(object) * SECONDS_PER_DAY
                           + PyDateTime_DELTA_GET_SECONDS(object);
-        *timeout = timeout_from_parts(seconds, PyDateTime_DELTA_GET_MICROSECONDS(object)
-                                                   * MICROSECOND);
+        *timeout = span_from_parts(seconds, PyDateTime_DELTA_GET_MICROSECONDS(object)
+                                                * MICROSECOND);
         return 0;
     }
     switch (is_number(object)) {
     case 1:
-        return timeout_from_number(object, timeout);
+        return span_from_number(object, name, timeout);
     case -1:
         return -1;
     }
-    PyErr_Format(PyExc_TypeError,
-                 "timeout must be a datetime.timedelta, seconds as a number, or None, "
-                 "not %s",
-                 Py_TYPE(object)->tp_name);
+    PyErr_Format(
+        PyExc_TypeError,
+        "%s must be a datetime.timedelta, seconds as a number, or None, not %s", name,
+        Py_TYPE(object)->tp_name);
     return -1;
 }
 

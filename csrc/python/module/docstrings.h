@@ -66,9 +66,14 @@
     "Args:\n" \
     "    key: The key, str or bytes.\n" \
     "    value: The value, str, bytes or another buffer.\n" \
+    "    ttl: The time to live, a `timedelta` or seconds, after which the key is gone\n" \
+    "        unless it was set again; None keeps the value for ever.\n" \
     "\n" \
     "Raises:\n" \
     "    DistStoreError: The store is closed, or its server cannot be reached.\n" \
+    "    ValueError: The `ttl` is not positive.\n" \
+    "    NotImplementedError: There is a `ttl`, and the store is written in Python\n" \
+    "        or its server is torch's.\n" \
     "\n" \
     "Example:\n" \
     "    >>> store = dist.HashStore()\n" \
@@ -128,12 +133,16 @@
     "    key: The key.\n" \
     "    expected: The value that shall be replaced.\n" \
     "    desired: The new value.\n" \
+    "    ttl: The new value's time to live, as in `set`.\n" \
     "\n" \
     "Returns:\n" \
     "    The value of the key afterwards; `expected` if the key does not exist.\n" \
     "\n" \
     "Raises:\n" \
     "    DistStoreError: The store is closed, or its server cannot be reached.\n" \
+    "    ValueError: The `ttl` is not positive.\n" \
+    "    NotImplementedError: There is a `ttl`, and the store is written in Python\n" \
+    "        or its server is torch's.\n" \
     "\n" \
     "Example:\n" \
     "    >>> store = dist.HashStore()\n" \
@@ -309,7 +318,7 @@
     "Returns what the store holds, and what its server has done and refused.\n" \
     "\n" \
     "A `TCPStore` asks its server, which has to be one of distlite; a `HashStore`\n" \
-    "tells only `keys`, `names`, `bytes` and `waiters`.\n" \
+    "tells only `keys`, `names`, `bytes`, `waiters`, `expiring` and `expired`.\n" \
     "\n" \
     "Returns:\n" \
     "    A dict: `keys` (values), `names` (also of queues, and names that are waited\n" \

@@ -435,8 +435,8 @@ find_overrides(const dlpy_state *state, dlpy_python_store *store)
     };
     for (unsigned op = 0; op < DL_OP_COUNT && overridden >= 0; op++) {
         const char *name = dl_request_kinds[op].name;
-        /* A dict that was made up in Python is for callers in Python alone. */
-        bool is_core = name != NULL && op != DL_OP_STATS;
+        /* What is not in torch's stores is for callers in Python alone. */
+        bool is_core = name != NULL && op < DL_OP_FIRST_OWN;
         overridden = !is_core ? 0 : overrides(state, store->object, name);
         store->ops.requests |= overridden > 0 ? DL_REQUEST(op) : 0;
     }

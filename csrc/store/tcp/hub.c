@@ -12,6 +12,10 @@
  * the usual delays of a running process. */
 #define TURN_PATIENCE DL_SECOND
 
+/* How long a value that has ended, and is no longer seen, may use memory: the loop is not
+ * woken for each of many that end one after the other. */
+#define EXPIRE_INTERVAL (100 * DL_MILLISECOND)
+
 void
 dl_hub_init(dl_hub *hub)
 {
@@ -87,6 +91,15 @@ void
 dl_hub_set_tls(dl_hub *hub, dl_tls *tls)
 {
     hub->tls = dl_tls_ref(tls);
+}
+
+void
+dl_hub_advance(dl_hub *hub, int64_t now)
+{
+    dl_table_advance(&hub->table, now);
+    if (hub->journal != NULL) {
+        hub->table.wall_ahead = dl_wall_clock() - now;
+    }
 }
 
 void
@@ -300,6 +313,10 @@ dl_hub_next_wake(const dl_hub *hub)
         int64_t sync_at = dl_journal_next_wake(hub->journal);
         at = sync_at < at ? sync_at : at;
     }
+    if (hub->table.end_count > 0
+        && dl_table_next_end(&hub->table) < at - EXPIRE_INTERVAL) {
+        at = dl_table_next_end(&hub->table) + EXPIRE_INTERVAL;
+    }
     at = sooner(at, first_timed(&hub->strangers), hub->limits.validate);
     return sooner(at, first_timed(&hub->slow), hub->limits.stall);
 }
@@ -323,6 +340,9 @@ dl_hub_wake(dl_hub *hub, int64_t now)
     if (hub->journal != NULL) {
         dl_journal_wake(hub->journal, now);
     }
+    int work = DL_SESSION_WORK;
+    dl_hub_advance(hub, now);
+    (void)dl_table_expire(&hub->table, now, &work);
     dl_replies_wake(&hub->replies, &hub->table, &hub->names, DL_SESSION_WORK, now);
     pass_turns(hub, now);
     expire(&hub->strangers, hub->limits.validate, now);

@@ -99,6 +99,9 @@ bool dl_hub_has_work(const dl_hub *hub);
  * as above.  Sessions know nothing of it: the bytes that they are fed are decrypted. */
 void dl_hub_set_tls(dl_hub *hub, dl_tls *tls);
 
+/* Tells the table the time, and the journal how that compares with the wall clock. */
+void dl_hub_advance(dl_hub *hub, int64_t now);
+
 /* To be called after dl_session_fini() of all sessions. */
 void dl_hub_fini(dl_hub *hub);
 
@@ -137,8 +140,8 @@ int64_t dl_hub_next_wake(const dl_hub *hub);
  *
  * A client that waits for one name may intend to pop an item of that queue next, so
  * each push ends the wait of one such client, which then has its turn.  A client that
- * is stopped does not use it, so after a while the turn passes to the next one.  Time
- * limits apply to clients that are not admitted yet, to those that do not read what is
+ * is stopped does not use it, so after a while the turn passes to the next one.  Values
+ * that have ended are removed, a bounded number in each call.  Time limits apply to clients that are not admitted yet, to those that do not read what is
  * sent, and to what is remembered of those that have lost their connections. */
 void dl_hub_wake(dl_hub *hub, int64_t now);
 

@@ -269,6 +269,17 @@ put_value_record(frame_writer *writer, dl_bytes key, dl_bytes value)
 }
 
 static void
+put_end_record(frame_writer *writer, dl_bytes key)
+{
+    const dl_table *table = writer->journal->state.table;
+    int64_t end = dl_table_end_of(table, key);
+
+    if (end != INT64_MAX) {
+        dl_change_put_end(&writer->frame, key, end + table->wall_ahead);
+    }
+}
+
+static void
 put_item_record(void *context, dl_bytes key, dl_bytes item, bool is_first)
 {
     frame_writer *writer = context;
@@ -295,7 +306,10 @@ copy_names(frame_writer *writer)
             return;
         }
         const dl_blob *value = dl_table_get(journal->state.table, name);
-        put_value_record(writer, name, dl_blob_bytes(value));
+        if (value != NULL) { /* it has not ended meanwhile */
+            put_value_record(writer, name, dl_blob_bytes(value));
+            put_end_record(writer, name);
+        }
     }
 }
 
@@ -623,11 +637,29 @@ open_file(dl_journal *journal, uint64_t *size)
     return check_file(journal, size);
 }
 
+/* The time of the file is the wall clock's, which goes on while no server runs.  A value
+ * that has ended already is not removed before all records are applied: those that follow
+ * were made when it was there. */
+static dl_status
+apply_end(dl_table *table, const dl_change *change)
+{
+    int64_t at = dl_change_end(change);
+
+    if (at < 0) {
+        return dl_fail(DL_BACKEND, "the end of a value is malformed");
+    }
+    at += dl_now() - dl_wall_clock();
+    return dl_table_end_at(table, change->key, at > 0 ? at : 1);
+}
+
 static dl_status
 apply(void *context, const dl_change *change)
 {
     const dl_journal_state *state = context;
 
+    if (change->kind == DL_CHANGE_END) {
+        return apply_end(state->table, change);
+    }
     return change->kind == DL_CHANGE_REPLY || change->kind == DL_CHANGE_FORGET
                ? dl_replies_apply(state->replies, state->table, change)
                : dl_table_apply(state->table, change);

@@ -21,9 +21,11 @@
 bool
 dl_request_is_long(const dl_store_request *request, const dl_table *table)
 {
-    if (request->op == DL_OP_LIST_KEYS) {
-        return dl_table_num_keys(table) > MANY_NAMES
-               || dl_table_names_size(table) > MANY_BYTES;
+    if (request->op == DL_OP_LIST_KEYS || request->op == DL_OP_NUM_KEYS) {
+        return dl_table_next_end(table) <= table->now
+               || (request->op == DL_OP_LIST_KEYS
+                   && (dl_table_num_keys(table) > MANY_NAMES
+                       || dl_table_names_size(table) > MANY_BYTES));
     }
     return request->count > MANY_KEYS
            || (request->op == DL_OP_MULTI_SET
@@ -37,7 +39,7 @@ dl_long_new(const dl_store_request *request, const dl_table *table)
 
     if (one != NULL) {
         one->request = *request;
-        one->since = table->names_version;
+        one->until = table->now;
     }
     return one;
 }
@@ -287,11 +289,36 @@ make_names(dl_names *names, dl_table *table, uint64_t since, int *work,
     return true;
 }
 
+/* Removes the values that have ended before the request.  Returns false when `*work` is
+ * used up. */
+static bool
+expire(dl_long_request *one, dl_table *table, int *work)
+{
+    if (!one->is_expired && dl_table_expire(table, one->until, work)) {
+        one->is_expired = true;
+        one->since = table->names_version;
+    }
+    return one->is_expired;
+}
+
+static dl_long_progress
+step_count(dl_long_request *one, dl_table *table, int *work)
+{
+    if (!expire(one, table, work)) {
+        return DL_LONG_MORE;
+    }
+    dl_put_i64(&one->reply.bytes, dl_table_num_keys(table));
+    return DL_LONG_DONE;
+}
+
 static dl_long_progress
 step_list(dl_long_request *one, dl_table *table, dl_names *names, int *work)
 {
     dl_status status;
 
+    if (!expire(one, table, work)) {
+        return DL_LONG_MORE;
+    }
     if (!make_names(names, table, one->since, work, &status)) {
         return status == DL_OK ? DL_LONG_MORE : DL_LONG_FAILED;
     }
@@ -315,6 +342,8 @@ dl_long_step(dl_long_request *one, dl_table *table, dl_names *names, int *work,
         return step_set(one, table, work);
     case DL_OP_LIST_KEYS:
         return step_list(one, table, names, work);
+    case DL_OP_NUM_KEYS:
+        return step_count(one, table, work);
     default:
         dl_fail(DL_INTERNAL, "%s is not a long request",
                 dl_request_kinds[one->request.op].wire_name);

@@ -2,7 +2,8 @@
  *
  * A request over many keys (CHECK, WAIT, MULTI_GET, MULTI_SET, LIST_KEYS), carried out
  * a few keys at a time, so that other clients are served in between; these may change
- * the table between two steps.  Knows nothing of sessions: the caller parks the waiter
+ * the table between two steps.  Before all names are listed or counted, values that have
+ * ended are removed in the same way.  Knows nothing of sessions: the caller parks the waiter
  * of a blocked WAIT.
  *
  * The reply is built in an output of its own and handed over as a whole: the reply to
@@ -51,6 +52,8 @@ typedef struct dl_long_request {
     dl_key_walk walk;
     dl_output reply;
     uint64_t since;  /* LIST_KEYS: the oldest version of the names that may be sent */
+    int64_t until;   /* LIST_KEYS, NUM_KEYS: values that end by then do not count */
+    bool is_expired; /* there are none of these any more */
     bool has_waited; /* WAIT: has blocked since it last began with the first key */
 } dl_long_request;
 

@@ -651,6 +651,22 @@ step_long(dl_session *session, dl_long_request **slot)
     return status;
 }
 
+/* Most values that a request removes because they have ended; the hub removes the rest
+ * at the end of the turn. */
+#define EXPIRED_PER_REQUEST 64
+
+/* Tells the table the time, if that matters to it. */
+static void
+advance(dl_hub *hub, const dl_store_request *request)
+{
+    int work = EXPIRED_PER_REQUEST;
+
+    if (hub->table.end_count > 0 || dl_request_has_ttl(request->op)) {
+        dl_hub_advance(hub, dl_now());
+        (void)dl_table_expire(&hub->table, hub->table.now, &work);
+    }
+}
+
 /* Fails, before anything is changed, while the journal cannot be written. */
 static dl_status
 prepare_change(dl_session *session, const dl_store_request *request)
@@ -787,6 +803,7 @@ answer_request(dl_session *session, const dl_store_request *request)
     }
     session->hub->requests++;
     session->is_checked = request->is_checked;
+    advance(session->hub, request);
     use_turn(session, request);
     uint64_t position = journal_position(session);
     dl_status status = session->slot != NULL ? answer_slotted(session, request)

@@ -134,8 +134,12 @@ void
 dl_wire_put_request_head(dl_buffer *out, const dl_store_request *request,
                          dl_bytes key_prefix)
 {
+    const dl_request_field *field = dl_request_kinds[request->op].fields;
+
     put_opcode(out, request);
-    put_key(out, request->key, key_prefix);
+    for (; *field != DL_FIELD_VALUE; field++) {
+        put_field(out, *field, request, key_prefix);
+    }
     dl_put_u64(out, request->value.size);
 }
 
@@ -190,7 +194,7 @@ take_opcode(dl_reader *reader, dl_store_request *request)
     request->op = (dl_opcode)(byte & ~DL_WIRE_CHECKED);
     request->is_checked = (byte & DL_WIRE_CHECKED) != 0;
     /* A plain request of that number may get a meaning in torch's protocol. */
-    bool is_foreign = request->op == DL_OP_STATS && !request->is_checked;
+    bool is_foreign = request->op >= DL_OP_FIRST_OWN && !request->is_checked;
     if (request->op >= DL_OP_COUNT || is_foreign) {
         dl_fail(DL_PROTOCOL, "unknown request 0x%02x", byte);
         return -1;

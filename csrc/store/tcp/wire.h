@@ -71,8 +71,8 @@ void dl_wire_put_welcome(dl_buffer *out, const uint8_t identity[DL_IDENTITY_SIZE
 void dl_wire_put_request(dl_buffer *out, const dl_store_request *request,
                          dl_bytes key_prefix);
 
-/* Appends a SET, APPEND or QUEUE_PUSH without the bytes of its value, which the caller
- * sends from its own memory right after, so that a large value is not copied. */
+/* Appends a request whose last field is its value without the bytes of that, which the
+ * caller sends from its own memory right after, so that a large value is not copied. */
 void dl_wire_put_request_head(dl_buffer *out, const dl_store_request *request,
                               dl_bytes key_prefix);
 

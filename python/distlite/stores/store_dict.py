@@ -23,6 +23,7 @@ from .reading import check_prefix, list_names, read_items
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import timedelta
 
     from .._C import Store
 
@@ -126,6 +127,36 @@ class StoreDict(MutableMapping[str, Any]):
                 self.increment(key, value._by)
             return
         self.store.set(name, _bytes_of(key, value))
+
+    def set(
+        self, key: str, value: Any, *, ttl: timedelta | float | None = None
+    ) -> None:
+        """Sets a value, which may end by itself.
+
+        Args:
+            key: The key.
+            value: The value.
+            ttl: The time to live, a `timedelta` or seconds, after which the key is gone
+                unless it was set again; None keeps the value for ever.
+
+        Raises:
+            TypeError: Safe mode does not take the value.
+            ValueError: The `ttl` is not positive.
+            NotImplementedError: The store has no time to live: it is written in Python,
+                or its server is torch's.
+            DistStoreError: The store is closed, or its server cannot be reached.
+
+        Example:
+            >>> view = dist.HashStore().dict()
+            >>> view.set("alive", True, ttl=30.0)
+            >>> view["alive"]
+            True
+        """
+        name, coded = self._name(key), _bytes_of(key, value)
+        if ttl is None:
+            self.store.set(name, coded)
+        else:
+            self.store.set(name, coded, ttl=ttl)
 
     def __delitem__(self, key: str) -> None:
         if not self.store.delete_key(self._name(key)):

@@ -33,8 +33,10 @@ class TorchStore(distlite.Store):
             # A store that is written in Python.
             self._store = store
 
-    def set(self, key: Any, value: Any) -> None:
+    def set(self, key: Any, value: Any, *, ttl: Any = None) -> None:
         """Stores a value under a key."""
+        if ttl is not None:
+            super().set(key, value, ttl=ttl)  # raises: torch's stores have none
         with _errors():
             self._store.set(key, value)
 
@@ -49,8 +51,12 @@ class TorchStore(distlite.Store):
         with _errors():
             return int(self._store.add(key, amount))
 
-    def compare_set(self, key: Any, expected: Any, desired: Any) -> bytes:
+    def compare_set(
+        self, key: Any, expected: Any, desired: Any, *, ttl: Any = None
+    ) -> bytes:
         """Stores `desired` if the value is `expected`; returns what is there then."""
+        if ttl is not None:
+            super().compare_set(key, expected, desired, ttl=ttl)  # raises
         with _errors():
             return bytes(self._store.compare_set(key, expected, desired))
 
