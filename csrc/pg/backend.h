@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The interface between a group and the engine that moves its data, with one
- * function per collective.  A NULL entry means that the backend lacks the
- * operation; collectives.c words that error.  A backend that returns DL_UNSUPPORTED
- * promises that it has sent nothing and that all ranks get the same status, so the
- * group stays usable. */
+ * The interface between a group and the engine that moves its data, with one function
+ * per collective, or one that enqueues operations of every kind in the order of streams.
+ * A NULL entry means that the backend lacks the operation or the capability;
+ * collectives.c words that error.  A backend that returns DL_UNSUPPORTED promises that
+ * it has sent nothing and that all ranks get the same status, so the group stays
+ * usable. */
 #ifndef DISTLITE_PG_BACKEND_H
 #define DISTLITE_PG_BACKEND_H
 
@@ -15,6 +16,7 @@
 #include "base/deadline.h"
 #include "base/status.h"
 #include "pg/call.h"
+#include "pg/device/device_options.h"
 #include "pg/fingerprint.h"
 #include "pg/window_part.h"
 #include "pg/work.h"
@@ -50,6 +52,20 @@ dl_op_check_arrays(const dl_op_context *op)
                            : dl_fail_while("%s", dl_op_type_name(op->fingerprint.op));
 }
 
+/* An operation on its way to a backend. */
+typedef struct dl_op {
+    const dl_call *call;
+    dl_op_context context;
+} dl_op;
+
+/* Operations on arrays of one device that begin together. */
+typedef struct dl_batch {
+    const dl_op *ops;
+    size_t count;         /* at least 1 */
+    bool is_batch;        /* opened by the caller as a batch, even of one operation */
+    dl_deadline deadline; /* also the deadline of the operations themselves */
+} dl_batch;
+
 /* Carries out one collective.  The entry of all_gather also exchanges the cards of
  * objects, of which `call->op` tells. */
 typedef dl_status (*dl_collective_fn)(dl_backend *, const dl_op_context *,
@@ -57,7 +73,7 @@ typedef dl_status (*dl_collective_fn)(dl_backend *, const dl_op_context *,
 
 typedef struct dl_backend_ops {
     const char *name; /* "cpu", "nccl", ... */
-    bool is_alone;    /* operations never need another rank */
+    bool is_alone;    /* operations need no other rank and touch no array */
     /* `window` is NULL because a CPU backend beside this one carries the windows of its
      * groups (pg/window_backend.h). */
     bool leaves_windows;
@@ -72,6 +88,20 @@ typedef struct dl_backend_ops {
      * is not ordered with collectives.  Later failures are reported by the work and
      * leave the group usable. */
     dl_status (*post)(dl_backend *, const dl_call *, dl_deadline, dl_work **);
+    /* Of a backend that is ordered by streams, in place of `collectives` and `post`:
+     * begins operations of any kind after what the streams of their arrays hold, without
+     * waiting for them.  The work ends by itself, and streams can be ordered after it.
+     * The sequence of a message is 0. */
+    dl_status (*enqueue)(dl_backend *, const dl_batch *, dl_work **);
+    /* For backends of devices.  `connect` meets the other ranks now rather than with the
+     * first operation.  `device` returns the device on which all ranks have met, or -1
+     * if they have not; NULL if the backend takes no part in barriers.  `split` gives
+     * `child`, unless NULL, what it needs so that its ranks do not have to meet, and
+     * does nothing if the parent's ranks have not met yet. */
+    dl_status (*connect)(dl_backend *, int device, dl_deadline);
+    int (*device)(const dl_backend *);
+    dl_status (*split)(dl_backend *, const dl_device_split_args *, dl_deadline,
+                       dl_backend *child);
     /* Fails with the reason if nothing more is to be expected of `rank`: the rank is
      * gone, or this rank was aborted.  Returns DL_OK otherwise, as far as is known.
      * Does not block; may be called from any thread.  NULL if the backend cannot tell
@@ -99,8 +129,9 @@ typedef struct dl_backend_ops {
     /* Wakes all waiters, which fail with `cause`, and tells the peers that need this
      * rank.  Local, bounded and idempotent; may be called from any thread. */
     void (*abort)(dl_backend *, const dl_error *cause);
-    /* The same for an orderly end: peers that still need this rank are told
-     * that it left. */
+    /* Called before `abort` for an orderly end: peers that still need this rank are told
+     * that it left.  A backend that is ordered by streams lets operations end that have
+     * begun, and ignores that abort. */
     void (*leave)(dl_backend *);
     /* Called after abort or leave: this rank will make no more groups out of this one,
      * and the ranks that wait for it in a group that it has not made are told.
@@ -170,6 +201,15 @@ typedef struct dl_backend_options {
     /* The name of that group if ending its family ends this one as
      * well; otherwise NULL. */
     const char *family;
+    /* For a backend that serves a group's arrays on devices, whose options are not NULL:
+     * the device of the first array, or -1; and the same as in dl_backend_ops for the
+     * group's CPU side, to be called without the locks that abort() and leave() need.
+     * `context` lives as long as the backend. */
+    const dl_device_options *on_device;
+    int device;
+    dl_status (*watch)(void *context, int rank);
+    dl_status (*lost)(void *context, int rank);
+    void *context;
 } dl_backend_options;
 
 /* Called by a backend on the thread that runs an operation, which then fails: something
@@ -180,7 +220,8 @@ typedef struct dl_backend_options {
 void dl_backend_keep_memory(void);
 bool dl_backend_take_kept_memory(void);
 
-/* Makes a backend and meets the other ranks, unless the options have an origin. */
+/* Makes a backend and meets the other ranks, unless the options have an origin, or the
+ * backend meets them with its first operation. */
 typedef dl_status (*dl_backend_new_fn)(const dl_backend_options *options,
                                        dl_deadline deadline, dl_backend **backend);
 

@@ -135,6 +135,15 @@ dl_arrays dl_call_arrays(const dl_call *call, int group_size);
  * then the outputs.  Returns NULL after the last one. */
 const dl_tensor *dl_arrays_at(const dl_arrays *arrays, int index);
 
+/* Returns whether the arrays of a checked call, which are all on one device, are not in
+ * the CPU's memory. */
+static inline bool
+dl_call_is_on_device(const dl_call *call)
+{
+    return call->tensor.device != DL_CPU
+           || (call->inputs != NULL && call->inputs[0].device != DL_CPU);
+}
+
 /* Returns the size in bytes of the call's single array; 0 if the call has no arrays,
  * SIZE_MAX if it has only lists or the array is on a device. */
 size_t dl_call_bytes(const dl_call *call);

@@ -163,6 +163,22 @@ own_of(const dl_group *group, const side *tensors)
     return &tensors->tensors[tensors->count == 1 ? 0 : dl_group_rank(group)];
 }
 
+/* The backend of a device would use the address of an array in host memory as an
+ * address of the device, or the other way round. */
+static dl_status
+check_device(const dl_tensor *tensor, const dl_tensor *first,
+             const dl_fingerprint *fingerprint)
+{
+    bool is_same_device =
+        tensor->device == first->device
+        && (tensor->device == DL_CPU || tensor->device_index == first->device_index);
+
+    return is_same_device
+               ? DL_OK
+               : dl_fail(DL_INVALID, "%s: the arrays are not all on one device",
+                         dl_op_type_name(fingerprint->op));
+}
+
 static dl_status
 check_side(const dl_group *group, const side *all, bool is_written,
            const dl_fingerprint *fingerprint)
@@ -172,6 +188,7 @@ check_side(const dl_group *group, const side *all, bool is_written,
     for (int i = 0; i < all->count; i++) {
         const dl_tensor *tensor = &all->tensors[i];
         DL_TRY(dl_check_tensor(group, tensor, is_written, fingerprint));
+        DL_TRY(check_device(tensor, first, fingerprint));
         if (!dl_tensors_have_same_dtype(tensor, first)) {
             char dtypes[2][DL_DTYPE_TEXT_SIZE];
             dl_dtype_describe(tensor->dtype, tensor->opaque_code, dtypes[0]);
@@ -310,6 +327,7 @@ check_sides(const dl_group *group, const side *inputs, const side *outputs,
 {
     DL_TRY(check_side(group, inputs, false, fingerprint));
     DL_TRY(check_side(group, outputs, true, fingerprint));
+    DL_TRY(check_device(&outputs->tensors[0], &inputs->tensors[0], fingerprint));
     DL_TRY(check_own(group, inputs, outputs, fingerprint));
     return check_apart(group, inputs, outputs, fingerprint);
 }

@@ -9,19 +9,24 @@
 #include <string.h>
 
 #include "base/call_site.h"
+#include "base/interrupt.h"
 #include "pg/agree/deadlock.h"
 #include "pg/check.h"
 #include "pg/device/device.h"
+#include "pg/device/device_state.h"
+#include "pg/device/stream_marks.h"
 #include "pg/function_reduction.h"
 #include "pg/group_state.h"
 
 /* An operation on its way through the group. */
 typedef struct operation {
     dl_group *group;
+    dl_side *side;
     dl_backend *backend;
     const dl_call *call;
     dl_op_context context;
-    bool has_failed_alike; /* on all ranks, which may use the group further */
+    dl_stream_marks *marks; /* to be reached first; NULL for arrays of the CPU */
+    bool has_failed_alike;  /* on all ranks, which may use the group further */
 } operation;
 
 static const char *
@@ -48,18 +53,15 @@ begin(operation *self)
     dl_group *group = self->group;
 
     DL_TRY(dl_group_admit(group));
-    self->backend = group->backend;
-    /* Only the holder of the turn writes the sequence number. */
-    self->context.sequence = dl_group_sequence(group) + 1;
-    atomic_store_explicit(&group->sequence, self->context.sequence,
-                          memory_order_relaxed);
-    self->context.record = dl_recorder_start(
-        &group->seat, self->context.record, &self->context.fingerprint,
-        self->context.sequence, self->context.deadline);
+    if (self->side != &group->host) {
+        DL_TRY(dl_device_open(group, self->marks->device, self->context.deadline));
+    }
+    self->backend = self->side->backend;
+    dl_side_begin(self->side, &self->context);
     return DL_OK;
 }
 
-static dl_status
+static inline dl_status
 run_in_backend(const operation *self)
 {
     const dl_backend_ops *ops = self->backend->ops;
@@ -121,18 +123,16 @@ static const dl_check_fn checks[DL_OP_TYPE_COUNT] = {
     [DL_WINDOW] = dl_check_window,
 };
 
-/* Checks the arrays once more before the operation starts.  After a failure the
- * backend is aborted, so that the other ranks, which make the same call, do not wait
- * for this one. */
+/* Aborts the backend after a failure of this rank alone, so that the other ranks, which
+ * make the same call, do not wait for it. */
 static dl_status
-check_arrays_or_abort(const operation *self)
+abort_unless_ok(const operation *self, dl_status status)
 {
-    dl_status status = dl_op_check_arrays(&self->context);
-
     if (status != DL_OK) {
-        dl_error cause = *dl_last_error();
+        dl_error error = *dl_last_error();
+        dl_error cause = dl_error_for_others();
         self->backend->ops->abort(self->backend, &cause);
-        dl_fail_again(&cause);
+        (void)dl_fail_again(&error);
     }
     return status;
 }
@@ -144,7 +144,7 @@ run_with_reducer(operation *self)
     dl_function_reduction reduction = {
         .backend = self->backend,
         .context = &self->context,
-        .sequence = &self->group->sequence,
+        .sequence = &self->side->sequence,
         .rank = self->group->rank,
         .size = self->group->size,
     };
@@ -158,15 +158,30 @@ run_with_reducer(operation *self)
     return status;
 }
 
-/* Runs an operation that has begun.  DL_UNSUPPORTED leaves the group usable, because
- * all ranks have the same backend and fail alike. */
+/* Runs an operation on arrays of a device once their streams have reached it. */
+static dl_status
+run_after_streams(const operation *self)
+{
+    dl_device_stay stay;
+
+    DL_TRY(abort_unless_ok(
+        self, dl_stream_marks_enter(self->marks, self->group, &self->context, &stay)));
+    dl_status status = run_in_backend(self);
+    dl_stream_marks_leave(&stay);
+    return status;
+}
+
+/* Runs an operation that has begun.  The arrays are checked once more before it starts.
+ * DL_UNSUPPORTED leaves the group usable, because all ranks have the same backend and
+ * fail alike. */
 static dl_status
 carry_out(operation *self)
 {
-    dl_status status = check_arrays_or_abort(self);
+    dl_status status = abort_unless_ok(self, dl_op_check_arrays(&self->context));
     if (status == DL_OK) {
-        status =
-            self->call->reducer != NULL ? run_with_reducer(self) : run_in_backend(self);
+        status = self->call->reducer != NULL ? run_with_reducer(self)
+                 : self->marks != NULL       ? run_after_streams(self)
+                                             : run_in_backend(self);
     }
     if (status != DL_OK && status != DL_UNSUPPORTED && !self->has_failed_alike) {
         (void)dl_deadlock_explain(self->context.record);
@@ -190,28 +205,58 @@ dl_group_check_collective(const dl_group *group, const dl_call *call)
     return checks[call->op](group, call, &fingerprint);
 }
 
+/* Takes the turn and runs an operation that was checked, on the caller's thread. */
+static inline dl_status
+run(operation *self)
+{
+    dl_group *group = self->group;
+    dl_side *side = self->side;
+
+    DL_TRY(dl_group_admit(group));
+    dl_status status = dl_lane_take(&side->lane, self->context.deadline);
+    if (status != DL_OK) {
+        return status == DL_TIMEOUT ? fail_busy(self) : status;
+    }
+    status = begin(self);
+    if (status == DL_OK) {
+        status = carry_out(self);
+    }
+    dl_recorder_end_in(&side->seat, self->context.record, status, dl_now());
+    dl_group_pass_turn(group, side);
+    return status;
+}
+
+static dl_side *
+side_for_devices(dl_group *group)
+{
+    return group->device == NULL ? &group->host : &group->device->side;
+}
+
+/* Runs an operation on arrays of a device. */
+static dl_status
+run_on_device(operation *self)
+{
+    if (dl_device_enqueues(self->group)) {
+        return dl_device_run(self->group, &(dl_op){self->call, self->context});
+    }
+    self->side = side_for_devices(self->group);
+    dl_blocking_begin();
+    DL_TRY(dl_stream_marks_new(self->group, self->call, &self->marks));
+    dl_status status = run(self);
+    dl_stream_marks_free(self->marks);
+    return status;
+}
+
 dl_status
 dl_group_run(dl_group *group, const dl_call *call, dl_deadline deadline)
 {
-    operation self = {.group = group, .call = call, .context.deadline = deadline};
+    operation self = {.group = group,
+                      .side = &group->host,
+                      .call = call,
+                      .context.deadline = deadline};
 
     DL_TRY(check(&self));
-    if (group->device != NULL && dl_device_takes(group, call)) {
-        dl_device_item item = {.call = call, .fingerprint = self.context.fingerprint};
-        return dl_device_run(group, &item, deadline);
-    }
-    DL_TRY(dl_group_admit(group));
-    dl_status status = dl_lane_take(&group->lane, deadline);
-    if (status != DL_OK) {
-        return status == DL_TIMEOUT ? fail_busy(&self) : status;
-    }
-    status = begin(&self);
-    if (status == DL_OK) {
-        status = carry_out(&self);
-    }
-    dl_recorder_end_in(&group->seat, self.context.record, status, dl_now());
-    dl_group_pass_turn(group);
-    return status;
+    return dl_call_is_on_device(call) ? run_on_device(&self) : run(&self);
 }
 
 /* Bytes that hold the arguments of an operation on one array. */
@@ -245,7 +290,7 @@ wait_queued(dl_work *work, dl_deadline deadline)
 {
     queued *self = queued_of_work(work);
 
-    return dl_lane_join(&self->operation.group->lane, &self->job, deadline);
+    return dl_lane_join(&self->operation.side->lane, &self->job, deadline);
 }
 
 static void
@@ -276,7 +321,7 @@ run_queued(dl_job *job)
     }
     int64_t now = dl_now();
 
-    dl_recorder_end_in(&self->operation.group->seat, self->operation.context.record,
+    dl_recorder_end_in(&self->operation.side->seat, self->operation.context.record,
                        status, now);
     dl_work_finish_at(&self->work, status, now);
 }
@@ -299,12 +344,13 @@ release_queued(dl_job *job)
 {
     queued *self = queued_of_job(job);
 
-    dl_group_free_backend_if_closed(self->operation.group);
+    dl_stream_marks_free(self->operation.marks);
+    dl_group_free_backend_if_closed(self->operation.group, self->operation.side);
     dl_work_unref(&self->work);
 }
 
-/* Makes a queued operation with two references to its work, the caller's
- * and the lane's. */
+/* Makes a queued operation with two references to its work, the caller's and the
+ * lane's. */
 static dl_status
 queued_new(const operation *asked, queued **made)
 {
@@ -334,33 +380,36 @@ queued_new(const operation *asked, queued **made)
     self->operation.group = dl_group_ref(asked->group);
     self->operation.call = self->copy;
     self->operation.context.call_site = self->call_site;
-    if (dl_call_sites_are_enabled()) {
+    if (asked->context.call_site != NULL) {
+        snprintf(self->call_site, sizeof self->call_site, "%s",
+                 asked->context.call_site);
+    } else if (dl_call_sites_are_enabled()) {
         dl_call_site_describe(self->call_site, sizeof self->call_site);
     }
     *made = self;
     return DL_OK;
 }
 
-dl_status
-dl_group_submit(dl_group *group, const dl_call *call, dl_deadline deadline,
-                dl_work **work)
+/* Queues an operation that was checked; `asked->context.record` is completed also after
+ * a failure. */
+static dl_status
+submit(operation *asked, dl_work **work)
 {
-    operation asked = {.group = group,
-                       .call = call,
-                       .context.deadline = deadline,
-                       .context.guard = call->guard};
     queued *self = NULL;
 
-    DL_TRY(check(&asked));
-    if (group->device != NULL && dl_device_takes(group, call)) {
-        dl_device_item item = {.call = call, .fingerprint = asked.context.fingerprint};
-        return dl_device_submit(group, &item, deadline, work);
+    dl_status status = dl_group_admit(asked->group);
+    if (status == DL_OK) {
+        status = queued_new(asked, &self);
     }
-    DL_TRY(dl_group_admit(group));
-    DL_TRY(queued_new(&asked, &self));
-    self->operation.context.record =
-        dl_recorder_queue(&group->seat, &asked.context.fingerprint, deadline);
-    dl_status status = dl_lane_submit(&group->lane, &self->job);
+    if (status != DL_OK) {
+        dl_recorder_end(asked->context.record, status);
+        return status;
+    }
+    if (asked->context.record == NULL) {
+        self->operation.context.record = dl_recorder_queue(
+            &asked->side->seat, &asked->context.fingerprint, asked->context.deadline);
+    }
+    status = dl_lane_submit(&asked->side->lane, &self->job);
     if (status != DL_OK) {
         dl_recorder_end(self->operation.context.record, status);
         free_queued(&self->work);
@@ -368,4 +417,51 @@ dl_group_submit(dl_group *group, const dl_call *call, dl_deadline deadline,
     }
     *work = &self->work;
     return DL_OK;
+}
+
+/* Queues an operation on arrays of a device, whose streams it marks now. */
+static dl_status
+submit_after_streams(operation *asked, dl_work **work)
+{
+    dl_status status = dl_stream_marks_new(asked->group, asked->call, &asked->marks);
+
+    if (status != DL_OK) {
+        dl_recorder_end(asked->context.record, status);
+        return status;
+    }
+    status = submit(asked, work);
+    if (status != DL_OK) {
+        dl_stream_marks_free(asked->marks);
+    }
+    return status;
+}
+
+dl_status
+dl_group_queue_on_device(dl_group *group, const dl_op *op, dl_work **work)
+{
+    operation asked = {.group = group,
+                       .side = side_for_devices(group),
+                       .call = op->call,
+                       .context = op->context};
+
+    return submit_after_streams(&asked, work);
+}
+
+dl_status
+dl_group_submit(dl_group *group, const dl_call *call, dl_deadline deadline,
+                dl_work **work)
+{
+    operation asked = {.group = group,
+                       .side = &group->host,
+                       .call = call,
+                       .context.deadline = deadline,
+                       .context.guard = call->guard};
+
+    DL_TRY(check(&asked));
+    if (!dl_call_is_on_device(call)) {
+        return submit(&asked, work);
+    }
+    dl_op op = {call, asked.context};
+    return dl_device_enqueues(group) ? dl_device_enqueue(group, &op, work)
+                                     : dl_group_queue_on_device(group, &op, work);
 }

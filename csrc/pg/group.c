@@ -10,47 +10,10 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "pg/agree/deadlock.h"
-#include "pg/cpu/cpu_backend.h"
 #include "pg/device/device.h"
 #include "pg/device/device_state.h"
-#include "pg/extension/extension_backend.h"
-#include "pg/fake/fake_backend.h"
 #include "pg/group_state.h"
-#include "pg/mpi/mpi_backend.h"
-#include "pg/ucc/ucc_backend.h"
 #include "pg/wrapper/wrapper_backend.h"
-
-typedef struct backend_entry {
-    const char *name;
-    dl_backend_new_fn make;
-    /* Tells the other ranks that this one fails before it calls `make`, as `make`
-     * itself does for its own failures; or NULL. */
-    void (*refuse)(const dl_backend_options *options);
-} backend_entry;
-
-static const backend_entry backends[] = {
-    {"cpu", dl_cpu_backend_new, dl_cpu_backend_refuse},
-    {"gloo", dl_cpu_backend_new, dl_cpu_backend_refuse},
-    {"fake", dl_fake_backend_new, NULL},
-    {"custom", dl_custom_backend_new, NULL},
-    {"mpi", dl_mpi_backend_new, NULL},
-    {"ucc", dl_ucc_backend_new, dl_ucc_backend_refuse},
-    {DL_UCC_CUDA_GROUP, dl_ucc_cuda_new, dl_ucc_backend_refuse},
-};
-
-/* Of all backends that other packages have registered. */
-static const backend_entry extension_entry = {"", dl_extension_backend_new, NULL};
-
-static const backend_entry *
-find_backend(const char *name)
-{
-    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
-        if (strcmp(backends[i].name, name) == 0) {
-            return &backends[i];
-        }
-    }
-    return dl_extension_is_registered(name) ? &extension_entry : NULL;
-}
 
 bool
 dl_group_is_inherited(const dl_group *group)
@@ -65,7 +28,8 @@ check_options(const dl_group_options *options)
         return dl_fail(DL_INVALID, "rank %d of a group of %d does not exist",
                        options->rank, options->size);
     }
-    if (find_backend(options->backend) == NULL) {
+    const dl_backend_kind *kind = dl_backend_find(options->backend);
+    if (kind == NULL || kind->make == NULL) {
         return dl_fail(DL_INVALID,
                        "there is no backend \"%s\"; the built-in backend is \"cpu\", "
                        "also called \"gloo\", and \"fake\" moves no data",
@@ -99,7 +63,7 @@ copy_ranks(const dl_group_options *options, int **ranks)
  * `origin_ranks`.  Fails with DL_CLOSED if the parent has ended, or with the cause of
  * its abort. */
 static dl_status
-inherit(dl_group *parent, const backend_entry *entry, bool is_successor,
+inherit(dl_group *parent, const dl_backend_kind *kind, bool is_successor,
         dl_backend_options *options, int *origin_ranks)
 {
     if (dl_group_is_inherited(parent) || atomic_load(&parent->is_closed)) {
@@ -111,9 +75,9 @@ inherit(dl_group *parent, const backend_entry *entry, bool is_successor,
         pthread_mutex_unlock(&parent->lock);
         return status;
     }
-    const dl_backend *backend = parent->backend;
+    const dl_backend *backend = parent->host.backend;
     if (backend != NULL && backend->origin != NULL
-        && find_backend(parent->backend_name)->make == entry->make) {
+        && parent->host.kind->make == kind->make) {
         options->origin = dl_backend_origin_ref(backend->origin);
         options->family = is_successor ? NULL : parent->name;
         for (int rank = 0; backend->origin_ranks != NULL && rank < options->size;
@@ -144,20 +108,20 @@ backend_options_init(dl_backend_options *options, const dl_group_options *asked,
     }
     DL_TRY(copy_ranks(asked, ranks));
     options->origin_ranks = *ranks;
-    return inherit(asked->parent, find_backend(asked->backend), asked->is_successor,
+    return inherit(asked->parent, dl_backend_find(asked->backend), asked->is_successor,
                    options, *ranks);
 }
 
 void
 dl_group_refuse(const dl_group_options *asked, dl_store *store)
 {
-    const backend_entry *entry = find_backend(asked->backend);
+    const dl_backend_kind *kind = dl_backend_find(asked->backend);
     dl_error error = *dl_last_error();
     dl_backend_options options;
     dl_group_options successor = *asked;
     int *ranks = NULL;
 
-    if (entry == NULL || entry->refuse == NULL) {
+    if (kind == NULL || kind->refuse == NULL) {
         return;
     }
     /* A refusal is valid even where the parent was aborted and the group
@@ -166,7 +130,7 @@ dl_group_refuse(const dl_group_options *asked, dl_store *store)
     if (backend_options_init(&options, &successor, store, &ranks) == DL_OK
         && (options.store != NULL || options.origin != NULL)) {
         (void)dl_fail_again(&error);
-        entry->refuse(&options);
+        kind->refuse(&options);
     }
     dl_backend_origin_unref(options.origin);
     free(ranks);
@@ -179,16 +143,17 @@ static dl_status
 make_backend(dl_group *group, const dl_group_options *asked,
              const dl_backend_options *options)
 {
-    dl_status status = find_backend(group->backend_name)
-                           ->make(options, dl_group_deadline(group), &group->backend);
+    dl_backend **backend = &group->host.backend;
+    dl_status status =
+        group->host.kind->make(options, dl_group_deadline(group), backend);
     bool is_compared = asked->is_compared || dl_debug_level_get() == DL_DEBUG_DETAIL;
 
     if (status == DL_OK && is_compared) {
-        status = dl_wrapper_backend_wrap(options, &group->backend);
+        status = dl_wrapper_backend_wrap(options, backend);
         if (status != DL_OK) {
             /* The other ranks have met this one already and would wait for it. */
             dl_error cause = dl_error_for_others();
-            group->backend->ops->abort(group->backend, &cause);
+            (*backend)->ops->abort(*backend, &cause);
         }
     }
     return status;
@@ -213,24 +178,30 @@ join(dl_group *group, const dl_group_options *asked)
                                            group->name, group->rank, group->size);
 }
 
+void
+dl_side_fini(dl_side *side, bool is_inherited)
+{
+    if (side->window_backend != NULL) {
+        side->window_backend->ops->free(side->window_backend);
+    }
+    if (side->backend != NULL) {
+        side->backend->ops->free(side->backend);
+    }
+    dl_recorder_leave(&side->seat);
+    if (is_inherited) {
+        dl_lane_forget(&side->lane);
+    } else {
+        dl_lane_fini(&side->lane);
+    }
+}
+
 static void
 free_group(dl_group *group)
 {
     dl_deadlock_leave(group);
-    if (group->window_backend != NULL) {
-        group->window_backend->ops->free(group->window_backend);
-    }
-    if (group->backend != NULL) {
-        group->backend->ops->free(group->backend);
-    }
+    dl_side_fini(&group->host, dl_group_is_inherited(group));
     dl_device_free(group);
     dl_store_unref(group->store);
-    dl_recorder_leave(&group->seat);
-    if (dl_group_is_inherited(group)) {
-        dl_lane_forget(&group->lane);
-    } else {
-        dl_lane_fini(&group->lane);
-    }
     pthread_mutex_destroy(&group->lock);
     free(group->global_ranks);
     free(group->name);
@@ -251,7 +222,8 @@ dl_group_new(const dl_group_options *options, dl_store *store, dl_group **group)
     atomic_init(&made->references, 1);
     atomic_init(&made->timeout, options->timeout);
     pthread_mutex_init(&made->lock, NULL);
-    dl_lane_init(&made->lane);
+    dl_lane_init(&made->host.lane);
+    made->host.kind = dl_backend_find(options->backend);
     made->fork_generation = dl_fork_generation();
     made->creator = getpid();
     made->rank = options->rank;
@@ -259,7 +231,7 @@ dl_group_new(const dl_group_options *options, dl_store *store, dl_group **group)
     made->name = strdup(options->name);
     made->backend_name = strdup(options->backend);
     made->store = store == NULL ? NULL : dl_store_ref(store);
-    dl_recorder_join(&made->seat, options->name, options->backend, options->rank,
+    dl_recorder_join(&made->host.seat, options->name, options->backend, options->rank,
                      options->size);
     dl_status status;
     if (made->name == NULL || made->backend_name == NULL) {
@@ -272,7 +244,7 @@ dl_group_new(const dl_group_options *options, dl_store *store, dl_group **group)
         free_group(made);
         return status;
     }
-    made->brief = made->backend->brief;
+    made->brief = made->host.backend->brief;
     *group = made;
     return DL_OK;
 }
@@ -377,7 +349,7 @@ dl_group_deadline(const dl_group *group)
 uint64_t
 dl_group_sequence(const dl_group *group)
 {
-    return atomic_load_explicit(&group->sequence, memory_order_relaxed);
+    return atomic_load_explicit(&group->host.sequence, memory_order_relaxed);
 }
 
 dl_status
@@ -416,13 +388,13 @@ dl_group_set_cause(dl_group *group, const dl_error *cause)
 }
 
 static void
-free_backend(dl_group *group)
+free_backend(dl_group *group, dl_side *side)
 {
     pthread_mutex_lock(&group->lock);
-    dl_backend *backend = group->backend;
-    dl_backend *window_backend = group->window_backend;
-    group->backend = NULL;
-    group->window_backend = NULL;
+    dl_backend *backend = side->backend;
+    dl_backend *window_backend = side->window_backend;
+    side->backend = NULL;
+    side->window_backend = NULL;
     pthread_mutex_unlock(&group->lock);
     if (window_backend != NULL) {
         window_backend->ops->free(window_backend);
@@ -438,7 +410,7 @@ dl_group_watch(dl_group *group, int rank)
     dl_status status = DL_OK;
 
     pthread_mutex_lock(&group->lock);
-    dl_backend *backend = group->backend;
+    dl_backend *backend = group->host.backend;
     if (backend != NULL && backend->ops->watch != NULL) {
         status = backend->ops->watch(backend, rank);
     }
@@ -452,7 +424,7 @@ dl_group_lost(dl_group *group, int rank)
     dl_status status = DL_OK;
 
     pthread_mutex_lock(&group->lock);
-    dl_backend *backend = group->backend;
+    dl_backend *backend = group->host.backend;
     if (backend != NULL && backend->ops->lost != NULL) {
         status = backend->ops->lost(backend, rank);
     }
@@ -468,7 +440,7 @@ dl_group_is_proved(dl_group *group, int rank)
     bool is_proved = true;
 
     pthread_mutex_lock(&group->lock);
-    dl_backend *backend = group->backend;
+    dl_backend *backend = group->host.backend;
     for (int other = first; backend != NULL && is_proved && other <= last; other++) {
         is_proved = other == group->rank
                     || (backend->ops->is_proved != NULL
@@ -481,22 +453,39 @@ dl_group_is_proved(dl_group *group, int rank)
 /* No free is lost: the closing thread sets is_closed and then tries for the turn, and a
  * holder of the turn passes it and then looks at is_closed.  One of the two gets it. */
 void
-dl_group_free_backend_if_closed(dl_group *group)
+dl_group_free_backend_if_closed(dl_group *group, dl_side *side)
 {
-    if (atomic_load(&group->is_closed) && dl_lane_try(&group->lane)) {
+    if (atomic_load(&group->is_closed) && dl_lane_try(&side->lane)) {
         /* Freeing joins threads and returns memory, possibly at the end of
          * a brief call. */
         dl_blocking_begin();
-        free_backend(group);
-        dl_lane_pass(&group->lane);
+        free_backend(group, side);
+        dl_lane_pass(&side->lane);
     }
 }
 
 void
-dl_group_pass_turn(dl_group *group)
+dl_group_pass_turn(dl_group *group, dl_side *side)
 {
-    dl_lane_pass(&group->lane);
-    dl_group_free_backend_if_closed(group);
+    dl_lane_pass(&side->lane);
+    dl_group_free_backend_if_closed(group, side);
+}
+
+static dl_side *
+device_side_of(dl_group *group)
+{
+    return group->device == NULL ? NULL : &group->device->side;
+}
+
+static void
+abort_side_locked(dl_side *side, const dl_error *cause)
+{
+    if (side != NULL && side->backend != NULL) {
+        side->backend->ops->abort(side->backend, cause);
+    }
+    if (side != NULL && side->window_backend != NULL) {
+        side->window_backend->ops->abort(side->window_backend, cause);
+    }
 }
 
 void
@@ -507,13 +496,8 @@ dl_group_fail(dl_group *group, const dl_error *cause)
     }
     pthread_mutex_lock(&group->lock);
     set_cause_locked(group, cause);
-    if (group->backend != NULL) {
-        group->backend->ops->abort(group->backend, cause);
-    }
-    if (group->window_backend != NULL) {
-        group->window_backend->ops->abort(group->window_backend, cause);
-    }
-    dl_device_abort_locked(group, cause, false);
+    abort_side_locked(&group->host, cause);
+    abort_side_locked(device_side_of(group), cause);
     pthread_mutex_unlock(&group->lock);
 }
 
@@ -521,8 +505,9 @@ static void
 end_family_locked(dl_group *group)
 {
     group->has_ended_family = true;
-    if (group->backend != NULL && group->backend->ops->end_family != NULL) {
-        group->backend->ops->end_family(group->backend);
+    dl_backend *backend = group->host.backend;
+    if (backend != NULL && backend->ops->end_family != NULL) {
+        backend->ops->end_family(backend);
     }
 }
 
@@ -546,17 +531,45 @@ dl_group_verify_calls(dl_group *group, dl_deadline deadline)
 {
     dl_status status = DL_OK;
 
-    if (dl_group_is_inherited(group) || !dl_lane_try(&group->lane)) {
+    if (dl_group_is_inherited(group) || !dl_lane_try(&group->host.lane)) {
         return DL_OK;
     }
-    if (!atomic_load(&group->is_broken) && group->backend->ops->verify_calls != NULL) {
-        status = group->backend->ops->verify_calls(group->backend, deadline);
+    dl_backend *backend = group->host.backend;
+    if (!atomic_load(&group->is_broken) && backend->ops->verify_calls != NULL) {
+        status = backend->ops->verify_calls(backend, deadline);
     }
     if (status == DL_MISMATCH) {
         dl_group_set_cause(group, dl_last_error());
     }
-    dl_group_pass_turn(group);
+    dl_group_pass_turn(group, &group->host);
     return status;
+}
+
+static void
+leave_side_locked(dl_side *side, const dl_error *cause)
+{
+    if (side != NULL && side->backend != NULL) {
+        side->backend->ops->leave(side->backend);
+    }
+    if (side != NULL && side->window_backend != NULL) {
+        side->window_backend->ops->leave(side->window_backend);
+    }
+    abort_side_locked(side, cause);
+}
+
+static void
+close_side(dl_group *group, dl_side *side)
+{
+    if (side == NULL) {
+        return;
+    }
+    dl_recorder_leave(&side->seat);
+    /* The queued operations fail with DL_CLOSED. */
+    dl_lane_drain(&side->lane);
+    dl_group_free_backend_if_closed(group, side);
+    /* A caller may keep a closed group for long; its thread is not needed any more. */
+    dl_blocking_begin();
+    dl_lane_retire(&side->lane);
 }
 
 void
@@ -571,26 +584,10 @@ dl_group_close(dl_group *group)
     pthread_mutex_lock(&group->lock);
     set_cause_locked(group, &cause);
     atomic_store(&group->is_closed, true);
-    if (group->backend != NULL) {
-        group->backend->ops->leave(group->backend);
-        group->backend->ops->abort(group->backend, &cause);
-    }
-    if (group->window_backend != NULL) {
-        group->window_backend->ops->leave(group->window_backend);
-        group->window_backend->ops->abort(group->window_backend, &cause);
-    }
+    leave_side_locked(&group->host, &cause);
     end_family_locked(group);
-    dl_device_abort_locked(group, &cause, true);
+    leave_side_locked(device_side_of(group), &cause);
     pthread_mutex_unlock(&group->lock);
-    dl_recorder_leave(&group->seat);
-    /* The queued operations fail with DL_CLOSED. */
-    dl_lane_drain(&group->lane);
-    dl_group_free_backend_if_closed(group);
-    dl_device_free_if_closed(group);
-    /* A caller may keep a closed group for long; its thread is not needed any more. */
-    dl_blocking_begin();
-    dl_lane_retire(&group->lane);
-    if (group->device != NULL) {
-        dl_lane_retire(&group->device->lane);
-    }
+    close_side(group, &group->host);
+    close_side(group, device_side_of(group));
 }

@@ -10,15 +10,28 @@
 #include <sys/types.h>
 
 #include "base/list.h"
-#include "pg/backend.h"
+#include "pg/backend_table.h"
 #include "pg/group.h"
 #include "pg/lane.h"
 #include "pg/record/recorder.h"
 
+/* What serves the arrays in one kind of memory: a backend, the order of its operations,
+ * and where they are recorded.  The two sides of a group do not wait for each other. */
+typedef struct dl_side {
+    const dl_backend_kind *kind; /* fixed after init, like the seat */
+    dl_seat seat;
+    _Atomic uint64_t sequence; /* operations begun; written by the holder of the turn */
+    /* The turn is held by the thread that runs an operation or frees the backend. */
+    dl_lane lane;
+    /* Changed with the group's lock and the turn held; either of them suffices to use
+     * it.  Of the side for devices NULL before the first operation. */
+    dl_backend *backend;
+    dl_backend *window_backend; /* likewise; NULL: see pg/window_backend.h */
+} dl_side;
+
 struct dl_group {
     atomic_uint references;
     _Atomic int64_t timeout;
-    _Atomic uint64_t sequence;
     _Atomic uint64_t monitored; /* monitored barriers called so far */
     /* fixed after init */
     char *name;
@@ -28,20 +41,13 @@ struct dl_group {
     dl_store *store;
     uint32_t fork_generation;
     pid_t creator;
-    dl_seat seat;
     dl_list deadlock_node; /* guarded by own_waits.c's lock */
     /* set before own_waits.c lists the group; NULL if they equal the group's ranks */
     int32_t *global_ranks;
-    size_t brief; /* as in dl_backend */
-    /* it is the device side of another group and takes device arrays */
-    bool is_on_device;
-    struct dl_device_side *device; /* NULL if no array on a device is served */
-    /* The turn is held by the thread that runs an operation or frees the backend. */
-    dl_lane lane;
+    size_t brief;                  /* as in dl_backend */
+    dl_side host;                  /* serves the CPU's memory */
+    struct dl_device_side *device; /* NULL if devices have no side of their own */
     pthread_mutex_t lock;
-    /* Changed with the lock and the turn held; either of them suffices to use it. */
-    dl_backend *backend;
-    dl_backend *window_backend; /* likewise; NULL: see pg/window_backend.h */
     atomic_bool is_broken;
     atomic_bool is_closed;
     dl_error cause;        /* returned by all later calls; fixed once is_broken */
@@ -71,9 +77,28 @@ void dl_group_fail(dl_group *group, const dl_error *cause);
 /* Breaks the group with `cause`, unless it is broken already. */
 void dl_group_set_cause(dl_group *group, const dl_error *cause);
 
-/* dl_group_pass_turn() passes the turn on and then does what the other does: frees the
- * backend if the group is closed and nobody has the turn. */
-void dl_group_pass_turn(dl_group *group);
-void dl_group_free_backend_if_closed(dl_group *group);
+/* dl_group_pass_turn() passes a side's turn on and then does what the other does: frees
+ * the backend if the group is closed and nobody has the turn. */
+void dl_group_pass_turn(dl_group *group, dl_side *side);
+void dl_group_free_backend_if_closed(dl_group *group, dl_side *side);
+
+/* Frees the backend, and in a forked child nothing that it shares with the parent. */
+void dl_side_fini(dl_side *side, bool is_inherited);
+
+/* Numbers an operation that begins, and records it.  Called with the turn held. */
+static inline void
+dl_side_begin(dl_side *side, dl_op_context *context)
+{
+    context->sequence = atomic_load_explicit(&side->sequence, memory_order_relaxed) + 1;
+    atomic_store_explicit(&side->sequence, context->sequence, memory_order_relaxed);
+    context->record =
+        dl_recorder_start(&side->seat, context->record, &context->fingerprint,
+                          context->sequence, context->deadline);
+}
+
+/* Queues a collective on arrays of a device that was checked, as a job of its side's
+ * lane.  The call and its call site are copied, and the record is completed also after a
+ * failure. */
+dl_status dl_group_queue_on_device(dl_group *group, const dl_op *op, dl_work **work);
 
 #endif

@@ -36,13 +36,14 @@ dl_status
 dl_group_check_message(const dl_group *group, const dl_call *call)
 {
     dl_fingerprint fingerprint = {.op = (uint8_t)call->op};
+    const char *name = dl_op_type_name(fingerprint.op);
 
     DL_TRY(check_peer(group, call->op, call->peer));
     if (call->tag < 0) {
-        return dl_fail(DL_INVALID, "%s: tag %" PRId64 " is negative",
-                       dl_op_type_name((uint8_t)call->op), call->tag);
+        return dl_fail(DL_INVALID, "%s: tag %" PRId64 " is negative", name, call->tag);
     }
-    return dl_check_tensor(group, &call->tensor, call->op != DL_SEND, &fingerprint);
+    DL_TRY(dl_check_tensor(group, &call->tensor, call->op != DL_SEND, &fingerprint));
+    return call->tensor.device == DL_CPU ? DL_OK : dl_device_check_message(group, name);
 }
 
 /* Called with the lock held, so that the backend stays. */
@@ -50,12 +51,12 @@ static dl_status
 post_locked(dl_group *group, const dl_call *call, dl_deadline deadline, dl_work **work)
 {
     DL_TRY(dl_group_admit(group));
-    const dl_backend_ops *ops = group->backend->ops;
+    const dl_backend_ops *ops = group->host.backend->ops;
     if (ops->post == NULL) {
         return dl_fail(DL_UNSUPPORTED, "the %s backend of group %s has no %s",
                        ops->name, group->name, dl_op_type_name((uint8_t)call->op));
     }
-    return ops->post(group->backend, call, deadline, work);
+    return ops->post(group->host.backend, call, deadline, work);
 }
 
 static dl_fingerprint
@@ -67,10 +68,12 @@ describe(const dl_call *call)
     return what;
 }
 
-static dl_device_item
-on_device(const dl_call *call)
+static dl_op
+on_device(const dl_call *call, dl_deadline deadline)
 {
-    return (dl_device_item){.call = call, .fingerprint = describe(call)};
+    return (dl_op){
+        call,
+        {.fingerprint = describe(call), .deadline = deadline, .guard = call->guard}};
 }
 
 /* Records a message that was posted.  If it has arrived meanwhile, the record begins
@@ -80,7 +83,8 @@ record(const dl_group *group, const dl_call *call, dl_deadline deadline, dl_work
 {
     dl_fingerprint what = describe(call);
 
-    dl_work_attach(work, dl_recorder_post(&group->seat, &what, call->tag, deadline));
+    dl_work_attach(work,
+                   dl_recorder_post(&group->host.seat, &what, call->tag, deadline));
 }
 
 dl_status
@@ -89,8 +93,8 @@ dl_group_post(dl_group *group, const dl_call *call, dl_deadline deadline,
 {
     DL_TRY(dl_group_check_message(group, call));
     if (call->tensor.device != DL_CPU) {
-        dl_device_item item = on_device(call);
-        return dl_device_submit(group, &item, deadline, work);
+        dl_op op = on_device(call, deadline);
+        return dl_device_enqueue(group, &op, work);
     }
     /* Checked before locking, because a forked child may have inherited
      * the lock held. */
@@ -165,8 +169,8 @@ dl_group_exchange(dl_group *group, const dl_call *call, dl_deadline deadline,
     *end = (dl_message_end){.source = call->peer};
     if (call->tensor.device != DL_CPU) {
         DL_TRY(dl_group_check_message(group, call));
-        dl_device_item item = on_device(call);
-        return dl_device_run(group, &item, deadline);
+        dl_op op = on_device(call, deadline);
+        return dl_device_run(group, &op);
     }
     awaited.is_awaited = true;
     DL_TRY(dl_group_post(group, &awaited, deadline, &work));

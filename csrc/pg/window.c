@@ -101,8 +101,9 @@ make_part(dl_window *self, uint64_t count)
     }
     options.size = count * self->item_size;
     pthread_mutex_lock(&group->lock);
-    dl_backend *backend =
-        group->window_backend != NULL ? group->window_backend : group->backend;
+    dl_backend *backend = group->host.window_backend != NULL
+                              ? group->host.window_backend
+                              : group->host.backend;
     dl_status status = backend == NULL
                            ? dl_fail(DL_CLOSED, "group %s was closed", group->name)
                            : backend->ops->window(backend, &options, &self->part);
@@ -116,7 +117,7 @@ static dl_status
 check_backend(dl_group *group, bool *is_left)
 {
     pthread_mutex_lock(&group->lock);
-    const dl_backend *backend = group->backend;
+    const dl_backend *backend = group->host.backend;
     *is_left = backend != NULL && backend->ops->leaves_windows;
     bool has_windows = *is_left || (backend != NULL && backend->ops->window != NULL);
     pthread_mutex_unlock(&group->lock);

@@ -15,7 +15,7 @@ hand_over(dl_group *group, dl_backend *made)
     dl_status status =
         atomic_load(&group->is_broken) ? dl_fail_again(&group->cause) : DL_OK;
     if (status == DL_OK) {
-        group->window_backend = made;
+        group->host.window_backend = made;
     }
     pthread_mutex_unlock(&group->lock);
     if (status != DL_OK) {
@@ -62,7 +62,7 @@ break_group(dl_group *group)
 dl_status
 dl_window_backend_open(dl_group *group, dl_deadline deadline)
 {
-    dl_status status = dl_lane_take(&group->lane, deadline);
+    dl_status status = dl_lane_take(&group->host.lane, deadline);
 
     if (status == DL_TIMEOUT) {
         return dl_fail(DL_TIMEOUT,
@@ -72,12 +72,12 @@ dl_window_backend_open(dl_group *group, dl_deadline deadline)
     }
     DL_TRY(status);
     status = dl_group_admit(group);
-    if (status == DL_OK && group->window_backend == NULL) {
+    if (status == DL_OK && group->host.window_backend == NULL) {
         status = make(group, deadline);
     }
     if (status != DL_OK) {
         break_group(group);
     }
-    dl_group_pass_turn(group);
+    dl_group_pass_turn(group, &group->host);
     return status;
 }

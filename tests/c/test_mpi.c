@@ -424,7 +424,7 @@ CHECK_CASE(an_array_that_mpi_has_after_an_error_is_kept)
 static void
 finalize(const scene *self)
 {
-    const dl_mpi_comm *comm = dl_mpi_self(self->group->backend)->comm;
+    const dl_mpi_comm *comm = dl_mpi_self(self->group->host.backend)->comm;
 
     CHECK_EQUAL(comm->mpi->finalize(), 0);
 }

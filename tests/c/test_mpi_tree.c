@@ -299,7 +299,7 @@ forget(int rank, const rank_processes *all, void *context)
 
     (void)context;
     CHECK_OK(dl_group_barrier(self.group, soon()));
-    dl_mpi_self(self.group->backend)->meeting.history.digest ^= rank == 1 ? 1u : 0;
+    dl_mpi_self(self.group->host.backend)->meeting.history.digest ^= rank == 1 ? 1u : 0;
     check_told(dl_group_barrier(self.group, soon()),
                " called different operations before it", "barrier #2");
     leave(&self);

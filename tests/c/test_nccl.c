@@ -113,7 +113,7 @@ CHECK_CASE(a_child_that_was_forked_within_a_batch_ends_the_group)
     dl_group *group = join_device_group("batch", 0, 1, GROUP_PATIENCE);
     CHECK_OK(dl_device_batch_begin(group, soon()));
     CHECK(pthread_create(&waiter, NULL, wait_behind_the_batch, group) == 0);
-    await_waiter(&group->device->lane);
+    await_waiter(&group->device->side.lane);
     pid_t child = fork();
     if (child == 0) {
         end_group(group);

@@ -729,8 +729,8 @@ dl_deadlock_configure(void)
 static void
 publish_locked(void)
 {
-    bool is_wanted = world != NULL && world->store != NULL && world->backend != NULL
-                     && world->backend->spans_hosts
+    bool is_wanted = world != NULL && world->store != NULL
+                     && world->host.backend != NULL && world->host.backend->spans_hosts
                      && !(is_mode_set && wanted_mode == OFF);
 
     dl_doing_publisher_set(is_wanted ? world->store : NULL,

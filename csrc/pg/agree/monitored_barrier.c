@@ -249,7 +249,8 @@ is_alone(dl_group *group)
 {
     pthread_mutex_lock(&group->lock);
     bool answer =
-        group->size == 1 || (group->backend != NULL && group->backend->ops->is_alone);
+        group->size == 1
+        || (group->host.backend != NULL && group->host.backend->ops->is_alone);
     pthread_mutex_unlock(&group->lock);
     return answer;
 }

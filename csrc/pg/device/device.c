@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/interrupt.h"
 #include "base/call_site.h"
@@ -13,21 +12,9 @@
 #include "base/thread.h"
 #include "pg/device/cuda_table.h"
 #include "pg/device/device_state.h"
-#include "pg/group_state.h"
-#include "pg/nccl/nccl_backend.h"
-#include "pg/ucc/ucc_device_backend.h"
-#include "pg/wrapper/wrapper_device_backend.h"
+#include "pg/wrapper/wrapper_backend.h"
 
-/* Only the backends' own headers declare their constructors, as on the CPU side. */
-static const struct {
-    const char *name;
-    dl_device_backend_new_fn make;
-} backends[] = {
-    {"nccl", dl_nccl_backend_new},
-    {"ucc", dl_ucc_device_backend_new},
-};
-
-/* The records of one call, completed when its work ends. */
+/* The records of one batch, completed when its work ends. */
 typedef struct ending {
     dl_work_notice notice;
     const dl_work *work;
@@ -38,57 +25,62 @@ typedef struct ending {
 /* Its address identifies the thread that has a batch open. */
 static _Thread_local char own;
 
+static dl_status
+make_side(dl_group *group, const dl_backend_kind *kind,
+          const dl_device_options *options)
+{
+    dl_device_side *made = calloc(1, sizeof *made);
+
+    if (made == NULL) {
+        return dl_fail_no_memory();
+    }
+    made->side.kind = kind;
+    made->options = *options;
+    made->is_detailed = dl_debug_level_get() == DL_DEBUG_DETAIL;
+    dl_recorder_join(&made->side.seat, group->name, kind->name, group->rank,
+                     group->size);
+    dl_lane_init(&made->side.lane);
+    group->device = made;
+    return DL_OK;
+}
+
 dl_status
 dl_device_serve(dl_group *group, const char *name, const dl_device_options *options)
 {
-    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
-        if (strcmp(backends[i].name, name) != 0) {
-            continue;
-        }
-        dl_device_side *made = calloc(1, sizeof *made);
-        if (made == NULL) {
-            return dl_fail_no_memory();
-        }
-        made->name = backends[i].name;
-        made->make = backends[i].make;
-        made->options = *options;
-        made->is_detailed = dl_debug_level_get() == DL_DEBUG_DETAIL;
-        dl_recorder_join(&made->seat, group->name, made->name, group->rank,
-                         group->size);
-        dl_lane_init(&made->lane);
-        group->device = made;
-        return DL_OK;
+    const dl_backend_kind *kind = dl_backend_find(name);
+
+    if (kind == NULL || kind->make_on_device == NULL) {
+        return dl_fail(DL_INVALID, "there is no backend \"%s\" for arrays on devices",
+                       name);
     }
-    return dl_fail(DL_INVALID, "there is no backend \"%s\" for arrays on devices",
-                   name);
+    return make_side(group, kind, options);
 }
 
 const char *
 dl_device_name(const dl_group *group)
 {
-    return group->device == NULL ? NULL : group->device->name;
+    return group->device == NULL ? NULL : group->device->side.kind->name;
 }
 
-bool
-dl_device_takes(const dl_group *group, const dl_call *call)
+const char *
+dl_device_backend_name(const dl_group *group)
 {
-    dl_arrays arrays = dl_call_arrays(call, group->size);
-    const dl_tensor *tensor;
+    return group->device == NULL ? group->backend_name : dl_device_name(group);
+}
 
-    for (int i = 0; (tensor = dl_arrays_at(&arrays, i)) != NULL; i++) {
-        if (tensor->device == DL_CUDA) {
-            return true;
-        }
-    }
-    return false;
+char *
+dl_device_label_new(const dl_group *group)
+{
+    char name[256];
+
+    snprintf(name, sizeof name, "%s%s", group->name,
+             group->device == NULL ? "" : " on cuda");
+    return dl_label_new(name, group->rank, group->size);
 }
 
 dl_status
 dl_device_check(const dl_group *group, const dl_tensor *tensor, const char *name)
 {
-    if (group->is_on_device) {
-        return DL_OK;
-    }
     if (group->device == NULL) {
         return dl_fail(DL_UNSUPPORTED,
                        "%s: the array is on cuda:%d, but group %s, created with "
@@ -100,28 +92,20 @@ dl_device_check(const dl_group *group, const dl_tensor *tensor, const char *name
         return dl_fail(DL_INVALID,
                        "%s: the array on cuda:%d is not contiguous; the %s backend "
                        "needs a C-contiguous array: pass a contiguous copy",
-                       name, tensor->device_index, group->device->name);
+                       name, tensor->device_index, dl_device_backend_name(group));
     }
     return DL_OK;
 }
 
-/* Checks that all arrays are on one device.  The device backend would use the address
- * of an array in host memory as a device address. */
-static dl_status
-check_item(const dl_group *group, const dl_device_item *item)
+dl_status
+dl_device_check_message(const dl_group *group, const char *name)
 {
-    dl_arrays arrays = dl_call_arrays(item->call, group->size);
-    const dl_tensor *first = dl_arrays_at(&arrays, 0);
-    const dl_tensor *tensor;
-
-    for (int i = 1; (tensor = dl_arrays_at(&arrays, i)) != NULL; i++) {
-        if (tensor->device != first->device
-            || tensor->device_index != first->device_index) {
-            return dl_fail(DL_INVALID, "%s: the arrays are not all on one device",
-                           dl_op_type_name((uint8_t)item->call->op));
-        }
-    }
-    return DL_OK;
+    return group->device != NULL && group->device->side.kind->is_ordered
+               ? DL_OK
+               : dl_fail(DL_UNSUPPORTED,
+                         "%s: the %s backend has no point-to-point messages for arrays "
+                         "on devices; use \"cuda:nccl\", or copy the array to the CPU",
+                         name, dl_device_backend_name(group));
 }
 
 /* Only the group's CPU side knows which ranks are gone. */
@@ -138,68 +122,29 @@ lost(void *context, int rank)
 }
 
 static dl_status
-make_backend(dl_group *group, dl_device_backend **backend)
+make_backend(dl_group *group, int device, dl_deadline deadline, dl_backend **backend)
 {
     dl_device_side *self = group->device;
-    dl_device_backend_options options = {
+    dl_backend_options options = {
         .store = group->store,
         .rank = group->rank,
         .size = group->size,
         .group_name = group->name,
-        .options = &self->options,
+        .backend_name = self->side.kind->name,
+        .on_device = &self->options,
+        .device = device,
         .watch = watch,
         .lost = lost,
         .context = group,
     };
 
-    DL_TRY(self->make(&options, backend));
+    DL_TRY(self->side.kind->make_on_device(&options, deadline, backend));
     dl_status status =
-        self->is_detailed ? dl_wrapper_device_backend_wrap(&options, backend) : DL_OK;
+        self->is_detailed ? dl_wrapper_backend_wrap(&options, backend) : DL_OK;
     if (status != DL_OK) {
         (*backend)->ops->free(*backend);
     }
     return status;
-}
-
-/* Returns the backend, which is made if necessary.  Called with the turn held; the lock
- * is for threads that abort meanwhile. */
-static dl_status
-find_backend(dl_group *group, dl_device_backend **backend)
-{
-    dl_device_side *self = group->device;
-    dl_device_backend *made;
-
-    DL_TRY(dl_group_admit(group));
-    if (self->backend == NULL) {
-        DL_TRY(make_backend(group, &made));
-        pthread_mutex_lock(&group->lock);
-        self->backend = made;
-        pthread_mutex_unlock(&group->lock);
-    }
-    *backend = self->backend;
-    return DL_OK;
-}
-
-/* Threads begin their operations one after the other.  That all ranks begin them in the
- * same order is up to the caller. */
-static dl_status
-take_turn(dl_group *group, dl_deadline deadline)
-{
-    dl_status status = dl_lane_take(&group->device->lane, deadline);
-
-    return status == DL_TIMEOUT
-               ? dl_fail(DL_TIMEOUT,
-                         "group %s timed out after %" PRId64
-                         "ms: another thread's operation on a device has not started",
-                         group->name, deadline.limit / DL_MILLISECOND)
-               : status;
-}
-
-static void
-pass_turn(dl_group *group)
-{
-    dl_lane_pass(&group->device->lane);
-    dl_device_free_if_closed(group);
 }
 
 /* Returns the thread's last error as the cause of all later failures of the group, on
@@ -227,57 +172,82 @@ note_failure(dl_group *group, dl_status status)
     return status;
 }
 
-static dl_record *
-post(const dl_device_side *self, const dl_device_item *item, dl_deadline deadline)
-{
-    const dl_call *message = item->call;
-
-    return dl_recorder_post(&self->seat, &item->fingerprint, message->tag, deadline);
-}
-
-/* Records an item that is queued in a batch, with its call site if ranks compare
- * calls. */
 static dl_status
-record_queued(dl_device_side *self, dl_device_item *item, dl_deadline deadline)
+check_device(const dl_group *group, int device)
 {
-    char site[DL_CALL_SITE_TEXT_SIZE];
+    const dl_device_side *self = group->device;
 
-    item->call_site = NULL;
-    item->record = dl_op_type_is_message((uint8_t)item->call->op)
-                       ? post(self, item, deadline)
-                       : dl_recorder_queue(&self->seat, &item->fingerprint, deadline);
-    if (!self->is_detailed) {
-        return DL_OK;
+    return self->side.kind->is_ordered || self->device == device
+               ? DL_OK
+               : dl_fail(DL_INVALID,
+                         "the array is on cuda:%d, but group %s has used cuda:%d "
+                         "since its first operation; a process uses one device",
+                         device, group->name, self->device);
+}
+
+/* The lock is for threads that abort meanwhile. */
+dl_status
+dl_device_open(dl_group *group, int device, dl_deadline deadline)
+{
+    dl_device_side *self = group->device;
+    dl_backend *made;
+
+    DL_TRY(dl_group_admit(group));
+    if (self->side.backend != NULL) {
+        return check_device(group, device);
     }
-    /* Noted now, because the thread is elsewhere when the batch is issued. */
-    dl_call_site_describe(site, sizeof site);
-    item->call_site = strdup(site);
-    return item->call_site == NULL ? dl_fail_no_memory() : DL_OK;
+    DL_TRY(note_failure(group, make_backend(group, device, deadline, &made)));
+    pthread_mutex_lock(&group->lock);
+    self->side.backend = made;
+    pthread_mutex_unlock(&group->lock);
+    self->device = device;
+    return DL_OK;
 }
 
-/* Completes the record of an item that is still in its batch, and so never began. */
-static void
-forget_record(dl_device_item *item)
+/* Threads begin their operations one after the other.  That all ranks begin them in the
+ * same order is up to the caller. */
+static dl_status
+take_turn(dl_group *group, dl_deadline deadline)
 {
-    dl_recorder_end(item->record, DL_CANCELLED);
-    item->record = NULL;
-    free(item->call_site);
-    item->call_site = NULL;
+    dl_status status = dl_lane_take(&group->device->side.lane, deadline);
+
+    return status == DL_TIMEOUT
+               ? dl_fail(DL_TIMEOUT,
+                         "group %s timed out after %" PRId64
+                         "ms: another thread's operation on a device has not started",
+                         group->name, deadline.limit / DL_MILLISECOND)
+               : status;
 }
 
-/* Numbers the items and records that they begin.  Called with the turn held. */
 static void
-record_start(dl_device_side *self, dl_device_item *items, const dl_device_call *call)
+pass_turn(dl_group *group)
 {
-    for (size_t i = 0; i < call->count; i++) {
-        dl_device_item *item = &items[i];
-        if (!dl_op_type_is_message((uint8_t)item->call->op)) {
-            item->sequence = ++self->sequence;
-            item->record =
-                dl_recorder_start(&self->seat, item->record, &item->fingerprint,
-                                  item->sequence, call->deadline);
-        } else if (item->record == NULL) {
-            item->record = post(self, item, call->deadline);
+    dl_group_pass_turn(group, &group->device->side);
+}
+
+static dl_record *
+post(const dl_device_side *self, const dl_op *op)
+{
+    return dl_recorder_post(&self->side.seat, &op->context.fingerprint, op->call->tag,
+                            op->context.deadline);
+}
+
+static bool
+is_message(const dl_op *op)
+{
+    return dl_op_type_is_message((uint8_t)op->call->op);
+}
+
+/* Numbers the operations and records that they begin.  Called with the turn held. */
+static void
+record_start(dl_device_side *self, dl_op *ops, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        dl_op *op = &ops[i];
+        if (!is_message(op)) {
+            dl_side_begin(&self->side, &op->context);
+        } else if (op->context.record == NULL) {
+            op->context.record = post(self, op);
         }
     }
 }
@@ -295,50 +265,51 @@ end_all(dl_work_notice *notice)
 }
 
 static ending *
-ending_new(const dl_device_item *items, size_t count, const dl_work *work)
+ending_new(const dl_op *ops, size_t count, const dl_work *work)
 {
     ending *self = malloc(sizeof *self + count * sizeof *self->records);
 
     if (self != NULL) {
         *self = (ending){.notice.call = end_all, .work = work, .count = count};
         for (size_t i = 0; i < count; i++) {
-            self->records[i] = items[i].record;
+            self->records[i] = ops[i].context.record;
         }
     }
     return self;
 }
 
-/* Records failures; items that have begun are completed by the end of `work`.  Without
- * memory the records end now, which is better than operations that seem
- * to run forever. */
+/* Records failures; operations that have begun are completed by the end of `work`.
+ * Without memory the records end now, which is better than operations that seem to run
+ * forever. */
 static void
-record_end(dl_device_item *items, size_t count, dl_status status, dl_work *work)
+record_end(dl_op *ops, size_t count, dl_status status, dl_work *work)
 {
-    ending *made = status == DL_OK ? ending_new(items, count, work) : NULL;
+    ending *made = status == DL_OK ? ending_new(ops, count, work) : NULL;
 
     if (made != NULL) {
         dl_work_notify(work, &made->notice);
     }
     for (size_t i = 0; i < count; i++) {
         if (made == NULL) {
-            dl_recorder_end(items[i].record, status);
+            dl_recorder_end(ops[i].context.record, status);
         }
-        items[i].record = NULL;
+        ops[i].context.record = NULL;
     }
 }
 
-/* Begins the items of `call`, whose member `items` need not be set.  Called with the
- * turn held. */
+/* Begins the operations of `batch`, which are `ops`.  Called with the turn held. */
 static dl_status
-enqueue(dl_group *group, dl_device_item *items, dl_device_call call, dl_work **work)
+enqueue(dl_group *group, dl_op *ops, const dl_batch *batch, dl_work **work)
 {
-    dl_device_backend *backend;
+    dl_arrays arrays = dl_call_arrays(ops[0].call, group->size);
+    dl_device_side *self = group->device;
 
-    DL_TRY(find_backend(group, &backend));
-    call.items = items;
-    record_start(group->device, items, &call);
-    dl_status status = note_failure(group, backend->ops->enqueue(backend, &call, work));
-    record_end(items, call.count, status, *work);
+    DL_TRY(
+        dl_device_open(group, dl_arrays_at(&arrays, 0)->device_index, batch->deadline));
+    record_start(self, ops, batch->count);
+    dl_backend *backend = self->side.backend;
+    dl_status status = note_failure(group, backend->ops->enqueue(backend, batch, work));
+    record_end(ops, batch->count, status, *work);
     return status;
 }
 
@@ -351,35 +322,63 @@ dl_device_is_batching(const dl_group *group)
            && atomic_load_explicit(&self->batcher, memory_order_relaxed) == &own;
 }
 
-static void
-drop(dl_device_item *item)
+bool
+dl_device_enqueues(const dl_group *group)
 {
-    forget_record(item);
-    free((void *)(uintptr_t)item->call);
+    return group->device != NULL
+           && (group->device->side.kind->is_ordered || dl_device_is_batching(group));
+}
+
+/* Frees an operation of a batch, and completes its record if it never began. */
+static void
+drop(dl_op *op)
+{
+    dl_recorder_end(op->context.record, DL_CANCELLED);
+    free((void *)(uintptr_t)op->context.call_site);
+    free((void *)(uintptr_t)op->call);
+}
+
+/* Records an operation that is queued in a batch, with its call site if ranks compare
+ * calls. */
+static dl_status
+record_queued(dl_device_side *self, dl_op *op)
+{
+    char site[DL_CALL_SITE_TEXT_SIZE];
+
+    op->context.record =
+        is_message(op) ? post(self, op)
+                       : dl_recorder_queue(&self->side.seat, &op->context.fingerprint,
+                                           op->context.deadline);
+    if (!self->is_detailed) {
+        return DL_OK;
+    }
+    /* Noted now, because the thread is elsewhere when the batch is issued. */
+    dl_call_site_describe(site, sizeof site);
+    op->context.call_site = strdup(site);
+    return op->context.call_site == NULL ? dl_fail_no_memory() : DL_OK;
 }
 
 /* The arguments are copied, since lists of blocks live on the caller's stack.  The
  * elements stay in the arrays, which the caller keeps. */
 static dl_status
-add_to_batch(dl_group *group, const dl_device_item *item, dl_deadline deadline)
+add_to_batch(dl_group *group, const dl_op *op)
 {
     dl_device_side *self = group->device;
     dl_call *copy;
 
     if (self->batch_count == self->batch_capacity) {
         size_t capacity = self->batch_capacity * 2 + 8;
-        dl_device_item *batch = realloc(self->batch, capacity * sizeof *batch);
+        dl_op *batch = realloc(self->batch, capacity * sizeof *batch);
         if (batch == NULL) {
             return dl_fail_no_memory();
         }
         self->batch = batch;
         self->batch_capacity = capacity;
     }
-    DL_TRY(dl_call_copy(item->call, group->size, (dl_room){0}, &copy));
-    dl_device_item *added = &self->batch[self->batch_count];
-    *added = *item;
-    added->call = copy;
-    dl_status status = record_queued(self, added, deadline);
+    DL_TRY(dl_call_copy(op->call, group->size, (dl_room){0}, &copy));
+    dl_op *added = &self->batch[self->batch_count];
+    *added = (dl_op){copy, op->context};
+    dl_status status = record_queued(self, added);
     if (status != DL_OK) {
         drop(added);
         return status;
@@ -401,21 +400,18 @@ clear_batch(dl_device_side *self)
 }
 
 dl_status
-dl_device_submit(dl_group *group, const dl_device_item *item, dl_deadline deadline,
-                 dl_work **work)
+dl_device_enqueue(dl_group *group, const dl_op *op, dl_work **work)
 {
-    dl_device_call call = {.count = 1, .deadline = deadline};
-    dl_device_item own = *item;
+    dl_op copy = *op;
+    dl_batch batch = {.ops = &copy, .count = 1, .deadline = op->context.deadline};
 
     DL_TRY(dl_group_admit(group));
-    DL_TRY(check_item(group, item));
-    if (dl_device_is_batching(group)) {
-        *work = NULL;
-        return add_to_batch(group, item, deadline);
-    }
-    DL_TRY(take_turn(group, deadline));
     *work = NULL;
-    dl_status status = enqueue(group, &own, call, work);
+    if (dl_device_is_batching(group)) {
+        return add_to_batch(group, op);
+    }
+    DL_TRY(take_turn(group, batch.deadline));
+    dl_status status = enqueue(group, &copy, &batch, work);
     pass_turn(group);
     return status;
 }
@@ -441,7 +437,7 @@ dl_device_batch_begin(dl_group *group, dl_deadline deadline)
     return DL_OK;
 }
 
-/* Checks that all items are on one device, since one stream carries them. */
+/* Checks that all arrays are on one device, since one stream carries them. */
 static dl_status
 check_devices(const dl_group *group)
 {
@@ -461,6 +457,38 @@ check_devices(const dl_group *group)
     return DL_OK;
 }
 
+/* Queues the operations for the host.  They end in order, and those after a failure fail
+ * as well, so the last work stands for all. */
+static dl_status
+queue_batch(dl_group *group, dl_work **work)
+{
+    dl_device_side *self = group->device;
+
+    for (size_t i = 0; i < self->batch_count; i++) {
+        dl_work *next = NULL;
+        dl_status status = dl_group_queue_on_device(group, &self->batch[i], &next);
+        self->batch[i].context.record = NULL;
+        dl_work_unref(*work);
+        *work = next;
+        DL_TRY(status);
+    }
+    return DL_OK;
+}
+
+static dl_status
+issue_batch(dl_group *group, dl_deadline deadline, dl_work **work)
+{
+    dl_device_side *self = group->device;
+    dl_batch batch = {.ops = self->batch,
+                      .count = self->batch_count,
+                      .is_batch = true,
+                      .deadline = deadline};
+
+    DL_TRY(check_devices(group));
+    return self->side.kind->is_ordered ? enqueue(group, self->batch, &batch, work)
+                                       : queue_batch(group, work);
+}
+
 /* The turn is passed on in any case, as a batch that fails is over. */
 dl_status
 dl_device_batch_end(dl_group *group, bool is_dropped, dl_deadline deadline,
@@ -475,12 +503,7 @@ dl_device_batch_end(dl_group *group, bool is_dropped, dl_deadline deadline,
                        group->name);
     }
     if (!is_dropped && self->batch_count > 0) {
-        dl_device_call call = {
-            .count = self->batch_count, .is_batch = true, .deadline = deadline};
-        status = check_devices(group);
-        if (status == DL_OK) {
-            status = enqueue(group, self->batch, call, work);
-        }
+        status = issue_batch(group, deadline, work);
     }
     clear_batch(self);
     atomic_store_explicit(&self->batcher, NULL, memory_order_relaxed);
@@ -498,50 +521,21 @@ dl_device_blocks(void)
     return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
 }
 
-/* Waits for a work that ends on the host.  An interrupted wait aborts the operation and
- * then waits until it has ended, because the caller owns the array again on return. */
-static dl_status
-wait_here(dl_group *group, dl_work *work)
-{
-    dl_status status = dl_work_wait(work, dl_deadline_after(-1));
-
-    if (dl_work_is_done(work)) {
-        return status;
-    }
-    dl_error error = *dl_last_error();
-    dl_error cause = lasting_cause(group);
-    pthread_mutex_lock(&group->lock);
-    dl_device_abort_locked(group, &cause, false);
-    pthread_mutex_unlock(&group->lock);
-    while (!dl_work_is_done(work)) {
-        nanosleep(&(struct timespec){.tv_nsec = DL_MILLISECOND}, NULL);
-    }
-    return dl_fail_again(&error);
-}
-
-/* Orders the arrays' streams after the work, or waits for it on the host. */
-static dl_status
-finish(dl_group *group, dl_work *work)
-{
-    if (!dl_work_is_on_device(work)) {
-        return wait_here(group, work);
-    }
-    DL_TRY(dl_work_order_arrays(work));
-    return dl_device_blocks() ? dl_work_wait(work, dl_deadline_after(-1)) : DL_OK;
-}
-
 dl_status
-dl_device_run(dl_group *group, const dl_device_item *item, dl_deadline deadline)
+dl_device_run(dl_group *group, const dl_op *op)
 {
     dl_work *work;
 
     /* All that follows may have to wait for other ranks. */
     dl_blocking_begin();
-    DL_TRY(dl_device_submit(group, item, deadline, &work));
+    DL_TRY(dl_device_enqueue(group, op, &work));
     if (work == NULL) {
         return DL_OK;
     }
-    dl_status status = finish(group, work);
+    dl_status status = dl_work_order_arrays(work);
+    if (status == DL_OK && dl_device_blocks()) {
+        status = dl_work_wait(work, dl_deadline_after(-1));
+    }
     dl_work_unref(work);
     return status;
 }
@@ -551,12 +545,11 @@ dl_device_run(dl_group *group, const dl_device_item *item, dl_deadline deadline)
 dl_status
 dl_device_connect(dl_group *group, int index, dl_deadline deadline)
 {
-    dl_device_backend *backend;
-
     DL_TRY(dl_group_admit(group));
     DL_TRY(take_turn(group, deadline));
-    dl_status status = find_backend(group, &backend);
-    if (status == DL_OK) {
+    dl_status status = dl_device_open(group, index, deadline);
+    dl_backend *backend = group->device->side.backend;
+    if (status == DL_OK && backend->ops->connect != NULL) {
         status = note_failure(group, backend->ops->connect(backend, index, deadline));
     }
     pass_turn(group);
@@ -583,10 +576,9 @@ find_device(dl_group *group, dl_deadline deadline, int *device)
     *device = -1;
     DL_TRY(dl_group_admit(group));
     DL_TRY(take_turn(group, deadline));
-    if (group->device->backend != NULL) {
-        const dl_device_backend *inside =
-            dl_wrapper_device_inside(group->device->backend);
-        *device = inside->ops->device == NULL ? -1 : inside->ops->device(inside);
+    const dl_backend *backend = group->device->side.backend;
+    if (backend != NULL && backend->ops->device != NULL) {
+        *device = backend->ops->device(backend);
     }
     pass_turn(group);
     return DL_OK;
@@ -669,18 +661,19 @@ static dl_status
 split(dl_group *parent, const dl_device_split_args *wanted, dl_deadline deadline,
       dl_group *child)
 {
-    dl_device_backend *from;
-    dl_device_backend *to = NULL;
+    dl_backend *from = parent->device->side.backend;
+    dl_backend *to = NULL;
 
-    if (parent->device->backend == NULL) {
+    if (from == NULL || from->ops->split == NULL) {
         return DL_OK;
     }
-    DL_TRY(find_backend(parent, &from));
-    if (child != NULL && child->device != NULL) {
-        DL_TRY(find_backend(child, &to));
+    DL_TRY(dl_group_admit(parent));
+    if (child != NULL && child->device != NULL
+        && child->device->side.kind == parent->device->side.kind) {
+        DL_TRY(dl_device_open(child, -1, deadline));
+        to = dl_wrapper_backend_inside(child->device->side.backend);
     }
-    return from->ops->split(from, wanted, deadline,
-                            to == NULL ? NULL : dl_wrapper_device_inside(to));
+    return from->ops->split(from, wanted, deadline, to);
 }
 
 /* A parent without a backend for devices has nothing to split. */
@@ -698,59 +691,14 @@ dl_device_split(dl_group *parent, const dl_device_split_args *wanted,
     return status;
 }
 
-/* An orderly end lets operations finish; an abort does not. */
-void
-dl_device_abort_locked(dl_group *group, const dl_error *cause, bool is_leaving)
-{
-    dl_device_backend *backend = group->device == NULL ? NULL : group->device->backend;
-
-    if (group->device != NULL && is_leaving) {
-        dl_recorder_leave(&group->device->seat);
-    }
-    if (backend != NULL && is_leaving) {
-        backend->ops->leave(backend);
-    } else if (backend != NULL) {
-        backend->ops->abort(backend, cause);
-    }
-}
-
-/* Like dl_group_free_backend_if_closed(): the closing thread frees the backend, or else
- * the thread that has the turn then. */
-void
-dl_device_free_if_closed(dl_group *group)
-{
-    dl_device_side *self = group->device;
-
-    if (self == NULL || !atomic_load(&group->is_closed) || !dl_lane_try(&self->lane)) {
-        return;
-    }
-    pthread_mutex_lock(&group->lock);
-    dl_device_backend *backend = self->backend;
-    self->backend = NULL;
-    pthread_mutex_unlock(&group->lock);
-    if (backend != NULL) {
-        backend->ops->free(backend);
-    }
-    dl_lane_pass(&self->lane);
-}
-
 void
 dl_device_free(dl_group *group)
 {
     dl_device_side *self = group->device;
 
-    if (self == NULL) {
-        return;
+    if (self != NULL) {
+        dl_side_fini(&self->side, dl_group_is_inherited(group));
+        clear_batch(self);
+        free(self);
     }
-    if (self->backend != NULL) {
-        self->backend->ops->free(self->backend);
-    }
-    clear_batch(self);
-    dl_recorder_leave(&self->seat);
-    if (dl_group_is_inherited(group)) {
-        dl_lane_forget(&self->lane);
-    } else {
-        dl_lane_fini(&self->lane);
-    }
-    free(self);
 }

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A group's side for arrays on devices: the backend that serves them, which is made
- * with the first such array, and a turn of its own.  It knows nothing of the group's
- * CPU side, and neither side waits for the other.  An operation returns as soon as it
- * is enqueued in the order of streams.  A thread may open a batch: what it begins until
+ * A group's arrays on devices.  They have a side of their own, whose backend is made
+ * with the first such array; or they are staged in host memory for the CPU's side.  An
+ * operation of a backend that is ordered by streams returns as soon as it is enqueued.
+ * All others run on the host, like those of the CPU, once the streams of their arrays
+ * have reached them (stream_marks.h).  A thread may open a batch: what it begins until
  * the batch ends is issued together. */
 #ifndef DISTLITE_PG_DEVICE_DEVICE_H
 #define DISTLITE_PG_DEVICE_DEVICE_H
 
-#include "pg/device/device_backend.h"
+#include "pg/backend.h"
 #include "pg/group.h"
 
 typedef struct dl_device_side dl_device_side;
@@ -34,24 +35,35 @@ const char *dl_device_name(const dl_group *group);
 /* Makes the communicator of all ranks now instead of with the first operation. */
 dl_status dl_device_connect(dl_group *group, int index, dl_deadline deadline);
 
-/* Returns true if any of the operation's arrays is on a device. */
-bool dl_device_takes(const dl_group *group, const dl_call *call);
-
 /* Checks that an array on a device can be served: the group has a backend for it and
  * the array is contiguous. */
 dl_status dl_device_check(const dl_group *group, const dl_tensor *tensor,
                           const char *name);
 
+/* Checks that the backend sends messages from arrays on devices. */
+dl_status dl_device_check_message(const dl_group *group, const char *name);
+
+/* Returns whether calls on devices are enqueued, or kept for the thread's open batch, by
+ * dl_device_enqueue(), instead of run on the host. */
+bool dl_device_enqueues(const dl_group *group);
+
 /* Begins an operation that was checked.  `*work` is NULL if it became part
  * of a batch. */
-dl_status dl_device_submit(dl_group *group, const dl_device_item *item,
-                           dl_deadline deadline, dl_work **work);
+dl_status dl_device_enqueue(dl_group *group, const dl_op *op, dl_work **work);
 
 /* Begins an operation and orders the stream of its arrays after it.  With
- * TORCH_NCCL_BLOCKING_WAIT, or a backend whose works end on the host, the operation is
- * over on return. */
-dl_status dl_device_run(dl_group *group, const dl_device_item *item,
-                        dl_deadline deadline);
+ * TORCH_NCCL_BLOCKING_WAIT, the operation is over on return. */
+dl_status dl_device_run(dl_group *group, const dl_op *op);
+
+/* Makes the backend of the side for devices, with the turn held. */
+dl_status dl_device_open(dl_group *group, int device, dl_deadline deadline);
+
+/* Returns the name of the backend that gets arrays on devices, for texts. */
+const char *dl_device_backend_name(const dl_group *group);
+
+/* Returns the label of this rank in texts about such arrays, which the caller frees with
+ * free(3); NULL if there is no memory. */
+char *dl_device_label_new(const dl_group *group);
 
 /* Returns true if TORCH_NCCL_BLOCKING_WAIT makes waits block the host. */
 bool dl_device_blocks(void);
@@ -70,9 +82,6 @@ bool dl_device_is_batching(const dl_group *group);
 dl_status dl_device_split(dl_group *parent, const dl_device_split_args *wanted,
                           dl_deadline deadline, dl_group *child);
 
-/* For group.c.  dl_device_abort_locked() is called with the group's lock held. */
-void dl_device_abort_locked(dl_group *group, const dl_error *cause, bool is_leaving);
-void dl_device_free_if_closed(dl_group *group);
-void dl_device_free(dl_group *group);
+void dl_device_free(dl_group *group); /* for group.c */
 
 #endif

@@ -12,7 +12,7 @@
 #include "pg/nccl/nccl_watch.h"
 
 typedef struct nccl_backend {
-    dl_device_backend base;
+    dl_backend base;
     /* fixed after init */
     const dl_nccl_table *nccl;
     const dl_cuda_table *cuda;
@@ -29,7 +29,7 @@ typedef struct nccl_backend {
     uint64_t splits;      /* how often `comm` has been split */
 } nccl_backend;
 
-/* Whether some streams of a call's arrays are being captured, and some are not. */
+/* Whether some streams of a batch's arrays are being captured, and some are not. */
 typedef struct finding {
     const dl_cuda_table *cuda;
     bool has_captured;
@@ -37,7 +37,7 @@ typedef struct finding {
 } finding;
 
 static nccl_backend *
-self_of(dl_device_backend *backend)
+self_of(dl_backend *backend)
 {
     return (nccl_backend *)(void *)backend;
 }
@@ -65,9 +65,9 @@ ask_stream(const dl_cuda_table *cuda, void *stream, bool *is_captured)
 }
 
 static dl_status
-ask_item(finding *self, const dl_device_item *item, int size)
+ask_op(finding *self, const dl_op *op, int size)
 {
-    dl_arrays arrays = dl_call_arrays(item->call, size);
+    dl_arrays arrays = dl_call_arrays(op->call, size);
     void *previous = NULL;
     const dl_tensor *tensor;
     bool is_captured = false;
@@ -108,17 +108,17 @@ check_comm(const nccl_backend *self, const dl_nccl_comm *comm, bool is_captured)
                : DL_OK;
 }
 
-/* Finds out whether the streams of the call's arrays are being captured into a graph.
+/* Finds out whether the streams of the batch's arrays are being captured into a graph.
  * DL_INVALID: only some of them are; or the communicator's stream is and they are not;
  * or they are and there is no communicator, which cannot be made during a capture. */
 static dl_status
-check_capture(const nccl_backend *self, const dl_device_call *call,
-              const dl_nccl_comm *comm, bool *is_captured)
+check_capture(const nccl_backend *self, const dl_batch *batch, const dl_nccl_comm *comm,
+              bool *is_captured)
 {
     finding found = {.cuda = self->cuda};
 
-    for (size_t i = 0; i < call->count; i++) {
-        DL_TRY(ask_item(&found, &call->items[i], self->size));
+    for (size_t i = 0; i < batch->count; i++) {
+        DL_TRY(ask_op(&found, &batch->ops[i], self->size));
     }
     if (found.has_captured && found.has_other) {
         return dl_fail(
@@ -202,29 +202,27 @@ meet_peer(nccl_backend *self, int peer, int device, dl_deadline deadline)
     return meet(self, &meeting, deadline, &self->pairs[peer]);
 }
 
-/* Returns the communicator of the call, or NULL if it has not been made. */
+/* Returns the communicator of the batch, or NULL if it has not been made. */
 static dl_nccl_comm *
-comm_of(const nccl_backend *self, const dl_device_call *call)
+comm_of(const nccl_backend *self, const dl_batch *batch)
 {
-    const dl_call *message = call->items[0].call;
+    const dl_call *message = batch->ops[0].call;
 
-    return call->is_batch || !is_message(call->items[0].call->op)
-               ? self->comm
-               : self->pairs[message->peer];
+    return batch->is_batch || !is_message(message->op) ? self->comm
+                                                       : self->pairs[message->peer];
 }
 
 static dl_status
-find_comm(nccl_backend *self, const dl_device_call *call, int device,
-          dl_nccl_comm **comm)
+find_comm(nccl_backend *self, const dl_batch *batch, int device, dl_nccl_comm **comm)
 {
-    const dl_call *message = call->items[0].call;
+    const dl_call *message = batch->ops[0].call;
 
-    if (call->is_batch || !is_message(call->items[0].call->op)) {
-        DL_TRY(meet_all(self, device, call->deadline));
+    if (batch->is_batch || !is_message(message->op)) {
+        DL_TRY(meet_all(self, device, batch->deadline));
     } else {
-        DL_TRY(meet_peer(self, message->peer, device, call->deadline));
+        DL_TRY(meet_peer(self, message->peer, device, batch->deadline));
     }
-    *comm = comm_of(self, call);
+    *comm = comm_of(self, batch);
     return DL_OK;
 }
 
@@ -246,8 +244,7 @@ order_after(const nccl_backend *self, const dl_nccl_comm *comm,
 }
 
 static dl_nccl_launch
-launch_of(const nccl_backend *self, const dl_device_item *item,
-          const dl_nccl_comm *comm)
+launch_of(const nccl_backend *self, const dl_op *op, const dl_nccl_comm *comm)
 {
     dl_nccl_launch launch = {
         .nccl = self->nccl,
@@ -256,11 +253,11 @@ launch_of(const nccl_backend *self, const dl_device_item *item,
         .stream = comm->stream,
         .rank = comm->rank,
         .size = comm->size,
-        .call = item->call,
+        .call = op->call,
     };
 
-    if (is_message(item->call->op)) {
-        launch.peer = comm == self->comm ? item->call->peer : 1 - comm->rank;
+    if (is_message(op->call->op)) {
+        launch.peer = comm == self->comm ? op->call->peer : 1 - comm->rank;
     }
     return launch;
 }
@@ -308,21 +305,21 @@ launch_items(nccl_backend *self, dl_nccl_launch *launches, size_t count,
 
 /* Called with the turn: no other thread is inside the communicator or frees it. */
 static dl_status
-launch_call(nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
-            dl_nccl_work *work)
+launch_batch(nccl_backend *self, const dl_batch *batch, dl_nccl_comm *comm,
+             dl_nccl_work *work)
 {
     dl_nccl_launch one, *launches = &one;
 
-    if (call->count > 1) {
-        launches = calloc(call->count, sizeof *launches);
+    if (batch->count > 1) {
+        launches = calloc(batch->count, sizeof *launches);
     }
     if (launches == NULL) {
         return dl_fail_no_memory();
     }
-    for (size_t i = 0; i < call->count; i++) {
-        launches[i] = launch_of(self, &call->items[i], comm);
+    for (size_t i = 0; i < batch->count; i++) {
+        launches[i] = launch_of(self, &batch->ops[i], comm);
     }
-    dl_status status = launch_items(self, launches, call->count, comm, work);
+    dl_status status = launch_items(self, launches, batch->count, comm, work);
     if (launches != &one) {
         free(launches);
     }
@@ -333,13 +330,13 @@ launch_call(nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
  * too; a thread that gets the turn after it must not use the communicator, so the check
  * is made with the turn. */
 static dl_status
-launch_watched(nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
+launch_watched(nccl_backend *self, const dl_batch *batch, dl_nccl_comm *comm,
                dl_nccl_work *work)
 {
     DL_TRY(dl_nccl_comm_take_turn(comm, work->deadline));
     dl_status status = dl_nccl_watch_admit(self->watch);
     if (status == DL_OK) {
-        status = launch_call(self, call, comm, work);
+        status = launch_batch(self, batch, comm, work);
     }
     dl_lane_pass(&comm->family->turn);
     return status;
@@ -386,7 +383,7 @@ give_up(nccl_backend *self, dl_nccl_work *work, dl_status status)
 }
 
 static dl_status
-launch(nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
+launch(nccl_backend *self, const dl_batch *batch, dl_nccl_comm *comm,
        dl_nccl_work *work)
 {
     dl_status status = dl_nccl_watch_begin(work);
@@ -395,7 +392,7 @@ launch(nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
         dl_nccl_work_drop(work);
         return status;
     }
-    status = launch_watched(self, call, comm, work);
+    status = launch_watched(self, batch, comm, work);
     if (status != DL_OK) {
         return give_up(self, work, status);
     }
@@ -405,21 +402,21 @@ launch(nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
 
 /* Called before anything is sent, so that a refused call leaves the group usable. */
 static dl_status
-check_call(const nccl_backend *self, const dl_device_call *call, int device)
+check_batch(const nccl_backend *self, const dl_batch *batch, int device)
 {
     DL_TRY(dl_nccl_watch_admit(self->watch));
-    for (size_t i = 0; i < call->count; i++) {
-        const dl_device_item *item = &call->items[i];
-        DL_TRY(dl_nccl_launch_check(self->nccl, self->cuda, device, item->call));
+    for (size_t i = 0; i < batch->count; i++) {
+        const dl_op *op = &batch->ops[i];
+        DL_TRY(dl_nccl_launch_check(self->nccl, self->cuda, device, op->call));
     }
     return DL_OK;
 }
 
 static dl_status
-add_streams(const nccl_backend *self, const dl_device_call *call, dl_nccl_work *work)
+add_streams(const nccl_backend *self, const dl_batch *batch, dl_nccl_work *work)
 {
-    for (size_t i = 0; i < call->count; i++) {
-        dl_arrays arrays = dl_call_arrays(call->items[i].call, self->size);
+    for (size_t i = 0; i < batch->count; i++) {
+        dl_arrays arrays = dl_call_arrays(batch->ops[i].call, self->size);
         const dl_tensor *tensor;
         for (int k = 0; (tensor = dl_arrays_at(&arrays, k)) != NULL; k++) {
             DL_TRY(dl_nccl_work_add_stream(work, tensor->stream));
@@ -428,20 +425,19 @@ add_streams(const nccl_backend *self, const dl_device_call *call, dl_nccl_work *
     return DL_OK;
 }
 
-/* Makes the work of a call, with the number of its first operation; 0 for a message. */
+/* Makes the work of a batch, with the number of its first operation; 0 for a message. */
 static dl_status
-work_for(nccl_backend *self, const dl_device_call *call, int device,
-         dl_nccl_work **work)
+work_for(nccl_backend *self, const dl_batch *batch, int device, dl_nccl_work **work)
 {
-    const dl_device_item *first = &call->items[0];
+    const dl_op *first = &batch->ops[0];
 
     DL_TRY(dl_nccl_work_new(self->watch, first->call->op, device, work));
-    atomic_store(&(*work)->work.sequence, first->sequence);
-    (*work)->peer = call->is_batch || !is_message(first->call->op) ? DL_ANY_RANK
-                                                                   : first->call->peer;
+    atomic_store(&(*work)->work.sequence, first->context.sequence);
+    (*work)->peer = batch->is_batch || !is_message(first->call->op) ? DL_ANY_RANK
+                                                                    : first->call->peer;
     (*work)->deadline =
-        self->limit < 0 ? call->deadline : dl_deadline_after(self->limit);
-    dl_status status = add_streams(self, call, *work);
+        self->limit < 0 ? batch->deadline : dl_deadline_after(self->limit);
+    dl_status status = add_streams(self, batch, *work);
     if (status != DL_OK) {
         dl_nccl_work_drop(*work);
     }
@@ -451,15 +447,15 @@ work_for(nccl_backend *self, const dl_device_call *call, int device,
 /* A failure from here on fails the group, since its ranks may have begun different
  * operations. */
 static dl_status
-enqueue_checked(nccl_backend *self, const dl_device_call *call, dl_nccl_work *work)
+enqueue_checked(nccl_backend *self, const dl_batch *batch, dl_nccl_work *work)
 {
     dl_nccl_comm *comm;
-    dl_status status = find_comm(self, call, work->device, &comm);
+    dl_status status = find_comm(self, batch, work->device, &comm);
 
     if (status != DL_OK) {
         dl_nccl_work_drop(work);
     } else {
-        status = launch(self, call, comm, work);
+        status = launch(self, batch, comm, work);
     }
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
@@ -471,39 +467,38 @@ enqueue_checked(nccl_backend *self, const dl_device_call *call, dl_nccl_work *wo
 }
 
 static dl_status
-enqueue_entered(nccl_backend *self, const dl_device_call *call, int device,
-                dl_work **work)
+enqueue_entered(nccl_backend *self, const dl_batch *batch, int device, dl_work **work)
 {
     dl_nccl_work *made;
     bool is_captured = false;
 
-    DL_TRY(check_capture(self, call, comm_of(self, call), &is_captured));
-    DL_TRY(work_for(self, call, device, &made));
+    DL_TRY(check_capture(self, batch, comm_of(self, batch), &is_captured));
+    DL_TRY(work_for(self, batch, device, &made));
     made->is_captured = is_captured;
-    DL_TRY(enqueue_checked(self, call, made));
+    DL_TRY(enqueue_checked(self, batch, made));
     *work = &made->work;
     return DL_OK;
 }
 
 /* The device is made current for NCCL, and afterwards the program's is restored. */
 static dl_status
-enqueue(dl_device_backend *backend, const dl_device_call *call, dl_work **work)
+enqueue(dl_backend *backend, const dl_batch *batch, dl_work **work)
 {
     nccl_backend *self = self_of(backend);
-    dl_arrays arrays = dl_call_arrays(call->items[0].call, self->size);
+    dl_arrays arrays = dl_call_arrays(batch->ops[0].call, self->size);
     int device = dl_arrays_at(&arrays, 0)->device_index;
     int previous;
 
-    DL_TRY(check_call(self, call, device));
+    DL_TRY(check_batch(self, batch, device));
     DL_TRY(check_device(self, device));
     DL_TRY(dl_cuda_enter(self->cuda, device, &previous));
-    dl_status status = enqueue_entered(self, call, device, work);
+    dl_status status = enqueue_entered(self, batch, device, work);
     dl_cuda_leave(self->cuda, device, previous);
     return status;
 }
 
 static dl_status
-connect_all(dl_device_backend *backend, int device, dl_deadline deadline)
+connect_all(dl_backend *backend, int device, dl_deadline deadline)
 {
     nccl_backend *self = self_of(backend);
     int previous;
@@ -561,8 +556,8 @@ part_entered(nccl_backend *self, const dl_device_split_args *wanted,
  * All ranks are in the same state here, since making a communicator needs all of
  * them. */
 static dl_status
-split(dl_device_backend *backend, const dl_device_split_args *wanted,
-      dl_deadline deadline, dl_device_backend *child)
+split(dl_backend *backend, const dl_device_split_args *wanted, dl_deadline deadline,
+      dl_backend *child)
 {
     nccl_backend *self = self_of(backend);
     int previous;
@@ -581,13 +576,13 @@ split(dl_device_backend *backend, const dl_device_split_args *wanted,
 }
 
 static void
-abort_backend(dl_device_backend *backend, const dl_error *cause)
+abort_backend(dl_backend *backend, const dl_error *cause)
 {
     dl_nccl_watch_fail(self_of(backend)->watch, cause);
 }
 
 static void
-leave_backend(dl_device_backend *backend)
+leave_backend(dl_backend *backend)
 {
     dl_nccl_watch_leave(self_of(backend)->watch);
 }
@@ -595,7 +590,7 @@ leave_backend(dl_device_backend *backend)
 /* In a forked child neither the watch's thread nor the device's context exists: it
  * leaves the watch and the communicators as they are. */
 static void
-free_backend(dl_device_backend *backend)
+free_backend(dl_backend *backend)
 {
     nccl_backend *self = self_of(backend);
 
@@ -612,19 +607,19 @@ free_backend(dl_device_backend *backend)
 }
 
 static int
-device_of(const dl_device_backend *backend)
+device_of(const dl_backend *backend)
 {
     const nccl_backend *self = (const nccl_backend *)(const void *)backend;
 
     return self->comm == NULL ? -1 : self->comm->device;
 }
 
-static const dl_device_ops nccl_ops = {
+static const dl_backend_ops nccl_ops = {
     .name = "nccl",
-    .device = device_of,
     .enqueue = enqueue,
-    .split = split,
     .connect = connect_all,
+    .device = device_of,
+    .split = split,
     .abort = abort_backend,
     .leave = leave_backend,
     .free = free_backend,
@@ -642,7 +637,7 @@ limit_from_environment(void)
 }
 
 static dl_status
-open_backend(nccl_backend *self, const dl_device_backend_options *options)
+open_backend(nccl_backend *self, const dl_backend_options *options)
 {
     DL_TRY(dl_nccl_load(&self->nccl));
     DL_TRY(dl_cuda_load(&self->cuda));
@@ -658,11 +653,12 @@ open_backend(nccl_backend *self, const dl_device_backend_options *options)
 }
 
 dl_status
-dl_nccl_backend_new(const dl_device_backend_options *options,
-                    dl_device_backend **backend)
+dl_nccl_backend_new(const dl_backend_options *options, dl_deadline deadline,
+                    dl_backend **backend)
 {
     nccl_backend *self = calloc(1, sizeof *self);
 
+    (void)deadline;
     if (self == NULL) {
         return dl_fail_no_memory();
     }
@@ -670,7 +666,7 @@ dl_nccl_backend_new(const dl_device_backend_options *options,
     self->store = dl_store_ref(options->store);
     self->rank = options->rank;
     self->size = options->size;
-    self->options = *options->options;
+    self->options = *options->on_device;
     self->limit = limit_from_environment();
     self->fork_generation = dl_fork_generation();
     dl_status status = open_backend(self, options);

@@ -7,12 +7,11 @@
 #ifndef DISTLITE_PG_NCCL_NCCL_BACKEND_H
 #define DISTLITE_PG_NCCL_NCCL_BACKEND_H
 
-#include "pg/device/device_backend.h"
+#include "pg/backend.h"
 
-/* Makes a backend, of the type dl_device_backend_new_fn.  Fails if a library is
- * missing. */
-dl_status dl_nccl_backend_new(const dl_device_backend_options *options,
-                              dl_device_backend **backend);
+/* Makes a backend for devices.  Fails if a library is missing. */
+dl_status dl_nccl_backend_new(const dl_backend_options *options, dl_deadline deadline,
+                              dl_backend **backend);
 
 /* Stores the number of the device that `data` lies on; for NULL, of the current one. */
 dl_status dl_nccl_device_of(const void *data, int *device);

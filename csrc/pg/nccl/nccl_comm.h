@@ -16,7 +16,8 @@
 #ifndef DISTLITE_PG_NCCL_NCCL_COMM_H
 #define DISTLITE_PG_NCCL_NCCL_COMM_H
 
-#include "pg/device/device_backend.h"
+#include "pg/call.h"
+#include "pg/device/device_options.h"
 #include "pg/nccl/nccl_watch.h"
 #include "store/store.h"
 

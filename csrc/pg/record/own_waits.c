@@ -55,9 +55,9 @@ add_groups_locked(dl_own_waits *self)
         dl_wait_group *row = &own->groups[own->group_count];
         snprintf(row->name, sizeof row->name, "%s", group->name);
         row->begun =
-            atomic_load_explicit(&group->seat.row->begun, memory_order_acquire);
+            atomic_load_explicit(&group->host.seat.row->begun, memory_order_acquire);
         row->running = DL_WAIT_IDLE;
-        self->serials[own->group_count++] = (uint32_t)group->seat.serial;
+        self->serials[own->group_count++] = (uint32_t)group->host.seat.serial;
     }
     return true;
 }
@@ -66,7 +66,7 @@ static dl_group *
 find_group_locked(uint32_t serial)
 {
     for (dl_list *node = groups.next; node != &groups; node = node->next) {
-        if ((uint32_t)group_of(node)->seat.serial == serial) {
+        if ((uint32_t)group_of(node)->host.seat.serial == serial) {
             return group_of(node);
         }
     }
@@ -225,8 +225,8 @@ static int
 find_lane_locked(const dl_own_waits *self, const void *lane)
 {
     for (dl_list *node = groups.next; node != &groups; node = node->next) {
-        if (&group_of(node)->lane == lane) {
-            int at = find_serial(self, (uint32_t)group_of(node)->seat.serial);
+        if (&group_of(node)->host.lane == lane) {
+            int at = find_serial(self, (uint32_t)group_of(node)->host.seat.serial);
             return at < 0 ? -1 : self->state.groups[at].running;
         }
     }
@@ -357,7 +357,7 @@ dl_own_waits_enter(dl_group *group)
 {
     pthread_once(&once, prepare);
     pthread_mutex_lock(&lock);
-    if (group->seat.row != NULL && group->deadlock_node.next == NULL) {
+    if (group->host.seat.row != NULL && group->deadlock_node.next == NULL) {
         dl_list_append(&groups, &group->deadlock_node);
     }
     pthread_mutex_unlock(&lock);

@@ -10,6 +10,7 @@
 #include "pg/cpu/cpu_backend.h"
 #include "pg/backend.h"
 #include "pg/ucc/ucc_state.h"
+#include "store/prefix_store.h"
 
 /* How long the destruction of a team may take after a rank was lost. */
 #define SHORT_GRACE (100 * DL_MILLISECOND)
@@ -160,6 +161,29 @@ static const dl_backend_ops ucc_ops = {
     .watch = watch,
     .lost = lost,
     .share = share,
+    .abort = abort_backend,
+    .leave = leave_backend,
+    .end_family = end_family,
+    .free = free_backend,
+};
+
+/* Messages, scans and shared memory are the CPU backend's, which has no arrays on
+ * devices. */
+static const dl_backend_ops device_ops = {
+    .name = "ucc",
+    .collectives =
+        {
+            [DL_ALL_REDUCE] = dl_ucc_all_reduce,
+            [DL_BROADCAST] = dl_ucc_broadcast,
+            [DL_REDUCE] = dl_ucc_reduce,
+            [DL_ALL_GATHER] = dl_ucc_all_gather,
+            [DL_GATHER] = dl_ucc_gather,
+            [DL_SCATTER] = dl_ucc_scatter,
+            [DL_REDUCE_SCATTER] = dl_ucc_reduce_scatter,
+            [DL_ALL_TO_ALL] = dl_ucc_all_to_all,
+        },
+    .watch = watch,
+    .lost = lost,
     .abort = abort_backend,
     .leave = leave_backend,
     .end_family = end_family,
@@ -363,4 +387,65 @@ dl_ucc_backend_new(const dl_backend_options *options, dl_deadline deadline,
     }
     *backend = &self->base;
     return DL_OK;
+}
+
+/* Called with the device current, because UCC asks for it when it creates its
+ * context. */
+static dl_status
+make_on_device(const dl_backend_options *options, dl_deadline deadline,
+               dl_backend **backend)
+{
+    dl_ucc_memory memory;
+
+    dl_status status = dl_ucc_memory_on_device(&memory);
+    if (status != DL_OK) {
+        dl_ucc_backend_refuse(options);
+        return status;
+    }
+    status = dl_ucc_backend_new(options, deadline, backend);
+    if (status != DL_OK) {
+        dl_ucc_memory_fini(&memory);
+        return status;
+    }
+    dl_ucc_self(*backend)->memory = memory;
+    (*backend)->ops = &device_ops;
+    return DL_OK;
+}
+
+/* The name and the store differ from those of the CPU's side, which may be UCC's,
+ * too. */
+static dl_status
+make_beside(const dl_backend_options *options, dl_store *store, dl_deadline deadline,
+            dl_backend **backend)
+{
+    dl_backend_options own = *options;
+    const dl_cuda_table *cuda;
+    char *name = NULL;
+    int previous;
+
+    DL_TRY(dl_cuda_load(&cuda));
+    if (asprintf(&name, "%s on cuda", options->group_name) < 0) {
+        return dl_fail_no_memory();
+    }
+    own.group_name = name;
+    own.store = store;
+    dl_status status = dl_cuda_enter(cuda, options->device, &previous);
+    if (status == DL_OK) {
+        status = make_on_device(&own, deadline, backend);
+        dl_cuda_leave(cuda, options->device, previous);
+    }
+    free(name);
+    return status;
+}
+
+dl_status
+dl_ucc_backend_new_on_device(const dl_backend_options *options, dl_deadline deadline,
+                             dl_backend **backend)
+{
+    dl_store *store;
+
+    DL_TRY(dl_prefix_store_new(DL_LITERAL("devices"), options->store, &store));
+    dl_status status = make_beside(options, store, deadline, backend);
+    dl_store_unref(store);
+    return status;
 }

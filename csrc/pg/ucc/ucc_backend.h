@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The UCC backend, for arrays in the CPU's memory.  The library is loaded at run time.
+ * The UCC backend, for arrays in the CPU's memory or on a CUDA device.  The library is
+ * loaded at run time.
  * The ranks meet through the store: there is one context for all groups that are made
  * out of one another, and a team for each group.  UCC moves data only while it is
  * called, so a thread that waits for an operation drives it: awake for as long as the
@@ -24,12 +25,10 @@ dl_status dl_ucc_backend_new(const dl_backend_options *options, dl_deadline dead
  * last error, which is kept.  dl_ucc_backend_new() does so itself.  Best effort. */
 void dl_ucc_backend_refuse(const dl_backend_options *options);
 
-/* Like dl_ucc_backend_new(), but for arrays on the thread's current CUDA device only.
- * In place of a stream, each array carries an event that the operation waits for
- * first. */
-#define DL_UCC_CUDA_GROUP "ucc on devices"
-dl_status dl_ucc_cuda_new(const dl_backend_options *options, dl_deadline deadline,
-                          dl_backend **backend);
+/* The same for a group's arrays on the device of the options, over a store of its own.
+ * It is called once their streams have reached the operation. */
+dl_status dl_ucc_backend_new_on_device(const dl_backend_options *options,
+                                       dl_deadline deadline, dl_backend **backend);
 
 /* Sets `*version`, 10300 for 1.3.0.  Fails if the library is not found. */
 dl_status dl_ucc_version(int *version);

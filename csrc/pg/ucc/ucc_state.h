@@ -124,9 +124,6 @@ typedef struct dl_ucc_backend {
     int size;
     uint32_t fork_generation;
     dl_ucc_memory memory; /* that all arrays are in */
-    /* If the arrays are on a device: its operations, and those that they prepare for. */
-    dl_backend_ops on_device;
-    const dl_backend_ops *prepared;
     /* only for the operation that has its turn */
     dl_ucc_row raw;
     dl_ucc_row input;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/wrapper/wrapper_backend.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,7 +15,11 @@ typedef struct wrapper {
     dl_backend *inside;
     dl_agreement agreement;
     dl_store *store;
-    char *group_name;
+    char
+        *group_name; /* "0"; "0 (nccl)" on devices, whose operations have own numbers */
+    /* As in dl_backend_options, if `inside` cannot tell. */
+    dl_status (*watch)(void *context, int rank);
+    void *context;
 } wrapper;
 
 static wrapper *
@@ -69,6 +74,45 @@ post(dl_backend *backend, const dl_call *call, dl_deadline deadline, dl_work **w
 }
 
 static dl_status
+enqueue(dl_backend *backend, const dl_batch *batch, dl_work **work)
+{
+    wrapper *self = self_of(backend);
+
+    for (size_t i = 0; i < batch->count; i++) {
+        const dl_op *op = &batch->ops[i];
+        if (op->context.sequence > 0) {
+            DL_TRY(agree(self, &op->context, op->call));
+        }
+    }
+    return self->inside->ops->enqueue(self->inside, batch, work);
+}
+
+static dl_status
+connect_inside(dl_backend *backend, int device, dl_deadline deadline)
+{
+    dl_backend *inside = self_of(backend)->inside;
+
+    return inside->ops->connect(inside, device, deadline);
+}
+
+static int
+device(const dl_backend *backend)
+{
+    const dl_backend *inside = ((const wrapper *)(const void *)backend)->inside;
+
+    return inside->ops->device(inside);
+}
+
+static dl_status
+split(dl_backend *backend, const dl_device_split_args *wanted, dl_deadline deadline,
+      dl_backend *child)
+{
+    dl_backend *inside = self_of(backend)->inside;
+
+    return inside->ops->split(inside, wanted, deadline, child);
+}
+
+static dl_status
 share(dl_backend *backend, size_t size, dl_region **region)
 {
     dl_backend *inside = self_of(backend)->inside;
@@ -111,9 +155,13 @@ lost(dl_backend *backend, int rank)
 static dl_status
 watch_inside(void *context, int rank)
 {
-    dl_backend *inside = context;
+    const wrapper *self = context;
+    const dl_backend_ops *ops = self->inside->ops;
 
-    return inside->ops->watch == NULL ? DL_OK : inside->ops->watch(inside, rank);
+    if (ops->watch != NULL) {
+        return ops->watch(self->inside, rank);
+    }
+    return self->watch == NULL ? DL_OK : self->watch(self->context, rank);
 }
 
 static void
@@ -166,6 +214,10 @@ free_wrapper(dl_backend *backend)
 static const dl_backend_ops wrapper_ops = {
     .enter = enter,
     .post = post,
+    .enqueue = enqueue,
+    .connect = connect_inside,
+    .device = device,
+    .split = split,
     .share = share,
     .window = window,
     .watch = watch,
@@ -191,6 +243,10 @@ leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
         ops->collectives[op] = inside->collectives[op] == NULL ? NULL : compare_and_run;
     }
     LEAVE_OUT(ops, inside, post);
+    LEAVE_OUT(ops, inside, enqueue);
+    LEAVE_OUT(ops, inside, connect);
+    LEAVE_OUT(ops, inside, device);
+    LEAVE_OUT(ops, inside, split);
     LEAVE_OUT(ops, inside, share);
     LEAVE_OUT(ops, inside, window);
     LEAVE_OUT(ops, inside, watch);
@@ -200,6 +256,19 @@ leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
     LEAVE_OUT(ops, inside, end_family);
 }
 
+static char *
+label_new(const dl_backend_options *options)
+{
+    char *label = NULL;
+
+    if (options->on_device == NULL) {
+        return strdup(options->group_name);
+    }
+    return asprintf(&label, "%s (%s)", options->group_name, options->backend_name) < 0
+               ? NULL
+               : label;
+}
+
 dl_status
 dl_wrapper_backend_wrap(const dl_backend_options *options, dl_backend **backend)
 {
@@ -207,7 +276,7 @@ dl_wrapper_backend_wrap(const dl_backend_options *options, dl_backend **backend)
         return DL_OK;
     }
     wrapper *self = calloc(1, sizeof *self);
-    char *name = strdup(options->group_name);
+    char *name = label_new(options);
 
     if (self == NULL || name == NULL) {
         free(self);
@@ -222,15 +291,26 @@ dl_wrapper_backend_wrap(const dl_backend_options *options, dl_backend **backend)
     self->base.origin = (*backend)->origin;
     self->base.origin_ranks = (*backend)->origin_ranks;
     self->group_name = name;
+    self->watch = options->watch;
+    self->context = options->context;
     self->store = options->store == NULL ? NULL : dl_store_ref(options->store);
     self->inside = *backend;
-    dl_agreement_init(&self->agreement, &(dl_agreement_options){.store = self->store,
-                                                                .topic = "debug",
-                                                                .watch = watch_inside,
-                                                                .context = self->inside,
-                                                                .group_name = name,
-                                                                .rank = options->rank,
-                                                                .size = options->size});
+    dl_agreement_init(&self->agreement,
+                      &(dl_agreement_options){.store = self->store,
+                                              .topic = options->on_device == NULL
+                                                           ? "debug"
+                                                           : "debug-device",
+                                              .watch = watch_inside,
+                                              .context = self,
+                                              .group_name = name,
+                                              .rank = options->rank,
+                                              .size = options->size});
     *backend = &self->base;
     return DL_OK;
+}
+
+dl_backend *
+dl_wrapper_backend_inside(dl_backend *backend)
+{
+    return backend->ops->free == free_wrapper ? self_of(backend)->inside : backend;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/groups/collective_call.h"
 
-#include "pg/device/device.h"
 #include "python/arrays/cuda_arg.h"
 #include "python/groups/prepared_type.h"
 #include "python/groups/reducer_type.h"
@@ -267,9 +266,9 @@ submit(dlpy_collective *self, dl_call *call, dlpy_work_keep keep, dl_deadline de
     }
     dlpy_work_name_group(prepared, self->group);
     call->guard = dlpy_work_guard(prepared);
-    if (dl_device_name(self->core) != NULL && dl_device_takes(self->core, call)) {
+    if (dl_call_is_on_device(call)) {
         /* May block: the first operation on a device, or one that is compared, meets
-         * the other ranks. */
+         * the other ranks, and the first call of CUDA takes long. */
         Py_BEGIN_ALLOW_THREADS
         status = dl_group_submit(self->core, call, deadline, &work);
         Py_END_ALLOW_THREADS

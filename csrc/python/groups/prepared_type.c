@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 
-#include "pg/device/device.h"
 #include "python/groups/group_type.h"
 #include "python/module/errors.h"
 #include "python/module/parts.h"
@@ -26,8 +25,11 @@ check(dl_group *core, const dl_call *call)
         if (call->tensor.device == DL_CPU) {
             return dl_group_check_message(core, call);
         }
-    } else if (dl_device_name(core) == NULL || !dl_device_takes(core, call)) {
-        return dl_group_check_collective(core, call);
+    } else {
+        DL_TRY(dl_group_check_collective(core, call));
+        if (!dl_call_is_on_device(call)) {
+            return DL_OK;
+        }
     }
     return dl_fail(DL_UNSUPPORTED,
                    "persistent operations are for arrays in the CPU's memory");
