@@ -48,6 +48,16 @@ boards_init(test_boards *all, int size, size_t chunk, bool may_spin)
     }
 }
 
+/* Lets all ranks write their slots with non-temporal stores, whatever these take. */
+DL_CHECK_UNUSED static void
+boards_stream(test_boards *all)
+{
+    for (int rank = 0; rank < all->size; rank++) {
+        all->boards[rank].writer =
+            (dl_slot_writer){.is_streaming = true, .until_sample = SIZE_MAX};
+    }
+}
+
 /* Ends the rank's lifeline, as the end of its process would. */
 DL_CHECK_UNUSED static void
 boards_cut(test_boards *all, int rank)

@@ -328,6 +328,16 @@ CHECK_CASE(real_chunks)
     }
 }
 
+CHECK_CASE(real_chunks_past_the_caches)
+{
+    for (int size = 2; size <= 4; size++) {
+        boards_init(&all, size, DL_BOARD_CHUNK, size == 2);
+        boards_stream(&all);
+        dl_run_ranks(size, reduce_large, NULL);
+        boards_fini(&all);
+    }
+}
+
 /* A rank that stops in the middle of an operation is missed by all others. */
 static void
 die_in_the_middle(int rank, int size, void *unused)

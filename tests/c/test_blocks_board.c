@@ -54,13 +54,16 @@ on_uneven_blocks(int rank, int size, void *context)
 }
 
 static void
-on_all_sizes(dl_rank_fn body, bool is_in_place, bool is_strided)
+on_all_sizes(dl_rank_fn body, bool is_in_place, bool is_strided, bool is_streaming)
 {
     static const int sizes[] = {2, 3, 4, 7, 8};
     bool flags[] = {is_in_place, is_strided};
 
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         boards_init(&all, sizes[i], CHUNK, false);
+        if (is_streaming) {
+            boards_stream(&all);
+        }
         dl_run_ranks(sizes[i], body, flags);
         boards_fini(&all);
     }
@@ -68,32 +71,42 @@ on_all_sizes(dl_rank_fn body, bool is_in_place, bool is_strided)
 
 CHECK_CASE(even_blocks)
 {
-    on_all_sizes(on_even_blocks, false, false);
+    on_all_sizes(on_even_blocks, false, false, false);
 }
 
 CHECK_CASE(even_blocks_in_place)
 {
-    on_all_sizes(on_even_blocks, true, false);
+    on_all_sizes(on_even_blocks, true, false, false);
 }
 
 CHECK_CASE(even_blocks_with_gaps)
 {
-    on_all_sizes(on_even_blocks, false, true);
+    on_all_sizes(on_even_blocks, false, true, false);
 }
 
 CHECK_CASE(uneven_blocks)
 {
-    on_all_sizes(on_uneven_blocks, false, false);
+    on_all_sizes(on_uneven_blocks, false, false, false);
 }
 
 CHECK_CASE(uneven_blocks_in_place)
 {
-    on_all_sizes(on_uneven_blocks, true, false);
+    on_all_sizes(on_uneven_blocks, true, false, false);
+}
+
+CHECK_CASE(even_blocks_past_the_caches)
+{
+    on_all_sizes(on_even_blocks, false, false, true);
+}
+
+CHECK_CASE(uneven_blocks_with_gaps_past_the_caches)
+{
+    on_all_sizes(on_uneven_blocks, false, true, true);
 }
 
 CHECK_CASE(uneven_blocks_with_gaps)
 {
-    on_all_sizes(on_uneven_blocks, false, true);
+    on_all_sizes(on_uneven_blocks, false, true, false);
 }
 
 /* Sums that depend on the order of the additions. */

@@ -5,7 +5,8 @@
 
 /* Small, so that little data takes many rounds. */
 #define CHUNK 512
-#define MOST 1024
+#define LARGER_CHUNK 4096
+#define MOST (2 * LARGER_CHUNK)
 
 typedef dl_status (*algorithm)(dl_board *, const dl_op_context *, const dl_call *);
 
@@ -58,15 +59,16 @@ check_case(int rank, uint64_t sequence, algorithm scan, size_t count, bool is_ex
 
 /* Algorithms in a random order share lines, slots and steps; ranks dawdle. */
 static void
-check_mixture(int rank, int size, void *unused)
+check_mixture(int rank, int size, void *context)
 {
     static const algorithm scans[] = {dl_scan_line, dl_scan_slot, dl_scan_chunks};
-    static const size_t limits[] = {DL_BOARD_PAYLOAD, CHUNK, MOST};
+    size_t chunk = all.boards[rank].chunk;
+    size_t limits[] = {DL_BOARD_PAYLOAD, chunk, 2 * chunk};
     unsigned common = 99;
     unsigned own = (unsigned)rank;
 
     (void)size;
-    (void)unused;
+    (void)context;
     for (uint64_t i = 1; i <= 300; i++) {
         int kind = rand_r(&common) % 3;
         size_t count = (size_t)rand_r(&common) % limits[kind] + 1;
@@ -87,6 +89,14 @@ CHECK_CASE(on_lines_through_slots_and_in_chunks)
         dl_run_ranks(sizes[i], check_mixture, NULL);
         boards_fini(&all);
     }
+}
+
+CHECK_CASE(through_slots_and_in_chunks_past_the_caches)
+{
+    boards_init(&all, 3, LARGER_CHUNK, false);
+    boards_stream(&all);
+    dl_run_ranks(3, check_mixture, NULL);
+    boards_fini(&all);
 }
 
 /* Prefixes cut in two between ranks are those of all ranks at once, for each kind of

@@ -69,7 +69,8 @@ dl_all_reduce_slot(dl_board *board, const dl_op_context *op, const dl_call *call
     dl_fold_sources sources = slots_of(board, 0);
 
     dl_board_begin(board, op);
-    dl_copy(dl_board_slot(board, board->options.rank, 0), call->tensor.data, size);
+    dl_slot_write(&board->writer, dl_board_slot(board, board->options.rank, 0),
+                  call->tensor.data, size);
     DL_TRY(dl_board_arrive(board));
     dl_fold_run(&fold, &sources, size, call->tensor.data, NULL);
     dl_board_end(board, 1, 0);
@@ -154,23 +155,37 @@ copy_in(const rounds *all, uint64_t round)
     const uint8_t *data = all->data + round * all->chunk;
     size_t end = own.start + own.size;
 
-    dl_copy(slot, data, own.start);
-    dl_copy(slot + end, data + end, round_size(all, round) - end);
+    dl_slot_write(&all->board->writer, slot, data, own.start);
+    dl_slot_write(&all->board->writer, slot + end, data + end,
+                  round_size(all, round) - end);
 }
 
+/* The result is made in private memory and copied to the slot from there.  A fold may
+ * not write to the array of its third or a later source, so ranks from 2 on make it in a
+ * buffer. */
 static void
 reduce_own(const rounds *all, uint64_t round)
 {
     int rank = all->board->options.rank;
     block own = block_of(all, round, rank);
+    const uint8_t *first = dl_board_slot(all->board, 0, round);
     uint8_t *slot = dl_board_slot(all->board, rank, round);
     uint8_t *data = all->data + round * all->chunk;
     dl_fold_sources sources = slots_of(all->board, round);
+    _Alignas(64) uint8_t sum[PIECE];
 
-    sources.first += own.start;
     sources.own_rank = rank;
-    sources.own = data + own.start;
-    dl_fold_run(&all->fold, &sources, own.size, slot + own.start, data + own.start);
+    for (size_t at = own.start; at < own.start + own.size; at += PIECE) {
+        size_t size = least(own.start + own.size - at, PIECE);
+        uint8_t *target = rank < 2 ? data + at : sum;
+        sources.own = data + at;
+        sources.first = first + at;
+        dl_fold_run(&all->fold, &sources, size, target, NULL);
+        dl_slot_write(&all->board->writer, slot + at, target, size);
+        if (rank >= 2) {
+            dl_copy(data + at, sum, size);
+        }
+    }
 }
 
 /* Begins with the next rank, so that the ranks do not all read from the same one at a

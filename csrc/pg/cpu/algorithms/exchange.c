@@ -488,8 +488,11 @@ fill(const dl_exchange *self, uint64_t round)
         const dl_tensor *tensor = stream->tensor;
         uint8_t *place = blocks + stream->offset;
         size_t part = dl_stream_part(stream, round);
-        dl_strided_gather_part(place, tensor, round * stream->piece, part);
-        if (factor != NULL) {
+        if (factor == NULL) {
+            dl_slot_gather(&self->board->writer, place, tensor, round * stream->piece,
+                           part);
+        } else {
+            dl_strided_gather_part(place, tensor, round * stream->piece, part);
             dl_reduce_scale(place, tensor->dtype, place, part / tensor->item_size,
                             *factor);
         }

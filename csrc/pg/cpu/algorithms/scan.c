@@ -54,8 +54,8 @@ dl_status
 dl_scan_slot(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
     dl_board_begin(board, op);
-    dl_copy(dl_board_slot(board, board->options.rank, 0), call->tensor.data,
-            dl_tensor_size(&call->tensor));
+    dl_slot_write(&board->writer, dl_board_slot(board, board->options.rank, 0),
+                  call->tensor.data, dl_tensor_size(&call->tensor));
     DL_TRY(dl_board_arrive(board));
     reduce_prefix(board, call, dl_board_slot(board, 0, 0), 2 * board->chunk);
     dl_board_end(board, 1, 0);
@@ -116,8 +116,9 @@ round_size(const rounds *all, uint64_t round)
 static void
 copy_in(const rounds *all, uint64_t round)
 {
-    dl_copy(dl_board_slot(all->board, all->board->options.rank, round),
-            all->data + round * all->chunk, round_size(all, round));
+    dl_slot_write(&all->board->writer,
+                  dl_board_slot(all->board, all->board->options.rank, round),
+                  all->data + round * all->chunk, round_size(all, round));
 }
 
 /* The shares are whole cache lines, so that no two ranks write to the same one. */

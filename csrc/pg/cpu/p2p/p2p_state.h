@@ -11,6 +11,7 @@
 #include "pg/cpu/p2p/p2p.h"
 #include "pg/cpu/p2p/link_channel.h"
 #include "pg/cpu/p2p/ring.h"
+#include "pg/cpu/shm/slot_writer.h"
 
 enum dl_frame_kind {
     DL_FRAME_MESSAGE = 1, /* id of the send; with the payload if it is small */
@@ -67,6 +68,7 @@ typedef struct dl_arrival {
 typedef struct dl_p2p_peer {
     dl_channel *channel; /* `rings` or `link`; NULL: another host, no link yet */
     dl_ring_channel rings;
+    dl_slot_writer writer; /* for the outgoing ring */
     dl_link_channel *link; /* to another host; created when first wanted */
     dl_list queued;        /* sends, in the order of posting */
     dl_list streaming;     /* sends, in the order of acceptance */

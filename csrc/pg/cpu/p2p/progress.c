@@ -6,12 +6,16 @@
 #include "tensor/strided.h"
 
 static void
-copy_out(const dl_tensor *tensor, size_t offset, void *target, size_t size)
+copy_out(dl_message *send, size_t offset, void *target, size_t size)
 {
-    if (tensor->is_contiguous) {
-        memcpy(target, (const char *)tensor->data + offset, size);
+    dl_p2p_peer *peer = &send->engine->peers[send->peer];
+
+    if (send->tensor.is_contiguous && size < DL_SLOT_WRITER_LEAST) {
+        memcpy(target, (const char *)send->tensor.data + offset, size);
+    } else if (peer->link == NULL) {
+        dl_slot_gather(&peer->writer, target, &send->tensor, offset, size);
     } else {
-        dl_strided_gather_part(target, tensor, offset, size);
+        dl_strided_gather_part(target, &send->tensor, offset, size);
     }
 }
 
@@ -311,7 +315,7 @@ offer(dl_p2p *engine, dl_message *send)
         return false;
     }
     if (size > 0) {
-        copy_out(&send->tensor, 0, contents, size);
+        copy_out(send, 0, contents, size);
     }
     dl_frame frame = {
         .id = send->id,
@@ -356,7 +360,7 @@ stream(dl_p2p *engine, dl_message *send)
     if (contents == NULL) {
         return false;
     }
-    copy_out(&send->tensor, send->moved, contents, size);
+    copy_out(send, send->moved, contents, size);
     dl_frame frame = {
         .id = send->peer_id, .size = (uint16_t)size, .kind = DL_FRAME_DATA};
     publish(engine, send->peer, &frame);

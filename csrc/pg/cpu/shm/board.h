@@ -30,6 +30,7 @@
 #include "pg/cpu/health/process_table.h"
 #include "pg/cpu/peer.h"
 #include "pg/cpu/shm/core_sharing.h"
+#include "pg/cpu/shm/slot_writer.h"
 #include "pg/cpu/shm/wait.h"
 #include "pg/fingerprint.h"
 #include "pg/record/wait_graph.h"
@@ -158,6 +159,7 @@ typedef struct dl_board {
     uint64_t round;        /* rounds used by earlier operations */
     uint64_t last_step;    /* steps used by earlier operations */
     dl_core_sharing sharing;
+    dl_slot_writer writer; /* for this rank's slots and pockets */
     /* for any thread */
     atomic_bool is_aborted;
     _Atomic(dl_word *) sleeps_on; /* word that this rank sleeps on, or NULL */
