@@ -59,6 +59,17 @@ CHECK_CASE(frames_of_all_sizes_come_in_order_and_whole)
     }
 }
 
+CHECK_CASE(a_payload_shares_a_line_with_its_head_or_begins_one)
+{
+    dl_ring out;
+
+    dl_ring_open(&out, memory, CAPACITY);
+    for (size_t size = 0; size < 100; size++) {
+        size_t at = (size_t)(dl_ring_reserve(&out, size) - out.data) % DL_RING_UNIT;
+        CHECK_EQUAL(at, at + size <= DL_RING_UNIT && at > 0 ? sizeof(dl_frame) : 0);
+    }
+}
+
 CHECK_CASE(a_full_ring_refuses_and_its_consumer_is_told)
 {
     dl_ring in, out;

@@ -12,23 +12,44 @@
 #include "net/socket.h"
 #include "pg/cpu/p2p/p2p_state.h"
 
-#define MOST_CAPACITY ((size_t)256 << 10)
-#define CHUNKS 8 /* DATA frames that fit into a ring */
+/* Bytes of a ring at most, and of all rings of one host's ranks as long as that leaves
+ * each a quarter of a megabyte.  A ring that is larger than a core's own cache is twice
+ * as fast between cores that share a cache: by the time that its lines are written
+ * again, they have left the cache of the reader's core. */
+#define MOST_CAPACITY ((size_t)2 << 20)
+#define MOST_OF_ALL ((size_t)64 << 20)
+
+/* The largest payloads of a MESSAGE and of a DATA frame, and the parts of a ring that
+ * these take at most. */
+#define MOST_EAGER ((size_t)16 << 10)
+#define MOST_CHUNK ((size_t)32 << 10)
+#define EAGER_PART 16
+#define CHUNK_PART 8
 
 /* Large enough for "recv from rank 1 (pid 5 on host h) with tag 7 in group 0". */
 #define TEXT_SIZE 384
 
-_Static_assert(MOST_CAPACITY / CHUNKS <= UINT16_MAX, "a frame's size has 16 bits");
+_Static_assert(MOST_CHUNK <= UINT16_MAX, "a frame's size has 16 bits");
 
-/* Bytes of a ring: large enough that two cores stream through it without waiting for
- * each other, small enough to stay in the cache; less where many ranks need many
- * rings. */
+/* Returns the bytes of a ring: fewer where many ranks need many rings. */
 static size_t
 capacity_for(int size)
 {
-    return size <= 16   ? MOST_CAPACITY
-           : size <= 64 ? (size_t)64 << 10
-                        : (size_t)16 << 10;
+    size_t capacity = MOST_CAPACITY;
+
+    if (size > 16) {
+        return size <= 64 ? (size_t)64 << 10 : (size_t)16 << 10;
+    }
+    while ((size_t)size * (size_t)size * capacity > MOST_OF_ALL) {
+        capacity /= 2;
+    }
+    return capacity;
+}
+
+static size_t
+least(size_t left, size_t right)
+{
+    return left < right ? left : right;
 }
 
 size_t
@@ -128,8 +149,8 @@ open_channels(dl_p2p *engine, void *memory)
     const dl_layout *layout = engine->options.layout;
     size_t capacity = capacity_for(dl_layout_count(layout, layout->host));
 
-    engine->eager = capacity / 16;
-    engine->chunk = capacity / CHUNKS;
+    engine->eager = least(capacity / EAGER_PART, MOST_EAGER);
+    engine->chunk = least(capacity / CHUNK_PART, MOST_CHUNK);
     for (int rank = 0; rank < engine->size; rank++) {
         dl_list_init(&engine->peers[rank].queued);
         dl_list_init(&engine->peers[rank].streaming);
@@ -504,12 +525,15 @@ note_gone(dl_p2p *engine)
 
 /* First reads which peers are gone, then takes in what they have sent, and only then
  * ends messages: what a peer sent before its end still counts. */
-void
+bool
 dl_p2p_end_failed(dl_p2p *engine)
 {
+    bool has_moved = false;
+
     note_gone(engine);
     if (!engine->is_aborted) {
-        dl_p2p_progress(engine);
+        dl_p2p_begin(engine);
+        has_moved = dl_p2p_progress(engine);
     }
     for (int rank = 0; rank < engine->size; rank++) {
         end_failed_in(&engine->peers[rank].queued);
@@ -519,6 +543,7 @@ dl_p2p_end_failed(dl_p2p *engine)
     end_failed_in(&engine->offered);
     end_failed_in(&engine->posted);
     end_failed_in(&engine->filling);
+    return has_moved;
 }
 
 static void
@@ -647,11 +672,11 @@ dl_p2p_post(dl_p2p *engine, const dl_call *call, dl_deadline deadline, dl_work *
     }
     if (call->op == DL_SEND) {
         start(self);
-        dl_p2p_progress(engine);
+        dl_p2p_begin(engine);
     } else {
         /* Processes pending CANCELs first: a send that was cancelled before this
          * receive was posted must not match it. */
-        dl_p2p_progress(engine);
+        dl_p2p_begin(engine);
         start(self);
     }
     if (looks_once && self->state != DL_MESSAGE_ENDED) {

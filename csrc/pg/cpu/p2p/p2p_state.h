@@ -117,8 +117,14 @@ struct dl_p2p {
  * an engine that cannot go on. */
 void dl_p2p_break(dl_p2p *engine);
 
-/* Moves all frames that can be moved without blocking.  Returns true if any moved. */
+/* Moves frames that can be moved without blocking.  Returns true if any moved: then
+ * there may be more, for which nobody will be woken. */
 bool dl_p2p_progress(dl_p2p *engine);
+
+/* As dl_p2p_progress(), but takes all frames that have arrived, and leaves the parts of
+ * large sends to those who wait.  For the thread that posts: it may be about to post a
+ * receive for which the peer waits. */
+void dl_p2p_begin(dl_p2p *engine);
 
 /* Returns true if some thread has to drive the engine. */
 bool dl_p2p_has_work(const dl_p2p *engine);
@@ -147,8 +153,9 @@ void dl_p2p_end(dl_message *message, dl_status status);
 void dl_p2p_match_posted(dl_message *receive);
 
 /* Ends all messages that cannot complete any more: the engine was aborted, the peer has
- * ended or left, or the deadline has passed. */
-void dl_p2p_end_failed(dl_p2p *engine);
+ * ended or left, or the deadline has passed.  Returns true if frames have moved, as
+ * dl_p2p_progress() does. */
+bool dl_p2p_end_failed(dl_p2p *engine);
 
 /* Releases the engine's lock, and then finishes the works that have ended. */
 void dl_p2p_unlock_and_finish(dl_p2p *engine);

@@ -253,8 +253,8 @@ note_wait(const dl_message *self, dl_message_state state)
     }
 }
 
-/* Ends what has failed, then sleeps for one slice.  Returns true if the doorbell rang
- * meanwhile: others are active, so it is worth staying awake. */
+/* Ends what has failed, then sleeps for one slice.  Returns true if frames moved, or if
+ * the doorbell rang meanwhile: others are active, so it is worth staying awake. */
 static bool
 drive_asleep(dl_p2p *engine, const dl_work *work, dl_deadline deadline)
 {
@@ -263,19 +263,20 @@ drive_asleep(dl_p2p *engine, const dl_work *work, dl_deadline deadline)
 
     atomic_fetch_add(&bell->sleepers, 1);
     uint32_t seen = atomic_load(&bell->rings);
+    bool has_moved = false;
     pthread_mutex_lock(&engine->lock);
     if (!engine->is_closed) {
-        dl_p2p_end_failed(engine);
+        has_moved = dl_p2p_end_failed(engine);
     }
     const dl_message *self = (const dl_message *)(const void *)work;
     dl_message_state state = self->state;
     dl_p2p_unlock_and_finish(engine);
-    if (!dl_work_is_done(work)) {
+    if (!dl_work_is_done(work) && !has_moved) {
         note_wait(self, state);
         sleep_at_bell(engine, seen, limit);
     }
     atomic_fetch_sub(&bell->sleepers, 1);
-    return atomic_load(&bell->rings) != seen;
+    return has_moved || atomic_load(&bell->rings) != seen;
 }
 
 /* Returns true if the next wait should begin awake. */
@@ -313,7 +314,7 @@ dl_p2p_flush(dl_p2p *engine)
     atomic_fetch_add(&bell->sleepers, 1);
     for (;;) {
         uint32_t seen = atomic_load(&bell->rings);
-        dl_p2p_progress(engine);
+        bool has_moved = dl_p2p_progress(engine);
         size_t owed = dl_p2p_owed(engine);
         if (owed == 0 || (owed == last && dl_deadline_passed(deadline))) {
             break;
@@ -323,7 +324,9 @@ dl_p2p_flush(dl_p2p *engine)
             last = owed;
         }
         pthread_mutex_unlock(&engine->lock);
-        sleep_at_bell(engine, seen, dl_deadline_left(deadline));
+        if (!has_moved) {
+            sleep_at_bell(engine, seen, dl_deadline_left(deadline));
+        }
         pthread_mutex_lock(&engine->lock);
     }
     atomic_fetch_sub(&bell->sleepers, 1);
@@ -394,10 +397,10 @@ drive_unawaited(dl_p2p *engine)
 
     atomic_fetch_add(&bell->sleepers, 1);
     uint32_t seen = atomic_load(&bell->rings);
-    dl_p2p_end_failed(engine);
+    bool has_moved = dl_p2p_end_failed(engine);
     bool is_over = !dl_p2p_has_work(engine);
     dl_p2p_unlock_and_finish(engine);
-    if (!is_over) {
+    if (!is_over && !has_moved) {
         sleep_at_bell(engine, seen, DL_WAIT_SLICE);
     }
     atomic_fetch_sub(&bell->sleepers, 1);

@@ -3,7 +3,15 @@
 #include <string.h>
 
 #include "pg/cpu/p2p/p2p_state.h"
+#include "tensor/copy.h"
 #include "tensor/strided.h"
+
+/* Chunks that are sent or taken at a time. */
+#define BURST 4
+
+/* Arrays of at least this size are written past the caches, for they do not fit into
+ * them. */
+#define LARGE ((size_t)4 << 20)
 
 static void
 copy_out(dl_message *send, size_t offset, void *target, size_t size)
@@ -22,10 +30,12 @@ copy_out(dl_message *send, size_t offset, void *target, size_t size)
 static void
 copy_in(const dl_tensor *tensor, size_t offset, const void *source, size_t size)
 {
-    if (tensor->is_contiguous) {
-        memcpy((char *)tensor->data + offset, source, size);
-    } else {
+    if (!tensor->is_contiguous) {
         dl_strided_scatter_part(tensor, source, offset, size);
+    } else if (dl_tensor_size(tensor) >= LARGE) {
+        dl_copy_streaming((char *)tensor->data + offset, source, size);
+    } else {
+        memcpy((char *)tensor->data + offset, source, size);
     }
 }
 
@@ -400,14 +410,28 @@ end_drained(dl_p2p_peer *peer)
     return has_moved;
 }
 
-/* Streams one chunk of each send in turn, as long as there is room. */
+/* Returns the number of chunks that are sent, or taken, before it is the other's turn:
+ * one of a message of a few chunks, which both sides are to move at the same time. */
+static int
+burst_of(const dl_p2p *engine, const dl_message *send)
+{
+    return send->size < 8 * engine->chunk ? 1 : BURST;
+}
+
+/* Streams one chunk of each send in turn, as long as there is room and nothing arrives:
+ * where data go both ways, sending and receiving alternate, so that what either side
+ * touches stays in its caches. */
 static bool
 stream_all(dl_p2p *engine, int rank)
 {
+    const dl_p2p_peer *peer = &engine->peers[rank];
     dl_list *streaming = &engine->peers[rank].streaming;
     bool has_moved = false;
+    int moved = 0;
 
-    while (!dl_list_is_empty(streaming)) {
+    while (!dl_list_is_empty(streaming)
+           && !(moved >= burst_of(engine, message_of(streaming->next))
+                && peer->link == NULL && dl_ring_has_news(&peer->rings.in))) {
         dl_message *send = message_of(streaming->next);
         if (!dl_p2p_is_in_place(send)) {
             has_moved = true;
@@ -417,6 +441,7 @@ stream_all(dl_p2p *engine, int rank)
             break;
         }
         has_moved = true;
+        moved++;
         if (send->moved == send->size) {
             end_streamed(engine, send);
         } else {
@@ -553,27 +578,46 @@ take(dl_p2p *engine, int source, const dl_received *received)
     }
 }
 
+/* Returns true if the next frame is better left until a chunk has been sent to the same
+ * rank, which waits for that meanwhile. */
 static bool
-take_all(dl_p2p *engine, int source)
+is_turn_to_send(const dl_p2p *engine, int source, const dl_frame *last, int taken)
+{
+    dl_list *streaming = &engine->peers[source].streaming;
+
+    return last->kind == DL_FRAME_DATA && !dl_list_is_empty(streaming)
+           && taken + 1 >= burst_of(engine, message_of(streaming->next));
+}
+
+/* Without `may_stream` it takes everything. */
+static bool
+take_all(dl_p2p *engine, int source, bool may_stream)
 {
     dl_channel *channel = channel_to(engine, source);
     dl_received received;
-    bool has_moved = false;
+    bool is_last = false;
+    int taken = 0;
 
-    while (channel->ops->peek(channel, &received) && take(engine, source, &received)) {
+    while (!is_last && channel->ops->peek(channel, &received)) {
+        is_last = may_stream && is_turn_to_send(engine, source, received.frame, taken);
+        if (!take(engine, source, &received)) {
+            break;
+        }
         channel->ops->release(channel);
-        has_moved = true;
+        taken++;
     }
-    return has_moved;
+    return taken > 0;
 }
 
 static bool
-put_all(dl_p2p *engine, int rank)
+put_all(dl_p2p *engine, int rank, bool may_stream)
 {
     bool has_moved = flush_controls(engine, rank);
 
     has_moved |= offer_queued(engine, rank);
-    has_moved |= stream_all(engine, rank);
+    if (may_stream) {
+        has_moved |= stream_all(engine, rank);
+    }
     return end_drained(&engine->peers[rank]) || has_moved;
 }
 
@@ -595,8 +639,8 @@ has_news(const dl_p2p_peer *peer)
     return peer->link->in.end > peer->link->in.start;
 }
 
-bool
-dl_p2p_progress(dl_p2p *engine)
+static bool
+progress(dl_p2p *engine, bool may_stream)
 {
     bool has_moved = false;
     bool is_any_blocked = false;
@@ -605,13 +649,25 @@ dl_p2p_progress(dl_p2p *engine)
     for (int rank = 0; rank < engine->size; rank++) {
         const dl_p2p_peer *peer = &engine->peers[rank];
         if (has_news(peer)) {
-            has_moved |= take_all(engine, rank);
+            has_moved |= take_all(engine, rank, may_stream);
         }
-        has_moved |= is_blocked(peer) && put_all(engine, rank);
+        has_moved |= is_blocked(peer) && put_all(engine, rank, may_stream);
         is_any_blocked |= is_blocked(peer);
         is_owing |= owed_to(peer) > 0;
     }
     engine->is_owing = is_owing;
     atomic_store_explicit(&engine->is_blocked, is_any_blocked, memory_order_relaxed);
     return has_moved;
+}
+
+bool
+dl_p2p_progress(dl_p2p *engine)
+{
+    return progress(engine, true);
+}
+
+void
+dl_p2p_begin(dl_p2p *engine)
+{
+    (void)progress(engine, false);
 }

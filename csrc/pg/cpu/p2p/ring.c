@@ -3,15 +3,13 @@
 
 #include <string.h>
 
-#define UNIT 64
-
 /* Kind of the filler behind the last frame that fits before the end of the ring. */
 #define SKIP 0
 
 static size_t
 span_of(size_t size)
 {
-    return dl_round_up(sizeof(dl_frame) + size, UNIT);
+    return dl_round_up(dl_ring_payload_offset(size) + size, DL_RING_UNIT);
 }
 
 static size_t
@@ -78,7 +76,7 @@ dl_ring_reserve(dl_ring *ring, size_t size)
         *frame_at(ring, ring->tail) = (dl_frame){.kind = SKIP};
         ring->tail += skipped;
     }
-    return (uint8_t *)(frame_at(ring, ring->tail) + 1);
+    return (uint8_t *)frame_at(ring, ring->tail) + dl_ring_payload_offset(size);
 }
 
 void

@@ -52,10 +52,21 @@ dl_ring_has_news(const dl_ring *ring)
 /* Returns the next frame, which stays in place until it is released, or NULL. */
 const dl_frame *dl_ring_peek(dl_ring *ring);
 
+/* Frames begin at multiples of this, a cache line. */
+#define DL_RING_UNIT ((size_t)64)
+
+/* Returns where the payload of a frame begins: behind the head if both fit into one
+ * line, else at the next line, so that it can be written in whole lines. */
+static inline size_t
+dl_ring_payload_offset(size_t size)
+{
+    return sizeof(dl_frame) + size <= DL_RING_UNIT ? sizeof(dl_frame) : DL_RING_UNIT;
+}
+
 static inline const uint8_t *
 dl_ring_payload(const dl_frame *frame)
 {
-    return (const uint8_t *)(frame + 1);
+    return (const uint8_t *)frame + dl_ring_payload_offset(frame->size);
 }
 
 /* Releases the frame that was peeked at.  Returns true if the producer waits for room
