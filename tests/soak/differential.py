@@ -19,11 +19,15 @@ def one_world(seed: int) -> None:
     count = choice.choice([1, 1, 2, 3])
     hosts = [choice.randrange(count) for _ in range(size)]
     detail = choice.random() < 0.2
+    settings = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if detail else {}
+    if choice.random() < 0.4:
+        settings["DISTLITE_TOKEN"] = "a token of these ranks"
+        settings["DISTLITE_TLS"] = choice.choice(["off", "psk"])
     run_ranks(
         differential_ranks.run_program,
         size,
         timeout=150,
-        env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if detail else {},
+        env=settings,
         seed=seed,
         host_of=hosts,
         steps=STEPS,

@@ -8,6 +8,7 @@ as it likes (strides, order and way of waiting) from `World.own`.
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 from collections.abc import Callable
@@ -346,6 +347,56 @@ def all_reduce_coalesced(world: World, group: Group) -> Step:
     )
 
 
+def by_function(world: World, group: Group) -> Step:
+    """Functions of NumPy, and pairs of a value and an index, in the order of ranks."""
+    size, mine = len(group), group.ranks.index(world.rank)
+    name = world.shared.choice(["all_reduce", "reduce", "scan", "exscan"])
+    what = world.shared.choice(["logaddexp", "gcd", "maximum", "MINLOC", "MAXLOC"])
+    count = world.count(lists=True)
+    kind = {"logaddexp": "float64", "gcd": "int64", "maximum": "M8[s]"}.get(what)
+    root = world.shared.randrange(size)
+    if kind is None:
+        pair = np.dtype([("value", "f4"), ("index", "i8")])
+        inputs = [world.data(pair, count, rank) for rank in range(size)]
+        for each in inputs:
+            each["value"] = np.arange(count) % 7 - each["index"] % 5
+    else:
+        inputs = [world.data(kind, count, rank) for rank in range(size)]
+    tensor = world.place(inputs[mine])
+
+    def fold(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        if kind is not None:
+            return getattr(np, what)(left, right)
+        values = (left["value"], right["value"])
+        is_better = np.less(*values) if what == "MINLOC" else np.greater(*values)
+        is_first = (values[0] == values[1]) & (left["index"] <= right["index"])
+        return np.where(is_better | is_first, left, right)
+
+    def check() -> None:
+        used = inputs
+        if name in ("scan", "exscan"):
+            used = inputs[: mine + (name == "scan")]
+        if name == "reduce" and mine != root:
+            used = []
+        right = inputs[mine]
+        if used:
+            right = used[0]
+            for each in used[1:]:
+                right = fold(right, each)
+        expect(tensor, right, f"{name} by {what}")
+
+    op = getattr(np, what) if kind is not None else getattr(distlite.ReduceOp, what)
+    if name == "reduce":
+        return (
+            lambda later: distlite.reduce(
+                tensor, None, op, group.handle, later, group_dst=root
+            ),
+            check,
+        )
+    call = getattr(distlite, name)
+    return lambda later: call(tensor, op, group.handle, later), check
+
+
 # -- What is moved
 
 
@@ -482,6 +533,7 @@ def barrier(world: World, group: Group) -> Step:
 COLLECTIVES = [
     all_reduce,
     all_reduce,
+    by_function,
     reduce,
     scan,
     reduce_scatter,
@@ -620,6 +672,85 @@ def message(
     return Pending(name, group, work, check, False)
 
 
+def probed(world: World, group: Group) -> None:
+    """Some messages from one rank, which another one looks at before it takes them."""
+    size, mine = len(group), group.ranks.index(world.rank)
+    if size == 1:
+        return
+    source, target = world.shared.sample(range(size), 2)
+    dtype = world.shared.choice([*INTEGERS, "float16", "complex128", "M8[s]"])
+    every = [
+        world.data(dtype, world.count(lists=True), i)
+        for i in range(world.shared.randrange(1, 5))
+    ]
+    for number, values in enumerate(every) if mine == source else ():
+        tag = world.step * 100 + 90 + number
+        sent = world.place(values)
+        work = distlite.isend(sent, None, group.handle, tag, group_dst=target)
+        name = f"send to rank {group.ranks[target]}, which looks, tag {tag}"
+        check = functools.partial(expect, sent, values, name)
+        world.pending.append(Pending(name, group, work, check, False))
+    order = list(range(len(every))) if mine == target else []
+    world.own.shuffle(order)
+    for number in order:
+        tag = world.step * 100 + 90 + number
+        looks_for = world.own.choice([None, source])
+        found = distlite.probe(None, group.handle, tag, group_src=looks_for)
+        assert found is not None
+        room = found.empty()
+        expect(room.dtype.str, every[number].dtype.str, "dtype of a message")
+        distlite.recv(room, None, group.handle, tag, group_src=source)
+        expect(room, every[number], f"message of tag {tag} that was looked for")
+
+
+def repeated(world: World, group: Group) -> None:
+    """An operation that was prepared once, several times."""
+    size, mine = len(group), group.ranks.index(world.rank)
+    name = world.shared.choice(["all_reduce", "broadcast", "all_gather_single"])
+    count = world.count(lists=True)
+    tensor = world.place(np.zeros(count, np.int64)).reshape(-1)
+    every = np.zeros(count * size, np.int64)
+    if name == "all_reduce":
+        call = distlite.persistent(distlite.all_reduce, tensor, group=group.handle)
+    elif name == "broadcast":
+        call = distlite.persistent(
+            distlite.broadcast, tensor, None, group.handle, group_src=0
+        )
+    else:
+        call = distlite.persistent(
+            distlite.all_gather_single, every, tensor, group.handle
+        )
+    assert call is not None
+    for turn in range(world.shared.randrange(1, 5)):
+        inputs = [world.data(np.int64, count, turn, rank) for rank in range(size)]
+        tensor[:] = inputs[mine]
+        call.start().wait()
+        if name == "all_gather_single":
+            expect(every, np.concatenate(inputs), f"{name}, turn {turn}")
+            continue
+        right = inputs[0]
+        for each in inputs[1:] if name == "all_reduce" else []:
+            right = right + each
+        expect(tensor, right, f"{name}, turn {turn}")
+
+
+def neighbours(world: World, group: Group) -> None:
+    """A grid of the group, in which each rank tells its neighbours its number."""
+    mine = group.ranks.index(world.rank)
+    wraps = world.shared.random() < 0.5
+    grid = distlite.cartesian((0, 0), wraps, group.handle)
+    assert grid is not None
+    count = world.count(lists=True)
+    every = [world.data("float32", count, rank) for rank in range(len(group))]
+    places = len(grid.neighbours)
+    output = np.zeros((places, count), np.float32)
+    grid.neighbor_all_gather(output, world.place(every[mine]).reshape(count))
+    for place, peer in enumerate(grid.neighbours):
+        right = np.zeros(count, np.float32) if peer is None else every[peer]
+        expect(output[place], right, f"neighbour {place} of {grid.dims}")
+    distlite.destroy_process_group(grid.group)
+
+
 def message_objects(world: World, group: Group) -> None:
     """A ring, so that each rank's receive is met by a send."""
     size, mine = len(group), group.ranks.index(world.rank)
@@ -666,6 +797,10 @@ def aliases(world: World, group: Group) -> None:
 
 
 # -- The program
+
+# What ends with the step.
+TALKS = [objects, objects, objects, message_objects, probed, probed, repeated]
+TALKS += [repeated, neighbours]
 
 
 def finish(world: World, pending: Pending) -> None:
@@ -755,7 +890,7 @@ def take_step(world: World) -> None:
         salt = world.shared.random()
         world.shared.seed(f"{world.seed}/{world.step}/{salt}")
         if is_member:
-            (objects if salt < 0.7 else message_objects)(world, group)
+            world.shared.choice(TALKS)(world, group)
     elif kind < 0.97:
         salt = world.shared.random()
         world.shared.seed(f"{world.seed}/{world.step}/{salt}")
