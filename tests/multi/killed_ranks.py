@@ -27,6 +27,15 @@ class Scene:
         ]
         self.large = np.zeros(700_000, np.float32)
         self.shared = distlite.shared_zeros(700_000, np.float32)
+        self.window = distlite.window(np.zeros(50_000))
+        self.grid = distlite.cartesian((0, 0), True)
+
+        self.following, self.preceding = (rank + 1) % size, (rank - 1) % size
+
+    def all_groups(self) -> list[Any]:
+        """Those that this rank is in."""
+        groups = [distlite._get_default_group(), self.grid.group, *self.pairs]
+        return [group for group in groups if group != -100]
 
     def small(self) -> np.ndarray:
         return np.ones(5)
@@ -78,6 +87,33 @@ def blocks(scene: Scene) -> None:
     distlite.scatter(np.zeros(3000), lists if is_root else None, 1)
 
 
+def by_functions(scene: Scene) -> None:
+    distlite.all_reduce(scene.small(), np.hypot)
+    distlite.reduce(scene.large[:90_000], 0, np.logaddexp)
+
+
+def probes(scene: Scene) -> None:
+    sent = distlite.isend(scene.large[: 7 * scene.rank], scene.following, tag=8)
+    found = distlite.probe(scene.preceding, tag=8)
+    distlite.recv(found.empty(), scene.preceding, tag=8)
+    sent.wait()
+
+
+def in_window(scene: Scene) -> None:
+    window, peer = scene.window, scene.following
+    with window.lock(peer):
+        window.put(scene.small(), peer, 3)
+    window.get(np.zeros(40_000), scene.preceding)
+    window.accumulate(np.ones(20_000), peer)
+    window.fetch_and_op(1.0, 0)
+    window.fence()
+
+
+def with_neighbours(scene: Scene) -> None:
+    places = len(scene.grid.neighbours)
+    scene.grid.neighbor_all_gather(np.zeros((places, 900)), np.zeros(900))
+
+
 OPERATIONS: list[Callable[[Scene], Any]] = [
     lambda scene: distlite.all_reduce(scene.small()),
     lambda scene: distlite.all_reduce(scene.large),
@@ -93,6 +129,10 @@ OPERATIONS: list[Callable[[Scene], Any]] = [
     in_pairs,
     new_groups,
     blocks,
+    by_functions,
+    probes,
+    in_window,
+    with_neighbours,
 ]
 
 
@@ -121,9 +161,8 @@ def until_killed(
     except distlite.DistError as error:
         told = str(error)
     # Others may wait for what this rank, which lives, was about to do.
-    for group in [distlite._get_default_group(), *scene.pairs]:
-        if group != -100:
-            group.abort()
+    for group in scene.all_groups():
+        group.abort()
     # Nobody leaves before all have been told: it would be named in the victim's place.
     seconds = time.monotonic() - noticed
     store.barrier("told", world_size - 1, 60)

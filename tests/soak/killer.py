@@ -32,15 +32,21 @@ def one_kill(seed: int) -> None:
         "how": choice.choice(["shrink", "abort", "new"]),
         "host_of": [choice.randrange(hosts) for _ in range(size)],
     }
+    settings = {}
+    if choice.random() < 0.4:
+        settings["DISTLITE_TOKEN"] = "a token of these ranks"
+        settings["DISTLITE_TLS"] = choice.choice(["off", "psk"])
     with tempfile.TemporaryDirectory(prefix="killer-") as folder:
         path = str(Path(folder, "store"))
         outcomes = rank_outcomes(
-            killer_ranks.survive, size, timeout=100, path=path, **plan
+            killer_ranks.survive, size, timeout=100, env=settings, path=path, **plan
         )
 
     def fail(text: str, outcome: Outcome) -> None:
         everyone = "\n".join(each.describe() for each in outcomes)
-        raise AssertionError(f"rank {outcome.rank}: {text}\nof {plan}\n{everyone}")
+        raise AssertionError(
+            f"rank {outcome.rank}: {text}\nof {plan}, {settings}\n{everyone}"
+        )
 
     for outcome in outcomes:
         complaint = judge(outcome, plan, killer_ranks.TIMEOUT)

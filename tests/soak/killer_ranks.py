@@ -93,9 +93,8 @@ def run_until_told(
 
 def end_groups(scene: Scene) -> None:
     """Others may wait for what this rank, which lives, was about to do."""
-    for group in [distlite._get_default_group(), *scene.pairs]:
-        if group != -100:
-            group.abort()
+    for group in scene.all_groups():
+        group.abort()
 
 
 def go_on(victim: int, path: str, how: str) -> float:
@@ -140,9 +139,8 @@ def survive(
     if what == "stop":
         # By then all have come that wait for something else.
         witness.set_timeout(2 * TIMEOUT)
-        for group in [distlite._get_default_group(), *scene.pairs]:
-            if group != -100:
-                group.set_timeout(TIMEOUT)
+        for group in scene.all_groups():
+            group.set_timeout(TIMEOUT)
     choice = random.Random(seed)
     if rank == victim:
         stop = SHORT_STOP if what == "pause" else 5 * TIMEOUT
