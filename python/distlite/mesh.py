@@ -34,8 +34,6 @@ _WHICH = (
     "If you want to get the list of all the ProcessGroups in the DeviceMesh,"
     "please use `get_all_groups()` instead.",
 )
-# The meshes of the `with` statements that we are in, the innermost last.
-_entered: list[DeviceMesh] = []
 
 
 class DeviceMesh:
@@ -366,7 +364,6 @@ class DeviceMesh:
         return made
 
     def __enter__(self) -> DeviceMesh:
-        _entered.append(self)
         return self
 
     def __exit__(
@@ -375,7 +372,7 @@ class DeviceMesh:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        _entered.pop()
+        """Nothing has to be undone: the statement only shows where a mesh is used."""
 
     def __repr__(self) -> str:
         names = self.mesh_dim_names

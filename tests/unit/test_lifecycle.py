@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from ports import reserve_port
 import distlite
 from distlite import testing
 from distlite.groups import check_in, lifecycle
+from distlite.groups.backends import Backend
 from distlite.groups.world import world
 from distlite.rendezvous import _handlers
 
@@ -129,6 +131,40 @@ def test_an_interrupt_anywhere_leaves_no_further_group(make):
             assert list(world.groups) == [distlite.group.WORLD], n
         for group in list(world.groups)[1:]:
             distlite.destroy_process_group(group)
+
+
+def test_two_threads_leave_at_once(monkeypatch):
+    """Both are past the check that there is a group to be left."""
+    checked, leaving = (
+        threading.Barrier(2, timeout=30),
+        threading.Barrier(2, timeout=30),
+    )
+
+    class Own(distlite.ProcessGroup):
+        def _verify_calls(self, timeout):
+            checked.wait()
+
+        def shutdown(self):
+            leaving.wait()
+
+    monkeypatch.setattr(Backend, "_plugins", {})
+    lists = {"backend_list": list, "backend_capability": dict, "backend_type_map": dict}
+    for name, copy in lists.items():
+        monkeypatch.setattr(Backend, name, copy(getattr(Backend, name)))
+    Backend.register_backend("own", lambda s, rank, n, t: Own(rank, n), False, "cpu")
+    init("own")
+    with ThreadPoolExecutor(2) as pool:
+        ends = [pool.submit(distlite.destroy_process_group) for _ in range(2)]
+    assert [end.exception() for end in ends] == [None, None]
+    assert not distlite.is_initialized() and world.groups == {}
+
+
+def test_threads_get_groups_of_different_names():
+    init()
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: distlite.new_group([0]), range(100)))
+    assert len({group.group_name for group in made}) == 100
+    distlite.destroy_process_group()
 
 
 def test_again_on_the_same_store():

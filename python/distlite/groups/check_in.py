@@ -238,7 +238,7 @@ class Presence:
         return bool(user == os.geteuid())
 
     def close(self) -> None:
-        if self in Presence._all:
+        with contextlib.suppress(ValueError):  # closed already
             Presence._all.remove(self)
         if self._socket is not None:
             self._socket.close()

@@ -427,8 +427,7 @@ def _hash_ranks_to_str(ranks: Iterable[int]) -> str:
 def _process_group_name(ranks: Iterable[int], use_hashed_name: bool) -> str:
     if use_hashed_name:
         return _hash_ranks_to_str(ranks)
-    world.group_count += 1
-    return str(world.group_count - 1)
+    return str(world.numbers.take())
 
 
 def _canonicalize_group_rank(

@@ -161,7 +161,7 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
     if leaving is world.default:
         _forget_all()
     else:
-        del world.groups[leaving]
+        world.groups.pop(leaving, None)  # another thread may be leaving it, too
         leaving.shutdown()
     if error is not None:
         raise error
@@ -515,7 +515,7 @@ def _store_based_barrier(
 
 def _register(group: ProcessGroup, info: GroupInfo) -> None:
     world.groups[group] = info
-    world.group_count += 1
+    world.numbers.take()
     world.set_default(group)
     if world.is_of_thread:
         return  # its errors are told by who runs the thread
@@ -540,9 +540,10 @@ def replace_default(group: ProcessGroup, info: GroupInfo) -> None:
 def _forget_all(stays: bool = False, keeps_hook: bool = False) -> None:
     """Leaves all groups; `stays`: another default group follows at once; `keeps_hook`:
     an error is on its way, which is to have the rank before its lines."""
-    if not stays and world.presence is not None:
-        world.presence.close()
-        world.presence = None
+    if not stays:
+        presence, world.presence = world.presence, None
+        if presence is not None:
+            presence.close()
     world.group_count = world.name_base = 0
     world.name_prefix = ""
     world.local_groups.clear()
@@ -556,7 +557,7 @@ def _forget_all(stays: bool = False, keeps_hook: bool = False) -> None:
             group.shutdown()
         except Exception as error:  # of a class of the user's
             failed = failed or error
-        del world.groups[group]
+        world.groups.pop(group, None)
     _C._clear_spare_memory()
     if failed is not None:
         raise failed

@@ -192,7 +192,7 @@ def _split(
 ) -> ProcessGroup | None:
     """Makes this rank's group of the parts, which all ranks know."""
     info = info_of(parent)
-    turn, info.children = info.children, info.children + 1
+    turn = info.children.take()
     mine = next((part for part in parts if parent.rank() in part), None)
     if mine is None:
         _C._device_split(parent, -1, 0, None)
@@ -257,7 +257,7 @@ def merge(
     label = label or "merged"
     keys = PrefixStore(label, store)
     # The leader of each group takes the next ranks for all of it.
-    turn, info.children = info.children, info.children + 1
+    turn = info.children.take()
     own = PrefixStore(f"merge:{turn}", group.get_group_store())
     if group.rank() == 0:
         own.set("start", str(keys.add("taken", group.size()) - group.size()))

@@ -22,7 +22,7 @@ from .lifecycle import (
     _limit_of,
     _store_based_barrier,
 )
-from .world import GroupInfo, GroupMember, info_of, is_outside, world
+from .world import GroupInfo, GroupMember, Numbers, info_of, is_outside, world
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -176,14 +176,11 @@ def _members_of(
 def next_name(members: list[int], is_local: bool) -> str:
     """Returns the name of the next group of these ranks, the same on all of them."""
     if not is_local:
-        label = f"{world.name_prefix}{world.group_count - world.name_base}"
-        world.group_count += 1
-        return label
+        return f"{world.name_prefix}{world.numbers.take() - world.name_base}"
     import hashlib
 
     # Not by a count of all groups, which the members need not agree on.
-    turn = world.local_groups.get(tuple(members), 0)
-    world.local_groups[tuple(members)] = turn + 1
+    turn = world.local_groups.setdefault(tuple(members), Numbers()).take()
     # The numbers count in this default group; shrink_group() may make another.
     text = f"{world.require_default().group_name}:{members}#{turn}"
     return hashlib.sha1(text.encode()).hexdigest()

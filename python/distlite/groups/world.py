@@ -49,6 +49,25 @@ NOT_INITIALIZED = (
 )
 
 
+class Numbers:
+    """Numbers that are given out one after the other, each once: whatever threads take
+    them, and without a lock, which an interrupt might leave locked."""
+
+    __slots__ = ("_given", "next")
+
+    def __init__(self, first: int = 0) -> None:
+        self.next = first
+        self._given: dict[int, object] = {}
+
+    def take(self) -> int:
+        number, mine = self.next, object()
+        while self._given.setdefault(number, mine) is not mine:
+            number += 1
+            self.next = number  # for whoever comes after an interrupt
+        self.next = number + 1
+        return number
+
+
 class GroupInfo:
     """The record of a group in the world."""
 
@@ -64,7 +83,7 @@ class GroupInfo:
         self.config = config  # "cpu:gloo"
         self.ranks = ranks  # global ranks, in group order
         self.bound_device: str | None = None  # "cuda:0", if it was given
-        self.children = 0  # how often it was split
+        self.children = Numbers()  # of its splits
         self.tag = ""  # by which other libraries find it (internals.py)
         self.disputes = 0  # how often its ranks did not agree on how to shrink it
         if device_id is not None:
@@ -81,13 +100,13 @@ class World:
     def __init__(self) -> None:
         self.default: ProcessGroup | None = None
         self.groups: dict[ProcessGroup, GroupInfo] = {}
-        # The number of groups made since the default one, which is counted too.
-        self.group_count = 0
+        # Of the groups made since the default one, which is counted too.
+        self.numbers = Numbers()
         # A default group that took the place of another counts anew, with names of its
         # own: its ranks need not have made equally many groups before.
         self.name_prefix, self.name_base = "", 0
-        # The number of groups that only their members made, by ranks.
-        self.local_groups: dict[tuple[int, ...], int] = {}
+        # Of the groups that only their members made, by ranks.
+        self.local_groups: dict[tuple[int, ...], Numbers] = {}
         # The server a peer may already be using for the next initialisation.
         self.hosted_store: Store | None = None
         # Kept while a default group exists; a second process with the same rank sees
@@ -103,9 +122,18 @@ class World:
         self.default = default
 
     def require_default(self) -> ProcessGroup:
-        if self.default is None:
+        default = self.default
+        if default is None:
             raise ValueError(NOT_INITIALIZED)
-        return self.default
+        return default
+
+    @property
+    def group_count(self) -> int:
+        return self.numbers.next
+
+    @group_count.setter
+    def group_count(self, count: int) -> None:
+        self.numbers = Numbers(count)
 
 
 class ThreadWorld(World):
@@ -385,7 +413,7 @@ def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
     """
     if group is None or group is world.default:
         return global_rank
-    ranks = world.groups[_registered(group)].ranks
+    ranks = info_of(_registered(group)).ranks
     if global_rank not in ranks:
         raise ValueError(f"Global rank {global_rank} is not part of group {group}")
     return ranks.index(global_rank)
@@ -411,7 +439,7 @@ def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
     """
     if group is None or group is world.default:
         return group_rank
-    ranks = world.groups[_registered(group)].ranks
+    ranks = info_of(_registered(group)).ranks
     if not 0 <= group_rank < len(ranks):
         raise ValueError(f"Group rank {group_rank} is not part of group {group}")
     return ranks[group_rank]

@@ -51,7 +51,7 @@ class _Pools:
         self.pid = os.getpid()
         self.calling = ThreadPoolExecutor(CALLING_THREADS, "distlite store call")
         self.waiting = ThreadPoolExecutor(WAITING_THREADS, "distlite store wait")
-        self.waiter_count = 0
+        self.waits: set[_Deadline] = set()  # under way
 
 
 _pools: _Pools | None = None
@@ -102,13 +102,13 @@ class _Deadline:
     async def wait(self) -> None:
         """Returns when the keys exist, or may; DistStoreError when time is up."""
         pools = _the_pools()
-        pools.waiter_count += 1
+        pools.waits.add(self)
         try:
             while not await self._wait_slice(pools):
                 if self.left() <= 0:
                     raise DistStoreError(self._text())
         finally:
-            pools.waiter_count -= 1
+            pools.waits.discard(self)
         # The first time at once.
         await asyncio.sleep(min(self._nap, self.left()))
         if self._nap and self.left() <= 0:
@@ -116,7 +116,7 @@ class _Deadline:
         self._nap = min(2 * self._nap or FIRST_NAP, LAST_NAP)
 
     async def _wait_slice(self, pools: _Pools) -> bool:
-        turn = SLICE_SECONDS * min(1.0, WAITING_THREADS / pools.waiter_count)
+        turn = SLICE_SECONDS * min(1.0, WAITING_THREADS / len(pools.waits))
         seconds = min(max(turn, SHORTEST_SLICE_SECONDS), self.left())
         wait = partial(_exist_within, self.store, self.keys, seconds)
         loop = asyncio.get_running_loop()
