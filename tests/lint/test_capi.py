@@ -9,6 +9,11 @@ import pytest
 from c_source import Function, Source, csrc_files
 
 NUMPY_FILE = "csrc/python/arrays/tensor_arg.c"
+# Of a private copy of a dict, and for versions of Python that have a GIL.
+BORROWING_FILES = {
+    "csrc/python/arrays/cuda_arg.c",
+    "csrc/python/module/free_threading.c",
+}
 # Files that take tuples apart which other libraries made; none reads its arguments so.
 TUPLE_FILES = {
     NUMPY_FILE,
@@ -119,7 +124,24 @@ def parser_errors(source: Source) -> list[str]:
     return [f"{source.path}: {call}(), not dlpy_take_arguments()" for call in calls]
 
 
-@pytest.mark.parametrize("check", [text_errors, room_errors, parser_errors])
+# What they return, another thread may drop before it is held.
+_BORROWING = re.compile(
+    r"\b(?:PyDict_GetItem|PyDict_GetItemString|PyDict_GetItemWithError|PyList_GetItem"
+    r"|PyWeakref_GetObject|PyImport_AddModule|PySys_GetObject|PySequence_Fast)(?=\()"
+)
+
+
+def borrowing_errors(source: Source) -> list[str]:
+    """Borrowed references to what does not belong to the caller alone."""
+    if source.path in BORROWING_FILES:
+        return []
+    calls = _BORROWING.findall(source.code)
+    return [f"{source.path}: {call}() borrows: free_threading.h" for call in calls]
+
+
+@pytest.mark.parametrize(
+    "check", [text_errors, room_errors, parser_errors, borrowing_errors]
+)
 def test_csrc_keeps_the_rules(check):
     errors = [error for source in csrc_files() for error in check(source)]
     assert not errors, "\n".join(errors)
@@ -175,6 +197,14 @@ def test_another_parser_of_arguments_is_seen():
     text = 'if (!PyArg_ParseTuple(args, "i", &number)) {\n'
     assert parser_errors(Source("csrc/python/x.c", text))
     assert not parser_errors(Source(NUMPY_FILE, text))
+
+
+def test_a_borrowed_reference_is_seen():
+    text = 'PyObject *path = PySys_GetObject("path");\n'
+    assert borrowing_errors(Source("csrc/python/x.c", text))
+    assert not borrowing_errors(
+        Source("csrc/python/x.c", "PyDict_GetItemStringRef(a, b, &c);")
+    )
 
 
 def test_a_static_function_is_no_static_object():

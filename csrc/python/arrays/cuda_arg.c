@@ -5,6 +5,7 @@
 
 #include "pg/nccl/nccl_backend.h"
 #include "python/module/convert.h"
+#include "python/module/free_threading.h"
 
 /* Returns the same code as for a NumPy array of these elements, except for the units of
  * times. */
@@ -149,12 +150,8 @@ read_pointer(PyObject *interface, dl_tensor *view)
 
 /* Any missing or unknown entry is an error: a guess would corrupt memory. */
 static int
-read_interface(PyObject *interface, dl_tensor *view, dlpy_dimensions *dimensions)
+read_entries(PyObject *interface, dl_tensor *view, dlpy_dimensions *dimensions)
 {
-    *view = (dl_tensor){.device = DL_CUDA};
-    if (!PyDict_Check(interface)) {
-        return -1;
-    }
     PyObject *type = PyDict_GetItemString(interface, "typestr");
     PyObject *mask = PyDict_GetItemString(interface, "mask");
     if (type == NULL || !PyUnicode_Check(type) || (mask != NULL && mask != Py_None)) {
@@ -165,6 +162,18 @@ read_interface(PyObject *interface, dl_tensor *view, dlpy_dimensions *dimensions
                    || read_pointer(interface, view) < 0
                ? -1
                : 0;
+}
+
+/* Reads a copy, whose entries are there as long as it is. */
+static int
+read_interface(PyObject *interface, dl_tensor *view, dlpy_dimensions *dimensions)
+{
+    *view = (dl_tensor){.device = DL_CUDA};
+    PyObject *copy = PyDict_Check(interface) ? PyDict_Copy(interface) : NULL;
+    int result = copy == NULL ? -1 : read_entries(copy, view, dimensions);
+
+    Py_XDECREF(copy);
+    return result;
 }
 
 int
@@ -222,8 +231,7 @@ static PyObject *
 ask_library(const dlpy_cuda_origin *origin)
 {
     bool is_torch = origin->library == DLPY_LIBRARY_TORCH;
-    PyObject *module =
-        PyDict_GetItemString(PyImport_GetModuleDict(), is_torch ? "torch" : "cupy");
+    PyObject *module = dlpy_imported_module(is_torch ? "torch" : "cupy");
     PyObject *cuda = module == NULL ? NULL : PyObject_GetAttrString(module, "cuda");
     PyObject *stream = NULL;
     PyObject *number = NULL;
@@ -238,6 +246,7 @@ ask_library(const dlpy_cuda_origin *origin)
     }
     Py_XDECREF(cuda);
     Py_XDECREF(stream);
+    Py_XDECREF(module);
     return number;
 }
 
@@ -265,15 +274,23 @@ dlpy_cuda_current_stream(const dlpy_cuda_origin *origin, void **stream)
     return PyErr_Occurred() == NULL ? 0 : -1;
 }
 
+static bool
+is_imported(const char *name)
+{
+    PyObject *module = dlpy_imported_module(name);
+
+    Py_XDECREF(module);
+    return module != NULL;
+}
+
 int
 dlpy_cuda_stream_in_use(void **stream)
 {
-    PyObject *modules = PyImport_GetModuleDict();
     dlpy_cuda_origin origin = {.library = DLPY_LIBRARY_OTHER};
 
-    if (PyDict_GetItemString(modules, "torch") != NULL) {
+    if (is_imported("torch")) {
         origin.library = DLPY_LIBRARY_TORCH;
-    } else if (PyDict_GetItemString(modules, "cupy") != NULL) {
+    } else if (is_imported("cupy")) {
         origin.library = DLPY_LIBRARY_CUPY;
     }
     /* NULL is the default stream, the current stream of a new thread in torch and

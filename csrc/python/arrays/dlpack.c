@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "python/module/free_threading.h"
+
 static bool
 is_inside(const char *module, const char *package)
 {
@@ -343,14 +345,19 @@ dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
     return 1;
 }
 
+#define SEEN 4
+
 /* The types seen last; most programs use one or two.  The cache holds references, so
  * that no other type can be created at the same address.  A table lives as long as the
  * process. */
 static struct {
-    PyTypeObject *type;
-    const dlpack_exchange *table; /* NULL if the type has none */
-    dlpy_library library;
-} seen[4];
+    dlpy_version version;
+    struct {
+        PyTypeObject *type;
+        const dlpack_exchange *table; /* NULL if the type has none */
+        dlpy_library library;
+    } types[SEEN];
+} seen;
 
 static const dlpack_exchange *
 table_of(PyTypeObject *type)
@@ -370,27 +377,46 @@ table_of(PyTypeObject *type)
     return table != NULL && table->major == 1 ? table : NULL;
 }
 
+/* While another thread remembers a type, this one is not remembered. */
+static void
+remember(PyTypeObject *type, const dlpack_exchange *table, dlpy_library library)
+{
+    if (!dlpy_version_begin(&seen.version)) {
+        return;
+    }
+    PyTypeObject *forgotten = seen.types[SEEN - 1].type;
+    for (int i = SEEN - 1; i > 0; i--) {
+        DLPY_STORE(seen.types[i].type, seen.types[i - 1].type);
+        DLPY_STORE(seen.types[i].table, seen.types[i - 1].table);
+        DLPY_STORE(seen.types[i].library, seen.types[i - 1].library);
+    }
+    DLPY_STORE(seen.types[0].type, (PyTypeObject *)Py_NewRef((PyObject *)type));
+    DLPY_STORE(seen.types[0].table, table);
+    DLPY_STORE(seen.types[0].library, library);
+    dlpy_version_end(&seen.version);
+    /* Must come last: freeing a type may run Python code that calls this function. */
+    Py_XDECREF(forgotten);
+}
+
 const dlpack_exchange *
 dlpy_exchange_find(PyTypeObject *type, dlpy_library *library)
 {
-    size_t last = sizeof seen / sizeof *seen - 1;
+    unsigned version = dlpy_version_read(&seen.version);
 
-    for (size_t i = 0; i <= last; i++) {
-        if (seen[i].type == type) {
-            *library = seen[i].library;
-            return seen[i].table;
+    for (int i = 0; i < SEEN; i++) {
+        if (DLPY_LOAD(seen.types[i].type) != type) {
+            continue;
         }
+        const dlpack_exchange *found = DLPY_LOAD(seen.types[i].table);
+        *library = DLPY_LOAD(seen.types[i].library);
+        if (dlpy_version_is(&seen.version, version)) {
+            return found;
+        }
+        break;
     }
     const dlpack_exchange *table = table_of(type);
     *library = library_of(type);
-    PyTypeObject *forgotten = seen[last].type;
-    memmove(&seen[1], &seen[0], last * sizeof *seen);
-    seen[0].type = type;
-    seen[0].table = table;
-    seen[0].library = *library;
-    Py_INCREF(type);
-    /* Must come last: freeing a type may run Python code that calls this function. */
-    Py_XDECREF(forgotten);
+    remember(type, table, *library);
     return table;
 }
 

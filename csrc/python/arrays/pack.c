@@ -344,16 +344,16 @@ pack_blocks_function(PyObject *module, PyObject *const *args, Py_ssize_t count,
 /* Returns whether the group's operations take packs; operations written in Python do
  * not. */
 static bool
-takes_packs(const dlpy_state *state, PyObject *group)
+takes_packs(dlpy_state *state, PyObject *group)
 {
     if (PyTuple_CheckExact(group) && PyTuple_GET_SIZE(group) == 2) {
         group = PyTuple_GET_ITEM(group, 0);
     }
-    if (group == Py_None) {
-        group = dlpy_default_group(state);
-    }
-    return group != NULL && dlpy_group_check(state, group)
-           && ((dlpy_group *)group)->handler == NULL;
+    PyObject *used = group == Py_None ? dlpy_default_group(state) : Py_NewRef(group);
+    bool takes =
+        used != NULL && dlpy_group_check(state, used) && !dlpy_group_has_handler(used);
+    Py_XDECREF(used);
+    return takes;
 }
 
 /* Only numeric arrays are packed: opaque elements may differ in ways that a pack does
@@ -410,7 +410,7 @@ plan_function(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         "_plan_packs", 3, {"arrays", "limit", "group"}};
     PyObject *values[3];
-    const dlpy_state *state = dlpy_state_of_module(module);
+    dlpy_state *state = dlpy_state_of_module(module);
     int64_t limit;
     PyObject *open_ones[DL_DTYPE_COUNT] = {0};
 

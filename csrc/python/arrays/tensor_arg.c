@@ -10,18 +10,42 @@
 #include "python/arrays/cuda_arg.h"
 #include "python/arrays/dlpack.h"
 #include "python/arrays/pack.h"
+#include "python/module/free_threading.h"
 #include "tensor/strided.h"
 
 /* The core borrows shape and strides from the array. */
 _Static_assert(sizeof(npy_intp) == sizeof(int64_t), "npy_intp is int64_t");
 
+/* True once NumPy's C interface, a static variable of its headers, is loaded. */
+static atomic_bool has_numpy;
+
+static int
+load_interface(void)
+{
+    import_array1(-1);
+    return 0;
+}
+
 static int
 import_numpy(void)
 {
-    if (PyArray_API == NULL) {
-        import_array1(-1);
+    static dlpy_mutex lock;
+
+    if (atomic_load_explicit(&has_numpy, DLPY_ACQUIRE)) {
+        return 0;
     }
-    return 0;
+    /* Imported first, so that no module runs its code while the lock is held. */
+    PyObject *module = PyImport_ImportModule("numpy");
+    if (module == NULL) {
+        return -1;
+    }
+    Py_DECREF(module);
+    dlpy_mutex_lock(&lock);
+    bool is_loaded =
+        atomic_load_explicit(&has_numpy, memory_order_relaxed) || load_interface() == 0;
+    atomic_store_explicit(&has_numpy, is_loaded, DLPY_RELEASE);
+    dlpy_mutex_unlock(&lock);
+    return is_loaded ? 0 : -1;
 }
 
 /* Returns 1 if NumPy's C interface is loaded; 0 if NumPy has not been imported, so the
@@ -29,13 +53,14 @@ import_numpy(void)
 static int
 find_numpy(void)
 {
-    if (PyArray_API != NULL) {
+    if (atomic_load_explicit(&has_numpy, DLPY_ACQUIRE)) {
         return 1;
     }
-    PyObject *modules = PyImport_GetModuleDict();
-    if (PyDict_GetItemString(modules, "numpy") == NULL) {
+    PyObject *module = dlpy_imported_module("numpy");
+    if (module == NULL) {
         return 0;
     }
+    Py_DECREF(module);
     return import_numpy() < 0 ? -1 : 1;
 }
 
@@ -101,12 +126,11 @@ static int put_dtype(dl_opaque_text *text, PyArray_Descr *descr);
 static int
 put_shape(dl_opaque_text *text, PyObject *shape)
 {
-    PyObject *items = PySequence_Fast(shape, "the shape of a subarray is no tuple");
+    PyObject *items = PySequence_Tuple(shape);
 
-    for (Py_ssize_t i = 0; items != NULL && i < PySequence_Fast_GET_SIZE(items); i++) {
+    for (Py_ssize_t i = 0; items != NULL && i < PyTuple_GET_SIZE(items); i++) {
         dl_opaque_put(text, i > 0 ? ", " : "");
-        dl_opaque_put_number(text,
-                             PyLong_AsLongLong(PySequence_Fast_GET_ITEM(items, i)));
+        dl_opaque_put_number(text, PyLong_AsLongLong(PyTuple_GET_ITEM(items, i)));
     }
     Py_XDECREF(items);
     return PyErr_Occurred() == NULL ? 0 : -1;
@@ -132,28 +156,22 @@ put_name(dl_opaque_text *text, PyObject *name)
 static int
 put_field(dl_opaque_text *text, PyObject *fields, PyObject *name)
 {
-    PyObject *field = PyDict_GetItemWithError(fields, name);
+    PyObject *field = PyObject_GetItem(fields, name);
     PyArray_Descr *descr;
     Py_ssize_t offset;
     PyObject *title;
+    int result = -1;
 
-    if (field == NULL || !PyArg_ParseTuple(field, "On|O", &descr, &offset, &title)) {
-        if (!PyErr_Occurred()) {
-            PyErr_SetString(PyExc_ValueError, "a dtype without one of its fields");
-        }
-        return -1;
+    if (field != NULL && PyArg_ParseTuple(field, "On|O", &descr, &offset, &title)
+        && put_name(text, name) == 0) {
+        dl_opaque_put(text, ": ");
+        result = put_dtype(text, descr);
+        dl_opaque_put(text, " at ");
+        dl_opaque_put_number(text, offset);
+        dl_opaque_put(text, ", ");
     }
-    if (put_name(text, name) < 0) {
-        return -1;
-    }
-    dl_opaque_put(text, ": ");
-    if (put_dtype(text, descr) < 0) {
-        return -1;
-    }
-    dl_opaque_put(text, " at ");
-    dl_opaque_put_number(text, offset);
-    dl_opaque_put(text, ", ");
-    return 0;
+    Py_XDECREF(field);
+    return result;
 }
 
 /* Appends "{a: int32 at 0, b: float32 at 4, 8 bytes}".  Omits what does not affect the
@@ -285,13 +303,14 @@ typedef struct described {
     record_state records[NESTED_RECORDS];
 } described;
 
-/* The dtypes described last, newest first; guarded by the GIL.  A description costs
- * several times as much as a small operation.  The objects are held, so that no other
- * can be created at the same address. */
+/* The dtypes described last, newest first.  A description costs several times as much as
+ * a small operation.  The objects are held, so that no other can be created at the same
+ * address. */
 static described recent[8];
+static dlpy_mutex recent_lock;
 
-/* Adds the records that make up `descr`.  Returns false if there are too many, or if
- * their fields are not stored as expected. */
+/* Adds the records that make up `descr`, with references.  Returns false if there are
+ * too many, or if their fields are not stored as expected. */
 static bool
 list_records(PyArray_Descr *descr, described *list)
 {
@@ -306,25 +325,20 @@ list_records(PyArray_Descr *descr, described *list)
     if (list->count == NESTED_RECORDS || fields == NULL || !PyDict_Check(fields)) {
         return false;
     }
-    list->records[list->count++] = (record_state){descr, names, fields};
+    Py_INCREF(descr);
+    list->records[list->count++] =
+        (record_state){descr, Py_NewRef(names), Py_NewRef(fields)};
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
-        PyObject *field = PyDict_GetItemWithError(fields, PyTuple_GET_ITEM(names, i));
-        if (field == NULL || !PyTuple_Check(field)
-            || !list_records((PyArray_Descr *)PyTuple_GET_ITEM(field, 0), list)) {
+        PyObject *field = PyObject_GetItem(fields, PyTuple_GET_ITEM(names, i));
+        bool is_listed =
+            field != NULL && PyTuple_Check(field)
+            && list_records((PyArray_Descr *)PyTuple_GET_ITEM(field, 0), list);
+        Py_XDECREF(field);
+        if (!is_listed) {
             return false;
         }
     }
     return true;
-}
-
-static void
-hold_records(const described *list)
-{
-    for (int i = 0; i < list->count; i++) {
-        Py_INCREF(list->records[i].descr);
-        Py_INCREF(list->records[i].names);
-        Py_INCREF(list->records[i].fields);
-    }
 }
 
 static void
@@ -354,12 +368,16 @@ is_unchanged(const described *list)
 static uint32_t
 recent_code_of(const PyArray_Descr *descr)
 {
-    for (size_t i = 0; i < sizeof recent / sizeof *recent; i++) {
+    uint32_t code = 0;
+
+    dlpy_mutex_lock(&recent_lock);
+    for (size_t i = 0; code == 0 && i < sizeof recent / sizeof *recent; i++) {
         if (recent[i].records[0].descr == descr && is_unchanged(&recent[i])) {
-            return recent[i].code;
+            code = recent[i].code;
         }
     }
-    return 0;
+    dlpy_mutex_unlock(&recent_lock);
+    return code;
 }
 
 /* Takes ownership of the references in `list`. */
@@ -367,10 +385,12 @@ static void
 remember_code(const described *list)
 {
     size_t last = sizeof recent / sizeof *recent - 1;
-    described forgotten = recent[last];
 
+    dlpy_mutex_lock(&recent_lock);
+    described forgotten = recent[last];
     memmove(&recent[1], &recent[0], last * sizeof *recent);
     recent[0] = *list;
+    dlpy_mutex_unlock(&recent_lock);
     /* Must come last: freeing a dtype's metadata may run Python code that calls this
      * function. */
     release_records(&forgotten);
@@ -395,12 +415,8 @@ describe_record(PyArray_Descr *descr, uint32_t *code)
 {
     described list = {0};
     bool is_whole = list_records(descr, &list);
+    int result = PyErr_Occurred() ? -1 : describe_code(descr, code);
 
-    if (PyErr_Occurred()) {
-        return -1;
-    }
-    hold_records(&list);
-    int result = describe_code(descr, code);
     if (result == 0 && is_whole) {
         list.code = *code;
         remember_code(&list);
@@ -492,12 +508,13 @@ view_array(PyArrayObject *array, const char *parameter, dl_tensor *view)
 static int
 check_mask(PyObject *object, const char *parameter)
 {
-    PyObject *module = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy.ma");
+    PyObject *module = dlpy_imported_module("numpy.ma");
     PyObject *type =
         module == NULL ? NULL : PyObject_GetAttrString(module, "MaskedArray");
     int is_masked = type == NULL ? 0 : PyObject_IsInstance(object, type);
 
     Py_XDECREF(type);
+    Py_XDECREF(module);
     if (is_masked > 0) {
         PyErr_Format(
             PyExc_ValueError,
@@ -594,7 +611,7 @@ view_lender(PyObject *object, const char *parameter, dlpy_tensor *tensor)
 PyObject *
 dlpy_ndarray_owner(PyObject *array)
 {
-    if (PyArray_API == NULL) {
+    if (!atomic_load_explicit(&has_numpy, DLPY_ACQUIRE)) {
         return NULL;
     }
     while (PyArray_Check(array)) {

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "python/module/free_threading.h"
+
 /* A reference to a tensor is the address of a pointer to its TensorImpl: at::Tensor in
  * C++, AtenTensorHandle in C. */
 typedef const void *const *reference;
@@ -36,18 +38,29 @@ static const dl_symbol symbols[] = {
     SYMBOL(bump_version, "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE"),
 };
 
-/* Guarded by the GIL; functions and offset are fixed once they are usable. */
-static struct {
-    enum { UNKNOWN, USABLE, UNUSABLE } state;
+/* How this process's torch is asked. */
+typedef struct torch_access {
     torch_functions functions;
     size_t offset; /* of the reference in a tensor's Python object */
-    bool has_warned;
-} torch;
+} torch_access;
+
+enum { UNKNOWN, USABLE, UNUSABLE };
+
+static atomic_int torch_state;
+static dlpy_mutex torch_lock; /* held to make `torch` usable */
+static torch_access torch;    /* fixed once torch_state is USABLE */
+static atomic_bool has_warned;
+
+static reference
+reference_by(const torch_access *access, PyObject *tensor)
+{
+    return (reference)(const void *)((const char *)tensor + access->offset);
+}
 
 static reference
 reference_to(PyObject *tensor)
 {
-    return (reference)(const void *)((const char *)tensor + torch.offset);
+    return reference_by(&torch, tensor);
 }
 
 bool
@@ -55,13 +68,14 @@ dlpy_torch_bind(dl_symbol_list list, void *functions)
 {
     static const dl_library library = {.title = "torch", .advice = "update torch"};
     /* The extension module's file, which depends on all of torch's libraries. */
-    PyObject *module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch._C");
+    PyObject *module = dlpy_imported_module("torch._C");
     PyObject *file = module == NULL ? NULL : PyObject_GetAttrString(module, "__file__");
     const char *path =
         file != NULL && PyUnicode_Check(file) ? PyUnicode_AsUTF8(file) : NULL;
     void *handle = path == NULL ? NULL : dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
 
     Py_XDECREF(file);
+    Py_XDECREF(module);
     PyErr_Clear();
     return handle != NULL
            && dl_library_bind(&library, handle, list, functions) == DL_OK;
@@ -83,7 +97,7 @@ ask(PyObject *tensor, const char *name, bool is_method)
 
 /* Searches the words of the object, up to the size of its type. */
 static bool
-find_reference(PyObject *tensor)
+find_reference(torch_access *access, PyObject *tensor)
 {
     size_t size = (size_t)Py_TYPE(tensor)->tp_basicsize;
     int64_t wanted = ask(tensor, "_cdata", false);
@@ -93,7 +107,7 @@ find_reference(PyObject *tensor)
         int64_t word;
         memcpy(&word, (const char *)tensor + at, sizeof word);
         if (word == wanted) {
-            torch.offset = at;
+            access->offset = at;
             return true;
         }
     }
@@ -101,67 +115,90 @@ find_reference(PyObject *tensor)
 }
 
 static bool
-agrees_on_versions(PyObject *tensor)
+agrees_on_versions(const torch_access *access, PyObject *tensor)
 {
-    reference own = reference_to(tensor);
+    reference own = reference_by(access, tensor);
 
-    if (*torch.functions.version_counter_of(own) == NULL) {
+    if (*access->functions.version_counter_of(own) == NULL) {
         return ask(tensor, "is_inference", true) == 1;
     }
     int64_t before = ask(tensor, "_version", false);
     /* An additional increment is harmless. */
-    torch.functions.bump_version(own);
+    access->functions.bump_version(own);
     return before >= 0 && ask(tensor, "_version", false) == before + 1;
 }
 
 static bool
-agrees(PyObject *tensor)
+find_memory(const torch_access *access, PyObject *tensor, dlpy_torch_memory *memory)
+{
+    reference own = reference_by(access, tensor);
+    void *data = NULL;
+    int64_t size = 0;
+
+    if (access->functions.data_of(own, &data) != 0
+        || access->functions.storage_size_of(own, &size) != 0) {
+        return false;
+    }
+    *memory = (dlpy_torch_memory){data, size};
+    return true;
+}
+
+static bool
+agrees(const torch_access *access, PyObject *tensor)
 {
     dlpy_torch_memory memory;
 
-    return dlpy_torch_memory_of(tensor, &memory)
+    return find_memory(access, tensor, &memory)
            && (int64_t)(intptr_t)memory.data == ask(tensor, "data_ptr", true)
-           && torch.functions.requires_grad(*reference_to(tensor))
+           && access->functions.requires_grad(*reference_by(access, tensor))
                   == (ask(tensor, "requires_grad", false) == 1)
-           && agrees_on_versions(tensor);
+           && agrees_on_versions(access, tensor);
+}
+
+static void
+make_usable(const torch_access *access)
+{
+    dlpy_mutex_lock(&torch_lock);
+    if (atomic_load_explicit(&torch_state, memory_order_relaxed) != USABLE) {
+        torch = *access;
+        atomic_store_explicit(&torch_state, USABLE, DLPY_RELEASE);
+    }
+    dlpy_mutex_unlock(&torch_lock);
 }
 
 /* A subclass may answer differently from torch; the next tensor then decides. */
 static void
 look_for_functions(PyObject *tensor)
 {
+    torch_access found = {0};
+    int unknown = UNKNOWN;
     bool is_plain = strcmp(Py_TYPE(tensor)->tp_name, "Tensor") == 0;
     const dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
 
-    if (dlpy_torch_bind(list, &torch.functions) && find_reference(tensor)
-        && agrees(tensor)) {
-        torch.state = USABLE;
+    if (dlpy_torch_bind(list, &found.functions) && find_reference(&found, tensor)
+        && agrees(&found, tensor)) {
+        make_usable(&found);
     } else if (is_plain) {
-        torch.state = UNUSABLE;
+        atomic_compare_exchange_strong(&torch_state, &unknown, UNUSABLE);
     }
 }
 
 bool
 dlpy_torch_can_look(PyObject *tensor)
 {
-    if (torch.state == UNKNOWN) {
+    int state = atomic_load_explicit(&torch_state, DLPY_ACQUIRE);
+
+    if (state == UNKNOWN) {
         look_for_functions(tensor);
+        state = atomic_load_explicit(&torch_state, DLPY_ACQUIRE);
     }
-    return torch.state == USABLE;
+    return state == USABLE;
 }
 
 bool
 dlpy_torch_memory_of(PyObject *tensor, dlpy_torch_memory *memory)
 {
-    void *data = NULL;
-    int64_t size = 0;
-
-    if (torch.functions.data_of(reference_to(tensor), &data) != 0
-        || torch.functions.storage_size_of(reference_to(tensor), &size) != 0) {
-        return false;
-    }
-    *memory = (dlpy_torch_memory){data, size};
-    return true;
+    return find_memory(&torch, tensor, memory);
 }
 
 /* Returns 1 or 0, or -1 with an exception set. */
@@ -211,7 +248,7 @@ note_directly(PyObject *tensor, bool *is_tracked)
 static int
 warn(void)
 {
-    if (torch.has_warned) {
+    if (atomic_exchange(&has_warned, true)) {
         return 0;
     }
     int result = PyErr_WarnEx(
@@ -222,7 +259,9 @@ warn(void)
         "tensor.detach() or call it under torch.no_grad(); otherwise use an autograd "
         "Function.  This warning is shown once per process",
         1);
-    torch.has_warned = result == 0;
+    if (result < 0) {
+        atomic_store(&has_warned, false); /* it was made an error */
+    }
     return result;
 }
 

@@ -68,17 +68,19 @@ list_from(PyObject *object, const char *parameter, int count, dlpy_tensor_list *
 {
     dlpy_tensor_list self = {.count = count};
 
+    /* The tuple stays as it is whatever another thread does to the list. */
     if (object == NULL || !PyList_Check(object)) {
         return fail_type(object == NULL ? Py_None : object, parameter);
     }
-    if (PyList_GET_SIZE(object) != count) {
+    self.items = PyList_AsTuple(object);
+    if (self.items != NULL && PyTuple_GET_SIZE(self.items) != count) {
         PyErr_Format(PyExc_ValueError,
                      "`%s` must have one array for each of the group's %d ranks, but "
                      "has %zd",
-                     parameter, count, PyList_GET_SIZE(object));
+                     parameter, count, PyTuple_GET_SIZE(self.items));
+        Py_DECREF(self.items);
         return -1;
     }
-    self.items = PyList_AsTuple(object);
     self.tensors = PyMem_Calloc((size_t)count, sizeof *self.tensors);
     self.views = PyMem_Calloc((size_t)count, sizeof *self.views);
     if (self.items == NULL || self.tensors == NULL || self.views == NULL) {
@@ -142,14 +144,14 @@ static int
 rows_from(PyObject *object, int count, int64_t **rows)
 {
     bool is_given = object != NULL && object != Py_None;
-    PyObject *list =
-        is_given ? PySequence_Fast(object, "split sizes must be a list") : NULL;
     /* A tuple cannot change while the items' __index__ runs. */
-    PyObject *items = list == NULL ? NULL : PySequence_Tuple(list);
+    PyObject *items = is_given ? PySequence_Tuple(object) : NULL;
 
-    Py_XDECREF(list);
     *rows = NULL;
     if (items == NULL) {
+        if (is_given && PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_SetString(PyExc_TypeError, "split sizes must be a list");
+        }
         return is_given ? -1 : 0;
     }
     Py_ssize_t size = PyTuple_GET_SIZE(items);

@@ -21,11 +21,12 @@ is_outside(PyObject *group)
 }
 
 static int
-warn_outside(const dlpy_state *state, const char *function)
+warn_outside(dlpy_state *state, const char *function)
 {
     PyObject *world = dlpy_default_group(state);
     int rank = world == NULL ? -1 : dl_group_rank(dlpy_group_core(world));
 
+    Py_XDECREF(world);
     return PyErr_WarnFormat(PyExc_UserWarning, 1,
                             "Running %s on global rank %d which does not belong to "
                             "the given group.",
@@ -48,17 +49,19 @@ fail_group(PyObject *group)
 }
 
 static int
-find_group(const dlpy_state *state, PyObject *object, const char *function,
-           PyObject **group)
+find_group(dlpy_state *state, PyObject *object, const char *function, PyObject **group)
 {
     if (object == NULL || object == Py_None) {
-        object = dlpy_default_group(state);
-    }
-    if (object == NULL) {
-        PyErr_SetString(PyExc_ValueError,
-                        "Default process group has not been initialized, please make "
-                        "sure to call init_process_group.");
-        return -1;
+        *group = dlpy_default_group(state);
+        if (*group == NULL) {
+            PyErr_SetString(
+                PyExc_ValueError,
+                "Default process group has not been initialized, please make "
+                "sure to call init_process_group.");
+            return -1;
+        }
+        dlpy_call_site_enter();
+        return 1;
     }
     if (dlpy_group_check(state, object)) {
         dlpy_call_site_enter();
@@ -146,7 +149,7 @@ dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
     }
     self->core = dlpy_group_core(self->group);
     dlpy_recorded_site_enter(self->state);
-    if (((dlpy_group *)self->group)->handler == NULL) {
+    if (!dlpy_group_has_handler(self->group)) {
         return take_stream(signature, values, group, self);
     }
     if (self->prepares) {

@@ -40,7 +40,7 @@ op_from_wrapper(const dlpy_state *state, PyObject *wrapper, dl_reduce_op *op)
         return -1;
     }
     int result = -1;
-    if ((PyObject *)Py_TYPE(member) == state->red_op_type) {
+    if ((PyObject *)Py_TYPE(member) == DLPY_LOAD(state->red_op_type)) {
         result = op_from_member(member, op);
     } else {
         PyErr_Format(PyExc_TypeError, "%R has no member in `op`", wrapper);
@@ -83,13 +83,13 @@ dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
     }
     /* Exact type comparison: subclassing these types serves no purpose, and a pointer
      * comparison is the cheapest test. */
-    if ((PyObject *)Py_TYPE(object) == state->red_op_type) {
+    if ((PyObject *)Py_TYPE(object) == DLPY_LOAD(state->red_op_type)) {
         if (op_from_member(object, op) < 0) {
             return -1;
         }
         return *op == DL_PREMUL_SUM ? fail_no_factor() : 0;
     }
-    if ((PyObject *)Py_TYPE(object) == state->reduce_op_type) {
+    if ((PyObject *)Py_TYPE(object) == DLPY_LOAD(state->reduce_op_type)) {
         if (op_from_wrapper(state, object, op) < 0) {
             return -1;
         }

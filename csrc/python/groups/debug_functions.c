@@ -64,8 +64,10 @@ count_threads(void)
         return -1;
     }
     PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *function = PySys_GetObject("_current_frames"); /* borrowed */
-    PyObject *frames = function == NULL ? NULL : PyObject_CallNoArgs(function);
+    PyObject *sys = PyImport_ImportModule("sys");
+    PyObject *frames =
+        sys == NULL ? NULL : PyObject_CallMethod(sys, "_current_frames", NULL);
+    Py_XDECREF(sys);
     if (frames != NULL) {
         count = (int)PyObject_Size(frames);
         Py_DECREF(frames);

@@ -248,7 +248,7 @@ batch_begin(PyObject *module, PyObject *object)
         Py_DECREF(batch);
         return dlpy_raise_collective(dlpy_state_of_module(module), status);
     }
-    ((dlpy_group *)object)->batch = batch;
+    dlpy_group_open_batch(object, batch);
     Py_RETURN_NONE;
 }
 
@@ -272,10 +272,7 @@ batch_end(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
         return NULL;
     }
     /* Taken first: at the end of this batch another thread may open the next one. */
-    PyObject *batch = dlpy_group_batch(values[0]);
-    if (batch != NULL) {
-        ((dlpy_group *)values[0])->batch = NULL;
-    }
+    PyObject *batch = dlpy_group_close_batch(values[0]);
     Py_BEGIN_ALLOW_THREADS
     status = dl_device_batch_end(group, is_dropped, dl_group_deadline(group), &work);
     Py_END_ALLOW_THREADS

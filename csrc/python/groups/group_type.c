@@ -18,6 +18,13 @@
 /* torch's default timeout, 30 minutes. */
 #define GROUP_TIMEOUT (1800 * DL_SECOND)
 
+/* What a custom group has had before: calls of other threads may be using it. */
+typedef struct dlpy_former {
+    struct dlpy_former *next;
+    dl_group *group;
+    int64_t *global_ranks;
+} dlpy_former;
+
 enum {
     STORE,
     RANK,
@@ -191,6 +198,72 @@ join(const dlpy_state *state, PyObject *args, PyObject *keywords, dlpy_group *se
     return result;
 }
 
+/* Keeps what is replaced.  Called in the critical section, or before another thread
+ * knows the group. */
+static int
+keep_former(dlpy_group *self, dl_group *group, int64_t *global_ranks)
+{
+    dlpy_former *former = PyMem_Calloc(1, sizeof *former);
+
+    if (former == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *former = (dlpy_former){self->formers, group, global_ranks};
+    self->formers = former;
+    return 0;
+}
+
+/* Takes the reference to `made`, also on failure.  The name is made anew. */
+static int
+replace_core(dlpy_group *self, dl_group *made)
+{
+    PyObject *name = NULL;
+    int result;
+
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
+    result = self->group == NULL ? 0 : keep_former(self, self->group, NULL);
+    if (result == 0) {
+        name = self->name;
+        self->name = NULL;
+        DLPY_STORE(self->group, made);
+    }
+    Py_END_CRITICAL_SECTION();
+    Py_XDECREF(name);
+    if (result < 0) {
+        dl_group_unref(made);
+    }
+    return result;
+}
+
+/* Replaces one of the objects that the critical section guards; returns the former
+ * one. */
+static PyObject *
+swap_field(dlpy_group *self, PyObject **field, PyObject *object)
+{
+    PyObject *former;
+
+    (void)self; /* where there is a GIL */
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
+    former = *field;
+    DLPY_STORE(*field, object);
+    Py_END_CRITICAL_SECTION();
+    return former;
+}
+
+/* Returns a new reference, or NULL. */
+static PyObject *
+read_field(dlpy_group *self, PyObject *const *field)
+{
+    PyObject *object;
+
+    (void)self; /* where there is a GIL */
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
+    object = Py_XNewRef(*field);
+    Py_END_CRITICAL_SECTION();
+    return object;
+}
+
 /* Custom groups, whose operations are written in Python: their core group only knows
  * rank, size and names, which tp_init sets. */
 static int
@@ -210,10 +283,7 @@ make_core(const dlpy_state *state, dlpy_group *self, int rank, int size)
         dlpy_raise_store(state, status);
         return -1;
     }
-    dl_group_unref(self->group);
-    self->group = made;
-    Py_CLEAR(self->name);
-    return 0;
+    return replace_core(self, made);
 }
 
 /* Starts with a core group of one rank, which tp_init replaces, so that no method has
@@ -223,7 +293,7 @@ begin_custom(const dlpy_state *state, dlpy_group *self)
 {
     self->is_custom = true;
     self->store = Py_NewRef(Py_None);
-    self->handler = Py_XNewRef(state->custom_handler);
+    self->handler = Py_XNewRef(DLPY_LOAD(state->custom_handler));
     self->description = PyUnicode_FromString("undefined");
     return self->description == NULL ? -1 : make_core(state, self, 0, 1);
 }
@@ -238,8 +308,7 @@ names_store(PyObject *args, PyObject *keywords)
     if (keywords != NULL) {
         count += PyDict_GET_SIZE(keywords);
     }
-    return count >= 3
-           || (keywords != NULL && PyDict_GetItemString(keywords, "store") != NULL);
+    return count >= 3 || (keywords != NULL && dlpy_dict_has(keywords, "store"));
 }
 
 static int
@@ -269,7 +338,7 @@ group_init(PyObject *object, PyObject *args, PyObject *keywords)
         return -1;
     }
     if (has_store) {
-        Py_SETREF(self->store, Py_NewRef(values[0]));
+        Py_XDECREF(swap_field(self, &self->store, Py_NewRef(values[0])));
     }
     return 0;
 }
@@ -281,7 +350,7 @@ group_init(PyObject *object, PyObject *args, PyObject *keywords)
 static bool
 is_custom_call(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    if (keywords != NULL && PyDict_GetItemString(keywords, "backend") != NULL) {
+    if (keywords != NULL && dlpy_dict_has(keywords, "backend")) {
         return false;
     }
     return type->tp_init != group_init
@@ -331,6 +400,19 @@ group_clear(PyObject *object)
     return 0;
 }
 
+/* Dropping the last reference may wait for the lane's thread or a file's lock. */
+static void
+drop_core(dl_group *group)
+{
+    if (group != NULL) {
+        dlpy_signals_hold();
+        Py_BEGIN_ALLOW_THREADS
+        dl_group_unref(group);
+        Py_END_ALLOW_THREADS
+        dlpy_signals_release();
+    }
+}
+
 /* Leaves the group as shutdown() does: a group that is dropped by accident must not
  * keep its peers waiting. */
 static void
@@ -347,14 +429,13 @@ group_dealloc(PyObject *object)
     Py_CLEAR(self->description);
     Py_CLEAR(self->name);
     PyMem_Free(self->global_ranks);
-    if (self->group != NULL) {
-        /* Dropping the last reference may wait for the lane's thread or a file's
-         * lock. */
-        dlpy_signals_hold();
-        Py_BEGIN_ALLOW_THREADS
-        dl_group_unref(self->group);
-        Py_END_ALLOW_THREADS
-        dlpy_signals_release();
+    drop_core(self->group);
+    while (self->formers != NULL) {
+        dlpy_former *former = self->formers;
+        self->formers = former->next;
+        drop_core(former->group);
+        PyMem_Free(former->global_ranks);
+        PyMem_Free(former);
     }
     type->tp_free(object);
     Py_DECREF(type);
@@ -363,21 +444,49 @@ group_dealloc(PyObject *object)
 PyObject *
 dlpy_group_batch(PyObject *group)
 {
-    PyObject *batch = ((dlpy_group *)group)->batch;
+    PyObject *batch = DLPY_LOAD(((dlpy_group *)group)->batch);
 
     return batch != NULL && dl_device_is_batching(dlpy_group_core(group)) ? batch
                                                                           : NULL;
+}
+
+void
+dlpy_group_open_batch(PyObject *group, PyObject *batch)
+{
+    DLPY_STORE(((dlpy_group *)group)->batch, batch);
+}
+
+PyObject *
+dlpy_group_close_batch(PyObject *group)
+{
+    PyObject *batch = dlpy_group_batch(group);
+
+    if (batch != NULL) {
+        DLPY_STORE(((dlpy_group *)group)->batch, NULL);
+    }
+    return batch;
+}
+
+static PyObject *
+group_get_description(PyObject *object, void *Py_UNUSED(closure))
+{
+    dlpy_group *self = (dlpy_group *)object;
+
+    return read_field(self, &self->description);
 }
 
 static PyObject *
 group_repr(PyObject *self)
 {
     dl_group *group = dlpy_group_core(self);
+    PyObject *description = group_get_description(self, NULL);
+    PyObject *text =
+        PyUnicode_FromFormat("<distlite.ProcessGroup '%s' (%U): rank %d of %d, %s>",
+                             dl_group_name(group), description, dl_group_rank(group),
+                             dl_group_size(group), dl_group_backend(group));
 
-    return PyUnicode_FromFormat("<distlite.ProcessGroup '%s' (%U): rank %d of %d, %s>",
-                                dl_group_name(group), ((dlpy_group *)self)->description,
-                                dl_group_rank(group), dl_group_size(group),
-                                dl_group_backend(group));
+    Py_DECREF(description);
+    return text;
 }
 
 static PyObject *
@@ -402,7 +511,7 @@ group_name(PyObject *self, PyObject *Py_UNUSED(nothing))
 static PyObject *
 group_get_store(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
-    return Py_NewRef(((dlpy_group *)self)->store);
+    return read_field((dlpy_group *)self, &((dlpy_group *)self)->store);
 }
 
 static PyObject *
@@ -425,11 +534,11 @@ group_set_timeout(PyObject *self, PyObject *const *args, Py_ssize_t count,
 int
 dlpy_group_rank_of(PyObject *object, int64_t global_rank, int *rank)
 {
-    const dlpy_group *self = (dlpy_group *)object;
-    int size = dl_group_size(self->group);
+    int size = dl_group_size(dlpy_group_core(object));
+    const int64_t *global_ranks = DLPY_LOAD(((dlpy_group *)object)->global_ranks);
 
     for (int i = 0; i < size; i++) {
-        if (global_rank == (self->global_ranks == NULL ? i : self->global_ranks[i])) {
+        if (global_rank == (global_ranks == NULL ? i : global_ranks[i])) {
             *rank = i;
             return 0;
         }
@@ -442,25 +551,27 @@ dlpy_group_rank_of(PyObject *object, int64_t global_rank, int *rank)
 int64_t
 dlpy_group_global_rank(PyObject *object, int rank)
 {
-    const dlpy_group *self = (dlpy_group *)object;
+    const int64_t *global_ranks = DLPY_LOAD(((dlpy_group *)object)->global_ranks);
 
-    return self->global_ranks == NULL ? rank : self->global_ranks[rank];
+    return global_ranks == NULL ? rank : global_ranks[rank];
 }
 
-/* Called at most once, before any other thread uses the group. */
+/* The core's group is told at most once, before any other thread uses it. */
 static PyObject *
 group_set_global_ranks(PyObject *object, PyObject *ranks)
 {
     dlpy_group *self = (dlpy_group *)object;
-    int size = dl_group_size(self->group);
+    dl_group *core = dlpy_group_core(object);
+    int size = dl_group_size(core);
+    PyObject *items = PyList_Check(ranks) ? PyList_AsTuple(ranks) : NULL;
 
-    if (!PyList_Check(ranks) || PyList_GET_SIZE(ranks) != size) {
+    if (items == NULL || PyTuple_GET_SIZE(items) != size) {
+        Py_XDECREF(items);
         PyErr_Format(PyExc_ValueError, "a list of %d ranks is needed", size);
         return NULL;
     }
-    PyObject *items = PyList_AsTuple(ranks);
     int64_t *global_ranks = PyMem_Malloc((size_t)size * sizeof *global_ranks);
-    int result = items == NULL ? -1 : 0;
+    int result = 0;
     if (global_ranks == NULL) {
         PyErr_NoMemory();
         result = -1;
@@ -469,14 +580,20 @@ group_set_global_ranks(PyObject *object, PyObject *ranks)
         result =
             dlpy_int64_from(PyTuple_GET_ITEM(items, i), "a rank", &global_ranks[i]);
     }
-    Py_XDECREF(items);
+    Py_DECREF(items);
+    Py_BEGIN_CRITICAL_SECTION(object);
+    if (result == 0 && self->global_ranks != NULL) {
+        result = keep_former(self, NULL, self->global_ranks);
+    }
+    if (result == 0) {
+        DLPY_STORE(self->global_ranks, global_ranks);
+    }
+    Py_END_CRITICAL_SECTION();
     if (result < 0) {
         PyMem_Free(global_ranks);
         return NULL;
     }
-    PyMem_Free(self->global_ranks);
-    self->global_ranks = global_ranks;
-    if (dl_group_set_global_ranks(self->group, global_ranks) != DL_OK) {
+    if (dl_group_set_global_ranks(core, global_ranks) != DL_OK) {
         return PyErr_NoMemory();
     }
     Py_RETURN_NONE;
@@ -568,17 +685,21 @@ PyObject *
 dlpy_group_name(PyObject *object)
 {
     dlpy_group *self = (dlpy_group *)object;
+    PyObject *name;
 
+    Py_BEGIN_CRITICAL_SECTION(object);
     if (self->name == NULL) {
         self->name = PyUnicode_FromString(dl_group_name(self->group));
     }
-    return self->name;
+    name = Py_XNewRef(self->name);
+    Py_END_CRITICAL_SECTION();
+    return name;
 }
 
 static PyObject *
 group_get_name(PyObject *self, void *Py_UNUSED(closure))
 {
-    return Py_XNewRef(dlpy_group_name(self));
+    return dlpy_group_name(self);
 }
 
 static PyObject *
@@ -605,12 +726,11 @@ group_adopt(PyObject *object, PyObject *args, PyObject *keywords)
     }
     int result = join(state, args, keywords, &told);
     if (result == 0) {
-        dl_group *former = self->group;
-        self->group = told.group;
-        dl_group_unref(former);
-        Py_CLEAR(self->name);
-        Py_XSETREF(self->store, Py_NewRef(told.store));
-        Py_XSETREF(self->description, Py_NewRef(told.description));
+        result = replace_core(self, told.group);
+    }
+    if (result == 0) {
+        Py_XDECREF(swap_field(self, &self->store, Py_NewRef(told.store)));
+        Py_XDECREF(swap_field(self, &self->description, Py_NewRef(told.description)));
     }
     Py_XDECREF(told.store);
     Py_XDECREF(told.description);
@@ -639,8 +759,12 @@ int
 dlpy_group_handle(PyObject *group, const dlpy_signature *signature,
                   PyObject *const *values, PyObject **answer)
 {
-    /* The handler may be replaced while it runs. */
-    PyObject *handler = Py_NewRef(((dlpy_group *)group)->handler);
+    /* The handler may be replaced while it runs, and may be gone by now. */
+    dlpy_group *self = (dlpy_group *)group;
+    PyObject *handler = read_field(self, &self->handler);
+    if (handler == NULL) {
+        return 1;
+    }
     PyObject *given = given_by_name(signature, values);
     PyObject *result = NULL;
 
@@ -666,9 +790,9 @@ static PyObject *
 group_set_handler(PyObject *object, PyObject *handler)
 {
     dlpy_group *self = (dlpy_group *)object;
-    PyObject *former = self->handler;
+    PyObject *wanted = handler == Py_None ? NULL : Py_NewRef(handler);
+    PyObject *former = swap_field(self, &self->handler, wanted);
 
-    self->handler = handler == Py_None ? NULL : Py_NewRef(handler);
     return former == NULL ? Py_NewRef(Py_None) : former;
 }
 
@@ -710,13 +834,12 @@ static PyMethodDef group_methods[] = {
 
 static PyGetSetDef group_properties[] = {
     {"group_name", group_get_name, NULL, DLPY_DOC_PROCESSGROUP_GROUP_NAME, NULL},
+    {"group_desc", group_get_description, NULL, DLPY_DOC_PROCESSGROUP_GROUP_DESC, NULL},
     {"timeout", group_get_timeout, NULL, DLPY_DOC_PROCESSGROUP_TIMEOUT, NULL},
     {0},
 };
 
 static PyMemberDef group_members[] = {
-    {"group_desc", T_OBJECT_EX, offsetof(dlpy_group, description), READONLY,
-     DLPY_DOC_PROCESSGROUP_GROUP_DESC},
     /* The way to declare weak references that works in Python 3.10 to 3.13. */
     {"__weaklistoffset__", T_PYSSIZET, offsetof(dlpy_group, weak_references), READONLY,
      NULL},
@@ -758,13 +881,16 @@ static _Thread_local thread_world own_world;
 static atomic_bool has_thread_groups;
 
 PyObject *
-dlpy_default_group(const dlpy_state *state)
+dlpy_default_group(dlpy_state *state)
 {
     if (atomic_load_explicit(&has_thread_groups, memory_order_relaxed)
         && own_world.is_set) {
-        return (PyObject *)own_world.group;
+        return Py_XNewRef((PyObject *)own_world.group);
     }
-    return state->default_group;
+    dlpy_mutex_lock(&state->lock);
+    PyObject *group = Py_XNewRef(state->default_group);
+    dlpy_mutex_unlock(&state->lock);
+    return group;
 }
 
 static PyObject *
@@ -783,6 +909,17 @@ set_thread_group(PyObject *module, PyObject *group)
     Py_RETURN_NONE;
 }
 
+/* The group is freed, if at all, without the lock. */
+static void
+replace_default(dlpy_state *state, PyObject *group)
+{
+    dlpy_mutex_lock(&state->lock);
+    PyObject *former = state->default_group;
+    state->default_group = Py_XNewRef(group);
+    dlpy_mutex_unlock(&state->lock);
+    Py_XDECREF(former);
+}
+
 /* Also sets the rank that the core's log lines carry from here on. */
 static PyObject *
 set_default_group(PyObject *module, PyObject *group)
@@ -791,7 +928,7 @@ set_default_group(PyObject *module, PyObject *group)
 
     if (group == Py_None) {
         dl_deadlock_set_world(NULL);
-        Py_CLEAR(state->default_group);
+        replace_default(state, NULL);
         dl_log_set_rank(-1);
         Py_RETURN_NONE;
     }
@@ -801,7 +938,7 @@ set_default_group(PyObject *module, PyObject *group)
         return NULL;
     }
     dl_deadlock_set_world(dlpy_group_core(group));
-    Py_XSETREF(state->default_group, Py_NewRef(group));
+    replace_default(state, group);
     dl_log_set_rank(dl_group_rank(dlpy_group_core(group)));
     Py_RETURN_NONE;
 }
@@ -811,7 +948,7 @@ set_custom_handler(PyObject *module, PyObject *handler)
 {
     dlpy_state *state = dlpy_state_of_module(module);
 
-    Py_XSETREF(state->custom_handler, Py_NewRef(handler));
+    dlpy_state_set(&state->custom_handler, handler);
     Py_RETURN_NONE;
 }
 

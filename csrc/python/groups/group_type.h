@@ -14,18 +14,29 @@
 
 typedef struct dlpy_group {
     PyObject_HEAD dl_group *group; /* set by tp_new; replaced in custom groups only */
-    PyObject *store;               /* the store that the group was created with */
-    PyObject *description;         /* str */
-    PyObject *name;                /* str; NULL until first used */
+    struct dlpy_former *formers;   /* what was replaced; kept until the group's end */
+    /* guarded by the group's critical section */
+    PyObject *store;       /* the store that the group was created with */
+    PyObject *description; /* str */
+    PyObject *name;        /* str; NULL until first used */
+    PyObject *handler;     /* called before the core, unless NULL */
     PyObject *weak_references;
     int64_t *global_ranks; /* by rank in the group; NULL if the same */
-    PyObject *handler;     /* called before the core, unless NULL */
-    PyObject *batch;       /* list of the open batch's Works; NULL without a batch */
-    bool is_custom;        /* its operations are written in Python */
+    PyObject *batch;       /* list of the open batch's Works; NULL without a batch; used
+                              by the thread that has opened it */
+    bool is_custom;        /* its operations are written in Python; fixed */
 } dlpy_group;
 
-/* Returns the group's name as a borrowed str, or NULL with an exception set. */
+/* Returns the group's name as a new reference to a str, or NULL with an exception
+ * set. */
 PyObject *dlpy_group_name(PyObject *self);
+
+/* Returns whether the group has a handler. */
+static inline bool
+dlpy_group_has_handler(const PyObject *self)
+{
+    return DLPY_LOAD(((const dlpy_group *)self)->handler) != NULL;
+}
 
 /* Calls the group's handler with the function's name and a dict of the arguments given.
  * Returns 1 if the core must carry out the operation; 0 if `*answer` is the function's
@@ -38,9 +49,14 @@ int dlpy_group_handle(PyObject *group, const dlpy_signature *signature,
  * the calling thread has opened one. */
 PyObject *dlpy_group_batch(PyObject *group);
 
-/* Returns the default group of the calling thread, or else of the process, as a
- * borrowed reference; NULL before init_process_group. */
-PyObject *dlpy_default_group(const dlpy_state *state);
+/* Opens the calling thread's batch; takes the reference.  Closes it and returns the
+ * reference, or NULL if the thread has none open. */
+void dlpy_group_open_batch(PyObject *group, PyObject *batch);
+PyObject *dlpy_group_close_batch(PyObject *group);
+
+/* Returns the default group of the calling thread, or else of the process, as a new
+ * reference; NULL before init_process_group. */
+PyObject *dlpy_default_group(dlpy_state *state);
 
 /* Converts a rank of the default group to a rank of this group.  Returns -1 with a
  * ValueError if it is not a member. */
@@ -58,7 +74,7 @@ dlpy_group_check(const dlpy_state *state, PyObject *object)
 static inline dl_group *
 dlpy_group_core(PyObject *self)
 {
-    return ((dlpy_group *)self)->group;
+    return DLPY_LOAD(((dlpy_group *)self)->group);
 }
 
 #endif

@@ -18,12 +18,18 @@
 int
 dlpy_set_library_roots(void)
 {
-    PyObject *path = PySys_GetObject("path");
+    PyObject *sys = PyImport_ImportModule("sys");
+    PyObject *path = sys == NULL ? NULL : PyObject_GetAttrString(sys, "path");
     PyObject *folders = path == NULL ? PyList_New(0) : PySequence_List(path);
     Py_ssize_t size = folders == NULL ? 0 : PyList_GET_SIZE(folders);
     const char **roots = PyMem_Calloc((size_t)size + 1, sizeof *roots);
     size_t count = 0;
 
+    if (path == NULL) {
+        PyErr_Clear(); /* the program has deleted it */
+    }
+    Py_XDECREF(path);
+    Py_XDECREF(sys);
     if (folders == NULL || roots == NULL) {
         Py_XDECREF(folders);
         PyMem_Free(roots);

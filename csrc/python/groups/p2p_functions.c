@@ -315,8 +315,7 @@ check_message(PyObject *module, PyObject *const *args, Py_ssize_t count,
         return NULL;
     }
     const dlpy_state *state = dlpy_state_of_module(module);
-    if (!dlpy_group_check(state, values[2])
-        || ((dlpy_group *)values[2])->handler != NULL) {
+    if (!dlpy_group_check(state, values[2]) || dlpy_group_has_handler(values[2])) {
         Py_RETURN_NONE;
     }
     call self = {.core.op = is_send ? DL_SEND : DL_RECV};

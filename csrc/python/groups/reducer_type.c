@@ -150,8 +150,8 @@ dlpy_reducer_for(const dlpy_state *state, PyObject *op, PyObject *array,
         PyErr_Format(PyExc_ValueError, "%S takes one array at a time", op);
         return NULL;
     }
-    PyObject *made = PyObject_CallFunction(state->make_reducer, "OOsn", op, array,
-                                           dl_dtype_name(tensor->view.dtype),
+    PyObject *made = PyObject_CallFunction(DLPY_LOAD(state->make_reducer), "OOsn", op,
+                                           array, dl_dtype_name(tensor->view.dtype),
                                            (Py_ssize_t)tensor->view.item_size);
     if (made == NULL) {
         return NULL;
@@ -352,9 +352,9 @@ set_reduce_op_types(PyObject *module, PyObject *const *args, Py_ssize_t count,
         PyErr_SetString(PyExc_TypeError, "members and wrapper must be classes");
         return NULL;
     }
-    Py_XSETREF(state->red_op_type, Py_NewRef(values[0]));
-    Py_XSETREF(state->reduce_op_type, Py_NewRef(values[1]));
-    Py_XSETREF(state->make_reducer, Py_NewRef(values[2]));
+    dlpy_state_set(&state->red_op_type, values[0]);
+    dlpy_state_set(&state->reduce_op_type, values[1]);
+    dlpy_state_set(&state->make_reducer, values[2]);
     Py_RETURN_NONE;
 }
 

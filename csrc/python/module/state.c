@@ -54,6 +54,12 @@ dlpy_state_of_type(PyTypeObject *type)
     return module == NULL ? NULL : PyModule_GetState(module);
 }
 
+void
+dlpy_state_set(PyObject **field, PyObject *object)
+{
+    DLPY_STORE(*field, Py_NewRef(object));
+}
+
 int
 dlpy_state_traverse(PyObject *module, visitproc visit, void *context)
 {

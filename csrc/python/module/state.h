@@ -8,10 +8,9 @@
 #ifndef DISTLITE_PYTHON_MODULE_STATE_H
 #define DISTLITE_PYTHON_MODULE_STATE_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "python/module/free_threading.h"
 
-/* Strong references, except the last field; state.c visits and clears each of them. */
+/* Strong references, except the last fields; state.c visits and clears each of them. */
 typedef struct dlpy_state {
     PyObject *dist_error;
     PyObject *backend_error;
@@ -26,8 +25,9 @@ typedef struct dlpy_state {
     PyTypeObject *tcp_store_type;
 
     PyTypeObject *group_type;
-    PyObject *default_group;  /* the process's; NULL before init_process_group */
-    PyObject *custom_handler; /* of groups written in Python */
+    PyObject *default_group;  /* the process's; NULL before init_process_group; guarded
+                                 by `lock` */
+    PyObject *custom_handler; /* of groups written in Python; set once, like the next */
     PyObject *red_op_type;    /* the class of ReduceOp.SUM and the other members */
     PyObject *reduce_op_type; /* ReduceOp */
     PyObject *make_reducer;   /* of reduce_op.py; see reducer_type.h */
@@ -36,13 +36,15 @@ typedef struct dlpy_state {
 
     PyTypeObject *pack_type;
     PyTypeObject *work_type;
-    PyObject *future_of_work; /* creates a Work's Future; set by futures.py */
+    PyObject *future_of_work; /* creates a Work's Future; set once, by futures.py */
 
     struct dlpy_site_cache *site_cache; /* call_site.c; holds references */
 
     /* Not a reference: works that have ended.  Never freed, as a work may end while the
      * interpreter is finalizing. */
     struct dlpy_completions *completions;
+
+    dlpy_mutex lock;
 } dlpy_state;
 
 /* Not const: CPython links the definition into its own structures. */
@@ -57,6 +59,11 @@ dlpy_state *dlpy_state_of_class(PyTypeObject *defining_class);
 /* Returns the state for slots; `type` is one of our types or a Python subclass.
  * Returns NULL with an exception set if it is neither. */
 dlpy_state *dlpy_state_of_type(PyTypeObject *type);
+
+/* Sets a field of those that are set once, as a module of the package is imported.  If
+ * that is reloaded, the former object is kept: another thread may be using it.  Such
+ * fields are read with DLPY_LOAD(). */
+void dlpy_state_set(PyObject **field, PyObject *object);
 
 int dlpy_state_traverse(PyObject *module, visitproc visit, void *context);
 int dlpy_state_clear(PyObject *module);

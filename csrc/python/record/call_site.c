@@ -36,32 +36,6 @@ set_call_label(PyObject *Py_UNUSED(module), PyObject *wanted)
     return former;
 }
 
-static PyMethodDef functions[] = {
-    {"_set_call_label", set_call_label, METH_O,
-     "_set_call_label($module, label, /)\n--\n\n"
-     "What operations of this thread are called in, None for the function's name; "
-     "returns the former."},
-    {0},
-};
-
-/* Stores the package's folder, too. */
-int
-dlpy_add_call_sites(PyObject *module)
-{
-    PyObject *file = PyObject_GetAttrString(module, "__file__");
-    const char *text = file == NULL ? NULL : PyUnicode_AsUTF8(file);
-    const char *slash = text == NULL ? NULL : strrchr(text, '/');
-
-    if (slash != NULL && (size_t)(slash - text) + 2 <= sizeof package_folder) {
-        snprintf(package_folder, (size_t)(slash - text) + 2, "%s", text);
-    }
-    Py_XDECREF(file);
-    /* A module that was not loaded from a file is not an error; no frame is skipped
-     * then. */
-    PyErr_Clear();
-    return PyModule_AddFunctions(module, functions);
-}
-
 /* The text lives as long as the frame, which holds the code object, which holds the
  * text. */
 static const char *
@@ -122,11 +96,12 @@ typedef struct cached_site {
     PyCodeObject *code; /* owned, so that no other code object gets its address */
     int instruction;
     uint32_t site;
+    unsigned fork_generation; /* of the recording that the number is of */
     bool is_ours; /* code of this package, which calls on behalf of different lines */
+    dlpy_version version;
 } cached_site;
 
 struct dlpy_site_cache {
-    unsigned fork_generation; /* of the recording that the numbers are of */
     cached_site sites[CACHE_SIZE];
 };
 
@@ -186,16 +161,27 @@ look_up(const place *place, bool *is_ours)
     return number;
 }
 
-static void
-fill(cached_site *slot, const place *place)
+/* Looks the place up and fills the slot, unless another thread is filling it.  Not
+ * inlined, to keep it out of the path of a place that is cached. */
+static __attribute__((noinline)) uint32_t
+look_up_anew(cached_site *slot, const place *place)
 {
-    PyCodeObject *before = slot->code;
+    bool is_ours;
+    uint32_t site = look_up(place, &is_ours);
 
-    slot->site = look_up(place, &slot->is_ours);
+    if (!dlpy_version_begin(&slot->version)) {
+        return site;
+    }
+    PyCodeObject *before = slot->code;
     Py_INCREF(place->code);
-    slot->code = place->code;
-    slot->instruction = place->instruction;
+    DLPY_STORE(slot->code, place->code);
+    DLPY_STORE(slot->instruction, place->instruction);
+    DLPY_STORE(slot->site, site);
+    DLPY_STORE(slot->fork_generation, dl_fork_generation());
+    DLPY_STORE(slot->is_ours, is_ours);
+    dlpy_version_end(&slot->version);
     Py_XDECREF(before);
+    return site;
 }
 
 void
@@ -204,27 +190,21 @@ dlpy_recorded_site_find(dlpy_state *state)
     place place;
 
     dl_recorder_site = 0;
-    if (!find_place(&place)) {
+    /* The cache is gone once the module is being freed. */
+    if (state->site_cache == NULL || !find_place(&place)) {
         return;
     }
-    if (state->site_cache != NULL
-        && state->site_cache->fork_generation != dl_fork_generation()) {
-        dlpy_recorded_sites_clear(state);
-    }
-    if (state->site_cache == NULL) {
-        state->site_cache = PyMem_Calloc(1, sizeof *state->site_cache);
-        if (state->site_cache == NULL) {
-            return;
-        }
-        state->site_cache->fork_generation = dl_fork_generation();
-    }
     cached_site *slot = slot_of(state, &place);
-    if (slot->code != place.code || slot->instruction != place.instruction) {
-        fill(slot, &place);
-    } else if (slot->is_ours) {
-        slot->site = look_up(&place, &slot->is_ours);
+    unsigned version = dlpy_version_read(&slot->version);
+    bool is_cached = DLPY_LOAD(slot->code) == place.code
+                     && DLPY_LOAD(slot->instruction) == place.instruction
+                     && DLPY_LOAD(slot->fork_generation) == dl_fork_generation()
+                     && !DLPY_LOAD(slot->is_ours);
+    uint32_t site = DLPY_LOAD(slot->site);
+    if (!is_cached || !dlpy_version_is(&slot->version, version)) {
+        site = look_up_anew(slot, &place);
     }
-    dl_recorder_site = slot->site;
+    dl_recorder_site = site;
 }
 
 int
@@ -246,4 +226,36 @@ dlpy_recorded_sites_clear(dlpy_state *state)
         Py_XDECREF(cache->sites[i].code);
     }
     PyMem_Free(cache);
+}
+
+static PyMethodDef functions[] = {
+    {"_set_call_label", set_call_label, METH_O,
+     "_set_call_label($module, label, /)\n--\n\n"
+     "What operations of this thread are called in, None for the function's name; "
+     "returns the former."},
+    {0},
+};
+
+/* Stores the package's folder, too. */
+int
+dlpy_add_call_sites(PyObject *module)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+    PyObject *file = PyObject_GetAttrString(module, "__file__");
+    const char *text = file == NULL ? NULL : PyUnicode_AsUTF8(file);
+    const char *slash = text == NULL ? NULL : strrchr(text, '/');
+
+    if (slash != NULL && (size_t)(slash - text) + 2 <= sizeof package_folder) {
+        snprintf(package_folder, (size_t)(slash - text) + 2, "%s", text);
+    }
+    Py_XDECREF(file);
+    /* A module that was not loaded from a file is not an error; no frame is skipped
+     * then. */
+    PyErr_Clear();
+    state->site_cache = PyMem_Calloc(1, sizeof *state->site_cache);
+    if (state->site_cache == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return PyModule_AddFunctions(module, functions);
 }

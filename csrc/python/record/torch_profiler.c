@@ -28,34 +28,41 @@ static const dl_symbol symbols[] = {
 
 static bool look_for_torch(void);
 
-bool (*dlpy_torch_profiler_is_on)(void) = look_for_torch;
+bool (*dlpy_torch_profiler_look)(void) = look_for_torch;
 
-/* Guarded by the GIL; fixed once used. */
+/* Fixed once look_at_observers() is the way to look. */
 static torch_functions functions;
+static dlpy_mutex lock;
 
 /* NULL until this thread has called of_thread(). */
 static _Thread_local const observers *own_observers;
 
 static bool
-look_at_observers(void)
+look_by(const torch_functions *used)
 {
     if (own_observers == NULL) {
-        own_observers = functions.of_thread();
+        own_observers = used->of_thread();
     }
     return own_observers->begin != own_observers->end;
+}
+
+static bool
+look_at_observers(void)
+{
+    return look_by(&functions);
 }
 
 /* For a torch that does not export the functions, or whose struct differs. */
 static bool
 ask_in_python(void)
 {
-    PyObject *module =
-        PyDict_GetItemString(PyImport_GetModuleDict(), "torch._C._autograd");
+    PyObject *module = dlpy_imported_module("torch._C._autograd");
     PyObject *answer =
         module == NULL ? NULL : PyObject_CallMethod(module, "_profiler_enabled", NULL);
     bool is_on = answer == Py_True;
 
     Py_XDECREF(answer);
+    Py_XDECREF(module);
     PyErr_Clear();
     return is_on;
 }
@@ -65,23 +72,29 @@ ask_in_python(void)
 static bool
 look_for_torch(void)
 {
-    static Py_ssize_t modules_before;
-    PyObject *modules = PyImport_GetModuleDict();
-    Py_ssize_t count = PyDict_GET_SIZE(modules);
-    bool is_there = count != modules_before
-                    && PyDict_GetItemString(modules, "torch._C._autograd") != NULL;
+    static _Atomic(Py_ssize_t) modules_before;
+    Py_ssize_t count = PyDict_Size(PyImport_GetModuleDict());
 
-    modules_before = count;
-    if (!is_there) {
+    if (atomic_load_explicit(&modules_before, memory_order_relaxed) == count) {
         return false;
     }
-    const dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
-    if (dlpy_torch_bind(list, &functions)
-        && look_at_observers() == functions.are_any()) {
-        dlpy_torch_profiler_is_on = look_at_observers;
-    } else {
-        dlpy_torch_profiler_is_on = ask_in_python;
+    atomic_store_explicit(&modules_before, count, memory_order_relaxed);
+    PyObject *module = dlpy_imported_module("torch._C._autograd");
+    if (module == NULL) {
+        return false;
     }
+    Py_DECREF(module);
+    const dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
+    torch_functions found = {0};
+    bool is_usable =
+        dlpy_torch_bind(list, &found) && look_by(&found) == found.are_any();
+    dlpy_mutex_lock(&lock);
+    if (DLPY_LOAD(dlpy_torch_profiler_look) == look_for_torch) {
+        functions = found;
+        DLPY_STORE(dlpy_torch_profiler_look,
+                   is_usable ? look_at_observers : ask_in_python);
+    }
+    dlpy_mutex_unlock(&lock);
     return dlpy_torch_profiler_is_on();
 }
 

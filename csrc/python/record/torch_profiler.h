@@ -16,9 +16,15 @@
 #include "python/arrays/tensor_arg.h"
 #include "python/module/state.h"
 
-/* Returns whether a profiler of torch is on in this thread.  Searches for torch's
- * function until torch is imported.  Guarded by the GIL. */
-extern bool (*dlpy_torch_profiler_is_on)(void);
+/* Returns whether a profiler of torch is on in this thread: the function that says so,
+ * which is searched for until torch is imported. */
+extern bool (*dlpy_torch_profiler_look)(void);
+
+static inline bool
+dlpy_torch_profiler_is_on(void)
+{
+    return DLPY_LOAD(dlpy_torch_profiler_look)();
+}
 
 static inline bool
 dlpy_torch_profiler_wants(const dlpy_tensor *tensor)

@@ -18,6 +18,26 @@ typedef struct python_call {
     PyObject *object; /* owned for the duration of the call */
 } python_call;
 
+/* Without a GIL, an object may be on its way to dlpy_python_store_detach(). */
+#if defined(Py_GIL_DISABLED) && PY_VERSION_HEX >= 0x030e0000
+#define ENABLE_TRY_INCREF(object) PyUnstable_EnableTryIncRef(object)
+#define TRY_INCREF(object) PyUnstable_TryIncRef(object)
+#else
+#define ENABLE_TRY_INCREF(object) (void)(object)
+#define TRY_INCREF(object) (Py_INCREF(object), true)
+#endif
+
+/* Returns a new reference, or NULL if the object is gone. */
+static PyObject *
+hold_object(dlpy_python_store *self)
+{
+    dlpy_mutex_lock(&self->lock);
+    PyObject *object = self->object;
+    bool is_held = object != NULL && TRY_INCREF(object);
+    dlpy_mutex_unlock(&self->lock);
+    return is_held ? object : NULL;
+}
+
 /* May be called on any thread: Python threads keep their thread state, others get one
  * for the duration of the call.  Fails if an exception is set already: the core is then
  * returning and only releases resources.  After a failure call_end() must not be
@@ -32,14 +52,15 @@ call_begin(dl_store *store, python_call *call)
         return dl_fail(DL_CLOSED, "%s: the interpreter has ended", self->kind);
     }
     call->gil = PyGILState_Ensure();
-    if (self->object == NULL || PyErr_Occurred()) {
-        dl_status status = self->object == NULL ? DL_CLOSED : DL_INTERRUPTED;
+    /* The override may drop the last other reference to its own object. */
+    call->object = hold_object(self);
+    if (call->object == NULL || PyErr_Occurred()) {
+        dl_status status = call->object == NULL ? DL_CLOSED : DL_INTERRUPTED;
+        Py_XDECREF(call->object);
         PyGILState_Release(call->gil);
         return dl_fail(status, "%s: the Python object %s", self->kind,
                        status == DL_CLOSED ? "is gone" : "has failed already");
     }
-    /* The override may drop the last other reference to its own object. */
-    call->object = Py_NewRef(self->object);
     return DL_OK;
 }
 
@@ -401,7 +422,7 @@ python_free(dl_store *store)
 static dl_store *
 timeout_owner(dl_store *store)
 {
-    return ((dlpy_store *)((dlpy_python_store *)store)->object)->store;
+    return dlpy_store_made(((dlpy_python_store *)store)->object);
 }
 
 /* Returns 1 if the class of `object` overrides `method`, 0 if not, or -1 with an
@@ -455,6 +476,7 @@ dlpy_python_store_new(const dlpy_state *state, PyObject *object)
         return NULL;
     }
     store->object = object;
+    ENABLE_TRY_INCREF(object);
     PyOS_snprintf(store->kind, sizeof store->kind, "%s", Py_TYPE(object)->tp_name);
     if (find_overrides(state, store) < 0) {
         PyMem_RawFree(store);
@@ -502,7 +524,11 @@ dlpy_python_store_check(const dl_store *store)
 void
 dlpy_python_store_detach(dl_store *own)
 {
-    ((dlpy_python_store *)own)->object = NULL;
+    dlpy_python_store *self = (dlpy_python_store *)own;
+
+    dlpy_mutex_lock(&self->lock);
+    self->object = NULL;
+    dlpy_mutex_unlock(&self->lock);
 }
 
 dl_store *

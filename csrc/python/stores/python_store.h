@@ -18,7 +18,9 @@
 typedef struct dlpy_python_store {
     dl_store base;
     dl_store_ops ops;
-    PyObject *object; /* needs the GIL; borrowed unless owns_object; NULL if gone */
+    dlpy_mutex lock;
+    PyObject
+        *object; /* guarded by the lock; borrowed unless owns_object; NULL if gone */
     bool owns_object; /* fixed after init */
     char kind[DLPY_KIND_SIZE];
 } dlpy_python_store;

@@ -28,7 +28,7 @@ dlpy_store_check(const dlpy_state *state, PyObject *object)
 dl_store *
 dlpy_store_core(PyObject *self)
 {
-    dl_store *store = ((dlpy_store *)self)->store;
+    dl_store *store = dlpy_store_made(self);
 
     if (store == NULL) {
         PyErr_Format(PyExc_RuntimeError,
@@ -118,7 +118,7 @@ dlpy_store_wrap(PyTypeObject *type, dl_store *store)
 static int
 refuse_second_init(PyObject *self)
 {
-    if (((dlpy_store *)self)->store != NULL) {
+    if (dlpy_store_made(self) != NULL) {
         PyErr_Format(PyExc_RuntimeError, "%s.__init__() has run already",
                      Py_TYPE(self)->tp_name);
         return -1;
@@ -126,17 +126,25 @@ refuse_second_init(PyObject *self)
     return 0;
 }
 
-/* Gives the object its store.  Takes ownership of `store`, also on failure.  Checks
- * again, as the GIL was released while the store was created. */
+/* Gives the object its store, over `below` unless that is NULL.  Takes ownership of
+ * `store`, also on failure.  Checks again, as another thread may have done so while the
+ * store was created. */
 static int
-adopt(PyObject *self, dl_store *store)
+adopt(PyObject *self, dl_store *store, PyObject *below)
 {
-    if (refuse_second_init(self) < 0) {
-        unref_core(store);
-        return -1;
+    int result;
+
+    Py_BEGIN_CRITICAL_SECTION(self);
+    result = refuse_second_init(self);
+    if (result == 0) {
+        ((dlpy_store *)self)->below = Py_XNewRef(below);
+        DLPY_STORE(((dlpy_store *)self)->store, store);
     }
-    ((dlpy_store *)self)->store = store;
-    return 0;
+    Py_END_CRITICAL_SECTION();
+    if (result < 0) {
+        unref_core(store);
+    }
+    return result;
 }
 
 /* Called only for Store itself and for Python subclasses of it; each method then checks
@@ -268,7 +276,7 @@ finish_init(PyObject *self, dl_status status, dl_store *store)
         }
         return -1;
     }
-    return adopt(self, store);
+    return adopt(self, store, NULL);
 }
 
 /* Stores are created in __init__ rather than __new__, here and below: a Python subclass
@@ -291,7 +299,7 @@ hash_store_init(PyObject *self, PyObject *args, PyObject *keywords)
 static PyObject *
 hash_store_repr(PyObject *self)
 {
-    dl_store *store = ((dlpy_store *)self)->store;
+    dl_store *store = dlpy_store_made(self);
     char keys[40] = "";
 
     if (store == NULL) {
@@ -379,7 +387,7 @@ file_store_path(PyObject *self, void *closure)
 static PyObject *
 file_store_repr(PyObject *self)
 {
-    if (((dlpy_store *)self)->store == NULL) {
+    if (dlpy_store_made(self) == NULL) {
         return describe_unmade(self);
     }
     PyObject *path = file_store_path(self, NULL);
@@ -451,11 +459,7 @@ prefix_store_init(PyObject *self, PyObject *args, PyObject *keywords)
         dlpy_raise_store(state, status);
     }
     dlpy_bytes_release(&prefix);
-    if (status != DL_OK || adopt(self, store) < 0) {
-        return -1;
-    }
-    ((dlpy_store *)self)->below = Py_NewRef(values[1]);
-    return 0;
+    return status != DL_OK ? -1 : adopt(self, store, values[1]);
 }
 
 static PyObject *
@@ -486,7 +490,7 @@ underlying_non_prefix_store(PyObject *self, void *closure)
 static PyObject *
 prefix_store_repr(PyObject *self)
 {
-    dl_store *store = ((dlpy_store *)self)->store;
+    dl_store *store = dlpy_store_made(self);
 
     if (store == NULL) {
         return describe_unmade(self);
@@ -845,7 +849,7 @@ tcp_store_server(PyObject *self, void *closure)
 static PyObject *
 tcp_store_repr(PyObject *self)
 {
-    dl_store *store = ((dlpy_store *)self)->store;
+    dl_store *store = dlpy_store_made(self);
     dl_buffer text = {0};
 
     if (store == NULL) {

@@ -16,15 +16,23 @@
 typedef struct dlpy_store {
     PyObject_HEAD dl_store
         *store;      /* NULL until __init__ has run, then fixed until freed */
-    PyObject *below; /* PrefixStore only: the store that it is a view of */
+    PyObject *below; /* PrefixStore only: the store that it is a view of; fixed before
+                        `store` is set */
     PyObject *weak_references;
 } dlpy_store;
+
+/* Returns the core's store, borrowed as long as `self` lives; NULL if __init__ has not
+ * run. */
+static inline dl_store *
+dlpy_store_made(PyObject *self)
+{
+    return DLPY_LOAD(((dlpy_store *)self)->store);
+}
 
 /* Returns whether `object` is an instance of Store. */
 bool dlpy_store_check(const dlpy_state *state, PyObject *object);
 
-/* Returns the core's store, borrowed as long as `self` lives.  Returns NULL with a
- * RuntimeError set if a subclass did not call __init__. */
+/* The same, with a RuntimeError set if a subclass did not call __init__. */
 dl_store *dlpy_store_core(PyObject *self);
 
 /* Returns a new reference for the core, which also keeps the Python objects below the

@@ -22,17 +22,18 @@ typedef struct dlpy_work {
     PyObject_HEAD dl_work *work; /* fixed; NULL if Python constructed the Work */
     dlpy_state *state;           /* borrowed: the type holds the module */
     dlpy_completions *completions;
-    PyObject *pins;
-    PyObject *outputs;
-    PyObject *callbacks;  /* list, or NULL */
     PyObject *group_name; /* str, for the repr; NULL if not known */
-    PyObject *event;      /* of torch's profiler, until the end; or NULL */
+    PyObject *pins;
+    dlpy_guard guard;
+    dlpy_cuda_origin origin; /* of the array, if on a device */
+    /* guarded by the Work's critical section */
+    PyObject *outputs;
+    PyObject *callbacks; /* list, or NULL */
+    PyObject *event;     /* of torch's profiler, until the end; or NULL */
+    bool is_watched;     /* notice and completion are in use */
     PyObject *weak_references;
-    bool is_watched; /* notice and completion are in use */
     dl_work_notice notice;
     dlpy_completion completion;
-    dlpy_cuda_origin origin; /* of the array, if on a device */
-    dlpy_guard guard;
 } dlpy_work;
 
 static dlpy_work *
@@ -56,13 +57,17 @@ note_end(dl_work_notice *notice)
 static void
 watch(dlpy_work *self)
 {
-    if (self->is_watched) {
-        return;
-    }
+    bool is_first;
+
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
+    is_first = !self->is_watched;
     self->is_watched = true;
-    self->notice.call = note_end;
-    self->completion.object = Py_NewRef((PyObject *)self);
-    dl_work_notify(self->work, &self->notice);
+    if (is_first) {
+        self->notice.call = note_end;
+        self->completion.object = Py_NewRef((PyObject *)self);
+        dl_work_notify(self->work, &self->notice);
+    }
+    Py_END_CRITICAL_SECTION();
 }
 
 PyObject *
@@ -93,7 +98,7 @@ dlpy_work_name_group(PyObject *prepared, PyObject *group)
     if (name == NULL) {
         PyErr_Clear(); /* out of memory: the repr omits the name */
     }
-    work_of(prepared)->group_name = Py_XNewRef(name);
+    work_of(prepared)->group_name = name;
 }
 
 const dl_guard *
@@ -318,12 +323,18 @@ static void
 end_event(dlpy_work *self)
 {
     PyObject *type, *value, *trace;
-    PyObject *event = self->event;
+    PyObject *event;
 
-    if (event == NULL || !dl_work_is_done(self->work)) {
+    if (DLPY_LOAD(self->event) == NULL || !dl_work_is_done(self->work)) {
         return;
     }
-    self->event = NULL;
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
+    event = self->event;
+    DLPY_STORE(self->event, NULL);
+    Py_END_CRITICAL_SECTION();
+    if (event == NULL) {
+        return; /* another thread ends it */
+    }
     PyErr_Fetch(&type, &value, &trace);
     PyObject *done = PyObject_CallMethod(event, "end", NULL);
     if (done == NULL) {
@@ -490,6 +501,29 @@ list_of(PyObject *outputs)
     return list;
 }
 
+/* Returns the list that is created on first use and is the same every time; NULL,
+ * without an exception if there are no outputs. */
+static PyObject *
+outputs_of(dlpy_work *self)
+{
+    PyObject *former = NULL;
+    PyObject *outputs;
+
+    Py_BEGIN_CRITICAL_SECTION((PyObject *)self);
+    outputs = self->outputs;
+    if (outputs != NULL && !PyList_Check(outputs)) {
+        outputs = list_of(outputs);
+        if (outputs != NULL) {
+            former = self->outputs;
+            self->outputs = outputs;
+        }
+    }
+    Py_XINCREF(outputs);
+    Py_END_CRITICAL_SECTION();
+    Py_XDECREF(former);
+    return outputs;
+}
+
 static PyObject *
 work_result(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
@@ -509,19 +543,11 @@ work_result(PyObject *object, PyObject *Py_UNUSED(nothing))
     } else if (self->work->status != DL_OK) {
         return raise_result(self, dl_work_result(self->work));
     }
-    if (self->outputs == NULL) {
+    PyObject *outputs = outputs_of(self);
+    if (outputs == NULL && !PyErr_Occurred()) {
         PyErr_SetString(PyExc_RuntimeError, "result() not implemented.");
-        return NULL;
     }
-    if (!PyList_Check(self->outputs)) {
-        /* The list is created on first use and is the same every time. */
-        PyObject *list = list_of(self->outputs);
-        if (list == NULL) {
-            return NULL;
-        }
-        Py_SETREF(self->outputs, list);
-    }
-    return Py_NewRef(self->outputs);
+    return outputs;
 }
 
 static PyObject *
@@ -592,11 +618,12 @@ work_get_future(PyObject *object, PyObject *Py_UNUSED(nothing))
     if (self->work == NULL) {
         return refuse_own(object, "get_future");
     }
-    if (self->state->future_of_work == NULL) {
+    PyObject *make = DLPY_LOAD(self->state->future_of_work);
+    if (make == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "distlite is not imported");
         return NULL;
     }
-    return PyObject_CallOneArg(self->state->future_of_work, object);
+    return PyObject_CallOneArg(make, object);
 }
 
 /* Returns a Future of the outcome as a number.  Python subclasses may have a Future of
@@ -643,10 +670,16 @@ work_call_when_done(PyObject *object, PyObject *callback)
     if (self->work == NULL) {
         return refuse_own(object, "get_future");
     }
+    int added = -1;
+    Py_BEGIN_CRITICAL_SECTION(object);
     if (self->callbacks == NULL) {
         self->callbacks = PyList_New(0);
     }
-    if (self->callbacks == NULL || PyList_Append(self->callbacks, callback) < 0) {
+    if (self->callbacks != NULL) {
+        added = PyList_Append(self->callbacks, callback);
+    }
+    Py_END_CRITICAL_SECTION();
+    if (added < 0) {
         return NULL;
     }
     watch(self);
@@ -658,9 +691,12 @@ static PyObject *
 work_take_callbacks(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
     dlpy_work *self = work_of(object);
-    PyObject *callbacks = self->callbacks;
+    PyObject *callbacks;
 
+    Py_BEGIN_CRITICAL_SECTION(object);
+    callbacks = self->callbacks;
     self->callbacks = NULL;
+    Py_END_CRITICAL_SECTION();
     return callbacks == NULL ? PyList_New(0) : callbacks;
 }
 
@@ -744,7 +780,7 @@ set_future_of_work(PyObject *module, PyObject *factory)
 {
     dlpy_state *state = dlpy_state_of_module(module);
 
-    Py_XSETREF(state->future_of_work, Py_NewRef(factory));
+    dlpy_state_set(&state->future_of_work, factory);
     Py_RETURN_NONE;
 }
 
