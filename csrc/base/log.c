@@ -490,20 +490,14 @@ may_write(dl_log_limit *limit)
     return true;
 }
 
-void
-dl_log_limited(dl_log_limit *limit, dl_log_level level, const char *format, ...)
+/* Writes the line and how many were dropped before it, or counts it as dropped. */
+__attribute__((format(printf, 3, 0))) static void
+try_line(dl_log_limit *limit, dl_log_level level, const char *format, va_list arguments)
 {
     dl_log_line line;
     char more[80];
-    va_list arguments;
-    int saved = errno;
 
-    if (!dl_log_is_on(level) || !may_write(limit)) {
-        return;
-    }
-    va_start(arguments, format);
     word(&line, level, format, arguments);
-    va_end(arguments);
     if (limit->left_out > 0) {
         snprintf(more, sizeof more,
                  " (%" PRIu64 " similar lines were suppressed before this one)",
@@ -512,6 +506,33 @@ dl_log_limited(dl_log_limit *limit, dl_log_level level, const char *format, ...)
     }
     bool is_told = queue_put(&line) || write_at_once(line.bytes, line.size);
     limit->left_out = is_told ? 0 : limit->left_out + 1;
+}
+
+void
+dl_log_limited(dl_log_limit *limit, dl_log_level level, const char *format, ...)
+{
+    va_list arguments;
+    int saved = errno;
+
+    if (dl_log_is_on(level) && may_write(limit)) {
+        va_start(arguments, format);
+        try_line(limit, level, format, arguments);
+        va_end(arguments);
+    }
+    errno = saved;
+}
+
+void
+dl_log_at_once(dl_log_limit *limit, dl_log_level level, const char *format, ...)
+{
+    va_list arguments;
+    int saved = errno;
+
+    if (dl_log_is_on(level)) {
+        va_start(arguments, format);
+        try_line(limit, level, format, arguments);
+        va_end(arguments);
+    }
     errno = saved;
 }
 

@@ -28,7 +28,7 @@ def rows() -> list[tuple[str, str]]:
     """The beginning of each line, and when it is shown."""
     table = PAGE.read_text().split("has its line here:\n\n")[1].split("\n\n")[0]
     cells = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
-    return [(here.strip("`"), when) for _, _, here, when in cells if when != "-"]
+    return [(here.strip("`"), when) for *_, here, when in cells]
 
 
 def said_by_both(level: str, debug: str) -> str:

@@ -209,25 +209,41 @@ put_line(PyObject *module, PyObject *text)
 
 /* An object is turned into text only if the line is written. */
 static PyObject *
-put_debug_line(PyObject *module, PyObject *object)
+put_object(dl_log_level level, PyObject *object)
 {
-    (void)module;
-    if (!dl_log_is_on(DL_LOG_DEBUG)) {
+    if (!dl_log_is_on(level)) {
         Py_RETURN_NONE;
     }
     PyObject *text = PyObject_Str(object);
     const char *bytes = text == NULL ? NULL : PyUnicode_AsUTF8(text);
     if (bytes != NULL) {
-        dl_log(DL_LOG_DEBUG, "%s", bytes);
+        dl_log(level, "%s", bytes);
     }
     Py_XDECREF(text);
     return bytes == NULL ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+put_debug_line(PyObject *module, PyObject *object)
+{
+    (void)module;
+    return put_object(DL_LOG_DEBUG, object);
+}
+
+static PyObject *
+put_trace_line(PyObject *module, PyObject *object)
+{
+    (void)module;
+    return put_object(DL_LOG_TRACE, object);
 }
 
 static PyMethodDef functions[] = {
     {"_log_debug", put_debug_line, METH_O,
      "_log_debug($module, object, /)\n--\n\n"
      "Puts a line marked \"debug\" into the core's log, where these are shown."},
+    {"_log_trace", put_trace_line, METH_O,
+     "_log_trace($module, object, /)\n--\n\n"
+     "Puts a line marked \"trace\" into the core's log, where these are shown."},
     {"_next_log_line", next_line, METH_NOARGS,
      "_next_log_line($module, /)\n--\n\n"
      "Level, rank, nanoseconds since 1970, where the text begins, and the whole line; "

@@ -110,6 +110,7 @@ dl_hub_fini(dl_hub *hub)
         dl_log_limit_end(&hub->refusals[i], DL_LOG_WARNING,
                          "store server: closing connections");
     }
+    dl_log_limit_end(&hub->trace, DL_LOG_DEBUG, "store server: lines of requests");
     dl_output_free(hub->spare);
     dl_secret_unref(hub->secret);
     dl_replies_fini(&hub->replies);

@@ -60,6 +60,7 @@ typedef struct dl_hub {
     dl_replies replies;
     dl_log_limit
         refusals[DL_STATUS_LAST + 1]; /* limits the lines of the log, by status */
+    dl_log_limit trace;               /* of lines about single requests */
     dl_output *spare; /* an empty output that is reused, to save an allocation */
     /* Counts that STATS tells; those of keys, bytes and listings are counted there. */
     uint64_t refused[DL_LIMIT_COUNT];

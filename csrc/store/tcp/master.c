@@ -298,6 +298,8 @@ dl_master_stop(dl_master *master)
     /* Without the lock, since stopping joins a thread.  A master that is started on
      * this port meanwhile finds it in use, as it would in another process. */
     if (is_last) {
+        dl_log(DL_LOG_DEBUG, "Store exit requested: the server of port %u ends.",
+               master->port);
         master->ops->stop(master->server);
         free(master->journal);
         free(master);

@@ -46,13 +46,27 @@
 void
 dl_peer_init(dl_peer *peer, dl_hub *hub, int fd)
 {
+    char name[DL_ADDRESS_TEXT_SIZE];
+    dl_address address;
+
     *peer = (dl_peer){.fd = fd};
     dl_session_init(&peer->session, hub);
+    /* For lines of the log only. */
+    if (dl_log_is_on(DL_LOG_DEBUG) && dl_socket_peer_address(fd, &address) == DL_OK) {
+        dl_address_text(&address, name);
+        peer->session.address = strdup(name);
+    }
 }
 
 void
 dl_peer_fini(dl_peer *peer)
 {
+    const dl_session *session = &peer->session;
+
+    if (session->hub != NULL && session->address != NULL) {
+        dl_log_at_once(&session->hub->trace, DL_LOG_DEBUG,
+                       "Remote peer closed the connection: %s", session->address);
+    }
     dl_tls_stream_free(peer->tls);
     peer->tls = NULL;
     dl_session_fini(&peer->session);

@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/log.h"
+#include "base/text.h"
 #include "store/execute.h"
 #include "store/store.h"
 #include "store/tcp/partial.h"
@@ -794,9 +796,84 @@ answer_slotted(dl_session *session, const dl_store_request *request)
     return execute_or_wait(session, request);
 }
 
+/* Bytes of a key that a line of the log shows. */
+#define SHOWN_SIZE 200
+
+static void
+show_key(char *text, size_t room, size_t *size, const char *name, dl_bytes key)
+{
+    size_t shown = key.size < SHOWN_SIZE ? key.size : SHOWN_SIZE;
+
+    dl_text_append(text, room, size, " %s:", name);
+    dl_text_append_escaped(text, room, size, (const char *)key.data, shown);
+}
+
+static const char *
+number_name(dl_opcode op)
+{
+    return op == DL_OP_VALIDATE     ? "magic"
+           : op == DL_OP_PING       ? "nonce"
+           : dl_request_has_ttl(op) ? "ttl_ms"
+                                    : "val";
+}
+
+static void
+show_field(char *text, size_t room, size_t *size, dl_request_field field,
+           const dl_store_request *request)
+{
+    dl_key_walk walk = dl_key_walk_begin(request);
+    dl_bytes first;
+
+    switch (field) {
+    case DL_FIELD_KEY:
+        show_key(text, room, size, "key", request->key);
+        break;
+    case DL_FIELD_U32:
+    case DL_FIELD_I64:
+        dl_text_append(text, room, size, " %s:%" PRId64, number_name(request->op),
+                       request->number);
+        break;
+    case DL_FIELD_COUNT:
+        dl_text_append(text, room, size, " key_count:%zu", request->count);
+        if (dl_key_walk_next(&walk, &first, NULL)) {
+            show_key(text, room, size, "keys[0]", first);
+        }
+        break;
+    default: /* values are not told */
+        break;
+    }
+}
+
+/* Writes a line about the request, as torch's servers do; without the id of a slot, which
+ * nobody else may know. */
+static void
+trace(dl_session *session, const dl_store_request *request)
+{
+    const dl_request_kind *kind = &dl_request_kinds[request->op];
+    char text[DL_ERROR_TEXT_SIZE] = "";
+    size_t size = 0;
+    dl_slot hello;
+
+    if (!dl_log_is_on(DL_LOG_TRACE)) {
+        return;
+    }
+    bool is_hello = dl_wire_take_hello(request, &hello);
+    const char *name = is_hello                        ? "hello"
+                       : kind->name != NULL            ? kind->name
+                       : request->op == DL_OP_PING     ? "ping"
+                       : request->op == DL_OP_VALIDATE ? "validate"
+                                                       : "cancel_wait";
+    for (size_t i = 0; !is_hello && kind->fields[i] != DL_FIELD_END; i++) {
+        show_field(text, sizeof text, &size, kind->fields[i], request);
+    }
+    dl_log_at_once(&session->hub->trace, DL_LOG_TRACE, "%s%s address:%s", name, text,
+                   session->address == NULL ? "unknown" : session->address);
+}
+
 static dl_status
 answer_request(dl_session *session, const dl_store_request *request)
 {
+    trace(session, request);
     if (open_output(session) == NULL) {
         dl_blob_unref(request->blob);
         return dl_fail_no_memory();
@@ -848,6 +925,7 @@ dl_session_fini(dl_session *session)
         dl_list_remove(&session->timed);
         dl_list_remove(&session->unsaved);
         free(session->proof);
+        free(session->address);
         lose_slot(session);
         leave_wait(session);
         dl_hub_end_waits(session->hub);
@@ -874,6 +952,7 @@ admit(dl_session *session)
 static dl_status
 validate(dl_session *session, const dl_store_request *request)
 {
+    trace(session, request);
     if (session->is_validated) {
         return dl_fail(DL_PROTOCOL, "VALIDATE is not the first request");
     }

@@ -182,10 +182,15 @@ join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
     dl_log(DL_LOG_DEBUG, "The client socket will attempt to connect to (%s, %u).",
            pool->host, pool->port);
     for (;;) {
+        dl_log(DL_LOG_TRACE, "The client socket is attempting to connect to (%s, %u).",
+               pool->host, pool->port);
         dl_status status = join_once(pool, &slot, joined, deadline);
         if (status == DL_OK) {
             dl_log(DL_LOG_INFO, "The client socket has connected to (%s, %u).",
                    pool->host, pool->port);
+            dl_log(DL_LOG_DEBUG, "TCP client connected to host %s:%u, a server of %s",
+                   pool->host, pool->port,
+                   dl_connection_pool_joined(pool).is_ours ? "distlite" : "torch");
         }
         if (status == DL_MISMATCH) {
             return dl_fail(DL_NETWORK, "%s", dl_last_error()->text);

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["GradientReducer", "ReducerStatistics"]
 
 
+# Steps about which the log has a line at DETAIL: the first ones, and then some.
+TRACED_STEPS, TRACED_EVERY = 10, 100
+
+
 class ReducerStatistics(NamedTuple):
     """Times and sizes of the last step that was reduced, as this rank saw it.
 
@@ -68,6 +72,28 @@ class ReducerStatistics(NamedTuple):
         if self.communication_seconds <= 0:
             return 0.0
         return max(0.0, 1 - self.waiting_seconds / self.communication_seconds)
+
+
+class _Times:
+    """The line of the log about a step."""
+
+    def __init__(self, of: ReducerStatistics, unused: int) -> None:
+        self._of = of
+        self._unused = unused
+
+    def __str__(self) -> str:
+        of = self._of
+        times = {
+            "compute": of.compute_seconds,
+            "communication": of.communication_seconds,
+            "waiting": of.waiting_seconds,
+            "copying": of.copying_seconds,
+        }
+        told = ", ".join(f"{name} {1000 * s:.3f} ms" for name, s in times.items())
+        return (
+            f"Gradients of step {of.steps}: {told}, overlap {of.overlap:.0%}, "
+            f"{self._unused} unused parameters"
+        )
 
 
 class GradientReducer:
@@ -340,6 +366,8 @@ class GradientReducer:
         self._copying += time.monotonic() - began - waiting
         self._steps += 1
         self._statistics = self._measured(waiting)
+        if self._steps <= TRACED_STEPS or self._steps % TRACED_EVERY == 0:
+            _C._log_trace(_Times(self._statistics, len(self.unused)))
 
     def _take_partial(self, partial: Iterable[Bucket]) -> None:
         """Some rank had not all gradients of these."""
@@ -395,6 +423,7 @@ class GradientReducer:
         *order, fixed = message.tolist()
         if not fixed and order != expected:
             self._make_buckets([self._parameters[i] for i in order])
+            _C._log_debug(f"Buckets rebuilt in the order of the first step: {self!r}")
 
 
 def _member_of(group: ProcessGroup | None) -> ProcessGroup:
