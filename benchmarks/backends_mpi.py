@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The mpi backend beside mpi4py's own calls on the same library, in turns.
+"""The backends mpi or gloo beside mpi4py's own calls, in turns of one process.
 
-mpirun -n 2 python benchmarks/backends_mpi.py [--least] [--only reduce_scatter]
+mpirun -n 2 python benchmarks/backends_mpi.py [--backend gloo] [--least] [--only scan]
 
 For each operation and size the median of both in microseconds, and their ratio.  Turns
 are short and many, so that on a busy machine the least of them was left undisturbed.
+With --fifo each turn has its cores for itself, for which the process needs the right to
+ask for SCHED_FIFO.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import plots
@@ -26,6 +30,8 @@ SIZES = [8 << (3 * step) for step in range(8)]
 TURN, ALL = 1 << 19, 1 << 28
 MOST_CALLS, MOST_TURNS, LEAST_TURNS = 20, 200, 40
 WORLD = MPI.COMM_WORLD
+LOCATED = np.dtype([("value", "f8"), ("index", "i4")], align=True)
+RINGS: list[Any] = []
 Pair = tuple[Callable[[], object], Callable[[], object]]
 
 
@@ -92,24 +98,144 @@ def pairs(size: int) -> dict[str, Pair]:
         found["barrier"] = (distlite.barrier, WORLD.Barrier)
     if ranks % 2 == 0:
         found["send, recv"] = (our_exchange, their_exchange)
-    return found
+        found |= message_pairs(array, other, peer)
+    return found | reduction_pairs(size) | neighbour_pairs(array)
 
 
-def measure(call: Callable[[], object], repeats: int) -> float:
+def message_pairs(array: Any, other: Any, peer: int) -> dict[str, Pair]:
+    """Messages that are looked for first, cross each other, or go again and again."""
+    is_odd = WORLD.rank % 2
+
+    def our_probe() -> None:
+        if not is_odd:
+            distlite.send(array, peer)
+        message = distlite.probe(peer)
+        distlite.recv(other, message.source, tag=message.tag)
+        if is_odd:
+            distlite.send(array, peer)
+
+    def their_probe() -> None:
+        status = MPI.Status()
+        if not is_odd:
+            WORLD.Send(array, peer)
+        WORLD.Probe(peer, MPI.ANY_TAG, status)
+        WORLD.Recv(other, status.source, status.tag)
+        if is_odd:
+            WORLD.Send(array, peer)
+
+    def our_both() -> None:
+        work = distlite.isend(array, peer)
+        distlite.recv(other, peer)
+        work.wait()
+
+    ours = [
+        distlite.persistent(distlite.recv, other, peer),
+        distlite.persistent(distlite.send, array, peer),
+    ]
+    theirs = [WORLD.Recv_init(other, peer), WORLD.Send_init(array, peer)]
+
+    def our_calls() -> None:
+        for call in ours:
+            call.start()
+        for call in ours:
+            call.wait()
+
+    def their_calls() -> None:
+        MPI.Prequest.Startall(theirs)
+        MPI.Request.Waitall(theirs)
+
+    return {
+        "probe, recv": (our_probe, their_probe),
+        "isend and recv": (
+            our_both,
+            lambda: WORLD.Sendrecv(array, peer, 0, other, peer),
+        ),
+        "persistent": (our_calls, their_calls),
+    }
+
+
+def reduction_pairs(size: int) -> dict[str, Pair]:
+    """Prefixes, and reductions that are no sums."""
+    result = np.zeros(size // 8)
+    before = result.copy()
+    located = np.zeros(max(1, size // 16), LOCATED)
+
+    return {
+        "scan": (
+            lambda: distlite.scan(result),
+            lambda: WORLD.Scan(MPI.IN_PLACE, result),
+        ),
+        "exscan": (
+            lambda: distlite.exscan(before),
+            lambda: WORLD.Exscan(MPI.IN_PLACE, before),
+        ),
+        "MINLOC": (
+            lambda: distlite.all_reduce(located, distlite.ReduceOp.MINLOC),
+            lambda: WORLD.Allreduce(
+                MPI.IN_PLACE, [located, MPI.DOUBLE_INT], MPI.MINLOC
+            ),
+        ),
+        "np.hypot": (
+            lambda: distlite.all_reduce(result, np.hypot),
+            lambda: WORLD.Allreduce(MPI.IN_PLACE, result, HYPOT),
+        ),
+    }
+
+
+def neighbour_pairs(array: Any) -> dict[str, Pair]:
+    """What the ranks of a ring exchange."""
+    sent, got = np.stack([array] * 2), np.empty((2, len(array)))
+
+    return {
+        "neighbours": (
+            lambda: RINGS[0].neighbor_all_to_all(got, sent),
+            lambda: RINGS[1].Neighbor_alltoall(sent, got),
+        ),
+        "neighbour gather": (
+            lambda: RINGS[0].neighbor_all_gather(got, array),
+            lambda: RINGS[1].Neighbor_allgather(array, got),
+        ),
+    }
+
+
+def hypot(left: Any, right: Any, _: Any) -> None:
+    """For MPI, which has no functions of NumPy."""
+    both = np.frombuffer(right)
+    np.hypot(np.frombuffer(left), both, out=both)
+
+
+def set_realtime(is_realtime: bool) -> None:
+    policy = os.SCHED_FIFO if is_realtime else os.SCHED_OTHER
+    os.sched_setscheduler(0, policy, os.sched_param(int(is_realtime)))
+
+
+# As MPI combines them.
+HYPOT = MPI.Op.Create(hypot, commute=True)
+
+
+def measure(call: Callable[[], object], repeats: int, is_realtime: bool) -> float:
     WORLD.Barrier()
+    if is_realtime:
+        set_realtime(True)
+        WORLD.Barrier()
     began = time.perf_counter()
     for _ in range(repeats):
         call()
-    return (time.perf_counter() - began) / repeats * 1e6
+    took = (time.perf_counter() - began) / repeats * 1e6
+    if is_realtime:
+        set_realtime(False)
+    return took
 
 
-def compare(pair: Pair, size: int, pick: Callable[..., float]) -> list[float]:
+def compare(
+    pair: Pair, size: int, pick: Callable[..., float], is_realtime: bool
+) -> list[float]:
     repeats = max(1, min(MOST_CALLS, TURN // size))
     turns = max(LEAST_TURNS, min(MOST_TURNS, ALL // size // repeats))
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(turns):
         for call, found in zip(pair, times, strict=True):
-            found.append(measure(call, repeats))
+            found.append(measure(call, repeats, is_realtime))
     # Of the slowest rank: a root may be done before the others have anything.
     slowest = np.array(times)
     WORLD.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)
@@ -119,23 +245,26 @@ def compare(pair: Pair, size: int, pick: Callable[..., float]) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--least", action="store_true", help="not medians")
-    parser.add_argument("--only", help="this operation")
+    parser.add_argument("--backend", choices=["mpi", "gloo"], default="mpi")
+    parser.add_argument("--only", nargs="*", default=[], help="these operations")
+    parser.add_argument("--fifo", action="store_true")
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
     plots.add_option(parser, "backends_mpi")
     options = parser.parse_args()
     pick = min if options.least else statistics.median
-    distlite.init_process_group("mpi")
+    distlite.init_process_group(options.backend)
+    RINGS[:] = [distlite.cartesian(0, True), WORLD.Create_cart([WORLD.size], [True])]
     if WORLD.rank == 0:
         print(f"{MPI.Get_library_version().splitlines()[0]}; {WORLD.size} ranks; us")
     panels = defaultdict(lambda: {"distlite": {}, "mpi4py": {}})
     for size in options.sizes:
         for name, pair in pairs(size).items():
-            if options.only not in (None, name):
+            if options.only and name not in options.only:
                 continue
-            ours, theirs = compare(pair, size, pick)
+            ours, theirs = compare(pair, size, pick, options.fifo)
             if WORLD.rank == 0:
                 ratio = f"{ours / theirs:6.2f}"
-                print(f"{size:9} {name:15} {ours:10.1f} {theirs:10.1f} {ratio}")
+                print(f"{size:9} {name:16} {ours:10.1f} {theirs:10.1f} {ratio}")
                 if name != "barrier":
                     panels[name]["distlite"][size] = ours
                     panels[name]["mpi4py"][size] = theirs
