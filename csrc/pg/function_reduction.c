@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/function_reduction.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,9 @@
 /* Up to so many bytes of all ranks every rank gets all arrays, which is one exchange
  * instead of two. */
 #define SMALL ((size_t)64 * 1024)
+
+#define NEAR_RANKS 8
+#define NEAR_BYTES 1024
 
 /* What a rank says of its reducer after it has combined everything. */
 typedef struct report {
@@ -25,11 +29,14 @@ typedef struct reduction {
     int rank;
     int size;
     /* What was combined on this rank: block r holds the prefix that ends with rank r. */
-    uint8_t *blocks;
+    uint8_t *blocks; /* `near`, or of malloc() */
     size_t block_size;
-    report *reports;
+    report *reports;   /* if some rank has failed */
     dl_tensor *inputs; /* of the exchange that comes next, like the outputs */
     dl_tensor *outputs;
+    /* Memory for few ranks and small arrays. */
+    dl_tensor near_tensors[2 * NEAR_RANKS];
+    _Alignas(max_align_t) uint8_t near[NEAR_BYTES];
 } reduction;
 
 /* A reduction of one array in place. */
@@ -107,8 +114,10 @@ exchange(reduction *self)
 static dl_status
 allocate_blocks(reduction *self, size_t block_size)
 {
+    size_t size = block_size * (size_t)self->size;
+
     self->block_size = block_size;
-    self->blocks = malloc(block_size * (size_t)self->size + 1);
+    self->blocks = size <= NEAR_BYTES ? self->near : malloc(size);
     return self->blocks == NULL ? dl_fail_no_memory() : DL_OK;
 }
 
@@ -136,16 +145,46 @@ fail_alike(reduction *self, int rank)
                    rank, (int)sizeof theirs->text - 1, theirs->text);
 }
 
+/* Tells the other ranks whether this one has failed, and finds out whether any has. */
+static dl_status
+compare_statuses(reduction *self, dl_status status, bool *has_failed)
+{
+    dl_backend *backend = self->asked->backend;
+    int32_t value = status != DL_OK;
+    dl_tensor tensor = {.data = &value,
+                        .count = 1,
+                        .item_size = sizeof value,
+                        .dtype = DL_INT32,
+                        .is_contiguous = true,
+                        .is_writable = true};
+    dl_call call = dl_call_all_reduce(&tensor, DL_MAX);
+
+    begin_exchange(self);
+    DL_TRY(dl_backend_run(backend, &self->context, &call));
+    *has_failed = value != 0;
+    return DL_OK;
+}
+
 /* Tells all ranks whether this one has combined its blocks; fails if any has not. */
 static dl_status
 compare_reports(reduction *self, dl_status status)
 {
-    report *own = &self->reports[self->rank];
     dl_tensor bytes = {.item_size = 1, .dtype = DL_UINT8};
+    dl_error error = *dl_last_error();
+    bool has_failed;
 
+    DL_TRY(compare_statuses(self, status, &has_failed));
+    if (!has_failed) {
+        return DL_OK;
+    }
+    self->reports = calloc((size_t)self->size, sizeof *self->reports);
+    if (self->reports == NULL) {
+        (void)dl_fail_no_memory();
+        return fail_alone(self);
+    }
+    report *own = &self->reports[self->rank];
     own->status = status;
-    snprintf(own->text, sizeof own->text, "%.507s",
-             status == DL_OK ? "" : dl_last_error()->text);
+    snprintf(own->text, sizeof own->text, "%.507s", status == DL_OK ? "" : error.text);
     self->inputs[0] = memory_like(&bytes, own, sizeof *own);
     for (int rank = 0; rank < self->size; rank++) {
         self->outputs[rank] =
@@ -351,30 +390,35 @@ dl_function_reduction_run(dl_function_reduction *self, const dl_call *call)
     if (ops->is_alone) {
         return DL_OK;
     }
-    if (ops->collectives[DL_ALL_GATHER] == NULL
+    if (ops->collectives[DL_ALL_REDUCE] == NULL
+        || ops->collectives[DL_ALL_GATHER] == NULL
         || ops->collectives[DL_ALL_TO_ALL] == NULL) {
         return dl_fail(DL_UNSUPPORTED, "the %s backend has no reductions by a function",
                        ops->name);
     }
-    reduction made = {
-        .asked = self,
-        .context = *self->context,
-        .reducer = call->reducer,
-        .rank = self->rank,
-        .size = self->size,
-        .reports = calloc(size, sizeof *made.reports),
-        .inputs = calloc(2 * size, sizeof *made.inputs),
-    };
+    reduction made;
+    memset(&made, 0, offsetof(reduction, near_tensors));
+    made.asked = self;
+    made.context = *self->context;
+    made.reducer = call->reducer;
+    made.rank = self->rank;
+    made.size = self->size;
+    made.inputs = size <= NEAR_RANKS ? made.near_tensors
+                                     : malloc(2 * size * sizeof *made.inputs);
     dl_status status;
-    if (made.reports == NULL || made.inputs == NULL) {
+    if (made.inputs == NULL) {
         (void)dl_fail_no_memory();
         status = fail_alone(&made);
     } else {
         made.outputs = made.inputs + size;
         status = run(&made, call);
     }
+    if (made.inputs != made.near_tensors) {
+        free(made.inputs);
+    }
+    if (made.blocks != made.near) {
+        free(made.blocks);
+    }
     free(made.reports);
-    free(made.inputs);
-    free(made.blocks);
     return status;
 }

@@ -280,6 +280,28 @@ def failing(
     return found
 
 
+def arithmetic(
+    rank: int, world_size: int, init_method: str, places: str
+) -> dict[str, Any]:
+    """An overflow in a small array, and in the middle of a large one."""
+    import warnings
+
+    join(rank, world_size, init_method, places)
+    found: dict[str, Any] = {}
+    for count in (1, 70_001):
+        array = np.ones(count)
+        array[count // 2] = 1e200
+        with np.errstate(over="raise"):
+            found[f"raises {count}"] = error_of(distlite.all_reduce, array, np.multiply)
+        found[f"kept {count}"] = array[count // 2]
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            distlite.all_reduce(array, np.multiply)
+        found[f"warned {count}"] = {str(each.message) for each in seen}
+        found[f"result {count}"] = array[count // 2], array[0] if count > 1 else 1
+    return found
+
+
 def refused_functions(
     rank: int, world_size: int, init_method: str, places: str
 ) -> list[str]:

@@ -91,6 +91,21 @@ def test_what_a_function_raises_is_an_error_of_all_ranks(places):
 
 
 @pytest.mark.parametrize("places", ["00", "01"])
+def test_errors_of_arithmetic_are_numpy_s(places):
+    """Which the core finds itself, as it runs the loops of NumPy's functions."""
+    warned = []
+    for found in run_ranks(reducer_ranks.arithmetic, 2, places=places):
+        for count in (1, 70_001):
+            assert "FloatingPointError: overflow" in found[f"raises {count}"]
+            assert found[f"kept {count}"] == 1e200
+            result, other = found[f"result {count}"]
+            assert result == float("inf") and other == 1
+            warned.append(found[f"warned {count}"])
+    # Of a large array each rank combines a part.
+    assert warned.count({"overflow encountered in multiply"}) == 3
+
+
+@pytest.mark.parametrize("places", ["00", "01"])
 def test_other_functions_are_named(places):
     for told in run_ranks(reducer_ranks.refused_functions, 2, places=places):
         integers, two, matrix, builtin, record, text, python, null = told[:8]

@@ -6,6 +6,7 @@
 
 #define NPY_NO_DEPRECATED_API NPY_1_23_API_VERSION
 #include <numpy/arrayobject.h>
+#include <numpy/ufuncobject.h>
 
 #include "python/arrays/cuda_arg.h"
 #include "python/arrays/dlpack.h"
@@ -15,6 +16,23 @@
 
 /* The core borrows shape and strides from the array. */
 _Static_assert(sizeof(npy_intp) == sizeof(int64_t), "npy_intp is int64_t");
+_Static_assert(sizeof(npy_intp) == sizeof(Py_ssize_t), "and Py_ssize_t");
+
+bool
+dlpy_ufunc_find_loop(PyObject *object, int type_number, dlpy_ufunc_loop *loop)
+{
+    const PyUFuncObject *ufunc = (const PyUFuncObject *)(const void *)object;
+
+    for (int i = 0; ufunc->nargs == 3 && i < ufunc->ntypes; i++) {
+        const char *types = ufunc->types + (ptrdiff_t)i * 3;
+        if (types[0] == type_number && types[1] == type_number
+            && types[2] == type_number) {
+            *loop = (dlpy_ufunc_loop){ufunc->functions[i], ufunc->data[i]};
+            return true;
+        }
+    }
+    return false;
+}
 
 /* True once NumPy's C interface, a static variable of its headers, is loaded. */
 static atomic_bool has_numpy;

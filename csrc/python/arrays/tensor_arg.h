@@ -40,6 +40,19 @@ PyObject *dlpy_ndarray_owner(PyObject *array);
  * partially. */
 void dlpy_ndarray_memory(PyObject *owner, dlpy_memory *memory);
 
+/* The loop of a ufunc for two inputs and an output of one dtype.  It is called without
+ * the GIL, and tells of errors by the flags of <fenv.h>. */
+typedef struct dlpy_ufunc_loop {
+    /* Pointers to the inputs and the output, how many elements, and their strides. */
+    void (*run)(char **args, const Py_ssize_t *count, const Py_ssize_t *strides,
+                void *data);
+    void *data;
+} dlpy_ufunc_loop;
+
+/* Finds the loop for NumPy's number of a dtype.  Returns false if the ufunc, which
+ * `object` has to be, has none. */
+bool dlpy_ufunc_find_loop(PyObject *object, int type_number, dlpy_ufunc_loop *loop);
+
 /* Converts an ndarray, or an object with DLPack, `__array_interface__`,
  * `__cuda_array_interface__` or a buffer, with any strides.  An array that is not
  * aligned to its element size counts as not contiguous, so the core does not compute in

@@ -109,7 +109,7 @@ take_reducer(dlpy_collective *self, dl_reduce_op op, PyObject *object, PyObject 
     if (!dl_reduce_op_has_reducer(op)) {
         return 0;
     }
-    self->reducer = dlpy_reducer_for(self->state, object, array, tensor);
+    self->reducer = dlpy_reducer_for(self->state, op, object, array, tensor);
     if (self->reducer == NULL) {
         return -1;
     }

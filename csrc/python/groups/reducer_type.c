@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/groups/reducer_type.h"
 
+#include <fenv.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -9,6 +10,12 @@
 #include "python/module/gil.h"
 #include "python/module/parts.h"
 
+/* Elements that a ufunc's loop combines at a time. */
+#define LOOP_BYTES ((size_t)4096)
+
+/* Reducers that are kept: more than a program has reductions and dtypes. */
+#define MOST_KEPT 64
+
 /* The signature of C functions: inout[i] = in[i] op inout[i]. */
 typedef void (*c_function)(const void *in, void *inout, size_t count, void *context);
 
@@ -16,6 +23,7 @@ typedef struct function_reducer {
     dl_reducer base;
     c_function address; /* NULL: `function` of the object */
     void *context;
+    dlpy_ufunc_loop loop; /* does the same without Python, unless there are errors */
 } function_reducer;
 
 typedef struct reducer_object {
@@ -101,6 +109,42 @@ call_function(const dl_reducer *base, const void *left, void *right, size_t coun
     return status;
 }
 
+/* Runs the loop over a part of the elements.  Only if it is without errors of arithmetic,
+ * of which NumPy may warn or raise, its results are taken over. */
+static bool
+run_loop(const function_reducer *self, const char *left, char *right, size_t count)
+{
+    _Alignas(64) char results[LOOP_BYTES];
+    char *args[] = {(char *)(uintptr_t)left, right, results};
+    Py_ssize_t unit = (Py_ssize_t)self->base.unit;
+    const Py_ssize_t number = (Py_ssize_t)count, strides[] = {unit, unit, unit};
+
+    feclearexcept(FE_ALL_EXCEPT);
+    self->loop.run(args, &number, strides, self->loop.data);
+    if (fetestexcept(FE_DIVBYZERO | FE_OVERFLOW | FE_UNDERFLOW | FE_INVALID) != 0) {
+        return false;
+    }
+    memcpy(right, results, count * self->base.unit);
+    return true;
+}
+
+static dl_status
+call_loop(const dl_reducer *base, const void *left, void *right, size_t count)
+{
+    const function_reducer *self = (const function_reducer *)(const void *)base;
+    size_t most = LOOP_BYTES / base->unit;
+
+    for (size_t done = 0; done < count; done += most) {
+        size_t part = count - done < most ? count - done : most;
+        const char *from = (const char *)left + done * base->unit;
+        char *to = (char *)right + done * base->unit;
+        if (!run_loop(self, from, to, part)) {
+            DL_TRY(call_function(base, from, to, part));
+        }
+    }
+    return DL_OK;
+}
+
 void
 dlpy_reducer_explain(PyObject *reducer)
 {
@@ -123,10 +167,14 @@ dlpy_reducer_explain(PyObject *reducer)
     PyErr_Restore(type, value, trace);
 }
 
-/* Returns a reducer like `made`, for one call: a function's failure belongs to it. */
+/* Returns a reducer like `made`, for one call if its function may fail: the failure
+ * belongs to the call. */
 static PyObject *
-for_one_call(const reducer_object *made)
+for_one_call(reducer_object *made)
 {
+    if (made->function == NULL) {
+        return Py_NewRef((PyObject *)made);
+    }
     reducer_object *copy = (reducer_object *)Py_TYPE(made)->tp_alloc(Py_TYPE(made), 0);
 
     if (copy != NULL) {
@@ -137,22 +185,112 @@ for_one_call(const reducer_object *made)
     return (PyObject *)copy;
 }
 
-PyObject *
-dlpy_reducer_for(const dlpy_state *state, PyObject *op, PyObject *array,
-                 const dlpy_tensor *tensor)
+/* A reduction without a kernel, of arrays like `array`. */
+typedef struct reduction {
+    dl_reduce_op op;
+    PyObject *object; /* that was given for it */
+    PyObject *array;
+    const dl_tensor *view;
+} reduction;
+
+/* What the choice of a reducer depends on; without gaps. */
+typedef struct reducer_key {
+    const void *function; /* NULL for MINLOC and MAXLOC */
+    const void *dtype;    /* of an array that has no numbers; else NULL */
+    size_t item_size;
+    uint16_t reduction;
+    uint16_t number;  /* dl_dtype */
+    uint32_t is_rows; /* the last dimension has two elements */
+} reducer_key;
+
+/* Returns the key as bytes; None if there is none, NULL with an exception set. */
+static PyObject *
+key_of(const reduction *asked, PyObject *dtype)
 {
+    const dl_tensor *view = asked->view;
+    reducer_key key = {.function = asked->op == DL_FUNCTION ? asked->object : NULL,
+                       .dtype = view->dtype == DL_OPAQUE ? dtype : NULL,
+                       .item_size = view->item_size,
+                       .reduction = (uint16_t)asked->op,
+                       .number = (uint16_t)view->dtype};
+
+    if (view->ndim > 0 && view->shape == NULL) {
+        Py_RETURN_NONE;
+    }
+    key.is_rows = view->ndim > 0 && view->shape[view->ndim - 1] == 2;
+    return PyBytes_FromStringAndSize((const char *)&key, sizeof key);
+}
+
+/* Makes the reducer, and keeps it unless it is a C function's.  Entries hold the objects
+ * whose addresses are in their keys. */
+static PyObject *
+make_kept(const dlpy_state *state, const reduction *asked, PyObject *key,
+          PyObject *dtype)
+{
+    PyObject *made = PyObject_CallFunction(
+        DLPY_LOAD(state->make_reducer), "OOsn", asked->object, asked->array,
+        dl_dtype_name(asked->view->dtype), (Py_ssize_t)asked->view->item_size);
+
+    if (made == NULL || Py_TYPE(made) != state->reducer_type || key == Py_None
+        || dlpy_reducer_core(made)->combine == call_address) {
+        return made;
+    }
+    if (PyDict_Size(state->reducers) >= MOST_KEPT) {
+        PyDict_Clear(state->reducers);
+    }
+    PyObject *entry = PyTuple_Pack(3, made, asked->object, dtype);
+    if (entry == NULL || PyDict_SetItem(state->reducers, key, entry) < 0) {
+        Py_CLEAR(made);
+    }
+    Py_XDECREF(entry);
+    return made;
+}
+
+static PyObject *
+find_or_make(const dlpy_state *state, const reduction *asked)
+{
+    PyObject *dtype = asked->view->dtype == DL_OPAQUE
+                          ? PyObject_GetAttrString(asked->array, "dtype")
+                          : Py_NewRef(Py_None);
+    if (dtype == NULL) {
+        PyErr_Clear();
+        dtype = Py_NewRef(Py_None);
+    }
+    PyObject *key = key_of(asked, dtype);
+    PyObject *made = NULL;
+
+    if (key != NULL) {
+        PyObject *entry = PyObject_GetItem(state->reducers, key);
+        if (entry != NULL) {
+            made = Py_NewRef(PyTuple_GET_ITEM(entry, 0));
+            Py_DECREF(entry);
+        } else if (PyErr_ExceptionMatches(PyExc_KeyError)) {
+            PyErr_Clear();
+            made = make_kept(state, asked, key, dtype);
+        }
+    }
+    Py_XDECREF(key);
+    Py_DECREF(dtype);
+    return made;
+}
+
+PyObject *
+dlpy_reducer_for(const dlpy_state *state, dl_reduce_op op, PyObject *object,
+                 PyObject *array, const dlpy_tensor *tensor)
+{
+    reduction asked = {op, object, array, &tensor->view};
+
     if (tensor->view.device != DL_CPU) {
         PyErr_Format(PyExc_NotImplementedError,
-                     "%S is for arrays in the CPU's memory; copy this one there", op);
+                     "%S is for arrays in the CPU's memory; copy this one there",
+                     object);
         return NULL;
     }
     if (tensor->view.pieces != NULL) {
-        PyErr_Format(PyExc_ValueError, "%S takes one array at a time", op);
+        PyErr_Format(PyExc_ValueError, "%S takes one array at a time", object);
         return NULL;
     }
-    PyObject *made = PyObject_CallFunction(DLPY_LOAD(state->make_reducer), "OOsn", op,
-                                           array, dl_dtype_name(tensor->view.dtype),
-                                           (Py_ssize_t)tensor->view.item_size);
+    PyObject *made = find_or_make(state, &asked);
     if (made == NULL) {
         return NULL;
     }
@@ -248,21 +386,24 @@ function_reducer_new(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         .function = "_function_reducer",
         .required = 5,
-        .names = {"name", "dtype", "unit", "function", "context"},
+        .names = {"name", "dtype", "unit", "function", "context", "ufunc",
+                  "type_number"},
     };
     const dlpy_state *state = dlpy_state_of_module(module);
     function_reducer core = {.base.may_fail = true};
-    PyObject *values[5];
+    PyObject *values[7];
     const char *dtype;
-    size_t address = 0;
-    size_t context;
+    size_t address = 0, context;
+    int64_t type_number = 0;
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
         || dlpy_name_from(values[0], "name", &core.base.name) < 0
         || dlpy_name_from(values[1], "dtype", &dtype) < 0
         || size_from(values[2], "unit", &core.base.unit) < 0
         || (PyLong_Check(values[3]) && size_from(values[3], "function", &address) < 0)
-        || size_from(values[4], "context", &context) < 0) {
+        || size_from(values[4], "context", &context) < 0
+        || (values[6] != NULL
+            && dlpy_int64_from(values[6], "type_number", &type_number) < 0)) {
         return NULL;
     }
     if (core.base.unit == 0) {
@@ -274,6 +415,10 @@ function_reducer_new(PyObject *module, PyObject *const *args, Py_ssize_t count,
     core.base.combine = address == 0 ? call_function : call_address;
     core.address = (c_function)(uintptr_t)address;
     core.context = (void *)context;
+    if (values[5] != NULL && values[5] != Py_None && core.base.unit <= LOOP_BYTES
+        && dlpy_ufunc_find_loop(values[5], (int)type_number, &core.loop)) {
+        core.base.combine = call_loop;
+    }
     reducer_object *made =
         (reducer_object *)state->reducer_type->tp_alloc(state->reducer_type, 0);
     if (made != NULL) {
@@ -365,7 +510,7 @@ static PyMethodDef functions[] = {
                   "MINLOC or MAXLOC of pairs that lie so."),
     DLPY_FUNCTION("_function_reducer", function_reducer_new,
                   "_function_reducer($module, /, name, dtype, unit, function, "
-                  "context)\n--\n\n"
+                  "context, ufunc=None, type_number=0)\n--\n\n"
                   "Calls a Python function with two memoryviews, or a C function."),
     DLPY_FUNCTION("_set_reduce_op_types", set_reduce_op_types,
                   "_set_reduce_op_types($module, /, members, wrapper, make_reducer)"
@@ -379,7 +524,9 @@ dlpy_add_reducers(PyObject *module)
 {
     dlpy_state *state = dlpy_state_of_module(module);
 
-    if (dlpy_add_type(module, &reducer_spec, NULL, &state->reducer_type) < 0) {
+    state->reducers = PyDict_New();
+    if (state->reducers == NULL
+        || dlpy_add_type(module, &reducer_spec, NULL, &state->reducer_type) < 0) {
         return -1;
     }
     return PyModule_AddFunctions(module, functions);

@@ -7,12 +7,13 @@
 
 #include "python/arrays/tensor_arg.h"
 #include "python/module/state.h"
+#include "tensor/reduce.h"
 #include "tensor/reducer.h"
 
-/* Returns a new reference to the _Reducer of `op` for the array that `tensor` views;
- * NULL with an exception set if there is none. */
-PyObject *dlpy_reducer_for(const dlpy_state *state, PyObject *op, PyObject *array,
-                           const dlpy_tensor *tensor);
+/* Returns a new reference to the _Reducer of `op`, for which `object` was given, and the
+ * array that `tensor` views; NULL with an exception set if there is none. */
+PyObject *dlpy_reducer_for(const dlpy_state *state, dl_reduce_op op, PyObject *object,
+                           PyObject *array, const dlpy_tensor *tensor);
 
 const dl_reducer *dlpy_reducer_core(const PyObject *reducer);
 

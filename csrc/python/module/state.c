@@ -82,6 +82,7 @@ dlpy_state_traverse(PyObject *module, visitproc visit, void *context)
     Py_VISIT(state->red_op_type);
     Py_VISIT(state->reduce_op_type);
     Py_VISIT(state->make_reducer);
+    Py_VISIT(state->reducers);
     Py_VISIT(state->reducer_type);
     Py_VISIT(state->prepared_type);
     Py_VISIT(state->pack_type);
@@ -112,6 +113,7 @@ dlpy_state_clear(PyObject *module)
     Py_CLEAR(state->red_op_type);
     Py_CLEAR(state->reduce_op_type);
     Py_CLEAR(state->make_reducer);
+    Py_CLEAR(state->reducers);
     Py_CLEAR(state->reducer_type);
     Py_CLEAR(state->prepared_type);
     Py_CLEAR(state->pack_type);

@@ -31,6 +31,7 @@ typedef struct dlpy_state {
     PyObject *red_op_type;    /* the class of ReduceOp.SUM and the other members */
     PyObject *reduce_op_type; /* ReduceOp */
     PyObject *make_reducer;   /* of reduce_op.py; see reducer_type.h */
+    PyObject *reducers;       /* dict: those that it has made */
     PyTypeObject *reducer_type;
     PyTypeObject *prepared_type;
 

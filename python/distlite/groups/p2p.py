@@ -97,8 +97,8 @@ def probe(
         src: The global rank of the sender; if neither this nor `group_src` is given,
             the message may come from any rank.
         group: The group; None is the default group.
-        tag: The tag of the message; None stands for any, which backend `mpi` does not
-            have. Objects, which have tags of their own, are not found.
+        tag: The tag of the message; None stands for any. Objects, which have tags of
+            their own, are not found.
         group_src: The rank of the sender in `group`, instead of `src`.
 
     Returns:
@@ -109,7 +109,7 @@ def probe(
             the tag is negative.
         DistBackendError: The sender failed or left the group, or no message came within
             the group's timeout.
-        NotImplementedError: The backend has no messages, or no any tag.
+        NotImplementedError: The backend has no messages.
 
     Example:
         >>> if rank == 0:
@@ -146,7 +146,7 @@ def iprobe(
             the tag is negative.
         DistBackendError: No message has arrived, and the sender failed or left the
             group.
-        NotImplementedError: The backend has no messages, or no any tag.
+        NotImplementedError: The backend has no messages.
 
     Example:
         >>> dist.iprobe(tag=9) is None

@@ -113,7 +113,11 @@ def _of_ufunc(ufunc: Any, dtype: Any, name: str) -> _C._Reducer:
         ) from None
     text = str(dtype) if name == "bytes" else name
     function = _combining(ufunc, dtype, casting)
-    return _C._function_reducer(ufunc.__name__, text, dtype.itemsize, function, 0)
+    # The core may call the loops of NumPy's own dtypes itself.
+    own = ufunc if dtype.isbuiltin == 1 and name != "bytes" else None
+    return _C._function_reducer(
+        ufunc.__name__, text, dtype.itemsize, function, 0, own, dtype.num
+    )
 
 
 def _combining(
