@@ -403,8 +403,8 @@ dl_function_reduction_run(dl_function_reduction *self, const dl_call *call)
     made.reducer = call->reducer;
     made.rank = self->rank;
     made.size = self->size;
-    made.inputs = size <= NEAR_RANKS ? made.near_tensors
-                                     : malloc(2 * size * sizeof *made.inputs);
+    made.inputs =
+        size <= NEAR_RANKS ? made.near_tensors : malloc(2 * size * sizeof *made.inputs);
     dl_status status;
     if (made.inputs == NULL) {
         (void)dl_fail_no_memory();

@@ -3,6 +3,8 @@
  * Messages between two ranks, which the backend matches.  They do not take
  * the group's turn. */
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "pg/check.h"
 #include "pg/device/device.h"
@@ -126,6 +128,74 @@ await(dl_work *work, dl_message_end *end)
     /* If the work has not ended, withdrawing it was enough. */
     end->keeps_memory = dl_work_is_done(work) && work->keeps_memory;
     dl_work_unref(work);
+    return status;
+}
+
+/* Messages whose works need no memory of their own. */
+#define NEAR_MESSAGES 16
+
+/* Posts the messages in their order; `*posted` is how many. */
+static dl_status
+post_all(dl_group *group, const dl_call *calls, int count, dl_deadline deadline,
+         dl_work **works, int *posted)
+{
+    for (*posted = 0; *posted < count; ++*posted) {
+        dl_call call = calls[*posted];
+        call.is_awaited = true;
+        DL_TRY(dl_group_post(group, &call, deadline, &works[*posted]));
+    }
+    return DL_OK;
+}
+
+/* A rank that waits for its receives first lets nobody wait for long: all that they
+ * need was posted before. */
+static dl_status
+await_all(dl_work **works, int count, dl_status status, bool *keeps_memory)
+{
+    dl_error error = *dl_last_error();
+
+    for (int i = 0; i < count; i++) {
+        dl_message_end end;
+        if (status != DL_OK && !dl_work_is_done(works[i])) {
+            (void)dl_fail_again(&error);
+            works[i]->ops->withdraw(works[i]);
+            keeps_memory[i] = dl_work_is_done(works[i]) && works[i]->keeps_memory;
+            dl_work_unref(works[i]);
+            continue;
+        }
+        dl_status own = await(works[i], &end);
+        keeps_memory[i] = end.keeps_memory;
+        if (status == DL_OK && own != DL_OK) {
+            status = own;
+            error = *dl_last_error();
+        }
+    }
+    return status == DL_OK || status == DL_INTERRUPTED ? status : dl_fail_again(&error);
+}
+
+dl_status
+dl_group_exchange_all(dl_group *group, const dl_call *calls, int count,
+                      dl_deadline deadline, bool *keeps_memory)
+{
+    dl_work *near[NEAR_MESSAGES];
+    dl_work **works = near;
+    int posted;
+
+    memset(keeps_memory, 0, (size_t)count * sizeof *keeps_memory);
+    for (int i = 0; i < count; i++) {
+        DL_TRY(dl_group_check_message(group, &calls[i]));
+    }
+    if (count > NEAR_MESSAGES) {
+        works = malloc((size_t)count * sizeof *works);
+        if (works == NULL) {
+            return dl_fail_no_memory();
+        }
+    }
+    dl_status status = post_all(group, calls, count, deadline, works, &posted);
+    status = await_all(works, posted, status, keeps_memory);
+    if (works != near) {
+        free(works);
+    }
     return status;
 }
 

@@ -2985,6 +2985,12 @@ def _probe(
     tag: int | None,
     group_src: int | None,
 ) -> tuple[int, int, str, int] | None: ...
+def _exchange(
+    outputs: Sequence[_Array | None] | _Array,
+    inputs: Sequence[_Array | None] | _Array,
+    peers: tuple[int | None, ...],
+    group: ProcessGroup,
+) -> bool: ...
 def _prepare_message(
     tensor: _Array,
     peer: int | None,

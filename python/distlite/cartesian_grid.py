@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from operator import index
 
-from ._C import all_gather_single, irecv, isend
+from ._C import _exchange, all_gather_single, irecv, isend
 from .groups.p2p import P2POp, batch_isend_irecv
 from .groups.regroup import split
 from .groups.world import info_of, world
@@ -101,6 +101,11 @@ class Cartesian:
         self.periods = periods
         self.group = group
         self.coords = self.coords_of(group.rank())
+        self._neighbours = tuple(
+            rank for d in range(len(self.dims)) for rank in self.shift(d)
+        )
+        self._every_place = tuple(range(2 * len(self.dims)))
+        self._all_peers = self._peers_at(self._every_place)
 
     def __repr__(self) -> str:
         return (
@@ -151,7 +156,7 @@ class Cartesian:
     @property
     def neighbours(self) -> tuple[int | None, ...]:
         """The ranks of the neighbours, by their places; None where there is none."""
-        return tuple(rank for d in range(len(self.dims)) for rank in self.shift(d))
+        return self._neighbours
 
     def neighbor_all_gather(
         self, outputs: Sequence[Any], array: Any, async_op: bool = False
@@ -260,47 +265,78 @@ class Cartesian:
                 before = (slice(None),) * d
                 margins[2 * d + side] = array[(*before, margin)]
                 edges[2 * d + side] = array[(*before, edge)]
-            self._exchange(margins, edges, False, (2 * d, 2 * d + 1))
+            places = (2 * d, 2 * d + 1)
+            peers = self._peers_at(places)
+            if not _exchange(margins, edges, peers, self.group):
+                for work in self._begin(margins, edges, peers):
+                    work.wait()
+            self._copy(margins, edges, places)
+
+    def _peers_at(self, places: tuple[int, ...]) -> tuple[int | None, ...]:
+        """By place, the rank to send to and to receive from, if it is at one of these
+        places and not this rank itself."""
+        own = self.group.rank()
+        return tuple(
+            None if peer == own or place not in places else peer
+            for place, peer in enumerate(self._neighbours)
+        )
 
     def _exchange(
-        self,
-        outputs: Sequence[Any],
-        inputs: Sequence[Any],
-        async_op: bool,
-        places: tuple[int, ...] | None = None,
+        self, outputs: Sequence[Any], inputs: Sequence[Any], async_op: bool
     ) -> list[Work] | None:
         self._check(outputs, "outputs")
         self._check(inputs, "inputs")
-        copies: list[tuple[Any, Any]] = []
+        peers = self._all_peers
+        works = None
+        if async_op or not _exchange(outputs, inputs, peers, self.group):
+            works = self._begin(outputs, inputs, peers)
+        self._copy(outputs, inputs, self._every_place)
+        if works is not None and not async_op:
+            for work in works:
+                work.wait()
+            return None
+        return works
+
+    def _copy(
+        self, outputs: Sequence[Any], inputs: Sequence[Any], places: tuple[int, ...]
+    ) -> None:
+        """Copies what this rank has for itself: what goes out at one place comes in at
+        the opposite one."""
+        for place in places:
+            if self._neighbours[place] == self.group.rank():
+                output, own = outputs[place], inputs[place ^ 1]
+                _check_both(output, own, place)
+                output[...] = own
+
+    def _begin(
+        self,
+        outputs: Sequence[Any],
+        inputs: Sequence[Any],
+        peers: tuple[int | None, ...],
+    ) -> list[Work]:
         ops: list[P2POp] = []
-        for place, peer in enumerate(self.neighbours):
-            if peer is None or (places is not None and place not in places):
+        for place, peer in enumerate(peers):
+            if peer is None:
                 continue
             output, own = outputs[place], inputs[place]
-            if output is None or own is None:
-                raise ValueError(
-                    f"there is a neighbour at place {place}, but no "
-                    f"{'input' if own is None else 'output'} for it"
-                )
-            if peer == self.group.rank():
-                copies.append((output, inputs[place ^ 1]))
-                continue
+            _check_both(output, own, place)
             ops.append(P2POp(isend, own, None, self.group, place, peer))
             # The neighbour's place for this rank is the opposite one.
             ops.append(P2POp(irecv, output, None, self.group, place ^ 1, peer))
-        works = batch_isend_irecv(ops) if ops else []
-        for target, source in copies:
-            target[...] = source
-        if async_op:
-            return works
-        for work in works:
-            work.wait()
-        return None
+        return batch_isend_irecv(ops) if ops else []
 
     def _check(self, arrays: Sequence[Any], what: str) -> None:
         count = 2 * len(self.dims)
         if len(arrays) != count:
             raise ValueError(f"{len(arrays)} {what} for {count} places of neighbours")
+
+
+def _check_both(output: Any, own: Any, place: int) -> None:
+    if output is None or own is None:
+        raise ValueError(
+            f"there is a neighbour at place {place}, but no "
+            f"{'input' if own is None else 'output'} for it"
+        )
 
 
 def _compare(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -126,5 +127,29 @@ def wrong_calls(
         "missing": error_of(grid.neighbor_all_gather, [None, None], np.ones(1)),
         "thin": error_of(grid.exchange_halos, np.ones(5), 2),
     }
+    distlite.barrier()
+    return found
+
+
+def failing(
+    rank: int, world_size: int, init_method: str, places: str
+) -> dict[str, Any]:
+    """Arrays that do not fit, and a neighbour that does not come; the grid goes on."""
+    join(rank, world_size, init_method, places)
+    grid = distlite.cartesian(2, True)
+    assert grid is not None
+    found: dict[str, Any] = {}
+    got = np.zeros((2, 3))
+    sent = [np.full(3, rank + 1.0), np.full(4 if rank == 1 else 3, rank + 1.0)]
+    found["long"] = error_of(grid.neighbor_all_to_all, got, sent)
+    distlite.barrier()
+    grid.neighbor_all_gather(got, np.full(3, rank + 1.0))
+    found["after"] = got.tolist()
+    distlite.barrier()
+    if rank == 0:
+        grid.group.set_timeout(timedelta(seconds=0.2))
+        before = got.copy()
+        found["late"] = error_of(grid.neighbor_all_gather, got, np.zeros(3))
+        found["kept"] = bool((got == before).all())
     distlite.barrier()
     return found

@@ -64,6 +64,16 @@ def test_wrong_calls_say_what_is_wrong():
         assert "no room for margins of 2" in found["thin"]
 
 
+@pytest.mark.parametrize("places", ["00", "01"])
+def test_an_exchange_that_fails_leaves_the_grid_usable(places):
+    first, second = run_ranks(cartesian_ranks.failing, 2, places=places)
+    for found in (first, second):
+        assert found["long"].startswith("DistBackendError: ")
+        assert "32 bytes" in found["long"] and "24 bytes" in found["long"]
+    assert first["after"] == [[2.0] * 3] * 2 and second["after"] == [[1.0] * 3] * 2
+    assert "timed out after 200ms" in first["late"] and first["kept"]
+
+
 def test_heat_spreads_as_on_one_process():
     script = Path(__file__).parents[2] / "examples" / "heat.py"
     result = launch(["--nproc-per-node", 4, script], timeout=60)

@@ -297,6 +297,153 @@ irecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
     return begun <= 0 ? dlpy_collective_answer(&self.collective, begun) : post(&self);
 }
 
+/* The messages of one rank with its neighbours: first the receives, then the sends. */
+typedef struct exchange_calls {
+    call *calls;
+    dl_call *cores;
+    bool *keeps_memory;
+    int count;
+} exchange_calls;
+
+static void
+release_calls(exchange_calls *self)
+{
+    for (int i = 0; i < self->count; i++) {
+        if (self->keeps_memory[i]) {
+            keep_forever(&self->calls[i]);
+        } else {
+            dlpy_tensor_release(&self->calls[i].tensor);
+        }
+        Py_DECREF(self->calls[i].array);
+    }
+    PyMem_Free(self->calls);
+    PyMem_Free(self->cores);
+    PyMem_Free(self->keeps_memory);
+}
+
+/* Adds the message with the neighbour at a place.  Returns 1, 0 if the array is on a
+ * device or is to be seen by torch's profiler, or -1 with an exception set. */
+static int
+add_call(exchange_calls *self, const dlpy_collective *collective, PyObject *arrays,
+         Py_ssize_t place, int peer, bool is_send)
+{
+    call *made = &self->calls[self->count];
+
+    *made = (call){.collective = *collective,
+                   .core = {.op = is_send ? DL_SEND : DL_RECV,
+                            .peer = peer,
+                            .tag = is_send ? place : place ^ 1},
+                   .array = PySequence_GetItem(arrays, place)};
+    if (made->array == NULL) {
+        return -1;
+    }
+    self->count++;
+    if (made->array == Py_None) {
+        PyErr_Format(PyExc_ValueError,
+                     "there is a neighbour at place %zd, but no %s for it", place,
+                     is_send ? "input" : "output");
+        return -1;
+    }
+    if (dlpy_tensor_from(made->array, "tensor", &made->tensor) < 0) {
+        return -1;
+    }
+    made->core.tensor = made->tensor.view;
+    if (made->core.tensor.device != DL_CPU
+        || dlpy_torch_profiler_wants(&made->tensor)) {
+        return 0;
+    }
+    return note_write(made) < 0 ? -1 : 1;
+}
+
+static int
+add_calls(exchange_calls *self, const dlpy_collective *collective, PyObject *arrays,
+          PyObject *peers, bool is_send)
+{
+    Py_ssize_t places = PyTuple_GET_SIZE(peers);
+    int added = 1;
+
+    for (Py_ssize_t place = 0; added > 0 && place < places; place++) {
+        PyObject *peer = PyTuple_GET_ITEM(peers, place);
+        int rank;
+        if (peer != Py_None) {
+            added = dlpy_rank_from(peer, "peer", &rank) < 0
+                        ? -1
+                        : add_call(self, collective, arrays, place, rank, is_send);
+        }
+    }
+    return added;
+}
+
+static int
+run_calls(exchange_calls *self, const dlpy_collective *collective)
+{
+    dl_deadline deadline = dl_deadline_after(dlpy_collective_timeout(collective));
+    dl_status status;
+
+    for (int i = 0; i < self->count; i++) {
+        self->cores[i] = self->calls[i].core;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_group_exchange_all(collective->core, self->cores, self->count, deadline,
+                                   self->keeps_memory);
+    Py_END_ALLOW_THREADS
+    if (status != DL_OK) {
+        dlpy_raise_collective(collective->state, status);
+        return -1;
+    }
+    return 1;
+}
+
+/* Exchanges arrays with the neighbours in a grid (cartesian_grid.py).  Returns False,
+ * and has done nothing, if the group or the arrays are none that the core serves at
+ * once. */
+static PyObject *
+exchange_with_neighbours(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                         PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "_exchange",
+        .required = 4,
+        .names = {"outputs", "inputs", "peers", "group"},
+    };
+    PyObject *values[4];
+    dlpy_collective collective;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
+        < 0) {
+        return NULL;
+    }
+    const dlpy_state *state = dlpy_state_of_module(module);
+    if (!PyTuple_Check(values[2]) || !dlpy_group_check(state, values[3])) {
+        PyErr_SetString(PyExc_TypeError, "peers must be a tuple, and group a group");
+        return NULL;
+    }
+    if (((dlpy_group *)values[3])->handler != NULL
+        || dlpy_group_batch(values[3]) != NULL) {
+        Py_RETURN_FALSE;
+    }
+    int begun = dlpy_collective_meet(module, &signature, values, 3, &collective);
+    if (begun <= 0) {
+        return dlpy_collective_answer(&collective, begun);
+    }
+    size_t most = 2 * (size_t)PyTuple_GET_SIZE(values[2]) + 1;
+    exchange_calls calls = {.calls = PyMem_Malloc(most * sizeof *calls.calls),
+                            .cores = PyMem_Malloc(most * sizeof *calls.cores),
+                            .keeps_memory = PyMem_Calloc(most, sizeof(bool))};
+    int done = -1;
+    if (calls.calls == NULL || calls.cores == NULL || calls.keeps_memory == NULL) {
+        PyErr_NoMemory();
+    } else {
+        done = add_calls(&calls, &collective, values[0], values[2], false);
+        done = done <= 0 ? done
+                         : add_calls(&calls, &collective, values[1], values[2], true);
+        done = done <= 0 ? done : run_calls(&calls, &collective);
+    }
+    release_calls(&calls);
+    Py_CLEAR(collective.group);
+    return done < 0 ? NULL : PyBool_FromLong(done);
+}
+
 /* Groups with a handler check messages themselves, when they begin them. */
 static PyObject *
 check_message(PyObject *module, PyObject *const *args, Py_ssize_t count,
@@ -431,6 +578,9 @@ static PyMethodDef functions[] = {
      METH_FASTCALL | METH_KEYWORDS,
      "_prepare_message($module, /, tensor, peer, group, tag, group_peer, is_send)"
      "\n--\n\n"},
+    {"_exchange", (PyCFunction)(void (*)(void))exchange_with_neighbours,
+     METH_FASTCALL | METH_KEYWORDS,
+     "_exchange($module, /, outputs, inputs, peers, group)\n--\n\n"},
     {"_probe", (PyCFunction)(void (*)(void))probe, METH_FASTCALL | METH_KEYWORDS,
      "_probe($module, /, waits, src, group, tag, group_src)\n--\n\n"},
     {"_check_message", (PyCFunction)(void (*)(void))check_message,
