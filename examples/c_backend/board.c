@@ -14,11 +14,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* How many messages of one tag have gone to a rank, or have come from it. */
+typedef struct stream {
+    struct stream *next;
+    int64_t tag;
+    int32_t peer;
+    int32_t is_send;
+    uint64_t count;
+} stream;
+
+/* A message that is under way. */
+typedef struct request {
+    struct request *next;
+    distlite_message message;
+} request;
+
 typedef struct board {
     const distlite_host *host;
     distlite_store *store;
     int32_t rank;
     int32_t size;
+    stream *streams;
+    request *requests; /* in the order in which they were posted */
 } board;
 
 #define TRY(call)                     \
@@ -89,7 +106,8 @@ open_board(const distlite_group *group, const distlite_call *call, void **state)
     if (self == NULL) {
         return group->host->fail(DISTLITE_NO_MEMORY, "no memory for the group's state");
     }
-    *self = (board){group->host, group->store, group->rank, group->world_size};
+    *self =
+        (board){group->host, group->store, group->rank, group->world_size, NULL, NULL};
     int result = barrier(self, call);
     if (result != DISTLITE_OK) {
         free(self);
@@ -102,7 +120,14 @@ open_board(const distlite_group *group, const distlite_call *call, void **state)
 static void
 close_board(void *state)
 {
-    free(state);
+    board *self = state;
+
+    while (self->streams != NULL) {
+        stream *next = self->streams->next;
+        free(self->streams);
+        self->streams = next;
+    }
+    free(self);
 }
 
 static int
@@ -215,6 +240,167 @@ all_to_all(void *state, const distlite_call *call, const distlite_array *inputs,
     return DISTLITE_OK;
 }
 
+/* Messages.  Those of two ranks with one tag are numbered: "m/<from>/<to>/<tag>/<number>"
+ * is the key of one, which its receiver deletes. */
+
+static stream *
+open_stream(board *self, int32_t peer, int64_t tag, int32_t is_send)
+{
+    stream *found = self->streams;
+
+    while (found != NULL
+           && (found->peer != peer || found->tag != tag || found->is_send != is_send)) {
+        found = found->next;
+    }
+    if (found == NULL) {
+        found = malloc(sizeof *found);
+        if (found != NULL) {
+            *found = (stream){self->streams, tag, peer, is_send, 0};
+            self->streams = found;
+        }
+    }
+    return found;
+}
+
+static void
+name_message(char key[96], int32_t from, int32_t to, const stream *of)
+{
+    snprintf(key, 96, "m/%" PRId32 "/%" PRId32 "/%" PRId64 "/%" PRIu64, from, to,
+             of->tag, of->count);
+}
+
+static int
+send_now(board *self, const distlite_call *call, const distlite_message *message)
+{
+    stream *to = open_stream(self, message->peer, message->tag, 1);
+    char key[96];
+
+    if (to == NULL) {
+        return self->host->fail(DISTLITE_NO_MEMORY, "no memory for a message");
+    }
+    name_message(key, self->rank, message->peer, to);
+    TRY(self->host->set(self->store, call, key, message->array.data,
+                        size_of(&message->array)));
+    to->count++;
+    return DISTLITE_OK;
+}
+
+static int
+post(void *state, const distlite_call *call, const distlite_message *message,
+     void **made)
+{
+    board *self = state;
+    request **last = &self->requests;
+    request *new = malloc(sizeof *new);
+
+    if (new == NULL) {
+        return self->host->fail(DISTLITE_NO_MEMORY, "no memory for a message");
+    }
+    if (message->is_send) {
+        int result = send_now(self, call, message);
+        if (result != DISTLITE_OK) {
+            free(new);
+            return result;
+        }
+    }
+    while (*last != NULL) {
+        last = &(*last)->next;
+    }
+    *new = (request){NULL, *message};
+    *last = new;
+    *made = new;
+    return DISTLITE_OK;
+}
+
+static void
+drop(board *self, request *old)
+{
+    request **at = &self->requests;
+
+    while (*at != old) {
+        at = &(*at)->next;
+    }
+    *at = old->next;
+    free(old);
+}
+
+/* Whether an earlier receive has to get the next message of a rank. */
+static int
+is_behind(const board *self, const request *mine, int32_t peer)
+{
+    for (const request *each = self->requests; each != mine; each = each->next) {
+        if (!each->message.is_send && each->message.tag == mine->message.tag
+            && (each->message.peer == peer
+                || each->message.peer == DISTLITE_ANY_RANK)) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int
+look(board *self, const distlite_call *call, request *mine, int32_t peer,
+     int32_t *is_done)
+{
+    const distlite_array *array = &mine->message.array;
+    stream *from = open_stream(self, peer, mine->message.tag, 0);
+    char key[96];
+    size_t size;
+
+    if (from == NULL) {
+        return self->host->fail(DISTLITE_NO_MEMORY, "no memory for a message");
+    }
+    name_message(key, peer, self->rank, from);
+    int result =
+        self->host->get(self->store, call, key, array->data, size_of(array), &size);
+    if (result == DISTLITE_TIMEOUT) {
+        return DISTLITE_OK; /* there is none yet */
+    }
+    TRY(result);
+    from->count++;
+    TRY(self->host->delete_key(self->store, call, key));
+    if (size > size_of(array)) {
+        return self->host->fail(DISTLITE_FAILED,
+                                "rank %d sends %zu bytes, and there is room for %zu",
+                                (int)peer, size, size_of(array));
+    }
+    *is_done = 1;
+    return DISTLITE_OK;
+}
+
+static int
+test(void *state, const distlite_call *call, void *handle, int32_t *is_done,
+     int32_t *source)
+{
+    board *self = state;
+    request *mine = handle;
+    int32_t first = mine->message.peer, last = mine->message.peer;
+    int result = DISTLITE_OK;
+
+    *is_done = mine->message.is_send;
+    if (first == DISTLITE_ANY_RANK) {
+        first = 0;
+        last = self->size - 1;
+    }
+    for (int32_t peer = first; peer <= last && !*is_done && result == DISTLITE_OK;
+         peer++) {
+        if (peer != self->rank && !is_behind(self, mine, peer)) {
+            *source = peer;
+            result = look(self, call, mine, peer, is_done);
+        }
+    }
+    if (*is_done || result != DISTLITE_OK) {
+        drop(self, mine);
+    }
+    return result;
+}
+
+static void
+cancel(void *state, void *handle)
+{
+    drop(state, handle);
+}
+
 /* reduce and reduce_scatter are left out, and told to be missing. */
 static const distlite_backend backend = {
     .version = DISTLITE_BACKEND_VERSION,
@@ -228,6 +414,9 @@ static const distlite_backend backend = {
     .gather = gather,
     .scatter = scatter,
     .all_to_all = all_to_all,
+    .post = post,
+    .test = test,
+    .cancel = cancel,
 };
 
 static struct PyModuleDef definition = {

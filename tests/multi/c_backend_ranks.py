@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -87,7 +88,6 @@ def failures(rank: int) -> dict[str, Any]:
     aborted = dist.new_group()
     found = {
         "missing": error_of(lambda: dist.reduce(np.zeros(1), 0)),
-        "no messages": error_of(lambda: dist.isend(np.zeros(1), 1 - rank)),
     }
     if rank == 0:
         found["late"] = error_of(lambda: dist.all_reduce(np.zeros(3), group=late))
@@ -95,6 +95,88 @@ def failures(rank: int) -> dict[str, Any]:
         found["aborted"] = abort_a_wait(aborted)
     dist.barrier()
     return found
+
+
+def messages(rank: int) -> dict[str, Any]:
+    """One by one, at once, from any rank, in batches, not contiguous, and objects."""
+    peer = 1 - rank
+    found: dict[str, Any] = {}
+    got = np.zeros(3)
+    if rank == 0:
+        dist.send(np.arange(3.0), peer, tag=7)
+        dist.send(np.arange(6.0)[::2], peer)
+        found["source"] = dist.recv(got)
+    else:
+        strided = np.zeros(6)
+        dist.recv(strided[::2], peer)
+        dist.recv(got, peer, tag=7)
+        found["into strides"] = strided.tolist()
+        dist.send(np.full(3, 5.0), peer)
+    found["received"] = got.tolist()
+    # Sends and receives of both at once; each receive gets the message of its turn.
+    arrays = [np.zeros(1, np.int64) for _ in range(8)]
+    operations = [
+        *(dist.P2POp(dist.irecv, array, peer) for array in arrays),
+        *(dist.P2POp(dist.isend, np.array([10 * rank + i]), peer) for i in range(8)),
+    ]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    found["batch"] = [int(array[0]) for array in arrays]
+    # One for which nobody waits.
+    late = np.zeros(1)
+    receipt = dist.irecv(late, peer, tag=9)
+    assert receipt is not None
+    dist.barrier()
+    sent = dist.isend(np.array([4.0 + rank]), peer, tag=9)
+    assert sent is not None
+    while not (receipt.is_completed() and sent.is_completed()):
+        time.sleep(0.001)
+    found["unawaited"] = late.tolist()
+    objects: list[Any] = [{"from": rank}] if rank == 0 else [None]
+    if rank == 0:
+        dist.send_object_list(objects, peer)
+    else:
+        dist.recv_object_list(objects, peer)
+    found["object"] = objects
+    return found
+
+
+def failing_messages(rank: int) -> dict[str, Any]:
+    peer = 1 - rank
+    short = dist.new_group(timeout=timedelta(seconds=0.3))
+    sizes = dist.new_group()
+    aborted = dist.new_group()
+    found: dict[str, Any] = {}
+    if rank == 0:
+        found["timeout"] = error_of(lambda: dist.recv(np.zeros(2), peer, short))
+        work = dist.irecv(np.zeros(2), peer, aborted)
+        assert work is not None
+        aborted.abort()
+        found["aborted"] = error_of(work.wait)
+        dist.send(np.zeros(3), peer, sizes, tag=1)
+        dist.send(np.ones(2), peer, sizes, tag=2)
+    else:
+        found["size"] = error_of(lambda: dist.recv(np.zeros(2), peer, sizes, tag=1))
+        # The group is as good as before.
+        good = np.zeros(2)
+        dist.recv(good, peer, sizes, tag=2)
+        found["after"] = good.tolist()
+    found["probe"] = error_of(lambda: dist.iprobe(peer))
+    dist.barrier()
+    return found
+
+
+def without_messages(
+    rank: int, world_size: int, init_method: str, library: str
+) -> tuple[float, str]:
+    """A backend that was built before there were any."""
+    dist.Backend.register_backend("board", load(library).backend)
+    dist.init_process_group("board", init_method, world_size=world_size, rank=rank)
+    total = np.ones(1)
+    dist.all_reduce(total)
+    said = error_of(lambda: dist.isend(np.zeros(1), 1 - rank))
+    dist.destroy_process_group()
+    return float(total[0]), said
 
 
 def use(rank: int, world_size: int, init_method: str, library: str) -> dict[str, Any]:
@@ -108,7 +190,9 @@ def use(rank: int, world_size: int, init_method: str, library: str) -> dict[str,
     total = np.ones(2)
     dist.all_reduce(total, group=pair)
     found["pair"] = total.tolist()
+    found |= messages(rank)
     found |= failures(rank)
+    found |= failing_messages(rank)
     dist.destroy_process_group()
     return found
 

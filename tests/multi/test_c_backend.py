@@ -11,7 +11,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from c_backend_ranks import differ, load, use
+from c_backend_ranks import differ, load, use, without_messages
 from workers import run_ranks
 
 import distlite as dist
@@ -88,7 +88,42 @@ def test_the_example_s_collectives(two):
 def test_what_a_backend_lacks_is_told(two):
     for found in two:
         assert "the board backend of group 0 has no reduce" in found["missing"]
-        assert "the board backend of group 0 has no send" in found["no messages"]
+
+
+def test_messages(two):
+    assert two[0]["source"] == 1 and two[0]["received"] == [5.0] * 3
+    assert two[1]["received"] == [0.0, 1.0, 2.0]
+    assert two[1]["into strides"] == [0.0, 0.0, 2.0, 0.0, 4.0, 0.0]
+    for rank, found in enumerate(two):
+        assert found["batch"] == [10 * (1 - rank) + i for i in range(8)]
+        assert found["unawaited"] == [4.0 + 1 - rank]
+        assert found["object"] == [{"from": 0}]
+
+
+def test_messages_that_fail(two):
+    text = "recv from rank 1 with tag 0 timed out after 300ms on rank 0 of 2, backend "
+    assert text in two[0]["timeout"]
+    assert "abort" in two[0]["aborted"]
+    text = "recv from rank 0 with tag 1 on rank 1 of 2, backend board: rank 0 sends 24 "
+    assert text in two[1]["size"] and two[1]["after"] == [1.0, 1.0]
+    for found in two:
+        assert "backend board has no probe" in found["probe"]
+
+
+def test_a_backend_that_was_built_without_messages(tmp_path):
+    if CC is None:
+        pytest.skip("there is no C compiler")
+    source = tmp_path / "board.c"
+    before = EXAMPLE.read_text()
+    after = before.replace("sizeof backend", "offsetof(distlite_backend, post)")
+    assert after != before
+    source.write_text(after)
+    compile_c("-shared", "-fPIC", "-O1", "-o", tmp_path / "board.so", source)
+    for total, said in run_ranks(
+        without_messages, 2, library=os.fspath(tmp_path / "board.so")
+    ):
+        assert total == 2.0
+        assert "the board backend of group 0 has no send" in said
 
 
 def test_failures_name_rank_and_backend(two):
@@ -112,7 +147,7 @@ class Table(ctypes.Structure):
     _fields_ = (
         ("version", ctypes.c_uint32),
         ("size", ctypes.c_uint32),
-        ("functions", ctypes.c_void_p * 12),
+        ("functions", ctypes.c_void_p * 15),
     )
 
 
@@ -128,8 +163,8 @@ TABLES: list[Table] = []
 
 
 def table_with(version: int, size: int, missing: int | None = None) -> Table:
-    functions = [None if place == missing else 1 for place in range(12)]
-    TABLES.append(Table(version, size, (ctypes.c_void_p * 12)(*functions)))
+    functions = [None if place == missing else 1 for place in range(15)]
+    TABLES.append(Table(version, size, (ctypes.c_void_p * 15)(*functions)))
     return TABLES[-1]
 
 
@@ -142,6 +177,8 @@ def table_with(version: int, size: int, missing: int | None = None) -> Table:
         (1, 104, 0, r"backend worse has no open\(\)"),
         (1, 104, 1, r"backend worse has no close\(\)"),
         (1, 104, 3, r"backend worse has no barrier\(\)"),
+        (1, 128, 13, r"backend worse has post\(\) and no test\(\)"),
+        (1, 128, 14, r"backend worse has post\(\) and no cancel\(\)"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(version, size, missing, text):

@@ -8,6 +8,7 @@
 
 #include "base/interrupt.h"
 #include "base/thread.h"
+#include "pg/extension/extension_messages.h"
 #include "pg/extension/extension_state.h"
 #include "tensor/strided.h"
 
@@ -31,6 +32,7 @@ SAME(DISTLITE_FLOAT64, DL_FLOAT64);
 SAME(DISTLITE_FLOAT8_E5M2, DL_FLOAT8_E5M2);
 SAME(DISTLITE_SUM, DL_SUM);
 SAME(DISTLITE_PREMUL_SUM, DL_PREMUL_SUM);
+SAME(DISTLITE_ANY_RANK, DL_ANY_RANK);
 
 /* The part of the table that every backend of this version has. */
 #define TABLE_SIZE \
@@ -136,8 +138,8 @@ plain_give(const plain_arrays *self, const distlite_array *first, int count)
     }
 }
 
-static dl_extension_call
-call_begin(dl_extension *self, const dl_op_context *op)
+dl_extension_call
+dl_extension_call_begin(dl_extension *self, const dl_op_context *op)
 {
     return (dl_extension_call){
         .base = {.sequence = op->sequence,
@@ -149,11 +151,11 @@ call_begin(dl_extension *self, const dl_op_context *op)
     };
 }
 
-/* Turns what a backend returned into a status whose text names operation and rank.  A
- * backend that fails without a text gets one here. */
-static dl_status
-result_of(const dl_extension *self, const char *what, int result, bool has_text)
+/* A backend that fails without a text gets one here. */
+dl_status
+dl_extension_result(const dl_extension *self, const char *what, int result)
 {
+    bool has_text = dl_last_error()->text[0] != '\0';
     dl_status status =
         result < 0 || result > DL_STATUS_LAST ? DL_BACKEND : (dl_status)result;
 
@@ -171,9 +173,8 @@ result_of(const dl_extension *self, const char *what, int result, bool has_text)
                    self->size, self->name, error.text);
 }
 
-/* Empties the thread's last error, to see whether the backend sets it. */
-static void
-forget_error(void)
+void
+dl_extension_forget_error(void)
 {
     (void)dl_fail_again(&(dl_error){.status = DL_BACKEND});
 }
@@ -181,9 +182,7 @@ forget_error(void)
 static dl_status
 end(dl_extension *self, const dl_op_context *op, int result)
 {
-    bool has_text = result != DL_OK && dl_last_error()->text[0] != '\0';
-
-    DL_TRY(result_of(self, dl_op_type_name(op->fingerprint.op), result, has_text));
+    DL_TRY(dl_extension_result(self, dl_op_type_name(op->fingerprint.op), result));
     return dl_op_check_arrays(op);
 }
 
@@ -264,7 +263,7 @@ static dl_status
 run_on(dl_extension *self, const dl_op_context *op, const dl_call *call,
        plain_arrays *arrays)
 {
-    dl_extension_call made = call_begin(self, op);
+    dl_extension_call made = dl_extension_call_begin(self, op);
     sides both = sides_of(self, call);
     bool is_root = self->rank == call->root;
     bool is_read = call->op != DL_BROADCAST || is_root;
@@ -276,7 +275,7 @@ run_on(dl_extension *self, const dl_op_context *op, const dl_call *call,
     DL_TRY(plain_add(arrays, both.inputs, both.input_count, is_read, &inputs));
     DL_TRY(plain_add(arrays, both.outputs, both.output_count, false, &outputs));
     dl_blocking_begin();
-    forget_error();
+    dl_extension_forget_error();
     DL_TRY(end(self, op, invoke(self, &made.base, call, inputs, outputs)));
     plain_give(arrays, is_in_place(call) && !is_kept ? inputs : NULL, both.input_count);
     plain_give(arrays, outputs, both.output_count);
@@ -311,18 +310,28 @@ abort_backend(dl_backend *backend, const dl_error *cause)
         }
     }
     pthread_mutex_unlock(&self->lock);
+    if (is_first) {
+        dl_extension_messages_end(self->messages, cause);
+    }
 }
 
 /* Peers learn of the end by whatever the backend does in close(). */
 static void
 leave_backend(dl_backend *backend)
 {
-    (void)backend;
+    dl_extension *self = extension_of(backend);
+
+    (void)dl_fail(DL_CANCELLED, "the group was left before the message had ended");
+    const dl_error cause = *dl_last_error();
+    dl_extension_messages_end(self->messages, &cause);
 }
 
 static void
 free_parts(dl_extension *self)
 {
+    if (self->messages != NULL) {
+        dl_extension_messages_unref(self->messages);
+    }
     dl_store_unref(self->store);
     pthread_mutex_destroy(&self->lock);
     free((void *)self->base.ops);
@@ -336,6 +345,7 @@ free_backend(dl_backend *backend)
     dl_extension *self = extension_of(backend);
 
     if (self->fork_generation == dl_fork_generation()) {
+        leave_backend(backend);
         self->table->close(self->state);
     }
     free_parts(self);
@@ -362,6 +372,7 @@ ops_of(const distlite_backend *table, const char *name)
                     [DL_REDUCE_SCATTER] = table->reduce_scatter == NULL ? NULL : run,
                     [DL_ALL_TO_ALL] = table->all_to_all == NULL ? NULL : run,
                 },
+            .post = dl_extension_has_messages(table) ? dl_extension_post : NULL,
             .abort = abort_backend,
             .leave = leave_backend,
             .free = free_backend,
@@ -404,7 +415,7 @@ check_table(const char *name, const distlite_backend *table)
                           : table->barrier == NULL ? "barrier"
                                                    : NULL;
     return missing == NULL
-               ? DL_OK
+               ? dl_extension_check_messages(name, table)
                : dl_fail(DL_INVALID,
                          "backend %s has no %s(), which every backend needs", name,
                          missing);
@@ -453,7 +464,8 @@ static dl_status
 open_backend(dl_extension *self, const dl_backend_options *options,
              dl_deadline deadline)
 {
-    dl_extension_call made = call_begin(self, &(dl_op_context){.deadline = deadline});
+    dl_extension_call made =
+        dl_extension_call_begin(self, &(dl_op_context){.deadline = deadline});
     distlite_group group = {
         .host = &dl_extension_host,
         .store = store_to(self->store),
@@ -463,9 +475,9 @@ open_backend(dl_extension *self, const dl_backend_options *options,
     };
 
     dl_blocking_begin();
-    forget_error();
+    dl_extension_forget_error();
     int result = self->table->open(&group, &made.base, &self->state);
-    return result_of(self, "open", result, dl_last_error()->text[0] != '\0');
+    return dl_extension_result(self, "open", result);
 }
 
 dl_status
@@ -486,8 +498,10 @@ dl_extension_backend_new(const dl_backend_options *options, dl_deadline deadline
     self->rank = options->rank;
     self->size = options->size;
     self->fork_generation = dl_fork_generation();
-    dl_status status = self->base.ops == NULL ? dl_fail_no_memory()
-                                              : open_backend(self, options, deadline);
+    self->messages = dl_extension_messages_new(self);
+    dl_status status = self->base.ops == NULL || self->messages == NULL
+                           ? dl_fail_no_memory()
+                           : open_backend(self, options, deadline);
     if (status != DL_OK) {
         free_parts(self);
         return status;

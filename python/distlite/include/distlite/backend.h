@@ -82,6 +82,17 @@ typedef struct distlite_array {
     int32_t dtype;
 } distlite_array;
 
+/* The peer of a receive that takes a message of any rank. */
+#define DISTLITE_ANY_RANK (-1)
+
+/* A message between two ranks. */
+typedef struct distlite_message {
+    distlite_array array; /* stays in place until the message has ended */
+    int64_t tag;          /* from 0; a receive takes messages of its tag only */
+    int32_t peer;         /* a rank, never the own one; or DISTLITE_ANY_RANK */
+    int32_t is_send;
+} distlite_message;
+
 /* A call that is under way.  Opaque but for these members; valid until the function that
  * got it returns. */
 typedef struct distlite_call {
@@ -137,7 +148,7 @@ typedef struct distlite_group {
 
 /* The backend, which has to stay in place until the process ends.  Operations of a group
  * run one after the other, in the same order on all ranks, on any thread, without the
- * interpreter's lock.  They return when the arrays are no longer used.  After an error
+ * interpreter's lock; messages see below.  They return when the arrays are no longer used.  After an error
  * other than DISTLITE_UNSUPPORTED no further operation of the group is begun.
  *
  * Lists have an array for each rank of the group.  All arrays of a call have one dtype.
@@ -176,6 +187,31 @@ typedef struct distlite_backend {
                           int32_t reduction, double factor);
     int (*all_to_all)(void *state, const distlite_call *call,
                       const distlite_array *inputs, const distlite_array *outputs);
+
+    /* Messages: all three, or none.  A table that was built without them is complete.
+     * They are not ordered with the operations above, which may run at the same time on
+     * another thread; but one of these three runs at a time.  None of them waits for
+     * other ranks.  A failure concerns its message only.
+     *
+     * post() begins to send or to receive, and `*request` is what the others get.
+     * Messages of one rank with one tag arrive in the order in which they were posted,
+     * and receives take them in theirs.  A message may be shorter than the array that
+     * receives it, whose first elements it becomes; one that is longer is an error of the
+     * receiver.  `call` has the message's deadline, and the sequence number 0.
+     *
+     * test() makes progress and says whether the message has ended: then, and after an
+     * error, the request is gone.  `*source` is the sending rank of what was received.
+     * It is called again and again, for all messages in turn.  The deadline of `call` has
+     * passed, so that `get` of the store looks once and returns DISTLITE_TIMEOUT where
+     * there is no key.
+     *
+     * cancel() gives a message up, whose request is gone afterwards: nothing reads or
+     * writes its array any more. */
+    int (*post)(void *state, const distlite_call *call, const distlite_message *message,
+                void **request);
+    int (*test)(void *state, const distlite_call *call, void *request, int32_t *is_done,
+                int32_t *source);
+    void (*cancel)(void *state, void *request);
 } distlite_backend;
 
 #ifdef __cplusplus
