@@ -328,6 +328,45 @@ CHECK_CASE(real_chunks)
     }
 }
 
+/* Sizes of every magnitude in any order: parts of slots of different sizes follow each
+ * other. */
+static void
+reduce_any_size(int rank, int size, void *context)
+{
+    walker self = {rank, size, 0};
+    int32_t *data = malloc(2 << 20);
+    unsigned common = 5;
+    unsigned own = (unsigned)rank;
+
+    (void)context;
+    CHECK(data != NULL);
+    for (int n = 0; n < 150; n++) {
+        size_t limit = (size_t)1 << (3 + (unsigned)rand_r(&common) % 17);
+        size_t count = 1 + (size_t)rand_r(&common) % limit;
+        dl_call args = args_of(data, count, DL_INT32, DL_SUM);
+        for (size_t i = 0; i < count; i++) {
+            data[i] = (int32_t)(i * 3 + (size_t)rank + (size_t)n);
+        }
+        for (int pause = rand_r(&own) % 4; pause > 0; pause--) {
+            sched_yield();
+        }
+        run(&self, dl_all_reduce_select, &args);
+        for (size_t i = 0; i < count; i++) {
+            CHECK_EQUAL(data[i], ((int32_t)(i * 3) + n) * size + size * (size - 1) / 2);
+        }
+    }
+    free(data);
+}
+
+CHECK_CASE(any_size_after_any_other)
+{
+    for (int size = 2; size <= 3; size++) {
+        boards_init(&all, size, DL_BOARD_CHUNK, true);
+        dl_run_ranks(size, reduce_any_size, NULL);
+        boards_fini(&all);
+    }
+}
+
 CHECK_CASE(real_chunks_past_the_caches)
 {
     for (int size = 2; size <= 4; size++) {

@@ -12,6 +12,12 @@
 #define SLOT_LIMIT_OF_ALL_RANKS ((size_t)4 << 10)
 #define SLOT_LIMIT_WHEN_SHARING ((size_t)16 << 10)
 
+/* The largest array that two ranks reduce both, the rounds into which they divide it, so
+ * that copying and reducing overlap, and the least bytes of a round. */
+#define PAIR_LIMIT ((size_t)512 << 10)
+#define PAIR_ROUNDS 2
+#define PAIR_LEAST ((size_t)32 << 10)
+
 /* Bytes that are reduced and distributed at a time, so that they stay in the
  * first-level cache. */
 #define PIECE ((size_t)8192)
@@ -66,9 +72,9 @@ dl_all_reduce_slot(dl_board *board, const dl_op_context *op, const dl_call *call
 {
     size_t size = dl_tensor_size(&call->tensor);
     dl_fold fold = dl_fold_of(call, board->options.size);
-    dl_fold_sources sources = slots_of(board, 0);
 
     dl_board_begin(board, op);
+    dl_fold_sources sources = slots_of(board, 0);
     dl_slot_write(&board->writer, dl_board_slot(board, board->options.rank, 0),
                   call->tensor.data, size);
     DL_TRY(dl_board_arrive(board));
@@ -94,6 +100,8 @@ typedef struct rounds {
     size_t chunk; /* bytes of a round; the last may have fewer */
     uint64_t count;
     uint64_t first_step; /* steps before those of round 0 */
+    bool is_pair;    /* both ranks reduce everything, if no array is in shared memory */
+    uint64_t window; /* consecutive rounds that use different memory */
 } rounds;
 
 typedef struct block {
@@ -105,9 +113,15 @@ typedef struct block {
  * slot: all that a rank touches then stays in its second-level cache.  Where ranks
  * share cores, the additional meetings would cost more than that gains. */
 static size_t
-most_of_round(const dl_board *board)
+most_of_round(const dl_board *board, size_t size, bool is_pair)
 {
-    return board->header->may_spin ? board->chunk / 2 : board->chunk;
+    size_t most = board->header->may_spin ? board->chunk / 2 : board->chunk;
+
+    if (is_pair) {
+        size_t part = size / PAIR_ROUNDS;
+        return part > PAIR_LEAST ? part : PAIR_LEAST;
+    }
+    return most;
 }
 
 /* Makes rounds of equal size: a short last round would cost a meeting all the same. */
@@ -115,7 +129,9 @@ static rounds
 rounds_of(dl_board *board, const dl_call *call)
 {
     size_t size = dl_tensor_size(&call->tensor);
-    size_t most = most_of_round(board);
+    bool is_pair =
+        board->options.size == 2 && board->header->may_spin && size <= PAIR_LIMIT;
+    size_t most = most_of_round(board, size, is_pair);
     size_t count = (size + most - 1) / most;
     size_t chunk = dl_round_up((size + count - 1) / count, DL_LINE);
 
@@ -126,6 +142,7 @@ rounds_of(dl_board *board, const dl_call *call)
         .size = size,
         .chunk = chunk,
         .count = (size + chunk - 1) / chunk,
+        .is_pair = is_pair,
     };
 }
 
@@ -155,6 +172,10 @@ copy_in(const rounds *all, uint64_t round)
     const uint8_t *data = all->data + round * all->chunk;
     size_t end = own.start + own.size;
 
+    if (all->is_pair) {
+        dl_slot_write(&all->board->writer, slot, data, round_size(all, round));
+        return;
+    }
     dl_slot_write(&all->board->writer, slot, data, own.start);
     dl_slot_write(&all->board->writer, slot + end, data + end,
                   round_size(all, round) - end);
@@ -254,6 +275,66 @@ run_round(const rounds *all, uint64_t round)
     if (has_next) {
         dl_board_publish_step(board, step_out(all, round));
     }
+    return DL_OK;
+}
+
+/* Two ranks that have a core each reduce everything both: each copies its array into its
+ * slot and reads the other's, which is as much as in the rounds above, with one meeting
+ * in place of three.  In each round but the last a rank publishes that it has copied the
+ * next round in, and that it has reduced this one. */
+
+static uint64_t
+step_filled(uint64_t round)
+{
+    return 2 * round - 1;
+}
+
+static uint64_t
+step_drained(uint64_t round)
+{
+    return 2 * round + 2;
+}
+
+static void
+reduce_both(const rounds *all, uint64_t round)
+{
+    uint8_t *data = all->data + round * all->chunk;
+    dl_fold_sources sources = slots_of(all->board, round);
+
+    sources.own_rank = all->board->options.rank;
+    sources.own = data;
+    dl_fold_run(&all->fold, &sources, round_size(all, round), data, NULL);
+}
+
+static dl_status
+run_pair(const rounds *all)
+{
+    dl_board *board = all->board;
+
+    for (uint64_t round = 0; round < all->count; round++) {
+        bool has_next = round + 1 < all->count;
+        if (has_next) {
+            if (round + 1 >= all->window) {
+                DL_TRY(
+                    dl_board_wait_steps(board, step_drained(round + 1 - all->window)));
+            }
+            copy_in(all, round + 1);
+            dl_board_publish_step(board, step_filled(round + 1));
+        }
+        if (round > 0) {
+            DL_TRY(dl_board_wait_steps(board, step_filled(round)));
+        }
+        reduce_both(all, round);
+        if (has_next) {
+            dl_board_publish_step(board, step_drained(round));
+        }
+    }
+    uint64_t steps = 2 * (all->count - 1);
+    if (steps > 0) {
+        /* The first round of the next operation uses the other slot. */
+        DL_TRY(dl_board_wait_steps(board, steps));
+    }
+    dl_board_end(board, all->count, steps);
     return DL_OK;
 }
 
@@ -374,6 +455,7 @@ dl_all_reduce_chunks(dl_board *board, const dl_op_context *op, const dl_call *ca
     uint8_t *payload = dl_board_begin(board, op);
     bool is_shared = announce_place(board, &call->tensor, payload);
 
+    all.window = dl_board_divide_slots(board, all.chunk);
     if (!is_shared) {
         copy_in(&all, 0);
     }
@@ -381,6 +463,9 @@ dl_all_reduce_chunks(dl_board *board, const dl_op_context *op, const dl_call *ca
     int shared = count_shared(board);
     if (shared == all.fold.count) {
         return reduce_in_place(board, call);
+    }
+    if (shared == 0 && all.is_pair) {
+        return run_pair(&all);
     }
     if (shared > 0) {
         DL_TRY(copy_in_late(&all, is_shared));

@@ -265,6 +265,27 @@ plan_place(dl_exchange *self)
     }
 }
 
+/* Returns the bytes that the places of the blocks of one rank take in its slot. */
+static size_t
+places_size(const dl_exchange *self)
+{
+    return (size_t)self->board->options.size * sizeof(dl_shared_place);
+}
+
+/* Called where all ranks know all sizes before the meeting.  Uneven blocks, whose sizes
+ * come first, use whole slots. */
+static void
+divide_slots(dl_exchange *self)
+{
+    size_t most = places_size(self);
+
+    for (int rank = 0; rank < self->board->options.size; rank++) {
+        size_t sum = filling(self, rank, self->rounds);
+        most = sum > most ? sum : most;
+    }
+    self->window = dl_board_divide_slots(self->board, most);
+}
+
 /* Returns the rounds that `source` cuts its blocks into: those of the whole operation,
  * if all ranks know them when slots are first filled, or if nothing is copied; else the
  * rounds that its own blocks need. */
@@ -370,14 +391,13 @@ places_of(const dl_exchange *self, int rank)
 static bool
 is_worth_it(const dl_exchange *self)
 {
-    size_t places = (size_t)self->board->options.size * sizeof(dl_shared_place);
     size_t least = self->board->waiter.spin > 0 ? OFFER_LEAST : self->board->chunk;
     size_t sum = 0;
 
     for (int i = 0; i < self->outgoing_count; i++) {
         sum += self->outgoing[i].size;
     }
-    return sum >= least && self->header + places <= self->board->chunk;
+    return sum >= least && self->header + places_size(self) <= self->board->chunk;
 }
 
 /* Returns false when a block is not in shared memory, or is not plain: then all are
@@ -587,11 +607,9 @@ run_round(dl_exchange *self, uint64_t round)
     dl_board *board = self->board;
     bool has_next = round + 1 < self->rounds;
 
-    /* The slot of the next round was last read in the round before this one.  The last
-     * round waits as well, because the first round of the next operation uses that
-     * slot. */
-    if (round > 0) {
-        DL_TRY(dl_board_wait_steps(board, step_drained(round - 1)));
+    /* The memory of the next round was last read `window` rounds before it. */
+    if (has_next && round + 1 >= self->window) {
+        DL_TRY(dl_board_wait_steps(board, step_drained(round + 1 - self->window)));
     }
     if (has_next) {
         fill(self, round + 1);
@@ -614,6 +632,7 @@ begin(dl_exchange *self, const dl_op_context *op)
     self->header = 0;
     self->sharers = 0;
     self->is_sharing = false;
+    self->window = 2;
     if (transfer->expected != NULL) {
         self->place = DL_IN_SLOT;
         self->header = plan_header(self);
@@ -621,6 +640,9 @@ begin(dl_exchange *self, const dl_op_context *op)
     } else {
         plan_place(self);
         self->rounds = self->place == DL_IN_SLOT ? plan_rounds(self) : 1;
+        if (self->place == DL_IN_SLOT) {
+            divide_slots(self);
+        }
     }
     plan_outgoing(self);
     if (self->place == DL_IN_SLOT) {
@@ -664,7 +686,9 @@ expect(dl_exchange *self)
     return self->sharers > 0 ? locate_blocks(self) : DL_OK;
 }
 
-/* A rank whose blocks stayed in shared memory waits until all ranks have read them. */
+/* All rounds but the last have been emptied then, since the first round of the next
+ * operation uses the other slot.  A rank whose blocks stayed in shared memory waits
+ * until all ranks have read them. */
 static dl_status
 end(dl_exchange *self)
 {
@@ -673,6 +697,9 @@ end(dl_exchange *self)
     uint64_t rounds = has_slots ? self->rounds : 0;
     uint64_t steps = rounds > 1 ? 2 * (rounds - 1) : 0;
 
+    if (rounds > 1) {
+        DL_TRY(dl_board_wait_steps(board, step_drained(rounds - 2)));
+    }
     if (self->sharers > 0) {
         dl_board_publish_step(board, ++steps);
     }

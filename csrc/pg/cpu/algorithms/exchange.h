@@ -92,6 +92,7 @@ struct dl_exchange {
     bool is_large;   /* outputs exceed the caches, and are written past them */
     size_t header;   /* bytes of a slot before its blocks */
     uint64_t rounds;
+    uint64_t window; /* consecutive rounds that use different memory */
 };
 
 dl_status dl_exchange_init(dl_exchange *exchange, dl_board *board);

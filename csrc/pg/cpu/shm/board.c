@@ -21,6 +21,14 @@
  * sets. */
 #define POCKET_STEP (DL_BOARD_POCKET + DL_LINE)
 
+/* Most bytes of the slots of all ranks that are used in parts: memory that small
+ * operations would not touch otherwise. */
+#define MOST_OF_PARTS ((size_t)32 << 20)
+
+/* Smaller parts are always at the same place: all of it stays in the first-level
+ * cache. */
+#define LEAST_PART ((size_t)8 << 10)
+
 static size_t
 pockets_offset(int size)
 {
@@ -124,7 +132,8 @@ dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
                        "run different versions of distlite",
                        options->group_name);
     }
-    *board = (dl_board){.options = *options, .header = header, .chunk = header->chunk};
+    *board = (dl_board){
+        .options = *options, .header = header, .chunk = header->chunk, .parts = 1};
     dl_board_line *line = (dl_board_line *)(void *)(header + 1);
     for (int i = 0; i < DL_BOARD_TURNS; i++, line += size) {
         board->lines[i] = line;
@@ -198,6 +207,8 @@ dl_board_begin(dl_board *board, const dl_op_context *op)
     board->op = op;
     board->turn++;
     board->sequences[board->turn % DL_BOARD_TURNS] = op->sequence;
+    board->part = 0;
+    board->parts = 1;
     dl_board_line *line = line_of(board, board->options.rank);
     line->fingerprint = op->fingerprint;
     return line->payload;
@@ -372,12 +383,25 @@ dl_board_payload(const dl_board *board, int rank)
     return line_of(board, rank)->payload;
 }
 
+uint64_t
+dl_board_divide_slots(dl_board *board, size_t size)
+{
+    size_t most = MOST_OF_PARTS / 2 / (size_t)board->options.size;
+    size_t room = most < board->chunk ? most : board->chunk;
+
+    board->part = dl_round_up(size, DL_LINE);
+    board->parts = size < LEAST_PART || room < board->part ? 1 : room / board->part;
+    return 2 * board->parts;
+}
+
 uint8_t *
 dl_board_slot(const dl_board *board, int rank, uint64_t round)
 {
-    size_t parity = (board->round + round) & 1;
+    uint64_t use = board->round + round;
+    size_t parity = use & 1;
+    size_t offset = use / 2 % board->parts * board->part;
 
-    return board->slots + ((size_t)rank * 2 + parity) * board->chunk;
+    return board->slots + ((size_t)rank * 2 + parity) * board->chunk + offset;
 }
 
 void

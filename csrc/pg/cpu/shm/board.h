@@ -157,6 +157,8 @@ typedef struct dl_board {
     uint64_t begun_by_all; /* last turn that all ranks are known to have begun */
     uint64_t compared;     /* last turn compared with all ranks */
     uint64_t round;        /* rounds used by earlier operations */
+    size_t part;           /* bytes of a slot that each round of `op` uses */
+    uint64_t parts;        /* of a slot, used cyclically */
     uint64_t last_step;    /* steps used by earlier operations */
     dl_core_sharing sharing;
     dl_slot_writer writer; /* for this rank's slots and pockets */
@@ -222,6 +224,13 @@ const uint8_t *dl_board_payload(const dl_board *board, int rank);
 /* Returns the pocket of `rank`, DL_BOARD_POCKET bytes, which that rank writes like a
  * payload between begin and arrival. */
 uint8_t *dl_board_pocket(const dl_board *board, int rank);
+
+/* States that each round of the operation uses at most `size` bytes of a slot, which is
+ * the same on every rank; otherwise a round has a whole slot.  Slots are then used in
+ * parts, one after the other, because lines are faster to write again when they have
+ * left the cache of the core that read them.  Returns the number of consecutive rounds
+ * that use different memory, at least 2.  Called after dl_board_begin(). */
+uint64_t dl_board_divide_slots(dl_board *board, size_t size);
 
 /* Returns the slot of `rank` in round `round` of the operation, counted from 0. */
 uint8_t *dl_board_slot(const dl_board *board, int rank, uint64_t round);
