@@ -137,7 +137,7 @@ test-mpis: mpis build/.extension
 CUDA ?= 12
 device: build/.extension
 	$(BIN)/python $(PIP) --no-build-isolation -e ".[test,cuda$(CUDA)]"
-	$(PYTEST) -m device -rA tests/multi/test_nccl.py $(TESTS)
+	$(PYTEST) -m device -rA tests/multi/test_nccl.py tests/multi/test_staging.py $(TESTS)
 
 # A sanitizer's extension lies beside the plain one, not in its place.
 build/%/.built: .venv/.packages $(SOURCES) $(wildcard python/distlite/*.py python/distlite/*/*.py)

@@ -14,6 +14,7 @@
 #include "pg/check.h"
 #include "pg/device/device.h"
 #include "pg/device/device_state.h"
+#include "pg/device/staging.h"
 #include "pg/device/stream_marks.h"
 #include "pg/function_reduction.h"
 #include "pg/group_state.h"
@@ -158,6 +159,29 @@ run_with_reducer(operation *self)
     return status;
 }
 
+/* Runs an operation on copies of its arrays in the CPU's memory. */
+static dl_status
+run_staged(const operation *self)
+{
+    operation staged = *self;
+    dl_staging staging;
+
+    if (self->backend->ops->enter != NULL) {
+        DL_TRY(self->backend->ops->enter(self->backend, &self->context, self->call,
+                                         &staged.backend));
+    }
+    DL_TRY(abort_unless_ok(
+        self, dl_staging_init(&staging, self->group, self->call, self->marks->cuda)));
+    staged.call = staging.staged;
+    dl_status status = run_in_backend(&staged);
+    bool keeps_memory = status != DL_OK && dl_backend_take_kept_memory();
+    if (status == DL_OK) {
+        status = abort_unless_ok(self, dl_staging_copy_back(&staging));
+    }
+    dl_staging_fini(&staging, keeps_memory);
+    return status;
+}
+
 /* Runs an operation on arrays of a device once their streams have reached it. */
 static dl_status
 run_after_streams(const operation *self)
@@ -166,7 +190,8 @@ run_after_streams(const operation *self)
 
     DL_TRY(abort_unless_ok(
         self, dl_stream_marks_enter(self->marks, self->group, &self->context, &stay)));
-    dl_status status = run_in_backend(self);
+    dl_status status =
+        self->side == &self->group->host ? run_staged(self) : run_in_backend(self);
     dl_stream_marks_leave(&stay);
     return status;
 }
@@ -238,6 +263,9 @@ run_on_device(operation *self)
 {
     if (dl_device_enqueues(self->group)) {
         return dl_device_run(self->group, &(dl_op){self->call, self->context});
+    }
+    if (self->group->device_arrays == DL_ARRAYS_PASSED) {
+        return run(self);
     }
     self->side = side_for_devices(self->group);
     dl_blocking_begin();
@@ -458,7 +486,7 @@ dl_group_submit(dl_group *group, const dl_call *call, dl_deadline deadline,
                        .context.guard = call->guard};
 
     DL_TRY(check(&asked));
-    if (!dl_call_is_on_device(call)) {
+    if (!dl_call_is_on_device(call) || group->device_arrays == DL_ARRAYS_PASSED) {
         return submit(&asked, work);
     }
     dl_op op = {call, asked.context};

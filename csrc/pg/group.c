@@ -583,11 +583,14 @@ dl_group_close(dl_group *group)
     snprintf(cause.text, sizeof cause.text, "group %s was closed", group->name);
     pthread_mutex_lock(&group->lock);
     set_cause_locked(group, &cause);
-    atomic_store(&group->is_closed, true);
+    bool is_first = !atomic_exchange(&group->is_closed, true);
     leave_side_locked(&group->host, &cause);
     end_family_locked(group);
     leave_side_locked(device_side_of(group), &cause);
     pthread_mutex_unlock(&group->lock);
     close_side(group, &group->host);
     close_side(group, device_side_of(group));
+    if (is_first) {
+        dl_device_leave(group);
+    }
 }

@@ -29,6 +29,13 @@ typedef struct dl_side {
     dl_backend *window_backend; /* likewise; NULL: see pg/window_backend.h */
 } dl_side;
 
+/* What becomes of arrays on devices that have no side of their own. */
+typedef enum dl_device_arrays {
+    DL_ARRAYS_REFUSED,
+    DL_ARRAYS_STAGED, /* run by the CPU's side on copies in its memory (staging.h) */
+    DL_ARRAYS_PASSED, /* as they are, as the CPU's side touches no array */
+} dl_device_arrays;
+
 struct dl_group {
     atomic_uint references;
     _Atomic int64_t timeout;
@@ -44,9 +51,10 @@ struct dl_group {
     dl_list deadlock_node; /* guarded by own_waits.c's lock */
     /* set before own_waits.c lists the group; NULL if they equal the group's ranks */
     int32_t *global_ranks;
-    size_t brief;                  /* as in dl_backend */
-    dl_side host;                  /* serves the CPU's memory */
-    struct dl_device_side *device; /* NULL if devices have no side of their own */
+    size_t brief;                   /* as in dl_backend */
+    dl_side host;                   /* serves the CPU's memory */
+    struct dl_device_side *device;  /* NULL if devices have no side of their own */
+    dl_device_arrays device_arrays; /* fixed before the group is used, like `device` */
     pthread_mutex_t lock;
     atomic_bool is_broken;
     atomic_bool is_closed;

@@ -94,7 +94,7 @@ dl_group_post(dl_group *group, const dl_call *call, dl_deadline deadline,
               dl_work **work)
 {
     DL_TRY(dl_group_check_message(group, call));
-    if (call->tensor.device != DL_CPU) {
+    if (call->tensor.device != DL_CPU && group->device != NULL) {
         dl_op op = on_device(call, deadline);
         return dl_device_enqueue(group, &op, work);
     }
@@ -237,7 +237,7 @@ dl_group_exchange(dl_group *group, const dl_call *call, dl_deadline deadline,
 
     end = end == NULL ? &ignored : end;
     *end = (dl_message_end){.source = call->peer};
-    if (call->tensor.device != DL_CPU) {
+    if (call->tensor.device != DL_CPU && group->device != NULL) {
         DL_TRY(dl_group_check_message(group, call));
         dl_op op = on_device(call, deadline);
         return dl_device_run(group, &op);

@@ -85,6 +85,13 @@ typedef struct mark {
     uint64_t number;
 } mark;
 
+/* Page-locked memory of the host. */
+typedef struct pinned {
+    struct pinned *next;
+    size_t size;
+    char *memory;
+} pinned;
+
 static stream legacy = {.lock = PTHREAD_MUTEX_INITIALIZER,
                         .changed = PTHREAD_COND_INITIALIZER};
 static _Thread_local int current_device;
@@ -96,6 +103,8 @@ static _Thread_local int capture_mode;
 static atomic_int streams_alive;
 static atomic_int events_alive;
 static atomic_int memory_alive;
+static struct pinned *pinned_alive; /* guarded by `capturing`, as the next */
+static size_t pinned_size;
 
 /* A device's primary context is made by the first call of a thread that needs one.
  * They are counted by threads: a context that nobody asked for takes memory of the
@@ -704,6 +713,75 @@ cudaFree(void *memory)
     return SUCCESS;
 }
 
+/* DOUBLE_CUDA_PINNED_LIMIT: the largest piece there is, in bytes. */
+int
+cudaHostAlloc(void **made, size_t size, unsigned flags)
+{
+    pinned *self = malloc(sizeof *self);
+
+    (void)flags;
+    need_context();
+    if (size > (size_t)setting("DOUBLE_CUDA_PINNED_LIMIT", 1 << 30)) {
+        free(self);
+        return last = 2;
+    }
+    *self = (pinned){.size = size, .memory = malloc(size)};
+    pthread_mutex_lock(&capturing);
+    self->next = pinned_alive;
+    pinned_alive = self;
+    pinned_size += size;
+    pthread_mutex_unlock(&capturing);
+    *made = self->memory;
+    return SUCCESS;
+}
+
+int
+cudaFreeHost(void *memory)
+{
+    need_context();
+    pthread_mutex_lock(&capturing);
+    pinned **at = &pinned_alive;
+    while (*at != NULL && (*at)->memory != memory) {
+        at = &(*at)->next;
+    }
+    pinned *found = *at;
+    if (found != NULL) {
+        *at = found->next;
+        pinned_size -= found->size;
+    }
+    pthread_mutex_unlock(&capturing);
+    if (found == NULL) {
+        return last = INVALID;
+    }
+    free(found->memory);
+    free(found);
+    return SUCCESS;
+}
+
+/* For tests: the bytes of page-locked memory. */
+size_t
+double_pinned_size(void)
+{
+    pthread_mutex_lock(&capturing);
+    size_t size = pinned_size;
+    pthread_mutex_unlock(&capturing);
+    return size;
+}
+
+static bool
+is_pinned(const char *memory, size_t size)
+{
+    bool is_inside = false;
+
+    pthread_mutex_lock(&capturing);
+    for (pinned *at = pinned_alive; at != NULL; at = at->next) {
+        is_inside = is_inside
+                    || (memory >= at->memory && memory + size <= at->memory + at->size);
+    }
+    pthread_mutex_unlock(&capturing);
+    return is_inside;
+}
+
 /* Runs in the order of the default stream, and has ended when it returns. */
 int
 cudaMemcpy(void *target, const void *source, size_t size, int kind)
@@ -755,13 +833,17 @@ double_copy_when(void *handle, void *target, const void *source, size_t size,
     return cudaLaunchHostFunc(handle, carry_out, made);
 }
 
-/* Runs in the order of the stream. */
+/* Runs in the order of the stream.  A copy to or from the host needs page-locked memory,
+ * or it would not be asynchronous. */
 int
 cudaMemcpyAsync(void *target, const void *source, size_t size, int kind, void *on)
 {
     static atomic_int at_once = 1;
 
-    (void)kind;
+    if ((kind == 1 && !is_pinned(source, size))
+        || (kind == 2 && !is_pinned(target, size))) {
+        return last = INVALID;
+    }
     return double_copy_when(on, target, source, size, &at_once);
 }
 

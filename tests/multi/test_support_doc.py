@@ -35,6 +35,7 @@ COLUMNS = [
     ("ucc", "cpu", ucc_double),
     ("nccl", "cuda", nccl_doubles),
     ("ucc", "cuda", ucc_and_cuda),
+    ("gloo", "cuda", nccl_doubles),
 ]
 
 

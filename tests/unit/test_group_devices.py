@@ -67,12 +67,12 @@ def test_types_of_backends():
 
 
 def test_a_group_is_its_own_backend(world):
-    assert world._device_types == ["cpu"]
-    for device in ("cpu", "cpu:0", Device("cpu")):
+    assert world._device_types == ["cpu", "cuda"]
+    for device in ("cpu", "cpu:0", Device("cpu"), "cuda:1"):
         assert world._get_backend(device) is world
     with pytest.raises(
         RuntimeError,
-        match="^No backend type associated .* device type meta; group 0 supports cpu$",
+        match="^No backend type associated .* type meta; group 0 supports cpu, cuda$",
     ):
         world._get_backend("meta")
     with pytest.raises(TypeError, match="a torch.device, not 5$"):
@@ -133,7 +133,35 @@ def test_what_is_no_backend(world):
         world._register_backend("cuda", 6, Doubling(1, 2))
     with pytest.raises(ValueError, match="77"):
         world._register_backend("cuda", 77, Doubling(0, 1))
-    assert world._device_types == ["cpu"]
+    assert world._device_types == ["cpu", "cuda"]
+
+
+def test_a_group_for_the_cpu_alone_says_so():
+    for given, served in (
+        ("cpu:gloo", ["cpu"]),
+        ("cpu", ["cpu"]),
+        (None, ["cpu"]),
+        ("cuda:gloo", ["cpu", "cuda"]),
+        ("cpu:cpu,cuda:gloo", ["cpu", "cuda"]),
+        ("fake", ["cpu", "cuda"]),
+    ):
+        distlite.init_process_group(given, store=HashStore(), rank=0, world_size=1)
+        group = distlite.group.WORLD
+        assert group._device_types == served, given
+        part = distlite.new_group([0])
+        assert part._device_types == served, given
+        config = distlite.get_backend_config()
+        assert ("cuda:" in config) is ("cuda" in served), given
+        distlite.destroy_process_group()
+
+
+def test_a_device_of_a_group_that_copies():
+    keywords = {"store": HashStore(), "rank": 0, "world_size": 1}
+    distlite.init_process_group("gloo", device_id="cuda:1", **keywords)
+    assert distlite.group.WORLD.bound_device_id == "cuda:1"
+    distlite.destroy_process_group()
+    with pytest.raises(ValueError, match="must be an accelerator with an index"):
+        distlite.init_process_group("cpu:gloo", device_id="cuda:1", **keywords)
 
 
 def test_groups_and_works_stay_in_their_process(world):

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The calls of the CUDA runtime that are needed to order streams, declared here because
+ * The calls of the CUDA runtime that are needed to order streams and to copy between
+ * device and host, declared here because
  * the library is found at run time and its headers are not needed to build.  Streams
  * and events belong to the driver, so those of torch, CuPy or JAX may be passed in. */
 #ifndef DISTLITE_PG_DEVICE_CUDA_TABLE_H
@@ -13,7 +14,10 @@ enum {
     DL_CUDA_NOT_READY = 600,
     DL_CUDA_STREAM_NON_BLOCKING = 1,
     DL_CUDA_EVENT_NO_TIMING = 2,
-    DL_CUDA_ON_DEVICE = 3, /* from device to device */
+    DL_CUDA_TO_DEVICE = 1, /* from the host; directions of copies, like the next */
+    DL_CUDA_TO_HOST = 2,
+    DL_CUDA_ON_DEVICE = 3,     /* from device to device */
+    DL_CUDA_HOST_PORTABLE = 1, /* page-locked for all devices */
     DL_CUDA_CAPTURE_NONE = 0,
     DL_CUDA_CAPTURE_ACTIVE = 1,
     DL_CUDA_MODE_RELAXED = 2,
@@ -55,6 +59,8 @@ _Static_assert(sizeof(dl_cuda_pointer) == 88, "fixed by CUDA 13");
     X(memory_free, cudaFree, int, (void *))                                       \
     X(memory_new_ordered, cudaMallocAsync, int, (void **, size_t, void *))        \
     X(memory_free_ordered, cudaFreeAsync, int, (void *, void *))                  \
+    X(host_new, cudaHostAlloc, int, (void **, size_t, unsigned))                  \
+    X(host_free, cudaFreeHost, int, (void *))                                     \
     X(device_attribute, cudaDeviceGetAttribute, int, (int *, int, int))           \
     X(copy, cudaMemcpyAsync, int, (void *, const void *, size_t, int, void *))
 

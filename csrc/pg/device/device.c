@@ -12,6 +12,7 @@
 #include "base/thread.h"
 #include "pg/device/cuda_table.h"
 #include "pg/device/device_state.h"
+#include "pg/device/pinned.h"
 #include "pg/wrapper/wrapper_backend.h"
 
 /* The records of one batch, completed when its work ends. */
@@ -49,17 +50,32 @@ dl_device_serve(dl_group *group, const char *name, const dl_device_options *opti
 {
     const dl_backend_kind *kind = dl_backend_find(name);
 
-    if (kind == NULL || kind->make_on_device == NULL) {
+    if (kind != NULL && kind->make_on_device != NULL) {
+        return make_side(group, kind, options);
+    }
+    if (kind == NULL || kind->make != group->host.kind->make) {
         return dl_fail(DL_INVALID, "there is no backend \"%s\" for arrays on devices",
                        name);
     }
-    return make_side(group, kind, options);
+    if (group->host.backend->ops->is_alone) {
+        group->device_arrays = DL_ARRAYS_PASSED;
+    } else if (group->device_arrays != DL_ARRAYS_STAGED) {
+        group->device_arrays = DL_ARRAYS_STAGED;
+        dl_pinned_join();
+    }
+    return DL_OK;
 }
 
 const char *
 dl_device_name(const dl_group *group)
 {
     return group->device == NULL ? NULL : group->device->side.kind->name;
+}
+
+bool
+dl_device_is_served(const dl_group *group)
+{
+    return group->device != NULL || group->device_arrays != DL_ARRAYS_REFUSED;
 }
 
 const char *
@@ -81,14 +97,15 @@ dl_device_label_new(const dl_group *group)
 dl_status
 dl_device_check(const dl_group *group, const dl_tensor *tensor, const char *name)
 {
-    if (group->device == NULL) {
+    if (!dl_device_is_served(group)) {
         return dl_fail(DL_UNSUPPORTED,
                        "%s: the array is on cuda:%d, but group %s, created with "
                        "backend \"%s\", has no backend for that device; create the "
-                       "group with backend=\"nccl\" or \"cpu:gloo,cuda:nccl\"",
+                       "group with backend=\"nccl\" or \"cpu:gloo,cuda:nccl\", or with "
+                       "\"gloo\", which copies it to the CPU's memory and back",
                        name, tensor->device_index, group->name, group->backend_name);
     }
-    if (!tensor->is_contiguous) {
+    if (!tensor->is_contiguous && group->device_arrays != DL_ARRAYS_PASSED) {
         return dl_fail(DL_INVALID,
                        "%s: the array on cuda:%d is not contiguous; the %s backend "
                        "needs a C-contiguous array: pass a contiguous copy",
@@ -100,7 +117,9 @@ dl_device_check(const dl_group *group, const dl_tensor *tensor, const char *name
 dl_status
 dl_device_check_message(const dl_group *group, const char *name)
 {
-    return group->device != NULL && group->device->side.kind->is_ordered
+    bool is_ordered = group->device != NULL && group->device->side.kind->is_ordered;
+
+    return is_ordered || group->device_arrays == DL_ARRAYS_PASSED
                ? DL_OK
                : dl_fail(DL_UNSUPPORTED,
                          "%s: the %s backend has no point-to-point messages for arrays "
@@ -689,6 +708,14 @@ dl_device_split(dl_group *parent, const dl_device_split_args *wanted,
     dl_status status = split(parent, wanted, deadline, child);
     pass_turn(parent);
     return status;
+}
+
+void
+dl_device_leave(dl_group *group)
+{
+    if (group->device_arrays == DL_ARRAYS_STAGED) {
+        dl_pinned_leave();
+    }
 }
 
 void

@@ -14,9 +14,10 @@
 
 typedef struct dl_device_side dl_device_side;
 
-/* Serves arrays in CUDA memory by the backend of this name, such as "nccl".  Called
- * before the group is used.  DL_INVALID if there is no such backend.  A missing library
- * is reported with the first array, unless dl_device_connect() is called before. */
+/* Serves arrays in CUDA memory by the backend of this name, such as "nccl", or, if it is
+ * the group's own backend for the CPU's memory, by that one.  Called before the group is
+ * used.  DL_INVALID if there is no such backend.  A missing library is reported with the
+ * first array, unless dl_device_connect() is called before. */
 dl_status dl_device_serve(dl_group *group, const char *name,
                           const dl_device_options *options);
 
@@ -29,7 +30,10 @@ bool dl_device_takes_barriers(const dl_group *group);
  * device yet. */
 dl_status dl_device_barrier(dl_group *group, void *stream, dl_deadline deadline);
 
-/* Returns the name of the device backend, or NULL if no array on a device is served. */
+/* Returns whether arrays on devices are served. */
+bool dl_device_is_served(const dl_group *group);
+
+/* Returns the name of the backend of the side for devices; NULL if there is none. */
 const char *dl_device_name(const dl_group *group);
 
 /* Makes the communicator of all ranks now instead of with the first operation. */
@@ -82,6 +86,8 @@ bool dl_device_is_batching(const dl_group *group);
 dl_status dl_device_split(dl_group *parent, const dl_device_split_args *wanted,
                           dl_deadline deadline, dl_group *child);
 
-void dl_device_free(dl_group *group); /* for group.c */
+/* For group.c: the first is called once, when the group has been closed. */
+void dl_device_leave(dl_group *group);
+void dl_device_free(dl_group *group);
 
 #endif

@@ -230,6 +230,14 @@ device_name(PyObject *module, PyObject *object)
     return name == NULL ? Py_NewRef(Py_None) : PyUnicode_FromString(name);
 }
 
+static PyObject *
+serves_devices(PyObject *module, PyObject *object)
+{
+    dl_group *group = group_from(module, object);
+
+    return group == NULL ? NULL : PyBool_FromLong(dl_device_is_served(group));
+}
+
 /* May have to wait for another thread's turn, so releases the GIL. */
 static PyObject *
 batch_begin(PyObject *module, PyObject *object)
@@ -302,6 +310,8 @@ static PyMethodDef functions[] = {
     DLPY_FUNCTION("_device_shrink", device_shrink,
                   "_device_shrink($module, /, parent, excluded, flags, child)\n--\n\n"),
     {"_device_name", device_name, METH_O, "_device_name($module, group, /)\n--\n\n"},
+    {"_serves_devices", serves_devices, METH_O,
+     "_serves_devices($module, group, /)\n--\n\n"},
     {"_set_cuda_stream", dlpy_set_cuda_stream, METH_O,
      "_set_cuda_stream($module, stream, /)\n--\n\n"},
     {"_batch_begin", batch_begin, METH_O, "_batch_begin($module, group, /)\n--\n\n"},

@@ -61,7 +61,11 @@ probes: dict[str, Callable[[], bool]] = {}
 
 # What serves arrays on a device beside a CPU backend, which is then always there.
 _BESIDE_CPU = ("nccl",)
-_SERVE = {"mpi": ("cpu",), "ucc": ("cpu", "cuda")}  # these, whatever torch says
+# These, whatever torch says.
+_SERVE = {name: ("cpu", "cuda") for name in ("gloo", "cpu", "mpi", "ucc")}
+
+# Serve the CPU's memory, and CUDA's by copies in it.
+_STAGING = ("gloo", "cpu", "mpi", "fake")
 
 
 class BackendType(IntEnum):
@@ -520,16 +524,34 @@ def backend_of(backend: object) -> tuple[str, str]:
     served = _map_of(name)
     for device, served_by in served.items():
         _check(served_by)
-        if ":" in name and device != "cpu" and _is_native(served_by):
-            raise RuntimeError(f"{served_by} supports cpu memory only, not {device}")
-        if ":" in name and device not in (serves := _SERVE.get(served_by, (device,))):
-            raise ValueError(
-                f"{served_by} supports {' and '.join(serves)} memory only, not "
-                f'{device}; for arrays on devices use "cpu:{served_by},cuda:nccl"'
-            )
+        if ":" in name:
+            _check_device(device, served_by)
         if served_by in _BESIDE_CPU and device != "cuda":
             raise RuntimeError(f"{served_by} supports cuda memory only, not {device}")
-    return name, ",".join(f"{device}:{by}" for device, by in served.items())
+    config = ",".join(f"{device}:{by}" for device, by in served.items())
+    engine = engine_of(config)
+    by = served.get("cuda")
+    if by in _STAGING and not _is_staged_by(engine, by):
+        raise ValueError(
+            f"{by} serves cuda memory by copies in the CPU's memory, which is "
+            f'{engine}\'s here; use "cpu:{by},cuda:{by}" or "cpu:{engine},cuda:nccl"'
+        )
+    return name, config
+
+
+def _check_device(device: str, name: str) -> None:
+    if name in _natives and device != "cpu":
+        raise RuntimeError(f"{name} supports cpu memory only, not {device}")
+    if device not in (serves := _SERVE.get(name, (device,))):
+        raise ValueError(
+            f"{name} supports {' and '.join(serves)} memory only, not {device}; for "
+            f'arrays on devices use "cpu:{name},cuda:nccl"'
+        )
+
+
+def _is_staged_by(engine: str, name: str) -> bool:
+    """Whether the CPU's backend serves CUDA memory under that name."""
+    return name in _STAGING and (engine == name or {engine, name} == {"gloo", "cpu"})
 
 
 def _is_native(name: str) -> bool:
@@ -590,6 +612,8 @@ def serve_devices(
         serve(group, options, served_by, "cpu" not in served)
         if device_id is not None:
             connect(group, device_id)
+    elif served_by is not None and _is_staged_by(engine_of(config), served_by):
+        _C._device_serve(group, served_by, None, False)
 
 
 for _public in (Backend, BackendConfig, BackendType):

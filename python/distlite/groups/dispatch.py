@@ -90,7 +90,7 @@ class Dispatcher:
 def _devices_of_core(group: ProcessGroup) -> list[str]:
     """Returns the devices that the group itself supports."""
     if ProcessGroup.name(group) != "custom":
-        return ["cpu", "cuda"] if _C._device_name(group) is not None else ["cpu"]
+        return ["cpu", "cuda"] if _C._serves_devices(group) else ["cpu"]
     if type(group) is ProcessGroup:
         return []
     info = world.groups.get(group)

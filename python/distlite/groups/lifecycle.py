@@ -369,15 +369,15 @@ def _check_extras(config: str, pg_options: object, device_id: object) -> None:
         warnings.warn("pg_options: the cpu backend takes no options", stacklevel=3)
     if device_id is None:
         return
-    if has_device:
+    if isinstance(device_id, int) and not has_device:
+        raise ValueError(
+            "device_id is an int, but no accelerator support is found in this version."
+        )
+    if "cuda:" in config:
         from .nccl import index_of
 
         index_of(device_id)
         return
-    if isinstance(device_id, int):
-        raise ValueError(
-            "device_id is an int, but no accelerator support is found in this version."
-        )
     raise ValueError(
         "init_process_group device_id parameter must be an accelerator with an index"
     )

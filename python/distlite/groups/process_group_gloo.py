@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from .. import _C
 from .._C import ProcessGroup
 from ..constants import default_pg_timeout
 
@@ -51,7 +52,8 @@ class GlooOptions:
 class ProcessGroupGloo(ProcessGroup):
     """A group with the CPU's backend that is made by hand.
 
-    Every rank constructs it with the same store, and returns when all have.
+    Every rank constructs it with the same store, and returns when all have. Arrays on
+    CUDA devices are copied to the CPU's memory and back.
 
     Args:
         store: A store that the ranks share.
@@ -86,7 +88,9 @@ class ProcessGroupGloo(ProcessGroup):
     ) -> Self:
         told = timeout if options is None else options
         limit = told._timeout if isinstance(told, GlooOptions) else told
-        return super().__new__(cls, store, rank, size, limit, backend="gloo")
+        made = super().__new__(cls, store, rank, size, limit, backend="gloo")
+        _C._device_serve(made, "gloo", None, False)
+        return made
 
     @property
     def options(self) -> GlooOptions:

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/device/staging.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+
+/* Arrays begin at multiples of this, as those of most libraries do. */
+#define ALIGNMENT ((size_t)64)
+
+/* Whether an operation reads a call's single array on this rank, and writes it. */
+typedef struct use {
+    bool is_read;
+    bool is_written;
+} use;
+
+static use
+use_of_single(const dl_group *group, const dl_call *call)
+{
+    bool is_root = dl_group_rank(group) == call->root;
+
+    switch (call->op) {
+    case DL_BROADCAST:
+        return (use){is_root, !is_root};
+    case DL_REDUCE:
+        return (use){true, is_root};
+    case DL_EXSCAN:
+        return (use){true, dl_group_rank(group) > 0};
+    case DL_ALL_GATHER:
+    case DL_GATHER:
+        return (use){true, false};
+    case DL_SCATTER:
+    case DL_REDUCE_SCATTER:
+        return (use){false, true};
+    default:
+        return (use){true, true};
+    }
+}
+
+/* Inputs come before outputs. */
+static use
+use_of(const dl_group *group, const dl_call *call, const dl_arrays *arrays, int index)
+{
+    int singles = arrays->single == NULL ? 0 : 1;
+    int inputs = arrays->inputs == NULL ? 0 : arrays->list_count;
+
+    if (index < singles) {
+        return use_of_single(group, call);
+    }
+    bool is_input = index < singles + inputs;
+    return (use){is_input, !is_input};
+}
+
+static bool
+follows(const dl_tensor *tensor, const dl_tensor *previous)
+{
+    return previous != NULL
+           && (const char *)previous->data + dl_tensor_size(previous)
+                  == (const char *)tensor->data;
+}
+
+/* Returns where each array begins, added to `memory`, and in `*size` what all take.
+ * Arrays that follow each other on the device, such as the blocks of one array, do so on
+ * the host, too. */
+static void
+place(const dl_arrays *arrays, const dl_arrays *staged, uintptr_t memory, size_t *size)
+{
+    const dl_tensor *previous = NULL;
+    const dl_tensor *tensor;
+    size_t end = 0;
+
+    for (int i = 0; (tensor = dl_arrays_at(arrays, i)) != NULL; i++) {
+        if (!follows(tensor, previous)) {
+            end = (end + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        }
+        /* The staged call is a copy that belongs to this operation. */
+        dl_tensor *made = (dl_tensor *)(uintptr_t)dl_arrays_at(staged, i);
+        made->data = (void *)(memory + end);
+        made->device = DL_CPU;
+        made->device_index = 0;
+        made->stream = NULL;
+        made->is_writable = true;
+        end += dl_tensor_size(tensor);
+        previous = tensor;
+    }
+    *size = end;
+}
+
+static dl_status
+copy_run(const dl_staging *self, char *device, char *host, size_t size, bool is_back)
+{
+    const dl_pinned *buffer = self->buffer;
+    const dl_cuda_table *cuda = buffer->cuda;
+
+    if (size == 0) {
+        return DL_OK;
+    }
+    return dl_cuda_check(
+        cuda,
+        is_back ? cuda->copy(device, host, size, DL_CUDA_TO_DEVICE, buffer->stream)
+                : cuda->copy(host, device, size, DL_CUDA_TO_HOST, buffer->stream),
+        "cudaMemcpyAsync");
+}
+
+/* Copies the arrays that the operation reads, or writes if `is_back`; those that follow
+ * each other on both sides at once. */
+static dl_status
+copy_all(const dl_staging *self, bool is_back)
+{
+    int group_size = dl_group_size(self->group);
+    dl_arrays arrays = dl_call_arrays(self->call, group_size);
+    dl_arrays staged = dl_call_arrays(self->staged, group_size);
+    char *device = NULL, *host = NULL;
+    const dl_tensor *tensor;
+    size_t run = 0;
+
+    for (int i = 0; (tensor = dl_arrays_at(&arrays, i)) != NULL; i++) {
+        use use = use_of(self->group, self->call, &arrays, i);
+        const dl_tensor *other = dl_arrays_at(&staged, i);
+        if (!(is_back ? use.is_written : use.is_read)) {
+            continue;
+        }
+        if ((char *)tensor->data != device + run || (char *)other->data != host + run) {
+            DL_TRY(copy_run(self, device, host, run, is_back));
+            device = tensor->data;
+            host = other->data;
+            run = 0;
+        }
+        run += dl_tensor_size(tensor);
+    }
+    DL_TRY(copy_run(self, device, host, run, is_back));
+    const dl_cuda_table *cuda = self->buffer->cuda;
+    return dl_cuda_check(cuda, cuda->stream_synchronize(self->buffer->stream),
+                         "cudaStreamSynchronize");
+}
+
+dl_status
+dl_staging_init(dl_staging *staging, const dl_group *group, const dl_call *call,
+                const dl_cuda_table *cuda)
+{
+    int group_size = dl_group_size(group);
+    dl_arrays arrays = dl_call_arrays(call, group_size);
+    int device = dl_arrays_at(&arrays, 0)->device_index;
+    size_t size;
+
+    *staging = (dl_staging){.group = group, .call = call};
+    DL_TRY(dl_call_copy(call, group_size, (dl_room){0}, &staging->staged));
+    dl_arrays staged = dl_call_arrays(staging->staged, group_size);
+    place(&arrays, &staged, 0, &size);
+    dl_status status = dl_pinned_take(cuda, device, size, &staging->buffer);
+    if (status == DL_OK) {
+        place(&arrays, &staged, (uintptr_t)staging->buffer->memory, &size);
+        status = copy_all(staging, false);
+    }
+    if (status != DL_OK) {
+        dl_staging_fini(staging, false);
+    }
+    return status;
+}
+
+dl_status
+dl_staging_copy_back(const dl_staging *staging)
+{
+    return copy_all(staging, true);
+}
+
+void
+dl_staging_fini(dl_staging *staging, bool keeps_memory)
+{
+    if (staging->buffer != NULL && !keeps_memory) {
+        dl_pinned_give(staging->buffer);
+    }
+    free(staging->staged);
+}

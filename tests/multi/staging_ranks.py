@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ranks do in the tests of CUDA arrays by a backend for the CPU's memory.
+
+A kit makes arrays on the device and reads them back; see `nccl_ranks.kit_of`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from datetime import timedelta
+from typing import Any
+
+import nccl_ranks
+import numpy as np
+from fake_cuda import CudaArray, Runtime
+
+import distlite
+from distlite import ReduceOp
+
+
+def everything(
+    rank: int, world_size: int, init_method: str, kit: str, backend: str = "gloo"
+) -> list[str]:
+    """The collectives, with arrays on the device; returns the wrong ones."""
+    used = nccl_ranks.kit_of(kit, rank)
+    nccl_ranks.init(rank, world_size, init_method, backend)
+    wrong = []
+    for part in (
+        nccl_ranks.reductions,
+        nccl_ranks.movements,
+        nccl_ranks.uneven,
+        mixtures,
+    ):
+        wrong += [name for name, right in part(rank, world_size, used) if not right]
+    distlite.destroy_process_group()
+    if kit == "fake" and used.runtime.library.double_pinned_size():
+        wrong.append("memory is left")
+    return wrong
+
+
+def mixtures(rank: int, size: int, kit: Any) -> Any:
+    """What the CPU's side alone has, and one operation on arrays of both."""
+    for dtype in ("int16", "uint32"):
+        value = kit.put(np.full(3, rank + 1, dtype))
+        distlite.all_reduce(value, ReduceOp.SUM)
+        expected = np.full(3, size * (size + 1) // 2, dtype)
+        yield f"sum of {dtype}", nccl_ranks.same(kit, value, expected)
+    prefix = kit.put(np.array([rank + 1.0]))
+    distlite.scan(prefix)
+    expected = np.array([(rank + 1) * (rank + 2) / 2])
+    yield "scan", nccl_ranks.same(kit, prefix, expected)
+    here = np.full(4, rank + 1.0)
+    there = kit.put(here)
+    distlite.all_reduce(here if rank == 0 else there)
+    got = here if rank == 0 else kit.get(there)
+    yield "both memories", np.array_equal(got, np.full(4, size * (size + 1) / 2))
+    works = []
+    values = [kit.put(np.full(2, float(i + rank))) for i in range(5)]
+    for value in values:
+        works.append(distlite.all_reduce(value, async_op=True))
+    for work in reversed(works):
+        work.wait(timedelta(seconds=nccl_ranks.SECONDS))
+    total = sum(range(size))
+    for i, value in enumerate(values):
+        expected = np.full(2, float(i * size + total))
+        yield f"asynchronous {i}", nccl_ranks.same(kit, value, expected)
+    empty = kit.put(np.zeros(0, "float32"))
+    distlite.all_reduce(empty)
+    yield "empty", kit.get(empty).shape == (0,)
+    large = kit.put(np.full(3_000_001, rank + 1, "float32"))
+    distlite.broadcast(large, size - 1)
+    expected = np.full(3_000_001, size, "float32")
+    yield "large", nccl_ranks.same(kit, large, expected)
+    inputs = [kit.put(np.full(2, 1.0 + i)) for i in range(3)]
+    with distlite._coalescing_manager():
+        for each in inputs:
+            distlite.all_reduce(each)
+    right = all(
+        nccl_ranks.same(kit, each, np.full(2, size * (1.0 + i)))
+        for i, each in enumerate(inputs)
+    )
+    yield "coalesced", right
+
+
+def streams(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """What is before the operation on the array's stream, and after it."""
+    runtime = Runtime()
+    nccl_ranks.init(rank, world_size, init_method, "cpu:gloo,cuda:gloo")
+    stream, other = runtime.stream(), runtime.stream()
+    array, mine, copy = np.zeros(4), np.full(4, rank + 1.0), np.zeros(4)
+    flag = np.zeros(1, np.int32)
+    found: dict[str, Any] = {}
+    runtime.copy(stream, array, mine, flag)
+    work = distlite.all_reduce(CudaArray(array, stream), async_op=True)
+    found["at once"] = work.is_completed()
+    flag[0] = 1
+    work.wait()
+    runtime.copy(other, copy, array)
+    runtime.synchronize(other)
+    found["after"] = copy.tolist()
+    runtime.copy(stream, array, mine)
+    distlite.all_reduce(CudaArray(array), stream=ctypes.c_void_p(stream))
+    found["sync"] = array.tolist()
+    future = distlite.all_reduce(CudaArray(array, stream), async_op=True).get_future()
+    future.wait()
+    found["future"] = array.tolist()
+    runtime.begin_capture(stream)
+    found["capture"] = nccl_ranks.message_of(
+        distlite.all_reduce, CudaArray(array, stream)
+    )
+    runtime.end_capture(stream)
+    distlite.all_reduce(CudaArray(array, stream))
+    found["then"] = array.tolist()
+    found["spoilt"] = runtime.spoilt_captures()
+    distlite.destroy_process_group()
+    found["left"] = [runtime.streams_alive(), runtime.events_alive()]
+    return found
+
+
+def refusals(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """What a group says of itself, and what it does not take."""
+    nccl_ranks.init(rank, world_size, init_method, "gloo")
+    group = distlite.group.WORLD
+    array = CudaArray(np.ones(2))
+    peer = 1 - rank
+    ops = [
+        distlite.P2POp(distlite.isend, array, peer),
+        distlite.P2POp(distlite.irecv, CudaArray(np.ones(2)), peer),
+    ]
+    said = nccl_ranks.message_of
+    found = {
+        "config": distlite.get_backend_config(),
+        "devices": group._device_types,
+        "coalescing": group.supports_coalescing,
+        "send": said(distlite.send, array, peer),
+        "irecv": said(distlite.irecv, array, peer),
+        "batch": said(distlite.batch_isend_irecv, ops),
+        "strided": said(distlite.all_reduce, CudaArray(np.ones((4, 4))[:, ::2])),
+        "read-only": said(distlite.all_reduce, read_only()),
+        "function": said(distlite.all_reduce, array, np.hypot),
+        "persistent": said(distlite.persistent, distlite.all_reduce, array),
+    }
+    part = distlite.new_group(backend="cpu:gloo")
+    found["not served"] = said(distlite.all_reduce, array, group=part)
+    found["its config"] = distlite.get_backend_config(part)
+    made = distlite.ProcessGroupGloo(
+        distlite.PrefixStore("made", group.get_group_store()), rank, world_size
+    )
+    made.allreduce([array]).wait()
+    found["by hand"] = array.array.tolist()
+    distlite.destroy_process_group()
+    return found
+
+
+def read_only() -> CudaArray:
+    """An array of the device that says so."""
+    array = np.ones(2)
+    array.flags.writeable = False
+    return CudaArray(array)
