@@ -155,6 +155,40 @@ CHECK_CASE(a_rank_that_makes_no_more_groups_is_gone_in_those_it_has_not_made)
     dl_arena_fini(&shared);
 }
 
+/* Of ranks whose rings are larger than those of the whole group. */
+CHECK_CASE(an_area_has_room_for_fewer_ranks)
+{
+    static dl_process *const nobody[DL_RANKS_LIMIT];
+    static const int sizes[] = {2, 6, 9, 12, 17, 33, 65};
+    int ranks[DL_RANKS_LIMIT];
+
+    for (int i = 0; i < DL_RANKS_LIMIT; i++) {
+        ranks[i] = i;
+    }
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        int size = sizes[i];
+        dl_loan loans[2];
+        dl_arena arena;
+        CHECK_OK(dl_arena_create(&arena, size, true));
+        for (int place = 0; place < 2; place++) {
+            dl_borrower self = {
+                0, place == 0 ? "first" : "second", ranks, size - 1, nobody, size};
+            CHECK_OK(dl_arena_borrow(&arena, &self, dl_deadline_after(DL_SECOND),
+                                     &loans[place]));
+            uint8_t *memory = loans[place].segment.memory;
+            memory[loans[place].segment.size - 1] = (uint8_t)(1 + place);
+        }
+        /* Neither lies in the other one or in the memory of the whole group. */
+        for (int place = 0; place < 2; place++) {
+            const uint8_t *memory = loans[place].segment.memory;
+            CHECK_EQUAL(memory[loans[place].segment.size - 1], 1 + place);
+            CHECK(loans[place].segment.size <= arena.area);
+            dl_arena_return(&arena, &loans[place]);
+        }
+        dl_arena_fini(&arena);
+    }
+}
+
 CHECK_CASE(the_same_name_with_other_ranks_is_another_group)
 {
     dl_loan loans[2];

@@ -179,3 +179,31 @@ def many_groups(rank: int, world_size: int, init_method: str) -> tuple[int, floa
     wrong += distlite.new_group().group_name != "1"
     distlite.destroy_process_group()
     return wrong, quickest
+
+
+def nearly_all(rank: int, world_size: int, init_method: str) -> list[bool]:
+    """Groups that lack one rank each, whose ranks pass large arrays around at once."""
+    init(rank, world_size, init_method)
+    groups = [
+        (gone, distlite.new_group([r for r in range(world_size) if r != gone]))
+        for gone in range(world_size)
+    ]
+    works, right = [], []
+    for gone, group in groups:
+        if rank == gone:
+            continue
+        mine, size = group.rank(), world_size - 1
+        sent = np.full(400_000, 100 * gone + mine)
+        got = np.zeros_like(sent)
+        there, back = (mine + 1) % size, (mine - 1) % size
+        works.append(distlite.irecv(got, group=group, group_src=back))
+        works.append(distlite.isend(sent, group=group, group_dst=there))
+        total = np.full(50_000, gone + mine)
+        works.append(distlite.all_reduce(total, group=group, async_op=True))
+        right.append((got, 100 * gone + back))
+        right.append((total, size * gone + size * (size - 1) // 2))
+    for work in works:
+        work.wait()
+    distlite.barrier()
+    distlite.destroy_process_group()
+    return [bool((array == value).all()) for array, value in right]

@@ -117,6 +117,13 @@ def test_many_groups_at_once():
         assert quickest < 0.2
 
 
+@pytest.mark.parametrize("size", [6, pytest.param(17, marks=pytest.mark.slow)])
+def test_groups_of_nearly_all_ranks(size):
+    """The rings of fewer ranks are larger, and have room all the same."""
+    for found in run_ranks(subgroup_ranks.nearly_all, size):
+        assert found == [True] * (2 * size - 2)
+
+
 def test_joining_with_the_init_barrier():
     env = {"TORCH_DIST_INIT_BARRIER": "1"}
     results = run_ranks(subgroup_ranks.only_members_call, 3, env=env)

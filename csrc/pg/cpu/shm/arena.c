@@ -55,11 +55,25 @@ struct dl_arena_directory {
     _Atomic uint64_t notes[DL_ARENA_NOTES][NOTE_WORDS];
 };
 
-size_t
-dl_arena_area(int size)
+/* Returns the bytes that a group of `size` ranks uses. */
+static size_t
+memory_of(int size)
 {
     return dl_round_up(dl_board_memory(size, DL_BOARD_CHUNK) + dl_p2p_memory(size),
                        PAGE);
+}
+
+/* Fewer ranks may need more memory, because their rings are larger. */
+size_t
+dl_arena_area(int size)
+{
+    size_t largest = 0;
+
+    for (int count = 1; count <= size; count++) {
+        size_t used = memory_of(count);
+        largest = used > largest ? used : largest;
+    }
+    return largest;
 }
 
 static size_t
@@ -366,7 +380,7 @@ dl_status
 dl_arena_borrow(dl_arena *arena, const dl_borrower *borrower, dl_deadline deadline,
                 dl_loan *loan)
 {
-    return borrow(arena, borrower, dl_arena_area(borrower->count), deadline, loan);
+    return borrow(arena, borrower, memory_of(borrower->count), deadline, loan);
 }
 
 dl_status

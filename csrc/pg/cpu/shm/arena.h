@@ -43,7 +43,8 @@ typedef struct dl_arena {
     _Atomic uint64_t *returned;
 } dl_arena;
 
-/* Returns the bytes of the area for a group of `size` ranks. */
+/* Returns the bytes of an area in the arena of a group of `size` ranks: enough for any
+ * group that is made out of it. */
 size_t dl_arena_area(int size);
 
 /* Creates the file for a group of `size` ranks and formats that group's area.
