@@ -740,6 +740,40 @@ record_end(const dl_table *table, dl_bytes key, int64_t at)
     }
 }
 
+/* Provides the memory for what changes besides the value of `entry`, which will have
+ * `size` bytes and end at `end`. */
+static dl_status
+need_change(dl_table *table, const dl_table_entry *entry, size_t key_size, size_t size,
+            int64_t end)
+{
+    bool has_end = end > 0 || (end == END_KEPT && entry->end_place != 0);
+
+    if (has_end && entry->end_place == 0) {
+        DL_TRY(need_end(table));
+    }
+    return need_record(table, has_end ? 2 * key_size + DL_CHANGE_END_SIZE : key_size,
+                       size);
+}
+
+/* Does what follows a change of the entry's value; cannot fail. */
+static void
+value_changed(dl_table *table, dl_table_entry *entry, int64_t end, dl_presence before)
+{
+    dl_bytes key = dl_map_key(&entry->node);
+
+    record(table, DL_CHANGE_SET, key, dl_blob_bytes(entry->value));
+    if (end > 0) {
+        put_end(table, entry, end);
+    } else if (end == END_NONE) {
+        drop_end(table, entry);
+    }
+    if (entry->end_place != 0) {
+        record_end(table, key, table->ends[entry->end_place - 1].at);
+    }
+    entry_changed(table, entry, before);
+    entry_release(table, entry);
+}
+
 /* Takes over the reference to `value`, also on failure.  `end` is a time or one of the
  * above. */
 static dl_status
@@ -754,12 +788,8 @@ put_value(dl_table *table, dl_bytes key, dl_blob *value, int64_t end)
     /* Replacing a value by one that is no larger always succeeds. */
     size_t old_size = blob_size(entry->value);
     size_t new_size = blob_size(value);
-    bool has_end = end > 0 || (end == END_KEPT && entry->end_place != 0);
     if ((new_size > old_size && need_room(table, new_size - old_size) != DL_OK)
-        || (has_end && entry->end_place == 0 && need_end(table) != DL_OK)
-        || need_record(table, has_end ? 2 * key.size + DL_CHANGE_END_SIZE : key.size,
-                       value->size)
-               != DL_OK) {
+        || need_change(table, entry, key.size, value->size, end) != DL_OK) {
         dl_blob_unref(value);
         entry_release(table, entry);
         return DL_NO_MEMORY;
@@ -773,17 +803,7 @@ put_value(dl_table *table, dl_bytes key, dl_blob *value, int64_t end)
     }
     dl_blob_unref(entry->value);
     entry->value = value;
-    record(table, DL_CHANGE_SET, key, dl_blob_bytes(value));
-    if (end > 0) {
-        put_end(table, entry, end);
-    } else if (!has_end) {
-        drop_end(table, entry);
-    }
-    if (has_end) {
-        record_end(table, key, table->ends[entry->end_place - 1].at);
-    }
-    entry_changed(table, entry, before);
-    entry_release(table, entry);
+    value_changed(table, entry, end, before);
     return DL_OK;
 }
 
@@ -793,9 +813,30 @@ dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
     return put_value(table, key, value, END_NONE);
 }
 
+/* Whether `size` bytes can take the place of the value in its memory: nobody else reads
+ * that, and not much of it is left over. */
+static bool
+fits(const dl_blob *value, size_t size)
+{
+    return value != NULL && size <= value->capacity && size >= value->capacity / 2
+           && dl_blob_is_unique(value);
+}
+
+/* A value that is replaced by one like it, such as a counter, costs no allocation. */
 static dl_status
 put_bytes(dl_table *table, dl_bytes key, dl_bytes value, int64_t end)
 {
+    dl_table_entry *entry = entry_find_live(table, key);
+
+    if (entry != NULL && fits(entry->value, value.size)) {
+        DL_TRY(need_change(table, entry, key.size, value.size, end));
+        if (value.size > 0) {
+            memmove(entry->value->data, value.data, value.size);
+        }
+        entry->value->size = value.size;
+        value_changed(table, entry, end, entry_presence(entry));
+        return DL_OK;
+    }
     dl_blob *blob = dl_blob_copy(value);
 
     return blob == NULL ? dl_fail_no_memory() : put_value(table, key, blob, end);

@@ -156,7 +156,7 @@ CHECK_CASE(without_memory_calls_fail_and_the_store_lives)
     dl_check_fail_allocation_at(1);
     CHECK_STATUS(dl_store_set(store, A, B, SOON), DL_NO_MEMORY);
     dl_check_fail_allocation_at(1);
-    CHECK_STATUS(dl_store_add(store, A, 1, &sum, SOON), DL_NO_MEMORY);
+    CHECK_STATUS(dl_store_add(store, A, 10, &sum, SOON), DL_NO_MEMORY);
     dl_check_fail_allocation_at(1);
     CHECK_STATUS(dl_store_get(store, A, &value, SOON), DL_NO_MEMORY);
     dl_check_fail_allocation_at(1);

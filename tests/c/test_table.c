@@ -694,13 +694,40 @@ CHECK_CASE(a_change_that_ran_out_of_memory_keeps_the_old_value)
 
     CHECK_OK(dl_table_set(table, A, DL_LITERAL("7")));
     dl_check_fail_allocation_at(1);
-    CHECK_STATUS(dl_table_set(table, A, DL_LITERAL("8")), DL_NO_MEMORY);
+    CHECK_STATUS(dl_table_set(table, A, DL_LITERAL("88")), DL_NO_MEMORY);
     dl_check_fail_allocation_at(1);
     CHECK_STATUS(dl_table_append(table, A, DL_LITERAL("8")), DL_NO_MEMORY);
     dl_check_fail_allocation_at(1);
-    CHECK_STATUS(dl_table_add(table, A, 1, &sum), DL_NO_MEMORY);
+    CHECK_STATUS(dl_table_add(table, A, 10, &sum), DL_NO_MEMORY);
     CHECK_HOLDS(table, A, "7");
     dl_table_fini(table);
+}
+
+CHECK_CASE(a_value_is_replaced_in_its_memory_unless_somebody_reads_it)
+{
+    TABLE(table);
+    int64_t sum;
+
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("12345678")));
+    dl_blob *first = dl_table_get(table, A);
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("1234")));
+    CHECK(dl_table_get(table, A) == first);
+    CHECK_OK(dl_table_add(table, A, 1, &sum));
+    CHECK(dl_table_get(table, A) == first);
+    CHECK_HOLDS(table, A, "1235");
+    size_t size = table->size;
+    /* A reply that is being sent does not change. */
+    dl_blob *held = dl_blob_ref(first);
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("other")));
+    CHECK_BYTES(dl_blob_bytes(held), "1235");
+    CHECK_HOLDS(table, A, "other");
+    dl_blob_unref(held);
+    /* Not much memory is left unused. */
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("")));
+    CHECK(table->size < size);
+    CHECK(dl_table_delete(table, A));
+    CHECK_EQUAL(table->size, 0);
+    check_empty(table);
 }
 
 /* Limits */
