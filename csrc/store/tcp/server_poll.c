@@ -65,18 +65,24 @@ static void
 serve(dl_server *server, connection *client, uint32_t events)
 {
     const uint32_t broken = EPOLLERR | EPOLLHUP;
+    bool wants_input = dl_peer_wants_input(&client->peer);
     bool is_alive = true;
 
     /* Input that arrived before the connection broke can still be read; recv(2) then
      * returns the error. */
-    if ((events & (EPOLLIN | broken)) != 0) {
+    if ((events & broken) != 0 || (wants_input && (events & EPOLLIN) != 0)) {
         is_alive = (client->events & EPOLLIN) != 0
                    && dl_peer_receive(&client->peer, server->input);
     }
     if (is_alive && (events & EPOLLOUT) != 0) {
         is_alive = dl_peer_send(&client->peer);
     }
-    watch(server, client, is_alive);
+    /* A session that is stalled until the end of this turn goes on then, in
+     * serve_changed(), mostly with the same events. */
+    if (!is_alive || (events & broken) != 0 || !wants_input
+        || !dl_session_is_marked(&client->peer.session)) {
+        watch(server, client, is_alive);
+    }
 }
 
 static void

@@ -95,6 +95,7 @@ on_ready(uv_poll_t *handle, int error, int events)
 {
     connection *client = handle->data;
     int watched = client->events;
+    bool wants_input = dl_peer_wants_input(&client->peer);
     bool is_alive = true;
 
     if (error != 0) {
@@ -102,14 +103,20 @@ on_ready(uv_poll_t *handle, int error, int events)
     }
     /* Input that arrived before the connection broke can still be read; recv(2) then
      * returns the error. */
-    if (error != 0 || (events & UV_READABLE) != 0) {
+    if (error != 0 || (wants_input && (events & UV_READABLE) != 0)) {
         is_alive = (watched & UV_READABLE) != 0
                    && dl_peer_receive(&client->peer, server_of(client)->input);
     }
     if (is_alive && (events & UV_WRITABLE) != 0) {
         is_alive = dl_peer_send(&client->peer);
     }
-    watch(client, is_alive);
+    /* A session that is stalled until the end of this turn goes on then, in
+     * on_before_sleep(), mostly with the same events: setting others in between costs
+     * four system calls. */
+    if (!is_alive || error != 0 || !wants_input
+        || !dl_session_is_marked(&client->peer.session)) {
+        watch(client, is_alive);
+    }
 }
 
 /* Does nothing: while an idle handle is active, libuv polls without sleeping. */

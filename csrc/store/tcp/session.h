@@ -71,6 +71,13 @@ dl_status dl_session_feed(dl_session *session, dl_bytes bytes);
  * passed. */
 dl_status dl_session_resume(dl_session *session);
 
+/* Whether the hub will return the session from dl_hub_take_changed(). */
+static inline bool
+dl_session_is_marked(const dl_session *session)
+{
+    return session->changed.next != NULL;
+}
+
 /* Returns false while the session is stalled or has too much output: its socket must
  * not be read then. */
 bool dl_session_wants_input(const dl_session *session);
