@@ -201,10 +201,12 @@ consume(struct iovec *parts, int count, size_t size)
 dl_status
 dl_socket_write(int fd, struct iovec *parts, int count, dl_deadline deadline)
 {
-    /* Not writev(2): only sendmsg(2) can suppress SIGPIPE. */
+    /* Not writev(2): only sendmsg(2) can suppress SIGPIPE.  send(2) costs less. */
     while (count > 0) {
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
-        ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL | transfer_flags(deadline));
+        int flags = MSG_NOSIGNAL | transfer_flags(deadline);
+        ssize_t sent = count == 1 ? send(fd, parts->iov_base, parts->iov_len, flags)
+                                  : sendmsg(fd, &message, flags);
         if (sent < 0) {
             DL_TRY(recover(fd, POLLOUT, deadline));
             continue;
