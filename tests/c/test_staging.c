@@ -42,8 +42,14 @@ load_cuda(void)
 static dl_group *
 join_staging(const char *name, int rank, int size)
 {
-    device_engine = "gloo";
     return join_device_group(name, rank, size, GROUP_PATIENCE);
+}
+
+static void
+run_staging(int size, dl_rank_fn run)
+{
+    device_engine = "gloo";
+    run_ranks(size, run);
 }
 
 /* One rank's array is on a device, the other's is the CPU's: it is one operation. */
@@ -83,7 +89,7 @@ add_up(int rank, int size, void *context)
 
 CHECK_CASE(ranks_add_up_by_way_of_the_host)
 {
-    run_ranks(3, add_up);
+    run_staging(3, add_up);
     CHECK_EQUAL(pinned_size(), 0);
 }
 
@@ -145,7 +151,7 @@ move(int rank, int size, void *context)
 
 CHECK_CASE(only_what_is_written_is_copied_back)
 {
-    run_ranks(3, move);
+    run_staging(3, move);
 }
 
 /* An operation of many bytes does not keep its memory, and many small ones share one
@@ -199,6 +205,7 @@ CHECK_CASE(what_cannot_be_staged_is_refused)
     dl_device_options unset = {0};
     dl_work *work;
 
+    device_engine = "gloo";
     CHECK_OK(dl_hash_store_new(&store));
     dl_group *plain = join_group(store, "plain", 0, 1);
     CHECK_STATUS(dl_group_run(plain, &args, soon()), DL_UNSUPPORTED);
@@ -236,7 +243,10 @@ run_out(int rank, int size, void *context)
     (void)context;
     args.tensor.device = rank == 0 ? DL_CUDA : DL_CPU;
     CHECK(dl_group_run(group, &args, soon()) != DL_OK);
-    CHECK_CONTAINS(dl_last_error()->text, "cudaHostAlloc");
+    CHECK_CONTAINS(dl_last_error()->text,
+                   "all_reduce in group staged, rank 0 of 2 on ");
+    CHECK_CONTAINS(dl_last_error()->text,
+                   ": copying arrays to the CPU's memory: cudaHostAlloc");
     CHECK(dl_group_run(group, &args, soon()) != DL_OK);
     CHECK_CONTAINS(dl_last_error()->text, "is broken");
     end_group(group);
@@ -245,7 +255,7 @@ run_out(int rank, int size, void *context)
 CHECK_CASE(a_rank_that_cannot_copy_tells_the_others)
 {
     setenv("DOUBLE_CUDA_PINNED_LIMIT", "1000", 1);
-    run_ranks(2, run_out);
+    run_staging(2, run_out);
 }
 
 /* Rank 0's stream does not reach the operation: it names itself, and rank 1 hears. */
@@ -284,7 +294,62 @@ come_late(int rank, int size, void *context)
 
 CHECK_CASE(a_stream_that_does_not_come_is_named_on_all_ranks)
 {
-    run_ranks(2, come_late);
+    run_staging(2, come_late);
+}
+
+static _Thread_local bool is_interrupted;
+
+static dl_status
+interrupt(void)
+{
+    return is_interrupted ? dl_fail(DL_INTERRUPTED, "interrupted by the test") : DL_OK;
+}
+
+/* The stream does not reach the first operation, which is interrupted; nor that of the
+ * second group, which is closed meanwhile. */
+CHECK_CASE(a_wait_for_a_stream_ends_with_an_interrupt_or_the_group)
+{
+    const dl_cuda_table *cuda = load_cuda();
+    int64_t data = 1, target, source = 5;
+    int (*copy_when)(void *, void *, const void *, size_t, atomic_int *);
+    int (*events_alive)(void);
+    static atomic_int flag;
+    void *stream;
+    dl_call args = {
+        .op = DL_ALL_REDUCE, .tensor = device_tensor(&data, 1), .reduction = DL_SUM};
+    dl_work *works[2];
+
+    *(void **)&copy_when = of_double("double_copy_when");
+    *(void **)&events_alive = of_double("double_events_alive");
+    device_engine = "gloo";
+    dl_interrupt_install(interrupt);
+    CHECK_OK(dl_hash_store_new(&store));
+    CHECK_EQUAL(cuda->stream_create(&stream, 1, 0), 0);
+    CHECK_EQUAL(copy_when(stream, &target, &source, sizeof source, &flag), 0);
+    args.tensor.stream = stream;
+    dl_group *group = join_staging("interrupted", 0, 1);
+    is_interrupted = true;
+    CHECK_STATUS(dl_group_run(group, &args, soon()), DL_INTERRUPTED);
+    is_interrupted = false;
+    CHECK_STATUS(dl_group_run(group, &args, soon()), DL_CANCELLED);
+    CHECK_CONTAINS(dl_last_error()->text, "all_reduce #1 was interrupted");
+    end_group(group);
+    group = join_staging("closed", 0, 1);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(dl_group_submit(group, &args, soon(), &works[i]));
+    }
+    end_group(group);
+    for (int i = 0; i < 2; i++) {
+        CHECK_STATUS(dl_work_wait(works[i], soon()), DL_CLOSED);
+        dl_work_unref(works[i]);
+    }
+    atomic_store(&flag, 1);
+    CHECK_EQUAL(cuda->stream_synchronize(stream), 0);
+    cuda->stream_destroy(stream);
+    CHECK_EQUAL(data, 1);
+    CHECK_EQUAL(events_alive(), 0);
+    dl_store_unref(store);
+    dl_interrupt_install(NULL);
 }
 
 /* At DETAIL ranks compare what they call, wherever their arrays are. */
@@ -309,7 +374,7 @@ call_differently(int rank, int size, void *context)
 CHECK_CASE(ranks_that_differ_learn_it_before_anything_is_sent)
 {
     dl_debug_level_set(DL_DEBUG_DETAIL);
-    run_ranks(2, call_differently);
+    run_staging(2, call_differently);
 }
 
 /* The backend that moves nothing gets arrays as they are, and needs no runtime. */

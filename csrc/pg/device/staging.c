@@ -4,6 +4,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "pg/device/device.h"
+
 /* Arrays begin at multiples of this, as those of most libraries do. */
 #define ALIGNMENT ((size_t)64)
 
@@ -133,34 +135,56 @@ copy_all(const dl_staging *self, bool is_back)
                          "cudaStreamSynchronize");
 }
 
+/* Adds to an error what was being done, and on which rank. */
+static dl_status
+explain(const dl_staging *self, dl_status status, bool is_back)
+{
+    if (status == DL_OK) {
+        return DL_OK;
+    }
+    char *label = dl_device_label_new(self->group);
+    dl_fail_while("%s in %s: copying arrays %s",
+                  dl_op_type_name((uint8_t)self->call->op),
+                  label == NULL ? dl_group_name(self->group) : label,
+                  is_back ? "back to the device" : "to the CPU's memory");
+    free(label);
+    return status;
+}
+
+static dl_status
+take_buffer(dl_staging *self, const dl_cuda_table *cuda)
+{
+    int group_size = dl_group_size(self->group);
+    dl_arrays arrays = dl_call_arrays(self->call, group_size);
+    dl_arrays staged = dl_call_arrays(self->staged, group_size);
+    int device = dl_arrays_at(&arrays, 0)->device_index;
+    size_t size;
+
+    place(&arrays, &staged, 0, &size);
+    DL_TRY(dl_pinned_take(cuda, device, size, &self->buffer));
+    place(&arrays, &staged, (uintptr_t)self->buffer->memory, &size);
+    return copy_all(self, false);
+}
+
 dl_status
 dl_staging_init(dl_staging *staging, const dl_group *group, const dl_call *call,
                 const dl_cuda_table *cuda)
 {
-    int group_size = dl_group_size(group);
-    dl_arrays arrays = dl_call_arrays(call, group_size);
-    int device = dl_arrays_at(&arrays, 0)->device_index;
-    size_t size;
-
     *staging = (dl_staging){.group = group, .call = call};
-    DL_TRY(dl_call_copy(call, group_size, (dl_room){0}, &staging->staged));
-    dl_arrays staged = dl_call_arrays(staging->staged, group_size);
-    place(&arrays, &staged, 0, &size);
-    dl_status status = dl_pinned_take(cuda, device, size, &staging->buffer);
-    if (status == DL_OK) {
-        place(&arrays, &staged, (uintptr_t)staging->buffer->memory, &size);
-        status = copy_all(staging, false);
-    }
+    DL_TRY(dl_call_copy(call, dl_group_size(group), (dl_room){0}, &staging->staged));
+    dl_status status = explain(staging, take_buffer(staging, cuda), false);
     if (status != DL_OK) {
+        dl_error error = *dl_last_error();
         dl_staging_fini(staging, false);
+        return dl_fail_again(&error);
     }
-    return status;
+    return DL_OK;
 }
 
 dl_status
 dl_staging_copy_back(const dl_staging *staging)
 {
-    return copy_all(staging, true);
+    return explain(staging, copy_all(staging, true), true);
 }
 
 void

@@ -20,7 +20,7 @@ typedef struct dl_staging {
 
 /* Makes the staged call, with copies of what it reads.  Called with the arrays' device
  * current, once their streams have reached the operation.  On success dl_staging_fini()
- * must follow. */
+ * must follow.  Errors name the operation and this rank. */
 dl_status dl_staging_init(dl_staging *staging, const dl_group *group,
                           const dl_call *call, const dl_cuda_table *cuda);
 
