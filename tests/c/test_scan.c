@@ -6,7 +6,7 @@
 /* Small, so that little data takes many rounds. */
 #define CHUNK 512
 #define LARGER_CHUNK 4096
-#define MOST (2 * LARGER_CHUNK)
+#define MOST ((size_t)70000)
 
 typedef dl_status (*algorithm)(dl_board *, const dl_op_context *, const dl_call *);
 
@@ -89,6 +89,28 @@ CHECK_CASE(on_lines_through_slots_and_in_chunks)
         dl_run_ranks(sizes[i], check_mixture, NULL);
         boards_fini(&all);
     }
+}
+
+/* Of sizes around lines and rounds, with the bytes in any place of the slots. */
+static void
+check_pairs(int rank, int size, void *context)
+{
+    static const size_t counts[] = {1, 63, 64, 65, MOST - 1, MOST};
+
+    (void)size;
+    (void)context;
+    for (uint64_t i = 0; i < 60; i++) {
+        size_t count = counts[i % (sizeof counts / sizeof *counts)];
+        check_case(rank, i + 1, i % 5 == 4 ? dl_scan_chunks : dl_scan_swap, count,
+                   i % 2 == 0);
+    }
+}
+
+CHECK_CASE(of_two_ranks)
+{
+    boards_init(&all, 2, DL_BOARD_CHUNK, true);
+    dl_run_ranks(2, check_pairs, NULL);
+    boards_fini(&all);
 }
 
 CHECK_CASE(through_slots_and_in_chunks_past_the_caches)

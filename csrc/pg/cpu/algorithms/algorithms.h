@@ -50,6 +50,9 @@ dl_status dl_scan_slot(dl_board *board, const dl_op_context *op, const dl_call *
  * number. */
 dl_status dl_scan_chunks(dl_board *board, const dl_op_context *op, const dl_call *call);
 
+/* As dl_scan_chunks(), for two ranks that have a core each. */
+dl_status dl_scan_swap(dl_board *board, const dl_op_context *op, const dl_call *call);
+
 dl_status dl_barrier_line(dl_board *board, const dl_op_context *op);
 
 /* These take blocks of any size and layout.  Each chooses lines, pockets, slots or

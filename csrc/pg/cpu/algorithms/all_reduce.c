@@ -3,6 +3,7 @@
 
 #include "pg/cpu/algorithms/algorithms.h"
 #include "pg/cpu/algorithms/fold.h"
+#include "pg/cpu/algorithms/swap.h"
 #include "tensor/copy.h"
 
 /* Limits up to which one meeting, after which each rank reduces everything, is faster
@@ -12,11 +13,9 @@
 #define SLOT_LIMIT_OF_ALL_RANKS ((size_t)4 << 10)
 #define SLOT_LIMIT_WHEN_SHARING ((size_t)16 << 10)
 
-/* The largest array that two ranks reduce both, the rounds into which they divide it, so
- * that copying and reducing overlap, and the least bytes of a round. */
-#define PAIR_LIMIT ((size_t)512 << 10)
-#define PAIR_ROUNDS 2
-#define PAIR_LEAST ((size_t)32 << 10)
+/* The largest array that two ranks both reduce.  Larger ones have to be fetched from
+ * memory, of which each then fetches twice as much. */
+#define SWAP_LIMIT ((size_t)512 << 10)
 
 /* Bytes that are reduced and distributed at a time, so that they stay in the
  * first-level cache. */
@@ -100,8 +99,7 @@ typedef struct rounds {
     size_t chunk; /* bytes of a round; the last may have fewer */
     uint64_t count;
     uint64_t first_step; /* steps before those of round 0 */
-    bool is_pair;    /* both ranks reduce everything, if no array is in shared memory */
-    uint64_t window; /* consecutive rounds that use different memory */
+    bool is_swap; /* two ranks reduce everything, if no array is in shared memory */
 } rounds;
 
 typedef struct block {
@@ -113,15 +111,9 @@ typedef struct block {
  * slot: all that a rank touches then stays in its second-level cache.  Where ranks
  * share cores, the additional meetings would cost more than that gains. */
 static size_t
-most_of_round(const dl_board *board, size_t size, bool is_pair)
+most_of_round(const dl_board *board)
 {
-    size_t most = board->header->may_spin ? board->chunk / 2 : board->chunk;
-
-    if (is_pair) {
-        size_t part = size / PAIR_ROUNDS;
-        return part > PAIR_LEAST ? part : PAIR_LEAST;
-    }
-    return most;
+    return board->header->may_spin ? board->chunk / 2 : board->chunk;
 }
 
 /* Makes rounds of equal size: a short last round would cost a meeting all the same. */
@@ -129,11 +121,11 @@ static rounds
 rounds_of(dl_board *board, const dl_call *call)
 {
     size_t size = dl_tensor_size(&call->tensor);
-    bool is_pair =
-        board->options.size == 2 && board->header->may_spin && size <= PAIR_LIMIT;
-    size_t most = most_of_round(board, size, is_pair);
+    bool is_swap = dl_swap_suits(board) && size <= SWAP_LIMIT;
+    size_t most = most_of_round(board);
     size_t count = (size + most - 1) / most;
-    size_t chunk = dl_round_up((size + count - 1) / count, DL_LINE);
+    size_t chunk = is_swap ? dl_swap_chunk(size)
+                           : dl_round_up((size + count - 1) / count, DL_LINE);
 
     return (rounds){
         .board = board,
@@ -142,7 +134,7 @@ rounds_of(dl_board *board, const dl_call *call)
         .size = size,
         .chunk = chunk,
         .count = (size + chunk - 1) / chunk,
-        .is_pair = is_pair,
+        .is_swap = is_swap,
     };
 }
 
@@ -164,15 +156,16 @@ block_of(const rounds *all, uint64_t round, int rank)
 }
 
 static void
-copy_in(const rounds *all, uint64_t round)
+copy_in(const void *context, uint64_t round)
 {
+    const rounds *all = context;
     int rank = all->board->options.rank;
     block own = block_of(all, round, rank);
     uint8_t *slot = dl_board_slot(all->board, rank, round);
     const uint8_t *data = all->data + round * all->chunk;
     size_t end = own.start + own.size;
 
-    if (all->is_pair) {
+    if (all->is_swap) {
         dl_slot_write(&all->board->writer, slot, data, round_size(all, round));
         return;
     }
@@ -278,26 +271,11 @@ run_round(const rounds *all, uint64_t round)
     return DL_OK;
 }
 
-/* Two ranks that have a core each reduce everything both: each copies its array into its
- * slot and reads the other's, which is as much as in the rounds above, with one meeting
- * in place of three.  In each round but the last a rank publishes that it has copied the
- * next round in, and that it has reduced this one. */
-
-static uint64_t
-step_filled(uint64_t round)
-{
-    return 2 * round - 1;
-}
-
-static uint64_t
-step_drained(uint64_t round)
-{
-    return 2 * round + 2;
-}
-
+/* Of two ranks that both reduce everything (swap.h). */
 static void
-reduce_both(const rounds *all, uint64_t round)
+reduce_both(const void *context, uint64_t round)
 {
+    const rounds *all = context;
     uint8_t *data = all->data + round * all->chunk;
     dl_fold_sources sources = slots_of(all->board, round);
 
@@ -307,35 +285,18 @@ reduce_both(const rounds *all, uint64_t round)
 }
 
 static dl_status
-run_pair(const rounds *all)
+run_swap(const rounds *all, uint64_t window)
 {
-    dl_board *board = all->board;
+    dl_swap swap = {
+        .board = all->board,
+        .rounds = all->count,
+        .window = window,
+        .fill = copy_in,
+        .drain = reduce_both,
+        .context = all,
+    };
 
-    for (uint64_t round = 0; round < all->count; round++) {
-        bool has_next = round + 1 < all->count;
-        if (has_next) {
-            if (round + 1 >= all->window) {
-                DL_TRY(
-                    dl_board_wait_steps(board, step_drained(round + 1 - all->window)));
-            }
-            copy_in(all, round + 1);
-            dl_board_publish_step(board, step_filled(round + 1));
-        }
-        if (round > 0) {
-            DL_TRY(dl_board_wait_steps(board, step_filled(round)));
-        }
-        reduce_both(all, round);
-        if (has_next) {
-            dl_board_publish_step(board, step_drained(round));
-        }
-    }
-    uint64_t steps = 2 * (all->count - 1);
-    if (steps > 0) {
-        /* The first round of the next operation uses the other slot. */
-        DL_TRY(dl_board_wait_steps(board, steps));
-    }
-    dl_board_end(board, all->count, steps);
-    return DL_OK;
+    return dl_swap_run(&swap);
 }
 
 /* For operations in which some arrays are in shared memory and some are not: copies
@@ -455,7 +416,7 @@ dl_all_reduce_chunks(dl_board *board, const dl_op_context *op, const dl_call *ca
     uint8_t *payload = dl_board_begin(board, op);
     bool is_shared = announce_place(board, &call->tensor, payload);
 
-    all.window = dl_board_divide_slots(board, all.chunk);
+    uint64_t window = dl_board_divide_slots(board, all.chunk);
     if (!is_shared) {
         copy_in(&all, 0);
     }
@@ -464,8 +425,8 @@ dl_all_reduce_chunks(dl_board *board, const dl_op_context *op, const dl_call *ca
     if (shared == all.fold.count) {
         return reduce_in_place(board, call);
     }
-    if (shared == 0 && all.is_pair) {
-        return run_pair(&all);
+    if (shared == 0 && all.is_swap) {
+        return run_swap(&all, window);
     }
     if (shared > 0) {
         DL_TRY(copy_in_late(&all, is_shared));

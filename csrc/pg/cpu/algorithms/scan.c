@@ -3,6 +3,7 @@
 
 #include "pg/cpu/algorithms/algorithms.h"
 #include "pg/cpu/algorithms/fold.h"
+#include "pg/cpu/algorithms/swap.h"
 #include "tensor/copy.h"
 
 /* Limits up to which one meeting is faster, after which each rank reduces the arrays of
@@ -184,6 +185,59 @@ dl_scan_chunks(dl_board *board, const dl_op_context *op, const dl_call *call)
     return DL_OK;
 }
 
+/* Of two ranks, the first writes and the second reads (swap.h). */
+
+static void
+pass_chunk(const void *context, uint64_t round)
+{
+    const rounds *all = context;
+
+    if (all->board->options.rank == 0) {
+        copy_in(all, round);
+    }
+}
+
+static void
+take_chunk(const void *context, uint64_t round)
+{
+    const rounds *all = context;
+    uint8_t *data = all->data + round * all->chunk;
+    const uint8_t *first = dl_board_slot(all->board, 0, round);
+    dl_fold_sources sources = {.first = first, .own_rank = 1, .own = data};
+
+    if (all->board->options.rank == 0) {
+        return;
+    }
+    if (all->is_exclusive) {
+        dl_copy(data, first, round_size(all, round));
+    } else {
+        dl_fold_run(&all->fold, &sources, round_size(all, round), data, NULL);
+    }
+}
+
+dl_status
+dl_scan_swap(dl_board *board, const dl_op_context *op, const dl_call *call)
+{
+    size_t size = dl_tensor_size(&call->tensor);
+    size_t chunk = dl_swap_chunk(size);
+    rounds all = rounds_of(board, call);
+
+    all.chunk = chunk;
+    all.count = (size + chunk - 1) / chunk;
+    dl_board_begin(board, op);
+    dl_swap swap = {
+        .board = board,
+        .rounds = all.count,
+        .window = dl_board_divide_slots(board, chunk),
+        .fill = pass_chunk,
+        .drain = take_chunk,
+        .context = &all,
+    };
+    pass_chunk(&all, 0);
+    DL_TRY(dl_board_arrive(board));
+    return dl_swap_run(&swap);
+}
+
 dl_status
 dl_scan_select(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
@@ -195,6 +249,9 @@ dl_scan_select(dl_board *board, const dl_op_context *op, const dl_call *call)
     if (size <= DL_BOARD_PAYLOAD) {
         return dl_scan_line(board, op, call);
     }
-    return size <= limit ? dl_scan_slot(board, op, call)
-                         : dl_scan_chunks(board, op, call);
+    if (size <= limit) {
+        return dl_scan_slot(board, op, call);
+    }
+    return dl_swap_suits(board) ? dl_scan_swap(board, op, call)
+                                : dl_scan_chunks(board, op, call);
 }
