@@ -8,6 +8,9 @@ import random
 from rounds import run_rounds
 
 STEPS = 150
+# Of a world with more ranks than usual, whose rings and slots are smaller.
+MANY = [12, 17, 20]
+MANY_STEPS = 30
 
 
 def one_world(seed: int) -> None:
@@ -15,7 +18,8 @@ def one_world(seed: int) -> None:
     from workers import run_ranks
 
     choice = random.Random(seed)
-    size = choice.randrange(2, 8)
+    has_many = choice.random() < 0.05
+    size = choice.choice(MANY) if has_many else choice.randrange(2, 8)
     count = choice.choice([1, 1, 2, 3])
     hosts = [choice.randrange(count) for _ in range(size)]
     detail = choice.random() < 0.2
@@ -30,7 +34,7 @@ def one_world(seed: int) -> None:
         env=settings,
         seed=seed,
         host_of=hosts,
-        steps=STEPS,
+        steps=MANY_STEPS if has_many else STEPS,
     )
 
 
