@@ -5,7 +5,6 @@
 #include "check.h"
 #include "groups.h"
 #include "pg/cpu/endpoint.h"
-#include "pg/cpu/p2p/p2p.h"
 #include "tensor/strided.h"
 
 #define LARGE ((size_t)300 * 1000) /* int64: several rings full */
@@ -80,13 +79,6 @@ wait_and_drop(dl_work *work)
     CHECK_OK(dl_work_wait(work, soon()));
     CHECK_OK(dl_work_wait(work, soon()));
     dl_work_unref(work);
-}
-
-CHECK_CASE(memory_for_more_ranks_suffices_for_fewer)
-{
-    for (int size = 1; size < 300; size++) {
-        CHECK(dl_p2p_memory(size) <= dl_p2p_memory(size + 1));
-    }
 }
 
 static void

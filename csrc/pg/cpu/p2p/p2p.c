@@ -52,26 +52,13 @@ least(size_t left, size_t right)
     return left < right ? left : right;
 }
 
-static size_t
-memory_for(int size)
+size_t
+dl_p2p_memory(int size)
 {
     size_t ranks = (size_t)size;
 
     return ranks * sizeof(dl_doorbell)
            + ranks * ranks * dl_ring_memory(capacity_for(size));
-}
-
-/* Fewer ranks may have more memory, in larger rings. */
-size_t
-dl_p2p_memory(int size)
-{
-    size_t most = 0;
-
-    for (int ranks = 1; ranks <= size; ranks++) {
-        size_t memory = memory_for(ranks);
-        most = memory > most ? memory : most;
-    }
-    return most;
 }
 
 /* Closes all links.  No thread may use them any more. */

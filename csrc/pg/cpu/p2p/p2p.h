@@ -30,9 +30,8 @@
 
 typedef struct dl_p2p dl_p2p;
 
-/* Returns the size of the shared memory that the engines of `size` ranks need, which also
- * suffices for fewer: a group's area may be lent to some of its ranks.  The memory is
- * ready for use when it is zeroed. */
+/* Returns the size of the shared memory that the engines of `size` ranks need; fewer ranks
+ * may need more, for larger rings.  The memory is ready for use when it is zeroed. */
 size_t dl_p2p_memory(int size);
 
 /* The members of the group and how to reach them; the engine borrows all of it. */
