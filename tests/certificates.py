@@ -51,8 +51,10 @@ class Authority:
         self.name = name
         self.certificate = folder / f"{name}-ca.pem"
         subject = ["-subj", f"/CN={name} authority", "-days", "2"]
+        # Python's ssl module has looked for it since 3.13.
+        usage = ["-addext", "keyUsage=critical,keyCertSign,cRLSign"]
         files = ["-keyout", f"{name}-ca.key", "-out", self.certificate.name]
-        openssl(folder, "req", "-x509", *NEW_KEY, *subject, *files)
+        openssl(folder, "req", "-x509", *NEW_KEY, *subject, *usage, *files)
 
     def sign(self, name: str, days: int = 1) -> Identity:
         subject = ["-subj", f"/CN={name}"]

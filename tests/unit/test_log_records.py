@@ -355,6 +355,10 @@ def test_a_handler_that_hangs_does_not_keep_the_process():
     assert re.fullmatch(rf"{LINE}left\n", said(code))
 
 
+@pytest.mark.skipif(
+    not getattr(sys, "_is_gil_enabled", lambda: True)(),
+    reason="a call can keep the GIL only where there is one",
+)
 def test_a_call_that_keeps_the_interpreter_does_not_keep_the_log():
     """As a library's does that waits for a device, here for the line itself."""
     code = (
