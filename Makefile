@@ -9,6 +9,8 @@
 #   make device     the tests that need a GPU; CUDA=13 for the newer runtime
 #   make asan       C and unit tests under a sanitizer; also ubsan, tsan, valgrind, and
 #                   aarch64, C tests on an emulated processor
+#   make nogil      threads that share everything, on a Python without a GIL;
+#                   FREE_THREADED=python3.14t TESTS="share_a_work"; also nogil-tsan
 #   make coverage   lines that the tests run, of C and of Python, into build/coverage
 #   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS, and then what
 #                   clients say to servers that run
@@ -41,8 +43,8 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: hostile build demo test durations coverage test-c test-multi slow parity mpis \
-	test-mpis device asan ubsan tsan valgrind aarch64 fuzz soak lint tidy format bench \
-	docs wheels clean
+	test-mpis device asan ubsan tsan nogil nogil-tsan valgrind aarch64 fuzz soak lint \
+	tidy format bench docs wheels clean
 
 build: export DISTLITE_WERROR = 1
 build: build/.extension
@@ -164,6 +166,26 @@ tsan: export DISTLITE_SANITIZE = thread
 tsan: .venv/.packages
 	$(PYTEST) tests/c $(TESTS)
 
+# One object used by several threads, without a GIL.  For nogil-tsan the interpreter has to
+# be built --with-thread-sanitizer, or it says nothing of its own locks.
+FREE_THREADED ?= python3.14t
+STRESS_SECONDS ?= 2
+STRESS = tests/multi/thread_stress.py --require-no-gil --seconds $(STRESS_SECONDS) $(TESTS)
+.venv-nogil/.packages:
+	$(FREE_THREADED) -m venv --clear .venv-nogil
+	.venv-nogil/bin/python $(PIP) "setuptools>=77" numpy
+	@touch $@
+
+nogil: .venv-nogil/.packages
+	.venv-nogil/bin/python setup.py --quiet build \
+		--build-base build/nogil --build-lib build/nogil/lib
+	PYTHONPATH=build/nogil/lib .venv-nogil/bin/python $(STRESS)
+
+nogil-tsan: .venv-nogil/.packages
+	DISTLITE_SANITIZE=thread .venv-nogil/bin/python setup.py --quiet build \
+		--build-base build/nogil-tsan --build-lib build/nogil-tsan/lib
+	PYTHONPATH=build/nogil-tsan/lib .venv-nogil/bin/python $(STRESS)
+
 # The other processor that wheels are for, by Debian's cross compiler and QEMU.
 aarch64: export DISTLITE_EMULATE = aarch64
 aarch64: .venv/.packages
@@ -257,6 +279,7 @@ wheels: .venv-wheels/.packages
 	.venv-wheels/bin/python packaging/wheels.py --out $(DIST) --arch $(ARCHS) -- $(PYTHONS)
 
 clean:
-	rm -rf build dist .venv .venv-mpis .venv-torch .venv-docs .venv-wheels python/*.egg-info
+	rm -rf build dist .venv .venv-mpis .venv-nogil .venv-torch .venv-docs .venv-wheels
+	rm -rf python/*.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache python/distlite/_C*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +
