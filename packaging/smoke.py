@@ -36,8 +36,12 @@ import sys
 from datetime import timedelta
 from importlib.metadata import version
 from pathlib import Path
+from sysconfig import get_config_var
 
 import distlite
+
+if get_config_var("Py_GIL_DISABLED"):
+    assert not sys._is_gil_enabled(), "the import has turned the GIL on"
 
 here = Path(distlite._C.__file__)
 assert Path(sys.prefix) in here.parents, f"{here} is not that of {sys.prefix}"

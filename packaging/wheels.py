@@ -41,6 +41,8 @@ BUILD = ROOT / "build"
 GLIBC = "2.28"
 ARCHS = ("x86_64", "aarch64")
 LIMIT_BYTES = 1_000_000
+# The versions whose build without a GIL gets a wheel, too.
+FREE_THREADED = ("3.14",)
 PIP = ["-m", "pip", "--quiet", "--disable-pip-version-check", "--retries", "5"]
 
 # What decides about a wheel, asked of its interpreter.
@@ -117,9 +119,10 @@ def ask(path: str) -> Interpreter | None:
 
 def interpreters(named: Sequence[str]) -> list[Interpreter]:
     """Those named, or those of the supported versions that the path leads to, one for
-    each version."""
+    each version and one for each of FREE_THREADED."""
     default = os.environ.get("PYTHON", "python3")
-    places = named or [*(f"python{each}" for each in supported_versions()), default]
+    versions = [*supported_versions(), *(f"{each}t" for each in FREE_THREADED)]
+    places = named or [*(f"python{each}" for each in versions), default]
     found: dict[str, Interpreter] = {}
     for path in places:
         interpreter = ask(path)

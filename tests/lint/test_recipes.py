@@ -56,7 +56,7 @@ def listed(section: str) -> list[str]:
 def own_versions() -> list[str]:
     found = re.search(r"python: \[(.*)\]", OWN)
     assert found is not None
-    return re.findall(r"[\d.]+", found[1])
+    return re.findall(r"[\d.]+t?", found[1])
 
 
 def check_command(line: str, folder: Path) -> None:
@@ -204,13 +204,21 @@ def test_every_supported_version_is_tested_built_and_tried():
     classifiers = PROJECT["project"]["classifiers"]
     named = [name.rsplit(" ", 1)[1] for name in classifiers]
     supported = [version for version in named if re.fullmatch(r"3\.\d+", version)]
-    assert supported == own_versions()
-    (built,) = re.findall(r"python-version: \|\n((?: +[\d.]+\n)+)", RELEASE)
-    assert built.split() == supported
+    assert [each for each in own_versions() if each[-1] != "t"] == supported
+    (built,) = re.findall(r"python-version: \|\n((?: +[\d.]+t?\n)+)", RELEASE)
+    assert built.split() == own_versions()
     (tried,) = re.findall(r"python: \[(.*)\]", RELEASE)
-    assert re.findall(r"[\d.]+", tried) == supported
+    assert re.findall(r"[\d.]+t?", tried) == own_versions()
+    # Without a GIL, too.
+    free_threaded = [each[:-1] for each in own_versions() if each[-1] == "t"]
+    wheels = (ROOT / "packaging" / "wheels.py").read_text()
+    (listed,) = re.findall(r"^FREE_THREADED = \((.*)\)", wheels, re.MULTILINE)
+    assert re.findall(r"[\d.]+", listed) == free_threaded
+    assert any(" Free Threading" in each for each in classifiers)
     manual = (ROOT / "docs" / "platforms.md").read_text()
     assert f"CPython {supported[0]} to {supported[-1]}" in manual
+    for each in free_threaded:
+        assert f"{each}t" in manual
     oldest = PROJECT["project"]["requires-python"].removeprefix(">=")
     assert oldest == supported[0]
 
