@@ -328,7 +328,7 @@ static void *
 abort_with_a_timeout(void *group)
 {
     dl_error cause = {.status = DL_TIMEOUT, .text = "a comparison timed out"};
-    dl_backend *backend = ((dl_group *)group)->backend;
+    dl_backend *backend = ((dl_group *)group)->host.backend;
 
     CHECK_OK(dl_sleep_until(dl_deadline_after(30 * DL_MILLISECOND)));
     backend->ops->abort(backend, &cause);

@@ -346,7 +346,7 @@ end_with_news(int rank, const rank_processes *all, void *context)
     int twentieth = 20;
 
     kept = self.group;
-    dl_mpi_meeting *meeting = &dl_mpi_self(kept->backend)->meeting;
+    dl_mpi_meeting *meeting = &dl_mpi_self(kept->host.backend)->meeting;
     CHECK_OK(dl_mpi_news_exchange(meeting, 1 - rank, twentieth));
     dl_store_unref(self.store);
     if (*(bool *)context) {
