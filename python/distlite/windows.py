@@ -318,7 +318,8 @@ def window(
         shape: The shape of this rank's memory, a number or a tuple; it is zeros at
             first. Or an array, which is copied into it.
         dtype: The dtype, float64 by default, or that of the array.
-        group: The group; None is the default group. Its backend has to be gloo or mpi.
+        group: The group; None is the default group. Its backend has to be
+            gloo, mpi or ucc.
         timeout: How long to wait for the other ranks; None is the group's timeout.
 
     Returns:

@@ -27,6 +27,12 @@ def test_everything(world_size):
     assert results == [[]] * world_size
 
 
+def test_windows():
+    first, second = run_ranks(ucc_ranks.windows, 2, env=library())
+    for part in (slice(50), slice(50, None)):
+        assert sorted(first[part] + second[part]) == list(range(100))
+
+
 def test_ranks_that_differ_or_are_late():
     found = run_ranks(ucc_ranks.failures, 2, env=library())
     calls = {

@@ -651,3 +651,16 @@ def cut_off(rank: int, world_size: int, init_method: str) -> str:
         world_size=world_size,
         timeout=timedelta(seconds=60),
     )
+
+
+def windows(rank: int, world_size: int, init_method: str) -> list[int]:
+    """Tickets, of the whole group and of a part of it."""
+    init(rank, world_size, init_method)
+    part = distlite.new_group([0, world_size - 1])
+    drawn = []
+    for group in (None, part):
+        with distlite.window(1, np.int64, group) as win:
+            drawn += [int(win.fetch_and_op(1, 0)) for _ in range(50)]
+            win.fence()
+    distlite.destroy_process_group()
+    return drawn

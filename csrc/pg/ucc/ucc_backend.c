@@ -78,6 +78,14 @@ share(dl_backend *backend, size_t size, dl_region **region)
     return self->cpu->ops->share(self->cpu, size, region);
 }
 
+static dl_status
+window(dl_backend *backend, const dl_window_options *options, dl_window_part **part)
+{
+    dl_ucc_backend *self = dl_ucc_self(backend);
+
+    return self->cpu->ops->window(self->cpu, options, part);
+}
+
 /* Destroys the team together with the other ranks.  If they do not come in time, the
  * team is left as it is, and the context is disabled. */
 static void
@@ -161,6 +169,7 @@ static const dl_backend_ops ucc_ops = {
     .watch = watch,
     .lost = lost,
     .share = share,
+    .window = window,
     .abort = abort_backend,
     .leave = leave_backend,
     .end_family = end_family,
