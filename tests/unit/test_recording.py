@@ -105,6 +105,18 @@ def test_the_line_is_the_users_also_through_the_package(world):
             assert site is not None and site.function.startswith("test_the_line")
 
 
+def test_each_line_is_told_from_the_next_through_the_package(world):
+    array = np.ones(1)
+    first = inspect.currentframe().f_lineno
+    for _ in range(3):
+        dist.functional.all_reduce(array)
+        dist.all_reduce_coalesced([array])
+        dist.functional.all_reduce(array)
+    found = [o.site.line - first for o in own().operations if o.site is not None]
+    lines = [line for line in found if line > 0][-9:]
+    assert lines == [2, 3, 4] * 3
+
+
 def test_what_waits_for_its_turn(world):
     work = dist.barrier(async_op=True)
     work.wait()

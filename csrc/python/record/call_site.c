@@ -50,14 +50,20 @@ text_of(PyObject *object)
     return text;
 }
 
+static bool
+is_of_package(const char *file)
+{
+    return package_folder[0] != '\0'
+           && strncmp(file, package_folder, strlen(package_folder)) == 0;
+}
+
 /* Notes the frame and returns true if it belongs to the user's program. */
 static bool
 note_frame(PyFrameObject *frame)
 {
     PyCodeObject *code = PyFrame_GetCode(frame);
     dl_call_site site = {.file = text_of(code->co_filename)};
-    bool is_ours = package_folder[0] != '\0'
-                   && strncmp(site.file, package_folder, strlen(package_folder)) == 0;
+    bool is_ours = is_of_package(site.file);
 
     if (!is_ours) {
         site.function = label[0] == '\0' ? text_of(code->co_name) : label;
@@ -161,16 +167,12 @@ look_up(const place *place, bool *is_ours)
     return number;
 }
 
-/* Looks the place up and fills the slot, unless another thread is filling it.  Not
- * inlined, to keep it out of the path of a place that is cached. */
-static __attribute__((noinline)) uint32_t
-look_up_anew(cached_site *slot, const place *place)
+/* Fills the slot, unless another thread is filling it. */
+static void
+fill(cached_site *slot, const place *place, uint32_t site, bool is_ours)
 {
-    bool is_ours;
-    uint32_t site = look_up(place, &is_ours);
-
     if (!dlpy_version_begin(&slot->version)) {
-        return site;
+        return;
     }
     PyCodeObject *before = slot->code;
     Py_INCREF(place->code);
@@ -181,6 +183,75 @@ look_up_anew(cached_site *slot, const place *place)
     DLPY_STORE(slot->is_ours, is_ours);
     dlpy_version_end(&slot->version);
     Py_XDECREF(before);
+}
+
+/* Reads the slot; returns whether it is that of the place. */
+static bool
+read_slot(const cached_site *slot, const place *place, uint32_t *site, bool *is_ours)
+{
+    unsigned version = dlpy_version_read(&slot->version);
+    bool is_cached = DLPY_LOAD(slot->code) == place->code
+                     && DLPY_LOAD(slot->instruction) == place->instruction
+                     && DLPY_LOAD(slot->fork_generation) == dl_fork_generation();
+
+    *site = DLPY_LOAD(slot->site);
+    *is_ours = DLPY_LOAD(slot->is_ours);
+    return is_cached && dlpy_version_is(&slot->version, version);
+}
+
+/* Returns the innermost frame outside of the package, as a new reference; NULL if there
+ * is none. */
+static PyFrameObject *
+find_user_frame(void)
+{
+    PyFrameObject *frame = PyEval_GetFrame();
+
+    Py_XINCREF(frame);
+    while (frame != NULL) {
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        bool is_ours = is_of_package(text_of(code->co_filename));
+        Py_DECREF(code);
+        if (!is_ours) {
+            break;
+        }
+        PyFrameObject *caller = PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = caller;
+    }
+    return frame;
+}
+
+/* For code of the package: the cached site of the user's line that called it.  A label
+ * is not cached. */
+static __attribute__((noinline)) uint32_t
+look_behind(dlpy_state *state, const place *inner)
+{
+    PyFrameObject *frame = label[0] == '\0' ? find_user_frame() : NULL;
+    uint32_t site;
+    bool is_ours;
+
+    if (frame == NULL) {
+        return look_up(inner, &is_ours);
+    }
+    place place = {PyFrame_GetCode(frame), instruction_of(frame)};
+    cached_site *slot = slot_of(state, &place);
+    if (!read_slot(slot, &place, &site, &is_ours)) {
+        site = look_up(&place, &is_ours);
+        fill(slot, &place, site, is_ours);
+    }
+    Py_DECREF(place.code);
+    Py_DECREF(frame);
+    return site;
+}
+
+/* Not inlined, to keep it out of the path of a place that is cached. */
+static __attribute__((noinline)) uint32_t
+look_up_anew(cached_site *slot, const place *place)
+{
+    bool is_ours;
+    uint32_t site = look_up(place, &is_ours);
+
+    fill(slot, place, site, is_ours);
     return site;
 }
 
@@ -188,6 +259,8 @@ void
 dlpy_recorded_site_find(dlpy_state *state)
 {
     place place;
+    uint32_t site;
+    bool is_ours;
 
     dl_recorder_site = 0;
     /* The cache is gone once the module is being freed. */
@@ -195,14 +268,10 @@ dlpy_recorded_site_find(dlpy_state *state)
         return;
     }
     cached_site *slot = slot_of(state, &place);
-    unsigned version = dlpy_version_read(&slot->version);
-    bool is_cached = DLPY_LOAD(slot->code) == place.code
-                     && DLPY_LOAD(slot->instruction) == place.instruction
-                     && DLPY_LOAD(slot->fork_generation) == dl_fork_generation()
-                     && !DLPY_LOAD(slot->is_ours);
-    uint32_t site = DLPY_LOAD(slot->site);
-    if (!is_cached || !dlpy_version_is(&slot->version, version)) {
+    if (!read_slot(slot, &place, &site, &is_ours)) {
         site = look_up_anew(slot, &place);
+    } else if (is_ours) {
+        site = look_behind(state, &place);
     }
     dl_recorder_site = site;
 }
