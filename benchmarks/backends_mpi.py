@@ -32,6 +32,7 @@ MOST_CALLS, MOST_TURNS, LEAST_TURNS = 20, 200, 40
 WORLD = MPI.COMM_WORLD
 LOCATED = np.dtype([("value", "f8"), ("index", "i4")], align=True)
 RINGS: list[Any] = []
+REQUESTS: list[Any] = []
 Pair = tuple[Callable[[], object], Callable[[], object]]
 
 
@@ -133,6 +134,7 @@ def message_pairs(array: Any, other: Any, peer: int) -> dict[str, Pair]:
         distlite.persistent(distlite.send, array, peer),
     ]
     theirs = [WORLD.Recv_init(other, peer), WORLD.Send_init(array, peer)]
+    REQUESTS.extend(theirs)
 
     def our_calls() -> None:
         for call in ours:
@@ -270,6 +272,8 @@ def main() -> None:
                     panels[name]["mpi4py"][size] = theirs
     if WORLD.rank == 0:
         plots.draw_sizes(options.plot, panels)
+    for request in REQUESTS:
+        request.Free()
     distlite.destroy_process_group()
 
 
