@@ -22,8 +22,12 @@ typedef bool (*dl_interrupt_own_fn)(void *context);
 void dl_interrupt_set_own(dl_interrupt_own_fn check, void *context);
 
 /* Runs the checks: called between the slices of every wait, and after EINTR.  Takes the
- * GIL on the main thread, so the caller must hold no lock. */
+ * GIL on the main thread, so the caller must hold no lock, or dl_interrupt_hold(). */
 dl_status dl_interrupt_check(void);
+
+/* Whether the checks of the calling thread are put off, since it holds a lock that what
+ * they run may want; only for waits that are short. */
+void dl_interrupt_hold(bool is_held);
 
 /* Sets the hook that runs before the calling thread blocks; it is called at most once,
  * and NULL removes it.  The binding uses it to release the GIL only when an operation

@@ -77,6 +77,22 @@ unref(dl_extension_messages *home)
     }
 }
 
+/* The functions of the table run with the lock held and may use the store, in whose waits
+ * no signal handler may run then: it might come back here. */
+static void
+lock(dl_extension_messages *home)
+{
+    pthread_mutex_lock(&home->lock);
+    dl_interrupt_hold(true);
+}
+
+static void
+unlock(dl_extension_messages *home)
+{
+    dl_interrupt_hold(false);
+    pthread_mutex_unlock(&home->lock);
+}
+
 static void
 free_message(dl_work *work)
 {
@@ -174,7 +190,7 @@ test_all(dl_extension_messages *home)
     do {
         dl_status status = DL_OK;
         ended = NULL;
-        pthread_mutex_lock(&home->lock);
+        lock(home);
         for (dl_list *node = home->pending.next; node != &home->pending;
              node = node->next) {
             message *next = DL_LIST_ENTRY(node, message, node);
@@ -183,7 +199,7 @@ test_all(dl_extension_messages *home)
                 break;
             }
         }
-        pthread_mutex_unlock(&home->lock);
+        unlock(home);
         if (ended != NULL) {
             has_any = true;
             finish(ended, status);
@@ -202,7 +218,7 @@ run_tests(void *argument)
     for (;;) {
         pause = test_all(home) ? FIRST_PAUSE : pause * 2;
         pause = pause < LAST_PAUSE ? pause : LAST_PAUSE;
-        pthread_mutex_lock(&home->lock);
+        lock(home);
         while (home->self != NULL && dl_list_is_empty(&home->pending)) {
             pthread_cond_wait(&home->changed, &home->lock);
             pause = FIRST_PAUSE;
@@ -211,7 +227,7 @@ run_tests(void *argument)
         if (!is_over) {
             dl_condition_wait_until(&home->changed, &home->lock, dl_now() + pause);
         }
-        pthread_mutex_unlock(&home->lock);
+        unlock(home);
         if (is_over) {
             unref(home);
             return NULL;
@@ -271,12 +287,12 @@ withdraw(dl_work *work)
     dl_extension_messages *home = self->home;
     dl_error why = *dl_last_error();
 
-    pthread_mutex_lock(&home->lock);
+    lock(home);
     bool is_pending = self->node.next != NULL;
     if (is_pending) {
         give_up_locked(self);
     }
-    pthread_mutex_unlock(&home->lock);
+    unlock(home);
     if (is_pending) {
         finish(self, dl_fail_again(&why));
     }
@@ -328,7 +344,7 @@ dl_extension_messages_end(dl_extension_messages *home, const dl_error *cause)
     message *next = NULL;
 
     do {
-        pthread_mutex_lock(&home->lock);
+        lock(home);
         next = NULL;
         if (!dl_list_is_empty(&home->pending)) {
             next = DL_LIST_ENTRY(home->pending.next, message, node);
@@ -338,7 +354,7 @@ dl_extension_messages_end(dl_extension_messages *home, const dl_error *cause)
             home->self = NULL;
             pthread_cond_signal(&home->changed);
         }
-        pthread_mutex_unlock(&home->lock);
+        unlock(home);
         if (next != NULL) {
             finish(next, dl_fail_again(cause));
         }
@@ -441,9 +457,9 @@ dl_extension_post(dl_backend *backend, const dl_call *call, dl_deadline deadline
     dl_work_init(&made->work, &message_ops, call->op);
     atomic_fetch_add(&home->references, 1);
     made->home = home;
-    pthread_mutex_lock(&home->lock);
+    lock(home);
     dl_status status = post_locked(home, made, call->is_awaited);
-    pthread_mutex_unlock(&home->lock);
+    unlock(home);
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
         dl_work_unref(&made->work);
