@@ -258,6 +258,41 @@ CHECK_CASE(a_rank_that_cannot_copy_tells_the_others)
     run_staging(2, run_out);
 }
 
+CHECK_CASE(what_cannot_be_kept_leaves_nothing_behind)
+{
+    int64_t data[8] = {1, 2};
+    dl_call args = {
+        .op = DL_ALL_REDUCE, .tensor = device_tensor(data, 2), .reduction = DL_SUM};
+    const dl_cuda_table *cuda = load_cuda();
+    int (*events_alive)(void);
+    bool has_failed;
+    long number = 0;
+
+    *(void **)&events_alive = of_double("double_events_alive");
+    device_engine = "gloo";
+    CHECK_OK(dl_hash_store_new(&store));
+    do {
+        dl_work *work = NULL;
+        dl_group *group = join_staging("small", 0, 1);
+        dl_check_fail_allocation_at(++number);
+        dl_status status = dl_group_submit(group, &args, soon(), &work);
+        if (status == DL_OK) {
+            status = dl_work_wait(work, soon());
+        }
+        has_failed = dl_check_allocation_failed();
+        CHECK(status == DL_OK || has_failed);
+        dl_work_unref(work);
+        end_group(group);
+        /* The stream still holds a mark that it has not reached. */
+        CHECK_EQUAL(cuda->stream_synchronize(NULL), 0);
+        CHECK_EQUAL(events_alive(), 0);
+        CHECK_EQUAL(pinned_size(), 0);
+        CHECK_EQUAL(data[1], 2);
+    } while (has_failed);
+    CHECK(number > 4);
+    dl_store_unref(store);
+}
+
 /* Rank 0's stream does not reach the operation: it names itself, and rank 1 hears. */
 static void
 come_late(int rank, int size, void *context)

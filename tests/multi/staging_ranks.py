@@ -130,6 +130,7 @@ def refusals(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     said = nccl_ranks.message_of
     found = {
         "config": distlite.get_backend_config(),
+        "best": distlite.best_backend(array),
         "devices": group._device_types,
         "coalescing": group.supports_coalescing,
         "send": said(distlite.send, array, peer),

@@ -32,7 +32,9 @@ def test_streams_come_first_and_the_host_waits():
 
 
 def test_what_a_group_says_of_itself_and_refuses():
-    for found in run_ranks(staging_ranks.refusals, 2, env=nccl_doubles()):
+    env = {**nccl_doubles(), "DISTLITE_NCCL_LIBRARY": "/nowhere/libnccl.so.2"}
+    for found in run_ranks(staging_ranks.refusals, 2, env=env):
+        assert found["best"] == "gloo"
         assert found["config"] == "cpu:gloo,cuda:gloo"
         assert found["devices"] == ["cpu", "cuda"]
         assert found["coalescing"] is False

@@ -462,6 +462,8 @@ def best_backend(array: Any) -> str:
             # torch's map has gloo for Metal, whose memory the core cannot read.
             raise RuntimeError(f"{name} supports the CPU's memory only")
     except (RuntimeError, AssertionError) as error:
+        if device.startswith("cuda") and _succeeds(_C._check_cuda):
+            return Backend.GLOO
         raise RuntimeError(
             f"no available backend supports arrays on {device}: {error}. Copy them to "
             "the CPU, which 'gloo' supports"
