@@ -83,11 +83,12 @@ def _check_served(device_type: str, is_overridden: bool) -> None:
     """A mesh whose groups could not take one array is told of here, and not by them."""
     if device_type == "cpu":
         return
-    served: list[str] = []
+    is_fake = False
     if is_initialized():
         world = _world.require_default()
         served = world._device_types
-        if not is_overridden and device_type not in served and world.name() != "fake":
+        is_fake = world.name() == "fake"
+        if not is_overridden and device_type not in served and not is_fake:
             raise RuntimeError(
                 f"the default process group takes arrays on {', '.join(served)}, but "
                 f"not on {device_type}; name a backend for it, as in "
@@ -95,7 +96,7 @@ def _check_served(device_type: str, is_overridden: bool) -> None:
             )
     elif not is_overridden:
         best_backend(device_type)
-    if device_type == "cuda" and not served:
+    if device_type == "cuda" and not is_fake:
         _C._check_cuda()
 
 

@@ -124,6 +124,7 @@ def test_names_that_do_not_fit_are_refused_before_any_group_is_made(names, text)
 
 def test_a_device_that_nothing_here_serves_is_refused(monkeypatch):
     monkeypatch.setenv("DISTLITE_NCCL_LIBRARY", "/nowhere/libnccl.so")
+    monkeypatch.setenv("DISTLITE_CUDART_LIBRARY", "/nowhere/libcudart.so")
     with pytest.raises(
         RuntimeError, match="no available backend supports arrays on cuda"
     ):
@@ -131,12 +132,16 @@ def test_a_device_that_nothing_here_serves_is_refused(monkeypatch):
     assert not distlite.is_initialized()
     with pytest.raises(RuntimeError, match="Expected one of cpu, cuda"):
         init_device_mesh("tape", (1,))
-    distlite.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
-    try:
-        with pytest.raises(RuntimeError, match="takes arrays on cpu, but not on cuda"):
-            init_device_mesh("cuda", (1,))
-    finally:
-        distlite.destroy_process_group()
+    for backend, text in (
+        ("cpu:gloo", "takes arrays on cpu, but not on cuda"),
+        ("gloo", "The CUDA runtime cannot be loaded|has no NVIDIA driver"),
+    ):
+        distlite.init_process_group(backend, store=HashStore(), rank=0, world_size=1)
+        try:
+            with pytest.raises(RuntimeError, match=text):
+                init_device_mesh("cuda", (1,))
+        finally:
+            distlite.destroy_process_group()
 
 
 def test_fake_ranks_have_meshes():
