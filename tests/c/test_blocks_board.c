@@ -94,6 +94,32 @@ CHECK_CASE(uneven_blocks_in_place)
     on_all_sizes(on_uneven_blocks, true, false, false);
 }
 
+/* Large enough to be used in parts, where each rank has a core. */
+#define LARGER_CHUNK ((size_t)64 << 10)
+
+static void
+in_parts(dl_rank_fn body, bool is_strided)
+{
+    bool flags[] = {false, is_strided};
+
+    for (int size = 2; size <= 4; size++) {
+        boards_init(&all, size, LARGER_CHUNK, true);
+        dl_run_ranks(size, body, flags);
+        boards_fini(&all);
+    }
+}
+
+CHECK_CASE(even_blocks_in_parts_of_slots)
+{
+    in_parts(on_even_blocks, false);
+}
+
+CHECK_CASE(uneven_blocks_in_parts_of_slots)
+{
+    in_parts(on_uneven_blocks, false);
+    in_parts(on_uneven_blocks, true);
+}
+
 CHECK_CASE(even_blocks_past_the_caches)
 {
     on_all_sizes(on_even_blocks, false, false, true);

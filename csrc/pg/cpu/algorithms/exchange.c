@@ -203,7 +203,7 @@ filling(const dl_exchange *self, int source, uint64_t rounds)
 static size_t
 room_of(const dl_exchange *self, size_t whole)
 {
-    size_t capacity = self->board->chunk - self->header;
+    size_t capacity = self->capacity - self->header;
 
     if (self->board->waiter.spin == 0) {
         return capacity;
@@ -216,7 +216,7 @@ room_of(const dl_exchange *self, size_t whole)
 static uint64_t
 rounds_of(const dl_exchange *self, int source)
 {
-    size_t capacity = self->board->chunk - self->header;
+    size_t capacity = self->capacity - self->header;
     size_t whole = filling(self, source, 1);
     size_t room = room_of(self, whole);
     uint64_t rounds = (whole + room - 1) / room;
@@ -272,20 +272,6 @@ places_size(const dl_exchange *self)
     return (size_t)self->board->options.size * sizeof(dl_shared_place);
 }
 
-/* Called where all ranks know all sizes before the meeting.  Uneven blocks, whose sizes
- * come first, use whole slots. */
-static void
-divide_slots(dl_exchange *self)
-{
-    size_t most = places_size(self);
-
-    for (int rank = 0; rank < self->board->options.size; rank++) {
-        size_t sum = filling(self, rank, self->rounds);
-        most = sum > most ? sum : most;
-    }
-    self->window = dl_board_divide_slots(self->board, most);
-}
-
 /* Returns the rounds that `source` cuts its blocks into: those of the whole operation,
  * if all ranks know them when slots are first filled, or if nothing is copied; else the
  * rounds that its own blocks need. */
@@ -295,6 +281,19 @@ cut_of(const dl_exchange *self, int source)
     bool is_known = self->transfer->expected == NULL || self->place == DL_IN_PLACE;
 
     return is_known ? self->rounds : rounds_of(self, source);
+}
+
+/* Called when all ranks know all sizes. */
+static void
+divide_slots(dl_exchange *self)
+{
+    size_t most = places_size(self);
+
+    for (int rank = 0; rank < self->board->options.size; rank++) {
+        size_t sum = filling(self, rank, cut_of(self, rank));
+        most = sum > most ? sum : most;
+    }
+    self->window = dl_board_divide_slots(self->board, self->header + most);
 }
 
 /* Returns the stream of the block that `source` has for `destination`. */
@@ -397,7 +396,7 @@ is_worth_it(const dl_exchange *self)
     for (int i = 0; i < self->outgoing_count; i++) {
         sum += self->outgoing[i].size;
     }
-    return sum >= least && self->header + places_size(self) <= self->board->chunk;
+    return sum >= least && self->header + places_size(self) <= self->capacity;
 }
 
 /* Returns false when a block is not in shared memory, or is not plain: then all are
@@ -633,8 +632,12 @@ begin(dl_exchange *self, const dl_op_context *op)
     self->sharers = 0;
     self->is_sharing = false;
     self->window = 2;
+    self->capacity = self->board->chunk;
     if (transfer->expected != NULL) {
         self->place = DL_IN_SLOT;
+        if (self->board->waiter.spin > 0) {
+            self->capacity = dl_board_begin_in_slots(self->board);
+        }
         self->header = plan_header(self);
         write_sizes(self->board, transfer);
     } else {
@@ -681,6 +684,9 @@ expect(dl_exchange *self)
         self->rounds = 1;
     } else if (is_uneven) {
         self->rounds = plan_rounds(self);
+        if (self->board->waiter.spin > 0 && self->rounds > 1) {
+            divide_slots(self);
+        }
     }
     plan_incoming(self);
     return self->sharers > 0 ? locate_blocks(self) : DL_OK;

@@ -90,7 +90,8 @@ struct dl_exchange {
     bool is_sharing; /* this rank's blocks stay in shared memory */
     int sharers;     /* number of ranks whose blocks do */
     bool is_large;   /* outputs exceed the caches, and are written past them */
-    size_t header;   /* bytes of a slot before its blocks */
+    size_t capacity; /* bytes of a slot that a round may use */
+    size_t header;   /* bytes of these before the blocks */
     uint64_t rounds;
     uint64_t window; /* consecutive rounds that use different memory */
 };

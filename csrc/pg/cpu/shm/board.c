@@ -132,8 +132,7 @@ dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
                        "run different versions of distlite",
                        options->group_name);
     }
-    *board = (dl_board){
-        .options = *options, .header = header, .chunk = header->chunk, .parts = 1};
+    *board = (dl_board){.options = *options, .header = header, .chunk = header->chunk};
     dl_board_line *line = (dl_board_line *)(void *)(header + 1);
     for (int i = 0; i < DL_BOARD_TURNS; i++, line += size) {
         board->lines[i] = line;
@@ -207,8 +206,9 @@ dl_board_begin(dl_board *board, const dl_op_context *op)
     board->op = op;
     board->turn++;
     board->sequences[board->turn % DL_BOARD_TURNS] = op->sequence;
+    board->start = 0;
     board->part = 0;
-    board->parts = 1;
+    board->span = 0;
     dl_board_line *line = line_of(board, board->options.rank);
     line->fingerprint = op->fingerprint;
     return line->payload;
@@ -383,24 +383,57 @@ dl_board_payload(const dl_board *board, int rank)
     return line_of(board, rank)->payload;
 }
 
+/* Returns the bytes of a slot that are used cyclically. */
+static size_t
+room_of(const dl_board *board)
+{
+    size_t most = MOST_OF_PARTS / 2 / (size_t)board->options.size;
+
+    return most < board->chunk ? most : board->chunk;
+}
+
+size_t
+dl_board_begin_in_slots(dl_board *board)
+{
+    size_t half = room_of(board) / 2 / DL_LINE * DL_LINE;
+
+    if (half < LEAST_PART) {
+        return board->chunk;
+    }
+    board->span = half;
+    board->start = board->cursor % half;
+    return board->chunk - half;
+}
+
+/* The places of consecutive parts in a slot are `part` apart, and come round before one
+ * would reach beyond the end.  So parts that are fewer than span / part rounds of the
+ * same slot apart do not overlap. */
 uint64_t
 dl_board_divide_slots(dl_board *board, size_t size)
 {
-    size_t most = MOST_OF_PARTS / 2 / (size_t)board->options.size;
-    size_t room = most < board->chunk ? most : board->chunk;
+    size_t part = dl_round_up(size, DL_LINE);
+    size_t room = room_of(board);
 
-    board->part = dl_round_up(size, DL_LINE);
-    board->parts = size < LEAST_PART || room < board->part ? 1 : room / board->part;
-    return 2 * board->parts;
+    if (size < LEAST_PART || room < 2 * part || board->start >= room - part) {
+        return 2;
+    }
+    if (board->span == 0) {
+        board->start = board->cursor % (room - part);
+    }
+    board->part = part;
+    board->span = room - part;
+    return 2 * (board->span / part);
 }
 
 uint8_t *
 dl_board_slot(const dl_board *board, int rank, uint64_t round)
 {
-    uint64_t use = board->round + round;
-    size_t parity = use & 1;
-    size_t offset = use / 2 % board->parts * board->part;
+    size_t parity = (board->round + round) & 1;
+    size_t offset = board->start;
 
+    if (board->part > 0) {
+        offset = (offset + round / 2 * board->part) % board->span;
+    }
     return board->slots + ((size_t)rank * 2 + parity) * board->chunk + offset;
 }
 
@@ -429,6 +462,7 @@ void
 dl_board_end(dl_board *board, uint64_t rounds, uint64_t steps)
 {
     board->round += rounds;
+    board->cursor += (rounds + 1) / 2 * board->part;
     board->last_step += steps;
 }
 
