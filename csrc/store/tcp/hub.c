@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "store/stats.h"
-#include "store/tcp/session.h"
+#include "store/tcp/answer.h"
 
 /* How long a turn is kept: the pop follows the reply to the WAIT after a round trip and
  * the usual delays of a running process. */
@@ -245,7 +245,7 @@ dl_hub_end_waits(dl_hub *hub)
     dl_waiter *waiter;
 
     while ((waiter = dl_table_take_ready(&hub->table)) != NULL) {
-        dl_session_end_wait(DL_LIST_ENTRY(waiter, dl_session, waiter));
+        dl_answer_end_wait(DL_LIST_ENTRY(waiter, dl_session, waiter));
     }
 }
 

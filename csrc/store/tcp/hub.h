@@ -152,7 +152,7 @@ void dl_hub_wake(dl_hub *hub, int64_t now);
 void dl_hub_mark(struct dl_session *session);
 void dl_hub_unmark(struct dl_session *session);
 
-/* Ends all waits that are over, with dl_session_end_wait(); to be called after every
+/* Ends all waits that are over, with dl_answer_end_wait(); to be called after every
  * call that may have ended some. */
 void dl_hub_end_waits(dl_hub *hub);
 

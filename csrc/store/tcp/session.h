@@ -93,9 +93,6 @@ dl_session_may_send(const dl_session *session)
  * sent. */
 void dl_session_sent(dl_session *session, dl_output *output);
 
-/* For the hub: answers the wait of the session, whose waiter is ready. */
-void dl_session_end_wait(dl_session *session);
-
 /* Starts the time limit of a session that has output left, or was refused and must be
  * closed by its client.  `has_taken` starts it anew: the client just read something. */
 void dl_session_owes(dl_session *session, bool has_taken);
