@@ -473,27 +473,30 @@ dl_mpi_all_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *c
     return DL_OK;
 }
 
+/* Works in place if `input` is NULL. */
 static dl_status
 scan_pieces(dl_mpi_backend *self, const dl_op_context *op, const reduction *how,
-            bool is_exclusive, const dl_mpi_span *data)
+            const char *input, const dl_mpi_span *data)
 {
+    bool is_exclusive = op->fingerprint.op == DL_EXSCAN;
     size_t most = self->comm->piece - self->comm->piece % how->item_size;
 
     for (size_t at = 0; at < data->size; at += most) {
         size_t size = data->size - at < most ? data->size - at : most;
         dl_mpi_part part = {data->data + at, (int)(size / how->item_size), how->type};
-        int result = is_exclusive ? self->mpi->exscan(self->mpi->in_place, &part,
-                                                      how->mpi_op, self->comm->handle)
-                                  : self->mpi->scan(self->mpi->in_place, &part,
-                                                    how->mpi_op, self->comm->handle);
+        const void *from = input == NULL ? self->mpi->in_place : input + at;
+        int result =
+            is_exclusive
+                ? self->mpi->exscan(from, &part, how->mpi_op, self->comm->handle)
+                : self->mpi->scan(from, &part, how->mpi_op, self->comm->handle);
         DL_TRY(
             dl_mpi_called(self, op, result, is_exclusive ? "MPI_Exscan" : "MPI_Scan"));
     }
     return DL_OK;
 }
 
-/* MPI leaves the first rank's result of an exscan undefined; that rank works on a copy
- * and keeps its array. */
+/* MPI leaves the first rank's result of an exscan undefined; that rank keeps its array
+ * and has the result elsewhere. */
 dl_status
 dl_mpi_scan(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
@@ -502,19 +505,24 @@ dl_mpi_scan(dl_backend *backend, const dl_op_context *op, const dl_call *call)
     reduction how = reduction_of(self, call->reduction, call->factor, tensor->dtype);
     dl_mpi_span data = {tensor->data, tensor->count * how.item_size};
     bool is_kept = call->op == DL_EXSCAN && self->rank == 0;
+    bool is_small = data.size <= dl_mpi_meeting_room(&self->meeting);
+    bool is_read =
+        is_kept && !is_small && is_plain(&how, tensor) && how.op != DL_PREMUL_SUM;
 
     if (is_kept || !is_plain(&how, tensor)) {
         DL_TRY(reserve(&self->staging, &how, tensor->count));
         data.data = (char *)self->staging.data;
     }
-    load_array(&how, tensor, data.data, data.data + data.size);
-    if (data.size <= dl_mpi_meeting_room(&self->meeting)) {
+    if (!is_read) {
+        load_array(&how, tensor, data.data, data.data + data.size);
+    }
+    if (is_small) {
         DL_TRY(meet(self, op, data.data, data.size));
         fold_ranks(self, &how, self->rank + (call->op == DL_EXSCAN ? 0 : 1), data.data,
                    0, tensor->count);
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));
-        DL_TRY(scan_pieces(self, op, &how, call->op == DL_EXSCAN, &data));
+        DL_TRY(scan_pieces(self, op, &how, is_read ? tensor->data : NULL, &data));
     }
     if (!is_kept) {
         store_array(&how, tensor, data.data, self->size);
