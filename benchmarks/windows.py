@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Windows beside mpi4py's, in turns of one run.
 
-mpirun -n 2 python benchmarks/windows.py [--least] [--only put] [--hosts]
+mpirun -n 2 python benchmarks/windows.py [--backend mpi] [--least] [--hosts]
 
 Rank 0 accesses the memory of rank 1, which waits in a barrier meanwhile; "contended" is
 what a draw takes while all ranks draw numbers from one counter.  An access is complete
@@ -59,12 +59,20 @@ def pairs(size: int, ours: Any, theirs: Any) -> dict[str, Pair]:
         ours.accumulate(array, TARGET)
         ours.flush(TARGET)
 
+    def our_later() -> None:
+        ours.put(array, TARGET, async_op=True).wait()
+
+    def their_later() -> None:
+        theirs.Rput(array, TARGET).Wait()
+        theirs.Flush(TARGET)
+
     def their_fetch() -> None:
         theirs.Get_accumulate(array, result, TARGET, op=MPI.SUM)
         theirs.Flush(TARGET)
 
     return {
         "put": (our_put, their_put),
+        "put, async_op": (our_later, their_later),
         "get": (lambda: ours.get(result, TARGET), their_get),
         "accumulate": (our_accumulate, their_accumulate),
         "get_accumulate": (
@@ -141,6 +149,7 @@ def show(size: int, name: str, times: list[float]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--backend", choices=["gloo", "mpi"], default="gloo")
     parser.add_argument("--least", action="store_true", help="not medians")
     parser.add_argument("--only", help="this operation")
     parser.add_argument("--without", nargs="*", default=[], help="these operations")
@@ -150,7 +159,7 @@ def main() -> None:
     pick = min if options.least else statistics.median
     if options.hosts:
         os.environ["DISTLITE_HOST_HINT"] = f"host{WORLD.rank}"
-    distlite.init_process_group("gloo")
+    distlite.init_process_group(options.backend)
     largest = max(options.sizes) // 8
     ours = distlite.window(largest)
     theirs = MPI.Win.Allocate(8 * largest, 8, comm=WORLD)
