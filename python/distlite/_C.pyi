@@ -372,7 +372,8 @@ class Store:
 
         Returns:
             A dict: `keys` (values), `names` (also of queues, and names that are waited
-            for), `bytes` of the table, `waiters`, `clients` that are connected,
+            for), `bytes` of the table, `waiters`, `expiring` and `expired` (values with
+            a time to live, and those that have ended), `clients` that are connected,
             `requests` served, `input_bytes` of requests that are half received,
             `output_bytes` of replies that clients have not read, `slowest_turn_us` (the
             longest time in which one client's turn kept the others waiting),

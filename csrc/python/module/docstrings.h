@@ -322,7 +322,8 @@
     "\n" \
     "Returns:\n" \
     "    A dict: `keys` (values), `names` (also of queues, and names that are waited\n" \
-    "    for), `bytes` of the table, `waiters`, `clients` that are connected,\n" \
+    "    for), `bytes` of the table, `waiters`, `expiring` and `expired` (values with\n" \
+    "    a time to live, and those that have ended), `clients` that are connected,\n" \
     "    `requests` served, `input_bytes` of requests that are half received,\n" \
     "    `output_bytes` of replies that clients have not read, `slowest_turn_us` (the\n" \
     "    longest time in which one client's turn kept the others waiting),\n" \

@@ -48,6 +48,8 @@ class StoreStats(TypedDict, total=False):
     names: int
     bytes: int
     waiters: int
+    expiring: int
+    expired: int
     clients: int
     requests: int
     input_bytes: int
