@@ -28,6 +28,7 @@ from .lasting_thread import call_lastingly
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import timedelta
     from multiprocessing.context import BaseContext
     from multiprocessing.process import BaseProcess
     from typing import Any, NoReturn
@@ -175,7 +176,9 @@ class ProcessContext:
         return [int(process.pid or 0) for process in self.processes]
 
     def join(
-        self, timeout: float | None = None, grace_period: float | None = None
+        self,
+        timeout: timedelta | float | None = None,
+        grace_period: float | None = None,
     ) -> bool:
         """Waits until all processes have ended.
 
@@ -183,7 +186,7 @@ class ProcessContext:
         they get SIGTERM, and SIGKILL after the grace period.
 
         Args:
-            timeout: The seconds to wait; None is no limit.
+            timeout: The time to wait, a `timedelta` or seconds; None is no limit.
             grace_period: The seconds from SIGTERM to SIGKILL; None is 30.
 
         Returns:
@@ -194,7 +197,9 @@ class ProcessContext:
             ProcessRaisedException: The function of a process raised an exception.
             ProcessExitedException: A process ended otherwise.
         """
-        limit = None if timeout is None else time.monotonic() + timeout
+        from .stores.timeouts import seconds_of
+
+        limit = None if timeout is None else time.monotonic() + seconds_of(timeout)
         while self._indices:
             left = None if limit is None else max(0.0, limit - time.monotonic())
             ended = multiprocessing.connection.wait(self._sentinels(), left)

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import pickle
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import numpy as np
 import pytest
 
 import distlite as dist
+from distlite import testing
 
 PLACE = {
     "RANK": "0",
@@ -191,6 +194,60 @@ def test_seconds_are_a_timeout(place):
     group = dist.new_group([0], timeout=3)
     assert group.timeout.total_seconds() == 3
     dist.destroy_process_group()
+
+
+def public_timeouts() -> Iterator[tuple[str, str]]:
+    """Each public function with a parameter `timeout`, and its annotation."""
+    folder = Path(dist.__file__).parent
+    homes = [*dist._AT_ONCE, *dist._LATER, "spawn", "testing.threads"]
+    homes += ["testing.processes"]
+    files = [folder / f"{home.replace('.', '/')}.py" for home in homes if home != "_C"]
+    for file in [folder / "_C.pyi", *files]:
+        file = file if file.exists() else file.with_suffix("") / "__init__.py"
+        for owner, node in functions_of(ast.parse(file.read_text()).body):
+            every = [*node.args.args, *node.args.kwonlyargs]
+            for each in every:
+                if each.arg == "timeout" and each.annotation is not None:
+                    yield (
+                        f"{file.name}: {owner}{node.name}",
+                        ast.unparse(each.annotation),
+                    )
+
+
+def functions_of(
+    body: list[ast.stmt], owner: str = ""
+) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for node in body:
+        is_def = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        if not is_def or (node.name[0] == "_" and node.name != "__init__"):
+            continue
+        if isinstance(node, ast.ClassDef):
+            yield from functions_of(node.body, f"{node.name}.")
+        else:
+            yield owner, node
+
+
+def test_every_timeout_is_seconds_or_a_timedelta():
+    found = dict(public_timeouts())
+    assert found.pop("rendezvous.py: find_place") == "timedelta"  # not for users
+    assert len(found) > 30
+    wrong = {
+        name: annotation
+        for name, annotation in found.items()
+        if "Timeout" not in annotation
+        and not ("timedelta" in annotation and "float" in annotation)
+    }
+    assert not wrong
+
+
+def test_timeouts_of_ranks_for_tests():
+    """By the rules of all others."""
+    limit = timedelta(seconds=30)
+    with testing.world(2, timeout=limit) as ranks:
+        assert ranks.run(lambda rank: rank, timeout=limit) == [0, 1]
+    for wrong in ("30s", True):
+        with pytest.raises(TypeError, match="^timeout must be a datetime.timedelta or"):
+            testing.world(2, timeout=wrong)
 
 
 def test_of_names(tmp_path: Path) -> None:

@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..lasting_thread import call_lastingly
+from ..stores.timeouts import seconds_of
 from .fork_server import START_METHOD, Fork, ForkServer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from datetime import timedelta
     from typing import Any
 
 # Once one rank has failed the others get this long to say what they saw of it.
@@ -125,7 +127,7 @@ def run_ranks(
     world_size: int,
     *,
     backend: str | None = "gloo",
-    timeout: float = 60.0,
+    timeout: timedelta | float = 60.0,
     env: dict[str, str] | None = None,
     wrap: Sequence[Callable[[list[str]], list[str]]] | None = None,
     **kwargs: Any,
@@ -142,7 +144,8 @@ def run_ranks(
         world_size: The number of ranks.
         backend: The backend of the default group, which is made before the function is
             called and destroyed afterwards; None: there is none.
-        timeout: The seconds after which ranks that have not returned are killed.
+        timeout: The time after which ranks that have not returned are killed, a
+            `timedelta` or seconds.
         env: Variables that are added to the environment of each rank.
         wrap: For each rank a function that makes, of the command of the rank, the
             command that is run, in a container for example.
@@ -173,7 +176,7 @@ def rank_outcomes(
     world_size: int,
     *,
     backend: str | None = "gloo",
-    timeout: float = 60.0,
+    timeout: timedelta | float = 60.0,
     env: dict[str, str] | None = None,
     wrap: Sequence[Callable[[list[str]], list[str]]] | None = None,
     **kwargs: Any,
@@ -184,7 +187,8 @@ def rank_outcomes(
         function: The function, as for `run_ranks`.
         world_size: The number of ranks.
         backend: The backend of the default group; None: there is none.
-        timeout: The seconds after which ranks that have not returned are killed.
+        timeout: The time after which ranks that have not returned are killed, a
+            `timedelta` or seconds.
         env: Variables that are added to the environment of each rank.
         wrap: For each rank a function that changes its command, as for `run_ranks`.
 
@@ -413,7 +417,8 @@ class Job:
         backend: The backend of the default group, or None.
         env: Variables that are added to the environment of each rank.
         wrap: For each rank a function that changes its command.
-        timeout: The seconds that operations of the default group may take.
+        timeout: The time that operations of the default group may take, a `timedelta`
+            or seconds.
         kwargs: The arguments of the function.
 
     Example:
@@ -431,7 +436,7 @@ class Job:
         backend: str | None,
         env: dict[str, str] | None,
         wrap: Sequence[Callable[[list[str]], list[str]]] | None,
-        timeout: float | None,
+        timeout: timedelta | float | None,
         kwargs: dict[str, Any],
     ) -> None:
         if world_size < 1:
@@ -444,7 +449,7 @@ class Job:
         self._ranks: list[_Rank] = []
         self._timers: list[threading.Timer] = []
         folder = Path(self._folder.name)
-        end = None if timeout is None else time.monotonic() + timeout
+        end = None if timeout is None else time.monotonic() + seconds_of(timeout)
         address = kwargs.get("init_method", f"file://{folder}/rendezvous")
         if "init_method" in _parameters(function):
             kwargs["init_method"] = address
@@ -527,20 +532,23 @@ class Job:
         self._timers.append(timer)
         timer.start()
 
-    def wait_for_mark(self, rank: int, name: str, timeout: float = 60.0) -> None:
+    def wait_for_mark(
+        self, rank: int, name: str, timeout: timedelta | float = 60.0
+    ) -> None:
         """Waits until a rank has called `mark`.
 
         Args:
             rank: The rank.
             name: The name that it calls `mark` with.
-            timeout: The seconds to wait.
+            timeout: The time to wait, a `timedelta` or seconds.
 
         Raises:
             RanksFailed: The rank has ended before.
             TimeoutError: The rank has not come to it in time.
         """
         path = Path(self._folder.name, f"mark-{rank}-{name}")
-        deadline = time.monotonic() + timeout
+        limit = seconds_of(timeout)
+        deadline = time.monotonic() + limit
         while not path.exists():
             if self._ranks[rank].is_over() and not path.exists():
                 outcome = self._ranks[rank].finish()
@@ -548,23 +556,23 @@ class Job:
                 raise RanksFailed(text, [outcome])
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"rank {rank} has not called mark({name!r}) for {timeout:g} s"
+                    f"rank {rank} has not called mark({name!r}) for {limit:g} s"
                 )
             time.sleep(0.005)
 
     def wait(
-        self, timeout: float = 60.0, *, is_ended_by_failure: bool = False
+        self, timeout: timedelta | float = 60.0, *, is_ended_by_failure: bool = False
     ) -> list[Outcome]:
         """Waits until all ranks have ended, and kills those that are late.
 
         Args:
-            timeout: The seconds to wait.
+            timeout: The time to wait, a `timedelta` or seconds.
             is_ended_by_failure: If True, the first rank that fails ends all.
 
         Returns:
             What became of each rank, as a list of `Outcome`.
         """
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + seconds_of(timeout)
         running = set(range(len(self._ranks)))
         for rank in self._ends(deadline):
             running.discard(rank.outcome.rank)

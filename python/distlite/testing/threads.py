@@ -20,6 +20,7 @@ import distlite
 from distlite import _C
 from distlite.groups.world import RoutedWorld, ThreadWorld, World
 from distlite.groups.world import world as _world
+from distlite.stores.timeouts import seconds_of
 from distlite.testing.processes import (
     GRACE_AFTER_ABORT,
     GRACE_AFTER_FAILURE,
@@ -117,7 +118,7 @@ class Ranks:
     Args:
         size: The number of ranks.
         backend: The backend of the default group, or None.
-        timeout: The seconds after which a run is late.
+        timeout: The time after which a run is late, a `timedelta` or seconds.
 
     Example:
         >>> from distlite import testing
@@ -126,10 +127,12 @@ class Ranks:
         2
     """
 
-    def __init__(self, size: int, backend: str | None, timeout: float) -> None:
+    def __init__(
+        self, size: int, backend: str | None, timeout: timedelta | float
+    ) -> None:
         if size < 1:
             raise ValueError(f"a world needs at least one rank, not {size}")
-        self.timeout = timeout
+        self.timeout = seconds_of(timeout)
         self._store = distlite.HashStore()
         _route(1)
         self._ranks = [_Rank(number) for number in range(size)]
@@ -152,7 +155,7 @@ class Ranks:
         self,
         function: Callable[..., Any],
         *args: Any,
-        timeout: float | None = None,
+        timeout: timedelta | float | None = None,
         **kwargs: Any,
     ) -> list[Any]:
         """Runs a function on all ranks.
@@ -160,8 +163,8 @@ class Ranks:
         Args:
             function: The function. A parameter `rank` is given; all others are passed
                 on.
-            timeout: The seconds after which the run is late; None is the value of
-                `world`.
+            timeout: The time after which the run is late, a `timedelta` or seconds;
+                None is the value of `world`.
 
         Returns:
             What each rank returned, as a list.
@@ -188,7 +191,7 @@ class Ranks:
         self,
         function: Callable[..., Any],
         *args: Any,
-        timeout: float | None = None,
+        timeout: timedelta | float | None = None,
         **kwargs: Any,
     ) -> list[Outcome]:
         """Runs a function on all ranks, some of which are meant to fail.
@@ -196,8 +199,8 @@ class Ranks:
         Args:
             function: The function. A parameter `rank` is given; all others are passed
                 on.
-            timeout: The seconds after which the run is late; None is the value of
-                `world`.
+            timeout: The time after which the run is late, a `timedelta` or seconds;
+                None is the value of `world`.
 
         Returns:
             What became of each rank, as a list of `Outcome`.
@@ -216,9 +219,10 @@ class Ranks:
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        timeout: float | None,
+        timeout: timedelta | float | None,
         is_ended_by_failure: bool,
     ) -> list[Outcome]:
+        limit = self.timeout if timeout is None else seconds_of(timeout)
         takes_rank = _takes_rank(function)
         ended: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         outcomes = [Outcome(rank.number) for rank in self._ranks]
@@ -231,7 +235,7 @@ class Ranks:
             rank.submit(call, outcome, ended)
         running = set(range(len(self._ranks)))
         # Operations have the same timeout, and know more of who is late.
-        deadline = time.monotonic() + GRACE + (timeout or self.timeout)
+        deadline = time.monotonic() + GRACE + limit
         for outcome in _ends(ended, running, deadline):
             if is_ended_by_failure and outcome.returncode != 0:
                 deadline = min(deadline, time.monotonic() + GRACE_AFTER_FAILURE)
@@ -320,7 +324,9 @@ def _ends(
         yield outcome
 
 
-def world(size: int, *, backend: str | None = "gloo", timeout: float = 60.0) -> Ranks:
+def world(
+    size: int, *, backend: str | None = "gloo", timeout: timedelta | float = 60.0
+) -> Ranks:
     """Starts ranks that are threads of this process, each with its own default group.
 
     Nothing is pickled and functions may be of any kind, which suits notebooks and quick
@@ -330,7 +336,8 @@ def world(size: int, *, backend: str | None = "gloo", timeout: float = 60.0) -> 
         size: The number of ranks.
         backend: The backend of the default group; None leaves it to the function to
             make one.
-        timeout: The seconds after which a run is late, and its operations end.
+        timeout: The time after which a run is late, and its operations end: a
+            `timedelta` or seconds.
 
     Returns:
         `Ranks`, to be used in a with statement.
