@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 
 from ._C import ProcessGroup
+from .groups.backends import best_backend
 from .groups.lifecycle import init_process_group
 from .groups.subgroups import new_group
 from .groups.world import (
@@ -92,7 +93,12 @@ class DeviceMesh:
     def _meet(self, override: tuple[tuple[str | None, Any], ...] | None) -> None:
         """The groups of all dimensions, which every process makes in the same order."""
         if not is_initialized():
-            init_process_group()
+            # Without a name, the default group takes the CPU's arrays alone.
+            is_named = any(name for name, _ in override or ())
+            if self.device_type == "cuda" and not is_named:
+                init_process_group(f"cpu:gloo,cuda:{best_backend('cuda')}")
+            else:
+                init_process_group()
         size = get_world_size()
         if self.mesh.size > size:
             raise RuntimeError(

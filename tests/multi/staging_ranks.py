@@ -7,6 +7,7 @@ A kit makes arrays on the device and reads them back; see `nccl_ranks.kit_of`.
 from __future__ import annotations
 
 import ctypes
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -151,6 +152,21 @@ def refusals(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     found["by hand"] = array.array.tolist()
     distlite.destroy_process_group()
     return found
+
+
+def mesh(rank: int, world_size: int, init_method: str) -> tuple[str, list[float]]:
+    """A mesh that makes the default group, of one rank."""
+    for name, value in (
+        *(("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1")),
+        ("MASTER_PORT", "0"),
+    ):
+        os.environ[name] = value
+    made = distlite.init_device_mesh("cuda", (1,))
+    array = CudaArray(np.ones(2))
+    distlite.all_reduce(array, group=made.get_group())
+    config = distlite.get_backend_config()
+    distlite.destroy_process_group()
+    return config, array.array.tolist()
 
 
 def read_only() -> CudaArray:

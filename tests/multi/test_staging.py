@@ -52,6 +52,15 @@ def test_what_a_group_says_of_itself_and_refuses():
         assert found["by hand"] == [2.0, 2.0]
 
 
+@pytest.mark.parametrize("backend", ["nccl", "gloo"])
+def test_a_mesh_for_devices_makes_a_group_for_devices(backend):
+    env = nccl_doubles()
+    if backend == "gloo":
+        env["DISTLITE_NCCL_LIBRARY"] = "/nowhere/libnccl.so.2"
+    (found,) = run_ranks(staging_ranks.mesh, 1, env=env)
+    assert found == (f"cpu:gloo,cuda:{backend}", [1.0, 1.0])
+
+
 @pytest.mark.slow
 def test_by_mpi():
     env = {**nccl_doubles(), **mpi_double()}

@@ -101,8 +101,9 @@ dl_device_check(const dl_group *group, const dl_tensor *tensor, const char *name
         return dl_fail(DL_UNSUPPORTED,
                        "%s: the array is on cuda:%d, but group %s, created with "
                        "backend \"%s\", has no backend for that device; create the "
-                       "group with backend=\"nccl\" or \"cpu:gloo,cuda:nccl\", or with "
-                       "\"gloo\", which copies it to the CPU's memory and back",
+                       "group with backend=\"nccl\", \"cpu:gloo,cuda:nccl\" or "
+                       "\"cpu:gloo,cuda:gloo\", which copies it to the CPU's memory "
+                       "and back",
                        name, tensor->device_index, group->name, group->backend_name);
     }
     if (!tensor->is_contiguous && group->device_arrays != DL_ARRAYS_PASSED) {
