@@ -162,6 +162,13 @@ def _messages(rank: int, size: int) -> list[bool]:
     ]
 
 
+def probes() -> list[int | None] | None:
+    """The tags that probes for any tag find."""
+    import probe_ranks
+
+    return probe_ranks.in_order(*_world(), "", "mpi")
+
+
 def windows() -> list[int]:
     """Tickets, and a window of another group while this one is open."""
     rank, size = init()

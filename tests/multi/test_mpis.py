@@ -104,6 +104,7 @@ def test_every_collective_in_pieces(run, network):
 def test_messages_tags_and_who_gives_up(run, network):
     _, _, text, last_tag = NETWORKS[network]
     names = ["first_steps", "tags", "sent_in_vain", "latecomers", "from_any_rank"]
+    names += ["probes", "windows"]
     first, second = run(network, 2, "several", *names)
     for found in (first, second):
         assert all(found["first_steps"])
@@ -114,6 +115,8 @@ def test_messages_tags_and_who_gives_up(run, network):
     check_sent_in_vain(first["sent_in_vain"], second["sent_in_vain"])
     check_latecomers(first["latecomers"], second["latecomers"])
     check_from_any_rank(first["from_any_rank"])
+    assert first["probes"] == [7, 5, 9, 5, None]
+    assert sorted(first["windows"] + second["windows"]) == list(range(200))
 
 
 def test_messages_may_be_pending_at_exit(run, network):
