@@ -515,3 +515,13 @@ CHECK_CASE(large_arrays_go_in_rounds)
     world_run(three_alone, 3, run_large, &all);
     world_run(mixed, 5, run_large, &all);
 }
+
+CHECK_CASE(arrays_of_two_hosts_cross_whole)
+{
+    static world all = {.dtype = DL_FLOAT32, .count = 100 * 1000 + 7};
+
+    world_run(two_alone, 2, run_large, &all);
+    world_run(two_pairs, 4, run_large, &all);
+    all.dtype = DL_FLOAT16;
+    world_run(two_pairs, 4, run_large, &all);
+}

@@ -7,10 +7,14 @@
 #include "tensor/copy.h"
 #include "tensor/strided.h"
 
-/* Bytes that a leader sends, to all others together, up to which fold_small()
+/* Bytes that a leader sends, to all others together, up to which fold_direct()
  * is faster: one way across the network with the whole array instead of two with a
  * share each.  It is what a link carries in half a round trip. */
 #define SMALL_LIMIT ((size_t)128 << 10)
+
+/* The same between two hosts, where both ways send the same number of bytes: above it,
+ * folding twice as many of them takes longer than the second way of the last round. */
+#define PAIR_LIMIT ((size_t)1 << 20)
 
 /* Limit of a message in a round: it stays in a core's own cache, along with the data
  * that it is folded into, until it is folded and sent on. */
@@ -20,6 +24,7 @@
  * its way, and while the rank at its other end does not run for a while.  Each of them
  * may have a scatter and a gather in the queues. */
 #define ROUNDS_AHEAD (DL_ROUTE_QUEUE / 2)
+_Static_assert(PAIR_LIMIT / ROUND_MESSAGE <= ROUNDS_AHEAD, "all rounds are queued");
 
 #define UNIT 64
 
@@ -98,43 +103,8 @@ wants_result(const leader_fold *self, int host)
     return self->root < 0 || self->root == host;
 }
 
-static size_t
-size_for(const leader_fold *self, int host)
-{
-    return wants_result(self, host) ? self->size : 0;
-}
-
-/* Each leader sends its whole partial result to each other one, or to the root's only,
- * which folds them all: the data takes one way across the network. */
-static dl_status
-fold_small(const leader_fold *self)
-{
-    dl_hosts *hosts = self->hosts;
-    const dl_layout *layout = hosts->layout;
-    size_t stride = dl_round_up(self->size, UNIT);
-    uint8_t *slots;
-
-    DL_TRY(
-        dl_hosts_room(&hosts->incoming, stride * (size_t)layout->host_count, &slots));
-    for (int host = 0; host < layout->host_count; host++) {
-        int leader = dl_layout_leader(layout, host);
-        if (host == layout->host) {
-            continue;
-        }
-        DL_TRY(
-            dl_traffic_send(hosts->traffic, leader, self->data, size_for(self, host)));
-        DL_TRY(dl_traffic_receive(hosts->traffic, leader, slots + (size_t)host * stride,
-                                  size_for(self, layout->host)));
-    }
-    DL_TRY(dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic)));
-    if (wants_result(self, layout->host)) {
-        fold_slots(self, slots, stride, (dl_bytes){self->data, self->size});
-    }
-    return DL_OK;
-}
-
-/* Each round takes the next stretch of the array and divides it into one share per
- * host:
+/* A reduction takes the array stretch by stretch, a round for each.  fold_large() divides
+ * a stretch into one share per host:
  *
  *     scatter   each leader sends each other host its share
  *     fold      and folds its own
@@ -168,6 +138,40 @@ slots_of(const rounds *all, uint64_t round)
     size_t hosts = (size_t)all->base->hosts->layout->host_count;
 
     return all->slots + round % ROUNDS_AHEAD * hosts * all->share;
+}
+
+/* Returns the whole stretch of a round. */
+static dl_bytes
+stretch_of(const rounds *all, uint64_t round)
+{
+    const leader_fold *base = all->base;
+    size_t start = round * all->stretch;
+
+    return (dl_bytes){base->data + start, least(base->size - start, all->stretch)};
+}
+
+/* Exchanges whole stretches.  A host that does not want the result gets an empty
+ * message. */
+static dl_status
+exchange(const rounds *all, uint64_t round, uint32_t *stage)
+{
+    const leader_fold *base = all->base;
+    dl_hosts *hosts = base->hosts;
+    const dl_layout *layout = hosts->layout;
+    dl_bytes own = stretch_of(all, round);
+    size_t expected = wants_result(base, layout->host) ? own.size : 0;
+
+    for (int host = 0; host < layout->host_count; host++) {
+        int leader = dl_layout_leader(layout, host);
+        uint8_t *slot = slots_of(all, round) + (size_t)host * all->share;
+        if (host != layout->host) {
+            DL_TRY(dl_traffic_send(hosts->traffic, leader, own.data,
+                                   wants_result(base, host) ? own.size : 0));
+            DL_TRY(dl_traffic_receive(hosts->traffic, leader, slot, expected));
+        }
+    }
+    *stage = dl_traffic_next(hosts->traffic);
+    return DL_OK;
 }
 
 static dl_status
@@ -233,8 +237,36 @@ run_rounds(const rounds *all)
     return dl_traffic_wait(hosts->traffic, last);
 }
 
-/* Works in rounds: each leader folds its share and passes it on, while the next rounds
- * are under way. */
+/* Each leader sends its whole partial result to each other one, or to the root's only,
+ * which folds them all: the data takes one way across the network.  All stretches are
+ * under way at once, and each is folded while the next arrive. */
+static dl_status
+fold_direct(const leader_fold *self)
+{
+    dl_hosts *hosts = self->hosts;
+    size_t count = (size_t)hosts->layout->host_count;
+    size_t stretch = least(dl_round_up(self->size, UNIT), ROUND_MESSAGE);
+    rounds all = {.base = self, .share = stretch, .stretch = stretch, .count = 1};
+    uint32_t arrived[ROUNDS_AHEAD] = {0};
+
+    if (self->size > stretch) {
+        all.count = (self->size + stretch - 1) / stretch;
+    }
+    DL_TRY(dl_hosts_room(&hosts->incoming, all.count * count * stretch, &all.slots));
+    for (uint64_t round = 0; round < all.count; round++) {
+        DL_TRY(exchange(&all, round, &arrived[round]));
+    }
+    for (uint64_t round = 0; round < all.count; round++) {
+        DL_TRY(dl_traffic_wait(hosts->traffic, arrived[round]));
+        if (wants_result(self, hosts->layout->host)) {
+            fold_slots(self, slots_of(&all, round), all.share, stretch_of(&all, round));
+        }
+    }
+    return DL_OK;
+}
+
+/* Each leader folds its share of each round and passes it on, while the next rounds are
+ * under way. */
 static dl_status
 fold_large(const leader_fold *self)
 {
@@ -254,8 +286,9 @@ static dl_status
 run_leader_fold(const leader_fold *self)
 {
     size_t others = (size_t)self->hosts->layout->host_count - 1;
+    size_t limit = others == 1 ? PAIR_LIMIT : SMALL_LIMIT;
 
-    return self->size * others <= SMALL_LIMIT ? fold_small(self) : fold_large(self);
+    return self->size * others <= limit ? fold_direct(self) : fold_large(self);
 }
 
 /* Sends each host its part of `data`: `starts` has the first byte of each part, by
