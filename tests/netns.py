@@ -110,10 +110,14 @@ class Host:
             self.run("ip", "addr", "add", address, "dev", interface, "nodad")
         self.run("ip", "link", "set", interface, "up")
 
+    def further_address(self, number: int) -> str:
+        """Of `eth{number}`."""
+        return f"10.{77 + number}.0.{self.number}"
+
     def set_up_further(self, number: int) -> None:
         """The same for `eth{number}`."""
         interface = f"eth{number}"
-        address = f"10.{77 + number}.0.{self.number}/24"
+        address = f"{self.further_address(number)}/24"
         self.run("ip", "addr", "add", address, "dev", interface)
         self.run("ip", "link", "set", interface, "up")
 
@@ -139,26 +143,30 @@ class Network:
     def __init__(
         self, count: int, *, ipv4: bool = True, ipv6: bool = True, cables: int = 1
     ) -> None:
-        assert cables == 1 or count == 2
         self.hosts: list[Host] = []
-        self._switch: Host | None = None
+        self.switch: Host | None = None  # between more than two
         try:
             for number in range(1, count + 1):
                 self.hosts.append(Host(f"host{number}", number, ipv4, ipv6))
-            if count == 2:
-                self._connect(self.hosts[0], INTERFACE, self.hosts[1])
-            else:
-                self._connect_all()
-            for host in self.hosts:
-                host.set_up()
-            for cable in range(1, cables):
-                name = f"eth{cable}"
-                self._connect(self.hosts[0], name, self.hosts[1], name)
-                for host in self.hosts:
-                    host.set_up_further(cable)
+            self.lay(cables)
         except BaseException:
             self.close()
             raise
+
+    def lay(self, cables: int) -> None:
+        """Joins the hosts and gives them their addresses."""
+        assert cables == 1 or len(self.hosts) == 2
+        if len(self.hosts) == 2:
+            self._connect(self.hosts[0], INTERFACE, self.hosts[1])
+        else:
+            self._connect_all()
+        for host in self.hosts:
+            host.set_up()
+        for cable in range(1, cables):
+            name = f"eth{cable}"
+            self._connect(self.hosts[0], name, self.hosts[1], name)
+            for host in self.hosts:
+                host.set_up_further(cable)
 
     @staticmethod
     def _connect(near: Host, name: str, far: Host, far_name: str = INTERFACE) -> None:
@@ -167,7 +175,7 @@ class Network:
         near.run("ip", "link", "add", name, "type", "veth", *far_end)
 
     def _connect_all(self) -> None:
-        switch = self._switch = Host("switch", 0, False, False)
+        switch = self.switch = Host("switch", 0, False, False)
         switch.run("ip", "link", "add", "bridge", "type", "bridge")
         switch.run("ip", "link", "set", "bridge", "up")
         for host in self.hosts:
@@ -186,7 +194,7 @@ class Network:
             host.hosts_file = str(file)
 
     def close(self) -> None:
-        for host in [*self.hosts, *([self._switch] if self._switch else [])]:
+        for host in [*self.hosts, *([self.switch] if self.switch else [])]:
             host.close()
 
     def __enter__(self) -> Network:

@@ -53,7 +53,7 @@ def test_nothing_outlives_a_killed_test():
     script = """
         import netns, time
         network = netns.Network(3)
-        print(*[host.pid for host in [*network.hosts, network._switch]], flush=True)
+        print(*[host.pid for host in [*network.hosts, network.switch]], flush=True)
         time.sleep(60)
     """
     process = subprocess.Popen(
