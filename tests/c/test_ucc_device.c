@@ -69,6 +69,53 @@ CHECK_CASE(an_abort_ends_what_is_under_way_on_a_device)
     run_ranks(2, break_off);
 }
 
+static dl_status
+see_meeting(void *context, dl_bytes key)
+{
+    *(bool *)context = *(bool *)context || memmem(key.data, key.size, "devices", 7);
+    return DL_OK;
+}
+
+/* Rank 0's first operation meets the ranks on a device when its group is aborted: its
+ * backend, which is made after that, tells rank 1. */
+static void
+abort_early(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("early", rank, size, GROUP_PATIENCE);
+    int64_t data[1] = {rank};
+    bool is_meeting = false;
+    dl_call args = {
+        .op = DL_ALL_REDUCE, .tensor = device_tensor(data, 1), .reduction = DL_SUM};
+    dl_work *work = NULL;
+
+    (void)context;
+    if (rank == 0) {
+        work = begin_sum(group, data, 1);
+        while (!is_meeting) {
+            CHECK_OK(dl_store_list_keys(store, see_meeting, &is_meeting, soon()));
+            sched_yield();
+        }
+        dl_group_abort(group, "enough");
+    }
+    CHECK_OK(dl_store_barrier(store, DL_LITERAL("aborted"), size, soon()));
+    if (rank == 0) {
+        CHECK_STATUS(dl_work_wait(work, soon()), DL_CANCELLED);
+        CHECK_CONTAINS(dl_last_error()->text, "enough");
+        dl_work_unref(work);
+    } else {
+        CHECK(dl_group_run(group, &args, soon()) != DL_OK);
+        CHECK_CONTAINS(dl_last_error()->text, "enough");
+    }
+    dl_group_close(group);
+    dl_group_unref(group);
+}
+
+CHECK_CASE(an_abort_before_the_ranks_have_met_is_not_lost)
+{
+    device_engine = "ucc";
+    run_ranks(2, abort_early);
+}
+
 static _Thread_local bool is_interrupted;
 
 static dl_status

@@ -217,11 +217,15 @@ dl_device_open(dl_group *group, int device, dl_deadline deadline)
         return check_device(group, device);
     }
     DL_TRY(note_failure(group, make_backend(group, device, deadline, &made)));
+    self->device = device;
     pthread_mutex_lock(&group->lock);
     self->side.backend = made;
+    if (atomic_load(&group->is_broken)) {
+        /* The group was aborted or closed when there was nothing to abort yet. */
+        made->ops->abort(made, &group->cause);
+    }
     pthread_mutex_unlock(&group->lock);
-    self->device = device;
-    return DL_OK;
+    return dl_group_admit(group);
 }
 
 /* Threads begin their operations one after the other.  That all ranks begin them in the
