@@ -171,9 +171,9 @@ tsan: .venv/.packages
 FREE_THREADED ?= python3.14t
 STRESS_SECONDS ?= 2
 STRESS = tests/multi/thread_stress.py --require-no-gil --seconds $(STRESS_SECONDS) $(TESTS)
-.venv-nogil/.packages:
-	$(FREE_THREADED) -m venv --clear .venv-nogil
-	.venv-nogil/bin/python $(PIP) "setuptools>=77" numpy
+.venv-nogil/.packages .venv-nogil-tsan/.packages:
+	$(FREE_THREADED) -m venv --clear $(@D)
+	$(@D)/bin/python $(PIP) "setuptools>=77" numpy
 	@touch $@
 
 nogil: .venv-nogil/.packages
@@ -181,10 +181,10 @@ nogil: .venv-nogil/.packages
 		--build-base build/nogil --build-lib build/nogil/lib
 	PYTHONPATH=build/nogil/lib .venv-nogil/bin/python $(STRESS)
 
-nogil-tsan: .venv-nogil/.packages
-	DISTLITE_SANITIZE=thread .venv-nogil/bin/python setup.py --quiet build \
+nogil-tsan: .venv-nogil-tsan/.packages
+	DISTLITE_SANITIZE=thread .venv-nogil-tsan/bin/python setup.py --quiet build \
 		--build-base build/nogil-tsan --build-lib build/nogil-tsan/lib
-	PYTHONPATH=build/nogil-tsan/lib .venv-nogil/bin/python $(STRESS)
+	PYTHONPATH=build/nogil-tsan/lib .venv-nogil-tsan/bin/python $(STRESS)
 
 # The other processor that wheels are for, by Debian's cross compiler and QEMU.
 aarch64: export DISTLITE_EMULATE = aarch64
@@ -279,7 +279,7 @@ wheels: .venv-wheels/.packages
 	.venv-wheels/bin/python packaging/wheels.py --out $(DIST) --arch $(ARCHS) -- $(PYTHONS)
 
 clean:
-	rm -rf build dist .venv .venv-mpis .venv-nogil .venv-torch .venv-docs .venv-wheels
+	rm -rf build dist .venv .venv-mpis .venv-nogil* .venv-torch .venv-docs .venv-wheels
 	rm -rf python/*.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache python/distlite/_C*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +
