@@ -164,6 +164,14 @@ def test_a_device_of_a_group_that_copies():
         distlite.init_process_group("cpu:gloo", device_id="cuda:1", **keywords)
 
 
+def test_a_group_that_another_thread_has_closed():
+    """As new_group() may find its group before it is complete."""
+    group = ProcessGroup(HashStore(), 0, 1)
+    group.shutdown()
+    with pytest.raises(distlite.DistBackendError, match="group 0 is closed"):
+        distlite._C._device_serve(group, "gloo", None, False)
+
+
 def test_groups_and_works_stay_in_their_process(world):
     for each in (world, ProcessGroup(0, 1), Ended()):
         with pytest.raises(TypeError, match="cannot pickle"):

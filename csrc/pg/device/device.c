@@ -57,13 +57,17 @@ dl_device_serve(dl_group *group, const char *name, const dl_device_options *opti
         return dl_fail(DL_INVALID, "there is no backend \"%s\" for arrays on devices",
                        name);
     }
-    if (group->host.backend->ops->is_alone) {
+    /* Another thread may close the group meanwhile. */
+    pthread_mutex_lock(&group->lock);
+    bool is_open = !atomic_load(&group->is_closed);
+    if (is_open && group->host.backend->ops->is_alone) {
         group->device_arrays = DL_ARRAYS_PASSED;
-    } else if (group->device_arrays != DL_ARRAYS_STAGED) {
+    } else if (is_open && group->device_arrays != DL_ARRAYS_STAGED) {
         group->device_arrays = DL_ARRAYS_STAGED;
         dl_pinned_join();
     }
-    return DL_OK;
+    pthread_mutex_unlock(&group->lock);
+    return is_open ? DL_OK : dl_fail(DL_CLOSED, "group %s is closed", group->name);
 }
 
 const char *
