@@ -132,7 +132,8 @@ def leave_beside_a_thread(
         return 0.0, 0
     wait_until_stopped(peer)
     group.set_timeout(timedelta(seconds=0.2))
-    works = [distlite.isend(np.ones(64), dst=1) for _ in range(3000)]
+    # More than a ring holds.
+    works = [distlite.isend(np.ones(400), dst=1) for _ in range(3000)]
     for work in works:
         with contextlib.suppress(distlite.DistBackendError):
             work.wait()
