@@ -3,7 +3,7 @@
 
     python benchmarks/training.py --torch venv/bin/python      # --quick: fewer rounds
 
-Two ranks train the same model with the same batch, with one core each.  The ways take
+Ranks train the same model with the same batch, with one thread each.  The ways take
 turns, GradientReducer's with buckets of several sizes; the median of the steps counts,
 and "hidden" is the share of the communication that was beside other work.
 """
@@ -17,7 +17,6 @@ import sys
 from measure import Target, find_torch_python, median, ratio, report, table, write_json
 from ranks import Runner
 
-RANKS = 2
 SECONDS = 900.0
 BUCKETS = (1, 4, 8, 25)  # MiB
 PEER = "torch DDP, gloo"
@@ -29,6 +28,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Training steps, beside gloo.")
     parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--torch", help="an interpreter with torch and distlite")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--trace", default="-", help="file for a step's, to look at")
     parser.add_argument("--buckets", type=float, nargs="*", default=BUCKETS, help="MiB")
     return parser.parse_args()
 
@@ -40,8 +41,11 @@ def main() -> int:
     if python is None:
         print("torch is not installed: nothing to measure")
         return 0
-    words = ["3" if options.quick else "15", *map(str, options.buckets)]
-    lines = Runner("torch", python).run("training_peer.py", RANKS, words, SECONDS)
+    rounds = "3" if options.quick else "15"
+    words = [rounds, options.trace, *map(str, options.buckets)]
+    lines = Runner("torch", python).run(
+        "training_peer.py", options.ranks, words, SECONDS
+    )
     told = [json.loads(line) for line in lines]
     gloo = next((median(row["seconds"]) for row in told if row["way"] == PEER), None)
     rows = [

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One rank of training.py: `training_peer.py torch RANK SIZE FOLDER ROUNDS MIB...`.
+"""One rank of training.py: training_peer.py, with the words
+
+    torch RANK SIZE FOLDER ROUNDS TRACE MIB...
 
 The same model and batch are trained by DistributedDataParallel over gloo, by
 GradientReducer with torch's tensors, and by GradientReducer with NumPy alone, the last
 two with buckets of each size.  All take turns in one process.  Rank 0 writes a line of
-JSON for each: {"way", "bucket", "seconds": [of steps], "hidden": [share, of steps]}.
+JSON for each: {"way", "bucket", "seconds": [of steps], "hidden": [share, of steps]},
+and a trace of torch.profiler of one more step to the file TRACE, unless that is "-".
 """
 
 from __future__ import annotations
@@ -142,10 +145,20 @@ def measure(steps: dict[Any, Any], rounds: int) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
+def trace_step(step: Step, path: str, rank: int) -> None:
+    """Of rank 0: the backward pass, and the buckets on their way beside it."""
+    if path == "-" or rank != 0:
+        step()
+        return
+    with torch.profiler.profile() as profile:
+        step()
+    profile.export_chrome_trace(path)
+
+
 def main() -> None:
     """Measures, and tells."""
     rank, size, folder = int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
-    rounds, buckets = int(sys.argv[5]), [float(word) for word in sys.argv[6:]]
+    rounds, buckets = int(sys.argv[5]), [float(word) for word in sys.argv[7:]]
     torch.set_num_threads(1)
     where = dict(rank=rank, world_size=size)
     store = torch.distributed.FileStore(str(folder / "store"), size)
@@ -157,6 +170,7 @@ def main() -> None:
         steps["GradientReducer, torch", bucket] = reduced_step(bucket)
         steps["GradientReducer, NumPy", bucket] = numpy_step(bucket)
     rows = measure(steps, rounds)
+    trace_step(steps["GradientReducer, torch", buckets[0]][0], sys.argv[6], rank)
     if rank == 0:
         lines = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / "said").write_text(lines)
