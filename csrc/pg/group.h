@@ -125,10 +125,10 @@ dl_status dl_group_exchange(dl_group *group, const dl_call *call, dl_deadline de
 
 /* Sends and receives several messages of arrays in the CPU's memory at once, and waits
  * for all of them.  The receives come first in `calls`.  After a failure, which is that
- * of the first message, the others are withdrawn; `keeps_memory[i]` is then as in
- * dl_message_end for the array of message `i`. */
+ * of the first message, the others are withdrawn.  `ends[i]` is filled in for message
+ * `i`, its source only if it has come. */
 dl_status dl_group_exchange_all(dl_group *group, const dl_call *calls, int count,
-                                dl_deadline deadline, bool *keeps_memory);
+                                dl_deadline deadline, dl_message_end *ends);
 
 /* Looks for a message that a receive from `peer` (DL_ANY_RANK: from any rank) with `tag`
  * (DL_ANY_TAG: with any) would get, and describes it.  Waits for one until the deadline,

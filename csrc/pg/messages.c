@@ -150,21 +150,19 @@ post_all(dl_group *group, const dl_call *calls, int count, dl_deadline deadline,
 /* A rank that waits for its receives first lets nobody wait for long: all that they
  * need was posted before. */
 static dl_status
-await_all(dl_work **works, int count, dl_status status, bool *keeps_memory)
+await_all(dl_work **works, int count, dl_status status, dl_message_end *ends)
 {
     dl_error error = *dl_last_error();
 
     for (int i = 0; i < count; i++) {
-        dl_message_end end;
         if (status != DL_OK && !dl_work_is_done(works[i])) {
             (void)dl_fail_again(&error);
             works[i]->ops->withdraw(works[i]);
-            keeps_memory[i] = dl_work_is_done(works[i]) && works[i]->keeps_memory;
+            ends[i].keeps_memory = dl_work_is_done(works[i]) && works[i]->keeps_memory;
             dl_work_unref(works[i]);
             continue;
         }
-        dl_status own = await(works[i], &end);
-        keeps_memory[i] = end.keeps_memory;
+        dl_status own = await(works[i], &ends[i]);
         if (status == DL_OK && own != DL_OK) {
             status = own;
             error = *dl_last_error();
@@ -175,13 +173,13 @@ await_all(dl_work **works, int count, dl_status status, bool *keeps_memory)
 
 dl_status
 dl_group_exchange_all(dl_group *group, const dl_call *calls, int count,
-                      dl_deadline deadline, bool *keeps_memory)
+                      dl_deadline deadline, dl_message_end *ends)
 {
     dl_work *near[NEAR_MESSAGES];
     dl_work **works = near;
     int posted;
 
-    memset(keeps_memory, 0, (size_t)count * sizeof *keeps_memory);
+    memset(ends, 0, (size_t)count * sizeof *ends);
     for (int i = 0; i < count; i++) {
         DL_TRY(dl_group_check_message(group, &calls[i]));
     }
@@ -192,7 +190,7 @@ dl_group_exchange_all(dl_group *group, const dl_call *calls, int count,
         }
     }
     dl_status status = post_all(group, calls, count, deadline, works, &posted);
-    status = await_all(works, posted, status, keeps_memory);
+    status = await_all(works, posted, status, ends);
     if (works != near) {
         free(works);
     }

@@ -2992,6 +2992,16 @@ def _exchange(
     peers: tuple[int | None, ...],
     group: ProcessGroup,
 ) -> bool: ...
+def _sendrecv(
+    output: _Array,
+    input: _Array,
+    dst: int | None,
+    src: int | None,
+    group: _Group,
+    tag: int,
+    group_dst: int | None,
+    group_src: int | None,
+) -> int | None: ...
 def _prepare_message(
     tensor: _Array,
     peer: int | None,

@@ -41,7 +41,7 @@ _AT_ONCE = {
     "groups.lifecycle": (
         "_store_based_barrier destroy_process_group init_process_group process_group"
     ),
-    "groups.p2p": "Message P2POp batch_isend_irecv iprobe probe",
+    "groups.p2p": "Message P2POp batch_isend_irecv iprobe probe sendrecv",
     "groups.process_group_gloo": "ProcessGroupGloo",
     "groups.reduce_op": "ReduceOp reduce_op supports_complex",
     "rendezvous": "register_rendezvous_handler rendezvous",

@@ -85,6 +85,7 @@ from .groups.p2p import P2POp as P2POp
 from .groups.p2p import batch_isend_irecv as batch_isend_irecv
 from .groups.p2p import iprobe as iprobe
 from .groups.p2p import probe as probe
+from .groups.p2p import sendrecv as sendrecv
 from .groups.process_group_gloo import ProcessGroupGloo as ProcessGroupGloo
 from .groups.reduce_op import ReduceOp as ReduceOp
 from .groups.reduce_op import reduce_op as reduce_op
@@ -282,6 +283,7 @@ __all__ = [
     "scatter_v",
     "send",
     "send_object_list",
+    "sendrecv",
     "set_debug_level",
     "set_debug_level_from_env",
     "set_safe_objects",

@@ -132,6 +132,9 @@ def messages(rank: int) -> dict[str, Any]:
     while not (receipt.is_completed() and sent.is_completed()):
         time.sleep(0.001)
     found["unawaited"] = late.tolist()
+    both = np.zeros(1)
+    source = dist.sendrecv(both, np.array([7.0 + rank]), peer, peer)
+    found["both ways"] = [source, *both.tolist()]
     objects: list[Any] = [{"from": rank}] if rank == 0 else [None]
     if rank == 0:
         dist.send_object_list(objects, peer)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from group_ranks import init
 from operations import once_in, wait_until_ahead
+from reducer_ranks import join
 
 import distlite
 
@@ -246,3 +247,61 @@ def interrupted(rank: int, world_size: int, init_method: str, times: int) -> Any
     assert value[0] == 5 and one[0] == 0
     distlite.destroy_process_group()
     return kinds, delays
+
+
+def both_ways(
+    rank: int, world_size: int, init_method: str, places: str
+) -> dict[str, Any]:
+    """sendrecv: rings, halves that meet other calls, and what is refused."""
+    join(rank, world_size, init_method, places)
+    after, before = (rank + 1) % world_size, (rank - 1) % world_size
+    found: dict[str, Any] = {"ring": []}
+    for count in (0, 1, 300, 5000, LARGE):
+        sent = np.full((count, 2), rank, np.int32)[:, 0]
+        got = np.full(2 * count, -1, np.int32)[::2]
+        source = distlite.sendrecv(got, sent, after, before, tag=3)
+        found["ring"].append(source == before and bool((got == before).all()))
+    got = np.zeros(1)
+    source = distlite.sendrecv(got, np.array([rank + 0.5]), after)
+    found["any"] = source == before and got[0] == before + 0.5
+    # A half of it meets a send or a receive.
+    first = np.zeros(2)
+    if rank == 0:
+        found["halves"] = [distlite.sendrecv(first, np.arange(2.0), 1, 1, None, 4)]
+    elif rank == 1:
+        distlite.send(np.array([7.0, 8.0]), 0, tag=4)
+        distlite.recv(first, 0, tag=4)
+    found["values"] = first.tolist()
+    call = distlite.sendrecv
+    base = np.zeros(6)
+    found["overlap"] = failure_of(lambda: call(base[:4], base[2:], after, before))
+    found["itself"] = failure_of(lambda: call(base, np.ones(1), rank, before))
+    found["no dst"] = failure_of(lambda: call(base, np.ones(1), src=before))
+    found["list"] = failure_of(lambda: call(base, [1.0], after, before))
+    base.flags.writeable = False
+    found["fixed"] = failure_of(lambda: call(base, np.ones(1), after, before))
+    # Nothing of these was sent.
+    got = np.zeros(1)
+    distlite.sendrecv(got, np.array([rank + 0.25]), after, before)
+    found["after"] = got[0] == before + 0.25
+    pair = distlite.new_group([0, 1])
+    to = 1 - rank if rank < 2 else 0
+    found["pair"] = distlite.sendrecv(got, np.ones(1), group=pair, group_dst=to)
+    distlite.destroy_process_group()
+    return found
+
+
+def of_other_dtypes(
+    rank: int, world_size: int, init_method: str, places: str
+) -> tuple[str, float]:
+    """Rank 1 sends what rank 0 has no room for; both go on."""
+    join(rank, world_size, init_method, places)
+    told = failure_of(
+        lambda: distlite.sendrecv(
+            np.zeros(3), np.zeros(3, np.int32 if rank else float), 1 - rank, 1 - rank
+        )
+    )
+    got = np.zeros(1)
+    distlite.sendrecv(got, np.array([rank + 1.0]), 1 - rank, 1 - rank)
+    distlite.destroy_process_group()
+    return told[1], float(got[0])

@@ -97,6 +97,7 @@ def test_messages(two):
     for rank, found in enumerate(two):
         assert found["batch"] == [10 * (1 - rank) + i for i in range(8)]
         assert found["unawaited"] == [4.0 + 1 - rank]
+        assert found["both ways"] == [1 - rank, 8.0 - rank]
         assert found["object"] == [{"from": 0}]
 
 

@@ -3,6 +3,7 @@
 
 import p2p_ranks
 import pytest
+from doubles_build import mpi_double
 from workers import SOON, rank_outcomes, run_ranks
 
 
@@ -117,3 +118,31 @@ def test_an_interrupt_ends_a_receive():
     assert kinds == ["KeyboardInterrupt"] * 3
     # 100 ms are promised, and a busy machine may be slower more than once.
     assert min(delays) < 0.1 and max(delays) < SOON
+
+
+@pytest.mark.parametrize("places", ["000", "001", "012", "mpi"])
+def test_both_ways_in_one_call(places):
+    env = mpi_double() if places == "mpi" else {}
+    every = run_ranks(p2p_ranks.both_ways, 3, env=env, places=places)
+    for rank, found in enumerate(every):
+        assert found["ring"] == [True] * 5
+        assert found["any"] and found["after"]
+        assert found["pair"] == [1, 0, -1][rank]
+        for what, kind, text in (
+            ("overlap", "ValueError", "output and input share memory"),
+            ("itself", "ValueError", "rank"),
+            ("no dst", "ValueError", "dst"),
+            ("list", "TypeError", "input"),
+            ("fixed", "ValueError", "read-only"),
+        ):
+            assert found[what][0] == kind and text in found[what][1], found[what]
+    assert every[0]["halves"] == [1]
+    assert [found["values"] for found in every[:2]] == [[7, 8], [0, 1]]
+
+
+@pytest.mark.parametrize("places", ["00", "01"])
+def test_halves_that_do_not_fit_are_told(places):
+    every = run_ranks(p2p_ranks.of_other_dtypes, 2, places=places)
+    assert [got for _, got in every] == [2.0, 1.0]
+    for told, _ in every:
+        assert "int32" in told and "float64" in told

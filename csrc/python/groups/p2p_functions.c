@@ -9,6 +9,7 @@
 #include "python/module/errors.h"
 #include "python/module/parts.h"
 #include "python/record/torch_profiler.h"
+#include "tensor/strided.h"
 
 /* send, recv, isend and irecv have the same parameters, except for the name of the
  * peer. */
@@ -38,13 +39,13 @@ take_peer(call *self, PyObject *peer, PyObject *group_peer)
 }
 
 static int
-take_array(call *self, PyObject *const *values)
+take_array(call *self, PyObject *const *values, const char *name)
 {
     if (values[3] != NULL && dlpy_int64_from(values[3], "tag", &self->core.tag) < 0) {
         return -1;
     }
     if (take_peer(self, values[1], values[4]) < 0
-        || dlpy_tensor_from(values[0], "tensor", &self->tensor) < 0) {
+        || dlpy_tensor_from(values[0], name, &self->tensor) < 0) {
         return -1;
     }
     self->core.tensor = self->tensor.view;
@@ -74,7 +75,7 @@ begin(call *self, PyObject *module, const dlpy_signature *signature, dlpy_call g
     if (begun <= 0) {
         return begun;
     }
-    if (take_array(self, values) < 0 || note_write(self) < 0) {
+    if (take_array(self, values, "tensor") < 0 || note_write(self) < 0) {
         dlpy_tensor_release(&self->tensor);
         dlpy_collective_give_up(&self->collective);
         return -1;
@@ -301,15 +302,30 @@ irecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
 typedef struct exchange_calls {
     call *calls;
     dl_call *cores;
-    bool *keeps_memory;
+    dl_message_end *ends;
     int count;
 } exchange_calls;
+
+/* Returns -1 with an exception set if there is no memory; release_calls() is due in any
+ * case. */
+static int
+open_calls(exchange_calls *self, size_t most)
+{
+    *self = (exchange_calls){.calls = PyMem_Malloc(most * sizeof *self->calls),
+                             .cores = PyMem_Malloc(most * sizeof *self->cores),
+                             .ends = PyMem_Calloc(most, sizeof *self->ends)};
+    if (self->calls == NULL || self->cores == NULL || self->ends == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return 0;
+}
 
 static void
 release_calls(exchange_calls *self)
 {
     for (int i = 0; i < self->count; i++) {
-        if (self->keeps_memory[i]) {
+        if (self->ends[i].keeps_memory) {
             keep_forever(&self->calls[i]);
         } else {
             dlpy_tensor_release(&self->calls[i].tensor);
@@ -318,7 +334,7 @@ release_calls(exchange_calls *self)
     }
     PyMem_Free(self->calls);
     PyMem_Free(self->cores);
-    PyMem_Free(self->keeps_memory);
+    PyMem_Free(self->ends);
 }
 
 /* Adds the message with the neighbour at a place.  Returns 1, 0 if the array is on a
@@ -385,7 +401,7 @@ run_calls(exchange_calls *self, const dlpy_collective *collective)
     }
     Py_BEGIN_ALLOW_THREADS
     status = dl_group_exchange_all(collective->core, self->cores, self->count, deadline,
-                                   self->keeps_memory);
+                                   self->ends);
     Py_END_ALLOW_THREADS
     if (status != DL_OK) {
         dlpy_raise_collective(collective->state, status);
@@ -427,13 +443,9 @@ exchange_with_neighbours(PyObject *module, PyObject *const *args, Py_ssize_t cou
         return dlpy_collective_answer(&collective, begun);
     }
     size_t most = 2 * (size_t)PyTuple_GET_SIZE(values[2]) + 1;
-    exchange_calls calls = {.calls = PyMem_Malloc(most * sizeof *calls.calls),
-                            .cores = PyMem_Malloc(most * sizeof *calls.cores),
-                            .keeps_memory = PyMem_Calloc(most, sizeof(bool))};
-    int done = -1;
-    if (calls.calls == NULL || calls.cores == NULL || calls.keeps_memory == NULL) {
-        PyErr_NoMemory();
-    } else {
+    exchange_calls calls;
+    int done = open_calls(&calls, most);
+    if (done == 0) {
         done = add_calls(&calls, &collective, values[0], values[2], false);
         done = done <= 0 ? done
                          : add_calls(&calls, &collective, values[1], values[2], true);
@@ -442,6 +454,98 @@ exchange_with_neighbours(PyObject *module, PyObject *const *args, Py_ssize_t cou
     release_calls(&calls);
     Py_CLEAR(collective.group);
     return done < 0 ? NULL : PyBool_FromLong(done);
+}
+
+/* Adds the receive or the send of sendrecv().  Returns as add_call(). */
+static int
+add_half(exchange_calls *self, const dlpy_collective *collective,
+         PyObject *const *values, bool is_send)
+{
+    PyObject *const given[ARGUMENT_COUNT] = {values[0], values[1], NULL, values[2],
+                                             values[3]};
+    call *made = &self->calls[self->count];
+
+    *made = (call){.collective = *collective,
+                   .core.op = is_send ? DL_SEND : DL_RECV,
+                   .array = Py_NewRef(values[0])};
+    self->count++;
+    if (take_array(made, given, is_send ? "input" : "output") < 0) {
+        return -1;
+    }
+    return made->core.tensor.device == DL_CPU
+           && !dlpy_torch_profiler_wants(&made->tensor);
+}
+
+static int
+check_apart(const exchange_calls *self)
+{
+    if (!dl_tensors_overlap(&self->calls[0].core.tensor, &self->calls[1].core.tensor)) {
+        return 1;
+    }
+    PyErr_SetString(PyExc_ValueError,
+                    "sendrecv: output and input share memory, so what arrives would be "
+                    "sent; pass a copy of one");
+    return -1;
+}
+
+/* Returns whether the core can serve messages of the group, NULL for the default one,
+ * at once.  What is no group fails later. */
+static bool
+is_served_at_once(dlpy_state *state, PyObject *given)
+{
+    PyObject *group = given == NULL || given == Py_None ? dlpy_default_group(state)
+                                                        : Py_NewRef(given);
+    bool is_served =
+        group == NULL || !dlpy_group_check(state, group)
+        || (!dlpy_group_has_handler(group) && dlpy_group_batch(group) == NULL);
+
+    Py_XDECREF(group);
+    return is_served;
+}
+
+/* Sends one array and receives another, in one call of the core.  Returns None, and has
+ * done nothing, if the group or the arrays are none that it serves at once. */
+static PyObject *
+sendrecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "sendrecv",
+        .required = 8,
+        .names = {"output", "input", "dst", "src", "group", "tag", "group_dst",
+                  "group_src"},
+    };
+    PyObject *values[8];
+    dlpy_collective collective = {0};
+    exchange_calls calls;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
+        < 0) {
+        return NULL;
+    }
+    if (!is_served_at_once(dlpy_state_of_module(module), values[4])) {
+        Py_RETURN_NONE;
+    }
+    int begun = dlpy_collective_meet(module, &signature, values, 4, &collective);
+    if (begun <= 0) {
+        return answer_of_recv(&(call){.collective = collective}, begun);
+    }
+    PyObject *const receive[] = {values[0], values[3], values[5], values[7]};
+    PyObject *const send[] = {values[1], values[2], values[5], values[6]};
+    int done = open_calls(&calls, 2);
+    if (done == 0) {
+        done = add_half(&calls, &collective, receive, false);
+        done = done <= 0 ? done : add_half(&calls, &collective, send, true);
+        done = done <= 0 ? done : check_apart(&calls);
+        done = done <= 0 || note_write(&calls.calls[0]) == 0 ? done : -1;
+        done = done <= 0 ? done : run_calls(&calls, &collective);
+    }
+    PyObject *result = done < 0    ? NULL
+                       : done == 0 ? Py_NewRef(Py_None)
+                                   : PyLong_FromLongLong(dlpy_group_global_rank(
+                                         collective.group, calls.ends[0].source));
+    release_calls(&calls);
+    Py_CLEAR(collective.group);
+    return result;
 }
 
 /* Groups with a handler check messages themselves, when they begin them. */
@@ -468,7 +572,7 @@ check_message(PyObject *module, PyObject *const *args, Py_ssize_t count,
     call self = {.core.op = is_send ? DL_SEND : DL_RECV};
     PyObject *given[ARGUMENT_COUNT] = {values[0], NULL, values[2], values[3],
                                        values[4]};
-    if (take_array(&self, given) < 0) {
+    if (take_array(&self, given, "tensor") < 0) {
         dlpy_tensor_release(&self.tensor);
         return NULL;
     }
@@ -559,7 +663,7 @@ prepare_message(PyObject *module, PyObject *const *args, Py_ssize_t count,
         return dlpy_collective_answer(&self.collective, begun);
     }
     self.core.op = is_send ? DL_SEND : DL_RECV;
-    if (take_array(&self, values) == 0 && note_write(&self) == 0
+    if (take_array(&self, values, "tensor") == 0 && note_write(&self) == 0
         && dlpy_guard_add(&guard, self.array, &self.tensor) == 0) {
         dlpy_work_keep keep = {
             .pins = self.tensor.owner, .outputs = self.array, .guard = &guard};
@@ -581,6 +685,9 @@ static PyMethodDef functions[] = {
     {"_exchange", (PyCFunction)(void (*)(void))exchange_with_neighbours,
      METH_FASTCALL | METH_KEYWORDS,
      "_exchange($module, /, outputs, inputs, peers, group)\n--\n\n"},
+    {"_sendrecv", (PyCFunction)(void (*)(void))sendrecv, METH_FASTCALL | METH_KEYWORDS,
+     "_sendrecv($module, /, output, input, dst, src, group, tag, group_dst, "
+     "group_src)\n--\n\n"},
     {"_probe", (PyCFunction)(void (*)(void))probe, METH_FASTCALL | METH_KEYWORDS,
      "_probe($module, /, waits, src, group, tag, group_src)\n--\n\n"},
     {"_check_message", (PyCFunction)(void (*)(void))check_message,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .._C import ProcessGroup, Work
 
-__all__ = ["Message", "P2POp", "batch_isend_irecv", "iprobe", "probe"]
+__all__ = ["Message", "P2POp", "batch_isend_irecv", "iprobe", "probe", "sendrecv"]
 
 
 class Message:
@@ -154,6 +154,71 @@ def iprobe(
     """
     found = _C._probe(False, src, group, tag, group_src)
     return None if found is None else Message(*found)
+
+
+def sendrecv(
+    output: Any,
+    input: Any,
+    dst: int | None = None,
+    src: int | None = None,
+    group: ProcessGroup | None = None,
+    tag: int = 0,
+    *,
+    group_dst: int | None = None,
+    group_src: int | None = None,
+) -> int:
+    """Sends one array and receives another at once.
+
+    A ring of such calls does not block, as a ring of `send` followed by `recv` may.
+    Either half may be met by a `send`, a `recv` or another `sendrecv`.
+
+    Args:
+        output: The array to fill. A message may be shorter, and then fills its front.
+        input: The array to send. It shares no memory with `output`.
+        dst: The global rank that `input` goes to.
+        src: The global rank to receive from; if neither this nor `group_src` is given,
+            the message may come from any rank.
+        group: The group; None is the default group.
+        tag: The number of both messages.
+        group_dst: The rank in `group` that `input` goes to, instead of `dst`.
+        group_src: The rank in `group` to receive from, instead of `src`.
+
+    Returns:
+        The global rank that `output` came from; -1 on a process that is not a member of
+        the group.
+
+    Raises:
+        TypeError: `output` or `input` is not an array.
+        ValueError: A peer is this rank itself or is not a member of the group, `output`
+            cannot be written to, or the arrays share memory.
+        DistBackendError: A peer failed, did not come within the group's timeout, or
+            sent an array of another dtype or one that is too large.
+
+    Example:
+        >>> values = np.zeros(1, int)
+        >>> dist.sendrecv(values, np.array([rank * 10]), dst=1 - rank) == 1 - rank
+        True
+        >>> int(values[0]) == 10 - rank * 10
+        True
+    """
+    source = _C._sendrecv(output, input, dst, src, group, tag, group_dst, group_src)
+    if source is not None:
+        return source
+    # Arrays on devices, groups of one's own kind, batches, and torch's profiler.
+    send = P2POp(isend, input, dst, group, tag, group_dst)
+    if src is not None or group_src is not None:
+        receive = P2POp(irecv, output, src, group, tag, group_src)
+        for work in batch_isend_irecv([receive, send]):
+            work.wait()
+        return receive.peer
+    # Refused before a receive is left that nobody knows.
+    _C._check_message(input, True, send.group, tag, send.group_peer)
+    works = [irecv(output, None, group, tag), isend(input, dst, group, tag, group_dst)]
+    for each in works:
+        assert each is not None
+        each.wait()
+    assert works[0] is not None
+    return get_global_rank(send.group, works[0].source_rank())
 
 
 class P2POp:
