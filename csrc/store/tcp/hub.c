@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "store/stats.h"
 #include "store/tcp/answer.h"
 
@@ -20,6 +21,9 @@ void
 dl_hub_init(dl_hub *hub)
 {
     *hub = (dl_hub){.since = dl_now()};
+    /* The log's level is read from the environment here, and not on the server's thread,
+     * beside which the program may change the environment. */
+    (void)dl_log_is_on(DL_LOG_TRACE);
     dl_table_init(&hub->table);
     dl_replies_init(&hub->replies);
     dl_list_init(&hub->changed);
