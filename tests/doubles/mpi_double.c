@@ -1363,13 +1363,15 @@ join_all(const comm *in, char *data, size_t count, handle type, handle op)
 
 /* Joins the arrays of the ranks before this one, and its own unless `is_exclusive`. */
 static int
-scan(void *output, int count, handle type, handle op, handle in, int is_exclusive)
+scan(const void *input, void *output, int count, handle type, handle op, handle in,
+     int is_exclusive)
 {
+    const void *own = input == IN_PLACE ? output : input;
     const comm *self = comm_of(in);
     size_t size = (size_t)count * size_of(type);
     int ranks = self->rank + !is_exclusive;
     char *data = malloc(size * (size_t)self->size + 1);
-    int result = MPI_Allgather(output, count, type, data, count, type, in);
+    int result = MPI_Allgather(own, count, type, data, count, type, in);
 
     for (int i = 1; i < ranks && result == SUCCESS && count > 0; i++) {
         result = join(op, type, data, data + (size_t)i * size, (size_t)count);
@@ -1384,7 +1386,7 @@ scan(void *output, int count, handle type, handle op, handle in, int is_exclusiv
 int
 MPI_Scan(const void *input, void *output, int count, handle type, handle op, handle in)
 {
-    int result = input == IN_PLACE ? scan(output, count, type, op, in, 0) : SUCCESS + 1;
+    int result = scan(input, output, count, type, op, in, 0);
 
     return result != SUCCESS ? result : fails("MPI_Scan");
 }
@@ -1393,7 +1395,7 @@ int
 MPI_Exscan(const void *input, void *output, int count, handle type, handle op,
            handle in)
 {
-    int result = input == IN_PLACE ? scan(output, count, type, op, in, 1) : SUCCESS + 1;
+    int result = scan(input, output, count, type, op, in, 1);
 
     return result != SUCCESS ? result : fails("MPI_Exscan");
 }
