@@ -509,7 +509,7 @@ static PyObject *
 sendrecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
     static const dlpy_signature signature = {
-        .function = "sendrecv",
+        .function = "_sendrecv",
         .required = 8,
         .names = {"output", "input", "dst", "src", "group", "tag", "group_dst",
                   "group_src"},
