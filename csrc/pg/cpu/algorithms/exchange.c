@@ -552,29 +552,12 @@ keep_own(const dl_exchange *self, uint64_t round)
     }
 }
 
-/* In each round but the last a rank publishes two steps: it has filled its slot for the
- * next round; it has emptied the others' slots of this round.  Round 0 is filled before
- * the arrival.  Every rank publishes all steps, even those in which it moves
- * nothing. */
-
-static uint64_t
-step_filled(uint64_t round)
-{
-    return 2 * round - 1;
-}
-
-static uint64_t
-step_drained(uint64_t round)
-{
-    return 2 * round + 2;
-}
-
 static dl_status
 wait_filled(const dl_exchange *self, const dl_stream *stream, uint64_t round)
 {
-    return round == 0
-               ? DL_OK
-               : dl_board_wait_step(self->board, stream->rank, step_filled(round));
+    return round == 0 ? DL_OK
+                      : dl_board_wait_step(self->board, stream->rank,
+                                           dl_board_step_filled(round));
 }
 
 static dl_status
@@ -608,16 +591,17 @@ run_round(dl_exchange *self, uint64_t round)
 
     /* The memory of the next round was last read `window` rounds before it. */
     if (has_next && round + 1 >= self->window) {
-        DL_TRY(dl_board_wait_steps(board, step_drained(round + 1 - self->window)));
+        DL_TRY(dl_board_wait_steps(board,
+                                   dl_board_step_drained(round + 1 - self->window)));
     }
     if (has_next) {
         fill(self, round + 1);
-        dl_board_publish_step(board, step_filled(round + 1));
+        dl_board_publish_step(board, dl_board_step_filled(round + 1));
         keep_own(self, round + 1);
     }
     DL_TRY(drain(self, round));
     if (has_next) {
-        dl_board_publish_step(board, step_drained(round));
+        dl_board_publish_step(board, dl_board_step_drained(round));
     }
     return DL_OK;
 }
@@ -704,7 +688,7 @@ end(dl_exchange *self)
     uint64_t steps = rounds > 1 ? 2 * (rounds - 1) : 0;
 
     if (rounds > 1) {
-        DL_TRY(dl_board_wait_steps(board, step_drained(rounds - 2)));
+        DL_TRY(dl_board_wait_steps(board, dl_board_step_drained(rounds - 2)));
     }
     if (self->sharers > 0) {
         dl_board_publish_step(board, ++steps);

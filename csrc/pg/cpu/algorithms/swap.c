@@ -25,21 +25,6 @@ dl_swap_chunk(size_t size)
     return dl_round_up((size + rounds - 1) / rounds, DL_LINE);
 }
 
-/* In each round but the last a rank publishes two steps: it has filled the next round;
- * it has drained this one. */
-
-static uint64_t
-step_filled(uint64_t round)
-{
-    return 2 * round - 1;
-}
-
-static uint64_t
-step_drained(uint64_t round)
-{
-    return 2 * round + 2;
-}
-
 static dl_status
 run_round(const dl_swap *self, uint64_t round)
 {
@@ -47,18 +32,19 @@ run_round(const dl_swap *self, uint64_t round)
     bool has_next = round + 1 < self->rounds;
 
     if (has_next && round + 1 >= self->window) {
-        DL_TRY(dl_board_wait_steps(board, step_drained(round + 1 - self->window)));
+        DL_TRY(dl_board_wait_steps(board,
+                                   dl_board_step_drained(round + 1 - self->window)));
     }
     if (has_next) {
         self->fill(self->context, round + 1);
-        dl_board_publish_step(board, step_filled(round + 1));
+        dl_board_publish_step(board, dl_board_step_filled(round + 1));
     }
     if (round > 0) {
-        DL_TRY(dl_board_wait_steps(board, step_filled(round)));
+        DL_TRY(dl_board_wait_steps(board, dl_board_step_filled(round)));
     }
     self->drain(self->context, round);
     if (has_next) {
-        dl_board_publish_step(board, step_drained(round));
+        dl_board_publish_step(board, dl_board_step_drained(round));
     }
     return DL_OK;
 }

@@ -272,4 +272,20 @@ void dl_board_abort(dl_board *board, const dl_error *cause);
  * thread. */
 void dl_board_leave(dl_board *board);
 
+/* The steps of operations in rounds.  In each round but the last a rank publishes two: it
+ * has filled its slot for the next round; it has emptied the others' slots of this round.
+ * Round 0 is filled before the arrival.  Every rank publishes all steps, even those in
+ * which it moves nothing. */
+static inline uint64_t
+dl_board_step_filled(uint64_t round)
+{
+    return 2 * round - 1;
+}
+
+static inline uint64_t
+dl_board_step_drained(uint64_t round)
+{
+    return 2 * round + 2;
+}
+
 #endif
