@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""all_reduce of float32 by every backend that is here: up to 100 million elements.
+"""all_reduce of float32 by every available backend: up to 100 million elements.
 
     python benchmarks/backends.py [--ranks 2] [--rounds 5] [--largest 100000000]
     BACKEND=ucc python benchmarks/backends.py          only that one
@@ -36,7 +36,7 @@ MARK = "backends.py: "
 
 
 def sizes(largest: int) -> list[int]:
-    """Powers of ten, and the largest."""
+    """Returns the powers of ten up to the largest size, and that size."""
     found = [SMALLEST]
     while found[-1] * 10 < largest:
         found.append(found[-1] * 10)
@@ -44,7 +44,8 @@ def sizes(largest: int) -> list[int]:
 
 
 def make_array(backend: str, count: int) -> tuple[Any, Callable[[], object]]:
-    """Ones where the backend works, and what waits for all that was begun there."""
+    """Returns an array of ones in the backend's memory, and a function that waits for
+    the operations on it."""
     if backend != "nccl":
         import numpy
 
@@ -62,13 +63,13 @@ def make_array(backend: str, count: int) -> tuple[Any, Callable[[], object]]:
 
 
 def measure(backend: str, count: int, rounds: int) -> float:
-    """Seconds of one all_reduce; the same on all ranks."""
+    """Returns the seconds of one all_reduce, the same on all ranks."""
     import numpy
 
     import distlite
 
     array, finish = make_array(backend, count)
-    # Numbers stay what they are: the mean of equal ones.
+    # The mean of equal numbers leaves them as they are.
     op = distlite.ReduceOp.AVG
 
     def run(times: int) -> float:
@@ -88,7 +89,7 @@ def measure(backend: str, count: int, rounds: int) -> float:
 
 
 def be_rank(backend: str, rounds: int, largest: int) -> None:
-    """The whole sweep; rank 0 prints it."""
+    """Measures all sizes as one rank; rank 0 prints the result."""
     import distlite
 
     name = "cpu:gloo,cuda:nccl" if backend == "nccl" else backend
@@ -100,7 +101,7 @@ def be_rank(backend: str, rounds: int, largest: int) -> None:
 
 
 def command_of(backend: str, options: argparse.Namespace) -> list[str]:
-    """What starts the ranks of a backend."""
+    """Returns the command that starts the ranks of a backend."""
     program = [str(Path(__file__).resolve()), "--rounds", "1"]
     program += ["--largest", str(options.largest)]
     if backend == "mpi":
@@ -111,7 +112,7 @@ def command_of(backend: str, options: argparse.Namespace) -> list[str]:
 
 
 def sweep(backend: str, options: argparse.Namespace) -> dict[int, float] | str:
-    """Seconds by number of elements, or what went wrong."""
+    """Returns the seconds by the number of elements, or the error."""
     try:
         done = subprocess.run(
             command_of(backend, options),
@@ -132,7 +133,7 @@ def sweep(backend: str, options: argparse.Namespace) -> dict[int, float] | str:
 
 
 def present(name: str | None) -> list[str]:
-    """The backends whose libraries are here; says why another is not measured."""
+    """Returns the available backends; prints why another one is not measured."""
     import distlite
 
     found = []
@@ -147,7 +148,7 @@ def present(name: str | None) -> list[str]:
 def measure_all(
     backends: list[str], options: argparse.Namespace
 ) -> dict[str, dict[int, float]]:
-    """Medians of several sweeps; without those that fail."""
+    """Returns the medians of several sweeps, without backends that fail."""
     taken: dict[str, list[dict[int, float]]] = {name: [] for name in backends}
     for _, backend in alternate(options.rounds, backends):
         if backend not in taken:
@@ -167,7 +168,7 @@ def measure_all(
 
 
 def show(results: dict[str, dict[int, float]], options: argparse.Namespace) -> None:
-    """Table, plot and JSON."""
+    """Writes the table, the plot and the JSON file."""
     names = list(results)
     counts = sizes(options.largest)
     rows = [
@@ -188,7 +189,7 @@ def show(results: dict[str, dict[int, float]], options: argparse.Namespace) -> N
 
 
 def main() -> None:
-    """A rank, or all of them."""
+    """Runs as one rank, or starts all of them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)

@@ -4,9 +4,9 @@
 mpirun -n 2 python benchmarks/backends_mpi.py [--backend gloo] [--least] [--only scan]
 
 For each operation and size the median of both in microseconds, and their ratio.  Turns
-are short and many, so that on a busy machine the least of them was left undisturbed.
-With --fifo each turn has its cores for itself, for which the process needs the right to
-ask for SCHED_FIFO.
+are short and many, so that on a busy machine the shortest one was not disturbed. With
+--fifo each turn has its cores for itself, for which the process needs the right to ask
+for SCHED_FIFO.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mpi4py import MPI
 import distlite
 
 SIZES = [8 << (3 * step) for step in range(8)]
-# Bytes of one turn, and of all, but no more than so many calls.
+# Bytes of one turn and of all turns, and the limits of calls and of turns.
 TURN, ALL = 1 << 19, 1 << 28
 MOST_CALLS, MOST_TURNS, LEAST_TURNS = 20, 200, 40
 WORLD = MPI.COMM_WORLD
@@ -37,7 +37,8 @@ Pair = tuple[Callable[[], object], Callable[[], object]]
 
 
 def pairs(size: int) -> dict[str, Pair]:
-    """Ours and theirs, by operation, of arrays of `size` bytes on each rank."""
+    """Returns the calls of distlite and of mpi4py by operation, for arrays of `size`
+    bytes on each rank."""
     rank, ranks = WORLD.rank, WORLD.size
     array = np.ones(size // 8)
     result, all_of, other = array.copy(), np.ones((ranks, len(array))), array.copy()
@@ -104,7 +105,8 @@ def pairs(size: int) -> dict[str, Pair]:
 
 
 def message_pairs(array: Any, other: Any, peer: int) -> dict[str, Pair]:
-    """Messages that are looked for first, cross each other, or go again and again."""
+    """Returns the calls for messages that are probed, exchanged, or sent by persistent
+    calls."""
     is_odd = WORLD.rank % 2
 
     def our_probe() -> None:
@@ -157,7 +159,7 @@ def message_pairs(array: Any, other: Any, peer: int) -> dict[str, Pair]:
 
 
 def reduction_pairs(size: int) -> dict[str, Pair]:
-    """Prefixes, and reductions that are no sums."""
+    """Returns the calls for prefixes, and for reductions other than sums."""
     result = np.zeros(size // 8)
     before = result.copy()
     located = np.zeros(max(1, size // 16), LOCATED)
@@ -185,7 +187,7 @@ def reduction_pairs(size: int) -> dict[str, Pair]:
 
 
 def neighbour_pairs(array: Any) -> dict[str, Pair]:
-    """What the ranks of a ring exchange."""
+    """Returns the calls by which the ranks of a ring exchange arrays."""
     sent, got = np.stack([array] * 2), np.empty((2, len(array)))
 
     return {
@@ -201,7 +203,7 @@ def neighbour_pairs(array: Any) -> dict[str, Pair]:
 
 
 def hypot(left: Any, right: Any, _: Any) -> None:
-    """For MPI, which has no functions of NumPy."""
+    """The reduction as a function for MPI, which takes none of NumPy's."""
     both = np.frombuffer(right)
     np.hypot(np.frombuffer(left), both, out=both)
 
@@ -238,7 +240,7 @@ def compare(
     for _ in range(turns):
         for call, found in zip(pair, times, strict=True):
             found.append(measure(call, repeats, is_realtime))
-    # Of the slowest rank: a root may be done before the others have anything.
+    # The time of the slowest rank: a root may be done before the others have the data.
     slowest = np.array(times)
     WORLD.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)
     return [float(pick(found)) for found in slowest]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""All collectives on one host, beside torch gloo, MPIs and bare memory.
+"""All collectives on one host, beside torch gloo, MPIs and plain memory access.
 
     python benchmarks/collectives.py            everything, about two hours
     python benchmarks/collectives.py --quick    2 ranks, four sizes, under a minute
@@ -46,14 +46,15 @@ MPIS = ["openmpi5", "mpich5", "intelmpi", "openmpi", "mpich"]
 PEERS = ["distlite", *MPIS, "torch", "memory"]
 BEST = "best MPI"
 MODES = ["sync", "async"]
-# Eight times more each step, and what is between in the table of targets.
+# Powers of eight, and the sizes of the targets.
 SIZES = [8, 64, 512, KIB, 4 * KIB, 32 * KIB, 64 * KIB, 256 * KIB]
 SIZES += [MIB, 2 * MIB, 16 * MIB, 100 * MIB]
 QUICK_SIZES = [8, KIB, 64 * KIB, MIB]
 RANKS = [1, 2, 4, 8]
 ROUNDS = 5
 CELL_SECONDS, QUICK_CELL_SECONDS = 0.1, 0.005
-# Eight ranks on two cores: torch's import takes a minute, its largest calls seconds.
+# With eight ranks on two cores, torch's import takes a minute, its largest calls
+# seconds.
 PATIENCE_PER_CELL, PATIENCE = 20, 180
 SMALL = 64 * KIB
 
@@ -87,17 +88,17 @@ def covers_all_reduce(size: int, cell: Cell) -> bool:
 
 
 def is_small_exchange(cell: Cell) -> bool:
-    """Where the call costs more than the exchange."""
+    """Returns whether the call takes longer than the exchange of the data."""
     return cell.ranks == 2 and cell.op in ("all_reduce", "barrier") and cell.size <= KIB
 
 
 def is_other_op(cell: Cell) -> bool:
-    """Those that have no target of their own."""
+    """Returns whether the operation has no target of its own."""
     return cell.ranks == 2 and cell.op not in ("all_reduce", "barrier")
 
 
 def is_crowded(cell: Cell) -> bool:
-    """More ranks than cores."""
+    """Returns whether there are more ranks than cores."""
     return cell.ranks in (4, 8)
 
 
@@ -129,7 +130,8 @@ ASYNC_LIMIT = 2.0
 
 
 def ratios(times: Times, goal: Goal) -> dict[Cell, float]:
-    """Of the sync cells that it covers and that both have."""
+    """Returns the ratios of the synchronous cells that the goal covers and both have
+    measured."""
     found = {
         cell: ratio(sides.get("distlite"), sides.get(goal.peer))
         for cell, sides in times.items()
@@ -139,7 +141,7 @@ def ratios(times: Times, goal: Goal) -> dict[Cell, float]:
 
 
 def async_ratios(times: Times) -> dict[Cell, float]:
-    """Async over sync, ours, where the exchange is short."""
+    """Returns distlite's asynchronous over synchronous times for small sizes."""
     found = {
         cell: ratio(
             sides.get("distlite"),
@@ -152,7 +154,7 @@ def async_ratios(times: Times) -> dict[Cell, float]:
 
 
 def worst(what: str, limit: float, found: Mapping[Cell, float]) -> Target:
-    """The largest ratio, and where."""
+    """Returns a target for the largest ratio, with its cell."""
     if not found:
         return Target(what, limit, None)
     cell = max(found, key=found.__getitem__)
@@ -161,7 +163,7 @@ def worst(what: str, limit: float, found: Mapping[Cell, float]) -> Target:
 
 
 def targets_of(times: Times) -> list[Target]:
-    """What must be reached, of what was asked for."""
+    """Returns the targets."""
     targets = [
         worst(f"{goal.what}, over {goal.peer}", goal.limit, ratios(times, goal))
         for goal in WORST_GOALS
@@ -175,7 +177,7 @@ def targets_of(times: Times) -> list[Target]:
 
 
 def cells_of(peer: str, options: argparse.Namespace) -> list[tuple[str, str, int]]:
-    """What a peer runs."""
+    """Returns the cells that a peer runs."""
     if peer == "memory":
         return [("all_reduce", "sync", size) for size in options.sizes]
     return [
@@ -218,7 +220,7 @@ def with_best(times: Times) -> Times:
 
 
 def print_behind(times: Times) -> None:
-    """Where an MPI is faster."""
+    """Prints the cells in which an MPI is faster."""
     rows = [
         [cell.ranks, cell.op, cell.mode, size_text(cell.size), cell.cores, ours, best]
         for cell, sides in times.items()
@@ -254,7 +256,8 @@ def median_and_best(values: Sequence[float] | None) -> str | None:
 def curves(
     times: Times, x_name: str, y_of: Callable[[Cell, float], float]
 ) -> dict[str, dict[int, float]]:
-    """A line per peer through the given cells; logarithms know no zero."""
+    """Returns a line per peer through the given cells, without 0, which has no
+    logarithm."""
     lines = defaultdict(dict)
     for cell, sides in times.items():
         for peer, microseconds in sides.items():
@@ -283,7 +286,7 @@ def draw(times: Times, path: Path) -> None:
 
 
 def named(path: Path, what: str) -> Path:
-    """Of one of several pictures."""
+    """Returns the path of one of several pictures."""
     return path.with_stem(f"{path.stem}_{what}")
 
 

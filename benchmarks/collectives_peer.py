@@ -31,7 +31,8 @@ MODULES = {"distlite": "distlite", "memory": "distlite", "torch": "torch.distrib
 ITEM_SIZE = 4  # float32
 BATCHES = 5
 MAX_CALLS = 5000
-# Of the budget: a batch this long is warm, and tells how many calls to make.
+# A batch that takes this share of the budget has warmed up, and decides how many calls
+# to make.
 WARM_SHARE = 0.2
 # What is the whole array and what a rank's block: the source, then the target.  Ops
 # that work in place have no source.
@@ -62,7 +63,8 @@ class Arrays(NamedTuple):
 
 
 def wait_for_each(start: Callable[..., Any], arguments: list[Any]) -> Callable[[], Any]:
-    """A call as programs write it; a partial with a keyword would make a dictionary."""
+    """Returns a call as programs write it; a partial with a keyword would make a
+    dictionary."""
     match arguments:
         case []:
             return lambda: start(async_op=True).wait()
@@ -135,9 +137,9 @@ class Dist:
 
 
 class Memory(Dist):
-    """In place of an all_reduce, each rank adds an array to itself, all at once.
+    """In place of an all_reduce, all ranks add an array to itself at the same time.
 
-    Between two ranks an all_reduce has to read and to write no less than that.
+    Between two ranks an all_reduce has to read and to write at least as much.
     """
 
     def bind(self, op: str, arrays: Arrays, is_async: bool) -> Callable[[], Any]:
@@ -146,7 +148,7 @@ class Memory(Dist):
 
 
 class Mpi:
-    """mpi4py on whatever MPI the environment says."""
+    """mpi4py on the MPI that the environment chooses."""
 
     def __init__(self) -> None:
         self._mpi = importlib.import_module("mpi4py.MPI")
@@ -154,7 +156,8 @@ class Mpi:
         self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
 
     def bind(self, op: str, arrays: Arrays, is_async: bool) -> Callable[[], Any]:
-        """One call of the op, waited for; lists of arrays are one array here."""
+        """Returns one call of the op that is waited for; lists of arrays are one array
+        here."""
         source, target = arrays
         in_place, plus = self._mpi.IN_PLACE, self._mpi.SUM
         is_root = self.rank == 0
@@ -226,7 +229,7 @@ def check(peer: Any, op: str, arrays: Arrays, call: Callable[[], Any]) -> None:
 
 
 def timed(peer: Any, call: Callable[[], Any], count: int) -> float:
-    """Seconds of so many calls, of the slowest rank."""
+    """Returns the seconds of so many calls, on the slowest rank."""
     peer.barrier()
     start = time.perf_counter()
     for _ in range(count):
@@ -265,7 +268,7 @@ def run_cell(peer: Any, cell: tuple[str, str, int], budget: float) -> float | No
 
 
 def place_of(peer: Any, folder: Path) -> Callable[[], str]:
-    """What measures the placement; to be called by all ranks."""
+    """Returns a function that measures the placement, and that all ranks call."""
     if peer.size == 1:
         return str
     found = Placement(folder / "placement", 0) if peer.rank == 0 else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From the death of a rank, or from a deadline, to the others' exceptions.
+"""The time from the death of a rank, or from a deadline, to the others' exceptions.
 
     python benchmarks/failures.py            3 to 64 ranks, some minutes
     python benchmarks/failures.py --quick    3 ranks, one round

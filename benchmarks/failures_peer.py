@@ -32,23 +32,25 @@ STALE_OPERATIONS = 512
 
 
 class Board:
-    """What the ranks tell: when each entered the call, and when it raised."""
+    """Shared memory in which each rank notes when it entered the call, and when it
+    raised."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._memory = mmap.mmap(-1, 16 * size)
 
     def note(self, rank: int, column: int) -> None:
-        """That `rank` has come so far now."""
+        """Notes that `rank` has reached a step now."""
         struct.pack_into("d", self._memory, 16 * rank + 8 * column, time.monotonic())
 
     def times(self, column: int) -> dict[int, float]:
-        """Of those that have come so far."""
+        """Returns the times of the ranks that have reached a step."""
         rows = struct.iter_unpack("dd", self._memory[:])
         return {rank: row[column] for rank, row in enumerate(rows) if row[column]}
 
     def wait(self, column: int, count: int) -> bool:
-        """Until so many have come so far."""
+        """Waits until so many ranks have reached a step; returns False after too long a
+        time."""
         end = time.monotonic() + PATIENCE
         while len(self.times(column)) < count:
             if time.monotonic() > end:
@@ -75,7 +77,7 @@ class Library:
         return self._arrays.zeros(1)
 
     def be_rank(self, rank: int, kind: str, folder: str, board: Board) -> None:
-        """In a process of its own, to its end."""
+        """Runs a rank, in a process of its own."""
         self.dist.init_process_group(
             "gloo",
             init_method=f"file://{folder}/meeting",
@@ -101,7 +103,7 @@ class Library:
 
 
 def run_round(library: Library, size: int, kind: str) -> dict[str, Any]:
-    """What became of one job."""
+    """Runs one job, and returns the times of its ranks."""
     board = Board(size)
     pids = []
     with tempfile.TemporaryDirectory(prefix="distlite-benchmark-") as folder:
@@ -151,7 +153,7 @@ def _watch(board: Board, pids: list[int], kind: str) -> dict[str, Any]:
 
 
 def make_stale(library: Library, wanted: int) -> None:
-    """Recordings of killed jobs, as many as there are to be."""
+    """Makes recordings of killed ranks until there are `wanted`."""
     folder = Path(os.environ["DISTLITE_RUNTIME_DIR"])
     found = sum(path.stat().st_size > 100_000 for path in folder.rglob("*-*-*"))
     for number in range(found, wanted):

@@ -134,8 +134,8 @@ class Job:
         return output
 
     def _run_mpi(self, side: str, python: str) -> str:
-        """By its launcher on the first host, which enters the others as it would log in
-        to them."""
+        """Runs the ranks by the MPI's launcher on the first host; a script that enters
+        the other hosts takes the place of ssh."""
         with tempfile.TemporaryDirectory() as folder:
             agent = Path(folder) / "agent"
             agent.write_text(self._agent())
@@ -147,7 +147,7 @@ class Job:
             command += self._words(side, 0, len(self.places))
             environment = dict(os.environ)
             environment.pop("PYTHONPATH", None)
-            # Else MPICH's libraries find that all hosts are one machine.
+            # Otherwise MPICH's libraries find out that all hosts are one machine.
             environment |= {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}
             environment |= {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": self.interfaces}
             if per_host == 1:
@@ -163,7 +163,7 @@ class Job:
         return done.stdout[done.stdout.index("{") :]
 
     def _agent(self) -> str:
-        """Instead of ssh: options, then the host, then the command."""
+        """Returns a script that is called like ssh: options, the host, the command."""
         lines = ["#!/bin/sh", 'while [ "${1#-}" != "$1" ]; do shift; done', 'host="$1"']
         lines += ["shift", 'case "$host" in']
         for host in self.hosts:
@@ -189,7 +189,8 @@ class Job:
 
 
 def iperf_between(near: str, hosts: list[Host], *options: str) -> Any:
-    """Begins a client at the last host to the first one; (server, client)."""
+    """Starts a server on the first host and a client on the last one, and returns
+    both."""
     server = subprocess.Popen(
         hosts[0].command(["iperf3", "-s", "-1", "--forceflush", "-B", near]),
         stdout=subprocess.PIPE,
@@ -205,7 +206,8 @@ def iperf_between(near: str, hosts: list[Host], *options: str) -> Any:
 
 
 def iperf(hosts: list[Host], interfaces: int, *options: str) -> float | None:
-    """Bytes per second over all interfaces, of both directions with --bidir."""
+    """Returns the bytes per second over all interfaces, in both directions with
+    --bidir."""
     addresses = [hosts[0].address]
     addresses += [hosts[0].further_address(i) for i in range(1, interfaces)]
     try:
@@ -225,8 +227,8 @@ def iperf(hosts: list[Host], interfaces: int, *options: str) -> float | None:
 def targets_of(
     times: dict[str, dict[int, float]], both_ways: float | None, hosts: int
 ) -> list[Target]:
-    """In a large all_reduce each host sends and receives its share to and from each
-    other one, twice."""
+    """Returns the targets.  In a large all_reduce each host exchanges its share with
+    each other one twice."""
     ours = times["distlite"]
     large = max(ours)
     crossing = 2 * large * (hosts - 1) / hosts

@@ -39,7 +39,7 @@ def microseconds_of(call: Callable[[], Any], count: int) -> float:
 
 
 def connect(rank: int, address: str) -> socket.socket:
-    """Blocking, as a program would write it at first."""
+    """Returns a blocking connection, as a simple program would make it."""
     if rank == 0:
         with socket.create_server((address, PORT)) as server:
             peer, _ = server.accept()
@@ -58,7 +58,7 @@ def connect(rank: int, address: str) -> socket.socket:
 
 
 def raw(rank: int, address: str, sizes: list[int], count: Callable[[int], int]) -> Any:
-    """There and back again."""
+    """Measures round trips."""
     results = {}
     with connect(rank, address) as peer:
         for size in sizes:
@@ -83,7 +83,7 @@ def raw(rank: int, address: str, sizes: list[int], count: Callable[[int], int]) 
 
 
 class MpiRanks:
-    """What is used of torch.distributed's interface, by mpi4py."""
+    """The functions of torch.distributed that are used here, by mpi4py."""
 
     def __init__(self) -> None:
         from mpi4py import MPI
@@ -122,7 +122,8 @@ def reduce_with(
 
 
 def ranks_of(side: str, init: dict[str, Any]) -> tuple[Any, Callable[[int], Any]]:
-    """What has the collectives, and what makes arrays for them."""
+    """Returns the object that has the collectives, and a function that makes arrays for
+    them."""
     if side == "torch":
         import torch
         import torch.distributed as dist

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From import to the end: what a job pays before and after its work, beside others.
+"""The time and memory that a job takes before and after its work, beside other
+libraries.
 
     python benchmarks/init.py            1, 2, 4 and 8 ranks, some minutes
     python benchmarks/init.py --quick    2 ranks, one round
 
 The time of a step is that of its slowest rank, the memory the mean of the ranks, and
-all of it the median of the rounds.
+all of it the median of the rounds.  The step init begins when all ranks have imported
+distlite or torch.
 """
 
 from __future__ import annotations

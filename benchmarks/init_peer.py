@@ -3,7 +3,7 @@
 
     init_peer.py PEER RANK SIZE FOLDER
 
-Every rank writes a line of JSON to a file FOLDER/said*.  numpy is there before the
+Every rank writes a line of JSON to a file FOLDER/said*.  NumPy is imported before the
 clock starts.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 import tempfile
 import time
@@ -39,15 +40,25 @@ class Clock:
 
 
 def memory_mib() -> float:
-    """This process's share: what ranks have in common is divided by their number."""
+    """Returns this process's share of memory: pages that ranks share are divided among
+    them."""
     with open("/proc/self/smaps_rollup") as rollup:
         (kib,) = (line.split()[1] for line in rollup if line.startswith("Pss:"))
     return int(kib) / 1024
 
 
+def meet(folder: str, size: int) -> None:
+    """Waits until all ranks have imported the library: the differences between their
+    starts are due to the launcher, and would be most of the time of a quick init."""
+    tempfile.mkstemp(dir=folder, prefix="imported")
+    while sum(name.startswith("imported") for name in os.listdir(folder)) < size:
+        time.sleep(0.001)
+
+
 def run_dist(clock: Clock, peer: str, rank: int, size: int, folder: str) -> float:
     """distlite or torch; seconds since boot at the end of the first op."""
     dist = clock.time("import", importlib.import_module, MODULES[peer])
+    meet(folder, size)
     where = {"init_method": f"file://{folder}/store", "rank": rank, "world_size": size}
     clock.time("init", dist.init_process_group, "gloo", **where)
     array = np.ones(2, np.float32)
@@ -91,7 +102,7 @@ def main(peer: str, rank: str, size: str, folder: str) -> None:
         end = run_dist(clock, peer, int(rank), int(size), folder)
     clock.steps["memory"] -= before
     line = json.dumps({"start": start, "end": end, **clock.steps})
-    # MPI's ranks have not been told who they are.
+    # MPI's ranks do not get their number, so the names are random.
     with tempfile.NamedTemporaryFile("w", dir=folder, prefix="said", delete=False) as f:
         f.write(line + "\n")
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What it takes to start ranks: they import their library and end, beside others.
+"""The time to start ranks that import their library and end, beside other launchers.
 
     python benchmarks/launch.py            4 ranks, some minutes
     python benchmarks/launch.py --quick    one round
 
-Also measured are ranks that do nothing at all, under each Python launcher: what is left
-is the launcher's own time.  All launchers run in turn, and the median counts.
+Ranks that do nothing at all are measured as well, under each Python launcher: this is
+the launcher's own time.  All launchers run in turn, and the median counts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TORCHRUN_LIMIT, MPIRUN_LIMIT = 0.2, 1.0
 
 
 def commands(folder: Path, torch_python: str | None) -> dict[str, list[str]]:
-    """What to run, by name; without those that there are not here."""
+    """Returns the commands by name, without launchers that are not installed."""
     for name, source in PROGRAMS.items():
         (folder / f"{name}.py").write_text(source + "\n")
     count = ["--nproc-per-node", str(RANKS)]
@@ -61,7 +61,7 @@ def commands(folder: Path, torch_python: str | None) -> dict[str, list[str]]:
         if has_mpi(sys.executable, kind):
             program = [sys.executable, str(folder / "mpi.py")]
             found[kind] = [*launcher, "-np", str(RANKS), *program]
-    # The floor: as many interpreters, two at a time.
+    # The lower bound: as many interpreters without a launcher.
     bare = f"{sys.executable} -c pass & " * RANKS + "wait"
     found["bare interpreters"] = ["sh", "-c", bare]
     return found

@@ -24,7 +24,7 @@ Found = Mapping[Any, Mapping[str, Sequence[float]]]
 
 @dataclass(frozen=True)
 class Target:
-    """Something a benchmark must show."""
+    """A limit that a measured value must not exceed."""
 
     what: str
     limit: float
@@ -33,26 +33,26 @@ class Target:
 
     @property
     def verdict(self) -> str:
-        """'pass', 'FAIL', or why there is none."""
+        """'pass', 'FAIL' or 'not measured'."""
         if self.measured is None:
             return "not measured"
         return "pass" if self.measured <= self.limit else "FAIL"
 
 
 def median(values: Iterable[float]) -> float | None:
-    """None of nothing."""
+    """Returns the median; None without values."""
     values = list(values)
     return statistics.median(values) if values else None
 
 
 def ratio(ours: float | None, theirs: float | None) -> float | None:
-    """None where one of them was not measured."""
+    """Returns ours over theirs; None if one of them was not measured."""
     return ours / theirs if ours is not None and theirs else None
 
 
 def alternate(rounds: int, sides: Sequence[str]) -> Iterator[tuple[int, str]]:
-    """Every side once per round, each round beginning with another one: what slows the
-    machine down for a while slows all sides down."""
+    """Yields every side once per round, each round beginning with another side, so that
+    a slow period of the machine affects all sides alike."""
     for number in range(rounds):
         shift = number % len(sides)
         for side in [*sides[shift:], *sides[:shift]]:
@@ -60,7 +60,8 @@ def alternate(rounds: int, sides: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Columns aligned: the first to the left, numbers to the right."""
+    """Returns a table whose first column is aligned to the left and the others to the
+    right."""
     cells = [list(header), *([_cell(value) for value in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
@@ -78,12 +79,12 @@ def _cell(value: Any) -> str:
         return "-"
     if not isinstance(value, float):
         return str(value)
-    # Three digits that matter.
+    # Three significant digits.
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def size_text(size: int) -> str:
-    """8 B, 64 KiB."""
+    """Returns a size as text, such as 8 B or 64 KiB."""
     for unit, bytes_of in (("MiB", MIB), ("KiB", KIB)):
         if size >= bytes_of and size % bytes_of == 0:
             return f"{size // bytes_of} {unit}"
@@ -99,7 +100,7 @@ def report(targets: Sequence[Target]) -> str:
 def write_json(
     name: str, results: Mapping[str, Any], targets: Sequence[Target]
 ) -> Path:
-    """Into the results folder, with what it was measured on."""
+    """Writes a file in the results folder, with a description of the machine."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     verdicts = [{**asdict(target), "verdict": target.verdict} for target in targets]
@@ -123,7 +124,7 @@ def save_cells(name: str, found: Found, targets: Sequence[Target]) -> None:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """Returns the properties of the machine on which the numbers depend."""
     names = [
         line.split(":", 1)[1].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
@@ -139,7 +140,7 @@ def machine() -> dict[str, Any]:
 
 
 def has_module(python: str, name: str) -> bool:
-    """Whether an interpreter can import it."""
+    """Returns whether an interpreter can import a module."""
     code = "import importlib.util as u, sys; sys.exit(not u.find_spec(sys.argv[1]))"
     try:
         return subprocess.run([python, "-c", code, name]).returncode == 0
@@ -148,7 +149,8 @@ def has_module(python: str, name: str) -> bool:
 
 
 def find_torch_python(named: str | None) -> str | None:
-    """An interpreter with torch: the one named, our own, or that of `make parity`."""
+    """Returns an interpreter with torch: the one named, this one, or that of `make
+    parity`."""
     parity = REPOSITORY / ".venv-torch" / "bin" / "python"
     candidates = [named] if named else [sys.executable, str(parity)]
     return next((python for python in candidates if has_module(python, "torch")), None)

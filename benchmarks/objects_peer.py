@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 from collectives_peer import MODULES, Dist, Mpi, measure
 
-# Those of users' programs: settings, a message about them, results.
+# An object as programs send them: settings and results.
 SMALL = {"step": 17, "loss": 0.25, "name": "run", "sizes": [1, 2, 3]}
-# Calls that are not counted: what stays in memory from one call to the next, results
-# included, is there after the second.
+# Calls that are not measured: memory that is kept from one call to the next, results
+# included, exists after the second one.
 WARM_UP = 3
 OPS = ["broadcast", "all_gather", "gather", "scatter"]
 
 
 def make(item: str) -> Any:
-    """A small dict, a list of so many numbers, an array of so many bytes."""
+    """Returns a small dict, a list of so many numbers, or an array of so many bytes."""
     kind, _, size = item.partition(":")
     if kind == "dict":
         return SMALL

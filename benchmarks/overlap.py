@@ -12,10 +12,10 @@ two kinds of computing:
   is for, and what the target is about: communication has a core to itself.
 - "numpy": the rank computes on its own core.  With as many ranks as cores,
   communication through shared memory needs the very cores that compute, so that there
-  is little to win; it is shown to say so, and has no target.
+  is little to win; it is measured to show that, and has no target.
 
-On a machine with more to do, medians say what is left for the benchmark: the file with
-the results has the load.
+On a busy machine the medians depend on its other load, which is in the file with the
+results.
 """
 
 from __future__ import annotations

@@ -33,12 +33,12 @@ Compute = Callable[[float], None]
 
 
 def wait(seconds: float) -> None:
-    """An accelerator computes."""
+    """Stands for an accelerator that computes."""
     time.sleep(seconds)
 
 
 def multiply(seconds: float) -> None:
-    """This core computes, for as much work as takes so long when it is alone."""
+    """Computes on this core as much as takes so long on an idle machine."""
     for _ in range(max(1, round(seconds / multiply.seconds))):
         np.matmul(*multiply.arrays)
 

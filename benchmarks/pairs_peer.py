@@ -24,7 +24,7 @@ SHAPE = (10, 10)
 
 
 def arrays(peer: str, count: int) -> list[Any]:
-    """Of zeros, whose sums stay what they are however often they are added up."""
+    """Returns arrays of zeros, which stay zeros however often they are summed."""
     made = [np.zeros(SHAPE, np.float32) for _ in range(count)]
     if peer != "torch":
         return made
@@ -33,7 +33,8 @@ def arrays(peer: str, count: int) -> list[Any]:
 
 
 def one_by_one(dist: Any, groups: list[Any], array: Any, repeats: int) -> None:
-    """All ranks go through the pairs in the same order: nobody waits in a circle."""
+    """All ranks go through the pairs in the same order, so that no circle of ranks
+    waits."""
     for group in groups:
         for _ in range(repeats):
             dist.all_reduce(array, group=group)
@@ -51,7 +52,7 @@ def all_at_once(dist: Any, groups: list[Any], own: list[Any], repeats: int) -> N
 
 
 def seconds(dist: Any, run: Any, *args: Any) -> float:
-    """Of a call that all ranks begin together."""
+    """Returns the seconds of a call that all ranks begin together."""
     dist.barrier()
     start = time.perf_counter()
     run(*args)

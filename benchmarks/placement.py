@@ -26,7 +26,7 @@ WORDS = 32  # of 8 bytes, two cache lines apart
 
 
 class Placement:
-    """Rank 0 and rank 1 measure it together; others have nothing to do with it."""
+    """The measurement, which only rank 0 and rank 1 make."""
 
     def __init__(self, path: Path, rank: int) -> None:
         """Rank 0 makes the file; others may open it when all have met after that."""
@@ -44,7 +44,8 @@ class Placement:
         self._turn = 0
 
     def measure(self) -> str:
-        """On rank 0 near or far; on others nothing, as where rank 1 does not answer."""
+        """Returns near or far on rank 0, and an empty text on other ranks, or if rank 1
+        does not answer."""
         fastest = 0.0
         for _ in range(TIMES if self._rank < 2 else 0):
             self._turn += 1
@@ -72,5 +73,5 @@ class Placement:
 
 
 def of_both(before: str, after: str) -> str:
-    """Of what lies between two measurements."""
+    """Returns the placement between two measurements: CHANGED if they differ."""
     return before if before == after else CHANGED

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the benchmarks draw, where matplotlib is installed: lines in panels."""
+"""The plots of the benchmarks, if matplotlib is installed: lines in panels."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def draw(
 
 
 def draw_sizes(path: Path, panels: Panels, *, y_label: str = "microseconds") -> None:
-    """The same over sizes in bytes."""
+    """Draws lines over sizes in bytes."""
     draw(path, panels, x_label="size", y_label=y_label, x_text=size_text)
 
 
 def label_x(axes: Any, values: Collection[int], text: Callable[[int], str]) -> None:
-    """What was measured, but for those that are too close to a larger one."""
+    """Labels the measured values, except those that are too close to a larger one."""
     least = math.log(max(values) / min(values)) / LABELS_PER_AXIS
     chosen: list[int] = []
     for value in sorted(values, reverse=True):
@@ -105,7 +105,7 @@ def label_x(axes: Any, values: Collection[int], text: Callable[[int], str]) -> N
 
 
 def label_y(axes: Any, values: Collection[float]) -> None:
-    """Powers of ten, and what is between as far as numbers are close to each other."""
+    """Labels powers of ten, and values between them if the range is small."""
     from matplotlib.ticker import LogLocator
 
     decades = math.log10(max(values) / min(values))

@@ -33,7 +33,7 @@ class Process:
     def __init__(
         self, words: list[str], settings: Mapping[str, str] | None = None
     ) -> None:
-        # torch's servers would say of every client that its name is not known.
+        # torch's servers would log for every client that its name is not known.
         self._process = subprocess.Popen(
             words,
             stdin=subprocess.PIPE,
@@ -61,12 +61,12 @@ class Process:
         self._process.stdout.close()
 
     def tell(self, line: str) -> None:
-        """Give it one line."""
+        """Sends the process one line."""
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
     def hear(self) -> str:
-        """Its next line."""
+        """Returns the next line of the process."""
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError(f"{self._process.args} ended early")
@@ -91,7 +91,8 @@ class Server(Process):
         raise RuntimeError("no VmRSS")
 
     def cpu_seconds(self) -> float:
-        """Of all threads so far; in nanoseconds in the kernel, not in ticks."""
+        """Returns the processor time of all threads so far, which the kernel counts in
+        nanoseconds here, not in ticks."""
         threads = Path(f"/proc/{self.pid}/task").iterdir()
         spent = (int((t / "schedstat").read_text().split()[0]) for t in threads)
         return sum(spent) * 1e-9
@@ -126,9 +127,9 @@ def build_load() -> Path:
 def enter_own_network() -> bool:
     """Move this process and its children into a network that has loopback only.
 
-    There nobody answers name look-ups, and each fails at once.  torch's servers look up
-    every client that they accept, and a resolver that is slow or silent would be
-    measured instead of them.  Needs root; False without.
+    Name look-ups fail there at once.  torch's servers look up every client that they
+    accept, and a resolver that is slow or silent would be measured instead of them.
+    Needs root; False without.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET) != 0:

@@ -61,8 +61,10 @@ class Runner:
     def run(
         self, program: str, ranks: int, words: Sequence[str], seconds: float
     ) -> list[str]:
-        """The lines that its ranks wrote to FOLDER/said* in the time; says so if it was
-        not all.  Launchers may mix the lines of standard outputs."""
+        """Returns the lines that the ranks wrote to FOLDER/said* in the time; prints a
+        failure.
+
+        They write files because launchers may mix the lines of standard outputs."""
         with tempfile.TemporaryDirectory(prefix="distlite-benchmark-") as folder:
             lines = self._commands(program, ranks, [folder, *words])
             with open(f"{folder}/log", "wb") as log:
@@ -97,12 +99,13 @@ class Runner:
     def _environment(self) -> dict[str, str]:
         if self.peer in MPI_NAMES:
             return mpi_environment(self.peer)
-        # Else torch would ask who this host is, and wait for whoever does not answer.
+        # Otherwise torch would look up the host's name, and wait for a server that may
+        # not answer.
         return {"GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
 def await_all(processes: Sequence[subprocess.Popen], end: float) -> str:
-    """Why they did not all end well, or nothing; none is left running."""
+    """Returns why not all of them succeeded, or an empty text; none is left running."""
     try:
         while any(process.poll() is None for process in processes):
             if any(process.poll() for process in processes):
@@ -117,10 +120,10 @@ def await_all(processes: Sequence[subprocess.Popen], end: float) -> str:
 
 
 def end_process(process: subprocess.Popen) -> None:
-    """Asked first, so that a launcher ends its ranks.
+    """Ends a process, at first by SIGTERM, so that a launcher ends its ranks.
 
-    It has no session of its own: the kernel shares the processors out by session, and
-    ranks in several would be scheduled unlike a launcher's, which are all in one.
+    It has no session of its own: the kernel divides processor time by session, and
+    ranks in several sessions would be scheduled unlike a launcher's, which are in one.
     """
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is not None:
@@ -133,7 +136,8 @@ def end_process(process: subprocess.Popen) -> None:
 
 
 def mpi_environment(kind: str) -> dict[str, str]:
-    """For the wheel of mpi4py, which serves all."""
+    """Returns the environment in which mpi4py's wheel, which works with all MPIs, uses
+    this one."""
     if kind in WHEELS:
         path = f"{home_of(kind) / 'bin'}:{os.environ['PATH']}"
         # Ranks are not bound to cores, as those of the others are not.
@@ -145,8 +149,8 @@ def mpi_environment(kind: str) -> dict[str, str]:
 
 
 def link_mpich() -> Path:
-    """A folder where MPICH's library has its own name, which distributions that have
-    Open MPI too take away from it."""
+    """Returns a folder in which MPICH's library has its own name, which distributions
+    with Open MPI do not give it."""
     folder = BUILD / "mpich"
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / MPICH_LIBRARY
@@ -159,7 +163,7 @@ def link_mpich() -> Path:
 
 
 def has_mpi(python: str, kind: str) -> bool:
-    """Whether mpi4py works there on that MPI, of all."""
+    """Returns whether mpi4py works with that MPI in an interpreter."""
     try:
         done = subprocess.run(
             [*MPI_LAUNCHERS[kind], "-np", "1", python, "-c", MPI_VERSION],
@@ -174,7 +178,7 @@ def has_mpi(python: str, kind: str) -> bool:
 
 
 def find_runners(peers: Sequence[str], torch_python: str | None) -> list[Runner]:
-    """Those that can be had here; says which cannot."""
+    """Returns the peers that are installed; prints which are not."""
     runners = []
     for peer in peers:
         python = find_python(peer, torch_python)
@@ -186,7 +190,7 @@ def find_runners(peers: Sequence[str], torch_python: str | None) -> list[Runner]
 
 
 def find_python(peer: str, torch_python: str | None) -> str | None:
-    """An interpreter with the peer: our own rather than torch's."""
+    """Returns an interpreter with the peer, preferably this one."""
     candidates = [sys.executable, *([torch_python] if torch_python else [])]
     if peer in WHEELS:
         candidates = [str(home_of(peer) / "bin" / "python")]

@@ -25,12 +25,12 @@ BURST = 256 << 10
 
 @dataclass(frozen=True)
 class Shape:
-    """What a link is like, each way."""
+    """The properties of a link, each way."""
 
-    mbit: int = 0  # a second; 0: what the processor can do
+    mbit: int = 0  # per second; 0: no limit
     delay_us: int = 0
     loss_percent: float = 0
-    congestion: str = "cubic"  # Linux's usual one
+    congestion: str = "cubic"  # Linux's default
 
     @property
     def is_relayed(self) -> bool:
@@ -39,7 +39,7 @@ class Shape:
 
     @property
     def text(self) -> str:
-        """For a title."""
+        """Returns the description of the link for titles."""
         rate = f"{self.mbit / 1000:g} Gbit/s" if self.mbit else "no limit"
         loss = f", {self.loss_percent:g} % lost" if self.loss_percent else ""
         return f"{rate}, {self.delay_us / 1000:g} ms each way{loss}, {self.congestion}"
@@ -66,7 +66,7 @@ class ShapedNetwork(Network):
         super().__init__(count, ipv6=False, cables=cables)
 
     def lay(self, cables: int) -> None:
-        """Cables, or relays; then rates."""
+        """Makes the cables or relays, and sets their rates."""
         interfaces = [f"eth{number}" for number in range(cables)]
         if self.shape.is_relayed:
             for interface in interfaces:
@@ -106,7 +106,8 @@ class ShapedNetwork(Network):
             host.run("tc", "qdisc", "add", "dev", interface, "root", "tbf", *words)
 
     def _control(self, host: Host, interface: str, network: str) -> None:
-        """By route, as the kernel's setting for a namespace takes few algorithms."""
+        """Sets the congestion control by route, because the setting of a namespace
+        allows few algorithms."""
         words = [network, "dev", interface, "congctl", self.shape.congestion]
         host.run("ip", "route", "change", *words)
 

@@ -83,7 +83,7 @@ def run_once(kind: str, clients: int, python: str) -> Run:
 
 
 def get_once(kind: str, count: int, python: str) -> Gets:
-    """Closed loop: every client has one request under way."""
+    """Measures gets in a closed loop: every client has one outstanding request."""
     with Server(kind, python) as server, Load(build_load(), server.port) as load:
         load.do(f"connect {GET_CLIENTS}")
         load.do(f"store {VALUE_SIZE}")
@@ -115,13 +115,13 @@ def measure(
 
 
 def say(text: str) -> None:
-    """On a terminal, what is going on."""
+    """Shows the progress on a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
 
 
 class Medians:
-    """Of all runs of a kind of server with a number of clients."""
+    """The medians of all runs of a kind of server with a number of clients."""
 
     def __init__(self, runs: Sequence[Run], gets: Sequence[Gets]) -> None:
         self._runs, self._gets = runs, gets
@@ -163,7 +163,7 @@ def targets_of(medians: Medians) -> list[Target]:
         Target(f"{what} poll over torch legacy", 0.1, slow),
     ]
     for kind in OURS:
-        # Linear, with room for what a larger working set costs.
+        # Linear, with a tolerance for the larger working set.
         what = f"{kind}: time per client, {most} over {medians.sizes[0]}"
         targets.append(Target(what, 1.5, medians.growth("both", kind)))
         memory = medians.of("loaded_mib", kind, most)
@@ -224,7 +224,8 @@ def parse() -> argparse.Namespace:
 
 
 def allowed_sizes(sizes: Sequence[int]) -> list[int]:
-    """Those that the limit of open files allows; it is raised as far as possible."""
+    """Returns the sizes that the limit of open files allows, which is raised as far as
+    possible."""
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     allowed = [size for size in sizes if size + SPARE_FILES <= limit]

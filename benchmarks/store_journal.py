@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a store's journal costs: calls of `set` a second without one and in each of its
-modes, and how long a server with 100,000 keys takes to start again.
+"""The cost of a store's journal: calls of `set` per second without one and in each of
+its modes, and the time that a server with 100,000 keys takes to start again.
 
-All servers run at the same time, and their clients take turns, so that a busy machine
-meets them alike. The file is in the current folder, whose disk decides over "always".
+All servers run at the same time, and their clients take turns, so that other load of
+the machine affects them alike. The file is in the current folder, whose disk determines
+the result of "always".
 
     python benchmarks/store_journal.py [--quick]
 """
@@ -53,7 +54,7 @@ for line in sys.stdin:
 
 
 def start(program: str, *arguments: object) -> subprocess.Popen[str]:
-    """A process that is asked and answers by lines."""
+    """Starts a process that answers lines with lines."""
     return subprocess.Popen(
         [sys.executable, "-c", program, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -99,7 +100,8 @@ def rates(kind: str, clients: int, size: int, rounds: int, folder: str) -> list[
 
 
 def restart(kind: str, folder: str) -> tuple[float, float]:
-    """Milliseconds that the constructor takes, without and with the keys."""
+    """Returns the milliseconds that the constructor takes, without and with the
+    keys."""
     options = {"is_master": True, "use_libuv": kind == "libuv"}
     path = f"{folder}/{kind}-restart"
     with TCPStore("127.0.0.1", 0, **options, journal=path) as store:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What things cost from Python, beside torch: calls on a TCPStore whose server is in
+"""Times of calls from Python, beside torch: calls on a TCPStore whose server is in
 another process, joining a group of four ranks, and `import distlite`.
 
 Each library runs in processes of its own, of the same interpreter, and all take turns,
-so that a busy machine meets them alike. distlite runs three times: in plain, with a
-token, and with TLS whose key is made of it.
+so that other load of the machine affects them alike. distlite runs four times: plain,
+with TCP only, with a token, and with TLS whose key is made of the token. The processor
+time of its servers is measured as well.
 
     python benchmarks/store_latency.py [--quick]
 """
@@ -39,7 +40,7 @@ WORLD_SIZE = 4
 JOIN_ROUNDS = 15
 IMPORT_ROUNDS = 15
 AFTER_NUMPY = "numpy distlite"
-# From the order to join to the moment when all do.
+# Nanoseconds from the order to join to the common start.
 START_DELAY_NS = 50_000_000
 # By URL, three of torch's ranks are refused by the first one's store, which is not
 # there yet, and try again later: the second way leaves that out.
@@ -51,6 +52,7 @@ WAYS_TO_JOIN = {
 TOKEN = {"DISTLITE_TOKEN": "of a benchmark, and no secret"}
 SETTINGS = {
     "distlite": {},
+    "distlite TCP": {"DISTLITE_STORE_UNIX": "0"},
     "distlite token": TOKEN,
     "distlite TLS": {**TOKEN, "DISTLITE_TLS": "psk"},
     "torch": {},
@@ -60,6 +62,8 @@ LIMITS = {
     "get 64 B": 0.7,
     "set + get 1 MiB": 0.4,
     "multi_set + multi_get 100 keys": 0.5,
+    "add": 0.8,
+    "check": 0.8,
     f"init_process_group, {WORLD_SIZE} ranks": 0.3,
 }
 
@@ -82,25 +86,33 @@ def peer(python: str, library: str, *role: object) -> Process:
     return Process(words, SETTINGS[library])
 
 
-def time_calls(python: str, libraries: Sequence[str], rounds: int) -> Times:
-    """Calls from one client process."""
+def time_calls(
+    python: str, libraries: Sequence[str], rounds: int
+) -> tuple[Times, Times]:
+    """Calls from one client process: their times, and the servers' for a round of
+    them."""
     found = defaultdict(lambda: defaultdict(list))
+    spent = defaultdict(lambda: defaultdict(list))
     with contextlib.ExitStack() as stack:
-        peers, names = {}, []
+        servers, peers, names = {}, {}, []
         for library in libraries:
             kind = f"{library.split()[0]} libuv"
             server = stack.enter_context(Server(kind, python, SETTINGS[library]))
             client = stack.enter_context(peer(python, library, "call", server.port))
-            peers[library], names = client, json.loads(client.hear())
+            servers[library], peers[library] = server, client
+            names = json.loads(client.hear())
         for name in names:
             for _, library in alternate(rounds, libraries):
+                before = servers[library].cpu_seconds()
                 peers[library].tell(name)
                 found[name][library].append(float(peers[library].hear()))
-    return medians(found)
+                after = servers[library].cpu_seconds()
+                spent[name][library].append((after - before) * 1e6)
+    return medians(found), medians(spent)
 
 
 def time_joining(python: str, libraries: Sequence[str], rounds: int) -> Times:
-    """From a common start until the last rank is in the group."""
+    """Measures the time from a common start until the last rank is in the group."""
     found = defaultdict(lambda: defaultdict(list))
     with contextlib.ExitStack() as stack:
         ranks = {
@@ -137,7 +149,7 @@ def join_once(ranks: Sequence[Process], way: str) -> float:
 
 
 def free_port() -> int:
-    """Where the kernel puts no connection that asks for any port, or hardly ever."""
+    """Returns a free port below the range of ephemeral ports."""
     for port in range(20000 + os.getpid() % 4096, 32000):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -196,24 +208,35 @@ def over_torch(sides: Mapping[str, float]) -> float | None:
     return ratio(sides["distlite"], sides.get("torch"))
 
 
-def print_tables(times: Times, imports: Mapping[str, tuple[float, float]]) -> None:
+def print_tables(
+    times: Times, spent: Times, imports: Mapping[str, tuple[float, float]]
+) -> None:
     """Medians of everything."""
     rows = [
-        (name, sides["distlite"], sides.get("torch"), over_torch(sides))
+        (
+            name,
+            sides["distlite"],
+            sides.get("torch"),
+            over_torch(sides),
+            over_torch(spent[name]) if name in spent else None,
+        )
         for name, sides in times.items()
     ]
-    print(table(["call", "distlite us", "torch us", "ratio"], rows), end="\n\n")
+    head = ["call", "distlite us", "torch us", "ratio", "server's ratio"]
+    print(table(head, rows), end="\n\n")
     sides_of_ours = [side for side in SETTINGS if side != "torch"]
     rows = [
         (
             name,
             *(sides[side] for side in sides_of_ours),
+            ratio(sides["distlite TCP"], sides["distlite"]),
             ratio(sides["distlite token"], sides["distlite"]),
             ratio(sides["distlite TLS"], sides["distlite"]),
         )
         for name, sides in times.items()
     ]
-    head = ["call", "plain us", "token us", "TLS us", "token / plain", "TLS / plain"]
+    units = ["plain us", "TCP us", "token us", "TLS us"]
+    head = ["call", *units, "TCP / plain", "token / plain", "TLS / plain"]
     print(table(head, rows), end="\n\n")
     rows = [(names.replace(" ", ", then "), *cost) for names, cost in imports.items()]
     print(table(["import of", "the last one's ms", "MiB"], rows), end="\n\n")
@@ -241,13 +264,13 @@ def main() -> int:
         libraries.remove("torch")
     if not enter_own_network():
         print("not root: torch's look-ups of peers are part of its times")
-    times = time_calls(python, libraries, options.rounds)
+    times, spent = time_calls(python, libraries, options.rounds)
     times |= time_joining(python, libraries, 5 if options.quick else JOIN_ROUNDS)
     imports = time_imports(python, 5 if options.quick else IMPORT_ROUNDS)
     targets = targets_of(times, imports)
-    print_tables(times, imports)
+    print_tables(times, spent, imports)
     print(report(targets), end="\n\n")
-    results = {"microseconds": times, "imports": imports}
+    results = {"microseconds": times, "server": spent, "imports": imports}
     print(f"results: {write_json('store_latency', results, targets)}")
     return int(any(target.verdict == "FAIL" for target in targets))
 

@@ -3,9 +3,13 @@
 
     python benchmarks/torch_backend.py            # --quick: fewer sizes and rounds
 
-Two ranks have a group of each backend, and call `torch.distributed.all_reduce`, and a
-step of DistributedDataParallel whose gradients take longer to sum up than to compute,
-on one and the other by turns.  The median of the rounds counts.
+Two ranks have a group of each backend, and take turns with torch's `all_reduce` and
+with steps of training: DistributedDataParallel trains three models that compute little,
+one of which uses a part of its parameters in each step, and one that computes about as
+long as the all_reduce of its gradients takes; FSDP2 trains the latter.  A step is also
+taken without communication, which no backend makes faster: alone, and by DDP with a
+hook that leaves each bucket as it is, the floor.  The median of the rounds counts.
+Each row says whether the ranks' cores share a cache (placement.py).
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +38,20 @@ SECONDS = 900.0
 SIZES = (8, 64, 1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 23, 100 << 20)
 LIMITS = {("all_reduce", 8): 0.1, ("all_reduce", 1 << 20): 0.15}
 LIMITS[("all_reduce", 100 << 20)] = 0.4
-DDP_LIMIT = 0.4
+# Of a step of DDP, of which computing is no more than this part of gloo's time.
+DDP_LIMIT, MOST_COMPUTING = 0.4, 0.2
+SIDES = ("gloo", "distlite", "alone", "floor")
+HEADER = (
+    "",
+    "bytes",
+    "gloo, us",
+    "distlite, us",
+    "alone, us",
+    "floor, us",
+    "alone",
+    "ratio",
+    "cores",
+)
 
 
 def parse() -> argparse.Namespace:
@@ -45,19 +63,31 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def cores_text(placements: list[str]) -> str:
+    """How the ranks' cores lay: near, or 12/21 near."""
+    most, count = Counter(placements).most_common(1)[0]
+    return most if count == len(placements) else f"{count}/{len(placements)} {most}"
+
+
 def row_of(told: dict[str, Any]) -> dict[str, Any]:
-    """The medians of a cell."""
-    times = {name: median(each) for name, each in told["microseconds"].items()}
-    part = ratio(times["distlite"], times["gloo"])
-    return {"what": told["what"], "bytes": told["bytes"], **times, "ratio": part}
+    """The medians of a cell, and of gloo's time the part that is computing."""
+    times = {name: median(told["microseconds"].get(name, ())) for name in SIDES}
+    return {
+        "what": told["what"],
+        "bytes": told["bytes"],
+        **times,
+        "computing": ratio(times["alone"], times["gloo"]),
+        "ratio": ratio(times["distlite"], times["gloo"]),
+        "cores": cores_text(told["placements"]),
+    }
 
 
 def targets_of(rows: list[dict[str, Any]]) -> list[Target]:
-    """Those cells of which something is asked."""
+    """Returns the targets of the cells that have one."""
     found = []
     for row in rows:
         limit = LIMITS.get((row["what"], row["bytes"]))
-        if row["what"] == "DDP step":
+        if row["what"].startswith("DDP") and row["computing"] <= MOST_COMPUTING:
             limit = DDP_LIMIT
         if limit is not None:
             what = f"{row['what']} of {row['bytes']} bytes, of gloo's time"
@@ -88,8 +118,7 @@ def main() -> int:
     lines = runner.run("torch_backend_peer.py", RANKS, words, SECONDS)
     told = [json.loads(line) for line in lines]
     rows = [row_of(each) for each in told]
-    header = ["", "bytes", "gloo, us", "distlite, us", "ratio"]
-    print(table(header, [list(row.values()) for row in rows]))
+    print(table(HEADER, [list(row.values()) for row in rows]))
     targets = targets_of(rows)
     print(report(targets))
     print(f"results: {write_json('torch_backend', {'cells': told}, targets)}")

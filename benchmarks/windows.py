@@ -26,7 +26,7 @@ from mpi4py import MPI
 import distlite
 
 SIZES = [8 << (3 * step) for step in range(8)]
-# Bytes of one turn, and of all, but no more than so many calls.
+# Bytes of one turn and of all turns, and the limits of calls and of turns.
 TURN, ALL = 1 << 19, 1 << 28
 MOST_CALLS, MOST_TURNS, LEAST_TURNS = 50, 200, 40
 WORLD = MPI.COMM_WORLD
@@ -35,7 +35,8 @@ Pair = tuple[Callable[[], object], Callable[[], object]]
 
 
 def pairs(size: int, ours: Any, theirs: Any) -> dict[str, Pair]:
-    """Ours and theirs, by operation, of arrays of `size` bytes."""
+    """Returns the calls of distlite and of mpi4py by operation, for arrays of `size`
+    bytes."""
     array = np.ones(size // 8)
     result = array.copy()
 
@@ -180,7 +181,7 @@ def main() -> None:
     theirs.Unlock_all()
     ours.close()
     theirs.Free()
-    # MPI swaps integers only.
+    # MPI's compare_and_swap takes integers only.
     ours = distlite.window(1, int)
     theirs = MPI.Win.Allocate(8, 8, comm=WORLD)
     theirs.Lock_all()
