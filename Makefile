@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Verbs; each does its own set-up.  `pip install -e .` and `pytest` do without this file.
+# Each target sets up what it needs.  `pip install -e .` and `pytest` work without this
+# file.
 #
 #   make            build in place, warnings are errors
 #   make demo       train a small network on 4 ranks
@@ -14,7 +15,7 @@
 #   make coverage   lines that the tests run, of C and of Python, into build/coverage
 #   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS, and then what
 #                   clients say to servers that run
-#   make hostile    what strangers may cost a store's server and a job, as a table; WHAT=add_on_blanks
+#   make hostile    the cost of hostile requests for a store's server and a job; WHAT=add_on_blanks
 #   make soak       random programs, kills, threads: MINUTES=5 SEED=1 WHAT=differential,...
 #   make lint       layering, C-API rules, stubs, ruff, mypy, clang-format
 #   make tidy       clang-tidy over the core
@@ -35,7 +36,7 @@ BIN := .venv/bin
 PIP := -m pip --quiet --disable-pip-version-check --retries 5 install
 SOURCES := $(shell find csrc -name '*.[ch]') setup.py
 PYTEST := $(BIN)/python -m pytest
-# Before pip does it, which would bury a compiler's message; pip then finds it done.
+# Builds before pip does, which would hide a compiler's message.
 BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
 export PYTHON
 # Ranks import the modules of their functions: compiling them each time takes longer than
@@ -63,7 +64,7 @@ build: build/.extension
 	@touch $@
 
 .venv/.lint: .venv/.packages
-	$(BIN)/python $(PIP) --no-build-isolation -e ".[lint]"
+	$(BIN)/python $(PIP) --no-build-isolation -e ".[lint,recipe]"
 	@touch $@
 
 .venv/.benchmarks: .venv/.packages
@@ -89,7 +90,12 @@ build/.extension: .venv/.packages $(SOURCES)
 	.venv-docs/bin/python $(PIP) sphinx furo myst-parser numpy
 	@touch $@
 
-demo: build/.extension
+# For the demo's picture, which it does without if need be.
+.venv/.plot: .venv/.packages
+	$(BIN)/python $(PIP) matplotlib || true
+	@touch $@
+
+demo: build/.extension .venv/.plot
 	$(BIN)/python -m distlite.run --nproc-per-node 4 examples/train_digits.py \
 		$$($(BIN)/python -c "import matplotlib" 2>/dev/null \
 			&& echo --plot build/train_digits.png)
@@ -147,7 +153,7 @@ build/%/.built: .venv/.packages $(SOURCES) $(wildcard python/distlite/*.py pytho
 		--build-base build/$* --build-lib build/$*/lib
 	@touch $@
 
-# What runs Python with the extension under these two.
+# The environment of Python with the extension under these two sanitizers.
 SANITIZED = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1 PYTHONPATH=build/address,undefined/lib
 
@@ -167,7 +173,7 @@ tsan: .venv/.packages
 	$(PYTEST) tests/c $(TESTS)
 
 # One object used by several threads, without a GIL.  For nogil-tsan the interpreter has to
-# be built --with-thread-sanitizer, or it says nothing of its own locks.
+# be built --with-thread-sanitizer, or its own locks are not known to the sanitizer.
 FREE_THREADED ?= python3.14t
 STRESS_SECONDS ?= 2
 STRESS = tests/multi/thread_stress.py --require-no-gil --seconds $(STRESS_SECONDS) $(TESTS)
@@ -196,8 +202,8 @@ valgrind: export DISTLITE_VALGRIND = 1
 valgrind: .venv/.packages
 	$(PYTEST) tests/c $(TESTS)
 
-# Which lines the C, unit and several processes' tests run.  Ranks that are killed do not
-# tell what they ran.
+# The lines that the C tests, unit tests and tests of several processes run, except in
+# ranks that are killed.
 COVERAGE := build/coverage
 .venv/.coverage: .venv/.packages
 	$(BIN)/python $(PIP) "coverage>=7.10" gcovr

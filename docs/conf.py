@@ -25,7 +25,7 @@ default_role = "py:obj"
 nitpicky = True
 nitpick_ignore_regex = [
     ("py:obj", r"(?s).*"),
-    ("py:(class|exc|data)", r"(?!distlite\.(?!process_group_gloo)).*"),
+    ("py:(class|exc|data)", r"(?!distlite\.(?!(groups\.)?process_group_gloo)).*"),
 ]
 
 autodoc_typehints = "none"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Heat that spreads over a plate, of which each rank has a rectangle.
+"""Heat spreads over a plate, of which each rank has a rectangle.
 
     distlite run -n 4 examples/heat.py
 
@@ -18,14 +18,14 @@ ROWS, COLUMNS, STEPS = 48, 64, 50
 
 
 def spread(cells: np.ndarray) -> None:
-    """One step, of all cells but those of the margins."""
+    """Makes one step of all cells except those of the margins."""
     inner = cells[1:-1, 1:-1]
     around = cells[:-2, 1:-1] + cells[2:, 1:-1] + cells[1:-1, :-2] + cells[1:-1, 2:]
     inner += 0.2 * (around - 4 * inner)
 
 
 def plate() -> np.ndarray:
-    """Cold, with a hot corner, inside of a margin that stays cold."""
+    """Returns a cold plate with a hot corner, inside a margin that stays cold."""
     cells = np.zeros((ROWS + 2, COLUMNS + 2))
     cells[1:10, 1:20] = 100
     return cells

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Groups of several kinds at once, each for the arrays that it is fastest with.
+"""Groups with several backends at once, each for the arrays it is fastest with.
 
     python -m distlite.run --nproc-per-node 4 examples/multiple_groups.py
     torchrun --nproc-per-node 4 examples/multiple_groups.py
     python examples/multiple_groups.py
 
-`distlite.best_backend(array)` names the fastest backend that is here for an array's
-memory.  Where there is none, as for CUDA without NCCL, it says what is missing, and
-this program goes on with the CPU and a word about it.  Beside the group of all ranks
-there is one for each half of them, and one for each of --backends; groups know nothing
-of each other, and their operations may be under way at the same time.
+`distlite.best_backend(array)` returns the fastest available backend for an array's
+memory.  If there is none, as for CUDA without NCCL, its error says what is missing, and
+this program prints the reason and continues on the CPU.  Beside the group of all ranks
+there is one for each half of them, and one for each of --backends; groups are
+independent of each other, and their operations may run at the same time.
 
 --check compares every sum with what it must be.
 """
@@ -26,12 +26,12 @@ import numpy as np
 import distlite as dist
 
 COUNT = 1000
-# Set by distlite run and torchrun; by mpirun, whose ranks distlite finds as well.
+# The first is set by distlite run and torchrun, the others by mpirun.
 LAUNCHED = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 def device_array(values: np.ndarray) -> Any:
-    """The values on this process's CUDA device; None without device or library."""
+    """Returns the values on this process's CUDA device; None without device or CuPy."""
     try:
         import cupy
 
@@ -44,7 +44,8 @@ def device_array(values: np.ndarray) -> Any:
 
 
 def choose(values: np.ndarray) -> tuple[str, Any]:
-    """Backend and array: on a device if all ranks can, else on the CPU."""
+    """Returns the backend and the array: on a device if all ranks have one, else on the
+    CPU."""
     array = device_array(values)
     reason = "there is no CUDA device, or no CuPy"
     if array is not None:
@@ -52,7 +53,7 @@ def choose(values: np.ndarray) -> tuple[str, Any]:
             backend = dist.best_backend(array)
         except RuntimeError as error:
             array, reason = None, str(error)
-    # All ranks have to choose alike.
+    # All ranks have to make the same choice.
     can = np.array([array is not None], np.int32)
     dist.all_reduce(can, op=dist.ReduceOp.MIN)
     if can[0]:
@@ -63,7 +64,7 @@ def choose(values: np.ndarray) -> tuple[str, Any]:
 
 
 def here_or_gloo(name: str) -> str:
-    """That backend if it can be used here, else gloo, and a message about it.
+    """Returns the backend if it can be used here, else gloo, and prints a message.
 
     An MPI library alone is not enough: without mpirun, each process is a world of one.
     """
@@ -78,7 +79,7 @@ def here_or_gloo(name: str) -> str:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Returns the options of the command line."""
     parser = argparse.ArgumentParser(description="Groups of several kinds at once.")
     parser.add_argument("--backends", nargs="*", default=["gloo", "nccl"])
     parser.add_argument("--check", action="store_true", help="compare the sums")
@@ -86,7 +87,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Exit code 1 if a sum is not what it must be."""
+    """Returns the exit code, 1 if a sum is wrong."""
     options = parse()
     if any(name in os.environ for name in LAUNCHED):
         dist.init_process_group()
@@ -109,7 +110,7 @@ def main() -> int:
         group = dist.new_group(backend=here_or_gloo(name))
         groups[f"all ranks, for {name}"] = (group, values.copy(), everybody)
 
-    # All at once: each group has an order of its own.
+    # All run at the same time: operations are ordered only within a group.
     works = [
         dist.all_reduce(array, group=group, async_op=True)
         for group, array, _ in groups.values()

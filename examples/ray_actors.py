@@ -4,12 +4,12 @@
     pip install ray
     python examples/ray_actors.py --actors 4 --check
 
-Each actor is one rank, and none of them has torch.  The first one serves the store at
-a port that is free, and tells the others, through Ray, where: no environment variables
-and no launcher.  What they compute together is the mean and the spread of numbers that
-no actor has all of.
+Each actor is one rank, and none of them has torch.  The first one serves the store on
+a free port, whose number Ray passes to the others, so neither environment variables nor
+a launcher is needed.  Together they compute the mean and the spread of numbers of which
+each actor has a part.
 
---check compares the result with what one process makes of all the numbers.
+--check compares the result with that of one process which has all the numbers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SAMPLES = 10_000
 
 
 def samples_of(rank: int) -> np.ndarray:
-    """What only this actor has."""
+    """Returns the samples that only this actor has."""
     return np.random.default_rng(seed=rank).normal(loc=rank, size=SAMPLES)
 
 
@@ -39,7 +39,7 @@ class Member:
         self.store: dist.TCPStore | None = None
 
     def serve(self) -> tuple[str, int]:
-        """Only the first: host and port of the store."""
+        """Serves the store on the first actor; returns its host and port."""
         node: Any = ray.util
         host = str(node.get_node_ip_address())
         self.store = dist.TCPStore(
@@ -48,7 +48,7 @@ class Member:
         return host, self.store.port
 
     def join(self, host: str, port: int) -> None:
-        """All at once: returns when all are there."""
+        """Joins the group; all actors call it, and it returns when all have joined."""
         if self.store is None:
             self.store = dist.TCPStore(host, port, self.size, is_master=False)
         dist.init_process_group(
@@ -56,7 +56,8 @@ class Member:
         )
 
     def mean_and_spread(self) -> tuple[float, float]:
-        """Of the samples of all actors, the same on each."""
+        """Returns the mean and the spread of the samples of all actors, the same on
+        each."""
         mine = samples_of(self.rank)
         mean = np.array([mine.mean()])
         dist.all_reduce(mean, op=dist.ReduceOp.AVG)
@@ -65,16 +66,16 @@ class Member:
         return float(mean[0]), float(variance[0]) ** 0.5
 
     def has_torch(self) -> bool:
-        """Whether this process has imported it."""
+        """Returns whether this process has imported torch."""
         return "torch" in sys.modules
 
     def leave(self) -> None:
-        """All at once."""
+        """Leaves the group; all actors call it."""
         dist.destroy_process_group()
 
 
 def run(count: int) -> tuple[list[tuple[float, float]], list[bool]]:
-    """What each actor found, and whether it has torch."""
+    """Returns what each actor found, and whether it has torch."""
     kind: Any = ray.remote(Member)
     actors = [kind.remote(rank, count) for rank in range(count)]
     host, port = ray.get(actors[0].serve.remote())
@@ -86,12 +87,12 @@ def run(count: int) -> tuple[list[tuple[float, float]], list[bool]]:
 
 
 def main() -> int:
-    """Exit code 1 if the result is not what it must be."""
+    """Returns the exit code, 1 if the result is wrong."""
     parser = argparse.ArgumentParser(description="A group among Ray actors.")
     parser.add_argument("--actors", type=int, default=4)
     parser.add_argument("--check", action="store_true", help="compare with one process")
     options = parser.parse_args()
-    # As many as there are actors: each takes one of them.
+    # As many processors as actors, because each actor takes one.
     ray.init(num_cpus=options.actors, include_dashboard=False, log_to_driver=False)
     try:
         found, torches = run(options.actors)

@@ -9,11 +9,11 @@ This is data-parallel training in its plainest form, in NumPy only:
 
 1. every rank has the same model, because rank 0's parameters are broadcast;
 2. each rank has its own share of the images;
-3. of every batch it computes the gradient of the images that it has;
+3. of every batch, it computes the gradient of the images that it has;
 4. one all_reduce adds the gradients up, so that every rank takes the same step.
 
-What comes out is the same as with one process, up to rounding, whatever the number of
-ranks; --check shows it.  The data are the 1,797 real images of scikit-learn's
+The result is the same as with one process, up to rounding, for any number of ranks;
+--check shows this.  The data are the 1,797 real images of scikit-learn's
 `load_digits`: 8 x 8 pixels, ten classes.
 """
 
@@ -36,7 +36,7 @@ PIXELS, HIDDEN, CLASSES = 64, 64, 10
 TEST_IMAGES = 360
 MOMENTUM = 0.9
 NEEDED_ACCURACY = 0.95
-# Set by distlite run and torchrun; by mpirun, whose ranks distlite finds as well.
+# The first is set by distlite run and torchrun, the others by mpirun.
 LAUNCHED = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
@@ -45,7 +45,7 @@ class Data:
 
     def __init__(self, rank: int, world_size: int) -> None:
         images, labels = load_digits(return_X_y=True)
-        # Shuffled in the same way on every rank, cut in two, and dealt out.
+        # Shuffled in the same way on every rank, split in two, and distributed.
         order = np.random.default_rng(seed=0).permutation(len(labels))
         images, labels = images[order] / 16.0, labels[order]
         self.rank, self.world_size = rank, world_size
@@ -59,10 +59,11 @@ class Data:
     def batches(
         self, epoch: int, size: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-        """Of each batch of an epoch: our images and labels, and the batch's size.
+        """Yields, for each batch of an epoch, this rank's images and labels, and the
+        size of the whole batch.
 
-        Batches are the same for any number of ranks.  How many images of a batch are
-        ours varies, and may be none.
+        Batches are the same for any number of ranks.  The number of this rank's images
+        in a batch varies, and may be 0.
         """
         order = np.random.default_rng(seed=(1, epoch)).permutation(self.train_count)
         for start in range(0, self.train_count, size):
@@ -85,14 +86,14 @@ class Model:
 
     @staticmethod
     def layers(flat: np.ndarray) -> list[np.ndarray]:
-        """Views of a flat array: weights and bias of each layer."""
+        """Returns views of a flat array: weights and bias of each layer."""
         shapes = [(PIXELS, HIDDEN), (HIDDEN,), (HIDDEN, CLASSES), (CLASSES,)]
         ends = np.cumsum([np.prod(shape) for shape in shapes])
         parts = np.split(flat, ends[:-1])
         return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def forward(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The hidden layer and the probability of each class."""
+        """Returns the hidden layer and the probability of each class."""
         weights_1, bias_1, weights_2, bias_2 = self.layers(self.parameters)
         hidden = np.tanh(images @ weights_1 + bias_1)
         scores = hidden @ weights_2 + bias_2
@@ -102,7 +103,7 @@ class Model:
     def gradient(
         self, images: np.ndarray, labels: np.ndarray, gradient: np.ndarray
     ) -> float:
-        """Write the *summed* gradient over some images; return their summed loss."""
+        """Writes the *summed* gradient over some images; returns their summed loss."""
         hidden, probabilities = self.forward(images)
         rows = np.arange(len(labels))
         loss = -np.log(probabilities[rows, labels]).sum()
@@ -119,8 +120,8 @@ class Model:
 
 
 def train(model: Model, data: Data, options: argparse.Namespace) -> Iterator[float]:
-    """Train epoch by epoch; yield the mean loss of each."""
-    # One place more than there are parameters: the loss travels with the gradient.
+    """Trains epoch by epoch; yields the mean loss of each."""
+    # One place more than there are parameters: the loss is sent with the gradient.
     buffer = np.zeros(model.parameters.size + 1)
     gradient = buffer[:-1]
     velocity = np.zeros_like(model.parameters)
@@ -131,8 +132,8 @@ def train(model: Model, data: Data, options: argparse.Namespace) -> Iterator[flo
             if data.world_size > 1:
                 dist.all_reduce(buffer, op=dist.ReduceOp.SUM)
             epoch_loss += buffer[-1]
-            # Sums over all ranks, divided by the size of the whole batch: exact also
-            # for uneven shares, which an average of the ranks' averages is not.
+            # Sums over all ranks, divided by the size of the whole batch, are exact
+            # for uneven shares, too; an average of the ranks' averages is not.
             velocity *= MOMENTUM
             velocity -= options.learning_rate / count * gradient
             model.parameters += velocity
@@ -140,7 +141,8 @@ def train(model: Model, data: Data, options: argparse.Namespace) -> Iterator[flo
 
 
 def accuracy(model: Model, data: Data) -> float:
-    """On the test images, of which each rank looks at its own."""
+    """Returns the accuracy on the test images, of which each rank classifies its
+    own."""
     _, probabilities = model.forward(data.test_images)
     right = np.array([np.sum(probabilities.argmax(axis=1) == data.test_labels)])
     dist.all_reduce(right)
@@ -148,7 +150,7 @@ def accuracy(model: Model, data: Data) -> float:
 
 
 def same_everywhere(parameters: np.ndarray) -> bool:
-    """Whether every rank has exactly rank 0's parameters."""
+    """Returns whether every rank has exactly rank 0's parameters."""
     reference = parameters.copy()
     dist.broadcast(reference, src=0)
     is_same = np.array([np.array_equal(reference, parameters)], dtype=np.int32)
@@ -157,7 +159,7 @@ def same_everywhere(parameters: np.ndarray) -> bool:
 
 
 def show_progress(losses: Iterable[float], epochs: int) -> Iterator[float]:
-    """The same losses, with a progress bar on a terminal, else a line per epoch."""
+    """Yields the same losses; shows a progress bar on a terminal, else lines."""
     try:
         from rich.console import Console
         from rich.progress import Progress, TextColumn
@@ -179,7 +181,7 @@ def show_progress(losses: Iterable[float], epochs: int) -> Iterator[float]:
 
 
 def plot(losses: list[float], file: Path) -> None:
-    """Draw the loss by epoch."""
+    """Draws the loss by epoch."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -197,9 +199,9 @@ def plot(losses: list[float], file: Path) -> None:
 
 @contextmanager
 def process_group() -> Iterator[tuple[int, int]]:
-    """This process's rank and the number of ranks."""
+    """Joins the default group; yields this process's rank and the number of ranks."""
     if any(name in os.environ for name in LAUNCHED):
-        dist.init_process_group()  # the launcher has set all that it needs
+        dist.init_process_group()  # the launcher has set what it needs
     else:
         dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
     try:
@@ -209,7 +211,7 @@ def process_group() -> Iterator[tuple[int, int]]:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Returns the options of the command line."""
     parser = argparse.ArgumentParser(description="Train on handwritten digits.")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batch-size", type=int, default=64, help="of all ranks")
@@ -225,7 +227,7 @@ def parse() -> argparse.Namespace:
 
 
 def run(options: argparse.Namespace, rank: int, world_size: int) -> list[str]:
-    """Train and look at the result; return what is wrong with it."""
+    """Trains and checks the result; returns what is wrong with it."""
     data = Data(rank, world_size)
     # Ranks begin with different parameters, as they would from random seeds of their
     # own: the broadcast is what makes them agree.
@@ -262,7 +264,7 @@ def run(options: argparse.Namespace, rank: int, world_size: int) -> list[str]:
 
 
 def check(model: Model, options: argparse.Namespace) -> list[str]:
-    """Train in this process alone, on the same batches, and compare."""
+    """Trains in this process alone, on the same batches, and compares."""
     alone = Model(seed=0)
     for _ in train(alone, Data(rank=0, world_size=1), options):
         pass
@@ -274,7 +276,7 @@ def check(model: Model, options: argparse.Namespace) -> list[str]:
 
 
 def main() -> int:
-    """Exit code 1 if the result is not what it must be."""
+    """Returns the exit code, 1 if the result is wrong."""
     options = parse()
     with process_group() as (rank, world_size):
         problems = run(options, rank, world_size)

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The usual script of data-parallel training, in NumPy, with every part that it has.
+"""A complete script of data-parallel training, in NumPy.
 
     python -m distlite.run --nproc-per-node 4 examples/train_digits_ddp.py
     torchrun --nproc-per-node 4 examples/train_digits_ddp.py
     python examples/train_digits_ddp.py
 
     ... --epochs 4 --checkpoint digits.npz              # stop after 4 epochs
-    ... --epochs 12 --checkpoint digits.npz --resume    # and go on from there
+    ... --epochs 12 --checkpoint digits.npz --resume    # and continue from there
 
-1. `DistributedSampler` deals out the images, in another order in each epoch;
+1. `DistributedSampler` distributes the images, in another order in each epoch;
 2. `GradientReducer` gives all ranks rank 0's parameters, and averages the gradients of
    a layer while those of the layer below are computed;
 3. rank 0 writes a checkpoint after each epoch, and a barrier makes the others wait;
-4. whoever resumes gets it from rank 0, so that no other rank needs the file.
+4. after `--resume` the others get it from rank 0, so that only rank 0 needs the file.
 
---check repeats the training in one process, also what came before a checkpoint, and
-compares the parameters.  The images are scikit-learn's: 8 x 8 pixels, ten classes.
+--check repeats the training in one process, including the epochs before a checkpoint,
+and compares the parameters.  The images are scikit-learn's: 8 x 8 pixels, ten classes.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ SIZES = (64, 96, 48, 10)
 TEST_IMAGES = 360
 MOMENTUM = 0.9
 NEEDED_ACCURACY = 0.95
-# Set by distlite run and torchrun; by mpirun, whose ranks distlite finds as well.
+# The first is set by distlite run and torchrun, the others by mpirun.
 LAUNCHED = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 Arrays = dict[str, np.ndarray]
 
 
 class Data:
-    """All images, and which of them are for the test."""
+    """All images, divided into those for training and those for the test."""
 
     def __init__(self) -> None:
         images, labels = load_digits(return_X_y=True)
@@ -59,7 +59,7 @@ class Data:
 
 
 class Model:
-    """Layers of weights and biases, with a backward pass that gives them one by one."""
+    """Layers of weights and biases; the backward pass yields the gradients in turn."""
 
     def __init__(self, seed: int) -> None:
         random = np.random.default_rng(seed)
@@ -71,7 +71,7 @@ class Model:
         self.depth = len(SIZES) - 1
 
     def forward(self, images: np.ndarray) -> list[np.ndarray]:
-        """The values of each layer; the last are the probabilities of the classes."""
+        """Returns the values of each layer; the last are the classes' probabilities."""
         values = [images]
         for i in range(self.depth):
             weights = self.parameters[f"weights_{i}"]
@@ -84,7 +84,7 @@ class Model:
     def backward(
         self, values: Sequence[np.ndarray], labels: np.ndarray
     ) -> Iterator[tuple[str, np.ndarray]]:
-        """Gradients of the mean loss, the last layer's first."""
+        """Yields the gradients of the mean loss, the last layer's first."""
         error = values[-1].copy()
         error[np.arange(len(labels)), labels] -= 1.0
         error /= len(labels)
@@ -94,7 +94,7 @@ class Model:
             error = error @ self.parameters[f"weights_{i}"].T * (1.0 - values[i] ** 2)
 
     def accuracy(self, images: np.ndarray, labels: np.ndarray) -> float:
-        """The part of the images whose class it knows."""
+        """Returns the fraction of the images that are classified correctly."""
         return float(np.mean(self.forward(images)[-1].argmax(axis=1) == labels))
 
 
@@ -114,7 +114,7 @@ class Momentum:
 
 
 def save(path: Path, epoch: int, model: Model, optimizer: Momentum) -> None:
-    """On rank 0; the others wait until the file is whole."""
+    """Writes the file on rank 0; the others wait until it is complete."""
     if dist.get_rank() == 0:
         state: dict[str, Any] = {"epoch": epoch}
         state |= {f"parameter_{k}": v for k, v in model.parameters.items()}
@@ -126,7 +126,7 @@ def save(path: Path, epoch: int, model: Model, optimizer: Momentum) -> None:
 
 
 def resume(path: Path, model: Model, optimizer: Momentum) -> int:
-    """Rank 0 reads the file and tells the others; the first epoch that is missing."""
+    """Restores the state from rank 0's file; returns the first epoch to train."""
     state: list[Any] = [None]
     if dist.get_rank() == 0:
         with np.load(path) as file:
@@ -141,7 +141,7 @@ def resume(path: Path, model: Model, optimizer: Momentum) -> int:
 def train(
     model: Model, data: Data, options: argparse.Namespace
 ) -> Iterator[tuple[int, float]]:
-    """Epoch by epoch: its number and mean loss."""
+    """Trains, and yields the number and the mean loss of each epoch."""
     optimizer = Momentum(model.parameters, options.learning_rate)
     first = 0
     if options.resume:
@@ -170,7 +170,7 @@ def train(
 
 
 def train_alone(data: Data, options: argparse.Namespace, world_size: int) -> Model:
-    """What all ranks together do, in this process alone."""
+    """Does in this process alone what all ranks do together."""
     model = Model(seed=0)
     optimizer = Momentum(model.parameters, options.learning_rate)
     samplers = [
@@ -189,7 +189,7 @@ def train_alone(data: Data, options: argparse.Namespace, world_size: int) -> Mod
 
 
 def differs(parameters: Arrays, others: Arrays) -> str:
-    """The first parameter that is not the same up to rounding, or nothing."""
+    """Returns the first parameter that differs by more than rounding, or ""."""
     for name, parameter in parameters.items():
         if not np.allclose(parameter, others[name], rtol=1e-6, atol=1e-9):
             return name
@@ -197,7 +197,7 @@ def differs(parameters: Arrays, others: Arrays) -> str:
 
 
 def check(model: Model, data: Data, options: argparse.Namespace) -> list[str]:
-    """What is wrong with the result, on rank 0."""
+    """Returns what is wrong with the result, on rank 0."""
     problems = []
     everybodys: list[Any] = [None] * dist.get_world_size()
     dist.gather_object(
@@ -219,7 +219,7 @@ def check(model: Model, data: Data, options: argparse.Namespace) -> list[str]:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Returns the options of the command line."""
     parser = argparse.ArgumentParser(description="Data-parallel training of digits.")
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--batch-size", type=int, default=16, help="of each rank")
@@ -235,7 +235,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Exit code 1 if the result is not what it must be."""
+    """Returns the exit code, 1 if the result is wrong."""
     options = parse()
     if any(name in os.environ for name in LAUNCHED):
         dist.init_process_group()

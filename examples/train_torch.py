@@ -5,13 +5,13 @@
     torchrun --nproc-per-node 2 examples/train_torch.py
     python examples/train_torch.py
 
-torch computes, on the CPU; distlite moves the gradients.  A hook of each parameter
-tells `GradientReducer` that its gradient is done, so that those of the last layers are
-on their way while the backward pass is still in the first ones.  `DistributedSampler`
-goes into torch's DataLoader as torch's own does.
+torch computes on the CPU, and distlite averages the gradients.  A hook on each
+parameter tells `GradientReducer` that its gradient is ready, so that the gradients of
+the last layers are sent while the backward pass is still in the first ones.
+`DistributedSampler` is passed to torch's DataLoader like torch's own.
 
---check compares the parameters with those of all other ranks and of a training in one
-process.
+--check compares the parameters with those of all other ranks and with those of training
+in one process.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from distlite.data_parallel import DistributedSampler, GradientReducer
 
 TEST_IMAGES = 360
 NEEDED_ACCURACY = 0.9
-# Set by distlite run and torchrun; by mpirun, whose ranks distlite finds as well.
+# The first is set by distlite run and torchrun, the others by mpirun.
 LAUNCHED = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 def make_data() -> tuple[TensorDataset, TensorDataset]:
-    """Images for training and for the test."""
+    """Returns the images for training and those for the test."""
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(seed=0).permutation(len(labels))
     inputs = torch.from_numpy(images[order] / 16.0)
@@ -48,14 +48,14 @@ def make_data() -> tuple[TensorDataset, TensorDataset]:
 
 
 def make_model(seed: int) -> torch.nn.Module:
-    """In double precision, so that sums in another order hardly differ."""
+    """Returns a model in double precision, so that the order of sums hardly matters."""
     torch.manual_seed(seed)
     layers = [torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 10)]
     return torch.nn.Sequential(*layers).double()
 
 
 def make_reducer(model: torch.nn.Module) -> GradientReducer:
-    """Gives the model rank 0's parameters, and reduces gradients as they come."""
+    """Gives the model rank 0's parameters, and reduces gradients when ready."""
     reducer = GradientReducer(dict(model.named_parameters()))
     for name, parameter in model.named_parameters():
 
@@ -73,7 +73,7 @@ def train(
     options: argparse.Namespace,
     finish: Callable[[], None],
 ) -> Iterator[float]:
-    """On the images of one or of several ranks; the mean loss of each epoch."""
+    """Trains on the images of one or several ranks; yields each epoch's mean loss."""
     data = make_data()[0]
     optimizer = torch.optim.SGD(model.parameters(), options.learning_rate, momentum=0.9)
     measure = torch.nn.CrossEntropyLoss()
@@ -95,14 +95,14 @@ def train(
 
 
 def accuracy(model: torch.nn.Module) -> float:
-    """The part of the test's images whose class it knows."""
+    """Returns the fraction of the test images that are classified correctly."""
     images, labels = make_data()[1].tensors
     with torch.no_grad():
         return float((model(images).argmax(dim=1) == labels).double().mean())
 
 
 def check(model: torch.nn.Module, options: argparse.Namespace) -> list[str]:
-    """What is wrong with the result."""
+    """Returns what is wrong with the result."""
     ranks = dist.get_world_size()
     samplers = [
         DistributedSampler(make_data()[0], ranks, rank) for rank in range(ranks)
@@ -125,7 +125,7 @@ def check(model: torch.nn.Module, options: argparse.Namespace) -> list[str]:
 
 
 def main() -> int:
-    """Exit code 1 if the result is not what it must be."""
+    """Returns the exit code, 1 if the result is wrong."""
     parser = argparse.ArgumentParser(description="Train a torch model on digits.")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--batch-size", type=int, default=16, help="of each rank")

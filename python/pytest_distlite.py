@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""pytest's part of distlite.testing: tests that run as several ranks.
+"""The pytest plugin of distlite.testing: tests that run as several ranks.
 
     @pytest.mark.ranks(4)
     def test_total(rank):
@@ -13,13 +13,14 @@ other fixtures are pickled into the ranks.  Options of the mark: `timeout=60` se
 `backend="gloo"` (None: the test makes its group), `env={}`, and `threads=True` for
 ranks that are threads of pytest's own process, which share the fixtures' values.
 
-A module of its own, so that a run of pytest that has no such test does not import
+It is a module of its own, so that a run of pytest without such tests does not import
 distlite.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ OPTIONS = {"timeout": 60.0, "backend": "gloo", "env": None, "threads": False}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Makes the mark known."""
+    """Registers the mark."""
     config.addinivalue_line(
         "markers",
         "ranks(world_size, timeout=60, backend='gloo', env=None, threads=False): "
@@ -42,13 +43,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def rank() -> int:
-    """This rank's number in a test marked with `ranks`; 0 in others."""
+    """The rank of this process in a test marked with `ranks`; 0 in others."""
     return 0
 
 
 @pytest.fixture
 def world_size(request: pytest.FixtureRequest) -> int:
-    """How many ranks the test has; 1 where it is not marked with `ranks`."""
+    """The number of ranks of the test; 1 without the mark `ranks`."""
     mark = request.node.get_closest_marker("ranks")
     return 1 if mark is None else _options_of(mark)[0]
 
@@ -71,6 +72,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if mark is None:
         return None
     size, options = _options_of(mark)
+    if inspect.iscoroutinefunction(pyfuncitem.obj):
+        # Calling a coroutine function would not run its body.
+        pytest.fail(
+            "@pytest.mark.ranks is for functions, not for coroutines: write a function "
+            "that calls asyncio.run()",
+            pytrace=False,
+        )
     names = pyfuncitem._fixtureinfo.argnames
     values = {name: pyfuncitem.funcargs[name] for name in names if name != "rank"}
     run = _run_threads if options["threads"] else _run_processes
@@ -98,17 +106,17 @@ def _run_processes(
 ) -> list[Outcome]:
     from distlite import testing
 
-    # A method is found by its class, of which each rank makes an object.
+    # A method is called on an object of its class, which each rank makes.
     function = getattr(item.obj, "__func__", item.obj)
     env = {"DISTLITE_TESTING_REWRITE": "1", **(options["env"] or {})}
     backend, timeout = options["backend"], options["timeout"]
-    values.pop("world_size", None)  # is given by its name
+    values.pop("world_size", None)  # the ranks get it as a parameter
     with testing.Job(function, size, backend, env, None, timeout, values) as job:
         return job.wait(timeout)
 
 
 def _report(item: pytest.Function, outcomes: list[Outcome]) -> None:
-    """Raises what the test has come to."""
+    """Raises the failure or the skip of the test, if there is one."""
     from distlite import DistError
     from distlite.testing.processes import describe_failed
 
@@ -118,7 +126,7 @@ def _report(item: pytest.Function, outcomes: list[Outcome]) -> None:
         if outcome.is_good and outcome.output:
             sys.stdout.write(outcome.describe() + "\n")
     reasons = [each.skip_reason for each in outcomes if each.skip_reason is not None]
-    # Other ranks may have failed for want of the one that left.
+    # Other ranks may have failed only because the skipping one left.
     if reasons and all(
         each.is_good
         or each.skip_reason is not None

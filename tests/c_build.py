@@ -35,22 +35,22 @@ RUNTIME_OPTIONS = {
 
 
 class BuildError(Exception):
-    """A compiler said no; the text is what it said."""
+    """A compiler failed; the text is its output."""
 
 
 def sanitizer() -> str:
-    """What DISTLITE_SANITIZE asks for: "address,undefined", "thread" or nothing."""
+    """Returns what DISTLITE_SANITIZE asks for: "address,undefined", "thread" or ""."""
     return os.environ.get("DISTLITE_SANITIZE", "")
 
 
 def emulated() -> str:
-    """The processor that DISTLITE_EMULATE names, as "aarch64", or nothing: programs
-    are then built by its cross compiler, and run by QEMU in user mode."""
+    """Returns the processor that DISTLITE_EMULATE names, such as "aarch64", or "". For
+    it, programs are built by its cross compiler and run by QEMU in user mode."""
     return os.environ.get("DISTLITE_EMULATE", "")
 
 
 def core_sources() -> list[Path]:
-    """Every C file of the core, without the binding."""
+    """Returns every C file of the core, without the binding."""
     return sorted(
         path
         for path in CSRC.rglob("*.c")
@@ -59,7 +59,8 @@ def core_sources() -> list[Path]:
 
 
 def _libuv() -> tuple[list[str], list[str]]:
-    """Flags to compile and to link with libuv; none where it is not."""
+    """Returns the flags to compile and to link with libuv; none if it is not
+    installed."""
     if emulated() or os.environ.get("DISTLITE_NO_LIBUV", "0") not in ("", "0"):
         return [], []
     command = [os.environ.get("PKG_CONFIG", "pkg-config")]
@@ -102,7 +103,7 @@ class Builder:
         ]
         self.link_flags = ["-pthread"]
         self.libraries = [*libuv_libraries, "-ldl", "-lm"]
-        # What is tested, as it is used, more or less; tests, as they are soonest built.
+        # The core is optimized as it is in use; tests are built in the shortest time.
         self.core_flags = ["-O0" if coverage else "-O1" if self.sanitize else "-O2"]
         self.test_flags = ["-O0"]
         is_strict = os.environ.get("DISTLITE_WERROR", "0") not in ("", "0")

@@ -24,12 +24,13 @@ import pytest
 
 DEFAULT_SECONDS = 120.0
 SLOW_SECONDS = 600.0
-# From the polite end to the hard one; blocking calls look for signals every 50 ms.
+# Seconds from SIGALRM to the end of pytest; blocking calls check for signals every 50
+# ms.
 HARD_GRACE = 20.0
 # Sanitizers and valgrind slow everything down.
 TOOL_FACTOR = 4.0
 
-# Started by Python itself, once per process, on behalf of whoever shares memory.
+# Python itself starts these, once per process, for programs that share memory.
 FORK_SERVER = "distlite/testing/fork_server.py"
 ALLOWED_CHILDREN = (
     *("multiprocessing.resource_tracker", "multiprocessing.forkserver"),
@@ -46,13 +47,16 @@ def pytest_configure(config: pytest.Config) -> None:
         # A shell's background job ignores Ctrl-C, and so would all that tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "limit(seconds): may last this long")
-    # A quarter of the processor time; fresh processes where a test or the user says so.
+    # It takes a quarter of the processor time of fresh processes, which tests can ask
+    # for.
     os.environ.setdefault("DISTLITE_TESTING_START", "forkserver")
+    # The threads of NumPy's library spin when they start, a third of NumPy's import.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Recordings of processes that tests kill go with the folder.
     folder = tempfile.mkdtemp(prefix="distlite-tests-")
     os.environ["DISTLITE_RUNTIME_DIR"] = folder
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-    # The one that nobody captures.
+    # The original stderr, which pytest does not capture.
     config.stash[_stderr] = os.dup(2)
 
 
@@ -96,7 +100,7 @@ def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport() -> Iterator[pytest.TestReport]:
-    # Raised here, it would end the session and not the test.
+    # An alarm here would end the session and not the test.
     left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
     try:
         return (yield)
@@ -128,7 +132,8 @@ def _children_of(parent: int) -> dict[int, str]:
 
 
 def _children() -> dict[int, str]:
-    """What the test has to end: children of this process and of its fork server."""
+    """Returns the processes that the test has to end: children of this process and of
+    its fork server."""
     children = _children_of(os.getpid())
     found = {
         pid: command

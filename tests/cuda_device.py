@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Memory, streams and graphs of a CUDA device by ctypes: no other library is needed.
 
-Works with the doubles, too.  `cudart()` says which runtime a process is to use, and why
-there is none.
+It works with the doubles, too. `cudart()` returns the runtime that a process is to use,
+or the reason why there is none.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class DeviceArray:
         device.call("cudaMalloc", ctypes.byref(self.pointer), max(1, self.bytes))
 
     def __del__(self) -> None:
-        # An operation that has been given it may still run; not while one captures.
+        # An operation on the memory may still run.  (It must not be freed during a
+        # capture.)
         self.device.library.cudaStreamSynchronize(None)
         self.device.library.cudaFree(self.pointer)
 

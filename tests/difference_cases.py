@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the table of docs/differences.md is about: one small program for each row.
+"""The programs behind the table of docs/differences.md, one for each row.
 
 Each takes `torch.distributed` or distlite, with a default group of one rank, the arrays
 that go with it, and an empty folder.  What it returns or raises is what the table says.
@@ -29,7 +29,7 @@ def case(row: str) -> Callable[[Case], Case]:
 
 
 def rows() -> dict[str, list[str]]:
-    """By what stands in the first column: those of torch and of distlite."""
+    """Returns the columns of torch and of distlite by the first column."""
     text = DIFFERENCES.read_text().split("## At a glance\n")[1].split("\n## ")[0]
     table = [line for line in text.splitlines() if line.startswith("| ")][1:]
     cells = [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table]
@@ -37,7 +37,7 @@ def rows() -> dict[str, list[str]]:
 
 
 def outcome(row: str, dist: Any, array: Any, folder: Path) -> str:
-    """As the table has it: the value, or the name of the error."""
+    """Returns the outcome as in the table: the value, or the name of the error."""
     try:
         return f"`{CASES[row](dist, array, folder)!r}`"
     except Exception as error:

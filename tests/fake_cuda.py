@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays that say they are on a CUDA device; their memory is NumPy's.
+"""Arrays that claim to be on a CUDA device, and whose memory is NumPy's.
 
-To be used with the doubles, whose device memory is the host's.
+They are used with the doubles, whose device memory is the host's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SET = np.ones(1, np.int32)
 
 
 class CudaArray:
-    """What `__cuda_array_interface__` can say of `array`."""
+    """An array of NumPy with `__cuda_array_interface__`."""
 
     def __init__(self, array: np.ndarray, stream: int | None = None) -> None:
         self.array = array
@@ -82,7 +82,7 @@ class Runtime:
         self.library.cudaStreamBeginCapture(ctypes.c_void_p(stream), 0)
 
     def end_capture(self, stream: int) -> tuple[int, int]:
-        """What CUDA says to it (0: all is well), and the graph."""
+        """Returns CUDA's result (0 is success), and the graph."""
         graph = ctypes.c_void_p()
         result = self.library.cudaStreamEndCapture(
             ctypes.c_void_p(stream), ctypes.byref(graph)
@@ -94,7 +94,7 @@ class Runtime:
         self.library.cudaGraphLaunch(ctypes.c_void_p(graph), ctypes.c_void_p(stream))
 
     def spoilt_captures(self) -> int:
-        """Calls that a capture does not survive."""
+        """Returns the number of calls that have spoilt a capture."""
         return int(self.library.double_spoilt_captures())
 
     def streams_alive(self) -> int:

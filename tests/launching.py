@@ -2,7 +2,7 @@
 """Runs the launcher for tests of it.
 
 Every run has a token in its environment, which all that it starts inherits: this is how
-`processes_of` finds what a run has left, whoever their parent is now.
+`processes_of` finds the processes that a run has left, whatever their parent is.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def write_script(folder: Path, source: str, name: str = "script.py") -> str:
 
 def launch_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The tests' environment with a fresh token and `extra`."""
-    # OMP_NUM_THREADS is the launcher's to choose, unless a test says otherwise.
+    # The launcher chooses OMP_NUM_THREADS, unless a test sets it.
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     return {**environment, TOKEN: uuid.uuid4().hex, GRACE: "10", **(extra or {})}
 
@@ -55,7 +55,7 @@ def launch(
     timeout: float = LIMIT,
     **settings: Any,
 ) -> subprocess.CompletedProcess[str]:
-    """Run to the end; nothing of the run outlives the call."""
+    """Runs the launcher to its end; no process of the run outlives the call."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     settings = {"text": True, **pipes, **settings}
     environment = launch_environment(env)
@@ -76,7 +76,7 @@ def launched(
     env: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A run in progress and its token; killed at the end of the block."""
+    """Yields a run in progress and its token, and kills it at the end of the block."""
     settings = {
         "stdin": subprocess.DEVNULL,
         "stdout": subprocess.PIPE,
@@ -128,7 +128,7 @@ def kill_all(token: str) -> None:
 
 
 def wait_until(holds: Callable[[], Any], seconds: float = LIMIT) -> Any:
-    """The first true value of `holds()`."""
+    """Returns the first true value of `holds()`."""
     deadline = time.monotonic() + seconds
     while not (value := holds()):
         assert time.monotonic() < deadline, "it did not happen in time"

@@ -12,9 +12,9 @@ A host has a name of its own, a loopback, and one interface `eth0` with `address
 in a network of its own.  `host.command([...])` is what to run instead of a command so
 that it runs there: it becomes that command, with the same process id.
 
-Nothing of it shows in the namespaces of this process, and nothing is left behind
-however the test ends: a namespace lives as long as the process that keeps it, which
-ends when this one's end of a pipe is closed.
+The namespaces of this process do not change, and nothing is left however the test ends:
+a namespace exists as long as the process that keeps it, which ends when this process
+closes its end of a pipe.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Host:
 
     @property
     def address(self) -> str:
-        """IPv4 where there is any."""
+        """The IPv4 address, or the IPv6 address of a host without IPv4."""
         return f"10.77.0.{self.number}" if self.has_ipv4 else self.address6
 
     @property
@@ -70,7 +70,7 @@ class Host:
         return f"fd77::{self.number}"
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """The same, on this host."""
+        """Returns the command that runs `command` on this host."""
         folder = f"/proc/{self.pid}/ns"
         if self.hosts_file is not None:
             script = 'mount --bind "$0" /etc/hosts && exec "$@"'
@@ -122,7 +122,7 @@ class Host:
         self.run("ip", "link", "set", interface, "up")
 
     def unplug(self) -> None:
-        """Packets are lost in silence from now on, both ways."""
+        """Drops all packets from now on, in both directions."""
         self.run("ip", "link", "set", INTERFACE, "down")
 
     def plug(self) -> None:
@@ -185,7 +185,8 @@ class Network:
             switch.run("ip", "link", "set", port, "up")
 
     def name_hosts_as_debian(self, folder: Path) -> None:
-        """Each knows itself by its name at 127.0.1.1, and the others at `address`."""
+        """Gives each host a hosts file as Debian's: its own name is 127.0.1.1, and
+        those of the others are their addresses."""
         for host in self.hosts:
             lines = ["127.0.0.1 localhost", f"127.0.1.1 {host.name}"]
             lines += [f"{h.address} {h.name}" for h in self.hosts if h is not host]
@@ -210,7 +211,7 @@ class Network:
 
 
 def skip_unless_possible() -> None:
-    """Skips the test with a word where namespaces cannot be made."""
+    """Skips the test, with the reason, if namespaces cannot be made."""
     import pytest  # benchmarks do without
 
     if os.geteuid() != 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs a page of the manual: its programs, and what it says that they print.
+"""Runs the programs of a page of the manual, and compares their output with the page.
 
 A block of Python whose first line is a comment with a file name is that file.  In a
 console block a line that begins with "$ " is run in the folder with these files, and
@@ -54,7 +54,7 @@ class Command:
 
 
 def pages() -> list[Path]:
-    """Those that show commands, for one host."""
+    """Returns the pages that show commands for one host."""
     found = [*DOCS.glob("*.md"), *DOCS.glob("tutorials/*.md")]
     return sorted(page for page in found if SHOWS.search(page.read_text()))
 
@@ -77,8 +77,8 @@ def is_shown(line: str, output: str) -> bool:
 
 
 def is_missing(command: str, folder: Path) -> str:
-    """What the command needs and this machine does not have: mpirun, or a package that
-    a program imports."""
+    """Returns what the command needs and this machine does not have: mpirun, or a
+    package that a program imports."""
     if command.startswith("mpirun") and shutil.which("mpirun") is None:
         return "mpirun"
     for name in re.findall(r"[\w-]+\.py", command):
@@ -98,8 +98,10 @@ def run_page(
 ) -> list[str]:
     """Runs its commands in `folder`; returns what could not be run, and why."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, **MPIRUN, "PATH": path, "PYTHONUNBUFFERED": "1"}
-    for name in LAUNCHED:
+    environment = {**os.environ, **MPIRUN, "PATH": path}
+    # Unbuffered, a line and its end are two writes, between which another process's
+    # may fall.
+    for name in (*LAUNCHED, "PYTHONUNBUFFERED"):
         environment.pop(name, None)
     text = page.read_text()
     if not hosts:  # Each port of a network namespace is free, as is a reader's.

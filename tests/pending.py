@@ -9,8 +9,8 @@ import distlite
 
 
 def hold_back(pair: Sequence[distlite.ProcessGroup]) -> Callable[[], None]:
-    """Until the result is called, no later operation of the first of two groups, which
-    are the ranks of one, begins: it waits its turn behind a barrier."""
+    """Holds back all later operations of the first of two groups, which are the ranks
+    of one group, behind a barrier, until the result is called."""
     first = distlite.barrier(pair[0], async_op=True)
 
     def let_begin() -> None:

@@ -10,11 +10,11 @@ _reserved: list[socket.socket] = []
 
 
 def reserve_port() -> int:
-    """A port that nobody else is given until this process ends.
+    """Returns a port that no other process gets until this process ends.
 
-    A socket that does not listen stays bound to it, which lets those bind it as well
-    who set SO_REUSEADDR, as servers do, and nobody who asks for any port, or here.  It
-    lies below the range that outgoing connections are given ports from.
+    A socket that does not listen stays bound to it: a server, which sets SO_REUSEADDR,
+    can bind it as well, and the kernel does not choose it for other sockets. It is
+    below the range of ephemeral ports.
     """
     for port in random.SystemRandom().sample(range(15_000, 32_000), 100):
         holder = socket.socket()
@@ -23,7 +23,8 @@ def reserve_port() -> int:
         except OSError:
             holder.close()
             continue
-        # Only now: with it, somebody else's holder would not have been in the way.
+        # Only now: set before bind(), the port of another process's holder could be
+        # bound.
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         _reserved.append(holder)
         return port

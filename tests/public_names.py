@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The functions and classes that users have, by the names of the reference."""
+"""The public functions and classes, by their names in the reference."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Iterator
 from typing import Any
 
-# Those of the package's own modules are dotted; None is the module's __all__.
+# The public names of each module; None is the module's __all__.
 MODULES: dict[str, list[str] | None] = {
     "": None,
     "data_parallel": None,

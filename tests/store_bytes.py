@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What clients say to a store's server, in bytes: docs/wire.md has the tables."""
+"""The bytes that clients send to a store's server; docs/wire.md has the tables."""
 
 from __future__ import annotations
 
 import hmac
 import os
+import re
 import socket
 import struct
+from pathlib import Path
 
 VALIDATE = b"\x00" + struct.pack("<I", 0x3C85F7CE)
 CHECK, CHALLENGE, PROVE = 5, 0xC0, 0xC1
@@ -21,13 +23,26 @@ def request(op: int, *fields: bytes) -> bytes:
 
 
 def hello(slot: bytes, sequence: int = 1) -> bytes:
-    """docs/wire.md says what it is good for."""
+    """Returns the hello of a connection; docs/wire.md describes its purpose."""
     key = b"distlite/2" + slot + struct.pack("<Q", sequence)
     return request(CHECK, keys([key]))
 
 
 def keys(names: list[bytes]) -> bytes:
     return struct.pack("<Q", len(names)) + b"".join(map(blob, names))
+
+
+def unix_names(pid: int) -> set[str]:
+    """Abstract names at which a process listens for streams; everybody can see them."""
+    inodes = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            inodes.update(re.findall(r"socket:\[(\d+)\]", os.readlink(link)))
+        except OSError:
+            continue
+    rows = [row.split() for row in Path("/proc/net/unix").read_text().splitlines()[1:]]
+    listening = [row for row in rows if len(row) == 8 and row[3] == "00010000"]
+    return {row[7].removeprefix("@") for row in listening if row[6] in inodes}
 
 
 def receive(client: socket.socket, size: int) -> bytes:

@@ -27,12 +27,13 @@ from distlite import (
     TCPStore,
 )
 
-# Far more than anything takes that is not broken.
+# Far more than any working operation takes.
 PATIENCE = timedelta(seconds=60)
 
 
 class DictStore(Store):
-    """A store written in Python: only what cannot be made from the rest."""
+    """A store written in Python, with only the methods that cannot be made from
+    others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,6 +203,16 @@ class TcpLibuv(TcpPoll):
     uses_libuv = True
 
 
+class TcpUnix(TcpLibuv):
+    """Whose connection has moved to the server's Unix socket."""
+
+    def _make(self) -> Store:
+        store = super()._make()
+        while store.stats()["unix_clients"] <= len(self.opened):
+            pass
+        return store
+
+
 KINDS: dict[str, type[Kind]] = {
     "hash": Hash,
     "file": File,
@@ -209,11 +220,13 @@ KINDS: dict[str, type[Kind]] = {
     "python": Python,
     "tcp-poll": TcpPoll,
     "tcp-libuv": TcpLibuv,
+    "tcp-unix": TcpUnix,
 }
 
 
 def _sleep_of(thread: threading.Thread) -> object:
-    """What tells one sleep inside a call of C from another; None: it does not sleep."""
+    """Returns a value that differs between two sleeps inside a call of C; None if the
+    thread does not sleep."""
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None or frame.f_lasti < 0:
         return None
@@ -233,8 +246,8 @@ def _sleep_of(thread: threading.Thread) -> object:
 def wait_until_asleep(thread: threading.Thread) -> None:
     """Returns once the kernel says that the thread sleeps inside a call of C.
 
-    A thread that waits for the interpreter sleeps, too, but not through the pause
-    between two looks, in which it could have the interpreter.
+    A thread that waits for the interpreter sleeps, too, but not during the whole pause
+    between two checks, in which it can get the interpreter.
     """
     deadline = time.monotonic() + PATIENCE.total_seconds()
     before = None

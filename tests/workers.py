@@ -21,8 +21,8 @@ from distlite.testing.processes import check_outcomes
 if TYPE_CHECKING:
     from netns import Host
 
-# What takes less has not waited for a group's timeout, which is a minute in tests; and
-# what takes some milliseconds takes less even where many programs share few cores.
+# Seconds: more than an operation of some milliseconds takes on a busy machine, and less
+# than a group's timeout, which is a minute in tests.
 SOON = 5.0
 
 

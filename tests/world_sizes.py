@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Numbers of ranks: the ends find most; the slow tests also try those between."""
+"""Numbers of ranks: the smallest and the largest find most errors; the slow tests also
+try those between."""
 
 import pytest
 

@@ -13,7 +13,7 @@ dl_buffer_fini(dl_buffer *buffer)
 {
     if (buffer->is_large) {
         buffer->large(buffer->data, 0, 0);
-    } else {
+    } else if (!buffer->is_lent) {
         free(buffer->data);
     }
     *buffer = (dl_buffer){.large = buffer->large};
@@ -37,16 +37,20 @@ resize(dl_buffer *buffer, size_t capacity)
     if (buffer->is_large) {
         return buffer->large(buffer->data, kept, capacity);
     }
-    if (buffer->large == NULL || capacity < DL_BUFFER_LARGE) {
+    bool is_large = buffer->large != NULL && capacity >= DL_BUFFER_LARGE;
+    if (!is_large && !buffer->is_lent) {
         return realloc(buffer->data, capacity);
     }
-    uint8_t *data = buffer->large(NULL, 0, capacity);
+    uint8_t *data = is_large ? buffer->large(NULL, 0, capacity) : malloc(capacity);
     if (data != NULL) {
         if (kept > 0) {
             memcpy(data, buffer->data, kept);
         }
-        free(buffer->data);
-        buffer->is_large = true;
+        if (!buffer->is_lent) {
+            free(buffer->data);
+        }
+        buffer->is_large = is_large;
+        buffer->is_lent = false;
     }
     return data;
 }

@@ -5,7 +5,8 @@
  * reports it, so encoders need no check per field.
  *
  * The owner may supply an allocator for large contents, so that they are built in the
- * memory where they are needed in the end and are not copied there. */
+ * memory where they are needed in the end and are not copied there, and memory for small
+ * ones, which then need no allocation. */
 #ifndef DISTLITE_BASE_BUFFER_H
 #define DISTLITE_BASE_BUFFER_H
 
@@ -25,6 +26,7 @@ typedef struct dl_buffer {
     size_t capacity;
     bool has_failed;
     bool is_large;      /* `data` was allocated by `large` */
+    bool is_lent;       /* `data` is the owner's, and is not freed */
     dl_resize_fn large; /* NULL: heap only; may be set only while the buffer is empty */
 } dl_buffer;
 

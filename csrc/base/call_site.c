@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/call_site.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -9,19 +8,13 @@
  * file name are enough to find it. */
 #define FILE_LIMIT 96
 
-static atomic_bool is_wanted;
+atomic_bool dl_call_sites_wanted;
 static _Thread_local dl_call_site noted;
 
 void
 dl_call_sites_enable(void)
 {
-    atomic_store_explicit(&is_wanted, true, memory_order_relaxed);
-}
-
-bool
-dl_call_sites_are_enabled(void)
-{
-    return atomic_load_explicit(&is_wanted, memory_order_relaxed);
+    atomic_store_explicit(&dl_call_sites_wanted, true, memory_order_relaxed);
 }
 
 void

@@ -7,6 +7,7 @@
 #ifndef DISTLITE_BASE_CALL_SITE_H
 #define DISTLITE_BASE_CALL_SITE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -22,7 +23,16 @@ typedef struct dl_call_site {
 /* Enables the recording of call sites for the rest of the process's life.  Any
  * thread. */
 void dl_call_sites_enable(void);
-bool dl_call_sites_are_enabled(void);
+
+/* Set by the above and never again; for the next function, which is called at the
+ * beginning of every operation. */
+extern atomic_bool dl_call_sites_wanted;
+
+static inline bool
+dl_call_sites_are_enabled(void)
+{
+    return atomic_load_explicit(&dl_call_sites_wanted, memory_order_relaxed);
+}
 
 /* Records a copy of `*site` for the calling thread; NULL clears it. */
 void dl_call_site_record(const dl_call_site *site);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * CRC-32C (Castagnoli), the checksum of what is kept in files.  It finds damage, and is
- * no protection against somebody who changes a file on purpose. */
+ * no protection against changes made on purpose. */
 #ifndef DISTLITE_BASE_CRC32C_H
 #define DISTLITE_BASE_CRC32C_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the binding does around the waits of the core: before a thread blocks, a hook;
- * while it waits, a check whether the call shall return early (Ctrl-C).  Without them,
- * calls are never interrupted. */
+ * Callbacks of the binding for the core's waits: a hook before a thread blocks, and a
+ * check, between the slices of a wait, whether the call must return early (Ctrl-C).
+ * Without them, calls are never interrupted. */
 #ifndef DISTLITE_BASE_INTERRUPT_H
 #define DISTLITE_BASE_INTERRUPT_H
 
@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-/* Returns DL_OK, or DL_INTERRUPTED if the calling thread shall return at once. */
+/* Returns DL_OK, or DL_INTERRUPTED if the calling thread must return at once. */
 typedef dl_status (*dl_interrupt_fn)(void);
 
 /* Installs the check of the process; NULL removes it. */
@@ -22,11 +22,12 @@ typedef bool (*dl_interrupt_own_fn)(void *context);
 void dl_interrupt_set_own(dl_interrupt_own_fn check, void *context);
 
 /* Runs the checks: called between the slices of every wait, and after EINTR.  Takes the
- * GIL on the main thread, so the caller must hold no lock, or dl_interrupt_hold(). */
+ * GIL on the main thread, so the caller must hold no lock, or have called
+ * dl_interrupt_hold(). */
 dl_status dl_interrupt_check(void);
 
-/* Whether the checks of the calling thread are put off, since it holds a lock that what
- * they run may want; only for waits that are short. */
+/* Suspends the checks of the calling thread, or resumes them.  For a thread that holds
+ * a lock which the checks may need as well, and only for short waits. */
 void dl_interrupt_hold(bool is_held);
 
 /* Sets the hook that runs before the calling thread blocks; it is called at most once,

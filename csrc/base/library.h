@@ -16,7 +16,7 @@
 
 typedef struct dl_library {
     const char *title;          /* in error texts: "NCCL" */
-    const char *variable;       /* environment variable: use this file and no other */
+    const char *variable;       /* environment variable with the only file to use */
     const char *const *sonames; /* best first; ends with NULL, as the lists below */
     const char *const *folders; /* below each root: "nvidia/nccl/lib"; may be NULL */
     const char *const *homes;   /* variables: folders with lib64 or lib; may be NULL */

@@ -95,8 +95,8 @@ put_head(dl_log_line *self)
 }
 
 __attribute__((format(printf, 4, 0))) static void
-word_line(dl_log_line *self, dl_log_level level, int rank, const char *format,
-          va_list arguments)
+format_line(dl_log_line *self, dl_log_level level, int rank, const char *format,
+            va_list arguments)
 {
     size_t limit = sizeof self->bytes - 1;
 
@@ -196,19 +196,19 @@ dl_log_queue_open(const dl_log_reader *wanted)
 }
 
 __attribute__((format(printf, 2, 3))) static void
-word_left_out(dl_log_line *line, const char *format, ...)
+format_dropped_count(dl_log_line *line, const char *format, ...)
 {
     va_list arguments;
 
     va_start(arguments, format);
-    word_line(line, DL_LOG_WARNING, queue.rank, format, arguments);
+    format_line(line, DL_LOG_WARNING, queue.rank, format, arguments);
     va_end(arguments);
 }
 
 static void
-tell_left_out_locked(dl_log_line *line)
+put_dropped_count_locked(dl_log_line *line)
 {
-    word_left_out(
+    format_dropped_count(
         line, "%" PRIu64 " more lines were dropped: the log's handlers cannot keep up",
         queue.left_out);
     queue.left_out = 0;
@@ -224,7 +224,7 @@ take_locked(dl_log_line *line)
         return true;
     }
     if (queue.left_out > 0) {
-        tell_left_out_locked(line);
+        put_dropped_count_locked(line);
         return true;
     }
     return false;
@@ -346,7 +346,8 @@ append_locked(const dl_log_line *line)
         return;
     }
     if (queue.left_out > 0) {
-        tell_left_out_locked(&queue.lines[(queue.first + queue.count++) % QUEUE_LIMIT]);
+        put_dropped_count_locked(
+            &queue.lines[(queue.first + queue.count++) % QUEUE_LIMIT]);
     }
     queue.lines[(queue.first + queue.count++) % QUEUE_LIMIT] = *line;
 }
@@ -425,11 +426,12 @@ dl_log_queue_close(void)
 }
 
 __attribute__((format(printf, 3, 0))) static void
-word(dl_log_line *line, dl_log_level level, const char *format, va_list arguments)
+format_own_line(dl_log_line *line, dl_log_level level, const char *format,
+                va_list arguments)
 {
     int rank = atomic_load_explicit(&own_rank, memory_order_relaxed);
 
-    word_line(line, level, rank, format, arguments);
+    format_line(line, level, rank, format, arguments);
 }
 
 void
@@ -443,7 +445,7 @@ dl_log(dl_log_level level, const char *format, ...)
         return;
     }
     va_start(arguments, format);
-    word(&line, level, format, arguments);
+    format_own_line(&line, level, format, arguments);
     va_end(arguments);
     if (!queue_put(&line)) {
         write_line(&line);
@@ -497,15 +499,15 @@ try_line(dl_log_limit *limit, dl_log_level level, const char *format, va_list ar
     dl_log_line line;
     char more[80];
 
-    word(&line, level, format, arguments);
+    format_own_line(&line, level, format, arguments);
     if (limit->left_out > 0) {
         snprintf(more, sizeof more,
                  " (%" PRIu64 " similar lines were suppressed before this one)",
                  limit->left_out);
         append_to_line(&line, more);
     }
-    bool is_told = queue_put(&line) || write_at_once(line.bytes, line.size);
-    limit->left_out = is_told ? 0 : limit->left_out + 1;
+    bool is_written = queue_put(&line) || write_at_once(line.bytes, line.size);
+    limit->left_out = is_written ? 0 : limit->left_out + 1;
 }
 
 void

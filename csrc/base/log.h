@@ -40,8 +40,8 @@ typedef struct dl_log_limit {
 void dl_log_limited(dl_log_limit *limit, dl_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The same without the limit of one line a second, for what the program asks to be told,
- * at levels below DL_LOG_INFO. */
+/* The same without the limit of one line a second, for lines below DL_LOG_INFO, which
+ * the program has asked for. */
 void dl_log_at_once(dl_log_limit *limit, dl_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -97,7 +97,7 @@ typedef struct dl_log_line {
 } dl_log_line;
 
 typedef struct dl_log_reader {
-    /* Returns whether lines shall go to the reader at this moment.  Called on any
+    /* Returns whether lines are to go to the reader at this moment.  Called on any
      * thread, with any locks held: it must take none. */
     bool (*is_wanted)(void);
     /* Calls dl_log_queue_begin(), then takes lines until none is left.  Called on a

@@ -12,9 +12,9 @@ _Static_assert(DL_PROOF_SIZE == 1 + DL_PROOF_NONCE_SIZE
                    && DL_PROOF_SIZE == 1 + DL_MAC_SIZE,
                "all four messages have one size");
 
-/* What a MAC is about: the protocol, the side, and the nonces of both, each of a fixed
- * size, and the context behind them, so that no two different proofs have the same
- * bytes. */
+/* The message that a MAC authenticates: the protocol, the side, and both nonces, each
+ * of a fixed size, and the context behind them, so that no two different proofs have
+ * the same bytes. */
 #define LABEL_SIZE 32
 #define MESSAGE_SIZE (LABEL_SIZE + 2 * NONCE_SIZE)
 
@@ -38,7 +38,7 @@ compute(const dl_proof *proof, const dl_secret *secret, const char *side,
 }
 
 static dl_status
-fail_unasked(const dl_proof *proof)
+fail_unproved(const dl_proof *proof)
 {
     return dl_fail(DL_DENIED,
                    "%s: set DISTLITE_TOKEN or "
@@ -97,7 +97,7 @@ dl_proof_answer(dl_proof *proof, const dl_secret *secret, dl_bytes bytes, size_t
         bytes.data[0]
         == (proof->stage == DL_PROOF_BEGIN ? DL_PROOF_CHALLENGE : DL_PROOF_PROVE);
     if (!is_expected || proof->stage > DL_PROOF_ASKED) {
-        status = fail_unasked(proof);
+        status = fail_unproved(proof);
     } else if (bytes.size < DL_PROOF_SIZE) {
         return 0;
     } else if (proof->stage == DL_PROOF_BEGIN) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * How a client and a server prove to each other that they know the job's token, before
- * anything else is said on their connection:
+ * anything else is sent on their connection:
  *
  *     client                                                    server
  *        | CHALLENGE 0xC0, nonce of the client                    |
@@ -14,12 +14,13 @@
  *        |<-------------------------------------------------------|
  *
  * Each side contributes a nonce, so that no recorded conversation can be replayed, and
- * each proof names its side, so that none can be sent back.  The client proves first:
- * whoever merely connects to a server gets nothing with which tokens can be tried out.
- * A proof also names its protocol, so that one for a store is none for a rank.
+ * each proof names its side, so that none can be sent back.  The client proves first: a
+ * client that merely connects receives nothing against which guessed tokens could be
+ * tested.  A proof also names its protocol, so that a proof for a store is not valid
+ * for a rank.
  *
  * Codec and state only: functions over bytes, which send nothing and wait for nothing.
- * How a refusal is told is the protocol's to know. */
+ * The protocol around it decides how a refusal is reported. */
 #ifndef DISTLITE_BASE_PROOF_H
 #define DISTLITE_BASE_PROOF_H
 
@@ -39,7 +40,7 @@
 /* One protocol that begins with a proof. */
 typedef struct dl_proof_terms {
     const char *protocol; /* its name and version, the same on both sides */
-    /* Beginnings of texts: that the server asks for a proof, and that one is wrong. */
+    /* Beginnings of the error texts for a missing proof and for a wrong one. */
     const char *asked;
     const char *wrong;
 } dl_proof_terms;
@@ -65,8 +66,8 @@ typedef struct dl_proof {
 /* The server's side.  Serves the message at the start of `bytes`, whose first byte
  * tells which it is, and appends the reply to `out`.  Returns 1 when it is served, with
  * its size in `*size`; 0 when more bytes are needed; -1 when the client is refused:
- * dl_last_error() tells why, with DL_DENIED, and nothing is appended.  `secret` is not
- * NULL. */
+ * dl_last_error() has the reason, with DL_DENIED, and nothing is appended.  `secret` is
+ * not NULL. */
 int dl_proof_answer(dl_proof *proof, const dl_secret *secret, dl_bytes bytes,
                     size_t *size, dl_buffer *out);
 

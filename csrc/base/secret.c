@@ -100,8 +100,9 @@ dl_secret_new(dl_bytes token, dl_secret **secret)
     return DL_OK;
 }
 
-/* The rule of PostgreSQL's clients for private keys: a file of root's may be readable
- * by its group, since that is how administrators and orchestrators share one. */
+/* The rule of PostgreSQL's clients for private keys: a file that root owns may be
+ * readable by its group, because administrators and orchestrators share keys that
+ * way. */
 static dl_status
 check_file(const struct stat *file, const char *path)
 {
@@ -109,7 +110,7 @@ check_file(const struct stat *file, const char *path)
         file->st_uid == 0 ? S_IWGRP | S_IXGRP | S_IRWXO : S_IRWXG | S_IRWXO;
 
     if (!S_ISREG(file->st_mode)) {
-        return dl_fail(DL_INVALID, FILE_VARIABLE "=%.500s is no regular file", path);
+        return dl_fail(DL_INVALID, FILE_VARIABLE "=%.500s is not a regular file", path);
     }
     if (file->st_uid != geteuid() && file->st_uid != 0) {
         return dl_fail(DL_INVALID,
@@ -201,8 +202,8 @@ dl_secret_find(dl_secret **secret)
         return dl_fail(DL_INVALID, TOKEN_VARIABLE " and " FILE_VARIABLE
                                                   " are both set; unset one of them");
     }
-    /* Not the same as unset: whoever sets one wants a secret, and a script that failed
-     * to fill it in must not run the job without. */
+    /* Not treated as unset: the variable shows that a secret is wanted, and a script
+     * that failed to fill it in must not run the job without one. */
     if ((token != NULL && *token == '\0') || (path != NULL && *path == '\0')) {
         return dl_fail(DL_INVALID, "%s is empty; unset it for a job without a token",
                        token != NULL ? TOKEN_VARIABLE : FILE_VARIABLE);
@@ -234,7 +235,7 @@ dl_secret_unref(dl_secret *secret)
     if (secret != NULL
         && atomic_fetch_sub_explicit(&secret->references, 1, memory_order_acq_rel)
                == 1) {
-        /* A memset() of memory that is freed next is one that compilers leave out. */
+        /* Not memset(3), which compilers omit for memory that is freed next. */
         explicit_bzero(secret->token, secret->size);
         free(secret);
     }
@@ -256,7 +257,7 @@ dl_secret_mac(const dl_secret *secret, dl_bytes message, uint8_t mac[DL_MAC_SIZE
                     message.size, mac, &size)
             == NULL
         || size != DL_MAC_SIZE) {
-        return dl_fail(DL_INTERNAL, "libcrypto computes no HMAC-SHA256");
+        return dl_fail(DL_INTERNAL, "libcrypto failed to compute an HMAC-SHA256");
     }
     return DL_OK;
 }
@@ -272,7 +273,7 @@ dl_random(uint8_t *bytes, size_t size)
 {
     ssize_t got;
 
-    /* Up to 256 bytes are given whole, or not at all. */
+    /* A request for up to 256 bytes is never fulfilled in part. */
     do {
         got = getrandom(bytes, size, 0);
     } while (got < 0 && errno == EINTR);

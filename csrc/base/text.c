@@ -32,8 +32,8 @@ shown_size(const uint8_t *bytes, size_t count)
     if (size == 0 || size > count || first < ' ' || first == 0x7f) {
         return 0;
     }
-    /* C1 controls, overlong forms, surrogates, and code points above U+10FFFF are told
-     * by the second byte. */
+    /* C1 controls, overlong forms, surrogates, and code points above U+10FFFF are
+     * recognised by the second byte. */
     uint8_t low = first == 0xc2 || first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
     uint8_t high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
     if (size > 1 && (bytes[1] < low || bytes[1] > high)) {

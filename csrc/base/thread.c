@@ -17,10 +17,9 @@
 #define GUARDED_DESCRIPTORS (1 << 18)
 #define WORD_BITS 64
 
-static atomic_uint generation;
+atomic_uint dl_fork_count;
 static atomic_int own_pid;
 static _Atomic uint64_t guarded[GUARDED_DESCRIPTORS / WORD_BITS];
-static pthread_once_t fork_handler = PTHREAD_ONCE_INIT;
 
 dl_status
 dl_thread_start(pthread_t *thread, void *(*run)(void *), void *argument)
@@ -107,7 +106,7 @@ dl_is_main_thread(void)
 static void
 forget_parent(void)
 {
-    atomic_fetch_add(&generation, 1);
+    atomic_fetch_add(&dl_fork_count, 1);
     atomic_store(&own_pid, getpid());
     /* Most of these 4096 words are 0 and cost one load each, which is little compared
      * to a fork.  The child has no other thread yet, so no ordering is needed. */
@@ -124,31 +123,23 @@ forget_parent(void)
     }
 }
 
-static void
+/* Runs when the library is loaded, so that no function has to check for it. */
+__attribute__((constructor)) static void
 install_fork_handler(void)
 {
     atomic_store(&own_pid, getpid());
     pthread_atfork(NULL, NULL, forget_parent);
 }
 
-uint32_t
-dl_fork_generation(void)
-{
-    pthread_once(&fork_handler, install_fork_handler);
-    return atomic_load_explicit(&generation, memory_order_relaxed);
-}
-
 int
 dl_own_pid(void)
 {
-    pthread_once(&fork_handler, install_fork_handler);
     return atomic_load_explicit(&own_pid, memory_order_relaxed);
 }
 
 void
 dl_fork_guard(int fd)
 {
-    pthread_once(&fork_handler, install_fork_handler);
     /* Atomic, since several threads open and close descriptors of one word. */
     if (fd >= 0 && fd < GUARDED_DESCRIPTORS) {
         atomic_fetch_or(&guarded[fd / WORD_BITS], UINT64_C(1) << (fd % WORD_BITS));

@@ -8,6 +8,7 @@
 #define DISTLITE_BASE_THREAD_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,8 +25,8 @@ dl_status dl_thread_start(pthread_t *thread, void *(*run)(void *), void *argumen
 void dl_condition_init(pthread_cond_t *condition);
 
 /* Waits for a signal on `condition` with `mutex` held, until `at` on dl_now()'s clock.
- * Does not check for interrupts: for threads of the library itself.  Returns false if
- * `at` has come.  Wake-ups may be spurious. */
+ * Does not check for interrupts: for threads of the library itself.  Returns false once
+ * `at` has passed.  Wake-ups may be spurious. */
 bool dl_condition_wait_until(pthread_cond_t *condition, pthread_mutex_t *mutex,
                              int64_t at);
 
@@ -44,10 +45,18 @@ dl_status dl_sleep_until(dl_deadline deadline);
  * thread that called fork(2). */
 bool dl_is_main_thread(void);
 
+/* The forks between the process that loaded the library and this one; for the next
+ * function. */
+extern atomic_uint dl_fork_count;
+
 /* Returns a number that differs between a process and its forked children.  An object
  * keeps the number of the process that made it and refuses to work when it has
  * changed. */
-uint32_t dl_fork_generation(void);
+static inline uint32_t
+dl_fork_generation(void)
+{
+    return atomic_load_explicit(&dl_fork_count, memory_order_relaxed);
+}
 
 /* Returns this process's id without a system call. */
 int dl_own_pid(void);

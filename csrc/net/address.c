@@ -247,7 +247,8 @@ dl_address_resolve(const char *host, uint16_t port, dl_deadline deadline,
                    dl_address **addresses, size_t *count)
 {
     look_up_job *job = NULL;
-    /* Contacts no server, so it needs no helper; EAI_NONAME means "not numeric". */
+    /* A numeric host is parsed without a server, so no helper is needed; EAI_NONAME
+     * means "not numeric". */
     look_up_result numeric = look_up(host, port, AI_NUMERICHOST);
 
     if (numeric.code != EAI_NONAME) {

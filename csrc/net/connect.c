@@ -21,8 +21,8 @@
 #define GROWTH_NUMERATOR 5
 #define GROWTH_DENOMINATOR 4
 
-/* If an address has not answered for so long, the next one is tried as well: longer
- * than most round trips, and short for a person. */
+/* The next address is tried as well once the previous one has not answered for this
+ * time: longer than most round trips, and short for a person. */
 #define STAGGER (250 * DL_MILLISECOND)
 
 /* The longest round.  After this time the name may resolve to another host, and a new

@@ -133,7 +133,7 @@ is_in_network(const dl_address *address, const char *network)
 
 /* Names must match as a whole: "eth1" is not "eth10". */
 static bool
-answers_to(const dl_interface *interface, const char *entry)
+matches_entry(const dl_interface *interface, const char *entry)
 {
     return strchr(entry, '/') != NULL ? is_in_network(&interface->address, entry)
                                       : strcmp(interface->name, entry) == 0;
@@ -173,7 +173,7 @@ is_allowed(const dl_interface *interface, const char *list)
     bool is_excluded;
 
     while (next_entry(&list, entry, &is_excluded)) {
-        if ((is_excluded || excludes_all) && answers_to(interface, entry)) {
+        if ((is_excluded || excludes_all) && matches_entry(interface, entry)) {
             return false;
         }
     }
@@ -212,7 +212,7 @@ best_of(const dl_interface_choice *choice, const char *list, const char *entry)
         const dl_interface *interface = &choice->interfaces[i];
         int points = points_of(choice, &interface->address);
         if (points > most && is_allowed(interface, list)
-            && (entry == NULL || answers_to(interface, entry))) {
+            && (entry == NULL || matches_entry(interface, entry))) {
             best = interface;
             most = points;
         }

@@ -144,8 +144,7 @@ find_port_holder(uint16_t port, char *text, size_t size)
         if (isdigit((unsigned char)entry->d_name[0])
             && has_socket(entry->d_name, inode)) {
             read_command(entry->d_name, command, sizeof command);
-            /* No number of a process is longer than this, which the compiler cannot
-             * know. */
+            /* No pid is longer than this, which the compiler cannot know. */
             snprintf(text, size, "pid %.10s (%s)", entry->d_name, command);
             found = true;
         }
@@ -169,9 +168,10 @@ fail_listen(const char *start, uint16_t port, int error)
     strncpy(message, strerror(error), sizeof message - 1);
     message[sizeof message - 1] = '\0';
     message[0] = (char)tolower((unsigned char)message[0]);
-    return dl_fail(DL_NETWORK, "%s, code: %d, name: %s, message: %s%s%s", start, -error,
-                   error_name(error), message, is_held ? "; the port is held by " : "",
-                   is_held ? holder : "");
+    return dl_fail(DL_NETWORK, "%s, code: %d, name: %s, message: %s%s%s%s", start,
+                   -error, error_name(error), message,
+                   is_held ? "; the port is held by " : "", is_held ? holder : "",
+                   is_held ? ": end it, or choose another port" : "");
 }
 
 /* Returns 0 or the errno of what failed.  The backlog is INT_MAX, which the kernel

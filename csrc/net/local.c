@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/filter.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,9 +66,9 @@ address_of(const char *name, struct sockaddr_un *address)
 }
 
 static dl_status
-open_socket(int *fd)
+open_socket(int kind, int *fd)
 {
-    *fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    *fd = socket(AF_UNIX, kind | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (*fd < 0) {
         return dl_fail(DL_NETWORK, "making a Unix socket: %s", strerror(errno));
     }
@@ -88,7 +89,8 @@ overflow_user(void)
     return size > 0 ? (uint32_t)strtoul(text, NULL, 10) : OVERFLOW_USER;
 }
 
-/* In the first user namespace every user is known, and the number is one of a user. */
+/* In the initial user namespace every user is known, and the overflow id is that of a
+ * real user. */
 static bool
 knows_all_users(void)
 {
@@ -182,17 +184,25 @@ attach_filter(int fd, const uint8_t key[DL_LOCAL_KEY_SIZE])
     (void)setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 
-/* Asks the kernel to attach its sender's user to each message that `fd` receives. */
+/* Makes the kernel attach the sender's credentials to each message that `fd`
+ * receives. */
 static dl_status
-ask_for_senders(int fd)
+request_credentials(int fd)
 {
     const int on = 1;
 
     if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) < 0) {
-        return dl_fail(DL_NETWORK, "asking for the senders on a Unix socket: %s",
+        return dl_fail(DL_NETWORK, "setting SO_PASSCRED on a Unix socket: %s",
                        strerror(errno));
     }
     return DL_OK;
+}
+
+static dl_status
+fail_to_listen(const char *name)
+{
+    return dl_fail(DL_NETWORK, "listening on the Unix socket @%s: %s", name,
+                   strerror(errno));
 }
 
 dl_status
@@ -203,14 +213,13 @@ dl_local_listen(const uint8_t key[DL_LOCAL_KEY_SIZE], char name[DL_LOCAL_NAME_SI
     int made;
 
     DL_TRY(make_name(name));
-    DL_TRY(open_socket(&made));
+    DL_TRY(open_socket(SOCK_DGRAM, &made));
     socklen_t size = address_of(name, &address);
-    /* Before the name is there for strangers to see. */
+    /* Before bind(2) makes the name visible to strangers. */
     attach_filter(made, key);
-    dl_status status = ask_for_senders(made);
+    dl_status status = request_credentials(made);
     if (status == DL_OK && bind(made, (struct sockaddr *)&address, size) < 0) {
-        status = dl_fail(DL_NETWORK, "listening on the Unix socket @%s: %s", name,
-                         strerror(errno));
+        status = fail_to_listen(name);
     }
     if (status != DL_OK) {
         dl_socket_close(made);
@@ -230,9 +239,8 @@ fail_call(const char *name, int error)
             name);
     }
     if (error == EPERM || error == EACCES) {
-        return dl_fail(DL_NOT_FOUND,
-                       "this process may not send to the Unix socket @%s: %s", name,
-                       strerror(error));
+        return dl_fail(DL_NOT_FOUND, "this process may not use the Unix socket @%s: %s",
+                       name, strerror(error));
     }
     return dl_fail(DL_NETWORK, "sending to the Unix socket @%s: %s", name,
                    strerror(error));
@@ -262,7 +270,7 @@ send_to(int fd, const char *name, const struct msghdr *message, dl_deadline dead
 
 /* Sends the key, and with it `end`, if it is not -1. */
 static dl_status
-present(const char *name, dl_bytes key, int end, dl_deadline deadline)
+send_key(const char *name, dl_bytes key, int end, dl_deadline deadline)
 {
     struct sockaddr_un address;
     socklen_t size = address_of(name, &address);
@@ -277,7 +285,7 @@ present(const char *name, dl_bytes key, int end, dl_deadline deadline)
     struct msghdr message = {
         .msg_name = &address, .msg_namelen = size, .msg_iov = &part, .msg_iovlen = 1};
     attach(&message, &room, &parcel);
-    DL_TRY(open_socket(&fd));
+    DL_TRY(open_socket(SOCK_DGRAM, &fd));
     dl_status status = send_to(fd, name, &message, deadline);
     dl_socket_close(fd);
     return status;
@@ -305,14 +313,14 @@ dl_local_call(const char *name, const uint8_t key[DL_LOCAL_KEY_SIZE],
     int ends[2];
 
     DL_TRY(open_pair(ends));
-    /* An end that asks for senders and sends would be given a name, so it sends first
-     * and asks then; receive() stops it from asking. */
+    /* Sending on a socket with SO_PASSCRED would bind it to a name, so this end sends
+     * first and sets the option afterwards; receive() clears it again. */
     dl_status status = dl_local_send(ends[0], first, deadline);
     if (status == DL_OK) {
-        status = ask_for_senders(ends[0]);
+        status = request_credentials(ends[0]);
     }
     if (status == DL_OK) {
-        status = present(name, (dl_bytes){key, DL_LOCAL_KEY_SIZE}, ends[1], deadline);
+        status = send_key(name, (dl_bytes){key, DL_LOCAL_KEY_SIZE}, ends[1], deadline);
     }
     dl_socket_close(ends[1]);
     if (status != DL_OK) {
@@ -323,14 +331,98 @@ dl_local_call(const char *name, const uint8_t key[DL_LOCAL_KEY_SIZE],
     return DL_OK;
 }
 
-/* The filter drops what is not the key, so nothing is left in the queue. */
+/* The filter drops the byte, because it is not the key: nothing stays in the queue. */
 dl_status
 dl_local_look(const char *name)
 {
     dl_status status =
-        present(name, (dl_bytes){(const uint8_t *)"", 1}, -1, dl_deadline_after(0));
+        send_key(name, (dl_bytes){(const uint8_t *)"", 1}, -1, dl_deadline_after(0));
 
     return status == DL_TIMEOUT ? DL_OK : status;
+}
+
+dl_status
+dl_local_service_listen(char name[DL_LOCAL_NAME_SIZE], int *fd)
+{
+    struct sockaddr_un address;
+    int made;
+
+    DL_TRY(dl_local_check_user());
+    DL_TRY(make_name(name));
+    DL_TRY(open_socket(SOCK_STREAM, &made));
+    socklen_t size = address_of(name, &address);
+    if (bind(made, (struct sockaddr *)&address, size) < 0
+        || listen(made, INT_MAX) < 0) {
+        dl_status status = fail_to_listen(name);
+        dl_socket_close(made);
+        return status;
+    }
+    *fd = made;
+    return DL_OK;
+}
+
+/* Returns the credentials of the process that called connect(2), or listen(2), at the
+ * other end, which the kernel keeps. */
+static struct ucred
+other_end(int fd)
+{
+    struct ucred other = {.uid = UINT32_MAX};
+    socklen_t size = sizeof other;
+
+    (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &other, &size);
+    return other;
+}
+
+int
+dl_local_service_peer(int fd)
+{
+    return (int)other_end(fd).pid;
+}
+
+dl_status
+dl_local_service_check(int fd)
+{
+    const struct ucred other = other_end(fd);
+
+    return other.uid == geteuid()
+               ? DL_OK
+               : dl_fail(DL_DENIED, "a process of another user (pid %d of user %u)",
+                         (int)other.pid, other.uid);
+}
+
+static dl_status
+fail_connect(const char *name, int error)
+{
+    if (error == EAGAIN) {
+        return dl_fail(
+            DL_TIMEOUT,
+            "too many connections wait to be accepted at the Unix socket @%s", name);
+    }
+    return fail_call(name, error);
+}
+
+dl_status
+dl_local_service_connect(const char *name, int *fd)
+{
+    struct sockaddr_un address;
+    socklen_t size = address_of(name, &address);
+    int made;
+
+    DL_TRY(dl_local_check_user());
+    DL_TRY(open_socket(SOCK_STREAM, &made));
+    dl_status status = connect(made, (struct sockaddr *)&address, size) == 0
+                           ? DL_OK
+                           : fail_connect(name, errno);
+    if (status == DL_OK && dl_local_service_check(made) != DL_OK) {
+        status = dl_fail(DL_NOT_FOUND, "the Unix socket @%s belongs to %s", name,
+                         dl_last_error()->text);
+    }
+    if (status != DL_OK) {
+        dl_socket_close(made);
+        return status;
+    }
+    *fd = made;
+    return DL_OK;
 }
 
 dl_status
@@ -401,7 +493,7 @@ dl_local_send(int fd, const dl_parcel *parcel, dl_deadline deadline)
     return DL_OK;
 }
 
-/* What the kernel attached to a message. */
+/* The ancillary data of a message. */
 typedef struct attached {
     bool has_sender;
     struct ucred sender;
@@ -516,9 +608,9 @@ dl_local_receive(int fd, dl_parcel *parcel, dl_deadline deadline)
     return status;
 }
 
-/* A process of another user that presents the key has read it in the store, which is
- * either open to everybody, or the job's ranks run as several users that look the
- * same to each other.  Either is worth a line. */
+/* A process of another user that presents the key has read it in the store: either the
+ * store is open to everybody, or the job's ranks run as several users.  Both deserve a
+ * line in the log. */
 static void
 log_stranger(const struct ucred *sender)
 {

@@ -11,13 +11,17 @@
  *     leaves its first message in it
  *     datagram: the key, one end of the pair  ->  accepts the end
  *
- * Everybody on the host can see the name and send to it.  So the kernel drops datagrams
- * without the key before they take room in the listener's queue: strangers can neither
- * fill it nor cost the listener time.  Both sides also check that the other one is a
- * process of the same user: the listener by what the kernel attaches to the datagram,
- * the caller by what it attaches to the first message that comes back.  Same user means
- * that the sender's real user id is the receiver's effective one; root is a user like
- * any other. */
+ * Every process on the host can see the name and send to it.  So the kernel drops
+ * datagrams without the key before they take room in the listener's queue: strangers
+ * can neither fill it nor cost the listener time.  Both sides also check that the peer
+ * is a process of the same user: the listener by the credentials that the kernel
+ * attaches to the datagram, the caller by those attached to the first message that
+ * comes back.  Same user means that the sender's real user id is the receiver's
+ * effective one; root is a user like any other.
+ *
+ * A service is simpler: a name to which every process can connect, for streams of bytes
+ * without descriptors.  Both sides ask the kernel which user made the other end, and
+ * end a connection to another user's process. */
 #ifndef DISTLITE_NET_LOCAL_H
 #define DISTLITE_NET_LOCAL_H
 
@@ -61,17 +65,36 @@ dl_status dl_local_listen(const uint8_t key[DL_LOCAL_KEY_SIZE],
 
 /* Connects to `name`, with `first` as the first message.  Does not wait until the call
  * is accepted; the connection ends if the listener does not live to accept it.
- * DL_NOT_FOUND: nobody listens under this name in this network namespace, or a sandbox
- * does not let this process send to it.  DL_TIMEOUT: the listener's queue is full. */
+ * DL_NOT_FOUND: no process listens under this name in this network namespace, or a
+ * sandbox does not let this process send to it.  DL_TIMEOUT: the listener's queue is
+ * full. */
 dl_status dl_local_call(const char *name, const uint8_t key[DL_LOCAL_KEY_SIZE],
                         const dl_parcel *first, dl_deadline deadline, int *fd);
 
-/* Looks if somebody listens under `name`; never waits.  DL_NOT_FOUND: as above. */
+/* Checks whether a process listens under `name`; never waits.  DL_NOT_FOUND: as
+ * above. */
 dl_status dl_local_look(const char *name);
 
 /* Accepts a pending call; never waits.  DL_NOT_FOUND (no text written): there is none,
  * or it was a stranger's, whose connection was ended. */
 dl_status dl_local_accept(int listener, const uint8_t key[DL_LOCAL_KEY_SIZE], int *fd);
+
+/* Makes a listening socket with a new random name, at which dl_local_service_connect()
+ * makes streams.  Strangers can connect as well: see dl_local_service_check(). */
+dl_status dl_local_service_listen(char name[DL_LOCAL_NAME_SIZE], int *fd);
+
+/* Connects to the service of this name; never waits.  DL_NOT_FOUND: there is none in
+ * this network namespace, it is a process of another user, or a sandbox does not let
+ * this process connect.  DL_TIMEOUT: too many connections wait to be accepted. */
+dl_status dl_local_service_connect(const char *name, int *fd);
+
+/* Checks that the other end of an accepted stream is a process of the same user.
+ * DL_DENIED: it is not. */
+dl_status dl_local_service_check(int fd);
+
+/* Returns the number of the process that made the other end of a stream; 0: unknown, for
+ * example because it is in another namespace. */
+int dl_local_service_peer(int fd);
 
 /* Sends one message, of at least one byte; the caller keeps its descriptors.  DL_CLOSED:
  * the peer is gone. */

@@ -91,6 +91,18 @@ dl_socket_close(int fd)
     errno = saved;
 }
 
+/* A Unix socket has none, and its name may be longer than there is room for. */
+static dl_status
+keep_internet_address(int fd, const dl_address *found, dl_address *address)
+{
+    if (found->socket.any.sa_family != AF_INET
+        && found->socket.any.sa_family != AF_INET6) {
+        return dl_fail(DL_NETWORK, "fd %d is no Internet socket", fd);
+    }
+    *address = *found;
+    return DL_OK;
+}
+
 dl_status
 dl_socket_local_address(int fd, dl_address *address)
 {
@@ -100,8 +112,7 @@ dl_socket_local_address(int fd, dl_address *address)
         return dl_fail(DL_NETWORK, "getsockname failed for fd %d: (errno: %d - %s)", fd,
                        errno, strerror(errno));
     }
-    *address = found;
-    return DL_OK;
+    return keep_internet_address(fd, &found, address);
 }
 
 dl_status
@@ -113,8 +124,7 @@ dl_socket_peer_address(int fd, dl_address *address)
         return dl_fail(DL_NETWORK, "getpeername failed for fd %d: (errno: %d - %s)", fd,
                        errno, strerror(errno));
     }
-    *address = found;
-    return DL_OK;
+    return keep_internet_address(fd, &found, address);
 }
 
 uint16_t

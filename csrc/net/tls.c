@@ -19,14 +19,15 @@
 #define CA_FILE_VARIABLE "GLOO_DEVICE_TRANSPORT_TCP_TLS_CA_FILE"
 #define CA_PATH_VARIABLE "GLOO_DEVICE_TRANSPORT_TCP_TLS_CA_PATH"
 
-/* The key of a token is bound to SHA-256, so that psk can use these only. */
+/* The key of a token is bound to SHA-256, so psk can use only these. */
 #define PSK_CIPHERS "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
 #define CERT_CIPHERS PSK_CIPHERS ":TLS_AES_256_GCM_SHA384"
 
 #define IDENTITY_SIZE 64
 
 /* After how many bytes the sender changes its key.  AES-GCM is safe for thousands of
- * times as many; a change costs microseconds, and what is done often is known to work. */
+ * times as many; a change costs microseconds, and frequent changes keep the code for
+ * them exercised. */
 #define KEY_BYTES ((uint64_t)64 << 20)
 
 /* Capacity that an output keeps when all of it is sent. */
@@ -105,8 +106,8 @@ stream_of(const void *ssl)
     return openssl->data(ssl, APP_DATA);
 }
 
-/* What OpenSSL reads from and writes to: the bytes that the caller has brought, and the
- * output.  So no byte lies in a buffer in between. */
+/* The BIO through which OpenSSL reads the caller's bytes and writes to the output, so
+ * that no byte is buffered in between. */
 static int
 bio_read(void *bio, char *data, int room)
 {
@@ -317,8 +318,8 @@ fail_file(const char *variable, const char *path, const char *what)
     return dl_fail(DL_INVALID, "%s=%.500s %s: %s", variable, path, what, text);
 }
 
-/* An expired certificate would be refused by every peer, and each would only tell that
- * there was an alert. */
+/* Every peer would refuse an expired certificate, and this side would only see an
+ * alert. */
 static dl_status
 check_dates(void *context, const char *path)
 {
@@ -362,21 +363,21 @@ prepare_cert(dl_tls *tls)
     }
     openssl->ctx_set_password(tls->context, refuse_password);
     if (openssl->ctx_use_chain(tls->context, chain) != 1) {
-        return fail_file(CERT_VARIABLE, chain, "is no certificate in PEM's format");
+        return fail_file(CERT_VARIABLE, chain, "is not a certificate in PEM format");
     }
     DL_TRY(check_dates(tls->context, chain));
     if (openssl->ctx_use_key(tls->context, key, DL_OPENSSL_FILE_PEM) != 1) {
         return fail_file(KEY_VARIABLE, key,
-                         "is no private key in PEM's format without a password that "
-                         "fits the certificate");
+                         "is not a private key in PEM format, without a password, that "
+                         "belongs to the certificate");
     }
     if (openssl->ctx_check_key(tls->context) != 1) {
-        return fail_file(KEY_VARIABLE, key, "does not fit the certificate");
+        return fail_file(KEY_VARIABLE, key, "does not belong to the certificate");
     }
     if (openssl->ctx_load_ca(tls->context, ca_file, ca_path) != 1) {
         return fail_file(ca_file != NULL ? CA_FILE_VARIABLE : CA_PATH_VARIABLE,
                          ca_file != NULL ? ca_file : ca_path,
-                         "has no certificates in PEM's format");
+                         "has no certificates in PEM format");
     }
     return DL_OK;
 }
@@ -398,7 +399,7 @@ prepare(dl_tls *tls, const char *purpose, const dl_secret *secret)
     openssl->clear_errors();
     tls->context = openssl->ctx_new(openssl->method());
     if (tls->context == NULL) {
-        return fail_openssl("makes no context");
+        return fail_openssl("failed to make a context");
     }
     /* Set on both ends, because the system's openssl.cnf may have set either. */
     if (openssl->ctx_ctrl(tls->context, DL_OPENSSL_SET_LEAST_VERSION,
@@ -409,7 +410,7 @@ prepare(dl_tls *tls, const char *purpose, const dl_secret *secret)
                != 1
         || openssl->ctx_set_ciphers(tls->context, is_psk ? PSK_CIPHERS : CERT_CIPHERS)
                != 1) {
-        return fail_openssl("has no TLS 1.3");
+        return fail_openssl("does not support TLS 1.3");
     }
     (void)openssl->ctx_set_options(tls->context,
                                    DL_OPENSSL_NO_TICKET | DL_OPENSSL_NO_RENEGOTIATION);
@@ -512,7 +513,7 @@ open_ssl(dl_tls_stream *stream)
                             verify);
         openssl->set_accept(stream->ssl);
     } else {
-        /* In psk mode, too: no authority is trusted there, so that a server which shows
+        /* In psk mode as well: no authority is trusted there, so a server that presents
          * a certificate in place of the key is refused. */
         openssl->set_verify(stream->ssl, DL_OPENSSL_VERIFY_PEER, verify);
         openssl->set_connect(stream->ssl);
@@ -526,7 +527,7 @@ peer_of(const dl_tls_stream *stream)
     return stream->is_server ? "client" : "server";
 }
 
-/* How the peer must be set up, at the end of a sentence. */
+/* The remedy, for the end of an error text. */
 static const char *
 remedy_of(const dl_tls_stream *stream)
 {
@@ -543,7 +544,8 @@ is_about_certificates(int alert)
            || (alert >= 111 && alert <= 116);
 }
 
-/* Words the failure of a handshake, for which OpenSSL has given `reason` and `text`. */
+/* Fails with the text for a failed handshake, for which OpenSSL has given `reason` and
+ * `text`. */
 static dl_status
 fail_handshake(dl_tls_stream *stream, int reason, const char *text)
 {
@@ -555,20 +557,21 @@ fail_handshake(dl_tls_stream *stream, int reason, const char *text)
     if (reason == DL_OPENSSL_VERIFY_FAILED) {
         return is_psk
                    ? dl_fail(DL_DENIED,
-                             "the server shows a certificate in place of knowing the "
-                             "job's token: %s",
+                             "the server presents a certificate in place of the job's "
+                             "token: %s",
                              remedy)
                    : dl_fail(DL_DENIED, "the certificate of the %s is refused (%s): %s",
                              peer, stream->complaint, remedy);
     }
     if (reason == DL_OPENSSL_NO_CERTIFICATE) {
-        return dl_fail(DL_DENIED, "the client shows no certificate: %s", remedy);
+        return dl_fail(DL_DENIED, "the client presents no certificate: %s", remedy);
     }
     if (reason == DL_OPENSSL_BAD_BINDER || reason == DL_OPENSSL_BAD_RECORD) {
-        return dl_fail(DL_DENIED,
-                       "the %s has another key: %s; or somebody changes what goes over "
-                       "the network",
-                       peer, remedy);
+        return dl_fail(
+            DL_DENIED,
+            "the %s has another key: %s; or a third party changes what goes over "
+            "the network",
+            peer, remedy);
     }
     if (reason == DL_OPENSSL_NO_SHARED_CIPHER || reason == DL_OPENSSL_NO_KEY_SHARE
         || reason == DL_OPENSSL_NO_SIGNATURE_ALGORITHM
@@ -604,7 +607,7 @@ fail_record(dl_tls_stream *stream, int reason, const char *text)
     return dl_fail(DL_PROTOCOL, "the TLS connection has failed (%s)", text);
 }
 
-/* Looks at the result of a call of OpenSSL that has not succeeded.  DL_OK: it needs more
+/* Translates the result of an OpenSSL call that did not succeed.  DL_OK: it needs more
  * input. */
 static dl_status
 take_failure(dl_tls_stream *stream, int result)
@@ -628,8 +631,7 @@ take_failure(dl_tls_stream *stream, int result)
                          : fail_handshake(stream, reason, text);
 }
 
-/* The last line of defence: OpenSSL has no other way to complete a handshake in this
- * mode. */
+/* Only a safeguard: OpenSSL has no other way to complete a handshake in this mode. */
 static dl_status
 check_psk(dl_tls_stream *stream)
 {
@@ -777,7 +779,7 @@ count_written(dl_tls_stream *stream, size_t size)
     stream->written = 0;
     return openssl->key_update(stream->ssl, DL_OPENSSL_KEY_UPDATE_OWN) == 1
                ? DL_OK
-               : fail_openssl("does not change the key");
+               : fail_openssl("failed to change the key");
 }
 
 static dl_status
@@ -789,7 +791,7 @@ write_some(dl_tls_stream *stream, dl_bytes plain, size_t *size)
         return count_written(stream, *size);
     }
     DL_TRY(take_failure(stream, result));
-    return dl_fail(DL_INTERNAL, "OpenSSL wants input to encrypt output");
+    return dl_fail(DL_INTERNAL, "OpenSSL requires input before it encrypts");
 }
 
 dl_status

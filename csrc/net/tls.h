@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * TLS 1.3 by OpenSSL's libssl, which is loaded when the first dl_tls is made: encryption
- * of a connection, and proof on both sides of who takes part in it, by one of two means.
+ * TLS 1.3 by OpenSSL's libssl, which is loaded when the first dl_tls is made:
+ * encryption of a connection, and authentication of both sides, by one of two means.
  *
  *   psk   a key computed from the job's token.  Whoever knows the token is trusted, and
  *         the handshake is a proof of it, so none is needed inside.  The key is combined
@@ -10,8 +10,8 @@
  *   cert  certificates.  Each side shows one of the job's CA; names in it do not matter.
  *
  * A stream is one connection's state: a function over bytes, which sends nothing and
- * waits for nothing.  Ciphertext of the peer goes in, ciphertext for the peer comes out,
- * and plaintext is read and written; net/tls_socket.h puts a socket beneath it.
+ * waits for nothing.  Ciphertext of the peer goes in, ciphertext for the peer comes
+ * out, and plaintext is read and written; net/tls_socket.h connects it to a socket.
  *
  *     peer's bytes --dl_tls_read()--> plaintext         handshake, alerts,
  *     plaintext --dl_tls_write()--> output <-------- updates of keys
@@ -68,7 +68,7 @@ typedef struct dl_tls dl_tls;
  *     GLOO_DEVICE_TRANSPORT_TCP_TLS_CA_FILE   file of the certificates to be trusted
  *     GLOO_DEVICE_TRANSPORT_TCP_TLS_CA_PATH   folder of such, as `openssl rehash` makes
  *
- * DL_INVALID: there is no token; a variable is unset, or its file cannot be used: the
+ * DL_INVALID: there is no token, a variable is unset, or its file cannot be used; the
  * text names variable, file and remedy.  DL_NOT_FOUND, DL_UNSUPPORTED: there is no
  * OpenSSL of version 1.1.1 or newer. */
 dl_status dl_tls_new(dl_tls_mode mode, const char *purpose, const dl_secret *secret,
@@ -83,8 +83,8 @@ dl_tls_mode dl_tls_mode_of(const dl_tls *tls); /* NULL: DL_TLS_OFF */
  * in mode psk. */
 bool dl_tls_proves_token(const dl_tls *tls);
 
-/* The first byte of a client's first message.  A server that reads another one is
- * spoken to without TLS. */
+/* The first byte of a client's first message.  A server that reads another byte has a
+ * client without TLS. */
 #define DL_TLS_FIRST_BYTE 0x16
 
 /* Most bytes of input before the handshake is complete: more than any chain of
@@ -116,8 +116,8 @@ bool dl_tls_is_up(const dl_tls_stream *stream);
  * of plaintext, 0 if more ciphertext is needed.  If it equals `room`, more may be held or
  * left in `*cipher`: call again.  All of `*cipher` is taken otherwise.
  *
- * Any call may have produced output, also one that fails: an alert that tells the peer.
- * After a failure only the output is left: every later call fails in the same way.
+ * Any call may produce output, also one that fails: an alert for the peer.  After a
+ * failure only the output is left to send; every later call fails in the same way.
  *
  * DL_DENIED: the peer has not proved itself, or does not accept this side's proof.
  * DL_PROTOCOL: it does not speak TLS 1.3.  DL_NETWORK: bytes were changed on their way.

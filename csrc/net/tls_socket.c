@@ -8,8 +8,8 @@
 
 #include "net/socket.h"
 
-/* How much is encrypted before it is sent: enough for a system call to be worth it, and
- * little enough to be in the cache still. */
+/* Bytes encrypted before they are sent: enough to be worth a system call, and few
+ * enough to be in the cache still. */
 #define PIECE ((size_t)128 << 10)
 
 dl_status

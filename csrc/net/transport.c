@@ -84,7 +84,8 @@ read_tls(dl_transport *transport, struct iovec *parts, int count, size_t *size,
             dl_status status =
                 dl_tls_socket_receive(transport->tls, (char *)parts[i].iov_base + got,
                                       parts[i].iov_len - got, &more);
-            /* What came before the end is returned; the end comes again. */
+            /* Bytes received before the failure are returned first; the next call
+             * reports it. */
             if (status != DL_OK && *size + got == 0) {
                 return fail_tls(status, error);
             }
@@ -155,7 +156,8 @@ dl_transport_write(dl_transport *transport, struct iovec *parts, int count,
                                   : write_tls(transport, parts, count, size, error);
 }
 
-/* A server says nothing before the client has: more than a handshake is no greeting. */
+/* A server sends nothing before the client has: data after the handshake is an
+ * error. */
 dl_status
 dl_transport_greet(dl_transport *transport, bool *is_up, int *error)
 {
@@ -172,7 +174,7 @@ dl_transport_greet(dl_transport *transport, bool *is_up, int *error)
     }
     if (size > 0) {
         *error = 0;
-        return dl_fail(DL_PROTOCOL, "the server speaks first");
+        return dl_fail(DL_PROTOCOL, "the server sends data before it is asked");
     }
     *is_up = dl_tls_is_up(transport->tls->stream);
     return DL_OK;

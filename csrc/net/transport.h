@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A connection whose bytes are plain or those of TLS, for loops that never block: both
- * have the same contract, so that those who use a stream need not know which it is.
- * Zeroed memory is a closed stream. */
+ * A connection, plain or with TLS, for loops that never block.  Both kinds have the
+ * same contract, so users of a transport need not know which it is.  Zeroed memory is a
+ * closed transport. */
 #ifndef DISTLITE_NET_TRANSPORT_H
 #define DISTLITE_NET_TRANSPORT_H
 
@@ -23,7 +23,7 @@ typedef struct dl_transport {
 dl_status dl_transport_open(dl_transport *transport, int fd, dl_tls *tls,
                             bool is_server);
 
-/* Closes the connection, without a word to the peer; nothing if it is closed. */
+/* Closes the connection without sending anything; does nothing if it is closed. */
 void dl_transport_close(dl_transport *transport);
 
 /* Move as many bytes of the parts as is possible without blocking; `*size` is their
@@ -44,12 +44,12 @@ dl_status dl_transport_write(dl_transport *transport, struct iovec *parts, int c
  * on this side.  For a client, before anything is written; plain streams are up. */
 dl_status dl_transport_greet(dl_transport *transport, bool *is_up, int *error);
 
-/* Whether bytes were taken of a write that has not reported them: another message cannot
- * begin here. */
+/* Returns whether a write has taken bytes that it has not reported yet: another message
+ * cannot begin here. */
 bool dl_transport_is_between(const dl_transport *transport);
 
-/* Returns what to poll(2) for to wait for `events`: input that the stream holds does not
- * show at its socket. */
+/* Returns the events to poll(2) for in order to wait for `events`: input that TLS holds
+ * already does not make its socket readable. */
 short dl_transport_events(const dl_transport *transport, short events);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The interface between a group and the engine that moves its data, with one function
- * per collective, or one that enqueues operations of every kind in the order of streams.
- * A NULL entry means that the backend lacks the operation or the capability;
- * collectives.c words that error.  A backend that returns DL_UNSUPPORTED promises that
- * it has sent nothing and that all ranks get the same status, so the group stays
- * usable. */
+ * per collective, or one that enqueues operations of every kind in the order of
+ * streams. A NULL entry means that the backend lacks the operation or the capability;
+ * the error for that is made in collectives.c.  A backend that returns DL_UNSUPPORTED
+ * promises that it has sent nothing and that all ranks get the same status, so the
+ * group stays usable. */
 #ifndef DISTLITE_PG_BACKEND_H
 #define DISTLITE_PG_BACKEND_H
 
@@ -67,7 +67,7 @@ typedef struct dl_batch {
 } dl_batch;
 
 /* Carries out one collective.  The entry of all_gather also exchanges the cards of
- * objects, of which `call->op` tells. */
+ * objects and windows; `call->op` distinguishes them. */
 typedef dl_status (*dl_collective_fn)(dl_backend *, const dl_op_context *,
                                       const dl_call *);
 
@@ -84,10 +84,23 @@ typedef struct dl_backend_ops {
      * of several of a backend's (pg/function_reduction.h).  NULL for all others. */
     dl_status (*enter)(dl_backend *, const dl_op_context *, const dl_call *call,
                        dl_backend **inside);
+    /* Returns true if the thread that calls this had better run operation `sequence`
+     * itself than leave it to another one: all other ranks have reached it, or do so
+     * within `limit` nanoseconds, and this rank has no core to spare for another thread.
+     * Called with the turn held; the operation is the next one of this rank in any case,
+     * and begins soon.  NULL if another thread should always run it. */
+    bool (*is_met)(dl_backend *, uint64_t sequence, int64_t limit);
     /* Starts a DL_SEND or a receive without waiting; may be called from any thread and
      * is not ordered with collectives.  Later failures are reported by the work and
-     * leave the group usable. */
+     * leave the group usable.  The elements stay in place until the work has ended.
+     * The work may be NULL if the message is awaited, or its work is optional, and it
+     * has already completed without an error. */
     dl_status (*post)(dl_backend *, const dl_call *, dl_deadline, dl_work **);
+    /* Starts several messages in their order, as `post` does for each of them: works[i]
+     * is that of calls[i].  `*posted` is how many have begun, all of them unless it
+     * fails.  NULL: `post` is called for each. */
+    dl_status (*post_all)(dl_backend *, const dl_call *calls, int count, dl_deadline,
+                          dl_work **works, int *posted);
     /* Of a backend that is ordered by streams, in place of `collectives` and `post`:
      * begins operations of any kind after what the streams of their arrays hold, without
      * waiting for them.  The work ends by itself, and streams can be ordered after it.
@@ -102,16 +115,19 @@ typedef struct dl_backend_ops {
     int (*device)(const dl_backend *);
     dl_status (*split)(dl_backend *, const dl_device_split_args *, dl_deadline,
                        dl_backend *child);
-    /* Fails with the reason if nothing more is to be expected of `rank`: the rank is
-     * gone, or this rank was aborted.  Returns DL_OK otherwise, as far as is known.
-     * Does not block; may be called from any thread.  NULL if the backend cannot tell
-     * before an operation fails. */
+    /* Fails with the reason if nothing more will come from `rank`: the rank is gone, or
+     * this rank was aborted.  Returns DL_OK otherwise, as far as is known. Does not
+     * block; may be called from any thread.  NULL if the backend cannot tell before an
+     * operation fails. */
     dl_status (*watch)(dl_backend *, int rank);
     /* Returns DL_PEER_LOST if `rank`, or any other rank for -1, has ended or has
-     * aborted the group, judging by what is known without asking anybody.  A rank that
-     * has left the group in order is not lost.  Does not block; may be called from any
-     * thread.  NULL if nothing is ever known. */
+     * aborted the group, as far as is known without a request to any process.  A rank
+     * that has left the group in order is not lost.  Does not block; may be called from
+     * any thread.  NULL if nothing is ever known. */
     dl_status (*lost)(dl_backend *, int rank);
+    /* Informs the backend that a rank has ended, which another backend of the group has
+     * detected.  May be called from any thread.  NULL if that changes nothing. */
+    void (*note_loss)(dl_backend *);
     /* Returns whether `rank` is shown to be a process of this job: it runs as the same
      * user on this host, or has proved the job's token on the way that its data takes.
      * The answer stays the same.  NULL if the backend cannot tell. */
@@ -122,20 +138,20 @@ typedef struct dl_backend_ops {
     /* Makes this rank's part of a window (pg/window_part.h), without waiting for other
      * ranks.  May be called from any thread.  NULL if the backend has no windows. */
     dl_status (*window)(dl_backend *, const dl_window_options *, dl_window_part **);
-    /* Compares the calls whose comparison was left for later with those of the ranks
-     * that reach them by the deadline.  Called with the turn held, before an orderly
-     * end.  NULL if nothing is ever left for later. */
+    /* Compares the calls whose comparison was deferred with those of the ranks that
+     * reach them by the deadline.  Called with the turn held, before an orderly end.
+     * NULL if no comparison is ever deferred. */
     dl_status (*verify_calls)(dl_backend *, dl_deadline);
     /* Wakes all waiters, which fail with `cause`, and tells the peers that need this
      * rank.  Local, bounded and idempotent; may be called from any thread. */
     void (*abort)(dl_backend *, const dl_error *cause);
-    /* Called before `abort` for an orderly end: peers that still need this rank are told
-     * that it left.  A backend that is ordered by streams lets operations end that have
-     * begun, and ignores that abort. */
+    /* Called before `abort` for an orderly end: informs the peers that still need this
+     * rank that it has left.  A backend that is ordered by streams lets operations end
+     * that have begun, and ignores that abort. */
     void (*leave)(dl_backend *);
-    /* Called after abort or leave: this rank will make no more groups out of this one,
-     * and the ranks that wait for it in a group that it has not made are told.
-     * Idempotent; may be called from any thread.  NULL if no rank can wait that way. */
+    /* Called after abort or leave: this rank will make no more groups out of this one.
+     * Informs the ranks that wait for it in a group that it has not made. Idempotent;
+     * may be called from any thread.  NULL if no rank can wait that way. */
     void (*end_family)(dl_backend *);
     /* Called after the last operation.  In a forked child it touches nothing that is
      * shared with the parent. */
@@ -167,6 +183,8 @@ struct dl_backend {
      * late, and calls dl_blocking_begin() otherwise.  0 if no operation does;
      * fixed after init. */
     size_t brief;
+    /* The same holds for messages: posting them and waiting for them. */
+    bool has_brief_messages;
     bool spans_hosts; /* some ranks may be on other hosts; fixed after init */
     /* Passed to the groups made out of this one, unless NULL; fixed after init. */
     dl_backend_origin *origin;
@@ -214,9 +232,9 @@ typedef struct dl_backend_options {
 
 /* Called by a backend on the thread that runs an operation, which then fails: something
  * that the backend could not stop may still use the operation's arrays, so these must
- * stay until the process ends.  dl_backend_take_kept_memory() returns whether that was
- * called on this thread since it was asked last.  A work has the answer in
- * `keeps_memory`; after dl_group_run() the caller asks. */
+ * stay until the process ends.  dl_backend_take_kept_memory() returns whether it was
+ * called on this thread since the last such query.  A work has the result in
+ * `keeps_memory`; after dl_group_run() the caller queries it. */
 void dl_backend_keep_memory(void);
 bool dl_backend_take_kept_memory(void);
 
@@ -224,6 +242,24 @@ bool dl_backend_take_kept_memory(void);
  * backend meets them with its first operation. */
 typedef dl_status (*dl_backend_new_fn)(const dl_backend_options *options,
                                        dl_deadline deadline, dl_backend **backend);
+
+/* A backend by its name: which memory it serves, and how it is made. */
+typedef struct dl_backend_kind {
+    const char *name;
+    /* NULL if the backend does not serve the CPU's memory. */
+    dl_backend_new_fn make;
+    /* Informs the other ranks that this one fails before it calls `make`, as `make`
+     * itself does for its own failures; or NULL. */
+    void (*refuse)(const dl_backend_options *options);
+    /* Makes the backend of a group's arrays on devices; NULL if it serves none. */
+    dl_backend_new_fn make_on_device;
+    /* On devices its operations are ordered by streams (dl_backend_ops.enqueue).  The
+     * operations of all others run on the host once the streams have reached them. */
+    bool is_ordered;
+} dl_backend_kind;
+
+/* Returns the row, also of a backend that another package has registered, or NULL. */
+const dl_backend_kind *dl_backend_find(const char *name);
 
 /* Returns the label of a rank in a backend's error texts, such as "group 0, rank 1 of 4
  * on node7", which the caller frees with free(3); NULL if there is no memory.  It names

@@ -16,7 +16,9 @@
  *   all_to_all                        by rank    by rank
  *   objects         own card                     cards      root, or -1
  *   window          own card          one array  cards
- *   messages        whole                                   peer, tag, is_awaited
+ *   messages        whole                                   peer, tag, is_awaited,
+ *                                                           is_work_optional,
+ *                                                           is_continued
  *
  * A list of blocks has one entry per rank of the group, all of one dtype; the blocks of
  * the "single" forms are views into one array (tensor/blocks.h).  Blocks of all_gather,
@@ -41,8 +43,8 @@
  * maker of a guard knows who owns the memory.  It keeps the owner and the guard alive
  * until the operation has ended.  Embedded in a struct of its maker. */
 typedef struct dl_guard {
-    /* Returns DL_OK, or DL_BACKEND with a text on what became of an array.  May be
-     * called from any thread, with any lock held, and does not block. */
+    /* Returns DL_OK, or DL_BACKEND with a text that says how an array has changed.  May
+     * be called from any thread, with any lock held, and does not block. */
     dl_status (*check)(const struct dl_guard *guard);
 } dl_guard;
 
@@ -76,12 +78,19 @@ typedef struct dl_call {
     int root; /* rank in the group */
     int peer; /* rank in the group; DL_RECV_ANY: DL_ANY_RANK */
     int64_t tag;
-    /* Not NULL: a receive without an array that leaves the message where it is, and
-     * describes it here.  If it is not awaited, it looks once, and its work is done with
-     * DL_NOT_FOUND where there is none.  The tag may be DL_ANY_TAG. */
+    /* Not NULL: a probe, which is a receive without an array that leaves the message in
+     * the queue and describes it here.  If it is not awaited, it checks once, and its
+     * work ends with DL_NOT_FOUND if there is no message.  The tag may be
+     * DL_ANY_TAG. */
     dl_probed *probed;
     bool is_uneven;  /* blocks may differ in size, which only the root knows */
     bool is_awaited; /* the caller waits for the message at once */
+    /* The caller needs no work of a message that ends well at once: it may be NULL, as
+     * it may be if the message is awaited. */
+    bool is_work_optional;
+    /* The message is one of several of a call, and not the first.  It is posted even if
+     * an earlier one has failed, because its peer waits for it. */
+    bool is_continued;
     /* For a call that outlives its caller: checked before elements are touched.  NULL
      * if the caller guarantees that the arrays stay in place. */
     const dl_guard *guard;

@@ -62,7 +62,7 @@ dl_check_describe(const dl_tensor *tensor, dl_fingerprint *fingerprint)
 }
 
 /* Describes a tensor that a reducer combines: its dtype and the reducer share one code,
- * as a dtype that is no number needs all of `detail`. */
+ * since a dtype that is not numeric needs all of `detail`. */
 static dl_status
 check_reducer(const dl_tensor *tensor, const dl_reducer *reducer,
               dl_fingerprint *fingerprint)
@@ -82,7 +82,7 @@ check_reducer(const dl_tensor *tensor, const dl_reducer *reducer,
     if (dl_tensor_size(tensor) % reducer->unit != 0) {
         return dl_fail(DL_INVALID,
                        "%s: %s combines %zu bytes at a time, and a block of %zu "
-                       "elements of %zu bytes is no multiple of that",
+                       "elements of %zu bytes is not a multiple of that",
                        name, reducer->name, reducer->unit, tensor->count,
                        tensor->item_size);
     }

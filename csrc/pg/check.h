@@ -46,7 +46,7 @@ dl_status dl_check_objects(const dl_group *group, const dl_call *call,
 dl_status dl_check_window(const dl_group *group, const dl_call *call,
                           dl_fingerprint *fingerprint);
 
-/* The part that messages share with them: checks one tensor, and describes one. */
+/* Shared with the check of messages: checks one tensor, and describes one. */
 dl_status dl_check_tensor(const dl_group *group, const dl_tensor *tensor,
                           bool is_written, const dl_fingerprint *fingerprint);
 void dl_check_describe(const dl_tensor *tensor, dl_fingerprint *fingerprint);

@@ -125,7 +125,7 @@ static const dl_check_fn checks[DL_OP_TYPE_COUNT] = {
 };
 
 /* Aborts the backend after a failure of this rank alone, so that the other ranks, which
- * make the same call, do not wait for it. */
+ * make the same call, do not wait for this one. */
 static dl_status
 abort_unless_ok(const operation *self, dl_status status)
 {
@@ -287,6 +287,11 @@ dl_group_run(dl_group *group, const dl_call *call, dl_deadline deadline)
     return dl_call_is_on_device(call) ? run_on_device(&self) : run(&self);
 }
 
+/* How long dl_group_submit() waits for the other ranks: longer than ranks that compute
+ * the same differ by, most of which would otherwise leave the operation to another
+ * thread. */
+#define MEETING_PATIENCE DL_MILLISECOND
+
 /* Bytes that hold the arguments of an operation on one array. */
 #define NEAR 320
 
@@ -322,6 +327,12 @@ wait_queued(dl_work *work, dl_deadline deadline)
 }
 
 static void
+expedite_queued(dl_work *work)
+{
+    dl_lane_expedite(&queued_of_work(work)->operation.side->lane);
+}
+
+static void
 free_queued(dl_work *work)
 {
     queued *self = queued_of_work(work);
@@ -334,7 +345,11 @@ free_queued(dl_work *work)
     free(self);
 }
 
-static const dl_work_ops queued_ops = {.wait = wait_queued, .free = free_queued};
+static const dl_work_ops queued_ops = {
+    .wait = wait_queued,
+    .free = free_queued,
+    .expedite = expedite_queued,
+};
 
 static void
 run_queued(dl_job *job)
@@ -355,7 +370,7 @@ run_queued(dl_job *job)
 }
 
 /* The group breaks: the other ranks carry the operation out, so this rank's next call
- * would meet a different one of theirs. */
+ * would be matched with a different call of theirs. */
 static void
 expire_queued(dl_job *job)
 {
@@ -418,6 +433,52 @@ queued_new(const operation *asked, queued **made)
     return DL_OK;
 }
 
+void
+dl_group_run_met(dl_group *group)
+{
+    atomic_store(&group->runs_met, true);
+}
+
+/* In other operations a rank may have to wait for fewer ranks, or none. */
+bool
+dl_group_may_run(const dl_group *group, const dl_call *call)
+{
+    return call->op == DL_ALL_REDUCE && !dl_call_is_on_device(call)
+           && atomic_load_explicit(&group->runs_met, memory_order_relaxed);
+}
+
+static bool
+is_met(const dl_side *side)
+{
+    dl_backend *backend = side->backend;
+    uint64_t sequence = atomic_load_explicit(&side->sequence, memory_order_relaxed) + 1;
+
+    return backend != NULL && backend->ops->is_met != NULL
+           && backend->ops->is_met(backend, sequence, MEETING_PATIENCE);
+}
+
+/* Runs an operation instead of queuing it, if nothing is queued and the other ranks have
+ * come.  Returns false otherwise. */
+static bool
+run_if_met(queued *self)
+{
+    dl_group *group = self->operation.group;
+    dl_side *side = self->operation.side;
+
+    if (!dl_group_may_run(group, self->operation.call) || !dl_lane_try(&side->lane)) {
+        return false;
+    }
+    bool runs = is_met(side);
+    if (runs) {
+        run_queued(&self->job);
+    }
+    dl_group_pass_turn(group, side);
+    if (runs) {
+        dl_work_unref(&self->work);
+    }
+    return runs;
+}
+
 /* Queues an operation that was checked; `asked->context.record` is completed also after
  * a failure. */
 static dl_status
@@ -433,6 +494,10 @@ submit(operation *asked, dl_work **work)
         dl_recorder_end(asked->context.record, status);
         return status;
     }
+    *work = &self->work;
+    if (run_if_met(self)) {
+        return DL_OK;
+    }
     if (asked->context.record == NULL) {
         self->operation.context.record = dl_recorder_queue(
             &asked->side->seat, &asked->context.fingerprint, asked->context.deadline);
@@ -441,10 +506,9 @@ submit(operation *asked, dl_work **work)
     if (status != DL_OK) {
         dl_recorder_end(self->operation.context.record, status);
         free_queued(&self->work);
-        return status;
+        *work = NULL;
     }
-    *work = &self->work;
-    return DL_OK;
+    return status;
 }
 
 /* Queues an operation on arrays of a device, whose streams it marks now. */

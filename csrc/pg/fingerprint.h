@@ -60,7 +60,7 @@ dl_op_type_exchanges_cards(dl_op_type op)
 }
 
 typedef struct dl_fingerprint {
-    uint32_t count_low; /* these two: elements, of one block if all are equal */
+    uint32_t count_low; /* these two: elements; of one block if all blocks are equal */
     uint16_t count_high;
     uint8_t op; /* dl_op_type */
     uint8_t dtype;

@@ -8,14 +8,14 @@
 
 #include "tensor/strided.h"
 
-/* Up to so many bytes of all ranks every rank gets all arrays, which is one exchange
- * instead of two. */
+/* If the arrays of all ranks have at most this many bytes together, every rank gets all
+ * of them, which is one exchange instead of two. */
 #define SMALL ((size_t)64 * 1024)
 
 #define NEAR_RANKS 8
 #define NEAR_BYTES 1024
 
-/* What a rank says of its reducer after it has combined everything. */
+/* The result of a rank's reducer after it has combined all blocks. */
 typedef struct report {
     dl_status status;
     char text[508];
@@ -47,8 +47,8 @@ typedef struct in_place {
     bool receives; /* this rank gets a result */
 } in_place;
 
-/* Fails before an exchange that the other ranks begin: they must not wait for this
- * rank. */
+/* Fails before an exchange that the other ranks begin, and aborts the backend so that
+ * they do not wait for this rank. */
 static dl_status
 fail_alone(reduction *self)
 {
@@ -91,7 +91,7 @@ begin_exchange(reduction *self)
 
 /* Gathers the first input of all ranks in their outputs. */
 static dl_status
-gather(reduction *self)
+gather_blocks(reduction *self)
 {
     dl_backend *backend = self->asked->backend;
     dl_call call = dl_call_all_gather(self->inputs, self->outputs);
@@ -101,7 +101,7 @@ gather(reduction *self)
 }
 
 static dl_status
-exchange(reduction *self)
+exchange_blocks(reduction *self)
 {
     dl_backend *backend = self->asked->backend;
     dl_call call = {
@@ -145,7 +145,7 @@ fail_alike(reduction *self, int rank)
                    rank, (int)sizeof theirs->text - 1, theirs->text);
 }
 
-/* Tells the other ranks whether this one has failed, and finds out whether any has. */
+/* Exchanges the ranks' statuses, and returns whether any rank has failed. */
 static dl_status
 compare_statuses(reduction *self, dl_status status, bool *has_failed)
 {
@@ -165,7 +165,8 @@ compare_statuses(reduction *self, dl_status status, bool *has_failed)
     return DL_OK;
 }
 
-/* Tells all ranks whether this one has combined its blocks; fails if any has not. */
+/* Exchanges whether each rank has combined its blocks; fails with the error of the
+ * first rank that has not. */
 static dl_status
 compare_reports(reduction *self, dl_status status)
 {
@@ -190,7 +191,7 @@ compare_reports(reduction *self, dl_status status)
         self->outputs[rank] =
             memory_like(&bytes, &self->reports[rank], sizeof *self->reports);
     }
-    DL_TRY(gather(self));
+    DL_TRY(gather_blocks(self));
     for (int rank = 0; rank < self->size; rank++) {
         if (self->reports[rank].status != DL_OK) {
             return fail_alike(self, rank);
@@ -236,7 +237,7 @@ run_small(reduction *self, const in_place *call)
     for (int rank = 0; rank < self->size; rank++) {
         self->outputs[rank] = memory_like(call->tensor, block_of(self, rank), size);
     }
-    DL_TRY(gather(self));
+    DL_TRY(gather_blocks(self));
     DL_TRY(combine(self));
     DL_TRY(dl_op_check_arrays(&self->context));
     if (call->receives) {
@@ -276,7 +277,7 @@ combine_share(reduction *self, const in_place *call, uint8_t *data)
         self->outputs[rank] =
             memory_like(call->tensor, block_of(self, rank), self->block_size);
     }
-    DL_TRY(exchange(self));
+    DL_TRY(exchange_blocks(self));
     return combine(self);
 }
 
@@ -292,7 +293,7 @@ collect_shares(reduction *self, const in_place *call, uint8_t *data)
         self->outputs[rank] = share_of(self, call->tensor, data, rank);
         self->outputs[rank].count = receives ? self->outputs[rank].count : 0;
     }
-    return call->op == DL_ALL_REDUCE ? gather(self) : exchange(self);
+    return call->op == DL_ALL_REDUCE ? gather_blocks(self) : exchange_blocks(self);
 }
 
 static dl_status
@@ -357,7 +358,7 @@ run_reduce_scatter(reduction *self, const dl_call *call)
         self->inputs[rank] = call->inputs[rank];
         self->outputs[rank] = memory_like(output, block_of(self, rank), size);
     }
-    DL_TRY(exchange(self));
+    DL_TRY(exchange_blocks(self));
     DL_TRY(combine(self));
     DL_TRY(dl_op_check_arrays(&self->context));
     dl_strided_scatter_part(output, block_of(self, self->size - 1), 0, size);
@@ -365,7 +366,7 @@ run_reduce_scatter(reduction *self, const dl_call *call)
 }
 
 static dl_status
-run(reduction *self, const dl_call *call)
+run_reduction(reduction *self, const dl_call *call)
 {
     dl_op_type op = call->op;
 
@@ -411,7 +412,7 @@ dl_function_reduction_run(dl_function_reduction *self, const dl_call *call)
         status = fail_alone(&made);
     } else {
         made.outputs = made.inputs + size;
-        status = run(&made, call);
+        status = run_reduction(&made, call);
     }
     if (made.inputs != made.near_tensors) {
         free(made.inputs);

@@ -20,8 +20,8 @@ typedef struct dl_function_reduction {
     _Atomic uint64_t *sequence; /* the group's */
     int rank;
     int size;
-    /* Set if the reducer has failed on some rank: all ranks return the same error, have
-     * kept their arrays as they were, and may use the group further. */
+    /* Set if the reducer has failed on some rank: all ranks return the same error,
+     * their arrays are unchanged, and they may go on to use the group. */
     bool has_failed_alike;
 } dl_function_reduction;
 

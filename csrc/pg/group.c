@@ -245,6 +245,7 @@ dl_group_new(const dl_group_options *options, dl_store *store, dl_group **group)
         return status;
     }
     made->brief = made->host.backend->brief;
+    made->has_brief_messages = made->host.backend->has_brief_messages;
     *group = made;
     return DL_OK;
 }
@@ -253,6 +254,18 @@ bool
 dl_group_is_brief(const dl_group *group, const dl_call *call)
 {
     return dl_call_bytes(call) < group->brief;
+}
+
+bool
+dl_group_are_brief(const dl_group *group, const dl_call *messages, int count)
+{
+    size_t sum = 0;
+
+    for (int i = 0; i < count; i++) {
+        size_t size = dl_call_bytes(&messages[i]);
+        sum = size < group->brief ? sum + size : group->brief;
+    }
+    return group->has_brief_messages && sum < group->brief;
 }
 
 dl_group *
@@ -387,6 +400,18 @@ dl_group_set_cause(dl_group *group, const dl_error *cause)
     pthread_mutex_unlock(&group->lock);
 }
 
+/* Informs the group's backend if `status`, which the backend for windows returned, says
+ * that a rank is lost. */
+static void
+note_loss_locked(dl_group *group, dl_status status)
+{
+    dl_backend *backend = group->host.backend;
+
+    if (status == DL_PEER_LOST && backend != NULL && backend->ops->note_loss != NULL) {
+        backend->ops->note_loss(backend);
+    }
+}
+
 static void
 free_backend(dl_group *group, dl_side *side)
 {
@@ -414,6 +439,11 @@ dl_group_watch(dl_group *group, int rank)
     if (backend != NULL && backend->ops->watch != NULL) {
         status = backend->ops->watch(backend, rank);
     }
+    if (status == DL_OK && group->host.window_backend != NULL) {
+        status =
+            group->host.window_backend->ops->watch(group->host.window_backend, rank);
+        note_loss_locked(group, status);
+    }
     pthread_mutex_unlock(&group->lock);
     return status;
 }
@@ -428,8 +458,20 @@ dl_group_lost(dl_group *group, int rank)
     if (backend != NULL && backend->ops->lost != NULL) {
         status = backend->ops->lost(backend, rank);
     }
+    if (status == DL_OK && group->host.window_backend != NULL) {
+        status =
+            group->host.window_backend->ops->lost(group->host.window_backend, rank);
+    }
     pthread_mutex_unlock(&group->lock);
     return status;
+}
+
+void
+dl_group_note_loss(dl_group *group)
+{
+    pthread_mutex_lock(&group->lock);
+    note_loss_locked(group, DL_PEER_LOST);
+    pthread_mutex_unlock(&group->lock);
 }
 
 bool

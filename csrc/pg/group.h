@@ -18,7 +18,7 @@ typedef struct dl_group dl_group;
 
 typedef struct dl_group_options {
     const char *name;
-    const char *backend; /* a name in group.c's table, such as "cpu" or "gloo" */
+    const char *backend; /* a name that dl_backend_find() knows, such as "cpu" */
     int rank;
     int size;
     int64_t timeout; /* nanoseconds; for construction and for each operation */
@@ -40,10 +40,10 @@ typedef struct dl_group_options {
 dl_status dl_group_new(const dl_group_options *options, dl_store *store,
                        dl_group **group);
 
-/* Tells the other members of a group that this rank cannot make it, and why: the
- * thread's last error, which is kept.  dl_group_new() does so itself; this
- * function is for a caller that fails before it.  `store` may be NULL if there is
- * a parent.  Best effort. */
+/* Informs the other members of a group that this rank cannot make it, with the thread's
+ * last error as the reason; that error is kept.  dl_group_new() does so itself; this
+ * function is for a caller that fails before it.  `store` may be NULL if there is a
+ * parent.  Best effort. */
 void dl_group_refuse(const dl_group_options *options, dl_store *store);
 
 dl_group *dl_group_ref(dl_group *group);
@@ -57,8 +57,8 @@ int64_t dl_group_timeout(const dl_group *group);
 void dl_group_set_timeout(dl_group *group, int64_t timeout);
 
 /* Returns whether `rank`, or every other rank for -1, is shown to be a process of this
- * job (dl_backend_ops.is_proved); true once the group is closed, when nothing comes from
- * it any more.  May be called from any thread. */
+ * job (dl_backend_ops.is_proved); true once the group is closed, since no data comes
+ * from the rank any more.  May be called from any thread. */
 bool dl_group_is_proved(dl_group *group, int rank);
 
 /* The group's timeout as a deadline that starts now. */
@@ -95,12 +95,25 @@ dl_status dl_group_monitored_barrier(dl_group *group, bool waits_for_all,
  * otherwise calls dl_blocking_begin() (base/interrupt.h) before it waits. */
 bool dl_group_is_brief(const dl_group *group, const dl_call *call);
 
+/* The same for messages, with dl_group_post() and the functions that wait for them. */
+bool dl_group_are_brief(const dl_group *group, const dl_call *messages, int count);
+
 /* Queues the collective without waiting for it: checks and copies `call`, and gives the
  * caller a reference to the work.  The elements must stay in place until the work is
- * done.  If the call's guard fails, so does the operation, and the group breaks, as the
- * other ranks count on this one. */
+ * done.  If the call's guard fails, so does the operation, and the group breaks,
+ * because the other ranks take part in it. */
 dl_status dl_group_submit(dl_group *group, const dl_call *call, dl_deadline deadline,
                           dl_work **work);
+
+/* From now on dl_group_submit() runs an all_reduce of arrays of the CPU to its end if the
+ * other ranks have reached it, or do so within a millisecond, and this rank has no
+ * core to spare for another thread.  For callers who want to be notified of the end:
+ * waking threads for the operation and the notice would take longer than the operation,
+ * and they would compete with the caller. */
+void dl_group_run_met(dl_group *group);
+
+/* Returns whether dl_group_submit() may run this call. */
+bool dl_group_may_run(const dl_group *group, const dl_call *call);
 
 /* Checks a collective as far as this rank can tell; submitting and running it do so
  * first. */
@@ -123,16 +136,26 @@ dl_status dl_group_post(dl_group *group, const dl_call *call, dl_deadline deadli
 dl_status dl_group_exchange(dl_group *group, const dl_call *call, dl_deadline deadline,
                             dl_message_end *end);
 
-/* Sends and receives several messages of arrays in the CPU's memory at once, and waits
- * for all of them.  The receives come first in `calls`.  After a failure, which is that
- * of the first message, the others are withdrawn.  `ends[i]` is filled in for message
- * `i`, its source only if it has come. */
+/* Returns when a message ended whose work was left out: now, or when the call began,
+ * which is not worth another reading of the clock if the message is small. */
+int64_t dl_group_ended_at(const dl_call *message, dl_deadline deadline);
+
+/* Begins several messages of arrays in the CPU's memory, in their order; works[i] is
+ * that of calls[i].  If one is refused, none has begun; after any other failure, the
+ * works of those that have not begun are NULL. */
+dl_status dl_group_post_all(dl_group *group, const dl_call *calls, int count,
+                            dl_deadline deadline, dl_work **works);
+
+/* Begins several messages as dl_group_post_all() does, and waits for all of them.  The
+ * sends come first in `calls`, so that no peer waits for a rank that waits itself.
+ * After a failure, which is that of the first message, the others are withdrawn.
+ * `ends[i]` is filled in for message `i`, its source only if it has come. */
 dl_status dl_group_exchange_all(dl_group *group, const dl_call *calls, int count,
                                 dl_deadline deadline, dl_message_end *ends);
 
-/* Looks for a message that a receive from `peer` (DL_ANY_RANK: from any rank) with `tag`
- * (DL_ANY_TAG: with any) would get, and describes it.  Waits for one until the deadline,
- * or looks once: then `*is_found` tells whether there is one. */
+/* Describes the message that a receive from `peer` (DL_ANY_RANK: any rank) with `tag`
+ * (DL_ANY_TAG: any tag) would get.  Waits for one until the deadline, or checks once;
+ * then `*is_found` is whether there is one. */
 dl_status dl_group_probe(dl_group *group, int peer, int64_t tag, bool waits,
                          dl_deadline deadline, dl_probed *found, bool *is_found);
 
@@ -140,8 +163,8 @@ dl_status dl_group_probe(dl_group *group, int peer, int64_t tag, bool waits,
 dl_status dl_group_check_message(const dl_group *group, const dl_call *call);
 
 /* Aborts the group: all waiters wake with DL_CANCELLED.  May be called from any thread;
- * bounded and idempotent.  Ranks that wait for this one in a group made out of this
- * group, which this rank has not made, are told that it will not come. */
+ * bounded and idempotent.  Informs the ranks that wait for this one in a group made out
+ * of this group, which this rank has not made. */
 void dl_group_abort(dl_group *group, const char *reason);
 
 /* Called before an orderly end: compares the calls in which ranks ran ahead of the

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 #include "base/list.h"
-#include "pg/backend_table.h"
+#include "pg/backend.h"
 #include "pg/group.h"
 #include "pg/lane.h"
 #include "pg/record/recorder.h"
@@ -24,12 +24,12 @@ typedef struct dl_side {
     /* The turn is held by the thread that runs an operation or frees the backend. */
     dl_lane lane;
     /* Changed with the group's lock and the turn held; either of them suffices to use
-     * it.  Of the side for devices NULL before the first operation. */
+     * it.  On the side for devices it is NULL before the first operation. */
     dl_backend *backend;
     dl_backend *window_backend; /* likewise; NULL: see pg/window_backend.h */
 } dl_side;
 
-/* What becomes of arrays on devices that have no side of their own. */
+/* How arrays on devices are treated if the group has no side for devices. */
 typedef enum dl_device_arrays {
     DL_ARRAYS_REFUSED,
     DL_ARRAYS_STAGED, /* run by the CPU's side on copies in its memory (staging.h) */
@@ -51,7 +51,9 @@ struct dl_group {
     dl_list deadlock_node; /* guarded by own_waits.c's lock */
     /* set before own_waits.c lists the group; NULL if they equal the group's ranks */
     int32_t *global_ranks;
-    size_t brief;                   /* as in dl_backend */
+    size_t brief; /* as in dl_backend */
+    bool has_brief_messages;
+    atomic_bool runs_met;           /* see dl_group_run_met() */
     dl_side host;                   /* serves the CPU's memory */
     struct dl_device_side *device;  /* NULL if devices have no side of their own */
     dl_device_arrays device_arrays; /* fixed before the group is used, like `device` */
@@ -74,6 +76,9 @@ dl_status dl_group_watch(dl_group *group, int rank);
 
 /* Returns dl_backend_ops.lost for `rank`, or for any other rank if it is -1. */
 dl_status dl_group_lost(dl_group *group, int rank);
+
+/* Informs the group's backend that a rank has ended (dl_backend_ops.note_loss). */
+void dl_group_note_loss(dl_group *group);
 
 /* Takes a reference, unless the last one is gone; returns NULL then. */
 dl_group *dl_group_ref_if_alive(dl_group *group);

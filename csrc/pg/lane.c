@@ -8,17 +8,17 @@
 #include "base/thread.h"
 #include "pg/record/blocked_threads.h"
 
-/* The time that a job is left for somebody to wait for it: longer than a few small
- * operations take, and too short to be noticed as a delay.  It doubles from look
- * to look up to MOST_PATIENCE while other threads have run all jobs themselves.
- * Each look costs those threads more than it seems, as on most machines it sets a
- * timer that interrupts. */
+/* How long the lane's thread leaves a queued job to a thread that may wait for it:
+ * longer than a few small operations take, and too short to be noticed as a delay.  It
+ * doubles with each inspection of the queue, up to MOST_PATIENCE, while other threads
+ * run all jobs themselves.  An inspection costs those threads more than it seems,
+ * because on most machines it sets a timer that interrupts them. */
 #define PATIENCE (50 * INT64_C(1000))
 #define MOST_PATIENCE (16 * PATIENCE)
 
-/* The time that the thread stays awake after the last job, and the interval of its
- * looks.  Sleeping at once would make the first job of each burst pay for a wake-up,
- * and looking more often would occupy a core. */
+/* The time that the thread stays awake after the last job, and the interval at which it
+ * inspects the queue.  Sleeping at once would make the first job of each burst pay for
+ * a wake-up, and a shorter interval would occupy a core. */
 #define LINGER (5 * DL_MILLISECOND)
 #define LOOK_EVERY (100 * INT64_C(1000))
 
@@ -46,8 +46,8 @@ typedef struct dl_lane_runner {
     /* changed with the lane's lock held, which guards all members below */
     atomic_bool is_asleep;
     int64_t patience;
-    uint64_t helped;   /* as of the last look */
-    bool is_expedited; /* cleared when it runs a job */
+    uint64_t helped;   /* as of the last inspection */
+    bool is_expedited; /* it leaves no job to others until none is left */
     bool is_stopping;
     bool has_lost_lane; /* this thread only: one of its jobs freed the lane */
     bool has_thread;
@@ -56,9 +56,9 @@ typedef struct dl_lane_runner {
     bool has_ended;   /* it has left its loop */
 } lane_runner;
 
-/* Every step that a lane takes without its lock is one such exchange. */
+/* All changes of a lane's state without its lock are made by this exchange. */
 static bool
-move(dl_lane *lane, uintptr_t from, uintptr_t to)
+change_state(dl_lane *lane, uintptr_t from, uintptr_t to)
 {
     return atomic_compare_exchange_strong(&lane->state, &from, to);
 }
@@ -155,8 +155,8 @@ nap(lane_runner *self, int64_t span)
     (void)dl_condition_wait_until(&self->wanted, &self->lane->lock, dl_now() + span);
 }
 
-/* No wake-up is lost: the thread sets is_asleep and then looks for a job once more,
- * while a submitter queues its job and then looks at is_asleep. */
+/* No wake-up is lost: the thread sets is_asleep and then checks for a job once more,
+ * while a submitter queues its job and then reads is_asleep. */
 static void
 sleep_until_wanted(lane_runner *self)
 {
@@ -179,22 +179,27 @@ learn_patience(lane_runner *self)
     self->patience = self->patience < MOST_PATIENCE ? self->patience : MOST_PATIENCE;
 }
 
-/* Looks once for a job and runs or awaits it.  Returns false if the lane is gone. */
+/* Inspects the queue once, and runs a job or waits for one.  Returns false if the lane
+ * is gone. */
 static bool
-look(lane_runner *self)
+serve_once(lane_runner *self)
 {
     dl_lane *lane = self->lane;
     int64_t now = dl_now();
     int64_t idle = now - atomic_load(&self->last_wanted);
 
     learn_patience(self);
+    int64_t patience = self->is_expedited ? INT64_MIN : self->patience;
     /* A lone job was queued at last_wanted.  It is left in the state word, where a
      * thread that waits for it takes it without the lock. */
-    if (has_lone_job(lane) && idle < self->patience) {
-        nap(self, self->patience - idle);
+    if (has_lone_job(lane) && idle < patience) {
+        nap(self, patience - idle);
         return true;
     }
     dl_job *job = next_job(lane);
+    if (dl_list_is_empty(&lane->queue)) {
+        self->is_expedited = false;
+    }
     if (job == NULL && !dl_list_is_empty(&lane->queue)) {
         /* The turn is taken, maybe for long; passing it on signals `moved`. */
         dl_condition_wait(&lane->moved, &lane->lock, dl_deadline_after(-1));
@@ -202,10 +207,9 @@ look(lane_runner *self)
         sleep_until_wanted(self);
     } else if (job == NULL) {
         nap(self, self->patience > LOOK_EVERY ? self->patience : LOOK_EVERY);
-    } else if (now - job->queued_at < self->patience && !self->is_expedited) {
-        nap(self, self->patience - (now - job->queued_at));
+    } else if (now - job->queued_at < patience) {
+        nap(self, patience - (now - job->queued_at));
     } else {
-        self->is_expedited = false;
         run_unlock(lane, job);
         if (self->has_lost_lane) {
             return false;
@@ -236,7 +240,7 @@ forget_thread(lane_runner *self)
 }
 
 static void *
-run(void *argument)
+serve(void *argument)
 {
     lane_runner *self = argument;
 
@@ -245,7 +249,7 @@ run(void *argument)
     prctl(PR_SET_TIMERSLACK, 1000UL);
     pthread_mutex_lock(&self->lane->lock);
     while (!self->is_stopping && (!self->is_retiring || has_jobs(self))) {
-        if (!look(self)) {
+        if (!serve_once(self)) {
             free(self);
             return NULL;
         }
@@ -265,7 +269,7 @@ start_thread(lane_runner *self)
 {
     self->has_ended = false;
     atomic_store(&self->is_asleep, false);
-    DL_TRY(dl_thread_start(&self->thread, run, self));
+    DL_TRY(dl_thread_start(&self->thread, serve, self));
     self->has_thread = true;
     return DL_OK;
 }
@@ -315,8 +319,7 @@ runner_wake(lane_runner *runner)
     pthread_cond_signal(&runner->wanted);
 }
 
-/* Makes the thread run the next job at once: a thread waits for it that cannot run
- * it. */
+/* Makes the thread run the queued jobs at once: nobody else is going to. */
 static void
 runner_expedite(lane_runner *runner)
 {
@@ -374,7 +377,7 @@ runner_retire(lane_runner *runner)
         } else {
             detach(runner);
         }
-        /* A job may have been queued after the thread's last look. */
+        /* A job may have been queued after the thread's last inspection. */
         if (!runner->has_thread && has_jobs(runner)) {
             (void)start_thread(runner);
         }
@@ -453,7 +456,7 @@ dl_lane_forget(dl_lane *lane)
 bool
 dl_lane_try(dl_lane *lane)
 {
-    return move(lane, FREE, TAKEN);
+    return change_state(lane, FREE, TAKEN);
 }
 
 static void
@@ -555,7 +558,7 @@ dl_lane_take(dl_lane *lane, dl_deadline deadline)
 void
 dl_lane_pass(dl_lane *lane)
 {
-    if (!move(lane, TAKEN, FREE)) {
+    if (!change_state(lane, TAKEN, FREE)) {
         pthread_mutex_lock(&lane->lock);
         pass_locked(lane);
         pthread_mutex_unlock(&lane->lock);
@@ -587,7 +590,7 @@ dl_lane_submit(dl_lane *lane, dl_job *job)
 
     job->entry.is_job = true;
     atomic_init(&job->is_over, false);
-    if (runner != NULL && move(lane, FREE, (uintptr_t)job)) {
+    if (runner != NULL && change_state(lane, FREE, (uintptr_t)job)) {
         if (runner_want(runner, queued_at)) {
             pthread_mutex_lock(&lane->lock);
             runner_wake(runner);
@@ -599,6 +602,17 @@ dl_lane_submit(dl_lane *lane, dl_job *job)
     dl_status status = queue_locked(lane, job);
     pthread_mutex_unlock(&lane->lock);
     return status;
+}
+
+void
+dl_lane_expedite(dl_lane *lane)
+{
+    pthread_mutex_lock(&lane->lock);
+    lane_runner *runner = atomic_load(&lane->runner);
+    if (runner != NULL && has_jobs(runner)) {
+        runner_expedite(runner);
+    }
+    pthread_mutex_unlock(&lane->lock);
 }
 
 /* Called with the lock held, and not for a lone job. */
@@ -644,7 +658,7 @@ dl_lane_join(dl_lane *lane, dl_job *job, dl_deadline deadline)
     dl_status status = DL_OK;
     bool has_expired = false;
 
-    if (has_time_for(job, deadline) && move(lane, (uintptr_t)job, TAKEN)) {
+    if (has_time_for(job, deadline) && change_state(lane, (uintptr_t)job, TAKEN)) {
         run_lone(lane, job);
         return DL_OK;
     }

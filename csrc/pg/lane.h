@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The order of one group's operations: a turn that is granted in the order of requests.
- * Threads request the turn and wait for it.  Jobs are queued and run by whichever
- * thread has time: one that waits for the job or behind it, or a little later the
- * lane's own thread.  A job that is waited for at once thus costs no context switch,
- * and one that nobody waits for runs all the same.  A job that has begun cannot change
- * threads, so a thread whose deadline is earlier than the job's leaves the job to the
- * lane's thread and only waits.  Knows nothing of groups or of what jobs do. */
+ * Threads request the turn and wait for it.  Jobs are queued and run by a thread that
+ * waits for the job, or behind it in the queue, or a little later by the lane's own
+ * thread.  A job that is waited for at once thus costs no context switch, and one that
+ * nobody waits for runs all the same.  A job that has begun cannot change threads, so a
+ * thread whose deadline is earlier than the job's leaves the job to the lane's thread
+ * and only waits.  Knows nothing of groups or of what jobs do. */
 #ifndef DISTLITE_PG_LANE_H
 #define DISTLITE_PG_LANE_H
 
@@ -85,6 +85,11 @@ void dl_lane_pass(dl_lane *lane);
 /* Queues a job, which must stay in place until its release.  Costs one atomic operation
  * when nobody else wants the turn, and joining the job two more. */
 dl_status dl_lane_submit(dl_lane *lane, dl_job *job);
+
+/* Makes the lane's thread run the jobs that are queued as soon as the turn is free,
+ * instead of leaving them some time to threads that wait: for a job whose end somebody
+ * asked to be told of, and does not wait for. */
+void dl_lane_expedite(dl_lane *lane);
 
 /* Waits until the job is over.  Meanwhile it runs the jobs before it, and the job
  * itself, if nobody does so yet, but none whose deadline is later than that of this

@@ -3,9 +3,11 @@
  * Messages between two ranks, which the backend matches.  They do not take
  * the group's turn. */
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/interrupt.h"
 #include "pg/check.h"
 #include "pg/device/device.h"
 #include "pg/group_state.h"
@@ -48,17 +50,33 @@ dl_group_check_message(const dl_group *group, const dl_call *call)
     return call->tensor.device == DL_CPU ? DL_OK : dl_device_check_message(group, name);
 }
 
+/* Starts the messages one after the other. */
+static dl_status
+post_each(dl_backend *backend, const dl_call *calls, int count, dl_deadline deadline,
+          dl_work **works, int *posted)
+{
+    for (*posted = 0; *posted < count; ++*posted) {
+        DL_TRY(backend->ops->post(backend, &calls[*posted], deadline, &works[*posted]));
+    }
+    return DL_OK;
+}
+
 /* Called with the lock held, so that the backend stays. */
 static dl_status
-post_locked(dl_group *group, const dl_call *call, dl_deadline deadline, dl_work **work)
+post_locked(dl_group *group, const dl_call *calls, int count, dl_deadline deadline,
+            dl_work **works, int *posted)
 {
+    *posted = 0;
     DL_TRY(dl_group_admit(group));
-    const dl_backend_ops *ops = group->host.backend->ops;
-    if (ops->post == NULL) {
+    dl_backend *backend = group->host.backend;
+    if (backend->ops->post == NULL) {
         return dl_fail(DL_UNSUPPORTED, "the %s backend of group %s has no %s",
-                       ops->name, group->name, dl_op_type_name((uint8_t)call->op));
+                       backend->ops->name, group->name,
+                       dl_op_type_name((uint8_t)calls->op));
     }
-    return ops->post(group->host.backend, call, deadline, work);
+    return count > 1 && backend->ops->post_all != NULL
+               ? backend->ops->post_all(backend, calls, count, deadline, works, posted)
+               : post_each(backend, calls, count, deadline, works, posted);
 }
 
 static dl_fingerprint
@@ -78,15 +96,62 @@ on_device(const dl_call *call, dl_deadline deadline)
         {.fingerprint = describe(call), .deadline = deadline, .guard = call->guard}};
 }
 
-/* Records a message that was posted.  If it has arrived meanwhile, the record begins
- * and ends at once. */
-static void
-record(const dl_group *group, const dl_call *call, dl_deadline deadline, dl_work *work)
-{
-    dl_fingerprint what = describe(call);
+/* Messages up to this size are copied within a microsecond. */
+#define QUICK ((size_t)4 << 10)
 
-    dl_work_attach(work,
-                   dl_recorder_post(&group->host.seat, &what, call->tag, deadline));
+int64_t
+dl_group_ended_at(const dl_call *message, dl_deadline deadline)
+{
+    return dl_tensor_size(&message->tensor) <= QUICK ? dl_deadline_start(deadline)
+                                                     : dl_now();
+}
+
+/* Records messages that were posted, those that have ended well with their end. */
+static void
+record_messages(const dl_group *group, const dl_call *calls, int count,
+                dl_deadline deadline, dl_work *const *works)
+{
+    const dl_seat *seat = &group->host.seat;
+
+    for (int i = 0; seat->row != NULL && i < count; i++) {
+        const dl_call *call = &calls[i];
+        dl_work *work = works[i];
+        dl_fingerprint what = describe(call);
+        if (work != NULL && !(dl_work_is_done(work) && work->status == DL_OK)) {
+            dl_work_attach(work, dl_recorder_post(seat, &what, call->tag, deadline));
+            continue;
+        }
+        int64_t ended_at =
+            work == NULL ? dl_group_ended_at(call, deadline) : work->ended_at;
+        dl_recorder_post_ended(seat, &what, call->tag, deadline, ended_at);
+    }
+}
+
+/* The thread may hold the GIL until it waits. */
+static void
+lock(dl_group *group)
+{
+    if (pthread_mutex_trylock(&group->lock) != 0) {
+        dl_blocking_begin();
+        pthread_mutex_lock(&group->lock);
+    }
+}
+
+/* Posts messages that were checked. */
+static dl_status
+post_checked(dl_group *group, const dl_call *calls, int count, dl_deadline deadline,
+             dl_work **works)
+{
+    int posted;
+
+    /* Checked before locking, because a forked child may have inherited
+     * the lock held. */
+    DL_TRY(dl_group_admit(group));
+    lock(group);
+    dl_status status = post_locked(group, calls, count, deadline, works, &posted);
+    pthread_mutex_unlock(&group->lock);
+    record_messages(group, calls, posted, deadline, works);
+    return status;
 }
 
 dl_status
@@ -98,25 +163,25 @@ dl_group_post(dl_group *group, const dl_call *call, dl_deadline deadline,
         dl_op op = on_device(call, deadline);
         return dl_device_enqueue(group, &op, work);
     }
-    /* Checked before locking, because a forked child may have inherited
-     * the lock held. */
-    DL_TRY(dl_group_admit(group));
-    pthread_mutex_lock(&group->lock);
-    dl_status status = post_locked(group, call, deadline, work);
-    pthread_mutex_unlock(&group->lock);
-    if (status == DL_OK) {
-        record(group, call, deadline, *work);
-    }
-    return status;
+    return post_checked(group, call, 1, deadline, work);
 }
 
-/* Waits for a message whose memory the caller takes back afterwards, and drops the
+dl_status
+dl_group_post_all(dl_group *group, const dl_call *calls, int count,
+                  dl_deadline deadline, dl_work **works)
+{
+    memset(works, 0, (size_t)count * sizeof(dl_work *));
+    for (int i = 0; i < count; i++) {
+        DL_TRY(dl_group_check_message(group, &calls[i]));
+    }
+    return post_checked(group, calls, count, deadline, works);
+}
+
+/* Ends the use of the caller's memory after a wait for a message, and drops the
  * work. */
 static dl_status
-await(dl_work *work, dl_message_end *end)
+take_back(dl_work *work, dl_status status, dl_message_end *end)
 {
-    dl_status status = dl_work_wait(work, dl_deadline_after(-1));
-
     if (!dl_work_is_done(work)) {
         /* The wait was interrupted and the caller gets its array back, so the message
          * must not be written to it any more. */
@@ -131,69 +196,213 @@ await(dl_work *work, dl_message_end *end)
     return status;
 }
 
-/* Messages whose works need no memory of their own. */
-#define NEAR_MESSAGES 16
-
-/* Posts the messages in their order; `*posted` is how many. */
+/* Waits for a message with `peer` whose memory the caller takes back afterwards, and drops
+ * the work, NULL if the message has ended. */
 static dl_status
-post_all(dl_group *group, const dl_call *calls, int count, dl_deadline deadline,
-         dl_work **works, int *posted)
+await_message(dl_work *work, int peer, dl_message_end *end)
 {
-    for (*posted = 0; *posted < count; ++*posted) {
-        dl_call call = calls[*posted];
-        call.is_awaited = true;
-        DL_TRY(dl_group_post(group, &call, deadline, &works[*posted]));
+    if (work == NULL) {
+        *end = (dl_message_end){.source = peer};
+        return DL_OK;
     }
-    return DL_OK;
+    return take_back(work, dl_work_wait(work, dl_deadline_after(-1)), end);
 }
 
-/* A rank that waits for its receives first lets nobody wait for long: all that they
- * need was posted before. */
+/* Messages of one call that need no memory of their own. */
+#define NEAR_MESSAGES 8
+
+static void
+withdraw(dl_work *work, const dl_error *why, dl_message_end *end)
+{
+    (void)dl_fail_again(why);
+    work->ops->withdraw(work);
+    end->keeps_memory = dl_work_is_done(work) && work->keeps_memory;
+    dl_work_unref(work);
+}
+
+/* Withdraws the other messages of a call when the first one fails, on whichever thread
+ * that is detected: the peer knows of the failure as well, and may have withdrawn its
+ * side.  Made only for waits that take long. */
+typedef struct joint {
+    atomic_int references; /* the waiting thread's, and one for each notice */
+    pthread_mutex_t lock;
+    int count;
+    dl_work *works[]; /* guarded by lock: those that may be withdrawn, others NULL */
+} joint;
+
+typedef struct joint_notice {
+    dl_work_notice notice;
+    joint *joint;
+    dl_work *work; /* whose end the notice is called for */
+} joint_notice;
+
+static void
+drop_joint(joint *self)
+{
+    if (self != NULL && atomic_fetch_sub(&self->references, 1) == 1) {
+        pthread_mutex_destroy(&self->lock);
+        free(self);
+    }
+}
+
+/* Returns the next work to be withdrawn, with a reference, or NULL. */
+static dl_work *
+take_victim(joint *self)
+{
+    dl_work *victim = NULL;
+
+    pthread_mutex_lock(&self->lock);
+    for (int i = 0; i < self->count && victim == NULL; i++) {
+        victim = self->works[i];
+        self->works[i] = NULL;
+        if (victim != NULL) {
+            atomic_fetch_add(&victim->references, 1);
+        }
+    }
+    pthread_mutex_unlock(&self->lock);
+    return victim;
+}
+
+static void
+withdraw_others(dl_work_notice *notice)
+{
+    joint_notice *entry = (joint_notice *)(void *)notice;
+    dl_work *victim;
+
+    while (entry->work->status != DL_OK
+           && (victim = take_victim(entry->joint)) != NULL) {
+        if (!dl_work_is_done(victim)) {
+            (void)dl_work_result(entry->work);
+            victim->ops->withdraw(victim);
+        }
+        dl_work_unref(victim);
+    }
+    drop_joint(entry->joint);
+    free(entry);
+}
+
+/* Returns NULL if there is no memory: then each message is waited for by itself. */
+static joint *
+join_messages(dl_work *const *works, int count)
+{
+    joint *self = calloc(1, sizeof *self + (size_t)count * sizeof *self->works);
+
+    if (self == NULL) {
+        return NULL;
+    }
+    atomic_init(&self->references, 1);
+    pthread_mutex_init(&self->lock, NULL);
+    self->count = count;
+    for (int i = 0; i < count; i++) {
+        self->works[i] = works[i];
+    }
+    for (int i = 0; i < count; i++) {
+        joint_notice *entry = works[i] == NULL ? NULL : malloc(sizeof *entry);
+        if (entry != NULL) {
+            *entry = (joint_notice){{.call = withdraw_others}, self, works[i]};
+            atomic_fetch_add(&self->references, 1);
+            dl_work_notify(works[i], &entry->notice);
+        }
+    }
+    return self;
+}
+
+/* Keeps the work from being withdrawn from now on. */
+static void
+leave_joint(joint *self, int i)
+{
+    if (self != NULL) {
+        pthread_mutex_lock(&self->lock);
+        self->works[i] = NULL;
+        pthread_mutex_unlock(&self->lock);
+    }
+}
+
+/* A wait that takes longer than this joins the messages. */
+#define SHORT_WAIT (10 * DL_MILLISECOND)
+
+/* Waits for the message `i`, at most until another one has failed. */
 static dl_status
-await_all(dl_work **works, int count, dl_status status, dl_message_end *ends)
+wait_beside(dl_work *const *works, int count, int i, joint **together)
+{
+    if (*together == NULL && count > 1) {
+        dl_status status = dl_work_wait(works[i], dl_deadline_after(SHORT_WAIT));
+        if (status != DL_TIMEOUT || dl_work_is_done(works[i])) {
+            return status;
+        }
+        DL_TRY(dl_interrupt_check());
+        *together = join_messages(works, count);
+    }
+    return dl_work_wait(works[i], dl_deadline_after(-1));
+}
+
+/* Waits for the messages in turn.  No peer is delayed by a rank that waits for one
+ * message first, because all sends were posted before. */
+static dl_status
+await_all(dl_work **works, const dl_call *calls, int count, dl_status status,
+          dl_message_end *ends)
 {
     dl_error error = *dl_last_error();
+    joint *together = NULL;
 
     for (int i = 0; i < count; i++) {
-        if (status != DL_OK && !dl_work_is_done(works[i])) {
-            (void)dl_fail_again(&error);
-            works[i]->ops->withdraw(works[i]);
-            ends[i].keeps_memory = dl_work_is_done(works[i]) && works[i]->keeps_memory;
-            dl_work_unref(works[i]);
+        dl_work *work = works[i];
+        if (work == NULL) {
+            ends[i].source = calls[i].peer;
             continue;
         }
-        dl_status own = await(works[i], &ends[i]);
+        dl_status own =
+            status == DL_OK ? wait_beside(works, count, i, &together) : DL_OK;
+        bool is_done = dl_work_is_done(work);
         if (status == DL_OK && own != DL_OK) {
             status = own;
             error = *dl_last_error();
         }
+        works[i] = NULL;
+        leave_joint(together, i);
+        if (is_done || own == DL_INTERRUPTED) {
+            (void)take_back(work, own, &ends[i]);
+        } else {
+            withdraw(work, &error, &ends[i]);
+        }
     }
+    drop_joint(together);
     return status == DL_OK || status == DL_INTERRUPTED ? status : dl_fail_again(&error);
+}
+
+/* Posts the messages as parts of one call, and waits for them. */
+static dl_status
+exchange_in(dl_group *group, const dl_call *calls, int count, dl_deadline deadline,
+            dl_message_end *ends, dl_call *parts, dl_work **works)
+{
+    for (int i = 0; i < count; i++) {
+        parts[i] = calls[i];
+        parts[i].is_awaited = true;
+        parts[i].is_continued = i > 0;
+    }
+    dl_status status = dl_group_post_all(group, parts, count, deadline, works);
+    return await_all(works, parts, count, status, ends);
 }
 
 dl_status
 dl_group_exchange_all(dl_group *group, const dl_call *calls, int count,
                       dl_deadline deadline, dl_message_end *ends)
 {
-    dl_work *near[NEAR_MESSAGES];
-    dl_work **works = near;
-    int posted;
+    dl_call near_parts[NEAR_MESSAGES];
+    dl_work *near_works[NEAR_MESSAGES];
 
     memset(ends, 0, (size_t)count * sizeof *ends);
-    for (int i = 0; i < count; i++) {
-        DL_TRY(dl_group_check_message(group, &calls[i]));
+    if (count <= NEAR_MESSAGES) {
+        return exchange_in(group, calls, count, deadline, ends, near_parts, near_works);
     }
-    if (count > NEAR_MESSAGES) {
-        works = malloc((size_t)count * sizeof *works);
-        if (works == NULL) {
-            return dl_fail_no_memory();
-        }
-    }
-    dl_status status = post_all(group, calls, count, deadline, works, &posted);
-    status = await_all(works, posted, status, ends);
-    if (works != near) {
-        free(works);
-    }
+    dl_call *parts = malloc((size_t)count * sizeof *parts);
+    dl_work **works = malloc((size_t)count * sizeof(dl_work *));
+    dl_status status =
+        parts == NULL || works == NULL
+            ? dl_fail_no_memory()
+            : exchange_in(group, calls, count, deadline, ends, parts, works);
+    free(parts);
+    free(works);
     return status;
 }
 
@@ -209,6 +418,7 @@ dl_group_probe(dl_group *group, int peer, int64_t tag, bool waits, dl_deadline d
                     .is_awaited = waits};
     dl_message_end end;
     dl_work *work;
+    int posted;
 
     *found = (dl_probed){0};
     DL_TRY(check_peer(group, call.op, peer));
@@ -216,11 +426,11 @@ dl_group_probe(dl_group *group, int peer, int64_t tag, bool waits, dl_deadline d
         return dl_fail(DL_INVALID, "probe: tag %" PRId64 " is negative", tag);
     }
     DL_TRY(dl_group_admit(group));
-    pthread_mutex_lock(&group->lock);
-    dl_status status = post_locked(group, &call, deadline, &work);
+    lock(group);
+    dl_status status = post_locked(group, &call, 1, deadline, &work, &posted);
     pthread_mutex_unlock(&group->lock);
     DL_TRY(status);
-    status = await(work, &end);
+    status = await_message(work, peer, &end);
     *is_found = status == DL_OK;
     return status == DL_NOT_FOUND && !waits ? DL_OK : status;
 }
@@ -242,5 +452,5 @@ dl_group_exchange(dl_group *group, const dl_call *call, dl_deadline deadline,
     }
     awaited.is_awaited = true;
     DL_TRY(dl_group_post(group, &awaited, deadline, &work));
-    return await(work, end);
+    return await_message(work, call->peer, end);
 }

@@ -25,13 +25,13 @@ static struct {
 } waiting = {.is_busy = ATOMIC_FLAG_INIT};
 
 static bool
-enter(void)
+try_lock(void)
 {
     return !atomic_flag_test_and_set_explicit(&waiting.is_busy, memory_order_acquire);
 }
 
 static void
-leave(void)
+unlock(void)
 {
     atomic_flag_clear_explicit(&waiting.is_busy, memory_order_release);
 }
@@ -49,7 +49,7 @@ free_all(spare *first)
 
 /* Cuts the oldest entries off the list, so that the others stay within the limit. */
 static spare *
-cut(void)
+cut_excess(void)
 {
     spare **end = &waiting.first;
     size_t sum = 0;
@@ -70,16 +70,16 @@ give_back(dl_region *region)
     spare *rest = self;
 
     self->next = NULL;
-    /* A larger one would only push out all others. */
+    /* A larger one would only evict all others. */
     if (region->size <= DL_SPARE_LIMIT) {
         /* A write to the pages takes them back; kernels without MADV_FREE
          * just keep them. */
         (void)madvise(region->memory, region->size, MADV_FREE);
-        if (enter()) {
+        if (try_lock()) {
             self->next = waiting.first;
             waiting.first = self;
-            rest = cut();
-            leave();
+            rest = cut_excess();
+            unlock();
         }
     }
     free_all(rest);
@@ -88,11 +88,11 @@ give_back(dl_region *region)
 /* Takes the smallest entry that fits.  Entries of more than twice the size do not,
  * since the array would keep all of it. */
 static spare *
-take(size_t size)
+take_smallest(size_t size)
 {
     spare **best = NULL;
 
-    if (!enter()) {
+    if (!try_lock()) {
         return NULL;
     }
     for (spare **at = &waiting.first; *at != NULL; at = &(*at)->next) {
@@ -106,11 +106,11 @@ take(size_t size)
     if (taken != NULL) {
         *best = taken->next;
     }
-    leave();
+    unlock();
     return taken;
 }
 
-/* Maps memory that begins at a large page, which not every kernel sees to by itself. */
+/* Maps memory that begins at a large page, which not every kernel ensures by itself. */
 static uint8_t *
 map(size_t size)
 {
@@ -130,7 +130,7 @@ map(size_t size)
 }
 
 static dl_status
-make(size_t size, spare **made)
+make_spare(size_t size, spare **made)
 {
     spare *self = calloc(1, sizeof *self);
 
@@ -155,9 +155,9 @@ dl_spare_new(size_t size, dl_region **region)
         return dl_fail_no_memory();
     }
     size = (size + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
-    spare *found = take(size);
+    spare *found = take_smallest(size);
     if (found == NULL) {
-        DL_TRY(make(size, &found));
+        DL_TRY(make_spare(size, &found));
     }
     *region = &found->base;
     return DL_OK;
@@ -168,11 +168,11 @@ dl_spare_size(void)
 {
     size_t sum = 0;
 
-    if (enter()) {
+    if (try_lock()) {
         for (const spare *each = waiting.first; each != NULL; each = each->next) {
             sum += each->base.size;
         }
-        leave();
+        unlock();
     }
     return sum;
 }
@@ -180,10 +180,10 @@ dl_spare_size(void)
 void
 dl_spare_clear(void)
 {
-    if (enter()) {
+    if (try_lock()) {
         spare *all = waiting.first;
         waiting.first = NULL;
-        leave();
+        unlock();
         free_all(all);
     }
 }

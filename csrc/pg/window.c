@@ -30,7 +30,7 @@ struct dl_window {
     atomic_int submitted;   /* that have not taken effect */
 };
 
-/* What every rank tells the others of its part. */
+/* What every rank sends to the others about its part. */
 typedef struct card {
     uint64_t count;
     uint64_t status; /* dl_status of making it, or of joining the others' */
@@ -53,8 +53,8 @@ tensor_of_card(const card *what)
 
 /* Exchanges the cards of all ranks.  If some rank has failed, all do. */
 static dl_status
-exchange(dl_window *self, const dl_tensor *model, const card *own, card *cards,
-         dl_deadline deadline)
+exchange_cards(dl_window *self, const dl_tensor *model, const card *own, card *cards,
+               dl_deadline deadline)
 {
     dl_group *group = self->group;
     dl_tensor *outputs = calloc((size_t)group->size, sizeof *outputs);
@@ -111,8 +111,8 @@ make_part(dl_window *self, uint64_t count)
     return status;
 }
 
-/* Fails if the group has no windows.  `*is_left` tells whether the group's backend
- * leaves them to another one. */
+/* Fails if the group has no windows.  `*is_left` is whether the group's backend leaves
+ * them to another one. */
 static dl_status
 check_backend(dl_group *group, bool *is_left)
 {
@@ -129,21 +129,23 @@ check_backend(dl_group *group, bool *is_left)
                          group->backend_name, group->name);
 }
 
-/* Finds the backend that carries the windows in place of the group's.  The ranks meet
- * before, so that a rank which calls something else is found as in any operation. */
+/* Opens the backend that carries the windows in place of the group's.  The ranks
+ * exchange cards before, so that a rank which calls another operation is detected as in
+ * any collective. */
 static dl_status
 find_backend(dl_window *self, const dl_tensor *model, card *cards, dl_deadline deadline)
 {
     card nothing = {.status = DL_OK};
 
-    DL_TRY(exchange(self, model, &nothing, cards, deadline));
+    DL_TRY(exchange_cards(self, model, &nothing, cards, deadline));
     return dl_window_backend_open(self->group, deadline);
 }
 
-/* Tells the others what this rank has made, or that it could not, and joins them. */
+/* Makes this rank's part, exchanges cards with the other ranks and joins their parts.
+ * A failure of one rank fails all. */
 static dl_status
-meet(dl_window *self, const dl_tensor *model, uint64_t count, card *cards,
-     dl_deadline deadline)
+make_together(dl_window *self, const dl_tensor *model, uint64_t count, card *cards,
+              dl_deadline deadline)
 {
     dl_group *group = self->group;
     dl_status made = make_part(self, count);
@@ -153,7 +155,7 @@ meet(dl_window *self, const dl_tensor *model, uint64_t count, card *cards,
     if (made == DL_OK) {
         memcpy(own.part, self->part->card, sizeof own.part);
     }
-    dl_status status = exchange(self, model, &own, cards, deadline);
+    dl_status status = exchange_cards(self, model, &own, cards, deadline);
     if (made != DL_OK) {
         return dl_fail_again(&error);
     }
@@ -175,7 +177,7 @@ meet(dl_window *self, const dl_tensor *model, uint64_t count, card *cards,
     free(sizes);
     error = *dl_last_error();
     own.status = (uint64_t)status;
-    dl_status met = exchange(self, model, &own, cards, deadline);
+    dl_status met = exchange_cards(self, model, &own, cards, deadline);
     return status == DL_OK ? met : dl_fail_again(&error);
 }
 
@@ -206,7 +208,7 @@ dl_window_new(dl_group *group, const dl_tensor *model, uint64_t count,
         status = find_backend(self, model, cards, deadline);
     }
     if (status == DL_OK) {
-        status = meet(self, model, count, cards, deadline);
+        status = make_together(self, model, count, cards, deadline);
     }
     free(cards);
     if (status != DL_OK) {
@@ -219,7 +221,7 @@ dl_window_new(dl_group *group, const dl_tensor *model, uint64_t count,
 }
 
 static void
-unref(dl_window *self)
+unref_window(dl_window *self)
 {
     if (atomic_fetch_sub_explicit(&self->references, 1, memory_order_acq_rel) > 1) {
         return;
@@ -246,7 +248,7 @@ dl_window_free(dl_window *window)
     if (window->part != NULL) {
         dl_window_end(window);
     }
-    unref(window);
+    unref_window(window);
 }
 
 void *
@@ -271,6 +273,17 @@ dl_group *
 dl_window_group(const dl_window *window)
 {
     return window->group;
+}
+
+/* Informs the group, whose backend may not notice a lost rank by itself, and returns
+ * `status`. */
+static dl_status
+noting_loss(const dl_window *self, dl_status status)
+{
+    if (status == DL_PEER_LOST) {
+        dl_group_note_loss(self->group);
+    }
+    return status;
 }
 
 /* Checks that the window is open, and the rank. */
@@ -325,7 +338,7 @@ check_tensor(const dl_window *self, const char *what, const dl_tensor *tensor,
     return DL_OK;
 }
 
-/* Returns the tensor that says how many elements are accessed. */
+/* Returns the tensor whose size is the number of elements accessed. */
 static const dl_tensor *
 first_of(const dl_window_access *access)
 {
@@ -374,7 +387,7 @@ check_access(dl_window *self, const char *what, const dl_window_access *access)
 /* Returns where `size` bytes of an array begin, from byte `at` on: in place, or in
  * `stage`, to which they are copied. */
 static const void *
-gather(const dl_tensor *tensor, size_t at, size_t size, void *stage)
+contiguous_part(const dl_tensor *tensor, size_t at, size_t size, void *stage)
 {
     if (tensor == NULL) {
         return NULL;
@@ -398,8 +411,8 @@ carry_out_whole(dl_window *self, dl_access *asked, const dl_window_access *acces
                 size_t size, dl_deadline deadline)
 {
     asked->size = size;
-    asked->input = gather(access->input, 0, size, NULL);
-    asked->compared = gather(access->compared, 0, size, NULL);
+    asked->input = contiguous_part(access->input, 0, size, NULL);
+    asked->compared = contiguous_part(access->compared, 0, size, NULL);
     asked->output = access->output == NULL ? NULL : access->output->data;
     return self->part->ops->access(self->part, asked, deadline);
 }
@@ -422,8 +435,9 @@ carry_out_staged(dl_window *self, dl_access *asked, const dl_window_access *acce
     for (size_t at = 0; status == DL_OK && at < size; at += piece) {
         asked->size = size - at < piece ? size - at : piece;
         asked->offset = offset + at;
-        asked->input = gather(access->input, at, asked->size, stage);
-        asked->compared = gather(access->compared, at, asked->size, stage + piece);
+        asked->input = contiguous_part(access->input, at, asked->size, stage);
+        asked->compared =
+            contiguous_part(access->compared, at, asked->size, stage + piece);
         asked->output = access->output == NULL ? NULL : stage + 2 * piece;
         status = self->part->ops->access(self->part, asked, deadline);
         if (status == DL_OK && access->output != NULL) {
@@ -453,8 +467,10 @@ carry_out(dl_window *self, dl_access_kind kind, const dl_window_access *access,
     if (size == 0) {
         return DL_OK;
     }
-    return is_contiguous ? carry_out_whole(self, &asked, access, size, deadline)
-                         : carry_out_staged(self, &asked, access, size, deadline);
+    dl_status status = is_contiguous
+                           ? carry_out_whole(self, &asked, access, size, deadline)
+                           : carry_out_staged(self, &asked, access, size, deadline);
+    return noting_loss(self, status);
 }
 
 static const char *
@@ -513,14 +529,14 @@ check_swap(const dl_window *self, const dl_window_access *access)
     if (access->input->count != 1 || access->compared->count != 1) {
         return dl_fail(DL_INVALID,
                        "compare_and_swap: takes one element, but the value has %zu and "
-                       "the one compared with %zu",
+                       "the expected value %zu",
                        access->input->count, access->compared->count);
     }
     return check_item(self, "compare_and_swap");
 }
 
 static dl_status
-check(dl_window *self, dl_access_kind kind, const dl_window_access *access)
+check_call(dl_window *self, dl_access_kind kind, const dl_window_access *access)
 {
     const char *what = name_of(kind, access);
 
@@ -563,10 +579,10 @@ await_submitted(dl_window *self, const char *what, dl_deadline deadline)
 }
 
 static dl_status
-run(dl_window *self, dl_access_kind kind, const dl_window_access *access,
-    dl_deadline deadline)
+run_access(dl_window *self, dl_access_kind kind, const dl_window_access *access,
+           dl_deadline deadline)
 {
-    DL_TRY(check(self, kind, access));
+    DL_TRY(check_call(self, kind, access));
     DL_TRY(await_submitted(self, name_of(kind, access), deadline));
     return carry_out(self, kind, access, deadline);
 }
@@ -574,26 +590,26 @@ run(dl_window *self, dl_access_kind kind, const dl_window_access *access,
 dl_status
 dl_window_put(dl_window *window, const dl_window_access *access, dl_deadline deadline)
 {
-    return run(window, DL_ACCESS_PUT, access, deadline);
+    return run_access(window, DL_ACCESS_PUT, access, deadline);
 }
 
 dl_status
 dl_window_get(dl_window *window, const dl_window_access *access, dl_deadline deadline)
 {
-    return run(window, DL_ACCESS_GET, access, deadline);
+    return run_access(window, DL_ACCESS_GET, access, deadline);
 }
 
 dl_status
 dl_window_update(dl_window *window, const dl_window_access *access,
                  dl_deadline deadline)
 {
-    return run(window, DL_ACCESS_UPDATE, access, deadline);
+    return run_access(window, DL_ACCESS_UPDATE, access, deadline);
 }
 
 dl_status
 dl_window_swap(dl_window *window, const dl_window_access *access, dl_deadline deadline)
 {
-    return run(window, DL_ACCESS_SWAP, access, deadline);
+    return run_access(window, DL_ACCESS_SWAP, access, deadline);
 }
 
 /* Accesses to fewer bytes mostly end within a few microseconds. */
@@ -636,7 +652,7 @@ free_submitted(dl_work *work)
 {
     submitted *self = submitted_of_work(work);
 
-    unref(self->window);
+    unref_window(self->window);
     dl_work_fini(work);
     free(self);
 }
@@ -736,7 +752,7 @@ dl_window_submit(dl_window *window, dl_access_kind kind, const dl_window_access 
 {
     submitted *self = NULL;
 
-    DL_TRY(check(window, kind, access));
+    DL_TRY(check_call(window, kind, access));
     DL_TRY(submitted_new(window, access, &self));
     dl_work_init(&self->work, &submitted_ops, DL_WINDOW);
     self->work.is_brief = dl_tensor_size(first_of(access)) < BRIEF;
@@ -761,7 +777,8 @@ dl_status
 dl_window_lock(dl_window *window, int rank, bool is_shared, dl_deadline deadline)
 {
     DL_TRY(admit(window, "lock", rank));
-    return window->part->ops->lock(window->part, rank, is_shared, deadline);
+    return noting_loss(
+        window, window->part->ops->lock(window->part, rank, is_shared, deadline));
 }
 
 dl_status
@@ -769,14 +786,14 @@ dl_window_unlock(dl_window *window, int rank, dl_deadline deadline)
 {
     dl_group *group = window->group;
 
-    /* A group that has failed on this rank may go on elsewhere, where ranks may wait
-     * for the lock. */
+    /* A group that has failed on this rank may still work on others, where ranks may
+     * wait for the lock. */
     if (dl_group_is_inherited(group) || atomic_load(&window->is_closed) || rank < 0
         || rank >= group->size) {
         DL_TRY(admit(window, "unlock", rank));
     }
     DL_TRY(await_submitted(window, "unlock", deadline));
-    return window->part->ops->unlock(window->part, rank, deadline);
+    return noting_loss(window, window->part->ops->unlock(window->part, rank, deadline));
 }
 
 dl_status
@@ -784,7 +801,7 @@ dl_window_flush(dl_window *window, int rank, dl_deadline deadline)
 {
     DL_TRY(admit(window, "flush", rank < 0 ? 0 : rank));
     DL_TRY(await_submitted(window, "flush", deadline));
-    return window->part->ops->flush(window->part, rank, deadline);
+    return noting_loss(window, window->part->ops->flush(window->part, rank, deadline));
 }
 
 dl_status

@@ -5,13 +5,13 @@
  * backend brings is in pg/window_part.h.
  *
  * Accesses do not take the group's turn: any thread may make them, also while an
- * operation of the group runs.  A put and a get move bytes, and are not atomic.
- * Updates (reductions, replacing, comparing and swapping) are atomic element by element
- * against all other updates of the window, whatever their reductions.  Accesses of one
- * thread to one rank take effect in the order of its calls, also of those that it does
- * not wait for.  A rank sees what others
- * have written once they have synchronised: by the lock, by dl_window_fence(), or by
- * dl_window_flush() on the writer followed by anything that tells the reader. */
+ * operation of the group runs.  A put and a get move bytes, and are not atomic. Updates
+ * (reductions, replacing, comparing and swapping) are atomic element by element against
+ * all other updates of the window, whatever their reductions.  Accesses of one thread
+ * to one rank take effect in the order of its calls, also of those that it does not
+ * wait for.  A rank sees what others have written once they have synchronised: by the
+ * lock, by dl_window_fence(), or by dl_window_flush() on the writer followed by any
+ * message to the reader. */
 #ifndef DISTLITE_PG_WINDOW_H
 #define DISTLITE_PG_WINDOW_H
 
@@ -23,7 +23,7 @@
 
 typedef struct dl_window dl_window;
 
-/* Updates beside those of dl_reduce_op.  The numbers are part of the wire. */
+/* Updates in addition to those of dl_reduce_op.  The numbers are part of the wire. */
 #define DL_UPDATE_REPLACE 32 /* the element becomes the input */
 #define DL_UPDATE_NOTHING 33 /* the element stays, and is read atomically */
 
@@ -81,17 +81,17 @@ dl_status dl_window_swap(dl_window *window, const dl_window_access *access,
 
 /* Begins an access that one of the functions above would wait for, and checks it as
  * they do; the work ends as they return.  The elements of the arrays must stay in place
- * until then, of which `guard` (unless NULL) is asked before they are touched. */
+ * until then; `guard` (unless NULL) checks that before they are touched. */
 dl_status dl_window_submit(dl_window *window, dl_access_kind kind,
                            const dl_window_access *access, const dl_guard *guard,
                            dl_deadline deadline, dl_work **work);
 
 /* Waits for the lock of the memory of `rank`, which many ranks may hold at a time if it
- * `is_shared`, and otherwise one.  It is granted in the order of the requests.  Only
- * ranks that take it keep out of each other's way: it does not bar accesses.  DL_INVALID:
+ * `is_shared`, and otherwise one.  It is granted in the order of the requests.  It
+ * excludes only other ranks that take it, and does not block accesses.  DL_INVALID:
  * this rank has it already, or is waiting for it in another thread.  DL_PEER_LOST: a
- * rank ended while it held the lock; whoever waits is told, and the lock is not granted
- * any more. */
+ * rank ended while it held the lock; all waiting ranks fail, and the lock is not
+ * granted any more. */
 dl_status dl_window_lock(dl_window *window, int rank, bool is_shared,
                          dl_deadline deadline);
 
@@ -111,7 +111,7 @@ dl_status dl_window_fence(dl_window *window, dl_deadline deadline);
  * only does what dl_window_end() does.  The memory of this rank stays readable. */
 dl_status dl_window_close(dl_window *window, dl_deadline deadline);
 
-/* Closes the window on this rank without a word to the others, whose accesses to this
+/* Closes the window on this rank without telling the others, whose accesses to this
  * rank fail from now on. */
 void dl_window_end(dl_window *window);
 

@@ -9,7 +9,7 @@
 
 /* Gives the backend to the group, unless that has ended meanwhile. */
 static dl_status
-hand_over(dl_group *group, dl_backend *made)
+install_backend(dl_group *group, dl_backend *made)
 {
     pthread_mutex_lock(&group->lock);
     dl_status status =
@@ -29,7 +29,7 @@ hand_over(dl_group *group, dl_backend *made)
 
 /* Requires the turn. */
 static dl_status
-make(dl_group *group, dl_deadline deadline)
+make_backend(dl_group *group, dl_deadline deadline)
 {
     dl_backend_options options = {
         .store = group->store,
@@ -41,12 +41,12 @@ make(dl_group *group, dl_deadline deadline)
     dl_backend *made;
 
     DL_TRY(dl_cpu_backend_new(&options, deadline, &made));
-    return hand_over(group, made);
+    return install_backend(group, made);
 }
 
 /* Breaks the group with the thread's last error, which is kept. */
 static void
-break_group(dl_group *group)
+break_group_of_windows(dl_group *group)
 {
     dl_error error = *dl_last_error();
     dl_error cause = dl_error_for_others();
@@ -73,10 +73,10 @@ dl_window_backend_open(dl_group *group, dl_deadline deadline)
     DL_TRY(status);
     status = dl_group_admit(group);
     if (status == DL_OK && group->host.window_backend == NULL) {
-        status = make(group, deadline);
+        status = make_backend(group, deadline);
     }
     if (status != DL_OK) {
-        break_group(group);
+        break_group_of_windows(group);
     }
     dl_group_pass_turn(group, &group->host);
     return status;

@@ -4,8 +4,8 @@
  * (dl_backend_ops.leaves_windows): a CPU backend of the same ranks, which exists from the
  * first window to the end of the group, and is aborted and left with it.
  *
- * MPI has windows of its own, but its locks and flushes block without looking at the
- * clock or at signals, for ever if the owner has died, and where its network has no
+ * MPI has windows of its own, but its locks and flushes block without a timeout or a
+ * check for signals, for ever if the owner has died, and where its network has no
  * hardware for them they are carried out only while the owner calls MPI. */
 #ifndef DISTLITE_PG_WINDOW_BACKEND_H
 #define DISTLITE_PG_WINDOW_BACKEND_H

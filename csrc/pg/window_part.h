@@ -29,8 +29,8 @@ typedef enum dl_access_kind {
     DL_ACCESS_SWAP = 4,
 } dl_access_kind;
 
-/* `size` bytes from byte `offset` on in the memory of `rank`; the pointers lead to as
- * many bytes, or are NULL as pg/window.h says. */
+/* `size` bytes from byte `offset` on in the memory of `rank`.  The pointers are to as
+ * many bytes, or NULL as in pg/window.h. */
 typedef struct dl_access {
     dl_access_kind kind;
     int rank;

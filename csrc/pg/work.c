@@ -29,6 +29,45 @@ dl_work_fini(dl_work *work)
     free(work->error);
 }
 
+static void
+leave(dl_work *work)
+{
+    (void)work;
+}
+
+void
+dl_work_init_ended(dl_work *work, dl_op_type op, int source, int64_t now)
+{
+    static const dl_work_ops ops = {.free = leave};
+
+    dl_work_init(work, &ops, op);
+    work->source = source;
+    work->status = DL_OK;
+    work->error = NULL;
+    work->ended_at = now;
+    atomic_store_explicit(&work->references, 1, memory_order_relaxed);
+    atomic_store_explicit(&work->notices, DL_WORK_DONE, memory_order_release);
+}
+
+static void
+free_ended(dl_work *work)
+{
+    free(work);
+}
+
+dl_work *
+dl_work_new_ended(dl_op_type op, int source)
+{
+    static const dl_work_ops ops = {.free = free_ended};
+    dl_work *work = malloc(sizeof *work);
+
+    if (work != NULL) {
+        dl_work_init_ended(work, op, source, dl_now());
+        work->ops = &ops;
+    }
+    return work;
+}
+
 void
 dl_work_unref(dl_work *work)
 {
@@ -74,14 +113,15 @@ call_notices(dl_work_notice *last)
     }
 }
 
-/* dl_work_finish_at() sets DL_WORK_DONE before it looks for a record, and
- * dl_work_attach() sets the record before it looks for DL_WORK_DONE: at least one of
- * them sees both, and the exchange lets only one complete the record. */
+/* dl_work_finish_at() sets DL_WORK_DONE before it reads the record, and
+ * dl_work_attach() sets the record before it reads DL_WORK_DONE: at least one of them
+ * sees both, and the exchange lets only one complete the record. */
 static void
 complete_record(dl_work *work)
 {
     if (atomic_load(&work->record) != NULL) {
-        dl_recorder_end(atomic_exchange(&work->record, NULL), work->status);
+        dl_recorder_end_at(atomic_exchange(&work->record, NULL), work->status,
+                           work->ended_at);
     }
 }
 
@@ -141,6 +181,15 @@ dl_work_result(const dl_work *work)
                                          "there was no memory to record it",
                                          dl_op_type_name((uint8_t)work->op))
                                : dl_fail_again(work->error);
+}
+
+void
+dl_work_expedite(dl_work *work)
+{
+    if (work->ops->expedite != NULL && !dl_work_is_done(work)
+        && work->creator == dl_own_pid()) {
+        work->ops->expedite(work);
+    }
 }
 
 dl_status

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * An asynchronous operation: reference-counted, done once, and kept with its result as
- * long as somebody holds a reference.  Its maker drives it, as a lane's job or by
- * matching messages.  A caller may drop its last reference at any time: the maker holds
- * one until the work is done. */
+ * long as there is a reference.  Its maker drives it, as a lane's job or by matching
+ * messages.  A caller may drop its last reference at any time: the maker holds one
+ * until the work is done. */
 #ifndef DISTLITE_PG_WORK_H
 #define DISTLITE_PG_WORK_H
 
@@ -18,26 +18,30 @@
 typedef struct dl_work dl_work;
 
 typedef struct dl_work_ops {
-    /* Waits for the end, and helps to reach it where it can.  DL_TIMEOUT (no text
-     * written) and DL_INTERRUPTED: the work has not ended. */
+    /* Waits for the end, and runs the work on the calling thread where that is
+     * possible.  DL_TIMEOUT (no text written) and DL_INTERRUPTED: the work has not
+     * ended. */
     dl_status (*wait)(dl_work *work, dl_deadline deadline);
     /* Withdraws the work if that is still possible, with the thread's last error as the
      * reason, so that it is done soon.  NULL if it never is. */
     void (*withdraw)(dl_work *work);
     /* Called when the last reference is dropped. */
     void (*free)(dl_work *work);
-    /* For work on a device, otherwise NULL: `poll` looks whether the work has ended;
+    /* For work on a device, otherwise NULL: `poll` checks whether the work has ended;
      * `order` makes a stream of the device wait for it, without blocking the caller. */
     void (*poll)(dl_work *work);
     dl_status (*order)(dl_work *work, void *stream);
     /* Orders the streams of the work's arrays, as given when it began,
      * after the work. */
     dl_status (*order_arrays)(dl_work *work);
+    /* Makes the work go on at once without a thread that waits for it.  NULL if it does
+     * in any case. */
+    void (*expedite)(dl_work *work);
 } dl_work_ops;
 
-/* A callback for the end of a work, embedded in a struct of whoever asks.  It is
- * called once, without locks, on the thread that ends the work, or at once if the
- * work has ended. */
+/* A callback for the end of a work, embedded in a struct of the caller.  It is called
+ * once, without locks, on the thread that ends the work, or at once if the work has
+ * ended. */
 typedef struct dl_work_notice {
     struct dl_work_notice *next;
     void (*call)(struct dl_work_notice *notice);
@@ -77,6 +81,12 @@ struct dl_work {
 void dl_work_init(dl_work *work, const dl_work_ops *ops, dl_op_type op);
 void dl_work_unref(dl_work *work); /* NULL does nothing */
 
+/* Returns a work of an operation that has ended well, with one reference; NULL if there
+ * is no memory.  The second form initialises one in memory of the caller, which has no
+ * use for references. */
+dl_work *dl_work_new_ended(dl_op_type op, int source);
+void dl_work_init_ended(dl_work *work, dl_op_type op, int source, int64_t now);
+
 /* For makers: ends the work with `status`, and with the thread's last error if that is
  * not DL_OK.  The maker's reference is not dropped. */
 void dl_work_finish(dl_work *work, dl_status status);
@@ -95,9 +105,14 @@ dl_work_is_done(const dl_work *work)
 }
 
 /* Waits for the end and returns what the work ended with; may be called repeatedly.
- * DL_CLOSED: this is a forked child, in which nobody drives the work.  DL_TIMEOUT and
- * DL_INTERRUPTED may also mean that the work has not ended: dl_work_is_done() tells. */
+ * DL_CLOSED: this is a forked child, in which no thread runs the work.  DL_TIMEOUT and
+ * DL_INTERRUPTED may also mean that the work has not ended, which dl_work_is_done()
+ * distinguishes. */
 dl_status dl_work_wait(dl_work *work, dl_deadline deadline);
+
+/* Tells that the caller will not wait for the work but wants to be notified: a queued
+ * operation is then not left to a thread that waits. */
+void dl_work_expedite(dl_work *work);
 
 /* Returns the result of a work that is done; after a failure its error becomes the
  * thread's last one. */

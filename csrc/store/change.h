@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A change of a table as a record: what a journal keeps (store/tcp/journal.h).  The
- * records say what the contents have become and not what was asked for, so that they can
- * be applied in order without the requests that caused them. */
+ * records say what the contents have become and not what was asked for, so that they
+ * can be applied in order without the requests that caused them. */
 #ifndef DISTLITE_STORE_CHANGE_H
 #define DISTLITE_STORE_CHANGE_H
 
@@ -19,8 +19,8 @@ typedef enum dl_change_kind {
     DL_CHANGE_PUT_BACK = 5, /* an item, as the oldest one */
     DL_CHANGE_POP = 6,      /* the oldest item, if there is one */
     DL_CHANGE_EMPTY = 7,    /* the queue of the key, before its items in a snapshot */
-    /* Not of the table, but of what a server remembers (store/tcp/replies.h); the key is
-     * the id of a slot. */
+    /* Not of the table, but of what a server remembers (store/tcp/replies.h); the key
+     * is the id of a slot. */
     DL_CHANGE_REPLY = 8,
     DL_CHANGE_FORGET = 9,
     /* When the value of the key ends, until it is set again or deleted: the time since
@@ -50,8 +50,8 @@ void dl_change_put_end(dl_buffer *out, dl_bytes key, int64_t at);
  * malformed. */
 int64_t dl_change_end(const dl_change *change);
 
-/* Takes the next record, which points into the reader's bytes.  Returns 1, 0 at the end,
- * and -1 if the bytes are no record. */
+/* Takes the next record, which points into the reader's bytes.  Returns 1, 0 at the
+ * end, and -1 if the bytes are no record. */
 int dl_change_take(dl_reader *reader, dl_change *change);
 
 #endif

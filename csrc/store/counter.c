@@ -52,8 +52,8 @@ dl_counter_parse(dl_bytes text, int64_t *number)
             return false;
         }
     }
-    /* The number goes on beyond the parsed bytes: its first digits are
-     * another number. */
+    /* The digits continue beyond the parsed bytes, so that those parsed are another
+     * number. */
     if (is_cut && next == end && is_digit(*next)) {
         return false;
     }

@@ -31,10 +31,10 @@ typedef struct dl_table_reply {
 dl_status dl_table_execute(dl_table *table, const dl_store_request *request,
                            dl_table_reply *reply);
 
-/* Takes references to everything that is borrowed and to the values of a MULTI_GET,
- * so that the owner can release its lock before it copies them.  The names of a
- * LIST_KEYS and the counts of a STATS are copied to `reply` at once.  Called after a successful request, before
- * the next change. */
+/* Takes references to everything that is borrowed and to the values of a MULTI_GET, so
+ * that the owner can release its lock before it copies them.  The names of a LIST_KEYS
+ * and the counts of a STATS are copied to `reply` at once.  Called after a successful
+ * request, before the next change. */
 dl_status dl_table_hold(const dl_table *table, const dl_store_request *request,
                         dl_table_reply *held, dl_store_reply *reply);
 

@@ -4,10 +4,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -34,14 +32,6 @@
 
 /* The smallest page size; assuming smaller pages than there are is safe. */
 #define PAGE 4096
-
-/* The pauses between checks without inotify: short at first, since the awaited key is
- * often just being written. */
-#define FIRST_PAUSE (1 * DL_MILLISECOND)
-#define LAST_PAUSE (10 * DL_MILLISECOND)
-
-/* Includes the events of replacing and removing the file. */
-#define CHANGES (IN_MODIFY | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF)
 
 dl_status
 dl_file_log_init(dl_file_log *log, const char *path)
@@ -121,9 +111,9 @@ is_removed(int fd)
     return fstat(fd, &file) == 0 && file.st_nlink == 0;
 }
 
-/* Takes a file of this user, that others can read but not write, away from them.  No
- * member of the store needs read access alone, and who has it can hold the lock for
- * ever.  torch makes such files. */
+/* Withdraws other users' read access to a file of this user that they cannot write,
+ * such as torch makes: no member of the store needs read access alone, and a process
+ * that has it can hold the lock for ever. */
 static void
 make_private(int fd)
 {
@@ -252,9 +242,10 @@ take_field(dl_reader *reader, dl_bytes *field, uint64_t *needed)
     return true;
 }
 
-/* Returns whether a record with a key size of 0 has a key nevertheless, so that its
- * writer was killed.  The first record is never written in this way: a file of another
- * format is not taken for one and cut. */
+/* Returns whether a record with a key size of 0 has a key nevertheless, which means
+ * that its writer was killed (see append()).  At offset 0 it means a file of another
+ * format, which must not be cut: the first record counts a member, fits into one page
+ * and is written at once. */
 static bool
 is_unfinished(const dl_file_log *log, const dl_reader *reader)
 {
@@ -318,7 +309,8 @@ is_torn(const dl_file_log *log, dl_bytes tail)
     dl_reader reader = dl_reader_of(tail);
     uint32_t key_size;
 
-    /* Of a first record too little may be there to tell it from another format. */
+    /* At offset 0 there may be too few bytes to tell a first record from another
+     * format. */
     if (log->offset == 0) {
         return false;
     }
@@ -484,8 +476,8 @@ write_at(int fd, dl_bytes bytes, uint64_t at)
     return 0;
 }
 
-/* Returns 0 or an errno.  Half a record would make the file unreadable for
- * every member. */
+/* Removes what lies beyond `size`, since half a record would make the file unreadable
+ * for every member.  Returns 0 or an errno. */
 static int
 cut_to(int fd, uint64_t size)
 {
@@ -547,8 +539,8 @@ dl_file_log_write(dl_file_log *log, int fd, const char *space, dl_bytes key,
     return write_records(log, fd, &record, status);
 }
 
-/* The key size of the first record is written last, if they lie in several pages: a kill
- * cannot leave the value without its end. */
+/* The key size of the first record is written last, if they lie in several pages: a
+ * kill cannot leave the value without its end. */
 dl_status
 dl_file_log_write_until(dl_file_log *log, int fd, dl_bytes key, dl_bytes value,
                         int64_t end)
@@ -562,54 +554,4 @@ dl_file_log_write_until(dl_file_log *log, int fd, dl_bytes key, dl_bytes value,
                         dl_counter_format(end / DL_MILLISECOND, text));
     }
     return write_records(log, fd, &records, status);
-}
-
-void
-dl_file_watch_init(dl_file_watch *watch, const char *path)
-{
-    *watch = (dl_file_watch){
-        .path = path,
-        .fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC),
-        .pause = FIRST_PAUSE,
-    };
-    dl_fork_guard(watch->fd);
-}
-
-void
-dl_file_watch_fini(dl_file_watch *watch)
-{
-    if (watch->fd >= 0) {
-        dl_fork_release(watch->fd);
-        close(watch->fd);
-    }
-    watch->fd = -1;
-}
-
-void
-dl_file_watch_arm(dl_file_watch *watch)
-{
-    /* Adding the same file again is cheap and changes nothing. */
-    watch->is_armed =
-        watch->fd >= 0 && inotify_add_watch(watch->fd, watch->path, CHANGES) >= 0;
-}
-
-dl_status
-dl_file_watch_wait(dl_file_watch *watch, dl_deadline deadline)
-{
-    char events[1024];
-    struct pollfd watched = {.fd = watch->fd, .events = POLLIN};
-
-    /* No inotify instance available, no file yet, or a file system without inotify. */
-    if (!watch->is_armed) {
-        return sleep_longer(&watch->pause, LAST_PAUSE, deadline);
-    }
-    /* In slices: changes by other hosts cause no event and are found by checking. */
-    if (poll(&watched, 1, dl_deadline_poll(deadline, DL_WAIT_SLICE)) > 0) {
-        /* Drains the events; which changes they report does not matter. */
-        while (read(watch->fd, events, sizeof events) > 0) {
-        }
-        watch->pause = FIRST_PAUSE;
-    }
-    /* After events, too: there is no end of them while others write all the time. */
-    return dl_interrupt_check();
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The append-only file behind a FileStore: opening and locking it, the layout of its
- * records, an in-memory image of its contents, which is updated by reading only what was
- * appended, and sleeping until it may have changed.  The layout is torch's:
+ * records, and an in-memory image of its contents, which is updated by reading only what
+ * was appended.  The layout is torch's:
  *
  *     u32 key size | key | u32 value size | value
  *
@@ -30,7 +30,8 @@ typedef struct dl_file_log {
     dl_table table; /* the image: user keys and their values */
     int64_t reference_count;
     int64_t cleanup_count;
-    bool has_references; /* there is a record of the first count, and of the second */
+    bool
+        has_references; /* there is a record of the first count; below, of the second */
     bool has_cleanups;
     uint64_t offset; /* bytes of the file that the image covers */
     /* The bytes after `offset` are from a writer that was killed: a record without a
@@ -90,28 +91,5 @@ dl_status dl_file_log_write(dl_file_log *log, int fd, const char *space, dl_byte
  * not at all; otherwise as above. */
 dl_status dl_file_log_write_until(dl_file_log *log, int fd, dl_bytes key,
                                   dl_bytes value, int64_t end);
-
-/* Sleeping until a file may have changed: by inotify(7) if it works, otherwise by
- * pauses that grow.  Wake-ups may be spurious; changes by other hosts are noticed at
- * the next slice. */
-typedef struct dl_file_watch {
-    const char *path;
-    int fd; /* -1: inotify is not available */
-    bool is_armed;
-    int64_t pause;
-} dl_file_watch;
-
-/* Cannot fail: without inotify the watch uses pauses.  `path` must outlive
- * the watch. */
-void dl_file_watch_init(dl_file_watch *watch, const char *path);
-void dl_file_watch_fini(dl_file_watch *watch);
-
-/* Call it before each check of the file, so that no change is missed between the check
- * and the sleep.  Also finds the file again after it was replaced. */
-void dl_file_watch_arm(dl_file_watch *watch);
-
-/* Sleeps until a change, for one slice at most.  DL_OK: check the file again.
- * DL_INTERRUPTED: stop waiting. */
-dl_status dl_file_watch_wait(dl_file_watch *watch, dl_deadline deadline);
 
 #endif

@@ -15,11 +15,15 @@
  * file is locked. */
 #define TRUSTED (200 * DL_MILLISECOND)
 
+/* The shortest and the longest pause between two checks of a call that waits. */
+#define FIRST_PAUSE (DL_MILLISECOND / 20)
+#define LAST_PAUSE (10 * DL_MILLISECOND)
+
 #define CHANGES                                                                    \
     (DL_REQUEST(DL_OP_SET) | DL_REQUEST(DL_OP_ADD) | DL_REQUEST(DL_OP_COMPARE_SET) \
      | DL_REQUEST(DL_OP_APPEND) | DL_REQUEST(DL_OP_DELETE_KEY)                     \
      | DL_REQUEST(DL_OP_SET_TTL) | DL_REQUEST(DL_OP_COMPARE_SET_TTL))
-#define LOOKS                                                                      \
+#define QUERIES                                                                    \
     (DL_REQUEST(DL_OP_GET) | DL_REQUEST(DL_OP_MULTI_GET) | DL_REQUEST(DL_OP_CHECK) \
      | DL_REQUEST(DL_OP_WAIT) | DL_REQUEST(DL_OP_NUM_KEYS)                         \
      | DL_REQUEST(DL_OP_LIST_KEYS))
@@ -194,22 +198,22 @@ change(file_store *self, const dl_store_request *request, dl_store_reply *reply,
 
 /* A request that never modifies the store, and its result: DL_NOT_FOUND while keys that
  * it waits for are absent. */
-typedef struct look {
+typedef struct query {
     const dl_store_request *request;
     dl_store_reply *reply;
     dl_table_reply held;
     dl_status status;
-} look;
+} query;
 
-/* Most values that a look removes because they have ended, unless it needs to know all
+/* Most values that a query removes because they have ended, unless it needs to know all
  * names. */
-#define EXPIRED_PER_LOOK 64
+#define EXPIRED_PER_QUERY 64
 
 static void
 expire(dl_table *table, dl_opcode op)
 {
     bool needs_all = op == DL_OP_NUM_KEYS || op == DL_OP_LIST_KEYS;
-    int work = needs_all ? INT_MAX : EXPIRED_PER_LOOK;
+    int work = needs_all ? INT_MAX : EXPIRED_PER_QUERY;
 
     if (table->end_count > 0) {
         dl_table_advance(table, dl_wall_clock());
@@ -218,7 +222,7 @@ expire(dl_table *table, dl_opcode op)
 }
 
 static void
-look_locked(file_store *self, look *wanted)
+query_locked(file_store *self, query *wanted)
 {
     expire(&self->log.table, wanted->request->op);
     wanted->held = (dl_table_reply){0};
@@ -265,12 +269,12 @@ await_reader_locked(file_store *self, dl_deadline deadline, bool *is_reader)
 }
 
 static dl_status
-read_and_look(file_store *self, look *wanted, dl_deadline deadline)
+read_and_query(file_store *self, query *wanted, dl_deadline deadline)
 {
     int fd;
 
     DL_TRY(enter(self, DL_FILE_READ, deadline, &fd));
-    look_locked(self, wanted);
+    query_locked(self, wanted);
     leave(self, fd);
     return DL_OK;
 }
@@ -280,7 +284,7 @@ read_and_look(file_store *self, look *wanted, dl_deadline deadline)
  * changed: the lock is not fair, and many calls that share it again and again would
  * starve writers. */
 static dl_status
-look_again(file_store *self, look *wanted, dl_deadline deadline)
+check_again(file_store *self, query *wanted, dl_deadline deadline)
 {
     bool is_reader;
 
@@ -290,13 +294,13 @@ look_again(file_store *self, look *wanted, dl_deadline deadline)
     pthread_mutex_lock(&self->lock);
     dl_status status = await_reader_locked(self, deadline, &is_reader);
     if (status == DL_OK && !is_reader) {
-        look_locked(self, wanted);
+        query_locked(self, wanted);
     }
     pthread_mutex_unlock(&self->lock);
     if (status != DL_OK || !is_reader) {
         return status;
     }
-    status = read_and_look(self, wanted, deadline);
+    status = read_and_query(self, wanted, deadline);
     pthread_mutex_lock(&self->lock);
     self->is_reading = false;
     pthread_cond_broadcast(&self->has_read);
@@ -305,7 +309,7 @@ look_again(file_store *self, look *wanted, dl_deadline deadline)
 }
 
 static dl_status
-fail_absent(const look *wanted, dl_deadline deadline)
+fail_absent(const query *wanted, dl_deadline deadline)
 {
     size_t count;
     const dl_bytes *keys = dl_request_keys(wanted->request, &count);
@@ -313,28 +317,36 @@ fail_absent(const look *wanted, dl_deadline deadline)
     return dl_store_fail_timeout("", keys, count, deadline);
 }
 
+/* Sleeps before the next check: for an eighth of the time waited so far, so that a short
+ * wait ends soon after its key is written and a long one costs little. */
 static dl_status
-watch_for(file_store *self, look *wanted, dl_deadline deadline)
+pause_since(int64_t begin, dl_deadline deadline)
 {
-    dl_file_watch watch;
-    dl_status status = DL_OK;
+    int64_t pause = (dl_now() - begin) / 8;
 
-    dl_file_watch_init(&watch, self->log.path);
-    while (status == DL_OK) {
+    pause = pause < FIRST_PAUSE ? FIRST_PAUSE : pause > LAST_PAUSE ? LAST_PAUSE : pause;
+    return dl_sleep_until(dl_deadline_earlier(deadline, pause));
+}
+
+/* Does not use inotify(7): closing an instance takes up to 20 ms, a user has 128 of them,
+ * and changes by other hosts cause no event. */
+static dl_status
+check_until_found(file_store *self, query *wanted, dl_deadline deadline)
+{
+    int64_t begin = dl_now();
+
+    for (;;) {
         /* Read before the check, so that the last check comes after the deadline. */
         bool has_passed = dl_deadline_passed(deadline);
-        dl_file_watch_arm(&watch);
-        status = look_again(self, wanted, deadline);
-        if (status == DL_OK && wanted->status != DL_NOT_FOUND) {
-            break;
+        DL_TRY(check_again(self, wanted, deadline));
+        if (wanted->status != DL_NOT_FOUND) {
+            return DL_OK;
         }
-        if (status == DL_OK) {
-            status = has_passed ? fail_absent(wanted, deadline)
-                                : dl_file_watch_wait(&watch, deadline);
+        if (has_passed) {
+            return fail_absent(wanted, deadline);
         }
+        DL_TRY(pause_since(begin, deadline));
     }
-    dl_file_watch_fini(&watch);
-    return status;
 }
 
 static dl_status
@@ -342,16 +354,16 @@ file_execute(dl_store *store, const dl_store_request *request, dl_store_reply *r
              dl_deadline deadline)
 {
     file_store *self = file_store_of(store);
-    look wanted = {.request = request, .reply = reply};
+    query wanted = {.request = request, .reply = reply};
 
     if ((CHANGES & DL_REQUEST(request->op)) != 0) {
         return change(self, request, reply, deadline);
     }
-    /* The first check is made without a watch: usually the keys exist already. */
-    DL_TRY(read_and_look(self, &wanted, deadline));
+    DL_TRY(read_and_query(self, &wanted, deadline));
     if (wanted.status == DL_NOT_FOUND) {
-        DL_TRY(dl_deadline_passed(deadline) ? fail_absent(&wanted, deadline)
-                                            : watch_for(self, &wanted, deadline));
+        DL_TRY(dl_deadline_passed(deadline)
+                   ? fail_absent(&wanted, deadline)
+                   : check_until_found(self, &wanted, deadline));
     }
     DL_TRY(wanted.status);
     return dl_table_give(&wanted.held, request, reply);
@@ -412,7 +424,7 @@ static dl_status file_clone(dl_store *store, dl_store **clone, dl_deadline deadl
  * file as torch does; the format has no queues. */
 static const dl_store_ops file_ops = {
     .kind = "FileStore",
-    .requests = CHANGES | LOOKS,
+    .requests = CHANGES | QUERIES,
     .execute = file_execute,
     .clone = file_clone,
     .close = file_close,

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "base/interrupt.h"
 #include "base/thread.h"
 #include "store/execute.h"
 
@@ -28,7 +29,10 @@ lock(dl_store *store)
 {
     hash_store *self = (hash_store *)store;
 
-    pthread_mutex_lock(&self->lock);
+    if (pthread_mutex_trylock(&self->lock) != 0) {
+        dl_blocking_begin();
+        pthread_mutex_lock(&self->lock);
+    }
     return self;
 }
 
@@ -165,6 +169,19 @@ fail_worded(dl_status status, const dl_store_request *request, dl_deadline deadl
     }
 }
 
+/* Requests with less than this many keys or bytes take a few microseconds at most. */
+#define BRIEF_COUNT 16
+#define BRIEF_SIZE ((size_t)64 << 10)
+
+/* Returns whether the request takes long even if it need not wait. */
+static bool
+takes_long(const dl_store_request *request)
+{
+    return request->count >= BRIEF_COUNT || request->value.size >= BRIEF_SIZE
+           || request->expected.size >= BRIEF_SIZE || request->op == DL_OP_APPEND
+           || request->op == DL_OP_NUM_KEYS || request->op == DL_OP_LIST_KEYS;
+}
+
 static dl_status
 hash_execute(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
              dl_deadline deadline)
@@ -172,20 +189,29 @@ hash_execute(dl_store *store, const dl_store_request *request, dl_store_reply *r
     dl_table_reply held = {0};
     dl_store_request set;
 
-    /* Copied before the lock is taken, so that large values delay no other call. */
-    if (request->op == DL_OP_SET) {
-        set = *request;
-        set.blob = dl_blob_copy(request->value);
-        if (set.blob == NULL) {
-            return dl_fail_no_memory();
+    if (takes_long(request)) {
+        dl_blocking_begin();
+        /* Copied before the lock is taken, so that a large value delays no other
+         * call. */
+        if (request->op == DL_OP_SET) {
+            set = *request;
+            set.blob = dl_blob_copy(request->value);
+            if (set.blob == NULL) {
+                return dl_fail_no_memory();
+            }
+            request = &set;
         }
-        request = &set;
     }
     hash_store *self = lock(store);
     dl_status status = execute_locked(self, request, &held, reply, deadline);
     unlock(self);
-    return status == DL_OK ? dl_table_give(&held, request, reply)
-                           : fail_worded(status, request, deadline);
+    if (status != DL_OK) {
+        return fail_worded(status, request, deadline);
+    }
+    if (held.value != NULL && dl_blob_bytes(held.value).size >= BRIEF_SIZE) {
+        dl_blocking_begin();
+    }
+    return dl_table_give(&held, request, reply);
 }
 
 static dl_status
@@ -240,6 +266,7 @@ static const dl_store_ops hash_ops = {
     .kind = "HashStore",
     .requests = UINT32_MAX & ~DL_REQUEST(DL_OP_BARRIER),
     .has_extended_api = true,
+    .is_brief = true,
     .execute = hash_execute,
     .clone = hash_clone,
     .close = hash_close,

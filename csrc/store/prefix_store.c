@@ -73,7 +73,7 @@ join(const prefix_store *self, const dl_bytes *keys, size_t count, joined *names
 
 /* Adds the prefix to the keys and passes the request on.  num_keys() counts all keys of
  * the store below, which cannot count those of one prefix.  barrier() is passed on as
- * well, so that it meets callers that use the full key. */
+ * well, so that it waits together with callers that use the full key. */
 static dl_status
 prefix_execute(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
                dl_deadline deadline)

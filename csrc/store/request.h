@@ -5,9 +5,9 @@
  * decoded requests to the executor of the table (store/execute.h).
  *
  * The table in request.c has one row per request.  To add a request, add a row there,
- * its effect on the table in execute.c, a row with its documentation in
- * python/stores/store_methods.c, and an inline function in store.h if C code calls
- * it. */
+ * its effect on the table in execute.c, its method in python/stores/store_methods.c,
+ * and an inline function in store.h if C code calls it; docs/architecture.md lists all
+ * files. */
 #ifndef DISTLITE_STORE_REQUEST_H
 #define DISTLITE_STORE_REQUEST_H
 
@@ -16,9 +16,9 @@
 #include "base/reader.h"
 #include "base/status.h"
 
-/* The numbers are the opcodes of torch's protocol, but for those from STATS on, which are
- * ours and on the wire exist only as checked requests.  VALIDATE, CANCEL_WAIT and PING are part of
- * managing a connection: callers of a store do not make them. */
+/* The numbers are the opcodes of torch's protocol; those from STATS on are ours, and
+ * exist on the wire only as checked requests.  VALIDATE, CANCEL_WAIT and PING are part
+ * of managing a connection: callers of a store do not make them. */
 typedef enum dl_opcode {
     DL_OP_VALIDATE = 0,
     DL_OP_SET = 1,
@@ -117,7 +117,7 @@ typedef struct dl_request_kind {
 
 extern const dl_request_kind dl_request_kinds[DL_OP_COUNT];
 
-/* Whether the request sets a value that ends. */
+/* Returns whether the request sets a value that ends. */
 static inline bool
 dl_request_has_ttl(dl_opcode op)
 {
@@ -127,7 +127,8 @@ dl_request_has_ttl(dl_opcode op)
 /* Sets of requests are masks of these bits. */
 #define DL_REQUEST(op) (UINT32_C(1) << (op))
 
-/* Fails with DL_INVALID if the request sets a value that ends, and not later than now. */
+/* Fails with DL_INVALID if the request sets a value with a time to live that is not
+ * positive. */
 dl_status dl_request_check_ttl(const dl_store_request *request);
 
 /* Returns the keys of a request that was not decoded from the wire;
@@ -147,8 +148,8 @@ typedef struct dl_key_walk {
 
 dl_key_walk dl_key_walk_begin(const dl_store_request *request);
 
-/* Moves on to the next key.  False: there are no more.  `value` is NULL for a request
- * without pairs. */
+/* Moves on to the next key; returns false if there are no more.  `value` is NULL for a
+ * request without pairs. */
 bool dl_key_walk_next(dl_key_walk *walk, dl_bytes *key, dl_bytes *value);
 
 /* Removes the names of a LIST_KEYS reply that do not begin with `prefix`, and strips it

@@ -12,8 +12,8 @@
 #include "base/thread.h"
 
 /* The pauses between polls: short for a person, long enough to cost nothing. */
-#define FIRST_LOOK_AGAIN (1 * DL_MILLISECOND)
-#define LAST_LOOK_AGAIN (10 * DL_MILLISECOND)
+#define FIRST_PAUSE (1 * DL_MILLISECOND)
+#define LAST_PAUSE (10 * DL_MILLISECOND)
 
 void
 dl_store_init(dl_store *store, const dl_store_ops *ops)
@@ -98,6 +98,13 @@ bool
 dl_store_has_extended_api(dl_store *store)
 {
     return store->ops->has_extended_api;
+}
+
+/* A view does little more than the store below it, which also keeps its timeout. */
+bool
+dl_store_is_brief(dl_store *store)
+{
+    return timeout_owner(store)->ops->is_brief;
 }
 
 dl_secret *
@@ -186,7 +193,7 @@ dl_store_fail_missing(const dl_store *store, const char *method)
 static dl_status
 generic_wait(dl_store *store, const dl_bytes *keys, size_t count, dl_deadline deadline)
 {
-    int64_t pause = FIRST_LOOK_AGAIN;
+    int64_t pause = FIRST_PAUSE;
 
     for (;;) {
         bool exist = false;
@@ -198,14 +205,14 @@ generic_wait(dl_store *store, const dl_bytes *keys, size_t count, dl_deadline de
             return dl_store_fail_timeout("", keys, count, deadline);
         }
         DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, pause)));
-        pause = pause * 2 < LAST_LOOK_AGAIN ? pause * 2 : LAST_LOOK_AGAIN;
+        pause = pause * 2 < LAST_PAUSE ? pause * 2 : LAST_PAUSE;
     }
 }
 
 /* Reads the value into `held`, empty if there is none: compare_set expects
  * that for both. */
 static dl_status
-look_once(dl_store *store, dl_bytes key, dl_buffer *held, dl_deadline deadline)
+get_or_empty(dl_store *store, dl_bytes key, dl_buffer *held, dl_deadline deadline)
 {
     bool exists = false;
 
@@ -228,7 +235,7 @@ try_append(dl_store *store, dl_bytes key, dl_bytes value, bool *is_done,
            dl_deadline deadline)
 {
     dl_buffer held = {0}, longer = {0}, answer = {0};
-    dl_status status = look_once(store, key, &held, deadline);
+    dl_status status = get_or_empty(store, key, &held, deadline);
 
     if (status == DL_OK) {
         dl_buffer_put(&longer, dl_buffer_bytes(&held));
@@ -329,9 +336,9 @@ generic_barrier(dl_store *store, dl_bytes key, int64_t world_size, dl_deadline d
 }
 
 /* Implements requests that a kind of store lacks by other requests.  WAIT polls every
- * few milliseconds.  APPEND is a loop of compare_set, whose reply cannot distinguish two
- * writers of the same bytes: simultaneous equal appends may become one.  MULTI_GET and
- * MULTI_SET are loops.  BARRIER counts in "<key>/num_members"; the last member sets
+ * few milliseconds.  APPEND is a loop of compare_set, whose reply cannot distinguish
+ * two writers of the same bytes: simultaneous equal appends may become one.  MULTI_GET
+ * and MULTI_SET are loops.  BARRIER counts in "<key>/num_members"; the last member sets
  * "<key>/last_member", for which all wait; with no members it returns at once.  All
  * other requests, a time to live among them, are DL_UNSUPPORTED. */
 static dl_status
@@ -426,7 +433,7 @@ dl_store_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
 static void
 append_key(char *text, size_t room, size_t *size, dl_bytes key)
 {
-    /* Of a key that is longer than the text, the rest is not looked at. */
+    /* Of a key that is longer than the text, the rest is not shown. */
     size_t shown = key.size < room ? key.size : room;
 
     dl_text_append_escaped(text, room, size, (const char *)key.data, shown);

@@ -35,6 +35,9 @@ typedef struct dl_store_ops {
     uint32_t
         requests; /* a mask of DL_REQUEST(); others are implemented by these or fail */
     bool has_extended_api; /* append and multi_* take one round trip */
+    /* execute() calls dl_blocking_begin() (base/interrupt.h) before it waits or does more
+     * than a few microseconds of work. */
+    bool is_brief;
 
     /* Executes one of `requests`, whose keys and values are within the limits.
      * `deadline` bounds the wait for keys (DL_TIMEOUT); a store with a server allows
@@ -53,8 +56,8 @@ typedef struct dl_store_ops {
      * it is this one. */
     dl_store *(*timeout_owner)(dl_store *);
     bool (*local_address)(dl_store *, struct dl_address *); /* may be NULL */
-    /* Returns what users of the data have to prove (PrefixStore: to the store below), or
-     * NULL.  May be NULL. */
+    /* Returns the secret that users of the data have to prove (PrefixStore: to the
+     * store below), or NULL if they need not.  May be NULL. */
     dl_secret *(*secret)(dl_store *);
 } dl_store_ops;
 
@@ -88,7 +91,12 @@ dl_status dl_store_admit(const dl_store *store);
 /* Returns whether append and multi_* take one round trip. */
 bool dl_store_has_extended_api(dl_store *store);
 
-/* Returns the local end of a connection to the server.  False: there is none. */
+/* Returns whether requests call dl_blocking_begin() (base/interrupt.h) before they take
+ * long, so that a caller may hold what other threads need until then. */
+bool dl_store_is_brief(dl_store *store);
+
+/* Sets `*address` to the local address of a connection to the server; returns false if
+ * there is none. */
 bool dl_store_local_address(dl_store *store, struct dl_address *address);
 
 /* Returns the secret that every user of the store's data has proved to know, or NULL if

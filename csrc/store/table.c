@@ -13,7 +13,7 @@
 #include "base/deadline.h"
 #include "store/counter.h"
 
-/* A longer time to live, of more than seventy years, counts as this, so that no sum
+/* A longer time to live counts as this one, of more than seventy years, so that no sum
  * overflows. */
 #define TTL_MAX (INT64_MAX / 4 / DL_MILLISECOND)
 
@@ -23,8 +23,8 @@ typedef struct dl_queue_item {
 } dl_queue_item;
 
 /* Most entries are just a value: what is needed for waiting and for queues is in a
- * waitlist, which is allocated on demand.  Its lists hold the links of waiters, earliest
- * first; those of a barrier are sorted by world size. */
+ * waitlist, which is allocated on demand.  Its lists hold the links of waiters,
+ * earliest first; those of a barrier are sorted by world size. */
 typedef struct dl_table_waitlist {
     dl_list plain; /* DL_WAIT_KEYS and DL_WAIT_VALUES */
     dl_list turns;
@@ -99,7 +99,8 @@ need_key(dl_table *table, size_t key_size)
     return need_room(table, entry_size(key_size));
 }
 
-/* Provides the memory for the record of a change, so that recording it does not fail. */
+/* Provides the memory for the record of a change, so that recording it does not
+ * fail. */
 static dl_status
 need_record(const dl_table *table, size_t key_size, size_t value_size)
 {
@@ -274,7 +275,7 @@ drop_end(dl_table *table, dl_table_entry *entry)
     }
 }
 
-/* Whether the value has ended and is still there. */
+/* Returns whether the value has ended and was not removed yet. */
 static bool
 has_ended(const dl_table *table, const dl_table_entry *entry)
 {
@@ -295,7 +296,7 @@ entry_find(const dl_table *table, dl_bytes key)
     return node == NULL ? NULL : DL_MAP_ENTRY(node, dl_table_entry, node);
 }
 
-static void lose_value(dl_table *table, dl_table_entry *entry);
+static void remove_value(dl_table *table, dl_table_entry *entry);
 
 /* As entry_find(), for a change: a value that has ended is removed first. */
 static dl_table_entry *
@@ -307,7 +308,7 @@ entry_find_live(dl_table *table, dl_bytes key)
         return entry;
     }
     table->end_expired++;
-    lose_value(table, entry);
+    remove_value(table, entry);
     return entry_find(table, key);
 }
 
@@ -470,8 +471,8 @@ counts_as_there(dl_wait_kind kind, dl_presence presence)
     return presence.has_value || (presence.has_items && kind != DL_WAIT_VALUES);
 }
 
-/* Whether a key of the waiter counts as present although its value has ended: when that
- * is removed, the waiter has one more missing key. */
+/* Returns whether a key of the waiter counts as present although its value has ended:
+ * when that value is removed, the waiter has one more missing key. */
 static bool
 has_ended_key(const dl_table *table, const dl_waiter *waiter)
 {
@@ -490,8 +491,8 @@ gather_plain(const dl_table *table, dl_list *links, dl_presence before, dl_prese
              dl_list *over)
 {
     /* Invariant: missing_count is the number of the waiter's links whose key does not
-     * count as present; it is at least 1 while the waiter is parked, unless the value of
-     * one of its keys has ended and is not removed yet. */
+     * count as present; it is at least 1 while the waiter is parked, unless the value
+     * of one of its keys has ended and is not removed yet. */
     for (dl_list *node = links->next; node != links; node = node->next) {
         dl_waiter *waiter = waiter_of(node);
         bool was_there = counts_as_there(waiter->kind, before);
@@ -615,7 +616,7 @@ name_at(const dl_list *named)
 
 /* Called after the entry got a value and had none before. */
 static void
-enlist(dl_table *table, dl_table_entry *entry)
+add_name(dl_table *table, dl_table_entry *entry)
 {
     dl_list_append(&table->names, &entry->named);
     table->names_size += dl_map_key(&entry->node).size;
@@ -625,7 +626,7 @@ enlist(dl_table *table, dl_table_entry *entry)
 
 /* Called after the entry lost its value. */
 static void
-strike(dl_table *table, dl_table_entry *entry)
+remove_name(dl_table *table, dl_table_entry *entry)
 {
     for (dl_list *node = table->cursors.next; node != &table->cursors;
          node = node->next) {
@@ -679,7 +680,7 @@ dl_table_cursor_next(dl_table_cursor *cursor, dl_bytes *name)
 /* Takes the value from the entry, and frees the entry if it is not needed any more: it
  * remains while it has waiters or items in its queue. */
 static void
-lose_value(dl_table *table, dl_table_entry *entry)
+remove_value(dl_table *table, dl_table_entry *entry)
 {
     dl_presence before = entry_presence(entry);
 
@@ -687,7 +688,7 @@ lose_value(dl_table *table, dl_table_entry *entry)
     table->size -= blob_size(entry->value);
     dl_blob_unref(entry->value);
     entry->value = NULL;
-    strike(table, entry);
+    remove_name(table, entry);
     entry_changed(table, entry, before);
     entry_release(table, entry);
 }
@@ -713,7 +714,7 @@ dl_table_expire(dl_table *table, int64_t until, int *work)
         }
         --*work;
         table->end_expired++;
-        lose_value(table, table->ends[0].entry);
+        remove_value(table, table->ends[0].entry);
     }
     return true;
 }
@@ -728,7 +729,8 @@ dl_table_end_of(const dl_table *table, dl_bytes key)
                : table->ends[entry->end_place - 1].at;
 }
 
-/* What becomes of the end of a value that is replaced, besides a time. */
+/* In place of a time: the new value has no end, or keeps the end of the value that it
+ * replaces. */
 #define END_NONE 0
 #define END_KEPT (-1)
 
@@ -774,8 +776,8 @@ value_changed(dl_table *table, dl_table_entry *entry, int64_t end, dl_presence b
     entry_release(table, entry);
 }
 
-/* Takes over the reference to `value`, also on failure.  `end` is a time or one of the
- * above. */
+/* Takes over the reference to `value`, also on failure.  `end` is a time, END_NONE or
+ * END_KEPT. */
 static dl_status
 put_value(dl_table *table, dl_bytes key, dl_blob *value, int64_t end)
 {
@@ -799,7 +801,7 @@ put_value(dl_table *table, dl_bytes key, dl_blob *value, int64_t end)
      * reference of its own. */
     dl_presence before = entry_presence(entry);
     if (!before.has_value) {
-        enlist(table, entry);
+        add_name(table, entry);
     }
     dl_blob_unref(entry->value);
     entry->value = value;
@@ -813,8 +815,8 @@ dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
     return put_value(table, key, value, END_NONE);
 }
 
-/* Whether `size` bytes can take the place of the value in its memory: nobody else reads
- * that, and not much of it is left over. */
+/* Returns whether `size` bytes can be written into the memory of the value: nobody else
+ * reads it, and at most half of it would stay unused. */
 static bool
 fits(const dl_blob *value, size_t size)
 {
@@ -939,7 +941,7 @@ dl_table_delete(dl_table *table, dl_bytes key)
         return false;
     }
     record(table, DL_CHANGE_DELETE, key, (dl_bytes){0});
-    lose_value(table, entry);
+    remove_value(table, entry);
     return true;
 }
 
@@ -1118,7 +1120,7 @@ dl_table_cancel(dl_table *table, dl_waiter *waiter)
 }
 
 static void
-hang(dl_table_waitlist *waitlist, dl_wait_link *link)
+link_waiter(dl_table_waitlist *waitlist, dl_wait_link *link)
 {
     const dl_waiter *waiter = link->waiter;
 
@@ -1168,7 +1170,7 @@ park(dl_table *table, dl_waiter *waiter, const dl_bytes *keys, size_t count)
             leave(table, waiter, NULL);
             return DL_NO_MEMORY;
         }
-        hang(link->entry->waitlist, link);
+        link_waiter(link->entry->waitlist, link);
         /* Counted as soon as it is linked, so that leave() undoes exactly what was
          * done. */
         waiter->link_count++;

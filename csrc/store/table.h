@@ -9,10 +9,10 @@
  * wait has ended moves to a ready list, which the owner drains after each changing
  * call: the table never calls out.
  *
- * A value may have an end, a point in time of the owner's clock, which the owner tells by
- * dl_table_advance().  From its end on a value counts as absent in all functions that look
- * at its key; the owner removes such values by dl_table_expire(), a few at a time, and
- * before it counts or lists all names.
+ * A value may have an end, a point in time of the owner's clock, which the owner tells
+ * by dl_table_advance().  From its end on a value counts as absent in all functions
+ * that look at its key; the owner removes such values by dl_table_expire(), a few at a
+ * time, and before it counts or lists all names.
  *
  * A name may have a value and a queue at once.  It exists while it has a value or an
  * item in its queue; num_keys, listing and delete only concern values. */
@@ -26,7 +26,8 @@
 #include "base/status.h"
 #include "store/change.h"
 
-/* When the value of an entry ends; the places of a heap, the earliest first. */
+/* When the value of an entry ends: an element of a heap, whose first one is the
+ * earliest. */
 typedef struct dl_table_end {
     int64_t at;
     struct dl_table_entry *entry;
@@ -45,8 +46,8 @@ typedef struct dl_table {
     dl_table_end *ends;  /* of the values that have one */
     size_t end_count;
     size_t end_capacity;
-    int64_t now;        /* what dl_table_advance() told last */
-    int64_t wall_ahead; /* of the wall clock before the owner's, for records of ends */
+    int64_t now;          /* as told by the last dl_table_advance() */
+    int64_t wall_ahead;   /* the wall clock minus the owner's, for records of ends */
     uint64_t end_expired; /* number of values that were removed at their ends */
     dl_buffer *changes;  /* gets a record of each change; NULL: they are not recorded */
     uint64_t key_limit;  /* of names that exist or are waited for; 0: no limit */
@@ -97,10 +98,11 @@ void dl_table_fini(dl_table *table);
  * once; NULL when there are no more. */
 dl_waiter *dl_table_take_ready(dl_table *table);
 
-/* Tells the table the time, which never goes back. */
+/* Tells the table the time; an earlier one than the last is ignored. */
 void dl_table_advance(dl_table *table, int64_t now);
 
-/* Returns when a value ends that is set now and is there for `ttl` milliseconds. */
+/* Returns the end of a value that is set now with a time to live of `ttl`
+ * milliseconds. */
 int64_t dl_table_end_after(const dl_table *table, int64_t ttl);
 
 /* Returns when the first value ends; INT64_MAX if none does. */
@@ -111,8 +113,8 @@ dl_table_next_end(const dl_table *table)
 }
 
 /* Removes values that have ended by `until`, the earliest first, and decrements `*work`
- * for each.  Returns false when `*work` is used up and there are more.  An end is not a
- * change that is recorded: the record of the value told it. */
+ * for each.  Returns false when `*work` is used up and there are more.  A removal is
+ * not recorded, since the record of the value includes its end. */
 bool dl_table_expire(dl_table *table, int64_t until, int *work);
 
 /* Returns when the value of `key` ends; INT64_MAX if it does not, or is absent. */
@@ -147,8 +149,8 @@ typedef struct dl_table_cursor {
 void dl_table_cursor_begin(dl_table *table, dl_table_cursor *cursor);
 void dl_table_cursor_end(dl_table_cursor *cursor);
 
-/* Moves on to the next name, which is borrowed until the next change.  False: there are
- * no more. */
+/* Moves on to the next name, which is borrowed until the next change; returns false if
+ * there are no more. */
 bool dl_table_cursor_next(dl_table_cursor *cursor, dl_bytes *name);
 
 /* Returns the bytes of all names with values. */
@@ -158,8 +160,9 @@ dl_table_names_size(const dl_table *table)
     return table->names_size;
 }
 
-/* The following functions may make waiters ready.  DL_NO_MEMORY changes nothing; it is
- * also the failure of a table that is full, with a text that says so. */
+/* The following functions may make waiters ready.  After DL_NO_MEMORY nothing has
+ * changed; a table that has reached its limits fails with it, too, with a text that
+ * says so. */
 
 dl_status dl_table_set(dl_table *table, dl_bytes key, dl_bytes value);
 
@@ -170,7 +173,7 @@ dl_status dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value);
 dl_status dl_table_set_until(dl_table *table, dl_bytes key, dl_bytes value,
                              int64_t end);
 
-/* Sets when the value that `key` has ends; nothing if it has none. */
+/* Sets when the value of `key` ends; does nothing if it has none. */
 dl_status dl_table_end_at(dl_table *table, dl_bytes key, int64_t end);
 
 /* Keeps the end of the value. */
@@ -205,8 +208,9 @@ dl_status dl_table_queue_put_back(dl_table *table, dl_bytes key, dl_blob *item);
  * caller owns the reference in `*item`. */
 int64_t dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item);
 
-/* Applies a recorded change, unless it is not of the table or the end of a value, whose
- * clock the owner knows; fails as the function that made it did. */
+/* Applies a recorded change.  Ignores the end of a value, whose clock only the owner
+ * knows, and changes that are not of the table.  Fails as the function that made the
+ * change. */
 dl_status dl_table_apply(dl_table *table, const dl_change *change);
 
 /* Calls `visit` for each item of each queue, a queue's oldest item first, with
@@ -219,7 +223,7 @@ void dl_table_visit_items(const dl_table *table,
 int64_t dl_table_queue_size(const dl_table *table, dl_bytes key);
 
 /* Ends the earliest DL_WAIT_TURN if the queue is not empty: for an owner that finds
- * that the waiter which a push has ended went away, or went on to something else,
+ * that the waiter whose wait a push has ended has left, or has sent another request,
  * instead of popping. */
 void dl_table_queue_pass_on(dl_table *table, dl_bytes key);
 
@@ -236,8 +240,8 @@ dl_status dl_table_wait(dl_table *table, dl_waiter *waiter, dl_wait_kind kind,
 dl_status dl_table_barrier(dl_table *table, dl_waiter *waiter, dl_bytes key,
                            int64_t world_size);
 
-/* Parks `waiter` until that counter is at least `world_size`, as the call above does for
- * a member that it has counted already. */
+/* Parks `waiter` until that counter is at least `world_size`, as the call above does
+ * for a member that it has counted already. */
 dl_status dl_table_barrier_again(dl_table *table, dl_waiter *waiter, dl_bytes key,
                                  int64_t world_size);
 

@@ -11,7 +11,7 @@
 /* The size of a cache line. */
 #define LINE 64
 
-/* Bytes by which a copy past the caches fetches the source ahead of its use.  A fetch
+/* Distance in bytes at which a non-temporal copy prefetches its source.  A prefetch
  * beyond the end has no effect. */
 #define AHEAD 1024
 

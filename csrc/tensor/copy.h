@@ -12,8 +12,8 @@
  * begins on a page. */
 void dl_copy(void *target, const void *source, size_t size);
 
-/* Copies with stores that bypass the caches, for blocks larger than these: memory is
- * written without being read first, which saves a third of the time. */
+/* Copies with non-temporal stores, for blocks larger than the caches: memory is written
+ * without being read first, which saves a third of the time. */
 void dl_copy_streaming(void *target, const void *source, size_t size);
 
 #endif

@@ -94,7 +94,7 @@ dl_reduce_table_of(dl_simd simd)
 #endif
 }
 
-/* Two threads may both choose at first; they choose the same table. */
+/* Two threads may make the first choice at once; both choose the same table. */
 static const dl_reduce_table *
 chosen_table(void)
 {
@@ -131,7 +131,9 @@ dl_reduce_check(dl_reduce_op op, const dl_tensor *tensor)
                        "a floating-point dtype",
                        name);
     }
-    return dl_fail(DL_INVALID, "%s does not support %s", dl_reduce_op_name(op), name);
+    bool is_bitwise = op == DL_BAND || op == DL_BOR || op == DL_BXOR;
+    return dl_fail(DL_INVALID, "%s does not support %s%s", dl_reduce_op_name(op), name,
+                   is_bitwise ? ", only integers and bool" : "");
 }
 
 dl_dtype

@@ -32,7 +32,7 @@ typedef enum dl_reduce_op {
 static inline bool
 dl_reduce_op_has_reducer(dl_reduce_op op)
 {
-    return op >= DL_MINLOC;
+    return op >= DL_MINLOC && op <= DL_FUNCTION;
 }
 
 const char *dl_reduce_op_name(dl_reduce_op op); /* "SUM" */

@@ -9,7 +9,7 @@
 #include "tensor/reduce.h"
 
 /* NumPy's functions of two arguments and one result that are associative, or that
- * programs reduce with all the same. */
+ * programs reduce with although they are not. */
 static const char *const functions[] = {
     "add",         "multiply",     "subtract",    "maximum",     "minimum",
     "fmax",        "fmin",         "logaddexp",   "logaddexp2",  "hypot",
@@ -38,9 +38,10 @@ dl_reducer_code(const char *dtype, const char *name)
     return dl_opaque_code_of_text(&text);
 }
 
-/* Writes the text if its code is the one that is looked for. */
+/* Returns whether the pair of dtype and name has this code; writes its text if so. */
 static bool
-is_it(uint32_t code, const char *dtype, const char *name, char text[DL_DTYPE_TEXT_SIZE])
+has_code(uint32_t code, const char *dtype, const char *name,
+         char text[DL_DTYPE_TEXT_SIZE])
 {
     dl_opaque_text made = {0};
 
@@ -53,18 +54,20 @@ is_it(uint32_t code, const char *dtype, const char *name, char text[DL_DTYPE_TEX
 }
 
 static bool
-is_pair(uint32_t code, const char *value, char text[DL_DTYPE_TEXT_SIZE])
+find_pair(uint32_t code, const char *value, char text[DL_DTYPE_TEXT_SIZE])
 {
     char dtype[64];
 
     snprintf(dtype, sizeof dtype, "pairs of %s", value);
-    if (is_it(code, dtype, "MINLOC", text) || is_it(code, dtype, "MAXLOC", text)) {
+    if (has_code(code, dtype, "MINLOC", text)
+        || has_code(code, dtype, "MAXLOC", text)) {
         return true;
     }
     for (int index = DL_INT8; index <= DL_UINT64; index++) {
         snprintf(dtype, sizeof dtype, "(%s, %s)", value,
                  dl_dtype_name((dl_dtype)index));
-        if (is_it(code, dtype, "MINLOC", text) || is_it(code, dtype, "MAXLOC", text)) {
+        if (has_code(code, dtype, "MINLOC", text)
+            || has_code(code, dtype, "MAXLOC", text)) {
             return true;
         }
     }
@@ -72,16 +75,16 @@ is_pair(uint32_t code, const char *value, char text[DL_DTYPE_TEXT_SIZE])
 }
 
 static bool
-is_known(uint32_t code, char text[DL_DTYPE_TEXT_SIZE])
+find_known(uint32_t code, char text[DL_DTYPE_TEXT_SIZE])
 {
     for (int i = DL_BOOL; i < DL_DTYPE_COUNT; i++) {
         const char *dtype = dl_dtype_name((dl_dtype)i);
         for (size_t k = 0; k < FUNCTION_COUNT; k++) {
-            if (is_it(code, dtype, functions[k], text)) {
+            if (has_code(code, dtype, functions[k], text)) {
                 return true;
             }
         }
-        if (is_pair(code, dtype, text)) {
+        if (find_pair(code, dtype, text)) {
             return true;
         }
     }
@@ -93,7 +96,7 @@ dl_reducer_describe(uint32_t code, char text[DL_DTYPE_TEXT_SIZE])
 {
     if (code == DL_FUNCTION) {
         snprintf(text, DL_DTYPE_TEXT_SIZE, "bytes, %s", dl_reduce_op_name(DL_FUNCTION));
-    } else if (!is_known(code, text)) {
+    } else if (!find_known(code, text)) {
         dl_opaque_describe(code, text);
         if (strncmp(text, "another dtype (", 15) == 0) {
             snprintf(text, DL_DTYPE_TEXT_SIZE,
@@ -142,7 +145,7 @@ comes_first(dl_dtype dtype, const uint8_t *left, const uint8_t *right)
 
 /* `order` is positive if the left pair is the better one. */
 static void
-settle(const dl_pair_reducer *self, int order, const uint8_t *left, uint8_t *right)
+keep_better(const dl_pair_reducer *self, int order, const uint8_t *left, uint8_t *right)
 {
     const dl_pair *pair = &self->pair;
 
@@ -169,7 +172,7 @@ settle(const dl_pair_reducer *self, int order, const uint8_t *left, uint8_t *rig
             memcpy(&one, from + self->pair.value_offset, sizeof one);              \
             memcpy(&other, to + self->pair.value_offset, sizeof other);            \
             int order = self->is_max ? ORDER(one, other) : ORDER(other, one);      \
-            settle(self, order + NAN_ORDER(one, other), from, to);                 \
+            keep_better(self, order + NAN_ORDER(one, other), from, to);            \
         }                                                                          \
         return DL_OK;                                                              \
     }
@@ -203,7 +206,7 @@ pick_short(const dl_reducer *base, const void *left, void *right, size_t count)
         dl_reduce_widen(&one, self->pair.value, from + self->pair.value_offset, 1);
         dl_reduce_widen(&other, self->pair.value, to + self->pair.value_offset, 1);
         int order = self->is_max ? ORDER(one, other) : ORDER(other, one);
-        settle(self, order + NAN_ORDER_FLOAT(one, other), from, to);
+        keep_better(self, order + NAN_ORDER_FLOAT(one, other), from, to);
     }
     return DL_OK;
 }

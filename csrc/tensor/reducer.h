@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reductions that are no kernel of one dtype: MINLOC and MAXLOC, which pick pairs of a
- * value and an index, and functions that users bring.  What they combine is moved as
+ * Reductions without a kernel per dtype: MINLOC and MAXLOC, which select pairs of a
+ * value and an index, and functions that users pass.  What they combine is moved as
  * bytes, in units that stay together. */
 #ifndef DISTLITE_TENSOR_REDUCER_H
 #define DISTLITE_TENSOR_REDUCER_H
@@ -34,7 +34,7 @@ uint32_t dl_reducer_code(const char *dtype, const char *name);
 
 /* Writes the text of a code that may come from another rank.  Those of numbers with
  * NumPy's functions, and of the usual pairs, are known everywhere.  DL_FUNCTION stands
- * for a code that was not kept. */
+ * for a reduction whose code is not known. */
 void dl_reducer_describe(uint32_t code, char text[DL_DTYPE_TEXT_SIZE]);
 
 /* A value and an index in one unit. */

@@ -401,7 +401,7 @@ cancel(void *state, void *handle)
     drop(state, handle);
 }
 
-/* reduce and reduce_scatter are left out, and told to be missing. */
+/* reduce and reduce_scatter are left out: calls of them raise an error that says so. */
 static const distlite_backend backend = {
     .version = DISTLITE_BACKEND_VERSION,
     .size = sizeof backend,

@@ -24,6 +24,7 @@ from typing_extensions import Self, disjoint_base
 from .futures import Future
 from .groups.backends import BackendType as _BackendType
 from .groups.group_methods import CoalescedWork
+from .groups.nccl import NCCLOptions
 from .groups.options import (
     AllgatherOptions,
     AllreduceCoalescedOptions,
@@ -36,6 +37,7 @@ from .groups.options import (
     ReduceScatterOptions,
     ScatterOptions,
 )
+from .groups.process_group_gloo import GlooOptions
 from .groups.reduce_op import RedOpType, ReduceOp
 from .stores.stats import StoreStats
 from .stores.store_dict import StoreDict
@@ -374,7 +376,8 @@ class Store:
             A dict: `keys` (values), `names` (also of queues, and names that are waited
             for), `bytes` of the table, `waiters`, `expiring` and `expired` (values with
             a time to live, and those that have ended), `clients` that are connected,
-            `requests` served, `input_bytes` of requests that are half received,
+            `unix_clients` (those of them that go by the Unix socket of the server's
+            host), `requests` served, `input_bytes` of requests that are half received,
             `output_bytes` of replies that clients have not read, `slowest_turn_us` (the
             longest time in which one client's turn kept the others waiting),
             `uptime_ms`, `identity` (the server's, as hexadecimal digits), and dicts of
@@ -998,6 +1001,8 @@ class ProcessGroup:
             ...     print("aborted")
             aborted
         """
+    def _set_group_name(self, group_name: str, /) -> None: ...
+    def _set_group_desc(self, group_desc: str, /) -> None: ...
     def _abort(self, reason: str, /) -> None: ...
     def _verify_calls(self, timeout: timedelta, /) -> None: ...
     def _is_proved(self, rank: int, /) -> bool: ...
@@ -1030,6 +1035,10 @@ class ProcessGroup:
     def _device_types(self) -> list[str]: ...
     def _get_backend(self, device: Any) -> ProcessGroup: ...
     def _get_backend_name(self) -> str: ...
+    def _set_default_backend(self, backend_type: _BackendType) -> None: ...
+    def _set_sequence_number_for_group(self) -> None: ...
+    @property
+    def options(self) -> GlooOptions | NCCLOptions: ...
     def _register_backend(
         self,
         device: Any,
@@ -1058,6 +1067,7 @@ class ProcessGroup:
     ) -> ProcessGroup: ...
     def _get_sequence_number_for_group(self) -> int: ...
     def _set_global_ranks(self, ranks: list[int], /) -> None: ...
+    def _run_met(self) -> None: ...
     # Operations as methods (group_methods.py): torch's, which take an array or a list
     # of one, and return a Work; words of the module's function, such as async_op, mean
     # that one.
@@ -2332,7 +2342,7 @@ def gather(
         tensor: The array that this rank contributes, of the same size and dtype on
             every rank; see `gather_v` for sizes that differ.
         gather_list: On the destination the outputs, one array for each rank of the
-            group, in the order of the ranks; None on the other ranks.
+            group, in the order of the ranks; None or [] on the other ranks.
         dst: The global rank of the destination, 0 by default.
         group: The group; None is the default group.
         async_op: If True, the call returns at once, and the arrays must not be used
@@ -2397,7 +2407,7 @@ def gather_v(
     Args:
         tensor: The array that this rank contributes, of the same dtype on every rank.
         gather_list: On the destination the outputs, one array for each rank of the
-            group, of the size of that rank's `tensor`; None on the other ranks.
+            group, of the size of that rank's `tensor`; None or [] on the other ranks.
         dst: The global rank of the destination, 0 by default.
         group: The group; None is the default group.
         async_op: If True, the call returns at once, and the arrays must not be used
@@ -2463,7 +2473,7 @@ def scatter(
         tensor: The output, of the same size and dtype on every rank; see `scatter_v`
             for sizes that differ.
         scatter_list: On the source one array for each rank of the group, in the order
-            of the ranks; None on the other ranks.
+            of the ranks; None or [] on the other ranks.
         src: The global rank of the source, 0 by default.
         group: The group; None is the default group.
         async_op: If True, the call returns at once, and the arrays must not be used
@@ -2528,7 +2538,7 @@ def scatter_v(
     Args:
         tensor: The output, of the size of this rank's array in `scatter_list`.
         scatter_list: On the source one array for each rank of the group, in the order
-            of the ranks and of one dtype; None on the other ranks.
+            of the ranks and of one dtype; None or [] on the other ranks.
         src: The global rank of the source, 0 by default.
         group: The group; None is the default group.
         async_op: If True, the call returns at once, and the arrays must not be used
@@ -2910,7 +2920,13 @@ def send(
     *,
     stream: _Stream = None,
 ) -> None:
-    """Sends an array to one rank, and returns when it has been received.
+    """Sends an array to one rank, and returns when the array may be changed again.
+
+    A large array, and any array to a rank of another host, has then been met by its
+    `recv`. One of up to 256 KiB (8 KiB where more than 16 ranks share a host) to a
+    rank of this host may still be on its way; if its `recv` has another dtype or too
+    small an array, the next message with that rank raises the error, or
+    `destroy_process_group()`.
 
     Args:
         tensor: The array to send.
@@ -2992,6 +3008,26 @@ def _exchange(
     peers: tuple[int | None, ...],
     group: ProcessGroup,
 ) -> bool: ...
+
+@disjoint_base
+class _P2POp:
+    op: Callable[..., Any]
+    tensor: Any
+    group: ProcessGroup
+    tag: int
+    peer: int
+    group_peer: int
+    def __init__(
+        self,
+        op: Callable[..., Any],
+        tensor: Any,
+        peer: int | None = None,
+        group: ProcessGroup | None = None,
+        tag: int = 0,
+        group_peer: int | None = None,
+    ) -> None: ...
+
+def _batch(operations: Any, /) -> list[Work] | None: ...
 def _sendrecv(
     output: _Array,
     input: _Array,

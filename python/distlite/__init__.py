@@ -44,7 +44,7 @@ _AT_ONCE = {
     "groups.p2p": "Message P2POp batch_isend_irecv iprobe probe sendrecv",
     "groups.process_group_gloo": "ProcessGroupGloo",
     "groups.reduce_op": "ReduceOp reduce_op supports_complex",
-    "rendezvous": "register_rendezvous_handler rendezvous",
+    "rendezvous": ("_create_store_from_options register_rendezvous_handler rendezvous"),
     "groups.world": (
         "GroupMember get_backend get_backend_config get_global_rank get_group_rank "
         "get_node_local_rank get_pg_count get_process_group_ranks get_rank "
@@ -55,12 +55,13 @@ _AT_ONCE = {
 # Rare names, whose modules are imported when one is asked for.
 _LATER = {
     "cartesian_grid": "Cartesian cartesian",
-    "groups.coalescing": "_coalescing_manager",
+    "groups.coalescing": "_CoalescingManager _coalescing_manager",
     "groups.compat": (
         "GroupName _all_gather_base _create_process_group_wrapper "
         "_reduce_scatter_base record_comm"
     ),
     "device_mesh": "init_device_mesh",
+    "groups.internals": "_broadcast_coalesced _time_estimator",
     "mesh": "DeviceMesh",
     "groups.nccl": "ProcessGroupNCCL cuda_stream",
     "notebook": "notebook_launcher",

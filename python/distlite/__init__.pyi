@@ -90,6 +90,7 @@ from .groups.process_group_gloo import ProcessGroupGloo as ProcessGroupGloo
 from .groups.reduce_op import ReduceOp as ReduceOp
 from .groups.reduce_op import reduce_op as reduce_op
 from .groups.reduce_op import supports_complex as supports_complex
+from .rendezvous import _create_store_from_options as _create_store_from_options
 from .rendezvous import register_rendezvous_handler as register_rendezvous_handler
 from .rendezvous import rendezvous as rendezvous
 from .groups.world import GroupMember as GroupMember
@@ -108,6 +109,7 @@ from .groups.world import is_initialized as is_initialized
 from .groups.world import is_torchelastic_launched as is_torchelastic_launched
 from .cartesian_grid import Cartesian as Cartesian
 from .cartesian_grid import cartesian as cartesian
+from .groups.coalescing import _CoalescingManager as _CoalescingManager
 from .groups.coalescing import _coalescing_manager as _coalescing_manager
 from .groups.compat import GroupName as GroupName
 from .groups.compat import _all_gather_base as _all_gather_base
@@ -117,6 +119,8 @@ from .groups.compat import (
 from .groups.compat import _reduce_scatter_base as _reduce_scatter_base
 from .groups.compat import record_comm as record_comm
 from .device_mesh import init_device_mesh as init_device_mesh
+from .groups.internals import _broadcast_coalesced as _broadcast_coalesced
+from .groups.internals import _time_estimator as _time_estimator
 from .mesh import DeviceMesh as DeviceMesh
 from .groups.nccl import ProcessGroupNCCL as ProcessGroupNCCL
 from .groups.nccl import cuda_stream as cuda_stream

@@ -15,8 +15,8 @@ __all__ = ["Kind", "kind_named", "kind_of"]
 
 
 class Kind:
-    """A kind of array; here NumPy's.  Operations read `show` and fill `copy` or
-    `empty`, of which `give` makes what the caller gets."""
+    """A kind of array; this one is NumPy's.  Operations read what `show` returns and
+    fill what `copy` or `empty` returns; `give` turns that into the caller's result."""
 
     name = "numpy"
 
@@ -24,8 +24,8 @@ class Kind:
         return isinstance(x, (np.ndarray, np.generic))
 
     def check(self, x: Any, where: str) -> None:
-        """Raises ValueError if no operation takes it: on one rank, and after others
-        have been told of it, that would be too late."""
+        """Raises ValueError if no operation takes the array.  It is called before
+        anything is sent: a later error would leave the other ranks waiting."""
         if isinstance(x, np.ma.MaskedArray):
             raise ValueError(
                 f"{where}: the array is masked, and its mask would not be sent; fill "
@@ -53,7 +53,8 @@ class Kind:
         return np.empty(shape, x.dtype)
 
     def give(self, result: Any, x: Any) -> Any:
-        """`x` is the caller's array, or None where he has none."""
+        """Returns the caller's result; `x` is the caller's array, or None without
+        one."""
         return result
 
 
@@ -100,7 +101,8 @@ class _Torch(Kind):
 
 
 class _Jax(Kind):
-    """Through arrays of NumPy on the host, as JAX's cannot be written to."""
+    """JAX's arrays cannot be written to, so operations work on NumPy copies on the
+    host."""
 
     name = "jax"
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cartesian", "cartesian"]
 
-# Dimensions of a grid: more than anybody has ranks for.
+# The largest number of dimensions; 2 ** 32 ranks would fill such a grid.
 MOST = 32
 
 
@@ -104,8 +104,12 @@ class Cartesian:
         self._neighbours = tuple(
             rank for d in range(len(self.dims)) for rank in self.shift(d)
         )
-        self._every_place = tuple(range(2 * len(self.dims)))
-        self._all_peers = self._peers_at(self._every_place)
+        every_place = tuple(range(2 * len(self.dims)))
+        self._all_peers = self._peers_at(every_place)
+        # Where this rank is its own neighbour.
+        self._own_places = tuple(
+            place for place in every_place if self._neighbours[place] == group.rank()
+        )
 
     def __repr__(self) -> str:
         return (
@@ -140,8 +144,8 @@ class Cartesian:
     def shift(
         self, dimension: int, displacement: int = 1
     ) -> tuple[int | None, int | None]:
-        """Returns the ranks from which and to which data goes that moves so far along a
-        dimension; None where the grid ends."""
+        """Returns the source and the destination of a move by `displacement` along a
+        dimension; None for one that would be outside of the grid."""
         if not 0 <= dimension < len(self.dims):
             raise ValueError(
                 f"dimension {dimension} of a grid that has {len(self.dims)}"
@@ -270,11 +274,12 @@ class Cartesian:
             if not _exchange(margins, edges, peers, self.group):
                 for work in self._begin(margins, edges, peers):
                     work.wait()
-            self._copy(margins, edges, places)
+            own = [place for place in places if place in self._own_places]
+            self._copy(margins, edges, own)
 
     def _peers_at(self, places: tuple[int, ...]) -> tuple[int | None, ...]:
-        """By place, the rank to send to and to receive from, if it is at one of these
-        places and not this rank itself."""
+        """Returns, by place, the rank to exchange messages with; None at all other
+        places and where the neighbour is this rank itself."""
         own = self.group.rank()
         return tuple(
             None if peer == own or place not in places else peer
@@ -284,13 +289,13 @@ class Cartesian:
     def _exchange(
         self, outputs: Sequence[Any], inputs: Sequence[Any], async_op: bool
     ) -> list[Work] | None:
-        self._check(outputs, "outputs")
-        self._check(inputs, "inputs")
+        outputs = self._by_place(outputs, "outputs")
+        inputs = self._by_place(inputs, "inputs")
         peers = self._all_peers
         works = None
         if async_op or not _exchange(outputs, inputs, peers, self.group):
             works = self._begin(outputs, inputs, peers)
-        self._copy(outputs, inputs, self._every_place)
+        self._copy(outputs, inputs, self._own_places)
         if works is not None and not async_op:
             for work in works:
                 work.wait()
@@ -298,15 +303,14 @@ class Cartesian:
         return works
 
     def _copy(
-        self, outputs: Sequence[Any], inputs: Sequence[Any], places: tuple[int, ...]
+        self, outputs: Sequence[Any], inputs: Sequence[Any], places: Sequence[int]
     ) -> None:
-        """Copies what this rank has for itself: what goes out at one place comes in at
-        the opposite one."""
+        """Copies what this rank has for itself at these places: what goes out at one
+        place comes in at the opposite one."""
         for place in places:
-            if self._neighbours[place] == self.group.rank():
-                output, own = outputs[place], inputs[place ^ 1]
-                _check_both(output, own, place)
-                output[...] = own
+            output, own = outputs[place], inputs[place ^ 1]
+            _check_both(output, own, place)
+            output[...] = own
 
     def _begin(
         self,
@@ -325,10 +329,13 @@ class Cartesian:
             ops.append(P2POp(irecv, output, None, self.group, place ^ 1, peer))
         return batch_isend_irecv(ops) if ops else []
 
-    def _check(self, arrays: Sequence[Any], what: str) -> None:
+    def _by_place(self, arrays: Sequence[Any], what: str) -> Sequence[Any]:
+        """Returns a list with the array of each place, where they are the parts of one
+        array."""
         count = 2 * len(self.dims)
         if len(arrays) != count:
             raise ValueError(f"{len(arrays)} {what} for {count} places of neighbours")
+        return arrays if isinstance(arrays, list | tuple) else list(arrays)
 
 
 def _check_both(output: Any, own: Any, place: int) -> None:
@@ -399,7 +406,8 @@ def _checked(
 
 
 def _balanced(size: int, count: int) -> list[int]:
-    """Factors of a number that are as equal as possible, the largest first."""
+    """Returns `count` factors of `size` that are as equal as possible, the largest
+    first."""
     best = [size] + [1] * (count - 1)
 
     def search(rest: int, most: int, taken: list[int]) -> None:

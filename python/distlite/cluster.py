@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from ._C import TCPStore
 
-# Below the range from which the kernel takes ports for anybody.
+# Below the range of ephemeral ports.
 FIRST_PORT, PORT_COUNT = 15000, 15000
 LOOPBACK = "127.0.0.1"
-LOOK_TIME = 0.01
+POLL_INTERVAL = 0.01
 
 # Rank, size, rank on the host, size on the host.  Slurm comes last: under it, an MPI's
 # own helpers, whose environment its ranks inherit, are tasks of Slurm's.
@@ -42,7 +42,8 @@ LAUNCHERS = {
     "Slurm": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""),
 }
 
-# Of this process's stores, by meeting file: a second group goes to the first one's.
+# Ports of the stores that this process serves, by meeting file: a second default group
+# uses the first one's store.
 _ports: dict[str, int] = {}
 
 
@@ -69,7 +70,7 @@ class Member:
         return int(text)
 
     def is_alone(self) -> bool:
-        """Whether all ranks are known to be on this host."""
+        """Returns whether all ranks are known to be on this host."""
         if self.launcher == "Slurm":
             return len(expand(self._nodes())) == 1
         return self._environment.get(self._local_size) == str(self.world_size)
@@ -92,7 +93,8 @@ class Member:
         )
 
     def port(self) -> int | None:
-        """One that all ranks compute alike; None where nothing is known of the job."""
+        """Returns the store's port, which all ranks compute alike; None without a job
+        number."""
         if self.launcher != "Slurm":
             return None
         job = self._environment.get("SLURM_JOB_ID", "")
@@ -110,7 +112,7 @@ def find_member(environment: Mapping[str, str] = os.environ) -> Member | None:
 
 
 def expand(hosts: str) -> list[str]:
-    """The names in a list of hosts as Slurm writes them: 'gpu[01-03,7]-ib,login'."""
+    """Returns the names in a host list of Slurm, such as 'gpu[01-03,7]-ib,login'."""
     names: list[str] = []
     for item in _split(hosts):
         names += _expand_one(item)
@@ -118,7 +120,7 @@ def expand(hosts: str) -> list[str]:
 
 
 def _split(text: str) -> list[str]:
-    """At the commas that are outside of brackets."""
+    """Splits a host list at the commas outside of brackets."""
     items, depth = [""], 0
     for letter in text:
         depth += (letter == "[") - (letter == "]")
@@ -146,8 +148,10 @@ def _expand_one(item: str) -> list[str]:
 
 
 def store_of_host(member: Member, timeout: timedelta, use_libuv: bool) -> TCPStore:
-    """The store of a job whose ranks are all on this host: rank 0 serves it on any free
-    port and says in a file which, where only the job's ranks look."""
+    """Returns the store of a job whose ranks are all on this host.
+
+    Rank 0 serves it on any free port and writes the port to a file that is named after
+    the job's launcher."""
     from ._C import TCPStore
 
     path = _meeting_file(member)
@@ -196,7 +200,7 @@ def _variables(pid: int) -> list[bytes]:
 
 
 def _fields(pid: int) -> list[str]:
-    """Of /proc/<pid>/stat, from the state on."""
+    """Returns the fields of /proc/<pid>/stat, from the state on."""
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()
 
@@ -205,7 +209,8 @@ def _write_port(path: str, port: int) -> None:
     import atexit
     import contextlib
 
-    # Whole at once, and nobody else's: a link of that name is not followed.
+    # The rename makes the file appear complete; a symbolic link of that name, which
+    # another user may have made, is not followed.
     draft = f"{path}-{os.getpid()}"
     fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(fd, "w") as file:
@@ -240,4 +245,4 @@ def _read_port(path: str, member: Member, seconds: float) -> int:
                 f"{seconds:g} s for rank 0, which has not opened the job's store "
                 f"(it would say so in {path})"
             )
-        time.sleep(LOOK_TIME)
+        time.sleep(POLL_INTERVAL)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How much is checked and told, and stopping one rank in the debugger.
+"""The debug level of groups, and a breakpoint on one rank.
 
     TORCH_DISTRIBUTED_DEBUG=DETAIL python -m distlite.run train.py
 

@@ -80,7 +80,7 @@ def _check(
 
 
 def _check_served(device_type: str, is_overridden: bool) -> None:
-    """A mesh whose groups could not take one array is told of here, and not by them."""
+    """Refuses a mesh whose groups could take no array of its device."""
     if device_type == "cpu":
         return
     is_fake = False

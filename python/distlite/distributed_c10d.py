@@ -24,6 +24,9 @@ from .groups.compat import (
     _create_work_from_future as _create_work_from_future,
 )
 from .groups.compat import (
+    _ProcessGroupWrapper as _ProcessGroupWrapper,
+)
+from .groups.compat import (
     _reduce_scatter_base as _reduce_scatter_base,
 )
 from .groups.custom import DistributedBackendOptions as _DistributedBackendOptions  # noqa: F401

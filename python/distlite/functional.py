@@ -46,7 +46,7 @@ __all__ = [
     "sendrecv",
 ]
 
-# Of the first message of a send: the magic, the size of the head, and the head.
+# The first message of a send: the magic number, the size of the head, and the head.
 HEAD_SIZE = 512
 MAGIC = b"DLA1"
 LENGTH = Struct("<Q")
@@ -331,7 +331,7 @@ def broadcast(
     *,
     group_src: int | None = None,
 ) -> Array:
-    """Gives all ranks the array of one rank, whose shape they need not know.
+    """Gives all ranks the array of one rank; the others need not know its shape.
 
     Args:
         x: The array on the source; it is ignored on the other ranks.
@@ -376,7 +376,7 @@ def scatter(
     *,
     group_src: int | None = None,
 ) -> Array:
-    """Gives each rank an array of one rank, whose shape it need not know.
+    """Gives each rank one array of one rank, and with it the array's shape.
 
     Args:
         blocks: On the source an array for each rank, or one array with a row for each;
@@ -568,20 +568,20 @@ def _row_shape(call: Call, x: Any) -> tuple[int, ...]:
 
 
 def _rows(result: Any, count: int) -> list[Any]:
-    """Views, also where NumPy would make a number of a row."""
+    """Returns the rows as views, also where indexing would make a scalar of a row."""
     if result.ndim == 1:
         return [result[i : i + 1] for i in range(count)]
     return [result[i] for i in range(count)]
 
 
 def _head_of(call: Call, x: Any) -> tuple[Any, ...]:
-    """Returns what other ranks need to make an array like it."""
+    """Returns the description from which other ranks make an array like `x`."""
     kind = _kind(call, x)
     return kind.name, kind.shape(x), *kind.describe(x)
 
 
 def _heads_of(call: Call, blocks: Any) -> list[Any]:
-    """Checks the blocks at a scatter's source."""
+    """Checks the blocks at a scatter's source, and returns their heads."""
     if blocks is None:
         raise TypeError(f"{call.where()}: the source rank must pass the blocks")
     if len(blocks) != call.size:
@@ -599,7 +599,8 @@ def _heads_of(call: Call, blocks: Any) -> list[Any]:
 def _try(
     make: Callable[[Call, Any], Any], call: Call, x: Any
 ) -> tuple[Any, Exception | None]:
-    """Returns what `make` gives; or its error, and what to send to the other ranks."""
+    """Returns what `make` returned; or its error, and what to send to the other
+    ranks."""
     try:
         return make(call, x), None
     except Exception as error:
@@ -615,7 +616,8 @@ def _as_told(call: Call, head: Any) -> tuple[Kind, Any]:
 
 
 def _messages(call: Call, x: Any) -> list[Any]:
-    """A head of fixed size, what it has no room for, and the contents."""
+    """Returns the messages of a send: a head of fixed size, what does not fit into it,
+    and the contents."""
     import numpy as np
 
     message = pack(call, _head_of(call, x))

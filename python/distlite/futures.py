@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Results that are not there yet: Future, and waiting for several.
+"""Future, the result of an operation that may still run, and waiting for several.
 
 Callbacks of a Work run on one daemon thread of this module, which starts with the first
 callback; never on the threads that carry out operations.
@@ -46,7 +46,7 @@ class Future:
         self._work: Work | None = None
 
     def __repr__(self) -> str:
-        # Neither the value, which may be large, nor the lock, which may be taken.
+        # Without the value, which may be large, and without taking the lock.
         found = vars(self)
         if found.get("_is_done"):
             error = found["_exception"]
@@ -260,7 +260,7 @@ class Future:
         return True
 
     def _take_from(self, work: Work) -> None:
-        """Be done as `work` is."""
+        """Completes this future with the result or the exception of `work`."""
         error = work.exception()
         if error is not None:
             self._try_set(None, error)
@@ -337,7 +337,7 @@ def _is_interrupt(error: BaseException) -> bool:
 
 
 def _call_each(callbacks: Sequence[Callable[[Any], object]], argument: object) -> None:
-    """Calls all of them, whatever each raises."""
+    """Calls all callbacks, even if some of them raise."""
     interrupt: BaseException | None = None
     for callback in callbacks:
         try:
@@ -352,7 +352,7 @@ def _call_each(callbacks: Sequence[Callable[[Any], object]], argument: object) -
 
 
 def _report() -> None:
-    """Tells of the exception that is being handled."""
+    """Prints the exception that is being handled."""
     import sys
     import traceback
 

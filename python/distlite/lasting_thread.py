@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A thread that ends with the process and not before.
 
-A child that asks to be told of its parent's end (PR_SET_PDEATHSIG) is told when the
-thread that has started it ends.  So children that are to live as long as the process
-are started here, whichever thread wants them.
+A child that asks for a signal at its parent's end (PR_SET_PDEATHSIG) gets it when the
+thread that has started it ends. So children that are to live as long as the process are
+started on this thread.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     T = TypeVar("T")
     Wanted = SimpleQueue[Callable[[], None]]
 
-# By process id, because threads do not live on in a forked child.
+# By process id, because a forked child does not have its parent's threads.
 _threads: dict[int, Wanted] = {}
 _lock = threading.Lock()
 
 
 def _renew_lock() -> None:
-    """The lock may have been held by a thread that the child does not have."""
+    """Makes a new lock in a forked child: a thread that the child does not have may
+    hold it."""
     global _lock
     _lock = threading.Lock()
 
@@ -35,8 +36,8 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def call_lastingly(call: Callable[[], T]) -> T:
-    """Returns or raises what the call does, made on the main thread, if this is it, or
-    on a thread of its own that lasts as long."""
+    """Returns or raises what the call does.  It runs on the main thread if that is the
+    calling one, else on a thread that lasts as long as the process."""
     if threading.current_thread() is threading.main_thread():
         return call()
     with _lock:

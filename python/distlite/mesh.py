@@ -87,13 +87,14 @@ class DeviceMesh:
         self.mesh: np.ndarray[Any, Any] = ranks
         self.mesh_dim_names = None if names is None else tuple(names)
         self._groups: list[ProcessGroup | None] = []
-        # Meshes made of several dimensions, by the name that they were given.
+        # Meshes made of several dimensions, by the names that _flatten() gave them.
         self._flattened: dict[str, DeviceMesh] = {}
 
     def _meet(self, override: tuple[tuple[str | None, Any], ...] | None) -> None:
-        """The groups of all dimensions, which every process makes in the same order."""
+        """Makes the groups of all dimensions, which every process makes in the same
+        order."""
         if not is_initialized():
-            # Without a name, the default group takes the CPU's arrays alone.
+            # Without a backend's name, the default group serves arrays of the CPU only.
             is_named = any(name for name, _ in override or ())
             if self.device_type == "cuda" and not is_named:
                 init_process_group(f"cpu:gloo,cuda:{best_backend('cuda')}")
@@ -239,7 +240,8 @@ class DeviceMesh:
         return names.index(name)
 
     def __getitem__(self, mesh_dim_names: str | Names) -> DeviceMesh:
-        """The mesh of the named dimensions through this process, in their order."""
+        """Returns the mesh of the named dimensions through this process, in their
+        order."""
         if self.mesh_dim_names is None:
             raise RuntimeError("Cannot slice a DeviceMesh without mesh_dim_names!")
         one = isinstance(mesh_dim_names, str)
@@ -268,7 +270,7 @@ class DeviceMesh:
 
     def _slice(self, names: Names) -> DeviceMesh:
         dims = [self._dim_of(name) for name in names]
-        # Of a process outside: the slice through the first rank.
+        # A process outside of the mesh gets the slice through the first rank.
         here = self._coordinate or (0,) * self.ndim
         ranks = self.mesh[
             tuple(slice(None) if i in dims else here[i] for i in range(self.ndim))
@@ -289,9 +291,10 @@ class DeviceMesh:
     def _flatten(
         self, mesh_dim_name: str | None = None, backend_override: Any = None
     ) -> DeviceMesh:
-        """All dimensions as one, called `mesh_dim_name` or by all their names.
+        """Returns a mesh with all dimensions as one, called `mesh_dim_name` or by all
+        their names.
 
-        Every process calls it.  The root mesh then knows it by its name.
+        Every process calls it. The root mesh then finds it by its name.
         """
         name = mesh_dim_name or "_".join(self.mesh_dim_names or ())
         known = self._root._flattened.get(name)
@@ -312,7 +315,8 @@ class DeviceMesh:
         return flat
 
     def _parts_like(self, part: DeviceMesh) -> list[list[int]]:
-        """The ranks of `part`, a slice of this mesh, and of all that are parallel."""
+        """Returns the ranks of `part`, a slice of this mesh, and of all slices parallel
+        to it."""
         import numpy as np
 
         if part is self or part.mesh_dim_names is None:
@@ -323,7 +327,7 @@ class DeviceMesh:
         return lines
 
     def _get_all_submeshes(self, mesh_dim_name: str) -> list[DeviceMesh]:
-        """The meshes along a dimension, of all processes."""
+        """Returns the meshes along a dimension, those of other processes as well."""
         import numpy as np
 
         dim = self._dim_of(mesh_dim_name)
@@ -378,7 +382,7 @@ class DeviceMesh:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Nothing has to be undone: the statement only shows where a mesh is used."""
+        """Does nothing: the with statement only shows where a mesh is used."""
 
     def __repr__(self) -> str:
         names = self.mesh_dim_names
@@ -390,7 +394,8 @@ class DeviceMesh:
         return f"DeviceMesh({shape}, '{self.device_type}', stride={self._strides()})"
 
     def _strides(self) -> tuple[int, ...]:
-        """How far apart neighbours are in the root mesh, counted in ranks."""
+        """Returns the distance of neighbours along each dimension of the root mesh, in
+        ranks."""
         flat = self._root.mesh.reshape(-1).tolist()
         strides = []
         for dim in range(self.ndim):
@@ -414,7 +419,7 @@ class DeviceMesh:
 
 
 def check_names(names: Names | None, shape: tuple[int, ...]) -> None:
-    """RuntimeError unless they are one for each dimension."""
+    """Raises RuntimeError unless there is one name for each dimension."""
     if names is not None and len(set(names)) != len(names):
         raise RuntimeError(
             "Each mesh_dim_name must be unique. Found repeated mesh_dim_name in "
@@ -430,7 +435,7 @@ def check_names(names: Names | None, shape: tuple[int, ...]) -> None:
 def _ranks_of(
     groups: list[ProcessGroup], mesh: ArrayLike | None, is_one: bool, names: object
 ) -> ArrayLike:
-    """The ranks of a mesh that is made of groups."""
+    """Returns the ranks of a mesh that is made of groups."""
     import numpy as np
 
     if not groups:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The names of torch.multiprocessing that start ranks; they live in distlite.spawn."""
+"""The names of torch.multiprocessing that start ranks, from distlite.spawn."""
 
 from .spawn import (
     ProcessContext,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["notebook_launcher"]
 
 ADDRESS = "127.0.0.1"
-# From SIGTERM to SIGKILL, for the ranks of a cell that is interrupted.
+# Seconds from SIGTERM to SIGKILL for the ranks of a cell that is interrupted.
 GRACE = 3.0
 
 
@@ -77,7 +77,7 @@ def notebook_launcher(
             }
             words = (function, args, variables, master.fileno())
             with warnings.catch_warnings():
-                # Of a fork beside threads, which every notebook has.
+                # Python warns of a fork beside threads, which every notebook has.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 ranks = start_processes(_work, words, count, False, start_method="fork")
         assert ranks is not None
@@ -102,7 +102,7 @@ def _count(given: int | None) -> int:
 
 
 def _port(given: int | str) -> int:
-    # The C library takes 65536 for 0, and says nothing.
+    # The C library takes 65536 for 0 without an error.
     try:
         port = int(given)
     except ValueError:
@@ -112,7 +112,7 @@ def _port(given: int | str) -> int:
     return port
 
 
-# What a launcher that started the notebook may have set, and means other ranks.
+# Variables of a launcher that started the notebook, which are about other ranks.
 _OTHERS = ("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", LISTEN_FD)
 
 
@@ -123,7 +123,7 @@ def _work(
     variables: dict[str, str],
     master: int,
 ) -> None:
-    """In the new process."""
+    """Runs a rank in the new process."""
     for name in _OTHERS:
         os.environ.pop(name, None)
     os.environ.update(variables, RANK=str(rank), LOCAL_RANK=str(rank))

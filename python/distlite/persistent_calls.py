@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operations whose arguments are given once, and that are started many times."""
+"""Operations that are prepared once with their arguments, and started many times."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How ranks find each other: from a URL to (store, rank, world_size).
+"""Finding the other ranks: from a URL to (store, rank, world_size).
 
 A handler is a generator function per scheme; its first value is the answer, and asking
 for a second one (a re-rendezvous) is refused, as in torch, whose texts these are.
@@ -62,7 +62,7 @@ def register_rendezvous_handler(
 
 
 def _create_store_from_options(backend_options: Any, rank: int) -> Store:
-    """The store of a URL; the options have `init_method` and `world_size`."""
+    """Returns the store of a URL; the options have `init_method` and `world_size`."""
     url, size = backend_options.init_method, backend_options.world_size
     return next(rendezvous(url, rank, size))[0]
 
@@ -108,16 +108,18 @@ def rendezvous(
         url = _with_arguments(url, rank, world_size)
     scheme = urlparse(url).scheme
     if scheme not in _handlers:
+        is_address = "://" not in url and ":" in url
         raise RuntimeError(
             f"No rendezvous handler for {scheme}://; there are "
             f"{', '.join(f'{each}://' for each in sorted(_handlers))}"
+            + (f", as in tcp://{url.partition('?')[0]}" if is_address else "")
         )
     return _handlers[scheme](url, **kwargs)
 
 
 def find_place(url: str, rank: int, world_size: int, timeout: timedelta) -> Answer:
-    """For ranks that meet over the store anyway, and can say more about those that do
-    not come than the store's own wait for its clients can."""
+    """Carries out a rendezvous for ranks that check in over the store later, and then
+    can say more about missing ranks than the store's own wait for its clients."""
     from urllib.parse import urlparse
 
     handler = _handlers.get(urlparse(url).scheme)
@@ -126,7 +128,7 @@ def find_place(url: str, rank: int, world_size: int, timeout: timedelta) -> Answ
 
 
 def _index(value: object, name: str) -> int:
-    """A plain int of any integer, such as NumPy's."""
+    """Returns a plain int of any integer, such as NumPy's."""
     try:
         return index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -140,7 +142,7 @@ def _query_of(parts: ParseResult) -> dict[str, str]:
 
 
 def _with_arguments(url: str, rank: int, world_size: int) -> str:
-    """The URL with the arguments in its query, where handlers look for them."""
+    """Returns the URL with the arguments in its query, where handlers read them."""
     from urllib.parse import urlencode, urlparse
 
     query = _query_of(urlparse(url))
@@ -152,7 +154,7 @@ def _with_arguments(url: str, rank: int, world_size: int) -> str:
         query["rank"] = str(rank)
     if world_size != -1:
         query["world_size"] = str(world_size)
-    # Not urlunparse(), whose text of file:////path names the first folder as a host.
+    # urlunparse() would make the first folder of file:////path a host.
     before, mark, fragment = url.partition("#")
     return f"{before.partition('?')[0]}?{urlencode(query)}{mark}{fragment}"
 
@@ -165,7 +167,11 @@ def _error(scheme: str, problem: str) -> ValueError:
 
 def _integer(query: dict[str, str], name: str, scheme: str) -> int:
     if name not in query:
-        raise _error(scheme, f"{name.replace('_', ' ')} parameter missing")
+        raise _error(
+            scheme,
+            f"{name.replace('_', ' ')} parameter missing: {name}= of the call, or "
+            f"?rank=0&world_size=4 after the address",
+        )
     return _number(query[name], scheme, f"{name.replace('_', ' ')} parameter")
 
 
@@ -177,7 +183,7 @@ def _number(text: str, scheme: str, what: str) -> int:
 
 
 def _check_rank(rank: int, world_size: int) -> None:
-    # torch finds out by waiting; a world of no ranks is the store's to refuse.
+    # torch notices it by a timeout; the store refuses a world without ranks.
     if world_size > 0 and not 0 <= rank < world_size:
         raise ValueError(
             f"rank must be from 0 to {world_size - 1} (world_size={world_size}), "
@@ -185,7 +191,7 @@ def _check_rank(rank: int, world_size: int) -> None:
         )
 
 
-# What a process on its own can be told by its environment.
+# Variables that a process without a launcher needs.
 _ALONE = "RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=0"
 
 
@@ -206,7 +212,8 @@ def _environment_number(name: str) -> int:
 
 
 def _wants_libuv(argument: bool | None, query: dict[str, str]) -> bool:
-    """Which server: the argument, else the query, else USE_LIBUV, else libuv."""
+    """Returns whether to use libuv: by the argument, the query, or USE_LIBUV; by
+    default True."""
     if argument is not None:
         return argument
     return query.get("use_libuv", os.environ.get("USE_LIBUV", "1")) == "1"
@@ -238,7 +245,7 @@ def _tcp_rendezvous(
     parts = urlparse(url)
     query = _query_of(parts)
     if parts.port is None:
-        raise _error("tcp", "port number missing")
+        raise _error("tcp", "port number missing, as in tcp://host:29500")
     rank = _integer(query, "rank", "tcp")
     world_size = _integer(query, "world_size", "tcp")
     if parts.hostname is None:
@@ -280,7 +287,7 @@ def _env_rendezvous(
 
 
 def _member_store(member: Member, timeout: timedelta, use_libuv: bool) -> Store:
-    """Rendezvous of a job started by Slurm or MPI; the user's arguments come first."""
+    """Returns the store of a job started by Slurm or MPI."""
     address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     address = address or member.address()
     if address is None:
@@ -293,7 +300,7 @@ def _member_store(member: Member, timeout: timedelta, use_libuv: bool) -> Store:
 
 
 def _is_launchers(host: str, port: int) -> bool:
-    """Whether a launcher serves the store there, so that no rank has to."""
+    """Returns whether a launcher serves the store there, so that no rank has to."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return False
     place = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
@@ -313,7 +320,7 @@ def _tcp_store(
     if not 0 <= port <= 65535:
         raise ValueError(f"port must have value from 0 to 65535 but was {port}.")
     if _is_launchers(host, port):
-        # The launcher's server outlives a restart of its workers; each attempt gets
+        # The launcher's server outlives a restart of the ranks, so each attempt gets
         # keys of its own.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         store = TCPStore(
@@ -338,15 +345,15 @@ def _tcp_store(
 
 
 def _is_for_other_hosts(host: str, world_size: int) -> bool:
-    """Whether rank 0 has named its own host "localhost" where others may name it
-    otherwise: unless a launcher says that all ranks are here."""
+    """Returns whether rank 0 calls its own host "localhost" and ranks on other hosts
+    may use another name: unless a launcher says that all ranks are on this host."""
     local = os.environ.get("LOCAL_WORLD_SIZE")
     return host == "localhost" and world_size > 1 and local != str(world_size)
 
 
 def _listen_everywhere(port: int) -> int | None:
-    """A socket for all addresses, as torch's; None if the port is taken, maybe by this
-    process's own store, as TCPStore is to find out."""
+    """Returns a socket for all addresses, as torch's; None if the port is taken, maybe
+    by this process's own store, which TCPStore finds out."""
     import socket
 
     with_ipv6 = socket.has_dualstack_ipv6()
@@ -360,7 +367,8 @@ def _listen_everywhere(port: int) -> int | None:
 
 
 def _inherited_socket(port: int) -> int | None:
-    """The launcher's socket for `port`, once: children must not try it again."""
+    """Returns the launcher's socket for `port`, once: children must not use it
+    again."""
     text = os.environ.pop(LISTEN_FD, "")
     if not text.isdecimal():
         return None
@@ -369,7 +377,7 @@ def _inherited_socket(port: int) -> int | None:
 
 
 def _is_bound_to(fd: int, port: int) -> bool:
-    # The number may long mean another file in this process.
+    # The number may be that of another file in this process by now.
     try:
         if not stat.S_ISSOCK(os.fstat(fd).st_mode):
             return False
@@ -383,7 +391,7 @@ def _is_bound_to(fd: int, port: int) -> bool:
         return isinstance(name, tuple) and len(name) >= 2 and name[1] == port
 
 
-# Handlers whose store can leave the waiting to others.
+# Handlers whose store need not wait for its clients.
 _waiting = (_tcp_rendezvous, _env_rendezvous)
 register_rendezvous_handler("tcp", _tcp_rendezvous)
 register_rendezvous_handler("env", _env_rendezvous)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Arrays in memory that the ranks of a host can read in place.
 
-They are ordinary NumPy arrays.  Any collective of the group on large ones, or on
-contiguous views of them, is spared copying them in: an all_reduce where all ranks bring
-such arrays, others whatever the other ranks bring.  Anywhere else they are memory as
-any other.
+They are ordinary NumPy arrays.  Collectives of the group need not copy the contents of
+large ones, or of contiguous views of them, into shared memory: an all_reduce if all
+ranks pass such arrays, other collectives whatever the other ranks pass. For all other
+purposes they are usual arrays.
 """
 
 from __future__ import annotations
@@ -111,6 +111,6 @@ def shared_zeros_like(array: Any, group: ProcessGroup | None = None) -> np.ndarr
     return shared_zeros(model.shape, model.dtype, group)
 
 
-# Fresh memory is zeros anyway.
+# New memory is filled with zeros in any case.
 shared_empty = shared_zeros
 shared_empty_like = shared_zeros_like

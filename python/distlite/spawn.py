@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ranks as processes of a program of one's own, as with torch.multiprocessing.spawn.
+"""Starts ranks as processes of a program, as torch.multiprocessing.spawn does.
 
     from distlite.spawn import spawn
     spawn(train, args=("tcp://127.0.0.1:29500", 4), nprocs=4)  # train(i, *args)
 
-The first one that fails ends the others; its traceback is part of the exception.  Of a
-rank that failed because it lost another one and of that one, it is the other one.
+The first one that fails ends the others; its traceback is part of the exception. If a
+rank failed only because it lost another one, that other one counts as the first.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ __all__ = [
 ]
 
 DEFAULT_GRACE = 30.0  # torch's, from SIGTERM to SIGKILL
-TABLE_POLL_TIME = 0.02  # between looks whether the table of a failure is written
-INTERRUPTED = 128 + signal.SIGINT  # as a shell has it
+TABLE_POLL_TIME = 0.02  # between checks whether the table of a failure is written
+INTERRUPTED = 128 + signal.SIGINT  # as in a shell
 PR_SET_PDEATHSIG = 1
-ANY_TEXT = "surrogatepass"  # what a traceback may have in it
+ANY_TEXT = "surrogatepass"  # a traceback may contain surrogates
 
 
 class ProcessException(Exception):
-    """A process did not end well.
+    """A process failed.
 
     Args:
         msg: The text.
@@ -159,7 +159,7 @@ class ProcessContext:
         }
 
     def __repr__(self) -> str:
-        # No process is asked, only what `join` has seen.
+        # It shows what `join` has seen, without asking the kernel about processes.
         known = vars(self)
         if "_indices" not in known:
             return f"<{type(self).__name__} at {id(self):#x}, before __init__()>"
@@ -219,8 +219,8 @@ class ProcessContext:
         return [index for index in indices if self.processes[index].exitcode != 0]
 
     def _cause(self, failed: list[int]) -> int:
-        """As the launcher does: of a rank that lost a peer and the one that comes to
-        light after it, the one that looks like the cause."""
+        """Returns the process that looks like the cause, as the launcher does: not a
+        rank that lost a peer if that peer has failed as well."""
         from distlite.launch.last_words import SETTLING_TIME, is_consequence
 
         def has_followed(index: int) -> bool:
@@ -236,12 +236,13 @@ class ProcessContext:
             failed = [cause, *self._take_failed(ended)]
 
     def _await_table(self) -> None:
-        """As the launcher does: the others have a moment to say what they saw."""
+        """Gives the others a moment to write the table of the failure, as the launcher
+        does."""
         from distlite.launch.last_words import LastWords
 
         words = LastWords(self.pids())
         while self._indices and words.are_pending():
-            # The end of each of them is looked at once, and then no more.
+            # The end of each process is handled once.
             ended = multiprocessing.connection.wait(self._sentinels(), TABLE_POLL_TIME)
             for sentinel in ended:
                 del self._indices[sentinel]
@@ -279,7 +280,7 @@ class ProcessContext:
         _C._recordings_sweep()
 
     def _said(self, index: int) -> str:
-        """The traceback that it has written down."""
+        """Returns the traceback that a process has written."""
         fd = self._errors[index].fileno()
         return os.pread(fd, os.fstat(fd).st_size, 0).decode("utf-8", ANY_TEXT)
 
@@ -406,13 +407,14 @@ def spawn(
 
 
 def _check_importable(fn: object) -> None:
-    """A new interpreter would say that it does not find it, each in its own output."""
+    """Raises AttributeError if a new interpreter could not import the function: the
+    error would otherwise be only in the output of each process."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     name = str(getattr(fn, "__qualname__", type(fn).__qualname__))
     module = str(getattr(fn, "__module__", None))
     main = sys.modules.get("__main__")
-    path = str(getattr(main, "__file__", None) or "")  # "<stdin>", also
+    path = str(getattr(main, "__file__", None) or "")  # also "<stdin>"
     is_importable = getattr(main, "__spec__", None) is not None or os.path.exists(path)
     if module == "__main__" and not is_importable:
         raise AttributeError(
@@ -436,12 +438,12 @@ def _start(
     args: tuple[Any, ...],
     daemon: bool,
 ) -> tuple[BaseProcess, Connection]:
-    # For its traceback: a pipe has room for a short one only, and whoever reads it may
+    # A file for its traceback: a pipe has room for a short one only, and the reader may
     # first wait for the end of the process.
     with tempfile.TemporaryFile() as file:
         error = Connection(os.dup(file.fileno()))
     words = (fn, index, args, error, os.getpid())
-    # Every context has it; the type of the base does not say so.
+    # Every context has it, but the base class does not declare it.
     process: BaseProcess = context.Process(  # type: ignore[attr-defined]
         target=_run, args=words, daemon=daemon
     )
@@ -456,7 +458,7 @@ def _run(
     error: Connection,
     parent: int,
 ) -> None:
-    """In the new process."""
+    """Calls the function in the new process."""
     _die_with(parent)
     try:
         fn(index, *args)
@@ -474,7 +476,7 @@ def _run(
 def _die_with(parent: int) -> None:
     import ctypes
 
-    # A fork server may be the parent, which ends with it anyway.
+    # If a fork server is the parent, it ends with this program in any case.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
     if os.getppid() == 1 and parent != 1:
         os.kill(os.getpid(), signal.SIGINT)

@@ -64,7 +64,7 @@ class WindowLock:
         try:
             self.window.unlock(self.rank)
         except DistError:
-            # The error of the body says more.
+            # The exception of the body is more important.
             if error is None:
                 raise
 
@@ -270,7 +270,8 @@ class Window(_C._Window):
         return WindowLock(self, rank)
 
     def _element(self, value: Any) -> np.ndarray:
-        """Converts a number, unless that changes it."""
+        """Converts a number to the window's dtype; raises an error if that changes
+        it."""
         given = np.asarray(value)
         if given.dtype != self.dtype:
             with np.errstate(invalid="ignore", over="ignore"):
@@ -358,6 +359,6 @@ def window(
     made.counts = made._counts()
     if content is not None:
         made.local[...] = content
-    # Before it, another rank might read the memory of a rank that is still copying.
+    # Before the barrier, another rank might read memory that is still being copied.
     made.fence(timeout)
     return made

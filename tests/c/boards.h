@@ -21,14 +21,14 @@ typedef struct test_boards {
 
 /* The table of processes sees each rank as a process of its own. */
 DL_CHECK_UNUSED static void
-boards_init(test_boards *all, int size, size_t chunk, bool may_spin)
+boards_init(test_boards *all, int size, size_t chunk, int cores_per_rank)
 {
     size_t memory_size = dl_board_memory(size, chunk);
 
     *all = (test_boards){.size = size};
     CHECK(posix_memalign(&all->memory, 4096, memory_size) == 0);
     memset(all->memory, 0, memory_size);
-    dl_board_format(all->memory, size, chunk, may_spin);
+    dl_board_format(all->memory, size, chunk, cores_per_rank);
     for (int rank = 0; rank < size; rank++) {
         dl_process_id id = {.bytes = {'r', (uint8_t)rank}};
         int ends[2];

@@ -2,7 +2,7 @@
  *
  * The harness of the C tests: include it once in a test_<file>.c and write
  *
- *     CHECK_CASE(what_is_expected) { CHECK_OK(dl_something()); }
+ *     CHECK_CASE(something_works) { CHECK_OK(dl_something()); }
  *
  * Nothing is registered by hand.  Each case runs in a forked child of its own process
  * group with an alarm (60 s; DL_CHECK_TIMEOUT=seconds), so that a crash or a hang costs
@@ -11,6 +11,7 @@
 #ifndef DISTLITE_TESTS_CHECK_H
 #define DISTLITE_TESTS_CHECK_H
 
+#include <dirent.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -195,6 +196,21 @@ dl_check_fail_allocation_at(long number)
     CHECK(__real_malloc != NULL && "link with -Wl,--wrap=malloc and the others");
     atomic_store(&dl_check_failing, number);
     atomic_store(&dl_check_allocations, 0);
+}
+
+/* Returns a number that grows by one with each open descriptor of this process. */
+DL_CHECK_UNUSED static int
+check_descriptors(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+
+    CHECK(folder != NULL);
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    closedir(folder);
+    return count;
 }
 
 /* Returns whether that allocation was reached and failed; afterwards none fails.  A

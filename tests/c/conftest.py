@@ -46,7 +46,7 @@ NOT_EMULATED = {
     "test_tcp_store.c::*_tls*": NO_CRYPTO,
     "test_tls.c::*": NO_CRYPTO,
     "test_tls_socket.c::*": NO_CRYPTO,
-    "test_tcp_store.c::a_forked_child_is_told_and_harms_nobody": ITS_FORK,
+    "test_tcp_store.c::a_forked_child_gets_an_error_and_disturbs_no_rank": ITS_FORK,
 }
 
 _builder = Builder()

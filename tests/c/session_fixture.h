@@ -96,7 +96,8 @@ ask(fixture *f, int client, dl_store_request request)
     return heard(f, client);
 }
 
-/* Says hello with the slot of this id, which has 16 characters; returns the reply. */
+/* Sends a hello with the slot of this id, which has 16 characters; returns the
+ * reply. */
 DL_CHECK_UNUSED static dl_bytes
 greet(fixture *f, int client, const char *id, uint64_t sequence)
 {

@@ -153,7 +153,7 @@ note_thread(void *task)
     return NULL;
 }
 
-/* With those that come with a program's first thread: a sanitizer has one of its own. */
+/* Includes threads that start with a program's first one: sanitizers have such a thread. */
 static int
 count_threads_at_first(void)
 {

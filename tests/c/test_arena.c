@@ -26,7 +26,8 @@ copy_of(int fd)
     return copy;
 }
 
-/* Of ranks that nobody watches.  Who waits for the lock looks at its holder's process. */
+/* A borrower for ranks whose processes are not watched.  A rank that waits for the lock
+ * checks the process of its holder. */
 static dl_borrower
 borrower_of(const char *name, int rank, const int *ranks, int count)
 {
@@ -81,7 +82,7 @@ borrow_in_pairs(int rank, int size, void *unused)
     dl_arena_fini(&arena);
 }
 
-CHECK_CASE(members_find_the_same_area_and_nobody_else_does)
+CHECK_CASE(only_members_find_the_same_area)
 {
     CHECK_OK(dl_arena_create(&shared, SIZE, false));
     int64_t before = bytes_used(&shared);
@@ -155,7 +156,7 @@ CHECK_CASE(a_rank_that_makes_no_more_groups_is_gone_in_those_it_has_not_made)
     dl_arena_fini(&shared);
 }
 
-/* Of ranks whose rings are larger than those of the whole group. */
+/* The rings of fewer ranks are larger than those of the whole group. */
 CHECK_CASE(an_area_has_room_for_fewer_ranks)
 {
     static dl_process *const nobody[DL_RANKS_LIMIT];
@@ -200,7 +201,7 @@ CHECK_CASE(the_same_name_with_other_ranks_is_another_group)
     CHECK_OK(dl_arena_borrow(&shared, &one, dl_deadline_after(0), &loans[0]));
     CHECK_OK(dl_arena_borrow(&shared, &two, dl_deadline_after(0), &loans[1]));
     CHECK(loans[0].entry != loans[1].entry);
-    CHECK(dl_board_may_spin(loans[0].segment.memory));
+    CHECK(dl_board_cores_per_rank(loans[0].segment.memory));
     dl_arena_return(&shared, &loans[0]);
     dl_arena_return(&shared, &loans[1]);
     dl_arena_fini(&shared);
@@ -237,7 +238,7 @@ lock_of(const dl_arena *arena)
     return (_Atomic uint32_t *)(void *)arena->directory;
 }
 
-CHECK_CASE(a_lock_is_taken_from_the_dead_and_from_nobody_else)
+CHECK_CASE(a_lock_is_taken_only_from_a_process_that_has_ended)
 {
     static dl_process *processes[SIZE];
     dl_process_id id = {.bytes = {1}};
@@ -265,8 +266,8 @@ CHECK_CASE(a_lock_is_taken_from_the_dead_and_from_nobody_else)
     dl_process_unref(processes[1]);
 }
 
-/* Its last member has counted itself out, and was killed before it freed the area. */
-CHECK_CASE(an_area_that_nobody_will_free_is_in_nobodys_way)
+/* Its last member has left, and was killed before it freed the area. */
+CHECK_CASE(an_area_that_cannot_be_freed_does_not_block_others)
 {
     dl_loan loan, other;
     int ranks[] = {0, 1};
@@ -288,8 +289,7 @@ CHECK_CASE(an_area_that_nobody_will_free_is_in_nobodys_way)
     dl_arena_fini(&shared);
 }
 
-/* Its own area of before would be full of what it left there, and would be given back for a
- * second time. */
+/* Its earlier area would hold old contents, and would be returned for a second time. */
 CHECK_CASE(a_rank_that_tries_again_gets_another_area)
 {
     dl_arena other;
@@ -305,7 +305,7 @@ CHECK_CASE(a_rank_that_tries_again_gets_another_area)
     dl_arena_return(&shared, &first);
     CHECK_OK(dl_arena_borrow(&shared, &one, dl_deadline_after(0), &second));
     CHECK(second.entry != old);
-    /* The other one may still want what was left for it there. */
+    /* The other rank may still read what was left for it there. */
     CHECK_OK(dl_arena_borrow(&other, &two, dl_deadline_after(0), &late));
     CHECK_EQUAL(late.entry, old);
     dl_arena_return(&other, &late);

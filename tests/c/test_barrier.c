@@ -15,14 +15,14 @@ meet(int rank, int size, void *unused)
             entered[rank] = sequence;
         }
         CHECK_OK(dl_barrier_line(&all.boards[rank], &context));
-        /* Between an odd barrier and the next nobody writes. */
+        /* No rank writes between an odd barrier and the next one. */
         for (int peer = 0; sequence % 2 == 1 && peer < size; peer++) {
             CHECK_EQUAL(entered[peer], sequence);
         }
     }
 }
 
-CHECK_CASE(nobody_passes_before_all_have_come)
+CHECK_CASE(no_rank_passes_before_all_have_arrived)
 {
     static const int sizes[] = {2, 3, 8};
 

@@ -270,6 +270,82 @@ CHECK_CASE(pairs_that_disagree_are_named_on_every_rank)
     boards_fini(&all);
 }
 
+/* Every rank sends as much to each as it expects from each, but not all the same. */
+static void
+differ_evenly(int rank, int size, void *unused)
+{
+    size_t count = rank == 2 ? 4 : 3;
+    size_t counts[] = {count, count, count};
+    walker self = {rank, size, 0, false, false, NULL, {0}};
+    row inputs;
+    row outputs;
+
+    (void)unused;
+    CHECK_OK(dl_exchange_init(&self.exchange, &all.boards[rank]));
+    row_init(&self, &inputs, 3, counts, false);
+    row_init(&self, &outputs, 3, counts, false);
+    dl_call args = {
+        .op = DL_ALL_TO_ALL, .inputs = inputs.tensors, .outputs = outputs.tensors};
+    dl_op_context op = next_op(&self, DL_ALL_TO_ALL, &inputs.tensors[0]);
+    CHECK_STATUS(dl_all_to_all_board(&self.exchange, &op, &args), DL_MISMATCH);
+    CHECK_TEXT(dl_last_error()->text,
+               "all_to_all #1 in group g: rank 0 has 3 x int32 for rank 2, which "
+               "expects 4 x int32");
+    row_fini(&inputs);
+    row_fini(&outputs);
+    dl_exchange_fini(&self.exchange);
+}
+
+CHECK_CASE(ranks_that_are_even_by_themselves_disagree_all_the_same)
+{
+    boards_init(&all, 3, CHUNK, false);
+    dl_run_ranks(3, differ_evenly, NULL);
+    boards_fini(&all);
+}
+
+/* Only rank 0 exchanges as much with each: ranks 1 and 2 have more for each other. */
+static void
+exchange_more(int rank, int size, void *unused)
+{
+    size_t counts[] = {3, rank == 2 ? 5u : 3u, rank == 1 ? 5u : 3u};
+    walker self = {rank, size, 0, false, false, NULL, {0}};
+    row inputs;
+    row outputs;
+
+    (void)unused;
+    CHECK_OK(dl_exchange_init(&self.exchange, &all.boards[rank]));
+    for (int turn = 0; turn < 5; turn++) {
+        row_init(&self, &inputs, 3, counts, false);
+        row_init(&self, &outputs, 3, counts, false);
+        for (int i = 0; i < size; i++) {
+            int32_t *data = inputs.tensors[i].data;
+            for (size_t k = 0; k < counts[i]; k++) {
+                data[k] = 100 * turn + 10 * rank + i;
+            }
+        }
+        dl_call args = {
+            .op = DL_ALL_TO_ALL, .inputs = inputs.tensors, .outputs = outputs.tensors};
+        dl_op_context op = next_op(&self, DL_ALL_TO_ALL, &inputs.tensors[0]);
+        CHECK_OK(dl_all_to_all_board(&self.exchange, &op, &args));
+        for (int i = 0; i < size; i++) {
+            const int32_t *data = outputs.tensors[i].data;
+            for (size_t k = 0; k < counts[i]; k++) {
+                CHECK_EQUAL(data[k], 100 * turn + 10 * i + rank);
+            }
+        }
+        row_fini(&inputs);
+        row_fini(&outputs);
+    }
+    dl_exchange_fini(&self.exchange);
+}
+
+CHECK_CASE(even_and_uneven_ranks_exchange)
+{
+    boards_init(&all, 3, CHUNK, false);
+    dl_run_ranks(3, exchange_more, NULL);
+    boards_fini(&all);
+}
+
 static void
 gather_too_little(int rank, int size, void *unused)
 {
@@ -371,7 +447,7 @@ abort_in_the_middle(int rank, int size, void *unused)
     dl_exchange_fini(&self.exchange);
 }
 
-CHECK_CASE(an_abort_in_the_middle_is_told)
+CHECK_CASE(an_abort_during_an_operation_is_reported)
 {
     boards_init(&all, 2, CHUNK, false);
     dl_run_ranks(2, abort_in_the_middle, NULL);

@@ -30,7 +30,7 @@ stop(void)
     dl_arena_fini(&arena);
 }
 
-/* All share, one does, all but one do, nobody does. */
+/* In turn: all ranks share, one does, all but one do, none does. */
 static bool
 shares(int rank, int size, int turn)
 {
@@ -221,7 +221,7 @@ CHECK_CASE(sums_of_shared_blocks_have_the_same_bits)
     stop();
 }
 
-/* A rank that stops after its arrival is missed by those whose arrays it may read. */
+/* The ranks whose arrays a stopped rank may still read time out. */
 static void
 stop_reading(int rank, int size, void *unused)
 {

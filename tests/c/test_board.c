@@ -44,6 +44,49 @@ CHECK_CASE(payloads_ride_on_lines)
     }
 }
 
+static void
+meet(int rank, int size, void *unused)
+{
+    (void)size;
+    (void)unused;
+    CHECK_OK(dl_sleep_until(dl_deadline_after(rank * DL_MILLISECOND)));
+    CHECK(dl_board_is_met(&all.boards[rank], 1, 10 * DL_SECOND));
+}
+
+CHECK_CASE(ranks_meet_before_an_operation)
+{
+    boards_init(&all, 3, CHUNK, 1);
+    CHECK(!dl_board_is_met(&all.boards[0], 1, 0));
+    CHECK(!dl_board_is_met(&all.boards[1], 1, DL_MILLISECOND));
+    CHECK(dl_board_is_met(&all.boards[2], 1, 0));
+    CHECK(!dl_board_is_met(&all.boards[2], 2, 0));
+    boards_fini(&all);
+    boards_init(&all, 3, CHUNK, 0);
+    dl_run_ranks(3, meet, NULL);
+    boards_fini(&all);
+}
+
+CHECK_CASE(a_rank_that_has_arrived_is_met)
+{
+    boards_init(&all, 2, CHUNK, 1);
+    dl_op_context op = test_op(1, DL_BARRIER, 0);
+    dl_board_begin(&all.boards[0], &op);
+    CHECK(!dl_board_is_met(&all.boards[1], 1, 0));
+    CHECK_OK(dl_board_announce(&all.boards[0]));
+    CHECK(dl_board_is_met(&all.boards[1], 1, 0));
+    CHECK(!dl_board_is_met(&all.boards[1], 2, 0));
+    boards_fini(&all);
+}
+
+/* Another thread of the rank has a core for the operation then. */
+CHECK_CASE(ranks_with_spare_cores_do_not_meet)
+{
+    boards_init(&all, 2, CHUNK, 2);
+    CHECK(!dl_board_is_met(&all.boards[0], 1, 0));
+    CHECK(!dl_board_is_met(&all.boards[1], 1, 0));
+    boards_fini(&all);
+}
+
 CHECK_CASE(lines_and_slots_do_not_touch)
 {
     boards_init(&all, 3, CHUNK, false);
@@ -115,7 +158,7 @@ call_differently(int rank, int size, void *context)
     CHECK(dl_now() - start < DL_SECOND + CHECK_SLACK);
 }
 
-CHECK_CASE(a_difference_in_any_field_is_told_to_all)
+CHECK_CASE(a_difference_in_any_field_is_reported_on_all_ranks)
 {
     dl_fingerprint same = {
         .count_low = 1000, .op = DL_ALL_REDUCE, .dtype = DL_FLOAT32, .detail = DL_SUM};
@@ -175,7 +218,7 @@ all_but_rank_3(int rank, int size, void *unused)
                    "(pid 103 on host h), which has not called it (last seen in #4)");
 }
 
-CHECK_CASE(a_timeout_names_who_has_not_come)
+CHECK_CASE(a_timeout_names_the_missing_ranks)
 {
     boards_init(&all, 4, CHUNK, false);
     dl_run_ranks(4, all_but_rank_3, NULL);
@@ -231,7 +274,7 @@ CHECK_CASE(a_peer_that_did_its_part_may_go)
     boards_fini(&all);
 }
 
-/* It knew of the end of rank 2 first, by an operation of another group. */
+/* It noticed the end of rank 2 first, in an operation of another group. */
 CHECK_CASE(a_peer_that_left_is_not_blamed_for_the_end_of_another)
 {
     boards_init(&all, 3, CHUNK, false);
@@ -334,7 +377,7 @@ CHECK_CASE(a_fault_of_a_third_is_passed_on_as_it_is)
     boards_fini(&all);
 }
 
-CHECK_CASE(who_is_in_an_earlier_operation_can_finish_it)
+CHECK_CASE(a_rank_in_an_earlier_operation_can_finish_it)
 {
     boards_init(&all, 2, CHUNK, false);
     CHECK_STATUS(arrive(1, 1, DL_BARRIER, 0), DL_TIMEOUT);
@@ -351,7 +394,7 @@ interrupt(void)
     return dl_fail(DL_INTERRUPTED, "interrupted");
 }
 
-CHECK_CASE(an_interrupt_ends_the_wait_and_is_told)
+CHECK_CASE(an_interrupt_ends_the_wait_and_is_reported)
 {
     boards_init(&all, 2, CHUNK, false);
     dl_interrupt_install(interrupt);

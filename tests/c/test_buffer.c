@@ -149,7 +149,7 @@ CHECK_CASE(bytes_compare_by_contents)
     CHECK(!dl_bytes_start_with(DL_LITERAL("a"), DL_LITERAL("ab")));
 }
 
-/* Memory that is told apart from the heap's by the eight bytes before it. */
+/* Memory that the eight bytes before it distinguish from the heap's. */
 static int large_blocks;
 
 static void *
@@ -193,4 +193,43 @@ CHECK_CASE(large_contents_live_where_the_owner_says)
     dl_buffer_put(&buffer, DL_LITERAL("again"));
     CHECK(!buffer.is_large);
     dl_buffer_fini(&buffer);
+}
+
+CHECK_CASE(small_contents_live_in_lent_memory_and_leave_it_when_they_grow)
+{
+    char room[8] = "";
+    dl_buffer lent = {
+        .data = (uint8_t *)room,
+        .capacity = sizeof room,
+        .is_lent = true,
+        .large = resize_counted,
+    };
+
+    CHECK_OK(dl_buffer_set(&lent, DL_LITERAL("12345678")));
+    CHECK(lent.data == (uint8_t *)room && lent.is_lent);
+    dl_buffer_put(&lent, DL_LITERAL("9"));
+    CHECK(!lent.is_lent && !lent.is_large);
+    CHECK_BYTES(dl_buffer_bytes(&lent), "123456789");
+    CHECK_EQUAL(memcmp(room, "12345678", sizeof room), 0);
+    dl_buffer_fini(&lent);
+    CHECK(lent.data == NULL && !lent.is_lent);
+
+    dl_buffer large = {
+        .data = (uint8_t *)room,
+        .capacity = sizeof room,
+        .is_lent = true,
+        .large = resize_counted,
+    };
+    CHECK_OK(dl_buffer_set(&large, DL_LITERAL("few")));
+    CHECK_OK(dl_buffer_reserve(&large, DL_BUFFER_LARGE));
+    CHECK(large.is_large && !large.is_lent);
+    CHECK_BYTES(dl_buffer_bytes(&large), "few");
+    CHECK_EQUAL(large_blocks, 1);
+    dl_buffer_fini(&large);
+    CHECK_EQUAL(large_blocks, 0);
+
+    dl_buffer untouched = {
+        .data = (uint8_t *)room, .capacity = sizeof room, .is_lent = true};
+    dl_buffer_fini(&untouched);
+    CHECK(untouched.data == NULL && untouched.capacity == 0);
 }

@@ -2,7 +2,7 @@
 #include "base/status.h"
 #include "check.h"
 
-CHECK_CASE(nobody_sees_frames_unasked)
+CHECK_CASE(frames_are_shown_only_on_request)
 {
     char text[DL_C_FRAMES_TEXT_SIZE] = "old";
 
@@ -22,7 +22,7 @@ CHECK_CASE(zero_is_no)
     CHECK_TEXT(text, "");
 }
 
-CHECK_CASE(who_asks_sees_the_way_to_the_last_error)
+CHECK_CASE(a_thread_that_asks_sees_the_frames_of_its_last_error)
 {
     char text[DL_C_FRAMES_TEXT_SIZE];
 

@@ -53,7 +53,7 @@ CHECK_CASE(cards_of_objects_are_not_taken_for_arrays)
     }
 }
 
-/* The owner of an array may reshape it, and lists may lie on the caller's stack. */
+/* The caller may reshape an array later, and lists may be on its stack. */
 CHECK_CASE(a_copy_has_lists_shapes_and_strides_of_its_own)
 {
     int64_t shape[] = {2, 3}, strides[] = {24, 8};

@@ -41,7 +41,7 @@ CHECK_CASE(a_note_is_the_threads_own)
     CHECK(dl_call_site_noted() == NULL);
 }
 
-CHECK_CASE(of_a_long_path_the_end_is_told)
+CHECK_CASE(of_a_long_path_the_end_is_shown)
 {
     char path[400];
     char text[DL_CALL_SITE_TEXT_SIZE];

@@ -161,7 +161,7 @@ compare_fingerprints(void)
     gather.outputs = other;
     prints[2] = check_accepted(dl_check_all_gather, DL_ALL_GATHER, &gather);
     CHECK(prints[1].root != prints[2].root);
-    /* Who sends, and who does not know, look alike. */
+    /* A rank that sends and the root that does not know its size have equal fingerprints. */
     dl_call root = {
         .op = DL_GATHER, .tensor = ints(16, 4), .outputs = uneven, .is_uneven = true};
     dl_call leaf = {
@@ -181,7 +181,7 @@ compare_fingerprints(void)
     CHECK(dl_fingerprint_equal(&prints[0], &prints[1]));
 }
 
-CHECK_CASE(fingerprints_tell_what_all_ranks_must_agree_on)
+CHECK_CASE(fingerprints_have_what_all_ranks_must_agree_on)
 {
     with_group_of_two(compare_fingerprints);
 }

@@ -53,7 +53,7 @@ run_children(int rank, int size, void *unused)
     const int *half = rank % 2 ? odd : even;
 
     (void)unused;
-    /* Nobody has to be there. */
+    /* Making a child needs no other rank to be present. */
     dl_group *child = child_of(world, rank % 2 ? "odd" : "even", half, 2);
     CHECK_EQUAL(dl_group_rank(child), half[0] == rank ? 0 : 1);
     check_sum(child, rank, rank % 2 ? 4 : 2);
@@ -65,7 +65,7 @@ run_children(int rank, int size, void *unused)
     check_sum(grandchild, rank, rank % 2 ? 4 : 2);
     dl_group *single = child_of(world, "single", &rank, 1);
     check_sum(single, rank, rank);
-    /* They outlive what they were made of. */
+    /* Child groups outlive the group from which they were made. */
     end_group(world);
     end_group(child);
     check_sum(grandchild, rank, rank % 2 ? 4 : 2);
@@ -82,7 +82,7 @@ CHECK_CASE(children_need_no_store)
     dl_store_unref(store);
 }
 
-/* Names may come back once a group has ended on all its ranks. */
+/* A name can be used again once its group has ended on all ranks. */
 static void
 run_again(int rank, int size, void *unused)
 {
@@ -127,7 +127,7 @@ run_with_failures(int rank, int size, void *unused)
         CHECK_CONTAINS(dl_last_error()->text, "has not begun any operation");
         end_group(child);
     }
-    /* What happened to a child is no matter to others. */
+    /* The failure of a child does not affect other groups. */
     check_sum(world, 1, 3);
     dl_group_close(world);
     CHECK_STATUS(try_child(world, "late", all, 3, &child), DL_CLOSED);

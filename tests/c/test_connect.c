@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "net/connect.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -22,7 +21,8 @@ listen_at(const char *host, uint16_t port, int *fd)
     return dl_socket_port(*fd);
 }
 
-/* Nobody listens there, and nobody will: the socket that holds it is only bound. */
+/* A port on which nothing listens and nothing can: the socket that holds it is only
+ * bound. */
 static uint16_t
 refused_port(void)
 {
@@ -36,8 +36,8 @@ refused_port(void)
     return dl_socket_port(fd);
 }
 
-/* A port of 127.0.0.2 (0: any) that swallows what it is sent: its queue of connections
- * is full. */
+/* A port of 127.0.0.2 (0: any) that answers no connect: its queue of connections is
+ * full. */
 static uint16_t
 make_black_hole(uint16_t port)
 {
@@ -60,30 +60,16 @@ make_black_hole(uint16_t port)
     return port;
 }
 
-static int
-count_descriptors(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int count = 0;
-
-    CHECK(folder != NULL);
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count;
-}
-
 CHECK_CASE(connects_and_sets_what_every_socket_has)
 {
     int listening, fd = -1;
     uint16_t port = listen_at("127.0.0.1", 0, &listening);
     dl_address peer, local;
     char text[DL_ADDRESS_TEXT_SIZE];
-    int before = count_descriptors();
+    int before = check_descriptors();
 
     CHECK_OK(dl_socket_connect_once("127.0.0.1", port, SOON, NULL, &fd));
-    CHECK_EQUAL(count_descriptors(), before + 1);
+    CHECK_EQUAL(check_descriptors(), before + 1);
     CHECK((fcntl(fd, F_GETFL) & O_NONBLOCK) != 0);
     CHECK((fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
     CHECK_OK(dl_socket_peer_address(fd, &peer));
@@ -166,19 +152,19 @@ CHECK_CASE(the_error_lists_every_address_with_its_errno)
     CHECK_EQUAL(fd, -1);
 }
 
-CHECK_CASE(silence_ends_at_the_deadline)
+CHECK_CASE(a_connection_without_an_answer_ends_at_the_deadline)
 {
     int fd = -1;
     uint16_t port = make_black_hole(0);
 
-    int before = count_descriptors();
+    int before = check_descriptors();
     int64_t start = dl_now();
     CHECK_STATUS(dl_socket_connect_once("127.0.0.2", port, MS(400), NULL, &fd),
                  DL_NETWORK);
     CHECK(dl_now() - start >= 400 * DL_MILLISECOND);
     CHECK(dl_now() - start < 700 * DL_MILLISECOND + CHECK_SLACK);
     CHECK_CONTAINS(dl_last_error()->text, "Connection timed out (errno 110)");
-    CHECK_EQUAL(count_descriptors(), before);
+    CHECK_EQUAL(check_descriptors(), before);
 }
 
 CHECK_CASE(every_round_resolves_anew)
@@ -224,7 +210,8 @@ CHECK_CASE(a_resolver_that_sleeps_fails_at_the_deadline)
     CHECK_CONTAINS(dl_last_error()->text, "the name look-up timed out");
 }
 
-/* Makes the next connects meet themselves: bound to where they go. */
+/* Makes the next sockets connect to themselves: they are bound to the address to which
+ * they connect. */
 static atomic_int self_connects;
 
 typedef int (*connect_fn)(int, const struct sockaddr *, socklen_t);
@@ -261,10 +248,10 @@ CHECK_CASE(connecting_can_be_interrupted)
     int fd = -1;
     uint16_t port = make_black_hole(0);
 
-    int before = count_descriptors();
+    int before = check_descriptors();
     fake_interrupt_after(120 * DL_MILLISECOND);
     CHECK_INTERRUPTED(dl_socket_connect_once("127.0.0.2", port, SOON, NULL, &fd));
-    CHECK_EQUAL(count_descriptors(), before);
+    CHECK_EQUAL(check_descriptors(), before);
     /* Also while it only waits for the next round. */
     dl_backoff backoff = {.delay = DL_SECOND};
     fake_interrupt_after(120 * DL_MILLISECOND);
@@ -322,7 +309,7 @@ CHECK_CASE(backing_off_takes_longer_each_time_and_ends_at_the_deadline)
     CHECK(dl_now() - start < 300 * DL_MILLISECOND + CHECK_SLACK);
 }
 
-CHECK_CASE(being_out_of_descriptors_is_told_at_once)
+CHECK_CASE(a_lack_of_descriptors_is_reported_at_once)
 {
     struct rlimit limit;
     int fd = -1;
@@ -330,7 +317,7 @@ CHECK_CASE(being_out_of_descriptors_is_told_at_once)
     int count = 0;
 
     CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-    limit.rlim_cur = (rlim_t)count_descriptors() + 8;
+    limit.rlim_cur = (rlim_t)check_descriptors() + 8;
     CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
     while (count < 64 && (used[count] = dup(0)) >= 0) {
         count++;
@@ -349,7 +336,7 @@ CHECK_CASE(allocations_may_fail)
     uint16_t port = listen_at("127.0.0.1", 0, &listening);
     bool has_failed = true;
 
-    int before = count_descriptors();
+    int before = check_descriptors();
     for (long number = 1; has_failed; number++) {
         int fd = -1;
         dl_check_fail_allocation_at(number);
@@ -358,6 +345,6 @@ CHECK_CASE(allocations_may_fail)
         CHECK_EQUAL(status, has_failed ? DL_NO_MEMORY : DL_OK);
         dl_socket_close(fd);
     }
-    CHECK_EQUAL(count_descriptors(), before);
+    CHECK_EQUAL(check_descriptors(), before);
     dl_socket_close(listening);
 }

@@ -81,7 +81,7 @@ talk_wrong_ping(fake_peer *peer)
     }
 }
 
-CHECK_CASE(a_wrong_ping_is_told_as_torch_does)
+CHECK_CASE(a_wrong_ping_is_reported_as_by_torch)
 {
     fake_server server = {.talk = talk_wrong_ping};
     dl_connection *connection = connect_to(&server);
@@ -127,7 +127,7 @@ talk_nothing(fake_peer *peer)
     CHECK(fake_expect(peer, DL_OP_VALIDATE, &request));
 }
 
-CHECK_CASE(a_server_that_closes_is_told_as_torch_does)
+CHECK_CASE(a_server_that_closes_is_reported_as_by_torch)
 {
     fake_server server = {.talk = talk_nothing};
     dl_connection *connection = connect_to(&server);
@@ -211,7 +211,7 @@ pattern(size_t size)
     return (dl_bytes){bytes, size};
 }
 
-/* Takes SETs of 5 bytes and of LARGE_VALUE, and says that they are done. */
+/* Takes SETs of 5 bytes and of LARGE_VALUE, and acknowledges them. */
 static void
 talk_sets(fake_peer *peer)
 {
@@ -390,7 +390,7 @@ check_refusal(dl_bytes reply, dl_status expected, const char *text)
     finish(&server, connection);
 }
 
-CHECK_CASE(what_our_server_refuses_is_told_in_its_words)
+CHECK_CASE(the_text_of_our_server_s_refusals_is_shown)
 {
     check_refusal(DL_LITERAL("\7\4\0\0\0\0\0\0\0nope"), DL_INVALID, "nope");
     check_refusal(DL_LITERAL("\5\0\0\0\0\0\0\0\0"), DL_NOT_FOUND, "");
@@ -439,8 +439,8 @@ CHECK_CASE(half_a_reply_is_kept_when_the_deadline_passes)
     finish(&server, connection);
 }
 
-/* Closes for good, so that the client gets a reset; a number of our own takes its place,
- * as the fake closes it again. */
+/* Closes the socket, so that the client gets a reset; another descriptor takes its
+ * number, because the fake closes that number later. */
 static void
 reset(const fake_peer *peer)
 {
@@ -502,7 +502,8 @@ talk_until_asked(fake_peer *peer)
     reset(peer);
 }
 
-/* Its head is gone, its end is not: what is beyond cannot be told from here. */
+/* Its head was sent, its end was not: the client cannot know what the server has
+ * received. */
 CHECK_CASE(a_large_request_that_is_cut_short_may_have_been_sent)
 {
     static uint8_t large[LARGE_VALUE * 24];

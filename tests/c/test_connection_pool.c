@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "store/tcp/connection.h"
+#include "store/tcp/connection_pool.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -125,7 +125,7 @@ await_stale(const dl_connection *connection)
     }
 }
 
-CHECK_CASE(a_careful_caller_gets_no_dead_connection)
+CHECK_CASE(a_caller_that_checks_gets_no_closed_connection)
 {
     atomic_int closed = 0;
     fake_server server = {.talk = talk_until_told, .context = &closed};
@@ -281,13 +281,13 @@ CHECK_CASE(the_ends_of_a_connection_are_known)
     dl_address local, peer;
 
     begin(&server, &pool);
-    CHECK_EQUAL(dl_connection_pool_ends(&pool, &local, &peer), -1);
+    CHECK_EQUAL(dl_connection_pool_addresses(&pool, &local, &peer), -1);
     dl_connection *connection = open_one(&pool);
-    CHECK_EQUAL(dl_connection_pool_ends(&pool, &local, &peer), connection->fd);
+    CHECK_EQUAL(dl_connection_pool_addresses(&pool, &local, &peer), connection->fd);
     CHECK_EQUAL(ntohs(peer.socket.ip4.sin_port), server.port);
     CHECK_EQUAL(ntohs(local.socket.ip4.sin_port), dl_socket_port(connection->fd));
     dl_connection_pool_give(&pool, connection);
-    CHECK(dl_connection_pool_ends(&pool, &local, &peer) >= 0);
+    CHECK(dl_connection_pool_addresses(&pool, &local, &peer) >= 0);
     end(&server, &pool);
 }
 
@@ -322,7 +322,7 @@ CHECK_CASE(allocations_may_fail)
     bool has_failed = true;
     int listening;
 
-    /* Nobody accepts: a server's threads would allocate, too. */
+    /* The listener accepts nothing: a server's threads would allocate, too. */
     CHECK_OK(dl_socket_listen("127.0.0.1", 0, SOON, &listening));
     for (long number = 1; has_failed; number++) {
         dl_deadline deadline = dl_deadline_after(100 * DL_MILLISECOND);

@@ -5,7 +5,7 @@
 #include "check.h"
 #include "tensor/reduce_table.h"
 
-/* A format, as its definition says it. */
+/* A format, by its definition. */
 typedef struct format {
     dl_dtype dtype;
     int mantissa;

@@ -4,7 +4,7 @@
 #include "base/deadline.h"
 #include "check.h"
 
-CHECK_CASE(what_has_no_end_has_begun_now)
+CHECK_CASE(an_unlimited_span_has_begun_now)
 {
     int64_t before = dl_now();
 

@@ -100,7 +100,8 @@ say(int fd, dl_bytes bytes)
     CHECK(send(fd, bytes.data, bytes.size, MSG_NOSIGNAL) == (ssize_t)bytes.size);
 }
 
-/* Receives `size` bytes, or what comes before the end, while the listener hears. */
+/* Receives `size` bytes, or fewer if the connection ends, while the listener serves its
+ * connections. */
 static size_t
 hear(fixture *f, int fd, uint8_t *bytes, size_t size)
 {
@@ -119,7 +120,7 @@ hear(fixture *f, int fd, uint8_t *bytes, size_t size)
     return got;
 }
 
-/* The stranger was told `text`, and disconnected. */
+/* Checks that the unproved peer received `text`, and was disconnected. */
 static void
 check_refused(fixture *f, int fd, const char *text)
 {
@@ -176,7 +177,7 @@ CHECK_CASE(a_probe_is_proved_too)
 }
 
 /* What a rank without a token would begin with, and others. */
-CHECK_CASE(strangers_are_refused_in_words)
+CHECK_CASE(unproved_peers_get_an_error)
 {
     fixture f;
     dl_buffer hello = {0};
@@ -195,8 +196,8 @@ CHECK_CASE(strangers_are_refused_in_words)
     fixture_fini(&f);
 }
 
-/* A conversation up to the proof, by one who knows `token`, with another listener's
- * `context`; leaves PROVE in `prove`. */
+/* The handshake up to the proof, with `token` and the `context` of another listener;
+ * leaves PROVE in `prove`. */
 static int
 converse(fixture *f, const char *token, uint8_t context, dl_buffer *prove)
 {
@@ -233,12 +234,12 @@ CHECK_CASE(wrong_proofs_are_refused)
     int fd = converse(&f, "another", 7, &prove);
     say(fd, dl_buffer_bytes(&prove));
     check_refused(&f, fd, "the token is not the one of this rank");
-    /* One for another rank, which somebody in between passes on. */
+    /* A proof for another rank, which an attacker in between forwards. */
     dl_buffer_clear(&prove);
     fd = converse(&f, "token", 8, &prove);
     say(fd, dl_buffer_bytes(&prove));
     check_refused(&f, fd, "the token is not the one of this rank");
-    /* A right one, and once more in another conversation. */
+    /* A valid proof, and the same one again in another connection. */
     dl_buffer_clear(&prove);
     fd = converse(&f, "token", 7, &prove);
     say(fd, dl_buffer_bytes(&prove));
@@ -255,7 +256,7 @@ CHECK_CASE(wrong_proofs_are_refused)
 }
 
 /* Silent ones are limited in number, and a rank gets through at any time. */
-CHECK_CASE(many_strangers_keep_nobody_out)
+CHECK_CASE(many_unproved_connections_do_not_block_ranks)
 {
     enum { MANY = 2 * DL_STRANGERS_LIMIT };
     fixture f;
@@ -278,7 +279,7 @@ CHECK_CASE(many_strangers_keep_nobody_out)
     fixture_fini(&f);
 }
 
-/* A socket in place of the listener, of somebody who does not know the token. */
+/* A socket in place of the listener, whose owner does not have the token. */
 typedef struct impostor {
     int listening;
     int fd;
@@ -361,7 +362,7 @@ CHECK_CASE(a_listener_that_does_not_know_the_token_gets_nothing)
     impostor_fini(&other, &f);
 }
 
-CHECK_CASE(a_listener_s_words_are_those_of_a_stranger)
+CHECK_CASE(the_text_of_a_listener_s_refusal_is_escaped)
 {
     fixture f;
     impostor other;
@@ -427,7 +428,7 @@ CHECK_CASE(the_descriptor_to_wait_for_shows_each_message)
     say(fd, dl_buffer_bytes(&hello));
     CHECK_EQUAL(poll(&entry, 1, 15000), 1);
     (void)dl_listener_hear(&f.listener);
-    /* What follows is for the taker, and wakes nobody else. */
+    /* Further bytes belong to the taker, and wake no other thread. */
     say(fd, DL_LITERAL("more"));
     CHECK_EQUAL(poll(&entry, 1, 0), 0);
     dl_transport taken;
@@ -439,7 +440,8 @@ CHECK_CASE(the_descriptor_to_wait_for_shows_each_message)
     fixture_fini(&f);
 }
 
-/* Somebody on the way of a link with TLS, who sees all bytes and may change one. */
+/* An attacker in the middle of a link with TLS, who sees all bytes and may change
+ * one. */
 typedef struct middle {
     impostor front;
     int back;
@@ -534,7 +536,7 @@ middle_fini(middle *m, fixture *f)
     impostor_fini(&m->front, f);
 }
 
-CHECK_CASE(who_is_in_between_reads_nothing)
+CHECK_CASE(a_man_in_the_middle_reads_nothing)
 {
     fixture f;
     middle m;
@@ -546,7 +548,7 @@ CHECK_CASE(who_is_in_between_reads_nothing)
 }
 
 /* Whichever byte it is: that of the handshake, of the hello or of the text. */
-CHECK_CASE(who_is_in_between_changes_nothing)
+CHECK_CASE(a_man_in_the_middle_changes_nothing)
 {
     fixture f;
     middle m;
@@ -564,7 +566,7 @@ CHECK_CASE(who_is_in_between_changes_nothing)
     }
 }
 
-CHECK_CASE(an_idle_link_with_tls_wakes_nobody)
+CHECK_CASE(an_idle_link_with_tls_wakes_no_thread)
 {
     fixture f;
     char byte = 0;
@@ -641,8 +643,8 @@ CHECK_CASE(a_link_with_tls_reports_what_is_sent)
     free(in);
 }
 
-/* Other bytes than those of TLS, and another token. */
-CHECK_CASE(strangers_without_tls_are_sent_away)
+/* A peer without TLS, and one with another token. */
+CHECK_CASE(connections_without_tls_are_closed)
 {
     fixture f;
     uint8_t bytes[256];

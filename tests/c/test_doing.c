@@ -30,7 +30,7 @@ read_own(dl_buffer *copy)
     return doing;
 }
 
-CHECK_CASE(what_has_not_ended_comes_before_what_has)
+CHECK_CASE(running_operations_come_before_ended_ones)
 {
     dl_fingerprint taken = {
         .op = DL_RECV, .dtype = DL_FLOAT32, .count_low = 4, .root = 2};
@@ -48,7 +48,7 @@ CHECK_CASE(what_has_not_ended_comes_before_what_has)
     CHECK_EQUAL(doing.sequence, 7);
     CHECK_EQUAL(doing.root, 2);
     CHECK(strcmp(doing.group, "0") == 0);
-    /* Of several the one that was called last. */
+    /* Of several operations, the one that was called last. */
     dl_record *running = start(&seat, 4);
     CHECK_EQUAL(read_own(&copy).sequence, 4);
     dl_recorder_end(message, DL_OK);
@@ -60,7 +60,7 @@ CHECK_CASE(what_has_not_ended_comes_before_what_has)
     dl_buffer_fini(&copy);
 }
 
-CHECK_CASE(what_has_begun_is_told_by_group)
+CHECK_CASE(operations_begun_are_known_by_group)
 {
     dl_buffer copy = {0};
     dl_seat first = join("0");

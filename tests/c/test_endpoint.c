@@ -52,7 +52,7 @@ CHECK_CASE(all_find_all_and_leave_nothing)
     dl_store_unref(store);
 }
 
-CHECK_CASE(who_has_not_come_is_named)
+CHECK_CASE(missing_ranks_are_named)
 {
     dl_backend_options options = options_of(1, 4);
     dl_endpoint endpoint;
@@ -275,7 +275,7 @@ CHECK_CASE(settings_that_cannot_be_had_are_an_error_on_one_host_too)
     dl_store_unref(store);
 }
 
-CHECK_CASE(loopback_and_missing_addresses_are_told_between_hosts)
+CHECK_CASE(loopback_and_missing_addresses_are_reported_between_hosts)
 {
     dl_endpoint endpoint;
 

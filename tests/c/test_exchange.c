@@ -9,7 +9,8 @@
 #include "store/store.h"
 
 #define PATIENCE (15 * DL_SECOND)
-/* Of a wait that is to begin, however busy the machine, and to be given up. */
+/* The limit of a wait that has to begin, also on a busy machine, and is then given
+ * up. */
 #define IMPATIENCE (300 * DL_MILLISECOND)
 #define KEY DL_LITERAL("k")
 
@@ -376,7 +377,7 @@ talk_reply(fake_peer *peer)
     }
 }
 
-CHECK_CASE(odd_answers_to_a_wait_are_told)
+CHECK_CASE(unexpected_replies_to_a_wait_are_errors)
 {
     dl_bytes reply = DL_LITERAL("\7");
     fake_server server = {.talk = talk_reply, .context = &reply};
@@ -389,7 +390,7 @@ CHECK_CASE(odd_answers_to_a_wait_are_told)
     CHECK_TEXT(dl_last_error()->text, "Stop_waiting response is expected");
 }
 
-CHECK_CASE(odd_answers_to_a_check_are_told)
+CHECK_CASE(unexpected_replies_to_a_check_are_errors)
 {
     dl_bytes reply = DL_LITERAL("\7");
     fake_server server = {.talk = talk_reply, .context = &reply};
@@ -445,7 +446,7 @@ talk_pop(fake_peer *peer)
     fake_send_number(peer, 0);
     expect_wait(peer);
     FAKE_SEND(peer, "\0");
-    /* Somebody else was faster. */
+    /* Another client was faster. */
     expect_pop(peer);
     fake_send_number(peer, 0);
     expect_wait(peer);
@@ -471,7 +472,7 @@ CHECK_CASE(a_blocking_pop_goes_on_until_it_wins)
     finish(&server, connection);
 }
 
-/* Another client was told of the item, and has stopped. */
+/* Another client was notified of the item, and has stopped. */
 static void
 talk_untold_item(fake_peer *peer)
 {
@@ -503,13 +504,13 @@ check_untold_item(dl_deadline deadline)
     finish(&server, connection);
 }
 
-CHECK_CASE(a_blocking_pop_looks_for_items_that_it_is_not_told_of)
+CHECK_CASE(a_blocking_pop_polls_for_items_without_a_notification)
 {
     check_untold_item(dl_deadline_after(-1));
     check_untold_item(dl_deadline_after(IMPATIENCE));
 }
 
-CHECK_CASE(a_pop_that_does_not_block_tells_of_an_empty_queue)
+CHECK_CASE(a_pop_that_does_not_block_reports_an_empty_queue)
 {
     dl_bytes reply = DL_LITERAL("\0\0\0\0\0\0\0\0");
     fake_server server = {.talk = talk_reply, .context = &reply};

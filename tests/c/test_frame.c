@@ -29,7 +29,7 @@ CHECK_CASE(a_head_lies_in_these_bytes)
                 "\x09\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0");
 }
 
-CHECK_CASE(what_was_put_is_taken)
+CHECK_CASE(bytes_put_are_taken)
 {
     uint8_t bytes[DL_HEAD_SIZE];
     uint8_t again[DL_HEAD_SIZE];

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <dirent.h>
 
 #include "base/interrupt.h"
 #include "base/thread.h"
@@ -17,7 +16,7 @@ run_ranks(int size, dl_rank_fn run, void *context)
     dl_store_unref(store);
 }
 
-CHECK_CASE(a_group_of_one_needs_nobody)
+CHECK_CASE(a_group_of_one_needs_no_peer)
 {
     int64_t data[] = {3, 4};
     float mean[] = {1.5f};
@@ -36,7 +35,7 @@ CHECK_CASE(a_group_of_one_needs_nobody)
     end_group(group);
 }
 
-CHECK_CASE(a_group_knows_what_it_was_told)
+CHECK_CASE(a_group_keeps_its_options)
 {
     dl_group_options options = {
         .name = "g1", .backend = "gloo", .size = 1, .timeout = 7 * DL_SECOND};
@@ -280,7 +279,7 @@ call_differently(int rank, int size, void *unused)
     dl_store_unref(prefixed);
 }
 
-CHECK_CASE(a_mismatch_is_told_to_all_and_breaks_one_group)
+CHECK_CASE(a_mismatch_is_reported_on_all_ranks_and_breaks_one_group)
 {
     run_ranks(3, call_differently, NULL);
 }
@@ -344,7 +343,7 @@ leave_early(int rank, int size, void *unused)
     end_group(group);
 }
 
-CHECK_CASE(who_leaves_early_is_named)
+CHECK_CASE(a_rank_that_leaves_early_is_named)
 {
     run_ranks(4, leave_early, NULL);
 }
@@ -399,14 +398,14 @@ be_ended(int rank, int size, void *context)
     end_group(self.group);
 }
 
-CHECK_CASE(an_abort_frees_this_rank_and_tells_the_others)
+CHECK_CASE(an_abort_ends_the_waits_of_all_ranks)
 {
     bool is_closing = false;
 
     run_ranks(2, be_ended, &is_closing);
 }
 
-CHECK_CASE(closing_frees_this_rank_and_tells_the_others)
+CHECK_CASE(closing_ends_the_waits_of_all_ranks)
 {
     bool is_closing = true;
 
@@ -521,30 +520,16 @@ CHECK_CASE(an_interrupt_breaks_the_group)
     run_ranks(2, be_interrupted, NULL);
 }
 
-static int
-count_descriptors(void)
-{
-    DIR *folder = opendir("/proc/self/fd");
-    int count = 0;
-
-    CHECK(folder != NULL);
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count;
-}
-
 CHECK_CASE(nothing_is_left_open)
 {
     CHECK_OK(dl_hash_store_new(&store));
     /* What the process shows to others stays open until its end. */
     dl_run_ranks(4, compute, NULL);
-    int before = count_descriptors();
+    int before = check_descriptors();
     for (int i = 0; i < 3; i++) {
         /* The records of the group before are gone: the keys may be used again. */
         dl_run_ranks(4, compute, NULL);
-        CHECK_EQUAL(count_descriptors(), before);
+        CHECK_EQUAL(check_descriptors(), before);
     }
     dl_store_unref(store);
 }

@@ -52,7 +52,7 @@ CHECK_CASE(processes_compute_together)
     }
 }
 
-/* What the ranks of a case about a death share with the one who kills. */
+/* State that the ranks of a case about a death share with the process that kills. */
 typedef struct death {
     int victim;
     int ready[2];  /* a byte from every rank that has joined */
@@ -157,7 +157,7 @@ CHECK_CASE(a_grandchild_does_not_hide_a_death)
     }
 }
 
-/* Ends without a word, as a rank that raised. */
+/* Exits without a farewell, as a rank that raised an error. */
 static void
 exit_early(int rank, const rank_processes *all, void *unused)
 {
@@ -189,7 +189,7 @@ CHECK_CASE(a_rank_that_exits_is_named)
     join_processes(&all, 0);
 }
 
-/* A stopped process is alive: only the deadline tells. */
+/* A stopped process is alive: only the deadline ends the wait. */
 static void
 wait_for_stopped(int rank, const rank_processes *all, void *context)
 {
@@ -347,7 +347,7 @@ run_out_of_memory(int rank, const rank_processes *all, void *turn)
     dl_store_unref(store);
 }
 
-CHECK_CASE(a_rank_without_memory_for_an_operation_tells_the_others)
+CHECK_CASE(a_rank_without_memory_for_an_operation_notifies_the_others)
 {
     rank_processes all;
 
@@ -357,7 +357,7 @@ CHECK_CASE(a_rank_without_memory_for_an_operation_tells_the_others)
     }
 }
 
-CHECK_CASE(so_it_does_on_several_hosts)
+CHECK_CASE(a_rank_without_memory_notifies_ranks_of_other_hosts)
 {
     rank_processes all;
     int turn = 2;
@@ -417,8 +417,8 @@ CHECK_CASE(a_file_that_is_locked_for_long_delays_a_join)
     join_processes(&all, 0);
 }
 
-/* More than have a connection at a time; the last is killed, all others of its host are
- * stopped and cannot tell, and so is the leader of this one, which nobody can wait for. */
+/* More ranks than have a connection at a time.  The last one is killed.  All others of
+ * its host are stopped and report nothing, and so is the leader of this host. */
 #define ELSEWHERE 68
 #define NEAR 2
 #define WITNESS 1
@@ -483,7 +483,7 @@ CHECK_CASE(one_of_many_ranks_on_a_host_that_is_stopped_is_missed)
 }
 
 /* Rank 1 has no memory for one allocation while it joins, or makes a group out of the
- * world: all others hear of it, in the join or in the first operation. */
+ * world: all others get the error, in the join or in the first operation. */
 typedef struct shortage {
     int number; /* of the allocation that fails */
     bool is_child;
@@ -546,7 +546,7 @@ join_without_memory(int rank, const rank_processes *all, void *context)
         status = dl_group_barrier(group, soon());
         check_told(status, start);
     }
-    /* Those that have heard leave when the one that failed does. */
+    /* Ranks that were notified leave when the rank that failed does. */
     if (group != NULL) {
         end_group(group);
     }
@@ -579,22 +579,22 @@ check_shortages(const char *hosts, bool is_child)
     }
 }
 
-CHECK_CASE(a_rank_without_memory_to_make_a_group_tells_the_others)
+CHECK_CASE(a_rank_without_memory_to_make_a_group_notifies_the_others)
 {
     check_shortages("aaa", true);
 }
 
-CHECK_CASE(so_it_tells_those_on_other_hosts)
+CHECK_CASE(a_rank_without_memory_to_make_a_group_notifies_other_hosts)
 {
     check_shortages("aab", true);
 }
 
-CHECK_CASE(a_rank_without_memory_to_join_tells_the_others)
+CHECK_CASE(a_rank_without_memory_to_join_notifies_the_others)
 {
     check_shortages("aaa", false);
 }
 
-CHECK_CASE(so_it_tells_those_that_join_on_other_hosts)
+CHECK_CASE(a_rank_without_memory_to_join_notifies_other_hosts)
 {
     check_shortages("aab", false);
 }

@@ -154,7 +154,9 @@ CHECK_CASE(without_memory_calls_fail_and_the_store_lives)
     CHECK(other == NULL);
     SUITE_SET(store, A, "1");
     dl_check_fail_allocation_at(1);
-    CHECK_STATUS(dl_store_set(store, A, B, SOON), DL_NO_MEMORY);
+    CHECK_STATUS(dl_store_set(store, A, DL_LITERAL("more than fits in place"), SOON),
+                 DL_NO_MEMORY);
+    SUITE_HOLDS(store, A, "1");
     dl_check_fail_allocation_at(1);
     CHECK_STATUS(dl_store_add(store, A, 10, &sum, SOON), DL_NO_MEMORY);
     dl_check_fail_allocation_at(1);

@@ -28,7 +28,7 @@ typedef struct world {
     dl_dtype dtype;
 } world;
 
-/* What the ranks learn of each other beside their links. */
+/* State that the ranks exchange beside their links. */
 static void
 make_outlook(world *all, int rank)
 {

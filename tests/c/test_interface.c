@@ -116,7 +116,7 @@ CHECK_CASE(exclusions_leave_the_rest)
     check_choice("^docker0,eth0,eth1,ib0", "10.0.0.5", NULL, "127.0.0.1");
 }
 
-CHECK_CASE(what_matches_nothing_is_told_what_there_is)
+CHECK_CASE(a_filter_that_matches_nothing_shows_the_choices)
 {
     static const char *const hopeless[] = {
         "eth7",
@@ -187,7 +187,7 @@ CHECK_CASE(this_machine_has_an_address)
     CHECK_STATUS(dl_interface_addresses(NULL, addresses, &address_count), DL_INVALID);
 }
 
-CHECK_CASE(running_out_of_memory_is_said)
+CHECK_CASE(running_out_of_memory_is_an_error)
 {
     dl_interface *interfaces;
     dl_address addresses[DL_INTERFACES_LIMIT];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How TCP stores come to be: reaching the server, and waiting for the workers. */
+ * How TCP stores are made: reaching the server, and waiting for the workers. */
 #include "store/tcp/tcp_store.h"
 
 #include "fakes/interrupts.h"
@@ -20,7 +20,7 @@ try_client(uint16_t port, int64_t timeout, dl_store **store)
     return dl_tcp_store_new(&options, dl_deadline_after(timeout), store);
 }
 
-CHECK_CASE(nobody_listening_is_told_at_the_deadline)
+CHECK_CASE(a_missing_listener_is_reported_at_the_deadline)
 {
     uint16_t port = reserve_port();
     char expected[256];
@@ -48,7 +48,7 @@ talk_deaf(fake_peer *peer)
     }
 }
 
-CHECK_CASE(a_server_that_says_nothing_is_told_at_the_deadline)
+CHECK_CASE(a_silent_server_is_reported_at_the_deadline)
 {
     fake_server server = {.talk = talk_deaf};
     dl_store *store = NULL;
@@ -112,13 +112,13 @@ talk_wrong_ping(fake_peer *peer)
     }
 }
 
-CHECK_CASE(a_wrong_ping_is_told_at_the_deadline)
+CHECK_CASE(a_wrong_ping_is_reported_at_the_deadline)
 {
     fake_server server = {.talk = talk_wrong_ping};
     dl_store *store = NULL;
 
     fake_start(&server, 0);
-    CHECK_STATUS(try_client(server.port, 200 * DL_MILLISECOND, &store), DL_PROTOCOL);
+    CHECK_STATUS(try_client(server.port, DL_SECOND, &store), DL_PROTOCOL);
     CHECK_CONTAINS(dl_last_error()->text,
                    "Ping failed, invalid value returned from server. Expected: ");
     CHECK(atomic_load(&server.accepted) >= 2);

@@ -11,8 +11,6 @@
 #include "base/thread.h"
 #include "session_fixture.h"
 
-#define NO_KEY ((dl_bytes){0})
-
 /* A folder of the test, and a server's table and journal in it. */
 typedef struct kept {
     char folder[32];
@@ -98,7 +96,7 @@ holds(const kept *k, const char *key, const char *value)
     return blob != NULL && dl_bytes_equal(dl_blob_bytes(blob), dl_bytes_of(value));
 }
 
-CHECK_CASE(what_was_committed_is_there_again)
+CHECK_CASE(committed_changes_are_read_back)
 {
     kept k;
     struct stat file;
@@ -388,7 +386,7 @@ CHECK_CASE(a_file_that_has_grown_is_replaced_while_its_contents_change)
     remove_folder(&k);
 }
 
-CHECK_CASE(what_a_killed_server_left_of_a_new_file_is_removed)
+CHECK_CASE(a_killed_server_s_unfinished_file_is_removed)
 {
     kept k;
     char path[80];
@@ -461,9 +459,9 @@ CHECK_CASE(replies_wait_until_the_changes_of_the_round_are_written)
     remove_folder(&k);
 }
 
-/* Whose change is not written gets the error and is disconnected; who only read gets the
- * reply. */
-CHECK_CASE(a_journal_that_cannot_be_written_fails_those_who_change)
+/* A client whose change is not written gets the error and is disconnected; a client
+ * that only reads gets the reply. */
+CHECK_CASE(a_journal_that_cannot_be_written_fails_changes)
 {
     fixture f;
     kept k;
@@ -490,7 +488,7 @@ CHECK_CASE(a_journal_that_cannot_be_written_fails_those_who_change)
     CHECK_OK(dl_session_resume(&f.sessions[1]));
     send_some(&f, 1, SIZE_MAX);
     CHECK_BYTES(heard(&f, 1), "\0" U64("\1") "v");
-    /* A plain client cannot be told. */
+    /* The protocol of a plain client has no error reply. */
     CHECK(dl_hub_take_changed(&f.hub) == &f.sessions[2]);
     CHECK_STATUS(dl_session_resume(&f.sessions[2]), DL_BACKEND);
     CHECK(!has_reply(&f.sessions[2]));
@@ -525,7 +523,7 @@ CHECK_CASE(a_journal_that_cannot_be_written_fails_those_who_change)
     remove_folder(&k);
 }
 
-/* What a server remembers of its clients. */
+/* The replies that a server keeps for its clients. */
 
 static const dl_slot SLOT = {.id = "slot of a client", .sequence = 1};
 
@@ -644,7 +642,7 @@ CHECK_CASE(slots_that_are_read_are_bounded)
     remove_folder(&k);
 }
 
-CHECK_CASE(want_of_memory_when_it_is_opened_leaves_nothing)
+CHECK_CASE(a_failed_allocation_at_opening_leaves_nothing)
 {
     bool has_failed = true;
     kept k;
@@ -664,7 +662,7 @@ CHECK_CASE(want_of_memory_when_it_is_opened_leaves_nothing)
 }
 
 /* What could not be recorded is not acknowledged, and the file stays readable. */
-CHECK_CASE(want_of_memory_is_told_before_a_change_is_acknowledged)
+CHECK_CASE(a_failed_allocation_is_reported_before_a_change_is_acknowledged)
 {
     static uint8_t large[2 << 20];
     bool has_failed = true;

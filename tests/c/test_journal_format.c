@@ -210,7 +210,7 @@ CHECK_CASE(frames_do_not_count_at_another_place)
     dl_buffer_fini(&made.file);
 }
 
-CHECK_CASE(other_files_are_refused_in_words)
+CHECK_CASE(files_of_other_formats_are_refused_with_an_error)
 {
     journal_bytes made = begin();
     dl_journal_contents contents;

@@ -52,7 +52,7 @@ is_queue_of(shared *all, int length)
     return count == length;
 }
 
-/* Each asks once the one before stands in the queue. */
+/* Each rank asks for its turn once the one before is in the queue. */
 static void
 ask_in_order(int rank, int size, void *context)
 {
@@ -190,17 +190,24 @@ note_release(dl_job *job)
 }
 
 static void
-submit_with(shared *all, counted_job *job, int number, void (*release)(dl_job *))
+submit_at(shared *all, counted_job *job, int number, void (*release)(dl_job *),
+          int64_t queued_at)
 {
     *job = (counted_job){
         .job = {.run = count_run,
                 .release = release,
-                .queued_at = dl_now(),
+                .queued_at = queued_at,
                 .deadline = dl_deadline_after(5 * DL_SECOND)},
         .all = all,
         .number = number,
     };
     CHECK_OK(dl_lane_submit(&all->lane, &job->job));
+}
+
+static void
+submit_with(shared *all, counted_job *job, int number, void (*release)(dl_job *))
+{
+    submit_at(all, job, number, release, dl_now());
 }
 
 static void
@@ -220,7 +227,7 @@ await_release(counted_job *job)
     }
 }
 
-CHECK_CASE(jobs_run_in_order_before_who_asks_later)
+CHECK_CASE(jobs_run_in_order_before_later_requests)
 {
     static shared all;
     counted_job jobs[3];
@@ -259,7 +266,7 @@ CHECK_CASE(joining_runs_what_comes_before)
 }
 
 /* Also after a pause in which the lane's thread has gone to sleep. */
-CHECK_CASE(a_job_nobody_waits_for_runs_all_the_same)
+CHECK_CASE(a_job_without_a_waiter_runs)
 {
     static shared all;
     counted_job job;
@@ -271,6 +278,47 @@ CHECK_CASE(a_job_nobody_waits_for_runs_all_the_same)
         CHECK_OK(dl_sleep_until(dl_deadline_after(i * 10 * DL_MILLISECOND)));
     }
     CHECK_EQUAL(all.count, 3);
+    dl_lane_fini(&all.lane);
+}
+
+/* The lane's thread would leave these jobs to waiting threads for a minute. */
+CHECK_CASE(expedited_jobs_run_at_once)
+{
+    static shared all;
+    counted_job jobs[3];
+    int number = 0;
+
+    dl_lane_init(&all.lane);
+    for (int count = 1; count <= 3; count++) {
+        for (int i = 0; i < count; i++) {
+            submit_at(&all, &jobs[i], number++, note_release,
+                      dl_now() + 60 * DL_SECOND);
+        }
+        CHECK_OK(dl_sleep_until(dl_deadline_after(10 * DL_MILLISECOND)));
+        CHECK(!atomic_load(&jobs[0].is_released));
+        dl_lane_expedite(&all.lane);
+        for (int i = 0; i < count; i++) {
+            await_release(&jobs[i]);
+        }
+    }
+    CHECK_EQUAL(all.count, number);
+    dl_lane_fini(&all.lane);
+}
+
+CHECK_CASE(an_expedited_job_waits_for_the_thread_that_has_the_turn)
+{
+    static shared all;
+    counted_job job;
+
+    dl_lane_init(&all.lane);
+    dl_lane_expedite(&all.lane); /* nothing is queued */
+    CHECK(dl_lane_try(&all.lane));
+    submit_at(&all, &job, 0, note_release, dl_now() + 60 * DL_SECOND);
+    dl_lane_expedite(&all.lane);
+    CHECK_OK(dl_sleep_until(dl_deadline_after(20 * DL_MILLISECOND)));
+    CHECK(!atomic_load(&job.is_released));
+    dl_lane_pass(&all.lane);
+    await_release(&job);
     dl_lane_fini(&all.lane);
 }
 
@@ -367,7 +415,7 @@ CHECK_CASE(two_may_join_one_job)
     dl_lane_fini(&self.all.lane);
 }
 
-/* The lane's own thread may be the one that lets go of the lane last. */
+/* The lane's own thread may drop the last reference to the lane. */
 static void
 end_lane(dl_job *job)
 {
@@ -394,7 +442,7 @@ CHECK_CASE(the_last_job_may_end_the_lane)
     CHECK_EQUAL(all.count, 1);
 }
 
-/* A job that takes until it is let go. */
+/* A job that runs until it is released. */
 typedef struct long_job {
     dl_job job;
     atomic_bool may_end;
@@ -546,7 +594,7 @@ typedef struct long_pair {
     long_job second;
 } long_pair;
 
-/* Its waiters hear of it together, and it never runs. */
+/* All its waiters get the error, and it never runs. */
 static void
 join_second(int rank, int size, void *context)
 {
@@ -626,7 +674,7 @@ retire_lane(dl_job *job)
     atomic_store(&self->is_released, true);
 }
 
-/* Jobs that nobody waits for run all the same, whether the lane has a thread or had one. */
+/* Jobs without a waiter run, whether the lane has a thread or had one. */
 CHECK_CASE(a_retired_lane_starts_another_thread_for_another_job)
 {
     static shared all;

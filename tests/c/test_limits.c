@@ -43,7 +43,7 @@ CHECK_CASE(the_environment_changes_them)
     CHECK_EQUAL(limits.reply_bytes, 6);
 }
 
-CHECK_CASE(what_is_no_number_of_them_is_named)
+CHECK_CASE(invalid_limits_are_refused_by_name)
 {
     static const char *const texts[] = {"0",  "-1",      "ten",
                                         "1s", "1000001", "99999999999999999999"};

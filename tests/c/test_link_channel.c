@@ -159,7 +159,7 @@ message_of(uint32_t size, uint64_t total)
                      .total = total};
 }
 
-CHECK_CASE(unknown_frames_are_told_to_both_sides)
+CHECK_CASE(unknown_frames_are_reported_on_both_sides)
 {
     dl_head heads[] = {message_of(0, 32)};
 
@@ -171,16 +171,16 @@ CHECK_CASE(unknown_frames_are_told_to_both_sides)
     expect_protocol(heads, 1);
 }
 
-CHECK_CASE(more_data_than_announced_are_told_to_both_sides)
+CHECK_CASE(more_data_than_announced_are_reported_on_both_sides)
 {
     dl_head heads[] = {message_of(0, 32), message_of(24, 0), message_of(16, 0)};
 
     heads[1].detail = heads[2].detail = DL_FRAME_DATA;
-    heads[1].id = heads[2].id = 1;
+    heads[1].id = heads[2].id = 5;
     expect_protocol(heads, 3);
 }
 
-CHECK_CASE(more_contents_than_the_message_has_are_told_to_both_sides)
+CHECK_CASE(more_contents_than_the_message_has_are_reported_on_both_sides)
 {
     dl_head heads[] = {message_of(40, 32)};
 
@@ -228,7 +228,7 @@ run_out_of_memory(fixture *self, uint64_t *data)
     CHECK(self->engine->is_aborted);
 }
 
-CHECK_CASE(an_engine_without_memory_tells_its_peers)
+CHECK_CASE(an_engine_without_memory_notifies_its_peers)
 {
     fixture self;
     uint64_t *data = calloc(MANY, sizeof *data);

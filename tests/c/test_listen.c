@@ -62,7 +62,7 @@ CHECK_CASE(an_address_is_the_only_one_listened_on)
     dl_socket_close(fd);
 }
 
-/* Of addresses that are this host's, which a test can only say of loopback. */
+/* Addresses of this host; a test can rely only on loopback. */
 CHECK_CASE(localhost_stands_for_its_first_address)
 {
     int fd = -1;
@@ -129,7 +129,7 @@ CHECK_CASE(an_unknown_name_is_an_error)
     CHECK_EQUAL(fd, -1);
 }
 
-CHECK_CASE(what_the_name_service_said_outlasts_a_look_up_without_an_end)
+CHECK_CASE(the_last_resolver_error_outlasts_an_unfinished_lookup)
 {
     int fd = -1;
 
@@ -212,7 +212,7 @@ CHECK_CASE(a_bound_socket_is_adopted)
     dl_socket_close(fd);
 }
 
-CHECK_CASE(another_port_than_expected_is_told)
+CHECK_CASE(another_port_than_expected_is_an_error)
 {
     char expected[128];
     int fd = bind_somewhere(SOCK_STREAM);
@@ -228,7 +228,7 @@ CHECK_CASE(another_port_than_expected_is_told)
     close(fd);
 }
 
-CHECK_CASE(what_cannot_listen_is_told)
+CHECK_CASE(a_socket_that_cannot_listen_is_refused)
 {
     int pipes[2];
     int fd;

@@ -39,7 +39,7 @@ hear(int fd, const char *text)
     dl_parcel_fini(&parcel);
 }
 
-/* A connected pair by the long way. */
+/* A connected pair, by listening and connecting. */
 static void
 meet(int *here, int *there)
 {
@@ -113,7 +113,7 @@ CHECK_CASE(descriptors_travel)
     dl_socket_close(there);
 }
 
-CHECK_CASE(a_name_nobody_has_is_not_found)
+CHECK_CASE(an_unknown_host_name_is_not_found)
 {
     char name[DL_LOCAL_NAME_SIZE];
     int listener, fd = -7;
@@ -139,7 +139,7 @@ CHECK_CASE(names_differ)
     dl_socket_close(fds[1]);
 }
 
-/* Only those who have the key can fill it. */
+/* Only peers with the key can fill it. */
 CHECK_CASE(a_full_queue_is_waited_for_until_the_deadline)
 {
     char name[DL_LOCAL_NAME_SIZE];
@@ -199,7 +199,7 @@ flood(const char *name)
     }
 }
 
-CHECK_CASE(strangers_without_the_key_take_no_room)
+CHECK_CASE(connections_without_the_key_take_no_room)
 {
     char name[DL_LOCAL_NAME_SIZE];
     int listener, here, there;
@@ -357,7 +357,7 @@ CHECK_CASE(a_peer_that_left_is_closed)
     dl_socket_close(there);
 }
 
-CHECK_CASE(what_a_peer_wrote_before_it_left_is_read)
+CHECK_CASE(bytes_that_a_peer_wrote_before_it_left_are_read)
 {
     dl_parcel parcel = {0};
     int here, there;

@@ -140,7 +140,7 @@ CHECK_CASE(lines_of_many_threads_do_not_mix)
     CHECK_EQUAL(lines, 80);
 }
 
-CHECK_CASE(the_debug_level_makes_info_tell_more)
+CHECK_CASE(the_debug_level_makes_info_log_more)
 {
     setenv("TORCH_CPP_LOG_LEVEL", "INFO", 1);
     CHECK(dl_log_is_on(DL_LOG_INFO) && !dl_log_is_on(DL_LOG_DEBUG));
@@ -157,7 +157,7 @@ CHECK_CASE(the_debug_level_makes_info_tell_more)
     CHECK_CONTAINS(captured_text(), " distlite - trace] all\n");
 }
 
-CHECK_CASE(the_debug_level_alone_tells_nothing)
+CHECK_CASE(the_debug_level_alone_logs_nothing)
 {
     unsetenv("TORCH_CPP_LOG_LEVEL");
     dl_debug_level_set(DL_DEBUG_DETAIL);
@@ -234,14 +234,14 @@ check_full(int reading, int writing)
     dl_log_at_once(&limit, DL_LOG_ERROR, "nor that");
     CHECK(dup2(saved, STDERR_FILENO) >= 0);
     CHECK_EQUAL(limit.left_out, 3);
-    /* And it is as blocking as before for everybody else. */
+    /* Other users of the descriptor find it in blocking mode, as before. */
     CHECK((fcntl(writing, F_GETFL) & O_NONBLOCK) == 0);
     close(reading);
     close(writing);
     close(saved);
 }
 
-CHECK_CASE(a_limited_line_does_not_wait_for_who_reads)
+CHECK_CASE(a_limited_line_does_not_wait_for_the_reader)
 {
     int ends[2];
 

@@ -208,7 +208,7 @@ CHECK_CASE(lines_that_are_not_wanted_go_to_standard_error_at_once)
     CHECK_EQUAL(taken, 0);
 }
 
-CHECK_CASE(lines_beyond_the_queue_are_counted_and_told_in_their_place)
+CHECK_CASE(lines_beyond_the_queue_are_counted_and_reported_in_their_place)
 {
     start(take_one_and_wait, 20 * DL_SECOND);
     dl_log(DL_LOG_WARNING, "first");
@@ -227,7 +227,7 @@ CHECK_CASE(lines_beyond_the_queue_are_counted_and_told_in_their_place)
     sem_post(&may_end);
 }
 
-CHECK_CASE(what_was_left_out_comes_before_later_lines)
+CHECK_CASE(the_count_of_omitted_lines_comes_before_later_lines)
 {
     dl_log_line line;
 
@@ -319,7 +319,7 @@ CHECK_CASE(closing_writes_what_is_left)
     CHECK_CONTAINS(line, " distlite] three");
 }
 
-CHECK_CASE(what_the_reader_brings_about_is_not_for_it)
+CHECK_CASE(the_reader_does_not_get_the_lines_that_it_causes)
 {
     char line[DL_LOG_LINE_SIZE];
     int captured = capture();

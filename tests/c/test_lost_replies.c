@@ -361,7 +361,7 @@ try_long(dl_store *master, dl_store *client, dl_bytes key)
     CHECK(exist);
 }
 
-/* Cuts in so many places that differ from those of another `first`. */
+/* Cuts the connection at several places, others for each `first`. */
 static void
 cut_here_and_there(dl_store *master, try_fn call, direction which, long size,
                    long first)

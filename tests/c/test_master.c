@@ -107,7 +107,7 @@ CHECK_CASE(a_master_listens_at_its_host_and_a_wildcard_everywhere)
     dl_store_unref(store);
 }
 
-CHECK_CASE(a_taken_port_is_told)
+CHECK_CASE(a_port_in_use_is_an_error)
 {
     for (int libuv = 0; libuv < 2; libuv++) {
         dl_store *first = make_master(0, libuv), *second = NULL;
@@ -202,7 +202,7 @@ CHECK_CASE(the_launchers_agent_may_have_the_port)
     for (int i = 0; i < 3; i++) {
         setenv("TORCHELASTIC_USE_AGENT_STORE", words[i], 1);
         dl_tcp_store_options options = master_options(port, false);
-        /* Whoever is no server waits for nobody. */
+        /* A store that is not the server does not wait for workers. */
         options.world_size = 5;
         CHECK_OK(try_store(options, &store));
         check_describes(store, "server=<nullptr>");
@@ -249,7 +249,7 @@ CHECK_CASE(a_bound_socket_becomes_the_servers)
     }
 }
 
-CHECK_CASE(a_socket_that_does_not_fit_is_taken_and_told)
+CHECK_CASE(a_socket_that_does_not_fit_is_taken_and_reported)
 {
     int fd = bind_somewhere();
     dl_store *store = NULL;
@@ -275,7 +275,7 @@ CHECK_CASE(a_socket_for_nothing_is_closed)
     options.listen_fd = bind_somewhere();
     uint16_t bound = dl_socket_port(options.listen_fd);
     dl_store *client = make_store(options);
-    /* Its number may be somebody else's by now. */
+    /* Another socket may have its number by now. */
     CHECK(dl_socket_port(options.listen_fd) != bound);
     options = master_options(dl_tcp_store_port(tenant), true);
     options.listen_fd = bind_somewhere();

@@ -86,7 +86,7 @@ be_late(int rank, int size, void *waits_for_all)
         CHECK_CONTAINS(dl_last_error()->text, "\n Original exception: \n[Rank 0]: ");
         CHECK_CONTAINS(dl_last_error()->text, missing);
     }
-    /* The group is whole. */
+    /* The group stays usable. */
     CHECK_OK(dl_group_barrier(group, soon()));
     CHECK_OK(dl_group_monitored_barrier(group, is_for_all, soon()));
     end_group(group);
@@ -119,7 +119,7 @@ miss_the_first(int rank, int size, void *unused)
     end_group(group);
 }
 
-CHECK_CASE(a_late_first_rank_is_told)
+CHECK_CASE(a_late_first_rank_gets_an_error)
 {
     run_ranks(3, miss_the_first, NULL);
 }
@@ -168,7 +168,7 @@ die(int rank, const rank_processes *all, void *dead)
     dl_store_unref(mine);
 }
 
-CHECK_CASE(the_dead_are_not_waited_for)
+CHECK_CASE(ended_ranks_are_not_waited_for)
 {
     rank_processes all;
     int dead = 1;
@@ -196,7 +196,7 @@ close_early(int rank, int size, void *unused)
     end_group(group);
 }
 
-CHECK_CASE(those_that_gave_up_are_not_waited_for)
+CHECK_CASE(ranks_that_failed_are_not_waited_for)
 {
     run_ranks(2, close_early, NULL);
 }

@@ -10,7 +10,8 @@
 #include "pg/group_state.h"
 #include "pg/mpi/mpi_world.h"
 
-/* What comes along, what goes by MPI's collectives, and what goes in pieces. */
+/* Counts that travel with the cards, that go through MPI's collectives, and that go in
+ * pieces. */
 static const size_t counts[] = {0, 1, 13, 300, 5000};
 #define MOST 5000
 #define MOST_RANKS 9 /* more than send to each other directly */
@@ -283,7 +284,7 @@ be_late(int rank, const rank_processes *all, void *context)
     leave(&self);
 }
 
-CHECK_CASE(who_is_late_is_named)
+CHECK_CASE(late_ranks_are_named)
 {
     run_job(2, be_late, NULL);
 }
@@ -371,7 +372,7 @@ differ(int rank, const rank_processes *all, void *context)
     leave(&self);
 }
 
-CHECK_CASE(different_calls_are_told_to_both)
+CHECK_CASE(different_calls_are_reported_on_both_ranks)
 {
     run_job(2, differ, NULL);
 }
@@ -391,33 +392,45 @@ fail_in_mpi(int rank, const rank_processes *all, void *context)
     leave(&self);
 }
 
-CHECK_CASE(what_mpi_says_is_passed_on)
+CHECK_CASE(the_text_of_mpi_s_errors_is_shown)
 {
     run_job(2, fail_in_mpi, NULL);
 }
 
-/* MPI takes large contents, and fails with the head that announces them. */
+/* `context` is the function that fails: that of the head of large contents, or that of
+ * the contents, which follow the head.  Neither leaves the array to MPI. */
 static void
-fail_with_a_head(int rank, const rank_processes *all, void *context)
+fail_with_a_message(int rank, const rank_processes *all, void *context)
 {
-    setenv("DOUBLE_MPI_FAIL", "MPI_Isend", 1);
+    setenv("DOUBLE_MPI_FAIL", context, 1);
     setenv("DOUBLE_MPI_FAIL_BYTES", "0", 1);
     scene self = enter(rank, all);
     dl_call args = {.tensor = tensor_of(own, MOST, DL_INT64), .peer = 1};
     dl_message_end end = {.keeps_memory = false};
+    char expected[64];
 
-    (void)context;
+    snprintf(expected, sizeof expected, "%s failed: MPI_ERR_OTHER", (char *)context);
     if (rank == 0) {
+        for (int i = 0; i <= DL_MPI_DATA_TAGS && strcmp(context, "MPI_Isend") == 0;
+             i++) {
+            CHECK_STATUS(exchange_as(self.group, DL_SEND, &args, soon(), &end),
+                         DL_BACKEND);
+        }
         CHECK_STATUS(exchange_as(self.group, DL_SEND, &args, soon(), &end), DL_BACKEND);
-        CHECK_CONTAINS(dl_last_error()->text, "MPI_Isend failed: MPI_ERR_OTHER");
-        CHECK(end.keeps_memory);
+        CHECK_CONTAINS(dl_last_error()->text, expected);
+        CHECK(!end.keeps_memory);
     }
     leave(&self);
 }
 
-CHECK_CASE(an_array_that_mpi_has_after_an_error_is_kept)
+CHECK_CASE(a_head_that_mpi_refuses_takes_no_tag)
 {
-    run_job(2, fail_with_a_head, NULL);
+    run_job(2, fail_with_a_message, "MPI_Isend");
+}
+
+CHECK_CASE(contents_that_mpi_refuses_fail_the_send)
+{
+    run_job(2, fail_with_a_message, "MPI_Issend");
 }
 
 /* Ends MPI with no request pending, about which the double would complain. */

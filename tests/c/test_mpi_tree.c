@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Arrays that go one way: who runs ahead of whom, and how differences come out then. */
+ * Arrays along a tree: which ranks run ahead of others, and how differences are
+ * detected then. */
 #include "mpi_jobs.h"
 #include "pg/group_state.h"
 #include "pg/mpi/mpi_meeting.h"
@@ -158,7 +159,7 @@ check_told(dl_status status, const char *first, const char *second)
     CHECK_CONTAINS(dl_last_error()->text, second);
 }
 
-/* Rank 0 has sent, and hears of it when it waits. */
+/* Rank 0 has sent, and gets the error when it waits. */
 static void
 differ_in_size(int rank, const rank_processes *all, void *context)
 {
@@ -178,12 +179,12 @@ differ_in_size(int rank, const rank_processes *all, void *context)
     leave(&self);
 }
 
-CHECK_CASE(a_difference_is_told_to_who_went_on)
+CHECK_CASE(a_difference_is_reported_to_the_rank_that_ran_ahead)
 {
     run_job(2, differ_in_size, NULL);
 }
 
-/* Nobody expects what the other sends: it comes out where the first one does. */
+/* Neither rank expects the other's message: it is reported in place of the first one. */
 static void
 differ_in_root(int rank, const rank_processes *all, void *context)
 {
@@ -199,7 +200,7 @@ differ_in_root(int rank, const rank_processes *all, void *context)
     leave(&self);
 }
 
-CHECK_CASE(two_roots_are_told)
+CHECK_CASE(two_roots_are_reported)
 {
     run_job(2, differ_in_root, NULL);
 }
@@ -220,7 +221,7 @@ wait_in_a_circle(int rank, const rank_processes *all, void *context)
     leave(&self);
 }
 
-CHECK_CASE(a_circle_is_told)
+CHECK_CASE(a_deadlock_is_reported)
 {
     run_job(2, wait_in_a_circle, NULL);
 }
@@ -236,13 +237,13 @@ sched_yield(void)
     return nanosleep(&span, NULL);
 }
 
-CHECK_CASE(a_circle_is_told_where_cores_are_few)
+CHECK_CASE(a_deadlock_is_reported_where_cores_are_few)
 {
     yield_span = 20 * DL_MILLISECOND;
     run_job(2, wait_in_a_circle, NULL);
 }
 
-/* The middle one, which the others do not all hear from. */
+/* The rank in the middle, whose messages do not reach all others. */
 static void
 one_differs(int rank, const rank_processes *all, void *context)
 {
@@ -260,7 +261,7 @@ one_differs(int rank, const rank_processes *all, void *context)
     leave(&self);
 }
 
-CHECK_CASE(one_that_differs_is_told_to_all)
+CHECK_CASE(one_rank_that_differs_is_reported_on_all)
 {
     run_job(5, one_differs, NULL);
 }
@@ -277,7 +278,8 @@ differ_when_all_meet(int rank, const rank_processes *all, void *context)
     for (int turn = 0; turn < 64 && status == DL_OK; turn++) {
         status = broadcast(&self, data, 1, 0);
     }
-    /* A slow rank may hear in its last turns what the others have found by then. */
+    /* A slow rank may receive in its last turns the difference that the others have
+     * found by then. */
     if (status == DL_OK) {
         status = broadcast(&self, data, 1024, rank % 2 == 0 ? 0 : rank);
     }
@@ -305,7 +307,7 @@ forget(int rank, const rank_processes *all, void *context)
     leave(&self);
 }
 
-CHECK_CASE(what_was_called_before_is_compared)
+CHECK_CASE(earlier_calls_are_compared)
 {
     run_job(3, forget, NULL);
 }

@@ -311,7 +311,7 @@ leave_early(int rank, int size, void *context)
     dl_work_unref(work);
 }
 
-CHECK_CASE(what_is_under_way_ends_before_the_group)
+CHECK_CASE(running_operations_end_before_the_group)
 {
     run_ranks(3, leave_early);
 }
@@ -387,7 +387,8 @@ CHECK_CASE(reductions_are_put_into_the_terms_of_nccl)
     CHECK_OK(dl_nccl_reduction_check(&new, DL_SUM, DL_FLOAT8_E5M2));
 }
 
-/* NCCL says so itself, but only inside a group of calls, which breaks the communicator. */
+/* NCCL reports this itself, but only inside a group of calls, which breaks the
+ * communicator. */
 CHECK_CASE(eight_bit_floats_are_refused_before_anything_is_sent)
 {
     int64_t data[2] = {0};
@@ -462,7 +463,7 @@ CHECK_CASE(one_thread_watches_all_groups)
     dl_store_unref(store);
 }
 
-/* Until then the device may write to the arrays of those who wait. */
+/* Until the abort the device may write to the arrays of waiting calls. */
 static void
 fail_after_abort(int rank, int size, void *context)
 {

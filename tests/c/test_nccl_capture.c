@@ -87,7 +87,7 @@ capture_graph(int rank, int size, void *context)
     }
     CHECK_OK(dl_work_wait(early, soon()));
     CHECK_OK(try_sum_on(group, &data, stream, &work));
-    /* Nobody can ask when a graph will be run. */
+    /* It is not known when a graph will run. */
     CHECK(dl_work_is_done(work));
     CHECK_OK(dl_work_wait(work, soon()));
     CHECK_OK(dl_work_order(work, stream));
@@ -102,7 +102,8 @@ capture_graph(int rank, int size, void *context)
     CHECK_EQUAL(runtime.spoilt(), 0);
     dl_work_unref(early);
     dl_work_unref(work);
-    /* NCCL keeps a communicator as long as a graph holds its operations: nobody waits. */
+    /* NCCL keeps a communicator as long as a graph holds its operations: closing does
+     * not wait for that. */
     int64_t begun = dl_now();
     end_group(group);
     CHECK(dl_now() - begun < 5 * DL_SECOND);
@@ -111,7 +112,7 @@ capture_graph(int rank, int size, void *context)
     cuda->stream_destroy(other);
 }
 
-CHECK_CASE(what_is_captured_runs_with_its_graph)
+CHECK_CASE(captured_operations_run_with_their_graph)
 {
     find_runtime();
     run_ranks(2, capture_graph);

@@ -58,7 +58,7 @@ call_alike(int rank, int size, void *context)
     end_group(group);
 }
 
-CHECK_CASE(what_all_ranks_call_passes)
+CHECK_CASE(equal_calls_of_all_ranks_pass)
 {
     run_detailed(2, call_alike);
 }
@@ -95,12 +95,12 @@ call_differently(int rank, int size, void *context)
     end_group(group);
 }
 
-CHECK_CASE(ranks_that_differ_learn_it_before_anything_is_sent)
+CHECK_CASE(a_mismatch_is_reported_before_anything_is_sent)
 {
     run_detailed(2, call_differently);
 }
 
-CHECK_CASE(what_a_batch_could_not_keep_is_not_in_it)
+CHECK_CASE(a_batch_excludes_calls_that_it_could_not_keep)
 {
     int64_t data = 1;
     dl_call args = {
@@ -209,7 +209,7 @@ count_rows(uint64_t state, uint64_t status)
     return count;
 }
 
-/* A row ends shortly after those who wait for its work have been told. */
+/* A row ends shortly after the waits for its work. */
 static void
 check_rows(uint64_t state, uint64_t status, int count)
 {

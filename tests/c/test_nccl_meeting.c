@@ -28,7 +28,7 @@ meet(dl_nccl_watch *watch, const char *key, int rank, int64_t patience, dl_nccl_
     return dl_nccl_meet(watch, &meeting, dl_deadline_after(patience), id);
 }
 
-CHECK_CASE(a_rank_that_comes_after_another_gave_up_is_told)
+CHECK_CASE(a_rank_that_joins_after_another_failed_gets_its_error)
 {
     dl_nccl_id id = {{0}};
 
@@ -43,7 +43,8 @@ CHECK_CASE(a_rank_that_comes_after_another_gave_up_is_told)
     dl_store_unref(store);
 }
 
-/* The last one came in the moment when the time of another was over: that one goes on. */
+/* The last rank came just when the deadline of another one passed: that one goes on,
+ * too. */
 CHECK_CASE(a_verdict_counts_for_all_ranks)
 {
     dl_nccl_id first = {{0}}, second = {{0}};
@@ -60,7 +61,8 @@ CHECK_CASE(a_verdict_counts_for_all_ranks)
     dl_store_unref(store);
 }
 
-/* Who leaves because its group is aborted says so to those that come later. */
+/* A rank that leaves because its group is aborted publishes that for ranks that come
+ * later. */
 CHECK_CASE(an_abort_ends_the_wait)
 {
     dl_error cause = {.status = DL_CANCELLED, .text = "enough"};

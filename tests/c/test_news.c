@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What ranks learn of other hosts beside their links: what these tell, and whether they
- * live.  Every rank is a host of its own. */
+ * News of other hosts, which do not come over the links: the failures that these
+ * report, and whether they are alive.  Every rank is a host of its own. */
 #include <signal.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -71,7 +71,7 @@ hear(dl_news *news, uint64_t sequence)
     return status;
 }
 
-CHECK_CASE(all_hear_who_gives_up_and_from_which_operation_on)
+CHECK_CASE(all_ranks_learn_which_rank_failed_and_at_which_operation)
 {
     papers all;
 
@@ -92,7 +92,7 @@ CHECK_CASE(all_hear_who_gives_up_and_from_which_operation_on)
     papers_fini(&all);
 }
 
-/* What is said of the earliest operation counts, whoever is heard first. */
+/* The failure of the earliest operation counts, in whatever order the news arrive. */
 CHECK_CASE(the_first_failure_stays)
 {
     papers all;
@@ -123,7 +123,7 @@ CHECK_CASE(a_long_text_comes_whole)
     papers_fini(&all);
 }
 
-/* One who knows the token, and says what is no news. */
+/* A caller that has the token and sends something other than news. */
 static void
 call_with(papers *all, dl_bytes bytes)
 {
@@ -140,7 +140,7 @@ call_with(papers *all, dl_bytes bytes)
     dl_buffer_fini(&hello);
 }
 
-CHECK_CASE(what_makes_no_sense_is_passed_over)
+CHECK_CASE(malformed_notices_are_ignored)
 {
     papers all;
     uint8_t bytes[DL_HEAD_SIZE];
@@ -159,7 +159,7 @@ CHECK_CASE(what_makes_no_sense_is_passed_over)
         call_with(&all, (dl_bytes){bytes, sizeof bytes});
     }
     call_with(&all, (dl_bytes){(const uint8_t *)"no head", 7});
-    /* Callers are heard in their order, so that this one shows that all were. */
+    /* Callers are served in their order, so this one shows that all were served. */
     tell(&all, 1, DL_CLOSED, "", 3);
     CHECK_STATUS(hear(&all.news[0], 3), DL_PEER_LOST);
     CHECK_TEXT(dl_last_error()->text, "rank 1 (pid 101 on host h) left the group");
@@ -167,7 +167,7 @@ CHECK_CASE(what_makes_no_sense_is_passed_over)
     papers_fini(&all);
 }
 
-/* Nobody there is no reason to wait, nor is one who does not look. */
+/* Neither a missing listener nor one that does not accept makes the sender wait. */
 CHECK_CASE(telling_takes_no_listener)
 {
     papers all;
@@ -197,8 +197,8 @@ busy_address(int held[2])
     return here;
 }
 
-/* More than are told at a time, and the first of them do not answer. */
-CHECK_CASE(any_number_of_ranks_is_told)
+/* More ranks than get the news at a time, and the first of them do not answer. */
+CHECK_CASE(any_number_of_ranks_is_reported)
 {
     enum { MANY = 70 };
     static papers all;
@@ -225,7 +225,8 @@ ignore(int number)
     (void)number;
 }
 
-/* Signals of the program, as from a profiler, end no telling before its deadline. */
+/* Signals of the program, as from a profiler, do not end the sending of news before its
+ * deadline. */
 CHECK_CASE(signals_cost_no_news)
 {
     papers all;
@@ -286,7 +287,7 @@ CHECK_CASE(a_probe_shows_whether_a_process_lives)
     traffics_fini(&all);
 }
 
-CHECK_CASE(zeroed_memory_knows_nobody)
+CHECK_CASE(zeroed_probes_and_news_watch_no_rank)
 {
     dl_probes probes = {0};
     dl_news news = {0};

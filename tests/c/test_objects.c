@@ -58,7 +58,7 @@ CHECK_CASE(every_rank_gets_every_card)
     dl_store_unref(store);
 }
 
-/* Rank 1 takes the others' cards for those of another operation. */
+/* Rank 1 reads the others' cards as cards of another operation. */
 static void
 differ(int rank, int size, void *unused)
 {

@@ -44,7 +44,7 @@ CHECK_CASE(frequent_dtypes_are_read_back)
     CHECK_TEXT(describe(0), "bytes");
 }
 
-CHECK_CASE(large_parameters_are_told_apart_and_named)
+CHECK_CASE(large_parameters_are_distinguished_and_named)
 {
     uint32_t one = dl_opaque_code(DL_OPAQUE_BYTES, 1 << 24);
     uint32_t other = dl_opaque_code(DL_OPAQUE_BYTES, (1 << 24) + 1);

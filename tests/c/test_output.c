@@ -158,7 +158,7 @@ CHECK_CASE(an_output_is_full_until_all_of_it_is_sent)
     dl_output_fini(&output);
 }
 
-CHECK_CASE(want_of_memory_is_remembered)
+CHECK_CASE(a_failed_allocation_is_remembered)
 {
     dl_blob *value = make_value(LARGE, 1);
 
@@ -173,7 +173,7 @@ CHECK_CASE(want_of_memory_is_remembered)
     dl_blob_unref(value);
 }
 
-CHECK_CASE(what_was_put_last_can_be_taken_back)
+CHECK_CASE(the_last_bytes_put_can_be_withdrawn)
 {
     for (size_t sent = 0; sent < 3; sent++) {
         dl_output output = {0};

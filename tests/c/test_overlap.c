@@ -102,7 +102,7 @@ mark(const view *self, uint8_t *marks)
     }
 }
 
-CHECK_CASE(random_views_are_told_apart)
+CHECK_CASE(random_views_are_distinguished)
 {
     unsigned seed = 1;
     int exact = 0;
@@ -205,7 +205,7 @@ CHECK_CASE(same_views_may_differ_in_the_word_contiguous)
     CHECK(!dl_tensors_are_same(&left, &right) && !dl_tensors_are_same(&right, &left));
 }
 
-CHECK_CASE(what_is_empty_overlaps_with_nothing)
+CHECK_CASE(empty_arrays_overlap_with_nothing)
 {
     dl_tensor empty = {
         .data = memory + 40, .count = 0, .item_size = 4, .is_contiguous = true};

@@ -183,7 +183,7 @@ CHECK_CASE(large_messages_cross_between_three)
     world_run(3, both_ways);
 }
 
-/* Nobody waits: the sides meet in a barrier, which knows nothing of messages. */
+/* No rank waits for the messages: the ranks meet in a barrier instead. */
 static void
 unattended(int rank, int size, void *context)
 {
@@ -205,7 +205,7 @@ unattended(int rank, int size, void *context)
     end(group);
 }
 
-CHECK_CASE(messages_move_while_nobody_waits)
+CHECK_CASE(messages_move_without_a_waiter)
 {
     world_run(2, unattended);
 }
@@ -246,26 +246,59 @@ CHECK_CASE(arrays_may_have_strides)
 }
 
 static void
+check_text(const char *const *texts)
+{
+    for (; *texts != NULL; texts++) {
+        CHECK(strstr(dl_last_error()->text, *texts) != NULL);
+    }
+}
+
+/* One rank sends what the other has no room for, or another dtype.  A small send has
+ * ended before it is refused, and the next message with that rank reports it. */
+static void
+misfit(dl_group *group, int rank, const dl_call *args, const char *const *texts)
+{
+    dl_op_type op = rank == 0 ? DL_SEND : DL_RECV;
+    bool is_small = dl_tensor_size(&args->tensor) < 1000;
+    dl_status status = exchange_as(group, op, args, soon(), NULL);
+
+    if (rank == 0 && is_small) {
+        CHECK_OK(status);
+        CHECK_OK(dl_group_barrier(group, soon()));
+        CHECK_STATUS(send_to(group, 1, 1, 7), DL_MISMATCH);
+        check_text(texts);
+        CHECK(strstr(dl_last_error()->text, "send to rank 1") != NULL);
+        CHECK_OK(send_to(group, 1, 1, 7));
+        return;
+    }
+    CHECK_STATUS(status, DL_MISMATCH);
+    check_text(texts);
+    CHECK(
+        strstr(dl_last_error()->text, rank == 0 ? "send to rank 1" : "recv from rank 0")
+        != NULL);
+    if (rank == 1 && args->tag == 1) {
+        CHECK_OK(dl_group_barrier(group, soon()));
+        CHECK_EQUAL(receive(group, 0, 7, NULL), 1);
+    }
+}
+
+static void
 misfits(int rank, int size, void *context)
 {
     dl_group *group = join(context, rank, size);
     int64_t *data = calloc(LARGE, sizeof *data);
     size_t counts[] = {4, LARGE};
+    const char *const sizes[][3] = {{"of 32 bytes", "the 24 bytes"},
+                                    {"of 2400000 bytes", "the 24 bytes"}};
+    const char *const dtypes[] = {"dtype float64", "expects int64", NULL};
 
     for (int i = 0; i < 2; i++) {
-        dl_call args = message(data, rank == 0 ? counts[i] : 3, 1 - rank, 0);
-        dl_op_type op = rank == 0 ? DL_SEND : DL_RECV;
-        CHECK_EQUAL(exchange_as(group, op, &args, soon(), NULL), DL_MISMATCH);
-        CHECK(strstr(dl_last_error()->text, i == 0 ? "of 32 bytes" : "of 2400000 bytes")
-              != NULL);
-        CHECK(strstr(dl_last_error()->text, "the 24 bytes") != NULL);
-        CHECK(strstr(dl_last_error()->text, rank == 0 ? "to rank 1" : "from rank 0")
-              != NULL);
-        args = message(data, 3, 1 - rank, 0);
+        /* The tag says whether the send ends at once. */
+        dl_call args = message(data, rank == 0 ? counts[i] : 3, 1 - rank, i == 0);
+        misfit(group, rank, &args, sizes[i]);
+        args = message(data, 3, 1 - rank, 1);
         args.tensor.dtype = rank == 0 ? DL_FLOAT64 : DL_INT64;
-        CHECK_EQUAL(exchange_as(group, op, &args, soon(), NULL), DL_MISMATCH);
-        CHECK(strstr(dl_last_error()->text, "float64") != NULL);
-        CHECK(strstr(dl_last_error()->text, "int64") != NULL);
+        misfit(group, rank, &args, dtypes);
     }
     /* Shorter ones fit, and nothing else is broken. */
     dl_call args = message(data, rank == 0 ? 2 : 3, 1 - rank, 0);
@@ -278,9 +311,240 @@ misfits(int rank, int size, void *context)
     end(group);
 }
 
-CHECK_CASE(what_does_not_fit_fails_on_both_sides_alone)
+CHECK_CASE(a_message_that_does_not_fit_fails_alone_on_both_sides)
 {
     world_run(2, misfits);
+}
+
+/* A refusal that arrives after the send has ended fails the next wait or check. */
+static void
+refused_late(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+    int64_t values[2] = {0};
+    dl_call narrow = message(values, 2, 1 - rank, 3);
+
+    narrow.tensor.dtype = DL_FLOAT32;
+    narrow.tensor.item_size = 4;
+    if (rank == 0) {
+        /* A receive that already waits. */
+        dl_work *work = post(group, DL_RECV, message(values, 1, 1, 4));
+        CHECK_OK(exchange_as(group, DL_SEND, &narrow, soon(), NULL));
+        CHECK_STATUS(dl_work_wait(work, soon()), DL_MISMATCH);
+        CHECK(strstr(dl_last_error()->text, "send to rank 1 (") != NULL);
+        CHECK(strstr(dl_last_error()->text, "with tag 3 ") != NULL);
+        dl_work_unref(work);
+        /* The orderly end, if nothing else comes. */
+        CHECK_OK(exchange_as(group, DL_SEND, &narrow, soon(), NULL));
+        CHECK_OK(dl_group_barrier(group, soon()));
+        /* What belongs to a call that has begun is not held up by it. */
+        dl_call next = message(values, 1, 1, 6);
+        next.is_continued = true;
+        CHECK_OK(exchange_as(group, DL_RECV, &next, soon(), NULL));
+        CHECK_EQUAL(values[0], 7);
+        CHECK_STATUS(dl_group_verify_calls(group, soon()), DL_MISMATCH);
+    } else {
+        for (int i = 0; i < 2; i++) {
+            dl_call args = message(values, 2, 0, 3);
+            CHECK_STATUS(exchange_as(group, DL_RECV, &args, soon(), NULL), DL_MISMATCH);
+        }
+        CHECK_OK(dl_group_barrier(group, soon()));
+        CHECK_OK(send_to(group, 7, 0, 6));
+    }
+    end_group(group);
+}
+
+CHECK_CASE(a_refusal_after_the_send_is_reported)
+{
+    world_run(2, refused_late);
+}
+
+/* Sizes around what a slot, a frame, the window and the ring hold. */
+static const size_t stages[] = {0,    1,     3,     4,     100,    4095,
+                                4097, 32767, 32769, 40000, 200000, LARGE};
+enum { STAGES = sizeof stages / sizeof *stages };
+
+static void
+unexpected(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+    int64_t *data = calloc(LARGE, sizeof *data);
+    dl_work *works[STAGES];
+
+    if (rank == 0) {
+        for (size_t i = 0; i < LARGE; i++) {
+            data[i] = (int64_t)i;
+        }
+        for (int i = 0; i < STAGES; i++) {
+            works[i] = post(group, DL_SEND, message(data, stages[i], 1, i));
+        }
+        CHECK_OK(send_to(group, 5, 1, STAGES));
+        while (!dl_work_is_done(works[4])) {
+            sched_yield();
+        }
+        for (int i = 0; i < STAGES; i++) {
+            wait_and_drop(works[i]);
+        }
+    } else {
+        /* All of them have arrived, as far as they come, when the last one has. */
+        CHECK_EQUAL(receive(group, 0, STAGES, NULL), 5);
+        for (int i = STAGES - 1; i >= 0; i--) {
+            dl_call args = message(data, LARGE, 0, i);
+            memset(data, 0xff, LARGE * sizeof *data);
+            CHECK_OK(exchange_as(group, DL_RECV, &args, soon(), NULL));
+            for (size_t k = 0; k < LARGE; k++) {
+                CHECK_EQUAL(data[k], k < stages[i] ? (int64_t)k : -1);
+            }
+        }
+    }
+    free(data);
+    end(group);
+}
+
+CHECK_CASE(messages_of_all_sizes_wait_for_their_receives)
+{
+    world_run(2, unexpected);
+}
+
+#define CROWD 3000
+
+/* A receiver that wants something else keeps so much and no more: then sends wait. */
+static void
+crowd(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+    int64_t data[128] = {0};
+    dl_call args = message(data, 128, 1 - rank, 1);
+
+    if (rank == 0) {
+        dl_call lost = args;
+        int sent = 0;
+        while (exchange_as(group, DL_SEND, &lost, dl_deadline_after(SHORT), NULL)
+               == DL_OK) {
+            data[0] = ++sent;
+            CHECK(sent < CROWD);
+        }
+        CHECK_STATUS(dl_last_error()->status, DL_TIMEOUT);
+        CHECK(strstr(dl_last_error()->text, "no matching receive was called") != NULL);
+        CHECK_OK(dl_group_barrier(group, soon()));
+        data[0] = sent;
+        CHECK_OK(send_to(group, sent, 1, 3));
+        CHECK_OK(exchange_as(group, DL_SEND, &args, soon(), NULL));
+    } else {
+        CHECK_OK(dl_group_barrier(group, soon()));
+        int64_t sent = receive(group, 0, 3, NULL);
+        /* Each that was sent comes once, in order, and the one that was given up never. */
+        for (int64_t i = 0; i <= sent; i++) {
+            dl_call next = message(data, 128, 0, 1);
+            CHECK_OK(exchange_as(group, DL_RECV, &next, soon(), NULL));
+            CHECK_EQUAL(data[0], i);
+        }
+        dl_call next = message(data, 128, 0, 1);
+        CHECK_STATUS(exchange_as(group, DL_RECV, &next, dl_deadline_after(SHORT), NULL),
+                     DL_TIMEOUT);
+    }
+    end(group);
+}
+
+CHECK_CASE(a_receiver_keeps_a_limited_number_of_bytes)
+{
+    world_run(2, crowd);
+}
+
+/* Of two messages that a rank exchanges, the first is refused; the second never comes. */
+static void
+half_exchange(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+    int64_t *data = calloc(LARGE, sizeof *data);
+
+    if (rank == 0) {
+        dl_call calls[] = {message(data, LARGE, 1, 2), message(data, 1, 1, 1)};
+        dl_message_end ends[2];
+        calls[0].op = DL_SEND;
+        calls[1].op = DL_RECV;
+        CHECK_STATUS(dl_group_exchange_all(group, calls, 2, soon(), ends), DL_MISMATCH);
+        CHECK(strstr(dl_last_error()->text, "send to rank 1 (") != NULL);
+    } else {
+        dl_call args = message(data, 1, 0, 2);
+        CHECK_STATUS(exchange_as(group, DL_RECV, &args, soon(), NULL), DL_MISMATCH);
+    }
+    free(data);
+    end(group);
+}
+
+CHECK_CASE(an_exchange_ends_when_one_of_its_messages_has_failed)
+{
+    world_run(2, half_exchange);
+}
+
+#define TOGETHER 20
+
+/* Each rank posts all its messages in one call, small and large ones in turn, and
+ * receives each in its own array.  Only of those that end at once the work is left
+ * out. */
+static void
+post_together(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+    int64_t *data = calloc(2 * TOGETHER * LARGE, sizeof *data);
+    dl_call calls[2 * TOGETHER];
+    dl_work *works[2 * TOGETHER];
+    int left_out = 0;
+
+    for (int i = 0; i < 2 * TOGETHER; i++) {
+        bool is_send = i >= TOGETHER;
+        size_t count = i % 2 == 0 ? 1 : LARGE;
+        int64_t *array = data + (size_t)i * LARGE;
+        calls[i] = message(array, count, 1 - rank, i % TOGETHER);
+        calls[i].op = is_send ? DL_SEND : DL_RECV;
+        calls[i].is_work_optional = true;
+        array[0] = array[count - 1] = is_send ? 100 * rank + i : -1;
+    }
+    CHECK_OK(dl_group_post_all(group, calls, 2 * TOGETHER, soon(), works));
+    for (int i = 0; i < 2 * TOGETHER; i++) {
+        left_out += works[i] == NULL;
+        if (works[i] != NULL) {
+            wait_and_drop(works[i]);
+        }
+    }
+    CHECK(left_out >= TOGETHER / 2);
+    for (int i = 0; i < TOGETHER; i++) {
+        size_t count = i % 2 == 0 ? 1 : LARGE;
+        CHECK_EQUAL(data[(size_t)i * LARGE], 100 * (1 - rank) + TOGETHER + i);
+        CHECK_EQUAL(data[(size_t)i * LARGE + count - 1],
+                    100 * (1 - rank) + TOGETHER + i);
+    }
+    free(data);
+    end(group);
+}
+
+CHECK_CASE(messages_that_are_posted_together_arrive_apart)
+{
+    world_run(2, post_together);
+}
+
+/* One message of several is refused: none of them is sent. */
+static void
+post_none(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+    int64_t data[2] = {1, 2};
+    dl_call calls[] = {message(&data[0], 1, 1 - rank, 0),
+                       message(&data[1], 1, size, 0)};
+    dl_work *works[2];
+
+    calls[0].op = calls[1].op = DL_SEND;
+    CHECK_STATUS(dl_group_post_all(group, calls, 2, soon(), works), DL_INVALID);
+    CHECK(works[0] == NULL && works[1] == NULL);
+    CHECK_OK(send_to(group, 10 + rank, 1 - rank, 0));
+    CHECK_EQUAL(receive(group, 1 - rank, 0, NULL), 11 - rank);
+    end(group);
+}
+
+CHECK_CASE(of_messages_that_are_posted_together_all_begin_or_none)
+{
+    world_run(2, post_none);
 }
 
 static void
@@ -305,10 +569,9 @@ late(int rank, int size, void *context)
 {
     dl_group *group = join(context, rank, size);
     int64_t *data = calloc(LARGE, sizeof *data);
-    size_t counts[] = {1, LARGE};
 
     for (int i = 0; i < 2; i++) {
-        dl_call args = message(data, counts[i], 1 - rank, 9);
+        dl_call args = message(data, LARGE, 1 - rank, 9);
         dl_op_type op = rank == 0 ? DL_SEND : DL_RECV;
         CHECK_OK(dl_group_barrier(group, soon()));
         if (rank == i) {
@@ -357,7 +620,7 @@ leave_early(int rank, int size, void *context)
     end_group(group);
 }
 
-CHECK_CASE(what_was_sent_before_leaving_counts)
+CHECK_CASE(messages_sent_before_leaving_count)
 {
     world_run(2, leave_early);
 }
@@ -414,12 +677,12 @@ freed_by_close(int rank, int size, void *context)
     freed(rank, size, context, false);
 }
 
-CHECK_CASE(abort_frees_those_who_wait)
+CHECK_CASE(abort_ends_all_waits)
 {
     world_run(2, freed_by_abort);
 }
 
-CHECK_CASE(close_frees_those_who_wait)
+CHECK_CASE(close_ends_all_waits)
 {
     world_run(2, freed_by_close);
 }
@@ -537,7 +800,7 @@ die(int rank, const rank_processes *all, void *context)
     free(data);
 }
 
-CHECK_CASE(the_death_of_a_sender_is_told)
+CHECK_CASE(the_death_of_a_sender_is_reported)
 {
     rank_processes all;
 
@@ -647,7 +910,7 @@ come_and_go(int rank, const rank_processes *all, void *context)
 }
 
 /* Whose places there this rank's own board does not have. */
-CHECK_CASE(who_leaves_has_not_met_all_ranks_of_a_larger_host)
+CHECK_CASE(a_leaving_rank_need_not_have_met_a_larger_host)
 {
     rank_processes all;
 

@@ -168,7 +168,7 @@ CHECK_CASE(memory_is_given_back_when_a_request_is_over)
     close_fixture(&f);
 }
 
-CHECK_CASE(a_large_value_survives_want_of_memory_or_is_given_up)
+CHECK_CASE(a_large_value_survives_failed_allocations_or_is_dropped)
 {
     uint8_t *value = pattern(MIB);
     dl_buffer bytes = {0};

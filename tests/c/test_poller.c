@@ -32,7 +32,7 @@ look(fixture *f)
     return dl_poller_wait(&f->poller, f->events, 4, dl_deadline_after(0));
 }
 
-CHECK_CASE(what_is_ready_is_told_with_its_tag_until_it_is_dealt_with)
+CHECK_CASE(ready_descriptors_are_reported_with_their_tag_until_they_are_read)
 {
     fixture f;
     char byte;
@@ -50,7 +50,7 @@ CHECK_CASE(what_is_ready_is_told_with_its_tag_until_it_is_dealt_with)
     close_fixture(&f);
 }
 
-CHECK_CASE(what_is_looked_for_can_be_changed)
+CHECK_CASE(the_watched_events_can_be_changed)
 {
     fixture f;
 
@@ -66,7 +66,7 @@ CHECK_CASE(what_is_looked_for_can_be_changed)
     close_fixture(&f);
 }
 
-CHECK_CASE(a_hang_up_is_told_unasked)
+CHECK_CASE(a_hang_up_is_reported_without_a_request)
 {
     fixture f;
 
@@ -111,7 +111,7 @@ CHECK_CASE(a_wait_ends_when_a_signal_comes)
     close_fixture(&f);
 }
 
-CHECK_CASE(what_cannot_be_watched_is_an_error)
+CHECK_CASE(a_process_that_cannot_be_watched_is_an_error)
 {
     fixture f;
 

@@ -117,7 +117,7 @@ meet(int rank, int size, void *context)
                  : dl_store_barrier(place->below, DL_LITERAL("P/k"), size, SOON));
 }
 
-CHECK_CASE(a_barrier_meets_those_who_use_the_whole_key)
+CHECK_CASE(a_barrier_includes_callers_that_use_the_whole_key)
 {
     dl_store *below = make_hash();
     meeting place = {below,

@@ -97,7 +97,7 @@ CHECK_CASE(a_killed_process_has_ended)
     end(child, process);
 }
 
-/* Its lifeline is still open: the pidfd tells. */
+/* Its lifeline is still open: the pidfd reports the end. */
 CHECK_CASE(a_child_by_raw_clone_does_not_hide_an_end)
 {
     shown peer;
@@ -110,7 +110,7 @@ CHECK_CASE(a_child_by_raw_clone_does_not_hide_an_end)
     end(child, process);
 }
 
-/* The process goes on, as another program: the lifeline tells. */
+/* The process goes on, as another program: the lifeline reports the end. */
 CHECK_CASE(a_process_that_calls_exec_has_ended)
 {
     shown peer;
@@ -213,7 +213,7 @@ CHECK_CASE(there_is_one_thread_while_any_process_is_watched)
     }
 }
 
-/* It knows nobody, is another process, and has a table of its own that works. */
+/* The child watches no process, has an identity of its own, and its own table works. */
 CHECK_CASE(a_forked_child_begins_anew)
 {
     shown peer, early;
@@ -270,7 +270,7 @@ note_tell(void *context)
     return atomic_fetch_add(&((listener *)context)->tells, 1) < 2;
 }
 
-CHECK_CASE(subscribers_are_woken_at_once_and_tell_until_they_are_done)
+CHECK_CASE(subscribers_are_woken_at_once_and_report_until_they_are_done)
 {
     shown peer;
     pid_t child = start_peer(1, false, false, &peer);
@@ -362,8 +362,8 @@ is_woken_again(listener *self, int count)
     return atomic_load(&self->wakes) > count;
 }
 
-/* Without any process to watch, and though nobody waits. */
-CHECK_CASE(callers_are_heard_and_wake_the_waits)
+/* There is neither a process to watch nor a waiter. */
+CHECK_CASE(call_sources_are_served_and_end_waits)
 {
     int ends[2];
     listener waits = {.subscriber = {.wake = note_wake, .context = &waits}};

@@ -80,7 +80,7 @@ exchange_nonces(ends *e)
     CHECK_EQUAL(e->asked.size, DL_PROOF_SIZE);
 }
 
-/* The client was refused, and nothing was told to it here. */
+/* The client was refused, and this side has sent it no answer. */
 static void
 check_denied(const ends *e, const char *text)
 {
@@ -145,7 +145,7 @@ CHECK_CASE(every_bit_of_a_proof_counts)
     }
 }
 
-/* The proof of one side is none of the other's. */
+/* A proof of one side is not valid as a proof of the other side. */
 CHECK_CASE(proofs_are_not_reflected)
 {
     ends e;
@@ -182,7 +182,7 @@ CHECK_CASE(proofs_are_not_replayed)
     CHECK_EQUAL(answer(&second, dl_buffer_bytes(&challenge)), 1);
     CHECK_EQUAL(answer(&second, dl_buffer_bytes(&first.asked)), -1);
     check_denied(&second, "the token is not the one of this store");
-    /* To a client with another nonce an earlier server's proof proves nothing. */
+    /* A server's earlier proof is not valid for a client with another nonce. */
     CHECK_EQUAL(answer(&first, dl_buffer_bytes(&first.asked)), 1);
     CHECK_STATUS(
         dl_proof_check(&second.client, second.client_secret, first.answered.data + 1),
@@ -264,7 +264,7 @@ close_with_secret(fixture *f)
     dl_hub_fini(&f->hub);
 }
 
-CHECK_CASE(a_session_admits_who_has_proved)
+CHECK_CASE(a_session_admits_peers_that_have_proved)
 {
     fixture f;
     dl_secret *secret = secret_of("token");
@@ -300,7 +300,7 @@ CHECK_CASE(a_session_admits_who_has_proved)
     dl_secret_unref(secret);
 }
 
-CHECK_CASE(a_session_serves_nobody_else)
+CHECK_CASE(a_session_serves_no_other_peer)
 {
     static const char set[] = "\x01" U64("\x01") "k" U64("\x01") "v";
     dl_secret *secret = secret_of("token");
@@ -313,7 +313,7 @@ CHECK_CASE(a_session_serves_nobody_else)
             close_with_secret(&f);
             continue;
         }
-        /* Whatever follows, one byte tells. */
+        /* One byte is enough, whatever follows it. */
         dl_put_u8(&asked, (uint8_t)byte);
         dl_buffer_put(&asked, (dl_bytes){(const uint8_t *)set, sizeof set - 1});
         CHECK_STATUS(dl_session_feed(session, (dl_bytes){asked.data, 1}), DL_DENIED);

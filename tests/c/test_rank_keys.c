@@ -17,7 +17,7 @@ set(dl_store *store, const dl_rank_keys *keys, int rank, const char *value)
                           dl_deadline_after(-1)));
 }
 
-CHECK_CASE(values_of_all_ranks_or_who_is_absent)
+CHECK_CASE(values_of_all_ranks_or_the_missing_ranks)
 {
     dl_store *store;
     dl_rank_keys keys;

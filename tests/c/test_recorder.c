@@ -257,7 +257,7 @@ CHECK_CASE(a_forked_child_makes_its_own)
     CHECK(access(path, F_OK) == 0 && seat.row != NULL);
 }
 
-CHECK_CASE(what_a_forked_child_inherited_is_not_written_to)
+CHECK_CASE(a_forked_child_does_not_write_to_inherited_descriptors)
 {
     begin();
     dl_seat seat = join("0");
@@ -279,8 +279,8 @@ CHECK_CASE(what_a_forked_child_inherited_is_not_written_to)
     CHECK_EQUAL(atomic_load(&seat.row->begun), 1);
 }
 
-/* A rank of `job`, as a process of its own: it joins, tells so, and waits for a byte to
- * end by, or for its death. */
+/* A rank of `job`, as a process of its own: it joins, reports that, and waits for a byte
+ * that ends it, or for its death. */
 typedef struct member {
     pid_t pid;
     int orders;
@@ -351,7 +351,7 @@ count_files(const char *name)
     return count;
 }
 
-CHECK_CASE(what_a_killed_rank_left_goes_with_the_last_of_its_job)
+CHECK_CASE(a_killed_rank_s_files_are_removed_with_the_last_of_its_job)
 {
     begin();
     member first = start_member("one", 0);
@@ -369,7 +369,7 @@ CHECK_CASE(what_a_killed_rank_left_goes_with_the_last_of_its_job)
     CHECK(!has_folder("job-one"));
 }
 
-CHECK_CASE(a_job_that_died_as_a_whole_goes_with_the_beginning_of_the_next)
+CHECK_CASE(a_job_that_died_as_a_whole_goes_with_the_beginnings_of_others)
 {
     begin();
     member first = start_member("one", 0);
@@ -378,8 +378,13 @@ CHECK_CASE(a_job_that_died_as_a_whole_goes_with_the_beginning_of_the_next)
     end_member(first, 'k');
     end_member(second, 'k');
     CHECK_EQUAL(count_files("job-one"), 2);
+    /* A job sweeps for a few milliseconds at most: on a slow machine it leaves the rest
+     * to later ones. */
+    for (int jobs = 0; has_folder("job-one"); jobs++) {
+        CHECK(jobs < 50);
+        CHECK_EQUAL(end_member(start_member("other", 0), 'e'), 0);
+    }
     member next = start_member("two", 0);
-    CHECK(!has_folder("job-one"));
     CHECK_EQUAL(count_files("job-two"), 1);
     end_member(next, 'k');
     dl_recordings_sweep();
@@ -452,7 +457,7 @@ CHECK_CASE(a_job_reads_no_other)
     end_member(other, 'e');
 }
 
-/* Ranks whose recording nobody can find say so, and go on. */
+/* Ranks whose recording cannot be found log that, and go on. */
 static void
 check_told(const char *text)
 {
@@ -477,7 +482,7 @@ CHECK_CASE(a_folder_of_others_is_not_used)
     check_told("the folder must belong to this user and have mode 0700");
 }
 
-CHECK_CASE(a_folder_that_cannot_be_made_is_told)
+CHECK_CASE(a_folder_that_cannot_be_made_is_an_error)
 {
     begin();
     setenv("DISTLITE_RUNTIME_DIR", "/nowhere/at/all", 1);
@@ -493,7 +498,7 @@ CHECK_CASE(a_folder_has_a_whole_path)
 
 static atomic_bool is_over;
 
-/* Rows whose words all follow from one of them: a torn one shows. */
+/* Rows whose words all derive from one of them, so that a torn row is noticed. */
 static void
 write_rows(const dl_seat *seat)
 {

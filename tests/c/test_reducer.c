@@ -58,7 +58,7 @@ CHECK_CASE(nan_is_beyond_every_number)
     }
 }
 
-CHECK_CASE(what_cannot_be_compared_is_refused)
+CHECK_CASE(calls_that_cannot_be_compared_are_refused)
 {
     dl_pair bad[] = {{DL_COMPLEX64, DL_INT64, 0, 8},  {DL_OPAQUE, DL_INT64, 0, 8},
                      {DL_FLOAT64, DL_FLOAT32, 0, 8},  {DL_FLOAT64, DL_BOOL, 0, 8},

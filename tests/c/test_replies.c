@@ -369,7 +369,7 @@ CHECK_CASE(a_popped_item_is_kept_for_its_client)
         CHECK_BYTES(greet(&f, 0, MINE, 1), KNOWN);
         put_bytes(&f, 0, DL_LITERAL("\x8f\5\0\0\0\0\0\0\0queue"));
         CHECK_EQUAL(f.replies[0].size, REPLY_SIZE(sizeof large));
-        /* Its next request tells that it has read the item. */
+        /* Its next request shows that it has read the item. */
         dl_buffer_clear(&f.replies[0]);
         CHECK_BYTES(ASK(0, .op = DL_OP_QUEUE_LEN, KEY("queue")), "\1\0\0\0\0\0\0\0");
         CHECK(f.hub.replies.size < 1000);
@@ -389,7 +389,7 @@ CHECK_CASE(an_item_that_its_client_cannot_have_returns_to_its_queue)
         CHECK_BYTES(ASK(2, .op = DL_OP_WAIT, .count = 1, .keys = &DL_LITERAL("queue")),
                     "");
         pass_time(&f, 301 * DL_SECOND);
-        /* A client that waits for one is told. */
+        /* A client that waits for an item is notified. */
         CHECK_BYTES(heard(&f, 2), "\0");
         CHECK_BYTES(ASK(2, .op = DL_OP_QUEUE_POP, KEY("queue")),
                     "\1\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0first");

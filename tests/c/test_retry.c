@@ -12,7 +12,8 @@
 
 #define KEY DL_LITERAL("k")
 
-/* A server that answers every request in one way, but is not well. */
+/* A server that answers every request in the same way, and fails as the case
+ * chooses. */
 typedef struct script {
     atomic_int drops; /* so many requests cost their connection; negative: all */
     dl_bytes before;  /* what a dropped one gets to see first */
@@ -381,7 +382,7 @@ await_count(atomic_int *count, int value)
         CHECK(!dl_deadline_passed(deadline));
         usleep(1000);
     }
-    /* Until the client's side has heard of it. */
+    /* Until the client's socket has received it. */
     usleep(20000);
 }
 
@@ -427,7 +428,7 @@ CHECK_CASE(a_server_restarted_on_its_port_is_found_again)
     end(&first, store);
 }
 
-CHECK_CASE(a_server_that_is_gone_is_told_with_the_first_cause)
+CHECK_CASE(a_lost_server_is_reported_with_the_first_cause)
 {
     fake_server server = {0};
     script script = {0};
@@ -467,7 +468,7 @@ CHECK_SLOW_CASE(a_server_that_is_gone_is_not_waited_for_long)
     CHECK_STATUS(call(store, DL_OP_WAIT, dl_deadline_after(-1)), DL_NETWORK);
     CHECK(dl_now() - start >= DL_TCP_STORE_PATIENCE);
     CHECK(dl_now() - start < DL_TCP_STORE_PATIENCE + DL_SECOND + CHECK_SLACK);
-    /* Told is how long it has been tried, and not how long it might have been. */
+    /* The text has the time for which the call was tried, not its whole limit. */
     CHECK_STATUS(call(store, DL_OP_GET, dl_deadline_after(60 * DL_SECOND)), DL_NETWORK);
     CHECK_CONTAINS(dl_last_error()->text, "has timed out after 5000ms");
     dl_store_unref(store);
@@ -591,7 +592,7 @@ talk_refusal(fake_peer *peer)
     FAKE_SEND(peer, "\7\3\0\0\0\0\0\0\0no!");
 }
 
-CHECK_CASE(what_the_server_refuses_is_not_tried_again)
+CHECK_CASE(refused_requests_are_not_repeated)
 {
     fake_server server = {.talk = talk_refusal, .is_ours = true};
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Ranks that go on without waiting for those who have nothing for them. */
+ * Ranks that go on without waiting for ranks that send them nothing. */
 #include <stdlib.h>
 
 #include "boards.h"
@@ -107,7 +107,7 @@ CHECK_CASE(there_are_so_many_turns_and_no_more)
     boards_fini(&all);
 }
 
-CHECK_CASE(who_is_awaited_is_compared_and_who_is_not_is_told_later)
+CHECK_CASE(awaited_ranks_are_compared_at_once_and_others_later)
 {
     dl_op_context reduce = test_op(1, DL_REDUCE, DL_SECOND);
     dl_op_context gather = test_op(1, DL_GATHER, DL_SECOND);
@@ -126,8 +126,8 @@ CHECK_CASE(who_is_awaited_is_compared_and_who_is_not_is_told_later)
     boards_fini(&all);
 }
 
-/* Two that both believe to be the root of a broadcast: neither waits for the other. */
-CHECK_CASE(a_mismatch_of_those_who_did_not_wait_is_told_in_the_next_meeting)
+/* Two ranks that both call a broadcast as its root: neither waits for the other. */
+CHECK_CASE(a_mismatch_of_ranks_that_did_not_wait_is_reported_in_the_next_meeting)
 {
     dl_op_context mine = test_op(1, DL_BROADCAST, DL_SECOND);
     dl_op_context theirs = mine;
@@ -148,7 +148,7 @@ CHECK_CASE(a_mismatch_of_those_who_did_not_wait_is_told_in_the_next_meeting)
 }
 
 /* The same without any meeting, within the turns that a rank may be ahead. */
-CHECK_CASE(a_mismatch_is_told_before_its_lines_are_used_again)
+CHECK_CASE(a_mismatch_is_reported_before_its_lines_are_reused)
 {
     dl_op_context ops[2][DL_BOARD_TURNS];
     dl_status status[2] = {DL_OK, DL_OK};
@@ -171,7 +171,7 @@ CHECK_CASE(a_mismatch_is_told_before_its_lines_are_used_again)
     boards_fini(&all);
 }
 
-CHECK_CASE(the_dead_are_noticed_by_those_who_are_ahead)
+CHECK_CASE(ranks_that_are_ahead_detect_ended_ranks)
 {
     dl_op_context ops[DL_BOARD_AHEAD + 1];
 

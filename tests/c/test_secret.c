@@ -163,7 +163,7 @@ CHECK_CASE(a_file_holds_a_token)
     CHECK(mkdtemp(folder) != NULL);
     snprintf(path, sizeof path, "%s/token", folder);
     check_refused(NULL, path, "No such file");
-    check_refused(NULL, folder, "no regular file");
+    check_refused(NULL, folder, "not a regular file");
     write_file(path, "secret words\n", 0600);
     check_found(NULL, path, "secret words");
     write_file(path, "secret words\r\n", 0400);
@@ -182,6 +182,6 @@ CHECK_CASE(a_file_holds_a_token)
         check_refused(NULL, path, "chmod 600");
     }
     CHECK(unlink(path) == 0 && mkfifo(path, 0600) == 0);
-    check_refused(NULL, path, "no regular file");
+    check_refused(NULL, path, "not a regular file");
     CHECK(unlink(path) == 0 && rmdir(folder) == 0);
 }

@@ -63,7 +63,7 @@ CHECK_CASE(memory_that_may_shrink_is_refused)
     close(fd);
 }
 
-CHECK_CASE(what_cannot_be_mapped_is_an_error)
+CHECK_CASE(memory_that_cannot_be_mapped_is_an_error)
 {
     dl_segment segment = {0};
     int fd;

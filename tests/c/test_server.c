@@ -591,7 +591,7 @@ SERVER_CASE(a_client_that_goes_while_it_is_sent_to_is_forgotten)
     stop(&f);
 }
 
-/* Strangers who fill an unread standard error: everybody else is served all the same. */
+/* Invalid clients that fill an unread standard error: all others are still served. */
 SERVER_CASE(a_full_log_stops_nobody)
 {
     fixture f = start(ops);

@@ -146,7 +146,7 @@ CHECK_CASE(add_counts_in_decimal)
     close_fixture(&f);
 }
 
-CHECK_CASE(add_on_text_is_told_to_who_can_be_told_and_ends_the_others)
+CHECK_CASE(add_on_text_is_an_error_of_checked_requests_and_ends_other_connections)
 {
     fixture f;
 
@@ -278,7 +278,7 @@ CHECK_CASE(queues_are_first_in_first_out)
     close_fixture(&f);
 }
 
-CHECK_CASE(a_request_that_is_none_ends_the_conversation_and_a_checked_one_is_told)
+CHECK_CASE(a_malformed_request_ends_the_conversation_and_a_checked_one_gets_an_error)
 {
     fixture f;
 
@@ -347,7 +347,7 @@ put_conversation(dl_buffer *bytes)
     CHECK_OK(dl_buffer_check(bytes));
 }
 
-/* All that is said when the conversation arrives as `first` bytes and then in pieces of
+/* All replies when the conversation arrives as `first` bytes and then in pieces of
  * `step`.  Each piece lies in memory of its own. */
 static void
 converse(dl_bytes bytes, size_t first, size_t step, dl_buffer *reply)
@@ -483,7 +483,7 @@ CHECK_CASE(a_request_that_never_becomes_whole_leaves_nothing)
     close_fixture(&f);
 }
 
-/* Replies that nobody takes */
+/* Replies that the client does not read */
 
 CHECK_CASE(a_client_that_takes_no_replies_is_not_served_until_it_does)
 {
@@ -545,7 +545,7 @@ CHECK_CASE(one_request_for_much_is_held_by_reference)
     close_fixture(&f);
 }
 
-CHECK_CASE(what_was_left_of_a_bad_clients_requests_is_forgotten)
+CHECK_CASE(the_rest_of_a_bad_client_s_requests_is_dropped)
 {
     static uint8_t value[1 << 20];
     fixture f;
@@ -642,7 +642,7 @@ take_turns(fixture *f, dl_store_request request, size_t piece)
     dl_buffer_fini(&bytes);
 }
 
-/* Takes `size` bytes off what client 0 has heard, which must be `expected`. */
+/* Takes `size` bytes off the replies of client 0, which must be `expected`. */
 static void
 check_heard_first(fixture *f, dl_bytes expected)
 {
@@ -714,7 +714,7 @@ CHECK_CASE(a_large_listing_takes_several_turns_and_is_shared)
     }
     check_heard_first(&f, dl_buffer_bytes(&expected));
     CHECK_HEARD_FIRST("\7\0\0\0");
-    /* Those who read nothing hold the same bytes. */
+    /* Clients that read nothing share the same bytes. */
     for (int i = 1; i < CLIENTS; i++) {
         CHECK_OK(dl_session_feed(&f.sessions[i], DL_LITERAL("\x11")));
     }
@@ -774,7 +774,7 @@ CHECK_CASE(a_listing_shows_what_the_client_did_before_it_asked)
 }
 
 /* Names that come and go while clients read nothing make listings without end. */
-CHECK_CASE(listings_that_nobody_reads_are_bounded)
+CHECK_CASE(unread_listings_are_bounded)
 {
     const dl_bytes *keys = many_keys();
     dl_session sessions[DL_NAMES_HELD + 2];
@@ -851,7 +851,8 @@ CHECK_CASE(a_wait_for_many_keys_is_cancelled_and_replaced)
     close_fixture(&f);
 }
 
-/* 131,071 times the same key: nobody pays for it who sets or deletes that. */
+/* 131,071 times the same key: setting or deleting that key costs no more than with
+ * one. */
 CHECK_CASE(one_key_that_is_waited_for_often_hangs_once)
 {
     enum { TIMES = 131071 };
@@ -1072,7 +1073,7 @@ CHECK_CASE(requests_that_do_not_become_whole_are_bounded_in_all)
     CHECK_EQUAL(f.hub.refused[DL_LIMIT_PENDING], 1);
     CHECK_EQUAL(f.sessions[refused].output->bytes.data[0], DL_NO_MEMORY);
     CHECK(f.hub.pending <= 1 << 20);
-    /* Those who hold little are served, also while it is full. */
+    /* Clients with few held bytes are served, also at the limit. */
     f.hub.limits.pending = 1;
     SET(2, "k", "v");
     CHECK_OK(dl_session_feed(&f.sessions[3], DL_LITERAL("\x01" U64("\x02") "k")));
@@ -1087,7 +1088,7 @@ CHECK_CASE(requests_that_do_not_become_whole_are_bounded_in_all)
     close_fixture(&f);
 }
 
-CHECK_CASE(what_was_held_is_not_counted_any_more_when_it_is_done)
+CHECK_CASE(held_bytes_stop_counting_once_the_request_is_done)
 {
     const dl_bytes *keys = many_keys();
     fixture f;

@@ -119,9 +119,9 @@ reduce_by_turns(int rank, int size, void *unused)
 }
 
 static void
-run(int size, bool may_spin)
+run(int size, int cores_per_rank)
 {
-    CHECK_OK(dl_arena_create(&shared, size, may_spin));
+    CHECK_OK(dl_arena_create(&shared, size, cores_per_rank));
     dl_run_ranks(size, reduce_by_turns, NULL);
     /* The board's slots at most. */
     CHECK(bytes_used() <= (int64_t)dl_arena_area(size) + 256 * 1024);
@@ -199,7 +199,7 @@ CHECK_CASE(more_regions_than_are_kept_mapped)
 }
 
 /* As an operation of several ranks looks at one region of each. */
-CHECK_CASE(what_an_operation_has_mapped_stays_while_it_maps_more)
+CHECK_CASE(mapped_regions_stay_while_an_operation_maps_more)
 {
     dl_region *regions[50];
     dl_shared_views views;

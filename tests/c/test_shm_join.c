@@ -102,7 +102,7 @@ CHECK_CASE(all_share_memory)
 
 static const dl_peer other = {.pid = 77, .host = "here"};
 
-/* A rank of this host that has a socket and never looks at it. */
+/* A rank of this host that has a socket and never accepts a call. */
 static void
 publish_silent(int rank)
 {
@@ -132,7 +132,7 @@ publish_ended(int rank)
     fake_publish_record(store, rank, &other, &contact);
 }
 
-/* Ranks 0, 1 and 3 are there, rank 2 is not: nobody reaches it here. */
+/* Ranks 0, 1 and 3 join in shared memory; rank 2 cannot be reached in it. */
 static void
 divide_off_rank_2(int rank, int size, void *unused)
 {
@@ -284,9 +284,9 @@ call(const joiner *self, const dl_invite *invite)
     return fd;
 }
 
-/* Strangers know another group, guess, are gone, or talk nonsense; they keep their ends
- * open.  Rank 0 comes last, and says that it cannot lead. */
-CHECK_CASE(strangers_are_sent_away)
+/* Strangers name another group, guess the key, have ended, or send nonsense; they keep
+ * their ends open.  Rank 0 comes last, and reports that it cannot lead. */
+CHECK_CASE(connections_without_proof_are_closed)
 {
     dl_invite invite = {.group_name = DL_LITERAL("other"), .rank = 1};
     dl_parcel parcel = {0};
@@ -335,7 +335,7 @@ with_an_interrupted_leader(int rank, int size, void *context)
     joiner self;
 
     open_endpoint(&self, rank, 3);
-    /* The interrupt is everybody's: it is to meet nobody before that. */
+    /* The interrupt reaches every thread: none of them may get it before that. */
     atomic_fetch_add(opened, 1);
     while (atomic_load(opened) < size) {
         usleep(1000);
@@ -403,7 +403,7 @@ CHECK_CASE(a_welcome_in_parts_is_put_together)
                     .deadline = dl_deadline_after(5 * DL_SECOND)};
     CHECK_OK(dl_arena_create(&arena, 4, false));
     memory = arena.file;
-    /* All the leader says is written before the member reads any of it. */
+    /* All messages of the leader are written before the member reads any of them. */
     dl_invite invite = {.group_name = DL_LITERAL("g"), .rank = 2};
     memcpy(invite.token, self.endpoint.contacts[2].way.token, DL_TOKEN_SIZE);
     dl_put_invite(&parcel.bytes, &invite);

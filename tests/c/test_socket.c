@@ -37,7 +37,7 @@ make_pair(void)
     return made;
 }
 
-/* Like those of a store's client. */
+/* The sockets have the options of a store's client. */
 static pair
 make_patient_pair(void)
 {
@@ -154,13 +154,13 @@ check_write_deadline(pair ends)
     end_pair(ends);
 }
 
-CHECK_CASE(writes_nobody_takes_end_at_their_deadline)
+CHECK_CASE(writes_without_a_reader_end_at_their_deadline)
 {
     check_write_deadline(make_pair());
     check_write_deadline(make_patient_pair());
 }
 
-CHECK_CASE(a_write_that_fails_tells_how_much_has_gone)
+CHECK_CASE(a_failed_write_reports_the_bytes_written)
 {
     static uint8_t large[LARGE * 8];
     pair ends = make_pair();
@@ -250,7 +250,7 @@ CHECK_CASE(a_slow_peer_is_waited_for)
     check_slow_peer(make_patient_pair());
 }
 
-CHECK_CASE(a_peer_that_closed_is_told_after_its_last_bytes)
+CHECK_CASE(a_peer_that_closed_is_reported_after_its_last_bytes)
 {
     pair ends = make_patient_pair();
     size_t size = 0;
@@ -271,7 +271,7 @@ reset(int fd)
     dl_socket_close(fd);
 }
 
-CHECK_CASE(a_reset_is_told_and_no_signal_comes)
+CHECK_CASE(a_reset_is_reported_without_a_signal)
 {
     pair ends = make_patient_pair();
     size_t size = 0;
@@ -314,7 +314,7 @@ ignore(int number)
     (void)number;
 }
 
-CHECK_CASE(a_signal_that_interrupts_nobody_costs_nothing)
+CHECK_CASE(a_signal_without_a_wait_to_interrupt_costs_nothing)
 {
     pair ends = make_patient_pair();
     struct sigaction action = {.sa_handler = ignore};

@@ -25,7 +25,7 @@ is_mapped(void *memory)
     return mincore(memory, 4096, &is_there) == 0;
 }
 
-CHECK_CASE(what_was_given_back_is_used_again)
+CHECK_CASE(freed_memory_is_reused)
 {
     dl_region *region = taken(3 * MIB);
     void *memory = region->memory;
@@ -104,7 +104,7 @@ CHECK_CASE(more_than_there_is_fails)
     CHECK(region == NULL);
 }
 
-/* Each writes its own number all over what it has. */
+/* Each rank fills its memory with its own number. */
 static void
 use(int rank, int size, void *context)
 {
@@ -122,7 +122,7 @@ use(int rank, int size, void *context)
     }
 }
 
-CHECK_CASE(nobody_has_what_another_thread_has)
+CHECK_CASE(two_threads_never_get_the_same_region)
 {
     dl_run_ranks(4, use, NULL);
     CHECK(dl_spare_size() > 0);

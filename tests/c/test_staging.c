@@ -93,7 +93,7 @@ CHECK_CASE(ranks_add_up_by_way_of_the_host)
     CHECK_EQUAL(pinned_size(), 0);
 }
 
-/* Of the arrays of a call only those that it writes are written, by each rank. */
+/* Each rank writes only to the output arrays of a call. */
 static void
 move(int rank, int size, void *context)
 {
@@ -121,7 +121,7 @@ move(int rank, int size, void *context)
         apart[i][0] = 100 * rank + i;
         apart[i][1] = 0;
     }
-    /* Blocks of the inputs are apart, and those of the outputs follow each other. */
+    /* The input blocks are separate, and the output blocks contiguous. */
     dl_call swap = {.op = DL_ALL_TO_ALL, .inputs = blocks, .outputs = whole};
     CHECK_OK(dl_group_run(group, &swap, soon()));
     CHECK_EQUAL(all[2 * 1], 100 + rank);
@@ -192,7 +192,7 @@ CHECK_CASE(memory_for_copies_is_used_again_and_bounded)
     CHECK_EQUAL(pinned_size(), 0);
 }
 
-CHECK_CASE(what_cannot_be_staged_is_refused)
+CHECK_CASE(arrays_that_cannot_be_staged_are_refused)
 {
     int64_t data[4] = {0}, other[2] = {0};
     dl_call args = {
@@ -230,7 +230,8 @@ CHECK_CASE(what_cannot_be_staged_is_refused)
     dl_store_unref(store);
 }
 
-/* The copies need more page-locked memory than there is: the other rank is told. */
+/* The copies need more page-locked memory than there is: the other rank gets the
+ * error. */
 static void
 run_out(int rank, int size, void *context)
 {
@@ -252,13 +253,13 @@ run_out(int rank, int size, void *context)
     end_group(group);
 }
 
-CHECK_CASE(a_rank_that_cannot_copy_tells_the_others)
+CHECK_CASE(a_rank_that_cannot_copy_notifies_the_others)
 {
     setenv("DOUBLE_CUDA_PINNED_LIMIT", "1000", 1);
     run_staging(2, run_out);
 }
 
-CHECK_CASE(what_cannot_be_kept_leaves_nothing_behind)
+CHECK_CASE(a_failed_staging_leaves_nothing_behind)
 {
     int64_t data[8] = {1, 2};
     dl_call args = {
@@ -293,7 +294,8 @@ CHECK_CASE(what_cannot_be_kept_leaves_nothing_behind)
     dl_store_unref(store);
 }
 
-/* Rank 0's stream does not reach the operation: it names itself, and rank 1 hears. */
+/* Rank 0's stream does not reach the operation: the error names rank 0, and rank 1 gets
+ * it. */
 static void
 come_late(int rank, int size, void *context)
 {
@@ -406,7 +408,7 @@ call_differently(int rank, int size, void *context)
     end_group(group);
 }
 
-CHECK_CASE(ranks_that_differ_learn_it_before_anything_is_sent)
+CHECK_CASE(a_mismatch_is_reported_before_anything_is_sent)
 {
     dl_debug_level_set(DL_DEBUG_DETAIL);
     run_staging(2, call_differently);

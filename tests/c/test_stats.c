@@ -34,7 +34,7 @@ CHECK_CASE(malformed_lines_are_refused)
     }
 }
 
-/* Returns the number that the server tells under this name. */
+/* Returns the number that the server reports under this name. */
 static uint64_t
 told(fixture *f, const char *wanted)
 {
@@ -54,7 +54,7 @@ told(fixture *f, const char *wanted)
     return number;
 }
 
-CHECK_CASE(a_server_tells_what_it_holds)
+CHECK_CASE(a_server_reports_what_it_holds)
 {
     fixture f;
 
@@ -89,7 +89,7 @@ CHECK_CASE(a_server_tells_what_it_holds)
     close_fixture(&f);
 }
 
-CHECK_CASE(a_server_tells_what_it_remembers)
+CHECK_CASE(a_server_reports_what_it_remembers)
 {
     fixture f;
 

@@ -26,7 +26,7 @@ CHECK_CASE(fail_may_quote_the_last_text)
     CHECK_TEXT(dl_last_error()->text, "outer (inner)");
 }
 
-CHECK_CASE(others_are_told_of_an_interrupt_as_a_cancellation)
+CHECK_CASE(an_interrupt_is_a_cancellation_for_the_other_ranks)
 {
     dl_fail(DL_INTERRUPTED, "interrupted by a signal");
     dl_error told = dl_error_for_others();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The front door: what it checks, and what it does where a kind has no entry. */
+ * The functions of the store interface: what they check, and what they do for a kind
+ * without an entry. */
 #include "store/hash_store.h"
 #include "store/store.h"
 #include "store_suite_base.h"
@@ -114,7 +115,7 @@ CHECK_CASE(a_forked_child_frees_without_closing)
     dl_store_unref(store);
 }
 
-CHECK_CASE(what_a_kind_lacks_is_named)
+CHECK_CASE(an_operation_that_a_kind_lacks_is_named)
 {
     static const dl_store_ops ops = {.kind = "EmptyStore", .free = plain_free};
     plain_store empty = {0};
@@ -255,7 +256,8 @@ CHECK_CASE(the_generic_barrier_uses_two_known_keys)
     CHECK_OK(dl_store_barrier(store, DL_LITERAL("bb"), 2, MS(0)));
     SUITE_HOLDS(store, DL_LITERAL("bb/num_members"), "2");
     SUITE_HOLDS(store, DL_LITERAL("bb/last_member"), "1");
-    /* Who comes late, or finds that the last one died before it told, passes. */
+    /* A rank that comes late, or finds that the last one died before it opened the
+     * barrier, passes. */
     CHECK_OK(dl_store_barrier(store, DL_LITERAL("bb"), 2, MS(0)));
     CHECK_EQUAL(suite_add(store, DL_LITERAL("cc/num_members"), 2), 2);
     CHECK_OK(dl_store_barrier(store, DL_LITERAL("cc"), 2, MS(0)));

@@ -49,7 +49,7 @@ wait_for(dl_table *table, dl_waiter *waiter, dl_wait_kind kind, const char *name
         CHECK_NOBODY(table);                           \
     } while (0)
 
-/* Everything was deleted and nobody waits: not one entry may be left behind. */
+/* All keys were deleted and there is no waiter: no entry may be left. */
 static void
 check_empty(dl_table *table)
 {
@@ -340,7 +340,7 @@ CHECK_CASE(a_name_with_value_and_queue_exists_until_both_are_gone)
     check_empty(table);
 }
 
-CHECK_CASE(who_waits_for_values_ignores_queues)
+CHECK_CASE(waits_for_values_ignore_queues)
 {
     TABLE(table);
     dl_waiter waiter;
@@ -458,7 +458,7 @@ CHECK_CASE(an_item_that_is_put_back_is_the_oldest_again)
     CHECK_EQUAL(dl_table_queue_pop(table, A, &other), 1);
     CHECK_BYTES(dl_blob_bytes(other), "2");
     dl_blob_unref(other);
-    /* Into a queue that is gone, and at once to who waits for an item. */
+    /* Into a queue that is gone, and at once to a client that waits for an item. */
     CHECK_OK(dl_table_queue_put_back(table, A, item));
     CHECK_OK(dl_table_queue_push(table, A, DL_LITERAL("3")));
     CHECK_EQUAL(dl_table_queue_pop(table, A, &item), 2);
@@ -564,7 +564,7 @@ CHECK_CASE(a_barrier_ends_when_the_counter_says_so_and_only_then)
     check_empty(table);
 }
 
-CHECK_CASE(a_barrier_of_nobody_or_on_text)
+CHECK_CASE(a_barrier_of_no_callers_or_on_text_is_refused)
 {
     TABLE(table);
     dl_waiter waiter;

@@ -333,7 +333,7 @@ step_barrier(int slot, int key)
                              .is_parked = true};
     snprintf(text, sizeof text, "%lld", (long long)((uint64_t)held + 1));
     model_set(key, text);
-    /* Its own end is told by the call. */
+    /* The call reports its own end. */
     CHECK(waiters[slot].is_parked == waiter->is_parked);
     waiter->is_over = false;
 }

@@ -338,7 +338,7 @@ CHECK_CASE(another_server_on_the_port_is_refused)
     }
 }
 
-CHECK_CASE(a_forked_child_is_told_and_harms_nobody)
+CHECK_CASE(a_forked_child_gets_an_error_and_disturbs_no_rank)
 {
     EACH_SERVER(libuv)
     {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The stores' conformance cases over TCP, with each of the two servers. */
+ * The stores' conformance cases over TCP, with each of the two servers, and over the Unix
+ * socket of one. */
+#include "store/tcp/connection_pool.h"
 #include "store/tcp/tcp_store.h"
 #include "store_suite.h"
 
@@ -37,3 +39,18 @@ make_libuv(void)
 
 static const suite_kind tcp_libuv = {.make = make_libuv, .has_queues = true};
 STORE_SUITE(tcp_libuv)
+
+static dl_store *
+make_unix(void)
+{
+    dl_store *store = make_master(true);
+    int64_t count;
+
+    for (int i = 0; i < DL_SHORTCUT_WORTH; i++) {
+        CHECK_OK(dl_store_num_keys(store, &count, SOON));
+    }
+    return store;
+}
+
+static const suite_kind tcp_unix = {.make = make_unix, .has_queues = true};
+STORE_SUITE(tcp_unix)

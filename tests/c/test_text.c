@@ -17,7 +17,7 @@ foreign(const char *bytes, size_t count)
 
 #define FOREIGN(literal) foreign(literal, sizeof(literal) - 1)
 
-CHECK_CASE(what_can_be_shown_stays)
+CHECK_CASE(printable_text_is_unchanged)
 {
     CHECK_TEXT(FOREIGN("key ~/1"), "key ~/1");
     CHECK_TEXT(FOREIGN("sch\xc3\xb6n \xe2\x82\xac \xf0\x9f\x9a\x80 \xc2\xa0"),
@@ -37,7 +37,7 @@ CHECK_CASE(controls_are_escaped)
                "\\xc2\\x9b1m");
 }
 
-CHECK_CASE(what_is_not_utf_8_is_escaped)
+CHECK_CASE(bytes_that_are_not_utf_8_are_escaped)
 {
     CHECK_TEXT(FOREIGN("\xff\xc0\x80"), "\\xff\\xc0\\x80");
     CHECK_TEXT(FOREIGN("\xc3"), "\\xc3");
@@ -66,7 +66,7 @@ CHECK_CASE(the_ends_of_the_ranges_stay)
     }
 }
 
-CHECK_CASE(what_does_not_fit_is_cut_off)
+CHECK_CASE(text_that_does_not_fit_is_cut_off)
 {
     char text[6];
     size_t size = 0;

@@ -88,7 +88,7 @@ look_who_it_is(void *is_main)
     return NULL;
 }
 
-CHECK_CASE(the_main_thread_is_told_from_others)
+CHECK_CASE(the_main_thread_is_recognised)
 {
     bool is_main = true;
     pthread_t thread;

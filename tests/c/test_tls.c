@@ -82,7 +82,7 @@ CHECK_CASE(unusable_variables_of_certificates_are_named)
     check_variable(ca, NULL, "the authority that signs");
     setenv(ca, "/dev/null", 1);
     check_variable(cert, "/dev/null",
-                   "is no certificate in PEM's format: no start line");
+                   "is not a certificate in PEM format: no start line");
 }
 
 CHECK_CASE(bytes_pass_in_both_directions)
@@ -173,7 +173,7 @@ CHECK_CASE(plaintext_waits_for_room)
     free_ends(pair);
 }
 
-/* Both sides say what is wrong, and neither is up. */
+/* Both sides report the error, and neither is connected. */
 static void
 check_refusal(dl_tls *client, dl_tls *server, const char *told)
 {
@@ -213,7 +213,7 @@ CHECK_CASE(a_client_that_speaks_no_tls_is_named)
 }
 
 /* A client hello that announces more than is ever taken. */
-CHECK_CASE(a_stranger_costs_bounded_memory)
+CHECK_CASE(an_unproved_client_uses_bounded_memory)
 {
     ends pair = ends_of(tls_of("token", "store"), tls_of("token", "store"));
     uint8_t record[5 + 16384] = {0x16, 3, 1, 0x40, 0};

@@ -277,7 +277,7 @@ CHECK_CASE(a_full_socket_is_no_error)
     end_pair(ends);
 }
 
-CHECK_CASE(a_wrong_token_is_told_to_both)
+CHECK_CASE(a_wrong_token_is_reported_on_both_sides)
 {
     pair ends = make_pair_of(tls_of("mine", "link"), tls_of("theirs", "link"));
     pthread_t server;

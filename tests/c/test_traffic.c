@@ -18,7 +18,7 @@ value_of(int from, int to, size_t at)
     return (uint8_t)((size_t)from * 31 + (size_t)to * 7 + at / 3 + at);
 }
 
-/* Everybody sends `size` bytes to everybody. */
+/* Every rank sends `size` bytes to every other one. */
 static void
 exchange(test_traffics *all, int rank, uint64_t sequence, size_t size)
 {
@@ -170,7 +170,7 @@ disagree(int rank, int size, void *context)
     CHECK_CONTAINS(dl_last_error()->text, "rank 1 called all_reduce(");
 }
 
-CHECK_CASE(calls_that_differ_are_told_on_both_sides)
+CHECK_CASE(calls_that_differ_are_reported_on_both_sides)
 {
     test_traffics all;
 
@@ -191,7 +191,7 @@ disagree_on_size(int rank, int size, void *context)
     CHECK_CONTAINS(dl_last_error()->text, "which expects 3 bytes");
 }
 
-CHECK_CASE(sizes_that_differ_are_told_on_both_sides)
+CHECK_CASE(sizes_that_differ_are_reported_on_both_sides)
 {
     test_traffics all;
 
@@ -224,7 +224,7 @@ lose_rank_2(int rank, int size, void *context)
     dl_traffic_end(traffic);
 }
 
-CHECK_CASE(a_lost_rank_is_named_by_those_who_never_waited_for_it)
+CHECK_CASE(a_lost_rank_is_named_by_ranks_that_never_waited_for_it)
 {
     test_traffics all;
 
@@ -239,7 +239,8 @@ tell_late(void *context)
     return --*(int *)context > 0 ? DL_OK : dl_fail(DL_MISMATCH, "rank 2 gave up");
 }
 
-/* Rank 1 ends without a word, because of something that comes to rank 0 another way. */
+/* Rank 1 disconnects without a farewell, for a reason that reaches rank 0 by other
+ * means. */
 static void
 hang_up(int rank, int size, void *context)
 {
@@ -265,7 +266,7 @@ hang_up(int rank, int size, void *context)
     dl_traffic_end(traffic);
 }
 
-CHECK_CASE(who_ends_without_a_word_is_not_blamed_for_what_others_tell)
+CHECK_CASE(a_peer_that_closes_silently_is_not_blamed_for_another_failure)
 {
     test_traffics all;
 
@@ -312,7 +313,7 @@ CHECK_CASE(a_rank_that_ends_while_it_is_probed_is_noticed)
 typedef struct announced {
     int64_t at;
     dl_error error;
-    const char *known; /* what another host has said; NULL: nothing */
+    const char *known; /* the failure that another host has reported; NULL: none */
 } announced;
 
 static void
@@ -331,7 +332,7 @@ tell_known(void *context)
     return self->known == NULL ? DL_OK : dl_fail(DL_TIMEOUT, "%s", self->known);
 }
 
-CHECK_CASE(what_a_wait_will_fail_with_is_told_before_its_deadline)
+CHECK_CASE(the_error_of_a_wait_is_known_before_its_deadline)
 {
     for (int is_known = 0; is_known < 2; is_known++) {
         test_traffics all;
@@ -370,7 +371,7 @@ abort_rank_1(int rank, int size, void *context)
     CHECK_CONTAINS(dl_last_error()->text, "barrier #2 in group g: rank 1: was stopped");
 }
 
-CHECK_CASE(an_abort_between_operations_is_told)
+CHECK_CASE(an_abort_between_operations_is_reported)
 {
     test_traffics all;
 
@@ -413,7 +414,7 @@ give_up_in_the_middle(int rank, int size, void *context)
     dl_traffic_end(traffic);
 }
 
-CHECK_CASE(who_gives_up_in_the_middle_of_a_message_can_say_so)
+CHECK_CASE(a_sender_can_cancel_in_the_middle_of_a_message)
 {
     test_traffics all;
 
@@ -431,7 +432,7 @@ take(dl_listener *listener, const dl_hello *contents)
     return dl_listener_take(listener, contents, &taken) ? taken.fd : -1;
 }
 
-CHECK_CASE(strangers_are_sent_away)
+CHECK_CASE(connections_without_proof_are_closed)
 {
     test_traffics all;
     dl_hello contents = {.group = "g", .caller = 1, .use = DL_FOR_COLLECTIVES};
@@ -538,7 +539,7 @@ check_kept(test_traffics *all, const char *group)
     close(taken);
 }
 
-CHECK_CASE(who_calls_for_a_group_that_can_no_longer_be_made_is_told)
+CHECK_CASE(connecting_for_a_group_that_cannot_be_made_fails)
 {
     test_traffics all;
 
@@ -583,7 +584,7 @@ CHECK_CASE(who_calls_for_a_group_that_can_no_longer_be_made_is_told)
     CHECK_OK(dl_listener_begin(&(dl_listener){0}, "world"));
 }
 
-CHECK_CASE(who_calls_for_a_group_that_has_ended_is_told)
+CHECK_CASE(connecting_for_a_group_that_has_ended_fails)
 {
     test_traffics all;
     dl_hello contents = {.group = "g", .caller = 1, .use = DL_FOR_MESSAGES};
@@ -598,7 +599,7 @@ CHECK_CASE(who_calls_for_a_group_that_has_ended_is_told)
     check_told(&all, before[1], "enough");
     check_told(&all, call_rank_0(&all, "g", true), "enough");
     check_told(&all, call_rank_0(&all, "g", false), "enough");
-    /* Those of other groups stay, and another group of the name is another matter. */
+    /* Connections for other groups stay, also for a later group of the same name. */
     CHECK_OK(dl_listener_begin(&all.listeners[0], "g"));
     int anew = call_rank_0(&all, "g", false);
     int64_t until = dl_now() + PATIENCE;
@@ -662,7 +663,7 @@ wait_or_wake(int rank, int size, void *context)
         dl_traffic_end(traffic);
         return;
     }
-    /* Against those of the slices, which are far fewer. */
+    /* Wakes at the ends of slices are far fewer. */
     int64_t until = dl_now() + 20 * DL_SECOND;
     for (int i = 0; i < 1000 && dl_now() < until; i++) {
         int before = atomic_load(&looks);

@@ -74,7 +74,7 @@ CHECK_CASE(queued_sums_are_done_in_their_order)
     run_ranks(2, queue_sums);
 }
 
-/* The last rank differs: the others are told, and the messages' end is theirs, too. */
+/* The last rank differs: the others get the error, and so do their messages. */
 static void
 differ(int rank, int size, void *context)
 {

@@ -77,7 +77,7 @@ see_meeting(void *context, dl_bytes key)
 }
 
 /* Rank 0's first operation meets the ranks on a device when its group is aborted: its
- * backend, which is made after that, tells rank 1. */
+ * backend, which is made after that, notifies rank 1. */
 static void
 abort_early(int rank, int size, void *context)
 {
@@ -124,7 +124,8 @@ interrupt(void)
     return is_interrupted ? dl_fail(DL_INTERRUPTED, "interrupted by the test") : DL_OK;
 }
 
-/* An interrupt belongs to the call that it ends: later calls hear of a broken group. */
+/* An interrupt belongs to the call that it ends: later calls fail because the group is
+ * broken. */
 static void
 be_interrupted(int rank, int size, void *context)
 {
@@ -153,7 +154,7 @@ be_interrupted(int rank, int size, void *context)
     dl_group_unref(group);
 }
 
-CHECK_CASE(an_interrupt_is_not_told_to_later_calls)
+CHECK_CASE(an_interrupt_does_not_fail_later_calls)
 {
     device_engine = "ucc";
     dl_interrupt_install(interrupt);

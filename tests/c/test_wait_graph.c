@@ -80,7 +80,7 @@ CHECK_CASE(a_collective_against_a_receive)
     free(job);
 }
 
-CHECK_CASE(what_is_not_known_may_go_on)
+CHECK_CASE(an_unknown_rank_counts_as_running)
 {
     job *job = job_new();
     dl_wait_cycle cycle;
@@ -132,7 +132,7 @@ CHECK_CASE(ranks_in_one_collective_are_looked_through)
     free(job);
 }
 
-/* Rank 1 leads the host of ranks 2 and 3, who have to come before it can go on. */
+/* Rank 1 leads the host of ranks 2 and 3, which must arrive before it continues. */
 CHECK_CASE(ranks_behind_one_that_is_awaited_count_until_they_have_begun)
 {
     job *job = job_new();
@@ -152,7 +152,7 @@ CHECK_CASE(ranks_behind_one_that_is_awaited_count_until_they_have_begun)
     job->states[2].groups[0].begun = 3;
     CHECK(!find(job, 0, &cycle));
     CHECK(!find(job, 2, &cycle));
-    /* What a rank waits for that has come is no concern of the first. */
+    /* What a rank that has come waits for does not matter to the first one. */
     call_collective(job, 2, 3, 3);
     call_message(job, 3, DL_RECV, 0, 0);
     job->states[0].rows[0].awaited.count = 2;
@@ -263,7 +263,7 @@ CHECK_CASE(a_collective_waits_for_those_before_it)
     free(job);
 }
 
-CHECK_CASE(states_travel_and_rubbish_does_not)
+CHECK_CASE(states_are_decoded_and_invalid_bytes_are_refused)
 {
     job *job = job_new();
     dl_buffer bytes = {0};

@@ -132,7 +132,7 @@ CHECK_CASE(a_second_wait_replaces_the_first)
     close_fixture(&f);
 }
 
-CHECK_CASE(who_leaves_waits_no_more)
+CHECK_CASE(a_client_that_leaves_is_no_waiter)
 {
     fixture f;
 
@@ -146,7 +146,7 @@ CHECK_CASE(who_leaves_waits_no_more)
     close_fixture(&f);
 }
 
-CHECK_CASE(who_is_sent_away_waits_no_more)
+CHECK_CASE(a_rejected_client_is_no_waiter)
 {
     fixture f;
 
@@ -172,7 +172,7 @@ CHECK_CASE(a_barrier_opens_when_all_have_come)
     CHECK_BYTES(BARRIER(2, 3), "\0");
     CHECK_BYTES(heard(&f, 0), "\0");
     CHECK_BYTES(heard(&f, 1), "\0\0");
-    /* Open for ever after, and at once when nobody is to come. */
+    /* It stays open, and is open at once if no rank is to come. */
     CHECK_BYTES(BARRIER(0, 3), "\0");
     CHECK_BYTES(ASK(0, .op = DL_OP_BARRIER, KEY("none"), .number = 0), "\0");
     CHECK_BYTES(ASK(0, .op = DL_OP_BARRIER, KEY("none"), .number = -1), "\0");
@@ -243,7 +243,7 @@ CHECK_CASE(a_push_does_not_end_a_wait_for_another_queue)
     close_fixture(&f);
 }
 
-/* The first of two who wait for the queue gets its turn and does `f` with it. */
+/* The first of two waiters for the queue gets its turn and calls `f` with it. */
 static void
 open_with_turn(fixture *f)
 {
@@ -258,7 +258,7 @@ open_with_turn(fixture *f)
     CHECK_BYTES(heard(f, 1), "");
 }
 
-CHECK_CASE(a_turn_is_passed_on_by_who_leaves)
+CHECK_CASE(a_turn_passes_on_when_its_client_leaves)
 {
     fixture f;
 
@@ -269,7 +269,7 @@ CHECK_CASE(a_turn_is_passed_on_by_who_leaves)
     close_fixture(&f);
 }
 
-CHECK_CASE(a_turn_is_passed_on_by_who_cancels)
+CHECK_CASE(a_turn_passes_on_when_its_client_cancels)
 {
     fixture f;
 
@@ -279,7 +279,7 @@ CHECK_CASE(a_turn_is_passed_on_by_who_cancels)
     close_fixture(&f);
 }
 
-CHECK_CASE(a_turn_is_passed_on_by_who_does_something_else)
+CHECK_CASE(a_turn_passes_on_when_its_client_sends_another_request)
 {
     fixture f;
 
@@ -293,7 +293,7 @@ CHECK_CASE(a_turn_is_passed_on_by_who_does_something_else)
     close_fixture(&f);
 }
 
-CHECK_CASE(a_turn_is_passed_on_by_who_does_nothing)
+CHECK_CASE(a_turn_passes_on_when_its_client_does_nothing)
 {
     fixture f;
 
@@ -308,7 +308,7 @@ CHECK_CASE(a_turn_is_passed_on_by_who_does_nothing)
     CHECK_BYTES(POP(1), U64("\1") U64("\1") "x");
     CHECK(dl_list_is_empty(&f.hub.turns));
     CHECK_BYTES(POP(0), U64("\0"));
-    /* With nobody behind it an item waits for whoever comes. */
+    /* Without a further waiter an item stays for the next client. */
     CHECK_BYTES(WAIT(0, 1), "");
     PUSH("y");
     CHECK_BYTES(heard(&f, 0), "\0");
@@ -318,7 +318,7 @@ CHECK_CASE(a_turn_is_passed_on_by_who_does_nothing)
     close_fixture(&f);
 }
 
-CHECK_CASE(a_turn_is_passed_on_by_who_breaks_the_protocol)
+CHECK_CASE(a_turn_passes_on_when_its_client_breaks_the_protocol)
 {
     fixture f;
 
@@ -330,7 +330,7 @@ CHECK_CASE(a_turn_is_passed_on_by_who_breaks_the_protocol)
 }
 
 /* When memory runs out at any place of a wait and its end, the client is answered or
- * sent away: it does not wait for ever. */
+ * disconnected: it does not wait for ever. */
 CHECK_CASE(a_wait_ends_somehow_when_memory_runs_out)
 {
     dl_buffer wait = {0};

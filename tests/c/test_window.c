@@ -187,7 +187,7 @@ CHECK_CASE(a_holder_that_has_ended_is_named)
     scene_init(&all);
     CHECK_OK(take(&all, 1, true, DL_SECOND));
     end_rank(&all, 1);
-    CHECK_OK(take(&all, 2, true, DL_SECOND)); /* which is in nobody's way */
+    CHECK_OK(take(&all, 2, true, DL_SECOND)); /* which blocks no other rank */
     give_back(&all, 2);
     CHECK_EQUAL(take(&all, 2, false, 10 * DL_SECOND), DL_PEER_LOST);
     CHECK(said("rank 1 (pid 101 on host h) exited or was killed while it held"));

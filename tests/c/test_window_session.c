@@ -139,7 +139,7 @@ CHECK_CASE(requests_beyond_the_memory_are_refused)
     }
 }
 
-CHECK_CASE(a_closed_window_is_told)
+CHECK_CASE(a_closed_window_is_reported)
 {
     char text[DL_ERROR_TEXT_SIZE] = "";
     int32_t one = 1;

@@ -51,6 +51,35 @@ queue_then_wait(int rank, int size, void *store)
     end_group(group);
 }
 
+static void
+expedite_then_look(int rank, int size, void *store)
+{
+    dl_group *group = join_group(store, "expedited", rank, size);
+    int64_t data[3] = {rank + 1, rank + 1, rank + 1};
+    dl_deadline deadline = soon();
+    dl_work *work;
+
+    submit(group, data, 3, &work);
+    dl_work_expedite(work);
+    while (!dl_work_is_done(work)) {
+        CHECK(!dl_deadline_passed(deadline));
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+    }
+    dl_work_expedite(work); /* does nothing to a work that is done */
+    check_sums(data, 3, 1, size);
+    dl_work_unref(work);
+    end_group(group);
+}
+
+CHECK_CASE(works_without_a_waiter_may_be_expedited)
+{
+    dl_store *store;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_run_ranks(3, expedite_then_look, store);
+    dl_store_unref(store);
+}
+
 CHECK_CASE(works_are_done_in_order)
 {
     dl_store *store;
@@ -60,7 +89,44 @@ CHECK_CASE(works_are_done_in_order)
     dl_store_unref(store);
 }
 
-/* Rank 0 waits at once; the others do nothing but look. */
+/* Some operations are run by the call, unless each rank has two cores, and others are
+ * queued because a rank is late. */
+static void
+submit_what_may_be_met(int rank, int size, void *store)
+{
+    static int64_t data[DL_RANKS_LIMIT][JOBS][100];
+    dl_group *group = join_group(store, "met", rank, size);
+    dl_work *works[JOBS];
+
+    dl_group_run_met(group);
+    for (int job = 0; job < JOBS; job++) {
+        for (int i = 0; i < 100; i++) {
+            data[rank][job][i] = (rank + 1) * (job + 1);
+        }
+        if (job % 4 == rank) {
+            CHECK_OK(dl_sleep_until(dl_deadline_after(3 * DL_MILLISECOND)));
+        }
+        submit(group, data[rank][job], 100, &works[job]);
+    }
+    for (int job = 0; job < JOBS; job++) {
+        CHECK_OK(dl_work_wait(works[job], soon()));
+        CHECK_EQUAL((int64_t)works[job]->sequence, job + 1);
+        check_sums(data[rank][job], 100, job + 1, size);
+        dl_work_unref(works[job]);
+    }
+    end_group(group);
+}
+
+CHECK_CASE(operations_that_are_met_stay_in_order)
+{
+    dl_store *store;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_run_ranks(3, submit_what_may_be_met, store);
+    dl_store_unref(store);
+}
+
+/* Rank 0 waits at once; the others only poll. */
 static void
 look_only(int rank, int size, void *store)
 {
@@ -80,7 +146,7 @@ look_only(int rank, int size, void *store)
     end_group(group);
 }
 
-CHECK_CASE(a_work_nobody_waits_for_goes_on)
+CHECK_CASE(a_work_without_a_waiter_continues)
 {
     dl_store *store;
 
@@ -126,7 +192,7 @@ hear(dl_work_notice *notice)
     atomic_fetch_add(&((listener *)(void *)notice)->calls, 1);
 }
 
-/* Who waits may be on his way before all are told. */
+/* A waiter may continue before all callbacks have been called. */
 static void
 await_call(listener *self)
 {
@@ -160,7 +226,7 @@ fail_together(int rank, int size, void *store)
     await_call(&before);
     dl_work_notify(wrong, &after.notice);
     CHECK_EQUAL(atomic_load(&after.calls), 1);
-    /* The first cause is everybody's. */
+    /* All calls fail with the first cause. */
     CHECK_STATUS(queued == DL_OK ? dl_work_wait(next, soon())
                                  : dl_group_barrier(group, soon()),
                  DL_MISMATCH);
@@ -170,7 +236,7 @@ fail_together(int rank, int size, void *store)
     end_group(group);
 }
 
-CHECK_CASE(a_failure_is_kept_and_told)
+CHECK_CASE(a_failure_is_kept_and_reported)
 {
     dl_store *store;
 
@@ -207,7 +273,7 @@ CHECK_CASE(closing_ends_what_is_queued)
     dl_store_unref(store);
 }
 
-CHECK_CASE(wrong_arguments_are_told_at_once)
+CHECK_CASE(wrong_arguments_are_refused_at_once)
 {
     dl_store *store;
     dl_work *work = NULL;

@@ -67,7 +67,7 @@ call_all(int rank, int size, void *unused)
     end_group(group);
 }
 
-CHECK_CASE(what_all_ranks_call_passes)
+CHECK_CASE(equal_calls_of_all_ranks_pass)
 {
     run_detailed(3, call_all, NULL);
 }
@@ -263,7 +263,7 @@ stay_away(int rank, int size, void *unused)
     CHECK_OK(dl_group_barrier(group, soon()));
     note_line(30 + rank);
     if (rank == 1) {
-        /* It comes when the others have given up, and learns that. */
+        /* It comes when the others have given up, and gets their error. */
         dl_bytes given_up = DL_LITERAL("given up");
         CHECK_OK(dl_store_wait(store, &given_up, 1, soon()));
         dl_status status = dl_group_run(group, &args, soon());
@@ -289,7 +289,7 @@ stay_away(int rank, int size, void *unused)
     end_group(group);
 }
 
-CHECK_CASE(a_rank_that_does_not_come_is_told_of_and_to)
+CHECK_CASE(a_rank_that_does_not_join_is_named_and_notified)
 {
     run_detailed(3, stay_away, NULL);
 }

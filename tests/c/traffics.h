@@ -15,7 +15,8 @@ typedef struct test_traffics {
     int size;
     dl_secret *secret; /* made of traffics_token */
     dl_tls *tls;
-    pthread_t ear; /* with a token; hears callers as the process table's thread does */
+    /* With a token; accepts callers, as the process table's thread does. */
+    pthread_t ear;
     atomic_bool is_over;
     dl_peer peers[DL_RANKS_LIMIT];
     dl_way ways[DL_RANKS_LIMIT];
@@ -90,7 +91,7 @@ traffics_init(test_traffics *all, int size)
     traffics_init_lanes(all, size, 1);
 }
 
-/* Ends the thread that hears callers. */
+/* Ends the thread that accepts callers. */
 DL_CHECK_UNUSED static void
 traffics_deafen(test_traffics *all)
 {

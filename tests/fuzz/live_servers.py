@@ -36,6 +36,7 @@ from store_bytes import (  # noqa: E402
     hello,
     prove,
     request,
+    unix_names,
 )
 
 from distlite import TCPStore  # noqa: E402
@@ -62,7 +63,16 @@ store.close()
 """
 
 LEAVE = b"\xc2"
-NAMES = [b"/a", b"/b", b"/counter", b"/queue", b"/queue/2", b"", b"/" + b"k" * 8000]
+NAMES = [
+    b"distlite/shortcut",
+    b"/a",
+    b"/b",
+    b"/counter",
+    b"/queue",
+    b"/queue/2",
+    b"",
+    b"/" + b"k" * 8000,
+]
 SIZES = [0, 1, 5, 64, 1000, 70000]
 # Below, at and above the limits of docs/wire.md, and of 32 and 64 bits.
 NUMBERS = [0, 1, 8192, 8193, 131072, 131073, 8 << 20, 1 << 31, 1 << 63, (1 << 64) - 1]
@@ -173,6 +183,7 @@ class Server:
         if not line:
             raise AssertionError(f"the server did not start: {self.words()}")
         self.port = int(line)
+        (self.unix_name,) = unix_names(self.process.pid)
 
     def words(self) -> str:
         self.said.seek(0)
@@ -191,9 +202,9 @@ class Server:
                 del os.environ[name]
 
     def connect(self, chance: random.Random) -> socket.socket:
-        """Of one in four the server does not hear what it wants to hear first."""
-        client = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        """By TCP or the Unix socket.  Of one in four the server does not hear what it
+        wants to hear first."""
+        client = self._call(chance.random() < 0.5)
         if chance.random() < 0.25:
             first = [VALIDATE, request(CHALLENGE, chance.randbytes(32))]
             first += [request(PROVE, chance.randbytes(32)), b"\x16\x03\x01", b""]
@@ -208,6 +219,17 @@ class Server:
         except BaseException:
             client.close()
             raise
+        return client
+
+    def _call(self, by_tcp: bool) -> socket.socket:
+        if by_tcp:
+            where = ("127.0.0.1", self.port)
+            client = socket.create_connection(where, timeout=PATIENCE)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return client
+        client = socket.socket(socket.AF_UNIX)
+        client.settimeout(PATIENCE)
+        client.connect(f"\0{self.unix_name}")
         return client
 
     def _with_tls(self, client: socket.socket) -> socket.socket:

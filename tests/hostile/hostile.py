@@ -45,6 +45,7 @@ from store_bytes import (
     prove,
     receive,
     request,
+    unix_names,
 )
 
 from distlite import TCPStore
@@ -372,6 +373,54 @@ def strangers_that_say_nothing(server: Server, stack: contextlib.ExitStack) -> N
     strangers = [stack.enter_context(server.connect()) for _ in range(500)]
     for stranger in strangers:
         discard(stranger)
+
+
+OTHER_USER = 65533
+
+
+@attack(Bound(memory=8.0, processor=6.0))
+def other_users_at_the_unix_socket(server: Server, stack: contextlib.ExitStack) -> None:
+    """20,000 connections to the Unix socket, of another user if this one is root."""
+    (name,) = unix_names(server.process.pid)
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.geteuid() == 0:
+                os.setresuid(OTHER_USER, OTHER_USER, OTHER_USER)
+            for _ in range(20_000):
+                with (
+                    socket.socket(socket.AF_UNIX) as stranger,
+                    contextlib.suppress(BrokenPipeError, ConnectionResetError),
+                ):
+                    stranger.connect(f"\0{name}")
+                    stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    wait_for_descriptors(server)
+
+
+@attack(
+    Bound(
+        memory=16.0,
+        descriptors=300,
+        limit=256,
+        settings=(("DISTLITE_STORE_VALIDATE_SECONDS", "1"),),
+    ),
+)
+def silence_at_the_unix_socket(server: Server, stack: contextlib.ExitStack) -> None:
+    """500 connections there that say nothing, to a process of 256 descriptors."""
+    (name,) = unix_names(server.process.pid)
+    for _ in range(500):
+        stranger = stack.enter_context(socket.socket(socket.AF_UNIX))
+        stranger.settimeout(PATIENCE)
+        stranger.connect(f"\0{name}")
+    if not server.can_open():
+        raise AssertionError("the program cannot open a file")
+    with TCPStore("127.0.0.1", server.port, timeout=PATIENCE) as honest:
+        for number in range(1, 101):
+            assert honest.add("n", 1) == number
 
 
 @attack(

@@ -6,11 +6,11 @@ from __future__ import annotations
 import importlib.util
 import threading
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
+from collective_ranks import error_of
 
 import distlite as dist
 
@@ -22,14 +22,6 @@ def load(library: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def error_of(call: Callable[[], Any]) -> str:
-    try:
-        call()
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return "no error"
 
 
 def collectives(rank: int, size: int) -> dict[str, Any]:

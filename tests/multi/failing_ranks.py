@@ -194,8 +194,10 @@ def interrupted(rank: int, world_size: int, url: str, times: int) -> list[float]
             assert kind == "KeyboardInterrupt", (kind, text)
             delays.append(when - sent[0])
             store.set(f"over/{turn}", "yes")
+            store.wait([f"heard/{turn}"])  # the store ends with this rank
         else:
             store.wait([f"over/{turn}"])
+            store.set(f"heard/{turn}", "yes")
         distlite.destroy_process_group()
     return delays
 

@@ -3,24 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
+from collective_ranks import error_of
 
 import distlite as dist
 from distlite import functional
 
 DTYPES: list[Any] = ["f8", "i4", "c8", ml_dtypes.bfloat16]
-
-
-def error_of(call: Callable[..., object], *args: Any, **kwargs: Any) -> str:
-    try:
-        call(*args, **kwargs)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return "no error"
 
 
 def of_rank(rank: int, dtype: Any) -> np.ndarray:

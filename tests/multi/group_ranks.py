@@ -248,6 +248,31 @@ def of_two_jobs(rank: int, world_size: int, folder: str) -> list[object]:
     return [weights.tolist(), objects, total.tolist()]
 
 
+def made_by_hand(rank: int, world_size: int, folder: str) -> list[object]:
+    """A group that knows its ranks, and a backend that is registered in it, which meet
+    at one store, as model servers make theirs."""
+    keys = distlite.PrefixStore("m", distlite.FileStore(f"{folder}/store", world_size))
+    group = distlite.ProcessGroup(keys, rank, world_size)
+    native = distlite.ProcessGroupGloo(keys, rank, world_size, timedelta(seconds=60))
+    group._set_default_backend(distlite.ProcessGroup.BackendType.GLOO)
+    native._set_sequence_number_for_group()
+    kind = distlite.ProcessGroup.BackendType.GLOO
+    group._register_backend("cpu", kind, native)
+    group._set_group_name("by hand")
+    c10d._register_process_group("by hand", group)
+    total = np.array([rank + 1.0])
+    distlite.all_reduce(total, group=c10d._resolve_process_group("by hand"))
+    sizes = (3, 1, 40_000, 0, 7)
+    arrays = [np.full(size, 10.0 * rank + i) for i, size in enumerate(sizes)]
+    arrays.append(np.full(5, rank, np.int16))
+    distlite._broadcast_coalesced(native, arrays, 256, 1)
+    arrived = [sorted(set(array.tolist())) for array in arrays]
+    calls = native._get_sequence_number_for_group()
+    c10d._unregister_process_group("by hand")
+    group.shutdown()
+    return [total.tolist(), arrived, calls]
+
+
 def of_split_and_merged(rank: int, world_size: int, folder: str) -> list[object]:
     """Only the members of a part call; then all parts and the rest become one again."""
     world = distlite.group.WORLD

@@ -43,7 +43,8 @@ def receive_later(group: Group, peer: int) -> None:
 
 
 def send(group: Group, peer: int) -> None:
-    dist.send(np.zeros(1), peer, group=group)
+    # So large that it ends only when it is received.
+    dist.send(np.zeros(100_000), peer, group=group)
 
 
 WAITS: tuple[Callable[[Group, int], None], ...] = (

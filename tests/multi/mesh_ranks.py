@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from subgroup_ranks import error_of, init, sum_in
+from collective_ranks import error_of
+from subgroup_ranks import init, sum_in
 
 import distlite
 from distlite import DeviceMesh, init_device_mesh

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import signal
 import sys
 import threading
@@ -22,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import deadlock_ranks
 import numpy as np
+from collective_ranks import error_of
 from operations import interrupt_once_in
 
 import distlite
@@ -36,14 +38,6 @@ def init(*ignored: Any, seconds: float = 60) -> tuple[int, int]:
 def call(rank: int, world_size: int, name: str, words: Sequence[str] = ()) -> Any:
     """The function of that name, for ranks that no launcher of MPI has started."""
     return globals()[name](*words)
-
-
-def error_of(call: Callable[..., object], *args: Any, **kwargs: Any) -> str:
-    try:
-        call(*args, **kwargs)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return "no error"
 
 
 def same(left: Any, right: Any) -> bool:
@@ -463,6 +457,36 @@ def one_is_killed(what: str) -> None:
         distlite.recv(np.ones(3), 1)
     distlite.barrier()
     print("survived", flush=True)
+
+
+def death(what: str) -> Any:
+    """The last rank is killed, which another finds out in one way; it ends as usual."""
+    rank, size = init(seconds=40)
+    last = size - 1
+    window = distlite.window(3) if what == "window" else None
+    pids: list[Any] = [None] * size
+    distlite.all_gather_object(pids, os.getpid())
+    end = None if rank == last else os.pidfd_open(pids[last])
+    distlite.barrier()
+    if end is None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    started = time.monotonic()
+    said = "nothing"
+    if what == "nothing":
+        select.select([end], [], [])
+    elif window is not None:
+        while said in ("nothing", "no error"):
+            said = error_of(window.fetch_and_op, 1, last)
+    else:
+        calls: dict[str, Callable[[], object]] = {
+            "barrier": distlite.barrier,
+            "monitored_barrier": distlite.monitored_barrier,
+            "recv": lambda: distlite.recv(np.ones(3), last),
+            "irecv": lambda: distlite.irecv(np.ones(3), last).wait(),
+            "send": lambda: distlite.send(np.ones(1_000_000), last),
+        }
+        said = error_of(calls[what])
+    return said, time.monotonic() - started
 
 
 def one_leaves(how: str) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from collective_ranks import error_of
 from cuda_device import Device
 from dlpack_producer import Producer
 from fake_cuda import CudaArray, Runtime
@@ -78,15 +79,6 @@ def init(
     distlite.init_process_group(
         backend, init_method, limit, world_size=world_size, rank=rank, **more
     )
-
-
-def message_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    """Class and text of what a call fails with."""
-    try:
-        function(*args, **kwargs)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return "nothing was raised"
 
 
 def reduce_and_wait(tensor: Any, group: Any) -> None:
@@ -434,10 +426,10 @@ def named_streams(rank: int, world_size: int, init_method: str) -> dict[str, Any
     runtime.synchronize(stream)
     found["scatter"] = blocks.tolist()
     host = np.ones(3)
-    found["host"] = message_of(distlite.all_reduce, host, stream=stream)
-    found["message"] = message_of(distlite.send, host, right, stream=stream)
-    found["kind"] = message_of(distlite.all_reduce, CudaArray(array), stream="left")
-    found["place"] = message_of(
+    found["host"] = error_of(distlite.all_reduce, host, stream=stream)
+    found["message"] = error_of(distlite.send, host, right, stream=stream)
+    found["kind"] = error_of(distlite.all_reduce, CudaArray(array), stream="left")
+    found["place"] = error_of(
         distlite.all_reduce, CudaArray(array), ReduceOp.SUM, None, False, stream
     )
     # What failed leaves nothing behind.
@@ -589,7 +581,7 @@ def recorded(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     detailed = distlite.new_group()
     distlite.all_reduce(tensor, group=detailed)
     wrong = kit.put(np.ones(3 + rank))
-    found["mismatch"] = message_of(distlite.all_reduce, wrong, group=detailed)
+    found["mismatch"] = error_of(distlite.all_reduce, wrong, group=detailed)
     store.barrier("end", world_size)
     distlite.destroy_process_group()
     return found
@@ -643,7 +635,7 @@ def hanging(rank: int, size: int, kit: Any) -> dict[str, Any]:
         late.set_timeout(timedelta(milliseconds=600))
         begun = time.monotonic()
         found["late"] = _failure_of(tensor, late)
-        found["again"] = message_of(distlite.all_reduce, tensor, group=late)
+        found["again"] = error_of(distlite.all_reduce, tensor, group=late)
         threading.Timer(0.3, aborted.abort).start()
         found["aborted"] = _failure_of(tensor, aborted)
         found["took"] = time.monotonic() - begun
@@ -663,7 +655,7 @@ def _failure_of(tensor: Any, group: Any) -> str:
         works.append(distlite.all_reduce(tensor, group=group, async_op=True))
         works[0].wait(timedelta(seconds=SECONDS))
 
-    return message_of(begin)
+    return error_of(begin)
 
 
 def threads(rank: int, size: int, kit: Any) -> dict[str, Any]:
@@ -777,7 +769,7 @@ def sharing(rank: int, size: int, kit: Any) -> dict[str, Any]:
     found: dict[str, Any] = {"sum": bool(kit.get(tensor)[0] == size**3)}
     distlite.barrier()
     child.abort()
-    found["child"] = message_of(distlite.all_reduce, tensor, group=child)
+    found["child"] = error_of(distlite.all_reduce, tensor, group=child)
     found["parent"] = _failure_of(tensor, parent)
     for group in (child, parent):
         distlite.destroy_process_group(group)
@@ -1090,25 +1082,25 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     late.set_timeout(timedelta(milliseconds=400))
     if rank == 0:
         work = distlite.all_reduce(kit.put(np.ones(2)), group=late, async_op=True)
-        found["late"] = message_of(work.wait, timedelta(seconds=SECONDS))
-        found["again"] = message_of(distlite.all_reduce, first, group=late)
+        found["late"] = error_of(work.wait, timedelta(seconds=SECONDS))
+        found["again"] = error_of(distlite.all_reduce, first, group=late)
         found["exception"] = type(work.exception()).__name__
     alone, pair = distlite.new_group(), distlite.new_group()
     for group in (alone, pair):
         group.set_timeout(timedelta(milliseconds=400))
     if rank == 1:
-        found["alone"] = message_of(distlite.all_reduce, first, group=alone)
-        found["pair"] = message_of(distlite.send, first, 0, group=pair)
+        found["alone"] = error_of(distlite.all_reduce, first, group=alone)
+        found["pair"] = error_of(distlite.send, first, 0, group=pair)
     parted = distlite.new_group()
     distlite.all_reduce(first, group=parted)
     parted.set_timeout(timedelta(milliseconds=400))
     if rank == 1:
-        found["split"] = message_of(distlite.split_group, parted, [[0, 1]])
+        found["split"] = error_of(distlite.split_group, parted, [[0, 1]])
     store.barrier("alone", world_size)
     if rank == 0:
-        found["alone"] = message_of(distlite.all_reduce, first, group=alone)
-        found["pair"] = message_of(distlite.recv, first, 1, group=pair)
-        found["split"] = message_of(distlite.split_group, parted, [[0, 1]])
+        found["alone"] = error_of(distlite.all_reduce, first, group=alone)
+        found["pair"] = error_of(distlite.recv, first, 1, group=pair)
+        found["split"] = error_of(distlite.split_group, parted, [[0, 1]])
     # A split that failed on both leaves the parent as it was.
     parted.set_timeout(timedelta(seconds=SECONDS))
     part = distlite.split_group(parted, [[0, 1]])
@@ -1118,7 +1110,7 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     meeting = distlite.new_group()
     if rank == 1:
         threading.Timer(0.1, meeting.abort).start()
-        found["meeting"] = message_of(distlite.all_reduce, first, group=meeting)
+        found["meeting"] = error_of(distlite.all_reduce, first, group=meeting)
     broken, aborted = distlite.new_group(), distlite.new_group()
     for group in (broken, aborted):
         tensor = kit.put(np.ones(2))
@@ -1127,30 +1119,30 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     if rank == 0:
         work = distlite.all_reduce(kit.put(np.ones(2)), group=aborted, async_op=True)
         aborted.abort()
-        found["abort"] = message_of(work.wait, timedelta(seconds=SECONDS))
+        found["abort"] = error_of(work.wait, timedelta(seconds=SECONDS))
         os.environ["DOUBLE_NCCL_ASYNC_ERROR"] = "1"
         # The watch may find the error before the call does, or after it.
-        found["error"] = message_of(reduce_and_wait, kit.put(np.ones(2)), broken)
+        found["error"] = error_of(reduce_and_wait, kit.put(np.ones(2)), broken)
         del os.environ["DOUBLE_NCCL_ASYNC_ERROR"]
         begun = time.monotonic()
         distlite.destroy_process_group(late)
         distlite.destroy_process_group(broken)
         found["quick"] = "yes" if time.monotonic() - begun < 5 else "no"
     store.barrier("end", world_size)
-    found["strided"] = message_of(distlite.all_reduce, CudaArray(np.ones((3, 3))[:, 1]))
-    found["mixed"] = message_of(
+    found["strided"] = error_of(distlite.all_reduce, CudaArray(np.ones((3, 3))[:, 1]))
+    found["mixed"] = error_of(
         distlite.all_gather,
         [np.ones(2) for _ in range(world_size)],
         kit.put(np.ones(2)),
     )
-    found["short"] = message_of(distlite.all_reduce, kit.put(np.ones(2, "int16")))
-    found["BXOR"] = message_of(
+    found["short"] = error_of(distlite.all_reduce, kit.put(np.ones(2, "int16")))
+    found["BXOR"] = error_of(
         distlite.all_reduce, kit.put(np.ones(2, "int32")), ReduceOp.BXOR
     )
-    found["any"] = message_of(distlite.recv, kit.put(np.ones(2)))
+    found["any"] = error_of(distlite.recv, kit.put(np.ones(2)))
     os.environ["DOUBLE_NCCL_LAUNCH_ERROR"] = "1"
     single = distlite.new_group([rank], use_local_synchronization=True)
-    found["launch"] = message_of(distlite.all_reduce, first, group=single)
+    found["launch"] = error_of(distlite.all_reduce, first, group=single)
     distlite.destroy_process_group()
     return found
 
@@ -1177,8 +1169,8 @@ def killed(rank: int, world_size: int, init_method: str) -> dict[str, str]:
         message = distlite.isend(tensor, 2, group=other)
     store.set(f"begun/{rank}", "yes")
     begun = time.monotonic()
-    found["known"] = message_of(work.wait, timedelta(seconds=SECONDS))
-    found["new"] = message_of(distlite.all_reduce, kit.put(np.ones(2)), group=new)
+    found["known"] = error_of(work.wait, timedelta(seconds=SECONDS))
+    found["new"] = error_of(distlite.all_reduce, kit.put(np.ones(2)), group=new)
     found["took"] = f"{time.monotonic() - begun:.1f}"
     if rank == 2:
         distlite.recv(tensor, 0, group=other)
@@ -1211,7 +1203,7 @@ def options(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     kit.runtime.synchronize(0)
     older = Producer(np.ones(2), device=13, versioned=False)
     # Nobody knows whether it may be written to.
-    found["older DLPack"] = message_of(distlite.all_reduce, older)
+    found["older DLPack"] = error_of(distlite.all_reduce, older)
     found["DLPack"] = lent.tolist()
     store = distlite.PrefixStore("by hand", distlite.group.WORLD.get_group_store())
     group = distlite.ProcessGroupNCCL(store, rank, world_size, wanted)
@@ -1219,7 +1211,7 @@ def options(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     distlite.all_reduce(tensor, group=group)
     found["by hand"] = kit.get(tensor).tolist()
     group.shutdown()
-    found["two devices"] = message_of(_on_device_one, kit)
+    found["two devices"] = error_of(_on_device_one, kit)
     found["version"] = distlite.groups.nccl.nccl_version()
     distlite.destroy_process_group()
     found["comms"] = ctypes.c_int.in_dll(library, "double_comms").value
@@ -1238,10 +1230,10 @@ def availability(rank: int, world_size: int) -> dict[str, Any]:
     store, found = distlite.HashStore(), {}
     found["available"] = distlite.is_nccl_available()
     found["both"] = distlite.is_backend_available("cpu:gloo,cuda:nccl")
-    found["init"] = message_of(
+    found["init"] = error_of(
         distlite.init_process_group, "nccl", store=store, rank=0, world_size=1
     )
     if distlite.is_initialized():
-        found["use"] = message_of(distlite.all_reduce, CudaArray(np.ones(2)))
+        found["use"] = error_of(distlite.all_reduce, CudaArray(np.ones(2)))
         distlite.destroy_process_group()
     return found

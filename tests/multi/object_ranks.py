@@ -187,6 +187,24 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
         "no list at the source": lambda: distlite.broadcast_object_list(
             [1] if is_last else None
         ),
+        "a dict to fill": lambda: distlite.broadcast_object_list(
+            {0: 1} if is_last else [1]
+        ),
+        "a dict at the source": lambda: distlite.broadcast_object_list(
+            [1] if is_last else {"key": 1}
+        ),
+        "a tuple to fill": lambda: distlite.broadcast_object_list(
+            (1,) if is_last else [1]
+        ),
+        "a tuple at the source": lambda: distlite.broadcast_object_list(
+            [1] if is_last else (1,)
+        ),
+        "a tuple of all": lambda: distlite.all_gather_object(
+            tuple(none) if is_last else none, 1
+        ),
+        "a tuple to gather": lambda: distlite.gather_object(
+            1, None if is_last else tuple(none)
+        ),
         "no list to scatter": lambda: distlite.scatter_object_list(
             [0], (i for i in none)
         ),
@@ -235,6 +253,7 @@ def message_failures(rank: int, world_size: int, init_method: str) -> dict[str, 
         "load": ([Picky(0)], [0], None),
         "no list to send": (None, [0], None),
         "no list to fill": ([1], None, None),
+        "a string to fill": ([1], "a", None),
     }
     for name, (sent, taken, safe) in cases.items():
         call = partial(distlite.send_object_list, sent, 1, safe=safe)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from datetime import timedelta
 from typing import Any
@@ -27,6 +28,22 @@ def failure_of(call: Any) -> tuple[str, str, float]:
     except BaseException as error:
         return type(error).__name__, str(error), time.monotonic() - began
     return "", "", time.monotonic() - began
+
+
+def told_by_now(
+    found: tuple[str, str, float], peer: int, group: Any = None
+) -> tuple[str, str, float]:
+    """What a call with `peer` raised, or else the next one with it; called by both.
+
+    A small send ends before its receive refuses it.
+    """
+    distlite.barrier(group)
+    if found[0]:
+        return found
+    none = np.zeros(0)
+    told = failure_of(lambda: distlite.send(none, group=group, group_dst=peer, tag=99))
+    assert told[0], "nobody was told"
+    return told
 
 
 def tags_out_of_order(rank: int, world_size: int, init_method: str) -> list:
@@ -108,10 +125,10 @@ def misfit(rank: int, world_size: int, init_method: str) -> list:
             if rank == 0
             else (lambda a=array: distlite.recv(a, 0))
         )
-        results.append(failure_of(call))
+        results.append(told_by_now(failure_of(call), 1 - rank))
     narrow = np.zeros(10, np.float32 if rank == 0 else np.float64)
     call = distlite.send if rank == 0 else distlite.recv
-    results.append(failure_of(lambda: call(narrow, 1 - rank)))
+    results.append(told_by_now(failure_of(lambda: call(narrow, 1 - rank)), 1 - rank))
     last = np.full(3, 7.0 if rank == 0 else 0.0)
     call(last[: 2 + rank], 1 - rank)
     results.append(last.tolist())
@@ -178,7 +195,7 @@ def dead_peer(rank: int, world_size: int, init_method: str, how: str) -> Any:
     init(rank, world_size, init_method)
     pids = np.zeros(world_size, np.int64)
     distlite.all_gather_single(pids, np.array([os.getpid()]))
-    array = np.zeros(LARGE)
+    array, other, one = np.zeros(LARGE), np.zeros(LARGE), np.zeros(1)
     if rank == 1:
         wait_until_ahead(set(range(world_size)) - {1})
         os.kill(os.getpid(), signal.SIGKILL)
@@ -187,16 +204,39 @@ def dead_peer(rank: int, world_size: int, init_method: str, how: str) -> Any:
         "any": lambda: distlite.recv(array),
         "send": lambda: distlite.send(array, 1),
         "irecv": lambda: distlite.irecv(array, 1).wait(),
+        "sendrecv": lambda: distlite.sendrecv(array, other, 1, 1),
+        "small sendrecv": lambda: distlite.sendrecv(one, other[:1], 1, 1),
     }
     first = failure_of(calls[how])
     again = failure_of(calls[how])
     # The others still reach each other.
     peer, value = 2 - rank, np.full(1, float(rank))
     work = distlite.isend(value, peer, tag=8)
-    other = np.zeros(1)
-    distlite.recv(other, peer, tag=8)
+    distlite.recv(one, peer, tag=8)
     work.wait()
-    return int(pids[1]), first, again, float(other[0])
+    return int(pids[1]), first, again, float(one[0])
+
+
+def killed_in_the_middle(rank: int, world_size: int, init_method: str) -> Any:
+    """Rank 1 is killed while arrays that no ring holds go both ways."""
+    init(rank, world_size, init_method)
+    array, other = np.zeros(20 * LARGE), np.ones(20 * LARGE)
+    pids = np.zeros(world_size, np.int64)
+    distlite.all_gather_single(pids, np.array([os.getpid()]))
+    if rank == 1:
+        # Ends somewhere in it: the other thread waits for the first bytes.
+        def end() -> None:
+            while array[0] == 0:
+                time.sleep(0)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        threading.Thread(target=end, daemon=True).start()
+        distlite.sendrecv(array, other, 0, 0)
+        time.sleep(60)
+    first = failure_of(lambda: distlite.sendrecv(array, other, 1, 1))
+    if not first[0]:  # all of it was there before the death
+        first = failure_of(lambda: distlite.sendrecv(array, other, 1, 1))
+    return int(pids[1]), first
 
 
 def late(rank: int, world_size: int, init_method: str) -> list:
@@ -206,8 +246,9 @@ def late(rank: int, world_size: int, init_method: str) -> list:
     if rank == 0:
         group.set_timeout(timedelta(seconds=0.3))
         one = np.zeros(1)
-        for call in (distlite.send, distlite.recv):
-            results.append(failure_of(lambda call=call: call(one, 1, tag=4)))
+        # A small one would have ended.
+        results.append(failure_of(lambda: distlite.send(np.zeros(LARGE), 1, tag=4)))
+        results.append(failure_of(lambda: distlite.recv(one, 1, tag=4)))
         work = distlite.irecv(one, 1, tag=4)
         results.append(failure_of(work.wait))
         results.append(failure_of(work.wait))
@@ -217,9 +258,19 @@ def late(rank: int, world_size: int, init_method: str) -> list:
     return results
 
 
-def interrupted(rank: int, world_size: int, init_method: str, times: int) -> Any:
+def interrupted(
+    rank: int, world_size: int, init_method: str, times: int, both_ways: bool
+) -> Any:
+    """Ctrl-C in a receive, or in a sendrecv whose small send has ended."""
     init(rank, world_size, init_method)
     one = np.zeros(1)
+
+    def call() -> None:
+        if both_ways:
+            distlite.sendrecv(one, np.full(1, 3.0), 1, 1)
+        else:
+            distlite.recv(one, 1)
+
     kinds: list[str] = []
     delays: list[float] = []
     for _ in range(times if rank == 0 else 0):
@@ -230,10 +281,7 @@ def interrupted(rank: int, world_size: int, init_method: str, times: int) -> Any
             os.kill(os.getpid(), signal.SIGINT)
 
         kind, _, _ = failure_of(
-            lambda interrupt=interrupt: (
-                once_in("0", interrupt),
-                distlite.recv(one, 1),
-            )
+            lambda interrupt=interrupt: (once_in("0", interrupt), call())
         )
         delays.append(time.monotonic() - sent[0])
         kinds.append(kind)
@@ -245,6 +293,10 @@ def interrupted(rank: int, world_size: int, init_method: str, times: int) -> Any
     else:
         distlite.send(value, 0)
     assert value[0] == 5 and one[0] == 0
+    # What was sent before the interrupt was sent.
+    for _ in range(times if both_ways and rank == 1 else 0):
+        distlite.recv(value, 0)
+        assert value[0] == 3
     distlite.destroy_process_group()
     return kinds, delays
 
@@ -301,6 +353,7 @@ def of_other_dtypes(
             np.zeros(3), np.zeros(3, np.int32 if rank else float), 1 - rank, 1 - rank
         )
     )
+    told = told_by_now(told, 1 - rank)
     got = np.zeros(1)
     distlite.sendrecv(got, np.array([rank + 1.0]), 1 - rank, 1 - rank)
     distlite.destroy_process_group()

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from subgroup_ranks import error_of, init, sum_in
+from collective_ranks import error_of
+from subgroup_ranks import init, sum_in
 
 import distlite
 

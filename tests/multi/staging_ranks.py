@@ -13,6 +13,7 @@ from typing import Any
 
 import nccl_ranks
 import numpy as np
+from collective_ranks import error_of
 from fake_cuda import CudaArray, Runtime
 
 import distlite
@@ -83,13 +84,12 @@ def mixtures(rank: int, size: int, kit: Any) -> Any:
     yield "coalesced", right
 
 
-def streams(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
-    """What is before the operation on the array's stream, and after it."""
-    runtime = Runtime()
-    nccl_ranks.init(rank, world_size, init_method, "cpu:gloo,cuda:gloo")
-    stream, other = runtime.stream(), runtime.stream()
-    array, mine, copy = np.zeros(4), np.full(4, rank + 1.0), np.zeros(4)
-    flag = np.zeros(1, np.int32)
+def host_order(
+    runtime: Runtime, stream: int, array: np.ndarray, mine: np.ndarray, flag: np.ndarray
+) -> dict[str, Any]:
+    """Operations that run on the host, and what the array's stream does before and
+    after them.  The first copy of `mine` waits for `flag`."""
+    other, copy = runtime.stream(), np.zeros(4)
     found: dict[str, Any] = {}
     runtime.copy(stream, array, mine, flag)
     work = distlite.all_reduce(CudaArray(array, stream), async_op=True)
@@ -106,12 +106,18 @@ def streams(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     future.wait()
     found["future"] = array.tolist()
     runtime.begin_capture(stream)
-    found["capture"] = nccl_ranks.message_of(
-        distlite.all_reduce, CudaArray(array, stream)
-    )
+    found["capture"] = error_of(distlite.all_reduce, CudaArray(array, stream))
     runtime.end_capture(stream)
     distlite.all_reduce(CudaArray(array, stream))
     found["then"] = array.tolist()
+    return found
+
+
+def streams(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    runtime = Runtime()
+    nccl_ranks.init(rank, world_size, init_method, "cpu:gloo,cuda:gloo")
+    array, mine, flag = np.zeros(4), np.full(4, rank + 1.0), np.zeros(1, np.int32)
+    found = host_order(runtime, runtime.stream(), array, mine, flag)
     found["spoilt"] = runtime.spoilt_captures()
     distlite.destroy_process_group()
     found["left"] = [runtime.streams_alive(), runtime.events_alive()]
@@ -128,7 +134,7 @@ def refusals(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
         distlite.P2POp(distlite.isend, array, peer),
         distlite.P2POp(distlite.irecv, CudaArray(np.ones(2)), peer),
     ]
-    said = nccl_ranks.message_of
+    said = error_of
     found = {
         "config": distlite.get_backend_config(),
         "best": distlite.best_backend(array),

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
+from collective_ranks import error_of
 from group_ranks import init
 
 import distlite
@@ -22,14 +22,6 @@ def sum_in(group: Any, value: float) -> float:
     tensor = np.array([value])
     distlite.all_reduce(tensor, group=group)
     return float(tensor[0])
-
-
-def error_of(call: Callable[..., object], *args: Any, **kwargs: Any) -> str:
-    try:
-        call(*args, **kwargs)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    return "no error"
 
 
 def views(group: Any) -> dict[str, Any]:

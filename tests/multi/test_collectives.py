@@ -59,6 +59,8 @@ def test_wrong_calls_are_refused_before_anything_is_sent():
         assert "Number of tensor splits" in found["split count"]
         role = "NOT be specified on non-" if rank == 1 else "be specified on "
         assert f"must {role}destination rank" in found["root's list"]
+        advice = "give None there" if rank == 1 else "one array for each rank"
+        assert advice in found["root's list"] and advice in found["scatter list"]
         assert f"must {role}source rank" in found["scatter list"]
         assert "Must specify global_rank or group_rank" in found["no root"]
         assert "Can't specify both" in found["two roots"]

@@ -144,7 +144,10 @@ def test_what_is_found():
         "would give other hosts the address 127.0.0.1; set GLOO_SOCKET_IFNAME" in errors
     )
     assert "has no address: no such eth9" in errors
-    assert "may open only 64 files" in warnings and "shares 1 cores" in warnings
+    assert (
+        "may open only 64 files" in warnings
+        and "shares 1 core with 1 other rank:" in warnings
+    )
     assert "different versions of python" in warnings
     text = io.StringIO()
     write(diagnosis, False, text)
@@ -155,11 +158,13 @@ def test_what_is_found():
 
 def test_nothing_is_made_up():
     facts = made_up(0)
-    diagnosis = Diagnosis([facts, made_up(1)], [], [], None)
+    store = {"error": "not reached in 30 s, of 8.2 KiB"}
+    diagnosis = Diagnosis([facts, made_up(1)], [], [], None, store)
     assert diagnosis.errors == [] and diagnosis.warnings == []
     assert facts["pid"] == os.getpid()
     text = io.StringIO()
     write(diagnosis, False, text)
+    assert "\nStore: not reached in 30 s, of 8.2 KiB\n" in text.getvalue()
     assert text.getvalue().endswith("\nNo problems were found.\n")
 
 

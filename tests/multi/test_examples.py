@@ -38,9 +38,16 @@ def parameters_of_one(tmp_path_factory):
     return np.load(saved)
 
 
-@pytest.mark.parametrize(
-    "ranks", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3)), 4]
-)
+def test_two_ranks_train_as_one_does():
+    result = train(2, "--epochs", 8, "--check")
+    assert result.returncode == 0, result.stderr
+    first, second = result.stdout.splitlines()[-2:]
+    assert first.startswith("[rank0]: parameters equal to a single process's within")
+    assert second == "[rank0]: parameters equal on every rank"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
 def test_any_number_of_ranks_trains_the_same_model(ranks, parameters_of_one, tmp_path):
     result = train(ranks, "--save", tmp_path / "saved.npy", "--check")
     assert result.returncode == 0, result.stderr

@@ -163,6 +163,15 @@ def test_two_jobs_are_joined(tmp_path):
     ]
 
 
+def test_a_group_made_by_hand(tmp_path):
+    found = testing.run_ranks(
+        group_ranks.made_by_hand, 3, backend=None, folder=str(tmp_path)
+    )
+    # One operation for the small arrays of a dtype, and one for the large array.
+    arrived = [[10.0], [11.0], [12.0], [], [14.0], [1]]
+    assert found == [[[6.0], arrived, 4]] * 3
+
+
 def test_parts_of_a_group_are_merged_again(tmp_path):
     found = testing.run_ranks(group_ranks.of_split_and_merged, 4, folder=str(tmp_path))
     assert [total for total, *_ in found] == [[2.0], [4.0], [2.0], [4.0]]

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A rank that fails ends the job, and the launcher says which and why."""
 
+import re
 import time
+from pathlib import Path
 
 import pytest
 from launching import (
@@ -258,6 +260,34 @@ def test_what_cannot_be_executed_is_said_once(tmp_path):
     result = launch(["--nproc-per-node", 3, "--no-python", program])
     assert result.returncode == 1
     assert result.stderr.count("Exec format error") == 1
+
+
+def test_different_calls_are_shown_with_their_lines(tmp_path):
+    """Each rank lives until the table has been written."""
+    script = write_script(
+        tmp_path,
+        """
+        import numpy as np
+        import distlite as dist
+        dist.init_process_group()
+        try:
+            if rank == 0:
+                dist.all_reduce(np.ones(3))  # one line
+            else:
+                dist.broadcast(np.ones(3), src=0)  # another
+        except dist.DistBackendError:
+            dist._C._finish_report()
+        dist.FileStore(sys.argv[1], 2).barrier("end", 2)
+        """,
+    )
+    result = launch(["--nproc-per-node", 2, script, tmp_path / "store"])
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count("saw an operation fail") == 1
+    lines = Path(script).read_text().splitlines()
+    for call, comment in (("all_reduce", "# one line"), ("broadcast", "# another")):
+        (number,) = [i for i, line in enumerate(lines, 1) if comment in line]
+        place = rf"{call}\(.*{Path(script).name}:{number} in <module>"
+        assert re.search(place, result.stderr), result.stderr
 
 
 @pytest.mark.parametrize("head", ["distlite: ", "ERROR:distlite:", "12:03 [distlite] "])

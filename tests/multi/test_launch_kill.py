@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """However a job ends, nothing of it is left running."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -184,6 +185,26 @@ def test_a_guardian_that_was_killed_is_replaced(tmp_path):
         wait_until(lambda: not processes_of(token))
 
 
+def test_a_guardian_knows_the_groups_of_the_one_before_from_its_first_moment():
+    # Nothing is said to the second one, as if its launcher were killed right after the
+    # fork.
+    script = """
+import os, signal, subprocess, sys, time
+from distlite.launch.guardian import Guardian
+
+guardian = Guardian()
+group = subprocess.Popen(["sleep", "600"], start_new_session=True)
+guardian.remember(group.pid)
+os.kill(guardian._pid, signal.SIGKILL)
+os.waitid(os.P_PID, guardian._pid, os.WEXITED | os.WNOWAIT)
+guardian._send = lambda *_: None
+guardian.keep()
+guardian.close()
+sys.exit(-group.wait(10) != signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=LIMIT)
+
+
 def test_a_job_without_its_guardian_starts_again(tmp_path):
     script = write_script(
         tmp_path,
@@ -251,24 +272,58 @@ def test_helpers_that_clean_up_after_a_rank_may_do_so(tmp_path):
     assert (tmp_path / "cleaned").exists()
 
 
-def test_ctrl_c_on_a_terminal_ends_the_job(tmp_path):
-    """The terminal sends it to the launcher's group, of which no rank is a part."""
-    script = write_script(tmp_path, "print('ready'); time.sleep(600)")
+@contextlib.contextmanager
+def launched_on_terminal(ranks, script):
+    """The launcher as the foreground of a terminal, and our end of that."""
     ours, theirs = os.openpty()
     start = (
         "import fcntl, os, sys, termios; os.setsid(); "
         "fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.executable, "
         "[sys.executable, '-m', 'distlite.run', *sys.argv[1:]])"
     )
-    words = [sys.executable, "-c", start, "--nproc-per-node", "2", script]
+    words = [sys.executable, "-c", start, "--nproc-per-node", str(ranks), script]
     with subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         try:
             os.close(theirs)
-            seen = b""
-            while seen.count(b"ready") < 2:
-                seen += os.read(ours, 4096)
-            os.write(ours, b"\x03")
-            assert process.wait(LIMIT) == 130
+            yield process, ours
         finally:
             process.kill()
             os.close(ours)
+
+
+def read_until(terminal, word, count):
+    """Everything that it shows up to there."""
+    seen = b""
+    while seen.count(word) < count:
+        seen += os.read(terminal, 4096)
+    return seen
+
+
+def test_ctrl_c_on_a_terminal_ends_the_job(tmp_path):
+    """The terminal sends it to the launcher's group, of which no rank is a part."""
+    script = write_script(tmp_path, "print('ready'); time.sleep(600)")
+    with launched_on_terminal(2, script) as (process, terminal):
+        read_until(terminal, b"ready", 2)
+        os.write(terminal, b"\x03")
+        assert process.wait(LIMIT) == 130
+
+
+def test_ranks_share_a_session_and_may_read_from_its_terminal(tmp_path):
+    """Between sessions Linux shares the processors out as if each were one program."""
+    text = """
+        leads = os.getpid() == os.getpgrp() != os.getsid(0) == os.getsid(os.getppid())
+        has_terminal = True
+        try:
+            os.close(os.open("/dev/tty", os.O_RDWR))
+        except OSError:
+            has_terminal = False
+        print(f"asks {leads} {has_terminal} now")
+        print("read", input())
+    """
+    script = write_script(tmp_path, text)
+    with launched_on_terminal(2, script) as (process, terminal):
+        seen = read_until(terminal, b" now", 2)
+        os.write(terminal, b"first\nsecond\n")
+        seen += read_until(terminal, b"read ", 2)
+        assert process.wait(LIMIT) == 0
+        assert seen.count(b"asks True False now") == 2

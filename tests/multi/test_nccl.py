@@ -86,7 +86,7 @@ def test_operations_on_devices_are_seen_and_compared():
         assert found["last"] == waiting["text"]
         assert found["mismatch"].startswith("DistBackendError: Detected mismatch")
         assert "operation 2 of group 1 (nccl), nothing was sent" in found["mismatch"]
-        assert "in message_of" in found["mismatch"]
+        assert "in error_of" in found["mismatch"]
 
 
 def test_failures_say_who_and_what():

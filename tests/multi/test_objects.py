@@ -25,6 +25,7 @@ def test_the_debug_wrapper_lets_objects_through():
 
 # What pickle says of a function within a function.
 LOCAL = "PicklingError" if sys.version_info >= (3, 14) else "AttributeError"
+NO_LIST = "must be a list, as in [object], but is of type"
 BAD = "rank 1: object 1, of type dict, cannot be pickled: "
 
 
@@ -64,15 +65,33 @@ def test_failures_are_told_on_every_rank():
         "no list": ([backend, "TypeError"], "broadcast_object_list in group 0: rank 1"),
         "no list at the source": (
             ["TypeError", backend],
-            "rank 0: `object_list` must be a list, but is of type NoneType",
+            f"rank 0: `object_list` {NO_LIST} NoneType",
+        ),
+        "a dict to fill": (
+            [backend, "TypeError"],
+            "broadcast_object_list in group 0: rank 1",
+        ),
+        "a dict at the source": (
+            ["TypeError", backend],
+            f"rank 0: `object_list` {NO_LIST} dict",
+        ),
+        "a tuple to fill": (
+            [backend, "TypeError"],
+            "broadcast_object_list in group 0: rank 1",
+        ),
+        "a tuple at the source": (["", ""], ""),
+        "a tuple of all": (["", "TypeError"], ""),
+        "a tuple to gather": (
+            ["TypeError", backend],
+            f"rank 0: `object_gather_list` {NO_LIST} tuple",
         ),
         "no list to scatter": (
             ["TypeError", backend],
-            "`scatter_object_input_list` must be a list, but is of type generator",
+            f"`scatter_object_input_list` {NO_LIST} generator",
         ),
         "no list to gather": (
             ["TypeError", backend],
-            "rank 0: `object_gather_list` must be a list, but is of type bool",
+            f"rank 0: `object_gather_list` {NO_LIST} bool",
         ),
         "an array as list": (["", ""], ""),
         "no list of all": (["", "TypeError"], ""),
@@ -92,6 +111,9 @@ def test_failures_are_told_on_every_rank():
         for got in ranks:
             assert text in got[case][1], (case, ranks)
             assert got[case][2] < SOON
+    for kind in ("dict", "tuple"):
+        problem = f"`object_list` {NO_LIST} {kind}"
+        assert problem in ranks[1][f"a {kind} to fill"][1]
     assert "rank 1: it failed" in ranks[0]["scatter output"][1]
     assert "list of size at least 1." in ranks[1]["scatter output"][1]
     assert (
@@ -125,6 +147,7 @@ def test_failures_of_messages_are_told_on_both_sides():
     assert sender["no list to send"][0] == receiver["no list to fill"][0] == "TypeError"
     assert "rank 0: `object_list` must be a list" in receiver["no list to send"][1]
     assert "rank 1: `object_list` must be a list" in sender["no list to fill"][1]
+    assert f"{NO_LIST} str" in sender["a string to fill"][1]
     assert sender["load"][0] == "" and "LookupError: not here" in receiver["load"][1]
 
 
@@ -258,7 +281,7 @@ def test_settings_that_differ_are_told():
 def test_a_setting_that_does_not_exist_is_told_at_the_beginning():
     first, second = run_ranks(object_ranks.settings_at_once, 2)
     text = (
-        "environment variable DISTLITE_OBJECTS: 'prooved' is none of its values: "
+        "environment variable DISTLITE_OBJECTS: 'prooved' is not one of its values: "
         "pickle, proved, safe"
     )
     assert second == ("ValueError", text)

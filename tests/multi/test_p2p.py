@@ -88,7 +88,9 @@ def test_batch(world_size):
         assert got == [before, before + 100]
 
 
-@pytest.mark.parametrize("how", ["recv", "any", "send", "irecv"])
+@pytest.mark.parametrize(
+    "how", ["recv", "any", "send", "irecv", "sendrecv", "small sendrecv"]
+)
 def test_the_death_of_a_peer_is_told(how):
     outcomes = rank_outcomes(p2p_ranks.dead_peer, 3, how=how)
     assert outcomes[1].returncode == -9
@@ -102,6 +104,14 @@ def test_the_death_of_a_peer_is_told(how):
         assert other == 2 - outcome.rank
 
 
+def test_a_death_in_the_middle_of_both_ways_is_told():
+    survivor, killed = rank_outcomes(p2p_ranks.killed_in_the_middle, 2)
+    assert killed.returncode == -9 and survivor.is_good, survivor.describe()
+    pid, (kind, text, seconds) = survivor.value
+    assert (kind, seconds < SOON) == ("DistBackendError", True)
+    assert f"rank 1 (pid {pid} " in text and "exited or was killed" in text
+
+
 def test_a_timeout_names_the_peer_and_breaks_nothing():
     results = run_ranks(p2p_ranks.late, 2)[0]
     for (kind, text, _), name in zip(
@@ -113,8 +123,10 @@ def test_a_timeout_names_the_peer_and_breaks_nothing():
     assert all(seconds < SOON for _, _, seconds in results)
 
 
-def test_an_interrupt_ends_a_receive():
-    kinds, delays = run_ranks(p2p_ranks.interrupted, 2, times=3)[0]
+@pytest.mark.parametrize("both_ways", [False, True])
+def test_an_interrupt_ends_a_receive(both_ways):
+    args = {"times": 3, "both_ways": both_ways}
+    kinds, delays = run_ranks(p2p_ranks.interrupted, 2, **args)[0]
     assert kinds == ["KeyboardInterrupt"] * 3
     # 100 ms are promised, and a busy machine may be slower more than once.
     assert min(delays) < 0.1 and max(delays) < SOON

@@ -388,6 +388,10 @@ def test_environment():
 def test_mark():
     pass
 
+@pytest.mark.ranks(2, threads=True)
+async def test_coroutine(rank):
+    assert rank == 2
+
 def test_alone(rank, world_size):
     assert (rank, world_size) == (0, 1)
 """
@@ -418,7 +422,9 @@ def test_the_mark_of_pytest(tmp_path: Path) -> None:
     assert (
         "takes the number of ranks, then keyword options: timeout, backend, env" in text
     )
-    assert "3 failed, 5 passed, 1 skipped" in text
+    assert "FAILED test_ranks.py::test_coroutine" in text
+    assert "write a function that calls asyncio.run()" in text
+    assert "4 failed, 5 passed, 1 skipped" in text
 
 
 def test_the_page_of_the_manual(tmp_path: Path) -> None:

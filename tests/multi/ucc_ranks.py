@@ -400,6 +400,7 @@ def on_devices(
     found: dict[str, Any] = {
         "wrong": wrong,
         "PREMUL_SUM": error_of(distlite.all_reduce, one, ReduceOp.PREMUL_SUM(2.0)),
+        "scan": error_of(distlite.scan, one),
         "send": error_of(distlite.send, one, (rank + 1) % world_size),
         "strided": error_of(distlite.all_reduce, CudaArray(np.ones((4, 4))[:, ::2])),
     }
@@ -420,33 +421,14 @@ def streams(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     """What is before the operation on the array's stream, and after it."""
     from fake_cuda import CudaArray, Runtime
     from nccl_ranks import init as init_devices
+    from staging_ranks import host_order
 
     runtime = Runtime()
     init_devices(rank, world_size, init_method, "cpu:gloo,cuda:ucc")
     group = distlite.distributed_c10d._get_default_group()
-    stream, other = runtime.stream(), runtime.stream()
-    array, mine, copy = np.zeros(4), np.full(4, rank + 1.0), np.zeros(4)
-    flag = np.zeros(1, np.int32)
-    found: dict[str, Any] = {}
-    runtime.copy(stream, array, mine, flag)
-    work = distlite.all_reduce(CudaArray(array, stream), async_op=True)
-    found["at once"] = work.is_completed()
-    flag[0] = 1
-    work.wait()
-    runtime.copy(other, copy, array)
-    runtime.synchronize(other)
-    found["after"] = copy.tolist()
-    runtime.copy(stream, array, mine)
-    distlite.all_reduce(CudaArray(array, stream))
-    found["sync"] = array.tolist()
-    future = distlite.all_reduce(CudaArray(array, stream), async_op=True).get_future()
-    future.wait()
-    found["future"] = array.tolist()
-    runtime.begin_capture(stream)
-    found["capture"] = error_of(distlite.all_reduce, CudaArray(array, stream))
-    runtime.end_capture(stream)
-    distlite.all_reduce(CudaArray(array, stream))
-    found["then"] = array.tolist()
+    stream = runtime.stream()
+    array, mine, flag = np.zeros(4), np.full(4, rank + 1.0), np.zeros(1, np.int32)
+    found = host_order(runtime, stream, array, mine, flag)
     distlite.barrier()
     # A stream that does not come to it: the others are told.
     flag[0] = 0

@@ -357,8 +357,6 @@ def killed_target(
         except distlite.DistError as error:
             said = str(error)
     again = error_of(put_and_flush, win, 1)
-    # As where an exception ends the program: MPI's end would wait for the dead rank.
-    distlite._C._mpi_give_up()
     return said, again, time.monotonic() - started
 
 
@@ -557,5 +555,4 @@ def late_accesses(rank: int, world_size: int, init_method: str, places: Any) -> 
             work.wait()
         except distlite.DistError as error:
             said = str(error)
-    distlite._C._mpi_give_up()
     return said

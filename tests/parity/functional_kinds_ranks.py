@@ -49,6 +49,32 @@ def torch_tensors() -> None:
     assert functional.all_reduce(grown.detach()).tolist() == [2.0, 2.0]
 
 
+def torch_neighbours() -> None:
+    """Parts of one tensor are arrays to receive in and to send, as of one of NumPy."""
+    import torch
+
+    rank = dist.get_rank()
+    grid = dist.cartesian(2, periods=True)
+    assert grid is not None
+    out = torch.zeros(2, 3)
+    grid.neighbor_all_gather(out, torch.full((3,), rank + 1.0))
+    assert out.tolist() == [[2.0 - rank] * 3] * 2
+    there = torch.tensor([[10.0, 0.0], [20.0, 0.0]]) + rank
+    works = grid.neighbor_all_to_all(out[:, :2], there, async_op=True)
+    assert works is not None
+    for work in works:
+        work.wait()
+    assert out[:, 0].tolist() == [21.0 - rank, 11.0 - rank]
+    alone = dist.cartesian((1, 2), (True, False))
+    assert alone is not None
+    own = torch.zeros(4, 1)
+    alone.neighbor_all_to_all(own, torch.arange(4.0).reshape(4, 1))
+    assert own.flatten().tolist() == [[1.0, 0.0, 0.0, 2.0], [1.0, 0.0, 3.0, 0.0]][rank]
+    cells = torch.tensor([0.0, rank + 1.0, rank + 1.0, 0.0])
+    grid.exchange_halos(cells)
+    assert cells[0] == cells[3] == 2 - rank
+
+
 def jax_arrays() -> None:
     import jax
     import jax.numpy as jnp

@@ -267,6 +267,27 @@ def of_numpy() -> list[Any]:
     return rows_of(profiler)
 
 
+def of_repeated() -> list[Any]:
+    """Each start is an event; preparing the operation, before or meanwhile, is none."""
+    import numpy as np
+
+    rank = distlite.get_rank()
+    early = distlite.persistent(distlite.all_reduce, torch.ones(3))
+    silent = distlite.persistent(distlite.all_reduce, np.ones(3))
+    with PROFILERS["profiler"]() as profiler:
+        gather = distlite.persistent(distlite.all_gather, pair(2), torch.ones(2))
+        message = distlite.persistent(
+            distlite.send if rank == 0 else distlite.recv, torch.ones(4), 1 - rank
+        )
+        calls = [early, gather, message, distlite.persistent(distlite.barrier), silent]
+        for _ in range(2):
+            for call in calls:
+                assert call is not None
+                call.start().wait()
+    early.start().wait()
+    return rows_of(profiler)
+
+
 def of_own_operations() -> list[Any]:
     """Those that gloo carries out as others."""
     with PROFILERS["profiler"]() as profiler:
@@ -300,6 +321,7 @@ def profile(
         if backend == "own":
             own["of numpy"] = of_numpy()
             own["of own operations"] = of_own_operations()
+            own["of repeated"] = of_repeated()
             own["of a failure"] = of_a_failure(rank)
         dist.barrier()
         dist.destroy_process_group()

@@ -12,6 +12,7 @@ from distlite.testing import run_ranks
 def test_torch():
     pytest.importorskip("torch")
     run_ranks(functional_kinds_ranks.torch_tensors, 2)
+    run_ranks(functional_kinds_ranks.torch_neighbours, 2)
 
 
 def test_jax():

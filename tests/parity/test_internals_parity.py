@@ -24,6 +24,9 @@ _object_to_tensor _pickler _process_group_name _register_process_group
 _resolve_group_name_by_ranks_and_tag _resolve_process_group _set_pg_timeout
 _tensor_to_object _unpickler _unregister_process_group _update_default_pg
 _warn_not_in_group _world
+_check_not_self_rank _get_global_rank _get_split_source _group_count _is_safe_to_split
+_pg_backend_config _pg_group_ranks _pg_map _pg_names _pg_to_tag _tags_to_pg
+_time_estimator _unregister_all_process_groups _validate_output_list_for_rank
 """
 
 
@@ -61,6 +64,23 @@ CALLS = {
     "timeout": lambda c10d, pg: c10d._get_default_timeout("gloo"),
     "no timeout": lambda c10d, pg: c10d._check_valid_timeout(3),
     "backend": lambda c10d, pg: str(c10d._get_backend_from_str()),
+    "names of the module": lambda c10d, pg: c10d._pg_names[pg],
+    "groups of the module": lambda c10d, pg: (len(c10d._pg_map), pg in c10d._pg_map),
+    "ranks of the module": lambda c10d, pg: list(c10d._pg_group_ranks[pg]),
+    "backends of the module": lambda c10d, pg: c10d._pg_backend_config[pg],
+    "tags of the module": lambda c10d, pg: (
+        c10d._pg_to_tag[pg],
+        sorted(c10d._tags_to_pg),
+    ),
+    "old global rank": lambda c10d, pg: c10d._get_global_rank(pg, 0),
+    "no global rank": lambda c10d, pg: c10d._get_global_rank(pg, 1),
+    "safe to split": lambda c10d, pg: c10d._is_safe_to_split(),
+    "oneself": lambda c10d, pg: c10d._check_not_self_rank(pg, 0, "source"),
+    "another": lambda c10d, pg: c10d._check_not_self_rank(pg, 1, "source"),
+    "no list": lambda c10d, pg: c10d._validate_output_list_for_rank(0, 0, []),
+    "a list": lambda c10d, pg: c10d._validate_output_list_for_rank(0, 0, [pg]),
+    "needless list": lambda c10d, pg: c10d._validate_output_list_for_rank(0, 1, [pg]),
+    "no needless list": lambda c10d, pg: c10d._validate_output_list_for_rank(0, 1, []),
 }
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tensors that get other memory while an operation on them is pending."""
 
+import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 import mpi_ranks
@@ -83,14 +84,19 @@ def test_nobody_waits_and_it_is_left_alone_all_the_same(pair, change):
     let_begin()
     with pytest.raises(DistBackendError, match="rank 0 .*given other memory"):
         distlite.all_reduce(np.ones(COUNT, "f4"), group=pair[1])
-    assert isinstance(work.exception(), DistBackendError)
+    # The peer may learn of it before the work ends.
+    with pytest.raises(DistBackendError, match="given other memory"):
+        work.wait()
     assert all(bool((other == 7).all()) for other in others)
 
 
 @pytest.mark.parametrize("count", [1 << 8, 1 << 18])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_message_for_memory_that_was_given_back_is_refused(pair, change, count):
-    """Nobody waits for the receive: what looks is the thread that moves messages."""
+    """Nobody waits for the receive: what looks is the thread that moves messages.
+
+    A small send has ended by then.
+    """
     whole = torch.zeros(2 * count)
     tensor = (
         whole[count:] if change == "of another that shares it" else torch.zeros(count)
@@ -98,9 +104,12 @@ def test_a_message_for_memory_that_was_given_back_is_refused(pair, change, count
     work = distlite.irecv(tensor, group_src=1, group=pair[0])
     CHANGES[change](tensor, whole)
     others = [torch.full((count,), 7.0) for _ in range(20)]
-    with pytest.raises(DistBackendError, match="its array was moved"):
+    is_told = pytest.raises(DistBackendError, match="its array was moved")
+    with is_told if count > 1 << 16 else contextlib.nullcontext():
         distlite.send(np.ones(count, "f4"), group_dst=0, group=pair[1])
-    assert "given other memory" in str(work.exception())
+    # The sender may learn of it before the work ends.
+    with pytest.raises(DistBackendError, match="given other memory"):
+        work.wait()
     assert all(bool((other == 7).all()) for other in others)
 
 

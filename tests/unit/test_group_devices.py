@@ -1,14 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Which backend of a group serves which device, and what a group says of itself."""
 
+import gc
 import pickle
+import sys
 from datetime import timedelta
 
 import numpy as np
 import pytest
 
 import distlite
-from distlite import HashStore, P2POp, PrefixStore, ProcessGroup, ProcessGroupGloo
+from distlite import (
+    HashStore,
+    P2POp,
+    PrefixStore,
+    ProcessGroup,
+    ProcessGroupGloo,
+    distributed_c10d,
+)
 
 BackendType = ProcessGroup.BackendType
 
@@ -64,6 +73,7 @@ def test_types_of_backends():
         *(("XCCL", 5), ("CUSTOM", 6)),
     ]
     assert all(getattr(ProcessGroup, each.name) is each for each in BackendType)
+    assert str(BackendType.GLOO) == f"{BackendType.GLOO}" == "BackendType.GLOO"
 
 
 def test_a_group_is_its_own_backend(world):
@@ -120,6 +130,47 @@ def test_a_group_without_a_backend_gets_one():
     group.allreduce([array]).wait()
     distlite.barrier(group)
     assert native._get_sequence_number_for_group() == 3
+
+
+def test_a_group_made_by_hand_as_model_servers_do():
+    store = PrefixStore("engine", HashStore())
+    group = ProcessGroup(store, 0, 1)
+    native = ProcessGroupGloo(store, 0, 1, timedelta(seconds=5))
+    group._set_default_backend(BackendType.GLOO)
+    with pytest.raises(ValueError, match="77"):
+        group._set_default_backend(77)
+    native._set_sequence_number_for_group()
+    group._register_backend("cpu", BackendType.GLOO, native)
+    group._set_group_name("trainers")
+    group._set_group_desc("trainers and actors")
+    with pytest.raises(TypeError, match="^group_name must be str, not int$"):
+        group._set_group_name(3)
+    with pytest.raises(TypeError, match="^group_desc must be str, not NoneType$"):
+        group._set_group_desc(None)
+    assert (group.group_name, group.group_desc) == ("trainers", "trainers and actors")
+    assert repr(group) == (
+        "<distlite.ProcessGroup 'trainers' (trainers and actors): rank 0 of 1, cpu>"
+    )
+    distributed_c10d._register_process_group("trainers", group)
+    assert distributed_c10d._resolve_process_group("trainers") is group
+    array = np.ones(2)
+    distlite.all_reduce(array, group=group)
+    assert native._get_sequence_number_for_group() == 1
+    distributed_c10d._unregister_process_group("trainers")
+    group.shutdown()
+
+
+def test_options_of_groups(world):
+    part = distlite.new_group([0], timeout=7, group_desc="part")
+    told = part._get_backend("cpu").options
+    assert isinstance(told, ProcessGroupGloo._Options)
+    assert (told.backend, told._timeout) == ("gloo", timedelta(seconds=7))
+    assert (told.group_name, told.global_ranks_in_group) == (part.group_name, [0])
+    told._timeout = timedelta(seconds=9)
+    assert part.timeout == part.options._timeout == timedelta(seconds=7)
+    fake = ProcessGroup(HashStore(), 0, 1, backend="fake")
+    with pytest.raises(NotImplementedError, match="^backend fake has no options$"):
+        _ = fake.options
 
 
 def test_what_is_no_backend(world):
@@ -198,6 +249,46 @@ def test_messages_that_are_described():
             P2POp(distlite.isend, array, 2, part)
         with pytest.raises(IndexError, match="^p2p_op_list is empty"):
             distlite.batch_isend_irecv([])
+    finally:
+        distlite.destroy_process_group()
+
+
+def test_described_messages_are_objects_of_the_program():
+    """Their members may be set, and classes derived from theirs."""
+
+    class Named(P2POp):
+        def __init__(self, name, *args, **keywords):
+            super().__init__(*args, **keywords)
+            self.name = name
+
+    distlite.init_process_group("fake", store=HashStore(), rank=1, world_size=4)
+    try:
+        array = np.ones(2, np.float32)
+        before = sys.getrefcount(array)
+        op = Named("a", distlite.isend, array, peer=3)
+        assert (op.name, op.peer, op.group_peer, op.tag) == ("a", 3, 3, 0)
+        assert op.group is distlite.group.WORLD
+        op.__init__("b", distlite.irecv, array, 2, tag=5)
+        assert (op.op, op.peer, op.tag) == (distlite.irecv, 2, 5)
+        op.peer = op.group_peer = 0
+        assert (
+            len(distlite.batch_isend_irecv([op, P2POp(distlite.isend, array, 0)])) == 2
+        )
+        op.group_peer = 1
+        with pytest.raises(ValueError, match="^Invalid source rank"):
+            distlite.batch_isend_irecv([op])
+        op.tensor = 3
+        with pytest.raises(TypeError, match="Expected parameter `tensor`"):
+            distlite.batch_isend_irecv([op])
+        for wrong in ((distlite.send, array, 0), (distlite.isend, 3, 0)):
+            with pytest.raises((TypeError, ValueError), match="^Invalid"):
+                P2POp(*wrong)
+        with pytest.raises(TypeError, match="missing argument 'tensor'"):
+            P2POp(distlite.isend)
+        op.me = op
+        del op
+        gc.collect()
+        assert sys.getrefcount(array) == before
     finally:
         distlite.destroy_process_group()
 

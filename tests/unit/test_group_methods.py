@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The operations as methods of a group: torch's forms, and the module's functions."""
 
+import inspect
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -43,6 +44,21 @@ def of(kind, **fields):
 
 def values(arrays):
     return [each.tolist() for each in arrays]
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("allreduce", "tensors, opts=None, timeout=None"),
+        ("reduce", "tensors, opts=None, op=None, timeout=None"),
+        ("alltoall", "output_tensors, input_tensors, opts=None"),
+        ("barrier", "opts=None"),
+        ("recv", "tensors, srcRank, tag=0"),
+    ],
+)
+def test_signatures_tell_the_parameters(name, parameters):
+    method = getattr(distlite.ProcessGroup, name)
+    assert str(inspect.signature(method)) == f"(self, {parameters})"
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,36 @@ def test_what_is_known_of_a_group(group):
     assert c10d._GLOO_AVAILABLE is True
 
 
+def test_what_the_module_knows_of_groups(group):
+    further = dist.new_group()
+    assert set(c10d._pg_map) == set(c10d._pg_names) == {group, further}
+    assert c10d._pg_backend_config[further] == "cpu:gloo"
+    assert c10d._pg_to_tag[further] in c10d._tags_to_pg
+    assert c10d._group_count == 2
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        c10d._pg_names[further] = "another"
+    c10d._pg_group_ranks[further] = {3: 0}
+    assert c10d._get_global_rank(further, 0) == 3
+    c10d._unregister_all_process_groups()
+    assert not c10d._pg_map
+    c10d._register_process_group(group.group_name, group)
+    further.shutdown()
+
+
+def test_communicators_are_split_from_groups_with_devices(group):
+    assert c10d._get_split_source(group) is None
+    assert c10d._is_safe_to_split() is False
+    with pytest.raises(NotImplementedError, match="estimator is not supported"):
+        c10d._time_estimator(group).__enter__()
+
+
+def test_names_of_the_package_itself():
+    for name in ("_CoalescingManager", "_broadcast_coalesced", "_time_estimator"):
+        assert getattr(dist, name) is getattr(c10d, name)
+    assert dist._create_store_from_options is _create_store_from_options
+    assert issubclass(c10d._ProcessGroupWrapper, dist.ProcessGroup)
+
+
 def test_groups_are_found(group):
     assert c10d._resolve_process_group("0") is group
     assert c10d._resolve_process_group(group) is group
@@ -140,6 +170,16 @@ def test_objects_as_arrays(group):
             ),
             ValueError,
             "tensors with different dtypes",
+        ),
+        (
+            lambda: c10d._validate_output_list_for_rank(0, 0, None),
+            ValueError,
+            "must be specified on destination",
+        ),
+        (
+            lambda: c10d._validate_output_list_for_rank(0, 1, [3]),
+            ValueError,
+            "must NOT be specified",
         ),
         (lambda: c10d._nothing, AttributeError, "'_nothing'"),
         (lambda: c10d.np, AttributeError, "'np'"),

@@ -45,6 +45,7 @@ def test_defaults_are_torchruns():
         (["--no-such", "3"], "unrecognized arguments: --no-such"),
         (["-x"], "unrecognized arguments: -x"),
         (["--nproc-per-node", "zz"], "Unsupported nproc_per_node value: zz"),
+        (["-np", "2"], "value: p; give a number, cpu, gpu or auto, as in `-n 4`"),
         (["--nproc-per-node", "0"], "at least one process is needed"),
         (["--nnodes", "1:4"], "--nnodes 1:4: a varying number of nodes"),
         (["--nnodes", "0"], "at least one node is needed"),
@@ -165,15 +166,39 @@ def test_ranks_get_no_gpu_that_is_hidden(monkeypatch, capsys, shown, ranks):
     ("words", "complaint"),
     [
         (["no-such-script.py"], "script 'no-such-script.py' not found"),
+        (["python", "train.py"], "scripts run by this Python, so leave it out"),
+        (["sh", "-c", "date"], "--no-python runs a program that is not a script"),
         (["--no-python", "no-such-program"], "program 'no-such-program' not found"),
         ([], "no script is given; name one"),
         (["--nnodes"], "--nnodes expects a value"),
     ],
 )
-def test_a_program_that_there_is_not_is_refused(capsys, words, complaint):
+def test_a_program_that_there_is_not_is_refused(
+    capsys, tmp_path, monkeypatch, words, complaint
+):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit):
         parse(words)
     assert complaint in capsys.readouterr().err
+
+
+def test_the_end_of_a_script_s_name_may_be_missing(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    with pytest.raises(SystemExit):
+        parse(["-n", "2", "train"])
+    assert "script 'train' not found; is it train.py?" in capsys.readouterr().err
+
+
+def test_a_folder_needs_a_main_module(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "python").mkdir()
+    with pytest.raises(SystemExit):
+        parse(["python", "train.py"])
+    text = capsys.readouterr().err
+    assert "script 'python' is a folder without __main__.py; scripts run by" in text
+    (tmp_path / "python" / "__main__.py").touch()
+    assert parse(["python"]).command[-1] == "python"
 
 
 def test_help_names_every_option(capsys):

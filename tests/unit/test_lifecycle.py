@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The default group of a world of one."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from ports import reserve_port
+from store_bytes import unix_names
 
 import distlite
 from distlite import testing
@@ -102,6 +104,13 @@ def interrupted(call):
         yield 0 if has_ended else n
 
 
+def presences() -> set[str]:
+    gc.collect()
+    names = unix_names(os.getpid())
+    return {name for name in names if name.startswith("distlite-rank")}
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_anywhere_leaves_no_default_group():
     places = 0
     for n in interrupted(lambda: init("gloo")):
@@ -111,12 +120,15 @@ def test_an_interrupt_anywhere_leaves_no_default_group():
         assert world.groups == {} and world.presence is None, n
         places = max(places, n)
     assert places > 100
+    assert presences() == set()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_anywhere_ends_a_with_statement():
     for n in interrupted(enter):
         assert not distlite.is_initialized(), n
         assert world.groups == {} and world.presence is None, n
+    assert presences() == set()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -199,7 +211,7 @@ def test_backends(given, said, config):
         ("bogus", AssertionError, "^Unknown backend type bogus; known are gloo, mpi"),
         ("", AssertionError, "^Unknown backend type ; known are gloo, mpi"),
         ("cpu:bogus", AssertionError, "Unknown backend type bogus"),
-        (5, ValueError, "^Backend constructor parameter must be string-ish$"),
+        (5, ValueError, 'parameter must be string-ish: a name such as "gloo", not 5$'),
         ("nccl", RuntimeError, "^Distributed package doesn't have NCCL built in"),
         ("mpi", RuntimeError, "^Distributed package doesn't have MPI built in"),
         ("ucc", AssertionError, "^Unknown c10d backend type UCC; UCC "),

@@ -32,6 +32,11 @@ def first(url, *arguments, **keywords):
     return next(rendezvous(url, *arguments, **keywords))
 
 
+PLACE = "of the call, or ?rank=0&world_size=4 after the address"
+NO_RANK = f"rank parameter missing: rank= {PLACE}"
+NO_SIZE = f"world size parameter missing: world_size= {PLACE}"
+
+
 def error_of(scheme, problem):
     return (
         f"Error initializing torch.distributed using {scheme}:// rendezvous: {problem}"
@@ -47,15 +52,35 @@ def error_of(scheme, problem):
         ("foo://", (), RuntimeError, "No rendezvous handler for foo://"),
         ("", (), RuntimeError, "No rendezvous handler for ://"),
         ("host:80", (0, 1), RuntimeError, "No rendezvous handler for host://"),
-        ("tcp://", (0, 1), ValueError, error_of("tcp", "port number missing")),
-        ("tcp://h", (0, 1), ValueError, error_of("tcp", "port number missing")),
-        ("tcp://h:1", (), ValueError, error_of("tcp", "rank parameter missing")),
-        ("tcp://h:1", (-1, 1), ValueError, error_of("tcp", "rank parameter missing")),
+        (
+            "tcp://",
+            (0, 1),
+            ValueError,
+            error_of("tcp", "port number missing, as in tcp://host:29500"),
+        ),
+        (
+            "tcp://h",
+            (0, 1),
+            ValueError,
+            error_of("tcp", "port number missing, as in tcp://host:29500"),
+        ),
+        (
+            "tcp://h:1",
+            (),
+            ValueError,
+            error_of("tcp", NO_RANK),
+        ),
+        (
+            "tcp://h:1",
+            (-1, 1),
+            ValueError,
+            error_of("tcp", NO_RANK),
+        ),
         (
             "tcp://h:1?rank=0",
             (),
             ValueError,
-            error_of("tcp", "world size parameter missing"),
+            error_of("tcp", NO_SIZE),
         ),
         ("tcp://:1", (0, 1), AssertionError, "hostname cannot be None"),
         ("tcp://h:99999", (0, 1), ValueError, "Port out of range 0-65535"),
@@ -73,12 +98,17 @@ def error_of(scheme, problem):
             "already.",
         ),
         ("file://", (0, 1), ValueError, error_of("file", "path missing")),
-        ("file:///x", (), ValueError, error_of("file", "rank parameter missing")),
+        (
+            "file:///x",
+            (),
+            ValueError,
+            error_of("file", NO_RANK),
+        ),
         (
             "file:///x",
             (0,),
             ValueError,
-            error_of("file", "world size parameter missing"),
+            error_of("file", NO_SIZE),
         ),
         (
             "env://?rank=x",

@@ -93,7 +93,7 @@ def signature_of(package: Any, module: str, name: str) -> list[list[Any]]:
         found = getattr(found, part)
     if name == "Backend":
         found = found.__new__
-    elif inspect.isclass(found):
+    elif inspect.isclass(found) and inspect.isfunction(found.__init__):
         found = found.__init__
     parameters = list(inspect.signature(found).parameters.values())
     if parameters and parameters[0].name in ("self", "cls"):

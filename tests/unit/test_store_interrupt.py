@@ -181,6 +181,44 @@ def test_a_signal_ends_connecting_and_waiting_for_workers():
     assert run(code) == "done\n"
 
 
+def test_a_signal_while_a_client_moves_to_the_unix_socket_loses_nothing():
+    code = """
+        import random
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        server = TCPStore("127.0.0.1", 0, is_master=True)
+
+        def until_alone():
+            deadline = time.monotonic() + 60
+            while server.stats()["clients"] > 1:
+                assert time.monotonic() < deadline, server.stats()
+
+        for _ in range(40):
+            server.num_keys()
+        moments, stops = random.Random(5), 0
+        for n in range(100):
+            until_alone()
+            with TCPStore("127.0.0.1", server.port) as store:
+                store.set("key", str(n))
+                for _ in range(28):
+                    store.num_keys()
+                assert server.stats()["unix_clients"] == 1
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, moments.uniform(1e-6, 6e-4))
+                    for _ in range(12):
+                        store.get("key")
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except KeyboardInterrupt:
+                    stops += 1
+                for _ in range(40):
+                    assert store.get("key") == str(n).encode()
+                assert server.stats()["unix_clients"] == 2
+        until_alone()
+        assert stops > 10
+        print("done")
+    """
+    assert run(code) == "done\n"
+
+
 def test_a_handler_s_own_exception_arrives():
     code = """
         class Enough(Exception): pass

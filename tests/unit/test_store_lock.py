@@ -33,7 +33,7 @@ def test_one_at_a_time(store: Store, peer: Store):
 
 
 def test_a_release_wakes_the_next(store: Store, peer: Store, monkeypatch):
-    monkeypatch.setattr(store_lock, "LOOK_AGAIN_SECONDS", 600.0)
+    monkeypatch.setattr(store_lock, "RETRY_SECONDS", 600.0)
     with store.lock("lock"):
         waiter = Background(peer.lock("lock").acquire)
         time.sleep(0.1)  # as long as it would take to go on wrongly

@@ -80,7 +80,10 @@ def test_values_come_back(store: Store, peer: Store):
 def test_it_is_a_dict(store: Store, peer: Store):
     view = store.dict("d/")
     peer.set("other", b"not of the view")
-    view.update({"a": 1, "b": [2]}, c="3")
+    view.update({"a": 1}, c="3")
+    before = view
+    view |= {"b": [2]}
+    assert view is before
     assert dict(view) == dict(peer.dict("d/").items()) == {"a": 1, "b": [2], "c": "3"}
     assert list(view) == sorted(view.keys()) == ["a", "b", "c"] and len(view) == 3
     assert list(view.values()) == [1, [2], "3"]
@@ -132,7 +135,7 @@ def test_counts_of_any_size(store: Store):
     view["text"] = view["flag"] = True
     view["text"] = "5"
     for key in ("text", "flag"):
-        with pytest.raises(TypeError, match=f"key '{key}' is no int but "):
+        with pytest.raises(TypeError, match=f"key '{key}' is not an int but "):
             view.increment(key)
     assert view["text"] == "5" and view["flag"] is True
 

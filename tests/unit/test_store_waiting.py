@@ -12,7 +12,7 @@ from fractions import Fraction
 import pytest
 from store_kinds import KINDS, PATIENCE, Background, Kind, join_all
 
-from distlite import DistStoreError, QueueEmptyError, Store
+from distlite import DistStoreError, HashStore, QueueEmptyError, Store
 
 # How late a timeout may be on a machine that does many other things as well.
 LATE = 5.0
@@ -302,3 +302,24 @@ def test_a_barrier_of_nobody_is_open(store: Store):
     store.barrier("b", 0, 0)
     store.barrier("c", -1, 0)
     store.barrier("d", 1, 0)
+
+
+def test_threads_of_a_hash_store_do_not_hold_up_each_other():
+    """Small calls keep the GIL; large ones and those that wait do not."""
+    store = HashStore()
+    large = bytes(300_000)
+    rounds = 200
+
+    def work(name: int) -> None:
+        for i in range(rounds):
+            value = str(i).encode() if i % 7 else large
+            store.set(f"{name}/{i}", value)
+            store.add("count", 1)
+            assert store.get(f"{name}/{i}") == value
+            store.wait([f"{(name + 1) % 4}/{i}"], PATIENCE)
+            assert store.check([f"{name}/{i}"] * (1 if i % 5 else 40))
+            store.append(f"{name}/log", "x")
+
+    join_all([Background(lambda name=name: work(name)) for name in range(4)])
+    assert store.add("count", 0) == 4 * rounds
+    assert [len(store.get(f"{name}/log")) for name in range(4)] == [rounds] * 4

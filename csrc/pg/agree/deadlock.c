@@ -21,7 +21,7 @@
 
 #define DEFAULT_SECONDS 5
 
-/* The looks follow each other quickly at first and then slow down, so a cycle is
+/* The searches follow each other quickly at first and then slow down, so a cycle is
  * confirmed soon, and a rank that waits for a slow one costs the store little. */
 #define FIRST_PAUSE (200 * DL_MILLISECOND)
 #define FIRST_LOOKS 8
@@ -77,14 +77,14 @@ typedef struct late_list {
     late_rank ranks[LATE_RANKS];
 } late_list;
 
-/* What is known of the late ranks of an operation that is about to time out. */
+/* A text about the late ranks of an operation that is about to time out. */
 typedef struct late_text {
     const dl_record *record;
     int64_t started;
     char text[DL_WAIT_LATE_SIZE];
 } late_text;
 
-/* The state of the detector's thread between two looks. */
+/* The state of the detector's thread between two searches. */
 typedef struct detector {
     dl_wait_exchange exchange;
     dl_own_waits own;
@@ -125,7 +125,7 @@ forget_parent(void)
 }
 
 static void
-prepare(void)
+init_once(void)
 {
     dl_condition_init(&moved);
     pthread_atfork(NULL, NULL, forget_parent);
@@ -137,9 +137,9 @@ slowest_pause(int size)
     return LAST_PAUSE * (1 + size / RANKS_PER_PAUSE);
 }
 
-/* Returns how long a wait must last before it is looked at. */
+/* Returns how long a wait must last before the detector considers it. */
 static int64_t
-span(void)
+least_wait(void)
 {
     pthread_mutex_lock(&lock);
     int64_t found = after;
@@ -155,7 +155,7 @@ states_of(const detector *self)
 
 /* Keeps the report for the errors of this process's operations. */
 static void
-remember_picture(const detector *self, const char *text)
+remember_report(const detector *self, const char *text)
 {
     pthread_mutex_lock(&lock);
     snprintf(told_text, sizeof told_text, "%s", text);
@@ -193,7 +193,7 @@ take_recording(void *context, const char *path, dl_bytes snapshot)
 
 /* The description is as old as the note, so its span grows by the note's age. */
 static void
-take_old(late_rank *late, const dl_doing *doing, int64_t written)
+take_note(late_rank *late, const dl_doing *doing, int64_t written)
 {
     int64_t age = dl_wall_clock() - written;
 
@@ -204,15 +204,15 @@ take_old(late_rank *late, const dl_doing *doing, int64_t written)
 
 /* Asks the store for a rank whose recording is not on this host. */
 static void
-ask(late_list *self, late_rank *late, const dl_wait_state *state, dl_store *store)
+read_note(late_list *self, late_rank *late, const dl_wait_state *state, dl_store *store)
 {
     dl_doing_note note;
 
     if (state != NULL && state->doing.pid != 0) {
-        take_old(late, &state->doing, state->written);
+        take_note(late, &state->doing, state->written);
     } else if (store != NULL && self->asked++ < MOST_ASKED
                && dl_doing_note_get(store, late->rank, &note)) {
-        take_old(late, &note.doing, note.written);
+        take_note(late, &note.doing, note.written);
         late->is_here = !self->is_message && strcmp(note.doing.group, self->group) == 0
                         && note.doing.sequence >= self->sequence
                         && !dl_op_type_is_message(note.doing.op);
@@ -246,7 +246,7 @@ describe_late(const dl_wait_state *const *states, int size, dl_store *store, int
     text[0] = '\0';
     for (int i = 0; i < late.count; i++) {
         if (!late.ranks[i].is_known) {
-            ask(&late, &late.ranks[i], states[ranks[i]], store);
+            read_note(&late, &late.ranks[i], states[ranks[i]], store);
         }
         if (!late.ranks[i].is_known || late.ranks[i].is_here || ranks[i] == rank) {
             continue;
@@ -264,7 +264,7 @@ describe_late(const dl_wait_state *const *states, int size, dl_store *store, int
 }
 
 static bool
-is_going_on(const dl_own_waits *own, const late_text *text)
+has_not_ended(const dl_own_waits *own, const late_text *text)
 {
     for (uint32_t i = 0; i < own->state.row_count; i++) {
         if (own->records[i] == text->record && own->started[i] == text->started) {
@@ -290,7 +290,7 @@ find_slot_locked(const dl_own_waits *own, const dl_record *record)
         return at;
     }
     at = 0;
-    while (at < DL_WAIT_ROWS - 1 && is_going_on(own, &lates[at])) {
+    while (at < DL_WAIT_ROWS - 1 && has_not_ended(own, &lates[at])) {
         at++;
     }
     return at;
@@ -299,7 +299,7 @@ find_slot_locked(const dl_own_waits *own, const dl_record *record)
 /* Keeps what the late ranks are doing, because after the deadline there is no time to
  * ask for it. */
 static void
-remember_late(const detector *self, dl_store *store)
+remember_late_ranks(const detector *self, dl_store *store)
 {
     const dl_own_waits *own = &self->own;
     late_text found;
@@ -412,23 +412,23 @@ is_certain(const detector *self, const dl_wait_cycle *cycle)
 }
 
 static void
-carry_out(detector *self, const dl_wait_verdict *found)
+apply_verdict(detector *self, const dl_wait_verdict *found)
 {
     uint64_t epoch = self->own.state.epoch;
 
-    remember_picture(self, found->text);
+    remember_report(self, found->text);
     self->told_epoch = epoch;
     (void)dl_wait_exchange_confirm_verdict(
         &self->exchange, found, epoch,
         dl_deadline_after(2 * slowest_pause(self->exchange.size)));
-    (void)dl_own_waits_describe(&self->own, span());
+    (void)dl_own_waits_describe(&self->own, least_wait());
     if (self->own.state.epoch == epoch) {
         end_waits(self, found->text);
     }
 }
 
 static void
-tell(detector *self, const dl_wait_cycle *cycle)
+report_cycle(detector *self, const dl_wait_cycle *cycle)
 {
     dl_wait_verdict found = {.count = cycle->count};
 
@@ -439,10 +439,10 @@ tell(detector *self, const dl_wait_cycle *cycle)
             found.epochs[i] = self->exchange.states[cycle->steps[i].rank]->epoch;
         }
         (void)dl_wait_exchange_publish_verdict(&self->exchange, &found);
-        carry_out(self, &found);
+        apply_verdict(self, &found);
         return;
     }
-    remember_picture(self, found.text);
+    remember_report(self, found.text);
     self->told_epoch = self->own.state.epoch;
     dl_log(DL_LOG_WARNING, "%s\n  (DISTLITE_DEADLOCK=raise ends these operations)",
            found.text);
@@ -450,14 +450,14 @@ tell(detector *self, const dl_wait_cycle *cycle)
 
 /* Takes over the verdict of another rank that has found the cycle first. */
 static dl_status
-hear(detector *self)
+take_verdict(detector *self)
 {
     dl_wait_verdict found;
 
     DL_TRY(
         dl_wait_exchange_read_verdict(&self->exchange, self->own.state.epoch, &found));
     if (found.count > 0) {
-        carry_out(self, &found);
+        apply_verdict(self, &found);
     }
     return DL_OK;
 }
@@ -489,8 +489,9 @@ is_same(const candidate *left, const candidate *right)
     return is_same;
 }
 
-/* A description that was read may be older than the look.  The second one after it was
- * begun when the first one after it had been published, hence after the first look. */
+/* A description may be older than the search that read it.  The description two beats
+ * later was begun after the one in between had been published, hence after the first
+ * search. */
 static bool
 is_confirmed(const detector *self, const candidate *first, const candidate *second)
 {
@@ -517,20 +518,21 @@ look_for_cycle(detector *self)
     if (!is_same(&self->candidate, &found)) {
         self->candidate = found;
     } else if (is_confirmed(self, &self->candidate, &found)) {
-        tell(self, &cycle);
+        report_cycle(self, &cycle);
     }
 }
 
-/* Looks once.  Returns false if nobody waits any more or the store does not answer. */
+/* Searches once.  Returns false if no thread waits any more or the store does not
+ * answer. */
 static bool
-look(detector *self)
+search_once(detector *self)
 {
     uint64_t epoch = self->own.state.epoch;
 
     pthread_mutex_lock(&lock);
     is_urgent = false;
     pthread_mutex_unlock(&lock);
-    bool is_late = dl_own_waits_describe(&self->own, span());
+    bool is_late = dl_own_waits_describe(&self->own, least_wait());
     if (!is_late) {
         return false;
     }
@@ -540,7 +542,7 @@ look(detector *self)
     /* What is known on this host comes first, as the store may answer too late. */
     if (self->own.has_failing) {
         dl_wait_exchange_forget(&self->exchange, &self->own.state);
-        remember_late(self, NULL);
+        remember_late_ranks(self, NULL);
     }
     if (dl_wait_exchange_publish(&self->exchange, &self->own.state) != DL_OK) {
         return false;
@@ -549,12 +551,12 @@ look(detector *self)
         if (dl_wait_exchange_read(&self->exchange, &self->own.state) != DL_OK) {
             return false;
         }
-        remember_late(self, self->exchange.store);
+        remember_late_ranks(self, self->exchange.store);
     }
     if (self->own.state.epoch == self->told_epoch) {
         return true;
     }
-    if (current_mode() == RAISE && hear(self) != DL_OK) {
+    if (current_mode() == RAISE && take_verdict(self) != DL_OK) {
         return false;
     }
     if (self->own.state.epoch == self->told_epoch
@@ -568,7 +570,7 @@ look(detector *self)
 /* Pauses, for less time if a deadline is near.  Returns false if the job's group has
  * changed or is gone. */
 static bool
-rest(const detector *self, int64_t pause)
+pause_detector(const detector *self, int64_t pause)
 {
     int64_t begin = dl_now();
     int64_t end = begin + pause;
@@ -597,7 +599,7 @@ detector_free(detector *self)
 }
 
 static void *
-run(void *argument)
+run_detector(void *argument)
 {
     detector *self = argument;
     int64_t slowest = slowest_pause(self->exchange.size);
@@ -608,10 +610,10 @@ run(void *argument)
 
     while (goes_on) {
         uint64_t epoch = self->own.state.epoch;
-        goes_on = look(self);
+        goes_on = search_once(self);
         looks = epoch == self->own.state.epoch ? looks + 1 : 0;
         pause = looks < FIRST_LOOKS ? first : 2 * pause < slowest ? 2 * pause : slowest;
-        goes_on = goes_on && rest(self, pause);
+        goes_on = goes_on && pause_detector(self, pause);
     }
     dl_wait_exchange_withdraw(&self->exchange);
     detector_free(self);
@@ -641,10 +643,10 @@ detector_new_locked(void)
     return self;
 }
 
-/* Called when a thread has waited for long or its operation is about to time out;
+/* Called when a thread has waited for long, or when its operation is about to time out;
  * starts the detector's thread. */
 static void
-start(bool fails_soon)
+start_detector(bool fails_soon)
 {
     detector *made = NULL;
     pthread_t thread;
@@ -662,7 +664,7 @@ start(bool fails_soon)
     if (made == NULL) {
         return;
     }
-    if (dl_thread_start(&thread, run, made) == DL_OK) {
+    if (dl_thread_start(&thread, run_detector, made) == DL_OK) {
         pthread_detach(thread);
         return;
     }
@@ -720,7 +722,7 @@ dl_deadlock_configure(void)
     pthread_mutex_lock(&lock);
     dl_status status = read_mode_locked();
     status = status == DL_OK ? read_seconds_locked() : status;
-    dl_blocked_watch(start, after);
+    dl_blocked_watch(start_detector, after);
     pthread_mutex_unlock(&lock);
     return status;
 }
@@ -743,7 +745,7 @@ dl_deadlock_set_world(dl_group *group)
     if (group != NULL) {
         dl_deadlock_enter(group);
     }
-    pthread_once(&once, prepare);
+    pthread_once(&once, init_once);
     pthread_mutex_lock(&lock);
     world = group;
     pthread_cond_broadcast(&moved);

@@ -10,7 +10,8 @@
  *
  * DISTLITE_DEADLOCK=warn logs the cycle on each of its ranks; raise also fails their
  * operations; off disables the detector.  The default is warn, and raise at debug level
- * DETAIL.  DISTLITE_DEADLOCK_SECONDS (default 5) is the wait before the first look.
+ * DETAIL.  DISTLITE_DEADLOCK_SECONDS (default 5) is how long a wait lasts before the
+ * first search.
  *
  * If other threads of a rank have used groups, the rank is blocked only if they are
  * blocked as well.  Threads that have never waited in a group may or may not call
@@ -30,17 +31,17 @@
 void dl_deadlock_enter(dl_group *group);
 void dl_deadlock_leave(dl_group *group);
 
-/* Reads the environment.  DL_INVALID if a variable makes no sense. */
+/* Reads the environment.  DL_INVALID if a variable has no valid value. */
 dl_status dl_deadlock_configure(void);
 
 /* Sets the group whose ranks and store are the job's.  No reference is taken;
  * NULL for none. */
 void dl_deadlock_set_world(dl_group *group);
 
-/* Completes the thread's last error, with which the operation of `record` has
- * failed, and returns its code.  Adds the report of a deadlock that includes the
- * operation, or, after a timeout, what the late ranks were doing, as far as that was
- * found out before. */
+/* Completes the thread's last error, with which the operation of `record` has failed,
+ * and returns its code.  Adds the report of a deadlock that includes the operation, or,
+ * after a timeout, what the late ranks were doing, as far as that was known before the
+ * deadline. */
 dl_status dl_deadlock_explain(const dl_record *record);
 
 #endif

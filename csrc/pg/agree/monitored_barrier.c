@@ -33,7 +33,7 @@ milliseconds(const barrier *self)
 }
 
 static dl_status
-watch(void *context, int rank)
+watch_rank(void *context, int rank)
 {
     dl_group *group = context;
 
@@ -42,13 +42,13 @@ watch(void *context, int rank)
 }
 
 static barrier
-begin(dl_group *group, bool waits_for_all, dl_deadline deadline)
+make_barrier(dl_group *group, bool waits_for_all, dl_deadline deadline)
 {
     dl_roll_call roll = {.store = group->store,
                          .topic = "monitored",
                          .rank = group->rank,
                          .size = group->size,
-                         .watch = watch,
+                         .watch = watch_rank,
                          .context = group};
     barrier self = {.group = group,
                     .number = atomic_fetch_add(&group->monitored, 1) + 1,
@@ -60,8 +60,8 @@ begin(dl_group *group, bool waits_for_all, dl_deadline deadline)
     self.verdict.topic = "monitored-verdict";
     self.verdict.rank = 0;
     self.verdict.size = 1;
-    /* All missing ranks are wanted, so the wait does not end at the first
-     * that is gone. */
+    /* All missing ranks are to be named, so the wait does not end at the first one that
+     * is gone. */
     if (waits_for_all) {
         self.arrivals.watch = NULL;
     }
@@ -70,7 +70,7 @@ begin(dl_group *group, bool waits_for_all, dl_deadline deadline)
 
 /* Writes `wanted` unless there is a verdict already; `held` becomes the valid one. */
 static dl_status
-decide(const barrier *self, const char *wanted, dl_buffer *held)
+write_verdict(const barrier *self, const char *wanted, dl_buffer *held)
 {
     char key[DL_ROLL_CALL_KEY_SIZE];
 
@@ -81,10 +81,10 @@ decide(const barrier *self, const char *wanted, dl_buffer *held)
                                 dl_group_deadline(self->group));
 }
 
-/* Deletes this rank's keys of the barrier before, which nobody can need after all ranks
- * have reached this one. */
+/* Deletes this rank's keys of the barrier before, which no rank reads after all have
+ * reached this one. */
 static void
-tidy(const barrier *self)
+delete_previous_keys(const barrier *self)
 {
     if (self->number > 1) {
         dl_roll_call_delete(&self->arrivals, self->number - 1);
@@ -103,7 +103,7 @@ apply_verdict(const barrier *self, const dl_buffer *held, dl_status failure)
     const char *text = (const char *)held->data;
 
     if (dl_bytes_equal(dl_buffer_bytes(held), DL_LITERAL(PASSED))) {
-        tidy(self);
+        delete_previous_keys(self);
         return DL_OK;
     }
     dl_status status =
@@ -126,7 +126,7 @@ describe_gone(const barrier *self, const dl_buffer *words, char *text, size_t si
 
     text[0] = '\0';
     for (int rank = 0; rank < self->group->size && used < size; rank++) {
-        if (words[rank].size == 0 && watch(self->group, rank) != DL_OK) {
+        if (words[rank].size == 0 && watch_rank(self->group, rank) != DL_OK) {
             used += (size_t)snprintf(text + used, size - used, "%s%.200s",
                                      used > 0 ? "; " : "", dl_last_error()->text);
         }
@@ -150,7 +150,7 @@ describe_missing(const barrier *self, const dl_buffer *words, char text[REASON_S
         return;
     }
     if (self->deadline.limit == 0) {
-        /* No rank can be at fault for a time that was over before the call. */
+        /* No rank is at fault for a deadline that had passed before the call. */
         snprintf(text, REASON_SIZE,
                  "[Rank 0]: Rank 0 timed out in monitoredBarrier after %" PRId64
                  " ms\n%s%sof group %s have not called it: %s",
@@ -170,7 +170,7 @@ describe_missing(const barrier *self, const dl_buffer *words, char text[REASON_S
 
 /* Rank 0: waits for all arrivals and decides. */
 static dl_status
-count(const barrier *self, dl_buffer *words, dl_buffer *held)
+wait_and_decide(const barrier *self, dl_buffer *words, dl_buffer *held)
 {
     char reason[REASON_SIZE] = PASSED;
     int gone;
@@ -182,7 +182,7 @@ count(const barrier *self, dl_buffer *words, dl_buffer *held)
     } else {
         DL_TRY(status);
     }
-    DL_TRY(decide(self, reason, held));
+    DL_TRY(write_verdict(self, reason, held));
     return apply_verdict(self, held, status == DL_OK ? DL_TIMEOUT : status);
 }
 
@@ -194,14 +194,14 @@ count_arrivals(const barrier *self, dl_buffer *held)
     if (words == NULL) {
         return DL_NO_MEMORY;
     }
-    dl_status status = count(self, words, held);
+    dl_status status = wait_and_decide(self, words, held);
     dl_rank_values_free(words, self->arrivals.size);
     return status;
 }
 
 /* Rank 0 is missing or gone: this rank decides for all that the barrier has failed. */
 static dl_status
-give_up(const barrier *self, dl_status status, int gone, dl_buffer *held)
+fail_for_rank_0(const barrier *self, dl_status status, int gone, dl_buffer *held)
 {
     char reason[REASON_SIZE];
     char cause[REASON_SIZE / 2] = "it has not called it";
@@ -213,7 +213,7 @@ give_up(const barrier *self, dl_status status, int gone, dl_buffer *held)
              "[Rank %d]: Rank 0 failed to pass monitoredBarrier in %" PRId64
              " ms (group %s): %s",
              self->group->rank, milliseconds(self), self->group->name, cause);
-    DL_TRY(decide(self, reason, held));
+    DL_TRY(write_verdict(self, reason, held));
     return apply_verdict(self, held, status);
 }
 
@@ -238,7 +238,7 @@ wait_for_verdict(const barrier *self, dl_buffer *held)
         }
     }
     if (status == DL_TIMEOUT || gone >= 0) {
-        return give_up(self, status, gone, held);
+        return fail_for_rank_0(self, status, gone, held);
     }
     return status == DL_OK ? apply_verdict(self, held, DL_TIMEOUT) : status;
 }
@@ -264,7 +264,7 @@ dl_group_monitored_barrier(dl_group *group, bool waits_for_all, dl_deadline dead
     if (is_alone(group)) {
         return DL_OK;
     }
-    barrier self = begin(group, waits_for_all, deadline);
+    barrier self = make_barrier(group, waits_for_all, deadline);
     dl_status status = dl_roll_call_announce(&self.arrivals, self.number, "here",
                                              dl_group_deadline(group));
     if (status == DL_OK) {

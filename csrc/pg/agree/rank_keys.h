@@ -19,7 +19,7 @@ typedef struct dl_rank_keys {
     const int *names; /* the ranks' numbers in texts; NULL: 0 to size - 1 */
 } dl_rank_keys;
 
-/* Returns the key of `rank`; it may be written to `text`, or lie elsewhere. */
+/* Returns the key of `rank`, which may be written to `text` or be stored elsewhere. */
 typedef dl_bytes (*dl_rank_key_fn)(const void *context, int rank,
                                    char text[DL_RANK_KEY_SIZE]);
 

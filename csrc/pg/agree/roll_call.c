@@ -8,8 +8,8 @@
 #include "base/interrupt.h"
 #include "pg/record/blocked_threads.h"
 
-/* The interval of looks for ranks that are gone: a death is reported within a second,
- * and a wait without one asks the store seldom. */
+/* The interval of checks for ranks that are gone: a death is reported within a second,
+ * and an undisturbed wait sends few requests to the store. */
 #define SLICE (400 * DL_MILLISECOND)
 
 /* The time that the store has for requests that it answers at once. */
@@ -54,8 +54,8 @@ peek_all(const dl_roll_call *self, uint64_t number, dl_buffer *words)
     return DL_OK;
 }
 
-/* A rank that is gone is looked for once more afterwards: it may have come
- * and then gone. */
+/* The words of a rank that is gone are read once more afterwards: it may have come
+ * before it ended. */
 static dl_status
 watch_absent(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *gone)
 {
@@ -73,23 +73,23 @@ watch_absent(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *g
     return DL_OK;
 }
 
-typedef struct hearing {
+typedef struct numbered_call {
     const dl_roll_call *roll;
     uint64_t number;
-} hearing;
+} numbered_call;
 
 static dl_bytes
-write_key(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
+key_for(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
 {
-    const hearing *self = context;
+    const numbered_call *self = context;
 
     return make_key(self->roll, self->number, rank, text);
 }
 
 /* Waits for all keys, for one slice. */
 static dl_status
-listen(const dl_roll_call *self, const dl_rank_keys *keys, dl_buffer *words,
-       dl_deadline deadline)
+wait_for_slice(const dl_roll_call *self, const dl_rank_keys *keys, dl_buffer *words,
+               dl_deadline deadline)
 {
     return dl_rank_keys_get(keys, self->store, words,
                             dl_deadline_earlier(deadline, SLICE));
@@ -109,10 +109,10 @@ note_wait(const dl_roll_call *self, const dl_buffer *words, dl_deadline deadline
     dl_blocked_look(self->record, &awaited, deadline);
 }
 
-/* Looks after a slice which ranks have come, and which never will. */
+/* Checks after a slice which ranks have come, and which never will. */
 static dl_status
-look(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *gone,
-     dl_deadline deadline)
+check_absent(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *gone,
+             dl_deadline deadline)
 {
     DL_TRY(dl_interrupt_check());
     DL_TRY(peek_all(self, number, words));
@@ -137,18 +137,19 @@ dl_status
 dl_roll_call_wait(const dl_roll_call *self, uint64_t number, dl_buffer *words,
                   int *gone, dl_deadline deadline)
 {
-    hearing asked = {self, number};
+    numbered_call asked = {self, number};
     dl_rank_keys keys;
 
     *gone = -1;
-    DL_TRY(dl_rank_keys_init(&keys, self->size, write_key, &asked));
+    DL_TRY(dl_rank_keys_init(&keys, self->size, key_for, &asked));
     bool is_late = false;
-    dl_status status = listen(self, &keys, words, deadline);
+    dl_status status = wait_for_slice(self, &keys, words, deadline);
     while (status == DL_TIMEOUT && !is_late) {
         is_late = dl_deadline_passed(deadline);
-        status = look(self, number, words, gone, deadline);
+        status = check_absent(self, number, words, gone, deadline);
         if (status == DL_OK) {
-            status = is_late ? DL_TIMEOUT : listen(self, &keys, words, deadline);
+            status =
+                is_late ? DL_TIMEOUT : wait_for_slice(self, &keys, words, deadline);
         }
     }
     dl_blocked_end();

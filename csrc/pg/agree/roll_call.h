@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Ranks that meet in the store and leave each other a few words, for the debug wrapper
- * and monitored_barrier.  It does not use the backend, so it works when the backend
- * does not, and tells for each rank whether it has come.  Every roll call has a number,
- * the same on all ranks; words are kept under "<topic>/<number>/<rank>".  Knows nothing
- * of what the words mean. */
+ * A rendezvous of the ranks in the store, at which each leaves a short text ("words"),
+ * for the debug wrapper and monitored_barrier.  It does not use the backend, so it
+ * works when the backend does not, and reports for each rank whether it has arrived.
+ * Every roll call has a number, the same on all ranks; words are kept under
+ * "<topic>/<number>/<rank>".  Knows nothing of what the words mean. */
 #ifndef DISTLITE_PG_AGREE_ROLL_CALL_H
 #define DISTLITE_PG_AGREE_ROLL_CALL_H
 
@@ -16,8 +16,8 @@ typedef struct dl_roll_call {
     const char *topic;
     int rank;
     int size;
-    /* Called for ranks that have not come: a failure says that the rank never will, and
-     * ends the wait.  Must not block.  NULL if nobody knows. */
+    /* Called for ranks that have not come: a failure means that the rank never will,
+     * and ends the wait.  Must not block.  NULL if there is no such information. */
     dl_status (*watch)(void *context, int rank);
     void *context;
     const dl_record *record; /* of the operation that waits, or NULL */

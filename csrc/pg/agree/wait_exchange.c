@@ -8,7 +8,7 @@
 
 #include "base/thread.h"
 
-/* The most ranks whose states are read in one look. */
+/* The most ranks whose states are read in one search. */
 #define READS 128
 
 /* The time that the store has for requests that it answers at once. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The exchange of waits between the ranks of a job through the job's store.  Each rank
- * publishes what it waits for, and a rank that finds a deadlock tells all ranks in it
- * what they are to fail with.  Used by one thread.  Calls block until the store
- * answers, and wait for other ranks only if they take a deadline. */
+ * publishes what it waits for, and a rank that finds a deadlock publishes the verdict
+ * with which all ranks in it are to fail.  Used by one thread.  Calls block until the
+ * store answers, and wait for other ranks only if they take a deadline. */
 #ifndef DISTLITE_PG_AGREE_WAIT_EXCHANGE_H
 #define DISTLITE_PG_AGREE_WAIT_EXCHANGE_H
 
@@ -28,8 +28,8 @@ void dl_wait_exchange_fini(dl_wait_exchange *self);
 /* Publishes this rank's state in the store, in place of the one before. */
 dl_status dl_wait_exchange_publish(dl_wait_exchange *self, const dl_wait_state *state);
 
-/* Withdraws what this rank has published, so that no later look takes
- * it for waiting. */
+/* Withdraws what this rank has published, so that later searches do not take it for
+ * waiting. */
 void dl_wait_exchange_withdraw(dl_wait_exchange *self);
 
 /* Drops all states and keeps `own` only, which is borrowed until the next call. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The texts on what ranks wait for, for logs and errors. */
+ * Texts that describe what ranks wait for, for logs and errors. */
 #ifndef DISTLITE_PG_AGREE_WAIT_WORDS_H
 #define DISTLITE_PG_AGREE_WAIT_WORDS_H
 
@@ -17,8 +17,8 @@ void dl_wait_words_cycle(const dl_wait_state *const *states, const dl_wait_cycle
 /* Returns where such a text begins in `text`, or NULL. */
 char *dl_wait_words_find_cycle(char *text);
 
-/* Append to `text` what a late rank is doing, and how many more late
- * ranks there are. */
+/* dl_wait_words_late() appends to `text` what a late rank is doing, and
+ * dl_wait_words_more() how many more late ranks there are. */
 #define DL_WAIT_LATE_SIZE 704
 
 void dl_wait_words_late(int rank, const dl_doing *doing, char text[DL_WAIT_LATE_SIZE]);

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Reads two numbers; returns false if the first is missing, or is "max".  A file with
  * one number leaves `*second` alone. */
@@ -57,8 +58,12 @@ least_quota(const char *mount, const char *group)
     char folder[PATH_MAX];
     int64_t least = DL_CORES_UNLIMITED;
     size_t mount_size = strlen(mount);
+    bool is_root = strcmp(group, "/") == 0;
 
-    if (snprintf(folder, sizeof folder, "%s%s", mount, group) >= (int)sizeof folder) {
+    /* Most systems have one or two of the mounts, and each missing file costs a search. */
+    if (access(mount, F_OK) != 0
+        || snprintf(folder, sizeof folder, "%s%s", mount, is_root ? "" : group)
+               >= (int)sizeof folder) {
         return least;
     }
     for (;;) {

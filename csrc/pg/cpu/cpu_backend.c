@@ -20,11 +20,11 @@
  * board that last longer call dl_blocking_begin(), as `brief` demands. */
 #define BRIEF ((size_t)16 << 10)
 
-/* Limit of the time for telling other ranks that this one cannot make a group, or that a
- * family has ended: neither may be held up. */
+/* Limit of the time for informing other ranks that this one cannot make a group, or
+ * that a family has ended: neither may be delayed for longer. */
 #define TELLING_PATIENCE (500 * DL_MILLISECOND)
 
-/* Of more hosts, only the first ones are listed, and all are counted. */
+/* The hosts that a log line lists; of more hosts only the number is given. */
 #define TOLD_HOSTS 8
 
 #define FAREWELL_TEXT ((int)(DL_ENDED_FAREWELL_SIZE - DL_HEAD_SIZE))
@@ -41,8 +41,8 @@ ways_of(const dl_cpu_backend *self)
     return self->ways == NULL ? self->roster->endpoint.ways : self->ways;
 }
 
-/* Answers the ranks of other hosts that call this one for the group, now or later, with
- * `message`, cut to the size of an answer. */
+/* Answers ranks of other hosts that connect to this one for the group, now or later,
+ * with `message`, cut to the size of an answer. */
 static void
 end_calls(dl_roster *roster, const char *group_name, const dl_error *message)
 {
@@ -54,8 +54,8 @@ end_calls(dl_roster *roster, const char *group_name, const dl_error *message)
                     (dl_bytes){farewell, dl_failure_notice_put(farewell, &brief)});
 }
 
-/* Tells the connected ranks first, then those whose calls were not taken yet, and those
- * that will call. */
+/* Informs the connected ranks first, then those whose connections were not taken yet,
+ * and those that will connect. */
 static void
 leave_hosts(dl_cpu_backend *self, const dl_error *cause, const dl_error *message)
 {
@@ -114,8 +114,8 @@ leave_backend(dl_backend *backend)
     }
 }
 
-/* The first farewell is kept; the reason of an abort names the rank at fault, if it is
- * known. */
+/* Describes why this rank has left.  The board keeps the first farewell; the reason of
+ * an abort names the rank at fault, if it is known. */
 static void
 describe_end(const dl_cpu_backend *self, char reason[DL_BOARD_REASON_SIZE])
 {
@@ -170,9 +170,9 @@ has_ended_family(void *context, int place, char reason[DL_BOARD_REASON_SIZE])
                                      self->family, reason);
 }
 
-/* In a forked child the loan is the parent's. */
+/* In a forked child the memory is on loan to the parent. */
 static void
-give_back(dl_cpu_backend *self)
+return_loan(dl_cpu_backend *self)
 {
     if (self->fork_generation == dl_fork_generation()) {
         dl_arena_return(&self->roster->membership.arena, &self->loan);
@@ -199,7 +199,7 @@ free_backend(dl_backend *backend)
     dl_board_fini(&self->board);
     dl_shared_views_fini(&self->views);
     if (self->roster != NULL) {
-        give_back(self);
+        return_loan(self);
         dl_backend_origin_unref(&self->roster->base);
     }
     dl_window_ends_unref(self->windows);
@@ -216,11 +216,21 @@ free_backend(dl_backend *backend)
 }
 
 static dl_status
-post(dl_backend *backend, const dl_call *call, dl_deadline deadline, dl_work **work)
+post_message(dl_backend *backend, const dl_call *call, dl_deadline deadline,
+             dl_work **work)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
     return dl_p2p_post(self->p2p, call, deadline, work);
+}
+
+static dl_status
+post_messages(dl_backend *backend, const dl_call *calls, int count,
+              dl_deadline deadline, dl_work **works, int *posted)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    return dl_p2p_post_all(self->p2p, calls, count, deadline, works, posted);
 }
 
 static dl_status
@@ -234,7 +244,7 @@ watch_elsewhere(dl_cpu_backend *self, int rank)
 }
 
 static dl_status
-watch(dl_backend *backend, int rank)
+watch_rank(dl_backend *backend, int rank)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
@@ -265,7 +275,7 @@ rank_lost(dl_cpu_backend *self, int rank)
 }
 
 static dl_status
-lost(dl_backend *backend, int rank)
+check_lost(dl_backend *backend, int rank)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
     int first = rank < 0 ? 0 : rank;
@@ -280,8 +290,20 @@ lost(dl_backend *backend, int rank)
     return DL_OK;
 }
 
-/* The join has let in processes of this user only (net/local.h), and links those that
- * have proved the token, or have a certificate of the job's authority. */
+/* Between hosts an operation waits for the network, during which the caller has time for
+ * something else. */
+static bool
+is_met(dl_backend *backend, uint64_t sequence, int64_t limit)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    return self->size == 1
+           || (!dl_cpu_has_hosts(self)
+               && dl_board_is_met(&self->board, sequence, limit));
+}
+
+/* The join accepts only processes of this user (net/local.h), and links only those that
+ * have proved the token or have a certificate of the job's authority. */
 static bool
 is_proved(dl_backend *backend, int rank)
 {
@@ -293,7 +315,7 @@ is_proved(dl_backend *backend, int rank)
 }
 
 static dl_status
-share(dl_backend *backend, size_t size, dl_region **region)
+share_memory(dl_backend *backend, size_t size, dl_region **region)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
@@ -324,7 +346,8 @@ server_of_windows(dl_cpu_backend *self, dl_window_server **server)
 }
 
 static dl_status
-window(dl_backend *backend, const dl_window_options *options, dl_window_part **part)
+make_window(dl_backend *backend, const dl_window_options *options,
+            dl_window_part **part)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
     dl_cpu_window_group group = {.name = self->group_name, .ends = self->windows};
@@ -334,7 +357,7 @@ window(dl_backend *backend, const dl_window_options *options, dl_window_part **p
         group.peers = peers_of(self);
         group.processes = self->processes;
         group.roster = self->roster;
-        group.may_spin = self->board.header->may_spin;
+        group.may_spin = self->board.header->cores_per_rank > 0;
     }
     if (dl_cpu_has_hosts(self)) {
         group.ways = ways_of(self);
@@ -349,7 +372,11 @@ verify_calls(dl_backend *backend, dl_deadline deadline)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
-    return self->size == 1 ? DL_OK : dl_board_verify_calls(&self->board, deadline);
+    if (self->size == 1) {
+        return DL_OK;
+    }
+    DL_TRY(dl_p2p_verify(self->p2p));
+    return dl_board_verify_calls(&self->board, deadline);
 }
 
 static const dl_backend_ops cpu_ops = {
@@ -368,12 +395,14 @@ static const dl_backend_ops cpu_ops = {
             [DL_SCAN] = dl_cpu_scan,
             [DL_EXSCAN] = dl_cpu_scan,
         },
-    .post = post,
-    .watch = watch,
-    .lost = lost,
+    .is_met = is_met,
+    .post = post_message,
+    .post_all = post_messages,
+    .watch = watch_rank,
+    .lost = check_lost,
     .is_proved = is_proved,
-    .share = share,
-    .window = window,
+    .share = share_memory,
+    .window = make_window,
     .abort = abort_backend,
     .verify_calls = verify_calls,
     .leave = leave_backend,
@@ -422,7 +451,7 @@ open_hosts(dl_cpu_backend *self)
         .ways = ways_of(self),
         .listener = &self->roster->endpoint.calls,
         .family = self->family,
-        .may_spin = self->board.header->may_spin,
+        .may_spin = self->board.header->cores_per_rank > 0,
         .check = dl_hosts_check,
         .late = dl_hosts_late,
         .add_awaited = dl_hosts_add_remote,
@@ -453,8 +482,8 @@ open_hosts(dl_cpu_backend *self)
     return dl_hosts_init(&self->hosts);
 }
 
-/* Opens the board and the messages, which follow it in the segment, and what is used
- * between hosts. */
+/* Opens the board, the messages, whose memory follows it in the segment, and, with
+ * several hosts, what is used between them. */
 static dl_status
 open_memory(dl_cpu_backend *self, const dl_segment *segment)
 {
@@ -520,7 +549,8 @@ tell_ended(void *context)
     return dl_hosts_tell_ended(&self->hosts);
 }
 
-/* Called when everything that the subscriber uses is made. */
+/* Subscribes to the ends of processes.  Called when everything that the callbacks use
+ * is made. */
 static void
 watch_ends(dl_cpu_backend *self)
 {
@@ -533,7 +563,8 @@ watch_ends(dl_cpu_backend *self)
 }
 
 static dl_status
-meet(dl_cpu_backend *self, const dl_backend_options *options, dl_deadline deadline)
+meet_ranks(dl_cpu_backend *self, const dl_backend_options *options,
+           dl_deadline deadline)
 {
     DL_TRY(dl_roster_new(options, deadline, &self->roster));
     self->base.origin = &self->roster->base;
@@ -633,7 +664,8 @@ borrow(dl_cpu_backend *self, dl_deadline deadline)
 
 /* Makes a group out of another one, without a meeting. */
 static dl_status
-derive(dl_cpu_backend *self, const dl_backend_options *options, dl_deadline deadline)
+make_from_origin(dl_cpu_backend *self, const dl_backend_options *options,
+                 dl_deadline deadline)
 {
     self->roster = (dl_roster *)(void *)dl_backend_origin_ref(options->origin);
     self->base.origin = options->origin;
@@ -649,10 +681,10 @@ derive(dl_cpu_backend *self, const dl_backend_options *options, dl_deadline dead
     return open_memory(self, &self->loan.segment);
 }
 
-/* A refusal tells the other ranks of a group that this one cannot make its backend.
- * Until they have met it, they wait in the store.  After that, and in groups made out
- * of another one, which do not meet, they wait at the board and at links: they find
- * there that this rank has aborted.  The members are computed anew, because this rank's
+/* A refusal informs the other ranks of a group that this one cannot make its backend.
+ * Before the meeting they wait in the store.  After it, and in groups made out of
+ * another one, which do not meet, they wait at the board and at links, where they find
+ * that this rank has aborted.  The members are computed anew, because this rank's
  * backend may be incomplete. */
 typedef struct refusal {
     const dl_backend_options *options;
@@ -660,7 +692,7 @@ typedef struct refusal {
     members members;
 } refusal;
 
-/* Tells the ranks of this host.  `segment` is this rank's memory of the group, if it
+/* Informs the ranks of this host.  `segment` is this rank's memory of the group, if it
  * has any. */
 static void
 tell_host(refusal *self, const dl_segment *segment, const char *reason)
@@ -683,8 +715,8 @@ tell_host(refusal *self, const dl_segment *segment, const char *reason)
     free(places);
 }
 
-/* Tells the ranks of other hosts: those that have made the group by news, and those
- * that will by an answer to their calls. */
+/* Informs the ranks of other hosts: those that have made the group, by news, and those
+ * that will make it, by an answer to their connections. */
 static void
 tell_hosts(refusal *self, const char *reason)
 {
@@ -710,7 +742,8 @@ tell_hosts(refusal *self, const char *reason)
 }
 
 static void
-refuse(const dl_backend_options *options, dl_roster *roster, const dl_segment *segment)
+send_refusal(const dl_backend_options *options, dl_roster *roster,
+             const dl_segment *segment)
 {
     refusal self = {.options = options, .roster = roster};
     dl_error cause = dl_error_for_others();
@@ -719,8 +752,8 @@ refuse(const dl_backend_options *options, dl_roster *roster, const dl_segment *s
 
     snprintf(reason, sizeof reason, "could not make the group: %.1800s", cause.text);
     if (members_init(&self.members, roster, options) == DL_OK) {
-        /* Other hosts are told first: ranks of this host leave when they hear of the
-         * failure, and other hosts must not take their end for the cause. */
+        /* Other hosts first: ranks of this host leave when they learn of the failure,
+         * and other hosts must not take their end for the cause. */
         tell_hosts(&self, reason);
         tell_host(&self, segment, reason);
     }
@@ -735,9 +768,9 @@ refuse_incomplete(dl_cpu_backend *self, const dl_backend_options *options)
     if (self->roster == NULL) {
         dl_cpu_backend_refuse(options);
     } else {
-        refuse(options, self->roster,
-               options->origin == NULL ? &self->roster->membership.arena.home
-                                       : &self->loan.segment);
+        send_refusal(options, self->roster,
+                     options->origin == NULL ? &self->roster->membership.arena.home
+                                             : &self->loan.segment);
     }
 }
 
@@ -750,7 +783,7 @@ dl_cpu_backend_refuse(const dl_backend_options *options)
     if (options->origin == NULL) {
         dl_join_fault_tell(options->store, options->rank);
     } else {
-        refuse(options, (dl_roster *)(void *)options->origin, &(dl_segment){0});
+        send_refusal(options, (dl_roster *)(void *)options->origin, &(dl_segment){0});
     }
 }
 
@@ -819,9 +852,9 @@ transport_of(int hosts, int parts)
                      : "shared memory";
 }
 
-/* Logs one line at INFO about a group that was joined.  It shows whether the ranks are
- * where they should be, and how they reach each other.  `peers` is by rank, and NULL in
- * a group of one; `parts` is the number of sets of ranks that share memory. */
+/* Logs one line at INFO about a group that was joined, which shows where its ranks are
+ * and how they reach each other.  `peers` is by rank, and NULL in a group of one;
+ * `parts` is the number of sets of ranks that share memory. */
 static void
 announce_join(const dl_backend_options *options, const dl_peer *peers, int parts)
 {
@@ -869,8 +902,8 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
         status = dl_endpoint_check_settings();
     }
     if (status == DL_OK && options->size > 1) {
-        status = options->origin == NULL ? meet(self, options, deadline)
-                                         : derive(self, options, deadline);
+        status = options->origin == NULL ? meet_ranks(self, options, deadline)
+                                         : make_from_origin(self, options, deadline);
     }
     if (status != DL_OK) {
         refuse_incomplete(self, options);
@@ -881,6 +914,7 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
         watch_ends(self);
     }
     self->base.spans_hosts = dl_cpu_has_hosts(self);
+    self->base.has_brief_messages = true;
     self->base.brief = dl_cpu_has_hosts(self) ? 0 : BRIEF / (size_t)self->size;
     announce_join(options, options->size > 1 ? peers_of(self) : NULL,
                   options->size > 1 ? self->layout.host_count : 1);
@@ -888,9 +922,9 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     return DL_OK;
 }
 
-/* Appends "eth0 10.0.0.7\n"; the port means nothing here. */
+/* Appends "eth0 10.0.0.7\n", without the port, which has no meaning here. */
 static void
-put_line(dl_buffer *text, const char *name, const dl_address *address)
+append_address(dl_buffer *text, const char *name, const dl_address *address)
 {
     char host[INET6_ADDRSTRLEN] = "";
     char line[IF_NAMESIZE + INET6_ADDRSTRLEN + 2];
@@ -911,7 +945,7 @@ put_interfaces(dl_buffer *text)
 
     DL_TRY(dl_interface_list(&interfaces, &count));
     for (size_t i = 0; i < count; i++) {
-        put_line(text, interfaces[i].name, &interfaces[i].address);
+        append_address(text, interfaces[i].name, &interfaces[i].address);
     }
     free(interfaces);
     return dl_buffer_check(text);
@@ -935,7 +969,7 @@ dl_cpu_addresses(const char *connected, dl_buffer *text)
     free(local);
     DL_TRY(status);
     for (int i = 0; i < chosen_count; i++) {
-        put_line(text, "chosen", &chosen[i]);
+        append_address(text, "chosen", &chosen[i]);
     }
     return put_interfaces(text);
 }

@@ -13,9 +13,9 @@
 dl_status dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
                              dl_backend **backend);
 
-/* Tells the other ranks of a group that this one cannot make it, and why: the thread's
- * last error, which is kept.  dl_cpu_backend_new() does so itself when it fails.  Best
- * effort. */
+/* Informs the other ranks of a group that this one cannot make it, with the thread's
+ * last error as the reason; that error is kept.  dl_cpu_backend_new() does so itself
+ * when it fails.  Best effort. */
 void dl_cpu_backend_refuse(const dl_backend_options *options);
 
 /* Writes lines of a name and an address to `text`: "chosen" for each address at which

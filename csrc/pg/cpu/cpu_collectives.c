@@ -8,7 +8,7 @@
 
 /* Makes `*plain` a contiguous copy of `tensor` in the staging buffer. */
 static dl_status
-stage(dl_cpu_backend *self, const dl_tensor *tensor, dl_tensor *plain)
+copy_to_staging(dl_cpu_backend *self, const dl_tensor *tensor, dl_tensor *plain)
 {
     size_t size = dl_tensor_size(tensor);
 
@@ -26,7 +26,7 @@ static dl_status
 flatten(dl_cpu_backend *self, const dl_tensor *tensor, dl_tensor *plain)
 {
     *plain = *tensor;
-    return dl_tensor_is_plain(tensor) ? DL_OK : stage(self, tensor, plain);
+    return dl_tensor_is_plain(tensor) ? DL_OK : copy_to_staging(self, tensor, plain);
 }
 
 static void
@@ -48,7 +48,7 @@ scale(const dl_tensor *plain, dl_reduce_op op, double factor)
 
 /* A group of one rank only copies its own block. */
 static dl_status
-keep(const dl_tensor *input, const dl_tensor *output)
+copy_own_block(const dl_tensor *input, const dl_tensor *output)
 {
     if (input->data != output->data) {
         dl_strided_copy_part(output, input, 0, dl_tensor_size(input));
@@ -57,7 +57,7 @@ keep(const dl_tensor *input, const dl_tensor *output)
 }
 
 static dl_cpu_backend *
-begin(dl_backend *backend, const dl_op_context *op)
+begin_operation(dl_backend *backend, const dl_op_context *op)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
@@ -67,10 +67,10 @@ begin(dl_backend *backend, const dl_op_context *op)
     return self;
 }
 
-/* Gives up the group after a failure: this rank can post no more messages, so ranks
- * that wait for one would wait in vain. */
+/* Gives up the group after a failure: this rank cannot post messages any more, so no
+ * rank may go on to wait for one. */
 static void
-give_up(dl_cpu_backend *self, const dl_op_context *op)
+give_up_group(dl_cpu_backend *self, const dl_op_context *op)
 {
     dl_error cause = *dl_last_error();
     dl_error message = cause;
@@ -85,9 +85,9 @@ give_up(dl_cpu_backend *self, const dl_op_context *op)
     (void)dl_fail_again(&cause);
 }
 
-/* Ends an operation.  After a failure, tells the other ranks of it. */
+/* Ends an operation.  After a failure, informs the other ranks. */
 static dl_status
-end(dl_cpu_backend *self, const dl_op_context *op, dl_status status)
+end_operation(dl_cpu_backend *self, const dl_op_context *op, dl_status status)
 {
     if (status != DL_OK && self->size > 1) {
         dl_board_break(&self->board, dl_cpu_has_hosts(self)
@@ -103,7 +103,7 @@ end(dl_cpu_backend *self, const dl_op_context *op, dl_status status)
         dl_traffic_end(&self->traffic);
     }
     if (status != DL_OK && status != DL_UNSUPPORTED) {
-        give_up(self, op);
+        give_up_group(self, op);
     }
     return status;
 }
@@ -118,8 +118,8 @@ all_reduce_plain(dl_cpu_backend *self, const dl_op_context *op, const dl_call *c
                                   : dl_all_reduce_select(&self->board, op, call);
 }
 
-/* A plain array goes as it is: a copy of the call would take a tenth of a small
- * operation. */
+/* A plain array is passed without a copy of the call, which would take a tenth of the
+ * time of a small operation. */
 static dl_status
 all_reduce(dl_cpu_backend *self, const dl_op_context *op, const dl_call *call)
 {
@@ -139,34 +139,35 @@ all_reduce(dl_cpu_backend *self, const dl_op_context *op, const dl_call *call)
 dl_status
 dl_cpu_all_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    dl_cpu_backend *self = begin(backend, op);
+    dl_cpu_backend *self = begin_operation(backend, op);
 
-    return end(self, op, all_reduce(self, op, call));
+    return end_operation(self, op, all_reduce(self, op, call));
 }
 
 dl_status
 dl_cpu_broadcast(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    dl_cpu_backend *self = begin(backend, op);
+    dl_cpu_backend *self = begin_operation(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, op, dl_hosts_broadcast(&self->hosts, op, call));
+        return end_operation(self, op, dl_hosts_broadcast(&self->hosts, op, call));
     }
     return self->size == 1
                ? DL_OK
-               : end(self, op, dl_broadcast_board(&self->exchange, op, call));
+               : end_operation(self, op, dl_broadcast_board(&self->exchange, op, call));
 }
 
 dl_status
 dl_cpu_barrier(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    dl_cpu_backend *self = begin(backend, op);
+    dl_cpu_backend *self = begin_operation(backend, op);
 
     (void)call;
     if (dl_cpu_has_hosts(self)) {
-        return end(self, op, dl_hosts_barrier(&self->hosts, op));
+        return end_operation(self, op, dl_hosts_barrier(&self->hosts, op));
     }
-    return self->size == 1 ? DL_OK : end(self, op, dl_barrier_line(&self->board, op));
+    return self->size == 1 ? DL_OK
+                           : end_operation(self, op, dl_barrier_line(&self->board, op));
 }
 
 /* Runs on the root.  Other ranks send their arrays, which do not change. */
@@ -187,14 +188,15 @@ reduce_to_root(dl_cpu_backend *self, const dl_op_context *op, const dl_call *cal
 dl_status
 dl_cpu_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    dl_cpu_backend *self = begin(backend, op);
+    dl_cpu_backend *self = begin_operation(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, op, dl_hosts_reduce(&self->hosts, op, call));
+        return end_operation(self, op, dl_hosts_reduce(&self->hosts, op, call));
     }
-    return end(self, op,
-               self->rank == call->root ? reduce_to_root(self, op, call)
-                                        : dl_reduce_board(&self->exchange, op, call));
+    return end_operation(self, op,
+                         self->rank == call->root
+                             ? reduce_to_root(self, op, call)
+                             : dl_reduce_board(&self->exchange, op, call));
 }
 
 static dl_status
@@ -215,7 +217,7 @@ scan(dl_cpu_backend *self, const dl_op_context *op, const dl_call *call)
     bool is_kept = call->op == DL_EXSCAN && self->rank == 0;
 
     DL_TRY(is_kept && call->reduction == DL_PREMUL_SUM
-               ? stage(self, &call->tensor, &plain.tensor)
+               ? copy_to_staging(self, &call->tensor, &plain.tensor)
                : flatten(self, &call->tensor, &plain.tensor));
     scale(&plain.tensor, call->reduction, call->factor);
     DL_TRY(scan_plain(self, op, &plain));
@@ -228,9 +230,9 @@ scan(dl_cpu_backend *self, const dl_op_context *op, const dl_call *call)
 dl_status
 dl_cpu_scan(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    dl_cpu_backend *self = begin(backend, op);
+    dl_cpu_backend *self = begin_operation(backend, op);
 
-    return end(self, op, scan(self, op, call));
+    return end_operation(self, op, scan(self, op, call));
 }
 
 static dl_status
@@ -240,11 +242,11 @@ reduce_scatter(dl_cpu_backend *self, const dl_op_context *op, const dl_call *cal
     dl_tensor own = *input;
 
     if (call->reduction == DL_PREMUL_SUM || !dl_tensor_is_plain(input)) {
-        DL_TRY(stage(self, input, &own));
+        DL_TRY(copy_to_staging(self, input, &own));
         scale(&own, call->reduction, call->factor);
     }
     if (self->size == 1) {
-        return keep(&own, &call->tensor);
+        return copy_own_block(&own, &call->tensor);
     }
     return dl_reduce_scatter_board(&self->exchange, op, call, &own);
 }
@@ -252,60 +254,64 @@ reduce_scatter(dl_cpu_backend *self, const dl_op_context *op, const dl_call *cal
 dl_status
 dl_cpu_reduce_scatter(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    dl_cpu_backend *self = begin(backend, op);
+    dl_cpu_backend *self = begin_operation(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, op, dl_hosts_reduce_scatter(&self->hosts, op, call));
+        return end_operation(self, op, dl_hosts_reduce_scatter(&self->hosts, op, call));
     }
-    return end(self, op, reduce_scatter(self, op, call));
+    return end_operation(self, op, reduce_scatter(self, op, call));
 }
 
 dl_status
 dl_cpu_all_gather(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    dl_cpu_backend *self = begin(backend, op);
+    dl_cpu_backend *self = begin_operation(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, op, dl_hosts_all_gather(&self->hosts, op, call));
+        return end_operation(self, op, dl_hosts_all_gather(&self->hosts, op, call));
     }
     return self->size == 1
-               ? keep(&call->tensor, call->outputs)
-               : end(self, op, dl_all_gather_board(&self->exchange, op, call));
+               ? copy_own_block(&call->tensor, call->outputs)
+               : end_operation(self, op,
+                               dl_all_gather_board(&self->exchange, op, call));
 }
 
 dl_status
 dl_cpu_gather(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    dl_cpu_backend *self = begin(backend, op);
+    dl_cpu_backend *self = begin_operation(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, op, dl_hosts_gather(&self->hosts, op, call));
+        return end_operation(self, op, dl_hosts_gather(&self->hosts, op, call));
     }
-    return self->size == 1 ? keep(&call->tensor, call->outputs)
-                           : end(self, op, dl_gather_board(&self->exchange, op, call));
+    return self->size == 1
+               ? copy_own_block(&call->tensor, call->outputs)
+               : end_operation(self, op, dl_gather_board(&self->exchange, op, call));
 }
 
 dl_status
 dl_cpu_scatter(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    dl_cpu_backend *self = begin(backend, op);
+    dl_cpu_backend *self = begin_operation(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, op, dl_hosts_scatter(&self->hosts, op, call));
+        return end_operation(self, op, dl_hosts_scatter(&self->hosts, op, call));
     }
-    return self->size == 1 ? keep(call->inputs, &call->tensor)
-                           : end(self, op, dl_scatter_board(&self->exchange, op, call));
+    return self->size == 1
+               ? copy_own_block(call->inputs, &call->tensor)
+               : end_operation(self, op, dl_scatter_board(&self->exchange, op, call));
 }
 
 dl_status
 dl_cpu_all_to_all(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    dl_cpu_backend *self = begin(backend, op);
+    dl_cpu_backend *self = begin_operation(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, op, dl_hosts_all_to_all(&self->hosts, op, call));
+        return end_operation(self, op, dl_hosts_all_to_all(&self->hosts, op, call));
     }
     return self->size == 1
-               ? keep(call->inputs, call->outputs)
-               : end(self, op, dl_all_to_all_board(&self->exchange, op, call));
+               ? copy_own_block(call->inputs, call->outputs)
+               : end_operation(self, op,
+                               dl_all_to_all_board(&self->exchange, op, call));
 }

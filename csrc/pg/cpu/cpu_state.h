@@ -32,7 +32,7 @@ typedef struct dl_cpu_backend {
     dl_peer *local_peers;         /* by place on this host; for the board */
     dl_process **local_processes; /* by place on this host; the roster's */
     dl_p2p *p2p;                  /* NULL for one rank */
-    dl_window_ends *windows;      /* tells windows that the group has ended */
+    dl_window_ends *windows;      /* informs windows that the group has ended */
     /* of the first window on; only with several hosts */
     _Atomic(dl_window_server *) window_server;
     dl_news news;           /* only with several hosts */
@@ -59,7 +59,7 @@ dl_cpu_self(dl_backend *backend)
 }
 
 /* Gives up the group: this rank's waits and messages end with `cause`, and the other
- * ranks are told, whatever they wait for.  May be called from any thread. */
+ * ranks are informed, whatever they wait for.  May be called from any thread. */
 void dl_cpu_give_up(dl_cpu_backend *self, const dl_error *cause);
 
 dl_status dl_cpu_all_reduce(dl_backend *backend, const dl_op_context *op,

@@ -27,7 +27,7 @@
 #define RECORD_MAGIC UINT64_C(0x0600007570636c64)
 #define FIELD_LIMIT 1024
 
-/* Returns the address in network byte order; its size tells the family. */
+/* Returns the address in network byte order; its size identifies the family. */
 static dl_bytes
 address_bytes(const dl_address *address)
 {
@@ -236,7 +236,8 @@ dl_endpoint_check_settings(void)
     return DL_OK;
 }
 
-/* With the key of the token, TLS has proved it: nothing is left to be proved inside. */
+/* In mode psk the handshake is a proof of the token, so no other proof is needed
+ * inside. */
 static void
 set_guard(const dl_endpoint *endpoint, dl_way *way)
 {
@@ -276,8 +277,8 @@ open_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
     contact->tls_mode = dl_tls_mode_of(endpoint->tls);
 }
 
-/* Checks what ranks of one host need: memory whose descriptor can be passed, and a
- * socket to which this process can send. */
+/* Checks the two requirements for sharing memory: memory whose descriptor can be
+ * passed, and a socket to which this process can send. */
 static dl_status
 try_to_share(dl_endpoint *endpoint, dl_contact *contact)
 {
@@ -311,8 +312,9 @@ open_socket(dl_endpoint *endpoint, dl_contact *contact)
     snprintf(hint + used, DL_HOST_HINT_SIZE - used, "-%d", endpoint->rank);
 }
 
-/* Every user of a TCPStore with a token has proved it.  Other kinds ask for none, and
- * those written in Python do not tell: what the environment names holds for them. */
+/* Every user of a TCPStore with a token has proved it.  Other kinds require no proof,
+ * and those written in Python have no token to return; for them the token of the
+ * environment is used. */
 static dl_status
 find_secret(dl_endpoint *endpoint, dl_store *store)
 {
@@ -346,7 +348,7 @@ dl_endpoint_unseal(const dl_endpoint *endpoint, dl_bytes key, const dl_buffer *s
 }
 
 static dl_status
-publish(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
+publish_record(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     char key[DL_ENDPOINT_KEY_SIZE];
     dl_peer self;
@@ -369,16 +371,16 @@ publish(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 }
 
 static dl_bytes
-write_key(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
+record_key(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
 {
     (void)context;
     return dl_endpoint_key(rank, text);
 }
 
-/* Looks once more, to name the ranks that have not come.  If that fails as well, or all
- * have come meanwhile, keeps the store's error. */
+/* Checks the keys once more, to name the ranks that have not come.  If that fails as
+ * well, or all have come meanwhile, keeps the store's error. */
 static dl_status
-fail_absent(const dl_rank_keys *keys, dl_store *store, dl_deadline deadline)
+fail_not_joined(const dl_rank_keys *keys, dl_store *store, dl_deadline deadline)
 {
     dl_error error = *dl_last_error();
     dl_rank_list absent;
@@ -420,19 +422,19 @@ read_records(dl_endpoint *endpoint, const dl_buffer *records)
 }
 
 static dl_status
-gather(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
+read_all_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     dl_buffer *records = dl_rank_values_new(endpoint->size);
     dl_rank_keys keys = {0};
     dl_status status = records == NULL
                            ? DL_NO_MEMORY
-                           : dl_rank_keys_init(&keys, endpoint->size, write_key, NULL);
+                           : dl_rank_keys_init(&keys, endpoint->size, record_key, NULL);
 
     if (status == DL_OK) {
         status = dl_join_fault_await(&keys, store, records, deadline, NULL, NULL);
     }
     if (status == DL_TIMEOUT) {
-        status = fail_absent(&keys, store, deadline);
+        status = fail_not_joined(&keys, store, deadline);
     }
     if (status == DL_OK) {
         status = read_records(endpoint, records);
@@ -531,7 +533,7 @@ has_loopback(const dl_way *way)
     return false;
 }
 
-/* Ranks that do not encrypt alike understand nothing of each other. */
+/* Ranks with different modes cannot read each other's messages. */
 static dl_status
 fail_modes(const dl_endpoint *endpoint, int rank)
 {
@@ -643,11 +645,11 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
     if (status != DL_OK) {
         goto fail;
     }
-    status = publish(endpoint, options->store, deadline);
+    status = publish_record(endpoint, options->store, deadline);
     if (status != DL_OK) {
         goto fail;
     }
-    status = gather(endpoint, options->store, deadline);
+    status = read_all_records(endpoint, options->store, deadline);
     if (status != DL_OK) {
         goto fail;
     }
@@ -662,7 +664,7 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
 
 fail:
     /* The fault is stored before the sockets close, because ranks that see them close
-     * look for it. */
+     * read it. */
     dl_join_fault_tell(options->store, options->rank);
     dl_endpoint_fini(endpoint);
     return status;

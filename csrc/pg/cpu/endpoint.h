@@ -6,8 +6,9 @@
  * A rank that presents that token has read the record.
  *
  * If the job has a token (base/secret.h), the records are sealed with it (seal.h), and
- * ranks prove it to each other on every connection between hosts.  It is that of the
- * group's store or, for kinds of stores that ask for none, that of the environment. */
+ * ranks prove it to each other on every connection between hosts.  It is the token of
+ * the group's store or, for kinds of stores that require none, that of the
+ * environment. */
 #ifndef DISTLITE_PG_CPU_ENDPOINT_H
 #define DISTLITE_PG_CPU_ENDPOINT_H
 
@@ -27,11 +28,11 @@
 #define DL_HOST_HINT_VARIABLE "DISTLITE_HOST_HINT"
 #define DL_HOST_HINT_SIZE 96
 
-/* The identity of a process's host, as far as sharing memory goes.  Processes with
+/* The identity of a process's host, for the purpose of sharing memory.  Processes with
  * equal texts run under one kernel and in one network namespace, so they reach each
- * other's abstract sockets.  Host names are not compared: they may be equal by
- * chance.  Ranks of different users count as on different hosts, because users share no
- * memory (net/local.h). */
+ * other's abstract sockets.  Host names are not compared: they may be equal by chance.
+ * Ranks of different users count as on different hosts, because users share no memory
+ * (net/local.h). */
 typedef struct dl_host {
     char stack[DL_HOST_STACK_SIZE]; /* boot id, and number of the network namespace */
     char hint[DL_HOST_HINT_SIZE];   /* the variable above, and the user's id */
@@ -85,9 +86,9 @@ dl_status dl_endpoint_check_settings(void);
 /* Publishes this rank's record, reads all others, and finds out which ranks share a
  * host.  The text of DL_TIMEOUT names the ranks that have not come.  DL_NETWORK means
  * that ranks of different hosts have no addresses to reach each other, or that settings
- * name something that does not exist; its text names the ranks.  DL_DENIED: the
- * record of a rank was not written with the job's token.  After a failure there is
- * nothing to free, and the other ranks were told if this rank has caused it. */
+ * name something that does not exist; its text names the ranks.  DL_DENIED: the record
+ * of a rank was not written with the job's token.  After a failure there is nothing to
+ * free, and the other ranks were informed if this rank has caused it. */
 dl_status dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
                            dl_deadline deadline);
 
@@ -118,9 +119,10 @@ void dl_endpoint_describe(const dl_endpoint *endpoint, int rank,
 #define DL_ENDPOINT_KEY_SIZE 24
 dl_bytes dl_endpoint_key(int rank, char text[DL_ENDPOINT_KEY_SIZE]);
 
-/* Stores a record that ranks find each other by, sealed with the job's token, and finds
- * one in what was read.  Only while dl_endpoint_open() runs.  DL_DENIED: it was not
- * written with the token that this rank has, or not for this group and key. */
+/* dl_endpoint_store() stores a record, sealed with the job's token, and
+ * dl_endpoint_unseal() returns the record in the bytes that were read.  Only while
+ * dl_endpoint_open() runs.  DL_DENIED: it was not written with the token that this rank
+ * has, or not for this group and key. */
 dl_status dl_endpoint_store(const dl_endpoint *endpoint, dl_store *store, dl_bytes key,
                             const dl_buffer *record, dl_deadline deadline);
 dl_status dl_endpoint_unseal(const dl_endpoint *endpoint, dl_bytes key,

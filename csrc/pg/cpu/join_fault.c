@@ -24,7 +24,7 @@ is_own(dl_status status)
 
 /* The record is deleted first: a fault whose rank has a record counts as old. */
 static void
-tell(dl_store *store, int rank)
+store_fault(dl_store *store, int rank)
 {
     dl_error error = *dl_last_error();
     dl_deadline deadline = dl_deadline_after(DL_JOIN_FAULT_PATIENCE);
@@ -48,7 +48,7 @@ void
 dl_join_fault_tell(dl_store *store, int rank)
 {
     if (is_own(dl_last_error()->status)) {
-        tell(store, rank);
+        store_fault(store, rank);
     }
 }
 
@@ -59,7 +59,7 @@ dl_join_fault_pass_on(dl_store *store, int rank)
 
     if (error.status != DL_TIMEOUT && dl_join_fault_check(store) == DL_OK) {
         (void)dl_fail_again(&error);
-        tell(store, rank);
+        store_fault(store, rank);
     }
     (void)dl_fail_again(&error);
 }
@@ -74,7 +74,7 @@ exists(dl_store *store, dl_bytes key, dl_deadline deadline)
 
 /* Returns whether the rank that the fault is of has published a record since. */
 static bool
-is_old(dl_store *store, const char *text, dl_deadline deadline)
+is_outdated(dl_store *store, const char *text, dl_deadline deadline)
 {
     char key[DL_ENDPOINT_KEY_SIZE];
     int rank;
@@ -83,7 +83,7 @@ is_old(dl_store *store, const char *text, dl_deadline deadline)
            && exists(store, dl_endpoint_key(rank, key), deadline);
 }
 
-/* A store that does not answer is no fault: the caller's own wait reports it. */
+/* A store that does not answer is not a fault: the caller's own wait reports it. */
 dl_status
 dl_join_fault_check(dl_store *store)
 {
@@ -98,7 +98,7 @@ dl_join_fault_check(dl_store *store)
         snprintf(text, sizeof text, "%.*s", (int)value.size, (const char *)value.data);
     }
     dl_buffer_fini(&value);
-    if (text[0] == '\0' || is_old(store, text, deadline)) {
+    if (text[0] == '\0' || is_outdated(store, text, deadline)) {
         (void)dl_fail_again(&before);
         return DL_OK;
     }

@@ -2,7 +2,7 @@
  *
  * A join fault is the reason why a rank cannot join, which it leaves in the group's
  * store.  Ranks that wait in the store for something that this rank will not publish
- * look for faults between slices of their wait.  The text is a complete message, and
+ * check for faults between slices of their wait.  The text is a complete message, and
  * begins with the rank.  The key is also that of the check-in (check_in.py). */
 #ifndef DISTLITE_PG_CPU_JOIN_FAULT_H
 #define DISTLITE_PG_CPU_JOIN_FAULT_H
@@ -14,9 +14,9 @@
 /* Limit of the time for storing or reading a fault. */
 #define DL_JOIN_FAULT_PATIENCE DL_SECOND
 
-/* Stores the thread's last error, if this rank has caused it.  That another rank has
- * failed or has not come is not stored, because the others know it.  Best effort; keeps
- * the error. */
+/* Stores the thread's last error, if this rank has caused it.  An error about another
+ * rank that failed or did not come is not stored, because the other ranks find the
+ * same.  Best effort; keeps the error. */
 void dl_join_fault_tell(dl_store *store, int rank);
 
 /* For the leader of a host: stores the error that ended the join on its host, whichever
@@ -28,7 +28,7 @@ void dl_join_fault_pass_on(dl_store *store, int rank);
  * else DL_OK, also if the store does not answer, and keeps the thread's last error. */
 dl_status dl_join_fault_check(dl_store *store);
 
-/* Waits for all of `keys` and reads their values.  Looks for faults between slices of
+/* Waits for all of `keys` and reads their values.  Checks for faults between slices of
  * the wait, and calls `look`, unless it is NULL, for other reasons to end it.  Returns
  * DL_TIMEOUT with a text that names no ranks. */
 dl_status dl_join_fault_await(const dl_rank_keys *keys, dl_store *store,

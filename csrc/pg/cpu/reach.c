@@ -110,8 +110,8 @@ is_unreached(dl_status status, dl_deadline deadline)
 }
 
 /* Sets the ranks of its host that this leader does not reach.  A rank that has ended
- * counts as one on another host: no rank reaches it there either, which the greeting of
- * the leaders finds out. */
+ * counts as one on another host; no rank reaches it there either, which the greeting of
+ * the leaders detects. */
 static dl_status
 invite_all(trial *self, int *count, char reason[DL_PROBLEM_SIZE])
 {
@@ -133,12 +133,13 @@ invite_all(trial *self, int *count, char reason[DL_PROBLEM_SIZE])
             return status;
         }
     }
-    /* A rank that has stored why it failed is not taken for one on another host. */
+    /* A rank that has stored the reason of its failure is not taken for one on another
+     * host. */
     return *count == 0 ? DL_OK : dl_join_fault_check(self->options->store);
 }
 
 static dl_status
-publish(trial *self)
+publish_list(trial *self)
 {
     char reason[DL_PROBLEM_SIZE];
     char key[DL_RANK_KEY_SIZE];
@@ -158,7 +159,7 @@ publish(trial *self)
 /* A rank that cannot send to its leader's socket watches the leader as ranks of other
  * hosts do. */
 static dl_status
-see_own(trial *self, int leader)
+check_own_leader(trial *self, int leader)
 {
     dl_status status = dl_local_look(self->endpoint->contacts[leader].socket);
 
@@ -177,7 +178,7 @@ fail_ended(const trial *self, int rank)
 }
 
 static dl_status
-look_from_outside(trial *self, int at)
+probe_leader(trial *self, int at)
 {
     const dl_endpoint *endpoint = self->endpoint;
     int rank = self->leaders[at];
@@ -206,7 +207,7 @@ look_from_outside(trial *self, int at)
 
 /* Called between slices of the wait: fails if an awaited leader has ended. */
 static dl_status
-look(void *context)
+check_leaders(void *context)
 {
     trial *self = context;
     const dl_endpoint *endpoint = self->endpoint;
@@ -221,14 +222,14 @@ look(void *context)
             return fail_ended(self, rank);
         }
         if (!is_own) {
-            DL_TRY(look_from_outside(self, i));
+            DL_TRY(probe_leader(self, i));
         }
     }
     return DL_OK;
 }
 
 static dl_bytes
-write_key(const void *context, int at, char text[DL_RANK_KEY_SIZE])
+list_key(const void *context, int at, char text[DL_RANK_KEY_SIZE])
 {
     const trial *self = context;
 
@@ -236,7 +237,7 @@ write_key(const void *context, int at, char text[DL_RANK_KEY_SIZE])
 }
 
 static dl_status
-fail_late(const trial *self)
+fail_no_answer(const trial *self)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
@@ -248,7 +249,7 @@ fail_late(const trial *self)
 /* Moves the ranks that the leader did not reach to a host of their own, led by the
  * lowest of them. */
 static dl_status
-divide(trial *self, int leader, const dl_buffer *sealed)
+move_unreached(trial *self, int leader, const dl_buffer *sealed)
 {
     dl_endpoint *endpoint = self->endpoint;
     char key[DL_RANK_KEY_SIZE];
@@ -282,21 +283,21 @@ divide(trial *self, int leader, const dl_buffer *sealed)
 }
 
 static dl_status
-hear(trial *self)
+read_lists(trial *self)
 {
     dl_buffer *verdicts = dl_rank_values_new(self->leader_count);
     dl_rank_keys keys = {0};
-    dl_status status = verdicts == NULL ? DL_NO_MEMORY
-                                        : dl_rank_keys_init(&keys, self->leader_count,
-                                                            write_key, self);
+    dl_status status =
+        verdicts == NULL ? DL_NO_MEMORY
+                         : dl_rank_keys_init(&keys, self->leader_count, list_key, self);
 
     if (status == DL_OK) {
         status = dl_join_fault_await(&keys, self->options->store, verdicts,
-                                     self->deadline, look, self);
-        status = status == DL_TIMEOUT ? fail_late(self) : status;
+                                     self->deadline, check_leaders, self);
+        status = status == DL_TIMEOUT ? fail_no_answer(self) : status;
     }
     for (int i = 0; status == DL_OK && i < self->leader_count; i++) {
-        status = divide(self, self->leaders[i], &verdicts[i]);
+        status = move_unreached(self, self->leaders[i], &verdicts[i]);
     }
     dl_rank_keys_fini(&keys);
     dl_rank_values_free(verdicts, self->leader_count);
@@ -340,21 +341,22 @@ close_links(trial *self)
 }
 
 static dl_status
-step(trial *self)
+run_trial(trial *self)
 {
     const dl_endpoint *endpoint = self->endpoint;
     int own = self->hosts[endpoint->rank];
 
     if (is_awaited(self, own)) {
-        DL_TRY(own == endpoint->rank ? publish(self) : see_own(self, own));
+        DL_TRY(own == endpoint->rank ? publish_list(self)
+                                     : check_own_leader(self, own));
     }
-    dl_status status = hear(self);
+    dl_status status = read_lists(self);
     close_links(self);
     return status;
 }
 
 static dl_status
-run(trial *self)
+divide_hosts(trial *self)
 {
     size_t count = (size_t)self->endpoint->size;
 
@@ -367,7 +369,7 @@ run(trial *self)
         return dl_fail_no_memory();
     }
     for (list_leaders(self); self->leader_count > 0; list_leaders(self)) {
-        DL_TRY(step(self));
+        DL_TRY(run_trial(self));
     }
     return DL_OK;
 }
@@ -378,7 +380,7 @@ dl_reach_divide(dl_endpoint *endpoint, const dl_backend_options *options,
 {
     trial self = {
         .endpoint = endpoint, .options = options, .deadline = deadline, .hosts = hosts};
-    dl_status status = run(&self);
+    dl_status status = divide_hosts(&self);
 
     free(self.is_heard);
     free(self.ranks);

@@ -10,7 +10,7 @@
  *     store: "cpu/0/apart", the ranks that   -> read those of all leaders
  *     it did not reach, and why
  *
- * The ranks that were not reached count as another host from then on.  Their lowest
+ * The ranks that were not reached count as on another host from then on.  Their lowest
  * rank leads them and does the same, until every leader has reached all ranks of its
  * host.  All ranks read the same lists, so they agree.  The connections stay open for
  * the join. */

@@ -10,7 +10,8 @@
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/tcp/traffic.h"
 
-/* Limit of the time for telling other hosts: the failure must not be held up. */
+/* Limit of the time for informing other hosts: the failure must not be delayed for
+ * longer. */
 #define TELLING_PATIENCE (500 * DL_MILLISECOND)
 
 static void
@@ -39,7 +40,7 @@ typedef struct making {
 
 /* Exchanges an empty message with each other leader. */
 static dl_status
-greet(making *self, uint64_t sequence)
+exchange_greetings(making *self, uint64_t sequence)
 {
     const dl_layout *layout = &self->roster->endpoint.layout;
     dl_op_context op = {.sequence = sequence,
@@ -74,15 +75,15 @@ greet_and_clear(making *self)
 {
     const dl_endpoint *endpoint = &self->roster->endpoint;
 
-    DL_TRY(greet(self, 1));
+    DL_TRY(exchange_greetings(self, 1));
     if (endpoint->rank == 0) {
         dl_endpoint_clear(endpoint, self->options->store, self->deadline);
     }
-    return greet(self, 2);
+    return exchange_greetings(self, 2);
 }
 
 /* A leader that has closed its link may have stored the reason.  A rank whose socket
- * could not be reached may have ended, or be where no address leads. */
+ * could not be reached may have ended, or have no address that works. */
 static dl_status
 fail_lost(const making *self)
 {
@@ -116,7 +117,7 @@ log_apart(const making *self)
 /* Called by the join on the leader, while the members wait: they continue once all
  * hosts have greeted. */
 static dl_status
-settle(void *context)
+greet_hosts(void *context)
 {
     making *self = context;
     dl_endpoint *endpoint = &self->roster->endpoint;
@@ -140,7 +141,7 @@ settle(void *context)
     status = status == DL_PEER_LOST ? fail_lost(self) : status;
     if (status != DL_OK) {
         /* The fault is stored before the links close, because ranks that see them close
-         * look for it. */
+         * read it. */
         dl_join_fault_pass_on(self->options->store, endpoint->rank);
     }
     dl_traffic_fini(&self->traffic);
@@ -160,7 +161,7 @@ open_probes(dl_roster *self)
                                             : dl_probes_init(&self->probes, &options);
 }
 
-/* If this fails, waits look for callers between their slices. */
+/* If this fails, waits check for connections between their slices. */
 static void
 watch_calls(dl_roster *self)
 {
@@ -173,8 +174,8 @@ watch_calls(dl_roster *self)
     }
 }
 
-/* Tells the ranks of other hosts, which may have joined and be in their first operation
- * before this host fails to join. */
+/* Informs the ranks of other hosts, which may have joined and be in their first
+ * operation before this host fails to join. */
 static void
 tell_hosts(const making *self)
 {
@@ -208,7 +209,7 @@ leads_host(const dl_endpoint *endpoint)
 }
 
 static dl_status
-meet(making *self)
+meet_ranks(making *self)
 {
     dl_roster *roster = self->roster;
     dl_endpoint local = {.listener = -1};
@@ -220,7 +221,7 @@ meet(making *self)
         status = dl_endpoint_open_local(&roster->endpoint, &local);
     }
     if (status == DL_OK) {
-        dl_join work = {&local, self->options, self->deadline, settle, self};
+        dl_join work = {&local, self->options, self->deadline, greet_hosts, self};
         status = dl_join_run(&work, &roster->membership);
         roster->local_processes = local.processes;
         local.processes = NULL;
@@ -252,7 +253,7 @@ dl_roster_new(const dl_backend_options *options, dl_deadline deadline,
     dl_backend_origin_init(&self->base, free_roster);
     self->fork_generation = dl_fork_generation();
     making work = {.roster = self, .options = options, .deadline = deadline};
-    dl_status status = meet(&work);
+    dl_status status = meet_ranks(&work);
     if (status != DL_OK) {
         dl_backend_origin_unref(&self->base);
         return status;

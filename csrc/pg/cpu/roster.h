@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A roster is the ranks that once met through a store, and what this process has to
- * reach them.  The group that met and all groups made out of it share the roster, and
- * it exists until the last of them ends.  Those groups need no meeting: their members
- * are known, their memory comes out of the arena, and ranks of other hosts are called
- * when they are needed.
+ * A roster is the set of ranks that once met through a store, with what this process
+ * needs to reach them.  The group that met and all groups made out of it share the
+ * roster, and it exists until the last of them ends.  Those groups need no meeting:
+ * their members are known, their memory comes out of the arena, and ranks of other
+ * hosts are called when they are needed.
  *
  * In a meeting, the ranks of each host join over its memory.  Then the hosts' leaders
- * greet each other, so that a network that does not work is found out here. */
+ * greet each other, so that a network that does not work is detected here. */
 #ifndef DISTLITE_PG_CPU_ROSTER_H
 #define DISTLITE_PG_CPU_ROSTER_H
 
@@ -29,8 +29,8 @@ typedef struct dl_roster {
 } dl_roster;
 
 /* Meets the other ranks.  `*roster` has one reference; dl_backend_origin_unref() gives
- * it back.  After a failure there is nothing to free, and the other ranks were told if
- * this rank or its host has caused it. */
+ * it back.  After a failure there is nothing to free, and the other ranks were informed
+ * if this rank or its host has caused it. */
 dl_status dl_roster_new(const dl_backend_options *options, dl_deadline deadline,
                         dl_roster **roster);
 

@@ -9,7 +9,7 @@
 #define SEAL_MAGIC UINT64_C(0x01006c6165736c64)
 #define SEAL_SIZE (sizeof(uint64_t) + DL_MAC_SIZE)
 
-/* Keeps seals apart from all else that is computed with the token. */
+/* Separates seals from other MACs that are computed with the token. */
 #define LABEL "distlite record 1"
 
 #define REMEDY                                                                      \
@@ -68,8 +68,8 @@ check_seal(const dl_seal *seal, dl_bytes bytes, dl_bytes record)
     if (!dl_secret_mac_equal(mac, bytes.data + sizeof(uint64_t))) {
         return dl_fail(DL_DENIED,
                        "its record in the store was not written with this job's token: "
-                       "its process has another one, or somebody else has written the "
-                       "record; " REMEDY);
+                       "its process has another token, or a process outside the job "
+                       "has written the record; " REMEDY);
     }
     return DL_OK;
 }
@@ -89,10 +89,10 @@ dl_seal_take(dl_bytes bytes, const dl_seal *seal, dl_bytes *record)
         return DL_OK;
     }
     if (!has_seal || bytes.size < SEAL_SIZE) {
-        return dl_fail(
-            DL_DENIED,
-            "its record in the store was written without this job's token: "
-            "its process has none, or somebody else has written the record; " REMEDY);
+        return dl_fail(DL_DENIED,
+                       "its record in the store was written without this job's token: "
+                       "its process has no token, or a process outside the job has "
+                       "written the record; " REMEDY);
     }
     dl_bytes sealed = {bytes.data + SEAL_SIZE, bytes.size - SEAL_SIZE};
     DL_TRY(check_seal(seal, bytes, sealed));

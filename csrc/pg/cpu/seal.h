@@ -2,7 +2,7 @@
  *
  * A seal shows that a record in the store was written by a process that knows the job's
  * token, for this group and under this key: an HMAC in front of the record.  Without a
- * token a record is stored as it is.  Knows nothing of what records say. */
+ * token a record is stored as it is.  Knows nothing of the contents of records. */
 #ifndef DISTLITE_PG_CPU_SEAL_H
 #define DISTLITE_PG_CPU_SEAL_H
 

@@ -2,7 +2,7 @@
 #include "pg/device/cuda_table.h"
 
 /* The newest comes first.  A library that the process uses already takes precedence
- * over all of them, as it is known to fit the driver. */
+ * over all of them, because it is known to work with the driver. */
 static const char *const sonames[] = {"libcudart.so.13", "libcudart.so.12", NULL};
 static const char *const folders[] = {"nvidia/cu13/lib", "nvidia/cuda_runtime/lib",
                                       NULL};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The calls of the CUDA runtime that are needed to order streams and to copy between
- * device and host, declared here because
- * the library is found at run time and its headers are not needed to build.  Streams
- * and events belong to the driver, so those of torch, CuPy or JAX may be passed in. */
+ * The calls of the CUDA runtime that order streams and copy between device and host,
+ * declared here because the library is found at run time and its headers are not needed
+ * to build.  Streams and events belong to the driver, so those of torch, CuPy or JAX
+ * may be passed in. */
 #ifndef DISTLITE_PG_DEVICE_CUDA_TABLE_H
 #define DISTLITE_PG_DEVICE_CUDA_TABLE_H
 

@@ -134,13 +134,13 @@ dl_device_check_message(const dl_group *group, const char *name)
 
 /* Only the group's CPU side knows which ranks are gone. */
 static dl_status
-watch(void *context, int rank)
+watch_rank(void *context, int rank)
 {
     return dl_group_watch(context, rank);
 }
 
 static dl_status
-lost(void *context, int rank)
+check_lost(void *context, int rank)
 {
     return dl_group_lost(context, rank);
 }
@@ -157,8 +157,8 @@ make_backend(dl_group *group, int device, dl_deadline deadline, dl_backend **bac
         .backend_name = self->side.kind->name,
         .on_device = &self->options,
         .device = device,
-        .watch = watch,
-        .lost = lost,
+        .watch = watch_rank,
+        .lost = check_lost,
         .context = group,
     };
 
@@ -232,8 +232,8 @@ dl_device_open(dl_group *group, int device, dl_deadline deadline)
     return dl_group_admit(group);
 }
 
-/* Threads begin their operations one after the other.  That all ranks begin them in the
- * same order is up to the caller. */
+/* Threads begin their operations one after the other.  The callers ensure that all
+ * ranks begin them in the same order. */
 static dl_status
 take_turn(dl_group *group, dl_deadline deadline)
 {
@@ -254,7 +254,7 @@ pass_turn(dl_group *group)
 }
 
 static dl_record *
-post(const dl_device_side *self, const dl_op *op)
+record_message(const dl_device_side *self, const dl_op *op)
 {
     return dl_recorder_post(&self->side.seat, &op->context.fingerprint, op->call->tag,
                             op->context.deadline);
@@ -275,7 +275,7 @@ record_start(dl_device_side *self, dl_op *ops, size_t count)
         if (!is_message(op)) {
             dl_side_begin(&self->side, &op->context);
         } else if (op->context.record == NULL) {
-            op->context.record = post(self, op);
+            op->context.record = record_message(self, op);
         }
     }
 }
@@ -374,13 +374,13 @@ record_queued(dl_device_side *self, dl_op *op)
     char site[DL_CALL_SITE_TEXT_SIZE];
 
     op->context.record =
-        is_message(op) ? post(self, op)
+        is_message(op) ? record_message(self, op)
                        : dl_recorder_queue(&self->side.seat, &op->context.fingerprint,
                                            op->context.deadline);
     if (!self->is_detailed) {
         return DL_OK;
     }
-    /* Noted now, because the thread is elsewhere when the batch is issued. */
+    /* Noted now, because the thread has another call site when the batch is issued. */
     dl_call_site_describe(site, sizeof site);
     op->context.call_site = strdup(site);
     return op->context.call_site == NULL ? dl_fail_no_memory() : DL_OK;
@@ -641,8 +641,9 @@ meet_on_device(dl_group *group, void *byte, void *stream, int device,
     return status;
 }
 
-/* Waits until the stream has run what is left on it; that is soon, as the reduction
- * before it has ended.  A stream that is being captured runs nothing to wait for. */
+/* Waits until the stream has run what is left on it, which is soon, because the
+ * reduction before it has ended.  A stream that is being captured runs nothing to wait
+ * for. */
 static dl_status
 await_stream(const dl_cuda_table *cuda, void *stream)
 {
@@ -686,8 +687,8 @@ dl_device_barrier(dl_group *group, void *stream, dl_deadline deadline)
 
 /* Called with the parent's turn held; nobody else uses the child yet. */
 static dl_status
-split(dl_group *parent, const dl_device_split_args *wanted, dl_deadline deadline,
-      dl_group *child)
+split_backend(dl_group *parent, const dl_device_split_args *wanted,
+              dl_deadline deadline, dl_group *child)
 {
     dl_backend *from = parent->device->side.backend;
     dl_backend *to = NULL;
@@ -714,7 +715,7 @@ dl_device_split(dl_group *parent, const dl_device_split_args *wanted,
     }
     DL_TRY(dl_group_admit(parent));
     DL_TRY(take_turn(parent, deadline));
-    dl_status status = split(parent, wanted, deadline, child);
+    dl_status status = split_backend(parent, wanted, deadline, child);
     pass_turn(parent);
     return status;
 }

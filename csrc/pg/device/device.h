@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A group's arrays on devices.  They have a side of their own, whose backend is made
- * with the first such array; or they are staged in host memory for the CPU's side.  An
- * operation of a backend that is ordered by streams returns as soon as it is enqueued.
- * All others run on the host, like those of the CPU, once the streams of their arrays
- * have reached them (stream_marks.h).  A thread may open a batch: what it begins until
- * the batch ends is issued together. */
+ * The part of a group that serves arrays on devices.  They have a side of their own,
+ * whose backend is made with the first such array, or they are staged in host memory
+ * for the CPU's side.  An operation of a backend that is ordered by streams returns as
+ * soon as it is enqueued. All others run on the host, like those of the CPU, once the
+ * streams of their arrays have reached them (stream_marks.h).  A thread may open a
+ * batch: the operations that it begins until the batch ends are issued together. */
 #ifndef DISTLITE_PG_DEVICE_DEVICE_H
 #define DISTLITE_PG_DEVICE_DEVICE_H
 

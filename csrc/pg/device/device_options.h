@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a group is told about its backend for devices: options, and how its ranks are
+ * The arguments of a group's backend for devices: its options, and how its ranks are
  * split. */
 #ifndef DISTLITE_PG_DEVICE_DEVICE_OPTIONS_H
 #define DISTLITE_PG_DEVICE_DEVICE_OPTIONS_H

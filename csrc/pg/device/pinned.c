@@ -18,13 +18,13 @@ static struct {
 } kept = {.is_busy = ATOMIC_FLAG_INIT};
 
 static bool
-enter(void)
+try_lock(void)
 {
     return !atomic_flag_test_and_set_explicit(&kept.is_busy, memory_order_acquire);
 }
 
 static void
-leave(void)
+unlock(void)
 {
     atomic_flag_clear_explicit(&kept.is_busy, memory_order_release);
 }
@@ -49,7 +49,7 @@ free_all(dl_pinned *first)
 /* Takes the smallest kept piece that is large enough, but none that is much too large:
  * small operations would hold what a large one needs. */
 static dl_pinned *
-find(int device, size_t size)
+take_smallest(int device, size_t size)
 {
     dl_pinned **best = NULL;
 
@@ -100,9 +100,9 @@ dl_pinned_take(const dl_cuda_table *cuda, int device, size_t size, dl_pinned **p
 {
     dl_pinned *self = NULL;
 
-    if (enter()) {
-        self = find(device, size);
-        leave();
+    if (try_lock()) {
+        self = take_smallest(device, size);
+        unlock();
     }
     if (self != NULL) {
         *pinned = self;
@@ -126,7 +126,7 @@ dl_pinned_take(const dl_cuda_table *cuda, int device, size_t size, dl_pinned **p
 
 /* Cuts the oldest pieces off the list, so that the others stay within the limit. */
 static dl_pinned *
-cut(void)
+cut_excess(void)
 {
     dl_pinned **end = &kept.first;
     size_t sum = 0;
@@ -143,15 +143,16 @@ cut(void)
 void
 dl_pinned_give(dl_pinned *pinned)
 {
-    if (pinned->size > DL_PINNED_LIMIT || atomic_load(&kept.groups) == 0 || !enter()) {
+    if (pinned->size > DL_PINNED_LIMIT || atomic_load(&kept.groups) == 0
+        || !try_lock()) {
         pinned->next = NULL;
         free_all(pinned);
         return;
     }
     pinned->next = kept.first;
     kept.first = pinned;
-    dl_pinned *rest = cut();
-    leave();
+    dl_pinned *rest = cut_excess();
+    unlock();
     free_all(rest);
 }
 
@@ -164,10 +165,10 @@ dl_pinned_join(void)
 void
 dl_pinned_leave(void)
 {
-    if (atomic_fetch_sub(&kept.groups, 1) == 1 && enter()) {
+    if (atomic_fetch_sub(&kept.groups, 1) == 1 && try_lock()) {
         dl_pinned *first = kept.first;
         kept.first = NULL;
-        leave();
+        unlock();
         free_all(first);
     }
 }

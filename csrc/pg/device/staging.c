@@ -60,11 +60,12 @@ follows(const dl_tensor *tensor, const dl_tensor *previous)
                   == (const char *)tensor->data;
 }
 
-/* Returns where each array begins, added to `memory`, and in `*size` what all take.
- * Arrays that follow each other on the device, such as the blocks of one array, do so on
- * the host, too. */
+/* Sets the staged arrays' addresses, counted from `memory`, and `*size` to the bytes
+ * that all of them take.  Arrays that are adjacent on the device, such as the blocks of
+ * one array, are adjacent on the host as well. */
 static void
-place(const dl_arrays *arrays, const dl_arrays *staged, uintptr_t memory, size_t *size)
+place_arrays(const dl_arrays *arrays, const dl_arrays *staged, uintptr_t memory,
+             size_t *size)
 {
     const dl_tensor *previous = NULL;
     const dl_tensor *tensor;
@@ -103,8 +104,8 @@ copy_run(const dl_staging *self, char *device, char *host, size_t size, bool is_
         "cudaMemcpyAsync");
 }
 
-/* Copies the arrays that the operation reads, or writes if `is_back`; those that follow
- * each other on both sides at once. */
+/* Copies the arrays that the operation reads, or writes if `is_back`.  Arrays that are
+ * adjacent on both sides are copied at once. */
 static dl_status
 copy_all(const dl_staging *self, bool is_back)
 {
@@ -135,9 +136,9 @@ copy_all(const dl_staging *self, bool is_back)
                          "cudaStreamSynchronize");
 }
 
-/* Adds to an error what was being done, and on which rank. */
+/* Adds the operation, the rank and the direction of the copy to an error. */
 static dl_status
-explain(const dl_staging *self, dl_status status, bool is_back)
+add_context(const dl_staging *self, dl_status status, bool is_back)
 {
     if (status == DL_OK) {
         return DL_OK;
@@ -160,9 +161,9 @@ take_buffer(dl_staging *self, const dl_cuda_table *cuda)
     int device = dl_arrays_at(&arrays, 0)->device_index;
     size_t size;
 
-    place(&arrays, &staged, 0, &size);
+    place_arrays(&arrays, &staged, 0, &size);
     DL_TRY(dl_pinned_take(cuda, device, size, &self->buffer));
-    place(&arrays, &staged, (uintptr_t)self->buffer->memory, &size);
+    place_arrays(&arrays, &staged, (uintptr_t)self->buffer->memory, &size);
     return copy_all(self, false);
 }
 
@@ -172,7 +173,7 @@ dl_staging_init(dl_staging *staging, const dl_group *group, const dl_call *call,
 {
     *staging = (dl_staging){.group = group, .call = call};
     DL_TRY(dl_call_copy(call, dl_group_size(group), (dl_room){0}, &staging->staged));
-    dl_status status = explain(staging, take_buffer(staging, cuda), false);
+    dl_status status = add_context(staging, take_buffer(staging, cuda), false);
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
         dl_staging_fini(staging, false);
@@ -184,7 +185,7 @@ dl_staging_init(dl_staging *staging, const dl_group *group, const dl_call *call,
 dl_status
 dl_staging_copy_back(const dl_staging *staging)
 {
-    return explain(staging, copy_all(staging, true), true);
+    return add_context(staging, copy_all(staging, true), true);
 }
 
 void

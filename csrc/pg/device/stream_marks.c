@@ -10,11 +10,11 @@
 #include "base/thread.h"
 #include "pg/device/device.h"
 
-/* A wait looks this long without a sleep, as most streams are there already, and then at
- * intervals that grow from LOOK_EVERY to LOOK_LAZILY. */
+/* A wait polls for this long without a sleep, since most streams have reached their
+ * marks already, and then at intervals that grow from POLL_FIRST to POLL_LAST. */
 #define AWAKE (100 * INT64_C(1000))
-#define LOOK_EVERY (50 * INT64_C(1000))
-#define LOOK_LAZILY (2 * DL_MILLISECOND)
+#define POLL_FIRST (50 * INT64_C(1000))
+#define POLL_LAST (2 * DL_MILLISECOND)
 
 static dl_status
 check_capture(const dl_group *group, const dl_cuda_table *cuda, void *stream)
@@ -106,7 +106,7 @@ dl_stream_marks_free(dl_stream_marks *marks)
 }
 
 static dl_status
-fail_late(const dl_group *group, const dl_op_context *op)
+fail_not_reached(const dl_group *group, const dl_op_context *op)
 {
     char *label = dl_device_label_new(group);
 
@@ -122,10 +122,11 @@ fail_late(const dl_group *group, const dl_op_context *op)
 /* Polls instead of blocking in CUDA: there is a deadline, and other threads may
  * abort. */
 static dl_status
-await(const dl_cuda_table *cuda, dl_group *group, const dl_op_context *op, void *event)
+await_mark(const dl_cuda_table *cuda, dl_group *group, const dl_op_context *op,
+           void *event)
 {
     int64_t awake_until = dl_now() + AWAKE;
-    int64_t pause = LOOK_EVERY;
+    int64_t pause = POLL_FIRST;
     int result;
 
     while ((result = cuda->event_query(event)) == DL_CUDA_NOT_READY) {
@@ -137,10 +138,10 @@ await(const dl_cuda_table *cuda, dl_group *group, const dl_op_context *op, void 
         }
         DL_TRY(dl_group_admit(group));
         if (dl_deadline_passed(op->deadline)) {
-            return fail_late(group, op);
+            return fail_not_reached(group, op);
         }
         DL_TRY(dl_sleep_until(dl_deadline_earlier(op->deadline, pause)));
-        pause = pause < LOOK_LAZILY ? pause + LOOK_EVERY : pause;
+        pause = pause < POLL_LAST ? pause + POLL_FIRST : pause;
     }
     return dl_cuda_check(cuda, result, "cudaEventQuery");
 }
@@ -157,7 +158,7 @@ dl_stream_marks_enter(const dl_stream_marks *marks, dl_group *group,
     DL_TRY(dl_cuda_enter(cuda, stay->device, &stay->previous));
     cuda->exchange_mode(&stay->mode);
     for (int i = 0; status == DL_OK && i < marks->count; i++) {
-        status = await(cuda, group, op, marks->events[i]);
+        status = await_mark(cuda, group, op, marks->events[i]);
     }
     if (status != DL_OK) {
         dl_stream_marks_leave(stay);

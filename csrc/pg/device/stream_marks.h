@@ -2,8 +2,8 @@
  *
  * Marks in the streams of an operation's arrays, for operations on devices that run on
  * the host: recorded when the operation is called, and waited for before it touches the
- * arrays.  An operation whose marks have been reached is over when the host says so, so
- * that nothing has to be ordered after it. */
+ * arrays.  An operation whose marks have been reached ends on the host, so that nothing
+ * has to be ordered after it. */
 #ifndef DISTLITE_PG_DEVICE_STREAM_MARKS_H
 #define DISTLITE_PG_DEVICE_STREAM_MARKS_H
 

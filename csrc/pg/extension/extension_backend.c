@@ -180,7 +180,7 @@ dl_extension_forget_error(void)
 }
 
 static dl_status
-end(dl_extension *self, const dl_op_context *op, int result)
+finish_call(dl_extension *self, const dl_op_context *op, int result)
 {
     DL_TRY(dl_extension_result(self, dl_op_type_name(op->fingerprint.op), result));
     return dl_op_check_arrays(op);
@@ -276,7 +276,7 @@ run_on(dl_extension *self, const dl_op_context *op, const dl_call *call,
     DL_TRY(plain_add(arrays, both.outputs, both.output_count, false, &outputs));
     dl_blocking_begin();
     dl_extension_forget_error();
-    DL_TRY(end(self, op, invoke(self, &made.base, call, inputs, outputs)));
+    DL_TRY(finish_call(self, op, invoke(self, &made.base, call, inputs, outputs)));
     plain_give(arrays, is_in_place(call) && !is_kept ? inputs : NULL, both.input_count);
     plain_give(arrays, outputs, both.output_count);
     return DL_OK;
@@ -285,7 +285,7 @@ run_on(dl_extension *self, const dl_op_context *op, const dl_call *call,
 /* The entry of every operation.  Fails with the group's cause if it was aborted before
  * the operation began. */
 static dl_status
-run(dl_backend *backend, const dl_op_context *op, const dl_call *call)
+run_collective(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_extension *self = extension_of(backend);
     plain_arrays arrays = {0};
@@ -315,7 +315,7 @@ abort_backend(dl_backend *backend, const dl_error *cause)
     }
 }
 
-/* Peers learn of the end by whatever the backend does in close(). */
+/* Peers notice the end by what the backend does in close(). */
 static void
 leave_backend(dl_backend *backend)
 {
@@ -351,7 +351,8 @@ free_backend(dl_backend *backend)
     free_parts(self);
 }
 
-/* The operations that the table has; the others stay NULL, and are told to be missing. */
+/* The entries for the functions that the table has; the others stay NULL, and the group
+ * fails calls of them. */
 static dl_backend_ops *
 ops_of(const distlite_backend *table, const char *name)
 {
@@ -362,15 +363,16 @@ ops_of(const distlite_backend *table, const char *name)
             .name = name,
             .collectives =
                 {
-                    [DL_BARRIER] = run,
-                    [DL_BROADCAST] = table->broadcast == NULL ? NULL : run,
-                    [DL_ALL_REDUCE] = table->all_reduce == NULL ? NULL : run,
-                    [DL_REDUCE] = table->reduce == NULL ? NULL : run,
-                    [DL_ALL_GATHER] = table->all_gather == NULL ? NULL : run,
-                    [DL_GATHER] = table->gather == NULL ? NULL : run,
-                    [DL_SCATTER] = table->scatter == NULL ? NULL : run,
-                    [DL_REDUCE_SCATTER] = table->reduce_scatter == NULL ? NULL : run,
-                    [DL_ALL_TO_ALL] = table->all_to_all == NULL ? NULL : run,
+                    [DL_BARRIER] = run_collective,
+                    [DL_BROADCAST] = table->broadcast == NULL ? NULL : run_collective,
+                    [DL_ALL_REDUCE] = table->all_reduce == NULL ? NULL : run_collective,
+                    [DL_REDUCE] = table->reduce == NULL ? NULL : run_collective,
+                    [DL_ALL_GATHER] = table->all_gather == NULL ? NULL : run_collective,
+                    [DL_GATHER] = table->gather == NULL ? NULL : run_collective,
+                    [DL_SCATTER] = table->scatter == NULL ? NULL : run_collective,
+                    [DL_REDUCE_SCATTER] =
+                        table->reduce_scatter == NULL ? NULL : run_collective,
+                    [DL_ALL_TO_ALL] = table->all_to_all == NULL ? NULL : run_collective,
                 },
             .post = dl_extension_has_messages(table) ? dl_extension_post : NULL,
             .abort = abort_backend,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Backends that other packages bring along, in C, through the public header
+ * Backends in C that other packages provide, through the public header
  * <distlite/backend.h>.  Their tables are registered by name and stay registered until
  * the process ends.  The adapter here gives them contiguous arrays and hides everything
  * of the core but what that header declares. */

@@ -78,7 +78,8 @@ is_aborted(void *context)
     return answer;
 }
 
-/* An abort ends the wait for the key, which a store knows nothing of. */
+/* An abort of the group also ends the wait for the key; the store itself does not
+ * notice it. */
 static dl_status
 get_value(const dl_extension_call *self, dl_store *store, const char *key,
           dl_buffer *found)

@@ -68,7 +68,7 @@ extension_of(dl_backend *backend)
 }
 
 static void
-unref(dl_extension_messages *home)
+unref_messages(dl_extension_messages *home)
 {
     if (atomic_fetch_sub(&home->references, 1) == 1) {
         pthread_cond_destroy(&home->changed);
@@ -80,14 +80,14 @@ unref(dl_extension_messages *home)
 /* The functions of the table run with the lock held and may use the store, in whose waits
  * no signal handler may run then: it might come back here. */
 static void
-lock(dl_extension_messages *home)
+lock_messages(dl_extension_messages *home)
 {
     pthread_mutex_lock(&home->lock);
     dl_interrupt_hold(true);
 }
 
 static void
-unlock(dl_extension_messages *home)
+unlock_messages(dl_extension_messages *home)
 {
     dl_interrupt_hold(false);
     pthread_mutex_unlock(&home->lock);
@@ -98,7 +98,7 @@ free_message(dl_work *work)
 {
     message *self = message_of(work);
 
-    unref(self->home);
+    unref_messages(self->home);
     free(self->copy);
     dl_work_fini(work);
     free(self);
@@ -106,7 +106,7 @@ free_message(dl_work *work)
 
 /* Writes "recv from rank 1 with tag 0" and the like. */
 static const char *
-describe(const message *self, char text[TEXT_SIZE])
+describe_message(const message *self, char text[TEXT_SIZE])
 {
     const char *what = dl_op_type_name((uint8_t)self->work.op);
 
@@ -123,7 +123,7 @@ describe(const message *self, char text[TEXT_SIZE])
 /* Ends a message that is no longer pending, with the thread's last error unless `status`
  * is DL_OK. */
 static void
-finish(message *self, dl_status status)
+finish_message(message *self, dl_status status)
 {
     bool is_send = self->work.op == DL_SEND;
 
@@ -165,15 +165,16 @@ test_locked(message *self, dl_status *status)
     if (result != DISTLITE_OK || is_done != 0) {
         dl_list_remove(&self->node);
         self->work.source = self->work.op == DL_SEND ? -1 : source;
-        *status = dl_extension_result(of, describe(self, text), result);
+        *status = dl_extension_result(of, describe_message(self, text), result);
         return true;
     }
     if (dl_deadline_passed(self->deadline)) {
         give_up_locked(self);
-        *status = dl_fail(
-            DL_TIMEOUT, "%s timed out after %lldms on rank %d of %d, backend %s",
-            describe(self, text), (long long)(self->deadline.limit / DL_MILLISECOND),
-            of->rank, of->size, of->name);
+        *status = dl_fail(DL_TIMEOUT,
+                          "%s timed out after %lldms on rank %d of %d, backend %s",
+                          describe_message(self, text),
+                          (long long)(self->deadline.limit / DL_MILLISECOND), of->rank,
+                          of->size, of->name);
         return true;
     }
     return false;
@@ -190,7 +191,7 @@ test_all(dl_extension_messages *home)
     do {
         dl_status status = DL_OK;
         ended = NULL;
-        lock(home);
+        lock_messages(home);
         for (dl_list *node = home->pending.next; node != &home->pending;
              node = node->next) {
             message *next = DL_LIST_ENTRY(node, message, node);
@@ -199,10 +200,10 @@ test_all(dl_extension_messages *home)
                 break;
             }
         }
-        unlock(home);
+        unlock_messages(home);
         if (ended != NULL) {
             has_any = true;
-            finish(ended, status);
+            finish_message(ended, status);
         }
     } while (ended != NULL);
     return has_any;
@@ -218,7 +219,7 @@ run_tests(void *argument)
     for (;;) {
         pause = test_all(home) ? FIRST_PAUSE : pause * 2;
         pause = pause < LAST_PAUSE ? pause : LAST_PAUSE;
-        lock(home);
+        lock_messages(home);
         while (home->self != NULL && dl_list_is_empty(&home->pending)) {
             pthread_cond_wait(&home->changed, &home->lock);
             pause = FIRST_PAUSE;
@@ -227,9 +228,9 @@ run_tests(void *argument)
         if (!is_over) {
             dl_condition_wait_until(&home->changed, &home->lock, dl_now() + pause);
         }
-        unlock(home);
+        unlock_messages(home);
         if (is_over) {
-            unref(home);
+            unref_messages(home);
             return NULL;
         }
     }
@@ -281,26 +282,26 @@ wait_for_message(dl_work *work, dl_deadline deadline)
 }
 
 static void
-withdraw(dl_work *work)
+withdraw_message(dl_work *work)
 {
     message *self = message_of(work);
     dl_extension_messages *home = self->home;
     dl_error why = *dl_last_error();
 
-    lock(home);
+    lock_messages(home);
     bool is_pending = self->node.next != NULL;
     if (is_pending) {
         give_up_locked(self);
     }
-    unlock(home);
+    unlock_messages(home);
     if (is_pending) {
-        finish(self, dl_fail_again(&why));
+        finish_message(self, dl_fail_again(&why));
     }
 }
 
 static const dl_work_ops message_ops = {
     .wait = wait_for_message,
-    .withdraw = withdraw,
+    .withdraw = withdraw_message,
     .free = free_message,
 };
 
@@ -344,7 +345,7 @@ dl_extension_messages_end(dl_extension_messages *home, const dl_error *cause)
     message *next = NULL;
 
     do {
-        lock(home);
+        lock_messages(home);
         next = NULL;
         if (!dl_list_is_empty(&home->pending)) {
             next = DL_LIST_ENTRY(home->pending.next, message, node);
@@ -354,9 +355,9 @@ dl_extension_messages_end(dl_extension_messages *home, const dl_error *cause)
             home->self = NULL;
             pthread_cond_signal(&home->changed);
         }
-        unlock(home);
+        unlock_messages(home);
         if (next != NULL) {
-            finish(next, dl_fail_again(cause));
+            finish_message(next, dl_fail_again(cause));
         }
     } while (next != NULL);
 }
@@ -364,7 +365,7 @@ dl_extension_messages_end(dl_extension_messages *home, const dl_error *cause)
 void
 dl_extension_messages_unref(dl_extension_messages *home)
 {
-    unref(home);
+    unref_messages(home);
 }
 
 /* Makes a message whose array is contiguous, with a copy in place of one that is not. */
@@ -435,7 +436,7 @@ post_locked(dl_extension_messages *home, message *self, bool is_awaited)
         dl_extension_call_begin(of, &(dl_op_context){.deadline = self->deadline});
     dl_extension_forget_error();
     int result = of->table->post(of->state, &call.base, &said, &self->request);
-    DL_TRY(dl_extension_result(of, describe(self, text), result));
+    DL_TRY(dl_extension_result(of, describe_message(self, text), result));
     dl_list_append(&home->pending, &self->node);
     return DL_OK;
 }
@@ -457,9 +458,9 @@ dl_extension_post(dl_backend *backend, const dl_call *call, dl_deadline deadline
     dl_work_init(&made->work, &message_ops, call->op);
     atomic_fetch_add(&home->references, 1);
     made->home = home;
-    lock(home);
+    lock_messages(home);
     dl_status status = post_locked(home, made, call->is_awaited);
-    unlock(home);
+    unlock_messages(home);
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
         dl_work_unref(&made->work);

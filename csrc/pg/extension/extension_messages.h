@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Messages of backends in C.  The functions of their tables do not wait, so whoever waits
- * for a message tests it again and again; a thread tests those for which nobody waits. */
+ * Messages of backends in C.  The functions of their tables do not wait, so a thread
+ * that waits for a message polls it; the thread of extension_messages.c polls those for
+ * which no thread waits. */
 #ifndef DISTLITE_PG_EXTENSION_EXTENSION_MESSAGES_H
 #define DISTLITE_PG_EXTENSION_EXTENSION_MESSAGES_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the adapter of backends in C and the functions that it offers them share. */
+ * Types that the adapter of backends in C shares with the functions that it provides to
+ * them. */
 #ifndef DISTLITE_PG_EXTENSION_EXTENSION_STATE_H
 #define DISTLITE_PG_EXTENSION_EXTENSION_STATE_H
 

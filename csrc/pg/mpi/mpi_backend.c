@@ -30,7 +30,7 @@ abort_backend(dl_backend *backend, const dl_error *cause)
 
     dl_mpi_comm_abort(comm, cause);
     if (cause->status == DL_CANCELLED) {
-        dl_mpi_news_tell_failure(comm, cause);
+        dl_mpi_news_send_failure(comm, cause);
     }
 }
 
@@ -58,9 +58,23 @@ free_backend(dl_backend *backend)
 }
 
 static dl_status
-post(dl_backend *backend, const dl_call *call, dl_deadline deadline, dl_work **work)
+post_message(dl_backend *backend, const dl_call *call, dl_deadline deadline,
+             dl_work **work)
 {
     return dl_mpi_post(dl_mpi_self(backend)->comm, call, deadline, work);
+}
+
+static dl_status
+check_lost(dl_backend *backend, int rank)
+{
+    return dl_mpi_comm_lost(dl_mpi_self(backend)->comm, rank);
+}
+
+static void
+note_loss(dl_backend *backend)
+{
+    (void)backend;
+    dl_mpi_world_skip_finalize();
 }
 
 static const dl_backend_ops mpi_ops = {
@@ -80,7 +94,10 @@ static const dl_backend_ops mpi_ops = {
             [DL_SCAN] = dl_mpi_scan,
             [DL_EXSCAN] = dl_mpi_scan,
         },
-    .post = post,
+    .post = post_message,
+    .watch = check_lost,
+    .lost = check_lost,
+    .note_loss = note_loss,
     .abort = abort_backend,
     .leave = leave_backend,
     .free = free_backend,
@@ -131,6 +148,15 @@ choose_piece(int64_t *piece)
     return DL_OK;
 }
 
+static void
+watch_members(const dl_mpi_members *members, const dl_mpi_world *world, int size)
+{
+    for (int rank = 0; rank < size; rank++) {
+        dl_mpi_process_watch(members->world_ranks[rank], world->size,
+                             &members->processes[rank]);
+    }
+}
+
 static dl_status
 make_comm(dl_mpi_backend *self, const dl_backend_options *options, dl_deadline deadline)
 {
@@ -146,24 +172,30 @@ make_comm(dl_mpi_backend *self, const dl_backend_options *options, dl_deadline d
                        options->group_name, options->size, world->size, options->size);
     }
     members.world_ranks = calloc((size_t)options->size, sizeof *members.world_ranks);
-    if (members.world_ranks == NULL) {
-        return dl_fail_no_memory();
-    }
-    dl_mpi_member own = {.world_rank = world->rank, .world_size = world->size};
-    dl_status status = choose_piece(&own.piece);
+    members.processes = calloc((size_t)options->size, sizeof *members.processes);
+    dl_mpi_member own = {.world_rank = world->rank,
+                         .world_size = world->size,
+                         .process = dl_mpi_process_own()};
+    dl_status status = members.world_ranks == NULL || members.processes == NULL
+                           ? dl_fail_no_memory()
+                           : choose_piece(&own.piece);
     if (status == DL_OK) {
         status = dl_mpi_members_meet(&members, options, &own, deadline);
     }
     if (status == DL_OK) {
+        /* Each member waits in MPI for this one, so its process exists unless it has
+         * just ended. */
+        watch_members(&members, world, options->size);
         status = dl_mpi_comm_new(world, options->group_name, members.world_ranks,
                                  options->size, (size_t)own.piece, &self->comm);
     }
     free(members.world_ranks);
+    free(members.processes);
     if (status == DL_OK && members.is_interrupted) {
         /* The others create the communicator, which blocks until this
          * rank does so, too. */
         dl_fail(DL_INTERRUPTED, "interrupted by a signal");
-        dl_mpi_news_tell_failure(self->comm, dl_last_error());
+        dl_mpi_news_send_failure(self->comm, dl_last_error());
         return dl_fail(DL_INTERRUPTED, "interrupted by a signal");
     }
     return status;
@@ -183,6 +215,7 @@ open_backend(dl_mpi_backend *self, const dl_backend_options *options,
     DL_TRY(dl_mpi_spans_init(&self->outputs, self->size));
     DL_TRY(dl_mpi_meeting_init(&self->meeting, self->comm));
     self->base.brief = BRIEF;
+    self->base.has_brief_messages = true;
     self->base.spans_hosts = self->size > 1; /* not known: MPI was not asked */
     return DL_OK;
 }
@@ -239,7 +272,7 @@ dl_mpi_give_up(void)
 /* Waits for a broadcast in the world.  Other ranks may start it much later, so this
  * sleeps between tests. */
 static dl_status
-watch(const dl_mpi_table *mpi, dl_mpi_handle *request, dl_deadline deadline)
+await_broadcast(const dl_mpi_table *mpi, dl_mpi_handle *request, dl_deadline deadline)
 {
     int is_done = 0;
 
@@ -260,7 +293,7 @@ watch(const dl_mpi_table *mpi, dl_mpi_handle *request, dl_deadline deadline)
 }
 
 dl_status
-dl_mpi_tell(void *bytes, size_t size, dl_deadline deadline)
+dl_mpi_broadcast_in_world(void *bytes, size_t size, dl_deadline deadline)
 {
     const dl_mpi_world *world;
     dl_mpi_handle request;
@@ -278,7 +311,7 @@ dl_mpi_tell(void *bytes, size_t size, dl_deadline deadline)
     int result = world->mpi->ibcast(&part, 0, world->mpi->world, &request);
     dl_status status = dl_mpi_check(world->mpi, result, "MPI_Ibcast");
     if (status == DL_OK) {
-        status = watch(world->mpi, &request, deadline);
+        status = await_broadcast(world->mpi, &request, deadline);
     }
     if (status != DL_OK) {
         dl_mpi_world_skip_finalize();

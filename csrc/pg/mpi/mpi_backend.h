@@ -25,7 +25,7 @@ dl_status dl_mpi_place(int *rank, int *size);
 
 /* Broadcasts rank 0's `size` bytes to all ranks of the world.  After a failure MPI is
  * not finalized at exit, since the broadcast may still be pending. */
-dl_status dl_mpi_tell(void *bytes, size_t size, dl_deadline deadline);
+dl_status dl_mpi_broadcast_in_world(void *bytes, size_t size, dl_deadline deadline);
 
 /* For a process that ends in failure: at exit MPI is not finalized, which would wait
  * for all ranks, so that the launcher notices the failure and ends the other ranks.

@@ -26,7 +26,7 @@ flatten(dl_mpi_backend *self, const dl_tensor *tensor, bool is_read, dl_mpi_span
     return DL_OK;
 }
 
-/* Copies that memory back. */
+/* Copies such memory back to the array. */
 static void
 unflatten(const dl_tensor *tensor, const dl_mpi_span *span)
 {
@@ -35,16 +35,17 @@ unflatten(const dl_tensor *tensor, const dl_mpi_span *span)
     }
 }
 
-/* Returns whether an array of `size` bytes may travel along. */
+/* Returns whether an array of `size` bytes fits into the message of a meeting. */
 static bool
-fits(const dl_mpi_backend *self, size_t size)
+fits_in_meeting(const dl_mpi_backend *self, size_t size)
 {
     return size <= dl_mpi_meeting_room(&self->meeting);
 }
 
-/* Fills `span` with what `rank` brought, from `offset` on. */
+/* Copies the array that `rank` contributed, from `offset` on, to `span`. */
 static void
-take(dl_mpi_backend *self, int rank, size_t offset, const dl_mpi_span *span)
+take_contribution(dl_mpi_backend *self, int rank, size_t offset,
+                  const dl_mpi_span *span)
 {
     const char *theirs = dl_mpi_meeting_array(&self->meeting, rank);
 
@@ -111,7 +112,7 @@ dl_mpi_broadcast(dl_backend *backend, const dl_op_context *op, const dl_call *ca
     if (data.size <= dl_mpi_meeting_room_for_one()) {
         DL_TRY(dl_mpi_tree_down(&self->meeting, op, call->root, bytes_of(&data)));
         if (!is_root) {
-            take(self, call->root, 0, &data);
+            take_contribution(self, call->root, 0, &data);
         }
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));
@@ -162,7 +163,7 @@ dl_mpi_all_gather(dl_backend *backend, const dl_op_context *op, const dl_call *c
     dl_mpi_span own;
 
     dl_mpi_spans_measure(outputs, call->outputs);
-    bool is_small = fits(self, outputs->largest);
+    bool is_small = fits_in_meeting(self, outputs->largest);
     bool is_large = outputs->size > self->comm->piece;
     DL_TRY(
         dl_mpi_spans_place(outputs, call->outputs,
@@ -172,7 +173,7 @@ dl_mpi_all_gather(dl_backend *backend, const dl_op_context *op, const dl_call *c
         dl_mpi_contribution brought = {bytes_of(&own), 0};
         DL_TRY(dl_mpi_meet(&self->meeting, op, &brought));
         for (int rank = 0; rank < self->size; rank++) {
-            take(self, rank, 0, &outputs->spans[rank]);
+            take_contribution(self, rank, 0, &outputs->spans[rank]);
         }
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));
@@ -217,7 +218,7 @@ take_gathered(dl_mpi_backend *self, const dl_mpi_span *own)
     for (int rank = 0; rank < self->size; rank++) {
         const dl_mpi_span *span = &self->outputs.spans[rank];
         if (rank != self->rank) {
-            take(self, rank, 0, span);
+            take_contribution(self, rank, 0, span);
         } else if (span->size > 0 && span->data != own->data) {
             memcpy(span->data, own->data, span->size);
         }
@@ -232,7 +233,7 @@ dl_mpi_gather(dl_backend *backend, const dl_op_context *op, const dl_call *call)
     dl_mpi_backend *self = dl_mpi_self(backend);
     bool is_root = self->rank == call->root;
     size_t size = dl_tensor_size(&call->tensor);
-    bool is_small = !call->is_uneven && fits(self, size);
+    bool is_small = !call->is_uneven && fits_in_meeting(self, size);
     bool is_direct = call->is_uneven || size > self->comm->piece;
     dl_mpi_span own;
 
@@ -296,7 +297,7 @@ take_scattered(dl_mpi_backend *self, int root, size_t kept, const dl_mpi_span *o
     const dl_mpi_span *mine = &self->inputs.spans[self->rank];
 
     if (self->rank != root) {
-        take(self, root, (size_t)self->rank * own->size - kept, own);
+        take_contribution(self, root, (size_t)self->rank * own->size - kept, own);
     } else if (own->size > 0 && own->data != mine->data) {
         memcpy(own->data, mine->data, own->size);
     }
@@ -368,7 +369,7 @@ flags_of(const dl_mpi_backend *self)
         inputs->size > self->comm->piece || outputs->size > self->comm->piece;
 
     return (is_even ? 0u : DL_MPI_UNEVEN) | (is_large ? DL_MPI_LARGE : 0u)
-           | (fits(self, inputs->size) ? 0u : DL_MPI_HEAVY);
+           | (fits_in_meeting(self, inputs->size) ? 0u : DL_MPI_HEAVY);
 }
 
 /* MPI forbids memory that is both its input and its output. */
@@ -396,7 +397,7 @@ dl_mpi_all_to_all(dl_backend *backend, const dl_op_context *op, const dl_call *c
     if ((self->meeting.flags & (DL_MPI_HEAVY | DL_MPI_UNEVEN)) == 0) {
         for (int rank = 0; rank < self->size; rank++) {
             const dl_mpi_span *block = &self->outputs.spans[rank];
-            take(self, rank, (size_t)self->rank * block->size, block);
+            take_contribution(self, rank, (size_t)self->rank * block->size, block);
         }
     } else {
         DL_TRY(dl_mpi_meeting_commit(&self->meeting, op));

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/mpi/mpi_comm.h"
 
+#include <inttypes.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -10,19 +12,25 @@
 #include "base/hash.h"
 #include "base/interrupt.h"
 #include "pg/mpi/mpi_probe.h"
+#include "pg/mpi/mpi_processes.h"
 
 #define TAG_WORDS (DL_MPI_DATA_TAGS / 64)
 
-/* A wait first looks at its request without a pause: for as long as a small collective
+/* A wait first polls its request without a pause: for as long as a small collective
  * takes if each rank of this host has a core, otherwise for as long as one message
- * takes.  Then it yields the core after each look, and then it naps.  During the first
- * FEW_LOOKS it keeps a lock that other threads want (base/interrupt.h). */
+ * takes.  Then it yields the core after each poll, and then it naps.  During the first
+ * FEW_LOOKS it keeps a lock that other threads want (base/interrupt.h).
+ *
+ * Where ranks share cores the time counts rather than the number of polls: one takes
+ * 40 ns with some libraries and 3 us with others, in which the awaited rank could have
+ * run. */
 #define FEW_LOOKS 64
 #define MANY_LOOKS 1000
 #define YIELDING_LOOKS 2000
-/* On a shared core each yield takes as long as the time slices of the others; naps
- * then begin after this time, since a thread wakes sooner from a nap.  Each look that
- * a long message adds to the patience also adds SPAN_OF_A_LOOK, four times what a look
+#define SPAN_OF_A_MESSAGE (3 * INT64_C(1000))
+/* On a shared core each yield takes as long as the time slices of the others; naps then
+ * begin after this time, since a thread wakes sooner from a nap.  Each poll that a long
+ * message adds to the patience also adds SPAN_OF_A_LOOK, four times what a poll
  * takes. */
 #define LONGEST_YIELDING (10 * DL_MILLISECOND)
 #define SPAN_OF_A_LOOK (2 * INT64_C(1000))
@@ -30,8 +38,8 @@
 #define MOST_PATIENCE 1000000
 #define FIRST_NAP (20 * INT64_C(1000))
 #define LONGEST_NAP DL_MILLISECOND
-/* Without naps, an abort and the deadline are checked in every so many looks; with
- * naps, after each.  Signals are checked in every so many looks in both cases. */
+/* Without naps, an abort and the deadline are checked once in so many polls; with naps,
+ * after each.  Signals are checked once in so many polls in both cases. */
 #define CHECK_EVERY 64
 
 /* How long MPI may take to complete a cancelled receive. */
@@ -49,10 +57,12 @@ free_comm(dl_mpi_comm *comm)
         comm->mpi->comm_free(comm->users);
     }
     dl_mpi_probe_drop(comm);
+    free(atomic_load(&comm->spare));
     pthread_mutex_destroy(&comm->matching.lock);
     pthread_mutex_destroy(&comm->lock);
     free(comm->data_tags);
     free(comm->group_name);
+    free(comm->world_ranks);
     free(comm);
 }
 
@@ -68,16 +78,15 @@ tag_of(const char *group_name, int last_tag)
 
 /* Launchers publish the number of ranks on this host.  Without that number there may be
  * more ranks than cores. */
-static int
-eager_looks(void)
+static bool
+shares_cores(void)
 {
     const char *text = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
 
     if (text == NULL) {
         text = getenv("MPI_LOCALNRANKS");
     }
-    return text != NULL && atoi(text) <= sysconf(_SC_NPROCESSORS_ONLN) ? MANY_LOOKS
-                                                                       : FEW_LOOKS;
+    return text == NULL || atoi(text) > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
 static dl_status
@@ -121,12 +130,18 @@ dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name, const int *ra
     made->world = world;
     made->size = size;
     made->piece = piece;
-    made->eager_looks = eager_looks();
+    made->shares_cores = shares_cores();
     made->group_name = strdup(group_name);
     made->data_tags = calloc((size_t)size, TAG_WORDS * sizeof *made->data_tags);
-    dl_status status = made->group_name == NULL || made->data_tags == NULL
-                           ? dl_fail_no_memory()
-                           : create(made, ranks);
+    made->world_ranks = malloc((size_t)size * sizeof *made->world_ranks);
+    dl_status status =
+        made->group_name == NULL || made->data_tags == NULL || made->world_ranks == NULL
+            ? dl_fail_no_memory()
+            : DL_OK;
+    if (status == DL_OK) {
+        memcpy(made->world_ranks, ranks, (size_t)size * sizeof *ranks);
+        status = create(made, ranks);
+    }
     if (status != DL_OK) {
         free_comm(made);
         return status;
@@ -235,6 +250,54 @@ dl_mpi_comm_admit(dl_mpi_comm *comm)
                : dl_mpi_world_admit();
 }
 
+dl_status
+dl_mpi_comm_fail_timeout(const dl_mpi_comm *comm, const char *what, int peer,
+                         dl_deadline deadline)
+{
+    const char *done = strcmp(what, "send") == 0 ? "taken" : "sent";
+    char who[32] = "no rank has";
+
+    if (peer != DL_ANY_RANK) {
+        snprintf(who, sizeof who, "rank %d has not", peer);
+    }
+    return dl_fail(
+        DL_TIMEOUT,
+        "%s in group %s on rank %d timed out after %" PRId64 "ms: %s %s the message",
+        what, comm->group_name, comm->rank, deadline.limit / DL_MILLISECOND, who, done);
+}
+
+dl_status
+dl_mpi_comm_lost(const dl_mpi_comm *comm, int rank)
+{
+    int first = rank < 0 ? 0 : rank;
+    int last = rank < 0 ? comm->size - 1 : rank;
+    int pid;
+
+    for (int each = first; each <= last; each++) {
+        if (dl_mpi_process_has_ended(comm->world_ranks[each], &pid)) {
+            return dl_fail(DL_PEER_LOST,
+                           "group %s: rank %d (pid %d) exited or was killed",
+                           comm->group_name, each, pid);
+        }
+    }
+    return DL_OK;
+}
+
+/* Fails the second time that the awaited rank is found to have ended. */
+static dl_status
+check_awaited(const dl_mpi_comm *comm, dl_mpi_pace *pace)
+{
+    if (pace->awaited == 0 || dl_mpi_comm_lost(comm, pace->awaited - 1) == DL_OK) {
+        return DL_OK;
+    }
+    if (!pace->is_lost) {
+        pace->is_lost = true;
+        return DL_OK;
+    }
+    dl_mpi_world_skip_finalize();
+    return DL_PEER_LOST;
+}
+
 static void
 nap(int times)
 {
@@ -250,6 +313,23 @@ dl_mpi_patience(size_t bytes)
     size_t looks = bytes / BYTES_OF_A_LOOK;
 
     return (int)(looks < MOST_PATIENCE ? looks : MOST_PATIENCE);
+}
+
+/* Returns whether a wait goes on to poll without a pause. */
+static bool
+is_eager(const dl_mpi_comm *comm, dl_mpi_pace *pace)
+{
+    if (!comm->shares_cores) {
+        return pace->looks < MANY_LOOKS;
+    }
+    if (pace->looks >= FEW_LOOKS) {
+        return false;
+    }
+    int64_t now = dl_now();
+    if (pace->eager_until == 0) {
+        pace->eager_until = now + SPAN_OF_A_MESSAGE;
+    }
+    return now < pace->eager_until;
 }
 
 static bool
@@ -269,12 +349,13 @@ dl_status
 dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline)
 {
     int looks = ++pace->looks;
+    bool is_polling = is_eager(comm, pace);
 
-    if (looks < FEW_LOOKS) {
+    if (is_polling && looks < FEW_LOOKS) {
         return DL_OK;
     }
     dl_blocking_begin();
-    if (looks < comm->eager_looks) {
+    if (is_polling) {
         return DL_OK;
     }
     if (is_yielding(pace)) {
@@ -293,23 +374,28 @@ dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline)
         pace->is_late = true;
         return DL_TIMEOUT;
     }
-    return looks % CHECK_EVERY == 0 ? dl_interrupt_check() : DL_OK;
+    if (looks % CHECK_EVERY != 0) {
+        return DL_OK;
+    }
+    DL_TRY(pace->naps == 0 ? DL_OK : check_awaited(comm, pace));
+    return dl_interrupt_check();
 }
 
 dl_status
 dl_mpi_finish(dl_mpi_comm *comm, dl_mpi_handle *request)
 {
+    dl_mpi_pace pace = {.looks = 0};
     int is_done = 0;
 
     dl_blocking_begin();
-    for (int looks = 0; !is_done; looks++) {
+    for (;;) {
         int result = comm->mpi->test(request, &is_done, NULL);
-        if (result != 0) {
+        if (result != 0 || is_done) {
             return dl_mpi_check(comm->mpi, result, "MPI_Test");
         }
-        if (looks > comm->eager_looks) {
+        pace.looks++;
+        if (!is_eager(comm, &pace)) {
             sched_yield();
         }
     }
-    return DL_OK;
 }

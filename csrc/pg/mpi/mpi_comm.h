@@ -2,10 +2,9 @@
  *
  * A group's own communicators, one for the messages of users and one for all else, and
  * waits for requests on them.  They are reference-counted, since messages on them may
- * outlive the group.  MPI can neither withdraw an operation
- * that has begun nor wake a thread from one, so every wait that depends on other ranks
- * polls a request: at first without a pause, then with naps that grow to a
- * millisecond. */
+ * outlive the group.  MPI can neither withdraw an operation that has begun nor wake a
+ * thread from it, so every wait that depends on other ranks polls a request: at first
+ * without a pause, then with naps that grow to a millisecond. */
 #ifndef DISTLITE_PG_MPI_MPI_COMM_H
 #define DISTLITE_PG_MPI_MPI_COMM_H
 
@@ -46,7 +45,8 @@ typedef struct dl_mpi_comm {
     int size;
     size_t piece; /* most bytes of one call: MPI's counts are ints */
     char *group_name;
-    int eager_looks; /* before a wait yields the core */
+    int *world_ranks;  /* by rank in the group */
+    bool shares_cores; /* this host may have more ranks than cores */
     atomic_uint references;
     /* The tags for large contents that are in use: a bit for each, in
      * words of 64, by rank. */
@@ -54,17 +54,19 @@ typedef struct dl_mpi_comm {
     /* MPI may still use it for an operation that was given up: it is never freed. */
     atomic_bool has_pending;
     atomic_bool is_aborted;
-    /* The other ranks know that the group has failed, and why: nothing is left to
-     * tell. */
+    /* The other ranks have been sent the reason of the group's failure. */
     atomic_bool has_told;
+    /* Memory for the head of a receive, which the next one uses again; or NULL.  It is too
+     * large for the caches of most allocators. */
+    struct dl_mpi_frame *_Atomic spare;
     dl_mpi_queue matching;
     pthread_mutex_t lock;
     dl_error cause; /* of the abort; guarded by lock, fixed once is_aborted */
 } dl_mpi_comm;
 
-/* Creates the communicators of the world's ranks in `ranks`, all of which call this
- * at about the same time: it blocks until they have, without looking at the
- * clock or at signals. */
+/* Creates the communicators of the world's ranks in `ranks`, all of which call this at
+ * about the same time: it blocks until they have; neither a deadline nor a signal ends
+ * it. */
 dl_status dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name,
                           const int *ranks, int size, size_t piece, dl_mpi_comm **comm);
 dl_mpi_comm *dl_mpi_comm_ref(dl_mpi_comm *comm);
@@ -86,6 +88,14 @@ void dl_mpi_comm_abort(dl_mpi_comm *comm, const dl_error *cause);
  * ended. */
 dl_status dl_mpi_comm_admit(dl_mpi_comm *comm);
 
+/* Fails because the message of `what` ("send", "recv" or "probe") is late.  The text
+ * names `peer`, the other rank of the message, unless that is DL_ANY_RANK. */
+dl_status dl_mpi_comm_fail_timeout(const dl_mpi_comm *comm, const char *what, int peer,
+                                   dl_deadline deadline);
+
+/* Returns DL_PEER_LOST if `rank`, or any other rank for -1, is known to have ended. */
+dl_status dl_mpi_comm_lost(const dl_mpi_comm *comm, int rank);
+
 /* Reserves a tag for large contents to `rank`; returns 0 if all are in use.  No
  * other message may have that tag until a receive has taken the contents and the
  * tag is given back. */
@@ -100,23 +110,27 @@ bool dl_mpi_comm_leave(dl_mpi_comm *comm, dl_mpi_handle request, bool is_receive
 /* The state of a wait that polls; zeroed at first. */
 typedef struct dl_mpi_pace {
     int looks;
-    int patience;    /* additional looks before naps: see dl_mpi_patience() */
-    int naps;        /* so far */
-    bool is_late;    /* the deadline has passed: not the reason of an abort */
-    int64_t naps_at; /* when naps begin at the latest; 0: not known yet */
+    int patience; /* additional polls before naps: see dl_mpi_patience() */
+    int naps;     /* so far */
+    int awaited;  /* the rank that is waited for, plus one; 0: any rank */
+    bool is_late; /* the deadline has passed: not the reason of an abort */
+    bool is_lost; /* the awaited rank has ended */
+    /* When the first yield and the first nap come at the latest; 0: not known yet. */
+    int64_t eager_until, naps_at;
     /* Until then neither the deadline nor a signal nor an abort ends the wait; 0: they
      * do so from the start. */
     int64_t bound_until;
 } dl_mpi_pace;
 
 /* Returns the patience for a message of so many bytes.  MPI moves a long message in
- * parts, few of them per look, and a nap between two parts would cost more than a
+ * parts, few of them per poll, and a nap between two parts would cost more than a
  * part. */
 int dl_mpi_patience(size_t bytes);
 
-/* Pauses between two looks at a request.  DL_OK: look again.  Fails with DL_TIMEOUT and
+/* Pauses between two polls of a request.  DL_OK: poll again.  Fails with DL_TIMEOUT and
  * `is_late` (no text written), DL_INTERRUPTED, the reason of an abort, which may be a
- * timeout elsewhere, or because MPI has been ended. */
+ * timeout elsewhere, because MPI has been ended, or with DL_PEER_LOST and `is_lost` a
+ * while after the awaited rank has ended, so that what it had sent is received. */
 dl_status dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline);
 
 /* Waits for a request in which all other ranks take part already, so that it completes

@@ -22,13 +22,14 @@
  * slower than rounds. */
 #define MOST_DIRECT 8
 
-/* More than a rank has bits, and thus more than a rank has children in a tree. */
+/* More than the bits of a rank number, and so more than the children of a rank in a
+ * tree. */
 #define MOST_CHILDREN 32
 
-/* How long ranks that have all called an operation may take to say that they go on. */
+/* How long ranks that have all called an operation may take to send that they go on. */
 #define MOST_BOUND DL_SECOND
 
-/* After so many operations a rank listens to news, even if it never had to wait. */
+/* After so many operations a rank receives news, even if it never had to wait. */
 #define LISTEN_EVERY 64
 
 /* How long MPI may take to complete the messages of an operation that failed. */
@@ -181,7 +182,8 @@ dl_mpi_meeting_array(const dl_mpi_meeting *meeting, int rank)
  * the start of the buffer, as a message of its own.  Fails if the communicator was
  * aborted or MPI has ended. */
 static dl_status
-begin(dl_mpi_meeting *meeting, const dl_op_context *op, const dl_mpi_contribution *own)
+begin_operation(dl_mpi_meeting *meeting, const dl_op_context *op,
+                const dl_mpi_contribution *own)
 {
     card *mine = card_at(meeting, 0);
 
@@ -218,8 +220,8 @@ measure(dl_mpi_meeting *meeting, int count)
 }
 
 static dl_status
-fail_late(const dl_mpi_meeting *meeting, const dl_op_context *op, const peer *missing,
-          bool is_here)
+fail_timeout(const dl_mpi_meeting *meeting, const dl_op_context *op,
+             const peer *missing, bool is_here)
 {
     const dl_mpi_comm *comm = meeting->comm;
     dl_rank_list ranks = {.count = 0};
@@ -266,7 +268,7 @@ await_card(dl_mpi_meeting *meeting, const dl_op_context *op, const peer *other,
            dl_mpi_handle *request, int64_t bound_until)
 {
     dl_mpi_comm *comm = meeting->comm;
-    dl_mpi_pace pace = {.bound_until = bound_until};
+    dl_mpi_pace pace = {.bound_until = bound_until, .awaited = other->rank + 1};
     int is_done = 0;
 
     for (;;) {
@@ -285,15 +287,15 @@ await_card(dl_mpi_meeting *meeting, const dl_op_context *op, const peer *other,
             status = dl_mpi_news_exchange(meeting, other->rank, pace.naps);
         }
         if (status != DL_OK) {
-            return pace.is_late ? fail_late(meeting, op, other, bound_until != 0)
+            return pace.is_late ? fail_timeout(meeting, op, other, bound_until != 0)
                                 : status;
         }
     }
 }
 
 static dl_status
-await(dl_mpi_meeting *meeting, const dl_op_context *op, const peer *other,
-      dl_mpi_handle *request, int64_t bound_until)
+await_request(dl_mpi_meeting *meeting, const dl_op_context *op, const peer *other,
+              dl_mpi_handle *request, int64_t bound_until)
 {
     dl_status status = await_card(meeting, op, other, request, bound_until);
 
@@ -345,16 +347,17 @@ cancel_pending(dl_mpi_meeting *meeting)
     }
 }
 
-/* Ends an operation with `status`, which it returns.  After a failure it tells the
- * other ranks the reason, and cancels whatever MPI could still write to the buffer. */
+/* Ends an operation with `status`, which it returns.  After a failure it sends the
+ * other ranks the reason, and cancels the requests with which MPI could still write to
+ * the buffer. */
 static dl_status
-end(dl_mpi_meeting *meeting, dl_status status)
+finish_operation(dl_mpi_meeting *meeting, dl_status status)
 {
     if (status == DL_OK) {
         return DL_OK;
     }
     dl_error error = *dl_last_error();
-    dl_mpi_news_tell_failure(meeting->comm, &error);
+    dl_mpi_news_send_failure(meeting->comm, &error);
     if (status == DL_MISMATCH) {
         dl_mpi_news_end(meeting); /* it may be long until this rank calls MPI again */
     }
@@ -408,7 +411,7 @@ await_sends(dl_mpi_meeting *meeting, const dl_op_context *op)
     for (int i = 0; i < meeting->sent_count; i++) {
         dl_mpi_pending_send *sent = &meeting->sent[i];
         peer taker = {sent->to, sent->to, 1, NULL};
-        DL_TRY(await(meeting, op, &taker, &sent->request, 0));
+        DL_TRY(await_request(meeting, op, &taker, &sent->request, 0));
     }
     meeting->sent_count = 0;
     return DL_OK;
@@ -437,7 +440,7 @@ expect_message(dl_mpi_meeting *meeting, int from, size_t at)
 /* Checks the first card of a message.  In a meeting, calls are compared only after each
  * rank has the cards of all, so that all ranks fail with the same text. */
 static dl_status
-check(dl_mpi_meeting *meeting, int from, const card *first, size_t at)
+check_first_card(dl_mpi_meeting *meeting, int from, const card *first, size_t at)
 {
     const card *mine = card_at(meeting, 0);
     bool is_one_way = (mine->flags & ONE_WAY) != 0;
@@ -464,10 +467,10 @@ receive_message(dl_mpi_meeting *meeting, const dl_op_context *op, const peer *fr
     const card *first = card_at(meeting, *at);
 
     for (size_t got = meeting->segment;; got += meeting->segment) {
-        DL_TRY(await(meeting, op, from, &meeting->received, 0));
+        DL_TRY(await_request(meeting, op, from, &meeting->received, 0));
         meeting->is_receiving = false;
         if (got == meeting->segment) {
-            DL_TRY(check(meeting, from->rank, first, *at));
+            DL_TRY(check_first_card(meeting, from->rank, first, *at));
         }
         if (got >= first->sent) {
             *at += first->sent;
@@ -478,7 +481,7 @@ receive_message(dl_mpi_meeting *meeting, const dl_op_context *op, const peer *fr
     }
 }
 
-/* Tells another rank by an empty message that this one goes on with the operation. */
+/* Sends an empty message, which states that this rank goes on with the operation. */
 static dl_status
 send_go(dl_mpi_meeting *meeting, int to)
 {
@@ -497,7 +500,7 @@ receive_go(dl_mpi_meeting *meeting, const dl_op_context *op, int from,
     peer sender = {from, from, 1, NULL};
 
     DL_TRY(expect_part(meeting, from, DL_MPI_GO_TAG, &nothing));
-    DL_TRY(await(meeting, op, &sender, &meeting->received, bound_until));
+    DL_TRY(await_request(meeting, op, &sender, &meeting->received, bound_until));
     meeting->is_receiving = false;
     return DL_OK;
 }
@@ -545,7 +548,8 @@ exchange_directly(dl_mpi_meeting *meeting, const dl_op_context *op, size_t *fill
 /* One round.  Before it, `*filled` bytes of the buffer hold the cards of
  * `distance` ranks. */
 static dl_status
-exchange(dl_mpi_meeting *meeting, const dl_op_context *op, int distance, size_t *filled)
+exchange_round(dl_mpi_meeting *meeting, const dl_op_context *op, int distance,
+               size_t *filled)
 {
     const dl_mpi_comm *comm = meeting->comm;
     int before = rank_at(comm, -distance), behind = rank_at(comm, distance);
@@ -562,7 +566,7 @@ exchange(dl_mpi_meeting *meeting, const dl_op_context *op, int distance, size_t 
 
 /* All ranks have the same cards, so all fail with the same text. */
 static dl_status
-compare(dl_mpi_meeting *meeting)
+compare_cards(dl_mpi_meeting *meeting)
 {
     const card *first = card_of(meeting, 0);
 
@@ -584,36 +588,36 @@ compare(dl_mpi_meeting *meeting)
 }
 
 static dl_status
-meet(dl_mpi_meeting *meeting, const dl_op_context *op)
+exchange_cards(dl_mpi_meeting *meeting, const dl_op_context *op)
 {
     int size = meeting->comm->size;
     size_t filled = measure(meeting, 1);
 
     if (meeting->unheard >= LISTEN_EVERY) {
         meeting->unheard = 0;
-        DL_TRY(dl_mpi_news_hear(meeting));
+        DL_TRY(dl_mpi_news_receive(meeting));
     }
     if (size > 1 && size <= MOST_DIRECT) {
         DL_TRY(exchange_directly(meeting, op, &filled));
     }
     for (int distance = 1; size > MOST_DIRECT && distance < size; distance *= 2) {
-        DL_TRY(exchange(meeting, op, distance, &filled));
+        DL_TRY(exchange_round(meeting, op, distance, &filled));
     }
     measure(meeting, size);
-    return compare(meeting);
+    return compare_cards(meeting);
 }
 
 dl_status
 dl_mpi_meet(dl_mpi_meeting *meeting, const dl_op_context *op,
             const dl_mpi_contribution *own)
 {
-    DL_TRY(begin(meeting, op, own));
+    DL_TRY(begin_operation(meeting, op, own));
     meeting->ahead = 0;
-    return end(meeting, meet(meeting, op));
+    return finish_operation(meeting, exchange_cards(meeting, op));
 }
 
 static dl_status
-commit(dl_mpi_meeting *meeting, const dl_op_context *op)
+exchange_go(dl_mpi_meeting *meeting, const dl_op_context *op)
 {
     const dl_mpi_comm *comm = meeting->comm;
     int64_t bound_until = dl_now() + MOST_BOUND;
@@ -641,7 +645,7 @@ commit(dl_mpi_meeting *meeting, const dl_op_context *op)
 dl_status
 dl_mpi_meeting_commit(dl_mpi_meeting *meeting, const dl_op_context *op)
 {
-    return end(meeting, commit(meeting, op));
+    return finish_operation(meeting, exchange_go(meeting, op));
 }
 
 static place
@@ -777,7 +781,7 @@ begin_one_way(dl_mpi_meeting *meeting, const dl_op_context *op, dl_bytes array)
     if (++meeting->ahead > MOST_AHEAD) {
         DL_TRY(dl_mpi_meet(meeting, op, &(dl_mpi_contribution){0}));
     }
-    return begin(meeting, op, &own);
+    return begin_operation(meeting, op, &own);
 }
 
 dl_status
@@ -787,7 +791,7 @@ dl_mpi_tree_down(dl_mpi_meeting *meeting, const dl_op_context *op, int root,
     bool is_root = meeting->comm->rank == root;
 
     DL_TRY(begin_one_way(meeting, op, is_root ? array : (dl_bytes){NULL, 0}));
-    return end(meeting, go_down(meeting, op, root));
+    return finish_operation(meeting, go_down(meeting, op, root));
 }
 
 dl_status
@@ -795,5 +799,5 @@ dl_mpi_tree_up(dl_mpi_meeting *meeting, const dl_op_context *op, int root,
                dl_bytes array)
 {
     DL_TRY(begin_one_way(meeting, op, array));
-    return end(meeting, go_up(meeting, op, root));
+    return finish_operation(meeting, go_up(meeting, op, root));
 }

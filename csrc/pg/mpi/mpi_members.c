@@ -18,22 +18,22 @@ member_key(char text[64], int64_t turn, int rank)
     return (dl_bytes){(const uint8_t *)text, (size_t)size};
 }
 
-/* A store may outlive a group of this name, so each time has keys of its own. */
+/* A store may outlive a group of this name, so each attempt has keys of its own. */
 static dl_status
 announce(const dl_backend_options *options, const dl_mpi_member *self,
          dl_deadline deadline, int64_t *turn)
 {
-    char key[64], value[64];
+    char key[64], value[128];
 
     snprintf(key, sizeof key, "mpi/turn/%d", options->rank);
     DL_TRY(dl_store_add(options->store, dl_bytes_of(key), 1, turn, deadline));
-    snprintf(value, sizeof value, "v2 %d %d %" PRId64, self->world_rank,
-             self->world_size, self->piece);
+    snprintf(value, sizeof value, "v3 %d %d %" PRId64 " %d %" PRIx64, self->world_rank,
+             self->world_size, self->piece, self->process.pid, self->process.space);
     return dl_store_set(options->store, member_key(key, *turn, options->rank),
                         dl_bytes_of(value), deadline);
 }
 
-/* Reads a value as a text, of which `text` gets as much as has room. */
+/* Reads a value as a text, cut to the size of `text`. */
 static dl_status
 read_text(dl_store *store, dl_bytes key, dl_deadline deadline, char *text, size_t room)
 {
@@ -51,17 +51,18 @@ read_text(dl_store *store, dl_bytes key, dl_deadline deadline, char *text, size_
 }
 
 static dl_status
-hear_member(const dl_backend_options *options, int64_t turn, int rank,
+read_member(const dl_backend_options *options, int64_t turn, int rank,
             dl_deadline deadline, dl_mpi_member *told)
 {
-    char key[64], text[64];
+    char key[64], text[128];
     dl_status status = read_text(options->store, member_key(key, turn, rank), deadline,
                                  text, sizeof text);
 
     if (status == DL_OK
-        && sscanf(text, "v2 %d %d %" SCNd64, &told->world_rank, &told->world_size,
-                  &told->piece)
-               != 3) {
+        && sscanf(text, "v3 %d %d %" SCNd64 " %d %" SCNx64, &told->world_rank,
+                  &told->world_size, &told->piece, &told->process.pid,
+                  &told->process.space)
+               != 5) {
         status = dl_fail(
             DL_PROTOCOL,
             "its record in the store was written by another version of distlite");
@@ -105,17 +106,18 @@ check_member(const dl_backend_options *options, int rank, const dl_mpi_member *f
 }
 
 static dl_status
-hear_all(dl_mpi_members *members, const dl_backend_options *options, int64_t turn,
-         dl_deadline deadline)
+read_all_members(dl_mpi_members *members, const dl_backend_options *options,
+                 int64_t turn, dl_deadline deadline)
 {
     dl_mpi_member first = {0};
 
     for (int rank = 0; rank < options->size; rank++) {
         dl_mpi_member told;
-        DL_TRY(hear_member(options, turn, rank, deadline, &told));
+        DL_TRY(read_member(options, turn, rank, deadline, &told));
         first = rank == 0 ? told : first;
         DL_TRY(check_member(options, rank, &first, &told, members->world_ranks));
         members->world_ranks[rank] = told.world_rank;
+        members->processes[rank] = told.process;
     }
     return DL_OK;
 }
@@ -128,7 +130,7 @@ typedef struct decision {
     const dl_backend_options *options;
     int64_t turn;
     dl_deadline deadline;
-    dl_status own;                      /* the result of this member's own hear_all() */
+    dl_status own; /* the result of this member's own read_all_members() */
     char text[DL_ERROR_TEXT_SIZE + 64]; /* the proposal, then what was decided */
     dl_status status;
     dl_error error; /* if status is not DL_OK */
@@ -144,13 +146,12 @@ vote(const decision *made, int64_t weight, int64_t *order)
                         made->deadline);
 }
 
-/* Makes do with add(), set() and get(), which every store has, also one
- * written in Python.
+/* Uses only add(), set() and get(), which every store has, also one written in Python.
  *
  * The first voter decides for all, and nobody overrules it: a member that then gives up
  * although "go" was decided could leave the others in MPI, which cannot be interrupted.
  * "go" is never decided before all have announced themselves, so members whose own
- * hear_all() failed can still follow.  If the first voter ends between its vote and its
+ * read_all_members() failed can still follow.  If the first voter ends between its vote and its
  * proposal, or its store fails there, the others find no decision and fail at their
  * deadlines.  What remains is a proposal that comes after these, from a first voter that
  * was stopped for longer: it then waits in MPI alone, as for any member that ends after
@@ -196,7 +197,8 @@ decide(decision *made)
     /* No member proposes to go on before all have announced themselves, so this finds
      * all members at once. */
     return made->own != DL_OK && strcmp(made->text, GO) == 0
-               ? hear_all(made->members, made->options, made->turn, made->deadline)
+               ? read_all_members(made->members, made->options, made->turn,
+                                  made->deadline)
                : DL_OK;
 }
 
@@ -215,7 +217,7 @@ decide_aside(void *argument)
 /* After an interruption this decides on another thread, as the pending exception would
  * end every wait on this one. */
 static dl_status
-decide_in_peace(decision *made)
+decide_uninterrupted(decision *made)
 {
     pthread_t thread;
 
@@ -235,7 +237,7 @@ dl_mpi_members_meet(dl_mpi_members *members, const dl_backend_options *options,
     dl_error error = {0};
 
     DL_TRY(announce(options, self, deadline, &made.turn));
-    made.own = hear_all(members, options, made.turn, deadline);
+    made.own = read_all_members(members, options, made.turn, deadline);
     if (made.own != DL_OK) {
         error = *dl_last_error();
         snprintf(made.text, sizeof made.text, "rank %d gave up: %s", options->rank,
@@ -243,7 +245,7 @@ dl_mpi_members_meet(dl_mpi_members *members, const dl_backend_options *options,
     }
     made.deadline =
         dl_deadline_left(deadline) > GRACE ? deadline : dl_deadline_after(GRACE);
-    dl_status settled = decide_in_peace(&made);
+    dl_status settled = decide_uninterrupted(&made);
     if (settled == DL_OK && strcmp(made.text, GO) == 0) {
         members->is_interrupted = made.own == DL_INTERRUPTED;
         return DL_OK;

@@ -7,15 +7,18 @@
 #define DISTLITE_PG_MPI_MPI_MEMBERS_H
 
 #include "pg/backend.h"
+#include "pg/mpi/mpi_processes.h"
 
 /* What a member publishes in the store. */
 typedef struct dl_mpi_member {
     int world_rank, world_size; /* in MPI's world */
     int64_t piece;              /* most bytes of one call of MPI */
+    dl_mpi_process process;
 } dl_mpi_member;
 
 typedef struct dl_mpi_members {
-    int *world_ranks; /* by rank in the group */
+    int *world_ranks;          /* by rank in the group */
+    dl_mpi_process *processes; /* likewise */
     /* The caller was interrupted after the others had decided to go on: the
      * communicator has to be created all the same. */
     bool is_interrupted;

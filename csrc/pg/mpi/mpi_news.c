@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Naps of a wait, some milliseconds, before it is told to the peer; doubled each
- * time. */
+/* Naps, some milliseconds in all, after which a wait is reported to the peer; doubled
+ * each time. */
 #define FIRST_NAPS 20
 
 /* How long MPI may take to send the news of a failure. */
@@ -62,7 +62,7 @@ dl_mpi_differ(const dl_mpi_meeting *meeting, const dl_mpi_call calls[2])
 
 /* Without memory nothing is sent: the peer then fails by its deadline. */
 static void
-send(const dl_mpi_comm *comm, int to, const news *said, size_t size)
+send_to_peer(const dl_mpi_comm *comm, int to, const news *said, size_t size)
 {
     dl_mpi_handle request;
     void *letter = malloc(size);
@@ -96,7 +96,7 @@ send_to_everyone(const dl_mpi_comm *comm, circular *sent)
 }
 
 static bool
-is_taken(const dl_mpi_comm *comm, circular *sent)
+are_sent(const dl_mpi_comm *comm, circular *sent)
 {
     int is_done = 0;
 
@@ -109,7 +109,7 @@ is_taken(const dl_mpi_comm *comm, circular *sent)
 }
 
 void
-dl_mpi_news_tell_failure(dl_mpi_comm *comm, const dl_error *cause)
+dl_mpi_news_send_failure(dl_mpi_comm *comm, const dl_error *cause)
 {
     dl_deadline soon = dl_deadline_after(PARTING);
 
@@ -125,7 +125,7 @@ dl_mpi_news_tell_failure(dl_mpi_comm *comm, const dl_error *cause)
     snprintf(sent->news.text, sizeof sent->news.text, "%.1023s", cause->text);
     atomic_store(&comm->has_pending, true);
     send_to_everyone(comm, sent);
-    while (!is_taken(comm, sent)) {
+    while (!are_sent(comm, sent)) {
         if (dl_deadline_passed(soon)) {
             for (int i = 0; i < sent->count; i++) {
                 dl_mpi_leftover_add(comm->mpi, sent->requests[i], NULL);
@@ -138,7 +138,7 @@ dl_mpi_news_tell_failure(dl_mpi_comm *comm, const dl_error *cause)
 }
 
 static dl_status
-differ(dl_mpi_meeting *meeting, const dl_mpi_call *theirs)
+report_difference(dl_mpi_meeting *meeting, const dl_mpi_call *theirs)
 {
     const dl_mpi_history *history = &meeting->history;
     uint64_t sequence = history->newest;
@@ -150,7 +150,7 @@ differ(dl_mpi_meeting *meeting, const dl_mpi_call *theirs)
         {meeting->comm->rank, sequence, dl_mpi_history_at(history, sequence)}, *theirs};
     dl_mpi_differ(meeting, calls);
     dl_error error = *dl_last_error();
-    dl_mpi_news_tell_failure(meeting->comm, &error);
+    dl_mpi_news_send_failure(meeting->comm, &error);
     return dl_fail_again(&error);
 }
 
@@ -163,12 +163,12 @@ dl_mpi_news_refuse(dl_mpi_meeting *meeting, int rank, uint32_t low_sequence,
         newest + (uint64_t)(int64_t)(int32_t)(low_sequence - (uint32_t)newest);
     dl_fingerprint theirs = *called;
 
-    return differ(meeting, &(dl_mpi_call){rank, sequence, &theirs});
+    return report_difference(meeting, &(dl_mpi_call){rank, sequence, &theirs});
 }
 
 /* Compares the operations that both ranks remember. */
 static dl_status
-compare(dl_mpi_meeting *meeting, int rank, const dl_mpi_history *theirs)
+compare_histories(dl_mpi_meeting *meeting, int rank, const dl_mpi_history *theirs)
 {
     const dl_mpi_history *mine = &meeting->history;
     uint64_t last = mine->newest < theirs->newest ? mine->newest : theirs->newest;
@@ -178,7 +178,7 @@ compare(dl_mpi_meeting *meeting, int rank, const dl_mpi_history *theirs)
         const dl_fingerprint *one = dl_mpi_history_at(mine, sequence);
         const dl_fingerprint *other = dl_mpi_history_at(theirs, sequence);
         if (one != NULL && other != NULL && !dl_fingerprint_equal(one, other)) {
-            return differ(meeting, &(dl_mpi_call){rank, sequence, other});
+            return report_difference(meeting, &(dl_mpi_call){rank, sequence, other});
         }
     }
     return DL_OK;
@@ -186,7 +186,7 @@ compare(dl_mpi_meeting *meeting, int rank, const dl_mpi_history *theirs)
 
 /* Returns false if there are no news, or if they cannot be received. */
 static bool
-receive(dl_mpi_meeting *meeting, news *said, int *from)
+receive_news(dl_mpi_meeting *meeting, news *said, int *from)
 {
     dl_mpi_comm *comm = meeting->comm;
     const dl_mpi_table *mpi = comm->mpi;
@@ -201,11 +201,14 @@ receive(dl_mpi_meeting *meeting, news *said, int *from)
     return dl_mpi_finish(comm, &request) == DL_OK;
 }
 
-/* Fails with news whose sender has told all other ranks. */
+/* Fails with the error in the news, which their sender has sent to all other ranks. */
 static dl_status
-repeat(dl_mpi_comm *comm, int from, news *said)
+fail_with_news(dl_mpi_comm *comm, int from, news *said)
 {
     atomic_store(&comm->has_told, true);
+    if (said->status == DL_PEER_LOST) {
+        dl_mpi_world_skip_finalize();
+    }
     said->text[sizeof said->text - 1] = '\0';
     return said->status == DL_MISMATCH
                ? dl_fail(DL_MISMATCH, "%s", said->text)
@@ -215,23 +218,23 @@ repeat(dl_mpi_comm *comm, int from, news *said)
 }
 
 dl_status
-dl_mpi_news_hear(dl_mpi_meeting *meeting)
+dl_mpi_news_receive(dl_mpi_meeting *meeting)
 {
     news said;
     int from;
 
-    while (receive(meeting, &said, &from)) {
+    while (receive_news(meeting, &said, &from)) {
         if (said.status != DL_OK) {
-            return repeat(meeting->comm, from, &said);
+            return fail_with_news(meeting->comm, from, &said);
         }
-        DL_TRY(compare(meeting, from, &said.history));
+        DL_TRY(compare_histories(meeting, from, &said.history));
     }
     return DL_OK;
 }
 
 /* True in naps 20, 40, 80, ... */
 static bool
-is_time(int nap)
+is_report_due(int nap)
 {
     int times = nap / FIRST_NAPS;
 
@@ -241,10 +244,10 @@ is_time(int nap)
 dl_status
 dl_mpi_news_exchange(dl_mpi_meeting *meeting, int rank, int nap)
 {
-    DL_TRY(dl_mpi_news_hear(meeting));
-    if (is_time(nap)) {
+    DL_TRY(dl_mpi_news_receive(meeting));
+    if (is_report_due(nap)) {
         news said = {.history = meeting->history};
-        send(meeting->comm, rank, &said, SIZE_OF_A_WAIT);
+        send_to_peer(meeting->comm, rank, &said, SIZE_OF_A_WAIT);
     }
     return DL_OK;
 }
@@ -258,6 +261,6 @@ dl_mpi_news_end(dl_mpi_meeting *meeting)
     if (!dl_mpi_world_is_open()) {
         return;
     }
-    while (receive(meeting, &said, &from)) {
+    while (receive_news(meeting, &said, &from)) {
     }
 }

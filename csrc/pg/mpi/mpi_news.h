@@ -3,12 +3,12 @@
  * News are messages beside the operations, by which ranks detect that they called
  * different operations although no rank compares the calls of all.  A rank that waits
  * for long sends the calls that it remembers to the rank that it waits for; a rank that
- * finds a difference tells all others.  Ranks listen to news while they wait, and now
- * and then otherwise.
+ * finds a difference reports it to all others.  Ranks receive news while they wait, and
+ * otherwise once in 64 operations.
  *
  * No difference is missed: where ranks wait for each other in a cycle, the one that is
- * furthest behind hears of it from the one that waits for it, or finds it first and
- * tells the others. */
+ * furthest behind gets the calls of the one that waits for it, or finds the difference
+ * first and reports it to the others. */
 #ifndef DISTLITE_PG_MPI_MPI_NEWS_H
 #define DISTLITE_PG_MPI_MPI_NEWS_H
 
@@ -21,27 +21,27 @@ typedef struct dl_mpi_call {
     const dl_fingerprint *called;
 } dl_mpi_call;
 
-/* Fails with DL_MISMATCH and a text that names both ranks; a rank that hears of the
- * difference repeats that text.  Where more than two ranks differ, it may hear of
- * another pair first. */
+/* Fails with DL_MISMATCH and a text that names both ranks; a rank that receives the
+ * report fails with the same text.  If more than two ranks differ, it may receive the
+ * report of another pair first. */
 dl_status dl_mpi_differ(const dl_mpi_meeting *meeting, const dl_mpi_call calls[2]);
 
 /* Handles a card of `rank` that does not belong to the operation: fails like
- * dl_mpi_differ(), and tells all other ranks.  `low_sequence` is the low half of the
- * sequence number. */
+ * dl_mpi_differ(), and sends the error to all other ranks.  `low_sequence` is the low
+ * half of the sequence number. */
 dl_status dl_mpi_news_refuse(dl_mpi_meeting *meeting, int rank, uint32_t low_sequence,
                              const dl_fingerprint *called);
 
-/* Tells all other ranks that this one has given up, and why, so that those that come
- * later or wait raise as well.  Only the first call does so, and none after another
+/* Sends all other ranks the reason why this one has given up, so that those that wait
+ * or come later fail as well.  Only the first call does so, and none after another
  * rank's news of that kind.  From any thread; takes 100 ms at most. */
-void dl_mpi_news_tell_failure(dl_mpi_comm *comm, const dl_error *cause);
+void dl_mpi_news_send_failure(dl_mpi_comm *comm, const dl_error *cause);
 
 /* Receives pending news.  Fails with DL_MISMATCH if calls differ, and with DL_PEER_LOST
  * if a rank gave up. */
-dl_status dl_mpi_news_hear(dl_mpi_meeting *meeting);
+dl_status dl_mpi_news_receive(dl_mpi_meeting *meeting);
 
-/* Called in each nap of a wait for `rank`: listens to news, and in naps number 20, 40,
+/* Called in each nap of a wait for `rank`: receives news, and in naps number 20, 40,
  * 80, ... sends the calls of this rank to `rank`. */
 dl_status dl_mpi_news_exchange(dl_mpi_meeting *meeting, int rank, int nap);
 

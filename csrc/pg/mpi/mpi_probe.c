@@ -85,7 +85,7 @@ receive_locked(const probe *self, const dl_mpi_status *found, dl_mpi_handle mess
     dl_mpi_comm *comm = self->comm;
     kept *made = calloc(1, sizeof *made);
     int size = found->bytes < (int)sizeof(dl_mpi_head)
-                   ? (int)(sizeof(dl_mpi_head) + DL_MPI_MOST_ALONG)
+                   ? (int)(sizeof(dl_mpi_head) + dl_mpi_most_along(comm))
                    : found->bytes;
     dl_mpi_frame *frame = malloc((size_t)size);
     dl_mpi_handle request;
@@ -151,7 +151,7 @@ look_locked(probe *self, bool *is_found)
 }
 
 static void
-end(probe *self, dl_status status)
+finish_probe(probe *self, dl_status status)
 {
     dl_work_finish(&self->work, status);
     dl_work_unref(&self->work); /* the maker's; the caller has its own */
@@ -159,7 +159,7 @@ end(probe *self, dl_status status)
 
 /* Returns whether the probe has ended. */
 static bool
-look(probe *self)
+poll_probe(probe *self)
 {
     bool is_found = false;
 
@@ -173,20 +173,18 @@ look(probe *self)
         pthread_mutex_unlock(&self->comm->matching.lock);
     }
     if (status != DL_OK || is_found) {
-        end(self, status);
+        finish_probe(self, status);
         return true;
     }
     return false;
 }
 
 static dl_status
-fail_late(const probe *self)
+fail_timeout(const probe *self)
 {
-    return dl_fail(DL_TIMEOUT,
-                   "probe in group %s on rank %d timed out after %" PRId64
-                   "ms: no peer has sent the message",
-                   self->comm->group_name, self->comm->rank,
-                   self->deadline.limit / DL_MILLISECOND);
+    int peer = self->peer == self->comm->mpi->any_source ? DL_ANY_RANK : self->peer;
+
+    return dl_mpi_comm_fail_timeout(self->comm, "probe", peer, self->deadline);
 }
 
 static dl_status
@@ -196,14 +194,14 @@ wait_probe(dl_work *work, dl_deadline deadline)
     dl_mpi_pace pace = {.patience = dl_mpi_patience(0)};
     dl_deadline first = deadline.at < self->deadline.at ? deadline : self->deadline;
 
-    while (!look(self)) {
+    while (!poll_probe(self)) {
         dl_status status = dl_mpi_pause(self->comm, &pace, first);
         if (status == DL_INTERRUPTED
             || (pace.is_late && dl_deadline_passed(deadline))) {
             return status;
         }
         if (status != DL_OK) {
-            end(self, pace.is_late ? fail_late(self) : status);
+            finish_probe(self, pace.is_late ? fail_timeout(self) : status);
         }
     }
     return DL_OK;
@@ -213,7 +211,7 @@ static void
 withdraw_probe(dl_work *work)
 {
     if (!dl_work_is_done(work)) {
-        end(probe_of(work), dl_last_error()->status);
+        finish_probe(probe_of(work), dl_last_error()->status);
     }
 }
 
@@ -250,8 +248,8 @@ dl_mpi_probe_post(dl_mpi_comm *comm, const dl_call *call, dl_deadline deadline,
     self->probed = call->probed;
     self->deadline = deadline;
     *work = &self->work;
-    if (!look(self) && !call->is_awaited) {
-        end(self, dl_fail(DL_NOT_FOUND, "no such message has arrived"));
+    if (!poll_probe(self) && !call->is_awaited) {
+        finish_probe(self, dl_fail(DL_NOT_FOUND, "no such message has arrived"));
     }
     return DL_OK;
 }

@@ -200,7 +200,7 @@ make_room(dl_buffer *buffer, size_t size)
 /* Reserves room for `count` widened elements, and behind them for the same
  * unwidened. */
 static dl_status
-reserve(dl_buffer *buffer, const reduction *how, size_t count)
+reserve_widened(dl_buffer *buffer, const reduction *how, size_t count)
 {
     return make_room(buffer, count * (how->item_size + dl_dtype_size(how->dtype)));
 }
@@ -397,8 +397,8 @@ reduce_shares(dl_mpi_backend *self, const reduction *how, const dl_mpi_span *dat
     return dl_mpi_direct(self, self->inputs.spans, self->outputs.spans);
 }
 
-/* Reduces what the first `ranks` ranks brought along, from `offset` bytes on, in the
- * order of ranks. */
+/* Reduces the arrays that the first `ranks` ranks contributed to the meeting, from
+ * `offset` bytes on, in the order of ranks. */
 static void
 fold_ranks(dl_mpi_backend *self, const reduction *how, int ranks, void *target,
            size_t offset, size_t count)
@@ -417,14 +417,15 @@ fold_ranks(dl_mpi_backend *self, const reduction *how, int ranks, void *target,
 
 /* The same for all ranks. */
 static void
-fold(dl_mpi_backend *self, const reduction *how, void *target, size_t offset,
-     size_t count)
+fold_all_ranks(dl_mpi_backend *self, const reduction *how, void *target, size_t offset,
+               size_t count)
 {
     fold_ranks(self, how, self->size, target, offset, count);
 }
 
 static dl_status
-meet(dl_mpi_backend *self, const dl_op_context *op, const void *data, size_t size)
+meet_with_array(dl_mpi_backend *self, const dl_op_context *op, const void *data,
+                size_t size)
 {
     return dl_mpi_meet(&self->meeting, op, &(dl_mpi_contribution){{data, size}, 0});
 }
@@ -455,13 +456,13 @@ dl_mpi_all_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *c
     void *data = tensor->data;
 
     if (!is_plain(&how, tensor)) {
-        DL_TRY(reserve(&self->staging, &how, tensor->count));
+        DL_TRY(reserve_widened(&self->staging, &how, tensor->count));
         data = self->staging.data;
     }
     load_array(&how, tensor, data, (char *)data + size);
     if (size <= dl_mpi_meeting_room(&self->meeting)) {
-        DL_TRY(meet(self, op, data, size));
-        fold(self, &how, data, 0, tensor->count);
+        DL_TRY(meet_with_array(self, op, data, size));
+        fold_all_ranks(self, &how, data, 0, tensor->count);
     } else {
         dl_mpi_span all = {data, size};
         DL_TRY(dl_mpi_meet_empty(self, op));
@@ -510,14 +511,14 @@ dl_mpi_scan(dl_backend *backend, const dl_op_context *op, const dl_call *call)
         is_kept && !is_small && is_plain(&how, tensor) && how.op != DL_PREMUL_SUM;
 
     if (is_kept || !is_plain(&how, tensor)) {
-        DL_TRY(reserve(&self->staging, &how, tensor->count));
+        DL_TRY(reserve_widened(&self->staging, &how, tensor->count));
         data.data = (char *)self->staging.data;
     }
     if (!is_read) {
         load_array(&how, tensor, data.data, data.data + data.size);
     }
     if (is_small) {
-        DL_TRY(meet(self, op, data.data, data.size));
+        DL_TRY(meet_with_array(self, op, data.data, data.size));
         fold_ranks(self, &how, self->rank + (call->op == DL_EXSCAN ? 0 : 1), data.data,
                    0, tensor->count);
     } else {
@@ -575,7 +576,7 @@ dl_mpi_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *call)
     dl_mpi_span data = {tensor->data, tensor->count * how.item_size};
 
     if (!is_plain(&how, tensor) || (!is_root && call->reduction == DL_PREMUL_SUM)) {
-        DL_TRY(reserve(&self->staging, &how, tensor->count));
+        DL_TRY(reserve_widened(&self->staging, &how, tensor->count));
         data.data = (char *)self->staging.data;
     }
     load_array(&how, tensor, data.data, data.data + data.size);
@@ -583,7 +584,7 @@ dl_mpi_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *call)
         DL_TRY(dl_mpi_tree_up(&self->meeting, op, call->root,
                               (dl_bytes){(const uint8_t *)data.data, data.size}));
         if (is_root) {
-            fold(self, &how, data.data, 0, tensor->count);
+            fold_all_ranks(self, &how, data.data, 0, tensor->count);
         }
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));
@@ -609,7 +610,7 @@ place_output(dl_mpi_backend *self, const reduction *how, const dl_tensor *output
 
     *data = output->data;
     if (is_input || !is_plain(how, output)) {
-        DL_TRY(reserve(&self->outputs.copy, how, output->count));
+        DL_TRY(reserve_widened(&self->outputs.copy, how, output->count));
         *data = self->outputs.copy.data;
     }
     return DL_OK;
@@ -693,9 +694,9 @@ dl_mpi_reduce_scatter(dl_backend *backend, const dl_op_context *op, const dl_cal
     DL_TRY(place_output(self, &how, &call->tensor, &data));
     if (inputs->size <= dl_mpi_meeting_room(&self->meeting)) {
         const dl_mpi_span *own = &inputs->spans[self->rank];
-        DL_TRY(meet(self, op, inputs->spans[0].data, inputs->size));
-        fold(self, &how, data, (size_t)(own->data - inputs->spans[0].data),
-             call->tensor.count);
+        DL_TRY(meet_with_array(self, op, inputs->spans[0].data, inputs->size));
+        fold_all_ranks(self, &how, data, (size_t)(own->data - inputs->spans[0].data),
+                       call->tensor.count);
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));
         DL_TRY(inputs->size > self->comm->piece

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Blocks as MPI takes them, and their way from rank to rank as messages. */
+ * Blocks in the layout that MPI needs, and their transfer from rank to rank as
+ * messages. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,8 +119,8 @@ dl_mpi_piece_of(const dl_mpi_backend *self, const dl_mpi_span *span, size_t at)
  * may be pending.  MPI keeps the order of messages between two ranks, so pieces need no
  * numbers. */
 static dl_status
-swap_pieces(dl_mpi_backend *self, const dl_mpi_part *out, int to, const dl_mpi_part *in,
-            int from, dl_mpi_handle requests[2])
+exchange_pieces(dl_mpi_backend *self, const dl_mpi_part *out, int to,
+                const dl_mpi_part *in, int from, dl_mpi_handle requests[2])
 {
     if (in->count > 0) {
         int result = self->mpi->irecv(in, from, DL_MPI_OWN_TAG, self->comm->handle,
@@ -137,8 +138,8 @@ swap_pieces(dl_mpi_backend *self, const dl_mpi_part *out, int to, const dl_mpi_p
 
 /* One step: sends and receives at the same time, piece by piece. */
 static dl_status
-swap(dl_mpi_backend *self, const dl_mpi_span *outgoing, int to,
-     const dl_mpi_span *incoming, int from)
+exchange_spans(dl_mpi_backend *self, const dl_mpi_span *outgoing, int to,
+               const dl_mpi_span *incoming, int from)
 {
     size_t most = outgoing->size > incoming->size ? outgoing->size : incoming->size;
 
@@ -146,7 +147,7 @@ swap(dl_mpi_backend *self, const dl_mpi_span *outgoing, int to,
         dl_mpi_part out = dl_mpi_piece_of(self, outgoing, at);
         dl_mpi_part in = dl_mpi_piece_of(self, incoming, at);
         dl_mpi_handle requests[2] = {0, 0};
-        dl_status status = swap_pieces(self, &out, to, &in, from, requests);
+        dl_status status = exchange_pieces(self, &out, to, &in, from, requests);
         if (status != DL_OK) {
             bool is_left = dl_mpi_comm_leave(self->comm, requests[0], true);
             is_left |= dl_mpi_comm_leave(self->comm, requests[1], false);
@@ -174,7 +175,7 @@ dl_mpi_direct(dl_mpi_backend *self, const dl_mpi_span *outgoing,
     for (int distance = 1; distance < self->size; distance++) {
         int to = (self->rank + distance) % self->size;
         int from = (self->rank - distance + self->size) % self->size;
-        DL_TRY(swap(self, &outgoing[to], to, &incoming[from], from));
+        DL_TRY(exchange_spans(self, &outgoing[to], to, &incoming[from], from));
     }
     return DL_OK;
 }

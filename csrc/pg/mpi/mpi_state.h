@@ -10,8 +10,8 @@
 #include "pg/mpi/mpi_meeting.h"
 #include "tensor/tensor.h"
 
-/* Blocks as MPI takes them: each contiguous and, where asked for, each directly behind
- * the one before.  Blocks that lie differently go through a copy. */
+/* Blocks in the layout that MPI needs: each contiguous and, on request, each directly
+ * behind the one before.  Other blocks go through a copy. */
 typedef struct dl_mpi_span {
     char *data;
     size_t size;
@@ -70,7 +70,7 @@ dl_status dl_mpi_spans_place(dl_mpi_spans *spans, const dl_tensor *blocks,
 void dl_mpi_spans_read(const dl_mpi_spans *spans, const dl_tensor *blocks);
 void dl_mpi_spans_write(const dl_mpi_spans *spans, const dl_tensor *blocks);
 
-/* Meets the other ranks, brings nothing along, and commits to a blocking function of
+/* Meets the other ranks without a contribution, and commits to a blocking function of
  * MPI (dl_mpi_meeting_commit()). */
 dl_status dl_mpi_meet_empty(dl_mpi_backend *self, const dl_op_context *op);
 

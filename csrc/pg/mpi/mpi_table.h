@@ -88,9 +88,9 @@ typedef struct dl_mpi_table {
                  dl_mpi_handle *request);
     int (*ibcast)(const dl_mpi_part *, int root, dl_mpi_handle comm,
                   dl_mpi_handle *request);
-    /* Tells whether a message with that tag has arrived, and from which rank. */
+    /* Stores whether a message with that tag has arrived, and from which rank. */
     int (*iprobe)(int tag, dl_mpi_handle comm, int *is_there, int *source);
-    /* Tells whether a message of `peer` with that tag has arrived, and takes it out of
+    /* Stores whether a message of `peer` with that tag has arrived, and takes it out of
      * matching: only imrecv can receive it then. */
     int (*improbe)(int peer, int tag, dl_mpi_handle comm, int *is_there,
                    dl_mpi_handle *message, dl_mpi_status *status);
@@ -134,7 +134,7 @@ dl_status dl_mpi_bind_openmpi(void *handle, const char *text, dl_mpi_table *tabl
 dl_status dl_mpi_bind_mpich(void *handle, const char *text, dl_mpi_table *table);
 dl_status dl_mpi_bind_standard(void *handle, const char *text, dl_mpi_table *table);
 
-/* Says where an MPI library is searched for; error texts cite it. */
+/* Where an MPI library is searched for; error texts cite it. */
 extern const dl_library dl_mpi_library;
 
 /* Loads the library on the first call and returns its table.  DL_NOT_FOUND or

@@ -9,13 +9,14 @@
 #include <time.h>
 
 #include "base/thread.h"
+#include "pg/mpi/mpi_processes.h"
 #include "tensor/reduce.h"
 
-/* Between two looks at all tasks: short at first, as long as a thread may still come
- * to wait, then doubled. */
+/* Between two polls of all tasks: short at first, then doubled. */
 #define FIRST_NAP (50 * INT64_C(1000))
 #define LONGEST_NAP DL_MILLISECOND
-/* Between two calls of MPI if there are no tasks. */
+/* After so many polls without a task, MPI is called less often. */
+#define BUSY_POLLS 64
 #define IDLE_NAP (10 * DL_MILLISECOND)
 
 /* How long the end of the process may wait for the leftovers. */
@@ -36,11 +37,14 @@ static struct {
     pthread_cond_t wanted;
     dl_list tasks; /* guarded by lock, as all below */
     pthread_t thread;
+    int64_t span; /* of the next nap */
+    bool is_idle; /* a task has to wake the thread */
     bool is_running;
     bool is_stopping;
 } runner = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
     .tasks = {&runner.tasks, &runner.tasks},
+    .span = FIRST_NAP,
 };
 
 typedef struct leftover {
@@ -85,7 +89,8 @@ static const struct launcher {
     {"SLURM_STEP_NUM_TASKS", "srun", true},
 };
 
-/* User functions for MPI.  The type is known: there is a function for each. */
+/* The functions of reductions of our own, which MPI calls.  There is one for each
+ * dtype, so that `type` is not needed. */
 #define PICK(name, op, dtype)                                            \
     static void name(void *in, void *inout, int *count, void *type)      \
     {                                                                    \
@@ -103,14 +108,10 @@ PICK(pick_max_uint64, DL_MAX, DL_UINT64)
 bool
 dl_mpi_world_is_open(void)
 {
-    int is_over = 1;
-
-    if (!atomic_load_explicit(&state.is_open, memory_order_acquire)
-        || atomic_load_explicit(&state.is_ending, memory_order_acquire)
-        || state.fork_generation != dl_fork_generation()) {
-        return false;
-    }
-    return state.world.mpi->finalized(&is_over) == 0 && !is_over;
+    /* MPI_Finalized reports the same, but costs too much in each operation. */
+    return atomic_load_explicit(&state.is_open, memory_order_acquire)
+           && !atomic_load_explicit(&state.is_ending, memory_order_acquire)
+           && state.fork_generation == dl_fork_generation();
 }
 
 dl_status
@@ -189,64 +190,74 @@ make_progress(void)
     }
 }
 
-/* Looks at all tasks once.  Returns whether some of them are done. */
-static bool
-look_at_all(dl_list *tasks)
+/* Polls all tasks once, and keeps those that are not done. */
+static void
+poll_all(dl_list *tasks)
 {
     dl_list left;
-    bool has_done = false;
 
     dl_list_init(&left);
     while (!dl_list_is_empty(tasks)) {
         dl_mpi_task *task = DL_LIST_ENTRY(tasks->next, dl_mpi_task, node);
         dl_list_remove(&task->node);
-        if (task->look(task)) {
-            has_done = true; /* and may be gone */
-        } else {
+        if (!task->look(task)) { /* a task that is done may be gone */
             dl_list_append(&left, &task->node);
         }
     }
     dl_list_move(&left, tasks);
-    return has_done;
 }
 
+/* Moves all tasks from one list to another. */
 static void
-nap(int64_t span)
+move_tasks_locked(dl_list *from, dl_list *to, bool are_taken)
 {
-    struct timespec time = {.tv_nsec = span};
-
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
+    for (dl_list *node = from->next; node != from; node = node->next) {
+        DL_LIST_ENTRY(node, dl_mpi_task, node)->is_taken = are_taken;
+    }
+    dl_list_move(from, to);
 }
 
+/* Sleeps until the next poll is due or the runner is woken. */
+static void
+nap_locked(int *idle_polls)
+{
+    runner.is_idle = *idle_polls >= BUSY_POLLS;
+    int64_t span = runner.is_idle ? IDLE_NAP : runner.span;
+    runner.span = runner.span * 2 < LONGEST_NAP ? runner.span * 2 : LONGEST_NAP;
+    dl_status status =
+        dl_condition_wait(&runner.wanted, &runner.lock, dl_deadline_after(span));
+    if (status == DL_OK && runner.is_idle) {
+        *idle_polls = 0;
+    }
+    runner.is_idle = false;
+}
+
+/* A message ends mostly on the thread that waits for it, so a task wakes this thread
+ * only if that sleeps for long: otherwise it would take a core from the ranks for each
+ * message. */
 static void *
 run_tasks(void *argument)
 {
-    int64_t span = FIRST_NAP;
+    int idle_polls = 0;
     dl_list mine;
 
     (void)argument;
     dl_list_init(&mine);
     pthread_mutex_lock(&runner.lock);
     while (!runner.is_stopping) {
-        dl_list_move(&runner.tasks, &mine);
-        if (dl_list_is_empty(&mine)) {
-            span = FIRST_NAP;
-            if (dl_condition_wait(&runner.wanted, &runner.lock,
-                                  dl_deadline_after(IDLE_NAP))
-                != DL_OK) {
-                pthread_mutex_unlock(&runner.lock);
-                make_progress();
-                pthread_mutex_lock(&runner.lock);
-            }
-            continue;
-        }
+        nap_locked(&idle_polls);
+        move_tasks_locked(&runner.tasks, &mine, true);
         pthread_mutex_unlock(&runner.lock);
-        nap(span);
-        span = look_at_all(&mine) ? FIRST_NAP : span * 2;
-        span = span < LONGEST_NAP ? span : LONGEST_NAP;
+        if (dl_list_is_empty(&mine)) {
+            idle_polls += idle_polls < BUSY_POLLS;
+            make_progress();
+        } else {
+            idle_polls = 0;
+            poll_all(&mine);
+        }
         pthread_mutex_lock(&runner.lock);
+        move_tasks_locked(&mine, &runner.tasks, false);
     }
-    dl_list_move(&mine, &runner.tasks);
     pthread_mutex_unlock(&runner.lock);
     return NULL;
 }
@@ -267,9 +278,13 @@ stop_runner(void)
     if (is_running) {
         pthread_join(runner.thread, NULL);
     }
-    /* Nothing is added any more. */
-    while (!dl_list_is_empty(&runner.tasks)) {
-        dl_mpi_task *task = DL_LIST_ENTRY(runner.tasks.next, dl_mpi_task, node);
+    dl_list left;
+    dl_list_init(&left);
+    pthread_mutex_lock(&runner.lock); /* nothing is added any more */
+    move_tasks_locked(&runner.tasks, &left, true);
+    pthread_mutex_unlock(&runner.lock);
+    while (!dl_list_is_empty(&left)) {
+        dl_mpi_task *task = DL_LIST_ENTRY(left.next, dl_mpi_task, node);
         dl_list_remove(&task->node);
         task->end(task);
     }
@@ -299,17 +314,47 @@ dl_mpi_runner_start(void)
     return status;
 }
 
+static void
+wake_locked(void)
+{
+    runner.span = FIRST_NAP;
+    pthread_cond_signal(&runner.wanted);
+}
+
 dl_status
 dl_mpi_runner_add(dl_mpi_task *task)
 {
     pthread_mutex_lock(&runner.lock);
     dl_status status = start_runner_locked();
     if (status == DL_OK) {
+        task->is_taken = false;
         dl_list_append(&runner.tasks, &task->node);
-        pthread_cond_signal(&runner.wanted);
+        if (runner.is_idle) {
+            wake_locked();
+        }
     }
     pthread_mutex_unlock(&runner.lock);
     return status;
+}
+
+bool
+dl_mpi_runner_remove(dl_mpi_task *task)
+{
+    pthread_mutex_lock(&runner.lock);
+    bool is_removed = !task->is_taken;
+    if (is_removed) {
+        dl_list_remove(&task->node);
+    }
+    pthread_mutex_unlock(&runner.lock);
+    return is_removed;
+}
+
+void
+dl_mpi_runner_wake(void)
+{
+    pthread_mutex_lock(&runner.lock);
+    wake_locked();
+    pthread_mutex_unlock(&runner.lock);
 }
 
 /* Called as MPI_Finalize begins; mpi4py may call that, too.  MPI may be called until
@@ -334,7 +379,8 @@ end_mpi(void)
         return;
     }
     stop_runner();
-    if (!atomic_load(&state.skips_finalize) && complete_leftovers(state.world.mpi)) {
+    if (!atomic_load(&state.skips_finalize) && !dl_mpi_process_any_has_ended()
+        && complete_leftovers(state.world.mpi)) {
         state.world.mpi->finalize();
     }
 }
@@ -367,7 +413,7 @@ init_thread(const dl_mpi_table *mpi, int *provided)
 /* The first part of the program that needs MPI starts it, and only that part ends it:
  * mpi4py does the same. */
 static dl_status
-start(const dl_mpi_table *mpi)
+start_mpi(const dl_mpi_table *mpi)
 {
     int is_started = 0, is_over = 0, provided = 0;
 
@@ -453,7 +499,7 @@ open_locked(void)
     dl_mpi_world *world = &state.world;
 
     DL_TRY(dl_mpi_load(&world->mpi));
-    DL_TRY(start(world->mpi));
+    DL_TRY(start_mpi(world->mpi));
     DL_TRY(dl_mpi_check(world->mpi,
                         world->mpi->comm_rank(world->mpi->world, &world->rank),
                         "MPI_Comm_rank"));

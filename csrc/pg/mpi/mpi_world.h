@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * MPI as this process has it: started by this library or by another part of the
- * program, whichever comes first, and ended at exit by whoever started it.  Groups are
- * made from the ranks of its world.
+ * MPI in this process: started by this library or by another part of the program,
+ * whichever comes first, and ended at exit by the one that started it.  Groups are made
+ * from the ranks of its world.
  *
  * The runner polls messages in flight that no thread waits for, as MPI makes progress
- * only while it is called.  One thread serves the process.  Without such messages it
- * calls MPI now and then: over some networks what a rank has sent leaves it only when
- * it calls MPI again, and by then the rank may be waiting elsewhere, as in a store, for
- * the receiver of that message.
+ * only while it is called.  One thread serves the process.  After a while without such
+ * messages it calls MPI every 10 ms: over some networks the bytes of a send leave the
+ * rank only when it calls MPI again, and by then the rank may wait elsewhere, as in a
+ * store, for the receiver of that message.
  *
  * Leftovers are requests that MPI has not completed and that no thread waits for; most
  * of them belong to operations that were given up.  MPI may use their memory until it
@@ -39,7 +39,8 @@ typedef struct dl_mpi_world {
 dl_status dl_mpi_world_open(const dl_mpi_world **world);
 
 /* Keeps MPI from being finalized at exit, which needs all ranks: an operation was given
- * up while MPI still works on it, or this process ends in failure. */
+ * up while MPI still works on it, a rank is lost, or this process ends in failure.  Ranks
+ * of this host that have ended (mpi_processes.h) keep it from that in any case. */
 void dl_mpi_world_skip_finalize(void);
 
 /* Returns false once the end of MPI has begun, and in a forked child: MPI must
@@ -50,11 +51,12 @@ bool dl_mpi_world_is_open(void);
 dl_status dl_mpi_world_admit(void);
 
 typedef struct dl_mpi_task {
-    dl_list node; /* in the runner's queue or its thread's own list */
+    dl_list node;  /* in the runner's queue or its thread's own list */
+    bool is_taken; /* in the latter, or in none; guarded by the runner's lock */
     /* Polls once, without blocking; called without locks.  Returns true once the task
      * is done: the runner then no longer has it. */
     bool (*look)(struct dl_mpi_task *task);
-    /* Called before MPI ends, instead of further looks. */
+    /* Called before MPI ends, instead of further polls. */
     void (*end)(struct dl_mpi_task *task);
 } dl_mpi_task;
 
@@ -62,8 +64,16 @@ typedef struct dl_mpi_task {
 dl_status dl_mpi_runner_start(void);
 
 /* Adds a task, from any thread.  It stays in place until its look returns true.
- * DL_CLOSED: the end of MPI has begun. */
+ * DL_CLOSED: the end of MPI has begun.  The runner looks at it within a millisecond:
+ * most tasks are done before that, by a thread that waits for them. */
 dl_status dl_mpi_runner_add(dl_mpi_task *task);
+
+/* Takes a task back.  Returns false if the runner's thread has it already: it then stays
+ * in place until its look returns true. */
+bool dl_mpi_runner_remove(dl_mpi_task *task);
+
+/* Makes the runner look at all tasks soon. */
+void dl_mpi_runner_wake(void);
 
 /* Adds a leftover; from any thread.  `memory` is from malloc() and is freed once MPI
  * has completed the request; NULL: nothing is freed. */

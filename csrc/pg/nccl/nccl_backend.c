@@ -43,7 +43,7 @@ self_of(dl_backend *backend)
 }
 
 static dl_status
-ask_stream(const dl_cuda_table *cuda, void *stream, bool *is_captured)
+check_stream(const dl_cuda_table *cuda, void *stream, bool *is_captured)
 {
     int state = DL_CUDA_CAPTURE_NONE;
     int result = cuda->stream_is_capturing(stream, &state);
@@ -65,7 +65,7 @@ ask_stream(const dl_cuda_table *cuda, void *stream, bool *is_captured)
 }
 
 static dl_status
-ask_op(finding *self, const dl_op *op, int size)
+check_streams(finding *self, const dl_op *op, int size)
 {
     dl_arrays arrays = dl_call_arrays(op->call, size);
     void *previous = NULL;
@@ -77,7 +77,7 @@ ask_op(finding *self, const dl_op *op, int size)
             continue;
         }
         previous = tensor->stream;
-        DL_TRY(ask_stream(self->cuda, tensor->stream, &is_captured));
+        DL_TRY(check_stream(self->cuda, tensor->stream, &is_captured));
         self->has_captured = self->has_captured || is_captured;
         self->has_other = self->has_other || !is_captured;
     }
@@ -99,7 +99,7 @@ check_comm(const nccl_backend *self, const dl_nccl_comm *comm, bool is_captured)
                                      "init_process_group a device_id")
                            : DL_OK;
     }
-    DL_TRY(ask_stream(self->cuda, comm->stream, &is_inside));
+    DL_TRY(check_stream(self->cuda, comm->stream, &is_inside));
     return is_inside && !is_captured
                ? dl_fail(DL_INVALID,
                          "%s is being captured into a graph; until that has ended, "
@@ -118,7 +118,7 @@ check_capture(const nccl_backend *self, const dl_batch *batch, const dl_nccl_com
     finding found = {.cuda = self->cuda};
 
     for (size_t i = 0; i < batch->count; i++) {
-        DL_TRY(ask_op(&found, &batch->ops[i], self->size));
+        DL_TRY(check_streams(&found, &batch->ops[i], self->size));
     }
     if (found.has_captured && found.has_other) {
         return dl_fail(
@@ -150,8 +150,8 @@ check_device(const nccl_backend *self, int device)
 /* Makes a communicator, unless there is one, and has it watched.  Called with the
  * device current. */
 static dl_status
-meet(nccl_backend *self, const dl_nccl_meeting *meeting, dl_deadline deadline,
-     dl_nccl_comm **comm)
+make_comm(nccl_backend *self, const dl_nccl_meeting *meeting, dl_deadline deadline,
+          dl_nccl_comm **comm)
 {
     dl_nccl_comm *made;
 
@@ -176,7 +176,7 @@ meet_all(nccl_backend *self, int device, dl_deadline deadline)
         .options = &self->options,
     };
 
-    return meet(self, &meeting, deadline, &self->comm);
+    return make_comm(self, &meeting, deadline, &self->comm);
 }
 
 /* Makes the communicator of this rank and `peer`; both use the same key, whichever of
@@ -199,7 +199,7 @@ meet_peer(nccl_backend *self, int peer, int device, dl_deadline deadline)
     };
 
     snprintf(key, sizeof key, "nccl/pair/%d-%d", low, high);
-    return meet(self, &meeting, deadline, &self->pairs[peer]);
+    return make_comm(self, &meeting, deadline, &self->pairs[peer]);
 }
 
 /* Returns the communicator of the batch, or NULL if it has not been made. */
@@ -345,7 +345,7 @@ launch_watched(nccl_backend *self, const dl_batch *batch, dl_nccl_comm *comm,
 /* Leaves a launched work to the watch.  The event of a captured one must not be
  * queried, so such a work is finished at once. */
 static void
-hand_over(dl_nccl_work *work)
+hand_to_watch(dl_nccl_work *work)
 {
     if (!work->is_captured) {
         dl_nccl_watch_launched(work);
@@ -361,7 +361,7 @@ hand_over(dl_nccl_work *work)
 /* Drops a work whose launch has failed, and returns the error: the group's cause if
  * there is one, which tells more than NCCL's error after an abort. */
 static dl_status
-give_up(nccl_backend *self, dl_nccl_work *work, dl_status status)
+drop_failed(nccl_backend *self, dl_nccl_work *work, dl_status status)
 {
     char name[DL_NCCL_WORK_TEXT_SIZE];
     dl_error error = *dl_last_error();
@@ -383,8 +383,8 @@ give_up(nccl_backend *self, dl_nccl_work *work, dl_status status)
 }
 
 static dl_status
-launch(nccl_backend *self, const dl_batch *batch, dl_nccl_comm *comm,
-       dl_nccl_work *work)
+launch_work(nccl_backend *self, const dl_batch *batch, dl_nccl_comm *comm,
+            dl_nccl_work *work)
 {
     dl_status status = dl_nccl_watch_begin(work);
 
@@ -394,9 +394,9 @@ launch(nccl_backend *self, const dl_batch *batch, dl_nccl_comm *comm,
     }
     status = launch_watched(self, batch, comm, work);
     if (status != DL_OK) {
-        return give_up(self, work, status);
+        return drop_failed(self, work, status);
     }
-    hand_over(work);
+    hand_to_watch(work);
     return DL_OK;
 }
 
@@ -455,7 +455,7 @@ enqueue_checked(nccl_backend *self, const dl_batch *batch, dl_nccl_work *work)
     if (status != DL_OK) {
         dl_nccl_work_drop(work);
     } else {
-        status = launch(self, batch, comm, work);
+        status = launch_work(self, batch, comm, work);
     }
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
@@ -482,7 +482,7 @@ enqueue_entered(nccl_backend *self, const dl_batch *batch, int device, dl_work *
 
 /* The device is made current for NCCL, and afterwards the program's is restored. */
 static dl_status
-enqueue(dl_backend *backend, const dl_batch *batch, dl_work **work)
+enqueue_batch(dl_backend *backend, const dl_batch *batch, dl_work **work)
 {
     nccl_backend *self = self_of(backend);
     dl_arrays arrays = dl_call_arrays(batch->ops[0].call, self->size);
@@ -511,12 +511,12 @@ connect_all(dl_backend *backend, int device, dl_deadline deadline)
     return status;
 }
 
-/* Parts the communicator with the parent's device current, and gives the child's share
- * to `child` (NULL if it has no backend of ours).  NCCL orders the ranks of a part by
- * their keys, which is the order of the child's ranks. */
+/* Splits the communicator with the parent's device current, and gives the new one to
+ * `child` (NULL if the child has no backend of ours).  NCCL orders the ranks of a part
+ * by their keys, which is the order of the child's ranks. */
 static dl_status
-part_entered(nccl_backend *self, const dl_device_split_args *wanted,
-             dl_deadline deadline, nccl_backend *child)
+split_entered(nccl_backend *self, const dl_device_split_args *wanted,
+              dl_deadline deadline, nccl_backend *child)
 {
     char key[48];
     dl_nccl_meeting meeting = {
@@ -552,12 +552,12 @@ part_entered(nccl_backend *self, const dl_device_split_args *wanted,
     return DL_OK;
 }
 
-/* A parent without a communicator has nothing to part: each part then makes its own.
+/* A parent without a communicator has nothing to split: each part then makes its own.
  * All ranks are in the same state here, since making a communicator needs all of
  * them. */
 static dl_status
-split(dl_backend *backend, const dl_device_split_args *wanted, dl_deadline deadline,
-      dl_backend *child)
+split_backend(dl_backend *backend, const dl_device_split_args *wanted,
+              dl_deadline deadline, dl_backend *child)
 {
     nccl_backend *self = self_of(backend);
     int previous;
@@ -570,7 +570,7 @@ split(dl_backend *backend, const dl_device_split_args *wanted, dl_deadline deadl
     bool is_ours = child != NULL && child->ops == backend->ops;
     DL_TRY(dl_cuda_enter(self->cuda, self->comm->device, &previous));
     dl_status status =
-        part_entered(self, wanted, deadline, is_ours ? self_of(child) : NULL);
+        split_entered(self, wanted, deadline, is_ours ? self_of(child) : NULL);
     dl_cuda_leave(self->cuda, self->comm->device, previous);
     return status;
 }
@@ -616,10 +616,10 @@ device_of(const dl_backend *backend)
 
 static const dl_backend_ops nccl_ops = {
     .name = "nccl",
-    .enqueue = enqueue,
+    .enqueue = enqueue_batch,
     .connect = connect_all,
     .device = device_of,
-    .split = split,
+    .split = split_backend,
     .abort = abort_backend,
     .leave = leave_backend,
     .free = free_backend,

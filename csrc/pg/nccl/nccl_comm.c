@@ -91,7 +91,8 @@ agree_on_verdict(const dl_nccl_meeting *meeting, dl_status status)
     return status;
 }
 
-/* Words a timeout.  Keeps the thread's error if all keys exist by now. */
+/* Fails with a timeout that names the absent ranks, or with the thread's error if all
+ * keys exist by now. */
 static dl_status
 name_absent(const dl_nccl_meeting *meeting, const dl_rank_keys *keys,
             dl_deadline deadline)
@@ -118,8 +119,8 @@ is_given_up(void *watch)
 
 /* Announces this rank and waits for all others; an abort of the group ends the wait. */
 static dl_status
-gather(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, const dl_rank_keys *keys,
-       dl_deadline deadline, dl_nccl_id *id)
+await_ranks(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
+            const dl_rank_keys *keys, dl_deadline deadline, dl_nccl_id *id)
 {
     dl_interrupt_set_own(is_given_up, watch);
     dl_status status =
@@ -165,7 +166,7 @@ dl_nccl_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline d
 
     DL_TRY(dl_rank_keys_init(&keys, meeting->size, key_of, meeting));
     keys.names = meeting->members;
-    dl_status status = gather(watch, meeting, &keys, deadline, id);
+    dl_status status = await_ranks(watch, meeting, &keys, deadline, id);
     if (status == DL_OK && id != NULL && meeting->rank > 0) {
         /* The id is in the store already, but the deadline may just have passed. */
         status =
@@ -450,7 +451,7 @@ init_comm(making *self)
 
 /* The excluded ranks do not take part, since they may be dead. */
 static int
-shrink(making *self)
+call_shrink(making *self)
 {
     return self->watch->nccl->comm_shrink(self->parent->handle, self->excluded,
                                           self->excluded_count, &self->comm->handle,
@@ -459,7 +460,7 @@ shrink(making *self)
 
 /* All ranks of the parent take part, also those that are in no part. */
 static int
-split(making *self)
+call_split(making *self)
 {
     int color = self->color < 0 ? DL_NCCL_NO_COLOR : self->color;
 
@@ -470,7 +471,7 @@ split(making *self)
 /* Called with the turn.  A non-blocking parent is in progress until all its ranks have
  * made the call, and stores the new handle only then. */
 static dl_status
-part_locked(making *self)
+split_locked(making *self)
 {
     const char *call = self->is_shrinking ? "ncclCommShrink" : "ncclCommSplit";
 
@@ -478,7 +479,7 @@ part_locked(making *self)
     if (self->flags == DL_NCCL_SHRINK_ABORT) {
         dl_nccl_watch_suspend(self->watch);
     }
-    int result = self->is_shrinking ? shrink(self) : split(self);
+    int result = self->is_shrinking ? call_shrink(self) : call_split(self);
     DL_TRY(dl_nccl_comm_await(self->watch, self->parent->handle, result, call,
                               self->deadline));
     return self->comm->handle == NULL
@@ -491,10 +492,10 @@ part_locked(making *self)
 /* A failure after NCCL was called fails the parent's group: its ranks may be in
  * different states. */
 static dl_status
-part_comm(making *self)
+split_comm(making *self)
 {
     DL_TRY(dl_nccl_comm_take_turn(self->parent, self->deadline));
-    dl_status status = part_locked(self);
+    dl_status status = split_locked(self);
     dl_lane_pass(&self->parent->family->turn);
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
@@ -514,14 +515,14 @@ part_comm(making *self)
 /* The thread that makes the communicator.  If the caller has returned meanwhile, the
  * communicator is aborted, as on the other ranks, whose groups fail, too. */
 static void *
-run(void *argument)
+run_making(void *argument)
 {
     making *self = argument;
     int previous;
 
     dl_status status = dl_cuda_enter(self->watch->cuda, self->comm->device, &previous);
     if (status == DL_OK) {
-        status = self->parent == NULL ? init_comm(self) : part_comm(self);
+        status = self->parent == NULL ? init_comm(self) : split_comm(self);
     }
     pthread_mutex_lock(&self->lock);
     self->status = status;
@@ -538,7 +539,7 @@ run(void *argument)
 }
 
 static dl_status
-await(making *self)
+await_making(making *self)
 {
     /* The thread's own timeout tells more, so it gets a moment longer. */
     dl_deadline deadline = self->deadline;
@@ -575,12 +576,12 @@ make(making *self, dl_nccl_comm **comm)
     pthread_t thread;
 
     *comm = NULL;
-    dl_status status = dl_thread_start(&thread, run, self);
+    dl_status status = dl_thread_start(&thread, run_making, self);
     if (status != DL_OK) {
         atomic_store(&self->references, 1);
     } else {
         pthread_detach(thread);
-        status = await(self);
+        status = await_making(self);
     }
     dl_error error = *dl_last_error();
     if (self->is_left && self->parent != NULL) {

@@ -149,8 +149,8 @@ dl_nccl_reduction_of(dl_reduce_op op, dl_dtype dtype)
     };
 }
 
-/* NCCL reads the factor before op_create() returns, in the dtype of the elements. */
-/* Makes a custom operation of the communicator, which end_reduction() destroys. */
+/* Makes a custom operation of the communicator, which end_reduction() destroys.  NCCL
+ * reads the factor before op_create() returns, in the dtype of the elements. */
 static int
 scale_reduction(const dl_nccl_table *nccl, void *comm, double factor,
                 dl_nccl_reduction *reduction)

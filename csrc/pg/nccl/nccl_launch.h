@@ -44,7 +44,8 @@ dl_status dl_nccl_reduction_check(const dl_nccl_table *nccl, dl_reduce_op op,
 dl_nccl_reduction dl_nccl_reduction_of(dl_reduce_op op, dl_dtype dtype);
 
 /* Checks, before anything is sent, that NCCL can carry out the operation on the device.
- * DL_UNSUPPORTED tells why not; all ranks with such devices get the same result. */
+ * The text of DL_UNSUPPORTED has the reason; all ranks with such devices get the same
+ * result. */
 dl_status dl_nccl_launch_check(const dl_nccl_table *nccl, const dl_cuda_table *cuda,
                                int device, const dl_call *call);
 

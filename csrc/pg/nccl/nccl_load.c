@@ -13,7 +13,9 @@ static const dl_library library = {
     .sonames = sonames,
     .folders = folders,
     .homes = homes,
-    .advice = "install NCCL 2.18 or newer with pip install nvidia-nccl-cu12 (or -cu13)",
+    .advice =
+        "install NCCL 2.18 or newer with pip install nvidia-nccl-cu12 (or -cu13); "
+        "for arrays in the CPU's memory use gloo",
 };
 
 static const dl_symbol symbols[] = {

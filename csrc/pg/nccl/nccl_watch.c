@@ -506,7 +506,7 @@ wait_locked(int64_t pause)
 
 /* The watching thread: polls at intervals that grow while nothing happens. */
 static void *
-run(void *unused)
+run_watch(void *unused)
 {
     int64_t pause = LOOK_EVERY;
 
@@ -555,7 +555,7 @@ join_locked(dl_nccl_watch *self)
     pthread_t thread;
 
     if (!all.is_running) {
-        DL_TRY(dl_thread_start(&thread, run, NULL));
+        DL_TRY(dl_thread_start(&thread, run_watch, NULL));
         pthread_detach(thread);
         all.is_running = true;
     }

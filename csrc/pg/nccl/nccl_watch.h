@@ -76,8 +76,8 @@ typedef struct dl_nccl_expected {
     int peer; /* -1: any */
 } dl_nccl_expected;
 
-/* An operation, or a batch of them, whose end is told by an event.  One that is
- * captured into a graph is done at once: the graph may run it any number of times. */
+/* An operation, or a batch of them, whose end an event reports.  One that is captured
+ * into a graph is done at once: the graph may run it any number of times. */
 typedef struct dl_nccl_work {
     dl_work work;
     dl_list node;     /* guarded by the watch's lock, like the next two */
@@ -97,7 +97,7 @@ typedef struct dl_nccl_work {
 dl_status dl_nccl_watch_new(const dl_nccl_table *nccl, const dl_cuda_table *cuda,
                             char *label, dl_nccl_watch **watch);
 
-/* Sets the function that tells whether ranks are lost; to be called before the first
+/* Sets the function that reports whether ranks are lost; to be called before the first
  * work.  The group fails a moment after it has reported a rank that a work waits for.
  * `lost` is not called after dl_nccl_watch_free(). */
 void dl_nccl_watch_ask(dl_nccl_watch *watch, dl_status (*lost)(void *context, int rank),

@@ -26,8 +26,8 @@ static bool has_key;
 static _Atomic(dl_blocked_fn) watcher;
 static _Atomic int64_t watcher_span;
 
-/* Static rather than allocated: the first wait that lasts may come at any time, also
- * when memory has run out. */
+/* Static rather than allocated: the first long wait may come when memory has run
+ * out. */
 static _Thread_local entry self;
 static _Thread_local uint32_t looks; /* in the current wait */
 static _Thread_local bool is_own;
@@ -55,7 +55,7 @@ forget_parent(void)
 }
 
 static void
-prepare(void)
+init_once(void)
 {
     dl_list_init(&entries);
     has_key = pthread_key_create(&key, forget_entry) == 0;
@@ -68,7 +68,7 @@ prepare(void)
 static entry *
 own_entry(void)
 {
-    pthread_once(&once, prepare);
+    pthread_once(&once, init_once);
     if (!self.is_listed) {
         if (!has_key || pthread_setspecific(key, &self) != 0) {
             return NULL;
@@ -84,8 +84,8 @@ own_entry(void)
 }
 
 static void
-look(const dl_record *record, const void *lane, const dl_awaited *awaited,
-     dl_deadline deadline)
+note_slice(const dl_record *record, const void *lane, const dl_awaited *awaited,
+           dl_deadline deadline)
 {
     entry *own = own_entry();
 
@@ -119,13 +119,13 @@ void
 dl_blocked_look(const dl_record *record, const dl_awaited *awaited,
                 dl_deadline deadline)
 {
-    look(record, NULL, awaited, deadline);
+    note_slice(record, NULL, awaited, deadline);
 }
 
 void
 dl_blocked_look_at_lane(const void *lane)
 {
-    look(NULL, lane, NULL, dl_deadline_after(-1));
+    note_slice(NULL, lane, NULL, dl_deadline_after(-1));
 }
 
 void
@@ -151,7 +151,7 @@ dl_blocked_list(dl_blocked_thread *threads, int room, int *count)
     bool fits = true;
 
     *count = 0;
-    pthread_once(&once, prepare);
+    pthread_once(&once, init_once);
     pthread_mutex_lock(&lock);
     for (dl_list *node = entries.next; node != &entries; node = node->next) {
         if (*count == room) {

@@ -3,7 +3,7 @@
  * The threads of this process that are blocked in an operation, and for how long.  The
  * waits themselves write their entries between slices of sleep, and the deadlock
  * detector (pg/agree/deadlock.h) reads them.  A wait that ends before its second slice
- * leaves no trace and costs one thread-local counter. */
+ * writes no entry and costs one thread-local counter. */
 #ifndef DISTLITE_PG_RECORD_BLOCKED_THREADS_H
 #define DISTLITE_PG_RECORD_BLOCKED_THREADS_H
 

@@ -67,7 +67,7 @@ time_of(const dl_plain_record *record)
 /* Returns true if `record` says more of what the process does than `best`.  An
  * operation that has not ended takes precedence over all that have. */
 static bool
-is_news(const dl_plain_record *record, const dl_plain_record *best)
+tells_more(const dl_plain_record *record, const dl_plain_record *best)
 {
     if (state_of(best) == 0 || has_ended(record) != has_ended(best)) {
         return state_of(best) == 0 || has_ended(best);
@@ -102,7 +102,7 @@ dl_doing_read(dl_bytes snapshot, dl_doing *doing)
     }
     for (uint64_t i = 0; i < header.record_count; i++) {
         if (dl_row_read(&tables.records[i].version, &record, DL_ROW_WORDS(record))
-            && state_of(&record) != 0 && is_news(&record, &best)) {
+            && state_of(&record) != 0 && tells_more(&record, &best)) {
             best = record;
         }
     }

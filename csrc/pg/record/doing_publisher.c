@@ -18,7 +18,8 @@
 /* The shortest span, for groups with very short timeouts. */
 #define LEAST_SPAN (100 * DL_MILLISECOND)
 
-/* Two looks compute the beginning of one operation with less than this difference. */
+/* Two snapshots compute the beginning of one operation with less than this
+ * difference. */
 #define SAME_TIME DL_MILLISECOND
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -32,7 +33,7 @@ static int64_t after;
 static bool is_running;
 static bool has_news; /* a group was made */
 
-/* The thread's state between two looks. */
+/* The thread's state between two snapshots. */
 typedef struct publisher {
     uint64_t number; /* of the target that the members below are about */
     bool has_note;
@@ -51,7 +52,7 @@ forget_parent(void)
 }
 
 static void
-prepare(void)
+init_once(void)
 {
     dl_condition_init(&moved);
     pthread_atfork(NULL, NULL, forget_parent);
@@ -77,7 +78,7 @@ read_own(dl_doing *doing)
 
 /* Publishes a note, or withdraws it. */
 static void
-publish(publisher *self, dl_store *store, int rank, int64_t span)
+update_note(publisher *self, dl_store *store, int rank, int64_t span)
 {
     dl_doing_note note = {.written = dl_wall_clock()};
     dl_deadline deadline = dl_deadline_after(ANSWER_LIMIT);
@@ -113,7 +114,7 @@ span_locked(void)
 /* Publishes to the target; returns false if there is none.  A reference to the store is
  * held only while it is used, because the program may close it at any time. */
 static bool
-look(publisher *self, int64_t *span)
+publish_once(publisher *self, int64_t *span)
 {
     pthread_mutex_lock(&lock);
     dl_store *store = target == NULL ? NULL : dl_store_ref(target);
@@ -124,21 +125,21 @@ look(publisher *self, int64_t *span)
     }
     pthread_mutex_unlock(&lock);
     if (store != NULL) {
-        publish(self, store, rank, *span);
+        update_note(self, store, rank, *span);
         dl_store_unref(store);
     }
     return store != NULL;
 }
 
 static void *
-run(void *argument)
+run_publisher(void *argument)
 {
     publisher self = {0};
     int64_t span;
 
     (void)argument;
     for (;;) {
-        bool is_wanted = look(&self, &span);
+        bool is_wanted = publish_once(&self, &span);
         int64_t end = dl_now() + span / 2;
         pthread_mutex_lock(&lock);
         while (self.number == number && !has_news && dl_now() < end) {
@@ -159,13 +160,14 @@ dl_doing_publisher_set(dl_store *store, int rank, int64_t span)
 {
     pthread_t thread;
 
-    pthread_once(&once, prepare);
+    pthread_once(&once, init_once);
     pthread_mutex_lock(&lock);
     target = store;
     number++;
     own_rank = rank;
     after = span;
-    if (store != NULL && !is_running && dl_thread_start(&thread, run, NULL) == DL_OK) {
+    if (store != NULL && !is_running
+        && dl_thread_start(&thread, run_publisher, NULL) == DL_OK) {
         pthread_detach(thread);
         is_running = true;
     }
@@ -176,7 +178,7 @@ dl_doing_publisher_set(dl_store *store, int rank, int64_t span)
 void
 dl_doing_publisher_wake(void)
 {
-    pthread_once(&once, prepare);
+    pthread_once(&once, init_once);
     pthread_mutex_lock(&lock);
     has_news = true;
     pthread_cond_broadcast(&moved);

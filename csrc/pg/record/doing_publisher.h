@@ -4,7 +4,7 @@
  * cannot read its recording.  A thread of each rank publishes an operation, or a pause
  * between operations, that has lasted for a while, and withdraws it when the rank goes
  * on: two requests for a pause of some seconds, and none for a rank that is never idle
- * for so long. */
+ * for that long. */
 #ifndef DISTLITE_PG_RECORD_DOING_PUBLISHER_H
 #define DISTLITE_PG_RECORD_DOING_PUBLISHER_H
 

@@ -29,7 +29,7 @@ forget_parent(void)
 }
 
 static void
-prepare(void)
+init_once(void)
 {
     dl_list_init(&groups);
     pthread_atfork(NULL, NULL, forget_parent);
@@ -234,7 +234,7 @@ find_lane_locked(const dl_own_waits *self, const void *lane)
 }
 
 static uint64_t
-mix(uint64_t hash, uint64_t word)
+mix_hash(uint64_t hash, uint64_t word)
 {
     hash = (hash ^ word) * UINT64_C(0x100000001b3);
     return hash ^ hash >> 29;
@@ -265,7 +265,7 @@ judge_threads_locked(dl_own_waits *self, const dl_blocked_thread *threads,
             continue;
         }
         own->rows[row].is_program = 1;
-        own->epoch = mix(mix(own->epoch, thread->id), own->rows[row].id);
+        own->epoch = mix_hash(mix_hash(own->epoch, thread->id), own->rows[row].id);
         own->others -= own->others > 0 ? 1 : 0;
     }
     own->is_blocked &= has_main ? 1 : 0;
@@ -324,7 +324,7 @@ dl_own_waits_shortest_timeout(void)
 {
     int64_t shortest = INT64_MAX;
 
-    pthread_once(&once, prepare);
+    pthread_once(&once, init_once);
     pthread_mutex_lock(&lock);
     for (dl_list *node = groups.next; node != &groups; node = node->next) {
         int64_t timeout = dl_group_timeout(group_of(node));
@@ -355,7 +355,7 @@ dl_own_waits_count_threads(int (*count)(void))
 void
 dl_own_waits_enter(dl_group *group)
 {
-    pthread_once(&once, prepare);
+    pthread_once(&once, init_once);
     pthread_mutex_lock(&lock);
     if (group->host.seat.row != NULL && group->deadlock_node.next == NULL) {
         dl_list_append(&groups, &group->deadlock_node);

@@ -27,6 +27,7 @@
 typedef struct entry {
     int64_t queued;
     int64_t started;
+    int64_t ended;
     int64_t sequence;
     uint64_t state;
 } entry;
@@ -121,7 +122,7 @@ forget_parent(void)
 }
 
 static void
-prepare(void)
+init_once(void)
 {
     pthread_atfork(NULL, NULL, forget_parent);
 }
@@ -167,7 +168,7 @@ make_locked(const char *job)
 static void
 make_once_locked(const char *job)
 {
-    pthread_once(&once, prepare);
+    pthread_once(&once, init_once);
     if (recorder.tables.header == NULL || generation != dl_fork_generation()) {
         make_locked(job);
     }
@@ -194,7 +195,7 @@ fill_row(dl_recorded_group *row, const uint64_t *words)
 }
 
 static void
-sit_locked(dl_seat *seat, dl_plain_group *group)
+give_row_locked(dl_seat *seat, dl_plain_group *group)
 {
     dl_recorded_group *row = find_row_locked(&group->serial);
     uint64_t words[DL_ROW_WORDS(*group)];
@@ -220,7 +221,7 @@ dl_recorder_join(dl_seat *seat, const char *name, const char *backend, int rank,
     pthread_mutex_lock(&lock);
     make_once_locked("");
     if (is_made) {
-        sit_locked(seat, &group);
+        give_row_locked(seat, &group);
     }
     pthread_mutex_unlock(&lock);
 }
@@ -283,7 +284,8 @@ dl_recorder_visit_job(dl_recording_visit_fn visit, void *context)
     }
 }
 
-/* Returns the end of a long path, which tells more than its beginning. */
+/* Returns the end of a long path, which identifies the file better than its
+ * beginning. */
 static const char *
 tail_of(const char *text, size_t room)
 {
@@ -342,7 +344,7 @@ dl_recorder_add_site(const char *file, const char *function, int line)
     return number;
 }
 
-/* Takes a free row, which nobody else writes to then: its version is odd. */
+/* Takes a free row, to which no other thread writes while its version is odd. */
 static dl_record *
 take_row(void)
 {
@@ -401,7 +403,7 @@ record_new(const dl_seat *seat, const dl_fingerprint *what, const entry *entry)
     uint64_t place = (seat->serial & UINT32_MAX) | (uint64_t)dl_recorder_site << 32;
     atomic_store_explicit(&record->queued, entry->queued, memory_order_release);
     atomic_store_explicit(&record->started, entry->started, memory_order_release);
-    atomic_store_explicit(&record->ended, 0, memory_order_release);
+    atomic_store_explicit(&record->ended, entry->ended, memory_order_release);
     atomic_store_explicit(&record->sequence, entry->sequence, memory_order_release);
     atomic_store_explicit(&record->count, dl_fingerprint_count(what),
                           memory_order_release);
@@ -465,6 +467,15 @@ dl_recorder_start(const dl_seat *seat, dl_record *queued, const dl_fingerprint *
     return record_new(seat, what, &entry);
 }
 
+/* An entry of a message that runs. */
+static entry
+entry_of_message(int64_t tag, dl_deadline deadline)
+{
+    return (entry){.started = dl_deadline_start(deadline),
+                   .sequence = tag,
+                   .state = DL_RECORD_RUNNING};
+}
+
 dl_record *
 dl_recorder_post(const dl_seat *seat, const dl_fingerprint *what, int64_t tag,
                  dl_deadline deadline)
@@ -472,10 +483,20 @@ dl_recorder_post(const dl_seat *seat, const dl_fingerprint *what, int64_t tag,
     if (seat->row == NULL) {
         return NULL;
     }
-    entry entry = {.started = dl_deadline_start(deadline),
-                   .sequence = tag,
-                   .state = DL_RECORD_RUNNING};
+    entry entry = entry_of_message(tag, deadline);
     return record_new(seat, what, &entry);
+}
+
+void
+dl_recorder_post_ended(const dl_seat *seat, const dl_fingerprint *what, int64_t tag,
+                       dl_deadline deadline, int64_t now)
+{
+    if (seat->row != NULL) {
+        entry entry = entry_of_message(tag, deadline);
+        entry.ended = now;
+        entry.state |= DL_RECORD_ENDED;
+        (void)record_new(seat, what, &entry);
+    }
 }
 
 static void
@@ -489,7 +510,7 @@ end_at(dl_record *record, dl_status status, int64_t now)
     atomic_store_explicit(&record->ended, now, memory_order_release);
     atomic_store_explicit(&record->what, what, memory_order_release);
     close_row(record);
-    if (status == DL_TIMEOUT || status == DL_PEER_LOST) {
+    if (status == DL_TIMEOUT || status == DL_PEER_LOST || status == DL_MISMATCH) {
         atomic_store_explicit(&has_failure, true, memory_order_relaxed);
     }
 }
@@ -499,6 +520,14 @@ dl_recorder_end(dl_record *record, dl_status status)
 {
     if (record != NULL) {
         end_at(record, status, dl_now());
+    }
+}
+
+void
+dl_recorder_end_at(dl_record *record, dl_status status, int64_t now)
+{
+    if (record != NULL) {
+        end_at(record, status, now);
     }
 }
 
@@ -556,7 +585,7 @@ dl_recorder_snapshot(dl_buffer *copy)
 /* Removes the recording at an orderly exit.  A forked child does not
  * remove its parent's. */
 __attribute__((destructor)) static void
-take_away(void)
+remove_recording(void)
 {
     if (header.pid == getpid()) {
         dl_recording_remove(&header, &folder);

@@ -46,18 +46,23 @@ dl_record *dl_recorder_start(const dl_seat *seat, dl_record *queued,
                              const dl_fingerprint *what, uint64_t sequence,
                              dl_deadline deadline);
 
-/* Records that a message begins; what->root is the peer. */
+/* Records that a message begins; what->root is the peer.  The second form records one
+ * that has ended well at `now`. */
 dl_record *dl_recorder_post(const dl_seat *seat, const dl_fingerprint *what,
                             int64_t tag, dl_deadline deadline);
+void dl_recorder_post_ended(const dl_seat *seat, const dl_fingerprint *what,
+                            int64_t tag, dl_deadline deadline, int64_t now);
 
 /* Completes a record; called once for each, from any thread. */
 void dl_recorder_end(dl_record *record, dl_status status);
+void dl_recorder_end_at(dl_record *record, dl_status status, int64_t now);
 
 /* The same for a collective, which was the group's last one and ended at `now`. */
 void dl_recorder_end_in(const dl_seat *seat, dl_record *record, dl_status status,
                         int64_t now);
 
-/* Returns true if an operation has timed out or lost its peer since the last call. */
+/* Returns true if, since the last call, an operation has timed out, lost its peer or
+ * met a different call. */
 bool dl_recorder_take_failure(void);
 
 /* Sets which rank of which job this process is, and makes the recording.  Called before
@@ -68,8 +73,8 @@ void dl_recorder_identify(const char *job, int rank, int size);
  * more.  Within this time the ranks of a job write one table per host. */
 #define DL_RECORDER_QUIET (10 * DL_SECOND)
 
-/* Returns true if this process is to write the table of its job, which at most one of
- * the job's processes on this host is.  Does not wait for any of them. */
+/* Returns true for at most one of the job's processes on this host, which then writes
+ * the failure table.  Does not wait for the others. */
 bool dl_recorder_claim_table(void);
 
 /* Notes that the table is written. */

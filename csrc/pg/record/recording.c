@@ -8,9 +8,9 @@
 #define HEADER_WORDS (sizeof(dl_recording_header) / sizeof(uint64_t))
 
 /* More attempts than a running writer can spoil. */
-#define LOOKS 64
+#define READ_TRIES 64
 
-/* Far more than anybody asks for; keeps sums of sizes from overflowing. */
+/* Far more than is ever configured; keeps sums of sizes from overflowing. */
 #define ROWS_LIMIT (UINT64_C(1) << 24)
 
 size_t
@@ -55,7 +55,7 @@ dl_row_write(_Atomic uint64_t *row, const void *words, size_t count)
 }
 
 static bool
-look(const _Atomic uint64_t *row, uint64_t *words, size_t count)
+try_read(const _Atomic uint64_t *row, uint64_t *words, size_t count)
 {
     words[0] = atomic_load_explicit(row, memory_order_acquire);
     for (size_t i = 1; i < count; i++) {
@@ -68,8 +68,8 @@ look(const _Atomic uint64_t *row, uint64_t *words, size_t count)
 bool
 dl_row_read(const _Atomic uint64_t *row, void *words, size_t count)
 {
-    for (int i = 0; i < LOOKS; i++) {
-        if (look(row, words, count)) {
+    for (int i = 0; i < READ_TRIES; i++) {
+        if (try_read(row, words, count)) {
             return true;
         }
     }

@@ -182,8 +182,8 @@ void dl_row_write(_Atomic uint64_t *row, const void *words, size_t count);
  * zeroed then. */
 bool dl_row_read(const _Atomic uint64_t *row, void *words, size_t count);
 
-/* Returns false if the memory, which may hold any bytes, is no recording or is shorter
- * than its header says. */
+/* Returns false if the memory, which may hold any bytes, is not a recording or is
+ * shorter than its header says. */
 bool dl_recording_check(const void *memory, size_t size, dl_recording_header *header);
 
 /* Copies a recording that another process may be writing; `copy` has room for

@@ -29,8 +29,7 @@
  * recording is not found. */
 #define LOCK_TRIES 100
 
-/* The time that a new job spends on removing the folders of dead jobs whose
- * end nobody noticed. */
+/* The time that a new job spends on removing the folders that dead jobs have left. */
 #define SWEEP_LIMIT (5 * DL_MILLISECOND)
 
 /* Used by a process that has no folder, and is therefore alone. */

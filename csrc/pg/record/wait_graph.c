@@ -27,7 +27,7 @@ dl_wait_state_write(const dl_wait_state *state, dl_buffer *bytes)
 }
 
 static bool
-take(dl_bytes *bytes, void *to, size_t size)
+take_bytes(dl_bytes *bytes, void *to, size_t size)
 {
     if (bytes->size < size) {
         return false;
@@ -67,8 +67,9 @@ check_rows(dl_wait_state *state)
 bool
 dl_wait_state_read(dl_bytes bytes, dl_wait_state *state)
 {
-    if (!take(&bytes, state, offsetof(dl_wait_state, rows)) || state->magic != MAGIC
-        || state->row_count > DL_WAIT_ROWS || state->group_count > DL_WAIT_GROUPS
+    if (!take_bytes(&bytes, state, offsetof(dl_wait_state, rows))
+        || state->magic != MAGIC || state->row_count > DL_WAIT_ROWS
+        || state->group_count > DL_WAIT_GROUPS
         || state->message_count > DL_WAIT_MESSAGES) {
         return false;
     }
@@ -76,10 +77,11 @@ dl_wait_state_read(dl_bytes bytes, dl_wait_state *state)
     state->doing.group[sizeof state->doing.group - 1] = '\0';
     state->doing.host[sizeof state->doing.host - 1] = '\0';
     state->doing.site[sizeof state->doing.site - 1] = '\0';
-    return take(&bytes, state->rows, state->row_count * sizeof *state->rows)
-           && take(&bytes, state->groups, state->group_count * sizeof *state->groups)
-           && take(&bytes, state->messages,
-                   state->message_count * sizeof *state->messages)
+    return take_bytes(&bytes, state->rows, state->row_count * sizeof *state->rows)
+           && take_bytes(&bytes, state->groups,
+                         state->group_count * sizeof *state->groups)
+           && take_bytes(&bytes, state->messages,
+                         state->message_count * sizeof *state->messages)
            && bytes.size == 0 && check_rows(state);
 }
 
@@ -142,8 +144,8 @@ find_group(const dl_wait_state *state, const char *name)
  * rank in the same collective waits for others in turn; it is added to `same`
  * and inspected next. */
 static void
-follow(const graph *self, const dl_wait_row *row, const char *name, uint32_t awaited,
-       target_list *same, target_list *targets)
+add_awaited(const graph *self, const dl_wait_row *row, const char *name,
+            uint32_t awaited, target_list *same, target_list *targets)
 {
     int rank = row->awaited.ranks[awaited];
     bool is_passed_by = (row->awaited.unless_begun >> awaited & 1) != 0;
@@ -182,7 +184,7 @@ find_collective_targets(const graph *self, target at, target_list *targets)
     for (int i = 0; i < same.count; i++) {
         const dl_wait_row *row = row_of(self, same.items[i]);
         for (uint32_t j = 0; j < row->awaited.count; j++) {
-            follow(self, row, name, j, &same, targets);
+            add_awaited(self, row, name, j, &same, targets);
         }
     }
 }
@@ -267,7 +269,7 @@ dl_wait_late_find(const dl_wait_state *const *states, int size, int rank, int ro
             if (is_late(&self, at, name, j)) {
                 add_target(&found, at->awaited.ranks[j], -1);
             } else if (!dl_op_type_is_message(at->op)) {
-                follow(&self, at, name, j, &same, &others);
+                add_awaited(&self, at, name, j, &same, &others);
             }
         }
     }
@@ -321,7 +323,7 @@ is_row_stuck(const graph *self, target at)
 /* Computes the greatest fixed point: all rows count as stuck at first, and those with
  * evidence against them are removed until none is left. */
 static void
-settle(graph *self)
+find_stuck(graph *self)
 {
     bool has_changed = true;
 
@@ -348,7 +350,7 @@ typedef struct search {
 } search;
 
 static void
-push(search *self, const graph *graph, target at, int parent)
+push_if_stuck(search *self, const graph *graph, target at, int parent)
 {
     if (!graph->is_stuck[at.rank][at.row]) {
         return;
@@ -393,13 +395,13 @@ expand(search *self, const graph *graph, int at)
             continue;
         }
         if (next.row >= 0) {
-            push(self, graph, next, at);
+            push_if_stuck(self, graph, next, at);
             continue;
         }
         const dl_wait_state *state = graph->states[next.rank];
         for (int row = 0; row < (int)state->row_count; row++) {
             if (state->rows[row].is_program) {
-                push(self, graph, (target){next.rank, row}, at);
+                push_if_stuck(self, graph, (target){next.rank, row}, at);
             }
         }
     }
@@ -446,7 +448,7 @@ first_awaited(const graph *graph, target at)
     return -1;
 }
 
-/* Writes everything that the first row leads to, sorted by rank. */
+/* Writes all rows that can be reached from the first one, sorted by rank. */
 static bool
 write_knot(const search *self, const graph *graph, dl_wait_cycle *cycle)
 {
@@ -473,7 +475,7 @@ search_from(const graph *graph, search *self, target first, dl_wait_cycle *cycle
     bool is_knot = false;
 
     self->count = 0;
-    push(self, graph, first, -1);
+    push_if_stuck(self, graph, first, -1);
     for (int at = 0; at < self->count && (last < 0 || is_knot); at++) {
         is_knot |= is_any(graph, self->rows[at]);
         bool is_closed = expand(self, graph, at);
@@ -498,7 +500,7 @@ dl_wait_cycle_find(const dl_wait_state *const *states, int size, int rank,
     if (self.is_stuck != NULL && search.rows != NULL && search.parents != NULL
         && states[rank] != NULL) {
         memset(self.is_stuck, true, (size_t)size * sizeof *self.is_stuck);
-        settle(&self);
+        find_stuck(&self);
         for (int i = 0; !has_found && i < (int)states[rank]->row_count; i++) {
             has_found = search_from(&self, &search, (target){rank, i}, cycle);
         }

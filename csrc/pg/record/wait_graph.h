@@ -5,12 +5,11 @@
  * the graph over several of them is searched for a cycle.  Knows nothing of threads,
  * stores or groups.
  *
- * A collective waits for all ranks that it awaits: if one of them can never come,
- * the collective never ends.  A receive from any source waits for one of its
- * possible senders: it is stuck only if all of them are.  A process is stuck if
- * every thread that could call an operation waits for one that is stuck.
- * Whatever is not known counts as able to go on, so a deadlock may be missed, but
- * is never reported wrongly. */
+ * A collective waits for all ranks that it awaits: if one of them can never come, the
+ * collective never ends.  A receive from any source waits for one of its possible
+ * senders: it is stuck only if all of them are.  A process is stuck if every thread
+ * that could call an operation waits for one that is stuck. What is unknown counts as
+ * able to continue, so a deadlock may be missed, but is never reported wrongly. */
 #ifndef DISTLITE_PG_RECORD_WAIT_GRAPH_H
 #define DISTLITE_PG_RECORD_WAIT_GRAPH_H
 
@@ -123,9 +122,9 @@ void dl_wait_state_write(const dl_wait_state *state, dl_buffer *bytes);
 /* Reads a state from any bytes; returns false if they are none. */
 bool dl_wait_state_read(dl_bytes bytes, dl_wait_state *state);
 
-/* Finds the ranks that the operation of `rank` in `row` is waiting for: ranks without
- * which it does not end and that have not begun it, or of which nothing is known; of a
- * message, its peers.  Returns their number, at most `room`. */
+/* Finds the ranks that the operation of `rank` in `row` waits for: the ranks that it
+ * needs and that have not begun it, or whose state is unknown; for a message, its
+ * peers.  Returns their number, at most `room`. */
 int dl_wait_late_find(const dl_wait_state *const *states, int size, int rank, int row,
                       int *late, int room);
 
@@ -142,8 +141,8 @@ typedef struct dl_wait_step {
 typedef struct dl_wait_cycle {
     int count;
     /* The steps begin with the lowest rank, and each waits for the next.  If some wait
-     * for any of several ranks, they are no ring, but all ranks that the first one
-     * leads to. */
+     * for any of several ranks, the steps are not a ring, but all ranks that can be
+     * reached from the first one. */
     dl_wait_step steps[DL_WAIT_STEPS];
 } dl_wait_cycle;
 

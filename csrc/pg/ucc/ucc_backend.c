@@ -55,7 +55,7 @@ post(dl_backend *backend, const dl_call *call, dl_deadline deadline, dl_work **w
 }
 
 static dl_status
-watch(dl_backend *backend, int rank)
+watch_rank(dl_backend *backend, int rank)
 {
     dl_ucc_backend *self = dl_ucc_self(backend);
 
@@ -63,7 +63,7 @@ watch(dl_backend *backend, int rank)
 }
 
 static dl_status
-lost(dl_backend *backend, int rank)
+check_lost(dl_backend *backend, int rank)
 {
     dl_ucc_backend *self = dl_ucc_self(backend);
 
@@ -71,7 +71,7 @@ lost(dl_backend *backend, int rank)
 }
 
 static dl_status
-share(dl_backend *backend, size_t size, dl_region **region)
+share_memory(dl_backend *backend, size_t size, dl_region **region)
 {
     dl_ucc_backend *self = dl_ucc_self(backend);
 
@@ -79,7 +79,8 @@ share(dl_backend *backend, size_t size, dl_region **region)
 }
 
 static dl_status
-window(dl_backend *backend, const dl_window_options *options, dl_window_part **part)
+make_window(dl_backend *backend, const dl_window_options *options,
+            dl_window_part **part)
 {
     dl_ucc_backend *self = dl_ucc_self(backend);
 
@@ -149,6 +150,8 @@ free_backend(dl_backend *backend)
     free(self);
 }
 
+/* Also of arrays on devices: scans refuse these, and everything else that the CPU
+ * backend carries out is asked of the group's side for the CPU. */
 static const dl_backend_ops ucc_ops = {
     .name = "ucc",
     .collectives =
@@ -166,33 +169,10 @@ static const dl_backend_ops ucc_ops = {
             [DL_EXSCAN] = dl_ucc_scan,
         },
     .post = post,
-    .watch = watch,
-    .lost = lost,
-    .share = share,
-    .window = window,
-    .abort = abort_backend,
-    .leave = leave_backend,
-    .end_family = end_family,
-    .free = free_backend,
-};
-
-/* Messages, scans and shared memory are the CPU backend's, which has no arrays on
- * devices. */
-static const dl_backend_ops device_ops = {
-    .name = "ucc",
-    .collectives =
-        {
-            [DL_ALL_REDUCE] = dl_ucc_all_reduce,
-            [DL_BROADCAST] = dl_ucc_broadcast,
-            [DL_REDUCE] = dl_ucc_reduce,
-            [DL_ALL_GATHER] = dl_ucc_all_gather,
-            [DL_GATHER] = dl_ucc_gather,
-            [DL_SCATTER] = dl_ucc_scatter,
-            [DL_REDUCE_SCATTER] = dl_ucc_reduce_scatter,
-            [DL_ALL_TO_ALL] = dl_ucc_all_to_all,
-        },
-    .watch = watch,
-    .lost = lost,
+    .watch = watch_rank,
+    .lost = check_lost,
+    .share = share_memory,
+    .window = make_window,
     .abort = abort_backend,
     .leave = leave_backend,
     .end_family = end_family,
@@ -281,7 +261,7 @@ make_team(dl_ucc_backend *self, dl_deadline deadline)
 }
 
 static dl_status
-prepare(dl_ucc_backend *self, const dl_backend_options *options)
+init_fields(dl_ucc_backend *self, const dl_backend_options *options)
 {
     self->group_name = strdup(options->group_name);
     self->label = dl_label_new(options->group_name, options->rank, options->size);
@@ -322,9 +302,9 @@ make_context_and_team(dl_ucc_backend *self, const dl_backend_options *options,
     return make_team(self, deadline);
 }
 
-/* Tells the other ranks why this one gives up: those that still exchange bytes for UCC
- * find the reason in the store, and those that have the group already at the CPU
- * backend. */
+/* Sends the other ranks the reason why this one gives up: those that still exchange
+ * bytes for UCC find it in the store, and those that have the group already get it from
+ * the CPU backend. */
 static void
 refuse_after_meeting(dl_ucc_backend *self, const dl_backend_options *options)
 {
@@ -349,7 +329,7 @@ open_backend(dl_ucc_backend *self, const dl_backend_options *options,
 {
     dl_backend_options beside = options_beside(options);
 
-    if (prepare(self, options) != DL_OK) {
+    if (init_fields(self, options) != DL_OK) {
         dl_status status = dl_last_error()->status;
         dl_ucc_backend_refuse(options);
         return status;
@@ -417,7 +397,6 @@ make_on_device(const dl_backend_options *options, dl_deadline deadline,
         return status;
     }
     dl_ucc_self(*backend)->memory = memory;
-    (*backend)->ops = &device_ops;
     return DL_OK;
 }
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The UCC backend, for arrays in the CPU's memory or on a CUDA device.  The library is
- * loaded at run time.
- * The ranks meet through the store: there is one context for all groups that are made
- * out of one another, and a team for each group.  UCC moves data only while it is
- * called, so a thread that waits for an operation drives it: awake for as long as the
- * operation should take, then between short sleeps.  UCC cannot cancel what it has
- * begun: an operation that is given up makes the context unusable, and with it all of
- * its groups.
+ * loaded at run time.  The ranks meet through the store: there is one context for all
+ * groups that are made out of one another, and a team for each group.  UCC moves data
+ * only while it is called, so a thread that waits for an operation drives it: awake for
+ * as long as the operation should take, then between short sleeps.  UCC cannot cancel
+ * what it has begun: an operation that is given up makes the context unusable, and with
+ * it all of its groups.
  *
  * Beside it is a CPU backend of the same ranks.  It carries the messages, which UCC
  * lacks, and lets the ranks meet before each collective, so that UCC gets only what all
@@ -17,11 +16,11 @@
 
 #include "pg/backend.h"
 
-/* Creates the backend.  On failure the other ranks are told. */
+/* Creates the backend.  On failure the reason is sent to the other ranks. */
 dl_status dl_ucc_backend_new(const dl_backend_options *options, dl_deadline deadline,
                              dl_backend **backend);
 
-/* Tells the other ranks of a group that this one cannot make, and why: the thread's
+/* Sends the other ranks the reason why this one cannot make the group: the thread's
  * last error, which is kept.  dl_ucc_backend_new() does so itself.  Best effort. */
 void dl_ucc_backend_refuse(const dl_backend_options *options);
 

@@ -27,7 +27,7 @@ set_up(movement *move, dl_backend *backend, const dl_op_context *op)
 }
 
 static dl_status
-begin(movement *move, dl_backend *backend, const dl_op_context *op)
+begin_movement(movement *move, dl_backend *backend, const dl_op_context *op)
 {
     set_up(move, backend, op);
     return dl_ucc_meet(move->self, op);
@@ -35,7 +35,7 @@ begin(movement *move, dl_backend *backend, const dl_op_context *op)
 
 /* Carries out a collective in a group of one rank: copies its own block. */
 static dl_status
-keep(dl_ucc_backend *self, const dl_tensor *input, const dl_tensor *output)
+copy_own_block(dl_ucc_backend *self, const dl_tensor *input, const dl_tensor *output)
 {
     dl_ucc_layout from;
 
@@ -81,7 +81,7 @@ is_shared(const movement *move)
 /* Makes the blocks contiguous where necessary, runs the collective, and copies the
  * result out. */
 static dl_status
-carry_out(movement *move, int collective)
+move_blocks(movement *move, int collective)
 {
     dl_ucc_args *args = &move->args;
     bool is_by_rank = collective == DL_UCC_ALL_GATHER_V || collective == DL_UCC_GATHER_V
@@ -107,7 +107,7 @@ dl_ucc_broadcast(dl_backend *backend, const dl_op_context *op, const dl_call *ca
 {
     movement move;
 
-    DL_TRY(begin(&move, backend, op));
+    DL_TRY(begin_movement(&move, backend, op));
     if (move.self->size == 1 || call->tensor.count == 0) {
         return DL_OK;
     }
@@ -130,7 +130,7 @@ dl_ucc_barrier(dl_backend *backend, const dl_op_context *op, const dl_call *call
     movement move;
 
     (void)call;
-    DL_TRY(begin(&move, backend, op));
+    DL_TRY(begin_movement(&move, backend, op));
     move.args.collective = DL_UCC_BARRIER;
     return move.self->size == 1 ? DL_OK : dl_ucc_run(move.self, op, &move.args, 0);
 }
@@ -140,17 +140,17 @@ dl_ucc_all_gather(dl_backend *backend, const dl_op_context *op, const dl_call *c
 {
     movement move;
 
-    DL_TRY(begin(&move, backend, op));
+    DL_TRY(begin_movement(&move, backend, op));
     if (move.self->size == 1) {
-        return keep(move.self, &call->tensor, call->outputs);
+        return copy_own_block(move.self, &call->tensor, call->outputs);
     }
     set_source(&move, &call->tensor, 1);
     set_target(&move, call->outputs, move.self->size);
     if (move.to.size == 0) {
         return DL_OK;
     }
-    return carry_out(&move, dl_ucc_layout_is_even(&move.to) ? DL_UCC_ALL_GATHER
-                                                            : DL_UCC_ALL_GATHER_V);
+    return move_blocks(&move, dl_ucc_layout_is_even(&move.to) ? DL_UCC_ALL_GATHER
+                                                              : DL_UCC_ALL_GATHER_V);
 }
 
 /* Only the root knows the sizes of all uneven blocks. */
@@ -171,7 +171,7 @@ dl_ucc_gather(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 
     set_up(&move, backend, op);
     if (move.self->size == 1) {
-        return keep(move.self, &call->tensor, call->outputs);
+        return copy_own_block(move.self, &call->tensor, call->outputs);
     }
     set_source(&move, &call->tensor, 1);
     if (call->root == move.self->rank) {
@@ -182,7 +182,7 @@ dl_ucc_gather(dl_backend *backend, const dl_op_context *op, const dl_call *call)
         return DL_OK;
     }
     move.args.root = (uint64_t)call->root;
-    return carry_out(&move, call->is_uneven ? DL_UCC_GATHER_V : DL_UCC_GATHER);
+    return move_blocks(&move, call->is_uneven ? DL_UCC_GATHER_V : DL_UCC_GATHER);
 }
 
 /* Always uses the form with counts, because not all transports have the other one. */
@@ -193,7 +193,7 @@ dl_ucc_scatter(dl_backend *backend, const dl_op_context *op, const dl_call *call
 
     set_up(&move, backend, op);
     if (move.self->size == 1) {
-        return keep(move.self, call->inputs, &call->tensor);
+        return copy_own_block(move.self, call->inputs, &call->tensor);
     }
     set_target(&move, &call->tensor, 1);
     if (call->root == move.self->rank) {
@@ -204,7 +204,7 @@ dl_ucc_scatter(dl_backend *backend, const dl_op_context *op, const dl_call *call
         return DL_OK;
     }
     move.args.root = (uint64_t)call->root;
-    return carry_out(&move, DL_UCC_SCATTER_V);
+    return move_blocks(&move, DL_UCC_SCATTER_V);
 }
 
 dl_status
@@ -214,10 +214,10 @@ dl_ucc_all_to_all(dl_backend *backend, const dl_op_context *op, const dl_call *c
 
     set_up(&move, backend, op);
     if (move.self->size == 1) {
-        return keep(move.self, call->inputs, call->outputs);
+        return copy_own_block(move.self, call->inputs, call->outputs);
     }
     set_source(&move, call->inputs, move.self->size);
     set_target(&move, call->outputs, move.self->size);
     DL_TRY(dl_ucc_meet_sizes(move.self, op, &move.from, &move.to, 0));
-    return carry_out(&move, DL_UCC_ALL_TO_ALL_V);
+    return move_blocks(&move, DL_UCC_ALL_TO_ALL_V);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What comes before a team: the library, the exchange of bytes through the store, and a
+ * What a team needs: the library, the exchange of bytes through the store, and a
  * context. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +15,8 @@
 /* With this prefix UCC reads TORCH_UCC_X if that is set, and UCC_X otherwise. */
 #define PREFIX "TORCH"
 
-/* How long one look into the store may take before UCC progresses other things. */
+/* How long one request to the store may take before UCC makes progress with other
+ * things. */
 #define LOOK (20 * DL_MILLISECOND)
 
 /* Key of the reason why a rank did not make the group, and the time for a request for
@@ -171,15 +172,15 @@ fail_absent(const pending *self, const dl_rank_keys *keys)
         return dl_fail_again(&error);
     }
     return dl_fail(DL_TIMEOUT,
-                   "rank %s did not join in creating the UCC %s within %" PRId64
-                   "ms; check that it is running and has the same backend",
-                   absent.text, exchange->what,
+                   "rank%s %s did not join in creating the UCC %s within %" PRId64
+                   "ms; check that each is running and has the same backend",
+                   absent.count == 1 ? "" : "s", absent.text, exchange->what,
                    exchange->deadline.limit / DL_MILLISECOND);
 }
 
 /* Copies a rank's bytes, which are as many as this rank's. */
 static dl_status
-take(const pending *self, int rank, const dl_buffer *value)
+copy_values(const pending *self, int rank, const dl_buffer *value)
 {
     if (value->size != self->bytes) {
         return dl_fail(DL_PROTOCOL,
@@ -202,14 +203,14 @@ collect(pending *self, const dl_rank_keys *keys, dl_buffer *values)
         return fail_absent(self, keys);
     }
     for (int rank = 0; status == DL_OK && rank < exchange->size; rank++) {
-        status = take(self, rank, &values[rank]);
+        status = copy_values(self, rank, &values[rank]);
     }
     self->is_done = status == DL_OK;
     return status;
 }
 
 static dl_status
-look(pending *self)
+poll_exchange(pending *self)
 {
     int size = self->exchange->size;
     dl_buffer *values = dl_rank_values_new(size);
@@ -246,9 +247,9 @@ check_refusal(const dl_ucc_exchange *self)
     return status;
 }
 
-/* Checks between looks whether the exchange has to end. */
+/* Checks between requests whether the exchange has to end. */
 static dl_status
-look_round(const dl_ucc_exchange *self)
+check_exchange(const dl_ucc_exchange *self)
 {
     if (!self->is_leaving) {
         DL_TRY(check_refusal(self));
@@ -271,9 +272,9 @@ test_exchange(void *request)
     if (self->is_done) {
         return DL_UCC_OK;
     }
-    dl_status status = look(self);
+    dl_status status = poll_exchange(self);
     if (status == DL_TIMEOUT && !dl_deadline_passed(exchange->deadline)) {
-        status = look_round(exchange);
+        status = check_exchange(exchange);
     }
     if (status != DL_OK) {
         return fail_exchange(exchange);
@@ -375,7 +376,7 @@ open_library(dl_ucc_context *self)
 }
 
 static dl_status
-create(dl_ucc_context *self, dl_deadline deadline)
+create_context(dl_ucc_context *self, dl_deadline deadline)
 {
     const dl_ucc_table *ucc = self->ucc;
     dl_ucc_context_params params = {
@@ -414,7 +415,7 @@ grace_of(const dl_ucc_context *self)
 /* Destroys the context together with the other ranks that leave; a rank that does not
  * come within the grace is not waited for. */
 static void
-destroy(dl_ucc_context *self)
+destroy_context(dl_ucc_context *self)
 {
     self->exchange.deadline = dl_deadline_after(grace_of(self));
     self->exchange.is_leaving = true;
@@ -439,7 +440,7 @@ free_context(dl_backend_origin *origin)
 
     if (self->fork_generation == dl_fork_generation()
         && !atomic_load(&self->is_disabled)) {
-        destroy(self);
+        destroy_context(self);
     }
 }
 
@@ -467,11 +468,11 @@ dl_ucc_context_new(const dl_backend_options *options, dl_backend *cpu,
     self->exchange.watcher = cpu;
     dl_status status = open_library(self);
     if (status == DL_OK) {
-        status = create(self, deadline);
+        status = create_context(self, deadline);
     }
     self->exchange.watcher = NULL;
     if (status != DL_OK) {
-        destroy(self);
+        destroy_context(self);
         return status;
     }
     *context = self;

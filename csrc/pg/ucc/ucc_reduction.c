@@ -118,7 +118,7 @@ op_of(family family, dl_reduce_op op)
 
 /* Uses pairs of floats, because UCC before 1.1 has no complex numbers. */
 static void
-split(dl_ucc_reduction *self)
+use_float_pairs(dl_ucc_reduction *self)
 {
     self->dtype = self->dtype == DL_UCC_COMPLEX64 ? DL_UCC_FLOAT32 : DL_UCC_FLOAT64;
     self->per_element = 2;
@@ -144,7 +144,7 @@ dl_ucc_reduction_of(dl_reduce_op op, dl_dtype dtype, dl_ucc_reduction *reduction
         .is_widened = computed != dtype,
     };
     if (family == COMPLEX && found == DL_UCC_SUM) {
-        split(reduction);
+        use_float_pairs(reduction);
     }
     return DL_OK;
 }
@@ -187,8 +187,8 @@ typedef struct folding {
 } folding;
 
 static dl_status
-begin(folding *fold, dl_backend *backend, const dl_op_context *op, dl_dtype dtype,
-      dl_reduce_op reduce_op)
+begin_folding(folding *fold, dl_backend *backend, const dl_op_context *op,
+              dl_dtype dtype, dl_reduce_op reduce_op)
 {
     *fold = (folding){
         .self = dl_ucc_self(backend),
@@ -227,7 +227,7 @@ element_size(const folding *fold)
 }
 
 static dl_status
-widen(folding *fold, size_t count, void **data)
+widen_input(folding *fold, size_t count, void **data)
 {
     dl_ucc_backend *self = fold->self;
 
@@ -241,7 +241,7 @@ widen(folding *fold, size_t count, void **data)
 /* Prepares this rank's input in the form that UCC takes, in place if nothing has to be
  * changed. */
 static dl_status
-prepare(folding *fold, const dl_tensor *blocks, int block_count, void **data)
+prepare_input(folding *fold, const dl_tensor *blocks, int block_count, void **data)
 {
     dl_ucc_backend *self = fold->self;
     bool is_scaled = fold->reduce_op == DL_PREMUL_SUM;
@@ -249,7 +249,7 @@ prepare(folding *fold, const dl_tensor *blocks, int block_count, void **data)
     dl_ucc_layout_init(&fold->from, &self->memory, blocks, block_count, self->lengths);
     size_t count = fold->from.size / blocks[0].item_size;
     if (fold->kind.is_widened) {
-        DL_TRY(widen(fold, count, data));
+        DL_TRY(widen_input(fold, count, data));
     } else {
         DL_TRY(dl_ucc_layout_read(&fold->from, &self->input, is_scaled));
         if (!is_aligned(fold->from.data, fold->kind.number_size)) {
@@ -265,7 +265,7 @@ prepare(folding *fold, const dl_tensor *blocks, int block_count, void **data)
 
 /* Chooses where UCC writes the result: the target itself if possible. */
 static dl_status
-make_room(folding *fold, const dl_tensor *target, bool is_input, void **data)
+place_output(folding *fold, const dl_tensor *target, bool is_input, void **data)
 {
     dl_ucc_backend *self = fold->self;
 
@@ -282,7 +282,7 @@ make_room(folding *fold, const dl_tensor *target, bool is_input, void **data)
 
 /* Moves the result from where UCC wrote it to the caller's array. */
 static dl_status
-deliver(folding *fold, const dl_tensor *target, void *data)
+write_result(folding *fold, const dl_tensor *target, void *data)
 {
     dl_ucc_backend *self = fold->self;
 
@@ -308,12 +308,12 @@ dl_ucc_all_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *c
     folding fold;
     void *data;
 
-    DL_TRY(begin(&fold, backend, op, tensor->dtype, call->reduction));
+    DL_TRY(begin_folding(&fold, backend, op, tensor->dtype, call->reduction));
     fold.factor = call->factor;
     if (tensor->count == 0) {
         return DL_OK;
     }
-    DL_TRY(prepare(&fold, tensor, 1, &data));
+    DL_TRY(prepare_input(&fold, tensor, 1, &data));
     if (fold.self->size > 1) {
         fold.args.collective = DL_UCC_ALL_REDUCE;
         fold.args.mask = DL_UCC_ARGS_FLAGS;
@@ -321,7 +321,7 @@ dl_ucc_all_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *c
         fold.args.target = side_of(&fold, data, tensor->count);
         DL_TRY(dl_ucc_run(fold.self, op, &fold.args, 2 * dl_tensor_size(tensor)));
     }
-    return deliver(&fold, tensor, data);
+    return write_result(&fold, tensor, data);
 }
 
 dl_status
@@ -332,25 +332,25 @@ dl_ucc_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *call)
     void *input;
     void *output = NULL;
 
-    DL_TRY(begin(&fold, backend, op, tensor->dtype, call->reduction));
+    DL_TRY(begin_folding(&fold, backend, op, tensor->dtype, call->reduction));
     fold.factor = call->factor;
     if (tensor->count == 0) {
         return DL_OK;
     }
     bool is_root = call->root == fold.self->rank;
-    DL_TRY(prepare(&fold, tensor, 1, &input));
+    DL_TRY(prepare_input(&fold, tensor, 1, &input));
     if (fold.self->size == 1) {
-        return deliver(&fold, tensor, input);
+        return write_result(&fold, tensor, input);
     }
     if (is_root) {
-        DL_TRY(make_room(&fold, tensor, true, &output));
+        DL_TRY(place_output(&fold, tensor, true, &output));
     }
     fold.args.collective = DL_UCC_REDUCE;
     fold.args.root = (uint64_t)call->root;
     fold.args.source = side_of(&fold, input, tensor->count);
     fold.args.target = side_of(&fold, output, is_root ? tensor->count : 0);
     DL_TRY(dl_ucc_run(fold.self, op, &fold.args, 2 * dl_tensor_size(tensor)));
-    return is_root ? deliver(&fold, tensor, output) : DL_OK;
+    return is_root ? write_result(&fold, tensor, output) : DL_OK;
 }
 
 /* With blocks of different sizes, every rank passes the sizes of all of them. */
@@ -397,17 +397,17 @@ dl_ucc_reduce_scatter(dl_backend *backend, const dl_op_context *op, const dl_cal
     void *input;
     void *output;
 
-    DL_TRY(begin(&fold, backend, op, call->tensor.dtype, call->reduction));
+    DL_TRY(begin_folding(&fold, backend, op, call->tensor.dtype, call->reduction));
     fold.factor = call->factor;
-    DL_TRY(prepare(&fold, call->inputs, fold.self->size, &input));
+    DL_TRY(prepare_input(&fold, call->inputs, fold.self->size, &input));
     if (fold.from.size == 0) {
         return DL_OK;
     }
     if (fold.self->size == 1) {
-        return deliver(&fold, &call->tensor, input);
+        return write_result(&fold, &call->tensor, input);
     }
     bool is_input = call->inputs[fold.self->rank].data == call->tensor.data;
-    DL_TRY(make_room(&fold, &call->tensor, is_input, &output));
+    DL_TRY(place_output(&fold, &call->tensor, is_input, &output));
     DL_TRY(scatter_sum(&fold, call, input, output));
-    return deliver(&fold, &call->tensor, output);
+    return write_result(&fold, &call->tensor, output);
 }

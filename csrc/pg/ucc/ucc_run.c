@@ -14,11 +14,11 @@
  * byte, so that at a gigabyte per second it never sleeps. */
 #define AWAKE (200 * INT64_C(1000))
 
-/* A sleep between looks.  UCC makes no progress meanwhile, so long ones would delay
- * others. */
+/* A sleep between polls.  UCC makes no progress meanwhile, so long sleeps would delay
+ * other ranks. */
 #define NAP (50 * INT64_C(1000))
 
-/* Looks at UCC between two readings of the clock, and slices between two looks for
+/* Polls of UCC between two readings of the clock, and slices between two checks for
  * failures of other ranks. */
 #define LOOKS 32
 #define NEWS_EVERY 8
@@ -32,8 +32,9 @@
 /* Tag of the receive that watches a rank; programs do not use it. */
 #define WATCH_TAG INT64_MIN
 
-dl_status
-dl_ucc_admit(dl_ucc_backend *self)
+/* Fails with the reason why operations have to end. */
+static dl_status
+check_admitted(dl_ucc_backend *self)
 {
     if (atomic_load_explicit(&self->is_aborted, memory_order_acquire)) {
         return dl_fail_again(&self->cause);
@@ -54,7 +55,7 @@ note_loss(dl_ucc_backend *self, dl_status status)
 /* Publishes the thread's last error for ranks of other hosts, which look for this key
  * while they wait for UCC; the first error is kept. */
 static void
-publish(dl_ucc_backend *self, const dl_op_context *op)
+publish_failure(dl_ucc_backend *self, const dl_op_context *op)
 {
     char text[DL_ERROR_TEXT_SIZE + 64];
     dl_error error = *dl_last_error();
@@ -78,7 +79,7 @@ end_meeting(dl_ucc_backend *self, const dl_op_context *op, dl_status status)
 {
     note_loss(self, status);
     if (status != DL_OK) {
-        publish(self, op);
+        publish_failure(self, op);
     }
     return status;
 }
@@ -86,18 +87,23 @@ end_meeting(dl_ucc_backend *self, const dl_op_context *op, dl_status status)
 dl_status
 dl_ucc_meet(dl_ucc_backend *self, const dl_op_context *op)
 {
-    DL_TRY(dl_ucc_admit(self));
+    DL_TRY(check_admitted(self));
     return end_meeting(self, op,
                        dl_backend_run(self->cpu, op, &(dl_call){.op = DL_BARRIER}));
 }
 
-/* UCC has no scan, so the backend by which all ranks meet carries it out. */
+/* UCC has no scan, so the CPU backend beside it carries it out. */
 dl_status
 dl_ucc_scan(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_ucc_backend *self = dl_ucc_self(backend);
 
-    DL_TRY(dl_ucc_admit(self));
+    if (self->memory.cuda != NULL) {
+        return dl_fail(DL_UNSUPPORTED,
+                       "the ucc backend of group %s has no %s of arrays on devices",
+                       self->group_name, dl_op_type_name((uint8_t)call->op));
+    }
+    DL_TRY(check_admitted(self));
     return end_meeting(self, op, dl_backend_run(self->cpu, op, call));
 }
 
@@ -138,7 +144,7 @@ fail_sizes(const dl_ucc_backend *self, const dl_op_context *op, const uint64_t *
 
 /* All ranks have the same rows, so all report the same pair. */
 static dl_status
-compare(const dl_ucc_backend *self, const dl_op_context *op, const uint64_t *rows)
+compare_sizes(const dl_ucc_backend *self, const dl_op_context *op, const uint64_t *rows)
 {
     size_t size = (size_t)self->size;
 
@@ -177,7 +183,7 @@ dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
     size_t count = (size_t)self->size;
     uint64_t *rows = calloc(2 * count * count, sizeof *rows);
     dl_tensor *blocks = calloc(count, sizeof *blocks);
-    dl_status status = dl_ucc_admit(self);
+    dl_status status = check_admitted(self);
 
     if (status != DL_OK) {
         goto done;
@@ -194,7 +200,7 @@ dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
     put_side(to, self->size, root, (uint64_t *)call.tensor.data + count);
     status = end_meeting(self, op, dl_backend_run(self->cpu, op, &call));
     if (status == DL_OK) {
-        status = compare(self, op, rows);
+        status = compare_sizes(self, op, rows);
     }
 
 done:
@@ -300,10 +306,10 @@ dl_ucc_patience_rest(dl_ucc_patience *patience)
     return DL_OK;
 }
 
-/* Tells the other ranks of the failure, so that they need not wait until their own
+/* Sends the failure to the other ranks, so that they need not wait until their own
  * deadlines.  Returns the failure. */
 static dl_status
-tell(dl_ucc_backend *self, const dl_op_context *op)
+send_failure(dl_ucc_backend *self, const dl_op_context *op)
 {
     dl_error error = *dl_last_error();
     dl_error told = {.status = DL_PEER_LOST};
@@ -313,12 +319,12 @@ tell(dl_ucc_backend *self, const dl_op_context *op)
              error.text);
     self->cpu->ops->abort(self->cpu, &told);
     (void)dl_fail_again(&error);
-    publish(self, op);
+    publish_failure(self, op);
     return error.status;
 }
 
 static dl_status
-hear_of_faults(dl_ucc_backend *self, const dl_op_context *op)
+check_faults(dl_ucc_backend *self, const dl_op_context *op)
 {
     dl_store *store = self->exchange.store;
     dl_bytes key = FAULT_KEY;
@@ -339,7 +345,7 @@ hear_of_faults(dl_ucc_backend *self, const dl_op_context *op)
 }
 
 static dl_status
-fail_late(const dl_ucc_backend *self, const dl_op_context *op)
+fail_timeout(const dl_ucc_backend *self, const dl_op_context *op)
 {
     return dl_fail(DL_TIMEOUT,
                    "%s #%" PRIu64 " timed out after %" PRId64
@@ -363,26 +369,27 @@ look_round(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patie
                    error.text);
 }
 
-/* Rests between looks, and checks whether the wait has to end. */
+/* Pauses between polls, and checks whether the wait has to end. */
 static dl_status
-rest(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patience)
+pause_and_check(dl_ucc_backend *self, const dl_op_context *op,
+                dl_ucc_patience *patience)
 {
     int rounds = patience->rounds;
 
-    DL_TRY(dl_ucc_admit(self));
+    DL_TRY(check_admitted(self));
     if (dl_deadline_passed(op->deadline)) {
-        return fail_late(self, op);
+        return fail_timeout(self, op);
     }
     DL_TRY(dl_ucc_patience_rest(patience));
     if (patience->rounds == rounds) {
         return DL_OK;
     }
     DL_TRY(look_round(self, op, patience));
-    return patience->rounds % NEWS_EVERY == 0 ? hear_of_faults(self, op) : DL_OK;
+    return patience->rounds % NEWS_EVERY == 0 ? check_faults(self, op) : DL_OK;
 }
 
 /* Finds a better error.  UCC notices by its own network that a rank is gone, but not
- * which or why; the ranks that know get time to report it. */
+ * which one or why; ranks that have the reason get time to report it. */
 static dl_status
 explain(dl_ucc_backend *self, const dl_op_context *op)
 {
@@ -391,7 +398,7 @@ explain(dl_ucc_backend *self, const dl_op_context *op)
 
     for (int round = 0; round < LAST_SLICES; round++) {
         DL_TRY(look_round(self, op, &patience));
-        DL_TRY(hear_of_faults(self, op));
+        DL_TRY(check_faults(self, op));
         DL_TRY(dl_sleep_until(dl_deadline_after(DL_WAIT_SLICE)));
     }
     return dl_fail_again(&error);
@@ -400,8 +407,8 @@ explain(dl_ucc_backend *self, const dl_op_context *op)
 /* Waits until UCC has completed the request.  `*is_over` is set if it has, so that the
  * request can be freed. */
 static dl_status
-wait(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_request *request,
-     size_t bytes, bool *is_over)
+wait_for_request(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_request *request,
+                 size_t bytes, bool *is_over)
 {
     const dl_ucc_table *ucc = self->context->ucc;
     volatile int *status = &request->status;
@@ -417,14 +424,14 @@ wait(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_request *request,
             *is_over = true;
             return dl_ucc_check(ucc, *status, dl_op_type_name(op->fingerprint.op));
         }
-        DL_TRY(rest(self, op, &patience));
+        DL_TRY(pause_and_check(self, op, &patience));
     }
 }
 
 /* Gives the rows and lengths up, because UCC may still access them, and disables the
  * context. */
 static void
-give_up(dl_ucc_backend *self)
+abandon_request(dl_ucc_backend *self)
 {
     dl_error error = *dl_last_error();
 
@@ -437,8 +444,8 @@ give_up(dl_ucc_backend *self)
 }
 
 static dl_status
-begin(dl_ucc_backend *self, const char *name, dl_ucc_args *args,
-      dl_ucc_request **request)
+post_collective(dl_ucc_backend *self, const char *name, dl_ucc_args *args,
+                dl_ucc_request **request)
 {
     const dl_ucc_table *ucc = self->context->ucc;
 
@@ -464,19 +471,20 @@ dl_ucc_run(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_args *args,
     dl_ucc_request *request = NULL;
     bool is_over = false;
 
-    dl_status status = begin(self, dl_op_type_name(op->fingerprint.op), args, &request);
+    dl_status status =
+        post_collective(self, dl_op_type_name(op->fingerprint.op), args, &request);
     if (status == DL_UNSUPPORTED) {
         return status;
     }
     if (status == DL_OK) {
-        status = wait(self, op, request, bytes, &is_over);
+        status = wait_for_request(self, op, request, bytes, &is_over);
         status = status == DL_BACKEND ? explain(self, op) : status;
         dl_ucc_unwatch(self);
         if (is_over) {
             self->context->ucc->collective_finalize(request);
         } else {
-            give_up(self);
+            abandon_request(self);
         }
     }
-    return status == DL_OK ? DL_OK : tell(self, op);
+    return status == DL_OK ? DL_OK : send_failure(self, op);
 }

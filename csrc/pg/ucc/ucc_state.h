@@ -34,7 +34,7 @@ typedef struct dl_ucc_exchange {
     uint64_t round;
     dl_deadline deadline;
     dl_backend *watcher; /* asked which ranks are gone, or NULL */
-    bool is_leaving;     /* nobody is left to handle an interrupt */
+    bool is_leaving;     /* interrupts are ignored: no caller could handle them */
     dl_error error;      /* the first failure; DL_OK: none so far */
 } dl_ucc_exchange;
 
@@ -142,9 +142,6 @@ dl_ucc_self(dl_backend *backend)
 {
     return (dl_ucc_backend *)(void *)backend;
 }
-
-/* Returns DL_OK, or fails with the reason why operations have to end. */
-dl_status dl_ucc_admit(dl_ucc_backend *self);
 
 /* Returns once all ranks have called the same operation. */
 dl_status dl_ucc_meet(dl_ucc_backend *self, const dl_op_context *op);

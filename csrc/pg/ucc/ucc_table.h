@@ -81,8 +81,6 @@ enum {
     DL_UCC_TEAM_SIZE = 32,
     DL_UCC_TEAM_OOB = 128,
     DL_UCC_ARGS_FLAGS = 1,
-    DL_UCC_ARGS_TAG = 2,
-    DL_UCC_ARGS_ACTIVE_SET = 16,
     DL_UCC_IN_PLACE = 1,
     DL_UCC_COUNTS_64 = 4,
     DL_UCC_DISPLACEMENTS_64 = 8,
@@ -214,7 +212,7 @@ typedef struct dl_ucc_table {
     DL_UCC_SYMBOLS(X)
     DL_UCC_NEWER_SYMBOLS(X)
 #undef X
-    unsigned major, minor, patch; /* 1.0.0 if the library does not tell */
+    unsigned major, minor, patch; /* 1.0.0 if the library does not report it */
 } dl_ucc_table;
 
 /* Loads the library once and returns its table.  DL_NOT_FOUND or DL_UNSUPPORTED: the

@@ -137,7 +137,7 @@ fail_mismatch(const hearing *self, int base, int other)
 
 /* Compares the calls of all ranks, all of which have come. */
 static dl_status
-compare(const hearing *self)
+compare_calls(const hearing *self)
 {
     int bases = is_pairwise(self) ? size_of(self) : 1;
 
@@ -195,7 +195,7 @@ append_ranks(const hearing *self, table *ranks)
     }
 }
 
-/* Words the failure of a roll call to which some ranks have not come, and returns
+/* Writes the error text of a roll call to which some ranks have not come, and returns
  * `status`.  If a rank is gone, the thread's last error is quoted as the cause. */
 static dl_status
 fail_absent(const hearing *self, dl_status status)
@@ -220,7 +220,7 @@ fail_absent(const hearing *self, dl_status status)
 
 /* After an abort of this rank the wait ends with its cause, whatever `rank` is. */
 static dl_status
-watch(void *context, int rank)
+check_rank(void *context, int rank)
 {
     dl_agreement *self = context;
     const dl_agreement_options *options = &self->options;
@@ -243,7 +243,7 @@ dl_agreement_init(dl_agreement *self, const dl_agreement_options *options)
         .topic = options->topic,
         .rank = options->rank,
         .size = options->size,
-        .watch = watch,
+        .watch = check_rank,
         .context = self,
     };
     pthread_mutex_init(&self->lock, NULL);
@@ -282,7 +282,7 @@ log_call(const dl_agreement *self, const dl_op_context *op, const dl_buffer *tex
 }
 
 static dl_status
-say(dl_agreement *self, const dl_op_context *op, const dl_call *call)
+announce_call(dl_agreement *self, const dl_op_context *op, const dl_call *call)
 {
     dl_buffer text = {0};
 
@@ -299,7 +299,7 @@ say(dl_agreement *self, const dl_op_context *op, const dl_call *call)
 }
 
 static dl_status
-hear(dl_agreement *self, const dl_op_context *op, dl_buffer *words)
+await_calls(dl_agreement *self, const dl_op_context *op, dl_buffer *words)
 {
     self->roll.record = op->record;
     hearing hearing = {.agreement = self, .op = op, .words = words, .gone = -1};
@@ -310,7 +310,7 @@ hear(dl_agreement *self, const dl_op_context *op, dl_buffer *words)
         return fail_absent(&hearing, status);
     }
     DL_TRY(status);
-    return compare(&hearing);
+    return compare_calls(&hearing);
 }
 
 dl_status
@@ -324,7 +324,7 @@ dl_agreement_reach(dl_agreement *self, const dl_op_context *op, const dl_call *c
     if (words == NULL) {
         return DL_NO_MEMORY;
     }
-    dl_status status = say(self, op, call);
+    dl_status status = announce_call(self, op, call);
     /* This rank has completed the previous roll call, so all ranks have begun it and
      * have read the words of the one before, which can be deleted.  Those of the
      * previous one are kept: they tell what a rank that does not come did last. */
@@ -332,7 +332,7 @@ dl_agreement_reach(dl_agreement *self, const dl_op_context *op, const dl_call *c
         dl_roll_call_delete(&self->roll, op->sequence - 2);
     }
     if (status == DL_OK) {
-        status = hear(self, op, words);
+        status = await_calls(self, op, words);
     }
     dl_rank_values_free(words, self->roll.size);
     return status;

@@ -15,8 +15,8 @@ typedef struct dl_agreement_options {
     dl_store *store; /* borrowed for the agreement's life, like the two names */
     const char *topic;
     const char *group_name;
-    /* Fails when nothing more is to be expected of `rank`, as dl_backend_ops.watch.
-     * NULL if that is never known. */
+    /* Fails when `rank` cannot take part any more, as dl_backend_ops.watch. NULL if
+     * that is never known. */
     dl_status (*watch)(void *context, int rank);
     void *context;
     int rank;

@@ -11,7 +11,7 @@
 #include "base/text.h"
 
 __attribute__((format(printf, 2, 3))) static void
-put(dl_buffer *text, const char *format, ...)
+put_text(dl_buffer *text, const char *format, ...)
 {
     char part[256];
     va_list arguments;
@@ -28,7 +28,7 @@ put_who(dl_buffer *text)
     char host[65] = "";
 
     gethostname(host, sizeof host - 1);
-    put(text, "pid %d on host %s\n", (int)getpid(), host);
+    put_text(text, "pid %d on host %s\n", (int)getpid(), host);
 }
 
 static void
@@ -46,7 +46,7 @@ put_line(const dl_op_context *op, dl_buffer *text)
     for (char *end = site; (end = strchr(end, '\n')) != NULL;) {
         *end = ' ';
     }
-    put(text, "%s\n", site);
+    put_text(text, "%s\n", site);
 }
 
 static void
@@ -57,7 +57,7 @@ put_dtype(const dl_fingerprint *fingerprint, dl_buffer *text)
     if (fingerprint->op != DL_BARRIER) {
         dl_dtype_describe((dl_dtype)fingerprint->dtype, fingerprint->detail, dtype);
     }
-    put(text, "%s\n", dtype); /* with a reducer, its name is part of this text */
+    put_text(text, "%s\n", dtype); /* with a reducer, its name is part of this text */
 }
 
 /* Returns the array whose shape must be equal on all ranks, or NULL if there is none:
@@ -82,38 +82,39 @@ static void
 put_shape(const dl_tensor *tensor, dl_buffer *text)
 {
     if (tensor == NULL) {
-        put(text, "\n");
+        put_text(text, "\n");
         return;
     }
     for (int i = 0; tensor->pieces != NULL && i < tensor->pieces->count; i++) {
-        put(text, "%s[%zu]", i > 0 ? ", " : "", tensor->pieces->tensors[i].count);
+        put_text(text, "%s[%zu]", i > 0 ? ", " : "", tensor->pieces->tensors[i].count);
     }
     if (tensor->pieces != NULL) {
-        put(text, "\n");
+        put_text(text, "\n");
         return;
     }
     if (tensor->shape == NULL) {
-        put(text, "[%zu]\n", tensor->count);
+        put_text(text, "[%zu]\n", tensor->count);
         return;
     }
-    put(text, "[");
+    put_text(text, "[");
     for (int i = 0; i < tensor->ndim; i++) {
-        put(text, "%s%" PRId64, i > 0 ? ", " : "", tensor->shape[i]);
+        put_text(text, "%s%" PRId64, i > 0 ? ", " : "", tensor->shape[i]);
     }
-    put(text, "]\n");
+    put_text(text, "]\n");
 }
 
 static void
 put_reduce_op_and_root(const dl_fingerprint *fingerprint, dl_buffer *text)
 {
-    put(text, "%s\n",
+    put_text(
+        text, "%s\n",
         dl_op_type_reduces(fingerprint->op) && fingerprint->dtype != DL_OPAQUE
             ? dl_reduce_op_name((dl_reduce_op)dl_fingerprint_reduce_op(fingerprint))
             : "");
     if (dl_op_type_has_root(fingerprint->op)) {
-        put(text, "%" PRIu32, fingerprint->root);
+        put_text(text, "%" PRIu32, fingerprint->root);
     }
-    put(text, "\n");
+    put_text(text, "\n");
 }
 
 /* Writes the number of elements of each rank's block as "3, 4, 5"; an empty line if
@@ -122,9 +123,9 @@ static void
 put_counts(const dl_tensor *blocks, int size, dl_buffer *text)
 {
     for (int rank = 0; blocks != NULL && rank < size; rank++) {
-        put(text, "%s%zu", rank > 0 ? ", " : "", blocks[rank].count);
+        put_text(text, "%s%zu", rank > 0 ? ", " : "", blocks[rank].count);
     }
-    put(text, "\n");
+    put_text(text, "\n");
 }
 
 /* Returns the blocks that may differ in size and whose sizes all ranks know, or
@@ -151,7 +152,7 @@ dl_statement_write(const dl_op_context *op, const dl_call *call, int size,
 
     put_who(text);
     put_line(op, text);
-    put(text, "%s\n", dl_op_type_name(fingerprint->op));
+    put_text(text, "%s\n", dl_op_type_name(fingerprint->op));
     put_dtype(fingerprint, text);
     put_shape(shared_tensor(fingerprint, call), text);
     put_reduce_op_and_root(fingerprint, text);
@@ -186,7 +187,7 @@ static const char *const aspects[DL_STATEMENT_LINES] = {
 #define TOLD 120
 
 static int
-told(dl_bytes line)
+quoted_size(dl_bytes line)
 {
     return line.size > TOLD ? TOLD : (int)line.size;
 }
@@ -213,13 +214,14 @@ dl_statement_describe(const dl_statement *self, char *text, size_t size)
     };
     size_t used = 0;
 
-    dl_text_append(text, size, &used, "%.*s(%.*s%.*s", told(op), text_of(op),
-                   told(dtype), text_of(dtype), told(shape), text_of(shape));
+    dl_text_append(text, size, &used, "%.*s(%.*s%.*s", quoted_size(op), text_of(op),
+                   quoted_size(dtype), text_of(dtype), quoted_size(shape),
+                   text_of(shape));
     for (size_t i = 0; i < sizeof details / sizeof *details; i++) {
         dl_bytes line = self->lines[details[i].line];
         if (line.size > 0) {
-            dl_text_append(text, size, &used, ", %s%.*s", details[i].before, told(line),
-                           text_of(line));
+            dl_text_append(text, size, &used, ", %s%.*s", details[i].before,
+                           quoted_size(line), text_of(line));
         }
     }
     dl_text_append(text, size, &used, ")");
@@ -244,8 +246,8 @@ entry_of(dl_bytes line, int index)
 }
 
 static bool
-fits(const dl_statement *sender, int sender_rank, const dl_statement *receiver,
-     int receiver_rank)
+block_sizes_match(const dl_statement *sender, int sender_rank,
+                  const dl_statement *receiver, int receiver_rank)
 {
     dl_bytes sent = entry_of(sender->lines[DL_SAYS_SENDS], receiver_rank);
     dl_bytes received = entry_of(receiver->lines[DL_SAYS_RECEIVES], sender_rank);
@@ -262,8 +264,8 @@ dl_statements_agree(const dl_statement *left, int left_rank, const dl_statement 
             return false;
         }
     }
-    return fits(left, left_rank, right, right_rank)
-           && fits(right, right_rank, left, left_rank);
+    return block_sizes_match(left, left_rank, right, right_rank)
+           && block_sizes_match(right, right_rank, left, left_rank);
 }
 
 void
@@ -277,10 +279,10 @@ dl_statements_differ(const dl_statement *left, const dl_statement *right, char *
         dl_bytes one = left->lines[i];
         dl_bytes other = right->lines[i];
         if (!dl_bytes_equal(one, other)) {
-            dl_text_append(text, size, &used, "%s%s: %s%.*s vs %s%.*s",
-                           used > 0 ? "; " : "", aspects[i],
-                           one.size == 0 ? "none" : "", told(one), text_of(one),
-                           other.size == 0 ? "none" : "", told(other), text_of(other));
+            dl_text_append(
+                text, size, &used, "%s%s: %s%.*s vs %s%.*s", used > 0 ? "; " : "",
+                aspects[i], one.size == 0 ? "none" : "", quoted_size(one), text_of(one),
+                other.size == 0 ? "none" : "", quoted_size(other), text_of(other));
         }
     }
     if (used == 0) {

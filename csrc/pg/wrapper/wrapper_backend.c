@@ -15,9 +15,9 @@ typedef struct wrapper {
     dl_backend *inside;
     dl_agreement agreement;
     dl_store *store;
-    char
-        *group_name; /* "0"; "0 (nccl)" on devices, whose operations have own numbers */
-    /* As in dl_backend_options, if `inside` cannot tell. */
+    /* "0"; "0 (nccl)" on devices, whose operations are counted separately */
+    char *group_name;
+    /* As in dl_backend_options, for an `inside` without a watch. */
     dl_status (*watch)(void *context, int rank);
     void *context;
 } wrapper;
@@ -31,7 +31,7 @@ self_of(dl_backend *backend)
 /* Compares the call with those of the other ranks.  Any failure but a mismatch aborts
  * the backend inside, so that ranks which come later fail at once and do not wait. */
 static dl_status
-agree(wrapper *self, const dl_op_context *op, const dl_call *call)
+compare_calls(wrapper *self, const dl_op_context *op, const dl_call *call)
 {
     dl_status status = dl_agreement_reach(&self->agreement, op, call);
 
@@ -50,7 +50,7 @@ compare_and_run(dl_backend *backend, const dl_op_context *op, const dl_call *cal
 {
     wrapper *self = self_of(backend);
 
-    DL_TRY(agree(self, op, call));
+    DL_TRY(compare_calls(self, op, call));
     return dl_backend_run(self->inside, op, call);
 }
 
@@ -60,7 +60,7 @@ enter(dl_backend *backend, const dl_op_context *op, const dl_call *call,
 {
     wrapper *self = self_of(backend);
 
-    DL_TRY(agree(self, op, call));
+    DL_TRY(compare_calls(self, op, call));
     *inside = self->inside;
     return DL_OK;
 }
@@ -81,7 +81,7 @@ enqueue(dl_backend *backend, const dl_batch *batch, dl_work **work)
     for (size_t i = 0; i < batch->count; i++) {
         const dl_op *op = &batch->ops[i];
         if (op->context.sequence > 0) {
-            DL_TRY(agree(self, &op->context, op->call));
+            DL_TRY(compare_calls(self, &op->context, op->call));
         }
     }
     return self->inside->ops->enqueue(self->inside, batch, work);
@@ -150,6 +150,14 @@ lost(dl_backend *backend, int rank)
     dl_backend *inside = self_of(backend)->inside;
 
     return inside->ops->lost(inside, rank);
+}
+
+static void
+note_loss(dl_backend *backend)
+{
+    dl_backend *inside = self_of(backend)->inside;
+
+    inside->ops->note_loss(inside);
 }
 
 static dl_status
@@ -222,6 +230,7 @@ static const dl_backend_ops wrapper_ops = {
     .window = window,
     .watch = watch,
     .lost = lost,
+    .note_loss = note_loss,
     .is_proved = is_proved,
     .abort = abort_inside,
     .verify_calls = verify_calls,
@@ -230,12 +239,13 @@ static const dl_backend_ops wrapper_ops = {
     .free = free_wrapper,
 };
 
-/* An entry that is NULL inside must be NULL here, too: the group words that error. */
+/* An entry that is NULL inside must be NULL here, too: the group then fails the
+ * call. */
 #define LEAVE_OUT(ops, inside, entry) \
     ((ops)->entry = (inside)->entry == NULL ? NULL : (ops)->entry)
 
 static void
-leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
+remove_missing_entries(dl_backend_ops *ops, const dl_backend_ops *inside)
 {
     ops->name = inside->name;
     ops->leaves_windows = inside->leaves_windows;
@@ -251,6 +261,7 @@ leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
     LEAVE_OUT(ops, inside, window);
     LEAVE_OUT(ops, inside, watch);
     LEAVE_OUT(ops, inside, lost);
+    LEAVE_OUT(ops, inside, note_loss);
     LEAVE_OUT(ops, inside, is_proved);
     LEAVE_OUT(ops, inside, verify_calls);
     LEAVE_OUT(ops, inside, end_family);
@@ -285,7 +296,7 @@ dl_wrapper_backend_wrap(const dl_backend_options *options, dl_backend **backend)
     }
     dl_call_sites_enable();
     self->ops = wrapper_ops;
-    leave_out_what_is_not_there(&self->ops, (*backend)->ops);
+    remove_missing_entries(&self->ops, (*backend)->ops);
     self->base.ops = &self->ops;
     self->base.spans_hosts = (*backend)->spans_hosts;
     self->base.origin = (*backend)->origin;

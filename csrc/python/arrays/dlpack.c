@@ -315,6 +315,37 @@ export_capsule(PyObject *object, PyObject *method)
                       : PyObject_CallNoArgs(method);
 }
 
+/* Puts the name of the parameter before the text of an exception that the library of
+ * the array has raised, and for torch's sparse tensors what to pass. */
+static void
+name_parameter(const char *parameter)
+{
+    PyObject *const types[] = {PyExc_BufferError, PyExc_NotImplementedError,
+                               PyExc_RuntimeError, PyExc_TypeError, PyExc_ValueError};
+    PyObject *type, *value, *trace;
+
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        PyObject *text = type == types[i] ? PyObject_Str(value) : NULL;
+        const char *words = text == NULL ? NULL : PyUnicode_AsUTF8(text);
+        if (words != NULL) {
+            bool is_sparse = strstr(words, "torch.strided") != NULL;
+            PyErr_Format(type, "`%s`: %s%s%s%s", parameter, words,
+                         is_sparse ? "; pass " : "", is_sparse ? parameter : "",
+                         is_sparse ? ".to_dense()" : "");
+            Py_DECREF(text);
+            Py_XDECREF(type);
+            Py_XDECREF(value);
+            Py_XDECREF(trace);
+            return;
+        }
+        Py_XDECREF(text);
+        PyErr_Clear();
+    }
+    PyErr_Restore(type, value, trace);
+}
+
 int
 dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
                  dlpy_dimensions *dimensions, PyObject **capsule)
@@ -334,10 +365,12 @@ dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
      * memory, so this file need not call the deleter. */
     *capsule = export_capsule(object, method);
     Py_DECREF(method);
+    if (*capsule == NULL) {
+        name_parameter(parameter);
+        return -1;
+    }
     const dlpack_tensor *tensor =
-        *capsule == NULL
-            ? NULL
-            : open_capsule(*capsule, Py_TYPE(object), parameter, &is_writable);
+        open_capsule(*capsule, Py_TYPE(object), parameter, &is_writable);
     if (tensor == NULL || read_tensor(tensor, parameter, view, dimensions) < 0) {
         return -1;
     }

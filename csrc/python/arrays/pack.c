@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "pg/group.h"
+#include "python/groups/default_group.h"
 #include "python/groups/group_type.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
@@ -616,26 +617,23 @@ pack_arrays_function(PyObject *Py_UNUSED(module), PyObject *object)
 static PyMethodDef functions[] = {
     {"_pack", pack_function, METH_O,
      "_pack($module, arrays, /)\n--\n\n"
-     "The arrays, which are of one dtype, as an argument of an operation."},
+     "Returns the arrays, which must have one dtype, as one argument of an operation."},
     DLPY_FUNCTION("_pack_blocks", pack_blocks_function,
                   "_pack_blocks($module, /, arrays, parts)\n--\n\n"
-                  "A list of packs: number i has block i of each array, of `parts` "
-                  "along its first "
-                  "dimension."),
+                  "Returns a list of `parts` packs; pack i has block i of each array, "
+                  "cut along its first dimension."),
     {"_pack_arrays", pack_arrays_function, METH_O,
-     "_pack_arrays($module, pack, /)\n--\n\nThe arrays of a pack."},
+     "_pack_arrays($module, pack, /)\n--\n\nReturns the arrays of a pack."},
     DLPY_FUNCTION(
         "_plan_packs", plan_function,
         "_plan_packs($module, /, arrays, limit, group)\n--\n\n"
-        "Indices of the arrays that are to go in one operation: those of one dtype and "
-        "below "
-        "`limit` bytes, and each other one for itself."),
+        "Returns lists of indices, one list per operation: arrays of one dtype, each "
+        "below `limit` bytes, go together, and each other array alone."),
     DLPY_FUNCTION("_find_shared", find_shared_function,
                   "_find_shared($module, /, arrays, others=None)\n--\n\n"
-                  "Indices of the arrays that lie in each other's memory, or its gaps; "
-                  "or in that "
-                  "of "
-                  "`others`.  Some more than once."),
+                  "Returns the indices of arrays whose memory range overlaps that of "
+                  "another one, or of one of `others`.  An index may occur more than "
+                  "once."),
     {0},
 };
 

@@ -321,9 +321,9 @@ typedef struct described {
     record_state records[NESTED_RECORDS];
 } described;
 
-/* The dtypes described last, newest first.  A description costs several times as much as
- * a small operation.  The objects are held, so that no other can be created at the same
- * address. */
+/* The dtypes described last, newest first.  A description costs several times as much
+ * as a small operation.  The objects are held, so that no other can be created at the
+ * same address. */
 static described recent[8];
 static dlpy_mutex recent_lock;
 
@@ -465,10 +465,12 @@ check_dtype(PyArrayObject *array, const char *parameter)
     PyArray_Descr *descr = PyArray_DESCR(array);
 
     if (PyDataType_FLAGCHK(descr, NPY_ITEM_HASOBJECT)) {
-        PyErr_Format(PyExc_TypeError,
-                     "`%s` has dtype %S: its elements are references to objects of "
-                     "this process, which other processes cannot use",
-                     parameter, descr);
+        PyErr_Format(
+            PyExc_TypeError,
+            "`%s` has dtype %S: its elements are references to objects of "
+            "this process, which other processes cannot use; all_gather_object() and "
+            "the other functions for objects send them",
+            parameter, descr);
         return -1;
     }
     if (PyArray_ISBYTESWAPPED(array)) {
@@ -687,6 +689,15 @@ is_of_torch(PyObject *object)
 
     (void)dlpy_exchange_find(Py_TYPE(object), &library);
     return library == DLPY_LIBRARY_TORCH;
+}
+
+bool
+dlpy_tensor_is_known(PyObject *object)
+{
+    bool is_array =
+        atomic_load_explicit(&has_numpy, DLPY_ACQUIRE) && PyArray_Check(object);
+
+    return is_array || is_of_torch(object);
 }
 
 int

@@ -41,7 +41,7 @@ PyObject *dlpy_ndarray_owner(PyObject *array);
 void dlpy_ndarray_memory(PyObject *owner, dlpy_memory *memory);
 
 /* The loop of a ufunc for two inputs and an output of one dtype.  It is called without
- * the GIL, and tells of errors by the flags of <fenv.h>. */
+ * the GIL, and reports errors by the flags of <fenv.h>. */
 typedef struct dlpy_ufunc_loop {
     /* Pointers to the inputs and the output, how many elements, and their strides. */
     void (*run)(char **args, const Py_ssize_t *count, const Py_ssize_t *strides,
@@ -63,6 +63,10 @@ bool dlpy_ufunc_find_loop(PyObject *object, int type_number, dlpy_ufunc_loop *lo
  * names the argument in error messages. */
 int dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor);
 
+/* Returns whether the object is an ndarray or a torch tensor, which have an array
+ * interface.  Sets no exception. */
+bool dlpy_tensor_is_known(PyObject *object);
+
 void dlpy_tensor_drop_owner(dlpy_tensor *tensor);
 
 /* Releases the owner.  Preserves an exception that is set. */
@@ -74,7 +78,8 @@ dlpy_tensor_release(dlpy_tensor *tensor)
     }
 }
 
-/* For a torch tensor, or a pack of arrays that may be torch tensors. */
+/* The part of dlpy_tensor_note_write() for a torch tensor, or a pack of arrays that may
+ * be torch tensors. */
 int dlpy_tensor_count_write(const dlpy_tensor *tensor, PyObject *array);
 
 /* Must be called for each array before an operation writes to it: see

@@ -4,15 +4,16 @@
 #include "pg/backend.h"
 #include "python/module/convert.h"
 #include "python/module/errors.h"
-#include "python/record/torch_profiler.h"
 
 static int
 fail_type(PyObject *object, const char *parameter)
 {
-    PyErr_Format(PyExc_TypeError,
-                 "Invalid function argument. Expected parameter `%s` of type "
-                 "List[numpy.ndarray]\n             but got %R instead.",
-                 parameter, (PyObject *)Py_TYPE(object));
+    PyErr_Format(
+        PyExc_TypeError,
+        "Invalid function argument. Expected parameter `%s` of type "
+        "List[numpy.ndarray]\n             but got %R instead. It is a list with "
+        "one array for each rank.",
+        parameter, (PyObject *)Py_TYPE(object));
     return -1;
 }
 
@@ -290,13 +291,13 @@ note_write(const dlpy_side *side)
 
 /* The first array of a list represents the whole list. */
 static bool
-profiler_wants(const dlpy_side *side)
+shows(const dlpy_collective *call, const dlpy_side *side)
 {
     const dlpy_tensor *tensor =
         side->has_tensor || side->list.count == 0 ? &side->tensor : side->list.tensors;
 
     return (side->has_tensor || side->list.count > 0)
-           && dlpy_torch_profiler_wants(tensor);
+           && dlpy_collective_shows(call, tensor);
 }
 
 /* A list has a reference to its arrays already. */
@@ -316,7 +317,7 @@ dlpy_sides_finish(dlpy_collective *self, dl_call *call, dlpy_side *input,
     dlpy_work_keep keep = {.guard = &guard};
     PyObject *result;
 
-    if (profiler_wants(input) || profiler_wants(output)) {
+    if (shows(self, input) || shows(self, output)) {
         self->inputs = arrays_of(input);
     }
     if (note_write(output) < 0

@@ -2,13 +2,13 @@
 #include "python/groups/collective_call.h"
 
 #include "python/arrays/cuda_arg.h"
+#include "python/groups/default_group.h"
 #include "python/groups/prepared_type.h"
 #include "python/groups/reducer_type.h"
 #include "python/module/convert.h"
 #include "python/module/errors.h"
 #include "python/module/gil.h"
 #include "python/record/call_site.h"
-#include "python/record/torch_profiler.h"
 
 /* The value of GroupMember.NON_GROUP_MEMBER, which stands for a group that this process
  * is not in. */
@@ -211,7 +211,6 @@ dlpy_collective_root(const dlpy_collective *self, const char *name, PyObject *pe
 {
     bool has_peer = peer != NULL && peer != Py_None;
     bool has_group_peer = group_peer != NULL && group_peer != Py_None;
-    char group_name[16];
     int64_t rank;
 
     if (!has_peer && !has_group_peer && otherwise >= 0) {
@@ -221,21 +220,23 @@ dlpy_collective_root(const dlpy_collective *self, const char *name, PyObject *pe
     if (has_peer == has_group_peer) {
         PyErr_Format(
             PyExc_ValueError,
-            has_peer ? "Can't specify both group_rank and global_rank: %s and group_%s"
-                     : "Must specify global_rank or group_rank: %s or group_%s",
-            name, name);
+            has_peer
+                ? "Can't specify both group_rank and global_rank: %s and group_%s"
+                : "Must specify global_rank or group_rank: %s or group_%s, as in %s=0",
+            name, name, name);
         return -1;
     }
     if (!has_peer) {
-        snprintf(group_name, sizeof group_name, "group_%s", name);
-        return dlpy_rank_from(group_peer, group_name, root);
+        return dlpy_rank_from(group_peer, name[0] == 's' ? "group_src" : "group_dst",
+                              root);
     }
     return dlpy_int64_from(peer, name, &rank) < 0
                ? -1
                : dlpy_group_rank_of(self->group, rank, root);
 }
 
-/* Makes a Work, or what is started later, which keeps the reducer, too. */
+/* Makes a Work, or a _Prepared for a call that is started later.  Either keeps the
+ * reducer, too. */
 static PyObject *
 prepare(const dlpy_collective *self, const dl_call *call, dlpy_work_keep keep,
         dl_deadline deadline)
@@ -250,11 +251,28 @@ prepare(const dlpy_collective *self, const dl_call *call, dlpy_work_keep keep,
         }
         keep.pins = pins;
     }
-    PyObject *prepared = self->prepares ? dlpy_prepared_new(self->state, self->group,
-                                                            call, keep, deadline.limit)
-                                        : dlpy_work_prepare(self->state, keep);
+    PyObject *prepared = self->prepares
+                             ? dlpy_prepared_new(self->state, self->group, call, keep,
+                                                 self->inputs, deadline.limit)
+                             : dlpy_work_prepare(self->state, keep);
     Py_XDECREF(pins);
     return prepared;
+}
+
+/* An interrupt of an operation that was run ends the call. */
+static dl_status
+submit_without_gil(dl_group *group, const dl_call *call, dl_deadline deadline,
+                   dl_work **work)
+{
+    dlpy_gil gil;
+
+    dlpy_gil_leave(&gil, false);
+    dl_status submitted = dl_group_submit(group, call, deadline, work);
+    dl_status status = dlpy_gil_return(&gil, submitted);
+    if (status != submitted) {
+        dl_work_unref(*work);
+    }
+    return status;
 }
 
 static PyObject *
@@ -269,12 +287,10 @@ submit(dlpy_collective *self, dl_call *call, dlpy_work_keep keep, dl_deadline de
     }
     dlpy_work_name_group(prepared, self->group);
     call->guard = dlpy_work_guard(prepared);
-    if (dl_call_is_on_device(call)) {
+    if (dl_call_is_on_device(call) || dl_group_may_run(self->core, call)) {
         /* May block: the first operation on a device, or one that is compared, meets
          * the other ranks, and the first call of CUDA takes long. */
-        Py_BEGIN_ALLOW_THREADS
-        status = dl_group_submit(self->core, call, deadline, &work);
-        Py_END_ALLOW_THREADS
+        status = submit_without_gil(self->core, call, deadline, &work);
     } else {
         status = dl_group_submit(self->core, call, deadline, &work);
     }
@@ -334,7 +350,7 @@ dlpy_collective_finish_by(dlpy_collective *self, dl_call *call, dlpy_work_keep k
     if (dlpy_collective_check_stream(self) < 0) {
         return dlpy_collective_give_up(self);
     }
-    PyObject *result = self->inputs == NULL
+    PyObject *result = self->inputs == NULL || self->prepares
                            ? carry_out(self, call, keep, deadline)
                            : carry_out_as_event(self, call, keep, deadline);
     if (self->reducer != NULL && result == NULL) {

@@ -9,6 +9,7 @@
 #include "python/arrays/tensor_arg.h"
 #include "python/groups/group_type.h"
 #include "python/module/arguments.h"
+#include "python/record/torch_profiler.h"
 #include "python/work/work_type.h"
 
 typedef struct dlpy_collective {
@@ -17,13 +18,22 @@ typedef struct dlpy_collective {
     dl_group *core;
     PyObject *answer;  /* the result of a call that did not reach the core */
     PyObject *reducer; /* owned: the _Reducer of a reduction that has one; else NULL */
-    PyObject *inputs; /* borrowed: the inputs for torch's profiler; NULL if it is off */
+    /* Borrowed: the inputs for the event of torch's profiler; NULL if it is off and the
+     * call is not one that starts later. */
+    PyObject *inputs;
     bool is_async;
     bool prepares;   /* `async_op` is _Prepared: nothing begins (prepared_type.h) */
     bool has_stream; /* the call has a `stream` argument (cuda_arg.h) */
     bool has_timeout;
     int64_t timeout; /* the timeout of this call, if has_timeout */
 } dlpy_collective;
+
+/* Returns true if the call needs its `inputs`, given one of its arrays. */
+static inline bool
+dlpy_collective_shows(const dlpy_collective *self, const dlpy_tensor *tensor)
+{
+    return self->prepares || dlpy_torch_profiler_wants(tensor);
+}
 
 /* Begins a call.  `values` are the arguments of `signature`; argument number `group` is
  * the group and the next one is async_op, each of which may be NULL.  The group may be
@@ -57,8 +67,8 @@ int dlpy_collective_root(const dlpy_collective *self, const char *name, PyObject
 int dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
                         double *factor);
 
-/* Runs the call; releases the GIL unless it completes without waiting.  Returns None, or
- * for async_op a Work that keeps `keep` and whose guard becomes that of the call, or
+/* Runs the call; releases the GIL unless it completes without waiting.  Returns None,
+ * or for async_op a Work that keeps `keep` and whose guard becomes that of the call, or
  * NULL with an exception set.  Drops the reference to the group.  The second form takes
  * a deadline; the first uses dlpy_collective_timeout(). */
 PyObject *dlpy_collective_finish(dlpy_collective *self, dl_call *call,

@@ -14,7 +14,6 @@
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"
 #include "python/module/parts.h"
-#include "python/record/torch_profiler.h"
 #include "tensor/reduce.h"
 
 /* Members are instances of a subclass of int; their values are the core's. */
@@ -95,7 +94,7 @@ dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
         }
         return *op == DL_PREMUL_SUM ? factor_from(object, factor) : 0;
     }
-    *op = DL_FUNCTION; /* reducers.py refuses what is none */
+    *op = DL_FUNCTION; /* make_reducer() rejects an object that is not a function */
     return 0;
 }
 
@@ -131,7 +130,7 @@ finish_in_place(dlpy_collective *self, dl_call *call, dlpy_tensor *tensor,
 {
     PyObject *result;
 
-    if (dlpy_torch_profiler_wants(tensor)) {
+    if (dlpy_collective_shows(self, tensor)) {
         self->inputs = array;
     }
     if (writes && dlpy_tensor_note_write(tensor, array) < 0) {
@@ -366,7 +365,7 @@ barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
         && meet_on_device(&self, timeout) < 0) {
         return dlpy_collective_give_up(&self);
     }
-    if (dlpy_torch_profiler_is_on()) {
+    if (self.prepares || dlpy_torch_profiler_is_on()) {
         self.inputs = Py_None;
     }
     dl_call core = dl_call_barrier();
@@ -480,17 +479,22 @@ all_gather_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
         .names = {"tensor", list, root, "group", "async_op", group_root, "*stream"}, \
     }
 
+/* An empty list counts as none, as in torch. */
 static int
 check_root_only(bool is_root, PyObject *list, const char *parameter, const char *role)
 {
-    bool is_given = list != NULL && list != Py_None;
+    bool is_empty = list != NULL && PyList_Check(list) && PyList_GET_SIZE(list) == 0;
+    bool is_given = list != NULL && list != Py_None && !is_empty;
 
     if (is_given == is_root) {
         return 0;
     }
     PyErr_Format(PyExc_ValueError,
-                 is_root ? "Argument ``%s`` must be specified on %s rank."
-                         : "Argument ``%s`` must NOT be specified on non-%s ranks.",
+                 is_root
+                     ? "Argument ``%s`` must be specified on %s rank: a list with "
+                       "one array for each rank."
+                     : "Argument ``%s`` must NOT be specified on non-%s ranks: give "
+                       "None there.",
                  parameter, role);
     return -1;
 }

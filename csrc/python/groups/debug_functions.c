@@ -153,13 +153,14 @@ static PyMethodDef functions[] = {
                     "wait_all_ranks=False)\n--\n\n" DLPY_DOC_MONITORED_BARRIER),
     {"_get_debug_level", get_level, METH_NOARGS,
      "_get_debug_level($module, /)\n--\n\n"
-     "The level as a number."},
+     "Returns the level as a number."},
     {"_set_debug_level", set_level, METH_O,
      "_set_debug_level($module, level, /)\n--\n\n"
-     "0, 1 or 2."},
+     "Sets the level: 0, 1 or 2."},
     {"_set_debug_level_from", set_level_from, METH_O,
      "_set_debug_level_from($module, text, /)\n--\n\n"
-     "OFF, INFO or DETAIL in any case, None for OFF; ValueError otherwise."},
+     "Sets the level: OFF, INFO or DETAIL in any case, None for OFF; ValueError "
+     "otherwise."},
     {0},
 };
 

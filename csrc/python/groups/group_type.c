@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/groups/group_type.h"
 
-#include <stdatomic.h>
 #include <structmember.h>
 
-#include "base/log.h"
-#include "pg/agree/deadlock.h"
 #include "pg/device/device.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
@@ -18,7 +15,8 @@
 /* torch's default timeout, 30 minutes. */
 #define GROUP_TIMEOUT (1800 * DL_SECOND)
 
-/* What a custom group has had before: calls of other threads may be using it. */
+/* A core group or the global ranks of a custom group that have been replaced: calls of
+ * other threads may still be using them. */
 typedef struct dlpy_former {
     struct dlpy_former *next;
     dl_group *group;
@@ -128,8 +126,8 @@ raise_status(const dlpy_state *state, dl_status status)
     }
 }
 
-/* Tells the members why this rank cannot join: without a meeting they have no other way
- * to learn it. */
+/* Tells the members why this rank cannot join: members that do not meet have no other
+ * way to learn it. */
 static void
 refuse(const dl_group_options *options, const char *reason)
 {
@@ -198,8 +196,8 @@ join(const dlpy_state *state, PyObject *args, PyObject *keywords, dlpy_group *se
     return result;
 }
 
-/* Keeps what is replaced.  Called in the critical section, or before another thread
- * knows the group. */
+/* Keeps a replaced core group or its global ranks.  Called in the critical section, or
+ * before another thread knows the group. */
 static int
 keep_former(dlpy_group *self, dl_group *group, int64_t *global_ranks)
 {
@@ -214,7 +212,7 @@ keep_former(dlpy_group *self, dl_group *group, int64_t *global_ranks)
     return 0;
 }
 
-/* Takes the reference to `made`, also on failure.  The name is made anew. */
+/* Takes the reference to `made`, also on failure.  The cached name is dropped. */
 static int
 replace_core(dlpy_group *self, dl_group *made)
 {
@@ -480,11 +478,16 @@ group_repr(PyObject *self)
 {
     dl_group *group = dlpy_group_core(self);
     PyObject *description = group_get_description(self, NULL);
+    PyObject *name = dlpy_group_name(self);
     PyObject *text =
-        PyUnicode_FromFormat("<distlite.ProcessGroup '%s' (%U): rank %d of %d, %s>",
-                             dl_group_name(group), description, dl_group_rank(group),
-                             dl_group_size(group), dl_group_backend(group));
+        name == NULL
+            ? NULL
+            : PyUnicode_FromFormat("<distlite.ProcessGroup '%U' (%U): rank %d of %d, "
+                                   "%s>",
+                                   name, description, dl_group_rank(group),
+                                   dl_group_size(group), dl_group_backend(group));
 
+    Py_XDECREF(name);
     Py_DECREF(description);
     return text;
 }
@@ -599,6 +602,13 @@ group_set_global_ranks(PyObject *object, PyObject *ranks)
     Py_RETURN_NONE;
 }
 
+static PyObject *
+group_run_met(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    dl_group_run_met(dlpy_group_core(object));
+    Py_RETURN_NONE;
+}
+
 /* dl_group_abort() cannot report an interrupt, so signals are held until the next call
  * or line of Python. */
 static PyObject *
@@ -700,6 +710,32 @@ static PyObject *
 group_get_name(PyObject *self, void *Py_UNUSED(closure))
 {
     return dlpy_group_name(self);
+}
+
+static PyObject *
+set_text(PyObject *object, PyObject **field, const char *parameter, PyObject *text)
+{
+    if (!PyUnicode_Check(text)) {
+        return PyErr_Format(PyExc_TypeError, "%s must be str, not %s", parameter,
+                            Py_TYPE(text)->tp_name);
+    }
+    Py_XDECREF(swap_field((dlpy_group *)object, field, Py_NewRef(text)));
+    Py_RETURN_NONE;
+}
+
+/* Only the name by which Python finds and shows the group changes: errors of the core
+ * have the one with which the ranks have met, which other threads may be reading. */
+static PyObject *
+group_set_name(PyObject *self, PyObject *name)
+{
+    return set_text(self, &((dlpy_group *)self)->name, "group_name", name);
+}
+
+static PyObject *
+group_set_description(PyObject *self, PyObject *description)
+{
+    return set_text(self, &((dlpy_group *)self)->description, "group_desc",
+                    description);
 }
 
 static PyObject *
@@ -810,9 +846,15 @@ static PyMethodDef group_methods[] = {
         "set_timeout($self, /, timeout)\n--\n\n" DLPY_DOC_PROCESSGROUP_SET_TIMEOUT),
     {"_set_global_ranks", group_set_global_ranks, METH_O,
      "_set_global_ranks($self, ranks, /)\n--\n\n"},
+    {"_run_met", group_run_met, METH_NOARGS, "_run_met($self, /)\n--\n\n"},
     {"_adopt", (PyCFunction)(void (*)(void))group_adopt, METH_VARARGS | METH_KEYWORDS,
      "_adopt($self, /, store, rank, size, timeout=None, group_name='0', "
      "group_desc='undefined', backend='custom')\n--\n\n"},
+    {"_set_group_name", group_set_name, METH_O,
+     "_set_group_name($self, group_name, /)\n--\n\nRenames the group on this rank."},
+    {"_set_group_desc", group_set_description, METH_O,
+     "_set_group_desc($self, group_desc, /)\n--\n\n"
+     "Changes what the group says it is for on this rank."},
     {"_set_handler", group_set_handler, METH_O,
      "_set_handler($self, handler, /)\n--\n\n"},
     {"abort", group_abort, METH_NOARGS,
@@ -821,14 +863,15 @@ static PyMethodDef group_methods[] = {
      "_abort($self, reason, /)\n--\n\nabort(), with a reason for the errors' text."},
     {"_verify_calls", group_verify_calls, METH_O,
      "_verify_calls($self, timeout, /)\n--\n\n"
-     "Compares calls that went ahead of other ranks' with theirs."},
+     "Compares calls that this rank has made ahead of other ranks with theirs."},
     {"_is_proved", group_is_proved, METH_O,
      "_is_proved($self, rank, /)\n--\n\n"
-     "Whether a rank, or all for -1, is shown to be a process of this job."},
+     "Returns whether a rank (-1: every rank) has proved to be a process of this job."},
     {"shutdown", group_shutdown, METH_NOARGS,
      "shutdown($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_SHUTDOWN},
     {"_get_sequence_number_for_group", group_sequence, METH_NOARGS,
-     "_get_sequence_number_for_group($self, /)\n--\n\nOperations begun so far."},
+     "_get_sequence_number_for_group($self, /)\n--\n\nReturns the number of "
+     "operations begun so far."},
     {0},
 };
 
@@ -867,81 +910,6 @@ static PyType_Spec group_spec = {
              | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = group_slots,
 };
-
-/* The default group of a thread that acts as a rank.  The reference is borrowed: the
- * code that set it keeps the group alive until it is replaced. */
-typedef struct thread_world {
-    bool is_set;
-    dlpy_group *group; /* NULL if it has no default group */
-} thread_world;
-
-static _Thread_local thread_world own_world;
-
-/* True once any thread has set a default group; until then the lookup is skipped. */
-static atomic_bool has_thread_groups;
-
-PyObject *
-dlpy_default_group(dlpy_state *state)
-{
-    if (atomic_load_explicit(&has_thread_groups, memory_order_relaxed)
-        && own_world.is_set) {
-        return Py_XNewRef((PyObject *)own_world.group);
-    }
-    dlpy_mutex_lock(&state->lock);
-    PyObject *group = Py_XNewRef(state->default_group);
-    dlpy_mutex_unlock(&state->lock);
-    return group;
-}
-
-static PyObject *
-set_thread_group(PyObject *module, PyObject *group)
-{
-    if (group != Py_None && !dlpy_group_check(dlpy_state_of_module(module), group)) {
-        PyErr_Format(PyExc_TypeError, "a ProcessGroup or None is needed, not %s",
-                     Py_TYPE(group)->tp_name);
-        return NULL;
-    }
-    own_world = (thread_world){
-        .is_set = true,
-        .group = group == Py_None ? NULL : (dlpy_group *)group,
-    };
-    atomic_store(&has_thread_groups, true);
-    Py_RETURN_NONE;
-}
-
-/* The group is freed, if at all, without the lock. */
-static void
-replace_default(dlpy_state *state, PyObject *group)
-{
-    dlpy_mutex_lock(&state->lock);
-    PyObject *former = state->default_group;
-    state->default_group = Py_XNewRef(group);
-    dlpy_mutex_unlock(&state->lock);
-    Py_XDECREF(former);
-}
-
-/* Also sets the rank that the core's log lines carry from here on. */
-static PyObject *
-set_default_group(PyObject *module, PyObject *group)
-{
-    dlpy_state *state = dlpy_state_of_module(module);
-
-    if (group == Py_None) {
-        dl_deadlock_set_world(NULL);
-        replace_default(state, NULL);
-        dl_log_set_rank(-1);
-        Py_RETURN_NONE;
-    }
-    if (!dlpy_group_check(state, group)) {
-        PyErr_Format(PyExc_TypeError, "WORLD must be a ProcessGroup or None, not %s",
-                     Py_TYPE(group)->tp_name);
-        return NULL;
-    }
-    dl_deadlock_set_world(dlpy_group_core(group));
-    replace_default(state, group);
-    dl_log_set_rank(dl_group_rank(dlpy_group_core(group)));
-    Py_RETURN_NONE;
-}
 
 static PyObject *
 set_custom_handler(PyObject *module, PyObject *handler)
@@ -991,9 +959,9 @@ group_refuse(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 /* Writes to the type's dict directly: for users the type is immutable, but
- * distlite/groups/group_methods.py, which is loaded after this module, adds torch's forms of
- * the operations, with option structs and overloads, which take longer to tell apart
- * than to call. */
+ * distlite/groups/group_methods.py, which is loaded after this module, adds torch's
+ * forms of the operations, with option structs and overloads, which take longer to tell
+ * apart than to call. */
 static PyObject *
 add_group_methods(PyObject *module, PyObject *methods)
 {
@@ -1013,20 +981,15 @@ add_group_methods(PyObject *module, PyObject *methods)
 static PyMethodDef module_functions[] = {
     {"_add_group_methods", add_group_methods, METH_O,
      "_add_group_methods($module, methods, /)\n--\n\n"
-     "Functions by name that become methods of ProcessGroup."},
+     "Adds functions, by name, as methods of ProcessGroup."},
     DLPY_FUNCTION(
         "_group_refuse", group_refuse,
         "_group_refuse($module, /, parent, ranks, rank, name, backend, reason)\n--\n\n"
         "Tells the other members of a group that this rank cannot make it."),
     {"_set_custom_handler", set_custom_handler, METH_O,
      "_set_custom_handler($module, handler, /)\n--\n\n"
-     "What is asked first of groups that are subclasses with operations of their own."},
-    {"_set_default_group", set_default_group, METH_O,
-     "_set_default_group($module, group, /)\n--\n\n"
-     "What collectives use that are given no group; None for no group."},
-    {"_set_thread_group", set_thread_group, METH_O,
-     "_set_thread_group($module, group, /)\n--\n\n"
-     "The same for the calling thread alone, to its end; the group is borrowed."},
+     "Sets the function that is called first for groups whose class implements "
+     "operations."},
     {0},
 };
 

@@ -14,7 +14,7 @@
 
 typedef struct dlpy_group {
     PyObject_HEAD dl_group *group; /* set by tp_new; replaced in custom groups only */
-    struct dlpy_former *formers;   /* what was replaced; kept until the group's end */
+    struct dlpy_former *formers;   /* replaced parts, kept until the group's end */
     /* guarded by the group's critical section */
     PyObject *store;       /* the store that the group was created with */
     PyObject *description; /* str */
@@ -45,18 +45,14 @@ dlpy_group_has_handler(const PyObject *self)
 int dlpy_group_handle(PyObject *group, const dlpy_signature *signature,
                       PyObject *const *values, PyObject **answer);
 
-/* Returns the list of what the group's open batch keeps alive, borrowed; NULL unless
- * the calling thread has opened one. */
+/* Returns the list of the objects that the group's open batch keeps alive, borrowed;
+ * NULL unless the calling thread has opened one. */
 PyObject *dlpy_group_batch(PyObject *group);
 
 /* Opens the calling thread's batch; takes the reference.  Closes it and returns the
  * reference, or NULL if the thread has none open. */
 void dlpy_group_open_batch(PyObject *group, PyObject *batch);
 PyObject *dlpy_group_close_batch(PyObject *group);
-
-/* Returns the default group of the calling thread, or else of the process, as a new
- * reference; NULL before init_process_group. */
-PyObject *dlpy_default_group(dlpy_state *state);
 
 /* Converts a rank of the default group to a rank of this group.  Returns -1 with a
  * ValueError if it is not a member. */

@@ -124,7 +124,7 @@ mpi_place(PyObject *module, PyObject *Py_UNUSED(nothing))
     return status == DL_OK ? Py_BuildValue("ii", rank, size) : raise(module, status);
 }
 
-/* The size of what rank 0 may send, which is an address. */
+/* The longest text that rank 0 may send, which is an address. */
 #define TELL_SIZE 1024
 
 static PyObject *
@@ -149,7 +149,7 @@ mpi_tell(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *ke
     }
     strcpy(text, told);
     Py_BEGIN_ALLOW_THREADS
-    status = dl_mpi_tell(text, sizeof text, dl_deadline_after(timeout));
+    status = dl_mpi_broadcast_in_world(text, sizeof text, dl_deadline_after(timeout));
     Py_END_ALLOW_THREADS
     return status == DL_OK ? PyUnicode_FromString(text) : raise(module, status);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Libraries that are looked for at run time, below the folders of sys.path among
- * other places.  The module functions tell which ones there are, and what creating
- * the default group needs of MPI: the rank and size of this process, and the address
- * at which rank 0 serves the store. */
+ * Libraries that are looked for at run time, below the folders of sys.path among other
+ * places.  The module functions report which ones there are, and provide what creating
+ * the default group needs of MPI: the rank and size of this process, and the address at
+ * which rank 0 serves the store. */
 #ifndef DISTLITE_PYTHON_GROUPS_LIBRARY_FUNCTIONS_H
 #define DISTLITE_PYTHON_GROUPS_LIBRARY_FUNCTIONS_H
 

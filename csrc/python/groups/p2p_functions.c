@@ -2,11 +2,14 @@
  *
  * send, recv, isend and irecv as builtins, like the collectives. */
 #include "python/groups/collective_call.h"
+#include "python/groups/default_group.h"
 #include "python/groups/group_type.h"
+#include "python/groups/p2p_op_type.h"
 #include "python/groups/prepared_type.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"
+#include "python/module/gil.h"
 #include "python/module/parts.h"
 #include "python/record/torch_profiler.h"
 #include "tensor/strided.h"
@@ -21,6 +24,17 @@ typedef struct call {
     dlpy_tensor tensor;
     PyObject *array; /* borrowed */
 } call;
+
+/* Clears what is read before it is set, which the dimensions of a tensor, most of the
+ * struct, are not. */
+static void
+init_call(call *self, dl_op_type op)
+{
+    self->collective = (dlpy_collective){0};
+    self->core = (dl_call){.op = op};
+    self->tensor.owner = NULL;
+    self->array = NULL;
+}
 
 static int
 take_peer(call *self, PyObject *peer, PyObject *group_peer)
@@ -53,7 +67,7 @@ take_array(call *self, PyObject *const *values, const char *name)
     return 0;
 }
 
-/* torch's count of writes to the array grows with each receive that begins. */
+/* Increments torch's version counter for each receive that begins. */
 static int
 note_write(const call *self)
 {
@@ -105,9 +119,10 @@ static PyObject *
 prepare(call *self)
 {
     dlpy_tensor *tensor = &self->tensor;
-    PyObject *owner = tensor->owner == NULL ? self->array : tensor->owner;
     dlpy_guard guard = {0};
-    dlpy_work_keep keep = {.pins = PyTuple_Pack(2, self->array, owner),
+    dlpy_work_keep keep = {.pins = tensor->owner == NULL
+                                       ? Py_NewRef(self->array)
+                                       : PyTuple_Pack(2, self->array, tensor->owner),
                            .guard = &guard};
     PyObject *prepared = NULL;
 
@@ -159,10 +174,11 @@ exchange(call *self, int *source)
     dl_deadline deadline =
         dl_deadline_after(dlpy_collective_timeout(&self->collective));
     dl_status status;
+    dlpy_gil gil;
 
-    Py_BEGIN_ALLOW_THREADS
+    dlpy_gil_leave(&gil, dl_group_are_brief(group, &self->core, 1));
     status = dl_group_exchange(group, &self->core, deadline, &end);
-    Py_END_ALLOW_THREADS
+    status = dlpy_gil_return(&gil, status);
     *source = end.source;
     if (status != DL_OK) {
         dlpy_raise_collective(self->collective.state, status);
@@ -187,20 +203,23 @@ post(call *self)
     PyObject *result = NULL;
     dl_work *work;
     dl_status status;
+    dlpy_gil gil;
 
     if (prepared != NULL) {
         dl_deadline deadline =
             dl_deadline_after(dlpy_collective_timeout(&self->collective));
         self->core.guard = dlpy_work_guard(prepared);
+        self->core.is_work_optional = self->core.tensor.device == DL_CPU;
         /* No thread waits for the GIL while it holds the lock that this takes, but a
          * peer's large payload may be copied under the lock. */
-        Py_BEGIN_ALLOW_THREADS
+        dlpy_gil_leave(&gil, dl_group_are_brief(group, &self->core, 1));
         status = dl_group_post(group, &self->core, deadline, &work);
-        Py_END_ALLOW_THREADS
+        status = dlpy_gil_return(&gil, status);
         if (status == DL_OK) {
-            result = work == NULL
-                         ? dlpy_work_join_batch(prepared, self->collective.group)
-                         : dlpy_work_begin(prepared, work);
+            result = work != NULL ? dlpy_work_begin(prepared, work)
+                     : self->core.is_work_optional
+                         ? dlpy_work_end(prepared, &self->core, deadline)
+                         : dlpy_work_join_batch(prepared, self->collective.group);
         } else {
             Py_DECREF(prepared);
             dlpy_raise_collective(self->collective.state, status);
@@ -219,7 +238,8 @@ send(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywor
         .required = 1,
         .names = {"tensor", "dst", "group", "tag", "group_dst", "*stream"},
     };
-    call self = {.core.op = DL_SEND};
+    call self;
+    init_call(&self, DL_SEND);
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
 
     if (begun <= 0) {
@@ -253,7 +273,8 @@ recv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywor
         .required = 1,
         .names = {"tensor", "src", "group", "tag", "group_src", "*stream"},
     };
-    call self = {.core.op = DL_RECV};
+    call self;
+    init_call(&self, DL_RECV);
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
     int source;
 
@@ -278,7 +299,8 @@ isend(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
         .required = 1,
         .names = {"tensor", "dst", "group", "tag", "group_dst", "*stream"},
     };
-    call self = {.core.op = DL_SEND};
+    call self;
+    init_call(&self, DL_SEND);
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
 
     return begun <= 0 ? dlpy_collective_answer(&self.collective, begun) : post(&self);
@@ -292,13 +314,14 @@ irecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
         .required = 1,
         .names = {"tensor", "src", "group", "tag", "group_src", "*stream"},
     };
-    call self = {.core.op = DL_RECV};
+    call self;
+    init_call(&self, DL_RECV);
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
 
     return begun <= 0 ? dlpy_collective_answer(&self.collective, begun) : post(&self);
 }
 
-/* The messages of one rank with its neighbours: first the receives, then the sends. */
+/* The messages of one call: first the sends, then the receives. */
 typedef struct exchange_calls {
     call *calls;
     dl_call *cores;
@@ -306,8 +329,8 @@ typedef struct exchange_calls {
     int count;
 } exchange_calls;
 
-/* Returns -1 with an exception set if there is no memory; release_calls() is due in any
- * case. */
+/* Returns -1 with an exception set if there is no memory; release_calls() must be
+ * called in any case. */
 static int
 open_calls(exchange_calls *self, size_t most)
 {
@@ -345,11 +368,11 @@ add_call(exchange_calls *self, const dlpy_collective *collective, PyObject *arra
 {
     call *made = &self->calls[self->count];
 
-    *made = (call){.collective = *collective,
-                   .core = {.op = is_send ? DL_SEND : DL_RECV,
-                            .peer = peer,
-                            .tag = is_send ? place : place ^ 1},
-                   .array = PySequence_GetItem(arrays, place)};
+    init_call(made, is_send ? DL_SEND : DL_RECV);
+    made->collective = *collective;
+    made->core.peer = peer;
+    made->core.tag = is_send ? place : place ^ 1;
+    made->array = PySequence_GetItem(arrays, place);
     if (made->array == NULL) {
         return -1;
     }
@@ -395,14 +418,16 @@ run_calls(exchange_calls *self, const dlpy_collective *collective)
 {
     dl_deadline deadline = dl_deadline_after(dlpy_collective_timeout(collective));
     dl_status status;
+    dlpy_gil gil;
 
     for (int i = 0; i < self->count; i++) {
         self->cores[i] = self->calls[i].core;
     }
-    Py_BEGIN_ALLOW_THREADS
+    dlpy_gil_leave(&gil,
+                   dl_group_are_brief(collective->core, self->cores, self->count));
     status = dl_group_exchange_all(collective->core, self->cores, self->count, deadline,
                                    self->ends);
-    Py_END_ALLOW_THREADS
+    status = dlpy_gil_return(&gil, status);
     if (status != DL_OK) {
         dlpy_raise_collective(collective->state, status);
         return -1;
@@ -411,8 +436,7 @@ run_calls(exchange_calls *self, const dlpy_collective *collective)
 }
 
 /* Exchanges arrays with the neighbours in a grid (cartesian_grid.py).  Returns False,
- * and has done nothing, if the group or the arrays are none that the core serves at
- * once. */
+ * and has done nothing, if the core cannot serve the group or the arrays at once. */
 static PyObject *
 exchange_with_neighbours(PyObject *module, PyObject *const *args, Py_ssize_t count,
                          PyObject *keywords)
@@ -423,7 +447,7 @@ exchange_with_neighbours(PyObject *module, PyObject *const *args, Py_ssize_t cou
         .names = {"outputs", "inputs", "peers", "group"},
     };
     PyObject *values[4];
-    dlpy_collective collective;
+    dlpy_collective collective = {0};
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
         < 0) {
@@ -446,9 +470,9 @@ exchange_with_neighbours(PyObject *module, PyObject *const *args, Py_ssize_t cou
     exchange_calls calls;
     int done = open_calls(&calls, most);
     if (done == 0) {
-        done = add_calls(&calls, &collective, values[0], values[2], false);
+        done = add_calls(&calls, &collective, values[1], values[2], true);
         done = done <= 0 ? done
-                         : add_calls(&calls, &collective, values[1], values[2], true);
+                         : add_calls(&calls, &collective, values[0], values[2], false);
         done = done <= 0 ? done : run_calls(&calls, &collective);
     }
     release_calls(&calls);
@@ -465,9 +489,9 @@ add_half(exchange_calls *self, const dlpy_collective *collective,
                                              values[3]};
     call *made = &self->calls[self->count];
 
-    *made = (call){.collective = *collective,
-                   .core.op = is_send ? DL_SEND : DL_RECV,
-                   .array = Py_NewRef(values[0])};
+    init_call(made, is_send ? DL_SEND : DL_RECV);
+    made->collective = *collective;
+    made->array = Py_NewRef(values[0]);
     self->count++;
     if (take_array(made, given, is_send ? "input" : "output") < 0) {
         return -1;
@@ -489,7 +513,7 @@ check_apart(const exchange_calls *self)
 }
 
 /* Returns whether the core can serve messages of the group, NULL for the default one,
- * at once.  What is no group fails later. */
+ * at once.  An object that is not a group fails later. */
 static bool
 is_served_at_once(dlpy_state *state, PyObject *given)
 {
@@ -504,7 +528,7 @@ is_served_at_once(dlpy_state *state, PyObject *given)
 }
 
 /* Sends one array and receives another, in one call of the core.  Returns None, and has
- * done nothing, if the group or the arrays are none that it serves at once. */
+ * done nothing, if the core cannot serve the group or the arrays at once. */
 static PyObject *
 sendrecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
@@ -535,19 +559,259 @@ sendrecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *ke
     PyObject *const send[] = {values[1], values[2], values[5], values[6]};
     int done = open_calls(&calls, 2);
     if (done == 0) {
-        done = add_half(&calls, &collective, receive, false);
-        done = done <= 0 ? done : add_half(&calls, &collective, send, true);
+        done = add_half(&calls, &collective, send, true);
+        done = done <= 0 ? done : add_half(&calls, &collective, receive, false);
         done = done <= 0 ? done : check_apart(&calls);
-        done = done <= 0 || note_write(&calls.calls[0]) == 0 ? done : -1;
+        done = done <= 0 || note_write(&calls.calls[1]) == 0 ? done : -1;
         done = done <= 0 ? done : run_calls(&calls, &collective);
     }
     PyObject *result = done < 0    ? NULL
                        : done == 0 ? Py_NewRef(Py_None)
                                    : PyLong_FromLongLong(dlpy_group_global_rank(
-                                         collective.group, calls.ends[0].source));
+                                         collective.group, calls.ends[1].source));
     release_calls(&calls);
     Py_CLEAR(collective.group);
     return result;
+}
+
+int
+dlpy_message_direction(PyObject *function)
+{
+    if (!PyCFunction_Check(function)) {
+        return -1;
+    }
+    PyCFunction found = PyCFunction_GET_FUNCTION(function);
+    return found == (PyCFunction)(void (*)(void))isend   ? 1
+           : found == (PyCFunction)(void (*)(void))irecv ? 0
+                                                         : -1;
+}
+
+/* One message of a batch. */
+typedef struct batch_message {
+    call call;
+    PyObject *prepared;
+    Py_ssize_t place; /* in the program's list */
+} batch_message;
+
+/* The messages of a batch in the order in which they begin. */
+typedef struct batch {
+    batch_message *messages;
+    dl_call *cores;
+    dl_work **works;
+    int count;
+} batch;
+
+static int
+open_batch(batch *self, Py_ssize_t count)
+{
+    size_t most = (size_t)count;
+
+    *self = (batch){.messages = PyMem_Malloc(most * sizeof *self->messages),
+                    .cores = PyMem_Malloc(most * sizeof *self->cores),
+                    .works = PyMem_Malloc(most * sizeof(dl_work *))};
+    if (self->messages == NULL || self->cores == NULL || self->works == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    return 1;
+}
+
+static void
+close_batch(batch *self)
+{
+    for (int i = 0; i < self->count; i++) {
+        batch_message *message = &self->messages[i];
+        dlpy_tensor_release(&message->call.tensor);
+        Py_DECREF(message->call.array);
+        Py_XDECREF(message->prepared);
+    }
+    PyMem_Free(self->messages);
+    PyMem_Free(self->cores);
+    PyMem_Free(self->works);
+}
+
+/* Takes the members of an operation, as new references.  Returns 1; 0 if it is not a
+ * P2POp of this group; -1 if it is one in the other direction. */
+static int
+read_op(const dlpy_collective *collective, PyObject *object, bool is_send,
+        dlpy_p2p_op *members)
+{
+    dlpy_p2p_op *op = (dlpy_p2p_op *)object;
+    int result;
+
+    if (!PyObject_TypeCheck(object, collective->state->p2p_op_type)) {
+        return 0;
+    }
+    Py_BEGIN_CRITICAL_SECTION(object);
+    int direction = op->op == NULL ? -1 : dlpy_message_direction(op->op);
+    bool is_plain =
+        direction >= 0 && op->tensor != NULL && op->group == collective->group;
+    result = !is_plain ? 0 : direction != is_send ? -1 : 1;
+    if (result > 0) {
+        members->tensor = Py_NewRef(op->tensor);
+        members->tag = Py_XNewRef(op->tag);
+        members->group_peer = Py_XNewRef(op->group_peer);
+    }
+    Py_END_CRITICAL_SECTION();
+    return result;
+}
+
+/* Returns 1 if the operation is in the batch, or is of the other direction; 0 if it
+ * cannot be served at once; -1 with an exception set. */
+static int
+add_to_batch(batch *self, const dlpy_collective *collective, PyObject *operations,
+             Py_ssize_t place, bool is_send)
+{
+    dlpy_p2p_op members;
+    int read =
+        read_op(collective, PyTuple_GET_ITEM(operations, place), is_send, &members);
+
+    if (read <= 0) {
+        return read < 0;
+    }
+    batch_message *made = &self->messages[self->count];
+    PyObject *const given[ARGUMENT_COUNT] = {members.tensor, NULL, NULL, members.tag,
+                                             members.group_peer};
+    init_call(&made->call, is_send ? DL_SEND : DL_RECV);
+    made->call.collective = *collective;
+    made->call.array = members.tensor;
+    made->prepared = NULL;
+    made->place = place;
+    int taken = take_array(&made->call, given, "tensor") == 0 ? 1 : -1;
+    Py_XDECREF(members.tag);
+    Py_XDECREF(members.group_peer);
+    self->count++;
+    if (taken > 0
+        && (made->call.core.tensor.device != DL_CPU
+            || dlpy_torch_profiler_wants(&made->call.tensor))) {
+        return 0;
+    }
+    made->prepared = taken < 0 ? NULL : prepare(&made->call);
+    if (made->prepared == NULL) {
+        return -1;
+    }
+    made->call.core.guard = dlpy_work_guard(made->prepared);
+    made->call.core.is_work_optional = true;
+    self->cores[self->count - 1] = made->call.core;
+    return 1;
+}
+
+/* Adds the receives, and then the sends, so that what arrives need not be kept until
+ * its receive begins. */
+static int
+add_all(batch *self, const dlpy_collective *collective, PyObject *operations)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(operations);
+    int added = 1;
+
+    for (Py_ssize_t turn = 0; added > 0 && turn < 2 * count; turn++) {
+        added = add_to_batch(self, collective, operations, turn % count, turn >= count);
+    }
+    for (int i = 0; added > 0 && i < self->count; i++) {
+        added = note_write(&self->messages[i].call) < 0 ? -1 : 1;
+    }
+    return added;
+}
+
+static dl_status
+post_batch(const batch *self, const dlpy_collective *collective, dl_deadline deadline)
+{
+    dl_group *group = collective->core;
+    dlpy_gil gil;
+
+    dlpy_gil_leave(&gil, dl_group_are_brief(group, self->cores, self->count));
+    dl_status status =
+        dl_group_post_all(group, self->cores, self->count, deadline, self->works);
+    return dlpy_gil_return(&gil, status);
+}
+
+/* Returns the Works in the order of the program's list. */
+static PyObject *
+list_works(batch *self, dl_deadline deadline)
+{
+    PyObject *list = PyList_New(self->count);
+
+    for (int i = 0; list != NULL && i < self->count; i++) {
+        batch_message *message = &self->messages[i];
+        PyObject *work =
+            self->works[i] == NULL
+                ? dlpy_work_end(message->prepared, &self->cores[i], deadline)
+                : dlpy_work_begin(message->prepared, self->works[i]);
+        PyList_SET_ITEM(list, message->place, work);
+        self->works[i] = NULL;
+        message->prepared = NULL;
+    }
+    return list;
+}
+
+/* Withdraws the messages that have begun, after a failure: nothing would wait for
+ * them. */
+static void
+withdraw_begun(batch *self)
+{
+    for (int i = 0; i < self->count; i++) {
+        if (self->works[i] != NULL) {
+            dlpy_work_withdraw(
+                dlpy_work_begin(self->messages[i].prepared, self->works[i]));
+        }
+    }
+}
+
+static PyObject *
+run_batch(batch *self, const dlpy_collective *collective)
+{
+    dl_deadline deadline = dl_deadline_after(dlpy_collective_timeout(collective));
+    dl_status status = post_batch(self, collective, deadline);
+    PyObject *list = NULL;
+
+    if (status != DL_OK) {
+        dlpy_raise_collective(collective->state, status);
+    } else {
+        list = list_works(self, deadline);
+    }
+    if (list == NULL) {
+        withdraw_begun(self);
+    }
+    return list;
+}
+
+/* Begins the operations of a list of P2POps in one call of the core.  Returns None, and
+ * has done nothing, if that is not possible: for a list that is wrong, arrays on
+ * devices, groups of other classes, batches, and torch's profiler. */
+static PyObject *
+begin_batch(PyObject *module, PyObject *list)
+{
+    static const dlpy_signature signature = {.function = "batch_isend_irecv"};
+    dlpy_state *state = dlpy_state_of_module(module);
+    PyObject *operations = PyList_CheckExact(list) ? PyList_AsTuple(list) : NULL;
+    PyObject *first = operations != NULL && PyTuple_GET_SIZE(operations) > 0
+                          ? PyTuple_GET_ITEM(operations, 0)
+                          : NULL;
+    PyObject *group = NULL;
+    PyObject *result = NULL;
+    dlpy_collective collective = {0};
+    batch batch = {0};
+
+    if (first != NULL && PyObject_TypeCheck(first, state->p2p_op_type)) {
+        Py_BEGIN_CRITICAL_SECTION(first);
+        group = Py_XNewRef(((dlpy_p2p_op *)first)->group);
+        Py_END_CRITICAL_SECTION();
+    }
+    int done = 0;
+    if (group != NULL && dlpy_group_check(state, group)
+        && is_served_at_once(state, group)) {
+        done = dlpy_collective_meet(module, &signature, &group, 0, &collective);
+    }
+    if (done > 0) {
+        done = open_batch(&batch, PyTuple_GET_SIZE(operations));
+        done = done < 0 ? done : add_all(&batch, &collective, operations);
+        result = done > 0 ? run_batch(&batch, &collective) : NULL;
+        close_batch(&batch);
+        Py_CLEAR(collective.group);
+    }
+    Py_XDECREF(group);
+    Py_XDECREF(operations);
+    return done == 0 && !PyErr_Occurred() ? Py_NewRef(Py_None) : result;
 }
 
 /* Groups with a handler check messages themselves, when they begin them. */
@@ -608,6 +872,7 @@ probe(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
     PyObject *values[5];
     dl_probed found;
     dl_status status;
+    dlpy_gil gil;
     bool waits, is_found;
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
@@ -628,10 +893,10 @@ probe(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
         return dlpy_collective_give_up(&self.collective);
     }
     dl_deadline deadline = dl_deadline_after(dlpy_collective_timeout(&self.collective));
-    Py_BEGIN_ALLOW_THREADS
+    dlpy_gil_leave(&gil, dl_group_are_brief(self.collective.core, &self.core, 1));
     status = dl_group_probe(self.collective.core, self.core.peer, self.core.tag, waits,
                             deadline, &found, &is_found);
-    Py_END_ALLOW_THREADS
+    status = dlpy_gil_return(&gil, status);
     PyObject *result = status != DL_OK
                            ? dlpy_raise_collective(self.collective.state, status)
                        : is_found ? describe(&self, &found)
@@ -669,9 +934,9 @@ prepare_message(PyObject *module, PyObject *const *args, Py_ssize_t count,
         && dlpy_guard_add(&guard, self.array, &self.tensor) == 0) {
         dlpy_work_keep keep = {
             .pins = self.tensor.owner, .outputs = self.array, .guard = &guard};
-        result =
-            dlpy_prepared_new(self.collective.state, self.collective.group, &self.core,
-                              keep, dlpy_collective_timeout(&self.collective));
+        result = dlpy_prepared_new(self.collective.state, self.collective.group,
+                                   &self.core, keep, self.array,
+                                   dlpy_collective_timeout(&self.collective));
     }
     dlpy_guard_clear(&guard);
     dlpy_tensor_release(&self.tensor);
@@ -690,6 +955,7 @@ static PyMethodDef functions[] = {
     {"_sendrecv", (PyCFunction)(void (*)(void))sendrecv, METH_FASTCALL | METH_KEYWORDS,
      "_sendrecv($module, /, output, input, dst, src, group, tag, group_dst, "
      "group_src)\n--\n\n"},
+    {"_batch", begin_batch, METH_O, "_batch($module, operations, /)\n--\n\n"},
     {"_probe", (PyCFunction)(void (*)(void))probe, METH_FASTCALL | METH_KEYWORDS,
      "_probe($module, /, waits, src, group, tag, group_src)\n--\n\n"},
     {"_check_message", (PyCFunction)(void (*)(void))check_message,

@@ -5,19 +5,22 @@
 
 #include "python/groups/group_type.h"
 #include "python/module/errors.h"
+#include "python/module/gil.h"
 #include "python/module/parts.h"
+#include "python/record/torch_profiler.h"
 
 typedef struct prepared_object {
     PyObject_HEAD dlpy_state *state; /* borrowed: the type holds the module */
     PyObject *group;
     PyObject *pins;
     PyObject *outputs;
+    PyObject *inputs;
     dl_call *call; /* of malloc() */
     int64_t timeout;
     dlpy_guard guard;
 } prepared_object;
 
-/* Fails for what cannot be started any number of times. */
+/* Fails for a call that cannot be started repeatedly. */
 static dl_status
 check(dl_group *core, const dl_call *call)
 {
@@ -37,7 +40,7 @@ check(dl_group *core, const dl_call *call)
 
 PyObject *
 dlpy_prepared_new(dlpy_state *state, PyObject *group, const dl_call *call,
-                  dlpy_work_keep keep, int64_t timeout)
+                  dlpy_work_keep keep, PyObject *inputs, int64_t timeout)
 {
     dl_group *core = dlpy_group_core(group);
     PyTypeObject *type = state->prepared_type;
@@ -59,6 +62,7 @@ dlpy_prepared_new(dlpy_state *state, PyObject *group, const dl_call *call,
     self->group = Py_NewRef(group);
     self->pins = Py_XNewRef(keep.pins);
     self->outputs = Py_XNewRef(keep.outputs);
+    self->inputs = Py_XNewRef(inputs);
     self->call = copy;
     self->timeout = timeout;
     if (keep.guard != NULL) {
@@ -73,36 +77,49 @@ static dl_status
 begin(const prepared_object *self, dl_deadline deadline, dl_work **work)
 {
     dl_group *core = dlpy_group_core(self->group);
+    bool is_message = dl_op_type_is_message((uint8_t)self->call->op);
+    dlpy_gil gil;
 
     DL_TRY(dl_guard_check(self->call->guard));
-    return dl_op_type_is_message((uint8_t)self->call->op)
-               ? dl_group_post(core, self->call, deadline, work)
-               : dl_group_submit(core, self->call, deadline, work);
+    dlpy_gil_leave(&gil, is_message && dl_group_are_brief(core, self->call, 1));
+    dl_status status = is_message ? dl_group_post(core, self->call, deadline, work)
+                                  : dl_group_submit(core, self->call, deadline, work);
+    return dlpy_gil_return(&gil, status);
 }
 
 /* The Work keeps this object, and with it the arrays and the guard. */
 static PyObject *
-start(PyObject *object, PyObject *Py_UNUSED(unused))
+start_quietly(PyObject *object)
 {
     prepared_object *self = (prepared_object *)object;
     PyObject *work = dlpy_work_prepare(
         self->state, (dlpy_work_keep){.pins = object, .outputs = self->outputs});
     dl_work *core = NULL;
-    dl_status status;
 
     if (work == NULL) {
         return NULL;
     }
     dlpy_work_name_group(work, self->group);
     dl_deadline deadline = dl_deadline_after(self->timeout);
-    Py_BEGIN_ALLOW_THREADS
-    status = begin(self, deadline, &core);
-    Py_END_ALLOW_THREADS
+    dl_status status = begin(self, deadline, &core);
     if (status != DL_OK) {
         Py_DECREF(work);
         return dlpy_raise_collective(self->state, status);
     }
     return dlpy_work_begin(work, core);
+}
+
+static PyObject *
+start(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    const prepared_object *self = (const prepared_object *)object;
+
+    if (self->inputs == NULL || !dlpy_torch_profiler_is_on()) {
+        return start_quietly(object);
+    }
+    PyObject *event = dlpy_torch_event_begin(
+        self->group, dl_op_type_name((uint8_t)self->call->op), self->inputs);
+    return dlpy_torch_event_end(self->state, event, start_quietly(object));
 }
 
 static int
@@ -114,6 +131,7 @@ prepared_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->group);
     Py_VISIT(self->pins);
     Py_VISIT(self->outputs);
+    Py_VISIT(self->inputs);
     for (int i = 0; i < dlpy_guard_size(&self->guard); i++) {
         Py_VISIT(dlpy_guard_at(&self->guard, i));
     }
@@ -132,6 +150,7 @@ prepared_dealloc(PyObject *object)
     Py_CLEAR(self->group);
     Py_CLEAR(self->pins);
     Py_CLEAR(self->outputs);
+    Py_CLEAR(self->inputs);
     type->tp_free(object);
     Py_DECREF(type);
 }

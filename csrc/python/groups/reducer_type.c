@@ -109,8 +109,8 @@ call_function(const dl_reducer *base, const void *left, void *right, size_t coun
     return status;
 }
 
-/* Runs the loop over a part of the elements.  Only if it is without errors of arithmetic,
- * of which NumPy may warn or raise, its results are taken over. */
+/* Runs the loop over a part of the elements.  Its results are used only if no
+ * arithmetic error occurred, of which NumPy may warn or raise. */
 static bool
 run_loop(const function_reducer *self, const char *left, char *right, size_t count)
 {
@@ -167,8 +167,8 @@ dlpy_reducer_explain(PyObject *reducer)
     PyErr_Restore(type, value, trace);
 }
 
-/* Returns a reducer like `made`, for one call if its function may fail: the failure
- * belongs to the call. */
+/* Returns `made`, or a copy for one call if it has a Python function, since a failure
+ * of the function belongs to one call. */
 static PyObject *
 for_one_call(reducer_object *made)
 {
@@ -193,7 +193,8 @@ typedef struct reduction {
     const dl_tensor *view;
 } reduction;
 
-/* What the choice of a reducer depends on; without gaps. */
+/* The properties on which the choice of a reducer depends; without padding, since the
+ * bytes are compared. */
 typedef struct reducer_key {
     const void *function; /* NULL for MINLOC and MAXLOC */
     const void *dtype;    /* of an array that has no numbers; else NULL */
@@ -221,8 +222,8 @@ key_of(const reduction *asked, PyObject *dtype)
     return PyBytes_FromStringAndSize((const char *)&key, sizeof key);
 }
 
-/* Makes the reducer, and keeps it unless it is a C function's.  Entries hold the objects
- * whose addresses are in their keys. */
+/* Makes the reducer, and keeps it unless it is a C function's.  Entries hold the
+ * objects whose addresses are in their keys. */
 static PyObject *
 make_kept(const dlpy_state *state, const reduction *asked, PyObject *key,
           PyObject *dtype)
@@ -463,7 +464,7 @@ reducer_dealloc(PyObject *object)
 }
 
 static PyType_Slot reducer_slots[] = {
-    {Py_tp_doc, "What combines the elements of two arrays."},
+    {Py_tp_doc, "Combines the elements of two arrays."},
     {Py_tp_traverse, reducer_traverse},
     {Py_tp_clear, reducer_clear},
     {Py_tp_dealloc, reducer_dealloc},
@@ -507,15 +508,17 @@ static PyMethodDef functions[] = {
     DLPY_FUNCTION("_pair_reducer", pair_reducer,
                   "_pair_reducer($module, /, is_max, dtype, unit, value, value_offset, "
                   "index, index_offset)\n--\n\n"
-                  "MINLOC or MAXLOC of pairs that lie so."),
+                  "Returns a _Reducer for MINLOC or MAXLOC of pairs with this layout."),
     DLPY_FUNCTION("_function_reducer", function_reducer_new,
                   "_function_reducer($module, /, name, dtype, unit, function, "
                   "context, ufunc=None, type_number=0)\n--\n\n"
-                  "Calls a Python function with two memoryviews, or a C function."),
+                  "Returns a _Reducer that calls a Python function with two "
+                  "memoryviews, or a C function."),
     DLPY_FUNCTION("_set_reduce_op_types", set_reduce_op_types,
                   "_set_reduce_op_types($module, /, members, wrapper, make_reducer)"
                   "\n--\n\n"
-                  "The classes of reductions, and what makes those without a kernel."),
+                  "Sets the classes of reductions, and the function that makes a "
+                  "_Reducer for those without a kernel."),
     {0},
 };
 

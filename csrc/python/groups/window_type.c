@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * _Window, the Python object around a dl_window, with those of its methods for which a
- * Python frame would cost more than the access itself; distlite/windows.py has the rest.
- * Its buffer is this rank's memory, so the window lives as long as any array over it. */
+ * Python frame would cost more than the access itself; distlite/windows.py has the
+ * rest. Its buffer is this rank's memory, so the window lives as long as any array over
+ * it. */
 #include "pg/window.h"
 #include "python/arrays/tensor_arg.h"
 #include "python/groups/collective_call.h"
@@ -12,8 +13,8 @@
 #include "python/module/gil.h"
 #include "python/module/parts.h"
 
-/* Accesses to fewer bytes take less time than handing over the GIL; they release it only
- * if they have to wait. */
+/* Accesses to fewer bytes take less time than handing over the GIL; they release it
+ * only if they have to wait. */
 #define BRIEF ((size_t)16 << 10)
 
 typedef struct window_object {
@@ -157,7 +158,7 @@ take_update(PyObject *object, PyObject *op, call *self)
     if (reduction == DL_FUNCTION) {
         PyErr_Format(PyExc_TypeError,
                      "op must be a ReduceOp, \"replace\" or \"no_op\", not %.200s: "
-                     "windows know no functions; use compare_and_swap in a loop",
+                     "windows do not take functions; use compare_and_swap in a loop",
                      Py_TYPE(op)->tp_name);
         return -1;
     }
@@ -426,7 +427,7 @@ flush(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywo
     return answer(object, dlpy_gil_return(&gil, status));
 }
 
-/* Runs a function of all ranks. */
+/* Runs a function that all ranks call together. */
 static PyObject *
 meet(PyObject *object, const dlpy_signature *signature, dlpy_call given,
      dl_status (*function)(dl_window *, dl_deadline))
@@ -613,7 +614,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot window_slots[] = {
-    {Py_tp_doc, "What distlite.Window is made of."},
+    {Py_tp_doc, "The base class of distlite.Window."},
     {Py_tp_new, window_new},
     {Py_tp_dealloc, window_dealloc},
     {Py_tp_methods, methods},

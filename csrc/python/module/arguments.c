@@ -2,6 +2,7 @@
 #include "python/module/arguments.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 static int
@@ -59,6 +60,23 @@ is_named(PyObject *name, const char *wanted)
            && (size_t)PyUnicode_GET_LENGTH(name) == strlen(wanted);
 }
 
+/* The names that there are tell more than the one that there is not. */
+static __attribute__((noinline, cold)) int
+refuse_keyword(const dlpy_signature *signature, PyObject *name)
+{
+    char known[512] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < signature_size(signature) && used < sizeof known; i++) {
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s",
+                                 i == 0 ? "; it takes " : ", ",
+                                 dlpy_argument_name(signature, i));
+    }
+    PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'%s",
+                 signature->function, name, known);
+    return -1;
+}
+
 /* A linear search is fast enough: no function has more than a handful of names. */
 static int
 place_keyword(const dlpy_signature *signature, PyObject *name, PyObject *value,
@@ -84,9 +102,7 @@ place_keyword(const dlpy_signature *signature, PyObject *name, PyObject *value,
         values[i] = value;
         return 0;
     }
-    PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'",
-                 signature->function, name);
-    return -1;
+    return refuse_keyword(signature, name);
 }
 
 /* Must run after both kinds of arguments are placed: either may supply a required

@@ -324,7 +324,8 @@
     "    A dict: `keys` (values), `names` (also of queues, and names that are waited\n" \
     "    for), `bytes` of the table, `waiters`, `expiring` and `expired` (values with\n" \
     "    a time to live, and those that have ended), `clients` that are connected,\n" \
-    "    `requests` served, `input_bytes` of requests that are half received,\n" \
+    "    `unix_clients` (those of them that go by the Unix socket of the server's\n" \
+    "    host), `requests` served, `input_bytes` of requests that are half received,\n" \
     "    `output_bytes` of replies that clients have not read, `slowest_turn_us` (the\n" \
     "    longest time in which one client's turn kept the others waiting),\n" \
     "    `uptime_ms`, `identity` (the server's, as hexadecimal digits), and dicts of\n" \
@@ -1230,7 +1231,7 @@
     "    tensor: The array that this rank contributes, of the same size and dtype on\n" \
     "        every rank; see `gather_v` for sizes that differ.\n" \
     "    gather_list: On the destination the outputs, one array for each rank of the\n" \
-    "        group, in the order of the ranks; None on the other ranks.\n" \
+    "        group, in the order of the ranks; None or [] on the other ranks.\n" \
     "    dst: The global rank of the destination, 0 by default.\n" \
     "    group: The group; None is the default group.\n" \
     "    async_op: If True, the call returns at once, and the arrays must not be used\n" \
@@ -1262,7 +1263,7 @@
     "Args:\n" \
     "    tensor: The array that this rank contributes, of the same dtype on every rank.\n" \
     "    gather_list: On the destination the outputs, one array for each rank of the\n" \
-    "        group, of the size of that rank's `tensor`; None on the other ranks.\n" \
+    "        group, of the size of that rank's `tensor`; None or [] on the other ranks.\n" \
     "    dst: The global rank of the destination, 0 by default.\n" \
     "    group: The group; None is the default group.\n" \
     "    async_op: If True, the call returns at once, and the arrays must not be used\n" \
@@ -1295,7 +1296,7 @@
     "    tensor: The output, of the same size and dtype on every rank; see `scatter_v`\n" \
     "        for sizes that differ.\n" \
     "    scatter_list: On the source one array for each rank of the group, in the order\n" \
-    "        of the ranks; None on the other ranks.\n" \
+    "        of the ranks; None or [] on the other ranks.\n" \
     "    src: The global rank of the source, 0 by default.\n" \
     "    group: The group; None is the default group.\n" \
     "    async_op: If True, the call returns at once, and the arrays must not be used\n" \
@@ -1327,7 +1328,7 @@
     "Args:\n" \
     "    tensor: The output, of the size of this rank's array in `scatter_list`.\n" \
     "    scatter_list: On the source one array for each rank of the group, in the order\n" \
-    "        of the ranks and of one dtype; None on the other ranks.\n" \
+    "        of the ranks and of one dtype; None or [] on the other ranks.\n" \
     "    src: The global rank of the source, 0 by default.\n" \
     "    group: The group; None is the default group.\n" \
     "    async_op: If True, the call returns at once, and the arrays must not be used\n" \
@@ -1529,7 +1530,13 @@
     "    >>> dist.monitored_barrier(timeout=5.0, wait_all_ranks=True)"
 
 #define DLPY_DOC_SEND \
-    "Sends an array to one rank, and returns when it has been received.\n" \
+    "Sends an array to one rank, and returns when the array may be changed again.\n" \
+    "\n" \
+    "A large array, and any array to a rank of another host, has then been met by its\n" \
+    "`recv`. One of up to 256 KiB (8 KiB where more than 16 ranks share a host) to a\n" \
+    "rank of this host may still be on its way; if its `recv` has another dtype or too\n" \
+    "small an array, the next message with that rank raises the error, or\n" \
+    "`destroy_process_group()`.\n" \
     "\n" \
     "Args:\n" \
     "    tensor: The array to send.\n" \

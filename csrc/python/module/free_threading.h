@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the binding needs in an interpreter without a GIL, and what costs nothing in one
- * that has it: there every lock below is empty.
+ * Locks and atomic fields for interpreters without a GIL.  In one that has a GIL every
+ * lock below is empty and costs nothing.
  *
  * Fields of one object are guarded by its critical section, Py_BEGIN_CRITICAL_SECTION,
- * which the interpreter suspends while the thread waits for another lock or is detached.
- * What belongs to no object is guarded by a dlpy_mutex.  Fields that are read on the way
- * of every operation are atomic. */
+ * which the interpreter suspends while the thread waits for another lock or is
+ * detached. Data that belongs to no object is guarded by a dlpy_mutex.  Fields that
+ * every operation reads are atomic. */
 #ifndef DISTLITE_PYTHON_MODULE_FREE_THREADING_H
 #define DISTLITE_PYTHON_MODULE_FREE_THREADING_H
 
@@ -21,7 +21,7 @@
 #define Py_END_CRITICAL_SECTION() }
 #endif
 
-/* What threads hand to each other needs no order where the GIL does that. */
+/* With a GIL, fields that threads hand to each other need no further ordering. */
 #ifdef Py_GIL_DISABLED
 #define DLPY_ACQUIRE memory_order_acquire
 #define DLPY_RELEASE memory_order_release
@@ -131,8 +131,8 @@ dlpy_version_end(dlpy_version *self)
  * exception, if it has not. */
 PyObject *dlpy_imported_module(const char *name);
 
-/* Returns a new reference to the value of a key, or NULL, without an exception, if there
- * is none.  A borrowed one could be dropped meanwhile. */
+/* Returns a new reference to the value of a key, or NULL, without an exception, if
+ * there is none.  A borrowed one could be dropped meanwhile. */
 PyObject *dlpy_dict_find(PyObject *dict, const char *key);
 bool dlpy_dict_has(PyObject *dict, const char *key);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How a call that is blocked in the core lives with the interpreter.
+ * The GIL and Python's signal handlers while a call is blocked in the core.
  *
  * The GIL is released before the call; for a brief call, whose peers have usually
  * arrived already, it is released only when the call has to wait (base/blocking.h).

@@ -246,17 +246,17 @@ static PyMethodDef functions[] = {
      "Puts a line marked \"trace\" into the core's log, where these are shown."},
     {"_next_log_line", next_line, METH_NOARGS,
      "_next_log_line($module, /)\n--\n\n"
-     "Level, rank, nanoseconds since 1970, where the text begins, and the whole line; "
-     "None: there is no more."},
+     "Returns the next line as (level, rank, nanoseconds since 1970, offset of the "
+     "text, whole line); None if there is none."},
     {"_look_for_log_handlers", look_for_handlers, METH_NOARGS,
      "_look_for_log_handlers($module, /)\n--\n\n"
-     "Finds out anew whether lines of the log are for logging."},
+     "Checks again whether logging has handlers for lines of the log."},
     {"_flush_log", flush, METH_NOARGS,
      "_flush_log($module, /)\n--\n\n"
-     "Waits a few seconds at most until handlers have what has been logged."},
+     "Waits, for a few seconds at most, until handlers have received all lines."},
     {"_close_log", close_queue, METH_NOARGS,
      "_close_log($module, /)\n--\n\n"
-     "Writes what is left, and all later lines, to standard error."},
+     "Writes the remaining lines, and all later ones, to standard error."},
     {"_log_warning", put_line, METH_O,
      "_log_warning($module, text, /)\n--\n\n"
      "Puts a line into the core's log."},

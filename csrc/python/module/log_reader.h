@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Delivers the core's log lines to Python's logging: the reader of base/log.h,
- * which passes lines to distlite/tools/log_records.py, and the check whether logging has
+ * Delivers the core's log lines to Python's logging: the reader of base/log.h, which
+ * passes lines to distlite/tools/log_records.py, and the check whether logging has
  * handlers.
  *
  * A thread that logs must not call Python.  So handlers are looked for at times when

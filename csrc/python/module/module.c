@@ -10,7 +10,9 @@ static int (*const parts[])(PyObject *module) = {
     dlpy_add_call_sites,
     dlpy_add_errors,
     dlpy_add_store_types,
+    dlpy_add_tcp_store_type, /* after its base type */
     dlpy_add_group_type,
+    dlpy_add_default_group,
     dlpy_add_collective_functions,
     dlpy_add_p2p_functions,
     dlpy_add_device_functions,
@@ -26,6 +28,7 @@ static int (*const parts[])(PyObject *module) = {
     dlpy_add_reducers,
     dlpy_add_window_type,
     dlpy_add_prepared,
+    dlpy_add_p2p_op,
 };
 
 static int

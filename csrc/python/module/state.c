@@ -3,12 +3,6 @@
 
 #include "python/record/call_site.h"
 
-dlpy_state *
-dlpy_state_of_module(PyObject *module)
-{
-    return PyModule_GetState(module);
-}
-
 /* Needs no search: heap types know the module that created them. */
 dlpy_state *
 dlpy_state_of_class(PyTypeObject *defining_class)
@@ -85,6 +79,7 @@ dlpy_state_traverse(PyObject *module, visitproc visit, void *context)
     Py_VISIT(state->reducers);
     Py_VISIT(state->reducer_type);
     Py_VISIT(state->prepared_type);
+    Py_VISIT(state->p2p_op_type);
     Py_VISIT(state->pack_type);
     Py_VISIT(state->work_type);
     Py_VISIT(state->future_of_work);
@@ -116,6 +111,7 @@ dlpy_state_clear(PyObject *module)
     Py_CLEAR(state->reducers);
     Py_CLEAR(state->reducer_type);
     Py_CLEAR(state->prepared_type);
+    Py_CLEAR(state->p2p_op_type);
     Py_CLEAR(state->pack_type);
     Py_CLEAR(state->work_type);
     Py_CLEAR(state->future_of_work);

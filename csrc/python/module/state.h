@@ -34,6 +34,7 @@ typedef struct dlpy_state {
     PyObject *reducers;       /* dict: those that it has made */
     PyTypeObject *reducer_type;
     PyTypeObject *prepared_type;
+    PyTypeObject *p2p_op_type;
 
     PyTypeObject *pack_type;
     PyTypeObject *work_type;
@@ -51,7 +52,11 @@ typedef struct dlpy_state {
 /* Not const: CPython links the definition into its own structures. */
 extern PyModuleDef dlpy_module;
 
-dlpy_state *dlpy_state_of_module(PyObject *module);
+static inline dlpy_state *
+dlpy_state_of_module(PyObject *module)
+{
+    return PyModule_GetState(module);
+}
 
 /* Returns the state for METH_METHOD functions; `defining_class` is one of our types
  * itself. */

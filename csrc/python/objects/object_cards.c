@@ -194,9 +194,9 @@ static PyMethodDef functions[] = {
         "_exchange_cards", exchange_cards,
         "_exchange_cards($module, /, group, op, root, card, size, root_size, head)\n"
         "--\n\n"
-        "Whether the cards of all ranks begin with the same `head` bytes, and the "
-        "cards, each padded with zeroes to `root_size` bytes on `root` (everywhere, if "
-        "that is negative) and to `size` on the others."),
+        "Returns whether the cards of all ranks begin with the same `head` bytes, and "
+        "the cards, each padded with zeros to `root_size` bytes on `root` (on every "
+        "rank if that is negative) and to `size` bytes on the others."),
     {0},
 };
 

@@ -86,7 +86,7 @@ spare_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 
 static PyType_Slot spare_slots[] = {
     {Py_tp_doc, "_SpareMemory(size)\n--\n\n"
-                "Writable bytes of anything, perhaps of what was received before."},
+                "Writable memory with undefined contents, which may be reused memory."},
     {Py_tp_new, spare_new},
     {Py_tp_dealloc, region_dealloc},
     {Py_bf_getbuffer, region_getbuffer},
@@ -133,7 +133,8 @@ shared_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 
 static PyType_Slot shared_slots[] = {
     {Py_tp_doc, "_SharedMemory(group, size)\n--\n\n"
-                "Zeros that the ranks of `group` on this host can reach in place."},
+                "Zeroed memory that the ranks of `group` on this host access in "
+                "place."},
     {Py_tp_new, shared_new},
     {Py_tp_dealloc, region_dealloc},
     {Py_bf_getbuffer, region_getbuffer},
@@ -157,7 +158,8 @@ clear_spare_memory(PyObject *module, PyObject *unused)
 
 static PyMethodDef functions[] = {
     {"_clear_spare_memory", clear_spare_memory, METH_NOARGS,
-     "_clear_spare_memory()\n--\n\nGives the system what waits for its next use."},
+     "_clear_spare_memory()\n--\n\nReturns memory that is kept for reuse to the "
+     "system."},
     {0},
 };
 

@@ -511,9 +511,10 @@ judge_run(PyObject *items, const hashed *run, size_t count, PyObject *judge)
 }
 
 /* Checks that the keys, every `stride`-th item, can be put into a dict or set in a time
- * that grows with their number.  Who knows the hashes of numbers and tuples can make any
- * number of them equal, and then each key is compared with all before it.  So the hashes
- * are compared before anything is put in.  Hashing a key may fail, as for a list. */
+ * that grows with their number.  A sender that knows how numbers and tuples are hashed
+ * can make any number of hashes equal, and then each key is compared with all before
+ * it.  So the hashes are compared before any key is inserted.  Hashing a key may fail,
+ * as for a list. */
 static int
 check_keys(PyObject *items, Py_ssize_t stride, PyObject *judge)
 {
@@ -698,13 +699,14 @@ static PyMethodDef functions[] = {
     DLPY_FUNCTION(
         "_put_plain", put_plain,
         "_put_plain($module, /, out, value, beside, depth, other)\n--\n\n"
-        "Puts a value at the end of a bytearray; other(value, depth) puts what is of "
-        "another kind, too deep, or bytes of the length `beside` or more."),
+        "Appends a value to a bytearray; other(value, depth) appends values of other "
+        "kinds, values nested too deeply, and bytes of length `beside` or more."),
     DLPY_FUNCTION("_take_plain", take_plain,
                   "_take_plain($module, /, data, at, depth, other, judge)\n--\n\n"
-                  "The value that begins there and where it ends; other(at, depth) "
-                  "takes those of other kinds, and judge(keys) raises if they have one "
-                  "hash and may not.  ValueError if the bytes are malformed."),
+                  "Returns the value that begins at `at`, and the offset of its end.  "
+                  "other(at, depth) decodes values of other kinds, and judge(keys) "
+                  "raises if keys with one hash are not allowed.  ValueError if the "
+                  "bytes are malformed."),
     DLPY_FUNCTION("_check_keys", check_list,
                   "_check_keys($module, /, keys, judge)\n--\n\n"
                   "Passes each run of keys that have one hash to the judge."),

@@ -300,8 +300,8 @@ dlpy_recorded_sites_clear(dlpy_state *state)
 static PyMethodDef functions[] = {
     {"_set_call_label", set_call_label, METH_O,
      "_set_call_label($module, label, /)\n--\n\n"
-     "What operations of this thread are called in, None for the function's name; "
-     "returns the former."},
+     "Sets the function name in this thread's call sites, None for the actual one; "
+     "returns the previous name."},
     {0},
 };
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The report that follows an operation which timed out or lost a peer: the table of the
- * job's ranks on standard error, and dumps if the environment asks for them.  A thread
- * of its own produces both (python/distlite/tools/failure.py), so the exception is not
- * delayed.  Of all ranks of a job on a host, one writes the table. */
+ * The report that follows an operation which timed out, lost a peer or met a different
+ * call: the table of the job's ranks on standard error, and dumps if the environment
+ * asks for them.  A thread of its own produces both (python/distlite/tools/failure.py),
+ * so the exception is not delayed.  Of all ranks of a job on a host, one writes the
+ * table. */
 #ifndef DISTLITE_PYTHON_RECORD_FAILURE_REPORT_H
 #define DISTLITE_PYTHON_RECORD_FAILURE_REPORT_H
 

@@ -130,21 +130,21 @@ addresses(PyObject *module, PyObject *connected)
 static PyMethodDef functions[] = {
     {"_recording", recording, METH_NOARGS,
      "_recording($module, /)\n--\n\n"
-     "A snapshot of what this process's groups did; None if nothing is recorded."},
+     "Returns a snapshot of this process's recording; None if nothing is recorded."},
     {"_read_recording", read_recording, METH_O,
      "_read_recording($module, path, /)\n--\n\n"
-     "A snapshot of another process's recording, or of a dump."},
+     "Returns a snapshot of another process's recording, or of a dump."},
     {"_recording_folders", recording_folders, METH_NOARGS,
      "_recording_folders($module, /)\n--\n\n"
-     "Where recordings of this user may lie."},
+     "Returns the folders in which recordings of this user may be."},
     DLPY_FUNCTION("_recording_identify", recording_identify,
                   "_recording_identify($module, /, job, rank, size)\n--\n\n"),
     {"_recordings_sweep", recordings_sweep, METH_NOARGS,
      "_recordings_sweep($module, /)\n--\n\n"
-     "Removes what dead jobs of this user left on this host."},
+     "Removes recordings that ended processes of this user left on this host."},
     {"_addresses", addresses, METH_O,
      "_addresses($module, connected, /)\n--\n\n"
-     "Lines of a name and an address: the one chosen, then the interfaces'."},
+     "Returns lines of a name and an address: the chosen one, then all interfaces."},
     {0},
 };
 

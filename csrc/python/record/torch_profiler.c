@@ -30,7 +30,7 @@ static bool look_for_torch(void);
 
 bool (*dlpy_torch_profiler_look)(void) = look_for_torch;
 
-/* Fixed once look_at_observers() is the way to look. */
+/* Fixed once dlpy_torch_profiler_look is look_at_observers(). */
 static torch_functions functions;
 static dlpy_mutex lock;
 

@@ -8,8 +8,9 @@
 #include "python/module/gil.h"
 #include "python/stores/store_types.h"
 
-/* The longest pause between two pops of a queue that its name hides behind a value. */
-#define LAST_NAP (50 * DL_MILLISECOND)
+/* The longest pause between two pops while the name of the queue also has a value, so
+ * that waits for the name end at once. */
+#define LAST_PAUSE (50 * DL_MILLISECOND)
 
 /* One call from the core into a method of a Python store. */
 typedef struct python_call {
@@ -333,7 +334,8 @@ wait_first(dl_store *store, const dl_store_request *request, dl_deadline deadlin
     return exist ? DL_OK : dl_store_fail_timeout("", keys, count, deadline);
 }
 
-/* Whether the exception that is set is that of an empty queue, which is then cleared. */
+/* Returns whether the exception that is set is that of an empty queue, which is then
+ * cleared. */
 static bool
 take_empty(const python_call *call)
 {
@@ -346,8 +348,8 @@ take_empty(const python_call *call)
     return true;
 }
 
-/* Calls the override once.  `is_empty`, unless it is NULL, takes the place of the
- * exception that a queue is empty. */
+/* Calls the override once.  If `is_empty` is not NULL, it is set in place of the
+ * exception for an empty queue. */
 static dl_status
 ask_once(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
          dl_deadline deadline, bool *is_empty)
@@ -373,7 +375,7 @@ pop_by(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
        dl_deadline deadline)
 {
     dl_store_request attempt = *request;
-    int64_t nap = 0;
+    int64_t pause = 0;
 
     attempt.is_blocking = false;
     for (;;) {
@@ -385,9 +387,9 @@ pop_by(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
         if (dl_deadline_passed(deadline)) {
             return dl_store_fail_timeout("", &request->key, 1, deadline);
         }
-        DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, nap)));
+        DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, pause)));
         DL_TRY(dl_store_wait(store, &request->key, 1, deadline));
-        nap = nap == 0 ? DL_MILLISECOND : nap < LAST_NAP ? 2 * nap : nap;
+        pause = pause == 0 ? DL_MILLISECOND : pause < LAST_PAUSE ? 2 * pause : pause;
     }
 }
 
@@ -456,7 +458,7 @@ find_overrides(const dlpy_state *state, dlpy_python_store *store)
     };
     for (unsigned op = 0; op < DL_OP_COUNT && overridden >= 0; op++) {
         const char *name = dl_request_kinds[op].name;
-        /* What is not in torch's stores is for callers in Python alone. */
+        /* The core itself makes only requests that torch's stores have, too. */
         bool is_core = name != NULL && op < DL_OP_FIRST_OWN;
         overridden = !is_core ? 0 : overrides(state, store->object, name);
         store->ops.requests |= overridden > 0 ? DL_REQUEST(op) : 0;

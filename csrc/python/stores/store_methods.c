@@ -40,7 +40,7 @@ typedef enum argument_role {
     ROLE_NUMBER,
     ROLE_BLOCK,
     ROLE_TIMEOUT,
-    ROLE_TTL, /* makes the request the one of a value that ends */
+    ROLE_TTL, /* turns the request into that with a time to live */
 } argument_role;
 
 typedef struct request_method {
@@ -231,9 +231,9 @@ static void *
 resize_bytes(void *data, size_t kept, size_t capacity)
 {
     /* The core calls this without the GIL, while it receives a reply, on the thread of
-     * Python that has called it.  At the interpreter's end that thread stops here, as it
-     * would when the call returns; the main thread, which ends the interpreter, goes on,
-     * so this does not ask dlpy_may_enter(). */
+     * Python that has called it.  At the interpreter's end that thread stops here, as
+     * it would when the call returns; the main thread, which ends the interpreter, goes
+     * on, so this does not ask dlpy_may_enter(). */
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *bytes = NULL;
 
@@ -263,27 +263,23 @@ value_buffer(void)
     return (dl_buffer){.large = resize_bytes};
 }
 
-/* Returns the contents as bytes, or NULL with an exception set.  The buffer is emptied
- * in either case.  Shrinking frees the rest; it happens only if a value arrived in
- * pieces. */
+/* Returns the contents as bytes, or NULL with an exception set.  Large contents are
+ * taken out of the buffer.  Shrinking frees the rest; it happens only if a value arrived
+ * in pieces. */
 static PyObject *
 object_from_buffer(dl_buffer *buffer)
 {
-    PyObject *bytes;
-
-    if (buffer->is_large) {
-        bytes = bytes_around(buffer->data);
-        size_t size = buffer->size;
-        bool is_exact = size == buffer->capacity;
-        *buffer = value_buffer();
-        if (!is_exact) {
-            _PyBytes_Resize(&bytes, (Py_ssize_t)size);
-        }
-        return bytes;
+    if (!buffer->is_large) {
+        return PyBytes_FromStringAndSize((const char *)buffer->data,
+                                         (Py_ssize_t)buffer->size);
     }
-    bytes =
-        PyBytes_FromStringAndSize((const char *)buffer->data, (Py_ssize_t)buffer->size);
-    dl_buffer_fini(buffer);
+    PyObject *bytes = bytes_around(buffer->data);
+    size_t size = buffer->size;
+    bool is_exact = size == buffer->capacity;
+    *buffer = value_buffer();
+    if (!is_exact) {
+        _PyBytes_Resize(&bytes, (Py_ssize_t)size);
+    }
     return bytes;
 }
 
@@ -295,6 +291,7 @@ values_to_list(dl_buffer *values, size_t count)
 
     for (size_t i = 0; list != NULL && i < count; i++) {
         PyObject *value = object_from_buffer(&values[i]);
+        dl_buffer_fini(&values[i]);
         if (value == NULL) {
             Py_CLEAR(list);
             break;
@@ -323,8 +320,8 @@ names_to_list(const dl_store_reply *reply)
     return list;
 }
 
-/* Returns the dict in which the fact `*name` belongs, borrowed: that of its group, whose
- * name is removed from the front of `*name`, or `facts` itself. */
+/* Returns the dict in which the fact `*name` belongs, borrowed: that of its group,
+ * whose name is removed from the front of `*name`, or `facts` itself. */
 static PyObject *
 group_of(PyObject *facts, dl_bytes *name)
 {
@@ -416,13 +413,17 @@ static PyObject *
 execute(PyTypeObject *defining_class, dl_store *store, const request_arguments *taken,
         dl_store_reply *reply)
 {
-    dl_status status;
+    dlpy_gil gil;
 
-    /* Converting the arguments may have run Python code; the timeout starts here. */
-    dl_deadline deadline = dl_deadline_after(taken->timeout);
-    Py_BEGIN_ALLOW_THREADS
-    status = dl_store_execute(store, &taken->request, reply, deadline);
-    Py_END_ALLOW_THREADS
+    bool is_brief = dl_store_is_brief(store);
+    bool may_wait = dl_request_kinds[taken->request.op].may_wait;
+    /* Converting the arguments may have run Python code; the timeout starts here.  A
+     * brief store waits for keys only: without them the time need not be read. */
+    dl_deadline deadline =
+        dl_deadline_after(is_brief && !may_wait ? -1 : taken->timeout);
+    dlpy_gil_leave(&gil, is_brief);
+    dl_status status = dl_store_execute(store, &taken->request, reply, deadline);
+    status = dlpy_gil_return(&gil, status);
     /* The message is the thread's last error, which is valid only until another call
      * fails. */
     return status == DL_OK
@@ -458,7 +459,13 @@ execute_one(PyTypeObject *defining_class, dl_store *store,
 {
     dl_reply_kind kind = dl_request_kinds[taken->request.op].reply;
     bool is_object = kind != DL_REPLY_NAMES && kind != DL_REPLY_STATS;
-    dl_buffer value = is_object ? value_buffer() : (dl_buffer){0};
+    uint8_t room[256];
+    dl_buffer value = {
+        .data = room,
+        .capacity = sizeof room,
+        .is_lent = true,
+        .large = is_object ? resize_bytes : NULL,
+    };
     dl_store_reply reply = {.values = &value};
 
     PyObject *answer = execute(defining_class, store, taken, &reply);
@@ -712,9 +719,9 @@ static METHOD(store_exit)
     return PyObject_CallMethod(self, "close", NULL);
 }
 
-/* Calls a function of distlite.stores.methods with the store and the caller's arguments.
- * Methods whose cost is that of their round trips are written in Python.  The module is
- * imported here so that programs without them do not load it. */
+/* Calls a function of distlite.stores.methods with the store and the caller's
+ * arguments. Methods whose cost is that of their round trips are written in Python.
+ * The module is imported here so that programs without them do not load it. */
 static PyObject *
 call_in_python(const char *name, PyObject *self, dlpy_call passed)
 {
@@ -745,8 +752,8 @@ call_in_python(const char *name, PyObject *self, dlpy_call passed)
 /* The most parameters of a method that is written in Python. */
 #define PYTHON_ARGUMENTS_MAX 4
 
-/* Compares the arguments with the signature here, at the caller's mistake, which a
- * coroutine would tell only when it is awaited. */
+/* Checks the arguments here, in the caller's frame, because a coroutine would report a
+ * mistake only when it is awaited. */
 #define PYTHON_METHOD(name, required, ...)                                        \
     static METHOD(store_##name)                                                   \
     {                                                                             \
@@ -784,7 +791,8 @@ PYTHON_METHOD(astats, 0, NULL)
 PYTHON_METHOD(aclone, 0, NULL)
 PYTHON_METHOD(aitems, 0, "prefix")
 PYTHON_METHOD(awatch, 0, "prefix", "timeout", "initial", "*interval")
-/* The class and arguments that make the same view of a handle of the store below. */
+/* Returns the class and the arguments of the same view over a handle of the store
+ * below. */
 static PyObject *
 reduce_prefix_store(const dlpy_state *state, dlpy_store *self)
 {
@@ -844,7 +852,7 @@ dlpy_store_subscript(PyObject *self, PyObject *key)
     if (store == NULL) {
         return NULL;
     }
-    /* A timeout of zero looks once; the round trip to a server has a grace period of
+    /* A timeout of zero checks once; the round trip to a server has a grace period of
      * its own. */
     dl_deadline deadline = dl_deadline_after(0);
     Py_BEGIN_ALLOW_THREADS
@@ -969,7 +977,7 @@ dlpy_store_iterate(PyObject *self)
 #define FUNCTION(function) (PyCFunction)(void (*)(void))(function)
 #define FLAGS (METH_METHOD | METH_FASTCALL | METH_KEYWORDS)
 
-/* What all methods have in common is documented once, in the docstring of Store. */
+/* The docstring of Store documents what all methods have in common. */
 PyMethodDef dlpy_store_methods[] = {
     {"set", FUNCTION(store_set), FLAGS,
      "set($self, key, value, *, ttl=None)\n--\n\n" DLPY_DOC_STORE_SET},
@@ -1075,6 +1083,6 @@ PyMethodDef dlpy_store_methods[] = {
      "Closes the store."},
     {"__reduce__", FUNCTION(store_reduce), FLAGS,
      "__reduce__($self)\n--\n\n"
-     "What pickle and copy make another handle of the same data from."},
+     "Returns what pickle and copy need to make another handle of the same data."},
     {NULL, NULL, 0, NULL},
 };

@@ -2,8 +2,6 @@
 #include "python/stores/store_types.h"
 
 #include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
 #include <structmember.h>
 
 #include "python/module/arguments.h"
@@ -11,13 +9,11 @@
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"
 #include "python/module/gil.h"
-#include "python/module/log_reader.h"
 #include "python/module/parts.h"
 #include "python/stores/python_store.h"
 #include "store/file_store.h"
 #include "store/hash_store.h"
 #include "store/prefix_store.h"
-#include "store/tcp/tcp_store.h"
 
 bool
 dlpy_store_check(const dlpy_state *state, PyObject *object)
@@ -71,17 +67,15 @@ dlpy_store_share(const dlpy_state *state, PyObject *self)
     return shared;
 }
 
-/* Returns the repr of an object that has no store yet, for debuggers and tracebacks. */
-static PyObject *
-describe_unmade(PyObject *self)
+PyObject *
+dlpy_store_describe_unmade(PyObject *self)
 {
     return PyUnicode_FromFormat("<%s at %p, before __init__()>", Py_TYPE(self)->tp_name,
                                 (void *)self);
 }
 
-/* The tp_new of the types whose __init__ creates the store. */
-static PyObject *
-store_alloc(PyTypeObject *type, PyObject *args, PyObject *keywords)
+PyObject *
+dlpy_store_alloc(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     (void)args;
     (void)keywords;
@@ -114,9 +108,8 @@ dlpy_store_wrap(PyTypeObject *type, dl_store *store)
     return (PyObject *)self;
 }
 
-/* A second store would free the first one while calls may be using it. */
-static int
-refuse_second_init(PyObject *self)
+int
+dlpy_store_refuse_second_init(PyObject *self)
 {
     if (dlpy_store_made(self) != NULL) {
         PyErr_Format(PyExc_RuntimeError, "%s.__init__() has run already",
@@ -135,7 +128,7 @@ adopt(PyObject *self, dl_store *store, PyObject *below)
     int result;
 
     Py_BEGIN_CRITICAL_SECTION(self);
-    result = refuse_second_init(self);
+    result = dlpy_store_refuse_second_init(self);
     if (result == 0) {
         ((dlpy_store *)self)->below = Py_XNewRef(below);
         DLPY_STORE(((dlpy_store *)self)->store, store);
@@ -158,7 +151,7 @@ store_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     if (state == NULL) {
         return NULL;
     }
-    PyObject *self = store_alloc(type, args, keywords);
+    PyObject *self = dlpy_store_alloc(type, args, keywords);
     if (self != NULL) {
         ((dlpy_store *)self)->store = dlpy_python_store_new(state, self);
         if (((dlpy_store *)self)->store == NULL) {
@@ -265,9 +258,8 @@ static PyType_Spec store_spec = {
     .slots = store_slots,
 };
 
-/* Completes __init__: sets the new store, or raises the error. */
-static int
-finish_init(PyObject *self, dl_status status, dl_store *store)
+int
+dlpy_store_finish_init(PyObject *self, dl_status status, dl_store *store)
 {
     if (status != DL_OK) {
         dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
@@ -288,11 +280,11 @@ hash_store_init(PyObject *self, PyObject *args, PyObject *keywords)
     dl_store *store = NULL;
 
     if (dlpy_take_init_arguments(&signature, args, keywords, NULL) < 0
-        || refuse_second_init(self) < 0) {
+        || dlpy_store_refuse_second_init(self) < 0) {
         return -1;
     }
     dl_status status = dl_hash_store_new(&store);
-    return finish_init(self, status, store);
+    return dlpy_store_finish_init(self, status, store);
 }
 
 /* The address distinguishes two empty stores. */
@@ -303,7 +295,7 @@ hash_store_repr(PyObject *self)
     char keys[40] = "";
 
     if (store == NULL) {
-        return describe_unmade(self);
+        return dlpy_store_describe_unmade(self);
     }
     long long count = (long long)dl_hash_store_try_count(store);
     if (count >= 0) {
@@ -318,7 +310,7 @@ PyDoc_STRVAR(hash_store_doc, "HashStore()\n--\n\n" DLPY_DOC_HASHSTORE);
 
 static PyType_Slot hash_store_slots[] = {
     {Py_tp_doc, (void *)hash_store_doc},
-    {Py_tp_new, store_alloc},
+    {Py_tp_new, dlpy_store_alloc},
     {Py_tp_init, hash_store_init},
     {Py_tp_repr, hash_store_repr},
     {0, NULL},
@@ -360,7 +352,7 @@ file_store_init(PyObject *self, PyObject *args, PyObject *keywords)
     dl_status status;
 
     if (dlpy_take_init_arguments(&signature, args, keywords, values) < 0
-        || refuse_second_init(self) < 0
+        || dlpy_store_refuse_second_init(self) < 0
         || (values[1] != NULL
             && dlpy_int64_from(values[1], "world_size", &world_size) < 0)
         || path_from(values[0], "file_name", &path) < 0) {
@@ -370,7 +362,7 @@ file_store_init(PyObject *self, PyObject *args, PyObject *keywords)
     Py_BEGIN_ALLOW_THREADS
     status = dl_file_store_new(name, world_size, &store);
     Py_END_ALLOW_THREADS
-    int result = finish_init(self, status, store);
+    int result = dlpy_store_finish_init(self, status, store);
     Py_DECREF(path);
     return result;
 }
@@ -388,7 +380,7 @@ static PyObject *
 file_store_repr(PyObject *self)
 {
     if (dlpy_store_made(self) == NULL) {
-        return describe_unmade(self);
+        return dlpy_store_describe_unmade(self);
     }
     PyObject *path = file_store_path(self, NULL);
     PyObject *text = path == NULL ? NULL : PyUnicode_FromFormat("FileStore(%R)", path);
@@ -406,7 +398,7 @@ PyDoc_STRVAR(file_store_doc,
              "FileStore(file_name, world_size=-1)\n--\n\n" DLPY_DOC_FILESTORE);
 
 static PyType_Slot file_store_slots[] = {
-    {Py_tp_doc, (void *)file_store_doc},   {Py_tp_new, store_alloc},
+    {Py_tp_doc, (void *)file_store_doc},   {Py_tp_new, dlpy_store_alloc},
     {Py_tp_init, file_store_init},         {Py_tp_repr, file_store_repr},
     {Py_tp_getset, file_store_properties}, {0, NULL},
 };
@@ -447,7 +439,7 @@ prefix_store_init(PyObject *self, PyObject *args, PyObject *keywords)
 
     if (state == NULL
         || dlpy_take_init_arguments(&signature, args, keywords, values) < 0
-        || refuse_second_init(self) < 0) {
+        || dlpy_store_refuse_second_init(self) < 0) {
         return -1;
     }
     dl_store *below = core_of_argument(state, values[1]);
@@ -493,7 +485,7 @@ prefix_store_repr(PyObject *self)
     dl_store *store = dlpy_store_made(self);
 
     if (store == NULL) {
-        return describe_unmade(self);
+        return dlpy_store_describe_unmade(self);
     }
     PyObject *prefix = dlpy_text_from(dl_prefix_store_prefix(store));
     PyObject *text = prefix == NULL
@@ -509,7 +501,7 @@ static PyGetSetDef prefix_store_properties[] = {
     {"underlying_store", underlying_store, NULL, DLPY_DOC_PREFIXSTORE_UNDERLYING_STORE,
      NULL},
     {"_underlying_non_prefix_store", underlying_non_prefix_store, NULL,
-     "The first store below that is no PrefixStore.", NULL},
+     "The first store below that is not a PrefixStore.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -517,7 +509,7 @@ PyDoc_STRVAR(prefix_store_doc,
              "PrefixStore(prefix, store)\n--\n\n" DLPY_DOC_PREFIXSTORE);
 
 static PyType_Slot prefix_store_slots[] = {
-    {Py_tp_doc, (void *)prefix_store_doc},   {Py_tp_new, store_alloc},
+    {Py_tp_doc, (void *)prefix_store_doc},   {Py_tp_new, dlpy_store_alloc},
     {Py_tp_init, prefix_store_init},         {Py_tp_repr, prefix_store_repr},
     {Py_tp_getset, prefix_store_properties}, {0, NULL},
 };
@@ -527,372 +519,6 @@ static PyType_Spec prefix_store_spec = {
     .basicsize = sizeof(dlpy_store),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = prefix_store_slots,
-};
-
-/* The arguments of TCPStore, in the order of torch's constructor, and then its own. */
-enum {
-    HOST_NAME,
-    PORT,
-    WORLD_SIZE,
-    IS_MASTER,
-    TIMEOUT,
-    WAIT_FOR_WORKERS,
-    MULTI_TENANT,
-    MASTER_LISTEN_FD,
-    USE_LIBUV,
-    TOKEN,
-    JOURNAL,
-    JOURNAL_SYNC,
-    TLS,
-    ARGUMENT_COUNT
-};
-
-static int
-take_port(PyObject *object, dl_tcp_store_options *options)
-{
-    int64_t port;
-
-    if (dlpy_int64_from(object, "port", &port) < 0) {
-        return -1;
-    }
-    if (port < 0 || port > UINT16_MAX) {
-        PyErr_Format(PyExc_ValueError, "port must be in 0..65535, not %lld",
-                     (long long)port);
-        return -1;
-    }
-    options->port = (uint16_t)port;
-    return 0;
-}
-
-/* None and negative values both mean that the number is not known. */
-static int
-take_world_size(PyObject *object, dl_tcp_store_options *options)
-{
-    if (object == NULL || object == Py_None) {
-        options->world_size = -1;
-        return 0;
-    }
-    if (dlpy_int64_from(object, "world_size", &options->world_size) < 0) {
-        return -1;
-    }
-    if (options->world_size == 0) {
-        PyErr_SetString(PyExc_ValueError, "TCPStore world size cannot be 0");
-        return -1;
-    }
-    return 0;
-}
-
-/* The core owns the descriptor once it is called, even if it fails; until then the
- * caller does. */
-static int
-take_listen_fd(PyObject *object, dl_tcp_store_options *options)
-{
-    int64_t fd = -1;
-
-    if (object != NULL && object != Py_None) {
-        if (dlpy_int64_from(object, "master_listen_fd", &fd) < 0) {
-            return -1;
-        }
-        if (fd < 0 || fd > INT32_MAX) {
-            PyErr_Format(PyExc_ValueError,
-                         "master_listen_fd must be an open socket's number, not %lld",
-                         (long long)fd);
-            return -1;
-        }
-    }
-    options->listen_fd = (int)fd;
-    return 0;
-}
-
-static int
-take_flag(PyObject *object, const char *name, bool otherwise, bool *flag)
-{
-    *flag = otherwise;
-    return object == NULL ? 0 : dlpy_bool_from(object, name, flag);
-}
-
-/* Without the argument, the environment may decide. */
-static int
-default_libuv(bool *use_libuv)
-{
-    const char *text = getenv("USE_LIBUV");
-
-    *use_libuv = dl_tcp_store_has_libuv();
-    if (text == NULL || *text == '\0') {
-        return 0;
-    }
-    if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0) {
-        PyErr_Format(PyExc_ValueError,
-                     "the environment variable USE_LIBUV must be 0 or 1, not '%s'",
-                     text);
-        return -1;
-    }
-    *use_libuv = *text == '1';
-    return 0;
-}
-
-/* The environment is read only if use_libuv was left out, so that an invalid variable
- * does not affect programs that pass it. */
-static int
-take_flags(PyObject **values, dl_tcp_store_options *options)
-{
-    bool use_libuv = true;
-
-    if (take_flag(values[IS_MASTER], "is_master", false, &options->is_master) < 0
-        || take_flag(values[WAIT_FOR_WORKERS], "wait_for_workers", true,
-                     &options->wait_for_workers)
-               < 0
-        || take_flag(values[MULTI_TENANT], "multi_tenant", false,
-                     &options->multi_tenant)
-               < 0
-        || (values[USE_LIBUV] == NULL && default_libuv(&use_libuv) < 0)
-        || take_flag(values[USE_LIBUV], "use_libuv", use_libuv, &options->use_libuv)
-               < 0) {
-        return -1;
-    }
-    return 0;
-}
-
-/* Takes the job's token from the argument or, if that is None, from the environment;
- * the caller owns the reference in `options->secret`. */
-static int
-take_token(PyObject *self, PyObject *object, dl_tcp_store_options *options)
-{
-    bool is_given = object != NULL && object != Py_None;
-    dlpy_bytes token = {0};
-    dl_status status;
-
-    if (!is_given && !dl_secret_is_named()) {
-        return 0;
-    }
-    if (is_given && dlpy_bytes_from(object, "token", &token) < 0) {
-        return -1;
-    }
-    /* Loads the libcrypto that came with this Python, if one did, so that the core uses
-     * that one and does not look for another.  Without the module it looks alone. */
-    Py_XDECREF(PyImport_ImportModule("_hashlib"));
-    PyErr_Clear();
-    status = is_given ? dl_secret_new(token.bytes, &options->secret)
-                      : dl_secret_find(&options->secret);
-    if (is_given) {
-        dlpy_bytes_release(&token);
-    }
-    return status == DL_OK ? 0 : finish_init(self, status, NULL);
-}
-
-/* Takes the path of the journal, of which the caller owns `*path`, and its mode. */
-static int
-take_journal(PyObject *self, PyObject **values, dl_tcp_store_options *options,
-             PyObject **path)
-{
-    PyObject *journal = values[JOURNAL];
-    const char *sync = "interval";
-
-    if (values[JOURNAL_SYNC] != NULL
-        && dlpy_name_from(values[JOURNAL_SYNC], "journal_sync", &sync) < 0) {
-        return -1;
-    }
-    dl_status status = dl_journal_sync_read(sync, &options->sync);
-    if (status != DL_OK) {
-        return finish_init(self, status, NULL);
-    }
-    if (journal == NULL || journal == Py_None) {
-        return 0;
-    }
-    if (!options->is_master) {
-        PyErr_SetString(
-            PyExc_ValueError,
-            "journal: only the master, which runs the server, has one; pass "
-            "is_master=True, or leave it out");
-        return -1;
-    }
-    if (!PyUnicode_FSConverter(journal, path)) {
-        return -1;
-    }
-    options->journal = PyBytes_AS_STRING(*path);
-    return 0;
-}
-
-/* The core translates the name of the mode, so that it is checked in one place. */
-static int
-take_tls(PyObject *object, dl_tcp_store_options *options)
-{
-    if (object != NULL && object != Py_None
-        && dlpy_name_from(object, "tls", &options->tls) < 0) {
-        return -1;
-    }
-    if (options->tls != NULL || dl_tcp_store_tls_is_named()) {
-        /* As for the token: the core uses the libssl of this Python, if it has one. */
-        Py_XDECREF(PyImport_ImportModule("_ssl"));
-        PyErr_Clear();
-    }
-    return 0;
-}
-
-static int
-take_options(PyObject **values, dl_tcp_store_options *options)
-{
-    /* The caller's arguments keep the str alive while the core connects. */
-    if (dlpy_name_from(values[HOST_NAME], "host_name", &options->host) < 0
-        || take_port(values[PORT], options) < 0
-        || take_world_size(values[WORLD_SIZE], options) < 0
-        || dlpy_timeout_from(values[TIMEOUT], DL_STORE_DEFAULT_TIMEOUT,
-                             &options->timeout)
-               < 0
-        || take_listen_fd(values[MASTER_LISTEN_FD], options) < 0) {
-        return -1;
-    }
-    return take_flags(values, options);
-}
-
-/* One deadline bounds the name lookup, the connection and the wait for workers. */
-static int
-tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
-{
-    static const dlpy_signature signature = {
-        "TCPStore",
-        2,
-        {"host_name", "port", "world_size", "is_master", "timeout", "wait_for_workers",
-         "multi_tenant", "master_listen_fd", "use_libuv", "token", "journal",
-         "journal_sync", "tls"}};
-    PyObject *values[ARGUMENT_COUNT];
-    dl_tcp_store_options options = {0};
-    dl_store *store = NULL;
-    PyObject *path = NULL; /* owns the bytes of options.journal */
-    dl_status status;
-
-    if (dlpy_take_init_arguments(&signature, args, keywords, values) < 0
-        || refuse_second_init(self) < 0 || take_options(values, &options) < 0
-        || take_tls(values[TLS], &options) < 0
-        || take_journal(self, values, &options, &path) < 0) {
-        return -1;
-    }
-    if (take_token(self, values[TOKEN], &options) < 0) {
-        Py_XDECREF(path);
-        return -1;
-    }
-    /* From here on the core owns the descriptor: nothing may fail in between. */
-    dl_deadline deadline = dl_deadline_after(options.timeout);
-    dlpy_log_look();
-    Py_BEGIN_ALLOW_THREADS
-    status = dl_tcp_store_new(&options, deadline, &store);
-    Py_END_ALLOW_THREADS
-    dl_secret_unref(options.secret);
-    Py_XDECREF(path);
-    dlpy_log_sync();
-    return finish_init(self, status, store);
-}
-
-static PyObject *
-tcp_store_host(PyObject *self, void *closure)
-{
-    dl_store *store = dlpy_store_core(self);
-
-    (void)closure;
-    return store == NULL ? NULL : PyUnicode_FromString(dl_tcp_store_host(store));
-}
-
-static PyObject *
-tcp_store_port(PyObject *self, void *closure)
-{
-    dl_store *store = dlpy_store_core(self);
-
-    (void)closure;
-    return store == NULL ? NULL : PyLong_FromLong(dl_tcp_store_port(store));
-}
-
-static PyObject *
-tcp_store_tls(PyObject *self, void *closure)
-{
-    dl_store *store = dlpy_store_core(self);
-
-    (void)closure;
-    return store == NULL ? NULL : PyUnicode_FromString(dl_tcp_store_tls(store));
-}
-
-static PyObject *
-tcp_store_uses_libuv(PyObject *self, void *closure)
-{
-    dl_store *store = dlpy_store_core(self);
-
-    (void)closure;
-    return store == NULL ? NULL : PyBool_FromLong(dl_tcp_store_uses_libuv(store));
-}
-
-static PyObject *
-tcp_store_token(PyObject *self, void *closure)
-{
-    dl_store *store = dlpy_store_core(self);
-
-    (void)closure;
-    if (store == NULL) {
-        return NULL;
-    }
-    dl_bytes token = dl_secret_own_token(dl_store_secret(store));
-    return token.size == 0 ? Py_NewRef(Py_None) : dlpy_object_from(token);
-}
-
-static PyObject *
-tcp_store_server(PyObject *self, void *closure)
-{
-    dl_store *store = dlpy_store_core(self);
-
-    (void)closure;
-    if (store == NULL) {
-        return NULL;
-    }
-    dl_server_identity server = dl_tcp_store_server(store);
-    return server.is_ours ? dlpy_object_from((dl_bytes){server.bytes, DL_IDENTITY_SIZE})
-                          : Py_NewRef(Py_None);
-}
-
-static PyObject *
-tcp_store_repr(PyObject *self)
-{
-    dl_store *store = dlpy_store_made(self);
-    dl_buffer text = {0};
-
-    if (store == NULL) {
-        return describe_unmade(self);
-    }
-    dl_tcp_store_describe(store, &text);
-    PyObject *result = dl_buffer_check(&text) == DL_OK
-                           ? dlpy_text_from(dl_buffer_bytes(&text))
-                           : PyErr_NoMemory();
-    dl_buffer_fini(&text);
-    return result;
-}
-
-static PyGetSetDef tcp_store_properties[] = {
-    {"host", tcp_store_host, NULL, DLPY_DOC_TCPSTORE_HOST, NULL},
-    {"port", tcp_store_port, NULL, DLPY_DOC_TCPSTORE_PORT, NULL},
-    {"libuvBackend", tcp_store_uses_libuv, NULL, DLPY_DOC_TCPSTORE_LIBUVBACKEND, NULL},
-    {"_tls", tcp_store_tls, NULL, "The mode of TLS, for pickles.", NULL},
-    {"_token", tcp_store_token, NULL,
-     "The token that was passed, for pickles; None if the environment has it.", NULL},
-    {"_server", tcp_store_server, NULL,
-     "The identity of the server, for pickles; None if it is torch's.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
-};
-
-PyDoc_STRVAR(
-    tcp_store_doc,
-    "TCPStore(host_name, port, world_size=None, is_master=False, timeout=None,\n"
-    "         wait_for_workers=True, multi_tenant=False, master_listen_fd=None,\n"
-    "         use_libuv=True, token=None, journal=None,\n"
-    "         journal_sync='interval', tls=None)\n--\n\n" DLPY_DOC_TCPSTORE);
-
-static PyType_Slot tcp_store_slots[] = {
-    {Py_tp_doc, (void *)tcp_store_doc},   {Py_tp_new, store_alloc},
-    {Py_tp_init, tcp_store_init},         {Py_tp_repr, tcp_store_repr},
-    {Py_tp_getset, tcp_store_properties}, {0, NULL},
-};
-
-static PyType_Spec tcp_store_spec = {
-    .name = "distlite.TCPStore",
-    .basicsize = sizeof(dlpy_store),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = tcp_store_slots,
 };
 
 int
@@ -912,6 +538,5 @@ dlpy_add_store_types(PyObject *module)
                < 0) {
         return -1;
     }
-    return dlpy_add_type(module, &tcp_store_spec, state->store_type,
-                         &state->tcp_store_type);
+    return 0;
 }

@@ -42,6 +42,22 @@ dl_store *dlpy_store_share(const dlpy_state *state, PyObject *self);
 /* Returns a new object of `type` that takes ownership of `store`, also on failure. */
 PyObject *dlpy_store_wrap(PyTypeObject *type, dl_store *store);
 
+/* The next four are for the types of stores (store_types.c, tcp_store_type.c). */
+
+/* The tp_new of the types whose __init__ creates the store. */
+PyObject *dlpy_store_alloc(PyTypeObject *type, PyObject *args, PyObject *keywords);
+
+/* Called first by __init__: fails with an exception set if the object has its store, as
+ * a second one would free the first while calls may be using it. */
+int dlpy_store_refuse_second_init(PyObject *self);
+
+/* Called last by __init__: sets the new store, which it takes over, or raises the
+ * error. */
+int dlpy_store_finish_init(PyObject *self, dl_status status, dl_store *store);
+
+/* Returns the repr of an object that has no store yet, for debuggers and tracebacks. */
+PyObject *dlpy_store_describe_unmade(PyObject *self);
+
 /* The methods and operators of Store (store_methods.c). */
 extern PyMethodDef dlpy_store_methods[];
 PyObject *dlpy_store_get_timeout(PyObject *self, void *closure);

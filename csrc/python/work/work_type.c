@@ -34,6 +34,7 @@ typedef struct dlpy_work {
     PyObject *weak_references;
     dl_work_notice notice;
     dlpy_completion completion;
+    dl_work ended; /* what `work` points to if the operation ended as it began */
 } dlpy_work;
 
 static dlpy_work *
@@ -128,6 +129,18 @@ dlpy_work_begin(PyObject *prepared, dl_work *work)
     if (dl_work_is_on_device(work)) {
         self->origin = dlpy_cuda_last_origin();
     }
+    return prepared;
+}
+
+PyObject *
+dlpy_work_end(PyObject *prepared, const dl_call *message, dl_deadline deadline)
+{
+    dlpy_work *self = work_of(prepared);
+
+    dl_work_init_ended(&self->ended, message->op,
+                       message->op == DL_SEND ? -1 : message->peer,
+                       dl_group_ended_at(message, deadline));
+    self->work = &self->ended;
     return prepared;
 }
 
@@ -300,7 +313,8 @@ work_repr(PyObject *object)
                                 source, self->group_name, state);
 }
 
-/* For a Work that Python constructs, a method that its class does not define. */
+/* Raises for a method that the class of a Work constructed in Python does not
+ * define. */
 static PyObject *
 refuse_own(PyObject *object, const char *method)
 {
@@ -400,18 +414,23 @@ withdraw_if_moved(dlpy_work *self)
     Py_END_ALLOW_THREADS
 }
 
-static PyObject *
-work_withdraw(PyObject *object, PyObject *unused)
+void
+dlpy_work_withdraw(PyObject *object)
 {
     dlpy_work *self = work_of(object);
 
-    (void)unused;
     if (self->work != NULL && self->work->ops->withdraw != NULL) {
         dl_fail(DL_CANCELLED, "another message of its batch could not begin");
         Py_BEGIN_ALLOW_THREADS
         self->work->ops->withdraw(self->work);
         Py_END_ALLOW_THREADS
     }
+}
+
+static PyObject *
+work_withdraw(PyObject *object, PyObject *Py_UNUSED(unused))
+{
+    dlpy_work_withdraw(object);
     Py_RETURN_NONE;
 }
 
@@ -444,9 +463,13 @@ work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
         }
         Py_DECREF(ordered);
     }
-    dlpy_gil_leave(&gil, self->work->is_brief);
-    status = dl_work_wait(self->work, dl_deadline_after(timeout));
-    status = dlpy_gil_return(&gil, status);
+    if (dl_work_is_done(self->work)) {
+        status = dl_work_result(self->work);
+    } else {
+        dlpy_gil_leave(&gil, self->work->is_brief);
+        status = dl_work_wait(self->work, dl_deadline_after(timeout));
+        status = dlpy_gil_return(&gil, status);
+    }
     if (status != DL_OK) {
         raise_result(self, status);
         end_event(self);
@@ -684,6 +707,7 @@ work_call_when_done(PyObject *object, PyObject *callback)
     }
     watch(self);
     dlpy_completions_want(self->completions, &self->completion);
+    dl_work_expedite(self->work);
     Py_RETURN_NONE;
 }
 

@@ -33,6 +33,13 @@ const dl_guard *dlpy_work_guard(PyObject *prepared);
 /* Takes both references and returns the Work. */
 PyObject *dlpy_work_begin(PyObject *prepared, dl_work *work);
 
+/* Withdraws a message that has begun, because another one of its batch could not. */
+void dlpy_work_withdraw(PyObject *object);
+
+/* The same for a message without a work, which ended well at once. */
+PyObject *dlpy_work_end(PyObject *prepared, const dl_call *message,
+                        dl_deadline deadline);
+
 /* For an operation that has become part of the group's batch: the batch takes the
  * reference, and keeps the arrays until its own Work ends.  Returns None, or NULL with
  * an exception set. */

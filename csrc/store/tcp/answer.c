@@ -9,7 +9,7 @@
 #include "store/tcp/trace.h"
 #include "store/tcp/wire.h"
 
-/* With a journal, what is put there waits for dl_hub_save(). */
+/* With a journal, replies in this output wait for dl_hub_save(). */
 dl_output *
 dl_answer_output(dl_session *session)
 {
@@ -96,7 +96,7 @@ leave_wait(dl_session *session)
     dl_hub_end_turn(session);
 }
 
-/* Whether the slot's latest change is `op` and has begun in this session. */
+/* Returns whether the slot's latest change is `op` and has begun in this session. */
 static bool
 has_begun(const dl_session *session, dl_opcode op)
 {
@@ -104,8 +104,8 @@ has_begun(const dl_session *session, dl_opcode op)
            && session->slot->outcome == DL_OUTCOME_BEGUN;
 }
 
-/* The session cannot finish its MULTI_SET: the slot's next connection does, or the hub.
- * Others may have seen a part of it already. */
+/* Passes the MULTI_SET that the session cannot finish on to the slot's next connection,
+ * or to the hub, since others may have seen a part of it already. */
 static void
 pass_on_change(dl_session *session)
 {
@@ -131,8 +131,9 @@ dl_answer_lose_slot(dl_session *session)
     }
 }
 
-/* Ends the session of an older connection of the slot.  What its client has sent there
- * must not be executed any more: the client repeats it here. */
+/* Ends the session of an older connection of the slot.  Requests that its client has
+ * sent there must not be executed any more: the client repeats them on the new
+ * connection. */
 static void
 replace(dl_session *old)
 {
@@ -177,8 +178,9 @@ welcome(dl_session *session, const dl_slot *named)
     return DL_OK;
 }
 
-/* The name may be a queue's: it is kept, to check whether the client pops from it when
- * the wait is over.  A client that waits for several names does not pop. */
+/* The key may be the name of a queue: it is kept, to check whether the client pops from
+ * that queue when the wait is over.  A client that waits for several names does not
+ * pop. */
 static dl_status
 wait_for_one(dl_session *session, dl_bytes key)
 {
@@ -214,7 +216,7 @@ wait_for_all(dl_session *session, const dl_store_request *request)
 }
 
 static dl_status
-wait_begin(dl_session *session, const dl_store_request *request)
+wait_for_keys(dl_session *session, const dl_store_request *request)
 {
     dl_reader items = request->items;
 
@@ -225,12 +227,14 @@ wait_begin(dl_session *session, const dl_store_request *request)
     return DL_OK;
 }
 
+/* `is_counted` tells that the client is counted in the barrier already: it repeats the
+ * request on a new connection. */
 static dl_status
-wait_barrier(dl_session *session, const dl_store_request *request)
+wait_barrier(dl_session *session, const dl_store_request *request, bool is_counted)
 {
     leave_wait(session);
-    DL_TRY(dl_table_barrier(table_of(session), &session->waiter, request->key,
-                            request->number));
+    DL_TRY((is_counted ? dl_table_barrier_again : dl_table_barrier)(
+        table_of(session), &session->waiter, request->key, request->number));
     if (session->slot != NULL) {
         session->slot->outcome =
             session->waiter.is_parked ? DL_OUTCOME_BEGUN : DL_OUTCOME_DONE;
@@ -239,22 +243,8 @@ wait_barrier(dl_session *session, const dl_store_request *request)
     return DL_OK;
 }
 
-/* Waits again for a BARRIER in which the client has been counted. */
-static dl_status
-wait_barrier_again(dl_session *session, const dl_store_request *request)
-{
-    leave_wait(session);
-    DL_TRY(dl_table_barrier_again(table_of(session), &session->waiter, request->key,
-                                  request->number));
-    if (!session->waiter.is_parked) {
-        session->slot->outcome = DL_OUTCOME_DONE;
-    }
-    answer_if_over(session, request);
-    return DL_OK;
-}
-
-/* Called before each request: a session that has its turn uses it with a pop from that
- * queue, and passes it on with any other request. */
+/* Called before each request: a session that has the turn to pop uses it with a pop
+ * from that queue, and passes it on with any other request. */
 static void
 use_turn(dl_session *session, const dl_store_request *request)
 {
@@ -391,8 +381,8 @@ put_reply(dl_session *session, const dl_store_request *request,
     }
 }
 
-/* Fails if a key has neither a value nor a queue.  Of one that has only a queue the value
- * is empty, as torch's server answers. */
+/* Fails if a key has neither a value nor a queue.  Of one that has only a queue the
+ * value is empty, as torch's server answers. */
 static dl_status
 need_names(const dl_table *table, const dl_store_request *request)
 {
@@ -572,11 +562,15 @@ execute_or_wait(dl_session *session, const dl_store_request *request)
     if (request->op == DL_OP_CHECK && dl_wire_take_hello(request, &hello)) {
         return welcome(session, &hello);
     }
+    if (dl_wire_asks_shortcut(request)) {
+        dl_wire_put_shortcut(&session->output->bytes, &session->hub->shortcut);
+        return DL_OK;
+    }
     switch (request->op) {
     case DL_OP_WAIT:
-        return wait_begin(session, request);
+        return wait_for_keys(session, request);
     case DL_OP_BARRIER:
-        return wait_barrier(session, request);
+        return wait_barrier(session, request, false);
     case DL_OP_CANCEL_WAIT:
         leave_wait(session);
         break;
@@ -612,15 +606,15 @@ repeat(dl_session *session, const dl_store_request *request)
     if (slot->outcome == DL_OUTCOME_FORGOTTEN) {
         session->hub->refused[DL_LIMIT_REPLIES]++;
         return dl_fail(DL_NETWORK,
-                       "%s was done, but the store's server remembers its reply no "
-                       "longer: at most %" PRIu64 " bytes of replies "
+                       "%s was done, but the store's server no longer remembers "
+                       "its reply: at most %" PRIu64 " bytes of replies "
                        "(DISTLITE_STORE_REPLY_BYTES), for %d seconds "
                        "(DISTLITE_STORE_REPLY_SECONDS)",
                        dl_wire_op_name(request->op), session->hub->limits.reply_bytes,
                        (int)(session->hub->limits.reply / DL_SECOND));
     }
     if (slot->outcome == DL_OUTCOME_BEGUN && request->op == DL_OP_BARRIER) {
-        return wait_barrier_again(session, request);
+        return wait_barrier(session, request, true);
     }
     if (slot->outcome == DL_OUTCOME_BEGUN) {
         session->current = dl_replies_give_unfinished(&session->hub->replies, slot);

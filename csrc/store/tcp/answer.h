@@ -5,8 +5,8 @@
  *
  * A request over many keys takes several turns: it is the session's `current`, or its
  * `waiting` if it waits for keys, until it is answered.  A client of ours has a slot
- * (store/tcp/replies.h): each of its changes is executed once, and one that is repeated on
- * a new connection gets the reply that the slot remembers. */
+ * (store/tcp/replies.h): each of its changes is executed once, and one that is repeated
+ * on a new connection gets the reply that the slot remembers. */
 #ifndef DISTLITE_STORE_TCP_ANSWER_H
 #define DISTLITE_STORE_TCP_ANSWER_H
 
@@ -16,17 +16,17 @@
  * memory. */
 dl_output *dl_answer_output(dl_session *session);
 
-/* Answers a request, or begins to.  A failure is one of the session; that of a checked
- * request is its reply. */
+/* Answers a request, or begins to.  Returns a failure that ends the session; a checked
+ * request that fails is answered with its error, and DL_OK is returned. */
 dl_status dl_answer_request(dl_session *session, const dl_store_request *request);
 
-/* Carries on with the requests over many keys, as far as the turn's work allows. */
+/* Continues the requests over many keys, as far as the turn's work allows. */
 dl_status dl_answer_go_on(dl_session *session);
 
 /* For the hub: answers the wait of the session, whose waiter is ready. */
 void dl_answer_end_wait(dl_session *session);
 
-/* Parts the session from its slot, which the client may open again. */
+/* Detaches the session from its slot, which the client may open again. */
 void dl_answer_lose_slot(dl_session *session);
 
 /* Cancels what is not answered yet: a wait, whose turn is passed on, and a request over

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "net/connect.h"
+#include "net/address.h"
 #include "net/socket.h"
 
 /* Copying a value smaller than this costs less than one more entry of the iovec. */
@@ -57,10 +57,9 @@ dl_connection_free(dl_connection *connection, bool is_inherited)
     free(connection);
 }
 
-/* Words a failure of the connection; the text for a closed one is that of torch's
- * client. */
+/* Writes the text of a failure of the connection; that of a closed one is torch's. */
 static dl_status
-name_failure(const dl_connection *connection, dl_status status)
+describe_failure(const dl_connection *connection, dl_status status)
 {
     switch (status) {
     case DL_CLOSED:
@@ -102,7 +101,7 @@ send_parts(dl_connection *connection, struct iovec *parts, int count,
         dl_buffer_fini(&connection->out);
     }
     dl_buffer_clear(&connection->out);
-    return name_failure(connection, status);
+    return describe_failure(connection, status);
 }
 
 dl_status
@@ -179,7 +178,7 @@ static dl_status
 receive(dl_connection *connection, struct iovec room, size_t least,
         dl_deadline deadline, size_t *size)
 {
-    return name_failure(
+    return describe_failure(
         connection,
         connection->tls == NULL
             ? dl_socket_read(connection->fd, room, least, deadline, size)
@@ -281,8 +280,8 @@ dl_connection_take_blob(dl_connection *connection, dl_deadline deadline,
     return take_rest(connection, deadline, (size_t)size - here, value);
 }
 
-/* Fails with the text, at most this long, with which the server has refused the
- * handshake.  It comes from somebody who has proved nothing. */
+/* The longest text of a refused handshake that is read: the peer has proved nothing
+ * yet. */
 #define REFUSAL_LIMIT 1024
 
 static dl_status
@@ -366,10 +365,11 @@ dl_connection_finish(dl_connection *connection)
         && (connection->tls == NULL || !dl_tls_socket_holds_input(connection->tls));
 }
 
-/* Words the failures of a TLS handshake.  A server that closes the connection has ended,
- * or does not know what it was sent, hence not DL_NETWORK: see name_silence(). */
+/* Writes the text of a failed TLS handshake.  A server that closes the connection has
+ * ended or does not speak TLS, hence not DL_NETWORK: see describe_proof_failure(). */
 static dl_status
-name_handshake(const dl_connection *connection, dl_tls_mode mode, dl_status status)
+describe_tls_failure(const dl_connection *connection, dl_tls_mode mode,
+                     dl_status status)
 {
     switch (status) {
     case DL_CLOSED:
@@ -399,15 +399,15 @@ dl_connection_secure(dl_connection *connection, dl_tls *tls, dl_deadline deadlin
         return DL_OK;
     }
     DL_TRY(dl_tls_socket_new(tls, false, connection->fd, &connection->tls));
-    return name_handshake(connection, dl_tls_mode_of(tls),
-                          dl_tls_socket_greet(connection->tls, deadline));
+    return describe_tls_failure(connection, dl_tls_mode_of(tls),
+                                dl_tls_socket_greet(connection->tls, deadline));
 }
 
-/* Words the failures of a server that does not answer CHALLENGE: torch's closes the
+/* Writes the text for a server that does not answer CHALLENGE: torch's closes the
  * connection.  Ours does so only when it ends, hence not DL_DENIED: the caller may try
  * again. */
 static dl_status
-name_silence(const dl_connection *connection, dl_status status)
+describe_proof_failure(const dl_connection *connection, dl_status status)
 {
     const char *what =
         status == DL_TIMEOUT ? "does not answer" : "has closed the connection";
@@ -447,7 +447,8 @@ begin_proof(dl_connection *connection, const dl_secret *secret, dl_proof *proof,
 
     DL_TRY(dl_proof_put_challenge(proof, &connection->out));
     DL_TRY(dl_connection_send(connection, deadline));
-    DL_TRY(name_silence(connection, take_proof(connection, deadline, &nonce)));
+    DL_TRY(
+        describe_proof_failure(connection, take_proof(connection, deadline, &nonce)));
     return dl_proof_put_prove(proof, secret, nonce, &connection->out);
 }
 
@@ -464,8 +465,8 @@ end_proof(dl_connection *connection, const dl_secret *secret, dl_proof *proof,
                : dl_fail(DL_DENIED, "%s (%s)", dl_last_error()->text, connection->peer);
 }
 
-/* Reads the reply to the first PING, in place of which a server that asks for a token
- * says so. */
+/* Reads the reply to the first PING, or the refusal that a server which asks for a
+ * token sends in its place. */
 static dl_status
 take_first_pong(dl_connection *connection, dl_deadline deadline)
 {
@@ -482,7 +483,8 @@ take_first_pong(dl_connection *connection, dl_deadline deadline)
     return take_refusal(connection, "", deadline);
 }
 
-/* Takes the reply to the hello: torch's server answers that the key does not exist. */
+/* Reads the reply to the hello, to which torch's server answers that the key does not
+ * exist. */
 static dl_status
 take_welcome(dl_connection *connection, dl_deadline deadline)
 {
@@ -510,9 +512,10 @@ dl_slot_draw(dl_slot *slot)
     return dl_random(slot->id, sizeof slot->id);
 }
 
-/* Without a secret all requests are sent before any reply is read, so that the handshake
- * takes one round trip; a proof adds one.  VALIDATE and PING are what torch's client
- * begins with; to torch's server the CHECK asks about a key that does not exist. */
+/* Without a secret all requests are sent before any reply is read, so that the
+ * handshake takes one round trip; a proof adds one.  VALIDATE and PING are what torch's
+ * client begins with; to torch's server the CHECK asks about a key that does not
+ * exist. */
 dl_status
 dl_connection_greet(dl_connection *connection, const dl_secret *secret,
                     const dl_store_request *first, dl_deadline deadline)
@@ -547,29 +550,10 @@ dl_connection_greet(dl_connection *connection, const dl_secret *secret,
     return DL_OK;
 }
 
-static dl_connection *
-connection_of(dl_list *node)
-{
-    return DL_LIST_ENTRY(node, dl_connection, node);
-}
-
-dl_status
-dl_connection_pool_init(dl_connection_pool *pool, const char *host, uint16_t port,
-                        dl_secret *secret)
-{
-    *pool = (dl_connection_pool){
-        .port = port, .host = strdup(host), .secret = dl_secret_ref(secret)};
-    pthread_mutex_init(&pool->lock, NULL);
-    dl_list_init(&pool->idle);
-    dl_list_init(&pool->busy);
-    return pool->host == NULL ? dl_fail_no_memory() : DL_OK;
-}
-
-/* Tells a server of ours that the client has read all its replies, so that it need not
- * remember them.  One that does not learn of it forgets them after a while.  MSG_MORE lets
- * the byte travel with the FIN of the close that follows, which wakes the server once. */
-static void
-leave(const dl_connection *connection)
+/* MSG_MORE lets the byte travel with the FIN of the close that follows, which wakes the
+ * server once. */
+void
+dl_connection_leave(const dl_connection *connection)
 {
     uint8_t byte = DL_WIRE_LEAVE;
     struct iovec part = {&byte, 1};
@@ -586,253 +570,4 @@ leave(const dl_connection *connection)
     if (dl_tls_socket_write(connection->tls, &part, 1, dl_deadline_after(0)) != DL_OK) {
         (void)dl_fail_again(&error);
     }
-}
-
-static void
-free_all(dl_list *head, bool is_inherited)
-{
-    while (!dl_list_is_empty(head)) {
-        dl_connection *connection = connection_of(head->next);
-        dl_list_remove(&connection->node);
-        if (!is_inherited) {
-            leave(connection);
-        }
-        dl_connection_free(connection, is_inherited);
-    }
-}
-
-void
-dl_connection_pool_set_tls(dl_connection_pool *pool, dl_tls *tls)
-{
-    pool->tls = dl_tls_ref(tls);
-}
-
-void
-dl_connection_pool_fini(dl_connection_pool *pool, bool is_inherited)
-{
-    free_all(&pool->idle, is_inherited);
-    /* Not empty only in a forked child: the parent's threads are using these. */
-    free_all(&pool->busy, is_inherited);
-    /* In a forked child the mutex may be held by a thread that does not exist there. */
-    if (!is_inherited) {
-        pthread_mutex_destroy(&pool->lock);
-    }
-    dl_secret_unref(pool->secret);
-    pool->secret = NULL;
-    dl_tls_unref(pool->tls);
-    pool->tls = NULL;
-    free(pool->host);
-    pool->host = NULL;
-}
-
-/* Moves the most recently used idle connection to the busy ones and returns it; NULL
- * when none is idle. */
-static dl_connection *
-take_last(dl_connection_pool *pool)
-{
-    dl_connection *connection = NULL;
-
-    pthread_mutex_lock(&pool->lock);
-    if (!dl_list_is_empty(&pool->idle)) {
-        connection = connection_of(pool->idle.previous);
-        dl_list_remove(&connection->node);
-        pool->idle_size--;
-        dl_list_append(&pool->busy, &connection->node);
-    }
-    pthread_mutex_unlock(&pool->lock);
-    return connection;
-}
-
-/* Leaves the list before the descriptor is closed, so that dl_connection_pool_close()
- * never shuts down a number that has been reused. */
-static void
-discard(dl_connection_pool *pool, dl_connection *connection)
-{
-    pthread_mutex_lock(&pool->lock);
-    dl_list_remove(&connection->node);
-    pthread_mutex_unlock(&pool->lock);
-    dl_connection_free(connection, false);
-}
-
-/* Our server remembers the slot of a lost connection for longer than this. */
-#define SURELY_REMEMBERED (500 * DL_MILLISECOND)
-
-static bool
-may_be_forgotten(const dl_connection *connection)
-{
-    return !connection->is_ours
-           || connection->idle_since + SURELY_REMEMBERED < dl_now();
-}
-
-dl_connection *
-dl_connection_pool_take(dl_connection_pool *pool, bool is_careful)
-{
-    dl_connection *connection = take_last(pool);
-
-    while (connection != NULL && is_careful && may_be_forgotten(connection)
-           && dl_socket_is_stale(connection->fd)) {
-        discard(pool, connection);
-        connection = take_last(pool);
-    }
-    return connection;
-}
-
-/* Checks and registers under one lock: either dl_connection_pool_close() finds the
- * connection in the list, or this finds the pool closed and returns DL_CANCELLED. */
-static dl_status
-register_busy(dl_connection_pool *pool, dl_connection *connection)
-{
-    pthread_mutex_lock(&pool->lock);
-    bool is_closed = atomic_load(&pool->is_closed);
-    if (!is_closed) {
-        dl_list_append(&pool->busy, &connection->node);
-    }
-    pthread_mutex_unlock(&pool->lock);
-    return is_closed ? dl_fail(DL_CANCELLED, "closed while connecting") : DL_OK;
-}
-
-dl_server_identity
-dl_connection_pool_joined(dl_connection_pool *pool)
-{
-    pthread_mutex_lock(&pool->lock);
-    dl_server_identity joined = pool->joined;
-    pthread_mutex_unlock(&pool->lock);
-    return joined;
-}
-
-void
-dl_connection_pool_set_joined(dl_connection_pool *pool,
-                              const dl_server_identity *joined)
-{
-    pthread_mutex_lock(&pool->lock);
-    pool->joined = *joined;
-    pthread_mutex_unlock(&pool->lock);
-}
-
-/* Joins the server that the first connection has reached, and compares those that later
- * ones reach with it. */
-static dl_status
-recognise(dl_connection_pool *pool, const dl_connection *connection)
-{
-    dl_server_identity met = {.is_known = true, .is_ours = connection->is_ours};
-
-    if (met.is_ours) {
-        memcpy(met.bytes, connection->identity, sizeof met.bytes);
-    }
-    pthread_mutex_lock(&pool->lock);
-    if (!pool->joined.is_known) {
-        pool->joined = met;
-    }
-    bool is_same = pool->joined.is_ours == met.is_ours
-                   && memcmp(pool->joined.bytes, met.bytes, sizeof met.bytes) == 0;
-    pthread_mutex_unlock(&pool->lock);
-    return is_same ? DL_OK
-                   : dl_fail(DL_MISMATCH,
-                             "the store at %s:%u is another server than the one this "
-                             "client joined, which has ended: its keys are gone, and "
-                             "nothing was asked of the new server. To join that, "
-                             "create a new TCPStore",
-                             pool->host, pool->port);
-}
-
-dl_status
-dl_connection_pool_open(dl_connection_pool *pool, const dl_slot *slot,
-                        const dl_store_request *first, dl_deadline deadline,
-                        dl_connection **connection)
-{
-    dl_connection *opened = NULL;
-    int fd = -1;
-
-    DL_TRY(dl_socket_connect_once(pool->host, pool->port, deadline, &pool->is_closed,
-                                  &fd));
-    DL_TRY(dl_connection_new(fd, &opened));
-    if (slot != NULL) {
-        opened->slot = *slot;
-    }
-    dl_status status = register_busy(pool, opened);
-    if (status == DL_OK) {
-        /* The connection is listed already, so that closing the pool ends the
-         * handshake. */
-        status = dl_connection_secure(opened, pool->tls, deadline);
-    }
-    if (status == DL_OK) {
-        dl_secret *proved = dl_tls_proves_token(pool->tls) ? NULL : pool->secret;
-        status = dl_connection_greet(opened, proved, first, deadline);
-    }
-    if (status == DL_OK) {
-        status = recognise(pool, opened);
-    }
-    if (status != DL_OK) {
-        discard(pool, opened);
-        return status;
-    }
-    *connection = opened;
-    return DL_OK;
-}
-
-/* Freed outside the lock: closing a socket may take the kernel a while. */
-void
-dl_connection_pool_give(dl_connection_pool *pool, dl_connection *connection)
-{
-    bool is_kept = false;
-
-    connection->idle_since = dl_now();
-    pthread_mutex_lock(&pool->lock);
-    dl_list_remove(&connection->node);
-    if (connection->is_clean && pool->idle_size < DL_POOL_IDLE_LIMIT
-        && !atomic_load(&pool->is_closed)) {
-        dl_list_append(&pool->idle, &connection->node);
-        pool->idle_size++;
-        is_kept = true;
-    }
-    pthread_mutex_unlock(&pool->lock);
-    if (!is_kept) {
-        leave(connection);
-        dl_connection_free(connection, false);
-    }
-}
-
-void
-dl_connection_pool_drop_idle(dl_connection_pool *pool)
-{
-    pthread_mutex_lock(&pool->lock);
-    free_all(&pool->idle, false);
-    pool->idle_size = 0;
-    pthread_mutex_unlock(&pool->lock);
-}
-
-void
-dl_connection_pool_close(dl_connection_pool *pool)
-{
-    pthread_mutex_lock(&pool->lock);
-    atomic_store(&pool->is_closed, true);
-    /* A store that failed before its pool was initialised is closed as well: its lists
-     * are zeroed and count as empty. */
-    bool has_busy = !dl_list_is_empty(&pool->busy);
-    for (dl_list *node = pool->busy.next; has_busy && node != &pool->busy;
-         node = node->next) {
-        /* The call that uses it reads an end of stream and closes the descriptor. */
-        shutdown(connection_of(node)->fd, SHUT_RDWR);
-    }
-    free_all(&pool->idle, false);
-    pool->idle_size = 0;
-    pthread_mutex_unlock(&pool->lock);
-}
-
-int
-dl_connection_pool_ends(dl_connection_pool *pool, dl_address *local, dl_address *peer)
-{
-    int fd = -1;
-
-    pthread_mutex_lock(&pool->lock);
-    dl_list *head = dl_list_is_empty(&pool->idle) ? &pool->busy : &pool->idle;
-    if (!dl_list_is_empty(head)) {
-        fd = connection_of(head->previous)->fd;
-        if (dl_socket_local_address(fd, local) != DL_OK
-            || dl_socket_peer_address(fd, peer) != DL_OK) {
-            fd = -1;
-        }
-    }
-    pthread_mutex_unlock(&pool->lock);
-    return fd;
 }

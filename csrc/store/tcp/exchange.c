@@ -6,18 +6,18 @@
 #include "store/store.h"
 #include "store/tcp/tcp_store.h"
 
-/* A get sleeps this long between tries when WAIT succeeds and GET still finds no value:
+/* The pauses between tries of a get when WAIT succeeds and GET still finds no value:
  * the key may be deleted again and again. */
-#define FIRST_NAP DL_MILLISECOND
-#define LAST_NAP DL_WAIT_SLICE
+#define FIRST_PAUSE DL_MILLISECOND
+#define LAST_PAUSE DL_WAIT_SLICE
 
-/* A push wakes one waiting client only.  When that client stops before it pops the
- * item, the others are not woken, so they try a pop of their own at this interval. */
-#define LOOK_AGAIN DL_SECOND
+/* A push wakes one waiting client only.  If that client is stopped before it pops the
+ * item, the others are not woken, so each tries to pop at this interval. */
+#define POP_INTERVAL DL_SECOND
 
 /* The deadline for replies that wait for no key: the call's own, or DL_ANSWER_GRACE
- * from now if that is later.  Only `at` changes: `limit` stays the call's timeout, which
- * error texts name. */
+ * from now if that is later.  Only `at` changes: `limit` stays the call's timeout,
+ * which error texts name. */
 static dl_deadline
 answer_deadline(const dl_tcp_call *call)
 {
@@ -222,15 +222,15 @@ exchange_barrier(dl_connection *connection, dl_tcp_call *call)
                    : dl_store_fail_barrier_timeout(call->request.key, call->deadline);
 }
 
-/* Sleeps for `*nap`, which is 0 at first, since one wait usually suffices, and doubles
- * from FIRST_NAP up to LAST_NAP. */
+/* Sleeps for `*pause`, which is 0 at first, since one wait usually suffices, and then
+ * doubles from FIRST_PAUSE up to LAST_PAUSE. */
 static dl_status
-take_nap(dl_tcp_call *call, int64_t *nap)
+pause_once(dl_tcp_call *call, int64_t *pause)
 {
-    dl_deadline until = dl_deadline_earlier(call->deadline, *nap);
-    int64_t longer = *nap == 0 ? FIRST_NAP : 2 * *nap;
+    dl_deadline until = dl_deadline_earlier(call->deadline, *pause);
+    int64_t longer = *pause == 0 ? FIRST_PAUSE : 2 * *pause;
 
-    *nap = longer < LAST_NAP ? longer : LAST_NAP;
+    *pause = longer < LAST_PAUSE ? longer : LAST_PAUSE;
     return dl_sleep_until(until);
 }
 
@@ -241,7 +241,7 @@ static dl_status
 exchange_values(dl_connection *connection, dl_tcp_call *call, const dl_bytes *keys,
                 size_t count)
 {
-    int64_t nap = 0;
+    int64_t pause = 0;
 
     if (!connection->is_ours) {
         DL_TRY(wait_for_keys(connection, call, keys, count, call->deadline));
@@ -255,7 +255,7 @@ exchange_values(dl_connection *connection, dl_tcp_call *call, const dl_bytes *ke
         if (dl_deadline_passed(call->deadline)) {
             return dl_store_fail_timeout("/", keys, count, call->deadline);
         }
-        DL_TRY(take_nap(call, &nap));
+        DL_TRY(pause_once(call, &pause));
         DL_TRY(wait_for_keys(connection, call, keys, count, call->deadline));
     }
 }
@@ -277,7 +277,7 @@ static dl_status
 exchange_queue_pop(dl_connection *connection, dl_tcp_call *call)
 {
     const dl_bytes *key = &call->request.key;
-    int64_t nap = 0;
+    int64_t pause = 0;
 
     for (;;) {
         dl_status status = pop(connection, call);
@@ -287,11 +287,11 @@ exchange_queue_pop(dl_connection *connection, dl_tcp_call *call)
         if (dl_deadline_passed(call->deadline)) {
             return dl_store_fail_timeout("/", key, 1, call->deadline);
         }
-        DL_TRY(take_nap(call, &nap));
+        DL_TRY(pause_once(call, &pause));
         status = wait_for_keys(connection, call, key, 1,
-                               dl_deadline_earlier(call->deadline, LOOK_AGAIN));
+                               dl_deadline_earlier(call->deadline, POP_INTERVAL));
         if (status == DL_TIMEOUT && connection->is_clean) {
-            nap = 0;
+            pause = 0;
         } else {
             DL_TRY(status);
         }
@@ -310,14 +310,15 @@ dl_exchange(dl_connection *connection, dl_tcp_call *call)
                        "queues not implemented on legacy TCPStore backend");
     }
     if (call->request.op == DL_OP_STATS && !connection->is_ours) {
-        return dl_fail(DL_UNSUPPORTED,
-                       "stats: the server of this store is torch's, which tells none; "
-                       "one of distlite does");
+        return dl_fail(
+            DL_UNSUPPORTED,
+            "stats: the server of this store is torch's, which has none; start "
+            "the server with distlite");
     }
     if (dl_request_has_ttl(call->request.op) && !connection->is_ours) {
         return dl_fail(DL_UNSUPPORTED,
                        "%s with ttl: the server of this store is torch's, which keeps "
-                       "values for ever; one of distlite does not",
+                       "values for ever; start the server with distlite",
                        dl_request_kinds[call->request.op].name);
     }
     switch (call->request.op) {
@@ -346,8 +347,8 @@ typedef struct try_result {
     bool is_unknown;    /* a change that cannot be repeated may have been executed */
 } try_result;
 
-/* Whether the connection can be kept after this status.  After any other refusal the
- * server may close it. */
+/* Returns whether the connection can be kept after this status.  After any other
+ * refusal the server may close it. */
 static bool
 is_harmless(dl_status status)
 {
@@ -355,8 +356,8 @@ is_harmless(dl_status status)
            || status == DL_QUEUE_EMPTY || status == DL_UNSUPPORTED;
 }
 
-/* Makes the connection that replaces the one whose change may have been executed.  The
- * server has known the slot since the handshake of that one, unless it had to forget
+/* Makes the connection that replaces one whose change may have been executed.  The
+ * server has known the slot since that connection's handshake, unless it had to forget
  * it. */
 static dl_status
 reopen(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
@@ -407,6 +408,9 @@ try_once(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
                                 pool, dl_request_kinds[call->request.op].is_change);
 
     *result = (try_result){.was_idle = connection != NULL};
+    if (connection != NULL && dl_connection_pool_is_due(pool, connection)) {
+        DL_TRY(dl_connection_pool_shorten(pool, &connection, open_by));
+    }
     if (connection == NULL) {
         dl_status status = open_one(pool, call, open_by, &connection);
         if (status != DL_OK) {

@@ -11,7 +11,7 @@
 #define DISTLITE_STORE_TCP_EXCHANGE_H
 
 #include "base/deadline.h"
-#include "store/tcp/connection.h"
+#include "store/tcp/connection_pool.h"
 
 /* How long a reply that waits for no key may take, even if the call's timeout is
  * shorter: the timeout limits the wait for keys, not the round trip to the server. */
@@ -30,9 +30,8 @@ typedef struct dl_tcp_call {
 } dl_tcp_call;
 
 /* Carries out the call on `connection`.  Returns DL_OK, DL_TIMEOUT, DL_QUEUE_EMPTY,
- * DL_UNSUPPORTED (decided here, before any byte is sent), the server's status, or the
- * failure of the connection.  connection->is_clean tells whether it can be used
- * again. */
+ * DL_UNSUPPORTED (before any byte is sent), the server's status, or the failure of the
+ * connection.  connection->is_clean tells whether it can be used again. */
 dl_status dl_exchange(dl_connection *connection, dl_tcp_call *call);
 
 /* Carries out the call on a connection of the pool, and repeats it on a new one when

@@ -9,20 +9,20 @@
 #include "store/stats.h"
 #include "store/tcp/answer.h"
 
-/* How long a turn is kept: the pop follows the reply to the WAIT after a round trip and
- * the usual delays of a running process. */
+/* How long a session keeps its turn to pop: the pop follows the reply to the WAIT after
+ * a round trip and the usual delays of a running process. */
 #define TURN_PATIENCE DL_SECOND
 
-/* How long a value that has ended, and is no longer seen, may use memory: the loop is not
- * woken for each of many that end one after the other. */
+/* How long a value that has ended may use memory, so that the loop is not woken for
+ * each of many that end one after the other. */
 #define EXPIRE_INTERVAL (100 * DL_MILLISECOND)
 
 void
 dl_hub_init(dl_hub *hub)
 {
     *hub = (dl_hub){.since = dl_now()};
-    /* The log's level is read from the environment here, and not on the server's thread,
-     * beside which the program may change the environment. */
+    /* Reads the log's level from the environment here, and not on the server's thread,
+     * while the program may be changing the environment. */
     (void)dl_log_is_on(DL_LOG_TRACE);
     dl_table_init(&hub->table);
     dl_replies_init(&hub->replies);
@@ -76,8 +76,8 @@ dl_hub_save(dl_hub *hub)
     while (!dl_list_is_empty(&hub->unsaved)) {
         dl_session *session = DL_LIST_ENTRY(hub->unsaved.next, dl_session, unsaved);
         dl_list_remove(&session->unsaved);
-        /* What others have read of a change that is not lasting is not taken back: it is
-         * in the table, and will be written when that is possible again. */
+        /* A change that could not be written stays in the table, since others may have
+         * read it, and is written when that is possible again. */
         session->is_unsaved = status != DL_OK && session->has_changed;
         session->has_changed = false;
         dl_hub_mark(session);
@@ -168,6 +168,7 @@ dl_hub_put_stats(const dl_hub *hub, dl_buffer *text)
     put_identity(hub, text);
     dl_stats_put_table(text, &hub->table);
     dl_stats_put(text, "clients", hub->clients);
+    dl_stats_put(text, "unix_clients", hub->unix_clients);
     dl_stats_put(text, "requests", hub->requests);
     dl_stats_put(text, "input_bytes", hub->pending - hub->pending_output);
     dl_stats_put(text, "output_bytes", hub->pending_output);

@@ -39,7 +39,7 @@ struct dl_session;
 /* What the sessions of one server share. */
 typedef struct dl_hub {
     dl_table table;
-    dl_list changed; /* sessions that dl_session_resume() is to be called for */
+    dl_list changed; /* sessions whose dl_session_resume() is to be called */
     dl_list turns;   /* sessions that may pop and have not yet, the earliest first */
     /* Sessions that have a time limit, the earliest first. */
     dl_list strangers; /* not admitted yet: no valid VALIDATE, or no proof */
@@ -58,14 +58,17 @@ typedef struct dl_hub {
     uint8_t
         identity[DL_IDENTITY_SIZE]; /* zeros unless dl_hub_draw_identity() drew it */
     dl_replies replies;
+    dl_shortcut shortcut; /* that clients of this host may take */
     dl_log_limit
         refusals[DL_STATUS_LAST + 1]; /* limits the lines of the log, by status */
     dl_log_limit trace;               /* of lines about single requests */
     dl_output *spare; /* an empty output that is reused, to save an allocation */
-    /* Counts that STATS tells; those of keys, bytes and listings are counted there. */
+    /* The counts of STATS; refusals by the limits of keys and bytes are counted in the
+     * table, those of listings in `names`. */
     uint64_t refused[DL_LIMIT_COUNT];
     uint64_t closed[DL_STATUS_LAST + 1]; /* clients that were refused, by status */
     uint64_t clients;                    /* connected now */
+    uint64_t unix_clients;               /* those over the shortcut */
     uint64_t requests;                   /* served since the start */
     int64_t since;                       /* of the start */
     int64_t busy_since;   /* when the loop last began to serve; 0 while it sleeps */
@@ -80,34 +83,36 @@ void dl_hub_set_limits(dl_hub *hub, const dl_limits *limits);
  * session. */
 dl_status dl_hub_draw_identity(dl_hub *hub);
 
-/* Sets what clients have to prove (proof.h); takes a reference of its own.  Only before
- * the first session. */
+/* Sets the secret that clients have to prove (proof.h); takes a reference of its own.
+ * Only before the first session. */
 void dl_hub_set_secret(dl_hub *hub, dl_secret *secret);
 
 /* Opens the journal and fills the table with what it holds, as dl_journal_open() does.
  * Only before the first session, and after the limits are set. */
 dl_status dl_hub_open_journal(dl_hub *hub, const char *path, dl_journal_sync sync);
 
-/* To be called after each round of input, before dl_hub_take_changed(): makes the changes
- * of the round lasting, and marks the sessions whose replies waited for that.  Does
- * nothing without a journal. */
+/* To be called after each round of input, before dl_hub_take_changed(): makes the
+ * changes of the round lasting, and marks the sessions whose replies waited for that.
+ * Does nothing without a journal. */
 void dl_hub_save(dl_hub *hub);
 
-/* Whether the loop has to go on without waiting for input. */
+/* Returns whether the loop has to continue without waiting for input. */
 bool dl_hub_has_work(const dl_hub *hub);
 
-/* Sets what the connections are encrypted with, and by what clients prove themselves;
- * as above.  Sessions know nothing of it: the bytes that they are fed are decrypted. */
+/* Sets the TLS of the connections; takes a reference of its own.  Only before the first
+ * session.  Sessions know nothing of it: the bytes that they are fed are decrypted. */
 void dl_hub_set_tls(dl_hub *hub, dl_tls *tls);
 
-/* Tells the table the time, and the journal how that compares with the wall clock. */
+/* Tells the table the time and, if there is a journal, how much the wall clock is ahead
+ * of it. */
 void dl_hub_advance(dl_hub *hub, int64_t now);
 
 /* To be called after dl_session_fini() of all sessions. */
 void dl_hub_fini(dl_hub *hub);
 
-/* Tell how long the loop is busy with one turn, during which it serves no other client:
- * called before each client is served, and when the loop polls again. */
+/* Measure how long the loop is busy in one turn, during which it serves no other
+ * client: the first is called before each client is served, the second when the loop
+ * polls again. */
 static inline void
 dl_hub_busy(dl_hub *hub)
 {
@@ -118,14 +123,14 @@ dl_hub_busy(dl_hub *hub)
 
 void dl_hub_idle(dl_hub *hub);
 
-/* Appends what the hub and its table tell, in the format of store/stats.h. */
+/* Appends the counts of the hub and of its table, in the format of store/stats.h. */
 void dl_hub_put_stats(const dl_hub *hub, dl_buffer *text);
 
 /* Returns the next changed session, or NULL: it has output because of another client's
- * request, has passed its time limit, or may go on now that its output is sent or it
- * has a new turn.  Call dl_session_resume(), then send.  After each round of input,
- * take as many as dl_hub_round() returned at first: sessions may be marked again
- * meanwhile. */
+ * request, has passed its time limit, or can continue, because its output is sent or a
+ * new turn of the loop has begun.  Call dl_session_resume(), then send.  After each
+ * round of input, take as many as dl_hub_round() returned at first: sessions may be
+ * marked again meanwhile. */
 struct dl_session *dl_hub_take_changed(dl_hub *hub);
 
 static inline size_t
@@ -134,7 +139,7 @@ dl_hub_round(const dl_hub *hub)
     return hub->changed_count < DL_HUB_ROUND ? hub->changed_count : DL_HUB_ROUND;
 }
 
-/* Returns when dl_hub_wake() must be called next; INT64_MAX is never. */
+/* Returns when dl_hub_wake() must be called next; INT64_MAX: never. */
 int64_t dl_hub_next_wake(const dl_hub *hub);
 
 /* Passes unused turns on, and marks sessions whose time limit has passed as changed.
@@ -142,11 +147,12 @@ int64_t dl_hub_next_wake(const dl_hub *hub);
  * A client that waits for one name may intend to pop an item of that queue next, so
  * each push ends the wait of one such client, which then has its turn.  A client that
  * is stopped does not use it, so after a while the turn passes to the next one.  Values
- * that have ended are removed, a bounded number in each call.  Time limits apply to clients that are not admitted yet, to those that do not read what is
- * sent, and to what is remembered of those that have lost their connections. */
+ * that have ended are removed, a bounded number in each call.  Time limits apply to
+ * clients that are not admitted yet, to those that do not read their replies, and to
+ * the remembered replies of those that have lost their connections. */
 void dl_hub_wake(dl_hub *hub, int64_t now);
 
-/* The rest is for the sessions. */
+/* The following functions are called by the sessions. */
 
 /* Marks the session as changed, or removes the mark. */
 void dl_hub_mark(struct dl_session *session);
@@ -156,8 +162,8 @@ void dl_hub_unmark(struct dl_session *session);
  * call that may have ended some. */
 void dl_hub_end_waits(dl_hub *hub);
 
-/* Starts the time in which the session, whose wait for one name is over, has its turn to
- * pop, and ends the wait or the turn for that name. */
+/* Begins the turn of a session whose wait for one name is over, to pop from that queue;
+ * ends it, or the wait. */
 void dl_hub_begin_turn(struct dl_session *session);
 void dl_hub_end_turn(struct dl_session *session);
 
@@ -165,7 +171,7 @@ void dl_hub_end_turn(struct dl_session *session);
  * reused: it has memory already. */
 dl_output *dl_hub_take_output(dl_hub *hub);
 
-/* Takes an output, of which all is sent, or NULL. */
+/* Takes back an output that is sent completely, or NULL. */
 void dl_hub_give_output(dl_hub *hub, dl_output *output);
 
 #endif

@@ -18,14 +18,14 @@
 /* How long changes may be in the kernel's memory only, with DL_JOURNAL_INTERVAL. */
 #define SYNC_INTERVAL DL_SECOND
 
-/* What has gathered is written at the latest when it is so large. */
+/* Recorded changes of more bytes are written before the end of the turn. */
 #define CHANGES_LARGE ((size_t)4 << 20)
 
 /* Memory that the buffer keeps between two turns. */
 #define CHANGES_KEPT ((size_t)1 << 20)
 
-/* A file is replaced when it is larger than this, and than so many times its size when
- * it was new: then the work of copying is a fraction of that of writing. */
+/* A file is replaced when it is larger than LEAST_REPLACED and than GROWTH times its
+ * size when it was new: copying then costs a fraction of what the writing has cost. */
 #define LEAST_REPLACED ((uint64_t)16 << 20)
 #define GROWTH 3
 
@@ -36,8 +36,8 @@
 /* A large value is recorded in pieces, each of which fits a frame. */
 #define PIECE ((size_t)4 << 20)
 
-/* More than the records of a request need without keys and values: a change, and the
- * state of a slot. */
+/* More than the size, without keys and values, of the records of one request: a change,
+ * and the state of a slot. */
 #define RECORDS_SIZE 256
 
 /* The lock of a server that was killed lasts until the processes that it was just
@@ -60,7 +60,7 @@ struct dl_journal {
     bool is_unsynced;   /* written and not on the disk yet */
     int64_t unsynced_since;
     bool has_failed; /* `changes` could not be written: `failure` tells why */
-    bool is_broken;  /* and it is unknown what the disk holds: never written again */
+    bool is_broken; /* and the disk's contents are unknown: it is never written again */
     dl_error failure;
     dl_log_limit log;
     /* The new file; -1: none. */
@@ -102,8 +102,8 @@ fail_system(const dl_journal *journal, const char *what, int error)
                    strerror(error));
 }
 
-/* Writes all bytes at `offset`.  Not by O_APPEND: after a failure the rest of what was
- * written is overwritten by the next try. */
+/* Writes all bytes at `offset`; returns 0 or an errno.  Does not use O_APPEND, so that
+ * the next try overwrites what a failed one has written. */
 static int
 write_at(int fd, dl_bytes bytes, uint64_t offset)
 {
@@ -167,7 +167,8 @@ drop_new_file(dl_journal *journal)
     }
 }
 
-/* Goes on with the old file, which is complete, until that has grown further. */
+/* Keeps the old file, which is complete; the next attempt follows when it has grown
+ * further. */
 static void
 give_up_new_file(dl_journal *journal, const char *what, int error)
 {
@@ -196,7 +197,7 @@ put_new_frame(dl_journal *journal, dl_buffer *frame)
     return error == 0 && clear_changes(frame) != DL_OK ? ENOMEM : error;
 }
 
-/* Opens a file of our own for writing, without following a link. */
+/* Opens a file that only this user may use, without following a symbolic link. */
 static int
 open_own(const char *path, int flags)
 {
@@ -292,8 +293,8 @@ put_item_record(void *context, dl_bytes key, dl_bytes item, bool is_first)
 }
 
 /* Copies the values of some more names.  A value that changes later is recorded again
- * behind its copy, since commits go to both files; what changed earlier is overwritten by
- * the copy.  New names come to the end of the list. */
+ * behind its copy, since commits go to both files; what changed earlier is overwritten
+ * by the copy.  New names come to the end of the list. */
 static void
 copy_names(frame_writer *writer)
 {
@@ -313,7 +314,7 @@ copy_names(frame_writer *writer)
     }
 }
 
-/* Makes the new file's name that of the journal. */
+/* Gives the new file the name of the journal. */
 static int
 adopt_new_file(dl_journal *journal)
 {
@@ -637,9 +638,9 @@ open_file(dl_journal *journal, uint64_t *size)
     return check_file(journal, size);
 }
 
-/* The time of the file is the wall clock's, which goes on while no server runs.  A value
- * that has ended already is not removed before all records are applied: those that follow
- * were made when it was there. */
+/* The file has times of the wall clock, which continues while no server runs.  A value
+ * that has ended already is not removed before all records are applied, because the
+ * following records were made while it existed. */
 static dl_status
 apply_end(dl_table *table, const dl_change *change)
 {
@@ -720,7 +721,7 @@ recover(dl_journal *journal)
     if (contents.is_torn) {
         dl_log(DL_LOG_WARNING,
                "store server: the journal %s ends in the middle of a write: its last "
-               "%" PRIu64 " bytes, which no client was told of, are dropped",
+               "%" PRIu64 " bytes, of which no client had a reply, are dropped",
                journal->path, size - contents.size);
         if (ftruncate(journal->fd, (off_t)contents.size) != 0) {
             return fail_system(journal, "truncating it", errno);
@@ -731,7 +732,7 @@ recover(dl_journal *journal)
     }
     memcpy(journal->state.identity, contents.identity, DL_JOURNAL_IDENTITY_SIZE);
     journal->size = contents.size;
-    /* What a new file would have, more or less. */
+    /* About the size of a new file. */
     size_t held = journal->state.table->size;
     journal->base_size = held < journal->size ? held : journal->size;
     return DL_OK;
@@ -788,7 +789,7 @@ dl_journal_open(const char *path, dl_journal_sync sync, const dl_journal_state *
         free_journal(made);
         return status;
     }
-    /* Of a server that was killed while it wrote a new file. */
+    /* Left by a server that was killed while it wrote a new file. */
     (void)unlink(made->new_path);
     state->table->changes = &made->changes;
     state->replies->changes = &made->changes;

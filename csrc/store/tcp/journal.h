@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The file in which a server keeps its contents, so that a server that is started on it
- * again is the same to its clients.  The table appends a record of each change to a
- * buffer; once per turn of the loop the server writes what has gathered there in one
- * write(2), and only then sends the replies of that turn:
+ * The file in which a server keeps its contents, so that its clients recognise a server
+ * that is restarted on it as the same.  The table appends a record of each change to a
+ * buffer; once per turn of the loop the server writes this buffer in one write(2), and
+ * only then sends the replies of that turn:
  *
  *     request -> table -> changes -+                      +-> replies
  *     request -> table -> changes -+-> dl_journal_commit -+-> replies
  *
- * A file that has grown to several times its contents is replaced by a new one, which is
- * written a little per turn beside the old one while changes go to both, and renamed
+ * A file that has grown to several times its contents is replaced by a new one, which
+ * is written a little per turn beside the old one while changes go to both, and renamed
  * when it is complete.
  *
  * A file that cannot be written, such as on a full disk, fails the changes of that turn
@@ -31,60 +31,64 @@ typedef enum dl_journal_sync {
 
 typedef struct dl_journal dl_journal;
 
-/* Sets the mode that `text` names; DL_INVALID lists the names. */
+/* Sets `*sync` to the mode with the name `text`; the text of DL_INVALID lists the
+ * names. */
 dl_status dl_journal_sync_read(const char *text, dl_journal_sync *sync);
 
-/* What a journal keeps of a server.  All must be empty and outlive the journal. */
+/* The parts of a server that a journal keeps.  All must be empty and outlive the
+ * journal. */
 typedef struct dl_journal_state {
     dl_table *table;
     dl_replies *replies;
     uint8_t *identity; /* DL_JOURNAL_IDENTITY_SIZE bytes */
 } dl_journal_state;
 
-/* Opens the file, or makes it with mode 0600, and applies what it holds to `state`.  The
- * identity is the server's if the file is new, and is set to that in the file otherwise.
- * From then on changes of the table and of what is remembered are recorded.
+/* Opens the file, or makes it with mode 0600, and applies what it holds to `state`.
+ * The identity is the server's if the file is new, and is set to that in the file
+ * otherwise. From then on changes of the table and of the remembered replies are
+ * recorded.
  *
  * DL_INVALID, with the path in the text: the file is in use by another server, is a
- * symbolic link or no regular file, or can be read or written by others.  DL_BACKEND: it
- * is damaged (journal_format.h), or a system call has failed. */
+ * symbolic link or no regular file, or can be read or written by others.  DL_BACKEND:
+ * it is damaged (journal_format.h), or a system call has failed. */
 dl_status dl_journal_open(const char *path, dl_journal_sync sync,
                           const dl_journal_state *state, dl_journal **journal);
 
-/* Writes what is left, and unless the mode is DL_JOURNAL_NEVER waits until it is on the
- * disk.  NULL does nothing. */
+/* Writes the remaining changes and, unless the mode is DL_JOURNAL_NEVER, waits until
+ * they are on the disk.  NULL does nothing. */
 void dl_journal_close(dl_journal *journal);
 
 /* To be called before a request changes the table: fails while the file cannot be
  * written, and provides the memory for the record of a change to `key`. */
 dl_status dl_journal_prepare(dl_journal *journal, dl_bytes key);
 
-/* Number of bytes that have been recorded: it differs if there was a change. */
+/* Returns the number of bytes recorded so far: it differs after a change. */
 uint64_t dl_journal_position(const dl_journal *journal);
 
-/* To be called after a request: writes what has gathered if it is so much that it should
- * not wait for the end of the turn.  dl_journal_commit() reports a failure. */
+/* To be called after a request: writes the recorded changes if they are too large to
+ * wait for the end of the turn.  dl_journal_commit() reports a failure. */
 void dl_journal_relieve(dl_journal *journal);
 
 /* Makes the recorded changes lasting, as the mode says.  After DL_BACKEND they are not;
  * they stay recorded, and the next call tries again. */
 dl_status dl_journal_commit(dl_journal *journal);
 
-/* Whether changes that were made could not be written yet. */
+/* Returns whether there are changes that could not be written yet. */
 bool dl_journal_has_failed(const dl_journal *journal);
 
 /* Fails as the last dl_journal_commit() that failed. */
 dl_status dl_journal_fail_again(const dl_journal *journal);
 
-/* Whether dl_journal_commit() has something to do although nothing was recorded: the
- * new file is not complete yet. */
+/* Returns whether dl_journal_commit() has work although nothing was recorded: the new
+ * file is not complete yet. */
 bool dl_journal_is_busy(const dl_journal *journal);
 
-/* Returns when dl_journal_wake() must be called next; INT64_MAX is never. */
+/* Returns when dl_journal_wake() must be called next; INT64_MAX: never. */
 int64_t dl_journal_next_wake(const dl_journal *journal);
 void dl_journal_wake(dl_journal *journal, int64_t now);
 
-/* Appends "journal/bytes" and the like, in the format of store/stats.h. */
+/* Appends the lines "journal/bytes", "journal/writes" and so on, in the format of
+ * store/stats.h. */
 void dl_journal_put_stats(const dl_journal *journal, dl_buffer *text);
 
 #endif

@@ -5,8 +5,8 @@
 
 #include "base/crc32c.h"
 
-/* What a disk writes as a whole: after a crash of the host a file may have its new size,
- * and zeros where a sector was not written. */
+/* The unit that a disk writes as a whole: after a crash of the host a file may have its
+ * new size, and zeros where a sector was not written. */
 #define SECTOR 512
 
 static void
@@ -69,7 +69,7 @@ typedef enum frame_state {
 } frame_state;
 
 static frame_state
-look_at_frame(dl_bytes file, uint64_t offset, dl_bytes *records)
+check_frame(dl_bytes file, uint64_t offset, dl_bytes *records)
 {
     const uint8_t *head = file.data + offset;
     uint64_t left = file.size - offset;
@@ -100,7 +100,7 @@ is_zero(const uint8_t *bytes, uint64_t size)
     return true;
 }
 
-/* Whether a sector of what follows `offset` is zero. */
+/* Returns whether one of the sectors behind `offset` consists of zeros. */
 static bool
 lacks_a_sector(dl_bytes file, uint64_t offset)
 {
@@ -109,7 +109,7 @@ lacks_a_sector(dl_bytes file, uint64_t offset)
     for (uint64_t at = offset; at < file.size; at = next) {
         next = (at / SECTOR + 1) * SECTOR;
         uint64_t end = next < file.size ? next : file.size;
-        /* Fewer bytes, of a sector that others share, may be zeros by themselves. */
+        /* A few bytes at the end of a shared sector may be zeros for another reason. */
         if (end - at >= DL_JOURNAL_FRAME_HEAD && is_zero(file.data + at, end - at)) {
             return true;
         }
@@ -123,7 +123,7 @@ is_followed(dl_bytes file, uint64_t offset)
     dl_bytes records;
 
     for (uint64_t at = offset + 1; at + DL_JOURNAL_FRAME_HEAD < file.size; at++) {
-        if (look_at_frame(file, at, &records) == FRAME_VALID) {
+        if (check_frame(file, at, &records) == FRAME_VALID) {
             return true;
         }
     }
@@ -198,7 +198,7 @@ dl_journal_read(dl_bytes file, dl_status (*apply)(void *, const dl_change *),
     while (contents->size < file.size) {
         uint64_t offset = contents->size;
         dl_bytes records;
-        frame_state state = look_at_frame(file, offset, &records);
+        frame_state state = check_frame(file, offset, &records);
         if (state == FRAME_CUT) {
             contents->is_torn = true;
             return DL_OK;

@@ -7,9 +7,9 @@
  *     frame: u32 size | u32 checksum of offset and size | u32 checksum of records |
  *            records
  *
- * The offset of a frame in the file is part of both checksums, so that bytes of another
- * place or of another file are not taken for it.  A frame is what one write(2) appends:
- * all of it counts, or nothing. */
+ * The offset of a frame in the file is part of both checksums, so that bytes from
+ * another place or another file are not mistaken for it.  A frame is what one write(2)
+ * appends: all of it counts, or nothing. */
 #ifndef DISTLITE_STORE_TCP_JOURNAL_FORMAT_H
 #define DISTLITE_STORE_TCP_JOURNAL_FORMAT_H
 
@@ -46,8 +46,8 @@ typedef struct dl_journal_contents {
  * of a newer version, or is damaged.
  *
  * A frame that is cut off at the end of the file, or has lost a block there because the
- * host has crashed, is no damage: `is_torn` is set.  An invalid frame that is followed by
- * a valid one, or of which nothing is missing, is. */
+ * host has crashed, is no damage: `is_torn` is set.  An invalid frame that is followed
+ * by a valid one, or of which nothing is missing, is. */
 dl_status dl_journal_read(dl_bytes file,
                           dl_status (*apply)(void *context, const dl_change *change),
                           void *context, dl_journal_contents *contents);

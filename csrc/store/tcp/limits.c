@@ -14,8 +14,8 @@
  * a stop in a debugger, or a host that swaps, usually lasts. */
 #define STALL_SECONDS 300
 
-/* Clients give up within seconds of a loss that they notice; a loss that only the server
- * notices may take them as long as the default timeout of a call. */
+/* A client that notices a lost connection gives up within seconds; if only the server
+ * notices it, the client may take as long as the default timeout of a call. */
 #define REPLY_SECONDS 300
 
 #define SPARE_DESCRIPTORS 64

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Limits of what clients may cost a store's server: settings from the environment,
- * listed in docs/environment.md.  The defaults are far above what a job needs: they
- * protect against foreign clients and mistakes. */
+ * Limits of the resources that clients may use in a store's server: settings from the
+ * environment, listed in docs/environment.md.  The defaults are far above what a job
+ * needs: they protect against foreign clients and mistakes. */
 #ifndef DISTLITE_STORE_TCP_LIMITS_H
 #define DISTLITE_STORE_TCP_LIMITS_H
 
@@ -10,7 +10,7 @@
 
 #include "base/status.h"
 
-/* The limits, for counting what they refuse; the names are those that STATS tells. */
+/* The limits, for counting their refusals; the names are those in STATS. */
 typedef enum dl_limit {
     DL_LIMIT_VALIDATE,
     DL_LIMIT_STALL,
@@ -18,7 +18,8 @@ typedef enum dl_limit {
     DL_LIMIT_KEYS,
     DL_LIMIT_BYTES,
     DL_LIMIT_PENDING,
-    DL_LIMIT_REPLIES,  /* of age or bytes: a repeated change whose reply is forgotten */
+    /* `reply` or `reply_bytes`: a repeated change whose reply is forgotten. */
+    DL_LIMIT_REPLIES,
     DL_LIMIT_LISTINGS, /* DL_NAMES_HELD, which is no setting */
     DL_LIMIT_COUNT,
 } dl_limit;
@@ -36,11 +37,11 @@ typedef struct dl_limits {
 
 dl_limits dl_limits_default(void);
 
-/* Fills in the defaults and overrides them from the environment.  DL_INVALID names the
- * variable that is wrong; `*limits` then stays as it was. */
+/* Fills in the defaults and overrides them from the environment.  The text of
+ * DL_INVALID names the invalid variable; `*limits` is then unchanged. */
 dl_status dl_limits_read(dl_limits *limits);
 
-/* Returns "validate" and the like. */
+/* Returns the name in STATS, such as "validate". */
 const char *dl_limit_name(dl_limit limit);
 
 #endif

@@ -7,8 +7,8 @@
 #include "store/store.h"
 #include "store/tcp/wire.h"
 
-/* Up to so many keys and bytes take some microseconds: such a request is executed at
- * once and is atomic for other clients. */
+/* A request of at most so many keys and bytes takes some microseconds: it is executed
+ * at once and is atomic for other clients. */
 #define MANY_KEYS 64
 #define MANY_BYTES (64u << 10)
 

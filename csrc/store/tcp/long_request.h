@@ -2,9 +2,9 @@
  *
  * A request over many keys (CHECK, WAIT, MULTI_GET, MULTI_SET, LIST_KEYS), carried out
  * a few keys at a time, so that other clients are served in between; these may change
- * the table between two steps.  Before all names are listed or counted, values that have
- * ended are removed in the same way.  Knows nothing of sessions: the caller parks the waiter
- * of a blocked WAIT.
+ * the table between two steps.  Before all names are listed or counted, values that
+ * have ended are removed in the same way.  Knows nothing of sessions: the caller parks
+ * the waiter of a blocked WAIT.
  *
  * The reply is built in an output of its own and handed over as a whole: the reply to
  * an earlier WAIT of the same client may be written at any time, and must not be placed
@@ -19,14 +19,14 @@
 
 /* The listing of all names of a large table, encoded for the wire.  It is built in
  * steps, so that no client monopolises the server, and shared by all clients that ask
- * for it, so that clients that never read their replies together hold one copy.
+ * for it, so that all clients that never read their replies hold only one copy.
  *
  * A client is given a listing that was begun after its request arrived, so that it
  * reflects what the client has set and deleted before.  Changes made while a listing is
  * built may or may not be in it.  Server thread only; zeroed memory has no listing. */
 
-/* Number of superseded listings that are kept for clients that are still reading them.
- * There are some only when names are set and deleted while clients read. */
+/* Most superseded listings that are kept for clients that are still reading them.  A
+ * listing is superseded only if names are set or deleted while clients read it. */
 #define DL_NAMES_HELD 64
 
 typedef struct dl_listing {
@@ -64,7 +64,8 @@ typedef enum dl_long_progress {
     DL_LONG_FAILED,  /* for the reason in dl_last_error() */
 } dl_long_progress;
 
-/* Whether the request covers so many keys or bytes that it is carried out in steps. */
+/* Returns whether the request covers so many keys or bytes that it is carried out in
+ * steps. */
 bool dl_request_is_long(const dl_store_request *request, const dl_table *table);
 
 /* Returns NULL when out of memory.  The request's items still lie in the caller's

@@ -137,7 +137,7 @@ open_listener(const dl_tcp_store_options *options, dl_deadline deadline, int *fd
     return DL_OK;
 }
 
-/* A line for each server that strangers on the network can use. */
+/* Logs a warning for a server that strangers on the network can use. */
 static void
 warn_if_open(const dl_master *master, const dl_tcp_store_options *options,
              const dl_tls *tls)
@@ -155,8 +155,8 @@ warn_if_open(const dl_master *master, const dl_tcp_store_options *options,
            address);
 }
 
-/* Starts a server on `fd`, which it takes, also on failure.  Where TLS proves the token
- * nothing is proved inside. */
+/* Starts a server on `fd`, which it takes, also on failure.  If TLS proves the token,
+ * it is not proved again inside the connection. */
 static dl_status
 serve(const dl_tcp_store_options *options, dl_tls *tls, int fd, dl_master **master)
 {
@@ -203,8 +203,8 @@ serve(const dl_tcp_store_options *options, dl_tls *tls, int fd, dl_master **mast
     return DL_OK;
 }
 
-/* Gives the share in a server back, with DL_INVALID, if it does not keep the journal that
- * was asked for. */
+/* Releases the share in a server and fails with DL_INVALID if the server does not keep
+ * the journal that was asked for. */
 static dl_status
 check_journal(dl_master **master, const dl_tcp_store_options *options)
 {

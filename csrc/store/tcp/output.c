@@ -86,7 +86,8 @@ dl_output_put_blob(dl_output *output, dl_blob *blob)
 {
     value_ref ref = {.at = output->bytes.size, .blob = blob};
 
-    /* No byte of an empty blob would ever be consumed, so it would never be released. */
+    /* No byte of an empty blob would ever be consumed, so it would never be
+     * released. */
     if (blob->size == 0) {
         return;
     }

@@ -50,7 +50,7 @@ dl_output_end(const dl_output *output)
     return (dl_output_mark){output->bytes.size, output->values.size};
 }
 
-/* Removes what was put behind `mark`.  Nothing may have been sent since it was taken. */
+/* Removes what was put after `mark`.  Nothing may have been sent since it was taken. */
 void dl_output_cut(dl_output *output, dl_output_mark mark);
 
 /* Bytes that have not been sent. */
@@ -60,9 +60,9 @@ dl_output_size(const dl_output *output)
     return output->bytes.size - output->bytes_sent + output->values_left;
 }
 
-/* Whether more than DL_OUTPUT_LIMIT was put since the output was last empty: no more is
- * put until all is sent.  Small replies that are sent meanwhile count as well, since
- * their memory is only released when the output is empty. */
+/* Returns whether more than DL_OUTPUT_LIMIT was put since the output was last empty:
+ * the session puts no more until all is sent.  Small replies that are sent meanwhile
+ * count as well, since their memory is only released when the output is empty. */
 static inline bool
 dl_output_is_full(const dl_output *output)
 {
@@ -78,7 +78,7 @@ int dl_output_gather(const dl_output *output, struct iovec *parts, int room);
  * reset and keeps a little of its memory. */
 void dl_output_consume(dl_output *output, size_t size);
 
-/* DL_NO_MEMORY if any put failed: the contents are then useless. */
+/* Returns DL_NO_MEMORY if any put failed: the contents are then incomplete. */
 dl_status dl_output_check(const dl_output *output);
 
 #endif

@@ -32,7 +32,7 @@ dl_status dl_partial_hold(dl_partial *partial, dl_bytes bytes);
  * cursor decodes. */
 dl_status dl_partial_keep_last(dl_partial *partial, size_t size);
 
-/* Whether the next bytes belong to a value that is being received. */
+/* Returns whether the next bytes belong to a value that is being received. */
 bool dl_partial_is_receiving(const dl_partial *partial);
 
 /* Returns where the next bytes should be received, which saves a copy.  Returns false

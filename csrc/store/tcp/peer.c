@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -13,12 +14,13 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "net/address.h"
+#include "net/local.h"
 #include "net/socket.h"
 #include "store/tcp/wire.h"
 
 /* How many bytes a refused client may still send.  They are read and discarded, since
  * closing a socket with unread input sends a reset, which would lose the error on its
- * way to the client.  More than any one request has behind the field that is wrong. */
+ * way to the client.  No single request has more bytes behind an invalid field. */
 #define PATIENCE (16u << 20)
 
 /* An opcode and a number. */
@@ -33,8 +35,8 @@
 #define TURNS 8
 #define TURN_SIZE (1u << 20)
 
-/* How much output is encrypted at once: what a stream keeps memory for.  What the socket
- * does not accept of it is held beside the session's output. */
+/* How many bytes of output are encrypted at once, which bounds the memory of a stream.
+ * Encrypted bytes that the socket does not accept are kept in the stream. */
 #define SEALED_SIZE (48u << 10)
 
 /* Where RLIMIT_NOFILE is low, at most this fraction of it is reserved for the
@@ -43,17 +45,34 @@
 
 #define SEND_FLAGS (MSG_NOSIGNAL | MSG_DONTWAIT)
 
-void
-dl_peer_init(dl_peer *peer, dl_hub *hub, int fd)
+/* Writes the name of the client for the log; returns false if it has left, so that its
+ * address is no longer known. */
+static bool
+name_client(const dl_peer *peer, char name[DL_ADDRESS_TEXT_SIZE])
 {
-    char name[DL_ADDRESS_TEXT_SIZE];
     dl_address address;
 
-    *peer = (dl_peer){.fd = fd};
+    if (peer->is_local) {
+        snprintf(name, DL_ADDRESS_TEXT_SIZE, "process %d of this host",
+                 dl_local_service_peer(peer->fd));
+        return true;
+    }
+    if (dl_socket_peer_address(peer->fd, &address) != DL_OK) {
+        return false;
+    }
+    dl_address_text(&address, name);
+    return true;
+}
+
+void
+dl_peer_init(dl_peer *peer, dl_hub *hub, int fd, bool is_local)
+{
+    char name[DL_ADDRESS_TEXT_SIZE];
+
+    *peer = (dl_peer){.fd = fd, .is_local = is_local};
     dl_session_init(&peer->session, hub);
-    /* For lines of the log only. */
-    if (dl_log_is_on(DL_LOG_DEBUG) && dl_socket_peer_address(fd, &address) == DL_OK) {
-        dl_address_text(&address, name);
+    hub->unix_clients += is_local;
+    if (dl_log_is_on(DL_LOG_DEBUG) && name_client(peer, name)) {
         peer->session.address = strdup(name);
     }
 }
@@ -69,6 +88,9 @@ dl_peer_fini(dl_peer *peer)
     }
     dl_tls_stream_free(peer->tls);
     peer->tls = NULL;
+    if (session->hub != NULL) {
+        session->hub->unix_clients -= peer->is_local;
+    }
     dl_session_fini(&peer->session);
 }
 
@@ -83,12 +105,9 @@ log_refusal(dl_peer *peer)
     char name[DL_ADDRESS_TEXT_SIZE] = "a client that has left";
     char text[DL_ERROR_TEXT_SIZE] = "";
     size_t size = 0;
-    dl_address address;
 
     dl_text_append_escaped(text, sizeof text, &size, error->text, strlen(error->text));
-    if (dl_socket_peer_address(peer->fd, &address) == DL_OK) {
-        dl_address_text(&address, name);
-    }
+    (void)name_client(peer, name);
     hub->closed[kind]++;
     dl_log_limited(&hub->refusals[kind], DL_LOG_WARNING,
                    "store server: closing the connection of %s: %s", name, text);
@@ -115,7 +134,7 @@ send_some(int fd, const dl_output *output, size_t left)
                       : sendmsg(fd, &message, SEND_FLAGS);
 }
 
-/* Removes bytes that are sent, or encrypted, from the session's output. */
+/* Removes bytes that were sent, or encrypted, from the session's output. */
 static void
 consume(dl_peer *peer, size_t size)
 {
@@ -224,9 +243,9 @@ forget_sent(int fd)
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
-/* Sends the replies after the session was served with result `status`.  The first
- * failure is logged and refuses the client, which is closed once its last replies are
- * sent. */
+/* Sends the replies after the session was served with the result `status`.  After the
+ * first failure, which is logged, the client is refused, and its connection is closed
+ * once the last replies are sent. */
 static bool
 follow_up(dl_peer *peer, dl_status status)
 {
@@ -247,9 +266,9 @@ follow_up(dl_peer *peer, dl_status status)
     return dl_peer_send(peer);
 }
 
-/* Refuses a client that speaks no TLS, in the words of the plain protocol: as one that
- * has not proved the token, of which VALIDATE is followed by what the client expects an
- * answer to.  A client of another kind is only closed. */
+/* Refuses a store's client without TLS in the plain protocol, as one that has not
+ * proved the token: the opcode behind its VALIDATE tells which kind of reply it
+ * expects.  The connection of any other client is only closed. */
 static dl_status
 refuse_plain(dl_peer *peer, dl_bytes bytes)
 {
@@ -274,8 +293,8 @@ refuse_plain(dl_peer *peer, dl_bytes bytes)
     return DL_DENIED;
 }
 
-/* Decrypts `cipher` and feeds it to the session.  What belongs to a large value is
- * decrypted where it stays. */
+/* Decrypts `cipher` and feeds it to the session.  Bytes of a large value are decrypted
+ * directly into the memory of that value. */
 static dl_status
 feed_sealed(dl_peer *peer, dl_bytes cipher, uint8_t *plain)
 {
@@ -296,7 +315,7 @@ feed_sealed(dl_peer *peer, dl_bytes cipher, uint8_t *plain)
         (void)dl_session_room(session, &data, &room);
         DL_TRY(dl_tls_read(peer->tls, &cipher, data, room, &size));
         DL_TRY(dl_session_feed(session, (dl_bytes){data, size}));
-        /* `plain` has room for all that may be left, a value's memory has not. */
+        /* `plain` has room for all remaining plaintext; a value's memory may not. */
         has_more = data != plain && size == room;
     } while (has_more);
     return DL_OK;
@@ -312,7 +331,7 @@ receive_sealed(dl_peer *peer, uint8_t *input, size_t size)
     if (status == DL_CLOSED) {
         return false;
     }
-    /* Without a stream no reply can be sent, but its alert can. */
+    /* After a failure of TLS no reply can be encrypted; only the alert is sent. */
     if (status != DL_OK && peer->tls != NULL && !session->is_over) {
         dl_output_free(session->output);
         session->output = NULL;
@@ -373,11 +392,15 @@ dl_peer_wants_room(const dl_peer *peer)
 }
 
 void
-dl_acceptor_init(dl_acceptor *acceptor, int fd, dl_hub *hub)
+dl_acceptor_init(dl_acceptor *acceptor, int fd, bool is_local, dl_hub *hub)
 {
     const dl_limits *limits = &hub->limits;
 
-    *acceptor = (dl_acceptor){.fd = fd, .reserve = limits->descriptors, .hub = hub};
+    *acceptor = (dl_acceptor){
+        .fd = fd, .is_local = is_local, .reserve = limits->descriptors, .hub = hub};
+    if (is_local) {
+        return;
+    }
     /* Inherited by accepted sockets: the kernel drops a connection whose host no longer
      * acknowledges.  Twice our own limit, because ours reports its reason and the
      * kernel's does not. */
@@ -386,8 +409,8 @@ dl_acceptor_init(dl_acceptor *acceptor, int fd, dl_hub *hub)
                          limit < INT_MAX ? (int)limit : INT_MAX);
 }
 
-/* Whether accept(2) may be called again at once.  It also reports the errors of a
- * connection that failed before it was accepted. */
+/* Returns whether accept(2) may be called again at once: it also reports the errors of
+ * a connection that failed before it was accepted. */
 static bool
 is_passing(int error)
 {
@@ -423,7 +446,7 @@ starve(dl_acceptor *acceptor, int error)
     }
 }
 
-/* Whether only the reserved descriptors are left, so that the program can still open
+/* Returns whether only the reserved descriptors are left.  They let the program open
  * files while any number of clients connects. */
 static bool
 is_at_reserve(const dl_acceptor *acceptor)
@@ -446,6 +469,24 @@ is_at_reserve(const dl_acceptor *acceptor)
     return (rlim_t)lowest >= limit.rlim_cur - reserve;
 }
 
+/* Returns whether the client of a Unix socket belongs to this user; otherwise closes
+ * its connection without reading from it.  Other users can connect by TCP. */
+static bool
+is_welcome(const dl_acceptor *acceptor, int fd)
+{
+    dl_hub *hub = acceptor->hub;
+
+    if (!acceptor->is_local || dl_local_service_check(fd) == DL_OK) {
+        return true;
+    }
+    hub->closed[DL_DENIED]++;
+    dl_log_limited(&hub->refusals[DL_DENIED], DL_LOG_WARNING,
+                   "store server: closing the connection of %s to the Unix socket @%s",
+                   dl_last_error()->text, hub->shortcut.name);
+    close(fd);
+    return false;
+}
+
 int
 dl_acceptor_next(dl_acceptor *acceptor)
 {
@@ -457,6 +498,10 @@ dl_acceptor_next(dl_acceptor *acceptor)
     }
     for (;;) {
         int fd = accept4(acceptor->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0 && !is_welcome(acceptor, fd)) {
+            /* The clients are served before the next connection is accepted. */
+            return -1;
+        }
         if (fd >= 0) {
             acceptor->last_fd = fd;
             dl_socket_prepare(fd);

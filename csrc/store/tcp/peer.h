@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The server's end of one connection: moves bytes between a socket and a session, under
- * any event loop.  The loop tells when the socket is readable or writable, and polls
- * for what the peer wants; it owns the memory and closes the descriptor.
+ * any event loop.  The loop reports when the socket is readable or writable, and polls
+ * for the events that the peer wants; it owns the memory and closes the descriptor.
  *
  * Replies are sent as soon as they are made, so that a request costs one recv(2) and
  * one send(2): only bytes that the socket does not accept wait until it is writable.
@@ -10,8 +10,8 @@
  * nothing before the client has proved itself; a client without TLS is told so.
  * Server thread only.
  *
- * The acceptor accepts new connections and keeps descriptors free for the rest of the
- * program. */
+ * An acceptor accepts new connections, at the TCP port or at the shortcut (shortcut.h),
+ * and keeps descriptors free for the rest of the program. */
 #ifndef DISTLITE_STORE_TCP_PEER_H
 #define DISTLITE_STORE_TCP_PEER_H
 
@@ -31,10 +31,11 @@ typedef struct dl_peer {
     int fd;
     uint32_t swallowed; /* bytes read and discarded since the client was refused */
     bool is_refused;    /* no more requests are served; closed after the last reply */
+    bool is_local;      /* it came by the hub's shortcut */
 } dl_peer;
 
 /* Starts a session on the connected, non-blocking `fd`, which the caller keeps. */
-void dl_peer_init(dl_peer *peer, dl_hub *hub, int fd);
+void dl_peer_init(dl_peer *peer, dl_hub *hub, int fd, bool is_local);
 void dl_peer_fini(dl_peer *peer);
 
 /* The next three return false when the loop must close the connection. */
@@ -46,10 +47,11 @@ bool dl_peer_receive(dl_peer *peer, uint8_t *input);
 /* Sends what the socket accepts, within the limits of one turn. */
 bool dl_peer_send(dl_peer *peer);
 
-/* Goes on with a session that dl_hub_take_changed() has returned, and sends. */
+/* Continues a session that dl_hub_take_changed() has returned, and sends its
+ * replies. */
 bool dl_peer_resume(dl_peer *peer);
 
-/* Whether the loop must poll the socket for reading, and for writing. */
+/* Return whether the loop must poll the socket for reading, and for writing. */
 bool dl_peer_wants_input(const dl_peer *peer);
 bool dl_peer_wants_room(const dl_peer *peer);
 
@@ -62,7 +64,8 @@ bool dl_peer_wants_room(const dl_peer *peer);
 #define DL_ACCEPTOR_ROUND 64
 
 typedef struct dl_acceptor {
-    int fd;           /* listening, non-blocking */
+    int fd;           /* listening, non-blocking; -1: none */
+    bool is_local;    /* a Unix socket's, which accepts this user's processes only */
     int last_fd;      /* the descriptor accepted last */
     uint64_t reserve; /* number of descriptors kept free for the program */
     bool is_starved;  /* the last call returned -1 for want of descriptors or memory */
@@ -71,9 +74,9 @@ typedef struct dl_acceptor {
     bool is_logged; /* that it is starved; cleared once the kernel's queue is empty */
 } dl_acceptor;
 
-/* `fd` is listening and non-blocking; the caller keeps it.  Applies the limits of
- * `hub`, which are set before. */
-void dl_acceptor_init(dl_acceptor *acceptor, int fd, dl_hub *hub);
+/* `fd` is listening and non-blocking, or -1; the caller keeps it.  Applies the limits
+ * of `hub`, which are set before. */
+void dl_acceptor_init(dl_acceptor *acceptor, int fd, bool is_local, dl_hub *hub);
 
 /* Returns the descriptor of the next connection, with the options of our sockets, or -1
  * when there is none; if `is_starved`, call again only after DL_ACCEPTOR_PAUSE. */

@@ -6,8 +6,8 @@
 
 #include "base/deadline.h"
 
-/* Smaller values are not counted and stay until the next change: they cost about as much
- * as the slot. */
+/* Smaller values are not counted and stay until the next change: they cost about as
+ * much as the slot. */
 #define LARGE_VALUE 1024
 
 void
@@ -169,8 +169,8 @@ forget_lost(dl_replies *replies, dl_table *table, dl_reply_slot *slot)
     replies->forgotten++;
 }
 
-/* Forgets a large value, or with it the slot if its connection was lost: then an item may
- * have to be returned. */
+/* Forgets a large value; if the slot's connection was lost, forgets the slot as well,
+ * after returning an undelivered item. */
 static void
 forget_large(dl_replies *replies, dl_table *table, dl_reply_slot *slot)
 {
@@ -183,7 +183,8 @@ forget_large(dl_replies *replies, dl_table *table, dl_reply_slot *slot)
     replies->forgotten++;
 }
 
-/* Forgets the oldest until the rest is within the limit, but not `kept`. */
+/* Forgets the oldest slots and values, but not `kept`, until the rest is within the
+ * limit. */
 static void
 limit_size(dl_replies *replies, dl_table *table, const dl_reply_slot *kept)
 {

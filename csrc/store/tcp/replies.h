@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a server remembers of its clients' changes, so that each is executed once although
- * a client repeats those whose reply it has lost: for every slot (wire.h) the latest
- * change and its reply.  A client repeats only the latest one, since it reads each reply
- * before it makes the next change.
+ * The latest change and its reply for every slot (wire.h), which the server remembers
+ * so that each change is executed once although a client repeats those whose reply was
+ * lost.  A client repeats only the latest one, since it reads each reply before it
+ * makes the next change.
  *
  * The memory is bounded.  A slot is forgotten when its client says that it leaves, some
- * time after its connection was lost, and earlier when there are too many.  The client is
- * told so if it comes back, and reports that the outcome is unknown: nothing is executed
- * twice.
+ * time after its connection was lost, and earlier when there are too many.  A client
+ * that reconnects later is told so, and reports that the outcome is unknown: nothing is
+ * executed twice.
  *
  * Knows nothing of bytes on the wire.  Server thread only. */
 #ifndef DISTLITE_STORE_TCP_REPLIES_H
@@ -59,7 +59,8 @@ typedef struct dl_replies {
     dl_buffer *changes; /* gets records, as that of the table; NULL: none */
     size_t size;        /* bytes of all slots, and of the large values they hold */
     uint64_t limit;     /* of `size`; exceeded only by slots in use, without values */
-    int64_t age;        /* nanoseconds after which what may be repeated is forgotten */
+    int64_t
+        age; /* nanoseconds after which a lost slot, or a large value, is forgotten */
     uint64_t repeated; /* number of changes that were repeated and not executed again */
     uint64_t forgotten; /* number of slots and replies that were forgotten */
 } dl_replies;
@@ -73,7 +74,8 @@ void dl_replies_fini(dl_replies *replies);
 dl_reply_slot *dl_replies_open(dl_replies *replies, dl_table *table,
                                const dl_slot *named, bool *is_remembered);
 
-/* Whether a repeat of the slot's latest change is answered with what is known of it. */
+/* Returns whether a repetition of the slot's latest change is answered from the slot,
+ * and not executed. */
 static inline bool
 dl_replies_has_reply(const dl_reply_slot *slot)
 {
@@ -109,8 +111,8 @@ void dl_replies_lose(dl_replies *replies, dl_table *table, dl_reply_slot *slot,
 /* Forgets the slot, whose client leaves and has read all its replies. */
 void dl_replies_forget(dl_replies *replies, dl_reply_slot *slot);
 
-/* Records the state of the slot's latest change.  To be called whenever that has changed,
- * before the reply is sent. */
+/* Records the state of the slot's latest change.  To be called whenever that has
+ * changed, before the reply is sent. */
 void dl_replies_record(dl_replies *replies, const dl_reply_slot *slot);
 
 /* Applies a record: makes the slot or replaces its state, as one whose connection was
@@ -122,13 +124,13 @@ dl_status dl_replies_apply(dl_replies *replies, dl_table *table,
 void dl_replies_put_all(const dl_replies *replies, dl_buffer *out,
                         void (*flush)(void *context), void *context);
 
-/* Returns when dl_replies_wake() must be called next; INT64_MAX is never. */
+/* Returns when dl_replies_wake() must be called next; INT64_MAX: never. */
 int64_t dl_replies_next_wake(const dl_replies *replies);
 
-/* Forgets what is too old, and continues the unfinished requests by about `work` keys.
- * An item that was popped for a client that never came back, and of which the server did
- * not send the whole, returns to the front of its queue: that client cannot have it.
- * May end waits. */
+/* Forgets slots and values that are too old, and continues the unfinished requests by
+ * about `work` keys.  An item that was popped for a client that did not reconnect, and
+ * that was not sent completely, returns to the front of its queue: that client cannot
+ * have received it. May end waits. */
 void dl_replies_wake(dl_replies *replies, dl_table *table, dl_names *names, int work,
                      int64_t now);
 

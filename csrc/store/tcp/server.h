@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "net/tls.h"
 #include "store/tcp/journal.h"
+#include "store/tcp/peer.h"
 
 typedef struct dl_server dl_server;
 
@@ -25,7 +26,8 @@ typedef struct dl_server_options {
 typedef struct dl_server_ops {
     const char *kind; /* "libuv", "poll" */
     /* Fills the table from the journal, if there is one, and starts the thread.
-     * `listen_fd` is bound, listening and non-blocking; it is taken, also on failure. */
+     * `listen_fd` is bound, listening and non-blocking; it is taken, also on
+     * failure. */
     dl_status (*start)(int listen_fd, const dl_server_options *options,
                        dl_server **server);
     /* Joins the thread, closes every connection and frees the server, in bounded time.
@@ -35,6 +37,16 @@ typedef struct dl_server_ops {
 } dl_server_ops;
 
 extern const dl_server_ops dl_server_poll_ops;
+
+/* At the TCP port, and at the shortcut if there is one. */
+#define DL_SERVER_ACCEPTORS 2
+
+/* Does what the servers have in common before their loops start: initialises the hub,
+ * applies the limits of the environment, draws the identity, fills the table from the
+ * journal, and opens the shortcut.  On failure, too, the caller calls dl_hub_fini() and
+ * closes the descriptors of `acceptors` that are not -1, among them `listen_fd`. */
+dl_status dl_server_prepare(int listen_fd, const dl_server_options *options,
+                            dl_hub *hub, dl_acceptor acceptors[DL_SERVER_ACCEPTORS]);
 
 /* Returns NULL in a build without libuv. */
 const dl_server_ops *dl_server_uv_ops(void);

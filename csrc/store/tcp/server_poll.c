@@ -27,8 +27,8 @@ struct dl_server {
     /* server thread only */
     dl_hub hub;
     dl_poller poller;
-    dl_acceptor acceptor;
-    dl_deadline pause; /* until when a starved acceptor is not polled; else never */
+    dl_acceptor acceptors[DL_SERVER_ACCEPTORS];
+    dl_deadline pause; /* until when starved acceptors are not polled; else never */
     dl_list connections;
     uint8_t input[DL_PEER_INPUT_SIZE];
 };
@@ -43,8 +43,8 @@ drop(dl_server *server, connection *client)
     free(client);
 }
 
-/* Sets the poller to the events that the client wants now; drops a client that is not
- * alive any more. */
+/* Sets the poller to the events that the client wants now; drops the client unless
+ * `is_alive`. */
 static void
 watch(dl_server *server, connection *client, bool is_alive)
 {
@@ -77,8 +77,8 @@ serve(dl_server *server, connection *client, uint32_t events)
     if (is_alive && (events & EPOLLOUT) != 0) {
         is_alive = dl_peer_send(&client->peer);
     }
-    /* A session that is stalled until the end of this turn goes on then, in
-     * serve_changed(), mostly with the same events. */
+    /* A session that is stalled until the end of this turn continues in
+     * serve_changed(), usually with the same events. */
     if (!is_alive || (events & broken) != 0 || !wants_input
         || !dl_session_is_marked(&client->peer.session)) {
         watch(server, client, is_alive);
@@ -86,7 +86,7 @@ serve(dl_server *server, connection *client, uint32_t events)
 }
 
 static void
-admit(dl_server *server, int fd)
+admit(dl_server *server, int fd, bool is_local)
 {
     connection *client = calloc(1, sizeof *client);
 
@@ -97,24 +97,24 @@ admit(dl_server *server, int fd)
         return;
     }
     client->events = EPOLLIN;
-    dl_peer_init(&client->peer, &server->hub, fd);
+    dl_peer_init(&client->peer, &server->hub, fd, is_local);
     dl_list_append(&server->connections, &client->node);
 }
 
 static void
-accept_all(dl_server *server)
+accept_all(dl_server *server, dl_acceptor *acceptor)
 {
     int fd;
 
     /* A limited number at a time: the listening socket stays readable while more
      * wait. */
     for (int left = DL_ACCEPTOR_ROUND;
-         left > 0 && (fd = dl_acceptor_next(&server->acceptor)) >= 0; left--) {
-        admit(server, fd);
+         left > 0 && (fd = dl_acceptor_next(acceptor)) >= 0; left--) {
+        admit(server, fd, acceptor->is_local);
     }
-    if (server->acceptor.is_starved) {
+    if (acceptor->is_starved) {
         /* The listening socket stays readable, so the loop would spin on it. */
-        dl_poller_change(&server->poller, server->acceptor.fd, 0, &server->acceptor);
+        dl_poller_change(&server->poller, acceptor->fd, 0, acceptor);
         server->pause = dl_deadline_after(DL_ACCEPTOR_PAUSE);
     }
 }
@@ -123,7 +123,10 @@ static void
 end_pause(dl_server *server)
 {
     server->pause = dl_deadline_after(-1);
-    dl_poller_change(&server->poller, server->acceptor.fd, EPOLLIN, &server->acceptor);
+    for (int i = 0; i < DL_SERVER_ACCEPTORS && server->acceptors[i].fd >= 0; i++) {
+        dl_acceptor *acceptor = &server->acceptors[i];
+        dl_poller_change(&server->poller, acceptor->fd, EPOLLIN, acceptor);
+    }
 }
 
 /* Serves the sessions that another client's request, or room in their output, has made
@@ -169,8 +172,8 @@ run(void *argument)
             if (tag == server) {
                 return NULL;
             }
-            if (tag == &server->acceptor) {
-                accept_all(server);
+            if (tag == &server->acceptors[0] || tag == &server->acceptors[1]) {
+                accept_all(server, tag);
             } else {
                 serve(server, tag, events[i].events);
             }
@@ -197,23 +200,18 @@ free_server(dl_server *server)
     if (server->poller.fd >= 0) {
         dl_poller_fini(&server->poller);
     }
-    dl_socket_close(server->acceptor.fd);
+    dl_socket_close(server->acceptors[0].fd);
+    dl_socket_close(server->acceptors[1].fd);
     dl_socket_close(server->stop_fd);
     free(server);
 }
 
 static dl_status
-open_loop(dl_server *server, const dl_server_options *options)
+open_loop(dl_server *server, int listen_fd, const dl_server_options *options)
 {
-    dl_limits limits;
+    dl_acceptor *acceptors = server->acceptors;
 
-    DL_TRY(dl_limits_read(&limits));
-    dl_hub_set_limits(&server->hub, &limits);
-    DL_TRY(dl_hub_draw_identity(&server->hub));
-    if (options->journal != NULL) {
-        DL_TRY(dl_hub_open_journal(&server->hub, options->journal, options->sync));
-    }
-    dl_acceptor_init(&server->acceptor, server->acceptor.fd, &server->hub);
+    DL_TRY(dl_server_prepare(listen_fd, options, &server->hub, acceptors));
     DL_TRY(dl_poller_init(&server->poller));
     server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (server->stop_fd < 0) {
@@ -221,8 +219,10 @@ open_loop(dl_server *server, const dl_server_options *options)
     }
     dl_fork_guard(server->stop_fd);
     DL_TRY(dl_poller_add(&server->poller, server->stop_fd, EPOLLIN, server));
-    return dl_poller_add(&server->poller, server->acceptor.fd, EPOLLIN,
-                         &server->acceptor);
+    for (int i = 0; i < DL_SERVER_ACCEPTORS && acceptors[i].fd >= 0; i++) {
+        DL_TRY(dl_poller_add(&server->poller, acceptors[i].fd, EPOLLIN, &acceptors[i]));
+    }
+    return DL_OK;
 }
 
 static dl_status
@@ -238,13 +238,9 @@ start_poll(int listen_fd, const dl_server_options *options, dl_server **started)
     server->fork_generation = dl_fork_generation();
     server->stop_fd = -1;
     server->poller.fd = -1;
-    server->acceptor.fd = listen_fd;
     server->pause = dl_deadline_after(-1);
     dl_list_init(&server->connections);
-    dl_hub_init(&server->hub);
-    dl_hub_set_secret(&server->hub, options->secret);
-    dl_hub_set_tls(&server->hub, options->tls);
-    dl_status status = open_loop(server, options);
+    dl_status status = open_loop(server, listen_fd, options);
     if (status == DL_OK) {
         status = dl_thread_start(&server->thread, run, server);
     }

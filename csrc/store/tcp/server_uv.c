@@ -36,13 +36,13 @@ struct dl_server {
     uv_async_t stop; /* the one handle that other threads touch */
     /* server thread only */
     uv_loop_t loop;
-    uv_poll_t listening;
+    uv_poll_t listening[DL_SERVER_ACCEPTORS]; /* for the acceptors */
     uv_timer_t pause;
     uv_timer_t wake;
     int64_t wake_at; /* when `wake` expires; INT64_MAX: never */
     uv_prepare_t before_sleep;
     uv_idle_t no_sleep;
-    dl_acceptor acceptor;
+    dl_acceptor acceptors[DL_SERVER_ACCEPTORS];
     dl_hub hub;
     uint8_t input[DL_PEER_INPUT_SIZE];
 };
@@ -71,8 +71,8 @@ drop(connection *client)
 
 static void on_ready(uv_poll_t *handle, int error, int events);
 
-/* Sets libuv to the events that the client wants now; drops a client that is not alive
- * any more. */
+/* Sets libuv to the events that the client wants now; drops the client unless
+ * `is_alive`. */
 static void
 watch(connection *client, bool is_alive)
 {
@@ -110,8 +110,8 @@ on_ready(uv_poll_t *handle, int error, int events)
     if (is_alive && (events & UV_WRITABLE) != 0) {
         is_alive = dl_peer_send(&client->peer);
     }
-    /* A session that is stalled until the end of this turn goes on then, in
-     * on_before_sleep(), mostly with the same events: setting others in between costs
+    /* A session that is stalled until the end of this turn continues in
+     * on_before_sleep(), usually with the same events: changing them in between costs
      * four system calls. */
     if (!is_alive || error != 0 || !wants_input
         || !dl_session_is_marked(&client->peer.session)) {
@@ -136,14 +136,19 @@ on_wake(uv_timer_t *timer)
     dl_hub_wake(&server->hub, dl_now());
 }
 
-/* Starts the timer unless it expires early enough.  One that expires too early, because
- * the time was put off, is started again then. */
+/* Starts the timer unless it expires early enough.  If the next wake-up was postponed
+ * meanwhile, the timer expires too early and is started again then.  Without a next
+ * wake-up it is stopped: when epoll_wait(2) has a timeout, the kernel sets a timer each
+ * time. */
 static void
 set_wake(dl_server *server)
 {
     int64_t at = dl_hub_next_wake(&server->hub);
 
-    if (at < server->wake_at) {
+    if (at == INT64_MAX) {
+        uv_timer_stop(&server->wake);
+        server->wake_at = at;
+    } else if (at < server->wake_at) {
         int64_t left = dl_deadline_left((dl_deadline){.at = at});
         server->wake_at = at;
         uv_timer_start(&server->wake, on_wake, (uint64_t)(left / DL_MILLISECOND) + 1,
@@ -178,7 +183,7 @@ on_before_sleep(uv_prepare_t *handle)
 }
 
 static void
-admit(dl_server *server, int fd)
+admit(dl_server *server, int fd, bool is_local)
 {
     connection *client = calloc(1, sizeof *client);
 
@@ -188,7 +193,7 @@ admit(dl_server *server, int fd)
         return;
     }
     client->poll.data = client;
-    dl_peer_init(&client->peer, &server->hub, fd);
+    dl_peer_init(&client->peer, &server->hub, fd, is_local);
     watch(client, true);
 }
 
@@ -199,25 +204,28 @@ on_pause_over(uv_timer_t *timer)
 {
     dl_server *server = timer->loop->data;
 
-    uv_poll_start(&server->listening, UV_READABLE, on_connection);
+    for (int i = 0; i < DL_SERVER_ACCEPTORS && server->acceptors[i].fd >= 0; i++) {
+        uv_poll_start(&server->listening[i], UV_READABLE, on_connection);
+    }
 }
 
 static void
 on_connection(uv_poll_t *handle, int error, int events)
 {
     dl_server *server = handle->loop->data;
+    dl_acceptor *acceptor = &server->acceptors[handle - server->listening];
     int fd;
 
     (void)events;
     /* A limited number at a time: the listening socket stays readable while more
      * wait. */
     for (int left = DL_ACCEPTOR_ROUND;
-         left > 0 && (fd = dl_acceptor_next(&server->acceptor)) >= 0; left--) {
-        admit(server, fd);
+         left > 0 && (fd = dl_acceptor_next(acceptor)) >= 0; left--) {
+        admit(server, fd, acceptor->is_local);
     }
-    if (server->acceptor.is_starved || error != 0) {
+    if (acceptor->is_starved || error != 0) {
         /* The listening socket stays readable, so the loop would spin on it. */
-        uv_poll_stop(&server->listening);
+        uv_poll_stop(handle);
         uv_timer_start(&server->pause, on_pause_over,
                        DL_ACCEPTOR_PAUSE / DL_MILLISECOND, 0);
     }
@@ -271,11 +279,12 @@ open_handles(dl_server *server)
     if (error == 0) {
         error = uv_async_init(loop, &server->stop, on_stop);
     }
-    if (error == 0) {
-        error = uv_poll_init(loop, &server->listening, server->acceptor.fd);
-    }
-    if (error == 0) {
-        error = uv_poll_start(&server->listening, UV_READABLE, on_connection);
+    for (int i = 0;
+         error == 0 && i < DL_SERVER_ACCEPTORS && server->acceptors[i].fd >= 0; i++) {
+        error = uv_poll_init(loop, &server->listening[i], server->acceptors[i].fd);
+        if (error == 0) {
+            error = uv_poll_start(&server->listening[i], UV_READABLE, on_connection);
+        }
     }
     return error;
 }
@@ -290,7 +299,8 @@ free_server(dl_server *server)
     uv_run(&server->loop, UV_RUN_DEFAULT);
     uv_loop_close(&server->loop);
     dl_hub_fini(&server->hub);
-    dl_socket_close(server->acceptor.fd);
+    dl_socket_close(server->acceptors[0].fd);
+    dl_socket_close(server->acceptors[1].fd);
     free(server);
 }
 
@@ -315,24 +325,10 @@ start_uv(int listen_fd, const dl_server_options *options, dl_server **started)
     }
     server->fork_generation = dl_fork_generation();
     server->loop.data = server;
-    server->acceptor.fd = listen_fd;
     server->wake_at = INT64_MAX;
-    dl_hub_init(&server->hub);
-    dl_hub_set_secret(&server->hub, options->secret);
-    dl_hub_set_tls(&server->hub, options->tls);
-    dl_limits limits;
-    dl_status status = dl_limits_read(&limits);
+    dl_status status =
+        dl_server_prepare(listen_fd, options, &server->hub, server->acceptors);
     if (status == DL_OK) {
-        status = dl_hub_draw_identity(&server->hub);
-    }
-    if (status == DL_OK) {
-        dl_hub_set_limits(&server->hub, &limits);
-        if (options->journal != NULL) {
-            status = dl_hub_open_journal(&server->hub, options->journal, options->sync);
-        }
-    }
-    if (status == DL_OK) {
-        dl_acceptor_init(&server->acceptor, listen_fd, &server->hub);
         error = open_handles(server);
         status = error == 0 ? dl_thread_start(&server->thread, run, server)
                             : fail_loop(error);

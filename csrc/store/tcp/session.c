@@ -16,7 +16,7 @@
  *               |         +-> incomplete or held back -> partial -> serve_held
  *               +-> the middle of a large value -> partial -> serve_value
  *
- * A request over many keys becomes `current`; go_on() has it executed in steps, and then
+ * A request over many keys becomes `current`; go_on() executes it in steps, and then
  * serves the requests that were held back behind it.
  *
  * settle() ends every call, whether it succeeded or failed. */
@@ -103,8 +103,8 @@ fail_replaced(void)
     return dl_fail(DL_CLOSED, "its client has replaced the connection by a new one");
 }
 
-/* Takes back a limit that has passed, too, if the session has not been resumed since:
- * when many sessions change at once, some of them wait for their turn. */
+/* Ends the session's time limit, even if it has passed and the session was not resumed
+ * yet: when many sessions change at once, some of them wait for their turn. */
 static void
 end_limit(dl_session *session)
 {
@@ -289,12 +289,12 @@ serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
             return DL_OK;
         }
         if (!session->is_validated && bytes->data[0] != DL_OP_VALIDATE) {
-            return dl_fail(DL_PROTOCOL,
-                           "the first byte is 0x%02x: not a store client%s",
-                           bytes->data[0],
-                           bytes->data[0] == DL_TLS_FIRST_BYTE
-                               ? ", or one with DISTLITE_TLS, which this server has not"
-                               : "");
+            return dl_fail(
+                DL_PROTOCOL, "the first byte is 0x%02x: not a store client%s",
+                bytes->data[0],
+                bytes->data[0] == DL_TLS_FIRST_BYTE
+                    ? ", or one with DISTLITE_TLS, which this server does not have"
+                    : "");
         }
         if (bytes->data[0] == DL_WIRE_LEAVE && session->slot != NULL) {
             dl_replies_forget(&session->hub->replies, session->slot);
@@ -324,8 +324,8 @@ serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
     return DL_OK;
 }
 
-/* Gives the memory of the held bytes to the long request that they begin with; the
- * bytes behind it (`rest`), one read's worth at most, are copied. */
+/* Passes the memory of the held bytes on to the long request that they begin with; the
+ * bytes behind it (`rest`), at most those of one read, are copied. */
 static dl_status
 pass_held(dl_session *session, dl_bytes rest)
 {
@@ -466,7 +466,8 @@ dl_session_feed(dl_session *session, dl_bytes bytes)
                   session->is_replaced ? fail_replaced() : take_in(session, bytes));
 }
 
-/* Carries on with the long requests, and then with what was held back behind them. */
+/* Continues the long requests, and then the requests that were held back behind
+ * them. */
 static dl_status
 go_on(dl_session *session)
 {

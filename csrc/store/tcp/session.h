@@ -28,7 +28,7 @@ typedef struct dl_session {
     int64_t turn_since;
     size_t pending; /* its share of the hub's */
     size_t pending_output;
-    dl_reply_slot *slot; /* of its changes; NULL: it is no client of ours */
+    dl_reply_slot *slot; /* of its changes; NULL: a client of torch's */
     dl_list timed;       /* in the hub's `strangers` or `slow` */
     int64_t timed_since;
     dl_proof
@@ -71,7 +71,7 @@ dl_status dl_session_feed(dl_session *session, dl_bytes bytes);
  * passed. */
 dl_status dl_session_resume(dl_session *session);
 
-/* Whether the hub will return the session from dl_hub_take_changed(). */
+/* Returns whether the hub will return the session from dl_hub_take_changed(). */
 static inline bool
 dl_session_is_marked(const dl_session *session)
 {
@@ -89,12 +89,13 @@ dl_session_may_send(const dl_session *session)
     return session->unsaved.next == NULL;
 }
 
-/* To be called when all of `output`, the session's own or one taken from it, is
- * sent. */
+/* To be called when `output`, which is the session's own or was taken from it, is sent
+ * completely. */
 void dl_session_sent(dl_session *session, dl_output *output);
 
-/* Starts the time limit of a session that has output left, or was refused and must be
- * closed by its client.  `has_taken` starts it anew: the client just read something. */
+/* Starts the time limit of a session that has output left, or that was refused and
+ * whose client must close the connection.  `has_taken` restarts it: the client has just
+ * read something. */
 void dl_session_owes(dl_session *session, bool has_taken);
 
 /* Ends that time limit. */

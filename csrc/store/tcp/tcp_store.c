@@ -13,14 +13,15 @@
 #include "store/counter.h"
 #include "store/tcp/exchange.h"
 #include "store/tcp/master.h"
+#include "store/tcp/shortcut.h"
 
 /* Each client adds one to this counter, and the master waits until all have. */
 #define WORKER_COUNTER DL_LITERAL("init/")
 
-/* Interval between two looks at the counter: clients of one host join within fractions
- * of a millisecond, those of a large job within seconds. */
-#define FIRST_LOOK (200 * DL_MILLISECOND / 1000)
-#define LAST_LOOK (10 * DL_MILLISECOND)
+/* The pauses between two readings of the counter: clients of one host join within
+ * fractions of a millisecond, those of a large job within seconds. */
+#define FIRST_PAUSE (200 * DL_MILLISECOND / 1000)
+#define LAST_PAUSE (10 * DL_MILLISECOND)
 
 typedef struct dl_tcp_store {
     dl_store base;
@@ -108,10 +109,15 @@ static dl_status
 init_pool(dl_tcp_store *self, uint16_t port, dl_secret *secret, dl_tls *tls)
 {
     bool is_wildcard = dl_address_is_wildcard(self->host);
+    bool has_shortcut;
 
+    DL_TRY(dl_shortcut_is_allowed(&has_shortcut));
     DL_TRY(dl_connection_pool_init(&self->pool, is_wildcard ? "127.0.0.1" : self->host,
                                    port, secret));
     dl_connection_pool_set_tls(&self->pool, tls);
+    if (!has_shortcut) {
+        dl_connection_pool_forbid_shortcut(&self->pool);
+    }
     return DL_OK;
 }
 
@@ -137,8 +143,8 @@ join_once(dl_connection_pool *pool, const dl_slot *slot, int64_t *joined,
     return status;
 }
 
-/* A server that accepts the connection and does not answer fails as one that cannot be
- * reached: with DL_NETWORK, in the words of torch's client. */
+/* A server that accepts the connection and does not answer fails like one that cannot
+ * be reached: with DL_NETWORK and the text of torch's client. */
 static dl_status
 fail_silent(const dl_connection_pool *pool, dl_deadline deadline)
 {
@@ -160,15 +166,16 @@ fail_unreachable(void)
                    dl_last_error()->text);
 }
 
-/* How many connections with another protocol end the search for the server of a job that
- * has a token or TLS.  Not the first: it may have been one that was about to exit. */
+/* How many connections with another protocol end the search for the server of a job
+ * that has a token or TLS.  Not the first: it may have been one that was about to
+ * exit. */
 #define STRANGE_SERVERS 3
 
 /* Tries until the deadline to connect and to complete the handshake, and leaves the
  * connection in the pool.  If `joined` is not NULL, also counts this client, once, and
- * stores the new count there.  When the connection is lost before the count is known, the
- * next one repeats it in the same slot; it may reach another server, unless the pool is
- * to join a certain one. */
+ * stores the new count there.  When the connection is lost before the count is known,
+ * the next one repeats it in the same slot; it may reach another server, unless the
+ * pool is to join a certain one. */
 static dl_status
 join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
 {
@@ -199,8 +206,8 @@ join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
             dl_connection_pool_set_joined(pool, &wanted);
         }
         if (status == DL_TIMEOUT) {
-            /* The last try was cut off by the deadline: an earlier refusal tells
-             * more. */
+            /* The deadline ended the last try: an earlier refusal says more about the
+             * cause. */
             return refusal.status == DL_OK ? fail_silent(pool, deadline)
                                            : dl_fail_again(&refusal);
         }
@@ -254,7 +261,7 @@ static dl_status
 await_workers(dl_connection_pool *pool, int64_t joined, int64_t world_size,
               dl_deadline deadline)
 {
-    int64_t pause = FIRST_LOOK;
+    int64_t pause = FIRST_PAUSE;
 
     while (joined < world_size) {
         if (dl_deadline_passed(deadline)) {
@@ -265,7 +272,7 @@ await_workers(dl_connection_pool *pool, int64_t joined, int64_t world_size,
                            (long long)joined, (long long)world_size);
         }
         DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, pause)));
-        pause = pause * 3 / 2 < LAST_LOOK ? pause * 3 / 2 : LAST_LOOK;
+        pause = pause * 3 / 2 < LAST_PAUSE ? pause * 3 / 2 : LAST_PAUSE;
         DL_TRY(count_workers(pool, &joined));
     }
     return DL_OK;
@@ -431,7 +438,7 @@ dl_tcp_store_describe(const dl_store *store, dl_buffer *text)
     dl_address ends[2];
     int fd = dl_store_is_inherited(store)
                  ? -1
-                 : dl_connection_pool_ends(&self->pool, &ends[0], &ends[1]);
+                 : dl_connection_pool_addresses(&self->pool, &ends[0], &ends[1]);
 
     put_text(text, "TCPStore(client=TCPClient(");
     if (fd >= 0) {
@@ -454,7 +461,8 @@ tcp_local_address(dl_store *store, struct dl_address *address)
 {
     dl_address peer;
 
-    return dl_connection_pool_ends(&tcp_store_of(store)->pool, address, &peer) >= 0;
+    return dl_connection_pool_addresses(&tcp_store_of(store)->pool, address, &peer)
+           >= 0;
 }
 
 static dl_secret *

@@ -8,13 +8,13 @@
  * other.  It returns only when the server has answered, so its effect is visible to
  * every later call of any process.
  *
- * A lost connection is replaced by a new one, and the call is repeated.  A server of ours
- * executes each change once and repeats its reply (wire.h).  Torch's server would execute
- * it again: there a call that changes something fails with DL_NETWORK, saying that its
- * outcome is unknown, once a byte of it may have reached the server.  A call waits for a
- * lost server for DL_TCP_STORE_PATIENCE at most, however long its timeout is, so that a
- * dead master is noticed.  A store never goes on with another server than the one it has
- * joined.
+ * A lost connection is replaced by a new one, and the call is repeated.  A server of
+ * ours executes each change once and repeats its reply (wire.h).  Torch's server would
+ * execute it again: there a call that changes something fails with DL_NETWORK, saying
+ * that its outcome is unknown, once a byte of it may have reached the server.  A call
+ * waits for a lost server for DL_TCP_STORE_PATIENCE at most, however long its timeout
+ * is, so that a dead master is noticed.  A store never continues with a server other
+ * than the one it has joined.
  *
  * On the wire every key is prefixed with "/", which the clients' own counter "init/" is
  * not: it counts the clients that have joined with a world size.  num_keys() includes
@@ -42,14 +42,15 @@ typedef struct dl_tcp_store_options {
     int listen_fd;
     bool use_libuv;  /* master: serves with libuv; client: torch's server does */
     int64_t timeout; /* of later calls, nanoseconds */
-    /* What server and clients prove to each other, or NULL.  The store takes a reference
-     * of its own. */
+    /* The secret that server and clients prove to each other, or NULL.  The store takes
+     * a reference of its own. */
     dl_secret *secret;
-    /* The server to join, as dl_tcp_store_server() tells it; NULL: whichever answers. */
+    /* The server to join, as dl_tcp_store_server() returns it; NULL: whichever
+     * answers. */
     const dl_server_identity *server;
     const char *journal;  /* master: the file that keeps the contents, or NULL */
     dl_journal_sync sync; /* of the journal */
-    /* The name of a mode of net/tls.h, or NULL: what DISTLITE_TLS says. */
+    /* The name of a mode of net/tls.h; NULL: that in DISTLITE_TLS. */
     const char *tls;
 } dl_tcp_store_options;
 
@@ -67,7 +68,7 @@ bool dl_tcp_store_uses_libuv(const dl_store *store); /* as given */
 /* Returns which server the store has joined. */
 dl_server_identity dl_tcp_store_server(const dl_store *store);
 
-/* Whether the environment names a mode of TLS, rightly or not. */
+/* Returns whether the environment names a mode of TLS, valid or not. */
 bool dl_tcp_store_tls_is_named(void);
 
 /* Returns the name of the store's mode of TLS, "off" without it. */
@@ -76,7 +77,7 @@ const char *dl_tcp_store_tls(const dl_store *store);
 /* Appends "TCPStore(client=..., server=...)". */
 void dl_tcp_store_describe(const dl_store *store, dl_buffer *text);
 
-/* Whether this build has the libuv server. */
+/* Returns whether this build has the libuv server. */
 bool dl_tcp_store_has_libuv(void);
 
 #endif

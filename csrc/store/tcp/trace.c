@@ -66,7 +66,8 @@ dl_trace_request(dl_session *session, const dl_store_request *request)
     if (!dl_log_is_on(DL_LOG_TRACE)) {
         return;
     }
-    bool is_hello = dl_wire_take_hello(request, &hello);
+    bool is_hello =
+        dl_wire_take_hello(request, &hello) || dl_wire_asks_shortcut(request);
     const char *name = is_hello                        ? "hello"
                        : kind->name != NULL            ? kind->name
                        : request->op == DL_OP_PING     ? "ping"

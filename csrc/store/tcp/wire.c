@@ -68,6 +68,40 @@ dl_wire_put_welcome(dl_buffer *out, const uint8_t identity[DL_IDENTITY_SIZE],
     dl_put_u8(out, is_remembered);
 }
 
+/* The key of the question for the shortcut. */
+#define SHORTCUT_KEY DL_LITERAL("distlite/shortcut")
+
+void
+dl_wire_put_shortcut_question(dl_buffer *out)
+{
+    const dl_bytes key = SHORTCUT_KEY;
+    const dl_store_request check = {.op = DL_OP_CHECK, .keys = &key, .count = 1};
+
+    dl_wire_put_request(out, &check, DL_LITERAL(""));
+}
+
+bool
+dl_wire_asks_shortcut(const dl_store_request *request)
+{
+    dl_key_walk walk = dl_key_walk_begin(request);
+    dl_bytes key;
+
+    return request->op == DL_OP_CHECK && !request->is_checked && request->count == 1
+           && dl_key_walk_next(&walk, &key, NULL) && dl_bytes_equal(key, SHORTCUT_KEY);
+}
+
+void
+dl_wire_put_shortcut(dl_buffer *out, const dl_shortcut *shortcut)
+{
+    if (shortcut->name[0] == '\0') {
+        dl_put_u8(out, DL_WIRE_NOT_READY);
+        return;
+    }
+    dl_put_u8(out, DL_WIRE_READY);
+    dl_put_i64(out, shortcut->port);
+    dl_put_bytes(out, dl_bytes_of(shortcut->name));
+}
+
 static void
 put_items(dl_buffer *out, const dl_store_request *request, dl_bytes prefix)
 {
@@ -193,7 +227,7 @@ take_opcode(dl_reader *reader, dl_store_request *request)
     }
     request->op = (dl_opcode)(byte & ~DL_WIRE_CHECKED);
     request->is_checked = (byte & DL_WIRE_CHECKED) != 0;
-    /* A plain request of that number may get a meaning in torch's protocol. */
+    /* Torch's protocol may give this number to a plain request of its own later. */
     bool is_foreign = request->op >= DL_OP_FIRST_OWN && !request->is_checked;
     if (request->op >= DL_OP_COUNT || is_foreign) {
         dl_fail(DL_PROTOCOL, "unknown request 0x%02x", byte);
@@ -355,7 +389,7 @@ dl_wire_take_request(dl_wire_cursor *cursor, dl_bytes bytes, dl_store_request *r
     if (taken != 1) {
         return taken;
     }
-    /* So that a client that sends single bytes costs one comparison for each. */
+    /* A client that sends single bytes then costs one comparison for each. */
     if (is_fresh) {
         cursor->position = 1;
     } else if (bytes.size < cursor->needed) {

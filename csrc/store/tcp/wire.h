@@ -8,8 +8,8 @@
  * followed by the plain reply (nothing for requests that have none), or another
  * dl_status, followed by its text.  A client finds out whether the server understands
  * them by its hello: a CHECK of one key that no client can store.  The key carries the
- * client's slot, and a server of ours answers with more than torch's does: its identity,
- * and whether it remembers the slot. */
+ * client's slot, and a server of ours answers with more than torch's does: its
+ * identity, and whether it remembers the slot. */
 #ifndef DISTLITE_STORE_TCP_WIRE_H
 #define DISTLITE_STORE_TCP_WIRE_H
 
@@ -28,8 +28,8 @@
 #define DL_WIRE_NOT_READY 1 /* CHECK: at least one is absent */
 #define DL_WIRE_CANCELLED 1 /* CANCEL_WAIT, always */
 
-/* What a server draws at random when it starts, so that a client that lost its
- * connection recognises it. */
+/* The identity of a server, drawn at random when it starts, by which a client that lost
+ * its connection recognises it. */
 #define DL_IDENTITY_SIZE 16
 
 /* Which server a client has joined. */
@@ -51,7 +51,8 @@ typedef struct dl_slot {
     uint64_t sequence; /* of the next change, from 1, or of the one under way */
 } dl_slot;
 
-/* Appends the hello of a client whose next change on the connection is that of `slot`. */
+/* Appends the hello of a client whose next change on the connection is that of
+ * `slot`. */
 void dl_wire_put_hello(dl_buffer *out, const dl_slot *slot);
 
 /* Returns whether the decoded request is a hello, and fills in `slot`. */
@@ -62,6 +63,24 @@ bool dl_wire_take_hello(const dl_store_request *request, dl_slot *slot);
 #define DL_WIRE_WELCOME_SIZE (DL_IDENTITY_SIZE + 1)
 void dl_wire_put_welcome(dl_buffer *out, const uint8_t identity[DL_IDENTITY_SIZE],
                          bool is_remembered);
+
+/* The Unix socket at which a server of ours serves the clients of its host as well, and
+ * the port at which it serves all: behind a relay a client finds another one. */
+#define DL_SHORTCUT_NAME_SIZE 64
+typedef struct dl_shortcut {
+    char name[DL_SHORTCUT_NAME_SIZE]; /* empty: there is none */
+    uint16_t port;
+} dl_shortcut;
+
+/* Appends the question for it: a CHECK of one key that no client can store.  Torch's
+ * server, and one without a shortcut, answer DL_WIRE_NOT_READY. */
+void dl_wire_put_shortcut_question(dl_buffer *out);
+
+/* Returns whether the decoded request is that question. */
+bool dl_wire_asks_shortcut(const dl_store_request *request);
+
+/* Appends the answer: DL_WIRE_NOT_READY, or DL_WIRE_READY, an i64 and a blob. */
+void dl_wire_put_shortcut(dl_buffer *out, const dl_shortcut *shortcut);
 
 /* A byte by which a client with a slot says that it has read the replies to all its
  * changes and closes the connection: the server forgets the slot.  No reply. */
@@ -76,8 +95,8 @@ void dl_wire_put_request(dl_buffer *out, const dl_store_request *request,
 void dl_wire_put_request_head(dl_buffer *out, const dl_store_request *request,
                               dl_bytes key_prefix);
 
-/* How far a request has been decoded, so that every byte is examined once, however the
- * request is split.  Zeroed: at a request's first byte. */
+/* The progress in decoding a request, so that every byte is examined once, however the
+ * request is split.  Zeroed memory is at the first byte of a request. */
 typedef struct dl_wire_cursor {
     size_t position; /* offset of the current field from the request's first byte */
     size_t needed;   /* with fewer bytes than this decoding cannot go on */
@@ -102,18 +121,19 @@ bool dl_wire_take_head(dl_bytes bytes, dl_store_request *request, size_t *head_s
 /* Appends the reply to a checked request that failed with the thread's last error. */
 void dl_wire_put_error(dl_buffer *out);
 
-/* What client and server of a store with a token prove right behind VALIDATE. */
+/* The terms of the proof between client and server of a store with a token, which
+ * follows VALIDATE. */
 extern const dl_proof_terms dl_wire_proof;
 
 /* Refuses, with the text of the thread's last error, a client whose message in place of
- * a proof begins with the byte `first`: as a checked request that failed, or, to a
- * client that begins with a plain request and expects the nonce of its PING, by this
- * number in place of the nonce, and a blob with the text.  A client's first PING carries
- * the number of its process, which is never this. */
+ * a proof begins with the byte `first`.  To a checked request the reply is its failure;
+ * to a plain one, whose client expects the nonce of its PING, it is
+ * DL_WIRE_PROOF_REQUIRED in place of the nonce, and a blob with the text.  A client's
+ * first nonce is its process id, which never has this value. */
 #define DL_WIRE_PROOF_REQUIRED 0xFFFFFFFFu
 void dl_wire_put_refusal(dl_buffer *out, uint8_t first);
 
-/* Returns "SET" and the like, for logs. */
+/* Returns the name of the request for logs, such as "SET". */
 const char *dl_wire_op_name(dl_opcode op);
 
 #endif

@@ -7,7 +7,7 @@ are there when their library is, or when somebody has registered them.
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 from pathlib import Path
 
 from .. import _C
@@ -41,16 +41,16 @@ _DEVICE_WORDS = (
 )
 
 
-def _succeeds(look: Callable[[], object]) -> bool:
+def _succeeds(load: Callable[[], object]) -> bool:
     try:
-        look()
+        load()
     except RuntimeError:
         return False
     return True
 
 
-# Each loads a library, or says why there is none.
-_looks: dict[str, Callable[[], object]] = {
+# Each of these loads a library, or raises an error that says why it cannot.
+_loaders: dict[str, Callable[[], object]] = {
     "mpi": _C._mpi_library,
     "nccl": _C._nccl_version,
     "ucc": _C._ucc_version,
@@ -59,12 +59,12 @@ _looks: dict[str, Callable[[], object]] = {
 # Whether the library of a backend is here, by name, for those who bind others.
 probes: dict[str, Callable[[], bool]] = {}
 
-# What serves arrays on a device beside a CPU backend, which is then always there.
+# Backends that serve devices beside a CPU backend, which such a group always has.
 _BESIDE_CPU = ("nccl",)
-# These, whatever torch says.
+# The devices of backends that serve more here than in torch's table.
 _SERVE = {name: ("cpu", "cuda") for name in ("gloo", "cpu", "mpi", "ucc")}
 
-# Serve the CPU's memory, and CUDA's by copies in it.
+# Backends that serve the CPU's memory, and CUDA's through copies in the CPU's.
 _STAGING = ("gloo", "cpu", "mpi", "fake")
 
 
@@ -78,6 +78,10 @@ class BackendType(IntEnum):
     MPI = 4
     XCCL = 5
     CUSTOM = 6
+
+    # As torch's, and not a number.
+    __str__ = Enum.__str__
+    __format__ = Enum.__format__
 
 
 class BackendPlugin:
@@ -118,7 +122,7 @@ class Backend(str):
     backend_list: ClassVar[list[str]] = [
         *("undefined", "gloo", "nccl", "xccl", "ucc", "mpi", "fake"),
     ]
-    # What serves a device when nobody says.
+    # The default backend of each device.
     default_device_backend_map: ClassVar[dict[str, str]] = {
         "cpu": "gloo",
         "cuda": "nccl",
@@ -145,9 +149,10 @@ class Backend(str):
     }
 
     def __new__(cls, name: str) -> str:  # type: ignore[misc]
-        """A plain str, in lower case; ValueError for anything but a str."""
+        """Returns a plain str, in lower case; raises ValueError for anything but a
+        str."""
         if not isinstance(name, str):
-            raise ValueError("Backend constructor parameter must be string-ish")
+            raise _not_text(name)
         return str(name).lower()
 
     @classmethod
@@ -285,7 +290,7 @@ def _map_of(backend: str) -> dict[str, str]:
         return {"cpu": Backend.GLOO}
     if ":" in backend:
         return _map_of_pairs(backend)
-    # This library's own word for what serves the CPU only.
+    # "cpu" is distlite's own name for the backend that serves the CPU only.
     devices = ["cpu"] if backend == "cpu" else Backend.backend_capability.get(backend)
     if devices is None:
         import warnings
@@ -344,7 +349,7 @@ def is_nccl_available() -> bool:
     """Tells whether the library NCCL is on this machine.
 
     Returns:
-        True or False; that there is a device for it is not looked at.
+        True or False; whether there is a device for it is not checked.
 
     Example:
         >>> dist.is_nccl_available() in (True, False)
@@ -382,7 +387,7 @@ def is_xccl_available() -> bool:
 def _is_present(name: str) -> bool:
     if name in probes:
         return probes[name]()
-    return name in _looks and _succeeds(_looks[name])
+    return name in _loaders and _succeeds(_loaders[name])
 
 
 def is_backend_available(backend: str) -> bool:
@@ -482,9 +487,8 @@ _DLPACK_DEVICES = {
 
 
 def dlpack_device_of(array: Any) -> str | int | None:
-    """The kind of device that an array is on, by DLPack: its number if it has no name.
-
-    None if the array does not say.
+    """Returns the kind of device that an array is on by DLPack, or DLPack's number if
+    the kind has no name; None if the array has no `__dlpack_device__`.
     """
     ask = getattr(array, "__dlpack_device__", None)
     if ask is None:
@@ -514,12 +518,19 @@ def _device_of(array: Any) -> str:
     return "cpu"
 
 
+def _not_text(backend: object) -> ValueError:
+    return ValueError(
+        "Backend constructor parameter must be string-ish: a name such as "
+        f'"gloo", not {backend!r}'
+    )
+
+
 def backend_of(backend: object) -> tuple[str, str]:
     """Returns the texts of get_backend() and get_backend_config(), or raises."""
     if backend is None:
         return Backend.UNDEFINED, "cpu:gloo"
     if not isinstance(backend, str):
-        raise ValueError("Backend constructor parameter must be string-ish")
+        raise _not_text(backend)
     name = backend.lower()
     if ":" not in name:
         _check(name)
@@ -552,7 +563,7 @@ def _check_device(device: str, name: str) -> None:
 
 
 def _is_staged_by(engine: str, name: str) -> bool:
-    """Whether the CPU's backend serves CUDA memory under that name."""
+    """Returns whether the CPU's backend serves CUDA memory under that name."""
     return name in _STAGING and (engine == name or {engine, name} == {"gloo", "cpu"})
 
 
@@ -563,7 +574,7 @@ def _is_native(name: str) -> bool:
 def _check(name: str) -> None:
     if _is_native(name) or name == Backend.FAKE or plugin_of(name) is not None:
         return
-    if name in _looks and _is_present(name):
+    if name in _loaders and _is_present(name):
         return
     if name == Backend.UCC:
         raise AssertionError(f"Unknown c10d backend type UCC; {_reason_of(name)}")
@@ -581,22 +592,23 @@ def _check(name: str) -> None:
 
 
 def _reason_of(name: str) -> str:
-    if name not in _looks:
+    if name not in _loaders:
         return "this version has the cpu backend, also called 'gloo'"
     try:
-        _looks[name]()
+        _loaders[name]()
     except RuntimeError as error:
         return str(error)
     return "but it can be loaded now"
 
 
 def plugin_of(name: str) -> BackendPlugin | None:
-    """How to make groups of a registered backend; None of others."""
+    """Returns how to make groups of a registered backend; None for a built-in one."""
     return Backend._plugins.get(name.upper())
 
 
 def engine_of(config: str) -> str:
-    """Returns the core's name of the backend for the CPU (else the first device)."""
+    """Returns the core's name of the backend for the CPU or, without one, for the first
+    device."""
     served = dict(pair.split(":") for pair in config.split(","))
     engine = served.get("cpu") or next(iter(served.values()))
     return Backend.GLOO if engine in _BESIDE_CPU else engine

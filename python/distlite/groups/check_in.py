@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The ranks of a job come together in the store, before any backend is made.
 
-Each says who it is, and waits until all have.  Ranks that cannot belong to one job,
-because they were started with different world sizes, or two of them with the same rank,
-find that out here, and whoever does tells the others: nobody waits for the timeout.
+Each rank writes its rank and world size to the store, and waits until all ranks have.
+Ranks that cannot belong to one job, because they were started with different world
+sizes or two of them with the same rank, notice it here; the first one that does tells
+the others, so that none waits for the timeout.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import contextlib
 import os
 import struct
 import time
+import weakref
 
 from .._C import DistBackendError, DistError, DistStoreError, TCPStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from _socket import socket
     from datetime import timedelta
     from typing import ClassVar
 
@@ -24,21 +27,21 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckIn"]
 
-# Seconds between two looks for what other ranks have found out.  The pause grows,
-# because one store serves all ranks.
-FIRST_LOOK, LAST_LOOK = 0.2, 0.5
-# Seconds after which a rank looks whether another process has its rank and has met the
+# Seconds between two checks for an error of another rank.  The pause grows, because one
+# store serves all ranks.
+FIRST_CHECK, LAST_CHECK = 0.2, 0.5
+# Seconds after which a rank checks whether another process has its rank and has met the
 # others: not at once, because a job may end while the next one begins.
 ALONE = 0.7
 NAMED_RANKS = 8
 
 
 class CheckIn:
-    """One rank's coming to the store.
+    """One rank's arrival at the store.
 
-    `store` is that of all attempts: the claim of a rank lies there, so that a second
-    process with it is noticed although it opens an attempt of its own; `keys` are those
-    of this attempt.
+    `store` is shared by all attempts: the claim of a rank lies there, so that a second
+    process with the same rank is noticed although it opens an attempt of its own.
+    `keys` is the store of this attempt.
     """
 
     def __init__(self, store: Store, keys: Store, rank: int, size: int) -> None:
@@ -54,9 +57,9 @@ class CheckIn:
         self.presence = Presence(nonce)
 
     def meet(self, label: str, timeout: timedelta, since: float | None = None) -> None:
-        """Returns when all ranks have come to the same `keys`.
+        """Returns when all ranks have arrived at the same `keys`.
 
-        `since`: when the timeout began, by time.monotonic(); None is now.
+        `since` is the time.monotonic() at which the timeout began; None is now.
         """
         self._compare_sizes()
         self._keys.set(f"here/{self._rank}", self._who)
@@ -65,16 +68,16 @@ class CheckIn:
         limit = limit if limit >= 0 else float("inf")
         if since is not None:
             limit -= begin - since
-        pause, has_looked = max(0.001, min(FIRST_LOOK, limit)), False
+        pause, has_checked = max(0.001, min(FIRST_CHECK, limit)), False
         while not self._have_all_come(pause):
             self._look_for_faults()
             waited = time.monotonic() - begin
             if waited >= limit:
                 self._fail_absent(label, timeout)
-            if waited > ALONE and not has_looked:
-                has_looked = True
+            if waited > ALONE and not has_checked:
+                has_checked = True
                 self._fail_if_taken()
-            pause = max(0.001, min(pause * 1.5, LAST_LOOK, limit - waited))
+            pause = max(0.001, min(pause * 1.5, LAST_CHECK, limit - waited))
 
     def _have_all_come(self, pause: float) -> bool:
         from datetime import timedelta
@@ -83,7 +86,7 @@ class CheckIn:
         try:
             self._keys.wait(keys, timedelta(seconds=pause))
         except DistStoreError:
-            # If it was not the timeout, the next call fails as well.
+            # A failure other than the timeout makes the next call fail as well.
             return False
         return True
 
@@ -117,10 +120,11 @@ class CheckIn:
         raise DistBackendError(fault)
 
     def give_up(self, error: BaseException) -> None:
-        """Tells those who wait for this rank, here or in the core, why it failed."""
+        """Tells the ranks that wait for this one, here or in the core, why it
+        failed."""
         self.presence.close()
         if not isinstance(error, DistError):
-            # The core, and what raises here, has told of the others.
+            # The core, and the code here that raises a DistError, has reported those.
             cause = f"{type(error).__name__}: {error}"
             if isinstance(error, KeyboardInterrupt):
                 cause = "it was interrupted"
@@ -129,8 +133,8 @@ class CheckIn:
                 self._keys.set("fault", fault)
         has_guests = self._rank == 0 and self._size > 1
         if has_guests and not isinstance(error, DistStoreError):
-            # It may serve the store, where the others are yet to read this.
-            time.sleep(LAST_LOOK + 0.1)
+            # This process may serve the store: the others need time to read the error.
+            time.sleep(LAST_CHECK + 0.1)
 
     def _absent(self) -> list[int]:
         ranks = range(self._size)
@@ -152,7 +156,8 @@ class CheckIn:
         )
 
     def _private(self) -> str:
-        """Says if the store that this rank serves is private to its host."""
+        """Returns a remark if the store that this rank serves is private to its host,
+        else ""."""
         host = self._store.host if isinstance(self._store, TCPStore) else ""
         if self._rank != 0 or not (host.startswith("127.") or host == "::1"):
             return ""
@@ -163,13 +168,15 @@ class CheckIn:
         )
 
     def _denied(self) -> str:
-        """Says if the store's server has turned away who did not prove the token.
+        """Returns a remark if the store's server has turned away clients without the
+        token, else "".
 
-        Only after a timeout: they may have been strangers, whom a job must not end for.
+        It is called only after a timeout: the clients may have been strangers, which
+        must not end a job.
         """
         count = 0
-        # Not every store can tell, and it may be of a class of the user's: whatever it
-        # raises must not hide the timeout.
+        # Not every store has statistics, and its class may be the user's: an error of
+        # it must not hide the timeout.
         with contextlib.suppress(Exception):
             count = self._store.stats().get("closed", {}).get("denied", 0)
         if count == 0:
@@ -181,13 +188,14 @@ class CheckIn:
         )
 
     def _other(self) -> str:
-        """The process of this machine that claimed the rank before and is still in its
-        group; empty if there is none, or none that this process could reach."""
+        """Returns the process of this machine that claimed the rank before and is still
+        in its group; "" if there is none that this process can see."""
         nonce, _, other = self._before.partition(" ")
         return other if nonce and Presence.shows(nonce) else ""
 
     def _earlier(self) -> str:
-        """Says if another process, maybe on another host, has joined as this rank."""
+        """Returns a remark if another process, maybe on another host, has joined as
+        this rank."""
         other = self._before.partition(" ")[2]
         if not other or other == self._who:
             return ""
@@ -203,45 +211,48 @@ class CheckIn:
 class Presence:
     """Shows other processes of this machine that this one is in a group, or joins it.
 
-    The kernel takes the socket away with the process, however it ends; a forked child
-    does not keep it.  Others can see its name, and take it when it is free, so a
-    presence counts only if it is of the same user.
+    The kernel closes the socket when the process ends, in whatever way; a forked child
+    does not keep it, nor does a process whose join was interrupted.  Other users can
+    see its name, and use it when it is free, so a presence counts only if it belongs to
+    the same user.
     """
 
-    _all: ClassVar[list[Presence]] = []
+    _all: ClassVar[weakref.WeakSet[Presence]] = weakref.WeakSet()
+    _socket: socket | None = None
 
     def __init__(self, nonce: str) -> None:
-        import socket
+        # The import of socket takes longer than all the rest of joining a group.
+        import _socket
 
-        self._socket: socket.socket | None = None
-        # A sandbox may refuse it; then nobody is told.
+        # A sandbox may refuse it; then the others cannot see this process.
         with contextlib.suppress(OSError):
-            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket = _socket.socket(_socket.AF_UNIX)
             self._socket.bind(_presence_of(nonce))
-            # Nobody accepts, so each look takes a place.
-            self._socket.listen(socket.SOMAXCONN)
-        Presence._all.append(self)
+            # Connections are never accepted, so each check takes a place in the queue.
+            self._socket.listen(_socket.SOMAXCONN)
+        Presence._all.add(self)
 
     @staticmethod
     def shows(nonce: str) -> bool:
-        import socket
+        import _socket
 
         try:
-            with socket.socket(socket.AF_UNIX) as probe:
+            with contextlib.closing(_socket.socket(_socket.AF_UNIX)) as probe:
                 probe.setblocking(False)
                 probe.connect(_presence_of(nonce))
-                sender = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+                sender = probe.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
         except OSError:
-            # Also if strangers have filled the queue.
+            # There is no such socket, or strangers have filled its queue.
             return False
         _, user, _ = struct.unpack("iII", sender)
         return bool(user == os.geteuid())
 
     def close(self) -> None:
-        with contextlib.suppress(ValueError):  # closed already
-            Presence._all.remove(self)
+        Presence._all.discard(self)
         if self._socket is not None:
             self._socket.close()
+
+    __del__ = close
 
     @staticmethod
     def close_all() -> None:

@@ -40,18 +40,18 @@ class _IllegalWork(Work):
 
 
 class _CoalescingManager:
-    """The value of the `with` statement: after it, the work of all operations."""
+    """The value of the `with` statement, and after it the work of all operations."""
 
     def __init__(self) -> None:
         self.works: list[Any] = []
 
     def append(self, work: Any) -> None:
-        """Wait for this one, too."""
+        """Adds a work that `wait` waits for."""
         if work:
             self.works.append(work)
 
     def wait(self) -> None:
-        """Return when all have ended."""
+        """Waits for all works."""
         for work in self.works:
             work.wait()
 
@@ -75,7 +75,8 @@ class _Collection:
         return _IllegalWork() if given.get("async_op") else None
 
     def run(self, group: ProcessGroup) -> CoalescedWork:
-        """Starts them all, in their order, as one operation where that can be."""
+        """Starts the collected operations in their order, as one operation where
+        possible."""
         function, given = self.calls[0]
         if _C._device_name(group) is not None and is_on_device(
             next(iter(given.values()))

@@ -29,7 +29,8 @@ __all__ = [
     "reduce_scatter_v",
 ]
 
-# The older names, and those of the uneven forms, which the even ones include.
+# torch's older names, and names for the forms with uneven sizes, which the functions
+# above include.
 all_gather_into_tensor = all_gather_single
 all_gather_v = all_gather
 reduce_scatter_v = reduce_scatter
@@ -65,7 +66,7 @@ def all_gather_arrays(
     from ..objects.object_collectives import all_gather_object
 
     if is_outside(group):
-        # What the collectives below would say and do.
+        # Warns, as every collective does outside of its group.
         all_gather([], np.empty(0), group)
         return []
     if isinstance(tensor, np.ma.MaskedArray):
@@ -78,11 +79,11 @@ def all_gather_arrays(
         raise TypeError(
             f"arrays of {array.dtype} cannot be sent: they hold Python objects"
         )
-    # An empty array stands for the dtype, and describes those of ml_dtypes as well.
+    # An empty array describes the dtype, also one of ml_dtypes.
     told: list[Any] = [None] * get_world_size(group)
     all_gather_object(told, (array.shape, np.empty(0, array.dtype)), group, safe=True)
     arrays = [np.empty(shape, of.dtype) for shape, of in told]
-    # As bytes: dtypes may differ from rank to rank.
+    # The data travel as bytes, because dtypes may differ from rank to rank.
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     all_gather([each.reshape(-1).view(np.uint8) for each in arrays], flat, group=group)
     return arrays

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rare names of torch.distributed: annotations, works of one's own, labels."""
+"""Rare names of torch.distributed: types for annotations, works made of futures, names
+of operations."""
 
 from __future__ import annotations
 
@@ -70,10 +71,11 @@ def _create_process_group_wrapper(
     world_size: int,
     timeout: timedelta = default_pg_timeout,
 ) -> _ProcessGroupWrapper:
-    """A group of `wrapped_pg`'s ranks that compares each call before it is carried out.
+    """Makes a group of `wrapped_pg`'s ranks that compares each call before it is
+    carried out.
 
-    As all groups at TORCH_DISTRIBUTED_DEBUG=DETAIL.  Every rank calls it, with one
-    `store`; operations on it are its own, and leave `wrapped_pg` alone.
+    All groups do so at TORCH_DISTRIBUTED_DEBUG=DETAIL. Every rank calls it, with the
+    same `store`.  Operations of the new group do not affect `wrapped_pg`.
     """
     if (rank, world_size) != (wrapped_pg.rank(), wrapped_pg.size()):
         raise ValueError(
@@ -96,7 +98,7 @@ class FutureWork(Work):
         self._future = future
 
     def wait(self, timeout: timedelta | float | None = None) -> Literal[True]:
-        """True once the future has a value; raises its exception."""
+        """Waits for the future and returns True; raises the future's exception."""
         seconds = 0.0 if timeout is None else _limit_of(timeout).total_seconds()
         if seconds > 0 and not _ends_within(self._future, seconds):
             raise DistBackendError(
@@ -107,11 +109,11 @@ class FutureWork(Work):
         return True
 
     def is_completed(self) -> bool:
-        """Whether the future is done."""
+        """Returns whether the future is done."""
         return bool(self._future.done())
 
     def is_success(self) -> bool:
-        """Whether the future has a value."""
+        """Returns whether the future has a value."""
         return self.is_completed() and self.exception() is None
 
     def exception(self) -> BaseException | None:
@@ -125,11 +127,11 @@ class FutureWork(Work):
         return None
 
     def result(self) -> Any:
-        """The future's value."""
+        """Returns the future's value."""
         return self._future.value()
 
     def get_future(self) -> Future:
-        """The future."""
+        """Returns the future."""
         return self._future
 
 
@@ -142,7 +144,7 @@ def _ends_within(future: Future, seconds: float) -> bool:
 
 
 def _create_work_from_future(future: Future) -> FutureWork:
-    """Work for a backend in Python whose operations end with futures."""
+    """Returns a Work for a backend in Python whose operations end with futures."""
     return FutureWork(future)
 
 

@@ -41,7 +41,7 @@ class DistributedBackendOptions:
         self.group_size = asked.size
         self.timeout = asked.timeout
         self.group_id = asked.label
-        # Empty says: all of them, as torch does for the default group.
+        # Empty means all ranks, as in torch's default group.
         is_world = asked.description == "default_pg"
         self.global_ranks_in_group = [] if is_world else list(asked.info.ranks)
 
@@ -51,7 +51,7 @@ class DistributedBackendOptions:
 
 
 class ToMake:
-    """A group that is asked for."""
+    """Describes a group that is to be made."""
 
     __slots__ = (
         "description",
@@ -77,15 +77,17 @@ class ToMake:
         self.pg_options: Any = None
 
     def named(self, label: str, description: str) -> ToMake:
-        """The same, of a group that is not the default one."""
+        """Returns the same description for a group that is not the default group."""
         self.label, self.description = label, description
         return self
 
 
 def make_group(asked: ToMake) -> ProcessGroup | None:
-    """The group, if a registered backend serves one of its devices.
+    """Makes the group if a registered backend serves one of its devices; else returns
+    None.
 
-    One that serves a device beside the core's gets the arrays of that device only.
+    A backend that serves a device beside the core's gets the arrays of that device
+    only.
     """
     served = dict(pair.split(":") for pair in asked.info.config.split(","))
     plugins = {
@@ -111,9 +113,11 @@ def make_group(asked: ToMake) -> ProcessGroup | None:
 
 
 def _leave(group: ProcessGroup) -> None:
-    """Ends a group that nobody gets: the traceback keeps it, and with it its threads,
-    and the other ranks would wait for this one in it."""
-    with contextlib.suppress(Exception):  # another error is on its way
+    """Ends a group that could not be completed.
+
+    The exception's traceback would keep it and its threads alive, and the other ranks
+    would wait for this one in it."""
+    with contextlib.suppress(Exception):  # another error is being raised
         group.shutdown()
 
 
@@ -125,7 +129,7 @@ def _create(plugin: BackendPlugin, asked: ToMake) -> ProcessGroup:
         made = plugin.creator_fn(asked.store, asked.rank, asked.size, asked.timeout)
     if not isinstance(made, ProcessGroup):
         raise TypeError(f"a backend's creator must return a ProcessGroup, not {made!r}")
-    # A native one that was made by hand has its name already.
+    # A native group that the user made already has its name.
     if ProcessGroup.name(made) == "custom":
         try:
             made._adopt(
@@ -146,7 +150,7 @@ def _create(plugin: BackendPlugin, asked: ToMake) -> ProcessGroup:
 def _dispatching(
     asked: ToMake, served: dict[str, str], made: dict[str, ProcessGroup]
 ) -> ProcessGroup:
-    """The core's group, which passes on what is for other devices."""
+    """Makes the core's group, which passes calls for other devices on."""
     is_ours = "cpu" in served and "cpu" not in made
     group = ProcessGroup(
         asked.store,
@@ -174,10 +178,10 @@ def handle(
 ) -> Any:
     """Answers the module's `function` with the method of a subclass.
 
-    `numbering`: the group whose ranks are meant, where it is another.
+    `numbering` is the group whose ranks the arguments name, if it is another one.
     """
     if function == "monitored_barrier":
-        # By the store, as with every backend.
+        # The core carries it out through the store, whatever the backend.
         return NotImplemented
     if function == "_probe":
         raise NotImplementedError(f"{type(group).__name__} has no probe")
@@ -201,7 +205,7 @@ class Call:
         self.known = known
 
     def method(self, *names: str) -> Callable[..., Any]:
-        """The first of these that the group's class defines itself."""
+        """Returns the first of these methods that the group's class defines itself."""
         for name in names:
             found = getattr(type(self.group), name, None)
             if found is not None and found is not getattr(ProcessGroup, name, None):
@@ -212,7 +216,8 @@ class Call:
         raise RuntimeError(f"{NO_BACKEND} {device}: {kind} does not define {known}")
 
     def rank(self, name: str, otherwise: int | None = None) -> int | None:
-        """The rank in the group, of `name` or group_`name`."""
+        """Returns the rank in the group that the argument `name` or group_`name`
+        means."""
         in_world, in_group = self.given.get(name), self.given.get(f"group_{name}")
         if in_world is not None and in_group is not None:
             raise ValueError("Can't specify both group_rank and global_rank")
@@ -221,14 +226,14 @@ class Call:
         return otherwise if in_world is None else get_group_rank(self.known, in_world)
 
     def required_rank(self, name: str, otherwise: int | None = None) -> int:
-        """The same, where somebody has to be named."""
+        """Returns the same rank; raises ValueError without one."""
         rank = self.rank(name, otherwise)
         if rank is None:
             raise ValueError("Must specify global_rank or group_rank")
         return rank
 
     def options(self, kind: type[Any], root: int | None = None) -> Any:
-        """The option struct of that kind, filled."""
+        """Returns an option struct of that kind with the call's values."""
         made = kind()
         made.asyncOp = bool(self.given.get("async_op"))
         if root is not None:
@@ -239,7 +244,7 @@ class Call:
         return made
 
     def message(self, function: str) -> Any:
-        """send, recv and their kin."""
+        """Carries out send, recv, isend or irecv."""
         tensors, tag = [self.given["tensor"]], self.given.get("tag", 0)
         if function.endswith("send"):
             work = self.method("send")(tensors, self.required_rank("dst"), tag)

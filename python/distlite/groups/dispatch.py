@@ -32,7 +32,7 @@ _dispatchers: WeakKeyDictionary[ProcessGroup, Dispatcher] = WeakKeyDictionary()
 
 
 def kind_of(device: object) -> str:
-    """ "cuda" of "cuda:0" and of a torch.device."""
+    """Returns the kind of a device: "cuda" for "cuda:0" and for a torch.device."""
     kind = getattr(device, "type", device)
     if not isinstance(kind, str):
         raise TypeError(
@@ -43,7 +43,7 @@ def kind_of(device: object) -> str:
 
 
 def device_of(given: Given) -> str:
-    """The kind of device where the first array of a call is."""
+    """Returns the kind of device that the first array of a call is on."""
     for value in given.values():
         array = value[0] if isinstance(value, list) and value else value
         kind = getattr(getattr(array, "device", None), "type", None)
@@ -63,7 +63,7 @@ def global_rank(group: ProcessGroup, rank: int) -> int:
 
 
 class Dispatcher:
-    """The handler of a group, some of whose devices others serve."""
+    """The handler of a group in which other groups serve some of the devices."""
 
     def __init__(self, group: ProcessGroup) -> None:
         self.own = _devices_of_core(group)
@@ -76,7 +76,7 @@ class Dispatcher:
         device = device_of(given)
         backend = self.made.get(device)
         if backend is None and function == "barrier" and device not in self.own:
-            # Any of them will do.
+            # A barrier has no array, so any of the groups can serve it.
             backend = next(iter(self.made.values()))
         if backend is not None:
             return _pass_on(backend, function, given, group)
@@ -119,7 +119,7 @@ def _pass_on(
 
 
 def devices_of(group: ProcessGroup) -> list[str]:
-    """Every kind of device that `group` serves."""
+    """Returns every kind of device that `group` serves."""
     known = _dispatchers.get(group)
     if known is None:
         return _devices_of_core(group)
@@ -146,7 +146,8 @@ def register(
     backend_type: int,
     backend: ProcessGroup | None,
 ) -> None:
-    """Lets `backend` serve arrays on `device`; None: that of the same type."""
+    """Lets `backend` serve arrays on `device`; None is the backend registered with that
+    type."""
     kind, number = kind_of(device), BackendType(backend_type)
     known = _dispatchers.get(group)
     if backend is None:

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .._C import Store
+    from .nccl import NCCLOptions
+    from .process_group_gloo import GlooOptions
 
 
 def _get_backend(self: ProcessGroup, device: Any) -> ProcessGroup:
-    """Returns the group for arrays on `device` ("cpu", "cuda:0"); it may be this one.
-
-    RuntimeError where nothing does.
+    """Returns the group for arrays on `device` ("cpu", "cuda:0"), which may be this
+    one; raises RuntimeError if no group serves the device.
     """
     from .dispatch import backend_for
 
@@ -35,13 +36,43 @@ def _register_backend(
     backend_type: BackendType,
     backend: ProcessGroup | None = None,
 ) -> None:
-    """From now on arrays on `device` are `backend`'s, a group of the same ranks.
+    """Lets `backend`, a group of the same ranks, serve arrays on `device` from now on.
 
-    None: what is registered with that type already.
+    None is the group that is already registered with that type.
     """
     from .dispatch import register
 
     register(self, device, backend_type, backend)
+
+
+def _set_default_backend(self: ProcessGroup, backend_type: BackendType) -> None:
+    """Checks the type, and changes nothing: each array goes to the backend of its
+    device, and the group serves the rest itself."""
+    BackendType(backend_type)
+
+
+def _set_sequence_number_for_group(self: ProcessGroup) -> None:
+    """Does nothing: the ranks count from 0 when they have met."""
+
+
+def options(self: ProcessGroup) -> GlooOptions | NCCLOptions:
+    """A copy of the group's options as a backend; NotImplementedError for backends that
+    have none."""
+    told: GlooOptions | NCCLOptions
+    if _C._device_name(self) == "nccl":
+        from .nccl import options_of
+
+        told = options_of(self)
+    elif self.name() in ("gloo", "cpu"):
+        from .process_group_gloo import GlooOptions
+
+        told = GlooOptions()
+    else:
+        raise NotImplementedError(f"backend {self.name()} has no options")
+    info = world.groups.get(self)
+    told._timeout, told.group_name = self.timeout, self.group_name
+    told.global_ranks_in_group = [] if info is None else list(info.ranks)
+    return told
 
 
 def _device_types(self: ProcessGroup) -> list[str]:
@@ -113,8 +144,8 @@ def merge_remote_group(
     """Makes one group of this and others, whose ranks meet at a store.
 
     All ranks of all the groups call it, with one store and name. `size` is the number
-    of them all; each group has ranks in a row, the groups in the order in which they
-    come.
+    of them all; the ranks of each group are consecutive, in the order of the
+    groups.
     """
     from .regroup import merge
 
@@ -130,9 +161,12 @@ attributes: dict[str, Any] = {
     "_get_backend": _get_backend,
     "_get_backend_name": ProcessGroup.name,
     "_register_backend": _register_backend,
+    "_set_default_backend": _set_default_backend,
+    "_set_sequence_number_for_group": _set_sequence_number_for_group,
     "bound_device_id": property(bound_device_id, _set_bound_device_id),
     "merge_remote_group": merge_remote_group,
     "monitored_barrier": _monitored_barrier,
+    "options": property(options),
     "split_group": split_group,
     "supports_coalescing": property(supports_coalescing),
     "supports_shrinking": True,

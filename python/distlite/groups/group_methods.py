@@ -50,12 +50,13 @@ class CoalescedWork(Work):
         return f"<distlite.CoalescedWork: [{works}]>"
 
     def wait(self, timeout: timedelta | float | None = None) -> Literal[True]:
-        """True once all have ended well; raises what the first failed with."""
-        # Works that are written in Python need not know of timeouts.
+        """Returns True once all works have succeeded; raises the first failure."""
+        # Works that are written in Python may take no timeout.
         limit: tuple[timedelta | float, ...] = () if timeout is None else (timeout,)
         began = time.monotonic()
         for i, work in enumerate(self.works):
-            # The first one gets what was given, and refuses what is no timeout.
+            # The first work gets the argument as it is, and refuses what is not a
+            # timeout.
             if i and timeout is not None:
                 limit = (_rest_of(timeout, began),)
             work.wait(*limit)
@@ -63,29 +64,29 @@ class CoalescedWork(Work):
         return True
 
     def is_completed(self) -> bool:
-        """Whether all have ended, well or not."""
+        """Returns whether all works have ended, with or without success."""
         self.is_success()
         return all(work.is_completed() for work in self.works)
 
     def is_success(self) -> bool:
-        """Whether all have ended well."""
+        """Returns whether all works have succeeded."""
         if not all(work.is_success() for work in self.works):
             return False
         self._begun.finish()
         return True
 
     def exception(self) -> BaseException | None:
-        """Returns the exception of the first that failed, or None."""
+        """Returns the exception of the first work that failed, or None."""
         found = (work.exception() for work in self.works)
         return next((error for error in found if error is not None), None)
 
     def result(self) -> list[Any]:
-        """The output arrays of all."""
+        """Returns the output arrays of all works."""
         self.is_success()
         return list(self._begun.outputs)
 
     def get_future(self) -> Future:
-        """A Future of result()."""
+        """Returns a Future of result()."""
         from ..futures import collect_all
 
         def take(futures: Future) -> list[Any]:
@@ -105,7 +106,7 @@ def _rest_of(timeout: timedelta | float, began: float) -> timedelta | float:
     return max(0.001, timeout - took) if timeout > 0 else timeout
 
 
-# What only the module's functions are told by name.
+# Parameters that only the module's functions have; a call that names one means them.
 _MODULE_WORDS = frozenset(
     {
         "async_op",
@@ -122,11 +123,12 @@ _MODULE_WORDS = frozenset(
 
 
 class _Form:
-    """How a method of torch's becomes a call of the module's function.
+    """How a call of torch's method becomes a call of the module's function.
 
-    `slots` are "parameter of the function=name|other name of the method's".  What is
-    given as `opts` and is no option struct is `how`.  With `one`, that array may be in
-    a list of one, and then so is `many`, which is a list itself.
+    `slots` has a word for each parameter, "function's name=method's name|another one".
+    `how` is the function's parameter for an `opts` that is not an option struct.  `one`
+    is the parameter whose array may be in a list of one; the list `many` then is in
+    such a list as well.
     """
 
     def __init__(
@@ -144,6 +146,21 @@ class _Form:
         ]
         self.how, self.one, self.many = how, one, many
 
+    def signature(self) -> str:
+        """Returns the source of a function that does nothing and has the method's
+        parameters."""
+        words = [names[0] + _DEFAULTS.get(target, "") for target, names in self.slots]
+        return f"lambda self, {', '.join(words)}: None"
+
+
+_DEFAULTS = {
+    "input_split_sizes": "=None",
+    "op": "=None",
+    "opts": "=None",
+    "output_split_sizes": "=None",
+    "tag": "=0",
+    "timeout": "=None",
+}
 
 _FORMS = {
     "allreduce": _Form(
@@ -224,7 +241,7 @@ _ALIASES = {
     "alltoall_base": "all_to_all_single",
 }
 
-# The module's functions whose names torch's methods leave free.
+# The module's functions that torch has no method of the same name for.
 _OF_MODULE = {
     "all_gather": "all_gather",
     "all_gather_into_tensor": "all_gather_single",
@@ -260,7 +277,8 @@ def _take(name: str, form: _Form, args: Any, named: dict[str, Any]) -> dict[str,
 
 
 def _spread_options(form: _Form, values: dict[str, Any]) -> None:
-    """The fields of an option struct, or what was given in its place."""
+    """Replaces "opts" by the fields of the option struct, or by what was given in its
+    place."""
     how = values.pop("opts", None)
     if hasattr(how, "asyncOp"):
         if root := getattr(how, "rootTensor", 0):
@@ -276,13 +294,13 @@ def _spread_options(form: _Form, values: dict[str, Any]) -> None:
 
 
 def _unwrap(form: _Form, values: dict[str, Any]) -> None:
-    """Lists of one array become that array."""
+    """Replaces lists of one array by that array."""
     if (root := values.pop("root_tensor", 0)) != 0:
         raise ValueError(f"invalid root tensor: {root}, of 1")
     if not isinstance(values.get(form.one), (list, tuple)):
         return
     for target in (form.one, form.many):
-        # Ranks that are not the root give an empty list of lists.
+        # Ranks that are not the root pass an empty list of lists.
         if target == form.many and not values.get(target):
             continue
         if len(values[target]) != 1:
@@ -315,7 +333,7 @@ def _run(name: str, form: _Form, group: ProcessGroup, args: Any, named: Any) -> 
     return work
 
 
-# Methods that take several arrays of each rank, which are like one of several ranks.
+# Methods that take several arrays of each rank, as if each were of a rank of its own.
 _OF_SEVERAL: dict[str, Callable[[Any, int, dict[str, Any]], Coalesced]] = {
     "allreduce": lambda group, size, values: combine_all(
         values["tensor"], values.get("op", ReduceOp.SUM), group
@@ -358,6 +376,8 @@ def _method(name: str, form: _Form) -> Callable[..., Any]:
         return _run(name, form, self, args, named)
 
     method.__name__ = name
+    # inspect.signature() reads this; a Signature would need the import of inspect.
+    method.__wrapped__ = eval(form.signature())  # type: ignore[attr-defined]
     words = ", ".join("|".join(names) for _, names in form.slots)
     method.__doc__ = _AS_TORCH.format(name, words)
     if name in _OF_SEVERAL:
@@ -368,7 +388,7 @@ def _method(name: str, form: _Form) -> Callable[..., Any]:
 
 
 def _of_module(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The module's function with the group filled in."""
+    """Makes a method of the module's function, with the group filled in."""
 
     def method(self: ProcessGroup, *args: Any, **named: Any) -> Any:
         return function(*args, group=self, **named)
@@ -423,7 +443,7 @@ def reduce_scatter_single_coalesced(
 
 
 def _how(form: _Form, group: ProcessGroup, opts: Any) -> tuple[Any, Any]:
-    """The reduction, if there is one, and the group with its timeout."""
+    """Returns the reduction, if there is one, and the group with the call's timeout."""
     values = {} if opts is None else {"opts": opts}
     _spread_options(form, values)
     return values.get("op", ReduceOp.SUM), _limited(group, values.get("timeout"))

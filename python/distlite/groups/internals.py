@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Private names of torch.distributed.distributed_c10d that other libraries use.
 
-Trainers, servers of models and meshes reach for them: to make a group that is not one
-of the default group's, to find one by its name, or to look something up.  Arguments,
-results and errors are torch's.
+Trainers, model servers and meshes use them to make a group outside of the default
+group, to find a group by its name, or to read its configuration.  Arguments, results
+and errors are torch's.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import io
 import os
 import pickle
 import warnings
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,7 @@ from .world import (
     GroupMember,
     get_backend,
     get_backend_config,
+    get_global_rank,
     get_group_rank,
     get_process_group_ranks,
     get_rank,
@@ -155,7 +158,28 @@ def _tag_of(group: ProcessGroup, info: GroupInfo) -> str:
     return f"user:{info.tag}" if info.tag else f"ptd:{group.group_name}"
 
 
-def __getattr__(name: str) -> bool:
+# What torch keeps in variables of its module, some libraries read from there.
+_WORLD_NAMES = (
+    "_group_count",
+    "_pg_backend_config",
+    "_pg_group_ranks",
+    "_pg_map",
+    "_pg_names",
+    "_pg_to_tag",
+    "_tags_to_pg",
+)
+
+
+def _of_world(name: str) -> Any:
+    """A member of `_world`.  Most dicts are made when they are asked for, so an
+    assignment to them would be lost: it raises TypeError."""
+    found = getattr(_world, name.removeprefix("_"))
+    return MappingProxyType(found) if type(found) is dict else found
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WORLD_NAMES:
+        return _of_world(name)
     known = {
         "_GLOO_AVAILABLE": is_gloo_available,
         "_MPI_AVAILABLE": is_mpi_available,
@@ -220,7 +244,8 @@ def _new_process_group_helper(
         group._set_global_ranks(ranks)
         world.groups[group] = info
     except BaseException:
-        # The traceback keeps the group, and the others would wait for this rank in it.
+        # The traceback keeps the group alive, and the others would wait for this rank
+        # in it.
         world.groups.pop(group, None)
         group.shutdown()
         raise
@@ -228,7 +253,8 @@ def _new_process_group_helper(
 
 
 def _register_process_group(group_name: str, group: ProcessGroup) -> None:
-    """Makes a group known, with the global ranks 0 to its size - 1 if it was not."""
+    """Gives a group a name.  A group that is new here gets the global ranks 0 to size -
+    1."""
     if group.group_name != group_name:
         raise ValueError(f"group {group.group_name} cannot be registered as another")
     if group not in world.groups:
@@ -236,10 +262,15 @@ def _register_process_group(group_name: str, group: ProcessGroup) -> None:
 
 
 def _unregister_process_group(group_name: str) -> None:
-    """Forgets a group, which is not left."""
+    """Forgets a group without leaving it."""
     for group in list(world.groups):
         if group.group_name == group_name:
             del world.groups[group]
+
+
+def _unregister_all_process_groups() -> None:
+    """Forgets all groups, which are not left."""
+    world.groups.clear()
 
 
 def _update_default_pg(pg: ProcessGroup | None) -> None:
@@ -247,7 +278,7 @@ def _update_default_pg(pg: ProcessGroup | None) -> None:
 
 
 def _resolve_process_group(group_name: Any) -> ProcessGroup:
-    """The group of this name; RuntimeError if there is none."""
+    """Returns the group of this name; raises RuntimeError if there is none."""
     if isinstance(group_name, ProcessGroup):
         return group_name
     for group in world.groups:
@@ -263,7 +294,7 @@ def _get_group_size_by_name(group_name: Any) -> int:
 
 
 def _find_pg_by_ranks_and_tag(tag: str, ranks: list[int]) -> ProcessGroup | None:
-    """The first group of a tag with these global ranks."""
+    """Returns the first group of a tag with these global ranks."""
     if tag and not tag.startswith(("ptd:", "user:")):
         tag = f"user:{tag}"
     for group in _world.tags_to_pg.get(tag, []):
@@ -282,10 +313,10 @@ def _resolve_group_name_by_ranks_and_tag(ranks: list[int], tag: str) -> str:
 def _find_or_create_pg_by_ranks_and_tag(
     tag: str, ranks: list[int], stride: int
 ) -> ProcessGroup:
-    """The group of a tag and ranks, made if it is not there.
+    """Returns the group of a tag and ranks, and makes it if there is none.
 
-    `ranks` are the ranks of all groups of the kind, of `stride` ranks each; that of
-    this process is meant.
+    `ranks` has the ranks of all such groups, `stride` for each; the result is the group
+    of this process.
     """
     if len(ranks) % stride != 0:
         raise ValueError(
@@ -311,7 +342,7 @@ def _new_group_with_tag(
     pg_tag: str | None = None,
     use_local_synchronization: bool = False,
 ) -> Any:
-    """`new_group`, with a name by which it is found again."""
+    """Makes a group as `new_group` does, with a tag by which it is found again."""
     made = new_group(
         ranks, timeout, backend, backend_options, use_local_synchronization
     )
@@ -325,7 +356,8 @@ def _get_group_tag(pg: ProcessGroup) -> str:
 
 
 def _abort_process_group(group: ProcessGroup | None = None) -> None:
-    """Ends a group without waiting for anybody; None is the default group, and all."""
+    """Ends a group without waiting for other ranks; None is the default group, and with
+    it all groups."""
     if is_outside(group):
         return
     ended = world.require_default() if group is None else group
@@ -343,7 +375,7 @@ def _abort_process_group(group: ProcessGroup | None = None) -> None:
 
 
 def _set_pg_timeout(timeout: timedelta, group: ProcessGroup | None = None) -> None:
-    """The time that operations may take from now on."""
+    """Sets the time that operations may take from now on."""
     _check_valid_timeout(timeout)
     if is_outside(group):
         raise ValueError("Invalid process group specified")
@@ -356,6 +388,23 @@ def _group_or_default_group(group: ProcessGroup | None = None) -> ProcessGroup:
 
 def _get_group_size(group: ProcessGroup | None) -> int:
     return _group_or_default_group(group).size()
+
+
+def _get_global_rank(group: ProcessGroup | None, rank: int) -> int:
+    return get_global_rank(group, rank)
+
+
+def _broadcast_coalesced(
+    process_group: ProcessGroup, tensors: Sequence[Any], buffer_size: int, src: int = 0
+) -> None:
+    """Copies the arrays of the group's rank `src` to all of its ranks.
+
+    `buffer_size` is accepted as in torch: which arrays travel together follows from
+    their sizes.
+    """
+    from .packing import send_to_all
+
+    send_to_all(list(tensors), src, process_group)
 
 
 def _get_process_group_store(pg: ProcessGroup) -> Store:
@@ -391,13 +440,41 @@ def _get_object_coll_device(group: ProcessGroup | None = None) -> str:
 
 
 def _get_pg_default_device(group: ProcessGroup | None = None) -> Any:
-    """The only device of the group, else "cpu" where that is one of them."""
+    """Returns the only device of the group; of several, "cpu" if it is one of them."""
     device = _get_object_coll_device(group)
     try:
         import torch
     except ImportError:
         return device
     return torch.device(device)
+
+
+def _get_split_source(pg: ProcessGroup) -> ProcessGroup | None:
+    """What communicators of devices are split from: the group, if it has a device."""
+    try:
+        found = pg._get_backend(pg.bound_device_id or "cuda")
+    except RuntimeError:
+        return None
+    is_meant = pg.bound_device_id is not None or pg is world.default
+    return found if is_meant and found.supports_splitting else None
+
+
+def _is_safe_to_split() -> bool:
+    return world.require_default().bound_device_id is not None
+
+
+@contextmanager
+def _time_estimator(
+    group: ProcessGroup | None = None, device: Any = None
+) -> Iterator[Any]:
+    """Raises NotImplementedError: no backend estimates the time of its operations."""
+    meant = _group_or_default_group(group)
+    backend = meant._get_backend(device or _get_pg_default_device(meant))
+    raise NotImplementedError(
+        "collective time estimator is not supported in the current version of backend "
+        f"{backend}"
+    )
+    yield
 
 
 def _get_backend_from_str(backend: str | None = None) -> str:
@@ -417,7 +494,8 @@ def _is_barrier_after_init() -> int:
 
 
 def _hash_ranks_to_str(ranks: Iterable[int]) -> str:
-    """A name for a group of these ranks that no earlier one of this process has."""
+    """Returns a name for a group of these ranks that no earlier group of this process
+    has."""
     import hashlib
 
     text = "_".join([*(str(rank) for rank in ranks), str(len(world.groups))])
@@ -436,7 +514,7 @@ def _canonicalize_group_rank(
     group_rank: int | None = None,
     return_global: bool = False,
 ) -> int:
-    """One of the two ranks, whichever is given."""
+    """Returns the global rank or the rank in the group, given either of them."""
     if group_rank is not None:
         if global_rank is not None:
             raise ValueError("Can't specify both group_rank and global_rank")
@@ -449,7 +527,8 @@ def _canonicalize_group_rank(
 
 
 def _object_to_tensor(obj: Any, device: Any, group: Any = None) -> tuple[Any, Any]:
-    """The pickle of an object as an array of bytes, and its length as one of int64.
+    """Returns the pickle of an object as an array of bytes, and its length as one of
+    int64.
 
     They are torch's tensors on `device` where torch is installed, else NumPy's arrays.
     """
@@ -465,9 +544,10 @@ def _object_to_tensor(obj: Any, device: Any, group: Any = None) -> tuple[Any, An
 
 
 def _tensor_to_object(tensor: Any, tensor_size: Any, group: Any = None) -> Any:
-    """The object whose pickle the first bytes of an array are.
+    """Returns the object whose pickle the first bytes of an array are.
 
-    Like every pickle it runs what its sender chose; objects.md says how to do without.
+    Reading a pickle runs code that its sender chose; docs/objects.md describes the safe
+    mode.
     """
     if hasattr(tensor, "cpu"):
         tensor = tensor.cpu().numpy()
@@ -539,6 +619,25 @@ def _check_p2p_op_list(p2p_op_list: Any) -> None:
         )
     if any(each.group != p2p_op_list[0].group for each in p2p_op_list):
         raise ValueError("All ops need to use the same group.")
+
+
+def _check_not_self_rank(group: ProcessGroup, rank: int, rank_type: str) -> None:
+    if group.rank() == rank:
+        raise ValueError(
+            f"Invalid {rank_type} rank: {rank_type} rank should not be the same as the "
+            "rank of the current process."
+        )
+
+
+def _validate_output_list_for_rank(my_rank: int, dst: int, gather_list: Any) -> None:
+    if dst == my_rank and not gather_list:
+        raise ValueError(
+            "Argument ``gather_list`` must be specified on destination rank."
+        )
+    if dst != my_rank and gather_list:
+        raise ValueError(
+            "Argument ``gather_list`` must NOT be specified on non-destination ranks."
+        )
 
 
 def _warn_not_in_group(op_name: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Making the default group, and taking it down again."""
+"""Making and leaving the default group."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 __all__ = ["destroy_process_group", "init_process_group", "process_group"]
 
-# A thread writes the table of a failure while its exception may end this process: the
-# exit waits for it, and then for the log's handlers (what is registered last is called
-# first).  Children of multiprocessing end without calling what atexit has.
+# A thread writes the table of a failure while the exception may end this process: the
+# exit waits for it, and then for the log's handlers (the function registered last is
+# called first).  Children of multiprocessing end without atexit's functions.
 threading._register_atexit(_C._flush_log)  # type: ignore[attr-defined]
 threading._register_atexit(_C._finish_report)  # type: ignore[attr-defined]
 atexit.register(_C._close_log)
@@ -102,8 +102,8 @@ def init_process_group(
     _C._deadlock_configure()
     name, config = backend_of(backend)
     _check_extras(config, pg_options, device_id)
-    # `_ranks`: what these processes are called elsewhere.  Jobs with different ones can
-    # share a store: the group's name is a hash of them.
+    # `_ranks` are the ranks of these processes in a larger job.  Jobs with different
+    # ones can share a store: the group's name is a hash of them.
     limit, label = _limit_of(timeout, config), _label_of(_ranks)
     since, hosted = time.monotonic(), None
     if store is None:
@@ -115,12 +115,13 @@ def init_process_group(
     group = _join(store, rank, info, limit, pg_options, label, since)
     try:
         serve_devices(group, config, pg_options, device_id)
-        # A peer may be on its way into the next group before this process leaves this
-        # one: the server that it meets must be the same, so it stays until the next.
+        # A peer may join the next group before this process leaves this one, and must
+        # meet the same server: the store is kept until the next group.
         world.hosted_store = hosted or world.hosted_store
         _register(group, info)
     except BaseException:
-        # The traceback keeps the group, and the others would wait for this rank in it.
+        # The traceback keeps the group alive, and the others would wait for this rank
+        # in it.
         world.groups[group] = info
         _forget_all()
         raise
@@ -235,7 +236,7 @@ def process_group(
         _leave_if_there()
     except BaseException as error:
         if before is not None:
-            raise  # that group is not this statement's
+            raise  # an error of another group
         if isinstance(error, SystemExit) and not error.code:
             _leave_if_there()
         else:
@@ -244,31 +245,31 @@ def process_group(
 
 
 def _leave_if_there() -> None:
-    """The block may have left by itself, or joined anew."""
+    """Leaves the groups, unless the block has already done so or has joined anew."""
     if world.default is not None:
         destroy_process_group()
 
 
-# The errors of the other ranks quote so many characters of an exception's first line.
+# Characters of an exception's first line that the other ranks' errors quote.
 _QUOTED_LENGTH = 150
 
 
 def _abandon(error: BaseException) -> None:
-    """Leaves all groups because of an error, which is to reach the caller unhidden."""
+    """Leaves all groups because of an error; no other exception must hide it."""
     quoted = _quote(error)
     for group in list(world.groups):
         with contextlib.suppress(Exception):
             group._abort(f"its with statement ended with {quoted}")
-            group.abort()  # a class of the user's may have its own
+            group.abort()  # a subclass of the user's may override it
     with contextlib.suppress(Exception):
         _forget_all(keeps_hook=True)
 
 
 def _quote(error: BaseException) -> str:
-    """The class and the first line, as UTF-8 can have it."""
+    """Returns the exception's class and first line, with surrogates escaped."""
     try:
         lines = str(error).splitlines() or [""]
-    except Exception:  # of a class of the user's
+    except Exception:  # a class of the user's may raise anything in __str__
         lines = [""]
     text = f"{type(error).__name__}: {lines[0]}".removesuffix(": ")[:_QUOTED_LENGTH]
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -279,7 +280,8 @@ _VERIFY_LIMIT = 0.5
 
 
 def _verify_calls(groups: list[ProcessGroup]) -> DistBackendError | None:
-    """Returns the error if ranks called different operations, not compared so far."""
+    """Compares the calls that have not been compared so far; returns the error if ranks
+    called different operations."""
     deadline = time.monotonic() + _VERIFY_LIMIT
     found = None
     for group in groups:
@@ -292,7 +294,8 @@ def _verify_calls(groups: list[ProcessGroup]) -> DistBackendError | None:
 
 
 def _integer(value: object, name: str) -> int:
-    """A plain int, whose text names the rank in the store: neither False nor 0.0."""
+    """Returns a plain int, whose text names the rank in the store: neither False nor
+    0.0."""
     try:
         return index(value)  # type: ignore[arg-type]
     except TypeError:
@@ -336,8 +339,8 @@ def _limit_of(timeout: object, config: str = "") -> timedelta:
     if timeout is None:
         return default_pg_timeout
     if isinstance(timeout, Real) and not isinstance(timeout, bool):
-        # The rules of the extension (csrc/python/module/convert.c), which takes the
-        # result.
+        # The same rules as in the extension (csrc/python/module/convert.c), which takes
+        # the result.
         timeout = float(timeout)
         if timeout != timeout:
             raise ValueError("timeout must not be NaN")
@@ -354,7 +357,7 @@ def _limit_of(timeout: object, config: str = "") -> timedelta:
 
 
 def _label_of(ranks: list[int] | None) -> str:
-    """The default group's name."""
+    """Returns the default group's name."""
     if not ranks:
         return "0"
     import hashlib
@@ -392,14 +395,15 @@ def _join(
     label: str,
     since: float,
 ) -> ProcessGroup:
-    """`since`: when the timeout began, which finding the store has used up in part."""
+    """Joins the job at `store`.  `since` is when the timeout began, of which finding
+    the store has used a part."""
     size = len(info.ranks)
     if label != "0":
         store = PrefixStore(f"ranks/{label}", store)
     # A fake rank is alone with its store.
     is_fake = engine_of(info.config) == Backend.FAKE
-    # A rank that does not exist is the group's to refuse, and a backend that was
-    # registered may make its group without any other rank.
+    # The group's constructor refuses a rank that does not exist, and a registered
+    # backend may make its group without any other rank.
     meets = not is_fake and 0 <= rank < size and not _is_registered(info.config)
     turn = 0 if is_fake else _generation(store, rank)
     keys = PrefixStore(f"default_pg/{turn}", store)
@@ -435,7 +439,7 @@ def _make(
     label: str,
     since: float,
 ) -> ProcessGroup:
-    """The group, once it is known that its ranks belong together."""
+    """Makes the group, once it is known that its ranks belong together."""
     size = len(info.ranks)
     group = None
     if Backend._plugins:
@@ -452,32 +456,34 @@ def _make(
     return group
 
 
-# A rank whose peers have all come does not fail for want of the time that connecting to
-# them takes on one host.
+# The least time for connecting: a timeout that the check-in has almost used up must not
+# fail a rank whose peers have all come.
 _LEAST_LEFT = timedelta(seconds=0.05)
 
 
 def _left_of(timeout: timedelta, since: float) -> timedelta:
-    """Returns the rest of the timeout that began then; a negative one never ends."""
+    """Returns the rest of the timeout that began at `since`; a negative timeout never
+    ends."""
     if timeout < timedelta(0):
         return timeout
     return max(timeout - timedelta(seconds=time.monotonic() - since), _LEAST_LEFT)
 
 
 def _is_registered(config: str) -> bool:
-    """Whether a backend of register_backend() serves one of the devices."""
+    """Returns whether a backend of register_backend() serves one of the devices."""
     names = (pair.split(":")[1] for pair in config.split(","))
     return any(plugin_of(name) is not None for name in names)
 
 
 def _name_job(keys: Store, rank: int, size: int) -> None:
-    """By their job's name recordings find each other; whoever comes first gives it."""
+    """Gives the recordings of all ranks the same job name, which the first rank
+    chooses."""
     job = keys.compare_set("job", "", os.urandom(6).hex())
     _C._recording_identify(job.decode(), rank, size)
 
 
 def _generation(store: Store, rank: int) -> int:
-    """A number for this initialisation on which all ranks of it agree.
+    """Returns a number for this initialisation on which all of its ranks agree.
 
     A store may outlive its groups, and what ranks of an earlier one left there must
     not be taken for this one's.  The store keeps the latest number, and for each rank
@@ -488,7 +494,7 @@ def _generation(store: Store, rank: int) -> int:
     latest = store.add("default_pg/generation", 0)
     if latest <= store.add(mine, 0):
         held = store.compare_set("default_pg/generation", str(latest), str(latest + 1))
-        # Another rank was faster: that is the one to join.
+        # Another rank was faster, and has opened the one to join.
         latest = int(held)
     store.set(mine, str(latest))
     return latest
@@ -518,8 +524,8 @@ def _register(group: ProcessGroup, info: GroupInfo) -> None:
     world.numbers.take()
     world.set_default(group)
     if world.is_of_thread:
-        return  # its errors are told by who runs the thread
-    # Ours may be there still, of a group that was left because of an error.
+        return  # the owner of the thread raises its errors
+    # The hook of a group that was left because of an error may still be there.
     is_ours = world.except_hook is not None and sys.excepthook is world.except_hook
     replaced = world.replaced_except_hook if is_ours else None
     replaced = replaced or sys.excepthook
@@ -528,18 +534,18 @@ def _register(group: ProcessGroup, info: GroupInfo) -> None:
 
 
 def replace_default(group: ProcessGroup, info: GroupInfo) -> None:
-    """Makes `group` the default one; all others are left."""
+    """Makes `group` the default group, and leaves all others."""
     count = world.group_count
     _forget_all(stays=True)
     _register(group, info)
     world.group_count = world.name_base = count
-    # Earlier names may live on in ranks that have not noticed.
+    # Ranks that have not noticed may still use the earlier names.
     world.name_prefix = f"{group.group_name}:"
 
 
 def _forget_all(stays: bool = False, keeps_hook: bool = False) -> None:
-    """Leaves all groups; `stays`: another default group follows at once; `keeps_hook`:
-    an error is on its way, which is to have the rank before its lines."""
+    """Leaves all groups.  With `stays`, another default group follows at once. With
+    `keeps_hook`, the hook still puts the rank before the lines of an error."""
     if not stays:
         presence, world.presence = world.presence, None
         if presence is not None:
@@ -551,11 +557,11 @@ def _forget_all(stays: bool = False, keeps_hook: bool = False) -> None:
     if not keeps_hook:
         _restore_hook()
     failed = None
-    # If Ctrl-C ends this, what is not left yet can still be found, and left.
+    # After Ctrl-C here, the groups that have not been left are still known, and can be.
     for group in list(world.groups):
         try:
             group.shutdown()
-        except Exception as error:  # of a class of the user's
+        except Exception as error:  # a subclass of the user's may raise anything
             failed = failed or error
         world.groups.pop(group, None)
     _C._clear_spare_memory()
@@ -564,19 +570,20 @@ def _forget_all(stays: bool = False, keeps_hook: bool = False) -> None:
 
 
 def _restore_hook() -> None:
-    # Unless somebody has put theirs over ours meanwhile.
+    # Unless the program has installed another hook meanwhile.
     if sys.excepthook is world.except_hook and world.replaced_except_hook is not None:
         sys.excepthook = world.replaced_except_hook
     world.except_hook = world.replaced_except_hook = None
 
 
 def _prefixing(hook: ExceptHook, rank: int) -> ExceptHook:
-    """`hook`, with each line that it prints marked as this rank's."""
+    """Returns a hook that calls `hook` and puts the rank before each line that it
+    prints."""
 
     def prefixed(kind: Any, error: Any, trace: Any) -> None:
         import io
 
-        # MPI's end would wait for ranks that wait for this one.
+        # MPI_Finalize would wait for ranks that wait for this one.
         _C._mpi_give_up()
         captured, sink = io.StringIO(), sys.stderr
         sys.stderr = captured

@@ -17,7 +17,8 @@ LOOPBACK = "127.0.0.1"
 
 
 def meet(timeout: timedelta, world_size: int = -1) -> tuple[TCPStore, int, int]:
-    """A store that rank 0 serves, and this process's rank and size in MPI's world.
+    """Returns a store that rank 0 serves, and this process's rank and size in MPI's
+    world.
 
     Starts MPI.  Rank 0 takes any free port, and MPI carries the address: of this host's
     own loopback for ranks that share its network, otherwise MASTER_ADDR or its name.
@@ -49,7 +50,7 @@ def _asked_size(world_size: int) -> tuple[str, int]:
 
 
 def _launched_size() -> int:
-    """The size that an MPI launcher has given this process; 0 without one."""
+    """Returns the world size that an MPI launcher has set; 0 without a launcher."""
     names = (LAUNCHERS["Open MPI"][1], LAUNCHERS["MPI"][1])
     texts = [os.environ[name] for name in names if name in os.environ]
     return int(texts[0]) if texts and texts[0].isdecimal() else 0

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""NCCL: its options, and how a group comes to serve arrays on CUDA devices.
+"""NCCL: its options, and letting a group serve arrays on CUDA devices.
 
-The CPU's side of such a group, which carries barriers and objects, is always there.
+Such a group always has a backend for the CPU as well, for barriers and objects.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 from contextlib import contextmanager
 from datetime import timedelta
+from weakref import WeakKeyDictionary
 
 from .. import _C
 from .._C import ProcessGroup
@@ -31,12 +33,15 @@ __all__ = [
 # Seconds: torch's default for this backend.
 DEFAULT_TIMEOUT = timedelta(minutes=10)
 
-# As the core expects them.
+# The values are those of the core.
 _NUMBERS = (
     *("blocking", "cga_cluster_size", "min_ctas", "max_ctas", "split_share"),
     *("traffic_class", "collnet_enable", "cta_policy", "shrink_share", "nvls_ctas"),
 )
 _TEXTS = ("net_name", "comm_name")
+
+# The options of the groups that were made with some.
+_given: WeakKeyDictionary[ProcessGroup, NCCLOptions] = WeakKeyDictionary()
 
 
 class NCCLConfig:
@@ -44,7 +49,7 @@ class NCCLConfig:
 
     `blocking`, `cga_cluster_size`, `min_ctas`, `max_ctas`, `net_name` and `split_share`
     are NCCL 2.18's, `traffic_class` is 2.26's, the others came with 2.27.  An older
-    library does not look at newer fields.
+    library ignores newer fields.
     """
 
     __slots__ = _NUMBERS + _TEXTS
@@ -104,7 +109,7 @@ class ProcessGroupNCCL(ProcessGroup):
     def __new__(
         cls, store: Store, rank: int, size: int, options: NCCLOptions | None = None
     ) -> ProcessGroupNCCL:
-        """Every rank calls it, over the same store."""
+        """Makes the group; every rank calls it with the same store."""
         given = NCCLOptions() if options is None else options
         name = given.group_name or "nccl"
         limit = given._timeout
@@ -119,39 +124,38 @@ def nccl_version() -> tuple[int, int, int]:
     return number // 10000, number // 100 % 100, number % 100
 
 
-def is_loadable() -> bool:
-    """Whether the library is there; says nothing of devices."""
-    try:
-        _C._nccl_version()
-    except RuntimeError:
-        return False
-    return True
-
-
 def serve(
     group: ProcessGroup,
     options: object = None,
     by: str = "nccl",
     takes_barriers: bool = True,
 ) -> None:
-    """From now on `group` sends arrays on CUDA devices through NCCL, or UCC.
+    """Lets `group` send arrays on CUDA devices through NCCL, or UCC, from now on.
 
-    With `takes_barriers`, a barrier waits for what is on the devices' streams, too.
+    With `takes_barriers`, a barrier waits for the work on the devices' streams as well.
     """
     given = options if isinstance(options, NCCLOptions) else None
     fields = None
     if given is not None:
         fields = given.config.as_tuple(given.is_high_priority_stream)
     _C._device_serve(group, by, fields, takes_barriers)
+    if given is not None:
+        _given[group] = copy.deepcopy(given)
+
+
+def options_of(group: ProcessGroup) -> NCCLOptions:
+    """Returns a copy of the options with which `group` serves devices."""
+    given = _given.get(group)
+    return NCCLOptions() if given is None else copy.deepcopy(given)
 
 
 def connect(group: ProcessGroup, device: object) -> None:
-    """Makes the communicator now; `device`: 1, "cuda:1", or a torch.device."""
+    """Makes the communicator now; `device` is 1, "cuda:1", or a torch.device."""
     _C._device_connect(group, index_of(device))
 
 
 def index_of(device: object) -> int:
-    """The number of a CUDA device."""
+    """Returns the number of a CUDA device."""
     if isinstance(device, int):
         return device
     kind, _, number = str(device).partition(":")
@@ -164,7 +168,7 @@ def index_of(device: object) -> int:
 
 
 def default_timeout() -> timedelta:
-    """NCCL_TIMEOUT in seconds, or ten minutes."""
+    """Returns NCCL_TIMEOUT in seconds, or ten minutes."""
     seconds = os.environ.get("NCCL_TIMEOUT")
     return timedelta(seconds=float(seconds)) if seconds else DEFAULT_TIMEOUT
 
@@ -210,7 +214,8 @@ class Coalescing:
 
 @contextmanager
 def batch(group: ProcessGroup, is_async: bool = False) -> Iterator[Coalescing]:
-    """Operations on devices of this thread in the block go out together at its end."""
+    """Collects this thread's operations on devices in a block, and starts them together
+    at its end."""
     manager = Coalescing()
     _C._batch_begin(group)
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch's option structs: what the methods of a ProcessGroup take beside their arrays.
+"""torch's option structs, which the methods of a ProcessGroup take beside their arrays.
 
 Each is made without arguments and filled field by field.  Ranks are those of the group.
 """

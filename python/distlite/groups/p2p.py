@@ -129,7 +129,7 @@ def iprobe(
     tag: int | None = None,
     group_src: int | None = None,
 ) -> Message | None:
-    """Looks whether a message has arrived, without waiting and without receiving it.
+    """Checks whether a message has arrived, without waiting and without receiving it.
 
     Args:
         src: The global rank of the sender; if neither this nor `group_src` is given,
@@ -204,14 +204,14 @@ def sendrecv(
     source = _C._sendrecv(output, input, dst, src, group, tag, group_dst, group_src)
     if source is not None:
         return source
-    # Arrays on devices, groups of one's own kind, batches, and torch's profiler.
+    # Arrays on devices, groups of other classes, batches, and torch's profiler.
     send = P2POp(isend, input, dst, group, tag, group_dst)
     if src is not None or group_src is not None:
         receive = P2POp(irecv, output, src, group, tag, group_src)
         for work in batch_isend_irecv([receive, send]):
             work.wait()
         return receive.peer
-    # Refused before a receive is left that nobody knows.
+    # A wrong send is refused before the receive begins, which nothing would wait for.
     _C._check_message(input, True, send.group, tag, send.group_peer)
     works = [irecv(output, None, group, tag), isend(input, dst, group, tag, group_dst)]
     for each in works:
@@ -221,7 +221,7 @@ def sendrecv(
     return get_global_rank(send.group, works[0].source_rank())
 
 
-class P2POp:
+class P2POp(_C._P2POp):
     """An `isend` or an `irecv` for `batch_isend_irecv`.
 
     Args:
@@ -242,7 +242,9 @@ class P2POp:
         True
     """
 
-    def __init__(
+    __slots__ = ()
+
+    def _resolve(
         self,
         op: Callable[..., Any],
         tensor: Any,
@@ -251,6 +253,7 @@ class P2POp:
         tag: int = 0,
         group_peer: int | None = None,
     ) -> None:
+        # Serves the arguments that the base class leaves to it, and refuses wrong ones.
         if op is not isend and op is not irecv:
             raise ValueError(
                 "Invalid ``op``. Expected ``op`` to be of type "
@@ -301,6 +304,9 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
         >>> float(values[0]) == other + 1.0
         True
     """
+    begun = _C._batch(p2p_op_list)
+    if begun is not None:
+        return begun
     if not isinstance(p2p_op_list, list) or not all(
         isinstance(each, P2POp) for each in p2p_op_list
     ):
@@ -315,21 +321,20 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
         raise ValueError("All ops need to use the same group.")
     if _C._device_name(group) is not None and is_on_device(p2p_op_list[0].tensor):
         return _batch_on_device(group, p2p_op_list)
-    # None begins if one of them is refused: a receive would be left that nobody knows.
+    # None begins if one of them is refused: nothing would wait for the others.
     for each in p2p_op_list:
         _C._check_message(
             each.tensor, each.op is isend, group, each.tag, each.group_peer
         )
-    # Receives first: contents then need not be kept until their receive comes.
+    # Receives begin first, so that arriving contents need not be kept until then.
     works: list[Work | None] = [None] * len(p2p_op_list)
-    order = sorted(range(len(works)), key=lambda i: p2p_op_list[i].op is isend)
     try:
-        for i in order:
-            each = p2p_op_list[i]
-            peer = "group_dst" if each.op is isend else "group_src"
-            works[i] = each.op(
-                each.tensor, group=group, tag=each.tag, **{peer: each.group_peer}
-            )
+        for sends in (False, True):
+            for i, each in enumerate(p2p_op_list):
+                if (each.op is isend) == sends:
+                    works[i] = each.op(
+                        each.tensor, None, group, each.tag, each.group_peer
+                    )
     except BaseException:
         for work in works:
             if isinstance(work, _C.Work):
@@ -339,7 +344,7 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
 
 
 def _batch_on_device(group: ProcessGroup, ops: list[P2POp]) -> list[Work]:
-    """All go out together, in one call, and have one Work."""
+    """Begins all of them together, in one call, with one Work."""
     from .nccl import batch
 
     with batch(group, is_async=True) as manager:
@@ -350,7 +355,7 @@ def _batch_on_device(group: ProcessGroup, ops: list[P2POp]) -> list[Work]:
 
 
 def is_on_device(tensor: Any) -> bool:
-    """Whether an array lies in CUDA memory, as far as it says so itself."""
+    """Returns whether an array says that it lies in CUDA memory."""
     if hasattr(tensor, "__cuda_array_interface__"):
         return True
     return dlpack_device_of(tensor) == "cuda"
@@ -370,7 +375,7 @@ def _check_array(tensor: Any) -> None:
 def _both_ranks(
     group: ProcessGroup, peer: int | None, group_peer: int | None
 ) -> tuple[int, int]:
-    """(global, in the group)."""
+    """Returns the peer's global rank and its rank in the group."""
     if peer is not None and group_peer is not None:
         raise ValueError("Can't specify both group_rank and global_rank")
     if group_peer is not None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("Coalesced", "broadcast_one", "combine_all", "gather_all", "gather_lists"),
-    *("gather_singles", "reduce_all", "reduce_scatter_singles"),
+    *("gather_singles", "reduce_all", "reduce_scatter_singles", "send_to_all"),
 ]
 
 # Bytes from which on an array goes alone: its copies into the pack and out of it cost
@@ -50,10 +50,10 @@ class Coalesced:
         self._lock = RLock()
 
     def finish(self) -> None:
-        """Puts results that were made elsewhere where they belong.
+        """Copies results that were made in temporary arrays to the caller's arrays.
 
-        Returns when they are there, whichever thread does it; what Ctrl-C interrupts is
-        done again by the next call.
+        If another thread does so, waits for it.  After Ctrl-C the next call does it
+        again.
         """
         with self._lock:
             for array, result in self._copies:
@@ -65,7 +65,8 @@ class Coalesced:
 
 
 class _Copies:
-    """`arrays`, those of `shared` in copies; `pairs`: such an array and its copy."""
+    """A list of arrays in which those with an index in `shared` are replaced by copies;
+    `pairs` has each of these arrays with its copy."""
 
     def __init__(self, arrays: Sequence[Any], shared: Iterable[int]) -> None:
         self.arrays = list(arrays)
@@ -75,20 +76,20 @@ class _Copies:
             self.pairs.append((arrays[i], self.arrays[i]))
 
     def take(self, indices: Sequence[int]) -> Any:
-        """One array, or a pack of several."""
+        """Returns the array of one index, or a pack of several."""
         if len(indices) == 1:
             return self.arrays[indices[0]]
         return _pack(self.some(indices))
 
     def some(self, indices: Sequence[int]) -> list[Any]:
-        """The arrays of these indices."""
+        """Returns the arrays of these indices."""
         return [self.arrays[i] for i in indices]
 
 
 def reduce_all(arrays: Sequence[Any], op: Any, group: Any, async_op: bool) -> Coalesced:
-    """all_reduce of each array."""
+    """Begins all_reduce of each array."""
     plan = _plan(arrays, op, group)
-    # One pack is read as a whole before it is written to.
+    # A single pack is read as a whole before it is written to.
     used = _Copies(arrays, _find_shared(arrays) if len(plan) > 1 else ())
     works = [
         _C.all_reduce(used.take(indices), _at(op, indices[0]), group, async_op)
@@ -97,10 +98,18 @@ def reduce_all(arrays: Sequence[Any], op: Any, group: Any, async_op: bool) -> Co
     return Coalesced(arrays, works, used.pairs)
 
 
+def send_to_all(arrays: Sequence[Any], root: int, group: Any) -> None:
+    """Copies each array of the group's rank `root` to all ranks."""
+    for indices in _plan_packs(arrays, LARGE, group):
+        some = [arrays[i] for i in indices]
+        whole: Any = some[0] if len(some) == 1 else _pack(some)
+        _C.broadcast(whole, group_src=root, group=group)
+
+
 def gather_lists(
     outputs: Sequence[Sequence[Any]], inputs: Sequence[Any], group: Any, async_op: bool
 ) -> Coalesced:
-    """all_gather of each input: outputs[rank][i] is rank's array i."""
+    """Begins all_gather of each input; outputs[rank][i] is for the rank's array i."""
     count = len(inputs)
     every = [array for of_rank in outputs for array in of_rank]
     read, written = _for_gather(inputs, every)
@@ -117,7 +126,7 @@ def gather_lists(
 def gather_singles(
     outputs: Sequence[Any], inputs: Sequence[Any], group: Any, size: int, async_op: bool
 ) -> Coalesced:
-    """all_gather_single of each pair."""
+    """Begins all_gather_single of each pair."""
     read, written = _for_gather(inputs, outputs)
     works = []
     for indices in _plan_packs(inputs, LARGE, group):
@@ -139,8 +148,8 @@ def reduce_scatter_singles(
     size: int,
     async_op: bool,
 ) -> Coalesced:
-    """reduce_scatter_single of each pair."""
-    # Outputs are smaller than inputs: they are what is made elsewhere.
+    """Begins reduce_scatter_single of each pair."""
+    # Outputs are smaller than inputs, so the outputs are replaced by copies.
     shared = [*_find_shared(outputs), *_find_shared(outputs, inputs)]
     written, read = _Copies(outputs, shared), _Copies(inputs, ())
     works = []
@@ -155,12 +164,12 @@ def reduce_scatter_singles(
     return Coalesced(outputs, works, written.pairs)
 
 
-# Several arrays of each rank, as if they were of as many ranks: what gloo does with
-# lists, in the words of its errors.
+# Several arrays of each rank, as if each were of a rank of its own: gloo treats lists
+# in this way, and these are the texts of its errors.
 
 
 def combine_all(arrays: Sequence[Any], op: Any, group: Any) -> Coalesced:
-    """all_reduce of all arrays of all ranks, whose result each of them gets."""
+    """Combines all arrays of all ranks; each array gets the result."""
     name = getattr(getattr(op, "op", op), "name", str(op))
     if name not in _COMBINE:
         raise ValueError(f"{name} does not combine several arrays of a rank")
@@ -190,7 +199,7 @@ def _combined(arrays: Sequence[Any], function: str) -> Any:
 def broadcast_one(
     arrays: Sequence[Any], index: int, source: int, group: Any
 ) -> Coalesced:
-    """broadcast of the array of this index of rank `source`, which all arrays get."""
+    """Copies rank `source`'s array of this index to all arrays of all ranks."""
     if not 0 <= index < len(arrays):
         raise ValueError(f"invalid root tensor: {index}, of {len(arrays)}")
     _check_alike(arrays, "broadcast")
@@ -202,8 +211,7 @@ def broadcast_one(
 def gather_all(
     lists: Sequence[Sequence[Any]], inputs: Sequence[Any], size: int, group: Any
 ) -> Coalesced:
-    """all_gather of all inputs of all ranks, in the order of the ranks: every list gets
-    them all."""
+    """Collects all inputs of all ranks, in the order of the ranks, in every list."""
     count = size * len(inputs)
     if len(lists) != len(inputs):
         raise ValueError(
@@ -232,7 +240,7 @@ def gather_all(
     return Coalesced(every, begun.works, begun._copies, copy)
 
 
-# Functions of NumPy and of torch.
+# Reductions given as functions, of NumPy or of torch.
 _COMBINE = {
     "BAND": "bitwise_and",
     "BOR": "bitwise_or",
@@ -282,10 +290,10 @@ def _at(op: Any, index: int) -> Any:
 
 
 def _plan(arrays: Sequence[Any], op: Any, group: Any) -> list[list[int]]:
-    """Indices of those that go together, which have the same operation.
+    """Returns lists of the indices that go together in one operation.
 
-    Whether factors are the same is known to each rank alone: of several operations,
-    those that have one go alone, as do those without a kernel.
+    Only this rank knows whether its factors are equal: with several reductions, arrays
+    whose reduction has a factor go alone, as do those whose reduction has no kernel.
     """
     if not isinstance(op, list):
         if not has_kernel(op):

@@ -45,7 +45,7 @@ class GlooOptions:
 
     @property
     def backend(self) -> str:
-        """The name of the backend they are for."""
+        """Returns the name of the backend that the options are for."""
         return "gloo"
 
 
@@ -92,13 +92,6 @@ class ProcessGroupGloo(ProcessGroup):
         _C._device_serve(made, "gloo", None, False)
         return made
 
-    @property
-    def options(self) -> GlooOptions:
-        """A copy of the options that the group was made with, as `_Options()`."""
-        told = GlooOptions()
-        told._timeout, told.group_name = self.timeout, self.group_name
-        return told
-
     @staticmethod
     def create_device(
         hostname: str = "", interface: str = "", lazy_init: bool | None = None
@@ -144,7 +137,7 @@ class ProcessGroupGloo(ProcessGroup):
 
 
 def _check_own(hostname: str) -> None:
-    """RuntimeError where it is not an address of this host."""
+    """Raises RuntimeError if the name or address is not one of this host."""
     import socket
 
     try:

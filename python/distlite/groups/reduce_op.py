@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a reduction combines elements: the members, and the wrapper around one of them.
+"""Reductions of collectives: the members, and the class ReduceOp.
 
 ``ReduceOp.SUM`` is a ``RedOpType``, as in torch; ``isinstance(ReduceOp.SUM, ReduceOp)``
 holds all the same, so annotations and checks need to know only ``ReduceOp``.
@@ -36,7 +36,7 @@ class RedOpType(IntEnum):
     MAXLOC = 10
 
     def __call__(self, factor: Any) -> ReduceOp:
-        """``ReduceOp.PREMUL_SUM(factor)``: multiply by ``factor``, then sum."""
+        """Returns ``ReduceOp.PREMUL_SUM(factor)``: multiply by ``factor``, then sum."""
         if self is not RedOpType.PREMUL_SUM:
             raise RuntimeError(
                 f"Only PREMUL_SUM supports calling with a factor, got {self}"
@@ -51,7 +51,7 @@ class RedOpType(IntEnum):
         return format(str(self), spec)
 
 
-# What RedOpType is called inside ReduceOp, where that name is an attribute.
+# The name of RedOpType inside of ReduceOp, where RedOpType is an attribute.
 _Member = RedOpType
 
 
@@ -135,7 +135,7 @@ class ReduceOp(metaclass=_ReduceOpMeta):
 
     @classmethod
     def _with_factor(cls, op: _Member, factor: Any) -> ReduceOp:
-        # A number or an array of one element; text would fail far from here.
+        # A number or an array of one element; a text would fail only in the core.
         if factor is None or isinstance(factor, str | bytes):
             raise TypeError(f"PREMUL_SUM takes a number or an array, not {factor!r}")
         made = cls(op)
@@ -148,7 +148,7 @@ class ReduceOp(metaclass=_ReduceOpMeta):
     ) -> CFunction:
         """Makes a reduction of a C function.
 
-        Its signature is
+        Its signature is::
 
             void function(const void *in, void *inout, size_t count, void *context);
 
@@ -229,7 +229,8 @@ class CFunction:
             raise ValueError("the address of the function is 0")
         self.context = 0 if context is None else _address_of(context)
         given = name or getattr(function, "__name__", None) or "function"
-        # Never the name of a Python function, after which ranks exchange failures.
+        # The name differs from that of a Python function, after which ranks exchange
+        # failures.
         self.name = f"{given}()"
         self._kept = (function, context)
 
@@ -238,7 +239,8 @@ class CFunction:
 
 
 def _address_of(thing: Any) -> int:
-    """Of a function or of data, in whatever holds one."""
+    """Returns the address of a function or of data, given by a number, a pointer of
+    ctypes or cffi, or a capsule."""
     import ctypes
 
     if isinstance(thing, int):
@@ -258,7 +260,7 @@ def _address_of(thing: Any) -> int:
     if getattr(type(thing), "__module__", None) == "_cffi_backend":  # not all have one
         return int(import_module("cffi").FFI().cast("uintptr_t", thing))
     try:
-        # Functions and pointers hold an address; all else of ctypes has one.
+        # Functions and pointers of ctypes hold the address; other objects are at it.
         if callable(thing) or hasattr(thing, "contents"):
             return ctypes.cast(thing, ctypes.c_void_p).value or 0
         if isinstance(thing, ctypes.c_void_p):
@@ -271,14 +273,18 @@ def _address_of(thing: Any) -> int:
         ) from None
 
 
+_WITH_REDUCER = (RedOpType.MINLOC, RedOpType.MAXLOC)
+
+
 def has_kernel(op: Any) -> bool:
-    """Whether the core knows the reduction, of which several arrays can be one."""
+    """Returns whether the core has a kernel for the reduction, so that several arrays
+    can be combined as one."""
     member = getattr(op, "op", op)
-    return isinstance(member, RedOpType) and member < RedOpType.MINLOC
+    return isinstance(member, RedOpType) and member not in _WITH_REDUCER
 
 
 def _make_nccl_premul_sum(factor: Any) -> ReduceOp:
-    """As ``ReduceOp.PREMUL_SUM(factor)``; of a float, or an array of one element."""
+    """Returns ``ReduceOp.PREMUL_SUM(factor)`` of a float or an array of one element."""
     if isinstance(factor, int):
         raise TypeError(f"the factor must be a float or an array, not {factor!r}")
     return ReduceOp._with_factor(RedOpType.PREMUL_SUM, factor)

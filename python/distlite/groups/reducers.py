@@ -23,8 +23,8 @@ __all__ = ["make_reducer"]
 
 
 def make_reducer(op: Any, array: Any, dtype: str, size: int) -> _C._Reducer:
-    """The reducer of `op` for arrays like `array`, with items of this size; `dtype` is
-    its name in the core, "bytes" for all that are no numbers."""
+    """Returns the reducer of `op` for arrays like `array`, with items of this size;
+    `dtype` is the core's name of the dtype, "bytes" if it is not a number."""
     own = getattr(array, "dtype", None)
     member = getattr(op, "op", op)
     if isinstance(member, RedOpType):
@@ -34,7 +34,7 @@ def make_reducer(op: Any, array: Any, dtype: str, size: int) -> _C._Reducer:
     if isinstance(op, CFunction):
         text = dtype if dtype != "bytes" else str(own)
         return _C._function_reducer(op.name, text, size, op.address, op.context)
-    # Whoever has a function of NumPy has imported it.
+    # NumPy is imported already if `op` is one of its functions.
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(op, numpy.ufunc):
         return _of_ufunc(op, own if dtype == "bytes" else numpy.dtype(dtype), dtype)
@@ -100,10 +100,10 @@ def _of_ufunc(ufunc: Any, dtype: Any, name: str) -> _C._Reducer:
         )
     if not isinstance(dtype, np.dtype):
         raise ValueError(f"{ufunc.__name__} cannot reduce an array of dtype {dtype}")
-    # Those of np.frompyfunc take and return objects, which are converted.
+    # Functions of np.frompyfunc take and return objects, which are converted.
     is_of_objects = ufunc.types == ["OO->O"]
     casting = "unsafe" if is_of_objects else "same_kind"
-    # What does not fit the dtype is an error now, before anything is sent.
+    # A function that does not fit the dtype is an error now, before anything is sent.
     nothing = np.empty(0, dtype)
     try:
         ufunc(nothing, nothing, out=nothing, casting=casting)

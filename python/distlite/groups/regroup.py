@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Groups out of a group: its parts, and what is left of it without some ranks.
+"""Groups made from a group: its parts, and the group without some ranks.
 
-Only members call these.  The processes of a new group know each other already, so they
-do not meet at a store, and ranks that are left out may have ended or stopped.
+Only members call these functions. The processes of a new group know each other already,
+so they do not meet at a store, and ranks that are left out may have ended or stopped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHRINK_ABORT = 1
 
 
 class _Part:
-    """Some ranks of a group, and what their own one is called."""
+    """Some ranks of a group, and the name of the group that they become."""
 
     def __init__(self, parent: ProcessGroup, ranks: list[int]) -> None:
         self.parent = parent
@@ -43,16 +43,16 @@ class _Part:
         self.label = parent.group_name
         self.description = parent.group_desc
         self.pg_options: object = None
-        # Goes on in the parent's place, which may have been aborted.
+        # The new group takes the place of the parent, which may have been aborted.
         self.is_successor = False
 
     def named(self, label: str, description: str) -> _Part:
-        """The same with its name."""
+        """Returns the same part with the name of its group."""
         self.label, self.description = label, description
         return self
 
     def make(self, info: GroupInfo, limit: timedelta) -> ProcessGroup:
-        """Their group; returns before all have come."""
+        """Makes the group; returns before all ranks have come."""
         rank = self.ranks.index(self.parent.rank())
         engine = engine_of(info.config)
         store = store_of_child(self.parent, self.ranks, self.label, engine)
@@ -117,7 +117,7 @@ def split_group(
         >>> own.size()
         1
     """
-    # An array has no truth, and a generator one only.
+    # An array has no truth value, and that of a generator is always true.
     lists = [] if split_ranks is None else [list(part) for part in split_ranks]
     if not lists:
         raise ValueError("split_ranks cannot be None or empty")
@@ -208,8 +208,8 @@ def _split(
         _C._device_split(parent, parts.index(mine), mine.index(parent.rank()), made)
         _remember(made, made_of)
     except BaseException:
-        # The program never gets the group and so cannot abort it, and the others would
-        # wait for this rank.
+        # The program never gets the group and so cannot abort it; the others would wait
+        # for this rank.
         world.groups.pop(made, None)
         made.shutdown()
         raise
@@ -223,7 +223,7 @@ def split_off(
     label: str | None,
     description: str | None,
 ) -> ProcessGroup | None:
-    """`ProcessGroup.split_group`: one part, and nobody else takes part."""
+    """Carries out `ProcessGroup.split_group`: one part, which only its ranks call."""
     info = info_of(parent)
     limit = _limit_of(timeout)
     [mine] = _check_parts([list(ranks)], parent.size())
@@ -251,12 +251,12 @@ def merge(
     label: str | None,
     description: str | None,
 ) -> ProcessGroup:
-    """`ProcessGroup.merge_remote_group`."""
+    """Carries out `ProcessGroup.merge_remote_group`."""
     info = info_of(group)
     limit = _limit_of(timeout)
     label = label or "merged"
     keys = PrefixStore(label, store)
-    # The leader of each group takes the next ranks for all of it.
+    # The leader of each group takes the next ranks for its whole group.
     turn = info.children.take()
     own = PrefixStore(f"merge:{turn}", group.get_group_store())
     if group.rank() == 0:
@@ -351,9 +351,9 @@ def shrink_group(
         range(len(survivors)) if is_default else map(info.ranks.__getitem__, survivors)
     )
     made_of = GroupInfo(info.backend, info.config, list(ranks))
-    # All call it by the same name only if they leave out the same ranks.
+    # The names are the same only if all ranks leave out the same ranks.
     label = f"{former.group_name}:without:{'-'.join(map(str, sorted(excluded)))}"
-    # Those of an attempt that failed still know that name.
+    # Ranks of an attempt that failed still use the earlier name.
     label += f":{info.disputes}" if info.disputes else ""
     part = _Part(former, survivors).named(label, former.group_desc)
     part.is_successor = True
@@ -366,7 +366,8 @@ def shrink_group(
 
 
 def _take_over(former: ProcessGroup, made: ProcessGroup, info: GroupInfo) -> None:
-    """The old group goes; what it was, the new one is."""
+    """Leaves the old group, and gives its place, also as the default group, to the new
+    one."""
     if former is world.default:
         replace_default(made, info)
         return
@@ -378,7 +379,8 @@ def _take_over(former: ProcessGroup, made: ProcessGroup, info: GroupInfo) -> Non
 def _shrink_device(
     former: ProcessGroup, excluded: list[int], made: ProcessGroup
 ) -> None:
-    """An old NCCL cannot: the new group then makes its communicator by itself."""
+    """Makes the new group's communicator from the old one; with an NCCL too old for it,
+    the new group makes its own later."""
     with suppress(NotImplementedError):
         _C._device_shrink(former, excluded, SHRINK_DEFAULT, made)
 
@@ -390,8 +392,10 @@ def _make_and_meet(
     comparison: Comparison,
     info: GroupInfo,
 ) -> ProcessGroup:
-    """A survivor may have tried before, given up, and try again: its first attempts are
-    met first, and passed over."""
+    """Makes the new group and waits for its ranks.
+
+    A survivor may have tried before and given up: the attempts that it has left are met
+    first, and skipped."""
     limit = former.timeout.total_seconds()
     deadline = time.monotonic() + (limit if limit >= 0 else float("inf"))
     while True:
@@ -408,7 +412,8 @@ def _make_and_meet(
 
 
 def _is_of_an_old_attempt(text: str, rank: int) -> bool:
-    """Whether others left, or gave up because this rank, now here, had not come."""
+    """Returns whether others left, or gave up because this rank, now here, had not
+    come."""
     awaited = text.partition(" gave up: ")[2].partition(" waiting for ")[2]
     return " left the group" in text or f"rank {rank} (pid {os.getpid()} " in awaited
 

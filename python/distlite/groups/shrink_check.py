@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whether the survivors of a group leave out the same ranks.
+"""Checks that the survivors of a group leave out the same ranks.
 
-Those that do not have no group in common to find it out by, and would wait for each
-other until the timeout.  So each writes its list to the old group's store, and a thread
-looks at those of the others while the caller meets them.  The store may have gone with
-a lost rank: then nothing is compared, and nobody waits for it.
+Survivors with different lists make different groups, and would wait for each other
+until the timeout. So each writes its list to the old group's store, and a thread
+compares it with those of the others while the caller meets them. If the store has ended
+with a lost rank, nothing is compared.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison"]
 
-# Seconds: between two looks, and for a store that does not answer.
+# Seconds between two checks, and for a store that does not answer.
 _PAUSE = 0.01
 _PATIENCE = 1.0
 
@@ -43,7 +43,7 @@ class Comparison:
         )
 
     def start(self, made: ProcessGroup) -> None:
-        """Starts to compare; aborts `made` where a rank leaves out others."""
+        """Starts to compare; aborts `made` if another rank leaves out other ranks."""
         self._made = made
         self._thread.start()
 
@@ -52,19 +52,21 @@ class Comparison:
         self._is_over.set()
 
     def difference(self) -> str:
-        """Returns how the exclusions differ, once the meeting has failed; "" if not."""
+        """Returns how the lists differ, once the meeting has failed; "" if they do
+        not."""
         self._thread.join(2 * _PATIENCE)
         self.stop()
         return self._text
 
     def _run(self, store: Store | None) -> None:
         with suppress(Exception):
-            # Else the store is gone, or cannot be had twice.
+            # An error means that the store has ended or cannot be cloned.
             if store is not None and self._answers(store):
-                self._look(store.clone())
+                self._compare_all(store.clone())
 
     def _answers(self, store: Store) -> bool:
-        """Looks once for what nobody writes; a server that is stopped takes seconds."""
+        """Returns whether the store answers within the patience; it waits for a key
+        that no rank writes, for no time."""
         began = time.monotonic()
         try:
             store.wait([f"{self._key}/nobody"], timedelta(0))
@@ -74,8 +76,8 @@ class Comparison:
             return time.monotonic() - began < _PATIENCE
         return True
 
-    def _look(self, store: Store) -> None:
-        # A connection of its own, which nobody else has to wait for.
+    def _compare_all(self, store: Store) -> None:
+        # The clone has a connection of its own, so that other calls do not wait for it.
         store.set_timeout(timedelta(seconds=_PATIENCE))
         store.set(f"{self._key}/{self._rank}", self._mine)
         others = [rank for rank in range(self._size) if rank != self._rank]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Groups of some of the processes, and groups made by hand.
 
-Sub-groups are made out of the default group, whose ranks know each other.  The name of
-each, which its members find it by, comes from a count that is the same on all ranks: of
-all groups, when every process takes part in every call, or of the groups of just these
-ranks, when only members do.
+Subgroups are made from the default group, whose ranks know each other. The name of
+each, by which its members find it, comes from a count that is the same on all ranks: of
+all groups, if every process takes part in every call, or of the groups of just these
+ranks, if only members do.
 """
 
 from __future__ import annotations
@@ -130,10 +130,10 @@ def new_group(
 
 
 def _leave_unseen(label: str) -> None:
-    """Leaves the group of this name, whose making ended with an exception.
+    """Leaves the group of this name, whose constructor raised an exception.
 
-    The program never gets it and so cannot abort it, and the other members would wait
-    for this rank until their timeout.
+    The program never gets it and so cannot abort it; the other members would wait for
+    this rank until their timeout.
     """
     for group in list(world.groups):
         if group.group_name == label:
@@ -144,7 +144,8 @@ def _leave_unseen(label: str) -> None:
 def _members_of(
     ranks: Iterable[int] | None, world_size: int, is_sorted: bool
 ) -> list[int]:
-    """In group order; ValueError where they are no group."""
+    """Returns the global ranks in group order; raises ValueError if they cannot be a
+    group."""
     if ranks is None:
         return list(range(world_size))
     try:
@@ -179,9 +180,9 @@ def next_name(members: list[int], is_local: bool) -> str:
         return f"{world.name_prefix}{world.numbers.take() - world.name_base}"
     import hashlib
 
-    # Not by a count of all groups, which the members need not agree on.
+    # The count is not that of all groups, on which the members need not agree.
     turn = world.local_groups.setdefault(tuple(members), Numbers()).take()
-    # The numbers count in this default group; shrink_group() may make another.
+    # The numbers belong to this default group; shrink_group() may make another one.
     text = f"{world.require_default().group_name}:{members}#{turn}"
     return hashlib.sha1(text.encode()).hexdigest()
 
@@ -189,7 +190,8 @@ def next_name(members: list[int], is_local: bool) -> str:
 def store_of_child(
     parent: ProcessGroup, ranks: list[int], label: str, engine: str
 ) -> PrefixStore:
-    """Makes a group of ranks of `parent`, whose other members do not wait for it."""
+    """Returns the store of a new group of ranks of `parent`.  If that fails, the new
+    group's other members are told why, so that they do not wait for this rank."""
     try:
         return PrefixStore(label, parent.get_group_store())
     except BaseException as error:
@@ -215,11 +217,11 @@ def _join(
             made._set_global_ranks(info.ranks)
             return made
     backend = engine_of(info.config)
-    # They have met already; who comes later is waited for in the first operation.
+    # The ranks have met already; the first operation waits for those that are late.
     group = ProcessGroup(
         store, rank, size, limit, label, description, backend, default, info.ranks
     )
-    # Before anything else: new_group() leaves it if Ctrl-C comes from here on.
+    # Before anything else: from here on new_group() leaves the group after Ctrl-C.
     world.groups[group] = info
     group._set_global_ranks(info.ranks)
     return group
@@ -273,7 +275,7 @@ def new_subgroups(
             f"The world size ({len(ranks)}) must be divisible by '{group_size=}'"
         )
     parts = [ranks[i : i + group_size] for i in range(0, len(ranks), group_size)]
-    # Of a part of the world, only that part calls this.
+    # Only the members of `group` call this.
     is_local = len(ranks) < world.require_default().size()
     groups = [
         new_group(part, timeout, backend, pg_options, is_local, group_desc, None, False)
@@ -313,14 +315,14 @@ def new_subgroups_by_enumeration(
         >>> dist.get_process_group_ranks(own) == [rank], len(groups)
         (True, 2)
     """
-    # Iterated over twice, which a generator is not.
+    # A list, because a generator can be iterated over only once.
     lists = [list(ranks) for ranks in ranks_per_subgroup_list]
     if not lists:
         raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty")
     listed: dict[int, Sequence[int]] = {}
     for ranks in lists:
         for rank in ranks:
-            # Twice in one list is new_group()'s to refuse.
+            # new_group() refuses a rank that is twice in one list.
             if listed.setdefault(rank, ranks) is not ranks:
                 raise ValueError(
                     f"Rank {rank} has appeared in both subgroup {listed[rank]} "

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The process's groups: which there are, which is the default, and who is in them.
+"""The process's groups: which there are, which is the default group, and their ranks.
 
 The only module with global state.  The extension keeps a second reference to the
-default group, so that collectives find it without coming here.
+default group, so that collectives find it without calling this module.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ NOT_INITIALIZED = (
 
 
 class Numbers:
-    """Numbers that are given out one after the other, each once: whatever threads take
-    them, and without a lock, which an interrupt might leave locked."""
+    """Gives out numbers one after the other, each once, to any threads and without a
+    lock, which an interrupt might leave locked."""
 
     __slots__ = ("_given", "next")
 
@@ -63,7 +63,7 @@ class Numbers:
         number, mine = self.next, object()
         while self._given.setdefault(number, mine) is not mine:
             number += 1
-            self.next = number  # for whoever comes after an interrupt
+            self.next = number  # after an interrupt, counting goes on from here
         self.next = number + 1
         return number
 
@@ -93,31 +93,32 @@ class GroupInfo:
 
 
 class World:
-    """The state itself; `world` below is the process's."""
+    """The state of the module; `world` below is that of the process."""
 
     is_of_thread = False
 
     def __init__(self) -> None:
         self.default: ProcessGroup | None = None
         self.groups: dict[ProcessGroup, GroupInfo] = {}
-        # Of the groups made since the default one, which is counted too.
+        # The number of groups since the default group was made, which is counted as
+        # well.
         self.numbers = Numbers()
-        # A default group that took the place of another counts anew, with names of its
+        # A default group that has replaced another one counts anew, with names of its
         # own: its ranks need not have made equally many groups before.
         self.name_prefix, self.name_base = "", 0
-        # Of the groups that only their members made, by ranks.
+        # The numbers of groups that only their members made, by ranks.
         self.local_groups: dict[tuple[int, ...], Numbers] = {}
-        # The server a peer may already be using for the next initialisation.
+        # The store whose server a peer may already use for the next initialisation.
         self.hosted_store: Store | None = None
-        # Kept while a default group exists; a second process with the same rank sees
-        # it.
+        # Shows a second process with the same rank that this one is in a default group.
         self.presence: Presence | None = None
-        # Ours and the one it replaced, while a default group exists.
+        # distlite's exception hook and the one that it replaced, while a default group
+        # exists.
         self.except_hook: ExceptHook | None = None
         self.replaced_except_hook: ExceptHook | None = None
 
     def set_default(self, default: ProcessGroup | None) -> None:
-        """Also for the extension, which collectives ask."""
+        """Sets the default group, also in the extension, where collectives find it."""
         _C._set_default_group(default)
         self.default = default
 
@@ -148,10 +149,10 @@ class ThreadWorld(World):
 
 
 class RoutedWorld(World):
-    """The process's, or the calling thread's where it has one of its own.
+    """The world of the calling thread if it has one of its own, else the process's.
 
-    `world` becomes one of these while there are such threads, so that others pay
-    nothing for them.
+    `world` becomes one of these only while there are such threads, so that programs
+    without them are not slowed down.
     """
 
     of_threads: ClassVar[dict[int, ThreadWorld]] = {}  # by the thread's number
@@ -203,12 +204,12 @@ class GroupMember(metaclass=_WorldProperty):
         True
     """
 
-    # A number, as torch's is; whoever has it may pass it where a group is asked for.
+    # A number, as in torch; it may be passed where a function takes a group.
     NON_GROUP_MEMBER: ProcessGroup = -100  # type: ignore[assignment]
 
 
 def is_outside(group: object) -> bool:
-    """Whether `group` stands for one that this process is not in."""
+    """Returns whether `group` stands for one that this process is not in."""
     outside: object = GroupMember.NON_GROUP_MEMBER
     return type(group) is int and group == outside
 
@@ -448,7 +449,7 @@ def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
     """Returns the rank of this process among those of its host.
 
-    The launcher says it: LOCAL_RANK, or the variables of `srun` and `mpirun`.
+    It comes from the launcher: LOCAL_RANK, or the variables of `srun` and `mpirun`.
 
     Args:
         fallback_rank: What to return where no launcher says it.

@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Starts the ranks of a job on one host and looks after them until all have ended.
+"""Starts the ranks of a job on one host and watches them until all have ended.
 
 command        the command line ``distlite`` and its subcommands
-table          the options of ``distlite run``
-options        what it was asked to do
-arguments      the same as a parser, for programs that launch
-cores          how many cores this process may use, and which are a rank's
-numa           which are a rank's by the host's NUMA nodes
+table          the options of ``distlite run``, with their help
+options        parses the command line into the options of a job
+arguments      the same options as an argparse parser, for programs that launch
+cores          the cores that this process may use, and a rank's share of them
+numa           a rank's cores by the host's NUMA nodes
 nodes          the launchers of the other nodes
-place          where this node stands among them
-environment    the variables that each rank finds set
+place          the place of this node among them
+master         sockets for the store, bound before the ranks start
+environment    the variables that each rank gets
 files          the folder of the ranks' files
-errors         what a rank writes down about its end
-output         how the ranks' output becomes one output
-worker         one rank's process
-guardian       ends the ranks when the launcher itself is killed
+errors         the file in which a rank records its error
+output         merges the ranks' output into one
+worker         the process of one rank
+guardian       ends the ranks if the launcher itself is killed
+signals        a pipe by which a loop polls for signals
 attempt        the loop over the ranks, from their start to their end
-supervisor     the job: as many attempts as it takes
-report         what is said about a job that failed
+supervisor     the job: attempts, until one succeeds or none is left
+last_words     tells which failed rank is the cause, for the launcher and spawn
+report         the report of a failed job
 """
 
 from distlite.launch.errors import record

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``python -m distlite.launch``: the older spelling, as of torch.distributed.launch.
+"""``python -m distlite.launch``: the older command, as torch.distributed.launch.
 
 The rank is also the script's first argument, --local-rank=R, unless --use-env says that
 the script takes it from LOCAL_RANK.
@@ -14,7 +14,7 @@ from distlite.launch.supervisor import Supervisor
 
 
 def main(arguments: list[str]) -> int:
-    """Run one job; return its exit code."""
+    """Runs one job; returns its exit code."""
     options = parse(arguments, "python -m distlite.launch")
     options.passes_local_rank = not options.uses_environment
     return Supervisor(options).run()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The launcher's options as an argparse parser, for programs that launch jobs.
 
-The command line is parsed without argparse, which takes longer to import than all else
-that the launcher does; this module is imported by those who ask for a parser.
+The command line itself is parsed without argparse, whose import takes longer than all
+else that the launcher does before it starts ranks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def _words(text: str) -> list[str]:
     return list(comma_separated(text))
 
 
-# Where torchrun's values are no texts, or its defaults differ from the empty text.
+# Options whose values in torchrun are not texts, or whose default is not the empty
+# text.
 TYPES: dict[str, Any] = {
     "max-restarts": int,
     "monitor-interval": float,
@@ -50,7 +51,7 @@ ENDING = ("help", "version")
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Its values have torchrun's names and types."""
+    """Returns the parser; its values have torchrun's names and types."""
     parser = argparse.ArgumentParser(description="Run a script as several ranks.")
     letters = {name: f"-{letter}" for letter, name in SHORT.items()}
     for name, option in OPTIONS.items():
@@ -84,7 +85,7 @@ def _variable(name: str) -> str:
 
 
 def _default(name: str) -> Any:
-    # argparse gives a text to the option's type, and nothing else.
+    # argparse calls the option's type with the text only.
     if text := os.environ.get(_variable(name)):
         return text
     if name in LISTS:

@@ -2,9 +2,9 @@
 """The loop that starts the ranks, passes their output on and ends them together.
 
 One thread polls everything: the ranks' output, the launcher's own stdout and stderr,
-news of other nodes, and a pipe that signals arrive on, the end of a child among them.
-An attempt ends when all ranks have ended; when one has failed, here or elsewhere; or
-when the launcher is told to.  Then the ranks get a signal, and after a grace SIGKILL.
+news of other nodes, and a pipe for signals, SIGCHLD among them. An attempt ends when
+all ranks have ended; when one has failed, here or elsewhere; or when the launcher is
+told to.  Then the ranks get a signal, and after a grace SIGKILL.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     from distlite.launch.supervisor import Supervisor
     from distlite.launch.worker import Stream
 
-# What ended ranks have left behind is let be for the first span, for it may be about to
-# end by itself; then it gets SIGTERM and, after the second, SIGKILL.
+# Processes that ended ranks have left behind get SIGTERM after the first span, in which
+# they may end by themselves, and SIGKILL after the second.
 LEFTOVER_STEPS = ((0, 0.2), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0))
-# For output still coming from somebody who left the ranks' process groups.
+# For output of processes that have left the ranks' process groups.
 LAST_OUTPUT_TIME = 1.0
 GROUP_POLL_TIME = 0.01
 LAST_WORDS_POLL_TIME = 0.02
 LONGEST_POLL = 86400.0
 FILES = {STDOUT: "stdout.log", STDERR: "stderr.log"}
-FILTERED = "filtered_{}"  # of all ranks, beside their folders
+FILTERED = "filtered_{}"  # the lines of all ranks, beside the ranks' folders
 
 
 class Attempt:
@@ -57,9 +57,9 @@ class Attempt:
         self.first_failed: Worker | None = None
         self.caught: int | None = None
         self.failure_elsewhere: str | None = None
-        self.gives_up = False  # told to end while it was ending anyway
+        self.gives_up = False  # told to end while it was already ending
         self._ending = named_signals(self._options.signals)
-        # Times: of the end of the settling window, and of the SIGKILL.
+        # The times at which the settling window ends, and of the SIGKILL.
         self._end_at = math.inf
         self._kill_at = math.inf
         self._last_words: last_words.LastWords | None = None
@@ -67,21 +67,23 @@ class Attempt:
 
     @property
     def was_disturbed(self) -> bool:
-        """Whether it did not end well."""
+        """Returns whether a rank has failed, here or on another node, or a signal ends
+        the job."""
         return bool(self.caught or self.first_failed or self.failure_elsewhere)
 
-    def wait_for_peers(self, is_there: bool = False) -> None:
-        """Until all nodes are ready for this attempt or, with `is_there`, have ended
-        it; until it is disturbed."""
+    def wait_for_peers(self, at_end: bool = False) -> None:
+        """Waits until all nodes are ready for this attempt or, with `at_end`, have
+        ended it, or until it is disturbed."""
         self._is_ending = self.was_disturbed
         peers = self._job.peers
         while peers is not None and not self.was_disturbed:
-            if peers.have_ended(self.number) if is_there else peers.are_ready():
+            if peers.have_ended(self.number) if at_end else peers.are_ready():
                 return
             self._turn()
 
     def run(self) -> None:
-        """Start the ranks, and see to their end; OSError if they cannot be started."""
+        """Starts the ranks and waits for their end; OSError if they cannot be
+        started."""
         try:
             self._start_all()
         except OSError:
@@ -121,8 +123,8 @@ class Attempt:
                 f"--local-rank={local_rank}",
                 *options.command[at:],
             )
-        # Of a file or pipe, several readers would each get a part.  At a terminal
-        # everybody may read: a debugger can be in any rank.
+        # Several readers of a file or pipe would each get a part of it.  At a terminal
+        # all ranks may read, because a debugger can be in any of them.
         plan.shares_stdin = local_rank == 0 or os.isatty(0)
         if options.binds_cores:
             plan.cores = share_of_cores(local_rank, options.nproc_per_node)
@@ -174,23 +176,24 @@ class Attempt:
         _C._recordings_sweep()
 
     def finish_output(self) -> None:
-        """Write what is left to write."""
-        # A job that was told to end does not wait for a reader that may be stuck.
+        """Writes the output that is still pending."""
+        # A job that was told to end does not wait for a reader that may not read any
+        # more.
         was_told = self.caught is not None
         limit = time.monotonic() + LAST_OUTPUT_TIME if was_told else math.inf
         while any(s.has_pending for s in self._job.sinks) and time.monotonic() < limit:
             self._turn(limit)
 
     def _turn(self, until: float = math.inf) -> None:
-        """Wait for something to do, no longer than `until`, and do it."""
+        """Waits for an event, no longer than `until`, and handles it."""
         until = min(until, self._end_at, self._kill_at)
         ready = self._poll(until)
         for number in self._job.signals.take():
             self._on_signal(number)
-        # Before reading: what a failed rank wrote comes before what its failure made
-        # the others write.
-        self._look_for_ends()
-        self._look_elsewhere()
+        # Before reading, so that the output of a failed rank comes before what the
+        # others write because of the failure.
+        self._check_ranks()
+        self._check_peers()
         for channel in self._open_channels():
             if channel.fd in ready:
                 channel.read()
@@ -218,7 +221,7 @@ class Attempt:
             if sink.has_pending:
                 poll.register(sink.fd, select.POLLOUT)
         span = max(0.0, until - time.monotonic())
-        # poll takes no more than 24 days; nothing depends on a return at the time.
+        # poll takes at most 24 days; returning early does no harm.
         span = min(span, LONGEST_POLL)
         events = poll.poll(math.ceil(span * 1000))
         return {fd for fd, _ in events}
@@ -227,14 +230,14 @@ class Attempt:
         for worker in self.workers:
             yield from (channel for channel in worker.channels if channel.is_open)
 
-    def _look_for_ends(self) -> None:
+    def _check_ranks(self) -> None:
         self._job.guardian.keep()
         ended = [worker for worker in self.workers if worker.has_just_ended()]
         failed = [worker for worker in ended if worker.has_failed]
         if not failed or self._is_ending:
             return
-        # Of those that ended between two looks, and of a rank that only followed and
-        # the one that comes to light after it, prefer what looks like the cause.
+        # Of ranks that ended between two polls, and of a rank that failed because of
+        # another and that other one, prefer the one that looks like the cause.
         known = [] if self.first_failed is None else [self.first_failed]
         self.first_failed = min(known + failed, key=Worker.is_consequence)
         if not self.first_failed.is_consequence():
@@ -246,7 +249,7 @@ class Attempt:
     def _begin_last_words(self) -> last_words.LastWords:
         return last_words.LastWords(worker.pid for worker in self.workers)
 
-    def _look_elsewhere(self) -> None:
+    def _check_peers(self) -> None:
         if self._job.peers is None:
             return
         failure = self._job.peers.take_failure(self.number)
@@ -280,7 +283,8 @@ class Attempt:
             self.gives_up = True
             if number == signal.SIGINT:
                 self._kill()
-                # Nobody waits for the rest, and a stuck reader must not keep us.
+                # Nothing waits for the rest, and a reader that is stuck must not delay
+                # the end.
                 for sink in self._job.sinks:
                     sink.abandon()
 
@@ -297,7 +301,8 @@ class Attempt:
             worker.signal_group(signal.SIGKILL)
 
     def _end_leftovers(self) -> None:
-        """End what the ranks started and left behind in their process groups."""
+        """Ends the processes that the ranks started and left behind in their process
+        groups."""
         self._is_ending = True
         for number, span in LEFTOVER_STEPS:
             limit = time.monotonic() + min(self._options.grace, span)

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 
 def run(arguments: Sequence[str], program: str = "distlite run") -> int:
-    """Run one job; return the exit code of the rank that failed first, or 0."""
+    """Runs one job; returns the exit code of the rank that failed first, or 0."""
     return Supervisor(parse(arguments, program)).run()
 
 
 def _tool(name: str) -> Callable[[Sequence[str]], int]:
-    """A subcommand of distlite.tools, loaded when it is called."""
+    """Returns a subcommand of distlite.tools, whose module is imported when it is
+    called."""
 
     def call(arguments: Sequence[str]) -> int:
         from importlib import import_module
@@ -30,8 +31,8 @@ def _tool(name: str) -> Callable[[Sequence[str]], int]:
             code = int(module.main(arguments))
             sys.stdout.flush()
         except BrokenPipeError:
-            # The reader, head(1) perhaps, has enough.  What is left goes nowhere, or
-            # the interpreter would try again at its end and complain.
+            # The reader, such as head(1), has closed the pipe.  The rest is discarded;
+            # else the interpreter would write it at its end and report the error.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except OSError as error:

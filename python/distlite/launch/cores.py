@@ -15,14 +15,14 @@ TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/{}"
 
 
 def usable_cores() -> int:
-    """At least 1."""
+    """Returns the number of cores that this process may use, at least 1."""
     cores = len(os.sched_getaffinity(0))
     quota = cgroup_quota()
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 
 def gpu_count() -> int:
-    """NVIDIA's, as far as CUDA_VISIBLE_DEVICES shows them."""
+    """Returns the number of NVIDIA's GPUs that CUDA_VISIBLE_DEVICES makes visible."""
     try:
         names = os.listdir("/dev")
     except OSError:
@@ -36,8 +36,9 @@ def gpu_count() -> int:
 
 
 def share_of_cores(local_rank: int, ranks: int) -> set[int]:
-    """Cores for one of `ranks` processes of this host: neighbours, threads of one core
-    together; with fewer cores than ranks, some have the same one."""
+    """Returns the cores of one of `ranks` processes of this host: neighbouring ones,
+    and the threads of a core together.  With fewer cores than ranks, ranks share
+    cores."""
     cores = sorted(os.sched_getaffinity(0), key=_place)
     first = local_rank * len(cores) // ranks
     end = max(first + 1, (local_rank + 1) * len(cores) // ranks)
@@ -58,7 +59,8 @@ def cgroup_quota(
     membership: str | os.PathLike[str] = "/proc/self/cgroup",
     root: str | os.PathLike[str] = CGROUP_ROOT,
 ) -> float | None:
-    """The tightest quota on the way from our cgroup to the root, in cores."""
+    """Returns the tightest quota on the way from this process's cgroup to the root, in
+    cores."""
     try:
         lines = _read(membership).splitlines()
     except OSError:
@@ -79,8 +81,8 @@ def cgroup_quota(
 def _quotas_upwards(
     mount: str, path: str, read: Callable[[str], float | None]
 ) -> list[float]:
-    # Inside a container the path may be the host's and not exist here: the root of
-    # the mount, which is our own group then, is looked at in any case.
+    # Inside a container the path may be the host's and not exist here: the root of the
+    # mount is then this process's own group, so it is always read.
     parts = [part for part in path.split("/") if part]
     folders = ["/".join([mount, *parts[:i]]) for i in range(len(parts), -1, -1)]
     found = (read(folder) for folder in folders)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 # The descriptor of the bound socket that rank 0's store is to serve on; its port is
 # MASTER_PORT.
 LISTEN_FD = "DISTLITE_LISTEN_FD"
-# Set: the launcher serves no store, and rank 0 does.
+# If it is set, rank 0 serves the store, and not the launcher.
 NO_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
 
 def serves_store(options: Options) -> bool:
-    """Whether the job's store is to be the launcher's, which outlives rank 0.  Several
-    nodes' launchers need one in any case."""
+    """Returns whether the launcher is to serve the job's store, which then outlives
+    rank 0. The launchers of several nodes need such a store in any case."""
     return options.nnodes > 1 or os.environ.get(NO_STORE) != "1"
 
 
@@ -59,7 +59,7 @@ def job_environment(options: Options, place: Place, attempt: int) -> dict[str, s
 def rank_environment(
     job: Mapping[str, str], options: Options, place: Place, local_rank: int
 ) -> dict[str, str]:
-    """The job's variables and one rank's own."""
+    """Returns the job's variables and those of one rank."""
     rank = str(place.first_rank + local_rank)
     environment = dict(job, RANK=rank, ROLE_RANK=rank, LOCAL_RANK=str(local_rank))
     if options.has_virtual_local_rank:

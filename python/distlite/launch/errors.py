@@ -52,7 +52,7 @@ def record(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def write_error(error: BaseException) -> None:
-    """Into the file, if a launcher has named one and nothing is in it yet."""
+    """Writes an error into the file, if a launcher has named one and it is empty."""
     path = os.environ.get(ERROR_FILE)
     if not path:
         return
@@ -63,19 +63,20 @@ def write_error(error: BaseException) -> None:
 
     stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     extra = {"py_callstack": stack, "timestamp": str(int(time.time()))}
-    # The last line of the stack, where an error has no text of its own to give.
+    # The last line of the stack, for an error without a text.
     try:
         text = f"{type(error).__name__}: {error}"
     except Exception:
         text = stack.splitlines()[-1]
     content = {"message": {"message": text, "extraInfo": extra}}
-    # What cannot be written is still on stderr.
+    # The traceback is on stderr in any case.
     with contextlib.suppress(OSError), open(path, "x") as file:
         json.dump(content, file)
 
 
 def read_error(path: str | None) -> list[str]:
-    """The lines of the traceback, or of the message, in a file; none without one."""
+    """Returns the lines of the traceback, or of the message, in a file; none without a
+    file."""
     if path is None or not os.path.exists(path):
         return []
     import json

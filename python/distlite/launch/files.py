@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def make_folder(options: Options) -> str | None:
-    """Its path; None where nothing can be written and nothing needs to be."""
+    """Makes the folder and returns its path; None if it cannot be made and no files
+    were asked for."""
     parent = options.log_dir or os.environ.get("TMPDIR") or "/tmp"
     name = options.run_id.replace("/", "_")
     path = f"{os.path.abspath(parent)}/{name}_{os.urandom(4).hex()}"
@@ -52,7 +53,7 @@ def remove_folder(path: str) -> None:
 
 
 def last_bytes(path: str, size: int) -> bytes:
-    """The end of a file; nothing of one that cannot be read."""
+    """Returns the last bytes of a file; none if it cannot be read."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))

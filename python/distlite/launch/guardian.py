@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A small process that outlives the launcher, to end the ranks if it is killed.
 
-A launcher that gets SIGKILL can do nothing any more.  Its ranks die with it by
-PR_SET_PDEATHSIG, but what they started themselves does not.  So the launcher's first
-act is to fork this process, which waits on a pipe that only the launcher holds: each
-rank's process group is announced on it by the rank itself, before its program starts,
-and taken back when the group is empty.  At the end of the pipe every group still
-announced gets SIGKILL, and files that are nobody's any more are removed.  A guardian
-that somebody has killed is replaced.
+A launcher cannot react to SIGKILL. Its ranks die with it by PR_SET_PDEATHSIG, but the
+processes that they have started do not. So the launcher first forks this process, which
+waits on a pipe that only the launcher holds open: each rank announces its process group
+on it before its program starts, and the launcher withdraws the group when it is empty.
+At the end of the pipe every group that is still announced gets SIGKILL, and the files
+that are left are removed. A guardian that has been killed is replaced.
 """
 
 from __future__ import annotations
@@ -31,10 +30,11 @@ _libc = ctypes.CDLL(None)
 
 
 class Guardian:
-    """The launcher's end.  Make it before any other thread or process is started."""
+    """The launcher's end of the pipe.  Make it before any other thread or process is
+    started."""
 
     def __init__(self, scratch: str | None = None) -> None:
-        """`scratch` is a folder to remove at the end."""
+        """Starts the process; `scratch` is a folder to remove at the end."""
         self._scratch = scratch
         self._launcher = os.getpid()
         self._groups: set[int] = set()
@@ -43,54 +43,56 @@ class Guardian:
     def _start(self) -> None:
         read_end, self._write_end = os.pipe()
         with warnings.catch_warnings():
-            # Of a fork beside threads, if this is not the first: the child only waits.
+            # Python warns of a fork beside threads, as a later one is; the child only
+            # waits.
             warnings.simplefilter("ignore")
             self._pid = os.fork()
         if self._pid == 0:
             signal.set_wakeup_fd(-1)
-            _watch(read_end, self._scratch)
+            # The groups that were announced to an earlier one: it knows them from its
+            # first moment, because the launcher may be killed at any.
+            _watch(read_end, self._scratch, self._groups)
         os.close(read_end)
 
     def keep(self) -> None:
-        """Replaces a guardian that has been killed.  Call it now and then."""
+        """Replaces a guardian that has been killed.  The launcher calls it
+        repeatedly."""
         with contextlib.suppress(ChildProcessError):
             if os.waitpid(self._pid, os.WNOHANG)[0] == 0:
                 return
         os.close(self._write_end)
         self._start()
-        for group in self._groups:
-            self._send("+", group)
 
     def announce(self) -> None:
-        """By a rank's process, before exec, leading a group of its own."""
+        """Announces the group of the calling process, which a rank's process leads
+        before exec."""
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != self._launcher:
             os._exit(1)  # killed before the line above
         self._send("+", os.getpid())
 
     def remember(self, group: int) -> None:
-        """The group has been announced, or will be by itself."""
+        """Records a group that its rank has announced or will announce."""
         self._groups.add(group)
 
     def forget(self, group: int) -> None:
-        """The group is empty."""
+        """Withdraws a group that is empty."""
         self._groups.discard(group)
         self._send("-", group)
 
     def _send(self, sign: str, group: int) -> None:
-        # A guardian that somebody killed must not take the job with it.
+        # The job must go on if the guardian has been killed.
         with contextlib.suppress(OSError):
             os.write(self._write_end, f"{sign}{group}".ljust(MESSAGE_SIZE).encode())
 
     def close(self) -> None:
-        """Groups not taken back get SIGKILL; returns when that is done."""
+        """Kills the groups that have not been withdrawn; returns when that is done."""
         os.close(self._write_end)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
 
 
-def _watch(read_end: int, scratch: str | None) -> NoReturn:
-    groups: set[int] = set()
+def _watch(read_end: int, scratch: str | None, groups: set[int]) -> NoReturn:
     try:
         read_end = _detach(read_end)
         while message := _receive(read_end):
@@ -106,8 +108,8 @@ def _watch(read_end: int, scratch: str | None) -> NoReturn:
 
 
 def _detach(read_end: int) -> int:
-    # Away from the terminal's signals and from every descriptor of the launcher: one
-    # that stayed open here would hide the launcher's end from whoever reads its output.
+    # Without the terminal's signals and the launcher's descriptors: one that stayed
+    # open here would hide the launcher's end from the readers of its output.
     os.setsid()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)

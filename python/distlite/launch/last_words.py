@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What ranks report at their end, for the launcher and spawn.
 
-Whether they speak of another's end, and whether they still have to write the table of
-a failure.  A rank that lost a peer writes it, after its exception.  Which of them does
-is on the first page of a file in the folder of their job:
-csrc/pg/record/recording_file.h.
+It tells whether a rank failed because it lost a peer, and whether the table of the
+failure is still to be written.  A rank that lost a peer writes it, after its exception;
+the first page of the recordings of the job says which one
+(csrc/pg/record/recording_file.h).
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-# A rank that failed because a peer did can be gone before that peer is: how long to
-# look for the cause before the rest of the job is ended.
+# A rank that failed because of a peer can end before that peer does: seconds to look
+# for the cause before the rest of the job is ended.
 SETTLING_TIME = 1.0
 # The last line of the traceback of such a rank.
 CONSEQUENCE = (
     r"(\w+\.)*(DistBackendError|DistNetworkError|DistStoreError|ConnectionResetError"
     r"|ConnectionRefusedError|BrokenPipeError)\b|.*Connection closed by peer"
 )
-# What a rank may write behind its traceback: who was where.  A handler of logging puts
-# before it what it likes.
+# What a rank may write behind its traceback: the table of the failure.  A handler of
+# logging may put any prefix before it.
 TABLE = r".*\brank \d+ saw an operation fail; the ranks at that moment:"
-# Until a rank has noticed the failure, and until the one that has writes the table.
+# Seconds until a rank has noticed the failure, and until it has written the table.
 NOTICE_TIME, WRITE_TIME = 0.3, 3.0
-# A rank may be faster than its launcher.
+# A rank may notice a failure before its launcher does.
 HEAD_START = 1.0
 CLAIM = struct.Struct("=qq")  # when a table was claimed, and when one was written
 
 
 def is_consequence(lines: Iterable[str]) -> bool:
-    """Whether the last lines of a rank say that it failed because a peer was lost."""
+    """Returns whether the last lines of a rank say that it failed because a peer was
+    lost."""
     import re
     from itertools import takewhile
 
@@ -55,7 +56,7 @@ class LastWords:
         self._begun = time.monotonic()
 
     def are_pending(self) -> bool:
-        """Whether to wait a little longer for them."""
+        """Returns whether to wait a little longer for the table."""
         spent = time.monotonic() - self._begun
         if spent >= WRITE_TIME:
             return False

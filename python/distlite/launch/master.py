@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sockets that a store will serve on, bound before any rank starts.
 
-A port that is only chosen can be taken by somebody else before it is used; one that is
-bound cannot.
+A port that is only chosen can be taken by another process before it is used; one that
+is bound cannot.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ if TYPE_CHECKING:
 
 
 def bind_master(address: str, port: int) -> socket.socket:
-    """For the store of rank 0, not listening yet: a program that knows nothing of the
-    socket that it was handed can still bind the port itself, which SO_REUSEADDR allows
-    as long as nobody listens, while the kernel gives it to nobody who asks for any.
+    """Binds the socket for rank 0's store; raises OSError that names the address if it
+    cannot.
 
-    OSError, naming the place, if it cannot be had.
+    The socket does not listen yet: a program that does not know of the socket that it
+    has been handed can still bind the port itself, which SO_REUSEADDR allows while
+    nothing listens there, and the kernel does not choose the port for another process.
     """
     with _naming(address, port):
         return _bind(address, port)
 
 
 def check_address(address: str, port: int) -> None:
-    """OSError, naming the place, if `address` is not this host's."""
+    """Raises OSError that names the address if it is not one of this host."""
     with _naming(address, port):
         _bind(address, 0).close()
 
 
 def await_name(address: str, seconds: float) -> None:
-    """Return when `address` can be looked up, or the time is over: a name may become
+    """Waits until `address` can be looked up, or the time is over: a name may become
     known only while its host starts, as in Kubernetes."""
     deadline = time.monotonic() + seconds
     pause = 0.05
@@ -55,11 +56,11 @@ def await_name(address: str, seconds: float) -> None:
 
 
 def listen_for_nodes(address: str, port: int) -> socket.socket:
-    """For the store of a launcher that other nodes come to; OSError, naming the place,
-    if `address` is not this host's.
+    """Returns a listening socket for the store of a launcher that other nodes connect
+    to; raises OSError that names the address if it is not one of this host.
 
-    A host's own name is often an alias of its loopback, where other nodes do not come
-    through: unless a number says loopback, it listens on every address.
+    A host's own name is often an alias of its loopback, which other nodes cannot reach:
+    unless `address` is a numeric loopback address, the socket listens on every address.
     """
     check_address(address, port)
     with _naming(address, port):
@@ -93,7 +94,7 @@ def _naming(address: str, port: int) -> Iterator[None]:
     try:
         yield
     except (OSError, UnicodeError) as error:
-        # Names that nobody knows have numbers of their own, below 0.
+        # The error numbers of names that are not known are negative.
         number = getattr(error, "errno", None) or 0
         known = getattr(error, "strerror", None) or "not a host's name"
         reason = os.strerror(number) if number > 0 else known

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The launchers of a job on several nodes, as one of them sees the others.
+"""The other launchers of a job on several nodes, for the launcher of one node.
 
 They meet in a store, served by one of them, which the ranks use as well.  A thread of
-each writes a beat there, and looks at those of the others and at what they have to say;
-the loop over the ranks hears of it through a pipe, and never waits for the network.
+each launcher writes a beat there, and reads the beats and the news of the others; it
+wakes the loop over the ranks through a pipe, so that the loop never waits for the
+network.
 
 Keys, below "launch/": job (its name), nnodes, node/<n> (ranks, restarts, host),
 beat/<n>, and of each attempt ready/<k>/<n>, ended/<k>/<n>, failure/<k> (the first), and
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
 
 LIMIT_VARIABLE = "DISTLITE_HEARTBEAT_TIMEOUT"
 LEAST_LIMIT, DEFAULT_LIMIT = 0.2, 5.0
-# Between two beats; a limit is at least ten of them.
+# Seconds between two beats; a limit is at least ten of them.
 BEAT_TIME = 0.2
-# For the node that serves the store to name the job there; a store that no node serves
-# is named by the first node.
+# Seconds for the node that serves the store to name the job there; in a store that no
+# node serves, the first node to come names it.
 HOST_TIME = 2.0
 
 
@@ -42,18 +43,19 @@ class Failure(Exception):
 
 
 class Nodes:
-    """Until `close`, which lets the others read the last news first."""
+    """This node's connection to the others, until `close`, which lets them read the
+    last news."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
         self._limit = _limit()
         self.fd, self._write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        # Written by this thread only, read by the other one.
+        # Written by the caller's thread only, and read by the other one.
         self._attempt = -1
         self._own_failure: tuple[int, str] | None = None
         self._ended_here = -1
         self._is_closing = False
-        # The other way round.
+        # Written by the other thread only, and read by the caller's.
         self.place: Place | None = None
         self._is_host = False
         self._ready = self._ended = -1
@@ -70,39 +72,40 @@ class Nodes:
     def __exit__(self, *_: object) -> None:
         self._is_closing = True
         self._wake.set()
-        # One that still looks for the store has told nobody anything.
+        # A node that is still looking for the store has told the others nothing.
         self._thread.join(self._limit if self.place is not None else 0)
 
     @property
     def is_over(self) -> bool:
-        """Whether another attempt would be in vain."""
+        """Returns whether another attempt would be useless."""
         return self._lost is not None
 
     def begin(self, attempt: int) -> None:
-        """This node is ready for an attempt."""
+        """Tells the others that this node is ready for an attempt."""
         self._attempt = attempt
         self._wake.set()
 
     def are_ready(self) -> bool:
-        """Whether all nodes are."""
+        """Returns whether all nodes are ready."""
         return self._ready == self._attempt
 
     def end(self, attempt: int) -> None:
-        """All ranks of this node have ended well."""
+        """Tells the others that all ranks of this node have succeeded."""
         self._ended_here = attempt
         self._wake.set()
 
     def have_ended(self, attempt: int) -> bool:
-        """Whether all ranks of all nodes have."""
+        """Returns whether all ranks of all nodes have succeeded."""
         return self._ended == attempt
 
     def fail(self, attempt: int, text: str) -> None:
-        """Something has failed here; the first such news counts."""
+        """Tells the others of a failure on this node; the first one of all nodes
+        counts."""
         self._own_failure = attempt, text
         self._wake.set()
 
     def take_failure(self, attempt: int) -> str | None:
-        """The failure that has ended an attempt on another node."""
+        """Returns the failure that has ended an attempt on another node."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.fd, 4096)
         return self._lost or self._failures.get(attempt)
@@ -124,12 +127,13 @@ class Nodes:
             where = f"{self._options.address}:{self._options.port}"
             self._lost = f"the job's store at {where} is lost: {error}"
         except Exception as error:
-            # Without this thread the loop over the ranks would wait for ever.
+            # Whatever ends this thread must wake the loop over the ranks, which would
+            # wait forever.
             self._give_up(error)
         self._tell()
 
     def _give_up(self, error: Exception) -> None:
-        """The store holds what no launcher of this version writes."""
+        """Ends the job: the store holds what no launcher of this version writes."""
         where = f"{self._options.address}:{self._options.port}"
         why = f"{type(error).__name__}: {error}"
         self._lost = f"the job's store at {where} holds values of other programs: {why}"
@@ -138,7 +142,8 @@ class Nodes:
             self._store.compare_set(f"failure/{max(0, self._attempt)}", "", text)
 
     def _is_done(self) -> bool:
-        """Whether nobody needs this node any more: all have read the last news."""
+        """Returns whether the thread may end: the last news has been stored and, if
+        this node serves the store, been read by all others."""
         if not self._is_closing:
             return False
         if not self._is_host:
@@ -154,7 +159,7 @@ class Nodes:
         about = f"{options.nproc_per_node} {options.max_restarts} {_host(options)}"
         self._store.set(f"beat/{node}", "0")
         self._store.set(f"node/{node}", about)
-        nodes = [n.split(" ", 2) for n in self._wait_for_all(node)]
+        nodes = [n.split(" ", 2) for n in self._wait_for_all()]
         met = self._store.add("met", 1)
         if len({restarts for _, restarts, _ in nodes}) > 1:
             if self._is_host:
@@ -169,11 +174,11 @@ class Nodes:
         self.place = Place(options.run_id, self._port, counts, node)
 
     def _check_job(self) -> None:
-        """Whether this node belongs to it."""
+        """Checks that this node belongs to the job."""
         options = self._options
         where, count = f"{options.address}:{options.port}", str(options.nnodes)
         if not self._is_host:
-            # The first word is that of the node that serves the store, if one does.
+            # The node that serves the store, if one does, writes first.
             with contextlib.suppress(DistStoreError):
                 self._store.wait(["job"], min(HOST_TIME, options.join_timeout))
         name = self._store.compare_set("job", "", options.run_id).decode()
@@ -202,7 +207,7 @@ class Nodes:
         if may_host:
             try:
                 return self._serve()
-            except ValueError as error:  # a token that is none
+            except ValueError as error:  # a malformed token
                 raise Failure(str(error)) from None
             except (OSError, DistError) as error:
                 if not options.arrives or options.hosts_store:
@@ -253,7 +258,7 @@ class Nodes:
             raise Failure(f"the job has its {nnodes} nodes already (--nnodes)")
         return node
 
-    def _wait_for_all(self, node: int) -> list[str]:
+    def _wait_for_all(self) -> list[str]:
         nodes = range(self._options.nnodes)
         try:
             self._store.wait([f"node/{n}" for n in nodes], self._options.join_timeout)
@@ -269,7 +274,7 @@ class Nodes:
         return [self._store.get(f"node/{n}").decode() for n in nodes]
 
     def _wait_for_readers(self, met: int) -> None:
-        """The others would lose the store before they know what is wrong."""
+        """Waits until the others have read what is wrong, before the store ends."""
         deadline = time.monotonic() + self._limit
         while met < self._options.nnodes and time.monotonic() < deadline:
             time.sleep(BEAT_TIME / 10)
@@ -285,10 +290,10 @@ class Nodes:
         self._share("ready", attempt, attempt)
         self._share("ended", attempt, self._ended_here)
         self._exchange_failures(attempt)
-        self._look_at_beats()
+        self._check_beats()
 
     def _share(self, what: str, attempt: int, here: int) -> None:
-        """Count this node in once, and see whether all are."""
+        """Counts this node once, and returns whether all nodes have been counted."""
         key = f"{what}/{attempt}"
         if getattr(self, f"_{what}") == attempt or here != attempt:
             return
@@ -299,14 +304,14 @@ class Nodes:
 
     @property
     def place_number(self) -> int:
-        """Which node this is."""
+        """Returns this node's number."""
         assert self.place is not None
         return self.place.node
 
     def _exchange_failures(self, attempt: int) -> None:
         own = self._own_failure
         if own is not None:
-            # Only now: what `fail` stores between two statements is not lost.
+            # Only now, so that what `fail` stores meanwhile is not lost.
             self._own_failure = None
             text = f"node {self.place_number} ({_host(self._options)}): {own[1]}"
             self._store.compare_set(f"failure/{own[0]}", "", text)
@@ -325,7 +330,7 @@ class Nodes:
         if not self._is_host:
             self._store.add(f"seen/{attempt}", 1)
 
-    def _look_at_beats(self) -> None:
+    def _check_beats(self) -> None:
         now = time.monotonic()
         over = self._attempt in self._seen
         keys = [f"beat/{node}" for node in self._others]

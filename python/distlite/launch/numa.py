@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which cores are a rank's by `--numa-binding`, in torchrun's four manners.
+"""The cores of a rank by `--numa-binding`, which has torchrun's four values.
 
-A rank belongs to the NUMA node of the GPU of its number.  Where there are fewer GPUs
-than ranks, ranks are spread evenly over the nodes, neighbours together.
+A rank belongs to the NUMA node of the GPU with its number. If there are fewer GPUs than
+ranks, ranks are spread evenly over the nodes, neighbours together.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GPUS = "/proc/driver/nvidia/gpus"
 
 
 def cores_of_rank(mode: str, local_rank: int, ranks: int) -> set[int]:
-    """OSError, saying why, if there are none."""
+    """Returns the cores of a rank; raises OSError that says why if there are none."""
     machine = Machine(os.sched_getaffinity(0))
     nodes = gpu_nodes()
     if len(nodes) < ranks:
@@ -28,17 +28,17 @@ def cores_of_rank(mode: str, local_rank: int, ranks: int) -> set[int]:
 
 
 def spread(ranks: int, nodes: list[int]) -> list[int]:
-    """The node of each rank, without GPUs."""
+    """Returns the node of each rank if GPUs do not decide it."""
     return [nodes[rank * len(nodes) // ranks] for rank in range(ranks)]
 
 
 def gpu_nodes(folder: str = GPUS, root: str = SYSTEM) -> list[int]:
-    """The nodes of NVIDIA's GPUs, as far as CUDA_VISIBLE_DEVICES shows them; none where
-    it names them in a way of its own."""
+    """Returns the nodes of NVIDIA's GPUs that CUDA_VISIBLE_DEVICES makes visible; none
+    if it does not name them by numbers."""
     try:
         addresses = sorted(os.listdir(folder))
         nodes = [
-            # -1 where the machine has one node only.
+            # -1 if the machine has one node only.
             max(0, int(_read(f"{root}/bus/pci/devices/{address}/numa_node")))
             for address in addresses
         ]
@@ -88,7 +88,7 @@ class Machine:
         if mode == "exclusive":
             return self._share(cores, node, place, count)
         caches = _grouped(cores, self._cache_of)
-        # Those with most cores first.
+        # The caches with most cores come first.
         ordered = sorted(caches.items(), key=lambda item: (-len(item[1]), item[0]))
         return ordered[place % len(ordered)][1]
 
@@ -120,7 +120,7 @@ class Machine:
             return 0
 
     def _core_of(self, core: int) -> int:
-        """The first of the threads of one core."""
+        """Returns the first of the threads of a core."""
         try:
             path = f"{self._cpu(core)}/topology/thread_siblings_list"
             return min(numbers(_read(path)))
@@ -128,7 +128,8 @@ class Machine:
             return core
 
     def _cache_of(self, core: int) -> int:
-        """The first of those that share the largest cache; without caches, the node."""
+        """Returns the first of the cores that share the largest cache; without caches,
+        the node."""
         folder = f"{self._cpu(core)}/cache"
         found: dict[int, int] = {}
         try:

@@ -2,9 +2,9 @@
 """The options of ``distlite run``.
 
 The options are torchrun's, each with '-' or '_' between the words, and with a default
-from the environment (PET_NNODES for --nnodes).  What is not in the table is refused
-rather than ignored.  They are parsed here and not by argparse, whose import costs more
-than all that the launcher does before its ranks run.
+from the environment (PET_NNODES for --nnodes).  An option that is not in the table is
+an error. They are parsed without argparse, whose import takes longer than all that the
+launcher does before its ranks run.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Options:
     nnodes = 1
     node_rank = 0
     arrives = False  # c10d: a node's place is the order of arrival
-    hosts_store: bool | None = None  # None: whoever can
+    hosts_store: bool | None = None  # None: the node that can
     join_timeout = 600.0
     address = DEFAULT_ADDRESS
     local_address = ""  # this node's, for the others
     port = 0  # 0: any free one, on a job of one node
     run_id = "none"
-    token: str | None = None  # of this launcher's making; None: the environment's
+    token: str | None = None  # made by this launcher; None: the environment's
     tls: str | None = None  # None: the environment's
     role = "default"
     max_restarts = 0
@@ -70,23 +70,23 @@ class Options:
 
     @property
     def keeps_files(self) -> bool:
-        """Whether files are asked for, and so stay after the job."""
+        """Returns whether files are asked for, which then stay after the job."""
         chosen = any(self.redirects) or any(self.tees) or any(self.filters)
         return self.log_dir is not None or chosen
 
     def is_redirected(self, local_rank: int, stream: int) -> bool:
-        """Whether a stream (STDOUT or STDERR) goes to its file alone."""
+        """Returns whether a stream (STDOUT or STDERR) goes to its file only."""
         return bool(self.redirects[local_rank] & stream) and not self.is_teed(
             local_rank, stream
         )
 
     def is_teed(self, local_rank: int, stream: int) -> bool:
-        """Whether a stream goes to its file as well."""
+        """Returns whether a stream goes to its file as well."""
         return bool(self.tees[local_rank] & stream)
 
 
 def parse(arguments: Sequence[str], program: str = "distlite run") -> Options:
-    """Parse the command line; exit with code 2 and a usage line if it is wrong."""
+    """Parses the command line; exits with code 2 and a usage line if it is wrong."""
     try:
         values, command = _split(arguments)
         if values.get("version"):
@@ -102,7 +102,7 @@ def parse(arguments: Sequence[str], program: str = "distlite run") -> Options:
 
 
 def _split(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The options' values as text, and the program with its arguments."""
+    """Returns the options' values as text, and the program with its arguments."""
     values: dict[str, str] = {}
     rest = list(arguments)
     while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
@@ -133,7 +133,8 @@ def _name_of(word: str) -> tuple[str, str | None]:
 
 
 class _Values:
-    """Texts by option: of the command line, of the environment, or the default."""
+    """The text of each option: from the command line, from the environment, or the
+    default."""
 
     def __init__(self, given: dict[str, str]) -> None:
         self._given = given
@@ -280,9 +281,10 @@ def _set_meeting_point(options: Options, values: _Values) -> None:
 
 
 def _token(kind: str, nnodes: int) -> str | None:
-    """A new token for the job, or None for what the environment says."""
+    """Returns a new token for the job; None if the environment has the token or there
+    is none."""
     if kind not in ("env", "auto"):
-        # Not repeated here: it may be a token, which other users see in `ps` already.
+        # The error does not repeat the value, which may be a token.
         raise UsageError(
             "--token: 'env' or 'auto', and never the token itself, which every user "
             "could read from the command line; set DISTLITE_TOKEN"
@@ -353,13 +355,14 @@ def _set_output(options: Options, values: _Values) -> None:
 
 
 def comma_separated(text: str) -> tuple[str, ...]:
-    """The words of a list; two commas are one that belongs to a word."""
+    """Returns the words of a list; two commas stand for one within a word."""
     words = text.replace(",,", "\0").split(",")
     return tuple(word.replace("\0", ",") for word in words if word)
 
 
 def _streams(text: str, name: str, count: int) -> tuple[int, ...]:
-    """The streams meant by '3' (all ranks) or '0:1,2:3', for each local rank."""
+    """Returns the streams of each local rank that '3' (all ranks) or '0:1,2:3'
+    means."""
     chosen = [0] * count
     for item in text.split(","):
         rank, colon, value = item.rpartition(":")
@@ -383,19 +386,34 @@ def _command(values: _Values, words: list[str]) -> tuple[str, ...]:
         raise UsageError(
             "no script is given; name one, as in `distlite run -n 4 train.py`"
         )
-    # Four ranks that cannot find the script would say so four times.
+    # One error of the launcher in place of one of each rank.
     script, kind = words[0], "".join(kinds)
     if kind == "no-python":
         if not _is_program(script):
             raise UsageError(f"program {script!r} not found")
         return tuple(words)
-    # -u: what a rank prints is seen when it prints it, as under torchrun.
+    # -u: a rank's output is shown at once, as under torchrun.
     python = [os.environ.get("PYTHON_EXEC", sys.executable), "-u"]
     if kind == "module":
         return (*python, "-m", *words)
     if not os.path.exists(script):
-        raise UsageError(f"script {script!r} not found")
+        raise UsageError(f"script {script!r} not found{_hint(script)}")
+    if os.path.isdir(script) and not os.path.exists(f"{script}/__main__.py"):
+        raise UsageError(
+            f"script {script!r} is a folder without __main__.py{_hint(script)}"
+        )
     return (*python, "-c", RUN_PATH, *words) if kind else (*python, *words)
+
+
+def _hint(script: str) -> str:
+    """Returns a suggestion for a script that does not exist."""
+    if os.path.exists(f"{script}.py"):
+        return f"; is it {script}.py?"
+    if os.path.basename(script).startswith("python"):
+        return "; scripts run by this Python, so leave it out: `distlite run train.py`"
+    if _is_program(script):
+        return "; --no-python runs a program that is not a script of Python"
+    return ""
 
 
 def _is_program(name: str) -> bool:
@@ -415,8 +433,11 @@ def _process_count(text: str) -> int:
     try:
         count = int(text)
     except ValueError:
-        # torchrun's words.
-        raise UsageError(f"Unsupported nproc_per_node value: {text}") from None
+        # The text begins as torchrun's does.
+        raise UsageError(
+            f"Unsupported nproc_per_node value: {text}; give a number, cpu, gpu or "
+            "auto, as in `-n 4`"
+        ) from None
     if count < 1:
         raise UsageError(f"--nproc-per-node {count}: at least one process is needed")
     return count

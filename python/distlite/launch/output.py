@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How the output of many ranks becomes one output.
+"""Merges the output of many ranks into one.
 
-Every line begins with its rank and stays whole.  A line ends at a newline or at a
-carriage return, so that a progress bar's steps are seen as they come and each has its
+Every line begins with its rank and stays whole. A line ends at a newline or at a
+carriage return, so that the steps of a progress bar are shown at once, each with its
 prefix; apart from the prefixes, bytes pass through unchanged.
 
 On a terminal the first rank is given a terminal of its own (a pty of the same size) and
@@ -24,18 +24,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# More than this waiting for a slow reader, and the ranks have to wait as well.
+# With more bytes than this waiting for a slow reader, the ranks have to wait as well.
 PENDING_LIMIT = 1 << 20
-# poll promises that this much can be written to a pipe without blocking.
+# When poll says that a pipe is writable, so many bytes can be written without blocking.
 WRITE_SIZE = select.PIPE_BUF
 READ_SIZE = 1 << 16
-# No line of a sane program is longer; it is cut rather than kept in memory.
+# A longer line is cut rather than kept in memory.
 LINE_LIMIT = 16 << 20
-# The end of a rank's stderr, kept for the report.
+# Bytes of the end of a rank's stderr that are kept for the report.
 TAIL_SIZE = 64 << 10
-# Of a line that is longer than that.
+# Bytes of a line that is longer than that.
 END_OF_LINE = 1000
-# What is drawn again of the first rank's unfinished line.
+# Bytes of the first rank's unfinished line that are drawn again.
 REDRAW_LIMIT = 4096
 ERASE_LINE = b"\r\x1b[2K"
 
@@ -47,7 +47,7 @@ class Sink:
         self.fd = fd
         self.is_terminal = os.isatty(fd)
         self.is_broken = False
-        self.problem: str | None = None  # what broke it, if not its reader's leaving
+        self.problem: str | None = None  # not set by a closed pipe
         self._pending = bytearray()
         self._unfinished = b""
         self._poll = select.poll()
@@ -55,29 +55,30 @@ class Sink:
 
     @property
     def has_pending(self) -> bool:
-        """Whether something waits to be written."""
+        """Returns whether output waits to be written."""
         return bool(self._pending)
 
     @property
     def is_full(self) -> bool:
-        """Whether ranks should not be read before some of it is written."""
+        """Returns whether the ranks should not be read before some output is
+        written."""
         return len(self._pending) > PENDING_LIMIT
 
     def write_lines(self, lines: bytes) -> None:
-        """Show whole lines."""
+        """Writes whole lines."""
         if lines and self._unfinished:
             lines = ERASE_LINE + lines + self._unfinished
         self._append(lines)
 
     def write_raw(self, data: bytes) -> None:
-        """Show what the rank that owns the terminal wrote."""
+        """Writes the output of the rank that owns the terminal."""
         line = self._unfinished + data
         start = max(line.rfind(b"\n"), line.rfind(b"\r")) + 1
         self._unfinished = line[start:][-REDRAW_LIMIT:]
         self._append(data)
 
     def finish_line(self) -> None:
-        """End the unfinished line, if there is one."""
+        """Ends the unfinished line, if there is one."""
         if self._unfinished:
             self._append(b"\n")
             self._unfinished = b""
@@ -87,7 +88,7 @@ class Sink:
             self._pending += data
 
     def flush_ready(self) -> None:
-        """Write what can be written without blocking."""
+        """Writes what can be written without blocking."""
         while self._pending and self._poll.poll(0):
             try:
                 written = os.write(self.fd, self._pending[:WRITE_SIZE])
@@ -101,13 +102,13 @@ class Sink:
             del self._pending[:written]
 
     def flush(self) -> None:
-        """Write everything, however long it takes."""
+        """Writes everything, however long it takes."""
         while self._pending and not self.is_broken:
             self._poll.poll()
             self.flush_ready()
 
     def abandon(self) -> None:
-        """Write nothing any more."""
+        """Discards all output from now on."""
         self.is_broken = True
         self._pending.clear()
 
@@ -121,7 +122,7 @@ class LinePrefixer:
         self._after_return = False
 
     def feed(self, data: bytes) -> bytes:
-        """The lines that `data` completes."""
+        """Returns the lines that `data` completes."""
         start = len(self._partial)
         self._partial += data
         end = max(self._partial.rfind(b"\n", start), self._partial.rfind(b"\r", start))
@@ -132,15 +133,15 @@ class LinePrefixer:
         return b"".join([self._with_prefix(line) for line in lines])
 
     def _with_prefix(self, line: bytes) -> bytes:
-        # A lone carriage return shows nothing; a newline after one belongs to the line
-        # before.  Tracebacks come with the same prefix from the library itself.
+        # A carriage return alone is not shown; a newline after one belongs to the line
+        # before. Tracebacks already have the same prefix from the library.
         is_bare = line in (b"\r", b"\r\n") or (line == b"\n" and self._after_return)
         is_bare = is_bare or line.startswith(self._prefix)
         self._after_return = line.endswith(b"\r")
         return line if is_bare else self._prefix + line
 
     def flush(self) -> bytes:
-        """The unfinished last line, finished."""
+        """Returns the unfinished last line, with a newline."""
         if not self._partial:
             return b""
         line = self._with_prefix(bytes(self._partial) + b"\n")
@@ -156,19 +157,20 @@ class Tail:
         self._kept = bytearray()
 
     def feed(self, data: bytes) -> None:
-        """Remember `data`; forget what is too old."""
+        """Keeps `data`; drops what is too old."""
         self._kept += data
         if len(self._kept) > 2 * self._size:
-            # One more than is shown tells that there was more.
+            # One byte more than is shown tells that there was more.
             del self._kept[: -self._size - 1]
 
     def lines(self) -> list[str]:
-        """The whole lines that are kept, undecodable bytes escaped."""
+        """Returns the whole lines that are kept, with undecodable bytes escaped."""
         return tail_lines(bytes(self._kept), self._size)
 
 
 def tail_lines(data: bytes, size: int) -> list[str]:
-    """The whole lines among the last `size` bytes, or the end of a longer one."""
+    """Returns the whole lines among the last `size` bytes, or the end of a longer
+    line."""
     lines = data[-size:].decode("utf-8", "backslashreplace").splitlines()
     if len(data) <= size:
         return lines
@@ -176,8 +178,8 @@ def tail_lines(data: bytes, size: int) -> list[str]:
 
 
 class LineFilter:
-    """Copies the lines of one stream that have one of some words to a file, which
-    those of other streams go to as well."""
+    """Copies the lines of one stream that contain one of some words to a file, which
+    other streams may share."""
 
     def __init__(self, path: str, prefix: str, words: Sequence[str]) -> None:
         self._fd = _open_log(path)
@@ -186,7 +188,7 @@ class LineFilter:
         self._lines = LinePrefixer(b"")
 
     def feed(self, data: bytes) -> None:
-        """Looks at the lines that `data` completes."""
+        """Copies matching lines of those that `data` completes."""
         self._copy(self._lines.feed(data))
 
     def _copy(self, lines: bytes) -> None:
@@ -200,7 +202,7 @@ class LineFilter:
                 os.write(self._fd, b"".join(found))
 
     def close(self) -> None:
-        """Looks at an unfinished last line, too."""
+        """Copies an unfinished last line if it matches, and closes the file."""
         self._copy(self._lines.flush())
         os.close(self._fd)
 
@@ -220,14 +222,14 @@ class NoSink(Sink):
 
 
 class FileStream:
-    """The output that a rank writes straight into a file."""
+    """The output that a rank writes directly into a file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.rank_fd = _open_log(path)
 
     def close_rank_end(self) -> None:
-        """The rank has its own copy."""
+        """Closes the descriptor here; the rank has its own copy."""
         os.close(self.rank_fd)
 
 
@@ -245,7 +247,8 @@ class Channel:
         tail: Tail | None = None,
         file: str | None = None,
     ) -> None:
-        """Without a prefix, the rank owns the sink's terminal; `file` gets a copy."""
+        """Without a prefix, the rank owns the sink's terminal; `file` gets a copy of
+        the output."""
         self.sink = sink
         self.tail = tail
         self._copy = None if file is None else _open_log(file)
@@ -264,14 +267,14 @@ class Channel:
             self._filter = LineFilter(path, prefix, words)
 
     def read(self, most: int = 1) -> None:
-        """Pass on what is there, in at most `most` pieces."""
+        """Passes on the output that is there, in at most `most` pieces."""
         for _ in range(most):
             try:
                 data = os.read(self.fd, READ_SIZE)
             except BlockingIOError:
                 return
             except OSError:
-                data = b""  # EIO: how a pty says that nobody can write to it any more
+                data = b""  # EIO: nothing has the other end of the pty open any more
             if not data:
                 self.close()
                 return
@@ -291,16 +294,17 @@ class Channel:
             self.sink.write_lines(self._prefixer.feed(data))
 
     def close_rank_end(self) -> None:
-        """The rank has its own copy; with ours open, the end would never be seen."""
+        """Closes the rank's end here: with it open, the end of the output would never
+        be seen."""
         os.close(self.rank_fd)
 
     def resize(self) -> None:
-        """Give the rank's terminal the size of ours."""
+        """Gives the rank's terminal the size of the launcher's."""
         if self.is_open and self._prefixer is None:
             copy_terminal_size(self.sink.fd, self.fd)
 
     def close(self) -> None:
-        """Show an unfinished last line; idempotent."""
+        """Writes an unfinished last line.  Further calls do nothing."""
         if not self.is_open:
             return
         self.is_open = False
@@ -314,9 +318,10 @@ class Channel:
 
 
 def open_terminal_like(fd: int) -> tuple[int, int]:
-    """A pty of the size of the terminal `fd`: our end and the rank's."""
+    """Returns a pty of the size of the terminal `fd`: the launcher's end and the
+    rank's."""
     ours, theirs = os.openpty()
-    # Our own terminal turns newlines into line ends; once is enough.
+    # The launcher's own terminal already turns newlines into line ends.
     attributes = termios.tcgetattr(theirs)
     attributes[1] &= ~termios.OPOST
     termios.tcsetattr(theirs, termios.TCSANOW, attributes)
@@ -325,7 +330,7 @@ def open_terminal_like(fd: int) -> tuple[int, int]:
 
 
 def copy_terminal_size(source: int, target: int) -> None:
-    """Without a size to copy, the target keeps its own."""
+    """Copies the size of a terminal; if `source` has none, the target keeps its own."""
     size = struct.pack("4H", 0, 0, 0, 0)
     with contextlib.suppress(OSError):
         size = fcntl.ioctl(source, termios.TIOCGWINSZ, size)
@@ -333,7 +338,8 @@ def copy_terminal_size(source: int, target: int) -> None:
 
 
 def own_sinks() -> tuple[Sink, Sink]:
-    """The launcher's stdout and stderr: one sink where both are one terminal."""
+    """Returns the sinks of the launcher's stdout and stderr, one sink if both are one
+    terminal."""
     stdout = Sink(1)
     if stdout.is_terminal and os.isatty(2) and _device(1) == _device(2):
         return stdout, stdout

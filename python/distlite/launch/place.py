@@ -10,7 +10,7 @@ class Place:
     """A node's place in its job; by default that of the only node."""
 
     def __init__(self, run_id: str, port: int, counts: list[int], node: int = 0):
-        # torchrun's default names no job, and a folder is named after it.
+        # torchrun's default, after which the job's folder is named.
         self.run_id = run_id if run_id != "none" or len(counts) > 1 else _any_name()
         self.port = port
         self.node = node

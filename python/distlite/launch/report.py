@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is said at the end of a job that failed: the rank that failed first and its
-traceback, then one line for each of the others."""
+"""The report of a failed job: the rank that failed first and its traceback, then one
+line for each of the others."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ CHAINED = (
     "During handling of the above exception",
     "The above exception was the direct cause",
 )
-# Of a rank that wrote no traceback.
+# Last lines that are shown of a rank that wrote no traceback.
 LAST_LINES = 20
 
 
 def failure_report(first: Worker, workers: Sequence[Worker]) -> str:
-    """The whole text, for the launcher's stderr."""
+    """Returns the whole report, for the launcher's stderr."""
     title = f"{failure_title(first)}, pid {first.pid}, host {os.uname().nodename}"
     lines = ["=" * WIDTH, title, "-" * WIDTH]
     said = last_words(first.last_lines())
@@ -37,13 +37,14 @@ def failure_report(first: Worker, workers: Sequence[Worker]) -> str:
 
 
 def failure_title(first: Worker) -> str:
-    """Which rank it was and how it ended."""
+    """Returns which rank failed and how it ended."""
     assert first.exit_code is not None
     return f"rank {first.rank} failed first: {describe_end(first.exit_code)}"
 
 
 def last_words(lines: Sequence[str]) -> list[str]:
-    """The last traceback with those it is chained to, or else the last lines."""
+    """Returns the last traceback with those that it is chained to, or else the last
+    lines."""
     starts = [i for i, line in enumerate(lines) if TRACEBACK in line]
     if not starts:
         return list(lines[-LAST_LINES:])

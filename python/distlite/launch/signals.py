@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Signals as something a loop can poll for."""
+"""A pipe by which a loop polls for signals."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import FrameType
 
-# What ends the job; passed on to the ranks as it came.
+# Signals that end the job; the ranks get the same signal.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 TOLD = (signal.SIGCHLD, signal.SIGWINCH)
 
 
 class SignalPipe:
-    """Catches signals from `__enter__` to `__exit__`; `fd` tells of them."""
+    """Catches signals from `__enter__` to `__exit__`; `fd` is readable when one has
+    come."""
 
     def __init__(self, ending: Iterable[int] = ENDING) -> None:
         self._told = (*ending, *TOLD)
@@ -30,22 +31,22 @@ class SignalPipe:
         )
         self._before = {}
         for number in self._told:
-            # Whoever started us with nohup, or in the background of a script, has said
-            # that the job shall not end by these.
+            # These are ignored if the launcher was started by nohup, or in the
+            # background of a script: the job is then not to end by them.
             is_ignored = signal.getsignal(number) == signal.SIG_IGN
             if number not in (signal.SIGHUP, signal.SIGINT) or not is_ignored:
                 self._before[number] = signal.signal(number, _wake_up)
         return self
 
     def take(self) -> list[int]:
-        """The signals since the last call, in their order."""
+        """Returns the signals since the last call, in their order."""
         with contextlib.suppress(BlockingIOError):
             return list(os.read(self.fd, 1024))
         return []
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            # None stands for a handler that is not Python's, which cannot be restored.
+            # None is a handler that is not Python's, which cannot be restored.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         signal.set_wakeup_fd(self._wakeup_before)
         os.close(self.fd)
@@ -53,7 +54,8 @@ class SignalPipe:
 
 
 def named_signals(names: Iterable[str]) -> frozenset[int]:
-    """By names such as SIGTERM; ValueError for one that cannot be caught."""
+    """Returns signals by names such as SIGTERM; raises ValueError for one that cannot
+    be caught."""
     numbers = set()
     for name in names:
         number = getattr(signal, name, None)
@@ -66,5 +68,5 @@ def named_signals(names: Iterable[str]) -> frozenset[int]:
 
 
 def _wake_up(_number: int, _frame: FrameType | None) -> None:
-    # The byte in the pipe is all that matters.
+    # Python writes a byte to the pipe, which is all that is needed.
     pass

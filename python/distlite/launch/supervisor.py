@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One run of one job on this node: attempts at it, until one ends well or none is left.
+"""One run of a job on this node: attempts, until one succeeds or none is left.
 
-What outlives an attempt is here: the guardian, the signals, the launcher's own output,
-the store by which the ranks find each other, and the other nodes' launchers.
+It owns what outlives an attempt: the guardian, the signals, the launcher's own output,
+the store by which the ranks find each other, and the connection to the launchers of
+other nodes.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Supervisor:
         self._open = contextlib.ExitStack()
 
     def run(self) -> int:
-        """Run the job; return the launcher's exit code."""
+        """Runs the job; returns the launcher's exit code."""
         _open_standard_streams()
         self.sinks = own_sinks()
         try:
@@ -77,7 +78,7 @@ class Supervisor:
         return code
 
     def _meet(self) -> None:
-        """Make the store, or find it and the other nodes."""
+        """Makes the store, or finds it and the other nodes."""
         options = self.options
         if options.nnodes > 1:
             from distlite.launch.nodes import Nodes
@@ -96,7 +97,7 @@ class Supervisor:
         self.place = Place(options.run_id, port, [options.nproc_per_node])
 
     def _try(self, attempt: Attempt) -> int:
-        """One attempt; the exit code if it is the last."""
+        """Makes one attempt; returns the exit code if it is the last one."""
         if self.peers is not None:
             self.peers.begin(attempt.number)
             attempt.wait_for_peers()
@@ -111,11 +112,11 @@ class Supervisor:
                 return self._refuse(error)
         if self.peers is not None and not attempt.was_disturbed:
             self.peers.end(attempt.number)
-            attempt.wait_for_peers(is_there=True)
+            attempt.wait_for_peers(at_end=True)
         return self._conclude(attempt)
 
     def _conclude(self, attempt: Attempt) -> int:
-        """Say how it ended, and tell the other nodes."""
+        """Reports how the attempt ended, here and to the other nodes."""
         if attempt.caught is not None:
             self._tell_peers(attempt, "its launcher was stopped by a signal")
             return 128 + attempt.caught
@@ -150,10 +151,11 @@ class Supervisor:
         return 1
 
     def say(self, text: str) -> None:
-        """A line or more of the launcher's own, on stderr."""
+        """Prints lines of the launcher itself on stderr."""
         sink = self.sinks[1]
         sink.finish_line()
-        # Names of files and texts of exceptions may have what UTF-8 has not.
+        # Names of files and texts of exceptions may have surrogates, which UTF-8 does
+        # not allow.
         sink.write_lines(text.rstrip("\n").encode(errors="backslashreplace") + b"\n")
 
     def prefix(self, rank: int, local_rank: int) -> str:
@@ -172,7 +174,7 @@ class Supervisor:
 
 
 def _without_number(error: OSError) -> str:
-    # The number says nothing to a user; the name of a file does.
+    # The number of the error means nothing to a user, unlike the name of a file.
     text = error.strerror or str(error)
     return text if error.filename is None else f"{text}: {error.filename!r}"
 
@@ -181,7 +183,8 @@ def _serve(options: Options) -> TCPStore:
     if options.address != DEFAULT_ADDRESS:
         from distlite.launch.master import check_address
 
-        # With another host's the store would try for minutes to reach itself there.
+        # With another host's address, the store would try for minutes to reach itself
+        # there.
         check_address(options.address, options.port)
     try:
         return TCPStore(
@@ -193,7 +196,7 @@ def _serve(options: Options) -> TCPStore:
             token=options.token,
             tls=options.tls,
         )
-    except ValueError as error:  # a token or certificate that is none
+    except ValueError as error:  # a malformed token or certificate
         raise OSError(str(error)) from None
     except DistError as error:
         where = f"{options.address}:{options.port}"
@@ -202,19 +205,21 @@ def _serve(options: Options) -> TCPStore:
 
 @contextlib.contextmanager
 def _subreaper() -> Iterator[None]:
-    """Becomes the parent of processes that ranks leave behind, to see them end."""
+    """Becomes the parent of the processes that ranks leave behind, to notice their
+    end."""
     libc, before = ctypes.CDLL(None), ctypes.c_int()
     libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     try:
         yield
     finally:
-        # A program that goes on does not wait for orphans of its other children.
+        # A program that goes on must not get the orphans of its other children.
         libc.prctl(PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
 
 
 def _open_standard_streams() -> None:
-    # Started with one of them closed, a pipe of ours could take its place.
+    # If one of them is closed at the start, a pipe of the launcher could take its
+    # place.
     for fd in (0, 1, 2):
         try:
             os.fstat(fd)

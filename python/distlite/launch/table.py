@@ -123,7 +123,7 @@ HELP_COLUMN = 28
 HELP_WIDTH = 78
 
 
-# Of the command itself, which runs a script where the first word is none of these.
+# The subcommands of `distlite`, which runs a script if its first word is none of these.
 COMMANDS = {
     "run": "the same, under the command's name",
     "ps": "show what each rank on this host is doing",
@@ -133,12 +133,12 @@ COMMANDS = {
 
 
 def usage(program: str) -> str:
-    """One line."""
+    """Returns the line that shows how the command is called."""
     return f"usage: {program} [options] script [arguments of the script]"
 
 
 def help_text(program: str) -> str:
-    """Usage and a line or two for each option."""
+    """Returns the usage and a line or two for each option."""
     lines = [usage(program), "", "Run a script as several ranks on this host.", ""]
     if program == "distlite":
         lines += ["Other commands, each with its own --help:", ""]
@@ -161,7 +161,7 @@ def help_text(program: str) -> str:
 
 
 def entry(name: str, text: str) -> list[str]:
-    """The lines for an option or a command."""
+    """Returns the lines for an option or a command."""
     from textwrap import wrap
 
     head, column = f"  {name}", " " * HELP_COLUMN

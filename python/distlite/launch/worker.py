@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One rank's process, which leads a session and a process group of its own."""
+"""One rank's process, which leads a process group of its own."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
+import termios
 import warnings
 
 from distlite.launch.errors import read_error
@@ -23,9 +25,9 @@ if TYPE_CHECKING:
 
     Stream = Channel | FileStream
 
-# What is left in a pipe when its writer has ended; more comes from others.
+# Pieces that are read after a rank's end: more than a pipe holds comes from others.
 LAST_READS = 64
-# Python ignores it; a program expects to be ended by it.
+# Python ignores this signal, which ends other programs.
 DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
@@ -46,8 +48,8 @@ class Worker:
         self, rank: int, streams: tuple[Stream, Stream], error_file: str | None
     ) -> None:
         self.rank = rank
-        self.pid = 0  # also the id of its process group
-        # None before its end; negative: the signal that ended it.
+        self.pid = 0  # and the id of its process group
+        # None before its end; negative if a signal ended it.
         self.exit_code: int | None = None
         self.was_told_to_end = False
         self.group_is_empty = True
@@ -56,13 +58,14 @@ class Worker:
         self.channels = [s for s in streams if isinstance(s, Channel)]
 
     def start(self, plan: Plan, guardian: Guardian) -> int:
-        """Start the process; the answer is for `check_start`."""
+        """Starts the process; the result is an argument of `check_start`."""
         read_end, write_end = os.pipe()
-        # One that came before the child is itself would be lost.
+        # A signal to the child would be lost before it has its own handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         try:
             with warnings.catch_warnings():
-                # Of a fork beside threads: ours are the store's, and exec follows.
+                # Python warns of a fork beside threads: they are the store's, and exec
+                # follows.
                 warnings.simplefilter("ignore")
                 self.pid = os.fork()
             if self.pid == 0:
@@ -79,7 +82,8 @@ class Worker:
 
     @staticmethod
     def check_start(answer: int, program: str) -> None:
-        """Wait until the process is the program; OSError says why it cannot be."""
+        """Waits until the process runs the program; raises OSError that says why it
+        cannot."""
         text = os.read(answer, 16)
         os.close(answer)
         if text:
@@ -87,16 +91,18 @@ class Worker:
 
     @property
     def is_running(self) -> bool:
-        """Started, and not known to have ended."""
+        """Returns whether the rank has started and is not known to have ended."""
         return self.pid != 0 and self.exit_code is None
 
     @property
     def has_failed(self) -> bool:
-        """Ended, not well, and not because the launcher told it to."""
+        """Returns whether the rank has failed, and not because the launcher ended
+        it."""
         return self.exit_code not in (None, 0) and not self.was_told_to_end
 
     def has_just_ended(self) -> bool:
-        """True once, at its end; what it wrote before has been passed on then."""
+        """Returns True once, after the rank's end; its output has been passed on
+        then."""
         if not self.is_running:
             return False
         pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -121,11 +127,11 @@ class Worker:
         return [line.removeprefix(prefix) for line in lines]
 
     def is_consequence(self) -> bool:
-        """Whether it says that it failed because a peer was lost."""
+        """Returns whether the rank says that it failed because a peer was lost."""
         return is_consequence(self.last_lines())
 
     def close_channels(self) -> None:
-        """Show unfinished last lines; whatever still comes is nobody's."""
+        """Writes unfinished last lines; output that still comes is not shown."""
         for channel in self.channels:
             channel.close()
 
@@ -138,12 +144,14 @@ class Worker:
             os.killpg(self.pid, number)
 
     def check_group(self) -> bool:
-        """Whether the group has just become empty.  Call after the rank's end: until
-        its group is empty, its id cannot come back as somebody else's."""
+        """Returns whether the group has just become empty.
+
+        It is called after the rank's end: until the group is empty, no other process
+        can get its id."""
         if self.group_is_empty:
             return False
         try:
-            # Orphans of this group are our children (the launcher is a subreaper).
+            # Orphans of this group are children of the launcher, which is a subreaper.
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-self.pid, os.WNOHANG)[0] != 0:
                     pass
@@ -151,25 +159,28 @@ class Worker:
         except ProcessLookupError:
             self.group_is_empty = True
         except PermissionError:
-            pass  # not empty: it changed its user
+            pass  # not empty: its process runs as another user
         return self.group_is_empty
 
 
 def _become(
     plan: Plan, fds: Sequence[int], guardian: Guardian, failure: int
 ) -> NoReturn:
-    """In the new process: everything between fork and exec."""
+    """Does everything between fork and exec, in the new process."""
     try:
         signal.set_wakeup_fd(-1)
         for number in (*signal.valid_signals(),):
             if callable(signal.getsignal(number)):
                 signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-        # A session, not only a group: a group in the background of the terminal's
-        # session would be stopped when it reads from the terminal.
-        os.setsid()
+        # It gets no session of its own: Linux divides processor time by session
+        # (autogroups), and ranks in different sessions could not yield a core to each
+        # other.
+        os.setpgid(0, 0)
+        _leave_terminal()
         guardian.announce()
-        # Not before: it may write to a guardian that is gone.
+        # Not before, because the guardian may be gone, and writing to it would raise
+        # the signal.
         for number in DEFAULT_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         if plan.cores is not None:
@@ -187,8 +198,17 @@ def _become(
         os._exit(127)
 
 
+def _leave_terminal() -> None:
+    """Gives up the controlling terminal, as starting a session would: a background
+    group of a terminal's session is stopped when it reads from the terminal."""
+    with contextlib.suppress(OSError):  # there is none
+        terminal = os.open("/dev/tty", os.O_RDWR)
+        fcntl.ioctl(terminal, termios.TIOCNOTTY)
+        os.close(terminal)
+
+
 def describe_end(exit_code: int) -> str:
-    """'exit code 3' or 'killed by SIGSEGV'."""
+    """Returns 'exit code 3' or 'killed by SIGSEGV'."""
     if exit_code >= 0:
         return f"exit code {exit_code}"
     try:
@@ -198,5 +218,5 @@ def describe_end(exit_code: int) -> str:
 
 
 def shell_code(exit_code: int) -> int:
-    """The exit code by which a shell reports such an end."""
+    """Returns the exit code by which a shell reports such an end."""
     return 128 - exit_code if exit_code < 0 else exit_code

@@ -47,7 +47,8 @@ SIZES = struct.Struct("<QQ")
 MAGIC = b"DLO1"
 FULL = HEAD.size + ROOM
 SAFE, FAILED, PROVED = 1, 2, 4
-# What all cards begin with alike: the magic and the kind; of lists, also the length.
+# Bytes at the beginning that must be the same on all cards: the magic and the kind, and
+# for lists also the length.
 KIND_END, COUNT_END = 8, 16
 
 
@@ -111,10 +112,10 @@ def card_of(kind: int, message: Message, count: int, room: int) -> bytes:
 def exchange(
     call: Call, message: Message, own: bytes, sizes: tuple[int, int], end: int
 ) -> list[bytes]:
-    """The cards of all ranks, of which the root's takes sizes[1] bytes.
+    """Returns the cards of all ranks, of which the root's takes sizes[1] bytes.
 
-    Raises on every rank, if not all cards agree in their first `end` bytes: this rank's
-    own error, or who failed or differs, and how.
+    If not all cards agree in their first `end` bytes, it raises on every rank: this
+    rank's own error, or one that names the ranks that failed or differ.
     """
     try:
         is_agreed, cards = _exchange_cards(
@@ -129,7 +130,8 @@ def exchange(
 
 
 def exchange_arrays(call: Call, own: bytes, sizes: tuple[int, int]) -> list[bytes]:
-    """In a group that only has what the public functions ask of it."""
+    """Exchanges the cards in a group that has only the operations of the public
+    functions."""
     cards = [
         empty(sizes[call.root < 0 or rank == call.root]) for rank in range(call.size)
     ]
@@ -157,7 +159,7 @@ def disagree(call: Call, message: Message, cards: list[bytes]) -> NoReturn:
 
 
 def check_modes(call: Call, kinds: dict[int, int]) -> None:
-    """Raises unless all ranks choose alike how objects travel."""
+    """Raises unless all ranks choose the same way for objects to travel."""
     if text := modes_differ(kinds):
         raise DistBackendError(f"{call.where()}: {text}")
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Collectives of Python objects.
 
-Each begins with cards: every rank tells all others what it has, and all come to the
-same conclusion, so that a failure on one rank is an error on every rank and nobody
-waits for what will not come.  Small objects are on the card itself; the rest follows, a
-large array straight from the sender's memory into the receiver's.
+Each begins with cards, by which every rank describes its objects to all others. All
+ranks come to the same conclusion, so that a failure on one rank is an error on every
+rank and none waits for data that will not come. Small objects are on the card itself;
+larger data follow, a large array directly from the sender's memory into the receiver's.
 
 Objects are pickled, and loading a pickle runs code that its sender chose.  In safe mode
 only data travel, see safe_encode.py: `safe=True` in a call, set_safe_objects() for a
@@ -58,7 +58,7 @@ __all__ = [
 BROADCAST, ALL_GATHER, GATHER, SCATTER = range(4)
 NO_OPERATION = -1  # a message
 ON_ROOT, ON_ALL = (HEAD.size, FULL), (FULL, FULL)
-# A message of scatter: size of its stream, parts.
+# The entry of a message of scatter: the size of its stream, and the number of parts.
 ENTRY = struct.Struct("<QQ")
 NO_BUFFERS: list[Any] = []
 
@@ -105,7 +105,8 @@ def begin(
     root: tuple[int | None, int | None] | None,
     safe: bool | None,
 ) -> Call | None:
-    """None outside of the group, which is warned of.  `root` is (global, in group)."""
+    """Returns the call's description; outside of the group it warns and returns None.
+    `root` is (global rank, rank in the group)."""
     if group is None:
         group = world.require_default()
     elif is_outside(group):
@@ -150,7 +151,8 @@ def root_of(call: Call, rank: int | None, group_rank: int | None) -> int:
 
 
 def or_first(group: Any, rank: int | None, group_rank: int | None) -> Any:
-    """The default of roots: global rank 0, or the first of a group without it."""
+    """Returns the given ranks or, without any, the default root: global rank 0, or the
+    first rank of a group without it."""
     if rank is None and group_rank is None:
         info = None if group is None or is_outside(group) else world.groups.get(group)
         return (None, 0) if info is None or 0 not in info.ranks else (0, None)
@@ -158,7 +160,8 @@ def or_first(group: Any, rank: int | None, group_rank: int | None) -> Any:
 
 
 def loaded(call: Call, source: int, stream: Any, buffers: list[Any]) -> Any:
-    """Loads what `source` sent.  All have their data by now: the group stays whole."""
+    """Loads what `source` sent.  All ranks have their data by now, so an error here
+    does not affect the group."""
     try:
         return load(stream, buffers, call.is_safe)
     except Exception as error:
@@ -169,13 +172,15 @@ def loaded(call: Call, source: int, stream: Any, buffers: list[Any]) -> Any:
 
 
 def moved(call: Call, move: Callable[..., Any], *arguments: Any) -> Any:
-    """The rest of a collective, after whose cards the others count on this rank."""
+    """Carries out the rest of a collective.  After the cards the other ranks rely on
+    this one, so an error that they do not know of aborts the group."""
     try:
         return move(call, *arguments)
     except DistError:
         raise
     except BaseException:
-        # Out of memory, say: the others are told, as they are in it already.
+        # For example out of memory: the others, which are already waiting, have to be
+        # told.
         call.group.abort()
         raise
 
@@ -225,9 +230,10 @@ def broadcast_object_list(
     )
     if call is None:
         return
-    count, message = length_of(call, "object_list", object_list)
+    is_root = call.rank == call.root
+    count, message = length_of(call, "object_list", object_list, not is_root)
     message = call.refusal or message
-    if (is_root := call.rank == call.root) and message.error is None:
+    if is_root and message.error is None:
         message = pack(call, list(object_list), True)
     own = card_of(call.kind, message, count, ROOM if is_root else 0)
     card = exchange(call, message, own, ON_ROOT, COUNT_END)[call.root]
@@ -289,7 +295,7 @@ def all_gather_object(
 
 def put_all(call: Call, object_list: list[Any], got: list[tuple[Any, Any]]) -> None:
     """Loads the objects into the list; `got` has (stream, buffers) of each rank."""
-    count, problem = length_of(call, "object_list", object_list)
+    count, problem = length_of(call, "object_list", object_list, True)
     if problem.error is not None:
         raise problem.error
     if count < call.size:
@@ -306,7 +312,7 @@ def gather_message(call: Call, obj: Any, outputs: Any, is_root: bool) -> Message
     if call.refusal is not None:
         return call.refusal
     if outputs is not None:
-        count, problem = length_of(call, "object_gather_list", outputs)
+        count, problem = length_of(call, "object_gather_list", outputs, is_root)
         if problem.error is not None:
             return problem
     has_list = outputs is not None and count > 0
@@ -440,7 +446,8 @@ def scatter_object_list(
 def scatter_messages(
     call: Call, outputs: Any, inputs: Sequence[Any] | None
 ) -> tuple[list[Message], Message]:
-    """One for each rank, on the source; and the failure, if there is one."""
+    """Returns a message for each rank, on the source; and the failure, if there is
+    one."""
     if call.refusal is not None:
         return [], call.refusal
     if not isinstance(outputs, list) or not outputs:
@@ -471,7 +478,8 @@ def scatter_messages(
 
 
 def scatter_card(call: Call, messages: list[Message], problem: Message) -> bytes:
-    """The source's: sizes and parts of all messages, then streams if they have room."""
+    """Returns the source's card: sizes and parts of all messages, then the streams if
+    they fit."""
     if call.rank != call.root or problem.error is not None:
         return card_of(call.kind, problem, 0, ROOM if call.rank == call.root else 0)
     table = b"".join(

@@ -36,12 +36,13 @@ __all__ = [
     "said",
 ]
 
-# A part is a transfer of its own: less is cheaper to copy into the stream.
+# The least size of a part, which is a transfer of its own: smaller memory is cheaper to
+# copy into the stream.
 PART_LEAST = 64 << 10
-# Less is memory that malloc() keeps anyway.
+# malloc() itself keeps freed memory of smaller sizes.
 SPARE_LEAST = 1 << 20
 PROTOCOL = 5
-# Of a pickler's errors, those which take a text; others become a PicklingError.
+# The errors of a pickler that can be made with a text; others become a PicklingError.
 PLAIN_ERRORS = (AttributeError, MemoryError, RecursionError, TypeError, ValueError)
 
 
@@ -53,7 +54,7 @@ class Message:
     def __init__(self, stream: Any, parts: list[Any]) -> None:
         self.stream = stream
         self.parts = parts
-        # Raised on this rank; the text is for the others.
+        # The error is raised on this rank; the text is for the others.
         self.error: Exception | None = None
         self.text = ""
 
@@ -69,18 +70,33 @@ def failure(error: Exception, text: str = "") -> Message:
     return message
 
 
-def length_of(call: Call, name: str, objects: Any) -> tuple[int, Message]:
-    """Returns the length of argument `name`, or 0 and a failure if it is no list."""
-    try:
+# These types have a length, but no elements that could be read or replaced by index.
+NO_LISTS = (dict, set, frozenset, str, bytes, bytearray)
+
+
+def length_of(
+    call: Call, name: str, objects: Any, is_output: bool = False
+) -> tuple[int, Message]:
+    """Returns the length of argument `name`, or 0 and a failure if it is no list, or an
+    output whose elements cannot be replaced."""
+    if type(objects) is list:
         return len(objects), NOTHING
-    except TypeError:
-        text = f"`{name}` must be a list, but is of type {_name_of(objects)}"
-        error = TypeError(f"{call.where()}: rank {call.rank}: {text}")
-        return 0, failure(error, text)
+    if not isinstance(objects, NO_LISTS) and (
+        not is_output or hasattr(objects, "__setitem__")
+    ):
+        try:
+            return len(objects), NOTHING
+        except TypeError:
+            pass  # such as a generator
+    kind = _name_of(objects)
+    text = f"`{name}` must be a list, as in [object], but is of type {kind}"
+    error = TypeError(f"{call.where()}: rank {call.rank}: {text}")
+    return 0, failure(error, text)
 
 
 def pack(call: Call, value: Any, is_list: bool = False) -> Message:
-    """`value`, or the failure to do so; `is_list`: it is a list of what to send."""
+    """Encodes `value`, and returns the message or the failure.  With `is_list`, `value`
+    is a list of objects, and the failure names one of them."""
     try:
         stream, parts = (_encode if call.is_safe else _pickle)(value)
     except Exception as error:
@@ -118,7 +134,7 @@ def _pickle(value: Any) -> tuple[Any, list[Any]]:
 
 
 class _Frozen(Exception):
-    """A read-only array: its pickle would be one of a read-only array, too."""
+    """Raised for a read-only array, whose pickle would load as a read-only array."""
 
 
 def _pickle_thawed(value: Any) -> tuple[Any, list[Any]]:
@@ -143,7 +159,7 @@ def _reduce_thawed(array: np.ndarray) -> Any:
 
 
 class _Thawed:
-    """The same memory, which nobody writes to while it is pickled."""
+    """The memory of a read-only array as that of a writable one, for pickling only."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -159,7 +175,7 @@ def _encode(value: Any) -> tuple[bytearray, list[Any]]:
 
 
 def _explain(value: Any, is_list: bool, error: Exception) -> str:
-    """Which object it was, and why."""
+    """Returns which object cannot be pickled, and why."""
     culprit = f"an object of type {_name_of(value)}"
     for i, item in enumerate(value if is_list else []):
         try:
@@ -188,7 +204,7 @@ def _name_of(value: Any) -> str:
 
 
 def load(stream: Any, buffers: list[Any], is_safe: bool) -> Any:
-    """The value; whatever loading raises."""
+    """Returns the value; raises whatever loading it raises."""
     count = len(buffers)
     if is_safe:
         from .safe_decode import decode
@@ -205,8 +221,8 @@ def part_sizes(stream: Any, count: int) -> tuple[int, ...]:
 
 
 def empty(size: int) -> np.ndarray:
-    """Memory to receive into: what has been received before and is of no more use, if
-    it is worth it."""
+    """Returns memory to receive into; a large one may reuse memory of an earlier
+    receive."""
     if size < SPARE_LEAST:
         return np.empty(size, np.uint8)
     memory: Any = _C._SpareMemory(size)
@@ -214,5 +230,5 @@ def empty(size: int) -> np.ndarray:
 
 
 def memory_of(part: Any) -> np.ndarray:
-    """The memory of a stream or part, to send from."""
+    """Returns the memory of a stream or part, to send from."""
     return np.frombuffer(part, np.uint8) if len(part) else empty(0)

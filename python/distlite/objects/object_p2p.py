@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["recv_object_list", "send_object_list"]
 
-# No user's, unless one thinks of it; with backend mpi none at all.
+# A tag that programs hardly use; with backend mpi they cannot use it at all.
 TAG = _C._OBJECT_TAG
 
 
@@ -110,7 +110,7 @@ def take(call: Call, memory: Any) -> Any:
 
 
 def take_card(call: Call) -> Card:
-    """Shorter ones leave zeroes."""
+    """Receives the sender's card; bytes that a shorter one does not have are zero."""
     memory = empty(FULL)
     memory[:] = 0
     card = Card(take(call, memory).tobytes())
@@ -124,7 +124,7 @@ def take_card(call: Call) -> Card:
 
 
 def check_peer(call: Call, end: str) -> None:
-    """Not with oneself: the card would wait for its answer."""
+    """Refuses this rank itself as the peer: the card would wait for its own answer."""
     if call.root == call.rank:
         raise ValueError(
             f"Invalid {end} rank: {end} rank should not be the same as the rank of the "
@@ -191,7 +191,7 @@ def recv_object_list(
     card = take_card(call)
     if card.kind & FAILED:
         raise DistBackendError(f"{call.where()}: rank {call.root}: {card.text()}")
-    length, answer = length_of(call, "object_list", object_list)
+    length, answer = length_of(call, "object_list", object_list, True)
     answer = call.refusal or answer
     if answer.error is None:
         answer = answer_to(call, card, length)
@@ -205,7 +205,7 @@ def recv_object_list(
 
 
 def answer_to(call: Call, card: Card, length: int) -> Message:
-    """A refusal, or nothing."""
+    """Returns the refusal of a card; NOTHING if it is accepted."""
     text = modes_differ({call.root: card.kind, call.rank: call.kind})
     if not text and card.count != length:
         text = (

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What cards have no room for: first the streams, then the first part of each rank, the
-second, and so on, each in a collective of its own.
+"""Transfer of what does not fit on the cards: first the streams, then the first part of
+each rank, the second, and so on, each in a collective of its own.
 
 Every rank knows from the cards how many there will be, and makes them all.
 """
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    # Of one rank: its stream and parts.
+    # The stream and the parts of one rank.
     Contents = tuple[Any, list[Any]]
 
 __all__ = ["all_gather_rest", "broadcast_rest", "gather_rest", "scatter_rest"]
 
 
 def broadcast_rest(call: Call, message: Message, card: Card) -> Contents:
-    """The root's stream and parts; nothing on the root itself."""
+    """Returns the root's stream and parts; nothing on the root itself."""
     is_root = call.rank == call.root
 
     def cast(own: Any, size: int) -> Any:
@@ -40,12 +40,12 @@ def broadcast_rest(call: Call, message: Message, card: Card) -> Contents:
 
 
 def inline(card: Card) -> Any:
-    """The stream on the card, or nothing."""
+    """Returns the stream on the card; an empty one if it did not fit there."""
     return card.body[: card.size if card.size <= ROOM else 0]
 
 
 def all_gather_rest(call: Call, message: Message, cards: list[bytes]) -> list[Contents]:
-    """By rank."""
+    """Returns the streams and parts by rank."""
 
     def collect(own: Any, sizes: Sequence[int]) -> list[Any]:
         outputs = [empty(size) for size in sizes]
@@ -56,7 +56,8 @@ def all_gather_rest(call: Call, message: Message, cards: list[bytes]) -> list[Co
 
 
 def gather_rest(call: Call, message: Message, cards: list[bytes]) -> list[Contents]:
-    """By rank, on the root; nothing that is of use on the others."""
+    """Returns the streams and parts by rank on the root; on other ranks the result has
+    no meaning."""
     is_root = call.rank == call.root
 
     def collect(own: Any, sizes: Sequence[int]) -> list[Any]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["judge"]
 
-# Objects take the way of the CPU backend, whose ranks the token proves.
+# Objects go through the CPU backend, whose ranks have proved the token.
 WITH_TOKEN = ("cpu", "gloo", "nccl")
 REMEDY = (
     "DISTLITE_OBJECTS=safe sends data only, and DISTLITE_OBJECTS=pickle is for "
@@ -60,7 +60,7 @@ def judge(call: Call, is_safe: bool, peer: int) -> None:
         text = f"{VARIABLE}=proved refuses pickles: {_reason(call, peer)}"
         call.refusal = failure(DistBackendError(f"{call.where()}: {text}"), text)
     elif peer >= 0 or call.rank == 0:
-        # Of all ranks, the one whose log is usually read.
+        # Of a collective's ranks only rank 0 warns, whose log is usually read.
         _has_warned = True
         _C._log_warning(
             f"{call.where()}: {_reason(call, peer)}, and loading a pickle runs code "
@@ -71,7 +71,7 @@ def judge(call: Call, is_safe: bool, peer: int) -> None:
 def _reason(call: Call, peer: int) -> str:
     backend = call.group.name()
     if backend not in WITH_TOKEN and ":" not in backend:
-        return f"backend {backend} proves of no rank that it is one of this job"
+        return f"backend {backend} cannot prove that a rank is one of this job"
     who = "the ranks on other hosts" if peer < 0 else f"rank {peer} on another host"
     return (
         f"nothing proves that {who} {'are' if peer < 0 else 'is'} of this job: set "

@@ -32,7 +32,7 @@ def _read() -> str:
     is_safe = os.environ.get(OLDER, "0") not in ("", "0")
     if chosen and chosen not in CHOICES:
         raise ValueError(
-            f"environment variable {VARIABLE}: {chosen!r} is none of its values: "
+            f"environment variable {VARIABLE}: {chosen!r} is not one of its values: "
             f"{', '.join(CHOICES)}"
         )
     if is_safe and chosen not in ("", "safe"):

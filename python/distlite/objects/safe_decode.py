@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Values from the bytes of safe_encode.py.
 
-The bytes may come from anybody.  Every size is compared with what is there before
-memory is allocated for it, containers hold no more items than bytes are left, the depth
-has a limit, and no arithmetic takes longer than reading the bytes does, within bounds.
+The bytes may come from anybody.  Every size is compared with the bytes that are there
+before memory is allocated for it, containers have no more items than bytes are left,
+the depth has a limit, and arithmetic takes time in proportion to the bytes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Malformed", "decode"]
 
-# Seven bits each: nothing in memory is longer.
+# The most bytes of a size, of which each has seven bits: enough for 64 bits.
 COUNT_BYTES = 10
-# More keys of one hash than data has by chance: -1 and -2 have the same, and tuples of
-# them.
+# More keys of one hash than data have by chance: -1 and -2 have the same hash, and so
+# do tuples of them.
 ALIKE = 64
-# NumPy's own limit.
+# NumPy's own limit of dimensions.
 DIMENSIONS = 64
-# An int of more bits takes long to compare with a Decimal.
+# The most bits of an int that may be compared with a Decimal, which takes long.
 BIG_BITS = 1 << 10
 
 
@@ -41,9 +41,9 @@ class Malformed(ValueError):
 
 
 def decode(data: Any, buffers: Iterable[Any] = ()) -> Any:
-    """The value again; Malformed of any other bytes.
+    """Returns the value; raises Malformed for any other bytes.
 
-    Arrays keep the memory of `buffers`, which is to be writable.
+    Arrays keep the memory of `buffers`, which should be writable.
     """
     decoder = _Decoder(data, buffers)
     try:
@@ -63,7 +63,7 @@ class _Decoder:
     def __init__(self, data: Any, buffers: Iterable[Any]) -> None:
         self.data = memoryview(data).cast("B")
         self.at = 0
-        # The next one last.
+        # Reversed, so that pop() takes the next one.
         self.buffers = list(buffers)[::-1]
 
     def take(self, depth: int) -> Any:
@@ -73,7 +73,8 @@ class _Decoder:
         return value
 
     def take_other(self, at: int, depth: int) -> tuple[Any, int]:
-        """The value, of a kind that C does not read, and where it ends."""
+        """Returns a value of a kind that the C decoder does not read, and where it
+        ends."""
         self.at = at
         letter = self.take_bytes(1)[0]
         reader = _READERS.get(letter)
@@ -114,13 +115,13 @@ class _Decoder:
         return [self.take(depth) for _ in range(self.take_length())]
 
     def take_members(self, depth: int) -> list[Any]:
-        """Takes what is to be in a set."""
+        """Takes the members of a set."""
         items = self.take_items(depth)
         _C._check_keys(items, judge_alike)
         return items
 
     def take_int(self) -> int:
-        """Takes a number where nothing else is allowed."""
+        """Takes an int; any other value is Malformed."""
         value = self.take(0)
         if type(value) is not int or value.bit_length() > NUMBER_BITS:
             raise Malformed("malformed bytes: a number was expected")
@@ -145,7 +146,7 @@ def judge_alike(keys: list[Any]) -> None:
 
 
 def _see(key: Any, kinds: set[str]) -> None:
-    """Adds what is in the key: something deep, a Decimal, an int that is big."""
+    """Adds to `kinds` what the key contains: nested objects, a Decimal, a large int."""
     kind = type(key)
     if kind is int:
         if key.bit_length() > BIG_BITS:
@@ -186,7 +187,7 @@ def _take_dataclass(of: _Decoder, depth: int) -> Any:
     cls, fields = registered[name]
     value: Any = object.__new__(cls)
     for field in fields:
-        # Also where the class is frozen.
+        # object.__setattr__ also sets fields of frozen classes.
         object.__setattr__(value, field, of.take(depth))
     return value
 
@@ -235,7 +236,7 @@ def _dtype_of(description: Any) -> np.dtype:
     else:
         dtype = np.lib.format.descr_to_dtype(description)
         known = True
-    # Of no size: as many elements as one likes to say, in no bytes.
+    # Items of size 0: any number of elements would fit into no bytes.
     if dtype.hasobject or not known or not dtype.itemsize:
         raise Malformed("malformed bytes: a dtype that is not plain memory")
     return dtype

@@ -38,10 +38,10 @@ __all__ = ["Unsafe", "encode", "register_safe_type"]
 
 DEPTH_LIMIT = _C._SAFE_DEPTH_LIMIT
 COMPLEX = struct.Struct("<2d")
-# Of the numbers within a fraction or range, whose arithmetic takes the square of this.
+# Bits of the numbers in a fraction or range, whose arithmetic takes the square of this.
 NUMBER_BITS = 1 << 19
 
-# By name, and by class.
+# The registered dataclasses by name, and their names by class.
 registered: dict[str, tuple[type, tuple[str, ...]]] = {}
 _names: dict[type, str] = {}
 
@@ -94,9 +94,9 @@ def register_safe_type(cls: type) -> type:
 
 
 def encode(value: Any, beside: int = 1 << 62) -> tuple[bytearray, list[Any]]:
-    """`value` in bytes, and the memory of what takes `beside` bytes or more.
+    """Returns `value` in bytes, and the memory of what takes `beside` bytes or more.
 
-    Unsafe names the first object of another type, and where it is.
+    It raises Unsafe, which names the first object of another type and its place.
     """
     encoder = _Encoder(beside)
     encoder.put(value, 0)
@@ -211,7 +211,8 @@ def _put_timedelta(to: _Encoder, value: datetime.timedelta, _depth: int) -> None
 
 
 def _offset_of(value: datetime.datetime) -> int | None:
-    """Microseconds; zones with rules are not data."""
+    """Returns the offset of a time zone in microseconds; a zone with rules is not
+    data."""
     if value.tzinfo is None:
         return None
     if type(value.tzinfo) is not datetime.timezone:
@@ -241,7 +242,7 @@ def _put_fraction(to: _Encoder, value: Fraction, _depth: int) -> None:
 
 
 def _put_array(to: _Encoder, value: np.ndarray, depth: int) -> None:
-    """Order, shape, dtype, contents."""
+    """Writes an array: order, shape, dtype, contents."""
     if value.dtype.hasobject:
         raise Unsafe(f"is an array of {value.dtype}, which holds Python objects")
     if not value.dtype.itemsize:
@@ -262,7 +263,7 @@ def _put_array(to: _Encoder, value: np.ndarray, depth: int) -> None:
 
 
 def _describe(dtype: np.dtype) -> Any:
-    """What descr_to_dtype() reads; the name alone of what only ml_dtypes knows."""
+    """Returns what descr_to_dtype() reads; the name of a dtype of ml_dtypes."""
     if dtype.isbuiltin == 1:
         return dtype.str
     if dtype.type.__module__ == "ml_dtypes":

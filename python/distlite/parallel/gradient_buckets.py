@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Flat memory for many gradients, so that one operation reduces them together.
 
-A bucket has gradients of one dtype, one behind the other, and behind them one more
-element: how many ranks had not all of them.  It is reduced along with the rest, so that
-every rank knows without another operation.
+A bucket has gradients of one dtype, one behind the other, and then one more element:
+the number of ranks that did not have all of them. It is reduced along with the
+gradients, so that every rank gets it without another operation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from .._C import ProcessGroup, Work
 
-# Gradients begin where vector instructions like them to.
+# The alignment of gradients, in bytes, for vector instructions.
 ALIGNMENT = 64
 MEBIBYTE = 1 << 20
 
@@ -55,27 +55,28 @@ class Parameter:
 
     @property
     def places(self) -> int:
-        """Elements that it takes in a bucket."""
+        """The number of elements that its gradient takes in a bucket."""
         each = max(1, ALIGNMENT // self.item_size)
         return -(-self.size // each) * each
 
     def kind(self) -> tuple[bool, Any]:
-        """Only those of one kind share a bucket."""
+        """The dtype and the array library; only parameters of the same kind share a
+        bucket."""
         return self.is_torch, self.dtype
 
     def has_fractions(self) -> bool:
-        """False for integers and bool."""
+        """Returns False for integers and bool."""
         if self.is_torch:
             return bool(self.dtype.is_floating_point or self.dtype.is_complex)
         return self.dtype.kind not in "biu"
 
     def describe(self) -> str:
-        """float32[64, 10]"""
+        """Returns a text such as "float32[64, 10]"."""
         return _describe(self.dtype, self.shape)
 
     def check(self, gradient: Any) -> Any:
-        """The gradient's memory, without a graph; TypeError or ValueError unless it
-        can be this parameter's."""
+        """Returns the gradient without its graph; raises TypeError or ValueError unless
+        it fits this parameter."""
         is_own_kind = _is_torch if self.is_torch else _is_numpy
         if not is_own_kind(gradient):
             raise TypeError(
@@ -105,13 +106,14 @@ class Parameter:
                 "them: its elements share memory, and finish() cannot write the "
                 "average there; give gradient.contiguous()"
             )
-        # As of backward(create_graph=True): what is written there is no part of it.
+        # A gradient of backward(create_graph=True): writing to it must not be part of
+        # the graph.
         has_graph = self.is_torch and gradient.requires_grad
         return gradient.detach() if has_graph else gradient
 
 
 def _is_torch(array: object) -> bool:
-    # A class of somebody's own may be derived from torch's.
+    # A class of the user's may be derived from torch's.
     return any(
         kind.__module__.partition(".")[0] == "torch" for kind in type(array).__mro__
     )
@@ -130,13 +132,13 @@ def _is_masked(array: object) -> bool:
 
 
 def is_read_only(array: object) -> bool:
-    """Whether it is a NumPy array that says so."""
+    """Returns whether it is a read-only NumPy array."""
     return getattr(getattr(array, "flags", None), "writeable", True) is False
 
 
 def _has_shared_elements(array: Any) -> bool:
     strides = array.stride() if hasattr(array, "stride") else array.strides
-    # Of no elements none are shared, whatever strides they have.
+    # An array without elements shares none, whatever its strides are.
     return 0 not in array.shape and any(
         step == 0 and count > 1
         for step, count in zip(strides, array.shape, strict=True)
@@ -148,7 +150,7 @@ def _describe(dtype: Any, shape: Sequence[int]) -> str:
 
 
 class Bucket:
-    """Memory of some gradients, and what becomes of it in a step."""
+    """The memory of some gradients, and its state in a step."""
 
     def __init__(self, parameters: Sequence[Parameter], group: ProcessGroup) -> None:
         self.parameters = parameters
@@ -183,17 +185,17 @@ class Bucket:
         work = self.work
         assert work is not None
         work.wait()
-        # Groups written in Python have works of their own.
+        # Groups written in Python have works of other classes.
         told = work._ended_at() if hasattr(work, "_ended_at") else None
         self.ended_at = time.monotonic() if told is None else told
 
     def is_whole(self) -> bool:
-        """Once reduced: whether all ranks had all of its gradients."""
+        """Returns whether all ranks had all of its gradients, once it is reduced."""
         return bool(self.missing[0] == 0)
 
 
 def _memory(like: Parameter, places: int, group: ProcessGroup) -> Any:
-    """Zeros that peers can read in place, or else zeros."""
+    """Returns zeros, if possible in memory that peers can read in place."""
     import numpy as np
 
     from ..shared import shared_zeros
@@ -202,7 +204,7 @@ def _memory(like: Parameter, places: int, group: ProcessGroup) -> Any:
     try:
         memory = shared_zeros(size, np.uint8, group)
     except (MemoryError, TypeError):
-        # No room, or a group that is written in Python.
+        # There is no room, or the group is written in Python.
         memory = np.zeros(size, np.uint8)
     if not like.is_torch:
         return memory.view(like.dtype)
@@ -214,10 +216,12 @@ def _memory(like: Parameter, places: int, group: ProcessGroup) -> Any:
 def plan(
     parameters: Sequence[Parameter], cap: float, first_cap: float
 ) -> list[list[Parameter]]:
-    """Parameters by bucket, in the order in which buckets will be full.
+    """Returns the parameters of each bucket, in the order in which buckets will be
+    full.
 
-    `parameters` are in the order in which their gradients are expected.  Caps are in
-    bytes: of all buckets, and of the first one, which shall be on its way early.
+    `parameters` are in the order in which their gradients are expected. `cap` is the
+    size of buckets in bytes, and `first_cap` that of the first one, which is to be sent
+    early.
     """
     if cap <= 0 or first_cap <= 0:
         raise ValueError("GradientReducer: the bucket size must be greater than 0")

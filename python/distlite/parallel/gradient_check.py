@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whether all ranks have the same parameters, and who has which gradients."""
+"""Checks that all ranks have the same parameters, and finds out which gradients are
+missing."""
 
 from __future__ import annotations
 
@@ -20,9 +21,10 @@ NAMES = 8
 def same_everywhere(
     parameters: Sequence[Parameter], settings: Mapping[str, Any], group: ProcessGroup
 ) -> None:
-    """Collective: the same ValueError on all ranks unless all have the same.
+    """Raises the same ValueError on all ranks unless all have the same parameters.
 
-    Names, their order, shapes, dtypes, and the settings of the reducer are compared.
+    It is collective. Names, their order, shapes, dtypes, and the settings of the
+    reducer are compared.
     """
     import hashlib
     import os
@@ -52,7 +54,7 @@ def same_everywhere(
 
 
 def _difference(who: str, theirs: Any, first: Any) -> str:
-    """The first one, or nothing."""
+    """Returns the first difference, or an empty text."""
     for (key, text), (first_key, first_text) in zip(theirs[0], first[0], strict=False):
         if key != first_key:
             return f"{who} has {key!r} where there should be {first_key!r}"
@@ -70,7 +72,8 @@ def _difference(who: str, theirs: Any, first: Any) -> str:
 
 
 def _ranks_of(group: ProcessGroup) -> list[int]:
-    """Global ranks, in group order; of a group made by hand, its own."""
+    """Returns the global ranks in group order; for a group made by hand, 0 to size -
+    1."""
     from ..groups.world import world
 
     info = world.groups.get(group)
@@ -78,7 +81,7 @@ def _ranks_of(group: ProcessGroup) -> list[int]:
 
 
 def unused_everywhere(used: np.ndarray, group: ProcessGroup) -> set[int]:
-    """Collective: the places that no rank has marked with a 1."""
+    """Returns the places that no rank has marked with a 1.  It is collective."""
     import numpy as np
 
     from .._C import all_reduce
@@ -92,7 +95,8 @@ def unused_everywhere(used: np.ndarray, group: ProcessGroup) -> set[int]:
 def explain_missing(
     used: np.ndarray, parameters: Sequence[Parameter], group: ProcessGroup
 ) -> RuntimeError:
-    """Collective: who had no gradient of what; the same on all ranks."""
+    """Returns a text that says which ranks had no gradient of which parameters, the
+    same on all ranks.  It is collective."""
     import numpy as np
 
     from .._C import all_gather_single

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gradients averaged over the ranks, while the backward pass computes others."""
+"""Averages gradients over the ranks, while the backward pass computes others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["GradientReducer", "ReducerStatistics"]
 
 
-# Steps about which the log has a line at DETAIL: the first ones, and then some.
+# Steps about which the log has a line at DETAIL: the first ones, and then every 100th.
 TRACED_STEPS, TRACED_EVERY = 10, 100
 
 
@@ -58,7 +58,7 @@ class ReducerStatistics(NamedTuple):
         (1, ((0,),))
     """
 
-    steps: int  # how many there were
+    steps: int  # the number of steps
     bucket_names: tuple[tuple[int | str, ...], ...]  # in the order of reduction
     bucket_bytes: tuple[int, ...]
     compute_seconds: float  # begin() (or the first ready()) to the last ready()
@@ -144,7 +144,7 @@ class GradientReducer:
     """
 
     unused: tuple[Key, ...] = ()
-    _is_fixed = False  # somebody has the arrays in the buckets
+    _is_fixed = False  # the program has the arrays in the buckets
     _is_syncing = True
     _steps = 0
     _statistics: ReducerStatistics | None = None
@@ -226,8 +226,7 @@ class GradientReducer:
     @property
     def gradients(self) -> dict[Key, Any]:
         """The arrays in the buckets, by key; gradients written there need no copy.
-
-        They stay where they are from the first time that they are asked for.
+        Their memory does not change after the first use of this attribute.
         """
         self._is_fixed = True
         return {
@@ -273,7 +272,7 @@ class GradientReducer:
             KeyError: There is no such parameter.
             TypeError: The gradient is not an array of the parameter's library.
             ValueError: The gradient has another shape or dtype.
-            RuntimeError: The gradient has been told of already.
+            RuntimeError: The gradient has been given already.
         """
         if not self._is_syncing:
             return
@@ -295,7 +294,7 @@ class GradientReducer:
             gradient = view
         if self._began_at is None:
             self._began_at = now
-        # Before this call's own work: that is not the backward pass's.
+        # The time is taken first: what this call does is not part of the backward pass.
         self._last_ready_at = now - self._copying
         if gradient is not view:
             view[...] = gradient
@@ -306,7 +305,8 @@ class GradientReducer:
         self._copying += time.monotonic() - now
 
     def _launch_full_ones(self) -> None:
-        # In the same order on all ranks, whatever the order in which they fill up.
+        # Buckets are sent in the same order on all ranks, whatever the order in which
+        # they fill up.
         while self._next < len(self._buckets):
             bucket = self._buckets[self._next]
             if bucket.waiting:
@@ -370,7 +370,7 @@ class GradientReducer:
             _C._log_trace(_Times(self._statistics, len(self.unused)))
 
     def _take_partial(self, partial: Iterable[Bucket]) -> None:
-        """Some rank had not all gradients of these."""
+        """Completes buckets of which some rank did not have all gradients."""
         import numpy as np
 
         used = np.zeros(len(self._parameters), np.uint8)
@@ -410,11 +410,12 @@ class GradientReducer:
         )
 
     def _rebuild(self, seen: Sequence[int]) -> None:
-        """Collective: buckets in the order of rank 0's first step, if nobody minds."""
+        """Makes the buckets anew in the order of rank 0's first step, unless the
+        program of some rank has the arrays in the buckets.  It is collective."""
         import numpy as np
 
         expected = list(reversed(range(len(self._parameters))))
-        # One sum tells everybody rank 0's order, and how many mind.
+        # One sum tells all ranks rank 0's order, and how many ranks have fixed buckets.
         message = np.zeros(len(expected) + 1, np.int64)
         if self._group.rank() == 0:
             message[:-1] = [*seen, *(i for i in expected if i not in set(seen))]
@@ -444,7 +445,8 @@ def _known(
                 f"GradientReducer: {each.key!r} is {each.describe()}, which cannot be "
                 "averaged; pass average=False to sum"
             )
-        # Rank 0 only reads its own: it would be alone in a broadcast.
+        # Rank 0 only reads its own, but must fail as well: the others would not take
+        # part in the broadcast.
         if broadcast and is_read_only(arrays[each.key]):
             raise ValueError(
                 f"GradientReducer: parameter {each.key!r} is read-only and cannot "
@@ -461,7 +463,7 @@ def _by_key(arrays: Arrays) -> dict[Key, Any]:
 
 
 def _broadcast(arrays: Iterable[Any], group: ProcessGroup) -> None:
-    """Makes all arrays those of the group's first rank."""
+    """Copies all arrays from the group's first rank."""
     plain = (a.detach() if hasattr(a, "detach") else a for a in arrays)
     works = [broadcast(a, group=group, async_op=True, group_src=0) for a in plain]
     for work in works:

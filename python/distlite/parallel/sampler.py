@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which samples of a data set are this rank's, in the order that torch would choose."""
+"""The samples of a data set that are this rank's, in the order that torch would
+choose."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DistributedSampler"]
 
-# From here on torch goes through the numbers the other way round.
+# From this count on torch shuffles in the other direction.
 _LARGE = (2**32 - 1) // 20
 
 
@@ -119,7 +120,7 @@ class DistributedSampler:
 def permutation(count: int, seed: int) -> list[int]:
     """Returns torch.randperm() for a generator of that seed, -2**63 to 2**64 - 1.
 
-    Takes some 0.2 us a number.
+    It takes about 0.2 us for each number.
     """
     import numpy as np
 
@@ -133,7 +134,7 @@ def permutation(count: int, seed: int) -> list[int]:
 
 
 def _shuffle(count: int, source: np.random.RandomState) -> list[int]:
-    """Every number changes places with itself or one behind it."""
+    """Shuffles: every number changes places with itself or a later one."""
     import numpy as np
 
     order = list(range(count))
@@ -146,7 +147,7 @@ def _shuffle(count: int, source: np.random.RandomState) -> list[int]:
 
 
 def _shuffle_large(count: int, source: np.random.RandomState) -> list[int]:
-    """Every number takes a place up to its own; who was there moves to its own."""
+    """Shuffles: every number changes places with itself or an earlier one."""
     import numpy as np
 
     order = list(range(count))

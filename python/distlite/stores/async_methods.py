@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The coroutines of stores: aget() and the others, by one table.
 
-A call that needs no more than a round trip runs on a thread of one pool.  Waiting is
-done on another, in slices: a thread waits a tenth of a second for one caller and then
-serves the next, so that any number of waiting tasks neither keeps the other calls from
-a thread nor needs a thread of its own, and the thread of a task that is cancelled is
-free within a slice.  An item of a queue, a value and a lock of the store are taken
-between slices, by calls that do not wait.
+A call that needs no more than a round trip runs on a thread of one pool. Calls that
+wait run on another pool, in slices: a thread waits a tenth of a second for one caller
+and then serves the next. So waiting tasks do not keep other calls from a thread, they
+do not need a thread each, and the thread of a task that is cancelled is free within a
+slice.  An item of a queue, a value and a lock of the store are taken between slices, by
+calls that do not wait.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ CALLING_THREADS = 8
 WAITING_THREADS = 32
 SLICE_SECONDS = 0.1
 SHORTEST_SLICE_SECONDS = 0.01
-# Between two looks where a wait ends at once but there is nothing to take.
-FIRST_NAP, LAST_NAP = 0.001, 0.1
+# Seconds between two tries if waiting ends at once but there is nothing to take.
+FIRST_PAUSE, LAST_PAUSE = 0.001, 0.1
 
 
 class _Pools:
@@ -51,7 +51,7 @@ class _Pools:
         self.pid = os.getpid()
         self.calling = ThreadPoolExecutor(CALLING_THREADS, "distlite store call")
         self.waiting = ThreadPoolExecutor(WAITING_THREADS, "distlite store wait")
-        self.waits: set[_Deadline] = set()  # under way
+        self.waits: set[_Deadline] = set()  # in progress
 
 
 _pools: _Pools | None = None
@@ -67,7 +67,8 @@ def _the_pools() -> _Pools:
 
 
 def _after_fork() -> None:
-    """The parent's lock may have been held."""
+    """Makes a new lock in a forked child: a thread of the parent may have held the
+    lock."""
     global _making
     _making = threading.Lock()
 
@@ -76,14 +77,14 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What the function returns, which does not wait for others."""
+    """Returns what the function returns, which must not wait for other processes."""
     loop = asyncio.get_running_loop()
     work = partial(function, *args, **kwargs)
     return await loop.run_in_executor(_the_pools().calling, work)
 
 
 class _Deadline:
-    """When a call stops waiting, and the words in which it says so."""
+    """When a call stops waiting, and the text of its timeout error."""
 
     def __init__(self, store: Store, keys: list[Any], timeout: _Timeout) -> None:
         self.store = store
@@ -91,7 +92,7 @@ class _Deadline:
         limit = store.timeout if timeout is None else timeout
         self._limit = seconds_of(limit)
         self._at = time.monotonic() + self._limit
-        self._nap = 0.0
+        self._pause = 0.0
 
     def left(self) -> float:
         """Seconds."""
@@ -100,7 +101,8 @@ class _Deadline:
         return max(self._at - time.monotonic(), 0.0)
 
     async def wait(self) -> None:
-        """Returns when the keys exist, or may; DistStoreError when time is up."""
+        """Returns when the keys exist, or may exist; raises DistStoreError at the
+        deadline."""
         pools = _the_pools()
         pools.waits.add(self)
         try:
@@ -109,11 +111,11 @@ class _Deadline:
                     raise DistStoreError(self._text())
         finally:
             pools.waits.discard(self)
-        # The first time at once.
-        await asyncio.sleep(min(self._nap, self.left()))
-        if self._nap and self.left() <= 0:
+        # The first slice does not wait.
+        await asyncio.sleep(min(self._pause, self.left()))
+        if self._pause and self.left() <= 0:
             raise DistStoreError(self._text())
-        self._nap = min(2 * self._nap or FIRST_NAP, LAST_NAP)
+        self._pause = min(2 * self._pause or FIRST_PAUSE, LAST_PAUSE)
 
     async def _wait_slice(self, pools: _Pools) -> bool:
         turn = SLICE_SECONDS * min(1.0, WAITING_THREADS / len(pools.waits))
@@ -132,10 +134,11 @@ class _Deadline:
 
 def _exist_within(store: Store, keys: list[Any], seconds: float) -> bool:
     try:
-        # The method of the base class: overrides in Python need not take a timeout.
+        # The method of the base class, because overrides in Python may not take a
+        # timeout.
         Store.wait(store, keys, seconds)
     except DistStoreError:
-        # Their time is over, or the store is closed, which says so here.
+        # The time is over, or the store is closed, which raises its error here.
         return store.check(keys)
     return True
 
@@ -182,7 +185,8 @@ async def _queue_pop(
 
 
 async def _pop_now(store: Store, key: _Key) -> bytes:
-    """The first item; a task that is cancelled meanwhile gives it back."""
+    """Takes the first item of a queue; a task that is cancelled meanwhile puts it
+    back."""
     calling = _the_pools().calling
     pop: Future[bytes] = calling.submit(store.queue_pop, key, False)
     try:
@@ -196,14 +200,15 @@ def _give_back(
     calling: ThreadPoolExecutor, store: Store, key: _Key, pop: Future[bytes]
 ) -> None:
     if not pop.cancelled() and pop.exception() is None:
-        # Not here: this may be the thread of the loop.
+        # Not on this thread, which may be that of the event loop.
         calling.submit(store.queue_push, key, pop.result())
 
 
 async def _barrier(
     store: Store, key: _Key, world_size: int, timeout: _Timeout = None
 ) -> None:
-    """On a thread of its own: whoever has come to a barrier cannot come again."""
+    """Runs the barrier on a thread of its own: a wait for it cannot be divided into
+    slices, because each call would count as another arrival."""
     own = await call(_own_connection, store)
     is_done: Future[None] = Future()
     limit = store.timeout if timeout is None else timeout
@@ -229,9 +234,11 @@ async def _barrier(
 
 
 def _own_connection(store: Store) -> Store:
-    """A second handle, which can be closed alone; the store itself if there is none.
+    """Returns a second handle, which can be closed alone; the store itself if there is
+    none.
 
-    A FileStore counts the handles that are closed, to know when to remove the file.
+    It is not made for a FileStore, which counts closed handles to know when to remove
+    the file.
     """
     if isinstance(store, FileStore):
         return store
@@ -242,7 +249,8 @@ def _own_connection(store: Store) -> Store:
 
 
 async def take_turn(turn: Turn) -> float:
-    """What won the lock (see `Turn.take`); a task that is cancelled leaves it free."""
+    """Waits for the lock, and returns what `Turn.take` returned; a task that is
+    cancelled leaves the lock free."""
     calling = _the_pools().calling
     while True:
         attempt: Future[float | None] = calling.submit(turn.take)
@@ -252,7 +260,8 @@ async def take_turn(turn: Turn) -> float:
                 return won
             released = _Deadline(turn.store, [turn.lock._released], turn.pause())
             with contextlib.suppress(DistStoreError):
-                # Time to look again.  A store that is closed says so then, too.
+                # Time to try again, which also raises the error of a store that is
+                # closed.
                 await released.wait()
         except BaseException:
             attempt.add_done_callback(lambda _: calling.submit(turn.give_back))
@@ -273,12 +282,12 @@ async def _items(store: Store, prefix: str = "") -> list[tuple[str, bytes]]:
 
 
 async def awatch(watcher: Watcher) -> AsyncIterator[Change]:
-    """As `watching.watch`, from the first step on."""
-    for change in await call(watcher.look):
+    """Yields the changes as `watching.watch` does, from the first step on."""
+    for change in await call(watcher.read_changes):
         yield change
     watcher.begin_wait()
     while True:
-        found = await call(watcher.look)
+        found = await call(watcher.read_changes)
         for change in found:
             yield change
         if found:
@@ -290,7 +299,7 @@ async def awatch(watcher: Watcher) -> AsyncIterator[Change]:
         await asyncio.sleep(pause)
 
 
-# By the name of the method of Store.
+# The coroutines by the names of the methods of Store.
 METHODS: dict[str, Callable[..., Any]] = {
     "aget": _get,
     "amulti_get": _multi_get,

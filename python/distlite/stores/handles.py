@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What pickle and copy make another handle of a store's data from."""
+"""How pickle and copy make another handle of a store."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 __all__ = ["open_file_store", "open_tcp_store", "reduce"]
 
-# The names by which a server listens on all addresses; its own host reaches it there.
+# Addresses that mean all interfaces; the server's own host can connect to them.
 ALL_ADDRESSES = {"": "localhost", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def reduce(store: Store) -> tuple[Any, ...]:
-    """A function, and the arguments with which it opens the same data.
+    """Returns a function, and the arguments with which it opens the same data.
 
-    TypeError says why there is none.
+    It raises a TypeError that says why, if the store cannot be opened again.
     """
     kind = type(store)
     if kind is TCPStore and isinstance(store, TCPStore):
@@ -60,9 +60,10 @@ def open_tcp_store(
     server: bytes | None = None,
     tls: str | None = None,
 ) -> TCPStore:
-    """A client that is not counted among those for which the server's process waits.
+    """Opens a client that is not counted among those for which the server's process
+    waits.
 
-    DistNetworkError: `server` is not None, and another server has the port.
+    It raises DistNetworkError if `server` is not None and another server has the port.
     """
     store = TCPStore(
         host, port, timeout=timeout, wait_for_workers=False, token=token, tls=tls
@@ -78,7 +79,7 @@ def open_tcp_store(
 
 
 def open_file_store(path: str, timeout: timedelta) -> FileStore:
-    """A store that does not remove the file."""
+    """Opens a store that does not remove the file."""
     store = FileStore(path)
     store.set_timeout(timeout)
     return store

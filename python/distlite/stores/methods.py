@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The methods of Store that are written in Python, as the extension calls them.
 
-The signatures, which are reviewed, and the docstrings are those of `_C.pyi`.  Modules
-are imported by the methods that need them.
+The signatures and docstrings are those of `_C.pyi`; a test compares the signatures.
+Modules are imported by the methods that need them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def reduce(store: Store) -> tuple[Any, ...]:
 
 
 def __getattr__(name: str) -> Any:
-    """The coroutines, by the table of async_methods.py."""
+    """Returns the coroutines, by the table of async_methods.py."""
     from .async_methods import METHODS
 
     if name not in METHODS:

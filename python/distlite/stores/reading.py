@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""All values below a prefix, in as few round trips as the wire allows."""
+"""Reads all values below a prefix, in as few round trips as the protocol allows."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
 __all__ = ["check_prefix", "list_names", "read_items"]
 
-# Of one request over many keys (csrc/store/store.h).
+# The most keys of one request (csrc/store/store.h).
 KEYS_LIMIT = 131072
 
 
 def check_prefix(prefix: object) -> str:
-    """The prefix, which is to be str: keys are listed as such."""
+    """Returns the prefix, which must be str, as listed keys are."""
     if not isinstance(prefix, str):
         raise TypeError(f"prefix must be str, not {type(prefix).__name__}")
     return prefix
 
 
 def list_names(store: Store, prefix: str) -> list[str]:
-    """The keys that begin with the prefix, sorted."""
+    """Returns the keys that begin with the prefix, sorted."""
     return sorted(name for name in store.list_keys() if name.startswith(prefix))
 
 
 def read_items(store: Store, prefix: str) -> list[tuple[str, bytes]]:
-    """Keys and values; see `Store.items`."""
+    """Returns keys and values; see `Store.items`."""
     check_prefix(prefix)
     names = list_names(store, prefix)
     found: list[tuple[str, bytes]] = []
@@ -43,20 +43,20 @@ def _read(store: Store, prefix: str, names: list[str]) -> list[tuple[str, bytes]
         return _read_all(store, names)
     except DistStoreError:
         # Most likely a key has been deleted since they were listed.  A store that is
-        # closed says so again here.
+        # closed raises its error again here.
         there = set(list_names(store, prefix))
     return _read_by_halves(store, [name for name in names if name in there])
 
 
 def _read_all(store: Store, names: Sequence[str]) -> list[tuple[str, bytes]]:
-    """DistStoreError if one of them is not there."""
-    # The method of the base class: overrides in Python need not take a timeout.
+    """Returns the values; raises DistStoreError if one of the keys does not exist."""
+    # The method of the base class, because overrides in Python may not take a timeout.
     values = Store.multi_get(store, names, timeout=0)
     return list(zip(names, values, strict=True))
 
 
 def _read_by_halves(store: Store, names: list[str]) -> list[tuple[str, bytes]]:
-    """Without those that are deleted, of which there are few, if any."""
+    """Returns the values without those of deleted keys, of which there are few."""
     if len(names) > 1:
         try:
             return _read_all(store, names)

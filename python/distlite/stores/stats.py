@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The type of what `Store.stats` returns.  The keys are the server's: one of another
-version may tell more."""
+"""The type of what `Store.stats` returns.
+
+The keys come from the server: one of another version may have more."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class StoreRefusals(TypedDict):
 
 
 class StoreReplies(TypedDict):
-    """What is remembered of clients, so that repeated changes are done once."""
+    """The replies that the server keeps, so that a repeated change is carried out
+    once."""
 
     slots: int
     bytes: int
@@ -32,7 +34,7 @@ class StoreReplies(TypedDict):
 
 
 class StoreJournal(TypedDict):
-    """The file in which the server keeps what it holds."""
+    """The file in which the server keeps its values."""
 
     bytes: int
     writes: int
@@ -51,6 +53,7 @@ class StoreStats(TypedDict, total=False):
     expiring: int
     expired: int
     clients: int
+    unix_clients: int
     requests: int
     input_bytes: int
     output_bytes: int

@@ -2,9 +2,9 @@
 """A store as a dict of numbers, arrays and other data: what `store.dict()` returns.
 
 An integer of 64 bits is in the store as decimal digits, as those that `Store.add`
-counts.  Any other value is a mark, eight random bytes, and the bytes of the safe codec.
-The random bytes make no two writes equal, so that the answer to a compare_set tells
-whose value it is.
+changes. Any other value is a mark, eight random bytes, and the bytes of the safe codec.
+The random bytes make all writes different, so that the answer to a compare_set tells
+whether its value is there.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import timedelta
 
+    from typing_extensions import Self
+
     from .._C import Store
 
 __all__ = ["StoreDict"]
@@ -32,9 +34,9 @@ __all__ = ["StoreDict"]
 MARK = b"\x93distlite\x01"
 NONCE_SIZE = 8
 DIGITS = re.compile(rb"-?[0-9]{1,19}")
-# Of what Store.add counts.
+# The range of the integers of Store.add.
 INT_MIN, INT_END = -(2**63), 2**63
-# Of one multi_set.
+# The most keys of one multi_set.
 SET_KEYS, SET_BYTES = 4096, 16 << 20
 
 
@@ -46,8 +48,8 @@ class _Missing:
 class StoreInt(int):
     """An integer of a StoreDict, to which `d[key] += by` adds in the store.
 
-    `+=` changes nothing but notes what is added and to which key; the assignment, which
-    is the second half of the statement, then adds it.
+    `+=` only records what is added and to which key; the assignment, which is the
+    second half of the statement, then adds it.
     """
 
     _of: tuple[Store, str] | None = None
@@ -58,7 +60,7 @@ class StoreInt(int):
         total._of, total._by = self._of, self._by + by
         return total
 
-    # What is no integer is left to + and -, as int does.
+    # Anything but an integer is left to + and -, as int does.
     def __iadd__(self, by: Any) -> Any:  # type: ignore[misc]
         return self._plus(int(by)) if isinstance(by, Integral) else NotImplemented
 
@@ -69,7 +71,7 @@ class StoreInt(int):
         return int, (int(self),)
 
 
-# A value of the view may be part of another.
+# A StoreInt may be part of another value, so it is encoded as an int.
 safe_encode._WRITERS[StoreInt] = lambda to, value, depth: to.put(int(value), depth)
 
 
@@ -131,7 +133,7 @@ class StoreDict(MutableMapping[str, Any]):
     def set(
         self, key: str, value: Any, *, ttl: timedelta | float | None = None
     ) -> None:
-        """Sets a value, which may end by itself.
+        """Sets a value, which may expire.
 
         Args:
             key: The key.
@@ -255,7 +257,7 @@ class StoreDict(MutableMapping[str, Any]):
             >>> view.compare_set("leader", "rank 2", "rank 3"), view["leader"]
             (False, 'rank 1')
         """
-        # Not as digits, which two callers may have in common.
+        # Not as digits, which would be the same for two callers.
         desired = _coded(key, new)
         while True:
             found = self._find(key)
@@ -318,7 +320,8 @@ class StoreDict(MutableMapping[str, Any]):
             raise TypeError(f"pop takes 1 or 2 arguments, not {1 + len(default)}")
         found = self._find(key)
         if found is not None:
-            # Before the key goes: a value that cannot be read is not lost.
+            # Before the key is deleted, so that a value that cannot be read is not
+            # lost.
             value = self._value(key, found)
             if self.store.delete_key(self._name(key)):
                 return int(value) if type(value) is StoreInt else value
@@ -382,6 +385,10 @@ class StoreDict(MutableMapping[str, Any]):
         if names:
             self.store.multi_set(names, [pairs[each] for each in names])
 
+    def __ior__(self, other: Any) -> Self:
+        self.update(other)
+        return self
+
     def clear(self) -> None:
         """Removes all keys of the view.
 
@@ -410,14 +417,15 @@ class StoreDict(MutableMapping[str, Any]):
         return found
 
     def _find(self, key: str) -> bytes | None:
-        """The bytes; None if there are none."""
+        """Returns the bytes of a value; None if there is none."""
         try:
             return self.store[self._name(key)]
         except KeyError:
             return None
 
     def _swap(self, key: str, expected: bytes | None, desired: bytes) -> bool:
-        """Whether `desired` is in the store now; of coded values, by this call."""
+        """Returns whether `desired` is in the store now; if it is encoded, by this
+        call."""
         name = self._name(key)
         return self.store.compare_set(name, expected or b"", desired) == desired
 
@@ -446,7 +454,7 @@ class StoreDict(MutableMapping[str, Any]):
             value = 0 if found is None else self._value(key, found)
             if not isinstance(value, int) or isinstance(value, bool):
                 raise TypeError(
-                    f"the value of key {self._name(key)!r} is no int but "
+                    f"the value of key {self._name(key)!r} is not an int but "
                     f"{type(value).__name__}"
                 )
             if self._swap(key, found, _coded(key, value + by)):
@@ -491,12 +499,12 @@ def _coded(key: str, value: Any) -> bytes:
 
 
 def _has_wrapped(total: int, by: int) -> bool:
-    """Whether the sum of a 64-bit number and `by` went around."""
+    """Returns whether the sum of a 64-bit number and `by` has overflowed."""
     return total < INT_MIN + by if by > 0 else total >= INT_END + by
 
 
 def _is_same(value: Any, other: Any) -> bool:
-    """Equal and of the same type, whatever `==` of the two types means."""
+    """Returns whether two values are of the same type and equal."""
     value, other = (int(v) if type(v) is StoreInt else v for v in (value, other))
     if type(value) is not type(other):
         return False
@@ -505,7 +513,7 @@ def _is_same(value: Any, other: Any) -> bool:
     try:
         return bool(value == other)
     except ValueError:
-        # Of arrays, or what holds some: not the same bytes.
+        # Arrays, or values that contain some, are the same if their bytes are.
         return False
 
 

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreLock"]
 
-# A waiter that dies between two of its steps may swallow the news of a release; the
-# others then find the lock free when they next look by themselves.
-LOOK_AGAIN_SECONDS = 1.0
-# Two renewals may fail before the lease has run out.
+# A waiter that dies between two of its steps may have taken the notice of a release
+# away; the others then find the lock free at their next try.
+RETRY_SECONDS = 1.0
+# Renewals in each lease: two may fail before the lease has run out.
 RENEWALS_PER_LEASE = 3
 
 
 def _now() -> float:
-    """Seconds of this host, which also pass while it is suspended.
+    """Returns the time of a clock that also runs while the host is suspended.
 
-    Only differences are used, and only in the process that took the time: clocks of
-    two hosts are never compared.
+    Only differences within one process are used: clocks of two hosts are never
+    compared.
     """
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
@@ -97,16 +97,16 @@ class StoreLock:
         self.timeout = timeout
         self.lease = _lease_of(lease)
         self.auto_renew = auto_renew
-        # Between the holder and the thread that renews.
+        # Guards what the holder and the renewing thread share.
         self._renewing = threading.RLock()
         self._owner = ""
         self._value = b""
         self._renewals = 0
-        # When the renewal that is in the store was begun, by _now().
+        # The time at which the renewal that is in the store was begun, by _now().
         self._renewed = 0.0
         self._is_lost = False
         self._has_ended = threading.Event()
-        # Exists from a release until somebody tries for the lock again.
+        # The key exists from a release until the next try for the lock.
         self._released = f"{name}/released"
 
     def __repr__(self) -> str:
@@ -138,9 +138,8 @@ class StoreLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether this object holds the lock, and no one else can have taken it.
-
-        It asks nobody: of a lock with a lease it compares the time of the last renewal
+        """Whether this object holds the lock, and no other can have taken it. It sends
+        no request: for a lock with a lease it compares the time of the last renewal
         with the clock.
         """
         if not self._value or self._is_lost:
@@ -163,7 +162,7 @@ class StoreLock:
             >>> lock.locked()
             False
         """
-        return bool(self._look())
+        return bool(self._read())
 
     def acquire(self, timeout: timedelta | float | None = None) -> None:
         """Waits for the lock.
@@ -185,7 +184,7 @@ class StoreLock:
             while (won := turn.take()) is None:
                 self._wait_for_release(turn.pause())
         except BaseException:
-            # Interrupted just after it was won, perhaps.
+            # An interrupt may have come just after the lock was won.
             turn.give_back()
             raise
         self._begin(turn, won)
@@ -220,7 +219,7 @@ class StoreLock:
         await call(self.release)
 
     def renew(self) -> None:
-        """Begins the lease anew.
+        """Extends the lease to its full length from now on.
 
         Raises:
             DistStoreError: The lock had been taken away from this object, or the store
@@ -274,14 +273,14 @@ class StoreLock:
         return text.encode()
 
     def _swap(self, desired: bytes) -> bool:
-        """Puts `desired` in the place of this holder's value; False if it is not there.
+        """Replaces this holder's value by `desired`; returns False if it is not there.
 
         A renewal whose reply was lost may have been carried out: then the value is this
-        holder's with another number, and is taken for what is expected.
+        holder's with another number, which counts as the expected one.
         """
         while True:
             found = self.store.compare_set(self.name, self._value, desired)
-            # A store answers with the expected value when the key is gone.
+            # A store answers with the expected value if the key does not exist.
             if found == desired:
                 self._value = desired
                 return True
@@ -291,7 +290,8 @@ class StoreLock:
             self._value = found
 
     def _begin(self, turn: Turn, renewed: float) -> None:
-        """What the winner of a turn knows and starts."""
+        """Takes over the value of a turn that has won the lock, and starts the renewing
+        thread."""
         self._owner, self._value, self._renewals = turn.owner, turn.value, 0
         self._renewed = renewed
         self._is_lost = False
@@ -299,7 +299,7 @@ class StoreLock:
             self._start_renewing(self.lease / RENEWALS_PER_LEASE)
 
     def _limit(self, timeout: timedelta | float | None) -> float:
-        """Seconds; negative for ever."""
+        """Returns a timeout in seconds; negative is forever."""
         for each in (timeout, self.timeout, self.store.timeout):
             if each is not None:
                 return seconds_of(each)
@@ -309,7 +309,8 @@ class StoreLock:
         try:
             self.store.wait([self._released], seconds)
         except DistStoreError:
-            # Time to look again.  A store that is closed or lost says so then, too.
+            # Time to try again, which also raises the error of a store that is closed
+            # or lost.
             return
 
     def _start_renewing(self, interval: float) -> None:
@@ -321,7 +322,7 @@ class StoreLock:
             daemon=True,
         ).start()
 
-    def _look(self) -> bytes:
+    def _read(self) -> bytes:
         try:
             return self.store[self.name]
         except KeyError:
@@ -332,7 +333,7 @@ class StoreLock:
 
 
 class Turn:
-    """One attempt at a lock, from its first look until it is won or given up."""
+    """One attempt at a lock, from its first try until it is won or given up."""
 
     def __init__(self, lock: StoreLock, timeout: timedelta | float | None) -> None:
         if lock._value:
@@ -346,12 +347,13 @@ class Turn:
         self._seen = _Seen()
 
     def take(self) -> float | None:
-        """When the request that won the lock was begun; None: another has it.
+        """Tries for the lock: returns when the request that won it was begun, or None
+        if another holder has it.
 
-        DistStoreError at the end of the time.
+        It raises DistStoreError at the end of the time.
         """
         name = self.lock.name
-        # Cleared before the look, so that a release after the look is not missed.
+        # Deleted before the lock is read, so that a release after that is not missed.
         self.store.delete_key(self.lock._released)
         began = _now()
         found = self.store.compare_set(name, b"", self.value)
@@ -365,16 +367,17 @@ class Turn:
         return None
 
     def pause(self) -> float:
-        """Seconds after which to look again, if no release is told before."""
-        left = self._ends - time.monotonic() if self._limit >= 0 else LOOK_AGAIN_SECONDS
-        return max(0.0, min(left, LOOK_AGAIN_SECONDS, self._seen.left()))
+        """Returns the seconds after which to try again, unless a release is announced
+        before."""
+        left = self._ends - time.monotonic() if self._limit >= 0 else RETRY_SECONDS
+        return max(0.0, min(left, RETRY_SECONDS, self._seen.left()))
 
     def give_back(self) -> None:
         """Frees the lock if this turn has won it."""
         self.store.compare_set(self.lock.name, self.value, b"")
 
     def _timeout_text(self) -> str:
-        holder = _owner_in(self.lock._look()) or "nobody"
+        holder = _owner_in(self.lock._read()) or "nobody"
         return (
             f"lock timeout after {int(self._limit * 1000)}ms, key: {self.lock.name}, "
             f"held by: {holder}"
@@ -382,14 +385,16 @@ class Turn:
 
 
 class _Seen:
-    """How long another holder's value has been the same, by this process's clock."""
+    """Measures how long another holder's value has been the same, by this process's
+    clock."""
 
     def __init__(self) -> None:
         self._value = b""
         self._ends: float | None = None
 
     def has_run_out(self, value: bytes) -> bool:
-        """Whether the lease that the value tells has passed since it was first seen."""
+        """Returns whether the lease in the value has passed since the value was first
+        seen."""
         if value != self._value:
             self._value = value
             lease = _lease_in(value)
@@ -404,7 +409,8 @@ class _Seen:
 def _renew_until(
     of: weakref.ref[StoreLock], has_ended: threading.Event, interval: float
 ) -> None:
-    """Ends when the lock is released, lost, or forgotten while it is held."""
+    """Renews the lease until the lock is released or lost, or its object no longer
+    exists."""
     while not has_ended.wait(interval):
         lock = of()
         if lock is None:
@@ -412,7 +418,7 @@ def _renew_until(
         with lock._renewing:
             if has_ended.is_set() or lock._is_lost:
                 return
-            # The store may be back for the next renewal; is_held knows the time.
+            # The store may be back for the next renewal; is_held compares the times.
             with contextlib.suppress(DistError):
                 lock.renew()
         del lock
@@ -432,7 +438,8 @@ def _owner_in(value: bytes) -> str:
 
 
 def _lease_in(value: bytes) -> float | None:
-    """None: it has none, or is not a value that a StoreLock writes."""
+    """Returns the lease in a value; None if it has none, or is not a value of a
+    StoreLock."""
     for word in value.split(b" ")[1:]:
         name, _, number = word.partition(b"=")
         if name == b"lease":

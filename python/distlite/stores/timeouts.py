@@ -10,7 +10,8 @@ __all__ = ["seconds_of"]
 
 
 def seconds_of(value: object, name: str = "timeout") -> float:
-    """The seconds of a `timedelta` or a real number; negative stands for ever.
+    """Returns the seconds of a `timedelta` or a real number; a negative number is
+    forever.
 
     Raises:
         TypeError: It is something else.

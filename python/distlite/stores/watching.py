@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The changes of the values below a prefix, by looking again and again."""
+"""The changes of the values below a prefix, found by reading them repeatedly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIRST_PAUSE = 0.01
 
 
 class Change(NamedTuple):
-    """What has become of a key: what `store.watch()` iterates over.
+    """A change of a key's value; `store.watch()` iterates over these.
 
     Args:
         key: The key.
@@ -45,7 +45,7 @@ Change.__module__ = "distlite.stores"
 
 
 class Watcher:
-    """What is known of the values, and when to look at them again."""
+    """The last values that were read, and when to read them again."""
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class Watcher:
             raise ValueError(f"interval must be positive, not {interval}")
         self._pause = FIRST_PAUSE
         self._since: float | None = None
-        # None: the first look tells what is there, and not what has changed.
+        # None before the first reading, which finds values and no changes.
         self._known: dict[str, bytes] | None = {} if initial else None
 
-    def look(self) -> list[Change]:
-        """What has changed since the last look, by key."""
+    def read_changes(self) -> list[Change]:
+        """Returns what has changed since the last reading, by key."""
         before, now = self._known, dict(read_items(self.store, self.prefix))
         self._known = now
         if before is None or before == now:
@@ -77,12 +77,12 @@ class Watcher:
         return [change for change in changes if change is not None]
 
     def begin_wait(self) -> None:
-        """The time to wait for a change begins."""
+        """Starts the time to wait for a change."""
         self._since = time.monotonic()
         self._pause = FIRST_PAUSE
 
     def next_pause(self) -> float | None:
-        """Seconds until the next look; None if the time is over."""
+        """Returns the seconds until the next reading; None if the time is over."""
         pause = min(self._pause, self._interval)
         self._pause *= 2
         if self._limit < 0 or self._since is None:
@@ -100,9 +100,9 @@ def _change(name: str, before: bytes | None, now: bytes | None) -> Change | None
 
 
 def watch(watcher: Watcher) -> Iterator[Change]:
-    """The changes from now on."""
-    # Here, and not in the generator, which begins with its first step.
-    first = watcher.look()
+    """Returns an iterator over the changes from now on."""
+    # Here, and not in the generator, whose code starts to run at its first step.
+    first = watcher.read_changes()
     return _changes(watcher, first)
 
 
@@ -110,7 +110,7 @@ def _changes(watcher: Watcher, first: list[Change]) -> Iterator[Change]:
     yield from first
     watcher.begin_wait()
     while True:
-        found = watcher.look()
+        found = watcher.read_changes()
         if found:
             yield from found
             watcher.begin_wait()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A process that has imported what ranks need and forks one on demand.
+"""A process that has imported what ranks need, and forks ranks on demand.
 
 A fresh interpreter takes a quarter of a second of processor time until NumPy and pytest
-are imported; a fork of one that has done so takes a hundredth.  The server imports
-nothing of distlite, so that to distlite its forks are fresh processes.
+are imported; a fork of an interpreter that has done so takes a hundredth.  The server
+imports nothing of distlite, so that to distlite its forks are fresh processes.
 
 This file is both ends: what `processes.py` imports, and the program of the server, a
 script because it must not import distlite.
@@ -11,7 +11,9 @@ script because it must not import distlite.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import ctypes
 import gc
 import importlib
 import os
@@ -29,15 +31,21 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 START_METHOD = "DISTLITE_TESTING_START"
-# Variables that an interpreter and its libraries read once, when they start.
+# Variables that an interpreter and its libraries read only when they start.
 READ_AT_START = (
     *("ASAN_", "GLIBC_", "LANG", "LC_", "LD_", "LSAN_", "MALLOC_", "MKL_", "NPY_"),
     *("NUMPY_", "OMP_", "OPENBLAS_", "PYTHON", "TSAN_", "TZ", "UBSAN_"),
 )
 # Imported by the server if the process that starts it has imported them.
-PRELOADED = ("numpy", "numpy.random", "pytest", "_pytest.assertion.rewrite")
-# What distlite and rank_main.py import of the standard library.
-STANDARD = ("ctypes", "datetime", "importlib.util", "inspect", "logging", "traceback")
+PRELOADED = (
+    *("numpy", "numpy.random", "ml_dtypes", "pytest", "_pytest.assertion.rewrite"),
+)
+# What distlite, rank_main.py and many programs import of the standard library.
+STANDARD = (
+    *("ctypes", "datetime", "fractions", "hmac", "importlib.util", "inspect"),
+    *("logging", "multiprocessing.connection", "pathlib", "queue", "resource"),
+    *("secrets", "traceback", "urllib.parse"),
+)
 
 _LENGTH = struct.Struct("=Q")
 _NUMBER = struct.Struct("=i")
@@ -56,7 +64,7 @@ class Fork:
         if self.returncode is None and self._is_readable(0):
             status = os.read(self._status_fd, _NUMBER.size)
             os.close(self._status_fd)
-            # Without the server nobody knows; and its end kills what it has forked.
+            # The status is lost with the server, whose end kills its forks.
             ended = len(status) == _NUMBER.size
             self.returncode = _NUMBER.unpack(status)[0] if ended else -signal.SIGKILL
         return self.returncode
@@ -90,7 +98,8 @@ class ForkServer:
         self._read_at_start = _read_at_start(env)
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair()
-        # One thread: a fork has no others, and Python warns of forking with them.
+        # One thread only: a fork has no others, and Python warns of a fork beside
+        # threads.
         env = {"OPENBLAS_NUM_THREADS": "1", **env}
         command = [sys.executable, "-X", "faulthandler", __file__]
         try:
@@ -145,15 +154,16 @@ class ForkServer:
         self._connection.sendall(message)
 
     def serves(self, env: dict[str, str]) -> bool:
-        """Whether a fork is as good as a process started with this environment."""
+        """Returns whether a fork is equivalent to a process started with this
+        environment."""
         return self._read_at_start == _read_at_start(env)
 
     def is_alive(self) -> bool:
-        """Whether the server has not ended."""
+        """Returns whether the server is still running."""
         return self._process.poll() is None
 
     def close(self) -> None:
-        """Ends the server, and with it what it has forked."""
+        """Ends the server and its forks."""
         self._connection.close()
         self._process.kill()
         self._process.wait()
@@ -164,7 +174,7 @@ def _read_at_start(env: dict[str, str]) -> dict[str, str]:
 
 
 def _receive(connection: socket.socket) -> tuple[Any, list[int]] | None:
-    """The next request and its file descriptors, or None at the end."""
+    """Returns the next request and its file descriptors, or None at the end."""
     header, fds, _, _ = socket.recv_fds(connection, _LENGTH.size, 4)
     while 0 < len(header) < _LENGTH.size:
         header += connection.recv(_LENGTH.size - len(header))
@@ -186,14 +196,15 @@ def _report_ended(status_fds: dict[int, int]) -> None:
         if pid == 0:
             return
         status_fd = status_fds.pop(pid)
-        # Whoever asked may have gone; Python ignores SIGPIPE.
+        # The client may have ended; Python ignores SIGPIPE.
         with contextlib.suppress(BrokenPipeError):
             os.write(status_fd, _NUMBER.pack(os.waitstatus_to_exitcode(status)))
         os.close(status_fd)
 
 
 def _serve(connection: socket.socket) -> int | None:
-    """Returns in each fork the file descriptor of its result, in the server None."""
+    """Serves requests.  Returns the file descriptor of the result in each fork, and
+    None in the server at its end."""
     wake_fd, wake_end = os.pipe()
     os.set_blocking(wake_end, False)
     signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
@@ -238,7 +249,7 @@ def _serve(connection: socket.socket) -> int | None:
 
 
 def _become_rank(env: dict[str, str], folder: str, stdin: int, output: int) -> None:
-    """Returns the state that a new process would start with."""
+    """Gives the fork the state that a new process would start with."""
     os.environ.clear()
     os.environ.update(env)
     os.chdir(folder)
@@ -252,6 +263,23 @@ def _become_rank(env: dict[str, str], folder: str, stdin: int, output: int) -> N
         sys.modules["numpy.random"].seed()
 
 
+def _end(returncode: int) -> NoReturn:
+    """Ends a fork as the interpreter ends, but leaves its objects as they are.
+
+    To take them apart would copy most of the pages that it shares with the server,
+    which takes longer than the work of a short test.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    # Unlike os._exit() it runs what libraries have registered with the C library;
+    # unlike CDLL, PyDLL keeps other threads of Python from running meanwhile.
+    ctypes.PyDLL(None).exit(returncode)
+    raise AssertionError("exit() has returned")
+
+
 def _run() -> NoReturn:
     connection = socket.socket(fileno=int(sys.argv[1]))
     connection.set_inheritable(False)
@@ -261,16 +289,17 @@ def _run() -> NoReturn:
         sys.exit(0)
     sys.path[:], names = task[0]
     for name in (*STANDARD, *names):
-        # What a rank cannot import, it says itself when it wants it.
+        # A rank that needs a module which cannot be imported reports the error itself.
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    # Pages of objects that nobody frees are not copied.
+    # The garbage collector then does not write to these objects, so their pages are
+    # shared.
     gc.freeze()
     result_fd = _serve(connection)
     if result_fd is None:
         sys.exit(0)
     sys.argv[:] = [rank_main.__file__, str(result_fd)]
-    sys.exit(rank_main.main(result_fd, is_fork=True))
+    _end(rank_main.main(result_fd, is_fork=True))
 
 
 if __name__ == "__main__":

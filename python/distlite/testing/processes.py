@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ranks as fresh processes, with a deadline and tracebacks that say whose they are."""
+"""Ranks as fresh processes, with a deadline and tracebacks that name their rank."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from typing import Any
 
-# Once one rank has failed the others get this long to say what they saw of it.
+# Seconds that the other ranks have to report their errors once one has failed.
 GRACE_AFTER_FAILURE = 2.0
-# For the stack dumps of ranks that are late.
+# Seconds for the stack dumps of ranks that are late.
 GRACE_AFTER_ABORT = 10.0
 OUTPUT_LIMIT = 20_000
 MAIN = str(Path(__file__).with_name("rank_main.py"))
-# In the environment of ranks: where they leave their marks.
+# The environment variable of ranks with the folder for their marks.
 FOLDER = "DISTLITE_TESTING_FOLDER"
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 
@@ -66,7 +66,7 @@ class Outcome:
 
     rank: int
     value: Any = None
-    exception: BaseException | None = None  # None also where it could not be sent
+    exception: BaseException | None = None  # None also if it could not be sent
     traceback: str = ""  # empty: the function returned
     returncode: int | None = None  # negative: a signal; 0: the function returned
     output: str = ""  # standard output and error
@@ -75,7 +75,7 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
-        """Whether the function returned."""
+        """Returns whether the function returned."""
         return self.returncode == 0
 
     def describe(self) -> str:
@@ -245,7 +245,7 @@ def start_ranks(
 
 
 def check_outcomes(function: Callable[..., Any], outcomes: list[Outcome]) -> None:
-    """RanksFailed unless all returned."""
+    """Raises RanksFailed unless all ranks returned."""
     name = getattr(function, "__qualname__", str(function))
     if text := describe_failed(name, outcomes):
         raise RanksFailed(text, outcomes)
@@ -256,7 +256,8 @@ def describe_failed(name: str, outcomes: list[Outcome]) -> str:
     failed = [outcome for outcome in outcomes if not outcome.is_good]
     if not failed:
         return ""
-    # First those who know why, then those who were killed for it.
+    # First the ranks that failed by themselves, then those that were killed because of
+    # it.
     failed.sort(key=lambda outcome: (outcome.is_late, not outcome.traceback))
     head = f"{len(failed)} of {len(outcomes)} ranks of {name} failed"
     return "\n".join([head, *(outcome.describe() for outcome in failed)])
@@ -314,7 +315,7 @@ class _Rank:
             pipe.write(job)
 
     def signal(self, number: int) -> None:
-        """Reaches the process and all that it started."""
+        """Sends a signal to the process and to all processes that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
@@ -322,7 +323,7 @@ class _Rank:
         return self.process.poll() is not None
 
     def finish(self) -> Outcome:
-        """After its end: reads what it left."""
+        """Reads the output of the rank after its end."""
         outcome = self.outcome
         outcome.returncode = self.process.wait()
         self.signal(signal.SIGKILL)
@@ -348,7 +349,7 @@ def _start_process(
     result: int,
     wrap: Callable[[list[str]], list[str]] | None,
 ) -> Fork | subprocess.Popen[bytes]:
-    """A fork of the fork server, if it would be as good, else a fresh process."""
+    """Starts a fork of the fork server, if it is equivalent, else a fresh process."""
     server = _fork_server() if wrap is None else None
     if server is not None and server.serves(env):
         return server.fork(env, stdin, output, result)
@@ -367,17 +368,18 @@ def _start_process(
             start_new_session=True,
         )
 
-    # The kernel kills it at the end of the thread that starts it.
+    # The kernel kills the server at the end of the thread that starts it.
     return call_lastingly(start)
 
 
-# By process id: a forked child of this process is not the server's client.
+# By process id, because a forked child of this process is not the server's client.
 _servers: dict[int, ForkServer] = {}
 _server_lock = threading.Lock()
 
 
 def _fork_server() -> ForkServer | None:
-    """The fork server of this process; None where ranks are to be fresh processes."""
+    """Returns the fork server of this process; None if ranks are to be fresh
+    processes."""
     method = os.environ.get(START_METHOD, "spawn")
     if method not in ("spawn", "forkserver"):
         raise ValueError(f"{START_METHOD} is spawn or forkserver, not {method!r}")
@@ -443,7 +445,8 @@ class Job:
             raise ValueError(f"a world needs at least one rank, not {world_size}")
         place = _place_of(function)
         if place[0] == "__main__":
-            # As ranks call the module of a script, whose classes may come back.
+            # The name under which ranks import a script, whose classes may be in
+            # results.
             sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
         self._folder = tempfile.TemporaryDirectory(prefix="ranks-")
         self._ranks: list[_Rank] = []
@@ -456,7 +459,7 @@ class Job:
         try:
             for rank in range(world_size):
                 wrapper = wrap[rank] if wrap is not None else None
-                # The parent of a rank that is wrapped may be the wrapper.
+                # The wrapper may be the parent of a wrapped rank.
                 head = (os.getpid() if wrapper is None else 0, sys.path, *place)
                 known = {"rank": rank, "world_size": world_size}
                 takes = _parameters(function)
@@ -472,7 +475,7 @@ class Job:
             raise
 
     def __repr__(self) -> str:
-        # Nobody is asked whether it runs: whoever hears of an end has to act on it.
+        # The processes are not polled here: an end that is noticed has to be handled.
         known = vars(self).get("_ranks", [])
         ranks = ", ".join(_describe_process(rank) for rank in known)
         return f"<distlite.testing.Job: {ranks or 'no ranks'}>"
@@ -585,7 +588,7 @@ class Job:
         return [rank.finish() for rank in self._ranks]
 
     def _abort(self, late: set[int]) -> None:
-        """Late ranks show their stacks (faulthandler) before they die."""
+        """Lets late ranks print their stacks (faulthandler), and kills them."""
         for number in late:
             self._ranks[number].outcome.is_late = True
             self._ranks[number].signal(signal.SIGABRT)
@@ -597,7 +600,7 @@ class Job:
     def _ends(
         self, deadline: float, numbers: set[int] | None = None
     ) -> Iterator[_Rank]:
-        """Ranks in the order of their ends, until the deadline."""
+        """Yields the ranks in the order of their ends, until the deadline."""
         waiting = set(range(len(self._ranks))) if numbers is None else set(numbers)
         while waiting:
             for number in sorted(waiting):
@@ -611,7 +614,8 @@ class Job:
 
     @staticmethod
     def _read(ranks: list[_Rank], timeout: float) -> None:
-        """Takes results as they come: a large one does not fit into the pipe."""
+        """Reads results as they come, because a large one does not fit into the
+        pipe."""
         by_fd = {rank.result_fd: rank for rank in ranks}
         poller = select.poll()  # select() takes no descriptor beyond 1023
         for fd in by_fd:
@@ -620,7 +624,8 @@ class Job:
             part = os.read(fd, 1 << 20)
             by_fd[fd].message += part
             if not part:
-                # Closed: the process is at its end, wait for it rather than spin.
+                # The pipe is closed, so the process is about to end: waiting avoids a
+                # busy loop.
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     by_fd[fd].process.wait(timeout)
 
@@ -630,14 +635,14 @@ def _parameters(function: Callable[..., Any]) -> Any:
 
 
 def _place_of(function: Callable[..., Any]) -> tuple[str, str, str]:
-    """Its module, the file of that, and its name there."""
+    """Returns the module of a function, the module's file, and the name in it."""
     name = getattr(function, "__qualname__", None)
     try:
-        # The file of the function itself, and not that of a decorator of it.
+        # The file of the function itself, and not that of its decorator.
         path = inspect.getfile(inspect.unwrap(function))
     except (OSError, TypeError):
         path = ""
-    # "<locals>" and "<lambda>" are no names in a module.
+    # "<locals>" and "<lambda>" are not names in a module.
     if name is None or "<" in name or not os.path.isfile(path):
         raise ValueError(
             f"{name or repr(function)}: other processes cannot import it: it must be "

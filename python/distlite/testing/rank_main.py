@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a rank of processes.py runs.  Imports little: every rank pays for it."""
+"""The program of a rank of processes.py.  It imports little, because every rank does
+so."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ SIGKILL = 9
 
 
 def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when its parent ends; 0: whichever it is."""
+    """Lets the kernel kill this process when its parent ends; `parent` 0 is any
+    parent."""
     import ctypes
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
@@ -31,13 +33,15 @@ def die_with_parent(parent: int) -> None:
 
 
 def _load(name: str, path: str, function: str) -> object:
-    """The function, from its file: however pytest named the module."""
+    """Returns the function, loaded from its file, because pytest may name the module
+    otherwise."""
     from importlib.util import module_from_spec, spec_from_file_location
 
     is_script = name == "__main__"
     if is_script:
-        # A script's own guard must not start ranks again.  By the name that
-        # multiprocessing gives it, values of its classes can be sent both ways.
+        # The name must not be "__main__", with which a script would start ranks again.
+        # It is that of multiprocessing, so that values of the script's classes can be
+        # pickled.
         name = "__mp_main__"
     loader = _rewriting_loader(name, path) if REWRITE in os.environ else None
     spec = spec_from_file_location(name, path, loader=loader)
@@ -45,25 +49,26 @@ def _load(name: str, path: str, function: str) -> object:
     module = module_from_spec(spec)
     sys.modules[name] = module
     if is_script:
-        module.__spec__ = None  # as of a script: multiprocessing takes its file
+        module.__spec__ = None  # as a script has it: multiprocessing then uses the file
         sys.modules["__main__"] = module
     spec.loader.exec_module(module)
     found: object = module
     for part in function.split("."):
-        # pytest makes an object of a class for each of its tests.
+        # pytest makes a new object of the class for each test.
         found = getattr(found() if isinstance(found, type) else found, part)
     return found
 
 
 def _rewriting_loader(name: str, path: str) -> Any:
-    """Has failed assertions tell the values, as pytest does."""
+    """Returns a loader that rewrites assertions, so that failed ones show the values,
+    as in pytest."""
     import ast
     from importlib.machinery import SourceFileLoader
 
     from _pytest.assertion.rewrite import rewrite_asserts
 
     class Loader(SourceFileLoader):
-        # Not from the cache, and not into it: there it would be for everybody.
+        # It does not use the cache of bytecode, which other programs use.
         def get_code(self, fullname: str) -> Any:
             source = self.get_data(path)
             tree = ast.parse(source, path)
@@ -75,9 +80,11 @@ def _rewriting_loader(name: str, path: str) -> Any:
 
 @contextmanager
 def _group(backend: str | None, init_method: str, end: float | None) -> Iterator[None]:
-    """The default group; after an error it is left as it is, for others to notice.
+    """Makes the default group for a with statement; after an error the group is not
+    left, so that the others notice.
 
-    Its operations time out before the run ends: their errors say who is late.
+    Its operations time out before the run ends, so that their errors name the late
+    ranks.
     """
     if backend is None:
         yield
@@ -111,7 +118,8 @@ def _pickled_error(error: BaseException) -> bytes:
     outcomes = sys.modules.get("_pytest.outcomes")
     if outcomes is not None and isinstance(error, outcomes.Skipped):
         return pickle.dumps(("skip", str(error), ""))
-    # By itself: where it does not load, there is still its traceback.
+    # The value is pickled by itself: if it cannot be loaded, there is still the
+    # traceback.
     try:
         content = pickle.dumps(error)
         pickle.loads(content)
@@ -121,9 +129,10 @@ def _pickled_error(error: BaseException) -> bytes:
 
 
 def main(result_fd: int, *, is_fork: bool = False) -> int:
-    """Runs what standard input says and returns the exit status.
+    """Runs the function that standard input names, and returns the exit status.
 
-    A fork of the fork server is the server's child, and has seen to its end itself.
+    A fork of the fork server is the server's child, and has already arranged to end
+    with it.
     """
     os.set_inheritable(result_fd, False)
     parent, sys.path[:], name, path, function = pickle.load(sys.stdin.buffer)
@@ -132,7 +141,7 @@ def main(result_fd: int, *, is_fork: bool = False) -> int:
     returncode = 0
     try:
         run = _load(name, path, function)
-        # Only now: arguments may be of types that the module defines.
+        # Only now, because arguments may be of types that the module defines.
         world, arguments = pickle.load(sys.stdin.buffer)
         with _group(*world):
             value = run(**arguments)  # type: ignore[operator]

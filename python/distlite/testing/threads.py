@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ranks as threads of this process, over a real board in shared memory.
+"""Ranks as threads of this process, whose groups use shared memory as those of
+processes do.
 
 Each has a world of its own: in its thread `distlite.get_rank()` and a collective
-without a group mean its own default group.  Threads that a rank starts have the
-process's.
+without a group mean its own default group.  Threads that a rank starts use the world of
+the process.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     Task = Callable[[], None]
 
-# Beyond the timeout: for ranks that it has ended to come back.
+# Seconds after the timeout for the ranks whose operations it has ended to return.
 GRACE = 2.0
 
 _lock = threading.Lock()
@@ -44,7 +45,8 @@ _open_count = 0
 
 
 def _route(change: int) -> None:
-    """While there are ranks that are threads, the world is that of whoever asks."""
+    """Counts ranks that are threads; while there are any, each thread uses its own
+    world."""
     global _open_count
     with _lock:
         _open_count += change
@@ -52,7 +54,7 @@ def _route(change: int) -> None:
 
 
 class _Rank:
-    """One thread, which runs what it is given, one after another."""
+    """One thread, which runs the functions that it is given, one after another."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -80,7 +82,8 @@ class _Rank:
         outcome: Outcome,
         ended: queue.SimpleQueue[Outcome],
     ) -> None:
-        """Fills in the outcome, and puts it into the queue."""
+        """Lets the thread call the function, fill in the outcome and put it into the
+        queue."""
 
         def task() -> None:
             try:
@@ -88,7 +91,7 @@ class _Rank:
                 outcome.returncode = 0
             except BaseException as error:
                 outcome.exception = error
-                # Without this frame, and that of the function below it.
+                # Without this frame, and that of its caller.
                 inner = error.__traceback__ and error.__traceback__.tb_next
                 lines = traceback.format_exception(
                     type(error), error, inner and inner.tb_next
@@ -107,7 +110,8 @@ class _Rank:
         return "".join(traceback.format_list(stack[max(own, default=-1) + 1 :]))
 
     def abort(self) -> None:
-        """Ends what the thread waits for in its groups."""
+        """Aborts the groups of the thread, which ends the operations that it waits
+        for."""
         for group in list(self.world.groups):
             group.abort()
 
@@ -234,7 +238,7 @@ class Ranks:
 
             rank.submit(call, outcome, ended)
         running = set(range(len(self._ranks)))
-        # Operations have the same timeout, and know more of who is late.
+        # Operations have the same timeout, and their errors name the late ranks.
         deadline = time.monotonic() + GRACE + limit
         for outcome in _ends(ended, running, deadline):
             if is_ended_by_failure and outcome.returncode != 0:
@@ -251,7 +255,7 @@ class Ranks:
         outcomes: list[Outcome],
         ended: queue.SimpleQueue[Outcome],
     ) -> None:
-        """Late ranks show where they are, before their operations are ended."""
+        """Records where late ranks are, and aborts their operations."""
         places = {number: self._ranks[number].stack() for number in late}
         for number in late:
             self._ranks[number].abort()
@@ -299,7 +303,7 @@ class Ranks:
             try:
                 self._end()
             except AssertionError:
-                return  # follows from the error that is on its way
+                return  # a consequence of the error that is being raised
             return
         self._end()
 
@@ -314,7 +318,8 @@ def _takes_rank(function: Callable[..., Any]) -> bool:
 def _ends(
     ended: queue.SimpleQueue[Outcome], running: set[int], deadline: float
 ) -> Iterator[Outcome]:
-    """Ranks as they end, which leave `running`, until all have or the deadline."""
+    """Yields ranks as they end, and removes them from `running`, until none is left or
+    the deadline has passed."""
     while running:
         try:
             outcome = ended.get(timeout=max(0.0, deadline - time.monotonic()))

@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Looking at jobs from outside.  Nothing here is imported before it is used.
+"""Tools that show the state of jobs.  Nothing here is imported before it is used.
 
-recording   what the recorder of a process holds, as objects
-job         the ranks of a job together: who is in what, and who waits for whom
-failure     what is written when an operation timed out or lost a peer
-ps          ``distlite ps``
-trace       ``distlite trace``
-dump        recordings in files
-doctor      ``distlite doctor``: facts, links, and in diagnosis what follows from them
-text        tables for people
+recording    reads the contents of a process's recorder as objects
+job          the ranks of a job: what each does, and which ranks it waits for
+table        the operations of a job's ranks as rows of text
+failure      writes that table after a timeout, the loss of a peer or a different call
+ps           ``distlite ps``
+trace        ``distlite trace``
+dump         writes recordings to files
+doctor       ``distlite doctor``: collects facts, tests links and writes the diagnosis
+facts        what a rank finds out about its host
+links        whether pairs of ranks can connect, and how fast
+diagnosis    problems in the facts of all ranks
+plot         the picture of ``distlite doctor --plot``
+store_facts  the statistics of the server of a job's store
+arguments    parses the options of the subcommands
+text         tables for terminals and files
 
-Of a process itself:
+In a process itself:
 
 debugger         the debugger of distlite.breakpoint()
 log_records      lines of the log as records of the logger "distlite"

@@ -33,8 +33,8 @@ class Parser(argparse.ArgumentParser):
         self._general = list(self._actions)  # --help and --version, shown last
 
     def words(self, arguments: Sequence[str] | None) -> argparse.Namespace:
-        """What was asked for, by this process's words if None; exits with code 2 and a
-        usage line if it is wrong."""
+        """Parses the words, or those of this process if None; exits with code 2 and a
+        usage line if they are wrong."""
         if arguments is None:
             arguments = sys.argv[1:]
         return self.parse_args([_hyphenated(word) for word in arguments])
@@ -58,7 +58,7 @@ def _hyphenated(word: str) -> str:
 
 
 def _head(action: argparse.Action) -> str:
-    """ "-o, --output FILE": how the option is written."""
+    """Returns how an option is written: "-o, --output FILE"."""
     names = ", ".join(action.option_strings)
     metavar = action.metavar
     if action.nargs != 0:

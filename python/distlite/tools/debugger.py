@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The debugger of distlite.breakpoint(), imported when somebody stops there."""
+"""The debugger of distlite.breakpoint(), imported when a rank stops there."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NO_INPUT = (
 
 
 class RankDebugger(pdb.Pdb):
-    """pdb whose prompt says the rank, and which goes on at the end of its input."""
+    """pdb with the rank in its prompt; at the end of its input the program goes on."""
 
     def __init__(self, rank: int, source: IO[str], sink: IO[str]) -> None:
         super().__init__(stdin=source, stdout=sink, nosigint=True)
@@ -41,7 +41,7 @@ class RankDebugger(pdb.Pdb):
 
 
 def is_skipped(skip: int) -> bool:
-    """Whether this is one of the first `skip` calls; says so."""
+    """Returns whether this is one of the first `skip` calls, and then prints it."""
     global _calls
     if skip <= 0:
         return False
@@ -53,7 +53,8 @@ def is_skipped(skip: int) -> bool:
 
 
 def raise_timeouts(seconds: float | None) -> None:
-    """Raises the timeouts of all groups, so that no rank gives up on this one."""
+    """Raises the timeouts of all groups, so that no rank's wait for this one times
+    out."""
     if seconds is None:
         return
     for group in world.groups:
@@ -78,8 +79,9 @@ def _open_ends(rank: int) -> tuple[IO[str], IO[str]] | None:
     except OSError:
         return None
     if os.isatty(0):
-        # Past a launcher, which may be holding back what has no end of line yet.  By
-        # name: a launcher's workers may be in sessions that have no terminal.
+        # The terminal is opened directly, because a launcher may hold back output
+        # without an end of line.  It is opened by its name, because a launcher's ranks
+        # may be in sessions that have no terminal.
         return open(0, closefd=False), open(_open_terminal(), "w")
     if os.path.samestat(status, os.stat(os.devnull)):
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What follows from all ranks' facts, and how ``distlite doctor`` says it."""
+"""Finds problems in the facts of all ranks, and writes them for ``distlite doctor``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distlite.tools.store_facts import describe
 from distlite.tools.text import show
 
 Facts = dict[str, Any]
-# A connection or two per peer, the store's, and what Python itself has open.
+# Open files beside one or two connections per peer: the store's, and Python's own.
 FILES_PER_RANK, FILES_AT_LEAST = 4, 256
 
 
@@ -31,7 +31,8 @@ class Diagnosis:
         self.store = store
         self.links = _links(ranks, tried, measured)
         self.problem = problem
-        # Errors keep the ranks from working together, warnings from working well.
+        # With errors the ranks cannot work together; with warnings they are slow or
+        # limited.
         self.errors = list(self._find_errors())
         self.warnings = [w for facts in ranks for w in self._find_in(facts)]
         self.warnings += self._find_versions()
@@ -50,11 +51,11 @@ class Diagnosis:
         }
 
     def hosts(self) -> list[str]:
-        """Each once, in the order of the ranks."""
+        """Returns each host once, in the order of the ranks."""
         return list(dict.fromkeys(facts["host"] for facts in self.ranks))
 
     def libraries(self) -> dict[str, dict[str, str | None]]:
-        """By host."""
+        """Returns the libraries by host."""
         return {
             facts["host"]: facts["libraries"]
             for facts in self.ranks
@@ -99,10 +100,11 @@ class Diagnosis:
             )
         cores = facts["cores"]
         if cores["usable"] < cores["ranks"]:
+            usable, others = cores["usable"], cores["ranks"] - 1
             yield (
-                f"{name} shares {cores['usable']} cores with "
-                f"{cores['ranks'] - 1} other ranks: they take turns instead of running "
-                "at one time"
+                f"{name} shares {usable} core{'s' * (usable != 1)} with {others} other "
+                f"rank{'s' * (others != 1)}: they take turns instead of running at the "
+                "same time"
             )
 
 
@@ -147,7 +149,8 @@ def write(diagnosis: Diagnosis, as_json: bool, file: TextIO) -> None:
     ]
     show("\nLibraries", ("host", "library", "version"), libraries, file)
     if diagnosis.store is not None:
-        print(f"\n{describe(diagnosis.store).capitalize()}", file=file)
+        line = describe(diagnosis.store)  # its units keep their capitals
+        print(f"\n{line[0].upper()}{line[1:]}", file=file)
     print("\n" + "\n".join(_conclusion(diagnosis)), file=file, flush=True)
 
 

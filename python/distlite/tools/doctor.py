@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``distlite doctor``: whether this job's hosts can work together, and how well.
 
-Under a launcher every rank takes part; alone, some ranks of this host are started.
+Under a launcher every rank takes part; without one, the command starts some ranks on
+this host.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from distlite.tools.store_facts import stats_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point of the subcommand; 0: no errors, though maybe warnings."""
+    """Entry point of the subcommand; returns 0 if there are no errors, apart from
+    warnings."""
     parser = _parser()
     options = parser.words(arguments)
     if options.plot is not None and os.environ.get("RANK", "0") == "0":
@@ -162,7 +164,8 @@ def _write(diagnosis: Diagnosis, options: argparse.Namespace) -> None:
 def _measure(
     store: dist.Store, who: tuple[int, int], timeout: timedelta
 ) -> tuple[str | None, list[list[Any]]]:
-    """Why there is no group, and what was measured in it, of all ranks."""
+    """Returns the reasons of all ranks why there is no group, and what was measured in
+    it."""
     rank, size = who
     problem = links.join(store, rank, size, timeout)
     found: dict[tuple[int, int], dict[str, Any]] = {}
@@ -180,7 +183,8 @@ def _measure(
 
 
 def _local_end() -> str | None:
-    """Of a connection to the store, where that is on another host or may be."""
+    """Returns the local address of a connection to the store, if the store is or may be
+    on another host."""
     host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     if host is None or port is None:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Recordings in files, to be looked at later or elsewhere."""
+"""Writes recordings to files, which can be read later and on other hosts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from collections.abc import Iterable
 from distlite import _C
 from distlite.tools.job import Job
 
-# torch's names, the newer one first: a prefix that the rank is put after.
+# torch's variables, the newer one first; the value is a prefix of the file's name, to
+# which the rank is added.
 PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 
 
 def dump_asked(data: bytes, rank: int | None) -> str | None:
-    """Writes a snapshot to where the environment asks for it; the path."""
+    """Writes a snapshot to the file that the environment asks for, and returns its
+    path."""
     for name in PREFIX_VARIABLES:
         prefix = os.environ.get(name)
         if prefix:
@@ -26,17 +28,18 @@ def dump_asked(data: bytes, rank: int | None) -> str | None:
 
 
 def dump_all(jobs: Iterable[Job], prefix: str) -> list[str]:
-    """Writes the recordings of all ranks, also of those that cannot help; the paths."""
+    """Writes the recordings of all ranks, even of stopped ones, and returns the
+    paths."""
     paths = []
     for job in jobs:
         for member in job.members:
             rank = member.recording.pid if member.rank is None else member.rank
             path = f"{prefix}{rank}"
-            if path in paths:  # another job's
+            if path in paths:  # a rank of another job
                 path = f"{prefix}{rank}-{member.recording.pid}"
             try:
                 data = _C._read_recording(member.recording.path)
-            except FileNotFoundError:  # it has ended in good order meanwhile
+            except FileNotFoundError:  # it has left its groups meanwhile
                 continue
             _write(path, data)
             paths.append(path)
@@ -44,7 +47,7 @@ def dump_all(jobs: Iterable[Job], prefix: str) -> list[str]:
 
 
 def _write(path: str, data: bytes) -> None:
-    """All of it or nothing: a reader may look at any moment."""
+    """Writes a file that appears complete, because it may be read at any moment."""
     partial = f"{path}.{os.getpid()}.partial"
     try:
         with open(partial, "wb") as file:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a rank can find out about its host by itself, for ``distlite doctor``."""
+"""The facts that a rank finds out about its host by itself, for ``distlite doctor``."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ CGROUP_MEMORY = (
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 )
-# Beyond what any host has: how the older cgroups write "no limit".
+# A limit beyond this means "no limit" in the older version of cgroups.
 NO_LIMIT = 1 << 60
 
 
 def facts_of(rank: int, connected: str | None, with_libraries: bool) -> dict[str, Any]:
-    """All of it; `connected` is the local end of the connection to the store."""
+    """Returns all facts; `connected` is the local address of the connection to the
+    store."""
     return {
         "rank": rank,
         "host": socket.gethostname(),
@@ -54,7 +55,7 @@ def stack() -> str:
 
 
 def addresses(connected: str | None) -> dict[str, Any]:
-    """The addresses that other hosts get, why these, and all there are."""
+    """Returns the addresses that other hosts get, the reason, and all addresses."""
     try:
         lines = [line.split(" ") for line in _C._addresses(connected).splitlines()]
     except (ValueError, RuntimeError) as error:
@@ -83,7 +84,8 @@ def _why(chosen: str, connected: str | None) -> str:
 
 
 def limits() -> dict[str, int | None]:
-    """Open files, lockable and usable memory in bytes; None: no limit."""
+    """Returns the limits of open files, lockable and usable memory in bytes; None is no
+    limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     return {
@@ -130,7 +132,8 @@ def cores() -> dict[str, Any]:
 
 
 def libraries() -> dict[str, str | None]:
-    """Versions of what backends and tools can use; None: not found."""
+    """Returns the versions of libraries that backends and tools can use; None if not
+    found."""
     return {
         "NCCL": _found(_nccl_names(), _nccl_version),
         "CUDA driver": _found(["libcuda.so.1"], _cuda_version),
@@ -148,7 +151,7 @@ def _names(short: str, *names: str) -> list[str]:
 
 
 def _nccl_names() -> list[str]:
-    # Where NVIDIA's wheels put it.
+    # The folder in which NVIDIA's wheels install it.
     folders = [os.path.join(p, "nvidia/nccl/lib") for p in sys.path if p]
     return [*(os.path.join(f, "libnccl.so.2") for f in folders), "libnccl.so.2"]
 
@@ -176,7 +179,7 @@ def _cuda_version(library: ctypes.CDLL) -> str:
 
 
 def _mpi_version(library: ctypes.CDLL) -> str:
-    # MPI_MAX_LIBRARY_VERSION_STRING of all that are in use is less.
+    # More than MPI_MAX_LIBRARY_VERSION_STRING of all common MPIs.
     text = ctypes.create_string_buffer(1 << 16)
     library.MPI_Get_library_version(text, ctypes.byref(ctypes.c_int()))
     first = text.value.decode(errors="replace").splitlines()[0]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is written when an operation timed out or lost a peer: the table of the job.
+"""Writes the table of the job after an operation timed out, lost a peer or met another
+call.
 
 The extension calls this on a thread of its own after the exception was raised, in one
-rank of the job on each host.  Nobody waits for it but that rank's exit.
+rank of the job on each host. Only that rank's exit waits for it.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from distlite.tools.table import table_of
 def report(
     seen: Sequence[tuple[str, bytes]], asks_table: bool, asks_dump: bool
 ) -> None:
-    """`seen` are snapshots of the ranks' recordings, by path, own one first.  Writes
-    the table of all of them, and dumps the own one where the environment says so."""
+    """Writes the table of all ranks, and dumps this rank's recording if the environment
+    says so.
+
+    `seen` has snapshots of the ranks' recordings by path, this rank's first."""
     recordings = [parse(data, path, only_current=True) for path, data in seen]
     if not recordings:
         return
@@ -40,9 +43,10 @@ def _write_table(mine: Recording, recordings: Sequence[Recording]) -> None:
 
 
 def _state_then(recording: Recording) -> str:
-    """Of the process when the snapshot was made, which is a little while ago.  One that
-    was killed has left its recording behind; one that ended in good order, perhaps for
-    the same failure, took it away and lived then."""
+    """Returns the state that a process had when the snapshot was made, a moment ago.
+
+    A process that was killed has left its recording behind.  One that has removed its
+    recording, perhaps at its exit after the same failure, was running at that time."""
     state = recording.process_state()
     has_left = state == GONE and not os.path.exists(recording.path)
     return "running" if has_left else state
@@ -59,8 +63,8 @@ def _dump(data: bytes, rank: int | None) -> None:
 
 
 def _tell(level: str, text: str, rank: int | None) -> None:
-    """To the handlers of logging or standard error; there in one piece, so that the
-    ranks' texts do not mix."""
+    """Writes a text to the handlers of logging or to standard error, there in one
+    piece, so that the ranks' texts do not mix."""
     if say(level, text, rank):
         return
     if sys.stderr is not None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The ranks of one job on this host together: who is in what, who waits for whom.
+"""The ranks of one job on this host: what each of them does, and which ranks it waits
+for.
 
-No rank is asked.  A collective waits for the members of its group that have begun
-fewer collectives in it, which their recordings say; a message waits for its peer.
+The ranks are not asked. A collective waits for the members of its group that have begun
+fewer collectives in it, by their recordings; a message waits for its peer.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from distlite import _C
-from distlite.tools.recording import Group, Operation, Recording, read_all
+from distlite.tools.recording import Group, Operation, Recording
 
 GONE = "gone"
 
@@ -40,7 +41,8 @@ class Member:
 
     @property
     def rank(self) -> int | None:
-        """In the job; of a process without a default group in its first group."""
+        """The rank in the job; without a default group, that in the process's first
+        group."""
         if self.recording.rank is None and self.recording.groups:
             return self.recording.groups[0].rank
         return self.recording.rank
@@ -65,7 +67,7 @@ class Job:
     def _sit(self, member: Member, group: Group) -> None:
         key = (group.name, group.is_on_device, group.rank)
         held = self._seats.get(key)
-        # Names come again when groups are made anew; the last one counts.
+        # Groups that are made again have the same names; the last one counts.
         if held is None or (group.is_open, group.serial) >= (
             held[1].is_open,
             held[1].serial,
@@ -74,21 +76,22 @@ class Job:
 
     @property
     def name(self) -> str:
-        """A random name of the job's own; empty without a default group."""
+        """The random name of the job; empty without a default group."""
         return self.members[0].recording.job
 
     @property
     def size(self) -> int | None:
-        """Ranks of the whole job, on all hosts."""
+        """The number of ranks of the whole job, on all hosts."""
         sizes = [m.recording.size for m in self.members if m.recording.size]
         return max(sizes, default=None)
 
     def is_alive(self) -> bool:
-        """Whether any of its processes on this host is."""
+        """Returns whether any of its processes on this host is running."""
         return any(member.state != GONE for member in self.members)
 
     def unseen(self) -> list[int]:
-        """Ranks without a recording here: on other hosts, or ended in good order."""
+        """Returns the ranks without a recording here: on other hosts, or after a normal
+        end."""
         seen = {member.rank for member in self.members}
         return [rank for rank in range(self.size or 0) if rank not in seen]
 
@@ -123,7 +126,7 @@ class Job:
 
 
 def jobs_of(recordings: Sequence[Recording]) -> list[Job]:
-    """One per job, in the order in which they began."""
+    """Returns the jobs of some recordings, in the order in which they began."""
     by_name: dict[str, list[Recording]] = {}
     for recording in recordings:
         name = recording.job or f"process {recording.pid}"
@@ -139,8 +142,3 @@ def none_found(jobs: Iterable[Job], name: str | None) -> str:
         return f"no job here has a name that begins with {name!r}; jobs are: {names}"
     folders = ", ".join(_C._recording_folders())
     return f"no ranks of this user run on this host (looked in {folders})"
-
-
-def live_jobs() -> list[Job]:
-    """The jobs of this user on this host with at least one process that lives."""
-    return [job for job in jobs_of(read_all()) if job.is_alive()]

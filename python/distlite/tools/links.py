@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each pair of ranks for ``distlite doctor``: can they connect, and how fast are they.
+"""Tests the link of each pair of ranks for ``distlite doctor``: whether they can
+connect, and how fast they are.
 
-Connecting is tried on plain sockets, from the store's knowledge alone, so that it also
-says what is wrong where no group can be made.
+The connections are plain sockets to addresses from the store, so that problems are also
+found if no group can be made.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ import numpy as np
 import distlite as dist
 
 CONNECT_SECONDS = 3.0
-# Of one message: the first is for the latency, the last for the bandwidth.
+# Bytes of one message: the first size is for the latency, the last for the bandwidth.
 SIZES = (8, 256, 4 << 10, 64 << 10, 512 << 10, 4 << 20)
 MOST_ROUNDS, LEAST_ROUNDS, BYTES_OF_ROUNDS = 50, 3, 1 << 20
-# All pairs of more ranks would take minutes: each with its neighbour and with rank 0.
+# All pairs of more ranks would take minutes: then each rank is measured with its
+# neighbour and with rank 0.
 ALL_PAIRS_UNTIL = 12
 
 
 def pairs_of(size: int) -> list[tuple[int, int]]:
-    """Whose links are measured, one after the other."""
+    """Returns the pairs of ranks whose links are measured, one after the other."""
     if size <= ALL_PAIRS_UNTIL:
         return list(itertools.combinations(range(size), 2))
     chosen = {(0, rank) for rank in range(1, size)}
@@ -37,7 +39,8 @@ def pairs_of(size: int) -> list[tuple[int, int]]:
 
 
 class Door:
-    """A socket that others try to connect to; the kernel answers them."""
+    """A listening socket that others try to connect to; the kernel accepts the
+    connections."""
 
     def __init__(self, address: str | None) -> None:
         self.socket: socket.socket | None = None
@@ -54,14 +57,14 @@ class Door:
             self.close()
 
     def close(self) -> None:
-        """No more connections."""
+        """Closes the socket."""
         if self.socket is not None:
             self.socket.close()
         self.socket = None
 
 
 def connect(where: tuple[str, int] | None) -> dict[str, Any]:
-    """How long it took, or why it failed."""
+    """Returns the seconds that connecting took, or why it failed."""
     if where is None:
         return {"connect_ms": None, "error": "it has no address to listen on"}
     began = time.perf_counter()
@@ -89,7 +92,8 @@ def try_doors(
 
 
 def exchange(store: dist.Store, key: str, who: tuple[int, int], mine: Any) -> list[Any]:
-    """Everybody's, by rank, through the store; DistStoreError: somebody is missing."""
+    """Returns the values of all ranks through the store; raises DistStoreError if a
+    rank does not come."""
     rank, size = who
     store.set(f"doctor/{key}/{rank}", json.dumps(mine))
     keys = [f"doctor/{key}/{peer}" for peer in range(size)]
@@ -97,17 +101,18 @@ def exchange(store: dist.Store, key: str, who: tuple[int, int], mine: Any) -> li
 
 
 def leave(store: dist.Store, who: tuple[int, int]) -> None:
-    """The first rank, which may serve the store, waits for the others and goes last."""
+    """Lets the first rank, which may serve the store, wait for the others and leave
+    last."""
     rank, size = who
     if rank == 0:
         store.wait([f"doctor/done/{peer}" for peer in range(1, size)])
         return
-    with contextlib.suppress(dist.DistNetworkError):  # it has just gone
+    with contextlib.suppress(dist.DistNetworkError):  # the store has just ended
         store.set(f"doctor/done/{rank}", "")
 
 
 def measure(rank: int, size: int) -> dict[tuple[int, int], dict[str, Any]]:
-    """One pair at a time over the default group; the others wait for them."""
+    """Measures one pair at a time over the default group, while the others wait."""
     found = {}
     for pair in pairs_of(size):
         if rank in pair:
@@ -124,7 +129,7 @@ def _measure_pair(is_first: bool, peer: int) -> dict[str, Any]:
     spans = {}
     for size in SIZES:
         array = memory[:size]
-        _ping_pong(array, is_first, peer, 2)  # connections, and pages of the memory
+        _ping_pong(array, is_first, peer, 2)  # connects, and touches memory
         rounds = min(MOST_ROUNDS, max(LEAST_ROUNDS, BYTES_OF_ROUNDS // size))
         spans[size] = _ping_pong(array, is_first, peer, rounds)
     return {
@@ -135,7 +140,7 @@ def _measure_pair(is_first: bool, peer: int) -> dict[str, Any]:
 
 
 def _ping_pong(array: Any, is_first: bool, peer: int, rounds: int) -> float:
-    """Seconds of one way, the median of the rounds."""
+    """Returns the seconds of one way, the median of the rounds."""
     spans = []
     for _ in range(rounds):
         began = time.perf_counter()
@@ -150,7 +155,7 @@ def _ping_pong(array: Any, is_first: bool, peer: int, rounds: int) -> float:
 
 
 def join(store: dist.Store, rank: int, size: int, timeout: timedelta) -> str | None:
-    """Makes the default group; why not, or None."""
+    """Makes the default group; returns why it could not be made, or None."""
     try:
         dist.init_process_group(
             "gloo", store=store, rank=rank, world_size=size, timeout=timeout

@@ -17,12 +17,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from logging import Logger
 
-# By the extension's levels; what it calls trace and debug is chosen by the debug level.
+# Python's levels by the extension's; its levels trace and debug depend on the debug
+# level.
 _LEVELS = ("DEBUG", "DEBUG", "INFO", "WARNING", "ERROR")
 
 
 def deliver() -> None:
-    """Hands over all lines that are there."""
+    """Passes all lines that are there to the handlers."""
     while (line := _C._next_log_line()) is not None:
         level, rank, time, head, data = line
         text = data[head:-1].decode(errors="backslashreplace")
@@ -39,9 +40,10 @@ def say(
     *,
     exc_info: bool = False,
 ) -> bool:
-    """Whether there are handlers, which then have it; `time` is in ns since 1970.
+    """Passes a text to the handlers of logging; returns False if there are none.
 
-    What a handler raises is written to standard error, together with the text.
+    `time` is in nanoseconds since 1970.  The exception of a handler is written to
+    standard error, together with the text.
     """
     logger = _logger()
     if logger is None:
@@ -83,7 +85,7 @@ def _hand_over(
         logger.name, number, "distlite", 0, text, (), raised, extra={"rank": rank}
     )
     if time is not None:
-        # The line was written a moment ago, and not now.
+        # The record gets the time at which the line was written.
         created = time / 1e9
         record.relativeCreated += (created - record.created) * 1e3
         record.created, record.msecs = created, time // 10**6 % 1000 + 0.0
@@ -91,7 +93,7 @@ def _hand_over(
 
 
 def _write(data: bytes) -> None:
-    """In one piece, so that the lines of several processes do not mix."""
+    """Writes in one piece, so that the lines of several processes do not mix."""
     import contextlib
 
     with contextlib.suppress(OSError):

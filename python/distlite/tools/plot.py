@@ -10,14 +10,16 @@ from typing import Any
 
 Facts = dict[str, Any]
 Pairs = dict[tuple[int, int], float]
-# Numbers in the cells of a matrix, and every rank at its axes, as far as there is room.
+# The most ranks for which a matrix has numbers in its cells, and every rank at its
+# axes.
 NUMBERS_UNTIL, LABELS_UNTIL = 12, 16
 NOT_MEASURED, FAILED = "0.92", "tab:red"
 COLOURS = {"same host": "tab:blue", "different hosts": "tab:orange"}
 
 
 def check(file: str) -> None:
-    """Before anything is measured; ValueError: such a file cannot be drawn here."""
+    """Raises ValueError if such a file cannot be drawn here; called before anything is
+    measured."""
     try:
         from matplotlib.backend_bases import FigureCanvasBase
     except ImportError:
@@ -87,7 +89,8 @@ def _draw_matrix(axes: Any, facts: Facts, numbers: Pairs) -> None:
     ]
     least, most = min(numbers.values()), max(numbers.values())
     middle = math.sqrt(least * most)
-    # A scale that is wider than the numbers: where all are equal, none is an extreme.
+    # The scale is wider than the range of the numbers: if all are equal, none is an
+    # extreme.
     scale = LogNorm(least / 1.2, most * 1.2)
     image = axes.imshow(cells, cmap="Blues", norm=scale)
     bar = axes.figure.colorbar(image, ax=axes, shrink=0.8)
@@ -103,7 +106,7 @@ def _draw_matrix(axes: Any, facts: Facts, numbers: Pairs) -> None:
 
 
 def _number(value: float) -> str:
-    """Two digits, or all those before the point."""
+    """Returns a number with two digits, or with all digits before the point."""
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
@@ -113,7 +116,8 @@ def _say_that_nothing_was_measured(axes: Any) -> None:
 
 
 def _label_ranks(axes: Any, facts: Facts) -> None:
-    """Their numbers, and lines between hosts, each with its name at its first rank."""
+    """Labels the axes with the ranks, and hosts with their names at their first ranks,
+    with lines between them."""
     ranks = facts["ranks"]
     count = len(ranks)
     starts = [
@@ -136,7 +140,8 @@ def _label_ranks(axes: Any, facts: Facts) -> None:
 
 
 def _draw_times(axes: Any, links: list[Facts]) -> None:
-    """The median of the pairs on one host and of the others, between the extremes."""
+    """Draws the median of the pairs on one host and of all other pairs, between the
+    extremes."""
     axes.set(
         title="time of one message: median, fastest to slowest pair",
         xlabel="size",

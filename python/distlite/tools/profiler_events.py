@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Events of torch's profiler for operations on torch's tensors.
 
-The extension loads this module when a profiler of torch is on; torch has been imported
-by whoever made the tensors.  Events are like those of torch's backends: named after
-backend and operation, with the shapes of the inputs, and asynchronous, which is what
-torch calls an event that ends on another thread than the one it began on.  So the
+The extension imports this module when a profiler of torch is on; the program, which has
+made the tensors, has imported torch.  Events are like those of torch's backends: named
+after backend and operation, with the shapes of the inputs, and asynchronous, which is
+what torch calls an event that ends on another thread than the one it began on.  So the
 events of operations that wait are ended by a thread of this module, and the others by
 the thread of callbacks.
 """
@@ -31,12 +31,14 @@ _names: WeakKeyDictionary[ProcessGroup, str] = WeakKeyDictionary()
 
 
 def name_backend(group: ProcessGroup, name: str) -> None:
-    """The events of a group bear the name of a backend of torch which it is part of."""
+    """Sets the backend's name in the events of a group that is part of a backend of
+    torch."""
     _names[group] = name
 
 
 def begin(group: ProcessGroup, operation: str, inputs: Any) -> Event | None:
-    """The event of an operation that is about to begin; None if no array is torch's."""
+    """Returns the event of an operation that is about to begin; None if no array is
+    torch's."""
     arrays = _arrays_of(inputs)
     tensors = [array for array in arrays if _is_of_torch(array)]
     if arrays and not tensors:
@@ -72,14 +74,15 @@ class Event:
         self._thread = threading.get_ident()
         self._lock = threading.Lock()
         self._end = torch.futures.Future()
-        # The end is noted in the name of the profiler that is on in this thread.
+        # The end is recorded by the profiler that is on in this thread.
         torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(
             torch._C._autograd._record_function_with_args_enter(name, *tensors),
             self._end,
         )
 
     def end(self) -> None:
-        """Ends it, and returns when that has been noted; idempotent."""
+        """Ends the event, and returns when the profiler has recorded it.  Further calls
+        do nothing."""
         with self._lock:
             if self._end.done():
                 return
@@ -89,7 +92,8 @@ class Event:
                 _ender.run(self._end)
 
     def end_with(self, work: Work) -> None:
-        """Ends it when an operation has ended, whether or not somebody waits for it."""
+        """Ends the event when an operation has ended, whether or not the program waits
+        for it."""
         futures._call_when_done(work, lambda _: self.end())
 
 
@@ -101,7 +105,7 @@ class _Ender:
         self._queue: queue.SimpleQueue[tuple[Any, threading.Lock]] | None = None
 
     def run(self, end: Any) -> None:
-        """Returns when the event has been ended."""
+        """Calls `end` on the thread, and returns when it has been called."""
         with self._lock:
             if self._queue is None:
                 ends: queue.SimpleQueue[tuple[Any, threading.Lock]]
@@ -128,7 +132,7 @@ def _end_all(ends: queue.SimpleQueue[tuple[Any, threading.Lock]]) -> None:
 
 
 def _renew() -> None:
-    # The thread is not in a forked process.
+    # A forked process does not have the thread.
     global _ender
     _ender = _Ender()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``distlite ps``: what the ranks on this host are in, since when, and why."""
+"""``distlite ps``: the operations of the ranks on this host, and what they wait for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CLEAR = "\033[H\033[2J"
 def main(arguments: Sequence[str]) -> int:
     """Entry point of the subcommand."""
     options = _parser().words(arguments)
-    jobs, reason = _look(options)
+    jobs, reason = _find_jobs(options)
     if options.dump is not None:
         if not jobs:
             print(f"distlite ps: {reason}", file=sys.stderr)
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
             if options.watch is None:
                 return 0
             time.sleep(options.watch)
-            jobs, reason = _look(options)
+            jobs, reason = _find_jobs(options)
     except KeyboardInterrupt:
         return 0
 
@@ -74,15 +74,15 @@ def _parser() -> Parser:
 
 
 def _pause(text: str) -> float:
-    """A time that one can sleep."""
+    """Returns a number of seconds that time.sleep() accepts."""
     value = float(text)
     if not 0 < value < threading.TIMEOUT_MAX:
         raise argparse.ArgumentTypeError(f"not a number of seconds: {text}")
     return value
 
 
-def _look(options: argparse.Namespace) -> tuple[list[Job], str]:
-    """The jobs to be shown; and if there are none, why."""
+def _find_jobs(options: argparse.Namespace) -> tuple[list[Job], str]:
+    """Returns the jobs to be shown, and the reason if there are none."""
     jobs = jobs_of(read_all())
     found = [job for job in jobs if options.all or job.is_alive()]
     shown = [job for job in found if job.name.startswith(options.job or "")]
@@ -107,7 +107,7 @@ def _show(jobs: list[Job], reason: str, options: argparse.Namespace) -> None:
 
 
 def job_facts(job: Job) -> dict[str, Any]:
-    """The same for machines; times in seconds, before now."""
+    """Returns the facts of a job for JSON; times are in seconds before now."""
     return {
         "job": job.name,
         "host": job.members[0].recording.host,

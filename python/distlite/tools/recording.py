@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The contents of a process's recorder (csrc/pg/record/recording.h), as objects."""
+"""Reads the contents of a process's recorder (csrc/pg/record/recording.h) as
+objects."""
 
 from __future__ import annotations
 
@@ -101,7 +102,7 @@ REDUCE_OPS = (
     "MAXLOC",
     "FUNCTION",
 )
-PF_EXITING = 4  # a flag of the kernel's, as proc(5) shows them
+PF_EXITING = 4  # a flag of the kernel in /proc/<pid>/stat, see proc(5)
 STATES = {1: "queued", 2: "running", 3: "ended"}
 STATUSES = (
     "ok",
@@ -138,9 +139,10 @@ class Site:
 
 @dataclass
 class Group:
-    """A group that the process is or was in; `rank` is the process's in it.
+    """A group that the process is or was in; `rank` is the process's rank in it.
 
-    One that serves arrays on devices is there twice: each side counts for itself.
+    A group that serves arrays on devices is there twice, once for the CPU and once for
+    the devices, because they count their operations separately.
     """
 
     serial: int
@@ -150,11 +152,11 @@ class Group:
     size: int
     is_open: bool
     begun: int  # collectives
-    last_ended: int  # nanoseconds on the monotonic clock, 0: none has ended
+    last_ended: int  # nanoseconds on the monotonic clock; 0 if none has ended
 
     @property
     def is_on_device(self) -> bool:
-        """Whether its arrays are."""
+        """Returns whether this is the entry for arrays on devices."""
         return self.backend == "nccl"
 
 
@@ -180,12 +182,13 @@ class Operation:
 
     @property
     def is_message(self) -> bool:
-        """Between two ranks, rather than of all of them."""
+        """Returns whether the operation is a message between two ranks, and not a
+        collective."""
         return self.op in MESSAGES
 
     @property
     def since(self) -> int:
-        """When it was called."""
+        """Returns the time of the call."""
         return self.queued or self.started
 
     def describe(self) -> str:
@@ -205,7 +208,7 @@ class Operation:
 
 @dataclass
 class Recording:
-    """A snapshot of one process; `path` is empty where it is this one."""
+    """A snapshot of one process; `path` is empty for this process."""
 
     path: str
     pid: int
@@ -228,20 +231,23 @@ class Recording:
         return [o for o in self.operations if o.state != "ended"]
 
     def last_ended(self) -> Operation | None:
-        """The one that ended last."""
+        """Returns the operation that ended last."""
         ended = [o for o in self.operations if o.state == "ended"]
         return max(ended, key=lambda o: o.ended, default=None)
 
     def process_state(self) -> str:
-        """running, stopped, traced, gone; unknown: of another container."""
+        """Returns running, stopped, traced or gone; unknown for a process of another
+        container."""
         if self.pid_namespace != _pid_namespace():
             return "unknown"
         return _process_state(self.pid, self.process_start)
 
 
 def parse(data: bytes, path: str = "", only_current: bool = False) -> Recording:
-    """A snapshot, made by the extension, which checked it.  `only_current`: of the
-    operations those that have not ended, and the one that ended last."""
+    """Returns the recording in a snapshot, which the extension has made and checked.
+
+    With `only_current` it has only the operations that have not ended, and the one that
+    ended last."""
     head = HEADER.unpack_from(data)
     record_count, group_count, site_count = head[2:5]
     rank, size = head[12:14]
@@ -251,7 +257,7 @@ def parse(data: bytes, path: str = "", only_current: bool = False) -> Recording:
     groups_at = HEADER.size + record_count * RECORD.size
     sites_at = groups_at + group_count * GROUP.size
     memory = memoryview(data)
-    # Rows are used again: not in the order of their places.
+    # Rows are reused, so they are not in the order of time.
     recording.groups = sorted(
         _groups(memory[groups_at:sites_at]), key=lambda group: group.serial
     )
@@ -265,7 +271,8 @@ def parse(data: bytes, path: str = "", only_current: bool = False) -> Recording:
 
 
 def read(path: str) -> Recording:
-    """A process's recording, or a dump; OSError, or ValueError: it is neither."""
+    """Reads a process's recording or a dump; raises OSError, or ValueError if it is
+    neither."""
     try:
         data = _C._read_recording(path)
     except ValueError as error:
@@ -274,7 +281,8 @@ def read(path: str) -> Recording:
 
 
 def own() -> Recording | None:
-    """This process's; None: it has had no group, or its recorder is off."""
+    """Returns the recording of this process; None if it has had no group, or its
+    recorder is off."""
     data = _C._recording()
     return None if data is None else parse(data)
 
@@ -289,7 +297,7 @@ def read_all() -> list[Recording]:
                 try:
                     found.append(read(os.path.join(path, name)))
                 except (OSError, ValueError):
-                    continue  # ended meanwhile, or no recording
+                    continue  # it has ended meanwhile, or the file is not a recording
     return found
 
 
@@ -321,7 +329,7 @@ def _groups(rows: memoryview) -> Iterator[Group]:
 
 
 class _Sites:
-    """Lines of the program by their numbers; read as they are asked for."""
+    """Lines of the program by their numbers, read when they are needed."""
 
     def __init__(self, rows: memoryview) -> None:
         self._rows = rows
@@ -399,7 +407,7 @@ def _process_state(pid: int, start: int) -> str:
     except OSError:
         return "gone"
     if int(fields[19]) != start:
-        return "gone"  # its number belongs to another process now
+        return "gone"  # another process has its number now
     if int(fields[6]) & PF_EXITING:
-        return "gone"  # the kernel takes it down, or its parent has yet to ask for it
+        return "gone"  # it is exiting, or a zombie
     return {"T": "stopped", "t": "traced"}.get(fields[0].decode(), "running")

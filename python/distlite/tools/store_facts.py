@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the server of a job's store tells, for ``distlite ps`` and ``doctor``."""
+"""The statistics of the server of a job's store, for ``distlite ps`` and ``doctor``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from distlite.tools.job import Job
 
 Facts = dict[str, Any]
-# A tool waits this long for a server that is stopped or out of reach.
+# Seconds that a tool waits for a server that is stopped or cannot be reached.
 TIMEOUT_SECONDS = 2.0
 RUNNING = ("running", "stopped", "traced")
 
@@ -29,7 +29,7 @@ def store_of(job: Job) -> Facts | None:
 
 
 def _environment_of(pid: int) -> dict[str, str]:
-    """That with which the process was started."""
+    """Returns the environment with which a process was started."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             entries = [os.fsdecode(entry) for entry in file.read().split(b"\0")]
@@ -67,7 +67,7 @@ def _ask(environment: dict[str, str]) -> Facts:
 
 
 def stats_of(store: dist.Store) -> Facts | None:
-    """Of a store that one has; None if its server tells nothing."""
+    """Returns the statistics of a store; None if its server has none."""
     try:
         return dict(store.stats())
     except NotImplementedError:
@@ -75,7 +75,7 @@ def stats_of(store: dist.Store) -> Facts | None:
 
 
 def describe(facts: Facts) -> str:
-    """Returns one line; what never happened is left out."""
+    """Returns one line, without counts of 0."""
     where = f"store {facts['address']}" if "address" in facts else "store"
     if "error" in facts:
         return f"{where}: {facts['error']}"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the ranks of a job are in, as rows of text: for ``distlite ps``, and for what is
-written after a failure, which is why it imports little."""
+"""The operations of a job's ranks as rows of text, for ``distlite ps`` and for the
+table after a failure.  It imports little, because a failed process may be about to
+end."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ HEADERS = ("rank", "pid", "process", "in", "for", "waits for", "called at")
 
 
 def table_of(job: Job) -> str:
-    """As ``distlite ps`` prints it."""
+    """Returns the table of a job as ``distlite ps`` prints it."""
     return f"{title_of(job)}\n{plain(HEADERS, rows_of(job))}"
 
 
@@ -27,7 +28,8 @@ def title_of(job: Job) -> str:
 
 
 def rows_of(job: Job) -> list[tuple[str, ...]]:
-    """One per operation that has not ended; of a rank without one, its last."""
+    """Returns a row for each operation that has not ended; for a rank without one, its
+    last."""
     rows = []
     for member in job.members:
         head = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables for people: with rich on a terminal where it is installed, else plain."""
+"""Tables: by rich on a terminal if it is installed, else plain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TextIO
 
 
 def plain(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns by spaces, one line per row."""
+    """Returns a table with columns aligned by spaces, one line per row."""
     table = [list(headers), *(list(row) for row in rows)]
     widths = [max(len(row[i]) for row in table) for i in range(len(headers))]
     lines = (
@@ -23,7 +23,7 @@ def plain(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def show(
     title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], file: TextIO
 ) -> None:
-    """Writes the table with its title; nothing of it is cut."""
+    """Writes the table with its title; no cell is cut."""
     if not file.isatty() or not _show_rich(title, headers, rows, file):
         print(f"{title}\n{plain(headers, rows)}", file=file)
 
@@ -42,8 +42,8 @@ def _show_rich(
         table.add_column(header)
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
-    # Of a table that is wider than the terminal, rich would cut the cells.  By itself
-    # it takes terminals that it does not know for 80 columns wide.
+    # rich would cut the cells of a table that is wider than the terminal, and assumes
+    # 80 columns for terminals that it does not know.
     columns, lines = shutil.get_terminal_size((1, 1))
     console = Console(file=file, width=columns, height=lines)
     unlimited = console.options.update(width=sys.maxsize)

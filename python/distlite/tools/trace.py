@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``distlite trace``: recordings of all ranks as one trace that Perfetto opens.
+"""``distlite trace``: writes the recordings of all ranks as one trace for Perfetto.
 
 The format is Chrome's "JSON object" trace: a process per rank, a track per group, and
 as many tracks for messages as there are at one time.
@@ -80,7 +80,8 @@ def _recordings(options: argparse.Namespace) -> list[Recording]:
 
 
 def _chosen(found: list[Job], options: argparse.Namespace) -> Job:
-    """The one job that the options mean; which of several, the user has to say."""
+    """Returns the recordings of the one job that the options mean; of several, the user
+    has to name one."""
     jobs = [job for job in found if job.name.startswith(options.job)]
     if options.pid is not None:
         jobs = [job for job in jobs if options.pid in _pids(job)]
@@ -108,7 +109,8 @@ def _describe(job: Job) -> str:
 
 
 def trace_of(recordings: Sequence[Recording]) -> dict[str, Any]:
-    """The whole trace; microseconds from the earliest operation on."""
+    """Returns the whole trace; times are microseconds from the earliest operation
+    on."""
     starts = [
         operation.since + recording.to_wall_clock
         for recording in recordings
@@ -183,7 +185,8 @@ def _event(
 
 
 def _tracks(recording: Recording) -> Iterator[tuple[str, list[Operation]]]:
-    """A name and the operations of each track, which do not overlap."""
+    """Returns the name and the operations of each track; those of a track do not
+    overlap."""
     groups: list[Group | None] = [*recording.groups, None]
     for group in groups:
         mine = [o for o in recording.operations if o.group is group]

@@ -50,7 +50,7 @@ _KINDS = (
 
 
 def as_torch(error: BaseException) -> BaseException:
-    """The same error in a class that programs of torch catch."""
+    """Returns the same error in a class that programs of torch catch."""
     if isinstance(error, torch.distributed.DistError):
         return error
     for ours, both in _KINDS:
@@ -62,7 +62,7 @@ def as_torch(error: BaseException) -> BaseException:
 
 
 def raises_as_torch(function: Callable[P, T]) -> Callable[P, T]:
-    """The function, whose errors of distlite are torch's as well."""
+    """Wraps a function so that its errors of distlite are torch's as well."""
 
     @functools.wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The process group that torch gets.
 
-torch 2.13 takes a backend written in Python only as a whole process group.  So this one
-is the group of all devices: tensors on the CPU go to a group of distlite, those on
-other devices to the backends of torch that `init_process_group` was told for them, each
-of which is made when the first tensor of its device arrives.
+torch 2.13 takes a backend written in Python only as a whole process group.  So this
+class is the group of all devices: tensors on the CPU go to a group of distlite, those
+on other devices to the backends of torch that `init_process_group` was given for them.
+Each of these is made when the first tensor of its device arrives.
 
 torch calls the methods with lists of tensors and an object of options.  The most
-frequent calls, which wait at once, have a short way to the extension; all others go
-through the methods of `distlite.ProcessGroup`, which know every form of torch's.
+frequent calls, those that wait at once and all_reduce, which DDP calls for each of its
+buckets, call the extension directly; all others go through the methods of
+`distlite.ProcessGroup`, which accept every form of torch's calls.
 """
 
 from __future__ import annotations
@@ -43,17 +44,16 @@ _OPS = {
 }
 _VERIFY_LIMIT = timedelta(seconds=0.5)
 _UNSET = timedelta(milliseconds=-1)
-_CPU = torch.device("cpu")
 
 
 def _op_of(op: Any) -> Any:
-    """A reduction of torch's in distlite's terms."""
+    """Returns distlite's reduction for one of torch's."""
     found = _OPS[getattr(op, "op", op)]
     return found(op.factor) if found.name == "PREMUL_SUM" else found
 
 
 class _Options:
-    """An object of options, its reduction in distlite's terms."""
+    """A copy of an object of options with distlite's reduction."""
 
     def __init__(self, opts: Any) -> None:
         self.asyncOp = opts.asyncOp
@@ -66,8 +66,9 @@ class _Options:
 
 
 def _plain(tensor: Any) -> Any:
-    """The tensor itself, where it stands for one that is being computed, and without
-    its history: an operation writes to it whether or not a gradient is asked for."""
+    """Returns the tensor without its graph, because an operation writes to it whether
+    or not it requires a gradient; of a result that is still being computed, the
+    result."""
     if hasattr(tensor, "trigger_wait"):
         tensor = tensor.trigger_wait()
     if tensor.is_conj() or tensor.is_neg():
@@ -86,7 +87,7 @@ def _converted(given: Any) -> Any:
 
 
 def _first_tensor(given: Any) -> Any:
-    """The first tensor among arguments, which may be lists."""
+    """Returns the first tensor among the arguments, which may be lists."""
     if isinstance(given, torch.Tensor):
         return given
     if isinstance(given, list | tuple):
@@ -108,7 +109,7 @@ def _is_frequent(tensor: Any) -> bool:
 
 
 class ProcessGroupDistlite(torch.distributed.ProcessGroup):
-    """Ranks that communicate by distlite, as torch sees them."""
+    """A process group of torch whose ranks communicate by distlite."""
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         name: str = "0",
         ranks: list[int] | None = None,
     ) -> None:
-        # The constructor that takes a store does not make subclasses.
+        # The constructor that takes a store cannot make objects of subclasses.
         super().__init__(rank, size)
         self._store = store
         self._timeout = timeout
@@ -127,6 +128,8 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         self._others: dict[str, Any] = {}
         self._own = self._make(store, rank, size, timeout, name)
         name_backend(self._own, "distlite")
+        # For DDP, which asks for the future of the all_reduce of each bucket.
+        self._own._run_met()
         if ranks:
             self._own._set_global_ranks(ranks)
 
@@ -139,33 +142,34 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         own = self.__dict__.get("_own")
         return f"<distlite.torch.ProcessGroupDistlite: {own!r}>"
 
-    # What the group is.  torch's class keeps the name with its backends written in C++,
-    # of which there is none: C++ asks the methods, Python the properties.
+    # Names and descriptions.  torch's class would store them in its backends written in
+    # C++, of which there is none.  C++ calls the methods, and Python reads the
+    # properties.
     def setGroupName(self, name: str) -> None:
-        """Takes the name that torch gives the group."""
+        """Stores the name that torch gives the group."""
         self._group_name = name
 
     def getGroupName(self) -> str:
-        """The name of the group."""
+        """Returns the name of the group."""
         return self._group_name
 
     def setGroupDesc(self, desc: str) -> None:
-        """Takes what the group is for."""
+        """Stores the description of the group."""
         self._group_desc = desc
 
     def getGroupDesc(self) -> str:
-        """What the group is for."""
+        """Returns the description of the group."""
         return self._group_desc
 
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc
     group_name, group_desc = property(getGroupName), property(getGroupDesc)
 
     def getBackendName(self) -> str:
-        """The name of the backend in torch's C++."""
+        """Returns the name of the backend for torch's C++ code."""
         return "distlite"
 
     def name(self) -> str:
-        """The name of the backend."""
+        """Returns the name of the backend."""
         return "distlite"
 
     def _get_backend_name(self) -> str:
@@ -173,7 +177,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
 
     @property
     def supports_splitting(self) -> bool:
-        """True: split_group() needs no group of all ranks."""
+        """Returns True: split_group() needs no communicator of all ranks."""
         return True
 
     supports_coalescing = False
@@ -182,11 +186,11 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
     options = None
 
     def get_group_store(self) -> Any:
-        """The store of torch over which the ranks have met."""
+        """Returns the store of torch over which the ranks have met."""
         return self._store
 
     def _names(self) -> dict[str, str]:
-        """The backend of each device."""
+        """Returns the backend of each device."""
         try:
             config = torch.distributed.get_backend_config(self)
         except (KeyError, ValueError):
@@ -199,7 +203,8 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         return [torch.device(device) for device in self._names()]
 
     def _get_backend(self, device: Any) -> Any:
-        """The group itself for the CPU, a backend of torch for other devices."""
+        """Returns the group itself for the CPU, and a backend of torch for other
+        devices."""
         device = torch.device(device)
         if device.type == "cpu":
             return self
@@ -208,7 +213,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         return other if is_backend else other._get_backend(device)
 
     def _elsewhere(self, device: Any) -> Any:
-        """The group of torch that serves a device which is not the CPU."""
+        """Returns the group of torch that serves a device other than the CPU."""
         made = self._others.get(device.type)
         if made is None:
             name = self._names().get(device.type)
@@ -221,7 +226,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
             self._others[device.type] = made
         return made
 
-    # Lives.
+    # Ending the group, and its timeout.
     def abort(self) -> None:
         """Makes running and later operations fail at once, on all ranks."""
         self._own.abort()
@@ -255,7 +260,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
     _set_default_timeout = set_timeout
 
     def _set_sequence_number_for_group(self) -> None:
-        """distlite numbers operations from the beginning."""
+        """Does nothing: distlite numbers operations from the start."""
 
     def _get_sequence_number_for_group(self) -> int:
         return self._own._get_sequence_number_for_group()
@@ -269,7 +274,8 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         group_desc: str | None = None,
         device_types: Any = None,
     ) -> ProcessGroupDistlite | None:
-        """A group of some of the ranks, which alone call it; None on others."""
+        """Makes a group of some of the ranks, which alone call it; returns None on
+        others."""
         if self.rank() not in new_ranks:
             return None
         name = group_name or f"{self.group_name}:split:" + "_".join(map(str, new_ranks))
@@ -301,12 +307,13 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         """Combines a tensor with those of all ranks, in place."""
         if type(opts) is torch.distributed.AllreduceOptions and len(tensors) == 1:
             tensor = tensors[0]
-            if not opts.asyncOp and _is_frequent(tensor) and opts.timeout == _UNSET:
+            if _is_frequent(tensor) and opts.timeout == _UNSET:
+                reduction = _op_of(opts.reduceOp)
                 try:
-                    _C.all_reduce(tensor, _op_of(opts.reduceOp), self._own)
+                    work = _C.all_reduce(tensor, reduction, self._own, opts.asyncOp)
                 except distlite.DistError as error:
                     raise as_torch(error) from error
-                return ENDED
+                return ENDED if work is None else WorkDistlite(work)
         tensor = _first_tensor(tensors)
         if tensor is not None and tensor.is_sparse and tensor.is_cpu:
             if tensor is not tensors and len(tensors) != 1:
@@ -332,7 +339,8 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         return self._begin("broadcast", (tensors, opts, *rest), named)
 
     def _begin(self, name: str, args: Any, named: dict[str, Any]) -> Any:
-        """The operation by the method of that name, of distlite's group or torch's."""
+        """Begins an operation by the method of that name, of distlite's group or
+        torch's."""
         tensor = _first_tensor([*args, *named.values()])
         if tensor is not None and not tensor.is_cpu:
             return getattr(self._elsewhere(tensor.device), name)(*args, **named)
@@ -368,7 +376,7 @@ for _name in (
 
 
 def _make_other(group: ProcessGroupDistlite, device: str, name: str) -> Any:
-    """torch's group for the tensors of one device.
+    """Makes torch's group for the tensors of one device.
 
     `name` is one of torch's backends, or another that was registered.
     """
@@ -419,10 +427,10 @@ def create(told: Any, _options: Any) -> ProcessGroupDistlite:
 
 
 def _leave_to_python() -> None:
-    """Makes torch.compile run the methods as they are, with all that they call.
+    """Makes torch.compile run the methods, and all that they call, as plain Python.
 
-    torch.compiler.disable() says the same, but costs each call more time than a small
-    all_reduce, and importing torch's compiler.
+    torch.compiler.disable() has the same effect, but adds more time to each call than a
+    small all_reduce takes, and imports torch's compiler.
     """
     evaluation = torch._C._dynamo.eval_frame
     skip = evaluation._FrameAction.SKIP

@@ -20,9 +20,10 @@ __all__ = ["TorchStore"]
 class TorchStore(distlite.Store):
     """Passes each request on to a store of torch.
 
-    The connection is its own where the store can be cloned: a request that waits would
-    otherwise hold up the requests of the program.  wait() is made from check(): the
-    core has to tell a timeout, after which it looks for failures, from other errors.
+    It has a connection of its own if the store can be cloned, because a request that
+    waits would otherwise block the requests of the program. wait() is made from
+    check(): the core has to distinguish a timeout, after which it checks for failures,
+    from other errors.
     """
 
     def __init__(self, store: Any) -> None:
@@ -30,7 +31,7 @@ class TorchStore(distlite.Store):
         try:
             self._store = store.clone()
         except (NotImplementedError, RuntimeError):
-            # A store that is written in Python.
+            # A store that is written in Python may have no clone().
             self._store = store
 
     def set(self, key: Any, value: Any, *, ttl: Any = None) -> None:
@@ -41,44 +42,44 @@ class TorchStore(distlite.Store):
             self._store.set(key, value)
 
     def get(self, key: Any, *, timeout: Any = None) -> bytes:
-        """The value of a key, which it waits for."""
+        """Returns the value of a key, and waits for it if necessary."""
         self.wait([key], timeout)
         with _errors():
             return bytes(self._store.get(key))
 
     def add(self, key: Any, amount: int) -> int:
-        """Adds to the number under a key."""
+        """Adds to the number under a key, and returns the sum."""
         with _errors():
             return int(self._store.add(key, amount))
 
     def compare_set(
         self, key: Any, expected: Any, desired: Any, *, ttl: Any = None
     ) -> bytes:
-        """Stores `desired` if the value is `expected`; returns what is there then."""
+        """Stores `desired` if the value is `expected`; returns the value afterwards."""
         if ttl is not None:
             super().compare_set(key, expected, desired, ttl=ttl)  # raises
         with _errors():
             return bytes(self._store.compare_set(key, expected, desired))
 
     def delete_key(self, key: Any) -> bool:
-        """Deletes a key; whether there was one."""
+        """Deletes a key; returns whether it existed."""
         with _errors():
             return bool(self._store.delete_key(key))
 
     def check(self, keys: Any) -> bool:
-        """Whether all keys exist."""
+        """Returns whether all keys exist."""
         with _errors():
             return bool(self._store.check(list(keys)))
 
     def num_keys(self) -> int:
-        """How many keys there are."""
+        """Returns the number of keys."""
         with _errors():
             return int(self._store.num_keys())
 
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Errors of torch's stores become those of distlite's."""
+    """Turns errors of torch's stores into those of distlite's."""
     try:
         yield
     except torch.distributed.DistNetworkError as error:

@@ -34,7 +34,7 @@ class WorkDistlite(torch.distributed.Work):
         return f"<distlite.torch.WorkDistlite: {self.__dict__.get('_work')!r}>"
 
     def wait(self, timeout: timedelta = _OWN) -> bool:
-        """True when the operation has ended well; raises what it failed with."""
+        """Waits and returns True once the operation has succeeded; raises its error."""
         try:
             self._work.wait(timeout)
         except distlite.DistError as error:
@@ -42,15 +42,15 @@ class WorkDistlite(torch.distributed.Work):
         return True
 
     def synchronize(self) -> None:
-        """Waits as wait() does."""
+        """Waits, as wait() does."""
         self.wait()
 
     def is_completed(self) -> bool:
-        """Whether the operation has ended, well or not."""
+        """Returns whether the operation has ended, with or without success."""
         return self._work.is_completed()
 
     def is_success(self) -> bool:
-        """Whether the operation has ended well."""
+        """Returns whether the operation has succeeded."""
         return self._work.is_success()
 
     def exception(self) -> BaseException | None:
@@ -63,20 +63,21 @@ class WorkDistlite(torch.distributed.Work):
         return list(self._work.result())
 
     def source_rank(self) -> int:
-        """The rank in the group of a message's sender."""
+        """Returns the rank in the group of a message's sender."""
         return self._work.source_rank()
 
     _source_rank = source_rank
 
     def get_future(self) -> Any:
-        """A future of result().
+        """Returns a future of result().
 
-        Hooks of DDP wait for a future inside a callback of another.  That runs on the
-        thread of callbacks, which could then not end the second one: there, the
-        operation itself is waited for.
+        Hooks of DDP wait for a future inside a callback of another one. The callback
+        runs on the thread of callbacks, which could then not complete the second
+        future: there, the wait is for the operation itself.
         """
         if threading.current_thread() is futures._thread:
             self.wait()
+        if self.is_success():
             return EndedWork(self.result()).get_future()
         begun: Any = torch.futures.Future()
 
@@ -92,7 +93,7 @@ class WorkDistlite(torch.distributed.Work):
 
 
 class EndedWork(torch.distributed.Work):
-    """An operation that has ended well."""
+    """An operation that has succeeded."""
 
     def __init__(self, outputs: list[Any] | None = None):
         super().__init__()
@@ -121,13 +122,13 @@ class EndedWork(torch.distributed.Work):
         return self._outputs
 
     def get_future(self) -> Any:
-        """A future that has its value."""
+        """Returns a future that is done."""
         future: Any = torch.futures.Future()
         future.set_result(self._outputs)
         return future
 
 
-# What a function of torch gets that waits at once, and asks for nothing else.
+# The result for functions of torch that wait at once, and use nothing else of it.
 ENDED = EndedWork()
 
 

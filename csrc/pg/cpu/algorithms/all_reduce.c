@@ -113,7 +113,7 @@ typedef struct block {
 static size_t
 most_of_round(const dl_board *board)
 {
-    return board->header->may_spin ? board->chunk / 2 : board->chunk;
+    return board->header->cores_per_rank > 0 ? board->chunk / 2 : board->chunk;
 }
 
 /* Makes rounds of equal size: a short last round would cost a meeting all the same. */
@@ -174,9 +174,9 @@ copy_in(const void *context, uint64_t round)
                   round_size(all, round) - end);
 }
 
-/* The result is made in private memory and copied to the slot from there.  A fold may
- * not write to the array of its third or a later source, so ranks from 2 on make it in a
- * buffer. */
+/* The result is computed in private memory and copied to the slot from there.  A fold
+ * may not write to the array of its third or a later source, so ranks from 2 on compute
+ * it in a buffer. */
 static void
 reduce_own(const rounds *all, uint64_t round)
 {
@@ -271,7 +271,7 @@ run_round(const rounds *all, uint64_t round)
     return DL_OK;
 }
 
-/* Of two ranks that both reduce everything (swap.h). */
+/* The round of two ranks that both reduce everything (swap.h). */
 static void
 reduce_both(const void *context, uint64_t round)
 {
@@ -300,7 +300,7 @@ run_swap(const rounds *all, uint64_t window)
 }
 
 /* For operations in which some arrays are in shared memory and some are not: copies
- * round 0 of the former, and waits until all ranks have. */
+ * round 0 of the former, and waits until all ranks have done so. */
 static dl_status
 copy_in_late(rounds *all, bool is_shared)
 {
@@ -441,7 +441,7 @@ dl_all_reduce_chunks(dl_board *board, const dl_op_context *op, const dl_call *ca
 static size_t
 slot_limit(const dl_board *board)
 {
-    return board->header->may_spin
+    return board->header->cores_per_rank > 0
                ? SLOT_LIMIT_OF_ALL_RANKS / (size_t)board->options.size
                : SLOT_LIMIT_WHEN_SHARING;
 }

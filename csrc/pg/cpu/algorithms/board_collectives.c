@@ -32,6 +32,7 @@ dl_broadcast_board(dl_exchange *exchange, const dl_op_context *op, const dl_call
         .outputs = &call->tensor,
         .output_count = 1,
         .is_shared = true,
+        .is_even = true,
         .size = broadcast_size,
     };
 
@@ -64,7 +65,7 @@ dl_all_gather_board(dl_exchange *exchange, const dl_op_context *op, const dl_cal
     return dl_exchange_run(exchange, op, &transfer);
 }
 
-/* Of gather and reduce. */
+/* The size function of gather and reduce. */
 static size_t
 size_to_root(const dl_transfer *transfer, int source, int destination)
 {
@@ -95,6 +96,7 @@ dl_gather_board(dl_exchange *exchange, const dl_op_context *op, const dl_call *c
         .output_count = exchange->board->options.size,
         .own_input = &call->tensor,
         .own_output = rank == call->root ? &call->outputs[rank] : NULL,
+        .is_even = !call->is_uneven,
         .size = size_to_root,
         .expected = call->is_uneven ? gather_expected : NULL,
     };
@@ -137,6 +139,7 @@ dl_scatter_board(dl_exchange *exchange, const dl_op_context *op, const dl_call *
         .output_count = 1,
         .own_input = is_root ? &call->inputs[rank] : NULL,
         .own_output = is_root ? &call->tensor : NULL,
+        .is_even = !call->is_uneven,
         .size = scatter_size,
         .expected = call->is_uneven ? scatter_expected : NULL,
     };
@@ -248,6 +251,7 @@ dl_reduce_board(dl_exchange *exchange, const dl_op_context *op, const dl_call *c
         .input_count = 1,
         .outputs = &call->tensor,
         .output_count = 1,
+        .is_even = true,
         .size = size_to_root,
         .factor = call->reduction == DL_PREMUL_SUM ? &call->factor : NULL,
         .drain = reduce_incoming,
@@ -264,6 +268,17 @@ reduce_scatter_size(const dl_transfer *transfer, int source, int destination)
 {
     (void)source;
     return dl_tensor_size(&transfer->inputs[destination]);
+}
+
+static bool
+are_alike(const dl_tensor *blocks, int count)
+{
+    for (int i = 1; i < count; i++) {
+        if (dl_tensor_size(&blocks[i]) != dl_tensor_size(&blocks[0])) {
+            return false;
+        }
+    }
+    return true;
 }
 
 dl_status
@@ -283,6 +298,7 @@ dl_reduce_scatter_board(dl_exchange *exchange, const dl_op_context *op,
         .input_count = exchange->board->options.size,
         .outputs = &call->tensor,
         .output_count = 1,
+        .is_even = are_alike(call->inputs, exchange->board->options.size),
         .size = reduce_scatter_size,
         .factor = call->reduction == DL_PREMUL_SUM ? &call->factor : NULL,
         .drain = reduce_incoming,

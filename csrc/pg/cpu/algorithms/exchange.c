@@ -11,9 +11,11 @@
 #include "tensor/strided.h"
 
 /* Alignment of blocks: in slots and pockets they begin at a cache line; on a rank's own
- * line, which has little room, at a multiple of 8, as every number does. */
+ * line, which has little room, at a multiple of 8, as every number does, and so do
+ * blocks smaller than a cache line, of which ranks that share a core then find several
+ * in one line that is in their cache already. */
 #define SLOT_UNIT 64
-#define LINE_UNIT 8
+#define SMALL_UNIT 8
 
 /* Where every rank has a core, even blocks that fit a slot are moved in a few rounds,
  * so that one side copies out while the other copies in.  A round of fewer bytes than
@@ -30,12 +32,22 @@
  * a meeting takes a scheduling round, the limit is a whole slot. */
 #define OFFER_LEAST ((size_t)8 << 10)
 
-/* The first byte of a rank's line. */
 typedef enum offer {
     NOTHING = 0,
     BLOCKS_IN_SLOT,
     BLOCKS_IN_PLACE,
 } offer;
+
+/* What a rank writes on its line where blocks go through slots. */
+typedef struct note {
+    uint8_t offer;
+    /* In operations in which a rank knows only the sizes of its own blocks: it sends
+     * `block` bytes to each other rank, and expects as many from each. */
+    bool is_even;
+    uint64_t block;
+} note;
+
+_Static_assert(sizeof(note) <= DL_BOARD_PAYLOAD, "a note fits a line");
 
 dl_status
 dl_exchange_init(dl_exchange *exchange, dl_board *board)
@@ -65,9 +77,19 @@ dl_exchange_fini(dl_exchange *exchange)
     *exchange = (dl_exchange){0};
 }
 
+static note *
+note_of(const dl_board *board, int rank)
+{
+    /* The payload is const for readers; its owner may write to it before the
+     * arrival. */
+    return (note *)(void *)dl_board_payload(board, rank);
+}
+
 /* The sizes of the blocks that each rank sends to and expects from each other one, in
- * bytes.  They precede the blocks in the first slot of each rank, in operations in
- * which a rank knows only the sizes of its own blocks. */
+ * bytes, in operations in which a rank knows only the sizes of its own blocks.  They
+ * precede the blocks in the first slot of each rank, unless its note says that all of
+ * them are equal: reading the rows of all ranks takes a time that grows with the square
+ * of their number. */
 
 /* Returns the bytes that the sizes of one rank take. */
 static size_t
@@ -84,36 +106,80 @@ row_of(const dl_board *board, int rank)
     return (uint64_t *)(void *)dl_board_slot(board, rank, 0);
 }
 
+/* Returns true if this rank sends as much to each other rank as it expects from each.
+ * */
+static bool
+has_even_sizes(const dl_transfer *transfer, int size, size_t *block)
+{
+    int rank = transfer->rank;
+
+    *block = size > 1 ? transfer->size(transfer, rank, (rank + 1) % size) : 0;
+    for (int other = 0; other < size; other++) {
+        if (other != rank
+            && (transfer->size(transfer, rank, other) != *block
+                || transfer->expected(transfer, other) != *block)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* Called before the arrival: writes this rank's sizes. */
 static void
 write_sizes(const dl_board *board, const dl_transfer *transfer)
 {
     int size = board->options.size;
-    uint64_t *row = row_of(board, transfer->rank);
+    note *own = note_of(board, transfer->rank);
+    size_t block;
 
+    own->is_even =
+        transfer->flow == DL_AMONG_ALL && has_even_sizes(transfer, size, &block);
+    if (own->is_even) {
+        own->block = block;
+        return;
+    }
+    uint64_t *row = row_of(board, transfer->rank);
     for (int rank = 0; rank < size; rank++) {
         row[rank] = transfer->size(transfer, transfer->rank, rank);
         row[size + rank] = transfer->expected(transfer, rank);
     }
 }
 
-/* Called after the arrival: returns the bytes that `source` sends to `destination`. */
+static size_t
+size_of_row(const dl_board *board, int rank, int other, int index)
+{
+    const note *noted = note_of(board, rank);
+
+    if (noted->is_even) {
+        return rank == other ? 0 : noted->block;
+    }
+    return row_of(board, rank)[index];
+}
+
+/* Called after the arrival: returns the bytes that `source` sends to `destination`, and
+ * those that `destination` expects from it. */
 static size_t
 size_sent(const dl_board *board, int source, int destination)
 {
-    return row_of(board, source)[destination];
+    return size_of_row(board, source, destination, destination);
+}
+
+static size_t
+size_expected(const dl_board *board, int source, int destination)
+{
+    return size_of_row(board, destination, source, board->options.size + source);
 }
 
 static dl_status
 fail_size(const dl_board *board, int source, int destination)
 {
     const dl_fingerprint *fingerprint = &board->op->fingerprint;
-    int size = board->options.size;
     char sent[DL_FINGERPRINT_SIZE_TEXT_SIZE];
     char expected[DL_FINGERPRINT_SIZE_TEXT_SIZE];
 
-    dl_fingerprint_describe_size(fingerprint, row_of(board, source)[destination], sent);
-    dl_fingerprint_describe_size(fingerprint, row_of(board, destination)[size + source],
+    dl_fingerprint_describe_size(fingerprint, size_sent(board, source, destination),
+                                 sent);
+    dl_fingerprint_describe_size(fingerprint, size_expected(board, source, destination),
                                  expected);
     return dl_fail(DL_MISMATCH,
                    "%s #%" PRIu64 " in group %.100s: rank %d has %s for rank %d, which "
@@ -133,9 +199,9 @@ compare_sizes(const dl_board *board)
     int size = board->options.size;
 
     for (int source = 0; source < size; source++) {
-        const uint64_t *sent = row_of(board, source);
         for (int destination = 0; destination < size; destination++) {
-            if (sent[destination] != row_of(board, destination)[size + source]) {
+            if (size_sent(board, source, destination)
+                != size_expected(board, source, destination)) {
                 return fail_size(board, source, destination);
             }
         }
@@ -143,8 +209,23 @@ compare_sizes(const dl_board *board)
     return DL_OK;
 }
 
+/* Called after the arrival: returns true if all ranks noted the same size. */
+static bool
+are_sizes_even(const dl_board *board)
+{
+    const note *first = note_of(board, 0);
+
+    for (int rank = 0; rank < board->options.size; rank++) {
+        const note *noted = note_of(board, rank);
+        if (!noted->is_even || noted->block != first->block) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* The plan: where the blocks are, and in how many rounds they are moved.  Every rank
- * computes the same answers from what it knows of the sizes. */
+ * computes the same plan from the sizes that it knows. */
 
 /* Returns the bytes of a block of `size` that are moved in each of `rounds`, rounded up
  * to the alignment of the place.  A single round moves the whole block. */
@@ -152,8 +233,9 @@ static size_t
 plan_piece(const dl_exchange *self, size_t size, uint64_t rounds)
 {
     size_t share = rounds > 1 ? (size + rounds - 1) / rounds : size;
+    bool is_dense = self->place == DL_ON_LINE || size < SLOT_UNIT;
 
-    return dl_round_up(share, self->place == DL_ON_LINE ? LINE_UNIT : SLOT_UNIT);
+    return dl_round_up(share, is_dense ? SMALL_UNIT : SLOT_UNIT);
 }
 
 size_t
@@ -166,12 +248,6 @@ dl_stream_part(const dl_stream *stream, uint64_t round)
     }
     size_t left = stream->size - start;
     return left < stream->piece ? left : stream->piece;
-}
-
-static int
-block_count(const dl_exchange *self)
-{
-    return self->transfer->is_shared ? 1 : self->board->options.size;
 }
 
 /* Returns the bytes that `source` has for `destination`, as far as this rank knows them
@@ -187,16 +263,77 @@ size_between(const dl_exchange *self, int source, int destination)
     return transfer->size(transfer, source, destination);
 }
 
-/* Returns the bytes that the pieces of all blocks of `source` take in a round. */
+/* Returns whether a rank has one block, and not one for each destination. */
+static bool
+has_one_block(const dl_exchange *self)
+{
+    return self->transfer->is_shared || self->transfer->flow == DL_TO_ROOT;
+}
+
+/* The senders.  Where all blocks have one size, the plan of one sender is that of all,
+ * so that planning takes the same time with any number of ranks. */
+
+static int
+first_sender(const dl_exchange *self)
+{
+    const dl_transfer *transfer = self->transfer;
+
+    switch (transfer->flow) {
+    case DL_FROM_ROOT:
+        return transfer->root;
+    case DL_TO_ROOT:
+        return transfer->root == 0 ? 1 : 0;
+    default:
+        return 0;
+    }
+}
+
+static int
+last_sender(const dl_exchange *self)
+{
+    bool is_one = self->is_even || self->transfer->flow == DL_FROM_ROOT;
+
+    return is_one ? first_sender(self) : self->board->options.size - 1;
+}
+
+/* Sets `block` for an operation whose blocks all have one size: those of a rank for
+ * itself may have no place. */
+static void
+plan_even(dl_exchange *self, size_t block)
+{
+    int sender = first_sender(self);
+    const dl_transfer *transfer = self->transfer;
+
+    self->is_even = true;
+    self->block = block;
+    self->skips_own = transfer->size(transfer, sender, sender) == 0;
+}
+
+/* Returns the offset of block `index` of `source` among its blocks. */
 static size_t
-filling(const dl_exchange *self, int source, uint64_t rounds)
+offset_of(const dl_exchange *self, int source, int index, uint64_t rounds)
 {
     size_t sum = 0;
 
-    for (int i = 0; i < block_count(self); i++) {
+    if (self->is_even) {
+        int before = self->skips_own && index > source ? index - 1 : index;
+        return (size_t)before * plan_piece(self, self->block, rounds);
+    }
+    for (int i = 0; i < index; i++) {
         sum += plan_piece(self, size_between(self, source, i), rounds);
     }
     return sum;
+}
+
+/* Returns the bytes that the pieces of all blocks of `source` take in a round. */
+static size_t
+bytes_per_round(const dl_exchange *self, int source, uint64_t rounds)
+{
+    if (has_one_block(self)) {
+        return plan_piece(self, size_between(self, source, self->transfer->root),
+                          rounds);
+    }
+    return offset_of(self, source, self->board->options.size, rounds);
 }
 
 /* Returns the bytes of a slot that a round uses, for blocks of `whole` bytes in all. */
@@ -217,12 +354,12 @@ static uint64_t
 rounds_of(const dl_exchange *self, int source)
 {
     size_t capacity = self->capacity - self->header;
-    size_t whole = filling(self, source, 1);
+    size_t whole = bytes_per_round(self, source, 1);
     size_t room = room_of(self, whole);
     uint64_t rounds = (whole + room - 1) / room;
 
     /* Pieces are rounded up, so a few more rounds may be needed. */
-    while (rounds > 1 && filling(self, source, rounds) > capacity) {
+    while (rounds > 1 && bytes_per_round(self, source, rounds) > capacity) {
         rounds++;
     }
     return rounds;
@@ -234,7 +371,7 @@ plan_rounds(const dl_exchange *self)
 {
     uint64_t most = self->transfer->expected != NULL ? 1 : 0;
 
-    for (int rank = 0; rank < self->board->options.size; rank++) {
+    for (int rank = first_sender(self); rank <= last_sender(self); rank++) {
         uint64_t rounds = rounds_of(self, rank);
         most = rounds > most ? rounds : most;
     }
@@ -242,26 +379,47 @@ plan_rounds(const dl_exchange *self)
 }
 
 static bool
-fits(dl_exchange *self, dl_place place, size_t room)
+fits_place(dl_exchange *self, dl_place place, size_t room)
 {
     self->place = place;
-    for (int rank = 0; rank < self->board->options.size; rank++) {
-        if (filling(self, rank, 1) > room) {
+    for (int rank = first_sender(self); rank <= last_sender(self); rank++) {
+        if (bytes_per_round(self, rank, 1) > room) {
             return false;
         }
     }
     return true;
 }
 
-/* Sets `place`: on lines if the blocks of each rank fit one, else in pockets if they fit
- * one, else in slots.  Every rank must choose the same place before the meeting, so the
- * blocks of all ranks have to fit. */
+/* Pockets are reused only after many operations, which helps ranks that go on without
+ * waiting for all others.  Where all ranks meet anyway, and share cores, two slots that
+ * stay in the caches take less time. */
+static bool
+may_use_pockets(const dl_exchange *self)
+{
+    return self->transfer->flow != DL_AMONG_ALL || self->board->waiter.spin > 0;
+}
+
+/* Returns true if one rank has blocks for the others that fit a pocket each. */
+static bool
+suits_their_pockets(const dl_exchange *self)
+{
+    return self->is_even && self->transfer->flow == DL_FROM_ROOT && !has_one_block(self)
+           && self->block <= DL_BOARD_POCKET;
+}
+
+/* Sets `place`: on lines if the blocks of each rank fit one, else in pockets if they
+ * fit one, else in the pockets of the receivers if there is only one sender, else in
+ * slots. Every rank must choose the same place before the meeting, so the blocks of all
+ * ranks have to fit. */
 static void
 plan_place(dl_exchange *self)
 {
-    if (!fits(self, DL_ON_LINE, DL_BOARD_PAYLOAD)
-        && !fits(self, DL_IN_POCKET, DL_BOARD_POCKET)) {
-        self->place = DL_IN_SLOT;
+    bool has_room =
+        fits_place(self, DL_ON_LINE, DL_BOARD_PAYLOAD)
+        || (may_use_pockets(self) && fits_place(self, DL_IN_POCKET, DL_BOARD_POCKET));
+
+    if (!has_room) {
+        self->place = suits_their_pockets(self) ? DL_IN_THEIR_POCKETS : DL_IN_SLOT;
     }
 }
 
@@ -276,7 +434,7 @@ places_size(const dl_exchange *self)
  * if all ranks know them when slots are first filled, or if nothing is copied; else the
  * rounds that its own blocks need. */
 static uint64_t
-cut_of(const dl_exchange *self, int source)
+rounds_of_blocks(const dl_exchange *self, int source)
 {
     bool is_known = self->transfer->expected == NULL || self->place == DL_IN_PLACE;
 
@@ -285,75 +443,113 @@ cut_of(const dl_exchange *self, int source)
 
 /* Called when all ranks know all sizes. */
 static void
-divide_slots(dl_exchange *self)
+divide_slots_evenly(dl_exchange *self)
 {
     size_t most = places_size(self);
 
-    for (int rank = 0; rank < self->board->options.size; rank++) {
-        size_t sum = filling(self, rank, cut_of(self, rank));
+    for (int rank = first_sender(self); rank <= last_sender(self); rank++) {
+        size_t sum = bytes_per_round(self, rank, rounds_of_blocks(self, rank));
         most = sum > most ? sum : most;
     }
     self->window = dl_board_divide_slots(self->board, self->header + most);
 }
 
-/* Returns the stream of the block that `source` has for `destination`. */
+/* Returns the stream of block `index` of `source`, which is `offset` bytes behind its
+ * first one. */
 static dl_stream
-stream_between(const dl_exchange *self, int source, int destination)
+stream_at(const dl_exchange *self, int source, int index, size_t offset)
 {
-    uint64_t rounds = cut_of(self, source);
-    size_t offset = self->header;
-    int index = self->transfer->is_shared ? 0 : destination;
+    int destination = has_one_block(self) ? self->transfer->root : index;
+    size_t size = size_between(self, source, destination);
 
-    for (int i = 0; i < index; i++) {
-        offset += plan_piece(self, size_between(self, source, i), rounds);
-    }
-    size_t size = size_between(self, source, index);
+    bool is_theirs = self->place == DL_IN_THEIR_POCKETS;
     return (dl_stream){
         .rank = source,
+        .home = is_theirs ? destination : source,
         .index = index,
-        .offset = offset,
-        .piece = plan_piece(self, size, rounds),
+        .offset = is_theirs ? 0 : self->header + offset,
+        .piece = plan_piece(self, size, rounds_of_blocks(self, source)),
         .size = size,
     };
+}
+
+static void
+add_outgoing(dl_exchange *self, dl_stream stream)
+{
+    const dl_transfer *transfer = self->transfer;
+    int input = transfer->input_count == 1 ? 0 : stream.index;
+
+    if (stream.size > 0) {
+        stream.tensor = &transfer->inputs[input];
+        self->outgoing[self->outgoing_count++] = stream;
+    }
+}
+
+static bool
+is_sender(const dl_exchange *self, int rank)
+{
+    const dl_transfer *transfer = self->transfer;
+
+    return transfer->flow == DL_AMONG_ALL
+           || (rank == transfer->root) == (transfer->flow == DL_FROM_ROOT);
 }
 
 /* Sets the streams that this rank fills. */
 static void
 plan_outgoing(dl_exchange *self)
 {
-    const dl_transfer *transfer = self->transfer;
-    int count = block_count(self);
+    int rank = self->transfer->rank;
+    size_t offset = 0;
 
     self->outgoing_count = 0;
-    for (int i = 0; i < count; i++) {
-        dl_stream stream = stream_between(self, transfer->rank, i);
-        bool is_own = !transfer->is_shared && i == transfer->rank;
-        if (stream.size > 0 && !is_own) {
-            stream.tensor = &transfer->inputs[transfer->input_count == 1 ? 0 : i];
-            self->outgoing[self->outgoing_count++] = stream;
+    if (!is_sender(self, rank)) {
+        return;
+    }
+    if (has_one_block(self)) {
+        add_outgoing(self, stream_at(self, rank, 0, 0));
+        return;
+    }
+    for (int i = 0; i < self->board->options.size; i++) {
+        dl_stream stream = stream_at(self, rank, i, offset);
+        if (i != rank) {
+            add_outgoing(self, stream);
         }
+        offset += i == rank && self->skips_own ? 0 : stream.piece;
     }
 }
 
-/* Sets the streams that this rank empties.  Begins with the next rank, so that the ranks do not all read from the same one at a
- * time. */
+static size_t
+add_incoming(dl_exchange *self, int source)
+{
+    const dl_transfer *transfer = self->transfer;
+    int index = has_one_block(self) ? 0 : transfer->rank;
+    size_t offset = offset_of(self, source, index, rounds_of_blocks(self, source));
+    dl_stream stream = stream_at(self, source, index, offset);
+
+    if (stream.size > 0) {
+        stream.tensor = &transfer->outputs[transfer->output_count == 1 ? 0 : source];
+        self->incoming[self->incoming_count++] = stream;
+    }
+    return stream.size;
+}
+
+/* Sets the streams that this rank empties.  Begins with the next rank, so that the
+ * ranks do not all read from the same one at a time. */
 static void
 plan_incoming(dl_exchange *self)
 {
     const dl_transfer *transfer = self->transfer;
     int size = self->board->options.size;
+    bool is_root = transfer->rank == transfer->root;
     size_t total =
         transfer->own_output == NULL ? 0 : dl_tensor_size(transfer->own_output);
 
     self->incoming_count = 0;
-    for (int i = 1; i < size; i++) {
-        int source = (transfer->rank + i) % size;
-        dl_stream stream = stream_between(self, source, transfer->rank);
-        if (stream.size > 0) {
-            stream.tensor =
-                &transfer->outputs[transfer->output_count == 1 ? 0 : source];
-            self->incoming[self->incoming_count++] = stream;
-            total += stream.size;
+    if (transfer->flow == DL_FROM_ROOT) {
+        total += is_root ? 0 : add_incoming(self, transfer->root);
+    } else if (transfer->flow == DL_AMONG_ALL || is_root) {
+        for (int i = 1; i < size; i++) {
+            total += add_incoming(self, (transfer->rank + i) % size);
         }
     }
     self->is_large = total > LARGE;
@@ -366,16 +562,16 @@ plan_header(const dl_exchange *self)
     return dl_round_up(sizes_header(self->board), SLOT_UNIT);
 }
 
-/* Blocks that are in shared memory already are not copied into slots.  Their rank says
- * so on its line, which is unused while blocks go through slots, and writes their
- * places into its slot, where no blocks are.  The other ranks read them there as if it
- * were the slot: piece by piece while blocks of other ranks go through slots, else at
- * once.  At the end each such rank waits until all have read. */
+/* Blocks that are in shared memory already are not copied into slots.  Their rank notes
+ * that on its line, which is unused while blocks go through slots, and writes their
+ * places into its slot, which then has no blocks.  The other ranks read them there as
+ * if it were the slot: piece by piece while blocks of other ranks go through slots,
+ * else at once.  At the end each such rank waits until all have read. */
 
 static offer
 offer_of(const dl_exchange *self, int rank)
 {
-    return (offer)*dl_board_payload(self->board, rank);
+    return (offer)note_of(self->board, rank)->offer;
 }
 
 /* Returns the places of the blocks of `rank`, by the blocks' index. */
@@ -388,7 +584,7 @@ places_of(const dl_exchange *self, int rank)
 }
 
 static bool
-is_worth_it(const dl_exchange *self)
+pays_in_place(const dl_exchange *self)
 {
     size_t least = self->board->waiter.spin > 0 ? OFFER_LEAST : self->board->chunk;
     size_t sum = 0;
@@ -423,19 +619,17 @@ write_places(const dl_exchange *self)
 }
 
 /* Called before the arrival, when the outgoing streams are known: offers this rank's
- * blocks in place, if all of them are in shared memory and it is worth while. */
+ * blocks in place, if all of them are in shared memory and are large enough to pay for
+ * it. */
 static void
 offer_blocks(dl_exchange *self)
 {
-    /* The payload is const for readers; its owner may write to it before the
-     * arrival. */
-    uint8_t *line = (uint8_t *)dl_board_payload(self->board, self->transfer->rank);
-
     self->is_sharing = self->board->options.views != NULL
-                       && self->transfer->factor == NULL && is_worth_it(self)
+                       && self->transfer->factor == NULL && pays_in_place(self)
                        && write_places(self);
     offer given = self->is_sharing ? BLOCKS_IN_PLACE : BLOCKS_IN_SLOT;
-    *line = (uint8_t)(self->outgoing_count == 0 ? NOTHING : given);
+    note_of(self->board, self->transfer->rank)->offer =
+        (uint8_t)(self->outgoing_count == 0 ? NOTHING : given);
 }
 
 /* Called after the arrival: counts the ranks that offer their blocks in place.  Returns
@@ -479,6 +673,7 @@ blocks_of(const dl_exchange *self, int rank, uint64_t round)
         /* The line is const for readers; only its owner writes to it. */
         return (uint8_t *)dl_board_payload(self->board, rank);
     case DL_IN_POCKET:
+    case DL_IN_THEIR_POCKETS:
         return dl_board_pocket(self->board, rank);
     default:
         return dl_board_slot(self->board, rank, round);
@@ -490,14 +685,13 @@ dl_exchange_part(const dl_exchange *exchange, const dl_stream *stream, uint64_t 
 {
     return stream->data != NULL
                ? stream->data + round * stream->piece
-               : blocks_of(exchange, stream->rank, round) + stream->offset;
+               : blocks_of(exchange, stream->home, round) + stream->offset;
 }
 
 static void
-fill(const dl_exchange *self, uint64_t round)
+fill_place(const dl_exchange *self, uint64_t round)
 {
     const double *factor = self->transfer->factor;
-    uint8_t *blocks = blocks_of(self, self->transfer->rank, round);
 
     if (self->is_sharing) {
         return;
@@ -505,7 +699,7 @@ fill(const dl_exchange *self, uint64_t round)
     for (int i = 0; i < self->outgoing_count; i++) {
         const dl_stream *stream = &self->outgoing[i];
         const dl_tensor *tensor = stream->tensor;
-        uint8_t *place = blocks + stream->offset;
+        uint8_t *place = dl_exchange_part(self, stream, round);
         size_t part = dl_stream_part(stream, round);
         if (factor == NULL) {
             dl_slot_gather(&self->board->writer, place, tensor, round * stream->piece,
@@ -520,8 +714,8 @@ fill(const dl_exchange *self, uint64_t round)
 
 /* Copies `source` to the `size` bytes of an output that begin at `start`. */
 static void
-put(const dl_exchange *self, const dl_tensor *output, const void *source, size_t start,
-    size_t size)
+copy_to_output(const dl_exchange *self, const dl_tensor *output, const void *source,
+               size_t start, size_t size)
 {
     if (self->is_large && output->is_contiguous) {
         dl_copy_streaming((char *)output->data + start, source, size);
@@ -545,8 +739,8 @@ keep_own(const dl_exchange *self, uint64_t round)
     size_t start = round * own.piece;
     size_t part = dl_stream_part(&own, round);
     if (transfer->own_input->is_contiguous) {
-        put(self, transfer->own_output, (char *)transfer->own_input->data + start,
-            start, part);
+        copy_to_output(self, transfer->own_output,
+                       (char *)transfer->own_input->data + start, start, part);
     } else {
         dl_strided_copy_part(transfer->own_output, transfer->own_input, start, part);
     }
@@ -561,7 +755,7 @@ wait_filled(const dl_exchange *self, const dl_stream *stream, uint64_t round)
 }
 
 static dl_status
-drain(dl_exchange *self, uint64_t round)
+drain_round(dl_exchange *self, uint64_t round)
 {
     const dl_transfer *transfer = self->transfer;
 
@@ -573,8 +767,8 @@ drain(dl_exchange *self, uint64_t round)
         }
         DL_TRY(wait_filled(self, stream, round));
         if (transfer->drain == NULL) {
-            put(self, stream->tensor, dl_exchange_part(self, stream, round),
-                round * stream->piece, part);
+            copy_to_output(self, stream->tensor, dl_exchange_part(self, stream, round),
+                           round * stream->piece, part);
         }
     }
     if (transfer->drain != NULL && self->incoming_count > 0) {
@@ -595,11 +789,11 @@ run_round(dl_exchange *self, uint64_t round)
                                    dl_board_step_drained(round + 1 - self->window)));
     }
     if (has_next) {
-        fill(self, round + 1);
+        fill_place(self, round + 1);
         dl_board_publish_step(board, dl_board_step_filled(round + 1));
         keep_own(self, round + 1);
     }
-    DL_TRY(drain(self, round));
+    DL_TRY(drain_round(self, round));
     if (has_next) {
         dl_board_publish_step(board, dl_board_step_drained(round));
     }
@@ -607,7 +801,7 @@ run_round(dl_exchange *self, uint64_t round)
 }
 
 static void
-begin(dl_exchange *self, const dl_op_context *op)
+begin_exchange(dl_exchange *self, const dl_op_context *op)
 {
     const dl_transfer *transfer = self->transfer;
 
@@ -615,6 +809,8 @@ begin(dl_exchange *self, const dl_op_context *op)
     self->header = 0;
     self->sharers = 0;
     self->is_sharing = false;
+    self->is_even = false;
+    self->skips_own = false;
     self->window = 2;
     self->capacity = self->board->chunk;
     if (transfer->expected != NULL) {
@@ -624,24 +820,34 @@ begin(dl_exchange *self, const dl_op_context *op)
         }
         self->header = plan_header(self);
         write_sizes(self->board, transfer);
+        if (note_of(self->board, transfer->rank)->is_even) {
+            plan_even(self, note_of(self->board, transfer->rank)->block);
+        }
     } else {
+        if (transfer->is_even) {
+            int sender = first_sender(self);
+            int receiver = transfer->flow == DL_TO_ROOT
+                               ? transfer->root
+                               : (sender + 1) % self->board->options.size;
+            plan_even(self, transfer->size(transfer, sender, receiver));
+        }
         plan_place(self);
         self->rounds = self->place == DL_IN_SLOT ? plan_rounds(self) : 1;
         if (self->place == DL_IN_SLOT) {
-            divide_slots(self);
+            divide_slots_evenly(self);
         }
     }
     plan_outgoing(self);
     if (self->place == DL_IN_SLOT) {
         offer_blocks(self);
     }
-    fill(self, 0);
+    fill_place(self, 0);
 }
 
 /* Meets the other ranks.  On lines and in pockets it waits only for ranks that have a
  * block for this one, in slots for all. */
 static dl_status
-meet(const dl_exchange *self)
+meet_ranks(const dl_exchange *self)
 {
     const dl_transfer *transfer = self->transfer;
     dl_flow flow = self->place == DL_IN_SLOT ? DL_AMONG_ALL : transfer->flow;
@@ -656,11 +862,13 @@ meet(const dl_exchange *self)
 
 /* Called after the meeting: finds the incoming blocks and the number of rounds. */
 static dl_status
-expect(dl_exchange *self)
+plan_after_meeting(dl_exchange *self)
 {
     bool is_uneven = self->transfer->expected != NULL;
 
-    if (is_uneven) {
+    if (is_uneven && !are_sizes_even(self->board)) {
+        self->is_even = false;
+        self->skips_own = false;
         DL_TRY(compare_sizes(self->board));
     }
     if (self->place == DL_IN_SLOT && count_sharers(self)) {
@@ -669,7 +877,7 @@ expect(dl_exchange *self)
     } else if (is_uneven) {
         self->rounds = plan_rounds(self);
         if (self->board->waiter.spin > 0 && self->rounds > 1) {
-            divide_slots(self);
+            divide_slots_evenly(self);
         }
     }
     plan_incoming(self);
@@ -680,7 +888,7 @@ expect(dl_exchange *self)
  * operation uses the other slot.  A rank whose blocks stayed in shared memory waits
  * until all ranks have read them. */
 static dl_status
-end(dl_exchange *self)
+end_exchange(dl_exchange *self)
 {
     dl_board *board = self->board;
     bool has_slots = self->place == DL_IN_SLOT || self->place == DL_IN_PLACE;
@@ -705,12 +913,12 @@ dl_exchange_run(dl_exchange *exchange, const dl_op_context *op,
                 const dl_transfer *transfer)
 {
     exchange->transfer = transfer;
-    begin(exchange, op);
-    DL_TRY(meet(exchange));
-    DL_TRY(expect(exchange));
+    begin_exchange(exchange, op);
+    DL_TRY(meet_ranks(exchange));
+    DL_TRY(plan_after_meeting(exchange));
     keep_own(exchange, 0);
     for (uint64_t round = 0; round < exchange->rounds; round++) {
         DL_TRY(run_round(exchange, round));
     }
-    return end(exchange);
+    return end_exchange(exchange);
 }

@@ -3,15 +3,17 @@
  * An exchange moves blocks through a board.  Each rank puts the blocks that it has for
  * others side by side on its line, in its pocket or in its slot, and takes those for
  * itself from the others'.  Lines are used where they have room for the blocks of each
- * rank, pockets where those have, and slots otherwise.  Blocks too large for a slot are
+ * rank, pockets where those have, and slots otherwise; a root whose own pocket has no
+ * room puts each block into that of its receiver.  Blocks too large for a slot are
  * cut into as many pieces as there are rounds; a rank fills its slot for the next round
  * before it empties those of this round, so that copying in and copying out overlap.
  *
  * On lines and in pockets, where one rank only sends or only receives, the others do
  * not wait for each other.  Blocks that would go through slots, but are in shared
  * memory already, are not copied.  Where ranks know only the sizes of their own blocks,
- * the sizes come first in the slots, and each rank compares what one sends with what
- * the other expects. */
+ * each writes one size on its line if they are all equal; otherwise its sizes come
+ * first in its slot.  Each rank compares the sizes that are sent with those that are
+ * expected. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
 #define DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
 
@@ -28,8 +30,9 @@ typedef enum dl_flow {
 
 /* Where the ranks put their blocks. */
 typedef enum dl_place {
-    DL_IN_SLOT = 0, /* or in place, as each rank says on its line */
+    DL_IN_SLOT = 0, /* or in place, as each rank notes on its line */
     DL_IN_POCKET,
+    DL_IN_THEIR_POCKETS, /* those of the receivers, of which each has one block */
     DL_ON_LINE,
     DL_IN_PLACE, /* all of them are in shared memory, and stay there */
 } dl_place;
@@ -48,6 +51,9 @@ struct dl_transfer {
     const dl_tensor *own_input;
     const dl_tensor *own_output;
     bool is_shared; /* each rank has one block, for all others */
+    /* All ranks know that all blocks have one size, except that those of a rank for
+     * itself may have none. */
+    bool is_even;
     /* Returns the bytes of the block that `source` has for `destination`.  May return 0
      * for a rank's block for itself, unless that has a place among the others.  With
      * `expected`, `source` is this rank only. */
@@ -64,10 +70,11 @@ struct dl_transfer {
     const void *context; /* for `drain` */
 };
 
-/* One block: in each slot of `rank`, or on its line or in its pocket, it begins at byte
- * `offset`, and is cut into pieces of `piece` bytes. */
+/* One block of `rank`: in each slot of `home`, or on its line or in its pocket, it
+ * begins at byte `offset`, and is cut into pieces of `piece` bytes. */
 typedef struct dl_stream {
     int rank;
+    int home;  /* `rank`, or the receiver */
     int index; /* among the blocks of `rank` */
     size_t offset;
     size_t piece;
@@ -87,6 +94,9 @@ struct dl_exchange {
     int outgoing_count;
     int incoming_count;
     dl_place place;
+    bool is_even;   /* as far as known by now, all blocks have `block` bytes */
+    bool skips_own; /* then: a rank's block for itself has no place among the others */
+    size_t block;
     bool is_sharing; /* this rank's blocks stay in shared memory */
     int sharers;     /* number of ranks whose blocks do */
     bool is_large;   /* outputs exceed the caches, and are written past them */

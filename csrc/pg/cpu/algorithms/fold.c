@@ -3,8 +3,8 @@
 
 #include "tensor/copy.h"
 
-/* Bytes that are folded over all ranks before the next ones are: target and sources
- * stay in the first-level cache meanwhile. */
+/* Bytes that are folded over all ranks at a time: target and sources stay in the
+ * first-level cache meanwhile. */
 #define TILE ((size_t)8192)
 
 dl_fold

@@ -47,8 +47,9 @@ typedef struct dl_prefixes {
     size_t stride;
     int count;
     bool is_exclusive; /* each gets the prefix that ends before it */
-    /* In the dtype that the fold computes in: what the ranks before the first one come
-     * to, if there are any; and afterwards what all come to.  May be NULL. */
+    /* In the dtype that the fold computes in: on entry the reduction of the ranks
+     * before the first one, if `has_carry`; on return that of all ranks.  May be
+     * NULL. */
     uint8_t *carry;
     bool has_carry;
 } dl_prefixes;

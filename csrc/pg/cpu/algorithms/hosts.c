@@ -6,7 +6,7 @@
 #include "pg/cpu/algorithms/algorithms.h"
 #include "pg/cpu/shm/verdict.h"
 
-/* Interval between the looks of a waiting rank at other hosts: without probes they cost
+/* Interval at which a waiting rank checks other hosts: without probes a check costs
  * less than one system call per millisecond. */
 #define LOOK_EVERY (40 * DL_MILLISECOND)
 
@@ -14,7 +14,7 @@
  * of this length, in which a distant host can answer. */
 #define PROBE_TURN DL_SECOND
 
-/* Limit of the time for telling other hosts. */
+/* Limit of the time for informing other hosts. */
 #define TELLING_PATIENCE (500 * DL_MILLISECOND)
 
 /* The same for a rank that has not failed yet, and that cannot do anything else
@@ -184,8 +184,8 @@ check_told(const dl_hosts *hosts, int rank)
 }
 
 /* Returns whether it is the turn of the rank that is the `at`th of `count` ranks on
- * other hosts.  Each rank of this host begins elsewhere, so that together they soon
- * look at all, and do not all look at the same. */
+ * other hosts.  Each rank of this host begins with other ranks, so that together they
+ * probe all of them soon. */
 static bool
 is_turn_of(const dl_hosts *hosts, int at, int count)
 {
@@ -226,7 +226,7 @@ probe_hosts(const dl_hosts *hosts)
     return DL_OK;
 }
 
-/* A leader that waits for its links does not look at the board otherwise, and a rank of
+/* A leader that waits for its links does not read the board otherwise, and a rank of
  * its host may have given up. */
 dl_status
 dl_hosts_check(void *context)
@@ -243,7 +243,7 @@ dl_hosts_check(void *context)
 /* Returns whether this host's leader is still in the operation's first meeting.  Until
  * it has left that, no rank of another host can have finished its part of the
  * operation, so one that has ended never will.  Afterwards it may have finished before
- * it ended; the leader's links tell whether it has. */
+ * it ended, which the leader's links show. */
 static bool
 is_early(const dl_hosts *hosts)
 {
@@ -256,7 +256,7 @@ is_early(const dl_hosts *hosts)
                : dl_verdict_last_seen(hosts->board, 0) < first;
 }
 
-/* Only waits that have lasted a while use probes: from the second look in a meeting
+/* Only waits that have lasted a while use probes: from the second check in a meeting
  * on. */
 static dl_status
 look_for_lost(dl_hosts *hosts)
@@ -269,8 +269,8 @@ look_for_lost(dl_hosts *hosts)
     return has_waited ? probe_hosts(hosts) : DL_OK;
 }
 
-/* The look comes before is_early() is asked again, because the leader may have left the
- * first meeting meanwhile. */
+/* The search comes before is_early() is called again, because the leader may have left
+ * the first meeting meanwhile. */
 static dl_status
 find_lost(dl_hosts *hosts, bool is_time)
 {
@@ -279,7 +279,7 @@ find_lost(dl_hosts *hosts, bool is_time)
         return DL_OK;
     }
     dl_error lost = *dl_last_error();
-    /* The rank may have told its reason before it ended. */
+    /* The rank may have sent its reason before it ended. */
     DL_TRY(hear_news(hosts));
     return is_early(hosts) ? dl_fail_again(&lost) : DL_OK;
 }
@@ -352,7 +352,7 @@ comes_in_full(const dl_hosts *hosts, int host)
            || hosts->layout->host_of[hosts->meeting.fingerprint.root] != host;
 }
 
-/* Adds the ranks of the hosts that have not been heard from in this operation; their
+/* Adds the ranks of the hosts that have sent nothing yet in this operation; their
  * leaders only if `has_leaders` is false, because the traffic's waits name these
  * themselves. */
 static void
@@ -413,8 +413,8 @@ dl_hosts_add_remote(void *context, dl_awaited *awaited)
     }
 }
 
-/* A rank that has heard of the failure from another one leaves it to that one to
- * tell. */
+/* A rank that has learned of the failure from another one leaves the notices to that
+ * one. */
 void
 dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,
               dl_deadline deadline)
@@ -429,9 +429,9 @@ dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,
     hosts->is_told = true;
 }
 
-/* Returns whether this rank is to tell the end.  The rank that has claimed it may be
- * stopped, or have ended, before it has told: a rank that finds the end untold at its
- * second look tells it as well. */
+/* Returns whether this rank is to report the end.  The rank that has claimed it may be
+ * stopped, or end, before it has reported it: a rank that finds the end unreported at
+ * its second check reports it as well. */
 static bool
 claim(dl_hosts *hosts, int place)
 {

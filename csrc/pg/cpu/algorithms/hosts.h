@@ -87,15 +87,16 @@ void dl_hosts_announce_own_timeout(void *context, const dl_error *error);
 dl_status dl_hosts_late(void *context);
 
 /* For the deadlock detector: adds the ranks that an operation waits for beyond those
- * that the board or the traffic see.  It waits for each leader that has not been heard
- * from in the operation, and for the ranks of that host without which the leader does
+ * that the board or the traffic see.  It waits for each leader that has sent nothing
+ * yet in the operation, and for the ranks of that host without which the leader does
  * not continue.  dl_hosts_add_unseen() is for the board's waits, dl_hosts_add_remote()
  * for the traffic's. */
 void dl_hosts_add_unseen(void *context, dl_awaited *awaited);
 void dl_hosts_add_remote(void *context, dl_awaited *awaited);
 
-/* Called when the traffic says its farewells: tells all ranks of other hosts, unless
- * this rank leaves in order or has heard of the failure from another one. */
+/* Called when the traffic says its farewells: sends the failure to all ranks of other
+ * hosts, unless this rank leaves in order or has received the failure from another
+ * one. */
 void dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,
                    dl_deadline deadline);
 

@@ -31,7 +31,7 @@ share_of(const spread *self, int host)
 
 /* Queues what goes to another leader, `out`, and what comes from it, `in`. */
 static dl_status
-trade(const spread *self, int host, dl_bytes out, dl_bytes in)
+queue_pair(const spread *self, int host, dl_bytes out, dl_bytes in)
 {
     dl_traffic *traffic = self->hosts->traffic;
     int leader = dl_layout_leader(self->hosts->layout, host);
@@ -53,8 +53,8 @@ leave_home(const spread *self, bool is_shared)
         int to = layout->host == self->home ? host : layout->host;
         dl_bytes moved = is_shared ? share_of(self, to) : all;
         if (host != layout->host) {
-            DL_TRY(trade(self, host, layout->host == self->home ? moved : nothing,
-                         host == self->home ? moved : nothing));
+            DL_TRY(queue_pair(self, host, layout->host == self->home ? moved : nothing,
+                              host == self->home ? moved : nothing));
         }
     }
     return DL_OK;
@@ -72,7 +72,7 @@ pass_on(const spread *self)
         dl_bytes out = host == self->home ? nothing : share_of(self, layout->host);
         dl_bytes in = layout->host == self->home ? nothing : share_of(self, host);
         if (host != layout->host) {
-            DL_TRY(trade(self, host, out, in));
+            DL_TRY(queue_pair(self, host, out, in));
         }
     }
     return DL_OK;
@@ -247,7 +247,7 @@ unpack(const gathered *self)
 
 /* Copies the block that a rank alone on its host has for itself. */
 static void
-keep(const dl_tensor *input, const dl_tensor *output)
+copy_own_block(const dl_tensor *input, const dl_tensor *output)
 {
     if (input->data != output->data) {
         dl_strided_copy_part(output, input, 0, dl_tensor_size(input));
@@ -264,7 +264,7 @@ gather_within(const gathered *self, const dl_op_context *meeting)
     dl_call call = dl_call_all_gather(input, hosts->locals[0]);
 
     if (hosts->board == NULL) {
-        keep(input, &self->call->outputs[layout->rank]);
+        copy_own_block(input, &self->call->outputs[layout->rank]);
         return DL_OK;
     }
     for (int i = 0; i < dl_hosts_local_count(hosts); i++) {
@@ -304,7 +304,7 @@ dl_hosts_all_gather(dl_hosts *hosts, const dl_op_context *op, const dl_call *cal
     return DL_OK;
 }
 
-/* Blocks that go directly between ranks of different hosts in one operation.  Through
+/* Blocks that go directly between ranks of different hosts in one operation.  By way of
  * the leaders they would have to be packed, passed on and unpacked on both hosts, and
  * each would still cross the network once.  The price is a connection between each two
  * ranks that have a block for each other. */
@@ -469,7 +469,7 @@ dl_hosts_gather(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
         DL_TRY(dl_hosts_meet(hosts, first));
     }
     if (is_home && hosts->board == NULL) {
-        keep(&call->tensor, &call->outputs[layout->rank]);
+        copy_own_block(&call->tensor, &call->outputs[layout->rank]);
     }
     return run_direct(&between);
 }
@@ -495,7 +495,7 @@ dl_hosts_scatter(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
         DL_TRY(dl_hosts_meet(hosts, first));
     }
     if (is_home && hosts->board == NULL) {
-        keep(&call->inputs[layout->rank], &call->tensor);
+        copy_own_block(&call->inputs[layout->rank], &call->tensor);
     }
     return run_direct(&between);
 }
@@ -517,7 +517,7 @@ dl_hosts_all_to_all(dl_hosts *hosts, const dl_op_context *op, const dl_call *cal
                           .outputs = locals_of(hosts, call->outputs, 1)};
         DL_TRY(dl_all_to_all_board(hosts->exchange, first, &within));
     } else {
-        keep(&call->inputs[rank], &call->outputs[rank]);
+        copy_own_block(&call->inputs[rank], &call->outputs[rank]);
     }
     return run_direct(&between);
 }

@@ -48,8 +48,8 @@ least(size_t left, size_t right)
     return left < right ? left : right;
 }
 
-/* Prepares a reduction of the tensor in `args`, which is contiguous: it has the partial
- * result, and gets the result. */
+/* Prepares a reduction of the call's tensor, which is contiguous and holds the partial
+ * result on entry, and the result afterwards. */
 static leader_fold
 leader_fold_of(dl_hosts *hosts, const dl_call *call, int root)
 {
@@ -96,7 +96,7 @@ fold_slots(const leader_fold *self, uint8_t *slots, size_t stride, dl_bytes own)
     }
 }
 
-/* A host that does not get the result folds its share all the same. */
+/* A host that does not get the result still folds its share. */
 static bool
 wants_result(const leader_fold *self, int host)
 {
@@ -153,7 +153,7 @@ stretch_of(const rounds *all, uint64_t round)
 /* Exchanges whole stretches.  A host that does not want the result gets an empty
  * message. */
 static dl_status
-exchange(const rounds *all, uint64_t round, uint32_t *stage)
+queue_exchange(const rounds *all, uint64_t round, uint32_t *stage)
 {
     const leader_fold *base = all->base;
     dl_hosts *hosts = base->hosts;
@@ -175,7 +175,7 @@ exchange(const rounds *all, uint64_t round, uint32_t *stage)
 }
 
 static dl_status
-scatter(const rounds *all, uint64_t round, uint32_t *stage)
+queue_scatter(const rounds *all, uint64_t round, uint32_t *stage)
 {
     dl_hosts *hosts = all->base->hosts;
     const dl_layout *layout = hosts->layout;
@@ -195,7 +195,7 @@ scatter(const rounds *all, uint64_t round, uint32_t *stage)
 }
 
 static dl_status
-gather(const rounds *all, uint64_t round, uint32_t *stage)
+queue_gather(const rounds *all, uint64_t round, uint32_t *stage)
 {
     const leader_fold *base = all->base;
     dl_hosts *hosts = base->hosts;
@@ -227,12 +227,12 @@ run_rounds(const rounds *all)
 
     for (uint64_t round = 0; round < all->count; round++) {
         for (; next < all->count && next < round + ROUNDS_AHEAD; next++) {
-            DL_TRY(scatter(all, next, &scattered[next % ROUNDS_AHEAD]));
+            DL_TRY(queue_scatter(all, next, &scattered[next % ROUNDS_AHEAD]));
         }
         DL_TRY(dl_traffic_wait(hosts->traffic, scattered[round % ROUNDS_AHEAD]));
         fold_slots(all->base, slots_of(all, round), all->share,
                    share_of(all, round, hosts->layout->host));
-        DL_TRY(gather(all, round, &last));
+        DL_TRY(queue_gather(all, round, &last));
     }
     return dl_traffic_wait(hosts->traffic, last);
 }
@@ -254,7 +254,7 @@ fold_direct(const leader_fold *self)
     }
     DL_TRY(dl_hosts_room(&hosts->incoming, all.count * count * stretch, &all.slots));
     for (uint64_t round = 0; round < all.count; round++) {
-        DL_TRY(exchange(&all, round, &arrived[round]));
+        DL_TRY(queue_exchange(&all, round, &arrived[round]));
     }
     for (uint64_t round = 0; round < all.count; round++) {
         DL_TRY(dl_traffic_wait(hosts->traffic, arrived[round]));
@@ -403,7 +403,7 @@ run_widened(dl_hosts *hosts, const dl_op_context *op, const dl_call *call, int r
 }
 
 static dl_status
-run(dl_hosts *hosts, const dl_op_context *op, const dl_call *call, int root)
+reduce_to_host(dl_hosts *hosts, const dl_op_context *op, const dl_call *call, int root)
 {
     dl_call plain = dl_call_all_reduce(&call->tensor, plain_op(call->reduction));
 
@@ -414,12 +414,12 @@ run(dl_hosts *hosts, const dl_op_context *op, const dl_call *call, int root)
 dl_status
 dl_hosts_all_reduce(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
 {
-    return run(hosts, op, call, -1);
+    return reduce_to_host(hosts, op, call, -1);
 }
 
 /* Copies the tensor to `target`, contiguous, and multiplied for PREMUL_SUM. */
 static void
-take_in(uint8_t *target, const dl_tensor *tensor, dl_reduce_op op, double factor)
+copy_scaled(uint8_t *target, const dl_tensor *tensor, dl_reduce_op op, double factor)
 {
     dl_strided_gather_part(target, tensor, 0, dl_tensor_size(tensor));
     if (op == DL_PREMUL_SUM) {
@@ -438,8 +438,8 @@ dl_hosts_reduce(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
     DL_TRY(dl_hosts_room(&hosts->flat, dl_tensor_size(&call->tensor), &room));
     copy.tensor.data = room;
     copy.tensor.is_contiguous = true;
-    take_in(room, &call->tensor, call->reduction, call->factor);
-    DL_TRY(run(hosts, op, &copy, layout->host_of[call->root]));
+    copy_scaled(room, &call->tensor, call->reduction, call->factor);
+    DL_TRY(reduce_to_host(hosts, op, &copy, layout->host_of[call->root]));
     if (layout->rank == call->root) {
         dl_strided_scatter_part(&call->tensor, room, 0, dl_tensor_size(&call->tensor));
     }
@@ -463,10 +463,10 @@ put_block(const blocks *self, size_t at, const dl_tensor *input)
     uint8_t *narrow = self->hosts->flat.data;
 
     if (self->row.dtype == input->dtype) {
-        take_in(place, input, call->reduction, call->factor);
+        copy_scaled(place, input, call->reduction, call->factor);
         return;
     }
-    take_in(narrow, input, call->reduction, call->factor);
+    copy_scaled(narrow, input, call->reduction, call->factor);
     dl_reduce_widen((float *)(void *)place, input->dtype, narrow, input->count);
 }
 
@@ -516,7 +516,7 @@ fill_blocks(const blocks *self)
 /* Distributes the leader's row to the outputs of this host's ranks, through the
  * board. */
 static dl_status
-hand_out(const blocks *self, const dl_op_context *op, const dl_tensor *output)
+scatter_result(const blocks *self, const dl_op_context *op, const dl_tensor *output)
 {
     dl_hosts *hosts = self->hosts;
     const dl_layout *layout = hosts->layout;
@@ -544,7 +544,7 @@ hand_out(const blocks *self, const dl_op_context *op, const dl_tensor *output)
 /* Used where the row has a wider type than the output: receives this rank's block in
  * that type and rounds it. */
 static dl_status
-hand_out_narrowed(const blocks *self, const dl_op_context *op)
+scatter_narrowed(const blocks *self, const dl_op_context *op)
 {
     const dl_tensor *output = &self->call->tensor;
     dl_hosts *hosts = self->hosts;
@@ -555,7 +555,7 @@ hand_out_narrowed(const blocks *self, const dl_op_context *op)
     wide.data = room;
     wide.count = output->count;
     uint8_t *narrow = room + output->count * sizeof(float);
-    DL_TRY(hand_out(self, op, &wide));
+    DL_TRY(scatter_result(self, op, &wide));
     dl_reduce_narrow(narrow, output->dtype, wide.data, output->count);
     dl_strided_scatter_part(output, narrow, 0, dl_tensor_size(output));
     return DL_OK;
@@ -578,8 +578,8 @@ reduce_blocks(blocks *self, const dl_op_context *op)
         DL_TRY(fold_parts(&between, self->starts));
     }
     return self->row.dtype == self->call->tensor.dtype
-               ? hand_out(self, dl_hosts_last(hosts), &self->call->tensor)
-               : hand_out_narrowed(self, dl_hosts_last(hosts));
+               ? scatter_result(self, dl_hosts_last(hosts), &self->call->tensor)
+               : scatter_narrowed(self, dl_hosts_last(hosts));
 }
 
 dl_status

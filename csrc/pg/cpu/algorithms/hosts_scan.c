@@ -20,10 +20,10 @@
 #define AHEAD 8
 
 /* A scan goes in the order of the ranks, wherever these are, so that its bits do not
- * depend on who shares a host.  Large arrays go through the board to each host's leader,
- * along a chain of the leaders, and back through the board.  What goes along the chain is
- * what all ranks so far come to, piece by piece: the linear pipeline of Sanders and
- * Traeff, "Parallel prefix (scan) algorithms for MPI" (EuroPVM/MPI 2006). */
+ * depend on who shares a host.  Large arrays go through the board to each host's
+ * leader, along a chain of the leaders, and back through the board.  The reduction of
+ * all ranks so far goes along the chain, piece by piece: the linear pipeline of Sanders
+ * and Traeff, "Parallel prefix (scan) algorithms for MPI" (EuroPVM/MPI 2006). */
 typedef struct chain {
     dl_hosts *hosts;
     dl_fold fold;
@@ -48,9 +48,9 @@ end_of_run(const dl_layout *layout, int rank)
     return rank;
 }
 
-/* Moves what all ranks before `rank`, the first of a run, come to, from the host before
- * to that of the run.  All leaders count the stages alike, whether they take part or
- * not, as both sides of a message have to be in the same one. */
+/* Moves the reduction of all ranks before `rank`, the first of a run, from the previous
+ * host to that of the run.  All leaders count the stages alike, whether they take part
+ * or not, as both sides of a message have to be in the same one. */
 static dl_status
 pass_on(const chain *self, int rank, size_t start, size_t size)
 {
@@ -136,7 +136,7 @@ describe_locals(const chain *self, const dl_tensor *tensor, dl_tensor *locals)
 }
 
 static dl_status
-reserve(chain *self, const dl_tensor *tensor)
+reserve_memory(chain *self, const dl_tensor *tensor)
 {
     dl_hosts *hosts = self->hosts;
     size_t count = (size_t)dl_hosts_local_count(hosts);
@@ -169,7 +169,7 @@ scan_along_chain(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
         .op = DL_GATHER, .tensor = *tensor, .outputs = leads ? hosts->locals[0] : NULL};
     dl_call out = {.op = DL_SCATTER, .tensor = *tensor, .inputs = in.outputs};
 
-    DL_TRY(reserve(&self, tensor));
+    DL_TRY(reserve_memory(&self, tensor));
     const dl_op_context *first = dl_hosts_first(hosts, op);
     DL_TRY(hosts->board == NULL ? DL_OK : dl_gather_board(hosts->exchange, first, &in));
     dl_hosts_last(hosts);

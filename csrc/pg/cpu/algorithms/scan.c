@@ -93,7 +93,7 @@ static rounds
 rounds_of(dl_board *board, const dl_call *call)
 {
     size_t size = dl_tensor_size(&call->tensor);
-    size_t most = board->header->may_spin ? board->chunk / 2 : board->chunk;
+    size_t most = board->header->cores_per_rank > 0 ? board->chunk / 2 : board->chunk;
     size_t count = (size + most - 1) / most;
     size_t chunk = dl_round_up((size + count - 1) / count, DL_LINE);
 
@@ -185,7 +185,7 @@ dl_scan_chunks(dl_board *board, const dl_op_context *op, const dl_call *call)
     return DL_OK;
 }
 
-/* Of two ranks, the first writes and the second reads (swap.h). */
+/* The rounds of two ranks, of which the first writes and the second reads (swap.h). */
 
 static void
 pass_chunk(const void *context, uint64_t round)
@@ -242,7 +242,7 @@ dl_status
 dl_scan_select(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
     size_t size = dl_tensor_size(&call->tensor);
-    size_t limit = board->header->may_spin
+    size_t limit = board->header->cores_per_rank > 0
                        ? SLOT_LIMIT_OF_ALL_RANKS / (size_t)board->options.size
                        : SLOT_LIMIT_WHEN_SHARING;
 

@@ -10,7 +10,7 @@
 bool
 dl_swap_suits(const dl_board *board)
 {
-    return board->options.size == 2 && board->header->may_spin;
+    return board->options.size == 2 && board->header->cores_per_rank > 0;
 }
 
 size_t

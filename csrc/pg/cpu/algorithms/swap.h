@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Two ranks that have a core each pass whole arrays to each other through their slots,
- * and each computes its result of both: as many bytes as if each computed a half and
- * copied the other one, with one meeting in place of three. */
+ * and each computes its result from both.  That moves as many bytes as if each computed
+ * a half and copied the other half, with one meeting in place of three. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_SWAP_H
 #define DISTLITE_PG_CPU_ALGORITHMS_SWAP_H
 

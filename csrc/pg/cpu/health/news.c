@@ -45,7 +45,7 @@ dl_news_fini(dl_news *news)
     *news = (dl_news){0};
 }
 
-/* Returns the news in words, and keeps the thread's last error. */
+/* Returns the error that describes the news, and keeps the thread's last error. */
 static dl_error
 error_of(const dl_news *self, int rank, const dl_head *head)
 {
@@ -214,10 +214,10 @@ typedef struct round {
     dl_buffer text;
 } round;
 
-/* Advances one connection.  Returns true when it is done with: the frame was sent, or
+/* Advances one connection.  Returns true when it is finished: the frame was sent, or
  * the rank cannot be reached. */
 static bool
-tell_one(dl_link *link, const dl_buffer *text)
+advance_connection(dl_link *link, const dl_buffer *text)
 {
     struct iovec part = {text->data, text->size};
     size_t sent;
@@ -234,11 +234,11 @@ tell_one(dl_link *link, const dl_buffer *text)
 /* Sends the frame over all connections of the round, and closes them at the deadline at
  * the latest.  The round is empty afterwards. */
 static void
-tell_round(round *self, dl_deadline deadline)
+send_round(round *self, dl_deadline deadline)
 {
     do {
         for (int i = self->count - 1; i >= 0; i--) {
-            if (tell_one(&self->links[i], &self->text)) {
+            if (advance_connection(&self->links[i], &self->text)) {
                 self->links[i] = self->links[--self->count];
             }
         }
@@ -256,7 +256,7 @@ tell_round(round *self, dl_deadline deadline)
 }
 
 static void
-add(round *self, const dl_news_options *options, int rank)
+add_connection(round *self, const dl_news_options *options, int rank)
 {
     dl_link_options link = {
         .group = options->group_name,
@@ -282,7 +282,7 @@ put_text(dl_head head, const dl_error *message, dl_buffer *text)
 }
 
 static bool
-is_told(const dl_layout *layout, int rank, bool is_for_leaders)
+is_receiver(const dl_layout *layout, int rank, bool is_for_leaders)
 {
     int host = layout->host_of[rank];
 
@@ -291,24 +291,24 @@ is_told(const dl_layout *layout, int rank, bool is_for_leaders)
 }
 
 /* Each batch has its share of the time that is left, so that ranks that do not answer
- * cost no others their news. */
+ * do not use up the time of the others. */
 static void
-tell_all(const dl_news *self, round *made, bool is_for_leaders, dl_deadline deadline)
+send_to_all(const dl_news *self, round *made, bool is_for_leaders, dl_deadline deadline)
 {
     const dl_layout *layout = self->options.layout;
     int left = 0;
 
     for (int rank = 0; rank < layout->size; rank++) {
-        left += is_told(layout, rank, is_for_leaders);
+        left += is_receiver(layout, rank, is_for_leaders);
     }
     for (int rank = 0; left > 0; rank++) {
-        if (is_told(layout, rank, is_for_leaders)) {
-            add(made, &self->options, rank);
+        if (is_receiver(layout, rank, is_for_leaders)) {
+            add_connection(made, &self->options, rank);
         }
         if (made->count == BATCH || made->count == left) {
             int batches = (left + BATCH - 1) / BATCH;
             left -= made->count;
-            tell_round(made, dl_deadline_earlier(deadline,
+            send_round(made, dl_deadline_earlier(deadline,
                                                  dl_deadline_left(deadline) / batches));
         }
     }
@@ -317,14 +317,15 @@ tell_all(const dl_news *self, round *made, bool is_for_leaders, dl_deadline dead
 /* Best effort: a rank that is not reached fails at its deadline.  Several threads may
  * call this at a time. */
 static void
-tell(const dl_news *self, dl_head head, const dl_error *message, dl_deadline deadline)
+send_news(const dl_news *self, dl_head head, const dl_error *message,
+          dl_deadline deadline)
 {
     dl_error before = *dl_last_error();
     round *made = calloc(1, sizeof *made);
 
     if (made != NULL && self->has_ended != NULL
         && put_text(head, message, &made->text) == DL_OK) {
-        tell_all(self, made, head.detail == IS_EXPECTED_TIMEOUT, deadline);
+        send_to_all(self, made, head.detail == IS_EXPECTED_TIMEOUT, deadline);
     }
     if (made != NULL) {
         dl_buffer_fini(&made->text);
@@ -342,7 +343,7 @@ dl_news_tell(dl_news *news, const dl_error *message, uint64_t sequence,
     if (news->has_ended != NULL) {
         head.id = sequence;
         head.tag = news->options.layout->rank;
-        tell(news, head, message, deadline);
+        send_news(news, head, message, deadline);
     }
 }
 
@@ -355,7 +356,7 @@ dl_news_announce_timeout(dl_news *news, const dl_error *message, uint64_t sequen
     head.id = sequence;
     head.tag = news->options.layout->rank;
     head.detail = IS_EXPECTED_TIMEOUT;
-    tell(news, head, message, deadline);
+    send_news(news, head, message, deadline);
 }
 
 void
@@ -367,5 +368,5 @@ dl_news_tell_ended(dl_news *news, int rank, const dl_error *message, uint64_t se
     head.id = sequence;
     head.tag = rank;
     head.detail = HAS_ENDED;
-    tell(news, head, message, deadline);
+    send_news(news, head, message, deadline);
 }

@@ -4,8 +4,8 @@
  * sent over a connection of its own, which carries one frame and is then closed.  A
  * link delivers a failure notice only to a connected rank, and only when that rank
  * reads the link; a rank that waits for its own host, or that has no links, is reached
- * by news.  The rank at which a failure occurs tells all ranks of other hosts; a rank
- * that has heard of the failure from another one does not pass it on. */
+ * by news.  The rank at which a failure occurs informs all ranks of other hosts; a rank
+ * that has learned of the failure from another one does not pass it on. */
 #ifndef DISTLITE_PG_CPU_HEALTH_NEWS_H
 #define DISTLITE_PG_CPU_HEALTH_NEWS_H
 
@@ -25,7 +25,7 @@ typedef struct dl_news_options {
     dl_listener *listener;
 } dl_news_options;
 
-/* What this rank has heard.  Zeroed memory is valid: it never has news, and
+/* The news that this rank has received.  Zeroed memory is valid: it never has news, and
  * dl_news_fini() accepts it. */
 typedef struct dl_news {
     dl_news_options options; /* fixed after init */
@@ -64,14 +64,14 @@ void dl_news_hear(dl_news *news);
  * known to have given up the group.  Takes in no news itself. */
 dl_status dl_news_watch(dl_news *news, int rank);
 
-/* Tells all ranks of other hosts that this one takes no part in operation `sequence` or
- * any later one.  Best effort: returns once the news is sent, or at the deadline.
+/* Informs all ranks of other hosts that this one takes no part in operation `sequence`
+ * or any later one.  Best effort: returns once the news is sent, or at the deadline.
  * Keeps the thread's last error.  May be called from any thread. */
 void dl_news_tell(dl_news *news, const dl_error *message, uint64_t sequence,
                   dl_deadline deadline);
 
-/* Tells the leaders of the other hosts what this leader is going to give up operation
- * `sequence` with.  Otherwise as dl_news_tell(). */
+/* Sends the leaders of the other hosts the error with which this leader is going to
+ * give up operation `sequence`.  Otherwise as dl_news_tell(). */
 void dl_news_announce_timeout(dl_news *news, const dl_error *message, uint64_t sequence,
                               dl_deadline deadline);
 

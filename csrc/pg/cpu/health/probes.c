@@ -89,10 +89,10 @@ link_to_locked(dl_probes *self, int rank)
     return self->links[rank];
 }
 
-/* A failed probe is closed, so that the next look tries again: the network may have
+/* A failed probe is closed, so that the next check tries again: the network may have
  * recovered. */
 static dl_status
-look_locked(dl_probes *self, int rank, int name)
+check_locked(dl_probes *self, int rank, int name)
 {
     dl_link *link = link_to_locked(self, rank);
 
@@ -121,7 +121,7 @@ dl_probes_look(dl_probes *probes, int rank, int name)
         return DL_OK;
     }
     pthread_mutex_lock(&probes->lock);
-    dl_status status = look_locked(probes, rank, name);
+    dl_status status = check_locked(probes, rank, name);
     pthread_mutex_unlock(&probes->lock);
     return status;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Probes tell whether processes on other hosts are alive, for all groups of a roster.
+ * Probes detect whether processes on other hosts are alive, for all groups of a roster.
  * A probe is a connection that carries nothing after its introduction, and that the
- * kernel closes when the process ends.  It is made when a rank is first looked at.  As
- * the number of descriptors of a process is limited, at most DL_PROBES_OPEN probes are
+ * kernel closes when the process ends.  It is made when a rank is first checked. As the
+ * number of descriptors of a process is limited, at most DL_PROBES_OPEN probes are
  * open: the one that was least recently used is closed for a new one, and is made again
- * when its rank is looked at again. */
+ * when its rank is checked again. */
 #ifndef DISTLITE_PG_CPU_HEALTH_PROBES_H
 #define DISTLITE_PG_CPU_HEALTH_PROBES_H
 
@@ -16,7 +16,7 @@
 /* Limit of the open connections, whatever the number of ranks. */
 #define DL_PROBES_OPEN 64
 
-/* Zeroed memory is valid: every look at it returns DL_OK. */
+/* Zeroed memory is valid: every check of it returns DL_OK. */
 typedef struct dl_probes {
     /* fixed after init; borrowed */
     int rank;

@@ -59,9 +59,9 @@ static struct {
     dl_process_own own;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Subscribers and call sources, apart from the table.  Telling may take a while, and a
- * wake-up must not wait for it: so each of them has a lock.  The lists change with both
- * held; `telling` is taken first. */
+/* Subscribers and call sources, separate from the table.  Calling `tell` may take a
+ * while, and a wake-up must not wait for it, so there is a lock for each.  The lists
+ * change with both held; `telling` is taken first. */
 static struct {
     pthread_mutex_t telling;
     pthread_mutex_t waking;
@@ -90,19 +90,18 @@ forget_parent(void)
 }
 
 static void
-prepare(void)
+init_once(void)
 {
     dl_list_init(&table.processes);
     dl_list_init(&audience.subscribers);
     dl_list_init(&audience.sources);
-    (void)dl_fork_generation();
     pthread_atfork(NULL, NULL, forget_parent);
 }
 
 static void
 lock_table(void)
 {
-    pthread_once(&once, prepare);
+    pthread_once(&once, init_once);
     pthread_mutex_lock(&table.lock);
 }
 
@@ -250,7 +249,7 @@ find_number_locked(uint64_t number)
     return NULL;
 }
 
-/* Kinds of events since the last look. */
+/* Kinds of events since the last inspection. */
 typedef struct findings {
     bool has_ends;
     bool has_calls;
@@ -292,7 +291,7 @@ look_locked(detector *watcher, findings *found)
 static void
 wake_all(void)
 {
-    pthread_once(&once, prepare);
+    pthread_once(&once, init_once);
     pthread_mutex_lock(&audience.waking);
     for (dl_list *node = audience.subscribers.next; node != &audience.subscribers;
          node = node->next) {
@@ -334,8 +333,8 @@ tell_all(void)
     return goes_on;
 }
 
-/* Waits are woken a second time after this delay: one that looked just before the mark
- * and sleeps just after the wake-up would miss the first, and a caller's words may
+/* Waits are woken a second time after this delay: one that checked just before the mark
+ * and sleeps just after the wake-up would miss the first, and a caller's data may
  * arrive a moment after its connection. */
 #define SECOND_WAKE_AFTER (2 * DL_MILLISECOND)
 
@@ -346,7 +345,7 @@ typedef struct unfinished {
 } unfinished;
 
 static void
-spread(const findings *found, unfinished *left)
+notify(const findings *found, unfinished *left)
 {
     bool hears = found->has_calls || left->hears;
     bool has_any = found->has_ends || hears;
@@ -367,7 +366,7 @@ spread(const findings *found, unfinished *left)
 }
 
 static void *
-detect(void *argument)
+run_detector(void *argument)
 {
     detector *self = argument;
     struct epoll_event event;
@@ -391,7 +390,7 @@ detect(void *argument)
         }
         look_locked(self, &found);
         unlock_table();
-        spread(&found, &left);
+        notify(&found, &left);
     }
 }
 
@@ -418,7 +417,7 @@ free_detector(detector *self)
     free(self);
 }
 
-/* If the thread cannot be started, waits look for themselves
+/* If the thread cannot be started, waits inspect the table themselves
  * (dl_process_table_look). */
 static dl_status
 start_detector_locked(void)
@@ -439,13 +438,13 @@ start_detector_locked(void)
         free_detector(made);
         return status;
     }
-    made->has_thread = dl_thread_start(&made->thread, detect, made) == DL_OK;
+    made->has_thread = dl_thread_start(&made->thread, run_detector, made) == DL_OK;
     table.detector = made;
     return DL_OK;
 }
 
-/* Counts one watched descriptor owner less.  Returns the detector if nothing is watched
- * any more, for the caller to free without the lock; else NULL. */
+/* Counts down the watched processes and sources.  Returns the detector if nothing is
+ * watched any more, for the caller to free without the lock; else NULL. */
 static detector *
 drop_watch_locked(void)
 {
@@ -566,7 +565,7 @@ dl_process_table_look(void)
 static void
 lock_audience(void)
 {
-    pthread_once(&once, prepare);
+    pthread_once(&once, init_once);
     pthread_mutex_lock(&audience.telling);
     pthread_mutex_lock(&audience.waking);
 }

@@ -13,9 +13,9 @@
  * of a process on another host is entered by dl_process_set_ended().
  *
  * One thread sleeps on all of these descriptors, and on those at which other hosts
- * call, while there are any.  It marks a process as ended at once, has callers heard,
- * and wakes the subscribers' waits, also while the program computes.  The table knows
- * nothing of ranks and groups. */
+ * call, while there are any.  It marks a process as ended at once, has connections
+ * accepted, and wakes the subscribers' waits, also while the program computes.  The
+ * table knows nothing of ranks and groups. */
 #ifndef DISTLITE_PG_CPU_HEALTH_PROCESS_TABLE_H
 #define DISTLITE_PG_CPU_HEALTH_PROCESS_TABLE_H
 
@@ -31,8 +31,8 @@ typedef struct dl_process_id {
     uint8_t bytes[DL_PROCESS_ID_SIZE];
 } dl_process_id;
 
-/* What this process shows to others.  The descriptors belong to the table and stay open
- * until the process ends.  `pidfd` is a second lifeline where the system has no
+/* What this process passes to others.  The descriptors belong to the table and stay
+ * open until the process ends.  `pidfd` is a second lifeline where the system has no
  * pidfds. */
 typedef struct dl_process_own {
     dl_process_id id;
@@ -64,7 +64,7 @@ dl_status dl_process_watch(dl_process *process, int lifeline, int pidfd);
 /* Returns false for NULL.  May be called from any thread. */
 bool dl_process_has_ended(const dl_process *process);
 
-/* Marks the process as ended, on the word of another host, and wakes the subscribers'
+/* Marks the process as ended, as reported by another host, and wakes the subscribers'
  * waits.  May be called from any thread. */
 void dl_process_set_ended(dl_process *process);
 
@@ -109,9 +109,9 @@ void dl_end_unsubscribe(dl_end_subscriber *subscriber);
 
 /* The caller sets `fd`, `hear` and `context`.  The source stays in place until it is
  * removed, after which `hear` does not run any more; `fd` is closed only then.  If
- * adding fails, or the table has no thread, waits have to look for callers themselves.
- * dl_call_source_remove() does nothing with a source that was not added, or was added
- * by the parent of a fork. */
+ * adding fails, or the table has no thread, waits have to check for connections
+ * themselves. dl_call_source_remove() does nothing with a source that was not added, or
+ * was added by the parent of a fork. */
 dl_status dl_call_source_add(dl_call_source *source);
 void dl_call_source_remove(dl_call_source *source);
 

@@ -12,8 +12,8 @@ self_of(dl_channel *channel)
     return (dl_link_channel *)(void *)channel;
 }
 
-/* Overwrites an earlier cause: a farewell that is read after the connection broke says
- * more than the break itself. */
+/* Overwrites an earlier cause: a farewell that is read after the connection broke has
+ * more information than the break itself. */
 static void
 lose(dl_link_channel *self)
 {
@@ -149,7 +149,7 @@ understand(dl_link_channel *self, const dl_head *head, const uint8_t *contents)
     return false;
 }
 
-/* Also serves a lost channel: what came before the end of the connection is
+/* Also serves a lost channel: frames that came before the end of the connection are
  * delivered. */
 static bool
 peek(dl_channel *channel, dl_received *received)
@@ -190,7 +190,7 @@ static const dl_channel_ops link_ops = {
     .release = release,
 };
 
-/* Allocates the buffers at once: later, no caller could be told of a failure. */
+/* Allocates the buffers at once: later, there is no caller to return a failure to. */
 dl_status
 dl_link_channel_new(const dl_link_options *options, const dl_way *way,
                     dl_link_channel **channel)
@@ -254,8 +254,8 @@ dl_link_channel_step(dl_link_channel *channel)
         lose(channel);
         return;
     }
-    /* A failed write is reported only after the read: what came before the end still
-     * counts. */
+    /* A failed write is reported only after the read: data that came before the end
+     * still counts. */
     dl_status status = flush(channel);
     dl_error error = *dl_last_error();
     if (receive(channel) != DL_OK) {

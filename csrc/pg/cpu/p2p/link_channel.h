@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A channel to a rank of another host: a buffer of outgoing and one of incoming frames
- * around a bundle of links, which is opened once the channel is wanted.  All functions
- * require the engine's lock.
+ * around a bundle of links, which is opened once the channel is wanted (`is_wanted`).
+ * All functions require the engine's lock.
  *
  * Payloads are copied once on each side, into and out of these buffers.  Frames are
  * small and the kernel copies them anyway, so that a second copy within the cache costs

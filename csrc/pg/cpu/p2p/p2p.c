@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 
+#include "base/interrupt.h"
 #include "base/thread.h"
 #include "net/socket.h"
 #include "pg/cpu/p2p/p2p_state.h"
@@ -25,6 +26,11 @@
 #define MOST_CHUNK ((size_t)32 << 10)
 #define EAGER_PART 16
 #define CHUNK_PART 8
+
+/* The largest message that begins with SENT, and the part of the ring that it takes at
+ * most: a message whose receive was not posted yet is kept in the receiver's memory. */
+#define MOST_WINDOW ((size_t)256 << 10)
+#define WINDOW_PART 8
 
 /* Large enough for "recv from rank 1 (pid 5 on host h) with tag 7 in group 0". */
 #define TEXT_SIZE 384
@@ -47,7 +53,7 @@ capacity_for(int size)
 }
 
 static size_t
-least(size_t left, size_t right)
+min_size(size_t left, size_t right)
 {
     return left < right ? left : right;
 }
@@ -82,6 +88,7 @@ free_engine(dl_p2p *engine)
 {
     for (int rank = 0; engine->peers != NULL && rank < engine->size; rank++) {
         dl_buffer_fini(&engine->peers[rank].controls);
+        free(engine->peers[rank].refusal);
     }
     while (!dl_list_is_empty(&engine->arrivals)) {
         dl_list *node = engine->arrivals.next;
@@ -149,8 +156,9 @@ open_channels(dl_p2p *engine, void *memory)
     const dl_layout *layout = engine->options.layout;
     size_t capacity = capacity_for(dl_layout_count(layout, layout->host));
 
-    engine->eager = least(capacity / EAGER_PART, MOST_EAGER);
-    engine->chunk = least(capacity / CHUNK_PART, MOST_CHUNK);
+    engine->eager = min_size(capacity / EAGER_PART, MOST_EAGER);
+    engine->chunk = min_size(capacity / CHUNK_PART, MOST_CHUNK);
+    engine->window = min_size(capacity / WINDOW_PART, MOST_WINDOW);
     for (int rank = 0; rank < engine->size; rank++) {
         dl_list_init(&engine->peers[rank].queued);
         dl_list_init(&engine->peers[rank].streaming);
@@ -169,10 +177,10 @@ open_channels(dl_p2p *engine, void *memory)
     return DL_OK;
 }
 
-/* From now on links to `peer` are opened and polled; DL_ANY_RANK stands for all ranks.
- * Links take memory, so each is created when it is first wanted. */
+/* Has links to `peer` opened and polled from now on; DL_ANY_RANK stands for all ranks.
+ * Links take memory, so each is created when it is first used. */
 static dl_status
-want(dl_p2p *engine, int peer)
+open_links_to(dl_p2p *engine, int peer)
 {
     const dl_layout *layout = engine->options.layout;
 
@@ -269,6 +277,18 @@ fail_types(const char *text, const dl_frame *sent, const dl_frame *taken)
                    dtypes[0], dtypes[1]);
 }
 
+static dl_status
+fail_mismatch(const char *text, const dl_frame *sent, const dl_frame *taken)
+{
+    if (sent->dtype != taken->dtype || sent->code != taken->code) {
+        return fail_types(text, sent, taken);
+    }
+    return dl_fail(DL_MISMATCH,
+                   "%s: the message of %" PRIu64 " bytes does not fit into the %" PRIu64
+                   " bytes of the receive's array",
+                   text, sent->total, taken->total);
+}
+
 dl_status
 dl_p2p_fail_refused(const dl_message *self, const dl_frame *frame)
 {
@@ -279,17 +299,9 @@ dl_p2p_fail_refused(const dl_message *self, const dl_frame *frame)
         .code = self->tensor.opaque_code,
     };
     bool is_send = self->work.op == DL_SEND;
-    const dl_frame *sent = is_send ? &own : frame;
-    const dl_frame *taken = is_send ? frame : &own;
 
     describe(self, text);
-    if (sent->dtype != taken->dtype || sent->code != taken->code) {
-        return fail_types(text, sent, taken);
-    }
-    return dl_fail(DL_MISMATCH,
-                   "%s: the message of %" PRIu64 " bytes does not fit into the %" PRIu64
-                   " bytes of the receive's array",
-                   text, sent->total, taken->total);
+    return fail_mismatch(text, is_send ? &own : frame, is_send ? frame : &own);
 }
 
 dl_status
@@ -313,8 +325,8 @@ fail_late(const dl_message *self)
     if (self->state == DL_MESSAGE_POSTED) {
         why = "no matching message was sent";
     } else if (self->work.op == DL_SEND) {
-        why = self->state == DL_MESSAGE_STREAMING ? "it was not received completely"
-                                                  : "no matching receive was called";
+        why = self->is_accepted ? "it was not received completely"
+                                : "no matching receive was called";
     }
     describe(self, text);
     return dl_fail(DL_TIMEOUT, "%s timed out after %" PRId64 "ms: %s", text,
@@ -379,8 +391,26 @@ dl_p2p_end(dl_message *self, dl_status status)
     dl_list_append(&self->engine->ended, &self->node);
 }
 
-/* Ends the message, and first tells the peer if it knows of it: if the MESSAGE frame is
- * in the channel. */
+/* Returns the oldest message with `peer` of which nothing has moved.  Ids of sends and
+ * of receives are not comparable, but sends are posted before they are waited for. */
+static dl_message *
+find_idle(dl_p2p *engine, int peer)
+{
+    dl_list *lists[] = {&engine->peers[peer].queued, &engine->offered, &engine->posted};
+
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        for (dl_list *node = lists[i]->next; node != lists[i]; node = node->next) {
+            dl_message *message = DL_LIST_ENTRY(node, dl_message, node);
+            if (message->peer == peer && message->probed == NULL) {
+                return message;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* Ends the message, after a frame to the peer if that knows of it, which is so once the
+ * MESSAGE frame is in the channel. */
 static void
 give_up_message(dl_message *self, dl_status status)
 {
@@ -389,15 +419,41 @@ give_up_message(dl_message *self, dl_status status)
         self->state != DL_MESSAGE_QUEUED && self->state != DL_MESSAGE_POSTED;
 
     if (self->state == DL_MESSAGE_FILLING) {
-        frame = (dl_frame){.id = self->peer_id, .kind = DL_FRAME_STOP};
+        frame.kind = DL_FRAME_STOP;
     }
     if (is_known) {
-        dl_p2p_control(self->engine, self->peer, &frame);
+        dl_p2p_control(self->engine, self->peer, &frame, NULL);
     }
     dl_p2p_end(self, status);
 }
 
-/* Says of the thread's last error which message it ends. */
+void
+dl_p2p_tell_refusal(dl_p2p *engine, int peer, const dl_frame *frame,
+                    const dl_sent *sent)
+{
+    dl_message ended = {
+        .engine = engine, .work.op = DL_SEND, .peer = peer, .tag = frame->tag};
+    dl_frame was = {
+        .total = sent->total, .code = sent->code, .dtype = (uint8_t)sent->dtype};
+    dl_message *idle = find_idle(engine, peer);
+    char text[TEXT_SIZE];
+
+    describe(&ended, text);
+    dl_status status = fail_mismatch(text, &was, frame);
+    if (idle != NULL) {
+        give_up_message(idle, status);
+    } else if (engine->peers[peer].refusal == NULL) {
+        engine->peers[peer].refusal = malloc(sizeof(dl_error));
+        if (engine->peers[peer].refusal == NULL) {
+            dl_p2p_break(engine);
+            return;
+        }
+        *engine->peers[peer].refusal = *dl_last_error();
+        engine->has_refusals = true;
+    }
+}
+
+/* Prefixes the thread's last error with the message that it ends. */
 static dl_status
 fail_described(const dl_message *self)
 {
@@ -434,7 +490,7 @@ has_left(const dl_p2p *engine, int rank)
  * rank suffices, because the message might have come from it; ranks that left in order
  * matter only when all others have left. */
 static int
-missing_source(const dl_p2p *engine)
+lost_source(const dl_p2p *engine)
 {
     int missing = -1;
     int gone = 0;
@@ -463,7 +519,7 @@ end_if_failed(dl_message *self)
         return;
     }
     if (self->peer == DL_ANY_RANK) {
-        missing = missing_source(engine);
+        missing = lost_source(engine);
     } else if (!engine->peers[self->peer].is_gone) {
         missing = -1;
     }
@@ -484,7 +540,7 @@ end_failed_in(dl_list *list)
     }
 }
 
-/* News is consulted only while the link is not open.  An open link tells more: it
+/* News is consulted only while the link is not open.  An open link is more precise: it
  * delivers what the rank sent before it gave up, and then its end. */
 static bool
 is_gone_elsewhere(const dl_p2p *engine, const dl_link_channel *link, int rank)
@@ -495,7 +551,8 @@ is_gone_elsewhere(const dl_p2p *engine, const dl_link_channel *link, int rank)
     return link->is_lost || (!link->link.is_open && watch_news(engine, rank) != DL_OK);
 }
 
-/* The board knows the ranks of this host, links and news those of other hosts. */
+/* The board has the state of this host's ranks, links and news that of other hosts'
+ * ranks. */
 static bool
 is_gone(const dl_p2p *engine, int rank)
 {
@@ -523,7 +580,7 @@ note_gone(dl_p2p *engine)
     }
 }
 
-/* First reads which peers are gone, then takes in what they have sent, and only then
+/* First reads which peers are gone, then receives what they have sent, and only then
  * ends messages: what a peer sent before its end still counts. */
 bool
 dl_p2p_end_failed(dl_p2p *engine)
@@ -595,7 +652,7 @@ keep_layout(dl_message *self, const dl_tensor *tensor)
 }
 
 static dl_message *
-new_message(dl_p2p *engine, const dl_call *call)
+new_message(dl_p2p *engine, const dl_call *call, dl_deadline deadline)
 {
     const dl_tensor *tensor = &call->tensor;
     size_t entries = tensor->is_contiguous ? 0 : 2 * (size_t)tensor->ndim;
@@ -608,10 +665,12 @@ new_message(dl_p2p *engine, const dl_call *call)
                          .peer = call->peer,
                          .tag = call->tag,
                          .guard = call->guard,
-                         .probed = call->probed};
+                         .probed = call->probed,
+                         .deadline = deadline};
     dl_work_init(&self->work, &message_ops, call->op);
     keep_layout(self, tensor);
     self->size = dl_tensor_size(tensor);
+    self->work.is_brief = self->size <= engine->chunk;
     atomic_fetch_add_explicit(&engine->references, 1, memory_order_relaxed);
     return self;
 }
@@ -622,8 +681,8 @@ start(dl_message *self)
     dl_p2p *engine = self->engine;
 
     engine->pending++;
-    self->id = ++engine->last_id;
     if (self->work.op == DL_SEND) {
+        self->id = ++engine->last_id;
         self->state = DL_MESSAGE_QUEUED;
         self->total = self->size;
         dl_list_append(&engine->peers[self->peer].queued, &self->node);
@@ -634,10 +693,10 @@ start(dl_message *self)
     }
 }
 
-/* Ends a probe that looks only once and has found nothing: because there is nothing, or
- * because nothing can come any more. */
+/* Ends a probe that checks only once and has found no message: with the reason if none
+ * can come any more, else with DL_NOT_FOUND. */
 static void
-end_look(dl_message *self)
+end_single_probe(dl_message *self)
 {
     dl_p2p_end_failed(self->engine);
     if (self->state != DL_MESSAGE_ENDED) {
@@ -645,46 +704,265 @@ end_look(dl_message *self)
     }
 }
 
-dl_status
-dl_p2p_post(dl_p2p *engine, const dl_call *call, dl_deadline deadline, dl_work **work)
+/* Returns the error of an earlier message to `peer`, or to any rank for DL_ANY_RANK,
+ * that was refused after its send had ended; DL_OK if there is none. */
+static dl_status
+check_refusals(dl_p2p *engine, int peer)
 {
-    dl_message *self = new_message(engine, call);
+    dl_error *first = NULL;
+    bool has_more = false;
+
+    for (int rank = 0; engine->has_refusals && rank < engine->size; rank++) {
+        dl_error **refusal = &engine->peers[rank].refusal;
+        if (first == NULL && (peer == rank || peer == DL_ANY_RANK)) {
+            first = *refusal;
+            *refusal = NULL;
+        }
+        has_more = has_more || *refusal != NULL;
+    }
+    engine->has_refusals = has_more;
+    if (first == NULL) {
+        return DL_OK;
+    }
+    dl_status status = dl_fail_again(first);
+    free(first);
+    return status;
+}
+
+static bool
+has_refused_one(const dl_p2p *engine, int rank)
+{
+    const dl_p2p_peer *peer = &engine->peers[rank];
+
+    return dl_p2p_is_here(peer)
+           && atomic_load_explicit(&peer->rings.out.words->refusals,
+                                   memory_order_relaxed)
+                  != peer->refusals;
+}
+
+/* Returns true if `peer`, which may be DL_ANY_RANK, has refused such a message, even if
+ * its REFUSE has not been received yet. */
+static bool
+has_refused(const dl_p2p *engine, int peer)
+{
+    if (engine->has_refusals || peer != DL_ANY_RANK) {
+        return engine->has_refusals || has_refused_one(engine, peer);
+    }
+    for (int rank = 0; rank < engine->size; rank++) {
+        if (has_refused_one(engine, rank)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+dl_status
+dl_p2p_verify(dl_p2p *engine)
+{
     dl_status status = DL_OK;
 
+    pthread_mutex_lock(&engine->lock);
+    if (!engine->is_aborted && !engine->is_closed) {
+        dl_p2p_begin(engine);
+        status = check_refusals(engine, DL_ANY_RANK);
+    }
+    dl_error error = *dl_last_error();
+    dl_p2p_unlock_and_finish(engine);
+    return status == DL_OK ? DL_OK : dl_fail_again(&error);
+}
+
+/* A send to a rank of this host that is known to be gone would otherwise succeed, in a
+ * ring that no process reads. */
+static bool
+is_gone_here(dl_p2p *engine, int rank)
+{
+    dl_p2p_peer *peer = &engine->peers[rank];
+
+    if (dl_p2p_is_here(peer)) {
+        peer->is_gone = is_gone(engine, rank);
+    }
+    return dl_p2p_is_here(peer) && peer->is_gone;
+}
+
+static void
+post_send(dl_message *self)
+{
+    start(self);
+    if (is_gone_here(self->engine, self->peer)) {
+        end_if_failed(self);
+    }
+    dl_p2p_put(self->engine, self->peer);
+}
+
+/* Returns true if a frame from `peer`, which may be DL_ANY_RANK, may have arrived. */
+static bool
+may_have_come(const dl_p2p *engine, int peer)
+{
+    return peer == DL_ANY_RANK || !dl_p2p_is_here(&engine->peers[peer])
+           || dl_ring_has_news(&engine->peers[peer].rings.in);
+}
+
+/* The bytes of a SENT go straight into the array.  Before any other frame is matched,
+ * the CANCELs behind it are processed: a send that was cancelled before this receive
+ * was posted must not match it. */
+static void
+post_receive(dl_message *self)
+{
+    dl_p2p *engine = self->engine;
+
+    if (!dl_list_is_empty(&engine->arrivals)) {
+        dl_p2p_begin(engine);
+    }
+    start(self);
+    if (self->state == DL_MESSAGE_POSTED) {
+        dl_p2p_take_sent(engine, self);
+    }
+    if (self->state == DL_MESSAGE_POSTED && may_have_come(engine, self->peer)) {
+        dl_list_remove(&self->node);
+        dl_p2p_begin(engine);
+        dl_list_append(&engine->posted, &self->node);
+        dl_p2p_match_posted(self);
+    }
+}
+
+/* How often an awaited receive polls the ring before it is posted, while nothing of the
+ * rank has arrived: about as long as a message takes between two cores. */
+#define RING_POLLS 500
+
+static void
+poll_ring(const dl_p2p *engine, int rank)
+{
+    const dl_ring *in = &engine->peers[rank].rings.in;
+    bool has_core = engine->options.board->waiter.spin > 0;
+
+    for (int i = 0; has_core && i < RING_POLLS && in->words != NULL; i++) {
+        if (dl_ring_seems_to_have_news(in)) {
+            return;
+        }
+    }
+}
+
+/* Carries the message out if that takes no wait longer than poll_ring().  Called
+ * with the lock. */
+static bool
+do_at_once(dl_p2p *engine, const dl_call *call)
+{
+    bool waits = call->is_awaited;
+
+    if (engine->is_aborted || has_refused(engine, call->peer)
+        || dl_guard_check(call->guard) != DL_OK) {
+        return false;
+    }
+    if (call->op == DL_SEND) {
+        return !is_gone_here(engine, call->peer) && dl_p2p_send_at_once(engine, call);
+    }
+    if (call->op != DL_RECV) {
+        return false;
+    }
+    if (dl_p2p_receive_at_once(engine, call)) {
+        return true;
+    }
+    if (!waits) {
+        return false;
+    }
+    pthread_mutex_unlock(&engine->lock);
+    poll_ring(engine, call->peer);
+    pthread_mutex_lock(&engine->lock);
+    return !engine->is_aborted && dl_p2p_receive_at_once(engine, call);
+}
+
+/* Posts a message that cannot be carried out at once.  Called with the lock. */
+static dl_status
+post_message(dl_message *self, const dl_call *call)
+{
+    dl_p2p *engine = self->engine;
+    bool looks_once = call->probed != NULL && !call->is_awaited;
+
+    if (engine->is_aborted) {
+        return dl_fail_again(&engine->cause);
+    }
+    if (has_refused(engine, call->peer)) {
+        dl_p2p_begin(engine);
+        DL_TRY(call->is_continued ? DL_OK : check_refusals(engine, call->peer));
+    }
+    DL_TRY(open_links_to(engine, call->peer));
+    if (!call->is_awaited && !looks_once) {
+        DL_TRY(dl_p2p_runner_want(engine, dl_deadline_start(self->deadline)));
+    }
+    if (call->op == DL_SEND) {
+        post_send(self);
+    } else {
+        post_receive(self);
+    }
+    if (looks_once && self->state != DL_MESSAGE_ENDED) {
+        end_single_probe(self);
+    }
+    return DL_OK;
+}
+
+/* The thread may hold the GIL until it waits. */
+static void
+lock(dl_p2p *engine)
+{
+    if (pthread_mutex_trylock(&engine->lock) != 0) {
+        dl_blocking_begin();
+        pthread_mutex_lock(&engine->lock);
+    }
+}
+
+/* Requires the lock. */
+static dl_status
+post(dl_p2p *engine, const dl_call *call, dl_deadline deadline, dl_work **work)
+{
+    bool is_done = do_at_once(engine, call);
+
+    if (is_done) {
+        bool needs_work = !call->is_awaited && !call->is_work_optional;
+        int source = call->op == DL_SEND ? -1 : call->peer;
+        *work = needs_work ? dl_work_new_ended(call->op, source) : NULL;
+        return needs_work && *work == NULL ? dl_fail_no_memory() : DL_OK;
+    }
+    dl_message *self = new_message(engine, call, deadline);
     if (self == NULL) {
         return dl_fail_no_memory();
     }
-    self->deadline = deadline;
-    pthread_mutex_lock(&engine->lock);
-    if (engine->is_aborted) {
-        status = dl_fail_again(&engine->cause);
-    } else {
-        status = want(engine, call->peer);
-    }
-    bool looks_once = call->probed != NULL && !call->is_awaited;
-    if (status == DL_OK && !call->is_awaited && !looks_once) {
-        status = dl_p2p_runner_want(engine);
-    }
+    dl_status status = post_message(self, call);
     if (status != DL_OK) {
-        pthread_mutex_unlock(&engine->lock);
         free_message(&self->work);
         return status;
     }
-    if (call->op == DL_SEND) {
-        start(self);
-        dl_p2p_begin(engine);
-    } else {
-        /* Processes pending CANCELs first: a send that was cancelled before this
-         * receive was posted must not match it. */
-        dl_p2p_begin(engine);
-        start(self);
-    }
-    if (looks_once && self->state != DL_MESSAGE_ENDED) {
-        end_look(self);
-    }
     *work = &self->work;
-    dl_p2p_unlock_and_finish(engine);
     return DL_OK;
+}
+
+dl_status
+dl_p2p_post_all(dl_p2p *engine, const dl_call *calls, int count, dl_deadline deadline,
+                dl_work **works, int *posted)
+{
+    dl_status status = DL_OK;
+    int i = 0;
+
+    lock(engine);
+    while (i < count
+           && (status = post(engine, &calls[i], deadline, &works[i])) == DL_OK) {
+        i++;
+    }
+    *posted = i;
+    if (status == DL_OK) {
+        dl_p2p_unlock_and_finish(engine);
+        return DL_OK;
+    }
+    dl_error error = *dl_last_error();
+    dl_p2p_unlock_and_finish(engine);
+    return dl_fail_again(&error);
+}
+
+dl_status
+dl_p2p_post(dl_p2p *engine, const dl_call *call, dl_deadline deadline, dl_work **work)
+{
+    int posted;
+
+    return dl_p2p_post_all(engine, call, 1, deadline, work, &posted);
 }
 
 /* Requires the lock. */

@@ -10,10 +10,17 @@
  *                                           <-   ACCEPT, or REFUSE if it does not fit
  *     DATA, DATA, ... of a large payload    ->   copied straight into the array
  *
- * A send completes when the receiver has accepted the message and the payload has left
- * the caller's memory.  The sender therefore learns whether its message was refused or
- * its receiver has ended.  Either side may cancel a message in flight (CANCEL, STOP).
- * A message that fails does not affect any other.
+ * Such a send completes when the receiver has accepted the message and the payload has
+ * left the caller's memory.  The sender therefore learns whether its message was
+ * refused or its receiver has ended.  Between ranks of one host MESSAGE has the
+ * beginning of a large payload, and a message that fits into a window begins with SENT
+ * instead, whose DATA follow at once: its send completes when the bytes are in the
+ * ring.  If it is refused later, the error is returned by the next message with that
+ * receiver that has not begun to move, or by dl_p2p_verify().  A receiver that keeps
+ * many messages without a receive gets MESSAGEs.
+ *
+ * Either side may cancel a message in flight (CANCEL, STOP).  Apart from a refusal that
+ * comes late, a message that fails does not affect any other.
  *
  * A thread that waits for a message drives the engine for all messages.  A thread of
  * the engine's own drives it while operations are pending that no thread waits for, or
@@ -50,15 +57,21 @@ typedef struct dl_p2p_options {
  * this host and outlives dl_p2p_close(). */
 dl_status dl_p2p_new(const dl_p2p_options *options, void *memory, dl_p2p **engine);
 
+/* Returns the refusal of an earlier message that no call has reported yet, or DL_OK.
+ * Does not wait. */
+dl_status dl_p2p_verify(dl_p2p *engine);
+
 /* Waits until all frames are sent, then tells the ranks of other hosts that this rank
  * leaves the group in order.  Stops waiting when the peers have accepted nothing for a
  * second. */
 void dl_p2p_leave(dl_p2p *engine);
 
-/* Starts a send or a receive, and does not block.  The elements must stay in place
- * until `*work` has completed. */
+/* As `post` and `post_all` of dl_backend_ops: start sends and receives, and do not
+ * block. */
 dl_status dl_p2p_post(dl_p2p *engine, const dl_call *call, dl_deadline deadline,
                       dl_work **work);
+dl_status dl_p2p_post_all(dl_p2p *engine, const dl_call *calls, int count,
+                          dl_deadline deadline, dl_work **works, int *posted);
 
 /* Fails pending and later operations with `cause`.  May be called from any thread. */
 void dl_p2p_abort(dl_p2p *engine, const dl_error *cause);

@@ -13,15 +13,28 @@
 #include "pg/cpu/p2p/ring.h"
 #include "pg/cpu/shm/slot_writer.h"
 
+/* Frames of all kinds have the id of the send. */
 enum dl_frame_kind {
-    DL_FRAME_MESSAGE = 1, /* id of the send; with the payload if it is small */
-    DL_FRAME_ACCEPT = 2,  /* id of the send; tag: id that its DATA frames carry */
-    /* id of the send; total, dtype and code: what the receive accepts */
+    /* With all of the payload, its beginning, or nothing of it. */
+    DL_FRAME_MESSAGE = 1,
+    DL_FRAME_ACCEPT = 2,
+    /* tag: the message's; total, dtype and code: what the receive accepts; the payload
+     * is a dl_sent in answer to a SENT */
     DL_FRAME_REFUSE = 3,
-    DL_FRAME_DATA = 4,   /* id from the ACCEPT */
-    DL_FRAME_CANCEL = 5, /* id of the send: the sender has cancelled it */
-    DL_FRAME_STOP = 6,   /* id of the send: the receiver has cancelled its receive */
+    DL_FRAME_DATA = 4,   /* what follows of the payload */
+    DL_FRAME_CANCEL = 5, /* the sender has cancelled it */
+    DL_FRAME_STOP = 6,   /* the receiver has cancelled its receive */
+    /* As MESSAGE, of a send that ends when its bytes are in the ring: it is not
+     * accepted, but may be refused. */
+    DL_FRAME_SENT = 7,
 };
+
+/* The size and dtype of a message, for a sender that has dropped its dl_message. */
+typedef struct dl_sent {
+    uint64_t total;
+    uint32_t code;
+    uint32_t dtype;
+} dl_sent;
 
 typedef enum dl_message_state {
     DL_MESSAGE_QUEUED,    /* send: not yet in the channel */
@@ -41,12 +54,14 @@ typedef struct dl_message {
     dl_message_state state;
     int peer; /* DL_ANY_RANK until matched */
     int64_t tag;
-    uint64_t id;      /* of a send; of a receive: what its DATA frames carry */
-    uint64_t peer_id; /* the other side's id */
+    uint64_t id; /* the send's; of a receive: once it is matched */
     dl_tensor tensor;
     size_t size;  /* bytes of the tensor */
     size_t total; /* bytes of the message */
     size_t moved; /* bytes copied so far */
+    /* of a send that has been offered */
+    size_t allowed; /* bytes that may be copied before it is accepted */
+    bool is_accepted;
     /* send over a link: completes when link->flushed has reached this */
     uint64_t drained_at;
     const dl_guard *guard; /* NULL: none */
@@ -62,6 +77,8 @@ typedef struct dl_arrival {
     dl_list node;
     int source;
     dl_frame frame;
+    size_t room; /* bytes that are kept here at most */
+    size_t got;  /* bytes that have arrived */
     uint8_t contents[];
 } dl_arrival;
 
@@ -76,7 +93,17 @@ typedef struct dl_p2p_peer {
     dl_list draining;
     dl_buffer controls; /* frames without payload that found no room */
     bool is_gone;       /* as of the last dl_p2p_end_failed() */
+    uint64_t kept;      /* bytes of its messages in `arrivals` */
+    dl_error *refusal;  /* of a send that has ended; to be returned; NULL: none */
+    uint64_t refusals;  /* of such sends, which have arrived */
 } dl_p2p_peer;
+
+/* Returns true for a rank of this host. */
+static inline bool
+dl_p2p_is_here(const dl_p2p_peer *peer)
+{
+    return peer->rings.in.words != NULL;
+}
 
 struct dl_p2p {
     atomic_uint references; /* one of the backend, one per message */
@@ -86,8 +113,9 @@ struct dl_p2p {
     uint32_t fork_generation;
     int rank;
     int size;
-    size_t eager; /* largest payload that a MESSAGE carries */
-    size_t chunk; /* largest payload of a DATA frame */
+    size_t eager;  /* largest payload that a MESSAGE carries to another host */
+    size_t chunk;  /* largest payload of a frame in a ring, and of a DATA frame */
+    size_t window; /* the largest message that is SENT */
     dl_doorbell *bells;
     dl_p2p_peer *peers;
     /* guarded by lock */
@@ -101,10 +129,12 @@ struct dl_p2p {
     uint64_t last_id;
     int pending;             /* messages that have not ended */
     bool is_owing;           /* frames of ended messages may still be unsent */
+    bool has_refusals;       /* some peer's `refusal` is set */
     int wake;                /* eventfd for threads that poll links; -1: one host */
     atomic_bool wants_links; /* some link is wanted; read without the lock */
     atomic_bool is_blocked;  /* some frame waits for room; read without the lock */
     int drivers;             /* waiting threads that use the memory, not the runner */
+    uint64_t helped;         /* how often such a thread has stopped */
     bool is_aborted;
     bool is_closed;
     dl_error cause; /* of the abort */
@@ -118,13 +148,28 @@ struct dl_p2p {
 void dl_p2p_break(dl_p2p *engine);
 
 /* Moves frames that can be moved without blocking.  Returns true if any moved: then
- * there may be more, for which nobody will be woken. */
+ * there may be more, for which no thread will be woken. */
 bool dl_p2p_progress(dl_p2p *engine);
 
 /* As dl_p2p_progress(), but takes all frames that have arrived, and leaves the parts of
- * large sends to those who wait.  For the thread that posts: it may be about to post a
- * receive for which the peer waits. */
+ * large sends to the threads that wait.  For the thread that posts: it may be about to
+ * post a receive for which the peer waits. */
 void dl_p2p_begin(dl_p2p *engine);
+
+/* The same for one rank, and takes nothing from a ring: what has arrived may be for a
+ * receive that is posted next, and then goes straight into its array. */
+void dl_p2p_put(dl_p2p *engine, int rank);
+
+/* Takes the SENT frames that have arrived in rings for `receive`, which was just
+ * posted, until it is matched or a frame of another kind comes: a message that is not
+ * in one SENT as a whole may have been cancelled by a later frame. */
+void dl_p2p_take_sent(dl_p2p *engine, const dl_message *receive);
+
+/* Carry out a whole message with a rank of this host without a dl_message.  They return
+ * false, and have done nothing for the call, where that is not possible or would be out
+ * of order.  The second one also serves probes. */
+bool dl_p2p_send_at_once(dl_p2p *engine, const dl_call *call);
+bool dl_p2p_receive_at_once(dl_p2p *engine, const dl_call *call);
 
 /* Returns true if some thread has to drive the engine. */
 bool dl_p2p_has_work(const dl_p2p *engine);
@@ -132,14 +177,21 @@ bool dl_p2p_has_work(const dl_p2p *engine);
 /* Returns the number of bytes in frames that have not been sent yet. */
 size_t dl_p2p_owed(const dl_p2p *engine);
 
-/* Sends a frame without payload, or keeps it while the channel has no room.  Aborts the
- * engine when there is no memory to keep it. */
-void dl_p2p_control(dl_p2p *engine, int peer, const dl_frame *frame);
+/* Sends a frame with its few bytes of payload, or keeps it while the channel has no room.
+ * Aborts the engine when there is no memory to keep it. */
+void dl_p2p_control(dl_p2p *engine, int peer, const dl_frame *frame,
+                    const void *contents);
 
 /* Sets the error of a message whose two sides disagree in size or dtype (`frame` is the
  * other side's), or which the other side has cancelled. */
 dl_status dl_p2p_fail_refused(const dl_message *message, const dl_frame *frame);
 dl_status dl_p2p_fail_stopped(const dl_message *message);
+
+/* Reports the refusal of a send that has ended: ends the oldest message with that peer
+ * of which no byte has moved, or keeps the error for the next one.  `frame` is the
+ * REFUSE. */
+void dl_p2p_tell_refusal(dl_p2p *engine, int peer, const dl_frame *frame,
+                         const dl_sent *sent);
 
 /* Returns true if the array of `message` is where it was when the operation was posted;
  * otherwise gives the message up.  To be called before its elements are touched. */
@@ -174,8 +226,9 @@ void dl_p2p_flush(dl_p2p *engine);
  * started by the first of them, does nothing while other threads drive the engine, and
  * sleeps when there is no work. */
 
-/* Starts the thread or wakes it: an operation is posted that no thread waits for. */
-dl_status dl_p2p_runner_want(dl_p2p *engine);
+/* Starts the thread or wakes it: an operation is posted, at `now`, that no thread waits
+ * for. */
+dl_status dl_p2p_runner_want(dl_p2p *engine, int64_t now);
 
 /* Wakes the thread if it sleeps. */
 void dl_p2p_runner_nudge(dl_p2p *engine);

@@ -10,10 +10,10 @@
 #include "pg/record/blocked_threads.h"
 #include "pg/cpu/p2p/p2p_state.h"
 
-/* Looks between two readings of the clock, as in shm/wait.c. */
+/* Polls between two readings of the clock, as in shm/wait.c. */
 #define LOOKS_PER_GLANCE 32
 
-/* A thread in poll(2) is not woken when a frame is published in a ring, so it looks at
+/* A thread in poll(2) is not woken when a frame is published in a ring, so it checks
  * the rings after at most this time: one or two scheduler ticks. */
 #define RINGS_SLICE DL_MILLISECOND
 
@@ -21,10 +21,14 @@
 #define PARTING DL_SECOND
 
 /* Time after the last unawaited post before the runner drives the engine: usually the
- * caller soon waits for the operation, and drives the engine itself. */
+ * caller soon waits for the operation, and drives the engine itself.  It doubles with
+ * each inspection, up to MOST_PATIENCE, while the callers do so.  An inspection costs
+ * them more than it seems: it sets a timer, which interrupts them, and takes a core from
+ * one of them. */
 #define PATIENCE (50 * INT64_C(1000))
+#define MOST_PATIENCE (16 * PATIENCE)
 
-/* The runner keeps looking for operations this long after the last one, at this
+/* The runner goes on to check for operations for this long after the last one, at this
  * interval.  Sleeping at once would add a wake-up to the first operation of each
  * burst. */
 #define LINGER (5 * DL_MILLISECOND)
@@ -36,6 +40,8 @@ typedef struct dl_p2p_runner {
     pthread_t thread;
     pthread_cond_t wanted;
     int64_t last_wanted; /* guarded by the engine's lock, as are all below */
+    int64_t patience;
+    uint64_t helped; /* as of the last inspection */
     bool is_asleep;
     bool is_stopping;
 } runner;
@@ -46,8 +52,9 @@ message_of_work(dl_work *work)
     return (dl_message *)(void *)work;
 }
 
-/* Returns true if it is worth taking the lock for a look.  Reads the shared positions
- * of the rings, because the handles belong to the lock's owner. */
+/* Returns true if a pass over the channels may find something, so that the lock is
+ * worth taking.  Reads the shared positions of the rings, because the handles belong to
+ * the lock's owner. */
 static bool
 has_news(const dl_p2p *engine)
 {
@@ -57,9 +64,7 @@ has_news(const dl_p2p *engine)
     }
     for (int rank = 0; rank < engine->size; rank++) {
         const dl_ring *in = &engine->peers[rank].rings.in;
-        if (in->words != NULL
-            && atomic_load_explicit(&in->words->tail, memory_order_acquire)
-                   != atomic_load_explicit(&in->words->head, memory_order_relaxed)) {
+        if (in->words != NULL && dl_ring_seems_to_have_news(in)) {
             return true;
         }
     }
@@ -107,9 +112,9 @@ sleep_at_links(dl_p2p *engine, struct pollfd *polls, int64_t limit)
     (void)size;
 }
 
-/* Sleeps until the doorbell rings, at most for `limit` nanoseconds or one slice.
- * `seen` is the value of the bell's counter before the last look at the engine, so that
- * no ring is missed. */
+/* Sleeps until the doorbell rings, at most for `limit` nanoseconds or one slice. `seen`
+ * is the value of the bell's counter before the last pass, so that no ring is
+ * missed. */
 static void
 sleep_at_bell(dl_p2p *engine, uint32_t seen, int64_t limit)
 {
@@ -139,7 +144,8 @@ hand_over(dl_p2p *engine)
     if (engine->pending > 0 || engine->drivers > 0 || !dl_p2p_has_work(engine)) {
         return; /* the poster has woken the runner, or drives the engine itself */
     }
-    if ((self == NULL || self->is_asleep) && dl_p2p_runner_want(engine) != DL_OK) {
+    if ((self == NULL || self->is_asleep)
+        && dl_p2p_runner_want(engine, dl_now()) != DL_OK) {
         dl_p2p_break(engine);
     }
 }
@@ -161,6 +167,7 @@ dl_p2p_unlock_and_finish(dl_p2p *engine)
     bool is_open = !engine->is_closed;
     hand_over(engine);
     pthread_mutex_unlock(&engine->lock);
+    int64_t now = has_any ? dl_now() : 0;
     while (!dl_list_is_empty(&ended)) {
         dl_message *self = DL_LIST_ENTRY(ended.next, dl_message, node);
         dl_list_remove(&self->node);
@@ -168,7 +175,7 @@ dl_p2p_unlock_and_finish(dl_p2p *engine)
             (void)(self->error == NULL ? dl_fail_no_memory()
                                        : dl_fail_again(self->error));
         }
-        dl_work_finish(&self->work, self->status);
+        dl_work_finish_at(&self->work, self->status, now);
         dl_work_unref(&self->work);
     }
     if (has_any && is_open
@@ -181,7 +188,7 @@ dl_p2p_unlock_and_finish(dl_p2p *engine)
  * engine is closed: all works have ended, or are about to be finished by another
  * thread. */
 static bool
-enter(dl_p2p *engine)
+add_driver(dl_p2p *engine)
 {
     pthread_mutex_lock(&engine->lock);
     bool is_open = !engine->is_closed;
@@ -191,9 +198,10 @@ enter(dl_p2p *engine)
 }
 
 static void
-leave(dl_p2p *engine)
+remove_driver(dl_p2p *engine)
 {
     pthread_mutex_lock(&engine->lock);
+    engine->helped++;
     if (--engine->drivers == 0) {
         pthread_cond_broadcast(&engine->left);
         hand_over(engine);
@@ -240,13 +248,21 @@ drive_awake(dl_p2p *engine, const dl_work *work, int64_t span, bool yields)
     }
 }
 
-/* Tells the detector of deadlocks what this thread waits for.  A message of which parts
- * have moved is not stuck. */
-static void
-note_wait(const dl_message *self, dl_message_state state)
+/* Returns true if nothing has moved of the message but what the ring takes at once. */
+static bool
+is_idle(const dl_message *self)
 {
-    if (state == DL_MESSAGE_QUEUED || state == DL_MESSAGE_OFFERED
-        || state == DL_MESSAGE_POSTED) {
+    return self->state == DL_MESSAGE_QUEUED || self->state == DL_MESSAGE_OFFERED
+           || self->state == DL_MESSAGE_POSTED
+           || (self->state == DL_MESSAGE_STREAMING && !self->is_accepted);
+}
+
+/* Reports the wait to the deadlock detector.  A message of which parts have moved is
+ * not stuck. */
+static void
+note_wait(const dl_message *self, bool may_be_stuck)
+{
+    if (may_be_stuck) {
         dl_blocked_look(atomic_load(&self->work.record), NULL, self->deadline);
     } else {
         dl_blocked_end();
@@ -269,10 +285,10 @@ drive_asleep(dl_p2p *engine, const dl_work *work, dl_deadline deadline)
         has_moved = dl_p2p_end_failed(engine);
     }
     const dl_message *self = (const dl_message *)(const void *)work;
-    dl_message_state state = self->state;
+    bool may_be_stuck = is_idle(self);
     dl_p2p_unlock_and_finish(engine);
     if (!dl_work_is_done(work) && !has_moved) {
-        note_wait(self, state);
+        note_wait(self, may_be_stuck);
         sleep_at_bell(engine, seen, limit);
     }
     atomic_fetch_sub(&bell->sleepers, 1);
@@ -285,9 +301,11 @@ drive_once(dl_p2p *engine, const dl_work *work, dl_deadline deadline, bool is_aw
 {
     const dl_waiter *spans = &engine->options.board->waiter;
 
-    if (is_awake
-        && (drive_awake(engine, work, spans->spin, false)
-            || drive_awake(engine, work, spans->yield, true))) {
+    if (is_awake && drive_awake(engine, work, spans->spin, false)) {
+        return true;
+    }
+    dl_blocking_begin();
+    if (is_awake && drive_awake(engine, work, spans->yield, true)) {
         return true;
     }
     return drive_asleep(engine, work, deadline);
@@ -342,11 +360,11 @@ wait_for_message(dl_work *work, dl_deadline deadline)
     bool is_awake = true;
 
     while (!dl_work_is_done(work)) {
-        if (!enter(engine)) {
+        if (!add_driver(engine)) {
             return await_finish(work, deadline);
         }
         is_awake = drive_once(engine, work, nearer, is_awake);
-        leave(engine);
+        remove_driver(engine);
         if (dl_work_is_done(work)) {
             break;
         }
@@ -354,7 +372,7 @@ wait_for_message(dl_work *work, dl_deadline deadline)
             return DL_TIMEOUT;
         }
         /* The check may take the GIL, whose owner may be in dl_p2p_close(), which waits
-         * for drivers; so it is made outside of enter() and leave(). */
+         * for drivers; so it is made outside of add_driver() and remove_driver(). */
         DL_TRY(dl_interrupt_check());
     }
     return DL_OK;
@@ -370,7 +388,7 @@ dl_p2p_wait(dl_work *work, dl_deadline deadline)
 }
 
 static void
-nap(dl_p2p *engine, int64_t span)
+sleep_unlocked(dl_p2p *engine, int64_t span)
 {
     struct timespec time = {.tv_nsec = span};
 
@@ -408,24 +426,36 @@ drive_unawaited(dl_p2p *engine)
 }
 
 static void
-look(runner *self)
+learn_patience(runner *self)
+{
+    bool is_needless = self->engine->helped != self->helped;
+
+    self->helped = self->engine->helped;
+    self->patience = is_needless ? 2 * self->patience : PATIENCE;
+    self->patience = self->patience < MOST_PATIENCE ? self->patience : MOST_PATIENCE;
+}
+
+static void
+run_step(runner *self)
 {
     dl_p2p *engine = self->engine;
     int64_t idle = dl_now() - self->last_wanted;
 
+    learn_patience(self);
     bool has_work = dl_p2p_has_work(engine);
     bool is_needed = has_work && engine->drivers == 0;
 
     if (!is_needed && idle < LINGER) {
-        nap(engine, LOOK_EVERY);
+        sleep_unlocked(engine,
+                       self->patience > LOOK_EVERY ? self->patience : LOOK_EVERY);
     } else if (!has_work) {
         sleep_until_wanted(self);
     } else if (!is_needed) {
         /* The waiting threads do the work; a second driver would only cost their peers
          * extra wake-ups. */
         (void)dl_condition_wait(&engine->left, &engine->lock, dl_deadline_after(-1));
-    } else if (idle < PATIENCE) {
-        nap(engine, PATIENCE - idle);
+    } else if (idle < self->patience) {
+        sleep_unlocked(engine, self->patience - idle);
     } else {
         drive_unawaited(engine);
     }
@@ -441,14 +471,14 @@ run(void *argument)
     prctl(PR_SET_TIMERSLACK, 1000UL);
     pthread_mutex_lock(&self->engine->lock);
     while (!self->is_stopping) {
-        look(self);
+        run_step(self);
     }
     pthread_mutex_unlock(&self->engine->lock);
     return NULL;
 }
 
 static dl_status
-start(dl_p2p *engine)
+start(dl_p2p *engine, int64_t now)
 {
     runner *self = calloc(1, sizeof *self);
 
@@ -456,7 +486,8 @@ start(dl_p2p *engine)
         return dl_fail_no_memory();
     }
     self->engine = engine;
-    self->last_wanted = dl_now();
+    self->last_wanted = now;
+    self->patience = PATIENCE;
     dl_condition_init(&self->wanted);
     dl_status status = dl_thread_start(&self->thread, run, self);
     if (status != DL_OK) {
@@ -469,12 +500,12 @@ start(dl_p2p *engine)
 }
 
 dl_status
-dl_p2p_runner_want(dl_p2p *engine)
+dl_p2p_runner_want(dl_p2p *engine, int64_t now)
 {
     if (engine->runner == NULL) {
-        return start(engine);
+        return start(engine, now);
     }
-    engine->runner->last_wanted = dl_now();
+    engine->runner->last_wanted = now;
     dl_p2p_runner_nudge(engine);
     return DL_OK;
 }

@@ -9,21 +9,25 @@
 /* Chunks that are sent or taken at a time. */
 #define BURST 4
 
-/* Arrays of at least this size are written past the caches, for they do not fit into
- * them. */
+/* Arrays of at least this size do not fit into the caches and are written past them. */
 #define LARGE ((size_t)4 << 20)
 
-static void
-copy_out(dl_message *send, size_t offset, void *target, size_t size)
+static size_t
+min_size(size_t left, size_t right)
 {
-    dl_p2p_peer *peer = &send->engine->peers[send->peer];
+    return left < right ? left : right;
+}
 
-    if (send->tensor.is_contiguous && size < DL_SLOT_WRITER_LEAST) {
-        memcpy(target, (const char *)send->tensor.data + offset, size);
+static void
+copy_out(dl_p2p_peer *peer, const dl_tensor *tensor, size_t offset, void *target,
+         size_t size)
+{
+    if (tensor->is_contiguous && size < DL_SLOT_WRITER_LEAST) {
+        memcpy(target, (const char *)tensor->data + offset, size);
     } else if (peer->link == NULL) {
-        dl_slot_gather(&peer->writer, target, &send->tensor, offset, size);
+        dl_slot_gather(&peer->writer, target, tensor, offset, size);
     } else {
-        dl_strided_gather_part(target, &send->tensor, offset, size);
+        dl_strided_gather_part(target, tensor, offset, size);
     }
 }
 
@@ -44,6 +48,11 @@ message_of(dl_list *node)
 {
     return DL_LIST_ENTRY(node, dl_message, node);
 }
+
+/* Bytes of a rank's messages that wait for a receive.  With more of them, a send to the
+ * rank that keeps them ends only when it is accepted: a sender that is faster than its
+ * receiver would otherwise fill the receiver's memory. */
+#define MOST_KEPT ((uint64_t)1 << 20)
 
 /* The search is short: the oldest message is usually the one asked for. */
 static dl_message *
@@ -79,9 +88,9 @@ publish(const dl_p2p *engine, int rank, const dl_frame *frame)
     channel->ops->publish(channel, frame);
 }
 
-/* Bytes that are unsent to `peer`.  A message ends when its frames are in the channel,
- * but only a thread that drives the engine moves them on to a peer that may be waiting
- * for nothing else. */
+/* Returns the bytes that are unsent to `peer`.  A message ends when its frames are in
+ * the channel, but only a thread that drives the engine moves them on to a peer that
+ * may wait for them. */
 static size_t
 owed_to(const dl_p2p_peer *peer)
 {
@@ -108,17 +117,31 @@ dl_p2p_has_work(const dl_p2p *engine)
            || (engine->is_owing && !engine->is_aborted && !engine->is_closed);
 }
 
+static bool
+put_control(dl_p2p *engine, int rank, const dl_frame *frame, const void *contents)
+{
+    uint8_t *room = reserve(engine, rank, frame->size);
+
+    if (room == NULL) {
+        return false;
+    }
+    if (frame->size > 0) {
+        memcpy(room, contents, frame->size);
+    }
+    publish(engine, rank, frame);
+    return true;
+}
+
 /* A frame never overtakes others that still wait for room. */
 void
-dl_p2p_control(dl_p2p *engine, int rank, const dl_frame *frame)
+dl_p2p_control(dl_p2p *engine, int rank, const dl_frame *frame, const void *contents)
 {
     dl_p2p_peer *peer = &engine->peers[rank];
 
-    if (peer->controls.size == 0 && reserve(engine, rank, 0) != NULL) {
-        publish(engine, rank, frame);
-    } else {
+    if (peer->controls.size > 0 || !put_control(engine, rank, frame, contents)) {
         dl_buffer_put(&peer->controls,
                       (dl_bytes){(const uint8_t *)frame, sizeof *frame});
+        dl_buffer_put(&peer->controls, (dl_bytes){contents, frame->size});
     }
     engine->is_owing |= owed_to(peer) > 0;
     /* Without this frame the peer would wait forever. */
@@ -139,17 +162,21 @@ is_for(const dl_message *receive, int source, const dl_frame *frame)
     return is_tag && (receive->peer == DL_ANY_RANK || receive->peer == source);
 }
 
+static dl_probed
+probed_of(int source, const dl_frame *frame)
+{
+    return (dl_probed){.source = source,
+                       .tag = frame->tag,
+                       .size = frame->total,
+                       .dtype = (dl_dtype)frame->dtype,
+                       .opaque_code = frame->code};
+}
+
 /* Ends a probe that has found its message, which stays where it is. */
 static void
 report(dl_message *probe, const dl_arrival *arrival)
 {
-    const dl_frame *frame = &arrival->frame;
-
-    *probe->probed = (dl_probed){.source = arrival->source,
-                                 .tag = frame->tag,
-                                 .size = frame->total,
-                                 .dtype = (dl_dtype)frame->dtype,
-                                 .opaque_code = frame->code};
+    *probe->probed = probed_of(arrival->source, &arrival->frame);
     probe->work.source = arrival->source;
     dl_p2p_end(probe, DL_OK);
 }
@@ -170,59 +197,69 @@ report_to_all(dl_p2p *engine, const dl_arrival *arrival)
 }
 
 static bool
-fits(const dl_message *receive, const dl_frame *frame)
+fits(const dl_tensor *tensor, const dl_frame *frame)
 {
-    return frame->total <= receive->size
-           && frame->dtype == (uint8_t)receive->tensor.dtype
-           && frame->code == receive->tensor.opaque_code;
+    return frame->total <= dl_tensor_size(tensor)
+           && frame->dtype == (uint8_t)tensor->dtype
+           && frame->code == tensor->opaque_code;
 }
 
 static void
 refuse(dl_message *receive, const dl_frame *frame)
 {
+    dl_sent sent = {.total = frame->total, .code = frame->code, .dtype = frame->dtype};
     dl_frame answer = {
         .id = frame->id,
+        .tag = frame->tag,
         .total = receive->size,
+        .size = frame->kind == DL_FRAME_SENT ? sizeof sent : 0,
         .kind = DL_FRAME_REFUSE,
         .dtype = (uint8_t)receive->tensor.dtype,
         .code = receive->tensor.opaque_code,
     };
 
-    dl_p2p_control(receive->engine, receive->peer, &answer);
+    if (frame->kind == DL_FRAME_SENT) {
+        atomic_fetch_add(
+            &receive->engine->peers[receive->peer].rings.in.words->refusals, 1);
+    }
+    dl_p2p_control(receive->engine, receive->peer, &answer, &sent);
     dl_p2p_end(receive, dl_p2p_fail_refused(receive, frame));
 }
 
+/* `got` bytes of the message have arrived. */
 static void
-take_in(dl_message *receive, const dl_frame *frame, const uint8_t *contents)
+take_in(dl_message *receive, const dl_frame *frame, const uint8_t *contents, size_t got)
 {
-    dl_frame answer = {
-        .id = frame->id, .tag = (int64_t)receive->id, .kind = DL_FRAME_ACCEPT};
-
     receive->total = frame->total;
-    receive->peer_id = frame->id;
-    dl_p2p_control(receive->engine, receive->peer, &answer);
-    if (frame->size < frame->total) {
-        receive->state = DL_MESSAGE_FILLING;
-        dl_list_remove(&receive->node);
-        dl_list_append(&receive->engine->filling, &receive->node);
+    receive->id = frame->id;
+    if (frame->kind == DL_FRAME_MESSAGE) {
+        dl_frame answer = {.id = frame->id, .kind = DL_FRAME_ACCEPT};
+        dl_p2p_control(receive->engine, receive->peer, &answer, NULL);
+    }
+    if (got > 0) {
+        copy_in(&receive->tensor, 0, contents, got);
+        receive->moved = got;
+    }
+    if (got == frame->total) {
+        dl_p2p_end(receive, DL_OK);
         return;
     }
-    if (frame->size > 0) {
-        copy_in(&receive->tensor, 0, contents, frame->size);
-    }
-    dl_p2p_end(receive, DL_OK);
+    receive->state = DL_MESSAGE_FILLING;
+    dl_list_remove(&receive->node);
+    dl_list_append(&receive->engine->filling, &receive->node);
 }
 
 static void
-match(dl_message *receive, int source, const dl_frame *frame, const uint8_t *contents)
+match(dl_message *receive, int source, const dl_frame *frame, const uint8_t *contents,
+      size_t got)
 {
     receive->peer = source;
     receive->work.source = source;
     if (!dl_p2p_is_in_place(receive)) {
         dl_frame answer = {.id = frame->id, .kind = DL_FRAME_STOP};
-        dl_p2p_control(receive->engine, source, &answer);
-    } else if (fits(receive, frame)) {
-        take_in(receive, frame, contents);
+        dl_p2p_control(receive->engine, source, &answer, NULL);
+    } else if (fits(&receive->tensor, frame)) {
+        take_in(receive, frame, contents, got);
     } else {
         refuse(receive, frame);
     }
@@ -232,6 +269,33 @@ static dl_arrival *
 arrival_of(dl_list *node)
 {
     return DL_LIST_ENTRY(node, dl_arrival, node);
+}
+
+/* Publishes the number for senders of this host, which read it before they send. */
+static void
+count_kept(dl_p2p *engine, int source, uint64_t kept)
+{
+    dl_p2p_peer *peer = &engine->peers[source];
+
+    peer->kept = kept;
+    if (peer->link == NULL) {
+        atomic_store_explicit(&peer->rings.in.words->kept, kept, memory_order_relaxed);
+    }
+}
+
+static size_t
+cost_of(const dl_arrival *arrival)
+{
+    return sizeof *arrival + arrival->room;
+}
+
+static void
+drop(dl_p2p *engine, dl_arrival *arrival)
+{
+    count_kept(engine, arrival->source,
+               engine->peers[arrival->source].kept - cost_of(arrival));
+    dl_list_remove(&arrival->node);
+    free(arrival);
 }
 
 void
@@ -252,13 +316,39 @@ dl_p2p_match_posted(dl_message *receive)
         report(receive, arrival);
         return;
     }
-    dl_list_remove(node);
-    match(receive, arrival->source, &arrival->frame, arrival->contents);
-    free(arrival);
+    match(receive, arrival->source, &arrival->frame, arrival->contents, arrival->got);
+    drop(receive->engine, arrival);
 }
 
-/* Handles a MESSAGE frame.  Returns false when there is no memory to keep it; it then
- * has to stay in the channel. */
+/* Returns the bytes of a message that may arrive before it is received. */
+static size_t
+room_for(const dl_p2p *engine, const dl_frame *frame)
+{
+    if (frame->size == 0) {
+        return 0;
+    }
+    return min_size((size_t)frame->total, engine->window);
+}
+
+static dl_arrival *
+keep(dl_p2p *engine, int source, const dl_received *message)
+{
+    const dl_frame *frame = message->frame;
+    size_t room = room_for(engine, frame);
+    dl_arrival *arrival = malloc(sizeof *arrival + room);
+
+    if (arrival != NULL) {
+        *arrival = (dl_arrival){
+            .source = source, .frame = *frame, .room = room, .got = frame->size};
+        memcpy(arrival->contents, message->contents, frame->size);
+        dl_list_append(&engine->arrivals, &arrival->node);
+        count_kept(engine, source, engine->peers[source].kept + cost_of(arrival));
+    }
+    return arrival;
+}
+
+/* Handles a frame that begins a message.  Returns false when there is no memory to keep
+ * it; it then has to stay in the channel. */
 static bool
 match_frame(dl_p2p *engine, int source, const dl_received *message)
 {
@@ -268,35 +358,30 @@ match_frame(dl_p2p *engine, int source, const dl_received *message)
     for (dl_list *node = posted->next; node != posted; node = node->next) {
         dl_message *receive = message_of(node);
         if (receive->probed == NULL && is_for(receive, source, frame)) {
-            match(receive, source, frame, message->contents);
+            match(receive, source, frame, message->contents, frame->size);
             return true;
         }
     }
-    dl_arrival *arrival = malloc(sizeof *arrival + frame->size);
+    dl_arrival *arrival = keep(engine, source, message);
     if (arrival == NULL) {
         return false;
     }
-    *arrival = (dl_arrival){.source = source, .frame = *frame};
-    memcpy(arrival->contents, message->contents, frame->size);
-    dl_list_append(&engine->arrivals, &arrival->node);
     report_to_all(engine, arrival);
     return true;
 }
 
-/* Discards an unmatched message that its sender has cancelled. */
-static void
-drop_arrival(dl_p2p *engine, int source, uint64_t id)
+static dl_arrival *
+find_arrival(dl_p2p *engine, int source, uint64_t id)
 {
     dl_list *arrivals = &engine->arrivals;
 
     for (dl_list *node = arrivals->next; node != arrivals; node = node->next) {
         dl_arrival *arrival = arrival_of(node);
         if (arrival->source == source && arrival->frame.id == id) {
-            dl_list_remove(node);
-            free(arrival);
-            return;
+            return arrival;
         }
     }
+    return NULL;
 }
 
 static bool
@@ -305,42 +390,157 @@ flush_controls(dl_p2p *engine, int rank)
     dl_p2p_peer *peer = &engine->peers[rank];
     bool has_moved = false;
 
-    while (peer->controls.size > 0 && reserve(engine, rank, 0) != NULL) {
+    while (peer->controls.size > 0) {
         dl_frame frame;
         memcpy(&frame, peer->controls.data, sizeof frame);
-        dl_buffer_consume(&peer->controls, sizeof frame);
-        publish(engine, rank, &frame);
+        if (!put_control(engine, rank, &frame, peer->controls.data + sizeof frame)) {
+            break;
+        }
+        dl_buffer_consume(&peer->controls, sizeof frame + frame.size);
         has_moved = true;
     }
     return has_moved;
 }
 
+/* The first frame of a message. */
+typedef struct opening {
+    uint8_t kind;
+    size_t size;    /* of its payload */
+    size_t allowed; /* bytes that may follow at once, with these */
+} opening;
+
+/* Returns true if a send to the rank need not wait to be accepted: it is on this host,
+ * and receives its messages as fast as they come. */
 static bool
-offer(dl_p2p *engine, dl_message *send)
+keeps_up(const dl_p2p_peer *peer)
 {
-    size_t size = send->size <= engine->eager ? send->size : 0;
-    uint8_t *contents = reserve(engine, send->peer, size);
+    return dl_p2p_is_here(peer)
+           && atomic_load_explicit(&peer->rings.out.words->kept, memory_order_relaxed)
+                  <= MOST_KEPT;
+}
+
+static opening
+opening_of(const dl_p2p *engine, const dl_message *send)
+{
+    size_t size = send->size;
+
+    if (!keeps_up(&engine->peers[send->peer])) {
+        size_t first = size <= engine->eager ? size : 0;
+        return (opening){DL_FRAME_MESSAGE, first, first};
+    }
+    bool is_sent = size <= engine->window;
+    size_t first = min_size(size, engine->chunk);
+    return (opening){
+        .kind = is_sent ? DL_FRAME_SENT : DL_FRAME_MESSAGE,
+        .size = first,
+        .allowed = is_sent ? size : first,
+    };
+}
+
+static void
+move_to(dl_message *send, dl_message_state state, dl_list *list)
+{
+    send->state = state;
+    dl_list_remove(&send->node);
+    dl_list_append(list, &send->node);
+}
+
+/* To be called after bytes of the send have been put into the channel. */
+static void
+settle(dl_p2p *engine, dl_message *send)
+{
+    dl_p2p_peer *peer = &engine->peers[send->peer];
+
+    if (send->moved < send->allowed) {
+        move_to(send, DL_MESSAGE_STREAMING, &peer->streaming);
+    } else if (!send->is_accepted) {
+        move_to(send, DL_MESSAGE_OFFERED, &engine->offered);
+    } else if (peer->link == NULL) {
+        dl_p2p_end(send, DL_OK);
+    } else {
+        /* A ring is memory that outlives this process, but the buffer of a link does
+         * not: a send over a link ends only when the kernel has accepted everything, so
+         * that not even _exit(2) right after it loses data. */
+        send->drained_at = peer->link->published;
+        dl_list_remove(&send->node);
+        dl_list_append(&peer->draining, &send->node);
+    }
+}
+
+static dl_frame
+head_of(const dl_tensor *tensor, int64_t tag, const opening *first)
+{
+    return (dl_frame){
+        .tag = tag,
+        .total = dl_tensor_size(tensor),
+        .size = (uint16_t)first->size,
+        .kind = first->kind,
+        .dtype = (uint8_t)tensor->dtype,
+        .code = tensor->opaque_code,
+    };
+}
+
+static bool
+is_blocked(const dl_p2p_peer *peer)
+{
+    return peer->controls.size > 0 || !dl_list_is_empty(&peer->queued)
+           || !dl_list_is_empty(&peer->streaming) || !dl_list_is_empty(&peer->draining);
+}
+
+/* Puts the next bytes of a message into the channel; false if there is no room. */
+static bool
+put_part(dl_p2p *engine, int rank, const dl_tensor *tensor, size_t offset,
+         const dl_frame *frame)
+{
+    uint8_t *contents = reserve(engine, rank, frame->size);
 
     if (contents == NULL) {
         return false;
     }
-    if (size > 0) {
-        copy_out(send, 0, contents, size);
+    if (frame->size > 0) {
+        copy_out(&engine->peers[rank], tensor, offset, contents, frame->size);
     }
-    dl_frame frame = {
-        .id = send->id,
-        .tag = send->tag,
-        .total = send->size,
-        .size = (uint16_t)size,
-        .kind = DL_FRAME_MESSAGE,
-        .dtype = (uint8_t)send->tensor.dtype,
-        .code = send->tensor.opaque_code,
-    };
-    publish(engine, send->peer, &frame);
-    send->moved = size;
-    send->state = DL_MESSAGE_OFFERED;
-    dl_list_remove(&send->node);
-    dl_list_append(&engine->offered, &send->node);
+    publish(engine, rank, frame);
+    return true;
+}
+
+bool
+dl_p2p_send_at_once(dl_p2p *engine, const dl_call *call)
+{
+    dl_p2p_peer *peer = &engine->peers[call->peer];
+    size_t size = dl_tensor_size(&call->tensor);
+    opening first = {DL_FRAME_SENT, min_size(size, engine->chunk), size};
+
+    if (size > engine->window || !keeps_up(peer) || is_blocked(peer)
+        || !dl_ring_has_room(&peer->rings.out, size, engine->chunk)) {
+        return false;
+    }
+    dl_frame frame = head_of(&call->tensor, call->tag, &first);
+    frame.id = ++engine->last_id;
+    (void)put_part(engine, call->peer, &call->tensor, 0, &frame);
+    for (size_t at = frame.size; at < size; at += frame.size) {
+        frame = (dl_frame){.id = frame.id,
+                           .size = (uint16_t)min_size(size - at, engine->chunk),
+                           .kind = DL_FRAME_DATA};
+        (void)put_part(engine, call->peer, &call->tensor, at, &frame);
+    }
+    return true;
+}
+
+static bool
+offer(dl_p2p *engine, dl_message *send)
+{
+    opening first = opening_of(engine, send);
+    dl_frame frame = head_of(&send->tensor, send->tag, &first);
+
+    frame.id = send->id;
+    if (!put_part(engine, send->peer, &send->tensor, 0, &frame)) {
+        return false;
+    }
+    send->moved = first.size;
+    send->allowed = first.allowed;
+    send->is_accepted = first.kind == DL_FRAME_SENT;
+    settle(engine, send);
     return true;
 }
 
@@ -363,37 +563,14 @@ offer_queued(dl_p2p *engine, int rank)
 static bool
 stream(dl_p2p *engine, dl_message *send)
 {
-    size_t left = send->size - send->moved;
-    size_t size = left < engine->chunk ? left : engine->chunk;
-    uint8_t *contents = reserve(engine, send->peer, size);
+    size_t size = min_size(send->allowed - send->moved, engine->chunk);
+    dl_frame frame = {.id = send->id, .size = (uint16_t)size, .kind = DL_FRAME_DATA};
 
-    if (contents == NULL) {
+    if (!put_part(engine, send->peer, &send->tensor, send->moved, &frame)) {
         return false;
     }
-    copy_out(send, send->moved, contents, size);
-    dl_frame frame = {
-        .id = send->peer_id, .size = (uint16_t)size, .kind = DL_FRAME_DATA};
-    publish(engine, send->peer, &frame);
     send->moved += size;
     return true;
-}
-
-/* Puts a send whose data are all in the channel among those that drain, or ends it.  A
- * ring is memory that outlives this process, but the buffer of a link does not: a send
- * over a link ends only when the kernel has accepted everything, so that not even
- * _exit(2) right after it loses data. */
-static void
-end_streamed(dl_p2p *engine, dl_message *send)
-{
-    dl_p2p_peer *peer = &engine->peers[send->peer];
-
-    if (peer->link == NULL) {
-        dl_p2p_end(send, DL_OK);
-        return;
-    }
-    send->drained_at = peer->link->published;
-    dl_list_remove(&send->node);
-    dl_list_append(&peer->draining, &send->node);
 }
 
 static bool
@@ -410,8 +587,8 @@ end_drained(dl_p2p_peer *peer)
     return has_moved;
 }
 
-/* Returns the number of chunks that are sent, or taken, before it is the other's turn:
- * one of a message of a few chunks, which both sides are to move at the same time. */
+/* Returns the number of chunks that are sent before some are received, or the reverse:
+ * one for a message of a few chunks, which both sides are to move at the same time. */
 static int
 burst_of(const dl_p2p *engine, const dl_message *send)
 {
@@ -419,8 +596,8 @@ burst_of(const dl_p2p *engine, const dl_message *send)
 }
 
 /* Streams one chunk of each send in turn, as long as there is room and nothing arrives:
- * where data go both ways, sending and receiving alternate, so that what either side
- * touches stays in its caches. */
+ * where data go both ways, sending and receiving alternate, so that the memory that
+ * either side touches stays in its caches. */
 static bool
 stream_all(dl_p2p *engine, int rank)
 {
@@ -442,12 +619,7 @@ stream_all(dl_p2p *engine, int rank)
         }
         has_moved = true;
         moved++;
-        if (send->moved == send->size) {
-            end_streamed(engine, send);
-        } else {
-            dl_list_remove(&send->node);
-            dl_list_append(streaming, &send->node);
-        }
+        settle(engine, send);
     }
     return has_moved;
 }
@@ -456,18 +628,20 @@ static void
 take_accept(dl_p2p *engine, int source, const dl_frame *frame)
 {
     dl_message *send = find(&engine->offered, source, frame->id);
+    bool is_small = send != NULL && send->moved == send->size;
 
+    send =
+        send == NULL ? find(&engine->peers[source].streaming, source, frame->id) : send;
     if (send == NULL) {
         return; /* cancelled meanwhile: the CANCEL is on its way */
     }
-    if (send->moved == send->size) {
+    if (is_small) {
         dl_p2p_end(send, DL_OK);
         return;
     }
-    send->peer_id = (uint64_t)frame->tag;
-    send->state = DL_MESSAGE_STREAMING;
-    dl_list_remove(&send->node);
-    dl_list_append(&engine->peers[source].streaming, &send->node);
+    send->is_accepted = true;
+    send->allowed = send->size;
+    settle(engine, send);
 }
 
 /* Handles a frame that no rank of this version sends.  A link is lost by it.  Returns
@@ -487,10 +661,32 @@ static bool
 take_message(dl_p2p *engine, int source, const dl_received *received)
 {
     const dl_frame *frame = received->frame;
+    bool is_ring = engine->peers[source].link == NULL;
+    bool is_whole = frame->size == 0 || frame->size == frame->total;
+    bool is_part = is_ring && frame->size <= room_for(engine, frame);
+    bool is_good = frame->kind == DL_FRAME_MESSAGE
+                       ? is_whole || is_part
+                       : is_part && frame->total <= engine->window;
 
-    return frame->size == 0 || frame->size == frame->total
-               ? match_frame(engine, source, received)
-               : reject(engine, source);
+    return is_good ? match_frame(engine, source, received) : reject(engine, source);
+}
+
+/* Keeps a part of a message that is not received yet. */
+static bool
+keep_part(dl_p2p *engine, int source, const dl_received *received)
+{
+    const dl_frame *frame = received->frame;
+    dl_arrival *arrival = find_arrival(engine, source, frame->id);
+
+    if (arrival == NULL) {
+        return true; /* of a message that was refused or given up */
+    }
+    if (frame->size > arrival->room - arrival->got) {
+        return reject(engine, source);
+    }
+    memcpy(arrival->contents + arrival->got, received->contents, frame->size);
+    arrival->got += frame->size;
+    return true;
 }
 
 static bool
@@ -499,11 +695,13 @@ take_data(dl_p2p *engine, int source, const dl_received *received)
     const dl_frame *frame = received->frame;
     dl_message *receive = find(&engine->filling, source, frame->id);
 
-    if (receive != NULL && frame->size > receive->total - receive->moved) {
+    if (receive == NULL) {
+        return keep_part(engine, source, received);
+    }
+    if (frame->size > receive->total - receive->moved) {
         return reject(engine, source);
     }
-    /* Data for a receive that was cancelled are dropped. */
-    if (receive == NULL || !dl_p2p_is_in_place(receive)) {
+    if (!dl_p2p_is_in_place(receive)) {
         return true;
     }
     copy_in(&receive->tensor, receive->moved, received->contents, frame->size);
@@ -530,26 +728,39 @@ take_stop(dl_p2p *engine, int source, const dl_frame *frame)
 static void
 take_cancel(dl_p2p *engine, int source, const dl_frame *frame)
 {
-    dl_list *filling = &engine->filling;
+    dl_message *receive = find(&engine->filling, source, frame->id);
+    dl_arrival *arrival = find_arrival(engine, source, frame->id);
 
-    for (dl_list *node = filling->next; node != filling; node = node->next) {
-        dl_message *receive = message_of(node);
-        if (receive->peer == source && receive->peer_id == frame->id) {
-            dl_p2p_end(receive, dl_p2p_fail_stopped(receive));
-            return;
-        }
+    if (receive != NULL) {
+        dl_p2p_end(receive, dl_p2p_fail_stopped(receive));
+    } else if (arrival != NULL) {
+        drop(engine, arrival);
     }
-    drop_arrival(engine, source, frame->id);
 }
 
-static void
-take_refuse(dl_p2p *engine, int source, const dl_frame *frame)
+static bool
+take_refuse(dl_p2p *engine, int source, const dl_received *received)
 {
+    const dl_frame *frame = received->frame;
     dl_message *send = find(&engine->offered, source, frame->id);
+    dl_sent sent;
 
+    send =
+        send == NULL ? find(&engine->peers[source].streaming, source, frame->id) : send;
+    engine->peers[source].refusals += frame->size > 0;
     if (send != NULL) {
         dl_p2p_end(send, dl_p2p_fail_refused(send, frame));
+        return true;
     }
+    if (frame->size == 0) {
+        return true; /* cancelled meanwhile */
+    }
+    if (frame->size != sizeof sent || engine->peers[source].link != NULL) {
+        return reject(engine, source);
+    }
+    memcpy(&sent, received->contents, sizeof sent);
+    dl_p2p_tell_refusal(engine, source, frame, &sent);
+    return true;
 }
 
 static bool
@@ -558,13 +769,13 @@ take(dl_p2p *engine, int source, const dl_received *received)
     const dl_frame *frame = received->frame;
     switch (frame->kind) {
     case DL_FRAME_MESSAGE:
+    case DL_FRAME_SENT:
         return take_message(engine, source, received);
     case DL_FRAME_ACCEPT:
         take_accept(engine, source, frame);
         return true;
     case DL_FRAME_REFUSE:
-        take_refuse(engine, source, frame);
-        return true;
+        return take_refuse(engine, source, received);
     case DL_FRAME_DATA:
         return take_data(engine, source, received);
     case DL_FRAME_CANCEL:
@@ -578,8 +789,8 @@ take(dl_p2p *engine, int source, const dl_received *received)
     }
 }
 
-/* Returns true if the next frame is better left until a chunk has been sent to the same
- * rank, which waits for that meanwhile. */
+/* Returns true if the next frame is to be left until a chunk has been sent to the same
+ * rank, which waits for it meanwhile. */
 static bool
 is_turn_to_send(const dl_p2p *engine, int source, const dl_frame *last, int taken)
 {
@@ -587,6 +798,16 @@ is_turn_to_send(const dl_p2p *engine, int source, const dl_frame *last, int take
 
     return last->kind == DL_FRAME_DATA && !dl_list_is_empty(streaming)
            && taken + 1 >= burst_of(engine, message_of(streaming->next));
+}
+
+/* Returns true if a message has ended and no receive is posted: the next message would
+ * have to be kept, but goes straight into its array if it stays in the channel until
+ * its receive is posted. */
+static bool
+is_enough(const dl_p2p *engine, bool may_stream)
+{
+    return may_stream && !dl_list_is_empty(&engine->ended)
+           && dl_list_is_empty(&engine->posted);
 }
 
 /* Without `may_stream` it takes everything. */
@@ -598,7 +819,8 @@ take_all(dl_p2p *engine, int source, bool may_stream)
     bool is_last = false;
     int taken = 0;
 
-    while (!is_last && channel->ops->peek(channel, &received)) {
+    while (!is_last && !is_enough(engine, may_stream)
+           && channel->ops->peek(channel, &received)) {
         is_last = may_stream && is_turn_to_send(engine, source, received.frame, taken);
         if (!take(engine, source, &received)) {
             break;
@@ -619,13 +841,6 @@ put_all(dl_p2p *engine, int rank, bool may_stream)
         has_moved |= stream_all(engine, rank);
     }
     return end_drained(&engine->peers[rank]) || has_moved;
-}
-
-static bool
-is_blocked(const dl_p2p_peer *peer)
-{
-    return peer->controls.size > 0 || !dl_list_is_empty(&peer->queued)
-           || !dl_list_is_empty(&peer->streaming) || !dl_list_is_empty(&peer->draining);
 }
 
 /* A ring is checked with one load; a link has to read its socket first. */
@@ -658,6 +873,148 @@ progress(dl_p2p *engine, bool may_stream)
     engine->is_owing = is_owing;
     atomic_store_explicit(&engine->is_blocked, is_any_blocked, memory_order_relaxed);
     return has_moved;
+}
+
+/* Takes the frame that dl_ring_peek() gave; false if it stays in the ring. */
+static bool
+take_next(dl_p2p *engine, int source)
+{
+    dl_channel *channel = channel_to(engine, source);
+    dl_received received;
+
+    if (!channel->ops->peek(channel, &received) || !take(engine, source, &received)) {
+        return false;
+    }
+    channel->ops->release(channel);
+    return true;
+}
+
+/* Returns the next frame of a ring if it is SENT, or NULL. */
+static const dl_frame *
+next_sent(const dl_p2p *engine, int source)
+{
+    const dl_ring *in = &engine->peers[source].rings.in;
+    const dl_frame *frame =
+        dl_p2p_is_here(&engine->peers[source]) ? dl_ring_peek(in) : NULL;
+
+    return frame != NULL && frame->kind == DL_FRAME_SENT ? frame : NULL;
+}
+
+/* Takes what is SENT in one ring as long as `receive` waits for it. */
+static void
+take_sent_from(dl_p2p *engine, int source, const dl_message *receive)
+{
+    while (receive->state == DL_MESSAGE_POSTED && next_sent(engine, source) != NULL
+           && take_next(engine, source)) {
+    }
+}
+
+static bool
+asks_for(const dl_call *call, int source, const dl_frame *frame)
+{
+    bool is_tag = call->tag == frame->tag
+                  || (call->tag == DL_ANY_TAG && frame->tag != DL_OBJECT_TAG);
+
+    return is_tag && (call->peer == DL_ANY_RANK || call->peer == source);
+}
+
+/* Returns true if a posted receive takes the message before any other. */
+static bool
+is_posted_for(const dl_p2p *engine, int source, const dl_frame *frame)
+{
+    const dl_list *posted = &engine->posted;
+
+    for (dl_list *node = posted->next; node != posted; node = node->next) {
+        if (message_of(node)->probed == NULL
+            && is_for(message_of(node), source, frame)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Gives a whole message to the call, whose array has room for it. */
+static bool
+give(const dl_call *call, int source, const dl_frame *frame, const uint8_t *contents,
+     size_t got)
+{
+    if (call->probed != NULL) {
+        *call->probed = probed_of(source, frame);
+        return true;
+    }
+    if (frame->kind != DL_FRAME_SENT || got < frame->total
+        || !fits(&call->tensor, frame)) {
+        return false;
+    }
+    if (got > 0) {
+        copy_in(&call->tensor, 0, contents, got);
+    }
+    return true;
+}
+
+bool
+dl_p2p_receive_at_once(dl_p2p *engine, const dl_call *call)
+{
+    const dl_ring *in = &engine->peers[call->peer].rings.in;
+    dl_list *arrivals = &engine->arrivals;
+    const dl_frame *frame;
+
+    for (dl_list *node = arrivals->next; node != arrivals; node = node->next) {
+        dl_arrival *arrival = arrival_of(node);
+        if (asks_for(call, arrival->source, &arrival->frame)) {
+            bool is_given = give(call, arrival->source, &arrival->frame,
+                                 arrival->contents, arrival->got);
+            if (is_given && call->probed == NULL) {
+                drop(engine, arrival);
+            }
+            return is_given;
+        }
+    }
+    while ((frame = next_sent(engine, call->peer)) != NULL) {
+        bool is_free = !is_posted_for(engine, call->peer, frame);
+        if (is_free && asks_for(call, call->peer, frame)) {
+            /* The parts behind a frame may end with a CANCEL. */
+            bool is_given =
+                frame->size == frame->total
+                && give(call, call->peer, frame, dl_ring_payload(in), frame->size);
+            if (is_given && call->probed == NULL) {
+                dl_channel *channel = channel_to(engine, call->peer);
+                channel->ops->release(channel);
+            }
+            return is_given;
+        }
+        if (!take_next(engine, call->peer)) {
+            return false;
+        }
+    }
+    return false;
+}
+
+void
+dl_p2p_take_sent(dl_p2p *engine, const dl_message *receive)
+{
+    if (receive->peer != DL_ANY_RANK) {
+        take_sent_from(engine, receive->peer, receive);
+        return;
+    }
+    for (int rank = 0; rank < engine->size; rank++) {
+        take_sent_from(engine, rank, receive);
+    }
+}
+
+void
+dl_p2p_put(dl_p2p *engine, int rank)
+{
+    const dl_p2p_peer *peer = &engine->peers[rank];
+
+    if (peer->link != NULL) {
+        dl_p2p_begin(engine);
+        return;
+    }
+    (void)put_all(engine, rank, false);
+    if (is_blocked(peer)) {
+        atomic_store_explicit(&engine->is_blocked, true, memory_order_relaxed);
+    }
 }
 
 bool

@@ -3,114 +3,160 @@
 
 #include <string.h>
 
-/* Kind of the filler behind the last frame that fits before the end of the ring. */
-#define SKIP 0
+/* Slots of a ring: enough that a sender of small messages seldom waits, and no more
+ * than fit into a core's first-level cache. */
+#define MOST_SLOTS ((size_t)256)
+#define BYTES_PER_SLOT ((size_t)256)
+
+_Static_assert(sizeof(dl_ring_slot) == DL_RING_UNIT, "a slot is a cache line");
 
 static size_t
-span_of(size_t size)
+slots_for(size_t capacity)
 {
-    return dl_round_up(dl_ring_payload_offset(size) + size, DL_RING_UNIT);
-}
+    size_t count = capacity / BYTES_PER_SLOT;
 
-static size_t
-place_of(const dl_ring *ring, uint64_t position)
-{
-    return (size_t)(position % ring->capacity);
-}
-
-static dl_frame *
-frame_at(const dl_ring *ring, uint64_t position)
-{
-    return (dl_frame *)(void *)(ring->data + place_of(ring, position));
+    return count < MOST_SLOTS ? count : MOST_SLOTS;
 }
 
 size_t
 dl_ring_memory(size_t capacity)
 {
-    return sizeof(dl_ring_words) + capacity;
+    return sizeof(dl_ring_words)
+           + dl_round_up(slots_for(capacity) * sizeof(dl_ring_slot), DL_LINE)
+           + capacity;
 }
 
 void
 dl_ring_open(dl_ring *ring, void *memory, size_t capacity)
 {
     dl_ring_words *words = memory;
+    size_t slots = slots_for(capacity);
 
-    *ring = (dl_ring){.words = words, .capacity = capacity};
-    ring->data = (uint8_t *)(words + 1);
+    *ring = (dl_ring){.words = words,
+                      .slots = (dl_ring_slot *)(void *)(words + 1),
+                      .slot_count = slots,
+                      .capacity = capacity};
+    ring->data =
+        (uint8_t *)(words + 1) + dl_round_up(slots * sizeof(dl_ring_slot), DL_LINE);
+}
+
+/* Returns the bytes that a payload takes in the ring of bytes. */
+static size_t
+span_of(size_t size)
+{
+    return size <= DL_RING_INLINE ? 0 : dl_round_up(size, DL_RING_UNIT);
+}
+
+static size_t
+offset_of(const dl_ring *ring, uint64_t place)
+{
+    return (size_t)(place % ring->capacity);
+}
+
+/* Returns the next place from `ring->place` on where `span` bytes are contiguous.  Both
+ * sides compute the same. */
+static uint64_t
+place_for(const dl_ring *ring, size_t span)
+{
+    size_t left = ring->capacity - offset_of(ring, ring->place);
+
+    return left < span ? ring->place + left : ring->place;
 }
 
 static bool
-has_room(dl_ring *ring, size_t span)
+fits(const dl_ring *ring, uint64_t frames, uint64_t end)
 {
-    if (ring->tail + span - ring->head <= ring->capacity) {
+    return ring->next + frames - ring->taken <= ring->slot_count
+           && end - ring->freed <= ring->capacity;
+}
+
+static bool
+has_room(dl_ring *ring, uint64_t frames, uint64_t end)
+{
+    if (fits(ring, frames, end)) {
         return true;
     }
-    ring->head = atomic_load_explicit(&ring->words->head, memory_order_acquire);
-    return ring->tail + span - ring->head <= ring->capacity;
+    ring->freed = atomic_load(&ring->words->freed);
+    ring->taken = atomic_load(&ring->words->taken);
+    return fits(ring, frames, end);
 }
 
-/* A wake-up cannot be lost: the producer sets wants_room and then looks again, the
+/* Counts a part more, which may have to be skipped at the end of the ring of bytes. */
+bool
+dl_ring_has_room(dl_ring *ring, size_t size, size_t part)
+{
+    uint64_t frames = size / part + 1;
+    size_t most = size <= DL_RING_INLINE ? 0 : size + part + frames * DL_RING_UNIT;
+
+    return has_room(ring, frames, ring->place + most);
+}
+
+/* A wake-up cannot be lost: the producer sets wants_room and then checks again, the
  * consumer makes room and then reads wants_room, all sequentially consistent. */
 static bool
-wait_room(dl_ring *ring, size_t span)
+wait_room(dl_ring *ring, uint64_t end)
 {
-    if (has_room(ring, span)) {
+    if (has_room(ring, 1, end)) {
         return true;
     }
     atomic_store(&ring->words->wants_room, 1);
-    ring->head = atomic_load(&ring->words->head);
-    return ring->tail + span - ring->head <= ring->capacity;
+    return has_room(ring, 1, end);
 }
 
 uint8_t *
 dl_ring_reserve(dl_ring *ring, size_t size)
 {
-    size_t left = ring->capacity - place_of(ring, ring->tail);
     size_t span = span_of(size);
-    size_t skipped = left < span ? left : 0;
+    uint64_t place = place_for(ring, span);
 
-    if (!wait_room(ring, skipped + span)) {
+    if (!wait_room(ring, place + span)) {
         return NULL;
     }
-    if (skipped > 0) {
-        *frame_at(ring, ring->tail) = (dl_frame){.kind = SKIP};
-        ring->tail += skipped;
-    }
-    return (uint8_t *)frame_at(ring, ring->tail) + dl_ring_payload_offset(size);
+    return span == 0 ? dl_ring_slot_at(ring, ring->next)->contents
+                     : ring->data + offset_of(ring, place);
 }
 
 void
 dl_ring_publish(dl_ring *ring, const dl_frame *frame)
 {
-    *frame_at(ring, ring->tail) = *frame;
-    ring->tail += span_of(frame->size);
+    dl_ring_slot *slot = dl_ring_slot_at(ring, ring->next);
+    size_t span = span_of(frame->size);
+
+    slot->frame = *frame;
     /* Sequentially consistent, because the publisher reads the number of sleepers
      * next. */
-    atomic_store(&ring->words->tail, ring->tail);
+    atomic_store(&slot->turn, (uint32_t)(ring->next / ring->slot_count + 1));
+    ring->next++;
+    ring->place = span == 0 ? ring->place : place_for(ring, span) + span;
 }
 
 const dl_frame *
-dl_ring_peek(dl_ring *ring)
+dl_ring_peek(const dl_ring *ring)
 {
-    if (ring->tail == ring->head) {
-        ring->tail = atomic_load_explicit(&ring->words->tail, memory_order_acquire);
-    }
-    if (ring->tail == ring->head) {
-        return NULL;
-    }
-    const dl_frame *frame = frame_at(ring, ring->head);
-    if (frame->kind == SKIP) {
-        ring->head += ring->capacity - place_of(ring, ring->head);
-        frame = frame_at(ring, ring->head);
-    }
-    return frame;
+    return dl_ring_has_news(ring) ? &dl_ring_slot_at(ring, ring->next)->frame : NULL;
+}
+
+const uint8_t *
+dl_ring_payload(const dl_ring *ring)
+{
+    const dl_ring_slot *slot = dl_ring_slot_at(ring, ring->next);
+    size_t span = span_of(slot->frame.size);
+
+    return span == 0 ? slot->contents
+                     : ring->data + offset_of(ring, place_for(ring, span));
 }
 
 bool
 dl_ring_release(dl_ring *ring)
 {
-    ring->head += span_of(frame_at(ring, ring->head)->size);
-    atomic_store(&ring->words->head, ring->head);
+    size_t span = span_of(dl_ring_slot_at(ring, ring->next)->frame.size);
+
+    if (span > 0) {
+        ring->place = place_for(ring, span) + span;
+        atomic_store_explicit(&ring->words->freed, ring->place, memory_order_release);
+    }
+    ring->next++;
+    atomic_store(&ring->words->taken, ring->next);
     return atomic_load(&ring->words->wants_room) != 0
            && atomic_exchange(&ring->words->wants_room, 0) != 0;
 }
@@ -149,12 +195,13 @@ publish(dl_channel *channel, const dl_frame *frame)
 static bool
 peek(dl_channel *channel, dl_received *received)
 {
-    const dl_frame *frame = dl_ring_peek(&self_of(channel)->in);
+    const dl_ring *in = &self_of(channel)->in;
+    const dl_frame *frame = dl_ring_peek(in);
 
     if (frame == NULL) {
         return false;
     }
-    *received = (dl_received){frame, dl_ring_payload(frame)};
+    *received = (dl_received){frame, dl_ring_payload(in)};
     return true;
 }
 

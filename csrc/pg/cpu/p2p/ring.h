@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Frames from one rank to another through shared memory: a ring of bytes with one
- * producer and one consumer.  A frame is contiguous, so that its payload can be
- * gathered into the ring and scattered out of it without a copy in between.  The ring
- * does not know what frames mean; of sleepers it only knows that the producer may be
- * waiting for room.
+ * Frames from one rank to another through shared memory, with one producer and one
+ * consumer: a ring of slots, one cache line each, and a ring of bytes.  A slot has the
+ * head of a frame and a payload of a few bytes, and says itself whether it is filled: a
+ * small frame costs its reader one line that another core has written.  A larger
+ * payload is contiguous in the ring of bytes, so that it can be gathered into it and
+ * scattered out of it without a copy in between.  The ring does not interpret frames,
+ * and the only sleeper that it knows of is a producer that waits for room.
  *
  * A channel to a rank of the same host is one ring in each direction, and the doorbell
  * at which the other rank sleeps. */
@@ -14,23 +16,47 @@
 #include "pg/cpu/p2p/channel.h"
 #include "pg/cpu/shm/wait.h"
 
-/* The shared part; zeroed memory is an empty ring.  Positions only grow. */
+/* Slots are of this size, and larger payloads begin at multiples of it: a cache line. */
+#define DL_RING_UNIT ((size_t)64)
+
+/* The largest payload that a slot holds. */
+#define DL_RING_INLINE ((size_t)28)
+
+typedef struct dl_ring_slot {
+    _Alignas(DL_RING_UNIT) dl_frame frame;
+    uint8_t contents[DL_RING_INLINE];
+    /* How often the slot has been filled; written last.  A consumer waits for the next
+     * number, so that a slot does not have to be cleared. */
+    _Atomic uint32_t turn;
+} dl_ring_slot;
+
+/* The shared part, which only the consumer writes, but for `wants_room`; zeroed memory is
+ * an empty ring.  Positions only grow. */
 typedef struct dl_ring_words {
-    _Alignas(DL_LINE) dl_word tail; /* written by the producer */
-    _Alignas(DL_LINE) dl_word head; /* written by the consumer */
-    _Atomic uint32_t wants_room;    /* the producer found no room */
+    _Alignas(DL_LINE) dl_word taken; /* frames */
+    dl_word freed;                   /* bytes of the ring of bytes */
+    _Atomic uint32_t wants_room;     /* the producer found no room */
+    /* On a line of their own, which the producer reads for each message and which seldom
+     * changes. */
+    _Alignas(DL_LINE) dl_word kept; /* bytes of messages that wait for a receive */
+    dl_word refusals;               /* REFUSEs of messages whose sends had ended */
 } dl_ring_words;
 
 /* The handle of one side. */
 typedef struct dl_ring {
     dl_ring_words *words;
+    dl_ring_slot *slots;
     uint8_t *data;
+    size_t slot_count;
     size_t capacity;
-    uint64_t head; /* as last read or written by this side */
-    uint64_t tail;
+    uint64_t next;  /* the producer's next frame to fill, the consumer's next to take */
+    uint64_t place; /* where its payload begins in the ring of bytes, or what follows */
+    uint64_t taken; /* for the producer: as last read */
+    uint64_t freed;
 } dl_ring;
 
-/* Bytes of shared memory for a ring.  `capacity` is a multiple of DL_LINE. */
+/* Bytes of shared memory for a ring whose ring of bytes has `capacity`, a multiple of
+ * DL_LINE. */
 size_t dl_ring_memory(size_t capacity);
 void dl_ring_open(dl_ring *ring, void *memory, size_t capacity);
 
@@ -39,35 +65,47 @@ void dl_ring_open(dl_ring *ring, void *memory, size_t capacity);
  * most a quarter of the capacity. */
 uint8_t *dl_ring_reserve(dl_ring *ring, size_t size);
 
+/* Returns true if frames with payloads of `size` bytes in all, `part` in each, find room.
+ * Does not ask to be woken. */
+bool dl_ring_has_room(dl_ring *ring, size_t size, size_t part);
+
 /* Publishes the frame whose payload was reserved last. */
 void dl_ring_publish(dl_ring *ring, const dl_frame *frame);
+
+static inline dl_ring_slot *
+dl_ring_slot_at(const dl_ring *ring, uint64_t frame)
+{
+    return &ring->slots[frame % ring->slot_count];
+}
+
+static inline bool
+dl_ring_is_filled(const dl_ring *ring, uint64_t frame)
+{
+    return atomic_load_explicit(&dl_ring_slot_at(ring, frame)->turn,
+                                memory_order_acquire)
+           == (uint32_t)(frame / ring->slot_count + 1);
+}
 
 /* For the consumer.  Returns true if a frame is ready, without reading it. */
 static inline bool
 dl_ring_has_news(const dl_ring *ring)
 {
-    return atomic_load_explicit(&ring->words->tail, memory_order_acquire) != ring->head;
+    return dl_ring_is_filled(ring, ring->next);
+}
+
+/* The same for a thread of the consumer that does not own the handle. */
+static inline bool
+dl_ring_seems_to_have_news(const dl_ring *ring)
+{
+    return dl_ring_is_filled(
+        ring, atomic_load_explicit(&ring->words->taken, memory_order_relaxed));
 }
 
 /* Returns the next frame, which stays in place until it is released, or NULL. */
-const dl_frame *dl_ring_peek(dl_ring *ring);
+const dl_frame *dl_ring_peek(const dl_ring *ring);
 
-/* Frames begin at multiples of this, a cache line. */
-#define DL_RING_UNIT ((size_t)64)
-
-/* Returns where the payload of a frame begins: behind the head if both fit into one
- * line, else at the next line, so that it can be written in whole lines. */
-static inline size_t
-dl_ring_payload_offset(size_t size)
-{
-    return sizeof(dl_frame) + size <= DL_RING_UNIT ? sizeof(dl_frame) : DL_RING_UNIT;
-}
-
-static inline const uint8_t *
-dl_ring_payload(const dl_frame *frame)
-{
-    return (const uint8_t *)frame + dl_ring_payload_offset(frame->size);
-}
+/* Returns the payload of the frame that was peeked at. */
+const uint8_t *dl_ring_payload(const dl_ring *ring);
 
 /* Releases the frame that was peeked at.  Returns true if the producer waits for room
  * and has to be woken. */

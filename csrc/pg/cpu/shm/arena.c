@@ -33,7 +33,8 @@ typedef struct entry {
     _Atomic uint32_t returned;
 } entry;
 
-/* A rank makes no more groups of a family: a row (pg/recording.h). */
+/* A note that a rank makes no more groups of a family: a row
+ * (pg/record/recording.h). */
 typedef struct note {
     uint64_t version;
     uint64_t family; /* 0: withdrawn */
@@ -95,9 +96,9 @@ map_home(dl_arena *arena, int size)
 }
 
 dl_status
-dl_arena_create(dl_arena *arena, int size, bool may_spin)
+dl_arena_create(dl_arena *arena, int size, int cores_per_rank)
 {
-    *arena = (dl_arena){.may_spin = may_spin};
+    *arena = (dl_arena){.cores_per_rank = cores_per_rank};
     DL_TRY(dl_segment_create(home_size(size), &arena->file));
     arena->is_open = true;
     dl_status status = map_home(arena, size);
@@ -105,7 +106,7 @@ dl_arena_create(dl_arena *arena, int size, bool may_spin)
         dl_arena_fini(arena);
         return status;
     }
-    dl_board_format(arena->home.memory, size, DL_BOARD_CHUNK, may_spin);
+    dl_board_format(arena->home.memory, size, DL_BOARD_CHUNK, cores_per_rank);
     atomic_store(&arena->directory->end, home_size(size));
     return DL_OK;
 }
@@ -119,7 +120,7 @@ dl_arena_open(dl_arena *arena, int size, int file)
         dl_arena_fini(arena);
         return status;
     }
-    arena->may_spin = dl_board_may_spin(arena->home.memory);
+    arena->cores_per_rank = dl_board_cores_per_rank(arena->home.memory);
     return DL_OK;
 }
 
@@ -160,8 +161,8 @@ key_of(const dl_borrower *borrower)
 /* Frees the lock if its holder has died.  A dead holder has left nothing inconsistent,
  * because a key is entered last. */
 static dl_status
-look_at_holder(struct dl_arena_directory *directory, const dl_borrower *borrower,
-               dl_deadline deadline)
+check_holder(struct dl_arena_directory *directory, const dl_borrower *borrower,
+             dl_deadline deadline)
 {
     uint32_t holder = atomic_load(&directory->holder);
 
@@ -182,8 +183,8 @@ look_at_holder(struct dl_arena_directory *directory, const dl_borrower *borrower
 }
 
 static dl_status
-lock(struct dl_arena_directory *directory, const dl_borrower *borrower,
-     dl_deadline deadline)
+lock_directory(struct dl_arena_directory *directory, const dl_borrower *borrower,
+               dl_deadline deadline)
 {
     uint32_t self = (uint32_t)borrower->rank + 1;
 
@@ -193,14 +194,14 @@ lock(struct dl_arena_directory *directory, const dl_borrower *borrower,
             return DL_OK;
         }
         if (tries % PATIENT_TRIES == 0) {
-            DL_TRY(look_at_holder(directory, borrower, deadline));
+            DL_TRY(check_holder(directory, borrower, deadline));
         }
         sched_yield();
     }
 }
 
 static void
-unlock(struct dl_arena_directory *directory)
+unlock_directory(struct dl_arena_directory *directory)
 {
     atomic_store(&directory->holder, 0);
 }
@@ -252,7 +253,7 @@ find_entry(const dl_arena *arena, uint64_t key)
 /* Makes the file at least `size` bytes long.  Requires the lock.  Stretches for arrays
  * grow the file without the lock; ftruncate() could shrink it again. */
 static dl_status
-make_room(const dl_arena *arena, uint64_t size)
+extend_file(const dl_arena *arena, uint64_t size)
 {
     struct stat info;
     int error;
@@ -286,7 +287,7 @@ map_area(dl_arena *arena, const dl_borrower *borrower, size_t size, dl_loan *loa
     if (arena->returned == NULL) {
         return dl_fail_no_memory();
     }
-    DL_TRY(make_room(arena, entry->offset + arena->area));
+    DL_TRY(extend_file(arena, entry->offset + arena->area));
     DL_TRY(dl_segment_map(arena->file, entry->offset, size, &loan->segment));
     loan->entry = (uint32_t)(entry - arena->directory->entries);
     if (atomic_load(&entry->key) == key) {
@@ -294,7 +295,7 @@ map_area(dl_arena *arena, const dl_borrower *borrower, size_t size, dl_loan *loa
     }
     entry->serial = ++arena->directory->last_serial;
     dl_board_format(loan->segment.memory, borrower->count, DL_BOARD_CHUNK,
-                    arena->may_spin);
+                    arena->cores_per_rank);
     entry->count = (uint32_t)borrower->count;
     atomic_store(&entry->returned, 0);
     atomic_store(&entry->key, key);
@@ -326,13 +327,13 @@ dl_arena_end_family(dl_arena *arena, const dl_borrower *borrower, uint64_t famil
     note made = {.family = family, .rank = (uint64_t)borrower->rank};
 
     snprintf(made.reason, sizeof made.reason, "%.*s", DL_BOARD_REASON_SIZE - 1, reason);
-    DL_TRY(lock(directory, borrower, deadline));
+    DL_TRY(lock_directory(directory, borrower, deadline));
     if (find_note(arena, borrower->rank, family) < 0) {
         uint64_t at = atomic_load(&directory->note_count);
         dl_row_write(directory->notes[at % DL_ARENA_NOTES], &made, NOTE_WORDS);
         atomic_store(&directory->note_count, at + 1);
     }
-    unlock(directory);
+    unlock_directory(directory);
     return DL_OK;
 }
 
@@ -365,14 +366,14 @@ take_back_note(const dl_arena *arena, const dl_borrower *borrower)
 }
 
 static dl_status
-borrow(dl_arena *arena, const dl_borrower *borrower, size_t size, dl_deadline deadline,
-       dl_loan *loan)
+borrow_area(dl_arena *arena, const dl_borrower *borrower, size_t size,
+            dl_deadline deadline, dl_loan *loan)
 {
     *loan = (dl_loan){0};
-    DL_TRY(lock(arena->directory, borrower, deadline));
+    DL_TRY(lock_directory(arena->directory, borrower, deadline));
     dl_status status = map_area(arena, borrower, size, loan);
     take_back_note(arena, borrower);
-    unlock(arena->directory);
+    unlock_directory(arena->directory);
     return status;
 }
 
@@ -380,7 +381,7 @@ dl_status
 dl_arena_borrow(dl_arena *arena, const dl_borrower *borrower, dl_deadline deadline,
                 dl_loan *loan)
 {
-    return borrow(arena, borrower, memory_of(borrower->count), deadline, loan);
+    return borrow_area(arena, borrower, memory_of(borrower->count), deadline, loan);
 }
 
 dl_status
@@ -389,7 +390,8 @@ dl_arena_refuse(dl_arena *arena, const dl_borrower *borrower, int place,
 {
     dl_loan loan;
 
-    DL_TRY(borrow(arena, borrower, dl_board_head(borrower->count), deadline, &loan));
+    DL_TRY(
+        borrow_area(arena, borrower, dl_board_head(borrower->count), deadline, &loan));
     dl_board_refuse(loan.segment.memory, borrower->count, place, reason);
     dl_arena_return(arena, &loan);
     return DL_OK;
@@ -401,8 +403,8 @@ dl_arena_extend(dl_arena *arena, size_t size)
     return atomic_fetch_add(&arena->directory->end, size);
 }
 
-/* Gives the pages back, which also zeroes the area for its next user.  An area that
- * could not be zeroed is never lent again. */
+/* Returns the pages to the system, which also zeroes the area for its next user.  An
+ * area that could not be zeroed is never lent again. */
 static void
 free_area(dl_arena *arena, uint32_t index)
 {

@@ -35,7 +35,7 @@ typedef struct dl_arena {
     int file;
     size_t area;      /* bytes of an area */
     uint64_t file_id; /* inode: differs between all files that are open */
-    bool may_spin;
+    int cores_per_rank;
     dl_segment home; /* the first area and the directory */
     struct dl_arena_directory *directory;
     /* Serial number of the last loan that this rank has returned, by entry; allocated
@@ -48,8 +48,8 @@ typedef struct dl_arena {
 size_t dl_arena_area(int size);
 
 /* Creates the file for a group of `size` ranks and formats that group's area.
- * `may_spin` is as for dl_board_format(). */
-dl_status dl_arena_create(dl_arena *arena, int size, bool may_spin);
+ * `cores_per_rank` is as for dl_board_format(). */
+dl_status dl_arena_create(dl_arena *arena, int size, int cores_per_rank);
 
 /* Maps the file that another process created.  Takes the descriptor. */
 dl_status dl_arena_open(dl_arena *arena, int size, int file);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/shm/board.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/thread.h"
 #include "pg/cpu/shm/verdict.h"
 
-#define MAGIC UINT64_C(0x335f626c74736964) /* "distlb_3" */
+#define MAGIC UINT64_C(0x355f626c74736964) /* "distlb_5" */
 
 /* The spin suffices for a peer that is running and about to answer.  After that,
- * yielding looks nearly as often if no other thread wants the core.  Where the system
+ * yielding polls nearly as often if no other thread wants the core.  Where the system
  * has put two ranks on one core because other programs are running, yielding switches
  * between them in about a microsecond: spinning on would add its whole span to every
  * meeting, and a futex costs ten times as much. */
@@ -55,13 +56,13 @@ dl_board_memory(int size, size_t chunk)
 }
 
 void
-dl_board_format(void *memory, int size, size_t chunk, bool may_spin)
+dl_board_format(void *memory, int size, size_t chunk, int cores_per_rank)
 {
     dl_board_header *header = memory;
 
     header->magic = MAGIC;
     header->size = (uint32_t)size;
-    header->may_spin = may_spin;
+    header->cores_per_rank = (uint32_t)cores_per_rank;
     header->chunk = chunk;
 }
 
@@ -89,10 +90,10 @@ dl_board_refuse(void *memory, int size, int rank, const char *reason)
     atomic_store(&member->farewell, DL_ABORTED);
 }
 
-bool
-dl_board_may_spin(const void *memory)
+int
+dl_board_cores_per_rank(const void *memory)
 {
-    return ((const dl_board_header *)memory)->may_spin != 0;
+    return (int)((const dl_board_header *)memory)->cores_per_rank;
 }
 
 static dl_words
@@ -144,11 +145,11 @@ dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
     board->slots = (uint8_t *)memory + slots_offset(size);
     board->waiter = (dl_waiter){
         .bell = &header->bell,
-        .spin = header->may_spin ? SPIN_SPAN : 0,
+        .spin = header->cores_per_rank > 0 ? SPIN_SPAN : 0,
         .yield = YIELD_SPAN,
         .check = dl_verdict_check,
         .context = board,
-        .yielding = header->may_spin ? note_yielding : NULL,
+        .yielding = header->cores_per_rank > 0 ? note_yielding : NULL,
         .sleeps_on = &board->sleeps_on,
     };
     pthread_mutex_init(&board->lock, NULL);
@@ -227,7 +228,7 @@ sequence_in(const dl_board *board, uint64_t turn)
 }
 
 static dl_status
-compare(const dl_board *board, uint64_t turn, int rank)
+compare_with(const dl_board *board, uint64_t turn, int rank)
 {
     const dl_board_line *lines = board->lines[turn % DL_BOARD_TURNS];
 
@@ -243,17 +244,46 @@ compare_turns(dl_board *board)
 {
     for (; board->compared < board->begun_by_all; board->compared++) {
         for (int rank = 0; rank < board->options.size; rank++) {
-            DL_TRY(compare(board, board->compared + 1, rank));
+            DL_TRY(compare_with(board, board->compared + 1, rank));
         }
     }
     return DL_OK;
 }
 
 static void
-publish(dl_board *board)
+publish_arrival(dl_board *board)
 {
     dl_words_publish(arrivals_in(board, board->turn), board->options.rank,
                      board->op->sequence, board->waiter.bell);
+}
+
+static bool
+is_coming(const dl_board *board, int rank, uint64_t sequence)
+{
+    return atomic_load(&board->members[rank].coming) >= sequence
+           || atomic_load(dl_words_at(arrivals_in(board, board->turn + 1), rank))
+                  >= sequence;
+}
+
+bool
+dl_board_is_met(dl_board *board, uint64_t sequence, int64_t limit)
+{
+    const dl_board_options *options = &board->options;
+    int64_t end = dl_now() + limit;
+
+    if (board->header->cores_per_rank > 1) {
+        return false;
+    }
+    atomic_store(&board->members[options->rank].coming, sequence);
+    for (int rank = 0; rank < options->size; rank++) {
+        while (rank != options->rank && !is_coming(board, rank, sequence)) {
+            if (dl_now() > end) {
+                return false;
+            }
+            sched_yield();
+        }
+    }
+    return true;
 }
 
 dl_status
@@ -261,7 +291,7 @@ dl_board_arrive(dl_board *board)
 {
     const dl_op_context *op = board->op;
 
-    publish(board);
+    publish_arrival(board);
     DL_TRY(dl_words_wait_all(arrivals_in(board, board->turn), op->sequence,
                              &board->waiter, op->deadline));
     board->begun_by_all = board->turn;
@@ -271,10 +301,10 @@ dl_board_arrive(dl_board *board)
     return dl_verdict_broken(board);
 }
 
-/* Returns the last turn that all ranks have begun, as far as looking at a few turns
- * tells: the current one, the one needed, and one in between. */
+/* Returns the last turn that all ranks have begun, of the few that are inspected: the
+ * current one, the one needed, and one in between. */
 static uint64_t
-look_for_begun(const dl_board *board)
+find_begun_by_all(const dl_board *board)
 {
     uint64_t turns[] = {board->turn, board->turn - DL_BOARD_AHEAD / 2,
                         board->turn + 1 - DL_BOARD_AHEAD};
@@ -288,20 +318,22 @@ look_for_begun(const dl_board *board)
     return board->begun_by_all;
 }
 
-/* Makes sure that the line of the next turn may be reused. */
+/* Makes sure that the line of the next turn may be reused.  A rank that has to wait
+ * waits until all have used up half of what it is ahead, so that it stops once in as
+ * many operations and not in each while the slowest rank goes on one by one. */
 static dl_status
-make_room(dl_board *board)
+reserve_next_line(dl_board *board)
 {
-    uint64_t needed = board->turn + 1 - DL_BOARD_AHEAD;
-
-    if (board->turn < DL_BOARD_AHEAD || board->begun_by_all >= needed) {
+    if (board->turn < DL_BOARD_AHEAD
+        || board->begun_by_all > board->turn - DL_BOARD_AHEAD) {
         return DL_OK;
     }
-    board->begun_by_all = look_for_begun(board);
-    if (board->begun_by_all < needed) {
-        DL_TRY(dl_words_wait_all(arrivals_in(board, needed), sequence_in(board, needed),
+    board->begun_by_all = find_begun_by_all(board);
+    if (board->begun_by_all <= board->turn - DL_BOARD_AHEAD) {
+        uint64_t wanted = board->turn - DL_BOARD_AHEAD / 2;
+        DL_TRY(dl_words_wait_all(arrivals_in(board, wanted), sequence_in(board, wanted),
                                  &board->waiter, board->op->deadline));
-        board->begun_by_all = needed;
+        board->begun_by_all = wanted;
     }
     return compare_turns(board);
 }
@@ -309,9 +341,9 @@ make_room(dl_board *board)
 dl_status
 dl_board_announce(dl_board *board)
 {
-    publish(board);
+    publish_arrival(board);
     DL_TRY(dl_verdict_broken(board));
-    return make_room(board);
+    return reserve_next_line(board);
 }
 
 dl_status
@@ -319,23 +351,23 @@ dl_board_await(dl_board *board, int rank)
 {
     const dl_op_context *op = board->op;
 
-    publish(board);
+    publish_arrival(board);
     DL_TRY(dl_words_wait_one(arrivals_in(board, board->turn), rank, op->sequence,
                              &board->waiter, op->deadline));
     DL_TRY(dl_op_check_arrays(op));
-    DL_TRY(compare(board, board->turn, rank));
+    DL_TRY(compare_with(board, board->turn, rank));
     DL_TRY(dl_verdict_broken(board));
-    return make_room(board);
+    return reserve_next_line(board);
 }
 
 static bool
-has_come(const dl_board *board, uint64_t turn, int rank)
+has_arrived(const dl_board *board, uint64_t turn, int rank)
 {
     return atomic_load(dl_words_at(arrivals_in(board, turn), rank))
            >= sequence_in(board, turn);
 }
 
-/* Reads whether the rank is gone before whether it came, because it may do both in
+/* Reads whether the rank is gone before whether it has come, because it may do both in
  * between. */
 static dl_status
 verify_with(const dl_board *board, uint64_t turn, int rank, dl_deadline deadline)
@@ -343,8 +375,8 @@ verify_with(const dl_board *board, uint64_t turn, int rank, dl_deadline deadline
     for (;;) {
         bool is_gone = dl_board_has_ended(board, rank)
                        || atomic_load(&board->members[rank].farewell) != DL_STAYING;
-        if (has_come(board, turn, rank)) {
-            return compare(board, turn, rank);
+        if (has_arrived(board, turn, rank)) {
+            return compare_with(board, turn, rank);
         }
         if (is_gone || dl_deadline_passed(deadline)) {
             return DL_OK;
@@ -474,11 +506,12 @@ wake_peers(dl_board *board)
     dl_bell *bell = board->waiter.bell;
 
     dl_words_wake(bell, NULL);
-    for (int rank = 0;
-         atomic_load(&bell->sleepers_for_one) != 0 && rank < board->options.size;
-         rank++) {
-        dl_futex_wake(dl_words_at(board->arrivals[board->turn % DL_BOARD_TURNS], rank));
-        dl_futex_wake(dl_words_at(board->steps, rank));
+    for (int rank = 0; rank < board->options.size; rank++) {
+        if (dl_bell_has_sleepers_for(bell, rank)) {
+            dl_futex_wake(
+                dl_words_at(board->arrivals[board->turn % DL_BOARD_TURNS], rank));
+            dl_futex_wake(dl_words_at(board->steps, rank));
+        }
     }
 }
 
@@ -511,7 +544,7 @@ dl_board_wake(dl_board *board)
 
 /* The first farewell stays: abort and leave may come from different threads. */
 static void
-say_farewell(dl_board *board, dl_farewell farewell, const char *reason)
+write_farewell(dl_board *board, dl_farewell farewell, const char *reason)
 {
     dl_board_member *member = &board->members[board->options.rank];
 
@@ -534,12 +567,12 @@ dl_board_abort(dl_board *board, const dl_error *cause)
         atomic_store(&board->is_aborted, true);
     }
     pthread_mutex_unlock(&board->lock);
-    say_farewell(board, DL_ABORTED, cause->text);
+    write_farewell(board, DL_ABORTED, cause->text);
     dl_board_wake(board);
 }
 
 void
 dl_board_leave(dl_board *board)
 {
-    say_farewell(board, DL_LEFT, "");
+    write_farewell(board, DL_LEFT, "");
 }

@@ -38,9 +38,9 @@
 /* The layout of the shared memory, which all ranks of a host map. */
 
 /* Lines per rank, which are used cyclically: twice as many as a rank may be ahead of
- * others, so that these have as many operations again to look back at what the rank
- * called.  The number is this large because ranks that share a core run for a time
- * slice each, and should not have to stop within it. */
+ * others, so that these have as many operations again to read what the rank called.
+ * The number is this large because ranks that share a core run for a time slice each,
+ * and should not have to stop within it. */
 #define DL_BOARD_TURNS 256
 #define DL_BOARD_AHEAD (DL_BOARD_TURNS / 2)
 
@@ -65,7 +65,7 @@ typedef struct dl_board_line {
     uint8_t payload[DL_BOARD_PAYLOAD];
 } dl_board_line;
 
-/* Value of `end_teller` once the other hosts have been told. */
+/* Value of `end_teller` once the other hosts have been informed. */
 #define DL_END_TOLD UINT32_MAX
 
 typedef enum dl_farewell {
@@ -78,15 +78,16 @@ typedef enum dl_farewell {
 typedef enum dl_presence {
     DL_ABSENT = 0,
     DL_PRESENT = 1,
-    DL_REPLACED = 2, /* another rank has noted that it never will */
+    DL_REPLACED = 2, /* another rank has noted that it never will make it */
 } dl_presence;
 
 /* One per rank, which writes it unless stated otherwise. */
 typedef struct dl_board_member {
     _Alignas(DL_LINE) dl_word step;
+    _Atomic uint64_t coming;   /* the operation that it reaches next, without delay */
     _Atomic uint32_t farewell; /* dl_farewell; `reason` is written before it */
-    /* Written by other ranks: the one that tells other hosts of this rank's end, as its
-     * rank plus one, or DL_END_TOLD. */
+    /* Written by other ranks: the one that informs other hosts of this rank's end, as
+     * its rank plus one, or DL_END_TOLD. */
     _Atomic uint32_t end_teller;
     /* dl_presence; a rank that sets DL_REPLACED also writes the farewell */
     _Atomic uint32_t presence;
@@ -97,7 +98,7 @@ typedef struct dl_board_member {
 typedef struct dl_board_header {
     uint64_t magic;
     uint32_t size;
-    uint32_t may_spin;
+    uint32_t cores_per_rank;
     uint64_t chunk;
     dl_bell bell;
     /* The first failure of any rank.  It concerns all ranks that are in the same
@@ -108,7 +109,7 @@ typedef struct dl_board_header {
     uint32_t status;
     char text[DL_ERROR_TEXT_SIZE];
     /* What rank 0 waits for outside of the board, published as its deadline comes near:
-     * a row (pg/recording.h) of a version, an operation's number, and text. */
+     * a row (pg/record/recording.h) of a version, an operation's number, and text. */
     _Alignas(DL_LINE) _Atomic uint64_t outlook[DL_BOARD_OUTLOOK_WORDS];
 } dl_board_header;
 
@@ -176,10 +177,10 @@ typedef struct dl_board {
 /* Returns the bytes of shared memory that a board needs. */
 size_t dl_board_memory(int size, size_t chunk);
 
-/* Prepares zeroed memory, once.  `may_spin` states that every rank has a core of its
+/* Prepares zeroed memory, once.  `cores_per_rank` is 0 if not every rank has a core of its
  * own. */
-void dl_board_format(void *memory, int size, size_t chunk, bool may_spin);
-bool dl_board_may_spin(const void *memory);
+void dl_board_format(void *memory, int size, size_t chunk, int cores_per_rank);
+int dl_board_cores_per_rank(const void *memory);
 
 /* Returns how many bytes at the beginning of a board's memory dl_board_refuse()
  * needs. */
@@ -206,6 +207,12 @@ bool dl_board_has_ended(const dl_board *board, int rank);
  * payload goes. */
 uint8_t *dl_board_begin(dl_board *board, const dl_op_context *op);
 
+/* Returns true if no rank has more than one core and all other ranks have reached
+ * operation `sequence`, or call this for it, within `limit` nanoseconds.  Called between
+ * operations; this rank's next one is `sequence`, which it begins soon whatever this
+ * returns. */
+bool dl_board_is_met(dl_board *board, uint64_t sequence, int64_t limit);
+
 /* Announces the operation, and returns once all ranks have announced it with equal
  * fingerprints. */
 dl_status dl_board_arrive(dl_board *board);
@@ -225,8 +232,8 @@ dl_status dl_board_verify_calls(dl_board *board, dl_deadline deadline);
 /* Returns the payload of `rank`, once the arrival has waited for it. */
 const uint8_t *dl_board_payload(const dl_board *board, int rank);
 
-/* Returns the pocket of `rank`, DL_BOARD_POCKET bytes, which that rank writes like a
- * payload between begin and arrival. */
+/* Returns the pocket of `rank`, DL_BOARD_POCKET bytes, which that rank, or the only
+ * sender of the operation, writes like a payload between begin and arrival. */
 uint8_t *dl_board_pocket(const dl_board *board, int rank);
 
 /* States that each round of the operation uses at most `size` bytes of a slot, which is

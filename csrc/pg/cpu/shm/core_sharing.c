@@ -14,7 +14,7 @@
 
 /* Moves the calling thread by forbidding it its core for a moment. */
 static void
-leave(int core)
+leave_core(int core)
 {
     cpu_set_t allowed;
     cpu_set_t others;
@@ -48,7 +48,7 @@ dl_core_sharing_begin(dl_core_sharing *sharing, dl_core_mark *own,
     }
     int64_t now = dl_now();
     if (now >= sharing->next) {
-        leave(core);
+        leave_core(core);
         sharing->next = now + REST;
     }
     sharing->streak = 0;

@@ -3,8 +3,8 @@
  * Moves a rank away from a core that it shares with another rank while other cores are
  * free.  Each meeting of two such ranks costs a context switch, ten times as much as
  * the meeting itself, and the scheduler may see no reason to separate them, because
- * both are always about to sleep.  A waiting rank shows which core it is on; a rank
- * that keeps finding those it waits for waiting on its own core moves to another
+ * both are always about to sleep.  A waiting rank publishes its core; a rank that
+ * repeatedly finds the ranks that it waits for waiting on its own core moves to another
  * one. */
 #ifndef DISTLITE_PG_CPU_SHM_CORE_SHARING_H
 #define DISTLITE_PG_CPU_SHM_CORE_SHARING_H

@@ -11,7 +11,7 @@
 
 #define LEADER 0
 
-/* A rank that fails must not be held up by its last message. */
+/* A rank that fails must not be delayed by its last message. */
 #define REPORT_PATIENCE (100 * DL_MILLISECOND)
 
 /* Fails with DL_PEER_LOST because the connection to `rank` has ended, or with the cause
@@ -203,7 +203,7 @@ take_report(leader *self, int rank)
     return status;
 }
 
-/* Waits until all members have joined, then tells them that they may continue. */
+/* Waits until all members have joined, then reports to them that they may continue. */
 static dl_status
 take_reports(leader *self)
 {
@@ -256,8 +256,8 @@ welcome_all(leader *self)
 {
     const dl_join *join = self->join;
     int size = join->endpoint->size;
-    bool may_spin = size <= dl_cores_count(&self->cores);
-    dl_status status = dl_arena_create(&self->membership->arena, size, may_spin);
+    int cores_per_rank = dl_cores_count(&self->cores) / size;
+    dl_status status = dl_arena_create(&self->membership->arena, size, cores_per_rank);
 
     for (int rank = 1; rank < size && status == DL_OK; rank++) {
         status = welcome_member(self, rank);
@@ -295,7 +295,7 @@ refuse_all(const leader *self)
 }
 
 static dl_status
-lead(leader *self)
+join_as_leader(leader *self)
 {
     const dl_join *join = self->join;
 
@@ -322,7 +322,7 @@ run_leader(const dl_join *join, dl_membership *membership)
     dl_status status = leader_init(&self, join, membership);
 
     if (status == DL_OK) {
-        status = lead(&self);
+        status = join_as_leader(&self);
         if (status != DL_OK) {
             refuse_all(&self);
         }
@@ -415,7 +415,7 @@ wait_for_invite(const dl_join *join, int *fd)
 
 /* If the leader has closed its end meanwhile, its refusal can still be read. */
 static dl_status
-answer(const dl_join *join, int fd)
+send_answer(const dl_join *join, int fd)
 {
     dl_process_own own;
     dl_cores cores;
@@ -501,7 +501,7 @@ receive_welcome(const dl_join *join, dl_membership *membership, int fd)
 /* Reports this rank's result to the leader, which passes it on.  If the report is not
  * sent, the leader sees the connection end instead. */
 static dl_status
-report(int fd, dl_status status)
+send_report(int fd, dl_status status)
 {
     dl_error error = *dl_last_error();
     dl_refusal message = {.status = DL_OK};
@@ -542,10 +542,10 @@ receive_report(const dl_join *join, int fd, dl_parcel *parcel)
 }
 
 static dl_status
-follow(const dl_join *join, dl_membership *membership, int *fd)
+join_as_member(const dl_join *join, dl_membership *membership, int *fd)
 {
     DL_TRY(wait_for_invite(join, fd));
-    dl_status status = answer(join, *fd);
+    dl_status status = send_answer(join, *fd);
     if (status == DL_OK) {
         status = receive_welcome(join, membership, *fd);
     }
@@ -555,7 +555,7 @@ follow(const dl_join *join, dl_membership *membership, int *fd)
     if (status == DL_OK) {
         status = dl_buffer_reserve(&parcel.bytes, DL_PARCEL_SIZE);
     }
-    status = report(*fd, status);
+    status = send_report(*fd, status);
     if (status == DL_OK) {
         status = receive_report(join, *fd, &parcel);
     }
@@ -567,7 +567,7 @@ static dl_status
 run_member(const dl_join *join, dl_membership *membership)
 {
     int fd = -1;
-    dl_status status = follow(join, membership, &fd);
+    dl_status status = join_as_member(join, membership, &fd);
 
     if (status != DL_OK) {
         /* The leader reads the store when it sees the connection end, so this comes

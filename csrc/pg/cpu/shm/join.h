@@ -13,8 +13,8 @@
  *     report: all are done             ->
  *
  * If the leader fails at any point, it sends a report with the cause instead.  So no
- * rank continues before all have joined, and a rank that cannot join says why.  A rank
- * that fails before it has a connection leaves the cause in the store
+ * rank continues before all have joined, and a rank that cannot join reports the
+ * reason.  A rank that fails before it has a connection leaves the cause in the store
  * (pg/cpu/join_fault.h). */
 #ifndef DISTLITE_PG_CPU_SHM_JOIN_H
 #define DISTLITE_PG_CPU_SHM_JOIN_H

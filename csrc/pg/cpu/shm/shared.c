@@ -65,7 +65,7 @@ guard_forks(void)
 /* Returns the index of the first stretch that ends behind `address`.  Requires the
  * lock. */
 static size_t
-place_of(const void *address)
+index_of(const void *address)
 {
     size_t low = 0;
     size_t high = list.count;
@@ -122,7 +122,7 @@ close_file(file *file)
 
 /* Inserts a stretch into the list.  Requires the lock. */
 static dl_status
-enter(stretch *self)
+insert_stretch(stretch *self)
 {
     if (list.count == list.capacity) {
         size_t capacity = list.capacity == 0 ? 16 : 2 * list.capacity;
@@ -133,7 +133,7 @@ enter(stretch *self)
         list.stretches = grown;
         list.capacity = capacity;
     }
-    size_t at = place_of(self->base.memory);
+    size_t at = index_of(self->base.memory);
     memmove(&list.stretches[at + 1], &list.stretches[at],
             (list.count - at) * sizeof *list.stretches);
     list.stretches[at] = self;
@@ -146,7 +146,7 @@ enter(stretch *self)
  * Returns 0, or an errno.  A signal ends the call in some kernels, and undoes what it
  * has done: then the pages are allocated in pieces, which fit between signals. */
 static int
-allocate(int file, uint64_t offset, size_t size)
+allocate_pages(int file, uint64_t offset, size_t size)
 {
     int error = posix_fallocate(file, (off_t)offset, (off_t)size);
     bool is_interrupted = error == EINTR;
@@ -162,27 +162,27 @@ allocate(int file, uint64_t offset, size_t size)
 }
 
 static void
-give_back(int file, uint64_t offset, size_t size)
+punch_hole(int file, uint64_t offset, size_t size)
 {
     (void)fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
                     (off_t)size);
 }
 
-/* Gives the pages back at once, even if peers still map them.  A forked child, which
- * has inherited the mapping, only unmaps it. */
+/* Returns the pages to the system at once, even if peers still map them.  A forked
+ * child, which has inherited the mapping, only unmaps it. */
 static void
 free_stretch(dl_region *region)
 {
     stretch *self = (stretch *)(void *)region;
 
     lock_list();
-    size_t at = place_of(region->memory);
+    size_t at = index_of(region->memory);
     list.count--;
     memmove(&list.stretches[at], &list.stretches[at + 1],
             (list.count - at) * sizeof *list.stretches);
     munmap(region->memory, region->size);
     if (self->file->fork_generation == dl_fork_generation()) {
-        give_back(self->file->descriptor, self->offset, region->size);
+        punch_hole(self->file->descriptor, self->offset, region->size);
     }
     self->file->users--;
     close_file(self->file);
@@ -195,7 +195,7 @@ map_stretch(const dl_arena *arena, stretch *self)
 {
     dl_region *region = &self->base;
 
-    int error = allocate(arena->file, self->offset, region->size);
+    int error = allocate_pages(arena->file, self->offset, region->size);
     if (error != 0) {
         return dl_fail(DL_NO_MEMORY, "%zu bytes of shared memory: %s", region->size,
                        strerror(error));
@@ -216,7 +216,7 @@ static dl_status
 keep(const dl_arena *arena, stretch *self)
 {
     DL_TRY(open_file(arena, &self->file));
-    dl_status status = enter(self);
+    dl_status status = insert_stretch(self);
     if (status != DL_OK) {
         close_file(self->file);
     }
@@ -245,7 +245,7 @@ dl_shared_new(dl_arena *arena, size_t size, dl_region **region)
         if (made->base.memory != NULL) {
             munmap(made->base.memory, made->base.size);
         }
-        give_back(arena->file, made->offset, made->base.size);
+        punch_hole(arena->file, made->offset, made->base.size);
         free(made);
         return status;
     }
@@ -263,7 +263,7 @@ dl_shared_find(const dl_arena *arena, const void *data, size_t size)
         return place;
     }
     lock_list();
-    size_t at = place_of(data);
+    size_t at = index_of(data);
     if (at < list.count) {
         const stretch *found = list.stretches[at];
         size_t start = (uintptr_t)data - (uintptr_t)found->base.memory;

@@ -4,7 +4,7 @@
  * stretch of the arena's file that one rank owns and the others map when an operation
  * first uses it.  The array's place in the file is all that peers need to know; it is
  * sent on the line of the operation.  Stretches of the file are never reused, so what a
- * peer has mapped is either the array that it was told of or holes.
+ * peer has mapped is either the array whose place it received, or holes.
  *
  * Each process keeps a list of its own regions, in which every large array of an
  * operation is looked up by its address; views into a region are found as well. */
@@ -16,7 +16,8 @@
 #include "pg/cpu/shm/arena.h"
 #include "pg/region.h"
 
-/* Where an array lies, as peers are told.  All zero if it is not in shared memory. */
+/* Where an array lies, as it is sent to peers.  All zero if it is not in shared
+ * memory. */
 typedef struct dl_shared_place {
     uint64_t offset; /* of the region in the file */
     uint64_t size;   /* of the region */

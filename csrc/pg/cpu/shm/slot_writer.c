@@ -41,14 +41,14 @@ dl_slot_writer_sample(dl_slot_writer *self, size_t size, int64_t nanoseconds)
         self->is_streaming = is_slow;
         self->contrary = 0;
     }
-    /* A change that has begun to show is confirmed soon. */
+    /* While samples favour a change, the next one comes soon. */
     self->until_sample =
         self->is_streaming && self->contrary == 0 ? STREAMING_INTERVAL : PLAIN_INTERVAL;
 }
 
 /* Reads the source first, so that only the stores are timed. */
 static void
-load(const uint8_t *source, size_t size)
+load_source(const uint8_t *source, size_t size)
 {
     for (size_t at = 0; at < size; at += LINE) {
         (void)*(const volatile uint8_t *)(source + at);
@@ -61,7 +61,7 @@ write_sample(dl_slot_writer *self, uint8_t *target, const uint8_t *source, size_
 {
     size_t part = size < SAMPLE ? size : SAMPLE;
 
-    load(source, part);
+    load_source(source, part);
     int64_t start = dl_now();
     dl_copy(target, source, part);
     dl_slot_writer_sample(self, part, dl_now() - start);

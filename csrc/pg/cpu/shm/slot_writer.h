@@ -3,13 +3,13 @@
  * Writes memory that other ranks read, with the kind of stores that is faster there.  A
  * plain store first fetches the cache line from the core that read it last.  Between
  * cores that share a cache this is quick, and the reader then finds the data in that
- * cache.  Between cores that do not, it takes up to ten times as long as a non-temporal
- * store, which sends the line to memory without fetching it.
+ * cache.  Between cores that do not share one, it takes up to ten times as long as a
+ * non-temporal store, which sends the line to memory without fetching it.
  *
  * Which case it is depends on the cores on which the ranks run and changes while a
  * program runs, so a writer times samples of its own plain stores.  It needs no
- * agreement with the readers: the bytes are the same, and are visible to those who see
- * what is published afterwards. */
+ * agreement with the readers: the bytes are the same, and are visible to readers that
+ * see what is published afterwards. */
 #ifndef DISTLITE_PG_CPU_SHM_SLOT_WRITER_H
 #define DISTLITE_PG_CPU_SHM_SLOT_WRITER_H
 
@@ -26,7 +26,7 @@
  * used by one thread at a time. */
 typedef struct dl_slot_writer {
     bool is_streaming;   /* uses non-temporal stores */
-    int contrary;        /* consecutive samples that speak for the other kind */
+    int contrary;        /* consecutive samples in favour of the other kind */
     size_t until_sample; /* bytes to be written before the next sample */
 } dl_slot_writer;
 

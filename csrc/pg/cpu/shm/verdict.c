@@ -14,7 +14,8 @@
 /* Error texts name at most so many late ranks, and count the others. */
 #define NAMED_RANKS 6
 
-/* How long a rank that left in the middle of an operation is not taken for the cause. */
+/* How long a wait looks for another cause before it names a rank that left in the
+ * middle of an operation. */
 #define HEARING_PATIENCE (100 * DL_MILLISECOND)
 
 /* Bytes of a text such as "all_reduce #5 in group 0". */
@@ -67,7 +68,7 @@ describe_rank(const dl_board *board, int rank, char text[DL_PEER_TEXT_SIZE])
 }
 
 static uint64_t
-load(dl_words words, int rank)
+load_word(dl_words words, int rank)
 {
     return atomic_load(dl_words_at(words, rank));
 }
@@ -78,7 +79,7 @@ dl_verdict_last_seen(const dl_board *board, int rank)
     uint64_t last = 0;
 
     for (int i = 0; i < DL_BOARD_TURNS; i++) {
-        uint64_t seen = load(board->arrivals[i], rank);
+        uint64_t seen = load_word(board->arrivals[i], rank);
         last = seen > last ? seen : last;
     }
     return last;
@@ -95,7 +96,7 @@ static bool
 is_awaited(const dl_wanted *wanted, int rank)
 {
     return rank >= wanted->first && rank <= wanted->last
-           && load(wanted->words, rank) < wanted->value;
+           && load_word(wanted->words, rank) < wanted->value;
 }
 
 /* Writes " (last seen in #4)", or nothing if the rank is in this operation: in a group
@@ -211,7 +212,7 @@ append_late(const dl_board *board, int rank, list_text *text)
 }
 
 static dl_status
-fail_late(const dl_board *board, const dl_wanted *wanted)
+fail_timeout(const dl_board *board, const dl_wanted *wanted)
 {
     char operation[OPERATION_SIZE];
     int64_t limit = board->op->deadline.limit / DL_MILLISECOND;
@@ -224,7 +225,7 @@ fail_late(const dl_board *board, const dl_wanted *wanted)
         }
     }
     if (count == 0) {
-        return DL_OK; /* the last one came at this very moment */
+        return DL_OK; /* the last one came at this moment */
     }
     if (count > NAMED_RANKS) {
         dl_text_append(late.data, sizeof late.data, &late.size, "; and %d more",
@@ -266,19 +267,19 @@ fail_at_deadline(const dl_board *board, const dl_wanted *wanted)
         && row.operation == operation) {
         return dl_fail(DL_TIMEOUT, "%.*s", (int)sizeof row.text - 1, row.text);
     }
-    return fail_late(board, wanted);
+    return fail_timeout(board, wanted);
 }
 
-/* Tells the ranks that will fail together with this one which ranks it waits for.
- * Their deadlines may be a little earlier, and then they name those ranks without
- * waiting for this one. */
+/* Announces the ranks that this one waits for to the ranks that will fail together with
+ * it.  Their deadlines may be a little earlier, and then they name those ranks and not
+ * this one. */
 static void
 announce_timeout(const dl_board *board, const dl_wanted *wanted)
 {
     const dl_board_options *options = &board->options;
 
     if (options->announce_timeout != NULL && dl_deadline_is_near(board->op->deadline)
-        && fail_late(board, wanted) != DL_OK) {
+        && fail_timeout(board, wanted) != DL_OK) {
         dl_error error = *dl_last_error();
         options->announce_timeout(options->context, &error);
     }
@@ -369,7 +370,7 @@ check_elsewhere(const dl_board *board)
     return fail_in_operation(board);
 }
 
-/* Fails because `rank` left the group, unless another cause is heard of within a short
+/* Fails because `rank` left the group, unless another cause arrives within a short
  * time: ranks often leave because an operation of another group has failed, and may
  * know before this rank which one is lost. */
 static dl_status
@@ -388,7 +389,7 @@ fail_left(dl_board *board, const dl_wanted *wanted, int rank)
     return fail_gone(board, rank, DL_LEFT);
 }
 
-/* Notes for the deadlock detector which ranks this wait is for. */
+/* Reports the wait to the deadlock detector, with the ranks that it is for. */
 static void
 note_wait(const dl_board *board, const dl_wanted *wanted)
 {
@@ -415,7 +416,7 @@ dl_verdict_check(void *context, const dl_wanted *wanted)
     DL_TRY(dl_verdict_broken(board));
     dl_status status = check_peers(board, wanted, &left);
     if (status != DL_OK) {
-        /* The rank may have written its reason between the two looks, before it
+        /* The rank may have written its reason between the two checks, before it
          * ended. */
         DL_TRY(dl_verdict_broken(board));
         return status;

@@ -13,15 +13,15 @@
  * the board cannot see, an interrupt, the deadline. */
 dl_status dl_verdict_check(void *context, const dl_wanted *wanted);
 
-/* Publishes what rank 0 is going to fail `operation` with because of ranks outside of
- * the board.  The other ranks fail with the same text if they wait for rank 0 at their
- * deadlines. */
+/* Publishes the error with which rank 0 is going to fail `operation` because of ranks
+ * outside of the board.  The other ranks fail with the same text if they wait for rank
+ * 0 at their deadlines. */
 void dl_verdict_set_outlook(dl_board *board, uint64_t operation, const char *text);
 
 /* Fails with DL_MISMATCH: in `turn`, the calls of this rank and `other` differ. */
 dl_status dl_verdict_mismatch(const dl_board *board, uint64_t turn, int other);
 
-/* Returns DL_OK, or fails with what the peer reported that broke the board in this
+/* Returns DL_OK, or fails with the error of the peer that broke the board in this
  * operation or an earlier one. */
 dl_status dl_verdict_broken(const dl_board *board);
 
@@ -38,8 +38,8 @@ uint64_t dl_verdict_last_seen(const dl_board *board, int rank);
  * none. */
 uint64_t dl_verdict_describe_ended(const dl_board *board, int rank, dl_error *message);
 
-/* Returns `error`, because of which this rank breaks the board in `op`, in words that
- * are true for other ranks. */
+/* Returns `error`, because of which this rank breaks the board in `op`, with a text
+ * that is true on other ranks. */
 dl_error dl_verdict_message(const dl_board *board, const dl_op_context *op,
                             const dl_error *error);
 

@@ -15,14 +15,14 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "a futex is the first half of a word");
 
-/* Looks between two readings of the clock: long compared with reading it, short
+/* Polls between two readings of the clock: long compared with reading it, short
  * compared with the shortest span. */
-#define LOOKS_PER_GLANCE 32
+#define POLLS_PER_CLOCK 32
 
-/* Where other programs want the core, one yield lasts for a time slice of theirs and
- * says nothing about the peer.  So this many yields are made even if their span is
- * exceeded, up to a limit; they cost next to nothing then.  Sleeping would make every
- * meeting wait for a wake-up that queues behind those programs. */
+/* Where other programs want the core, one yield lasts for one of their time slices,
+ * which is no sign that the peer is slow.  So this many yields are made even if their
+ * span is exceeded, up to a limit; they cost next to nothing then.  Sleeping would make
+ * every meeting wait for a wake-up that queues behind those programs. */
 #define LEAST_YIELDS 100
 #define YIELDS_AT_MOST (20 * DL_MILLISECOND)
 
@@ -36,12 +36,12 @@ relax(void)
 #endif
 }
 
-/* A wake-up cannot be lost: a sleeper increments its count and then looks at the words
+/* A wake-up cannot be lost: a sleeper increments its count and then reads the words
  * once more; a publisher writes its word and then reads the count.  All four accesses
  * are sequentially consistent, so at least one side sees the other: either the sleeper
- * does not sleep, or the publisher wakes it.  Between the last look and the sleep the
- * kernel closes the gap, because it compares the futex with the value seen before the
- * look. */
+ * does not sleep, or the publisher wakes it.  The kernel closes the gap between that
+ * reading and the sleep, because it compares the futex with the value that was seen
+ * before it. */
 
 void
 dl_futex_sleep(const void *futex, uint32_t seen, int64_t limit)
@@ -68,13 +68,25 @@ dl_words_have_reached(dl_words words, uint64_t value)
     return true;
 }
 
+static _Atomic uint32_t *
+sleepers_for(dl_bell *bell, int index)
+{
+    return &bell->sleepers_for_one[(unsigned)index % DL_BELL_COUNTS];
+}
+
+bool
+dl_bell_has_sleepers_for(dl_bell *bell, int index)
+{
+    return atomic_load(sleepers_for(bell, index)) != 0;
+}
+
 void
 dl_words_publish(dl_words words, int index, uint64_t value, dl_bell *bell)
 {
     dl_word *word = dl_words_at(words, index);
 
     atomic_store(word, value);
-    if (atomic_load(&bell->sleepers_for_one) != 0) {
+    if (atomic_load(sleepers_for(bell, index)) != 0) {
         dl_futex_wake(word);
     }
     if (atomic_load(&bell->sleepers_for_all) != 0
@@ -103,7 +115,7 @@ spin_for(dl_word *word, uint64_t value, int64_t span, int64_t *until)
         return false;
     }
     for (;;) {
-        for (int i = 0; i < LOOKS_PER_GLANCE; i++) {
+        for (int i = 0; i < POLLS_PER_CLOCK; i++) {
             if (atomic_load_explicit(word, memory_order_acquire) >= value) {
                 return true;
             }
@@ -142,7 +154,7 @@ yield_for(dl_word *word, uint64_t value, int64_t span, int64_t *until)
 }
 
 static void
-tell(const dl_waiter *waiter, int index, bool begins)
+note_yielding(const dl_waiter *waiter, int index, bool begins)
 {
     if (waiter->yielding != NULL) {
         waiter->yielding(waiter->context, index, begins);
@@ -165,9 +177,9 @@ wait_awake(const dl_wanted *wanted, const dl_waiter *waiter)
             continue;
         }
         dl_blocking_begin();
-        tell(waiter, i, true);
+        note_yielding(waiter, i, true);
         bool has_come = yield_for(word, value, waiter->yield, &yield_until);
-        tell(waiter, i, false);
+        note_yielding(waiter, i, false);
         if (!has_come) {
             return false;
         }
@@ -223,7 +235,7 @@ dl_words_wait_one(dl_words words, int index, uint64_t value, const dl_waiter *wa
     if (wait_awake(&wanted, waiter)) {
         return DL_OK;
     }
-    atomic_fetch_add(&bell->sleepers_for_one, 1);
+    atomic_fetch_add(sleepers_for(bell, index), 1);
     if (waiter->sleeps_on != NULL) {
         atomic_store(waiter->sleeps_on, word);
     }
@@ -241,7 +253,7 @@ dl_words_wait_one(dl_words words, int index, uint64_t value, const dl_waiter *wa
     if (waiter->sleeps_on != NULL) {
         atomic_store(waiter->sleeps_on, NULL);
     }
-    atomic_fetch_sub(&bell->sleepers_for_one, 1);
+    atomic_fetch_sub(sleepers_for(bell, index), 1);
     dl_blocked_end();
     return status;
 }

@@ -2,12 +2,13 @@
  *
  * Words in shared memory that only grow, each written by one rank, and waiting until
  * they have reached a value: spin, then yield, then sleep on a futex.  Publishing makes
- * no system call while nobody sleeps.  The meaning of the words is not known here; the
+ * no system call while no rank sleeps.  The meaning of the words is not known here; the
  * waiter's own check decides between slices of sleep whether to give up. */
 #ifndef DISTLITE_PG_CPU_SHM_WAIT_H
 #define DISTLITE_PG_CPU_SHM_WAIT_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -39,12 +40,20 @@ dl_words_at(dl_words words, int index)
     return (dl_word *)(void *)((char *)words.first + (size_t)index * words.stride);
 }
 
+#define DL_BELL_COUNTS 32
+
 /* What the waiters of one board sleep on.  Zeroed memory is valid. */
 typedef struct dl_bell {
     _Alignas(DL_LINE) _Atomic uint32_t rings; /* grows when all words reached a value */
     _Atomic uint32_t sleepers_for_all;        /* on `rings` */
-    _Atomic uint32_t sleepers_for_one;        /* on some word itself */
+    /* On words themselves, by their index: a rank that publishes makes no system call
+     * for ranks that sleep on another rank's word.  Indices that are DL_BELL_COUNTS
+     * apart share a number. */
+    _Alignas(DL_LINE) _Atomic uint32_t sleepers_for_one[DL_BELL_COUNTS];
 } dl_bell;
+
+/* Returns true if a rank may sleep on a word of this index. */
+bool dl_bell_has_sleepers_for(dl_bell *bell, int index);
 
 /* Sleeps on shared memory while `*futex` equals `seen`, for `limit` nanoseconds at
  * most; the other function wakes all sleepers. */
@@ -73,13 +82,13 @@ typedef struct dl_waiter {
 } dl_waiter;
 
 /* Sets word `index`, which belongs to the caller, to `value`, and wakes the sleepers
- * that it concerns.  Everything written before is visible to those who see the value.
- * Sleepers for all words are woken by the rank that completes the value; so every rank
- * has to publish every value that is waited for, and may not skip one. */
+ * that it concerns.  Everything written before is visible to a rank that sees the
+ * value. Sleepers for all words are woken by the rank that completes the value; so
+ * every rank has to publish every value that is waited for, and may not skip one. */
 void dl_words_publish(dl_words words, int index, uint64_t value, dl_bell *bell);
 
-/* Ends the sleep of all who wait for all words, and of those who wait for `word` unless
- * it is NULL, so that they run their checks. */
+/* Wakes the ranks that wait for all words, and those that wait for `word` unless it is
+ * NULL, so that they run their checks. */
 void dl_words_wake(dl_bell *bell, const dl_word *word);
 
 /* Returns true if every word is at least `value`. */

@@ -77,7 +77,8 @@ link_at(const dl_bundle *bundle, uint64_t position)
 /* Shortens the parts to the rest of the stripe at `position`, and returns how many
  * remain. */
 static int
-cut(const dl_bundle *bundle, uint64_t position, struct iovec *parts, int count)
+cut_at_stripe(const dl_bundle *bundle, uint64_t position, struct iovec *parts,
+              int count)
 {
     size_t left = DL_STRIPE_SIZE - (size_t)(position % DL_STRIPE_SIZE);
     int kept = 0;
@@ -101,7 +102,7 @@ dl_bundle_write(dl_bundle *bundle, struct iovec *parts, int count, size_t *size)
     if (!bundle->is_open) {
         return DL_OK;
     }
-    count = cut(bundle, bundle->written, parts, count);
+    count = cut_at_stripe(bundle, bundle->written, parts, count);
     DL_TRY(dl_link_write(link_at(bundle, bundle->written), parts, count, size));
     bundle->written += *size;
     return DL_OK;
@@ -114,7 +115,7 @@ dl_bundle_read(dl_bundle *bundle, struct iovec *parts, int count, size_t *size)
     if (!bundle->is_open) {
         return DL_OK;
     }
-    count = cut(bundle, bundle->read, parts, count);
+    count = cut_at_stripe(bundle, bundle->read, parts, count);
     DL_TRY(dl_link_read(link_at(bundle, bundle->read), parts, count, size));
     bundle->read += *size;
     return DL_OK;
@@ -152,8 +153,8 @@ dl_bundle_shutdown(dl_bundle *bundle)
     }
 }
 
-/* While the bundle is not open, one of the missing links is enough: its event leads to
- * a look at all of them. */
+/* While the bundle is not open, one of the missing links is enough: after its event all
+ * of them are advanced. */
 int
 dl_bundle_poll(const dl_bundle *bundle, short events, struct pollfd *entries)
 {

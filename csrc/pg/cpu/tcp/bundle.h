@@ -2,9 +2,9 @@
  *
  * A stream of bytes between two ranks over all interfaces that both of them list: one
  * link per interface.  The stream is cut into stripes of equal size, which the links
- * carry in turn.  Both sides count the bytes, so that nothing but the stream itself is
- * sent, and nothing arrives out of order.  The kernel's buffers hold more than a
- * stripe: while one link sends, the next one is filled.
+ * carry in turn.  Both sides count the bytes, so that only the stream itself is sent,
+ * and it arrives in order.  The kernel's buffers hold more than a stripe: while one
+ * link sends, the next one is filled.
  *
  *      stream   | stripe 0 | stripe 1 | stripe 2 | stripe 3 | ...
  *      link          0          1          0          1
@@ -59,8 +59,7 @@ void dl_bundle_farewell(dl_bundle *bundle, const dl_error *cause);
 /* Shuts the links down for writing. */
 void dl_bundle_shutdown(dl_bundle *bundle);
 
-/* Fills what to poll(2) for, at most DL_BUNDLE_POLLS entries, and returns their
- * number. */
+/* Fills entries for poll(2), at most DL_BUNDLE_POLLS, and returns their number. */
 int dl_bundle_poll(const dl_bundle *bundle, short events, struct pollfd *entries);
 
 /* Returns true if the bundle waits for the other rank's call, so that the listener has

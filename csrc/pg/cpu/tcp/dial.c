@@ -10,9 +10,10 @@
 #include "base/text.h"
 #include "net/socket.h"
 
-/* A listener disconnects those who have not proved the token in time, or before that to
+/* A listener disconnects callers that have not proved the token in time, or earlier to
  * make room.  A rank to which this happens, because it was stopped for a while or came
- * among many strangers, calls again; one whose process has ended refuses that. */
+ * among many strangers, connects again; if the listener's process has ended, that is
+ * refused. */
 #define REPEAT_AFTER (100 * DL_MILLISECOND)
 #define REPEATS_LIMIT 3
 
@@ -38,8 +39,8 @@ dl_dial_fail_lost(const dl_link_options *options, const char *what)
     return dl_fail(DL_PEER_LOST, "%s %s", peer, what);
 }
 
-dl_status
-dl_dial_fail_errno(const dl_link_options *options, int error)
+static dl_status
+fail_errno(const dl_link_options *options, int error)
 {
     char address[DL_ADDRESS_TEXT_SIZE];
     char what[256];
@@ -65,15 +66,15 @@ dl_dial_fail_stream(const dl_link_options *options, dl_status status, int error)
     char peer[DL_PEER_TEXT_SIZE];
 
     if (error != 0) {
-        return dl_dial_fail_errno(options, error);
+        return fail_errno(options, error);
     }
     dl_peer_describe(options->there, options->peer, peer);
     dl_error cause = *dl_last_error();
     return dl_fail(status, "TLS between this rank and %s: %.1200s", peer, cause.text);
 }
 
-/* The listener's port belongs to its process as long as it lives, so that whoever
- * answers in its place shows that it has ended, or that the address leads elsewhere. */
+/* The listener's port belongs to its process as long as it lives, so an answer from
+ * another process shows that it has ended, or that the address leads elsewhere. */
 static dl_status
 fail_stranger(const dl_link_options *options, const char *why)
 {
@@ -106,7 +107,7 @@ dl_dial_take(dl_dial *dial)
 
 /* Starts to connect, and does not wait for the result: has_answered() checks it. */
 static dl_status
-begin(dl_dial *dial, const dl_link_options *options)
+start_connect(dl_dial *dial, const dl_link_options *options)
 {
     const dl_address *address = &options->address;
     int fd;
@@ -119,7 +120,7 @@ begin(dl_dial *dial, const dl_link_options *options)
     dial->since = dl_now();
     if (connect(fd, &address->socket.any, address->size) != 0 && errno != EINPROGRESS
         && errno != EINTR) {
-        return dl_dial_fail_errno(options, errno);
+        return fail_errno(options, errno);
     }
     return DL_OK;
 }
@@ -136,14 +137,15 @@ has_answered(const dl_dial *dial, const dl_link_options *options, bool *is_there
     if (*is_there
         && (getsockopt(dial->transport.fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0
             || error != 0)) {
-        return dl_dial_fail_errno(options, error == 0 ? errno : error);
+        return fail_errno(options, error == 0 ? errno : error);
     }
     return DL_OK;
 }
 
-/* Calls once more, instead of the connection that has ended. */
+/* Connects once more, in place of the connection that has ended. */
 static dl_status
-repeat(dl_dial *dial, const dl_link_options *options, dl_status status, int error)
+connect_again(dl_dial *dial, const dl_link_options *options, dl_status status,
+              int error)
 {
     bool may_repeat = error != 0 && dial->repeats < REPEATS_LIMIT
                       && dl_now() > dial->since + REPEAT_AFTER;
@@ -179,7 +181,7 @@ send_all(dl_dial *dial, const dl_link_options *options, dl_status status,
 }
 
 static dl_status
-say_hello(dl_dial *dial, const dl_link_options *options, bool is_probe)
+send_hello(dl_dial *dial, const dl_link_options *options, bool is_probe)
 {
     dl_hello contents = {
         .group = options->group,
@@ -199,7 +201,7 @@ say_hello(dl_dial *dial, const dl_link_options *options, bool is_probe)
 }
 
 static dl_status
-say_challenge(dl_dial *dial, const dl_link_options *options)
+send_challenge(dl_dial *dial, const dl_link_options *options)
 {
     dl_buffer challenge = {0};
 
@@ -210,8 +212,9 @@ say_challenge(dl_dial *dial, const dl_link_options *options)
     return DL_OK;
 }
 
-/* The token of the other rank's record is what both sides mean by that rank: a proof to
- * one rank is none to another.  Set anew each time, because a link may be moved. */
+/* The token of the other rank's record identifies that rank to both sides: a proof for
+ * one rank is not valid for another.  Set anew each time, because a link may be
+ * moved. */
 static void
 set_context(dl_dial *dial, const dl_link_options *options)
 {
@@ -219,7 +222,7 @@ set_context(dl_dial *dial, const dl_link_options *options)
 }
 
 static dl_status
-say_prove(dl_dial *dial, const dl_link_options *options)
+send_prove(dl_dial *dial, const dl_link_options *options)
 {
     dl_buffer prove = {0};
 
@@ -240,7 +243,7 @@ check_proof(dl_dial *dial, const dl_link_options *options)
 }
 
 /* Fails with the text of a refusal, the first bytes of which were received: as much of
- * it as is there.  It is one segment, unless somebody else has written it. */
+ * it as is there.  A listener sends it in one segment. */
 static dl_status
 fail_refused(dl_dial *dial, const dl_link_options *options)
 {
@@ -265,9 +268,9 @@ fail_refused(dl_dial *dial, const dl_link_options *options)
     return fail_stranger(options, why);
 }
 
-/* Receives the listener's next message; `*is_whole` tells whether it is there. */
+/* Receives the listener's next message; `*is_whole` is whether all of it has come. */
 static dl_status
-listen_on(dl_dial *dial, const dl_link_options *options, bool *is_whole)
+receive_reply(dl_dial *dial, const dl_link_options *options, bool *is_whole)
 {
     struct iovec room = {dial->bytes + dial->got, sizeof dial->bytes - dial->got};
     size_t got;
@@ -276,7 +279,7 @@ listen_on(dl_dial *dial, const dl_link_options *options, bool *is_whole)
     *is_whole = false;
     dl_status status = dl_transport_read(&dial->transport, &room, 1, &got, &error);
     if (status != DL_OK) {
-        return repeat(dial, options, status, error);
+        return connect_again(dial, options, status, error);
     }
     if (got == 0) {
         return DL_OK;
@@ -290,40 +293,40 @@ listen_on(dl_dial *dial, const dl_link_options *options, bool *is_whole)
 }
 
 static dl_status
-prove(dl_dial *dial, const dl_link_options *options, bool is_probe)
+exchange_proofs(dl_dial *dial, const dl_link_options *options, bool is_probe)
 {
     while (dial->stage == DL_DIAL_ASKED || dial->stage == DL_DIAL_PROVED) {
         bool is_whole;
-        DL_TRY(listen_on(dial, options, &is_whole));
+        DL_TRY(receive_reply(dial, options, &is_whole));
         if (!is_whole) {
             return DL_OK;
         }
         dial->got = 0;
         if (dial->stage == DL_DIAL_ASKED) {
-            DL_TRY(say_prove(dial, options));
+            DL_TRY(send_prove(dial, options));
         } else {
             DL_TRY(check_proof(dial, options));
-            DL_TRY(say_hello(dial, options, is_probe));
+            DL_TRY(send_hello(dial, options, is_probe));
         }
     }
     return DL_OK;
 }
 
 static dl_status
-greet(dl_dial *dial, const dl_link_options *options, bool is_probe)
+continue_handshake(dl_dial *dial, const dl_link_options *options, bool is_probe)
 {
     bool is_up = false;
     int error;
     dl_status status = dl_transport_greet(&dial->transport, &is_up, &error);
 
     if (status != DL_OK) {
-        return repeat(dial, options, status, error);
+        return connect_again(dial, options, status, error);
     }
     if (!is_up) {
         return DL_OK;
     }
-    return options->secret == NULL ? say_hello(dial, options, is_probe)
-                                   : say_challenge(dial, options);
+    return options->secret == NULL ? send_hello(dial, options, is_probe)
+                                   : send_challenge(dial, options);
 }
 
 dl_status
@@ -332,16 +335,16 @@ dl_dial_advance(dl_dial *dial, const dl_link_options *options, bool is_probe)
     bool is_there = false;
 
     if (dial->stage == DL_DIAL_NONE) {
-        DL_TRY(begin(dial, options));
+        DL_TRY(start_connect(dial, options));
     }
     if (dial->stage == DL_DIAL_CONNECTING) {
         DL_TRY(has_answered(dial, options, &is_there));
         dial->stage = is_there ? DL_DIAL_GREETING : DL_DIAL_CONNECTING;
     }
     if (dial->stage == DL_DIAL_GREETING) {
-        DL_TRY(greet(dial, options, is_probe));
+        DL_TRY(continue_handshake(dial, options, is_probe));
     }
-    return prove(dial, options, is_probe);
+    return exchange_proofs(dial, options, is_probe);
 }
 
 struct pollfd

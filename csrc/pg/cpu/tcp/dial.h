@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A dial is a connection that this process makes to the listener of another rank, up to
- * the hello that tells what it is for:
+ * the hello that states its use:
  *
  *     caller                                                    listener
  *        | connects                                                |
@@ -40,7 +40,7 @@ typedef struct dl_link_options {
     int lane;                /* index among the links of the same use between the two */
 } dl_link_options;
 
-/* Sets how the other rank, whose way is given, is called for one of the links. */
+/* Sets the members that depend on the other rank's way, for one of the links. */
 void dl_link_options_aim(dl_link_options *options, const dl_way *way, int lane);
 
 typedef enum dl_dial_stage {
@@ -63,10 +63,10 @@ typedef struct dl_dial {
     uint8_t bytes[DL_PROOF_SIZE];
 } dl_dial;
 
-/* Advances the dial, from a connection that is not begun to DL_DIAL_OPEN.
- * DL_PEER_LOST: the other rank has ended or cannot be reached, or the process at its
- * address does not know the job's token.  DL_DENIED, DL_PROTOCOL: the two sides' TLS do
- * not match, and the text tells how.  DL_INTERNAL: no descriptor is available. */
+/* Advances the dial, from a connection that is not begun to DL_DIAL_OPEN. DL_PEER_LOST:
+ * the other rank has ended or cannot be reached, or the process at its address does not
+ * know the job's token.  DL_DENIED, DL_PROTOCOL: the two sides' TLS settings do not
+ * match, and the text says how.  DL_INTERNAL: no descriptor is available. */
 dl_status dl_dial_advance(dl_dial *dial, const dl_link_options *options, bool is_probe);
 
 /* Returns what to poll(2) for while the dial is not open. */
@@ -78,9 +78,8 @@ void dl_dial_close(dl_dial *dial);
 /* Returns the connection of an open dial, which the caller then owns. */
 dl_transport dl_dial_take(dl_dial *dial);
 
-/* Fail with DL_PEER_LOST: the other rank and `what`, or the meaning of an errno. */
+/* Fails with DL_PEER_LOST and a text of the other rank and `what`. */
 dl_status dl_dial_fail_lost(const dl_link_options *options, const char *what);
-dl_status dl_dial_fail_errno(const dl_link_options *options, int error);
 
 /* Fails for a stream of the other rank that has failed with `status` and `error`. */
 dl_status dl_dial_fail_stream(const dl_link_options *options, dl_status status,

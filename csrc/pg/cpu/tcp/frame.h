@@ -5,7 +5,7 @@
  * (docs/wire.md).  The meaning of its fields depends on the kind; it is documented
  * here, and used elsewhere.
  *
- * A failure notice is the frame with which a rank tells a rank of another host why it
+ * A failure notice is the frame with which a rank informs a rank of another host why it
  * gives up a group.  It is the last frame of a link, or arrives as news
  * (health/news.h).  A failure may pass through several hosts, and its text must not
  * grow at each of them: the rank at fault is named where the failure was first
@@ -80,9 +80,9 @@ dl_head dl_failure_notice_head(const dl_error *cause);
 size_t dl_failure_notice_put(uint8_t frame[DL_FAILURE_NOTICE_SIZE],
                              const dl_error *cause);
 
-/* Fails with what the notice of `rank` says: DL_PEER_LOST if that rank left the group
- * in order, else the status and text of its cause.  `head` comes from the network;
- * `text` has at least `head->size` bytes. */
+/* Fails with the contents of the notice of `rank`: DL_PEER_LOST if that rank left the
+ * group in order, else the status and text of its cause.  `head` comes from the
+ * network; `text` has at least `head->size` bytes. */
 dl_status dl_failure_notice_fail(const dl_peer *peer, int rank, const dl_head *head,
                                  const uint8_t *text);
 

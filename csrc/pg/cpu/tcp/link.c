@@ -85,7 +85,7 @@ dl_link_look(dl_link *link)
 /* The part of the lower rank.  Before the probe it cannot tell whether the other rank
  * is alive, late, or never going to call. */
 static dl_status
-be_called(dl_link *link)
+accept_call(dl_link *link)
 {
     const dl_link_options *options = &link->options;
     dl_hello contents = {
@@ -128,7 +128,7 @@ dl_link_open(dl_link *link)
         return DL_OK;
     }
     return link->options.rank > link->options.peer ? dl_link_call(link)
-                                                   : be_called(link);
+                                                   : accept_call(link);
 }
 
 dl_status

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * One connection to a rank on another host, for one use in one group, so that bytes of
- * different uses need not be told apart.  It is made when it is first needed: the
- * higher of the two ranks calls, the lower is called.  While the lower rank waits for
- * the call, it checks with a probe, a second connection, whether the other rank is
- * alive.  A link never blocks, and knows bytes, not frames. */
+ * different uses need not be distinguished.  It is made when it is first needed: the
+ * higher of the two ranks connects, the lower accepts.  While the lower rank waits for
+ * the connection, it checks with a probe, a second connection, whether the other rank
+ * is alive.  A link never blocks, and knows bytes, not frames. */
 #ifndef DISTLITE_PG_CPU_TCP_LINK_H
 #define DISTLITE_PG_CPU_TCP_LINK_H
 
@@ -29,7 +29,7 @@ typedef struct dl_link {
 void dl_link_init(dl_link *link, const dl_link_options *options);
 void dl_link_fini(dl_link *link);
 
-/* Advances the opening of the link; link->is_open tells when it is complete.
+/* Advances the opening of the link, which is complete when link->is_open is true.
  * DL_PEER_LOST: the other rank has ended, or cannot be reached.  DL_CLOSED: it has left
  * the group in order.  DL_INTERNAL: no descriptor is available.  Any other failure is
  * the reason why the other rank has given up the group. */
@@ -41,8 +41,8 @@ dl_status dl_link_open(dl_link *link);
 dl_status dl_link_call(dl_link *link);
 dl_status dl_link_look(dl_link *link);
 
-/* Opens the link if any rank has called this one for its group and use, and sets its
- * peer, which may be no rank of the group.  Returns whether it did. */
+/* Opens the link if any rank has connected to this one for its group and use, and sets
+ * its peer, which may be no rank of the group.  Returns whether it did. */
 bool dl_link_take_any(dl_link *link);
 
 /* Move as many bytes of the parts as is possible without blocking; `*size` is their
@@ -52,8 +52,8 @@ bool dl_link_take_any(dl_link *link);
 dl_status dl_link_write(dl_link *link, struct iovec *parts, int count, size_t *size);
 dl_status dl_link_read(dl_link *link, struct iovec *parts, int count, size_t *size);
 
-/* Whether a write was taken in part that has not returned its size yet, so that nothing
- * else can be written. */
+/* Returns whether a write was taken in part and has not returned its size yet, so that
+ * nothing else can be written. */
 bool dl_link_is_between(const dl_link *link);
 
 /* Fails with DL_PROTOCOL because the other rank has sent something unintelligible. */
@@ -63,8 +63,8 @@ dl_status dl_link_fail_protocol(const dl_link_options *options);
  * be polled as well. */
 bool dl_link_awaits_call(const dl_link *link);
 
-/* Returns what to poll(2) for on behalf of the link.  The caller adds the listener's
- * descriptor itself. */
+/* Returns the entry of poll(2) for the link.  The caller adds the listener's descriptor
+ * itself. */
 struct pollfd dl_link_poll(const dl_link *link, short events);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Whether the links of this process are encrypted, and by what ranks prove themselves,
- * as the environment has it: torch's GLOO_DEVICE_TRANSPORT names the transport, and
- * DISTLITE_TLS the means for all of a job's connections. */
+ * Whether the links of this process are encrypted, and by what means ranks authenticate
+ * each other, according to the environment: torch's GLOO_DEVICE_TRANSPORT names the
+ * transport, and DISTLITE_TLS the mode for all of a job's connections. */
 #ifndef DISTLITE_PG_CPU_TCP_LINK_TLS_H
 #define DISTLITE_PG_CPU_TCP_LINK_TLS_H
 
@@ -12,8 +12,8 @@
  * certificates if any of their variables is set and by the job's token otherwise. */
 #define DL_TRANSPORT_VARIABLE "GLOO_DEVICE_TRANSPORT"
 
-/* Checks the variables by themselves.  DL_NETWORK: one has a value that it cannot have,
- * or the two contradict each other. */
+/* Checks the variables by themselves.  DL_NETWORK: one has an invalid value, or the two
+ * contradict each other. */
 dl_status dl_link_tls_check(void);
 
 /* Prepares TLS for links; `*tls` is NULL if they are plain.  `secret` is the job's

@@ -15,11 +15,11 @@
 #include "pg/cpu/family.h"
 
 /* Bytes of a group's name in a hello; groups whose names differ only beyond them are
- * told apart by their ranks. */
+ * distinguished by their ranks. */
 #define NAME_LIMIT 1024u
 #define HELLO_LIMIT (DL_HEAD_SIZE + DL_TOKEN_SIZE + NAME_LIMIT)
 
-/* Time for a hello.  A rank sends it at once; a caller that does not is not a rank. */
+/* Time for a hello.  A rank sends it at once; a caller that does not is a stranger. */
 #define STRANGER_PATIENCE (10 * DL_SECOND)
 
 /* Time after which a stranger has to make room for others: a rank needs a hundredth of
@@ -107,15 +107,16 @@ is_guarded(const dl_listener *listener)
 }
 
 static bool
-watch(const dl_listener *listener, int fd)
+add_to_epoll(const dl_listener *listener, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN};
 
     return epoll_ctl(listener->fd, EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
-/* Makes one descriptor for all sockets, so that waits need not know their number.  A
- * proof is several messages, so strangers are watched with the sockets then. */
+/* Makes one descriptor for all sockets, so that waits need not know their number.  If
+ * callers have to prove the token, which takes several messages, it watches strangers
+ * as well. */
 static dl_status
 gather_sockets(dl_listener *listener)
 {
@@ -129,7 +130,7 @@ gather_sockets(dl_listener *listener)
     }
     dl_fork_guard(listener->fd);
     for (int i = 0; i < listener->way.count; i++) {
-        if (!watch(listener, listener->sockets[i])) {
+        if (!add_to_epoll(listener, listener->sockets[i])) {
             return dl_fail(DL_INTERNAL, "epoll_ctl: %s", strerror(errno));
         }
     }
@@ -201,7 +202,7 @@ disconnect(visitor *self)
 }
 
 static void
-send_all_away(dl_list *list)
+disconnect_all(dl_list *list)
 {
     while (!dl_list_is_empty(list)) {
         disconnect(visitor_of(list->next));
@@ -228,9 +229,9 @@ dl_listener_fini(dl_listener *listener)
     /* In a forked child the descriptors are closed, and their numbers may be reused. */
     if (listener->is_open && listener->fork_generation == dl_fork_generation()) {
         close_sockets(listener);
-        send_all_away(&listener->strangers);
-        send_all_away(&listener->callers);
-        send_all_away(&listener->probes);
+        disconnect_all(&listener->strangers);
+        disconnect_all(&listener->callers);
+        disconnect_all(&listener->probes);
         while (!dl_list_is_empty(&listener->made)) {
             forget_made(made_of(listener->made.next));
         }
@@ -243,7 +244,7 @@ dl_listener_fini(dl_listener *listener)
 /* Receives until `size` bytes are there.  Returns 1 if they are, 0 if not yet, -1 if
  * the visitor has disconnected. */
 static int
-receive(visitor *self, size_t size)
+receive_up_to(visitor *self, size_t size)
 {
     while (self->got < size) {
         struct iovec room = {self->bytes + self->got, size - self->got};
@@ -273,7 +274,7 @@ has_token(const dl_listener *listener, const visitor *self)
  * reset the connection, and some systems then discard data that are not delivered yet.
  * The number of reads covers what fits into a socket's buffers. */
 static void
-drain(visitor *self)
+discard_input(visitor *self)
 {
     char ignored[4096];
 
@@ -286,7 +287,7 @@ drain(visitor *self)
 
 /* Sends all of the bytes, as far as there is room for them, and frees them. */
 static bool
-say(visitor *self, dl_buffer *bytes)
+send_whole(visitor *self, dl_buffer *bytes)
 {
     struct iovec part = {bytes->data, bytes->size};
     size_t sent = 0;
@@ -313,25 +314,25 @@ log_refusal(dl_listener *listener, const visitor *self, const char *why)
                    "refused a connection from %s to this rank: %s", address, why);
 }
 
-/* Tells a stranger, and the log, why it is refused. */
+/* Sends the reason of a refusal to a stranger, and logs it. */
 static void
-refuse(dl_listener *listener, visitor *self)
+refuse_stranger(dl_listener *listener, visitor *self)
 {
     const dl_error *why = dl_last_error();
     dl_buffer refusal = {0};
 
     dl_put_u8(&refusal, (uint8_t)why->status);
     dl_put_bytes(&refusal, dl_bytes_of(why->text));
-    (void)say(self, &refusal);
+    (void)send_whole(self, &refusal);
     log_refusal(listener, self, "it does not prove that it knows the job's token");
-    drain(self);
+    discard_input(self);
 }
 
-/* Serves the next message of the proof; returns like receive(). */
+/* Serves the next message of the proof; returns like receive_up_to(). */
 static int
 prove_once(dl_listener *listener, visitor *self)
 {
-    int has_all = receive(self, DL_PROOF_SIZE);
+    int has_all = receive_up_to(self, DL_PROOF_SIZE);
     dl_buffer reply = {0};
     size_t size;
 
@@ -341,20 +342,20 @@ prove_once(dl_listener *listener, visitor *self)
     int taken = dl_proof_answer(&self->proof, listener->way.secret,
                                 (dl_bytes){self->bytes, self->got}, &size, &reply);
     if (taken < 0) {
-        refuse(listener, self);
+        refuse_stranger(listener, self);
     }
     if (taken > 0) {
         /* The first bytes of a connection always fit into its buffers. */
-        taken = say(self, &reply) ? 1 : -1;
+        taken = send_whole(self, &reply) ? 1 : -1;
         self->got = 0;
     }
     dl_buffer_fini(&reply);
     return taken;
 }
 
-/* Returns 1 once the visitor has proved the job's token, otherwise like receive(). */
+/* Returns 1 once the visitor has proved the job's token, otherwise like receive_up_to(). */
 static int
-prove(dl_listener *listener, visitor *self)
+prove_token(dl_listener *listener, visitor *self)
 {
     int is_served = 1;
 
@@ -365,17 +366,17 @@ prove(dl_listener *listener, visitor *self)
     return is_served;
 }
 
-/* Receives the hello and checks it; returns like receive().  Reads no byte beyond the
+/* Receives the hello and checks it; returns like receive_up_to().  Reads no byte beyond the
  * hello, because the rest is for the taker. */
 static int
 read_hello(dl_listener *listener, visitor *self)
 {
-    int has_proved = prove(listener, self);
+    int has_proved = prove_token(listener, self);
 
     if (has_proved != 1) {
         return has_proved;
     }
-    int has_head = receive(self, DL_HEAD_SIZE);
+    int has_head = receive_up_to(self, DL_HEAD_SIZE);
     if (has_head != 1) {
         return has_head;
     }
@@ -384,12 +385,12 @@ read_hello(dl_listener *listener, visitor *self)
         || self->head.size > DL_TOKEN_SIZE + NAME_LIMIT) {
         return -1;
     }
-    int has_all = receive(self, DL_HEAD_SIZE + self->head.size);
+    int has_all = receive_up_to(self, DL_HEAD_SIZE + self->head.size);
     return has_all == 1 && !has_token(listener, self) ? -1 : has_all;
 }
 
-/* As read_hello(), and keeps the thread's last error.  The reading takes the handshake of
- * TLS along. */
+/* As read_hello(), and keeps the thread's last error.  Reading also continues the
+ * handshake of TLS. */
 static int
 introduce(dl_listener *listener, visitor *self)
 {
@@ -405,7 +406,7 @@ introduce(dl_listener *listener, visitor *self)
 
 /* Returns the name of the group that the visitor calls. */
 static dl_bytes
-name_of(const visitor *self)
+group_name_of(const visitor *self)
 {
     return (dl_bytes){self->bytes + DL_HEAD_SIZE + DL_TOKEN_SIZE,
                       self->head.size - DL_TOKEN_SIZE};
@@ -449,15 +450,16 @@ find_made(const dl_listener *listener, dl_bytes name)
     return NULL;
 }
 
-/* Returns the group whose farewell tells why the visitor will never be taken; NULL if
- * it may still be. */
+/* Returns the group whose farewell has the reason why the visitor will never be taken;
+ * NULL if it may still be. */
 static const dl_ended_group *
 find_farewell(const dl_listener *listener, const visitor *self)
 {
-    const dl_ended_group *ended = find_ended(listener, name_of(self));
+    const dl_ended_group *ended = find_ended(listener, group_name_of(self));
     uint64_t family = self->head.length;
 
-    if (ended != NULL || family == 0 || find_made(listener, name_of(self)) != NULL) {
+    if (ended != NULL || family == 0
+        || find_made(listener, group_name_of(self)) != NULL) {
         return ended;
     }
     for (int i = 0; i < DL_ENDED_LIMIT; i++) {
@@ -470,7 +472,7 @@ find_farewell(const dl_listener *listener, const visitor *self)
 
 /* Sends the farewell and disconnects. */
 static void
-answer(visitor *self, const dl_ended_group *group)
+send_farewell(visitor *self, const dl_ended_group *group)
 {
     if (self->head.detail != DL_FOR_NEWS) {
         struct iovec part = {(void *)group->farewell, group->farewell_size};
@@ -478,7 +480,7 @@ answer(visitor *self, const dl_ended_group *group)
         int error;
         (void)dl_transport_write(&self->transport, &part, 1, &sent, &error);
     }
-    drain(self);
+    discard_input(self);
     disconnect(self);
 }
 
@@ -497,7 +499,7 @@ ring_bells(const dl_listener *listener, const visitor *caller)
 
 /* Turns a stranger into a caller or a probe, keeps it a stranger, or disconnects it. */
 static void
-hear(dl_listener *listener, visitor *self)
+advance_stranger(dl_listener *listener, visitor *self)
 {
     int is_known = introduce(listener, self);
     const dl_ended_group *ended = is_known > 0 ? find_farewell(listener, self) : NULL;
@@ -511,7 +513,7 @@ hear(dl_listener *listener, visitor *self)
     if (is_known < 0 || is_late) {
         disconnect(self);
     } else if (ended != NULL) {
-        answer(self, ended);
+        send_farewell(self, ended);
     } else if (is_known > 0) {
         dl_list_remove(&self->node);
         dl_list_append(self->head.kind == DL_HEAD_PROBE ? &listener->probes
@@ -522,13 +524,13 @@ hear(dl_listener *listener, visitor *self)
 }
 
 static void
-hear_all(dl_listener *listener)
+advance_strangers(dl_listener *listener)
 {
     dl_list *strangers = &listener->strangers;
 
     for (dl_list *node = strangers->next; node != strangers;) {
         dl_list *next = node->next;
-        hear(listener, visitor_of(node));
+        advance_stranger(listener, visitor_of(node));
         node = next;
     }
 }
@@ -551,7 +553,7 @@ drop_old_probes(dl_listener *listener)
 /* Returns whether one more stranger may be accepted, after disconnecting the oldest one
  * if it has had its time. */
 static bool
-make_room(dl_listener *listener)
+has_room_for_stranger(dl_listener *listener)
 {
     if (!is_guarded(listener) || listener->stranger_count < DL_STRANGERS_LIMIT) {
         return true;
@@ -567,7 +569,7 @@ make_room(dl_listener *listener)
 
 /* Keeps an accepted connection as a stranger. */
 static void
-take_in(dl_listener *listener, visitor *made, int fd)
+add_stranger(dl_listener *listener, visitor *made, int fd)
 {
     const dl_way *way = &listener->way;
 
@@ -582,8 +584,8 @@ take_in(dl_listener *listener, visitor *made, int fd)
     dl_list_append(&listener->strangers, &made->node);
     listener->stranger_count++;
     if (is_guarded(listener)) {
-        /* If this fails, its words are heard at the next retry. */
-        (void)watch(listener, fd);
+        /* If this fails, its data are read at the next retry. */
+        (void)add_to_epoll(listener, fd);
     }
 }
 
@@ -593,7 +595,7 @@ static void
 accept_at(dl_listener *listener, int socket, bool *has_any)
 {
     for (;;) {
-        if (!make_room(listener)) {
+        if (!has_room_for_stranger(listener)) {
             atomic_store(&listener->is_full, true);
             return;
         }
@@ -610,7 +612,7 @@ accept_at(dl_listener *listener, int socket, bool *has_any)
             }
             return;
         }
-        take_in(listener, made, fd);
+        add_stranger(listener, made, fd);
         *has_any = true;
     }
 }
@@ -640,7 +642,7 @@ is_hello(const visitor *self, const dl_hello *contents)
     return is_caller && self->head.root == (uint32_t)contents->callee
            && self->head.total == (uint64_t)contents->lane
            && self->head.detail == (uint8_t)contents->use
-           && is_name(name_of(self), contents->group);
+           && is_name(group_name_of(self), contents->group);
 }
 
 void
@@ -659,17 +661,17 @@ dl_listener_remove_bell(dl_listener *listener, dl_listener_bell *bell)
     pthread_mutex_unlock(&listener->lock);
 }
 
-/* Takes a call of that kind, and stores who has made it. */
+/* Takes a connection with that hello, and stores its caller. */
 static bool
-take(dl_listener *listener, const dl_hello *contents, dl_transport *transport,
-     uint64_t *caller)
+take_caller(dl_listener *listener, const dl_hello *contents, dl_transport *transport,
+            uint64_t *caller)
 {
     dl_list *callers = &listener->callers;
     bool is_there = false;
 
     pthread_mutex_lock(&listener->lock);
     accept_all(listener);
-    hear_all(listener);
+    advance_strangers(listener);
     for (dl_list *node = callers->next; node != callers; node = node->next) {
         visitor *self = visitor_of(node);
         if (is_hello(self, contents)) {
@@ -691,7 +693,7 @@ dl_listener_take(dl_listener *listener, const dl_hello *contents,
 {
     uint64_t caller;
 
-    return take(listener, contents, transport, &caller);
+    return take_caller(listener, contents, transport, &caller);
 }
 
 bool
@@ -701,7 +703,7 @@ dl_listener_take_any(dl_listener *listener, dl_hello *contents, dl_transport *tr
     uint64_t caller = 0;
 
     any.caller = -1;
-    bool is_there = take(listener, &any, transport, &caller);
+    bool is_there = take_caller(listener, &any, transport, &caller);
     /* A number that is no rank stays none. */
     contents->caller = caller > INT32_MAX ? -1 : (int)caller;
     return is_there;
@@ -714,34 +716,34 @@ dl_listener_hear(void *context)
 
     pthread_mutex_lock(&listener->lock);
     accept_all(listener);
-    hear_all(listener);
+    advance_strangers(listener);
     bool has_strangers = listener->strangers.next != &listener->strangers;
     pthread_mutex_unlock(&listener->lock);
     return has_strangers;
 }
 
 static void
-answer_all(const dl_listener *listener, const dl_list *visitors)
+send_farewells_to(const dl_listener *listener, const dl_list *visitors)
 {
     for (dl_list *node = visitors->next; node != visitors;) {
         dl_list *next = node->next;
         const dl_ended_group *group = find_farewell(listener, visitor_of(node));
         if (group != NULL) {
-            answer(visitor_of(node), group);
+            send_farewell(visitor_of(node), group);
         }
         node = next;
     }
 }
 
-/* Answers those who have called so far, at once: afterwards the group and its memory
- * may be gone. */
+/* Answers the callers so far, at once: afterwards the group and its memory may be
+ * gone. */
 static void
-answer_those_who_called(dl_listener *listener)
+send_farewells(dl_listener *listener)
 {
-    answer_all(listener, &listener->callers);
-    answer_all(listener, &listener->probes);
+    send_farewells_to(listener, &listener->callers);
+    send_farewells_to(listener, &listener->probes);
     accept_all(listener);
-    hear_all(listener);
+    advance_strangers(listener);
 }
 
 static void
@@ -771,7 +773,7 @@ dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell)
         memcpy(ended->farewell, farewell.data, farewell.size);
         ended->farewell_size = farewell.size;
         ended->ended_family = 0;
-        answer_those_who_called(listener);
+        send_farewells(listener);
     }
     pthread_mutex_unlock(&listener->lock);
 }
@@ -786,7 +788,7 @@ dl_listener_end_family(dl_listener *listener, const char *group)
     dl_ended_group *ended = find_ended(listener, bytes_of(group));
     if (ended != NULL && ended->ended_family == 0) {
         ended->ended_family = dl_family_of(group);
-        answer_those_who_called(listener);
+        send_farewells(listener);
     }
     pthread_mutex_unlock(&listener->lock);
 }

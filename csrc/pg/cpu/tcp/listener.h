@@ -8,9 +8,10 @@
  * store; all others are disconnected.
  *
  * If the job has a token or certificates, caller and listener first prove that they
- * belong to it (base/proof.h, net/tls.h), and nothing else is said before that.  Those who have not are
- * strangers: they have limited time, memory and descriptors, are told why they are
- * refused, and cause at most one line of the log a second.
+ * belong to it (base/proof.h, net/tls.h), and nothing else is sent before that.
+ * Callers that have not proved it are strangers: they have limited time, memory and
+ * descriptors, receive the reason of a refusal, and cause at most one line of the log a
+ * second.
  *
  * A caller of a group that has ended in this process is sent the reason and
  * disconnected, which ends its wait.  So is a caller of a group that this process has
@@ -35,8 +36,8 @@
 /* Size of a listener's own token. */
 #define DL_TOKEN_SIZE 16
 
-/* What a rank and a listener prove to each other if the job has a token.  The context is
- * the listener's own token. */
+/* The terms of the proof between a rank and a listener if the job has a token.  The
+ * context is the listener's own token. */
 extern const dl_proof_terms dl_link_proof;
 
 /* A refusal is a status, the size of a text in eight bytes, and the text. */
@@ -59,14 +60,13 @@ typedef struct dl_ended_group {
     uint64_t ended_family; /* of groups made out of it; 0: it has not ended */
 } dl_ended_group;
 
-/* The addresses at which a rank is called, one for each interface that it was told to
- * use. */
+/* The addresses at which a rank is reached, one for each interface that it uses. */
 typedef struct dl_way {
     dl_address addresses[DL_INTERFACES_LIMIT]; /* with their ports */
     int count;
     uint8_t token[DL_TOKEN_SIZE];
-    /* What is proved on each connection, inside of TLS if there is any; borrowed, and
-     * NULL if nothing is. */
+    /* The token to prove on each connection, inside of TLS if there is any; borrowed,
+     * and NULL if none is proved. */
     const dl_secret *secret;
     dl_tls *tls;
 } dl_way;
@@ -78,7 +78,7 @@ typedef enum dl_hello_use {
     DL_FOR_WINDOWS = 3,
 } dl_hello_use;
 
-/* What a caller says about its connection. */
+/* What a hello states about its connection. */
 typedef struct dl_hello {
     const char *group; /* its name; borrowed */
     uint64_t family;   /* of the group (pg/cpu/family.h); 0 in a take: any */
@@ -93,7 +93,7 @@ typedef struct dl_listener {
     bool is_open;
     /* fixed after open */
     uint32_t fork_generation;
-    /* For poll(2): readable when a rank connects, or says more before it is known. */
+    /* For poll(2): readable when a rank connects, or sends more of its proof. */
     int fd;
     int sockets[DL_INTERFACES_LIMIT]; /* one for each address in `way` */
     dl_way way;
@@ -119,14 +119,14 @@ dl_status dl_listener_open(dl_listener *listener, const dl_way *way);
 /* Disconnects callers that were not taken.  In a forked child it forgets them. */
 void dl_listener_fini(dl_listener *listener);
 
-/* Takes the caller's connection, which is then the taker's to close.  Returns false, and
- * leaves `*transport` as it is, if it has not called yet.  Does not block; may be called
- * from any thread. */
+/* Takes the caller's connection, which is then the taker's to close.  Returns false,
+ * and leaves `*transport` unchanged, if it has not connected yet.  Does not block; may
+ * be called from any thread. */
 bool dl_listener_take(dl_listener *listener, const dl_hello *contents,
                       dl_transport *transport);
 
-/* Is rung whenever a caller of one use has become known, whichever thread has accepted
- * it.  `ring` is called with the listener locked, and must take no locks. */
+/* A callback for each new caller of one use, whichever thread has accepted it.  `ring`
+ * is called with the listener locked, and must take no locks. */
 typedef struct dl_listener_bell {
     dl_list node;
     dl_hello_use use;
@@ -138,7 +138,7 @@ typedef struct dl_listener_bell {
 void dl_listener_add_bell(dl_listener *listener, dl_listener_bell *bell);
 void dl_listener_remove_bell(dl_listener *listener, dl_listener_bell *bell);
 
-/* Takes whichever rank has called, and stores it in contents->caller. */
+/* Takes the connection of any rank, and stores the rank in contents->caller. */
 bool dl_listener_take_any(dl_listener *listener, dl_hello *contents,
                           dl_transport *transport);
 
@@ -147,9 +147,9 @@ bool dl_listener_take_any(dl_listener *listener, dl_hello *contents,
  * from any thread. */
 bool dl_listener_hear(void *listener);
 
-/* This process gives up or leaves the group: callers of that group, now and later, are
- * sent `farewell`, a frame of at most DL_ENDED_FAREWELL_SIZE bytes, and disconnected.
- * The first farewell of a group is kept. */
+/* For a group that this process gives up or leaves: callers of that group, now and
+ * later, receive `farewell`, a frame of at most DL_ENDED_FAREWELL_SIZE bytes, and are
+ * disconnected. The first farewell of a group is kept. */
 void dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell);
 
 /* No more groups will be made out of `group`, which has ended: its farewell is also

@@ -25,7 +25,7 @@ dl_queue_push(dl_queue *queue, void *data, size_t size, uint32_t stage)
 }
 
 static size_t
-least(size_t left, size_t right)
+min_size(size_t left, size_t right)
 {
     return left < right ? left : right;
 }
@@ -131,7 +131,7 @@ begin_part(dl_route *self, dl_cargo *cargo)
 {
     dl_head head = head_of(self->op, cargo->stage);
 
-    head.size = (uint32_t)least(cargo->size - cargo->done, DL_PART_LIMIT);
+    head.size = (uint32_t)min_size(cargo->size - cargo->done, DL_PART_LIMIT);
     head.length = cargo->size;
     dl_head_put(self->head, &head);
     self->head_left = DL_HEAD_SIZE;
@@ -150,7 +150,7 @@ send_some(dl_route *self, dl_cargo *cargo, size_t *sent)
     };
 
     DL_TRY(dl_bundle_write(&self->link, parts, self->part_left > 0 ? 2 : 1, sent));
-    size_t of_head = least(*sent, self->head_left);
+    size_t of_head = min_size(*sent, self->head_left);
     self->head_left -= of_head;
     self->part_left -= *sent - of_head;
     cargo->done += *sent - of_head;
@@ -229,7 +229,7 @@ take_head(dl_route *self, bool *is_data)
 static void
 take_payload(dl_route *self, dl_cargo *cargo)
 {
-    size_t size = least(self->in_left, self->end - self->start);
+    size_t size = min_size(self->in_left, self->end - self->start);
 
     if (size > 0) {
         memcpy(cargo->data + cargo->done, self->ahead + self->start, size);
@@ -248,7 +248,7 @@ is_idle(const dl_route *self)
 /* Processes the bytes read ahead as far as possible without reading more.  A farewell
  * behind everything that was expected is left for the operation that needs more. */
 static dl_status
-digest(dl_route *self)
+process_ahead(dl_route *self)
 {
     bool goes_on = true;
 
@@ -296,28 +296,28 @@ receive_some(dl_route *self, size_t *got)
         return DL_OK;
     }
     DL_TRY(dl_bundle_read(&self->link, parts + skipped, 2 - skipped, got));
-    size_t direct = is_direct ? least(*got, self->in_left) : 0;
+    size_t direct = is_direct ? min_size(*got, self->in_left) : 0;
     cargo->done += direct;
     self->in_left -= direct;
     self->end += *got - direct;
     return DL_OK;
 }
 
-/* Reads even if nothing is expected but something is to be sent: the other rank may
- * have given up and say so. */
+/* Reads even if only sends are queued: the other rank may have given up and sent the
+ * reason. */
 static dl_status
 step_in(dl_route *self, bool *has_moved)
 {
     size_t got;
 
-    DL_TRY(digest(self));
+    DL_TRY(process_ahead(self));
     while (!is_idle(self)) {
         DL_TRY(receive_some(self, &got));
         if (got == 0) {
             return DL_OK;
         }
         *has_moved = true;
-        DL_TRY(digest(self));
+        DL_TRY(process_ahead(self));
     }
     return DL_OK;
 }
@@ -331,7 +331,7 @@ dl_route_step(dl_route *self, bool *has_moved)
     DL_TRY(dl_bundle_open(&self->link));
     dl_status status = step_out(self, has_moved);
     if (status != DL_OK) {
-        /* What the other rank sent before the connection ended says more. */
+        /* What the other rank sent before the connection ended is more precise. */
         dl_error error = *dl_last_error();
         DL_TRY(step_in(self, has_moved));
         return dl_fail_again(&error);

@@ -3,7 +3,7 @@
  * Messages of collectives over one bundle of links, in both directions at the same
  * time: messages to be sent and messages expected are queued, and move when the link
  * permits.  A message is cut into parts, each with a head that says which operation it
- * belongs to.  So both sides notice when they are in different operations, and a
+ * belongs to.  So both sides detect that they are in different operations, and a
  * farewell can be sent between two parts.
  *
  * Large parts are read straight into place, small ones together with the heads around
@@ -75,8 +75,8 @@ void dl_queue_push(dl_queue *queue, void *data, size_t size, uint32_t stage);
  * fault, but not the operation. */
 dl_status dl_route_step(dl_route *route, bool *has_moved);
 
-/* Fills what to poll(2) for, at most DL_BUNDLE_POLLS entries, and returns their number;
- * 0 if both queues are empty. */
+/* Fills entries for poll(2), at most DL_BUNDLE_POLLS, and returns their number; 0 if
+ * both queues are empty. */
 int dl_route_poll(const dl_route *route, struct pollfd *entries);
 
 /* Sends the last frame of the connection, after the rest of the current part if the

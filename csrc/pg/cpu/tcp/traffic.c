@@ -14,16 +14,16 @@
 #include "net/socket.h"
 #include "pg/record/blocked_threads.h"
 
-/* Time of looking without sleep, because a wake-up takes as long as a fast network's
- * answer.  The thread yields between looks: packets bring the two ends of a connection
+/* Time of polling without sleep, because a wake-up takes as long as a fast network's
+ * answer.  The thread yields between polls: packets bring the two ends of a connection
  * onto one core, where spinning would delay the answer. */
-#define LOOK_SPAN (50 * INT64_C(1000))
+#define POLL_SPAN (50 * INT64_C(1000))
 
-/* A rank that fails must not be held up by its farewells. */
+/* A rank that fails must not be delayed by its farewells. */
 #define FAREWELL_PATIENCE (100 * DL_MILLISECOND)
 
 /* How long fail_route() waits for the reason why a connection has ended: it may arrive
- * by a way that is looked at less often than the links. */
+ * by a way that is checked less often than the links. */
 #define HEARING_PATIENCE (100 * DL_MILLISECOND)
 
 /* Error texts name at most so many late ranks, and count the others. */
@@ -119,11 +119,11 @@ used_route(const dl_traffic *self, int index)
     return self->routes[self->used[index]];
 }
 
-/* Tells `cause` to the ranks of other hosts, first through options->tell and then on
+/* Sends `cause` to the ranks of other hosts, first through options->tell and then on
  * the links.  This order matters: on a link that is full, only its end can be
  * signalled, and a rank that sees that looks for the reason among the news. */
 static void
-say_farewells(dl_traffic *self, const dl_error *cause, uint64_t sequence)
+send_farewells(dl_traffic *self, const dl_error *cause, uint64_t sequence)
 {
     const dl_traffic_options *options = &self->options;
 
@@ -144,12 +144,12 @@ say_farewells(dl_traffic *self, const dl_error *cause, uint64_t sequence)
 /* Sends the farewells after the end was set.  The thread that has `is_busy` does so:
  * the one that set the end, or the one that was in an operation at that time. */
 static void
-say_end(dl_traffic *self)
+send_end(dl_traffic *self)
 {
     pthread_mutex_lock(&self->lock);
     dl_error message = self->end_message;
     pthread_mutex_unlock(&self->lock);
-    say_farewells(self, &message, self->sequence + 1);
+    send_farewells(self, &message, self->sequence + 1);
 }
 
 void
@@ -169,12 +169,12 @@ dl_traffic_end(dl_traffic *traffic)
 {
     traffic->sequence = traffic->op->sequence;
     if (atomic_load(&traffic->is_ended)) {
-        say_end(traffic);
+        send_end(traffic);
     }
     atomic_store(&traffic->is_busy, false);
     /* The end may have been set between the two. */
     if (atomic_load(&traffic->is_ended) && !atomic_exchange(&traffic->is_busy, true)) {
-        say_end(traffic);
+        send_end(traffic);
         atomic_store(&traffic->is_busy, false);
     }
 }
@@ -205,7 +205,7 @@ dl_traffic_abort(dl_traffic *traffic, const dl_error *cause, const dl_error *mes
     pthread_mutex_unlock(&traffic->lock);
     dl_traffic_wake(traffic);
     if (!atomic_exchange(&traffic->is_busy, true)) {
-        say_end(traffic);
+        send_end(traffic);
         atomic_store(&traffic->is_busy, false);
     }
 }
@@ -329,7 +329,7 @@ describe_late(const dl_traffic *self, char *text, size_t size)
 }
 
 static dl_status
-fail_late(const dl_traffic *self)
+fail_timeout(const dl_traffic *self)
 {
     char operation[OPERATION_SIZE];
     char late[NAMED_RANKS * (DL_PEER_TEXT_SIZE + 66) + 32] = "";
@@ -356,7 +356,7 @@ check_end(dl_traffic *traffic)
     return status;
 }
 
-/* Notes for the deadlock detector which ranks this wait is for. */
+/* Reports the wait to the deadlock detector, with the ranks that it is for. */
 static void
 note_wait(const dl_traffic *self)
 {
@@ -377,7 +377,7 @@ note_wait(const dl_traffic *self)
 /* Checks, in this order: an end of this rank, the option `check`, an interrupt, the
  * deadline. */
 static dl_status
-check(dl_traffic *traffic)
+check_wait(dl_traffic *traffic)
 {
     const dl_traffic_options *options = &traffic->options;
     dl_deadline deadline = traffic->op->deadline;
@@ -396,7 +396,7 @@ check(dl_traffic *traffic)
     }
     bool is_late = dl_deadline_passed(deadline);
     dl_status status = options->late == NULL ? DL_OK : options->late(options->context);
-    status = status == DL_OK ? fail_late(traffic) : status;
+    status = status == DL_OK ? fail_timeout(traffic) : status;
     if (is_late) {
         return status;
     }
@@ -407,7 +407,7 @@ check(dl_traffic *traffic)
     return DL_OK;
 }
 
-/* Returns `error` in words that are true for other ranks. */
+/* Returns `error` with a text that is true on other ranks. */
 static dl_error
 message_for_others(const dl_traffic *traffic, const dl_error *error)
 {
@@ -422,8 +422,8 @@ message_for_others(const dl_traffic *traffic, const dl_error *error)
     return message;
 }
 
-/* Fails the operation after a route has failed.  The end of a connection does not say
- * why it ended; what this rank is told by other ways within a short time may. */
+/* Fails the operation after a route has failed.  The end of a connection has no reason;
+ * one that arrives by another way within a short time takes precedence. */
 static dl_status
 fail_route(dl_traffic *self, const dl_route *route)
 {
@@ -492,7 +492,7 @@ sleep_for_news(dl_traffic *self)
     nfds_t count = 0;
     bool awaits_call = false;
 
-    /* A wake-up before the event existed is lost: the caller looks again before it
+    /* A wake-up before the event existed is lost: the caller checks again before it
      * sleeps. */
     if (wake < 0 && make_wake(self)) {
         return;
@@ -522,7 +522,7 @@ sleep_for_news(dl_traffic *self)
 static dl_status
 wait_for_stage(dl_traffic *traffic, uint32_t stage)
 {
-    int64_t span = traffic->options.may_spin ? LOOK_SPAN : 0;
+    int64_t span = traffic->options.may_spin ? POLL_SPAN : 0;
     int64_t until = 0;
 
     /* This rank's own end comes before reports of others, which may have learned
@@ -546,7 +546,7 @@ wait_for_stage(dl_traffic *traffic, uint32_t stage)
             sched_yield();
             continue;
         }
-        DL_TRY(check(traffic));
+        DL_TRY(check_wait(traffic));
         sleep_for_news(traffic);
     }
 }
@@ -571,8 +571,8 @@ dl_traffic_break(dl_traffic *traffic, const int *others, int count)
         (void)route_to(traffic, others[i], &route);
     }
     if (atomic_load(&traffic->is_ended)) {
-        say_end(traffic);
+        send_end(traffic);
     }
-    say_farewells(traffic, &message, traffic->sequence + 1);
+    send_farewells(traffic, &message, traffic->sequence + 1);
     (void)dl_fail_again(&cause);
 }

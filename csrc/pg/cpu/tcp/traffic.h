@@ -6,8 +6,8 @@
  * in both directions.  The memory of a message must stay in place until its stage is
  * done.
  *
- * A rank that fails tells the reason to the ranks that it is connected with, and these
- * tell theirs, so that every rank learns of the first cause. */
+ * A rank that fails sends the reason to the ranks that it is connected with, and these
+ * to theirs, so that every rank learns of the first cause. */
 #ifndef DISTLITE_PG_CPU_TCP_TRAFFIC_H
 #define DISTLITE_PG_CPU_TCP_TRAFFIC_H
 
@@ -30,13 +30,13 @@ typedef struct dl_traffic_options {
     dl_status (*check)(void *context);
     /* When the deadline has passed or is near, `late` fails with what is known of the
      * reason, or returns DL_OK if nothing is.  Before the deadline, `announce_timeout`
-     * is told what the wait is going to fail with.  Both may be NULL. */
+     * receives the error with which the wait is going to fail.  Both may be NULL. */
     dl_status (*late)(void *context);
     void (*announce_timeout)(void *context, const dl_error *error);
     /* Adds the ranks that a wait is for besides those of the routes; or NULL. */
     void (*add_awaited)(void *context, dl_awaited *awaited);
-    /* Called once, when this rank gives up, to tell the ranks that no route leads to;
-     * or NULL. */
+    /* Called once, when this rank gives up, to inform the ranks to which there is no
+     * route; or NULL. */
     void (*tell)(void *context, const dl_error *message, uint64_t sequence,
                  dl_deadline deadline);
     void *context;
@@ -60,7 +60,7 @@ typedef struct dl_traffic {
     atomic_int wake; /* eventfd that ends sleeps; -1: no sleep so far */
     pthread_mutex_t lock;
     dl_error end_cause;   /* guarded by lock: what this rank's waits fail with */
-    dl_error end_message; /* guarded by lock: what the others are told */
+    dl_error end_message; /* guarded by lock: what the others receive */
 } dl_traffic;
 
 dl_status dl_traffic_init(dl_traffic *traffic, const dl_traffic_options *options);
@@ -81,7 +81,7 @@ uint32_t dl_traffic_next(dl_traffic *traffic);
  * received. */
 dl_status dl_traffic_wait(dl_traffic *traffic, uint32_t stage);
 
-/* Called in an operation, after a failure: tells the thread's last error to the ranks
+/* Called in an operation, after a failure: sends the thread's last error to the ranks
  * that this one is connected with, and to all of `others`. */
 void dl_traffic_break(dl_traffic *traffic, const int *others, int count);
 
@@ -96,7 +96,7 @@ bool dl_traffic_is_told(const dl_traffic *traffic);
  * from any thread; takes no locks. */
 void dl_traffic_wake(dl_traffic *traffic);
 
-/* Fails this rank's waits with `cause`, and tells the other ranks `message`.  May be
+/* Fails this rank's waits with `cause`, and sends `message` to the other ranks.  May be
  * called from any thread, in an operation or not. */
 void dl_traffic_abort(dl_traffic *traffic, const dl_error *cause,
                       const dl_error *message);

@@ -9,7 +9,7 @@
 #include "pg/cpu/window/window_client.h"
 #include "pg/cpu/window/window_memory.h"
 
-/* What this rank holds of the memory of another one. */
+/* How this rank accesses the memory of another one. */
 typedef struct target {
     dl_window_memory memory;
     dl_segment segment;      /* empty for the own memory */
@@ -60,7 +60,7 @@ is_inherited(const part *self)
 
 /* Other ranks may wait for a lock that this rank has when it leaves. */
 static void
-give_locks_back(part *self)
+release_locks(part *self)
 {
     dl_error error = *dl_last_error();
 
@@ -77,7 +77,7 @@ give_locks_back(part *self)
 }
 
 static void
-end(dl_window_part *base)
+end_part(dl_window_part *base)
 {
     part *self = self_of(base);
     dl_window_head *head = self->targets[self->ranks.rank].memory.head;
@@ -87,7 +87,7 @@ end(dl_window_part *base)
     }
     atomic_store(&head->is_open, 0);
     if (atomic_exchange(&self->locks, 0) > 0) {
-        give_locks_back(self);
+        release_locks(self);
     }
 }
 
@@ -140,11 +140,10 @@ map_memory(part *self, int rank, const card *place, uint64_t size)
     uint64_t head = dl_window_head_size(self->ranks.size);
 
     if (place->size < head || place->size - head < size) {
-        return dl_fail(
-            DL_PROTOCOL,
-            "window in group %s: the memory of rank %d is smaller than the "
-            "size that it told: the ranks run different versions of distlite",
-            self->group_name, rank);
+        return dl_fail(DL_PROTOCOL,
+                       "window in group %s: the memory of rank %d is smaller than the "
+                       "size on its card: the ranks run different versions of distlite",
+                       self->group_name, rank);
     }
     DL_TRY(dl_segment_map(self->roster->membership.arena.file, place->offset,
                           place->size, segment));
@@ -173,7 +172,7 @@ reach_memory(part *self, int rank, const card *place)
 }
 
 static dl_status
-join(dl_window_part *base, const uint8_t *cards, const uint64_t *sizes)
+join_parts(dl_window_part *base, const uint8_t *cards, const uint64_t *sizes)
 {
     part *self = self_of(base);
 
@@ -190,7 +189,7 @@ join(dl_window_part *base, const uint8_t *cards, const uint64_t *sizes)
 }
 
 static dl_status
-carry_out(dl_window_part *base, const dl_access *access, dl_deadline deadline)
+access_memory(dl_window_part *base, const dl_access *access, dl_deadline deadline)
 {
     part *self = self_of(base);
     target *there = &self->targets[access->rank];
@@ -202,10 +201,10 @@ carry_out(dl_window_part *base, const dl_access *access, dl_deadline deadline)
                                          deadline);
 }
 
-/* Also gives back the lock of a rank that has ended or has closed the window: others may
+/* Also releases the lock of a rank that has ended or has closed the window: others may
  * wait for it. */
 static dl_status
-unlock(dl_window_part *base, int rank, dl_deadline deadline)
+unlock_rank(dl_window_part *base, int rank, dl_deadline deadline)
 {
     part *self = self_of(base);
     target *there = &self->targets[rank];
@@ -247,7 +246,7 @@ lock_here(part *self, int rank, bool is_shared, dl_deadline deadline)
 }
 
 static dl_status
-lock(dl_window_part *base, int rank, bool is_shared, dl_deadline deadline)
+lock_rank(dl_window_part *base, int rank, bool is_shared, dl_deadline deadline)
 {
     part *self = self_of(base);
     target *there = &self->targets[rank];
@@ -272,7 +271,7 @@ flush_one(part *self, int rank, bool is_only, dl_deadline deadline)
 
 /* Accesses to mapped memory have taken effect when they return. */
 static dl_status
-flush(dl_window_part *base, int rank, dl_deadline deadline)
+flush_ranks(dl_window_part *base, int rank, dl_deadline deadline)
 {
     part *self = self_of(base);
     int first = rank < 0 ? 0 : rank;
@@ -286,12 +285,12 @@ flush(dl_window_part *base, int rank, dl_deadline deadline)
 }
 
 static const dl_window_part_ops part_ops = {
-    .join = join,
-    .access = carry_out,
-    .lock = lock,
-    .unlock = unlock,
-    .flush = flush,
-    .end = end,
+    .join = join_parts,
+    .access = access_memory,
+    .lock = lock_rank,
+    .unlock = unlock_rank,
+    .flush = flush_ranks,
+    .end = end_part,
     .free = free_part,
 };
 

@@ -29,7 +29,7 @@ typedef struct dl_cpu_window_group {
     bool may_spin;
 } dl_cpu_window_group;
 
-/* Makes this rank's part, without a word to the others. */
+/* Makes this rank's part, without communicating. */
 dl_status dl_cpu_window_new(const dl_cpu_window_group *group,
                             const dl_window_options *options, dl_window_part **part);
 

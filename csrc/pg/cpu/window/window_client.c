@@ -41,7 +41,7 @@ dl_window_client_fini(dl_window_client *client, bool is_inherited)
 }
 
 static dl_status
-fail_late(const dl_window_client *self, dl_deadline deadline)
+fail_timeout(const dl_window_client *self, dl_deadline deadline)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
@@ -51,7 +51,7 @@ fail_late(const dl_window_client *self, dl_deadline deadline)
                    self->ranks->group_name, peer, deadline.limit / DL_MILLISECOND);
 }
 
-/* What a wait looks at between two slices. */
+/* The checks between two slices of a wait. */
 static dl_status
 check_wait(const dl_window_client *self, dl_deadline deadline)
 {
@@ -64,7 +64,7 @@ check_wait(const dl_window_client *self, dl_deadline deadline)
         return dl_fail(DL_PEER_LOST, "window in group %s: %s exited or was killed",
                        self->ranks->group_name, peer);
     }
-    return dl_deadline_passed(deadline) ? fail_late(self, deadline) : DL_OK;
+    return dl_deadline_passed(deadline) ? fail_timeout(self, deadline) : DL_OK;
 }
 
 /* Waits until the link can move bytes, or for a slice. */
@@ -81,7 +81,7 @@ wait_for(const dl_window_client *self, short events, dl_deadline deadline)
 }
 
 static void
-reset(dl_window_client *self)
+reset_link(dl_window_client *self)
 {
     dl_link_fini(&self->link);
     dl_link_init(&self->link, &self->options);
@@ -89,9 +89,9 @@ reset(dl_window_client *self)
     self->is_dirty = false;
 }
 
-/* Takes the turn of the link. */
+/* Waits for the turn to use the link. */
 static dl_status
-enter(dl_window_client *self, dl_deadline deadline)
+take_turn(dl_window_client *self, dl_deadline deadline)
 {
     while (pthread_mutex_trylock(&self->lock) != 0) {
         struct timespec until;
@@ -109,14 +109,14 @@ enter(dl_window_client *self, dl_deadline deadline)
     return DL_OK;
 }
 
-/* Passes the turn on.  After a failure of the link itself the next access makes another
+/* Releases the turn.  After a failure of the link itself the next access opens another
  * one. */
 static dl_status
-leave(dl_window_client *self, dl_status status, bool is_broken)
+release_turn(dl_window_client *self, dl_status status, bool is_broken)
 {
     if (is_broken) {
         dl_error error = *dl_last_error();
-        reset(self);
+        reset_link(self);
         (void)dl_fail_again(&error);
     }
     pthread_mutex_unlock(&self->lock);
@@ -155,7 +155,8 @@ read_all(dl_window_client *self, void *target, size_t size, dl_deadline deadline
 
 /* Fails with the text of a farewell or of a failed request. */
 static dl_status
-fail_told(dl_window_client *self, const dl_head *head, dl_deadline deadline)
+fail_with_received_text(dl_window_client *self, const dl_head *head,
+                        dl_deadline deadline)
 {
     char text[DL_ERROR_TEXT_SIZE];
     const dl_peer *peer = &self->ranks->peers[self->owner];
@@ -180,7 +181,7 @@ fail_told(dl_window_client *self, const dl_head *head, dl_deadline deadline)
 }
 
 /* Reads the answer to request `id`.  `*is_told` is set if the owner has refused the
- * request, after which the link goes on. */
+ * request; the link stays usable then. */
 static dl_status
 read_answer(dl_window_client *self, uint64_t id, void *output, size_t size,
             dl_deadline deadline, bool *is_told)
@@ -193,14 +194,14 @@ read_answer(dl_window_client *self, uint64_t id, void *output, size_t size,
         return dl_link_fail_protocol(&self->options);
     }
     if (head.kind == DL_HEAD_FAREWELL) {
-        return fail_told(self, &head, deadline);
+        return fail_with_received_text(self, &head, deadline);
     }
     if (head.kind != DL_HEAD_WINDOW || head.id != id) {
         return dl_link_fail_protocol(&self->options);
     }
     if (head.detail == DL_WINDOW_FAILED) {
         *is_told = true;
-        return fail_told(self, &head, deadline);
+        return fail_with_received_text(self, &head, deadline);
     }
     if (head.detail != DL_WINDOW_DONE || head.size != size) {
         return dl_link_fail_protocol(&self->options);
@@ -208,7 +209,8 @@ read_answer(dl_window_client *self, uint64_t id, void *output, size_t size,
     return read_all(self, output, size, deadline);
 }
 
-/* A farewell that has come before the connection broke says more than the break. */
+/* A farewell that arrived before the connection broke gives the reason, which the break
+ * does not. */
 static dl_status
 explain_break(dl_window_client *self, dl_deadline deadline)
 {
@@ -271,7 +273,7 @@ send_request(dl_window_client *self, dl_head *head, const void *input,
     return write_all(self, parts, count, deadline);
 }
 
-/* Fails if accesses were never confirmed because their link ended; once. */
+/* Fails, once, if accesses were never confirmed because their link ended. */
 static dl_status
 check_lost(dl_window_client *self)
 {
@@ -288,9 +290,9 @@ check_lost(dl_window_client *self)
                    self->ranks->group_name, peer);
 }
 
-/* Sends a request without payload, and waits for its answer.  Passes the turn on. */
+/* Sends a request without payload, and waits for its answer.  Releases the turn. */
 static dl_status
-ask(dl_window_client *self, dl_head head, dl_deadline deadline)
+request_and_wait(dl_window_client *self, dl_head head, dl_deadline deadline)
 {
     bool is_told = false;
     dl_status status = send_request(self, &head, NULL, NULL, deadline);
@@ -305,7 +307,7 @@ ask(dl_window_client *self, dl_head head, dl_deadline deadline)
         status = check_lost(self);
         is_told = true;
     }
-    return leave(self, status, status != DL_OK && !is_told);
+    return release_turn(self, status, status != DL_OK && !is_told);
 }
 
 /* The part of an access from byte `at` on. */
@@ -396,15 +398,15 @@ dl_window_client_access(dl_window_client *client, const dl_access *access,
                  .piece = is_atomic ? limit / item_size * item_size : limit};
     bool is_whole = false;
 
-    DL_TRY(enter(client, deadline));
+    DL_TRY(take_turn(client, deadline));
     dl_status status = move_parts(client, &all, deadline, &is_whole);
-    return leave(client, status, status != DL_OK && !is_whole);
+    return release_turn(client, status, status != DL_OK && !is_whole);
 }
 
-/* Asks the owner to forget this rank's wait, or its lock, before the link is closed: the
- * owner reads what was sent before the end. */
+/* Asks the owner to drop this rank's lock, or its wait for the lock, before the link is
+ * closed: the owner reads what was sent before the end. */
 static void
-drop(dl_window_client *self)
+send_drop(dl_window_client *self)
 {
     uint8_t bytes[DL_HEAD_SIZE];
     struct iovec part = {bytes, sizeof bytes};
@@ -443,7 +445,7 @@ dl_window_client_lock(dl_window_client *client, bool is_shared, dl_deadline dead
     };
     bool is_told = false;
 
-    DL_TRY(enter(client, deadline));
+    DL_TRY(take_turn(client, deadline));
     dl_status status = send_request(client, &head, NULL, NULL, patience);
     if (status == DL_OK) {
         status = read_answer(client, head.id, NULL, 0, patience, &is_told);
@@ -453,10 +455,10 @@ dl_window_client_lock(dl_window_client *client, bool is_shared, dl_deadline dead
         client->is_dirty = false;
     } else if (!is_told) {
         dl_error error = *dl_last_error();
-        drop(client);
+        send_drop(client);
         (void)dl_fail_again(&error);
     }
-    return leave(client, status, status != DL_OK && !is_told);
+    return release_turn(client, status, status != DL_OK && !is_told);
 }
 
 dl_status
@@ -464,9 +466,9 @@ dl_window_client_unlock(dl_window_client *client, dl_deadline deadline)
 {
     dl_head head = {.kind = DL_HEAD_WINDOW, .detail = DL_WINDOW_UNLOCK};
 
-    DL_TRY(enter(client, deadline));
+    DL_TRY(take_turn(client, deadline));
     atomic_store(&client->has_lock, false);
-    return ask(client, head, deadline);
+    return request_and_wait(client, head, deadline);
 }
 
 dl_status
@@ -474,11 +476,11 @@ dl_window_client_flush(dl_window_client *client, dl_deadline deadline)
 {
     dl_head head = {.kind = DL_HEAD_WINDOW, .detail = DL_WINDOW_FLUSH};
 
-    DL_TRY(enter(client, deadline));
+    DL_TRY(take_turn(client, deadline));
     if (!client->is_dirty) {
-        return leave(client, check_lost(client), false);
+        return release_turn(client, check_lost(client), false);
     }
-    return ask(client, head, deadline);
+    return request_and_wait(client, head, deadline);
 }
 
 void
@@ -486,7 +488,7 @@ dl_window_client_drop(dl_window_client *client)
 {
     if (atomic_exchange(&client->has_lock, false)
         && pthread_mutex_trylock(&client->lock) == 0) {
-        drop(client);
+        send_drop(client);
         pthread_mutex_unlock(&client->lock);
     }
 }

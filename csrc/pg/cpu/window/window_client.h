@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The accesses of this rank to the memory of a rank on another host: requests over a
- * link of the two for one window, which is made when it is first needed.  Threads take
- * turns.  A wait that is given up disconnects the link, as its answer may yet come; the
- * next access makes another one. */
+ * link between the two ranks, one for each window, which is opened when it is first
+ * needed.  Threads use it in turn.  A wait that is abandoned disconnects the link,
+ * because the answer may still arrive; the next access opens another one. */
 #ifndef DISTLITE_PG_CPU_WINDOW_WINDOW_CLIENT_H
 #define DISTLITE_PG_CPU_WINDOW_WINDOW_CLIENT_H
 
@@ -23,7 +23,8 @@ typedef struct dl_window_client {
     dl_link link;
     uint64_t requests; /* so far */
     bool is_dirty;     /* some request since the last answer had none */
-    bool has_lost; /* a link ended while it was dirty, which no flush has told yet */
+    bool
+        has_lost; /* a link ended while it was dirty, and no flush has reported that yet */
     atomic_bool has_lock; /* also read without the lock */
 } dl_window_client;
 
@@ -44,7 +45,7 @@ dl_status dl_window_client_lock(dl_window_client *client, bool is_shared,
 dl_status dl_window_client_unlock(dl_window_client *client, dl_deadline deadline);
 dl_status dl_window_client_flush(dl_window_client *client, dl_deadline deadline);
 
-/* Gives the lock up if this rank has it, without waiting for an answer. */
+/* Releases the lock if this rank holds it, without waiting for an answer. */
 void dl_window_client_drop(dl_window_client *client);
 
 #endif

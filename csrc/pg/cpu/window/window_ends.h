@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How the windows of a group hear of its end.  A window may outlive its group, and its
- * accesses are not operations of the group: the group's backend notes its end here, and
- * the waits of windows look. */
+ * The end of a group, for its windows.  A window may outlive its group, and its
+ * accesses are not operations of the group: the group's backend stores the end here,
+ * and the waits of windows check it. */
 #ifndef DISTLITE_PG_CPU_WINDOW_WINDOW_ENDS_H
 #define DISTLITE_PG_CPU_WINDOW_WINDOW_ENDS_H
 
@@ -24,7 +24,8 @@ dl_window_ends *dl_window_ends_new(void);
 dl_window_ends *dl_window_ends_ref(dl_window_ends *ends);
 void dl_window_ends_unref(dl_window_ends *ends); /* NULL does nothing */
 
-/* The group has ended with `cause`; the first one is kept.  Any thread. */
+/* Stores that the group has ended with `cause`; the first cause is kept.  Any
+ * thread. */
 void dl_window_ends_set(dl_window_ends *ends, const dl_error *cause);
 
 /* Fails with the cause if the group has ended. */

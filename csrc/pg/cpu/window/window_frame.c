@@ -35,8 +35,8 @@ frame_of(const dl_access *access)
     return access->output == NULL ? DL_WINDOW_UPDATE : DL_WINDOW_FETCH;
 }
 
-uint64_t
-dl_window_frame_payload(const dl_access *access)
+static uint64_t
+payload_size(const dl_access *access)
 {
     uint64_t size = access->size;
 
@@ -49,7 +49,7 @@ dl_window_frame_of(const dl_access *access)
     dl_head head = {
         .kind = DL_HEAD_WINDOW,
         .detail = frame_of(access),
-        .size = (uint32_t)dl_window_frame_payload(access),
+        .size = (uint32_t)payload_size(access),
         .tag = (int64_t)access->offset,
         .total = access->size,
     };

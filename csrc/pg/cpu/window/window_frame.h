@@ -19,8 +19,9 @@
  * FAILED       -        dl_status   -        -       -               text
  *
  * PUT, UPDATE and DROP are not answered.  Each other request is answered by DONE or
- * FAILED with its id; what went wrong with a PUT or an UPDATE is the answer to the next
- * request that has one.  Offsets and sizes are bytes.  DROP gives up the lock, or the wait for it. */
+ * FAILED with its id; the failure of a PUT or an UPDATE is the answer to the next
+ * request that has one.  Offsets and sizes are bytes.  DROP releases the lock, or ends
+ * the wait for it. */
 #ifndef DISTLITE_PG_CPU_WINDOW_WINDOW_FRAME_H
 #define DISTLITE_PG_CPU_WINDOW_WINDOW_FRAME_H
 
@@ -46,9 +47,6 @@ typedef enum dl_window_frame {
 
 /* Returns whether the owner answers a frame of this kind. */
 bool dl_window_frame_is_answered(uint8_t kind);
-
-/* Returns the size of the payload of an access. */
-uint64_t dl_window_frame_payload(const dl_access *access);
 
 /* Returns the head of an access, whose size is at most DL_PART_LIMIT / 2 for a swap and
  * DL_PART_LIMIT otherwise.  The caller sets code and id. */

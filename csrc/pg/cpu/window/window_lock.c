@@ -10,8 +10,8 @@
 /* Of a latch's word; the rest is the holder's rank, plus one. */
 #define HAS_SLEEPERS ((uint32_t)1 << 31)
 
-/* Looks before the first system call, where every rank has a core: about two
- * microseconds, longer than a small update takes. */
+/* Polls before the first system call, if every rank has a core: about two microseconds,
+ * longer than a small update takes. */
 #define LOOKS 100
 
 /* Calls of sched_yield(2) before the first sleep. */
@@ -39,7 +39,8 @@ slice_of(dl_deadline deadline)
     return left < DL_WAIT_SLICE ? left : DL_WAIT_SLICE;
 }
 
-/* The part of a wait that is awake; returns false once it is used up. */
+/* One step of the part of a wait that does not sleep: spins, then yields.  Returns
+ * false once that part is over. */
 static bool
 wait_awake(const dl_window_ranks *ranks, int *turns)
 {
@@ -70,7 +71,7 @@ check_wait(const dl_window_ranks *ranks)
 }
 
 static dl_status
-fail_gone(const dl_window_ranks *ranks, int holder, int owner, const char *what)
+fail_lost(const dl_window_ranks *ranks, int holder, int owner, const char *what)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
@@ -82,8 +83,8 @@ fail_gone(const dl_window_ranks *ranks, int holder, int owner, const char *what)
 }
 
 static dl_status
-fail_late(const dl_window_ranks *ranks, int holder, int owner, const char *what,
-          dl_deadline deadline)
+fail_timeout(const dl_window_ranks *ranks, int holder, int owner, const char *what,
+             dl_deadline deadline)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
@@ -95,8 +96,8 @@ fail_late(const dl_window_ranks *ranks, int holder, int owner, const char *what,
                    what);
 }
 
-/* Sleeps until the latch is released, or for a slice.  The mark that somebody sleeps
- * stays with the word until the release, which wakes all sleepers. */
+/* Sleeps until the latch is released, or for a slice.  The mark for sleepers stays in
+ * the word until the release, which wakes all of them. */
 static dl_status
 sleep_at(dl_latch *latch, uint32_t seen, const dl_window_ranks *ranks, int owner,
          dl_deadline deadline)
@@ -105,11 +106,11 @@ sleep_at(dl_latch *latch, uint32_t seen, const dl_window_ranks *ranks, int owner
 
     DL_TRY(check_wait(ranks));
     if (holder >= ranks->size || dl_process_has_ended(ranks->processes[holder])) {
-        return fail_gone(ranks, holder < ranks->size ? holder : owner, owner,
+        return fail_lost(ranks, holder < ranks->size ? holder : owner, owner,
                          "was updating");
     }
     if (dl_deadline_passed(deadline)) {
-        return fail_late(ranks, holder, owner, "is updating", deadline);
+        return fail_timeout(ranks, holder, owner, "is updating", deadline);
     }
     if (!(seen & HAS_SLEEPERS)
         && !atomic_compare_exchange_strong(&latch->word, &seen, seen | HAS_SLEEPERS)) {
@@ -120,7 +121,7 @@ sleep_at(dl_latch *latch, uint32_t seen, const dl_window_ranks *ranks, int owner
 }
 
 /* A thread that has slept takes the latch with the mark, because there may be other
- * sleepers, of whom it knows nothing. */
+ * sleepers that it does not know of. */
 static dl_status
 take_slowly(dl_latch *latch, const dl_window_ranks *ranks, int owner,
             dl_deadline deadline)
@@ -165,7 +166,7 @@ dl_latch_release(dl_latch *latch)
     }
 }
 
-/* Two ranks are in each other's way unless both share. */
+/* Two entries conflict unless both are for the shared mode. */
 static bool
 conflict(const dl_lock_queue_entry *left, const dl_lock_queue_entry *right)
 {
@@ -181,14 +182,14 @@ is_gone(const dl_lock_queue_entry *entry, const dl_window_ranks *ranks, int rank
     return is_lost || dl_process_has_ended(ranks->processes[rank]);
 }
 
-/* A rank that is in the way of another. */
+/* A rank that keeps another one from getting the lock. */
 typedef struct blocker {
     int rank; /* -1: none */
     bool holds;
 } blocker;
 
-/* Stores a rank that is in the way of `asker`, preferably one that holds the lock.
- * Fails if a rank in the way ended while it held the lock.  Requires the latch. */
+/* Stores a rank that keeps `asker` from getting the lock, preferably one that holds it.
+ * Fails if such a rank ended while it held the lock.  Requires the latch. */
 static dl_status
 find_blocker(const dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
              int asker, blocker *found)
@@ -206,7 +207,7 @@ find_blocker(const dl_lock_queue *queue, const dl_window_ranks *ranks, int owner
         }
         if (other->holds) {
             if (is_gone(other, ranks, rank)) {
-                return fail_gone(ranks, rank, owner, "held the lock of");
+                return fail_lost(ranks, rank, owner, "held the lock of");
             }
             *found = (blocker){.rank = rank, .holds = true};
         } else if (found->rank < 0 && other->ticket < mine->ticket
@@ -240,7 +241,7 @@ dl_lock_queue_enter(dl_lock_queue *queue, const dl_window_ranks *ranks, int owne
                             ranks->group_name, asker, owner);
 }
 
-/* As dl_lock_queue_try(), and stores who is in the way. */
+/* As dl_lock_queue_try(), and stores the rank that blocks `asker`. */
 static dl_status
 try_once(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
          dl_deadline deadline, blocker *found)
@@ -269,9 +270,9 @@ static dl_status
 fail_blocked(const dl_window_ranks *ranks, const blocker *found, int owner,
              dl_deadline deadline)
 {
-    return fail_late(ranks, found->rank, owner,
-                     found->holds ? "has locked" : "is before this rank to lock",
-                     deadline);
+    return fail_timeout(ranks, found->rank, owner,
+                        found->holds ? "has locked" : "is before this rank to lock",
+                        deadline);
 }
 
 dl_status
@@ -283,14 +284,14 @@ dl_lock_queue_fail_late(dl_lock_queue *queue, const dl_window_ranks *ranks, int 
     DL_TRY(
         try_once(queue, ranks, owner, asker, dl_deadline_after(LOST_PATIENCE), &found));
     if (found.rank < 0) {
-        found.rank = owner; /* whoever was in the way has just left */
+        found.rank = owner; /* the rank that blocked this one has just left */
     }
     return fail_blocked(ranks, &found, owner, deadline);
 }
 
-/* A wake-up cannot be lost: a sleeper counts itself and then looks at the queue; a rank
+/* No wake-up is lost: a sleeper increments the count and then reads the queue; a rank
  * that leaves changes the queue and then reads the count; and the kernel compares the
- * futex with what was seen before the look. */
+ * futex with the value that the sleeper read before the queue. */
 static dl_status
 wait_for_grant(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
                dl_deadline deadline)
@@ -360,10 +361,11 @@ dl_lock_queue_take(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner
     return DL_OK;
 }
 
-/* Removes `asker` if it holds the lock, or in any case.  Returns whether it did. */
+/* Removes `asker` from the queue; with `only_holder`, only if it holds the lock.
+ * `*was_in` is set to whether it was removed. */
 static dl_status
-leave(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
-      bool only_holder, dl_deadline deadline, bool *was_in)
+remove_asker(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
+             bool only_holder, dl_deadline deadline, bool *was_in)
 {
     DL_TRY(dl_latch_take(&queue->latch, ranks, owner, deadline));
     const dl_lock_queue_entry *entry = &queue->entries[asker];
@@ -382,7 +384,7 @@ dl_lock_queue_leave(dl_lock_queue *queue, const dl_window_ranks *ranks, int owne
 {
     bool was_in;
 
-    return leave(queue, ranks, owner, asker, false, deadline, &was_in);
+    return remove_asker(queue, ranks, owner, asker, false, deadline, &was_in);
 }
 
 dl_status
@@ -391,7 +393,7 @@ dl_lock_queue_release(dl_lock_queue *queue, const dl_window_ranks *ranks, int ow
 {
     bool was_in;
 
-    DL_TRY(leave(queue, ranks, owner, asker, true, deadline, &was_in));
+    DL_TRY(remove_asker(queue, ranks, owner, asker, true, deadline, &was_in));
     return was_in ? DL_OK
                   : dl_fail(DL_INVALID,
                             "window in group %s: rank %d does not hold the lock of "

@@ -2,12 +2,13 @@
  *
  * Two locks in memory that the ranks of a host share, whose holders are known by rank:
  * a rank that waits for a holder that has ended fails and names it, instead of waiting
- * for ever.  Neither makes a system call while nobody has to wait.
+ * for ever.  Neither makes a system call while no rank has to wait.
  *
  * A latch is held for the few steps of an update.  A queue is the lock that programs
  * take: shared or exclusive, for as long as they like, and granted in the order of the
- * requests.  A rank that has ended while it waited is passed over; one that has ended
- * while it held the lock is the end of the lock, as nobody knows what it left behind. */
+ * requests.  A rank that has ended while it waited is skipped.  If a rank ended while
+ * it held the lock, requests that conflict with it fail, since the memory may be half
+ * written. */
 #ifndef DISTLITE_PG_CPU_WINDOW_WINDOW_LOCK_H
 #define DISTLITE_PG_CPU_WINDOW_WINDOW_LOCK_H
 
@@ -21,7 +22,7 @@
 #include "pg/cpu/shm/wait.h"
 #include "pg/cpu/window/window_ends.h"
 
-/* The ranks of a window as its waits know them.  All of it is fixed. */
+/* The ranks of a window, for its waits.  All fields are fixed. */
 typedef struct dl_window_ranks {
     int rank;
     int size;
@@ -69,27 +70,26 @@ dl_status dl_lock_queue_enter(dl_lock_queue *queue, const dl_window_ranks *ranks
                               int owner, int asker, bool is_shared,
                               dl_deadline deadline);
 
-/* Grants the lock if nobody is in the way of `asker`; does not wait for others than the
- * latch. */
+/* Grants the lock if no other rank blocks `asker`; waits for the latch only. */
 dl_status dl_lock_queue_try(dl_lock_queue *queue, const dl_window_ranks *ranks,
                             int owner, int asker, dl_deadline deadline,
                             bool *is_granted);
 
 /* Enters, and waits until the lock is granted.  After a failure the rank has left the
- * queue.  DL_TIMEOUT names who was in the way. */
+ * queue.  DL_TIMEOUT names the rank that blocked this one. */
 dl_status dl_lock_queue_take(dl_lock_queue *queue, const dl_window_ranks *ranks,
                              int owner, bool is_shared, dl_deadline deadline);
 
-/* Gives the lock back.  DL_INVALID: `asker` does not hold it. */
+/* Releases the lock.  DL_INVALID: `asker` does not hold it. */
 dl_status dl_lock_queue_release(dl_lock_queue *queue, const dl_window_ranks *ranks,
                                 int owner, int asker, dl_deadline deadline);
 
-/* Fails with DL_TIMEOUT, and names who is in the way of `asker`. */
+/* Fails with DL_TIMEOUT, and names the rank that blocks `asker`. */
 dl_status dl_lock_queue_fail_late(dl_lock_queue *queue, const dl_window_ranks *ranks,
                                   int owner, int asker, dl_deadline deadline);
 
-/* The connection of `asker`, a rank on another host, has ended; or it is back.  If it
- * does not come back within a second, it counts as ended. */
+/* Stores whether the connection of `asker`, a rank on another host, has ended.  If the
+ * rank does not reconnect within a second, it counts as ended. */
 void dl_lock_queue_set_lost(dl_lock_queue *queue, const dl_window_ranks *ranks,
                             int owner, int asker, bool is_lost);
 

@@ -87,8 +87,8 @@ reduce_tile(const dl_window_memory *memory, const dl_access *access,
 }
 
 static void
-reduce(const dl_window_memory *memory, const dl_access *access, uint8_t *target,
-       const uint8_t *input, size_t size)
+reduce_into(const dl_window_memory *memory, const dl_access *access, uint8_t *target,
+            const uint8_t *input, size_t size)
 {
     dl_dtype computed = dl_reduce_dtype(memory->dtype);
     bool is_short = computed != memory->dtype;
@@ -126,13 +126,13 @@ update_piece(const dl_window_memory *memory, const dl_window_ranks *ranks,
     if (access->update == DL_UPDATE_REPLACE) {
         move(memory, ranks, target, input, size);
     } else if (access->update != DL_UPDATE_NOTHING) {
-        reduce(memory, access, target, input, size);
+        reduce_into(memory, access, target, input, size);
     }
 }
 
 static dl_status
-update(const dl_window_memory *memory, const dl_window_ranks *ranks,
-       const dl_access *access, dl_deadline deadline)
+update_in_pieces(const dl_window_memory *memory, const dl_window_ranks *ranks,
+                 const dl_access *access, dl_deadline deadline)
 {
     dl_latch *latch = &memory->head->updates;
     size_t item = memory->item_size;
@@ -148,8 +148,8 @@ update(const dl_window_memory *memory, const dl_window_ranks *ranks,
 }
 
 static dl_status
-swap(const dl_window_memory *memory, const dl_window_ranks *ranks,
-     const dl_access *access, dl_deadline deadline)
+compare_and_swap(const dl_window_memory *memory, const dl_window_ranks *ranks,
+                 const dl_access *access, dl_deadline deadline)
 {
     uint8_t *target = memory->elements + access->offset;
 
@@ -180,9 +180,9 @@ dl_window_memory_access(const dl_window_memory *memory, const dl_window_ranks *r
         move(memory, ranks, access->output, elements, access->size);
         return DL_OK;
     case DL_ACCESS_UPDATE:
-        return update(memory, ranks, access, deadline);
+        return update_in_pieces(memory, ranks, access, deadline);
     case DL_ACCESS_SWAP:
-        return swap(memory, ranks, access, deadline);
+        return compare_and_swap(memory, ranks, access, deadline);
     }
     return dl_fail(DL_INTERNAL, "access %d does not exist", (int)access->kind);
 }

@@ -10,8 +10,8 @@
 #include "pg/window_part.h"
 #include "tensor/dtype.h"
 
-/* Zeroed memory is a window that is not open: also what the pages of a part become when
- * its owner has freed them. */
+/* Zeroed memory is a closed window; the pages of a part read as zero after its owner
+ * has freed them. */
 typedef struct dl_window_head {
     _Atomic uint32_t is_open;
     dl_latch updates;

@@ -14,18 +14,18 @@
 #include "net/socket.h"
 #include "pg/cpu/tcp/link.h"
 
-/* Bytes that are received at a time, and how often before others have their turn. */
+/* Bytes per receive, and receives from one connection before the next one is served. */
 #define INPUT ((size_t)512 << 10)
 #define INPUTS 8
 
 /* The thread cannot sleep on memory and on sockets at once, so while a rank waits for a
- * lock that another rank of this host has, it looks this often. */
+ * lock that another rank of this host holds, it polls the lock this often. */
 #define LOCK_SLICE_MS 1
 
 typedef struct connection {
     dl_list node;
     dl_link link;
-    dl_peer nobody; /* what the link's texts would name; they are not shown */
+    dl_peer nobody; /* the peer in the link's error texts, which are not shown */
     dl_window_session session;
     size_t sent; /* of the session's output */
     bool is_over;
@@ -39,7 +39,7 @@ struct dl_window_server {
     char *group_name;
     int bell; /* eventfd */
     pthread_t thread;
-    bool has_thread; /* of the caller of stop alone */
+    bool has_thread; /* only for the caller of dl_window_server_stop() */
     atomic_bool is_stopped;
     dl_listener_bell callers;
     struct pollfd *polled; /* of the thread, like the next one */
@@ -66,7 +66,7 @@ disconnect(connection *self)
     free(self);
 }
 
-/* Takes one caller.  Returns false if there is none. */
+/* Accepts one connection.  Returns false if there is none. */
 static bool
 take_caller(dl_window_server *self)
 {
@@ -134,9 +134,10 @@ receive_input(connection *self)
     return DL_OK;
 }
 
-/* Sends, and carries out what waited for that, until neither is possible. */
+/* Sends output, and carries out the requests that waited for room in it, until neither
+ * is possible. */
 static dl_status
-drain(connection *self)
+flush_output(connection *self)
 {
     for (;;) {
         size_t waiting = self->session.in.size;
@@ -151,10 +152,11 @@ drain(connection *self)
     }
 }
 
-/* Moves what can be moved without blocking.  A rank that does not take its answers is
- * not read from.  Any event may mean input: what TLS holds of it shows as room. */
+/* Moves what can be moved without blocking.  A rank that does not read its answers is
+ * not read from.  Any event may mean input, since dl_link_poll() asks for POLLOUT while
+ * TLS holds received bytes. */
 static void
-advance(dl_window_server *server, connection *self, short events)
+advance_connection(dl_window_server *server, connection *self, short events)
 {
     dl_status status = DL_OK;
 
@@ -164,7 +166,7 @@ advance(dl_window_server *server, connection *self, short events)
         status = dl_window_session_step(&self->session);
     }
     if (status == DL_OK) {
-        status = drain(self);
+        status = flush_output(self);
     }
     if (status == DL_PROTOCOL) {
         dl_log(DL_LOG_WARNING,
@@ -193,7 +195,7 @@ has_room(dl_window_server *self, size_t count)
 
 /* Fills in what to sleep on, and for how long.  Requires the lock. */
 static size_t
-prepare(dl_window_server *self, int *limit)
+fill_polled(dl_window_server *self, int *limit)
 {
     size_t count = 0;
 
@@ -225,7 +227,7 @@ advance_all(dl_window_server *self, size_t count)
         node = node->next;
         short events = self->polled[i].revents;
         if (events != 0 || each->session.is_waiting) {
-            advance(self, each, events);
+            advance_connection(self, each, events);
         }
         if (each->is_over) {
             disconnect(each);
@@ -233,9 +235,10 @@ advance_all(dl_window_server *self, size_t count)
     }
 }
 
-/* Tells a caller why it is disconnected, if nothing else is on the way to it. */
+/* Sends a caller the reason why it is disconnected, unless an answer to it is
+ * incomplete. */
 static void
-say_farewell(const dl_window_server *self, connection *each)
+send_farewell(const dl_window_server *self, connection *each)
 {
     uint8_t frame[DL_FAILURE_NOTICE_SIZE];
     size_t sent;
@@ -256,7 +259,7 @@ clear_bell(const dl_window_server *self)
 }
 
 static void *
-serve(void *context)
+run_server(void *context)
 {
     dl_window_server *self = context;
 
@@ -267,7 +270,7 @@ serve(void *context)
                        || dl_window_ends_check(self->options.ends) != DL_OK;
         while (!is_over && take_caller(self)) {
         }
-        size_t count = is_over ? 0 : prepare(self, &limit);
+        size_t count = is_over ? 0 : fill_polled(self, &limit);
         pthread_mutex_unlock(&self->lock);
         if (is_over) {
             break;
@@ -285,7 +288,7 @@ serve(void *context)
     }
     pthread_mutex_lock(&self->lock);
     while (!dl_list_is_empty(&self->connections)) {
-        say_farewell(self, connection_of(self->connections.next));
+        send_farewell(self, connection_of(self->connections.next));
         disconnect(connection_of(self->connections.next));
     }
     pthread_mutex_unlock(&self->lock);
@@ -306,7 +309,7 @@ free_server(dl_window_server *self)
 }
 
 static void
-ring(void *context)
+ring_server(void *context)
 {
     dl_window_server_ring(context);
 }
@@ -335,7 +338,7 @@ dl_window_server_new(const dl_window_server_options *options, dl_window_server *
         status = dl_fail(DL_INTERNAL, "eventfd: %s", strerror(errno));
     } else {
         dl_fork_guard(self->bell);
-        status = dl_thread_start(&self->thread, serve, self);
+        status = dl_thread_start(&self->thread, run_server, self);
     }
     if (status != DL_OK) {
         free_server(self);
@@ -343,7 +346,7 @@ dl_window_server_new(const dl_window_server_options *options, dl_window_server *
     }
     self->has_thread = true;
     self->callers =
-        (dl_listener_bell){.use = DL_FOR_WINDOWS, .ring = ring, .context = self};
+        (dl_listener_bell){.use = DL_FOR_WINDOWS, .ring = ring_server, .context = self};
     dl_listener_add_bell(options->listener, &self->callers);
     *server = self;
     return DL_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Serves the windows of one group to ranks on other hosts: a thread that takes their
- * calls and carries out their requests, whatever the rank itself is doing.  It is made
- * with the group's first window, and ends with the group. */
+ * Serves the windows of one group to ranks on other hosts: a thread that accepts their
+ * connections and carries out their requests, also while the rank itself computes.  It
+ * is created with the group's first window, and ends with the group. */
 #ifndef DISTLITE_PG_CPU_WINDOW_WINDOW_SERVER_H
 #define DISTLITE_PG_CPU_WINDOW_WINDOW_SERVER_H
 
@@ -26,7 +26,7 @@ dl_status dl_window_server_new(const dl_window_server_options *options,
 dl_window_server *dl_window_server_ref(dl_window_server *server);
 void dl_window_server_unref(dl_window_server *server); /* NULL does nothing */
 
-/* Has the thread look whether the group has ended.  Any thread; takes
+/* Wakes the thread, which then checks whether the group has ended.  Any thread; takes
  * no locks.  NULL does nothing. */
 void dl_window_server_ring(dl_window_server *server);
 

@@ -20,7 +20,7 @@ queue_of(const dl_window_session *self)
 }
 
 static dl_deadline
-soon(void)
+latch_deadline(void)
 {
     return dl_deadline_after(LATCH_PATIENCE);
 }
@@ -33,7 +33,8 @@ drop_lock(dl_window_session *self)
     self->has_lock = false;
     if (self->window != NULL) {
         (void)dl_lock_queue_leave(queue_of(self), self->window->ranks,
-                                  self->window->memory->owner, self->caller, soon());
+                                  self->window->memory->owner, self->caller,
+                                  latch_deadline());
     }
 }
 
@@ -79,7 +80,7 @@ put_answer(dl_window_session *self, uint64_t id, uint8_t kind, uint32_t root,
     dl_buffer_put(&self->out, (dl_bytes){bytes, sizeof bytes});
 }
 
-/* Appends what went wrong, with this request or since the last answer. */
+/* Appends a failure of this request, or of an earlier one that had no answer. */
 static void
 put_failure(dl_window_session *self, uint64_t id, const dl_error *error)
 {
@@ -119,14 +120,15 @@ bind_window(dl_window_session *self, uint32_t number)
     }
 }
 
-/* Gives the lock if nobody is in the way, and the answer once that is known. */
+/* Grants the lock if no other rank blocks the caller, and appends the answer once the
+ * result is known. */
 static void
 try_lock(dl_window_session *self)
 {
     bool is_granted = false;
     dl_status status = dl_lock_queue_try(queue_of(self), self->window->ranks,
                                          self->window->memory->owner, self->caller,
-                                         soon(), &is_granted);
+                                         latch_deadline(), &is_granted);
 
     if (status == DL_OK && is_granted) {
         self->is_waiting = false;
@@ -147,7 +149,7 @@ try_lock(dl_window_session *self)
 }
 
 static dl_status
-lock(dl_window_session *self, const dl_head *head)
+request_lock(dl_window_session *self, const dl_head *head)
 {
     DL_TRY(dl_window_memory_check(self->window->memory, self->window->ranks));
     if (self->is_waiting || self->has_lock || head->root > 1) {
@@ -159,7 +161,7 @@ lock(dl_window_session *self, const dl_head *head)
     }
     DL_TRY(dl_lock_queue_enter(queue_of(self), self->window->ranks,
                                self->window->memory->owner, self->caller,
-                               head->root != 0, soon()));
+                               head->root != 0, latch_deadline()));
     self->is_waiting = true;
     self->lock_id = head->id;
     self->lock_deadline = dl_deadline_after((int64_t)head->length);
@@ -168,17 +170,18 @@ lock(dl_window_session *self, const dl_head *head)
 }
 
 static dl_status
-unlock(dl_window_session *self)
+release_lock(dl_window_session *self)
 {
     DL_TRY(dl_lock_queue_release(queue_of(self), self->window->ranks,
-                                 self->window->memory->owner, self->caller, soon()));
+                                 self->window->memory->owner, self->caller,
+                                 latch_deadline()));
     self->has_lock = false;
     return DL_OK;
 }
 
 /* The output is written right behind the head of the answer. */
 static dl_status
-carry_out(dl_window_session *self, const dl_head *head, const uint8_t *payload)
+carry_out_access(dl_window_session *self, const dl_head *head, const uint8_t *payload)
 {
     size_t room = DL_HEAD_SIZE + dl_window_frame_answer(head);
     dl_access access;
@@ -190,12 +193,12 @@ carry_out(dl_window_session *self, const dl_head *head, const uint8_t *payload)
     }
     if (!dl_window_frame_is_answered(head->detail)) {
         return dl_window_memory_access(self->window->memory, self->window->ranks,
-                                       &access, soon());
+                                       &access, latch_deadline());
     }
     DL_TRY(dl_buffer_reserve(&self->out, room));
     access.output = self->out.data + self->out.size + DL_HEAD_SIZE;
     DL_TRY(dl_window_memory_access(self->window->memory, self->window->ranks, &access,
-                                   soon()));
+                                   latch_deadline()));
     put_answer(self, head->id, DL_WINDOW_DONE, 0, access.size);
     self->out.size += access.size;
     return DL_OK;
@@ -211,15 +214,15 @@ dispatch(dl_window_session *self, const dl_head *head, const uint8_t *payload)
         dl_error error = self->late;
         self->late = (dl_error){.status = DL_OK};
         if (head->detail == DL_WINDOW_UNLOCK) {
-            (void)unlock(self);
+            (void)release_lock(self);
         }
         return dl_fail_again(&error);
     }
     switch (head->detail) {
     case DL_WINDOW_LOCK:
-        return lock(self, head);
+        return request_lock(self, head);
     case DL_WINDOW_UNLOCK:
-        DL_TRY(unlock(self));
+        DL_TRY(release_lock(self));
         put_answer(self, head->id, DL_WINDOW_DONE, 0, 0);
         return DL_OK;
     case DL_WINDOW_FLUSH:
@@ -230,13 +233,13 @@ dispatch(dl_window_session *self, const dl_head *head, const uint8_t *payload)
         drop_lock(self);
         return DL_OK;
     default:
-        return carry_out(self, head, payload);
+        return carry_out_access(self, head, payload);
     }
 }
 
 /* Carries out the complete requests at the front of the input. */
 static dl_status
-serve(dl_window_session *self)
+carry_out_requests(dl_window_session *self)
 {
     size_t at = 0;
 
@@ -274,7 +277,7 @@ dl_window_session_feed(dl_window_session *session, dl_bytes bytes)
 {
     dl_buffer_put(&session->in, bytes);
     DL_TRY(dl_buffer_check(&session->in));
-    return serve(session);
+    return carry_out_requests(session);
 }
 
 dl_status
@@ -283,5 +286,5 @@ dl_window_session_step(dl_window_session *session)
     if (session->is_waiting && session->window != NULL) {
         try_lock(session);
     }
-    return serve(session);
+    return carry_out_requests(session);
 }

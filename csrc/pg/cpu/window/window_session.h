@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the owner of a window's memory has of one rank on another host: bytes in, bytes
- * out, no I/O.  A session belongs to one window, which its first request names. */
+ * The owner's side of a link from one rank on another host to a window: turns received
+ * bytes into bytes to send, without I/O of its own.  A session belongs to one window,
+ * which its first request names. */
 #ifndef DISTLITE_PG_CPU_WINDOW_WINDOW_SESSION_H
 #define DISTLITE_PG_CPU_WINDOW_WINDOW_SESSION_H
 
@@ -28,7 +29,7 @@ typedef struct dl_window_session {
     dl_buffer in;
     dl_buffer aligned; /* the input of an update */
     dl_buffer out;     /* the caller of these functions sends and consumes it */
-    dl_error late;     /* what went wrong since the last answer; DL_OK: nothing */
+    dl_error late;     /* the first failure since the last answer; DL_OK: none */
     /* a lock that was not granted yet */
     bool is_waiting;
     uint64_t lock_id;
@@ -39,15 +40,16 @@ typedef struct dl_window_session {
 void dl_window_session_init(dl_window_session *session, int caller,
                             const dl_list *windows);
 
-/* Ends the session: a rank that still holds the lock counts as lost, unless it comes
- * back at once. */
+/* Ends the session: a rank that still holds the lock counts as lost, unless it
+ * reconnects within a second. */
 void dl_window_session_fini(dl_window_session *session);
 
-/* Takes bytes that the rank has sent, and carries out what is complete.  After a failure
- * the rank is to be disconnected: DL_PROTOCOL, or no memory. */
+/* Adds received bytes, and carries out the complete requests.  After a failure,
+ * DL_PROTOCOL or DL_NO_MEMORY, the caller disconnects the rank. */
 dl_status dl_window_session_feed(dl_window_session *session, dl_bytes bytes);
 
-/* Carries out what has waited for output to be sent, or for a lock. */
+/* Carries out the complete requests in `in`, and those that waited for output to be
+ * sent or for a lock. */
 dl_status dl_window_session_step(dl_window_session *session);
 
 /* The window is not served any more. */

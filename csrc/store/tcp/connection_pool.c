@@ -1,0 +1,447 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/connection_pool.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/log.h"
+#include "net/connect.h"
+#include "net/local.h"
+#include "net/socket.h"
+#include "store/tcp/shortcut.h"
+
+static dl_connection *
+connection_of(dl_list *node)
+{
+    return DL_LIST_ENTRY(node, dl_connection, node);
+}
+
+dl_status
+dl_connection_pool_init(dl_connection_pool *pool, const char *host, uint16_t port,
+                        dl_secret *secret)
+{
+    *pool = (dl_connection_pool){
+        .port = port, .host = strdup(host), .secret = dl_secret_ref(secret)};
+    pthread_mutex_init(&pool->lock, NULL);
+    dl_list_init(&pool->idle);
+    dl_list_init(&pool->busy);
+    return pool->host == NULL ? dl_fail_no_memory() : DL_OK;
+}
+
+static void
+free_all(dl_list *head, bool is_inherited)
+{
+    while (!dl_list_is_empty(head)) {
+        dl_connection *connection = connection_of(head->next);
+        dl_list_remove(&connection->node);
+        if (!is_inherited) {
+            dl_connection_leave(connection);
+        }
+        dl_connection_free(connection, is_inherited);
+    }
+}
+
+void
+dl_connection_pool_set_tls(dl_connection_pool *pool, dl_tls *tls)
+{
+    pool->tls = dl_tls_ref(tls);
+}
+
+void
+dl_connection_pool_fini(dl_connection_pool *pool, bool is_inherited)
+{
+    free_all(&pool->idle, is_inherited);
+    /* Not empty only in a forked child: the parent's threads are using these. */
+    free_all(&pool->busy, is_inherited);
+    /* In a forked child the mutex may be held by a thread that does not exist there. */
+    if (!is_inherited) {
+        pthread_mutex_destroy(&pool->lock);
+    }
+    dl_secret_unref(pool->secret);
+    pool->secret = NULL;
+    dl_tls_unref(pool->tls);
+    pool->tls = NULL;
+    free(pool->host);
+    pool->host = NULL;
+}
+
+/* Moves the most recently used idle connection to the busy ones and returns it; NULL
+ * when none is idle. */
+static dl_connection *
+take_last(dl_connection_pool *pool)
+{
+    dl_connection *connection = NULL;
+
+    pthread_mutex_lock(&pool->lock);
+    if (!dl_list_is_empty(&pool->idle)) {
+        connection = connection_of(pool->idle.previous);
+        dl_list_remove(&connection->node);
+        pool->idle_size--;
+        dl_list_append(&pool->busy, &connection->node);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return connection;
+}
+
+/* Leaves the list before the descriptor is closed, so that dl_connection_pool_close()
+ * never shuts down a number that has been reused. */
+static void
+discard(dl_connection_pool *pool, dl_connection *connection)
+{
+    pthread_mutex_lock(&pool->lock);
+    dl_list_remove(&connection->node);
+    pthread_mutex_unlock(&pool->lock);
+    dl_connection_free(connection, false);
+}
+
+/* Our server remembers the slot of a lost connection for longer than this. */
+#define SURELY_REMEMBERED (500 * DL_MILLISECOND)
+
+static bool
+may_be_forgotten(const dl_connection *connection)
+{
+    return !connection->is_ours
+           || connection->idle_since + SURELY_REMEMBERED < dl_now();
+}
+
+dl_connection *
+dl_connection_pool_take(dl_connection_pool *pool, bool is_careful)
+{
+    dl_connection *connection = take_last(pool);
+
+    while (connection != NULL && is_careful && may_be_forgotten(connection)
+           && dl_socket_is_stale(connection->fd)) {
+        discard(pool, connection);
+        connection = take_last(pool);
+    }
+    return connection;
+}
+
+/* Checks and registers under one lock: either dl_connection_pool_close() finds the
+ * connection in the list, or this finds the pool closed and returns DL_CANCELLED. */
+static dl_status
+register_busy(dl_connection_pool *pool, dl_connection *connection)
+{
+    pthread_mutex_lock(&pool->lock);
+    bool is_closed = atomic_load(&pool->is_closed);
+    if (!is_closed) {
+        dl_list_append(&pool->busy, &connection->node);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return is_closed ? dl_fail(DL_CANCELLED, "closed while connecting") : DL_OK;
+}
+
+dl_server_identity
+dl_connection_pool_joined(dl_connection_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    dl_server_identity joined = pool->joined;
+    pthread_mutex_unlock(&pool->lock);
+    return joined;
+}
+
+void
+dl_connection_pool_set_joined(dl_connection_pool *pool,
+                              const dl_server_identity *joined)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->joined = *joined;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* Joins the server that the first connection has reached, and compares those that later
+ * ones reach with it. */
+static dl_status
+recognise(dl_connection_pool *pool, const dl_connection *connection)
+{
+    dl_server_identity met = {.is_known = true, .is_ours = connection->is_ours};
+
+    if (met.is_ours) {
+        memcpy(met.bytes, connection->identity, sizeof met.bytes);
+    }
+    pthread_mutex_lock(&pool->lock);
+    if (!pool->joined.is_known) {
+        pool->joined = met;
+    }
+    bool is_same = pool->joined.is_ours == met.is_ours
+                   && memcmp(pool->joined.bytes, met.bytes, sizeof met.bytes) == 0;
+    pthread_mutex_unlock(&pool->lock);
+    return is_same ? DL_OK
+                   : dl_fail(DL_MISMATCH,
+                             "the store at %s:%u is another server than the one this "
+                             "client joined, which has ended: its keys are gone, and "
+                             "nothing was asked of the new server. To join that, "
+                             "create a new TCPStore",
+                             pool->host, pool->port);
+}
+
+/* Performs the handshake on a new connection, which it frees on failure. */
+static dl_status
+handshake(dl_connection_pool *pool, dl_connection *opened, const dl_slot *slot,
+          const dl_store_request *first, dl_deadline deadline)
+{
+    if (slot != NULL) {
+        opened->slot = *slot;
+    }
+    dl_status status = register_busy(pool, opened);
+    if (status == DL_OK) {
+        /* The connection is listed already, so that closing the pool ends the
+         * handshake. */
+        status = dl_connection_secure(opened, pool->tls, deadline);
+    }
+    if (status == DL_OK) {
+        dl_secret *proved = dl_tls_proves_token(pool->tls) ? NULL : pool->secret;
+        status = dl_connection_greet(opened, proved, first, deadline);
+    }
+    if (status == DL_OK) {
+        status = recognise(pool, opened);
+    }
+    if (status != DL_OK) {
+        discard(pool, opened);
+    }
+    return status;
+}
+
+static dl_status
+open_tcp(dl_connection_pool *pool, const dl_slot *slot, const dl_store_request *first,
+         dl_deadline deadline, dl_connection **connection)
+{
+    dl_connection *opened;
+    int fd = -1;
+
+    DL_TRY(dl_socket_connect_once(pool->host, pool->port, deadline, &pool->is_closed,
+                                  &fd));
+    DL_TRY(dl_connection_new(fd, &opened));
+    DL_TRY(handshake(pool, opened, slot, first, deadline));
+    *connection = opened;
+    return DL_OK;
+}
+
+/* How long the server may take to answer a handshake over the shortcut, which takes
+ * about as long as one over TCP. */
+#define SHORTCUT_PATIENCE DL_SECOND
+
+/* Takes the descriptor.  Texts about the connection name the address that the program
+ * knows. */
+static dl_status
+open_local(dl_connection_pool *pool, int fd, const dl_slot *slot, dl_deadline deadline,
+           dl_connection **connection)
+{
+    dl_connection *opened;
+
+    DL_TRY(dl_connection_new(fd, &opened));
+    opened->is_local = true;
+    pthread_mutex_lock(&pool->lock);
+    dl_address_text(&pool->peer, opened->peer);
+    pthread_mutex_unlock(&pool->lock);
+    DL_TRY(handshake(pool, opened, slot, NULL,
+                     dl_deadline_earlier(deadline, SHORTCUT_PATIENCE)));
+    *connection = opened;
+    return DL_OK;
+}
+
+static dl_shortcut_state
+get_shortcut(dl_connection_pool *pool, dl_shortcut *shortcut)
+{
+    pthread_mutex_lock(&pool->lock);
+    dl_shortcut_state state = pool->shortcut_state;
+    *shortcut = pool->shortcut;
+    pthread_mutex_unlock(&pool->lock);
+    return state;
+}
+
+static void
+set_state(dl_connection_pool *pool, dl_shortcut_state state)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->shortcut_state = state;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* Returns whether the failure ends the call, rather than the attempt to use the
+ * shortcut. */
+static bool
+ends_call(dl_status status)
+{
+    return status == DL_INTERRUPTED || status == DL_CANCELLED;
+}
+
+/* After a failure over the shortcut the server may have ended, or been restarted under
+ * another name, so TCP is tried. */
+dl_status
+dl_connection_pool_open(dl_connection_pool *pool, const dl_slot *slot,
+                        const dl_store_request *first, dl_deadline deadline,
+                        dl_connection **connection)
+{
+    dl_shortcut shortcut;
+    int fd;
+
+    if (first == NULL && get_shortcut(pool, &shortcut) == DL_SHORTCUT_KNOWN) {
+        dl_status status = dl_local_service_connect(shortcut.name, &fd);
+        if (status == DL_OK) {
+            status = open_local(pool, fd, slot, deadline, connection);
+        }
+        if (status == DL_OK || ends_call(status)) {
+            return status;
+        }
+        set_state(pool, DL_SHORTCUT_UNKNOWN);
+    }
+    return open_tcp(pool, slot, first, deadline, connection);
+}
+
+void
+dl_connection_pool_forbid_shortcut(dl_connection_pool *pool)
+{
+    set_state(pool, DL_SHORTCUT_NONE);
+}
+
+bool
+dl_connection_pool_is_due(dl_connection_pool *pool, const dl_connection *connection)
+{
+    uint32_t worth = pool->tls == NULL ? DL_SHORTCUT_WORTH : DL_SHORTCUT_WORTH_TLS;
+    dl_shortcut shortcut;
+
+    return connection->uses == worth && !connection->is_local && connection->is_ours
+           && get_shortcut(pool, &shortcut) != DL_SHORTCUT_NONE;
+}
+
+static dl_status
+find_shortcut(dl_connection_pool *pool, dl_connection *connection, dl_deadline deadline,
+              dl_shortcut *shortcut)
+{
+    if (get_shortcut(pool, shortcut) == DL_SHORTCUT_KNOWN) {
+        return DL_OK;
+    }
+    DL_TRY(dl_shortcut_find(connection, pool->port, deadline, shortcut));
+    pthread_mutex_lock(&pool->lock);
+    pool->shortcut_state = DL_SHORTCUT_KNOWN;
+    pool->shortcut = *shortcut;
+    (void)dl_socket_local_address(connection->fd, &pool->local);
+    (void)dl_socket_peer_address(connection->fd, &pool->peer);
+    pthread_mutex_unlock(&pool->lock);
+    return DL_OK;
+}
+
+/* Replaces a clean connection by one over the shortcut.  DL_TIMEOUT: too many clients
+ * are waiting there, so that a later attempt may succeed. */
+static dl_status
+move_over(dl_connection_pool *pool, dl_connection *old, dl_deadline deadline,
+          dl_connection **opened)
+{
+    dl_shortcut shortcut;
+    int fd;
+
+    DL_TRY(find_shortcut(pool, old, deadline, &shortcut));
+    DL_TRY(dl_local_service_connect(shortcut.name, &fd));
+    dl_status status = open_local(pool, fd, NULL, deadline, opened);
+    if (status != DL_OK) {
+        return status == DL_TIMEOUT ? dl_fail(DL_NETWORK, "%s", dl_last_error()->text)
+                                    : status;
+    }
+    dl_log(DL_LOG_DEBUG, "The client socket to (%s, %u) has moved to @%s.", pool->host,
+           pool->port, shortcut.name);
+    return DL_OK;
+}
+
+dl_status
+dl_connection_pool_shorten(dl_connection_pool *pool, dl_connection **connection,
+                           dl_deadline deadline)
+{
+    dl_connection *old = *connection;
+
+    old->uses = 0;
+    dl_status status = move_over(pool, old, deadline, connection);
+    if (status == DL_OK) {
+        dl_connection_leave(old);
+        discard(pool, old);
+        return DL_OK;
+    }
+    if (ends_call(status)) {
+        dl_connection_pool_give(pool, old);
+        return status;
+    }
+    dl_log(DL_LOG_DEBUG, "The client socket to (%s, %u) stays with TCP: %s", pool->host,
+           pool->port, dl_last_error()->text);
+    if (status != DL_TIMEOUT) {
+        dl_connection_pool_forbid_shortcut(pool);
+    }
+    if (!old->is_clean) {
+        discard(pool, old);
+        *connection = NULL;
+    }
+    return DL_OK;
+}
+
+/* Freed outside the lock: closing a socket may take the kernel a while. */
+void
+dl_connection_pool_give(dl_connection_pool *pool, dl_connection *connection)
+{
+    bool is_kept = false;
+
+    connection->idle_since = dl_now();
+    connection->uses++;
+    pthread_mutex_lock(&pool->lock);
+    dl_list_remove(&connection->node);
+    if (connection->is_clean && pool->idle_size < DL_POOL_IDLE_LIMIT
+        && !atomic_load(&pool->is_closed)) {
+        dl_list_append(&pool->idle, &connection->node);
+        pool->idle_size++;
+        is_kept = true;
+    }
+    pthread_mutex_unlock(&pool->lock);
+    if (!is_kept) {
+        dl_connection_leave(connection);
+        dl_connection_free(connection, false);
+    }
+}
+
+void
+dl_connection_pool_drop_idle(dl_connection_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    free_all(&pool->idle, false);
+    pool->idle_size = 0;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void
+dl_connection_pool_close(dl_connection_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    atomic_store(&pool->is_closed, true);
+    /* A store that failed before its pool was initialised is closed as well: its lists
+     * are zeroed and count as empty. */
+    bool has_busy = !dl_list_is_empty(&pool->busy);
+    for (dl_list *node = pool->busy.next; has_busy && node != &pool->busy;
+         node = node->next) {
+        /* The call that uses it reads an end of stream and closes the descriptor. */
+        shutdown(connection_of(node)->fd, SHUT_RDWR);
+    }
+    free_all(&pool->idle, false);
+    pool->idle_size = 0;
+    pthread_mutex_unlock(&pool->lock);
+}
+
+int
+dl_connection_pool_addresses(dl_connection_pool *pool, dl_address *local,
+                             dl_address *peer)
+{
+    int fd = -1;
+
+    pthread_mutex_lock(&pool->lock);
+    dl_list *head = dl_list_is_empty(&pool->idle) ? &pool->busy : &pool->idle;
+    if (!dl_list_is_empty(head)) {
+        const dl_connection *connection = connection_of(head->previous);
+        fd = connection->fd;
+        *local = pool->local;
+        *peer = pool->peer;
+        if (!connection->is_local
+            && (dl_socket_local_address(fd, local) != DL_OK
+                || dl_socket_peer_address(fd, peer) != DL_OK)) {
+            fd = -1;
+        }
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return fd;
+}

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""TCPStore by the Unix socket of a server on the same host: who moves there, who is let
+in, and what strangers can do."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from relays import Relay
+from store_bytes import VALIDATE, unix_names
+from store_kinds import PATIENCE, Background
+
+from distlite import DistStoreError, TCPStore
+
+TOKEN = "correct horse battery staple"
+PING = b"\x0d\1\2\3\4"
+CALLS = 32  # after which a connection moves
+CALLS_TLS = 1024
+OLDER: set[str] = set()  # sockets of stores that the process had before a test
+
+
+@pytest.fixture(params=[False, True], ids=["poll", "libuv"])
+def uses_libuv(request: pytest.FixtureRequest) -> bool:
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TOKEN", "TOKEN_FILE", "TLS", "STORE_UNIX"):
+        monkeypatch.delenv(f"DISTLITE_{name}", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def older() -> None:
+    OLDER.clear()
+    OLDER.update(unix_names(os.getpid()))
+
+
+@pytest.fixture
+def server(uses_libuv: bool) -> Iterator[TCPStore]:
+    with master(use_libuv=uses_libuv) as store:
+        yield store
+
+
+def master(**arguments: Any) -> TCPStore:
+    return TCPStore("127.0.0.1", 0, is_master=True, timeout=PATIENCE, **arguments)
+
+
+def client(port: int, **arguments: Any) -> TCPStore:
+    return TCPStore("127.0.0.1", port, timeout=PATIENCE, **arguments)
+
+
+def work(store: TCPStore, calls: int = CALLS + 1) -> None:
+    for _ in range(calls):
+        store.num_keys()
+
+
+def own_sockets() -> set[str]:
+    return unix_names(os.getpid()) - OLDER
+
+
+def knock(name: str) -> socket.socket:
+    stranger = socket.socket(socket.AF_UNIX)
+    stranger.settimeout(60)
+    stranger.connect(f"\0{name}")
+    return stranger
+
+
+def is_closed(stranger: socket.socket) -> bool:
+    try:
+        return stranger.recv(100) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_connections_of_the_host_move(server):
+    with client(server.port) as store:
+        store.set("key", "value")
+        text = repr(store)
+        work(store)
+        assert store.stats()["unix_clients"] == 1
+        assert re.sub(r"fd=\d+", "", repr(store)) == re.sub(r"fd=\d+", "", text)
+        assert store.get("key") == b"value"
+        again = pickle.loads(pickle.dumps(store))
+        with again, store.clone() as clone:
+            work(again)
+            work(clone)
+            assert clone.get("key") == b"value"
+            assert store.stats()["unix_clients"] == 3
+    work(server)
+    assert server.stats()["unix_clients"] >= 1
+
+
+def test_many_clients_move(server):
+    with ExitStack() as stack:
+        stores = [stack.enter_context(client(server.port)) for _ in range(100)]
+        threads = [
+            Background(lambda mine=mine: [store.add("n", 1) for store in mine * 40])
+            for mine in (stores[:50], stores[50:])
+        ]
+        for thread in threads:
+            thread.join()
+        assert server.add("n", 0) == 4000
+        assert server.stats()["unix_clients"] >= 100
+
+
+def test_large_values_and_waits_go_there_as_well(server):
+    large = os.urandom(8 << 20)
+    with client(server.port) as store, client(server.port) as other:
+        work(store)
+        work(other)
+        store.set("large", large)
+        assert other.get("large") == large
+        keys = [f"key{i}" for i in range(1000)]
+        store.multi_set(keys, ["v" * 4000] * 1000)
+        assert other.multi_get(keys) == [b"v" * 4000] * 1000
+        popping = Background(lambda: other.queue_pop("queue")).until_asleep()
+        store.queue_push("queue", "item")
+        assert popping.join() == b"item"
+        with pytest.raises(DistStoreError, match="wait timeout after 50ms"):
+            store.wait(["nothing"], 0.05)
+        assert store.stats()["unix_clients"] >= 2
+
+
+def test_the_token_is_proved_there_as_well(uses_libuv):
+    with master(use_libuv=uses_libuv, token=TOKEN) as server:
+        (name,) = own_sockets()
+        with client(server.port, token=TOKEN) as store:
+            work(store)
+            assert store.stats()["unix_clients"] == 1
+            with knock(name) as stranger:
+                stranger.sendall(VALIDATE + PING)
+                reply = stranger.recv(1000)
+                assert reply[:4] == b"\xff" * 4 and b"asks for the job's token" in reply
+                assert is_closed(stranger)
+            assert store.stats()["closed"]["denied"] == 1
+
+
+def test_tls_is_spoken_there_as_well(uses_libuv):
+    arguments = {"token": TOKEN, "tls": "psk"}
+    with master(use_libuv=uses_libuv, **arguments) as server:
+        (name,) = own_sockets()
+        with client(server.port, **arguments) as store:
+            work(store, CALLS_TLS - 2)
+            assert store.stats()["unix_clients"] == 0
+            work(store, 2)
+            assert store.stats()["unix_clients"] == 1
+            with knock(name) as stranger:
+                stranger.sendall(VALIDATE + PING)
+                assert b"speaks TLS only" in stranger.recv(1000)
+                assert is_closed(stranger)
+
+
+def test_strangers_there_are_limited_as_over_tcp(monkeypatch, uses_libuv):
+    monkeypatch.setenv("DISTLITE_STORE_VALIDATE_SECONDS", "1")
+    with master(use_libuv=uses_libuv) as server, ExitStack() as stack:
+        (name,) = own_sockets()
+        silent = [stack.enter_context(knock(name)) for _ in range(100)]
+        for text in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(5000), VALIDATE + b"\x7f"):
+            stranger = stack.enter_context(knock(name))
+            stranger.sendall(text)
+            assert is_closed(stranger)
+        with client(server.port) as store:
+            work(store)
+            assert store.get("key") == b"" if store.check(["key"]) else True
+        assert all(is_closed(stranger) for stranger in silent)
+        told = server.stats()
+        assert told["refusals"]["validate"] == 100 and told["closed"]["protocol"] == 3
+        assert told["unix_clients"] <= 1
+
+
+def test_descriptors_that_strangers_send_are_closed(server):
+    (name,) = own_sockets()
+    with knock(name) as stranger, open(os.devnull) as file:
+        before = len(os.listdir("/proc/self/fd"))
+        stranger.sendall(VALIDATE)
+        for _ in range(20):
+            socket.send_fds(stranger, [PING], [file.fileno()] * 10)
+        for _ in range(20):
+            assert stranger.recv(4) == PING[1:]
+        assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+OTHER_USER = """
+    import os, socket, sys
+    import distlite
+    os.setresuid(65533, 65533, 65533)
+    for _ in range(50):
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.connect("\\0" + sys.argv[1])
+            try:
+                stranger.sendall(bytes.fromhex(sys.argv[2]))
+                assert stranger.recv(100) == b""
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+    store = distlite.TCPStore("127.0.0.1", int(sys.argv[3]), timeout=60)
+    for _ in range(100):
+        store.add("n", 1)
+    print(store.stats()["unix_clients"])
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
+def test_other_users_stay_with_tcp(server):
+    (name,) = own_sockets()
+    message = (VALIDATE + PING).hex()
+    arguments = [name, message, str(server.port)]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(OTHER_USER), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == "0\n", done.stderr
+    assert server.add("n", 0) == 100
+    # And once the client, which has looked whose socket it is.
+    assert server.stats()["closed"]["denied"] == 51
+
+
+def test_behind_a_relay_a_client_stays(server):
+    with Relay(server.port) as relay, client(relay.port) as store:
+        work(store, 3 * CALLS)
+        assert store.stats()["unix_clients"] == 0
+
+
+def test_both_sides_can_do_without(monkeypatch, uses_libuv):
+    with master(use_libuv=uses_libuv) as server:
+        monkeypatch.setenv("DISTLITE_STORE_UNIX", "0")
+        with client(server.port) as store:
+            work(store, 3 * CALLS)
+            assert store.stats()["unix_clients"] == 0
+    with master(use_libuv=uses_libuv) as server:
+        assert own_sockets() == set()
+        monkeypatch.delenv("DISTLITE_STORE_UNIX")
+        with client(server.port) as store:
+            work(store, 3 * CALLS)
+            assert store.stats()["unix_clients"] == 0
+    monkeypatch.setenv("DISTLITE_STORE_UNIX", "yes")
+    with pytest.raises(ValueError, match="DISTLITE_STORE_UNIX=yes: the value must be"):
+        master(use_libuv=uses_libuv)
+
+
+def test_nothing_is_left_of_the_socket(uses_libuv):
+    with master(use_libuv=uses_libuv) as server:
+        (name,) = own_sockets()
+        work(server)
+        if os.fork() == 0:
+            os._exit(0 if own_sockets() == set() else 1)
+        assert os.wait()[1] == 0
+        assert server.stats()["unix_clients"] == 1
+    assert own_sockets() == set()
+    with pytest.raises(ConnectionRefusedError):
+        knock(name)
+
+
+def test_closing_ends_a_call_there(server):
+    store = client(server.port)
+    work(store)
+    waiting = Background(lambda: store.get("nothing")).until_asleep()
+    store.close()
+    with pytest.raises(DistStoreError, match="closed"):
+        waiting.join()
+
+
+def test_a_stopped_move_lets_the_call_go_on(server, monkeypatch):
+    """Threads that close the store while connections move."""
+    for _ in range(20):
+        store = client(server.port)
+        work(store, CALLS - 2)
+        closer = threading.Thread(target=store.close)
+        closer.start()
+        try:
+            work(store, 4)
+        except DistStoreError as error:
+            assert "closed" in str(error)
+        closer.join()
