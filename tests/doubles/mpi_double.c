@@ -141,6 +141,8 @@ index_of(handle made_handle)
 
 typedef struct ring {
     _Atomic size_t written, taken;
+    /* Of the synchronous sends of the sender, by a receive. */
+    atomic_bool is_matched[REQUESTS];
     char bytes[RING];
 } ring;
 
@@ -151,6 +153,7 @@ typedef struct job {
 
 typedef struct head {
     int context, tag;
+    int synchronous; /* one more than the number of the sender's request, or 0 */
     size_t size;
 } head;
 
@@ -163,7 +166,7 @@ typedef struct message {
 } message;
 
 typedef struct request {
-    bool is_used, is_send, is_done, is_cancelled, is_detached;
+    bool is_used, is_send, is_synchronous, is_done, is_cancelled, is_detached;
     int context, tag, peer; /* a rank of the world; negative: any */
     const int *ranks;       /* of the communicator */
     int size;
@@ -296,6 +299,10 @@ deliver(request *posted, message *came)
         posted->source = posted->ranks[i] == came->source ? i : posted->source;
     }
     posted->is_done = true;
+    if (came->head.synchronous > 0) {
+        ring *from = ring_of(came->source, world_rank);
+        atomic_store(&from->is_matched[came->head.synchronous - 1], true);
+    }
     free(came->bytes);
     free(came);
 }
@@ -347,14 +354,32 @@ receive_from(int source)
     }
 }
 
-/* Moves bytes of the oldest send to that rank, as far as there is room. */
+/* Whether all bytes of a send are in the ring. */
+static bool
+is_sent(const request *each)
+{
+    return each->moved == each->capacity + sizeof(head);
+}
+
+static void
+end_send(request *sent)
+{
+    sent->is_done = true;
+    if (sent->is_detached) {
+        free(sent->copy);
+        sent->is_used = false;
+    }
+}
+
+/* Moves bytes of the oldest send to that rank, as far as there is room; true if it has
+ * gone. */
 static bool
 send_to(int to)
 {
     request *first = NULL;
 
     for (request *each = requests; each < requests_end; each++) {
-        if (each->is_used && each->is_send && !each->is_done && each->peer == to
+        if (each->is_used && each->is_send && !is_sent(each) && each->peer == to
             && (first == NULL || each->turn < first->turn)) {
             first = each;
         }
@@ -364,7 +389,8 @@ send_to(int to)
     }
     ring *ring = ring_of(world_rank, to);
     if (first->moved == 0) {
-        head said = {first->context, first->tag, first->capacity};
+        int number = first->is_synchronous ? (int)(first - requests) + 1 : 0;
+        head said = {first->context, first->tag, number, first->capacity};
         if (RING - (atomic_load(&ring->written) - atomic_load(&ring->taken))
             < sizeof said) {
             return false;
@@ -373,13 +399,22 @@ send_to(int to)
     }
     size_t at = first->moved - sizeof(head);
     first->moved += put(ring, first->data + at, first->capacity - at);
-    first->is_done = first->moved == first->capacity + sizeof(head);
-    if (first->is_done && first->is_detached) {
-        free(first->copy);
-        first->is_used = false;
-        return true;
+    if (is_sent(first) && !first->is_synchronous) {
+        end_send(first);
     }
-    return first->is_done;
+    return is_sent(first);
+}
+
+static void
+end_matched_sends(void)
+{
+    for (request *each = requests; each < requests_end; each++) {
+        if (each->is_used && each->is_synchronous && !each->is_done
+            && atomic_exchange(
+                &ring_of(world_rank, each->peer)->is_matched[each - requests], false)) {
+            end_send(each);
+        }
+    }
 }
 
 static void
@@ -390,6 +425,7 @@ progress(void)
         }
         receive_from(rank);
     }
+    end_matched_sends();
 }
 
 static request *
@@ -826,10 +862,11 @@ MPI_Type_free(handle *type)
 
 /* Messages. */
 
-/* All sends complete when their bytes are in the ring, whether received or not. */
+/* Sends complete when their bytes are in the ring, whether received or not, and
+ * synchronous ones when a receive has matched them. */
 static int
 post_send(const void *data, int count, handle type, int peer, int tag, handle in,
-          handle *out)
+          bool is_synchronous, handle *out)
 {
     if (tag < 0 || tag > LAST_TAG) {
         return ERR_TAG;
@@ -837,6 +874,7 @@ post_send(const void *data, int count, handle type, int peer, int tag, handle in
     pthread_mutex_lock(&lock);
     request *sent =
         begin_send(data, (size_t)count * size_of(type), peer, tag, comm_of(in));
+    sent->is_synchronous = is_synchronous;
     *out = handle_of(sent);
     progress();
     pthread_mutex_unlock(&lock);
@@ -850,7 +888,7 @@ MPI_Issend(const void *data, int count, handle type, int peer, int tag, handle i
     if (fails("MPI_Issend")) {
         return ERR_OTHER;
     }
-    return post_send(data, count, type, peer, tag, in, out);
+    return post_send(data, count, type, peer, tag, in, true, out);
 }
 
 int
@@ -863,7 +901,7 @@ MPI_Isend(const void *data, int count, handle type, int peer, int tag, handle in
     if (least != NULL && size >= (size_t)atoi(least) && fails("MPI_Isend")) {
         return ERR_OTHER;
     }
-    return post_send(data, count, type, peer, tag, in, out);
+    return post_send(data, count, type, peer, tag, in, false, out);
 }
 
 int
