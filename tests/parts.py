@@ -27,7 +27,7 @@ FOLDERS = ("tests/c", "tests/fuzz")
 FILES = ("tests/unit", "tests/multi", "tests/parity")
 # What a fresh clone spends, beside the other runs, on building the core and the
 # programs of tests/c; those of tests/fuzz wait for the same core.
-BUILDING = {"tests/c": 95.0, "tests/fuzz": 90.0}
+BUILDING = {"tests/c": 50.0, "tests/fuzz": 45.0}
 
 
 def units() -> list[str]:
