@@ -53,7 +53,8 @@ class Producer:
     """`array` as another library would export it.
 
     `code`, `bits`, `device`, `flags`, `major`, `offset` and `shape` replace what is
-    true.  `capsules` counts those exported and not yet dropped.
+    true; the pointer that `absent` names is NULL.  `capsules` counts those exported
+    and not yet dropped.
     """
 
     def __init__(
@@ -91,14 +92,15 @@ class Producer:
         shape = integers(*self.said.get("shape", array.shape))
         strides = integers(*(stride // array.itemsize for stride in array.strides))
         self.kept += [shape, strides]
+        absent = self.said.get("absent")
         return DLTensor(
-            data=array.ctypes.data - offset,
+            data=None if absent == "data" else array.ctypes.data - offset,
             device_type=self.said.get("device", 1),
             ndim=array.ndim,
             code=self.said.get("code", CODES.get(array.dtype.kind, 3)),
             bits=self.said.get("bits", array.itemsize * 8),
             lanes=self.said.get("lanes", 1),
-            shape=shape,
+            shape=None if absent == "shape" else shape,
             strides=None if self.said.get("strides", 1) is None else strides,
             byte_offset=offset,
         )

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime_CAPI, timedelta
 from typing import ClassVar
 
 import numpy as np
@@ -408,9 +408,13 @@ def test_dlpack_of_other_libraries(group, said, seen):
         (np.zeros(4), {"flags": 1}, ValueError, "read-only"),
         (np.zeros(4), {"flags": 2}, ValueError, "read-only"),
         (np.zeros(4), {"bits": 4}, ValueError, "elements of 4 bits"),
+        (np.zeros(4), {"bits": 0}, ValueError, "elements of 0 bits"),
+        (np.zeros(4), {"lanes": 0}, ValueError, "elements of 0 bits"),
         (np.zeros((4, 2)), {"shape": (-4, -2)}, ValueError, "a length of -4"),
+        (np.zeros(4), {"absent": "data"}, ValueError, "`tensor` has no data"),
+        (np.zeros(4), {"absent": "shape"}, ValueError, "`tensor` has no shape"),
     ],
-    ids=["device", "cuda", "version", "read-only", "copy", "bits", "length"],
+    ids=lambda given: str(given) if isinstance(given, dict) else "",
 )
 def test_dlpack_refused(all_reduce, array_, said, kind, text):
     producer = Producer(array_, **said)
@@ -497,13 +501,38 @@ def test_errors_of_the_other_library_come_through(all_reduce):
         all_reduce(Refuses())
 
 
-def test_no_capsule(all_reduce):
+@pytest.mark.parametrize("returned", [5, None, np.zeros(3), datetime_CAPI])
+def test_no_capsule(all_reduce, returned):
     class Lies:
         def __dlpack__(self, **_):
-            return 5
+            return returned
 
-    with pytest.raises((TypeError, ValueError)):
+    text = r"^`tensor`: __dlpack__\(\) of Lies has returned an? (object|capsule)"
+    with pytest.raises(TypeError, match=text):
         all_reduce(Lies())
+
+
+def test_a_property_that_raises_is_named(all_reduce):
+    class Refuses:
+        @property
+        def __dlpack__(self):
+            raise RuntimeError("not today")
+
+    with pytest.raises(RuntimeError, match="^`tensor`: not today$"):
+        all_reduce(Refuses())
+
+
+@pytest.mark.parametrize("device", [1, 2])
+def test_exporters_know_none_or_some_of_the_keywords(group, device):
+    values = np.arange(4.0)
+    kinds = (
+        lambda self: values.__dlpack__(),
+        lambda self, stream=None: values.__dlpack__(),
+        lambda self, max_version=None: values.__dlpack__(max_version=max_version),
+    )
+    for export in kinds:
+        members = {"__dlpack__": export, "__dlpack_device__": lambda _: (device, 0)}
+        distlite.broadcast(type("Array", (), members)(), 0, group)
 
 
 def test_references_are_given_back(all_reduce):

@@ -169,9 +169,15 @@ check_place(const dlpack_tensor *tensor, const char *parameter)
                      parameter, (int)tensor->ndim, DLPY_DLPACK_DIMENSIONS);
         return -1;
     }
-    if (tensor->bits * tensor->lanes % 8 != 0) {
+    if (tensor->ndim > 0 && tensor->shape == NULL) {
+        PyErr_Format(PyExc_ValueError, "`%s` has no shape: its pointer is NULL",
+                     parameter);
+        return -1;
+    }
+    int bits = tensor->bits * tensor->lanes;
+    if (bits == 0 || bits % 8 != 0) {
         PyErr_Format(PyExc_ValueError, "`%s` has elements of %d bits, not whole bytes",
-                     parameter, tensor->bits * tensor->lanes);
+                     parameter, bits);
         return -1;
     }
     return 0;
@@ -201,6 +207,11 @@ read_tensor(const dlpack_tensor *tensor, const char *parameter, dl_tensor *view,
             return -1;
         }
         count *= (size_t)tensor->shape[i];
+    }
+    if (tensor->data == NULL && count > 0) {
+        PyErr_Format(PyExc_ValueError, "`%s` has no data: its pointer is NULL",
+                     parameter);
+        return -1;
     }
     *view = (dl_tensor){
         .data = tensor->data == NULL ? NULL : tensor->data + tensor->byte_offset,
@@ -234,9 +245,20 @@ static const dlpack_tensor *
 open_capsule(PyObject *capsule, PyTypeObject *type, const char *parameter,
              bool *is_writable)
 {
-    if (!PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+    if (PyCapsule_IsValid(capsule, "dltensor")) {
         *is_writable = library_of(type) != DLPY_LIBRARY_OTHER;
         return PyCapsule_GetPointer(capsule, "dltensor");
+    }
+    if (!PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+        bool is_capsule = PyCapsule_CheckExact(capsule);
+        PyErr_Format(PyExc_TypeError,
+                     "`%s`: __dlpack__() of %s has returned %s%s, not a tensor of "
+                     "DLPack",
+                     parameter, type->tp_name,
+                     is_capsule ? "a capsule that is used or of something else"
+                                : "an object of type ",
+                     is_capsule ? "" : Py_TYPE(capsule)->tp_name);
+        return NULL;
     }
     const dlpack_versioned *managed =
         PyCapsule_GetPointer(capsule, "dltensor_versioned");
@@ -290,7 +312,8 @@ export_with(PyObject *method, PyObject *keywords)
 }
 
 /* Requests a versioned capsule, the only kind that tells whether the memory may be
- * written to.  Libraries from before DLPack 1.0 do not know the parameter.
+ * written to.  Libraries from before DLPack 1.0 do not know the parameter, and some do
+ * not know the one for a stream.
  *
  * For CUDA memory, stream -1 asks the producer not to synchronize: without it, the
  * producer makes the legacy default stream wait, which breaks a capture.  The operation
@@ -307,12 +330,15 @@ export_capsule(PyObject *object, PyObject *method)
         export_with(method, has_stream ? Py_BuildValue("{s(ii)si}", "max_version", 1, 0,
                                                        "stream", -1)
                                        : Py_BuildValue("{s(ii)}", "max_version", 1, 0));
-    if (capsule != NULL || !PyErr_ExceptionMatches(PyExc_TypeError)) {
-        return capsule;
+    if (capsule == NULL && has_stream && PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear();
+        capsule = export_with(method, Py_BuildValue("{si}", "stream", -1));
     }
-    PyErr_Clear();
-    return has_stream ? export_with(method, Py_BuildValue("{si}", "stream", -1))
-                      : PyObject_CallNoArgs(method);
+    if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear();
+        capsule = PyObject_CallNoArgs(method);
+    }
+    return capsule;
 }
 
 /* Puts the name of the parameter before the text of an exception that the library of
@@ -356,6 +382,7 @@ dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
     *capsule = NULL;
     if (method == NULL) {
         if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            name_parameter(parameter);
             return -1;
         }
         PyErr_Clear();
@@ -516,11 +543,6 @@ dlpy_exchange_view(PyObject *object, const char *parameter, dl_tensor *view,
         return 0;
     }
     if (read_tensor(&tensor, parameter, view, dimensions) < 0) {
-        return -1;
-    }
-    if (view->data == NULL && view->count > 0) {
-        PyErr_Format(PyExc_ValueError, "`%s` has no data: its pointer is NULL",
-                     parameter);
         return -1;
     }
     return check_pending(object, parameter, view) < 0 ? -1 : 1;
