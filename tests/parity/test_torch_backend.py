@@ -24,6 +24,7 @@ RANKS = Path(programs.__file__)
 EXACT = (
     *("blocks", "messages", "objects", "groups", "functional", "works_and_futures"),
     *("coalesced", "leaves_and_sparse", "scripted_object", "differentiable"),
+    "methods_by_name",
 )
 
 
@@ -89,7 +90,7 @@ def test_the_group_has_the_names_that_torch_gives_it(two):
     for found in own(two, "names"):
         assert found[:4] == ["distlite", "cpu:distlite", "distlite", "0"]
         assert found[4] != "0"
-        assert found[5:] == ["two", ["cpu"], True]
+        assert found[5:] == ["two", ["cpu"], ["distlite", True], True]
 
 
 def test_split_group_is_called_by_its_ranks_alone(two):

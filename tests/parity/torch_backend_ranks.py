@@ -133,6 +133,37 @@ def works_and_futures() -> list[Any]:
 
 
 @program
+def methods_by_name() -> list[Any]:
+    """The forms of torch's methods with words, and lists of several tensors."""
+    world, size = dist.group.WORLD, dist.get_world_size()
+    most, summed, copied, same = own(3), own(3), own(3), own(2)
+    world.allreduce(tensor=most, op=dist.ReduceOp.MAX).wait()
+    world.allreduce(tensors=[summed], op=dist.ReduceOp.SUM).wait()
+    world.broadcast(tensor=copied, root=1).wait()
+    pair = [own(3), own(3) + 50]
+    options = dist.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.MAX
+    world.allreduce(pair, options).wait()
+    roots = dist.BroadcastOptions()
+    roots.rootRank, roots.rootTensor = 1, 1
+    several = [own(2), own(2) + 50]
+    world.broadcast(tensors=several, opts=roots).wait()
+    lists = [[torch.zeros(3) for _ in range(2 * size)] for _ in range(2)]
+    world.allgather(lists, [own(3), own(3) + 50]).wait()
+    kinds = [
+        dist.all_reduce(same, async_op=True),
+        dist.broadcast(same, 0, async_op=True),
+        dist.barrier(async_op=True),
+    ]
+    for work in kinds:
+        work.wait()
+    return [
+        *flat(most, summed, copied, *pair, *several, *lists[0], *lists[1]),
+        *(int(work._get_op_type()) for work in kinds),
+    ]
+
+
+@program
 def coalesced() -> list[Any]:
     tensors = [own(3), own(2, 2)]
     with dist._coalescing_manager(async_ops=True) as manager:
@@ -571,6 +602,7 @@ def names() -> list[Any]:
         *(dist.get_backend(), dist.get_backend_config(), world.name()),
         *(world.group_name, pair.group_name, pair.group_desc),
         [str(device) for device in world._device_types],
+        [pair.options.backend, pair.options._timeout == pair._timeout],
         isinstance(world.get_group_store(), dist.PrefixStore),
     ]
 

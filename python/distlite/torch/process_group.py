@@ -98,6 +98,15 @@ def _first_tensor(given: Any) -> Any:
     return None
 
 
+def _given(*args: Any) -> tuple[Any, ...]:
+    """Returns the arguments without those at the end that a call has left out or has
+    passed by name."""
+    count = len(args)
+    while count > 0 and args[count - 1] is None:
+        count -= 1
+    return args[:count]
+
+
 def _is_frequent(tensor: Any) -> bool:
     return (
         type(tensor) is torch.Tensor
@@ -126,6 +135,9 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         self._timeout = timeout
         self._group_name, self._group_desc = name, "undefined"
         self._others: dict[str, Any] = {}
+        self.options = torch._C._distributed_c10d.Backend.Options("distlite", timeout)
+        self.options.group_name = name
+        self.options.global_ranks_in_group = ranks or []
         self._own = self._make(store, rank, size, timeout, name)
         name_backend(self._own, "distlite")
         # For DDP, which asks for the future of the all_reduce of each bucket.
@@ -183,7 +195,6 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
     supports_coalescing = False
     supports_shrinking = False
     supports_time_estimate = False
-    options = None
 
     def get_group_store(self) -> Any:
         """Returns the store of torch over which the ranks have met."""
@@ -252,7 +263,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the time that an operation may take from now on."""
-        self._timeout = timeout
+        self._timeout = self.options._timeout = timeout
         self._own.set_timeout(timeout)
         for other in self._others.values():
             other.set_timeout(timeout)
@@ -302,7 +313,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
 
     # Operations whose calls are frequent.
     def allreduce(
-        self, tensors: Any, opts: Any = None, *rest: Any, **named: Any
+        self, tensors: Any = None, opts: Any = None, *rest: Any, **named: Any
     ) -> Any:
         """Combines a tensor with those of all ranks, in place."""
         if type(opts) is torch.distributed.AllreduceOptions and len(tensors) == 1:
@@ -314,7 +325,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
                 except distlite.DistError as error:
                     raise as_torch(error) from error
                 return ENDED if work is None else WorkDistlite(work)
-        tensor = _first_tensor(tensors)
+        tensor = _first_tensor([tensors, *named.values()])
         if tensor is not None and tensor.is_sparse and tensor.is_cpu:
             if tensor is not tensors and len(tensors) != 1:
                 raise ValueError(
@@ -322,10 +333,10 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
                     "each of them"
                 )
             return EndedWork([all_reduce_sparse(self._own, tensor, opts)])
-        return self._begin("allreduce", (tensors, opts, *rest), named)
+        return self._begin("allreduce", _given(tensors, opts, *rest), named)
 
     def broadcast(
-        self, tensors: Any, opts: Any = None, *rest: Any, **named: Any
+        self, tensors: Any = None, opts: Any = None, *rest: Any, **named: Any
     ) -> Any:
         """Copies the tensor of one rank to all others."""
         if type(opts) is torch.distributed.BroadcastOptions and len(tensors) == 1:
@@ -336,7 +347,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
                 except distlite.DistError as error:
                     raise as_torch(error) from error
                 return ENDED
-        return self._begin("broadcast", (tensors, opts, *rest), named)
+        return self._begin("broadcast", _given(tensors, opts, *rest), named)
 
     def _begin(self, name: str, args: Any, named: dict[str, Any]) -> Any:
         """Begins an operation by the method of that name, of distlite's group or

@@ -68,6 +68,9 @@ class WorkDistlite(torch.distributed.Work):
 
     _source_rank = source_rank
 
+    def _get_op_type(self) -> int:
+        return self._work._get_op_type()
+
     def get_future(self) -> Any:
         """Returns a future of result().
 
