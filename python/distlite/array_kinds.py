@@ -111,6 +111,12 @@ class _Jax(Kind):
         return jax is not None and isinstance(x, jax.Array)
 
     def check(self, x: Any, where: str) -> None:
+        if isinstance(x, sys.modules["jax"].core.Tracer):
+            raise TypeError(
+                f"{where}: JAX traces this function, as jax.jit does, and the array "
+                "has no elements yet: call it outside, or by jax.experimental."
+                "io_callback"
+            )
         if len(x.devices()) > 1:
             raise ValueError(
                 f"{where}: the array lies on {len(x.devices())} devices of this "

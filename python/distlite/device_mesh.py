@@ -11,6 +11,7 @@ from .groups.backends import best_backend
 from .groups.world import is_initialized
 from .groups.world import world as _world
 from .mesh import DeviceMesh, check_names
+from .mesh import _mesh_resources as _mesh_resources
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+import threading
 
 from ._C import ProcessGroup
 from .groups.backends import best_backend
@@ -217,7 +218,11 @@ class DeviceMesh:
             return self._root._flattened[mesh_dim].get_group()
         dim = self._dim_of(mesh_dim) if isinstance(mesh_dim, str) else mesh_dim or 0
         group = self._groups[dim]
-        assert group is not None
+        if group is None:
+            raise RuntimeError(
+                f"{self} has no group along dimension {dim} here: it comes from a "
+                "pickle, and no group of this process has its ranks"
+            )
         return group
 
     def get_all_groups(self) -> list[ProcessGroup]:
@@ -373,7 +378,31 @@ class DeviceMesh:
         made._groups = list(groups) if made._coordinate is not None else []
         return made
 
+    def _get_root_mesh(self) -> DeviceMesh:
+        """Returns the mesh that this one was sliced from; of any other, itself."""
+        return self._root
+
+    def __getstate__(self) -> dict[str, object]:
+        state = self.__dict__.copy()
+        del state["_groups"]
+        return state
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Finds the groups of this process, which need not be the one of the pickle, by
+        their ranks."""
+        self.__dict__.update(state)
+        self._groups = []
+        self._coordinate = None
+        if is_initialized():
+            self._find(get_rank())
+        if self._coordinate is not None:
+            for dim in range(self.ndim):
+                here = self._coordinate[:dim], self._coordinate[dim + 1 :]
+                line = self.mesh[(*here[0], slice(None), *here[1])].tolist()
+                self._groups.append(_group_of(line))
+
     def __enter__(self) -> DeviceMesh:
+        _mesh_resources.mesh_stack.append(self)
         return self
 
     def __exit__(
@@ -382,7 +411,9 @@ class DeviceMesh:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Does nothing: the with statement only shows where a mesh is used."""
+        """Only shows where a mesh is used, to libraries that ask for the current
+        one."""
+        _mesh_resources.mesh_stack.pop()
 
     def __repr__(self) -> str:
         names = self.mesh_dim_names
@@ -416,6 +447,33 @@ class DeviceMesh:
 
     def __hash__(self) -> int:
         return hash(self._key())
+
+
+class _MeshEnv(threading.local):
+    """The meshes in whose with statements a thread is, by torch's names."""
+
+    def __init__(self) -> None:
+        self.mesh_stack: list[DeviceMesh] = []
+
+    def get_current_mesh(self) -> DeviceMesh:
+        """Returns the mesh of the innermost with statement."""
+        if not self.mesh_stack:
+            raise RuntimeError("No device mesh is currently active!")
+        return self.mesh_stack[-1]
+
+    def get_root_mesh(self, device_mesh: DeviceMesh) -> DeviceMesh:
+        """Returns the mesh that a mesh was sliced from."""
+        return device_mesh._get_root_mesh()
+
+
+_mesh_resources = _MeshEnv()
+
+
+def _group_of(ranks: list[int]) -> ProcessGroup | None:
+    """Returns the first group of this process that has these global ranks."""
+    orders = ranks, sorted(ranks)
+    found = (group for group, info in _world.groups.items() if info.ranks in orders)
+    return next(found, None)
 
 
 def check_names(names: Names | None, shape: tuple[int, ...]) -> None:

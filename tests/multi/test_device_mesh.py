@@ -35,7 +35,11 @@ def test_a_grid():
             "by name": True,
             "equal": (True, True, False),
             "parts": [[0, 1], [2, 3]],
-            "entered": True,
+            "entered": (True, True),
+            "root": True,
+            "current": "RuntimeError: No device mesh is currently active!",
+            "pickled": ((True, True), (True, True), ((column,), True)),
+            "sent": rank if rank < 2 else "IndexError: list index out of range",
         }
         assert errors[0].startswith(f"RuntimeError: {MANY}'Optional kwarg `mesh_dim`")
         assert errors[1].startswith(f"RuntimeError: {MANY}'Optional kwarg `mesh_dim`")

@@ -64,6 +64,9 @@ CALLS = {
     "timeout": lambda c10d, pg: c10d._get_default_timeout("gloo"),
     "no timeout": lambda c10d, pg: c10d._check_valid_timeout(3),
     "backend": lambda c10d, pg: str(c10d._get_backend_from_str()),
+    "configurations": lambda c10d, pg: [
+        {**each, "backend_config": ""} for each in c10d._world.pg_config_info
+    ],
     "names of the module": lambda c10d, pg: c10d._pg_names[pg],
     "groups of the module": lambda c10d, pg: (len(c10d._pg_map), pg in c10d._pg_map),
     "ranks of the module": lambda c10d, pg: list(c10d._pg_group_ranks[pg]),

@@ -7,6 +7,7 @@ import pytest
 import distlite
 
 jax = pytest.importorskip("jax")
+pytest.importorskip("jax.experimental")
 
 
 @pytest.fixture
@@ -41,3 +42,18 @@ def test_an_array_can_be_sent(group):
     distlite.all_reduce(mine, distlite.ReduceOp.PREMUL_SUM(2.0), group)
     assert mine.tolist() == [0.0, 2.0, 4.0, 6.0]
     assert array.tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+def test_a_traced_array_is_refused(group):
+    from distlite import functional
+
+    array = jax.numpy.arange(4.0)
+    with pytest.raises(TypeError, match="JAX traces this function.*io_callback"):
+        jax.jit(lambda x: functional.all_reduce(x, group=group))(array)
+    result = jax.ShapeDtypeStruct(array.shape, array.dtype)
+    summed = jax.jit(
+        lambda x: jax.experimental.io_callback(
+            lambda y: functional.all_reduce(y, group=group), result, x
+        )
+    )(array)
+    assert summed.tolist() == [0.0, 1.0, 2.0, 3.0]

@@ -56,13 +56,47 @@ def test_what_the_module_knows_of_groups(group):
     assert c10d._pg_to_tag[further] in c10d._tags_to_pg
     assert c10d._group_count == 2
     with pytest.raises(TypeError, match="does not support item assignment"):
-        c10d._pg_names[further] = "another"
+        c10d._tags_to_pg["mine"] = [further]
+    c10d._pg_names[further] = "another"
+    assert further.group_name == c10d._pg_names[further] == "another"
     c10d._pg_group_ranks[further] = {3: 0}
     assert c10d._get_global_rank(further, 0) == 3
     c10d._unregister_all_process_groups()
     assert not c10d._pg_map
     c10d._register_process_group(group.group_name, group)
     further.shutdown()
+
+
+def test_a_library_registers_a_group_of_its_own(group):
+    """As one whose ranks come and go does: it makes the group by hand."""
+    made = dist.ProcessGroup(dist.HashStore(), 0, 1, LIMIT, "alone")
+    c10d._world.pg_map[made] = (None, None)
+    assert dist.get_backend(made) == "cpu"
+    c10d._world.pg_map[made] = ("gloo", None)
+    c10d._world.pg_names[made] = "mine"
+    c10d._world.pg_to_tag[made] = "user:of mine"
+    c10d._world.tags_to_pg.setdefault("user:of mine", []).append(made)
+    c10d._world.pg_group_ranks[made] = {0: 0}
+    c10d._world.pg_backend_config[made] = "cpu:gloo"
+    assert c10d._resolve_process_group("mine") is made
+    assert c10d._find_pg_by_ranks_and_tag("of mine", [0]) is made
+    assert (dist.get_rank(made), dist.get_backend(made)) == (0, "gloo")
+    assert repr(c10d._world.pg_names) == str({group: "0", made: "mine"})
+    assert c10d._world.pg_config_info[1] == {
+        "pg_name": "mine",
+        "pg_desc": made.group_desc,
+        "backend_config": "cpu:gloo",
+        "ranks": [],
+        "group_size": 1,
+        "group_count": 1,
+    }
+    with pytest.raises(TypeError, match="a ProcessGroup is needed, not -100"):
+        c10d._world.pg_map[dist.GroupMember.NON_GROUP_MEMBER] = ("gloo", None)
+    del c10d._world.pg_map[made]
+    del c10d._world.pg_names[made]
+    assert c10d._world.pg_group_ranks.pop(made, None) is None
+    assert list(c10d._world.pg_map) == [group]
+    made.shutdown()
 
 
 def test_communicators_are_split_from_groups_with_devices(group):

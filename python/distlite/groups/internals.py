@@ -12,11 +12,11 @@ import io
 import os
 import pickle
 import warnings
-from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -46,6 +46,7 @@ from .world import (
     get_group_rank,
     get_process_group_ranks,
     get_rank,
+    get_world_size,
     info_of,
     is_outside,
     world,
@@ -58,26 +59,38 @@ _pickler = pickle.Pickler
 _unpickler = pickle.Unpickler
 
 
-class _GroupRanks(MutableMapping[ProcessGroup, dict[int, int]]):
-    """The ranks of each group by their global ranks.  An assignment is remembered, also
-    for a group that was unknown."""
+T = TypeVar("T")
 
-    def __getitem__(self, group: ProcessGroup) -> dict[int, int]:
-        return {rank: i for i, rank in enumerate(world.groups[group].ranks)}
 
-    def __setitem__(self, group: ProcessGroup, ranks: dict[int, int]) -> None:
-        in_order = sorted(ranks, key=ranks.__getitem__)
-        if sorted(ranks.values()) != list(range(group.size())):
-            raise ValueError(f"{ranks} does not number the {group.size()} ranks")
-        if group in world.groups:
-            world.groups[group].ranks = in_order
-        else:
+class _OfGroups(MutableMapping[ProcessGroup, T]):
+    """One fact of each group.  An assignment is remembered, also for a group that was
+    unknown, which gets the global ranks 0 to size - 1; a deletion forgets the group."""
+
+    def __init__(
+        self,
+        read: Callable[[ProcessGroup, GroupInfo], T],
+        write: Callable[[ProcessGroup, GroupInfo, T], None],
+    ) -> None:
+        self._read = read
+        self._write = write
+
+    def __getitem__(self, group: ProcessGroup) -> T:
+        return self._read(group, world.groups[group])
+
+    def __setitem__(self, group: ProcessGroup, value: T) -> None:
+        if not isinstance(group, ProcessGroup):
+            raise TypeError(f"a ProcessGroup is needed, not {group!r}")
+        info = world.groups.get(group)
+        if info is None:
             name = ProcessGroup.name(group)
-            world.groups[group] = GroupInfo(name, backend_of(name)[1], in_order)
-        group._set_global_ranks(in_order)
+            info = GroupInfo(name, backend_of(name)[1], list(range(group.size())))
+        self._write(group, info, value)
+        world.groups[group] = info
 
     def __delitem__(self, group: ProcessGroup) -> None:
-        del world.groups[group]
+        # Not an error if it is gone: torch's are separate dicts, which a library
+        # empties one after another.
+        world.groups.pop(group, None)
 
     def __iter__(self) -> Iterator[ProcessGroup]:
         return iter(world.groups)
@@ -85,12 +98,61 @@ class _GroupRanks(MutableMapping[ProcessGroup, dict[int, int]]):
     def __len__(self) -> int:
         return len(world.groups)
 
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+def _write_backend(
+    group: ProcessGroup, info: GroupInfo, value: tuple[str | None, Store | None]
+) -> None:
+    """Sets the backend's name; the store remains the one that the group was made
+    with."""
+    backend, _ = value
+    info.backend = backend or info.backend
+
+
+def _write_name(group: ProcessGroup, info: GroupInfo, name: str) -> None:
+    group._set_group_name(name)
+
+
+def _write_config(group: ProcessGroup, info: GroupInfo, config: object) -> None:
+    info.config = str(config)
+
+
+def _write_tag(group: ProcessGroup, info: GroupInfo, tag: str) -> None:
+    info.tag = "" if tag.startswith("ptd:") else tag.removeprefix("user:")
+
+
+def _write_ranks(group: ProcessGroup, info: GroupInfo, ranks: dict[int, int]) -> None:
+    if sorted(ranks.values()) != list(range(group.size())):
+        raise ValueError(f"{ranks} does not number the {group.size()} ranks")
+    info.ranks = sorted(ranks, key=ranks.__getitem__)
+    group._set_global_ranks(info.ranks)
+
+
+def _tag_of(group: ProcessGroup, info: GroupInfo) -> str:
+    return f"user:{info.tag}" if info.tag else f"ptd:{group.group_name}"
+
 
 class _WorldView:
     """The groups of this process, by torch's names for them."""
 
     def __init__(self) -> None:
-        self.pg_group_ranks = _GroupRanks()
+        # The backend and the store of each group.
+        self.pg_map: _OfGroups[Any] = _OfGroups(
+            lambda group, info: (info.backend, group.get_group_store()), _write_backend
+        )
+        self.pg_names: _OfGroups[str] = _OfGroups(
+            lambda group, _: group.group_name, _write_name
+        )
+        self.pg_group_ranks: _OfGroups[dict[int, int]] = _OfGroups(
+            lambda _, info: {rank: i for i, rank in enumerate(info.ranks)}, _write_ranks
+        )
+        # The backends of each group by device.
+        self.pg_backend_config: _OfGroups[Any] = _OfGroups(
+            lambda _, info: info.config, _write_config
+        )
+        self.pg_to_tag: _OfGroups[str] = _OfGroups(_tag_of, _write_tag)
         self.pg_coalesce_state: dict[ProcessGroup, Any] = {}
         self.pg_default_device: dict[ProcessGroup, Any] = {}
 
@@ -113,29 +175,6 @@ class _WorldView:
         world.group_count = count
 
     @property
-    def pg_map(self) -> dict[ProcessGroup, tuple[str, Store]]:
-        """The backend and the store of each group."""
-        return {
-            group: (info.backend, group.get_group_store())
-            for group, info in world.groups.items()
-        }
-
-    @property
-    def pg_names(self) -> dict[ProcessGroup, str]:
-        """The name of each group."""
-        return {group: group.group_name for group in world.groups}
-
-    @property
-    def pg_backend_config(self) -> dict[ProcessGroup, str]:
-        """The backends of each group by device."""
-        return {group: info.config for group, info in world.groups.items()}
-
-    @property
-    def pg_to_tag(self) -> dict[ProcessGroup, str]:
-        """The tag of each group."""
-        return {group: _tag_of(group, info) for group, info in world.groups.items()}
-
-    @property
     def tags_to_pg(self) -> dict[str, list[ProcessGroup]]:
         """The groups of each tag; those that no user tagged have the empty one too."""
         found: dict[str, list[ProcessGroup]] = {}
@@ -147,15 +186,22 @@ class _WorldView:
 
     @property
     def pg_config_info(self) -> list[dict[str, Any]]:
-        """The configuration of each group."""
-        return _get_all_pg_configs()
+        """The configuration of each group; without its ranks where these are all."""
+        everybody = get_world_size()
+        return [
+            {
+                "pg_name": group.group_name,
+                "pg_desc": group.group_desc,
+                "backend_config": info.config,
+                "ranks": [] if len(info.ranks) == everybody else list(info.ranks),
+                "group_size": len(info.ranks),
+                "group_count": self.group_count,
+            }
+            for group, info in world.groups.items()
+        ]
 
 
 _world = _WorldView()
-
-
-def _tag_of(group: ProcessGroup, info: GroupInfo) -> str:
-    return f"user:{info.tag}" if info.tag else f"ptd:{group.group_name}"
 
 
 # What torch keeps in variables of its module, some libraries read from there.
@@ -171,8 +217,8 @@ _WORLD_NAMES = (
 
 
 def _of_world(name: str) -> Any:
-    """A member of `_world`.  Most dicts are made when they are asked for, so an
-    assignment to them would be lost: it raises TypeError."""
+    """A member of `_world`.  The dict of tags is made when it is asked for, so an
+    assignment to it would be lost: it raises TypeError."""
     found = getattr(_world, name.removeprefix("_"))
     return MappingProxyType(found) if type(found) is dict else found
 
