@@ -119,8 +119,9 @@ take_back_locked(message *self)
     }
 }
 
-/* Leaves the requests to MPI, which may use their memory for an unlimited time: a copy
- * is never freed, and keeps_memory tells the owner of an array that it must stay. */
+/* Leaves the requests to MPI, which may use their memory for an unlimited time: heads and
+ * copies are freed once MPI has completed them, and keeps_memory tells the owner of an
+ * array that it must stay. */
 static void
 leave_to_mpi_locked(message *self)
 {
@@ -132,11 +133,11 @@ leave_to_mpi_locked(message *self)
         return; /* MPI does not have the receive */
     }
     if (self->is_head_pending) {
-        dl_mpi_leftover_add(self->comm->mpi, self->head_request, NULL);
+        dl_mpi_leftover_add(self->comm->mpi, self->head_request, self->frame);
         self->frame = NULL;
     }
     if (self->is_data_pending) {
-        dl_mpi_leftover_add(self->comm->mpi, self->data_request, NULL);
+        dl_mpi_leftover_add(self->comm->mpi, self->data_request, self->copy);
         self->work.keeps_memory = self->copy == NULL;
         self->copy = NULL;
     }
