@@ -102,7 +102,7 @@ check_reduction(const dl_tensor *tensor, dl_reduce_op op, const dl_reducer *redu
     if (reducer != NULL) {
         return check_reducer(tensor, reducer, fingerprint);
     }
-    DL_TRY(dl_reduce_check(op, tensor));
+    DL_TRY(dl_reduce_check(op, tensor, dl_op_type_name(fingerprint->op)));
     fingerprint->detail = (uint32_t)op;
     return DL_OK;
 }

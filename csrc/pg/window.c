@@ -518,7 +518,7 @@ check_update(const dl_window *self, const char *what, int update)
                        dl_reduce_op_name((dl_reduce_op)update));
     }
     if (is_reduction) {
-        DL_TRY(dl_reduce_check((dl_reduce_op)update, &model));
+        DL_TRY(dl_reduce_check((dl_reduce_op)update, &model, what));
     }
     return check_item(self, what);
 }

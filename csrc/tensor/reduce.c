@@ -109,7 +109,7 @@ chosen_table(void)
 }
 
 dl_status
-dl_reduce_check(dl_reduce_op op, const dl_tensor *tensor)
+dl_reduce_check(dl_reduce_op op, const dl_tensor *tensor, const char *caller)
 {
     dl_dtype dtype = tensor->dtype;
     char name[DL_DTYPE_TEXT_SIZE];
@@ -132,8 +132,9 @@ dl_reduce_check(dl_reduce_op op, const dl_tensor *tensor)
                        name);
     }
     bool is_bitwise = op == DL_BAND || op == DL_BOR || op == DL_BXOR;
-    return dl_fail(DL_INVALID, "%s does not support %s%s", dl_reduce_op_name(op), name,
-                   is_bitwise ? ", only integers and bool" : "");
+    return dl_fail(DL_INVALID, "%s does not support %s of %s%s", caller,
+                   dl_reduce_op_name(op), name,
+                   is_bitwise ? ", only of integers and bool" : "");
 }
 
 dl_dtype

@@ -38,8 +38,8 @@ dl_reduce_op_has_reducer(dl_reduce_op op)
 const char *dl_reduce_op_name(dl_reduce_op op); /* "SUM" */
 
 /* Returns DL_OK if the operation is defined for the tensor's dtype, else DL_INVALID
- * with a text that names the dtype. */
-dl_status dl_reduce_check(dl_reduce_op op, const dl_tensor *tensor);
+ * with a text that names the dtype and `caller`, the function that was called. */
+dl_status dl_reduce_check(dl_reduce_op op, const dl_tensor *tensor, const char *caller);
 
 /* Computes target[i] = left[i] op right[i].  `target` may be `left` or `right`.  The
  * kernels of AVG and PREMUL_SUM add. */

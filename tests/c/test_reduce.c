@@ -316,7 +316,7 @@ CHECK_CASE(avg_adds_and_then_divides)
 static dl_status
 check_pair(dl_reduce_op op, dl_dtype dtype)
 {
-    return dl_reduce_check(op, &(dl_tensor){.dtype = dtype});
+    return dl_reduce_check(op, &(dl_tensor){.dtype = dtype}, "scan");
 }
 
 CHECK_CASE(pairs_without_a_meaning_are_refused)
@@ -329,9 +329,9 @@ CHECK_CASE(pairs_without_a_meaning_are_refused)
     CHECK_STATUS(check_pair(DL_AVG, DL_INT32), DL_INVALID);
     CHECK_CONTAINS(dl_last_error()->text, "AVG of int32");
     CHECK_STATUS(check_pair(DL_SUM, DL_OPAQUE), DL_INVALID);
-    CHECK_TEXT(dl_last_error()->text, "SUM does not support bytes");
-    CHECK_STATUS(dl_reduce_check(DL_SUM, &times), DL_INVALID);
-    CHECK_TEXT(dl_last_error()->text, "SUM does not support datetime64[ms]");
+    CHECK_TEXT(dl_last_error()->text, "scan does not support SUM of bytes");
+    CHECK_STATUS(dl_reduce_check(DL_SUM, &times, "scan"), DL_INVALID);
+    CHECK_TEXT(dl_last_error()->text, "scan does not support SUM of datetime64[ms]");
     CHECK_STATUS(check_pair(DL_BAND, DL_FLOAT32), DL_INVALID);
     CHECK_STATUS(check_pair((dl_reduce_op)77, DL_FLOAT32), DL_INVALID);
     CHECK_STATUS(check_pair(DL_SUM, (dl_dtype)99), DL_INVALID);

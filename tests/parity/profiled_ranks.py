@@ -112,6 +112,24 @@ def manager(dist: ModuleType, rank: int, is_async: bool) -> Any:
 
 
 @program
+def complex_numbers(dist: ModuleType, rank: int, is_async: bool) -> Any:
+    return dist.all_reduce(torch.ones(4, dtype=torch.complex64), async_op=is_async)
+
+
+@program
+def complex_reduce(dist: ModuleType, rank: int, is_async: bool) -> Any:
+    return dist.reduce(torch.ones(4, dtype=torch.complex64), 1, async_op=is_async)
+
+
+@program
+def complex_message(dist: ModuleType, rank: int, is_async: bool) -> Any:
+    tensor = torch.ones(3, dtype=torch.complex64)
+    if rank == 0:
+        return (dist.isend if is_async else dist.send)(tensor, 1)
+    return (dist.irecv if is_async else dist.recv)(tensor, 0)
+
+
+@program
 def message(dist: ModuleType, rank: int, is_async: bool) -> Any:
     if rank == 0:
         return (dist.isend if is_async else dist.send)(torch.ones(3), 1)

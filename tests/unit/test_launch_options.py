@@ -66,7 +66,10 @@ def test_defaults_are_torchruns():
         (["--max-restarts", "-1"], "--max-restarts: -1 is not in 0 or more"),
         (["--max-restarts", "many"], "--max-restarts: not a number: many"),
         (["--monitor-interval", "-1"], "--monitor-interval: not a time: -1"),
-        (["--start-method", "magic"], "--start-method: magic"),
+        (
+            ["--start-method", "magic"],
+            "--start-method: 'magic' is not one of spawn, fork",
+        ),
         (["--signals-to-handle", "SIGFOO"], "unknown signal 'SIGFOO'"),
         (["--signals-to-handle", "SIGTERM,SIGKILL"], "SIGKILL cannot be caught"),
         (["--redirects", "4"], "--redirects: '4' is neither"),

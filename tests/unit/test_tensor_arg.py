@@ -71,9 +71,7 @@ def seen_dtype(group, tensor):
         try:
             distlite.all_reduce(tensor, op, group)
         except ValueError as error:
-            return re.split(
-                " of | does not support |: | is not|, only integers", str(error)
-            )[1]
+            return re.split(" of |: the mean|, only", str(error))[1]
     raise AssertionError("both were done")
 
 
@@ -118,14 +116,16 @@ def test_moves_what_it_cannot_add(group, name):
     distlite.broadcast(tensor, 0, group)
     assert tensor.tobytes() == before.tobytes()
     for op in distlite.ReduceOp.SUM, distlite.ReduceOp.AVG:
-        with pytest.raises(ValueError, match=re.escape(f" does not support {name}")):
+        with pytest.raises(
+            ValueError, match=re.escape(f" does not support {op.name} of {name}")
+        ):
             distlite.all_reduce(tensor, op, group)
 
 
 def test_types_of_other_packages_are_named(group):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     tensor = np.zeros(3, ml_dtypes.float8_e5m2fnuz)
-    with pytest.raises(ValueError, match="SUM does not support float8_e5m2fnuz"):
+    with pytest.raises(ValueError, match="does not support SUM of float8_e5m2fnuz"):
         distlite.all_reduce(tensor, group=group)
 
 
@@ -188,7 +188,9 @@ def test_fields_of_fields_may_be_renamed_in_place(group):
 def test_dtypes_that_are_gone_are_not_taken_for_others(group):
     """The next one lies where the last one lay."""
     for turn in range(100):
-        text = re.escape(f"does not support {{f{turn % 40}: int32 at 0, 4 bytes}}")
+        text = re.escape(
+            f"does not support SUM of {{f{turn % 40}: int32 at 0, 4 bytes}}"
+        )
         with pytest.raises(ValueError, match=text):
             distlite.all_reduce(np.zeros(2, [(f"f{turn % 40}", "i4")]), group=group)
 

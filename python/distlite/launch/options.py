@@ -199,7 +199,10 @@ def options_of(given: dict[str, str], command: list[str]) -> Options:
         raise UsageError(f"--signals-to-handle: {error}") from None
     values.seconds("monitor-interval")
     if values.text("start-method") not in START_METHODS:
-        raise UsageError(f"--start-method: {values.text('start-method')}")
+        raise UsageError(
+            f"--start-method: {values.text('start-method')!r} is not one of "
+            f"{', '.join(START_METHODS)}"
+        )
     _refuse_classes(values)
     _set_binding(options, values)
     _set_meeting_point(options, values)

@@ -43,7 +43,20 @@ def begin(group: ProcessGroup, operation: str, inputs: Any) -> Event | None:
     tensors = [array for array in arrays if _is_of_torch(array)]
     if arrays and not tensors:
         return None
+    if operation not in _OF_ANY_TYPE:
+        tensors = [_as_real(tensor) for tensor in tensors]
     return Event(f"{_name_of(group, tensors)}:{operation}", tensors)
+
+
+# Operations that torch hands complex tensors to as they are.
+_OF_ANY_TYPE = ("gather", "reduce", "reduce_scatter")
+
+
+def _as_real(tensor: Any) -> Any:
+    """Returns what torch hands to its other operations: of complex numbers, pairs of
+    real ones."""
+    is_pairs = tensor.is_complex() and not tensor.is_conj()
+    return sys.modules["torch"].view_as_real(tensor) if is_pairs else tensor
 
 
 def _arrays_of(inputs: Any) -> list[Any]:
