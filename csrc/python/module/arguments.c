@@ -123,16 +123,16 @@ check_required(const dlpy_signature *signature, PyObject *const *values)
 /* With vectorcall the values of keyword arguments follow the positional ones in
  * `args`. */
 int
-dlpy_take_arguments(const dlpy_signature *signature, dlpy_call call, PyObject **values)
+dlpy_place_arguments(const dlpy_signature *signature, PyObject *const *args,
+                     Py_ssize_t count, PyObject *keywords, PyObject **values)
 {
-    if (place_positional(signature, call.args, call.count, values) < 0) {
+    if (place_positional(signature, args, count, values) < 0) {
         return -1;
     }
-    Py_ssize_t named = call.keywords == NULL ? 0 : PyTuple_GET_SIZE(call.keywords);
+    Py_ssize_t named = keywords == NULL ? 0 : PyTuple_GET_SIZE(keywords);
     for (Py_ssize_t i = 0; i < named; i++) {
-        if (place_keyword(signature, PyTuple_GET_ITEM(call.keywords, i),
-                          call.args[call.count + i], values)
-            < 0) {
+        PyObject *name = PyTuple_GET_ITEM(keywords, i);
+        if (place_keyword(signature, name, args[count + i], values) < 0) {
             return -1;
         }
     }

@@ -41,11 +41,20 @@ typedef struct dlpy_call {
     PyObject *keywords;
 } dlpy_call;
 
+/* dlpy_take_arguments() with its call in registers: as a struct in memory it would be
+ * copied right after it was written, for which processors wait. */
+int dlpy_place_arguments(const dlpy_signature *signature, PyObject *const *args,
+                         Py_ssize_t count, PyObject *keywords, PyObject **values);
+
 /* Stores one borrowed reference per name in `values`, NULL for an argument that was
  * left out.  Returns -1 with a TypeError set if an argument is superfluous, missing,
  * unknown or given twice. */
-int dlpy_take_arguments(const dlpy_signature *signature, dlpy_call call,
-                        PyObject **values);
+static inline int
+dlpy_take_arguments(const dlpy_signature *signature, dlpy_call call, PyObject **values)
+{
+    return dlpy_place_arguments(signature, call.args, call.count, call.keywords,
+                                values);
+}
 
 /* Same as dlpy_take_arguments(), for the tuple and dict that tp_init and tp_new
  * receive. */
