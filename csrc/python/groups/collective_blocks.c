@@ -326,7 +326,7 @@ dlpy_sides_finish(dlpy_collective *self, dl_call *call, dlpy_side *input,
                 || keep_sides(&keep, input, output) < 0))) {
         result = dlpy_collective_give_up(self);
     } else {
-        result = dlpy_collective_finish(self, call, keep);
+        result = dlpy_collective_finish(self, call, &keep);
     }
     dlpy_guard_clear(&guard);
     Py_XDECREF(keep.pins);

@@ -95,7 +95,7 @@ static int
 take_stream(const dlpy_signature *signature, PyObject *const *values, int group,
             dlpy_collective *self)
 {
-    int i = group;
+    int i = group + 1;
 
     while (signature->names[i] != NULL && signature->names[i][0] != '*') {
         i++;
@@ -112,11 +112,8 @@ take_stream(const dlpy_signature *signature, PyObject *const *values, int group,
 }
 
 int
-dlpy_collective_check_stream(dlpy_collective *self)
+dlpy_collective_end_stream(dlpy_collective *self)
 {
-    if (!self->has_stream) {
-        return 0;
-    }
     self->has_stream = false;
     if (dlpy_cuda_unname_stream()) {
         return 0;
@@ -127,13 +124,14 @@ dlpy_collective_check_stream(dlpy_collective *self)
     return -1;
 }
 
-int
-dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
-                     PyObject *const *values, int group, dlpy_collective *self)
+/* Begins a call whose `is_async` and `prepares` are known. */
+static inline int
+meet(dlpy_state *state, const dlpy_signature *signature, PyObject *const *values,
+     int group, dlpy_collective *self)
 {
     PyObject *object = values[group];
 
-    self->state = dlpy_state_of_module(module);
+    self->state = state;
     self->has_timeout = false;
     self->has_stream = false;
     self->inputs = NULL;
@@ -163,25 +161,28 @@ dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
 }
 
 int
+dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
+                     PyObject *const *values, int group, dlpy_collective *self)
+{
+    return meet(dlpy_state_of_module(module), signature, values, group, self);
+}
+
+int
 dlpy_collective_begin(PyObject *module, const dlpy_signature *signature,
                       PyObject *const *values, int group, dlpy_collective *self)
 {
     PyObject *async_op = values[group + 1];
-    const dlpy_state *state = dlpy_state_of_module(module);
+    dlpy_state *state = dlpy_state_of_module(module);
 
     self->prepares = async_op != NULL && async_op == (PyObject *)state->prepared_type;
-    if (self->prepares) {
-        self->is_async = true;
-        return dlpy_collective_meet(module, signature, values, group, self);
-    }
-    self->is_async = false;
+    self->is_async = self->prepares;
     /* Anything but False is checked: a reduction or a group in this position means that
      * the caller's arguments are in a different order. */
-    if (async_op != NULL && async_op != Py_False
+    if (async_op != NULL && async_op != Py_False && !self->prepares
         && dlpy_bool_from(async_op, "async_op", &self->is_async) < 0) {
         return -1;
     }
-    return dlpy_collective_meet(module, signature, values, group, self);
+    return meet(state, signature, values, group, self);
 }
 
 PyObject *
@@ -238,23 +239,24 @@ dlpy_collective_root(const dlpy_collective *self, const char *name, PyObject *pe
 /* Makes a Work, or a _Prepared for a call that is started later.  Either keeps the
  * reducer, too. */
 static PyObject *
-prepare(const dlpy_collective *self, const dl_call *call, dlpy_work_keep keep,
+prepare(const dlpy_collective *self, const dl_call *call, const dlpy_work_keep *keep,
         dl_deadline deadline)
 {
+    dlpy_work_keep kept = *keep;
     PyObject *pins = NULL;
 
     if (self->reducer != NULL) {
-        pins = keep.pins == NULL ? PyTuple_Pack(1, self->reducer)
-                                 : PyTuple_Pack(2, self->reducer, keep.pins);
+        pins = keep->pins == NULL ? PyTuple_Pack(1, self->reducer)
+                                  : PyTuple_Pack(2, self->reducer, keep->pins);
         if (pins == NULL) {
             return NULL;
         }
-        keep.pins = pins;
+        kept.pins = pins;
     }
     PyObject *prepared = self->prepares
-                             ? dlpy_prepared_new(self->state, self->group, call, keep,
+                             ? dlpy_prepared_new(self->state, self->group, call, &kept,
                                                  self->inputs, deadline.limit)
-                             : dlpy_work_prepare(self->state, keep);
+                             : dlpy_work_prepare(self->state, &kept);
     Py_XDECREF(pins);
     return prepared;
 }
@@ -276,7 +278,8 @@ submit_without_gil(dl_group *group, const dl_call *call, dl_deadline deadline,
 }
 
 static PyObject *
-submit(dlpy_collective *self, dl_call *call, dlpy_work_keep keep, dl_deadline deadline)
+submit(dlpy_collective *self, dl_call *call, const dlpy_work_keep *keep,
+       dl_deadline deadline)
 {
     PyObject *prepared = prepare(self, call, keep, deadline);
     dl_work *work;
@@ -313,7 +316,7 @@ run(dl_group *group, const dl_call *call, dl_deadline deadline)
 }
 
 static inline PyObject *
-carry_out(dlpy_collective *self, dl_call *call, dlpy_work_keep keep,
+carry_out(dlpy_collective *self, dl_call *call, const dlpy_work_keep *keep,
           dl_deadline deadline)
 {
     if (self->is_async) {
@@ -333,7 +336,7 @@ carry_out(dlpy_collective *self, dl_call *call, dlpy_work_keep keep,
 }
 
 static PyObject *
-carry_out_as_event(dlpy_collective *self, dl_call *call, dlpy_work_keep keep,
+carry_out_as_event(dlpy_collective *self, dl_call *call, const dlpy_work_keep *keep,
                    dl_deadline deadline)
 {
     PyObject *event = dlpy_torch_event_begin(
@@ -344,8 +347,8 @@ carry_out_as_event(dlpy_collective *self, dl_call *call, dlpy_work_keep keep,
 }
 
 PyObject *
-dlpy_collective_finish_by(dlpy_collective *self, dl_call *call, dlpy_work_keep keep,
-                          dl_deadline deadline)
+dlpy_collective_finish_by(dlpy_collective *self, dl_call *call,
+                          const dlpy_work_keep *keep, dl_deadline deadline)
 {
     if (dlpy_collective_check_stream(self) < 0) {
         return dlpy_collective_give_up(self);
@@ -362,7 +365,7 @@ dlpy_collective_finish_by(dlpy_collective *self, dl_call *call, dlpy_work_keep k
 }
 
 PyObject *
-dlpy_collective_finish(dlpy_collective *self, dl_call *call, dlpy_work_keep keep)
+dlpy_collective_finish(dlpy_collective *self, dl_call *call, const dlpy_work_keep *keep)
 {
     return dlpy_collective_finish_by(self, call, keep,
                                      dl_deadline_after(dlpy_collective_timeout(self)));

@@ -72,9 +72,9 @@ int dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op 
  * NULL with an exception set.  Drops the reference to the group.  The second form takes
  * a deadline; the first uses dlpy_collective_timeout(). */
 PyObject *dlpy_collective_finish(dlpy_collective *self, dl_call *call,
-                                 dlpy_work_keep keep);
+                                 const dlpy_work_keep *keep);
 PyObject *dlpy_collective_finish_by(dlpy_collective *self, dl_call *call,
-                                    dlpy_work_keep keep, dl_deadline deadline);
+                                    const dlpy_work_keep *keep, dl_deadline deadline);
 
 /* Returns true if the operation may use its arrays after the call has returned: it is
  * asynchronous, or becomes part of an open batch. */
@@ -91,9 +91,16 @@ dlpy_collective_timeout(const dlpy_collective *self)
     return self->has_timeout ? self->timeout : dl_group_timeout(self->core);
 }
 
+/* The part of dlpy_collective_check_stream() for a call with a `stream` argument. */
+int dlpy_collective_end_stream(dlpy_collective *self);
+
 /* Fails with an exception set if the call has a `stream` argument and none of its
  * arrays is on a device.  Must be called after the arrays were converted. */
-int dlpy_collective_check_stream(dlpy_collective *self);
+static inline int
+dlpy_collective_check_stream(dlpy_collective *self)
+{
+    return self->has_stream ? dlpy_collective_end_stream(self) : 0;
+}
 
 /* Releases the call after a failure with an exception set.  Returns NULL. */
 PyObject *dlpy_collective_give_up(dlpy_collective *self);

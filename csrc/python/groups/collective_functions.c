@@ -128,6 +128,7 @@ static PyObject *
 finish_in_place(dlpy_collective *self, dl_call *call, dlpy_tensor *tensor,
                 PyObject *array, bool writes)
 {
+    static const dlpy_work_keep nothing;
     PyObject *result;
 
     if (dlpy_collective_shows(self, tensor)) {
@@ -141,10 +142,10 @@ finish_in_place(dlpy_collective *self, dl_call *call, dlpy_tensor *tensor,
             .pins = tensor->owner, .outputs = array, .guard = &guard};
         result = dlpy_guard_add(&guard, array, tensor) < 0
                      ? dlpy_collective_give_up(self)
-                     : dlpy_collective_finish(self, call, keep);
+                     : dlpy_collective_finish(self, call, &keep);
         dlpy_guard_clear(&guard);
     } else {
-        result = dlpy_collective_finish(self, call, (dlpy_work_keep){0});
+        result = dlpy_collective_finish(self, call, &nothing);
     }
     if (result == NULL && dl_backend_take_kept_memory()) {
         Py_INCREF(array); /* for good, like the owner of its view */
@@ -174,7 +175,9 @@ all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
     PyObject *values[5];
     dlpy_collective self;
     dlpy_tensor tensor;
-    dl_call core = {.op = DL_ALL_REDUCE};
+    dl_reduce_op reduction;
+    double factor;
+    const dl_reducer *reducer;
 
     if (dlpy_take_arguments(&signature, call, values) < 0) {
         return NULL;
@@ -183,16 +186,18 @@ all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
     if (begun <= 0) {
         return dlpy_collective_answer(&self, begun);
     }
-    if (dlpy_reduce_op_from(self.state, values[1], &core.reduction, &core.factor) < 0
+    if (dlpy_reduce_op_from(self.state, values[1], &reduction, &factor) < 0
         || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
         return dlpy_collective_give_up(&self);
     }
-    if (take_reducer(&self, core.reduction, values[1], values[0], &tensor,
-                     &core.reducer)
-        < 0) {
+    if (take_reducer(&self, reduction, values[1], values[0], &tensor, &reducer) < 0) {
         return give_up_in_place(&self, &tensor);
     }
-    core.tensor = tensor.view;
+    dl_call core = {.op = DL_ALL_REDUCE,
+                    .reduction = reduction,
+                    .factor = factor,
+                    .reducer = reducer,
+                    .tensor = tensor.view};
     return finish_in_place(&self, &core, &tensor, values[0], true);
 }
 
@@ -369,7 +374,8 @@ barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
         self.inputs = Py_None;
     }
     dl_call core = dl_call_barrier();
-    return dlpy_collective_finish_by(&self, &core, (dlpy_work_keep){.outputs = Py_None},
+    return dlpy_collective_finish_by(&self, &core,
+                                     &(dlpy_work_keep){.outputs = Py_None},
                                      dl_deadline_after(timeout));
 }
 

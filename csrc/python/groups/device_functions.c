@@ -290,7 +290,7 @@ batch_end(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
     } else if (work == NULL) {
         result = Py_NewRef(Py_None);
     } else {
-        result = dlpy_work_new(state, work, (dlpy_work_keep){.pins = batch});
+        result = dlpy_work_new(state, work, &(dlpy_work_keep){.pins = batch});
         if (result != NULL) {
             dlpy_work_name_group(result, values[0]);
         }

@@ -439,15 +439,6 @@ group_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-PyObject *
-dlpy_group_batch(PyObject *group)
-{
-    PyObject *batch = DLPY_LOAD(((dlpy_group *)group)->batch);
-
-    return batch != NULL && dl_device_is_batching(dlpy_group_core(group)) ? batch
-                                                                          : NULL;
-}
-
 void
 dlpy_group_open_batch(PyObject *group, PyObject *batch)
 {

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+#include "pg/device/device.h"
 #include "pg/group.h"
 #include "python/module/arguments.h"
 #include "python/module/state.h"
@@ -45,10 +46,6 @@ dlpy_group_has_handler(const PyObject *self)
 int dlpy_group_handle(PyObject *group, const dlpy_signature *signature,
                       PyObject *const *values, PyObject **answer);
 
-/* Returns the list of the objects that the group's open batch keeps alive, borrowed;
- * NULL unless the calling thread has opened one. */
-PyObject *dlpy_group_batch(PyObject *group);
-
 /* Opens the calling thread's batch; takes the reference.  Closes it and returns the
  * reference, or NULL if the thread has none open. */
 void dlpy_group_open_batch(PyObject *group, PyObject *batch);
@@ -71,6 +68,16 @@ static inline dl_group *
 dlpy_group_core(PyObject *self)
 {
     return DLPY_LOAD(((dlpy_group *)self)->group);
+}
+
+/* Returns the list of the objects that the group's open batch keeps alive, borrowed;
+ * NULL unless the calling thread has opened one. */
+static inline PyObject *
+dlpy_group_batch(PyObject *self)
+{
+    PyObject *batch = DLPY_LOAD(((dlpy_group *)self)->batch);
+
+    return batch != NULL && dl_device_is_batching(dlpy_group_core(self)) ? batch : NULL;
 }
 
 #endif

@@ -127,7 +127,7 @@ prepare(call *self)
     PyObject *prepared = NULL;
 
     if (keep.pins != NULL && dlpy_guard_add(&guard, self->array, tensor) == 0) {
-        prepared = dlpy_work_prepare(self->collective.state, keep);
+        prepared = dlpy_work_prepare(self->collective.state, &keep);
     }
     if (prepared != NULL) {
         dlpy_work_name_group(prepared, self->collective.group);
@@ -935,7 +935,7 @@ prepare_message(PyObject *module, PyObject *const *args, Py_ssize_t count,
         dlpy_work_keep keep = {
             .pins = self.tensor.owner, .outputs = self.array, .guard = &guard};
         result = dlpy_prepared_new(self.collective.state, self.collective.group,
-                                   &self.core, keep, self.array,
+                                   &self.core, &keep, self.array,
                                    dlpy_collective_timeout(&self.collective));
     }
     dlpy_guard_clear(&guard);

@@ -40,7 +40,7 @@ check(dl_group *core, const dl_call *call)
 
 PyObject *
 dlpy_prepared_new(dlpy_state *state, PyObject *group, const dl_call *call,
-                  dlpy_work_keep keep, PyObject *inputs, int64_t timeout)
+                  const dlpy_work_keep *keep, PyObject *inputs, int64_t timeout)
 {
     dl_group *core = dlpy_group_core(group);
     PyTypeObject *type = state->prepared_type;
@@ -60,14 +60,14 @@ dlpy_prepared_new(dlpy_state *state, PyObject *group, const dl_call *call,
     }
     self->state = state;
     self->group = Py_NewRef(group);
-    self->pins = Py_XNewRef(keep.pins);
-    self->outputs = Py_XNewRef(keep.outputs);
+    self->pins = Py_XNewRef(keep->pins);
+    self->outputs = Py_XNewRef(keep->outputs);
     self->inputs = Py_XNewRef(inputs);
     self->call = copy;
     self->timeout = timeout;
-    if (keep.guard != NULL) {
-        self->guard = *keep.guard;
-        *keep.guard = (dlpy_guard){0};
+    if (keep->guard != NULL) {
+        self->guard = *keep->guard;
+        *keep->guard = (dlpy_guard){0};
     }
     copy->guard = dlpy_guard_core(&self->guard);
     return (PyObject *)self;
@@ -93,7 +93,7 @@ start_quietly(PyObject *object)
 {
     prepared_object *self = (prepared_object *)object;
     PyObject *work = dlpy_work_prepare(
-        self->state, (dlpy_work_keep){.pins = object, .outputs = self->outputs});
+        self->state, &(dlpy_work_keep){.pins = object, .outputs = self->outputs});
     dl_work *core = NULL;
 
     if (work == NULL) {

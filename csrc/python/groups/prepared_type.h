@@ -13,6 +13,7 @@
  * and `inputs`, which the events of torch's profiler show; NULL with an exception set
  * on failure.  Each start gets `timeout` nanoseconds. */
 PyObject *dlpy_prepared_new(dlpy_state *state, PyObject *group, const dl_call *call,
-                            dlpy_work_keep keep, PyObject *inputs, int64_t timeout);
+                            const dlpy_work_keep *keep, PyObject *inputs,
+                            int64_t timeout);
 
 #endif

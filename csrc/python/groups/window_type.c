@@ -212,7 +212,7 @@ prepare(PyObject *object, const call *self)
         && (self->output_array == NULL
             || dlpy_guard_add(&guard, self->output_array, &self->output) == 0);
     if (is_kept) {
-        prepared = dlpy_work_prepare(state, keep);
+        prepared = dlpy_work_prepare(state, &keep);
     }
     dlpy_guard_clear(&guard);
     Py_XDECREF(keep.pins);

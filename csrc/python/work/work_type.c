@@ -72,7 +72,7 @@ watch(dlpy_work *self)
 }
 
 PyObject *
-dlpy_work_prepare(dlpy_state *state, dlpy_work_keep keep)
+dlpy_work_prepare(dlpy_state *state, const dlpy_work_keep *keep)
 {
     dlpy_work *self = (dlpy_work *)state->work_type->tp_alloc(state->work_type, 0);
 
@@ -82,11 +82,11 @@ dlpy_work_prepare(dlpy_state *state, dlpy_work_keep keep)
     }
     self->state = state;
     self->completions = state->completions;
-    self->pins = Py_XNewRef(keep.pins);
-    self->outputs = Py_XNewRef(keep.outputs);
-    if (keep.guard != NULL) {
-        self->guard = *keep.guard;
-        *keep.guard = (dlpy_guard){0};
+    self->pins = Py_XNewRef(keep->pins);
+    self->outputs = Py_XNewRef(keep->outputs);
+    if (keep->guard != NULL) {
+        self->guard = *keep->guard;
+        *keep->guard = (dlpy_guard){0};
     }
     return (PyObject *)self;
 }
@@ -155,7 +155,7 @@ dlpy_work_join_batch(PyObject *prepared, PyObject *group)
 }
 
 PyObject *
-dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep)
+dlpy_work_new(dlpy_state *state, dl_work *work, const dlpy_work_keep *keep)
 {
     PyObject *prepared = dlpy_work_prepare(state, keep);
 

@@ -21,7 +21,7 @@ typedef struct dlpy_work_keep {
 
 /* Returns a Work whose operation has not begun yet, which already holds all references;
  * NULL with an exception set on failure. */
-PyObject *dlpy_work_prepare(dlpy_state *state, dlpy_work_keep keep);
+PyObject *dlpy_work_prepare(dlpy_state *state, const dlpy_work_keep *keep);
 
 /* Stores the group's name, for the repr. */
 void dlpy_work_name_group(PyObject *prepared, PyObject *group);
@@ -47,7 +47,7 @@ PyObject *dlpy_work_join_batch(PyObject *prepared, PyObject *group);
 
 /* Combines dlpy_work_prepare() and dlpy_work_begin(), for an operation without a guard
  * to check that has begun.  Takes the reference to `work`, also on failure. */
-PyObject *dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep);
+PyObject *dlpy_work_new(dlpy_state *state, dl_work *work, const dlpy_work_keep *keep);
 
 /* Attaches the profiler's event (torch_profiler.h) to a Work; the event ends before the
  * Work first reports that the operation has ended.  Returns false if the Work has no
