@@ -191,7 +191,12 @@ class Cartesian:
             >>> bool((both == 2.0 - rank).all())
             True
         """
-        return self._exchange(outputs, [array] * (2 * len(self.dims)), async_op)
+        inputs = [array] * len(self._all_peers)
+        if async_op or not _exchange(outputs, inputs, self._all_peers, self.group):
+            return self._exchange_each(outputs, inputs, async_op)
+        if self._own_places:
+            self._copy(outputs, inputs, self._own_places)
+        return None
 
     def neighbor_all_to_all(
         self, outputs: Sequence[Any], inputs: Sequence[Any], async_op: bool = False
@@ -224,7 +229,12 @@ class Cartesian:
             >>> bool((there == 2.0 - rank).all())
             True
         """
-        return self._exchange(outputs, inputs, async_op)
+        # Without a function in between, whose frame would cost as much as a message.
+        if async_op or not _exchange(outputs, inputs, self._all_peers, self.group):
+            return self._exchange_each(outputs, inputs, async_op)
+        if self._own_places:
+            self._copy(outputs, inputs, self._own_places)
+        return None
 
     def exchange_halos(self, array: Any, width: int = 1) -> None:
         """Fills the margins of an array with what the neighbours have at their edges.
@@ -286,21 +296,18 @@ class Cartesian:
             for place, peer in enumerate(self._neighbours)
         )
 
-    def _exchange(
+    def _exchange_each(
         self, outputs: Sequence[Any], inputs: Sequence[Any], async_op: bool
     ) -> list[Work] | None:
         outputs = self._by_place(outputs, "outputs")
         inputs = self._by_place(inputs, "inputs")
-        peers = self._all_peers
-        works = None
-        if async_op or not _exchange(outputs, inputs, peers, self.group):
-            works = self._begin(outputs, inputs, peers)
+        works = self._begin(outputs, inputs, self._all_peers)
         self._copy(outputs, inputs, self._own_places)
-        if works is not None and not async_op:
-            for work in works:
-                work.wait()
-            return None
-        return works
+        if async_op:
+            return works
+        for work in works:
+            work.wait()
+        return None
 
     def _copy(
         self, outputs: Sequence[Any], inputs: Sequence[Any], places: Sequence[int]
@@ -332,10 +339,10 @@ class Cartesian:
     def _by_place(self, arrays: Sequence[Any], what: str) -> Sequence[Any]:
         """Returns a list with the array of each place, where they are the parts of one
         array."""
-        count = 2 * len(self.dims)
+        count = len(self._all_peers)
         if len(arrays) != count:
             raise ValueError(f"{len(arrays)} {what} for {count} places of neighbours")
-        return arrays if isinstance(arrays, list | tuple) else list(arrays)
+        return arrays if isinstance(arrays, (list, tuple)) else list(arrays)
 
 
 def _check_both(output: Any, own: Any, place: int) -> None:

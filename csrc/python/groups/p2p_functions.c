@@ -321,12 +321,19 @@ irecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
     return begun <= 0 ? dlpy_collective_answer(&self.collective, begun) : post(&self);
 }
 
+/* Messages of one call that need no memory of their own: those of a grid of two
+ * dimensions. */
+#define NEAR_CALLS 8
+
 /* The messages of one call: first the sends, then the receives. */
 typedef struct exchange_calls {
     call *calls;
     dl_call *cores;
     dl_message_end *ends;
     int count;
+    call near_calls[NEAR_CALLS];
+    dl_call near_cores[NEAR_CALLS];
+    dl_message_end near_ends[NEAR_CALLS];
 } exchange_calls;
 
 /* Returns -1 with an exception set if there is no memory; release_calls() must be
@@ -334,9 +341,17 @@ typedef struct exchange_calls {
 static int
 open_calls(exchange_calls *self, size_t most)
 {
-    *self = (exchange_calls){.calls = PyMem_Malloc(most * sizeof *self->calls),
-                             .cores = PyMem_Malloc(most * sizeof *self->cores),
-                             .ends = PyMem_Calloc(most, sizeof *self->ends)};
+    self->count = 0;
+    if (most <= NEAR_CALLS) {
+        self->calls = self->near_calls;
+        self->cores = self->near_cores;
+        self->ends = self->near_ends;
+        memset(self->ends, 0, sizeof self->near_ends);
+        return 0;
+    }
+    self->calls = PyMem_Malloc(most * sizeof *self->calls);
+    self->cores = PyMem_Malloc(most * sizeof *self->cores);
+    self->ends = PyMem_Calloc(most, sizeof *self->ends);
     if (self->calls == NULL || self->cores == NULL || self->ends == NULL) {
         PyErr_NoMemory();
         return -1;
@@ -355,9 +370,11 @@ release_calls(exchange_calls *self)
         }
         Py_DECREF(self->calls[i].array);
     }
-    PyMem_Free(self->calls);
-    PyMem_Free(self->cores);
-    PyMem_Free(self->ends);
+    if (self->calls != self->near_calls) {
+        PyMem_Free(self->calls);
+        PyMem_Free(self->cores);
+        PyMem_Free(self->ends);
+    }
 }
 
 /* Adds the message with the neighbour at a place.  Returns 1, 0 if the array is on a
@@ -435,6 +452,21 @@ run_calls(exchange_calls *self, const dlpy_collective *collective)
     return 1;
 }
 
+/* Checks that there is one array for each place.  The arrays may also be the parts of
+ * one. */
+static int
+check_places(PyObject *arrays, const char *what, Py_ssize_t places)
+{
+    Py_ssize_t count = PySequence_Size(arrays);
+
+    if (count < 0 || count == places) {
+        return count < 0 ? -1 : 0;
+    }
+    PyErr_Format(PyExc_ValueError, "%zd %s for %zd places of neighbours", count, what,
+                 places);
+    return -1;
+}
+
 /* Exchanges arrays with the neighbours in a grid (cartesian_grid.py).  Returns False,
  * and has done nothing, if the core cannot serve the group or the arrays at once. */
 static PyObject *
@@ -458,6 +490,11 @@ exchange_with_neighbours(PyObject *module, PyObject *const *args, Py_ssize_t cou
         PyErr_SetString(PyExc_TypeError, "peers must be a tuple, and group a group");
         return NULL;
     }
+    Py_ssize_t places = PyTuple_GET_SIZE(values[2]);
+    if (check_places(values[0], "outputs", places) < 0
+        || check_places(values[1], "inputs", places) < 0) {
+        return NULL;
+    }
     if (((dlpy_group *)values[3])->handler != NULL
         || dlpy_group_batch(values[3]) != NULL) {
         Py_RETURN_FALSE;
@@ -466,9 +503,8 @@ exchange_with_neighbours(PyObject *module, PyObject *const *args, Py_ssize_t cou
     if (begun <= 0) {
         return dlpy_collective_answer(&collective, begun);
     }
-    size_t most = 2 * (size_t)PyTuple_GET_SIZE(values[2]) + 1;
     exchange_calls calls;
-    int done = open_calls(&calls, most);
+    int done = open_calls(&calls, 2 * (size_t)places);
     if (done == 0) {
         done = add_calls(&calls, &collective, values[1], values[2], true);
         done = done <= 0 ? done
