@@ -126,7 +126,7 @@ CALLS: list[tuple[Call, str]] = [
     ),
     (
         lambda x: dist.all_reduce(x, dist.ReduceOp.BAND),
-        "support float32, only integers",
+        "support BAND of float32, only of integers",
     ),
     (lambda x: dist.all_reduce(np.ones(2, int), dist.ReduceOp.AVG), "use SUM, or"),
     (
