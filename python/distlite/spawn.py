@@ -491,3 +491,16 @@ def _signal_name(number: int) -> str:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+class _Module(types.ModuleType):
+    """This module, which is easily taken for its function."""
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        raise TypeError(
+            "distlite.spawn is a module; its function is distlite.spawn.spawn, as in "
+            "`from distlite.spawn import spawn`"
+        )
+
+
+sys.modules[__name__].__class__ = _Module

@@ -53,9 +53,9 @@ def frozen() -> np.ndarray:
     return made
 
 
-def of_library(name: str, kind: str) -> Any:
+def of_library(name: str, kind: str, **methods: Any) -> Any:
     """An object of a library that need not be here; its arrays are no buffers."""
-    return type(kind, (), {"__module__": name})()
+    return type(kind, (), {"__module__": name, **methods})()
 
 
 # (environment, arguments of init_process_group, what it says)
@@ -64,6 +64,8 @@ BEGINNINGS: list[tuple[dict[str, str | None], dict[str, Any], str]] = [
     ({"WORLD_SIZE": None}, {}, "without one, RANK=0 WORLD_SIZE=1 MASTER_ADDR=127"),
     ({"RANK": "x"}, {}, "environment variable RANK must be a number, but is 'x'"),
     ({"MASTER_PORT": "ssh"}, {}, "MASTER_PORT must be a number, but is 'ssh'"),
+    ({}, {"rank": "0", "world_size": 1}, "^rank must be an integer, not '0'"),
+    ({}, {"world_size": "1"}, "^world_size must be an integer, not '1'"),
     ({"RANK": "1"}, {}, r"rank must be from 0 to 0 \(world_size=1\), but was 1"),
     ({}, {"backend": "glo"}, "Unknown backend type glo; known are gloo, mpi, nccl"),
     ({}, {"backend": 5}, 'string-ish: a name such as "gloo", not 5'),
@@ -112,6 +114,11 @@ CALLS: list[tuple[Call, str]] = [
         r"DataFrame'> instead. .to_numpy\(copy=True\) makes an array",
     ),
     (
+        # pandas 3
+        lambda x: dist.all_reduce(of_library("pandas", "Series")),
+        r"Series'> instead. .to_numpy\(copy=True\) makes an array",
+    ),
+    (
         lambda x: dist.all_reduce(of_library("polars.series.series", "Series")),
         r"Series'> instead. .to_numpy\(writable=True\) makes an array",
     ),
@@ -119,6 +126,15 @@ CALLS: list[tuple[Call, str]] = [
         lambda x: dist.all_reduce(of_library("xarray.core.dataarray", "DataArray")),
         "DataArray'> instead. .values is its array",
     ),
+    (
+        lambda x: dist.all_reduce(
+            of_library("xarray.core.dataarray", "DataArray", __float__=lambda self: 1.0)
+        ),
+        "DataArray'> instead. .values is its array",
+    ),
+    (lambda x: dist.all_reduce(dist.all_reduce(x)), r"x = all_reduce\(x\) loses the"),
+    (lambda x: dist.all_reduce({"a": x}), r"instead. broadcast_object_list\(\)"),
+    (lambda x: dist.spawn(print, nprocs=2), "`from distlite.spawn import spawn`"),
     (lambda x: dist.all_reduce(frozen()), r"read-only.*numpy.array"),
     (
         lambda x: dist.all_reduce(np.array([object()])),
@@ -177,6 +193,8 @@ def test_of_collectives(array, call, text):
 
 STORE_CALLS: list[tuple[Callable[[dist.Store], Any], str]] = [
     (lambda s: dist.TCPStore("h", "29500"), "^port must be an integer, not '29500'"),
+    (lambda s: dist.TCPStore("h:29500", 1), "^host_name must be .*not 'h:29500': the"),
+    (lambda s: dist.TCPStore("tcp://h", 1), "^host_name must be a name or an address"),
     (lambda s: dist.TCPStore("h", 70000), "^port must be in 0..65535, not 70000"),
     (lambda s: dist.TCPStore("h", 1, "2"), "^world_size must be an integer, not '2'"),
     (lambda s: s.add("count", "1"), "^amount must be an integer, not '1'"),

@@ -554,10 +554,10 @@ advice_for(PyObject *object)
         const char *module;
         const char *advice;
     } libraries[] = {
-        {"pandas.", " .to_numpy(copy=True) makes an array that can be written to."},
-        {"polars.", " .to_numpy(writable=True) makes an array."},
-        {"xarray.", " .values is its array."},
-        {"pyarrow.", " .to_numpy(zero_copy_only=False) makes an array."},
+        {"pandas", " .to_numpy(copy=True) makes an array that can be written to."},
+        {"polars", " .to_numpy(writable=True) makes an array."},
+        {"xarray", " .values is its array."},
+        {"pyarrow", " .to_numpy(zero_copy_only=False) makes an array."},
     };
     PyObject *module =
         PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__module__");
@@ -566,16 +566,26 @@ advice_for(PyObject *object)
     const char *advice = "";
 
     for (size_t i = 0; name != NULL && i < sizeof libraries / sizeof *libraries; i++) {
-        if (strncmp(name, libraries[i].module, strlen(libraries[i].module)) == 0) {
+        size_t size = strlen(libraries[i].module);
+
+        /* pandas 3 names its package as the module of its types. */
+        if (strncmp(name, libraries[i].module, size) == 0
+            && (name[size] == '.' || name[size] == '\0')) {
             advice = libraries[i].advice;
         }
     }
-    if (PyList_Check(object) || PyTuple_Check(object)) {
+    if (*advice != '\0') {
+        /* DataArray has numbers' methods, too. */
+    } else if (object == Py_None) {
+        advice = " Collectives write into the array that they are given, and return "
+                 "None: x = all_reduce(x) loses the array.";
+    } else if (PyList_Check(object) || PyTuple_Check(object)) {
         advice = " numpy.array() makes an array of it.";
     } else if (PyNumber_Check(object)) {
         advice =
             " Results are written into the array: numpy.array([number]) makes one.";
-    } else if (PyUnicode_Check(object) || PyBytes_Check(object)) {
+    } else if (PyUnicode_Check(object) || PyBytes_Check(object) || PyDict_Check(object)
+               || PyAnySet_Check(object)) {
         advice =
             " broadcast_object_list() and the other functions for objects take it.";
     }

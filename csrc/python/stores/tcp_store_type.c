@@ -212,11 +212,32 @@ take_tls(PyObject *object, dl_tcp_store_options *options)
     return 0;
 }
 
+/* A URL, or an address with a port, would be looked up as a name until the timeout; IPv6
+ * has two colons or more.  The caller's argument keeps the str alive while the core
+ * connects. */
+static int
+take_host(PyObject *object, dl_tcp_store_options *options)
+{
+    if (dlpy_name_from(object, "host_name", &options->host) < 0) {
+        return -1;
+    }
+    const char *colon = strchr(options->host, ':');
+    if (strchr(options->host, '/') != NULL
+        || (colon != NULL && strchr(colon + 1, ':') == NULL)) {
+        PyErr_Format(PyExc_ValueError,
+                     "host_name must be a name or an address alone, such as localhost "
+                     "or 127.0.0.1, not '%s': the port is an argument of its own "
+                     "(MASTER_PORT in the environment)",
+                     options->host);
+        return -1;
+    }
+    return 0;
+}
+
 static int
 take_options(PyObject **values, dl_tcp_store_options *options)
 {
-    /* The caller's arguments keep the str alive while the core connects. */
-    if (dlpy_name_from(values[HOST_NAME], "host_name", &options->host) < 0
+    if (take_host(values[HOST_NAME], options) < 0
         || take_port(values[PORT], options) < 0
         || take_world_size(values[WORLD_SIZE], options) < 0
         || dlpy_timeout_from(values[TIMEOUT], DL_STORE_DEFAULT_TIMEOUT,

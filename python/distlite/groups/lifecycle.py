@@ -98,6 +98,7 @@ def init_process_group(
             "already; destroy_process_group() leaves, and new_group() makes further "
             "groups."
         )
+    world_size, rank = _integer(world_size, "world_size"), _integer(rank, "rank")
     _check_store_arguments(store, init_method, world_size, rank)
     _C._deadlock_configure()
     name, config = backend_of(backend)

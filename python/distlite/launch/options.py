@@ -410,6 +410,10 @@ def _command(values: _Values, words: list[str]) -> tuple[str, ...]:
 
 def _hint(script: str) -> str:
     """Returns a suggestion for a script that does not exist."""
+    if script.isdecimal():
+        return (
+            f"; the number of ranks is an option: `distlite run -n {script} train.py`"
+        )
     if os.path.exists(f"{script}.py"):
         return f"; is it {script}.py?"
     if os.path.basename(script).startswith("python"):
