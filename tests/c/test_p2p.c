@@ -478,6 +478,45 @@ CHECK_CASE(an_exchange_ends_when_one_of_its_messages_has_failed)
     world_run(2, half_exchange);
 }
 
+/* Messages of one part and of several, in both directions at once and there and back. */
+static void
+exchange_parts(int rank, int size, void *context)
+{
+    static const size_t counts[] = {1000, 1024, 1025, 2048, 3000, 8000, 32768, 32769};
+    dl_group *group = join(context, rank, size);
+    int64_t *data = calloc(2 * LARGE, sizeof *data);
+
+    for (int64_t i = 0; i < 400; i++) {
+        size_t count = counts[i % 8];
+        dl_call calls[] = {message(data, count, 1 - rank, 1),
+                           message(data + LARGE, count, 1 - rank, 1)};
+        dl_message_end ends[2];
+        for (size_t at = 0; at < count; at++) {
+            data[at] = 1000 * i + (int64_t)at + rank;
+        }
+        if (i % 2 == 0) {
+            calls[0].op = DL_SEND;
+            calls[1].op = DL_RECV;
+            CHECK_OK(dl_group_exchange_all(group, calls, 2, soon(), ends));
+        } else {
+            CHECK_OK(exchange_as(group, rank == 0 ? DL_SEND : DL_RECV, &calls[rank],
+                                 soon(), NULL));
+            CHECK_OK(exchange_as(group, rank == 0 ? DL_RECV : DL_SEND, &calls[1 - rank],
+                                 soon(), NULL));
+        }
+        for (size_t at = 0; at < count; at++) {
+            CHECK_EQUAL(data[LARGE + at], 1000 * i + (int64_t)at + 1 - rank);
+        }
+    }
+    free(data);
+    end(group);
+}
+
+CHECK_CASE(parts_of_messages_arrive_in_order)
+{
+    world_run(2, exchange_parts);
+}
+
 #define TOGETHER 20
 
 /* Each rank posts all its messages in one call, small and large ones in turn, and

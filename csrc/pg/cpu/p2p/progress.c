@@ -504,26 +504,44 @@ put_part(dl_p2p *engine, int rank, const dl_tensor *tensor, size_t offset,
     return true;
 }
 
+/* The smallest part of a message that is sent at once, and the most parts.  The
+ * receiver copies a part out while the sender copies the next one in; more parts cost
+ * more than that saves. */
+#define LEAST_PART ((size_t)8 << 10)
+#define MOST_PARTS 4
+
+/* Returns the bytes of each part but the last one. */
+static size_t
+part_of(const dl_p2p *engine, size_t size)
+{
+    size_t part = dl_round_up(size / MOST_PARTS, DL_LINE);
+
+    return min_size(part < LEAST_PART ? LEAST_PART : part, engine->chunk);
+}
+
 bool
 dl_p2p_send_at_once(dl_p2p *engine, const dl_call *call)
 {
     dl_p2p_peer *peer = &engine->peers[call->peer];
+    dl_ring *out = &peer->rings.out;
     size_t size = dl_tensor_size(&call->tensor);
-    opening first = {DL_FRAME_SENT, min_size(size, engine->chunk), size};
+    size_t part = part_of(engine, size);
+    opening first = {DL_FRAME_SENT, min_size(size, part), size};
 
     if (size > engine->window || !keeps_up(peer) || is_blocked(peer)
-        || !dl_ring_has_room(&peer->rings.out, size, engine->chunk)) {
+        || !dl_ring_has_room(out, size, part)) {
         return false;
     }
     dl_frame frame = head_of(&call->tensor, call->tag, &first);
     frame.id = ++engine->last_id;
-    (void)put_part(engine, call->peer, &call->tensor, 0, &frame);
-    for (size_t at = frame.size; at < size; at += frame.size) {
+    for (size_t at = 0; size - at > part; at += part) {
+        copy_out(peer, &call->tensor, at, dl_ring_reserve(out, part), part);
+        dl_ring_channel_publish_part(&peer->rings, &frame);
         frame = (dl_frame){.id = frame.id,
-                           .size = (uint16_t)min_size(size - at, engine->chunk),
+                           .size = (uint16_t)min_size(size - at - part, part),
                            .kind = DL_FRAME_DATA};
-        (void)put_part(engine, call->peer, &call->tensor, at, &frame);
     }
+    (void)put_part(engine, call->peer, &call->tensor, size - frame.size, &frame);
     return true;
 }
 
@@ -933,6 +951,54 @@ is_posted_for(const dl_p2p *engine, int source, const dl_frame *frame)
     return false;
 }
 
+/* How often a receive polls the ring for the next part of a message, which a sender that
+ * runs has there within a few microseconds. */
+#define PART_POLLS 2000
+
+/* Reads the part of the message at the cursor, which may be about to arrive. */
+static bool
+read_part(const dl_ring *in, const dl_ring_cursor *cursor, int polls,
+          dl_received *received)
+{
+    for (int i = 0; !dl_ring_read(in, cursor, received); i++) {
+        if (i >= polls) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Copies a message whose first part is the next frame of the ring, and then releases its
+ * frames.  Returns false, and has released none, if the other parts do not follow at
+ * once: the message may end with a CANCEL. */
+static bool
+give_parts(dl_p2p *engine, const dl_call *call, const dl_frame *first)
+{
+    dl_ring_channel *rings = &engine->peers[call->peer].rings;
+    bool has_core = engine->options.board->waiter.spin > 0;
+    int polls = call->is_awaited && has_core ? PART_POLLS : 0;
+    dl_ring_cursor cursor = dl_ring_cursor_at(&rings->in);
+    dl_received received;
+    uint64_t id = first->id;
+    size_t total = (size_t)first->total;
+
+    if (!fits(&call->tensor, first) || total > engine->window) {
+        return false;
+    }
+    for (size_t at = 0; at < total; at += received.frame->size) {
+        bool is_read = read_part(&rings->in, &cursor, polls, &received);
+        if (!is_read || received.frame->id != id || received.frame->size == 0
+            || received.frame->size > total - at
+            || (at > 0 && received.frame->kind != DL_FRAME_DATA)) {
+            return false;
+        }
+        copy_in(&call->tensor, at, received.contents, received.frame->size);
+        dl_ring_skip(&rings->in, &cursor);
+    }
+    dl_ring_channel_release_before(rings, &cursor);
+    return true;
+}
+
 /* Gives a whole message to the call, whose array has room for it. */
 static bool
 give(const dl_call *call, int source, const dl_frame *frame, const uint8_t *contents,
@@ -973,10 +1039,11 @@ dl_p2p_receive_at_once(dl_p2p *engine, const dl_call *call)
     while ((frame = next_sent(engine, call->peer)) != NULL) {
         bool is_free = !is_posted_for(engine, call->peer, frame);
         if (is_free && asks_for(call, call->peer, frame)) {
-            /* The parts behind a frame may end with a CANCEL. */
+            if (frame->size < frame->total) {
+                return call->probed == NULL && give_parts(engine, call, frame);
+            }
             bool is_given =
-                frame->size == frame->total
-                && give(call, call->peer, frame, dl_ring_payload(in), frame->size);
+                give(call, call->peer, frame, dl_ring_payload(in), frame->size);
             if (is_given && call->probed == NULL) {
                 dl_channel *channel = channel_to(engine, call->peer);
                 channel->ops->release(channel);

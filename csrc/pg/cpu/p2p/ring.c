@@ -53,14 +53,20 @@ offset_of(const dl_ring *ring, uint64_t place)
     return (size_t)(place % ring->capacity);
 }
 
-/* Returns the next place from `ring->place` on where `span` bytes are contiguous.  Both
- * sides compute the same. */
+/* Returns the next place from `place` on where `span` bytes are contiguous.  Both sides
+ * compute the same. */
+static uint64_t
+contiguous_from(const dl_ring *ring, uint64_t place, size_t span)
+{
+    size_t left = ring->capacity - offset_of(ring, place);
+
+    return left < span ? place + left : place;
+}
+
 static uint64_t
 place_for(const dl_ring *ring, size_t span)
 {
-    size_t left = ring->capacity - offset_of(ring, ring->place);
-
-    return left < span ? ring->place + left : ring->place;
+    return contiguous_from(ring, ring->place, span);
 }
 
 static bool
@@ -117,15 +123,20 @@ dl_ring_reserve(dl_ring *ring, size_t size)
 }
 
 void
-dl_ring_publish(dl_ring *ring, const dl_frame *frame)
+dl_ring_publish(dl_ring *ring, const dl_frame *frame, bool others_follow)
 {
     dl_ring_slot *slot = dl_ring_slot_at(ring, ring->next);
+    uint32_t turn = (uint32_t)(ring->next / ring->slot_count + 1);
     size_t span = span_of(frame->size);
 
     slot->frame = *frame;
-    /* Sequentially consistent, because the publisher reads the number of sleepers
-     * next. */
-    atomic_store(&slot->turn, (uint32_t)(ring->next / ring->slot_count + 1));
+    if (others_follow) {
+        atomic_store_explicit(&slot->turn, turn, memory_order_release);
+    } else {
+        /* Sequentially consistent, because the publisher reads the number of sleepers
+         * next. */
+        atomic_store(&slot->turn, turn);
+    }
     ring->next++;
     ring->place = span == 0 ? ring->place : place_for(ring, span) + span;
 }
@@ -146,19 +157,57 @@ dl_ring_payload(const dl_ring *ring)
                      : ring->data + offset_of(ring, place_for(ring, span));
 }
 
-bool
-dl_ring_release(dl_ring *ring)
+dl_ring_cursor
+dl_ring_cursor_at(const dl_ring *ring)
 {
-    size_t span = span_of(dl_ring_slot_at(ring, ring->next)->frame.size);
+    return (dl_ring_cursor){ring->next, ring->place};
+}
 
-    if (span > 0) {
-        ring->place = place_for(ring, span) + span;
+bool
+dl_ring_read(const dl_ring *ring, const dl_ring_cursor *cursor, dl_received *received)
+{
+    const dl_ring_slot *slot = dl_ring_slot_at(ring, cursor->frame);
+
+    if (!dl_ring_is_filled(ring, cursor->frame)) {
+        return false;
+    }
+    size_t span = span_of(slot->frame.size);
+    uint64_t place = contiguous_from(ring, cursor->place, span);
+    *received = (dl_received){
+        &slot->frame, span == 0 ? slot->contents : ring->data + offset_of(ring, place)};
+    return true;
+}
+
+void
+dl_ring_skip(const dl_ring *ring, dl_ring_cursor *cursor)
+{
+    size_t span = span_of(dl_ring_slot_at(ring, cursor->frame)->frame.size);
+
+    cursor->frame++;
+    cursor->place =
+        span == 0 ? cursor->place : contiguous_from(ring, cursor->place, span) + span;
+}
+
+bool
+dl_ring_release_before(dl_ring *ring, const dl_ring_cursor *cursor)
+{
+    if (ring->place != cursor->place) {
+        ring->place = cursor->place;
         atomic_store_explicit(&ring->words->freed, ring->place, memory_order_release);
     }
-    ring->next++;
+    ring->next = cursor->frame;
     atomic_store(&ring->words->taken, ring->next);
     return atomic_load(&ring->words->wants_room) != 0
            && atomic_exchange(&ring->words->wants_room, 0) != 0;
+}
+
+bool
+dl_ring_release(dl_ring *ring)
+{
+    dl_ring_cursor cursor = dl_ring_cursor_at(ring);
+
+    dl_ring_skip(ring, &cursor);
+    return dl_ring_release_before(ring, &cursor);
 }
 
 void
@@ -186,7 +235,7 @@ publish(dl_channel *channel, const dl_frame *frame)
 {
     dl_ring_channel *self = self_of(channel);
 
-    dl_ring_publish(&self->out, frame);
+    dl_ring_publish(&self->out, frame, false);
     if (atomic_load(&self->bell->sleepers) != 0) {
         dl_doorbell_ring(self->bell);
     }
@@ -211,6 +260,20 @@ release(dl_channel *channel)
     dl_ring_channel *self = self_of(channel);
 
     if (dl_ring_release(&self->in)) {
+        dl_doorbell_ring(self->bell);
+    }
+}
+
+void
+dl_ring_channel_publish_part(dl_ring_channel *self, const dl_frame *frame)
+{
+    dl_ring_publish(&self->out, frame, true);
+}
+
+void
+dl_ring_channel_release_before(dl_ring_channel *self, const dl_ring_cursor *cursor)
+{
+    if (dl_ring_release_before(&self->in, cursor)) {
         dl_doorbell_ring(self->bell);
     }
 }

@@ -69,8 +69,10 @@ uint8_t *dl_ring_reserve(dl_ring *ring, size_t size);
  * Does not ask to be woken. */
 bool dl_ring_has_room(dl_ring *ring, size_t size, size_t part);
 
-/* Publishes the frame whose payload was reserved last. */
-void dl_ring_publish(dl_ring *ring, const dl_frame *frame);
+/* Publishes the frame whose payload was reserved last.  If others follow at once, the
+ * frame may become visible with them: the processor then need not finish this frame's
+ * stores before it begins those of the next. */
+void dl_ring_publish(dl_ring *ring, const dl_frame *frame, bool others_follow);
 
 static inline dl_ring_slot *
 dl_ring_slot_at(const dl_ring *ring, uint64_t frame)
@@ -111,6 +113,25 @@ const uint8_t *dl_ring_payload(const dl_ring *ring);
  * and has to be woken. */
 bool dl_ring_release(dl_ring *ring);
 
+/* Where the consumer reads ahead of what it has released. */
+typedef struct dl_ring_cursor {
+    uint64_t frame;
+    uint64_t place; /* as `place` of the ring */
+} dl_ring_cursor;
+
+/* Returns a cursor at the next frame. */
+dl_ring_cursor dl_ring_cursor_at(const dl_ring *ring);
+
+/* Gives the frame at the cursor; returns false if it has not arrived. */
+bool dl_ring_read(const dl_ring *ring, const dl_ring_cursor *cursor,
+                  dl_received *received);
+
+/* Moves the cursor behind a frame that was read. */
+void dl_ring_skip(const dl_ring *ring, dl_ring_cursor *cursor);
+
+/* Releases all frames before the cursor; returns as dl_ring_release(). */
+bool dl_ring_release_before(dl_ring *ring, const dl_ring_cursor *cursor);
+
 /* What the waiting threads of one rank sleep on; in shared memory. */
 typedef struct dl_doorbell {
     _Alignas(DL_LINE) _Atomic uint32_t rings;
@@ -126,6 +147,14 @@ typedef struct dl_ring_channel {
 
 /* Initialises a channel whose two rings are already open. */
 void dl_ring_channel_init(dl_ring_channel *channel, dl_doorbell *bell);
+
+/* Publishes a frame of the outgoing ring behind which others follow at once; the last
+ * one is published by the channel's operation. */
+void dl_ring_channel_publish_part(dl_ring_channel *channel, const dl_frame *frame);
+
+/* Releases the frames of the incoming ring before the cursor. */
+void dl_ring_channel_release_before(dl_ring_channel *channel,
+                                    const dl_ring_cursor *cursor);
 
 /* Wakes the threads that sleep at the bell. */
 void dl_doorbell_ring(dl_doorbell *bell);
