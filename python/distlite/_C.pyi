@@ -64,13 +64,37 @@ class DistBackendError(DistError):
 
     A peer failed or did not arrive in time, the ranks called different operations, or
     the backend itself failed.
+
+    Example:
+        >>> group = dist.new_group()
+        >>> try:
+        ...     dist.all_reduce(np.ones(2 + rank), group=group)
+        ... except dist.DistBackendError:
+        ...     print("the arrays differ in size")
+        the arrays differ in size
     """
 
 class DistNetworkError(DistError):
-    """A connection could not be made, or was lost."""
+    """A connection could not be made, or was lost.
+
+    Example:
+        >>> try:
+        ...     dist.TCPStore("127.0.0.1", 1, timeout=0)
+        ... except dist.DistNetworkError:
+        ...     print("no server")
+        no server
+    """
 
 class DistStoreError(DistError):
-    """A store timed out, was closed, or refused a request."""
+    """A store timed out, was closed, or refused a request.
+
+    Example:
+        >>> try:
+        ...     dist.HashStore().wait(["model"], 0)
+        ... except dist.DistStoreError as error:
+        ...     print(error)
+        wait timeout after 0ms, keys: model
+    """
 
 class QueueEmptyError(DistStoreError):
     """A queue of a store had no item, and the call was told not to wait for one.

@@ -35,10 +35,6 @@ WITHOUT_EXAMPLE = {
     # what stops the program, or needs a GPU
     "breakpoint",
     "ProcessGroupNCCL",
-    # exceptions, whose causes need a failure
-    "DistBackendError",
-    "DistNetworkError",
-    "DistStoreError",
 }
 # Those that still lack one.
 MISSING: set[str] = set()

@@ -20,13 +20,35 @@
     "A collective operation or a message failed.\n" \
     "\n" \
     "A peer failed or did not arrive in time, the ranks called different operations, or\n" \
-    "the backend itself failed."
+    "the backend itself failed.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> group = dist.new_group()\n" \
+    "    >>> try:\n" \
+    "    ...     dist.all_reduce(np.ones(2 + rank), group=group)\n" \
+    "    ... except dist.DistBackendError:\n" \
+    "    ...     print(\"the arrays differ in size\")\n" \
+    "    the arrays differ in size"
 
 #define DLPY_DOC_DISTNETWORKERROR \
-    "A connection could not be made, or was lost."
+    "A connection could not be made, or was lost.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> try:\n" \
+    "    ...     dist.TCPStore(\"127.0.0.1\", 1, timeout=0)\n" \
+    "    ... except dist.DistNetworkError:\n" \
+    "    ...     print(\"no server\")\n" \
+    "    no server"
 
 #define DLPY_DOC_DISTSTOREERROR \
-    "A store timed out, was closed, or refused a request."
+    "A store timed out, was closed, or refused a request.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> try:\n" \
+    "    ...     dist.HashStore().wait([\"model\"], 0)\n" \
+    "    ... except dist.DistStoreError as error:\n" \
+    "    ...     print(error)\n" \
+    "    wait timeout after 0ms, keys: model"
 
 #define DLPY_DOC_QUEUEEMPTYERROR \
     "A queue of a store had no item, and the call was told not to wait for one.\n" \
