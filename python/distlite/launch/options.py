@@ -16,7 +16,7 @@ from distlite._version import __version__
 from distlite.launch.cores import gpu_count, usable_cores
 from distlite.launch.numa import MODES
 from distlite.launch.signals import named_signals
-from distlite.launch.table import FLAG, OPTIONS, SHORT, help_text, usage
+from distlite.launch.table import COMMANDS, FLAG, OPTIONS, SHORT, help_text, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -420,6 +420,10 @@ def _hint(script: str) -> str:
         return "; scripts run by this Python, so leave it out: `distlite run train.py`"
     if _is_program(script):
         return "; --no-python runs a program that is not a script of Python"
+    import difflib
+
+    for command in difflib.get_close_matches(script, COMMANDS, 1):
+        return f"; is `distlite {command}` meant?"
     return ""
 
 
