@@ -629,12 +629,18 @@ typedef struct batch_message {
     Py_ssize_t place; /* in the program's list */
 } batch_message;
 
+/* Messages of a batch that need no memory of their own. */
+#define NEAR_MESSAGES 4
+
 /* The messages of a batch in the order in which they begin. */
 typedef struct batch {
     batch_message *messages;
     dl_call *cores;
     dl_work **works;
     int count;
+    batch_message near_messages[NEAR_MESSAGES];
+    dl_call near_cores[NEAR_MESSAGES];
+    dl_work *near_works[NEAR_MESSAGES];
 } batch;
 
 static int
@@ -642,9 +648,16 @@ open_batch(batch *self, Py_ssize_t count)
 {
     size_t most = (size_t)count;
 
-    *self = (batch){.messages = PyMem_Malloc(most * sizeof *self->messages),
-                    .cores = PyMem_Malloc(most * sizeof *self->cores),
-                    .works = PyMem_Malloc(most * sizeof(dl_work *))};
+    self->count = 0;
+    if (most <= NEAR_MESSAGES) {
+        self->messages = self->near_messages;
+        self->cores = self->near_cores;
+        self->works = self->near_works;
+        return 1;
+    }
+    self->messages = PyMem_Malloc(most * sizeof *self->messages);
+    self->cores = PyMem_Malloc(most * sizeof *self->cores);
+    self->works = PyMem_Malloc(most * sizeof(dl_work *));
     if (self->messages == NULL || self->cores == NULL || self->works == NULL) {
         PyErr_NoMemory();
         return -1;
@@ -661,9 +674,11 @@ close_batch(batch *self)
         Py_DECREF(message->call.array);
         Py_XDECREF(message->prepared);
     }
-    PyMem_Free(self->messages);
-    PyMem_Free(self->cores);
-    PyMem_Free(self->works);
+    if (self->messages != self->near_messages) {
+        PyMem_Free(self->messages);
+        PyMem_Free(self->cores);
+        PyMem_Free(self->works);
+    }
 }
 
 /* Takes the members of an operation, as new references.  Returns 1; 0 if it is not a
@@ -826,7 +841,7 @@ begin_batch(PyObject *module, PyObject *list)
     PyObject *group = NULL;
     PyObject *result = NULL;
     dlpy_collective collective = {0};
-    batch batch = {0};
+    batch batch;
 
     if (first != NULL && PyObject_TypeCheck(first, state->p2p_op_type)) {
         Py_BEGIN_CRITICAL_SECTION(first);

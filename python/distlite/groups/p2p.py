@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from .. import _C
-from .._C import irecv, isend
+from .._C import _batch, irecv, isend
 from .backends import dlpack_device_of
 from .world import get_global_rank, get_group_rank, info_of, world
 
@@ -304,7 +304,7 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
         >>> float(values[0]) == other + 1.0
         True
     """
-    begun = _C._batch(p2p_op_list)
+    begun = _batch(p2p_op_list)
     if begun is not None:
         return begun
     if not isinstance(p2p_op_list, list) or not all(
