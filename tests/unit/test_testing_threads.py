@@ -120,6 +120,9 @@ def test_a_failure_ends_the_others_and_is_labelled():
     assert "in _run" not in text  # nothing of the tool's own
     outcomes = {each.rank: each for each in caught.value.outcomes}
     assert outcomes[0].is_late and "dist.barrier()" in outcomes[0].output
+    described = outcomes[0].describe()
+    assert "rank 0: did not end in time, and its operations were aborted" in described
+    assert "killed" not in described and "dist.barrier()" in described
 
 
 def absent(rank):

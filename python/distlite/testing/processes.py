@@ -45,8 +45,8 @@ class Outcome:
 
     `value` is what it returned; `exception` and `traceback` tell what it raised,
     `returncode` how its process ended, `output` what it printed; `is_late` is True if
-    it had to be killed at the end of the time, and `skip_reason` is that of
-    `pytest.skip`.
+    it had to be killed at the end of the time (a thread: its operations aborted), and
+    `skip_reason` is that of `pytest.skip`.
 
     Args:
         rank: The rank.
@@ -55,7 +55,8 @@ class Outcome:
         traceback: The text of the traceback.
         returncode: The exit status of the process, negative after a signal.
         output: What the rank printed.
-        is_late: Whether it had to be killed at the end of the time.
+        is_late: Whether it had to be killed, or its operations aborted, at the end of
+            the time.
         skip_reason: The reason given to `pytest.skip`.
 
     Example:
@@ -84,6 +85,9 @@ class Outcome:
 
         if self.is_good:
             head = "returned"
+        elif self.is_late and self.returncode is None:  # a thread
+            head = "did not end in time, and its operations were aborted; it was at"
+            return self._lines([head, *self.output.splitlines()])
         elif self.is_late:
             head = "did not end in time and was killed"
         elif self.skip_reason is not None:
@@ -97,6 +101,9 @@ class Outcome:
         lines = [head, *self.traceback.splitlines()]
         if self.output:
             lines += ["output:", *self.output[-OUTPUT_LIMIT:].splitlines()]
+        return self._lines(lines)
+
+    def _lines(self, lines: list[str]) -> str:
         return "\n".join(f"rank {self.rank}: {line}" for line in lines)
 
 
