@@ -9,7 +9,7 @@ import warnings
 from .groups.world import world
 from .launch.environment import LISTEN_FD
 from .launch.master import bind_master
-from .spawn import ProcessException, start_processes
+from .spawn import ProcessException, check_arguments, start_processes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def notebook_launcher(
         use_port: The port of the job's store; 0 is any free one.
 
     Raises:
+        TypeError: `args` is no tuple, or `num_processes` no integer.
         ValueError: The notebook is in a process group itself, the number of ranks is
             less than 1, or there is no such port.
         OSError: The port is in use.
@@ -60,6 +61,8 @@ def notebook_launcher(
         ...         assert x[0] == 21
         >>> dist.notebook_launcher(work, args=(10,), num_processes=2)
     """
+    wanted = 1 if num_processes is None else num_processes
+    check_arguments(args, wanted, "num_processes")
     count, port = _count(num_processes), _port(use_port)
     if world.default is not None:
         raise ValueError(

@@ -327,6 +327,7 @@ def start_processes(
         None, or a `ProcessContext` if `join` is False.
 
     Raises:
+        TypeError: `args` is no tuple, or `nprocs` no integer.
         AttributeError: The processes are not forked and could not import the function:
             it is defined in a notebook, in an interactive session or within another
             function.
@@ -341,6 +342,7 @@ def start_processes(
     if start_method != "fork":
         _check_importable(fn)
     context = multiprocessing.get_context(start_method)
+    check_arguments(args, nprocs, "nprocs")
     processes: list[BaseProcess] = []
     errors: list[Connection] = []
     try:
@@ -386,6 +388,7 @@ def spawn(
         None, or a `ProcessContext` if `join` is False.
 
     Raises:
+        TypeError: `args` is no tuple, or `nprocs` no integer.
         AttributeError: Other processes cannot import the function: it is defined in a
             notebook, in an interactive session or within another function.
         ProcessRaisedException: The function of a process raised an exception.
@@ -404,6 +407,14 @@ def spawn(
             stacklevel=2,
         )
     return start_processes(fn, args, nprocs, join, daemon, "spawn")
+
+
+def check_arguments(args: object, count: object, name: str) -> None:
+    """Raises TypeError for what would fail in each process, or far from its cause."""
+    if not hasattr(args, "__iter__"):
+        raise TypeError(f"args must be a tuple, such as ({args!r},), not {args!r}")
+    if not hasattr(count, "__index__"):
+        raise TypeError(f"{name} must be an integer, not {count!r}")
 
 
 def _check_importable(fn: object) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 import distlite as dist
 from distlite import testing
+from distlite.spawn import spawn
 
 PLACE = {
     "RANK": "0",
@@ -134,6 +135,16 @@ CALLS: list[tuple[Call, str]] = [
     ),
     (lambda x: dist.all_reduce(dist.all_reduce(x)), r"x = all_reduce\(x\) loses the"),
     (lambda x: dist.all_reduce({"a": x}), r"instead. broadcast_object_list\(\)"),
+    (
+        lambda x: spawn(print, 5, nprocs=2),
+        r"^args must be a tuple, such as \(5",
+    ),
+    (lambda x: spawn(print, nprocs="2"), "^nprocs must be an integer, not '2'"),
+    (lambda x: dist.notebook_launcher(print, 5), r"^args must be a tuple, such as \(5"),
+    (
+        lambda x: dist.notebook_launcher(print, (), "4"),
+        "^num_processes must be an integer, not '4'",
+    ),
     (lambda x: dist.spawn(print, nprocs=2), "`from distlite.spawn import spawn`"),
     (lambda x: dist.all_reduce(frozen()), r"read-only.*numpy.array"),
     (
