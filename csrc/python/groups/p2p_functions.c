@@ -411,6 +411,8 @@ add_call(exchange_calls *self, const dlpy_collective *collective, PyObject *arra
     return note_write(made) < 0 ? -1 : 1;
 }
 
+/* Receives are in the order of their tags, in which a neighbour at several places sends:
+ * a message that is not received first would have to be kept. */
 static int
 add_calls(exchange_calls *self, const dlpy_collective *collective, PyObject *arrays,
           PyObject *peers, bool is_send)
@@ -418,7 +420,8 @@ add_calls(exchange_calls *self, const dlpy_collective *collective, PyObject *arr
     Py_ssize_t places = PyTuple_GET_SIZE(peers);
     int added = 1;
 
-    for (Py_ssize_t place = 0; added > 0 && place < places; place++) {
+    for (Py_ssize_t tag = 0; added > 0 && tag < places; tag++) {
+        Py_ssize_t place = is_send ? tag : tag ^ 1;
         PyObject *peer = PyTuple_GET_ITEM(peers, place);
         int rank;
         if (peer != Py_None) {
@@ -486,8 +489,10 @@ exchange_with_neighbours(PyObject *module, PyObject *const *args, Py_ssize_t cou
         return NULL;
     }
     const dlpy_state *state = dlpy_state_of_module(module);
-    if (!PyTuple_Check(values[2]) || !dlpy_group_check(state, values[3])) {
-        PyErr_SetString(PyExc_TypeError, "peers must be a tuple, and group a group");
+    if (!PyTuple_Check(values[2]) || PyTuple_GET_SIZE(values[2]) % 2 != 0
+        || !dlpy_group_check(state, values[3])) {
+        PyErr_SetString(PyExc_TypeError,
+                        "peers must be a tuple of pairs, and group a group");
         return NULL;
     }
     Py_ssize_t places = PyTuple_GET_SIZE(values[2]);

@@ -504,18 +504,23 @@ put_part(dl_p2p *engine, int rank, const dl_tensor *tensor, size_t offset,
     return true;
 }
 
-/* The smallest part of a message that is sent at once, and the most parts.  The
+/* The smallest part of a message that its sender waits for, and the most parts.  The
  * receiver copies a part out while the sender copies the next one in; more parts cost
- * more than that saves. */
+ * more than that saves.  Where nobody waits for the send, the receive has usually been
+ * posted, too, and each part costs it a search. */
 #define LEAST_PART ((size_t)8 << 10)
 #define MOST_PARTS 4
 
 /* Returns the bytes of each part but the last one. */
 static size_t
-part_of(const dl_p2p *engine, size_t size)
+part_of(const dl_p2p *engine, const dl_call *call)
 {
+    size_t size = dl_tensor_size(&call->tensor);
     size_t part = dl_round_up(size / MOST_PARTS, DL_LINE);
 
+    if (!call->is_awaited) {
+        return engine->chunk;
+    }
     return min_size(part < LEAST_PART ? LEAST_PART : part, engine->chunk);
 }
 
@@ -525,7 +530,7 @@ dl_p2p_send_at_once(dl_p2p *engine, const dl_call *call)
     dl_p2p_peer *peer = &engine->peers[call->peer];
     dl_ring *out = &peer->rings.out;
     size_t size = dl_tensor_size(&call->tensor);
-    size_t part = part_of(engine, size);
+    size_t part = part_of(engine, call);
     opening first = {DL_FRAME_SENT, min_size(size, part), size};
 
     if (size > engine->window || !keeps_up(peer) || is_blocked(peer)
