@@ -104,6 +104,19 @@ def coalesced(dist: ModuleType, rank: int, is_async: bool) -> Any:
 
 
 @program
+def coalesced_of_several_types(dist: ModuleType, rank: int, is_async: bool) -> Any:
+    tensors = [torch.ones(4), torch.ones(2, 3, dtype=torch.complex64), torch.ones(9000)]
+    return dist.all_reduce_coalesced(tensors, async_op=is_async)
+
+
+@program
+def gathered_of_several_sizes(dist: ModuleType, rank: int, is_async: bool) -> Any:
+    tensors = [torch.ones(4), torch.ones(9000)]
+    lists = [[torch.zeros_like(each) for each in tensors] for _ in range(2)]
+    return dist.all_gather_coalesced(lists, tensors, async_op=is_async)
+
+
+@program
 def manager(dist: ModuleType, rank: int, is_async: bool) -> Any:
     with dist._coalescing_manager(async_ops=is_async) as works:
         for shape in (4,), (2, 3):

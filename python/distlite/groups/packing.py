@@ -11,15 +11,19 @@ the functions of the core; `op` is of all arrays, or a list has one for each.
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
 from threading import RLock
 
 from .. import _C
 from .._C import _find_shared, _pack, _pack_blocks, _plan_packs
 from .reduce_op import has_kernel
+from .world import world
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from .._C import Work
@@ -91,11 +95,26 @@ def reduce_all(arrays: Sequence[Any], op: Any, group: Any, async_op: bool) -> Co
     plan = _plan(arrays, op, group)
     # A single pack is read as a whole before it is written to.
     used = _Copies(arrays, _find_shared(arrays) if len(plan) > 1 else ())
-    works = [
-        _C.all_reduce(used.take(indices), _at(op, indices[0]), group, async_op)
-        for indices in plan
-    ]
+    with _one_event("all_reduce", arrays, group, plan):
+        works = [
+            _C.all_reduce(used.take(indices), _at(op, indices[0]), group, async_op)
+            for indices in plan
+        ]
     return Coalesced(arrays, works, used.pairs)
+
+
+def _one_event(
+    operation: str, inputs: Sequence[Any], group: Any, plan: Sequence[Sequence[int]]
+) -> AbstractContextManager[None]:
+    """Makes the operations of a plan one event of torch's profiler if it is on."""
+    module = sys.modules.get("torch._C._autograd")
+    if len(plan) < 2 or module is None or not module._profiler_enabled():
+        return nullcontext()
+    from ..tools import profiler_events
+
+    given = group[0] if isinstance(group, tuple) else group
+    chosen = world.require_default() if given is None else given
+    return profiler_events.as_one(chosen, operation, inputs)
 
 
 def send_to_all(arrays: Sequence[Any], root: int, group: Any) -> None:
@@ -113,13 +132,15 @@ def gather_lists(
     count = len(inputs)
     every = [array for of_rank in outputs for array in of_rank]
     read, written = _for_gather(inputs, every)
+    plan = _plan_packs(inputs, LARGE, group)
     works = []
-    for indices in _plan_packs(inputs, LARGE, group):
-        targets = [
-            written.take([start + i for i in indices])
-            for start in range(0, len(every), count)
-        ]
-        works.append(_C.all_gather(targets, read.take(indices), group, async_op))
+    with _one_event("all_gather", inputs, group, plan):
+        for indices in plan:
+            targets = [
+                written.take([start + i for i in indices])
+                for start in range(0, len(every), count)
+            ]
+            works.append(_C.all_gather(targets, read.take(indices), group, async_op))
     return Coalesced(every, works, written.pairs)
 
 

@@ -15,17 +15,19 @@ import os
 import queue
 import sys
 import threading
+from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
 from .. import _C, futures
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from .._C import ProcessGroup, Work
 
-__all__ = ["Event", "begin", "name_backend"]
+__all__ = ["Event", "as_one", "begin", "name_backend"]
 
 _names: WeakKeyDictionary[ProcessGroup, str] = WeakKeyDictionary()
 
@@ -36,9 +38,12 @@ def name_backend(group: ProcessGroup, name: str) -> None:
     _names[group] = name
 
 
-def begin(group: ProcessGroup, operation: str, inputs: Any) -> Event | None:
+def begin(group: ProcessGroup, operation: str, inputs: Any) -> Event | _Part | None:
     """Returns the event of an operation that is about to begin; None if no array is
     torch's."""
+    joint: _Joint | None = getattr(_current, "joint", None)
+    if joint is not None:
+        return joint.part()
     arrays = _arrays_of(inputs)
     tensors = [array for array in arrays if _is_of_torch(array)]
     if arrays and not tensors:
@@ -108,6 +113,66 @@ class Event:
         """Ends the event when an operation has ended, whether or not the program waits
         for it."""
         futures._call_when_done(work, lambda _: self.end())
+
+
+class _Joint:
+    """One event for several operations, which ends with the last of them."""
+
+    def __init__(self, event: Event | _Part) -> None:
+        self._event = event
+        self._lock = threading.Lock()
+        self._running = 1  # the block that begins them counts as one
+
+    def part(self) -> _Part:
+        with self._lock:
+            self._running += 1
+        return _Part(self)
+
+    def end_one(self) -> None:
+        with self._lock:
+            self._running -= 1
+            is_last = self._running == 0
+        if is_last:
+            self._event.end()
+
+
+class _Part:
+    """What an operation has in place of an event of its own."""
+
+    def __init__(self, joint: _Joint) -> None:
+        self._joint: _Joint | None = joint
+        self._lock = threading.Lock()
+
+    def end(self) -> None:
+        """Further calls do nothing."""
+        with self._lock:
+            joint, self._joint = self._joint, None
+        if joint is not None:
+            joint.end_one()
+
+    def end_with(self, work: Work) -> None:
+        """Ends the part when an operation has ended."""
+        futures._call_when_done(work, lambda _: self.end())
+
+
+_current = threading.local()
+
+
+@contextmanager
+def as_one(group: ProcessGroup, operation: str, inputs: Any) -> Iterator[None]:
+    """Makes the operations that this thread begins in the block one event."""
+    event = begin(group, operation, inputs)
+    if event is None:
+        yield
+        return
+    joint = _Joint(event)
+    outer = getattr(_current, "joint", None)
+    _current.joint = joint
+    try:
+        yield
+    finally:
+        _current.joint = outer
+        joint.end_one()
 
 
 class _Ender:
