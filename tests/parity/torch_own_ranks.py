@@ -4,7 +4,8 @@
 A process that has imported torch once, and has started no thread, is forked for each
 rank of each test: importing torch anew takes longer than a test.  What torch's
 decorators say of gloo decides which tests apply; the groups are then made with the
-backend that is tested.
+backend that is tested.  With "distlite alone" in place of a backend's name, the tests
+call distlite's functions where they name those of torch.distributed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import sys
 import traceback
+import types
 import unittest
 from collections.abc import Iterator
 from typing import Any
@@ -25,6 +27,7 @@ os.environ["DISTRIBUTED_TESTS_DEFAULT_TIMEOUT"] = "60"
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
+from torch.testing._internal import common_distributed
 from torch.testing._internal.common_distributed import MultiProcessTestCase
 from torch.testing._internal.distributed import (
     ddp_under_dist_autograd_test as under_autograd,
@@ -96,6 +99,13 @@ def run_anyway() -> None:
         setattr(Distributed, name, test)
 
 
+def is_of_torch_alone(name: str) -> bool:
+    """Whether a test is of parts of torch that need its own groups, as DDP does."""
+    source = source_of(Distributed, name)
+    words = "DistributedDataParallel", "DDP", "ddp", "_compute_bucket"
+    return any(word in source for word in words)
+
+
 def source_of(kind: Any, name: str) -> str:
     """The text of a test with its decorators."""
     return inspect.getsource(inspect.unwrap(getattr(kind, name)))
@@ -106,7 +116,10 @@ def names_of(kind: Any) -> Iterator[str]:
 
 
 def catalogue() -> dict[str, str]:
-    """Each test, as "Class.name", and why torch itself leaves it out: "" if it runs."""
+    """Each test, as "Class.name", and why torch itself leaves it out: "" if it runs.
+
+    Those that distlite can run alone are listed again, as "alone.name".
+    """
     found = {}
     for kind in CLASSES.values():
         for name in names_of(kind):
@@ -116,12 +129,39 @@ def catalogue() -> dict[str, str]:
             elif any(each in source_of(kind, name) for each in NEEDS_A_GPU):
                 reason = "needs a GPU"
             found[f"{kind.__name__}.{name}"] = reason
+    for name in names_of(Distributed):
+        if not found[f"Distributed.{name}"] and not is_of_torch_alone(name):
+            found[f"alone.{name}"] = ""
     return found
+
+
+class InPlace(types.ModuleType):
+    """distlite, with what it does not have from torch.distributed."""
+
+    def __getattr__(self, name: str) -> Any:
+        import distlite
+
+        return getattr(distlite if hasattr(distlite, name) else dist, name)
+
+
+def use_alone() -> None:
+    """Makes torch's tests call distlite."""
+    from distlite import distributed_c10d
+
+    in_place = InPlace("distlite in place of torch.distributed")
+    distributed_test.dist = common_distributed.c10d = in_place
+    for name, value in list(vars(distributed_test).items()):
+        is_of_torch = getattr(dist.distributed_c10d, name, None) is value
+        if is_of_torch and hasattr(distributed_c10d, name):
+            setattr(distributed_test, name, getattr(distributed_c10d, name))
 
 
 def use(backend: str) -> None:
     """Makes torch's tests use the backend, instead of gloo."""
     if backend == "gloo":
+        return
+    if backend == "distlite alone":
+        use_alone()
         return
     import distlite.torch
 
@@ -173,7 +213,8 @@ def main() -> None:
     use(sys.argv[1])
     for line in sys.stdin:
         kind, name = line.strip().split(".")
-        print(json.dumps(outcome_of(CLASSES[kind], name)), file=answers, flush=True)
+        tested = CLASSES.get(kind, Distributed)
+        print(json.dumps(outcome_of(tested, name)), file=answers, flush=True)
 
 
 if __name__ == "__main__":
