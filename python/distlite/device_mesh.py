@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from operator import index
 
 from . import _C
 from .groups.backends import best_backend
@@ -12,6 +11,7 @@ from .groups.world import is_initialized
 from .groups.world import world as _world
 from .mesh import DeviceMesh, check_names
 from .mesh import _mesh_resources as _mesh_resources
+from .shared import sizes_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def init_device_mesh(
     """
     import numpy as np
 
-    shape = tuple(index(size) for size in mesh_shape)
+    shape = sizes_of(mesh_shape, "mesh_shape")
     _check(device_type, shape, mesh_dim_names)
     override = _override_of(backend_override or {}, len(shape), mesh_dim_names)
     _check_served(device_type, any(backend for backend, _ in override))

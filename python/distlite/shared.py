@@ -77,12 +77,18 @@ def shared_zeros(
     return np.ndarray(sizes, kind, buffer=memory)
 
 
-def sizes_of(shape: Any) -> tuple[int, ...]:
+def sizes_of(shape: Any, name: str = "shape") -> tuple[int, ...]:
     """Converts a number or a sequence of numbers, for example an array."""
     try:
         return (index(shape),)
     except TypeError:
+        pass
+    try:
         return tuple(index(size) for size in shape)
+    except TypeError:
+        raise TypeError(
+            f"{name} must be an integer or a sequence of integers, not {shape!r}"
+        ) from None
 
 
 def shared_zeros_like(array: Any, group: ProcessGroup | None = None) -> np.ndarray:
