@@ -377,6 +377,21 @@ release_calls(exchange_calls *self)
     }
 }
 
+/* Returns the array at a place.  A tensor of torch is no sequence to Python, but has
+ * items. */
+static PyObject *
+array_at(PyObject *arrays, Py_ssize_t place)
+{
+    if (PySequence_Check(arrays)) {
+        return PySequence_GetItem(arrays, place);
+    }
+    PyObject *key = PyLong_FromSsize_t(place);
+    PyObject *array = key == NULL ? NULL : PyObject_GetItem(arrays, key);
+
+    Py_XDECREF(key);
+    return array;
+}
+
 /* Adds the message with the neighbour at a place.  Returns 1, 0 if the array is on a
  * device or is to be seen by torch's profiler, or -1 with an exception set. */
 static int
@@ -389,7 +404,7 @@ add_call(exchange_calls *self, const dlpy_collective *collective, PyObject *arra
     made->collective = *collective;
     made->core.peer = peer;
     made->core.tag = is_send ? place : place ^ 1;
-    made->array = PySequence_GetItem(arrays, place);
+    made->array = array_at(arrays, place);
     if (made->array == NULL) {
         return -1;
     }
@@ -460,7 +475,7 @@ run_calls(exchange_calls *self, const dlpy_collective *collective)
 static int
 check_places(PyObject *arrays, const char *what, Py_ssize_t places)
 {
-    Py_ssize_t count = PySequence_Size(arrays);
+    Py_ssize_t count = PyObject_Size(arrays);
 
     if (count < 0 || count == places) {
         return count < 0 ? -1 : 0;
