@@ -14,7 +14,6 @@ mpis.py has made their environments, beside those of the system.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections import defaultdict
@@ -30,7 +29,6 @@ from measure import (
     MIB,
     Found,
     Target,
-    alternate,
     find_torch_python,
     medians,
     ratio,
@@ -40,7 +38,7 @@ from measure import (
     table,
 )
 from placement import CHANGED, FAR, NEAR
-from ranks import Runner, find_runners
+from ranks import Runner, find_runners, measure_in_turns
 
 MPIS = ["openmpi5", "mpich5", "intelmpi", "openmpi", "mpich"]
 PEERS = ["distlite", *MPIS, "torch", "memory"]
@@ -53,9 +51,6 @@ QUICK_SIZES = [8, KIB, 64 * KIB, MIB]
 RANKS = [1, 2, 4, 8]
 ROUNDS = 5
 CELL_SECONDS, QUICK_CELL_SECONDS = 0.1, 0.005
-# With eight ranks on two cores, torch's import takes a minute, its largest calls
-# seconds.
-PATIENCE_PER_CELL, PATIENCE = 20, 180
 SMALL = 64 * KIB
 
 
@@ -192,19 +187,14 @@ def measure_all(
     runners: Sequence[Runner], options: argparse.Namespace
 ) -> dict[Cell, dict[str, list[float]]]:
     """Every round's microseconds."""
-    by_name = {runner.peer: runner for runner in runners}
     found = defaultdict(lambda: defaultdict(list))
-    for ranks in options.ranks:
-        for number, peer in alternate(options.rounds, list(by_name)):
-            print(f"{ranks} ranks, round {number + 1}: {peer}", file=sys.stderr)
-            cells = cells_of(peer, options)
-            plan = json.dumps({"budget": options.seconds, "cells": cells})
-            patience = PATIENCE + PATIENCE_PER_CELL * len(cells)
-            lines = by_name[peer].run("collectives_peer.py", ranks, [plan], patience)
-            for op, mode, size, cores, microseconds in map(json.loads, lines):
-                if microseconds is not None:
-                    cell = Cell(ranks, op, mode, size, cores)
-                    found[cell][peer].append(microseconds)
+    cells = partial(cells_of, options=options)
+    for ranks, peer, said in measure_in_turns(
+        runners, options, "collectives_peer.py", cells
+    ):
+        op, mode, size, cores, microseconds = said
+        if microseconds is not None:
+            found[Cell(ranks, op, mode, size, cores)][peer].append(microseconds)
     return found
 
 

@@ -13,7 +13,6 @@ Waitall for all three.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -24,7 +23,6 @@ from measure import (
     KIB,
     Found,
     Target,
-    alternate,
     find_torch_python,
     medians,
     ratio,
@@ -34,13 +32,12 @@ from measure import (
     table,
 )
 from messages_peer import COUNTS
-from ranks import Runner, find_runners
+from ranks import Runner, find_runners, measure_in_turns
 
 PEERS = ["distlite", *MPIS, "torch"]
 SIZES = [8, KIB, 4 * KIB, 16 * KIB, 64 * KIB]
 ROUNDS = 5
 CELL_SECONDS, QUICK_CELL_SECONDS = 0.05, 0.005
-PATIENCE = 180
 LIMIT = 0.9
 
 
@@ -57,18 +54,14 @@ def measure_all(
     runners: Sequence[Runner], options: argparse.Namespace
 ) -> dict[Cell, dict[str, list[float]]]:
     """Every round's microseconds."""
-    by_name = {runner.peer: runner for runner in runners}
     found = defaultdict(lambda: defaultdict(list))
     cells = [(op, size) for op in options.ops for size in options.sizes]
-    plan = json.dumps({"budget": options.seconds, "cells": cells})
-    for ranks in options.ranks:
-        for number, peer in alternate(options.rounds, list(by_name)):
-            print(f"{ranks} ranks, round {number + 1}: {peer}", file=sys.stderr)
-            lines = by_name[peer].run("messages_peer.py", ranks, [plan], PATIENCE)
-            for op, size, cores, microseconds in map(json.loads, lines):
-                if microseconds is not None:
-                    cell = Cell(ranks, op, size, cores)
-                    found[cell][peer].append(microseconds)
+    for ranks, peer, said in measure_in_turns(
+        runners, options, "messages_peer.py", lambda _: cells
+    ):
+        op, size, cores, microseconds = said
+        if microseconds is not None:
+            found[Cell(ranks, op, size, cores)][peer].append(microseconds)
     return found
 
 

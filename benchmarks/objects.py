@@ -11,7 +11,6 @@ of the rounds.  distlite-safe is distlite in safe mode.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -23,7 +22,6 @@ from measure import (
     KIB,
     MIB,
     Target,
-    alternate,
     find_torch_python,
     medians,
     ratio,
@@ -32,7 +30,7 @@ from measure import (
     table,
 )
 from objects_peer import OPS
-from ranks import Runner, find_python, find_runners
+from ranks import Runner, find_python, find_runners, measure_in_turns
 
 PEERS = ["distlite", "distlite-safe", "openmpi", "mpich", "torch"]
 SIZES = [KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB]
@@ -42,7 +40,6 @@ QUICK_ITEMS = ["dict", "list:1000", f"array:{64 * KIB}"]
 RANKS = [2, 4]
 ROUNDS = 5
 CELL_SECONDS, QUICK_CELL_SECONDS = 0.3, 0.01
-PATIENCE_PER_CELL, PATIENCE = 20, 180
 
 
 class Cell(NamedTuple):
@@ -81,17 +78,13 @@ def measure_all(
     runners: Sequence[Runner], options: argparse.Namespace
 ) -> dict[Cell, dict[str, list[float]]]:
     """Every round's microseconds."""
-    by_name = {runner.peer: runner for runner in runners}
     found = defaultdict(lambda: defaultdict(list))
     cells = [(op, item) for op in options.ops for item in options.items]
-    plan = json.dumps({"budget": options.seconds, "cells": cells})
-    patience = PATIENCE + PATIENCE_PER_CELL * len(cells)
-    for ranks in options.ranks:
-        for number, peer in alternate(options.rounds, list(by_name)):
-            print(f"{ranks} ranks, round {number + 1}: {peer}", file=sys.stderr)
-            lines = by_name[peer].run("objects_peer.py", ranks, [plan], patience)
-            for op, item, microseconds in map(json.loads, lines):
-                found[Cell(ranks, op, item)][peer].append(microseconds)
+    for ranks, peer, said in measure_in_turns(
+        runners, options, "objects_peer.py", lambda _: cells
+    ):
+        op, item, microseconds = said
+        found[Cell(ranks, op, item)][peer].append(microseconds)
     return found
 
 

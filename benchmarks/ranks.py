@@ -3,21 +3,27 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes.util
+import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from measure import has_module
+from measure import alternate, has_module
 from processes import BUILD, FOLDER
 
 POLL_SECONDS = 0.02
+# Seconds.  With eight ranks on two cores, torch's import takes a minute, its largest
+# calls seconds.
+PATIENCE_PER_CELL, PATIENCE = 20, 180
 END_SECONDS = 10
 # The newest ones of PyPI, for which mpis.py makes environments.
 WHEELS = {
@@ -102,6 +108,27 @@ class Runner:
         # Otherwise torch would look up the host's name, and wait for a server that may
         # not answer.
         return {"GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+
+
+def measure_in_turns(
+    runners: Sequence[Runner],
+    options: argparse.Namespace,
+    program: str,
+    cells_of: Callable[[str], Sequence[Any]],
+) -> Iterator[tuple[int, str, list[Any]]]:
+    """Lets the libraries take turns, `options.rounds` times for each number of ranks,
+    and yields that number, the library, and each cell that its ranks have measured.
+
+    The program gets a plan, with the cells of its library and the seconds of each."""
+    by_name = {runner.peer: runner for runner in runners}
+    for ranks in options.ranks:
+        for number, peer in alternate(options.rounds, list(by_name)):
+            print(f"{ranks} ranks, round {number + 1}: {peer}", file=sys.stderr)
+            cells = cells_of(peer)
+            plan = json.dumps({"budget": options.seconds, "cells": cells})
+            patience = PATIENCE + PATIENCE_PER_CELL * len(cells)
+            for line in by_name[peer].run(program, ranks, [plan], patience):
+                yield ranks, peer, json.loads(line)
 
 
 def await_all(processes: Sequence[subprocess.Popen], end: float) -> str:
