@@ -4,7 +4,10 @@
 
 #include "check.h"
 #include "groups.h"
+#include "pg/cpu/cpu_state.h"
 #include "pg/cpu/endpoint.h"
+#include "pg/cpu/p2p/p2p_state.h"
+#include "pg/group_state.h"
 #include "tensor/strided.h"
 
 #define LARGE ((size_t)300 * 1000) /* int64: several rings full */
@@ -812,16 +815,37 @@ CHECK_CASE(two_send_to_one)
     world_run(3, threads_receive);
 }
 
+/* Sends the first of four parts of a message that is sent at once. */
+static void
+send_first_part(dl_group *group, const dl_call *args)
+{
+    dl_p2p *engine = dl_cpu_self(group->host.backend)->p2p;
+    dl_ring_channel *rings = &engine->peers[args->peer].rings;
+    dl_frame frame = {.id = 1,
+                      .tag = args->tag,
+                      .total = dl_tensor_size(&args->tensor),
+                      .size = (uint16_t)(dl_tensor_size(&args->tensor) / 4),
+                      .kind = DL_FRAME_SENT,
+                      .dtype = DL_INT64};
+
+    memcpy(dl_ring_reserve(&rings->out, frame.size), args->tensor.data, frame.size);
+    dl_ring_channel_publish_part(rings, &frame);
+}
+
+/* Sends a message, or only a part of one that `context` has the size of, and dies. */
 static void
 die(int rank, const rank_processes *all, void *context)
 {
     dl_store *store = open_file_store(all);
     dl_group *group = join_group(store, "g", rank, all->size);
-    int64_t *data = calloc(LARGE, sizeof *data);
-    dl_call args = message(data, LARGE, 1 - rank, 0);
+    size_t count = context == NULL ? LARGE : *(size_t *)context;
+    int64_t *data = calloc(count, sizeof *data);
+    dl_call args = message(data, count, 1 - rank, 0);
 
-    (void)context;
-    if (rank == 1) {
+    if (rank == 1 && context != NULL) {
+        send_first_part(group, &args);
+        kill(getpid(), SIGKILL);
+    } else if (rank == 1) {
         dl_work_unref(post(group, DL_SEND, args));
         kill(getpid(), SIGKILL);
     }
@@ -844,6 +868,15 @@ CHECK_CASE(the_death_of_a_sender_is_reported)
     rank_processes all;
 
     start_processes(&all, 2, die, NULL);
+    join_processes(&all, 1u << 1);
+}
+
+CHECK_CASE(the_death_of_a_sender_between_parts_is_reported)
+{
+    rank_processes all;
+    size_t count = 4096;
+
+    start_processes(&all, 2, die, &count);
     join_processes(&all, 1u << 1);
 }
 
