@@ -52,6 +52,9 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("DISTLITE_TESTING_START", "forkserver")
     # The threads of NumPy's library spin when they start, a third of NumPy's import.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Unbuffered, a line and its end are two writes, between which another process's may
+    # fall.
+    os.environ.pop("PYTHONUNBUFFERED", None)
     # Recordings of processes that tests kill go with the folder.
     folder = tempfile.mkdtemp(prefix="distlite-tests-")
     os.environ["DISTLITE_RUNTIME_DIR"] = folder

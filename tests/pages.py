@@ -99,9 +99,7 @@ def run_page(
     """Runs its commands in `folder`; returns what could not be run, and why."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, **MPIRUN, "PATH": path}
-    # Unbuffered, a line and its end are two writes, between which another process's
-    # may fall.
-    for name in (*LAUNCHED, "PYTHONUNBUFFERED"):
+    for name in LAUNCHED:
         environment.pop(name, None)
     text = page.read_text()
     if not hosts:  # Each port of a network namespace is free, as is a reader's.
