@@ -156,8 +156,10 @@ def until_killed(
             choice.choice(OPERATIONS)(scene)
     except distlite.DistError:
         noticed = time.monotonic()
+    # The first barrier succeeds if the victim had come as far as a fence.
     try:
-        distlite.barrier()
+        while True:
+            distlite.barrier()
     except distlite.DistError as error:
         told = str(error)
     # Others may wait for what this rank, which lives, was about to do.
