@@ -336,38 +336,64 @@ wait_beside(dl_work *const *works, int count, int i, joint **together)
     return dl_work_wait(works[i], dl_deadline_after(-1));
 }
 
+/* What a wait for several messages has come to. */
+typedef struct outcome {
+    dl_status status;
+    dl_error error;
+    joint *together;
+} outcome;
+
+/* Waits for the message `i`, unless one has failed: then it is withdrawn. */
+static void
+await_one(dl_work **works, const dl_call *calls, int count, int i, outcome *all,
+          dl_message_end *ends)
+{
+    dl_work *work = works[i];
+
+    if (work == NULL) {
+        ends[i].source = calls[i].peer;
+        return;
+    }
+    dl_status own =
+        all->status == DL_OK ? wait_beside(works, count, i, &all->together) : DL_OK;
+    bool is_done = dl_work_is_done(work);
+    if (all->status == DL_OK && own != DL_OK) {
+        all->status = own;
+        all->error = *dl_last_error();
+    }
+    works[i] = NULL;
+    leave_joint(all->together, i);
+    if (is_done || own == DL_INTERRUPTED) {
+        (void)take_back(work, own, &ends[i]);
+    } else {
+        withdraw(work, &all->error, &ends[i]);
+    }
+}
+
 /* Waits for the messages in turn.  No peer is delayed by a rank that waits for one
- * message first, because all sends were posted before. */
+ * message first, because all sends were posted before.  A backend may take a message
+ * only while a thread waits for it, so the receives come first: two ranks that waited
+ * for their sends would wait for each other. */
 static dl_status
 await_all(dl_work **works, const dl_call *calls, int count, dl_status status,
           dl_message_end *ends)
 {
-    dl_error error = *dl_last_error();
-    joint *together = NULL;
+    outcome all = {.status = status, .error = *dl_last_error()};
 
     for (int i = 0; i < count; i++) {
-        dl_work *work = works[i];
-        if (work == NULL) {
-            ends[i].source = calls[i].peer;
-            continue;
-        }
-        dl_status own =
-            status == DL_OK ? wait_beside(works, count, i, &together) : DL_OK;
-        bool is_done = dl_work_is_done(work);
-        if (status == DL_OK && own != DL_OK) {
-            status = own;
-            error = *dl_last_error();
-        }
-        works[i] = NULL;
-        leave_joint(together, i);
-        if (is_done || own == DL_INTERRUPTED) {
-            (void)take_back(work, own, &ends[i]);
-        } else {
-            withdraw(work, &error, &ends[i]);
+        if (calls[i].op != DL_SEND) {
+            await_one(works, calls, count, i, &all, ends);
         }
     }
-    drop_joint(together);
-    return status == DL_OK || status == DL_INTERRUPTED ? status : dl_fail_again(&error);
+    for (int i = 0; i < count; i++) {
+        if (calls[i].op == DL_SEND) {
+            await_one(works, calls, count, i, &all, ends);
+        }
+    }
+    drop_joint(all.together);
+    return all.status == DL_OK || all.status == DL_INTERRUPTED
+               ? all.status
+               : dl_fail_again(&all.error);
 }
 
 /* Posts the messages as parts of one call, and waits for them. */

@@ -156,6 +156,23 @@ def _messages(rank: int, size: int) -> list[bool]:
     ]
 
 
+def exchanges() -> int:
+    """Large arrays to neighbours and back, in one call; how often one was wrong."""
+    rank, size = init()
+    grid = distlite.cartesian(0, True)
+    before, behind = (rank - 1) % size, (rank + 1) % size
+    wrong = 0
+    for turn in range(100):
+        sent = np.full((2, 100_000), rank + size * turn, np.int32)
+        got = np.zeros_like(sent)
+        grid.neighbor_all_to_all(got, sent)
+        wrong += got[:, -1].tolist() != [before + size * turn, behind + size * turn]
+        distlite.sendrecv(got[0], sent[0], behind, before)
+        wrong += int(got[0, 0]) != before + size * turn
+    distlite.destroy_process_group()
+    return wrong
+
+
 def probes() -> list[int | None] | None:
     """The tags that probes for any tag find."""
     import probe_ranks

@@ -119,6 +119,19 @@ def test_messages_of_other_dtypes_with_an_mpi(run, launcher):
     check_dtypes(*run(launcher, 2, "dtypes"))
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_large_messages_both_ways_in_one_call(size):
+    """MPI receives large contents only once somebody looks for their head."""
+    env = mpi_double()
+    assert run_ranks(mpi_ranks.call, size, env=env, name="exchanges") == [0] * size
+
+
+@launchers
+@pytest.mark.slow
+def test_large_messages_both_ways_in_one_call_with_an_mpi(run, launcher):
+    assert run(launcher, 3, "exchanges") == [0] * 3
+
+
 @all_when_slow
 def test_large_messages_have_tags_of_their_own(run, launcher):
     first, second = run(launcher, 2, "many_large")
