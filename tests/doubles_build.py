@@ -20,6 +20,8 @@ from pathlib import Path
 
 from c_build import emulated
 
+# Ranks of one host use MPI to reach each other, not memory that they share.
+OVER_MPI = {"DISTLITE_MPI_SHARED_MEMORY": "0"}
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "doubles"
 
@@ -74,7 +76,8 @@ def ucc_double(*flags: str, **settings: object) -> dict[str, str]:
 
 
 def mpi_double(*flags: str, **settings: object) -> dict[str, str]:
-    """The environment in which MPI is the double, for the ranks of one job.
+    """The environment in which MPI is the double, for the ranks of one job, and moves
+    all data, as between hosts.
 
     `flags`: -DMPICH or -DSTANDARD, else it is an Open MPI.  `settings`: of the double.
     """
@@ -84,5 +87,6 @@ def mpi_double(*flags: str, **settings: object) -> dict[str, str]:
     return {
         "DISTLITE_MPI_LIBRARY": str(build("mpi_double", *flags)),
         "DOUBLE_MPI_JOB": name,
+        **OVER_MPI,
         **{name: str(value) for name, value in settings.items()},
     }

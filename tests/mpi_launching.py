@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from doubles_build import OVER_MPI
+
 RANKS = str(Path(__file__).parent / "multi" / "mpi_ranks.py")
 # What other launchers, or the settings of another MPI, may have left here.
 FOREIGN = (
@@ -28,13 +30,14 @@ def run_launcher(
 ) -> tuple[int, str, str]:
     """The job's status, output and errors; it is killed when it takes longer.
 
-    Variables that begin with one of `dropped` or FOREIGN are not passed on."""
+    MPI moves all data, unless `variables` say otherwise.  Variables that begin with one
+    of `dropped` or FOREIGN are not passed on."""
     environment = {
         k: v for k, v in os.environ.items() if not k.startswith((*FOREIGN, *dropped))
     }
     with subprocess.Popen(
         command,
-        env={**environment, **variables},
+        env={**environment, **OVER_MPI, **variables},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

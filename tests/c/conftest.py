@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from c_build import JOBS, Builder, BuildError
-from doubles_build import build, nccl_doubles, ucc_double
+from doubles_build import OVER_MPI, build, nccl_doubles, ucc_double
 
 # Leaks are LeakSanitizer's: to valgrind all memory of a forked child's parent is lost,
 # and the stack of each thread that outlives its case.
@@ -184,6 +184,7 @@ class CCase(pytest.Item):
             environment.update(ucc_double())
         if self.path.name.startswith("test_mpi"):
             environment["DISTLITE_MPI_LIBRARY"] = str(build("mpi_double"))
+            environment |= OVER_MPI
             environment["TEST_MPICH"] = str(build("mpi_double", "-DMPICH"))
         return _run(self.command, timeout, environment)
 

@@ -29,7 +29,10 @@ MAY_INCLUDE = {
     "pg/device": (*_PG, "pg/record/*.h", "pg/*/*_backend.h"),
     "pg/cpu": (*_PG, "net/*", "pg/record/*.h", "pg/agree/*.h"),
     "pg/nccl": (*_PG, "pg/agree/*.h", "pg/device/*.h"),
-    "pg/mpi": (*_PG, "pg/record/*.h", "pg/agree/*.h"),
+    "pg/mpi": (
+        *(*_PG, "pg/record/*.h", "pg/agree/*.h"),
+        "pg/cpu/cpu_backend.h",  # of groups whose ranks share memory
+    ),
     "pg/ucc": (
         *(*_PG, "pg/agree/*.h", "pg/device/*.h"),
         "pg/cpu/cpu_backend.h",  # which it has beside UCC

@@ -709,6 +709,78 @@ def differing_pieces(rank: int, world_size: int) -> str:
     return error_of(init)
 
 
+def apart(rank: int, world_size: int, variable: str) -> str:
+    """Only rank 0 may share memory with the others."""
+    os.environ[variable] = "1" if rank == 0 else "0"
+    return error_of(init)
+
+
+def regrouped() -> list[float]:
+    """Sums over groups made out of groups, the last of which outlives the others."""
+    rank, size = init()
+    world = distlite.distributed_c10d._get_default_group()
+    half = distlite.split(rank % 2)
+    pair = distlite.new_group([0, size - 1])
+    names = {distlite.get_backend(world), distlite.get_backend(half)}
+    assert names == {"mpi"}, names
+    found = []
+    for group in (world, half, pair):
+        value = np.array([rank + 1.0])
+        if group is not distlite.GroupMember.NON_GROUP_MEMBER:
+            distlite.all_reduce(value, group=group)
+        found.append(float(value[0]))
+    distlite.destroy_process_group()
+    return found
+
+
+class InterruptedStore(distlite.Store):
+    """One in which Ctrl-C arrives when the other ranks have decided to go on."""
+
+    def __init__(self, store: distlite.Store) -> None:
+        super().__init__()
+        self.store, self.is_interrupted = store, False
+
+    def add(self, key: str, amount: int) -> int:
+        return self.store.add(key, amount)
+
+    def set(self, key: str, value: Any) -> None:
+        self.store.set(key, value)
+
+    def compare_set(self, key: str, expected: Any, value: Any) -> bytes:
+        return self.store.compare_set(key, expected, value)
+
+    def check(self, keys: list[str]) -> bool:
+        return self.store.check(keys)
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        self.store.wait(keys) if timeout is None else self.store.wait(keys, timeout)
+
+    def delete_key(self, key: str) -> bool:
+        return self.store.delete_key(key)
+
+    def get(self, key: str) -> bytes:
+        if key.endswith("mpi/1/1") and not self.is_interrupted:
+            self.is_interrupted = True
+            self.store.wait([key.removesuffix("1") + "decision"])
+            raise KeyboardInterrupt
+        return self.store.get(key)
+
+
+def interrupted_start(rank: int, world_size: int, path: str) -> str:
+    """Rank 0 is interrupted when it is too late to tell the others in the store."""
+    store = distlite.FileStore(path, world_size)
+    own = InterruptedStore(store) if rank == 0 else store
+    limits = {"rank": rank, "world_size": world_size, "timeout": timedelta(seconds=20)}
+    try:
+        distlite.init_process_group("mpi", store=own, **limits)
+        distlite.barrier()
+    except KeyboardInterrupt:
+        return "KeyboardInterrupt"
+    except distlite.DistError as error:
+        return str(error)
+    return "no error"
+
+
 def missized() -> str:
     return error_of(distlite.init_process_group, "mpi", world_size=3)
 

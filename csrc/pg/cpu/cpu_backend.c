@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "net/interface.h"
@@ -920,6 +921,20 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
                   options->size > 1 ? self->layout.host_count : 1);
     *backend = &self->base;
     return DL_OK;
+}
+
+uint64_t
+dl_cpu_memory_space(void)
+{
+    static const uint64_t seed[2] = {0, 0}; /* the same in all processes */
+    dl_host host;
+
+    if (dl_host_check_memory() != DL_OK) {
+        return 0;
+    }
+    memset(&host, 0, sizeof host);
+    dl_host_own(&host);
+    return dl_hash_seeded((dl_bytes){(const uint8_t *)&host, sizeof host}, seed) | 1;
 }
 
 /* Appends "eth0 10.0.0.7\n", without the port, which has no meaning here. */

@@ -8,6 +8,7 @@
 
 #include "base/interrupt.h"
 #include "base/thread.h"
+#include "pg/cpu/cpu_backend.h"
 #include "pg/mpi/mpi_members.h"
 #include "pg/mpi/mpi_news.h"
 #include "pg/mpi/mpi_state.h"
@@ -125,6 +126,23 @@ dl_mpi_called(dl_mpi_backend *self, const dl_op_context *op, int result,
                          self->comm->group_name, self->rank);
 }
 
+/* Sets what this process would share with the members of its host, unless
+ * DISTLITE_MPI_SHARED_MEMORY forbids it. */
+static dl_status
+choose_memory_space(uint64_t *space)
+{
+    const char *text = getenv("DISTLITE_MPI_SHARED_MEMORY");
+    bool is_set = text != NULL && *text != '\0';
+
+    if (is_set && strcmp(text, "0") != 0 && strcmp(text, "1") != 0) {
+        return dl_fail(DL_INVALID,
+                       "DISTLITE_MPI_SHARED_MEMORY=%.40s: the value must be 0 or 1",
+                       text);
+    }
+    *space = is_set && *text == '0' ? 0 : dl_cpu_memory_space();
+    return DL_OK;
+}
+
 /* DISTLITE_MPI_PIECE lets tests exercise arrays that are too large for one call of
  * MPI. */
 static dl_status
@@ -157,55 +175,64 @@ watch_members(const dl_mpi_members *members, const dl_mpi_world *world, int size
     }
 }
 
-static dl_status
-make_comm(dl_mpi_backend *self, const dl_backend_options *options, dl_deadline deadline)
+static void
+members_fini(dl_mpi_members *members)
 {
-    const dl_mpi_world *world;
-    dl_mpi_members members = {0};
+    free(members->world_ranks);
+    free(members->processes);
+}
 
-    DL_TRY(dl_mpi_world_open(&world));
-    DL_TRY(dl_mpi_runner_start());
+/* Meets the other members in the group's store. */
+static dl_status
+meet_members(dl_mpi_members *members, const dl_mpi_world *world,
+             const dl_backend_options *options, dl_deadline deadline)
+{
     if (options->size > world->size) {
         return dl_fail(DL_INVALID,
                        "group %s has %d ranks, but MPI's world has only %d: start them "
                        "with mpirun -n %d",
                        options->group_name, options->size, world->size, options->size);
     }
-    members.world_ranks = calloc((size_t)options->size, sizeof *members.world_ranks);
-    members.processes = calloc((size_t)options->size, sizeof *members.processes);
+    members->world_ranks = calloc((size_t)options->size, sizeof *members->world_ranks);
+    members->processes = calloc((size_t)options->size, sizeof *members->processes);
+    if (members->world_ranks == NULL || members->processes == NULL) {
+        return dl_fail_no_memory();
+    }
     dl_mpi_member own = {.world_rank = world->rank,
                          .world_size = world->size,
                          .process = dl_mpi_process_own()};
-    dl_status status = members.world_ranks == NULL || members.processes == NULL
-                           ? dl_fail_no_memory()
-                           : choose_piece(&own.piece);
-    if (status == DL_OK) {
-        status = dl_mpi_members_meet(&members, options, &own, deadline);
-    }
-    if (status == DL_OK) {
-        /* Each member waits in MPI for this one, so its process exists unless it has
-         * just ended. */
-        watch_members(&members, world, options->size);
-        status = dl_mpi_comm_new(world, options->group_name, members.world_ranks,
-                                 options->size, (size_t)own.piece, &self->comm);
-    }
-    free(members.world_ranks);
-    free(members.processes);
-    if (status == DL_OK && members.is_interrupted) {
+    DL_TRY(choose_piece(&own.piece));
+    DL_TRY(choose_memory_space(&own.memory_space));
+    DL_TRY(dl_mpi_members_meet(members, options, &own, deadline));
+    members->piece = (size_t)own.piece;
+    /* Each member waits for this one, so its process exists unless it has just
+     * ended. */
+    watch_members(members, world, options->size);
+    return DL_OK;
+}
+
+static dl_status
+open_comm(dl_mpi_backend *self, const dl_mpi_members *members,
+          const dl_mpi_world *world, const dl_backend_options *options)
+{
+    DL_TRY(dl_mpi_runner_start());
+    DL_TRY(dl_mpi_comm_new(world, options->group_name, members->world_ranks,
+                           options->size, members->piece, &self->comm));
+    if (members->is_interrupted) {
         /* The others create the communicator, which blocks until this
          * rank does so, too. */
         dl_fail(DL_INTERRUPTED, "interrupted by a signal");
         dl_mpi_news_send_failure(self->comm, dl_last_error());
         return dl_fail(DL_INTERRUPTED, "interrupted by a signal");
     }
-    return status;
+    return DL_OK;
 }
 
 static dl_status
-open_backend(dl_mpi_backend *self, const dl_backend_options *options,
-             dl_deadline deadline)
+open_backend(dl_mpi_backend *self, const dl_mpi_members *members,
+             const dl_mpi_world *world, const dl_backend_options *options)
 {
-    DL_TRY(make_comm(self, options, deadline));
+    DL_TRY(open_comm(self, members, world, options));
     self->mpi = self->comm->mpi;
     self->counts = calloc((size_t)self->size * 4, sizeof *self->counts);
     if (self->counts == NULL) {
@@ -220,9 +247,9 @@ open_backend(dl_mpi_backend *self, const dl_backend_options *options,
     return DL_OK;
 }
 
-dl_status
-dl_mpi_backend_new(const dl_backend_options *options, dl_deadline deadline,
-                   dl_backend **backend)
+static dl_status
+make_over_mpi(const dl_mpi_members *members, const dl_mpi_world *world,
+              const dl_backend_options *options, dl_backend **backend)
 {
     dl_mpi_backend *self = calloc(1, sizeof *self);
 
@@ -232,13 +259,56 @@ dl_mpi_backend_new(const dl_backend_options *options, dl_deadline deadline,
     self->base.ops = &mpi_ops;
     self->rank = options->rank;
     self->size = options->size;
-    dl_status status = open_backend(self, options, deadline);
+    dl_status status = open_backend(self, members, world, options);
     if (status != DL_OK) {
         free_backend(&self->base);
         return status;
     }
     *backend = &self->base;
     return DL_OK;
+}
+
+/* The CPU backend meets the members once more, who wait there for one that was
+ * interrupted. */
+static dl_status
+make_in_memory(const dl_mpi_members *members, const dl_backend_options *options,
+               dl_deadline deadline, dl_backend **backend)
+{
+    if (members->is_interrupted) {
+        dl_fail(DL_INTERRUPTED, "interrupted by a signal");
+        dl_cpu_backend_refuse(options);
+        return DL_INTERRUPTED;
+    }
+    return dl_cpu_backend_new(options, deadline, backend);
+}
+
+dl_status
+dl_mpi_backend_new(const dl_backend_options *options, dl_deadline deadline,
+                   dl_backend **backend)
+{
+    const dl_mpi_world *world;
+    dl_mpi_members members = {0};
+
+    if (options->origin != NULL) {
+        return dl_cpu_backend_new(options, deadline, backend);
+    }
+    DL_TRY(dl_mpi_world_open(&world));
+    dl_status status = meet_members(&members, world, options, deadline);
+    if (status == DL_OK) {
+        status = members.share_memory
+                     ? make_in_memory(&members, options, deadline, backend)
+                     : make_over_mpi(&members, world, options, backend);
+    }
+    members_fini(&members);
+    return status;
+}
+
+void
+dl_mpi_backend_refuse(const dl_backend_options *options)
+{
+    if (options->origin != NULL) {
+        dl_cpu_backend_refuse(options);
+    }
 }
 
 dl_status

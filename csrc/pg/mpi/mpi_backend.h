@@ -1,18 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Groups over MPI, with whichever library this process has loaded or can load.  Each
- * group has a communicator of its own; collectives use MPI's blocking ones, messages
- * its non-blocking functions. */
+ * Groups over MPI, with whichever library this process has loaded or can load.  A group
+ * with ranks on several hosts has a communicator of its own; collectives use MPI's
+ * blocking ones, messages its non-blocking functions.  A group whose ranks all share
+ * memory gets a CPU backend, which takes half of MPI's time and knows who has died. */
 #ifndef DISTLITE_PG_MPI_MPI_BACKEND_H
 #define DISTLITE_PG_MPI_MPI_BACKEND_H
 
 #include "pg/backend.h"
 
 /* Creates a backend.  The members publish in the group's store which ranks of MPI's
- * world they are, and then create their communicator together.  Starts MPI if it has
- * not been started. */
+ * world they are and what memory they share, and then create their communicator or their
+ * CPU backend together.  Starts MPI if it has not been started.  Only a CPU backend has
+ * an origin, out of which other groups are made without meeting. */
 dl_status dl_mpi_backend_new(const dl_backend_options *options, dl_deadline deadline,
                              dl_backend **backend);
+
+/* Informs the other ranks that this one fails before it calls dl_mpi_backend_new(), if
+ * the group is made out of one that shares memory; the ranks of others find it missing
+ * in the store. */
+void dl_mpi_backend_refuse(const dl_backend_options *options);
 
 /* Returns the library's version text and its file.  Loads the library, but does
  * not start MPI.  Fails with DL_NOT_FOUND or DL_UNSUPPORTED if there is no library

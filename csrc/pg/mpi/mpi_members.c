@@ -23,12 +23,13 @@ static dl_status
 announce(const dl_backend_options *options, const dl_mpi_member *self,
          dl_deadline deadline, int64_t *turn)
 {
-    char key[64], value[128];
+    char key[64], value[160];
 
     snprintf(key, sizeof key, "mpi/turn/%d", options->rank);
     DL_TRY(dl_store_add(options->store, dl_bytes_of(key), 1, turn, deadline));
-    snprintf(value, sizeof value, "v3 %d %d %" PRId64 " %d %" PRIx64, self->world_rank,
-             self->world_size, self->piece, self->process.pid, self->process.space);
+    snprintf(value, sizeof value, "v4 %d %d %" PRId64 " %d %" PRIx64 " %" PRIx64,
+             self->world_rank, self->world_size, self->piece, self->process.pid,
+             self->process.space, self->memory_space);
     return dl_store_set(options->store, member_key(key, *turn, options->rank),
                         dl_bytes_of(value), deadline);
 }
@@ -54,15 +55,15 @@ static dl_status
 read_member(const dl_backend_options *options, int64_t turn, int rank,
             dl_deadline deadline, dl_mpi_member *told)
 {
-    char key[64], text[128];
+    char key[64], text[160];
     dl_status status = read_text(options->store, member_key(key, turn, rank), deadline,
                                  text, sizeof text);
 
     if (status == DL_OK
-        && sscanf(text, "v3 %d %d %" SCNd64 " %d %" SCNx64, &told->world_rank,
-                  &told->world_size, &told->piece, &told->process.pid,
-                  &told->process.space)
-               != 5) {
+        && sscanf(text, "v4 %d %d %" SCNd64 " %d %" SCNx64 " %" SCNx64,
+                  &told->world_rank, &told->world_size, &told->piece,
+                  &told->process.pid, &told->process.space, &told->memory_space)
+               != 6) {
         status = dl_fail(
             DL_PROTOCOL,
             "its record in the store was written by another version of distlite");
@@ -114,7 +115,11 @@ read_all_members(dl_mpi_members *members, const dl_backend_options *options,
     for (int rank = 0; rank < options->size; rank++) {
         dl_mpi_member told;
         DL_TRY(read_member(options, turn, rank, deadline, &told));
-        first = rank == 0 ? told : first;
+        if (rank == 0) {
+            first = told;
+            members->share_memory = told.memory_space != 0;
+        }
+        members->share_memory &= told.memory_space == first.memory_space;
         DL_TRY(check_member(options, rank, &first, &told, members->world_ranks));
         members->world_ranks[rank] = told.world_rank;
         members->processes[rank] = told.process;

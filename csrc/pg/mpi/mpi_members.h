@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How the members of a group agree in its store to create their communicator.  That
- * call blocks until all of them make it, so they decide together: either every member
- * makes it or none does, even if some of them give up meanwhile. */
+ * How the members of a group agree in its store on how to reach each other: by memory
+ * that all of them share, or by MPI.  Creating a communicator blocks until all of them do
+ * so, and they decide together: either every member goes on or none does, even if some
+ * of them give up meanwhile. */
 #ifndef DISTLITE_PG_MPI_MPI_MEMBERS_H
 #define DISTLITE_PG_MPI_MPI_MEMBERS_H
 
@@ -14,13 +15,17 @@ typedef struct dl_mpi_member {
     int world_rank, world_size; /* in MPI's world */
     int64_t piece;              /* most bytes of one call of MPI */
     dl_mpi_process process;
+    /* Equal for members that may share memory (pg/cpu/cpu_backend.h); 0: none may. */
+    uint64_t memory_space;
 } dl_mpi_member;
 
 typedef struct dl_mpi_members {
     int *world_ranks;          /* by rank in the group */
     dl_mpi_process *processes; /* likewise */
-    /* The caller was interrupted after the others had decided to go on: the
-     * communicator has to be created all the same. */
+    size_t piece;              /* most bytes of one call of MPI, on all ranks */
+    bool share_memory;         /* all of them do; all members find the same */
+    /* The caller was interrupted after the others had decided to go on: a communicator
+     * has to be created all the same. */
     bool is_interrupted;
 } dl_mpi_members;
 
