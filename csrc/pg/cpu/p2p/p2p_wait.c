@@ -387,14 +387,19 @@ dl_p2p_wait(dl_work *work, dl_deadline deadline)
     return status;
 }
 
+/* Sleeps on, and for long, while another thread has the lock, and so drives the engine.
+ * If this one waited for the lock, the other would have to wake it at the end of each
+ * pass, and would mostly have taken the lock again before it runs. */
 static void
 sleep_unlocked(dl_p2p *engine, int64_t span)
 {
     struct timespec time = {.tv_nsec = span};
 
     pthread_mutex_unlock(&engine->lock);
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
-    pthread_mutex_lock(&engine->lock);
+    do {
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
+        time.tv_nsec = MOST_PATIENCE;
+    } while (pthread_mutex_trylock(&engine->lock) != 0);
 }
 
 static void
@@ -428,7 +433,8 @@ drive_unawaited(dl_p2p *engine)
 static void
 learn_patience(runner *self)
 {
-    bool is_needless = self->engine->helped != self->helped;
+    bool is_needless =
+        self->engine->drivers > 0 || self->engine->helped != self->helped;
 
     self->helped = self->engine->helped;
     self->patience = is_needless ? 2 * self->patience : PATIENCE;
