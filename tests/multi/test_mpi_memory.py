@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The mpi backend of groups whose ranks share memory, which then moves all data."""
 
+import time
+
 import mpi_ranks
 import pytest
 from doubles_build import mpi_double
@@ -96,6 +98,20 @@ def test_a_rank_that_is_interrupted_after_the_decision_is_named(settings, tmp_pa
     )
     assert said[0] == "KeyboardInterrupt"
     assert "rank 0" in said[1]
+
+
+@launchers
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words", [["one_dies"], ["one_is_killed", "barrier"], ["one_is_killed", "receive"]]
+)
+def test_a_rank_that_fails_ends_the_job(launcher, words):
+    began = time.monotonic()
+    status, out, err = start(launcher, 2, *words, **SHARED)
+    assert status != 0
+    assert "survived" not in out
+    assert words != ["one_dies"] or "[rank1]: ValueError: on purpose" in err
+    assert time.monotonic() - began < 60
 
 
 @launchers
