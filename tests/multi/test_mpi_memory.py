@@ -9,6 +9,8 @@ from doubles_build import mpi_double
 from test_mpi import check_death, launchers, run, start
 from workers import SOON, rank_outcomes, run_ranks
 
+from distlite.testing import RanksFailed
+
 SHARED = {"DISTLITE_MPI_SHARED_MEMORY": "1"}
 # Whatever needs a communicator fails.
 WITHOUT_MPI = {**SHARED, "DOUBLE_MPI_FAIL": "MPI_Comm_create_group"}
@@ -43,6 +45,16 @@ def test_it_is_the_default():
     env = {**mpi_double(**WITHOUT_MPI), "DISTLITE_MPI_SHARED_MEMORY": ""}
     for result in run_ranks(mpi_ranks.call, 2, env=env, name="first_steps"):
         assert all(result)
+
+
+def test_its_ranks_are_proved():
+    """What first_steps() exchanges are also objects; those over MPI are refused."""
+    env = mpi_double(**WITHOUT_MPI, DISTLITE_OBJECTS="proved")
+    for result in run_ranks(mpi_ranks.call, 2, env=env, name="first_steps"):
+        assert all(result)
+    with pytest.raises(RanksFailed, match="backend mpi cannot prove"):
+        env = mpi_double(DISTLITE_OBJECTS="proved")
+        run_ranks(mpi_ranks.call, 2, env=env, name="first_steps")
 
 
 def test_groups_made_out_of_groups():
