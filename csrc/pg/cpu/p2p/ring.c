@@ -2,6 +2,16 @@
 #include "pg/cpu/p2p/ring.h"
 
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Linux has it from 5.14 on, and headers of C libraries later. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* The most bytes of pages that are asked for at once. */
+#define MOST_BACKED ((uint64_t)128 << 10)
 
 /* Slots of a ring: enough that a sender of small messages seldom waits, and no more
  * than fit into a core's first-level cache. */
@@ -109,6 +119,23 @@ wait_room(dl_ring *ring, uint64_t end)
     return has_room(ring, 1, end);
 }
 
+/* Gives the ring of bytes pages up to `end` and beyond, as many as it has so far: the
+ * first time around, one call of the kernel costs less than a fault of the producer, and
+ * of the consumer, for each of them.  A kernel that cannot do so makes them by faults. */
+static void
+back(dl_ring *ring, uint64_t end)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uint64_t more = ring->backed < MOST_BACKED ? ring->backed : MOST_BACKED;
+    uint64_t to = ring->backed + more > end ? ring->backed + more : end;
+    uintptr_t first = ((uintptr_t)ring->data + ring->backed) & ~(page - 1);
+
+    to = to < ring->capacity ? to : ring->capacity;
+    uintptr_t last = ((uintptr_t)ring->data + to + page - 1) & ~(page - 1);
+    (void)madvise((void *)first, last - first, MADV_POPULATE_WRITE);
+    ring->backed = to < ring->capacity ? last - (uintptr_t)ring->data : UINT64_MAX;
+}
+
 uint8_t *
 dl_ring_reserve(dl_ring *ring, size_t size)
 {
@@ -117,6 +144,9 @@ dl_ring_reserve(dl_ring *ring, size_t size)
 
     if (!wait_room(ring, place + span)) {
         return NULL;
+    }
+    if (place + span > ring->backed) {
+        back(ring, place + span);
     }
     return span == 0 ? dl_ring_slot_at(ring, ring->next)->contents
                      : ring->data + offset_of(ring, place);

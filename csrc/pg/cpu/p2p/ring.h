@@ -53,6 +53,7 @@ typedef struct dl_ring {
     uint64_t place; /* where its payload begins in the ring of bytes, or what follows */
     uint64_t taken; /* for the producer: as last read */
     uint64_t freed;
+    uint64_t backed; /* for the producer: bytes that have pages, at least */
 } dl_ring;
 
 /* Bytes of shared memory for a ring whose ring of bytes has `capacity`, a multiple of
