@@ -565,6 +565,33 @@ CHECK_CASE(messages_that_are_posted_together_arrive_apart)
     world_run(2, post_together);
 }
 
+/* Rank 0 waits for messages, and rank 1 looks whether it says on which core. */
+static void
+show_core(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+    const dl_cpu_backend *backend = (dl_cpu_backend *)(void *)group->host.backend;
+    const dl_board *board = &backend->board;
+    bool is_shown = board->waiter.spin == 0; /* it is not used without free cores */
+
+    do {
+        for (int i = 0; rank == 1 && i < 100000 && !is_shown; i++) {
+            is_shown = atomic_load(&board->members[0].core_mark) != 0;
+        }
+        if (rank == 1) {
+            CHECK_OK(send_to(group, is_shown, 0, 1));
+        } else {
+            is_shown = receive(group, 1, 1, NULL) != 0;
+        }
+    } while (!is_shown);
+    end(group);
+}
+
+CHECK_CASE(who_waits_for_a_message_shows_on_which_core)
+{
+    world_run(2, show_core);
+}
+
 /* One message of several is refused: none of them is sent. */
 static void
 post_none(int rank, int size, void *context)

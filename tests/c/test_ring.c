@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "check.h"
 #include "pg/cpu/p2p/ring.h"
 #include "ranks.h"
@@ -183,4 +186,46 @@ run_rank(int rank, int size, void *context)
 CHECK_CASE(two_threads_stream)
 {
     dl_run_ranks(2, run_rank, NULL);
+}
+
+#define WIDE ((size_t)1 << 20)
+
+/* Bytes of a mapping that have pages. */
+static size_t
+backed_bytes(void *mapped, size_t size)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t pages = (size + page - 1) / page;
+    unsigned char *flags = calloc(pages, 1);
+    size_t sum = 0;
+
+    CHECK_EQUAL(mincore(mapped, size, flags), 0);
+    for (size_t i = 0; i < pages; i++) {
+        sum += (flags[i] & 1) * page;
+    }
+    free(flags);
+    return sum;
+}
+
+/* Memory is taken as the ring is used, at most twice as much. */
+CHECK_CASE(pages_come_a_little_ahead)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t size = dl_ring_memory(WIDE);
+    void *mapped =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    size_t heads = size - WIDE; /* the rest of the ring */
+    dl_ring in, out;
+
+    CHECK(mapped != MAP_FAILED);
+    dl_ring_open(&out, mapped, WIDE);
+    dl_ring_open(&in, mapped, WIDE);
+    for (uint64_t id = 1; id <= 2 * WIDE / 1024; id++) {
+        CHECK(push(&out, id, 1000));
+        pop(&in, id, 1000);
+        dl_ring_release(&in);
+        CHECK(backed_bytes(mapped, size) <= 2 * 1024 * id + heads + 4 * page);
+    }
+    CHECK(backed_bytes(mapped, size) >= WIDE);
+    CHECK_EQUAL(munmap(mapped, size), 0);
 }

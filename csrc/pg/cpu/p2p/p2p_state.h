@@ -135,6 +135,7 @@ struct dl_p2p {
     atomic_bool is_blocked;  /* some frame waits for room; read without the lock */
     int drivers;             /* waiting threads that use the memory, not the runner */
     uint64_t helped;         /* how often such a thread has stopped */
+    dl_core_sharing sharing;
     bool is_aborted;
     bool is_closed;
     dl_error cause; /* of the abort */

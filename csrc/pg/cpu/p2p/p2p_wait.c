@@ -295,6 +295,40 @@ drive_asleep(dl_p2p *engine, const dl_work *work, dl_deadline deadline)
     return has_moved || atomic_load(&bell->rings) != seen;
 }
 
+/* Called before the yielding wait for a message: its peer may share this thread's core
+ * (shm/core_sharing.h). */
+static void
+begin_sharing(dl_p2p *engine, const dl_message *self, dl_core_mark *own)
+{
+    const dl_board *board = engine->options.board;
+
+    pthread_mutex_lock(&engine->lock);
+    int peer = self->peer;
+    if (!engine->is_closed && peer >= 0 && dl_p2p_is_here(&engine->peers[peer])) {
+        int place = engine->options.layout->place_of[peer];
+        dl_core_sharing_begin(&engine->sharing, own, &board->members[place].core_mark,
+                              engine->place > place);
+    }
+    pthread_mutex_unlock(&engine->lock);
+}
+
+static bool
+drive_yielding(dl_p2p *engine, const dl_work *work)
+{
+    const dl_board *board = engine->options.board;
+    dl_core_mark *own = &board->members[engine->place].core_mark;
+    bool has_core = board->waiter.spin > 0;
+
+    if (has_core) {
+        begin_sharing(engine, (const dl_message *)(const void *)work, own);
+    }
+    bool is_done = drive_awake(engine, work, board->waiter.yield, true);
+    if (has_core) {
+        dl_core_sharing_end(own);
+    }
+    return is_done;
+}
+
 /* Returns true if the next wait should begin awake. */
 static bool
 drive_once(dl_p2p *engine, const dl_work *work, dl_deadline deadline, bool is_awake)
@@ -305,7 +339,7 @@ drive_once(dl_p2p *engine, const dl_work *work, dl_deadline deadline, bool is_aw
         return true;
     }
     dl_blocking_begin();
-    if (is_awake && drive_awake(engine, work, spans->yield, true)) {
+    if (is_awake && drive_yielding(engine, work)) {
         return true;
     }
     return drive_asleep(engine, work, deadline);
