@@ -57,8 +57,11 @@ build: build/.extension
 	$(BIN)/python $(PIP) --upgrade pip || true
 	@touch $@
 
-.venv/.packages: .venv/.made pyproject.toml
+.venv/.numpy: .venv/.made
 	$(BIN)/python $(PIP) "setuptools>=77" numpy
+	@touch $@
+
+.venv/.packages: .venv/.numpy pyproject.toml
 	$(BUILD)
 	$(BIN)/python $(PIP) --no-build-isolation -e ".[test,examples]"
 	@touch $@
@@ -90,12 +93,17 @@ build/.extension: .venv/.packages $(SOURCES)
 	.venv-docs/bin/python $(PIP) sphinx furo myst-parser numpy
 	@touch $@
 
-# For the demo's picture, which it does without if need be.
-.venv/.plot: .venv/.packages
-	$(BIN)/python $(PIP) matplotlib || true
+# The demo needs less than the tests, and is built while pip waits for its packages.  It
+# does without the picture if need be.
+.venv/.demo: .venv/.numpy
+	@( $(BIN)/python $(PIP) scikit-learn rich \
+		&& { $(BIN)/python $(PIP) matplotlib || true; } ) & \
+	$(BUILD); built=$$?; wait $$! && exit $$built
 	@touch $@
 
-demo: build/.extension .venv/.plot
+demo: export PYTHONPATH = $(CURDIR)/python
+demo: .venv/.demo
+	$(BUILD)
 	$(BIN)/python -m distlite.run --nproc-per-node 4 examples/train_digits.py \
 		$$($(BIN)/python -c "import matplotlib" 2>/dev/null \
 			&& echo --plot build/train_digits.png)
