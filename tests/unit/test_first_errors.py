@@ -244,12 +244,6 @@ def test_of_what_is_not_there_yet_or_any_more(array):
         dist.all_reduce(array)
 
 
-@pytest.mark.parametrize("rank", [1, -1])
-def test_a_breakpoint_on_no_rank(array, rank):
-    with pytest.raises(ValueError, match=f"rank {rank} of a world of 1 does not exist"):
-        dist.breakpoint(rank)
-
-
 def test_seconds_are_a_timeout(place):
     dist.init_process_group("gloo", timeout=12.5)
     assert dist.group.WORLD.timeout.total_seconds() == 12.5
