@@ -96,14 +96,17 @@ build/.extension: .venv/.packages $(SOURCES)
 # The demo needs less than the tests, and is built while pip waits for its packages.  It
 # does without the picture if need be.
 .venv/.demo: .venv/.numpy
-	@( $(BIN)/python $(PIP) scikit-learn rich \
-		&& { $(BIN)/python $(PIP) matplotlib || true; } ) & \
-	$(BUILD); built=$$?; wait $$! && exit $$built
+	$(BIN)/python $(PIP) scikit-learn rich
+	$(BIN)/python $(PIP) matplotlib || true
 	@touch $@
 
-demo: export PYTHONPATH = $(CURDIR)/python
-demo: .venv/.demo
+build/.demo: .venv/.numpy $(SOURCES)
 	$(BUILD)
+	@mkdir -p build && touch $@
+
+demo: export PYTHONPATH = $(CURDIR)/python
+demo:
+	@$(MAKE) --no-print-directory -j2 .venv/.demo build/.demo
 	$(BIN)/python -m distlite.run --nproc-per-node 4 examples/train_digits.py \
 		$$($(BIN)/python -c "import matplotlib" 2>/dev/null \
 			&& echo --plot build/train_digits.png)
