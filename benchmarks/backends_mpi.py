@@ -3,7 +3,8 @@
 
 mpirun -n 2 python benchmarks/backends_mpi.py [--backend gloo] [--least] [--only scan]
 
-For each operation and size the median of both in microseconds, and their ratio.  Turns
+On one host the ranks of backend mpi share memory; with DISTLITE_MPI_SHARED_MEMORY=0 they
+use MPI.  For each operation and size the median of both in microseconds, and their ratio.  Turns
 are short and many, so that on a busy machine the shortest one was not disturbed. With
 --fifo each turn has its cores for itself, for which the process needs the right to ask
 for SCHED_FIFO.

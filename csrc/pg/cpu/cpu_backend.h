@@ -19,7 +19,7 @@ dl_status dl_cpu_backend_new(const dl_backend_options *options, dl_deadline dead
 void dl_cpu_backend_refuse(const dl_backend_options *options);
 
 /* Returns a number that is the same in all processes with which this one can share
- * memory, and in no others; 0: it can share memory with none. */
+ * memory, and differs in all others (it is a hash); 0: it can share memory with none. */
 uint64_t dl_cpu_memory_space(void);
 
 /* Writes lines of a name and an address to `text`: "chosen" for each address at which

@@ -3,7 +3,7 @@
  * Groups over MPI, with whichever library this process has loaded or can load.  A group
  * with ranks on several hosts has a communicator of its own; collectives use MPI's
  * blocking ones, messages its non-blocking functions.  A group whose ranks all share
- * memory gets a CPU backend, which takes half of MPI's time and knows who has died. */
+ * memory gets a CPU backend, which is faster and knows who has died. */
 #ifndef DISTLITE_PG_MPI_MPI_BACKEND_H
 #define DISTLITE_PG_MPI_MPI_BACKEND_H
 
@@ -17,8 +17,8 @@ dl_status dl_mpi_backend_new(const dl_backend_options *options, dl_deadline dead
                              dl_backend **backend);
 
 /* Informs the other ranks that this one fails before it calls dl_mpi_backend_new(), if
- * the group is made out of one that shares memory; the ranks of others find it missing
- * in the store. */
+ * the group is made out of one that shares memory.  The ranks of any other group wait
+ * for this one's record in the store until their deadlines. */
 void dl_mpi_backend_refuse(const dl_backend_options *options);
 
 /* Returns the library's version text and its file.  Loads the library, but does
