@@ -3,11 +3,11 @@
 
 mpirun -n 2 python benchmarks/backends_mpi.py [--backend gloo] [--least] [--only scan]
 
-On one host the ranks of backend mpi share memory; with DISTLITE_MPI_SHARED_MEMORY=0 they
-use MPI.  For each operation and size the median of both in microseconds, and their ratio.  Turns
+For each operation and size the median of both in microseconds, and their ratio.  Turns
 are short and many, so that on a busy machine the shortest one was not disturbed. With
 --fifo each turn has its cores for itself, for which the process needs the right to ask
-for SCHED_FIFO.
+for SCHED_FIFO.  On one host the ranks of backend mpi share memory; with
+DISTLITE_MPI_SHARED_MEMORY=0 they use MPI.
 """
 
 from __future__ import annotations
