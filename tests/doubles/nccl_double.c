@@ -17,7 +17,8 @@
  *   (split_share).  Only ncclCommRevoke may be called while another thread is inside.
  *   A call that a non-blocking communicator has not completed belongs to the thread
  *   that began it.
- * - A split or a shrink of a non-blocking communicator stores the new handle later.
+ * - A split or a shrink of a non-blocking communicator stores the new handle later, and
+ *   returns ncclSuccess; the parent is in progress until then.
  * - Communicators that share resources are aborted together.
  * - A communicator is destroyed after the graphs that hold its operations.
  *
@@ -1100,8 +1101,9 @@ begin_parting(parting *self, int (*run)(void *))
 
     enter(parent);
     *self->made = NULL;
-    return leave(parent,
-                 parent->is_blocking ? run(self) : begin_job(parent, run, self));
+    int result = parent->is_blocking ? run(self) : begin_job(parent, run, self);
+    /* As NCCL, which tells the caller nothing of a job that has begun. */
+    return leave(parent, result == IN_PROGRESS ? SUCCESS : result);
 }
 
 #ifndef ANCIENT

@@ -151,8 +151,9 @@ def movements(rank: int, size: int, kit: Any) -> Iterator[Case]:
         distlite.all_gather_single(whole, kit.put(mine))
         yield f"all_gather_single {dtype}", same(kit, whole, every)
         outputs = [kit.put(np.zeros_like(mine)) for _ in range(size)]
-        distlite.gather(kit.put(mine), outputs if rank == 1 else None, 1)
-        if rank == 1:
+        root = size - 1
+        distlite.gather(kit.put(mine), outputs if rank == root else None, root)
+        if rank == root:
             right = all(same(kit, o, e) for o, e in zip(outputs, every, strict=True))
             yield f"gather {dtype}", right
         tensor = kit.put(np.zeros_like(mine))

@@ -469,7 +469,8 @@ call_split(making *self)
 }
 
 /* Called with the turn.  A non-blocking parent is in progress until all its ranks have
- * made the call, and stores the new handle only then. */
+ * made the call, and stores the new handle only then.  NCCL's calls return
+ * ncclSuccess nevertheless, so the parent is asked. */
 static dl_status
 split_locked(making *self)
 {
@@ -480,6 +481,7 @@ split_locked(making *self)
         dl_nccl_watch_suspend(self->watch);
     }
     int result = self->is_shrinking ? call_shrink(self) : call_split(self);
+    result = result == DL_NCCL_SUCCESS ? DL_NCCL_IN_PROGRESS : result;
     DL_TRY(dl_nccl_comm_await(self->watch, self->parent->handle, result, call,
                               self->deadline));
     return self->comm->handle == NULL
