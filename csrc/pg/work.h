@@ -55,6 +55,9 @@ struct dl_work {
     /* Its wait calls dl_blocking_begin() before it takes long, so a waiting caller may
      * keep locks that other threads want until then.  Set right after init. */
     bool is_brief;
+    /* On a device: it uses memory that may be reused as soon as the caller releases it,
+     * so a caller that does not keep the arrays has to wait for the end. */
+    bool ignores_streams;
     bool is_queued; /* waits for its turn, and gets a sequence number with it */
     atomic_uint references;
     /* The notices, the latest first; DL_WORK_DONE once the work is done. */

@@ -40,6 +40,9 @@ struct dl_tensor {
     /* For memory on a device: its index, and the stream that its owner works on. */
     void *stream;
     int device_index;
+    /* Its owner may use the memory for something else once it is released, although
+     * operations of the stream still use it. */
+    bool ignores_streams;
     /* If not NULL, the elements are those of the pieces.  Then the tensor is not
      * contiguous and has no shape, and `data` is an address that no other tensor has.
      * The maker ensures that the pieces share no memory with other arrays of the

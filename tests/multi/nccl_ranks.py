@@ -191,9 +191,9 @@ def uneven(rank: int, size: int, kit: Any) -> Iterator[Case]:
     expected = size * np.arange(rank * 3, rank * 3 + 3) + sum(range(size))
     yield "reduce_scatter_single", same(kit, tensor, expected)
     tensor = kit.put(values(rank, 4, "int64"))
-    distlite.reduce(tensor, 1)
+    distlite.reduce(tensor, size - 1)
     summed = sum(values(r, 4, "int64") for r in range(size))
-    expected = summed if rank == 1 else values(rank, 4, "int64")
+    expected = summed if rank == size - 1 else values(rank, 4, "int64")
     yield "reduce", same(kit, tensor, expected)
     large = kit.put(np.full(200_003, rank + 1, "float32"))
     distlite.all_reduce(large)
@@ -377,6 +377,56 @@ def exchange_table(stream: int) -> object:
     new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
     made: object = new(ctypes.addressof(table), b"dlpack_exchange_api", None)
     return made
+
+
+class Immutable(Producer):
+    """As JAX's arrays: nobody may write to them, their library has no current stream,
+    and lets the one that it is told wait until they are computed, which is once `flag`
+    is set."""
+
+    def __init__(self, value: np.ndarray, **said: Any) -> None:
+        super().__init__(np.zeros_like(value), device=2, flags=1, **said)
+        self.value, self.flag = value, np.zeros(1, np.int32)
+        self.is_exported = threading.Event()
+
+    def __dlpack__(self, **keywords: Any) -> object:
+        Runtime().copy(keywords["stream"], self.array, self.value, self.flag)
+        self.is_exported.set()
+        return super().__dlpack__(**keywords)
+
+
+def immutable(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """Arrays whose memory may be reused as soon as the call returns."""
+    runtime = Runtime()
+    init(rank, world_size, init_method, "cpu:gloo,cuda:nccl")
+    stream = runtime.stream()
+    found: dict[str, Any] = {}
+    for name, chosen in (("default", None), ("chosen", stream)):
+        lent = Immutable(np.full(4, rank + 1.0), stream=chosen or 1)
+        whole = np.zeros((world_size, 4))
+        setter = threading.Thread(target=_set_once_exported, args=[lent])
+        setter.start()
+        with distlite.cuda_stream(chosen):
+            distlite.all_gather_single(CudaArray(whole), lent)
+        found[name] = whole[:, 0].tolist(), lent.capsules
+        setter.join()
+        lent = Immutable(np.full(4, rank + 1.0), stream=chosen or 1)
+        whole = np.zeros((world_size, 4))
+        work = distlite.all_gather_single(
+            CudaArray(whole), lent, async_op=True, stream=chosen
+        )
+        work.wait()
+        held = lent.capsules
+        lent.flag[0] = 1
+        runtime.synchronize(chosen or 0)
+        found[f"{name}, asynchronous"] = whole[:, 0].tolist(), held
+    distlite.destroy_process_group()
+    return found
+
+
+def _set_once_exported(lent: Immutable) -> None:
+    lent.is_exported.wait()
+    lent.flag[0] = 1
 
 
 def named_streams(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
@@ -941,6 +991,34 @@ class _Exported:
     def __dlpack_device__(self) -> tuple[int, int]:
         kind, number = self.array.__dlpack_device__()
         return kind, number
+
+
+def jax_arrays(
+    rank: int, world_size: int, init_method: str, backend: str
+) -> list[float]:
+    """Gathers what JAX still computes, and what it computes in the same memory next
+    must not reach the others.  Returns the first element from each rank, and whether
+    all others are equal to it."""
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    jax = importlib.import_module("jax")
+    device = kit_of("cuda", rank)
+    init(rank, world_size, init_method, backend)
+    count = 4_000_000
+    whole = device.put(np.zeros((world_size, count), np.float32))
+    begin = jax.jit(lambda: jax.numpy.full(count, rank, "float32"))
+    step = jax.jit(lambda x: x + 1, donate_argnums=0)
+    found = []
+    for first in (1.0, 101.0):
+        value = begin()
+        for _ in range(int(first)):
+            value = step(value)
+        distlite.all_gather_single(whole, value)
+        for _ in range(3):
+            value = step(value)
+        got = device.get(whole)
+        found.append([float(row[0]) for row in got if (row == row[0]).all()])
+    distlite.destroy_process_group()
+    return found
 
 
 def cupy_graphs(rank: int, world_size: int, init_method: str) -> list[float]:

@@ -41,6 +41,13 @@ def test_the_stream_is_the_librarys_whatever_class_is_derived_from_it():
             assert streamed == ([0.0] * 4, [3.0] * 4), kind
 
 
+def test_arrays_without_a_current_stream_are_ordered_by_their_library():
+    for found in run_ranks(nccl_ranks.immutable, 2, env=nccl_doubles()):
+        for name in ("default", "chosen"):
+            assert found[name] == ([1.0, 2.0], 0)
+            assert found[f"{name}, asynchronous"] == ([1.0, 2.0], 1)
+
+
 def test_a_call_may_name_its_stream():
     for rank, found in enumerate(
         run_ranks(nccl_ranks.named_streams, 2, env=nccl_doubles())
@@ -301,6 +308,16 @@ def test_graphs_of_cupy_on_a_device(device):
     pytest.importorskip("cupy")
     held = run_ranks(nccl_ranks.cupy_graphs, 2, timeout=PATIENCE)
     assert held == [[3.0, 12.0, 48.0]] * 2
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("backend", ["nccl", "gloo"])
+def test_arrays_of_jax_on_a_device(device, backend):
+    jax = pytest.importorskip("jax")
+    if jax.default_backend() != "gpu":
+        pytest.skip("this JAX has no CUDA")
+    found = run_ranks(nccl_ranks.jax_arrays, 2, backend=backend, timeout=PATIENCE)
+    assert found == [[[1.0, 2.0], [101.0, 102.0]]] * 2
 
 
 @pytest.mark.device

@@ -67,9 +67,10 @@ class Producer:
         self.kept: list[Any] = []
 
     def __dlpack__(self, **keywords: Any) -> object:
-        # Of CUDA memory, no stream is to wait for another: -1.
+        # Who has no current stream is told the one of the operation, 1 by default; it
+        # knows no -1, as JAX.
         is_cuda = self.said.get("device", 1) in (2, 13)
-        wanted = {"stream": -1} if is_cuda else {}
+        wanted = {"stream": self.said.get("stream", 1)} if is_cuda else {}
         if not self.versioned:
             if keywords != wanted:
                 raise TypeError("__dlpack__() got an unexpected keyword argument")
@@ -124,7 +125,8 @@ class Writable(Producer):
     __module__ = "cupy.stand_in"
 
     def __init__(self, array: np.ndarray, **said: Any) -> None:
-        super().__init__(array, versioned=False, **said)
+        # No stream is to wait for another: -1.
+        super().__init__(array, versioned=False, **{"stream": -1, **said})
 
 
 class OfAUser(Writable):

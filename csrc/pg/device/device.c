@@ -561,7 +561,7 @@ dl_device_run(dl_group *group, const dl_op *op)
         return DL_OK;
     }
     dl_status status = dl_work_order_arrays(work);
-    if (status == DL_OK && dl_device_blocks()) {
+    if (status == DL_OK && (work->ignores_streams || dl_device_blocks())) {
         status = dl_work_wait(work, dl_deadline_after(-1));
     }
     dl_work_unref(work);

@@ -56,7 +56,8 @@ bool dl_device_enqueues(const dl_group *group);
 dl_status dl_device_enqueue(dl_group *group, const dl_op *op, dl_work **work);
 
 /* Begins an operation and orders the stream of its arrays after it.  With
- * TORCH_NCCL_BLOCKING_WAIT, the operation is over on return. */
+ * TORCH_NCCL_BLOCKING_WAIT, or arrays that ignore streams, the operation is over on
+ * return. */
 dl_status dl_device_run(dl_group *group, const dl_op *op);
 
 /* Makes the backend of the side for devices, with the turn held. */

@@ -420,6 +420,7 @@ add_streams(const nccl_backend *self, const dl_batch *batch, dl_nccl_work *work)
         const dl_tensor *tensor;
         for (int k = 0; (tensor = dl_arrays_at(&arrays, k)) != NULL; k++) {
             DL_TRY(dl_nccl_work_add_stream(work, tensor->stream));
+            work->work.ignores_streams |= tensor->ignores_streams;
         }
     }
     return DL_OK;

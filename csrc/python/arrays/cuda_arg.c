@@ -299,6 +299,21 @@ dlpy_cuda_stream_in_use(void **stream)
     return dlpy_cuda_current_stream(&origin, stream) < 0 ? -1 : 0;
 }
 
+intptr_t
+dlpy_cuda_export_stream(PyObject *object)
+{
+    dlpy_library library;
+    const dlpack_exchange *table = dlpy_exchange_find(Py_TYPE(object), &library);
+    const choice *wanted = named.is_set ? &named : &chosen;
+
+    if (library != DLPY_LIBRARY_OTHER
+        || (table != NULL && table->current_stream != NULL)) {
+        return DLPY_DLPACK_NO_STREAM;
+    }
+    return wanted->is_set && wanted->stream != NULL ? (intptr_t)wanted->stream
+                                                    : DLPY_DLPACK_DEFAULT_STREAM;
+}
+
 int
 dlpy_cuda_give_stream(PyObject *object, dl_tensor *view)
 {

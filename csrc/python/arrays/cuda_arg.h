@@ -16,6 +16,11 @@
 #include "python/arrays/dlpack.h"
 #include "tensor/tensor.h"
 
+/* Returns the stream that the array's library should order its memory by when it
+ * exports it through `__dlpack__`: DLPY_DLPACK_NO_STREAM if the library tells its current
+ * stream, or else the stream that the operation will follow. */
+intptr_t dlpy_cuda_export_stream(PyObject *object);
+
 /* Same as dlpy_dlpack_view(), through `__cuda_array_interface__`. */
 int dlpy_cuda_view(PyObject *object, const char *parameter, dl_tensor *view,
                    dlpy_dimensions *dimensions, PyObject **owner);

@@ -315,24 +315,24 @@ export_with(PyObject *method, PyObject *keywords)
  * written to.  Libraries from before DLPack 1.0 do not know the parameter, and some do
  * not know the one for a stream.
  *
- * For CUDA memory, stream -1 asks the producer not to synchronize: without it, the
- * producer makes the legacy default stream wait, which breaks a capture.  The operation
- * itself is ordered after the producer's stream by events. */
+ * Without a stream, producers of CUDA memory make the legacy default stream wait, which
+ * breaks a capture. */
 static PyObject *
-export_capsule(PyObject *object, PyObject *method)
+export_capsule(PyObject *object, PyObject *method, intptr_t stream)
 {
     int has_stream = is_in_cuda_memory(object);
+    Py_ssize_t number = stream;
 
     if (has_stream < 0) {
         return NULL;
     }
     PyObject *capsule =
-        export_with(method, has_stream ? Py_BuildValue("{s(ii)si}", "max_version", 1, 0,
-                                                       "stream", -1)
+        export_with(method, has_stream ? Py_BuildValue("{s(ii)sn}", "max_version", 1, 0,
+                                                       "stream", number)
                                        : Py_BuildValue("{s(ii)}", "max_version", 1, 0));
     if (capsule == NULL && has_stream && PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyErr_Clear();
-        capsule = export_with(method, Py_BuildValue("{si}", "stream", -1));
+        capsule = export_with(method, Py_BuildValue("{sn}", "stream", number));
     }
     if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
         PyErr_Clear();
@@ -373,8 +373,8 @@ name_parameter(const char *parameter)
 }
 
 int
-dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
-                 dlpy_dimensions *dimensions, PyObject **capsule)
+dlpy_dlpack_view(PyObject *object, const char *parameter, intptr_t stream,
+                 dl_tensor *view, dlpy_dimensions *dimensions, PyObject **capsule)
 {
     PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
     bool is_writable;
@@ -390,7 +390,7 @@ dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
     }
     /* The capsule is not renamed: the destructor of an unconsumed capsule frees the
      * memory, so this file need not call the deleter. */
-    *capsule = export_capsule(object, method);
+    *capsule = export_capsule(object, method, stream);
     Py_DECREF(method);
     if (*capsule == NULL) {
         name_parameter(parameter);
@@ -402,6 +402,7 @@ dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
         return -1;
     }
     view->is_writable = is_writable;
+    view->ignores_streams = stream != DLPY_DLPACK_NO_STREAM;
     return 1;
 }
 

@@ -95,13 +95,21 @@ typedef struct dlpy_dimensions {
     int64_t strides[DLPY_DLPACK_DIMENSIONS];
 } dlpy_dimensions;
 
-/* Exports the object through `__dlpack__`.  Returns 1 if `view` is set; it borrows from
+/* For memory whose accesses are ordered by streams: what its owner has to do before it
+ * exports the memory.  A stream that is no pointer is a number of DLPack. */
+enum {
+    DLPY_DLPACK_NO_STREAM = -1,     /* nothing: streams are ordered by events */
+    DLPY_DLPACK_DEFAULT_STREAM = 1, /* let the legacy default stream wait */
+};
+
+/* Exports the object through `__dlpack__`, with `stream` if its memory is ordered by
+ * streams.  Returns 1 if `view` is set; it borrows from
  * `*capsule` and `dimensions`, which must outlive it.  Returns 0 if the object has no
  * `__dlpack__`, and -1 with an exception set on failure, for example for memory of an
  * unsupported device.  `parameter` names the argument in error messages.  `*capsule` is
  * a new reference or NULL in every case. */
-int dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
-                     dlpy_dimensions *dimensions, PyObject **capsule);
+int dlpy_dlpack_view(PyObject *object, const char *parameter, intptr_t stream,
+                     dl_tensor *view, dlpy_dimensions *dimensions, PyObject **capsule);
 
 /* Returns the table of a type, or NULL if it has none; `*library` is set for any
  * type. */

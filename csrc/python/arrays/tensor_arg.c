@@ -735,8 +735,8 @@ dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor)
     tensor->is_borrowed = taken > 0;
     tensor->is_torch = is_of_torch(object);
     if (taken == 0) {
-        taken = dlpy_dlpack_view(object, parameter, &tensor->view, &tensor->dimensions,
-                                 &tensor->owner);
+        taken = dlpy_dlpack_view(object, parameter, dlpy_cuda_export_stream(object),
+                                 &tensor->view, &tensor->dimensions, &tensor->owner);
     }
     if (taken == 0 && !lends_memory(object)) {
         taken = dlpy_cuda_view(object, parameter, &tensor->view, &tensor->dimensions,
