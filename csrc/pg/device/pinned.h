@@ -11,7 +11,7 @@
 
 #include "pg/device/cuda_table.h"
 
-#define DL_PINNED_LIMIT ((size_t)256 << 20)
+#define DL_PINNED_LIMIT ((size_t)512 << 20)
 
 typedef struct dl_pinned {
     struct dl_pinned *next;
