@@ -23,7 +23,7 @@
 /* The largest payloads of a MESSAGE and of a DATA frame, and the parts of a ring that
  * these take at most. */
 #define MOST_EAGER ((size_t)16 << 10)
-#define MOST_CHUNK ((size_t)32 << 10)
+#define MOST_CHUNK ((size_t)60 << 10)
 #define EAGER_PART 16
 #define CHUNK_PART 8
 

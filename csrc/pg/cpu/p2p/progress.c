@@ -6,8 +6,9 @@
 #include "tensor/copy.h"
 #include "tensor/strided.h"
 
-/* Chunks that are sent or taken at a time. */
-#define BURST 4
+/* Chunks that are sent or taken at a time: with the largest ones half a ring.  The memory
+ * that a side reads and writes in turn is then the same for longer. */
+#define BURST 16
 
 /* Arrays of at least this size do not fit into the caches and are written past them. */
 #define LARGE ((size_t)4 << 20)
@@ -509,6 +510,7 @@ put_part(dl_p2p *engine, int rank, const dl_tensor *tensor, size_t offset,
  * more than that saves.  Where nobody waits for the send, the receive has usually been
  * posted, too, and each part costs it a search. */
 #define LEAST_PART ((size_t)8 << 10)
+#define LARGEST_PART ((size_t)32 << 10)
 #define MOST_PARTS 4
 
 /* Returns the bytes of each part but the last one. */
@@ -521,7 +523,8 @@ part_of(const dl_p2p *engine, const dl_call *call)
     if (!call->is_awaited) {
         return engine->chunk;
     }
-    return min_size(part < LEAST_PART ? LEAST_PART : part, engine->chunk);
+    part = part < LEAST_PART ? LEAST_PART : min_size(part, LARGEST_PART);
+    return min_size(part, engine->chunk);
 }
 
 bool
