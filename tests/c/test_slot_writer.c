@@ -40,8 +40,11 @@ CHECK_CASE(it_looks_back_seldom_until_a_change_shows)
     dl_slot_writer writer = {0};
 
     take_samples(&writer, 1, FAST);
+    size_t plain = writer.until_sample;
+    take_samples(&writer, 1, SLOW);
     size_t often = writer.until_sample;
-    take_samples(&writer, 3, SLOW);
+    CHECK(plain > 2 * often);
+    take_samples(&writer, 2, SLOW);
     CHECK(writer.is_streaming);
     size_t seldom = writer.until_sample;
     CHECK(seldom > 8 * often);

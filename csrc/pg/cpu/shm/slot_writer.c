@@ -9,10 +9,12 @@
 #define SAMPLE ((size_t)16 << 10)
 #define SAMPLE_LEAST ((size_t)4096)
 
-/* Bytes between two samples.  Reading the clock twice costs a hundredth of writing
- * PLAIN_INTERVAL bytes with fast plain stores.  While the writer streams, a sample takes
- * about as long as streaming ten times its bytes. */
-#define PLAIN_INTERVAL ((size_t)64 << 10)
+/* Bytes between two samples: while these confirm plain stores, while they favour a
+ * change, and while they confirm streaming.  A sample of plain stores takes a tenth
+ * longer than a copy of its bytes, and while the writer streams, about as long as
+ * streaming ten times its bytes. */
+#define PLAIN_INTERVAL ((size_t)256 << 10)
+#define DOUBT_INTERVAL ((size_t)64 << 10)
 #define STREAMING_INTERVAL ((size_t)4 << 20)
 
 /* Consecutive samples that change the kind of stores: a single one may have been
@@ -41,9 +43,11 @@ dl_slot_writer_sample(dl_slot_writer *self, size_t size, int64_t nanoseconds)
         self->is_streaming = is_slow;
         self->contrary = 0;
     }
-    /* While samples favour a change, the next one comes soon. */
-    self->until_sample =
-        self->is_streaming && self->contrary == 0 ? STREAMING_INTERVAL : PLAIN_INTERVAL;
+    if (self->contrary > 0) {
+        self->until_sample = DOUBT_INTERVAL;
+    } else {
+        self->until_sample = self->is_streaming ? STREAMING_INTERVAL : PLAIN_INTERVAL;
+    }
 }
 
 /* Reads the source first, so that only the stores are timed. */
