@@ -18,10 +18,18 @@
 #define SMALL_UNIT 8
 
 /* Where every rank has a core, even blocks that fit a slot are moved in a few rounds,
- * so that one side copies out while the other copies in.  A round of fewer bytes than
- * ROUND_LEAST is not worth a meeting. */
-#define ROUNDS_WANTED 4
-#define ROUND_LEAST ((size_t)16 << 10)
+ * so that one side copies out while the other copies in.  A round of few bytes is not
+ * worth a meeting.  Reductions also read blocks of their own in each round, which are to
+ * be in a cache then. */
+#define ROUNDS_OF_MOVES 2
+#define ROUNDS_OF_REDUCTIONS 4
+#define LEAST_OF_MOVES ((size_t)32 << 10)
+#define LEAST_OF_REDUCTIONS ((size_t)16 << 10)
+
+/* Moves use the whole slot in a round, or less than this: larger parts would leave it no
+ * room for others, and its lines would be written again while the reader's core has
+ * them (dl_board_divide_slots()). */
+#define PART_OF_SLOT ((size_t)256 << 10)
 
 /* Outputs of more bytes are written past the caches: this is more than a rank's
  * second-level cache and its share of the third-level cache. */
@@ -336,6 +344,16 @@ bytes_per_round(const dl_exchange *self, int source, uint64_t rounds)
     return offset_of(self, source, self->board->options.size, rounds);
 }
 
+static size_t
+room_of_moves(size_t whole, size_t capacity)
+{
+    size_t room = whole / ROUNDS_OF_MOVES;
+    size_t most = room < capacity || whole > LARGE ? PART_OF_SLOT : capacity;
+
+    room = room > LEAST_OF_MOVES ? room : LEAST_OF_MOVES;
+    return room < most ? room : most;
+}
+
 /* Returns the bytes of a slot that a round uses, for blocks of `whole` bytes in all. */
 static size_t
 room_of(const dl_exchange *self, size_t whole)
@@ -345,8 +363,12 @@ room_of(const dl_exchange *self, size_t whole)
     if (self->board->waiter.spin == 0) {
         return capacity;
     }
-    size_t room = whole / ROUNDS_WANTED;
-    room = room > ROUND_LEAST ? room : ROUND_LEAST;
+    size_t room = whole / ROUNDS_OF_REDUCTIONS;
+    if (self->transfer->drain == NULL) {
+        room = room_of_moves(whole, capacity);
+    } else if (room < LEAST_OF_REDUCTIONS) {
+        room = LEAST_OF_REDUCTIONS;
+    }
     return room < capacity ? room : capacity;
 }
 
@@ -876,7 +898,7 @@ plan_after_meeting(dl_exchange *self)
         self->rounds = 1;
     } else if (is_uneven) {
         self->rounds = plan_rounds(self);
-        if (self->board->waiter.spin > 0 && self->rounds > 1) {
+        if (self->board->waiter.spin > 0) {
             divide_slots_evenly(self);
         }
     }

@@ -38,15 +38,18 @@ pockets_offset(int size)
     return sizeof(dl_board_header) + (size_t)size * per_rank;
 }
 
-/* Slots begin in the middle of a page.  Large arrays begin at the start of a page or a
- * few bytes after it, and processors that compare addresses by their offset in the page
- * would take the two sides of a copy for conflicting ones. */
+/* Slots and their larger parts begin in the middle of a page.  Large arrays begin at the start
+ * of a page or a few bytes after it, and processors that compare addresses by their
+ * offset in the page would take the two sides of a copy for conflicting ones. */
+#define PAGE ((size_t)4096)
+#define MIDDLE (PAGE / 2)
+
 static size_t
 slots_offset(int size)
 {
     return dl_round_up(
-               pockets_offset(size) + (size_t)size * DL_BOARD_TURNS * POCKET_STEP, 4096)
-           + 2048;
+               pockets_offset(size) + (size_t)size * DL_BOARD_TURNS * POCKET_STEP, PAGE)
+           + MIDDLE;
 }
 
 size_t
@@ -427,34 +430,45 @@ room_of(const dl_board *board)
 size_t
 dl_board_begin_in_slots(dl_board *board)
 {
-    size_t half = room_of(board) / 2 / DL_LINE * DL_LINE;
+    size_t most = room_of(board) / 4 * 3 / PAGE * PAGE;
 
-    if (half < LEAST_PART) {
+    if (most < LEAST_PART) {
         return board->chunk;
     }
-    board->span = half;
-    board->start = board->cursor % half;
-    return board->chunk - half;
+    board->span = most;
+    board->start = board->cursor % most / PAGE * PAGE;
+    return board->chunk - most;
 }
 
 /* The places of consecutive parts in a slot are `part` apart, and come round before one
  * would reach beyond the end.  So parts that are fewer than span / part rounds of the
- * same slot apart do not overlap. */
+ * same slot apart do not overlap.  Where the first part is yet to be placed, all are at
+ * multiples of `part`, which wastes least. */
 uint64_t
 dl_board_divide_slots(dl_board *board, size_t size)
 {
-    size_t part = dl_round_up(size, DL_LINE);
+    size_t part = dl_round_up(size, size < 4 * PAGE ? DL_LINE : PAGE);
     size_t room = room_of(board);
 
     if (size < LEAST_PART || room < 2 * part || board->start >= room - part) {
         return 2;
     }
     if (board->span == 0) {
-        board->start = board->cursor % (room - part);
+        board->span = room / part * part;
+        board->start = board->cursor % board->span / part * part;
+    } else {
+        board->span = room - part;
     }
     board->part = part;
-    board->span = room - part;
     return 2 * (board->span / part);
+}
+
+/* Returns how many parts the round is behind the operation's first one: both slots are
+ * used at a place before the next place. */
+static uint64_t
+parts_before(const dl_board *board, uint64_t round)
+{
+    return ((board->round & 1) + round) / 2;
 }
 
 uint8_t *
@@ -464,7 +478,7 @@ dl_board_slot(const dl_board *board, int rank, uint64_t round)
     size_t offset = board->start;
 
     if (board->part > 0) {
-        offset = (offset + round / 2 * board->part) % board->span;
+        offset = (offset + parts_before(board, round) * board->part) % board->span;
     }
     return board->slots + ((size_t)rank * 2 + parity) * board->chunk + offset;
 }
@@ -493,8 +507,8 @@ dl_board_wait_step(dl_board *board, int rank, uint64_t step)
 void
 dl_board_end(dl_board *board, uint64_t rounds, uint64_t steps)
 {
+    board->cursor += parts_before(board, rounds) * board->part;
     board->round += rounds;
-    board->cursor += (rounds + 1) / 2 * board->part;
     board->last_step += steps;
 }
 
