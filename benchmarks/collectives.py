@@ -321,6 +321,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     parser.add_argument("--seconds", type=float, help="for each cell")
+    parser.add_argument(
+        "--written",
+        action="store_true",
+        help="write the sources before each call, as programs do",
+    )
     parser.add_argument("--torch-python", help="an interpreter with torch")
     plots.add_option(parser, "collectives")
     options = parser.parse_args()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from collectives_peer import ITEM_SIZE, Dist, Mpi, measure, place_of
+from collectives_peer import ITEM_SIZE, Dist, Mpi, measure, place_of, with_writing
 from placement import of_both
 
 # Messages of one call in each direction.
@@ -169,6 +169,8 @@ def main(kind: str, rank: str, size: str, folder: str, plan_text: str) -> None:
             try:
                 call = peer.bind_message(op, ends)
                 check(peer, ends, call)
+                if plan["is_written"]:
+                    call = with_writing(call, ends.sources)
                 found = measure(peer, call, plan["budget"]) * 1e6
             except AttributeError as error:
                 print(f"{op}: {error}", file=sys.stderr)
