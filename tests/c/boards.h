@@ -19,6 +19,9 @@ typedef struct test_boards {
     dl_board boards[DL_RANKS_LIMIT];
 } test_boards;
 
+/* Bytes of a pocket that the ranks use. */
+#define POCKET ((size_t)4096)
+
 /* The table of processes sees each rank as a process of its own. */
 DL_CHECK_UNUSED static void
 boards_init(test_boards *all, int size, size_t chunk, int cores_per_rank)
@@ -45,6 +48,8 @@ boards_init(test_boards *all, int size, size_t chunk, int cores_per_rank)
                                     .peers = all->peers,
                                     .processes = all->processes};
         CHECK_OK(dl_board_init(&all->boards[rank], &options, all->memory, memory_size));
+        /* Less than it has, so that blocks of several chunks go through slots. */
+        all->boards[rank].pocket = POCKET;
     }
 }
 

@@ -37,13 +37,13 @@ take_turn(dl_board *board, uint64_t turn, unsigned kind, int root)
     uint8_t *payload = dl_board_begin(board, &op);
 
     put(payload, turn, self);
-    memset(dl_board_pocket(board, self), (int)(turn + (uint64_t)self), DL_BOARD_POCKET);
+    memset(dl_board_pocket(board, self), (int)(turn + (uint64_t)self), board->pocket);
     if (kind == 0 || (kind == 1 && self == root)) {
         CHECK_OK(dl_board_arrive(board));
         for (int rank = 0; rank < RANKS; rank++) {
             check(dl_board_payload(board, rank), turn, rank);
             const uint8_t *pocket = dl_board_pocket(board, rank);
-            CHECK_EQUAL(pocket[DL_BOARD_POCKET - 1], (uint8_t)(turn + (uint64_t)rank));
+            CHECK_EQUAL(pocket[board->pocket - 1], (uint8_t)(turn + (uint64_t)rank));
         }
     } else if (kind == 1 || self == root) {
         CHECK_OK(dl_board_announce(board));

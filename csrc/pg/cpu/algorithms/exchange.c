@@ -31,6 +31,9 @@
  * them (dl_board_divide_slots()). */
 #define PART_OF_SLOT ((size_t)256 << 10)
 
+/* Bytes in a pocket where all ranks have blocks for all others. */
+#define POCKET_AMONG_ALL ((size_t)4096)
+
 /* Outputs of more bytes are written past the caches: this is more than a rank's
  * second-level cache and its share of the third-level cache. */
 #define LARGE ((size_t)4 << 20)
@@ -412,13 +415,17 @@ fits_place(dl_exchange *self, dl_place place, size_t room)
     return true;
 }
 
-/* Pockets are reused only after many operations, which helps ranks that go on without
- * waiting for all others.  Where all ranks meet anyway, and share cores, two slots that
- * stay in the caches take less time. */
-static bool
-may_use_pockets(const dl_exchange *self)
+/* Returns the bytes that a rank may put into its pocket.  Pockets are reused only after
+ * many operations, which helps ranks that go on without waiting for all others.  Where
+ * all ranks meet anyway, slots take less time for more than a few bytes, and for all if
+ * the ranks share cores: two slots stay in the caches. */
+static size_t
+room_of_pocket(const dl_exchange *self)
 {
-    return self->transfer->flow != DL_AMONG_ALL || self->board->waiter.spin > 0;
+    if (self->transfer->flow != DL_AMONG_ALL) {
+        return self->board->pocket;
+    }
+    return self->board->waiter.spin > 0 ? POCKET_AMONG_ALL : 0;
 }
 
 /* Returns true if one rank has blocks for the others that fit a pocket each. */
@@ -426,7 +433,7 @@ static bool
 suits_their_pockets(const dl_exchange *self)
 {
     return self->is_even && self->transfer->flow == DL_FROM_ROOT && !has_one_block(self)
-           && self->block <= DL_BOARD_POCKET;
+           && self->block <= self->board->pocket;
 }
 
 /* Sets `place`: on lines if the blocks of each rank fit one, else in pockets if they
@@ -436,9 +443,8 @@ suits_their_pockets(const dl_exchange *self)
 static void
 plan_place(dl_exchange *self)
 {
-    bool has_room =
-        fits_place(self, DL_ON_LINE, DL_BOARD_PAYLOAD)
-        || (may_use_pockets(self) && fits_place(self, DL_IN_POCKET, DL_BOARD_POCKET));
+    bool has_room = fits_place(self, DL_ON_LINE, DL_BOARD_PAYLOAD)
+                    || fits_place(self, DL_IN_POCKET, room_of_pocket(self));
 
     if (!has_room) {
         self->place = suits_their_pockets(self) ? DL_IN_THEIR_POCKETS : DL_IN_SLOT;

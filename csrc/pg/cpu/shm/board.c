@@ -8,7 +8,7 @@
 #include "base/thread.h"
 #include "pg/cpu/shm/verdict.h"
 
-#define MAGIC UINT64_C(0x355f626c74736964) /* "distlb_5" */
+#define MAGIC UINT64_C(0x365f626c74736964) /* "distlb_6" */
 
 /* The spin suffices for a peer that is running and about to answer.  After that,
  * yielding polls nearly as often if no other thread wants the core.  Where the system
@@ -18,10 +18,6 @@
 #define SPIN_SPAN (2 * INT64_C(1000))
 #define YIELD_SPAN (250 * INT64_C(1000))
 
-/* The extra line keeps the pockets of several ranks from mapping to the same cache
- * sets. */
-#define POCKET_STEP (DL_BOARD_POCKET + DL_LINE)
-
 /* Most bytes of the slots of all ranks that are used in parts: memory that small
  * operations would not touch otherwise. */
 #define MOST_OF_PARTS ((size_t)32 << 20)
@@ -29,6 +25,14 @@
 /* Smaller parts are always at the same place: all of it stays in the first-level
  * cache. */
 #define LEAST_PART ((size_t)8 << 10)
+
+/* Returns the distance of two pockets.  The extra line keeps those of several ranks from
+ * mapping to the same cache sets. */
+static size_t
+pocket_step(size_t pocket)
+{
+    return pocket + DL_LINE;
+}
 
 static size_t
 pockets_offset(int size)
@@ -47,9 +51,10 @@ pockets_offset(int size)
 static size_t
 slots_offset(int size)
 {
-    return dl_round_up(
-               pockets_offset(size) + (size_t)size * DL_BOARD_TURNS * POCKET_STEP, PAGE)
-           + MIDDLE;
+    size_t pockets =
+        (size_t)size * DL_BOARD_TURNS * pocket_step(dl_board_pocket_size(size));
+
+    return dl_round_up(pockets_offset(size) + pockets, PAGE) + MIDDLE;
 }
 
 size_t
@@ -144,6 +149,7 @@ dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
     }
     board->members = members_of(memory, size);
     board->pockets = (uint8_t *)memory + pockets_offset(size);
+    board->pocket = dl_board_pocket_size(size);
     board->steps = (dl_words){&board->members->step, sizeof *board->members, size};
     board->slots = (uint8_t *)memory + slots_offset(size);
     board->waiter = (dl_waiter){
@@ -409,7 +415,7 @@ dl_board_pocket(const dl_board *board, int rank)
 {
     size_t index = board->turn % DL_BOARD_TURNS * (size_t)board->options.size;
 
-    return board->pockets + (index + (size_t)rank) * POCKET_STEP;
+    return board->pockets + (index + (size_t)rank) * pocket_step(board->pocket);
 }
 
 const uint8_t *

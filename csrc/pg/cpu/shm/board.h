@@ -47,8 +47,13 @@
 /* Payload bytes on a line. */
 #define DL_BOARD_PAYLOAD (DL_LINE - sizeof(uint64_t) - sizeof(dl_fingerprint))
 
-/* Bytes of the pocket that belongs to a line. */
-#define DL_BOARD_POCKET ((size_t)4096)
+/* Returns the bytes of the pocket that belongs to a line, in a group of `size` ranks:
+ * fewer where many ranks have many pockets. */
+static inline size_t
+dl_board_pocket_size(int size)
+{
+    return (size_t)(size <= 16 ? 16 : size <= 64 ? 8 : 4) << 10;
+}
 
 /* Bytes of a slot.  Where ranks share cores, half the size costs more in meetings than
  * it gains in locality; where each rank has its own core, operations use only part of
@@ -146,6 +151,7 @@ typedef struct dl_board {
     dl_board_line *lines[DL_BOARD_TURNS]; /* per turn; then by rank */
     dl_words arrivals[DL_BOARD_TURNS];
     uint8_t *pockets;
+    size_t pocket; /* bytes of one */
     dl_board_member *members;
     dl_words steps;
     uint8_t *slots;
@@ -232,7 +238,7 @@ dl_status dl_board_verify_calls(dl_board *board, dl_deadline deadline);
 /* Returns the payload of `rank`, once the arrival has waited for it. */
 const uint8_t *dl_board_payload(const dl_board *board, int rank);
 
-/* Returns the pocket of `rank`, DL_BOARD_POCKET bytes, which that rank, or the only
+/* Returns the pocket of `rank`, board->pocket bytes, which that rank, or the only
  * sender of the operation, writes like a payload between begin and arrival. */
 uint8_t *dl_board_pocket(const dl_board *board, int rank);
 
