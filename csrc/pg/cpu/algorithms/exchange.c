@@ -26,13 +26,13 @@
 #define LEAST_OF_MOVES ((size_t)32 << 10)
 #define LEAST_OF_REDUCTIONS ((size_t)16 << 10)
 
-/* Moves use the whole slot in a round, or less than this: larger parts would leave it no
+/* Moves use the whole slot in a round, or at most this: larger parts would leave it no
  * room for others, and its lines would be written again while the reader's core has
  * them (dl_board_divide_slots()). */
 #define PART_OF_SLOT ((size_t)256 << 10)
 
-/* Bytes in a pocket where all ranks have blocks for all others. */
-#define POCKET_AMONG_ALL ((size_t)4096)
+/* Bytes that a rank puts into its pocket where each has a core and several have blocks. */
+#define FEW_BYTES ((size_t)4096)
 
 /* Outputs of more bytes are written past the caches: this is more than a rank's
  * second-level cache and its share of the third-level cache. */
@@ -348,10 +348,12 @@ bytes_per_round(const dl_exchange *self, int source, uint64_t rounds)
 }
 
 static size_t
-room_of_moves(size_t whole, size_t capacity)
+room_of_moves(const dl_exchange *self, size_t whole, size_t capacity)
 {
+    bool is_one = self->transfer->flow == DL_FROM_ROOT;
+    size_t total = is_one ? whole : whole * (size_t)self->board->options.size;
     size_t room = whole / ROUNDS_OF_MOVES;
-    size_t most = room < capacity || whole > LARGE ? PART_OF_SLOT : capacity;
+    size_t most = room < capacity || total > LARGE ? PART_OF_SLOT : capacity;
 
     room = room > LEAST_OF_MOVES ? room : LEAST_OF_MOVES;
     return room < most ? room : most;
@@ -368,7 +370,7 @@ room_of(const dl_exchange *self, size_t whole)
     }
     size_t room = whole / ROUNDS_OF_REDUCTIONS;
     if (self->transfer->drain == NULL) {
-        room = room_of_moves(whole, capacity);
+        room = room_of_moves(self, whole, capacity);
     } else if (room < LEAST_OF_REDUCTIONS) {
         room = LEAST_OF_REDUCTIONS;
     }
@@ -416,16 +418,17 @@ fits_place(dl_exchange *self, dl_place place, size_t room)
 }
 
 /* Returns the bytes that a rank may put into its pocket.  Pockets are reused only after
- * many operations, which helps ranks that go on without waiting for all others.  Where
- * all ranks meet anyway, slots take less time for more than a few bytes, and for all if
- * the ranks share cores: two slots stay in the caches. */
+ * many operations, which helps ranks that go on without waiting for all others; but by
+ * then they have left the caches.  Where all ranks meet anyway, and share cores, two
+ * slots take less time, and where each has a core, so they do for more than a few bytes
+ * from each of several ranks. */
 static size_t
 room_of_pocket(const dl_exchange *self)
 {
-    if (self->transfer->flow != DL_AMONG_ALL) {
-        return self->board->pocket;
+    if (self->board->waiter.spin > 0) {
+        return self->transfer->flow == DL_FROM_ROOT ? self->board->pocket : FEW_BYTES;
     }
-    return self->board->waiter.spin > 0 ? POCKET_AMONG_ALL : 0;
+    return self->transfer->flow == DL_AMONG_ALL ? 0 : self->board->pocket;
 }
 
 /* Returns true if one rank has blocks for the others that fit a pocket each. */

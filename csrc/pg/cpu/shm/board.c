@@ -18,9 +18,10 @@
 #define SPIN_SPAN (2 * INT64_C(1000))
 #define YIELD_SPAN (250 * INT64_C(1000))
 
-/* Most bytes of the slots of all ranks that are used in parts: memory that small
- * operations would not touch otherwise. */
-#define MOST_OF_PARTS ((size_t)32 << 20)
+/* Most bytes of the slots of all ranks that are used in parts: each reads those of all
+ * others, and with more of them they would be in no cache.  But half of each slot is
+ * used up to twice as many bytes. */
+#define MOST_OF_PARTS ((size_t)8 << 20)
 
 /* Smaller parts are always at the same place: all of it stays in the first-level
  * cache. */
@@ -428,9 +429,13 @@ dl_board_payload(const dl_board *board, int rank)
 static size_t
 room_of(const dl_board *board)
 {
-    size_t most = MOST_OF_PARTS / 2 / (size_t)board->options.size;
+    size_t share = MOST_OF_PARTS / 2 / (size_t)board->options.size;
+    size_t half = board->chunk / 2;
 
-    return most < board->chunk ? most : board->chunk;
+    if (share < half) {
+        return 2 * share < half ? 2 * share : half;
+    }
+    return share < board->chunk ? share : board->chunk;
 }
 
 size_t
