@@ -31,7 +31,7 @@
  * them (dl_board_divide_slots()). */
 #define PART_OF_SLOT ((size_t)256 << 10)
 
-/* Bytes that a rank puts into its pocket where each has a core and several have blocks. */
+/* Most bytes that a rank puts into its pocket where each has a core. */
 #define FEW_BYTES ((size_t)4096)
 
 /* Outputs of more bytes are written past the caches: this is more than a rank's
@@ -419,14 +419,14 @@ fits_place(dl_exchange *self, dl_place place, size_t room)
 
 /* Returns the bytes that a rank may put into its pocket.  Pockets are reused only after
  * many operations, which helps ranks that go on without waiting for all others; but by
- * then they have left the caches.  Where all ranks meet anyway, and share cores, two
- * slots take less time, and where each has a core, so they do for more than a few bytes
- * from each of several ranks. */
+ * then they have left the caches, and their first use takes a page fault each.  Where
+ * ranks share cores, sparing a meeting is worth that, but if all meet anyway, two slots
+ * that stay in the caches take less time. */
 static size_t
 room_of_pocket(const dl_exchange *self)
 {
     if (self->board->waiter.spin > 0) {
-        return self->transfer->flow == DL_FROM_ROOT ? self->board->pocket : FEW_BYTES;
+        return FEW_BYTES;
     }
     return self->transfer->flow == DL_AMONG_ALL ? 0 : self->board->pocket;
 }
@@ -436,7 +436,7 @@ static bool
 suits_their_pockets(const dl_exchange *self)
 {
     return self->is_even && self->transfer->flow == DL_FROM_ROOT && !has_one_block(self)
-           && self->block <= self->board->pocket;
+           && self->block <= room_of_pocket(self);
 }
 
 /* Sets `place`: on lines if the blocks of each rank fit one, else in pockets if they
