@@ -19,8 +19,8 @@
 #define YIELD_SPAN (250 * INT64_C(1000))
 
 /* Most bytes of the slots of all ranks that are used in parts: each reads those of all
- * others, and with more of them they would be in no cache.  But half of each slot is
- * used up to twice as many bytes. */
+ * others, and with more of them they would be in no cache.  Half of each slot is used
+ * in any case, unless that is more than twice as much in all. */
 #define MOST_OF_PARTS ((size_t)8 << 20)
 
 /* Smaller parts are always at the same place: all of it stays in the first-level
@@ -43,9 +43,9 @@ pockets_offset(int size)
     return sizeof(dl_board_header) + (size_t)size * per_rank;
 }
 
-/* Slots and their larger parts begin in the middle of a page.  Large arrays begin at the start
- * of a page or a few bytes after it, and processors that compare addresses by their
- * offset in the page would take the two sides of a copy for conflicting ones. */
+/* Slots and their larger parts begin in the middle of a page.  Large arrays begin at the
+ * start of a page or a few bytes after it, and processors that compare addresses by
+ * their offset in the page would take the two sides of a copy for conflicting ones. */
 #define PAGE ((size_t)4096)
 #define MIDDLE (PAGE / 2)
 
@@ -425,11 +425,12 @@ dl_board_payload(const dl_board *board, int rank)
     return line_of(board, rank)->payload;
 }
 
-/* Returns the bytes of a slot that are used cyclically. */
+/* Returns the bytes of a slot that are used cyclically: a multiple of PAGE, so that what
+ * comes round is aligned. */
 static size_t
 room_of(const dl_board *board)
 {
-    size_t share = MOST_OF_PARTS / 2 / (size_t)board->options.size;
+    size_t share = MOST_OF_PARTS / 2 / (size_t)board->options.size / PAGE * PAGE;
     size_t half = board->chunk / 2;
 
     if (share < half) {
