@@ -347,6 +347,8 @@ bytes_per_round(const dl_exchange *self, int source, uint64_t rounds)
     return offset_of(self, source, self->board->options.size, rounds);
 }
 
+/* Returns the bytes of a slot that a round uses, for blocks of `whole` bytes in all that
+ * are only copied. */
 static size_t
 room_of_moves(const dl_exchange *self, size_t whole, size_t capacity)
 {
