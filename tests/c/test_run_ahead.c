@@ -48,7 +48,7 @@ take_turn(dl_board *board, uint64_t turn, unsigned kind, int root)
     } else if (kind == 1 || self == root) {
         CHECK_OK(dl_board_announce(board));
     } else {
-        CHECK_OK(dl_board_await(board, root));
+        CHECK_OK(dl_board_await(board, root, root));
         check(dl_board_payload(board, root), turn, root);
     }
     dl_board_end(board, 0, 0);
@@ -101,7 +101,7 @@ CHECK_CASE(there_are_so_many_turns_and_no_more)
     CHECK_CONTAINS(dl_last_error()->text, "waiting for rank 0 (pid 100 on host h)");
     for (uint64_t turn = 1; turn <= DL_BOARD_AHEAD; turn++) {
         put(dl_board_begin(&all.boards[0], &ops[turn]), turn, 0);
-        CHECK_OK(dl_board_await(&all.boards[0], 1));
+        CHECK_OK(dl_board_await(&all.boards[0], 1, 1));
         check(dl_board_payload(&all.boards[0], 1), turn, 1);
     }
     boards_fini(&all);
@@ -117,7 +117,7 @@ CHECK_CASE(awaited_ranks_are_compared_at_once_and_others_later)
     dl_board_begin(&all.boards[1], &reduce);
     CHECK_OK(dl_board_announce(&all.boards[1]));
     dl_board_begin(&all.boards[2], &gather);
-    CHECK_STATUS(dl_board_await(&all.boards[2], 1), DL_MISMATCH);
+    CHECK_STATUS(dl_board_await(&all.boards[2], 1, 1), DL_MISMATCH);
     dl_board_break(&all.boards[2], all.boards[2].op);
     dl_board_begin(&all.boards[1], &next);
     CHECK_STATUS(dl_board_announce(&all.boards[1]), DL_MISMATCH);

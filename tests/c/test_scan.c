@@ -57,13 +57,12 @@ check_case(int rank, uint64_t sequence, algorithm scan, size_t count, bool is_ex
     CHECK_EQUAL(data[count], 0xee);
 }
 
-/* Algorithms in a random order share lines, slots and steps; ranks dawdle. */
+/* Algorithms in a random order share lines, pockets, slots and steps; ranks dawdle. */
 static void
 check_mixture(int rank, int size, void *context)
 {
-    static const algorithm scans[] = {dl_scan_line, dl_scan_slot, dl_scan_chunks};
-    size_t chunk = all.boards[rank].chunk;
-    size_t limits[] = {DL_BOARD_PAYLOAD, chunk, 2 * chunk};
+    static const algorithm scans[] = {dl_scan_few, dl_scan_few, dl_scan_chunks};
+    size_t limits[] = {DL_BOARD_PAYLOAD, POCKET, 2 * all.boards[rank].chunk};
     unsigned common = 99;
     unsigned own = (unsigned)rank;
 
@@ -80,7 +79,7 @@ check_mixture(int rank, int size, void *context)
     }
 }
 
-CHECK_CASE(on_lines_through_slots_and_in_chunks)
+CHECK_CASE(on_lines_in_pockets_and_in_chunks)
 {
     static const int sizes[] = {2, 3, 5, 8};
 
@@ -113,7 +112,7 @@ CHECK_CASE(of_two_ranks)
     boards_fini(&all);
 }
 
-CHECK_CASE(through_slots_and_in_chunks_past_the_caches)
+CHECK_CASE(in_pockets_and_in_chunks_past_the_caches)
 {
     boards_init(&all, 3, LARGER_CHUNK, false);
     boards_stream(&all);
@@ -170,4 +169,38 @@ CHECK_CASE(prefixes_go_on_from_a_carry)
         check_prefixes(DL_FLOAT32, is_exclusive);
         check_prefixes(DL_FLOAT16, is_exclusive);
     }
+}
+
+/* One thread plays all ranks, and each ends before the next one begins. */
+CHECK_CASE(few_bytes_do_not_wait_for_later_ranks)
+{
+    size_t counts[] = {1, DL_BOARD_PAYLOAD, DL_BOARD_PAYLOAD + 1, POCKET};
+
+    boards_init(&all, 3, CHUNK, true);
+    for (int rank = 0; rank < 3; rank++) {
+        for (uint64_t i = 0; i < 40; i++) {
+            check_case(rank, i + 1, dl_scan_few, counts[i % 4], i % 3 == 0);
+        }
+    }
+    boards_fini(&all);
+}
+
+CHECK_CASE(few_bytes_wait_for_every_rank_before)
+{
+    uint8_t data[1] = {1};
+    dl_op_context context = test_op(1, DL_SCAN, 20 * DL_MILLISECOND);
+    dl_call args = {.op = DL_SCAN,
+                    .tensor = {.data = data,
+                               .count = 1,
+                               .item_size = 1,
+                               .dtype = DL_UINT8,
+                               .is_contiguous = true,
+                               .is_writable = true},
+                    .reduction = DL_SUM};
+
+    boards_init(&all, 3, CHUNK, false);
+    CHECK_OK(dl_scan_few(&all.boards[0], &context, &args));
+    CHECK_STATUS(dl_scan_few(&all.boards[2], &context, &args), DL_TIMEOUT);
+    CHECK_CONTAINS(dl_last_error()->text, "waiting for rank 1 (pid 101 on host h)");
+    boards_fini(&all);
 }

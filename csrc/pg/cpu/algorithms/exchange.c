@@ -889,8 +889,10 @@ meet_ranks(const dl_exchange *self)
     if (flow == DL_AMONG_ALL || (flow == DL_TO_ROOT && is_root)) {
         return dl_board_arrive(self->board);
     }
-    return flow == DL_TO_ROOT || is_root ? dl_board_announce(self->board)
-                                         : dl_board_await(self->board, transfer->root);
+    if (flow == DL_TO_ROOT || is_root) {
+        return dl_board_announce(self->board);
+    }
+    return dl_board_await(self->board, transfer->root, transfer->root);
 }
 
 /* Called after the meeting: finds the incoming blocks and the number of rounds. */

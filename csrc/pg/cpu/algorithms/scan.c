@@ -6,11 +6,11 @@
 #include "pg/cpu/algorithms/swap.h"
 #include "tensor/copy.h"
 
-/* Limits up to which one meeting is faster, after which each rank reduces the arrays of
- * all ranks up to its own: the last rank's work grows with the number of ranks.  They
- * are those of all_reduce, which has the same meetings. */
-#define SLOT_LIMIT_OF_ALL_RANKS ((size_t)4 << 10)
-#define SLOT_LIMIT_WHEN_SHARING ((size_t)16 << 10)
+/* Limits up to which it is faster that each rank reduces the arrays of all ranks up to
+ * its own: the last rank's work grows with the number of ranks.  They are those of
+ * all_reduce, which also has one meeting then; and a pocket has to have room. */
+#define FEW_BYTES_OF_ALL_RANKS ((size_t)4 << 10)
+#define FEW_BYTES_WHEN_SHARING ((size_t)16 << 10)
 
 static size_t
 least(size_t left, size_t right)
@@ -36,30 +36,29 @@ reduce_prefix(const dl_board *board, const dl_call *call, const uint8_t *first,
     }
 }
 
+/* Each rank puts its array on its line, or into its pocket, and needs those of the ranks
+ * before it only, so that the first ones go on without waiting for the last. */
 dl_status
-dl_scan_line(dl_board *board, const dl_op_context *op, const dl_call *call)
+dl_scan_few(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
+    int rank = board->options.rank;
     size_t size = dl_tensor_size(&call->tensor);
+    bool is_on_line = size <= DL_BOARD_PAYLOAD;
     uint8_t *payload = dl_board_begin(board, op);
+    const uint8_t *first =
+        is_on_line ? dl_board_payload(board, 0) : dl_board_pocket(board, 0);
+    size_t stride =
+        is_on_line ? sizeof(dl_board_line) : dl_board_pocket_step(board->pocket);
 
-    if (size == 0) {
-        return dl_board_arrive(board);
+    if (size > 0) {
+        dl_slot_write(&board->writer,
+                      is_on_line ? payload : dl_board_pocket(board, rank),
+                      call->tensor.data, size);
     }
-    memcpy(payload, call->tensor.data, size);
-    DL_TRY(dl_board_arrive(board));
-    reduce_prefix(board, call, dl_board_payload(board, 0), sizeof(dl_board_line));
-    return DL_OK;
-}
-
-dl_status
-dl_scan_slot(dl_board *board, const dl_op_context *op, const dl_call *call)
-{
-    dl_board_begin(board, op);
-    dl_slot_write(&board->writer, dl_board_slot(board, board->options.rank, 0),
-                  call->tensor.data, dl_tensor_size(&call->tensor));
-    DL_TRY(dl_board_arrive(board));
-    reduce_prefix(board, call, dl_board_slot(board, 0, 0), 2 * board->chunk);
-    dl_board_end(board, 1, 0);
+    DL_TRY(rank == 0 ? dl_board_announce(board) : dl_board_await(board, 0, rank - 1));
+    if (size > 0) {
+        reduce_prefix(board, call, first, stride);
+    }
     return DL_OK;
 }
 
@@ -242,15 +241,12 @@ dl_status
 dl_scan_select(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
     size_t size = dl_tensor_size(&call->tensor);
-    size_t limit = board->header->cores_per_rank > 0
-                       ? SLOT_LIMIT_OF_ALL_RANKS / (size_t)board->options.size
-                       : SLOT_LIMIT_WHEN_SHARING;
+    size_t few = board->header->cores_per_rank > 0
+                     ? FEW_BYTES_OF_ALL_RANKS / (size_t)board->options.size
+                     : FEW_BYTES_WHEN_SHARING;
 
-    if (size <= DL_BOARD_PAYLOAD) {
-        return dl_scan_line(board, op, call);
-    }
-    if (size <= limit) {
-        return dl_scan_slot(board, op, call);
+    if (size <= DL_BOARD_PAYLOAD || size <= least(few, board->pocket)) {
+        return dl_scan_few(board, op, call);
     }
     return dl_swap_suits(board) ? dl_scan_swap(board, op, call)
                                 : dl_scan_chunks(board, op, call);

@@ -27,14 +27,6 @@
  * cache. */
 #define LEAST_PART ((size_t)8 << 10)
 
-/* Returns the distance of two pockets.  The extra line keeps those of several ranks from
- * mapping to the same cache sets. */
-static size_t
-pocket_step(size_t pocket)
-{
-    return pocket + DL_LINE;
-}
-
 static size_t
 pockets_offset(int size)
 {
@@ -52,8 +44,8 @@ pockets_offset(int size)
 static size_t
 slots_offset(int size)
 {
-    size_t pockets =
-        (size_t)size * DL_BOARD_TURNS * pocket_step(dl_board_pocket_size(size));
+    size_t pockets = (size_t)size * DL_BOARD_TURNS
+                     * dl_board_pocket_step(dl_board_pocket_size(size));
 
     return dl_round_up(pockets_offset(size) + pockets, PAGE) + MIDDLE;
 }
@@ -357,15 +349,19 @@ dl_board_announce(dl_board *board)
 }
 
 dl_status
-dl_board_await(dl_board *board, int rank)
+dl_board_await(dl_board *board, int first, int last)
 {
     const dl_op_context *op = board->op;
 
     publish_arrival(board);
-    DL_TRY(dl_words_wait_one(arrivals_in(board, board->turn), rank, op->sequence,
-                             &board->waiter, op->deadline));
+    for (int rank = first; rank <= last; rank++) {
+        DL_TRY(dl_words_wait_one(arrivals_in(board, board->turn), rank, op->sequence,
+                                 &board->waiter, op->deadline));
+    }
     DL_TRY(dl_op_check_arrays(op));
-    DL_TRY(compare_with(board, board->turn, rank));
+    for (int rank = first; rank <= last; rank++) {
+        DL_TRY(compare_with(board, board->turn, rank));
+    }
     DL_TRY(dl_verdict_broken(board));
     return reserve_next_line(board);
 }
@@ -416,7 +412,8 @@ dl_board_pocket(const dl_board *board, int rank)
 {
     size_t index = board->turn % DL_BOARD_TURNS * (size_t)board->options.size;
 
-    return board->pockets + (index + (size_t)rank) * pocket_step(board->pocket);
+    return board->pockets
+           + (index + (size_t)rank) * dl_board_pocket_step(board->pocket);
 }
 
 const uint8_t *

@@ -13,8 +13,8 @@
  * before the next arrival.
  *
  * Where data go one way only and fit into a pocket, a rank need not wait for ranks that
- * have nothing for it: it announces the operation and continues, or awaits one other
- * rank.  It compares the fingerprints later, when all ranks have reached the operation,
+ * have nothing for it: it announces the operation and continues, or awaits a few other
+ * ranks.  It compares the fingerprints later, when all ranks have reached the operation,
  * and before it is more than DL_BOARD_AHEAD operations ahead of any.  So a mismatch may
  * be reported one operation late, but never goes unnoticed among ranks that continue.
  * Lines and pockets are used cyclically: when all ranks have begun the operation
@@ -53,6 +53,14 @@ static inline size_t
 dl_board_pocket_size(int size)
 {
     return (size_t)(size <= 16 ? 16 : size <= 64 ? 8 : 4) << 10;
+}
+
+/* Returns the distance of the pockets of two ranks.  The extra line keeps those of
+ * several ranks from mapping to the same cache sets. */
+static inline size_t
+dl_board_pocket_step(size_t pocket)
+{
+    return pocket + DL_LINE;
 }
 
 /* Bytes of a slot.  Where ranks share cores, half the size costs more in meetings than
@@ -226,9 +234,9 @@ dl_status dl_board_arrive(dl_board *board);
 /* Announces the operation without waiting for other ranks to reach it. */
 dl_status dl_board_announce(dl_board *board);
 
-/* Announces the operation and waits for `rank` only, whose fingerprint is compared at
- * once. */
-dl_status dl_board_await(dl_board *board, int rank);
+/* Announces the operation and waits for ranks `first` to `last` only, whose fingerprints
+ * are compared at once. */
+dl_status dl_board_await(dl_board *board, int first, int last);
 
 /* Called between operations, before this rank leaves: compares the operations that have
  * not been compared yet with the ranks that reach them by the deadline.  Ranks that do
