@@ -303,16 +303,17 @@ CHECK_CASE(ranks_that_are_even_by_themselves_disagree_all_the_same)
     boards_fini(&all);
 }
 
-/* Only rank 0 exchanges as much with each: ranks 1 and 2 have more for each other. */
+/* Only rank 0 exchanges as much with each, and has room for it on its line: ranks 1 and
+ * 2 have more for each other. */
 static void
-exchange_more(int rank, int size, void *unused)
+exchange_more(int rank, int size, void *context)
 {
-    size_t counts[] = {3, rank == 2 ? 5u : 3u, rank == 1 ? 5u : 3u};
+    const size_t *more = context;
+    size_t counts[] = {3, rank == 2 ? *more : 3, rank == 1 ? *more : 3};
     walker self = {rank, size, 0, false, false, NULL, {0}};
     row inputs;
     row outputs;
 
-    (void)unused;
     CHECK_OK(dl_exchange_init(&self.exchange, &all.boards[rank]));
     for (int turn = 0; turn < 5; turn++) {
         row_init(&self, &inputs, 3, counts, false);
@@ -341,9 +342,46 @@ exchange_more(int rank, int size, void *unused)
 
 CHECK_CASE(even_and_uneven_ranks_exchange)
 {
-    boards_init(&all, 3, CHUNK, false);
-    dl_run_ranks(3, exchange_more, NULL);
-    boards_fini(&all);
+    /* The last ones take several rounds. */
+    size_t more[] = {5, 30, 3000};
+
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        boards_init(&all, 3, CHUNK, i % 2 == 0);
+        dl_run_ranks(3, exchange_more, &more[i]);
+        boards_fini(&all);
+    }
+}
+
+/* Blocks of 4 bytes each, to one that does not fit. */
+static void
+exchange_few(int rank, int size, void *unused)
+{
+    walker self = {rank, size, 0, false, false, NULL, {0}};
+    size_t room = DL_BOARD_PAYLOAD - 16;
+
+    (void)unused;
+    CHECK_OK(dl_exchange_init(&self.exchange, &all.boards[rank]));
+    for (size_t count = 0; count < 30; count++) {
+        size_t counts[] = {count, count, count};
+        size_t size_of_blocks = (size_t)(size - 1) * dl_round_up(4 * count, 8);
+        check_all_to_all(&self, counts);
+        if (size_of_blocks > room) {
+            CHECK_EQUAL(self.exchange.place, DL_IN_SLOT);
+        } else if (4 * count <= 64) {
+            CHECK_EQUAL(self.exchange.place, DL_IN_PLACE);
+            CHECK_EQUAL(self.exchange.sharers, 0);
+        }
+    }
+    dl_exchange_fini(&self.exchange);
+}
+
+CHECK_CASE(few_bytes_for_each_other_are_on_lines)
+{
+    for (int size = 2; size <= 3; size++) {
+        boards_init(&all, size, CHUNK, false);
+        dl_run_ranks(size, exchange_few, NULL);
+        boards_fini(&all);
+    }
 }
 
 static void

@@ -47,9 +47,10 @@ typedef enum offer {
     NOTHING = 0,
     BLOCKS_IN_SLOT,
     BLOCKS_IN_PLACE,
+    BLOCKS_ON_LINE, /* behind the note */
 } offer;
 
-/* What a rank writes on its line where blocks go through slots. */
+/* What a rank writes on its line where blocks may go through slots. */
 typedef struct note {
     uint8_t offer;
     /* In operations in which a rank knows only the sizes of its own blocks: it sends
@@ -57,6 +58,9 @@ typedef struct note {
     bool is_even;
     uint64_t block;
 } note;
+
+/* Bytes that a line has behind its note. */
+#define ROOM_BEHIND_NOTE (DL_BOARD_PAYLOAD - sizeof(note))
 
 _Static_assert(sizeof(note) <= DL_BOARD_PAYLOAD, "a note fits a line");
 
@@ -595,8 +599,9 @@ plan_header(const dl_exchange *self)
     return dl_round_up(sizes_header(self->board), SLOT_UNIT);
 }
 
-/* Blocks that are in shared memory already are not copied into slots.  Their rank notes
- * that on its line, which is unused while blocks go through slots, and writes their
+/* Few bytes whose sizes only their rank knows are on its line, behind its note.  Blocks
+ * that are in shared memory already are not copied into slots: their rank notes that, and
+ * writes their
  * places into its slot, which then has no blocks.  The other ranks read them there as
  * if it were the slot: piece by piece while blocks of other ranks go through slots,
  * else at once.  At the end each such rank waits until all have read. */
@@ -651,24 +656,50 @@ write_places(const dl_exchange *self)
     return true;
 }
 
-/* Called before the arrival, when the outgoing streams are known: offers this rank's
- * blocks in place, if all of them are in shared memory and are large enough to pay for
- * it. */
+/* Returns true if this rank has noted that its blocks have one size, and they fit behind
+ * the note. */
+static bool
+suits_line(const dl_exchange *self)
+{
+    return self->is_even && note_of(self->board, self->transfer->rank)->is_even
+           && bytes_per_round(self, self->transfer->rank, 1) <= ROOM_BEHIND_NOTE;
+}
+
+/* Returns where a block is that its rank offers on its line. */
+static uint8_t *
+behind_note(const dl_exchange *self, const dl_stream *stream)
+{
+    return (uint8_t *)(note_of(self->board, stream->rank) + 1) + stream->offset
+           - self->header;
+}
+
+/* Called before the arrival, when the outgoing streams are known: notes where this
+ * rank's blocks are.  They stay in shared memory if all of them are there and are large
+ * enough to pay for it. */
 static void
 offer_blocks(dl_exchange *self)
 {
-    self->is_sharing = self->board->options.views != NULL
-                       && self->transfer->factor == NULL && pays_in_place(self)
-                       && write_places(self);
-    offer given = self->is_sharing ? BLOCKS_IN_PLACE : BLOCKS_IN_SLOT;
-    note_of(self->board, self->transfer->rank)->offer =
-        (uint8_t)(self->outgoing_count == 0 ? NOTHING : given);
+    note *own = note_of(self->board, self->transfer->rank);
+
+    if (self->outgoing_count == 0) {
+        own->offer = NOTHING;
+    } else if (suits_line(self)) {
+        own->offer = BLOCKS_ON_LINE;
+        for (int i = 0; i < self->outgoing_count; i++) {
+            self->outgoing[i].data = behind_note(self, &self->outgoing[i]);
+        }
+    } else {
+        self->is_sharing = self->board->options.views != NULL
+                           && self->transfer->factor == NULL && pays_in_place(self)
+                           && write_places(self);
+        own->offer = self->is_sharing ? BLOCKS_IN_PLACE : BLOCKS_IN_SLOT;
+    }
 }
 
-/* Called after the arrival: counts the ranks that offer their blocks in place.  Returns
- * whether all ranks that send anything do. */
+/* Called after the arrival: counts the ranks whose blocks stay in shared memory.  Returns
+ * whether no rank has blocks in its slot. */
 static bool
-count_sharers(dl_exchange *self)
+spares_slots(dl_exchange *self)
 {
     bool needs_slots = false;
 
@@ -677,11 +708,11 @@ count_sharers(dl_exchange *self)
         self->sharers += offered == BLOCKS_IN_PLACE;
         needs_slots |= offered == BLOCKS_IN_SLOT;
     }
-    return self->sharers > 0 && !needs_slots;
+    return !needs_slots;
 }
 
-/* Sets `data` of the incoming streams whose ranks offer their blocks in place; maps the
- * memory when it is first used. */
+/* Sets `data` of the incoming streams whose ranks offer their blocks on their line or in
+ * place; maps the memory when it is first used. */
 static dl_status
 locate_blocks(dl_exchange *self)
 {
@@ -689,7 +720,10 @@ locate_blocks(dl_exchange *self)
 
     for (int i = 0; i < self->incoming_count; i++) {
         dl_stream *stream = &self->incoming[i];
-        if (offer_of(self, stream->rank) == BLOCKS_IN_PLACE) {
+        offer offered = offer_of(self, stream->rank);
+        if (offered == BLOCKS_ON_LINE) {
+            stream->data = behind_note(self, stream);
+        } else if (offered == BLOCKS_IN_PLACE) {
             const dl_shared_place *place =
                 &places_of(self, stream->rank)[stream->index];
             DL_TRY(dl_shared_views_map(views, place, stream->size, &stream->data));
@@ -906,7 +940,11 @@ plan_after_meeting(dl_exchange *self)
         self->skips_own = false;
         DL_TRY(compare_sizes(self->board));
     }
-    if (self->place == DL_IN_SLOT && count_sharers(self)) {
+    if (self->place != DL_IN_SLOT) {
+        plan_incoming(self);
+        return DL_OK;
+    }
+    if (spares_slots(self)) {
         self->place = DL_IN_PLACE;
         self->rounds = 1;
     } else if (is_uneven) {
@@ -916,7 +954,7 @@ plan_after_meeting(dl_exchange *self)
         }
     }
     plan_incoming(self);
-    return self->sharers > 0 ? locate_blocks(self) : DL_OK;
+    return locate_blocks(self);
 }
 
 /* All rounds but the last have been emptied then, since the first round of the next

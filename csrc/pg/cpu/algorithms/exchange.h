@@ -11,8 +11,8 @@
  * On lines and in pockets, where one rank only sends or only receives, the others do
  * not wait for each other.  Blocks that would go through slots, but are in shared
  * memory already, are not copied.  Where ranks know only the sizes of their own blocks,
- * each writes one size on its line if they are all equal; otherwise its sizes come
- * first in its slot.  Each rank compares the sizes that are sent with those that are
+ * each writes one size on its line if they are all equal, and its blocks behind it if
+ * they fit; otherwise its sizes come first in its slot.  Each rank compares the sizes that are sent with those that are
  * expected. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
 #define DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
@@ -30,11 +30,11 @@ typedef enum dl_flow {
 
 /* Where the ranks put their blocks. */
 typedef enum dl_place {
-    DL_IN_SLOT = 0, /* or in place, as each rank notes on its line */
+    DL_IN_SLOT = 0, /* or elsewhere, as each rank notes on its line */
     DL_IN_POCKET,
     DL_IN_THEIR_POCKETS, /* those of the receivers, of which each has one block */
     DL_ON_LINE,
-    DL_IN_PLACE, /* all of them are in shared memory, and stay there */
+    DL_IN_PLACE, /* no rank has any in its slot */
 } dl_place;
 
 /* Which blocks one operation moves; borrowed for the call. */
@@ -80,7 +80,8 @@ typedef struct dl_stream {
     size_t piece;
     size_t size; /* of the block */
     const dl_tensor *tensor;
-    uint8_t *data; /* the block itself, if it is in shared memory; else NULL */
+    uint8_t *data; /* where the block is, if it stays in shared memory or is behind a
+                    * note; else NULL */
 } dl_stream;
 
 /* Made once for a board; used by the thread that is in an operation. */
