@@ -16,4 +16,9 @@ void dl_copy(void *target, const void *source, size_t size);
  * without being read first, which saves a third of the time. */
 void dl_copy_streaming(void *target, const void *source, size_t size);
 
+/* Returns how many bytes the arrays of an operation, those of all ranks of a host
+ * together, may have before what is written of them should go past the caches.  With
+ * fewer, the copy would take less time, but the program that reads the result more. */
+size_t dl_copy_cached_limit(void);
+
 #endif

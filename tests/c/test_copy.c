@@ -49,3 +49,10 @@ CHECK_CASE(copies_past_caches)
 {
     check_places(dl_copy_streaming);
 }
+
+CHECK_CASE(a_few_megabytes_stay_in_caches)
+{
+    CHECK(dl_copy_cached_limit() > 0);
+    CHECK(dl_copy_cached_limit() <= (size_t)24 << 20);
+    CHECK_EQUAL(dl_copy_cached_limit(), dl_copy_cached_limit());
+}

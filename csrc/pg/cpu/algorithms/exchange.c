@@ -34,9 +34,9 @@
 /* Most bytes that a rank puts into its pocket where each has a core. */
 #define FEW_BYTES ((size_t)4096)
 
-/* Outputs of more bytes are written past the caches: this is more than a rank's
- * second-level cache and its share of the third-level cache. */
-#define LARGE ((size_t)4 << 20)
+/* If the blocks of all ranks have more bytes, moves use a part of a slot: the whole slots
+ * of all ranks would take too much of the caches. */
+#define MANY_BYTES ((size_t)12 << 20)
 
 /* Least bytes that are offered in place, where each rank has a core: copying fewer
  * takes less time than the additional meeting at the end.  Where ranks share cores, and
@@ -71,6 +71,7 @@ dl_exchange_init(dl_exchange *exchange, dl_board *board)
 
     *exchange = (dl_exchange){
         .board = board,
+        .cached_limit = dl_copy_cached_limit(),
         .outgoing = calloc(count, sizeof *exchange->outgoing),
         .incoming = calloc(count, sizeof *exchange->incoming),
         .sources = calloc(count, sizeof *exchange->sources),
@@ -359,7 +360,7 @@ room_of_moves(const dl_exchange *self, size_t whole, size_t capacity)
     bool is_one = self->transfer->flow == DL_FROM_ROOT;
     size_t total = is_one ? whole : whole * (size_t)self->board->options.size;
     size_t room = whole / ROUNDS_OF_MOVES;
-    size_t most = room < capacity || total > LARGE ? PART_OF_SLOT : capacity;
+    size_t most = room < capacity || total > MANY_BYTES ? PART_OF_SLOT : capacity;
 
     room = room > LEAST_OF_MOVES ? room : LEAST_OF_MOVES;
     return room < most ? room : most;
@@ -570,6 +571,19 @@ add_incoming(dl_exchange *self, int source)
     return stream.size;
 }
 
+/* Returns about as many bytes as the inputs and outputs of all ranks have, if this rank's
+ * outputs have `total`. */
+static size_t
+arrays_of_all(const dl_exchange *self, size_t total)
+{
+    const dl_transfer *transfer = self->transfer;
+    size_t receivers =
+        transfer->flow == DL_TO_ROOT ? 1 : (size_t)self->board->options.size;
+    size_t outputs = total * receivers;
+
+    return transfer->is_shared ? outputs : 2 * outputs;
+}
+
 /* Sets the streams that this rank empties.  Begins with the next rank, so that the
  * ranks do not all read from the same one at a time. */
 static void
@@ -589,7 +603,7 @@ plan_incoming(dl_exchange *self)
             total += add_incoming(self, (transfer->rank + i) % size);
         }
     }
-    self->is_large = total > LARGE;
+    self->is_large = arrays_of_all(self, total) > self->cached_limit;
 }
 
 /* Returns the bytes of a slot that precede its blocks where sizes come first. */

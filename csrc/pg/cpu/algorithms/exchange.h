@@ -87,6 +87,7 @@ typedef struct dl_stream {
 /* Made once for a board; used by the thread that is in an operation. */
 struct dl_exchange {
     dl_board *board;
+    size_t cached_limit; /* dl_copy_cached_limit() */
     dl_stream *outgoing;
     dl_stream *incoming;
     uint8_t **sources; /* room for one pointer per rank; for `drain` */
@@ -100,7 +101,7 @@ struct dl_exchange {
     size_t block;
     bool is_sharing; /* this rank's blocks stay in shared memory */
     int sharers;     /* number of ranks whose blocks do */
-    bool is_large;   /* outputs exceed the caches, and are written past them */
+    bool is_large;   /* arrays exceed the caches, and outputs are written past them */
     size_t capacity; /* bytes of a slot that a round may use */
     size_t header;   /* bytes of these before the blocks */
     uint64_t rounds;

@@ -12,6 +12,7 @@
 #include "base/thread.h"
 #include "net/socket.h"
 #include "pg/cpu/p2p/p2p_state.h"
+#include "tensor/copy.h"
 
 /* Bytes of a ring at most, and of all rings of one host's ranks as long as that leaves
  * each a quarter of a megabyte.  A ring that is larger than a core's own cache is twice
@@ -31,6 +32,10 @@
  * most: a message whose receive was not posted yet is kept in the receiver's memory. */
 #define MOST_WINDOW ((size_t)256 << 10)
 #define WINDOW_PART 8
+
+/* Arrays of one size that are taken to be in use at a time: those that two ranks send to
+ * each other, and those that they receive. */
+#define ARRAYS_IN_CACHE 4
 
 /* Large enough for "recv from rank 1 (pid 5 on host h) with tag 7 in group 0". */
 #define TEXT_SIZE 384
@@ -159,6 +164,7 @@ open_channels(dl_p2p *engine, void *memory)
     engine->eager = min_size(capacity / EAGER_PART, MOST_EAGER);
     engine->chunk = min_size(capacity / CHUNK_PART, MOST_CHUNK);
     engine->window = min_size(capacity / WINDOW_PART, MOST_WINDOW);
+    engine->large = dl_copy_cached_limit() / ARRAYS_IN_CACHE;
     for (int rank = 0; rank < engine->size; rank++) {
         dl_list_init(&engine->peers[rank].queued);
         dl_list_init(&engine->peers[rank].streaming);

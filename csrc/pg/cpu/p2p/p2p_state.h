@@ -116,6 +116,7 @@ struct dl_p2p {
     size_t eager;  /* largest payload that a MESSAGE carries to another host */
     size_t chunk;  /* largest payload of a frame in a ring, and of a DATA frame */
     size_t window; /* the largest message that is SENT */
+    size_t large;  /* arrays of as many bytes are written past the caches */
     dl_doorbell *bells;
     dl_p2p_peer *peers;
     /* guarded by lock */

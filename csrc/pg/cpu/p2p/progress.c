@@ -10,9 +10,6 @@
  * that a side reads and writes in turn is then the same for longer. */
 #define BURST 16
 
-/* Arrays of at least this size do not fit into the caches and are written past them. */
-#define LARGE ((size_t)4 << 20)
-
 static size_t
 min_size(size_t left, size_t right)
 {
@@ -33,11 +30,12 @@ copy_out(dl_p2p_peer *peer, const dl_tensor *tensor, size_t offset, void *target
 }
 
 static void
-copy_in(const dl_tensor *tensor, size_t offset, const void *source, size_t size)
+copy_in(const dl_p2p *engine, const dl_tensor *tensor, size_t offset,
+        const void *source, size_t size)
 {
     if (!tensor->is_contiguous) {
         dl_strided_scatter_part(tensor, source, offset, size);
-    } else if (dl_tensor_size(tensor) >= LARGE) {
+    } else if (dl_tensor_size(tensor) >= engine->large) {
         dl_copy_streaming((char *)tensor->data + offset, source, size);
     } else {
         memcpy((char *)tensor->data + offset, source, size);
@@ -238,7 +236,7 @@ take_in(dl_message *receive, const dl_frame *frame, const uint8_t *contents, siz
         dl_p2p_control(receive->engine, receive->peer, &answer, NULL);
     }
     if (got > 0) {
-        copy_in(&receive->tensor, 0, contents, got);
+        copy_in(receive->engine, &receive->tensor, 0, contents, got);
         receive->moved = got;
     }
     if (got == frame->total) {
@@ -730,7 +728,8 @@ take_data(dl_p2p *engine, int source, const dl_received *received)
     if (!dl_p2p_is_in_place(receive)) {
         return true;
     }
-    copy_in(&receive->tensor, receive->moved, received->contents, frame->size);
+    copy_in(receive->engine, &receive->tensor, receive->moved, received->contents,
+            frame->size);
     receive->moved += frame->size;
     if (receive->moved == receive->total) {
         dl_p2p_end(receive, DL_OK);
@@ -1000,7 +999,7 @@ give_parts(dl_p2p *engine, const dl_call *call, const dl_frame *first)
             || (at > 0 && received.frame->kind != DL_FRAME_DATA)) {
             return false;
         }
-        copy_in(&call->tensor, at, received.contents, received.frame->size);
+        copy_in(engine, &call->tensor, at, received.contents, received.frame->size);
         dl_ring_skip(&rings->in, &cursor);
     }
     dl_ring_channel_release_before(rings, &cursor);
@@ -1009,8 +1008,8 @@ give_parts(dl_p2p *engine, const dl_call *call, const dl_frame *first)
 
 /* Gives a whole message to the call, whose array has room for it. */
 static bool
-give(const dl_call *call, int source, const dl_frame *frame, const uint8_t *contents,
-     size_t got)
+give(const dl_p2p *engine, const dl_call *call, int source, const dl_frame *frame,
+     const uint8_t *contents, size_t got)
 {
     if (call->probed != NULL) {
         *call->probed = probed_of(source, frame);
@@ -1021,7 +1020,7 @@ give(const dl_call *call, int source, const dl_frame *frame, const uint8_t *cont
         return false;
     }
     if (got > 0) {
-        copy_in(&call->tensor, 0, contents, got);
+        copy_in(engine, &call->tensor, 0, contents, got);
     }
     return true;
 }
@@ -1036,7 +1035,7 @@ dl_p2p_receive_at_once(dl_p2p *engine, const dl_call *call)
     for (dl_list *node = arrivals->next; node != arrivals; node = node->next) {
         dl_arrival *arrival = arrival_of(node);
         if (asks_for(call, arrival->source, &arrival->frame)) {
-            bool is_given = give(call, arrival->source, &arrival->frame,
+            bool is_given = give(engine, call, arrival->source, &arrival->frame,
                                  arrival->contents, arrival->got);
             if (is_given && call->probed == NULL) {
                 drop(engine, arrival);
@@ -1051,7 +1050,7 @@ dl_p2p_receive_at_once(dl_p2p *engine, const dl_call *call)
                 return call->probed == NULL && give_parts(engine, call, frame);
             }
             bool is_given =
-                give(call, call->peer, frame, dl_ring_payload(in), frame->size);
+                give(engine, call, call->peer, frame, dl_ring_payload(in), frame->size);
             if (is_given && call->probed == NULL) {
                 dl_channel *channel = channel_to(engine, call->peer);
                 channel->ops->release(channel);
