@@ -19,6 +19,9 @@ open_exchange(walker *self, int rank)
     CHECK_OK(dl_exchange_init(&self->exchange, &all.boards[rank]));
     if (all.boards[rank].writer.is_streaming) {
         self->exchange.cached_limit = 0;
+        for (int i = 0; i < self->size; i++) {
+            self->exchange.writers[i] = all.boards[rank].writer;
+        }
     }
 }
 

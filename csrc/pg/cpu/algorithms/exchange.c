@@ -74,10 +74,11 @@ dl_exchange_init(dl_exchange *exchange, dl_board *board)
         .cached_limit = dl_copy_cached_limit(),
         .outgoing = calloc(count, sizeof *exchange->outgoing),
         .incoming = calloc(count, sizeof *exchange->incoming),
+        .writers = calloc(count, sizeof *exchange->writers),
         .sources = calloc(count, sizeof *exchange->sources),
     };
     if (exchange->outgoing == NULL || exchange->incoming == NULL
-        || exchange->sources == NULL) {
+        || exchange->writers == NULL || exchange->sources == NULL) {
         dl_exchange_fini(exchange);
         return dl_fail_no_memory();
     }
@@ -89,6 +90,7 @@ dl_exchange_fini(dl_exchange *exchange)
 {
     free(exchange->outgoing);
     free(exchange->incoming);
+    free(exchange->writers);
     free(exchange->sources);
     *exchange = (dl_exchange){0};
 }
@@ -769,6 +771,20 @@ dl_exchange_part(const dl_exchange *exchange, const dl_stream *stream, uint64_t 
                : blocks_of(exchange, stream->home, round) + stream->offset;
 }
 
+/* Where ranks share cores, some of the receivers find a slot's lines in the cache of the
+ * writer's own core, and others do not; so each has a writer, which finds out. */
+static dl_slot_writer *
+writer_for(const dl_exchange *self, const dl_stream *stream)
+{
+    const dl_transfer *transfer = self->transfer;
+
+    if (transfer->is_shared) {
+        return &self->board->writer;
+    }
+    return &self->writers[transfer->flow == DL_TO_ROOT ? transfer->root
+                                                       : stream->index];
+}
+
 static void
 fill_place(const dl_exchange *self, uint64_t round)
 {
@@ -783,8 +799,8 @@ fill_place(const dl_exchange *self, uint64_t round)
         uint8_t *place = dl_exchange_part(self, stream, round);
         size_t part = dl_stream_part(stream, round);
         if (factor == NULL) {
-            dl_slot_gather(&self->board->writer, place, tensor, round * stream->piece,
-                           part);
+            dl_slot_gather(writer_for(self, stream), place, tensor,
+                           round * stream->piece, part);
         } else {
             dl_strided_gather_part(place, tensor, round * stream->piece, part);
             dl_reduce_scale(place, tensor->dtype, place, part / tensor->item_size,

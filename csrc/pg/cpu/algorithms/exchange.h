@@ -90,7 +90,8 @@ struct dl_exchange {
     size_t cached_limit; /* dl_copy_cached_limit() */
     dl_stream *outgoing;
     dl_stream *incoming;
-    uint8_t **sources; /* room for one pointer per rank; for `drain` */
+    dl_slot_writer *writers; /* by receiver, for blocks that go to one */
+    uint8_t **sources;       /* room for one pointer per rank; for `drain` */
     /* of the current operation */
     const dl_transfer *transfer;
     int outgoing_count;

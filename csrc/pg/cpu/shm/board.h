@@ -180,7 +180,7 @@ typedef struct dl_board {
     uint64_t cursor;    /* bytes by which rounds of earlier operations have moved on */
     uint64_t last_step; /* steps used by earlier operations */
     dl_core_sharing sharing;
-    dl_slot_writer writer; /* for this rank's slots and pockets */
+    dl_slot_writer writer; /* for what this rank writes to all others */
     /* for any thread */
     atomic_bool is_aborted;
     _Atomic(dl_word *) sleeps_on; /* word that this rank sleeps on, or NULL */
