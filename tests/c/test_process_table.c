@@ -92,8 +92,10 @@ CHECK_CASE(a_killed_process_has_ended)
     dl_process *process = watch(&peer);
 
     CHECK(!has_ended_soon(process, 50 * DL_MILLISECOND));
+    CHECK(!dl_process_any_has_ended());
     kill(child, SIGKILL);
     CHECK(has_ended_soon(process, 5 * DL_SECOND));
+    CHECK(dl_process_any_has_ended());
     end(child, process);
 }
 

@@ -87,7 +87,8 @@ def test_the_dead_are_named(what):
         mpi_ranks.call, 2, env=env, name="death", words=[what]
     )
     check_death(what, *survivor.value)
-    assert survivor.is_good and not dead.is_good
+    assert survivor.is_good, survivor.describe()
+    assert not dead.is_good
 
 
 def test_who_comes_after_a_rank_gave_up_is_told():

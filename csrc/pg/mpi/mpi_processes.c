@@ -10,7 +10,13 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/hash.h"
+#include "pg/cpu/health/process_table.h"
+
+/* A process that is killed closes its lifeline first, and a busy machine may not let it go
+ * on at once. */
+#define PIDFD_DELAY DL_SECOND
 
 typedef struct watched {
     int pid; /* 0: not watched */
@@ -97,8 +103,8 @@ dl_mpi_process_has_ended(int world_rank, int *pid)
     return has_ended;
 }
 
-bool
-dl_mpi_process_any_has_ended(void)
+static bool
+any_has_ended_by_now(void)
 {
     bool has_ended = false;
 
@@ -107,5 +113,18 @@ dl_mpi_process_any_has_ended(void)
         has_ended = has_ended_locked(rank);
     }
     pthread_mutex_unlock(&table.lock);
+    return has_ended;
+}
+
+bool
+dl_mpi_process_any_has_ended(void)
+{
+    int64_t end = dl_now() + (dl_process_any_has_ended() ? PIDFD_DELAY : 0);
+    bool has_ended = any_has_ended_by_now();
+
+    while (!has_ended && dl_now() < end) {
+        (void)poll(NULL, 0, 1);
+        has_ended = any_has_ended_by_now();
+    }
     return has_ended;
 }

@@ -59,6 +59,9 @@ static struct {
     dl_process_own own;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* Stays set when the entry of the process is gone. */
+static atomic_bool any_has_ended;
+
 /* Subscribers and call sources, separate from the table.  Calling `tell` may take a
  * while, and a wake-up must not wait for it, so there is a lock for each.  The lists
  * change with both held; `telling` is taken first. */
@@ -266,6 +269,7 @@ take_event_locked(detector *watcher, const struct epoll_event *event, findings *
     dl_process *process =
         event->data.u64 == STOP_NUMBER ? NULL : find_number_locked(event->data.u64);
     if (process != NULL) {
+        atomic_store(&any_has_ended, true);
         atomic_store(&process->has_ended, true);
         close_descriptors(process, watcher);
         found->has_ends = true;
@@ -539,9 +543,16 @@ dl_process_has_ended(const dl_process *process)
     return process != NULL && atomic_load(&process->has_ended);
 }
 
+bool
+dl_process_any_has_ended(void)
+{
+    return atomic_load(&any_has_ended);
+}
+
 void
 dl_process_set_ended(dl_process *process)
 {
+    atomic_store(&any_has_ended, true);
     if (!atomic_exchange(&process->has_ended, true)) {
         wake_all();
     }

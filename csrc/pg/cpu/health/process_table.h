@@ -64,6 +64,10 @@ dl_status dl_process_watch(dl_process *process, int lifeline, int pidfd);
 /* Returns false for NULL.  May be called from any thread. */
 bool dl_process_has_ended(const dl_process *process);
 
+/* Returns whether any process has been marked as ended so far.  May be called from any
+ * thread. */
+bool dl_process_any_has_ended(void);
+
 /* Marks the process as ended, as reported by another host, and wakes the subscribers'
  * waits.  May be called from any thread. */
 void dl_process_set_ended(dl_process *process);
