@@ -9,8 +9,11 @@
 #include "tensor/strided.h"
 
 /* If the arrays of all ranks have at most this many bytes together, every rank gets all
- * of them, which is one exchange instead of two. */
-#define SMALL ((size_t)64 * 1024)
+ * of them, which is one exchange instead of two.  On one host a second exchange soon takes
+ * less time than to combine the whole on every rank; between hosts it is another round
+ * trip. */
+#define SMALL_ON_HOST ((size_t)2 * 1024)
+#define SMALL_BETWEEN_HOSTS ((size_t)64 * 1024)
 
 #define NEAR_RANKS 8
 #define NEAR_BYTES 1024
@@ -333,11 +336,13 @@ static dl_status
 run_in_place(reduction *self, const in_place *call)
 {
     size_t size = dl_tensor_size(call->tensor);
+    size_t small =
+        self->asked->backend->spans_hosts ? SMALL_BETWEEN_HOSTS : SMALL_ON_HOST;
 
     if (self->size == 1) {
         return DL_OK;
     }
-    return size <= SMALL / (size_t)self->size ? run_small(self, call)
+    return size <= small / (size_t)self->size ? run_small(self, call)
                                               : run_large(self, call);
 }
 
