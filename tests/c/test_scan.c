@@ -61,15 +61,17 @@ check_case(int rank, uint64_t sequence, algorithm scan, size_t count, bool is_ex
 static void
 check_mixture(int rank, int size, void *context)
 {
-    static const algorithm scans[] = {dl_scan_few, dl_scan_few, dl_scan_chunks};
-    size_t limits[] = {DL_BOARD_PAYLOAD, POCKET, 2 * all.boards[rank].chunk};
+    static const algorithm scans[] = {dl_scan_few, dl_scan_few, dl_scan_slot,
+                                      dl_scan_chunks};
+    size_t chunk = all.boards[rank].chunk;
+    size_t limits[] = {DL_BOARD_PAYLOAD, POCKET, chunk, 2 * chunk};
     unsigned common = 99;
     unsigned own = (unsigned)rank;
 
     (void)size;
     (void)context;
     for (uint64_t i = 1; i <= 300; i++) {
-        int kind = rand_r(&common) % 3;
+        int kind = rand_r(&common) % 4;
         size_t count = (size_t)rand_r(&common) % limits[kind] + 1;
         bool is_exclusive = rand_r(&common) % 2;
         for (int pause = rand_r(&own) % 4; pause > 0; pause--) {
@@ -79,7 +81,7 @@ check_mixture(int rank, int size, void *context)
     }
 }
 
-CHECK_CASE(on_lines_in_pockets_and_in_chunks)
+CHECK_CASE(on_lines_in_pockets_through_slots_and_in_chunks)
 {
     static const int sizes[] = {2, 3, 5, 8};
 
@@ -112,7 +114,7 @@ CHECK_CASE(of_two_ranks)
     boards_fini(&all);
 }
 
-CHECK_CASE(in_pockets_and_in_chunks_past_the_caches)
+CHECK_CASE(through_slots_and_in_chunks_past_the_caches)
 {
     boards_init(&all, 3, LARGER_CHUNK, false);
     boards_stream(&all);

@@ -39,9 +39,11 @@ dl_status dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
  * multiplied already for PREMUL_SUM. */
 dl_status dl_scan_select(dl_board *board, const dl_op_context *op, const dl_call *call);
 
-/* Each rank publishes its array on its line or in its pocket, and reduces those of the
- * ranks up to its own.  The array has at most `board->pocket` bytes. */
+/* Each rank publishes its array and reduces those of the ranks up to its own: on its line
+ * or in its pocket, and waits only for those ranks, or in its slot.  The array has at
+ * most `board->pocket` bytes, or at most `board->chunk`. */
 dl_status dl_scan_few(dl_board *board, const dl_op_context *op, const dl_call *call);
+dl_status dl_scan_slot(dl_board *board, const dl_op_context *op, const dl_call *call);
 
 /* Scans arrays of any size through slots, chunk after chunk.  Each rank computes all
  * prefixes of one share of the chunk, so that the work of a rank does not grow with its

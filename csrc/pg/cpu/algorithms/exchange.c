@@ -34,8 +34,9 @@
 /* Most bytes that a rank puts into its pocket where each has a core. */
 #define FEW_BYTES ((size_t)4096)
 
-/* If the blocks of all ranks have more bytes, moves use a part of a slot: the whole slots
- * of all ranks would take too much of the caches. */
+/* If the blocks of the only sender have more bytes, moves use a part of its slot.  With n
+ * senders, each rank reads the slots of n - 1 others: then the limit is this, times 2,
+ * divided by the square of n. */
 #define MANY_BYTES ((size_t)12 << 20)
 
 /* Least bytes that are offered in place, where each rank has a core: copying fewer
@@ -360,9 +361,10 @@ static size_t
 room_of_moves(const dl_exchange *self, size_t whole, size_t capacity)
 {
     bool is_one = self->transfer->flow == DL_FROM_ROOT;
-    size_t total = is_one ? whole : whole * (size_t)self->board->options.size;
+    size_t size = (size_t)self->board->options.size;
+    size_t many = is_one ? MANY_BYTES : 2 * MANY_BYTES / (size * size);
     size_t room = whole / ROUNDS_OF_MOVES;
-    size_t most = room < capacity || total > MANY_BYTES ? PART_OF_SLOT : capacity;
+    size_t most = room < capacity || whole > many ? PART_OF_SLOT : capacity;
 
     room = room > LEAST_OF_MOVES ? room : LEAST_OF_MOVES;
     return room < most ? room : most;
@@ -617,10 +619,9 @@ plan_header(const dl_exchange *self)
 
 /* Few bytes whose sizes only their rank knows are on its line, behind its note.  Blocks
  * that are in shared memory already are not copied into slots: their rank notes that, and
- * writes their
- * places into its slot, which then has no blocks.  The other ranks read them there as
- * if it were the slot: piece by piece while blocks of other ranks go through slots,
- * else at once.  At the end each such rank waits until all have read. */
+ * writes their places into its slot, which then has no blocks.  The other ranks read them
+ * there as if it were the slot: piece by piece while blocks of other ranks go through
+ * slots, else at once.  At the end each such rank waits until all have read. */
 
 static offer
 offer_of(const dl_exchange *self, int rank)
@@ -677,7 +678,7 @@ write_places(const dl_exchange *self)
 static bool
 suits_line(const dl_exchange *self)
 {
-    return self->is_even && note_of(self->board, self->transfer->rank)->is_even
+    return self->transfer->expected != NULL && self->is_even
            && bytes_per_round(self, self->transfer->rank, 1) <= ROOM_BEHIND_NOTE;
 }
 

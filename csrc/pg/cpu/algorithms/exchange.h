@@ -12,8 +12,8 @@
  * not wait for each other.  Blocks that would go through slots, but are in shared
  * memory already, are not copied.  Where ranks know only the sizes of their own blocks,
  * each writes one size on its line if they are all equal, and its blocks behind it if
- * they fit; otherwise its sizes come first in its slot.  Each rank compares the sizes that are sent with those that are
- * expected. */
+ * they fit; otherwise its sizes come first in its slot.  Each rank compares the sizes
+ * that are sent with those that are expected. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
 #define DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
 

@@ -8,9 +8,17 @@
 
 /* Limits up to which it is faster that each rank reduces the arrays of all ranks up to
  * its own: the last rank's work grows with the number of ranks.  They are those of
- * all_reduce, which also has one meeting then; and a pocket has to have room. */
+ * all_reduce, which also has one meeting then. */
 #define FEW_BYTES_OF_ALL_RANKS ((size_t)4 << 10)
 #define FEW_BYTES_WHEN_SHARING ((size_t)16 << 10)
+
+/* The most ranks, and bytes times the square of their number, for which it is faster that
+ * they do not meet: each reads the pockets of all before it, which are others in each
+ * operation, have page faults when they are first used, and have left the caches when
+ * they are used again.  Where ranks share cores a meeting takes longer, too. */
+#define POCKET_RANKS 4
+#define POCKET_RANKS_WHEN_SHARING 8
+#define POCKET_BYTES_BY_SQUARE ((size_t)256 << 10)
 
 static size_t
 least(size_t left, size_t right)
@@ -59,6 +67,18 @@ dl_scan_few(dl_board *board, const dl_op_context *op, const dl_call *call)
     if (size > 0) {
         reduce_prefix(board, call, first, stride);
     }
+    return DL_OK;
+}
+
+dl_status
+dl_scan_slot(dl_board *board, const dl_op_context *op, const dl_call *call)
+{
+    dl_board_begin(board, op);
+    dl_slot_write(&board->writer, dl_board_slot(board, board->options.rank, 0),
+                  call->tensor.data, dl_tensor_size(&call->tensor));
+    DL_TRY(dl_board_arrive(board));
+    reduce_prefix(board, call, dl_board_slot(board, 0, 0), 2 * board->chunk);
+    dl_board_end(board, 1, 0);
     return DL_OK;
 }
 
@@ -237,6 +257,17 @@ dl_scan_swap(dl_board *board, const dl_op_context *op, const dl_call *call)
     return dl_swap_run(&swap);
 }
 
+static bool
+suits_pockets(const dl_board *board, size_t size)
+{
+    int most =
+        board->header->cores_per_rank > 0 ? POCKET_RANKS : POCKET_RANKS_WHEN_SHARING;
+    size_t ranks = (size_t)board->options.size;
+
+    return board->options.size <= most && size <= board->pocket
+           && size * ranks * ranks <= POCKET_BYTES_BY_SQUARE;
+}
+
 dl_status
 dl_scan_select(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
@@ -245,8 +276,11 @@ dl_scan_select(dl_board *board, const dl_op_context *op, const dl_call *call)
                      ? FEW_BYTES_OF_ALL_RANKS / (size_t)board->options.size
                      : FEW_BYTES_WHEN_SHARING;
 
-    if (size <= DL_BOARD_PAYLOAD || size <= least(few, board->pocket)) {
+    if (size <= DL_BOARD_PAYLOAD || (size <= few && suits_pockets(board, size))) {
         return dl_scan_few(board, op, call);
+    }
+    if (size <= few) {
+        return dl_scan_slot(board, op, call);
     }
     return dl_swap_suits(board) ? dl_scan_swap(board, op, call)
                                 : dl_scan_chunks(board, op, call);
