@@ -67,7 +67,7 @@ def factors(rank: int, count: int) -> bool:
 
 
 def told_of(call: Callable[..., object], *words: Any, **options: Any) -> str:
-    """What the call is told or, as few bytes do not wait for later ranks, the next one."""
+    """What the call is told; or the next one, as few bytes wait for no later rank."""
     told = error_of(call, *words, **options)
     group = options.get("group")
     return error_of(distlite.barrier, group=group) if told == "no error" else told

@@ -923,6 +923,12 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     return DL_OK;
 }
 
+bool
+dl_cpu_has_seen_end(void)
+{
+    return dl_process_any_has_ended();
+}
+
 uint64_t
 dl_cpu_memory_space(void)
 {

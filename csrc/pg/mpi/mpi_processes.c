@@ -12,7 +12,7 @@
 
 #include "base/deadline.h"
 #include "base/hash.h"
-#include "pg/cpu/health/process_table.h"
+#include "pg/cpu/cpu_backend.h"
 
 /* A process that is killed closes its lifeline first, and a busy machine may not let it go
  * on at once. */
@@ -119,7 +119,7 @@ any_has_ended_by_now(void)
 bool
 dl_mpi_process_any_has_ended(void)
 {
-    int64_t end = dl_now() + (dl_process_any_has_ended() ? PIDFD_DELAY : 0);
+    int64_t end = dl_now() + (dl_cpu_has_seen_end() ? PIDFD_DELAY : 0);
     bool has_ended = any_has_ended_by_now();
 
     while (!has_ended && dl_now() < end) {

@@ -335,6 +335,7 @@ reserve_next_line(dl_board *board)
         uint64_t wanted = board->turn - DL_BOARD_AHEAD / 2;
         DL_TRY(dl_words_wait_all(arrivals_in(board, wanted), sequence_in(board, wanted),
                                  &board->waiter, board->op->deadline));
+        DL_TRY(dl_op_check_arrays(board->op));
         board->begun_by_all = wanted;
     }
     return compare_turns(board);
