@@ -126,6 +126,40 @@ CHECK_CASE(awaited_ranks_are_compared_at_once_and_others_later)
     boards_fini(&all);
 }
 
+/* Rank 0 was told of the death elsewhere, and goes on with another call. */
+CHECK_CASE(a_death_is_named_before_the_mismatch_that_follows_it)
+{
+    dl_op_context mine = test_op(1, DL_BARRIER, DL_SECOND);
+    dl_op_context theirs = test_op(1, DL_SCAN, DL_SECOND);
+
+    boards_init(&all, 3, 4096, false);
+    dl_board_begin(&all.boards[0], &mine);
+    CHECK_OK(dl_board_announce(&all.boards[0]));
+    boards_cut(&all, 2);
+    dl_board_begin(&all.boards[1], &theirs);
+    CHECK_STATUS(dl_board_await(&all.boards[1], 0, 0), DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text,
+                   "rank 2 (pid 102 on host h) exited or was killed");
+    boards_fini(&all);
+}
+
+/* It may have ended because of the mismatch. */
+CHECK_CASE(a_mismatch_is_named_before_the_death_that_follows_it)
+{
+    dl_op_context mine = test_op(1, DL_BARRIER, DL_SECOND);
+    dl_op_context theirs = test_op(1, DL_SCAN, DL_SECOND);
+
+    boards_init(&all, 3, 4096, false);
+    dl_board_begin(&all.boards[0], &mine);
+    CHECK_OK(dl_board_announce(&all.boards[0]));
+    dl_board_begin(&all.boards[2], &theirs);
+    CHECK_OK(dl_board_announce(&all.boards[2]));
+    boards_cut(&all, 2);
+    dl_board_begin(&all.boards[1], &theirs);
+    CHECK_STATUS(dl_board_await(&all.boards[1], 0, 0), DL_MISMATCH);
+    boards_fini(&all);
+}
+
 /* Two ranks that both call a broadcast as its root: neither waits for the other. */
 CHECK_CASE(a_mismatch_of_ranks_that_did_not_wait_is_reported_in_the_next_meeting)
 {

@@ -119,9 +119,7 @@ OPERATIONS: list[Callable[[Scene], Any]] = [
     lambda scene: distlite.all_reduce(scene.large),
     lambda scene: distlite.all_reduce(scene.shared),
     lambda scene: distlite.scan(scene.large),
-    # Of few bytes it waits for no later rank: a rank that has been told calls another
-    # operation, and this one would name that.
-    lambda scene: distlite.exscan(scene.large),
+    lambda scene: distlite.exscan(scene.small()),
     lambda scene: distlite.broadcast(scene.large, 1),
     lambda scene: distlite.reduce(scene.large, 0),
     lambda scene: distlite.barrier(),

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -541,6 +542,23 @@ bool
 dl_process_has_ended(const dl_process *process)
 {
     return process != NULL && atomic_load(&process->has_ended);
+}
+
+bool
+dl_process_is_gone(const dl_process *process)
+{
+    struct pollfd polls[2];
+
+    if (process == NULL || dl_process_has_ended(process)) {
+        return process != NULL;
+    }
+    lock_table();
+    for (int i = 0; i < 2; i++) {
+        polls[i] = (struct pollfd){.fd = process->descriptors[i], .events = POLLIN};
+    }
+    bool is_gone = poll(polls, 2, 0) > 0;
+    unlock_table();
+    return is_gone || dl_process_has_ended(process);
 }
 
 bool

@@ -64,6 +64,10 @@ dl_status dl_process_watch(dl_process *process, int lifeline, int pidfd);
 /* Returns false for NULL.  May be called from any thread. */
 bool dl_process_has_ended(const dl_process *process);
 
+/* Returns whether the process has ended, also if the table's thread has not noticed it
+ * yet; leaves that to the thread.  Takes the table's lock. */
+bool dl_process_is_gone(const dl_process *process);
+
 /* Returns whether any process has been marked as ended so far.  May be called from any
  * thread. */
 bool dl_process_any_has_ended(void);

@@ -229,15 +229,19 @@ sequence_in(const dl_board *board, uint64_t turn)
     return board->sequences[turn % DL_BOARD_TURNS];
 }
 
-static dl_status
-compare_with(const dl_board *board, uint64_t turn, int rank)
+static bool
+is_equal(const dl_board *board, uint64_t turn, int rank)
 {
     const dl_board_line *lines = board->lines[turn % DL_BOARD_TURNS];
 
     return dl_fingerprint_equal(&lines[rank].fingerprint,
-                                &lines[board->options.rank].fingerprint)
-               ? DL_OK
-               : dl_verdict_mismatch(board, turn, rank);
+                                &lines[board->options.rank].fingerprint);
+}
+
+static dl_status
+compare_with(const dl_board *board, uint64_t turn, int rank)
+{
+    return is_equal(board, turn, rank) ? DL_OK : dl_verdict_unequal(board, turn, rank);
 }
 
 /* Compares all turns that all ranks have begun and this rank has not compared. */
@@ -383,7 +387,8 @@ verify_with(const dl_board *board, uint64_t turn, int rank, dl_deadline deadline
         bool is_gone = dl_board_has_ended(board, rank)
                        || atomic_load(&board->members[rank].farewell) != DL_STAYING;
         if (has_arrived(board, turn, rank)) {
-            return compare_with(board, turn, rank);
+            return is_equal(board, turn, rank) ? DL_OK
+                                               : dl_verdict_mismatch(board, turn, rank);
         }
         if (is_gone || dl_deadline_passed(deadline)) {
             return DL_OK;

@@ -453,6 +453,24 @@ dl_verdict_mismatch(const dl_board *board, uint64_t turn, int other)
                    dl_verdict_name(board, second), calls[1]);
 }
 
+dl_status
+dl_verdict_unequal(const dl_board *board, uint64_t turn, int other)
+{
+    dl_words arrivals = board->arrivals[turn % DL_BOARD_TURNS];
+    uint64_t sequence = board->sequences[turn % DL_BOARD_TURNS];
+
+    for (int rank = 0; rank < board->options.size; rank++) {
+        bool is_gone = board->options.processes != NULL
+                       && dl_process_is_gone(board->options.processes[rank]);
+        uint32_t farewell = atomic_load(&board->members[rank].farewell);
+        if ((is_gone ? farewell != DL_LEFT : farewell == DL_ABORTED)
+            && load_word(arrivals, rank) < sequence) {
+            return fail_gone(board, rank, (dl_farewell)farewell);
+        }
+    }
+    return dl_verdict_mismatch(board, turn, other);
+}
+
 dl_error
 dl_verdict_message(const dl_board *board, const dl_op_context *op,
                    const dl_error *error)

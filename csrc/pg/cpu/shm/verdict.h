@@ -21,6 +21,10 @@ void dl_verdict_set_outlook(dl_board *board, uint64_t operation, const char *tex
 /* Fails with DL_MISMATCH: in `turn`, the calls of this rank and `other` differ. */
 dl_status dl_verdict_mismatch(const dl_board *board, uint64_t turn, int other);
 
+/* As dl_verdict_mismatch(), or DL_PEER_LOST if another rank ended before it reached the
+ * turn: ranks that have been told of that go on with other calls than the rest. */
+dl_status dl_verdict_unequal(const dl_board *board, uint64_t turn, int other);
+
 /* Returns DL_OK, or fails with the error of the peer that broke the board in this
  * operation or an earlier one. */
 dl_status dl_verdict_broken(const dl_board *board);
