@@ -30,20 +30,26 @@ prefix_of(int rank, size_t i, bool is_exclusive)
     return result;
 }
 
+static dl_call
+call_of(uint8_t *data, size_t count, bool is_exclusive)
+{
+    return (dl_call){.op = is_exclusive ? DL_EXSCAN : DL_SCAN,
+                     .tensor = {.data = data,
+                                .count = count,
+                                .item_size = 1,
+                                .dtype = DL_UINT8,
+                                .is_contiguous = true,
+                                .is_writable = true},
+                     .reduction = DL_SUM};
+}
+
 static void
 check_case(int rank, uint64_t sequence, algorithm scan, size_t count, bool is_exclusive)
 {
     uint8_t data[MOST + 1];
     dl_op_context context =
         test_op(sequence, is_exclusive ? DL_EXSCAN : DL_SCAN, 10 * DL_SECOND);
-    dl_call args = {.op = is_exclusive ? DL_EXSCAN : DL_SCAN,
-                    .tensor = {.data = data,
-                               .count = count,
-                               .item_size = 1,
-                               .dtype = DL_UINT8,
-                               .is_contiguous = true,
-                               .is_writable = true},
-                    .reduction = DL_SUM};
+    dl_call args = call_of(data, count, is_exclusive);
 
     memset(data, 0xee, sizeof data);
     for (size_t i = 0; i < count; i++) {
@@ -191,18 +197,25 @@ CHECK_CASE(few_bytes_wait_for_every_rank_before)
 {
     uint8_t data[1] = {1};
     dl_op_context context = test_op(1, DL_SCAN, 20 * DL_MILLISECOND);
-    dl_call args = {.op = DL_SCAN,
-                    .tensor = {.data = data,
-                               .count = 1,
-                               .item_size = 1,
-                               .dtype = DL_UINT8,
-                               .is_contiguous = true,
-                               .is_writable = true},
-                    .reduction = DL_SUM};
+    dl_call args = call_of(data, 1, false);
 
     boards_init(&all, 3, CHUNK, false);
     CHECK_OK(dl_scan_few(&all.boards[0], &context, &args));
     CHECK_STATUS(dl_scan_few(&all.boards[2], &context, &args), DL_TIMEOUT);
     CHECK_CONTAINS(dl_last_error()->text, "waiting for rank 1 (pid 101 on host h)");
+    boards_fini(&all);
+}
+
+CHECK_CASE(every_missing_rank_before_is_named)
+{
+    uint8_t data[1] = {1};
+    dl_op_context context = test_op(1, DL_SCAN, 20 * DL_MILLISECOND);
+    dl_call args = call_of(data, 1, false);
+
+    boards_init(&all, 4, CHUNK, false);
+    CHECK_STATUS(dl_scan_few(&all.boards[2], &context, &args), DL_TIMEOUT);
+    CHECK_CONTAINS(dl_last_error()->text, "waiting for rank 0 (pid 100 on host h)");
+    CHECK_CONTAINS(dl_last_error()->text, "; rank 1 (pid 101 on host h)");
+    CHECK(strstr(dl_last_error()->text, "rank 3") == NULL);
     boards_fini(&all);
 }

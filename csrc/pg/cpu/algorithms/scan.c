@@ -39,7 +39,7 @@ reduce_prefix(const dl_board *board, const dl_call *call, const uint8_t *first,
 
     if (count >= 2) {
         dl_fold_run(&fold, &sources, size, call->tensor.data, NULL);
-    } else if (count == 1) {
+    } else if (count == 1 && board->options.rank > 0) {
         dl_copy(call->tensor.data, first, size);
     }
 }

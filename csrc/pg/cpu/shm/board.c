@@ -359,10 +359,8 @@ dl_board_await(dl_board *board, int first, int last)
     const dl_op_context *op = board->op;
 
     publish_arrival(board);
-    for (int rank = first; rank <= last; rank++) {
-        DL_TRY(dl_words_wait_one(arrivals_in(board, board->turn), rank, op->sequence,
-                                 &board->waiter, op->deadline));
-    }
+    DL_TRY(dl_words_wait_range(arrivals_in(board, board->turn), first, last,
+                               op->sequence, &board->waiter, op->deadline));
     DL_TRY(dl_op_check_arrays(op));
     for (int rank = first; rank <= last; rank++) {
         DL_TRY(compare_with(board, board->turn, rank));

@@ -223,28 +223,25 @@ dl_words_wait_all(dl_words words, uint64_t value, const dl_waiter *waiter,
     return status;
 }
 
-dl_status
-dl_words_wait_one(dl_words words, int index, uint64_t value, const dl_waiter *waiter,
-                  dl_deadline deadline)
+/* Sleeps until the first word of `wanted` has reached the value. */
+static dl_status
+sleep_on_first(const dl_wanted *wanted, const dl_waiter *waiter, dl_deadline deadline)
 {
-    dl_wanted wanted = {words, index, index, value};
-    dl_word *word = dl_words_at(words, index);
+    int index = wanted->first;
+    dl_word *word = dl_words_at(wanted->words, index);
     dl_bell *bell = waiter->bell;
     dl_status status = DL_OK;
 
-    if (wait_awake(&wanted, waiter)) {
-        return DL_OK;
-    }
     atomic_fetch_add(sleepers_for(bell, index), 1);
     if (waiter->sleeps_on != NULL) {
         atomic_store(waiter->sleeps_on, word);
     }
     for (;;) {
         uint64_t seen = atomic_load(word);
-        if (seen >= value) {
+        if (seen >= wanted->value) {
             break;
         }
-        status = waiter->check(waiter->context, &wanted);
+        status = waiter->check(waiter->context, wanted);
         if (status != DL_OK) {
             break;
         }
@@ -254,6 +251,22 @@ dl_words_wait_one(dl_words words, int index, uint64_t value, const dl_waiter *wa
         atomic_store(waiter->sleeps_on, NULL);
     }
     atomic_fetch_sub(sleepers_for(bell, index), 1);
+    return status;
+}
+
+dl_status
+dl_words_wait_range(dl_words words, int first, int last, uint64_t value,
+                    const dl_waiter *waiter, dl_deadline deadline)
+{
+    dl_wanted wanted = {words, first, last, value};
+    dl_status status = DL_OK;
+
+    if (wait_awake(&wanted, waiter)) {
+        return DL_OK;
+    }
+    for (; status == DL_OK && wanted.first <= last; wanted.first++) {
+        status = sleep_on_first(&wanted, waiter, deadline);
+    }
     dl_blocked_end();
     return status;
 }

@@ -75,7 +75,7 @@ typedef struct dl_waiter {
     /* Called before the first sleep and after each slice.  A failure ends the wait. */
     dl_status (*check)(void *context, const dl_wanted *wanted);
     void *context;
-    /* If not NULL: where wait_one notes the word that it sleeps on. */
+    /* If not NULL: where a wait for a range notes the word that it sleeps on. */
     _Atomic(dl_word *) *sleeps_on;
     /* If not NULL: called before and after the yielding wait for word `index`. */
     void (*yielding)(void *context, int index, bool begins);
@@ -98,8 +98,16 @@ bool dl_words_have_reached(dl_words words, uint64_t value);
 dl_status dl_words_wait_all(dl_words words, uint64_t value, const dl_waiter *waiter,
                             dl_deadline deadline);
 
+/* Waits until words `first` to `last` are at least `value`. */
+dl_status dl_words_wait_range(dl_words words, int first, int last, uint64_t value,
+                              const dl_waiter *waiter, dl_deadline deadline);
+
 /* Waits until word `index` is at least `value`. */
-dl_status dl_words_wait_one(dl_words words, int index, uint64_t value,
-                            const dl_waiter *waiter, dl_deadline deadline);
+static inline dl_status
+dl_words_wait_one(dl_words words, int index, uint64_t value, const dl_waiter *waiter,
+                  dl_deadline deadline)
+{
+    return dl_words_wait_range(words, index, index, value, waiter, deadline);
+}
 
 #endif
