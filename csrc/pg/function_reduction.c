@@ -15,6 +15,10 @@
 #define SMALL_ON_HOST ((size_t)2 * 1024)
 #define SMALL_BETWEEN_HOSTS ((size_t)64 * 1024)
 
+/* Bytes of a share for which a second exchange does not pay on one host: with many ranks,
+ * shares of unequal sizes cost each rank a look at the sizes of all. */
+#define SMALL_SHARE ((size_t)16)
+
 #define NEAR_RANKS 8
 #define NEAR_BYTES 1024
 
@@ -336,14 +340,15 @@ static dl_status
 run_in_place(reduction *self, const in_place *call)
 {
     size_t size = dl_tensor_size(call->tensor);
-    size_t small =
-        self->asked->backend->spans_hosts ? SMALL_BETWEEN_HOSTS : SMALL_ON_HOST;
+    size_t ranks = (size_t)self->size;
 
     if (self->size == 1) {
         return DL_OK;
     }
-    return size <= small / (size_t)self->size ? run_small(self, call)
-                                              : run_large(self, call);
+    bool is_small = self->asked->backend->spans_hosts
+                        ? size <= SMALL_BETWEEN_HOSTS / ranks
+                        : size <= SMALL_ON_HOST / ranks || size <= SMALL_SHARE * ranks;
+    return is_small ? run_small(self, call) : run_large(self, call);
 }
 
 static dl_status
