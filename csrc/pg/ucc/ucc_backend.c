@@ -374,6 +374,7 @@ dl_ucc_backend_new(const dl_backend_options *options, dl_deadline deadline,
         free_backend(&self->base);
         return dl_fail_again(&error);
     }
+    self->base.spans_hosts = self->cpu->spans_hosts;
     *backend = &self->base;
     return DL_OK;
 }
