@@ -923,10 +923,10 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     return DL_OK;
 }
 
-bool
-dl_cpu_has_seen_end(void)
+int64_t
+dl_cpu_last_end(void)
 {
-    return dl_process_any_has_ended();
+    return dl_process_last_end();
 }
 
 uint64_t

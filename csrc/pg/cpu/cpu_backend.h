@@ -22,9 +22,9 @@ void dl_cpu_backend_refuse(const dl_backend_options *options);
  * memory, and differs in all others (it is a hash); 0: it can share memory with none. */
 uint64_t dl_cpu_memory_space(void);
 
-/* Returns whether the failure detector of this process has seen any process end so far.
- * May be called from any thread. */
-bool dl_cpu_has_seen_end(void);
+/* Returns when the failure detector of this process last saw a process of this host end,
+ * on dl_now()'s clock; 0: never yet.  May be called from any thread. */
+int64_t dl_cpu_last_end(void);
 
 /* Writes lines of a name and an address to `text`: "chosen" for each address at which
  * other hosts would reach this process, then the interfaces.  `connected` is the local

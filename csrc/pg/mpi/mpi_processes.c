@@ -119,7 +119,8 @@ any_has_ended_by_now(void)
 bool
 dl_mpi_process_any_has_ended(void)
 {
-    int64_t end = dl_now() + (dl_cpu_has_seen_end() ? PIDFD_DELAY : 0);
+    int64_t seen = dl_cpu_last_end();
+    int64_t end = seen == 0 ? 0 : seen + PIDFD_DELAY;
     bool has_ended = any_has_ended_by_now();
 
     while (!has_ended && dl_now() < end) {

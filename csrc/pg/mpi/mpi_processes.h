@@ -29,9 +29,9 @@ void dl_mpi_process_watch(int world_rank, int world_size,
  * process that has ended.  Does not block; from any thread. */
 bool dl_mpi_process_has_ended(int world_rank, int *pid);
 
-/* Returns whether any watched rank has ended.  If the failure detector has seen a process
- * end (dl_cpu_has_seen_end()), this waits a moment for a rank's pidfd, which says
- * so only when the process has ended altogether. */
+/* Returns whether any watched rank has ended.  If the failure detector has just seen a
+ * process end (dl_cpu_last_end()), this waits a moment for a rank's pidfd, which says so
+ * only when the process has ended altogether. */
 bool dl_mpi_process_any_has_ended(void);
 
 #endif

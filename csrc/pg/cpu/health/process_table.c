@@ -60,8 +60,8 @@ static struct {
     dl_process_own own;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Stays set when the entry of the process is gone. */
-static atomic_bool any_has_ended;
+/* Of a process whose entry may be gone. */
+static _Atomic int64_t last_end;
 
 /* Subscribers and call sources, separate from the table.  Calling `tell` may take a
  * while, and a wake-up must not wait for it, so there is a lock for each.  The lists
@@ -270,7 +270,7 @@ take_event_locked(detector *watcher, const struct epoll_event *event, findings *
     dl_process *process =
         event->data.u64 == STOP_NUMBER ? NULL : find_number_locked(event->data.u64);
     if (process != NULL) {
-        atomic_store(&any_has_ended, true);
+        atomic_store(&last_end, dl_now());
         atomic_store(&process->has_ended, true);
         close_descriptors(process, watcher);
         found->has_ends = true;
@@ -558,19 +558,21 @@ dl_process_is_gone(const dl_process *process)
     }
     bool is_gone = poll(polls, 2, 0) > 0;
     unlock_table();
+    if (is_gone) {
+        atomic_store(&last_end, dl_now());
+    }
     return is_gone || dl_process_has_ended(process);
 }
 
-bool
-dl_process_any_has_ended(void)
+int64_t
+dl_process_last_end(void)
 {
-    return atomic_load(&any_has_ended);
+    return atomic_load(&last_end);
 }
 
 void
 dl_process_set_ended(dl_process *process)
 {
-    atomic_store(&any_has_ended, true);
     if (!atomic_exchange(&process->has_ended, true)) {
         wake_all();
     }

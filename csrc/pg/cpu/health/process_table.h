@@ -68,9 +68,9 @@ bool dl_process_has_ended(const dl_process *process);
  * yet; leaves that to the thread.  Takes the table's lock. */
 bool dl_process_is_gone(const dl_process *process);
 
-/* Returns whether any process has been marked as ended so far.  May be called from any
- * thread. */
-bool dl_process_any_has_ended(void);
+/* Returns when the table last found by itself that a process had ended, on dl_now()'s
+ * clock; 0: never yet.  May be called from any thread. */
+int64_t dl_process_last_end(void);
 
 /* Marks the process as ended, as reported by another host, and wakes the subscribers'
  * waits.  May be called from any thread. */
