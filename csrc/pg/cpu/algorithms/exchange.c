@@ -35,8 +35,8 @@
 #define FEW_BYTES ((size_t)4096)
 
 /* If the blocks of the only sender have more bytes, moves use a part of its slot.  With n
- * senders, each rank reads the slots of n - 1 others: then the limit is this, times 2,
- * divided by the square of n. */
+ * senders the limit is this, times 2, divided by the square of n: there are n slots, and
+ * up to n ranks that read them. */
 #define MANY_BYTES ((size_t)12 << 20)
 
 /* Least bytes that are offered in place, where each rank has a core: copying fewer

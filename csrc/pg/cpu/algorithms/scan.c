@@ -7,8 +7,8 @@
 #include "tensor/copy.h"
 
 /* Limits up to which it is faster that each rank reduces the arrays of all ranks up to
- * its own: the last rank's work grows with the number of ranks.  They are those of
- * all_reduce, which also has one meeting then. */
+ * its own: the last rank's work grows with the number of ranks.  They are those up to
+ * which an all_reduce has one meeting. */
 #define FEW_BYTES_OF_ALL_RANKS ((size_t)4 << 10)
 #define FEW_BYTES_WHEN_SHARING ((size_t)16 << 10)
 
