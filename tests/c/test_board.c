@@ -483,3 +483,10 @@ CHECK_CASE(an_overwritten_board_is_an_error)
     CHECK_STATUS(arrive(0, 1, DL_BARRIER, -1), DL_PROTOCOL);
     boards_fini(&all);
 }
+
+/* A rank that cannot make its board has to find memory for this. */
+CHECK_CASE(a_refusal_needs_few_pages)
+{
+    CHECK(dl_board_head(2) < 3 * (size_t)4096);
+    CHECK(dl_board_head(64) < 32 * (size_t)1024);
+}

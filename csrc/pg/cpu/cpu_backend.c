@@ -704,8 +704,7 @@ tell_host(refusal *self, const dl_segment *segment, const char *reason)
     int *places = NULL;
 
     if (segment->memory != NULL) {
-        dl_board_refuse(segment->memory, dl_layout_count(layout, layout->host), place,
-                        reason);
+        dl_board_refuse(segment->memory, place, reason);
     } else if (self->options->origin != NULL
                && borrower_init(&borrower, self->roster, layout, self->members.origins,
                                 self->options->group_name, &places)

@@ -392,7 +392,7 @@ dl_arena_refuse(dl_arena *arena, const dl_borrower *borrower, int place,
 
     DL_TRY(
         borrow_area(arena, borrower, dl_board_head(borrower->count), deadline, &loan));
-    dl_board_refuse(loan.segment.memory, borrower->count, place, reason);
+    dl_board_refuse(loan.segment.memory, place, reason);
     dl_arena_return(arena, &loan);
     return DL_OK;
 }

@@ -8,7 +8,7 @@
 #include "base/thread.h"
 #include "pg/cpu/shm/verdict.h"
 
-#define MAGIC UINT64_C(0x365f626c74736964) /* "distlb_6" */
+#define MAGIC UINT64_C(0x375f626c74736964) /* "distlb_7" */
 
 /* The spin suffices for a peer that is running and about to answer.  After that,
  * yielding polls nearly as often if no other thread wants the core.  Where the system
@@ -67,24 +67,23 @@ dl_board_format(void *memory, int size, size_t chunk, int cores_per_rank)
     header->chunk = chunk;
 }
 
+/* The members come before the lines, which are many. */
+static dl_board_member *
+members_of(void *memory)
+{
+    return (dl_board_member *)(void *)((dl_board_header *)memory + 1);
+}
+
 size_t
 dl_board_head(int size)
 {
-    return pockets_offset(size);
-}
-
-static dl_board_member *
-members_of(void *memory, int size)
-{
-    dl_board_line *lines = (dl_board_line *)(void *)((dl_board_header *)memory + 1);
-
-    return (dl_board_member *)(void *)(lines + DL_BOARD_TURNS * (size_t)size);
+    return sizeof(dl_board_header) + (size_t)size * sizeof(dl_board_member);
 }
 
 void
-dl_board_refuse(void *memory, int size, int rank, const char *reason)
+dl_board_refuse(void *memory, int rank, const char *reason)
 {
-    dl_board_member *member = &members_of(memory, size)[rank];
+    dl_board_member *member = &members_of(memory)[rank];
 
     snprintf(member->reason, sizeof member->reason, "%.*s", DL_BOARD_REASON_SIZE - 1,
              reason);
@@ -135,12 +134,12 @@ dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
                        options->group_name);
     }
     *board = (dl_board){.options = *options, .header = header, .chunk = header->chunk};
-    dl_board_line *line = (dl_board_line *)(void *)(header + 1);
+    board->members = members_of(memory);
+    dl_board_line *line = (dl_board_line *)(void *)(board->members + size);
     for (int i = 0; i < DL_BOARD_TURNS; i++, line += size) {
         board->lines[i] = line;
         board->arrivals[i] = arrivals_of(line, size);
     }
-    board->members = members_of(memory, size);
     board->pockets = (uint8_t *)memory + pockets_offset(size);
     board->pocket = dl_board_pocket_size(size);
     board->steps = (dl_words){&board->members->step, sizeof *board->members, size};
@@ -185,7 +184,7 @@ dl_board_look_for_absent(const dl_board *board)
             && options->ended_family(options->membership, rank, reason)
             && atomic_compare_exchange_strong(&member->presence, &absent,
                                               DL_REPLACED)) {
-            dl_board_refuse(board->header, options->size, rank, reason);
+            dl_board_refuse(board->header, rank, reason);
         }
     }
 }

@@ -202,7 +202,7 @@ size_t dl_board_head(int size);
 
 /* Writes the farewell of a rank that cannot make its board into formatted memory: ranks
  * that wait for it fail as if it had made the board and aborted it. */
-void dl_board_refuse(void *memory, int size, int rank, const char *reason);
+void dl_board_refuse(void *memory, int rank, const char *reason);
 
 /* Initialises a board over formatted memory, which outlives it.  DL_PROTOCOL: the
  * memory has another layout. */
