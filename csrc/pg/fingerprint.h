@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The description of a call in 16 bytes, which ranks compare: an operation
- * whose fingerprints differ fails on every rank, naming both sides, before any
- * data is touched. */
+ * The description of a call in 16 bytes, which ranks compare: an operation whose
+ * fingerprints differ fails on every rank, naming both sides, before any data of a rank
+ * that differs is used.  A rank that needs none of it may fail in a later operation. */
 #ifndef DISTLITE_PG_FINGERPRINT_H
 #define DISTLITE_PG_FINGERPRINT_H
 
