@@ -34,7 +34,8 @@ WHAT ?=
 
 BIN := .venv/bin
 PIP := -m pip --quiet --disable-pip-version-check --retries 5 install
-SOURCES := $(shell find csrc -name '*.[ch]') setup.py
+SOURCES := $(shell find csrc -name '*.[ch]') setup.py \
+	python/distlite/_C.pyi csrc/python/module/docstrings.py
 PYTEST := $(BIN)/python -m pytest
 # Builds before pip does, which would hide a compiler's message.
 BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
@@ -261,7 +262,6 @@ tidy: .venv/.tidy
 		-include tests/lint/analyzed.h' tidy
 
 format: .venv/.lint
-	$(BIN)/python docs/docstrings.py
 	$(BIN)/python docs/package_stub.py
 	$(BIN)/clang-format -i $$(git ls-files '*.c' '*.h')
 	$(BIN)/ruff check --quiet --fix . || true

@@ -17,6 +17,10 @@ import numpy
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
+# The script writes the docstrings of the stub into a header in the build's folder.
+STUB = "python/distlite/_C.pyi"
+DOCSTRINGS = "csrc/python/module/docstrings.py"
+
 CORE_FLAGS = [
     "-std=c11",
     "-D_GNU_SOURCE",
@@ -106,7 +110,7 @@ def extension() -> Extension:
         # -isystem: no warnings about conversions in NumPy's headers.
         extra_compile_args=[*compile_args, "-isystem", numpy.get_include()],
         extra_link_args=link_args,
-        depends=[str(path) for path in Path("csrc").rglob("*.h")],
+        depends=[*map(str, Path("csrc").rglob("*.h")), STUB, DOCSTRINGS],
     )
 
 
@@ -117,8 +121,12 @@ class ParallelBuild(build_ext):
         check_libc()
         compiler = self.compiler.compiler_so
         tuning = [flag for flag in TUNING if accepts(compiler, flag)]
+        generated = Path(self.build_temp, "include")
+        header = generated / "python/module/docstrings.h"
+        subprocess.run([sys.executable, DOCSTRINGS, STUB, header], check=True)
         for extension in self.extensions:
             extension.extra_compile_args += tuning
+            extension.include_dirs.append(str(generated))
         self.compiler.compile = self._compile
         super().build_extensions()
 

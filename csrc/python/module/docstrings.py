@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes csrc/python/module/docstrings.h: the docstrings of _C.pyi as macros.
+"""Writes python/module/docstrings.h: the docstrings of a stub as macros.
 
-The stub is the one source: editors show its text, the extension compiles it in, and
-Sphinx reads it from there.  `make format` runs this; a lint test compares.
+    python docstrings.py python/distlite/_C.pyi docstrings.h
+
+The stub is the one source: editors show its text, setup.py compiles it into the
+extension, and Sphinx reads it from there.
 """
 
 from __future__ import annotations
@@ -10,20 +12,14 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import sys
 from pathlib import Path
-
-ROOT = Path(__file__).resolve().parent.parent
-STUB = ROOT / "python" / "distlite" / "_C.pyi"
-HEADER = ROOT / "csrc" / "python" / "module" / "docstrings.h"
 
 TOP = """\
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The docstrings of python/distlite/_C.pyi, written by docs/docstrings.py: change them
- * there, and run `make format`. */
+/* The docstrings of python/distlite/_C.pyi, written by setup.py: change them there. */
 #ifndef DISTLITE_PYTHON_MODULE_DOCSTRINGS_H
 #define DISTLITE_PYTHON_MODULE_DOCSTRINGS_H
-
-/* clang-format off */
 """
 
 
@@ -67,4 +63,6 @@ def header(stub: str) -> str:
 
 
 if __name__ == "__main__":
-    HEADER.write_text(header(STUB.read_text()))
+    stub, target = map(Path, sys.argv[1:])
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(header(stub.read_text()))
