@@ -39,7 +39,7 @@ dl_change_put_end(dl_buffer *out, dl_bytes key, int64_t at)
     dl_put_u8(out, DL_CHANGE_END);
     dl_put_bytes(out, key);
     dl_put_u64(out, sizeof at);
-    dl_put_i64(out, at / DL_MILLISECOND);
+    dl_put_i64(out, (at + dl_wall_clock() - dl_now()) / DL_MILLISECOND);
 }
 
 int64_t
@@ -52,7 +52,8 @@ dl_change_end(const dl_change *change)
         || at > INT64_MAX / DL_MILLISECOND) {
         return -1;
     }
-    return at * DL_MILLISECOND;
+    at = at * DL_MILLISECOND + dl_now() - dl_wall_clock();
+    return at > 0 ? at : 1;
 }
 
 int

@@ -43,11 +43,12 @@ typedef struct dl_change {
 
 void dl_change_put(dl_buffer *out, dl_change_kind kind, dl_bytes key, dl_bytes value);
 
-/* Puts a DL_CHANGE_END; `at` is in nanoseconds since 1970. */
+/* Puts a DL_CHANGE_END; `at` is on dl_now()'s clock.  The record has the time of the
+ * wall clock, which goes on between two processes. */
 void dl_change_put_end(dl_buffer *out, dl_bytes key, int64_t at);
 
-/* Returns the time that a DL_CHANGE_END tells, in nanoseconds since 1970; -1 if it is
- * malformed. */
+/* Returns the time that a DL_CHANGE_END tells, on dl_now()'s clock and at least 1; -1
+ * if it is malformed. */
 int64_t dl_change_end(const dl_change *change);
 
 /* Takes the next record, which points into the reader's bytes.  Returns 1, 0 at the

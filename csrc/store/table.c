@@ -738,7 +738,7 @@ static void
 record_end(const dl_table *table, dl_bytes key, int64_t at)
 {
     if (table->changes != NULL) {
-        dl_change_put_end(table->changes, key, at + table->wall_ahead);
+        dl_change_put_end(table->changes, key, at);
     }
 }
 

@@ -47,7 +47,6 @@ typedef struct dl_table {
     size_t end_count;
     size_t end_capacity;
     int64_t now;          /* as told by the last dl_table_advance() */
-    int64_t wall_ahead;   /* the wall clock minus the owner's, for records of ends */
     uint64_t end_expired; /* number of values that were removed at their ends */
     dl_buffer *changes;  /* gets a record of each change; NULL: they are not recorded */
     uint64_t key_limit;  /* of names that exist or are waited for; 0: no limit */

@@ -273,6 +273,7 @@ dl_answer_end_wait(dl_session *session)
     }
     if (session->waiter.kind == DL_WAIT_BARRIER && has_begun(session, DL_OP_BARRIER)) {
         session->slot->outcome = DL_OUTCOME_DONE;
+        dl_replies_record(&session->hub->replies, session->slot);
     }
     if (dl_answer_output(session) != NULL) {
         reply_ready(session);
@@ -529,7 +530,7 @@ advance(dl_hub *hub, const dl_store_request *request)
     int work = EXPIRED_PER_REQUEST;
 
     if (hub->table.end_count > 0 || dl_request_has_ttl(request->op)) {
-        dl_hub_advance(hub, dl_now());
+        dl_table_advance(&hub->table, dl_now());
         (void)dl_table_expire(&hub->table, hub->table.now, &work);
     }
 }
@@ -641,11 +642,14 @@ answer_change(dl_session *session, const dl_store_request *request)
     dl_reply_slot *slot = session->slot;
     uint64_t sequence = session->slot->next++;
 
+    dl_status status;
+
     if (sequence == slot->sequence && dl_replies_has_reply(slot)) {
-        return repeat(session, request);
+        status = repeat(session, request);
+    } else {
+        dl_replies_begin(&session->hub->replies, slot, sequence, request);
+        status = execute_or_wait(session, request);
     }
-    dl_replies_begin(&session->hub->replies, slot, sequence, request);
-    dl_status status = execute_or_wait(session, request);
     dl_replies_record(&session->hub->replies, slot);
     return status;
 }

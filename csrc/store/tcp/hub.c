@@ -98,15 +98,6 @@ dl_hub_set_tls(dl_hub *hub, dl_tls *tls)
 }
 
 void
-dl_hub_advance(dl_hub *hub, int64_t now)
-{
-    dl_table_advance(&hub->table, now);
-    if (hub->journal != NULL) {
-        hub->table.wall_ahead = dl_wall_clock() - now;
-    }
-}
-
-void
 dl_hub_fini(dl_hub *hub)
 {
     dl_journal_close(hub->journal);
@@ -347,7 +338,7 @@ dl_hub_wake(dl_hub *hub, int64_t now)
         dl_journal_wake(hub->journal, now);
     }
     int work = DL_SESSION_WORK;
-    dl_hub_advance(hub, now);
+    dl_table_advance(&hub->table, now);
     (void)dl_table_expire(&hub->table, now, &work);
     dl_replies_wake(&hub->replies, &hub->table, &hub->names, DL_SESSION_WORK, now);
     pass_turns(hub, now);

@@ -103,10 +103,6 @@ bool dl_hub_has_work(const dl_hub *hub);
  * session.  Sessions know nothing of it: the bytes that they are fed are decrypted. */
 void dl_hub_set_tls(dl_hub *hub, dl_tls *tls);
 
-/* Tells the table the time and, if there is a journal, how much the wall clock is ahead
- * of it. */
-void dl_hub_advance(dl_hub *hub, int64_t now);
-
 /* To be called after dl_session_fini() of all sessions. */
 void dl_hub_fini(dl_hub *hub);
 

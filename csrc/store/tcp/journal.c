@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
@@ -272,11 +273,10 @@ put_value_record(frame_writer *writer, dl_bytes key, dl_bytes value)
 static void
 put_end_record(frame_writer *writer, dl_bytes key)
 {
-    const dl_table *table = writer->journal->state.table;
-    int64_t end = dl_table_end_of(table, key);
+    int64_t end = dl_table_end_of(writer->journal->state.table, key);
 
     if (end != INT64_MAX) {
-        dl_change_put_end(&writer->frame, key, end + table->wall_ahead);
+        dl_change_put_end(&writer->frame, key, end);
     }
 }
 
@@ -638,9 +638,8 @@ open_file(dl_journal *journal, uint64_t *size)
     return check_file(journal, size);
 }
 
-/* The file has times of the wall clock, which continues while no server runs.  A value
- * that has ended already is not removed before all records are applied, because the
- * following records were made while it existed. */
+/* A value that has ended already is not removed before all records are applied, because
+ * the following records were made while it existed. */
 static dl_status
 apply_end(dl_table *table, const dl_change *change)
 {
@@ -649,8 +648,7 @@ apply_end(dl_table *table, const dl_change *change)
     if (at < 0) {
         return dl_fail(DL_BACKEND, "the end of a value is malformed");
     }
-    at += dl_now() - dl_wall_clock();
-    return dl_table_end_at(table, change->key, at > 0 ? at : 1);
+    return dl_table_end_at(table, change->key, at);
 }
 
 static dl_status
@@ -686,6 +684,26 @@ read_file(dl_journal *journal, uint64_t size, dl_journal_contents *contents)
                            : dl_fail_while("the store's journal %s", journal->path);
 }
 
+/* Reads the file as it was written: what was within the limits of the table then may
+ * exceed them while values that have ended are still there, and must not be refused
+ * in a server with lower limits either. */
+static dl_status
+read_within_no_limits(dl_journal *journal, uint64_t size, dl_journal_contents *contents)
+{
+    dl_table *table = journal->state.table;
+    const uint64_t key_limit = table->key_limit, size_limit = table->size_limit;
+    int work = INT_MAX;
+
+    table->key_limit = 0;
+    table->size_limit = 0;
+    dl_status status = read_file(journal, size, contents);
+    table->key_limit = key_limit;
+    table->size_limit = size_limit;
+    dl_table_advance(table, dl_now());
+    (void)dl_table_expire(table, table->now, &work);
+    return status;
+}
+
 /* Writes the head of a new file. */
 static dl_status
 make_head(dl_journal *journal)
@@ -717,7 +735,7 @@ recover(dl_journal *journal)
     uint64_t size;
 
     DL_TRY(open_file(journal, &size));
-    DL_TRY(read_file(journal, size, &contents));
+    DL_TRY(read_within_no_limits(journal, size, &contents));
     if (contents.is_torn) {
         dl_log(DL_LOG_WARNING,
                "store server: the journal %s ends in the middle of a write: its last "
