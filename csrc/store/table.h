@@ -24,7 +24,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "base/status.h"
-#include "store/change.h"
+#include "store/journal_format.h"
 
 /* When the value of an entry ends: an element of a heap, whose first one is the
  * earliest. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A journal's bytes: cut off at every byte, and changed at every bit. */
-#include "store/tcp/journal_format.h"
+#include "store/journal_format.h"
 
 #include <stdlib.h>
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "store/table.h"
-#include "store/tcp/journal_format.h"
+#include "store/journal_format.h"
 #include "store/tcp/replies.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

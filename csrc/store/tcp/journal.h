@@ -20,7 +20,7 @@
 
 #include "base/deadline.h"
 #include "store/table.h"
-#include "store/tcp/journal_format.h"
+#include "store/journal_format.h"
 #include "store/tcp/replies.h"
 
 typedef enum dl_journal_sync {

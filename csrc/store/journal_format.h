@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The bytes of a journal file: a head, and frames of records, each of which is a change
+ * of a table.  Pure functions; docs/wire.md describes the format.
+ *
+ *     head:  magic | u32 version | identity | u32 checksum of these
+ *     frame: u32 size | u32 checksum of offset and size | u32 checksum of records |
+ *            records
+ *
+ * The offset of a frame in the file is part of both checksums, so that bytes from
+ * another place or another file are not mistaken for it.  A frame is what one write(2)
+ * appends: all of it counts, or nothing.
+ *
+ * The records say what the contents have become and not what was asked for, so that they
+ * can be applied in order without the requests that caused them. */
+#ifndef DISTLITE_STORE_JOURNAL_FORMAT_H
+#define DISTLITE_STORE_JOURNAL_FORMAT_H
+
+#include "base/buffer.h"
+#include "base/bytes.h"
+#include "base/reader.h"
+#include "base/status.h"
+
+#define DL_JOURNAL_VERSION 1u
+#define DL_JOURNAL_MAGIC "dlstore\n"
+#define DL_JOURNAL_IDENTITY_SIZE 16
+#define DL_JOURNAL_HEAD_SIZE (8 + 4 + DL_JOURNAL_IDENTITY_SIZE + 4)
+#define DL_JOURNAL_FRAME_HEAD 12
+
+/* Largest size of the records of one frame.  Writers stay far below: they begin a new
+ * frame after a few MiB, and no record is larger than a request. */
+#define DL_JOURNAL_FRAME_LIMIT (64u << 20)
+
+/* Appends the head of a file. */
+void dl_journal_put_head(dl_buffer *out,
+                         const uint8_t identity[DL_JOURNAL_IDENTITY_SIZE]);
+
+/* Makes a frame of `frame`, whose first DL_JOURNAL_FRAME_HEAD bytes are free and are
+ * followed by records.  It will be written at `offset` in the file. */
+void dl_journal_seal_frame(dl_buffer *frame, uint64_t offset);
+
+/* The numbers are those in the file. */
+typedef enum dl_change_kind {
+    DL_CHANGE_SET = 1,
+    DL_CHANGE_APPEND = 2,
+    DL_CHANGE_DELETE = 3, /* the value of the key, if there is one */
+    DL_CHANGE_PUSH = 4,
+    DL_CHANGE_PUT_BACK = 5, /* an item, as the oldest one */
+    DL_CHANGE_POP = 6,      /* the oldest item, if there is one */
+    DL_CHANGE_EMPTY = 7,    /* the queue of the key, before its items in a snapshot */
+    /* Not of the table, but of what a server remembers (store/tcp/replies.h); the key
+     * is the id of a slot. */
+    DL_CHANGE_REPLY = 8,
+    DL_CHANGE_FORGET = 9,
+    /* When the value of the key ends, until it is set again or deleted: the time since
+     * 1970 in milliseconds (i64).  Follows the record of the value. */
+    DL_CHANGE_END = 10,
+    DL_CHANGE_LAST = DL_CHANGE_END,
+} dl_change_kind;
+
+typedef struct dl_change {
+    dl_change_kind kind;
+    dl_bytes key;
+    dl_bytes value; /* empty for kinds without one */
+} dl_change;
+
+/* Bytes of a record besides those of its key and value. */
+#define DL_CHANGE_OVERHEAD 17
+
+/* Size of a DL_CHANGE_END besides its key. */
+#define DL_CHANGE_END_SIZE (DL_CHANGE_OVERHEAD + sizeof(int64_t))
+
+void dl_change_put(dl_buffer *out, dl_change_kind kind, dl_bytes key, dl_bytes value);
+
+/* Puts a DL_CHANGE_END; `at` is on dl_now()'s clock.  The record has the time of the
+ * wall clock, which goes on between two processes. */
+void dl_change_put_end(dl_buffer *out, dl_bytes key, int64_t at);
+
+/* Returns the time that a DL_CHANGE_END tells, on dl_now()'s clock and at least 1; -1
+ * if it is malformed. */
+int64_t dl_change_end(const dl_change *change);
+
+/* Takes the next record, which points into the reader's bytes.  Returns 1, 0 at the
+ * end, and -1 if the bytes are no record. */
+int dl_change_take(dl_reader *reader, dl_change *change);
+
+typedef struct dl_journal_contents {
+    uint8_t identity[DL_JOURNAL_IDENTITY_SIZE];
+    uint64_t size; /* bytes up to the end of the last whole frame; 0: no head */
+    uint64_t changes;
+    bool is_torn; /* a writer was killed while it appended what follows `size` */
+} dl_journal_contents;
+
+/* Reads a whole file and calls `apply` for each record in order; its first failure is
+ * returned.  Fails with DL_BACKEND, naming the offset, if the file is not a journal, is
+ * of a newer version, or is damaged.
+ *
+ * A frame that is cut off at the end of the file, or has lost a block there because the
+ * host has crashed, is no damage: `is_torn` is set.  An invalid frame that is followed
+ * by a valid one, or of which nothing is missing, is. */
+dl_status dl_journal_read(dl_bytes file,
+                          dl_status (*apply)(void *context, const dl_change *change),
+                          void *context, dl_journal_contents *contents);
+
+#endif
