@@ -3,18 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
 #include "base/thread.h"
 #include "store/stats.h"
+#include "store/tcp/journal_file.h"
+#include "store/tcp/journal_recovery.h"
 
 /* How long changes may be in the kernel's memory only, with DL_JOURNAL_INTERVAL. */
 #define SYNC_INTERVAL DL_SECOND
@@ -40,11 +38,6 @@
 /* More than the size, without keys and values, of the records of one request: a change,
  * and the state of a slot. */
 #define RECORDS_SIZE 256
-
-/* The lock of a server that was killed lasts until the processes that it was just
- * starting have executed their programs. */
-#define LOCK_TRIES 20
-#define LOCK_PAUSE (10 * DL_MILLISECOND)
 
 #define NEW_SUFFIX ".new"
 
@@ -96,46 +89,6 @@ dl_journal_sync_read(const char *text, dl_journal_sync *sync)
                    text);
 }
 
-static dl_status
-fail_system(const dl_journal *journal, const char *what, int error)
-{
-    return dl_fail(DL_BACKEND, "the store's journal %s: %s: %s", journal->path, what,
-                   strerror(error));
-}
-
-/* Writes all bytes at `offset`; returns 0 or an errno.  Does not use O_APPEND, so that
- * the next try overwrites what a failed one has written. */
-static int
-write_at(int fd, dl_bytes bytes, uint64_t offset)
-{
-    while (bytes.size > 0) {
-        ssize_t size = pwrite(fd, bytes.data, bytes.size, (off_t)offset);
-        if (size < 0 && errno == EINTR) {
-            continue;
-        }
-        if (size <= 0) {
-            return size < 0 ? errno : ENOSPC;
-        }
-        bytes.data += size;
-        bytes.size -= (size_t)size;
-        offset += (uint64_t)size;
-    }
-    return 0;
-}
-
-static void
-close_file(int *fd)
-{
-    if (*fd >= 0) {
-        /* A process that another thread is about to start may have the file open until
-         * it executes its program, and the lock with it. */
-        (void)flock(*fd, LOCK_UN);
-        dl_fork_release(*fd);
-        close(*fd);
-        *fd = -1;
-    }
-}
-
 /* Leaves the buffer as an empty frame. */
 static dl_status
 clear_changes(dl_buffer *changes)
@@ -163,7 +116,7 @@ drop_new_file(dl_journal *journal)
 {
     dl_table_cursor_end(&journal->cursor);
     if (journal->new_fd >= 0) {
-        close_file(&journal->new_fd);
+        dl_journal_file_close(&journal->new_fd);
         (void)unlink(journal->new_path);
     }
 }
@@ -192,42 +145,25 @@ put_new_frame(dl_journal *journal, dl_buffer *frame)
     }
     if (frame->size > DL_JOURNAL_FRAME_HEAD) {
         dl_journal_seal_frame(frame, journal->new_size);
-        error = write_at(journal->new_fd, dl_buffer_bytes(frame), journal->new_size);
+        error = dl_journal_file_write(journal->new_fd, dl_buffer_bytes(frame), journal->new_size);
         journal->new_size += frame->size;
     }
     return error == 0 && clear_changes(frame) != DL_OK ? ENOMEM : error;
 }
 
-/* Opens a file that only this user may use, without following a symbolic link. */
-static int
-open_own(const char *path, int flags)
-{
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
-
-    if (fd >= 0) {
-        dl_fork_guard(fd);
-    }
-    return fd;
-}
-
 static void
 begin_new_file(dl_journal *journal)
 {
-    dl_buffer head = {0};
-
     (void)unlink(journal->new_path);
-    journal->new_fd = open_own(journal->new_path, O_CREAT | O_EXCL);
+    journal->new_fd = dl_journal_file_open(journal->new_path, O_CREAT | O_EXCL);
     if (journal->new_fd < 0 || flock(journal->new_fd, LOCK_EX | LOCK_NB) != 0) {
         give_up_new_file(journal, "opening a new file", errno);
         return;
     }
     dl_table_cursor_begin(journal->state.table, &journal->cursor);
     journal->has_names = false;
-    dl_journal_put_head(&head, journal->state.identity);
-    int error =
-        head.has_failed ? ENOMEM : write_at(journal->new_fd, dl_buffer_bytes(&head), 0);
-    journal->new_size = head.size;
-    dl_buffer_fini(&head);
+    int error = dl_journal_file_begin(journal->new_fd, journal->state.identity,
+                                      &journal->new_size);
     if (error != 0) {
         give_up_new_file(journal, "writing a new file", error);
     }
@@ -324,25 +260,6 @@ adopt_new_file(dl_journal *journal)
     return rename(journal->new_path, journal->path) != 0 ? errno : 0;
 }
 
-/* Makes the rename lasting. */
-static void
-sync_folder(const dl_journal *journal)
-{
-    char *folder = strdup(journal->path);
-    char *slash = folder == NULL ? NULL : strrchr(folder, '/');
-
-    if (slash != NULL) {
-        slash[slash == folder ? 1 : 0] = '\0';
-    }
-    const char *name = slash == NULL ? "." : folder;
-    int fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) {
-        (void)fsync(fd);
-        close(fd);
-    }
-    free(folder);
-}
-
 static void
 finish_new_file(dl_journal *journal)
 {
@@ -353,10 +270,10 @@ finish_new_file(dl_journal *journal)
         return;
     }
     if (journal->sync != DL_JOURNAL_NEVER) {
-        sync_folder(journal);
+        dl_journal_file_sync_folder(journal->path);
     }
     dl_table_cursor_end(&journal->cursor);
-    close_file(&journal->fd);
+    dl_journal_file_close(&journal->fd);
     journal->fd = journal->new_fd;
     journal->new_fd = -1;
     journal->size = journal->new_size;
@@ -411,7 +328,7 @@ work_on_new_file(dl_journal *journal)
 static dl_status
 fail_now(dl_journal *journal, const char *what, int error)
 {
-    dl_status status = fail_system(journal, what, error);
+    dl_status status = dl_journal_file_fail(journal->path, what, error);
 
     dl_log_limited(&journal->log, DL_LOG_ERROR, "store server: %s",
                    dl_last_error()->text);
@@ -457,7 +374,7 @@ write_changes(dl_journal *journal)
         return DL_OK;
     }
     dl_journal_seal_frame(changes, journal->size);
-    int error = write_at(journal->fd, dl_buffer_bytes(changes), journal->size);
+    int error = dl_journal_file_write(journal->fd, dl_buffer_bytes(changes), journal->size);
     if (error != 0) {
         (void)ftruncate(journal->fd, (off_t)journal->size);
         return fail_now(journal, "writing", error);
@@ -563,204 +480,11 @@ dl_journal_put_stats(const dl_journal *journal, dl_buffer *text)
     dl_stats_put(text, "journal/replaced", journal->replaced);
 }
 
-/* Opening. */
-
-/* Takes the lock.  The file may have been replaced since it was opened, by a server that
- * has ended meanwhile: `*is_current` tells whether it still has its name. */
-static dl_status
-lock_file(const dl_journal *journal, bool *is_current)
-{
-    struct stat opened, named;
-
-    int tries = LOCK_TRIES;
-    while (flock(journal->fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK && --tries > 0) {
-            DL_TRY(dl_sleep_until(dl_deadline_after(LOCK_PAUSE)));
-            continue;
-        }
-        return errno == EWOULDBLOCK
-                   ? dl_fail(DL_INVALID,
-                             "the store's journal %s is in use by another server; end "
-                             "that, or give each server a file of its own",
-                             journal->path)
-                   : fail_system(journal, "flock", errno);
-    }
-    if (fstat(journal->fd, &opened) != 0) {
-        return fail_system(journal, "fstat", errno);
-    }
-    *is_current = lstat(journal->path, &named) == 0 && named.st_ino == opened.st_ino
-                  && named.st_dev == opened.st_dev;
-    return DL_OK;
-}
-
-static dl_status
-check_file(const dl_journal *journal, uint64_t *size)
-{
-    struct stat file;
-
-    if (fstat(journal->fd, &file) != 0) {
-        return fail_system(journal, "fstat", errno);
-    }
-    if (!S_ISREG(file.st_mode)) {
-        return dl_fail(DL_INVALID, "the store's journal %s is not a regular file",
-                       journal->path);
-    }
-    if (file.st_uid != geteuid() || (file.st_mode & 077) != 0) {
-        return dl_fail(DL_INVALID,
-                       "the store's journal %s is open to others (mode %03o, user %d); "
-                       "it must belong to this user and have mode 600: chmod 600 %s",
-                       journal->path, (unsigned)file.st_mode & 0777, (int)file.st_uid,
-                       journal->path);
-    }
-    *size = (uint64_t)file.st_size;
-    return DL_OK;
-}
-
-static dl_status
-open_file(dl_journal *journal, uint64_t *size)
-{
-    bool is_current = false;
-
-    while (!is_current) {
-        close_file(&journal->fd);
-        journal->fd = open_own(journal->path, O_CREAT);
-        if (journal->fd < 0) {
-            return errno == ELOOP
-                       ? dl_fail(DL_INVALID,
-                                 "the store's journal %s is a symbolic link, which is "
-                                 "not followed; give the path of the file itself",
-                                 journal->path)
-                       : fail_system(journal, "opening it", errno);
-        }
-        DL_TRY(check_file(journal, size));
-        DL_TRY(lock_file(journal, &is_current));
-    }
-    return check_file(journal, size);
-}
-
-/* A value that has ended already is not removed before all records are applied, because
- * the following records were made while it existed. */
-static dl_status
-apply_end(dl_table *table, const dl_change *change)
-{
-    int64_t at = dl_change_end(change);
-
-    if (at < 0) {
-        return dl_fail(DL_BACKEND, "the end of a value is malformed");
-    }
-    return dl_table_end_at(table, change->key, at);
-}
-
-static dl_status
-apply(void *context, const dl_change *change)
-{
-    const dl_journal_state *state = context;
-
-    if (change->kind == DL_CHANGE_END) {
-        return apply_end(state->table, change);
-    }
-    return change->kind == DL_CHANGE_REPLY || change->kind == DL_CHANGE_FORGET
-               ? dl_replies_apply(state->replies, state->table, change)
-               : dl_table_apply(state->table, change);
-}
-
-/* Applies the file's contents.  It is mapped and not read, since it may be as large as
- * the store. */
-static dl_status
-read_file(dl_journal *journal, uint64_t size, dl_journal_contents *contents)
-{
-    if (size == 0) {
-        *contents = (dl_journal_contents){0};
-        return DL_OK;
-    }
-    void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, journal->fd, 0);
-    if (data == MAP_FAILED) {
-        return fail_system(journal, "mapping it", errno);
-    }
-    dl_status status =
-        dl_journal_read((dl_bytes){data, size}, apply, &journal->state, contents);
-    munmap(data, size);
-    return status == DL_OK ? DL_OK
-                           : dl_fail_while("the store's journal %s", journal->path);
-}
-
-/* Reads the file as it was written: what was within the limits of the table then may
- * exceed them while values that have ended are still there, and must not be refused
- * in a server with lower limits either. */
-static dl_status
-read_within_no_limits(dl_journal *journal, uint64_t size, dl_journal_contents *contents)
-{
-    dl_table *table = journal->state.table;
-    const uint64_t key_limit = table->key_limit, size_limit = table->size_limit;
-    int work = INT_MAX;
-
-    table->key_limit = 0;
-    table->size_limit = 0;
-    dl_status status = read_file(journal, size, contents);
-    table->key_limit = key_limit;
-    table->size_limit = size_limit;
-    dl_table_advance(table, dl_now());
-    (void)dl_table_expire(table, table->now, &work);
-    return status;
-}
-
-/* Writes the head of a new file. */
-static dl_status
-make_head(dl_journal *journal)
-{
-    dl_buffer head = {0};
-
-    dl_journal_put_head(&head, journal->state.identity);
-    int error =
-        head.has_failed ? ENOMEM : write_at(journal->fd, dl_buffer_bytes(&head), 0);
-    journal->size = head.size;
-    dl_buffer_fini(&head);
-    if (error == 0 && journal->sync != DL_JOURNAL_NEVER
-        && fdatasync(journal->fd) != 0) {
-        error = errno;
-    }
-    if (error != 0) {
-        return fail_system(journal, "writing its head", error);
-    }
-    if (journal->sync != DL_JOURNAL_NEVER) {
-        sync_folder(journal);
-    }
-    return DL_OK;
-}
-
-static dl_status
-recover(dl_journal *journal)
-{
-    dl_journal_contents contents;
-    uint64_t size;
-
-    DL_TRY(open_file(journal, &size));
-    DL_TRY(read_within_no_limits(journal, size, &contents));
-    if (contents.is_torn) {
-        dl_log(DL_LOG_WARNING,
-               "store server: the journal %s ends in the middle of a write: its last "
-               "%" PRIu64 " bytes, of which no client had a reply, are dropped",
-               journal->path, size - contents.size);
-        if (ftruncate(journal->fd, (off_t)contents.size) != 0) {
-            return fail_system(journal, "truncating it", errno);
-        }
-    }
-    if (contents.size == 0) {
-        return make_head(journal);
-    }
-    memcpy(journal->state.identity, contents.identity, DL_JOURNAL_IDENTITY_SIZE);
-    journal->size = contents.size;
-    /* About the size of a new file. */
-    size_t held = journal->state.table->size;
-    journal->base_size = held < journal->size ? held : journal->size;
-    return DL_OK;
-}
-
 static void
 free_journal(dl_journal *journal)
 {
     drop_new_file(journal);
-    close_file(&journal->fd);
+    dl_journal_file_close(&journal->fd);
     dl_buffer_fini(&journal->changes);
     free(journal->path);
     free(journal->new_path);
@@ -802,11 +526,13 @@ dl_journal_open(const char *path, dl_journal_sync sync, const dl_journal_state *
     DL_TRY(make_journal(path, &made));
     made->sync = sync;
     made->state = *state;
-    dl_status status = recover(made);
+    dl_status status = dl_journal_recover(path, state, &made->fd, &made->size);
     if (status != DL_OK) {
         free_journal(made);
         return status;
     }
+    /* About the size of a new file. */
+    made->base_size = state->table->size < made->size ? state->table->size : made->size;
     /* Left by a server that was killed while it wrote a new file. */
     (void)unlink(made->new_path);
     state->table->changes = &made->changes;

@@ -19,9 +19,7 @@
 #define DISTLITE_STORE_TCP_JOURNAL_H
 
 #include "base/deadline.h"
-#include "store/table.h"
-#include "store/journal_format.h"
-#include "store/tcp/replies.h"
+#include "store/tcp/journal_state.h"
 
 typedef enum dl_journal_sync {
     DL_JOURNAL_NEVER, /* outlives the process; a crash of the host may lose changes */
@@ -34,14 +32,6 @@ typedef struct dl_journal dl_journal;
 /* Sets `*sync` to the mode with the name `text`; the text of DL_INVALID lists the
  * names. */
 dl_status dl_journal_sync_read(const char *text, dl_journal_sync *sync);
-
-/* The parts of a server that a journal keeps.  All must be empty and outlive the
- * journal. */
-typedef struct dl_journal_state {
-    dl_table *table;
-    dl_replies *replies;
-    uint8_t *identity; /* DL_JOURNAL_IDENTITY_SIZE bytes */
-} dl_journal_state;
 
 /* Opens the file, or makes it with mode 0600, and applies what it holds to `state`.
  * The identity is the server's if the file is new, and is set to that in the file

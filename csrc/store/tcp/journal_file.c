@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/journal_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+
+int
+dl_journal_file_open(const char *path, int flags)
+{
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+
+    if (fd >= 0) {
+        dl_fork_guard(fd);
+    }
+    return fd;
+}
+
+void
+dl_journal_file_close(int *fd)
+{
+    if (*fd >= 0) {
+        /* A process that another thread is about to start may have the file open until
+         * it executes its program, and the lock with it. */
+        (void)flock(*fd, LOCK_UN);
+        dl_fork_release(*fd);
+        close(*fd);
+        *fd = -1;
+    }
+}
+
+int
+dl_journal_file_write(int fd, dl_bytes bytes, uint64_t offset)
+{
+    while (bytes.size > 0) {
+        ssize_t size = pwrite(fd, bytes.data, bytes.size, (off_t)offset);
+        if (size < 0 && errno == EINTR) {
+            continue;
+        }
+        if (size <= 0) {
+            return size < 0 ? errno : ENOSPC;
+        }
+        bytes.data += size;
+        bytes.size -= (size_t)size;
+        offset += (uint64_t)size;
+    }
+    return 0;
+}
+
+int
+dl_journal_file_begin(int fd, const uint8_t identity[DL_JOURNAL_IDENTITY_SIZE],
+                      uint64_t *size)
+{
+    dl_buffer head = {0};
+
+    dl_journal_put_head(&head, identity);
+    int error =
+        head.has_failed ? ENOMEM : dl_journal_file_write(fd, dl_buffer_bytes(&head), 0);
+    *size = head.size;
+    dl_buffer_fini(&head);
+    if (error == 0 && fdatasync(fd) != 0) {
+        error = errno;
+    }
+    return error;
+}
+
+void
+dl_journal_file_sync_folder(const char *path)
+{
+    char *folder = strdup(path);
+    char *slash = folder == NULL ? NULL : strrchr(folder, '/');
+
+    if (slash != NULL) {
+        slash[slash == folder ? 1 : 0] = '\0';
+    }
+    const char *name = slash == NULL ? "." : folder;
+    int fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)fsync(fd);
+        close(fd);
+    }
+    free(folder);
+}
+
+dl_status
+dl_journal_file_fail(const char *path, const char *what, int error)
+{
+    return dl_fail(DL_BACKEND, "the store's journal %s: %s: %s", path, what,
+                   strerror(error));
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/journal_recovery.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "store/tcp/journal_file.h"
+
+/* The lock of a server that was killed lasts until the processes that it was just
+ * starting have executed their programs. */
+#define LOCK_TRIES 20
+#define LOCK_PAUSE (10 * DL_MILLISECOND)
+
+/* Takes the lock.  The file may have been replaced since it was opened, by a server that
+ * has ended meanwhile: `*is_current` tells whether it still has its name. */
+static dl_status
+lock_file(const char *path, int fd, bool *is_current)
+{
+    struct stat opened, named;
+
+    int tries = LOCK_TRIES;
+    while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK && --tries > 0) {
+            DL_TRY(dl_sleep_until(dl_deadline_after(LOCK_PAUSE)));
+            continue;
+        }
+        return errno == EWOULDBLOCK
+                   ? dl_fail(DL_INVALID,
+                             "the store's journal %s is in use by another server; end "
+                             "that, or give each server a file of its own",
+                             path)
+                   : dl_journal_file_fail(path, "flock", errno);
+    }
+    if (fstat(fd, &opened) != 0) {
+        return dl_journal_file_fail(path, "fstat", errno);
+    }
+    *is_current = lstat(path, &named) == 0 && named.st_ino == opened.st_ino
+                  && named.st_dev == opened.st_dev;
+    return DL_OK;
+}
+
+static dl_status
+check_file(const char *path, int fd, uint64_t *size)
+{
+    struct stat file;
+
+    if (fstat(fd, &file) != 0) {
+        return dl_journal_file_fail(path, "fstat", errno);
+    }
+    if (!S_ISREG(file.st_mode)) {
+        return dl_fail(DL_INVALID, "the store's journal %s is not a regular file",
+                       path);
+    }
+    if (file.st_uid != geteuid() || (file.st_mode & 077) != 0) {
+        return dl_fail(DL_INVALID,
+                       "the store's journal %s is open to others (mode %03o, user %d); "
+                       "it must belong to this user and have mode 600: chmod 600 %s",
+                       path, (unsigned)file.st_mode & 0777, (int)file.st_uid, path);
+    }
+    *size = (uint64_t)file.st_size;
+    return DL_OK;
+}
+
+static dl_status
+open_file(const char *path, int *fd, uint64_t *size)
+{
+    bool is_current = false;
+
+    while (!is_current) {
+        dl_journal_file_close(fd);
+        *fd = dl_journal_file_open(path, O_CREAT);
+        if (*fd < 0) {
+            return errno == ELOOP
+                       ? dl_fail(DL_INVALID,
+                                 "the store's journal %s is a symbolic link, which is "
+                                 "not followed; give the path of the file itself",
+                                 path)
+                       : dl_journal_file_fail(path, "opening it", errno);
+        }
+        DL_TRY(check_file(path, *fd, size));
+        DL_TRY(lock_file(path, *fd, &is_current));
+    }
+    return check_file(path, *fd, size);
+}
+
+/* A value that has ended already is not removed before all records are applied, because
+ * the following records were made while it existed. */
+static dl_status
+apply_end(dl_table *table, const dl_change *change)
+{
+    int64_t at = dl_change_end(change);
+
+    if (at < 0) {
+        return dl_fail(DL_BACKEND, "the end of a value is malformed");
+    }
+    return dl_table_end_at(table, change->key, at);
+}
+
+static dl_status
+apply(void *context, const dl_change *change)
+{
+    const dl_journal_state *state = context;
+
+    if (change->kind == DL_CHANGE_END) {
+        return apply_end(state->table, change);
+    }
+    return change->kind == DL_CHANGE_REPLY || change->kind == DL_CHANGE_FORGET
+               ? dl_replies_apply(state->replies, state->table, change)
+               : dl_table_apply(state->table, change);
+}
+
+/* Applies the file's contents.  It is mapped and not read, since it may be as large as
+ * the store. */
+static dl_status
+read_file(const char *path, int fd, uint64_t size, dl_journal_state state,
+          dl_journal_contents *contents)
+{
+    if (size == 0) {
+        *contents = (dl_journal_contents){0};
+        return DL_OK;
+    }
+    void *data = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED) {
+        return dl_journal_file_fail(path, "mapping it", errno);
+    }
+    dl_status status = dl_journal_read((dl_bytes){data, size}, apply, &state, contents);
+    munmap(data, size);
+    return status == DL_OK ? DL_OK : dl_fail_while("the store's journal %s", path);
+}
+
+/* Reads the file as it was written: what was within the limits of the table then may
+ * exceed them while values that have ended are still there, and must not be refused
+ * in a server with lower limits either. */
+static dl_status
+read_within_no_limits(const char *path, int fd, uint64_t size,
+                      const dl_journal_state *state, dl_journal_contents *contents)
+{
+    dl_table *table = state->table;
+    const uint64_t key_limit = table->key_limit, size_limit = table->size_limit;
+    int work = INT_MAX;
+
+    table->key_limit = 0;
+    table->size_limit = 0;
+    dl_status status = read_file(path, fd, size, *state, contents);
+    table->key_limit = key_limit;
+    table->size_limit = size_limit;
+    dl_table_advance(table, dl_now());
+    (void)dl_table_expire(table, table->now, &work);
+    return status;
+}
+
+static dl_status
+make_file(const char *path, const dl_journal_state *state, int fd, uint64_t *size)
+{
+    int error = dl_journal_file_begin(fd, state->identity, size);
+
+    if (error != 0) {
+        return dl_journal_file_fail(path, "writing its head", error);
+    }
+    dl_journal_file_sync_folder(path);
+    return DL_OK;
+}
+
+dl_status
+dl_journal_recover(const char *path, const dl_journal_state *state, int *fd,
+                   uint64_t *size)
+{
+    dl_journal_contents contents;
+
+    *fd = -1;
+    DL_TRY(open_file(path, fd, size));
+    DL_TRY(read_within_no_limits(path, *fd, *size, state, &contents));
+    if (contents.is_torn) {
+        dl_log(DL_LOG_WARNING,
+               "store server: the journal %s ends in the middle of a write: its last "
+               "%" PRIu64 " bytes are dropped",
+               path, *size - contents.size);
+        if (ftruncate(*fd, (off_t)contents.size) != 0) {
+            return dl_journal_file_fail(path, "truncating it", errno);
+        }
+    }
+    if (contents.size == 0) {
+        return make_file(path, state, *fd, size);
+    }
+    memcpy(state->identity, contents.identity, DL_JOURNAL_IDENTITY_SIZE);
+    *size = contents.size;
+    return DL_OK;
+}
