@@ -193,19 +193,6 @@ lacks_a_sector(dl_bytes file, uint64_t offset)
     return false;
 }
 
-static bool
-is_followed(dl_bytes file, uint64_t offset)
-{
-    dl_bytes records;
-
-    for (uint64_t at = offset + 1; at + DL_JOURNAL_FRAME_HEAD < file.size; at++) {
-        if (check_frame(file, at, &records) == FRAME_VALID) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static dl_status
 fail_damaged(uint64_t offset, const char *what)
 {
@@ -275,15 +262,12 @@ dl_journal_read(dl_bytes file, dl_status (*apply)(void *, const dl_change *),
         uint64_t offset = contents->size;
         dl_bytes records;
         frame_state state = check_frame(file, offset, &records);
-        if (state == FRAME_CUT) {
-            contents->is_torn = true;
-            return DL_OK;
+        if (state == FRAME_BAD && !lacks_a_sector(file, offset)) {
+            return fail_damaged(offset, "a checksum is wrong");
         }
-        if (state == FRAME_BAD) {
-            if (!lacks_a_sector(file, offset) || is_followed(file, offset)) {
-                return fail_damaged(offset, "a checksum is wrong");
-            }
-            contents->is_torn = true;
+        if (state != FRAME_VALID) {
+            contents->is_torn = state == FRAME_CUT;
+            contents->has_hole = state == FRAME_BAD;
             return DL_OK;
         }
         DL_TRY(read_records(records, offset, apply, context, contents));

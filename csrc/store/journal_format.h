@@ -88,16 +88,17 @@ typedef struct dl_journal_contents {
     uint8_t identity[DL_JOURNAL_IDENTITY_SIZE];
     uint64_t size; /* bytes up to the end of the last whole frame; 0: no head */
     uint64_t changes;
-    bool is_torn; /* a writer was killed while it appended what follows `size` */
+    bool is_torn;  /* a writer was killed while it appended what follows `size` */
+    bool has_hole; /* what follows `size` was lost in a crash of the host, in part */
 } dl_journal_contents;
 
 /* Reads a whole file and calls `apply` for each record in order; its first failure is
  * returned.  Fails with DL_BACKEND, naming the offset, if the file is not a journal, is
  * of a newer version, or is damaged.
  *
- * A frame that is cut off at the end of the file, or has lost a block there because the
- * host has crashed, is no damage: `is_torn` is set.  An invalid frame that is followed
- * by a valid one, or of which nothing is missing, is. */
+ * A frame that is cut off at the end of the file is no damage: `is_torn` is set.  One of
+ * which the host has not written a sector before it crashed is none either, whatever
+ * follows: `has_hole` is set.  An invalid frame of which nothing is missing is. */
 dl_status dl_journal_read(dl_bytes file,
                           dl_status (*apply)(void *context, const dl_change *change),
                           void *context, dl_journal_contents *contents);

@@ -220,6 +220,45 @@ CHECK_CASE(damage_is_refused_with_path_and_place)
     remove_folder(&k);
 }
 
+/* A crash of the host loses what was not synced, block by block: the server starts with
+ * what is whole before the first loss, and keeps the file as it was. */
+CHECK_CASE(a_hole_ends_what_is_read_and_the_file_is_kept)
+{
+    static char value[10000];
+    char kept_path[2][96];
+    kept k;
+    struct stat before, file;
+
+    memset(value, 'x', sizeof value - 1);
+    start(&k);
+    for (int i = 0; i < 2; i++) {
+        snprintf(kept_path[i], sizeof kept_path[i], "%s.damaged-%d", k.path, i + 1);
+        set(&k, "whole", "1");
+        CHECK_OK(dl_journal_commit(k.journal));
+        CHECK(stat(k.path, &before) == 0);
+        set(&k, "lost", value);
+        CHECK_OK(dl_journal_commit(k.journal));
+        set(&k, "later", "2");
+        end(&k);
+        static const uint8_t zeros[4096];
+        off_t hole = (before.st_size / 4096 + 1) * 4096;
+        int fd = open(k.path, O_WRONLY);
+        CHECK(pwrite(fd, zeros, sizeof zeros, hole) == sizeof zeros);
+        CHECK(fstat(fd, &file) == 0);
+        close(fd);
+        off_t size = file.st_size;
+        CHECK_OK(reopen(&k));
+        CHECK(holds(&k, "whole", "1"));
+        CHECK_EQUAL(dl_table_num_keys(&k.table), 1);
+        CHECK(stat(k.path, &file) == 0 && file.st_size == before.st_size);
+        CHECK(stat(kept_path[i], &file) == 0 && file.st_size == size);
+        CHECK_EQUAL(file.st_mode & 0777, 0600);
+    }
+    end(&k);
+    CHECK(unlink(kept_path[0]) == 0 && unlink(kept_path[1]) == 0);
+    remove_folder(&k);
+}
+
 /* A limit of the file's size stands for a disk that is full. */
 static void
 limit_files(rlim_t size)

@@ -66,7 +66,7 @@ start(const dl_seat *seat, uint64_t sequence)
 static uint64_t
 state_of(const dl_record *record)
 {
-    return atomic_load(&record->what) >> 24 & 0xf;
+    return dl_record_state(atomic_load(&record->what));
 }
 
 CHECK_CASE(an_operation_is_written_down)
@@ -87,11 +87,25 @@ CHECK_CASE(an_operation_is_written_down)
     CHECK(!dl_recorder_take_failure());
     dl_recorder_end_in(&seat, record, DL_TIMEOUT, dl_now());
     CHECK(state_of(record) == DL_RECORD_ENDED);
-    CHECK_EQUAL(atomic_load(&record->what) >> 28 & 0xf, DL_TIMEOUT);
+    CHECK_EQUAL(dl_record_status(atomic_load(&record->what)), DL_TIMEOUT);
     CHECK(atomic_load(&record->ended) >= atomic_load(&record->started));
     CHECK(atomic_load(&record->started) > 0);
     CHECK_EQUAL(atomic_load(&record->version) % 2, 0);
     CHECK(dl_recorder_take_failure() && !dl_recorder_take_failure());
+}
+
+CHECK_CASE(each_status_is_written_down)
+{
+    begin();
+    dl_seat seat = join("0");
+
+    for (int status = DL_OK; status <= DL_STATUS_LAST; status++) {
+        dl_record *record = start(&seat, 1);
+        dl_recorder_end(record, (dl_status)status);
+        uint64_t what = atomic_load(&record->what);
+        CHECK_EQUAL(dl_record_status(what), status);
+        CHECK(dl_record_state(what) == DL_RECORD_ENDED && dl_record_root(what) == 7);
+    }
 }
 
 CHECK_CASE(a_queued_one_starts_later)
@@ -555,6 +569,22 @@ CHECK_CASE(readers_never_see_half_a_row)
     join("0"); /* the reader may be first, and is to find a recording */
     atomic_init(&writers, 2);
     dl_run_ranks(3, write_or_read, &writers);
+}
+
+CHECK_CASE(a_writer_killed_half_way_spoils_no_later_row)
+{
+    const uint64_t words[] = {0, 5, 6};
+    _Atomic uint64_t row[3];
+    uint64_t found[3];
+
+    atomic_init(&row[0], 7); /* odd, as the writer left it */
+    atomic_init(&row[1], 5);
+    atomic_init(&row[2], 0);
+    CHECK(!dl_row_read(row, found, 3));
+    dl_row_write(row, words, 3);
+    CHECK(dl_row_read(row, found, 3) && found[1] == 5 && found[2] == 6);
+    dl_row_write(row, words, 3);
+    CHECK(dl_row_read(row, found, 3));
 }
 
 CHECK_CASE(absurd_bytes_are_no_recording)

@@ -505,7 +505,7 @@ end_at(dl_record *record, dl_status status, int64_t now)
     uint64_t what = atomic_load_explicit(&record->what, memory_order_relaxed);
 
     what |= (uint64_t)DL_RECORD_ENDED << DL_RECORD_STATE_SHIFT;
-    what |= ((uint64_t)status & DL_RECORD_STATE_MASK) << DL_RECORD_STATUS_SHIFT;
+    what |= ((uint64_t)status & DL_RECORD_STATUS_MASK) << DL_RECORD_STATUS_SHIFT;
     open_row(record);
     atomic_store_explicit(&record->ended, now, memory_order_release);
     atomic_store_explicit(&record->what, what, memory_order_release);

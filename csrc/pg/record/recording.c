@@ -43,15 +43,15 @@ dl_recording_at(void *memory, const dl_recording_header *header)
 void
 dl_row_write(_Atomic uint64_t *row, const void *words, size_t count)
 {
-    uint64_t version = atomic_load_explicit(row, memory_order_relaxed);
+    uint64_t version = atomic_load_explicit(row, memory_order_relaxed) | 1;
 
-    atomic_store_explicit(row, version + 1, memory_order_relaxed);
+    atomic_store_explicit(row, version, memory_order_relaxed);
     for (size_t i = 1; i < count; i++) {
         uint64_t word;
         memcpy(&word, (const uint8_t *)words + i * sizeof word, sizeof word);
         atomic_store_explicit(&row[i], word, memory_order_release);
     }
-    atomic_store_explicit(row, version + 2, memory_order_release);
+    atomic_store_explicit(row, version + 1, memory_order_release);
 }
 
 static bool

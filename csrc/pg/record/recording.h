@@ -14,8 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/status.h"
+
 /* As long as the field, which has no room for a terminating NUL. */
-#define DL_RECORDING_MAGIC "distlite record2"
+#define DL_RECORDING_MAGIC "distlite record3"
 
 typedef struct dl_recording_header {
     uint64_t version;
@@ -55,19 +57,28 @@ typedef struct dl_record {
     _Atomic int64_t sequence; /* of a message: its tag */
     _Atomic uint64_t count;   /* elements */
     _Atomic uint64_t place;   /* group's serial, call site << 32 */
-    /* op, dtype << 8, reduce op << 16, state << 24, status << 28, root or peer << 32 */
+    /* op, dtype << 8, reduce op << 16, state << 24, status << 26, root or peer << 32 */
     _Atomic uint64_t what;
 } dl_record;
 
 /* The parts of `what`. */
 #define DL_RECORD_STATE_SHIFT 24
-#define DL_RECORD_STATUS_SHIFT 28
-#define DL_RECORD_STATE_MASK UINT64_C(0xf)
+#define DL_RECORD_STATUS_SHIFT 26
+#define DL_RECORD_STATE_MASK UINT64_C(0x3)
+#define DL_RECORD_STATUS_MASK UINT64_C(0x3f)
+
+_Static_assert(DL_STATUS_LAST <= DL_RECORD_STATUS_MASK, "room for each status");
 
 static inline uint8_t
 dl_record_state(uint64_t what)
 {
     return (uint8_t)(what >> DL_RECORD_STATE_SHIFT & DL_RECORD_STATE_MASK);
+}
+
+static inline dl_status
+dl_record_status(uint64_t what)
+{
+    return (dl_status)(what >> DL_RECORD_STATUS_SHIFT & DL_RECORD_STATUS_MASK);
 }
 
 static inline uint8_t
@@ -175,7 +186,8 @@ size_t dl_recording_size(const dl_recording_header *header);
 dl_recording dl_recording_at(void *memory, const dl_recording_header *header);
 
 /* Writes all words of a row but the first, which is the version.  One writer at a time
- * per row. */
+ * per row; one that was killed half-way leaves the version odd, and the next one makes
+ * it even again. */
 void dl_row_write(_Atomic uint64_t *row, const void *words, size_t count);
 
 /* Reads a row.  Returns false if it was being written at every attempt; the copy is

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -172,6 +173,73 @@ make_file(const char *path, const dl_journal_state *state, int fd, uint64_t *siz
     return DL_OK;
 }
 
+/* Copies the file to a new one, `to`. */
+static int
+copy_file(int fd, uint64_t size, const char *to)
+{
+    int copy = dl_journal_file_open(to, O_CREAT | O_EXCL);
+    int error = copy < 0 ? errno : 0;
+
+    for (off_t at = 0; error == 0 && (uint64_t)at < size;) {
+        ssize_t sent = sendfile(copy, fd, &at, (size_t)(size - (uint64_t)at));
+        error = sent > 0 || (sent < 0 && errno == EINTR) ? 0 : sent < 0 ? errno : EIO;
+    }
+    if (error == 0 && fsync(copy) != 0) {
+        error = errno;
+    }
+    if (error != 0 && copy >= 0) {
+        (void)unlink(to);
+    }
+    dl_journal_file_close(&copy);
+    return error;
+}
+
+/* Keeps a copy of the file beside it, under a name that is not in use, for whoever wants
+ * to look for what is lost. */
+static dl_status
+keep_damaged(const char *path, int fd, uint64_t size, uint64_t whole)
+{
+    size_t room = strlen(path) + sizeof ".damaged-" + 10;
+    char *kept = malloc(room);
+    int error = EEXIST;
+
+    if (kept == NULL) {
+        return dl_fail_no_memory();
+    }
+    for (unsigned number = 1; error == EEXIST; number++) {
+        snprintf(kept, room, "%s.damaged-%u", path, number);
+        error = copy_file(fd, size, kept);
+    }
+    if (error == 0) {
+        dl_journal_file_sync_folder(path);
+        dl_log(DL_LOG_ERROR,
+               "store server: the journal %s lacks blocks that the host had not written "
+               "when it crashed: the store starts with the first %" PRIu64
+               " bytes of it, and without the changes in the other %" PRIu64
+               "; the file as it was is %s",
+               path, whole, size - whole, kept);
+    }
+    free(kept);
+    return error == 0 ? DL_OK : dl_journal_file_fail(path, "copying it", error);
+}
+
+/* Cuts off what the file has behind its whole frames. */
+static dl_status
+cut_off(const char *path, int fd, uint64_t size, const dl_journal_contents *contents)
+{
+    if (contents->has_hole) {
+        DL_TRY(keep_damaged(path, fd, size, contents->size));
+    } else {
+        dl_log(DL_LOG_WARNING,
+               "store server: the journal %s ends in the middle of a write: its last "
+               "%" PRIu64 " bytes are dropped",
+               path, size - contents->size);
+    }
+    return ftruncate(fd, (off_t)contents->size) == 0
+               ? DL_OK
+               : dl_journal_file_fail(path, "truncating it", errno);
+}
+
 dl_status
 dl_journal_recover(const char *path, const dl_journal_state *state, int *fd,
                    uint64_t *size)
@@ -181,14 +249,8 @@ dl_journal_recover(const char *path, const dl_journal_state *state, int *fd,
     *fd = -1;
     DL_TRY(open_file(path, fd, size));
     DL_TRY(read_within_no_limits(path, *fd, *size, state, &contents));
-    if (contents.is_torn) {
-        dl_log(DL_LOG_WARNING,
-               "store server: the journal %s ends in the middle of a write: its last "
-               "%" PRIu64 " bytes are dropped",
-               path, *size - contents.size);
-        if (ftruncate(*fd, (off_t)contents.size) != 0) {
-            return dl_journal_file_fail(path, "truncating it", errno);
-        }
+    if (contents.is_torn || contents.has_hole) {
+        DL_TRY(cut_off(path, *fd, *size, &contents));
     }
     if (contents.size == 0) {
         return make_file(path, state, *fd, size);

@@ -350,7 +350,7 @@ class _Sites:
 def _current(rows: Iterable[_Row]) -> Iterator[_Row]:
     last = None
     for row in rows:
-        state = STATES.get(row[STATE_COLUMN] & 15)
+        state = STATES.get(row[STATE_COLUMN] & 3)
         if state == "ended":
             if last is None or row[ENDED_COLUMN] >= last[ENDED_COLUMN]:
                 last = row
@@ -367,7 +367,7 @@ def _operations(
     for row in rows:
         _, queued, started, ended, sequence, count, serial, site = row[:8]
         code, dtype, reduce_op, state, root = row[8:]
-        if state & 15 not in STATES:
+        if state & 3 not in STATES:
             continue
         op = OPS.get(code, f"operation {code}")
         is_message = op in MESSAGES
@@ -375,8 +375,8 @@ def _operations(
         yield Operation(
             op=op,
             group=by_serial.get(serial),
-            state=STATES[state & 15],
-            status=STATUSES[state >> 4],
+            state=STATES[state & 3],
+            status=STATUSES[state >> 2],
             sequence=None if is_message or not sequence else sequence,
             tag=sequence if is_message else None,
             root=root if op in ROOTS else None,

@@ -21,8 +21,9 @@
 
 #define PAGE ((size_t)4096)
 
-/* The directory is locked for less than a microsecond at a time.  After this many
- * tries, a rank checks whether the holder has died. */
+/* The directory is locked while an area is entered, made part of the file and mapped, or
+ * a note written: microseconds.  After this many tries, a rank checks whether the holder
+ * has died. */
 #define PATIENT_TRIES 1000
 
 typedef struct entry {
@@ -158,8 +159,9 @@ key_of(const dl_borrower *borrower)
     return key == 0 ? 1 : key;
 }
 
-/* Frees the lock if its holder has died.  A dead holder has left nothing inconsistent,
- * because a key is entered last. */
+/* Frees the lock if its holder has died.  An entry without a key, and a note that is not
+ * counted yet, do not exist; a note that was half-way replaced is nobody's until
+ * dl_row_write() replaces it. */
 static dl_status
 check_holder(struct dl_arena_directory *directory, const dl_borrower *borrower,
              dl_deadline deadline)
