@@ -152,6 +152,62 @@ def test_a_number_that_was_read_is_only_a_number(store: Store):
     assert (view["n"], view["m"], view["list"]) == (5.5, 6, [5])
 
 
+def test_a_number_that_was_read_can_be_put_back(store: Store):
+    view = store.dict()
+    view["n"] = 5
+    old = view["n"]
+    view["n"] = 9
+    view["n"] = old
+    assert view["n"] == 5
+
+
+def test_a_sum_is_added_once(store: Store):
+    view = store.dict()
+    view["n"] = 5
+    number = view["n"]
+    number += 1
+    view["n"] = number
+    view["n"] = number
+    assert view["n"] == 6
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda view: view.__setitem__("n", 9),
+        lambda view: view.set("n", 9),
+        lambda view: view.update(n=9),
+        lambda view: (view.__delitem__("n"), view.setdefault("n", 9)),
+        lambda view: (view.pop("n"), view.increment("n", 9)),
+        lambda view: view.compare_set("n", 5, 9),
+        lambda view: (view.clear(), view.increment("n", 9)),
+    ],
+)
+@pytest.mark.parametrize("is_summed_before", [False, True])
+def test_a_sum_replaces_what_this_thread_set_since(write, is_summed_before: bool):
+    view = HashStore().dict()
+    view["n"] = 5
+    number = view["n"]
+    if is_summed_before:
+        number += 1
+    write(view)
+    if not is_summed_before:
+        number += 1
+    view["n"] = number
+    assert view["n"] == 6
+
+
+def test_a_sum_is_added_to_what_others_set_since(store: Store, peer: Store):
+    view = store.dict()
+    view["n"] = 5
+    number = view["n"]
+    peer.dict()["n"] = 20
+    join_all([Background(lambda: view.set("n", 10))])
+    number += 1
+    view["n"] = number
+    assert view["n"] == 11
+
+
 def test_one_of_those_who_compare_wins(store: Store, peer: Store):
     views = [store.dict(), peer.dict(), store.dict(), peer.dict()]
     for old, new in ((StoreDict.MISSING, 5), (5, 6), (6, {1, 2}), ({2, 1}, [1.5])):

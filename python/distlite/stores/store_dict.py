@@ -12,6 +12,8 @@ from __future__ import annotations
 import operator
 import os
 import re
+import threading
+import weakref
 from collections.abc import ItemsView, MutableMapping, ValuesView
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -45,20 +47,59 @@ class _Missing:
         return "StoreDict.MISSING"
 
 
+class _Reading:
+    """One key of a store, as this thread has read it through a view.
+
+    `is_current` until the thread sets or deletes the key through the view.
+    """
+
+    __slots__ = ("__weakref__", "is_current", "name", "store")
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store = store
+        self.name = name
+        self.is_current = True
+
+
+class _Readings(threading.local):
+    """What a thread has read through a view and still has numbers of, by name."""
+
+    def __init__(self) -> None:
+        self.by_name: weakref.WeakValueDictionary[str, _Reading]
+        self.by_name = weakref.WeakValueDictionary()
+
+    def of(self, store: Store, name: str) -> _Reading:
+        reading = self.by_name.get(name)
+        if reading is None:
+            reading = self.by_name[name] = _Reading(store, name)
+        return reading
+
+    def end(self, name: str) -> None:
+        if reading := self.by_name.pop(name, None):
+            reading.is_current = False
+
+
 class StoreInt(int):
     """An integer of a StoreDict, to which `d[key] += by` adds in the store.
 
     `+=` only records what is added and to which key; the assignment, which is the
-    second half of the statement, then adds it.
+    second half of the statement, then adds it. Once that is done, or the thread has set
+    the key meanwhile, an assignment sets the number, as that of any other does.
     """
 
-    _of: tuple[Store, str] | None = None
-    _by = 0
+    _of: _Reading | None = None
+    _by: int | None = None
 
     def _plus(self, by: int) -> StoreInt:
         total = StoreInt(int(self) + by)
-        total._of, total._by = self._of, self._by + by
+        total._of, total._by = self._of, (self._by or 0) + by
         return total
+
+    def _is_sum_at(self, store: Store, name: str) -> bool:
+        of = self._of
+        if of is None or self._by is None or not of.is_current:
+            return False
+        return of.store is store and of.name == name
 
     # Anything but an integer is left to + and -, as int does.
     def __iadd__(self, by: Any) -> Any:  # type: ignore[misc]
@@ -115,6 +156,7 @@ class StoreDict(MutableMapping[str, Any]):
     def __init__(self, store: Store, prefix: str = "") -> None:
         self.store = store
         self.prefix = check_prefix(prefix)
+        self._readings = _Readings()
 
     def __repr__(self) -> str:
         return f"StoreDict({self.store!r}, {self.prefix!r})"
@@ -124,10 +166,11 @@ class StoreDict(MutableMapping[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         name = self._name(key)
-        if type(value) is StoreInt and value._of == (self.store, name):
-            if value._by:
-                self.increment(key, value._by)
+        if type(value) is StoreInt and value._is_sum_at(self.store, name):
+            self.increment(key, value._by or 0)
+            value._by = None
             return
+        self._readings.end(name)
         self.store.set(name, _bytes_of(key, value))
 
     def set(
@@ -155,13 +198,16 @@ class StoreDict(MutableMapping[str, Any]):
             True
         """
         name, coded = self._name(key), _bytes_of(key, value)
+        self._readings.end(name)
         if ttl is None:
             self.store.set(name, coded)
         else:
             self.store.set(name, coded, ttl=ttl)
 
     def __delitem__(self, key: str) -> None:
-        if not self.store.delete_key(self._name(key)):
+        name = self._name(key)
+        self._readings.end(name)
+        if not self.store.delete_key(name):
             raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
@@ -268,6 +314,7 @@ class StoreDict(MutableMapping[str, Any]):
             if not is_expected:
                 return False
             if self._swap(key, found, desired):
+                self._readings.end(self._name(key))
                 return True
 
     def setdefault(self, key: str, default: Any = None) -> Any:
@@ -295,6 +342,7 @@ class StoreDict(MutableMapping[str, Any]):
             if found is not None:
                 return self._value(key, found)
             if self._swap(key, None, desired):
+                self._readings.end(self._name(key))
                 return default
 
     def pop(self, key: str, *default: Any) -> Any:
@@ -323,6 +371,7 @@ class StoreDict(MutableMapping[str, Any]):
             # Before the key is deleted, so that a value that cannot be read is not
             # lost.
             value = self._value(key, found)
+            self._readings.end(self._name(key))
             if self.store.delete_key(self._name(key)):
                 return int(value) if type(value) is StoreInt else value
         if default:
@@ -377,6 +426,7 @@ class StoreDict(MutableMapping[str, Any]):
         names: list[str] = []
         size = 0
         for name, value in pairs.items():
+            self._readings.end(name)
             if len(names) == SET_KEYS or size + len(value) > SET_BYTES:
                 self.store.multi_set(names, [pairs[each] for each in names])
                 names, size = [], 0
@@ -403,6 +453,7 @@ class StoreDict(MutableMapping[str, Any]):
             0
         """
         for name in list_names(self.store, self.prefix):
+            self._readings.end(name)
             self.store.delete_key(name)
 
     def _name(self, key: object) -> str:
@@ -431,9 +482,7 @@ class StoreDict(MutableMapping[str, Any]):
 
     def _value(self, key: str, found: bytes) -> Any:
         if DIGITS.fullmatch(found):
-            number = StoreInt(found)
-            number._of = (self.store, self._name(key))
-            return number
+            return self._number(key, int(found))
         if not found.startswith(MARK):
             raise ValueError(
                 f"the {len(found)} bytes of key {self._name(key)!r} were not written "
@@ -443,10 +492,12 @@ class StoreDict(MutableMapping[str, Any]):
             value = decode(memoryview(found)[len(MARK) + NONCE_SIZE :])
         except Malformed as error:
             raise ValueError(f"the value of key {self._name(key)!r}: {error}") from None
-        if type(value) is int:
-            value = StoreInt(value)
-            value._of = (self.store, self._name(key))
-        return value
+        return self._number(key, value) if type(value) is int else value
+
+    def _number(self, key: str, value: int) -> StoreInt:
+        number = StoreInt(value)
+        number._of = self._readings.of(self.store, self._name(key))
+        return number
 
     def _increment_by_swaps(self, key: str, by: int) -> int:
         while True:
