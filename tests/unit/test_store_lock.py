@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import time
@@ -71,6 +72,39 @@ def test_an_error_inside_releases(store: Store):
         raise ZeroDivisionError
     with store.lock("lock", timeout=0):
         pass
+
+
+def test_the_body_s_exception_comes_before_that_of_a_lost_lock():
+    store = HashStore()
+    with pytest.raises(ZeroDivisionError), store.lock("lock") as lock:
+        store.delete_key("lock")
+        raise ZeroDivisionError
+    assert not lock.is_held
+
+    async def work() -> None:
+        async with store.lock("lock"):
+            store.delete_key("lock")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(work())
+    with pytest.raises(ZeroDivisionError), store.lock("lock") as lock:
+        lock.release()
+        raise ZeroDivisionError
+
+
+def test_an_interrupt_comes_before_the_error_of_giving_back():
+    class Lost(HashStore):
+        is_lost = False
+
+        def compare_set(self, key, expected, desired):
+            if self.is_lost:
+                raise DistNetworkError("lost")
+            self.is_lost = True
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Lost().lock("lock").acquire()
 
 
 # Takes the second after which a waiter looks again.

@@ -383,3 +383,14 @@ def test_a_store_s_exception_ends_the_making_of_a_group():
 
     with pytest.raises(Odd):
         ProcessGroup(PrefixStore("p", Failing()), 0, 2, timeout=timedelta(seconds=5))
+
+
+def test_the_body_s_exception_comes_before_that_of_close():
+    class Failing(HashStore):
+        def close(self):
+            raise OSError("the disk is full")
+
+    with pytest.raises(ZeroDivisionError), Failing():
+        raise ZeroDivisionError
+    with pytest.raises(OSError, match="the disk is full"), Failing():
+        pass

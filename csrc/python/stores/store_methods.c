@@ -716,7 +716,14 @@ static METHOD(store_exit)
         return NULL;
     }
     /* Calls the method, as a Python subclass may override close(). */
-    return PyObject_CallMethod(self, "close", NULL);
+    PyObject *result = PyObject_CallMethod(self, "close", NULL);
+    /* The exception of the body is more important. */
+    if (result == NULL && values[0] != Py_None
+        && PyErr_ExceptionMatches(PyExc_Exception)) {
+        PyErr_Clear();
+        Py_RETURN_NONE;
+    }
+    return result;
 }
 
 /* Calls a function of distlite.stores.methods with the store and the caller's

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import copy
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from weakref import WeakKeyDictionary
 
 from .. import _C
-from .._C import ProcessGroup
+from .._C import DistError, ProcessGroup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -221,7 +221,9 @@ def batch(group: ProcessGroup, is_async: bool = False) -> Iterator[Coalescing]:
     try:
         yield manager
     except BaseException:
-        _C._batch_end(group, True)
+        # The exception of the body is more important.
+        with suppress(DistError):
+            _C._batch_end(group, True)
         raise
     manager.append(_C._batch_end(group, False))
     if not is_async:

@@ -122,7 +122,9 @@ class StoreLock:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.release()
+        # The exception of the body is more important.
+        with _yielding_to(exception):
+            self.release()
 
     async def __aenter__(self) -> StoreLock:
         await self.aacquire()
@@ -134,7 +136,8 @@ class StoreLock:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.arelease()
+        with _yielding_to(exception):
+            await self.arelease()
 
     @property
     def is_held(self) -> bool:
@@ -185,7 +188,8 @@ class StoreLock:
                 self._wait_for_release(turn.pause())
         except BaseException:
             # An interrupt may have come just after the lock was won.
-            turn.give_back()
+            with contextlib.suppress(DistError):
+                turn.give_back()
             raise
         self._begin(turn, won)
 
@@ -422,6 +426,11 @@ def _renew_until(
             with contextlib.suppress(DistError):
                 lock.renew()
         del lock
+
+
+def _yielding_to(exception: BaseException | None) -> contextlib.AbstractContextManager:
+    """Suppresses errors if there is an exception that they must not replace."""
+    return contextlib.nullcontext() if exception is None else contextlib.suppress(Exception)
 
 
 def _lease_of(lease: timedelta | float | None) -> float | None:

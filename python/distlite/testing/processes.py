@@ -323,7 +323,8 @@ class _Rank:
 
     def signal(self, number: int) -> None:
         """Sends a signal to the process and to all processes that it started."""
-        with contextlib.suppress(ProcessLookupError):
+        # EPERM: only processes of other users are left of its group.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
     def is_over(self) -> bool:
