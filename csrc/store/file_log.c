@@ -10,6 +10,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/interrupt.h"
 #include "base/reader.h"
 #include "base/thread.h"
@@ -33,14 +34,6 @@
 /* The smallest page size; assuming smaller pages than there are is safe. */
 #define PAGE 4096
 
-dl_status
-dl_file_log_init(dl_file_log *log, const char *path)
-{
-    *log = (dl_file_log){.path = strdup(path)};
-    dl_table_init(&log->table);
-    return log->path == NULL ? dl_fail_no_memory() : DL_OK;
-}
-
 void
 dl_file_log_fini(dl_file_log *log)
 {
@@ -56,6 +49,14 @@ fail_to(const char *what, const char *path, int error)
 {
     return dl_fail(error == ENOENT || error == ENOTDIR ? DL_NOT_FOUND : DL_BACKEND,
                    "%s %s: %s", what, path, strerror(error));
+}
+
+dl_status
+dl_file_log_init(dl_file_log *log, const char *path)
+{
+    *log = (dl_file_log){0};
+    dl_table_init(&log->table);
+    return dl_absolute_path(path, &log->path);
 }
 
 dl_status
@@ -111,20 +112,6 @@ is_removed(int fd)
     return fstat(fd, &file) == 0 && file.st_nlink == 0;
 }
 
-/* Withdraws other users' read access to a file of this user that they cannot write,
- * such as torch makes: no member of the store needs read access alone, and a process
- * that has it can hold the lock for ever. */
-static void
-make_private(int fd)
-{
-    struct stat file;
-
-    if (fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && file.st_uid == geteuid()
-        && (file.st_mode & OTHERS_READ) != 0 && (file.st_mode & OTHERS_WRITE) == 0) {
-        (void)fchmod(fd, file.st_mode & 07777 & ~(mode_t)OTHERS_READ);
-    }
-}
-
 dl_status
 dl_file_open(const char *path, dl_file_access access, dl_deadline deadline, int *fd)
 {
@@ -144,7 +131,6 @@ dl_file_open(const char *path, dl_file_access access, dl_deadline deadline, int 
             return fail_to("opening", path, errno);
         }
         dl_fork_guard(opened);
-        make_private(opened);
         /* The lock is on the inode that was opened.  If it has lost its name meanwhile,
          * others use a new file: start again, or the two would never meet. */
         dl_status status = lock_file(opened, access, deadline, path);
@@ -222,6 +208,21 @@ apply(dl_file_log *log, dl_bytes key, dl_bytes value)
     return DL_OK;
 }
 
+/* What a key begins with. */
+static const char *const spaces[] = {DL_FILE_SET, DL_FILE_DELETE, DL_FILE_END,
+                                     DL_FILE_REFERENCES, DL_FILE_CLEANUPS};
+
+static bool
+is_key(dl_bytes key)
+{
+    bool is_known = false;
+
+    for (size_t i = 0; i < sizeof spaces / sizeof *spaces; i++) {
+        is_known = is_known || dl_bytes_start_with(key, dl_bytes_of(spaces[i]));
+    }
+    return is_known;
+}
+
 /* Takes a u32 size and that many bytes.  False: at least `*needed` more bytes are
  * required to complete the field. */
 static bool
@@ -273,6 +274,9 @@ apply_piece(dl_file_log *log, dl_bytes piece, uint64_t *needed)
         if (!take_field(&probe, &value, needed)) {
             return DL_OK;
         }
+        if (log->offset == 0 && !is_key(key)) {
+            return dl_fail(DL_BACKEND, "%s is not the file of a FileStore", log->path);
+        }
         DL_TRY(apply(log, key, value));
         log->offset += (uint64_t)(probe.next - reader.next);
         reader = probe;
@@ -304,8 +308,6 @@ read_piece(dl_file_log *log, int fd, uint64_t size, dl_buffer *piece)
 static bool
 is_torn(const dl_file_log *log, dl_bytes tail)
 {
-    static const char *const spaces[] = {DL_FILE_SET, DL_FILE_DELETE, DL_FILE_END,
-                                         DL_FILE_REFERENCES, DL_FILE_CLEANUPS};
     dl_reader reader = dl_reader_of(tail);
     uint32_t key_size;
 
@@ -400,7 +402,8 @@ is_local(int fd)
     return false;
 }
 
-#define WANTED_FACTS (STATX_INO | STATX_SIZE | STATX_BTIME)
+#define WANTED_FACTS \
+    (STATX_INO | STATX_SIZE | STATX_BTIME | STATX_TYPE | STATX_MODE | STATX_UID)
 
 bool
 dl_file_log_is_current(const dl_file_log *log)
@@ -412,6 +415,19 @@ dl_file_log_is_current(const dl_file_log *log)
     }
     return file.stx_ino == log->inode && birth_of(&file) == log->born
            && file.stx_size == log->offset;
+}
+
+/* Withdraws other users' read access to a file of this user that they cannot write,
+ * such as torch makes: no member of the store needs read access alone, and a process
+ * that has it can hold the lock for ever. */
+static void
+make_private(int fd, const struct statx *file)
+{
+    if (S_ISREG(file->stx_mode) && file->stx_uid == geteuid()
+        && (file->stx_mode & OTHERS_READ) != 0
+        && (file->stx_mode & OTHERS_WRITE) == 0) {
+        (void)fchmod(fd, file->stx_mode & 07777 & ~(mode_t)OTHERS_READ);
+    }
 }
 
 dl_status
@@ -438,6 +454,10 @@ dl_file_log_read(dl_file_log *log, int fd)
     log->born = born;
     dl_status status = read_up_to(log, fd, file.stx_size, &piece);
     dl_buffer_fini(&piece);
+    /* Not before: a file that is no store's, named by mistake, keeps its mode. */
+    if (status == DL_OK) {
+        make_private(fd, &file);
+    }
     return status;
 }
 
@@ -456,24 +476,6 @@ encode(dl_buffer *record, const char *space, dl_bytes key, dl_bytes value)
     dl_put_u32(record, (uint32_t)value.size);
     dl_buffer_put(record, value);
     return dl_buffer_check(record);
-}
-
-/* Returns 0 or an errno.  Writes at given offsets rather than with O_APPEND, so that
- * the rest of a short write follows it in any case. */
-static int
-write_at(int fd, dl_bytes bytes, uint64_t at)
-{
-    size_t written = 0;
-
-    while (written < bytes.size) {
-        ssize_t count = pwrite(fd, bytes.data + written, bytes.size - written,
-                               (off_t)(at + written));
-        if (count < 0 && errno != EINTR) {
-            return errno;
-        }
-        written += count > 0 ? (size_t)count : 0;
-    }
-    return 0;
 }
 
 /* Removes what lies beyond `size`, since half a record would make the file unreadable
@@ -499,10 +501,10 @@ append(dl_file_log *log, int fd, dl_bytes record)
     int error = log->is_unfinished ? cut_to(fd, log->offset) : 0;
 
     if (error == 0) {
-        error = write_at(fd, rest, log->offset + last);
+        error = dl_write_at(fd, rest, log->offset + last);
     }
     if (error == 0) {
-        error = write_at(fd, (dl_bytes){record.data, last}, log->offset);
+        error = dl_write_at(fd, (dl_bytes){record.data, last}, log->offset);
     }
     if (error == 0) {
         return DL_OK;

@@ -14,7 +14,7 @@
  * file's lock like a call with the default timeout. */
 dl_status dl_file_store_new(const char *path, int64_t world_size, dl_store **store);
 
-/* Returns the path as it was given; valid as long as the store. */
+/* Returns the path from the root on; valid as long as the store. */
 const char *dl_file_store_path(const dl_store *store);
 
 #endif

@@ -135,10 +135,28 @@ def _index(value: object, name: str) -> int:
         raise RuntimeError(f"`{name}` must be an integer. {value}") from None
 
 
+def _parts_of(url: str, scheme: str) -> ParseResult:
+    """Divides a URL; raises an error if a part of it would lead nowhere."""
+    from urllib.parse import urlparse
+
+    parts = urlparse(url)
+    if "#" in url:
+        raise _error(
+            scheme,
+            f"{url!r} has a fragment, which leads nowhere: write a # in a path as %23",
+        )
+    user, at, _ = parts.netloc.rpartition("@")
+    path = parts.path if scheme != "file" else ""
+    extra = user + at or (parts.netloc if scheme == "env" else "") or path.strip("/")
+    if extra:
+        raise _error(scheme, f"{extra!r} in the URL leads nowhere: leave it out")
+    return parts
+
+
 def _query_of(parts: ParseResult) -> dict[str, str]:
     from urllib.parse import parse_qsl
 
-    return dict(parse_qsl(parts.query))
+    return dict(parse_qsl(parts.query, keep_blank_values=True))
 
 
 def _with_arguments(url: str, rank: int, world_size: int) -> str:
@@ -219,17 +237,34 @@ def _wants_libuv(argument: bool | None, query: dict[str, str]) -> bool:
     return query.get("use_libuv", os.environ.get("USE_LIBUV", "1")) == "1"
 
 
-def _file_rendezvous(url: str, **kwargs: Any) -> Iterator[Answer]:
-    from urllib.parse import urlparse
+def _path_of(url: str) -> str:
+    """Returns the path of a file's URL, in which any byte may be written as %xx."""
+    from urllib.parse import unquote
 
-    parts = urlparse(url)
-    query = _query_of(parts)
+    parts = _parts_of(url, "file")
+    if parts.netloc not in ("", "localhost"):
+        raise _error(
+            "file",
+            f"{url!r} names the host {parts.netloc!r}: a path of this host follows "
+            f"three slashes, as in file:///{parts.netloc}{parts.path}",
+        )
     if not parts.path:
         raise _error("file", "path missing")
+    if unknown := set(_query_of(parts)) - {"rank", "world_size"}:
+        raise _error(
+            "file",
+            f"{url!r} has a query with {sorted(unknown)}, where rank and world_size "
+            "may be: write a ? in a path as %3F",
+        )
+    return unquote(parts.path, errors="surrogateescape")
+
+
+def _file_rendezvous(url: str, **kwargs: Any) -> Iterator[Answer]:
+    path, query = _path_of(url), _query_of(_parts_of(url, "file"))
     rank = _integer(query, "rank", "file")
     world_size = _integer(query, "world_size", "file")
     _check_rank(rank, world_size)
-    yield FileStore(parts.path, world_size), rank, world_size
+    yield FileStore(path, world_size), rank, world_size
     raise RuntimeError("Unable to perform rerendezvous using file:// method")
 
 
@@ -240,9 +275,7 @@ def _tcp_rendezvous(
     wait_for_workers: bool = True,
     **kwargs: Any,
 ) -> Iterator[Answer]:
-    from urllib.parse import urlparse
-
-    parts = urlparse(url)
+    parts = _parts_of(url, "tcp")
     query = _query_of(parts)
     if parts.port is None:
         raise _error("tcp", "port number missing, as in tcp://host:29500")
@@ -251,7 +284,8 @@ def _tcp_rendezvous(
     if parts.hostname is None:
         raise AssertionError("hostname cannot be None")
     libuv = _wants_libuv(use_libuv, query)
-    address = (parts.hostname, parts.port)
+    # %25 is the % before the interface of an IPv6 address.
+    address = (parts.hostname.replace("%25", "%", 1), parts.port)
     store = _tcp_store(address, rank, world_size, timeout, libuv, wait_for_workers)
     yield store, rank, world_size
     raise RuntimeError("Unable to perform re-rendezvous using tcp:// method")
@@ -264,9 +298,7 @@ def _env_rendezvous(
     wait_for_workers: bool = True,
     **kwargs: Any,
 ) -> Iterator[Answer]:
-    from urllib.parse import urlparse
-
-    query = _query_of(urlparse(url))
+    query = _query_of(_parts_of(url, "env"))
     libuv = _wants_libuv(use_libuv, query)
     if "rank" not in query and not os.environ.get("RANK"):
         from .cluster import find_member

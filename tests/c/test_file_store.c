@@ -171,12 +171,30 @@ CHECK_CASE(two_instances_see_each_other)
     remove_folder();
 }
 
-CHECK_CASE(the_path_is_kept_as_given)
+CHECK_CASE(the_path_is_kept)
 {
     dl_store *store = make_file();
 
     CHECK_TEXT(dl_file_store_path(store), path);
     dl_store_unref(store);
+    remove_folder();
+}
+
+CHECK_CASE(the_path_leads_to_the_same_file_from_any_folder)
+{
+    make_folder();
+    CHECK(chdir(folder) == 0);
+    dl_store *store, *clone;
+    CHECK_OK(dl_file_store_new("store", 2, &store));
+    CHECK_TEXT(dl_file_store_path(store), path);
+    CHECK(chdir("/") == 0);
+    SUITE_SET(store, A, "1");
+    CHECK_OK(dl_store_clone(store, &clone, SOON));
+    SUITE_HOLDS(clone, A, "1");
+    dl_store_unref(clone);
+    CHECK(file_exists());
+    dl_store_unref(store);
+    CHECK(!file_exists());
     remove_folder();
 }
 
@@ -341,6 +359,25 @@ CHECK_CASE(garbage_is_a_clear_error)
     dl_buffer value = {0};
     CHECK_STATUS(dl_store_get(store, A, &value, SOON), DL_BACKEND);
     dl_store_unref(store);
+    remove_folder();
+}
+
+CHECK_CASE(a_file_that_is_no_store_s_keeps_its_mode)
+{
+    static const char *const texts[] = {"import distlite", "#!/usr/bin/env python\n",
+                                        "\0\0\0\0\0\0\0\0"};
+    const size_t sizes[] = {15, 22, 8};
+    struct stat file;
+    dl_store *store = NULL;
+
+    make_folder();
+    for (size_t i = 0; i < 3; i++) {
+        write_file((dl_bytes){(const uint8_t *)texts[i], sizes[i]}, O_TRUNC);
+        CHECK(chmod(path, 0755) == 0);
+        CHECK_STATUS(dl_file_store_new(path, -1, &store), DL_BACKEND);
+        CHECK(stat(path, &file) == 0 && (file.st_mode & 0777) == 0755);
+        CHECK_EQUAL(file.st_size, sizes[i]);
+    }
     remove_folder();
 }
 

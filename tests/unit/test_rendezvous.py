@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 import socket
+import sys
 from datetime import timedelta
 
 import pytest
 from ports import reserve_port
 
 import distlite
-from distlite import rendezvous
+from distlite import DistStoreError, rendezvous
 
+rendezvous_module = sys.modules["distlite.rendezvous"]
 LIMIT = timedelta(seconds=60)
 MASTER = {
     "RANK": "0",
@@ -337,3 +339,62 @@ def test_a_client_leaves_the_socket_alone(environment):
         with pytest.raises(distlite.DistError):
             first("env://", 1, 2, timeout=timedelta(milliseconds=100))
         assert listening.getsockname()[1] == port
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("run%231/store", "run#1/store"),
+        ("a%20b/50%25/%E2%82%AC", "a b/50%/\u20ac"),
+        ("a b/50%/\u20ac", "a b/50%/\u20ac"),
+        ("%FF", "\udcff"),
+        ("a;b=c", "a;b=c"),
+        ("what%3F", "what?"),
+    ],
+)
+@pytest.mark.parametrize("host", ["", "localhost"])
+def test_a_file_s_url_is_quoted(tmp_path, written, name, host):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    store, _, _ = first(f"file://{host}{tmp_path}/{written}", 0, 1)
+    assert store.path == str(path) and path.exists()
+
+
+PARTS = [
+    ("file://{}/run#1/store", "has a fragment, which leads nowhere: write a # in a pa"),
+    ("file://{}/what?/store", "has a query with ['/store'], where rank and world_size"),
+    ("file://{}/what?ranks=1", "has a query with ['ranks'], where rank and world_size"),
+    ("file://tmp{}/store", "names the host 'tmp': a path of this host follows three "),
+    ("tcp://127.0.0.1:0#x", "has a fragment, which leads nowhere"),
+    ("tcp://127.0.0.1:0/job", "'job' in the URL leads nowhere"),
+    ("tcp://me@127.0.0.1:0", "'me@' in the URL leads nowhere"),
+    ("env://127.0.0.1", "'127.0.0.1' in the URL leads nowhere"),
+    ("env://#x", "has a fragment, which leads nowhere"),
+]
+
+
+@pytest.mark.parametrize(("url", "text"), PARTS)
+def test_no_part_of_a_url_is_left_out(tmp_path, url, text):
+    with pytest.raises(ValueError) as caught:
+        first(url.format(tmp_path), 0, 1)
+    assert text in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_interface_of_an_address_may_be_quoted(monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        rendezvous_module, "_tcp_store", lambda *given: seen.append(given[0])
+    )
+    first("tcp://[fe80::1%25Eth0]:80", 0, 1)
+    first("tcp://[fe80::1%Eth0]:80", 0, 1)
+    assert seen == [("fe80::1%Eth0", 80)] * 2
+
+
+def test_a_file_that_is_no_store_s_keeps_its_mode(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import distlite\n")
+    script.chmod(0o755)
+    with pytest.raises(DistStoreError, match="damaged"):
+        first(f"file://{script}", 0, 1)
+    assert script.stat().st_mode & 0o777 == 0o755

@@ -37,7 +37,7 @@ def reduce(store: Store) -> tuple[Any, ...]:
             store._tls,
         )
     if kind is FileStore and isinstance(store, FileStore):
-        return open_file_store, (os.path.abspath(store.path), store.timeout)
+        return open_file_store, (store.path, store.timeout)
     raise TypeError(f"cannot pickle or copy a {kind.__name__}: {_reason(store)}")
 
 

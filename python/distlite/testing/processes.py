@@ -461,7 +461,7 @@ class Job:
         self._timers: list[threading.Timer] = []
         folder = Path(self._folder.name)
         end = None if timeout is None else time.monotonic() + seconds_of(timeout)
-        address = kwargs.get("init_method", f"file://{folder}/rendezvous")
+        address = kwargs.get("init_method", (folder / "rendezvous").as_uri())
         if "init_method" in _parameters(function):
             kwargs["init_method"] = address
         try:
