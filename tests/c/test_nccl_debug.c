@@ -201,7 +201,8 @@ count_rows(uint64_t state, uint64_t status)
             const dl_recorded_group *group = &tables.groups[k];
             uint64_t backend = atomic_load(&group->backend[0]);
             count += atomic_load(&group->serial) == serial
-                     && memcmp(&backend, "nccl", 5) == 0 && dl_record_state(what) == state
+                     && memcmp(&backend, "nccl", 5) == 0
+                     && dl_record_state(what) == state
                      && dl_record_status(what) == status;
         }
     }
