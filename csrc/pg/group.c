@@ -312,6 +312,7 @@ dl_group_unref(dl_group *group)
     if (group != NULL
         && atomic_fetch_sub_explicit(&group->references, 1, memory_order_acq_rel)
                == 1) {
+        dl_blocking_begin();
         dl_group_close(group);
         free_group(group);
     }

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/interrupt.h"
 #include "pg/group_state.h"
 #include "pg/window_backend.h"
 #include "pg/window_part.h"
@@ -226,6 +227,7 @@ unref_window(dl_window *self)
     if (atomic_fetch_sub_explicit(&self->references, 1, memory_order_acq_rel) > 1) {
         return;
     }
+    dl_blocking_begin();
     if (self->part != NULL) {
         self->part->ops->free(self->part);
     }
@@ -763,14 +765,15 @@ dl_window_submit(dl_window *window, dl_access_kind kind, const dl_window_access 
     self->job.run = run_submitted;
     self->job.expire = expire_submitted;
     self->job.release = release_submitted;
-    *work = &self->work;
     atomic_fetch_add_explicit(&window->submitted, 1, memory_order_relaxed);
     dl_status status = dl_lane_submit(&window->lane, &self->job);
     if (status != DL_OK) {
         atomic_fetch_sub_explicit(&window->submitted, 1, memory_order_relaxed);
         free_submitted(&self->work);
+        return status;
     }
-    return status;
+    *work = &self->work;
+    return DL_OK;
 }
 
 dl_status

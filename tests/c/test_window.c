@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "base/interrupt.h"
 #include "groups.h"
 #include "windows.h"
 
@@ -385,6 +386,61 @@ CHECK_CASE(submitted_accesses_keep_their_order)
 {
     CHECK_OK(dl_hash_store_new(&store));
     dl_run_ranks(2, submit_accesses, NULL);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(an_access_that_cannot_be_submitted_has_no_work)
+{
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_group *group = join_group(store, "g", 0, 1);
+    dl_window *window = make_window(group, DL_INT64, 4);
+    int64_t value = 1;
+    dl_tensor input = tensor_of(&value, 1, DL_INT64);
+    dl_window_access write = {.rank = 0, .input = &input};
+    dl_work *work = NULL;
+    long number = 0;
+    dl_status status;
+
+    do {
+        CHECK(work == NULL);
+        dl_check_fail_allocation_at(++number);
+        status = dl_window_submit(window, DL_ACCESS_PUT, &write, NULL, soon(), &work);
+    } while (dl_check_allocation_failed());
+    CHECK_OK(status);
+    CHECK(number == 3); /* the work and the lane's thread */
+    CHECK_OK(dl_work_wait(work, soon()));
+    dl_work_unref(work);
+    dl_window_free(window);
+    end_group(group);
+    dl_store_unref(store);
+}
+
+static void
+count_calls(void *context)
+{
+    ++*(int *)context;
+}
+
+CHECK_CASE(the_last_reference_to_a_window_and_its_group_may_block)
+{
+    int calls = 0;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_group *group = join_group(store, "g", 0, 1);
+    dl_window *window = make_window(group, DL_INT64, 4);
+    int64_t value = 1;
+    dl_tensor input = tensor_of(&value, 1, DL_INT64);
+    dl_window_access write = {.rank = 0, .input = &input};
+    dl_work *work = submit(window, DL_ACCESS_UPDATE, &write, NULL);
+
+    CHECK_OK(dl_work_wait(work, soon()));
+    dl_window_free(window);
+    dl_blocking_set_hook(count_calls, &calls);
+    dl_work_unref(work);
+    CHECK_EQUAL(calls, 1);
+    dl_blocking_set_hook(count_calls, &calls);
+    dl_group_unref(group);
+    CHECK_EQUAL(calls, 2);
     dl_store_unref(store);
 }
 

@@ -27,14 +27,25 @@ _END = re.compile(r"\bPy_END_ALLOW_THREADS\b|\bdlpy_gil_return\(&")
 _PROTOTYPE = re.compile(r"^[\w *]*?\b(dl_\w+)\(([^;{}]*)\)[^;{}()]*[;{]", re.MULTILINE)
 # Making and looking at deadlines does not block.
 _HARMLESS = re.compile(r"dl_deadline_\w+|dl_store_fail_timeout")
+# What ends something may wait for threads, locks and files, without a deadline.
+_ENDING = re.compile(r"dl_\w+_(?:abort|close|end|fini|free|leave|stop|unref)")
+# These only free memory, or take a lock that is held for an instant.
+FREEING = {
+    "dl_blocks_fini",
+    "dl_buffer_fini",
+    "dl_region_free",
+    "dl_secret_unref",
+}
 
 
 def blocking_functions(headers: list[Source]) -> set[str]:
-    """Core functions that take a deadline, which is the licence to block."""
+    """Core functions that take a deadline, which is the licence to block, and those
+    that end something."""
     found = set()
     for header in headers:
         for name, parameters in _PROTOTYPE.findall(header.code):
-            if "dl_deadline" in parameters and not _HARMLESS.fullmatch(name):
+            has_licence = "dl_deadline" in parameters and not _HARMLESS.fullmatch(name)
+            if has_licence or (_ENDING.fullmatch(name) and name not in FREEING):
                 found.add(name)
     return found
 
@@ -107,6 +118,8 @@ def test_the_core_s_blocking_calls_let_go_of_the_interpreter():
     headers = [f for f in files if f.path.endswith(".h") and "/python/" not in f.path]
     blocking = blocking_functions(headers)
     assert {"dl_store_get", "dl_group_run", "dl_tcp_store_new"} <= blocking
+    assert {"dl_store_unref", "dl_group_close", "dl_window_end"} <= blocking
+    assert blocking.isdisjoint(FREEING)
     errors = [
         error
         for source in files
@@ -165,12 +178,15 @@ f(PyObject *self)
         ("    Py_BEGIN_ALLOW_THREADS\n    Py_END_ALLOW_THREADS\n    dl_wait(x);", 1),
         ("    Py_BEGIN_ALLOW_THREADS\n    Py_DECREF(x);\n    Py_END_ALLOW_THREADS", 1),
         ("    /* dl_wait(x) */", 0),
+        ("    dl_x_free(x);", 1),
+        ("    dl_buffer_fini(&x);", 0),
     ],
 )
 def test_a_call_that_holds_the_interpreter_is_seen(body, finds):
-    header = Source("csrc/x.h", "int\ndl_wait(int x,\n        dl_deadline deadline);\n")
-    blocking = blocking_functions([header])
-    assert blocking == {"dl_wait"}
+    text = "int\ndl_wait(int x,\n        dl_deadline deadline);\n"
+    text += "void dl_x_free(dl_x *x);\nvoid dl_buffer_fini(dl_buffer *buffer);\n"
+    blocking = blocking_functions([Source("csrc/x.h", text)])
+    assert blocking == {"dl_wait", "dl_x_free"}
     errors = blocking_errors(Source("csrc/python/x.c", BODY % body), blocking)
     assert len(errors) == finds
 

@@ -212,6 +212,19 @@ keep_former(dlpy_group *self, dl_group *group, int64_t *global_ranks)
     return 0;
 }
 
+/* Dropping the last reference may wait for the lane's thread or a file's lock. */
+static void
+drop_core(dl_group *group)
+{
+    if (group != NULL) {
+        dlpy_signals_hold();
+        Py_BEGIN_ALLOW_THREADS
+        dl_group_unref(group);
+        Py_END_ALLOW_THREADS
+        dlpy_signals_release();
+    }
+}
+
 /* Takes the reference to `made`, also on failure.  The cached name is dropped. */
 static int
 replace_core(dlpy_group *self, dl_group *made)
@@ -229,7 +242,7 @@ replace_core(dlpy_group *self, dl_group *made)
     Py_END_CRITICAL_SECTION();
     Py_XDECREF(name);
     if (result < 0) {
-        dl_group_unref(made);
+        drop_core(made);
     }
     return result;
 }
@@ -396,19 +409,6 @@ group_clear(PyObject *object)
     Py_CLEAR(((dlpy_group *)object)->handler);
     Py_CLEAR(((dlpy_group *)object)->batch);
     return 0;
-}
-
-/* Dropping the last reference may wait for the lane's thread or a file's lock. */
-static void
-drop_core(dl_group *group)
-{
-    if (group != NULL) {
-        dlpy_signals_hold();
-        Py_BEGIN_ALLOW_THREADS
-        dl_group_unref(group);
-        Py_END_ALLOW_THREADS
-        dlpy_signals_release();
-    }
 }
 
 /* Leaves the group as shutdown() does: a group that is dropped by accident must not

@@ -471,8 +471,12 @@ static PyObject *
 end(PyObject *object, PyObject *unused)
 {
     (void)unused;
+    dl_window *window = core_of(object);
+
     dlpy_signals_hold();
-    dl_window_end(core_of(object));
+    Py_BEGIN_ALLOW_THREADS
+    dl_window_end(window);
+    Py_END_ALLOW_THREADS
     dlpy_signals_release();
     Py_RETURN_NONE;
 }
@@ -563,9 +567,12 @@ static void
 window_dealloc(PyObject *object)
 {
     PyTypeObject *type = Py_TYPE(object);
+    dl_window *window = core_of(object);
 
     dlpy_signals_hold();
-    dl_window_free(core_of(object));
+    Py_BEGIN_ALLOW_THREADS
+    dl_window_free(window);
+    Py_END_ALLOW_THREADS
     dlpy_signals_release();
     type->tp_free(object);
     Py_DECREF(type);

@@ -573,14 +573,14 @@ clone_core(const dlpy_state *state, PyObject *self, dl_store *store)
 
     Py_BEGIN_ALLOW_THREADS
     status = dl_store_clone(store, &clone, deadline);
+    if (clone == store) {
+        dl_store_unref(clone); /* the object has a reference already */
+    }
     Py_END_ALLOW_THREADS
     if (status != DL_OK) {
         return dlpy_raise_store(state, status);
     }
-    /* Drops the core's new reference, since the object has one already.  It is not the
-     * last one, so nothing is closed while the GIL is held. */
     if (clone == store) {
-        dl_store_unref(clone);
         return Py_NewRef(self);
     }
     return dlpy_store_wrap(nearest_type(state, self), clone);

@@ -35,6 +35,18 @@ dlpy_store_core(PyObject *self)
     return store;
 }
 
+/* May join threads and wait for a file's lock, so releases the GIL.  Holds signals, as
+ * no exception could be reported. */
+static void
+unref_core(dl_store *store)
+{
+    dlpy_signals_hold();
+    Py_BEGIN_ALLOW_THREADS
+    dl_store_unref(store);
+    Py_END_ALLOW_THREADS
+    dlpy_signals_release();
+}
+
 /* A view of a store written in Python is created anew over a store that owns the
  * object; for all other stores a reference is taken. */
 dl_store *
@@ -60,7 +72,7 @@ dlpy_store_share(const dlpy_state *state, PyObject *self)
     dl_store *shared = NULL;
     dl_status status =
         dl_prefix_store_new(dl_prefix_store_prefix(own), shared_below, &shared);
-    dl_store_unref(shared_below);
+    unref_core(shared_below);
     if (status != DL_OK) {
         PyErr_NoMemory();
     }
@@ -80,18 +92,6 @@ dlpy_store_alloc(PyTypeObject *type, PyObject *args, PyObject *keywords)
     (void)args;
     (void)keywords;
     return type->tp_alloc(type, 0);
-}
-
-/* May join threads and wait for a file's lock, so releases the GIL.  Holds signals, as
- * no exception could be reported. */
-static void
-unref_core(dl_store *store)
-{
-    dlpy_signals_hold();
-    Py_BEGIN_ALLOW_THREADS
-    dl_store_unref(store);
-    Py_END_ALLOW_THREADS
-    dlpy_signals_release();
 }
 
 /* Does not call __init__, which would create another store. */

@@ -163,8 +163,8 @@ dlpy_work_new(dlpy_state *state, dl_work *work, const dlpy_work_keep *keep)
         /* The arrays may be freed before the operation ends, so wait for it. */
         Py_BEGIN_ALLOW_THREADS
         dl_work_wait(work, dl_deadline_after(-1));
-        Py_END_ALLOW_THREADS
         dl_work_unref(work);
+        Py_END_ALLOW_THREADS
     }
     return prepared == NULL ? NULL : dlpy_work_begin(prepared, work);
 }
@@ -252,6 +252,20 @@ work_finalize(PyObject *object)
     }
 }
 
+/* The work may have the last reference to its group or window, whose end waits for
+ * threads; the GIL is released only then. */
+static void
+drop_core(dl_work *work)
+{
+    dlpy_gil gil;
+
+    dlpy_signals_hold();
+    dlpy_gil_leave(&gil, true);
+    dl_work_unref(work);
+    (void)dlpy_gil_return(&gil, DL_OK);
+    dlpy_signals_release();
+}
+
 static void
 work_dealloc(PyObject *object)
 {
@@ -268,7 +282,7 @@ work_dealloc(PyObject *object)
     work_clear(object);
     Py_CLEAR(self->group_name);
     if (self->work != NULL) {
-        dl_work_unref(self->work);
+        drop_core(self->work);
     }
     type->tp_free(object);
     Py_DECREF(type);
