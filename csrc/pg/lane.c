@@ -500,8 +500,11 @@ help_or_wait(dl_lane *lane, const dl_job *own, dl_deadline deadline)
         job = NULL;
     }
     if (job == NULL) {
+        dl_status status = dl_condition_wait(&lane->moved, &lane->lock, deadline);
+        pthread_mutex_unlock(&lane->lock);
         dl_blocked_look_at_lane(lane);
-        return dl_condition_wait(&lane->moved, &lane->lock, deadline);
+        pthread_mutex_lock(&lane->lock);
+        return status;
     }
     if (job != own) {
         dl_blocking_begin();
