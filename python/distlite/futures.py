@@ -95,8 +95,7 @@ class Future:
             self._take_from(work)
         with self._condition:
             while not self._is_done:
-                # In slices, so that signal handlers get their turn on every platform.
-                self._condition.wait(0.05)
+                self._condition.wait()
         return self.value()
 
     def value(self) -> Any:
@@ -378,8 +377,6 @@ def _call_when_done(work: Work, callback: Callable[[Work], object]) -> None:
             # Where there is no room for a thread, the next call tries again.
             thread.start()
             _thread = thread
-            # A daemon thread inside the extension must not outlive the interpreter.
-            threading._register_atexit(_stop)  # type: ignore[attr-defined]
     work._call_when_done(callback)
 
 
@@ -392,6 +389,11 @@ def _stop() -> None:
     _C._stop_completions()
     if _thread is not None:
         _thread.join()
+
+
+# A daemon thread inside the extension must not outlive the interpreter.  One that starts
+# after this ends at once.
+threading._register_atexit(_stop)  # type: ignore[attr-defined]
 
 
 def _renew() -> None:

@@ -3,6 +3,9 @@
 
 import asyncio
 import os
+import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -68,6 +71,65 @@ def test_a_thread_that_starts_children_and_cannot_start(no_thread, monkeypatch):
         lasting_thread.call_lastingly(int)
     no_thread()
     assert lasting_thread.call_lastingly(int) == 0
+
+
+AT_EXIT = """
+import atexit
+import numpy as np
+import distlite
+from distlite import futures
+
+group = distlite.ProcessGroup(distlite.HashStore(), 0, 1)
+work = group.all_reduce(np.ones(1), async_op=True)
+
+def late():
+    try:
+        work.get_future().add_done_callback(print)
+    except RuntimeError:
+        pass  # no thread starts any more
+    if futures._thread is not None:
+        futures._thread.join(30)
+        assert not futures._thread.is_alive()
+    print("over")
+
+atexit.register(late)
+"""
+
+
+def test_a_first_callback_at_exit_leaves_no_thread():
+    done = subprocess.run(
+        [sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=LONG
+    )
+    assert (done.stdout, done.stderr) == ("over\n", "")
+
+
+def test_a_wait_sleeps_until_the_end(monkeypatch):
+    future, limits = Future(), []
+    wait = future._condition.wait
+
+    def note(timeout=None):
+        limits.append(timeout)
+        if len(limits) == 1:
+            threading.Timer(0.2, future.set_result, [3]).start()
+        return wait(timeout)
+
+    monkeypatch.setattr(future._condition, "wait", note)
+    assert future.wait() == 3
+    assert limits == [None]
+
+
+def test_a_signal_interrupts_a_wait():
+    def interrupted(number, frame):
+        raise InterruptedError
+
+    former = signal.signal(signal.SIGALRM, interrupted)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(InterruptedError):
+            Future().wait()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, former)
 
 
 def interrupt(_):

@@ -644,6 +644,17 @@ def test_a_later_hook_stays():
     assert done.stderr == "mine\n"
 
 
+def test_what_a_hook_writes_before_it_raises_is_shown():
+    done = run(
+        "def mine(kind, error, trace):\n"
+        " print('told of', error, file=sys.stderr)\n"
+        " raise OSError('the report was not sent')\n"
+        "sys.excepthook = mine\n" + INIT + "raise ValueError('the cause')"
+    )
+    assert done.stderr.startswith("[rank0]: told of the cause\n")
+    assert "OSError: the report was not sent" in done.stderr
+
+
 @pytest.mark.parametrize("host", [False, True])
 def test_exit_without_destroy(host):
     program = INIT

@@ -591,12 +591,13 @@ def _prefixing(hook: ExceptHook, rank: int) -> ExceptHook:
         try:
             hook(kind, error, trace)
         finally:
+            # A hook that raises has told of the error, perhaps, and its own comes next.
             sys.stderr = sink
-        lines = captured.getvalue().split("\n")
-        print(
-            "\n".join(f"[rank{rank}]: {line}" if line else line for line in lines),
-            file=sink,
-            end="",
-        )
+            lines = captured.getvalue().split("\n")
+            text = "\n".join(
+                f"[rank{rank}]: {line}" if line else line for line in lines
+            )
+            if sink is not None:
+                sink.write(text)
 
     return prefixed
