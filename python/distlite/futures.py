@@ -391,8 +391,8 @@ def _stop() -> None:
         _thread.join()
 
 
-# A daemon thread inside the extension must not outlive the interpreter.  One that starts
-# after this ends at once.
+# A daemon thread inside the extension must not outlive the interpreter.
+# One that starts after this ends at once.
 threading._register_atexit(_stop)  # type: ignore[attr-defined]
 
 
