@@ -7,6 +7,8 @@ import os
 import time
 from datetime import timedelta
 
+import numpy as np
+
 import distlite as dist
 from distlite.groups import check_in, lifecycle
 
@@ -132,3 +134,25 @@ def come_late(rank: int, world_size: int, init_method: str) -> int:
     dist.barrier()
     dist.destroy_process_group()
     return rank
+
+
+def far_away(
+    rank: int, world_size: int, ports: list[int], backend: str
+) -> tuple[float, float]:
+    """Each rank reaches the store by a port of its own; returns a sum, and how long the
+    rank's store takes for one request."""
+    store = dist.TCPStore("127.0.0.1", ports[rank], is_master=False)
+    begin = time.monotonic()
+    store.set(f"probe/{rank}", "")
+    trip = time.monotonic() - begin
+    dist.init_process_group(
+        backend,
+        store=store,
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=60),
+    )
+    values = np.ones(1)
+    dist.all_reduce(values)
+    dist.destroy_process_group()
+    return float(values[0]), trip

@@ -10,7 +10,9 @@ from datetime import timedelta
 import check_in_ranks
 import netns
 import pytest
+from doubles_build import ucc_double
 from ports import reserve_port
+from relays import Relay
 from workers import SOON, run_ranks
 
 import distlite as dist
@@ -165,3 +167,25 @@ def test_a_rank_that_does_not_come_is_named():
 
 def test_a_rank_that_comes_late_is_waited_for():
     assert run_ranks(check_in_ranks.come_late, 2) == [0, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["gloo", "ucc"])
+def test_ranks_whose_store_answers_late_join(backend):
+    """Each reply takes longer than the slices in which joining ranks wait."""
+
+    def delay(is_up: bool, offset: int, data: bytes) -> bytes:
+        time.sleep(0.3)
+        return data
+
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    with Relay(server.port, delay) as relay:
+        found = run_ranks(
+            check_in_ranks.far_away,
+            2,
+            env=ucc_double(),
+            ports=[server.port, relay.port],
+            backend=backend,
+        )
+    assert [total for total, _ in found] == [2.0, 2.0]
+    assert found[1][1] > 0.5

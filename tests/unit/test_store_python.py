@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import time
 import weakref
 from datetime import timedelta
 
@@ -371,6 +372,49 @@ def test_a_group_keeps_its_store():
     del group
     gc.collect()
     assert reference() is None
+
+
+class Distant(DictStore):
+    """Its server's replies take longer than short waits, which drop them."""
+
+    def wait(self, keys, timeout=None):
+        begin = time.monotonic()
+        super().wait(keys, timeout)
+        if timeout is not None and timeout < timedelta(seconds=1):
+            time.sleep(max(0.0, begin + timeout.total_seconds() - time.monotonic()))
+            raise DistStoreError("no reply in time")
+
+
+def test_a_wait_that_drops_replies_finds_what_is_there():
+    store = PrefixStore("p", Distant())
+    with pytest.raises(DistStoreError, match="no reply in time|wait timeout"):
+        store.wait(["key"], timedelta(milliseconds=10))
+    store.set("key", "value")
+    store.wait(["key"], timedelta(milliseconds=10))
+
+
+def test_a_distant_store_does_not_keep_ranks_from_joining():
+    store = PrefixStore("p", Distant())
+    timeout = timedelta(seconds=10)
+    other = Background(lambda: ProcessGroup(store, 1, 2, timeout=timeout))
+    group = ProcessGroup(store, 0, 2, timeout=timeout)
+    assert (group.rank(), other.join().rank()) == (0, 1)
+
+
+def test_a_rank_waits_for_one_that_comes_late():
+    """Longer than for a slice, of which the store says that it has timed out."""
+    inner = DictStore()
+    waits: list[None] = []
+    wait = inner.wait
+    inner.wait = lambda *given: (waits.append(None), wait(*given))[1]
+    store = PrefixStore("p", inner)
+    timeout = timedelta(seconds=20)
+    first = Background(lambda: ProcessGroup(store, 1, 2, timeout=timeout))
+    end = time.monotonic() + 20
+    while len(waits) < 3 and time.monotonic() < end:
+        time.sleep(0.01)
+    group = ProcessGroup(store, 0, 2, timeout=timeout)
+    assert (group.rank(), first.join().rank()) == (0, 1)
 
 
 def test_a_store_s_exception_ends_the_making_of_a_group():
