@@ -40,14 +40,17 @@ new_hold(dlpy_guard *self)
 static int
 hold_torch(PyObject *array, dlpy_hold *hold)
 {
-    if (!dlpy_torch_can_look(array) || !dlpy_torch_memory_of(array, &hold->of_torch)) {
+    dlpy_torch_handle *handle = dlpy_torch_hold(array);
+
+    if (handle == NULL) {
         return 0;
     }
     hold->owner = PyObject_CallMethod(array, "untyped_storage", NULL);
-    if (hold->owner == NULL) {
-        return -1;
+    if (hold->owner == NULL || !dlpy_torch_memory_of(handle, &hold->of_torch)) {
+        dlpy_torch_drop(handle);
+        return hold->owner == NULL ? -1 : 0;
     }
-    hold->array = Py_NewRef(array);
+    hold->tensor = handle;
     return 1;
 }
 
@@ -83,6 +86,13 @@ hold_memory(PyObject *array, const dlpy_tensor *tensor, dlpy_hold *hold)
     return tensor->is_borrowed ? hold_borrowed(array, hold) : hold_ndarray(array, hold);
 }
 
+static void
+drop(const dlpy_hold *hold)
+{
+    Py_XDECREF(hold->owner);
+    dlpy_torch_drop(hold->tensor);
+}
+
 int
 dlpy_guard_add(dlpy_guard *self, PyObject *array, const dlpy_tensor *tensor)
 {
@@ -94,8 +104,7 @@ dlpy_guard_add(dlpy_guard *self, PyObject *array, const dlpy_tensor *tensor)
     dlpy_hold *place = found > 0 ? new_hold(self) : NULL;
 
     if (place == NULL) {
-        Py_XDECREF(hold.owner);
-        Py_XDECREF(hold.array);
+        drop(&hold);
         return found == 0 ? 0 : -1;
     }
     *place = hold;
@@ -106,9 +115,7 @@ dlpy_guard_add(dlpy_guard *self, PyObject *array, const dlpy_tensor *tensor)
 PyObject *
 dlpy_guard_at(const dlpy_guard *self, int index)
 {
-    const dlpy_hold *hold = hold_at(self, index / 2);
-
-    return index % 2 == 0 ? hold->owner : hold->array;
+    return hold_at(self, index)->owner;
 }
 
 void
@@ -119,8 +126,7 @@ dlpy_guard_clear(dlpy_guard *self)
     /* Dropping a reference may run arbitrary code, which must find the guard empty. */
     self->count = 0;
     for (int i = 0; i < count; i++) {
-        Py_DECREF(hold_at(self, i)->owner);
-        Py_XDECREF(hold_at(self, i)->array);
+        drop(hold_at(self, i));
     }
     PyMem_Free(self->far);
     self->far = NULL;
@@ -147,14 +153,14 @@ is_tensor_in_place(const dlpy_hold *hold)
 {
     dlpy_torch_memory now;
 
-    return dlpy_torch_memory_of(hold->array, &now) && now.data == hold->of_torch.data
+    return dlpy_torch_memory_of(hold->tensor, &now) && now.data == hold->of_torch.data
            && now.storage_size >= hold->of_torch.storage_size;
 }
 
 static dl_status
 fail_moved(const dlpy_hold *hold)
 {
-    if (hold->array == NULL) {
+    if (hold->tensor == NULL) {
         return dl_fail(DL_BACKEND,
                        "the array was resized by resize() while the operation was "
                        "pending: %zu bytes were at %p when it was called; wait for the "
@@ -176,7 +182,7 @@ check(const dl_guard *guard)
     for (int i = 0; i < self->count; i++) {
         const dlpy_hold *hold = hold_at(self, i);
         bool is_in_place =
-            hold->array == NULL ? is_ndarray_in_place(hold) : is_tensor_in_place(hold);
+            hold->tensor == NULL ? is_ndarray_in_place(hold) : is_tensor_in_place(hold);
         if (!is_in_place) {
             return fail_moved(hold);
         }

@@ -15,7 +15,7 @@
 /* One owner of memory, and where that memory was when the operation was called. */
 typedef struct dlpy_hold {
     PyObject *owner; /* the ndarray that owns the elements, a storage, or a capsule */
-    PyObject *array; /* the tensor that uses the storage; NULL for other owners */
+    dlpy_torch_handle *tensor; /* that uses the storage; NULL for other owners */
     union {
         dlpy_memory of_ndarray; /* data is NULL for a capsule: it cannot move */
         dlpy_torch_memory of_torch;
@@ -35,16 +35,9 @@ typedef struct dlpy_guard {
  * Returns -1 with an exception set on failure. */
 int dlpy_guard_add(dlpy_guard *guard, PyObject *array, const dlpy_tensor *tensor);
 
-/* Returns the `index`-th object that the guard holds, as a borrowed reference.  Some
- * entries are NULL. */
+/* Returns the `index`-th of the `count` owners that the guard holds, as a borrowed
+ * reference. */
 PyObject *dlpy_guard_at(const dlpy_guard *guard, int index);
-
-/* Returns the number of indices that dlpy_guard_at() accepts. */
-static inline int
-dlpy_guard_size(const dlpy_guard *guard)
-{
-    return 2 * guard->count;
-}
 
 void dlpy_guard_clear(dlpy_guard *guard);
 

@@ -3,71 +3,46 @@
 
 #include <dlfcn.h>
 #include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 
+#include "base/library.h"
 #include "python/module/free_threading.h"
 
-/* A reference to a tensor is the address of a pointer to its TensorImpl: at::Tensor in
- * C++, AtenTensorHandle in C. */
-typedef const void *const *reference;
-
-/* The first three are part of torch's stable C interface; the others are C++ functions
- * with plain signatures. */
 typedef struct torch_functions {
-    int32_t (*data_of)(reference tensor, void **data);
-    int32_t (*storage_size_of)(reference tensor, int64_t *size);
-    bool (*is_grad_enabled)(void);
-    bool (*requires_grad)(const void *impl);
-    /* Returns the address of a pointer, which is NULL for inference tensors. */
-    void *const *(*version_counter_of)(reference tensor);
-    /* Throws for inference tensors. */
-    void (*bump_version)(reference tensor);
+    int32_t (*copy)(dlpy_torch_handle *handle, dlpy_torch_handle **copy);
+    int32_t (*drop)(dlpy_torch_handle *handle);
+    int32_t (*data_of)(dlpy_torch_handle *handle, void **data);
+    int32_t (*storage_size_of)(dlpy_torch_handle *handle, int64_t *size);
 } torch_functions;
 
 #define SYMBOL(field, symbol) \
     {.name = (symbol), .offset = offsetof(torch_functions, field)}
 
 static const dl_symbol symbols[] = {
+    SYMBOL(copy, "aoti_torch_new_tensor_handle"),
+    SYMBOL(drop, "aoti_torch_delete_tensor_object"),
     SYMBOL(data_of, "aoti_torch_get_data_ptr"),
     SYMBOL(storage_size_of, "aoti_torch_get_storage_size"),
-    SYMBOL(is_grad_enabled, "aoti_torch_grad_mode_is_enabled"),
-    SYMBOL(requires_grad, "_ZNK3c1010TensorImpl13requires_gradEv"),
-    SYMBOL(version_counter_of,
-           "_ZN5torch8autograd4impl15version_counterERKN2at6TensorE"),
-    SYMBOL(bump_version, "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE"),
 };
-
-/* How this process's torch is asked. */
-typedef struct torch_access {
-    torch_functions functions;
-    size_t offset; /* of the reference in a tensor's Python object */
-} torch_access;
 
 enum { UNKNOWN, USABLE, UNUSABLE };
 
 static atomic_int torch_state;
 static dlpy_mutex torch_lock; /* held to make `torch` usable */
-static torch_access torch;    /* fixed once torch_state is USABLE */
+static torch_functions torch; /* fixed once torch_state is USABLE */
 static atomic_bool has_warned;
 
-static reference
-reference_by(const torch_access *access, PyObject *tensor)
-{
-    return (reference)(const void *)((const char *)tensor + access->offset);
-}
+/* References to functions and interned names, made when first needed. */
+static struct {
+    PyObject *increment_version;
+    PyObject *is_grad_enabled;
+    PyObject *cdata;
+    PyObject *requires_grad;
+} kept;
 
-static reference
-reference_to(PyObject *tensor)
+/* Returns torch's extension module as a library, which depends on all of its others. */
+static void *
+open_torch(void)
 {
-    return reference_by(&torch, tensor);
-}
-
-bool
-dlpy_torch_bind(dl_symbol_list list, void *functions)
-{
-    static const dl_library library = {.title = "torch", .advice = "update torch"};
-    /* The extension module's file, which depends on all of torch's libraries. */
     PyObject *module = dlpy_imported_module("torch._C");
     PyObject *file = module == NULL ? NULL : PyObject_GetAttrString(module, "__file__");
     const char *path =
@@ -77,172 +52,136 @@ dlpy_torch_bind(dl_symbol_list list, void *functions)
     Py_XDECREF(file);
     Py_XDECREF(module);
     PyErr_Clear();
-    return handle != NULL
-           && dl_library_bind(&library, handle, list, functions) == DL_OK;
+    return handle;
 }
 
-/* Returns torch's answer in Python, an attribute or a method's result; -1 if there is
- * none. */
-static int64_t
-ask(PyObject *tensor, const char *name, bool is_method)
+static int
+find_functions(void)
 {
-    PyObject *answer = is_method ? PyObject_CallMethod(tensor, name, NULL)
-                                 : PyObject_GetAttrString(tensor, name);
-    int64_t number = answer == NULL ? -1 : PyLong_AsLongLong(answer);
+    static const dl_library library = {.title = "torch", .advice = "update torch"};
+    const dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
+    void *handle = open_torch();
 
-    Py_XDECREF(answer);
+    dlpy_mutex_lock(&torch_lock);
+    int state = atomic_load_explicit(&torch_state, memory_order_relaxed);
+    if (state == UNKNOWN) {
+        bool is_bound =
+            handle != NULL && dl_library_bind(&library, handle, list, &torch) == DL_OK;
+        state = is_bound ? USABLE : UNUSABLE;
+        atomic_store_explicit(&torch_state, state, DLPY_RELEASE);
+    }
+    dlpy_mutex_unlock(&torch_lock);
+    return state;
+}
+
+static bool
+is_usable(void)
+{
+    int state = atomic_load_explicit(&torch_state, DLPY_ACQUIRE);
+
+    return (state == UNKNOWN ? find_functions() : state) == USABLE;
+}
+
+/* Returns an attribute of a tensor.  `found` keeps its name, as making one for each
+ * call would take longer than looking it up. */
+static PyObject *
+attribute_of(PyObject *tensor, PyObject **found, const char *name)
+{
+    if (DLPY_LOAD(*found) == NULL) {
+        DLPY_STORE(*found, PyUnicode_InternFromString(name));
+    }
+    PyObject *key = DLPY_LOAD(*found);
+
+    return key == NULL ? NULL : PyObject_GetAttr(tensor, key);
+}
+
+dlpy_torch_handle *
+dlpy_torch_hold(PyObject *tensor)
+{
+    PyObject *address =
+        is_usable() ? attribute_of(tensor, &kept.cdata, "_cdata") : NULL;
+    void *body = address == NULL ? NULL : PyLong_AsVoidPtr(address);
+    dlpy_torch_handle *handle = NULL;
+
+    Py_XDECREF(address);
     PyErr_Clear();
-    return number;
+    /* A handle is the address of a pointer to the tensor's body. */
+    bool is_held =
+        body != NULL && torch.copy((dlpy_torch_handle *)(void *)&body, &handle) == 0;
+    return is_held ? handle : NULL;
 }
 
-/* Searches the words of the object, up to the size of its type. */
-static bool
-find_reference(torch_access *access, PyObject *tensor)
+void
+dlpy_torch_drop(dlpy_torch_handle *handle)
 {
-    size_t size = (size_t)Py_TYPE(tensor)->tp_basicsize;
-    int64_t wanted = ask(tensor, "_cdata", false);
-
-    for (size_t at = sizeof(PyObject); at + sizeof wanted <= size && wanted > 0;
-         at += sizeof wanted) {
-        int64_t word;
-        memcpy(&word, (const char *)tensor + at, sizeof word);
-        if (word == wanted) {
-            access->offset = at;
-            return true;
-        }
+    if (handle != NULL) {
+        (void)torch.drop(handle);
     }
-    return false;
 }
 
-static bool
-agrees_on_versions(const torch_access *access, PyObject *tensor)
+bool
+dlpy_torch_memory_of(dlpy_torch_handle *handle, dlpy_torch_memory *memory)
 {
-    reference own = reference_by(access, tensor);
-
-    if (*access->functions.version_counter_of(own) == NULL) {
-        return ask(tensor, "is_inference", true) == 1;
-    }
-    int64_t before = ask(tensor, "_version", false);
-    /* An additional increment is harmless. */
-    access->functions.bump_version(own);
-    return before >= 0 && ask(tensor, "_version", false) == before + 1;
-}
-
-static bool
-find_memory(const torch_access *access, PyObject *tensor, dlpy_torch_memory *memory)
-{
-    reference own = reference_by(access, tensor);
     void *data = NULL;
     int64_t size = 0;
 
-    if (access->functions.data_of(own, &data) != 0
-        || access->functions.storage_size_of(own, &size) != 0) {
+    if (torch.data_of(handle, &data) != 0
+        || torch.storage_size_of(handle, &size) != 0) {
         return false;
     }
     *memory = (dlpy_torch_memory){data, size};
     return true;
 }
 
-static bool
-agrees(const torch_access *access, PyObject *tensor)
+/* Returns a function of torch, which `found` keeps for the life of the process; NULL
+ * with an exception set if there is none. */
+static PyObject *
+find(PyObject **found, const char *module_name, const char *name)
 {
-    dlpy_torch_memory memory;
+    PyObject *function = DLPY_LOAD(*found);
 
-    return find_memory(access, tensor, &memory)
-           && (int64_t)(intptr_t)memory.data == ask(tensor, "data_ptr", true)
-           && access->functions.requires_grad(*reference_by(access, tensor))
-                  == (ask(tensor, "requires_grad", false) == 1)
-           && agrees_on_versions(access, tensor);
-}
-
-static void
-make_usable(const torch_access *access)
-{
-    dlpy_mutex_lock(&torch_lock);
-    if (atomic_load_explicit(&torch_state, memory_order_relaxed) != USABLE) {
-        torch = *access;
-        atomic_store_explicit(&torch_state, USABLE, DLPY_RELEASE);
+    if (function == NULL) {
+        PyObject *module = PyImport_ImportModule(module_name);
+        function = module == NULL ? NULL : PyObject_GetAttrString(module, name);
+        Py_XDECREF(module);
+        DLPY_STORE(*found, function);
     }
-    dlpy_mutex_unlock(&torch_lock);
-}
-
-/* A subclass may answer differently from torch; the next tensor then decides. */
-static void
-look_for_functions(PyObject *tensor)
-{
-    torch_access found = {0};
-    int unknown = UNKNOWN;
-    bool is_plain = strcmp(Py_TYPE(tensor)->tp_name, "Tensor") == 0;
-    const dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
-
-    if (dlpy_torch_bind(list, &found.functions) && find_reference(&found, tensor)
-        && agrees(&found, tensor)) {
-        make_usable(&found);
-    } else if (is_plain) {
-        atomic_compare_exchange_strong(&torch_state, &unknown, UNUSABLE);
-    }
-}
-
-bool
-dlpy_torch_can_look(PyObject *tensor)
-{
-    int state = atomic_load_explicit(&torch_state, DLPY_ACQUIRE);
-
-    if (state == UNKNOWN) {
-        look_for_functions(tensor);
-        state = atomic_load_explicit(&torch_state, DLPY_ACQUIRE);
-    }
-    return state == USABLE;
-}
-
-bool
-dlpy_torch_memory_of(PyObject *tensor, dlpy_torch_memory *memory)
-{
-    return find_memory(&torch, tensor, memory);
+    return function;
 }
 
 /* Returns 1 or 0, or -1 with an exception set. */
 static int
 is_grad_enabled(void)
 {
-    PyObject *module = PyImport_ImportModule("torch");
-    PyObject *answer =
-        module == NULL ? NULL : PyObject_CallMethod(module, "is_grad_enabled", NULL);
+    PyObject *function = find(&kept.is_grad_enabled, "torch", "is_grad_enabled");
+    PyObject *answer = function == NULL ? NULL : PyObject_CallNoArgs(function);
     int is_enabled = answer == NULL ? -1 : PyObject_IsTrue(answer);
 
-    Py_XDECREF(module);
     Py_XDECREF(answer);
     return is_enabled;
 }
 
+/* Returns whether autograd would use the tensor's new contents as if it had recorded
+ * how they were made: 1, 0, or -1 with an exception set. */
 static int
-note_in_python(PyObject *tensor, bool *is_tracked)
+is_tracked(PyObject *tensor)
 {
-    PyObject *module = PyImport_ImportModule("torch.autograd.graph");
-    PyObject *result = module == NULL ? NULL
-                                      : PyObject_CallMethod(module, "increment_version",
-                                                            "(O)", tensor);
+    PyObject *answer = attribute_of(tensor, &kept.requires_grad, "requires_grad");
+    int requires_grad = answer == NULL ? -1 : PyObject_IsTrue(answer);
 
-    Py_XDECREF(module);
-    if (result == NULL) {
-        return -1;
-    }
-    Py_DECREF(result);
-    int is_enabled = ask(tensor, "requires_grad", false) == 1 ? is_grad_enabled() : 0;
-    *is_tracked = is_enabled > 0;
-    return is_enabled < 0 ? -1 : 0;
+    Py_XDECREF(answer);
+    return requires_grad > 0 ? is_grad_enabled() : requires_grad;
 }
 
-static void
-note_directly(PyObject *tensor, bool *is_tracked)
+static int
+increment_version(PyObject *tensor)
 {
-    reference own = reference_to(tensor);
+    PyObject *function =
+        find(&kept.increment_version, "torch.autograd.graph", "increment_version");
+    PyObject *result = function == NULL ? NULL : PyObject_CallOneArg(function, tensor);
 
-    if (*torch.functions.version_counter_of(own) != NULL) {
-        torch.functions.bump_version(own);
-    }
-    *is_tracked =
-        torch.functions.requires_grad(*own) && torch.functions.is_grad_enabled();
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
 }
 
 static int
@@ -268,12 +207,10 @@ warn(void)
 int
 dlpy_torch_note_write(PyObject *tensor)
 {
-    bool is_tracked = false;
+    int needs_warning = increment_version(tensor);
 
-    if (dlpy_torch_can_look(tensor)) {
-        note_directly(tensor, &is_tracked);
-    } else if (note_in_python(tensor, &is_tracked) < 0) {
-        return -1;
+    if (needs_warning == 0 && !atomic_load(&has_warned)) {
+        needs_warning = is_tracked(tensor);
     }
-    return is_tracked ? warn() : 0;
+    return needs_warning > 0 ? warn() : needs_warning;
 }

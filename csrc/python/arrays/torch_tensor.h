@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Facts about torch tensors that DLPack does not tell: where their elements are at any
- * moment, read on threads without the GIL, and the version counter by which autograd
- * detects writes.
- *
- * torch exports functions for both, which take a reference to the tensor.  That
- * reference is inside the Python object; its offset is found with the first tensor by
- * comparing words with the address that torch reports.  All functions are compared with
- * the answers of torch's Python interface before they are used.  If torch differs,
- * versions are handled in Python, and memory cannot be read. */
+ * What DLPack does not tell about torch tensors.  Versions, by which autograd detects
+ * writes, are counted through torch's Python interface.  Where the elements of a tensor
+ * are at any moment is asked through torch's stable C interface (AtenTensorHandle of
+ * torch/csrc/inductor/aoti_torch/c/shim.h), because threads without the GIL ask, some
+ * of them with a lock held.  A torch without that interface is asked nothing. */
 #ifndef DISTLITE_PYTHON_ARRAYS_TORCH_TENSOR_H
 #define DISTLITE_PYTHON_ARRAYS_TORCH_TENSOR_H
 
@@ -18,11 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/library.h"
-
-/* Binds functions that torch's libraries export.  Returns false if torch is not
- * imported, or lacks one of them.  Needs the GIL; sets no exception. */
-bool dlpy_torch_bind(dl_symbol_list list, void *functions);
+/* A reference to a tensor that is independent of its Python object. */
+typedef struct dlpy_torch_handle dlpy_torch_handle;
 
 /* Where a tensor's elements begin, and the size of its whole storage. */
 typedef struct dlpy_torch_memory {
@@ -30,15 +23,19 @@ typedef struct dlpy_torch_memory {
     int64_t storage_size;
 } dlpy_torch_memory;
 
-/* Returns whether dlpy_torch_memory_of() works for `tensor`, which is of torch's type
- * or one derived from it.  Needs the GIL; sets no exception. */
-bool dlpy_torch_can_look(PyObject *tensor);
+/* Returns a reference to `tensor`, which is of torch's type or one derived from it, to
+ * be dropped by dlpy_torch_drop().  Returns NULL if torch lacks the interface.  Needs the
+ * GIL; sets no exception. */
+dlpy_torch_handle *dlpy_torch_hold(PyObject *tensor);
+
+/* Needs the GIL.  NULL is ignored. */
+void dlpy_torch_drop(dlpy_torch_handle *handle);
 
 /* Reads the memory of a tensor.  Returns false if it has none.  May be called on any
- * thread without the GIL while the caller holds the tensor and the storage that it had.
- * torch itself changes a tensor's memory without the GIL, so, as with any other way to
- * read it, the result may be out of date when it is used. */
-bool dlpy_torch_memory_of(PyObject *tensor, dlpy_torch_memory *memory);
+ * thread without the GIL while the caller holds the storage that the tensor had.  torch
+ * itself changes a tensor's memory without the GIL, so, as with any other way to read
+ * it, the result may be out of date when it is used. */
+bool dlpy_torch_memory_of(dlpy_torch_handle *handle, dlpy_torch_memory *memory);
 
 /* Increments the version of a tensor that an operation is going to write to, so that
  * autograd raises where it needs the previous contents.  Warns, once per process, if

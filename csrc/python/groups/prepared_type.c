@@ -132,7 +132,7 @@ prepared_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(self->pins);
     Py_VISIT(self->outputs);
     Py_VISIT(self->inputs);
-    for (int i = 0; i < dlpy_guard_size(&self->guard); i++) {
+    for (int i = 0; i < self->guard.count; i++) {
         Py_VISIT(dlpy_guard_at(&self->guard, i));
     }
     return 0;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The state of the extension module: its exceptions, types and default group.  They are
- * kept here rather than in static variables; only the caches of dlpack.c and
- * tensor_arg.c hold objects in statics.  Code gets the state from the module, from the
- * class that defines the running method, or, in slots, which do not receive that class,
- * from any type derived from one of ours. */
+ * kept here rather than in static variables; only caches of other packages' objects
+ * (dlpack.c, tensor_arg.c, torch_tensor.c, torch_profiler.c) are in statics.  Code gets
+ * the state from the module, from the class that defines the running method, or, in
+ * slots, which do not receive that class, from any type derived from one of ours. */
 #ifndef DISTLITE_PYTHON_MODULE_STATE_H
 #define DISTLITE_PYTHON_MODULE_STATE_H
 

@@ -1,68 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/record/torch_profiler.h"
 
-#include <stddef.h>
-
-#include "python/arrays/torch_tensor.h"
 #include "python/work/work_type.h"
-
-/* The first members of at::RecordFunctionTLS: a vector of the callbacks that observe a
- * thread's operations, such as the profiler's while it is on.  torch's functions that
- * query it take too long for a small operation. */
-typedef struct observers {
-    const void *begin;
-    const void *end;
-} observers;
-
-typedef struct torch_functions {
-    const observers *(*of_thread)(void); /* fixed per thread */
-    bool (*are_any)(void);
-} torch_functions;
-
-static const dl_symbol symbols[] = {
-    {.name = "_ZN2at24get_record_function_tls_Ev",
-     .offset = offsetof(torch_functions, of_thread)},
-    {.name = "_ZN2at23hasThreadLocalCallbacksEv",
-     .offset = offsetof(torch_functions, are_any)},
-};
 
 static bool look_for_torch(void);
 
 bool (*dlpy_torch_profiler_look)(void) = look_for_torch;
 
-/* Fixed once dlpy_torch_profiler_look is look_at_observers(). */
-static torch_functions functions;
-static dlpy_mutex lock;
-
-/* NULL until this thread has called of_thread(). */
-static _Thread_local const observers *own_observers;
+static struct {
+    PyObject *profiler_enabled; /* the function, set before ask_torch() is called */
+} of_torch;
 
 static bool
-look_by(const torch_functions *used)
+ask_torch(void)
 {
-    if (own_observers == NULL) {
-        own_observers = used->of_thread();
-    }
-    return own_observers->begin != own_observers->end;
-}
-
-static bool
-look_at_observers(void)
-{
-    return look_by(&functions);
-}
-
-/* For a torch that does not export the functions, or whose struct differs. */
-static bool
-ask_in_python(void)
-{
-    PyObject *module = dlpy_imported_module("torch._C._autograd");
-    PyObject *answer =
-        module == NULL ? NULL : PyObject_CallMethod(module, "_profiler_enabled", NULL);
+    PyObject *answer = PyObject_CallNoArgs(DLPY_LOAD(of_torch.profiler_enabled));
     bool is_on = answer == Py_True;
 
     Py_XDECREF(answer);
-    Py_XDECREF(module);
     PyErr_Clear();
     return is_on;
 }
@@ -79,23 +34,17 @@ look_for_torch(void)
         return false;
     }
     atomic_store_explicit(&modules_before, count, memory_order_relaxed);
-    PyObject *module = dlpy_imported_module("torch._C._autograd");
-    if (module == NULL) {
+    PyObject *module = dlpy_imported_module("torch.autograd");
+    PyObject *function =
+        module == NULL ? NULL : PyObject_GetAttrString(module, "_profiler_enabled");
+    Py_XDECREF(module);
+    PyErr_Clear(); /* torch is being imported */
+    if (function == NULL) {
         return false;
     }
-    Py_DECREF(module);
-    const dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
-    torch_functions found = {0};
-    bool is_usable =
-        dlpy_torch_bind(list, &found) && look_by(&found) == found.are_any();
-    dlpy_mutex_lock(&lock);
-    if (DLPY_LOAD(dlpy_torch_profiler_look) == look_for_torch) {
-        functions = found;
-        DLPY_STORE(dlpy_torch_profiler_look,
-                   is_usable ? look_at_observers : ask_in_python);
-    }
-    dlpy_mutex_unlock(&lock);
-    return dlpy_torch_profiler_is_on();
+    DLPY_STORE(of_torch.profiler_enabled, function);
+    DLPY_STORE(dlpy_torch_profiler_look, ask_torch);
+    return ask_torch();
 }
 
 PyObject *

@@ -220,7 +220,7 @@ work_traverse(PyObject *object, visitproc visit, void *arg)
     if (!is_going_on(self) && !keeps_memory(self)) {
         Py_VISIT(self->pins);
         Py_VISIT(self->outputs);
-        for (int i = 0; i < dlpy_guard_size(&self->guard); i++) {
+        for (int i = 0; i < self->guard.count; i++) {
             Py_VISIT(dlpy_guard_at(&self->guard, i));
         }
     }
