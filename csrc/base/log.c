@@ -16,10 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/thread.h"
-
-#define QUEUE_LIMIT 256
-
 static atomic_int own_rank = -1;
 static pthread_once_t level_once = PTHREAD_ONCE_INIT;
 static dl_log_level threshold;
@@ -88,20 +84,19 @@ put_head(dl_log_line *self)
         snprintf(prefix, sizeof prefix, "[rank%d]:", self->rank);
     }
     self->time = now.tv_sec * DL_SECOND + now.tv_nsec;
-    self->since = dl_now();
     return (size_t)snprintf(self->bytes, sizeof self->bytes,
                             "%s[%c%s.%06ld distlite%s] ", prefix, "IIIWE"[self->level],
                             day, now.tv_nsec / 1000, marks[self->level]);
 }
 
-__attribute__((format(printf, 4, 0))) static void
-format_line(dl_log_line *self, dl_log_level level, int rank, const char *format,
+__attribute__((format(printf, 3, 0))) static void
+format_line(dl_log_line *self, dl_log_level level, const char *format,
             va_list arguments)
 {
     size_t limit = sizeof self->bytes - 1;
 
     self->level = level;
-    self->rank = rank;
+    self->rank = atomic_load_explicit(&own_rank, memory_order_relaxed);
     self->head = put_head(self);
     size_t size = self->head
                   + (size_t)vsnprintf(self->bytes + self->head, limit - self->head,
@@ -130,308 +125,28 @@ append_to_line(dl_log_line *self, const char *end)
     self->size = size + added + 1;
 }
 
-/* Writes the line to standard error in one write(2).  Changes errno. */
-static void
-write_line(const dl_log_line *self)
+void
+dl_log_write(const dl_log_line *line)
 {
     /* Nothing useful can be done if standard error is closed. */
-    ssize_t written = write(STDERR_FILENO, self->bytes, self->size);
+    ssize_t written = write(STDERR_FILENO, line->bytes, line->size);
     (void)written;
 }
 
-static const dl_log_reader *reader;
-static atomic_bool is_open;
-/* Lines are queued or with the reader.  Written under the lock, read without it. */
-static atomic_bool is_busy;
-/* Set on the queue's own threads. */
-static _Thread_local bool is_reader;
-
-/* Static: untouched pages cost no memory, and an allocation could fail. */
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t has_lines;
-    pthread_cond_t is_idle;
-    bool has_threads;
-    bool is_with_reader; /* read() was called and has not returned */
-    bool has_begun;      /* dl_log_queue_begin() was called since then */
-    size_t first;
-    size_t count;
-    uint64_t left_out; /* lines dropped since the last line was queued */
-    int rank;          /* of the first line dropped */
-    dl_log_line lines[QUEUE_LIMIT];
-} queue = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static void
-init_conditions(void)
-{
-    dl_condition_init(&queue.has_lines);
-    dl_condition_init(&queue.is_idle);
-}
-
-/* Runs in a forked child: the parent writes its own lines, and the threads do not exist
- * here. */
-static void
-forget_parent(void)
-{
-    pthread_mutex_init(&queue.lock, NULL);
-    init_conditions();
-    queue.has_threads = queue.is_with_reader = queue.has_begun = false;
-    queue.first = queue.count = 0;
-    queue.left_out = 0;
-    atomic_store(&is_busy, false);
-    is_reader = false;
-}
+static _Atomic(dl_log_fn) receiver;
 
 void
-dl_log_queue_open(const dl_log_reader *wanted)
+dl_log_install(dl_log_fn wanted)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-    pthread_once(&once, init_conditions);
-    if (reader == NULL) {
-        pthread_atfork(NULL, NULL, forget_parent);
-    }
-    reader = wanted;
-    atomic_store(&is_open, true);
-}
-
-__attribute__((format(printf, 2, 3))) static void
-format_dropped_count(dl_log_line *line, const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    format_line(line, DL_LOG_WARNING, queue.rank, format, arguments);
-    va_end(arguments);
-}
-
-static void
-put_dropped_count_locked(dl_log_line *line)
-{
-    format_dropped_count(
-        line, "%" PRIu64 " more lines were dropped: the log's handlers cannot keep up",
-        queue.left_out);
-    queue.left_out = 0;
+    atomic_store(&receiver, wanted);
 }
 
 static bool
-take_locked(dl_log_line *line)
+is_received(const dl_log_line *line)
 {
-    if (queue.count > 0) {
-        *line = queue.lines[queue.first];
-        queue.first = (queue.first + 1) % QUEUE_LIMIT;
-        queue.count--;
-        return true;
-    }
-    if (queue.left_out > 0) {
-        put_dropped_count_locked(line);
-        return true;
-    }
-    return false;
-}
+    dl_log_fn receive = atomic_load_explicit(&receiver, memory_order_acquire);
 
-static bool
-has_lines_locked(void)
-{
-    return queue.count > 0 || queue.left_out > 0;
-}
-
-static void
-note_state_locked(void)
-{
-    bool is_now = has_lines_locked() || queue.is_with_reader;
-
-    atomic_store_explicit(&is_busy, is_now, memory_order_release);
-    if (!is_now) {
-        pthread_cond_broadcast(&queue.is_idle);
-    }
-}
-
-/* Writes one line without the lock: standard error may be a pipe that nobody reads, and
- * threads that log must not wait for it. */
-static void
-write_one_locked(void)
-{
-    dl_log_line line;
-
-    if (take_locked(&line)) {
-        pthread_mutex_unlock(&queue.lock);
-        write_line(&line);
-        pthread_mutex_lock(&queue.lock);
-    }
-}
-
-static void *
-run_reader(void *unused)
-{
-    (void)unused;
-    is_reader = true;
-    pthread_mutex_lock(&queue.lock);
-    for (;;) {
-        while (!has_lines_locked()) {
-            pthread_cond_wait(&queue.has_lines, &queue.lock);
-        }
-        queue.is_with_reader = true;
-        pthread_mutex_unlock(&queue.lock);
-        bool is_good = reader->read();
-        pthread_mutex_lock(&queue.lock);
-        while (!is_good && has_lines_locked()) {
-            write_one_locked();
-        }
-        queue.is_with_reader = queue.has_begun = false;
-        note_state_locked();
-    }
-    return NULL;
-}
-
-/* The watchdog: writes the lines that the reader has not taken within its limit. */
-static void *
-run_watch(void *unused)
-{
-    (void)unused;
-    is_reader = true;
-    pthread_mutex_lock(&queue.lock);
-    for (;;) {
-        if (queue.count == 0) {
-            pthread_cond_wait(&queue.has_lines, &queue.lock);
-            continue;
-        }
-        int64_t since = queue.has_begun ? dl_now() : queue.lines[queue.first].since;
-        if (since + reader->limit > dl_now()) {
-            dl_condition_wait_until(&queue.has_lines, &queue.lock,
-                                    since + reader->limit);
-            continue;
-        }
-        write_one_locked();
-        note_state_locked();
-    }
-    return NULL;
-}
-
-/* Restores the thread's last error after a failure: the line may be about that
- * error. */
-static bool
-start_locked(void)
-{
-    pthread_t thread;
-
-    if (queue.has_threads) {
-        return true;
-    }
-    dl_error error = *dl_last_error();
-    if (dl_thread_start(&thread, run_reader, NULL) != DL_OK) {
-        (void)dl_fail_again(&error);
-        return false;
-    }
-    pthread_detach(thread);
-    queue.has_threads = true;
-    /* Without the watchdog the lines still reach the reader. */
-    if (dl_thread_start(&thread, run_watch, NULL) == DL_OK) {
-        pthread_detach(thread);
-    } else {
-        (void)dl_fail_again(&error);
-    }
-    return true;
-}
-
-static void
-append_locked(const dl_log_line *line)
-{
-    /* The line that states the number of dropped lines needs room as well. */
-    size_t needed = queue.left_out > 0 ? 2 : 1;
-
-    if (queue.count + needed > QUEUE_LIMIT) {
-        queue.rank = queue.left_out == 0 ? line->rank : queue.rank;
-        queue.left_out++;
-        return;
-    }
-    if (queue.left_out > 0) {
-        put_dropped_count_locked(
-            &queue.lines[(queue.first + queue.count++) % QUEUE_LIMIT]);
-    }
-    queue.lines[(queue.first + queue.count++) % QUEUE_LIMIT] = *line;
-}
-
-/* Queues a copy of the line.  False: the reader does not want it or cannot be reached,
- * so the caller writes it.  A line that finds the queue full is dropped and counted,
- * and a line with the count takes its place. */
-static bool
-queue_put(const dl_log_line *line)
-{
-    bool is_taken = false;
-
-    /* Lines that the reader itself causes would never end. */
-    if (is_reader || !atomic_load_explicit(&is_open, memory_order_acquire)
-        || !reader->is_wanted()) {
-        return false;
-    }
-    pthread_mutex_lock(&queue.lock);
-    if (atomic_load(&is_open) && start_locked()) {
-        append_locked(line);
-        note_state_locked();
-        pthread_cond_broadcast(&queue.has_lines);
-        is_taken = true;
-    }
-    pthread_mutex_unlock(&queue.lock);
-    return is_taken;
-}
-
-void
-dl_log_queue_begin(void)
-{
-    pthread_mutex_lock(&queue.lock);
-    queue.has_begun = true;
-    pthread_mutex_unlock(&queue.lock);
-}
-
-bool
-dl_log_queue_take(dl_log_line *line)
-{
-    pthread_mutex_lock(&queue.lock);
-    bool is_there = take_locked(line);
-    pthread_mutex_unlock(&queue.lock);
-    return is_there;
-}
-
-void
-dl_log_queue_flush(dl_deadline deadline)
-{
-    if (is_reader) {
-        return;
-    }
-    pthread_mutex_lock(&queue.lock);
-    while ((has_lines_locked() || queue.is_with_reader)
-           && !dl_deadline_passed(deadline)) {
-        dl_condition_wait_until(&queue.is_idle, &queue.lock, deadline.at);
-    }
-    pthread_mutex_unlock(&queue.lock);
-}
-
-bool
-dl_log_queue_is_idle(void)
-{
-    return is_reader || !atomic_load_explicit(&is_busy, memory_order_acquire);
-}
-
-void
-dl_log_queue_close(void)
-{
-    pthread_mutex_lock(&queue.lock);
-    atomic_store(&is_open, false);
-    while (has_lines_locked()) {
-        write_one_locked();
-    }
-    note_state_locked();
-    pthread_mutex_unlock(&queue.lock);
-}
-
-__attribute__((format(printf, 3, 0))) static void
-format_own_line(dl_log_line *line, dl_log_level level, const char *format,
-                va_list arguments)
-{
-    int rank = atomic_load_explicit(&own_rank, memory_order_relaxed);
-
-    format_line(line, level, rank, format, arguments);
+    return receive != NULL && receive(line);
 }
 
 void
@@ -445,10 +160,10 @@ dl_log(dl_log_level level, const char *format, ...)
         return;
     }
     va_start(arguments, format);
-    format_own_line(&line, level, format, arguments);
+    format_line(&line, level, format, arguments);
     va_end(arguments);
-    if (!queue_put(&line)) {
-        write_line(&line);
+    if (!is_received(&line)) {
+        dl_log_write(&line);
     }
     errno = saved;
 }
@@ -499,14 +214,14 @@ try_line(dl_log_limit *limit, dl_log_level level, const char *format, va_list ar
     dl_log_line line;
     char more[80];
 
-    format_own_line(&line, level, format, arguments);
+    format_line(&line, level, format, arguments);
     if (limit->left_out > 0) {
         snprintf(more, sizeof more,
                  " (%" PRIu64 " similar lines were suppressed before this one)",
                  limit->left_out);
         append_to_line(&line, more);
     }
-    bool is_written = queue_put(&line) || write_at_once(line.bytes, line.size);
+    bool is_written = is_received(&line) || write_at_once(line.bytes, line.size);
     limit->left_out = is_written ? 0 : limit->left_out + 1;
 }
 

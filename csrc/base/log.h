@@ -2,8 +2,7 @@
  *
  * Logging: one line on standard error, in one write(2) so that lines of several
  * processes do not mix: "[W1121 08:30:01.123456 distlite] text".  If the program has
- * handlers for Python's logging, the line goes to these instead, through a queue (see
- * below).  Any thread may log, with any locks held.  TORCH_CPP_LOG_LEVEL (INFO, WARNING
+ * handlers for Python's logging, the line goes to these instead (dl_log_install()).  Any thread may log, with any locks held.  TORCH_CPP_LOG_LEVEL (INFO, WARNING
  * or ERROR; default WARNING) is the lowest level that is written; INFO also writes lines
  * marked "debug" if the debug level is INFO, and those marked "trace" if it is DETAIL.
  * Logging leaves errno and the thread's last error unchanged. */
@@ -72,65 +71,24 @@ void dl_debug_level_set(dl_debug_level level);
  * error text and leaves the level unchanged. */
 dl_status dl_debug_level_read(const char *text);
 
-/* A queue of log lines for a reader that is slow or has to wait for a lock, such as
- * Python's logging.  A thread that logs may hold any lock and never waits for the
- * reader: the queue has a fixed size, and a thread of the log calls the reader.
- *
- *     dl_log() -> put -> [ lines ] -> thread: reader -> take
- *                            |
- *                            +------> standard error: the reader does not begin in
- *                                     time, or the queue is closed
- *
- * A forked child starts with an empty queue and starts threads of its own. */
-
 #define DL_LOG_LINE_SIZE 2304 /* a whole error text and the head of the line */
 
 /* One line as it is written to standard error, together with its parts. */
 typedef struct dl_log_line {
     dl_log_level level;
-    int rank;      /* -1: unknown */
-    int64_t time;  /* nanoseconds since 1970 */
-    int64_t since; /* the same moment on dl_now()'s clock */
-    size_t head;   /* the text begins here */
-    size_t size;   /* with the line feed, which is the last byte */
+    int rank;     /* -1: unknown */
+    int64_t time; /* nanoseconds since 1970 */
+    size_t head;  /* the text begins here */
+    size_t size;  /* with the line feed, which is the last byte */
     char bytes[DL_LOG_LINE_SIZE];
 } dl_log_line;
 
-typedef struct dl_log_reader {
-    /* Returns whether lines are to go to the reader at this moment.  Called on any
-     * thread, with any locks held: it must take none. */
-    bool (*is_wanted)(void);
-    /* Calls dl_log_queue_begin(), then takes lines until none is left.  Called on a
-     * thread of the queue, which receives no signals.  False: the reader is unable to
-     * read, and the lines go to standard error. */
-    bool (*read)(void);
-    /* How long a line may wait for the reader to begin, in nanoseconds.  Then it goes
-     * to standard error: the lock that the reader waits for may be held by a call that
-     * hangs, which is when the log is needed most. */
-    int64_t limit;
-} dl_log_reader;
+/* Installs what gets each line first; it returns false if the line is to go to standard
+ * error.  Called on any thread, with any locks held: it must not wait. */
+typedef bool (*dl_log_fn)(const dl_log_line *line);
+void dl_log_install(dl_log_fn receiver);
 
-/* Installs the reader.  Called once per process, before the library has other
- * threads. */
-void dl_log_queue_open(const dl_log_reader *reader);
-
-/* For the reader: states that it holds its locks and will take lines without
- * waiting. */
-void dl_log_queue_begin(void);
-
-/* For the reader: moves the oldest line out of the queue.  False: the queue is
- * empty. */
-bool dl_log_queue_take(dl_log_line *line);
-
-/* Waits until the queue is empty and the reader has returned, or until the deadline.
- * Returns at once on a thread of the queue. */
-void dl_log_queue_flush(dl_deadline deadline);
-
-/* Returns whether dl_log_queue_flush() would return at once; takes no lock. */
-bool dl_log_queue_is_idle(void);
-
-/* Writes the queued lines to standard error and closes the queue: later puts return
- * false. */
-void dl_log_queue_close(void);
+/* Writes a line to standard error, in one write(2).  Changes errno. */
+void dl_log_write(const dl_log_line *line);
 
 #endif

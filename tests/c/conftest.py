@@ -37,7 +37,6 @@ NOT_EMULATED = {
     "test_library.c::a_home_is_looked_into": ITS_ROOT,
     "test_library.c::a_package_below_a_root_is_found": ITS_ROOT,
     "test_listen.c::the_queue_is_as_long_as_the_kernel_allows": "it lacks TCP_INFO",
-    "test_log_queue.c::a_forked_child_begins_with_an_empty_queue": ITS_FORK,
     "test_process_table.c::a_forked_child_begins_anew": ITS_FORK,
     "test_dial.c::*": NO_CRYPTO,
     "test_proof.c::*": NO_CRYPTO,

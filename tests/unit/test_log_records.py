@@ -73,7 +73,7 @@ def test_a_handler_that_was_made_before_is_found_by_the_next_group():
     [
         f"{IMPORT}{JOIN}{LOG}",
         f"import logging\n{IMPORT}{JOIN}{LOG}",
-        # Handlers of others, whose existence makes Python look once more.
+        # Handlers of others.
         f"import logging\n{IMPORT}{JOIN}"
         f"logging.getLogger('other').addHandler(logging.StreamHandler())\n{LOG}",
         f"import logging\n{BASIC}{IMPORT}"
@@ -107,7 +107,7 @@ def test_what_is_shown_is_chosen_by_the_variable_and_then_by_the_logger():
     )
     assert said(code) == ""
     told = said(code, TORCH_CPP_LOG_LEVEL="INFO", TORCH_DISTRIBUTED_DEBUG="INFO")
-    assert told.startswith("DEBUG|The debug level is set to INFO.\nINFO|group 0: ")
+    assert "\nINFO|group 0: " in told
     quiet = code.replace("NOTSET", "ERROR") + LOG
     assert said(quiet) == ""
 
@@ -200,7 +200,7 @@ def test_a_slow_handler_delays_nobody(logger):
     assert threading.current_thread() not in keeper.threads
 
 
-def test_what_a_slow_handler_has_no_time_for_is_counted(logger):
+def test_what_a_slow_handler_has_no_time_for_goes_to_standard_error(logger, capfd):
     go_on, is_in = threading.Event(), threading.Event()
 
     def wait(_: logging.LogRecord) -> None:
@@ -211,13 +211,13 @@ def test_what_a_slow_handler_has_no_time_for_is_counted(logger):
     logger.addHandler(keeper)
     _C._log_warning("first")
     assert is_in.wait(60)
-    for i in range(300):
+    for i in range(258):
         _C._log_warning(f"line {i}")
+    written = capfd.readouterr().err
     go_on.set()
     _C._flush_log()
-    assert keeper.texts[:3] == ["first", "line 0", "line 1"]
-    assert len(keeper.texts) == 1 + 256 + 1
-    assert keeper.texts[-1].startswith("44 more lines were dropped: ")
+    assert keeper.texts == ["first", *(f"line {i}" for i in range(256))]
+    assert re.fullmatch(rf"{LINE}line 256\n{LINE}line 257\n", written)
 
 
 @pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt])
@@ -353,26 +353,6 @@ def test_a_handler_that_hangs_does_not_keep_the_process():
         f"{JOIN}{LOG}_C._log_warning('left')\n"
     )
     assert re.fullmatch(rf"{LINE}left\n", said(code))
-
-
-@pytest.mark.skipif(
-    not getattr(sys, "_is_gil_enabled", lambda: True)(),
-    reason="a call can keep the GIL only where there is one",
-)
-def test_a_call_that_keeps_the_interpreter_does_not_keep_the_log():
-    """As a library's does that waits for a device, here for the line itself."""
-    code = (
-        f"import ctypes, logging, os, sys\n{BASIC}{IMPORT}{JOIN}"
-        "reads, writes = os.pipe()\nkept = os.dup(2)\nos.dup2(writes, 2)\n"
-        "wanted = (ctypes.c_int * 2)(reads, 1)  # POLLIN, of one descriptor\n"
-        "keeps = ctypes.PyDLL(None)  # whose calls have the GIL\n"
-        # Else the line's thread may have the lock before the call keeps it.
-        "sys.setswitchinterval(1000)\n"
-        f"{LOG}count = keeps.poll(wanted, 1, 60000)\n"
-        "os.dup2(kept, 2)\nsys.setswitchinterval(0.005)\n"
-        "os.write(2, os.read(reads, 4096) if count else b'nothing came')\n"
-    )
-    assert re.fullmatch(rf"{LINE}careful\n", said(code))
 
 
 def test_a_forked_child_logs_for_itself():

@@ -8,7 +8,7 @@
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"
 #include "python/module/gil.h"
-#include "python/module/log_reader.h"
+#include "python/module/log_lines.h"
 #include "python/module/parts.h"
 #include "python/stores/store_types.h"
 

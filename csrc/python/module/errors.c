@@ -7,7 +7,7 @@
 
 #include "base/status.h"
 #include "python/module/docstrings.h"
-#include "python/module/log_reader.h"
+#include "python/module/log_lines.h"
 #include "python/module/parts.h"
 #include "python/record/failure_report.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/interrupt.h"
 #include "base/thread.h"
-#include "python/module/log_reader.h"
+#include "python/module/log_lines.h"
 
 /* Releases the GIL, so that other Python threads can run. */
 static void

@@ -6,7 +6,7 @@
 #include "python/module/parts.h"
 
 static int (*const parts[])(PyObject *module) = {
-    dlpy_add_log_reader, /* first, as the others may log */
+    dlpy_add_log_lines, /* first, as the others may log */
     dlpy_add_call_sites,
     dlpy_add_errors,
     dlpy_add_store_types,

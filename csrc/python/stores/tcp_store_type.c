@@ -7,7 +7,7 @@
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
-#include "python/module/log_reader.h"
+#include "python/module/log_lines.h"
 #include "python/module/parts.h"
 #include "python/stores/store_types.h"
 #include "store/tcp/tcp_store.h"

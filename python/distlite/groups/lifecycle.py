@@ -100,6 +100,7 @@ def init_process_group(
         )
     world_size, rank = _integer(world_size, "world_size"), _integer(rank, "rank")
     _check_store_arguments(store, init_method, world_size, rank)
+    _C._look_for_log_handlers()
     _C._deadlock_configure()
     name, config = backend_of(backend)
     _check_extras(config, pg_options, device_id)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Lines of the log as records of the logger "distlite", where there are handlers.
 
-The extension imports this when the first line comes, and calls `deliver` on a thread of
-its own (csrc/python/module/log_reader.h).  `logging` is not imported here: a program
+The extension asks `has_handlers`, and calls `deliver` with each line, on a thread of its
+own (csrc/python/module/log_lines.h).  `logging` is not imported here: a program
 that has not imported it has no handlers.
 """
 
@@ -22,14 +22,22 @@ if TYPE_CHECKING:
 _LEVELS = ("DEBUG", "DEBUG", "INFO", "WARNING", "ERROR")
 
 
-def deliver() -> None:
-    """Passes all lines that are there to the handlers."""
-    while (line := _C._next_log_line()) is not None:
-        level, rank, time, head, data = line
-        text = data[head:-1].decode(errors="backslashreplace")
-        if not say(_LEVELS[level], text, rank if rank >= 0 else None, time):
-            _write(data)
-            _C._look_for_log_handlers()
+def has_handlers() -> bool:
+    """Whether a record of the logger would reach a handler.
+
+    The logger is not made for that: what `logging.config` finds, it may disable."""
+    import logging
+
+    logger = logging.root.manager.loggerDict.get("distlite", logging.root)
+    return isinstance(logger, logging.Logger) and logger.hasHandlers()
+
+
+def deliver(level: int, rank: int, time: int, head: int, data: bytes) -> None:
+    """Passes a line to the handlers, or writes it where there are none any more."""
+    text = data[head:-1].decode(errors="backslashreplace")
+    if not say(_LEVELS[level], text, rank if rank >= 0 else None, time):
+        _write(data)
+        _C._look_for_log_handlers()
 
 
 def say(
