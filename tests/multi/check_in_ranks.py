@@ -109,7 +109,7 @@ def fail_after_check_in(
         raise errors[error]
 
     if rank == failing:
-        lifecycle._make = fail  # type: ignore[assignment]
+        lifecycle.make_group = fail  # type: ignore[assignment]
     begin = time.monotonic()
     try:
         dist.init_process_group("gloo", init_method, rank=rank, world_size=world_size)

@@ -15,8 +15,7 @@ from launching import wait_until
 from operations import wait_until_ahead
 
 import distlite as dist
-from distlite.groups import regroup
-from distlite.groups import subgroups as groups
+from distlite.groups import group_making
 
 # Far above what a test may take to be told, and below its own limit.
 LIMIT = timedelta(seconds=20)
@@ -334,7 +333,7 @@ def of_an_interrupted_making(
         scene.mark("end")
         raise KeyboardInterrupt
 
-    groups.serve_devices = regroup.serve_devices = interrupt
+    group_making.serve_devices = interrupt
     try:
         MAKERS[maker]()
     except KeyboardInterrupt as error:

@@ -525,10 +525,40 @@ def _not_text(backend: object) -> ValueError:
     )
 
 
-def backend_of(backend: object) -> tuple[str, str]:
-    """Returns the texts of get_backend() and get_backend_config(), or raises."""
+class DeviceBackends:
+    """The backends of a group by kind of device, and the name that stands for them all.
+
+    Its text is get_backend_config(), "cpu:gloo,cuda:nccl".
+    """
+
+    __slots__ = ("by_device", "name")
+
+    def __init__(self, name: str, by_device: dict[str, str]) -> None:
+        self.name = name  # as given to init_process_group
+        self.by_device = by_device
+
+    def __repr__(self) -> str:
+        return ",".join(f"{device}:{name}" for device, name in self.by_device.items())
+
+    @property
+    def engine(self) -> str:
+        """The core's name of the backend for the CPU or, without one, for the first
+        device."""
+        engine = self.by_device.get("cpu") or next(iter(self.by_device.values()))
+        return Backend.GLOO if engine in _BESIDE_CPU else engine
+
+    @property
+    def plugins(self) -> dict[str, BackendPlugin]:
+        """How to make the groups of the devices that registered backends serve."""
+        found = {device: plugin_of(name) for device, name in self.by_device.items()}
+        return {device: plugin for device, plugin in found.items() if plugin}
+
+
+def backends_of(backend: object) -> DeviceBackends:
+    """Returns the backends that the argument of init_process_group() means; raises if
+    one of them is not here, or does not serve its device."""
     if backend is None:
-        return Backend.UNDEFINED, "cpu:gloo"
+        return DeviceBackends(Backend.UNDEFINED, {"cpu": Backend.GLOO})
     if not isinstance(backend, str):
         raise _not_text(backend)
     name = backend.lower()
@@ -541,15 +571,14 @@ def backend_of(backend: object) -> tuple[str, str]:
             _check_device(device, served_by)
         if served_by in _BESIDE_CPU and device != "cuda":
             raise RuntimeError(f"{served_by} supports cuda memory only, not {device}")
-    config = ",".join(f"{device}:{by}" for device, by in served.items())
-    engine = engine_of(config)
-    by = served.get("cuda")
+    backends = DeviceBackends(name, served)
+    engine, by = backends.engine, served.get("cuda")
     if by in _STAGING and not _is_staged_by(engine, by):
         raise ValueError(
             f"{by} serves cuda memory by copies in the CPU's memory, which is "
             f'{engine}\'s here; use "cpu:{by},cuda:{by}" or "cpu:{engine},cuda:nccl"'
         )
-    return name, config
+    return backends
 
 
 def _check_device(device: str, name: str) -> None:
@@ -606,19 +635,14 @@ def plugin_of(name: str) -> BackendPlugin | None:
     return Backend._plugins.get(name.upper())
 
 
-def engine_of(config: str) -> str:
-    """Returns the core's name of the backend for the CPU or, without one, for the first
-    device."""
-    served = dict(pair.split(":") for pair in config.split(","))
-    engine = served.get("cpu") or next(iter(served.values()))
-    return Backend.GLOO if engine in _BESIDE_CPU else engine
-
-
 def serve_devices(
-    group: ProcessGroup, config: str, options: object = None, device_id: object = None
+    group: ProcessGroup,
+    backends: DeviceBackends,
+    options: object = None,
+    device_id: object = None,
 ) -> None:
-    """Lets a new group serve the devices that its config names."""
-    served = dict(pair.split(":") for pair in config.split(","))
+    """Lets a new group serve the devices that it has backends for."""
+    served = backends.by_device
     served_by = served.get("cuda")
     if served_by in (Backend.NCCL, Backend.UCC):
         from .nccl import connect, serve
@@ -626,7 +650,7 @@ def serve_devices(
         serve(group, options, served_by, "cpu" not in served)
         if device_id is not None:
             connect(group, device_id)
-    elif served_by is not None and _is_staged_by(engine_of(config), served_by):
+    elif served_by is not None and _is_staged_by(backends.engine, served_by):
         _C._device_serve(group, served_by, None, False)
 
 

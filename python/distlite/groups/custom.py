@@ -12,7 +12,7 @@ import contextlib
 
 from .._C import ProcessGroup
 from . import options
-from .backends import BackendType, engine_of, plugin_of
+from .backends import BackendType
 from .dispatch import NO_BACKEND, device_of, global_rank
 from .reduce_op import ReduceOp
 from .world import get_group_rank
@@ -20,25 +20,23 @@ from .world import get_group_rank
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
     from typing import Any
 
-    from .._C import Store
     from .backends import BackendPlugin
-    from .world import GroupInfo
+    from .group_making import GroupRequest
 
     Given = dict[str, Any]
 
-__all__ = ["DistributedBackendOptions", "ToMake", "handle", "make_group"]
+__all__ = ["DistributedBackendOptions", "handle", "make_registered"]
 
 
 class DistributedBackendOptions:
     """Describes the group to a creator with the extended interface."""
 
-    def __init__(self, asked: ToMake) -> None:
+    def __init__(self, asked: GroupRequest) -> None:
         self.store = asked.store
         self.group_rank = asked.rank
-        self.group_size = asked.size
+        self.group_size = len(asked.info.ranks)
         self.timeout = asked.timeout
         self.group_id = asked.label
         # Empty means all ranks, as in torch's default group.
@@ -50,51 +48,14 @@ class DistributedBackendOptions:
         return f"{type(self).__name__}({fields})"
 
 
-class ToMake:
-    """Describes a group that is to be made."""
-
-    __slots__ = (
-        "description",
-        "info",
-        "label",
-        "pg_options",
-        "rank",
-        "size",
-        "store",
-        "timeout",
-    )
-
-    def __init__(
-        self, store: Store, rank: int, info: GroupInfo, timeout: timedelta
-    ) -> None:
-        self.store = store
-        self.rank = rank
-        self.size = len(info.ranks)
-        self.info = info
-        self.timeout = timeout
-        self.label = "0"
-        self.description = "default_pg"
-        self.pg_options: Any = None
-
-    def named(self, label: str, description: str) -> ToMake:
-        """Returns the same description for a group that is not the default group."""
-        self.label, self.description = label, description
-        return self
-
-
-def make_group(asked: ToMake) -> ProcessGroup | None:
+def make_registered(asked: GroupRequest) -> ProcessGroup | None:
     """Makes the group if a registered backend serves one of its devices; else returns
     None.
 
     A backend that serves a device beside the core's gets the arrays of that device
     only.
     """
-    served = dict(pair.split(":") for pair in asked.info.config.split(","))
-    plugins = {
-        device: plugin
-        for device, name in served.items()
-        if (plugin := plugin_of(name)) is not None
-    }
+    served, plugins = asked.info.backends.by_device, asked.info.backends.plugins
     if not plugins:
         return None
     by_name: dict[str, ProcessGroup] = {}
@@ -121,12 +82,14 @@ def _leave(group: ProcessGroup) -> None:
         group.shutdown()
 
 
-def _create(plugin: BackendPlugin, asked: ToMake) -> ProcessGroup:
+def _create(plugin: BackendPlugin, asked: GroupRequest) -> ProcessGroup:
     if plugin.extended_api:
         told = DistributedBackendOptions(asked)
         made = plugin.creator_fn(told, asked.pg_options)
     else:
-        made = plugin.creator_fn(asked.store, asked.rank, asked.size, asked.timeout)
+        made = plugin.creator_fn(
+            asked.store, asked.rank, len(asked.info.ranks), asked.timeout
+        )
     if not isinstance(made, ProcessGroup):
         raise TypeError(f"a backend's creator must return a ProcessGroup, not {made!r}")
     # A native group that the user made already has its name.
@@ -135,7 +98,7 @@ def _create(plugin: BackendPlugin, asked: ToMake) -> ProcessGroup:
             made._adopt(
                 asked.store,
                 asked.rank,
-                asked.size,
+                len(asked.info.ranks),
                 asked.timeout,
                 asked.label,
                 asked.description,
@@ -148,18 +111,18 @@ def _create(plugin: BackendPlugin, asked: ToMake) -> ProcessGroup:
 
 
 def _dispatching(
-    asked: ToMake, served: dict[str, str], made: dict[str, ProcessGroup]
+    asked: GroupRequest, served: dict[str, str], made: dict[str, ProcessGroup]
 ) -> ProcessGroup:
     """Makes the core's group, which passes calls for other devices on."""
     is_ours = "cpu" in served and "cpu" not in made
     group = ProcessGroup(
         asked.store,
         asked.rank,
-        asked.size,
+        len(asked.info.ranks),
         asked.timeout,
         asked.label,
         asked.description,
-        engine_of(asked.info.config) if is_ours else "custom",
+        asked.info.backends.engine if is_ours else "custom",
     )
     try:
         for device, backend in made.items():

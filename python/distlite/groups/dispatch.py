@@ -94,8 +94,7 @@ def _devices_of_core(group: ProcessGroup) -> list[str]:
     if type(group) is ProcessGroup:
         return []
     info = world.groups.get(group)
-    pairs = info.config.split(",") if info is not None else ["cpu:custom"]
-    return [pair.partition(":")[0] for pair in pairs]
+    return ["cpu"] if info is None else list(info.backends.by_device)
 
 
 def _pass_on(

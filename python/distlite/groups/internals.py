@@ -25,15 +25,16 @@ from .._C import PrefixStore, ProcessGroup, Store
 from ..constants import default_pg_timeout
 from .backends import (
     Backend,
-    backend_of,
-    engine_of,
+    BackendConfig,
+    DeviceBackends,
+    backends_of,
     is_gloo_available,
     is_mpi_available,
     is_nccl_available,
     is_ucc_available,
     is_xccl_available,
-    serve_devices,
 )
+from .group_making import GroupRequest, make_group, remember
 from .lifecycle import _limit_of
 from .p2p import P2POp
 from .subgroups import new_group
@@ -83,7 +84,7 @@ class _OfGroups(MutableMapping[ProcessGroup, T]):
         info = world.groups.get(group)
         if info is None:
             name = ProcessGroup.name(group)
-            info = GroupInfo(name, backend_of(name)[1], list(range(group.size())))
+            info = GroupInfo(backends_of(name), list(range(group.size())))
         self._write(group, info, value)
         world.groups[group] = info
 
@@ -108,7 +109,8 @@ def _write_backend(
     """Sets the backend's name; the store remains the one that the group was made
     with."""
     backend, _ = value
-    info.backend = backend or info.backend
+    by_device = info.backends.by_device
+    info.backends = DeviceBackends(backend or info.backends.name, by_device)
 
 
 def _write_name(group: ProcessGroup, info: GroupInfo, name: str) -> None:
@@ -116,7 +118,8 @@ def _write_name(group: ProcessGroup, info: GroupInfo, name: str) -> None:
 
 
 def _write_config(group: ProcessGroup, info: GroupInfo, config: object) -> None:
-    info.config = str(config)
+    served = BackendConfig(str(config)).get_device_backend_map()
+    info.backends = DeviceBackends(info.backends.name, served)
 
 
 def _write_tag(group: ProcessGroup, info: GroupInfo, tag: str) -> None:
@@ -140,7 +143,8 @@ class _WorldView:
     def __init__(self) -> None:
         # The backend and the store of each group.
         self.pg_map: _OfGroups[Any] = _OfGroups(
-            lambda group, info: (info.backend, group.get_group_store()), _write_backend
+            lambda group, info: (info.backends.name, group.get_group_store()),
+            _write_backend,
         )
         self.pg_names: _OfGroups[str] = _OfGroups(
             lambda group, _: group.group_name, _write_name
@@ -150,7 +154,7 @@ class _WorldView:
         )
         # The backends of each group by device.
         self.pg_backend_config: _OfGroups[Any] = _OfGroups(
-            lambda _, info: info.config, _write_config
+            lambda _, info: str(info.backends), _write_config
         )
         self.pg_to_tag: _OfGroups[str] = _OfGroups(_tag_of, _write_tag)
         self.pg_coalesce_state: dict[ProcessGroup, Any] = {}
@@ -192,7 +196,7 @@ class _WorldView:
             {
                 "pg_name": group.group_name,
                 "pg_desc": group.group_desc,
-                "backend_config": info.config,
+                "backend_config": str(info.backends),
                 "ranks": [] if len(info.ranks) == everybody else list(info.ranks),
                 "group_size": len(info.ranks),
                 "group_count": self.group_count,
@@ -266,35 +270,16 @@ def _new_process_group_helper(
     known = set(global_ranks_in_group) if default is not None else ()
     if known and get_rank() not in known:
         return GroupMember.NON_GROUP_MEMBER, None
-    name, config = backend_of(backend)
-    limit = _limit_of(timeout, config)
+    backends = backends_of(backend)
     ranks = list(global_ranks_in_group) or list(range(group_size))
-    info = GroupInfo(name, config, ranks, device_id)
+    info = GroupInfo(backends, ranks, device_id)
     info.tag = pg_tag or ""
     keys = PrefixStore(f"{group_name}/", store)
-    description = group_desc or "undefined"
-    group = None
-    if Backend._plugins:
-        from .custom import ToMake, make_group
-
-        asked = ToMake(keys, group_rank, info, limit).named(group_name, description)
-        asked.pg_options = backend_options
-        group = make_group(asked)
-    if group is None:
-        engine = engine_of(config)
-        group = ProcessGroup(
-            keys, group_rank, group_size, limit, group_name, description, engine
-        )
-    try:
-        serve_devices(group, config, backend_options, device_id)
-        group._set_global_ranks(ranks)
-        world.groups[group] = info
-    except BaseException:
-        # The traceback keeps the group alive, and the others would wait for this rank
-        # in it.
-        world.groups.pop(group, None)
-        group.shutdown()
-        raise
+    request = GroupRequest(info, keys, group_rank, _limit_of(timeout, backends))
+    request.label, request.description = group_name, group_desc or "undefined"
+    request.pg_options, request.device_id = backend_options, device_id
+    group = make_group(request)
+    remember(group, info)
     return group, keys
 
 

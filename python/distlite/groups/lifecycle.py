@@ -19,8 +19,9 @@ from .._C import DistBackendError, DistStoreError, PrefixStore, ProcessGroup, TC
 from ..constants import default_pg_timeout
 from ..objects.objects_setting import objects_setting
 from ..rendezvous import find_place
-from .backends import Backend, backend_of, engine_of, plugin_of, serve_devices
+from .backends import Backend, backends_of
 from .check_in import CheckIn
+from .group_making import GroupRequest, make_group
 from .world import GroupInfo, is_outside, world
 
 TYPE_CHECKING = False
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .._C import Store
+    from .backends import DeviceBackends
     from .world import ExceptHook
 
 __all__ = ["destroy_process_group", "init_process_group", "process_group"]
@@ -102,21 +104,23 @@ def init_process_group(
     _check_store_arguments(store, init_method, world_size, rank)
     _C._look_for_log_handlers()
     _C._deadlock_configure()
-    name, config = backend_of(backend)
-    _check_extras(config, pg_options, device_id)
+    backends = backends_of(backend)
+    _check_extras(backends, pg_options, device_id)
     # `_ranks` are the ranks of these processes in a larger job.  Jobs with different
     # ones can share a store: the group's name is a hash of them.
-    limit, label = _limit_of(timeout, config), _label_of(_ranks)
+    limit, label = _limit_of(timeout, backends), _label_of(_ranks)
     since, hosted = time.monotonic(), None
     if store is None:
         asked = (init_method, world_size, rank)
-        store, rank, world_size = _find_place(config, *asked, limit)
+        store, rank, world_size = _find_place(backends, *asked, limit)
         hosted = store if rank == 0 and isinstance(store, TCPStore) else None
     world_size, rank = _integer(world_size, "world_size"), _integer(rank, "rank")
-    info = GroupInfo(name, config, list(range(world_size)), device_id)
-    group = _join(store, rank, info, limit, pg_options, label, since)
+    info = GroupInfo(backends, list(range(world_size)), device_id)
+    request = GroupRequest(info, store, rank, limit)
+    request.label = label
+    request.pg_options, request.device_id = pg_options, device_id
+    group = _join(request, since)
     try:
-        serve_devices(group, config, pg_options, device_id)
         # A peer may join the next group before this process leaves this one, and must
         # meet the same server: the store is kept until the next group.
         world.hosted_store = hosted or world.hosted_store
@@ -318,9 +322,13 @@ def _check_store_arguments(
 
 
 def _find_place(
-    config: str, init_method: str | None, world_size: int, rank: int, limit: timedelta
+    backends: DeviceBackends,
+    init_method: str | None,
+    world_size: int,
+    rank: int,
+    limit: timedelta,
 ) -> tuple[Store, int, int]:
-    if init_method is not None or engine_of(config) != Backend.MPI:
+    if init_method is not None or backends.engine != Backend.MPI:
         return find_place(init_method or "env://", rank, world_size, limit)
     from .mpi import meet
 
@@ -333,8 +341,9 @@ def _find_place(
     return meet(limit, world_size)
 
 
-def _limit_of(timeout: object, config: str = "") -> timedelta:
-    if timeout is None and config == "cuda:nccl":
+def _limit_of(timeout: object, backends: DeviceBackends | None = None) -> timedelta:
+    is_of_nccl = backends is not None and backends.by_device == {"cuda": Backend.NCCL}
+    if timeout is None and is_of_nccl:
         from .nccl import default_timeout
 
         return default_timeout()
@@ -368,8 +377,10 @@ def _label_of(ranks: list[int] | None) -> str:
     return hashlib.sha1(text.encode()).hexdigest()
 
 
-def _check_extras(config: str, pg_options: object, device_id: object) -> None:
-    has_device = "cuda:nccl" in config.split(",")
+def _check_extras(
+    backends: DeviceBackends, pg_options: object, device_id: object
+) -> None:
+    has_device = backends.by_device.get("cuda") == Backend.NCCL
     if pg_options is not None and not Backend._plugins and not has_device:
         warnings.warn("pg_options: the cpu backend takes no options", stacklevel=3)
     if device_id is None:
@@ -378,7 +389,7 @@ def _check_extras(config: str, pg_options: object, device_id: object) -> None:
         raise ValueError(
             "device_id is an int, but no accelerator support is found in this version."
         )
-    if "cuda:" in config:
+    if "cuda" in backends.by_device:
         from .nccl import index_of
 
         index_of(device_id)
@@ -388,27 +399,20 @@ def _check_extras(config: str, pg_options: object, device_id: object) -> None:
     )
 
 
-def _join(
-    store: Store,
-    rank: int,
-    info: GroupInfo,
-    timeout: timedelta,
-    pg_options: Any,
-    label: str,
-    since: float,
-) -> ProcessGroup:
+def _join(request: GroupRequest, since: float) -> ProcessGroup:
     """Joins the job at `store`.  `since` is when the timeout began, of which finding
     the store has used a part."""
-    size = len(info.ranks)
+    rank, size = request.rank, len(request.info.ranks)
+    store, timeout, label = request.store, request.timeout, request.label
     if label != "0":
         store = PrefixStore(f"ranks/{label}", store)
     # A fake rank is alone with its store.
-    is_fake = engine_of(info.config) == Backend.FAKE
+    is_fake = request.info.backends.engine == Backend.FAKE
     # The group's constructor refuses a rank that does not exist, and a registered
     # backend may make its group without any other rank.
-    meets = not is_fake and 0 <= rank < size and not _is_registered(info.config)
+    meets = not is_fake and 0 <= rank < size and not request.info.backends.plugins
     turn = 0 if is_fake else _generation(store, rank)
-    keys = PrefixStore(f"default_pg/{turn}", store)
+    keys = request.store = PrefixStore(f"default_pg/{turn}", store)
     checked = CheckIn(store, keys, rank, size) if meets else None
     group = None
     try:
@@ -417,7 +421,8 @@ def _join(
             _name_job(keys, rank, size)
         if checked is not None:
             checked.meet(label, timeout, since)
-        group = _make(keys, rank, info, timeout, pg_options, label, since)
+        request.connect_timeout = _left_of(timeout, since)
+        group = make_group(request)
         if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
             left = _left_of(timeout, since)
             _store_based_barrier(rank, keys, label, size, left)
@@ -432,32 +437,6 @@ def _join(
     return group
 
 
-def _make(
-    keys: Store,
-    rank: int,
-    info: GroupInfo,
-    timeout: timedelta,
-    pg_options: Any,
-    label: str,
-    since: float,
-) -> ProcessGroup:
-    """Makes the group, once it is known that its ranks belong together."""
-    size = len(info.ranks)
-    group = None
-    if Backend._plugins:
-        from .custom import ToMake, make_group
-
-        asked = ToMake(keys, rank, info, timeout).named(label, "default_pg")
-        asked.pg_options = pg_options
-        group = make_group(asked)
-    if group is None:
-        engine = engine_of(info.config)
-        left = _left_of(timeout, since)
-        group = ProcessGroup(keys, rank, size, left, label, "default_pg", engine)
-        group.set_timeout(timeout)
-    return group
-
-
 # The least time for connecting: a timeout that the check-in has almost used up must not
 # fail a rank whose peers have all come.
 _LEAST_LEFT = timedelta(seconds=0.05)
@@ -469,12 +448,6 @@ def _left_of(timeout: timedelta, since: float) -> timedelta:
     if timeout < timedelta(0):
         return timeout
     return max(timeout - timedelta(seconds=time.monotonic() - since), _LEAST_LEFT)
-
-
-def _is_registered(config: str) -> bool:
-    """Returns whether a backend of register_backend() serves one of the devices."""
-    names = (pair.split(":")[1] for pair in config.split(","))
-    return any(plugin_of(name) is not None for name in names)
 
 
 def _name_job(keys: Store, rank: int, size: int) -> None:

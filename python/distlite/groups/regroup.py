@@ -14,10 +14,16 @@ from operator import index
 
 from .. import _C
 from .._C import DistBackendError, PrefixStore, ProcessGroup, barrier
-from .backends import Backend, backend_of, engine_of, serve_devices
+from .backends import backends_of
+from .group_making import (
+    GroupRequest,
+    child_request,
+    make_group,
+    remember,
+)
 from .lifecycle import _limit_of, replace_default
 from .shrink_check import Comparison
-from .subgroups import next_name, store_of_child
+from .subgroups import next_name
 from .world import GroupInfo, info_of, world
 
 TYPE_CHECKING = False
@@ -32,55 +38,6 @@ __all__ = ["SHRINK_ABORT", "SHRINK_DEFAULT", "shrink_group", "split", "split_gro
 
 SHRINK_DEFAULT = 0
 SHRINK_ABORT = 1
-
-
-class _Part:
-    """Some ranks of a group, and the name of the group that they become."""
-
-    def __init__(self, parent: ProcessGroup, ranks: list[int]) -> None:
-        self.parent = parent
-        self.ranks = ranks
-        self.label = parent.group_name
-        self.description = parent.group_desc
-        self.pg_options: object = None
-        # The new group takes the place of the parent, which may have been aborted.
-        self.is_successor = False
-
-    def named(self, label: str, description: str) -> _Part:
-        """Returns the same part with the name of its group."""
-        self.label, self.description = label, description
-        return self
-
-    def make(self, info: GroupInfo, limit: timedelta) -> ProcessGroup:
-        """Makes the group; returns before all ranks have come."""
-        rank = self.ranks.index(self.parent.rank())
-        engine = engine_of(info.config)
-        store = store_of_child(self.parent, self.ranks, self.label, engine)
-        if Backend._plugins:
-            from .custom import ToMake, make_group
-
-            asked = ToMake(store, rank, info, limit)
-            made = make_group(asked.named(self.label, self.description))
-            if made is not None:
-                return made
-        group = ProcessGroup(
-            store,
-            rank,
-            len(self.ranks),
-            limit,
-            self.label,
-            self.description,
-            engine,
-            self.parent,
-            self.ranks,
-            is_successor=self.is_successor,
-        )
-        try:
-            serve_devices(group, info.config, self.pg_options)
-        except BaseException:
-            group.shutdown()
-            raise
-        return group
 
 
 def split_group(
@@ -197,16 +154,16 @@ def _split(
     if mine is None:
         _C._device_split(parent, -1, 0, None)
         return None
-    name, config = backend_of(backend) if backend else (info.backend, info.config)
+    backends = backends_of(backend) if backend else info.backends
     label = f"{parent.group_name}:split:{turn}:{mine[0]}"
     description = group_desc or f"{parent.group_desc}:split:{turn}"
-    made_of = GroupInfo(name, config, [info.ranks[rank] for rank in mine])
-    part = _Part(parent, mine).named(label, description)
-    part.pg_options = pg_options
-    made = part.make(made_of, limit)
+    made_of = GroupInfo(backends, [info.ranks[rank] for rank in mine])
+    request = child_request(parent, mine, made_of, limit, label)
+    request.description, request.pg_options = description, pg_options
+    made = make_group(request)
     try:
         _C._device_split(parent, parts.index(mine), mine.index(parent.rank()), made)
-        _remember(made, made_of)
+        remember(made, made_of)
     except BaseException:
         # The program never gets the group and so cannot abort it; the others would wait
         # for this rank.
@@ -236,10 +193,11 @@ def split_off(
         return None
     chosen = [info.ranks[rank] for rank in mine]
     label = label or next_name(chosen, is_local=True)
-    made_of = GroupInfo(info.backend, info.config, chosen)
-    part = _Part(parent, mine).named(label, description or f"{parent.group_desc}:split")
-    made = part.make(made_of, limit)
-    _remember(made, made_of)
+    made_of = GroupInfo(info.backends, chosen)
+    request = child_request(parent, mine, made_of, limit, label)
+    request.description = description or f"{parent.group_desc}:split"
+    made = make_group(request)
+    remember(made, made_of)
     return made
 
 
@@ -268,12 +226,12 @@ def merge(
             f"group's in a group of {size}: all groups together are larger, or the "
             f"store has been used for {label} before"
         )
-    name, config = info.backend, info.config
-    made_of = GroupInfo(name, config, list(range(size)))
-    description = description or f"{group.group_desc}:merged"
-    rank, engine = start + group.rank(), engine_of(config)
-    made = ProcessGroup(keys, rank, size, limit, label, description, engine)
-    _remember(made, made_of)
+    made_of = GroupInfo(info.backends, list(range(size)))
+    request = GroupRequest(made_of, keys, start + group.rank(), limit)
+    request.label = label
+    request.description = description or f"{group.group_desc}:merged"
+    made = make_group(request)
+    remember(made, made_of)
     return made
 
 
@@ -297,11 +255,6 @@ def _check_rank(rank: int, size: int) -> None:
             f"Rank {rank} is out of range. Valid ranks are 0 to {size - 1} "
             f"(group size {size})"
         )
-
-
-def _remember(made: ProcessGroup, info: GroupInfo) -> None:
-    made._set_global_ranks(info.ranks)
-    world.groups[made] = info
 
 
 def shrink_group(
@@ -350,15 +303,15 @@ def shrink_group(
     ranks = (
         range(len(survivors)) if is_default else map(info.ranks.__getitem__, survivors)
     )
-    made_of = GroupInfo(info.backend, info.config, list(ranks))
+    made_of = GroupInfo(info.backends, list(ranks))
     # The names are the same only if all ranks leave out the same ranks.
     label = f"{former.group_name}:without:{'-'.join(map(str, sorted(excluded)))}"
     # Ranks of an attempt that failed still use the earlier name.
     label += f":{info.disputes}" if info.disputes else ""
-    part = _Part(former, survivors).named(label, former.group_desc)
-    part.is_successor = True
+    request = child_request(former, survivors, made_of, former.timeout, label)
+    request.description, request.is_successor = former.group_desc, True
     comparison = Comparison(former, sorted(excluded), info.disputes)
-    made = _make_and_meet(part, made_of, former, comparison, info)
+    made = _make_and_meet(request, former, comparison, info)
     if shrink_flags != SHRINK_ABORT:
         _shrink_device(former, sorted(excluded), made)
     _take_over(former, made, made_of)
@@ -373,7 +326,7 @@ def _take_over(former: ProcessGroup, made: ProcessGroup, info: GroupInfo) -> Non
         return
     del world.groups[former]
     former.shutdown()
-    _remember(made, info)
+    remember(made, info)
 
 
 def _shrink_device(
@@ -386,8 +339,7 @@ def _shrink_device(
 
 
 def _make_and_meet(
-    part: _Part,
-    made_of: GroupInfo,
+    request: GroupRequest,
     former: ProcessGroup,
     comparison: Comparison,
     info: GroupInfo,
@@ -399,7 +351,7 @@ def _make_and_meet(
     limit = former.timeout.total_seconds()
     deadline = time.monotonic() + (limit if limit >= 0 else float("inf"))
     while True:
-        made = part.make(made_of, former.timeout)
+        made = make_group(request)
         try:
             _meet(made, comparison, info)
         except DistBackendError as error:

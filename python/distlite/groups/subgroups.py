@@ -14,9 +14,10 @@ from datetime import timedelta
 from operator import index
 
 from .. import _C
-from .._C import PrefixStore, ProcessGroup
+from .._C import ProcessGroup
 from .._typing import overload
-from .backends import Backend, backend_of, engine_of, serve_devices
+from .backends import backends_of
+from .group_making import child_request, make_group, remember
 from .lifecycle import (
     _check_extras,
     _limit_of,
@@ -106,9 +107,9 @@ def new_group(
     """
     default = world.require_default()
     known = info_of(default)
-    name, config = backend_of(backend) if backend else (known.backend, known.config)
-    limit = _limit_of(timeout, config)
-    _check_extras(config, pg_options, device_id)
+    backends = backends_of(backend) if backend else known.backends
+    limit = _limit_of(timeout, backends)
+    _check_extras(backends, pg_options, device_id)
     members = _members_of(ranks, default.size(), sort_ranks)
     if use_local_synchronization and default.rank() not in members:
         return None
@@ -116,9 +117,13 @@ def new_group(
     made = GroupMember.NON_GROUP_MEMBER
     try:
         if default.rank() in members:
-            info = GroupInfo(name, config, members, device_id)
-            made = _join(label, info, limit, group_desc or "undefined")
-            serve_devices(made, config, pg_options, device_id)
+            info = GroupInfo(backends, members, device_id)
+            request = child_request(default, members, info, limit, label)
+            request.description = group_desc or "undefined"
+            request.pg_options, request.device_id = pg_options, device_id
+            made = make_group(request)
+            # From here on _leave_unseen() leaves it.
+            remember(made, info)
         if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
             count = len(members) if use_local_synchronization else default.size()
             store = default.get_group_store()
@@ -185,46 +190,6 @@ def next_name(members: list[int], is_local: bool) -> str:
     # The numbers belong to this default group; shrink_group() may make another one.
     text = f"{world.require_default().group_name}:{members}#{turn}"
     return hashlib.sha1(text.encode()).hexdigest()
-
-
-def store_of_child(
-    parent: ProcessGroup, ranks: list[int], label: str, engine: str
-) -> PrefixStore:
-    """Returns the store of a new group of ranks of `parent`.  If that fails, the new
-    group's other members are told why, so that they do not wait for this rank."""
-    try:
-        return PrefixStore(label, parent.get_group_store())
-    except BaseException as error:
-        rank = ranks.index(parent.rank())
-        reason = f"{type(error).__name__}: {error or 'out of memory'}"
-        _C._group_refuse(parent, ranks, rank, label, engine, reason)
-        raise
-
-
-def _join(
-    label: str, info: GroupInfo, limit: timedelta, description: str
-) -> ProcessGroup:
-    default = world.require_default()
-    rank, size = info.ranks.index(default.rank()), len(info.ranks)
-    store = store_of_child(default, info.ranks, label, engine_of(info.config))
-    if Backend._plugins:
-        from .custom import ToMake, make_group
-
-        asked = ToMake(store, rank, info, limit).named(label, description)
-        made = make_group(asked)
-        if made is not None:
-            world.groups[made] = info
-            made._set_global_ranks(info.ranks)
-            return made
-    backend = engine_of(info.config)
-    # The ranks have met already; the first operation waits for those that are late.
-    group = ProcessGroup(
-        store, rank, size, limit, label, description, backend, default, info.ranks
-    )
-    # Before anything else: from here on new_group() leaves the group after Ctrl-C.
-    world.groups[group] = info
-    group._set_global_ranks(info.ranks)
-    return group
 
 
 def new_subgroups(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar
 
     from .._C import Store
+    from .backends import DeviceBackends
     from .check_in import Presence
 
     ExceptHook = Callable[
@@ -71,16 +72,12 @@ class Numbers:
 class GroupInfo:
     """The record of a group in the world."""
 
-    __slots__ = (
-        *("backend", "bound_device", "children", "config", "disputes", "ranks"),
-        "tag",
-    )
+    __slots__ = ("backends", "bound_device", "children", "disputes", "ranks", "tag")
 
     def __init__(
-        self, backend: str, config: str, ranks: list[int], device_id: object = None
+        self, backends: DeviceBackends, ranks: list[int], device_id: object = None
     ) -> None:
-        self.backend = backend  # as given to init_process_group
-        self.config = config  # "cpu:gloo"
+        self.backends = backends
         self.ranks = ranks  # global ranks, in group order
         self.bound_device: str | None = None  # "cuda:0", if it was given
         self.children = Numbers()  # of its splits
@@ -338,7 +335,7 @@ def get_backend(group: ProcessGroup | None = None) -> str:
     """
     if is_outside(group):
         raise ValueError("Invalid process group specified")
-    return info_of(group).backend
+    return info_of(group).backends.name
 
 
 def get_backend_config(group: ProcessGroup | None = None) -> str:
@@ -360,7 +357,7 @@ def get_backend_config(group: ProcessGroup | None = None) -> str:
     """
     if is_outside(group):
         raise ValueError("Invalid process group specified")
-    return info_of(group).config
+    return str(info_of(group).backends)
 
 
 def get_pg_count() -> int:

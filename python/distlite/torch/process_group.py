@@ -207,7 +207,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         except (KeyError, ValueError):
             # torch has not registered the group, or it was made by hand.
             return {"cpu": "distlite"}
-        return dict(pair.split(":") for pair in config.split(","))
+        return torch.distributed.BackendConfig(config).get_device_backend_map()
 
     @property
     def _device_types(self) -> list[Any]:
