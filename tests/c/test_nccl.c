@@ -492,6 +492,59 @@ CHECK_CASE(works_fail_once_the_communicator_is_aborted)
     run_ranks(2, fail_after_abort);
 }
 
+static dl_work *
+begin_message(dl_group *group, dl_op_type op, int peer, int64_t *data)
+{
+    dl_call message = {.tensor = device_tensor(data, 1), .peer = peer};
+    dl_work *work = NULL;
+
+    CHECK_OK(post_as(group, op, &message, dl_group_deadline(group), &work));
+    return work;
+}
+
+/* Rank 0 has a communicator with each other rank, and an operation on each of them that
+ * only an abort ends. */
+static void
+abort_messages(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("messages", rank, size, GROUP_PATIENCE);
+    int64_t data[3] = {0};
+    dl_work *works[3] = {NULL};
+
+    (void)context;
+    for (int peer = 1; peer < size; peer++) {
+        if (rank == 0 || rank == peer) {
+            dl_work *work = begin_message(group, rank == 0 ? DL_RECV : DL_SEND,
+                                          rank == 0 ? peer : 0, &data[peer]);
+            CHECK_OK(dl_work_wait(work, soon()));
+            dl_work_unref(work);
+        }
+    }
+    CHECK_OK(dl_store_barrier(store, dl_bytes_of("warm"), size, soon()));
+    for (int peer = 1; rank == 0 && peer < size; peer++) {
+        works[peer] = begin_message(group, DL_RECV, peer, &data[peer]);
+    }
+    if (rank == 0) {
+        void *library = dlopen(getenv("DISTLITE_NCCL_LIBRARY"), RTLD_NOW);
+        atomic_int *comms = dlsym(library, "double_comms");
+        CHECK_EQUAL(atomic_load(comms), 4);
+        dl_group_abort(group, "enough");
+        CHECK_STATUS(dl_work_wait(works[1], soon()), DL_CANCELLED);
+        CHECK_STATUS(dl_work_wait(works[2], soon()), DL_CANCELLED);
+        CHECK_EQUAL(atomic_load(comms), 2);
+        dl_work_unref(works[1]);
+        dl_work_unref(works[2]);
+    }
+    CHECK_OK(dl_store_barrier(store, dl_bytes_of("over"), size, soon()));
+    end_group(group);
+}
+
+CHECK_CASE(communicators_whose_aborts_wait_for_each_other_are_all_aborted)
+{
+    setenv("DOUBLE_NCCL_FREE_WAITS", "1", 1);
+    run_ranks(3, abort_messages);
+}
+
 CHECK_SLOW_CASE(a_teardown_that_hangs_is_left_behind)
 {
     int64_t data = 1;

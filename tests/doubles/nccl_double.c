@@ -26,6 +26,8 @@
  * DOUBLE_NCCL_LAUNCH_ERROR=n: bundles fail from the n-th on.
  * DOUBLE_NCCL_ASYNC_ERROR=n: communicators report an error from the n-th bundle on.
  * DOUBLE_NCCL_IN_PROGRESS=1: calls within a group return ncclInProgress.
+ * DOUBLE_NCCL_FREE_WAITS=1: destroying a communicator waits for the operations of all
+ *   others of the process, as freeing memory of a device does.
  * DOUBLE_NCCL_HANG=1: destroying a communicator never ends.  Built with -DOLD it lacks
  * what came after 2.18, with -DANCIENT also what came with it. */
 #include <dlfcn.h>
@@ -75,7 +77,8 @@ typedef struct config {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 config double_config; /* the last one passed in; guarded by lock, as the next */
 char double_net[64];
-atomic_int double_comms; /* alive */
+atomic_int double_comms;   /* alive */
+static atomic_int running; /* bundles on streams, of all communicators */
 
 /* The collective with this number that a rank is about to run. */
 typedef struct signature {
@@ -643,6 +646,7 @@ run_calls(void *argument)
     free_calls(calls);
     if (is_busy) {
         atomic_fetch_sub(&comm->busy, 1);
+        atomic_fetch_sub(&running, 1);
     }
 }
 
@@ -670,6 +674,7 @@ hand_over(call *calls)
     } else {
         calls->is_busy = true;
         atomic_fetch_add(&comm->busy, 1);
+        atomic_fetch_add(&running, 1);
     }
     return run(calls->stream, run_calls, calls);
 }
@@ -915,8 +920,11 @@ ncclCommGetAsyncError(void *handle, int *error)
 static int
 end_comm(comm *self)
 {
-    while (atomic_load(&self->busy) > 0 || atomic_load(&self->pending) != 0
-           || atomic_load(&self->graphs) > 0 || setting("DOUBLE_NCCL_HANG", 0) != 0) {
+    bool is_device_wide = setting("DOUBLE_NCCL_FREE_WAITS", 0) != 0;
+
+    while (atomic_load(is_device_wide ? &running : &self->busy) > 0
+           || atomic_load(&self->pending) != 0 || atomic_load(&self->graphs) > 0
+           || setting("DOUBLE_NCCL_HANG", 0) != 0) {
         pause_briefly();
     }
     (void)leave(self, 0);

@@ -327,23 +327,24 @@ close_handle(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted)
     }
 }
 
-/* Any of these calls of NCCL may hang when a peer is gone. */
+/* Any of these calls of NCCL may hang when a peer is gone.  NCCL makes its device current
+ * by itself; an abort must not wait for the device before it has ended the kernels. */
 void
 dl_nccl_comm_free(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted)
 {
     const dl_cuda_table *cuda = watch->cuda;
     int previous = comm->device;
 
-    (void)dl_cuda_enter(cuda, comm->device, &previous);
     if (comm->handle != NULL) {
         close_handle(watch, comm, is_aborted);
         comm->handle = NULL;
     }
     if (comm->stream != NULL) {
+        (void)dl_cuda_enter(cuda, comm->device, &previous);
         cuda->stream_destroy(comm->stream);
+        dl_cuda_leave(cuda, comm->device, previous);
         comm->stream = NULL;
     }
-    dl_cuda_leave(cuda, comm->device, previous);
     dl_nccl_comm_unref(comm);
 }
 

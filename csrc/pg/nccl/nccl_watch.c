@@ -224,24 +224,70 @@ look_at_comms_locked(dl_nccl_watch *self)
     }
 }
 
+/* Communicators to be freed, which one thread at a time takes from. */
+typedef struct freeing {
+    dl_nccl_watch *watch;
+    dl_list comms;
+    bool is_aborted;
+} freeing;
+
+/* Frees the first communicator, while a thread of their own frees the others: freeing
+ * waits for all kernels of the device, and so for those of communicators that have not
+ * been aborted yet.  NCCL's calls for that may be grouped from 2.22 on only. */
+static void *
+free_comms(void *argument)
+{
+    freeing *self = argument;
+    pthread_t others;
+
+    if (dl_list_is_empty(&self->comms)) {
+        return NULL;
+    }
+    dl_nccl_comm *comm = DL_LIST_ENTRY(self->comms.next, dl_nccl_comm, node);
+    dl_list_remove(&comm->node);
+    bool has_thread = !dl_list_is_empty(&self->comms)
+                      && dl_thread_start(&others, free_comms, self) == DL_OK;
+    dl_nccl_comm_free(self->watch, comm, self->is_aborted);
+    if (has_thread) {
+        pthread_join(others, NULL);
+        return NULL;
+    }
+    return free_comms(self);
+}
+
+/* Frees all communicators, those whose handles NCCL may still store after the ones that
+ * they are made from. */
+static void
+free_all_comms(dl_nccl_watch *self)
+{
+    freeing first = {.watch = self}, last = {.watch = self};
+    dl_list *next;
+
+    dl_list_init(&first.comms);
+    dl_list_init(&last.comms);
+    pthread_mutex_lock(&all.lock);
+    first.is_aborted = last.is_aborted = self->has_cause;
+    dl_list_move(&self->comms, &first.comms);
+    for (dl_list *node = first.comms.next; node != &first.comms; node = next) {
+        next = node->next;
+        if (DL_LIST_ENTRY(node, dl_nccl_comm, node)->is_waiting) {
+            dl_list_remove(node);
+            dl_list_append(&last.comms, node);
+        }
+    }
+    pthread_mutex_unlock(&all.lock);
+    free_comms(&first);
+    free_comms(&last);
+}
+
 /* The teardown's thread.  Aborted communicators are freed before the works fail, since
  * until then the device may write to the arrays of these. */
 static void *
 tear_down(void *argument)
 {
     dl_nccl_watch *self = argument;
-    dl_list comms;
 
-    dl_list_init(&comms);
-    pthread_mutex_lock(&all.lock);
-    dl_list_move(&self->comms, &comms);
-    bool is_aborted = self->has_cause;
-    pthread_mutex_unlock(&all.lock);
-    while (!dl_list_is_empty(&comms)) {
-        dl_nccl_comm *comm = DL_LIST_ENTRY(comms.next, dl_nccl_comm, node);
-        dl_list_remove(&comm->node);
-        dl_nccl_comm_free(self, comm, is_aborted);
-    }
+    free_all_comms(self);
     pthread_mutex_lock(&all.lock);
     fail_works_locked(self);
     self->is_over = true;
