@@ -492,6 +492,101 @@ CHECK_CASE(works_fail_once_the_communicator_is_aborted)
     run_ranks(2, fail_after_abort);
 }
 
+/* A library's queries, which can be held, and how often groups have launched. */
+typedef struct querying {
+    atomic_bool *are_held;
+    atomic_int *count;
+    atomic_int launched;
+    dl_group *groups[2];
+    pthread_t threads[2];
+    atomic_int started;
+} querying;
+
+static void
+begin_holding(querying *self, const char *library_name)
+{
+    void *library = dlopen(getenv(library_name), RTLD_NOW);
+    char name[16];
+
+    self->are_held = dlsym(library, "double_queries_are_held");
+    self->count = dlsym(library, "double_queries");
+    CHECK_OK(dl_hash_store_new(&store));
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "group %d", i);
+        self->groups[i] = join_device_group(name, 0, 1, GROUP_PATIENCE);
+        warm_up(self->groups[i]);
+    }
+    atomic_store(self->are_held, true);
+}
+
+static void *
+launch_one(void *context)
+{
+    querying *self = context;
+    int64_t data = 1;
+
+    dl_work *work =
+        begin_sum(self->groups[atomic_fetch_add(&self->started, 1)], &data, 1);
+    atomic_fetch_add(&self->launched, 1);
+    CHECK_OK(dl_work_wait(work, soon()));
+    dl_work_unref(work);
+    return NULL;
+}
+
+static void
+start_launch(querying *self, int i)
+{
+    CHECK(pthread_create(&self->threads[i], NULL, launch_one, self) == 0);
+}
+
+static void
+await_count(atomic_int *count, int wanted)
+{
+    dl_deadline deadline = dl_deadline_after(5 * DL_SECOND);
+
+    while (atomic_load(count) < wanted && !dl_deadline_passed(deadline)) {
+        sched_yield();
+    }
+}
+
+static void
+end_holding(querying *self, int wanted)
+{
+    await_count(&self->launched, wanted);
+    int launched = atomic_load(&self->launched);
+    atomic_store(self->are_held, false);
+    for (int i = 0; i < 2; i++) {
+        CHECK(pthread_join(self->threads[i], NULL) == 0);
+        end_group(self->groups[i]);
+    }
+    CHECK(launched >= wanted);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(a_query_of_an_event_holds_up_no_launch)
+{
+    querying self = {0};
+
+    begin_holding(&self, "DISTLITE_CUDART_LIBRARY");
+    int before = atomic_load(self.count);
+    start_launch(&self, 0);
+    await_count(self.count, before + 1);
+    start_launch(&self, 1);
+    end_holding(&self, 2);
+}
+
+/* It may hold up those of its own communicator, which one thread at a time uses. */
+CHECK_CASE(a_query_of_a_communicator_holds_up_no_other)
+{
+    querying self = {0};
+
+    begin_holding(&self, "DISTLITE_NCCL_LIBRARY");
+    await_count(self.count, atomic_load(self.count) + 1);
+    start_launch(&self, 0);
+    start_launch(&self, 1);
+    end_holding(&self, 1);
+}
+
 static dl_work *
 begin_message(dl_group *group, dl_op_type op, int peer, int64_t *data)
 {

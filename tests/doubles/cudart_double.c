@@ -32,6 +32,10 @@ enum {
     CAPTURED_EVENT = 907,
 };
 
+/* While held, queries of events do not return, as when another thread allocates. */
+atomic_bool double_queries_are_held;
+atomic_int double_queries; /* begun */
+
 typedef struct task {
     struct task *next;
     void (*run)(void *);
@@ -549,6 +553,9 @@ cudaEventQuery(void *handle)
     event *self = handle;
 
     need_context();
+    for (double_queries++; double_queries_are_held;) {
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+    }
     pthread_mutex_lock(&capturing);
     bool is_captured = self->capture != NULL;
     bool is_spoiling = is_captured || (captures > 0 && capture_mode == 0);

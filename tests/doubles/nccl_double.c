@@ -77,8 +77,10 @@ typedef struct config {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 config double_config; /* the last one passed in; guarded by lock, as the next */
 char double_net[64];
-atomic_int double_comms;   /* alive */
-static atomic_int running; /* bundles on streams, of all communicators */
+atomic_int double_comms;             /* alive */
+atomic_bool double_queries_are_held; /* ncclCommGetAsyncError does not return */
+atomic_int double_queries;           /* begun */
+static atomic_int running;           /* bundles on streams, of all communicators */
 
 /* The collective with this number that a rank is about to run. */
 typedef struct signature {
@@ -907,6 +909,9 @@ ncclCommGetAsyncError(void *handle, int *error)
     int from = setting("DOUBLE_NCCL_ASYNC_ERROR", 0);
 
     enter(self);
+    for (double_queries++; double_queries_are_held;) {
+        pause_briefly();
+    }
     *error = atomic_load(&self->result);
     if (!has_met(self) || atomic_load(&self->pending) != 0) {
         *error = IN_PROGRESS;

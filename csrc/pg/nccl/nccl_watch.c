@@ -99,46 +99,120 @@ fail_locked(dl_nccl_watch *self, const dl_error *cause)
     wake_locked();
 }
 
-/* Moves works that have ended to `ended`, and fails the group at the first failure. */
-static void
-sort_works_locked(dl_nccl_watch *self, dl_list *ended)
+/* Returns whether the work's event still counts. */
+static bool
+is_open_locked(const dl_nccl_work *work)
 {
-    dl_list *next;
+    const dl_nccl_watch *self = work->watch;
 
-    for (dl_list *node = self->works.next; node != &self->works; node = next) {
-        dl_nccl_work *work = DL_LIST_ENTRY(node, dl_nccl_work, node);
-        int look = dl_nccl_work_look(work);
-        next = node->next;
-        if (look > 0) {
-            dl_list_remove(node);
-            work->is_watched = false;
-            dl_list_append(ended, node);
-        } else if (look < 0 && self->is_lenient) {
-            dl_log(DL_LOG_ERROR, "%s", dl_last_error()->text);
-            work->deadline = dl_deadline_after(-1);
-        } else if (look < 0) {
-            fail_locked(self, dl_last_error());
-        }
+    return work->is_watched && !self->has_cause && !self->is_suspended;
+}
+
+/* Moves a work that has ended to `ended`, and fails the group if it has failed, with the
+ * thread's last error. */
+static void
+settle_locked(dl_nccl_work *work, int look, dl_list *ended)
+{
+    dl_nccl_watch *self = work->watch;
+
+    if (look > 0) {
+        dl_list_remove(&work->node);
+        work->is_watched = false;
+        dl_list_append(ended, &work->node);
+    } else if (look < 0 && self->is_lenient) {
+        dl_log(DL_LOG_ERROR, "%s", dl_last_error()->text);
+        work->is_reported = true;
+    } else if (look < 0) {
+        fail_locked(self, dl_last_error());
     }
 }
 
-/* Sorts the works in relaxed capture mode, since in the default mode querying an event
- * invalidates any capture that a thread has begun. */
+/* Called without the lock, since the driver may let a query wait for what another
+ * thread does with the device. */
+static void
+look_at_work(dl_nccl_work *work, dl_list *ended)
+{
+    pthread_mutex_lock(&all.lock);
+    bool is_open = is_open_locked(work);
+    bool is_launched = work->is_launched;
+    dl_deadline deadline = work->is_reported ? dl_deadline_after(-1) : work->deadline;
+    pthread_mutex_unlock(&all.lock);
+    if (!is_open) {
+        return;
+    }
+    int look = dl_nccl_work_look(work, is_launched, deadline);
+    pthread_mutex_lock(&all.lock);
+    if (is_open_locked(work)) {
+        settle_locked(work, look, ended);
+    }
+    pthread_mutex_unlock(&all.lock);
+}
+
+/* What querying events changes in the calling thread.  The capture mode is relaxed,
+ * since in the default mode a query invalidates any capture that a thread has begun. */
+typedef struct querying {
+    const dl_cuda_table *cuda;
+    int device;
+    int previous;
+    int mode;
+} querying;
+
+static querying
+begin_querying(const dl_nccl_work *work)
+{
+    querying self = {
+        .cuda = work->watch->cuda,
+        .device = work->device,
+        .previous = work->device,
+        .mode = DL_CUDA_MODE_RELAXED,
+    };
+
+    (void)dl_cuda_enter(self.cuda, self.device, &self.previous);
+    self.cuda->exchange_mode(&self.mode);
+    return self;
+}
+
+static void
+end_querying(querying *self)
+{
+    self->cuda->exchange_mode(&self->mode);
+    dl_cuda_leave(self->cuda, self->device, self->previous);
+}
+
+/* Looks at `first` and the works that are chained to it, and drops a reference to
+ * each. */
+static void
+look_at_works(dl_nccl_work *first, dl_list *ended)
+{
+    querying querying = begin_querying(first);
+
+    while (first != NULL) {
+        dl_nccl_work *work = first;
+        first = work->next;
+        look_at_work(work, ended);
+        dl_work_unref(&work->work);
+    }
+    end_querying(&querying);
+}
+
+/* Looks at all works of the group; drops the lock meanwhile.  Only the watching thread
+ * chains works. */
 static void
 sort_locked(dl_nccl_watch *self, dl_list *ended)
 {
-    int mode = DL_CUDA_MODE_RELAXED;
+    dl_nccl_work *first = NULL, **end = &first;
 
-    if (dl_list_is_empty(&self->works) || self->is_suspended) {
-        return;
+    for (dl_list *node = self->works.next; node != &self->works; node = node->next) {
+        *end = DL_LIST_ENTRY(node, dl_nccl_work, node);
+        atomic_fetch_add_explicit(&(*end)->work.references, 1, memory_order_relaxed);
+        end = &(*end)->next;
     }
-    int device = DL_LIST_ENTRY(self->works.next, dl_nccl_work, node)->device;
-    int previous = device;
-    (void)dl_cuda_enter(self->cuda, device, &previous);
-    self->cuda->exchange_mode(&mode);
-    sort_works_locked(self, ended);
-    self->cuda->exchange_mode(&mode);
-    dl_cuda_leave(self->cuda, device, previous);
+    *end = NULL;
+    if (first != NULL) {
+        pthread_mutex_unlock(&all.lock);
+        look_at_works(first, ended);
+        pthread_mutex_lock(&all.lock);
+    }
 }
 
 /* Finishes the works, with `cause` unless it is NULL.  Called without the lock, since
@@ -172,16 +246,14 @@ fail_works_locked(dl_nccl_watch *self)
 }
 
 void
-dl_nccl_watch_reap(dl_nccl_watch *self)
+dl_nccl_watch_reap(dl_nccl_work *work)
 {
     dl_list ended;
 
     dl_list_init(&ended);
-    pthread_mutex_lock(&all.lock);
-    if (!self->has_cause) {
-        sort_locked(self, &ended);
-    }
-    pthread_mutex_unlock(&all.lock);
+    querying querying = begin_querying(work);
+    look_at_work(work, &ended);
+    end_querying(&querying);
     finish_all(&ended, NULL);
 }
 
@@ -193,7 +265,7 @@ ask_for_error(const dl_nccl_watch *self, const dl_nccl_comm *comm)
 {
     int error = DL_NCCL_SUCCESS;
 
-    if (comm->is_waiting || comm->handle == NULL || !dl_lane_try(&comm->family->turn)) {
+    if (comm->handle == NULL || !dl_lane_try(&comm->family->turn)) {
         return DL_NCCL_SUCCESS;
     }
     int result = self->nccl->comm_error(comm->handle, &error);
@@ -203,13 +275,19 @@ ask_for_error(const dl_nccl_watch *self, const dl_nccl_comm *comm)
 }
 
 /* Fails the group if a communicator has an error, such as one of the network; often
- * long before the deadline. */
+ * long before the deadline.  Drops the lock for NCCL's calls.  The list only grows
+ * meanwhile: the teardown, which empties it, is begun by this thread. */
 static void
 look_at_comms_locked(dl_nccl_watch *self)
 {
     for (dl_list *node = self->comms.next; node != &self->comms; node = node->next) {
         dl_nccl_comm *comm = DL_LIST_ENTRY(node, dl_nccl_comm, node);
-        int error = comm->is_reported ? DL_NCCL_SUCCESS : ask_for_error(self, comm);
+        if (comm->is_reported || comm->is_waiting) {
+            continue;
+        }
+        pthread_mutex_unlock(&all.lock);
+        int error = ask_for_error(self, comm);
+        pthread_mutex_lock(&all.lock);
         if (error == DL_NCCL_SUCCESS) {
             continue;
         }
@@ -337,8 +415,8 @@ look_at_leaving_locked(dl_nccl_watch *self)
     }
 }
 
-/* Handles one group.  Returns true if the lock was dropped, so that the list of groups
- * may have changed. */
+/* Handles one group; drops the lock meanwhile.  Returns true if that may have taken so
+ * long that the groups are to be looked at anew. */
 static bool
 look_at_group_locked(dl_nccl_watch *self, dl_list *ended)
 {

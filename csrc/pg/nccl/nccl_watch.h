@@ -80,9 +80,11 @@ typedef struct dl_nccl_expected {
  * into a graph is done at once: the graph may run it any number of times. */
 typedef struct dl_nccl_work {
     dl_work work;
-    dl_list node;     /* guarded by the watch's lock, like the next two */
+    dl_list node;     /* guarded by the watch's lock, like the next four */
     bool is_watched;  /* in the watch's list */
     bool is_launched; /* the event has been recorded */
+    bool is_reported; /* its failure has been logged, which a lenient group leaves at */
+    struct dl_nccl_work *next; /* of those that the watching thread looks at */
     dl_nccl_watch *watch;
     void *event;
     void **streams; /* the streams of its arrays, each once; fixed once begun */
@@ -171,10 +173,10 @@ void dl_nccl_watch_free(dl_nccl_watch *watch);
 
 /* Returns 1 if the work has ended, 0 if not yet, and -1 if it has failed or timed out;
  * the thread's last error tells why. */
-int dl_nccl_work_look(dl_nccl_work *work);
+int dl_nccl_work_look(const dl_nccl_work *work, bool is_launched, dl_deadline deadline);
 
-/* Finishes the works whose event has completed. */
-void dl_nccl_watch_reap(dl_nccl_watch *watch);
+/* Finishes the work if its event has completed. */
+void dl_nccl_watch_reap(dl_nccl_work *work);
 
 void dl_nccl_watch_unref(dl_nccl_watch *watch);
 

@@ -20,7 +20,7 @@ work_of(dl_work *work)
 static void
 poll_work(dl_work *work)
 {
-    dl_nccl_watch_reap(work_of(work)->watch);
+    dl_nccl_watch_reap(work_of(work));
 }
 
 /* Blocks the calling thread; order_work() is enough to order streams. */
@@ -149,7 +149,8 @@ dl_nccl_work_add_stream(dl_nccl_work *work, void *stream)
 void
 dl_nccl_work_drop(dl_nccl_work *work)
 {
-    free_work(&work->work);
+    dl_work_unref(&work->work);
+    dl_work_unref(&work->work);
 }
 
 void
@@ -166,21 +167,21 @@ dl_nccl_work_describe(const dl_nccl_work *work, char *text, size_t size)
 }
 
 int
-dl_nccl_work_look(dl_nccl_work *work)
+dl_nccl_work_look(const dl_nccl_work *work, bool is_launched, dl_deadline deadline)
 {
     const dl_nccl_watch *watch = work->watch;
     /* An event that has not been recorded counts as completed. */
     int result =
-        work->is_launched ? watch->cuda->event_query(work->event) : DL_CUDA_NOT_READY;
+        is_launched ? watch->cuda->event_query(work->event) : DL_CUDA_NOT_READY;
 
     if (result == DL_CUDA_SUCCESS) {
         return 1;
     }
-    if (result == DL_CUDA_NOT_READY && work->is_launched) {
+    if (result == DL_CUDA_NOT_READY && is_launched) {
         /* Some versions keep DL_CUDA_NOT_READY as the thread's last error: clear it. */
         watch->cuda->last_error();
     }
-    if (result == DL_CUDA_NOT_READY && !dl_deadline_passed(work->deadline)) {
+    if (result == DL_CUDA_NOT_READY && !dl_deadline_passed(deadline)) {
         return 0;
     }
     char name[DL_NCCL_WORK_TEXT_SIZE];
@@ -190,9 +191,9 @@ dl_nccl_work_look(dl_nccl_work *work)
                 "%s timed out after %" PRId64
                 "ms in %s: it was started here, but %s; look for a rank that did not "
                 "call it, or called a different operation",
-                name, work->deadline.limit / DL_MILLISECOND, watch->label,
-                work->is_launched ? "has not ended"
-                                  : "NCCL is still connecting the ranks for it");
+                name, deadline.limit / DL_MILLISECOND, watch->label,
+                is_launched ? "has not ended"
+                            : "NCCL is still connecting the ranks for it");
     } else {
         dl_cuda_check(watch->cuda, result, "cudaEventQuery");
         dl_fail_while("%s in %s", name, watch->label);
