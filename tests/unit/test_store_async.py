@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -235,3 +238,104 @@ def test_changes_arrive_while_others_run(store: Store, peer: Store):
         assert [each async for each in store.awatch("w/", 0.05)] == []
 
     run(use())
+
+
+STOPPED_SERVER = """
+import asyncio, os, signal, sys
+from distlite import TCPStore
+
+store = TCPStore("127.0.0.1", int(sys.argv[1]), timeout=600)
+
+async def use():
+    store.set("before", "")
+    os.kill(int(sys.argv[2]), signal.SIGSTOP)
+    calls = {
+        "aadd": lambda: store.aadd("n", 1),
+        "aget": lambda: store.aget("n"),
+        "await_": lambda: store.await_(["n"]),
+        "aqueue_pop": lambda: store.aqueue_pop("n"),
+        "abarrier": lambda: store.abarrier("n", 2),
+        "lock": lambda: store.lock("n").aacquire(),
+    }
+    try:
+        await asyncio.wait_for(calls[sys.argv[3]](), 0.2)
+    except asyncio.TimeoutError:
+        print("given up")
+
+asyncio.run(use())
+"""
+
+
+@pytest.mark.parametrize(
+    "name", ["aadd", "aget", "await_", "aqueue_pop", "abarrier", "lock"]
+)
+def test_no_call_that_was_given_up_keeps_the_interpreter_from_ending(name: str):
+    with server_process() as (port, pid):
+        found = subprocess.run(
+            [sys.executable, "-c", STOPPED_SERVER, str(port), str(pid), name],
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+    assert (found.returncode, found.stdout) == (0, "given up\n"), found.stderr
+
+
+@contextlib.contextmanager
+def server_process() -> Iterator[tuple[int, int]]:
+    """Gives the port of a store's server, and its process, which may be stopped."""
+    program = (
+        "import sys; from distlite import TCPStore; "
+        "s = TCPStore('127.0.0.1', 0, is_master=True); "
+        "print(s.port, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as server:
+        try:
+            yield int(server.stdout.readline()), server.pid
+        finally:
+            server.kill()
+
+
+def test_an_item_is_given_back_before_the_interpreter_ends():
+    with TCPStore("127.0.0.1", 0, is_master=True, timeout=60) as store:
+        store.queue_push("q", "item")
+        program = """
+import asyncio, sys, threading
+from distlite import TCPStore
+
+class Slow(TCPStore):
+    def queue_pop(self, key, block=True):
+        item = super().queue_pop(key, block)
+        loop.call_soon_threadsafe(task.cancel)
+        return item
+
+store = Slow("127.0.0.1", int(sys.argv[1]), timeout=60)
+
+async def use():
+    global loop, task
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(store.aqueue_pop("q"))
+    try:
+        await task
+    except asyncio.CancelledError:
+        print("cancelled")
+
+asyncio.run(use())
+"""
+        for _ in range(3):
+            found = subprocess.run(
+                [sys.executable, "-c", program, str(store.port)],
+                capture_output=True,
+                text=True,
+                timeout=30,
+            )
+            assert found.returncode == 0, found.stderr
+            # The pop may have been quicker than the cancellation.
+            is_cancelled = found.stdout == "cancelled\n"
+            assert store.queue_len("q") == is_cancelled
+            if not is_cancelled:
+                store.queue_push("q", "item")

@@ -16,11 +16,12 @@ import contextlib
 import os
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._C import DistStoreError, FileStore, QueueEmptyError, Store
+from .daemon_pool import DaemonPool, finish_before_end
 from .reading import read_items
 from .timeouts import seconds_of
 
@@ -49,8 +50,8 @@ class _Pools:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.calling = ThreadPoolExecutor(CALLING_THREADS, "distlite store call")
-        self.waiting = ThreadPoolExecutor(WAITING_THREADS, "distlite store wait")
+        self.calling = DaemonPool(CALLING_THREADS, "distlite store call")
+        self.waiting = DaemonPool(WAITING_THREADS, "distlite store wait")
         self.waits: set[_Deadline] = set()  # in progress
 
 
@@ -78,9 +79,8 @@ os.register_at_fork(after_in_child=_after_fork)
 
 async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Returns what the function returns, which must not wait for other processes."""
-    loop = asyncio.get_running_loop()
     work = partial(function, *args, **kwargs)
-    return await loop.run_in_executor(_the_pools().calling, work)
+    return await asyncio.wrap_future(_the_pools().calling.submit(work))
 
 
 class _Deadline:
@@ -120,9 +120,8 @@ class _Deadline:
     async def _wait_slice(self, pools: _Pools) -> bool:
         turn = SLICE_SECONDS * min(1.0, WAITING_THREADS / len(pools.waits))
         seconds = min(max(turn, SHORTEST_SLICE_SECONDS), self.left())
-        wait = partial(_exist_within, self.store, self.keys, seconds)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(pools.waiting, wait)
+        wait = pools.waiting.submit(_exist_within, self.store, self.keys, seconds)
+        return await asyncio.wrap_future(wait)
 
     def _text(self) -> str:
         names = ", ".join(
@@ -192,16 +191,28 @@ async def _pop_now(store: Store, key: _Key) -> bytes:
     try:
         return await asyncio.wrap_future(pop)
     except asyncio.CancelledError:
-        pop.add_done_callback(partial(_give_back, calling, store, key))
+        _undo(pop, calling, lambda: _give_back(store, key, pop))
         raise
 
 
-def _give_back(
-    calling: ThreadPoolExecutor, store: Store, key: _Key, pop: Future[bytes]
-) -> None:
-    if not pop.cancelled() and pop.exception() is None:
-        # Not on this thread, which may be that of the event loop.
-        calling.submit(store.queue_push, key, pop.result())
+def _give_back(store: Store, key: _Key, pop: Future[bytes]) -> None:
+    if pop.exception() is None:
+        store.queue_push(key, pop.result())
+
+
+def _undo(call: Future[Any], calling: DaemonPool, undo: Callable[[], object]) -> None:
+    """Undoes what a call has done, as soon as it is done, as its task was cancelled."""
+    is_undone: Future[None] = Future()
+    finish_before_end(is_undone)
+
+    # Not on the thread of this callback, which may be that of the event loop.
+    def begin(call: Future[Any]) -> None:
+        if call.cancelled():
+            is_undone.set_result(None)
+        else:
+            calling.submit(undo).add_done_callback(lambda _: is_undone.set_result(None))
+
+    call.add_done_callback(begin)
 
 
 async def _barrier(
@@ -264,7 +275,7 @@ async def take_turn(turn: Turn) -> float:
                 # closed.
                 await released.wait()
         except BaseException:
-            attempt.add_done_callback(lambda _: calling.submit(turn.give_back))
+            _undo(attempt, calling, turn.give_back)
             raise
 
 
