@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/thread.h"
 
 void
@@ -242,6 +243,39 @@ await_job(look_up_job *job, dl_deadline deadline)
     return status == DL_TIMEOUT ? DL_OK : status;
 }
 
+#define LONGEST_NAME 255
+
+/* Returns whether no resolver can ever know the host: what a name, or an address with
+ * an interface that may yet appear, is never written with. */
+static bool
+is_impossible(const char *host)
+{
+    bool has_interface = strchr(host, ':') != NULL && strchr(host, '%') != NULL;
+
+    for (const char *next = host; *next != '\0'; next++) {
+        unsigned char byte = (unsigned char)*next;
+        if (byte <= ' ' || byte == 0x7f || strchr("\"#$&'()*,/;<>?@[\\]^`{|}", byte)
+            || (byte == ':' && !has_interface)) {
+            return true;
+        }
+    }
+    return host[0] == '\0' || strlen(host) > LONGEST_NAME;
+}
+
+static dl_status
+fail_impossible(const char *host)
+{
+    char text[LONGEST_NAME] = "";
+    size_t size = 0;
+    size_t shown = strnlen(host, sizeof text);
+
+    dl_text_append_escaped(text, sizeof text, &size, host, shown);
+    return dl_fail(DL_INVALID,
+                   "\"%s\" is neither the name nor the address of a host%s", text,
+                   host[0] == '[' ? ": IPv6 addresses have no brackets here, as in ::1"
+                                  : "");
+}
+
 dl_status
 dl_address_resolve(const char *host, uint16_t port, dl_deadline deadline,
                    dl_address **addresses, size_t *count)
@@ -253,6 +287,9 @@ dl_address_resolve(const char *host, uint16_t port, dl_deadline deadline,
 
     if (numeric.code != EAI_NONAME) {
         return take_result(host, &numeric, addresses, count);
+    }
+    if (is_impossible(host)) {
+        return fail_impossible(host);
     }
     DL_TRY(start_job(host, port, &job));
     pthread_mutex_lock(&job->lock);

@@ -132,6 +132,43 @@ CHECK_CASE(an_unknown_name_is_named)
     CHECK(addresses == NULL && count == 7);
 }
 
+CHECK_CASE(what_can_be_no_host_is_not_looked_up)
+{
+    static const char *const hosts[] = {"[::1]", "nowhere.example\n", " nowhere.example",
+                                        "", "a b", "http://nowhere.example", "a:80",
+                                        "me@nowhere.example", "1.2.3.4/24"};
+    char longest[257];
+    dl_address *addresses = NULL;
+    size_t count;
+
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        fake_names = (fake_resolver){.host = hosts[i], .addresses = {"127.0.0.1"}};
+        CHECK_STATUS(dl_address_resolve(hosts[i], 80, SOON, &addresses, &count),
+                     DL_INVALID);
+    }
+    memset(longest, 'a', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    CHECK_STATUS(dl_address_resolve(longest, 80, SOON, &addresses, &count), DL_INVALID);
+    CHECK_STATUS(dl_address_resolve("[::1]", 80, SOON, &addresses, &count), DL_INVALID);
+    CHECK_CONTAINS(dl_last_error()->text, "no brackets here, as in ::1");
+    CHECK_STATUS(dl_address_resolve("a\n", 80, SOON, &addresses, &count), DL_INVALID);
+    CHECK_TEXT(dl_last_error()->text,
+               "\"a\\x0a\" is neither the name nor the address of a host");
+}
+
+CHECK_CASE(what_may_yet_be_a_host_is_looked_up)
+{
+    static const char *const hosts[] = {"fe80::1%later0", "a_b-c.example.", "h\xc3\xa4t"};
+    dl_address *addresses = NULL;
+    size_t count;
+
+    for (size_t i = 0; i < sizeof hosts / sizeof *hosts; i++) {
+        fake_names = (fake_resolver){.host = hosts[i], .addresses = {"127.0.0.1"}};
+        CHECK_OK(dl_address_resolve(hosts[i], 80, SOON, &addresses, &count));
+        free(addresses);
+    }
+}
+
 static int
 count_threads(void)
 {
