@@ -270,10 +270,9 @@ fail_impossible(const char *host)
     size_t shown = strnlen(host, sizeof text);
 
     dl_text_append_escaped(text, sizeof text, &size, host, shown);
-    return dl_fail(DL_INVALID,
-                   "\"%s\" is neither the name nor the address of a host%s", text,
-                   host[0] == '[' ? ": IPv6 addresses have no brackets here, as in ::1"
-                                  : "");
+    return dl_fail(
+        DL_INVALID, "\"%s\" is neither the name nor the address of a host%s", text,
+        host[0] == '[' ? ": IPv6 addresses have no brackets here, as in ::1" : "");
 }
 
 dl_status

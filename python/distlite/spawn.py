@@ -197,18 +197,19 @@ class ProcessContext:
             ProcessRaisedException: The function of a process raised an exception.
             ProcessExitedException: A process ended otherwise.
         """
-        from .stores.timeouts import seconds_of
+        from .stores.timeouts import LONGEST_WAIT, seconds_of
 
-        limit = None if timeout is None else time.monotonic() + seconds_of(timeout)
+        seconds = float("inf") if timeout is None else seconds_of(timeout)
+        limit = time.monotonic() + seconds
         while self._indices:
-            left = None if limit is None else max(0.0, limit - time.monotonic())
+            left = min(max(0.0, limit - time.monotonic()), LONGEST_WAIT)
             ended = multiprocessing.connection.wait(self._sentinels(), left)
             failed = self._take_failed(ended)
             if failed:
                 cause = self._cause(failed)
                 self._end_others(grace_period)
                 self._raise(cause)
-            if limit is not None and time.monotonic() >= limit:
+            if time.monotonic() >= limit:
                 break
         return not self._indices
 
@@ -264,6 +265,8 @@ class ProcessContext:
         self._end_others(grace_period, has_table=False)
 
     def _end_others(self, grace: float | None, has_table: bool = True) -> None:
+        from .stores.timeouts import LONGEST_WAIT
+
         if has_table:
             self._await_table()
         running = [p for p in self.processes if p.is_alive()]
@@ -271,7 +274,8 @@ class ProcessContext:
             process.terminate()
         limit = time.monotonic() + (DEFAULT_GRACE if grace is None else grace)
         for process in running:
-            process.join(max(0.0, limit - time.monotonic()))
+            while process.is_alive() and (left := limit - time.monotonic()) > 0:
+                process.join(min(left, LONGEST_WAIT))
         for process in running:
             if process.is_alive():
                 process.kill()

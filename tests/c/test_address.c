@@ -134,9 +134,15 @@ CHECK_CASE(an_unknown_name_is_named)
 
 CHECK_CASE(what_can_be_no_host_is_not_looked_up)
 {
-    static const char *const hosts[] = {"[::1]", "nowhere.example\n", " nowhere.example",
-                                        "", "a b", "http://nowhere.example", "a:80",
-                                        "me@nowhere.example", "1.2.3.4/24"};
+    static const char *const hosts[] = {"[::1]",
+                                        "nowhere.example\n",
+                                        " nowhere.example",
+                                        "",
+                                        "a b",
+                                        "http://nowhere.example",
+                                        "a:80",
+                                        "me@nowhere.example",
+                                        "1.2.3.4/24"};
     char longest[257];
     dl_address *addresses = NULL;
     size_t count;
@@ -158,7 +164,8 @@ CHECK_CASE(what_can_be_no_host_is_not_looked_up)
 
 CHECK_CASE(what_may_yet_be_a_host_is_looked_up)
 {
-    static const char *const hosts[] = {"fe80::1%later0", "a_b-c.example.", "h\xc3\xa4t"};
+    static const char *const hosts[] = {"fe80::1%later0", "a_b-c.example.",
+                                        "h\xc3\xa4t"};
     dl_address *addresses = NULL;
     size_t count;
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from distlite import DistBackendError, _C
+from distlite import _C, DistBackendError
 from distlite.groups.nccl import batch
 
 

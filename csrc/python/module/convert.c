@@ -49,6 +49,10 @@ span_from_number(PyObject *object, const char *name, int64_t *timeout)
         *timeout = seconds < 0 ? -1 : INT64_MAX;
     } else {
         *timeout = (int64_t)(seconds * (double)DL_SECOND);
+        /* Less than a nanosecond: 0 would not wait at all. */
+        if (seconds < 0 && *timeout == 0) {
+            *timeout = -1;
+        }
     }
     return 0;
 }

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-
 from .._C import DistNetworkError, FileStore, HashStore, PrefixStore, TCPStore
 
 TYPE_CHECKING = False

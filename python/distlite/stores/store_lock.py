@@ -12,7 +12,7 @@ import uuid
 import weakref
 
 from .._C import DistError, DistStoreError
-from .timeouts import seconds_of
+from .timeouts import LONGEST_WAIT, seconds_of
 
 # typing.TYPE_CHECKING without importing typing.
 TYPE_CHECKING = False
@@ -300,7 +300,7 @@ class StoreLock:
         self._renewed = renewed
         self._is_lost = False
         if self.lease is not None and self.auto_renew:
-            self._start_renewing(self.lease / RENEWALS_PER_LEASE)
+            self._start_renewing(min(self.lease / RENEWALS_PER_LEASE, LONGEST_WAIT))
 
     def _limit(self, timeout: timedelta | float | None) -> float:
         """Returns a timeout in seconds; negative is forever."""
@@ -430,7 +430,11 @@ def _renew_until(
 
 def _yielding_to(exception: BaseException | None) -> contextlib.AbstractContextManager:
     """Suppresses errors if there is an exception that they must not replace."""
-    return contextlib.nullcontext() if exception is None else contextlib.suppress(Exception)
+    return (
+        contextlib.nullcontext()
+        if exception is None
+        else contextlib.suppress(Exception)
+    )
 
 
 def _lease_of(lease: timedelta | float | None) -> float | None:

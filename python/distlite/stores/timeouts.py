@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from numbers import Real
 
-__all__ = ["seconds_of"]
+__all__ = ["LONGEST_WAIT", "end_after", "seconds_of"]
+
+# What waits in Python has to wait in steps of at most a day: poll(2) takes 24 days, and
+# a lock 292 years.
+LONGEST_WAIT = 86400.0
 
 
 def seconds_of(value: object, name: str = "timeout") -> float:
@@ -28,3 +33,10 @@ def seconds_of(value: object, name: str = "timeout") -> float:
     if seconds != seconds:
         raise ValueError(f"{name} must not be NaN")
     return seconds
+
+
+def end_after(timeout: object) -> float:
+    """Returns the `time.monotonic()` at which a timeout ends; infinity if it is
+    negative."""
+    seconds = seconds_of(timeout)
+    return time.monotonic() + seconds if seconds >= 0 else float("inf")

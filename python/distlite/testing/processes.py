@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..lasting_thread import call_lastingly
-from ..stores.timeouts import seconds_of
+from ..stores.timeouts import end_after, seconds_of
 from .fork_server import START_METHOD, Fork, ForkServer
 
 TYPE_CHECKING = False
@@ -460,7 +460,7 @@ class Job:
         self._ranks: list[_Rank] = []
         self._timers: list[threading.Timer] = []
         folder = Path(self._folder.name)
-        end = None if timeout is None else time.monotonic() + seconds_of(timeout)
+        end = None if timeout is None else end_after(timeout)
         address = kwargs.get("init_method", (folder / "rendezvous").as_uri())
         if "init_method" in _parameters(function):
             kwargs["init_method"] = address
@@ -559,7 +559,7 @@ class Job:
         """
         path = Path(self._folder.name, f"mark-{rank}-{name}")
         limit = seconds_of(timeout)
-        deadline = time.monotonic() + limit
+        deadline = end_after(limit)
         while not path.exists():
             if self._ranks[rank].is_over() and not path.exists():
                 outcome = self._ranks[rank].finish()
@@ -583,7 +583,7 @@ class Job:
         Returns:
             What became of each rank, as a list of `Outcome`.
         """
-        deadline = time.monotonic() + seconds_of(timeout)
+        deadline = end_after(timeout)
         running = set(range(len(self._ranks)))
         for rank in self._ends(deadline):
             running.discard(rank.outcome.rank)

@@ -90,7 +90,6 @@ def _group(backend: str | None, init_method: str, end: float | None) -> Iterator
         yield
         return
     import time
-    from datetime import timedelta
 
     import distlite
 
@@ -100,7 +99,7 @@ def _group(backend: str | None, init_method: str, end: float | None) -> Iterator
         init_method=init_method,
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
-        timeout=None if left is None else timedelta(seconds=left),
+        timeout=left,
     )
     yield
     if distlite.is_initialized():

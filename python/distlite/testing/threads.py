@@ -21,7 +21,7 @@ import distlite
 from distlite import _C
 from distlite.groups.world import RoutedWorld, ThreadWorld, World
 from distlite.groups.world import world as _world
-from distlite.stores.timeouts import seconds_of
+from distlite.stores.timeouts import LONGEST_WAIT, end_after, seconds_of
 from distlite.testing.processes import (
     GRACE_AFTER_ABORT,
     GRACE_AFTER_FAILURE,
@@ -226,7 +226,7 @@ class Ranks:
         timeout: timedelta | float | None,
         is_ended_by_failure: bool,
     ) -> list[Outcome]:
-        limit = self.timeout if timeout is None else seconds_of(timeout)
+        limit = self.timeout if timeout is None else timeout
         takes_rank = _takes_rank(function)
         ended: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         outcomes = [Outcome(rank.number) for rank in self._ranks]
@@ -239,7 +239,7 @@ class Ranks:
             rank.submit(call, outcome, ended)
         running = set(range(len(self._ranks)))
         # Operations have the same timeout, and their errors name the late ranks.
-        deadline = time.monotonic() + GRACE + limit
+        deadline = end_after(limit) + GRACE
         for outcome in _ends(ended, running, deadline):
             if is_ended_by_failure and outcome.returncode != 0:
                 deadline = min(deadline, time.monotonic() + GRACE_AFTER_FAILURE)
@@ -270,7 +270,7 @@ class Ranks:
             store=self._store,
             rank=rank,
             world_size=size,
-            timeout=timedelta(seconds=self.timeout),
+            timeout=self.timeout,
         )
 
     def _end(self) -> None:
@@ -321,9 +321,12 @@ def _ends(
     """Yields ranks as they end, and removes them from `running`, until none is left or
     the deadline has passed."""
     while running:
+        left = max(0.0, deadline - time.monotonic())
         try:
-            outcome = ended.get(timeout=max(0.0, deadline - time.monotonic()))
+            outcome = ended.get(timeout=min(left, LONGEST_WAIT))
         except queue.Empty:
+            if left > LONGEST_WAIT:
+                continue
             return
         running.discard(outcome.rank)
         yield outcome
