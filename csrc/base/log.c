@@ -240,20 +240,6 @@ dl_log_limited(dl_log_limit *limit, dl_log_level level, const char *format, ...)
 }
 
 void
-dl_log_at_once(dl_log_limit *limit, dl_log_level level, const char *format, ...)
-{
-    va_list arguments;
-    int saved = errno;
-
-    if (dl_log_is_on(level)) {
-        va_start(arguments, format);
-        try_line(limit, level, format, arguments);
-        va_end(arguments);
-    }
-    errno = saved;
-}
-
-void
 dl_log_limit_end(dl_log_limit *limit, dl_log_level level, const char *what)
 {
     uint64_t left_out = limit->left_out;
@@ -276,7 +262,6 @@ dl_debug_level_read(const char *text)
     for (int level = 0; level < 3; level++) {
         if (strcasecmp(text, names[level]) == 0) {
             dl_debug_level_set((dl_debug_level)level);
-            dl_log(DL_LOG_DEBUG, "The debug level is set to %s.", names[level]);
             return DL_OK;
         }
     }

@@ -39,11 +39,6 @@ typedef struct dl_log_limit {
 void dl_log_limited(dl_log_limit *limit, dl_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* The same without the limit of one line a second, for lines below DL_LOG_INFO, which
- * the program has asked for. */
-void dl_log_at_once(dl_log_limit *limit, dl_log_level level, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-
 /* Logs how many lines were dropped, if any, and resets the limit: for when no more
  * lines will come. */
 void dl_log_limit_end(dl_log_limit *limit, dl_log_level level, const char *what);

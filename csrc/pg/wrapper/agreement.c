@@ -266,7 +266,7 @@ dl_agreement_abort(dl_agreement *self, const dl_error *cause)
     pthread_mutex_unlock(&self->lock);
 }
 
-/* Logs the call, in torch's words. */
+/* Logs the call, which the other ranks have not seen yet. */
 static void
 log_call(const dl_agreement *self, const dl_op_context *op, const dl_buffer *text)
 {
@@ -276,8 +276,8 @@ log_call(const dl_agreement *self, const dl_op_context *op, const dl_buffer *tex
         dl_statement said = dl_statement_read(dl_buffer_bytes(text));
         dl_statement_describe(&said, call, sizeof call);
         dl_log(DL_LOG_TRACE,
-               "[Rank %d] Running collective: %s #%" PRIu64 " of group %s",
-               self->options.rank, call, op->sequence, self->options.group_name);
+               "%s #%" PRIu64 " of group %s", call, op->sequence,
+               self->options.group_name);
     }
 }
 

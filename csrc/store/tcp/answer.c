@@ -6,7 +6,6 @@
 
 #include "store/execute.h"
 #include "store/store.h"
-#include "store/tcp/trace.h"
 #include "store/tcp/wire.h"
 
 /* With a journal, replies in this output wait for dl_hub_save(). */
@@ -696,7 +695,6 @@ dl_answer_go_on(dl_session *session)
 dl_status
 dl_answer_request(dl_session *session, const dl_store_request *request)
 {
-    dl_trace_request(session, request);
     if (dl_answer_output(session) == NULL) {
         dl_blob_unref(request->blob);
         return dl_fail_no_memory();

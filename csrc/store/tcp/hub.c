@@ -23,7 +23,7 @@ dl_hub_init(dl_hub *hub)
     *hub = (dl_hub){.since = dl_now()};
     /* Reads the log's level from the environment here, and not on the server's thread,
      * while the program may be changing the environment. */
-    (void)dl_log_is_on(DL_LOG_TRACE);
+    (void)dl_log_is_on(DL_LOG_WARNING);
     dl_table_init(&hub->table);
     dl_replies_init(&hub->replies);
     dl_list_init(&hub->changed);
@@ -105,7 +105,6 @@ dl_hub_fini(dl_hub *hub)
         dl_log_limit_end(&hub->refusals[i], DL_LOG_WARNING,
                          "store server: closing connections");
     }
-    dl_log_limit_end(&hub->trace, DL_LOG_DEBUG, "store server: lines of requests");
     dl_output_free(hub->spare);
     dl_secret_unref(hub->secret);
     dl_replies_fini(&hub->replies);

@@ -61,7 +61,6 @@ typedef struct dl_hub {
     dl_shortcut shortcut; /* that clients of this host may take */
     dl_log_limit
         refusals[DL_STATUS_LAST + 1]; /* limits the lines of the log, by status */
-    dl_log_limit trace;               /* of lines about single requests */
     dl_output *spare; /* an empty output that is reused, to save an allocation */
     /* The counts of STATS; refusals by the limits of keys and bytes are counted in the
      * table, those of listings in `names`. */

@@ -196,7 +196,6 @@ serve(const dl_tcp_store_options *options, dl_tls *tls, int fd, dl_master **mast
         free(made);
         return status;
     }
-    dl_log(DL_LOG_DEBUG, "The server has started on port = %u.", made->port);
     enter(made, options->multi_tenant);
     warn_if_open(made, options, tls);
     *master = made;
@@ -298,8 +297,6 @@ dl_master_stop(dl_master *master)
     /* Without the lock, since stopping joins a thread.  A master that is started on
      * this port meanwhile finds it in use, as it would in another process. */
     if (is_last) {
-        dl_log(DL_LOG_DEBUG, "Store exit requested: the server of port %u ends.",
-               master->port);
         master->ops->stop(master->server);
         free(master->journal);
         free(master);

@@ -45,9 +45,9 @@
 
 #define SEND_FLAGS (MSG_NOSIGNAL | MSG_DONTWAIT)
 
-/* Writes the name of the client for the log; returns false if it has left, so that its
- * address is no longer known. */
-static bool
+/* Writes the name of the client for the log.  Once it has left, its address is not known
+ * any more. */
+static void
 name_client(const dl_peer *peer, char name[DL_ADDRESS_TEXT_SIZE])
 {
     dl_address address;
@@ -55,26 +55,19 @@ name_client(const dl_peer *peer, char name[DL_ADDRESS_TEXT_SIZE])
     if (peer->is_local) {
         snprintf(name, DL_ADDRESS_TEXT_SIZE, "process %d of this host",
                  dl_local_service_peer(peer->fd));
-        return true;
+    } else if (dl_socket_peer_address(peer->fd, &address) == DL_OK) {
+        dl_address_text(&address, name);
+    } else {
+        snprintf(name, DL_ADDRESS_TEXT_SIZE, "a client that has left");
     }
-    if (dl_socket_peer_address(peer->fd, &address) != DL_OK) {
-        return false;
-    }
-    dl_address_text(&address, name);
-    return true;
 }
 
 void
 dl_peer_init(dl_peer *peer, dl_hub *hub, int fd, bool is_local)
 {
-    char name[DL_ADDRESS_TEXT_SIZE];
-
     *peer = (dl_peer){.fd = fd, .is_local = is_local};
     dl_session_init(&peer->session, hub);
     hub->unix_clients += is_local;
-    if (dl_log_is_on(DL_LOG_DEBUG) && name_client(peer, name)) {
-        peer->session.address = strdup(name);
-    }
 }
 
 void
@@ -82,10 +75,6 @@ dl_peer_fini(dl_peer *peer)
 {
     const dl_session *session = &peer->session;
 
-    if (session->hub != NULL && session->address != NULL) {
-        dl_log_at_once(&session->hub->trace, DL_LOG_DEBUG,
-                       "Remote peer closed the connection: %s", session->address);
-    }
     dl_tls_stream_free(peer->tls);
     peer->tls = NULL;
     if (session->hub != NULL) {
@@ -102,12 +91,12 @@ log_refusal(dl_peer *peer)
     const dl_error *error = dl_last_error();
     dl_hub *hub = peer->session.hub;
     dl_status kind = error->status <= DL_STATUS_LAST ? error->status : DL_INTERNAL;
-    char name[DL_ADDRESS_TEXT_SIZE] = "a client that has left";
+    char name[DL_ADDRESS_TEXT_SIZE];
     char text[DL_ERROR_TEXT_SIZE] = "";
     size_t size = 0;
 
     dl_text_append_escaped(text, sizeof text, &size, error->text, strlen(error->text));
-    (void)name_client(peer, name);
+    name_client(peer, name);
     hub->closed[kind]++;
     dl_log_limited(&hub->refusals[kind], DL_LOG_WARNING,
                    "store server: closing the connection of %s: %s", name, text);

@@ -6,7 +6,6 @@
 
 #include "store/tcp/answer.h"
 #include "store/tcp/partial.h"
-#include "store/tcp/trace.h"
 #include "store/tcp/wire.h"
 
 /* The path of the bytes:
@@ -158,7 +157,6 @@ dl_session_fini(dl_session *session)
         dl_list_remove(&session->timed);
         dl_list_remove(&session->unsaved);
         free(session->proof);
-        free(session->address);
         dl_answer_lose_slot(session);
         dl_answer_leave(session);
         dl_hub_end_waits(session->hub);
@@ -184,7 +182,6 @@ admit(dl_session *session)
 static dl_status
 validate(dl_session *session, const dl_store_request *request)
 {
-    dl_trace_request(session, request);
     if (session->is_validated) {
         return dl_fail(DL_PROTOCOL, "VALIDATE is not the first request");
     }

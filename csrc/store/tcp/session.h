@@ -33,7 +33,6 @@ typedef struct dl_session {
     int64_t timed_since;
     dl_proof
         *proof; /* under way; NULL before it begins and once the client is admitted */
-    char *address; /* of the client, for the log; NULL: unknown */
     bool is_validated;
     bool is_admitted; /* validated, and proved where that is asked for */
     bool is_waking;   /* `waiting` has its key and must look for the next one */

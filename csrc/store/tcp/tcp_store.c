@@ -186,16 +186,10 @@ join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
     int refusals = 0;
 
     DL_TRY(dl_slot_draw(&slot));
-    dl_log(DL_LOG_DEBUG, "The client socket will attempt to connect to (%s, %u).",
-           pool->host, pool->port);
     for (;;) {
-        dl_log(DL_LOG_TRACE, "The client socket is attempting to connect to (%s, %u).",
-               pool->host, pool->port);
         dl_status status = join_once(pool, &slot, joined, deadline);
         if (status == DL_OK) {
-            dl_log(DL_LOG_INFO, "The client socket has connected to (%s, %u).",
-                   pool->host, pool->port);
-            dl_log(DL_LOG_DEBUG, "TCP client connected to host %s:%u, a server of %s",
+            dl_log(DL_LOG_INFO, "connected to the store's server at (%s, %u), of %s",
                    pool->host, pool->port,
                    dl_connection_pool_joined(pool).is_ours ? "distlite" : "torch");
         }
@@ -225,7 +219,7 @@ join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
         if (status != DL_NETWORK && status != DL_PROTOCOL) {
             return status;
         }
-        dl_log(DL_LOG_TRACE, "The client socket cannot connect, will retry: %s",
+        dl_log(DL_LOG_DEBUG, "the store's server is tried again: %s",
                dl_last_error()->text);
         dl_status pause = dl_backoff_sleep(&backoff, deadline, &pool->is_closed);
         if (pause != DL_OK) {
