@@ -63,56 +63,59 @@ dl_journal_seal_frame(dl_buffer *frame, uint64_t offset)
     set_u32(frame->data + 8, dl_crc32c(head, records));
 }
 
+dl_status
+dl_change_reserve(dl_buffer *changes, size_t size)
+{
+    if (changes == NULL || dl_buffer_reserve(changes, size + DL_CHANGE_ROOM) == DL_OK) {
+        return DL_OK;
+    }
+    changes->has_failed = false; /* nothing is missing in it */
+    return DL_NO_MEMORY;
+}
+
+static bool
+has_number(dl_change_kind kind)
+{
+    return kind == DL_CHANGE_PUT_BACK || kind == DL_CHANGE_POP || kind == DL_CHANGE_END;
+}
+
 static bool
 has_value(dl_change_kind kind)
 {
-    switch (kind) {
-    case DL_CHANGE_SET:
-    case DL_CHANGE_APPEND:
-    case DL_CHANGE_PUSH:
-    case DL_CHANGE_PUT_BACK:
-    case DL_CHANGE_REPLY:
-    case DL_CHANGE_END:
-        return true;
-    case DL_CHANGE_DELETE:
-    case DL_CHANGE_POP:
-    case DL_CHANGE_EMPTY:
-    case DL_CHANGE_FORGET:
-        break;
-    }
-    return false;
+    return kind == DL_CHANGE_SET || kind == DL_CHANGE_APPEND || kind == DL_CHANGE_PUSH
+           || kind == DL_CHANGE_PUT_BACK || kind == DL_CHANGE_REPLY;
 }
 
 void
-dl_change_put(dl_buffer *out, dl_change_kind kind, dl_bytes key, dl_bytes value)
+dl_change_put(dl_buffer *out, dl_change change)
 {
-    dl_put_u8(out, (uint8_t)kind);
-    dl_put_bytes(out, key);
-    if (has_value(kind)) {
-        dl_put_bytes(out, value);
+    dl_put_u8(out, (uint8_t)change.kind);
+    dl_put_bytes(out, change.key);
+    if (has_number(change.kind)) {
+        dl_put_i64(out, change.number);
+    }
+    if (has_value(change.kind)) {
+        dl_put_bytes(out, change.value);
     }
 }
 
 void
 dl_change_put_end(dl_buffer *out, dl_bytes key, int64_t at)
 {
-    dl_put_u8(out, DL_CHANGE_END);
-    dl_put_bytes(out, key);
-    dl_put_u64(out, sizeof at);
-    dl_put_i64(out, (at + dl_wall_clock() - dl_now()) / DL_MILLISECOND);
+    dl_change_put(out, (dl_change){
+                           .kind = DL_CHANGE_END,
+                           .key = key,
+                           .number = (at + dl_wall_clock() - dl_now()) / DL_MILLISECOND,
+                       });
 }
 
 int64_t
 dl_change_end(const dl_change *change)
 {
-    dl_reader reader = dl_reader_of(change->value);
-    int64_t at;
-
-    if (!dl_take_i64(&reader, &at) || dl_reader_left(&reader) > 0 || at < 0
-        || at > INT64_MAX / DL_MILLISECOND) {
+    if (change->number < 0 || change->number > INT64_MAX / DL_MILLISECOND) {
         return -1;
     }
-    at = at * DL_MILLISECOND + dl_now() - dl_wall_clock();
+    int64_t at = change->number * DL_MILLISECOND + dl_now() - dl_wall_clock();
     return at > 0 ? at : 1;
 }
 
@@ -131,6 +134,7 @@ dl_change_take(dl_reader *reader, dl_change *change)
     change->kind = (dl_change_kind)kind;
     /* The map counts the bytes of a key in 32 bits. */
     if (dl_take_bytes(reader, UINT32_MAX, &change->key) != 1
+        || (has_number(change->kind) && !dl_take_i64(reader, &change->number))
         || (has_value(change->kind)
             && dl_take_bytes(reader, SIZE_MAX, &change->value) != 1)) {
         return -1;

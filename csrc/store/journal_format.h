@@ -21,7 +21,7 @@
 #include "base/reader.h"
 #include "base/status.h"
 
-#define DL_JOURNAL_VERSION 1u
+#define DL_JOURNAL_VERSION 2u
 #define DL_JOURNAL_MAGIC "dlstore\n"
 #define DL_JOURNAL_IDENTITY_SIZE 16
 #define DL_JOURNAL_HEAD_SIZE (8 + 4 + DL_JOURNAL_IDENTITY_SIZE + 4)
@@ -45,32 +45,40 @@ typedef enum dl_change_kind {
     DL_CHANGE_APPEND = 2,
     DL_CHANGE_DELETE = 3, /* the value of the key, if there is one */
     DL_CHANGE_PUSH = 4,
-    DL_CHANGE_PUT_BACK = 5, /* an item, as the oldest one */
-    DL_CHANGE_POP = 6,      /* the oldest item, if there is one */
-    DL_CHANGE_EMPTY = 7,    /* the queue of the key, before its items in a snapshot */
+    /* An item as the oldest one, which makes `number` items; nothing if the queue does
+     * not have one less before. */
+    DL_CHANGE_PUT_BACK = 5,
+    DL_CHANGE_POP = 6, /* the oldest items, until at most `number` are left */
     /* Not of the table, but of what a server remembers (store/tcp/replies.h); the key
      * is the id of a slot. */
-    DL_CHANGE_REPLY = 8,
-    DL_CHANGE_FORGET = 9,
-    /* When the value of the key ends, until it is set again or deleted: the time since
-     * 1970 in milliseconds (i64).  Follows the record of the value. */
-    DL_CHANGE_END = 10,
+    DL_CHANGE_REPLY = 7,
+    DL_CHANGE_FORGET = 8,
+    /* When the value of the key ends, until it is set again or deleted: `number` is the
+     * time since 1970 in milliseconds.  Follows the record of the value. */
+    DL_CHANGE_END = 9,
     DL_CHANGE_LAST = DL_CHANGE_END,
 } dl_change_kind;
 
 typedef struct dl_change {
     dl_change_kind kind;
     dl_bytes key;
+    int64_t number; /* 0 for kinds without one */
     dl_bytes value; /* empty for kinds without one */
 } dl_change;
 
-/* Bytes of a record besides those of its key and value. */
-#define DL_CHANGE_OVERHEAD 17
+/* At most the bytes of a record besides those of its key and value. */
+#define DL_CHANGE_OVERHEAD 25
 
-/* Size of a DL_CHANGE_END besides its key. */
-#define DL_CHANGE_END_SIZE (DL_CHANGE_OVERHEAD + sizeof(int64_t))
+/* Room for one more record that dl_change_reserve() leaves behind a change: for what the
+ * server remembers of the request. */
+#define DL_CHANGE_ROOM 128
 
-void dl_change_put(dl_buffer *out, dl_change_kind kind, dl_bytes key, dl_bytes value);
+/* Provides the memory for records of `size` bytes and of DL_CHANGE_ROOM more, so that
+ * recording them does not fail.  After DL_NO_MEMORY the buffer is as before; NULL does
+ * nothing. */
+dl_status dl_change_reserve(dl_buffer *changes, size_t size);
+
+void dl_change_put(dl_buffer *out, dl_change change);
 
 /* Puts a DL_CHANGE_END; `at` is on dl_now()'s clock.  The record has the time of the
  * wall clock, which goes on between two processes. */

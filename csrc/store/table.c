@@ -19,6 +19,8 @@
 
 typedef struct dl_queue_item {
     struct dl_queue_item *next;
+    struct dl_queue_item *previous; /* an older one */
+    int64_t number;                 /* one more than that of the previous one */
     dl_blob *blob;
 } dl_queue_item;
 
@@ -30,9 +32,11 @@ typedef struct dl_table_waitlist {
     dl_list turns;
     dl_list takers; /* DL_WAIT_ITEM: only while the queue is empty */
     dl_list barrier;
-    dl_queue_item *first;
+    dl_queue_item *first; /* the oldest */
     dl_queue_item *last;
     int64_t queue_size;
+    dl_list queued; /* in the table's list of queues, while there are items */
+    const struct dl_table_entry *entry;
 } dl_table_waitlist;
 
 typedef struct dl_table_entry {
@@ -104,22 +108,50 @@ need_key(dl_table *table, size_t key_size)
 static dl_status
 need_record(const dl_table *table, size_t key_size, size_t value_size)
 {
-    dl_buffer *changes = table->changes;
-
-    if (changes == NULL
-        || dl_buffer_reserve(changes, DL_CHANGE_OVERHEAD + key_size + value_size)
-               == DL_OK) {
-        return DL_OK;
-    }
-    changes->has_failed = false; /* nothing is missing in it */
-    return DL_NO_MEMORY;
+    return dl_change_reserve(table->changes,
+                             DL_CHANGE_OVERHEAD + key_size + value_size);
 }
 
 static void
-record(const dl_table *table, dl_change_kind kind, dl_bytes key, dl_bytes value)
+record(const dl_table *table, dl_change change)
 {
     if (table->changes != NULL) {
-        dl_change_put(table->changes, kind, key, value);
+        dl_change_put(table->changes, change);
+    }
+}
+
+static void
+pass_cursor(dl_table_cursor *cursor)
+{
+    cursor->next = cursor->next->next;
+    cursor->item = NULL;
+    cursor->left--;
+}
+
+/* Moves cursors on whose next name or queue is about to leave its list. */
+static void
+pass_cursors(const dl_table *table, const dl_list *leaving)
+{
+    for (dl_list *node = table->cursors.next; node != &table->cursors;
+         node = node->next) {
+        dl_table_cursor *cursor = DL_LIST_ENTRY(node, dl_table_cursor, node);
+        if (cursor->next == leaving) {
+            pass_cursor(cursor);
+        }
+    }
+}
+
+/* Moves cursors on whose next item is about to leave its queue: there is none before
+ * it. */
+static void
+pass_item_cursors(const dl_table *table, const dl_queue_item *leaving)
+{
+    for (dl_list *node = table->cursors.next; node != &table->cursors;
+         node = node->next) {
+        dl_table_cursor *cursor = DL_LIST_ENTRY(node, dl_table_cursor, node);
+        if (cursor->item == leaving) {
+            pass_cursor(cursor);
+        }
     }
 }
 
@@ -132,9 +164,15 @@ take_item(dl_table *table, dl_table_entry *entry)
     dl_queue_item *item = waitlist->first;
     dl_blob *blob = item->blob;
 
+    pass_item_cursors(table, item);
     waitlist->first = item->next;
     if (waitlist->first == NULL) {
         waitlist->last = NULL;
+        pass_cursors(table, &waitlist->queued);
+        dl_list_remove(&waitlist->queued);
+        table->queue_count--;
+    } else {
+        waitlist->first->previous = NULL;
     }
     waitlist->queue_size--;
     table->size -= item_size(item);
@@ -148,6 +186,7 @@ dl_table_init(dl_table *table)
     *table = (dl_table){0};
     dl_list_init(&table->ready);
     dl_list_init(&table->names);
+    dl_list_init(&table->queues);
     dl_list_init(&table->cursors);
 }
 
@@ -407,6 +446,7 @@ entry_open_waitlist(dl_table *table, dl_bytes key)
     dl_list_init(&waitlist->turns);
     dl_list_init(&waitlist->takers);
     dl_list_init(&waitlist->barrier);
+    waitlist->entry = entry;
     entry->waitlist = waitlist;
     return entry;
 }
@@ -562,6 +602,16 @@ entry_turn(dl_table *table, dl_table_entry *entry)
     }
 }
 
+static void
+record_pop(const dl_table *table, const dl_table_entry *entry)
+{
+    record(table, (dl_change){
+                      .kind = DL_CHANGE_POP,
+                      .key = dl_map_key(&entry->node),
+                      .number = entry->waitlist->queue_size,
+                  });
+}
+
 /* Passes a newly pushed item to the earliest waiter for one. */
 static void
 entry_pushed(dl_table *table, dl_table_entry *entry)
@@ -576,7 +626,7 @@ entry_pushed(dl_table *table, dl_table_entry *entry)
      * take the item. */
     dl_presence before = entry_presence(entry);
     taker->item = take_item(table, entry);
-    record(table, DL_CHANGE_POP, dl_map_key(&entry->node), (dl_bytes){0});
+    record_pop(table, entry);
     finish_one(table, taker, entry);
     entry_changed(table, entry, before);
 }
@@ -628,13 +678,7 @@ add_name(dl_table *table, dl_table_entry *entry)
 static void
 remove_name(dl_table *table, dl_table_entry *entry)
 {
-    for (dl_list *node = table->cursors.next; node != &table->cursors;
-         node = node->next) {
-        dl_table_cursor *cursor = DL_LIST_ENTRY(node, dl_table_cursor, node);
-        if (cursor->next == &entry->named) {
-            cursor->next = entry->named.next;
-        }
-    }
+    pass_cursors(table, &entry->named);
     dl_list_remove(&entry->named);
     table->names_size -= dl_map_key(&entry->node).size;
     table->names_version++;
@@ -652,12 +696,24 @@ dl_table_list(const dl_table *table, dl_status (*visit)(void *, dl_bytes),
     return DL_OK;
 }
 
+static void
+begin_cursor(dl_table *table, dl_table_cursor *cursor, const dl_list *list,
+             int64_t count)
+{
+    *cursor = (dl_table_cursor){.table = table, .next = list->next, .left = count};
+    dl_list_append(&table->cursors, &cursor->node);
+}
+
 void
 dl_table_cursor_begin(dl_table *table, dl_table_cursor *cursor)
 {
-    cursor->table = table;
-    cursor->next = table->names.next;
-    dl_list_append(&table->cursors, &cursor->node);
+    begin_cursor(table, cursor, &table->names, table->value_count);
+}
+
+void
+dl_table_cursor_begin_queues(dl_table *table, dl_table_cursor *cursor)
+{
+    begin_cursor(table, cursor, &table->queues, table->queue_count);
 }
 
 void
@@ -669,11 +725,32 @@ dl_table_cursor_end(dl_table_cursor *cursor)
 bool
 dl_table_cursor_next(dl_table_cursor *cursor, dl_bytes *name)
 {
-    if (cursor->next == &cursor->table->names) {
+    /* Names that are set meanwhile are behind those that there were. */
+    if (cursor->left <= 0 || cursor->next == &cursor->table->names) {
         return false;
     }
     *name = name_at(cursor->next);
-    cursor->next = cursor->next->next;
+    pass_cursor(cursor);
+    return true;
+}
+
+bool
+dl_table_cursor_next_item(dl_table_cursor *cursor, dl_bytes *key, dl_bytes *item,
+                          int64_t *length)
+{
+    if (cursor->left <= 0 || cursor->next == &cursor->table->queues) {
+        return false;
+    }
+    const dl_table_waitlist *queue =
+        DL_LIST_ENTRY(cursor->next, dl_table_waitlist, queued);
+    const dl_queue_item *here = cursor->item != NULL ? cursor->item : queue->last;
+    *key = dl_map_key(&queue->entry->node);
+    *item = dl_blob_bytes(here->blob);
+    *length = queue->last->number - here->number + 1;
+    cursor->item = here->previous;
+    if (cursor->item == NULL) {
+        pass_cursor(cursor);
+    }
     return true;
 }
 
@@ -753,7 +830,7 @@ need_change(dl_table *table, const dl_table_entry *entry, size_t key_size, size_
     if (has_end && entry->end_place == 0) {
         DL_TRY(need_end(table));
     }
-    return need_record(table, has_end ? 2 * key_size + DL_CHANGE_END_SIZE : key_size,
+    return need_record(table, has_end ? 2 * key_size + DL_CHANGE_OVERHEAD : key_size,
                        size);
 }
 
@@ -763,7 +840,11 @@ value_changed(dl_table *table, dl_table_entry *entry, int64_t end, dl_presence b
 {
     dl_bytes key = dl_map_key(&entry->node);
 
-    record(table, DL_CHANGE_SET, key, dl_blob_bytes(entry->value));
+    record(table, (dl_change){
+                      .kind = DL_CHANGE_SET,
+                      .key = key,
+                      .value = dl_blob_bytes(entry->value),
+                  });
     if (end > 0) {
         put_end(table, entry, end);
     } else if (end == END_NONE) {
@@ -883,7 +964,7 @@ dl_table_append(dl_table *table, dl_bytes key, dl_bytes value)
     DL_TRY(need_room(table, value.size));
     DL_TRY(need_record(table, key.size, value.size));
     DL_TRY(dl_blob_append(&entry->value, value));
-    record(table, DL_CHANGE_APPEND, key, value);
+    record(table, (dl_change){.kind = DL_CHANGE_APPEND, .key = key, .value = value});
     table->size += blob_size(entry->value) - old_size;
     /* The name existed before and still does, but a barrier depends on the value, which
      * appended digits change. */
@@ -940,21 +1021,28 @@ dl_table_delete(dl_table *table, dl_bytes key)
     if (entry == NULL || entry->value == NULL) {
         return false;
     }
-    record(table, DL_CHANGE_DELETE, key, (dl_bytes){0});
+    record(table, (dl_change){.kind = DL_CHANGE_DELETE, .key = key});
     remove_value(table, entry);
     return true;
 }
 
 static void
-insert_item(dl_table_waitlist *waitlist, dl_queue_item *item, bool is_first)
+insert_item(dl_table *table, dl_table_waitlist *waitlist, dl_queue_item *item,
+            bool is_first)
 {
     if (waitlist->last == NULL) {
         waitlist->first = item;
         waitlist->last = item;
+        dl_list_append(&table->queues, &waitlist->queued);
+        table->queue_count++;
     } else if (is_first) {
         item->next = waitlist->first;
+        item->number = waitlist->first->number - 1;
+        waitlist->first->previous = item;
         waitlist->first = item;
     } else {
+        item->previous = waitlist->last;
+        item->number = waitlist->last->number + 1;
         waitlist->last->next = item;
         waitlist->last = item;
     }
@@ -985,9 +1073,13 @@ put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
     dl_presence before = entry_presence(entry);
     *item = (dl_queue_item){.blob = blob};
     table->size += item_size(item);
-    insert_item(entry->waitlist, item, is_first);
-    record(table, is_first ? DL_CHANGE_PUT_BACK : DL_CHANGE_PUSH, key,
-           dl_blob_bytes(blob));
+    insert_item(table, entry->waitlist, item, is_first);
+    record(table, (dl_change){
+                      .kind = is_first ? DL_CHANGE_PUT_BACK : DL_CHANGE_PUSH,
+                      .key = key,
+                      .number = entry->waitlist->queue_size,
+                      .value = dl_blob_bytes(blob),
+                  });
     /* Waits for the name's existence end, even if a taker gets the item at once. */
     entry_changed(table, entry, before);
     entry_pushed(table, entry);
@@ -1028,24 +1120,34 @@ dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item)
     /* Taking the last item may end the name's existence: then waiters for several keys
      * have one more missing key. */
     *item = take_item(table, entry);
-    record(table, DL_CHANGE_POP, key, (dl_bytes){0});
+    record_pop(table, entry);
     entry_changed(table, entry, before);
     entry_release(table, entry);
     return size;
 }
 
-static bool
-drop_item(dl_table *table, dl_bytes key)
+/* A file that was shortened has the newest items of a queue before it has all. */
+static dl_status
+apply_put_back(dl_table *table, const dl_change *change)
 {
-    dl_blob *item = NULL;
-    bool was_there = dl_table_queue_pop(table, key, &item) > 0;
+    return dl_table_queue_size(table, change->key) == change->number - 1
+               ? dl_table_queue_put_back(table, change->key,
+                                         dl_blob_copy(change->value))
+               : DL_OK;
+}
 
-    dl_blob_unref(item);
-    return was_there;
+static void
+apply_pop(dl_table *table, const dl_change *change, dl_blob **popped)
+{
+    while (dl_table_queue_size(table, change->key) > 0
+           && dl_table_queue_size(table, change->key) > change->number) {
+        dl_blob_unref(*popped);
+        (void)dl_table_queue_pop(table, change->key, popped);
+    }
 }
 
 dl_status
-dl_table_apply(dl_table *table, const dl_change *change)
+dl_table_apply(dl_table *table, const dl_change *change, dl_blob **popped)
 {
     switch (change->kind) {
     case DL_CHANGE_SET:
@@ -1058,13 +1160,9 @@ dl_table_apply(dl_table *table, const dl_change *change)
     case DL_CHANGE_PUSH:
         return dl_table_queue_push(table, change->key, change->value);
     case DL_CHANGE_PUT_BACK:
-        return dl_table_queue_put_back(table, change->key, dl_blob_copy(change->value));
+        return apply_put_back(table, change);
     case DL_CHANGE_POP:
-        (void)drop_item(table, change->key);
-        break;
-    case DL_CHANGE_EMPTY:
-        while (drop_item(table, change->key)) {
-        }
+        apply_pop(table, change, popped);
         break;
     case DL_CHANGE_REPLY:
     case DL_CHANGE_FORGET:
@@ -1072,21 +1170,6 @@ dl_table_apply(dl_table *table, const dl_change *change)
         break;
     }
     return DL_OK;
-}
-
-void
-dl_table_visit_items(const dl_table *table,
-                     void (*visit)(void *, dl_bytes, dl_bytes, bool), void *context)
-{
-    for (const dl_map_entry *node = dl_map_first(&table->entries); node != NULL;
-         node = dl_map_next(&table->entries, node)) {
-        const dl_table_entry *entry = DL_MAP_ENTRY(node, dl_table_entry, node);
-        const dl_queue_item *item =
-            entry->waitlist == NULL ? NULL : entry->waitlist->first;
-        for (bool is_first = true; item != NULL; item = item->next, is_first = false) {
-            visit(context, dl_map_key(node), dl_blob_bytes(item->blob), is_first);
-        }
-    }
 }
 
 void

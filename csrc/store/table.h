@@ -36,11 +36,13 @@ typedef struct dl_table_end {
 typedef struct dl_table {
     dl_map entries;
     dl_list ready;
-    dl_list names;   /* of entries with values, in the order in which they got them */
-    dl_list cursors; /* positions in `names` */
+    dl_list names;  /* of entries with values, in the order in which they got them */
+    dl_list queues; /* waitlists that have items, in the order in which they got them */
+    dl_list cursors;        /* positions in `names` or `queues` */
     uint64_t names_version; /* incremented when a name gets a value or loses it */
     size_t names_size;      /* bytes of all names with values */
     int64_t value_count;
+    int64_t queue_count; /* of `queues` */
     size_t size;         /* bytes that the table holds, approximately */
     size_t waiter_count; /* of parked waiters */
     dl_table_end *ends;  /* of the values that have one */
@@ -135,22 +137,30 @@ int64_t dl_table_num_keys(const dl_table *table);
 dl_status dl_table_list(const dl_table *table,
                         dl_status (*visit)(void *context, dl_bytes key), void *context);
 
-/* An iterator over the names that stays valid while the table changes.  A name that
- * has a value all the time is returned once; one that gets or loses it meanwhile may
- * be returned or not.  New names come after all that existed before.  Zeroed memory:
- * not begun. */
+/* An iterator over the names, or the items of queues, that there were when it was begun;
+ * it stays valid while the table changes.  A name that has a value all the time is
+ * returned once; one that gets or loses it meanwhile may be returned or not.  Zeroed
+ * memory: not begun. */
 typedef struct dl_table_cursor {
     dl_list node; /* in the table's list */
     const dl_table *table;
-    const dl_list *next;
+    const dl_list *next;              /* a name or a queue */
+    const struct dl_queue_item *item; /* the next one of the queue; NULL: the newest */
+    int64_t left;                     /* names or queues to be visited, at most */
 } dl_table_cursor;
 
 void dl_table_cursor_begin(dl_table *table, dl_table_cursor *cursor);
+void dl_table_cursor_begin_queues(dl_table *table, dl_table_cursor *cursor);
 void dl_table_cursor_end(dl_table_cursor *cursor);
 
 /* Moves on to the next name, which is borrowed until the next change; returns false if
  * there are no more. */
 bool dl_table_cursor_next(dl_table_cursor *cursor, dl_bytes *name);
+
+/* Moves on to the next item, of each queue the newest first, with `*length` items from
+ * this one to the newest; otherwise as dl_table_cursor_next(). */
+bool dl_table_cursor_next_item(dl_table_cursor *cursor, dl_bytes *key, dl_bytes *item,
+                               int64_t *length);
 
 /* Returns the bytes of all names with values. */
 static inline size_t
@@ -209,15 +219,8 @@ int64_t dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item);
 
 /* Applies a recorded change.  Ignores the end of a value, whose clock only the owner
  * knows, and changes that are not of the table.  Fails as the function that made the
- * change. */
-dl_status dl_table_apply(dl_table *table, const dl_change *change);
-
-/* Calls `visit` for each item of each queue, a queue's oldest item first, with
- * `is_first`. */
-void dl_table_visit_items(const dl_table *table,
-                          void (*visit)(void *context, dl_bytes key, dl_bytes item,
-                                        bool is_first),
-                          void *context);
+ * change.  A popped item replaces the reference in `*popped`, which the caller owns. */
+dl_status dl_table_apply(dl_table *table, const dl_change *change, dl_blob **popped);
 
 int64_t dl_table_queue_size(const dl_table *table, dl_bytes key);
 

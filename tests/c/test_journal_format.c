@@ -44,13 +44,23 @@ begin(void)
 }
 
 static void
-put_change(journal_bytes *made, dl_change_kind kind, const char *key, const char *value)
+put_item(journal_bytes *made, dl_change_kind kind, const char *key, int64_t number,
+         const char *value)
 {
     dl_buffer records = {0};
 
-    dl_change_put(&records, kind, dl_bytes_of(key), dl_bytes_of(value));
+    dl_change_put(&records, (dl_change){.kind = kind,
+                                        .key = dl_bytes_of(key),
+                                        .number = number,
+                                        .value = dl_bytes_of(value)});
     put_frame(made, &records);
     dl_buffer_fini(&records);
+}
+
+static void
+put_change(journal_bytes *made, dl_change_kind kind, const char *key, const char *value)
+{
+    put_item(made, kind, key, 0, value);
 }
 
 /* One record of each kind, in frames of one or two. */
@@ -62,15 +72,20 @@ sample(void)
 
     put_change(&made, DL_CHANGE_SET, "a", "1");
     put_change(&made, DL_CHANGE_APPEND, "a", "2");
-    dl_change_put(&two, DL_CHANGE_SET, DL_LITERAL("gone"), DL_LITERAL("x"));
-    dl_change_put(&two, DL_CHANGE_DELETE, DL_LITERAL("gone"), (dl_bytes){0});
+    dl_change_put(&two, (dl_change){.kind = DL_CHANGE_SET,
+                                    .key = DL_LITERAL("gone"),
+                                    .value = DL_LITERAL("x")});
+    dl_change_put(&two,
+                  (dl_change){.kind = DL_CHANGE_DELETE, .key = DL_LITERAL("gone")});
     put_frame(&made, &two);
     put_change(&made, DL_CHANGE_PUSH, "q", "old");
-    put_change(&made, DL_CHANGE_EMPTY, "q", "");
+    put_item(&made, DL_CHANGE_POP, "q", 0, "");
     put_change(&made, DL_CHANGE_PUSH, "q", "one");
     put_change(&made, DL_CHANGE_PUSH, "q", "two");
-    put_change(&made, DL_CHANGE_POP, "q", "");
-    put_change(&made, DL_CHANGE_PUT_BACK, "q", "zero");
+    put_item(&made, DL_CHANGE_POP, "q", 1, "");
+    /* The second one is there already. */
+    put_item(&made, DL_CHANGE_PUT_BACK, "q", 2, "zero");
+    put_item(&made, DL_CHANGE_PUT_BACK, "q", 2, "zero");
     put_change(&made, DL_CHANGE_SET, "last", "value");
     dl_buffer_fini(&two);
     return made;
@@ -79,7 +94,11 @@ sample(void)
 static dl_status
 apply(void *table, const dl_change *change)
 {
-    return dl_table_apply(table, change);
+    dl_blob *popped = NULL;
+    dl_status status = dl_table_apply(table, change, &popped);
+
+    dl_blob_unref(popped);
+    return status;
 }
 
 static dl_status
@@ -106,7 +125,7 @@ CHECK_CASE(records_are_applied_in_order)
     CHECK_OK(read_into(&table, dl_buffer_bytes(&made.file), &contents));
     CHECK(!contents.is_torn);
     CHECK_EQUAL(contents.size, made.file.size);
-    CHECK_EQUAL(contents.changes, 11);
+    CHECK_EQUAL(contents.changes, 12);
     CHECK(memcmp(contents.identity, IDENTITY, sizeof IDENTITY) == 0);
     CHECK_EQUAL(dl_table_num_keys(&table), 2);
     CHECK_BYTES(dl_blob_bytes(dl_table_get(&table, DL_LITERAL("a"))), "12");
@@ -235,17 +254,17 @@ CHECK_CASE(files_of_other_formats_are_refused_with_an_error)
 
 CHECK_CASE(a_newer_version_is_refused)
 {
-    /* The head of version 2 with its own checksum. */
+    /* The head of version 3 with its own checksum. */
     journal_bytes made = begin();
     dl_journal_contents contents;
     dl_table table;
 
-    made.file.data[8] = 2;
+    made.file.data[8] = 3;
     made.file.size -= 4;
     dl_put_u32(&made.file, dl_crc32c(0, dl_buffer_bytes(&made.file)));
     CHECK_STATUS(read_into(&table, dl_buffer_bytes(&made.file), &contents), DL_BACKEND);
     CHECK_TEXT(dl_last_error()->text,
-               "its format has version 2, and this version of distlite reads 1");
+               "its format has version 3, and this version of distlite reads 2");
     dl_table_fini(&table);
     dl_buffer_fini(&made.file);
 }

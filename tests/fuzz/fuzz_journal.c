@@ -22,6 +22,7 @@ require(bool is_true)
 typedef struct contents {
     dl_table table;
     dl_replies replies;
+    dl_blob *popped;
 } contents;
 
 static dl_status
@@ -30,14 +31,15 @@ apply(void *context, const dl_change *change)
     contents *into = context;
 
     return change->kind == DL_CHANGE_REPLY || change->kind == DL_CHANGE_FORGET
-               ? dl_replies_apply(&into->replies, &into->table, change)
-               : dl_table_apply(&into->table, change);
+               ? dl_replies_apply(&into->replies, &into->table, change, DL_LITERAL("q"),
+                                  into->popped)
+               : dl_table_apply(&into->table, change, &into->popped);
 }
 
 static dl_status
 read_once(dl_bytes file, dl_journal_contents *report, int64_t *keys)
 {
-    contents into;
+    contents into = {0};
 
     dl_table_init(&into.table);
     dl_replies_init(&into.replies);
@@ -45,6 +47,7 @@ read_once(dl_bytes file, dl_journal_contents *report, int64_t *keys)
     into.replies.limit = 4096;
     dl_status status = dl_journal_read(file, apply, &into, report);
     *keys = dl_table_num_keys(&into.table);
+    dl_blob_unref(into.popped);
     dl_replies_fini(&into.replies);
     dl_table_fini(&into.table);
     return status;
@@ -87,7 +90,8 @@ check_file(dl_bytes file)
     require(first.is_torn || first.has_hole || first.size == file.size);
     require(read_once((dl_bytes){file.data, (size_t)first.size}, &again, &keys_again)
             == DL_OK);
-    require(!again.is_torn && !again.has_hole && again.size == first.size && keys_again == keys);
+    require(!again.is_torn && !again.has_hole && again.size == first.size
+            && keys_again == keys);
 }
 
 int

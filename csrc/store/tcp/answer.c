@@ -261,6 +261,8 @@ use_turn(dl_session *session, const dl_store_request *request)
 void
 dl_answer_end_wait(dl_session *session)
 {
+    dl_status status = DL_OK;
+
     if (session->waiting != NULL) {
         session->is_waking = true;
         session->is_stalled = true;
@@ -272,9 +274,9 @@ dl_answer_end_wait(dl_session *session)
     }
     if (session->waiter.kind == DL_WAIT_BARRIER && has_begun(session, DL_OP_BARRIER)) {
         session->slot->outcome = DL_OUTCOME_DONE;
-        dl_replies_record(&session->hub->replies, session->slot);
+        status = dl_replies_record(&session->hub->replies, session->slot);
     }
-    if (dl_answer_output(session) != NULL) {
+    if (status == DL_OK && dl_answer_output(session) != NULL) {
         reply_ready(session);
     } else {
         session->is_over = true; /* reported by dl_session_resume() */
@@ -494,7 +496,7 @@ step_long(dl_session *session, dl_long_request **slot)
         && has_begun(session, DL_OP_MULTI_SET)) {
         session->slot->outcome =
             progress == DL_LONG_DONE ? DL_OUTCOME_DONE : DL_OUTCOME_NONE;
-        dl_replies_record(&hub->replies, session->slot);
+        (void)dl_replies_record(&hub->replies, session->slot);
     }
     if (one->request.op == DL_OP_MULTI_SET) {
         note_change(session, position);
@@ -647,9 +649,17 @@ answer_change(dl_session *session, const dl_store_request *request)
         status = repeat(session, request);
     } else {
         dl_replies_begin(&session->hub->replies, slot, sequence, request);
+        uint64_t position = journal_position(session);
         status = execute_or_wait(session, request);
+        if (session->hub->journal != NULL && slot->outcome == DL_OUTCOME_DONE
+            && journal_position(session) == position) {
+            /* It has changed nothing, and no record has the value of its reply: it may
+             * be executed again. */
+            dl_replies_drop_value(&session->hub->replies, slot);
+            slot->outcome = DL_OUTCOME_NONE;
+        }
     }
-    dl_replies_record(&session->hub->replies, slot);
+    (void)dl_replies_record(&session->hub->replies, slot);
     return status;
 }
 

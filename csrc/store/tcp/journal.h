@@ -8,9 +8,9 @@
  *     request -> table -> changes -+                      +-> replies
  *     request -> table -> changes -+-> dl_journal_commit -+-> replies
  *
- * A file that has grown to several times its contents is replaced by a new one, which
- * is written a little per turn beside the old one while changes go to both, and renamed
- * when it is complete.
+ * A file that has grown to several times its contents is replaced by a shorter one
+ * (journal_replacement.h).  Threads of their own wait for the disk (journal_sync.h),
+ * but for the waiting that precedes replies.
  *
  * A file that cannot be written, such as on a full disk, fails the changes of that turn
  * and refuses later ones until it can be written again.  One server uses a file at a
@@ -49,7 +49,8 @@ dl_status dl_journal_open(const char *path, dl_journal_sync sync,
 void dl_journal_close(dl_journal *journal);
 
 /* To be called before a request changes the table: fails while the file cannot be
- * written, and provides the memory for the record of a change to `key`. */
+ * written, and provides the memory for the record of a change to `key`, but for its
+ * value, and of the reply. */
 dl_status dl_journal_prepare(dl_journal *journal, dl_bytes key);
 
 /* Returns the number of bytes recorded so far: it differs after a change. */
@@ -69,8 +70,8 @@ bool dl_journal_has_failed(const dl_journal *journal);
 /* Fails as the last dl_journal_commit() that failed. */
 dl_status dl_journal_fail_again(const dl_journal *journal);
 
-/* Returns whether dl_journal_commit() has work although nothing was recorded: the new
- * file is not complete yet. */
+/* Returns whether dl_journal_commit() has work although nothing was recorded: not all is
+ * copied to the new file yet. */
 bool dl_journal_is_busy(const dl_journal *journal);
 
 /* Returns when dl_journal_wake() must be called next; INT64_MAX: never. */

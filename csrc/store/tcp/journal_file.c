@@ -63,9 +63,6 @@ dl_journal_file_begin(int fd, const uint8_t identity[DL_JOURNAL_IDENTITY_SIZE],
         head.has_failed ? ENOMEM : dl_journal_file_write(fd, dl_buffer_bytes(&head), 0);
     *size = head.size;
     dl_buffer_fini(&head);
-    if (error == 0 && fdatasync(fd) != 0) {
-        error = errno;
-    }
     return error;
 }
 

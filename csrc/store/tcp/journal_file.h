@@ -21,8 +21,7 @@ void dl_journal_file_close(int *fd);
  * what a failed one has written. */
 int dl_journal_file_write(int fd, dl_bytes bytes, uint64_t offset);
 
-/* Writes the head of a new file and waits until the disk has it; `*size` is the size of
- * the file afterwards. */
+/* Writes the head of a new file; `*size` is the size of the file afterwards. */
 int dl_journal_file_begin(int fd, const uint8_t identity[DL_JOURNAL_IDENTITY_SIZE],
                           uint64_t *size);
 

@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "store/tcp/journal_file.h"
+#include "store/tcp/journal_sync.h"
 
 /* The lock of a server that was killed lasts until the processes that it was just
  * starting have executed their programs. */
@@ -108,25 +109,52 @@ apply_end(dl_table *table, const dl_change *change)
     return dl_table_end_at(table, change->key, at);
 }
 
+typedef struct recovery {
+    dl_journal_state state;
+    dl_change latest; /* SET or POP: what the reply to it says is not recorded again */
+    dl_blob *popped;  /* the item of the latest POP; NULL: none yet */
+} recovery;
+
+static dl_status
+apply_reply(recovery *into, const dl_change *change)
+{
+    dl_blob *value = into->latest.kind == DL_CHANGE_POP
+                         ? into->popped
+                         : dl_table_get(into->state.table, into->latest.key);
+
+    return dl_replies_apply(into->state.replies, into->state.table, change,
+                            into->latest.key, value);
+}
+
 static dl_status
 apply(void *context, const dl_change *change)
 {
-    const dl_journal_state *state = context;
+    recovery *into = context;
 
-    if (change->kind == DL_CHANGE_END) {
-        return apply_end(state->table, change);
+    switch (change->kind) {
+    case DL_CHANGE_END:
+        return apply_end(into->state.table, change);
+    case DL_CHANGE_REPLY:
+    case DL_CHANGE_FORGET:
+        return apply_reply(into, change);
+    case DL_CHANGE_SET:
+    case DL_CHANGE_POP:
+        into->latest = *change;
+        break;
+    default:
+        break;
     }
-    return change->kind == DL_CHANGE_REPLY || change->kind == DL_CHANGE_FORGET
-               ? dl_replies_apply(state->replies, state->table, change)
-               : dl_table_apply(state->table, change);
+    return dl_table_apply(into->state.table, change, &into->popped);
 }
 
 /* Applies the file's contents.  It is mapped and not read, since it may be as large as
  * the store. */
 static dl_status
-read_file(const char *path, int fd, uint64_t size, dl_journal_state state,
+read_file(const char *path, int fd, uint64_t size, const dl_journal_state *state,
           dl_journal_contents *contents)
 {
+    recovery into = {.state = *state};
+
     if (size == 0) {
         *contents = (dl_journal_contents){0};
         return DL_OK;
@@ -135,8 +163,9 @@ read_file(const char *path, int fd, uint64_t size, dl_journal_state state,
     if (data == MAP_FAILED) {
         return dl_journal_file_fail(path, "mapping it", errno);
     }
-    dl_status status = dl_journal_read((dl_bytes){data, size}, apply, &state, contents);
+    dl_status status = dl_journal_read((dl_bytes){data, size}, apply, &into, contents);
     munmap(data, size);
+    dl_blob_unref(into.popped);
     return status == DL_OK ? DL_OK : dl_fail_while("the store's journal %s", path);
 }
 
@@ -153,7 +182,7 @@ read_within_no_limits(const char *path, int fd, uint64_t size,
 
     table->key_limit = 0;
     table->size_limit = 0;
-    dl_status status = read_file(path, fd, size, *state, contents);
+    dl_status status = read_file(path, fd, size, state, contents);
     table->key_limit = key_limit;
     table->size_limit = size_limit;
     dl_table_advance(table, dl_now());
@@ -166,11 +195,10 @@ make_file(const char *path, const dl_journal_state *state, int fd, uint64_t *siz
 {
     int error = dl_journal_file_begin(fd, state->identity, size);
 
-    if (error != 0) {
-        return dl_journal_file_fail(path, "writing its head", error);
+    if (error == 0) {
+        error = dl_journal_sync_now(fd, path);
     }
-    dl_journal_file_sync_folder(path);
-    return DL_OK;
+    return error == 0 ? DL_OK : dl_journal_file_fail(path, "writing its head", error);
 }
 
 /* Copies the file to a new one, `to`. */
@@ -212,12 +240,13 @@ keep_damaged(const char *path, int fd, uint64_t size, uint64_t whole)
     }
     if (error == 0) {
         dl_journal_file_sync_folder(path);
-        dl_log(DL_LOG_ERROR,
-               "store server: the journal %s lacks blocks that the host had not written "
-               "when it crashed: the store starts with the first %" PRIu64
-               " bytes of it, and without the changes in the other %" PRIu64
-               "; the file as it was is %s",
-               path, whole, size - whole, kept);
+        dl_log(
+            DL_LOG_ERROR,
+            "store server: the journal %s lacks blocks that the host had not written "
+            "when it crashed: the store starts with the first %" PRIu64
+            " bytes of it, and without the changes in the other %" PRIu64
+            "; the file as it was is %s",
+            path, whole, size - whole, kept);
     }
     free(kept);
     return error == 0 ? DL_OK : dl_journal_file_fail(path, "copying it", error);

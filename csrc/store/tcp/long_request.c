@@ -223,9 +223,6 @@ begin_names(dl_names *names, dl_table *table)
     if (names->begun.names == NULL) {
         return dl_fail_no_memory();
     }
-    /* Names set meanwhile are appended behind the present ones, so that all of these
-     * are visited within this many steps. */
-    names->left = dl_table_num_keys(table);
     dl_table_cursor_begin(table, &names->cursor);
     return DL_OK;
 }
@@ -271,12 +268,11 @@ make_names(dl_names *names, dl_table *table, uint64_t since, int *work,
                 return false;
             }
         }
-        while (names->left > 0 && dl_table_cursor_next(&names->cursor, &name)) {
+        while (dl_table_cursor_next(&names->cursor, &name)) {
             if (put_name(&names->begun, name) != DL_OK) {
                 *status = give_up_names(names, DL_NO_MEMORY);
                 return false;
             }
-            names->left--;
             if (--*work <= 0) {
                 return false;
             }

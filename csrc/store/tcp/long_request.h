@@ -39,7 +39,6 @@ typedef struct dl_names {
     dl_listing latest; /* complete; none if `names` is NULL */
     dl_listing begun;  /* being built; none if `names` is NULL */
     dl_table_cursor cursor;
-    int64_t left;                 /* names that `begun` still lacks, at most */
     dl_blob *held[DL_NAMES_HELD]; /* earlier ones that a client may still be reading */
     uint64_t refusals; /* number of requests refused because `held` was full */
 } dl_names;

@@ -14,6 +14,7 @@ void
 dl_replies_init(dl_replies *replies)
 {
     *replies = (dl_replies){0};
+    dl_list_init(&replies->all);
     dl_list_init(&replies->lost);
     dl_list_init(&replies->large);
     dl_list_init(&replies->unfinished);
@@ -65,13 +66,27 @@ dl_replies_give_unfinished(dl_replies *replies, dl_reply_slot *slot)
     return unfinished;
 }
 
+/* Returns whether the reply to the slot's latest change has a value, which is that of
+ * the change. */
+static bool
+has_value(const dl_reply_slot *slot)
+{
+    dl_reply_kind kind = dl_request_kinds[slot->op].reply;
+
+    return slot->outcome == DL_OUTCOME_DONE
+           && (kind == DL_REPLY_VALUE || kind == DL_REPLY_ITEM);
+}
+
 static void
-put_record(dl_buffer *out, const dl_reply_slot *slot, bool has_value)
+put_record(dl_buffer *out, const dl_reply_slot *slot, bool is_whole)
 {
     dl_bytes name = dl_buffer_bytes(&slot->name);
-    dl_bytes value = has_value ? dl_blob_bytes(slot->value) : (dl_bytes){0};
-    uint64_t size = 1 + 1 + 8 + 8 + 8 + name.size + (has_value ? 8 + value.size : 0);
+    bool is_valued = is_whole && slot->value != NULL;
+    uint64_t size = 1 + 1 + 8 + 8;
 
+    if (is_valued) {
+        size += 8 + name.size + 8 + slot->value->size;
+    }
     dl_put_u8(out, DL_CHANGE_REPLY);
     dl_put_bytes(out, (dl_bytes){slot->id, sizeof slot->id});
     dl_put_u64(out, size);
@@ -79,41 +94,49 @@ put_record(dl_buffer *out, const dl_reply_slot *slot, bool has_value)
     dl_put_u8(out, (uint8_t)slot->outcome);
     dl_put_u64(out, slot->sequence);
     dl_put_i64(out, slot->number);
-    dl_put_bytes(out, name);
-    if (has_value) {
-        dl_put_bytes(out, value);
+    if (is_valued) {
+        dl_put_bytes(out, name);
+        dl_put_bytes(out, dl_blob_bytes(slot->value));
     }
 }
 
-void
+dl_status
 dl_replies_record(dl_replies *replies, const dl_reply_slot *slot)
 {
-    if (replies->changes != NULL) {
-        put_record(replies->changes, slot, slot->value != NULL);
+    if (replies->changes == NULL) {
+        return DL_OK;
     }
+    /* What is put below fits the room that every change leaves. */
+    DL_TRY(dl_change_reserve(replies->changes, 0));
+    put_record(replies->changes, slot, false);
+    return DL_OK;
 }
 
 void
-dl_replies_put_all(const dl_replies *replies, dl_buffer *out,
-                   void (*flush)(void *context), void *context)
+dl_replies_put_next(dl_replies *replies, dl_buffer *out)
 {
-    for (const dl_map_entry *node = dl_map_first(&replies->slots); node != NULL;
-         node = dl_map_next(&replies->slots, node)) {
-        const dl_reply_slot *slot = DL_MAP_ENTRY(node, dl_reply_slot, node);
-        put_record(out, slot, slot->value != NULL);
-        flush(context);
+    if (dl_list_is_empty(&replies->all)) {
+        return;
     }
+    dl_reply_slot *slot = DL_LIST_ENTRY(replies->all.next, dl_reply_slot, all);
+    dl_list_remove(&slot->all);
+    dl_list_append(&replies->all, &slot->all);
+    put_record(out, slot, true);
 }
 
 void
 dl_replies_forget(dl_replies *replies, dl_reply_slot *slot)
 {
-    if (replies->changes != NULL) {
-        dl_change_put(replies->changes, DL_CHANGE_FORGET,
-                      (dl_bytes){slot->id, sizeof slot->id}, (dl_bytes){0});
+    /* Without a record the next server remembers the slot, too, for a while. */
+    if (replies->changes != NULL && dl_change_reserve(replies->changes, 0) == DL_OK) {
+        dl_change_put(replies->changes, (dl_change){
+                                            .kind = DL_CHANGE_FORGET,
+                                            .key = {slot->id, sizeof slot->id},
+                                        });
     }
     dl_replies_drop_value(replies, slot);
     dl_long_free(dl_replies_give_unfinished(replies, slot));
+    dl_list_remove(&slot->all);
     dl_list_remove(&slot->lost);
     dl_map_remove(&replies->slots, &slot->node);
     set_size(replies, slot, 0);
@@ -224,39 +247,62 @@ make(dl_replies *replies, dl_table *table, const dl_slot *named)
     }
     memcpy(slot->id, named->id, sizeof slot->id);
     slot->sequence = named->sequence - 1;
+    if (dl_replies_record(replies, slot) != DL_OK) {
+        free(slot);
+        return NULL;
+    }
     dl_map_insert(&replies->slots, &slot->node, (dl_bytes){slot->id, sizeof slot->id});
+    dl_list_append(&replies->all, &slot->all);
     count(replies, slot);
     limit_size(replies, table, NULL);
-    dl_replies_record(replies, slot);
     return slot;
+}
+
+static dl_status
+fail_malformed(void)
+{
+    return dl_fail(DL_BACKEND, "the record of a reply is malformed");
+}
+
+/* Sets what a reply with a value has, which is forgotten if it is NULL. */
+static dl_status
+set_value(dl_reply_slot *slot, dl_bytes name, dl_blob *value)
+{
+    if (value == NULL) {
+        slot->outcome = DL_OUTCOME_FORGOTTEN;
+        return DL_OK;
+    }
+    slot->value = value;
+    return slot->op == DL_OP_QUEUE_POP ? dl_buffer_set(&slot->name, name) : DL_OK;
 }
 
 /* Fills in the state of a slot from the value of its record. */
 static dl_status
-take_record(dl_reply_slot *slot, dl_bytes value)
+take_record(dl_reply_slot *slot, dl_bytes record, dl_bytes name, dl_blob *value)
 {
-    dl_reader reader = dl_reader_of(value);
+    dl_reader reader = dl_reader_of(record);
     uint8_t op, outcome;
-    dl_bytes name, reply;
+    dl_bytes reply;
 
     if (!dl_take_u8(&reader, &op) || op >= DL_OP_COUNT || !dl_take_u8(&reader, &outcome)
         || outcome > DL_OUTCOME_FORGOTTEN || !dl_take_u64(&reader, &slot->sequence)
-        || !dl_take_i64(&reader, &slot->number)
-        || dl_take_bytes(&reader, SIZE_MAX, &name) != 1) {
-        return dl_fail(DL_BACKEND, "the record of a reply is malformed");
+        || !dl_take_i64(&reader, &slot->number)) {
+        return fail_malformed();
     }
     slot->op = (dl_opcode)op;
     slot->outcome = (dl_outcome)outcome;
-    dl_buffer_clear(&slot->name);
-    dl_buffer_put(&slot->name, name);
     if (dl_reader_left(&reader) == 0) {
-        return dl_buffer_check(&slot->name);
+        return has_value(slot)
+                   ? set_value(slot, name, value == NULL ? NULL : dl_blob_ref(value))
+                   : DL_OK;
     }
-    if (dl_take_bytes(&reader, SIZE_MAX, &reply) != 1 || dl_reader_left(&reader) > 0) {
-        return dl_fail(DL_BACKEND, "the record of a reply is malformed");
+    if (dl_take_bytes(&reader, SIZE_MAX, &name) != 1
+        || dl_take_bytes(&reader, SIZE_MAX, &reply) != 1
+        || dl_reader_left(&reader) > 0) {
+        return fail_malformed();
     }
-    slot->value = dl_blob_copy(reply);
-    return slot->value == NULL ? dl_fail_no_memory() : dl_buffer_check(&slot->name);
+    value = dl_blob_copy(reply);
+    return value == NULL ? dl_fail_no_memory() : set_value(slot, name, value);
 }
 
 static void
@@ -271,12 +317,13 @@ keep_large(dl_replies *replies, dl_table *table, dl_reply_slot *slot)
 }
 
 dl_status
-dl_replies_apply(dl_replies *replies, dl_table *table, const dl_change *change)
+dl_replies_apply(dl_replies *replies, dl_table *table, const dl_change *change,
+                 dl_bytes name, dl_blob *value)
 {
     dl_slot named = {.sequence = 1};
 
     if (change->key.size != sizeof named.id) {
-        return dl_fail(DL_BACKEND, "the record of a reply is malformed");
+        return fail_malformed();
     }
     memcpy(named.id, change->key.data, sizeof named.id);
     dl_reply_slot *slot = find(replies, &named);
@@ -293,7 +340,7 @@ dl_replies_apply(dl_replies *replies, dl_table *table, const dl_change *change)
         return DL_NO_MEMORY;
     }
     dl_replies_drop_value(replies, slot);
-    dl_status status = take_record(slot, change->value);
+    dl_status status = take_record(slot, change->value, name, value);
     if (slot->lost.next == NULL) {
         dl_replies_lose(replies, table, slot, false);
     }
@@ -400,7 +447,7 @@ finish_one(dl_replies *replies, dl_table *table, dl_names *names, int *work)
 
     if (progress != DL_LONG_MORE) {
         slot->outcome = progress == DL_LONG_DONE ? DL_OUTCOME_DONE : DL_OUTCOME_NONE;
-        dl_replies_record(replies, slot);
+        (void)dl_replies_record(replies, slot);
         dl_long_free(dl_replies_give_unfinished(replies, slot));
     }
 }

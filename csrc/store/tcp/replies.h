@@ -32,6 +32,7 @@ typedef enum dl_outcome {
 
 typedef struct dl_reply_slot {
     dl_map_entry node;
+    dl_list all; /* in the list of all slots */
     uint8_t id[DL_SLOT_ID_SIZE];
     struct dl_session *session; /* of its connection; NULL: that was lost */
     uint64_t next;              /* number of the connection's next change */
@@ -53,6 +54,7 @@ typedef struct dl_reply_slot {
 
 typedef struct dl_replies {
     dl_map slots;
+    dl_list all; /* the same; dl_replies_put_next() moves the first to the end */
     dl_list lost;
     dl_list large;
     dl_list unfinished;
@@ -112,17 +114,21 @@ void dl_replies_lose(dl_replies *replies, dl_table *table, dl_reply_slot *slot,
 void dl_replies_forget(dl_replies *replies, dl_reply_slot *slot);
 
 /* Records the state of the slot's latest change.  To be called whenever that has
- * changed, before the reply is sent. */
-void dl_replies_record(dl_replies *replies, const dl_reply_slot *slot);
+ * changed, before the reply is sent.  A value in the reply is not recorded again: it is
+ * the one of the change, whose record is the latest of a SET or a POP.  Does not fail
+ * where that record has left room (dl_change_reserve()). */
+dl_status dl_replies_record(dl_replies *replies, const dl_reply_slot *slot);
 
 /* Applies a record: makes the slot or replaces its state, as one whose connection was
- * lost, or forgets it.  DL_BACKEND: it is malformed. */
+ * lost, or forgets it.  `name` and `value` are those of the latest SET or POP; `value` is
+ * NULL if there is none.  DL_BACKEND: the record is malformed. */
 dl_status dl_replies_apply(dl_replies *replies, dl_table *table,
-                           const dl_change *change);
+                           const dl_change *change, dl_bytes name, dl_blob *value);
 
-/* Appends a record of each slot, and calls `flush` with `context` after each. */
-void dl_replies_put_all(const dl_replies *replies, dl_buffer *out,
-                        void (*flush)(void *context), void *context);
+/* Appends a record of one slot with all that is remembered; called as often as there are
+ * slots, and with others made or forgotten in between, it takes each that is there all
+ * the time. */
+void dl_replies_put_next(dl_replies *replies, dl_buffer *out);
 
 /* Returns when dl_replies_wake() must be called next; INT64_MAX: never. */
 int64_t dl_replies_next_wake(const dl_replies *replies);
