@@ -48,7 +48,7 @@ class DictStore(Store):
         if not self.changed.wait_for(is_true, None if seconds < 0 else seconds):
             # Rounded up: what arrives here is what was left of the caller's timeout.
             tenths = -(-timeout // timedelta(milliseconds=100))
-            names = ", ".join(keys)
+            names = ", ".join(key for key in keys if not self._has(key))
             raise DistStoreError(f"wait timeout after {tenths}00ms, keys: {names}")
 
     def _has(self, key: str) -> bool:

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "store/stats.h"
+#include "store/store.h"
 
 static dl_status
 execute_set(dl_table *table, const dl_store_request *request)
@@ -39,6 +40,30 @@ count_present(const dl_table *table, const dl_store_request *request, bool needs
         present++;
     }
     return present;
+}
+
+dl_status
+dl_table_fail_missing(const dl_table *table, const dl_store_request *request,
+                      dl_deadline deadline)
+{
+    size_t count;
+    const dl_bytes *keys = dl_request_keys(request, &count);
+    dl_bytes *missing = count > 1 ? malloc(count * sizeof *missing) : NULL;
+    size_t found = 0;
+
+    for (size_t i = 0; missing != NULL && i < count; i++) {
+        bool exists = request->op == DL_OP_MULTI_GET
+                          ? dl_table_get(table, keys[i]) != NULL
+                          : dl_table_check(table, &keys[i], 1);
+        if (!exists) {
+            missing[found++] = keys[i];
+        }
+    }
+    /* All of them: they have come since the time was up, or there is no memory. */
+    dl_status status = found > 0 ? dl_store_fail_timeout("", missing, found, deadline)
+                                 : dl_store_fail_timeout("", keys, count, deadline);
+    free(missing);
+    return status;
 }
 
 static dl_status

@@ -7,6 +7,7 @@
 #ifndef DISTLITE_STORE_EXECUTE_H
 #define DISTLITE_STORE_EXECUTE_H
 
+#include "base/deadline.h"
 #include "store/request.h"
 #include "store/table.h"
 
@@ -20,6 +21,11 @@ typedef struct dl_table_reply {
     dl_blob *value;
     dl_blob **values; /* MULTI_GET: after dl_table_hold() */
 } dl_table_reply;
+
+/* Fails with DL_TIMEOUT for a request that waits for keys; the text names those that
+ * are missing. */
+dl_status dl_table_fail_missing(const dl_table *table, const dl_store_request *request,
+                                dl_deadline deadline);
 
 /* Executes any request except BARRIER and those of a connection, as far as possible
  * without waiting; takes over request->blob.  The values of a MULTI_GET, the names of a

@@ -309,12 +309,13 @@ check_again(file_store *self, query *wanted, dl_deadline deadline)
 }
 
 static dl_status
-fail_absent(const query *wanted, dl_deadline deadline)
+fail_absent(file_store *self, const query *wanted, dl_deadline deadline)
 {
-    size_t count;
-    const dl_bytes *keys = dl_request_keys(wanted->request, &count);
-
-    return dl_store_fail_timeout("", keys, count, deadline);
+    pthread_mutex_lock(&self->lock);
+    dl_status status =
+        dl_table_fail_missing(&self->log.table, wanted->request, deadline);
+    pthread_mutex_unlock(&self->lock);
+    return status;
 }
 
 /* Sleeps before the next check: for an eighth of the time waited so far, so that a short
@@ -343,7 +344,7 @@ check_until_found(file_store *self, query *wanted, dl_deadline deadline)
             return DL_OK;
         }
         if (has_passed) {
-            return fail_absent(wanted, deadline);
+            return fail_absent(self, wanted, deadline);
         }
         DL_TRY(pause_since(begin, deadline));
     }
@@ -362,7 +363,7 @@ file_execute(dl_store *store, const dl_store_request *request, dl_store_reply *r
     DL_TRY(read_and_query(self, &wanted, deadline));
     if (wanted.status == DL_NOT_FOUND) {
         DL_TRY(dl_deadline_passed(deadline)
-                   ? fail_absent(&wanted, deadline)
+                   ? fail_absent(self, &wanted, deadline)
                    : check_until_found(self, &wanted, deadline));
     }
     DL_TRY(wanted.status);

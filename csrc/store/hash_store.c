@@ -152,16 +152,19 @@ execute_locked(hash_store *self, const dl_store_request *request, dl_table_reply
     return status == DL_OK ? dl_table_hold(&self->table, request, held, reply) : status;
 }
 
-/* Writes the error texts of the executor and of waits, after the lock was released. */
+/* Writes the error texts of the executor and of waits, without the lock. */
 static dl_status
-fail_worded(dl_status status, const dl_store_request *request, dl_deadline deadline)
+fail_worded(dl_store *store, dl_status status, const dl_store_request *request,
+            dl_deadline deadline)
 {
-    size_t count;
-    const dl_bytes *keys = dl_request_keys(request, &count);
+    hash_store *self;
 
     switch (status) {
     case DL_TIMEOUT:
-        return dl_store_fail_timeout("", keys, count, deadline);
+        self = lock(store);
+        (void)dl_table_fail_missing(&self->table, request, deadline);
+        unlock(self);
+        return DL_TIMEOUT;
     case DL_QUEUE_EMPTY:
         return dl_fail(DL_QUEUE_EMPTY, "queue is empty");
     default:
@@ -206,7 +209,7 @@ hash_execute(dl_store *store, const dl_store_request *request, dl_store_reply *r
     dl_status status = execute_locked(self, request, &held, reply, deadline);
     unlock(self);
     if (status != DL_OK) {
-        return fail_worded(status, request, deadline);
+        return fail_worded(store, status, request, deadline);
     }
     if (held.value != NULL && dl_blob_bytes(held.value).size >= BRIEF_SIZE) {
         dl_blocking_begin();

@@ -5,6 +5,7 @@
 #include "store/store.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -190,6 +191,28 @@ dl_store_fail_missing(const dl_store *store, const char *method)
                    method);
 }
 
+dl_status
+dl_store_fail_without(dl_store *store, const dl_bytes *keys, size_t count,
+                      dl_deadline deadline)
+{
+    dl_bytes *missing = count > 1 ? malloc(count * sizeof *missing) : NULL;
+    dl_status status = DL_OK;
+    size_t found = 0;
+
+    for (size_t i = 0; missing != NULL && i < count && status == DL_OK; i++) {
+        bool exists = false;
+        status = dl_store_check(store, &keys[i], 1, &exists, deadline);
+        missing[found] = keys[i];
+        found += !exists;
+    }
+    if (status == DL_OK) {
+        status = found > 0 ? dl_store_fail_timeout("", missing, found, deadline)
+                           : dl_store_fail_timeout("", keys, count, deadline);
+    }
+    free(missing);
+    return status;
+}
+
 static dl_status
 generic_wait(dl_store *store, const dl_bytes *keys, size_t count, dl_deadline deadline)
 {
@@ -202,28 +225,11 @@ generic_wait(dl_store *store, const dl_bytes *keys, size_t count, dl_deadline de
             return DL_OK;
         }
         if (dl_deadline_passed(deadline)) {
-            return dl_store_fail_timeout("", keys, count, deadline);
+            return dl_store_fail_without(store, keys, count, deadline);
         }
         DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, pause)));
         pause = pause * 2 < LAST_PAUSE ? pause * 2 : LAST_PAUSE;
     }
-}
-
-/* Reads the value into `held`, empty if there is none: compare_set expects
- * that for both. */
-static dl_status
-get_or_empty(dl_store *store, dl_bytes key, dl_buffer *held, dl_deadline deadline)
-{
-    bool exists = false;
-
-    dl_buffer_clear(held);
-    DL_TRY(dl_store_check(store, &key, 1, &exists, deadline));
-    if (!exists) {
-        return DL_OK;
-    }
-    /* DL_TIMEOUT: deleted since the check, which is the same as absent. */
-    dl_status status = dl_store_get(store, key, held, dl_deadline_after(0));
-    return status == DL_TIMEOUT ? DL_OK : status;
 }
 
 /* Reads the value, extends it and swaps it.  The first expected value is the current
@@ -235,7 +241,8 @@ try_append(dl_store *store, dl_bytes key, dl_bytes value, bool *is_done,
            dl_deadline deadline)
 {
     dl_buffer held = {0}, longer = {0}, answer = {0};
-    dl_status status = get_or_empty(store, key, &held, deadline);
+    /* compare_set expects an empty value for none. */
+    dl_status status = dl_store_get_if_set(store, key, &held, deadline);
 
     if (status == DL_OK) {
         dl_buffer_put(&longer, dl_buffer_bytes(&held));
@@ -402,6 +409,22 @@ dl_store_execute_truth(dl_store *store, const dl_store_request *request, bool *t
     DL_TRY(dl_store_execute(store, request, &reply, deadline));
     *truth = reply.number != 0;
     return DL_OK;
+}
+
+dl_status
+dl_store_get_if_set(dl_store *store, dl_bytes key, dl_buffer *value,
+                    dl_deadline deadline)
+{
+    bool exists = false;
+
+    dl_buffer_clear(value);
+    DL_TRY(dl_store_check(store, &key, 1, &exists, deadline));
+    if (!exists) {
+        return DL_OK;
+    }
+    /* DL_TIMEOUT: deleted since the check, which is the same as absent. */
+    dl_status status = dl_store_get(store, key, value, dl_deadline_after(0));
+    return status == DL_TIMEOUT ? DL_OK : status;
 }
 
 dl_status

@@ -181,17 +181,9 @@ dl_store_check(dl_store *store, const dl_bytes *keys, size_t count, bool *exist,
     return dl_store_execute_truth(store, &request, exist, deadline);
 }
 
-/* Reads the key; the value is empty if the key does not exist. */
-static inline dl_status
-dl_store_get_if_set(dl_store *store, dl_bytes key, dl_buffer *value,
-                    dl_deadline deadline)
-{
-    bool exists = false;
-
-    dl_buffer_clear(value);
-    DL_TRY(dl_store_check(store, &key, 1, &exists, deadline));
-    return exists ? dl_store_get(store, key, value, deadline) : DL_OK;
-}
+/* Reads the key, and waits for none; the value is empty if the key does not exist. */
+dl_status dl_store_get_if_set(dl_store *store, dl_bytes key, dl_buffer *value,
+                              dl_deadline deadline);
 
 static inline dl_status
 dl_store_wait(dl_store *store, const dl_bytes *keys, size_t count, dl_deadline deadline)
@@ -288,6 +280,10 @@ dl_status dl_store_fail_missing(const dl_store *store, const char *method);
 dl_status dl_store_fail_timeout(const char *prefix, const dl_bytes *keys, size_t count,
                                 dl_deadline deadline);
 dl_status dl_store_fail_barrier_timeout(dl_bytes key, dl_deadline deadline);
+
+/* The same, naming only the keys that do not exist, which is asked of the store. */
+dl_status dl_store_fail_without(dl_store *store, const dl_bytes *keys, size_t count,
+                                dl_deadline deadline);
 
 /* Fail for a single key, which is quoted escaped and cut off where it is long: with
  * DL_NOT_FOUND, "key is absent: a"; with DL_INVALID, "ADD: the value of key "a" is not

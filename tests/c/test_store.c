@@ -179,11 +179,45 @@ CHECK_CASE(the_generic_wait_looks_until_the_keys_are_there)
     CHECK_TEXT(dl_last_error()->text, "wait timeout after 30ms, keys: a, b");
     CHECK_STATUS(dl_store_wait(store, keys, 2, MS(0)), DL_TIMEOUT);
     SUITE_SET(store, A, "1");
+    CHECK_STATUS(dl_store_wait(store, keys, 2, MS(0)), DL_TIMEOUT);
+    CHECK_TEXT(dl_last_error()->text, "wait timeout after 0ms, keys: b");
     suite_start(&call, suite_run_wait);
     CHECK_OK(dl_sleep_until(MS(20)));
     SUITE_SET(store, B, "1");
     SUITE_JOIN(&call, DL_OK);
     CHECK_OK(dl_store_wait(store, keys, 2, MS(0)));
+    dl_store_unref(store);
+}
+
+static dl_status
+deleting_execute(dl_store *store, const dl_store_request *request,
+                 dl_store_reply *reply, dl_deadline deadline)
+{
+    bool existed;
+
+    DL_TRY(plain_execute(store, request, reply, deadline));
+    return request->op == DL_OP_CHECK
+               ? dl_store_delete_key(hash_of(store), request->keys[0], &existed, SOON)
+               : DL_OK;
+}
+
+CHECK_CASE(a_key_that_is_deleted_while_it_is_read_is_absent)
+{
+    dl_store *store = make_plain();
+    dl_store_ops ops = plain_ops;
+    dl_buffer value = {0};
+
+    SUITE_SET(store, A, "1");
+    CHECK_OK(dl_store_get_if_set(store, A, &value, SOON));
+    CHECK_BYTES(dl_buffer_bytes(&value), "1");
+    ops.execute = deleting_execute;
+    store->ops = &ops;
+    int64_t start = dl_now();
+    CHECK_OK(dl_store_get_if_set(store, A, &value, dl_deadline_after(20 * DL_SECOND)));
+    CHECK(dl_now() - start < CHECK_SLACK);
+    CHECK_EQUAL(value.size, 0);
+    store->ops = &plain_ops;
+    dl_buffer_fini(&value);
     dl_store_unref(store);
 }
 

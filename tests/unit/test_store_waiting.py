@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -153,12 +154,31 @@ def test_a_call_may_have_a_timeout_of_its_own(
         call(store, "1")
 
 
-def test_a_timeout_names_the_keys(store: Store):
+def test_a_timeout_names_the_keys_that_are_missing(store: Store):
     store.set("there", "")
-    with pytest.raises(
-        DistStoreError, match=r"after 100ms, keys: \S*nope, \S*there, \S*none"
+    keys = ["nope", "there", "none"]
+
+    async def wait() -> None:
+        await store.await_(keys, 0.1)
+
+    async def get() -> None:
+        await store.amulti_get(keys, timeout=0.1)
+
+    for call in (
+        lambda: store.wait(keys, 0.1),
+        lambda: store.multi_get(keys, timeout=0.1),
+        lambda: asyncio.run(wait()),
+        lambda: asyncio.run(get()),
     ):
-        store.wait(["nope", "there", "none"], 0.1)
+        with pytest.raises(
+            DistStoreError, match=r"after 100ms, keys: \S*nope.*"
+        ) as why:
+            call()
+        assert "there" not in str(why.value)
+    with pytest.raises(DistStoreError, match=r"after 100ms, keys: \S*nope, \S*none$"):
+        store.wait(keys, 0.1)
+    with pytest.raises(DistStoreError, match=r"after 0ms, keys: \S*nope, \S*none$"):
+        store.wait(keys, 0)
 
 
 def test_zero_looks_once(store: Store, peer: Store):

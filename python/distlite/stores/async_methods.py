@@ -93,6 +93,10 @@ class _Deadline:
         self._limit = seconds_of(limit)
         self._at = time.monotonic() + self._limit
         self._pause = 0.0
+        self._missing = ", ".join(
+            bytes(key).decode(errors="replace") if not isinstance(key, str) else key
+            for key in keys
+        )
 
     def left(self) -> float:
         """Seconds."""
@@ -120,26 +124,27 @@ class _Deadline:
     async def _wait_slice(self, pools: _Pools) -> bool:
         turn = SLICE_SECONDS * min(1.0, WAITING_THREADS / len(pools.waits))
         seconds = min(max(turn, SHORTEST_SLICE_SECONDS), self.left())
-        wait = pools.waiting.submit(_exist_within, self.store, self.keys, seconds)
-        return await asyncio.wrap_future(wait)
+        wait = pools.waiting.submit(_missing_within, self.store, self.keys, seconds)
+        missing: str = await asyncio.wrap_future(wait)
+        self._missing = missing or self._missing
+        return not missing
 
     def _text(self) -> str:
-        names = ", ".join(
-            bytes(key).decode(errors="replace") if not isinstance(key, str) else key
-            for key in self.keys
-        )
-        return f"wait timeout after {int(self._limit * 1000)}ms, keys: {names}"
+        return f"wait timeout after {int(self._limit * 1000)}ms, keys: {self._missing}"
 
 
-def _exist_within(store: Store, keys: list[Any], seconds: float) -> bool:
+def _missing_within(store: Store, keys: list[Any], seconds: float) -> str:
+    """Returns "" as soon as the keys exist, or at the end the names that an error of
+    the store gives."""
     try:
         # The method of the base class, because overrides in Python may not take a
         # timeout.
         Store.wait(store, keys, seconds)
-    except DistStoreError:
+    except DistStoreError as error:
         # The time is over, or the store is closed, which raises its error here.
-        return store.check(keys)
-    return True
+        if not store.check(keys):
+            return str(error).partition(", keys: ")[2] or "?"
+    return ""
 
 
 async def _get(store: Store, key: _Key, *, timeout: _Timeout = None) -> bytes:
