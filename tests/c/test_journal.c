@@ -659,6 +659,30 @@ CHECK_CASE(a_file_that_could_not_be_replaced_is_tried_again_soon)
     remove_folder(&k);
 }
 
+/* The disk is full because of the new file, which must not keep the room. */
+CHECK_CASE(a_full_disk_ends_the_new_file)
+{
+    struct stat file;
+    uint64_t size;
+    kept k;
+
+    start(&k);
+    grow(&k, 17 << 20);
+    CHECK(has_new_file(&k, &size));
+    CHECK(stat(k.path, &file) == 0);
+    limit_files((rlim_t)file.st_size + 10);
+    set(&k, "a", "1");
+    CHECK_STATUS(dl_journal_commit(k.journal), DL_BACKEND);
+    CHECK(!has_new_file(&k, &size));
+    limit_files(RLIM_INFINITY);
+    CHECK_OK(dl_journal_commit(k.journal));
+    end(&k);
+    CHECK_OK(reopen(&k));
+    CHECK(holds(&k, "a", "1"));
+    end(&k);
+    remove_folder(&k);
+}
+
 /* Sessions: what they reply waits for the journal. */
 
 static void
@@ -1106,6 +1130,40 @@ CHECK_CASE(a_value_in_a_reply_is_written_once)
     }
     CHECK_EQUAL(dl_table_queue_size(&f.hub.table, DL_LITERAL("q")), 0);
     CHECK_EQUAL(f.hub.replies.repeated, 2);
+    close_fixture(&f);
+    remove_folder(&k);
+}
+
+/* What changed nothing has left no value to refer to: it is executed again. */
+CHECK_CASE(a_comparison_that_failed_is_repeated_to_the_next_server)
+{
+    static uint8_t large[2000];
+    fixture f;
+    kept k;
+
+    open_kept_fixture(&f, &k);
+    for (int round = 0; round < 2; round++) {
+        if (round == 0) {
+            (void)ASK(2, .op = DL_OP_SET, KEY("k"), .value = {large, sizeof large});
+            (void)ASK(2, .op = DL_OP_SET, KEY("other"), VALUE("x"));
+            /* A lost slot is forgotten, which is a record, too. */
+            (void)greet(&f, 1, "slot of client 1", 1);
+            dl_session_fini(&f.sessions[1]);
+            f.sessions[1] = (dl_session){0};
+        }
+        (void)greet(&f, 0, "slot of client 0", 1);
+        f.hub.replies.limit = 100;
+        dl_bytes told = ASK(0, .op = DL_OP_COMPARE_SET, KEY("k"),
+                            .expected = DL_LITERAL("no"), VALUE("new"));
+        CHECK_EQUAL(told.size, 8 + sizeof large);
+        f.hub.replies.limit = 0;
+        dl_hub_save(&f.hub);
+        if (round == 0) {
+            close_fixture(&f);
+            open_fixture(&f);
+            CHECK_OK(dl_hub_open_journal(&f.hub, k.path, DL_JOURNAL_ALWAYS));
+        }
+    }
     close_fixture(&f);
     remove_folder(&k);
 }

@@ -545,6 +545,23 @@ prepare_change(dl_session *session, const dl_store_request *request)
                : dl_journal_prepare(session->hub->journal, request->key);
 }
 
+/* Executes the request and remembers the reply to a change.  One that has changed nothing
+ * may be executed again, and no record of the journal has the value of its reply. */
+static dl_status
+execute_and_keep(dl_session *session, const dl_store_request *request,
+                 dl_table_reply *reply)
+{
+    uint64_t position = journal_position(session);
+
+    DL_TRY(execute(session, request, reply));
+    if (session->slot != NULL && dl_request_kinds[request->op].is_change
+        && (session->hub->journal == NULL || journal_position(session) != position)) {
+        dl_replies_keep(&session->hub->replies, table_of(session), session->slot,
+                        reply);
+    }
+    return DL_OK;
+}
+
 /* Puts nothing before the request has succeeded, so that the caller can put an
  * error. */
 static dl_status
@@ -579,11 +596,7 @@ execute_or_wait(dl_session *session, const dl_store_request *request)
     case DL_OP_PING:
         break;
     default:
-        DL_TRY(execute(session, request, &reply));
-        if (session->slot != NULL && dl_request_kinds[request->op].is_change) {
-            dl_replies_keep(&session->hub->replies, table_of(session), session->slot,
-                            &reply);
-        }
+        DL_TRY(execute_and_keep(session, request, &reply));
     }
     put_reply(session, request, &reply);
     return DL_OK;
@@ -649,15 +662,7 @@ answer_change(dl_session *session, const dl_store_request *request)
         status = repeat(session, request);
     } else {
         dl_replies_begin(&session->hub->replies, slot, sequence, request);
-        uint64_t position = journal_position(session);
         status = execute_or_wait(session, request);
-        if (session->hub->journal != NULL && slot->outcome == DL_OUTCOME_DONE
-            && journal_position(session) == position) {
-            /* It has changed nothing, and no record has the value of its reply: it may
-             * be executed again. */
-            dl_replies_drop_value(&session->hub->replies, slot);
-            slot->outcome = DL_OUTCOME_NONE;
-        }
     }
     (void)dl_replies_record(&session->hub->replies, slot);
     return status;

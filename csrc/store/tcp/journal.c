@@ -233,6 +233,10 @@ write_changes(dl_journal *journal)
         dl_journal_file_write(journal->fd, dl_buffer_bytes(changes), journal->size);
     if (error != 0) {
         (void)ftruncate(journal->fd, (off_t)journal->size);
+        /* The new file may have taken the room. */
+        if (journal->replacement.fd >= 0) {
+            give_up_replacement(journal, error);
+        }
         return fail_now(journal, "writing", error);
     }
     journal->has_failed = false;

@@ -23,8 +23,9 @@
 
 typedef enum dl_journal_sync {
     DL_JOURNAL_NEVER, /* outlives the process; a crash of the host may lose changes */
-    DL_JOURNAL_INTERVAL, /* the host's crash loses the last second */
-    DL_JOURNAL_ALWAYS,   /* no reply is sent before fdatasync(2) */
+    /* The host's crash loses the last second, and the time that the disk takes. */
+    DL_JOURNAL_INTERVAL,
+    DL_JOURNAL_ALWAYS, /* no reply is sent before fdatasync(2) */
 } dl_journal_sync;
 
 typedef struct dl_journal dl_journal;
