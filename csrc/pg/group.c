@@ -275,19 +275,6 @@ dl_group_ref(dl_group *group)
     return group;
 }
 
-dl_group *
-dl_group_ref_if_alive(dl_group *group)
-{
-    unsigned count = atomic_load_explicit(&group->references, memory_order_relaxed);
-
-    while (count > 0) {
-        if (atomic_compare_exchange_weak(&group->references, &count, count + 1)) {
-            return group;
-        }
-    }
-    return NULL;
-}
-
 dl_status
 dl_group_set_global_ranks(dl_group *group, const int64_t *ranks)
 {

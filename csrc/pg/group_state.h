@@ -80,9 +80,6 @@ dl_status dl_group_lost(dl_group *group, int rank);
 /* Informs the group's backend that a rank has ended (dl_backend_ops.note_loss). */
 void dl_group_note_loss(dl_group *group);
 
-/* Takes a reference, unless the last one is gone; returns NULL then. */
-dl_group *dl_group_ref_if_alive(dl_group *group);
-
 /* Breaks the group with `cause` and aborts its backends, as dl_group_abort() does, but
  * does not end the family of groups that could be made out of it. */
 void dl_group_fail(dl_group *group, const dl_error *cause);

@@ -3,19 +3,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import numpy as np
 from operations import wait_until_in
 
 import distlite
+
+MARK = "deadlock: these ranks wait for each other"
 
 
 def join(rank: int, size: int, path: str, hints: str, limit: float) -> None:
@@ -129,27 +133,53 @@ def hang(
     path: str,
     kind: str,
     hints: str = "",
-    limit: float = 60.0,
-    culprits: Sequence[int] | None = None,
+    culprits: Sequence[int] = (),
 ) -> str:
-    """The error that ends it, among `culprits`, by default all ranks."""
-    join(rank, world_size, path, hints, limit)
-    everyone = list(range(world_size))
-    return hang_in(rank, world_size, kind, everyone if culprits is None else culprits)
+    """What `culprits` are told."""
+    join(rank, world_size, path, hints, 60.0)
+    return hang_in(rank, world_size, kind, culprits)
 
 
-def hang_in(rank: int, world_size: int, kind: str, culprits: Sequence[int]) -> str:
-    """In a group that is there.  Nobody leaves before all `culprits` have their errors:
-    an exit would end the waits of the others."""
-    store = distlite.distributed_c10d._get_default_store()
-    text = ""
+def hang_until(rank: int, world_size: int, path: str, kind: str, limit: float) -> str:
+    """The error that ends it after a timeout."""
+    join(rank, world_size, path, "", limit)
     try:
         globals()[kind](rank, world_size)
     except distlite.DistBackendError as error:
-        text = str(error)
-    store.set(f"told/{rank}", b"")
-    store.wait([f"told/{each}" for each in culprits])
-    return text
+        return str(error)
+    return ""
+
+
+class Ender(logging.Handler):
+    """Ends the groups of a rank that is told of a deadlock, once all culprits are."""
+
+    def __init__(self, meet: Callable[[str], None]) -> None:
+        super().__init__()
+        self.meet, self.text = meet, ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.text and MARK in record.getMessage():
+            self.text = record.getMessage()
+            self.meet("seen")
+            distlite.distributed_c10d._abort_process_group()
+
+
+def hang_in(rank: int, world_size: int, kind: str, culprits: Sequence[int]) -> str:
+    """In a group that is there: what the log has told.  Nobody leaves before all
+    `culprits` have been told: an exit would end the waits of the others."""
+    store = distlite.distributed_c10d._get_default_store()
+
+    def meet(key: str) -> None:
+        store.set(f"{key}/{rank}", b"")
+        store.wait([f"{key}/{each}" for each in culprits])
+
+    ender = Ender(meet)
+    logging.getLogger("distlite").addHandler(ender)
+    distlite._C._look_for_log_handlers()
+    with contextlib.suppress(distlite.DistBackendError):
+        globals()[kind](rank, world_size)
+    meet("told")
+    return ender.text
 
 
 # What follows ends well, after waits that are long enough to be looked at.

@@ -786,7 +786,7 @@ def missized() -> str:
 
 
 def deadlock(kind: str, *culprits: str) -> str:
-    """The error that ends the deadlock of that name among `culprits`."""
+    """What `culprits` are told of the deadlock of that name."""
     rank, size = init()
     return deadlock_ranks.hang_in(rank, size, kind, [int(each) for each in culprits])
 

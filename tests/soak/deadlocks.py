@@ -263,7 +263,6 @@ def run_program(seed: int) -> str:
             mode = "DETAIL" if seed % 5 == 4 else "OFF"
             env = os.environ | {
                 "DISTLITE_DEADLOCK_SECONDS": str(AFTER),
-                "DISTLITE_DEADLOCK": "raise" if seed % 2 == 0 else "warn",
                 "DISTLITE_HOST_HINT": program.hosts[rank],
                 "TORCH_DISTRIBUTED_DEBUG": mode,
             }

@@ -40,12 +40,6 @@
 
 #define LATE_RANKS DL_WAIT_AWAITED
 
-typedef enum mode {
-    WARN,
-    RAISE,
-    OFF,
-} mode;
-
 /* An operation of this process that is in the reported cycle. */
 typedef struct told_record {
     const dl_record *record;
@@ -99,8 +93,7 @@ static bool is_running;
 static char told_text[DL_WAIT_TEXT_SIZE];
 static told_record told[DL_WAIT_ROWS];
 static int told_count;
-static mode wanted_mode;
-static bool is_mode_set; /* set by the environment */
+static bool is_off; /* by the environment */
 static int64_t after = DEFAULT_SECONDS * DL_SECOND;
 static late_text lates[DL_WAIT_ROWS];
 static int late_count;
@@ -372,94 +365,15 @@ dl_deadlock_explain(const dl_record *record)
     return dl_fail(error.status, "%.1000s; %s", error.text, text);
 }
 
-/* Fails this process's operations that wait in the cycle. */
-static void
-end_waits(const detector *self, const char *text)
-{
-    for (uint32_t i = 0; i < self->own.state.row_count; i++) {
-        dl_error cause = {.status = DL_BACKEND};
-        const dl_wait_row *row = &self->own.state.rows[i];
-        dl_group *group = dl_own_waits_group(&self->own, row);
-        if (group != NULL && row->is_program) {
-            snprintf(cause.text, sizeof cause.text, "group %s was ended by a %s",
-                     group->name, text);
-            dl_group_fail(group, &cause);
-        }
-        dl_group_unref(group);
-    }
-}
-
-static mode
-current_mode(void)
-{
-    pthread_mutex_lock(&lock);
-    mode found = is_mode_set                               ? wanted_mode
-                 : dl_debug_level_get() == DL_DEBUG_DETAIL ? RAISE
-                                                           : WARN;
-    pthread_mutex_unlock(&lock);
-    return found;
-}
-
-static bool
-is_certain(const detector *self, const dl_wait_cycle *cycle)
-{
-    for (int i = 0; i < cycle->count; i++) {
-        if (self->exchange.states[cycle->steps[i].rank]->others > 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static void
-apply_verdict(detector *self, const dl_wait_verdict *found)
-{
-    uint64_t epoch = self->own.state.epoch;
-
-    remember_report(self, found->text);
-    self->told_epoch = epoch;
-    (void)dl_wait_exchange_confirm_verdict(
-        &self->exchange, found, epoch,
-        dl_deadline_after(2 * slowest_pause(self->exchange.size)));
-    (void)dl_own_waits_describe(&self->own, least_wait());
-    if (self->own.state.epoch == epoch) {
-        end_waits(self, found->text);
-    }
-}
-
 static void
 report_cycle(detector *self, const dl_wait_cycle *cycle)
 {
-    dl_wait_verdict found = {.count = cycle->count};
+    char text[DL_WAIT_TEXT_SIZE];
 
-    dl_wait_words_cycle(states_of(self), cycle, found.text);
-    if (current_mode() == RAISE && is_certain(self, cycle)) {
-        for (int i = 0; i < cycle->count; i++) {
-            found.ranks[i] = cycle->steps[i].rank;
-            found.epochs[i] = self->exchange.states[cycle->steps[i].rank]->epoch;
-        }
-        (void)dl_wait_exchange_publish_verdict(&self->exchange, &found);
-        apply_verdict(self, &found);
-        return;
-    }
-    remember_report(self, found.text);
+    dl_wait_words_cycle(states_of(self), cycle, text);
+    remember_report(self, text);
     self->told_epoch = self->own.state.epoch;
-    dl_log(DL_LOG_WARNING, "%s\n  (DISTLITE_DEADLOCK=raise ends these operations)",
-           found.text);
-}
-
-/* Takes over the verdict of another rank that has found the cycle first. */
-static dl_status
-take_verdict(detector *self)
-{
-    dl_wait_verdict found;
-
-    DL_TRY(
-        dl_wait_exchange_read_verdict(&self->exchange, self->own.state.epoch, &found));
-    if (found.count > 0) {
-        apply_verdict(self, &found);
-    }
-    return DL_OK;
+    dl_log(DL_LOG_WARNING, "%s", text);
 }
 
 static candidate
@@ -556,12 +470,8 @@ search_once(detector *self)
     if (self->own.state.epoch == self->told_epoch) {
         return true;
     }
-    if (current_mode() == RAISE && take_verdict(self) != DL_OK) {
+    if (dl_wait_exchange_read(&self->exchange, &self->own.state) != DL_OK) {
         return false;
-    }
-    if (self->own.state.epoch == self->told_epoch
-        || dl_wait_exchange_read(&self->exchange, &self->own.state) != DL_OK) {
-        return self->own.state.epoch == self->told_epoch;
     }
     look_for_cycle(self);
     return true;
@@ -656,7 +566,7 @@ start_detector(bool fails_soon)
         is_urgent = true;
         pthread_cond_broadcast(&moved);
     }
-    if (!is_running && !(is_mode_set && wanted_mode == OFF)) {
+    if (!is_running && !is_off) {
         made = detector_new_locked();
         is_running = made != NULL;
     }
@@ -677,24 +587,14 @@ start_detector(bool fails_soon)
 static dl_status
 read_mode_locked(void)
 {
-    static const char *const names[] = {
-        [WARN] = "warn", [RAISE] = "raise", [OFF] = "off"};
     const char *text = getenv("DISTLITE_DEADLOCK");
 
-    is_mode_set = false;
-    if (text == NULL || text[0] == '\0') {
+    is_off = text != NULL && strcmp(text, "off") == 0;
+    if (text == NULL || text[0] == '\0' || is_off || strcmp(text, "warn") == 0) {
         return DL_OK;
     }
-    for (int i = 0; i < 3; i++) {
-        if (strcmp(text, names[i]) == 0) {
-            is_mode_set = true;
-            wanted_mode = (mode)i;
-            return DL_OK;
-        }
-    }
     return dl_fail(DL_INVALID,
-                   "DISTLITE_DEADLOCK=%.100s: the value must be warn, raise or off",
-                   text);
+                   "DISTLITE_DEADLOCK=%.100s: the value must be warn or off", text);
 }
 
 static dl_status
@@ -733,7 +633,7 @@ publish_locked(void)
 {
     bool is_wanted = world != NULL && world->store != NULL
                      && world->host.backend != NULL && world->host.backend->spans_hosts
-                     && !(is_mode_set && wanted_mode == OFF);
+                     && !is_off;
 
     dl_doing_publisher_set(is_wanted ? world->store : NULL,
                            is_wanted ? world->rank : -1, after);

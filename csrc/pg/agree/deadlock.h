@@ -8,14 +8,13 @@
  * published the same waits again after it was first found.  They then all waited at one
  * moment, and a deadlock never resolves itself.
  *
- * DISTLITE_DEADLOCK=warn logs the cycle on each of its ranks; raise also fails their
- * operations; off disables the detector.  The default is warn, and raise at debug level
- * DETAIL.  DISTLITE_DEADLOCK_SECONDS (default 5) is how long a wait lasts before the
+ * The cycle is logged on each of its ranks.  DISTLITE_DEADLOCK=off disables the
+ * detector.  DISTLITE_DEADLOCK_SECONDS (default 5) is how long a wait lasts before the
  * first search.
  *
  * If other threads of a rank have used groups, the rank is blocked only if they are
  * blocked as well.  Threads that have never waited in a group may or may not call
- * operations: the report mentions them, and nothing is raised then. */
+ * operations: the report mentions them. */
 #ifndef DISTLITE_PG_AGREE_DEADLOCK_H
 #define DISTLITE_PG_AGREE_DEADLOCK_H
 

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/agree/wait_exchange.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/thread.h"
 
 /* The most ranks whose states are read in one search. */
 #define READS 128
@@ -17,16 +14,10 @@
 #define KEY_SIZE 64
 
 static dl_bytes
-key_of(const char *topic, int rank, uint64_t epoch, char text[KEY_SIZE])
-{
-    snprintf(text, KEY_SIZE, "deadlock/%s/%d/%" PRIx64, topic, rank, epoch);
-    return dl_bytes_of(text);
-}
-
-static dl_bytes
 state_key(int rank, char text[KEY_SIZE])
 {
-    return key_of("waits", rank, 0, text);
+    snprintf(text, KEY_SIZE, "deadlock/waits/%d", rank);
+    return dl_bytes_of(text);
 }
 
 dl_status
@@ -57,20 +48,13 @@ dl_wait_exchange_withdraw(dl_wait_exchange *self)
     }
 }
 
-/* Reads a key; the value is empty if the key does not exist. */
-static dl_status
-read_key(const dl_wait_exchange *self, dl_bytes key, dl_buffer *value)
-{
-    return dl_store_get_if_set(self->store, key, value,
-                               dl_deadline_after(ANSWER_LIMIT));
-}
-
 static dl_status
 read_state(dl_wait_exchange *self, int rank)
 {
     dl_buffer value = {0};
     char key[KEY_SIZE];
-    dl_status status = read_key(self, state_key(rank, key), &value);
+    dl_status status = dl_store_get_if_set(self->store, state_key(rank, key), &value,
+                                           dl_deadline_after(ANSWER_LIMIT));
     dl_wait_state *state = status == DL_OK ? calloc(1, sizeof *state) : NULL;
 
     if (state != NULL && dl_wait_state_read(dl_buffer_bytes(&value), state)
@@ -132,75 +116,6 @@ dl_wait_exchange_read(dl_wait_exchange *self, dl_wait_state *own)
         }
     }
     free(is_known);
-    return status;
-}
-
-dl_status
-dl_wait_exchange_publish_verdict(const dl_wait_exchange *self,
-                                 const dl_wait_verdict *found)
-{
-    dl_bytes value = {(const uint8_t *)found, sizeof *found};
-    char key[KEY_SIZE];
-
-    for (int i = 0; i < found->count; i++) {
-        if (found->ranks[i] != self->rank) {
-            DL_TRY(dl_store_set(self->store,
-                                key_of("told", found->ranks[i], found->epochs[i], key),
-                                value, dl_deadline_after(ANSWER_LIMIT)));
-        }
-    }
-    return DL_OK;
-}
-
-static dl_status
-await_known(const dl_wait_exchange *self, const dl_wait_verdict *found,
-            dl_deadline deadline)
-{
-    char key[KEY_SIZE];
-
-    for (int i = 0; i < found->count && !dl_deadline_passed(deadline); i++) {
-        dl_bytes asked = key_of("known", found->ranks[i], found->epochs[i], key);
-        bool exists = false;
-        for (;;) {
-            DL_TRY(dl_store_check(self->store, &asked, 1, &exists,
-                                  dl_deadline_after(ANSWER_LIMIT)));
-            if (exists || dl_deadline_passed(deadline)) {
-                break;
-            }
-            (void)dl_sleep_until(dl_deadline_after(DL_WAIT_SLICE));
-        }
-    }
-    return DL_OK;
-}
-
-dl_status
-dl_wait_exchange_confirm_verdict(const dl_wait_exchange *self,
-                                 const dl_wait_verdict *found, uint64_t epoch,
-                                 dl_deadline deadline)
-{
-    char key[KEY_SIZE];
-
-    DL_TRY(dl_store_set(self->store, key_of("known", self->rank, epoch, key),
-                        DL_LITERAL("1"), dl_deadline_after(ANSWER_LIMIT)));
-    return await_known(self, found, deadline);
-}
-
-dl_status
-dl_wait_exchange_read_verdict(const dl_wait_exchange *self, uint64_t epoch,
-                              dl_wait_verdict *found)
-{
-    dl_buffer value = {0};
-    char key[KEY_SIZE];
-    dl_status status = read_key(self, key_of("told", self->rank, epoch, key), &value);
-
-    found->count = 0;
-    if (status == DL_OK && value.size == sizeof *found) {
-        memcpy(found, value.data, sizeof *found);
-        found->text[sizeof found->text - 1] = '\0';
-        found->count =
-            found->count >= 0 && found->count <= DL_WAIT_STEPS ? found->count : 0;
-    }
-    dl_buffer_fini(&value);
     return status;
 }
 

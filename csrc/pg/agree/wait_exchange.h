@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The exchange of waits between the ranks of a job through the job's store.  Each rank
- * publishes what it waits for, and a rank that finds a deadlock publishes the verdict
- * with which all ranks in it are to fail.  Used by one thread.  Calls block until the
- * store answers, and wait for other ranks only if they take a deadline. */
+ * publishes what it waits for.  Used by one thread.  Calls block until the store answers,
+ * and do not wait for other ranks. */
 #ifndef DISTLITE_PG_AGREE_WAIT_EXCHANGE_H
 #define DISTLITE_PG_AGREE_WAIT_EXCHANGE_H
 
@@ -38,30 +37,5 @@ void dl_wait_exchange_forget(dl_wait_exchange *self, dl_wait_state *own);
 /* Fills `states` with `own`, which is borrowed until the next call, with the states of
  * the ranks that this one waits for, with those that they wait for, and so on. */
 dl_status dl_wait_exchange_read(dl_wait_exchange *self, dl_wait_state *own);
-
-/* What all ranks of a cycle are to fail with.  They fail once all of them know it: the
- * first one to raise may exit, and the errors of the others must name the deadlock and
- * not the lost rank. */
-typedef struct dl_wait_verdict {
-    int32_t count; /* 0 if there is no verdict */
-    int32_t ranks[DL_WAIT_STEPS];
-    uint64_t epochs[DL_WAIT_STEPS];
-    char text[DL_WAIT_TEXT_SIZE];
-} dl_wait_verdict;
-
-/* Publishes the verdict for its other ranks. */
-dl_status dl_wait_exchange_publish_verdict(const dl_wait_exchange *self,
-                                           const dl_wait_verdict *found);
-
-/* Reads the verdict that another rank has found for this one, which
- * waits in `epoch`. */
-dl_status dl_wait_exchange_read_verdict(const dl_wait_exchange *self, uint64_t epoch,
-                                        dl_wait_verdict *found);
-
-/* Announces that this rank knows the verdict.  Returns when all ranks of the verdict
- * have done so, or the deadline has passed. */
-dl_status dl_wait_exchange_confirm_verdict(const dl_wait_exchange *self,
-                                           const dl_wait_verdict *found, uint64_t epoch,
-                                           dl_deadline deadline);
 
 #endif

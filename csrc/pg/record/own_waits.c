@@ -334,16 +334,6 @@ dl_own_waits_shortest_timeout(void)
     return shortest;
 }
 
-dl_group *
-dl_own_waits_group(const dl_own_waits *self, const dl_wait_row *row)
-{
-    pthread_mutex_lock(&lock);
-    dl_group *group = find_group_locked(self->serials[row->group]);
-    group = group == NULL ? NULL : dl_group_ref_if_alive(group);
-    pthread_mutex_unlock(&lock);
-    return group;
-}
-
 void
 dl_own_waits_count_threads(int (*count)(void))
 {

@@ -41,7 +41,4 @@ typedef struct dl_own_waits {
  * counts as blocked if all its threads that use groups have waited for so long. */
 bool dl_own_waits_describe(dl_own_waits *self, int64_t after);
 
-/* Returns the group of a row of the state with a reference, or NULL if it is gone. */
-dl_group *dl_own_waits_group(const dl_own_waits *self, const dl_wait_row *row);
-
 #endif

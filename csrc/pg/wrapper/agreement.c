@@ -275,8 +275,7 @@ log_call(const dl_agreement *self, const dl_op_context *op, const dl_buffer *tex
     if (dl_log_is_on(DL_LOG_TRACE)) {
         dl_statement said = dl_statement_read(dl_buffer_bytes(text));
         dl_statement_describe(&said, call, sizeof call);
-        dl_log(DL_LOG_TRACE,
-               "%s #%" PRIu64 " of group %s", call, op->sequence,
+        dl_log(DL_LOG_TRACE, "%s #%" PRIu64 " of group %s", call, op->sequence,
                self->options.group_name);
     }
 }
