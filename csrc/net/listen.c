@@ -3,10 +3,8 @@
 
 #include <arpa/inet.h>
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,10 +17,6 @@
 #include "net/address.h"
 #include "net/connect.h"
 #include "net/socket.h"
-
-#define LISTENING 0x0a /* TCP_LISTEN in /proc/net/tcp */
-#define COMMAND_SIZE 80
-#define PATH_SIZE 600
 
 /* Returns the name of an errno that bind(2) and listen(2) can give: "EADDRINUSE". */
 static const char *
@@ -48,130 +42,22 @@ error_name(int error)
     }
 }
 
-/* Returns the inode of the listening socket, 0 if there is none.  Columns of
- * /proc/net/tcp: number, local address and port, remote ones, state, queues, timer,
- * retransmissions, user, timeout, inode. */
-static uint64_t
-find_inode(const char *path, uint16_t port)
-{
-    FILE *table = fopen(path, "re");
-    char line[512];
-    uint64_t found = 0;
-
-    while (table != NULL && found == 0 && fgets(line, sizeof line, table) != NULL) {
-        unsigned local;
-        unsigned state;
-        uint64_t inode;
-        if (sscanf(line,
-                   "%*d: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*x:%*x %*x:%*x %*x %*u "
-                   "%*u %" SCNu64,
-                   &local, &state, &inode)
-                == 3
-            && local == port && state == LISTENING) {
-            found = inode;
-        }
-    }
-    if (table != NULL) {
-        fclose(table);
-    }
-    return found;
-}
-
-static bool
-has_socket(const char *pid, uint64_t inode)
-{
-    char path[PATH_SIZE];
-    char wanted[40];
-    char link[40];
-    bool found = false;
-
-    snprintf(wanted, sizeof wanted, "socket:[%" PRIu64 "]", inode);
-    snprintf(path, sizeof path, "/proc/%s/fd", pid);
-    DIR *folder = opendir(path);
-    struct dirent *entry;
-    while (folder != NULL && !found && (entry = readdir(folder)) != NULL) {
-        snprintf(path, sizeof path, "/proc/%s/fd/%s", pid, entry->d_name);
-        ssize_t size = readlink(path, link, sizeof link - 1);
-        if (size > 0) {
-            link[size] = '\0';
-            found = strcmp(link, wanted) == 0;
-        }
-    }
-    if (folder != NULL) {
-        closedir(folder);
-    }
-    return found;
-}
-
-/* Reads the command line, with blanks between its words and question marks for anything
- * but printable ASCII. */
-static void
-read_command(const char *pid, char *command, size_t room)
-{
-    char path[PATH_SIZE];
-
-    snprintf(path, sizeof path, "/proc/%s/cmdline", pid);
-    FILE *file = fopen(path, "re");
-    size_t size = file == NULL ? 0 : fread(command, 1, room - 1, file);
-    if (file != NULL) {
-        fclose(file);
-    }
-    while (size > 0 && command[size - 1] == '\0') {
-        size--;
-    }
-    command[size] = '\0';
-    for (size_t i = 0; i < size; i++) {
-        bool is_printable = command[i] >= ' ' && command[i] <= '~';
-        command[i] = command[i] == '\0' ? ' ' : is_printable ? command[i] : '?';
-    }
-}
-
-/* Writes the process that listens on a port of this host: "pid 1234 (python train.py)".
- * False: no process of this network namespace listens there, or it belongs to another
- * user, whose descriptors this process may not inspect.  Reads the descriptors of all
- * processes in /proc, which takes milliseconds. */
-static bool
-find_port_holder(uint16_t port, char *text, size_t size)
-{
-    char command[COMMAND_SIZE];
-    uint64_t inode = find_inode("/proc/net/tcp", port);
-    struct dirent *entry;
-    bool found = false;
-
-    inode = inode != 0 ? inode : find_inode("/proc/net/tcp6", port);
-    DIR *processes = inode == 0 ? NULL : opendir("/proc");
-    while (processes != NULL && !found && (entry = readdir(processes)) != NULL) {
-        if (isdigit((unsigned char)entry->d_name[0])
-            && has_socket(entry->d_name, inode)) {
-            read_command(entry->d_name, command, sizeof command);
-            /* No pid is longer than this, which the compiler cannot know. */
-            snprintf(text, size, "pid %.10s (%s)", entry->d_name, command);
-            found = true;
-        }
-    }
-    if (processes != NULL) {
-        closedir(processes);
-    }
-    return found;
-}
-
 /* Fails with the text of torch's libuv server: "<start>, code: -98, name:
- * EADDRINUSE, message: address already in use"; then names the process that has the
- * port, if known. */
+ * EADDRINUSE, message: address already in use"; a remedy follows. */
 static dl_status
-fail_listen(const char *start, uint16_t port, int error)
+fail_listen(const char *start, int error)
 {
     char message[64];
-    char holder[128];
-    bool is_held = error == EADDRINUSE && find_port_holder(port, holder, sizeof holder);
 
     strncpy(message, strerror(error), sizeof message - 1);
     message[sizeof message - 1] = '\0';
     message[0] = (char)tolower((unsigned char)message[0]);
-    return dl_fail(DL_NETWORK, "%s, code: %d, name: %s, message: %s%s%s%s", start,
-                   -error, error_name(error), message,
-                   is_held ? "; the port is held by " : "", is_held ? holder : "",
-                   is_held ? ": end it, or choose another port" : "");
+    return dl_fail(DL_NETWORK, "%s, code: %d, name: %s, message: %s%s", start, -error,
+                   error_name(error), message,
+                   error == EADDRINUSE
+                       ? "; choose another port, or end the program that "
+                         "has this one (ss -ltnp shows it)"
+                       : "");
 }
 
 /* Returns 0 or the errno of what failed.  The backlog is INT_MAX, which the kernel
@@ -324,7 +210,7 @@ dl_socket_listen(const char *host, uint16_t port, dl_deadline deadline, int *fd)
              "The server socket has failed to listen on any local network address. "
              "port: %u, useIpv6: false",
              port);
-    return fail_listen(start, port, error);
+    return fail_listen(start, error);
 }
 
 dl_status
@@ -345,7 +231,7 @@ dl_socket_adopt(int fd, uint16_t port)
         || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
         int error = errno;
         snprintf(start, sizeof start, "Failed to open existing socket. socket: %d", fd);
-        return fail_listen(start, port, error);
+        return fail_listen(start, error);
     }
     /* Last, so that a descriptor that the caller keeps after a failure is not
      * guarded. */

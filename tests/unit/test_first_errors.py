@@ -227,13 +227,11 @@ def test_of_stores(call, text):
     assert re.search(text, str(caught.value)), caught.value
 
 
-def test_a_port_in_use_names_who_has_it() -> None:
+def test_a_port_in_use_has_a_remedy() -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True)
     with store, pytest.raises(dist.DistNetworkError) as caught:
         dist.TCPStore("127.0.0.1", store.port, is_master=True)
-    holder = f"message: address already in use; the port is held by pid {os.getpid()} ("
-    assert holder in str(caught.value)
-    assert str(caught.value).endswith("): end it, or choose another port")
+    assert "message: address already in use; choose another port" in str(caught.value)
 
 
 def test_of_what_is_not_there_yet_or_any_more(array):
