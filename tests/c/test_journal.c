@@ -639,6 +639,24 @@ CHECK_CASE(a_file_is_replaced_in_small_steps)
     remove_folder(&k);
 }
 
+CHECK_CASE(a_file_is_replaced_where_it_is_when_the_program_changes_its_folder)
+{
+    char elsewhere[] = "/tmp/journal-XXXXXX";
+    uint64_t size;
+    kept k;
+
+    make_folder(&k);
+    CHECK(mkdtemp(elsewhere) != NULL);
+    CHECK(chdir(k.folder) == 0);
+    CHECK_OK(open_at(&k, "file"));
+    CHECK(chdir(elsewhere) == 0);
+    grow(&k, 40 << 20);
+    CHECK(has_new_file(&k, &size));
+    end(&k);
+    CHECK(rmdir(elsewhere) == 0);
+    remove_folder(&k);
+}
+
 CHECK_CASE(a_file_that_could_not_be_replaced_is_tried_again_soon)
 {
     char path[80];

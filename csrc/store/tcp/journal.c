@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "store/stats.h"
 #include "store/tcp/journal_file.h"
@@ -229,8 +230,7 @@ write_changes(dl_journal *journal)
         return DL_OK;
     }
     dl_journal_seal_frame(changes, journal->size);
-    int error =
-        dl_journal_file_write(journal->fd, dl_buffer_bytes(changes), journal->size);
+    int error = dl_write_at(journal->fd, dl_buffer_bytes(changes), journal->size);
     if (error != 0) {
         (void)ftruncate(journal->fd, (off_t)journal->size);
         /* The new file may have taken the room. */
@@ -363,11 +363,12 @@ free_journal(dl_journal *journal)
 }
 
 static dl_status
-open_journal(dl_journal *journal)
+open_journal(dl_journal *journal, const char *path)
 {
     const dl_journal_state *state = &journal->state;
 
-    if (journal->path == NULL || clear_changes(&journal->changes) != DL_OK) {
+    DL_TRY(dl_absolute_path(path, &journal->path));
+    if (clear_changes(&journal->changes) != DL_OK) {
         return dl_fail_no_memory();
     }
     DL_TRY(dl_journal_recover(journal->path, state, &journal->fd, &journal->size));
@@ -390,13 +391,12 @@ dl_journal_open(const char *path, dl_journal_sync sync, const dl_journal_state *
         return dl_fail_no_memory();
     }
     *made = (dl_journal){
-        .path = strdup(path),
         .sync = sync,
         .state = *state,
         .fd = -1,
         .replacement.fd = -1,
     };
-    dl_status status = open_journal(made);
+    dl_status status = open_journal(made, path);
     if (status != DL_OK) {
         free_journal(made);
         return status;

@@ -8,6 +8,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/thread.h"
 
 int
@@ -35,32 +36,13 @@ dl_journal_file_close(int *fd)
 }
 
 int
-dl_journal_file_write(int fd, dl_bytes bytes, uint64_t offset)
-{
-    while (bytes.size > 0) {
-        ssize_t size = pwrite(fd, bytes.data, bytes.size, (off_t)offset);
-        if (size < 0 && errno == EINTR) {
-            continue;
-        }
-        if (size <= 0) {
-            return size < 0 ? errno : ENOSPC;
-        }
-        bytes.data += size;
-        bytes.size -= (size_t)size;
-        offset += (uint64_t)size;
-    }
-    return 0;
-}
-
-int
 dl_journal_file_begin(int fd, const uint8_t identity[DL_JOURNAL_IDENTITY_SIZE],
                       uint64_t *size)
 {
     dl_buffer head = {0};
 
     dl_journal_put_head(&head, identity);
-    int error =
-        head.has_failed ? ENOMEM : dl_journal_file_write(fd, dl_buffer_bytes(&head), 0);
+    int error = head.has_failed ? ENOMEM : dl_write_at(fd, dl_buffer_bytes(&head), 0);
     *size = head.size;
     dl_buffer_fini(&head);
     return error;

@@ -17,10 +17,6 @@ int dl_journal_file_open(const char *path, int flags);
 /* Unlocks and closes `*fd`, unless that is -1, and sets it to -1. */
 void dl_journal_file_close(int *fd);
 
-/* Writes all bytes at `offset`.  Does not use O_APPEND, so that the next try overwrites
- * what a failed one has written. */
-int dl_journal_file_write(int fd, dl_bytes bytes, uint64_t offset);
-
 /* Writes the head of a new file; `*size` is the size of the file afterwards. */
 int dl_journal_file_begin(int fd, const uint8_t identity[DL_JOURNAL_IDENTITY_SIZE],
                           uint64_t *size);

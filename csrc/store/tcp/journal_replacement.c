@@ -9,6 +9,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "store/tcp/journal_file.h"
 
 /* Work of one turn: records, and bytes of them.  A value is copied as a whole, however
@@ -60,8 +61,7 @@ int
 dl_replacement_put(dl_replacement *replacement, dl_buffer *frame)
 {
     dl_journal_seal_frame(frame, replacement->size);
-    int error = dl_journal_file_write(replacement->fd, dl_buffer_bytes(frame),
-                                      replacement->size);
+    int error = dl_write_at(replacement->fd, dl_buffer_bytes(frame), replacement->size);
     replacement->size += frame->size;
     return error;
 }
