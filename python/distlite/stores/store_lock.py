@@ -428,13 +428,13 @@ def _renew_until(
         del lock
 
 
-def _yielding_to(exception: BaseException | None) -> contextlib.AbstractContextManager:
+def _yielding_to(
+    exception: BaseException | None,
+) -> contextlib.AbstractContextManager[None]:
     """Suppresses errors if there is an exception that they must not replace."""
-    return (
-        contextlib.nullcontext()
-        if exception is None
-        else contextlib.suppress(Exception)
-    )
+    if exception is None:
+        return contextlib.nullcontext()
+    return contextlib.suppress(Exception)
 
 
 def _lease_of(lease: timedelta | float | None) -> float | None:

@@ -7,7 +7,7 @@ import time
 from datetime import timedelta
 from numbers import Real
 
-__all__ = ["LONGEST_WAIT", "end_after", "seconds_of"]
+__all__ = ["end_after", "seconds_of"]
 
 # What waits in Python has to wait in steps of at most a day: poll(2) takes 24 days, and
 # a lock 292 years.
