@@ -121,8 +121,9 @@ typedef struct dl_backend_ops {
      * operation fails. */
     dl_status (*watch)(dl_backend *, int rank);
     /* Returns DL_PEER_LOST if `rank`, or any other rank for -1, has ended or has
-     * aborted the group, as far as is known without a request to any process.  A rank
-     * that has left the group in order is not lost.  Does not block; may be called from
+     * aborted the group, as far as is known; connections to other hosts, which end with
+     * their processes, are made by the first calls.  A rank that has left the group in
+     * order is not lost.  Does not block; may be called from
      * any thread.  NULL if nothing is ever known. */
     dl_status (*lost)(dl_backend *, int rank);
     /* Informs the backend that a rank has ended, which another backend of the group has

@@ -1316,3 +1316,56 @@ def availability(rank: int, world_size: int) -> dict[str, Any]:
         found["use"] = error_of(distlite.all_reduce, CudaArray(np.ones(2)))
         distlite.destroy_process_group()
     return found
+
+
+def lost_host(rank: int, world_size: int, init_method: str) -> tuple[str, float]:
+    """The last rank is killed while the others wait for it on their devices; no other
+    rank of its host could tell."""
+    init(rank, world_size, init_method, timeout=timedelta(seconds=60))
+    tensor = CudaArray(np.ones(4))
+    reduce_and_wait(tensor, None)
+    store = distlite.group.WORLD.get_group_store()
+    if rank == world_size - 1:
+        # The others have probed this rank by now.
+        store.wait([f"waits/{other}" for other in range(rank)])
+        os.kill(os.getpid(), signal.SIGKILL)
+    work = distlite.all_reduce(tensor, async_op=True)
+    time.sleep(1)
+    begun = time.monotonic()
+    store.set(f"waits/{rank}", "")
+    text = error_of(work.wait, timedelta(seconds=SECONDS))
+    return text, time.monotonic() - begun
+
+
+def early_leaver(rank: int, world_size: int, init_method: str) -> list[float]:
+    """Rank 2 leaves in order while the device of rank 0 waits for rank 1, in the
+    communicator of all."""
+    init(rank, world_size, init_method, timeout=timedelta(seconds=60))
+    store = distlite.group.WORLD.get_group_store()
+    tensor = np.zeros(2)
+
+    def begin_message() -> Any:
+        way, array = (
+            (distlite.irecv, tensor) if rank == 0 else (distlite.isend, np.ones(2))
+        )
+        message = distlite.P2POp(way, CudaArray(array), 1 - rank)
+        return distlite.batch_isend_irecv([message])[0]
+
+    reduce_and_wait(CudaArray(np.ones(4)), None)
+    if rank < 2:
+        begin_message().wait(timedelta(seconds=SECONDS))
+    if rank == 0:
+        tensor[:] = 0
+        work = begin_message()
+        # By then rank 2 has been probed.
+        time.sleep(1)
+        store.set("waits", "")
+        work.wait(timedelta(seconds=SECONDS))
+    else:
+        store.wait(["waits"])
+    if rank == 1:
+        # By then a rank that counts as lost would have ended the wait of rank 0.
+        time.sleep(1.5)
+        begin_message().wait(timedelta(seconds=SECONDS))
+    distlite.destroy_process_group()
+    return tensor.tolist()

@@ -3,6 +3,7 @@
 
 import cuda_device
 import nccl_ranks
+import netns
 import pytest
 from doubles_build import nccl_doubles
 from workers import SOON, rank_outcomes, run_ranks
@@ -334,3 +335,33 @@ def test_speed_on_a_device(device, capsys):
         for ours, theirs in zip(found["distlite"], row, strict=True):
             # Some microseconds for the order of streams, which NCCL does not keep.
             assert ours <= 1.25 * theirs + 50, (name, found)
+
+
+@pytest.fixture
+def hosts():
+    netns.skip_unless_possible()
+    with netns.Network(3) as network:
+        yield network.hosts
+
+
+def test_the_end_of_all_ranks_of_another_host_ends_operations(hosts):
+    outcomes = rank_outcomes(
+        nccl_ranks.lost_host, 3, env=nccl_doubles(), hosts=hosts, **at(hosts[0])
+    )
+    for outcome in outcomes[:2]:
+        assert outcome.is_good, outcome.describe()
+        text, seconds = outcome.value
+        assert "rank 2 (pid " in text, text
+        assert "exited or was killed, or cannot be reached" in text, text
+        assert seconds < SOON
+
+
+def test_a_rank_of_another_host_that_leaves_in_order_ends_no_operation(hosts):
+    found = run_ranks(
+        nccl_ranks.early_leaver, 3, env=nccl_doubles(), hosts=hosts, **at(hosts[0])
+    )
+    assert found[0] == [1.0, 1.0]
+
+
+def at(host: netns.Host) -> dict[str, str]:
+    return {"init_method": f"tcp://{host.address}:29500"}

@@ -276,6 +276,28 @@ rank_lost(dl_cpu_backend *self, int rank)
 }
 
 static dl_status
+probe_rank(dl_cpu_backend *self, int rank)
+{
+    int origin = self->origin_ranks == NULL ? rank : self->origin_ranks[rank];
+
+    return dl_probes_lost(&self->roster->probes, origin, rank);
+}
+
+/* Probes one rank of each other host, the leader, which tells all about the others of
+ * its host; those of the hosts that follow this one, as far as probes may be open. */
+static dl_status
+probe_leaders(dl_cpu_backend *self)
+{
+    const dl_layout *layout = &self->layout;
+
+    for (int i = 1; i < layout->host_count && i <= DL_PROBES_OPEN; i++) {
+        int host = (layout->host + i) % layout->host_count;
+        DL_TRY(probe_rank(self, dl_layout_leader(layout, host)));
+    }
+    return DL_OK;
+}
+
+static dl_status
 check_lost(dl_backend *backend, int rank)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
@@ -288,7 +310,11 @@ check_lost(dl_backend *backend, int rank)
             DL_TRY(rank_lost(self, other));
         }
     }
-    return DL_OK;
+    if (rank < 0) {
+        return probe_leaders(self);
+    }
+    return self->layout.host_of[rank] == self->layout.host ? DL_OK
+                                                           : probe_rank(self, rank);
 }
 
 /* Between hosts an operation waits for the network, during which the caller has time for

@@ -12,9 +12,11 @@ dl_probes_init(dl_probes *probes, const dl_probes *options)
     probes->fork_generation = dl_fork_generation();
     probes->links = calloc((size_t)probes->size, sizeof *probes->links);
     probes->looked = calloc((size_t)probes->size, sizeof *probes->looked);
-    if (probes->links == NULL || probes->looked == NULL) {
+    probes->is_broken = calloc((size_t)probes->size, sizeof *probes->is_broken);
+    if (probes->links == NULL || probes->looked == NULL || probes->is_broken == NULL) {
         free(probes->links);
         free(probes->looked);
+        free(probes->is_broken);
         *probes = (dl_probes){0};
         return dl_fail_no_memory();
     }
@@ -38,6 +40,7 @@ dl_probes_fini(dl_probes *probes)
     }
     free(probes->links);
     free(probes->looked);
+    free(probes->is_broken);
     pthread_mutex_destroy(&probes->lock);
     *probes = (dl_probes){0};
 }
@@ -89,8 +92,8 @@ link_to_locked(dl_probes *self, int rank)
     return self->links[rank];
 }
 
-/* A failed probe is closed, so that the next check tries again: the network may have
- * recovered. */
+/* Returns DL_CLOSED if the process has said that it leaves.  A failed probe is closed, so
+ * that the next check tries again: the network may have recovered. */
 static dl_status
 check_locked(dl_probes *self, int rank, int name)
 {
@@ -105,13 +108,19 @@ check_locked(dl_probes *self, int rank, int name)
     }
     self->looked[rank] = ++self->look;
     link->options.peer = name;
+    bool was_open = link->probe.stage == DL_DIAL_OPEN;
     dl_status status = dl_link_look(link);
+    if (link->probe.stage == DL_DIAL_OPEN && status != DL_PEER_LOST) {
+        self->is_broken[rank] = false;
+    } else if (was_open && status == DL_PEER_LOST) {
+        self->is_broken[rank] = true;
+    }
     if (!is_open(link)) {
         self->open--;
     } else if (status != DL_OK) {
         close_probe(self, link);
     }
-    return status == DL_PEER_LOST ? status : DL_OK;
+    return status == DL_PEER_LOST || status == DL_CLOSED ? status : DL_OK;
 }
 
 dl_status
@@ -122,6 +131,25 @@ dl_probes_look(dl_probes *probes, int rank, int name)
     }
     pthread_mutex_lock(&probes->lock);
     dl_status status = check_locked(probes, rank, name);
+    pthread_mutex_unlock(&probes->lock);
+    return status == DL_CLOSED ? dl_fail(DL_PEER_LOST, "%s", dl_last_error()->text)
+                               : status;
+}
+
+dl_status
+dl_probes_lost(dl_probes *probes, int rank, int name)
+{
+    dl_status status = DL_OK;
+
+    if (probes->links == NULL) {
+        return DL_OK;
+    }
+    pthread_mutex_lock(&probes->lock);
+    (void)check_locked(probes, rank, name);
+    if (probes->is_broken[rank]) {
+        status = dl_dial_fail_lost(&probes->links[rank]->options,
+                                   "exited or was killed, or cannot be reached");
+    }
     pthread_mutex_unlock(&probes->lock);
     return status;
 }

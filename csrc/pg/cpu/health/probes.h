@@ -28,6 +28,7 @@ typedef struct dl_probes {
     /* guarded by lock */
     dl_link **links;  /* by rank; NULL: not looked at yet */
     uint64_t *looked; /* by rank: number of its last look */
+    bool *is_broken;  /* by rank: its probe was open, and ended without a farewell */
     uint64_t look;
     int open; /* number of links with a connection */
 } dl_probes;
@@ -41,5 +42,9 @@ void dl_probes_fini(dl_probes *probes);
  * DL_OK as long as neither is known.  Error texts call the rank `name`.  Does not
  * block; may be called from any thread. */
 dl_status dl_probes_look(dl_probes *probes, int rank, int name);
+
+/* The same for a caller that a rank which has left in order does not concern: fails only
+ * if the process did not say that it leaves, and its probe was open before. */
+dl_status dl_probes_lost(dl_probes *probes, int rank, int name);
 
 #endif

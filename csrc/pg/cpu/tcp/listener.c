@@ -223,11 +223,14 @@ forget_made(made_group *self)
     free(self);
 }
 
+static void take_leave(dl_listener *listener);
+
 void
 dl_listener_fini(dl_listener *listener)
 {
     /* In a forked child the descriptors are closed, and their numbers may be reused. */
     if (listener->is_open && listener->fork_generation == dl_fork_generation()) {
+        take_leave(listener);
         close_sockets(listener);
         disconnect_all(&listener->strangers);
         disconnect_all(&listener->callers);
@@ -744,6 +747,28 @@ send_farewells(dl_listener *listener)
     send_farewells_to(listener, &listener->probes);
     accept_all(listener);
     advance_strangers(listener);
+}
+
+/* Tells the probes of the whole process, which name no group, that it leaves in
+ * order. */
+static void
+take_leave(dl_listener *listener)
+{
+    dl_error closed = {.status = DL_CLOSED};
+    dl_ended_group left = {.ended_family = 0};
+    uint8_t farewell[DL_FAILURE_NOTICE_SIZE];
+
+    left.farewell_size = dl_failure_notice_put(farewell, &closed);
+    memcpy(left.farewell, farewell, left.farewell_size);
+    accept_all(listener);
+    advance_strangers(listener);
+    for (dl_list *node = listener->probes.next; node != &listener->probes;) {
+        visitor *probe = visitor_of(node);
+        node = node->next;
+        if (group_name_of(probe).size == 0) {
+            send_farewell(probe, &left);
+        }
+    }
 }
 
 static void
