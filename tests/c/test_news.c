@@ -279,10 +279,13 @@ CHECK_CASE(a_probe_shows_whether_a_process_lives)
     dl_listener_fini(&all.listeners[2]);
     /* Looked at before, and never before; in the words of a group of others. */
     CHECK_STATUS(look_until_lost(&probes, 1, 1), DL_PEER_LOST);
-    CHECK_CONTAINS(dl_last_error()->text, "rank 1 (pid 101 on host h) exited");
+    CHECK_CONTAINS(dl_last_error()->text, "rank 1 (pid 101 on host h) left the group");
+    CHECK_OK(dl_probes_lost(&probes, 1, 1));
     CHECK_STATUS(look_until_lost(&probes, 2, 7), DL_PEER_LOST);
     CHECK_CONTAINS(dl_last_error()->text, "rank 7 (pid 102 on host h) exited");
     CHECK_STATUS(look_until_lost(&probes, 1, 1), DL_PEER_LOST);
+    CHECK_OK(dl_probes_lost(&probes, 1, 1));
+    CHECK_OK(dl_probes_lost(&probes, 2, 7));
     dl_probes_fini(&probes);
     traffics_fini(&all);
 }
