@@ -32,7 +32,7 @@ read_frames_setting(void)
     const char *text = getenv("TORCH_SHOW_CPP_STACKTRACES");
     void *first[1];
 
-    has_frames = text != NULL && strcmp(text, "") != 0 && strcmp(text, "0") != 0;
+    has_frames = text != NULL && strcmp(text, "1") == 0;
     if (has_frames) {
         /* The first call loads a library (libgcc): do it now, since memory may have run
          * out when an error is reported. */

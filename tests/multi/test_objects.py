@@ -173,12 +173,12 @@ def test_groups():
     assert first == [[2, 1], [1, 1, 2], [2, 1], 1, []]
 
 
-@pytest.mark.parametrize("default", ["0", "1"])
+@pytest.mark.parametrize("default", ["pickle", "safe"])
 def test_safe_mode_of_process_group_and_call(default):
-    env = {"DISTLITE_SAFE_OBJECTS": default}
+    env = {"DISTLITE_OBJECTS": default}
     for got in run_ranks(object_ranks.safe_settings, 2, env=env):
         refused = ["which safe mode does not support" in text for text in got]
-        by_default = default == "1"
+        by_default = default == "safe"
         forbidden = [
             "DISTLITE_OBJECTS=safe allows no pickle, which this call" in text
             for text in got

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/environment.h"
 #include "base/interrupt.h"
 #include "base/call_site.h"
 #include "base/log.h"
@@ -543,10 +544,9 @@ dl_device_batch_end(dl_group *group, bool is_dropped, dl_deadline deadline,
 bool
 dl_device_blocks(void)
 {
-    const char *value = getenv("TORCH_NCCL_BLOCKING_WAIT");
-
-    value = value == NULL ? getenv("NCCL_BLOCKING_WAIT") : value;
-    return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
+    return dl_environment_is_on(getenv("TORCH_NCCL_BLOCKING_WAIT") != NULL
+                                    ? "TORCH_NCCL_BLOCKING_WAIT"
+                                    : "NCCL_BLOCKING_WAIT");
 }
 
 dl_status

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/environment.h"
 #include "base/thread.h"
 #include "pg/backend.h"
 #include "pg/nccl/nccl_comm.h"
@@ -637,9 +638,28 @@ limit_from_environment(void)
     return !(limit > 0) ? -1 : limit < (double)INT64_MAX ? (int64_t)limit : INT64_MAX;
 }
 
+/* Refuses malformed texts once, so that operations can read the switches again. */
+static dl_status
+check_switches(void)
+{
+    static const char *const names[] = {
+        "TORCH_NCCL_BLOCKING_WAIT",
+        "NCCL_BLOCKING_WAIT",
+        "TORCH_NCCL_USE_COMM_NONBLOCKING",
+        "TORCH_NCCL_HIGH_PRIORITY",
+    };
+    bool is_on;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        DL_TRY(dl_environment_flag(names[i], false, &is_on));
+    }
+    return DL_OK;
+}
+
 static dl_status
 open_backend(nccl_backend *self, const dl_backend_options *options)
 {
+    DL_TRY(check_switches());
     DL_TRY(dl_nccl_load(&self->nccl));
     DL_TRY(dl_cuda_load(&self->cuda));
     self->pairs = calloc((size_t)options->size, sizeof *self->pairs);

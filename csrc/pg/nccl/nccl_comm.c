@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/environment.h"
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "pg/agree/rank_keys.h"
@@ -213,15 +214,6 @@ dl_nccl_comm_await(dl_nccl_watch *watch, void *handle, int result, const char *c
     return dl_nccl_check(watch->nccl, result, call);
 }
 
-/* As torch reads its switches: any text but "0" and the empty one switches on. */
-static bool
-is_switched_on(const char *name)
-{
-    const char *value = getenv(name);
-
-    return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
-}
-
 /* NCCL's defaults and environment variables apply to the fields that stay unset. */
 static void
 fill_config(dl_nccl_config *config, const dl_device_options *options)
@@ -242,7 +234,7 @@ fill_config(dl_nccl_config *config, const dl_device_options *options)
         config->comm_name = options->comm_name[0] == '\0' ? NULL : options->comm_name;
     }
     if (config->blocking == INT_MIN
-        && is_switched_on("TORCH_NCCL_USE_COMM_NONBLOCKING")) {
+        && dl_environment_is_on("TORCH_NCCL_USE_COMM_NONBLOCKING")) {
         config->blocking = 0;
     }
 }
@@ -361,7 +353,7 @@ open_stream(dl_nccl_watch *watch, const dl_device_options *options, dl_nccl_comm
     DL_TRY(dl_cuda_check(cuda, cuda->priority_range(&least, &greatest),
                          "cudaDeviceGetStreamPriorityRange"));
     bool is_high =
-        options->is_high_priority_stream || is_switched_on("TORCH_NCCL_HIGH_PRIORITY");
+        options->is_high_priority_stream || dl_environment_is_on("TORCH_NCCL_HIGH_PRIORITY");
     return dl_cuda_check(cuda,
                          cuda->stream_create(&comm->stream, DL_CUDA_STREAM_NON_BLOCKING,
                                              is_high ? greatest : least),

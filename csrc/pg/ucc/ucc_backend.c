@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/environment.h"
 #include "base/thread.h"
 #include "pg/cpu/cpu_backend.h"
 #include "pg/backend.h"
@@ -179,20 +180,14 @@ static const dl_backend_ops ucc_ops = {
     .free = free_backend,
 };
 
-/* Reads torch's variable for "one context for all groups", which is the default. */
-static bool
-may_share(void)
-{
-    const char *text = getenv("TORCH_UCC_SHARED_COMM");
-
-    return text == NULL || strcmp(text, "0") != 0;
-}
-
 static dl_status
 find_context(dl_ucc_backend *self, const dl_backend_options *options,
              dl_deadline deadline)
 {
-    if (options->origin != NULL && may_share()) {
+    bool is_shared;
+
+    DL_TRY(dl_environment_flag("TORCH_UCC_SHARED_COMM", true, &is_shared));
+    if (options->origin != NULL && is_shared) {
         dl_backend_origin *origin = dl_backend_origin_ref(options->origin);
         self->context = dl_ucc_context_of(origin);
         DL_TRY(dl_ucc_context_admit(self->context));

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/environment.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
@@ -98,19 +99,11 @@ take_flag(PyObject *object, const char *name, bool otherwise, bool *flag)
 static int
 default_libuv(bool *use_libuv)
 {
-    const char *text = getenv("USE_LIBUV");
-
-    *use_libuv = dl_tcp_store_has_libuv();
-    if (text == NULL || *text == '\0') {
-        return 0;
-    }
-    if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0) {
-        PyErr_Format(PyExc_ValueError,
-                     "the environment variable USE_LIBUV must be 0 or 1, not '%s'",
-                     text);
+    if (dl_environment_flag("USE_LIBUV", dl_tcp_store_has_libuv(), use_libuv)
+        != DL_OK) {
+        PyErr_SetString(PyExc_ValueError, dl_last_error()->text);
         return -1;
     }
-    *use_libuv = *text == '1';
     return 0;
 }
 

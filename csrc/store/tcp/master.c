@@ -7,6 +7,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
+#include "base/environment.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -102,15 +103,6 @@ dl_master_serves(int fd)
     return is_found;
 }
 
-static bool
-is_true(const char *text)
-{
-    return text != NULL
-           && (strcmp(text, "1") == 0 || strcasecmp(text, "true") == 0
-               || strcasecmp(text, "yes") == 0 || strcasecmp(text, "y") == 0
-               || strcasecmp(text, "t") == 0);
-}
-
 /* Torch's launcher runs the server of its workers' store itself, and says so in the
  * environment. */
 static bool
@@ -118,7 +110,7 @@ is_served_by_agent(uint16_t port)
 {
     const char *master_port = getenv("MASTER_PORT");
 
-    return is_true(getenv("TORCHELASTIC_USE_AGENT_STORE")) && master_port != NULL
+    return dl_environment_is_on("TORCHELASTIC_USE_AGENT_STORE") && master_port != NULL
            && atoi(master_port) == port;
 }
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/environment.h"
 #include "base/log.h"
 #include "net/local.h"
 #include "net/socket.h"
@@ -14,19 +15,7 @@ _Static_assert(DL_LOCAL_NAME_SIZE <= DL_SHORTCUT_NAME_SIZE, "a name has room");
 dl_status
 dl_shortcut_is_allowed(bool *is_allowed)
 {
-    const char *text = getenv("DISTLITE_STORE_UNIX");
-
-    *is_allowed = true;
-    if (text == NULL || *text == '\0' || strcmp(text, "1") == 0) {
-        return DL_OK;
-    }
-    *is_allowed = false;
-    return strcmp(text, "0") == 0
-               ? DL_OK
-               : dl_fail(DL_INVALID,
-                         "DISTLITE_STORE_UNIX=%.100s: the value must be 1, or 0 to let "
-                         "clients of a store's host use TCP only",
-                         text);
+    return dl_environment_flag("DISTLITE_STORE_UNIX", true, is_allowed);
 }
 
 int
