@@ -143,6 +143,11 @@ def of_several_users(
     rank: int, world_size: int, init_method: str, users: list[int]
 ) -> Any:
     """Each rank runs as a user of its own; the groups it proves, and what they find."""
+    # The first time imports what the second uses: another user may not be able to read
+    # the checkout.
+    join(rank, world_size, f"{init_method}-of-root")
+    compute(rank, world_size)
+    dist.destroy_process_group()
     if users[rank]:
         os.setuid(users[rank])
     join(rank, world_size, init_method)
