@@ -12,6 +12,7 @@ import stat
 from operator import index
 
 from ._C import FileStore, PrefixStore, TCPStore
+from ._environment import flag_of
 from .constants import default_pg_timeout
 
 TYPE_CHECKING = False
@@ -31,6 +32,7 @@ __all__ = ["register_rendezvous_handler", "rendezvous"]
 # A launcher on the same host binds the port and hands the socket to rank 0, so that no
 # other program can take the port in between.
 LISTEN_FD = "DISTLITE_LISTEN_FD"
+PROBE_SECONDS = 5.0
 
 _handlers: dict[str, Callable[..., Iterator[Answer]]] = {}
 
@@ -234,7 +236,11 @@ def _wants_libuv(argument: bool | None, query: dict[str, str]) -> bool:
     default True."""
     if argument is not None:
         return argument
-    return query.get("use_libuv", os.environ.get("USE_LIBUV", "1")) == "1"
+    if "use_libuv" in query:
+        return query["use_libuv"] == "1"
+    return flag_of(
+        "the environment variable USE_LIBUV", os.environ.get("USE_LIBUV", "1")
+    )
 
 
 def _path_of(url: str) -> str:
@@ -332,11 +338,28 @@ def _member_store(member: Member, timeout: timedelta, use_libuv: bool) -> Store:
 
 
 def _is_launchers(host: str, port: int) -> bool:
-    """Returns whether a launcher serves the store there, so that no rank has to."""
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+    """Returns whether the environment names this place as the store that a launcher
+    serves."""
+    name = "TORCHELASTIC_USE_AGENT_STORE"
+    if not flag_of(f"the environment variable {name}", os.environ.get(name, "")):
         return False
     place = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
     return place == (host, str(port))
+
+
+def _is_served(host: str, port: int) -> bool:
+    """Returns whether a server listens there. A launcher's does before its ranks
+    start; a rank that starts a job of its own, with a MASTER_PORT of its own, hands the
+    launcher's other variables on to it, and there nobody does."""
+    import socket
+
+    try:
+        socket.create_connection((host, port), timeout=PROBE_SECONDS).close()
+    except ConnectionRefusedError:
+        return False
+    except OSError:
+        pass  # the store's own attempts will say what is wrong
+    return True
 
 
 def _tcp_store(
@@ -351,19 +374,12 @@ def _tcp_store(
     host, port = address
     if not 0 <= port <= 65535:
         raise ValueError(f"port must have value from 0 to 65535 but was {port}.")
-    if _is_launchers(host, port):
-        # The launcher's server outlives a restart of the ranks, so each attempt gets
-        # keys of its own.
-        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        store = TCPStore(
-            host, port, world_size, False, timeout, wait_for_workers=wait_for_workers
-        )
-        return PrefixStore(f"/worker/attempt_{attempt}", store)
-    is_master = rank == 0
+    is_launchers = _is_launchers(host, port)
+    is_master = rank == 0 and not (is_launchers and _is_served(host, port))
     listen_fd = _inherited_socket(port) if is_master else None
     if is_master and listen_fd is None and _is_for_other_hosts(host, world_size):
         listen_fd = _listen_everywhere(port)
-    return TCPStore(
+    store = TCPStore(
         host,
         port,
         world_size,
@@ -374,6 +390,12 @@ def _tcp_store(
         use_libuv=use_libuv,
         wait_for_workers=wait_for_workers,
     )
+    if not is_launchers:
+        return store
+    # The launcher's server outlives a restart of the ranks, so each attempt gets keys
+    # of its own.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return PrefixStore(f"/worker/attempt_{attempt}", store)
 
 
 def _is_for_other_hosts(host: str, world_size: int) -> bool:

@@ -285,6 +285,18 @@ def test_with_the_launchers_store_rank_0_is_a_client(environment):
     assert not stores[1].check(["key"])
 
 
+def test_a_place_where_no_launcher_listens_is_served_by_rank_0(environment):
+    # A rank has started a job of its own, which inherits the launcher's variables.
+    listening, port = bound_socket()
+    listening.close()
+    environment.setenv("MASTER_PORT", str(port))
+    environment.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    store = first("env://")[0]
+    store.set("key", "value")
+    other = first(f"tcp://127.0.0.1:{port}", 1, 2, wait_for_workers=False)[0]
+    assert other.get("key") == b"value"
+
+
 def test_a_store_elsewhere_than_the_launchers_is_served_by_rank_0(environment):
     environment.setenv("MASTER_PORT", "1")
     environment.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
