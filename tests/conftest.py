@@ -46,6 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell's background job ignores Ctrl-C, and so would all that tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Some supervisors start programs with signals blocked.
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     config.addinivalue_line("markers", "limit(seconds): may last this long")
     # It takes a quarter of the processor time of fresh processes, which tests can ask
     # for.

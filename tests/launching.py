@@ -82,13 +82,12 @@ def launched(
         "stdout": subprocess.PIPE,
         "stderr": subprocess.PIPE,
         "text": True,
+        "preexec_fn": _default_signals,
         **settings,
     }
     environment = launch_environment(env)
     words = [*command, *map(str, arguments)]
-    process = subprocess.Popen(
-        words, env=environment, preexec_fn=_default_signals, **settings
-    )
+    process = subprocess.Popen(words, env=environment, **settings)
     with process:
         try:
             yield process, environment[TOKEN]

@@ -99,9 +99,8 @@ def main(args: Sequence[str] | None = None) -> int:
         ...     print(end.code)
         0
     """
-    return _run_command(
-        sys.argv[1:] if args is None else args, "python -m distlite.run"
-    )
+    words = sys.argv[1:] if args is None else args
+    return _run_command(words, "python -m distlite.run", owns_process=args is None)
 
 
 def __dir__() -> list[str]:

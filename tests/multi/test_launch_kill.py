@@ -195,10 +195,10 @@ from distlite.launch.guardian import Guardian
 guardian = Guardian()
 group = subprocess.Popen(["sleep", "600"], start_new_session=True)
 guardian.remember(group.pid)
-os.kill(guardian._pid, signal.SIGKILL)
-os.waitid(os.P_PID, guardian._pid, os.WEXITED | os.WNOWAIT)
+os.kill(guardian.pid, signal.SIGKILL)
+os.waitpid(guardian.pid, 0)
 guardian._send = lambda *_: None
-guardian.keep()
+guardian.replace()
 guardian.close()
 sys.exit(-group.wait(10) != signal.SIGKILL)
 """

@@ -387,3 +387,37 @@ def test_every_rank_has_cores_and_all_are_used(ranks):
     assert set().union(*shares) == allowed
     if ranks <= len(allowed):
         assert sum(map(len, shares)) == len(allowed)
+
+
+@pytest.mark.parametrize("word", ["0", "false", "No", "F", "n", ""])
+def test_a_flag_of_the_environment_that_says_no_is_off(monkeypatch, word):
+    monkeypatch.setenv("PET_STANDALONE", word)
+    monkeypatch.setenv("PET_BIND_CORES", word)
+    assert options("--nnodes", "2", "--master-port", "5").nnodes == 2
+    assert not options().binds_cores
+    assert not parse_args([SCRIPT]).standalone
+
+
+@pytest.mark.parametrize("word", ["1", "true", "Yes", "T", "y"])
+def test_a_flag_of_the_environment_that_says_yes_is_on(monkeypatch, word):
+    monkeypatch.setenv("PET_BIND_CORES", word)
+    assert options().binds_cores
+    assert parse_args([SCRIPT]).bind_cores
+
+
+def test_a_flag_of_the_environment_that_says_neither_is_refused(monkeypatch, capsys):
+    monkeypatch.setenv("PET_STANDALONE", "perhaps")
+    text = "PET_STANDALONE must be 1 or 0, true or false, yes or no, not 'perhaps'"
+    with pytest.raises(SystemExit):
+        options()
+    assert text in capsys.readouterr().err
+    with pytest.raises(ValueError, match=text):
+        parse_args([SCRIPT])
+
+
+def test_a_parser_leaves_the_scripts_options_alone(capsys):
+    words = ["train.py", "--mo", "0.9", "--nnodes", "-n", "--r=1", "--m"]
+    assert parse_args(words).training_script_args == words[1:]
+    with pytest.raises(SystemExit):  # as on the command line
+        parse_args(["--nproc", "4", "train.py"])
+    assert "--nproc" in capsys.readouterr().err

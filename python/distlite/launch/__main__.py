@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> int:
     """Runs one job; returns its exit code."""
     options = parse(arguments, "python -m distlite.launch")
     options.passes_local_rank = not options.uses_environment
-    return Supervisor(options).run()
+    return Supervisor(options, owns_process=True).run()
 
 
 if __name__ == "__main__":

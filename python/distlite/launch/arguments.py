@@ -15,7 +15,9 @@ from distlite.launch.options import (
     START_METHODS,
     UsageError,
     comma_separated,
+    flag_from_environment,
     options_of,
+    variable_of,
 )
 from distlite.launch.table import FLAG, OPTIONS, SHORT
 
@@ -51,8 +53,16 @@ ENDING = ("help", "version")
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Returns the parser; its values have torchrun's names and types."""
-    parser = argparse.ArgumentParser(description="Run a script as several ranks.")
+    """Returns the parser; its values have torchrun's names and types.
+
+    Raises:
+        ValueError: A flag's variable in the environment says neither yes nor no.
+    """
+    # With abbreviations, an option of the script that begins as several of the
+    # launcher's do would be refused as ambiguous.
+    parser = argparse.ArgumentParser(
+        description="Run a script as several ranks.", allow_abbrev=False
+    )
     letters = {name: f"-{letter}" for letter, name in SHORT.items()}
     for name, option in OPTIONS.items():
         if name in ENDING:
@@ -62,7 +72,7 @@ def make_parser() -> argparse.ArgumentParser:
         text = option.text.replace("%", "%%")
         given: dict[str, Any] = {"dest": _attribute(name), "help": text}
         if option.metavar == FLAG:
-            is_on = os.environ.get(_variable(name), "") not in ("", "0")
+            is_on = flag_from_environment(name)
             parser.add_argument(*words, action="store_true", default=is_on, **given)
             continue
         if name in CHOICES:
@@ -80,13 +90,9 @@ def _attribute(name: str) -> str:
     return name.replace("-", "_")
 
 
-def _variable(name: str) -> str:
-    return f"PET_{_attribute(name).upper()}"
-
-
 def _default(name: str) -> Any:
     # argparse calls the option's type with the text only.
-    if text := os.environ.get(_variable(name)):
+    if text := os.environ.get(variable_of(name)):
         return text
     if name in LISTS:
         return []

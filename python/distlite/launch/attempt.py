@@ -9,6 +9,7 @@ told to.  Then the ranks get a signal, and after a grace SIGKILL.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import select
@@ -29,7 +30,7 @@ from distlite.launch.worker import Plan, Worker
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from distlite.launch.supervisor import Supervisor
     from distlite.launch.worker import Stream
@@ -231,8 +232,7 @@ class Attempt:
             yield from (channel for channel in worker.channels if channel.is_open)
 
     def _check_ranks(self) -> None:
-        self._job.guardian.keep()
-        ended = [worker for worker in self.workers if worker.has_just_ended()]
+        ended = self._reap()
         failed = [worker for worker in ended if worker.has_failed]
         if not failed or self._is_ending:
             return
@@ -245,6 +245,37 @@ class Attempt:
             self._last_words = self._last_words or self._begin_last_words()
         elif self._end_at == math.inf:
             self._end_at = time.monotonic() + last_words.SETTLING_TIME
+
+    def _reap(self) -> list[Worker]:
+        """Returns the ranks that have ended since the last call.
+
+        It takes the ends of all children: the launcher is a subreaper, and so also the
+        parent of what ranks have left behind, which would stay in the process table."""
+        by_pid = {worker.pid: worker for worker in self.workers if worker.is_running}
+        ended, any_ended = [], False
+        for pid, status in _ends_of(self._children()):
+            any_ended = True
+            if pid in by_pid:
+                by_pid[pid].end(status)
+                ended.append(by_pid[pid])
+            elif pid == self._job.guardian.pid:
+                self._job.guardian.replace()
+        if any_ended:
+            self._forget_empty_groups()
+        return ended
+
+    def _children(self) -> Iterator[int]:
+        """Yields arguments of waitpid(): any child or, in a program that has children of
+        its own, the processes and groups of this job."""
+        if self._job.owns_process:
+            yield -1
+            return
+        yield self._job.guardian.pid
+        for worker in self.workers:
+            if worker.is_running:
+                yield worker.pid
+            if not worker.group_is_empty:
+                yield -worker.pid
 
     def _begin_last_words(self) -> last_words.LastWords:
         return last_words.LastWords(worker.pid for worker in self.workers)
@@ -318,3 +349,11 @@ class Attempt:
             if worker.check_group():
                 self._job.guardian.forget(worker.pid)
         return not all(worker.group_is_empty for worker in self.workers)
+
+
+def _ends_of(children: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yields the pid and the wait status of each process that has ended."""
+    for which in children:
+        with contextlib.suppress(ChildProcessError):
+            while (end := os.waitpid(which, os.WNOHANG))[0] != 0:
+                yield end

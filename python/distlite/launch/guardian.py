@@ -46,20 +46,16 @@ class Guardian:
             # Python warns of a fork beside threads, as a later one is; the child only
             # waits.
             warnings.simplefilter("ignore")
-            self._pid = os.fork()
-        if self._pid == 0:
+            self.pid = os.fork()
+        if self.pid == 0:
             signal.set_wakeup_fd(-1)
             # The groups that were announced to an earlier one: it knows them from its
             # first moment, because the launcher may be killed at any.
             _watch(read_end, self._scratch, self._groups)
         os.close(read_end)
 
-    def keep(self) -> None:
-        """Replaces a guardian that has been killed.  The launcher calls it
-        repeatedly."""
-        with contextlib.suppress(ChildProcessError):
-            if os.waitpid(self._pid, os.WNOHANG)[0] == 0:
-                return
+    def replace(self) -> None:
+        """Starts another one in place of one that has been killed."""
         os.close(self._write_end)
         self._start()
 
@@ -89,7 +85,7 @@ class Guardian:
         """Kills the groups that have not been withdrawn; returns when that is done."""
         os.close(self._write_end)
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(self._pid, 0)
+            os.waitpid(self.pid, 0)
 
 
 def _watch(read_end: int, scratch: str | None, groups: set[int]) -> NoReturn:

@@ -240,7 +240,6 @@ class Nodes:
                 wait_for_workers=False,
                 timeout=options.join_timeout,
                 master_listen_fd=listener.detach(),
-                use_libuv=os.environ.get("USE_LIBUV", "1") == "1",
                 tls=options.tls,
             )
         self._is_host, self._port = True, store.port

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
+from distlite._environment import flag_of
 from distlite._version import __version__
 from distlite.launch.cores import gpu_count, usable_cores
 from distlite.launch.numa import MODES
@@ -32,7 +33,7 @@ START_METHODS = ("spawn", "fork", "forkserver")
 STDOUT, STDERR = 1, 2  # bits of the values of --redirects and --tee
 
 
-class UsageError(Exception):
+class UsageError(ValueError):
     """The command line is wrong."""
 
 
@@ -142,11 +143,12 @@ class _Values:
     def text(self, name: str) -> str:
         if name in self._given:
             return self._given[name]
-        variable = "PET_" + name.upper().replace("-", "_")
-        return os.environ.get(variable) or OPTIONS[name].default
+        return os.environ.get(variable_of(name)) or OPTIONS[name].default
 
     def flag(self, name: str) -> bool:
-        return self.text(name) not in ("", "0")
+        if name in self._given:
+            return _flag(f"--{name}", self._given[name])
+        return flag_from_environment(name)
 
     def integer(self, name: str, least: int, most: int = sys.maxsize) -> int:
         text = self.text(name)
@@ -161,6 +163,24 @@ class _Values:
 
     def seconds(self, name: str) -> float:
         return _seconds(f"--{name}", self.text(name))
+
+
+def variable_of(name: str) -> str:
+    """Returns the name of the variable that has an option's default."""
+    return "PET_" + name.upper().replace("-", "_")
+
+
+def flag_from_environment(name: str) -> bool:
+    """Returns the default of a flag."""
+    variable = variable_of(name)
+    return _flag(variable, os.environ.get(variable, ""))
+
+
+def _flag(name: str, text: str) -> bool:
+    try:
+        return flag_of(name, text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _seconds(name: str, text: str) -> float:
@@ -326,8 +346,8 @@ def _endpoint(text: str, nnodes: int) -> tuple[str, int]:
 def _set_conf(options: Options, text: str) -> None:
     for pair in filter(None, text.split(",")):
         key, _, value = pair.partition("=")
-        if key == "is_host" and value.lower() in ("true", "1", "false", "0"):
-            options.hosts_store = value.lower() in ("true", "1")
+        if key == "is_host" and value:
+            options.hosts_store = _flag("--rdzv-conf: is_host", value)
         elif key in ("join_timeout", "timeout") and value.isdecimal():
             options.join_timeout = float(value)
         else:

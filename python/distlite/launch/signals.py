@@ -36,6 +36,9 @@ class SignalPipe:
             is_ignored = signal.getsignal(number) == signal.SIG_IGN
             if number not in (signal.SIGHUP, signal.SIGINT) or not is_ignored:
                 self._before[number] = signal.signal(number, _wake_up)
+        # A supervisor may have started this process with signals blocked.  The ranks
+        # inherit the mask: they need these too, and get the rest as it was.
+        self._mask_before = signal.pthread_sigmask(signal.SIG_UNBLOCK, self._told)
         return self
 
     def take(self) -> list[int]:
@@ -45,6 +48,7 @@ class SignalPipe:
         return []
 
     def __exit__(self, *_: object) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask_before)
         for number, handler in self._before.items():
             # None is a handler that is not Python's, which cannot be restored.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)

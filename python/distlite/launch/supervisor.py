@@ -38,8 +38,10 @@ PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 class Supervisor:
     """The job on this node."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, owns_process: bool = False) -> None:
+        """`owns_process` says that all children of this process are the job's."""
         self.options = options
+        self.owns_process = owns_process
         self.peers: Nodes | None = None
         self.listen_fd: int | None = None
         self.folder: str | None = None
@@ -192,7 +194,6 @@ def _serve(options: Options) -> TCPStore:
             options.port,
             is_master=True,
             wait_for_workers=False,
-            use_libuv=os.environ.get("USE_LIBUV", "1") == "1",
             token=options.token,
             tls=options.tls,
         )

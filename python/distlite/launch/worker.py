@@ -73,6 +73,9 @@ class Worker:
                 _become(plan, fds, guardian, write_end)
             guardian.remember(self.pid)
             self.group_is_empty = False
+        except OSError:
+            os.close(read_end)
+            raise
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
             os.close(write_end)
@@ -100,19 +103,12 @@ class Worker:
         it."""
         return self.exit_code not in (None, 0) and not self.was_told_to_end
 
-    def has_just_ended(self) -> bool:
-        """Returns True once, after the rank's end; its output has been passed on
-        then."""
-        if not self.is_running:
-            return False
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
-        if pid == 0:
-            return False
+    def end(self, status: int) -> None:
+        """Takes the rank's end, by its wait status, and passes its output on."""
         self.exit_code = os.waitstatus_to_exitcode(status)
         for channel in self.channels:
             if channel.is_open:
                 channel.read(LAST_READS)
-        return True
 
     def last_lines(self) -> list[str]:
         """Returns the error that the rank recorded, or the end of its stderr."""
@@ -140,21 +136,18 @@ class Worker:
         if self.group_is_empty:
             return
         self.was_told_to_end = self.was_told_to_end or self.is_running
-        with contextlib.suppress(ProcessLookupError):
+        # A rank may have left a process of another user, which ends when it likes.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
     def check_group(self) -> bool:
         """Returns whether the group has just become empty.
 
-        It is called after the rank's end: until the group is empty, no other process
-        can get its id."""
-        if self.group_is_empty:
+        It is called after the end of the rank or of another process: until the group is
+        empty, no other process can get its id."""
+        if self.group_is_empty or self.is_running:
             return False
         try:
-            # Orphans of this group are children of the launcher, which is a subreaper.
-            with contextlib.suppress(ChildProcessError):
-                while os.waitpid(-self.pid, os.WNOHANG)[0] != 0:
-                    pass
             os.killpg(self.pid, 0)
         except ProcessLookupError:
             self.group_is_empty = True

@@ -209,6 +209,8 @@ def _serve(connection: socket.socket) -> int | None:
     os.set_blocking(wake_end, False)
     signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    # It may have been started with the signal blocked.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
     status_fds: dict[int, int] = {}
     poller = select.poll()  # select() takes no descriptor beyond 1023
     poller.register(connection, select.POLLIN)
