@@ -1020,7 +1020,7 @@ class ProcessGroup:
             >>> group = dist.new_group([rank], use_local_synchronization=True)
             >>> group.abort()
             >>> try:
-            ...     group.barrier(async_op=False)
+            ...     dist.barrier(group)
             ... except dist.DistBackendError:
             ...     print("aborted")
             aborted
@@ -1093,40 +1093,20 @@ class ProcessGroup:
     def _set_global_ranks(self, ranks: list[int], /) -> None: ...
     def _run_met(self) -> None: ...
     # Operations as methods (group_methods.py): torch's, which take an array or a list
-    # of one, and return a Work; words of the module's function, such as async_op, mean
-    # that one.
+    # of one, and return a Work; and the module's functions that torch has no method of
+    # the same name for.
     def allreduce(
         self,
         tensors: Any,
         opts: AllreduceOptions | _Op | None = None,
         timeout: _Timeout = None,
     ) -> Work: ...
-    @overload
     def broadcast(
         self,
         tensors: Any,
         opts: BroadcastOptions | int | None = None,
         timeout: _Timeout = None,
     ) -> Work: ...
-    @overload
-    def broadcast(
-        self,
-        tensor: _Array,
-        *,
-        src: int | None = None,
-        group_src: int | None = None,
-        async_op: Literal[True],
-    ) -> Work: ...
-    @overload
-    def broadcast(
-        self,
-        tensor: _Array,
-        *,
-        src: int | None = None,
-        group_src: int | None = None,
-        async_op: Literal[False] = False,
-    ) -> None: ...
-    @overload
     def reduce(
         self,
         tensors: Any,
@@ -1134,33 +1114,12 @@ class ProcessGroup:
         op: _Op | None = None,
         timeout: _Timeout = None,
     ) -> Work: ...
-    @overload
-    def reduce(
-        self,
-        tensor: _Array,
-        *,
-        dst: int | None = None,
-        op: _Op = ...,
-        group_dst: int | None = None,
-        async_op: Literal[True],
-    ) -> Work: ...
-    @overload
-    def reduce(
-        self,
-        tensor: _Array,
-        *,
-        dst: int | None = None,
-        op: _Op = ...,
-        group_dst: int | None = None,
-        async_op: Literal[False] = False,
-    ) -> None: ...
     def allgather(
         self,
         output_tensors: Sequence[Any],
         input_tensors: Any,
         opts: AllgatherOptions | _Timeout = None,
     ) -> Work: ...
-    @overload
     def gather(
         self,
         output_tensors: Any,
@@ -1168,27 +1127,6 @@ class ProcessGroup:
         opts: GatherOptions | int | None = None,
         timeout: _Timeout = None,
     ) -> Work: ...
-    @overload
-    def gather(
-        self,
-        tensor: _Array,
-        *,
-        gather_list: _Arrays | None = None,
-        dst: int | None = None,
-        group_dst: int | None = None,
-        async_op: Literal[True],
-    ) -> Work: ...
-    @overload
-    def gather(
-        self,
-        tensor: _Array,
-        *,
-        gather_list: _Arrays | None = None,
-        dst: int | None = None,
-        group_dst: int | None = None,
-        async_op: Literal[False] = False,
-    ) -> None: ...
-    @overload
     def scatter(
         self,
         output_tensors: Any,
@@ -1196,27 +1134,6 @@ class ProcessGroup:
         opts: ScatterOptions | int | None = None,
         timeout: _Timeout = None,
     ) -> Work: ...
-    @overload
-    def scatter(
-        self,
-        tensor: _Array,
-        *,
-        scatter_list: _Arrays | None = None,
-        src: int | None = None,
-        group_src: int | None = None,
-        async_op: Literal[True],
-    ) -> Work: ...
-    @overload
-    def scatter(
-        self,
-        tensor: _Array,
-        *,
-        scatter_list: _Arrays | None = None,
-        src: int | None = None,
-        group_src: int | None = None,
-        async_op: Literal[False] = False,
-    ) -> None: ...
-    @overload
     def reduce_scatter(
         self,
         output_tensors: Any,
@@ -1224,51 +1141,15 @@ class ProcessGroup:
         opts: ReduceScatterOptions | _Op | None = None,
         timeout: _Timeout = None,
     ) -> Work: ...
-    @overload
-    def reduce_scatter(
-        self,
-        output: _Array,
-        *,
-        input_list: _Arrays,
-        op: _Op = ...,
-        async_op: Literal[True],
-    ) -> Work: ...
-    @overload
-    def reduce_scatter(
-        self,
-        output: _Array,
-        *,
-        input_list: _Arrays,
-        op: _Op = ...,
-        async_op: Literal[False] = False,
-    ) -> None: ...
-    @overload
     def all_gather_single(
         self,
         output: _Array,
         input: _Array,
         opts: AllgatherOptions | _Timeout = None,
     ) -> Work: ...
-    @overload
-    def all_gather_single(
-        self,
-        output_tensor: _Array,
-        input_tensor: _Array,
-        *,
-        async_op: Literal[True],
-    ) -> Work: ...
-    @overload
-    def all_gather_single(
-        self,
-        output_tensor: _Array,
-        input_tensor: _Array,
-        *,
-        async_op: Literal[False],
-    ) -> None: ...
     def _allgather_base(
         self, output: _Array, input: _Array, opts: AllgatherOptions | _Timeout = None
     ) -> Work: ...
-    @overload
     def reduce_scatter_single(
         self,
         output: _Array,
@@ -1276,24 +1157,6 @@ class ProcessGroup:
         opts: ReduceScatterOptions | _Op | None = None,
         timeout: _Timeout = None,
     ) -> Work: ...
-    @overload
-    def reduce_scatter_single(
-        self,
-        output: _Array,
-        input: _Array,
-        *,
-        op: _Op = ...,
-        async_op: Literal[True],
-    ) -> Work: ...
-    @overload
-    def reduce_scatter_single(
-        self,
-        output: _Array,
-        input: _Array,
-        *,
-        op: _Op = ...,
-        async_op: Literal[False],
-    ) -> None: ...
     def _reduce_scatter_base(
         self,
         outputTensor: _Array,
@@ -1307,7 +1170,6 @@ class ProcessGroup:
         input_tensors: _Arrays,
         opts: AllToAllOptions | _Timeout = None,
     ) -> Work: ...
-    @overload
     def all_to_all_single(
         self,
         output: _Array,
@@ -1316,26 +1178,6 @@ class ProcessGroup:
         input_split_sizes: Sequence[int] | None = None,
         opts: AllToAllOptions | _Timeout = None,
     ) -> Work: ...
-    @overload
-    def all_to_all_single(
-        self,
-        output: _Array,
-        input: _Array,
-        *,
-        output_split_sizes: Sequence[int] | None = None,
-        input_split_sizes: Sequence[int] | None = None,
-        async_op: Literal[True],
-    ) -> Work: ...
-    @overload
-    def all_to_all_single(
-        self,
-        output: _Array,
-        input: _Array,
-        *,
-        output_split_sizes: Sequence[int] | None = None,
-        input_split_sizes: Sequence[int] | None = None,
-        async_op: Literal[False],
-    ) -> None: ...
     def alltoall_base(
         self,
         output: _Array,
@@ -1344,49 +1186,12 @@ class ProcessGroup:
         input_split_sizes: Sequence[int] | None = None,
         opts: AllToAllOptions | _Timeout = None,
     ) -> Work: ...
-    @overload
     def barrier(
         self,
         opts: BarrierOptions | _Timeout = None,
     ) -> Work: ...
-    @overload
-    def barrier(
-        self,
-        *,
-        device_ids: object = None,
-        timeout: _Timeout = None,
-        async_op: Literal[True],
-    ) -> Work: ...
-    @overload
-    def barrier(
-        self,
-        *,
-        device_ids: object = None,
-        timeout: _Timeout = None,
-        async_op: Literal[False] = False,
-    ) -> None: ...
-    @overload
     def send(self, tensors: Any, dstRank: int, tag: int = 0) -> Work: ...
-    @overload
-    def send(
-        self,
-        tensor: _Array,
-        *,
-        dst: int | None = None,
-        group_dst: int | None = None,
-        tag: int = 0,
-    ) -> None: ...
-    @overload
     def recv(self, tensors: Any, srcRank: int | None = None, tag: int = 0) -> Work: ...
-    @overload
-    def recv(
-        self,
-        tensor: _Array,
-        *,
-        src: int | None = None,
-        group_src: int | None = None,
-        tag: int = 0,
-    ) -> int: ...
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Work: ...
     def allreduce_coalesced(
         self, tensors: Sequence[Any], opts: AllreduceCoalescedOptions | None = None

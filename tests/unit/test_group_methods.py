@@ -93,7 +93,6 @@ def test_allreduce(call):
         lambda pg, x: pg.broadcast([x], of("BroadcastOptions", rootRank=1)),
         lambda pg, x: pg.broadcast(x, 1),
         lambda pg, x: pg.broadcast(tensor=x, root=1),
-        lambda pg, x: pg.broadcast(x, src=1, async_op=True),
     ],
 )
 def test_broadcast(call):
@@ -111,7 +110,6 @@ def test_broadcast(call):
         lambda pg, x: pg.reduce([x], of("ReduceOptions", rootRank=1)),
         lambda pg, x: pg.reduce(x, 1, ReduceOp.SUM),
         lambda pg, x: pg.reduce(tensor=x, root=1, timeout=timedelta(seconds=9)),
-        lambda pg, x: pg.reduce(x, group_dst=1, async_op=True),
     ],
 )
 def test_reduce(call):
@@ -149,7 +147,6 @@ def test_allgather(call):
         ),
         lambda pg, out, x: pg.gather(out, x, 1),
         lambda pg, out, x: pg.gather(output_tensors=out, input_tensor=x, root=1),
-        lambda pg, out, x: pg.gather(x, out or None, dst=1, async_op=True),
     ],
 )
 def test_gather(call):
@@ -169,7 +166,6 @@ def test_gather(call):
         ),
         lambda pg, x, parts: pg.scatter(x, parts, 1),
         lambda pg, x, parts: pg.scatter(output_tensor=x, input_tensors=parts, root=1),
-        lambda pg, x, parts: pg.scatter(x, parts or None, group_src=1, async_op=True),
     ],
 )
 def test_scatter(call):
@@ -189,7 +185,6 @@ def test_scatter(call):
             [x], [parts], of("ReduceScatterOptions")
         ),
         lambda pg, x, parts: pg.reduce_scatter(x, parts, ReduceOp.SUM),
-        lambda pg, x, parts: pg.reduce_scatter(x, parts, async_op=True),
     ],
 )
 def test_reduce_scatter(call):
@@ -260,13 +255,19 @@ def test_messages():
     assert both(run)[0] == [[11, 12], [12, 13], [13, 14]]
 
 
-def test_a_message_by_the_words_of_the_module():
-    def run(group):
-        if group.rank() == 0:
-            return group.send(own(group), dst=1)
-        return group.recv(np.zeros(2), src=0)
-
-    assert both(run) == [None, 0]
+@pytest.mark.parametrize(
+    ("call", "function"),
+    [
+        (lambda pg, x: pg.broadcast(x, src=0), "broadcast"),
+        (lambda pg, x: pg.barrier(async_op=False), "barrier"),
+        (lambda pg, x: pg.send(x, dst=0), "isend"),
+    ],
+)
+def test_words_of_the_module_s_functions_are_refused(call, function):
+    group = ProcessGroup(HashStore(), 0, 1, 20)
+    with pytest.raises(TypeError, match=rf"returns a Work. distlite.{function}\("):
+        call(group, np.zeros(2))
+    group.shutdown()
 
 
 @pytest.mark.parametrize(
@@ -275,7 +276,6 @@ def test_a_message_by_the_words_of_the_module():
         lambda pg: pg.barrier(),
         lambda pg: pg.barrier(of("BarrierOptions")),
         lambda pg: pg.barrier(timeout=timedelta(seconds=9)),
-        lambda pg: pg.barrier(async_op=True),
     ],
 )
 def test_barrier(call):

@@ -462,7 +462,7 @@ def test_a_with_statement_joins_and_leaves():
     assert not distlite.is_initialized()
     assert distlite.get_pg_count() == 0
     with pytest.raises(distlite.DistBackendError, match="group 0 is closed"):
-        group.barrier(async_op=False)
+        distlite.barrier(group)
 
 
 def test_an_exception_leaves_a_with_statement_as_it_is():
@@ -530,7 +530,7 @@ def test_a_good_exit_leaves_a_with_statement_as_its_end_does():
         sys.exit()
     assert not distlite.is_initialized()
     with pytest.raises(distlite.DistBackendError, match="group 0 is closed"):
-        group.barrier(async_op=False)
+        distlite.barrier(group)
 
 
 def test_a_with_statement_may_have_left_before_its_end():

@@ -3,9 +3,7 @@
 
 Two families.  torch's take arrays, or lists with one array in it (some take several),
 then an option struct or its fields, and return a Work.  The module's functions are
-there under their own names, with the group filled in; where both families have a name,
-words that only the module's function knows (`async_op`, `src`, `group_dst`, ...) tell
-that it is meant.
+there with the group filled in, if torch has no method of the same name.
 """
 
 from __future__ import annotations
@@ -104,22 +102,6 @@ def _rest_of(timeout: timedelta | float, began: float) -> timedelta | float:
         left = max(timedelta(milliseconds=1), timeout - timedelta(seconds=took))
         return left if timeout > timedelta(0) else timeout
     return max(0.001, timeout - took) if timeout > 0 else timeout
-
-
-# Parameters that only the module's functions have; a call that names one means them.
-_MODULE_WORDS = frozenset(
-    {
-        "async_op",
-        "device_ids",
-        "dst",
-        "gather_list",
-        "group_dst",
-        "group_src",
-        "input_list",
-        "scatter_list",
-        "src",
-    }
-)
 
 
 class _Form:
@@ -269,7 +251,11 @@ def _take(name: str, form: _Form, args: Any, named: dict[str, Any]) -> dict[str,
     for word, value in named.items():
         target = next((t for t, names in form.slots if word in names), None)
         if target is None:
-            raise TypeError(f"{name}() got an unexpected keyword argument '{word}'")
+            raise TypeError(
+                f"{name}() got an unexpected keyword argument '{word}'; it takes "
+                f"torch's arguments and returns a Work. distlite."
+                f"{form.function.__name__}(..., group=group) is the module's function"
+            )
         if target in values:
             raise TypeError(f"{name}() got two values for argument '{word}'")
         values[target] = value
@@ -362,17 +348,10 @@ reduction, a rank in the group, a timeout.
 _WITH_SEVERAL = """
 Several arrays of a rank, in a list, are like one array of each of several ranks.
 """
-_OR_OF_MODULE = """
-With an argument that only `distlite.{}` has, it is that function in this group.
-"""
 
 
 def _method(name: str, form: _Form) -> Callable[..., Any]:
-    of_module = getattr(_C, name, None)
-
     def method(self: ProcessGroup, *args: Any, **named: Any) -> Any:
-        if of_module is not None and not _MODULE_WORDS.isdisjoint(named):
-            return of_module(*args, group=self, **named)
         return _run(name, form, self, args, named)
 
     method.__name__ = name
@@ -382,8 +361,6 @@ def _method(name: str, form: _Form) -> Callable[..., Any]:
     method.__doc__ = _AS_TORCH.format(name, words)
     if name in _OF_SEVERAL:
         method.__doc__ += _WITH_SEVERAL
-    if of_module is not None:
-        method.__doc__ += _OR_OF_MODULE.format(name)
     return method
 
 

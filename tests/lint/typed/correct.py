@@ -59,7 +59,7 @@ def groups(array: np.ndarray[Any, np.dtype[np.float32]]) -> None:
         own.all_reduce(array)
         assert_type(own.all_reduce(array, async_op=True), dist.Work)
         assert_type(own.broadcast([array], 0), dist.Work)
-        own.broadcast(array, src=0)
+        own.broadcast(array, 0).wait()
         own.barrier().wait()
     dist.destroy_process_group()
 
