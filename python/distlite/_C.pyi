@@ -1123,21 +1123,21 @@ class ProcessGroup:
     def gather(
         self,
         output_tensors: Any,
-        input_tensors: Any = None,
+        input_tensors: Any,
         opts: GatherOptions | int | None = None,
         timeout: _Timeout = None,
     ) -> Work: ...
     def scatter(
         self,
         output_tensors: Any,
-        input_tensors: Any = None,
+        input_tensors: Any,
         opts: ScatterOptions | int | None = None,
         timeout: _Timeout = None,
     ) -> Work: ...
     def reduce_scatter(
         self,
         output_tensors: Any,
-        input_tensors: Any = None,
+        input_tensors: Any,
         opts: ReduceScatterOptions | _Op | None = None,
         timeout: _Timeout = None,
     ) -> Work: ...
@@ -1152,8 +1152,8 @@ class ProcessGroup:
     ) -> Work: ...
     def reduce_scatter_single(
         self,
-        output: _Array,
-        input: _Array,
+        outputTensor: _Array,
+        inputTensor: _Array,
         opts: ReduceScatterOptions | _Op | None = None,
         timeout: _Timeout = None,
     ) -> Work: ...
@@ -1191,7 +1191,7 @@ class ProcessGroup:
         opts: BarrierOptions | _Timeout = None,
     ) -> Work: ...
     def send(self, tensors: Any, dstRank: int, tag: int = 0) -> Work: ...
-    def recv(self, tensors: Any, srcRank: int | None = None, tag: int = 0) -> Work: ...
+    def recv(self, tensors: Any, srcRank: int, tag: int = 0) -> Work: ...
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Work: ...
     def allreduce_coalesced(
         self, tensors: Sequence[Any], opts: AllreduceCoalescedOptions | None = None
