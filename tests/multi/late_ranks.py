@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import timedelta
 
 import numpy as np
@@ -19,16 +18,10 @@ def miss(
     hints: str,
     late: list[int],
     is_busy: bool,
-    runtime: str,
     limit: float = 1.5,
 ) -> str:
     """The `late` ranks do not come to a collective of a group with a timeout: what the
-    others raise.  `runtime`: a folder in which each host has its recordings, so that no
-    rank can read those of another one; empty for the usual one."""
-    if runtime:
-        folder = os.path.join(runtime, hints[rank])
-        os.makedirs(folder, 0o700, exist_ok=True)
-        os.environ["DISTLITE_RUNTIME_DIR"] = folder
+    others raise."""
     join(rank, world_size, path, hints, 60.0)
     group = dist.new_group(timeout=timedelta(seconds=limit))
     store = dist.distributed_c10d._get_default_store()

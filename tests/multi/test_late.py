@@ -20,22 +20,15 @@ IDLE = (
 
 
 @pytest.mark.parametrize(
-    ("size", "hosts", "late", "is_busy", "is_apart"),
+    ("size", "hosts", "late", "is_busy"),
     [
-        (3, "", [1], False, False),
-        (3, "", [2], True, False),
-        (4, "AABB", [3], False, False),
-        (4, "AABB", [1], True, False),
-        # Whoever waits cannot read the late rank's recording, or only its leader can.
-        (2, "AB", [1], False, True),
-        (3, "ABC", [0], False, True),
-        (2, "AB", [1], True, True),
-        (4, "AABB", [3], False, True),
+        (3, "", [1], False),
+        (3, "", [2], True),
+        (4, "AABB", [3], False),
+        (4, "AABB", [1], True),
     ],
 )
-def test_each_rank_says_what_the_late_ones_do(
-    tmp_path, size, hosts, late, is_busy, is_apart
-):
+def test_each_rank_says_what_the_late_ones_do(tmp_path, size, hosts, late, is_busy):
     texts = run_ranks(
         late_ranks.miss,
         size,
@@ -43,7 +36,6 @@ def test_each_rank_says_what_the_late_ones_do(
         hints=hosts,
         late=late,
         is_busy=is_busy,
-        runtime=str(tmp_path) if is_apart else "",
     )
     for rank, text in enumerate(texts):
         for each in late if rank not in late else []:
@@ -61,7 +53,6 @@ def test_of_many_late_ranks_the_first_are_told(tmp_path):
         hints="",
         late=late,
         is_busy=False,
-        runtime="",
     )
     told = [each for each in late if re.search(IDLE.format(each), texts[0])]
     assert told == [1, 2, 3]

@@ -13,7 +13,6 @@
 #include "pg/agree/wait_words.h"
 #include "pg/group_state.h"
 #include "pg/record/blocked_threads.h"
-#include "pg/record/doing_publisher.h"
 #include "pg/record/own_waits.h"
 #include "pg/record/recorder.h"
 #include "pg/record/wait_graph.h"
@@ -33,10 +32,6 @@
 
 /* Late ranks that are described one by one; the others are only counted. */
 #define TOLD_RANKS 3
-
-/* Notes that are read from the store at most: a few more than are described, as some
- * turn out not to be late. */
-#define MOST_ASKED 6
 
 #define LATE_RANKS DL_WAIT_AWAITED
 
@@ -67,7 +62,6 @@ typedef struct late_list {
     int64_t sequence;
     bool is_message;
     int count;
-    int asked; /* notes requested from the store */
     late_rank ranks[LATE_RANKS];
 } late_list;
 
@@ -184,42 +178,26 @@ take_recording(void *context, const char *path, dl_bytes snapshot)
     return true;
 }
 
-/* The description is as old as the note, so its span grows by the note's age. */
+/* Takes what a rank has told of itself, whose recording is not on this host.  That grows
+ * by its age. */
 static void
-take_note(late_rank *late, const dl_doing *doing, int64_t written)
+take_state(late_rank *late, const dl_wait_state *state)
 {
-    int64_t age = dl_wall_clock() - written;
-
-    late->doing = *doing;
+    if (state == NULL || state->doing.pid == 0) {
+        return;
+    }
+    int64_t age = dl_wall_clock() - state->written;
+    late->doing = state->doing;
     late->doing.span += age > 0 ? age : 0;
     late->is_known = true;
 }
 
-/* Asks the store for a rank whose recording is not on this host. */
-static void
-read_note(late_list *self, late_rank *late, const dl_wait_state *state, dl_store *store)
-{
-    dl_doing_note note;
-
-    if (state != NULL && state->doing.pid != 0) {
-        take_note(late, &state->doing, state->written);
-    } else if (store != NULL && self->asked++ < MOST_ASKED
-               && dl_doing_note_get(store, late->rank, &note)) {
-        take_note(late, &note.doing, note.written);
-        late->is_here = !self->is_message && strcmp(note.doing.group, self->group) == 0
-                        && note.doing.sequence >= self->sequence
-                        && !dl_op_type_is_message(note.doing.op);
-    }
-}
-
 /* Writes what is known of the ranks that `row` of `rank` waits for; the text is empty
- * if nothing is.  It comes from the recordings of ranks on this host, and otherwise
- * from what they have published in the store.  `states` is indexed by rank, as for
- * dl_wait_late_find().  If `store` is NULL, only recordings of this host and `states`
- * are used. */
+ * if nothing is.  It comes from the recordings of ranks on this host, and otherwise from
+ * `states`, which is indexed by rank, as for dl_wait_late_find(). */
 static void
-describe_late(const dl_wait_state *const *states, int size, dl_store *store, int rank,
-              int row, char text[DL_WAIT_LATE_SIZE])
+describe_late(const dl_wait_state *const *states, int size, int rank, int row,
+              char text[DL_WAIT_LATE_SIZE])
 {
     const dl_wait_row *own = &states[rank]->rows[row];
     int ranks[LATE_RANKS];
@@ -239,7 +217,7 @@ describe_late(const dl_wait_state *const *states, int size, dl_store *store, int
     text[0] = '\0';
     for (int i = 0; i < late.count; i++) {
         if (!late.ranks[i].is_known) {
-            read_note(&late, &late.ranks[i], states[ranks[i]], store);
+            take_state(&late.ranks[i], states[ranks[i]]);
         }
         if (!late.ranks[i].is_known || late.ranks[i].is_here || ranks[i] == rank) {
             continue;
@@ -292,7 +270,7 @@ find_slot_locked(const dl_own_waits *own, const dl_record *record)
 /* Keeps what the late ranks are doing, because after the deadline there is no time to
  * ask for it. */
 static void
-remember_late_ranks(const detector *self, dl_store *store)
+remember_late_ranks(const detector *self)
 {
     const dl_own_waits *own = &self->own;
     late_text found;
@@ -303,7 +281,7 @@ remember_late_ranks(const detector *self, dl_store *store)
         }
         found.record = own->records[i];
         found.started = own->started[i];
-        describe_late(states_of(self), self->exchange.size, store, own->rank, (int)i,
+        describe_late(states_of(self), self->exchange.size, own->rank, (int)i,
                       found.text);
         pthread_mutex_lock(&lock);
         lates[find_slot_locked(own, found.record)] = found;
@@ -456,7 +434,7 @@ search_once(detector *self)
     /* What is known on this host comes first, as the store may answer too late. */
     if (self->own.has_failing) {
         dl_wait_exchange_forget(&self->exchange, &self->own.state);
-        remember_late_ranks(self, NULL);
+        remember_late_ranks(self);
     }
     if (dl_wait_exchange_publish(&self->exchange, &self->own.state) != DL_OK) {
         return false;
@@ -465,7 +443,7 @@ search_once(detector *self)
         if (dl_wait_exchange_read(&self->exchange, &self->own.state) != DL_OK) {
             return false;
         }
-        remember_late_ranks(self, self->exchange.store);
+        remember_late_ranks(self);
     }
     if (self->own.state.epoch == self->told_epoch) {
         return true;
@@ -627,18 +605,6 @@ dl_deadlock_configure(void)
     return status;
 }
 
-/* Publishes what this rank does for ranks of other hosts, if there are any. */
-static void
-publish_locked(void)
-{
-    bool is_wanted = world != NULL && world->store != NULL
-                     && world->host.backend != NULL && world->host.backend->spans_hosts
-                     && !is_off;
-
-    dl_doing_publisher_set(is_wanted ? world->store : NULL,
-                           is_wanted ? world->rank : -1, after);
-}
-
 void
 dl_deadlock_set_world(dl_group *group)
 {
@@ -649,7 +615,6 @@ dl_deadlock_set_world(dl_group *group)
     pthread_mutex_lock(&lock);
     world = group;
     pthread_cond_broadcast(&moved);
-    publish_locked();
     pthread_mutex_unlock(&lock);
 }
 
@@ -657,7 +622,6 @@ void
 dl_deadlock_enter(dl_group *group)
 {
     dl_own_waits_enter(group);
-    dl_doing_publisher_wake();
 }
 
 void
@@ -668,7 +632,6 @@ dl_deadlock_leave(dl_group *group)
     if (world == group) {
         world = NULL;
         pthread_cond_broadcast(&moved);
-        publish_locked();
     }
     pthread_mutex_unlock(&lock);
 }

@@ -319,20 +319,6 @@ dl_own_waits_describe(dl_own_waits *self, int64_t after)
     own->is_blocked &= is_whole ? 1 : 0;
     return is_late;
 }
-int64_t
-dl_own_waits_shortest_timeout(void)
-{
-    int64_t shortest = INT64_MAX;
-
-    pthread_once(&once, init_once);
-    pthread_mutex_lock(&lock);
-    for (dl_list *node = groups.next; node != &groups; node = node->next) {
-        int64_t timeout = dl_group_timeout(group_of(node));
-        shortest = timeout > 0 && timeout < shortest ? timeout : shortest;
-    }
-    pthread_mutex_unlock(&lock);
-    return shortest;
-}
 
 void
 dl_own_waits_count_threads(int (*count)(void))

@@ -16,10 +16,6 @@
 void dl_own_waits_enter(dl_group *group);
 void dl_own_waits_leave(dl_group *group);
 
-/* Returns the shortest timeout of this process's groups, or INT64_MAX if
- * none has one. */
-int64_t dl_own_waits_shortest_timeout(void);
-
 /* Sets the function that counts the program's threads.  It is called on a thread of the
  * library, and returns a negative number if they cannot be counted any more. */
 void dl_own_waits_count_threads(int (*count)(void));
