@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

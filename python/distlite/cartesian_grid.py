@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from operator import index
+from typing import TYPE_CHECKING
 
 from ._C import _exchange, all_gather_single, irecv, isend
 from .groups.p2p import P2POp, batch_isend_irecv
 from .groups.regroup import split
 from .groups.world import info_of, world
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any

@@ -10,8 +10,8 @@ hosts: ranks of one host meet through a file, and several hosts need MASTER_ADDR
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import timedelta

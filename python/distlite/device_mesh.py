@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from . import _C
 from .groups.backends import best_backend
@@ -13,7 +14,6 @@ from .mesh import DeviceMesh, check_names
 from .mesh import _mesh_resources as _mesh_resources
 from .shared import sizes_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any

@@ -10,6 +10,7 @@ it need not know before.
 from __future__ import annotations
 
 from struct import Struct
+from typing import TYPE_CHECKING
 
 from . import _C
 from ._C import DistBackendError
@@ -19,7 +20,6 @@ from .groups.world import is_outside
 from .objects import object_collectives as objects
 from .objects.object_message import pack
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, TypeVar

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import threading
+from typing import TYPE_CHECKING
 
 from ._C import ProcessGroup
 from .groups.backends import best_backend
@@ -18,7 +19,6 @@ from .groups.world import (
 )
 from .groups.world import world as _world
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import stat
 from operator import index
+from typing import TYPE_CHECKING
 
 from ._C import FileStore, PrefixStore, TCPStore
 from ._environment import flag_of
 from .constants import default_pg_timeout
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from datetime import timedelta

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from enum import Enum, IntEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .. import _C
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, ClassVar

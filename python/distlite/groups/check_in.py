@@ -14,10 +14,10 @@ import os
 import struct
 import time
 import weakref
+from typing import TYPE_CHECKING
 
 from .._C import DistBackendError, DistError, DistStoreError, TCPStore
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from _socket import socket
     from datetime import timedelta

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from .. import _C
 from .._C import Work
@@ -13,7 +14,6 @@ from .packing import Coalesced, gather_singles, reduce_all, reduce_scatter_singl
 from .reduce_op import ReduceOp
 from .world import is_outside, world
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .._C import all_gather, all_gather_single, reduce_scatter
 from .._C import reduce_scatter_single as reduce_scatter_tensor
 from ..futures import Future, collect_all
@@ -10,7 +12,6 @@ from .packing import Coalesced, gather_lists, reduce_all
 from .reduce_op import ReduceOp
 from .world import get_world_size, is_outside
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any

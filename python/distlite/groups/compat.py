@@ -5,7 +5,7 @@ of operations."""
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import NewType
+from typing import TYPE_CHECKING, NewType
 
 from .. import _C
 from .._C import (
@@ -19,7 +19,6 @@ from .._C import (
 from ..constants import default_pg_timeout
 from .lifecycle import _limit_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import timedelta

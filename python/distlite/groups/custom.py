@@ -9,6 +9,7 @@ lists of arrays and an option struct, answered with a Work.
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING
 
 from .._C import ProcessGroup
 from . import options
@@ -17,7 +18,6 @@ from .dispatch import NO_BACKEND, device_of, global_rank
 from .reduce_op import ReduceOp
 from .world import get_group_rank
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -8,6 +8,7 @@ the rest to what the group did before.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from .. import _C
@@ -15,7 +16,6 @@ from .._C import ProcessGroup
 from .backends import BackendType, dlpack_device_of
 from .world import get_group_rank, world
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

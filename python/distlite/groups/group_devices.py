@@ -6,12 +6,13 @@ A group is its own backend object where no other group is registered for a devic
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .. import _C
 from .._C import ProcessGroup, monitored_barrier
 from .backends import BackendType
 from .world import info_of, world
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import timedelta
     from typing import Any

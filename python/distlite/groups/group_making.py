@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .. import _C
 from .._C import PrefixStore, ProcessGroup
 from .backends import Backend, serve_devices
 from .world import world
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import timedelta
     from typing import Any

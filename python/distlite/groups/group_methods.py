@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from .. import _C
 from .._C import Work
@@ -26,7 +27,6 @@ from .packing import (
 )
 from .reduce_op import ReduceOp
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, Literal

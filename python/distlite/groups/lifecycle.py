@@ -13,6 +13,7 @@ import warnings
 from datetime import timedelta
 from numbers import Real
 from operator import index
+from typing import TYPE_CHECKING
 
 from .. import _C
 from .._C import DistBackendError, DistStoreError, PrefixStore, ProcessGroup, TCPStore
@@ -24,7 +25,6 @@ from .check_in import CheckIn
 from .group_making import GroupRequest, make_group
 from .world import GroupInfo, is_outside, world
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from .. import _C
 from .._C import DistBackendError, TCPStore
 from ..cluster import LAUNCHERS
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import timedelta
 

@@ -10,12 +10,12 @@ import copy
 import os
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from .. import _C
 from .._C import DistError, ProcessGroup
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any

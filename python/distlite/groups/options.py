@@ -7,10 +7,10 @@ Each is made without arguments and filled field by field.  Ranks are those of th
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from .reduce_op import ReduceOp
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

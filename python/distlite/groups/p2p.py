@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .. import _C
 from .._C import _batch, irecv, isend
 from .backends import dlpack_device_of
 from .world import get_global_rank, get_group_rank, info_of, world
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

@@ -14,13 +14,13 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from threading import RLock
+from typing import TYPE_CHECKING
 
 from .. import _C
 from .._C import _find_shared, _pack, _pack_blocks, _plan_packs
 from .reduce_op import has_kernel
 from .world import world
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager

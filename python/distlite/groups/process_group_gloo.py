@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from .. import _C
 from .._C import ProcessGroup
 from ..constants import default_pg_timeout
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing_extensions import Self
 

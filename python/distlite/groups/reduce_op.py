@@ -10,10 +10,10 @@ from __future__ import annotations
 import warnings
 from enum import IntEnum
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from .. import _C
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

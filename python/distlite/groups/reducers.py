@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import sys
 from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from .. import _C
 from .reduce_op import CFunction, RedOpType
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

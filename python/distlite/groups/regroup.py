@@ -11,6 +11,7 @@ import os
 import time
 from contextlib import suppress
 from operator import index
+from typing import TYPE_CHECKING
 
 from .. import _C
 from .._C import DistBackendError, PrefixStore, ProcessGroup, barrier
@@ -26,7 +27,6 @@ from .shrink_check import Comparison
 from .subgroups import next_name
 from .world import GroupInfo, info_of, world
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from datetime import timedelta

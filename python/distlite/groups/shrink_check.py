@@ -13,10 +13,10 @@ import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from .._C import DistNetworkError, DistStoreError
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .._C import ProcessGroup, Store
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from operator import index
+from typing import TYPE_CHECKING, overload
 
 from .. import _C
 from .._C import ProcessGroup
-from .._typing import overload
 from .backends import backends_of
 from .group_making import child_request, make_group, remember
 from .lifecycle import (
@@ -25,7 +25,6 @@ from .lifecycle import (
 )
 from .world import GroupInfo, GroupMember, Numbers, info_of, is_outside, world
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any, Literal

@@ -8,12 +8,12 @@ default group, so that collectives find it without calling this module.
 from __future__ import annotations
 
 import os
-from _thread import get_ident
+from threading import get_ident
+from typing import TYPE_CHECKING
 
 from .. import _C
 from .._C import ProcessGroup
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import _C
 from .._C import all_reduce, broadcast
@@ -14,7 +14,6 @@ from ..groups.world import is_outside, world
 from .gradient_buckets import MEBIBYTE, Bucket, Parameter, is_read_only, plan
 from .gradient_check import explain_missing, same_everywhere, unused_everywhere
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any, TypeAlias

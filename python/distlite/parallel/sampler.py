@@ -5,10 +5,10 @@ choose."""
 from __future__ import annotations
 
 from operator import index
+from typing import TYPE_CHECKING
 
 from ..groups.world import get_rank, get_world_size
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sized
 

@@ -25,8 +25,8 @@ import struct
 import subprocess
 import sys
 import threading
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 

@@ -17,12 +17,12 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..lasting_thread import call_lastingly
 from ..stores.timeouts import end_after, seconds_of
 from .fork_server import START_METHOD, Fork, ForkServer
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from datetime import timedelta

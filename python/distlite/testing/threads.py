@@ -16,6 +16,7 @@ import time
 import traceback
 from datetime import timedelta
 from inspect import signature
+from typing import TYPE_CHECKING
 
 import distlite
 from distlite import _C
@@ -29,7 +30,6 @@ from distlite.testing.processes import (
     check_outcomes,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType

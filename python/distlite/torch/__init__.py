@@ -10,6 +10,7 @@ through distlite, and those on other devices through torch's own backends.
 from __future__ import annotations
 
 import warnings
+from typing import TYPE_CHECKING
 
 import torch.distributed
 
@@ -24,7 +25,6 @@ __all__ = [
     "monitored_barrier",
 ]
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import timedelta
     from typing import Any

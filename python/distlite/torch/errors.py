@@ -8,12 +8,12 @@ the ranks that caused the failure, is distlite's.
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
 import torch.distributed
 
 import distlite
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import ParamSpec, TypeVar

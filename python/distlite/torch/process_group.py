@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed
@@ -29,7 +30,6 @@ from .sparse import all_reduce_sparse
 from .store import TorchStore
 from .work import ENDED, EndedWork, WorkDistlite
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any

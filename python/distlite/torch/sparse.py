@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import torch
@@ -11,7 +12,6 @@ import distlite
 
 from .errors import raises_as_torch
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed
@@ -14,7 +15,6 @@ from distlite import futures
 
 from .errors import as_torch
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
