@@ -27,7 +27,7 @@
 
 /* The watches of all groups of the process, with one thread and one lock.  The thread
  * ends with the last group.  Lock order: a thread with a family's turn may take the
- * lock; a thread with the lock must not wait for a turn, only try to take it. */
+ * lock, and not the other way round.  Neither CUDA nor NCCL is called with the lock. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;

@@ -6,8 +6,9 @@
  * deadline, an error of a communicator, or a rank that the group's side for the CPU
  * knows to be lost.  The teardown runs on a thread of its own, since NCCL may hang in
  * it.  It first aborts the communicators and then fails the works with one cause,
- * because until the abort the device may still write to their arrays.  An orderly end
- * waits for the works first.  No call waits for a teardown longer than a grace period.
+ * because until the abort the device may still write to their arrays; if NCCL hangs, the
+ * works fail after a grace period nevertheless.  An orderly end waits for the works
+ * first.  No call waits longer than one grace period for the works and one for NCCL.
  *
  * A work is watched from before its launch: a launch that connects blocks until the
  * other ranks have come, and its deadline counts meanwhile. */
@@ -165,8 +166,8 @@ void dl_nccl_watch_fail(dl_nccl_watch *watch, const dl_error *cause);
  * period in which to end. */
 void dl_nccl_watch_leave(dl_nccl_watch *watch);
 
-/* Drops the backend's reference, after waiting for the end of the teardown for at most
- * its grace period.  If a graph holds operations, it does not wait for the
+/* Drops the backend's reference, after waiting for the works and for the end of the
+ * teardown, for at most a grace period each.  If a graph holds operations, it does not wait for the
  * communicators: NCCL keeps these until the graph is destroyed, and the teardown goes
  * on by itself. */
 void dl_nccl_watch_free(dl_nccl_watch *watch);
