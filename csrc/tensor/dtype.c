@@ -314,12 +314,6 @@ remember(const dl_opaque_text *self, uint32_t code)
 }
 
 uint32_t
-dl_opaque_hash_of_text(const dl_opaque_text *self)
-{
-    return fold(self->hash);
-}
-
-uint32_t
 dl_opaque_code_of_text(const dl_opaque_text *self)
 {
     uint32_t code = fold(self->hash);

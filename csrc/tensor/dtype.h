@@ -94,9 +94,6 @@ void dl_opaque_put_number(dl_opaque_text *self, int64_t number);
 /* Returns the code of the description, and remembers the description.  Any thread. */
 uint32_t dl_opaque_code_of_text(const dl_opaque_text *self);
 
-/* The same code, without remembering anything. */
-uint32_t dl_opaque_hash_of_text(const dl_opaque_text *self);
-
 /* Writes "datetime64[ms]", "S12", or the description.  The code may come from another
  * rank: a hash that was not described in this process is "another dtype (#0123abcd)"; 0
  * is "bytes". */

@@ -8,87 +8,15 @@
 
 #include "tensor/reduce.h"
 
-/* NumPy's functions of two arguments and one result that are associative, or that
- * programs reduce with although they are not. */
-static const char *const functions[] = {
-    "add",         "multiply",     "subtract",    "maximum",     "minimum",
-    "fmax",        "fmin",         "logaddexp",   "logaddexp2",  "hypot",
-    "bitwise_and", "bitwise_or",   "bitwise_xor", "gcd",         "lcm",
-    "logical_and", "logical_or",   "logical_xor", "arctan2",     "copysign",
-    "divide",      "floor_divide", "power",       "float_power", "remainder",
-    "fmod",        "heaviside",
-};
-
-#define FUNCTION_COUNT (sizeof functions / sizeof *functions)
-
-static void
-put(dl_opaque_text *text, const char *dtype, const char *name)
-{
-    dl_opaque_put(text, dtype);
-    dl_opaque_put(text, ", ");
-    dl_opaque_put(text, name);
-}
-
 uint32_t
 dl_reducer_code(const char *dtype, const char *name)
 {
     dl_opaque_text text = {0};
 
-    put(&text, dtype, name);
+    dl_opaque_put(&text, dtype);
+    dl_opaque_put(&text, ", ");
+    dl_opaque_put(&text, name);
     return dl_opaque_code_of_text(&text);
-}
-
-/* Returns whether the pair of dtype and name has this code; writes its text if so. */
-static bool
-has_code(uint32_t code, const char *dtype, const char *name,
-         char text[DL_DTYPE_TEXT_SIZE])
-{
-    dl_opaque_text made = {0};
-
-    put(&made, dtype, name);
-    if (dl_opaque_hash_of_text(&made) != code) {
-        return false;
-    }
-    snprintf(text, DL_DTYPE_TEXT_SIZE, "%.*s", (int)made.size, made.text);
-    return true;
-}
-
-static bool
-find_pair(uint32_t code, const char *value, char text[DL_DTYPE_TEXT_SIZE])
-{
-    char dtype[64];
-
-    snprintf(dtype, sizeof dtype, "pairs of %s", value);
-    if (has_code(code, dtype, "MINLOC", text)
-        || has_code(code, dtype, "MAXLOC", text)) {
-        return true;
-    }
-    for (int index = DL_INT8; index <= DL_UINT64; index++) {
-        snprintf(dtype, sizeof dtype, "(%s, %s)", value,
-                 dl_dtype_name((dl_dtype)index));
-        if (has_code(code, dtype, "MINLOC", text)
-            || has_code(code, dtype, "MAXLOC", text)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool
-find_known(uint32_t code, char text[DL_DTYPE_TEXT_SIZE])
-{
-    for (int i = DL_BOOL; i < DL_DTYPE_COUNT; i++) {
-        const char *dtype = dl_dtype_name((dl_dtype)i);
-        for (size_t k = 0; k < FUNCTION_COUNT; k++) {
-            if (has_code(code, dtype, functions[k], text)) {
-                return true;
-            }
-        }
-        if (find_pair(code, dtype, text)) {
-            return true;
-        }
-    }
-    return false;
 }
 
 void
@@ -96,7 +24,7 @@ dl_reducer_describe(uint32_t code, char text[DL_DTYPE_TEXT_SIZE])
 {
     if (code == DL_FUNCTION) {
         snprintf(text, DL_DTYPE_TEXT_SIZE, "bytes, %s", dl_reduce_op_name(DL_FUNCTION));
-    } else if (!find_known(code, text)) {
+    } else {
         dl_opaque_describe(code, text);
         if (strncmp(text, "another dtype (", 15) == 0) {
             snprintf(text, DL_DTYPE_TEXT_SIZE,

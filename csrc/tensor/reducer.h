@@ -32,9 +32,9 @@ struct dl_reducer {
  * "float64, hypot" is remembered: dl_opaque_describe() returns it. */
 uint32_t dl_reducer_code(const char *dtype, const char *name);
 
-/* Writes the text of a code that may come from another rank.  Those of numbers with
- * NumPy's functions, and of the usual pairs, are known everywhere.  DL_FUNCTION stands
- * for a reduction whose code is not known. */
+/* Writes the text of a code that may come from another rank: only those that this
+ * process has made have one.  DL_FUNCTION stands for a reduction whose code is not
+ * known. */
 void dl_reducer_describe(uint32_t code, char text[DL_DTYPE_TEXT_SIZE]);
 
 /* A value and an index in one unit. */

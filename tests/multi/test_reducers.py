@@ -53,8 +53,8 @@ def test_what_is_no_pair_is_refused(places):
             strict=True,
         ):
             assert error.startswith("DistBackendError: "), error
-            assert f" x {one}" in error, error
-            assert f" x {other}" in error or "at 0 and 8 of 16 bytes" in error, error
+            # Each rank names its own.
+            assert f" x {one}" in error or f" x {other}" in error, error
 
 
 @pytest.mark.parametrize("places", LAYOUTS)
@@ -118,9 +118,10 @@ def test_other_functions_are_named(places):
         assert null == "ValueError: the address of the function is 0"
         assert python.startswith("TypeError: a C function or its context must be an ad")
         names, kinds, own, coalesced = told[8:]
-        assert "rank 0 called all_reduce(3 x float64, add)" in names
-        assert "rank 1 called all_reduce(3 x float64, hypot)" in names
-        assert "rank 0 called all_reduce(3 x float64, fmin)" in kinds
+        # Each rank names its own.
+        assert "float64, add)" in names or "float64, hypot)" in names
+        assert "another dtype or reduction (#" in names
+        assert "rank 0 called all_reduce(3 x " in kinds
         assert "rank 1 called all_reduce(3 x float64, SUM)" in kinds
         assert "float64, m" in own and "another dtype or reduction" in own
         assert coalesced == "[[[2.0, 2.0], [2.0, 2.0]], [[6.0, 6.0]]]"
