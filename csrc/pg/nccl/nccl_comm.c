@@ -352,8 +352,8 @@ open_stream(dl_nccl_watch *watch, const dl_device_options *options, dl_nccl_comm
 
     DL_TRY(dl_cuda_check(cuda, cuda->priority_range(&least, &greatest),
                          "cudaDeviceGetStreamPriorityRange"));
-    bool is_high =
-        options->is_high_priority_stream || dl_environment_is_on("TORCH_NCCL_HIGH_PRIORITY");
+    bool is_high = options->is_high_priority_stream
+                   || dl_environment_is_on("TORCH_NCCL_HIGH_PRIORITY");
     return dl_cuda_check(cuda,
                          cuda->stream_create(&comm->stream, DL_CUDA_STREAM_NON_BLOCKING,
                                              is_high ? greatest : least),
