@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Lines of the log as records of the logger "distlite", where there are handlers.
 
-The extension asks `has_handlers`, and calls `deliver` with each line, on a thread of its
-own (csrc/python/module/log_lines.h).  `logging` is not imported here: a program
+The extension asks `has_handlers`, and calls `deliver` with each line, on a thread of
+its own (csrc/python/module/log_lines.h).  `logging` is not imported here: a program
 that has not imported it has no handlers.
 """
 
