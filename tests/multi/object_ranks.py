@@ -9,6 +9,7 @@ import time
 import warnings
 from dataclasses import dataclass
 from functools import partial
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,49 @@ def messages(rank: int, world_size: int) -> list[str]:
     return [] if is_same(got, contents(before)) else ["recv_object_list"]
 
 
+def crossing(
+    rank: int, world_size: int, init_method: str, places: list[str]
+) -> list[Any]:
+    """Every rank sends before it receives, then while it receives, and leaves."""
+    os.environ["DISTLITE_HOST_HINT"] = places[rank]
+    init(rank, world_size, init_method)
+    got: list[Any] = []
+    if len({*places}) == 1:
+        for peer in range(world_size):
+            for i in range(2) if peer != rank else ():
+                distlite.send_object_list([rank, "first", i], peer)
+        for peer in range(world_size):
+            for _ in range(2) if peer != rank else ():
+                got.append(taken_from(peer))
+    sender = Thread(target=send_large, args=(rank, world_size))
+    sender.start()
+    work = distlite.isend(np.array([rank]), (rank + 1) % world_size)
+    for peer in range(world_size):
+        if peer != rank:
+            got += [taken_from(peer)[0], np.sum(taken_from(peer)[1])]
+    array = np.zeros(1, np.int64)
+    distlite.recv(array)
+    got.append(array.item())
+    work.wait()
+    sender.join()
+    distlite.barrier()
+    distlite.destroy_process_group()
+    return got
+
+
+def taken_from(peer: int) -> list[Any]:
+    taken = [None] * 3
+    distlite.recv_object_list(taken, peer)
+    return taken
+
+
+def send_large(rank: int, world_size: int) -> None:
+    for peer in range(world_size):
+        if peer != rank:
+            distlite.send_object_list([rank, "x" * 1_000_000, 0], peer)
+            distlite.send_object_list([rank, np.full(LARGE, rank), 1], peer)
+
+
 class Speechless(LookupError):
     """An object that cannot be pickled, for a reason that has no text."""
 
@@ -246,20 +290,28 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
 def message_failures(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     init(rank, world_size, init_method)
     got = {}
+    lines = "x" * LARGE
     cases: dict[str, tuple[Any, Any, bool | None]] = {
         "unpicklable": ([1, lambda: 0], [0, 0], None),
-        "lengths": ([1, 2], [0], None),
-        "modes": ([1], [0], True),
+        "lengths": ([1, lines, np.arange(LARGE)], [0], None),
+        "modes": ([lines], [0], True),
         "load": ([Picky(0)], [0], None),
         "no list to send": (None, [0], None),
-        "no list to fill": ([1], None, None),
-        "a string to fill": ([1], "a", None),
     }
     for name, (sent, taken, safe) in cases.items():
-        call = partial(distlite.send_object_list, sent, 1, safe=safe)
+        call = partial(distlite.send_object_list, sent, 1)
         if rank == 1:
-            call = partial(distlite.recv_object_list, taken, 0)
+            call = partial(distlite.recv_object_list, taken, 0, safe=safe)
         got[name] = failure_of(call)
+    for name, wrong in ("no list", None), ("a string", "a"):
+        if rank == 1:
+            got[name] = failure_of(partial(distlite.recv_object_list, wrong, 0))
+    left = [2]
+    if rank == 0:
+        distlite.send_object_list(left, 1)
+    else:
+        distlite.recv_object_list(left, 0)
+        assert left == [2]
     got["self"] = failure_of(lambda: distlite.send_object_list([1], rank))
     got["self recv"] = failure_of(lambda: distlite.recv_object_list([1], rank))
     got["nobody"] = failure_of(lambda: distlite.send_object_list([1]))

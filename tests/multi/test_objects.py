@@ -5,6 +5,7 @@ import sys
 
 import object_ranks
 import pytest
+from object_ranks import LARGE
 from workers import SOON, run_ranks
 from world_sizes import WORLD_SIZES
 
@@ -123,18 +124,36 @@ def test_failures_are_told_on_every_rank():
     assert "all_gather_object()" in ranks[0]["other"][1]
 
 
-def test_failures_of_messages_are_told_on_both_sides():
+@pytest.mark.parametrize("places", [["here"] * 3, ["left", "left", "right"]])
+def test_lists_that_cross_are_delivered(places):
+    ranks = run_ranks(object_ranks.crossing, 3, places=places)
+    for rank, got in enumerate(ranks):
+        others = [peer for peer in range(3) if peer != rank]
+        small = [[peer, "first", i] for peer in others for i in range(2)]
+        large = [each for peer in others for each in (peer, peer * LARGE)]
+        expected = small if places[0] == "here" else []
+        assert got == [*expected, *large, (rank - 1) % 3]
+
+
+def test_failures_of_messages():
     sender, receiver = run_ranks(object_ranks.message_failures, 2)
     backend = "DistBackendError"
     assert (sender["unpicklable"][0], receiver["unpicklable"][0]) == (
         LOCAL,
         backend,
     )
+    assert sender["no list to send"][0] == "TypeError"
+    assert "rank 0: `object_list` must be a list" in receiver["no list to send"][1]
+    # A receiver that refuses a list takes all of it; the sender is not told.
+    assert sender["lengths"][0] == sender["modes"][0] == sender["load"][0] == ""
+    assert receiver["lengths"][0] == receiver["modes"][0] == backend
+    assert "different lengths: rank 0 3, rank 1 1" in receiver["lengths"][1]
+    assert "it is on at rank 1, and off at rank 0" in receiver["modes"][1]
+    assert "LookupError: not here" in receiver["load"][1]
+    assert receiver["no list"][0] == receiver["a string"][0] == "TypeError"
+    assert f"rank 1: `object_list` {NO_LIST} str" in receiver["a string"][1]
     for got in (sender, receiver):
         assert "rank 0: object 1, of type function, cannot" in got["unpicklable"][1]
-        assert got["lengths"][0] == got["modes"][0] == backend
-        assert "different lengths: rank 0 2, rank 1 1" in got["lengths"][1]
-        assert "it is on at rank 0, and off at rank 1" in got["modes"][1]
         assert "rank should not be the same as the rank of the cu" in got["self"][1]
         assert "Invalid source rank" in got["self recv"][1]
         assert got["nobody"][:2] == got["anybody"][:2]
@@ -144,11 +163,6 @@ def test_failures_of_messages_are_told_on_both_sides():
         )
         assert got["both"][1] == "Can't specify both group_rank and global_rank"
         assert all(seconds < SOON for _, _, seconds in got.values())
-    assert sender["no list to send"][0] == receiver["no list to fill"][0] == "TypeError"
-    assert "rank 0: `object_list` must be a list" in receiver["no list to send"][1]
-    assert "rank 1: `object_list` must be a list" in sender["no list to fill"][1]
-    assert f"{NO_LIST} str" in sender["a string to fill"][1]
-    assert sender["load"][0] == "" and "LookupError: not here" in receiver["load"][1]
 
 
 def test_groups():

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -752,7 +753,6 @@ def neighbours(world: World, group: Group) -> None:
 
 
 def message_objects(world: World, group: Group) -> None:
-    """A ring, so that each rank's receive is met by a send."""
     size, mine = len(group), group.ranks.index(world.rank)
     if size == 1:
         return
@@ -764,6 +764,52 @@ def message_objects(world: World, group: Group) -> None:
         left = [None, None]
         distlite.recv_object_list(left, None, group.handle, group_src=source)
         require(same_object(left, right), "recv_object_list")
+
+
+def crossing_objects(world: World, group: Group) -> None:
+    """Lists between any ranks in any order, beside arrays and a collective: small ones
+    are sent before the first is received, others by a thread."""
+    size, mine = len(group), group.ranks.index(world.rank)
+    if size == 1:
+        return
+    is_small = world.shared.random() < 0.5 and len({*world.hosts}) == 1
+    routes = [
+        world.shared.sample(range(size), 2)
+        for _ in range(world.shared.randrange(2, 4 * size))
+    ]
+
+    def right(number: int) -> list[Any]:
+        return [number, f"{routes[number]}" if is_small else any_object(world, number)]
+
+    def send() -> None:
+        for number, (source, target) in enumerate(routes):
+            if source == mine:
+                sent = right(number)
+                distlite.send_object_list(sent, None, group.handle, group_dst=target)
+
+    tag = world.step * 100 + 80
+    following = np.array([mine, world.step])
+    work = distlite.isend(
+        following, None, group.handle, tag, group_dst=(mine + 1) % size
+    )
+    assert work is not None
+    sender = threading.Thread(target=send)
+    if is_small:
+        send()
+    else:
+        sender.start()
+    for number, (source, target) in enumerate(routes):
+        if target == mine:
+            left = [None, None]
+            distlite.recv_object_list(left, None, group.handle, group_src=source)
+            require(same_object(left, right(number)), "a list that crosses others")
+            distlite.iprobe(None, group.handle, group_src=None)
+    array = np.zeros(2, np.int64)
+    distlite.recv(array, None, group.handle, tag)
+    expect(array, np.array([(mine - 1) % size, world.step]), "an array beside lists")
+    if not is_small:
+        sender.join()
+    work.wait()
 
 
 # -- Refused, on all ranks, before anything is sent
@@ -800,7 +846,7 @@ def aliases(world: World, group: Group) -> None:
 
 # What ends with the step.
 TALKS = [objects, objects, objects, message_objects, probed, probed, repeated]
-TALKS += [repeated, neighbours]
+TALKS += [repeated, neighbours, crossing_objects, crossing_objects]
 
 
 def finish(world: World, pending: Pending) -> None:

@@ -3,10 +3,12 @@
 
     sender                              receiver
     card (small objects are on it)  ->  does it fit: safe mode, length of the list?
-                                    <-  a card that says so, or why not
     stream, parts                   ->
 
-Both sides fail, or none.  All have a tag of their own: arrays do not mix with them.
+Nothing goes back: ranks may send to each other before they receive, and what a rank
+receives from another is always the beginning or the rest of a list.  A receiver that
+refuses a list takes all of it, so that the next one begins with its card.  All have a
+tag of their own: arrays do not mix with them.
 """
 
 from __future__ import annotations
@@ -17,10 +19,8 @@ from ..groups.world import world
 from .object_cards import FAILED, FULL, MAGIC, ROOM, Call, Card, card_of, modes_differ
 from .object_collectives import NO_OPERATION, begin, loaded, moved
 from .object_message import (
-    NOTHING,
     Message,
     empty,
-    failure,
     length_of,
     memory_of,
     pack,
@@ -49,7 +49,10 @@ def send_object_list(
     *,
     safe: bool | None = None,
 ) -> None:
-    """Sends a list of objects to one rank, and returns when they have been received.
+    """Sends a list of objects to one rank.
+
+    As with `send`, small objects may wait at the receiver for its `recv_object_list`,
+    and this call returns before; with large ones it returns when they are received.
 
     Objects are pickled, and loading a pickle runs code that the sender chose; see safe
     mode.
@@ -67,11 +70,11 @@ def send_object_list(
 
     Raises:
         TypeError: An object of this rank is not data, in safe mode. Otherwise, if it
-            cannot be pickled, this rank raises what pickling raises. The other ranks
-            raise DistBackendError.
+            cannot be pickled, this rank raises what pickling raises. The receiver
+            raises DistBackendError.
         ValueError: The receiver is this rank itself, or is not a member of the group.
-        DistBackendError: The receiver failed, refused the list, or did not call
-            `recv_object_list` in time.
+        DistBackendError: The receiver has ended, or did not call `recv_object_list` in
+            time.
 
     Example:
         >>> if rank == 0:
@@ -94,9 +97,6 @@ def send_object_list(
     put(call, memory_of(card))
     if message.error is not None:
         raise message.error
-    answer = take_card(call)
-    if answer.kind & FAILED:
-        raise DistBackendError(f"{call.where()}: rank {call.root}: {answer.text()}")
     moved(call, put_rest, message)
 
 
@@ -124,7 +124,7 @@ def take_card(call: Call) -> Card:
 
 
 def check_peer(call: Call, end: str) -> None:
-    """Refuses this rank itself as the peer: the card would wait for its own answer."""
+    """Refuses this rank itself as the peer."""
     if call.root == call.rank:
         raise ValueError(
             f"Invalid {end} rank: {end} rank should not be the same as the rank of the "
@@ -171,9 +171,11 @@ def recv_object_list(
         group.
 
     Raises:
+        TypeError: `object_list` is not a list. Nothing has been received.
         ValueError: The sender is this rank itself, or is not a member of the group.
-        DistBackendError: The sender failed or did not send in time, or the objects
-            cannot be loaded.
+        DistBackendError: The sender failed or did not send in time; its list has
+            another length or travels in another mode; or the objects cannot be loaded.
+            The sender does not learn of this.
 
     Example:
         >>> if rank == 0:
@@ -188,33 +190,31 @@ def recv_object_list(
     if call is None:
         return -1
     check_peer(call, "source")
+    length, problem = length_of(call, "object_list", object_list, True)
+    if problem.error is not None:
+        raise problem.error
     card = take_card(call)
     if card.kind & FAILED:
         raise DistBackendError(f"{call.where()}: rank {call.root}: {card.text()}")
-    length, answer = length_of(call, "object_list", object_list, True)
-    answer = call.refusal or answer
-    if answer.error is None:
-        answer = answer_to(call, card, length)
-    put(call, memory_of(card_of(call.kind, answer, 0, ROOM)))
-    if answer.error is not None:
-        raise answer.error
     stream, buffers = moved(call, take_rest, card)
+    check_card(call, card, length)
     for i, item in enumerate(loaded(call, call.root, stream, buffers)):
         object_list[i] = item
     return global_rank(call)
 
 
-def answer_to(call: Call, card: Card, length: int) -> Message:
-    """Returns the refusal of a card; NOTHING if it is accepted."""
+def check_card(call: Call, card: Card, length: int) -> None:
+    """Raises the reason why this rank refuses the sender's list, if there is one."""
+    if call.refusal is not None and call.refusal.error is not None:
+        raise call.refusal.error
     text = modes_differ({call.root: card.kind, call.rank: call.kind})
     if not text and card.count != length:
         text = (
             f"ranks' lists have different lengths: rank {call.root} {card.count}, rank "
             f"{call.rank} {length}"
         )
-    if not text:
-        return NOTHING
-    return failure(DistBackendError(f"{call.where()}: {text}"), text)
+    if text:
+        raise DistBackendError(f"{call.where()}: {text}")
 
 
 def take_rest(call: Call, card: Card) -> tuple[Any, list[Any]]:
