@@ -143,6 +143,10 @@ typedef struct dl_backend_ops {
      * reach them by the deadline.  Called with the turn held, before an orderly end.
      * NULL if no comparison is ever deferred. */
     dl_status (*verify_calls)(dl_backend *, dl_deadline);
+    /* Waits until what this rank has sent has been accepted, before an orderly end, and
+     * looks for signals: DL_INTERRUPTED or DL_OK.  Called with the turn held.  NULL if
+     * nothing that was sent is ever kept. */
+    dl_status (*finish)(dl_backend *, dl_deadline);
     /* Wakes all waiters, which fail with `cause`, and tells the peers that need this
      * rank.  Local, bounded and idempotent; may be called from any thread. */
     void (*abort)(dl_backend *, const dl_error *cause);

@@ -575,6 +575,22 @@ dl_group_verify_calls(dl_group *group, dl_deadline deadline)
     return status;
 }
 
+dl_status
+dl_group_finish(dl_group *group, dl_deadline deadline)
+{
+    dl_status status = DL_OK;
+
+    if (dl_group_is_inherited(group) || !dl_lane_try(&group->host.lane)) {
+        return DL_OK;
+    }
+    dl_backend *backend = group->host.backend;
+    if (!atomic_load(&group->is_broken) && backend->ops->finish != NULL) {
+        status = backend->ops->finish(backend, deadline);
+    }
+    dl_group_pass_turn(group, &group->host);
+    return status;
+}
+
 static void
 leave_side_locked(dl_side *side, const dl_error *cause)
 {

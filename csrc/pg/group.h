@@ -172,6 +172,12 @@ void dl_group_abort(dl_group *group, const char *reason);
  * both sides.  Does nothing if the group is broken or another thread has the turn. */
 dl_status dl_group_verify_calls(dl_group *group, dl_deadline deadline);
 
+/* Called before dl_group_close(): waits until the peers have accepted what this rank has
+ * sent them, until the deadline, or until they have accepted nothing for a second.
+ * Returns DL_INTERRUPTED or DL_OK; does nothing where dl_group_verify_calls() does
+ * nothing. */
+dl_status dl_group_finish(dl_group *group, dl_deadline deadline);
+
 /* Leaves the group in order: later calls fail with DL_CLOSED, and peers inside an
  * operation that needs this rank are told that it left. */
 void dl_group_close(dl_group *group);

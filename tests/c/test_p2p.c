@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "check.h"
 #include "groups.h"
+#include "base/interrupt.h"
 #include "pg/cpu/cpu_state.h"
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/p2p/p2p_state.h"
@@ -993,6 +998,124 @@ CHECK_CASE(a_message_arrives_though_its_sender_has_left)
     rank_processes all;
 
     start_processes(&all, 2, send_and_leave, NULL);
+    join_processes(&all, 0);
+}
+
+#define UNTAKEN 32 /* messages of HUGE items */
+
+/* What two processes share. */
+typedef struct slow_peer {
+    _Atomic pid_t pid;
+    const int64_t *first; /* the receiver's buffer */
+    int checks;
+} slow_peer;
+
+static slow_peer *slow;
+
+static void
+post_all(dl_group *group, dl_op_type op, int64_t *data, dl_work *works[UNTAKEN])
+{
+    for (int i = 0; i < UNTAKEN; i++) {
+        dl_call call = huge_message(data, op == DL_RECV ? 0 : 1);
+        call.op = op;
+        CHECK_OK(dl_group_post(group, &call, soon(), &works[i]));
+    }
+}
+
+static void
+end_all(dl_work *works[UNTAKEN])
+{
+    for (int i = 0; i < UNTAKEN; i++) {
+        CHECK_OK(dl_work_wait(works[i], soon()));
+        dl_work_unref(works[i]);
+    }
+}
+
+/* Stops the process once, in the middle of what it receives. */
+static dl_status
+stop_in_the_middle(void)
+{
+    if (*slow->first != 0 && atomic_load(&slow->pid) == 0) {
+        atomic_store(&slow->pid, getpid());
+        raise(SIGSTOP);
+    }
+    return DL_OK;
+}
+
+static dl_status
+interrupt_at_once(void)
+{
+    slow->checks++;
+    return DL_INTERRUPTED;
+}
+
+static bool
+is_stopped(pid_t pid)
+{
+    char path[32], line[512] = "";
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL && fgets(line, sizeof line, file) != NULL);
+    fclose(file);
+    return strstr(line, ") T ") != NULL;
+}
+
+static void
+finish_beside_a_stopped_peer(dl_group *group, int64_t *data)
+{
+    dl_work *works[UNTAKEN];
+    dl_deadline limit = soon();
+
+    data[0] = 7;
+    post_all(group, DL_SEND, data, works);
+    while (atomic_load(&slow->pid) == 0 || !is_stopped(slow->pid)) {
+        CHECK(!dl_deadline_passed(limit));
+        usleep(1000);
+    }
+    dl_interrupt_install(interrupt_at_once);
+    CHECK_OK(dl_group_finish(group, dl_deadline_after(0)));
+    CHECK_EQUAL(slow->checks, 0);
+    CHECK_EQUAL(dl_group_finish(group, soon()), DL_INTERRUPTED);
+    CHECK_EQUAL(slow->checks, 1);
+    dl_interrupt_install(NULL);
+    kill(slow->pid, SIGCONT);
+    end_all(works);
+}
+
+static void
+send_to_a_stopped_peer(int rank, const rank_processes *all, void *context)
+{
+    dl_work *works[UNTAKEN];
+
+    (void)context;
+    setenv(DL_HOST_HINT_VARIABLE, rank == 0 ? "a" : "b", 1);
+    dl_store *store = open_file_store(all);
+    dl_group *group = join_group(store, "g", rank, all->size);
+    int64_t *data = calloc(HUGE, sizeof *data);
+
+    if (rank == 0) {
+        finish_beside_a_stopped_peer(group, data);
+    } else {
+        slow->first = data;
+        dl_interrupt_install(stop_in_the_middle);
+        post_all(group, DL_RECV, data, works);
+        end_all(works);
+        dl_interrupt_install(NULL);
+    }
+    end_group(group);
+    dl_store_unref(store);
+    free(data);
+}
+
+CHECK_CASE(an_interrupt_or_the_deadline_ends_the_wait_for_a_peer_that_takes_nothing)
+{
+    rank_processes all;
+
+    slow = mmap(NULL, sizeof *slow, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                -1, 0);
+    CHECK(slow != MAP_FAILED);
+    start_processes(&all, 2, send_to_a_stopped_peer, NULL);
     join_processes(&all, 0);
 }
 

@@ -406,6 +406,14 @@ verify_calls(dl_backend *backend, dl_deadline deadline)
     return dl_board_verify_calls(&self->board, deadline);
 }
 
+static dl_status
+finish(dl_backend *backend, dl_deadline deadline)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    return self->size == 1 ? DL_OK : dl_p2p_finish(self->p2p, deadline);
+}
+
 static const dl_backend_ops cpu_ops = {
     .name = "cpu",
     .collectives =
@@ -432,6 +440,7 @@ static const dl_backend_ops cpu_ops = {
     .window = make_window,
     .abort = abort_backend,
     .verify_calls = verify_calls,
+    .finish = finish,
     .leave = leave_backend,
     .end_family = end_family,
     .free = free_backend,

@@ -30,6 +30,14 @@ abort_backend(dl_backend *backend, const dl_error *cause)
     self->cpu->ops->abort(self->cpu, cause);
 }
 
+static dl_status
+finish_backend(dl_backend *backend, dl_deadline deadline)
+{
+    dl_ucc_backend *self = dl_ucc_self(backend);
+
+    return self->cpu->ops->finish(self->cpu, deadline);
+}
+
 static void
 leave_backend(dl_backend *backend)
 {
@@ -175,6 +183,7 @@ static const dl_backend_ops ucc_ops = {
     .share = share_memory,
     .window = make_window,
     .abort = abort_backend,
+    .finish = finish_backend,
     .leave = leave_backend,
     .end_family = end_family,
     .free = free_backend,

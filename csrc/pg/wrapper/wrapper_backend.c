@@ -189,6 +189,14 @@ verify_calls(dl_backend *backend, dl_deadline deadline)
     return inside->ops->verify_calls(inside, deadline);
 }
 
+static dl_status
+finish(dl_backend *backend, dl_deadline deadline)
+{
+    dl_backend *inside = self_of(backend)->inside;
+
+    return inside->ops->finish(inside, deadline);
+}
+
 static void
 leave(dl_backend *backend)
 {
@@ -234,6 +242,7 @@ static const dl_backend_ops wrapper_ops = {
     .is_proved = is_proved,
     .abort = abort_inside,
     .verify_calls = verify_calls,
+    .finish = finish,
     .leave = leave,
     .end_family = end_family,
     .free = free_wrapper,
@@ -264,6 +273,7 @@ remove_missing_entries(dl_backend_ops *ops, const dl_backend_ops *inside)
     LEAVE_OUT(ops, inside, note_loss);
     LEAVE_OUT(ops, inside, is_proved);
     LEAVE_OUT(ops, inside, verify_calls);
+    LEAVE_OUT(ops, inside, finish);
     LEAVE_OUT(ops, inside, end_family);
 }
 

@@ -634,14 +634,19 @@ static PyObject *
 group_shutdown(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     dl_group *group = dlpy_group_core(self);
+    dl_status status;
 
-    /* Waits for the group's threads, which may need the GIL. */
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_group_finish(group, dl_group_deadline(group));
+    Py_END_ALLOW_THREADS
+    /* Waits for the group's threads, which may need the GIL.  After Ctrl-C too: the
+     * exception is raised by a group that is closed. */
     dlpy_signals_hold();
     Py_BEGIN_ALLOW_THREADS
     dl_group_close(group);
     Py_END_ALLOW_THREADS
     dlpy_signals_release();
-    Py_RETURN_NONE;
+    return status == DL_OK ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *

@@ -982,6 +982,19 @@ say_farewells(dl_p2p *engine, const dl_error *cause)
     }
 }
 
+dl_status
+dl_p2p_finish(dl_p2p *engine, dl_deadline deadline)
+{
+    dl_status status = DL_OK;
+
+    pthread_mutex_lock(&engine->lock);
+    if (!engine->is_aborted && !engine->is_closed) {
+        status = dl_p2p_flush(engine, deadline, true);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    return status;
+}
+
 void
 dl_p2p_leave(dl_p2p *engine)
 {
@@ -989,7 +1002,9 @@ dl_p2p_leave(dl_p2p *engine)
 
     pthread_mutex_lock(&engine->lock);
     if (!engine->is_aborted && !engine->is_closed) {
-        dl_p2p_flush(engine);
+        /* The caller holds locks, and so cannot look for signals: dl_p2p_finish() does,
+         * and leaves only what a peer does not take. */
+        (void)dl_p2p_flush(engine, dl_deadline_after(DL_SECOND), false);
         say_farewells(engine, &cause);
     }
     pthread_mutex_unlock(&engine->lock);

@@ -61,9 +61,12 @@ dl_status dl_p2p_new(const dl_p2p_options *options, void *memory, dl_p2p **engin
  * Does not wait. */
 dl_status dl_p2p_verify(dl_p2p *engine);
 
-/* Waits until all frames are sent, then tells the ranks of other hosts that this rank
- * leaves the group in order.  Stops waiting when the peers have accepted nothing for a
- * second. */
+/* Waits until all frames are sent, until the deadline, or until the peers have accepted
+ * nothing for a second.  Returns DL_INTERRUPTED or DL_OK. */
+dl_status dl_p2p_finish(dl_p2p *engine, dl_deadline deadline);
+
+/* Tells the ranks of other hosts that this rank leaves the group in order.  Waits for a
+ * second at most until frames are sent which dl_p2p_finish() has left. */
 void dl_p2p_leave(dl_p2p *engine);
 
 /* As `post` and `post_all` of dl_backend_ops: start sends and receives, and do not

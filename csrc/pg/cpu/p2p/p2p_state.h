@@ -219,9 +219,11 @@ void dl_p2p_unlock_and_finish(dl_p2p *engine);
  * lock. */
 dl_status dl_p2p_wait(dl_work *work, dl_deadline deadline);
 
-/* Drives the engine until no frames are unsent, or until the peers have accepted
- * nothing for a second.  Releases the lock while it sleeps. */
-void dl_p2p_flush(dl_p2p *engine);
+/* Drives the engine until no frames are unsent, the deadline has passed, or the peers
+ * have accepted nothing for a second.  Releases the lock while it sleeps, and looks for
+ * signals then if `may_check` says that the caller holds no other lock: returns
+ * DL_INTERRUPTED or DL_OK. */
+dl_status dl_p2p_flush(dl_p2p *engine, dl_deadline deadline, bool may_check);
 
 /* The engine's own thread.  It drives the engine while operations are pending that no
  * thread waits for, or frames of completed operations have not been sent.  It is

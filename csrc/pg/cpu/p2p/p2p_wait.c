@@ -356,32 +356,43 @@ await_finish(dl_work *work, dl_deadline deadline)
     return dl_work_is_done(work) ? DL_OK : DL_TIMEOUT;
 }
 
-void
-dl_p2p_flush(dl_p2p *engine)
+/* Called without the engine's lock. */
+static dl_status
+rest_while_flushing(dl_p2p *engine, uint32_t seen, bool has_moved, dl_deadline stall,
+                    bool may_check)
+{
+    if (!has_moved) {
+        sleep_at_bell(engine, seen, dl_deadline_left(stall));
+    }
+    return may_check ? dl_interrupt_check() : DL_OK;
+}
+
+dl_status
+dl_p2p_flush(dl_p2p *engine, dl_deadline deadline, bool may_check)
 {
     dl_doorbell *bell = &engine->bells[engine->place];
-    dl_deadline deadline = dl_deadline_after(PARTING);
+    dl_deadline stall = dl_deadline_earlier(deadline, PARTING);
+    dl_status status = DL_OK;
     size_t last = 0;
 
     atomic_fetch_add(&bell->sleepers, 1);
-    for (;;) {
+    while (status == DL_OK) {
         uint32_t seen = atomic_load(&bell->rings);
         bool has_moved = dl_p2p_progress(engine);
         size_t owed = dl_p2p_owed(engine);
-        if (owed == 0 || (owed == last && dl_deadline_passed(deadline))) {
-            break;
-        }
         if (owed != last) {
-            deadline = dl_deadline_after(PARTING);
+            stall = dl_deadline_earlier(deadline, PARTING);
             last = owed;
         }
-        pthread_mutex_unlock(&engine->lock);
-        if (!has_moved) {
-            sleep_at_bell(engine, seen, dl_deadline_left(deadline));
+        if (owed == 0 || dl_deadline_passed(stall)) {
+            break;
         }
+        pthread_mutex_unlock(&engine->lock);
+        status = rest_while_flushing(engine, seen, has_moved, stall, may_check);
         pthread_mutex_lock(&engine->lock);
     }
     atomic_fetch_sub(&bell->sleepers, 1);
+    return status;
 }
 
 static dl_status

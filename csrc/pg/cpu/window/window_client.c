@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/interrupt.h"
+#include "base/thread.h"
 
 /* The owner answers at the deadline of a lock, and its answer, which names the holder,
  * needs time to arrive. */
@@ -28,6 +29,7 @@ dl_window_client_init(dl_window_client *client, const dl_window_ranks *ranks, in
     client->options.use = DL_FOR_WINDOWS;
     dl_link_options_aim(&client->options, way, 0);
     pthread_mutex_init(&client->lock, NULL);
+    dl_condition_init(&client->passed);
     dl_link_init(&client->link, &client->options);
 }
 
@@ -36,6 +38,7 @@ dl_window_client_fini(dl_window_client *client, bool is_inherited)
 {
     if (client->ranks != NULL && !is_inherited) {
         dl_link_fini(&client->link);
+        pthread_cond_destroy(&client->passed);
         pthread_mutex_destroy(&client->lock);
     }
 }
@@ -89,22 +92,38 @@ reset_link(dl_window_client *self)
     self->is_dirty = false;
 }
 
+static bool
+try_turn(dl_window_client *self)
+{
+    pthread_mutex_lock(&self->lock);
+    bool is_free = !self->is_in_use;
+    self->is_in_use = true;
+    pthread_mutex_unlock(&self->lock);
+    return is_free;
+}
+
+static void
+pass_turn(dl_window_client *self)
+{
+    pthread_mutex_lock(&self->lock);
+    self->is_in_use = false;
+    pthread_cond_signal(&self->passed);
+    pthread_mutex_unlock(&self->lock);
+}
+
 /* Waits for the turn to use the link. */
 static dl_status
 take_turn(dl_window_client *self, dl_deadline deadline)
 {
-    while (pthread_mutex_trylock(&self->lock) != 0) {
-        struct timespec until;
-        int64_t slice = DL_WAIT_SLICE;
+    while (!try_turn(self)) {
         dl_blocking_begin();
         DL_TRY(check_wait(self, deadline));
-        clock_gettime(CLOCK_REALTIME, &until);
-        slice += until.tv_nsec;
-        until.tv_sec += slice / DL_SECOND;
-        until.tv_nsec = slice % DL_SECOND;
-        if (pthread_mutex_timedlock(&self->lock, &until) == 0) {
-            return DL_OK;
+        pthread_mutex_lock(&self->lock);
+        if (self->is_in_use) {
+            (void)dl_condition_wait_until(&self->passed, &self->lock,
+                                          dl_now() + DL_WAIT_SLICE);
         }
+        pthread_mutex_unlock(&self->lock);
     }
     return DL_OK;
 }
@@ -119,7 +138,7 @@ release_turn(dl_window_client *self, dl_status status, bool is_broken)
         reset_link(self);
         (void)dl_fail_again(&error);
     }
-    pthread_mutex_unlock(&self->lock);
+    pass_turn(self);
     return status;
 }
 
@@ -487,8 +506,8 @@ void
 dl_window_client_drop(dl_window_client *client)
 {
     if (atomic_exchange(&client->has_lock, false)
-        && pthread_mutex_trylock(&client->lock) == 0) {
+        && try_turn(client)) {
         send_drop(client);
-        pthread_mutex_unlock(&client->lock);
+        pass_turn(client);
     }
 }

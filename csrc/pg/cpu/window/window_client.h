@@ -19,13 +19,14 @@ typedef struct dl_window_client {
     uint32_t number; /* of the window, on the owner */
     dl_link_options options;
     pthread_mutex_t lock;
-    /* guarded by lock */
+    pthread_cond_t passed;
+    bool is_in_use; /* guarded by lock: a thread has the turn, which guards the rest */
     dl_link link;
     uint64_t requests; /* so far */
     bool is_dirty;     /* some request since the last answer had none */
     bool
         has_lost; /* a link ended while it was dirty, and no flush has reported that yet */
-    atomic_bool has_lock; /* also read without the lock */
+    atomic_bool has_lock; /* also read without the turn */
 } dl_window_client;
 
 /* `link` are the options of the link, but for peer, address, token and use; what they
