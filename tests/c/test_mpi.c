@@ -3,6 +3,8 @@
  * Ranks as processes over the double of MPI, each with several threads where that
  * matters: MPI has one world in a process. */
 #include <math.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include "base/interrupt.h"
 #include "base/thread.h"
@@ -10,11 +12,11 @@
 #include "pg/group_state.h"
 #include "pg/mpi/mpi_world.h"
 
-/* Counts that travel with the cards, that go through MPI's collectives, and that go in
- * pieces. */
-static const size_t counts[] = {0, 1, 13, 300, 5000};
-#define MOST 5000
-#define MOST_RANKS 9 /* more than send to each other directly */
+/* Counts that travel with the cards, that go through the backend's memory, and of which
+ * MPI has the arrays. */
+static const size_t counts[] = {0, 1, 13, 300, 5000, 20000};
+#define MOST 20000
+#define MOST_RANKS 9
 
 static int64_t own[MOST], many[2][MOST_RANKS * MOST];
 static dl_tensor rows[2][MOST_RANKS];
@@ -265,6 +267,21 @@ CHECK_CASE(threads_have_groups_of_their_own)
     run_job(2, work_in_threads, NULL);
 }
 
+/* Leaves once `first` has given up, which then does not finalize MPI, as this rank does
+ * not either. */
+static void
+part_after(scene *self, int first)
+{
+    dl_bytes key = DL_LITERAL("given up");
+
+    if (self->rank == first) {
+        CHECK_OK(dl_store_set(self->store, key, key, soon()));
+    }
+    CHECK_OK(dl_store_wait(self->store, &key, 1, soon()));
+    dl_mpi_world_skip_finalize();
+    leave(self);
+}
+
 static void
 be_late(int rank, const rank_processes *all, void *context)
 {
@@ -281,7 +298,7 @@ be_late(int rank, const rank_processes *all, void *context)
         CHECK_CONTAINS(dl_last_error()->text, "nothing was received from rank 1;");
         CHECK_STATUS(dl_group_barrier(self.group, soon()), DL_TIMEOUT);
     }
-    leave(&self);
+    part_after(&self, 0);
 }
 
 CHECK_CASE(late_ranks_are_named)
@@ -316,7 +333,7 @@ be_aborted(int rank, const rank_processes *all, void *context)
         dl_work_unref(receive);
         pthread_join(thread, NULL);
     }
-    leave(&self);
+    part_after(&self, 0);
 }
 
 CHECK_CASE(an_abort_ends_all_waits)
@@ -380,14 +397,14 @@ CHECK_CASE(different_calls_are_reported_on_both_ranks)
 static void
 fail_in_mpi(int rank, const rank_processes *all, void *context)
 {
-    setenv("DOUBLE_MPI_FAIL", "MPI_Bcast", 1);
+    setenv("DOUBLE_MPI_FAIL", "MPI_Ibcast", 1);
     scene self = enter(rank, all);
     dl_call args = {
         .op = DL_BROADCAST, .tensor = tensor_of(own, MOST, DL_INT64), .root = 1};
 
     (void)context;
     CHECK_STATUS(dl_group_run(self.group, &args, soon()), DL_BACKEND);
-    CHECK_CONTAINS(dl_last_error()->text, "MPI_Bcast failed: MPI_ERR_OTHER");
+    CHECK_CONTAINS(dl_last_error()->text, "MPI_Ibcast failed: MPI_ERR_OTHER");
     CHECK_CONTAINS(dl_last_error()->text, "broadcast #1 in group 0 on rank ");
     leave(&self);
 }
@@ -397,40 +414,34 @@ CHECK_CASE(the_text_of_mpi_s_errors_is_shown)
     run_job(2, fail_in_mpi, NULL);
 }
 
-/* `context` is the function that fails: that of the head of large contents, or that of
- * the contents, which follow the head.  Neither leaves the array to MPI. */
+/* `context` is the least size of a message that fails: that of the head of large
+ * contents, or that of the contents, which follow the head.  Neither leaves the array to
+ * MPI. */
 static void
 fail_with_a_message(int rank, const rank_processes *all, void *context)
 {
-    setenv("DOUBLE_MPI_FAIL", context, 1);
-    setenv("DOUBLE_MPI_FAIL_BYTES", "0", 1);
+    setenv("DOUBLE_MPI_FAIL", "MPI_Isend", 1);
+    setenv("DOUBLE_MPI_FAIL_BYTES", context, 1);
     scene self = enter(rank, all);
     dl_call args = {.tensor = tensor_of(own, MOST, DL_INT64), .peer = 1};
     dl_message_end end = {.keeps_memory = false};
-    char expected[64];
 
-    snprintf(expected, sizeof expected, "%s failed: MPI_ERR_OTHER", (char *)context);
     if (rank == 0) {
-        for (int i = 0; i <= DL_MPI_DATA_TAGS && strcmp(context, "MPI_Isend") == 0;
-             i++) {
-            CHECK_STATUS(exchange_as(self.group, DL_SEND, &args, soon(), &end),
-                         DL_BACKEND);
-        }
         CHECK_STATUS(exchange_as(self.group, DL_SEND, &args, soon(), &end), DL_BACKEND);
-        CHECK_CONTAINS(dl_last_error()->text, expected);
+        CHECK_CONTAINS(dl_last_error()->text, "MPI_Isend failed: MPI_ERR_OTHER");
         CHECK(!end.keeps_memory);
     }
     leave(&self);
 }
 
-CHECK_CASE(a_head_that_mpi_refuses_takes_no_tag)
+CHECK_CASE(a_head_that_mpi_refuses_fails_the_send)
 {
-    run_job(2, fail_with_a_message, "MPI_Isend");
+    run_job(2, fail_with_a_message, "0");
 }
 
 CHECK_CASE(contents_that_mpi_refuses_fail_the_send)
 {
-    run_job(2, fail_with_a_message, "MPI_Issend");
+    run_job(2, fail_with_a_message, "4096");
 }
 
 /* Ends MPI with no request pending, about which the double would complain. */
@@ -443,7 +454,7 @@ finalize(const scene *self)
 }
 
 static void
-fail_with_a_piece(int rank, const rank_processes *all, void *context)
+fail_with_a_block(int rank, const rank_processes *all, void *context)
 {
     setenv("DOUBLE_MPI_FAIL", "MPI_Isend", 1);
     setenv("DOUBLE_MPI_FAIL_BYTES", "4096", 1);
@@ -452,24 +463,6 @@ fail_with_a_piece(int rank, const rank_processes *all, void *context)
 
     (void)context;
     lay_out(&self, MOST);
-    CHECK_STATUS(dl_group_run(self.group, &args, soon()), DL_BACKEND);
-    CHECK_CONTAINS(dl_last_error()->text, "MPI_Isend failed: MPI_ERR_OTHER");
-    finalize(&self);
-    leave(&self);
-}
-
-static void
-fail_with_a_share(int rank, const rank_processes *all, void *context)
-{
-    setenv("DOUBLE_MPI_FAIL", "MPI_Isend", 1);
-    setenv("DOUBLE_MPI_FAIL_BYTES", "4096", 1);
-    scene self = enter(rank, all);
-    static double numbers[4001];
-    dl_call args = {.op = DL_ALL_REDUCE,
-                    .tensor = tensor_of(numbers, 4001, DL_FLOAT64),
-                    .reduction = DL_MAX};
-
-    (void)context;
     CHECK_STATUS(dl_group_run(self.group, &args, soon()), DL_BACKEND);
     CHECK_CONTAINS(dl_last_error()->text, "MPI_Isend failed: MPI_ERR_OTHER");
     finalize(&self);
@@ -478,34 +471,32 @@ fail_with_a_share(int rank, const rank_processes *all, void *context)
 
 CHECK_CASE(a_failed_collective_leaves_no_receive_pending)
 {
-    setenv("DISTLITE_MPI_PIECE", "4096", 1);
-    run_job(2, fail_with_a_piece, NULL);
-    unsetenv("DISTLITE_MPI_PIECE");
-    setenv("DISTLITE_MPI_LIBRARY", getenv("TEST_MPICH"), 1);
-    run_job(2, fail_with_a_share, NULL);
+    run_job(2, fail_with_a_block, NULL);
 }
 
-/* The receive of a failed collective that MPI does not cancel, in a call and in a
- * work. */
+/* Rank 0 has given MPI its array when rank 1 fails, in a call and in a work. */
 static void
 fail_for_good(int rank, const rank_processes *all, void *context)
 {
-    setenv("DOUBLE_MPI_FAIL", "MPI_Isend,MPI_Cancel", 1);
-    setenv("DOUBLE_MPI_FAIL_BYTES", "4096", 1);
+    if (rank == 1) {
+        setenv("DOUBLE_MPI_FAIL", "MPI_Iallreduce", 1);
+    }
     scene self = enter(rank, all);
-    dl_call args = {.op = DL_ALL_TO_ALL, .inputs = rows[0], .outputs = rows[1]};
+    dl_call args = {.op = DL_ALL_REDUCE,
+                    .tensor = tensor_of(own, MOST, DL_INT64),
+                    .reduction = DL_SUM};
+    dl_status expected = rank == 0 ? DL_PEER_LOST : DL_BACKEND;
     dl_work *work;
 
-    lay_out(&self, MOST);
     CHECK(!dl_backend_take_kept_memory());
     if (context == NULL) {
-        CHECK_STATUS(dl_group_run(self.group, &args, soon()), DL_BACKEND);
-        CHECK(dl_backend_take_kept_memory());
-        CHECK_STATUS(dl_group_run(self.group, &args, soon()), DL_BACKEND);
+        CHECK_STATUS(dl_group_run(self.group, &args, soon()), expected);
+        CHECK_EQUAL(dl_backend_take_kept_memory(), rank == 0);
+        CHECK_STATUS(dl_group_run(self.group, &args, soon()), expected);
     } else {
         CHECK_OK(dl_group_submit(self.group, &args, soon(), &work));
-        CHECK_STATUS(dl_work_wait(work, soon()), DL_BACKEND);
-        CHECK(work->keeps_memory);
+        CHECK_STATUS(dl_work_wait(work, soon()), expected);
+        CHECK_EQUAL(work->keeps_memory, rank == 0);
         dl_work_unref(work);
     }
     CHECK(!dl_backend_take_kept_memory());
@@ -515,46 +506,43 @@ fail_for_good(int rank, const rank_processes *all, void *context)
 
 CHECK_CASE(arrays_of_a_failed_collective_that_mpi_still_has_are_kept)
 {
-    setenv("DISTLITE_MPI_PIECE", "4096", 1);
     run_job(2, fail_for_good, NULL);
     run_job(2, fail_for_good, "as a work");
 }
 
+/* Rank 1 is stopped between the cards, which show that all ranks have come, and the data:
+ * rank 0 gives up meanwhile, and ends.  Then rank 1 begins the data alone, and does not
+ * wait for its deadline. */
 static void
-note_blocking(void *context)
+be_stopped(int rank, const rank_processes *all, void *context)
 {
-    *(bool *)context = true;
-}
-
-/* A receive that MPI does not cancel. */
-static void
-withdraw_late(int rank, const rank_processes *all, void *context)
-{
-    setenv("DOUBLE_MPI_FAIL", "MPI_Cancel", 1);
+    static int64_t data[100000];
     scene self = enter(rank, all);
-    int64_t got;
-    dl_call args = {.tensor = tensor_of(&got, 1, DL_INT64), .peer = 1};
-    bool has_blocked = false;
-    dl_work *receive;
+    int64_t pid = rank == 1 ? getpid() : 0;
+    dl_call args = {.op = DL_ALL_REDUCE,
+                    .tensor = tensor_of(data, 100000, DL_INT64),
+                    .reduction = DL_SUM};
 
     (void)context;
+    CHECK_OK(all_reduce(self.group, &pid, 1));
     if (rank == 0) {
-        CHECK_OK(post_as(self.group, DL_RECV, &args, soon(), &receive));
-        dl_blocking_set_hook(note_blocking, &has_blocked);
-        dl_fail(DL_CANCELLED, "nobody wants it any more");
-        receive->ops->withdraw(receive);
-        dl_blocking_set_hook(NULL, NULL);
-        CHECK(has_blocked);
-        CHECK_STATUS(dl_work_wait(receive, soon()), DL_CANCELLED);
-        dl_work_unref(receive);
+        dl_deadline brief = dl_deadline_after(300 * DL_MILLISECOND);
+        CHECK_STATUS(dl_group_run(self.group, &args, brief), DL_TIMEOUT);
+        CHECK(dl_backend_take_kept_memory());
+        CHECK(kill((pid_t)pid, SIGCONT) == 0);
+        _exit(0);
     }
-    dl_mpi_world_skip_finalize();
+    setenv("DOUBLE_MPI_STOP", "MPI_Iallreduce", 1);
+    int64_t began = dl_now();
+    dl_status status = dl_group_run(self.group, &args, soon());
+    CHECK(status == DL_PEER_LOST || status == DL_TIMEOUT);
+    CHECK(dl_now() - began < 10 * DL_SECOND);
     leave(&self);
 }
 
-CHECK_CASE(a_withdrawal_that_takes_long_blocks)
+CHECK_CASE(who_is_stopped_before_the_data_does_not_wait_there_alone)
 {
-    run_job(2, withdraw_late, NULL);
+    run_job(2, be_stopped, NULL);
 }
 
 static bool

@@ -7,18 +7,22 @@
  * All processes map the file DOUBLE_MPI_JOB, which has a ring of bytes from each rank
  * to each.  Rank and size are in RANK and WORLD_SIZE.  As in real libraries, bytes move
  * only while one of its functions is called.  Collectives are messages with a context
- * of their own, and reduce in the order of ranks.  As MPICH over UCX, it never
- * completes a receive from any source whose message had arrived before.  Tags go up to
+ * of their own and a tag for each, move while they are tested, and reduce in the order of
+ * ranks.  One in which ranks do not call the same fails as a message that is too long, or
+ * never ends.  As MPICH over UCX, it never completes a receive from any source whose
+ * message had arrived before.  Tags go up to
  * what MPI guarantees and no further.
  *
- * DOUBLE_MPI_FAIL=MPI_Bcast,MPI_Gather: these functions fail; MPI_Isend only with at
- * least DOUBLE_MPI_FAIL_BYTES.  DOUBLE_MPI_THREADS=1: it provides a lower thread level than is
+ * DOUBLE_MPI_FAIL=MPI_Ibcast,MPI_Igather: these functions fail; MPI_Isend only with at
+ * least DOUBLE_MPI_FAIL_BYTES.  DOUBLE_MPI_STOP=MPI_Iallreduce: the process stops itself
+ * (SIGSTOP) as that collective is called first.  DOUBLE_MPI_THREADS=1: it provides a lower thread level than is
  * asked for. */
 #include <complex.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -85,7 +89,7 @@ typedef int handle;
 #define STATUS_IGNORE ((void *)(intptr_t)1)
 #define TEXT "MPICH Version:\t4.0.2\nMPICH of the tests\n"
 #define VALUE(name, mpich, standard) (mpich)
-enum { AT_SOURCE = 2, AT_TAG = 3, AT_BYTES = 0, AT_CANCELLED = 5 };
+enum { AT_SOURCE = 2, AT_TAG = 3, AT_BYTES = 0 };
 #define TAG_UB 0x64400001
 #elif defined(STANDARD)
 typedef void *handle;
@@ -96,7 +100,7 @@ typedef void *handle;
 #define STATUS_IGNORE NULL
 #define TEXT "An MPI with the standard's binary interface, of the tests"
 #define VALUE(name, mpich, standard) ((void *)(intptr_t)(standard))
-enum { AT_SOURCE = 0, AT_TAG = 1, AT_BYTES = 4, AT_CANCELLED = 3 };
+enum { AT_SOURCE = 0, AT_TAG = 1, AT_BYTES = 4 };
 #define TAG_UB 501
 #else
 typedef void *handle;
@@ -111,7 +115,7 @@ typedef void *handle;
 TYPE_LIST(EXPORTED)
 OP_LIST(EXPORTED)
 OTHER_LIST(EXPORTED)
-enum { AT_SOURCE = 0, AT_TAG = 1, AT_BYTES = 4, AT_CANCELLED = 3 };
+enum { AT_SOURCE = 0, AT_TAG = 1, AT_BYTES = 4 };
 #define TAG_UB 0
 #endif
 
@@ -125,7 +129,7 @@ static const handle others[] = {OTHER_LIST(ROW)};
 /* Handles that are created at run time: numbers above all predefined ones. */
 #define MADE 0x60000000
 #define MADE_KIND 0x00100000
-enum { MADE_REQUEST, MADE_COMM, MADE_GROUP, MADE_OP, MADE_TYPE };
+enum { MADE_REQUEST, MADE_COMM, MADE_GROUP, MADE_TYPE };
 
 static handle
 made(int kind, int index)
@@ -141,8 +145,6 @@ index_of(handle made_handle)
 
 typedef struct ring {
     _Atomic size_t written, taken;
-    /* Of the synchronous sends of the sender, by a receive. */
-    atomic_bool is_matched[REQUESTS];
     char bytes[RING];
 } ring;
 
@@ -153,7 +155,6 @@ typedef struct job {
 
 typedef struct head {
     int context, tag;
-    int synchronous; /* one more than the number of the sender's request, or 0 */
     size_t size;
 } head;
 
@@ -166,26 +167,26 @@ typedef struct message {
 } message;
 
 typedef struct request {
-    bool is_used, is_send, is_synchronous, is_done, is_cancelled, is_detached;
+    bool is_used, is_send, is_done;
     int context, tag, peer; /* a rank of the world; negative: any */
     const int *ranks;       /* of the communicator */
     int size;
     char *data;
     size_t capacity; /* of a send, its size */
     size_t moved;    /* of a send, with its head */
-    char *copy;
     uint64_t turn;
     int source, result;
-    message *came; /* found by MPI_Improbe, for MPI_Imrecv */
+    message *came;          /* found by MPI_Improbe, for MPI_Imrecv */
+    struct collective *all; /* of a collective */
 } request;
 
 typedef struct comm {
     bool is_used;
     int context, rank, size;
     int ranks[RANKS];
+    int calls; /* of collectives, which is their tag */
 } comm;
 
-typedef void user_fn(void *, void *, int *, handle *);
 typedef int copy_fn(handle, int, void *, void *, void *, int *);
 typedef int delete_fn(handle, int, void *, void *);
 
@@ -199,8 +200,6 @@ static comm groups[COMMS];
 static request requests[REQUESTS], *requests_end = requests; /* of those ever used */
 static uint64_t turns;
 static message *arriving[RANKS], *arrived, **arrived_end = &arrived;
-static user_fn *user_ops[64];
-static int user_op_count;
 static delete_fn *delete_attribute;
 static bool is_attribute_set; /* on MPI_COMM_SELF */
 static size_t made_types[4096];
@@ -218,6 +217,17 @@ fails(const char *call)
         }
     }
     return SUCCESS;
+}
+
+static void
+stop_in(const char *call)
+{
+    const char *name = getenv("DOUBLE_MPI_STOP");
+
+    if (name != NULL && strcmp(name, call) == 0) {
+        unsetenv("DOUBLE_MPI_STOP");
+        raise(SIGSTOP);
+    }
 }
 
 static comm *
@@ -299,10 +309,6 @@ deliver(request *posted, message *came)
         posted->source = posted->ranks[i] == came->source ? i : posted->source;
     }
     posted->is_done = true;
-    if (came->head.synchronous > 0) {
-        ring *from = ring_of(came->source, world_rank);
-        atomic_store(&from->is_matched[came->head.synchronous - 1], true);
-    }
     free(came->bytes);
     free(came);
 }
@@ -361,16 +367,6 @@ is_sent(const request *each)
     return each->moved == each->capacity + sizeof(head);
 }
 
-static void
-end_send(request *sent)
-{
-    sent->is_done = true;
-    if (sent->is_detached) {
-        free(sent->copy);
-        sent->is_used = false;
-    }
-}
-
 /* Moves bytes of the oldest send to that rank, as far as there is room; true if it has
  * gone. */
 static bool
@@ -389,8 +385,7 @@ send_to(int to)
     }
     ring *ring = ring_of(world_rank, to);
     if (first->moved == 0) {
-        int number = first->is_synchronous ? (int)(first - requests) + 1 : 0;
-        head said = {first->context, first->tag, number, first->capacity};
+        head said = {first->context, first->tag, first->capacity};
         if (RING - (atomic_load(&ring->written) - atomic_load(&ring->taken))
             < sizeof said) {
             return false;
@@ -399,22 +394,10 @@ send_to(int to)
     }
     size_t at = first->moved - sizeof(head);
     first->moved += put(ring, first->data + at, first->capacity - at);
-    if (is_sent(first) && !first->is_synchronous) {
-        end_send(first);
+    if (is_sent(first)) {
+        first->is_done = true;
     }
     return is_sent(first);
-}
-
-static void
-end_matched_sends(void)
-{
-    for (request *each = requests; each < requests_end; each++) {
-        if (each->is_used && each->is_synchronous && !each->is_done
-            && atomic_exchange(
-                &ring_of(world_rank, each->peer)->is_matched[each - requests], false)) {
-            end_send(each);
-        }
-    }
 }
 
 static void
@@ -425,7 +408,6 @@ progress(void)
         }
         receive_from(rank);
     }
-    end_matched_sends();
 }
 
 static request *
@@ -508,12 +490,11 @@ find_arrived(request *wanted)
 }
 
 static void
-put_size(size_t size, bool is_cancelled, int *words)
+put_size(size_t size, int *words)
 {
-    words[AT_CANCELLED] = is_cancelled;
     memcpy(words + AT_BYTES, &size, sizeof size);
 #ifdef MPICH
-    words[1] = (int)(size >> 32) << 1 | is_cancelled;
+    words[1] = (int)(size >> 32) << 1;
 #endif
 }
 
@@ -524,7 +505,7 @@ tell(const message *came, const comm *of, int *words)
         words[AT_SOURCE] = of->ranks[rank] == came->source ? rank : words[AT_SOURCE];
     }
     words[AT_TAG] = came->head.tag;
-    put_size(came->head.size, false, words);
+    put_size(came->head.size, words);
 }
 
 static handle
@@ -802,17 +783,6 @@ MPI_Comm_create_group(handle in, handle group, int tag, handle *out)
     return fails("MPI_Comm_create_group");
 }
 
-int
-MPI_Op_create(user_fn *function, int is_commutative, handle *op)
-{
-    (void)is_commutative;
-    pthread_mutex_lock(&lock);
-    user_ops[user_op_count] = function;
-    *op = made(MADE_OP, user_op_count++);
-    pthread_mutex_unlock(&lock);
-    return SUCCESS;
-}
-
 static void
 make_type(size_t size, handle *type)
 {
@@ -862,35 +832,7 @@ MPI_Type_free(handle *type)
 
 /* Messages. */
 
-/* Sends complete when their bytes are in the ring, whether received or not, and
- * synchronous ones when a receive has matched them. */
-static int
-post_send(const void *data, int count, handle type, int peer, int tag, handle in,
-          bool is_synchronous, handle *out)
-{
-    if (tag < 0 || tag > LAST_TAG) {
-        return ERR_TAG;
-    }
-    pthread_mutex_lock(&lock);
-    request *sent =
-        begin_send(data, (size_t)count * size_of(type), peer, tag, comm_of(in));
-    sent->is_synchronous = is_synchronous;
-    *out = handle_of(sent);
-    progress();
-    pthread_mutex_unlock(&lock);
-    return SUCCESS;
-}
-
-int
-MPI_Issend(const void *data, int count, handle type, int peer, int tag, handle in,
-           handle *out)
-{
-    if (fails("MPI_Issend")) {
-        return ERR_OTHER;
-    }
-    return post_send(data, count, type, peer, tag, in, true, out);
-}
-
+/* Sends complete when their bytes are in the ring, whether received or not. */
 int
 MPI_Isend(const void *data, int count, handle type, int peer, int tag, handle in,
           handle *out)
@@ -901,7 +843,14 @@ MPI_Isend(const void *data, int count, handle type, int peer, int tag, handle in
     if (least != NULL && size >= (size_t)atoi(least) && fails("MPI_Isend")) {
         return ERR_OTHER;
     }
-    return post_send(data, count, type, peer, tag, in, false, out);
+    if (tag < 0 || tag > LAST_TAG) {
+        return ERR_TAG;
+    }
+    pthread_mutex_lock(&lock);
+    *out = handle_of(begin_send(data, size, peer, tag, comm_of(in)));
+    progress();
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
 }
 
 int
@@ -986,6 +935,8 @@ MPI_Imrecv(void *data, int count, handle type, handle *found, handle *out)
     return fails("MPI_Imrecv");
 }
 
+static void test_collective(request *whole);
+
 int
 MPI_Test(handle *tested, int *is_done, void *status)
 {
@@ -996,13 +947,16 @@ MPI_Test(handle *tested, int *is_done, void *status)
     *is_done = 1;
     if (*tested != REQUEST_NULL) {
         request *each = &requests[index_of(*tested)];
+        if (each->all != NULL && !each->is_done) {
+            test_collective(each);
+        }
         *is_done = each->is_done;
         if (each->is_done) {
             result = each->result;
             if (status != STATUS_IGNORE) {
                 words[AT_SOURCE] = each->source;
                 words[AT_TAG] = each->tag;
-                put_size(each->moved, each->is_cancelled, words);
+                put_size(each->moved, words);
             }
             each->is_used = false;
             *tested = REQUEST_NULL;
@@ -1010,34 +964,6 @@ MPI_Test(handle *tested, int *is_done, void *status)
     }
     pthread_mutex_unlock(&lock);
     return result;
-}
-
-int
-MPI_Cancel(handle *cancelled)
-{
-    if (fails("MPI_Cancel")) {
-        return ERR_OTHER;
-    }
-    pthread_mutex_lock(&lock);
-    request *each = &requests[index_of(*cancelled)];
-    if (!each->is_send && !each->is_done) {
-        each->is_done = each->is_cancelled = true;
-    }
-    pthread_mutex_unlock(&lock);
-    return SUCCESS;
-}
-
-int
-MPI_Test_cancelled(const void *status, int *flag)
-{
-    const int *words = status;
-
-#ifdef MPICH
-    *flag = words[1] & 1;
-#else
-    *flag = words[AT_CANCELLED];
-#endif
-    return SUCCESS;
 }
 
 int
@@ -1054,236 +980,6 @@ MPI_Get_count(const void *status, handle type, int *count)
     bytes /= size_of(type);
     *count = bytes > INT_MAX ? -32766 : (int)bytes;
     return SUCCESS;
-}
-
-/* The root sends copies of its bytes, so that its request need not wait. */
-int
-MPI_Ibcast(void *data, int count, handle type, int root, handle in, handle *out)
-{
-    pthread_mutex_lock(&lock);
-    comm *self = comm_of(in);
-    size_t size = (size_t)count * size_of(type);
-    if (self->rank == root) {
-        for (int i = 0; i < self->size; i++) {
-            char *copy = malloc(size + 1);
-            memcpy(copy, data, size);
-            request *sent = send_inside(self, copy, size, i, 1);
-            sent->copy = copy;
-            sent->is_detached = true;
-        }
-    }
-    *out = handle_of(receive_inside(self, data, size, root, 1));
-    pthread_mutex_unlock(&lock);
-    return fails("MPI_Ibcast");
-}
-
-/* Collectives: all consist of blocks from each rank to each. */
-
-typedef struct block {
-    char *data;
-    size_t size;
-} block;
-
-static int
-exchange(const comm *in, const block *outgoing, const block *incoming)
-{
-    request *sent[RANKS] = {NULL}, *wanted[RANKS] = {NULL};
-    int result = SUCCESS;
-
-    for (int i = 0; i < in->size; i++) {
-        if (i != in->rank && incoming[i].size > 0) {
-            wanted[i] = receive_inside(in, incoming[i].data, incoming[i].size, i, 0);
-        }
-        if (i != in->rank && outgoing[i].size > 0) {
-            sent[i] = send_inside(in, outgoing[i].data, outgoing[i].size, i, 0);
-        }
-    }
-    block own = incoming[in->rank];
-    if (own.size > 0 && own.data != outgoing[in->rank].data) {
-        memcpy(own.data, outgoing[in->rank].data, own.size);
-    }
-    for (int i = 0; i < in->size; i++) {
-        int sending = sent[i] == NULL ? SUCCESS : wait_locked(sent[i]);
-        int receiving = wanted[i] == NULL ? SUCCESS : wait_locked(wanted[i]);
-        result = receiving != SUCCESS ? receiving
-                 : sending != SUCCESS ? sending
-                                      : result;
-    }
-    return result;
-}
-
-static int
-exchange_alone(const char *call, handle in, const block *outgoing,
-               const block *incoming)
-{
-    pthread_mutex_lock(&lock);
-    int result = exchange(comm_of(in), outgoing, incoming);
-    pthread_mutex_unlock(&lock);
-    return result != SUCCESS ? result : fails(call);
-}
-
-static block
-block_at(const void *data, size_t at, size_t size)
-{
-    return (block){size == 0 ? NULL : (char *)(uintptr_t)data + at, size};
-}
-
-int
-MPI_Bcast(void *data, int count, handle type, int root, handle in)
-{
-    const comm *self = comm_of(in);
-    block all = block_at(data, 0, (size_t)count * size_of(type));
-    block outgoing[RANKS] = {{NULL, 0}}, incoming[RANKS] = {{NULL, 0}};
-
-    if (self->rank == root) {
-        for (int i = 0; i < self->size; i++) {
-            outgoing[i] = all;
-        }
-    } else {
-        incoming[root] = all;
-    }
-    return exchange_alone("MPI_Bcast", in, outgoing, incoming);
-}
-
-int
-MPI_Allgatherv(const void *input, int count, handle type, void *output,
-               const int *counts, const int *offsets, handle output_type, handle in)
-{
-    const comm *self = comm_of(in);
-    block outgoing[RANKS], incoming[RANKS];
-    size_t size = size_of(output_type);
-
-    for (int i = 0; i < self->size; i++) {
-        incoming[i] =
-            block_at(output, (size_t)offsets[i] * size, (size_t)counts[i] * size);
-    }
-    block own = input == IN_PLACE ? incoming[self->rank]
-                                  : block_at(input, 0, (size_t)count * size_of(type));
-    for (int i = 0; i < self->size; i++) {
-        outgoing[i] = own;
-    }
-    return exchange_alone("MPI_Allgatherv", in, outgoing, incoming);
-}
-
-static void
-even(const comm *in, int count, int counts[RANKS], int offsets[RANKS])
-{
-    for (int i = 0; i < in->size; i++) {
-        counts[i] = count;
-        offsets[i] = count * i;
-    }
-}
-
-int
-MPI_Allgather(const void *input, int count, handle type, void *output, int each,
-              handle output_type, handle in)
-{
-    int counts[RANKS], offsets[RANKS];
-
-    even(comm_of(in), each, counts, offsets);
-    int result =
-        MPI_Allgatherv(input, count, type, output, counts, offsets, output_type, in);
-    return result != SUCCESS ? result : fails("MPI_Allgather");
-}
-
-int
-MPI_Gather(const void *input, int count, handle type, void *output, int each,
-           handle output_type, int root, handle in)
-{
-    const comm *self = comm_of(in);
-    block outgoing[RANKS] = {{NULL, 0}}, incoming[RANKS] = {{NULL, 0}};
-    size_t size = (size_t)each * size_of(output_type);
-
-    for (int i = 0; self->rank == root && i < self->size; i++) {
-        incoming[i] = block_at(output, (size_t)i * size, size);
-    }
-    outgoing[root] = input == IN_PLACE
-                         ? incoming[root]
-                         : block_at(input, 0, (size_t)count * size_of(type));
-    return exchange_alone("MPI_Gather", in, outgoing, incoming);
-}
-
-int
-MPI_Scatter(const void *input, int each, handle input_type, void *output, int count,
-            handle type, int root, handle in)
-{
-    const comm *self = comm_of(in);
-    block outgoing[RANKS] = {{NULL, 0}}, incoming[RANKS] = {{NULL, 0}};
-    size_t size = (size_t)each * size_of(input_type);
-
-    for (int i = 0; self->rank == root && i < self->size; i++) {
-        outgoing[i] = block_at(input, (size_t)i * size, size);
-    }
-    incoming[root] = output == IN_PLACE
-                         ? outgoing[root]
-                         : block_at(output, 0, (size_t)count * size_of(type));
-    return exchange_alone("MPI_Scatter", in, outgoing, incoming);
-}
-
-int
-MPI_Alltoallv(const void *input, const int *counts, const int *offsets, handle type,
-              void *output, const int *output_counts, const int *output_offsets,
-              handle output_type, handle in)
-{
-    block outgoing[RANKS], incoming[RANKS];
-    size_t sent = size_of(type), got = size_of(output_type);
-
-    for (int i = 0; i < comm_of(in)->size; i++) {
-        outgoing[i] =
-            block_at(input, (size_t)offsets[i] * sent, (size_t)counts[i] * sent);
-        incoming[i] = block_at(output, (size_t)output_offsets[i] * got,
-                               (size_t)output_counts[i] * got);
-    }
-    return exchange_alone("MPI_Alltoallv", in, outgoing, incoming);
-}
-
-int
-MPI_Alltoall(const void *input, int count, handle type, void *output, int each,
-             handle output_type, handle in)
-{
-    int counts[2][RANKS], offsets[2][RANKS];
-
-    even(comm_of(in), count, counts[0], offsets[0]);
-    even(comm_of(in), each, counts[1], offsets[1]);
-    int result = MPI_Alltoallv(input, counts[0], offsets[0], type, output, counts[1],
-                               offsets[1], output_type, in);
-    return result != SUCCESS ? result : fails("MPI_Alltoall");
-}
-
-int
-MPI_Barrier(handle in)
-{
-    char none[RANKS] = {0};
-
-    return MPI_Alltoall(none, 1, types[BYTE], (char[RANKS]){0}, 1, types[BYTE], in);
-}
-
-int
-MPI_Finalize(void)
-{
-    if (is_attribute_set) {
-        delete_attribute(others[3], 1, NULL, NULL);
-    }
-    pthread_mutex_lock(&lock);
-    is_ending = true;
-    pthread_mutex_unlock(&lock);
-    int result = MPI_Barrier(WORLD_HANDLE);
-
-    pthread_mutex_lock(&lock);
-    is_over = true;
-    for (const request *each = requests; each < requests + REQUESTS; each++) {
-        if (each->is_used && !each->is_detached) {
-            fprintf(
-                stderr,
-                "mpi_double: MPI_Finalize with a request pending: a %s with tag %d, "
-                "%zu of %zu bytes, %s\n",
-                each->is_send ? "send" : "receive", each->tag, each->moved,
-                each->capacity, each->is_done ? "done" : "not done");
-            abort();
-        }
-    }
-    pthread_mutex_unlock(&lock);
-    return result;
 }
 
 /* Reductions: the numbers of all ranks, joined in the order of ranks. */
@@ -1391,130 +1087,308 @@ join(handle op, handle type, void *inout, void *in, size_t count)
             }
         }
     }
-    int length = (int)count;
-    user_ops[index_of(op)](in, inout, &length, &type);
+    return ERR_OTHER;
+}
+
+/* Collectives: all consist of blocks from each rank to each, and of a reduction of what
+ * has come to one array behind the other. */
+
+typedef struct block {
+    char *data;
+    size_t size;
+} block;
+
+typedef struct collective {
+    request *sent[RANKS], *wanted[RANKS];
+    int result;
+    char *came;   /* the arrays of all ranks, to be reduced; or NULL */
+    char *output; /* of the reduction */
+    size_t count;
+    int ranks; /* the first of them that are reduced */
+    handle type, op;
+} collective;
+
+static void
+reduce_what_came(collective *self)
+{
+    size_t size = self->count * size_of(self->type);
+
+    for (int i = 1; i < self->ranks && self->result == SUCCESS && size > 0; i++) {
+        self->result = join(self->op, self->type, self->came,
+                            self->came + (size_t)i * size, self->count);
+    }
+    if (self->ranks > 0 && size > 0) {
+        memcpy(self->output, self->came, size);
+    }
+}
+
+/* Ends the collective once all its messages have ended. */
+static void
+test_collective(request *whole)
+{
+    collective *self = whole->all;
+    bool is_done = true;
+
+    for (int i = 0; i < 2 * RANKS; i++) {
+        request **part = i < RANKS ? &self->wanted[i] : &self->sent[i - RANKS];
+        if (*part != NULL && (*part)->is_done) {
+            self->result = self->result != SUCCESS ? self->result : (*part)->result;
+            (*part)->is_used = false;
+            *part = NULL;
+        }
+        is_done &= *part == NULL;
+    }
+    if (is_done) {
+        if (self->came != NULL) {
+            reduce_what_came(self);
+        }
+        whole->is_done = true;
+        whole->result = self->result;
+        free(self->came);
+        free(self);
+        whole->all = NULL;
+    }
+}
+
+/* Starts one; `reduced` describes the reduction, or is NULL. */
+static int
+start_collective(const char *call, handle of, const block *outgoing,
+                 const block *incoming, const collective *reduced, handle *out)
+{
+    comm *in = comm_of(of);
+    collective *self = calloc(1, sizeof *self);
+
+    stop_in(call);
+    if (fails(call)) {
+        free(reduced == NULL ? NULL : reduced->came);
+        free(self);
+        return ERR_OTHER;
+    }
+    if (reduced != NULL) {
+        *self = *reduced;
+    }
+    pthread_mutex_lock(&lock);
+    int tag = in->calls++ % LAST_TAG;
+    request *whole = new_request(false, in, tag);
+    whole->context = -1; /* no message fits it */
+    whole->all = self;
+    for (int i = 0; i < in->size; i++) {
+        if (i != in->rank && incoming[i].data != NULL) {
+            self->wanted[i] =
+                receive_inside(in, incoming[i].data, incoming[i].size, i, tag);
+        }
+        if (i != in->rank && outgoing[i].data != NULL) {
+            self->sent[i] = send_inside(in, outgoing[i].data, outgoing[i].size, i, tag);
+        }
+    }
+    block own = incoming[in->rank];
+    if (own.size > 0 && own.data != outgoing[in->rank].data) {
+        memcpy(own.data, outgoing[in->rank].data, own.size);
+    }
+    progress();
+    *out = handle_of(whole);
+    pthread_mutex_unlock(&lock);
     return SUCCESS;
 }
 
-/* Joins `count` elements of each rank, which lie in `data` one rank after the other. */
-static int
-join_all(const comm *in, char *data, size_t count, handle type, handle op)
+static block
+block_at(const void *data, size_t at, size_t size)
 {
-    size_t size = count * size_of(type);
-    int result = SUCCESS;
+    static char nothing[1];
 
-    for (int i = 1; i < in->size && result == SUCCESS && count > 0; i++) {
-        result = join(op, type, data, data + (size_t)i * size, count);
-    }
-    return result;
+    return (block){size == 0 ? nothing : (char *)(uintptr_t)data + at, size};
 }
 
-/* Joins the arrays of the ranks before this one, and its own unless `is_exclusive`. */
-static int
-scan(const void *input, void *output, int count, handle type, handle op, handle in,
-     int is_exclusive)
+int
+MPI_Ibcast(void *data, int count, handle type, int root, handle in, handle *out)
 {
-    const void *own = input == IN_PLACE ? output : input;
     const comm *self = comm_of(in);
-    size_t size = (size_t)count * size_of(type);
-    int ranks = self->rank + !is_exclusive;
-    char *data = malloc(size * (size_t)self->size + 1);
-    int result = MPI_Allgather(own, count, type, data, count, type, in);
+    block all = block_at(data, 0, (size_t)count * size_of(type));
+    block outgoing[RANKS] = {{NULL, 0}}, incoming[RANKS] = {{NULL, 0}};
 
-    for (int i = 1; i < ranks && result == SUCCESS && count > 0; i++) {
-        result = join(op, type, data, data + (size_t)i * size, (size_t)count);
+    for (int i = 0; i < self->size && self->rank == root; i++) {
+        outgoing[i] = all;
     }
-    if (ranks > 0) {
-        memcpy(output, data, size);
+    if (self->rank != root) {
+        incoming[root] = all;
     }
-    free(data);
-    return result;
+    return start_collective("MPI_Ibcast", in, outgoing, incoming, NULL, out);
 }
 
-int
-MPI_Scan(const void *input, void *output, int count, handle type, handle op, handle in)
-{
-    int result = scan(input, output, count, type, op, in, 0);
-
-    return result != SUCCESS ? result : fails("MPI_Scan");
-}
-
-int
-MPI_Exscan(const void *input, void *output, int count, handle type, handle op,
-           handle in)
-{
-    int result = scan(input, output, count, type, op, in, 1);
-
-    return result != SUCCESS ? result : fails("MPI_Exscan");
-}
-
-int
-MPI_Reduce_scatter(const void *input, void *output, const int *counts, handle type,
-                   handle op, handle in)
+/* Each rank's block to all ranks. */
+static int
+gather_all(const char *call, const void *input, void *output, size_t size, handle in,
+           const collective *reduced, handle *out)
 {
     const comm *self = comm_of(in);
     block outgoing[RANKS], incoming[RANKS];
-    size_t size = size_of(type), at = 0, own = (size_t)counts[self->rank] * size;
-    char *data = malloc(own * (size_t)self->size + 1);
 
     for (int i = 0; i < self->size; i++) {
-        outgoing[i] =
-            block_at(input == IN_PLACE ? output : input, at, (size_t)counts[i] * size);
-        incoming[i] = block_at(data, (size_t)i * own, own);
-        at += (size_t)counts[i] * size;
+        incoming[i] = block_at(output, (size_t)i * size, size);
+        outgoing[i] = input == IN_PLACE
+                          ? block_at(output, (size_t)self->rank * size, size)
+                          : block_at(input, 0, size);
     }
-    int result = exchange_alone("MPI_Reduce_scatter", in, outgoing, incoming);
-    if (result == SUCCESS) {
-        result = join_all(self, data, (size_t)counts[self->rank], type, op);
+    return start_collective(call, in, outgoing, incoming, reduced, out);
+}
+
+int
+MPI_Iallgather(const void *input, int count, handle type, void *output, int each,
+               handle output_type, handle in, handle *out)
+{
+    (void)count;
+    (void)type;
+    return gather_all("MPI_Iallgather", input, output,
+                      (size_t)each * size_of(output_type), in, NULL, out);
+}
+
+/* Each rank's block to the root. */
+static int
+gather(const char *call, const void *input, void *output, size_t size, int root,
+       handle in, const collective *reduced, handle *out)
+{
+    const comm *self = comm_of(in);
+    block outgoing[RANKS] = {{NULL, 0}}, incoming[RANKS] = {{NULL, 0}};
+
+    for (int i = 0; self->rank == root && i < self->size; i++) {
+        incoming[i] = block_at(output, (size_t)i * size, size);
     }
-    if (own > 0) {
-        memcpy(output, data, own);
+    outgoing[root] = input == IN_PLACE ? incoming[root] : block_at(input, 0, size);
+    return start_collective(call, in, outgoing, incoming, reduced, out);
+}
+
+int
+MPI_Igather(const void *input, int count, handle type, void *output, int each,
+            handle output_type, int root, handle in, handle *out)
+{
+    size_t size = comm_of(in)->rank == root ? (size_t)each * size_of(output_type)
+                                            : (size_t)count * size_of(type);
+
+    return gather("MPI_Igather", input, output, size, root, in, NULL, out);
+}
+
+int
+MPI_Iscatter(const void *input, int each, handle input_type, void *output, int count,
+             handle type, int root, handle in, handle *out)
+{
+    const comm *self = comm_of(in);
+    block outgoing[RANKS] = {{NULL, 0}}, incoming[RANKS] = {{NULL, 0}};
+    size_t size = (size_t)each * size_of(input_type);
+
+    for (int i = 0; self->rank == root && i < self->size; i++) {
+        outgoing[i] = block_at(input, (size_t)i * size, size);
     }
-    free(data);
+    incoming[root] = output == IN_PLACE
+                         ? outgoing[root]
+                         : block_at(output, 0, (size_t)count * size_of(type));
+    return start_collective("MPI_Iscatter", in, outgoing, incoming, NULL, out);
+}
+
+/* Arrays of all ranks come to a rank of which the first `ranks` are reduced. */
+static collective
+reduction(const comm *in, void *output, int count, handle type, handle op, int ranks)
+{
+    return (collective){
+        .came = malloc((size_t)count * size_of(type) * (size_t)in->size + 1),
+        .output = output,
+        .count = (size_t)count,
+        .ranks = ranks,
+        .type = type,
+        .op = op};
+}
+
+/* Joins the arrays of the first `ranks` ranks. */
+static int
+reduce_all(const char *call, const void *input, void *output, int count, handle type,
+           handle op, handle in, int ranks, handle *out)
+{
+    collective all = reduction(comm_of(in), output, count, type, op, ranks);
+    size_t size = (size_t)count * size_of(type);
+
+    return gather_all(call, input == IN_PLACE ? output : input, all.came, size, in,
+                      &all, out);
+}
+
+int
+MPI_Iallreduce(const void *input, void *output, int count, handle type, handle op,
+               handle in, handle *out)
+{
+    return reduce_all("MPI_Iallreduce", input, output, count, type, op, in,
+                      comm_of(in)->size, out);
+}
+
+int
+MPI_Iscan(const void *input, void *output, int count, handle type, handle op, handle in,
+          handle *out)
+{
+    return reduce_all("MPI_Iscan", input, output, count, type, op, in,
+                      comm_of(in)->rank + 1, out);
+}
+
+int
+MPI_Iexscan(const void *input, void *output, int count, handle type, handle op,
+            handle in, handle *out)
+{
+    return reduce_all("MPI_Iexscan", input, output, count, type, op, in,
+                      comm_of(in)->rank, out);
+}
+
+int
+MPI_Ireduce(const void *input, void *output, int count, handle type, handle op,
+            int root, handle in, handle *out)
+{
+    const comm *self = comm_of(in);
+    size_t size = (size_t)count * size_of(type);
+
+    if (self->rank != root) {
+        return gather("MPI_Ireduce", input, NULL, size, root, in, NULL, out);
+    }
+    collective all = reduction(self, output, count, type, op, self->size);
+    return gather("MPI_Ireduce", input == IN_PLACE ? output : input, all.came, size,
+                  root, in, &all, out);
+}
+
+/* All ranks come to the end of the world together. */
+static int
+meet_at_end(void)
+{
+    char none[RANKS] = {0};
+    handle request;
+    int is_done = 0;
+    int result =
+        gather_all("MPI_Finalize", IN_PLACE, none, 1, WORLD_HANDLE, NULL, &request);
+
+    while (result == SUCCESS && !is_done) {
+        result = MPI_Test(&request, &is_done, STATUS_IGNORE);
+        sched_yield();
+    }
     return result;
 }
 
 int
-MPI_Reduce_scatter_block(const void *input, void *output, int count, handle type,
-                         handle op, handle in)
+MPI_Finalize(void)
 {
-    int counts[RANKS], offsets[RANKS];
+    if (is_attribute_set) {
+        delete_attribute(others[3], 1, NULL, NULL);
+    }
+    pthread_mutex_lock(&lock);
+    is_ending = true;
+    pthread_mutex_unlock(&lock);
+    int result = meet_at_end();
 
-    even(comm_of(in), count, counts, offsets);
-    int result = MPI_Reduce_scatter(input, output, counts, type, op, in);
-    return result != SUCCESS ? result : fails("MPI_Reduce_scatter_block");
-}
-
-int
-MPI_Reduce(const void *input, void *output, int count, handle type, handle op, int root,
-           handle in)
-{
-    const comm *self = comm_of(in);
-    size_t size = (size_t)count * size_of(type);
-    const void *own = input == IN_PLACE ? output : input;
-    char *data = self->rank == root ? malloc(size * (size_t)self->size + 1) : NULL;
-    int result = MPI_Gather(own, count, type, data, count, type, root, in);
-
-    if (self->rank == root) {
-        if (result == SUCCESS) {
-            result = join_all(self, data, (size_t)count, type, op);
+    pthread_mutex_lock(&lock);
+    is_over = true;
+    for (const request *each = requests; each < requests + REQUESTS; each++) {
+        if (each->is_used) {
+            fprintf(
+                stderr,
+                "mpi_double: MPI_Finalize with a request pending: a %s with tag %d, "
+                "%zu of %zu bytes, %s\n",
+                each->is_send ? "send" : "receive", each->tag, each->moved,
+                each->capacity, each->is_done ? "done" : "not done");
+            abort();
         }
-        memcpy(output, data, size);
-        free(data);
     }
-    return result != SUCCESS ? result : fails("MPI_Reduce");
-}
-
-int
-MPI_Allreduce(const void *input, void *output, int count, handle type, handle op,
-              handle in)
-{
-    int result =
-        MPI_Reduce(input == IN_PLACE && comm_of(in)->rank != 0 ? output : input, output,
-                   count, type, op, 0, in);
-
-    if (result == SUCCESS) {
-        result = MPI_Bcast(output, count, type, 0, in);
-    }
-    return result != SUCCESS ? result : fails("MPI_Allreduce");
+    pthread_mutex_unlock(&lock);
+    return result;
 }

@@ -166,7 +166,8 @@ class Ender(logging.Handler):
 
 def hang_in(rank: int, world_size: int, kind: str, culprits: Sequence[int]) -> str:
     """In a group that is there: what the log has told.  Nobody leaves before all
-    `culprits` have been told: an exit would end the waits of the others."""
+    `culprits` have been told: an exit would end the waits of the others, and that of
+    rank 0 the store."""
     store = distlite.distributed_c10d._get_default_store()
 
     def meet(key: str) -> None:
@@ -179,6 +180,10 @@ def hang_in(rank: int, world_size: int, kind: str, culprits: Sequence[int]) -> s
     with contextlib.suppress(distlite.DistBackendError):
         globals()[kind](rank, world_size)
     meet("told")
+    with contextlib.suppress(distlite.DistNetworkError):  # rank 0 may leave at once
+        store.set(f"leaving/{rank}", b"")
+    if rank == 0:
+        store.wait([f"leaving/{each}" for each in culprits])
     return ender.text
 
 

@@ -42,12 +42,13 @@ def start(launcher, size, *words, seconds=100, script=RANKS, **extra):
 
 @pytest.fixture
 def run(tmp_path):
-    """What each rank found, by rank."""
+    """What each rank found, by rank.  With `is_left` a launcher may call it a failure
+    that an operation is left to MPI, which is not finalized then."""
 
-    def run_all(launcher, size, *words, **extra):
+    def run_all(launcher, size, *words, is_left=False, **extra):
         folder = str(tmp_path)
         status, _, err = start(launcher, size, *words, TEST_MPI_RESULTS=folder, **extra)
-        assert status == 0, err
+        assert is_left or status == 0, err
         return results_of(tmp_path, size)
 
     return run_all
@@ -134,10 +135,7 @@ def test_large_messages_both_ways_in_one_call_with_an_mpi(run, launcher):
 
 @all_when_slow
 def test_large_messages_have_tags_of_their_own(run, launcher):
-    first, second = run(launcher, 2, "many_large")
-    pending = r"256 messages of more than \d+ bytes to rank 1 are pending"
-    assert re.search(pending, first["error"])
-    assert second["right"]
+    assert run(launcher, 2, "many_large") == [True, True]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -148,7 +146,7 @@ def test_tags_where_mpi_has_few(family):
     assert second["object"] == 100_000
     for found in (first, second):
         assert found["right"]
-        assert "tags from 0 to 32507 here (MPI_TAG_UB of " in found["error"]
+        assert "tags from 0 to 32766 here (MPI_TAG_UB of " in found["error"]
 
 
 @all_when_slow
@@ -281,7 +279,7 @@ def test_who_only_sends_runs_ahead_and_hears_of_differences(run, launcher, size)
 @pytest.mark.slow
 @launchers
 def test_failures_name_the_ranks_and_leave_other_groups_whole(run, launcher):
-    first, second = run(launcher, 2, "failures")
+    first, second = run(launcher, 2, "failures", is_left=True)
     both = "rank 0 called all_reduce(3 x float64, SUM), rank 1 called barrier()"
     for found in (first, second):
         assert both in found["mismatch"]
@@ -383,7 +381,7 @@ def test_who_comes_after_a_rank_gave_up_is_told(family):
 
 @all_when_slow
 def test_who_comes_after_a_rank_gave_up_is_told_by_mpi(run, launcher):
-    check_latecomers(*run(launcher, 2, "latecomers"))
+    check_latecomers(*run(launcher, 2, "latecomers", is_left=True))
 
 
 @pytest.mark.slow

@@ -67,9 +67,9 @@ pytestmark = [
 
 @pytest.fixture
 def run(tmp_path):
-    """What each rank found, by rank."""
+    """What each rank found, by rank; as in test_mpi.py."""
 
-    def run_all(network, size, *words, **extra):
+    def run_all(network, size, *words, is_left=False, **extra):
         name, variables, _, _ = NETWORKS[network]
         folder = ENVIRONMENTS / name / "bin"
         assert (folder / "mpiexec").exists(), "make mpis makes the environments"
@@ -81,7 +81,7 @@ def run(tmp_path):
             seconds=150,
             dropped=OURS,
         )
-        assert status == 0, err
+        assert is_left or status == 0, err
         return results_of(tmp_path, size)
 
     return run_all
@@ -105,11 +105,11 @@ def test_messages_tags_and_who_gives_up(run, network):
     _, _, text, last_tag = NETWORKS[network]
     names = ["first_steps", "tags", "sent_in_vain", "latecomers", "from_any_rank"]
     names += ["probes", "windows"]
-    first, second = run(network, 2, "several", *names)
+    first, second = run(network, 2, "several", *names, is_left=True)
     for found in (first, second):
         assert all(found["first_steps"])
         assert found["tags"]["right"]
-        limit = f"tags from 0 to {last_tag - 260} here (MPI_TAG_UB of {text}"
+        limit = f"tags from 0 to {last_tag - 1} here (MPI_TAG_UB of {text}"
         assert limit in found["tags"]["error"]
     assert second["tags"]["object"] == 100_000
     check_sent_in_vain(first["sent_in_vain"], second["sent_in_vain"])

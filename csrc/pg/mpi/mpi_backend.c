@@ -10,7 +10,7 @@
 #include "base/thread.h"
 #include "pg/cpu/cpu_backend.h"
 #include "pg/mpi/mpi_members.h"
-#include "pg/mpi/mpi_news.h"
+#include "pg/mpi/mpi_message.h"
 #include "pg/mpi/mpi_state.h"
 
 /* The most bytes of one call of MPI, whose counts are ints: a power of two that leaves
@@ -31,7 +31,7 @@ abort_backend(dl_backend *backend, const dl_error *cause)
 
     dl_mpi_comm_abort(comm, cause);
     if (cause->status == DL_CANCELLED) {
-        dl_mpi_news_send_failure(comm, cause);
+        dl_mpi_notice_send_failure(comm, cause);
     }
 }
 
@@ -48,13 +48,15 @@ free_backend(dl_backend *backend)
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
 
-    dl_mpi_meeting_fini(&self->meeting);
-    dl_mpi_spans_fini(&self->inputs);
-    dl_mpi_spans_fini(&self->outputs);
+    if (self->comm != NULL) {
+        dl_mpi_notice_drop(self->comm);
+    }
     dl_buffer_fini(&self->staging);
-    dl_buffer_fini(&self->own);
+    dl_buffer_fini(&self->inbox);
+    free(self->cards);
+    free(self->pending);
+    free(self->heard);
     dl_mpi_comm_unref(self->comm);
-    free(self->counts);
     free(self);
 }
 
@@ -78,22 +80,42 @@ note_loss(dl_backend *backend)
     dl_mpi_world_skip_finalize();
 }
 
+static dl_mpi_run_fn *const runs[DL_OP_TYPE_COUNT] = {
+    [DL_ALL_REDUCE] = dl_mpi_all_reduce, [DL_BROADCAST] = dl_mpi_broadcast,
+    [DL_BARRIER] = dl_mpi_barrier,       [DL_REDUCE] = dl_mpi_reduce,
+    [DL_ALL_GATHER] = dl_mpi_all_gather, [DL_GATHER] = dl_mpi_gather,
+    [DL_SCATTER] = dl_mpi_scatter,       [DL_REDUCE_SCATTER] = dl_mpi_reduce_scatter,
+    [DL_ALL_TO_ALL] = dl_mpi_all_to_all, [DL_SCAN] = dl_mpi_scan,
+    [DL_EXSCAN] = dl_mpi_scan,
+};
+
+static dl_status
+run_collective(dl_backend *backend, const dl_op_context *op, const dl_call *call)
+{
+    dl_mpi_backend *self = dl_mpi_self(backend);
+    dl_op_type type = dl_op_type_exchanges_cards(call->op) ? DL_ALL_GATHER : call->op;
+
+    self->op = op;
+    dl_status status = runs[type](self, call);
+    return status == DL_OK ? DL_OK : dl_mpi_fail_operation(self, status);
+}
+
 static const dl_backend_ops mpi_ops = {
     .name = "mpi",
     .leaves_windows = true,
     .collectives =
         {
-            [DL_ALL_REDUCE] = dl_mpi_all_reduce,
-            [DL_BROADCAST] = dl_mpi_broadcast,
-            [DL_BARRIER] = dl_mpi_barrier,
-            [DL_REDUCE] = dl_mpi_reduce,
-            [DL_ALL_GATHER] = dl_mpi_all_gather,
-            [DL_GATHER] = dl_mpi_gather,
-            [DL_SCATTER] = dl_mpi_scatter,
-            [DL_REDUCE_SCATTER] = dl_mpi_reduce_scatter,
-            [DL_ALL_TO_ALL] = dl_mpi_all_to_all,
-            [DL_SCAN] = dl_mpi_scan,
-            [DL_EXSCAN] = dl_mpi_scan,
+            [DL_ALL_REDUCE] = run_collective,
+            [DL_BROADCAST] = run_collective,
+            [DL_BARRIER] = run_collective,
+            [DL_REDUCE] = run_collective,
+            [DL_ALL_GATHER] = run_collective,
+            [DL_GATHER] = run_collective,
+            [DL_SCATTER] = run_collective,
+            [DL_REDUCE_SCATTER] = run_collective,
+            [DL_ALL_TO_ALL] = run_collective,
+            [DL_SCAN] = run_collective,
+            [DL_EXSCAN] = run_collective,
         },
     .post = post_message,
     .watch = check_lost,
@@ -103,28 +125,6 @@ static const dl_backend_ops mpi_ops = {
     .leave = leave_backend,
     .free = free_backend,
 };
-
-dl_status
-dl_mpi_meet_empty(dl_mpi_backend *self, const dl_op_context *op)
-{
-    DL_TRY(dl_mpi_meet(&self->meeting, op, &(dl_mpi_contribution){0}));
-    DL_TRY(dl_mpi_meeting_commit(&self->meeting, op));
-    dl_blocking_begin();
-    return DL_OK;
-}
-
-dl_status
-dl_mpi_called(dl_mpi_backend *self, const dl_op_context *op, int result,
-              const char *call)
-{
-    if (result == 0) {
-        return DL_OK;
-    }
-    dl_mpi_check(self->mpi, result, call);
-    return dl_fail_while("%s #%" PRIu64 " in group %s on rank %d",
-                         dl_op_type_name(op->fingerprint.op), op->sequence,
-                         self->comm->group_name, self->rank);
-}
 
 /* Sets what this process would share with the members of its host, unless
  * DISTLITE_MPI_SHARED_MEMORY forbids it. */
@@ -222,7 +222,7 @@ open_comm(dl_mpi_backend *self, const dl_mpi_members *members,
         /* The others create the communicator, which blocks until this
          * rank does so, too. */
         dl_fail(DL_INTERRUPTED, "interrupted by a signal");
-        dl_mpi_news_send_failure(self->comm, dl_last_error());
+        dl_mpi_notice_send_failure(self->comm, dl_last_error());
         return dl_fail(DL_INTERRUPTED, "interrupted by a signal");
     }
     return DL_OK;
@@ -234,13 +234,10 @@ open_backend(dl_mpi_backend *self, const dl_mpi_members *members,
 {
     DL_TRY(open_comm(self, members, world, options));
     self->mpi = self->comm->mpi;
-    self->counts = calloc((size_t)self->size * 4, sizeof *self->counts);
-    if (self->counts == NULL) {
+    self->heard = calloc((size_t)self->size, sizeof *self->heard);
+    if (self->heard == NULL) {
         return dl_fail_no_memory();
     }
-    DL_TRY(dl_mpi_spans_init(&self->inputs, self->size));
-    DL_TRY(dl_mpi_spans_init(&self->outputs, self->size));
-    DL_TRY(dl_mpi_meeting_init(&self->meeting, self->comm));
     self->base.brief = BRIEF;
     self->base.has_brief_messages = true;
     self->base.spans_hosts = self->size > 1; /* not known: MPI was not asked */

@@ -11,10 +11,8 @@
 
 #include "base/hash.h"
 #include "base/interrupt.h"
-#include "pg/mpi/mpi_probe.h"
+#include "pg/mpi/mpi_message.h"
 #include "pg/mpi/mpi_processes.h"
-
-#define TAG_WORDS (DL_MPI_DATA_TAGS / 64)
 
 /* A wait first polls its request without a pause: for as long as a small collective
  * takes if each rank of this host has a core, otherwise for as long as one message
@@ -42,12 +40,30 @@
  * after each.  Signals are checked once in so many polls in both cases. */
 #define CHECK_EVERY 64
 
-/* How long MPI may take to complete a cancelled receive. */
-#define CANCELLING DL_SECOND
+/* What an int cannot count is counted in blocks of this size. */
+#define UNIT ((size_t)1 << 20)
+
+static struct {
+    pthread_mutex_t lock;
+    dl_list all; /* guarded by lock */
+} comms = {.lock = PTHREAD_MUTEX_INITIALIZER, .all = {&comms.all, &comms.all}};
+
+void
+dl_mpi_comm_for_each(void (*call)(dl_mpi_comm *comm))
+{
+    pthread_mutex_lock(&comms.lock);
+    for (dl_list *node = comms.all.next; node != &comms.all; node = node->next) {
+        call(DL_LIST_ENTRY(node, dl_mpi_comm, node));
+    }
+    pthread_mutex_unlock(&comms.lock);
+}
 
 static void
 free_comm(dl_mpi_comm *comm)
 {
+    pthread_mutex_lock(&comms.lock);
+    dl_list_remove(&comm->node);
+    pthread_mutex_unlock(&comms.lock);
     bool is_freed = !atomic_load(&comm->has_pending) && dl_mpi_world_is_open();
 
     if (comm->handle != 0 && is_freed) {
@@ -56,11 +72,8 @@ free_comm(dl_mpi_comm *comm)
     if (comm->users != 0 && is_freed) {
         comm->mpi->comm_free(comm->users);
     }
-    dl_mpi_probe_drop(comm);
-    free(atomic_load(&comm->spare));
-    pthread_mutex_destroy(&comm->matching.lock);
+    dl_mpi_mailbox_fini(&comm->mailbox);
     pthread_mutex_destroy(&comm->lock);
-    free(comm->data_tags);
     free(comm->group_name);
     free(comm->world_ranks);
     free(comm);
@@ -122,9 +135,6 @@ dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name, const int *ra
         return dl_fail_no_memory();
     }
     pthread_mutex_init(&made->lock, NULL);
-    pthread_mutex_init(&made->matching.lock, NULL);
-    dl_list_init(&made->matching.head);
-    dl_list_init(&made->matching.kept);
     atomic_init(&made->references, 1);
     made->mpi = world->mpi;
     made->world = world;
@@ -132,12 +142,11 @@ dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name, const int *ra
     made->piece = piece;
     made->shares_cores = shares_cores();
     made->group_name = strdup(group_name);
-    made->data_tags = calloc((size_t)size, TAG_WORDS * sizeof *made->data_tags);
     made->world_ranks = malloc((size_t)size * sizeof *made->world_ranks);
-    dl_status status =
-        made->group_name == NULL || made->data_tags == NULL || made->world_ranks == NULL
-            ? dl_fail_no_memory()
-            : DL_OK;
+    dl_status status = dl_mpi_mailbox_init(&made->mailbox, size);
+    if (made->group_name == NULL || made->world_ranks == NULL) {
+        status = dl_fail_no_memory();
+    }
     if (status == DL_OK) {
         memcpy(made->world_ranks, ranks, (size_t)size * sizeof *ranks);
         status = create(made, ranks);
@@ -146,6 +155,9 @@ dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name, const int *ra
         free_comm(made);
         return status;
     }
+    pthread_mutex_lock(&comms.lock);
+    dl_list_append(&comms.all, &made->node);
+    pthread_mutex_unlock(&comms.lock);
     *comm = made;
     return DL_OK;
 }
@@ -166,33 +178,6 @@ dl_mpi_comm_unref(dl_mpi_comm *comm)
     }
 }
 
-int
-dl_mpi_comm_take_tag(dl_mpi_comm *comm, int rank)
-{
-    _Atomic uint64_t *words = comm->data_tags + (size_t)rank * TAG_WORDS;
-
-    for (int i = 0; i < TAG_WORDS; i++) {
-        uint64_t used = atomic_load(&words[i]);
-        while (used != UINT64_MAX) {
-            int bit = __builtin_ctzll(~used);
-            if (atomic_compare_exchange_strong(&words[i], &used,
-                                               used | UINT64_C(1) << bit)) {
-                return DL_MPI_DATA_TAG + i * 64 + bit;
-            }
-        }
-    }
-    return 0;
-}
-
-void
-dl_mpi_comm_give_tag(dl_mpi_comm *comm, int rank, int tag)
-{
-    int index = tag - DL_MPI_DATA_TAG;
-
-    atomic_fetch_and(&comm->data_tags[rank * TAG_WORDS + index / 64],
-                     ~(UINT64_C(1) << index % 64));
-}
-
 void
 dl_mpi_comm_abort(dl_mpi_comm *comm, const dl_error *cause)
 {
@@ -204,42 +189,50 @@ dl_mpi_comm_abort(dl_mpi_comm *comm, const dl_error *cause)
     pthread_mutex_unlock(&comm->lock);
 }
 
-/* The cancelled receive may be into an array whose owner gets it back.  It completes by
- * itself, as cancelled or because its message has come, but not within the call of
- * MPI_Cancel. */
-static bool
-cancel_receive(const dl_mpi_table *mpi, dl_mpi_handle *request)
+void
+dl_mpi_comm_leave(dl_mpi_comm *comm, dl_mpi_handle request, void *memory)
 {
-    dl_deadline soon = dl_deadline_after(CANCELLING);
-    int is_done = 0;
-
-    if (mpi->cancel(request) != 0) {
-        return false;
-    }
-    while (mpi->test(request, &is_done, NULL) == 0 && !is_done) {
-        if (dl_deadline_passed(soon)) {
-            return false;
-        }
-        sched_yield();
-    }
-    return true;
+    atomic_store(&comm->has_pending, true);
+    dl_mpi_leftover_add(request, memory);
 }
 
-bool
-dl_mpi_comm_leave(dl_mpi_comm *comm, dl_mpi_handle request, bool is_receive)
+/* Makes a datatype of exactly `size` bytes: whole units, and a rest in bytes. */
+static dl_status
+make_type(const dl_mpi_table *mpi, size_t size, dl_mpi_handle *type)
 {
-    const dl_mpi_table *mpi = comm->mpi;
-    int is_done = request == 0;
+    dl_mpi_handle unit;
+    size_t units = size / UNIT;
+    int counts[2] = {(int)units, (int)(size % UNIT)};
+    int64_t offsets[2] = {0, (int64_t)(units * UNIT)};
 
-    if (is_done || mpi->test(&request, &is_done, NULL) != 0 || is_done) {
-        return false;
+    DL_TRY(dl_mpi_check(mpi, mpi->type_contiguous((int)UNIT, mpi->byte, &unit),
+                        "MPI_Type_contiguous"));
+    dl_mpi_handle types[2] = {unit, mpi->byte};
+    int result = mpi->type_pair(counts, offsets, types, type);
+    mpi->type_free(unit);
+    return dl_mpi_check(mpi, result, "MPI_Type_create_struct");
+}
+
+dl_status
+dl_mpi_part_of(const dl_mpi_comm *comm, void *data, size_t size, dl_mpi_part *part,
+               dl_mpi_handle *type)
+{
+    *part = (dl_mpi_part){data, (int)size, comm->mpi->byte};
+    *type = 0;
+    if (size > comm->piece) {
+        DL_TRY(make_type(comm->mpi, size, type));
+        part->count = 1;
+        part->type = *type;
     }
-    if (is_receive && cancel_receive(mpi, &request)) {
-        return false;
+    return DL_OK;
+}
+
+void
+dl_mpi_type_free(const dl_mpi_comm *comm, dl_mpi_handle type)
+{
+    if (type != 0) {
+        comm->mpi->type_free(type);
     }
-    atomic_store(&comm->has_pending, true);
-    dl_mpi_leftover_add(mpi, request, NULL);
-    return true;
 }
 
 dl_status
@@ -248,22 +241,6 @@ dl_mpi_comm_admit(dl_mpi_comm *comm)
     return atomic_load_explicit(&comm->is_aborted, memory_order_acquire)
                ? dl_fail_again(&comm->cause)
                : dl_mpi_world_admit();
-}
-
-dl_status
-dl_mpi_comm_fail_timeout(const dl_mpi_comm *comm, const char *what, int peer,
-                         dl_deadline deadline)
-{
-    const char *done = strcmp(what, "send") == 0 ? "taken" : "sent";
-    char who[32] = "no rank has";
-
-    if (peer != DL_ANY_RANK) {
-        snprintf(who, sizeof who, "rank %d has not", peer);
-    }
-    return dl_fail(
-        DL_TIMEOUT,
-        "%s in group %s on rank %d timed out after %" PRId64 "ms: %s %s the message",
-        what, comm->group_name, comm->rank, deadline.limit / DL_MILLISECOND, who, done);
 }
 
 dl_status
@@ -287,7 +264,7 @@ dl_mpi_comm_lost(const dl_mpi_comm *comm, int rank)
 static dl_status
 check_awaited(const dl_mpi_comm *comm, dl_mpi_pace *pace)
 {
-    if (pace->awaited == 0 || dl_mpi_comm_lost(comm, pace->awaited - 1) == DL_OK) {
+    if (pace->is_any || dl_mpi_comm_lost(comm, pace->awaited) == DL_OK) {
         return DL_OK;
     }
     if (!pace->is_lost) {
@@ -366,9 +343,6 @@ dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline)
     if (looks % CHECK_EVERY != 0 && pace->naps == 0) {
         return DL_OK;
     }
-    if (pace->bound_until != 0 && dl_now() < pace->bound_until) {
-        return DL_OK;
-    }
     DL_TRY(dl_mpi_comm_admit(comm));
     if (dl_deadline_passed(deadline)) {
         pace->is_late = true;
@@ -379,23 +353,4 @@ dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline)
     }
     DL_TRY(pace->naps == 0 ? DL_OK : check_awaited(comm, pace));
     return dl_interrupt_check();
-}
-
-dl_status
-dl_mpi_finish(dl_mpi_comm *comm, dl_mpi_handle *request)
-{
-    dl_mpi_pace pace = {.looks = 0};
-    int is_done = 0;
-
-    dl_blocking_begin();
-    for (;;) {
-        int result = comm->mpi->test(request, &is_done, NULL);
-        if (result != 0 || is_done) {
-            return dl_mpi_check(comm->mpi, result, "MPI_Test");
-        }
-        pace.looks++;
-        if (!is_eager(comm, &pace)) {
-            sched_yield();
-        }
-    }
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A group's own communicators, one for the messages of users and one for all else, and
- * waits for requests on them.  They are reference-counted, since messages on them may
- * outlive the group.  MPI can neither withdraw an operation that has begun nor wake a
- * thread from it, so every wait that depends on other ranks polls a request: at first
- * without a pause, then with naps that grow to a millisecond. */
+ * A group's own communicators, and waits for requests on them.  They are
+ * reference-counted, since messages on them may outlive the group.  Every operation is a
+ * request, which MPI completes while it is polled: at first without a pause, then with
+ * naps that grow to a millisecond.  So a deadline, a signal, an abort and the end of a
+ * rank end every wait; MPI keeps the request, and the memory that it uses. */
 #ifndef DISTLITE_PG_MPI_MPI_COMM_H
 #define DISTLITE_PG_MPI_MPI_COMM_H
 
@@ -15,32 +15,32 @@
 #include "base/list.h"
 #include "pg/mpi/mpi_world.h"
 
-/* Tags of MPI's messages in a group's communicator.  This library's own come first,
- * because the largest tag differs: MPI guarantees 32767, and some networks have little
- * more.  A user's tag is added to DL_MPI_USER_TAG. */
+/* Tags in the communicator `handle`.  Large contents of messages take the tags from
+ * DL_MPI_CONTENTS_TAG on in turns: many enough that two which are pending do not have the
+ * same. */
 enum {
-    DL_MPI_OWN_TAG,
-    DL_MPI_NEWS_TAG,
-    DL_MPI_GO_TAG,
-    DL_MPI_OBJECT_TAG, /* stands for DL_OBJECT_TAG */
-    DL_MPI_DATA_TAG,   /* the first tag of large contents (mpi_message.c) */
-    DL_MPI_DATA_TAGS = 256,
-    DL_MPI_USER_TAG = DL_MPI_DATA_TAG + DL_MPI_DATA_TAGS,
+    DL_MPI_BLOCK_TAG,
+    DL_MPI_NOTICE_TAG,
+    DL_MPI_CONTENTS_TAG,
+    DL_MPI_CONTENTS_TAGS = 30000, /* MPI guarantees 32767 in all */
 };
 
-/* What MPI cannot match by itself; guarded by lock. */
-typedef struct dl_mpi_queue {
+/* The messages of a communicator that MPI does not match (mpi_message.h); guarded by
+ * lock. */
+typedef struct dl_mpi_mailbox {
     pthread_mutex_t lock;
-    dl_list head; /* receives that wait for their match (mpi_match.h) */
-    dl_list kept; /* heads of messages that probes have received (mpi_probe.h) */
-} dl_mpi_queue;
+    dl_list posted;  /* receives that wait for their message */
+    dl_list arrived; /* heads of messages that no receive has taken yet */
+    uint32_t *sent;  /* large contents sent to each rank, modulo the number of tags */
+} dl_mpi_mailbox;
 
 typedef struct dl_mpi_comm {
+    dl_list node; /* among all communicators of the process */
     /* fixed after init */
     const dl_mpi_table *mpi;
     const dl_mpi_world *world;
     dl_mpi_handle handle;
-    dl_mpi_handle users; /* see dl_mpi_comm_of_tag() */
+    dl_mpi_handle users; /* of the heads of users' messages, for probes with any tag */
     int rank;
     int size;
     size_t piece; /* most bytes of one call: MPI's counts are ints */
@@ -48,18 +48,12 @@ typedef struct dl_mpi_comm {
     int *world_ranks;  /* by rank in the group */
     bool shares_cores; /* this host may have more ranks than cores */
     atomic_uint references;
-    /* The tags for large contents that are in use: a bit for each, in
-     * words of 64, by rank. */
-    _Atomic uint64_t *data_tags;
     /* MPI may still use it for an operation that was given up: it is never freed. */
     atomic_bool has_pending;
     atomic_bool is_aborted;
-    /* The other ranks have been sent the reason of the group's failure. */
+    /* The other ranks know the reason of the group's failure. */
     atomic_bool has_told;
-    /* Memory for the head of a receive, which the next one uses again; or NULL.  It is too
-     * large for the caches of most allocators. */
-    struct dl_mpi_frame *_Atomic spare;
-    dl_mpi_queue matching;
+    dl_mpi_mailbox mailbox;
     pthread_mutex_t lock;
     dl_error cause; /* of the abort; guarded by lock, fixed once is_aborted */
 } dl_mpi_comm;
@@ -72,14 +66,8 @@ dl_status dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name,
 dl_mpi_comm *dl_mpi_comm_ref(dl_mpi_comm *comm);
 void dl_mpi_comm_unref(dl_mpi_comm *comm); /* NULL does nothing */
 
-/* Returns the communicator of the messages with this tag of MPI's.  Users' messages have
- * one of their own, so that a probe for any tag finds nothing else. */
-static inline dl_mpi_handle
-dl_mpi_comm_of_tag(const dl_mpi_comm *comm, int tag)
-{
-    return tag >= DL_MPI_USER_TAG || tag == comm->mpi->any_tag ? comm->users
-                                                               : comm->handle;
-}
+/* Calls `call` for all communicators that have not been freed. */
+void dl_mpi_comm_for_each(void (*call)(dl_mpi_comm *comm));
 
 /* Makes all waits fail with `cause`; from any thread, idempotent. */
 void dl_mpi_comm_abort(dl_mpi_comm *comm, const dl_error *cause);
@@ -88,38 +76,31 @@ void dl_mpi_comm_abort(dl_mpi_comm *comm, const dl_error *cause);
  * ended. */
 dl_status dl_mpi_comm_admit(dl_mpi_comm *comm);
 
-/* Fails because the message of `what` ("send", "recv" or "probe") is late.  The text
- * names `peer`, the other rank of the message, unless that is DL_ANY_RANK. */
-dl_status dl_mpi_comm_fail_timeout(const dl_mpi_comm *comm, const char *what, int peer,
-                                   dl_deadline deadline);
-
 /* Returns DL_PEER_LOST if `rank`, or any other rank for -1, is known to have ended. */
 dl_status dl_mpi_comm_lost(const dl_mpi_comm *comm, int rank);
 
-/* Reserves a tag for large contents to `rank`; returns 0 if all are in use.  No
- * other message may have that tag until a receive has taken the contents and the
- * tag is given back. */
-int dl_mpi_comm_take_tag(dl_mpi_comm *comm, int rank);
-void dl_mpi_comm_give_tag(dl_mpi_comm *comm, int rank, int tag);
+/* Leaves a request that MPI has not completed to it, for an unlimited time, and with it
+ * the communicator.  `memory` is as in dl_mpi_leftover_add(). */
+void dl_mpi_comm_leave(dl_mpi_comm *comm, dl_mpi_handle request, void *memory);
 
-/* After a failure: leaves a request to MPI, which may use its memory for an unlimited
- * time, after an attempt to cancel a receive.  Returns false if there is none (0), or
- * if MPI has completed it. */
-bool dl_mpi_comm_leave(dl_mpi_comm *comm, dl_mpi_handle request, bool is_receive);
+/* Describes `size` contiguous bytes as one part.  `*type` is to be freed with
+ * dl_mpi_type_free() once MPI has the request: it is a datatype of our own if an int
+ * cannot count the bytes, or 0. */
+dl_status dl_mpi_part_of(const dl_mpi_comm *comm, void *data, size_t size,
+                         dl_mpi_part *part, dl_mpi_handle *type);
+void dl_mpi_type_free(const dl_mpi_comm *comm, dl_mpi_handle type);
 
 /* The state of a wait that polls; zeroed at first. */
 typedef struct dl_mpi_pace {
     int looks;
     int patience; /* additional polls before naps: see dl_mpi_patience() */
     int naps;     /* so far */
-    int awaited;  /* the rank that is waited for, plus one; 0: any rank */
+    int awaited;  /* the rank that is waited for; -1: any rank that ends matters */
+    bool is_any;  /* no rank that ends matters: another one may send */
     bool is_late; /* the deadline has passed: not the reason of an abort */
     bool is_lost; /* the awaited rank has ended */
     /* When the first yield and the first nap come at the latest; 0: not known yet. */
     int64_t eager_until, naps_at;
-    /* Until then neither the deadline nor a signal nor an abort ends the wait; 0: they
-     * do so from the start. */
-    int64_t bound_until;
 } dl_mpi_pace;
 
 /* Returns the patience for a message of so many bytes.  MPI moves a long message in
@@ -132,9 +113,5 @@ int dl_mpi_patience(size_t bytes);
  * timeout elsewhere, because MPI has been ended, or with DL_PEER_LOST and `is_lost` a
  * while after the awaited rank has ended, so that what it had sent is received. */
 dl_status dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline);
-
-/* Waits for a request in which all other ranks take part already, so that it completes
- * by itself: nothing else ends this wait. */
-dl_status dl_mpi_finish(dl_mpi_comm *comm, dl_mpi_handle *request);
 
 #endif

@@ -17,59 +17,44 @@
 typedef int copy_attribute_fn(native_handle, int, void *, void *, void *, int *);
 typedef int delete_attribute_fn(native_handle, int, void *, void *);
 
-#define DL_MPI_SYMBOLS(X, H)                                                           \
-    X(init_thread, MPI_Init_thread, (int *, char ***, int, int *))                     \
-    X(query_thread, MPI_Query_thread, (int *))                                         \
-    X(initialized, MPI_Initialized, (int *))                                           \
-    X(finalized, MPI_Finalized, (int *))                                               \
-    X(finalize, MPI_Finalize, (void))                                                  \
-    X(error_string, MPI_Error_string, (int, char *, int *))                            \
-    X(comm_rank, MPI_Comm_rank, (H, int *))                                            \
-    X(comm_size, MPI_Comm_size, (H, int *))                                            \
-    X(comm_get_attr, MPI_Comm_get_attr, (H, int, void *, int *))                       \
-    X(comm_create_keyval, MPI_Comm_create_keyval,                                      \
-      (copy_attribute_fn *, delete_attribute_fn *, int *, void *))                     \
-    X(comm_set_attr, MPI_Comm_set_attr, (H, int, void *))                              \
-    X(comm_free, MPI_Comm_free, (H *))                                                 \
-    X(comm_set_errhandler, MPI_Comm_set_errhandler, (H, H))                            \
-    X(comm_group, MPI_Comm_group, (H, H *))                                            \
-    X(group_incl, MPI_Group_incl, (H, int, const int *, H *))                          \
-    X(group_free, MPI_Group_free, (H *))                                               \
-    X(comm_create_group, MPI_Comm_create_group, (H, H, int, H *))                      \
-    X(isend, MPI_Isend, (const void *, int, H, int, int, H, H *))                      \
-    X(issend, MPI_Issend, (const void *, int, H, int, int, H, H *))                    \
-    X(irecv, MPI_Irecv, (void *, int, H, int, int, H, H *))                            \
-    X(ibcast, MPI_Ibcast, (void *, int, H, int, H, H *))                               \
-    X(iprobe, MPI_Iprobe, (int, int, H, int *, void *))                                \
-    X(improbe, MPI_Improbe, (int, int, H, int *, H *, void *))                         \
-    X(imrecv, MPI_Imrecv, (void *, int, H, H *, H *))                                  \
-    X(test, MPI_Test, (H *, int *, void *))                                            \
-    X(cancel, MPI_Cancel, (H *))                                                       \
-    X(test_cancelled, MPI_Test_cancelled, (const void *, int *))                       \
-    X(get_count, MPI_Get_count, (const void *, H, int *))                              \
-    X(bcast, MPI_Bcast, (void *, int, H, int, H))                                      \
-    X(allreduce, MPI_Allreduce, (const void *, void *, int, H, H, H))                  \
-    X(reduce, MPI_Reduce, (const void *, void *, int, H, H, int, H))                   \
-    X(scan, MPI_Scan, (const void *, void *, int, H, H, H))                            \
-    X(exscan, MPI_Exscan, (const void *, void *, int, H, H, H))                        \
-    X(reduce_scatter, MPI_Reduce_scatter,                                              \
-      (const void *, void *, const int *, H, H, H))                                    \
-    X(reduce_scatter_block, MPI_Reduce_scatter_block,                                  \
-      (const void *, void *, int, H, H, H))                                            \
-    X(allgather, MPI_Allgather, (const void *, int, H, void *, int, H, H))             \
-    X(allgatherv, MPI_Allgatherv,                                                      \
-      (const void *, int, H, void *, const int *, const int *, H, H))                  \
-    X(gather, MPI_Gather, (const void *, int, H, void *, int, H, int, H))              \
-    X(scatter, MPI_Scatter, (const void *, int, H, void *, int, H, int, H))            \
-    X(alltoall, MPI_Alltoall, (const void *, int, H, void *, int, H, H))               \
-    X(alltoallv, MPI_Alltoallv,                                                        \
-      (const void *, const int *, const int *, H, void *, const int *, const int *, H, \
-       H))                                                                             \
-    X(op_create, MPI_Op_create, (dl_mpi_user_fn *, int, H *))                          \
-    X(type_contiguous, MPI_Type_contiguous, (int, H, H *))                             \
-    X(type_struct, MPI_Type_create_struct,                                             \
-      (int, const int *, const int64_t *, const H *, H *))                             \
-    X(type_commit, MPI_Type_commit, (H *))                                             \
+#define DL_MPI_SYMBOLS(X, H)                                                       \
+    X(init_thread, MPI_Init_thread, (int *, char ***, int, int *))                 \
+    X(query_thread, MPI_Query_thread, (int *))                                     \
+    X(initialized, MPI_Initialized, (int *))                                       \
+    X(finalized, MPI_Finalized, (int *))                                           \
+    X(finalize, MPI_Finalize, (void))                                              \
+    X(error_string, MPI_Error_string, (int, char *, int *))                        \
+    X(comm_rank, MPI_Comm_rank, (H, int *))                                        \
+    X(comm_size, MPI_Comm_size, (H, int *))                                        \
+    X(comm_get_attr, MPI_Comm_get_attr, (H, int, void *, int *))                   \
+    X(comm_create_keyval, MPI_Comm_create_keyval,                                  \
+      (copy_attribute_fn *, delete_attribute_fn *, int *, void *))                 \
+    X(comm_set_attr, MPI_Comm_set_attr, (H, int, void *))                          \
+    X(comm_free, MPI_Comm_free, (H *))                                             \
+    X(comm_set_errhandler, MPI_Comm_set_errhandler, (H, H))                        \
+    X(comm_group, MPI_Comm_group, (H, H *))                                        \
+    X(group_incl, MPI_Group_incl, (H, int, const int *, H *))                      \
+    X(group_free, MPI_Group_free, (H *))                                           \
+    X(comm_create_group, MPI_Comm_create_group, (H, H, int, H *))                  \
+    X(isend, MPI_Isend, (const void *, int, H, int, int, H, H *))                  \
+    X(irecv, MPI_Irecv, (void *, int, H, int, int, H, H *))                        \
+    X(iprobe, MPI_Iprobe, (int, int, H, int *, void *))                            \
+    X(improbe, MPI_Improbe, (int, int, H, int *, H *, void *))                     \
+    X(imrecv, MPI_Imrecv, (void *, int, H, H *, H *))                              \
+    X(test, MPI_Test, (H *, int *, void *))                                        \
+    X(get_count, MPI_Get_count, (const void *, H, int *))                          \
+    X(ibcast, MPI_Ibcast, (void *, int, H, int, H, H *))                           \
+    X(iallreduce, MPI_Iallreduce, (const void *, void *, int, H, H, H, H *))       \
+    X(ireduce, MPI_Ireduce, (const void *, void *, int, H, H, int, H, H *))        \
+    X(iscan, MPI_Iscan, (const void *, void *, int, H, H, H, H *))                 \
+    X(iexscan, MPI_Iexscan, (const void *, void *, int, H, H, H, H *))             \
+    X(iallgather, MPI_Iallgather, (const void *, int, H, void *, int, H, H, H *))  \
+    X(igather, MPI_Igather, (const void *, int, H, void *, int, H, int, H, H *))   \
+    X(iscatter, MPI_Iscatter, (const void *, int, H, void *, int, H, int, H, H *)) \
+    X(type_contiguous, MPI_Type_contiguous, (int, H, H *))                         \
+    X(type_struct, MPI_Type_create_struct,                                         \
+      (int, const int *, const int64_t *, const H *, H *))                         \
+    X(type_commit, MPI_Type_commit, (H *))                                         \
     X(type_free, MPI_Type_free, (H *))
 
 typedef struct native_table {
@@ -191,35 +176,12 @@ isend(const dl_mpi_part *part, int peer, int tag, dl_mpi_handle comm,
 }
 
 static int
-issend(const dl_mpi_part *part, int peer, int tag, dl_mpi_handle comm,
-       dl_mpi_handle *request)
-{
-    native_handle made;
-    int result = native.issend(part->data, part->count, TO(part->type), peer, tag,
-                               TO(comm), &made);
-
-    *request = result == 0 ? FROM(made) : 0;
-    return result;
-}
-
-static int
 irecv(const dl_mpi_part *part, int peer, int tag, dl_mpi_handle comm,
       dl_mpi_handle *request)
 {
     native_handle made;
     int result = native.irecv(part->data, part->count, TO(part->type), peer, tag,
                               TO(comm), &made);
-
-    *request = result == 0 ? FROM(made) : 0;
-    return result;
-}
-
-static int
-ibcast(const dl_mpi_part *part, int root, dl_mpi_handle comm, dl_mpi_handle *request)
-{
-    native_handle made;
-    int result =
-        native.ibcast(part->data, part->count, TO(part->type), root, TO(comm), &made);
 
     *request = result == 0 ? FROM(made) : 0;
     return result;
@@ -232,8 +194,6 @@ read_status(const int *words, dl_mpi_status *status)
     status->source = words[DL_MPI_STATUS_SOURCE];
     status->tag = words[DL_MPI_STATUS_SOURCE + 1];
     status->bytes = -1;
-    status->is_cancelled = 0;
-    native.test_cancelled(words, &status->is_cancelled);
     native.get_count(words, TO(DL_MPI_BYTE), &status->bytes);
 }
 
@@ -290,121 +250,97 @@ imrecv(const dl_mpi_part *part, dl_mpi_handle message, dl_mpi_handle *request)
 }
 
 static int
-cancel(dl_mpi_handle *request)
+ibcast(const dl_mpi_part *part, int root, dl_mpi_handle comm, dl_mpi_handle *request)
 {
-    native_handle cancelled = TO(*request);
-    int result = native.cancel(&cancelled);
+    native_handle made;
+    int result =
+        native.ibcast(part->data, part->count, TO(part->type), root, TO(comm), &made);
 
-    *request = FROM(cancelled);
+    *request = result == 0 ? FROM(made) : 0;
     return result;
 }
 
 static int
-bcast(const dl_mpi_part *part, int root, dl_mpi_handle comm)
-{
-    return native.bcast(part->data, part->count, TO(part->type), root, TO(comm));
-}
-
-static int
-allreduce(const void *input, const dl_mpi_part *part, dl_mpi_handle op,
-          dl_mpi_handle comm)
-{
-    return native.allreduce(input, part->data, part->count, TO(part->type), TO(op),
-                            TO(comm));
-}
-
-static int
-reduce(const void *input, const dl_mpi_part *part, dl_mpi_handle op, int root,
-       dl_mpi_handle comm)
-{
-    return native.reduce(input, part->data, part->count, TO(part->type), TO(op), root,
-                         TO(comm));
-}
-
-static int
-scan(const void *input, const dl_mpi_part *part, dl_mpi_handle op, dl_mpi_handle comm)
-{
-    return native.scan(input, part->data, part->count, TO(part->type), TO(op),
-                       TO(comm));
-}
-
-static int
-exscan(const void *input, const dl_mpi_part *part, dl_mpi_handle op, dl_mpi_handle comm)
-{
-    return native.exscan(input, part->data, part->count, TO(part->type), TO(op),
-                         TO(comm));
-}
-
-static int
-reduce_scatter(const void *input, const dl_mpi_parts *parts, dl_mpi_handle op,
-               dl_mpi_handle comm)
-{
-    return native.reduce_scatter(input, parts->data, parts->counts, TO(parts->type),
-                                 TO(op), TO(comm));
-}
-
-static int
-reduce_scatter_block(const void *input, const dl_mpi_part *part, dl_mpi_handle op,
-                     dl_mpi_handle comm)
-{
-    return native.reduce_scatter_block(input, part->data, part->count, TO(part->type),
-                                       TO(op), TO(comm));
-}
-
-static int
-allgather(const dl_mpi_part *input, const dl_mpi_part *output, dl_mpi_handle comm)
-{
-    return native.allgather(input->data, input->count, TO(input->type), output->data,
-                            output->count, TO(output->type), TO(comm));
-}
-
-static int
-allgatherv(const dl_mpi_part *input, const dl_mpi_parts *outputs, dl_mpi_handle comm)
-{
-    return native.allgatherv(input->data, input->count, TO(input->type), outputs->data,
-                             outputs->counts, outputs->offsets, TO(outputs->type),
-                             TO(comm));
-}
-
-static int
-gather(const dl_mpi_part *input, const dl_mpi_part *output, int root,
-       dl_mpi_handle comm)
-{
-    return native.gather(input->data, input->count, TO(input->type), output->data,
-                         output->count, TO(output->type), root, TO(comm));
-}
-
-static int
-scatter(const dl_mpi_part *input, const dl_mpi_part *output, int root,
-        dl_mpi_handle comm)
-{
-    return native.scatter(input->data, input->count, TO(input->type), output->data,
-                          output->count, TO(output->type), root, TO(comm));
-}
-
-static int
-alltoall(const dl_mpi_part *input, const dl_mpi_part *output, dl_mpi_handle comm)
-{
-    return native.alltoall(input->data, input->count, TO(input->type), output->data,
-                           output->count, TO(output->type), TO(comm));
-}
-
-static int
-alltoallv(const dl_mpi_parts *inputs, const dl_mpi_parts *outputs, dl_mpi_handle comm)
-{
-    return native.alltoallv(inputs->data, inputs->counts, inputs->offsets,
-                            TO(inputs->type), outputs->data, outputs->counts,
-                            outputs->offsets, TO(outputs->type), TO(comm));
-}
-
-/* The operation is commutative: MPI may combine the ranks in any order. */
-static int
-op_create(dl_mpi_user_fn *function, dl_mpi_handle *op)
+iallreduce(const void *input, const dl_mpi_part *part, dl_mpi_handle op,
+           dl_mpi_handle comm, dl_mpi_handle *request)
 {
     native_handle made;
-    int result = native.op_create(function, 1, &made);
+    int result = native.iallreduce(input, part->data, part->count, TO(part->type),
+                                   TO(op), TO(comm), &made);
 
-    *op = result == 0 ? FROM(made) : 0;
+    *request = result == 0 ? FROM(made) : 0;
+    return result;
+}
+
+static int
+iscan(const void *input, const dl_mpi_part *part, dl_mpi_handle op, dl_mpi_handle comm,
+      dl_mpi_handle *request)
+{
+    native_handle made;
+    int result = native.iscan(input, part->data, part->count, TO(part->type), TO(op),
+                              TO(comm), &made);
+
+    *request = result == 0 ? FROM(made) : 0;
+    return result;
+}
+
+static int
+iexscan(const void *input, const dl_mpi_part *part, dl_mpi_handle op,
+        dl_mpi_handle comm, dl_mpi_handle *request)
+{
+    native_handle made;
+    int result = native.iexscan(input, part->data, part->count, TO(part->type), TO(op),
+                                TO(comm), &made);
+
+    *request = result == 0 ? FROM(made) : 0;
+    return result;
+}
+
+static int
+ireduce(const void *input, const dl_mpi_part *part, dl_mpi_handle op, int root,
+        dl_mpi_handle comm, dl_mpi_handle *request)
+{
+    native_handle made;
+    int result = native.ireduce(input, part->data, part->count, TO(part->type), TO(op),
+                                root, TO(comm), &made);
+
+    *request = result == 0 ? FROM(made) : 0;
+    return result;
+}
+
+static int
+iallgather(const void *input, const dl_mpi_part *part, dl_mpi_handle comm,
+           dl_mpi_handle *request)
+{
+    native_handle made, type = TO(part->type);
+    int result = native.iallgather(input, part->count, type, part->data, part->count,
+                                   type, TO(comm), &made);
+
+    *request = result == 0 ? FROM(made) : 0;
+    return result;
+}
+
+static int
+igather(const void *input, const dl_mpi_part *part, int root, dl_mpi_handle comm,
+        dl_mpi_handle *request)
+{
+    native_handle made, type = TO(part->type);
+    int result = native.igather(input, part->count, type, part->data, part->count, type,
+                                root, TO(comm), &made);
+
+    *request = result == 0 ? FROM(made) : 0;
+    return result;
+}
+
+static int
+iscatter(const void *input, const dl_mpi_part *part, int root, dl_mpi_handle comm,
+         dl_mpi_handle *request)
+{
+    native_handle made, type = TO(part->type);
+    int result = native.iscatter(input, part->count, type, part->data, part->count,
+                                 type, root, TO(comm), &made);
+
+    *request = result == 0 ? FROM(made) : 0;
     return result;
 }
 
@@ -453,28 +389,19 @@ static const dl_mpi_table calls = {
     .comm_set_errhandler = comm_set_errhandler,
     .comm_create = comm_create,
     .isend = isend,
-    .issend = issend,
     .irecv = irecv,
     .ibcast = ibcast,
+    .iallreduce = iallreduce,
+    .ireduce = ireduce,
+    .iscan = iscan,
+    .iexscan = iexscan,
+    .iallgather = iallgather,
+    .igather = igather,
+    .iscatter = iscatter,
     .iprobe = iprobe,
     .improbe = improbe,
     .imrecv = imrecv,
     .test = test,
-    .cancel = cancel,
-    .bcast = bcast,
-    .allreduce = allreduce,
-    .reduce = reduce,
-    .scan = scan,
-    .exscan = exscan,
-    .reduce_scatter = reduce_scatter,
-    .reduce_scatter_block = reduce_scatter_block,
-    .allgather = allgather,
-    .allgatherv = allgatherv,
-    .gather = gather,
-    .scatter = scatter,
-    .alltoall = alltoall,
-    .alltoallv = alltoallv,
-    .op_create = op_create,
     .type_contiguous = type_contiguous,
     .type_pair = type_pair,
     .type_free = type_free,

@@ -1,31 +1,43 @@
-/* SPDX-License-Identifier: BSD-3-Clause
- *
- * Messages between two ranks, by MPI_Isend and MPI_Irecv; receives from any source are
- * matched as mpi_match.h describes.  A thread that waits polls the requests; the runner
- * polls those that no thread waits for.  A receive can be cancelled, a send cannot.
- *
- * MPI does not compare types, so each message begins with a head that describes its
- * elements.  Small contents follow the head.  Large contents are a message of their
- * own, whose tag is in the head, and go from array to array.  The array is not touched
- * before the head has been checked. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/mpi/mpi_message.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "pg/mpi/mpi_match.h"
-#include "pg/mpi/mpi_probe.h"
-#include "pg/mpi/mpi_state.h"
 #include "pg/record/blocked_threads.h"
 #include "tensor/strided.h"
 
-/* How long MPI may take to cancel a receive that was given up. */
-#define WITHDRAWAL DL_SECOND
+/* Tags of heads in the communicator of users; a user's tag comes after that of
+ * objects. */
+#define OBJECT_TAG 0
+#define FIRST_USER_TAG 1
 
-/* Contents whose bytes an int cannot count are counted in blocks of this size. */
-#define UNIT ((size_t)1 << 20)
+/* Copying so many bytes costs less than another message. */
+#define MOST_ALONG (((size_t)64 << 10) - sizeof(head))
 
-typedef dl_mpi_head head;
-typedef dl_mpi_frame frame;
+typedef struct head {
+    uint64_t size; /* of the contents */
+    uint32_t code; /* of an opaque dtype */
+    uint16_t tag;  /* of the message with the contents; 0: they follow the head */
+    uint8_t dtype;
+    uint8_t unused;
+} head;
+
+_Static_assert(sizeof(head) == 16, "ranks send it to each other");
+
+/* A head with what follows it, in one allocation. */
+typedef struct letter {
+    dl_list node; /* in the mailbox, in the order of arrival */
+    int source;
+    int tag;               /* MPI's */
+    dl_mpi_handle request; /* 0: it is here */
+    head head;
+    uint8_t contents[];
+} letter;
+
+#define LETTER_OFFSET offsetof(letter, head)
 
 typedef struct message {
     dl_work work;
@@ -33,28 +45,18 @@ typedef struct message {
     /* fixed after init */
     bool is_task; /* the runner polls it, and has the maker's reference */
     dl_mpi_comm *comm;
-    dl_tensor tensor;   /* the array; shape and strides of one with gaps follow */
-    void *copy;         /* contiguous, if the array cannot be used; or NULL */
-    int awaited;        /* as in dl_mpi_pace */
-    int peer, data_tag; /* of a send of large contents */
-    frame *frame;
-    bool has_full_frame; /* with room for dl_mpi_most_along() */
-    dl_mpi_handle type;  /* a datatype of our own; or 0 */
+    dl_tensor tensor;  /* the array; shape and strides of one with gaps follow */
+    dl_probed *probed; /* of a probe */
+    int peer;          /* or DL_ANY_RANK */
+    int tag;           /* MPI's; or DL_ANY_TAG */
     dl_deadline deadline;
-    /* guarded by lock */
-    pthread_mutex_t lock;
-    dl_mpi_handle head_request; /* 0: the receive waits for its match */
-    dl_mpi_match match;
-    dl_mpi_handle data_request;
-    bool is_head_pending; /* which of these two are in flight */
-    bool is_head_here;    /* a probe had received the head */
-    bool is_data_pending;
-    bool is_refused;   /* the contents in flight do not match the array */
-    dl_error *refusal; /* the reason; NULL also without memory for it */
-    bool is_withdrawn;
-    bool is_left;           /* its requests are left to MPI */
-    dl_error *why;          /* of the withdrawal; NULL without memory for it */
-    dl_deadline withdrawal; /* when a withdrawn receive is left to MPI */
+    /* guarded by the mailbox's lock */
+    dl_list node;   /* of a receive: among those that wait for their message */
+    letter *letter; /* of a send, what it sends; of a receive, what it has got */
+    void *copy;     /* of large contents that do not go from or to the array; or NULL */
+    dl_mpi_handle first, second; /* of a send: head and contents; 0: not pending */
+    bool is_over;
+    dl_error *refusal; /* why the contents under way do not go to the array */
 } message;
 
 static message *
@@ -66,7 +68,31 @@ message_of(dl_work *work)
 static const char *
 name_of(const message *self)
 {
-    return dl_op_type_name((uint8_t)self->work.op);
+    return self->probed != NULL ? "probe" : dl_op_type_name((uint8_t)self->work.op);
+}
+
+dl_status
+dl_mpi_mailbox_init(dl_mpi_mailbox *mailbox, int size)
+{
+    pthread_mutex_init(&mailbox->lock, NULL);
+    dl_list_init(&mailbox->posted);
+    dl_list_init(&mailbox->arrived);
+    mailbox->sent = calloc((size_t)size, sizeof *mailbox->sent);
+    return mailbox->sent == NULL ? dl_fail_no_memory() : DL_OK;
+}
+
+void
+dl_mpi_mailbox_fini(dl_mpi_mailbox *mailbox)
+{
+    while (!dl_list_is_empty(&mailbox->arrived)) {
+        letter *each = DL_LIST_ENTRY(mailbox->arrived.next, letter, node);
+        dl_list_remove(&each->node);
+        if (each->request == 0) {
+            free(each); /* or MPI may still write to it */
+        }
+    }
+    free(mailbox->sent);
+    pthread_mutex_destroy(&mailbox->lock);
 }
 
 /* What MPI may still use was left to it before, and is not freed here. */
@@ -75,80 +101,96 @@ free_message(dl_work *work)
 {
     message *self = message_of(work);
 
-    if (self->type != 0 && dl_mpi_world_is_open()) {
-        self->comm->mpi->type_free(self->type);
-    }
-    if (self->has_full_frame) {
-        self->frame = atomic_exchange(&self->comm->spare, self->frame);
-    }
-    free(self->frame);
-    dl_mpi_comm_unref(self->comm);
-    pthread_mutex_destroy(&self->lock);
+    free(self->letter);
     free(self->copy);
     free(self->refusal);
-    free(self->why);
+    dl_mpi_comm_unref(self->comm);
     dl_work_fini(work);
     free(self);
 }
 
-/* Returns whether the receive has not been handed to MPI yet. */
 static bool
-waits_for_match(const message *self)
+fits(const message *self, const letter *came)
 {
-    return self->is_head_pending && self->head_request == 0;
+    bool is_tag =
+        self->tag == DL_ANY_TAG ? came->tag != OBJECT_TAG : came->tag == self->tag;
+
+    return is_tag && (self->peer == DL_ANY_RANK || self->peer == came->source);
 }
 
-/* Cancels a receive, with the thread's last error as the reason.  A send goes on, since
- * MPI has no way to cancel it, and so does a receive whose contents are in flight. */
+/* Gives a letter that has arrived to the first receive that it fits, or keeps it. */
 static void
-take_back_locked(message *self)
+sort_in_locked(dl_mpi_mailbox *mailbox, letter *came)
 {
-    if (!self->is_withdrawn) {
-        self->withdrawal = dl_deadline_after(WITHDRAWAL);
-        self->why = malloc(sizeof *self->why);
-        if (self->why != NULL) {
-            *self->why = *dl_last_error();
+    dl_list *all = &mailbox->posted;
+
+    for (dl_list *node = all->next; node != all; node = node->next) {
+        message *each = DL_LIST_ENTRY(node, message, node);
+        if (fits(each, came)) {
+            dl_list_remove(&each->node);
+            each->letter = came;
+            return;
         }
-        self->is_withdrawn = true;
     }
-    if (waits_for_match(self)) {
-        dl_mpi_match_take_back(self->comm, &self->match);
-    } else if (self->work.op != DL_SEND && self->is_head_pending
-               && dl_mpi_world_is_open()) {
-        self->comm->mpi->cancel(&self->head_request);
-    }
+    dl_list_append(&mailbox->arrived, &came->node);
 }
 
-/* Leaves the requests to MPI, which may use their memory for an unlimited time: heads and
- * copies are freed once MPI has completed them, and keeps_memory tells the owner of an
- * array that it must stay. */
-static void
-leave_to_mpi_locked(message *self)
-{
-    int result;
-
-    if (waits_for_match(self)
-        && (!dl_mpi_match_look(self->comm, &self->match, &result, &self->head_request)
-            || result != 0)) {
-        return; /* MPI does not have the receive */
-    }
-    if (self->is_head_pending) {
-        dl_mpi_leftover_add(self->comm->mpi, self->head_request, self->frame);
-        self->frame = NULL;
-    }
-    if (self->is_data_pending) {
-        dl_mpi_leftover_add(self->comm->mpi, self->data_request, self->copy);
-        self->work.keeps_memory = self->copy == NULL;
-        self->copy = NULL;
-    }
-    atomic_store(&self->comm->has_pending, true);
-    self->is_left = true;
-}
-
+/* Receives a head that MPI has matched.  Its place in the order is fixed, even if it is
+ * not here yet. */
 static dl_status
-fail_withdrawn(const message *self)
+take_letter_locked(dl_mpi_comm *comm, const dl_mpi_status *found, dl_mpi_handle matched)
 {
-    return self->why == NULL ? dl_fail_no_memory() : dl_fail_again(self->why);
+    letter *came = malloc(LETTER_OFFSET + (size_t)found->bytes);
+
+    if (came == NULL) {
+        return dl_fail_no_memory();
+    }
+    dl_mpi_part part = {&came->head, found->bytes, comm->mpi->byte};
+    int result = comm->mpi->imrecv(&part, matched, &came->request);
+    if (result != 0) {
+        free(came);
+        return dl_mpi_check(comm->mpi, result, "MPI_Imrecv");
+    }
+    came->node = (dl_list){NULL, NULL};
+    came->source = found->source;
+    came->tag = found->tag;
+    sort_in_locked(&comm->mailbox, came);
+    return DL_OK;
+}
+
+/* Takes all heads that have arrived. */
+static dl_status
+empty_mailbox_locked(dl_mpi_comm *comm)
+{
+    const dl_mpi_table *mpi = comm->mpi;
+    int is_there = 1;
+
+    for (;;) {
+        dl_mpi_handle matched;
+        dl_mpi_status found;
+        int result = mpi->improbe(mpi->any_source, mpi->any_tag, comm->users, &is_there,
+                                  &matched, &found);
+        DL_TRY(dl_mpi_check(mpi, result, "MPI_Improbe"));
+        if (!is_there) {
+            return DL_OK;
+        }
+        DL_TRY(take_letter_locked(comm, &found, matched));
+    }
+}
+
+/* Returns the first letter that waits for a receive like this one, or NULL. */
+static letter *
+find_letter_locked(const message *self)
+{
+    dl_list *all = &self->comm->mailbox.arrived;
+
+    for (dl_list *node = all->next; node != all; node = node->next) {
+        letter *each = DL_LIST_ENTRY(node, letter, node);
+        if (fits(self, each)) {
+            return each;
+        }
+    }
+    return NULL;
 }
 
 static dl_status
@@ -159,52 +201,42 @@ fail_call(const message *self, int result, const char *call)
                          self->comm->group_name, self->comm->rank);
 }
 
+/* Returns whether a request has ended, which is 0 from then on. */
 static bool
-has_ended(const message *self, dl_mpi_handle *request, dl_mpi_status *status,
-          int *result)
+has_ended(const message *self, dl_mpi_handle *request, int *result)
 {
     int is_done = 0;
 
-    *result = self->comm->mpi->test(request, &is_done, status);
-    return is_done || *result != 0;
+    if (*request == 0) {
+        return true;
+    }
+    *result = self->comm->mpi->test(request, &is_done, NULL);
+    if (*result != 0 || is_done) {
+        *request = 0;
+        return true;
+    }
+    return false;
 }
 
 static bool
 test_send_locked(message *self, dl_status *outcome)
 {
-    int results[2] = {0, 0};
+    int result = 0;
 
-    if (self->is_head_pending) {
-        self->is_head_pending =
-            !has_ended(self, &self->head_request, NULL, &results[0]);
+    if (!has_ended(self, &self->first, &result) || result != 0
+        || !has_ended(self, &self->second, &result)) {
+        *outcome = result == 0 ? DL_OK : fail_call(self, result, "MPI_Isend");
+        return result != 0;
     }
-    if (self->is_data_pending) {
-        self->is_data_pending =
-            !has_ended(self, &self->data_request, NULL, &results[1]);
-        if (!self->is_data_pending) {
-            dl_mpi_comm_give_tag(self->comm, self->peer, self->data_tag);
-        }
-    }
-    int result = results[0] != 0 ? results[0] : results[1];
-    if (result != 0) {
-        if (self->is_head_pending || self->is_data_pending) {
-            leave_to_mpi_locked(self);
-        }
-        *outcome = fail_call(self, result, "MPI_Isend");
-        return true;
-    }
-    if (self->is_head_pending || self->is_data_pending) {
-        return false;
-    }
-    *outcome = self->is_withdrawn ? fail_withdrawn(self) : DL_OK;
+    *outcome = result == 0 ? DL_OK : fail_call(self, result, "MPI_Isend");
     return true;
 }
 
 static dl_status
-check_head(const message *self, const head *theirs)
+check_head(const message *self)
 {
     const dl_tensor *tensor = &self->tensor;
-    size_t size = dl_tensor_size(tensor);
+    const head *theirs = &self->letter->head;
     char dtypes[2][DL_DTYPE_TEXT_SIZE];
 
     if (theirs->dtype != (uint8_t)tensor->dtype
@@ -217,111 +249,62 @@ check_head(const message *self, const head *theirs)
                        self->comm->group_name, self->work.source, dtypes[0],
                        self->comm->rank, dtypes[1]);
     }
-    if (theirs->size > size) {
+    if (theirs->size > dl_tensor_size(tensor)) {
         return dl_fail(DL_MISMATCH,
                        "recv in group %s: the message of rank %d of %" PRIu64
                        " bytes does not fit into the %zu bytes of rank %d's array",
-                       self->comm->group_name, self->work.source, theirs->size, size,
-                       self->comm->rank);
+                       self->comm->group_name, self->work.source, theirs->size,
+                       dl_tensor_size(tensor), self->comm->rank);
     }
     return DL_OK;
-}
-
-static void
-put_contents(message *self, const void *contents, size_t size)
-{
-    if (self->tensor.is_contiguous) {
-        memcpy(self->tensor.data, contents, size);
-    } else {
-        dl_strided_scatter_part(&self->tensor, contents, 0, size);
-    }
-}
-
-/* Makes a datatype of exactly `size` bytes: whole units, and a rest in bytes. */
-static dl_status
-make_type(message *self, size_t size, dl_mpi_part *part)
-{
-    const dl_mpi_table *mpi = self->comm->mpi;
-    dl_mpi_handle unit;
-    size_t units = size / UNIT;
-    int counts[2] = {(int)units, (int)(size % UNIT)};
-    int64_t offsets[2] = {0, (int64_t)(units * UNIT)};
-
-    DL_TRY(dl_mpi_check(mpi, mpi->type_contiguous((int)UNIT, mpi->byte, &unit),
-                        "MPI_Type_contiguous"));
-    dl_mpi_handle types[2] = {unit, mpi->byte};
-    int result = mpi->type_pair(counts, offsets, types, &self->type);
-    mpi->type_free(unit);
-    DL_TRY(dl_mpi_check(mpi, result, "MPI_Type_create_struct"));
-    part->count = 1;
-    part->type = self->type;
-    return DL_OK;
-}
-
-/* Describes large contents to MPI: the array itself, or a copy if it has gaps or the
- * contents are refused. */
-static dl_status
-make_part(message *self, size_t size, dl_mpi_part *part)
-{
-    *part = (dl_mpi_part){self->tensor.data, (int)size, self->comm->mpi->byte};
-    if (!self->tensor.is_contiguous || self->is_refused) {
-        self->copy = malloc(size);
-        if (self->copy == NULL) {
-            return dl_fail_no_memory();
-        }
-        part->data = self->copy;
-        if (self->work.op == DL_SEND) {
-            dl_strided_gather_part(self->copy, &self->tensor, 0, size);
-        }
-    }
-    return size > self->comm->piece ? make_type(self, size, part) : DL_OK;
-}
-
-static void
-keep_refusal(message *self)
-{
-    self->is_refused = true;
-    self->refusal = malloc(sizeof *self->refusal);
-    if (self->refusal != NULL) {
-        *self->refusal = *dl_last_error();
-    }
 }
 
 /* Refused contents are received all the same, into memory of their size, so that the
  * sender's wait ends.  A shorter buffer does not suffice: some MPIs write beyond its
  * end.  Without such memory the sender waits until its deadline. */
 static dl_status
-receive_contents(message *self, const head *theirs, dl_status verdict)
+receive_contents_locked(message *self, dl_status verdict)
 {
     const dl_mpi_comm *comm = self->comm;
+    const head *theirs = &self->letter->head;
     dl_mpi_part part;
+    dl_mpi_handle type;
 
     if (verdict != DL_OK) {
-        keep_refusal(self);
+        self->refusal = malloc(sizeof *self->refusal);
+        if (self->refusal == NULL) {
+            return dl_fail_no_memory();
+        }
+        *self->refusal = *dl_last_error();
     }
-    DL_TRY(make_part(self, theirs->size, &part));
+    if (verdict != DL_OK || !self->tensor.is_contiguous) {
+        self->copy = malloc(theirs->size);
+        if (self->copy == NULL) {
+            return dl_fail_no_memory();
+        }
+    }
+    void *target = self->copy != NULL ? self->copy : self->tensor.data;
+    DL_TRY(dl_mpi_part_of(comm, target, theirs->size, &part, &type));
     int result = comm->mpi->irecv(&part, self->work.source, theirs->tag, comm->handle,
-                                  &self->data_request);
-    if (result != 0) {
-        return fail_call(self, result, "MPI_Irecv");
-    }
-    self->is_data_pending = true;
-    return DL_OK;
+                                  &self->first);
+    dl_mpi_type_free(comm, type);
+    return result == 0 ? DL_OK : fail_call(self, result, "MPI_Irecv");
 }
 
-/* Handles a head that has arrived.  Afterwards the message has ended, with the status
- * that is returned, or its contents are pending. */
+/* Handles a head.  Afterwards the receive has ended, with the status that is returned,
+ * or its contents are pending. */
 static dl_status
-take_head(message *self)
+open_letter_locked(message *self)
 {
-    const head *theirs = &self->frame->head;
-    dl_status verdict = check_head(self, theirs);
+    self->work.source = self->letter->source;
+    dl_status verdict = check_head(self);
 
-    if (theirs->tag != 0) {
-        return receive_contents(self, theirs, verdict);
+    if (self->letter->head.tag != 0) {
+        return receive_contents_locked(self, verdict);
     }
-    if (verdict == DL_OK && theirs->size > 0) {
-        put_contents(self, self->frame->contents, theirs->size);
+    if (verdict == DL_OK && self->letter->head.size > 0) {
+        dl_strided_scatter_part(&self->tensor, self->letter->contents, 0,
+                                self->letter->head.size);
     }
     return verdict;
 }
@@ -329,15 +312,14 @@ take_head(message *self)
 static dl_status
 conclude_contents(message *self, int result)
 {
-    if (self->is_refused) {
-        return self->refusal == NULL ? dl_fail_no_memory()
-                                     : dl_fail_again(self->refusal);
+    if (self->refusal != NULL) {
+        return dl_fail_again(self->refusal);
     }
     if (result != 0) {
         return fail_call(self, result, "MPI_Irecv");
     }
     if (self->copy != NULL) {
-        put_contents(self, self->copy, self->frame->head.size);
+        dl_strided_scatter_part(&self->tensor, self->copy, 0, self->letter->head.size);
     }
     return DL_OK;
 }
@@ -345,48 +327,52 @@ conclude_contents(message *self, int result)
 static bool
 test_receive_locked(message *self, dl_status *outcome)
 {
-    dl_mpi_status status = {.source = -1};
-    int result;
+    int result = 0;
 
-    if (self->is_head_here) {
-        self->is_head_here = false;
-        *outcome = take_head(self);
-        if (!self->is_data_pending) {
-            return true;
+    if (self->first == 0) {
+        *outcome = self->letter == NULL ? empty_mailbox_locked(self->comm) : DL_OK;
+        if (*outcome != DL_OK || self->letter == NULL) {
+            return *outcome != DL_OK;
         }
-    }
-    if (self->is_head_pending) {
-        result = 0;
-        if (waits_for_match(self)
-            && !dl_mpi_match_look(self->comm, &self->match, &result,
-                                  &self->head_request)) {
-            *outcome = self->is_withdrawn ? fail_withdrawn(self) : DL_OK;
-            return self->is_withdrawn;
-        }
-        if (result == 0 && !has_ended(self, &self->head_request, &status, &result)) {
+        if (!has_ended(self, &self->letter->request, &result)) {
             return false;
         }
-        self->is_head_pending = false;
-        if (result != 0 || status.is_cancelled) {
-            *outcome = result != 0 ? fail_call(self, result, "MPI_Irecv")
-                                   : fail_withdrawn(self);
-            return true;
-        }
-        self->work.source = status.source;
-        *outcome = take_head(self);
-        if (!self->is_data_pending) {
+        *outcome = result == 0 ? open_letter_locked(self)
+                               : fail_call(self, result, "MPI_Imrecv");
+        if (*outcome != DL_OK || self->first == 0) {
             return true;
         }
     }
-    if (!has_ended(self, &self->data_request, NULL, &result)) {
+    if (!has_ended(self, &self->first, &result)) {
         return false;
     }
-    self->is_data_pending = false;
     *outcome = conclude_contents(self, result);
     return true;
 }
 
-/* Returns whether the message has ended; `*outcome` is then its status. */
+static bool
+test_probe_locked(message *self, dl_status *outcome)
+{
+    int result = 0;
+
+    *outcome = empty_mailbox_locked(self->comm);
+    letter *found = *outcome == DL_OK ? find_letter_locked(self) : NULL;
+    if (found == NULL || !has_ended(self, &found->request, &result)) {
+        return *outcome != DL_OK;
+    }
+    if (result != 0) {
+        *outcome = fail_call(self, result, "MPI_Imrecv");
+        return true;
+    }
+    *self->probed = (dl_probed){.source = found->source,
+                                .tag = found->tag - FIRST_USER_TAG,
+                                .size = found->head.size,
+                                .dtype = (dl_dtype)found->head.dtype,
+                                .opaque_code = found->head.code};
+    self->work.source = found->source;
+    return true;
+}
+
 static bool
 test_locked(message *self, dl_status *outcome)
 {
@@ -394,100 +380,135 @@ test_locked(message *self, dl_status *outcome)
     if (*outcome != DL_OK) {
         return true;
     }
-    if (self->is_left) {
-        return false; /* MPI is about to end, and so is this process */
+    if (self->probed != NULL) {
+        return test_probe_locked(self, outcome);
     }
     return self->work.op == DL_SEND ? test_send_locked(self, outcome)
                                     : test_receive_locked(self, outcome);
 }
 
+/* Keeps a letter that is on its way for the next receive. */
+static void
+return_letter_locked(message *self)
+{
+    letter *came = self->letter;
+
+    if (self->work.op != DL_SEND && came != NULL && came->request != 0) {
+        self->letter = NULL;
+        sort_in_locked(&self->comm->mailbox, came);
+    }
+}
+
+/* Leaves to MPI what it still has: heads and copies are freed once MPI has completed
+ * them, and keeps_memory tells the owner of an array that it must stay. */
+static void
+leave_locked(message *self)
+{
+    bool is_send = self->work.op == DL_SEND;
+    dl_mpi_handle contents = is_send ? self->second : self->first;
+
+    dl_list_remove(&self->node);
+    return_letter_locked(self);
+    if (is_send && self->first != 0) {
+        dl_mpi_comm_leave(self->comm, self->first, self->letter);
+        self->letter = NULL;
+    }
+    if (contents != 0) {
+        dl_mpi_comm_leave(self->comm, contents, self->copy);
+        self->work.keeps_memory = self->copy == NULL;
+        self->copy = NULL;
+    }
+    self->first = self->second = 0;
+}
+
+/* Marks the message as over.  Only one thread gets true, which then ends the work
+ * without the lock. */
+static bool
+close_locked(message *self)
+{
+    bool is_first = !self->is_over;
+
+    if (is_first) {
+        leave_locked(self);
+        self->is_over = true;
+    }
+    return is_first;
+}
+
 /* Drops the maker's reference, which a task leaves to the runner while that looks at
  * it; the caller has its own. */
 static void
-drop_maker(message *self)
+end_work(message *self, dl_status outcome)
 {
+    dl_work_finish(&self->work, outcome);
     if (!self->is_task || dl_mpi_runner_remove(&self->task)) {
         dl_work_unref(&self->work);
     }
 }
 
-/* Polls the message once, and returns whether it has ended.  The call that finds its
- * end drops the maker's reference. */
+/* Polls the message once, and returns whether it has ended. */
 static bool
 poll_message(message *self)
 {
-    dl_status outcome;
+    dl_mpi_mailbox *mailbox = &self->comm->mailbox;
+    dl_status outcome = DL_OK;
 
-    pthread_mutex_lock(&self->lock);
-    if (dl_work_is_done(&self->work)) {
-        pthread_mutex_unlock(&self->lock);
+    pthread_mutex_lock(&mailbox->lock);
+    bool is_ending =
+        !self->is_over && test_locked(self, &outcome) && close_locked(self);
+    pthread_mutex_unlock(&mailbox->lock);
+    if (is_ending) {
+        end_work(self, outcome);
         return true;
     }
-    bool is_over = test_locked(self, &outcome);
-    if (is_over) {
-        if (waits_for_match(self)) {
-            dl_mpi_match_take_back(self->comm, &self->match);
-        }
-        /* With the lock held, so that no other thread ends it a second time. */
-        dl_work_finish(&self->work, outcome);
-    }
-    pthread_mutex_unlock(&self->lock);
-    if (is_over) {
-        drop_maker(self);
-    }
-    return is_over;
+    return dl_work_is_done(&self->work);
 }
 
-/* Returns whether a withdrawn message is over for its owner, although MPI has not
- * completed it: a send at once, a receive if MPI does not cancel it by `withdrawal`, as
- * when the sender has stopped midway. */
-static bool
-is_over_for_owner(const message *self)
-{
-    return self->work.op == DL_SEND || dl_deadline_passed(self->withdrawal);
-}
-
-/* Ends a withdrawn message that is over for its owner, and leaves its requests to
- * MPI. */
+/* Ends the message with the thread's last error, unless it has just ended otherwise if
+ * `looks`: a letter that it has got meanwhile is not lost. */
 static void
-leave_if_over(message *self)
+give_up(message *self, bool looks)
 {
-    pthread_mutex_lock(&self->lock);
-    bool is_ended = !dl_work_is_done(&self->work) && is_over_for_owner(self);
-    if (is_ended) {
-        leave_to_mpi_locked(self);
-        dl_work_finish(&self->work, fail_withdrawn(self));
-    }
-    pthread_mutex_unlock(&self->lock);
-    if (is_ended) {
-        drop_maker(self);
+    dl_error error = *dl_last_error();
+    dl_status outcome = DL_OK;
+
+    pthread_mutex_lock(&self->comm->mailbox.lock);
+    bool has_ended = looks && !self->is_over && test_locked(self, &outcome);
+    bool is_ending = close_locked(self);
+    pthread_mutex_unlock(&self->comm->mailbox.lock);
+    if (is_ending) {
+        end_work(self, has_ended ? outcome : dl_fail_again(&error));
     }
 }
 
-/* Withdraws the message, which fails with the thread's last error. */
-static void
-withdraw_with_error(message *self)
+static dl_status
+fail_timeout(const message *self)
 {
-    pthread_mutex_lock(&self->lock);
-    if (!self->is_withdrawn && !dl_work_is_done(&self->work)) {
-        take_back_locked(self);
+    const dl_mpi_comm *comm = self->comm;
+    char who[32] = "no rank has";
+
+    if (self->peer != DL_ANY_RANK) {
+        snprintf(who, sizeof who, "rank %d has not", self->peer);
     }
-    pthread_mutex_unlock(&self->lock);
-    leave_if_over(self);
+    return dl_fail(DL_TIMEOUT,
+                   "%s in group %s on rank %d timed out after %" PRId64
+                   "ms: %s %s the message",
+                   name_of(self), comm->group_name, comm->rank,
+                   self->deadline.limit / DL_MILLISECOND, who,
+                   self->work.op == DL_SEND ? "taken" : "sent");
 }
 
-/* Withdraws the message after an abort, or after its deadline. */
+/* Gives up the message after an abort, or after its deadline. */
 static void
 check_limits(message *self)
 {
     dl_status status = dl_mpi_comm_admit(self->comm);
 
     if (status == DL_OK && dl_deadline_passed(self->deadline)) {
-        status = dl_mpi_comm_fail_timeout(self->comm, name_of(self), self->awaited - 1,
-                                          self->deadline);
+        status = fail_timeout(self);
     }
     if (status != DL_OK) {
-        withdraw_with_error(self);
+        give_up(self, true);
     }
 }
 
@@ -499,13 +520,9 @@ end_task(dl_mpi_task *task)
 {
     message *self = DL_LIST_ENTRY(task, message, task);
 
-    dl_fail(DL_CLOSED, "MPI was finalized at exit");
-    pthread_mutex_lock(&self->lock);
-    if (!dl_work_is_done(&self->work) && !self->is_left) {
-        take_back_locked(self);
-        leave_to_mpi_locked(self);
-    }
-    pthread_mutex_unlock(&self->lock);
+    pthread_mutex_lock(&self->comm->mailbox.lock);
+    (void)close_locked(self);
+    pthread_mutex_unlock(&self->comm->mailbox.lock);
 }
 
 static bool
@@ -530,7 +547,8 @@ wait_message(dl_work *work, dl_deadline deadline)
 {
     message *self = message_of(work);
     dl_mpi_pace pace = {.patience = dl_mpi_patience(dl_tensor_size(&self->tensor)),
-                        .awaited = self->awaited};
+                        .awaited = self->peer,
+                        .is_any = self->peer == DL_ANY_RANK};
     dl_deadline first = deadline.at < self->deadline.at ? deadline : self->deadline;
 
     while (!poll_message(self)) {
@@ -543,11 +561,9 @@ wait_message(dl_work *work, dl_deadline deadline)
             dl_blocked_end();
             return dl_work_is_done(work) ? DL_OK : status;
         }
-        /* An abort and the message's own deadline do not end the wait here, but
-         * withdraw the message. */
         if (status == DL_PEER_LOST && pace.is_lost) {
             dl_fail_while("%s", name_of(self));
-            withdraw_with_error(self);
+            give_up(self, true);
         } else if (status != DL_OK) {
             check_limits(self);
         }
@@ -556,24 +572,14 @@ wait_message(dl_work *work, dl_deadline deadline)
     return DL_OK;
 }
 
-/* Ends the message for a caller that takes its array back: blocks until MPI has
- * cancelled it, or WITHDRAWAL has passed. */
+/* Ends the message at once for a caller that takes its array back. */
 static void
 withdraw_message(dl_work *work)
 {
     message *self = message_of(work);
 
     dl_fail_while("%s in group %s", name_of(self), self->comm->group_name);
-    pthread_mutex_lock(&self->lock);
-    if (!dl_work_is_done(work)) {
-        take_back_locked(self);
-    }
-    pthread_mutex_unlock(&self->lock);
-    dl_mpi_pace pace = {.bound_until = INT64_MAX}; /* nothing ends this wait early */
-    while (!poll_message(self)) {
-        (void)dl_mpi_pause(self->comm, &pace, self->withdrawal);
-        leave_if_over(self);
-    }
+    give_up(self, true);
 }
 
 static void
@@ -624,160 +630,121 @@ keep_tensor(const dl_tensor *tensor, message **made)
 static int
 tag_of(int64_t tag)
 {
-    return tag == DL_OBJECT_TAG ? DL_MPI_OBJECT_TAG : DL_MPI_USER_TAG + (int)tag;
+    return tag == DL_ANY_TAG      ? DL_ANY_TAG
+           : tag == DL_OBJECT_TAG ? OBJECT_TAG
+                                  : FIRST_USER_TAG + (int)tag;
 }
 
 static dl_status
-check_tag(const dl_mpi_comm *comm, dl_op_type op, int64_t tag)
+check_tag(const dl_mpi_comm *comm, const dl_call *call)
 {
-    int last = comm->world->last_tag - DL_MPI_USER_TAG;
+    int last = comm->world->last_tag - FIRST_USER_TAG;
+    bool is_any = call->probed != NULL && call->tag == DL_ANY_TAG;
 
-    if ((tag >= 0 && tag <= last) || tag == DL_OBJECT_TAG) {
+    if (is_any || (call->tag >= 0 && call->tag <= last) || call->tag == DL_OBJECT_TAG) {
         return DL_OK;
     }
     return dl_fail(DL_INVALID,
                    "%s: tag %" PRId64
                    ": backend mpi supports tags from 0 to %d here (MPI_TAG_UB of %s), "
                    "and up to 32000 with every MPI",
-                   dl_op_type_name((uint8_t)op), tag, last, dl_mpi_library_text());
-}
-
-/* Reserves a tag for contents that are too large to follow their head. */
-static dl_status
-take_tag(message *self, int peer)
-{
-    dl_mpi_comm *comm = self->comm;
-
-    self->data_tag = dl_mpi_comm_take_tag(comm, peer);
-    if (self->data_tag == 0) {
-        return dl_fail(DL_INVALID,
-                       "send in group %s: %d messages of more than %zu bytes to rank "
-                       "%d are pending without a matching receive, the limit of "
-                       "backend mpi: wait for some of them first",
-                       comm->group_name, DL_MPI_DATA_TAGS, dl_mpi_most_along(comm),
-                       peer);
-    }
-    self->peer = peer;
-    self->frame->head.tag = (uint16_t)self->data_tag;
-    return DL_OK;
-}
-
-/* Fills the frame with the head, and with the contents if they are small. */
-static dl_status
-fill_frame(message *self, int peer, size_t along, dl_mpi_part *contents)
-{
-    size_t size = dl_tensor_size(&self->tensor);
-
-    self->frame = malloc(sizeof *self->frame + along);
-    if (self->frame == NULL) {
-        return dl_fail_no_memory();
-    }
-    self->frame->head = (head){.size = size,
-                               .code = self->tensor.opaque_code,
-                               .dtype = (uint8_t)self->tensor.dtype};
-    if (along < size) {
-        DL_TRY(make_part(self, size, contents));
-        return take_tag(self, peer);
-    }
-    if (size > 0 && self->tensor.is_contiguous) {
-        memcpy(self->frame->contents, self->tensor.data, size);
-    } else if (size > 0) {
-        dl_strided_gather_part(self->frame->contents, &self->tensor, 0, size);
-    }
-    return DL_OK;
+                   dl_op_type_name((uint8_t)call->op), call->tag, last,
+                   dl_mpi_library_text());
 }
 
 /* Sends large contents after their head, so that most receives are posted before the
  * contents arrive: Intel MPI takes three times as long for 1 MiB that nobody expects
- * yet.  If that fails, the tag stays in use: the receiver expects contents with it. */
+ * yet. */
 static dl_status
-begin_send(message *self, int peer, int tag)
+send_contents(message *self, size_t size)
+{
+    const dl_mpi_comm *comm = self->comm;
+    void *source = self->copy != NULL ? self->copy : self->tensor.data;
+    dl_mpi_part part;
+    dl_mpi_handle type;
+
+    DL_TRY(dl_mpi_part_of(comm, source, size, &part, &type));
+    int result = comm->mpi->isend(&part, self->peer, self->letter->head.tag,
+                                  comm->handle, &self->second);
+    dl_mpi_type_free(comm, type);
+    return result == 0 ? DL_OK : fail_call(self, result, "MPI_Isend");
+}
+
+/* Writes the letter, and the copy of large contents with gaps. */
+static dl_status
+write_letter_locked(message *self, size_t size, size_t along)
+{
+    uint32_t *sent = &self->comm->mailbox.sent[self->peer];
+
+    self->letter = malloc(sizeof *self->letter + along);
+    self->copy = along < size && !self->tensor.is_contiguous ? malloc(size) : NULL;
+    if (self->letter == NULL
+        || (along < size && !self->tensor.is_contiguous && self->copy == NULL)) {
+        return dl_fail_no_memory();
+    }
+    self->letter->head = (head){.size = size,
+                                .code = self->tensor.opaque_code,
+                                .dtype = (uint8_t)self->tensor.dtype};
+    if (along < size) {
+        self->letter->head.tag = (uint16_t)(DL_MPI_CONTENTS_TAG + *sent);
+        *sent = (*sent + 1) % DL_MPI_CONTENTS_TAGS;
+    }
+    void *row = self->copy != NULL ? self->copy : self->letter->contents;
+    if (size > 0 && (along == size || self->copy != NULL)) {
+        dl_strided_gather_part(row, &self->tensor, 0, size);
+    }
+    return DL_OK;
+}
+
+static dl_status
+begin_send_locked(message *self)
 {
     const dl_mpi_comm *comm = self->comm;
     size_t size = dl_tensor_size(&self->tensor);
-    size_t along = size <= dl_mpi_most_along(comm) ? size : 0;
-    dl_mpi_part contents;
+    size_t along = size <= MOST_ALONG ? size : 0;
 
-    DL_TRY(fill_frame(self, peer, along, &contents));
-    dl_mpi_part first = {self->frame, (int)(sizeof *self->frame + along),
-                         comm->mpi->byte};
-    int result = comm->mpi->isend(&first, peer, tag, dl_mpi_comm_of_tag(comm, tag),
-                                  &self->head_request);
+    DL_TRY(write_letter_locked(self, size, along));
+    dl_mpi_part part = {&self->letter->head, (int)(sizeof(head) + along),
+                        comm->mpi->byte};
+    int result =
+        comm->mpi->isend(&part, self->peer, self->tag, comm->users, &self->first);
     if (result != 0) {
-        if (along < size) {
-            dl_mpi_comm_give_tag(self->comm, peer, self->data_tag);
-        }
         return fail_call(self, result, "MPI_Isend");
     }
-    self->is_head_pending = true;
-    if (along < size) {
-        result = comm->mpi->issend(&contents, peer, self->data_tag, comm->handle,
-                                   &self->data_request);
-        self->is_data_pending = result == 0;
-    }
-    return result == 0 ? DL_OK : fail_call(self, result, "MPI_Issend");
+    return along < size ? send_contents(self, size) : DL_OK;
 }
 
-/* Posts the receive of a head, unless a probe has received it already.  Requires the
- * lock of the queue: a probe in between would take a head that the receive then waits
- * for. */
-static dl_status
-expect_head_locked(message *self, int peer, int tag)
+static void
+begin_receive_locked(message *self)
 {
-    dl_mpi_comm *comm = self->comm;
+    letter *found = find_letter_locked(self);
 
-    if (dl_mpi_probe_take(comm, peer, tag, &self->frame, &self->work.source)) {
-        self->is_head_here = true;
-        return DL_OK;
+    if (found != NULL) {
+        dl_list_remove(&found->node);
+        self->letter = found;
+    } else {
+        dl_list_append(&self->comm->mailbox.posted, &self->node);
     }
-    self->frame = atomic_exchange(&comm->spare, NULL);
-    if (self->frame == NULL) {
-        self->frame = malloc(sizeof *self->frame + dl_mpi_most_along(comm));
-    }
-    if (self->frame == NULL) {
-        return dl_fail_no_memory();
-    }
-    self->has_full_frame = true;
-    dl_mpi_part part = {self->frame,
-                        (int)(sizeof *self->frame + dl_mpi_most_along(comm)),
-                        comm->mpi->byte};
-    if (dl_mpi_match_post(comm, &self->match, &part, peer, tag)) {
-        self->is_head_pending = true;
-        return DL_OK;
-    }
-    int result = comm->mpi->irecv(&part, peer, tag, dl_mpi_comm_of_tag(comm, tag),
-                                  &self->head_request);
-    self->is_head_pending = result == 0;
-    return result == 0 ? DL_OK : fail_call(self, result, "MPI_Irecv");
 }
 
+/* Fails only if MPI has taken no part of the message: otherwise that has ended with the
+ * failure. */
 static dl_status
-begin_receive(message *self, int peer, int tag)
+begin_message(message *self)
 {
-    dl_mpi_queue *queue = &self->comm->matching;
+    dl_mpi_mailbox *mailbox = &self->comm->mailbox;
+    dl_status status = DL_OK;
 
-    pthread_mutex_lock(&queue->lock);
-    dl_status status = expect_head_locked(self, peer, tag);
-    pthread_mutex_unlock(&queue->lock);
-    return status;
-}
-
-/* Posts the message.  Fails only if MPI has taken no part of it: otherwise the message
- * has ended with the failure. */
-static dl_status
-post_requests(message *self, const dl_call *call)
-{
-    const dl_mpi_comm *comm = self->comm;
-    int peer = call->peer == DL_ANY_RANK ? comm->mpi->any_source : call->peer;
-    int tag = tag_of(call->tag);
-    dl_status status = self->work.op == DL_SEND ? begin_send(self, peer, tag)
-                                                : begin_receive(self, peer, tag);
-
-    if (status != DL_OK && (self->is_head_pending || self->is_data_pending)) {
-        dl_error error = *dl_last_error();
-        leave_to_mpi_locked(self);
-        dl_work_finish(&self->work, dl_fail_again(&error));
-        dl_work_unref(&self->work); /* the maker's */
+    pthread_mutex_lock(&mailbox->lock);
+    if (self->work.op == DL_SEND) {
+        status = begin_send_locked(self);
+    } else if (self->probed == NULL) {
+        begin_receive_locked(self);
+    }
+    bool is_pending = self->first != 0;
+    pthread_mutex_unlock(&mailbox->lock);
+    if (status != DL_OK && is_pending) {
+        give_up(self, false);
         return DL_OK;
     }
     return status;
@@ -788,15 +755,19 @@ post_requests(message *self, const dl_call *call)
 static dl_status
 start_message(message *self, const dl_call *call)
 {
-    DL_TRY(post_requests(self, call));
+    DL_TRY(begin_message(self));
     if (poll_message(self) || call->is_awaited) {
+        return DL_OK;
+    }
+    if (self->probed != NULL) {
+        dl_fail(DL_NOT_FOUND, "no such message has arrived");
+        give_up(self, true);
         return DL_OK;
     }
     self->task.look = poll_task;
     self->task.end = end_task;
     self->is_task = true;
-    dl_status status = dl_mpi_runner_add(&self->task);
-    if (status != DL_OK) {
+    if (dl_mpi_runner_add(&self->task) != DL_OK) {
         self->is_task = false;
         withdraw_message(&self->work);
     }
@@ -809,19 +780,16 @@ dl_mpi_post(dl_mpi_comm *comm, const dl_call *call, dl_deadline deadline,
 {
     message *self = NULL;
 
-    if (call->probed != NULL) {
-        DL_TRY(call->tag == DL_ANY_TAG ? DL_OK : check_tag(comm, call->op, call->tag));
-        return dl_mpi_probe_post(comm, call, deadline, work);
-    }
-    DL_TRY(check_tag(comm, call->op, call->tag));
+    DL_TRY(check_tag(comm, call));
     DL_TRY(dl_mpi_comm_admit(comm));
     DL_TRY(keep_tensor(&call->tensor, &self));
-    pthread_mutex_init(&self->lock, NULL);
     dl_work_init(&self->work, &message_ops, call->op);
-    self->work.is_brief = dl_tensor_size(&call->tensor) <= dl_mpi_most_along(comm);
+    self->work.is_brief = dl_tensor_size(&call->tensor) <= MOST_ALONG;
     self->comm = dl_mpi_comm_ref(comm);
     self->deadline = deadline;
-    self->awaited = call->peer == DL_ANY_RANK ? 0 : call->peer + 1;
+    self->probed = call->probed;
+    self->peer = call->peer;
+    self->tag = tag_of(call->tag);
     dl_status status = start_message(self, call);
     if (status != DL_OK) {
         free_message(&self->work);

@@ -20,11 +20,9 @@ dl_mpi_bind_mpich(void *handle, const char *text, dl_mpi_table *table)
     (void)text;
     DL_TRY(bind_calls(handle, table));
     table->in_place = (void *)(intptr_t)-1;
-    table->sends_all = true;
     table->any_source = DL_MPI_ANY_SOURCE;
     table->any_tag = -1;
     table->thread_multiple = 3;
-    table->eager_size = 8224;
     table->world = DL_MPI_WORLD;
     table->self = DL_MPI_SELF;
     table->errors_return = 0x54000001;

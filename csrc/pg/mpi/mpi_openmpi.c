@@ -77,6 +77,5 @@ dl_mpi_bind_openmpi(void *handle, const char *text, dl_mpi_table *table)
     table->any_source = DL_MPI_ANY_SOURCE;
     table->any_tag = -1;
     table->thread_multiple = 3;
-    table->eager_size = 4000;
     return DL_OK;
 }

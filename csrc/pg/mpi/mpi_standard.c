@@ -21,11 +21,9 @@ dl_mpi_bind_standard(void *handle, const char *text, dl_mpi_table *table)
 {
     DL_TRY(bind_calls(handle, table));
     table->in_place = (void *)(intptr_t)1;
-    table->sends_all = true;
     table->any_source = DL_MPI_ANY_SOURCE;
     table->any_tag = -2;
     table->thread_multiple = 4096;
-    table->eager_size = 4000;
     table->world = DL_MPI_WORLD;
     table->self = DL_MPI_SELF;
     /* Intel MPI 2021.18 exchanges this one and the next smaller, which aborts. */

@@ -1,30 +1,67 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The state of an MPI backend and the prototypes of its operations: for mpi_backend.c,
- * which creates and frees it, and for the files that implement the operations. */
+ * The state of an MPI backend, and what its operations are made of: for mpi_backend.c,
+ * which creates and frees it, and for the files that implement the operations.
+ *
+ * With each operation travel cards, which say what a rank has called: to all ranks, from
+ * the root or to the root, as the data do, by a non-blocking collective of MPI's.  Small
+ * arrays follow the cards.  Other data are a second operation of MPI's.  It begins with
+ * the cards if it is of the backend's own memory, which has room for what a rank that
+ * calls something else may send; one that MPI lets read and write the callers' arrays
+ * begins once the cards are equal.  So a difference costs no array anything.
+ *
+ * A rank waits only for ranks whose cards it needs; the others may be ahead or behind.
+ * Each card thus has a digest of all that the rank has called before.  Ranks that wait
+ * for long, or give up, tell all others (mpi_notice.h), which finds differences that
+ * keep MPI from completing anything.
+ *
+ * Requests of an operation that has failed are left to MPI.  The backend then gives up
+ * its own memory that they use, and callers keep the arrays
+ * (dl_backend_keep_memory()). */
 #ifndef DISTLITE_PG_MPI_MPI_STATE_H
 #define DISTLITE_PG_MPI_MPI_STATE_H
 
 #include "base/buffer.h"
 #include "pg/backend.h"
-#include "pg/mpi/mpi_meeting.h"
+#include "pg/mpi/mpi_comm.h"
+#include "pg/mpi/mpi_notice.h"
 #include "tensor/tensor.h"
 
-/* Blocks in the layout that MPI needs: each contiguous and, on request, each directly
- * behind the one before.  Other blocks go through a copy. */
-typedef struct dl_mpi_span {
-    char *data;
-    size_t size;
-} dl_mpi_span;
+/* Data of at most so many bytes go through the backend's own memory. */
+#define DL_MPI_STAGED ((size_t)128 << 10)
 
-typedef struct dl_mpi_spans {
-    dl_mpi_span *spans; /* by rank */
-    int count;
-    size_t size; /* of all blocks */
-    size_t largest;
-    bool is_even;
-    dl_buffer copy;
-} dl_mpi_spans;
+/* The calls that a rank remembers, to compare with those that others report. */
+#define DL_MPI_REMEMBERED 64
+
+/* The way of the cards: from each rank to all, from the root to all, and from all to
+ * the root; or each rank's own block from the root, behind a card. */
+typedef enum dl_mpi_way {
+    DL_MPI_ALL,
+    DL_MPI_DOWN,
+    DL_MPI_UP,
+    DL_MPI_SPREAD
+} dl_mpi_way;
+
+typedef struct dl_mpi_card {
+    dl_fingerprint fingerprint;
+    uint32_t turn;   /* low half, like the digest */
+    uint32_t digest; /* of all calls before */
+    uint64_t size;   /* of a block that is a message of its own */
+} dl_mpi_card;
+
+_Static_assert(sizeof(dl_mpi_card) == 32, "ranks send it to each other");
+
+typedef struct dl_mpi_call {
+    dl_fingerprint fingerprint;
+    uint64_t sequence; /* in the group */
+} dl_mpi_call;
+
+/* A request of the operation that runs. */
+typedef struct dl_mpi_pending {
+    dl_mpi_handle request; /* 0: it has ended */
+    const char *name;      /* MPI's function */
+    int awaited;           /* the rank that it waits for; -1: those of the operation */
+} dl_mpi_pending;
 
 typedef struct dl_mpi_backend {
     dl_backend base;
@@ -34,11 +71,23 @@ typedef struct dl_mpi_backend {
     int rank;
     int size;
     /* used only by the thread that runs an operation */
-    dl_mpi_meeting meeting;
-    dl_mpi_spans inputs, outputs;
-    dl_buffer staging; /* memory that reductions compute in */
-    dl_buffer own;     /* scratch memory: the contiguous copy of an input, or inboxes */
-    int *counts;       /* two lists of counts and two of offsets, by rank */
+    uint64_t turn; /* operations begun, each exchange counted as one */
+    uint64_t digest;
+    dl_mpi_call called[DL_MPI_REMEMBERED]; /* by turn */
+    uint64_t *heard; /* by rank, the turn in which it said that it waits */
+    /* of the operation that runs */
+    const dl_op_context *op;
+    dl_mpi_way way;
+    int root;
+    bool is_compared;
+    bool uses_arrays; /* MPI has the callers' arrays */
+    char *cards;      /* of all ranks that this one needs, with their blocks */
+    size_t cards_room;
+    size_t stride; /* from card to card */
+    dl_mpi_pending *pending;
+    int pending_count, pending_room;
+    dl_buffer staging; /* memory for data, and for the results of reductions */
+    dl_buffer inbox;   /* of the cards of dl_mpi_exchange_blocks(), and its outbox */
 } dl_mpi_backend;
 
 static inline dl_mpi_backend *
@@ -47,71 +96,65 @@ dl_mpi_self(dl_backend *backend)
     return (dl_mpi_backend *)(void *)backend;
 }
 
-dl_status dl_mpi_spans_init(dl_mpi_spans *spans, int count);
-void dl_mpi_spans_fini(dl_mpi_spans *spans);
+/* Returns the most bytes that follow a card. */
+size_t dl_mpi_room(const dl_mpi_backend *self, dl_mpi_way way);
 
-/* Makes all blocks empty, for a caller that then sets the block of one rank. */
-void dl_mpi_spans_clear(dl_mpi_spans *spans);
+/* Begins an operation with this rank's card, which has room for `along` bytes behind it;
+ * with DL_MPI_SPREAD the root has a block for each rank. */
+dl_status dl_mpi_begin(dl_mpi_backend *self, dl_mpi_way way, int root, size_t along);
 
-/* Sets the sizes only. */
-void dl_mpi_spans_measure(dl_mpi_spans *spans, const dl_tensor *blocks);
+/* Returns the block behind the card of `rank`: to be filled before the cards go, and
+ * read after dl_mpi_finish(). */
+void *dl_mpi_block(const dl_mpi_backend *self, int rank);
 
-typedef enum dl_mpi_layout {
-    DL_MPI_ANYWHERE,
-    DL_MPI_CONTIGUOUS,
-    DL_MPI_COPIED, /* even if they are contiguous */
-} dl_mpi_layout;
+/* Sends the cards.  If `size` bytes of data are to follow that exceed DL_MPI_STAGED, this
+ * waits until the cards are equal, so that MPI may have the callers' arrays then
+ * (`uses_arrays`). */
+dl_status dl_mpi_send_cards(dl_mpi_backend *self, size_t size, bool uses_arrays);
 
-/* Sets where the blocks are, or will be after dl_mpi_spans_read(); copies nothing. */
-dl_status dl_mpi_spans_place(dl_mpi_spans *spans, const dl_tensor *blocks,
-                             dl_mpi_layout lie);
+/* Adds a request that MPI has just made; `result` is what the function returned. */
+dl_status dl_mpi_add(dl_mpi_backend *self, int result, dl_mpi_handle request,
+                     const char *name, int awaited);
 
-/* Copy blocks that do not stay in place into the copy, and back. */
-void dl_mpi_spans_read(const dl_mpi_spans *spans, const dl_tensor *blocks);
-void dl_mpi_spans_write(const dl_mpi_spans *spans, const dl_tensor *blocks);
+/* Waits for the request, or for all, until it has ended.  Fails with DL_MISMATCH, with
+ * DL_TIMEOUT, which names the ranks that have not come, or with DL_PEER_LOST,
+ * DL_INTERRUPTED, DL_CANCELLED or DL_BACKEND. */
+dl_status dl_mpi_await(dl_mpi_backend *self, dl_mpi_pending *pending);
 
-/* Meets the other ranks without a contribution, and commits to a blocking function of
- * MPI (dl_mpi_meeting_commit()). */
-dl_status dl_mpi_meet_empty(dl_mpi_backend *self, const dl_op_context *op);
+/* Waits for all requests, compares the cards, and checks that the arrays are still in
+ * place. */
+dl_status dl_mpi_finish(dl_mpi_backend *self);
 
-/* Turns the result of one of MPI's blocking functions into a status.  A failure reads
- * "broadcast #3 in group 0 on rank 1: MPI_Bcast failed: ...". */
-dl_status dl_mpi_called(dl_mpi_backend *self, const dl_op_context *op, int result,
-                        const char *call);
+/* Ends a failed operation: tells the other ranks, and leaves the requests to MPI. */
+dl_status dl_mpi_fail_operation(dl_mpi_backend *self, dl_status status);
 
-/* Describes the piece that begins `at` bytes into a span, no larger than one call of
- * MPI can have; it is empty at the span's end and beyond. */
-dl_mpi_part dl_mpi_piece_of(const dl_mpi_backend *self, const dl_mpi_span *span,
-                            size_t at);
+/* Writes this rank's card; and fails unless `theirs`, of `rank`, is equal but for the
+ * size. */
+void dl_mpi_write_card(const dl_mpi_backend *self, dl_mpi_card *card, size_t size);
+dl_status dl_mpi_compare_card(dl_mpi_backend *self, int rank,
+                              const dl_mpi_card *theirs);
 
-/* Sends `outgoing[rank]` to each rank and receives `incoming[rank]` from each as
- * messages: for sizes that MPI's collectives cannot count, and where only one side
- * knows a size.  In each step a rank sends to one rank and receives from another, so
- * that no rank is flooded.  All ranks must have met before (mpi_meeting.h). */
-dl_status dl_mpi_direct(dl_mpi_backend *self, const dl_mpi_span *outgoing,
-                        const dl_mpi_span *incoming);
+/* Returns staging memory of `size` bytes, behind which there is room for what another
+ * rank may send by mistake; its contents are lost.  NULL: there is no memory. */
+char *dl_mpi_stage(dl_mpi_backend *self, size_t size);
 
-dl_status dl_mpi_all_reduce(dl_backend *backend, const dl_op_context *op,
-                            const dl_call *call);
-dl_status dl_mpi_reduce(dl_backend *backend, const dl_op_context *op,
-                        const dl_call *call);
-dl_status dl_mpi_scan(dl_backend *backend, const dl_op_context *op,
-                      const dl_call *call);
-dl_status dl_mpi_reduce_scatter(dl_backend *backend, const dl_op_context *op,
-                                const dl_call *call);
-dl_status dl_mpi_broadcast(dl_backend *backend, const dl_op_context *op,
-                           const dl_call *call);
-dl_status dl_mpi_barrier(dl_backend *backend, const dl_op_context *op,
-                         const dl_call *call);
-dl_status dl_mpi_all_gather(dl_backend *backend, const dl_op_context *op,
-                            const dl_call *call);
-dl_status dl_mpi_gather(dl_backend *backend, const dl_op_context *op,
-                        const dl_call *call);
-dl_status dl_mpi_scatter(dl_backend *backend, const dl_op_context *op,
-                         const dl_call *call);
-dl_status dl_mpi_all_to_all(dl_backend *backend, const dl_op_context *op,
-                            const dl_call *call);
-dl_status dl_mpi_post(dl_mpi_comm *comm, const dl_call *call, dl_deadline deadline,
-                      dl_work **work);
+/* Blocks that go to other ranks, or come from them. */
+typedef struct dl_mpi_blocks {
+    const dl_tensor *list; /* by rank, or one for all; NULL: none */
+    bool is_one;
+    int peer; /* the only rank; or -1 */
+} dl_mpi_blocks;
+
+/* Sends blocks to ranks and receives blocks from ranks as messages with cards: where
+ * only one side knows a size.  Carries out the whole operation. */
+dl_status dl_mpi_exchange_blocks(dl_mpi_backend *self, const dl_mpi_blocks *outgoing,
+                                 const dl_mpi_blocks *incoming);
+
+/* One operation, without what dl_mpi_fail_operation() does. */
+typedef dl_status dl_mpi_run_fn(dl_mpi_backend *self, const dl_call *call);
+
+dl_mpi_run_fn dl_mpi_all_reduce, dl_mpi_reduce, dl_mpi_scan, dl_mpi_reduce_scatter;
+dl_mpi_run_fn dl_mpi_broadcast, dl_mpi_barrier, dl_mpi_all_gather, dl_mpi_gather;
+dl_mpi_run_fn dl_mpi_scatter, dl_mpi_all_to_all;
 
 #endif

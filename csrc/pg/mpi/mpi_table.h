@@ -20,10 +20,7 @@ typedef struct dl_mpi_status {
     int source;
     int tag;
     int bytes; /* negative: more than an int can hold */
-    int is_cancelled;
 } dl_mpi_status;
-
-typedef void dl_mpi_user_fn(void *in, void *inout, int *count, void *type);
 
 /* A buffer for MPI.  In a collective, `count` and `type` describe one block of it. */
 typedef struct dl_mpi_part {
@@ -31,14 +28,6 @@ typedef struct dl_mpi_part {
     int count;
     dl_mpi_handle type;
 } dl_mpi_part;
-
-/* Blocks of different sizes: counts and offsets by rank, in elements of `type`. */
-typedef struct dl_mpi_parts {
-    void *data;
-    const int *counts;
-    const int *offsets;
-    dl_mpi_handle type;
-} dl_mpi_parts;
 
 /* Longer than the texts of any family, for errors and for versions. */
 #define DL_MPI_TEXT_SIZE 8193
@@ -48,13 +37,7 @@ typedef struct dl_mpi_table {
     void *in_place;
     int any_source;
     int any_tag;
-    /* In a reduction by an operation of our own, the library's algorithm sends the
-     * whole array in each round. */
-    bool sends_all;
     int thread_multiple;
-    /* Messages of up to so many bytes are sent at once, even if no receive is posted
-     * for them; longer ones may wait for an answer of the receiver. */
-    int eager_size;
     dl_mpi_handle world, self, errors_return, byte;
     dl_mpi_handle int8, uint8, int16, uint16, int32, uint32, int64, uint64;
     dl_mpi_handle float32, float64, complex64, complex128;
@@ -80,14 +63,8 @@ typedef struct dl_mpi_table {
     /* functions that do not block */
     int (*isend)(const dl_mpi_part *, int peer, int tag, dl_mpi_handle comm,
                  dl_mpi_handle *request);
-    /* Like isend, but the request completes only when a receive has
-     * matched the message. */
-    int (*issend)(const dl_mpi_part *, int peer, int tag, dl_mpi_handle comm,
-                  dl_mpi_handle *request);
     int (*irecv)(const dl_mpi_part *, int peer, int tag, dl_mpi_handle comm,
                  dl_mpi_handle *request);
-    int (*ibcast)(const dl_mpi_part *, int root, dl_mpi_handle comm,
-                  dl_mpi_handle *request);
     /* Stores whether a message with that tag has arrived, and from which rank. */
     int (*iprobe)(int tag, dl_mpi_handle comm, int *is_there, int *source);
     /* Stores whether a message of `peer` with that tag has arrived, and takes it out of
@@ -97,31 +74,25 @@ typedef struct dl_mpi_table {
     int (*imrecv)(const dl_mpi_part *, dl_mpi_handle message, dl_mpi_handle *request);
     /* `status` may be NULL. */
     int (*test)(dl_mpi_handle *request, int *is_done, dl_mpi_status *status);
-    int (*cancel)(dl_mpi_handle *request);
-    /* collectives, which block */
-    int (*bcast)(const dl_mpi_part *, int root, dl_mpi_handle comm);
-    int (*allreduce)(const void *, const dl_mpi_part *, dl_mpi_handle op,
-                     dl_mpi_handle comm);
-    int (*reduce)(const void *, const dl_mpi_part *, dl_mpi_handle op, int root,
-                  dl_mpi_handle comm);
-    int (*scan)(const void *, const dl_mpi_part *, dl_mpi_handle op,
-                dl_mpi_handle comm);
-    int (*exscan)(const void *, const dl_mpi_part *, dl_mpi_handle op,
-                  dl_mpi_handle comm);
-    int (*reduce_scatter)(const void *, const dl_mpi_parts *, dl_mpi_handle op,
-                          dl_mpi_handle comm);
-    int (*reduce_scatter_block)(const void *, const dl_mpi_part *, dl_mpi_handle op,
-                                dl_mpi_handle comm);
-    int (*allgather)(const dl_mpi_part *, const dl_mpi_part *, dl_mpi_handle comm);
-    int (*allgatherv)(const dl_mpi_part *, const dl_mpi_parts *, dl_mpi_handle comm);
-    int (*gather)(const dl_mpi_part *, const dl_mpi_part *, int root,
-                  dl_mpi_handle comm);
-    int (*scatter)(const dl_mpi_part *, const dl_mpi_part *, int root,
-                   dl_mpi_handle comm);
-    int (*alltoall)(const dl_mpi_part *, const dl_mpi_part *, dl_mpi_handle comm);
-    int (*alltoallv)(const dl_mpi_parts *, const dl_mpi_parts *, dl_mpi_handle comm);
-    /* datatypes and reduction operations of our own */
-    int (*op_create)(dl_mpi_user_fn *function, dl_mpi_handle *op);
+    /* Collectives, which do not block either.  `input` is one block, or in_place; the
+     * part is the output, or one block of it.  Of iscatter `input` has all blocks. */
+    int (*ibcast)(const dl_mpi_part *, int root, dl_mpi_handle comm,
+                  dl_mpi_handle *request);
+    int (*iallreduce)(const void *input, const dl_mpi_part *, dl_mpi_handle op,
+                      dl_mpi_handle comm, dl_mpi_handle *request);
+    int (*ireduce)(const void *input, const dl_mpi_part *, dl_mpi_handle op, int root,
+                   dl_mpi_handle comm, dl_mpi_handle *request);
+    int (*iscan)(const void *input, const dl_mpi_part *, dl_mpi_handle op,
+                 dl_mpi_handle comm, dl_mpi_handle *request);
+    int (*iexscan)(const void *input, const dl_mpi_part *, dl_mpi_handle op,
+                   dl_mpi_handle comm, dl_mpi_handle *request);
+    int (*iallgather)(const void *input, const dl_mpi_part *, dl_mpi_handle comm,
+                      dl_mpi_handle *request);
+    int (*igather)(const void *input, const dl_mpi_part *, int root, dl_mpi_handle comm,
+                   dl_mpi_handle *request);
+    int (*iscatter)(const void *input, const dl_mpi_part *, int root,
+                    dl_mpi_handle comm, dl_mpi_handle *request);
+    /* datatypes of our own */
     int (*type_contiguous)(int count, dl_mpi_handle of, dl_mpi_handle *type);
     int (*type_pair)(const int counts[2], const int64_t offsets[2],
                      const dl_mpi_handle types[2], dl_mpi_handle *type);

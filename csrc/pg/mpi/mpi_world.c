@@ -9,8 +9,8 @@
 #include <time.h>
 
 #include "base/thread.h"
+#include "pg/mpi/mpi_notice.h"
 #include "pg/mpi/mpi_processes.h"
-#include "tensor/reduce.h"
 
 /* Between two polls of all tasks: short at first, then doubled. */
 #define FIRST_NAP (50 * INT64_C(1000))
@@ -89,22 +89,6 @@ static const struct launcher {
     {"SLURM_STEP_NUM_TASKS", "srun", true},
 };
 
-/* The functions of reductions of our own, which MPI calls.  There is one for each
- * dtype, so that `type` is not needed. */
-#define PICK(name, op, dtype)                                            \
-    static void name(void *in, void *inout, int *count, void *type)      \
-    {                                                                    \
-        (void)type;                                                      \
-        dl_reduce_kernel(op, dtype)(inout, inout, in, (size_t) * count); \
-    }
-
-PICK(pick_min_float32, DL_MIN, DL_FLOAT32)
-PICK(pick_max_float32, DL_MAX, DL_FLOAT32)
-PICK(pick_min_float64, DL_MIN, DL_FLOAT64)
-PICK(pick_max_float64, DL_MAX, DL_FLOAT64)
-PICK(pick_min_uint64, DL_MIN, DL_UINT64)
-PICK(pick_max_uint64, DL_MAX, DL_UINT64)
-
 bool
 dl_mpi_world_is_open(void)
 {
@@ -129,14 +113,14 @@ dl_mpi_world_admit(void)
 
 /* Removes the requests that have ended, successfully or not. */
 static void
-drop_ended_locked(const dl_mpi_table *mpi)
+drop_ended_locked(void)
 {
     leftover **link = &leftovers.first;
 
     while (*link != NULL) {
         leftover *each = *link;
         int is_done = 0;
-        if (mpi->test(&each->request, &is_done, NULL) == 0 && !is_done) {
+        if (state.world.mpi->test(&each->request, &is_done, NULL) == 0 && !is_done) {
             link = &each->next;
             continue;
         }
@@ -147,12 +131,11 @@ drop_ended_locked(const dl_mpi_table *mpi)
 }
 
 void
-dl_mpi_leftover_add(const dl_mpi_table *mpi, dl_mpi_handle request, void *memory)
+dl_mpi_leftover_add(dl_mpi_handle request, void *memory)
 {
     leftover *made = malloc(sizeof *made);
 
     pthread_mutex_lock(&leftovers.lock);
-    drop_ended_locked(mpi);
     if (made == NULL) {
         leftovers.is_lost = true;
     } else {
@@ -162,16 +145,14 @@ dl_mpi_leftover_add(const dl_mpi_table *mpi, dl_mpi_handle request, void *memory
     pthread_mutex_unlock(&leftovers.lock);
 }
 
-/* Waits up to a second for the requests to complete.  Returns false if some are left:
- * MPI must not be finalized then. */
-static bool
-complete_leftovers(const dl_mpi_table *mpi)
+bool
+dl_mpi_leftover_flush(int64_t span)
 {
-    dl_deadline soon = dl_deadline_after(PATIENCE);
+    dl_deadline soon = dl_deadline_after(span);
 
     pthread_mutex_lock(&leftovers.lock);
-    for (drop_ended_locked(mpi); leftovers.first != NULL && !dl_deadline_passed(soon);
-         drop_ended_locked(mpi)) {
+    for (drop_ended_locked(); leftovers.first != NULL && !dl_deadline_passed(soon);
+         drop_ended_locked()) {
         sched_yield();
     }
     bool is_complete = leftovers.first == NULL && !leftovers.is_lost;
@@ -187,6 +168,9 @@ make_progress(void)
 
     if (dl_mpi_world_is_open()) {
         state.world.mpi->iprobe(0, state.world.mpi->world, &is_there, &source);
+        pthread_mutex_lock(&leftovers.lock);
+        drop_ended_locked();
+        pthread_mutex_unlock(&leftovers.lock);
     }
 }
 
@@ -365,7 +349,7 @@ close_world(void)
     if (dl_mpi_world_is_open()) {
         stop_runner();
         if (!atomic_load(&state.skips_finalize)) {
-            complete_leftovers(state.world.mpi);
+            dl_mpi_leftover_flush(PATIENCE);
         }
     }
     atomic_store(&state.is_ending, true);
@@ -379,8 +363,9 @@ end_mpi(void)
         return;
     }
     stop_runner();
+    dl_mpi_notice_drop(NULL);
     if (!atomic_load(&state.skips_finalize) && !dl_mpi_process_any_has_ended()
-        && complete_leftovers(state.world.mpi)) {
+        && dl_mpi_leftover_flush(PATIENCE)) {
         state.world.mpi->finalize();
     }
 }
@@ -470,29 +455,6 @@ check_launcher(const dl_mpi_world *world)
     return DL_OK;
 }
 
-/* Made once for the process and never freed, as MPI ends before they could be. */
-static dl_status
-create_ops(dl_mpi_world *world)
-{
-    const struct {
-        dl_mpi_user_fn *function;
-        dl_mpi_handle *op;
-    } ours[] = {
-        {pick_min_float32, &world->min_float32},
-        {pick_max_float32, &world->max_float32},
-        {pick_min_float64, &world->min_float64},
-        {pick_max_float64, &world->max_float64},
-        {pick_min_uint64, &world->min_uint64},
-        {pick_max_uint64, &world->max_uint64},
-    };
-
-    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
-        int result = world->mpi->op_create(ours[i].function, ours[i].op);
-        DL_TRY(dl_mpi_check(world->mpi, result, "MPI_Op_create"));
-    }
-    return DL_OK;
-}
-
 static dl_status
 open_locked(void)
 {
@@ -509,7 +471,6 @@ open_locked(void)
     DL_TRY(dl_mpi_check(world->mpi, world->mpi->last_tag(&world->last_tag),
                         "MPI_Comm_get_attr"));
     DL_TRY(check_launcher(world));
-    DL_TRY(create_ops(world));
     DL_TRY(dl_mpi_check(world->mpi, world->mpi->at_finalize(close_world),
                         "MPI_Comm_set_attr"));
     state.fork_generation = dl_fork_generation();

@@ -27,10 +27,6 @@ typedef struct dl_mpi_world {
     int rank;
     int size;
     int last_tag; /* the library's MPI_TAG_UB */
-    /* Reduction operations of our own: for floats they propagate NaN, which MPI's do
-     * not, and MPICH 4.0 takes the largest uint64 for negative. */
-    dl_mpi_handle min_float32, max_float32, min_float64, max_float64;
-    dl_mpi_handle min_uint64, max_uint64;
 } dl_mpi_world;
 
 /* Returns the world; loads and starts MPI on the first call.  DL_UNSUPPORTED: MPI
@@ -77,6 +73,10 @@ void dl_mpi_runner_wake(void);
 
 /* Adds a leftover; from any thread.  `memory` is from malloc() and is freed once MPI
  * has completed the request; NULL: nothing is freed. */
-void dl_mpi_leftover_add(const dl_mpi_table *mpi, dl_mpi_handle request, void *memory);
+void dl_mpi_leftover_add(dl_mpi_handle request, void *memory);
+
+/* Waits until MPI has completed all leftovers, for `span` nanoseconds at most.  Returns
+ * false if some are left. */
+bool dl_mpi_leftover_flush(int64_t span);
 
 #endif

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Arrays along a tree: which ranks run ahead of others, and how differences are
- * detected then. */
+ * Operations of few bytes: which ranks run ahead of others, and how differences are
+ * detected. */
 #include "mpi_jobs.h"
 #include "pg/group_state.h"
-#include "pg/mpi/mpi_meeting.h"
-#include "pg/mpi/mpi_news.h"
 
 static dl_status
 broadcast(const scene *self, int64_t *data, size_t count, int root)
@@ -16,7 +14,7 @@ broadcast(const scene *self, int64_t *data, size_t count, int root)
     return dl_group_run(self->group, &args, soon());
 }
 
-#define MOST_RANKS 11 /* more than send to each other directly */
+#define MOST_RANKS 11
 #define MOST 300
 
 static dl_status
@@ -118,7 +116,6 @@ CHECK_CASE(every_root_and_way_of_many_ranks)
     run_job(MOST_RANKS, go_often, NULL);
 }
 
-/* More than may be ahead of a meeting. */
 #define MANY 40
 
 static void
@@ -184,7 +181,7 @@ CHECK_CASE(a_difference_is_reported_to_the_rank_that_ran_ahead)
     run_job(2, differ_in_size, NULL);
 }
 
-/* Neither rank expects the other's message: it is reported in place of the first one. */
+/* Neither rank expects the other's message: the next operation finds it. */
 static void
 differ_in_root(int rank, const rank_processes *all, void *context)
 {
@@ -193,10 +190,8 @@ differ_in_root(int rank, const rank_processes *all, void *context)
 
     (void)context;
     CHECK_OK(rank == 0 ? broadcast(&self, data, 1, 0) : scatter(&self, data, 2, 1));
-    check_told(dl_group_barrier(self.group, soon()),
-               "broadcast #1 in group 0: rank 0 called broadcast(1 x int64, from rank "
-               "0)",
-               "rank 1 called scatter(2 x int64, from rank 1)");
+    check_told(dl_group_barrier(self.group, soon()), "barrier #2 in group 0: ranks 0 ",
+               "and 1 called different operations before it");
     leave(&self);
 }
 
@@ -266,33 +261,6 @@ CHECK_CASE(one_rank_that_differs_is_reported_on_all)
     run_job(5, one_differs, NULL);
 }
 
-/* When all meet next, with as much as ever a root brings. */
-static void
-differ_when_all_meet(int rank, const rank_processes *all, void *context)
-{
-    static int64_t data[1024];
-    scene self = enter(rank, all);
-
-    (void)context;
-    dl_status status = DL_OK;
-    for (int turn = 0; turn < 64 && status == DL_OK; turn++) {
-        status = broadcast(&self, data, 1, 0);
-    }
-    /* A slow rank may receive in its last turns the difference that the others have
-     * found by then. */
-    if (status == DL_OK) {
-        status = broadcast(&self, data, 1024, rank % 2 == 0 ? 0 : rank);
-    }
-    check_told(status, "#65 in group 0: rank ",
-               " called broadcast(1024 x int64, from rank ");
-    leave(&self);
-}
-
-CHECK_CASE(many_roots_have_room_when_all_meet)
-{
-    run_job(4, differ_when_all_meet, NULL);
-}
-
 /* As if an operation that no message crossed had been another one here. */
 static void
 forget(int rank, const rank_processes *all, void *context)
@@ -301,7 +269,7 @@ forget(int rank, const rank_processes *all, void *context)
 
     (void)context;
     CHECK_OK(dl_group_barrier(self.group, soon()));
-    dl_mpi_self(self.group->host.backend)->meeting.history.digest ^= rank == 1 ? 1u : 0;
+    dl_mpi_self(self.group->host.backend)->digest ^= rank == 1 ? 1u : 0;
     check_told(dl_group_barrier(self.group, soon()),
                " called different operations before it", "barrier #2");
     leave(&self);
@@ -338,57 +306,55 @@ CHECK_CASE(the_one_waited_for_is_named)
     run_job(2, be_late, NULL);
 }
 
-/* The news of its last wait, as its rank comes to the exit with the group.  `context`:
- * whether another part of the program ends MPI before. */
+/* A notice, as its rank comes to the exit with the group.  `context`: whether another
+ * part of the program ends MPI before. */
 static void
-end_with_news(int rank, const rank_processes *all, void *context)
+end_with_a_notice(int rank, const rank_processes *all, void *context)
 {
     static dl_group *kept; /* as by a program that ends without leaving it */
     scene self = enter(rank, all);
-    int twentieth = 20;
+    dl_mpi_notice notice = {.turn = 1};
 
     kept = self.group;
-    dl_mpi_meeting *meeting = &dl_mpi_self(kept->host.backend)->meeting;
-    CHECK_OK(dl_mpi_news_exchange(meeting, 1 - rank, twentieth));
+    dl_mpi_comm *comm = dl_mpi_self(kept->host.backend)->comm;
+    dl_mpi_notice_send(comm, &notice);
     dl_store_unref(self.store);
     if (*(bool *)context) {
-        CHECK_EQUAL(meeting->comm->mpi->finalize(), 0);
+        CHECK_EQUAL(comm->mpi->finalize(), 0);
     }
 }
 
-CHECK_CASE(no_news_are_pending_as_mpi_ends)
+CHECK_CASE(no_notice_is_pending_as_mpi_ends)
 {
-    run_job(2, end_with_news, &(bool){false});
+    run_job(2, end_with_a_notice, &(bool){false});
 }
 
-CHECK_CASE(no_news_are_pending_as_another_part_of_the_program_ends_mpi)
+CHECK_CASE(no_notice_is_pending_as_another_part_of_the_program_ends_mpi)
 {
-    run_job(2, end_with_news, &(bool){true});
+    run_job(2, end_with_a_notice, &(bool){true});
 }
 
-CHECK_CASE(history_remembers_the_last_ones)
+/* Each pair of ranks passes a size of its own. */
+static void
+differ_in_a_block(int rank, const rank_processes *all, void *context)
 {
-    static dl_mpi_history one, other;
-    dl_op_context op = {.fingerprint = {.op = DL_BARRIER}};
+    scene self = enter(rank, all);
+    static int64_t out[2][2], in[2][2];
+    dl_tensor inputs[2], outputs[2];
+    dl_call args = {.op = DL_ALL_TO_ALL, .inputs = inputs, .outputs = outputs};
 
-    CHECK(dl_mpi_history_at(&one, 0) == NULL);
-    for (op.sequence = 1; op.sequence <= 3 * DL_MPI_REMEMBERED; op.sequence++) {
-        op.fingerprint.count_low = (uint32_t)(op.sequence);
-        dl_mpi_history_note(&one, &op);
-        dl_mpi_history_note(&other, &op);
-        CHECK_EQUAL(one.digest, other.digest);
-        CHECK(dl_mpi_history_at(&one, op.sequence + 1) == NULL);
+    (void)context;
+    for (int i = 0; i < 2; i++) {
+        inputs[i] = tensor_of(out[i], 1, DL_INT64);
+        outputs[i] = tensor_of(in[i], i == rank ? 1 : 2, DL_INT64);
     }
-    for (uint64_t i = 0; i < DL_MPI_REMEMBERED; i++) {
-        CHECK_EQUAL(dl_mpi_history_at(&one, one.newest - i)->count_low, one.newest - i);
-    }
-    CHECK(dl_mpi_history_at(&one, one.newest - DL_MPI_REMEMBERED) == NULL);
-    op.sequence = one.newest + 1;
-    dl_mpi_history_note(&one, &op);
-    op.fingerprint.root = 1;
-    dl_mpi_history_note(&other, &op);
-    op.sequence++;
-    dl_mpi_history_note(&one, &op);
-    dl_mpi_history_note(&other, &op);
-    CHECK(one.digest != other.digest);
+    CHECK_STATUS(dl_group_run(self.group, &args, soon()), DL_MISMATCH);
+    CHECK_CONTAINS(dl_last_error()->text, "sends a block of 8 bytes to rank ");
+    CHECK_CONTAINS(dl_last_error()->text, ", which expects 16 bytes");
+    leave(&self);
+}
+
+CHECK_CASE(blocks_that_do_not_fit_are_reported)
+{
+    run_job(2, differ_in_a_block, NULL);
 }
