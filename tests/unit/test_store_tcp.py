@@ -76,7 +76,10 @@ def test_the_environment_chooses_where_nobody_says(monkeypatch, text, expected):
 
 def test_an_odd_environment_is_an_error(monkeypatch):
     monkeypatch.setenv("USE_LIBUV", "maybe")
-    with pytest.raises(ValueError, match="USE_LIBUV must be 1 or 0, true or false, yes or no, not 'maybe'"):
+    with pytest.raises(
+        ValueError,
+        match="USE_LIBUV must be 1 or 0, true or false, yes or no, not 'maybe'",
+    ):
         master()
     with master(use_libuv=True):
         pass

@@ -265,8 +265,8 @@ class Attempt:
         return ended
 
     def _children(self) -> Iterator[int]:
-        """Yields arguments of waitpid(): any child or, in a program that has children of
-        its own, the processes and groups of this job."""
+        """Yields arguments of waitpid(): any child or, in a program that may have other
+        children, the processes and groups of this job."""
         if self._job.owns_process:
             yield -1
             return

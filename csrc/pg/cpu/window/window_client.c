@@ -505,8 +505,7 @@ dl_window_client_flush(dl_window_client *client, dl_deadline deadline)
 void
 dl_window_client_drop(dl_window_client *client)
 {
-    if (atomic_exchange(&client->has_lock, false)
-        && try_turn(client)) {
+    if (atomic_exchange(&client->has_lock, false) && try_turn(client)) {
         send_drop(client);
         pass_turn(client);
     }
