@@ -512,7 +512,7 @@ CHECK_CASE(arrays_of_a_failed_collective_that_mpi_still_has_are_kept)
 
 /* Rank 1 is stopped between the cards, which show that all ranks have come, and the data:
  * rank 0 gives up meanwhile, and ends.  Then rank 1 begins the data alone, and does not
- * wait for its deadline. */
+ * wait for its deadline.  It gets all data if they move before rank 0 has ended. */
 static void
 be_stopped(int rank, const rank_processes *all, void *context)
 {
@@ -535,7 +535,7 @@ be_stopped(int rank, const rank_processes *all, void *context)
     setenv("DOUBLE_MPI_STOP", "MPI_Iallreduce", 1);
     int64_t began = dl_now();
     dl_status status = dl_group_run(self.group, &args, soon());
-    CHECK(status == DL_PEER_LOST || status == DL_TIMEOUT);
+    CHECK(status == DL_PEER_LOST || status == DL_TIMEOUT || status == DL_OK);
     CHECK(dl_now() - began < 10 * DL_SECOND);
     leave(&self);
 }
