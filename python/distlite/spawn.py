@@ -462,8 +462,18 @@ def _start(
     process: BaseProcess = context.Process(  # type: ignore[attr-defined]
         target=_run, args=words, daemon=daemon
     )
-    call_lastingly(process.start)
+    call_lastingly(functools.partial(_start_hearing_ends, process))
     return process, error
+
+
+def _start_hearing_ends(process: BaseProcess) -> None:
+    # A fork server learns of the ends of ranks by this signal.  It inherits the mask of
+    # the thread that starts it.
+    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _run(

@@ -109,6 +109,34 @@ def test_a_traceback_may_be_longer_than_a_pipe(method):
     assert str(caught.value).endswith(f"ValueError: {word}\n")
 
 
+def test_a_fork_server_of_a_program_that_blocks_signals_sees_ranks_end(tmp_path):
+    # A program of its own, because a fork server keeps the mask that it started with.
+    script = tmp_path / "blocks.py"
+    script.write_text(BLOCKS_SIGNALS)
+    subprocess.run([sys.executable, script], check=True, timeout=LIMIT)
+
+
+BLOCKS_SIGNALS = """
+import signal
+from distlite.spawn import start_processes
+
+def needs_the_end_of_children(rank):
+    assert signal.SIGCHLD not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    context = start_processes(
+        needs_the_end_of_children, nprocs=2, join=False, start_method="forkserver"
+    )
+    try:
+        assert context.join(20)
+    finally:
+        for process in context.processes:
+            process.kill()
+    assert signal.SIGCHLD in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+"""
+
+
 def test_the_deaf_are_killed_after_the_grace(tmp_path):
     context = start_processes(
         spawned_ranks.stay, (str(tmp_path),), 2, join=False, start_method="fork"
