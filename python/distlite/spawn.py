@@ -501,8 +501,11 @@ def _run(
 def _die_with(parent: int) -> None:
     import ctypes
 
-    # A parent may have been started with these blocked; the rank is ended by them.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
+    from .launch.signals import ENDING, TOLD
+
+    # The parent may have been started with signals blocked: ranks have the same
+    # unblocked as those of the launcher.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*ENDING, *TOLD))
     # If a fork server is the parent, it ends with this program in any case.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
     if os.getppid() == 1 and parent != 1:

@@ -321,6 +321,10 @@ def ordering(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     return found
 
 
+# What distlite asks of a tensor of torch before it writes to it.
+PLAIN_TENSOR = {"requires_grad": False}
+
+
 def library_streams(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     """Arrays whose libraries have a current stream: of a class of torch's, of one that
     a user has derived from it, and of one with DLPack's table of functions."""
@@ -333,7 +337,7 @@ def library_streams(rank: int, world_size: int, init_method: str) -> dict[str, A
     versions: list[object] = []  # of the tensors that were written to
     graph = SimpleNamespace(increment_version=versions.append)
     sys.modules["torch.autograd.graph"] = graph  # type: ignore[assignment]
-    tensor = type("Tensor", (CudaArray,), {"__module__": "torch"})
+    tensor = type("Tensor", (CudaArray,), {"__module__": "torch", **PLAIN_TENSOR})
     parameter = type("Parameter", (tensor,), {"__module__": "of_a_user"})
     table = exchange_table(stream)
     tabled = type("Array", (CudaArray,), {"__dlpack_c_exchange_api__": table})

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/environment.h"
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "pg/cpu/cpu_backend.h"
@@ -131,15 +132,10 @@ static const dl_backend_ops mpi_ops = {
 static dl_status
 choose_memory_space(uint64_t *space)
 {
-    const char *text = getenv("DISTLITE_MPI_SHARED_MEMORY");
-    bool is_set = text != NULL && *text != '\0';
+    bool is_allowed;
 
-    if (is_set && strcmp(text, "0") != 0 && strcmp(text, "1") != 0) {
-        return dl_fail(DL_INVALID,
-                       "DISTLITE_MPI_SHARED_MEMORY=%.40s: the value must be 0 or 1",
-                       text);
-    }
-    *space = is_set && *text == '0' ? 0 : dl_cpu_memory_space();
+    DL_TRY(dl_environment_flag("DISTLITE_MPI_SHARED_MEMORY", true, &is_allowed));
+    *space = is_allowed ? dl_cpu_memory_space() : 0;
     return DL_OK;
 }
 

@@ -38,7 +38,11 @@ class Guardian:
         self._scratch = scratch
         self._launcher = os.getpid()
         self._groups: set[int] = set()
-        self._start()
+        try:
+            self._start()
+        except OSError:
+            os.close(self._write_end)
+            raise
 
     def _start(self) -> None:
         read_end, self._write_end = os.pipe()
@@ -46,7 +50,12 @@ class Guardian:
             # Python warns of a fork beside threads, as a later one is; the child only
             # waits.
             warnings.simplefilter("ignore")
-            self.pid = os.fork()
+            try:
+                self.pid = os.fork()
+            except OSError:
+                # The other end is the object's: close() closes it.
+                os.close(read_end)
+                raise
         if self.pid == 0:
             signal.set_wakeup_fd(-1)
             # The groups that were announced to an earlier one: it knows them from its

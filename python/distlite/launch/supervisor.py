@@ -54,9 +54,10 @@ class Supervisor:
         self.sinks = own_sinks()
         try:
             self.folder = make_folder(self.options)
+            scratch = None if self.options.keeps_files else self.folder
+            self.guardian = Guardian(scratch)
         except OSError as error:
             return self._refuse(error)
-        self.guardian = Guardian(None if self.options.keeps_files else self.folder)
         ending = named_signals(self.options.signals)
         try:
             with _subreaper(), self._open, SignalPipe(ending) as self.signals:

@@ -47,6 +47,11 @@ STANDARD = (
     *("secrets", "traceback", "urllib.parse"),
 )
 
+# Those of distlite/launch/signals.py.
+NEEDED_SIGNALS = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+    *(signal.SIGCHLD, signal.SIGWINCH),
+)
 _LENGTH = struct.Struct("=Q")
 _NUMBER = struct.Struct("=i")
 
@@ -209,8 +214,9 @@ def _serve(connection: socket.socket) -> int | None:
     os.set_blocking(wake_end, False)
     signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    # It may have been started with the signal blocked.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+    # It may have been started with signals blocked.  Ranks inherit the mask, and have
+    # the same unblocked as those of the launcher.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, NEEDED_SIGNALS)
     status_fds: dict[int, int] = {}
     poller = select.poll()  # select() takes no descriptor beyond 1023
     poller.register(connection, select.POLLIN)
