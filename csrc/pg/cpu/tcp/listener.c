@@ -553,21 +553,31 @@ drop_old_probes(dl_listener *listener)
     }
 }
 
-/* Returns whether one more stranger may be accepted, after disconnecting the oldest one
- * if it has had its time. */
 static bool
-has_room_for_stranger(dl_listener *listener)
+is_full_of_strangers(const dl_listener *listener)
 {
-    if (!is_guarded(listener) || listener->stranger_count < DL_STRANGERS_LIMIT) {
-        return true;
+    return is_guarded(listener) && listener->stranger_count >= DL_STRANGERS_LIMIT;
+}
+
+/* Returns whether one more stranger may be accepted: there is room, or the oldest one
+ * has had its time. */
+static bool
+may_accept(const dl_listener *listener)
+{
+    return !is_full_of_strangers(listener)
+           || dl_now() >= visitor_of(listener->strangers.next)->since
+                              + STRANGER_ROOM_PATIENCE;
+}
+
+/* Called once another caller is there: nobody is disconnected for room that nobody
+ * needs. */
+static void
+make_room(dl_listener *listener)
+{
+    if (is_full_of_strangers(listener)) {
+        disconnect(visitor_of(listener->strangers.next));
+        listener->stranger_count--;
     }
-    visitor *oldest = visitor_of(listener->strangers.next);
-    if (dl_now() < oldest->since + STRANGER_ROOM_PATIENCE) {
-        return false;
-    }
-    disconnect(oldest);
-    listener->stranger_count--;
-    return true;
 }
 
 /* Keeps an accepted connection as a stranger. */
@@ -598,7 +608,7 @@ static void
 accept_at(dl_listener *listener, int socket, bool *has_any)
 {
     for (;;) {
-        if (!has_room_for_stranger(listener)) {
+        if (!may_accept(listener)) {
             atomic_store(&listener->is_full, true);
             return;
         }
@@ -615,6 +625,7 @@ accept_at(dl_listener *listener, int socket, bool *has_any)
             }
             return;
         }
+        make_room(listener);
         add_stranger(listener, made, fd);
         *has_any = true;
     }
