@@ -480,6 +480,7 @@ fail_for_good(int rank, const rank_processes *all, void *context)
 {
     if (rank == 1) {
         setenv("DOUBLE_MPI_FAIL", "MPI_Iallreduce", 1);
+        setenv("DOUBLE_MPI_FAIL_LAST", "1", 1);
     }
     scene self = enter(rank, all);
     dl_call args = {.op = DL_ALL_REDUCE,

@@ -14,9 +14,10 @@
  * what MPI guarantees and no further.
  *
  * DOUBLE_MPI_FAIL=MPI_Ibcast,MPI_Igather: these functions fail; MPI_Isend only with at
- * least DOUBLE_MPI_FAIL_BYTES.  DOUBLE_MPI_STOP=MPI_Iallreduce: the process stops itself
- * (SIGSTOP) as that collective is called first.  DOUBLE_MPI_THREADS=1: it provides a lower thread level than is
- * asked for. */
+ * least DOUBLE_MPI_FAIL_BYTES; with DOUBLE_MPI_FAIL_LAST=1 a collective fails only once
+ * the other processes have begun it.  DOUBLE_MPI_STOP=MPI_Iallreduce: the process stops itself
+ * (SIGSTOP) as that collective is called first.  DOUBLE_MPI_THREADS=1: it provides a
+ * lower thread level than is asked for. */
 #include <complex.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -150,7 +151,8 @@ typedef struct ring {
 
 typedef struct job {
     atomic_int contexts;
-    ring rings[]; /* from each rank to each */
+    _Atomic uint64_t begun[RANKS]; /* collectives, by rank */
+    ring rings[];                  /* from each rank to each */
 } job;
 
 typedef struct head {
@@ -227,6 +229,19 @@ stop_in(const char *call)
     if (name != NULL && strcmp(name, call) == 0) {
         unsetenv("DOUBLE_MPI_STOP");
         raise(SIGSTOP);
+    }
+}
+
+/* Collectives are begun in the same order everywhere, so their numbers tell. */
+static void
+wait_for_others(void)
+{
+    const uint64_t own = atomic_load(&shared->begun[world_rank]);
+
+    for (int rank = 0; rank < world_size; rank++) {
+        while (rank != world_rank && atomic_load(&shared->begun[rank]) <= own) {
+            usleep(100);
+        }
     }
 }
 
@@ -1160,10 +1175,14 @@ start_collective(const char *call, handle of, const block *outgoing,
 
     stop_in(call);
     if (fails(call)) {
+        if (getenv("DOUBLE_MPI_FAIL_LAST") != NULL) {
+            wait_for_others();
+        }
         free(reduced == NULL ? NULL : reduced->came);
         free(self);
         return ERR_OTHER;
     }
+    atomic_fetch_add(&shared->begun[world_rank], 1);
     if (reduced != NULL) {
         *self = *reduced;
     }

@@ -767,7 +767,7 @@ def message_objects(world: World, group: Group) -> None:
 
 
 def crossing_objects(world: World, group: Group) -> None:
-    """Lists between any ranks in any order, beside arrays and a collective: small ones
+    """Lists between any ranks in any order, beside arrays: small ones
     are sent before the first is received, others by a thread."""
     size, mine = len(group), group.ranks.index(world.rank)
     if size == 1:
