@@ -806,11 +806,21 @@ def several(*names: str) -> dict[str, Any]:
     return found
 
 
+SECONDS_FOR_OTHERS = 10.0
+
+
 def main() -> None:
     name, *arguments = sys.argv[1:]
     result = json.dumps(globals()[name](*arguments))
     rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"]
-    (Path(os.environ["TEST_MPI_RESULTS"]) / rank).write_text(result)
+    size = os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ["PMI_SIZE"]
+    folder = Path(os.environ["TEST_MPI_RESULTS"])
+    (folder / rank).write_text(result)
+    # A launcher ends the others once a process ends without having finalized MPI, as one
+    # does after a failed operation.
+    limit = time.monotonic() + SECONDS_FOR_OTHERS
+    while len(list(folder.iterdir())) < int(size) and time.monotonic() < limit:
+        time.sleep(0.01)
 
 
 if __name__ == "__main__":

@@ -1128,7 +1128,8 @@ def _bare_nccl(rank: int, size: int, stream: Any) -> Peer:
     """The library that we use, by ctypes."""
     distlite.groups.nccl.nccl_version()
     with open("/proc/self/maps") as maps:
-        files = {line.split()[-1] for line in maps}
+        # The path is the sixth column, and may have blanks.
+        files = {line.split(maxsplit=5)[-1].strip() for line in maps}
     (path,) = {f for f in files if os.path.basename(f).startswith("libnccl")}
     library = ctypes.CDLL(path)
 

@@ -269,7 +269,7 @@ def test_special_values(run, launcher):
 @launchers
 @pytest.mark.parametrize("size", [2, 4])
 def test_who_only_sends_runs_ahead_and_hears_of_differences(run, launcher, size):
-    for rank, found in enumerate(run(launcher, size, "ahead")):
+    for rank, found in enumerate(run(launcher, size, "ahead", is_left=True)):
         assert found["came"] and found["seconds"] < 20
         assert "broadcast(3 x float64, from rank 0)" in found["text"]
         assert "rank 1 called broadcast(4 x float64, from rank 0)" in found["text"]
