@@ -816,8 +816,8 @@ def main() -> None:
     size = os.environ.get("OMPI_COMM_WORLD_SIZE") or os.environ["PMI_SIZE"]
     folder = Path(os.environ["TEST_MPI_RESULTS"])
     (folder / rank).write_text(result)
-    # A launcher ends the others once a process ends without having finalized MPI, as one
-    # does after a failed operation.
+    # A launcher ends the others once a process ends without MPI_Finalize, as one does
+    # after a failed operation.
     limit = time.monotonic() + SECONDS_FOR_OTHERS
     while len(list(folder.iterdir())) < int(size) and time.monotonic() < limit:
         time.sleep(0.01)
