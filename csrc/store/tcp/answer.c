@@ -660,6 +660,11 @@ answer_change(dl_session *session, const dl_store_request *request)
 
     if (sequence == slot->sequence && dl_replies_has_reply(slot)) {
         status = repeat(session, request);
+        if (slot->value != NULL) {
+            /* A reply with a value has its record, behind that of its change.  Another
+             * one here would refer to the change of somebody else. */
+            return status;
+        }
     } else {
         dl_replies_begin(&session->hub->replies, slot, sequence, request);
         status = execute_or_wait(session, request);
