@@ -1154,6 +1154,32 @@ CHECK_CASE(a_value_in_a_reply_is_written_once)
     remove_folder(&k);
 }
 
+/* Between two servers other clients make changes, whose values are not those of the
+ * reply. */
+CHECK_CASE(an_item_that_is_told_again_is_still_the_one_that_was_taken)
+{
+    fixture f;
+    kept k;
+
+    open_kept_fixture(&f, &k);
+    (void)ASK(2, .op = DL_OP_QUEUE_PUSH, KEY("q"), VALUE("mine"));
+    for (int round = 0; round < 3; round++) {
+        (void)ASK(2, .op = DL_OP_SET, KEY("k"), VALUE("other"));
+        (void)greet(&f, 0, "slot of client 0", 1);
+        dl_bytes told = ASK(0, .op = DL_OP_QUEUE_POP, KEY("q"));
+        CHECK_EQUAL(told.size, 16 + 4);
+        CHECK(memcmp(told.data + 16, "mine", 4) == 0);
+        dl_hub_save(&f.hub);
+        if (round < 2) {
+            close_fixture(&f);
+            open_fixture(&f);
+            CHECK_OK(dl_hub_open_journal(&f.hub, k.path, DL_JOURNAL_ALWAYS));
+        }
+    }
+    close_fixture(&f);
+    remove_folder(&k);
+}
+
 /* What changed nothing has left no value to refer to: it is executed again. */
 CHECK_CASE(a_comparison_that_failed_is_repeated_to_the_next_server)
 {
