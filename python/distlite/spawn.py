@@ -23,7 +23,7 @@ import warnings
 from multiprocessing.connection import Connection
 
 from . import _C
-from .lasting_thread import call_lastingly
+from .launch.rank_process import NEEDED, call_lastingly, end_with_parent
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ __all__ = [
 DEFAULT_GRACE = 30.0  # torch's, from SIGTERM to SIGKILL
 TABLE_POLL_TIME = 0.02  # between checks whether the table of a failure is written
 INTERRUPTED = 128 + signal.SIGINT  # as in a shell
-PR_SET_PDEATHSIG = 1
 ANY_TEXT = "surrogatepass"  # a traceback may contain surrogates
 
 
@@ -222,7 +221,7 @@ class ProcessContext:
     def _cause(self, failed: list[int]) -> int:
         """Returns the process that looks like the cause, as the launcher does: not a
         rank that lost a peer if that peer has failed as well."""
-        from distlite.launch.last_words import SETTLING_TIME, is_consequence
+        from .launch.errors import SETTLING_TIME, is_consequence
 
         def has_followed(index: int) -> bool:
             return is_consequence(self._said(index).splitlines())
@@ -239,7 +238,7 @@ class ProcessContext:
     def _await_table(self) -> None:
         """Gives the others a moment to write the table of the failure, as the launcher
         does."""
-        from distlite.launch.last_words import LastWords
+        from .launch.errors import LastWords
 
         words = LastWords(self.pids())
         while self._indices and words.are_pending():
@@ -484,7 +483,12 @@ def _run(
     parent: int,
 ) -> None:
     """Calls the function in the new process."""
-    _die_with(parent)
+    # The parent may have been started with signals blocked.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, NEEDED)
+    # If a fork server is the parent, it ends with this program in any case.
+    end_with_parent(None, signal.SIGINT)
+    if os.getppid() == 1 and parent != 1:
+        os.kill(os.getpid(), signal.SIGINT)
     try:
         fn(index, *args)
     except KeyboardInterrupt:
@@ -496,20 +500,6 @@ def _run(
         with open(error.fileno(), "wb", closefd=False) as file:
             file.write(text.encode("utf-8", ANY_TEXT))
         sys.exit(1)
-
-
-def _die_with(parent: int) -> None:
-    import ctypes
-
-    from .launch.signals import ENDING, TOLD
-
-    # The parent may have been started with signals blocked: ranks have the same
-    # unblocked as those of the launcher.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (*ENDING, *TOLD))
-    # If a fork server is the parent, it ends with this program in any case.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
-    if os.getppid() == 1 and parent != 1:
-        os.kill(os.getpid(), signal.SIGINT)
 
 
 def _signal_name(number: int) -> str:

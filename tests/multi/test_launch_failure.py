@@ -16,8 +16,8 @@ from launching import (
     write_script,
 )
 
-from distlite.launch.last_words import is_consequence
-from distlite.launch.report import last_words
+from distlite.launch.errors import is_consequence
+from distlite.launch.supervisor import last_words
 
 RULE = "=" * 78
 

@@ -14,7 +14,7 @@ import pytest
 import spawned_ranks
 
 import distlite.multiprocessing
-from distlite.launch import last_words
+from distlite.launch import errors
 from distlite.spawn import (
     ProcessContext,
     ProcessException,
@@ -78,8 +78,8 @@ def test_the_others_write_the_table_of_a_failure_before_they_are_ended(
     tmp_path, capfd, monkeypatch, method
 ):
     # The moment that they have is too short on a busy machine.
-    monkeypatch.setattr(last_words, "NOTICE_TIME", LIMIT)
-    monkeypatch.setattr(last_words, "WRITE_TIME", LIMIT)
+    monkeypatch.setattr(errors, "NOTICE_TIME", LIMIT)
+    monkeypatch.setattr(errors, "WRITE_TIME", LIMIT)
     with pytest.raises(ProcessException):
         start_processes(
             spawned_ranks.lose_a_peer,

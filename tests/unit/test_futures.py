@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import distlite
-from distlite import Future, futures, lasting_thread
+from distlite import Future, futures
+from distlite.launch import rank_process
 
 LONG = 60.0
 
@@ -65,12 +66,12 @@ def test_a_thread_of_callbacks_that_cannot_start(group, no_thread, monkeypatch):
 
 
 def test_a_thread_that_starts_children_and_cannot_start(no_thread, monkeypatch):
-    monkeypatch.setattr(lasting_thread, "_threads", {})
+    monkeypatch.setattr(rank_process, "_threads", {})
     monkeypatch.setattr(threading, "main_thread", lambda: None)
     with pytest.raises(RuntimeError, match="new thread"):
-        lasting_thread.call_lastingly(int)
+        rank_process.call_lastingly(int)
     no_thread()
-    assert lasting_thread.call_lastingly(int) == 0
+    assert rank_process.call_lastingly(int) == 0
 
 
 AT_EXIT = """

@@ -75,7 +75,7 @@ void dl_job_folder_leave(dl_job_folder *self);
 bool dl_job_folder_claim(dl_job_folder *folder, int64_t now, int64_t quiet);
 
 /* Notes that the claimed table is written, which a launcher
- * waits for (launch/last_words.py). */
+ * waits for (launch/errors.py). */
 void dl_job_folder_end_claim(dl_job_folder *folder, int64_t now);
 
 /* Removes the folders that dead jobs of this user left. */

@@ -8,19 +8,16 @@ arguments      the same options as an argparse parser, for programs that launch
 cores          the cores that this process may use, and a rank's share of them
 numa           a rank's cores by the host's NUMA nodes
 nodes          the launchers of the other nodes
-place          the place of this node among them
 master         sockets for the store, bound before the ranks start
 environment    the variables that each rank gets
-files          the folder of the ranks' files
-errors         the file in which a rank records its error
+errors         what a failed rank tells, and which one is the cause, also for spawn
 output         merges the ranks' output into one
+rank_process   what starting processes has in common, also for spawn and testing
 worker         the process of one rank
 guardian       ends the ranks if the launcher itself is killed
 signals        a pipe by which a loop polls for signals
 attempt        the loop over the ranks, from their start to their end
 supervisor     the job: attempts, until one succeeds or none is left
-last_words     tells which failed rank is the cause, for the launcher and spawn
-report         the report of a failed job
 """
 
 from distlite.launch.errors import record

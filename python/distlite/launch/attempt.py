@@ -17,11 +17,9 @@ import signal
 import time
 
 from distlite import _C
-from distlite.launch import last_words
 from distlite.launch.cores import share_of_cores
 from distlite.launch.environment import LISTEN_FD, job_environment, rank_environment
-from distlite.launch.errors import ERROR_FILE
-from distlite.launch.files import rank_folder
+from distlite.launch.errors import ERROR_FILE, SETTLING_TIME, LastWords
 from distlite.launch.numa import cores_of_rank
 from distlite.launch.options import STDERR, STDOUT
 from distlite.launch.output import Channel, FileStream, NoSink, Tail
@@ -63,7 +61,7 @@ class Attempt:
         # The times at which the settling window ends, and of the SIGKILL.
         self._end_at = math.inf
         self._kill_at = math.inf
-        self._last_words: last_words.LastWords | None = None
+        self._last_words: LastWords | None = None
         self._is_ending = False
 
     @property
@@ -138,7 +136,9 @@ class Attempt:
             environment[LISTEN_FD] = str(plan.listen_fd)
         folder, error_file = None, None
         if self._job.folder is not None:
-            folder = rank_folder(self._job.folder, self.number, local_rank)
+            # Laid out as torchrun's, with stdout.log, stderr.log and error.json.
+            folder = f"{self._job.folder}/attempt_{self.number}/{local_rank}"
+            os.makedirs(folder, exist_ok=True)
             error_file = environment[ERROR_FILE] = f"{folder}/error.json"
         stdout = self._stream(rank, local_rank, STDOUT, folder)
         stderr = self._stream(rank, local_rank, STDERR, folder)
@@ -242,9 +242,11 @@ class Attempt:
         self.first_failed = min(known + failed, key=Worker.is_consequence)
         if not self.first_failed.is_consequence():
             self._end_at = -math.inf
-            self._last_words = self._last_words or self._begin_last_words()
+            self._last_words = self._last_words or LastWords(
+                worker.pid for worker in self.workers
+            )
         elif self._end_at == math.inf:
-            self._end_at = time.monotonic() + last_words.SETTLING_TIME
+            self._end_at = time.monotonic() + SETTLING_TIME
 
     def _reap(self) -> list[Worker]:
         """Returns the ranks that have ended since the last call.
@@ -276,9 +278,6 @@ class Attempt:
                 yield worker.pid
             if not worker.group_is_empty:
                 yield -worker.pid
-
-    def _begin_last_words(self) -> last_words.LastWords:
-        return last_words.LastWords(worker.pid for worker in self.workers)
 
     def _check_peers(self) -> None:
         if self._job.peers is None:

@@ -12,13 +12,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from distlite.launch.options import Options
-    from distlite.launch.place import Place
 
 # The descriptor of the bound socket that rank 0's store is to serve on; its port is
 # MASTER_PORT.
 LISTEN_FD = "DISTLITE_LISTEN_FD"
 # If it is set, rank 0 serves the store, and not the launcher.
 NO_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+
+
+class Place:
+    """A node's place in its job; by default that of the only node."""
+
+    def __init__(self, run_id: str, port: int, counts: list[int], node: int = 0):
+        # torchrun's default, after which the job's folder is named.
+        is_named = run_id != "none" or len(counts) > 1
+        self.run_id = run_id if is_named else os.urandom(16).hex()
+        self.port = port
+        self.node = node
+        self.world_size = sum(counts)
+        self.first_rank = sum(counts[:node])
 
 
 def serves_store(options: Options) -> bool:

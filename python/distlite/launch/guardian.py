@@ -12,21 +12,16 @@ that are left are removed. A guardian that has been killed is replaced.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
-import warnings
 
-from distlite.launch.files import remove_folder
+from distlite.launch.rank_process import ENDING, end_with_parent, fork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-PR_SET_PDEATHSIG = 1
 MESSAGE_SIZE = 32  # a sign, a process id, padding: one atomic write to the pipe
-
-_libc = ctypes.CDLL(None)
 
 
 class Guardian:
@@ -46,16 +41,12 @@ class Guardian:
 
     def _start(self) -> None:
         read_end, self._write_end = os.pipe()
-        with warnings.catch_warnings():
-            # Python warns of a fork beside threads, as a later one is; the child only
-            # waits.
-            warnings.simplefilter("ignore")
-            try:
-                self.pid = os.fork()
-            except OSError:
-                # The other end is the object's: close() closes it.
-                os.close(read_end)
-                raise
+        try:
+            self.pid = fork()
+        except OSError:
+            # The other end is the object's: close() closes it.
+            os.close(read_end)
+            raise
         if self.pid == 0:
             signal.set_wakeup_fd(-1)
             # The groups that were announced to an earlier one: it knows them from its
@@ -71,9 +62,7 @@ class Guardian:
     def announce(self) -> None:
         """Announces the group of the calling process, which a rank's process leads
         before exec."""
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != self._launcher:
-            os._exit(1)  # killed before the line above
+        end_with_parent(self._launcher)
         self._send("+", os.getpid())
 
     def remember(self, group: int) -> None:
@@ -108,7 +97,7 @@ def _watch(read_end: int, scratch: str | None, groups: set[int]) -> NoReturn:
             with contextlib.suppress(OSError):
                 os.killpg(group, signal.SIGKILL)
         if scratch is not None:
-            remove_folder(scratch)
+            _remove_folder(scratch)
         os._exit(0)
 
 
@@ -116,7 +105,7 @@ def _detach(read_end: int) -> int:
     # Without the terminal's signals and the launcher's descriptors: one that stayed
     # open here would hide the launcher's end from the readers of its output.
     os.setsid()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+    for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(read_end, 3)
@@ -134,3 +123,14 @@ def _receive(read_end: int) -> bytes:
             return b""
         message += piece
     return message
+
+
+def _remove_folder(path: str) -> None:
+    """Removes a folder and its contents, as far as that is possible."""
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(path)):
+            if entry.is_dir(follow_symlinks=False):
+                _remove_folder(entry.path)
+            else:
+                os.unlink(entry.path)
+        os.rmdir(path)

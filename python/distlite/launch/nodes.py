@@ -20,7 +20,7 @@ import threading
 import time
 
 from distlite._C import DistError, DistStoreError, PrefixStore, TCPStore
-from distlite.launch.place import Place
+from distlite.launch.environment import Place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,14 +7,12 @@ import contextlib
 import os
 import signal
 
+from distlite.launch.rank_process import ENDING
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import FrameType
-
-# Signals that end the job; the ranks get the same signal.
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-TOLD = (signal.SIGCHLD, signal.SIGWINCH)
 
 
 class SignalPipe:
@@ -22,7 +20,7 @@ class SignalPipe:
     come."""
 
     def __init__(self, ending: Iterable[int] = ENDING) -> None:
-        self._told = (*ending, *TOLD)
+        self._told = (*ending, signal.SIGCHLD, signal.SIGWINCH)
 
     def __enter__(self) -> SignalPipe:
         self.fd, self._write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)

@@ -9,30 +9,34 @@ other nodes.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 
 from distlite._C import DistError, TCPStore
 from distlite.launch.attempt import Attempt
-from distlite.launch.environment import serves_store
-from distlite.launch.files import make_folder
+from distlite.launch.environment import Place, serves_store
 from distlite.launch.guardian import Guardian
 from distlite.launch.options import DEFAULT_ADDRESS
 from distlite.launch.output import own_sinks
-from distlite.launch.place import Place
-from distlite.launch.report import failure_report, failure_title
+from distlite.launch.rank_process import subreaper
 from distlite.launch.signals import SignalPipe, named_signals
-from distlite.launch.worker import shell_code
+from distlite.launch.worker import Worker, describe_end, shell_code
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     from distlite.launch.nodes import Nodes
     from distlite.launch.options import Options
 
+WIDTH = 78
+TRACEBACK = "Traceback (most recent call last)"
+CHAINED = (
+    "During handling of the above exception",
+    "The above exception was the direct cause",
+)
+# Last lines that are shown of a rank that wrote no traceback.
+LAST_LINES = 20
 PREFIX_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
-PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
 
 class Supervisor:
@@ -53,14 +57,14 @@ class Supervisor:
         _open_standard_streams()
         self.sinks = own_sinks()
         try:
-            self.folder = make_folder(self.options)
+            self.folder = _make_folder(self.options)
             scratch = None if self.options.keeps_files else self.folder
             self.guardian = Guardian(scratch)
         except OSError as error:
             return self._refuse(error)
         ending = named_signals(self.options.signals)
         try:
-            with _subreaper(), self._open, SignalPipe(ending) as self.signals:
+            with subreaper(), self._open, SignalPipe(ending) as self.signals:
                 return self._run_job()
         finally:
             self.guardian.close()
@@ -128,8 +132,8 @@ class Supervisor:
             return 1
         if attempt.first_failed is None:
             return 0
-        self._tell_peers(attempt, failure_title(attempt.first_failed))
-        self.say(failure_report(attempt.first_failed, attempt.workers))
+        self._tell_peers(attempt, _failure_title(attempt.first_failed))
+        self.say(_failure_report(attempt.first_failed, attempt.workers))
         return shell_code(attempt.first_failed.exit_code or 0)
 
     def _may_try_again(self, attempt: Attempt) -> bool:
@@ -205,18 +209,25 @@ def _serve(options: Options) -> TCPStore:
         raise OSError(f"cannot listen on {where}: {error}") from None
 
 
-@contextlib.contextmanager
-def _subreaper() -> Iterator[None]:
-    """Becomes the parent of the processes that ranks leave behind, to notice their
-    end."""
-    libc, before = ctypes.CDLL(None), ctypes.c_int()
-    libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+def _make_folder(options: Options) -> str | None:
+    """Makes the folder of the job on this node and returns its path; None if it cannot
+    be made and no files were asked for.
+
+    Unless files were asked for, it lies among the temporary ones and goes with the job.
+    """
+    parent = options.log_dir or os.environ.get("TMPDIR") or "/tmp"
+    name = options.run_id.replace("/", "_")
+    path = f"{os.path.abspath(parent)}/{name}_{os.urandom(4).hex()}"
+    if options.log_dir is None:
+        path = f"{os.path.abspath(parent)}/distlite_{os.urandom(8).hex()}"
     try:
-        yield
-    finally:
-        # A program that goes on must not get the orphans of its other children.
-        libc.prctl(PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
+        os.makedirs(path, mode=0o777 if options.log_dir else 0o700)
+    except OSError as error:
+        if options.keeps_files:
+            reason = f"cannot make the folder {path}: {error.strerror}"
+            raise OSError(error.errno, reason) from None
+        return None
+    return path
 
 
 def _open_standard_streams() -> None:
@@ -227,3 +238,46 @@ def _open_standard_streams() -> None:
             os.fstat(fd)
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def _failure_report(first: Worker, workers: Sequence[Worker]) -> str:
+    """Returns the whole report, for the launcher's stderr."""
+    title = f"{_failure_title(first)}, pid {first.pid}, host {os.uname().nodename}"
+    lines = ["=" * WIDTH, title, "-" * WIDTH]
+    said = last_words(first.last_lines())
+    lines += said or ["(it wrote nothing to stderr)"]
+    others = [_outcome_of(worker) for worker in workers if worker is not first]
+    if others:
+        lines += ["-" * WIDTH, *others]
+    return "\n".join([*lines, "=" * WIDTH, ""])
+
+
+def _failure_title(first: Worker) -> str:
+    """Returns which rank failed and how it ended."""
+    assert first.exit_code is not None
+    return f"rank {first.rank} failed first: {describe_end(first.exit_code)}"
+
+
+def last_words(lines: Sequence[str]) -> list[str]:
+    """Returns the last traceback with those that it is chained to, or else the last
+    lines."""
+    starts = [i for i, line in enumerate(lines) if TRACEBACK in line]
+    if not starts:
+        return list(lines[-LAST_LINES:])
+    start = starts.pop()
+    while starts and _chains(lines[starts[-1] : start]):
+        start = starts.pop()
+    return list(lines[start:])
+
+
+def _chains(lines: Sequence[str]) -> bool:
+    return any(line.startswith(CHAINED) for line in lines)
+
+
+def _outcome_of(worker: Worker) -> str:
+    if worker.exit_code is None:
+        return f"rank {worker.rank}: was not started"
+    end = describe_end(worker.exit_code)
+    if worker.was_told_to_end:
+        end += " (ended by the launcher)"
+    return f"rank {worker.rank}: {end}"

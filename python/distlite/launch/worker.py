@@ -8,13 +8,10 @@ import fcntl
 import os
 import signal
 import termios
-import warnings
 
-from distlite.launch.errors import read_error
-from distlite.launch.files import last_bytes
-from distlite.launch.last_words import is_consequence
+from distlite.launch.errors import is_consequence, read_error
 from distlite.launch.output import TAIL_SIZE, Channel, FileStream, tail_lines
-from distlite.launch.signals import ENDING
+from distlite.launch.rank_process import ENDING, fork
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,11 +60,7 @@ class Worker:
         # A signal to the child would be lost before it has its own handlers.
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         try:
-            with warnings.catch_warnings():
-                # Python warns of a fork beside threads: they are the store's, and exec
-                # follows.
-                warnings.simplefilter("ignore")
-                self.pid = os.fork()
+            self.pid = fork()
             if self.pid == 0:
                 fds = [stream.rank_fd for stream in self._streams]
                 _become(plan, fds, guardian, write_end)
@@ -116,7 +109,7 @@ class Worker:
             return lines
         stderr = self._streams[1]
         if isinstance(stderr, FileStream):
-            lines = tail_lines(last_bytes(stderr.path, TAIL_SIZE + 1), TAIL_SIZE)
+            lines = tail_lines(_last_bytes(stderr.path, TAIL_SIZE + 1), TAIL_SIZE)
         elif stderr.tail is not None:
             lines = stderr.tail.lines()
         prefix = f"[rank{self.rank}]: "  # the library's own
@@ -189,6 +182,16 @@ def _become(
         os.write(failure, str(error.errno).encode())
     finally:
         os._exit(127)
+
+
+def _last_bytes(path: str, size: int) -> bytes:
+    """Returns the last bytes of a file; none if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+            return file.read()
+    except OSError:
+        return b""
 
 
 def _leave_terminal() -> None:

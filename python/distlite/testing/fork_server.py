@@ -47,11 +47,6 @@ STANDARD = (
     *("secrets", "traceback", "urllib.parse"),
 )
 
-# Those of distlite/launch/signals.py.
-NEEDED_SIGNALS = (
-    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
-    *(signal.SIGCHLD, signal.SIGWINCH),
-)
 _LENGTH = struct.Struct("=Q")
 _NUMBER = struct.Struct("=i")
 
@@ -214,9 +209,8 @@ def _serve(connection: socket.socket) -> int | None:
     os.set_blocking(wake_end, False)
     signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    # It may have been started with signals blocked.  Ranks inherit the mask, and have
-    # the same unblocked as those of the launcher.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, NEEDED_SIGNALS)
+    # It may have been started with signals blocked.  Ranks inherit the mask.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, rank_main.rank_process.NEEDED)
     status_fds: dict[int, int] = {}
     poller = select.poll()  # select() takes no descriptor beyond 1023
     poller.register(connection, select.POLLIN)
@@ -245,7 +239,7 @@ def _serve(connection: socket.socket) -> int | None:
             for fd in (wake_fd, wake_end, begun_fd, status_fd, *status_fds.values()):
                 os.close(fd)
             _become_rank(env, folder, stdin, output)
-            rank_main.die_with_parent(server)
+            rank_main.rank_process.end_with_parent(server)
             return int(result)
         status_fds[pid] = status_fd
         os.close(begun_end)
@@ -294,7 +288,7 @@ def _end(returncode: int) -> NoReturn:
 def _run() -> NoReturn:
     connection = socket.socket(fileno=int(sys.argv[1]))
     connection.set_inheritable(False)
-    rank_main.die_with_parent(int(sys.argv[2]))
+    rank_main.rank_process.end_with_parent(int(sys.argv[2]))
     task = _receive(connection)
     if task is None:
         sys.exit(0)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..lasting_thread import call_lastingly
+from ..launch.rank_process import call_lastingly
 from ..stores.timeouts import end_after, seconds_of
 from .fork_server import START_METHOD, Fork, ForkServer
 
@@ -468,7 +468,7 @@ class Job:
             for rank in range(world_size):
                 wrapper = wrap[rank] if wrap is not None else None
                 # The wrapper may be the parent of a wrapped rank.
-                head = (os.getpid() if wrapper is None else 0, sys.path, *place)
+                head = (os.getpid() if wrapper is None else None, sys.path, *place)
                 known = {"rank": rank, "world_size": world_size}
                 takes = _parameters(function)
                 given = {name: known[name] for name in known if name in takes}

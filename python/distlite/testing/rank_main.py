@@ -14,22 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
+# A file of distlite/launch; distlite itself is imported by the rank's function.
+sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "launch"))
+import rank_process  # type: ignore[import-not-found]
+
 # Set for tests of pytest (pytest_distlite.py).
 REWRITE = "DISTLITE_TESTING_REWRITE"
 
 MARGIN = 1.0
-PR_SET_PDEATHSIG = 1
-SIGKILL = 9
-
-
-def die_with_parent(parent: int) -> None:
-    """Lets the kernel kill this process when its parent ends; `parent` 0 is any
-    parent."""
-    import ctypes
-
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
-    if parent and os.getppid() != parent:
-        os._exit(1)
 
 
 def _load(name: str, path: str, function: str) -> object:
@@ -136,7 +128,7 @@ def main(result_fd: int, *, is_fork: bool = False) -> int:
     os.set_inheritable(result_fd, False)
     parent, sys.path[:], name, path, function = pickle.load(sys.stdin.buffer)
     if not is_fork:
-        die_with_parent(parent)
+        rank_process.end_with_parent(parent)
     returncode = 0
     try:
         run = _load(name, path, function)
