@@ -5,15 +5,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import itertools
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from launching import launch
-
-from distlite.tools import plot
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
@@ -31,88 +26,6 @@ def test_the_loss_curve(tmp_path):
     assert result.returncode == 0, result.stderr
     assert f"[rank0]: loss curve: {file}" in result.stdout.splitlines()
     assert file.read_bytes().startswith(PNG)
-
-
-def test_the_doctor_draws_its_links(tmp_path):
-    file = tmp_path / "links.png"
-    command = [sys.executable, "-m", "distlite.tools.doctor", "--plot", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    assert "Links" in done.stdout and done.stderr == ""
-    assert file.read_bytes().startswith(PNG)
-
-
-def test_the_doctor_knows_what_it_can_draw(tmp_path):
-    plot.check("links.png")
-    plot.check("LINKS.SVG")
-    for name in ("links", "links.txt"):
-        with pytest.raises(ValueError, match=rf"{name}: the name .* in one of .*\.png"):
-            plot.check(name)
-
-
-def facts_of(ranks: int, hosts: int, is_measured: bool, refused: set) -> dict:
-    """What the doctor could have found, with rank-dependent numbers."""
-    host_of = [rank * hosts // ranks for rank in range(ranks)]
-    links = []
-    for first, second in itertools.permutations(range(ranks), 2):
-        is_refused = (first, second) in refused
-        latency = 2.0 + first + second
-        links.append(
-            {
-                "from": first,
-                "to": second,
-                "same_host": host_of[first] == host_of[second],
-                "connect_ms": None if is_refused else 0.1 * latency,
-                "error": "refused" if is_refused else None,
-                "latency_us": latency if is_measured else None,
-                "mb_per_s": 1e3 * latency if is_measured else None,
-                "times_us": [[8, latency], [1 << 20, 100.0]] if is_measured else [],
-            }
-        )
-    return {
-        "world_size": ranks,
-        "hosts": [f"node{host}" for host in range(hosts)],
-        "ranks": [{"host": f"node{host}", "stack": str(host)} for host in host_of],
-        "links": links,
-        "errors": ["refused"] * len(refused),
-        "warnings": [],
-    }
-
-
-def text_of(facts: dict, file: Path) -> str:
-    """Of a picture whose text is text."""
-    import matplotlib
-
-    with matplotlib.rc_context({"svg.fonttype": "none"}):
-        plot.draw(facts, str(file))
-    return file.read_text()
-
-
-def test_a_picture_of_two_hosts(tmp_path):
-    text = text_of(facts_of(4, 2, True, {(0, 3)}), tmp_path / "links.svg")
-    assert "distlite doctor: 4 ranks on 2 hosts; 1 error, 0 warnings" in text
-    for shown in ("latency (microseconds)", "same host, 2 pairs", "1 MiB", "node1"):
-        assert f">{shown}" in text
-    assert ">different hosts, 4 pairs<" in text and ">not measured<" not in text
-    assert text.count(">node1  2<") == 3  # one in each matrix
-
-
-def test_a_picture_without_a_group(tmp_path):
-    text = text_of(facts_of(3, 1, False, {(0, 2)}), tmp_path / "links.svg")
-    assert text.count(">not measured<") == 3 and "same host" not in text
-
-
-@pytest.mark.parametrize("hosts", [1, 5])
-def test_a_picture_of_many_ranks(tmp_path, hosts):
-    """As many labels as there is room for, and no numbers in the cells."""
-    text = text_of(facts_of(40, hosts, True, set()), tmp_path / "links.svg")
-    assert "distlite doctor: 40 ranks on " in text
-    assert ">38<" not in text and text.count(">node4<") == (3 if hosts > 1 else 0)
-
-
-def test_a_picture_of_one_rank(tmp_path):
-    text = text_of(facts_of(1, 1, False, set()), tmp_path / "links.svg")
-    assert "1 rank on 1 host;" in text and text.count(">not measured<") == 4
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ doctor       ``distlite doctor``: collects facts, tests links and writes the dia
 facts        what a rank finds out about its host
 links        whether pairs of ranks can connect, and how fast
 diagnosis    problems in the facts of all ranks
-plot         the picture of ``distlite doctor --plot``
 store_facts  the statistics of the server of a job's store
 arguments    parses the options of the subcommands
 text         tables for terminals and files

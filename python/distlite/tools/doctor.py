@@ -17,9 +17,9 @@ from datetime import timedelta
 from typing import Any
 
 import distlite as dist
-from distlite.tools import links, plot
+from distlite.tools import links
 from distlite.tools.arguments import Parser
-from distlite.tools.diagnosis import Diagnosis, write
+from distlite.tools.diagnosis import Diagnosis
 from distlite.tools.facts import facts_of
 from distlite.tools.store_facts import stats_of
 
@@ -29,11 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings."""
     parser = _parser()
     options = parser.words(arguments)
-    if options.plot is not None and os.environ.get("RANK", "0") == "0":
-        try:
-            plot.check(options.plot)
-        except ValueError as error:
-            parser.error(str(error))
     if options.nproc_per_node < 1:
         parser.error(f"--nproc-per-node {options.nproc_per_node}: not 1 or more")
     try:
@@ -69,11 +64,6 @@ def _parser() -> Parser:
         "--output",
         metavar="FILE",
         help="the file that rank 0 writes, instead of stdout",
-    )
-    parser.add_argument(
-        "--plot",
-        metavar="FILE",
-        help="the picture of the links that rank 0 draws; needs matplotlib",
     )
     parser.add_argument(
         "--timeout",
@@ -131,55 +121,59 @@ def _examine(
     rank, size = who
     is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
     facts = facts_of(rank, _local_end(), is_first_here)
-    door = links.Door(facts["addresses"]["chosen"])
-    facts["door"] = door.where
+    listener = links.listen(facts["addresses"]["chosen"])
+    facts["listens"] = None if listener is None else listener.getsockname()[:2]
     store = dist.PrefixStore("distlite doctor", store)
     try:
         everybody = links.exchange(store, "facts", who, facts)
-        tried = links.try_doors(store, rank, size, [f["door"] for f in everybody])
-        problem, measured = _measure(store, who, timedelta(seconds=options.timeout))
+        tried, problem = _try_links(store, who, everybody, options.timeout)
         served = stats_of(store) if rank == 0 else None
         links.leave(store, who)
     except (dist.DistStoreError, dist.DistNetworkError) as error:
         print(f"distlite doctor: rank {rank} of {size}: {error}", file=sys.stderr)
         return 1
     finally:
-        door.close()
-    diagnosis = Diagnosis(everybody, tried, measured, problem, served)
-    if rank == 0:
-        _write(diagnosis, options)
-    return 1 if diagnosis.errors else 0
-
-
-def _write(diagnosis: Diagnosis, options: argparse.Namespace) -> None:
-    if options.output is None:
-        write(diagnosis, options.json, sys.stdout)
-    else:
+        if listener is not None:
+            listener.close()
+    diagnosis = Diagnosis(everybody, tried, problem, served)
+    if rank == 0 and options.output is None:
+        diagnosis.write(options.json, sys.stdout)
+    elif rank == 0:
         with open(options.output, "w", encoding="utf-8") as file:
-            write(diagnosis, options.json, file)
-    if options.plot is not None:
-        plot.draw(diagnosis.facts(), options.plot)
+            diagnosis.write(options.json, file)
+    return 1 if any(diagnosis.errors()) else 0
 
 
-def _measure(
-    store: dist.Store, who: tuple[int, int], timeout: timedelta
-) -> tuple[str | None, list[list[Any]]]:
-    """Returns the reasons of all ranks why there is no group, and what was measured in
-    it."""
+def _try_links(
+    store: dist.Store, who: tuple[int, int], everybody: list[Any], timeout: float
+) -> tuple[list[Any], str | None]:
+    """Returns what all ranks have found of their links, and why there is no group."""
     rank, size = who
-    problem = links.join(store, rank, size, timeout)
-    found: dict[tuple[int, int], dict[str, Any]] = {}
-    if problem is None:
-        try:
-            found = links.measure(rank, size)
-        except RuntimeError as error:
-            problem = str(error)
-    pairs = [[*pair, result] for pair, result in found.items()]
-    everybody = links.exchange(store, "measured", who, [problem, pairs])
+    peers = [sum(pair) - rank for pair in links.pairs_of(size) if rank in pair]
+    mine: list[dict[str, Any]] = [
+        {
+            "from": rank,
+            "to": peer,
+            "same_host": everybody[peer]["stack"] == everybody[rank]["stack"],
+            **links.connect(everybody[peer]["listens"]),
+        }
+        for peer in peers
+    ]
+    # No rank makes the group before all have tried to connect.
+    links.exchange(store, "tried", who, None)
+    problem = None
+    try:
+        dist.init_process_group(
+            "gloo", store=store, rank=rank, world_size=size, timeout=timeout
+        )
+        links.measure(who, mine)
+    except (RuntimeError, ValueError) as error:
+        problem = str(error)
+    found = links.exchange(store, "measured", who, [problem, mine])
     if dist.is_initialized():
         dist.destroy_process_group()
-    problems = [text for text, _ in everybody if text is not None]
-    return next(iter(problems), None), [p for _, part in everybody for p in part]
+    problems = [text for text, _ in found if text is not None]
+    return [x for _, part in found for x in part], next(iter(problems), None)
 
 
 def _local_end() -> str | None:
