@@ -29,7 +29,6 @@ typedef struct dl_queue_item {
  * earliest first; those of a barrier are sorted by world size. */
 typedef struct dl_table_waitlist {
     dl_list plain; /* DL_WAIT_KEYS and DL_WAIT_VALUES */
-    dl_list turns;
     dl_list takers; /* DL_WAIT_ITEM: only while the queue is empty */
     dl_list barrier;
     dl_queue_item *first; /* the oldest */
@@ -392,7 +391,7 @@ static bool
 waitlist_is_empty(const dl_table_waitlist *waitlist)
 {
     return waitlist->queue_size == 0 && dl_list_is_empty(&waitlist->plain)
-           && dl_list_is_empty(&waitlist->turns) && dl_list_is_empty(&waitlist->takers)
+           && dl_list_is_empty(&waitlist->takers)
            && dl_list_is_empty(&waitlist->barrier);
 }
 
@@ -443,7 +442,6 @@ entry_open_waitlist(dl_table *table, dl_bytes key)
     }
     table->size += sizeof *waitlist;
     dl_list_init(&waitlist->plain);
-    dl_list_init(&waitlist->turns);
     dl_list_init(&waitlist->takers);
     dl_list_init(&waitlist->barrier);
     waitlist->entry = entry;
@@ -580,26 +578,8 @@ entry_changed(dl_table *table, dl_table_entry *entry, dl_presence before)
     if (before.has_value != now.has_value || before.has_items != now.has_items) {
         gather_plain(table, &waitlist->plain, before, now, &over);
     }
-    /* A value ends all these waits, since all can read it; an item ends only one. */
-    if (now.has_value && !before.has_value) {
-        for (dl_list *node = waitlist->turns.next; node != &waitlist->turns;
-             node = node->next) {
-            dl_list_append(&over, &waiter_of(node)->ready_node);
-        }
-    }
     gather_barrier(&waitlist->barrier, entry->value, &over);
     finish(table, &over, entry);
-}
-
-/* Ends the earliest DL_WAIT_TURN, if there is one. */
-static void
-entry_turn(dl_table *table, dl_table_entry *entry)
-{
-    dl_waiter *waiter = first_waiter(&entry->waitlist->turns);
-
-    if (waiter != NULL) {
-        finish_one(table, waiter, entry);
-    }
 }
 
 static void
@@ -619,7 +599,6 @@ entry_pushed(dl_table *table, dl_table_entry *entry)
     dl_waiter *taker = first_waiter(&entry->waitlist->takers);
 
     if (taker == NULL) {
-        entry_turn(table, entry);
         return;
     }
     /* Handed over at once: between a wake-up and a second request another client could
@@ -1172,16 +1151,6 @@ dl_table_apply(dl_table *table, const dl_change *change, dl_blob **popped)
     return DL_OK;
 }
 
-void
-dl_table_queue_pass_on(dl_table *table, dl_bytes key)
-{
-    dl_table_entry *entry = entry_find(table, key);
-
-    if (entry != NULL && entry_presence(entry).has_items) {
-        entry_turn(table, entry);
-    }
-}
-
 dl_waiter *
 dl_table_take_ready(dl_table *table)
 {
@@ -1211,9 +1180,6 @@ link_waiter(dl_table_waitlist *waitlist, dl_wait_link *link)
     case DL_WAIT_KEYS:
     case DL_WAIT_VALUES:
         dl_list_append(&waitlist->plain, &link->node);
-        break;
-    case DL_WAIT_TURN:
-        dl_list_append(&waitlist->turns, &link->node);
         break;
     case DL_WAIT_ITEM:
         dl_list_append(&waitlist->takers, &link->node);

@@ -58,12 +58,9 @@ typedef struct dl_table {
 } dl_table;
 
 typedef enum dl_wait_kind {
-    DL_WAIT_KEYS,   /* until all keys exist */
-    DL_WAIT_VALUES, /* until all keys have values: queues do not count */
-    /* One key, as DL_WAIT_KEYS, but a push ends only the earliest wait of this kind:
-     * for clients that wait first and pop with a second request. */
-    DL_WAIT_TURN,
-    DL_WAIT_ITEM,    /* one key, until a push; gets the item itself, before any TURN */
+    DL_WAIT_KEYS,    /* until all keys exist */
+    DL_WAIT_VALUES,  /* until all keys have values: queues do not count */
+    DL_WAIT_ITEM,    /* one key, until a push; gets the item itself */
     DL_WAIT_BARRIER, /* see dl_table_barrier() */
 } dl_wait_kind;
 
@@ -223,11 +220,6 @@ int64_t dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item);
 dl_status dl_table_apply(dl_table *table, const dl_change *change, dl_blob **popped);
 
 int64_t dl_table_queue_size(const dl_table *table, dl_bytes key);
-
-/* Ends the earliest DL_WAIT_TURN if the queue is not empty: for an owner that finds
- * that the waiter whose wait a push has ended has left, or has sent another request,
- * instead of popping. */
-void dl_table_queue_pass_on(dl_table *table, dl_bytes key);
 
 /* Parks `waiter`, unless its wait is over already: then `is_parked` is false (and
  * `item` is set for DL_WAIT_ITEM), and it does not appear in the ready list.  The keys

@@ -238,8 +238,8 @@ SERVER_CASE(a_request_of_one_client_ends_the_wait_of_another)
     stop(&f);
 }
 
-/* A stopped process: it has its turn and does not pop. */
-SERVER_CASE(an_item_goes_to_the_next_if_the_first_is_stopped)
+/* Client 0 is as a process that is stopped once it is woken. */
+SERVER_CASE(a_push_wakes_all_and_the_first_to_pop_gets_the_item)
 {
     static const dl_bytes key = {(const uint8_t *)"k", 1};
     fixture f = start(ops);

@@ -230,7 +230,7 @@ CHECK_CASE(a_wait_for_what_is_there_is_over)
     CHECK_OK(dl_table_queue_push(table, B, C));
     wait_for(table, &waiter, DL_WAIT_KEYS, "aba");
     CHECK(!waiter.is_parked);
-    wait_for(table, &waiter, DL_WAIT_TURN, "b");
+    wait_for(table, &waiter, DL_WAIT_KEYS, "b");
     CHECK(!waiter.is_parked);
     wait_for(table, &waiter, DL_WAIT_VALUES, "a");
     CHECK(!waiter.is_parked);
@@ -353,64 +353,23 @@ CHECK_CASE(waits_for_values_ignore_queues)
     dl_table_fini(table);
 }
 
-CHECK_CASE(a_push_ends_one_turn_and_every_plain_wait_of_its_key)
+CHECK_CASE(a_push_ends_every_wait_of_its_key)
 {
     TABLE(table);
-    dl_waiter plain, first, second, other, several;
+    dl_waiter first, second, other, several;
 
-    wait_for(table, &other, DL_WAIT_TURN, "b");
-    wait_for(table, &first, DL_WAIT_TURN, "a");
-    wait_for(table, &plain, DL_WAIT_KEYS, "a");
-    wait_for(table, &second, DL_WAIT_TURN, "a");
+    wait_for(table, &other, DL_WAIT_KEYS, "b");
+    wait_for(table, &first, DL_WAIT_KEYS, "a");
+    wait_for(table, &second, DL_WAIT_KEYS, "a");
     wait_for(table, &several, DL_WAIT_KEYS, "ac");
     CHECK_OK(dl_table_queue_push(table, A, C));
-    CHECK(dl_table_take_ready(table) == &plain);
-    CHECK_ONLY(table, &first);
+    CHECK(dl_table_take_ready(table) == &first);
+    CHECK_ONLY(table, &second);
     CHECK_OK(dl_table_set(table, C, C));
     CHECK_ONLY(table, &several);
-    CHECK_OK(dl_table_queue_push(table, A, C));
-    CHECK_ONLY(table, &second);
     CHECK_OK(dl_table_queue_push(table, B, C));
     CHECK_ONLY(table, &other);
     dl_table_fini(table);
-}
-
-CHECK_CASE(a_value_ends_all_turns)
-{
-    TABLE(table);
-    dl_waiter waiters[3];
-
-    for (int i = 0; i < 3; i++) {
-        wait_for(table, &waiters[i], DL_WAIT_TURN, "a");
-    }
-    CHECK_OK(dl_table_set(table, A, C));
-    for (int i = 0; i < 3; i++) {
-        CHECK(dl_table_take_ready(table) == &waiters[i]);
-    }
-    CHECK(dl_table_delete(table, A));
-    check_empty(table);
-}
-
-CHECK_CASE(a_turn_not_taken_can_be_passed_on)
-{
-    TABLE(table);
-    dl_waiter first, second;
-    dl_blob *item;
-
-    dl_table_queue_pass_on(table, A);
-    wait_for(table, &first, DL_WAIT_TURN, "a");
-    wait_for(table, &second, DL_WAIT_TURN, "a");
-    dl_table_queue_pass_on(table, A);
-    CHECK_NOBODY(table);
-    CHECK_OK(dl_table_queue_push(table, A, C));
-    CHECK_ONLY(table, &first);
-    dl_table_queue_pass_on(table, A);
-    CHECK_ONLY(table, &second);
-    dl_table_queue_pass_on(table, A);
-    CHECK_NOBODY(table);
-    CHECK_EQUAL(dl_table_queue_pop(table, A, &item), 1);
-    dl_blob_unref(item);
-    check_empty(table);
 }
 
 CHECK_CASE(items_go_to_takers_in_order_and_never_twice)
@@ -476,9 +435,8 @@ CHECK_CASE(an_item_that_is_put_back_is_the_oldest_again)
 CHECK_CASE(an_item_that_is_taken_at_once_was_still_there)
 {
     TABLE(table);
-    dl_waiter taker, plain, several, turn;
+    dl_waiter taker, plain, several;
 
-    wait_for(table, &turn, DL_WAIT_TURN, "a");
     wait_for(table, &taker, DL_WAIT_ITEM, "a");
     wait_for(table, &plain, DL_WAIT_KEYS, "a");
     wait_for(table, &several, DL_WAIT_KEYS, "ab");
@@ -490,8 +448,7 @@ CHECK_CASE(an_item_that_is_taken_at_once_was_still_there)
     CHECK_OK(dl_table_set(table, B, C));
     CHECK_NOBODY(table);
     CHECK_OK(dl_table_set(table, A, C));
-    CHECK(dl_table_take_ready(table) == &several);
-    CHECK_ONLY(table, &turn);
+    CHECK_ONLY(table, &several);
     dl_table_fini(table);
 }
 
@@ -594,7 +551,7 @@ CHECK_CASE(many_waiters_of_one_key_cost_a_step_each)
 
     /* Walking the list of a million waiters for each of them would outlast the alarm. */
     for (int i = 0; i < COUNT; i++) {
-        wait_for(table, &waiters[i], i % 2 == 0 ? DL_WAIT_KEYS : DL_WAIT_TURN, "a");
+        wait_for(table, &waiters[i], i % 2 == 0 ? DL_WAIT_KEYS : DL_WAIT_VALUES, "a");
     }
     CHECK_OK(dl_table_set(table, A, C));
     for (int i = 0; i < COUNT; i++) {

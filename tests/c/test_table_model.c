@@ -118,13 +118,8 @@ model_earliest(int key, dl_wait_kind kind)
 static void
 model_set(int key, const char *value)
 {
-    bool is_new = !expected.has_value[key];
-
     expected.has_value[key] = true;
     snprintf(expected.value[key], VALUE, "%s", value);
-    while (is_new && model_earliest(key, DL_WAIT_TURN) != NULL) {
-        model_end(model_earliest(key, DL_WAIT_TURN));
-    }
     model_look();
 }
 
@@ -140,16 +135,6 @@ model_pop(int key)
 }
 
 static void
-model_turn(int key)
-{
-    model_waiter *turn = model_earliest(key, DL_WAIT_TURN);
-
-    if (turn != NULL) {
-        model_end(turn);
-    }
-}
-
-static void
 model_push(int key, int item)
 {
     model_waiter *taker = model_earliest(key, DL_WAIT_ITEM);
@@ -157,7 +142,6 @@ model_push(int key, int item)
     expected.queue[key][expected.queue_size[key]++] = item;
     model_look();
     if (taker == NULL) {
-        model_turn(key);
         return;
     }
     taker->item = model_pop(key);
@@ -304,15 +288,6 @@ step_pop(int key)
 }
 
 static void
-step_pass_on(int key)
-{
-    dl_table_queue_pass_on(&table, key_at(key));
-    if (expected.queue_size[key] > 0) {
-        model_turn(key);
-    }
-}
-
-static void
 step_barrier(int slot, int key)
 {
     model_waiter *waiter = &expected.waiters[slot];
@@ -344,7 +319,7 @@ step_wait(int slot)
     model_waiter *waiter = &expected.waiters[slot];
     dl_bytes keys[6];
     dl_wait_kind kind = (dl_wait_kind)draw(DL_WAIT_BARRIER);
-    bool is_single = kind == DL_WAIT_TURN || kind == DL_WAIT_ITEM;
+    bool is_single = kind == DL_WAIT_ITEM;
 
     *waiter = (model_waiter){.kind = kind,
                              .ticket = ++expected.tickets,
@@ -428,11 +403,11 @@ step(void)
     static void (*const steps[])(int) = {
         step_set,     step_append,    step_add,  step_compare_set,
         step_delete,  step_delete,    step_push, step_pop,
-        step_pass_on, step_set_until, step_time,
+        step_set_until, step_time,
     };
     int choice = draw(16);
 
-    if (choice < 11) {
+    if (choice < 10) {
         steps[choice](draw(KEYS));
     } else {
         step_waiter(draw(WAITERS), draw(KEYS));

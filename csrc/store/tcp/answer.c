@@ -79,20 +79,12 @@ drop_long(dl_long_request **one)
     *one = NULL;
 }
 
-/* Cancels the session's wait and passes its turn on, if it has any. */
 static void
 leave_wait(dl_session *session)
 {
-    bool has_turn = session->turn != NULL && !session->waiter.is_parked;
-
-    /* Cancelled before the turn is passed on, or this waiter might get it again. */
     dl_table_cancel(table_of(session), &session->waiter);
     drop_long(&session->waiting);
     session->is_waking = false;
-    if (has_turn) {
-        dl_table_queue_pass_on(table_of(session), dl_blob_bytes(session->turn));
-    }
-    dl_hub_end_turn(session);
 }
 
 /* Returns whether the slot's latest change is `op` and has begun in this session. */
@@ -177,31 +169,14 @@ welcome(dl_session *session, const dl_slot *named)
     return DL_OK;
 }
 
-/* The key may be the name of a queue: it is kept, to check whether the client pops from
- * that queue when the wait is over.  A client that waits for several names does not
- * pop. */
 static dl_status
-wait_for_one(dl_session *session, dl_bytes key)
-{
-    DL_TRY(dl_table_wait(table_of(session), &session->waiter, DL_WAIT_TURN, &key, 1));
-    if (!session->waiter.is_parked) {
-        return DL_OK;
-    }
-    session->turn = dl_blob_copy(key);
-    if (session->turn == NULL) {
-        dl_table_cancel(table_of(session), &session->waiter);
-        return dl_fail_no_memory();
-    }
-    return DL_OK;
-}
-
-static dl_status
-wait_for_all(dl_session *session, const dl_store_request *request)
+wait_for_keys(dl_session *session, const dl_store_request *request)
 {
     dl_key_walk walk = dl_key_walk_begin(request);
     dl_bytes *keys = calloc(request->count + 1, sizeof *keys); /* never of size 0 */
     size_t count = 0;
 
+    leave_wait(session);
     if (keys == NULL) {
         return dl_fail_no_memory();
     }
@@ -211,17 +186,7 @@ wait_for_all(dl_session *session, const dl_store_request *request)
     dl_status status =
         dl_table_wait(table_of(session), &session->waiter, DL_WAIT_KEYS, keys, count);
     free(keys);
-    return status;
-}
-
-static dl_status
-wait_for_keys(dl_session *session, const dl_store_request *request)
-{
-    dl_reader items = request->items;
-
-    leave_wait(session);
-    DL_TRY(request->count == 1 ? wait_for_one(session, dl_request_take_item(&items))
-                               : wait_for_all(session, request));
+    DL_TRY(status);
     answer_if_over(session, request);
     return DL_OK;
 }
@@ -242,22 +207,6 @@ wait_barrier(dl_session *session, const dl_store_request *request, bool is_count
     return DL_OK;
 }
 
-/* Called before each request: a session that has the turn to pop uses it with a pop
- * from that queue, and passes it on with any other request. */
-static void
-use_turn(dl_session *session, const dl_store_request *request)
-{
-    if (session->turn == NULL || session->waiter.is_parked) {
-        return;
-    }
-    if (request->op == DL_OP_QUEUE_POP
-        && dl_bytes_equal(request->key, dl_blob_bytes(session->turn))) {
-        dl_hub_end_turn(session);
-    } else {
-        leave_wait(session);
-    }
-}
-
 void
 dl_answer_end_wait(dl_session *session)
 {
@@ -268,9 +217,6 @@ dl_answer_end_wait(dl_session *session)
         session->is_stalled = true;
         dl_hub_mark(session);
         return;
-    }
-    if (session->turn != NULL) {
-        dl_hub_begin_turn(session);
     }
     if (session->waiter.kind == DL_WAIT_BARRIER && has_begun(session, DL_OP_BARRIER)) {
         session->slot->outcome = DL_OUTCOME_DONE;
@@ -722,7 +668,6 @@ dl_answer_request(dl_session *session, const dl_store_request *request)
     session->hub->requests++;
     session->is_checked = request->is_checked;
     advance(session->hub, request);
-    use_turn(session, request);
     uint64_t position = journal_position(session);
     dl_status status = session->slot != NULL ? answer_slotted(session, request)
                                              : execute_or_wait(session, request);

@@ -11,8 +11,8 @@
 #define FIRST_PAUSE DL_MILLISECOND
 #define LAST_PAUSE DL_WAIT_SLICE
 
-/* A push wakes one waiting client only.  If that client is stopped before it pops the
- * item, the others are not woken, so each tries to pop at this interval. */
+/* A push wakes only one client of torch's server.  If that client is stopped before it
+ * pops the item, the others are not woken, so each tries to pop at this interval. */
 #define POP_INTERVAL DL_SECOND
 
 /* The deadline for replies that wait for no key: the call's own, or DL_ANSWER_GRACE
@@ -315,8 +315,9 @@ pop(dl_connection *connection, dl_tcp_call *call)
 
 /* Torch's blocking pop sends a WAIT and then a POP.  This one pops first, which is one
  * round trip when there is an item.  A wait may end although the queue is empty,
- * because other clients were woken for the same item or because the key holds a value
- * as well: the call then waits again, and pops once more when its time is up.  Each pop
+ * because all who wait are woken for an item or because the key holds a value as well:
+ * the call then waits again, without a pause if it had been waiting, and pops once more
+ * when its time is up.  Each pop
  * is a change of its own, and no item is lost with a connection that is lost during the
  * wait. */
 static dl_status
@@ -334,13 +335,13 @@ exchange_queue_pop(dl_connection *connection, dl_tcp_call *call)
             return dl_store_fail_timeout("/", key, 1, call->deadline);
         }
         DL_TRY(pause_once(call, &pause));
+        int64_t since = dl_now();
         status = wait_for_keys(connection, call, key, 1,
                                dl_deadline_earlier(call->deadline, POP_INTERVAL));
-        if (status == DL_TIMEOUT && connection->is_clean) {
-            pause = 0;
-        } else {
+        if (status != DL_TIMEOUT || !connection->is_clean) {
             DL_TRY(status);
         }
+        pause = dl_now() - since < FIRST_PAUSE ? pause : 0;
     }
 }
 

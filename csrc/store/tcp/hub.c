@@ -9,10 +9,6 @@
 #include "store/stats.h"
 #include "store/tcp/answer.h"
 
-/* How long a session keeps its turn to pop: the pop follows the reply to the WAIT after
- * a round trip and the usual delays of a running process. */
-#define TURN_PATIENCE DL_SECOND
-
 /* How long a value that has ended may use memory, so that the loop is not woken for
  * each of many that end one after the other. */
 #define EXPIRE_INTERVAL (100 * DL_MILLISECOND)
@@ -27,7 +23,6 @@ dl_hub_init(dl_hub *hub)
     dl_table_init(&hub->table);
     dl_replies_init(&hub->replies);
     dl_list_init(&hub->changed);
-    dl_list_init(&hub->turns);
     dl_list_init(&hub->strangers);
     dl_list_init(&hub->slow);
     dl_list_init(&hub->unsaved);
@@ -244,45 +239,6 @@ dl_hub_end_waits(dl_hub *hub)
     }
 }
 
-void
-dl_hub_begin_turn(dl_session *session)
-{
-    session->turn_since = dl_now();
-    dl_list_append(&session->hub->turns, &session->turn_node);
-}
-
-void
-dl_hub_end_turn(dl_session *session)
-{
-    dl_blob_unref(session->turn);
-    session->turn = NULL;
-    dl_list_remove(&session->turn_node);
-}
-
-static dl_session *
-oldest_turn(const dl_hub *hub)
-{
-    return dl_list_is_empty(&hub->turns)
-               ? NULL
-               : DL_LIST_ENTRY(hub->turns.next, dl_session, turn_node);
-}
-
-/* Passes on the turns that are older than TURN_PATIENCE.  A client of ours that pops
- * too late finds the queue empty and waits again; torch's client reports an empty
- * queue. */
-static void
-pass_turns(dl_hub *hub, int64_t now)
-{
-    dl_session *session;
-
-    while ((session = oldest_turn(hub)) != NULL
-           && session->turn_since + TURN_PATIENCE <= now) {
-        dl_table_queue_pass_on(&hub->table, dl_blob_bytes(session->turn));
-        dl_hub_end_turn(session);
-    }
-    dl_hub_end_waits(hub);
-}
-
 static dl_session *
 first_timed(const dl_list *list)
 {
@@ -299,12 +255,8 @@ sooner(int64_t at, const dl_session *timed, int64_t limit)
 int64_t
 dl_hub_next_wake(const dl_hub *hub)
 {
-    const dl_session *turn = oldest_turn(hub);
     int64_t at = dl_replies_next_wake(&hub->replies);
 
-    if (turn != NULL && turn->turn_since + TURN_PATIENCE < at) {
-        at = turn->turn_since + TURN_PATIENCE;
-    }
     if (hub->journal != NULL) {
         int64_t sync_at = dl_journal_next_wake(hub->journal);
         at = sync_at < at ? sync_at : at;
@@ -340,7 +292,7 @@ dl_hub_wake(dl_hub *hub, int64_t now)
     dl_table_advance(&hub->table, now);
     (void)dl_table_expire(&hub->table, now, &work);
     dl_replies_wake(&hub->replies, &hub->table, &hub->names, DL_SESSION_WORK, now);
-    pass_turns(hub, now);
+    dl_hub_end_waits(hub);
     expire(&hub->strangers, hub->limits.validate, now);
     expire(&hub->slow, hub->limits.stall, now);
 }

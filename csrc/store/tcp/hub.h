@@ -40,7 +40,6 @@ struct dl_session;
 typedef struct dl_hub {
     dl_table table;
     dl_list changed; /* sessions whose dl_session_resume() is to be called */
-    dl_list turns;   /* sessions that may pop and have not yet, the earliest first */
     /* Sessions that have a time limit, the earliest first. */
     dl_list strangers; /* not admitted yet: no valid VALIDATE, or no proof */
     dl_list slow;      /* have not read all that was sent to them */
@@ -137,14 +136,10 @@ dl_hub_round(const dl_hub *hub)
 /* Returns when dl_hub_wake() must be called next; INT64_MAX: never. */
 int64_t dl_hub_next_wake(const dl_hub *hub);
 
-/* Passes unused turns on, and marks sessions whose time limit has passed as changed.
- *
- * A client that waits for one name may intend to pop an item of that queue next, so
- * each push ends the wait of one such client, which then has its turn.  A client that
- * is stopped does not use it, so after a while the turn passes to the next one.  Values
- * that have ended are removed, a bounded number in each call.  Time limits apply to
- * clients that are not admitted yet, to those that do not read their replies, and to
- * the remembered replies of those that have lost their connections. */
+/* Marks sessions whose time limit has passed as changed.  Values that have ended are
+ * removed, a bounded number in each call.  Time limits apply to clients that are not
+ * admitted yet, to those that do not read their replies, and to the remembered replies
+ * of those that have lost their connections. */
 void dl_hub_wake(dl_hub *hub, int64_t now);
 
 /* The following functions are called by the sessions. */
@@ -156,11 +151,6 @@ void dl_hub_unmark(struct dl_session *session);
 /* Ends all waits that are over, with dl_answer_end_wait(); to be called after every
  * call that may have ended some. */
 void dl_hub_end_waits(dl_hub *hub);
-
-/* Begins the turn of a session whose wait for one name is over, to pop from that queue;
- * ends it, or the wait. */
-void dl_hub_begin_turn(struct dl_session *session);
-void dl_hub_end_turn(struct dl_session *session);
 
 /* Returns an empty output, NULL when out of memory.  An output that was given back is
  * reused: it has memory already. */

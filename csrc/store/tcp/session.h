@@ -23,10 +23,7 @@ typedef struct dl_session {
     dl_waiter waiter;           /* the one WAIT or BARRIER that is not answered yet */
     dl_long_request *current;   /* in progress; later requests are held back */
     dl_long_request *waiting;   /* a long WAIT; `waiter` waits for its next key */
-    dl_blob *turn;              /* name that the client waits for, or may pop now */
-    dl_list turn_node;          /* in the hub's `turns`, once the wait is over */
-    int64_t turn_since;
-    size_t pending; /* its share of the hub's */
+    size_t pending;             /* its share of the hub's */
     size_t pending_output;
     dl_reply_slot *slot; /* of its changes; NULL: a client of torch's */
     dl_list timed;       /* in the hub's `strangers` or `slow` */
@@ -52,8 +49,8 @@ typedef struct dl_session {
  * the time limit. */
 void dl_session_init(dl_session *session, dl_hub *hub);
 
-/* Cancels the session's wait, passes its turn on and frees what it holds.  Zeroed
- * memory is left as it is. */
+/* Cancels the session's wait and frees what it holds.  Zeroed memory is left as it
+ * is. */
 void dl_session_fini(dl_session *session);
 
 /* Returns memory of the session to which the next bytes should be received, while a
