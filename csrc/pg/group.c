@@ -188,9 +188,7 @@ dl_side_fini(dl_side *side, bool is_inherited)
         side->backend->ops->free(side->backend);
     }
     dl_recorder_leave(&side->seat);
-    if (is_inherited) {
-        dl_lane_forget(&side->lane);
-    } else {
+    if (!is_inherited) {
         dl_lane_fini(&side->lane);
     }
 }

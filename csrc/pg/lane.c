@@ -1,28 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/lane.h"
 
-#include <stdlib.h>
-#include <sys/prctl.h>
-
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "pg/record/blocked_threads.h"
 
-/* How long the lane's thread leaves a queued job to a thread that may wait for it:
- * longer than a few small operations take, and too short to be noticed as a delay.  It
- * doubles with each inspection of the queue, up to MOST_PATIENCE, while other threads
- * run all jobs themselves.  An inspection costs those threads more than it seems,
- * because on most machines it sets a timer that interrupts them. */
-#define PATIENCE (50 * INT64_C(1000))
-#define MOST_PATIENCE (16 * PATIENCE)
+/* How long the progress thread leaves a queued job to a thread that may wait for it, and
+ * the interval at which it inspects a lane that is in use.  Waking it for each job
+ * instead would cost a program that queues and waits in a loop two context switches per
+ * operation, several times what a small operation takes.  An inspection costs as much,
+ * which is little in this time, and a job that starts so much later is no loss to a
+ * program that computes meanwhile. */
+#define PATIENCE (200 * INT64_C(1000))
 
-/* The time that the thread stays awake after the last job, and the interval at which it
- * inspects the queue.  Sleeping at once would make the first job of each burst pay for
- * a wake-up, and a shorter interval would occupy a core. */
-#define LINGER (5 * DL_MILLISECOND)
-#define LOOK_EVERY (100 * INT64_C(1000))
-
-/* The time that runner_retire() gives a running job before it detaches the thread. */
+/* The time that dl_lane_retire() gives a running job. */
 #define RETIREMENT DL_SECOND
 
 /* TAKEN: one thread has the turn, and nobody else wants it.  CONTENDED: the members
@@ -33,28 +24,6 @@ enum lane_state {
     TAKEN = 1,
     CONTENDED = 2,
 };
-
-/* A lane's own thread, which runs the jobs that nobody waits for.  It leaves a job that
- * was just queued some time to be waited for, and stays awake for a while after the
- * last one, so a program that queues and waits in a loop neither competes with it nor
- * pays for waking it. */
-typedef struct dl_lane_runner {
-    dl_lane *lane;
-    pthread_t thread;
-    pthread_cond_t wanted;
-    _Atomic(int64_t) last_wanted;
-    /* changed with the lane's lock held, which guards all members below */
-    atomic_bool is_asleep;
-    int64_t patience;
-    uint64_t helped;   /* as of the last inspection */
-    bool is_expedited; /* it leaves no job to others until none is left */
-    bool is_stopping;
-    bool has_lost_lane; /* this thread only: one of its jobs freed the lane */
-    bool has_thread;
-    bool is_retiring; /* the thread ends as soon as nothing is queued */
-    bool is_detached; /* it ends detached: nobody joins it */
-    bool has_ended;   /* it has left its loop */
-} lane_runner;
 
 /* All changes of a lane's state without its lock are made by this exchange. */
 static bool
@@ -147,269 +116,135 @@ run_unlock(dl_lane *lane, dl_job *job)
     job->release(job);
 }
 
-/* Sleeps for `span`, or until runner_expedite().  Called with the lock held,
- * which is released meanwhile. */
-static void
-nap(lane_runner *self, int64_t span)
-{
-    (void)dl_condition_wait_until(&self->wanted, &self->lane->lock, dl_now() + span);
-}
-
-/* No wake-up is lost: the thread sets is_asleep and then checks for a job once more,
- * while a submitter queues its job and then reads is_asleep. */
-static void
-sleep_until_wanted(lane_runner *self)
-{
-    atomic_store(&self->is_asleep, true);
-    while (atomic_load(&self->is_asleep) && !self->is_stopping && !self->is_retiring
-           && !has_lone_job(self->lane)) {
-        pthread_cond_wait(&self->wanted, &self->lane->lock);
-    }
-    atomic_store(&self->is_asleep, false);
-}
-
-static void
-learn_patience(lane_runner *self)
-{
-    uint64_t helped = atomic_load_explicit(&self->lane->helped, memory_order_relaxed);
-    bool is_needless = helped != self->helped;
-
-    self->helped = helped;
-    self->patience = is_needless ? 2 * self->patience : PATIENCE;
-    self->patience = self->patience < MOST_PATIENCE ? self->patience : MOST_PATIENCE;
-}
-
-/* Inspects the queue once, and runs a job or waits for one.  Returns false if the lane
- * is gone. */
+/* Called with the lock held. */
 static bool
-serve_once(lane_runner *self)
+has_jobs(const dl_lane *lane)
 {
-    dl_lane *lane = self->lane;
-    int64_t now = dl_now();
-    int64_t idle = now - atomic_load(&self->last_wanted);
+    return has_lone_job(lane) || !dl_list_is_empty(&lane->queue);
+}
 
-    learn_patience(self);
-    int64_t patience = self->is_expedited ? INT64_MIN : self->patience;
-    /* A lone job was queued at last_wanted.  It is left in the state word, where a
-     * thread that waits for it takes it without the lock. */
-    if (has_lone_job(lane) && idle < patience) {
-        nap(self, patience - idle);
-        return true;
+/* Sleeps until wake_locked().  No wake-up is lost: the thread sets is_asleep and then
+ * checks for a job once more, while a submitter queues its job and then reads
+ * is_asleep.  Called with the lock held, which is released meanwhile, like the next
+ * one. */
+static void
+sleep_until_wanted(dl_lane *lane)
+{
+    atomic_store(&lane->is_asleep, true);
+    while (atomic_load(&lane->is_asleep) && !lane->is_stopping && !lane->is_retiring
+           && !has_lone_job(lane)) {
+        pthread_cond_wait(&lane->wanted, &lane->lock);
     }
+    atomic_store(&lane->is_asleep, false);
+}
+
+/* Inspects the queue once, and runs a job or waits for one.  Sets lane->is_lost if the
+ * job has freed the lane, and otherwise returns with the lock held. */
+static void
+serve_once(dl_lane *lane, const bool *is_lost)
+{
     dl_job *job = next_job(lane);
-    if (dl_list_is_empty(&lane->queue)) {
-        self->is_expedited = false;
-    }
-    if (job == NULL && !dl_list_is_empty(&lane->queue)) {
+    int64_t now = dl_now();
+
+    if (job != NULL && (lane->is_expedited || now - job->queued_at >= PATIENCE)) {
+        run_unlock(lane, job);
+        if (!*is_lost) {
+            pthread_mutex_lock(&lane->lock);
+        }
+    } else if (job != NULL) {
+        (void)dl_condition_wait_until(&lane->wanted, &lane->lock,
+                                      job->queued_at + PATIENCE);
+    } else if (has_jobs(lane)) {
         /* The turn is taken, maybe for long; passing it on signals `moved`. */
         dl_condition_wait(&lane->moved, &lane->lock, dl_deadline_after(-1));
-    } else if (job == NULL && idle > LINGER) {
-        sleep_until_wanted(self);
-    } else if (job == NULL) {
-        nap(self, self->patience > LOOK_EVERY ? self->patience : LOOK_EVERY);
-    } else if (now - job->queued_at < patience) {
-        nap(self, patience - (now - job->queued_at));
     } else {
-        run_unlock(lane, job);
-        if (self->has_lost_lane) {
-            return false;
+        lane->is_expedited = false;
+        if (atomic_exchange(&lane->is_used, false)) {
+            (void)dl_condition_wait_until(&lane->wanted, &lane->lock, now + PATIENCE);
+        } else {
+            sleep_until_wanted(lane);
         }
-        pthread_mutex_lock(&lane->lock);
-        atomic_store(&self->last_wanted, dl_now());
+    }
+}
+
+/* Returns whether the thread is to end: jobs that are queued from then on find is_asleep
+ * set, and start another thread.  Called with the lock held. */
+static bool
+may_end(dl_lane *lane)
+{
+    if (!lane->is_stopping && !lane->is_retiring) {
+        return false;
+    }
+    atomic_store(&lane->is_asleep, true);
+    if (!lane->is_stopping && has_jobs(lane)) {
+        atomic_store(&lane->is_asleep, false);
+        return false;
     }
     return true;
 }
 
-/* Called with the lock held. */
-static bool
-has_jobs(const lane_runner *self)
-{
-    return has_lone_job(self->lane) || !dl_list_is_empty(&self->lane->queue);
-}
-
-/* Resets the members of a thread that has ended, so that the next job starts another
- * one.  Called with the lock held. */
-static void
-forget_thread(lane_runner *self)
-{
-    self->has_thread = false;
-    self->is_retiring = false;
-    self->is_detached = false;
-    atomic_store(&self->is_asleep, true);
-    pthread_cond_broadcast(&self->lane->moved);
-}
-
 static void *
-serve(void *argument)
+make_progress(void *argument)
 {
-    lane_runner *self = argument;
+    dl_lane *lane = argument;
+    bool is_lost = false;
 
     dl_blocked_mark_internal();
-    /* The kernel's default timer slack, 50 us, is as long as PATIENCE. */
-    prctl(PR_SET_TIMERSLACK, 1000UL);
-    pthread_mutex_lock(&self->lane->lock);
-    while (!self->is_stopping && (!self->is_retiring || has_jobs(self))) {
-        if (!serve_once(self)) {
-            free(self);
+    pthread_detach(pthread_self());
+    pthread_mutex_lock(&lane->lock);
+    lane->is_lost = &is_lost;
+    while (!may_end(lane)) {
+        serve_once(lane, &is_lost);
+        if (is_lost) {
             return NULL;
         }
     }
-    self->has_ended = true;
-    pthread_cond_broadcast(&self->lane->moved);
-    if (self->is_detached) {
-        forget_thread(self);
-    }
-    pthread_mutex_unlock(&self->lane->lock);
+    atomic_store(&lane->has_thread, false);
+    lane->is_retiring = false;
+    pthread_cond_broadcast(&lane->moved);
+    pthread_mutex_unlock(&lane->lock);
     return NULL;
 }
 
 /* Called with the lock held. */
-static dl_status
-start_thread(lane_runner *self)
-{
-    self->has_ended = false;
-    atomic_store(&self->is_asleep, false);
-    DL_TRY(dl_thread_start(&self->thread, serve, self));
-    self->has_thread = true;
-    return DL_OK;
-}
-
-/* Starts the lane's thread.  Called with the lock held, like runner_wake()
- * and runner_expedite(). */
-static dl_status
-runner_start(dl_lane *lane, lane_runner **runner)
-{
-    lane_runner *self = calloc(1, sizeof *self);
-
-    if (self == NULL) {
-        return dl_fail_no_memory();
-    }
-    self->lane = lane;
-    dl_condition_init(&self->wanted);
-    atomic_init(&self->last_wanted, dl_now());
-    atomic_init(&self->is_asleep, false);
-    self->patience = PATIENCE;
-    dl_status status = start_thread(self);
-    if (status != DL_OK) {
-        pthread_cond_destroy(&self->wanted);
-        free(self);
-        return status;
-    }
-    *runner = self;
-    return DL_OK;
-}
-
-/* Notes that a job was queued.  Returns true if runner_wake() must be called. */
 static bool
-runner_want(lane_runner *runner, int64_t queued_at)
+is_progress_thread(const dl_lane *lane)
 {
-    atomic_store_explicit(&runner->last_wanted, queued_at, memory_order_relaxed);
-    return atomic_load(&runner->is_asleep);
+    return atomic_load(&lane->has_thread)
+           && pthread_equal(pthread_self(), lane->thread);
+}
+
+/* Starts the progress thread unless there is one.  Called with the lock held, like the
+ * next two. */
+static dl_status
+start_locked(dl_lane *lane)
+{
+    if (atomic_load(&lane->has_thread) || lane->is_stopping) {
+        return DL_OK;
+    }
+    DL_TRY(dl_thread_start(&lane->thread, make_progress, lane));
+    atomic_store(&lane->is_asleep, false);
+    atomic_store(&lane->has_thread, true);
+    return DL_OK;
 }
 
 static void
-runner_wake(lane_runner *runner)
+wake_locked(dl_lane *lane)
 {
     /* If no thread can be started, the job is left to those who wait for it. */
-    if (!runner->has_thread && !runner->is_stopping) {
-        (void)start_thread(runner);
-        return;
-    }
-    atomic_store(&runner->is_asleep, false);
-    pthread_cond_signal(&runner->wanted);
+    (void)start_locked(lane);
+    atomic_store(&lane->is_asleep, false);
+    pthread_cond_signal(&lane->wanted);
 }
 
 /* Makes the thread run the queued jobs at once: nobody else is going to. */
 static void
-runner_expedite(lane_runner *runner)
+expedite_locked(dl_lane *lane)
 {
-    if (!runner->is_expedited) {
-        runner->is_expedited = true;
-        runner_wake(runner);
+    if (!lane->is_expedited) {
+        lane->is_expedited = true;
+        wake_locked(lane);
     }
-}
-
-static void
-detach(lane_runner *self)
-{
-    if (!self->is_detached) {
-        self->is_detached = true;
-        pthread_detach(self->thread);
-    }
-}
-
-/* Joins the thread if it ends within RETIREMENT; returns false if it still runs a job.
- * Called with the lock held, which is released meanwhile. */
-static bool
-join_for_a_while(lane_runner *self)
-{
-    dl_lane *lane = self->lane;
-    int64_t until = dl_now() + RETIREMENT;
-
-    while (!self->has_ended && dl_now() < until) {
-        (void)dl_condition_wait_until(&lane->moved, &lane->lock, until);
-    }
-    if (self->has_ended) {
-        pthread_mutex_unlock(&lane->lock);
-        pthread_join(self->thread, NULL);
-        pthread_mutex_lock(&lane->lock);
-    }
-    return self->has_ended;
-}
-
-/* Ends the thread once nothing is queued, and waits for its end, except on that thread
- * itself or if a job takes longer than a second.  A later job starts another thread.
- * Called without the lock. */
-static void
-runner_retire(lane_runner *runner)
-{
-    dl_lane *lane = runner->lane;
-
-    pthread_mutex_lock(&lane->lock);
-    if (runner->has_thread && !runner->is_retiring) {
-        runner->is_retiring = true;
-        pthread_cond_signal(&runner->wanted);
-        pthread_cond_broadcast(&lane->moved);
-        if (pthread_equal(pthread_self(), runner->thread)) {
-            detach(runner);
-        } else if (join_for_a_while(runner)) {
-            forget_thread(runner);
-        } else {
-            detach(runner);
-        }
-        /* A job may have been queued after the thread's last inspection. */
-        if (!runner->has_thread && has_jobs(runner)) {
-            (void)start_thread(runner);
-        }
-    }
-    pthread_mutex_unlock(&lane->lock);
-}
-
-/* Waits for the thread's end, unless called on that thread, and frees the runner.
- * Called without the lock. */
-static void
-runner_stop(lane_runner *runner)
-{
-    pthread_mutex_lock(&runner->lane->lock);
-    if (runner->has_thread && pthread_equal(pthread_self(), runner->thread)) {
-        detach(runner);
-        runner->has_lost_lane = true;
-        pthread_mutex_unlock(&runner->lane->lock);
-        return;
-    }
-    runner->is_stopping = true;
-    pthread_cond_signal(&runner->wanted);
-    pthread_cond_broadcast(&runner->lane->moved);
-    while (runner->has_thread && runner->is_detached) {
-        pthread_cond_wait(&runner->lane->moved, &runner->lane->lock);
-    }
-    bool has_thread = runner->has_thread;
-    pthread_mutex_unlock(&runner->lane->lock);
-    if (has_thread) {
-        pthread_join(runner->thread, NULL);
-    }
-    pthread_cond_destroy(&runner->wanted);
-    free(runner);
 }
 
 void
@@ -419,20 +254,34 @@ dl_lane_init(dl_lane *lane)
         .lock = PTHREAD_MUTEX_INITIALIZER,
     };
     dl_condition_init(&lane->moved);
-    atomic_init(&lane->state, FREE);
-    atomic_init(&lane->helped, 0);
-    atomic_init(&lane->runner, NULL);
+    dl_condition_init(&lane->wanted);
+    atomic_init(&lane->is_asleep, true);
     dl_list_init(&lane->queue);
+}
+
+/* Makes the thread look at is_stopping and is_retiring.  Called with the lock held. */
+static void
+notify_thread(dl_lane *lane)
+{
+    pthread_cond_signal(&lane->wanted);
+    pthread_cond_broadcast(&lane->moved);
 }
 
 void
 dl_lane_fini(dl_lane *lane)
 {
-    lane_runner *runner = atomic_load(&lane->runner);
-
-    if (runner != NULL) {
-        runner_stop(runner);
+    pthread_mutex_lock(&lane->lock);
+    if (is_progress_thread(lane)) {
+        *lane->is_lost = true;
+    } else {
+        lane->is_stopping = true;
+        notify_thread(lane);
+        while (atomic_load(&lane->has_thread)) {
+            pthread_cond_wait(&lane->moved, &lane->lock);
+        }
     }
+    pthread_mutex_unlock(&lane->lock);
+    pthread_cond_destroy(&lane->wanted);
     pthread_cond_destroy(&lane->moved);
     pthread_mutex_destroy(&lane->lock);
 }
@@ -440,17 +289,15 @@ dl_lane_fini(dl_lane *lane)
 void
 dl_lane_retire(dl_lane *lane)
 {
-    lane_runner *runner = atomic_load(&lane->runner);
+    int64_t until = dl_now() + RETIREMENT;
 
-    if (runner != NULL) {
-        runner_retire(runner);
+    pthread_mutex_lock(&lane->lock);
+    lane->is_retiring = atomic_load(&lane->has_thread);
+    notify_thread(lane);
+    while (lane->is_retiring && !is_progress_thread(lane) && dl_now() < until) {
+        (void)dl_condition_wait_until(&lane->moved, &lane->lock, until);
     }
-}
-
-void
-dl_lane_forget(dl_lane *lane)
-{
-    free(atomic_exchange(&lane->runner, NULL));
+    pthread_mutex_unlock(&lane->lock);
 }
 
 bool
@@ -459,21 +306,10 @@ dl_lane_try(dl_lane *lane)
     return change_state(lane, FREE, TAKEN);
 }
 
-static void
-count_helped(dl_lane *lane)
-{
-    uint64_t helped = atomic_load_explicit(&lane->helped, memory_order_relaxed);
-
-    /* Not an atomic increment: only the thread that has the turn, or is
-     * about to, counts. */
-    atomic_store_explicit(&lane->helped, helped + 1, memory_order_relaxed);
-}
-
 /* Runs a lone job, with the turn and without the lock. */
 static void
 run_lone(dl_lane *lane, dl_job *job)
 {
-    count_helped(lane);
     job->run(job);
     atomic_store(&job->is_over, true);
     dl_lane_pass(lane);
@@ -496,7 +332,7 @@ help_or_wait(dl_lane *lane, const dl_job *own, dl_deadline deadline)
     dl_job *job = next_job(lane);
 
     if (job != NULL && !has_time_for(job, deadline)) {
-        runner_expedite(atomic_load(&lane->runner));
+        expedite_locked(lane);
         job = NULL;
     }
     if (job == NULL) {
@@ -509,7 +345,6 @@ help_or_wait(dl_lane *lane, const dl_job *own, dl_deadline deadline)
     if (job != own) {
         dl_blocking_begin();
     }
-    count_helped(lane);
     run_unlock(lane, job);
     pthread_mutex_lock(&lane->lock);
     return DL_OK;
@@ -568,41 +403,30 @@ dl_lane_pass(dl_lane *lane)
     }
 }
 
-static dl_status
-queue_locked(dl_lane *lane, dl_job *job)
-{
-    lane_runner *runner = atomic_load(&lane->runner);
-
-    if (runner == NULL) {
-        DL_TRY(runner_start(lane, &runner));
-        atomic_store(&lane->runner, runner);
-    }
-    contend_locked(lane);
-    dl_list_append(&lane->queue, &job->entry.node);
-    if (runner_want(runner, job->queued_at)) {
-        runner_wake(runner);
-    }
-    return DL_OK;
-}
-
 dl_status
 dl_lane_submit(dl_lane *lane, dl_job *job)
 {
-    lane_runner *runner = atomic_load(&lane->runner);
-    int64_t queued_at = job->queued_at; /* a lone job may be gone after the exchange */
+    dl_status status = DL_OK;
 
     job->entry.is_job = true;
     atomic_init(&job->is_over, false);
-    if (runner != NULL && change_state(lane, FREE, (uintptr_t)job)) {
-        if (runner_want(runner, queued_at)) {
-            pthread_mutex_lock(&lane->lock);
-            runner_wake(runner);
-            pthread_mutex_unlock(&lane->lock);
-        }
+    atomic_store_explicit(&lane->is_used, true, memory_order_relaxed);
+    bool is_alone =
+        atomic_load(&lane->has_thread) && change_state(lane, FREE, (uintptr_t)job);
+    if (is_alone && !atomic_load(&lane->is_asleep)) {
         return DL_OK;
     }
     pthread_mutex_lock(&lane->lock);
-    dl_status status = queue_locked(lane, job);
+    if (!is_alone) {
+        status = start_locked(lane);
+    }
+    if (!is_alone && status == DL_OK) {
+        contend_locked(lane);
+        dl_list_append(&lane->queue, &job->entry.node);
+    }
+    if (status == DL_OK && atomic_load(&lane->is_asleep)) {
+        wake_locked(lane);
+    }
     pthread_mutex_unlock(&lane->lock);
     return status;
 }
@@ -611,9 +435,8 @@ void
 dl_lane_expedite(dl_lane *lane)
 {
     pthread_mutex_lock(&lane->lock);
-    lane_runner *runner = atomic_load(&lane->runner);
-    if (runner != NULL && has_jobs(runner)) {
-        runner_expedite(runner);
+    if (has_jobs(lane)) {
+        expedite_locked(lane);
     }
     pthread_mutex_unlock(&lane->lock);
 }

@@ -2,11 +2,11 @@
  *
  * The order of one group's operations: a turn that is granted in the order of requests.
  * Threads request the turn and wait for it.  Jobs are queued and run by a thread that
- * waits for the job, or behind it in the queue, or a little later by the lane's own
- * thread.  A job that is waited for at once thus costs no context switch, and one that
+ * waits for the job, or behind it in the queue, or a little later by the lane's
+ * progress thread.  A job that is waited for at once thus costs no context switch, and one that
  * nobody waits for runs all the same.  A job that has begun cannot change threads, so a
- * thread whose deadline is earlier than the job's leaves the job to the lane's thread
- * and only waits.  Knows nothing of groups or of what jobs do. */
+ * thread whose deadline is earlier than the job's leaves the job to the progress
+ * thread and only waits.  Knows nothing of groups or of what jobs do. */
 #ifndef DISTLITE_PG_LANE_H
 #define DISTLITE_PG_LANE_H
 
@@ -39,36 +39,38 @@ typedef struct dl_job {
     void (*release)(struct dl_job *job);
 } dl_job;
 
-struct dl_lane_runner;
-
 typedef struct dl_lane {
     /* Free, taken, contended, or the address of the only job, which was queued
      * while nobody else wanted the turn: such a lone job is queued and run
      * without the lock. */
     atomic_uintptr_t state;
-    _Atomic(uint64_t) helped;                /* jobs run by waiting threads */
-    _Atomic(struct dl_lane_runner *) runner; /* set by the first job */
+    atomic_bool is_used;   /* a job was queued since the thread's last inspection */
+    atomic_bool is_asleep; /* set by the progress thread, which the next job wakes */
+    atomic_bool has_thread;
     pthread_mutex_t lock;
-    /* guarded by lock */
+    /* guarded by lock, which is also held to change the two above */
     bool is_held; /* valid while the state is contended */
     dl_list queue;
-    pthread_cond_t moved; /* signalled when the turn is passed or a job ends */
+    pthread_cond_t moved;  /* signalled when the turn is passed or a job ends */
+    pthread_cond_t wanted; /* what the progress thread sleeps on */
+    pthread_t thread;
+    bool *is_lost; /* on the thread's stack; set by a job of it that ends the lane */
+    bool is_expedited; /* the thread leaves no job to others until none is left */
+    bool is_retiring;  /* the thread ends as soon as nothing is queued */
+    bool is_stopping;
 } dl_lane;
 
 void dl_lane_init(dl_lane *lane);
 
-/* Ends the lane's thread, on which it may be called, and frees what the lane owns.
- * Nobody may have the turn or wait for it. */
+/* Ends the progress thread, on which it may be called, and frees what the lane owns.
+ * Nobody may have the turn or wait for it.  Not called in a forked child, where the
+ * thread does not run. */
 void dl_lane_fini(dl_lane *lane);
 
-/* Ends the lane's thread once nothing is queued, and waits for its end, except on that
+/* Ends the progress thread once nothing is queued, and waits for its end, except on that
  * thread itself or if a job takes longer than a second.  A later job starts another
  * thread. */
 void dl_lane_retire(dl_lane *lane);
-
-/* Called instead of dl_lane_fini() in a forked child, where the lane's thread
- * does not run. */
-void dl_lane_forget(dl_lane *lane);
 
 /* Waits for the turn and takes it.  DL_TIMEOUT (no text written) and DL_INTERRUPTED:
  * not taken.  Costs two atomic operations together with dl_lane_pass() when nobody else
@@ -86,7 +88,7 @@ void dl_lane_pass(dl_lane *lane);
  * when nobody else wants the turn, and joining the job two more. */
 dl_status dl_lane_submit(dl_lane *lane, dl_job *job);
 
-/* Makes the lane's thread run the jobs that are queued as soon as the turn is free,
+/* Makes the progress thread run the jobs that are queued as soon as the turn is free,
  * instead of leaving them some time to threads that wait: for a job whose end somebody
  * asked to be told of, and does not wait for. */
 void dl_lane_expedite(dl_lane *lane);

@@ -231,9 +231,7 @@ unref_window(dl_window *self)
     if (self->part != NULL) {
         self->part->ops->free(self->part);
     }
-    if (dl_group_is_inherited(self->group)) {
-        dl_lane_forget(&self->lane);
-    } else {
+    if (!dl_group_is_inherited(self->group)) {
         dl_lane_fini(&self->lane);
     }
     dl_group_unref(self->group);

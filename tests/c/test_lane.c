@@ -265,7 +265,7 @@ CHECK_CASE(joining_runs_what_comes_before)
     dl_lane_fini(&all.lane);
 }
 
-/* Also after a pause in which the lane's thread has gone to sleep. */
+/* Also after a pause in which its progress thread has gone to sleep. */
 CHECK_CASE(a_job_without_a_waiter_runs)
 {
     static shared all;
@@ -380,7 +380,7 @@ typedef struct joined {
     atomic_int queued;
 } joined;
 
-/* Whoever of both comes first runs it, or the lane's thread. */
+/* Whoever of both comes first runs it, or its progress thread. */
 static void
 join_same(int rank, int size, void *context)
 {
@@ -415,7 +415,7 @@ CHECK_CASE(two_may_join_one_job)
     dl_lane_fini(&self.all.lane);
 }
 
-/* The lane's own thread may drop the last reference to the lane. */
+/* The lane's progress thread may drop the last reference to the lane. */
 static void
 end_lane(dl_job *job)
 {
@@ -447,7 +447,7 @@ typedef struct long_job {
     dl_job job;
     atomic_bool may_end;
     atomic_bool is_released;
-    pthread_t runner;
+    pthread_t thread;
     int runs;
     int expiries;
 } long_job;
@@ -457,7 +457,7 @@ run_long(dl_job *job)
 {
     long_job *self = (long_job *)(void *)job;
 
-    self->runner = pthread_self();
+    self->thread = pthread_self();
     self->runs++;
     while (!atomic_load(&self->may_end)) {
         dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
@@ -523,7 +523,7 @@ CHECK_CASE(an_interrupt_is_not_lost_to_a_job_that_ends_with_it)
     dl_lane_init(&lane);
     submit_long(&lane, &ending_job, 60 * DL_SECOND);
     dl_interrupt_install(interrupt_as_it_ends);
-    /* Sooner than the job's own, so that it is left to the lane's thread. */
+    /* Sooner than the job's own, so that it is left to its progress thread. */
     CHECK_EQUAL(dl_lane_join(&lane, &ending_job.job, dl_deadline_after(30 * DL_SECOND)),
                 DL_INTERRUPTED);
     dl_interrupt_install(NULL);
@@ -532,7 +532,7 @@ CHECK_CASE(an_interrupt_is_not_lost_to_a_job_that_ends_with_it)
     dl_lane_fini(&lane);
 }
 
-/* At once, or when the lane's thread has begun it; the first job starts that thread, and
+/* At once, or when its progress thread has begun it; the first job starts that thread, and
  * the later ones find it. */
 CHECK_CASE(a_wait_that_ends_early_leaves_the_job_whole)
 {
@@ -554,7 +554,7 @@ CHECK_CASE(a_wait_that_ends_early_leaves_the_job_whole)
         atomic_store(&job.may_end, true);
         CHECK_OK(dl_lane_join(&lane, &job.job, dl_deadline_after(-1)));
         await_long(&job);
-        CHECK(!pthread_equal(job.runner, pthread_self()));
+        CHECK(!pthread_equal(job.thread, pthread_self()));
         CHECK_EQUAL(job.runs, 1);
         CHECK_EQUAL(job.expiries, 0);
     }
@@ -664,7 +664,7 @@ CHECK_CASE(limits_of_every_order)
     dl_lane_fini(&lane);
 }
 
-/* The job itself retires the lane, on the lane's own thread. */
+/* The job itself retires the lane, on the lane's progress thread. */
 static void
 retire_lane(dl_job *job)
 {

@@ -218,7 +218,7 @@ fail_together(int rank, int size, void *store)
     dl_work *wrong, *next = NULL;
 
     submit(group, data, rank == 0 ? 3 : 4, &wrong);
-    /* The lane's thread may have run into the failure by now. */
+    /* The progress thread may have run into the failure by now. */
     dl_status queued = dl_group_submit(group, &args, soon(), &next);
     dl_work_notify(wrong, &before.notice);
     CHECK_STATUS(dl_work_wait(wrong, soon()), DL_MISMATCH);

@@ -362,7 +362,7 @@ abort_oneself(int rank, int size, void *unused)
     (void)unused;
     if (rank == 0) {
         CHECK_OK(dl_group_submit(group, &(dl_call){.op = DL_BARRIER}, soon(), &work));
-        /* On the lane's own thread. */
+        /* On the lane's progress thread. */
         while (dl_group_sequence(group) == 0) {
             nanosleep(&(struct timespec){.tv_nsec = DL_MILLISECOND}, NULL);
         }
