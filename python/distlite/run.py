@@ -73,10 +73,10 @@ def run(args: Namespace) -> None:
         Traceback (most recent call last):
         ValueError: --numa-binding is not allowed with --bind-cores
     """
-    from distlite.launch.arguments import options_of_namespace
+    from distlite.launch.options import options_of
     from distlite.launch.supervisor import Supervisor
 
-    status = Supervisor(options_of_namespace(args)).run()
+    status = Supervisor(options_of(args)).run()
     if status != 0:
         raise SystemExit(status)
 

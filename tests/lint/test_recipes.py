@@ -75,7 +75,7 @@ def check_command(line: str, folder: Path) -> None:
                 (folder / word).touch()
         assert parse(rest).nproc_per_node > 1
     elif name == "doctor":
-        doctor._parser().words(rest)
+        doctor._parser().parse_args(rest)
     else:
         assert name == "--version" or name in COMMANDS, line
 

@@ -237,7 +237,7 @@ def test_a_rank_that_does_not_obey_is_killed_after_the_grace(tmp_path):
 
 def test_a_grace_may_be_longer_than_poll_can_wait(tmp_path):
     script = write_script(tmp_path, "sys.exit(7) if rank == 0 else time.sleep(60)")
-    words = ["--nproc-per-node", 2, "--shutdown-timeout", 1e9, script]
+    words = ["--nproc-per-node", 2, "--shutdown-timeout", 10**9, script]
     result = launch(words)
     assert result.returncode == 7, result.stderr
     fate = "rank 1: killed by SIGTERM (ended by the launcher)"

@@ -8,11 +8,9 @@ from importlib import metadata
 import pytest
 
 import distlite
-from distlite.launch.arguments import options_of_namespace
-from distlite.launch.command import COMMANDS
+from distlite.launch.arguments import COMMANDS, make_parser
 from distlite.launch.cores import gpu_count, share_of_cores, usable_cores
-from distlite.launch.options import parse
-from distlite.launch.table import OPTIONS, help_text
+from distlite.launch.options import options_of, parse
 from distlite.run import parse_args, run
 
 SCRIPT = __file__
@@ -51,10 +49,10 @@ def test_defaults_are_torchruns():
         (["--nnodes", "0"], "at least one node is needed"),
         (["--nnodes", "x"], "not a number of nodes: x"),
         (["--node-rank", "1"], "--node-rank 1 is not less than the number of nodes"),
-        (["--node-rank", "-1"], "--node-rank: -1 is not in 0 or more"),
+        (["--node-rank", "-1"], "--node-rank: -1 is not 0 or more"),
         (["--master-port", "70000"], "--master-port: 70000 is not in 0..65535"),
         (["--standalone", "--nnodes", "2"], "--standalone is for one node"),
-        (["--standalone=1"], "--standalone takes no value"),
+        (["--standalone=1"], "--standalone: ignored explicit argument '1'"),
         (["--nnodes", "2", "--master-port", "0"], "several nodes need --master-port"),
         (
             ["--rdzv-backend", "etcd"],
@@ -63,12 +61,12 @@ def test_defaults_are_torchruns():
         (["--rdzv-backend=c10d", "--nnodes=2"], "needs --rdzv-endpoint"),
         (["--rdzv-endpoint", "host:70000"], "not a host and port: host:70000"),
         (["--rdzv-conf", "speed=3"], "'speed=3' is neither"),
-        (["--max-restarts", "-1"], "--max-restarts: -1 is not in 0 or more"),
-        (["--max-restarts", "many"], "--max-restarts: not a number: many"),
-        (["--monitor-interval", "-1"], "--monitor-interval: not a time: -1"),
+        (["--max-restarts", "-1"], "--max-restarts: -1 is not 0 or more"),
+        (["--max-restarts", "many"], "invalid int value: 'many'"),
+        (["--monitor-interval", "x"], "invalid float value: 'x'"),
         (
             ["--start-method", "magic"],
-            "--start-method: 'magic' is not one of spawn, fork",
+            "--start_method: invalid choice: 'magic' (choose from",
         ),
         (["--signals-to-handle", "SIGFOO"], "unknown signal 'SIGFOO'"),
         (["--signals-to-handle", "SIGTERM,SIGKILL"], "SIGKILL cannot be caught"),
@@ -84,7 +82,10 @@ def test_defaults_are_torchruns():
             "--local-ranks-filter: there is no local rank -1",
         ),
         (["-m", "--no-python"], "--no-python is not allowed with --module"),
-        (["--numa-binding", "far"], "--numa-binding: 'far' is not one of node, socket"),
+        (
+            ["--numa-binding", "far"],
+            "--numa_binding: invalid choice: 'far'",
+        ),
         (
             ["--numa-binding=node", "--bind-cores"],
             "--numa-binding is not allowed with --bind-cores",
@@ -159,9 +160,9 @@ def test_a_wrong_time_in_the_environment_is_refused(monkeypatch, capsys, text):
 @pytest.mark.parametrize(("shown", "ranks"), [("", 2), ("4,5", 3)])
 def test_ranks_get_no_gpu_that_is_hidden(monkeypatch, capsys, shown, ranks):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
-    assert options("--virtual-local-rank", "-n", ranks - 1).has_virtual_local_rank
+    assert options("--virtual-local-rank", "-n", f"{ranks - 1}").has_virtual_local_rank
     with pytest.raises(SystemExit):
-        options("--virtual-local-rank", "-n", ranks)
+        options("--virtual-local-rank", "-n", f"{ranks}")
     assert f"CUDA_VISIBLE_DEVICES={shown} has" in capsys.readouterr().err
 
 
@@ -174,8 +175,8 @@ def test_ranks_get_no_gpu_that_is_hidden(monkeypatch, capsys, shown, ranks):
         (["python", "train.py"], "scripts run by this Python, so leave it out"),
         (["sh", "-c", "date"], "--no-python runs a program that is not a script"),
         (["--no-python", "no-such-program"], "program 'no-such-program' not found"),
-        ([], "no script is given; name one"),
-        (["--nnodes"], "--nnodes expects a value"),
+        ([], "the following arguments are required: training_script"),
+        (["--nnodes"], "argument --nnodes: expected one argument"),
     ],
 )
 def test_a_program_that_there_is_not_is_refused(
@@ -211,9 +212,8 @@ def test_help_names_every_option(capsys):
         parse(["--help"])
     assert caught.value.code == 0
     text = capsys.readouterr().out
-    assert text == help_text("distlite run")
-    for name in OPTIONS:
-        assert f"--{name}" in text
+    for action in make_parser()._actions:
+        assert any(name in text for name in action.option_strings or [""])
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -225,8 +225,10 @@ def test_the_version_comes_from_one_source(capsys):
     assert metadata.version("distlite") == distlite.__version__
 
 
-def test_help_of_the_command_names_the_others():
-    text = help_text("distlite")
+def test_help_of_the_command_names_the_others(capsys):
+    with pytest.raises(SystemExit):
+        parse(["--help"], "distlite")
+    text = capsys.readouterr().out
     assert all(f"  distlite {name} " in text for name in COMMANDS)
     assert max(map(len, text.splitlines())) <= 80
 
@@ -303,18 +305,18 @@ def test_streams_of_all_ranks_or_of_some(text, chosen):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", ()),
-        ("apple", ("apple",)),
-        ("apple,orange juice", ("apple", "orange juice")),
-        ("a,,b,c", ("a,b", "c")),
-        ("a,", ("a",)),
+        ("", []),
+        ("apple", ["apple"]),
+        ("apple,orange juice", ["apple", "orange juice"]),
+        ("a,,b,c", ["a,b", "c"]),
+        ("a,", ["a"]),
     ],
 )
 def test_words_of_lines_that_are_copied(text, words):
     found = options("--duplicate-stdout-filters", text)
-    assert found.filters == (words, ())
+    assert found.filters == (words, [])
     assert found.keeps_files == bool(words)
-    assert options("--duplicate_stderr_filters", text).filters == ((), words)
+    assert options("--duplicate_stderr_filters", text).filters == ([], words)
 
 
 def test_what_torchrun_takes_by_default_is_taken():
@@ -328,7 +330,7 @@ def test_a_parser_describes_the_same_job():
     assert (args.nproc_per_node, args.max_restarts) == ("3", 2)
     assert args.training_script_args == ["--nnodes", "5"]
     found, expected = (
-        options_of_namespace(args),
+        options_of(args),
         parse([*words, "--max-restarts=2", SCRIPT, "--nnodes", "5"]),
     )
     for name in (
@@ -348,7 +350,7 @@ def test_values_of_a_parser_win_over_the_environment(monkeypatch):
     args = parse_args([SCRIPT])
     monkeypatch.setenv("PET_MASTER_PORT", "5")
     monkeypatch.setenv("PET_STANDALONE", "1")
-    assert options_of_namespace(args).port == 0
+    assert options_of(args).port == 0
     assert parse_args([SCRIPT]).master_port == 5
     assert parse_args([SCRIPT]).standalone is True
 

@@ -2,9 +2,8 @@
 """Starts the ranks of a job on one host and watches them until all have ended.
 
 command        the command line ``distlite`` and its subcommands
-table          the options of ``distlite run``, with their help
-options        parses the command line into the options of a job
-arguments      the same options as an argparse parser, for programs that launch
+arguments      the parser of the command line
+options        one node's part of a job, made of what was parsed
 cores          the cores that this process may use, and a rank's share of them
 numa           a rank's cores by the host's NUMA nodes
 nodes          the launchers of the other nodes

@@ -15,8 +15,7 @@ from distlite.launch.supervisor import Supervisor
 
 def main(arguments: list[str]) -> int:
     """Runs one job; returns its exit code."""
-    options = parse(arguments, "python -m distlite.launch")
-    options.passes_local_rank = not options.uses_environment
+    options = parse(arguments, "python -m distlite.launch", is_older=True)
     return Supervisor(options, owns_process=True).run()
 
 

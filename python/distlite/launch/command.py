@@ -6,9 +6,9 @@ from __future__ import annotations
 import os
 import sys
 
+from distlite.launch.arguments import COMMANDS
 from distlite.launch.options import parse
 from distlite.launch.supervisor import Supervisor
-from distlite.launch.table import COMMANDS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -1,27 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The options of ``distlite run``.
-
-The options are torchrun's, each with '-' or '_' between the words, and with a default
-from the environment (PET_NNODES for --nnodes).  An option that is not in the table is
-an error. They are parsed without argparse, whose import takes longer than all that the
-launcher does before its ranks run.
-"""
+"""One node's part of a job, as the options of ``distlite run`` describe it."""
 
 from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
+from collections.abc import Sequence
 
 from distlite._environment import flag_of
-from distlite._version import __version__
+from distlite.launch.arguments import COMMANDS, START_METHODS, make_parser
 from distlite.launch.cores import gpu_count, usable_cores
 from distlite.launch.numa import MODES
 from distlite.launch.signals import named_signals
-from distlite.launch.table import COMMANDS, FLAG, OPTIONS, SHORT, help_text, usage
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DEFAULT_ADDRESS = "127.0.0.1"
 DEFAULT_PORT = 29500  # torchrun's, where several nodes must agree on one
@@ -29,12 +20,7 @@ RUN_PATH = (
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], None, '__main__')"
 )
 GRACE_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
-START_METHODS = ("spawn", "fork", "forkserver")
 STDOUT, STDERR = 1, 2  # bits of the values of --redirects and --tee
-
-
-class UsageError(ValueError):
-    """The command line is wrong."""
 
 
 class Options:
@@ -62,10 +48,9 @@ class Options:
     grace = 30.0
     signals: tuple[str, ...] = ()
     has_virtual_local_rank = False
-    filters: tuple[tuple[str, ...], tuple[str, ...]] = (), ()  # of stdout, of stderr
+    filters: tuple[list[str], list[str]] = [], []  # of stdout, of stderr
     binds_cores = False
     numa_binding = ""
-    uses_environment = False  # what `python -m distlite.launch` asks for
     passes_local_rank = False
     argument_position = 0  # of the script's first argument in the command
 
@@ -86,218 +71,148 @@ class Options:
         return bool(self.tees[local_rank] & stream)
 
 
-def parse(arguments: Sequence[str], program: str = "distlite run") -> Options:
-    """Parses the command line; exits with code 2 and a usage line if it is wrong."""
+def parse(
+    arguments: Sequence[str], program: str = "distlite run", is_older: bool = False
+) -> Options:
+    """Parses the command line; exits with code 2 and a usage line if it is wrong.
+
+    `is_older` is for the command that passes the local rank to the script."""
+    lines = [f"  distlite {name:<14}  {text}" for name, text in COMMANDS.items()]
+    commands = "\n".join(["Other commands, each with its own --help:", *lines])
     try:
-        values, command = _split(arguments)
-        if values.get("version"):
-            sys.stdout.write(f"distlite {__version__}\n")
-            raise SystemExit(0)
-        if values.get("help"):
-            sys.stdout.write(help_text(program))
-            raise SystemExit(0)
-        return options_of(values, command)
-    except UsageError as error:
-        sys.stderr.write(f"{usage(program)}\n{program}: error: {error}\n")
+        parser = make_parser(program, commands if program == "distlite" else None)
+    except ValueError as error:  # a variable of the environment
+        print(f"{program}: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-
-
-def _split(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Returns the options' values as text, and the program with its arguments."""
-    values: dict[str, str] = {}
-    rest = list(arguments)
-    while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
-        word = rest.pop(0)
-        name, value = _name_of(word)
-        if OPTIONS[name].metavar == FLAG:
-            if value is not None:
-                raise UsageError(f"--{name} takes no value")
-            value = "1"
-        elif value is None:
-            if not rest:
-                raise UsageError(f"--{name} expects a value")
-            value = rest.pop(0)
-        values[name] = value
-    return values, rest[1:] if rest[:1] == ["--"] else rest
-
-
-def _name_of(word: str) -> tuple[str, str | None]:
-    if word[1] != "-":
-        name = SHORT.get(word[1])
-        value = word[2:].removeprefix("=") or None
-    else:
-        text, equals, after = word[2:].partition("=")
-        name, value = text.replace("_", "-"), after if equals else None
-    if name is None or name not in OPTIONS:
-        raise UsageError(f"unrecognized arguments: {word}")
-    return name, value
-
-
-class _Values:
-    """The text of each option: from the command line, from the environment, or the
-    default."""
-
-    def __init__(self, given: dict[str, str]) -> None:
-        self._given = given
-
-    def text(self, name: str) -> str:
-        if name in self._given:
-            return self._given[name]
-        return os.environ.get(variable_of(name)) or OPTIONS[name].default
-
-    def flag(self, name: str) -> bool:
-        if name in self._given:
-            return _flag(f"--{name}", self._given[name])
-        return flag_from_environment(name)
-
-    def integer(self, name: str, least: int, most: int = sys.maxsize) -> int:
-        text = self.text(name)
-        try:
-            value = int(text)
-        except ValueError:
-            raise UsageError(f"--{name}: not a number: {text}") from None
-        if not least <= value <= most:
-            limits = f"{least}..{most}" if most < sys.maxsize else f"{least} or more"
-            raise UsageError(f"--{name}: {value} is not in {limits}")
-        return value
-
-    def seconds(self, name: str) -> float:
-        return _seconds(f"--{name}", self.text(name))
-
-
-def variable_of(name: str) -> str:
-    """Returns the name of the variable that has an option's default."""
-    return "PET_" + name.upper().replace("-", "_")
-
-
-def flag_from_environment(name: str) -> bool:
-    """Returns the default of a flag."""
-    variable = variable_of(name)
-    return _flag(variable, os.environ.get(variable, ""))
-
-
-def _flag(name: str, text: str) -> bool:
+    if is_older:
+        text = "pass no --local-rank to the script, which reads LOCAL_RANK"
+        parser.add_argument("--use-env", action="store_true", help=text)
+    args = parser.parse_args(arguments)
     try:
-        return flag_of(name, text)
+        options = options_of(args)
     except ValueError as error:
-        raise UsageError(str(error)) from None
+        parser.error(str(error))
+    options.passes_local_rank = is_older and not args.use_env
+    return options
 
 
-def _seconds(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise UsageError(f"{name}: not a time: {text}") from None
-    if not 0 <= value < float("inf"):
-        raise UsageError(f"{name}: not a time: {text}")
-    return value
+def options_of(args: Namespace) -> Options:
+    """Converts the values of this parser, or of torch's, to options.
 
-
-def options_of(given: dict[str, str], command: list[str]) -> Options:
-    """Converts the options' values, as text by name; UsageError if one is wrong."""
-    values, options = _Values(given), Options()
-    options.nproc_per_node = _process_count(values.text("nproc-per-node"))
-    options.nnodes = _node_count(values.text("nnodes"))
-    options.node_rank = values.integer("node-rank", 0)
-    options.role = values.text("role")
-    options.max_restarts = values.integer("max-restarts", 0)
-    options.has_virtual_local_rank = values.flag("virtual-local-rank")
+    Raises:
+        ValueError: They do not fit together.
+    """
+    options = Options()
+    options.nproc_per_node = _process_count(str(args.nproc_per_node))
+    options.nnodes = _node_count(str(args.nnodes))
+    options.node_rank = _at_least_0("--node-rank", args.node_rank)
+    options.role = args.role
+    options.max_restarts = _at_least_0("--max-restarts", args.max_restarts)
+    options.has_virtual_local_rank = args.virtual_local_rank
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     if options.has_virtual_local_rank and shown is not None:
         count = len(shown.split(","))
         if count < options.nproc_per_node:
-            raise UsageError(
+            raise ValueError(
                 f"--virtual-local-rank: CUDA_VISIBLE_DEVICES={shown} has {count} "
                 f"GPU(s) for {options.nproc_per_node} ranks"
             )
-    options.uses_environment = values.flag("use-env")
-    options.grace = _grace(values)
-    options.signals = tuple(filter(None, values.text("signals-to-handle").split(",")))
+    options.grace = _grace(args)
+    options.signals = tuple(filter(None, args.signals_to_handle.split(",")))
     try:
         named_signals(options.signals)
     except ValueError as error:
-        raise UsageError(f"--signals-to-handle: {error}") from None
-    values.seconds("monitor-interval")
-    if values.text("start-method") not in START_METHODS:
-        raise UsageError(
-            f"--start-method: {values.text('start-method')!r} is not one of "
-            f"{', '.join(START_METHODS)}"
-        )
-    _refuse_classes(values)
-    _set_binding(options, values)
-    _set_meeting_point(options, values)
-    options.token = _token(values.text("token"), options.nnodes)
-    options.tls = _tls(values.text("tls"))
-    options.local_address = values.text("local-addr")
+        raise ValueError(f"--signals-to-handle: {error}") from None
+    _refuse_classes(args)
+    _set_binding(options, args)
+    _set_meeting_point(options, args)
+    options.token = _token(getattr(args, "token", "env"), options.nnodes)
+    options.tls = _tls(getattr(args, "tls", "env"))
+    options.local_address = args.local_addr or ""
     is_alone = options.nnodes == 1 and options.address == DEFAULT_ADDRESS
     if options.local_address and is_alone:
         options.address = options.local_address
-    _set_output(options, values)
-    options.command = _command(values, command)
-    options.argument_position = len(options.command) - len(command) + 1
+    _set_output(options, args)
+    words = args.training_script_args
+    options.command = _command(args)
+    options.argument_position = len(options.command) - len(words)
     return options
 
 
-def _refuse_classes(values: _Values) -> None:
-    """Refuses names of classes that depend on internals of torchrun."""
-    if values.text("logs-specs"):
-        raise UsageError(
-            f"--logs-specs {values.text('logs-specs')}: torch's LogsSpecs classes are "
-            "not supported; use --log-dir, --redirects, --tee "
-            "and --local-ranks-filter"
-        )
-    if values.text("event-log-handler") not in ("", "null"):
-        raise UsageError(
-            f"--event-log-handler {values.text('event-log-handler')}: this launcher "
-            "emits no events, so only 'null' is accepted; its report on stderr and its "
-            "exit status show how a job ended"
-        )
+def _at_least_0(name: str, value: int) -> int:
+    if value < 0:
+        raise ValueError(f"{name}: {value} is not 0 or more")
+    return value
 
 
-def _set_binding(options: Options, values: _Values) -> None:
-    options.binds_cores = values.flag("bind-cores")
-    options.numa_binding = values.text("numa-binding")
+def _refuse_classes(args: Namespace) -> None:
+    """Refuses names of classes that depend on internals of torchrun, and values that
+    argparse does not check where they come from the environment."""
+    if args.logs_specs:
+        raise ValueError(
+            f"--logs-specs {args.logs_specs}: torch's LogsSpecs classes are not "
+            "supported; use --log-dir, --redirects, --tee and --local-ranks-filter"
+        )
+    if args.event_log_handler not in ("", "null"):
+        raise ValueError(
+            f"--event-log-handler {args.event_log_handler}: this launcher emits no "
+            "events, so only 'null' is accepted; its report on stderr and its exit "
+            "status show how a job ended"
+        )
+    if args.start_method not in START_METHODS:
+        raise ValueError(f"--start-method: {args.start_method!r} is not known")
+
+
+def _set_binding(options: Options, args: Namespace) -> None:
+    options.binds_cores = getattr(args, "bind_cores", False)
+    options.numa_binding = args.numa_binding or ""
     if options.numa_binding and options.numa_binding not in MODES:
-        raise UsageError(
+        raise ValueError(
             f"--numa-binding: {options.numa_binding!r} is not one of {', '.join(MODES)}"
         )
     if options.numa_binding and options.binds_cores:
-        raise UsageError("--numa-binding is not allowed with --bind-cores")
+        raise ValueError("--numa-binding is not allowed with --bind-cores")
 
 
-def _grace(values: _Values) -> float:
-    if values.text("shutdown-timeout"):
-        return values.seconds("shutdown-timeout")
-    text = os.environ.get(GRACE_VARIABLE)
-    return _seconds(GRACE_VARIABLE, text) if text else Options.grace
+def _grace(args: Namespace) -> float:
+    name, text = "--shutdown-timeout", args.shutdown_timeout
+    if text is None:
+        name, text = GRACE_VARIABLE, os.environ.get(GRACE_VARIABLE) or Options.grace
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"{name}: not a time: {text}")
+    return seconds
 
 
-def _set_meeting_point(options: Options, values: _Values) -> None:
-    """Returns where the nodes meet, and how each gets its number."""
-    backend, endpoint = values.text("rdzv-backend"), values.text("rdzv-endpoint")
+def _set_meeting_point(options: Options, args: Namespace) -> None:
+    """Sets where the nodes meet, and how each gets its number."""
+    backend, is_alone = args.rdzv_backend, options.nnodes == 1
     if backend not in ("static", "c10d"):
-        raise UsageError(f"--rdzv-backend must be 'static' or 'c10d', not {backend!r}")
-    options.run_id = values.text("rdzv-id")
-    _set_conf(options, values.text("rdzv-conf"))
-    options.address = values.text("master-addr")
-    if values.flag("standalone"):
-        if options.nnodes != 1:
-            raise UsageError("--standalone is for one node")
-        options.address, options.port = DEFAULT_ADDRESS, 0
+        raise ValueError(f"--rdzv-backend must be 'static' or 'c10d', not {backend!r}")
+    options.run_id = args.rdzv_id
+    _set_conf(options, args.rdzv_conf)
+    options.address = args.master_addr
+    if args.standalone:
+        if not is_alone:
+            raise ValueError("--standalone is for one node")
+        options.address = DEFAULT_ADDRESS
         return
-    options.arrives = backend == "c10d" and options.nnodes > 1
-    if endpoint:
-        options.address, options.port = _endpoint(endpoint, options.nnodes)
-    elif backend == "c10d" and options.nnodes > 1:
-        raise UsageError("--rdzv-backend c10d on several nodes needs --rdzv-endpoint")
-    elif values.text("master-port"):
-        options.port = values.integer("master-port", 0, 65535)
-    else:
-        options.port = DEFAULT_PORT if options.nnodes > 1 else 0
-    if options.port == 0 and options.nnodes > 1:
-        raise UsageError("several nodes need --master-port, the same on all of them")
+    options.arrives = backend == "c10d" and not is_alone
+    default = 0 if is_alone else DEFAULT_PORT
+    options.port = default if args.master_port is None else args.master_port
+    if args.rdzv_endpoint:
+        options.address, options.port = _endpoint(args.rdzv_endpoint, default)
+    elif options.arrives:
+        raise ValueError("--rdzv-backend c10d on several nodes needs --rdzv-endpoint")
+    if not 0 <= options.port <= 65535:
+        raise ValueError(f"--master-port: {options.port} is not in 0..65535")
+    if options.port == 0 and not is_alone:
+        raise ValueError("several nodes need --master-port, the same on all of them")
     if not options.arrives and options.node_rank >= options.nnodes:
-        raise UsageError(
+        raise ValueError(
             f"--node-rank {options.node_rank} is not less than the number of nodes, "
             f"{options.nnodes}"
         )
@@ -308,19 +223,19 @@ def _token(kind: str, nnodes: int) -> str | None:
     is none."""
     if kind not in ("env", "auto"):
         # The error does not repeat the value, which may be a token.
-        raise UsageError(
+        raise ValueError(
             "--token: 'env' or 'auto', and never the token itself, which every user "
             "could read from the command line; set DISTLITE_TOKEN"
         )
     names = [n for n in ("DISTLITE_TOKEN", "DISTLITE_TOKEN_FILE") if n in os.environ]
     if len(names) > 1:
-        raise UsageError(f"{names[0]} and {names[1]} are both set; unset one of them")
+        raise ValueError(f"{names[0]} and {names[1]} are both set; unset one of them")
     if names and not os.environ[names[0]]:
-        raise UsageError(f"{names[0]} is empty; unset it for a job without a token")
+        raise ValueError(f"{names[0]} is empty; unset it for a job without a token")
     if names or kind == "env":
         return None
     if nnodes > 1:
-        raise UsageError(
+        raise ValueError(
             "--token auto makes a token for one node; on several, set the same "
             "DISTLITE_TOKEN or DISTLITE_TOKEN_FILE on each of them"
         )
@@ -329,17 +244,17 @@ def _token(kind: str, nnodes: int) -> str | None:
 
 def _tls(mode: str) -> str | None:
     if mode not in ("env", "off", "psk", "cert"):
-        raise UsageError(f"--tls: 'env', 'off', 'psk' or 'cert', not '{mode}'")
+        raise ValueError(f"--tls: 'env', 'off', 'psk' or 'cert', not '{mode}'")
     return None if mode == "env" else mode
 
 
-def _endpoint(text: str, nnodes: int) -> tuple[str, int]:
+def _endpoint(text: str, default: int) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or "]" in port:  # '[fd00::1]' has no port
-        host, port = text, str(DEFAULT_PORT if nnodes > 1 else 0)
+        host, port = text, str(default)
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"--rdzv-endpoint: not a host and port: {text}")
+        raise ValueError(f"--rdzv-endpoint: not a host and port: {text}")
     return host, int(port)
 
 
@@ -347,40 +262,33 @@ def _set_conf(options: Options, text: str) -> None:
     for pair in filter(None, text.split(",")):
         key, _, value = pair.partition("=")
         if key == "is_host" and value:
-            options.hosts_store = _flag("--rdzv-conf: is_host", value)
+            options.hosts_store = flag_of("--rdzv-conf: is_host", value)
         elif key in ("join_timeout", "timeout") and value.isdecimal():
             options.join_timeout = float(value)
         else:
-            raise UsageError(
+            raise ValueError(
                 f"--rdzv-conf: {pair!r} is neither is_host=true, is_host=false nor "
                 "join_timeout=SECONDS"
             )
 
 
-def _set_output(options: Options, values: _Values) -> None:
+def _set_output(options: Options, args: Namespace) -> None:
     count = options.nproc_per_node
-    options.log_dir = values.text("log-dir") or None
-    options.redirects = _streams(values.text("redirects"), "redirects", count)
-    options.tees = _streams(values.text("tee"), "tee", count)
-    options.filters = (
-        comma_separated(values.text("duplicate-stdout-filters")),
-        comma_separated(values.text("duplicate-stderr-filters")),
-    )
-    text = values.text("local-ranks-filter")
-    if not text:
+    options.log_dir = args.log_dir or None
+    options.redirects = _streams(args.redirects, "redirects", count)
+    options.tees = _streams(args.tee, "tee", count)
+    options.filters = args.duplicate_stdout_filters, args.duplicate_stderr_filters
+    if not args.local_ranks_filter:
         return
     try:
-        options.shown_ranks = frozenset(int(rank) for rank in text.split(","))
+        shown = frozenset(int(rank) for rank in args.local_ranks_filter.split(","))
     except ValueError:
-        raise UsageError(f"--local-ranks-filter: not ranks: {text}") from None
-    for rank in options.shown_ranks - set(range(count)):
-        raise UsageError(f"--local-ranks-filter: there is no local rank {rank}")
-
-
-def comma_separated(text: str) -> tuple[str, ...]:
-    """Returns the words of a list; two commas stand for one within a word."""
-    words = text.replace(",,", "\0").split(",")
-    return tuple(word.replace("\0", ",") for word in words if word)
+        raise ValueError(
+            f"--local-ranks-filter: not ranks: {args.local_ranks_filter}"
+        ) from None
+    options.shown_ranks = shown
+    for rank in shown - set(range(count)):
+        raise ValueError(f"--local-ranks-filter: there is no local rank {rank}")
 
 
 def _streams(text: str, name: str, count: int) -> tuple[int, ...]:
@@ -390,39 +298,38 @@ def _streams(text: str, name: str, count: int) -> tuple[int, ...]:
     for item in text.split(","):
         rank, colon, value = item.rpartition(":")
         if value not in ("0", "1", "2", "3") or (colon and not rank.isdecimal()):
-            raise UsageError(
+            raise ValueError(
                 f"--{name}: {text!r} is neither 0, 1 (stdout), 2 (stderr) or 3 (both) "
                 "nor a list such as 0:1,1:3"
             )
         if colon and int(rank) >= count:
-            raise UsageError(f"--{name}: there is no local rank {rank}")
+            raise ValueError(f"--{name}: there is no local rank {rank}")
         for local_rank in [int(rank)] if colon else range(count):
             chosen[local_rank] = int(value)
     return tuple(chosen)
 
 
-def _command(values: _Values, words: list[str]) -> tuple[str, ...]:
-    kinds = [k for k in ("module", "no-python", "run-path") if values.flag(k)]
+def _command(args: Namespace) -> tuple[str, ...]:
+    flags = {"module": args.module, "no-python": args.no_python}
+    flags["run-path"] = args.run_path
+    kinds = [name for name, is_on in flags.items() if is_on]
     if len(kinds) > 1:
-        raise UsageError(f"--{kinds[1]} is not allowed with --{kinds[0]}")
-    if not words:
-        raise UsageError(
-            "no script is given; name one, as in `distlite run -n 4 train.py`"
-        )
+        raise ValueError(f"--{kinds[1]} is not allowed with --{kinds[0]}")
     # One error of the launcher in place of one of each rank.
-    script, kind = words[0], "".join(kinds)
+    script, kind = args.training_script, "".join(kinds)
+    words = (script, *args.training_script_args)
     if kind == "no-python":
         if not _is_program(script):
-            raise UsageError(f"program {script!r} not found")
-        return tuple(words)
+            raise ValueError(f"program {script!r} not found")
+        return words
     # -u: a rank's output is shown at once, as under torchrun.
     python = [os.environ.get("PYTHON_EXEC", sys.executable), "-u"]
     if kind == "module":
         return (*python, "-m", *words)
     if not os.path.exists(script):
-        raise UsageError(f"script {script!r} not found{_hint(script)}")
+        raise ValueError(f"script {script!r} not found{_hint(script)}")
     if os.path.isdir(script) and not os.path.exists(f"{script}/__main__.py"):
-        raise UsageError(
+        raise ValueError(
             f"script {script!r} is a folder without __main__.py{_hint(script)}"
         )
     return (*python, "-c", RUN_PATH, *words) if kind else (*python, *words)
@@ -459,30 +366,30 @@ def _process_count(text: str) -> int:
     if text in ("auto", "gpu"):
         count = gpu_count()
         if text == "gpu" and count == 0:
-            raise UsageError("--nproc-per-node gpu: no GPU was found on this host")
+            raise ValueError("--nproc-per-node gpu: no GPU was found on this host")
         return count or usable_cores()
     try:
         count = int(text)
     except ValueError:
         # The text begins as torchrun's does.
-        raise UsageError(
+        raise ValueError(
             f"Unsupported nproc_per_node value: {text}; give a number, cpu, gpu or "
             "auto, as in `-n 4`"
         ) from None
     if count < 1:
-        raise UsageError(f"--nproc-per-node {count}: at least one process is needed")
+        raise ValueError(f"--nproc-per-node {count}: at least one process is needed")
     return count
 
 
 def _node_count(text: str) -> int:
     least, _, most = text.partition(":")
     if not least.isdecimal():
-        raise UsageError(f"--nnodes: not a number of nodes: {text}")
+        raise ValueError(f"--nnodes: not a number of nodes: {text}")
     if most not in ("", least):
-        raise UsageError(
+        raise ValueError(
             f"--nnodes {text}: a varying number of nodes is not supported; give one "
             "number"
         )
     if int(least) < 1:
-        raise UsageError(f"--nnodes {text}: at least one node is needed")
+        raise ValueError(f"--nnodes {text}: at least one node is needed")
     return int(least)

@@ -13,7 +13,6 @@ facts        what a rank finds out about its host
 links        whether pairs of ranks can connect, and how fast
 diagnosis    problems in the facts of all ranks
 store_facts  the statistics of the server of a job's store
-arguments    parses the options of the subcommands
 text         tables for terminals and files
 
 In a process itself:

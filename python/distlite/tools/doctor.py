@@ -17,8 +17,8 @@ from datetime import timedelta
 from typing import Any
 
 import distlite as dist
+from distlite.launch.arguments import Parser
 from distlite.tools import links
-from distlite.tools.arguments import Parser
 from distlite.tools.diagnosis import Diagnosis
 from distlite.tools.facts import facts_of
 from distlite.tools.store_facts import stats_of
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the subcommand; returns 0 if there are no errors, apart from
     warnings."""
     parser = _parser()
-    options = parser.words(arguments)
+    options = parser.parse_args(arguments)
     if options.nproc_per_node < 1:
         parser.error(f"--nproc-per-node {options.nproc_per_node}: not 1 or more")
     try:
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> Parser:
     parser = Parser(
-        "doctor",
+        "distlite doctor",
         "Check addresses, links, limits, cores and libraries: of this host or, under a "
         "launcher (distlite run --no-python distlite doctor, or any that sets RANK, "
         "WORLD_SIZE, MASTER_ADDR and MASTER_PORT), of all hosts of the job.",

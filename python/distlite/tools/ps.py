@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from distlite.tools.arguments import Parser
+from distlite.launch.arguments import Parser
 from distlite.tools.dump import dump_all
 from distlite.tools.job import Job, Member, jobs_of, none_found
 from distlite.tools.recording import Operation, read_all
@@ -24,7 +24,7 @@ CLEAR = "\033[H\033[2J"
 
 def main(arguments: Sequence[str]) -> int:
     """Entry point of the subcommand."""
-    options = _parser().words(arguments)
+    options = _parser().parse_args(arguments)
     jobs, reason = _find_jobs(options)
     if options.dump is not None:
         if not jobs:
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(
-        "ps",
+        "distlite ps",
         "Show this user's ranks on this host: the operation of each, since when, and "
         "which ranks it waits for; also which are stopped, wedged or dead.",
     )

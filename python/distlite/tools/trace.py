@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from distlite.tools.arguments import Parser
+from distlite.launch.arguments import Parser
 from distlite.tools.job import Job, jobs_of, none_found
 from distlite.tools.recording import Group, Operation, Recording, read, read_all
 
@@ -22,7 +22,7 @@ Event = dict[str, Any]
 
 def main(arguments: Sequence[str]) -> int:
     """Entry point of the subcommand."""
-    options = _parser().words(arguments)
+    options = _parser().parse_args(arguments)
     try:
         recordings = _recordings(options)
     except (OSError, ValueError) as error:
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser(
-        "trace",
+        "distlite trace",
         "Write the operations that the ranks have recorded as one trace for Perfetto.",
         "[dump...]",
     )
