@@ -32,11 +32,35 @@ dl_interrupt_install(dl_interrupt_fn check)
     atomic_store(&installed, check);
 }
 
+static _Thread_local struct {
+    dl_slice_fn passed;
+    void *context;
+} slice;
+
+void
+dl_slice_set_hook(dl_slice_fn passed, void *context)
+{
+    slice.passed = passed;
+    slice.context = context;
+}
+
+static void
+note_slice(void)
+{
+    dl_slice_fn passed = slice.passed;
+
+    if (passed != NULL) {
+        slice.passed = NULL;
+        passed(slice.context);
+    }
+}
+
 dl_status
 dl_interrupt_check(void)
 {
     dl_interrupt_fn check = atomic_load_explicit(&installed, memory_order_acquire);
 
+    note_slice();
     if (holds) {
         return DL_OK;
     }

@@ -137,6 +137,7 @@ read_recording(dl_bytes bytes, size_t least)
         require(strnlen(doing.group, sizeof doing.group) < sizeof doing.group);
         require(strnlen(doing.host, sizeof doing.host) < sizeof doing.host);
         require(strnlen(doing.site, sizeof doing.site) < sizeof doing.site);
+        require(strnlen(doing.wait, sizeof doing.wait) < sizeof doing.wait);
         (void)dl_doing_has_begun(snapshot, doing.group, (uint64_t)doing.sequence);
     }
     free(memory);

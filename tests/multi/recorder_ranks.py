@@ -241,3 +241,112 @@ def die_all(rank: int, world_size: int, init_method: str) -> None:
     init(rank, world_size, init_method)
     dist.barrier()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _shown(rank: int) -> Any:
+    """What ``distlite ps`` shows of a rank, once it shows that it waits; all jobs of
+    the folder are looked at, as a rank that joins has no job yet."""
+    deadline = time.monotonic() + 20
+    while True:
+        jobs = json.loads(_ps("--json"))["jobs"]
+        ranks = [r for job in jobs for r in job["ranks"] if r["rank"] == rank]
+        if ranks and (ranks[0]["current"] or ranks[0].get("waits")):
+            return ranks[0], _ps()
+        assert time.monotonic() < deadline, jobs
+        time.sleep(0.01)
+
+
+def _block(kind: str, store: Any, group: Any) -> None:
+    """Waits for the other rank; the line of the call is the subject of the test."""
+    if kind == "get":
+        store.get("never\nset")
+    elif kind == "wait":
+        store.wait(["first", "second", "third"])
+    elif kind == "probe":
+        dist.probe(1, tag=5)
+    elif kind == "object":
+        dist.all_gather_object([None, None], {}, group=group)
+    else:
+        dist.ProcessGroup(store, 0, 2, group_name="own")
+
+
+def _release(kind: str, store: Any, group: Any) -> None:
+    if kind == "get":
+        store.set("never\nset", "")
+    elif kind == "wait":
+        for key in ("first", "second", "third"):
+            store.set(key, "")
+    elif kind == "probe":
+        dist.send(np.zeros(1), 0, tag=5)
+    elif kind == "object":
+        dist.all_gather_object([None, None], {}, group=group)
+    else:
+        dist.ProcessGroup(store, 1, 2, group_name="own")
+
+
+def look_at_a_wait(rank: int, world_size: int, init_method: str, kind: str) -> Any:
+    """Rank 0 waits for rank 1, which looks first."""
+    init(rank, world_size, init_method)
+    group = dist.new_group([0, 1])
+    store = dist.PrefixStore("own", dist.distributed_c10d._get_default_store())
+    dist.barrier()
+    looked = None
+    if rank == 0:
+        _block(kind, store, group)
+    else:
+        looked = _shown(0)
+        _release(kind, store, group)
+    dist.barrier()
+    after = _facts()["ranks"][rank].get("waits")
+    dist.barrier()
+    dist.destroy_process_group()
+    return looked, after
+
+
+def look_at_a_joining_rank(rank: int, world_size: int, init_method: str) -> Any:
+    """Rank 1 looks at rank 0 before it comes itself."""
+    looked = _shown(0) if rank == 1 else None
+    init(rank, world_size, init_method)
+    dist.barrier()
+    dist.destroy_process_group()
+    return looked
+
+
+def time_out_beside_a_wait(rank: int, world_size: int, init_method: str) -> str | None:
+    """Rank 0 waits at the store while rank 1 waits for it in a collective."""
+    init(rank, world_size, init_method)
+    group = dist.new_group([0, 1])
+    group.set_timeout(timedelta(seconds=2))
+    store = dist.PrefixStore("own", dist.distributed_c10d._get_default_store())
+    dist.barrier()
+    text = None
+    if rank == 0:
+        store.get("failed")
+    else:
+        try:
+            dist.all_reduce(np.zeros(3), group=group)
+        except dist.DistBackendError as error:
+            text = str(error)
+        store.set("failed", "")
+    return text
+
+
+def start_beside_another_line(rank: int, world_size: int, init_method: str) -> Any:
+    """The line of a prepared operation is that of its start()."""
+    init(rank, world_size, init_method)
+    from distlite.tools.recording import own
+
+    call = dist.persistent(dist.all_reduce, np.zeros(3))
+    dist.barrier()
+    _start(call)
+    mine = own()
+    dist.barrier()
+    dist.destroy_process_group()
+    assert mine is not None
+    last = mine.last_ended()
+    return last and (last.op, last.site and last.site.function)
+
+
+def _start(call: Any) -> None:
+    call.start()
+    call.wait()

@@ -8,14 +8,19 @@ import os
 import subprocess
 import sys
 
+import pytest
 from recorder_ranks import (
     die_all,
     fail_beside_another_job,
     hold_job,
     look_at_a_stopped_rank,
+    look_at_a_joining_rank,
+    look_at_a_wait,
     lose_a_rank,
     miss_a_message,
     raise_before_the_table,
+    start_beside_another_line,
+    time_out_beside_a_wait,
 )
 from workers import rank_outcomes, run_ranks
 
@@ -161,6 +166,61 @@ def test_a_recording_that_cannot_be_written_keeps_nothing_else_back(tmp_path):
     text = outcomes[0].output
     assert "cannot write the recording of rank 0: [Errno 2] No such file" in text
     assert prefix in text and text.count(HEAD) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("get", "store.get('never\\x0aset')"),
+        ("wait", "store.wait('first' and 2 more)"),
+        ("probe", "probe(from rank 1, tag 5)"),
+        ("group", "joining group own as rank 0 of 2"),
+    ],
+)
+def test_a_wait_is_shown_with_its_line(tmp_path, kind, text):
+    runtime = {"DISTLITE_RUNTIME_DIR": str(tmp_path)}
+    (_, after), ((rank, table), others) = run_ranks(
+        look_at_a_wait, 2, env=runtime, kind=kind
+    )
+    (wait,) = rank["waits"]
+    assert wait["text"] == text
+    assert wait["file"].endswith("recorder_ranks.py")
+    assert wait["function"] == "_block" and 0 <= wait["since"] < 60
+    (row,) = [line for line in table.splitlines() if text in line]
+    assert " in _block" in row and "none since" not in row
+    assert after == others == []
+
+
+def test_an_object_collective_is_shown_with_its_line(tmp_path):
+    runtime = {"DISTLITE_RUNTIME_DIR": str(tmp_path)}
+    _, ((rank, _), _) = run_ranks(look_at_a_wait, 2, env=runtime, kind="object")
+    (running,) = rank["current"]
+    assert running["text"] == "all_gather_object() #1"
+    assert running["group"] == "1" and running["function"] == "_block"
+
+
+def test_a_joining_rank_is_shown(tmp_path):
+    runtime = {"DISTLITE_RUNTIME_DIR": str(tmp_path)}
+    _, (rank, table) = run_ranks(look_at_a_joining_rank, 2, env=runtime)
+    (wait,) = rank["waits"]
+    assert wait["text"] == "init_process_group() as rank 0 of 2"
+    assert wait["function"] == "init"
+    assert " in init" in table
+
+
+def test_a_timeout_says_what_the_late_rank_waits_for(tmp_path):
+    runtime = {"DISTLITE_RUNTIME_DIR": str(tmp_path)}
+    outcomes = rank_outcomes(time_out_beside_a_wait, 2, env=runtime)
+    assert all(outcome.is_good for outcome in outcomes), outcomes
+    wait = "is in store.get('failed'), called at recorder_ranks.py:"
+    assert wait in outcomes[1].value and "in time_out_beside_a_wait" in (
+        outcomes[1].value.partition(wait)[2]
+    )
+
+
+def test_a_prepared_operation_has_the_line_of_its_start():
+    lines = run_ranks(start_beside_another_line, 2)
+    assert lines == [("all_reduce", "_start")] * 2
 
 
 ALONE = """

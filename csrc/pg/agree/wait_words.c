@@ -27,6 +27,14 @@ typedef struct call {
 } call;
 
 static void
+append_site(picture *self, const char *site)
+{
+    if (site[0] != '\0') {
+        dl_text_append(self->text, self->room, &self->size, ", called at %s", site);
+    }
+}
+
+static void
 append_call(picture *self, const call *call)
 {
     char text[DL_FINGERPRINT_TEXT_SIZE];
@@ -41,10 +49,7 @@ append_call(picture *self, const call *call)
                    dl_op_type_is_message(call->what.op) ? " with tag " : " #",
                    call->sequence);
     dl_text_append(self->text, self->room, &self->size, " in group %s", call->group);
-    if (call->site[0] != '\0') {
-        dl_text_append(self->text, self->room, &self->size, ", called at %s",
-                       call->site);
-    }
+    append_site(self, call->site);
 }
 
 static void
@@ -146,6 +151,13 @@ dl_wait_words_late(int rank, const dl_doing *doing, char text[DL_WAIT_LATE_SIZE]
     if (doing->state == 0) {
         dl_text_append(picture.text, picture.room, &picture.size,
                        "has called no operation yet");
+        return;
+    }
+    if (doing->wait[0] != '\0') {
+        dl_text_append(picture.text, picture.room, &picture.size, "is in %s",
+                       doing->wait);
+        append_site(&picture, doing->site);
+        append_span(&picture, doing->span);
         return;
     }
     dl_text_append(picture.text, picture.room, &picture.size, "is in %s",

@@ -88,6 +88,40 @@ copy_name(const dl_recording *tables, uint64_t count, uint32_t serial, char name
     }
 }
 
+/* The time may come from a damaged recording. */
+static int64_t
+span_since(int64_t since)
+{
+    int64_t now = dl_now();
+
+    return since < 0 || since > now ? 0 : now - since;
+}
+
+static void
+copy_site(const dl_recording *tables, uint64_t count, uint64_t site,
+          char text[DL_DOING_SITE_SIZE])
+{
+    if (site > 0 && site <= count) {
+        dl_doing_describe_site(&tables->sites[site - 1], text);
+    }
+}
+
+/* Returns the wait that began last; zeroed if there is none. */
+static dl_plain_wait
+find_wait(const dl_recording *tables, uint64_t count)
+{
+    dl_plain_wait wait;
+    dl_plain_wait best = {0};
+
+    for (uint64_t i = 0; i < count; i++) {
+        if (dl_row_read(&tables->waits[i].version, &wait, DL_ROW_WORDS(wait))
+            && wait.since > best.since) {
+            best = wait;
+        }
+    }
+    return best;
+}
+
 bool
 dl_doing_read(dl_bytes snapshot, dl_doing *doing)
 {
@@ -109,12 +143,19 @@ dl_doing_read(dl_bytes snapshot, dl_doing *doing)
     doing->pid = header.pid;
     snprintf(doing->host, sizeof doing->host, "%.63s", header.host);
     doing->state = state_of(&best);
+    dl_plain_wait wait = find_wait(&tables, header.wait_count);
+    if (wait.since != 0
+        && (doing->state == 0 || has_ended(&best) || wait.since > time_of(&best))) {
+        doing->state = DL_RECORD_RUNNING;
+        doing->span = span_since(wait.since);
+        snprintf(doing->wait, sizeof doing->wait, "%.103s", wait.text);
+        copy_site(&tables, header.site_count, wait.site, doing->site);
+        return true;
+    }
     if (doing->state == 0) {
         return true;
     }
-    /* The time may come from a damaged recording. */
-    int64_t now = dl_now(), since = time_of(&best);
-    doing->span = since < 0 || since > now ? 0 : now - since;
+    doing->span = span_since(time_of(&best));
     doing->sequence = best.sequence;
     doing->count = best.count;
     doing->root = dl_record_root(best.what);
@@ -122,10 +163,7 @@ dl_doing_read(dl_bytes snapshot, dl_doing *doing)
     doing->dtype = dl_record_dtype(best.what);
     doing->reduce_op = dl_record_reduce_op(best.what);
     copy_name(&tables, header.group_count, (uint32_t)best.place, doing->group);
-    uint64_t site = best.place >> 32;
-    if (site > 0 && site <= header.site_count) {
-        dl_doing_describe_site(&tables.sites[site - 1], doing->site);
-    }
+    copy_site(&tables, header.site_count, best.place >> 32, doing->site);
     return true;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What a process is doing according to its recording (pg/record/recording.h): the
- * operation that it is in, or its last one.  Knows nothing of waits. */
+ * operation that it is in, what else it waits for, or its last operation. */
 #ifndef DISTLITE_PG_RECORD_DOING_H
 #define DISTLITE_PG_RECORD_DOING_H
 
@@ -25,10 +25,13 @@ typedef struct dl_doing {
     char group[64];
     char host[64];
     char site[DL_DOING_SITE_SIZE];
+    /* Of a wait that is no operation, as in the recording: only `state`, `span` and
+     * `site` are set beside it. */
+    char wait[DL_WAIT_ROW_TEXT];
 } dl_doing;
 
 /* Reads what the process of `snapshot`, which runs on this host, is doing.  If several
- * operations have not ended, the one called last counts.  Returns false if the bytes
+ * operations or waits have not ended, the one called last counts.  Returns false if the bytes
  * are no recording. */
 bool dl_doing_read(dl_bytes snapshot, dl_doing *doing);
 

@@ -22,6 +22,7 @@
 #define RECORDS_LIMIT (1 << 20)
 #define GROUPS 128
 #define SITES 1024
+#define WAITS 32
 
 /* The contents of a new row, besides the fingerprint. */
 typedef struct entry {
@@ -136,6 +137,7 @@ make_locked(const char *job)
         .record_count = wanted_records(),
         .group_count = GROUPS,
         .site_count = SITES,
+        .wait_count = WAITS,
         .created = dl_now(),
         .rank = -1,
     };
@@ -172,6 +174,14 @@ make_once_locked(const char *job)
     if (recorder.tables.header == NULL || generation != dl_fork_generation()) {
         make_locked(job);
     }
+}
+
+void
+dl_recorder_make(void)
+{
+    pthread_mutex_lock(&lock);
+    make_once_locked("");
+    pthread_mutex_unlock(&lock);
 }
 
 /* Finds the first row that no open group has, beginning at that of the next serial. */
@@ -538,6 +548,49 @@ dl_recorder_end_in(const dl_seat *seat, dl_record *record, dl_status status,
     if (record != NULL) {
         atomic_store_explicit(&seat->row->last_ended, now, memory_order_relaxed);
         end_at(record, status, now);
+    }
+}
+
+/* Takes an empty row, to which no other thread writes while its version is odd. */
+static dl_recorded_wait *
+take_wait(void)
+{
+    for (int i = 0; i < WAITS; i++) {
+        dl_recorded_wait *row = &recorder.tables.waits[i];
+        uint64_t version = atomic_load_explicit(&row->version, memory_order_acquire);
+        if (version % 2 == 0
+            && atomic_load_explicit(&row->since, memory_order_relaxed) == 0
+            && atomic_compare_exchange_strong_explicit(&row->version, &version,
+                                                       version + 1, memory_order_acquire,
+                                                       memory_order_relaxed)) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
+dl_recorded_wait *
+dl_recorder_show_wait(int64_t since, const char *text)
+{
+    dl_plain_wait wait = {.since = since, .site = dl_recorder_site};
+    uint64_t words[DL_ROW_WORDS(wait)];
+    dl_recorded_wait *row = dl_recorder_is_on() ? take_wait() : NULL;
+
+    if (row != NULL) {
+        snprintf(wait.text, sizeof wait.text, "%s", text);
+        memcpy(words, &wait, sizeof words);
+        dl_row_write(&row->version, words, DL_ROW_WORDS(wait));
+    }
+    return row;
+}
+
+void
+dl_recorder_hide_wait(dl_recorded_wait *row)
+{
+    uint64_t words[DL_ROW_WORDS(*row)] = {0};
+
+    if (row != NULL) {
+        dl_row_write(&row->version, words, DL_ROW_WORDS(*row));
     }
 }
 

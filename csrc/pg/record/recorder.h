@@ -61,6 +61,12 @@ void dl_recorder_end_at(dl_record *record, dl_status status, int64_t now);
 void dl_recorder_end_in(const dl_seat *seat, dl_record *record, dl_status status,
                         int64_t now);
 
+/* Shows that the calling thread waits since `since`, and for what, at the line of
+ * dl_recorder_site.  Returns NULL if there is no recording or no room.  Takes no lock.
+ * The row is released by the thread that took it; NULL is accepted. */
+dl_recorded_wait *dl_recorder_show_wait(int64_t since, const char *text);
+void dl_recorder_hide_wait(dl_recorded_wait *row);
+
 /* Returns true if, since the last call, an operation has timed out, lost its peer or
  * met a different call. */
 bool dl_recorder_take_failure(void);
@@ -86,6 +92,9 @@ void dl_recorder_visit_job(dl_recording_visit_fn visit, void *context);
 /* Returns the number of a call site, the same for equal sites; 0 if there is no room or
  * the recorder is off.  Too slow for every call: callers cache the number. */
 uint32_t dl_recorder_add_site(const char *file, const char *function, int line);
+
+/* Makes the recording of the process, unless there is one. */
+void dl_recorder_make(void);
 
 /* Returns true once this process has made a recording. */
 bool dl_recorder_is_on(void);

@@ -17,12 +17,13 @@ size_t
 dl_recording_size(const dl_recording_header *header)
 {
     if (header->record_count > ROWS_LIMIT || header->group_count > ROWS_LIMIT
-        || header->site_count > ROWS_LIMIT) {
+        || header->site_count > ROWS_LIMIT || header->wait_count > ROWS_LIMIT) {
         return 0;
     }
     return sizeof *header + header->record_count * sizeof(dl_record)
            + header->group_count * sizeof(dl_recorded_group)
-           + header->site_count * sizeof(dl_recorded_site);
+           + header->site_count * sizeof(dl_recorded_site)
+           + header->wait_count * sizeof(dl_recorded_wait);
 }
 
 dl_recording
@@ -34,6 +35,7 @@ dl_recording_at(void *memory, const dl_recording_header *header)
         (dl_record *)(void *)((uint8_t *)memory + sizeof(dl_recording_header));
     self.groups = (dl_recorded_group *)(void *)(self.records + header->record_count);
     self.sites = (dl_recorded_site *)(void *)(self.groups + header->group_count);
+    self.waits = (dl_recorded_wait *)(void *)(self.sites + header->site_count);
     return self;
 }
 
@@ -114,4 +116,5 @@ dl_recording_snapshot(void *memory, const dl_recording_header *header, void *cop
     copy_rows(from.records, to.records, header->record_count, sizeof(dl_record));
     copy_rows(from.groups, to.groups, header->group_count, sizeof(dl_recorded_group));
     copy_rows(from.sites, to.sites, header->site_count, sizeof(dl_recorded_site));
+    copy_rows(from.waits, to.waits, header->wait_count, sizeof(dl_recorded_wait));
 }

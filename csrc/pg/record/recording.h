@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The memory that a process records its operations in while others read it: a header
- * and three tables of fixed size, made of 64-bit words.  Each row begins with a version
+ * and four tables of fixed size, made of 64-bit words.  Each row begins with a version
  * that is odd while the row is being written.  So readers take no lock, and a writer
  * that is stopped or killed half-way spoils one row only.  A snapshot of the memory is
  * also the format of a dump.  Knows nothing of groups, files or processes;
@@ -17,15 +17,16 @@
 #include "base/status.h"
 
 /* As long as the field, which has no room for a terminating NUL. */
-#define DL_RECORDING_MAGIC "distlite record3"
+#define DL_RECORDING_MAGIC "distlite record4"
 
 typedef struct dl_recording_header {
     uint64_t version;
     char magic[16];
-    /* rows of the three tables, in their order; the first is a power of two */
+    /* rows of the four tables, in their order; the first is a power of two */
     uint64_t record_count;
     uint64_t group_count;
     uint64_t site_count;
+    uint64_t wait_count;
     int64_t pid;
     uint64_t process_start; /* as in /proc/<pid>/stat; distinguishes reused pids */
     uint64_t pid_namespace; /* namespace of `pid`; 0 if unknown */
@@ -38,7 +39,7 @@ typedef struct dl_recording_header {
     int64_t size;
     char job[48];
     char host[64];
-    char command[152];
+    char command[144];
 } dl_recording_header;
 
 /* Empty rows have state 0. */
@@ -128,10 +129,23 @@ typedef struct dl_recorded_site {
     _Atomic uint64_t file[22];
 } dl_recorded_site;
 
+/* With the terminator; a longer text is cut off. */
+#define DL_WAIT_ROW_TEXT 104
+
+/* A wait of a thread outside of the operations of a group, such as one for a key of a
+ * store.  The row is empty unless `since` is set. */
+typedef struct dl_recorded_wait {
+    _Atomic uint64_t version;
+    _Atomic int64_t since;
+    _Atomic uint64_t site;
+    _Atomic uint64_t text[DL_WAIT_ROW_TEXT / 8];
+} dl_recorded_wait;
+
 _Static_assert(sizeof(dl_recording_header) == 384, "a format");
 _Static_assert(sizeof(dl_record) == 64, "a format");
 _Static_assert(sizeof(dl_recorded_group) == 128, "a format");
 _Static_assert(sizeof(dl_recorded_site) == 8 * DL_SITE_WORDS, "a format");
+_Static_assert(sizeof(dl_recorded_wait) == 128, "a format");
 
 /* The same rows as plain values, for dl_row_read() and dl_row_write(). */
 typedef struct dl_plain_record {
@@ -163,9 +177,17 @@ typedef struct dl_plain_site {
     char file[176];
 } dl_plain_site;
 
+typedef struct dl_plain_wait {
+    uint64_t version;
+    int64_t since;
+    uint64_t site;
+    char text[DL_WAIT_ROW_TEXT];
+} dl_plain_wait;
+
 _Static_assert(sizeof(dl_plain_record) == sizeof(dl_record), "the same row");
 _Static_assert(sizeof(dl_plain_group) == sizeof(dl_recorded_group), "the same row");
 _Static_assert(sizeof(dl_plain_site) == sizeof(dl_recorded_site), "the same row");
+_Static_assert(sizeof(dl_plain_wait) == sizeof(dl_recorded_wait), "the same row");
 
 /* The number of words of a row. */
 #define DL_ROW_WORDS(row) (sizeof(row) / sizeof(uint64_t))
@@ -176,6 +198,7 @@ typedef struct dl_recording {
     dl_record *records;
     dl_recorded_group *groups;
     dl_recorded_site *sites;
+    dl_recorded_wait *waits;
 } dl_recording;
 
 /* Returns the size in bytes of a recording whose header has these numbers of rows, or 0

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC UINT64_C(0x32746961776c64) /* "dlwait2" */
+#define MAGIC UINT64_C(0x33746961776c64) /* "dlwait3" */
 
 /* The most targets of one operation, and operations inspected on the way to them. */
 #define TARGETS 256
@@ -77,6 +77,7 @@ dl_wait_state_read(dl_bytes bytes, dl_wait_state *state)
     state->doing.group[sizeof state->doing.group - 1] = '\0';
     state->doing.host[sizeof state->doing.host - 1] = '\0';
     state->doing.site[sizeof state->doing.site - 1] = '\0';
+    state->doing.wait[sizeof state->doing.wait - 1] = '\0';
     return take_bytes(&bytes, state->rows, state->row_count * sizeof *state->rows)
            && take_bytes(&bytes, state->groups,
                          state->group_count * sizeof *state->groups)

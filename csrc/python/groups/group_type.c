@@ -10,6 +10,7 @@
 #include "python/module/gil.h"
 #include "python/module/log_lines.h"
 #include "python/module/parts.h"
+#include "python/record/call_site.h"
 #include "python/stores/store_types.h"
 
 /* torch's default timeout, 30 minutes. */
@@ -137,12 +138,22 @@ refuse(const dl_group_options *options, const char *reason)
     Py_END_ALLOW_THREADS
 }
 
+static void
+describe_joining(const void *subject, char text[DL_WAIT_ROW_TEXT])
+{
+    const dl_group_options *options = subject;
+
+    snprintf(text, DL_WAIT_ROW_TEXT, "joining group %.48s as rank %d of %d",
+             options->name, options->rank, options->size);
+}
+
 /* The core gets a store reference of its own: a store written in Python lives only as
  * long as Python code or this reference holds it. */
 static int
-join_over(const dlpy_state *state, PyObject *store, const dl_group_options *options,
+join_over(dlpy_state *state, PyObject *store, const dl_group_options *options,
           dl_group **group)
 {
+    dl_waiting waiting;
     dl_store *shared;
     dl_status status;
 
@@ -159,10 +170,13 @@ join_over(const dlpy_state *state, PyObject *store, const dl_group_options *opti
         return -1;
     }
     dlpy_log_look();
+    dlpy_waiting_enter(state, &waiting, describe_joining, options,
+                       dl_deadline_after(options->timeout));
     Py_BEGIN_ALLOW_THREADS
     status = dl_group_new(options, shared, group);
     dl_store_unref(shared);
     Py_END_ALLOW_THREADS
+    dl_waiting_end(&waiting);
     dlpy_log_sync();
     if (status != DL_OK) {
         raise_status(state, status);
@@ -175,7 +189,7 @@ join_over(const dlpy_state *state, PyObject *store, const dl_group_options *opti
  * Returns -1 with an exception set on failure; `self` is then partly initialised and
  * must be freed. */
 static int
-join(const dlpy_state *state, PyObject *args, PyObject *keywords, dlpy_group *self)
+join(dlpy_state *state, PyObject *args, PyObject *keywords, dlpy_group *self)
 {
     PyObject *values[ARGUMENT_COUNT];
     dl_group_options options = {.name = "0", .backend = "cpu"};
@@ -373,7 +387,7 @@ is_custom_call(PyTypeObject *type, PyObject *args, PyObject *keywords)
 static PyObject *
 group_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    const dlpy_state *state = dlpy_state_of_type(type);
+    dlpy_state *state = dlpy_state_of_type(type);
     PyObject *self = state == NULL ? NULL : type->tp_alloc(type, 0);
 
     if (self == NULL) {
@@ -746,7 +760,7 @@ static PyObject *
 group_adopt(PyObject *object, PyObject *args, PyObject *keywords)
 {
     dlpy_group *self = (dlpy_group *)object;
-    const dlpy_state *state = dlpy_state_of_type(Py_TYPE(object));
+    dlpy_state *state = dlpy_state_of_type(Py_TYPE(object));
     dlpy_group told = {.group = NULL};
 
     if (state == NULL) {

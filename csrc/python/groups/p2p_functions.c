@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * send, recv, isend and irecv as builtins, like the collectives. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/text.h"
 #include "python/groups/collective_call.h"
 #include "python/groups/default_group.h"
 #include "python/groups/group_type.h"
@@ -11,6 +15,7 @@
 #include "python/module/errors.h"
 #include "python/module/gil.h"
 #include "python/module/parts.h"
+#include "python/record/call_site.h"
 #include "python/record/torch_profiler.h"
 #include "tensor/strided.h"
 
@@ -930,6 +935,34 @@ describe(const call *self, const dl_probed *found)
         (long long)found->tag, dtype, (unsigned long long)found->size);
 }
 
+static void
+append_number(char *text, size_t *size, const char *name, int64_t number)
+{
+    if (number < 0) {
+        dl_text_append(text, DL_WAIT_ROW_TEXT, size, "any %s", name);
+    } else {
+        dl_text_append(text, DL_WAIT_ROW_TEXT, size, "%s %" PRId64, name, number);
+    }
+}
+
+/* Writes what a probe waits for; the rank is that in the group. */
+static void
+describe_probe(const void *subject, char text[DL_WAIT_ROW_TEXT])
+{
+    const call *self = subject;
+    const char *group = dl_group_name(self->collective.core);
+    size_t size = 0;
+
+    dl_text_append(text, DL_WAIT_ROW_TEXT, &size, "probe(from ");
+    append_number(text, &size, "rank", self->core.peer);
+    dl_text_append(text, DL_WAIT_ROW_TEXT, &size, ", ");
+    append_number(text, &size, "tag", self->core.tag);
+    dl_text_append(text, DL_WAIT_ROW_TEXT, &size, ")");
+    if (strcmp(group, "0") != 0) {
+        dl_text_append(text, DL_WAIT_ROW_TEXT, &size, " in group %s", group);
+    }
+}
+
 /* Both kinds of probes; None is any rank or any tag. */
 static PyObject *
 probe(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
@@ -941,6 +974,7 @@ probe(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
     };
     call self = {.core = {.op = DL_RECV, .tag = DL_ANY_TAG}};
     PyObject *values[5];
+    dl_waiting waiting;
     dl_probed found;
     dl_status status;
     dlpy_gil gil;
@@ -964,9 +998,12 @@ probe(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
         return dlpy_collective_give_up(&self.collective);
     }
     dl_deadline deadline = dl_deadline_after(dlpy_collective_timeout(&self.collective));
+    /* The site is noted already, as for all operations. */
+    dl_waiting_begin(&waiting, describe_probe, &self, deadline);
     dlpy_gil_leave(&gil, dl_group_are_brief(self.collective.core, &self.core, 1));
     status = dl_group_probe(self.collective.core, self.core.peer, self.core.tag, waits,
                             deadline, &found, &is_found);
+    dl_waiting_end(&waiting);
     status = dlpy_gil_return(&gil, status);
     PyObject *result = status != DL_OK
                            ? dlpy_raise_collective(self.collective.state, status)

@@ -7,6 +7,7 @@
 #include "python/module/errors.h"
 #include "python/module/gil.h"
 #include "python/module/parts.h"
+#include "python/record/call_site.h"
 #include "python/record/torch_profiler.h"
 
 typedef struct prepared_object {
@@ -100,6 +101,7 @@ start_quietly(PyObject *object)
         return NULL;
     }
     dlpy_work_name_group(work, self->group);
+    dlpy_recorded_site_enter(self->state);
     dl_deadline deadline = dl_deadline_after(self->timeout);
     dl_status status = begin(self, deadline, &core);
     if (status != DL_OK) {

@@ -11,6 +11,7 @@
 #include "python/module/errors.h"
 #include "python/module/gil.h"
 #include "python/module/parts.h"
+#include "python/record/call_site.h"
 
 /* Up to this many ranks the views are on the stack: allocating memory takes as long as
  * the exchange. */
@@ -122,11 +123,12 @@ are_alike(const exchange *self, int64_t head)
 }
 
 static PyObject *
-finish(exchange *self, dl_bytes own, const limits *limits, const dlpy_state *state)
+finish(exchange *self, dl_bytes own, const limits *limits, dlpy_state *state)
 {
     PyObject *result = NULL;
 
     if (make_cards(self, own, limits->sizes) == 0) {
+        dlpy_recorded_site_enter(state);
         dl_status status = run(self);
         result =
             status == DL_OK
@@ -149,7 +151,7 @@ exchange_cards(PyObject *module, PyObject *const *args, Py_ssize_t count,
         "_exchange_cards",
         7,
         {"group", "op", "root", "card", "size", "root_size", "head"}};
-    const dlpy_state *state = dlpy_state_of_module(module);
+    dlpy_state *state = dlpy_state_of_module(module);
     PyObject *values[7];
     exchange self; /* `few` needs no initial values */
     int op;

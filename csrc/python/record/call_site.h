@@ -13,6 +13,7 @@
 
 #include "base/call_site.h"
 #include "pg/record/recorder.h"
+#include "pg/record/waiting.h"
 #include "python/module/state.h"
 
 /* Notes the calling line for this thread, or none if no Python code is running.  Needs
@@ -42,6 +43,16 @@ dlpy_recorded_site_enter(dlpy_state *state)
     if (dl_recorder_is_on()) {
         dlpy_recorded_site_find(state);
     }
+}
+
+/* Called with the GIL before a call that may wait and is no operation; it ends with
+ * dl_waiting_end(). */
+static inline void
+dlpy_waiting_enter(dlpy_state *state, dl_waiting *waiting, dl_waiting_fn describe,
+                   const void *subject, dl_deadline deadline)
+{
+    dlpy_recorded_site_enter(state);
+    dl_waiting_begin(waiting, describe, subject, deadline);
 }
 
 #endif

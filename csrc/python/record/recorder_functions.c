@@ -7,10 +7,12 @@
 #include "pg/cpu/cpu_backend.h"
 #include "pg/record/recorder.h"
 #include "pg/record/recording_file.h"
+#include "pg/record/waiting.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
 #include "python/module/errors.h"
 #include "python/module/parts.h"
+#include "python/record/call_site.h"
 
 static PyObject *
 recording(PyObject *module, PyObject *unused)
@@ -97,6 +99,36 @@ recording_identify(PyObject *module, PyObject *const *args, Py_ssize_t count,
     Py_RETURN_NONE;
 }
 
+/* The wait that the package's Python code shows for this thread. */
+static _Thread_local dl_waiting shown;
+static _Thread_local char shown_text[DL_WAIT_ROW_TEXT];
+
+static void
+describe_shown(const void *subject, char text[DL_WAIT_ROW_TEXT])
+{
+    memcpy(text, subject, DL_WAIT_ROW_TEXT);
+}
+
+static PyObject *
+show_wait(PyObject *module, PyObject *wanted)
+{
+    const char *text = wanted == Py_None ? "" : PyUnicode_AsUTF8(wanted);
+
+    if (text == NULL) {
+        return NULL;
+    }
+    dl_waiting_end(&shown);
+    shown = (dl_waiting){.is_outer = false};
+    if (text[0] != '\0') {
+        snprintf(shown_text, sizeof shown_text, "%s", text);
+        dl_recorder_make();
+        dlpy_waiting_enter(dlpy_state_of_module(module), &shown, describe_shown,
+                           shown_text, dl_deadline_after(-1));
+        dl_waiting_show(&shown);
+    }
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 recordings_sweep(PyObject *module, PyObject *unused)
 {
@@ -137,6 +169,9 @@ static PyMethodDef functions[] = {
     {"_recording_folders", recording_folders, METH_NOARGS,
      "_recording_folders($module, /)\n--\n\n"
      "Returns the folders in which recordings of this user may be."},
+    {"_show_wait", show_wait, METH_O,
+     "_show_wait($module, text, /)\n--\n\n"
+     "Shows what this thread waits for until the next call; None for nothing."},
     DLPY_FUNCTION("_recording_identify", recording_identify,
                   "_recording_identify($module, /, job, rank, size)\n--\n\n"),
     {"_recordings_sweep", recordings_sweep, METH_NOARGS,

@@ -10,11 +10,13 @@
 #include <stdlib.h>
 
 #include "base/buffer.h"
+#include "base/text.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"
 #include "python/module/gil.h"
+#include "python/record/call_site.h"
 #include "python/stores/python_store.h"
 #include "store/prefix_store.h"
 
@@ -29,6 +31,9 @@
 #define PASSED ((dlpy_call){args, count, keywords})
 
 #define ARGUMENTS_MAX 4
+
+/* Leaves room for what follows a key in the text of a wait. */
+#define LONGEST_KEY 72
 
 /* The member of the request that an argument becomes. */
 typedef enum argument_role {
@@ -409,10 +414,34 @@ result_from(const dl_store_request *request, dl_store_reply *reply)
     }
 }
 
+/* Writes a request such as "store.wait('first' and 2 more)". */
+static void
+describe_request(const void *subject, char text[DL_WAIT_ROW_TEXT])
+{
+    const dl_store_request *request = subject;
+    dl_bytes key = request->count > 0 ? request->keys[0] : request->key;
+    size_t size = 0;
+
+    dl_text_append(text, DL_WAIT_ROW_TEXT, &size, "store.%s(",
+                   dl_request_kinds[request->op].name);
+    if (key.size > 0) {
+        size_t shown = key.size < LONGEST_KEY ? key.size : LONGEST_KEY;
+        dl_text_append(text, DL_WAIT_ROW_TEXT, &size, "'");
+        dl_text_append_escaped(text, LONGEST_KEY, &size, (const char *)key.data, shown);
+        dl_text_append(text, DL_WAIT_ROW_TEXT, &size, "'");
+    }
+    if (request->count > 1) {
+        dl_text_append(text, DL_WAIT_ROW_TEXT, &size, " and %zu more",
+                       request->count - 1);
+    }
+    dl_text_append(text, DL_WAIT_ROW_TEXT, &size, ")");
+}
+
 static PyObject *
 execute(PyTypeObject *defining_class, dl_store *store, const request_arguments *taken,
         dl_store_reply *reply)
 {
+    dl_waiting waiting = {.is_outer = false};
     dlpy_gil gil;
 
     bool is_brief = dl_store_is_brief(store);
@@ -421,8 +450,13 @@ execute(PyTypeObject *defining_class, dl_store *store, const request_arguments *
      * brief store waits for keys only: without them the time need not be read. */
     dl_deadline deadline =
         dl_deadline_after(is_brief && !may_wait ? -1 : taken->timeout);
+    if (!is_brief || may_wait) {
+        dlpy_waiting_enter(dlpy_state_of_class(defining_class), &waiting,
+                           describe_request, &taken->request, deadline);
+    }
     dlpy_gil_leave(&gil, is_brief);
     dl_status status = dl_store_execute(store, &taken->request, reply, deadline);
+    dl_waiting_end(&waiting);
     status = dlpy_gil_return(&gil, status);
     /* The message is the thread's last error, which is valid only until another call
      * fails. */

@@ -10,6 +10,7 @@
 #include "python/module/docstrings.h"
 #include "python/module/log_lines.h"
 #include "python/module/parts.h"
+#include "python/record/call_site.h"
 #include "python/stores/store_types.h"
 #include "store/tcp/tcp_store.h"
 
@@ -242,6 +243,15 @@ take_options(PyObject **values, dl_tcp_store_options *options)
     return take_flags(values, options);
 }
 
+static void
+describe_connecting(const void *subject, char text[DL_WAIT_ROW_TEXT])
+{
+    const dl_tcp_store_options *options = subject;
+
+    snprintf(text, DL_WAIT_ROW_TEXT, "TCPStore('%.72s', %u)", options->host,
+             (unsigned)options->port);
+}
+
 /* One deadline bounds the name lookup, the connection and the wait for workers. */
 static int
 tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
@@ -255,10 +265,12 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
     PyObject *values[ARGUMENT_COUNT];
     dl_tcp_store_options options = {0};
     dl_store *store = NULL;
+    dl_waiting waiting;
+    dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
     PyObject *path = NULL; /* owns the bytes of options.journal */
     dl_status status;
 
-    if (dlpy_take_init_arguments(&signature, args, keywords, values) < 0
+    if (state == NULL || dlpy_take_init_arguments(&signature, args, keywords, values) < 0
         || dlpy_store_refuse_second_init(self) < 0 || take_options(values, &options) < 0
         || take_tls(values[TLS], &options) < 0
         || take_journal(self, values, &options, &path) < 0) {
@@ -271,9 +283,11 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
     /* From here on the core owns the descriptor: nothing may fail in between. */
     dl_deadline deadline = dl_deadline_after(options.timeout);
     dlpy_log_look();
+    dlpy_waiting_enter(state, &waiting, describe_connecting, &options, deadline);
     Py_BEGIN_ALLOW_THREADS
     status = dl_tcp_store_new(&options, deadline, &store);
     Py_END_ALLOW_THREADS
+    dl_waiting_end(&waiting);
     dl_secret_unref(options.secret);
     Py_XDECREF(path);
     dlpy_log_sync();

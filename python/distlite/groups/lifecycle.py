@@ -26,11 +26,12 @@ from .group_making import GroupRequest, make_group
 from .world import GroupInfo, is_outside, world
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
     from .._C import Store
     from .backends import DeviceBackends
+    from .internals import T
     from .world import ExceptHook
 
 __all__ = ["destroy_process_group", "init_process_group", "process_group"]
@@ -112,14 +113,15 @@ def init_process_group(
     since, hosted = time.monotonic(), None
     if store is None:
         asked = (init_method, world_size, rank)
-        store, rank, world_size = _find_place(backends, *asked, limit)
+        found = _shown("", _find_place, backends, *asked, limit)
+        store, rank, world_size = found
         hosted = store if rank == 0 and isinstance(store, TCPStore) else None
     world_size, rank = _integer(world_size, "world_size"), _integer(rank, "rank")
     info = GroupInfo(backends, list(range(world_size)), device_id)
     request = GroupRequest(info, store, rank, limit)
     request.label = label
     request.pg_options, request.device_id = pg_options, device_id
-    group = _join(request, since)
+    group = _shown(f" as rank {rank} of {world_size}", _join, request, since)
     try:
         # A peer may join the next group before this process leaves this one, and must
         # meet the same server: the store is kept until the next group.
@@ -448,6 +450,15 @@ def _left_of(timeout: timedelta, since: float) -> timedelta:
     if timeout < timedelta(0):
         return timeout
     return max(timeout - timedelta(seconds=time.monotonic() - since), _LEAST_LEFT)
+
+
+def _shown(text: str, function: Callable[..., T], *arguments: Any) -> T:
+    """Calls the function; meanwhile the recording shows that this thread joins."""
+    _C._show_wait(f"init_process_group(){text}")
+    try:
+        return function(*arguments)
+    finally:
+        _C._show_wait(None)
 
 
 def _name_job(keys: Store, rank: int, size: int) -> None:

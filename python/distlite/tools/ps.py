@@ -14,7 +14,7 @@ from typing import Any
 from distlite.launch.arguments import Parser
 from distlite.tools.dump import dump_all
 from distlite.tools.job import Job, Member, jobs_of, none_found
-from distlite.tools.recording import Operation, read_all
+from distlite.tools.recording import Operation, Site, read_all
 from distlite.tools.store_facts import describe, store_of
 from distlite.tools.table import HEADERS, rows_of, title_of
 from distlite.tools.text import show
@@ -139,14 +139,29 @@ def _member_facts(job: Job, member: Member) -> dict[str, Any]:
             for group in recording.groups
         ],
         "current": [_facts(job, member, o) for o in recording.unfinished()],
+        "waits": [
+            {
+                "text": wait.text,
+                "since": (recording.taken - wait.since) / 1e9,
+                **_site_facts(wait.site),
+            }
+            for wait in recording.waits
+        ],
         "last": None if last is None else _facts(job, member, last),
+    }
+
+
+def _site_facts(site: Site | None) -> dict[str, Any]:
+    return {
+        "file": None if site is None else site.file,
+        "line": None if site is None else site.line,
+        "function": None if site is None else site.function,
     }
 
 
 def _facts(job: Job, member: Member, operation: Operation) -> dict[str, Any]:
     taken = member.recording.taken
     ended = operation.ended
-    site = operation.site
     return {
         "op": operation.op,
         "text": operation.describe(),
@@ -161,9 +176,7 @@ def _facts(job: Job, member: Member, operation: Operation) -> dict[str, Any]:
         "reduce_op": operation.reduce_op,
         "since": (taken - operation.since) / 1e9,
         "ended": (taken - ended) / 1e9 if ended else None,
-        "file": None if site is None else site.file,
-        "line": None if site is None else site.line,
-        "function": None if site is None else site.function,
+        **_site_facts(operation.site),
         "waits_for": [
             {"rank": a.rank, "group_rank": a.group_rank, "state": a.state}
             for a in job.waits_for(operation)

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 from distlite import _C
 
-HEADER = struct.Struct("=Q16sQQQqQQqqqQqq48s64s152s")
+HEADER = struct.Struct("=Q16sQQQQqQQqqqQqq48s64s144s")
 RECORD = struct.Struct("=QqqqqQII BBBBi")
 GROUP = struct.Struct("=QQQqIIQ16s64s")
 SITE = struct.Struct("=QQ64s176s")
+WAIT = struct.Struct("=QqQ104s")
 ENDED_COLUMN, STATE_COLUMN = 3, 11  # of RECORD
 _Row = tuple[int, ...]
 
@@ -207,6 +208,15 @@ class Operation:
 
 
 @dataclass
+class Wait:
+    """What a thread waits for outside of operations: a store, a probe, joining."""
+
+    text: str
+    since: int  # nanoseconds on the monotonic clock
+    site: Site | None
+
+
+@dataclass
 class Recording:
     """A snapshot of one process; `path` is empty for this process."""
 
@@ -225,6 +235,7 @@ class Recording:
     command: str
     groups: list[Group] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)  # oldest first
+    waits: list[Wait] = field(default_factory=list)  # oldest first
 
     def unfinished(self) -> list[Operation]:
         """Returns the operations that run or wait for their turn, oldest first."""
@@ -249,11 +260,11 @@ def parse(data: bytes, path: str = "", only_current: bool = False) -> Recording:
     With `only_current` it has only the operations that have not ended, and the one that
     ended last."""
     head = HEADER.unpack_from(data)
-    record_count, group_count, site_count = head[2:5]
-    rank, size = head[12:14]
-    texts = [_text(text) for text in head[14:]]
+    record_count, group_count, site_count, wait_count = head[2:6]
+    rank, size = head[13:15]
+    texts = [_text(text) for text in head[15:]]
     identity = (rank, size, *texts) if rank >= 0 else (None, None, *texts)
-    recording = Recording(path, *head[5:12], *identity)
+    recording = Recording(path, *head[6:13], *identity)
     groups_at = HEADER.size + record_count * RECORD.size
     sites_at = groups_at + group_count * GROUP.size
     memory = memoryview(data)
@@ -261,7 +272,10 @@ def parse(data: bytes, path: str = "", only_current: bool = False) -> Recording:
     recording.groups = sorted(
         _groups(memory[groups_at:sites_at]), key=lambda group: group.serial
     )
-    sites = _Sites(memory[sites_at : sites_at + site_count * SITE.size])
+    waits_at = sites_at + site_count * SITE.size
+    sites = _Sites(memory[sites_at:waits_at])
+    waits = _waits(memory[waits_at : waits_at + wait_count * WAIT.size], sites)
+    recording.waits = sorted(waits, key=lambda wait: wait.since)
     rows: Iterable[_Row] = RECORD.iter_unpack(memory[HEADER.size : groups_at])
     if only_current:
         rows = _current(rows)
@@ -345,6 +359,12 @@ class _Sites:
             return None
         _, line, function, file = SITE.unpack_from(self._rows, offset)
         return Site(_text(file), _text(function), line) if line else None
+
+
+def _waits(rows: memoryview, sites: _Sites) -> Iterator[Wait]:
+    for _, since, site, text in WAIT.iter_unpack(rows):
+        if since:
+            yield Wait(_text(text), since, sites[site])
 
 
 def _current(rows: Iterable[_Row]) -> Iterator[_Row]:

@@ -6,7 +6,7 @@ end."""
 from __future__ import annotations
 
 from distlite.tools.job import Job, Member
-from distlite.tools.recording import Operation
+from distlite.tools.recording import Operation, Wait
 from distlite.tools.text import plain, seconds
 
 HEADERS = ("rank", "pid", "process", "in", "for", "waits for", "called at")
@@ -28,8 +28,8 @@ def title_of(job: Job) -> str:
 
 
 def rows_of(job: Job) -> list[tuple[str, ...]]:
-    """Returns a row for each operation that has not ended; for a rank without one, its
-    last."""
+    """Returns a row for each operation and wait that has not ended; for a rank without
+    one, its last operation."""
     rows = []
     for member in job.members:
         head = (
@@ -39,7 +39,8 @@ def rows_of(job: Job) -> list[tuple[str, ...]]:
         )
         operations = member.recording.unfinished()
         rows += [head + _row(job, member, operation) for operation in operations]
-        if not operations:
+        rows += [head + _wait_row(member, wait) for wait in member.recording.waits]
+        if not operations and not member.recording.waits:
             rows.append(head + _idle_row(member))
     return rows
 
@@ -56,6 +57,11 @@ def _row(job: Job, member: Member, operation: Operation) -> tuple[str, ...]:
     waits = ", ".join(map(str, job.waits_for(operation)))
     span = seconds(max(0, member.recording.taken - operation.since))
     return (what, span, waits or "-", str(operation.site or "-"))
+
+
+def _wait_row(member: Member, wait: Wait) -> tuple[str, ...]:
+    span = seconds(max(0, member.recording.taken - wait.since))
+    return (wait.text, span, "-", str(wait.site or "-"))
 
 
 def _idle_row(member: Member) -> tuple[str, ...]:

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Shows in the recording what the calling thread waits for outside of the operations of
+ * groups: a store, a probe, the other ranks of a group that is made.  Operations have
+ * records of their own (pg/record/recorder.h).
+ *
+ * The call sets one variable of its thread.  Only once it has waited for a slice is the
+ * text made and the row written, by the check between the slices (base/interrupt.h). */
+#ifndef DISTLITE_PG_RECORD_WAITING_H
+#define DISTLITE_PG_RECORD_WAITING_H
+
+#include "base/deadline.h"
+#include "pg/record/recorder.h"
+
+/* Writes what is waited for; runs on the waiting thread. */
+typedef void (*dl_waiting_fn)(const void *subject, char text[DL_WAIT_ROW_TEXT]);
+
+/* A call that may wait, on the stack of its caller. */
+typedef struct dl_waiting {
+    dl_waiting_fn describe;
+    const void *subject;
+    int64_t since;
+    dl_recorded_wait *row;
+    bool is_outer; /* the call is not a part of another one that may wait */
+} dl_waiting;
+
+/* Begin before the call and end after it, on one thread.  A call within another one is
+ * not shown.  `subject` is borrowed until the end. */
+void dl_waiting_begin(dl_waiting *self, dl_waiting_fn describe, const void *subject,
+                      dl_deadline deadline);
+void dl_waiting_end(dl_waiting *self);
+
+/* Shows the call at once: for one that consists of several short waits. */
+void dl_waiting_show(dl_waiting *self);
+
+#endif
