@@ -32,26 +32,17 @@ dl_interrupt_install(dl_interrupt_fn check)
     atomic_store(&installed, check);
 }
 
-static _Thread_local struct {
-    dl_slice_fn passed;
-    void *context;
-} slice;
-
-void
-dl_slice_set_hook(dl_slice_fn passed, void *context)
-{
-    slice.passed = passed;
-    slice.context = context;
-}
+_Thread_local dl_slice_hook *dl_slice_current;
 
 static void
 note_slice(void)
 {
-    dl_slice_fn passed = slice.passed;
+    dl_slice_hook *hook = dl_slice_current;
 
-    if (passed != NULL) {
-        slice.passed = NULL;
-        passed(slice.context);
+    if (hook != NULL && hook->passed != NULL) {
+        void (*passed)(dl_slice_hook *) = hook->passed;
+        hook->passed = NULL;
+        passed(hook);
     }
 }
 

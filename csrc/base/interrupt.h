@@ -26,11 +26,14 @@ void dl_interrupt_set_own(dl_interrupt_own_fn check, void *context);
  * dl_interrupt_hold(). */
 dl_status dl_interrupt_check(void);
 
-/* Sets a hook that runs at the next check of the calling thread, which has then waited
- * for a slice; it is called at most once, and NULL removes it.  The caller of the check
- * may hold locks: the hook must not wait for anything. */
-typedef void (*dl_slice_fn)(void *context);
-void dl_slice_set_hook(dl_slice_fn passed, void *context);
+/* The hook of the calling thread, or NULL: `passed` is called once, at the next check,
+ * when the thread has waited for a slice.  The caller of the check may hold locks: the
+ * hook must not wait for anything. */
+typedef struct dl_slice_hook {
+    void (*passed)(struct dl_slice_hook *);
+} dl_slice_hook;
+
+extern _Thread_local dl_slice_hook *dl_slice_current;
 
 /* Suspends the checks of the calling thread, or resumes them.  For a thread that holds
  * a lock which the checks may need as well, and only for short waits. */

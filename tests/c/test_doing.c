@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/interrupt.h"
 #include "check.h"
 #include "pg/record/doing.h"
 #include "pg/record/recorder.h"
+#include "pg/record/waiting.h"
 
 static dl_seat
 join(const char *name)
@@ -85,4 +87,49 @@ CHECK_CASE(other_bytes_are_no_recording)
     CHECK(!dl_doing_read((dl_bytes){bytes, sizeof bytes}, &doing));
     CHECK_EQUAL(doing.pid, 0);
     CHECK(!dl_doing_has_begun((dl_bytes){bytes, sizeof bytes}, "0", 0));
+}
+
+CHECK_CASE(a_wait_is_shown_after_a_slice_and_until_its_end)
+{
+    dl_waiting outer, inner;
+    dl_buffer copy = {0};
+    dl_seat seat = join("0");
+
+    dl_recorder_end(start(&seat, 3), DL_OK);
+    dl_record *message = start(&seat, 4);
+    dl_waiting_begin(&outer, dl_waiting_copy, "outer", dl_deadline_after(-1));
+    CHECK(read_own(&copy).wait[0] == '\0');
+    /* A part of the call is not shown, and does not end what is. */
+    dl_waiting_begin(&inner, dl_waiting_copy, "inner", dl_deadline_after(-1));
+    CHECK(dl_interrupt_check() == DL_OK);
+    dl_waiting_end(&inner);
+    dl_doing doing = read_own(&copy);
+    CHECK(strcmp(doing.wait, "outer") == 0);
+    CHECK_EQUAL(doing.state, DL_RECORD_RUNNING);
+    CHECK(doing.span >= 0 && doing.span < 60 * DL_SECOND);
+    dl_recorder_end(message, DL_OK);
+    dl_waiting_end(&outer);
+    CHECK(dl_interrupt_check() == DL_OK);
+    doing = read_own(&copy);
+    CHECK(doing.wait[0] == '\0');
+    CHECK_EQUAL(doing.state, DL_RECORD_ENDED);
+    dl_buffer_fini(&copy);
+}
+
+CHECK_CASE(waits_without_a_row_are_not_shown_and_rows_are_used_again)
+{
+    dl_recorded_wait *rows[64];
+    int given = 0;
+
+    (void)join("0");
+    for (int i = 0; i < 64; i++) {
+        rows[i] = dl_recorder_show_wait(dl_now(), "wait");
+        given += rows[i] != NULL;
+    }
+    CHECK(given > 0 && given < 64);
+    dl_recorder_hide_wait(rows[0]);
+    CHECK(dl_recorder_show_wait(dl_now(), "again") == rows[0]);
+    for (int i = 0; i < 64; i++) {
+        dl_recorder_hide_wait(rows[i]);
+    }
 }

@@ -25,8 +25,8 @@ TUPLE_FILES = {
 _BEGIN = re.compile(r"\bPy_BEGIN_ALLOW_THREADS\b|\bdlpy_gil_leave\(&")
 _END = re.compile(r"\bPy_END_ALLOW_THREADS\b|\bdlpy_gil_return\(&")
 _PROTOTYPE = re.compile(r"^[\w *]*?\b(dl_\w+)\(([^;{}]*)\)[^;{}()]*[;{]", re.MULTILINE)
-# Making and looking at deadlines does not block.
-_HARMLESS = re.compile(r"dl_deadline_\w+|dl_store_fail_timeout")
+# Making and looking at deadlines does not block, nor does noting that a call may.
+_HARMLESS = re.compile(r"dl_deadline_\w+|dl_store_fail_timeout|dl_waiting_\w+")
 # What ends something may wait for threads, locks and files, without a deadline.
 _ENDING = re.compile(r"dl_\w+_(?:abort|close|end|fini|free|leave|stop|unref)")
 # These only free memory, or take a lock that is held for an instant.
@@ -44,8 +44,9 @@ def blocking_functions(headers: list[Source]) -> set[str]:
     found = set()
     for header in headers:
         for name, parameters in _PROTOTYPE.findall(header.code):
-            has_licence = "dl_deadline" in parameters and not _HARMLESS.fullmatch(name)
-            if has_licence or (_ENDING.fullmatch(name) and name not in FREEING):
+            if name in FREEING or _HARMLESS.fullmatch(name):
+                continue
+            if "dl_deadline" in parameters or _ENDING.fullmatch(name):
                 found.add(name)
     return found
 

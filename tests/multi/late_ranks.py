@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 
 import numpy as np
@@ -36,7 +37,9 @@ def miss(
     elif is_busy:
         work = dist.irecv(np.ones(4), src=0, tag=7)
     store.set(f"told/{rank}", b"")
-    store.wait(told)
+    # A wait in the store would be what the rank does.
+    while not store.check(told):
+        time.sleep(0.02)
     if is_busy and rank in late:
         work.wait()
     elif is_busy and rank == 0:

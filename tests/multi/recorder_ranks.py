@@ -256,7 +256,7 @@ def _shown(rank: int) -> Any:
         time.sleep(0.01)
 
 
-def _block(kind: str, store: Any, group: Any) -> None:
+def _block(kind: str, store: Any, group: Any, win: Any) -> None:
     """Waits for the other rank; the line of the call is the subject of the test."""
     if kind == "get":
         store.get("never\nset")
@@ -266,11 +266,17 @@ def _block(kind: str, store: Any, group: Any) -> None:
         dist.probe(1, tag=5)
     elif kind == "object":
         dist.all_gather_object([None, None], {}, group=group)
+    elif kind == "monitored":
+        dist.monitored_barrier()
+    elif kind == "fence":
+        win.fence()
+    elif kind == "lock":
+        win.lock(1)
     else:
         dist.ProcessGroup(store, 0, 2, group_name="own")
 
 
-def _release(kind: str, store: Any, group: Any) -> None:
+def _release(kind: str, store: Any, group: Any, win: Any) -> None:
     if kind == "get":
         store.set("never\nset", "")
     elif kind == "wait":
@@ -280,6 +286,12 @@ def _release(kind: str, store: Any, group: Any) -> None:
         dist.send(np.zeros(1), 0, tag=5)
     elif kind == "object":
         dist.all_gather_object([None, None], {}, group=group)
+    elif kind == "monitored":
+        dist.monitored_barrier()
+    elif kind == "fence":
+        win.fence()
+    elif kind == "lock":
+        win.unlock(1)
     else:
         dist.ProcessGroup(store, 1, 2, group_name="own")
 
@@ -289,13 +301,16 @@ def look_at_a_wait(rank: int, world_size: int, init_method: str, kind: str) -> A
     init(rank, world_size, init_method)
     group = dist.new_group([0, 1])
     store = dist.PrefixStore("own", dist.distributed_c10d._get_default_store())
+    win = dist.window(1)
+    if rank == 1 and kind == "lock":
+        win.lock(1)
     dist.barrier()
     looked = None
     if rank == 0:
-        _block(kind, store, group)
+        _block(kind, store, group, win)
     else:
         looked = _shown(0)
-        _release(kind, store, group)
+        _release(kind, store, group, win)
     dist.barrier()
     after = _facts()["ranks"][rank].get("waits")
     dist.barrier()
@@ -332,13 +347,13 @@ def time_out_beside_a_wait(rank: int, world_size: int, init_method: str) -> str 
 
 
 def start_beside_another_line(rank: int, world_size: int, init_method: str) -> Any:
-    """The line of a prepared operation is that of its start()."""
+    """The line of a prepared operation is that which prepared it."""
     init(rank, world_size, init_method)
     from distlite.tools.recording import own
 
-    call = dist.persistent(dist.all_reduce, np.zeros(3))
+    call = _prepare()
     dist.barrier()
-    _start(call)
+    call.start().wait()
     mine = own()
     dist.barrier()
     dist.destroy_process_group()
@@ -347,6 +362,5 @@ def start_beside_another_line(rank: int, world_size: int, init_method: str) -> A
     return last and (last.op, last.site and last.site.function)
 
 
-def _start(call: Any) -> None:
-    call.start()
-    call.wait()
+def _prepare() -> Any:
+    return dist.persistent(dist.all_reduce, np.zeros(3))

@@ -13,8 +13,8 @@ from recorder_ranks import (
     die_all,
     fail_beside_another_job,
     hold_job,
-    look_at_a_stopped_rank,
     look_at_a_joining_rank,
+    look_at_a_stopped_rank,
     look_at_a_wait,
     lose_a_rank,
     miss_a_message,
@@ -175,6 +175,8 @@ def test_a_recording_that_cannot_be_written_keeps_nothing_else_back(tmp_path):
         ("wait", "store.wait('first' and 2 more)"),
         ("probe", "probe(from rank 1, tag 5)"),
         ("group", "joining group own as rank 0 of 2"),
+        ("monitored", "monitored_barrier()"),
+        ("lock", "Window.lock(1)"),
     ],
 )
 def test_a_wait_is_shown_with_its_line(tmp_path, kind, text):
@@ -191,19 +193,25 @@ def test_a_wait_is_shown_with_its_line(tmp_path, kind, text):
     assert after == others == []
 
 
-def test_an_object_collective_is_shown_with_its_line(tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "text", "group"),
+    [("object", "all_gather_object() #1", "1"), ("fence", "barrier() #5", "0")],
+)
+def test_an_operation_within_another_call_has_the_line_of_that(
+    tmp_path, kind, text, group
+):
     runtime = {"DISTLITE_RUNTIME_DIR": str(tmp_path)}
-    _, ((rank, _), _) = run_ranks(look_at_a_wait, 2, env=runtime, kind="object")
+    _, ((rank, _), _) = run_ranks(look_at_a_wait, 2, env=runtime, kind=kind)
     (running,) = rank["current"]
-    assert running["text"] == "all_gather_object() #1"
-    assert running["group"] == "1" and running["function"] == "_block"
+    assert running["text"] == text
+    assert running["group"] == group and running["function"] == "_block"
 
 
 def test_a_joining_rank_is_shown(tmp_path):
     runtime = {"DISTLITE_RUNTIME_DIR": str(tmp_path)}
     _, (rank, table) = run_ranks(look_at_a_joining_rank, 2, env=runtime)
     (wait,) = rank["waits"]
-    assert wait["text"] == "init_process_group() as rank 0 of 2"
+    assert wait["text"] == "init_process_group()"
     assert wait["function"] == "init"
     assert " in init" in table
 
@@ -213,14 +221,15 @@ def test_a_timeout_says_what_the_late_rank_waits_for(tmp_path):
     outcomes = rank_outcomes(time_out_beside_a_wait, 2, env=runtime)
     assert all(outcome.is_good for outcome in outcomes), outcomes
     wait = "is in store.get('failed'), called at recorder_ranks.py:"
-    assert wait in outcomes[1].value and "in time_out_beside_a_wait" in (
-        outcomes[1].value.partition(wait)[2]
+    assert (
+        wait in outcomes[1].value
+        and "in time_out_beside_a_wait" in (outcomes[1].value.partition(wait)[2])
     )
 
 
-def test_a_prepared_operation_has_the_line_of_its_start():
+def test_a_prepared_operation_has_the_line_that_prepared_it():
     lines = run_ranks(start_beside_another_line, 2)
-    assert lines == [("all_reduce", "_start")] * 2
+    assert lines == [("all_reduce", "_prepare")] * 2
 
 
 ALONE = """

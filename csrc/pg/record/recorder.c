@@ -560,9 +560,9 @@ take_wait(void)
         uint64_t version = atomic_load_explicit(&row->version, memory_order_acquire);
         if (version % 2 == 0
             && atomic_load_explicit(&row->since, memory_order_relaxed) == 0
-            && atomic_compare_exchange_strong_explicit(&row->version, &version,
-                                                       version + 1, memory_order_acquire,
-                                                       memory_order_relaxed)) {
+            && atomic_compare_exchange_strong_explicit(
+                &row->version, &version, version + 1, memory_order_acquire,
+                memory_order_relaxed)) {
             return row;
         }
     }

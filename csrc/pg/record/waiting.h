@@ -10,22 +10,26 @@
 #define DISTLITE_PG_RECORD_WAITING_H
 
 #include "base/deadline.h"
+#include "base/interrupt.h"
 #include "pg/record/recorder.h"
 
 /* Writes what is waited for; runs on the waiting thread. */
 typedef void (*dl_waiting_fn)(const void *subject, char text[DL_WAIT_ROW_TEXT]);
 
+/* One for a subject that is a string. */
+void dl_waiting_copy(const void *subject, char text[DL_WAIT_ROW_TEXT]);
+
 /* A call that may wait, on the stack of its caller. */
 typedef struct dl_waiting {
+    dl_slice_hook hook; /* the first member, from which the hook finds the rest */
     dl_waiting_fn describe;
     const void *subject;
-    int64_t since;
+    dl_deadline deadline;
     dl_recorded_wait *row;
-    bool is_outer; /* the call is not a part of another one that may wait */
 } dl_waiting;
 
 /* Begin before the call and end after it, on one thread.  A call within another one is
- * not shown.  `subject` is borrowed until the end. */
+ * not shown.  `subject` is borrowed until the end.  A zeroed one may be ended. */
 void dl_waiting_begin(dl_waiting *self, dl_waiting_fn describe, const void *subject,
                       dl_deadline deadline);
 void dl_waiting_end(dl_waiting *self);

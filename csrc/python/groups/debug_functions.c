@@ -14,6 +14,7 @@
 #include "python/module/errors.h"
 #include "python/module/gil.h"
 #include "python/module/parts.h"
+#include "python/record/call_site.h"
 
 #define VARIABLE "TORCH_DISTRIBUTED_DEBUG"
 
@@ -105,11 +106,15 @@ set_level_from(PyObject *module, PyObject *text)
 static PyObject *
 run(dlpy_collective *self, bool waits_for_all, dl_deadline deadline)
 {
+    dl_waiting waiting;
     dl_status status;
 
+    dlpy_waiting_enter(self->state, &waiting, dl_waiting_copy, "monitored_barrier()",
+                       deadline);
     Py_BEGIN_ALLOW_THREADS
     status = dl_group_monitored_barrier(self->core, waits_for_all, deadline);
     Py_END_ALLOW_THREADS
+    dl_waiting_end(&waiting);
     Py_CLEAR(self->group);
     return status == DL_OK ? Py_NewRef(Py_None)
                            : dlpy_raise_collective(self->state, status);

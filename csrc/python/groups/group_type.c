@@ -644,15 +644,29 @@ group_abort_because(PyObject *self, PyObject *reason)
     return text == NULL ? NULL : abort_group(self, text);
 }
 
+static void
+describe_leaving(const void *subject, char text[DL_WAIT_ROW_TEXT])
+{
+    snprintf(text, DL_WAIT_ROW_TEXT, "leaving group %.48s", dl_group_name(subject));
+}
+
 static PyObject *
 group_shutdown(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
+    dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
     dl_group *group = dlpy_group_core(self);
+    dl_waiting waiting;
     dl_status status;
 
+    if (state == NULL) {
+        return NULL;
+    }
+    dl_deadline deadline = dl_group_deadline(group);
+    dlpy_waiting_enter(state, &waiting, describe_leaving, group, deadline);
     Py_BEGIN_ALLOW_THREADS
-    status = dl_group_finish(group, dl_group_deadline(group));
+    status = dl_group_finish(group, deadline);
     Py_END_ALLOW_THREADS
+    dl_waiting_end(&waiting);
     /* Waits for the group's threads, which may need the GIL.  After Ctrl-C too: the
      * exception is raised by a group that is closed. */
     dlpy_signals_hold();

@@ -12,6 +12,7 @@
 #include "python/module/errors.h"
 #include "python/module/gil.h"
 #include "python/module/parts.h"
+#include "python/record/call_site.h"
 
 /* Accesses to fewer bytes take less time than handing over the GIL; they release it
  * only if they have to wait. */
@@ -27,7 +28,7 @@ core_of(PyObject *self)
     return ((window_object *)self)->window;
 }
 
-static const dlpy_state *
+static dlpy_state *
 state_of(PyObject *self)
 {
     return dlpy_state_of_type(Py_TYPE(self));
@@ -37,12 +38,10 @@ state_of(PyObject *self)
 static PyObject *
 answer(PyObject *self, dl_status status)
 {
-    const dlpy_state *state;
-
     if (status == DL_OK) {
         Py_RETURN_NONE;
     }
-    state = state_of(self);
+    const dlpy_state *state = state_of(self);
     return state == NULL ? NULL : dlpy_raise_collective(state, status);
 }
 
@@ -195,7 +194,7 @@ pin(PyObject *array, const dlpy_tensor *tensor)
 static PyObject *
 prepare(PyObject *object, const call *self)
 {
-    dlpy_state *state = dlpy_state_of_type(Py_TYPE(object));
+    dlpy_state *state = state_of(object);
     PyObject *input = pin(self->input_array, &self->input);
     PyObject *output = pin(self->output_array, &self->output);
     dlpy_guard guard = {0};
@@ -348,24 +347,36 @@ swap(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywor
     return carry_out(object, &self);
 }
 
+static void
+describe_lock(const void *subject, char text[DL_WAIT_ROW_TEXT])
+{
+    snprintf(text, DL_WAIT_ROW_TEXT, "Window.lock(%d)", *(const int *)subject);
+}
+
 static PyObject *
 lock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
     static const dlpy_signature signature = {"_lock", 3, {"rank", "shared", "timeout"}};
     PyObject *values[3];
     dl_deadline deadline;
+    dlpy_state *state = state_of(object);
+    dl_waiting waiting;
     bool is_shared;
     dlpy_gil gil;
     int rank;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+    if (state == NULL
+        || dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
+               < 0
         || dlpy_rank_from(values[0], "rank", &rank) < 0
         || dlpy_bool_from(values[1], "shared", &is_shared) < 0
         || deadline_from(object, values[2], &deadline) < 0) {
         return NULL;
     }
+    dlpy_waiting_enter(state, &waiting, describe_lock, &rank, deadline);
     dlpy_gil_leave(&gil, true);
     dl_status status = dl_window_lock(core_of(object), rank, is_shared, deadline);
+    dl_waiting_end(&waiting);
     /* With the lock, this returns DL_INTERRUPTED only if a signal's handler has raised
      * an exception: then the caller will not give the lock back. */
     bool is_locked = status == DL_OK;
@@ -435,12 +446,14 @@ meet(PyObject *object, const dlpy_signature *signature, dlpy_call given,
     PyObject *values[1];
     dl_deadline deadline;
     dl_status status;
+    dlpy_state *state = state_of(object);
 
-    if (dlpy_take_arguments(signature, given, values) < 0
+    if (state == NULL || dlpy_take_arguments(signature, given, values) < 0
         || deadline_from(object, values[0], &deadline) < 0) {
         return NULL;
     }
     dl_window *window = core_of(object);
+    dlpy_recorded_site_enter(state);
     Py_BEGIN_ALLOW_THREADS
     status = function(window, deadline);
     Py_END_ALLOW_THREADS
@@ -522,7 +535,7 @@ window_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static const dlpy_signature signature = {
         "_Window", 4, {"group", "model", "count", "timeout"}};
-    const dlpy_state *state = dlpy_state_of_type(type);
+    dlpy_state *state = dlpy_state_of_type(type);
     PyObject *values[4];
     dlpy_tensor model;
     dl_window *window;
@@ -549,6 +562,7 @@ window_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         dlpy_tensor_release(&model);
         return NULL;
     }
+    dlpy_recorded_site_enter(state);
     Py_BEGIN_ALLOW_THREADS
     status = dl_window_new(group, &model.view, (uint64_t)count,
                            dl_deadline_after(timeout), &window);

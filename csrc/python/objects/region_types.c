@@ -12,6 +12,7 @@
 #include "python/module/convert.h"
 #include "python/module/errors.h"
 #include "python/module/parts.h"
+#include "python/record/call_site.h"
 
 /* An array created from the buffer holds this object, and each view holds its array, so
  * the memory is free when this object is deallocated. */
@@ -104,7 +105,7 @@ static PyObject *
 shared_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     static const dlpy_signature signature = {"_SharedMemory", 2, {"group", "size"}};
-    const dlpy_state *state = dlpy_state_of_type(type);
+    dlpy_state *state = dlpy_state_of_type(type);
     PyObject *values[2];
     dl_region *region;
     dl_status status;
@@ -124,6 +125,7 @@ shared_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         return NULL;
     }
     dl_group *group = dlpy_group_core(values[0]);
+    dlpy_recorded_site_enter(state);
     Py_BEGIN_ALLOW_THREADS
     status = dl_group_share(group, (size_t)size, &region);
     Py_END_ALLOW_THREADS

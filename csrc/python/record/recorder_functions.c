@@ -103,12 +103,6 @@ recording_identify(PyObject *module, PyObject *const *args, Py_ssize_t count,
 static _Thread_local dl_waiting shown;
 static _Thread_local char shown_text[DL_WAIT_ROW_TEXT];
 
-static void
-describe_shown(const void *subject, char text[DL_WAIT_ROW_TEXT])
-{
-    memcpy(text, subject, DL_WAIT_ROW_TEXT);
-}
-
 static PyObject *
 show_wait(PyObject *module, PyObject *wanted)
 {
@@ -118,11 +112,10 @@ show_wait(PyObject *module, PyObject *wanted)
         return NULL;
     }
     dl_waiting_end(&shown);
-    shown = (dl_waiting){.is_outer = false};
     if (text[0] != '\0') {
         snprintf(shown_text, sizeof shown_text, "%s", text);
         dl_recorder_make();
-        dlpy_waiting_enter(dlpy_state_of_module(module), &shown, describe_shown,
+        dlpy_waiting_enter(dlpy_state_of_module(module), &shown, dl_waiting_copy,
                            shown_text, dl_deadline_after(-1));
         dl_waiting_show(&shown);
     }

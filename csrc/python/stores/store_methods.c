@@ -441,7 +441,7 @@ static PyObject *
 execute(PyTypeObject *defining_class, dl_store *store, const request_arguments *taken,
         dl_store_reply *reply)
 {
-    dl_waiting waiting = {.is_outer = false};
+    dl_waiting waiting = {0};
     dlpy_gil gil;
 
     bool is_brief = dl_store_is_brief(store);
@@ -450,7 +450,9 @@ execute(PyTypeObject *defining_class, dl_store *store, const request_arguments *
      * brief store waits for keys only: without them the time need not be read. */
     dl_deadline deadline =
         dl_deadline_after(is_brief && !may_wait ? -1 : taken->timeout);
-    if (!is_brief || may_wait) {
+    /* Of a brief store only threads of this process keep a request waiting, and noting
+     * that would take a tenth of a request. */
+    if (!is_brief) {
         dlpy_waiting_enter(dlpy_state_of_class(defining_class), &waiting,
                            describe_request, &taken->request, deadline);
     }

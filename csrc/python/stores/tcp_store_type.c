@@ -270,7 +270,8 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
     PyObject *path = NULL; /* owns the bytes of options.journal */
     dl_status status;
 
-    if (state == NULL || dlpy_take_init_arguments(&signature, args, keywords, values) < 0
+    if (state == NULL
+        || dlpy_take_init_arguments(&signature, args, keywords, values) < 0
         || dlpy_store_refuse_second_init(self) < 0 || take_options(values, &options) < 0
         || take_tls(values[TLS], &options) < 0
         || take_journal(self, values, &options, &path) < 0) {

@@ -26,12 +26,11 @@ from .group_making import GroupRequest, make_group
 from .world import GroupInfo, is_outside, world
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from typing import Any
 
     from .._C import Store
     from .backends import DeviceBackends
-    from .internals import T
     from .world import ExceptHook
 
 __all__ = ["destroy_process_group", "init_process_group", "process_group"]
@@ -111,17 +110,21 @@ def init_process_group(
     # ones can share a store: the group's name is a hash of them.
     limit, label = _limit_of(timeout, backends), _label_of(_ranks)
     since, hosted = time.monotonic(), None
-    if store is None:
-        asked = (init_method, world_size, rank)
-        found = _shown("", _find_place, backends, *asked, limit)
-        store, rank, world_size = found
-        hosted = store if rank == 0 and isinstance(store, TCPStore) else None
-    world_size, rank = _integer(world_size, "world_size"), _integer(rank, "rank")
-    info = GroupInfo(backends, list(range(world_size)), device_id)
-    request = GroupRequest(info, store, rank, limit)
-    request.label = label
-    request.pg_options, request.device_id = pg_options, device_id
-    group = _shown(f" as rank {rank} of {world_size}", _join, request, since)
+    _C._show_wait("init_process_group()")
+    try:
+        if store is None:
+            asked = (init_method, world_size, rank)
+            store, rank, world_size = _find_place(backends, *asked, limit)
+            hosted = store if rank == 0 and isinstance(store, TCPStore) else None
+        world_size, rank = _integer(world_size, "world_size"), _integer(rank, "rank")
+        info = GroupInfo(backends, list(range(world_size)), device_id)
+        request = GroupRequest(info, store, rank, limit)
+        request.label = label
+        request.pg_options, request.device_id = pg_options, device_id
+        group = _join(request, since)
+    except BaseException:
+        _C._show_wait(None)
+        raise
     try:
         # A peer may join the next group before this process leaves this one, and must
         # meet the same server: the store is kept until the next group.
@@ -428,6 +431,8 @@ def _join(request: GroupRequest, since: float) -> ProcessGroup:
         if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
             left = _left_of(timeout, since)
             _store_based_barrier(rank, keys, label, size, left)
+        # Not in the caller: an interrupt on the way there would lose the group.
+        _C._show_wait(None)
     except BaseException as error:
         if checked is not None:
             checked.give_up(error)
@@ -450,15 +455,6 @@ def _left_of(timeout: timedelta, since: float) -> timedelta:
     if timeout < timedelta(0):
         return timeout
     return max(timeout - timedelta(seconds=time.monotonic() - since), _LEAST_LEFT)
-
-
-def _shown(text: str, function: Callable[..., T], *arguments: Any) -> T:
-    """Calls the function; meanwhile the recording shows that this thread joins."""
-    _C._show_wait(f"init_process_group(){text}")
-    try:
-        return function(*arguments)
-    finally:
-        _C._show_wait(None)
 
 
 def _name_job(keys: Store, rank: int, size: int) -> None:
