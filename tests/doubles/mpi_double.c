@@ -6,7 +6,8 @@
  *
  * All processes map the file DOUBLE_MPI_JOB, which has a ring of bytes from each rank
  * to each.  Rank and size are in RANK and WORLD_SIZE.  As in real libraries, bytes move
- * only while one of its functions is called.  Collectives are messages with a context
+ * only while one of its functions is called, and those of a message above EAGER only once
+ * a receive has taken it.  Collectives are messages with a context
  * of their own and a tag for each, move while they are tested, and reduce in the order of
  * ranks.  One in which ranks do not call the same fails as a message that is too long, or
  * never ends.  As MPICH over UCX, it never completes a receive from any source whose
@@ -35,6 +36,7 @@
 
 #define RANKS 16
 #define RING ((size_t)1 << 18)
+#define EAGER ((size_t)1 << 16)
 #define REQUESTS 1024
 #define COMMS 256
 #define SUCCESS 0
@@ -155,9 +157,14 @@ typedef struct job {
     ring rings[];                  /* from each rank to each */
 } job;
 
+/* A message up to EAGER is one PACKET; of a larger one an OFFER is answered with ACCEPT,
+ * and then the DATA follow. */
+enum kind { PACKET, OFFER, ACCEPT, DATA };
+
 typedef struct head {
-    int context, tag;
+    int kind, context, tag;
     size_t size;
+    uint64_t turn; /* of the send */
 } head;
 
 typedef struct message {
@@ -170,6 +177,8 @@ typedef struct message {
 
 typedef struct request {
     bool is_used, is_send, is_done;
+    bool awaits_peer;       /* an offer was sent, or accepted */
+    int kind;               /* of a send, what is written next */
     int context, tag, peer; /* a rank of the world; negative: any */
     const int *ranks;       /* of the communicator */
     int size;
@@ -177,6 +186,9 @@ typedef struct request {
     size_t capacity; /* of a send, its size */
     size_t moved;    /* of a send, with its head */
     uint64_t turn;
+    uint64_t
+        data_turn; /* of the offer that a receive has accepted, or a send accepts */
+    int data_from;
     int source, result;
     message *came;          /* found by MPI_Improbe, for MPI_Imrecv */
     struct collective *all; /* of a collective */
@@ -309,11 +321,38 @@ fits(const request *posted, const message *came)
            && (posted->peer < 0 || posted->peer == came->source);
 }
 
+static request *new_request(bool is_send, const comm *in, int tag);
+
+/* The bytes that follow a head. */
+static size_t
+payload(int kind, size_t size)
+{
+    return kind == PACKET || kind == DATA ? size : 0;
+}
+
+/* Lets the sender of a large message send its data to `posted`. */
+static void
+accept_offer(request *posted, const message *came)
+{
+    request *answer = new_request(true, &comms[0], 0);
+
+    posted->awaits_peer = true;
+    posted->data_turn = answer->data_turn = came->head.turn;
+    posted->data_from = answer->peer = came->source;
+    answer->kind = ACCEPT;
+}
+
 static void
 deliver(request *posted, message *came)
 {
     size_t size = came->head.size;
 
+    if (came->head.kind == OFFER) {
+        accept_offer(posted, came);
+        free(came->bytes);
+        free(came);
+        return;
+    }
     posted->result = size > posted->capacity ? ERR_TRUNCATE : SUCCESS;
     size = size < posted->capacity ? size : posted->capacity;
     if (size > 0) {
@@ -335,8 +374,8 @@ sort_in(message *came)
     request *first = NULL;
 
     for (request *each = requests; each < requests_end; each++) {
-        if (each->is_used && !each->is_send && !each->is_done && fits(each, came)
-            && (first == NULL || each->turn < first->turn)) {
+        if (each->is_used && !each->is_send && !each->is_done && !each->awaits_peer
+            && fits(each, came) && (first == NULL || each->turn < first->turn)) {
             first = each;
         }
     }
@@ -347,6 +386,28 @@ sort_in(message *came)
     came->next = NULL;
     *arrived_end = came;
     arrived_end = &came->next;
+}
+
+/* Handles the answer to an offer, or the data that were accepted. */
+static void
+continue_large(message *came)
+{
+    bool is_answer = came->head.kind == ACCEPT;
+
+    for (request *each = requests; each < requests_end; each++) {
+        uint64_t turn = is_answer ? each->turn : each->data_turn;
+        int peer = is_answer ? each->peer : each->data_from;
+        if (each->is_used && each->awaits_peer && each->is_send == is_answer
+            && turn == came->head.turn && peer == came->source) {
+            each->awaits_peer = false;
+            if (!is_answer) {
+                deliver(each, came);
+                return;
+            }
+        }
+    }
+    free(came->bytes);
+    free(came);
 }
 
 static void
@@ -364,22 +425,35 @@ receive_from(int source)
             came = arriving[source] = calloc(1, sizeof *came);
             take(from, (char *)&came->head, sizeof(head));
             came->source = source;
-            came->bytes = malloc(came->head.size + 1);
+            came->bytes = malloc(payload(came->head.kind, came->head.size) + 1);
         }
-        came->got += take(from, came->bytes + came->got, came->head.size - came->got);
-        if (came->got < came->head.size) {
+        size_t size = payload(came->head.kind, came->head.size);
+        came->got += take(from, came->bytes + came->got, size - came->got);
+        if (came->got < size) {
             return;
         }
         arriving[source] = NULL;
-        sort_in(came);
+        if (came->head.kind == PACKET || came->head.kind == OFFER) {
+            sort_in(came);
+        } else {
+            continue_large(came);
+        }
     }
 }
 
-/* Whether all bytes of a send are in the ring. */
-static bool
-is_sent(const request *each)
+/* Handles that all bytes of a send, or of its offer, are in the ring. */
+static void
+end_sending(request *sent)
 {
-    return each->moved == each->capacity + sizeof(head);
+    if (sent->kind == OFFER) {
+        sent->kind = DATA;
+        sent->awaits_peer = true;
+        sent->moved = 0;
+    } else if (sent->kind == ACCEPT) {
+        sent->is_used = false;
+    } else {
+        sent->is_done = true;
+    }
 }
 
 /* Moves bytes of the oldest send to that rank, as far as there is room; true if it has
@@ -390,8 +464,8 @@ send_to(int to)
     request *first = NULL;
 
     for (request *each = requests; each < requests_end; each++) {
-        if (each->is_used && each->is_send && !is_sent(each) && each->peer == to
-            && (first == NULL || each->turn < first->turn)) {
+        if (each->is_used && each->is_send && !each->is_done && !each->awaits_peer
+            && each->peer == to && (first == NULL || each->turn < first->turn)) {
             first = each;
         }
     }
@@ -400,7 +474,8 @@ send_to(int to)
     }
     ring *ring = ring_of(world_rank, to);
     if (first->moved == 0) {
-        head said = {first->context, first->tag, first->capacity};
+        head said = {first->kind, first->context, first->tag, first->capacity,
+                     first->kind == ACCEPT ? first->data_turn : first->turn};
         if (RING - (atomic_load(&ring->written) - atomic_load(&ring->taken))
             < sizeof said) {
             return false;
@@ -408,11 +483,13 @@ send_to(int to)
         first->moved = put(ring, (const char *)&said, sizeof said);
     }
     size_t at = first->moved - sizeof(head);
-    first->moved += put(ring, first->data + at, first->capacity - at);
-    if (is_sent(first)) {
-        first->is_done = true;
+    size_t size = payload(first->kind, first->capacity);
+    at += put(ring, first->data + at, size - at);
+    first->moved = at + sizeof(head);
+    if (at == size) {
+        end_sending(first);
     }
-    return is_sent(first);
+    return at == size;
 }
 
 static void
@@ -453,6 +530,7 @@ begin_send(const void *data, size_t size, int peer, int tag, const comm *in)
 
     sent->data = (char *)(uintptr_t)data;
     sent->capacity = size;
+    sent->kind = size > EAGER ? OFFER : PACKET;
     sent->peer = in->ranks[peer];
     return sent;
 }
@@ -847,7 +925,7 @@ MPI_Type_free(handle *type)
 
 /* Messages. */
 
-/* Sends complete when their bytes are in the ring, whether received or not. */
+/* Sends complete when their bytes are in the ring: small ones whether received or not. */
 int
 MPI_Isend(const void *data, int count, handle type, int peer, int tag, handle in,
           handle *out)
@@ -878,8 +956,8 @@ MPI_Irecv(void *data, int count, handle type, int peer, int tag, handle in, hand
     request *wanted =
         begin_receive(data, (size_t)count * size_of(type), peer, tag, comm_of(in));
     find_arrived(wanted);
-    if (wanted->is_done && peer == ANY_SOURCE) {
-        wanted->is_done = false;
+    if ((wanted->is_done || wanted->awaits_peer) && peer == ANY_SOURCE) {
+        wanted->is_done = wanted->awaits_peer = false;
         wanted->context = -1;
     }
     *out = handle_of(wanted);
