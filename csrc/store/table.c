@@ -28,7 +28,7 @@ typedef struct dl_queue_item {
  * waitlist, which is allocated on demand.  Its lists hold the links of waiters,
  * earliest first; those of a barrier are sorted by world size. */
 typedef struct dl_table_waitlist {
-    dl_list plain; /* DL_WAIT_KEYS and DL_WAIT_VALUES */
+    dl_list plain;  /* DL_WAIT_KEYS and DL_WAIT_VALUES */
     dl_list takers; /* DL_WAIT_ITEM: only while the queue is empty */
     dl_list barrier;
     dl_queue_item *first; /* the oldest */
@@ -648,8 +648,6 @@ static void
 add_name(dl_table *table, dl_table_entry *entry)
 {
     dl_list_append(&table->names, &entry->named);
-    table->names_size += dl_map_key(&entry->node).size;
-    table->names_version++;
     table->value_count++;
 }
 
@@ -659,8 +657,6 @@ remove_name(dl_table *table, dl_table_entry *entry)
 {
     pass_cursors(table, &entry->named);
     dl_list_remove(&entry->named);
-    table->names_size -= dl_map_key(&entry->node).size;
-    table->names_version++;
     table->value_count--;
 }
 

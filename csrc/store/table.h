@@ -38,9 +38,7 @@ typedef struct dl_table {
     dl_list ready;
     dl_list names;  /* of entries with values, in the order in which they got them */
     dl_list queues; /* waitlists that have items, in the order in which they got them */
-    dl_list cursors;        /* positions in `names` or `queues` */
-    uint64_t names_version; /* incremented when a name gets a value or loses it */
-    size_t names_size;      /* bytes of all names with values */
+    dl_list cursors; /* positions in `names` or `queues` */
     int64_t value_count;
     int64_t queue_count; /* of `queues` */
     size_t size;         /* bytes that the table holds, approximately */
@@ -158,13 +156,6 @@ bool dl_table_cursor_next(dl_table_cursor *cursor, dl_bytes *name);
  * this one to the newest; otherwise as dl_table_cursor_next(). */
 bool dl_table_cursor_next_item(dl_table_cursor *cursor, dl_bytes *key, dl_bytes *item,
                                int64_t *length);
-
-/* Returns the bytes of all names with values. */
-static inline size_t
-dl_table_names_size(const dl_table *table)
-{
-    return table->names_size;
-}
 
 /* The following functions may make waiters ready.  After DL_NO_MEMORY nothing has
  * changed; a table that has reached its limits fails with it, too, with a text that

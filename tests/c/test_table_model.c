@@ -401,9 +401,8 @@ static void
 step(void)
 {
     static void (*const steps[])(int) = {
-        step_set,     step_append,    step_add,  step_compare_set,
-        step_delete,  step_delete,    step_push, step_pop,
-        step_set_until, step_time,
+        step_set,    step_append, step_add, step_compare_set, step_delete,
+        step_delete, step_push,   step_pop, step_set_until,   step_time,
     };
     int choice = draw(16);
 

@@ -25,7 +25,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 print(store.port, flush=True)
 sys.stdin.readline()
 # Its thread may not have come to the last connections yet.
-while (count := store.stats()["refusals"]["descriptors"]) == 0:
+while (count := store.stats()["refusals"]["connections"]) == 0:
     time.sleep(0.01)
 print(count, flush=True)
 """
@@ -54,7 +54,7 @@ def test_a_server_tells_what_it_holds_and_refused(monkeypatch, use_libuv):
     assert told["replies"]["slots"] > 0 and told["replies"]["repeated"] == 0
     assert told["uptime_ms"] >= before["uptime_ms"] and told["slowest_turn_us"] > 0
     assert set(told["refusals"]) == {
-        *("validate", "stall", "descriptors", "keys", "bytes", "pending", "listings"),
+        *("validate", "stall", "connections", "keys", "bytes", "pending"),
         "replies",
     }
 

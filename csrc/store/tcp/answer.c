@@ -2,6 +2,7 @@
 #include "store/tcp/answer.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #include "store/execute.h"
@@ -95,17 +96,31 @@ has_begun(const dl_session *session, dl_opcode op)
            && session->slot->outcome == DL_OUTCOME_BEGUN;
 }
 
-/* Passes the MULTI_SET that the session cannot finish on to the slot's next connection,
- * or to the hub, since others may have seen a part of it already. */
+/* Notes how far the slot's MULTI_SET has come, and for the next server, too. */
 static void
-pass_on_change(dl_session *session)
+note_multi_set(dl_session *session, dl_outcome outcome)
+{
+    if (has_begun(session, DL_OP_MULTI_SET)) {
+        session->slot->outcome = outcome;
+        (void)dl_replies_record(&session->hub->replies, session->slot);
+    }
+}
+
+/* Finishes a MULTI_SET in progress at once, before the session leaves it: others may have
+ * seen a part of it, and must not see it begin again. */
+static void
+finish_change(dl_session *session)
 {
     dl_long_request *one = session->current;
+    int work = INT_MAX;
+    dl_bytes key;
 
-    if (one != NULL && one->walk.request != NULL
-        && has_begun(session, one->request.op)) {
-        dl_replies_take_unfinished(&session->hub->replies, session->slot, one);
-        session->current = NULL;
+    if (one != NULL && one->request.op == DL_OP_MULTI_SET
+        && one->walk.request != NULL) {
+        dl_long_progress progress = dl_long_step(one, table_of(session), &work, &key);
+        note_multi_set(session,
+                       progress == DL_LONG_DONE ? DL_OUTCOME_DONE : DL_OUTCOME_NONE);
+        drop_long(&session->current);
     }
 }
 
@@ -115,7 +130,7 @@ dl_answer_lose_slot(dl_session *session)
     const dl_output *output = session->output;
 
     if (session->slot != NULL) {
-        pass_on_change(session);
+        finish_change(session);
         dl_replies_lose(&session->hub->replies, table_of(session), session->slot,
                         output != NULL && dl_output_size(output) > 0);
         session->slot = NULL;
@@ -128,7 +143,7 @@ dl_answer_lose_slot(dl_session *session)
 static void
 replace(dl_session *old)
 {
-    pass_on_change(old);
+    finish_change(old);
     leave_wait(old);
     old->slot = NULL;
     old->is_replaced = true;
@@ -138,7 +153,7 @@ replace(dl_session *old)
 void
 dl_answer_leave(dl_session *session)
 {
-    pass_on_change(session);
+    finish_change(session);
     leave_wait(session);
     drop_long(&session->current);
 }
@@ -426,23 +441,18 @@ step_long(dl_session *session, dl_long_request **slot)
     if (one->request.op == DL_OP_MULTI_SET && hub->journal != NULL
         && dl_journal_prepare(hub->journal, (dl_bytes){0}) != DL_OK) {
         *slot = NULL;
-        if (has_begun(session, DL_OP_MULTI_SET)) {
-            session->slot->outcome = DL_OUTCOME_NONE;
-        }
+        note_multi_set(session, DL_OUTCOME_NONE);
         dl_status refusal =
             tell_failure(session, &one->request, dl_last_error()->status);
         dl_long_free(one);
         return refusal;
     }
     uint64_t position = journal_position(session);
-    dl_long_progress progress =
-        dl_long_step(one, &hub->table, &hub->names, &hub->work, &key);
+    dl_long_progress progress = dl_long_step(one, &hub->table, &hub->work, &key);
     dl_status status = DL_OK;
-    if (progress != DL_LONG_MORE && one->request.op == DL_OP_MULTI_SET
-        && has_begun(session, DL_OP_MULTI_SET)) {
-        session->slot->outcome =
-            progress == DL_LONG_DONE ? DL_OUTCOME_DONE : DL_OUTCOME_NONE;
-        (void)dl_replies_record(&hub->replies, session->slot);
+    if (progress != DL_LONG_MORE && one->request.op == DL_OP_MULTI_SET) {
+        note_multi_set(session,
+                       progress == DL_LONG_DONE ? DL_OUTCOME_DONE : DL_OUTCOME_NONE);
     }
     if (one->request.op == DL_OP_MULTI_SET) {
         note_change(session, position);
@@ -568,20 +578,13 @@ repeat(dl_session *session, const dl_store_request *request)
         session->hub->refused[DL_LIMIT_REPLIES]++;
         return dl_fail(DL_NETWORK,
                        "%s was done, but the store's server no longer remembers "
-                       "its reply: at most %" PRIu64 " bytes of replies "
-                       "(DISTLITE_STORE_REPLY_BYTES), for %d seconds "
-                       "(DISTLITE_STORE_REPLY_SECONDS)",
+                       "its reply: it keeps at most %" PRIu64 " bytes of replies (an "
+                       "eighth of DISTLITE_STORE_BYTES), for %d seconds",
                        dl_wire_op_name(request->op), session->hub->limits.reply_bytes,
                        (int)(session->hub->limits.reply / DL_SECOND));
     }
-    if (slot->outcome == DL_OUTCOME_BEGUN && request->op == DL_OP_BARRIER) {
-        return wait_barrier(session, request, true);
-    }
     if (slot->outcome == DL_OUTCOME_BEGUN) {
-        session->current = dl_replies_give_unfinished(&session->hub->replies, slot);
-        session->is_stalled = true;
-        dl_hub_mark(session);
-        return DL_OK;
+        return wait_barrier(session, request, true);
     }
     if (request->op == DL_OP_BARRIER) {
         session->wait_is_checked = request->is_checked;

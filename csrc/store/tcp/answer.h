@@ -29,8 +29,8 @@ void dl_answer_end_wait(dl_session *session);
 /* Detaches the session from its slot, which the client may open again. */
 void dl_answer_lose_slot(dl_session *session);
 
-/* Cancels what is not answered yet: a wait, and a request over
- * many keys, which the slot's next connection finishes if it is a change. */
+/* Cancels what is not answered yet: a wait, and a request over many keys.  A change that
+ * has begun is finished at once. */
 void dl_answer_leave(dl_session *session);
 
 #endif

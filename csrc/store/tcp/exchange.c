@@ -417,8 +417,7 @@ reopen(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
         dl_status status =
             dl_fail(DL_MISMATCH,
                     "the store's server at %s has forgotten this client, "
-                    "which was away for too long "
-                    "(DISTLITE_STORE_REPLY_SECONDS)",
+                    "which was away for too long",
                     opened->peer);
         dl_connection_pool_give(pool, opened);
         return status;

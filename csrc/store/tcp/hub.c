@@ -104,7 +104,6 @@ dl_hub_fini(dl_hub *hub)
     dl_secret_unref(hub->secret);
     dl_replies_fini(&hub->replies);
     dl_tls_unref(hub->tls);
-    dl_names_fini(&hub->names);
     dl_table_fini(&hub->table);
     *hub = (dl_hub){0};
 }
@@ -127,8 +126,6 @@ refusals(const dl_hub *hub, dl_limit limit)
         return hub->table.key_refusals;
     case DL_LIMIT_BYTES:
         return hub->table.size_refusals;
-    case DL_LIMIT_LISTINGS:
-        return hub->names.refusals;
     default:
         return hub->refused[limit];
     }
@@ -291,7 +288,7 @@ dl_hub_wake(dl_hub *hub, int64_t now)
     int work = DL_SESSION_WORK;
     dl_table_advance(&hub->table, now);
     (void)dl_table_expire(&hub->table, now, &work);
-    dl_replies_wake(&hub->replies, &hub->table, &hub->names, DL_SESSION_WORK, now);
+    dl_replies_wake(&hub->replies, &hub->table, now);
     dl_hub_end_waits(hub);
     expire(&hub->strangers, hub->limits.validate, now);
     expire(&hub->slow, hub->limits.stall, now);

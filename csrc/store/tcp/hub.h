@@ -52,8 +52,7 @@ typedef struct dl_hub {
     size_t changed_count;
     size_t pending;        /* bytes held in incomplete requests and unread replies */
     size_t pending_output; /* those of them in unread replies */
-    int work;       /* what is left of DL_SESSION_WORK for the session being served */
-    dl_names names; /* listings of a large table */
+    int work; /* what is left of DL_SESSION_WORK for the session being served */
     uint8_t
         identity[DL_IDENTITY_SIZE]; /* zeros unless dl_hub_draw_identity() drew it */
     dl_replies replies;
@@ -62,7 +61,7 @@ typedef struct dl_hub {
         refusals[DL_STATUS_LAST + 1]; /* limits the lines of the log, by status */
     dl_output *spare; /* an empty output that is reused, to save an allocation */
     /* The counts of STATS; refusals by the limits of keys and bytes are counted in the
-     * table, those of listings in `names`. */
+     * table. */
     uint64_t refused[DL_LIMIT_COUNT];
     uint64_t closed[DL_STATUS_LAST + 1]; /* clients that were refused, by status */
     uint64_t clients;                    /* connected now */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/deadline.h"
@@ -18,10 +19,11 @@
  * notices it, the client may take as long as the default timeout of a call. */
 #define REPLY_SECONDS 300
 
-#define SPARE_DESCRIPTORS 64
-
 /* Far above what a job needs: a rank has some dozens of keys. */
 #define KEYS (UINT64_C(64) << 20)
+
+/* Enough for a value of DL_STORE_VALUE_LIMIT from some clients at once. */
+#define PENDING_LEAST (UINT64_C(64) << 20)
 
 #define UNKNOWN_MEMORY (UINT64_C(64) << 30)
 
@@ -34,27 +36,45 @@ host_memory(void)
     return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UNKNOWN_MEMORY;
 }
 
+/* Leaves an eighth of the process's descriptors to the program. */
+static uint64_t
+most_connections(void)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY
+               ? limit.rlim_cur - limit.rlim_cur / 8
+               : UINT64_MAX;
+}
+
+static void
+set_bytes(dl_limits *limits, uint64_t bytes)
+{
+    limits->bytes = bytes;
+    limits->pending = bytes / 2 > PENDING_LEAST ? bytes / 2 : PENDING_LEAST;
+    limits->reply_bytes = bytes / 8;
+}
+
 dl_limits
 dl_limits_default(void)
 {
-    return (dl_limits){
+    dl_limits limits = {
+        .keys = KEYS,
+        .connections = most_connections(),
         .validate = VALIDATE_SECONDS * DL_SECOND,
         .stall = STALL_SECONDS * DL_SECOND,
-        .descriptors = SPARE_DESCRIPTORS,
-        .keys = KEYS,
-        .bytes = host_memory() / 2,
-        .pending = host_memory() / 4,
         .reply = REPLY_SECONDS * DL_SECOND,
-        .reply_bytes = host_memory() / 16,
     };
+
+    set_bytes(&limits, host_memory() / 2);
+    return limits;
 }
 
-/* Parses `text`, the value of the variable `name`.  NULL or empty leaves `*number` as
- * it is. */
+/* Reads the variable; one that is not set or empty leaves `*number` as it is. */
 static dl_status
-read_number(const char *name, const char *text, uint64_t least, uint64_t most,
-            uint64_t *number)
+read_number(const char *name, uint64_t *number)
 {
+    const char *text = getenv(name);
     char *end = NULL;
 
     if (text == NULL || text[0] == '\0') {
@@ -62,24 +82,13 @@ read_number(const char *name, const char *text, uint64_t least, uint64_t most,
     }
     errno = 0;
     unsigned long long read = strtoull(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0' || text[0] == '-' || read < least
-        || read > most) {
+    if (errno != 0 || end == text || *end != '\0' || text[0] == '-' || read < 1
+        || read > INT64_MAX) {
         return dl_fail(DL_INVALID,
-                       "%s=%.100s: the value must be a whole number from %" PRIu64
-                       " to %" PRIu64,
-                       name, text, least, most);
+                       "%s=%.100s: the value must be a whole number from 1 to %" PRId64,
+                       name, text, INT64_MAX);
     }
     *number = read;
-    return DL_OK;
-}
-
-static dl_status
-read_seconds(const char *name, const char *text, int64_t *span)
-{
-    uint64_t seconds = (uint64_t)(*span / DL_SECOND);
-
-    DL_TRY(read_number(name, text, 1, 1000000, &seconds));
-    *span = (int64_t)seconds * DL_SECOND;
     return DL_OK;
 }
 
@@ -87,25 +96,12 @@ dl_status
 dl_limits_read(dl_limits *limits)
 {
     dl_limits read = dl_limits_default();
+    uint64_t bytes = read.bytes;
 
-    DL_TRY(read_seconds("DISTLITE_STORE_VALIDATE_SECONDS",
-                        getenv("DISTLITE_STORE_VALIDATE_SECONDS"), &read.validate));
-    DL_TRY(read_seconds("DISTLITE_STORE_STALL_SECONDS",
-                        getenv("DISTLITE_STORE_STALL_SECONDS"), &read.stall));
-    DL_TRY(read_number("DISTLITE_STORE_SPARE_DESCRIPTORS",
-                       getenv("DISTLITE_STORE_SPARE_DESCRIPTORS"), 0, 1 << 20,
-                       &read.descriptors));
-    DL_TRY(read_number("DISTLITE_STORE_KEYS", getenv("DISTLITE_STORE_KEYS"), 1,
-                       INT64_MAX, &read.keys));
-    DL_TRY(read_number("DISTLITE_STORE_BYTES", getenv("DISTLITE_STORE_BYTES"), 1,
-                       INT64_MAX, &read.bytes));
-    DL_TRY(read_number("DISTLITE_STORE_PENDING", getenv("DISTLITE_STORE_PENDING"), 1,
-                       INT64_MAX, &read.pending));
-    DL_TRY(read_seconds("DISTLITE_STORE_REPLY_SECONDS",
-                        getenv("DISTLITE_STORE_REPLY_SECONDS"), &read.reply));
-    DL_TRY(read_number("DISTLITE_STORE_REPLY_BYTES",
-                       getenv("DISTLITE_STORE_REPLY_BYTES"), 1, INT64_MAX,
-                       &read.reply_bytes));
+    DL_TRY(read_number("DISTLITE_STORE_KEYS", &read.keys));
+    DL_TRY(read_number("DISTLITE_STORE_BYTES", &bytes));
+    DL_TRY(read_number("DISTLITE_STORE_CONNECTIONS", &read.connections));
+    set_bytes(&read, bytes);
     *limits = read;
     return DL_OK;
 }
@@ -116,12 +112,11 @@ dl_limit_name(dl_limit limit)
     static const char *const names[DL_LIMIT_COUNT] = {
         [DL_LIMIT_VALIDATE] = "validate",
         [DL_LIMIT_STALL] = "stall",
-        [DL_LIMIT_DESCRIPTORS] = "descriptors",
+        [DL_LIMIT_CONNECTIONS] = "connections",
         [DL_LIMIT_KEYS] = "keys",
         [DL_LIMIT_BYTES] = "bytes",
         [DL_LIMIT_PENDING] = "pending",
         [DL_LIMIT_REPLIES] = "replies",
-        [DL_LIMIT_LISTINGS] = "listings",
     };
 
     return names[limit];

@@ -4,7 +4,8 @@
  * a few keys at a time, so that other clients are served in between; these may change
  * the table between two steps.  Before all names are listed or counted, values that
  * have ended are removed in the same way.  Knows nothing of sessions: the caller parks
- * the waiter of a blocked WAIT.
+ * the waiter of a blocked WAIT.  A listing may or may not have what others set and delete
+ * while it is built.
  *
  * The reply is built in an output of its own and handed over as a whole: the reply to
  * an earlier WAIT of the same client may be written at any time, and must not be placed
@@ -17,40 +18,13 @@
 #include "store/table.h"
 #include "store/tcp/output.h"
 
-/* The listing of all names of a large table, encoded for the wire.  It is built in
- * steps, so that no client monopolises the server, and shared by all clients that ask
- * for it, so that all clients that never read their replies hold only one copy.
- *
- * A client is given a listing that was begun after its request arrived, so that it
- * reflects what the client has set and deleted before.  Changes made while a listing is
- * built may or may not be in it.  Server thread only; zeroed memory has no listing. */
-
-/* Most superseded listings that are kept for clients that are still reading them.  A
- * listing is superseded only if names are set or deleted while clients read it. */
-#define DL_NAMES_HELD 64
-
-typedef struct dl_listing {
-    dl_blob *names;   /* each as dl_put_bytes() writes it */
-    uint64_t version; /* the table's names_version when it was begun */
-    int64_t count;
-} dl_listing;
-
-typedef struct dl_names {
-    dl_listing latest; /* complete; none if `names` is NULL */
-    dl_listing begun;  /* being built; none if `names` is NULL */
-    dl_table_cursor cursor;
-    dl_blob *held[DL_NAMES_HELD]; /* earlier ones that a client may still be reading */
-    uint64_t refusals; /* number of requests refused because `held` was full */
-} dl_names;
-
-void dl_names_fini(dl_names *names);
-
 typedef struct dl_long_request {
     dl_store_request request; /* its items lie in `bytes` from the first step on */
     dl_buffer bytes;
     dl_key_walk walk;
     dl_output reply;
-    uint64_t since;  /* LIST_KEYS: the oldest version of the names that may be sent */
+    dl_table_cursor cursor; /* LIST_KEYS: at the next name */
+    int64_t listed;         /* LIST_KEYS: number of names in the reply */
     int64_t until;   /* LIST_KEYS, NUM_KEYS: values that end by then do not count */
     bool is_expired; /* there are none of these any more */
     bool has_waited; /* WAIT: has blocked since it last began with the first key */
@@ -81,7 +55,7 @@ dl_status dl_long_copy(dl_long_request *one);
 
 /* Processes about `*work` keys, and decrements `*work` for each.  `*key` is set with
  * DL_LONG_BLOCKED only. */
-dl_long_progress dl_long_step(dl_long_request *one, dl_table *table, dl_names *names,
-                              int *work, dl_bytes *key);
+dl_long_progress dl_long_step(dl_long_request *one, dl_table *table, int *work,
+                              dl_bytes *key);
 
 #endif

@@ -2,12 +2,10 @@
 #include "store/tcp/peer.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -38,10 +36,6 @@
 /* How many bytes of output are encrypted at once, which bounds the memory of a stream.
  * Encrypted bytes that the socket does not accept are kept in the stream. */
 #define SEALED_SIZE (48u << 10)
-
-/* Where RLIMIT_NOFILE is low, at most this fraction of it is reserved for the
- * program. */
-#define RESERVED_PART 16
 
 #define SEND_FLAGS (MSG_NOSIGNAL | MSG_DONTWAIT)
 
@@ -385,8 +379,7 @@ dl_acceptor_init(dl_acceptor *acceptor, int fd, bool is_local, dl_hub *hub)
 {
     const dl_limits *limits = &hub->limits;
 
-    *acceptor = (dl_acceptor){
-        .fd = fd, .is_local = is_local, .reserve = limits->descriptors, .hub = hub};
+    *acceptor = (dl_acceptor){.fd = fd, .is_local = is_local, .hub = hub};
     if (is_local) {
         return;
     }
@@ -423,39 +416,16 @@ is_passing(int error)
 /* Marks the acceptor as starved, and logs that once per period in which clients
  * wait. */
 static void
-starve(dl_acceptor *acceptor, int error)
+starve(dl_acceptor *acceptor, const char *reason)
 {
     acceptor->is_starved = true;
-    acceptor->hub->refused[DL_LIMIT_DESCRIPTORS]++;
+    acceptor->hub->refused[DL_LIMIT_CONNECTIONS]++;
     if (!acceptor->is_logged) {
         acceptor->is_logged = true;
         dl_log_limited(&acceptor->log, DL_LOG_WARNING,
                        "store server: accepting connections: %s; new ones wait",
-                       strerror(error));
+                       reason);
     }
-}
-
-/* Returns whether only the reserved descriptors are left.  They let the program open
- * files while any number of clients connects. */
-static bool
-is_at_reserve(const dl_acceptor *acceptor)
-{
-    struct rlimit limit;
-
-    /* accept(2) returns the lowest free number: while that is in the lower half of the
-     * range, there are enough, and the probe below is saved. */
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0
-        || (rlim_t)acceptor->last_fd < limit.rlim_cur / 2) {
-        return false;
-    }
-    rlim_t most = limit.rlim_cur / RESERVED_PART;
-    rlim_t reserve = acceptor->reserve < most ? (rlim_t)acceptor->reserve : most;
-    int lowest = fcntl(acceptor->fd, F_DUPFD_CLOEXEC, 0);
-    if (lowest < 0) {
-        return errno == EMFILE;
-    }
-    close(lowest);
-    return (rlim_t)lowest >= limit.rlim_cur - reserve;
 }
 
 /* Returns whether the client of a Unix socket belongs to this user; otherwise closes
@@ -481,8 +451,8 @@ dl_acceptor_next(dl_acceptor *acceptor)
 {
     dl_hub_busy(acceptor->hub);
     acceptor->is_starved = false;
-    if (is_at_reserve(acceptor)) {
-        starve(acceptor, EMFILE);
+    if (acceptor->hub->clients >= acceptor->hub->limits.connections) {
+        starve(acceptor, "there are as many as DISTLITE_STORE_CONNECTIONS allows");
         return -1;
     }
     for (;;) {
@@ -492,7 +462,6 @@ dl_acceptor_next(dl_acceptor *acceptor)
             return -1;
         }
         if (fd >= 0) {
-            acceptor->last_fd = fd;
             dl_socket_prepare(fd);
             return fd;
         }
@@ -501,7 +470,7 @@ dl_acceptor_next(dl_acceptor *acceptor)
             return -1;
         }
         if (!is_passing(errno)) {
-            starve(acceptor, errno);
+            starve(acceptor, strerror(errno));
             return -1;
         }
     }

@@ -10,8 +10,8 @@
  * nothing before the client has proved itself; a client without TLS is told so.
  * Server thread only.
  *
- * An acceptor accepts new connections, at the TCP port or at the shortcut (shortcut.h),
- * and keeps descriptors free for the rest of the program. */
+ * An acceptor accepts new connections, at the TCP port or at the shortcut
+ * (shortcut.h), as many as the hub's limits allow. */
 #ifndef DISTLITE_STORE_TCP_PEER_H
 #define DISTLITE_STORE_TCP_PEER_H
 
@@ -55,8 +55,8 @@ bool dl_peer_resume(dl_peer *peer);
 bool dl_peer_wants_input(const dl_peer *peer);
 bool dl_peer_wants_room(const dl_peer *peer);
 
-/* How long the loop stops accepting once only the descriptors reserved for the program
- * are left.  New connections wait in the kernel's queue meanwhile. */
+/* How long the loop stops accepting once there are as many connections as the limits,
+ * or the process's descriptors, allow.  New ones wait in the kernel's queue meanwhile. */
 #define DL_ACCEPTOR_PAUSE (100 * DL_MILLISECOND)
 
 /* Number of connections accepted before existing clients are served again: about half a
@@ -64,12 +64,10 @@ bool dl_peer_wants_room(const dl_peer *peer);
 #define DL_ACCEPTOR_ROUND 64
 
 typedef struct dl_acceptor {
-    int fd;           /* listening, non-blocking; -1: none */
-    bool is_local;    /* a Unix socket's, which accepts this user's processes only */
-    int last_fd;      /* the descriptor accepted last */
-    uint64_t reserve; /* number of descriptors kept free for the program */
-    bool is_starved;  /* the last call returned -1 for want of descriptors or memory */
-    dl_hub *hub;      /* counts how often it was starved */
+    int fd;          /* listening, non-blocking; -1: none */
+    bool is_local;   /* a Unix socket's, which accepts this user's processes only */
+    bool is_starved; /* the last call returned -1 although connections may wait */
+    dl_hub *hub;     /* counts how often it was starved */
     dl_log_limit log;
     bool is_logged; /* that it is starved; cleared once the kernel's queue is empty */
 } dl_acceptor;

@@ -17,7 +17,6 @@ dl_replies_init(dl_replies *replies)
     dl_list_init(&replies->all);
     dl_list_init(&replies->lost);
     dl_list_init(&replies->large);
-    dl_list_init(&replies->unfinished);
 }
 
 static void
@@ -33,9 +32,6 @@ count(dl_replies *replies, dl_reply_slot *slot)
 {
     size_t size = sizeof *slot + slot->name.capacity;
 
-    if (slot->unfinished != NULL) {
-        size += slot->unfinished->bytes.capacity;
-    }
     if (slot->large.next != NULL) {
         size += slot->value->capacity;
     }
@@ -51,19 +47,6 @@ dl_replies_drop_value(dl_replies *replies, dl_reply_slot *slot)
         dl_list_remove(&slot->large);
         count(replies, slot);
     }
-}
-
-dl_long_request *
-dl_replies_give_unfinished(dl_replies *replies, dl_reply_slot *slot)
-{
-    dl_long_request *unfinished = slot->unfinished;
-
-    if (unfinished != NULL) {
-        slot->unfinished = NULL;
-        dl_list_remove(&slot->unfinished_node);
-        count(replies, slot);
-    }
-    return unfinished;
 }
 
 /* Returns whether the reply to the slot's latest change has a value, which is that of
@@ -135,7 +118,6 @@ dl_replies_forget(dl_replies *replies, dl_reply_slot *slot)
                                         });
     }
     dl_replies_drop_value(replies, slot);
-    dl_long_free(dl_replies_give_unfinished(replies, slot));
     dl_list_remove(&slot->all);
     dl_list_remove(&slot->lost);
     dl_map_remove(&replies->slots, &slot->node);
@@ -400,15 +382,6 @@ dl_replies_keep(dl_replies *replies, dl_table *table, dl_reply_slot *slot,
 }
 
 void
-dl_replies_take_unfinished(dl_replies *replies, dl_reply_slot *slot,
-                           dl_long_request *unfinished)
-{
-    slot->unfinished = unfinished;
-    dl_list_append(&replies->unfinished, &slot->unfinished_node);
-    count(replies, slot);
-}
-
-void
 dl_replies_lose(dl_replies *replies, dl_table *table, dl_reply_slot *slot,
                 bool is_undelivered)
 {
@@ -427,40 +400,16 @@ dl_replies_next_wake(const dl_replies *replies)
     const dl_reply_slot *large = first_large(replies);
     int64_t at = lost == NULL ? INT64_MAX : lost->lost_since + replies->age;
 
-    if (!dl_list_is_empty(&replies->unfinished)) {
-        return 0;
-    }
     return large != NULL && large->large_since + replies->age < at
                ? large->large_since + replies->age
                : at;
 }
 
-/* Continues the earliest unfinished request. */
-static void
-finish_one(dl_replies *replies, dl_table *table, dl_names *names, int *work)
-{
-    dl_reply_slot *slot =
-        DL_LIST_ENTRY(replies->unfinished.next, dl_reply_slot, unfinished_node);
-    dl_bytes key;
-    dl_long_progress progress =
-        dl_long_step(slot->unfinished, table, names, work, &key);
-
-    if (progress != DL_LONG_MORE) {
-        slot->outcome = progress == DL_LONG_DONE ? DL_OUTCOME_DONE : DL_OUTCOME_NONE;
-        (void)dl_replies_record(replies, slot);
-        dl_long_free(dl_replies_give_unfinished(replies, slot));
-    }
-}
-
 void
-dl_replies_wake(dl_replies *replies, dl_table *table, dl_names *names, int work,
-                int64_t now)
+dl_replies_wake(dl_replies *replies, dl_table *table, int64_t now)
 {
     dl_reply_slot *slot;
 
-    while (!dl_list_is_empty(&replies->unfinished) && work > 0) {
-        finish_one(replies, table, names, &work);
-    }
     while ((slot = first_lost(replies)) != NULL
            && slot->lost_since + replies->age <= now) {
         forget_lost(replies, table, slot);

@@ -18,7 +18,6 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "store/execute.h"
-#include "store/tcp/long_request.h"
 #include "store/tcp/wire.h"
 
 struct dl_session;
@@ -43,10 +42,8 @@ typedef struct dl_reply_slot {
     dl_blob *value;      /* the same; a reference */
     dl_buffer name;      /* QUEUE_POP: the queue's, to which an item may be returned */
     bool is_undelivered; /* the connection was lost before the reply was sent */
-    dl_long_request *unfinished; /* a MULTI_SET whose connection was lost */
-    dl_list unfinished_node;
-    size_t size;  /* its share of the total */
-    dl_list lost; /* in the list of slots without a connection, by time */
+    size_t size;         /* its share of the total */
+    dl_list lost;        /* in the list of slots without a connection, by time */
     int64_t lost_since;
     dl_list large; /* in the list of slots with a large value, by time */
     int64_t large_since;
@@ -57,7 +54,6 @@ typedef struct dl_replies {
     dl_list all; /* the same; dl_replies_put_next() moves the first to the end */
     dl_list lost;
     dl_list large;
-    dl_list unfinished;
     dl_buffer *changes; /* gets records, as that of the table; NULL: none */
     size_t size;        /* bytes of all slots, and of the large values they hold */
     uint64_t limit;     /* of `size`; exceeded only by slots in use, without values */
@@ -81,10 +77,9 @@ dl_reply_slot *dl_replies_open(dl_replies *replies, dl_table *table,
 static inline bool
 dl_replies_has_reply(const dl_reply_slot *slot)
 {
-    /* A MULTI_SET may have begun and then had no memory to go on with. */
+    /* A MULTI_SET that had only begun was cut short by the end of a server. */
     return slot->outcome != DL_OUTCOME_NONE
-           && (slot->outcome != DL_OUTCOME_BEGUN || slot->op != DL_OP_MULTI_SET
-               || slot->unfinished != NULL);
+           && (slot->outcome != DL_OUTCOME_BEGUN || slot->op != DL_OP_MULTI_SET);
 }
 
 /* Begins the change with the next number, which replaces the one before. */
@@ -97,13 +92,6 @@ void dl_replies_keep(dl_replies *replies, dl_table *table, dl_reply_slot *slot,
 
 /* Drops the reply's value, since the client has read it. */
 void dl_replies_drop_value(dl_replies *replies, dl_reply_slot *slot);
-
-/* Takes over a MULTI_SET in progress whose connection was lost, to finish it. */
-void dl_replies_take_unfinished(dl_replies *replies, dl_reply_slot *slot,
-                                dl_long_request *unfinished);
-
-/* Returns the MULTI_SET that was taken over, which the caller then owns, or NULL. */
-dl_long_request *dl_replies_give_unfinished(dl_replies *replies, dl_reply_slot *slot);
 
 /* Notes that the slot's connection was lost, with its reply only partly sent or not at
  * all if `is_undelivered`. */
@@ -133,11 +121,9 @@ void dl_replies_put_next(dl_replies *replies, dl_buffer *out);
 /* Returns when dl_replies_wake() must be called next; INT64_MAX: never. */
 int64_t dl_replies_next_wake(const dl_replies *replies);
 
-/* Forgets slots and values that are too old, and continues the unfinished requests by
- * about `work` keys.  An item that was popped for a client that did not reconnect, and
- * that was not sent completely, returns to the front of its queue: that client cannot
- * have received it. May end waits. */
-void dl_replies_wake(dl_replies *replies, dl_table *table, dl_names *names, int work,
-                     int64_t now);
+/* Forgets slots and values that are too old.  An item that was popped for a client that
+ * did not reconnect, and that was not sent completely, returns to the front of its queue:
+ * that client cannot have received it.  May end waits. */
+void dl_replies_wake(dl_replies *replies, dl_table *table, int64_t now);
 
 #endif

@@ -17,8 +17,10 @@ dl_server_prepare(int listen_fd, const dl_server_options *options, dl_hub *hub,
     dl_hub_set_secret(hub, options->secret);
     dl_hub_set_tls(hub, options->tls);
     DL_TRY(dl_shortcut_is_allowed(&has_shortcut));
-    DL_TRY(dl_limits_read(&limits));
-    dl_hub_set_limits(hub, &limits);
+    if (options->limits == NULL) {
+        DL_TRY(dl_limits_read(&limits));
+    }
+    dl_hub_set_limits(hub, options->limits != NULL ? options->limits : &limits);
     DL_TRY(dl_hub_draw_identity(hub));
     if (options->journal != NULL) {
         DL_TRY(dl_hub_open_journal(hub, options->journal, options->sync));

@@ -16,10 +16,11 @@
 typedef struct dl_server dl_server;
 
 typedef struct dl_server_options {
-    dl_secret *secret;    /* clients have to prove that they know it; or NULL */
-    dl_tls *tls;          /* clients have to speak it; or NULL */
-    const char *journal;  /* path of the file that keeps the contents; or NULL */
-    dl_journal_sync sync; /* of the journal */
+    dl_secret *secret;       /* clients have to prove that they know it; or NULL */
+    dl_tls *tls;             /* clients have to speak it; or NULL */
+    const char *journal;     /* path of the file that keeps the contents; or NULL */
+    dl_journal_sync sync;    /* of the journal */
+    const dl_limits *limits; /* NULL: those of the environment; tests set their own */
 } dl_server_options;
 
 /* The operations of one kind of event loop. */

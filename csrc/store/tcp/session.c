@@ -75,7 +75,7 @@ limit_pending(dl_session *session)
     hub->refused[DL_LIMIT_PENDING]++;
     return dl_fail(DL_NO_MEMORY,
                    "the store's server holds %zu bytes of incomplete requests and "
-                   "unread replies; its limit is %" PRIu64 " (DISTLITE_STORE_PENDING)",
+                   "unread replies; its limit is %" PRIu64 " (DISTLITE_STORE_BYTES)",
                    hub->pending, hub->limits.pending);
 }
 
@@ -331,13 +331,9 @@ pass_held(dl_session *session, dl_bytes rest)
 
     session->partial->held = (dl_buffer){0};
     drop_partial(session);
-    if (session->current->walk.request == NULL) {
-        dl_long_own(session->current, &held);
-    }
+    dl_long_own(session->current, &held);
     dl_status status =
         rest.size > 0 ? dl_partial_new(&start, rest, &session->partial) : DL_OK;
-    /* Empty, unless the request was begun on a connection that is lost. */
-    dl_buffer_fini(&held);
     return status;
 }
 
@@ -390,7 +386,7 @@ take_in(dl_session *session, dl_bytes bytes)
     dl_wire_cursor cursor = {0};
     if (!session->is_stalled) {
         DL_TRY(serve(session, &cursor, &bytes));
-        if (session->current != NULL && session->current->walk.request == NULL) {
+        if (session->current != NULL) {
             DL_TRY(dl_long_copy(session->current));
         }
     }
@@ -492,12 +488,11 @@ end_late(dl_session *session)
     session->output = NULL;
     return session->is_admitted
                ? dl_fail(DL_TIMEOUT,
-                         "it has read none of the replies sent to it for %d seconds "
-                         "(DISTLITE_STORE_STALL_SECONDS)",
+                         "it has read none of the replies sent to it for %d seconds",
                          (int)(limits->stall / DL_SECOND))
                : dl_fail(DL_TIMEOUT,
                          "it did not identify itself as a store client%s within %d "
-                         "seconds (DISTLITE_STORE_VALIDATE_SECONDS)",
+                         "seconds",
                          session->is_validated ? " that knows the token" : "",
                          (int)(limits->validate / DL_SECOND));
 }

@@ -15,12 +15,11 @@ class StoreRefusals(TypedDict):
 
     validate: int
     stall: int
-    descriptors: int
+    connections: int
     keys: int
     bytes: int
     pending: int
     replies: int
-    listings: int
 
 
 class StoreReplies(TypedDict):
