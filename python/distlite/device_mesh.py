@@ -4,19 +4,17 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from . import _C
 from .groups.backends import best_backend
 from .groups.world import is_initialized
 from .groups.world import world as _world
 from .mesh import DeviceMesh, check_names
-from .mesh import _mesh_resources as _mesh_resources
 from .shared import sizes_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
 
 __all__ = ["DeviceMesh", "init_device_mesh"]
 
@@ -52,8 +50,6 @@ def init_device_mesh(
         >>> mesh.get_group("model").size(), mesh.get_local_rank("model") == rank
         (2, True)
     """
-    import numpy as np
-
     shape = sizes_of(mesh_shape, "mesh_shape")
     _check(device_type, shape, mesh_dim_names)
     override = _override_of(backend_override or {}, len(shape), mesh_dim_names)

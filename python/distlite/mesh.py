@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import math
-import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ._C import ProcessGroup
 from .groups.backends import best_backend
@@ -20,13 +21,9 @@ from .groups.world import (
 from .groups.world import world as _world
 
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Any
-
-    import numpy as np
     from numpy.typing import ArrayLike
 
-    Names = tuple[str, ...]
+Names = tuple[str, ...]
 
 __all__ = ["DeviceMesh"]
 
@@ -71,8 +68,6 @@ class DeviceMesh:
         _init_backend: bool = True,
         _rank: int | None = None,
     ) -> None:
-        import numpy as np
-
         if mesh is None:
             raise TypeError("The mesh argument is required")
         ranks = np.array(mesh, dtype=np.int32, ndmin=1)
@@ -112,8 +107,6 @@ class DeviceMesh:
             self._groups.append(self._group_along(dim, backend, options))
 
     def _group_along(self, dim: int, backend: Any, options: Any) -> ProcessGroup | None:
-        import numpy as np
-
         lines = np.moveaxis(self.mesh, dim, -1).reshape(-1, self.mesh.shape[dim])
         is_world = sorted(self.mesh.flat) == list(range(get_world_size()))
         if self.mesh.ndim == 1 and is_world and backend is None:
@@ -322,26 +315,12 @@ class DeviceMesh:
     def _parts_like(self, part: DeviceMesh) -> list[list[int]]:
         """Returns the ranks of `part`, a slice of this mesh, and of all slices parallel
         to it."""
-        import numpy as np
-
         if part is self or part.mesh_dim_names is None:
             return [part.mesh.reshape(-1).tolist()]
         dims = [self._dim_of(name) for name in part.mesh_dim_names]
         moved = np.moveaxis(self.mesh, dims, range(-len(dims), 0))
         lines: list[list[int]] = moved.reshape(-1, part.mesh.size).tolist()
         return lines
-
-    def _get_all_submeshes(self, mesh_dim_name: str) -> list[DeviceMesh]:
-        """Returns the meshes along a dimension, those of other processes as well."""
-        import numpy as np
-
-        dim = self._dim_of(mesh_dim_name)
-        lines = np.moveaxis(self.mesh, dim, -1).reshape(-1, self.shape[dim])
-        groups = self._groups[dim : dim + 1]
-        return [
-            self._derived(line, (mesh_dim_name,), groups if get_rank() in line else [])
-            for line in lines
-        ]
 
     @staticmethod
     def from_group(
@@ -378,10 +357,6 @@ class DeviceMesh:
         made._groups = list(groups) if made._coordinate is not None else []
         return made
 
-    def _get_root_mesh(self) -> DeviceMesh:
-        """Returns the mesh that this one was sliced from; of any other, itself."""
-        return self._root
-
     def __getstate__(self) -> dict[str, object]:
         state = self.__dict__.copy()
         del state["_groups"]
@@ -400,20 +375,6 @@ class DeviceMesh:
                 here = self._coordinate[:dim], self._coordinate[dim + 1 :]
                 line = self.mesh[(*here[0], slice(None), *here[1])].tolist()
                 self._groups.append(_group_of(line))
-
-    def __enter__(self) -> DeviceMesh:
-        _mesh_resources.mesh_stack.append(self)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Only shows where a mesh is used, to libraries that ask for the current
-        one."""
-        _mesh_resources.mesh_stack.pop()
 
     def __repr__(self) -> str:
         names = self.mesh_dim_names
@@ -449,26 +410,6 @@ class DeviceMesh:
         return hash(self._key())
 
 
-class _MeshEnv(threading.local):
-    """The meshes in whose with statements a thread is, by torch's names."""
-
-    def __init__(self) -> None:
-        self.mesh_stack: list[DeviceMesh] = []
-
-    def get_current_mesh(self) -> DeviceMesh:
-        """Returns the mesh of the innermost with statement."""
-        if not self.mesh_stack:
-            raise RuntimeError("No device mesh is currently active!")
-        return self.mesh_stack[-1]
-
-    def get_root_mesh(self, device_mesh: DeviceMesh) -> DeviceMesh:
-        """Returns the mesh that a mesh was sliced from."""
-        return device_mesh._get_root_mesh()
-
-
-_mesh_resources = _MeshEnv()
-
-
 def _group_of(ranks: list[int]) -> ProcessGroup | None:
     """Returns the first group of this process that has these global ranks."""
     orders = ranks, sorted(ranks)
@@ -494,8 +435,6 @@ def _ranks_of(
     groups: list[ProcessGroup], mesh: ArrayLike | None, is_one: bool, names: object
 ) -> ArrayLike:
     """Returns the ranks of a mesh that is made of groups."""
-    import numpy as np
-
     if not groups:
         raise ValueError("Expects at least one ProcessGroup to be passed")
     if not is_one and mesh is None:
