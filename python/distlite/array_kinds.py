@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["Kind", "kind_named", "kind_of"]
 

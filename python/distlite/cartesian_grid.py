@@ -10,19 +10,16 @@ this one, for which nothing is sent.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from operator import index
-from typing import TYPE_CHECKING
+from typing import Any
 
-from ._C import _exchange, all_gather_single, irecv, isend
+import numpy as np
+
+from ._C import ProcessGroup, Work, _exchange, all_gather_single, irecv, isend
 from .groups.p2p import P2POp, batch_isend_irecv
 from .groups.regroup import split
 from .groups.world import info_of, world
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from ._C import ProcessGroup, Work
 
 __all__ = ["Cartesian", "cartesian"]
 
@@ -357,8 +354,6 @@ def _compare(
     parent: ProcessGroup, lengths: tuple[int, ...], wraps: tuple[bool, ...]
 ) -> None:
     """Fails on all ranks if they were called with different arguments."""
-    import numpy as np
-
     rows = np.empty((parent.size(), 1 + 2 * MOST), np.int64)
     own = np.zeros((1, 1 + 2 * MOST), np.int64)
     count = own[0, 0] = len(lengths)

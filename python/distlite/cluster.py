@@ -10,13 +10,10 @@ hosts: ranks of one host meet through a file, and several hosts need MASTER_ADDR
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from datetime import timedelta
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from datetime import timedelta
-
-    from ._C import TCPStore
+from ._C import TCPStore
 
 # Below the range of ephemeral ports.
 FIRST_PORT, PORT_COUNT = 15000, 15000

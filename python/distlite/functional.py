@@ -9,26 +9,22 @@ it need not know before.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar
+
+import numpy as np
 
 from . import _C
-from ._C import DistBackendError
-from .array_kinds import kind_named, kind_of
+from ._C import DistBackendError, ProcessGroup
+from .array_kinds import Kind, kind_named, kind_of
 from .groups.reduce_op import ReduceOp
 from .groups.world import is_outside
 from .objects import object_collectives as objects
+from .objects.object_cards import Call
 from .objects.object_message import pack
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any, TypeVar
-
-    from ._C import ProcessGroup
-    from .array_kinds import Kind
-    from .objects.object_cards import Call
-
-    Array = TypeVar("Array")
+Array = TypeVar("Array")
 
 __all__ = [
     "all_gather",
@@ -618,8 +614,6 @@ def _as_told(call: Call, head: Any) -> tuple[Kind, Any]:
 def _messages(call: Call, x: Any) -> list[Any]:
     """Returns the messages of a send: a head of fixed size, what does not fit into it,
     and the contents."""
-    import numpy as np
-
     message = pack(call, _head_of(call, x))
     if message.error is not None:
         raise message.error
@@ -645,8 +639,6 @@ def _finish(works: list[Any]) -> None:
 
 
 def _receive(call: Call, tag: int) -> Any:
-    import numpy as np
-
     def take(memory: Any) -> Any:
         peer = None if call.root < 0 else call.root
         source = _C.recv(memory, group=call.group, tag=tag, group_src=peer)

@@ -9,15 +9,11 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
 
 from . import _C
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
-    from typing import Any
-
-    from ._C import Work
+from ._C import Work
 
 __all__ = ["Future", "collect_all", "wait_all"]
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 from .groups.world import world
 from .launch.environment import LISTEN_FD
 from .launch.master import bind_master
 from .spawn import ProcessException, check_arguments, start_processes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 __all__ = ["notebook_launcher"]
 

@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 
 from distlite.launch.command import run as _run_command
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-    from collections.abc import Sequence
 
 __all__ = ["get_args_parser", "main", "parse_args", "run"]
 

@@ -10,17 +10,13 @@ purposes they are usual arrays.
 from __future__ import annotations
 
 from operator import index
+from typing import Any
+
+import numpy as np
 
 from . import _C
+from ._C import ProcessGroup
 from .groups.world import is_outside, world
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-    import numpy as np
-
-    from ._C import ProcessGroup
 
 __all__ = ["shared_empty", "shared_empty_like", "shared_zeros", "shared_zeros_like"]
 
@@ -58,8 +54,6 @@ def shared_zeros(
     """
     import math
     import sys
-
-    import numpy as np
 
     kind = np.dtype(float if dtype is None else dtype)
     if kind.hasobject:
@@ -111,8 +105,6 @@ def shared_zeros_like(array: Any, group: ProcessGroup | None = None) -> np.ndarr
         >>> dist.shared_zeros_like(np.ones(3, np.float32))
         array([0., 0., 0.], dtype=float32)
     """
-    import numpy as np
-
     model = np.asarray(array)
     return shared_zeros(model.shape, model.dtype, group)
 

@@ -20,18 +20,15 @@ import tempfile
 import time
 import types
 import warnings
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import Any, NoReturn
 
 from . import _C
 from .launch.rank_process import NEEDED, call_lastingly, end_with_parent
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from datetime import timedelta
-    from multiprocessing.context import BaseContext
-    from multiprocessing.process import BaseProcess
-    from typing import Any, NoReturn
 
 __all__ = [
     "ProcessContext",

@@ -7,24 +7,20 @@ the extension's; here are those that make and return them.
 
 from __future__ import annotations
 
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Literal
+
 import numpy as np
 
 from . import _C
 from ._C import DistError, ProcessGroup
-from .groups.reduce_op import ReduceOp
+from .groups.reduce_op import RedOpType, ReduceOp
 from .groups.world import is_outside, world
 from .shared import sizes_of
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from datetime import timedelta
-    from types import TracebackType
-    from typing import Any, Literal
-
-    from .groups.reduce_op import RedOpType
-
-    Timeout = timedelta | float | None
-    Update = ReduceOp | RedOpType | Literal["replace", "no_op"]
+Timeout = timedelta | float | None
+Update = ReduceOp | RedOpType | Literal["replace", "no_op"]
 
 __all__ = ["Window", "WindowLock", "window"]
 

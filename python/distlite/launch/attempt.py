@@ -15,6 +15,8 @@ import os
 import select
 import signal
 import time
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from distlite import _C
 from distlite.launch.cores import share_of_cores
@@ -24,14 +26,11 @@ from distlite.launch.numa import cores_of_rank
 from distlite.launch.options import STDERR, STDOUT
 from distlite.launch.output import Channel, FileStream, NoSink, Tail
 from distlite.launch.signals import named_signals
-from distlite.launch.worker import Plan, Worker
+from distlite.launch.worker import Plan, Stream, Worker
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from distlite.launch.supervisor import Supervisor
-    from distlite.launch.worker import Stream
+
 
 # Processes that ended ranks have left behind get SIGTERM after the first span, in which
 # they may end by themselves, and SIGKILL after the second.

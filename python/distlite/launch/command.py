@@ -5,14 +5,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 
 from distlite.launch.arguments import COMMANDS
 from distlite.launch.options import parse
 from distlite.launch.supervisor import Supervisor
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def run(arguments: Sequence[str], program: str, owns_process: bool) -> int:

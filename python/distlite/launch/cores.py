@@ -5,10 +5,7 @@ tighter.  A container with a quota of two cores on a machine of 64 has two."""
 from __future__ import annotations
 
 import os
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/{}"

@@ -4,14 +4,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from distlite.launch.cores import usable_cores
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from distlite.launch.options import Options
+from distlite.launch.options import Options
 
 # The descriptor of the bound socket that rank 0's store is to serve on; its port is
 # MASTER_PORT.

@@ -14,12 +14,9 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from typing import NoReturn
 
 from distlite.launch.rank_process import ENDING, end_with_parent, fork
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import NoReturn
 
 MESSAGE_SIZE = 32  # a sign, a process id, padding: one atomic write to the pipe
 

@@ -12,10 +12,7 @@ import os
 import socket
 import sys
 import time
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
 
 
 def bind_master(address: str, port: int) -> socket.socket:

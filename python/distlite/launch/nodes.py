@@ -19,15 +19,9 @@ import os
 import threading
 import time
 
-from distlite._C import DistError, DistStoreError, PrefixStore, TCPStore
+from distlite._C import DistError, DistStoreError, PrefixStore, Store, TCPStore
 from distlite.launch.environment import Place
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Self
-
-    from distlite._C import Store
-    from distlite.launch.options import Options
+from distlite.launch.options import Options
 
 LIMIT_VARIABLE = "DISTLITE_HEARTBEAT_TIMEOUT"
 LEAST_LIMIT, DEFAULT_LIMIT = 0.2, 5.0
@@ -66,7 +60,7 @@ class Nodes:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Nodes:
         return self
 
     def __exit__(self, *_: object) -> None:

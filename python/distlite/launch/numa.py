@@ -8,10 +8,7 @@ ranks, ranks are spread evenly over the nodes, neighbours together.
 from __future__ import annotations
 
 import os
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable
 
 MODES = ("node", "socket", "exclusive", "core-complex")
 SYSTEM = "/sys"

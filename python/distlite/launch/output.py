@@ -19,10 +19,7 @@ import os
 import select
 import struct
 import termios
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 # With more bytes than this waiting for a slow reader, the ranks have to wait as well.
 PENDING_LIMIT = 1 << 20

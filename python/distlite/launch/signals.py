@@ -6,13 +6,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+from collections.abc import Iterable
+from types import FrameType
 
 from distlite.launch.rank_process import ENDING
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from types import FrameType
 
 
 class SignalPipe:

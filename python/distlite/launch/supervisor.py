@@ -10,23 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 
 from distlite._C import DistError, TCPStore
 from distlite.launch.attempt import Attempt
 from distlite.launch.environment import Place, serves_store
 from distlite.launch.guardian import Guardian
-from distlite.launch.options import DEFAULT_ADDRESS
+from distlite.launch.nodes import Nodes
+from distlite.launch.options import DEFAULT_ADDRESS, Options
 from distlite.launch.output import own_sinks
 from distlite.launch.rank_process import subreaper
 from distlite.launch.signals import SignalPipe, named_signals
 from distlite.launch.worker import Worker, describe_end, shell_code
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distlite.launch.nodes import Nodes
-    from distlite.launch.options import Options
 
 WIDTH = 78
 TRACEBACK = "Traceback (most recent call last)"

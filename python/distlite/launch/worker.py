@@ -8,19 +8,15 @@ import fcntl
 import os
 import signal
 import termios
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 from distlite.launch.errors import is_consequence, read_error
+from distlite.launch.guardian import Guardian
 from distlite.launch.output import TAIL_SIZE, Channel, FileStream, tail_lines
 from distlite.launch.rank_process import ENDING, fork
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import NoReturn
-
-    from distlite.launch.guardian import Guardian
-
-    Stream = Channel | FileStream
+Stream = Channel | FileStream
 
 # Pieces that are read after a rank's end: more than a pipe holds comes from others.
 LAST_READS = 64

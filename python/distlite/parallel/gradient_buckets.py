@@ -9,13 +9,12 @@ gradients, so that every rank gets it without another operation.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
+import numpy as np
 
-    from .._C import ProcessGroup, Work
+from .._C import ProcessGroup, Work
 
 # The alignment of gradients, in bytes, for vector instructions.
 ALIGNMENT = 64
@@ -120,14 +119,10 @@ def _is_torch(array: object) -> bool:
 
 
 def _is_numpy(array: object) -> bool:
-    import numpy as np
-
     return isinstance(array, np.ndarray)
 
 
 def _is_masked(array: object) -> bool:
-    import numpy as np
-
     return isinstance(array, np.ma.MaskedArray)
 
 
@@ -196,8 +191,6 @@ class Bucket:
 
 def _memory(like: Parameter, places: int, group: ProcessGroup) -> Any:
     """Returns zeros, if possible in memory that peers can read in place."""
-    import numpy as np
-
     from ..shared import shared_zeros
 
     size = places * like.item_size

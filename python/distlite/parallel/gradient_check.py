@@ -4,16 +4,13 @@ missing."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from typing import Any
+import numpy as np
 
-    import numpy as np
-
-    from .._C import ProcessGroup
-    from .gradient_buckets import Parameter
+from .._C import ProcessGroup
+from .gradient_buckets import Parameter
 
 # The number of parameters that a message names.
 NAMES = 8
@@ -29,8 +26,6 @@ def same_everywhere(
     """
     import hashlib
     import os
-
-    import numpy as np
 
     from .._C import all_gather_single
     from ..objects.object_collectives import all_gather_object
@@ -83,8 +78,6 @@ def _ranks_of(group: ProcessGroup) -> list[int]:
 
 def unused_everywhere(used: np.ndarray, group: ProcessGroup) -> set[int]:
     """Returns the places that no rank has marked with a 1.  It is collective."""
-    import numpy as np
-
     from .._C import all_reduce
     from ..groups.reduce_op import ReduceOp
 
@@ -98,8 +91,6 @@ def explain_missing(
 ) -> RuntimeError:
     """Returns a text that says which ranks had no gradient of which parameters, the
     same on all ranks.  It is collective."""
-    import numpy as np
-
     from .._C import all_gather_single
 
     everybodys = np.empty((group.size(), len(used)), used.dtype)

@@ -4,24 +4,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
 
 from .. import _C
-from .._C import all_reduce, broadcast
+from .._C import ProcessGroup, all_reduce, broadcast
 from ..groups.reduce_op import ReduceOp
 from ..groups.world import is_outside, world
 from .gradient_buckets import MEBIBYTE, Bucket, Parameter, is_read_only, plan
 from .gradient_check import explain_missing, same_everywhere, unused_everywhere
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import Any, TypeAlias
-
-    from .._C import ProcessGroup
-
-    Key: TypeAlias = int | str
-    Arrays: TypeAlias = Mapping[Any, Any] | Sequence[Any]
+Key: TypeAlias = int | str
+Arrays: TypeAlias = Mapping[Any, Any] | Sequence[Any]
 
 __all__ = ["GradientReducer", "ReducerStatistics"]
 
@@ -370,8 +367,6 @@ class GradientReducer:
 
     def _take_partial(self, partial: Iterable[Bucket]) -> None:
         """Completes buckets of which some rank did not have all gradients."""
-        import numpy as np
-
         used = np.zeros(len(self._parameters), np.uint8)
         used[list(self._seen)] = 1
         if not self._finds_unused:
@@ -411,8 +406,6 @@ class GradientReducer:
     def _rebuild(self, seen: Sequence[int]) -> None:
         """Makes the buckets anew in the order of rank 0's first step, unless the
         program of some rank has the arrays in the buckets.  It is collective."""
-        import numpy as np
-
         expected = list(reversed(range(len(self._parameters))))
         # One sum tells all ranks rank 0's order, and how many ranks have fixed buckets.
         message = np.zeros(len(expected) + 1, np.int64)

@@ -4,15 +4,12 @@ choose."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sized
 from operator import index
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from ..groups.world import get_rank, get_world_size
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sized
-
-    import numpy as np
 
 __all__ = ["DistributedSampler"]
 
@@ -122,8 +119,6 @@ def permutation(count: int, seed: int) -> list[int]:
 
     It takes about 0.2 us for each number.
     """
-    import numpy as np
-
     seed = index(seed)
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"the seed must fit into 64 bits: {seed}")
@@ -135,8 +130,6 @@ def permutation(count: int, seed: int) -> list[int]:
 
 def _shuffle(count: int, source: np.random.RandomState) -> list[int]:
     """Shuffles: every number changes places with itself or a later one."""
-    import numpy as np
-
     order = list(range(count))
     words = np.frombuffer(source.bytes(4 * (count - 1)), "<u4")
     steps = words % np.arange(count, 1, -1, dtype=np.uint32)
@@ -148,8 +141,6 @@ def _shuffle(count: int, source: np.random.RandomState) -> list[int]:
 
 def _shuffle_large(count: int, source: np.random.RandomState) -> list[int]:
     """Shuffles: every number changes places with itself or an earlier one."""
-    import numpy as np
-
     order = list(range(count))
     words = np.frombuffer(source.bytes(8 * count), "<u4").astype(np.uint64)
     wide = words[0::2] << np.uint64(32) | words[1::2]

@@ -25,10 +25,7 @@ import struct
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from typing import Any, NoReturn
+from typing import Any, NoReturn
 
 START_METHOD = "DISTLITE_TESTING_START"
 # Variables that an interpreter and its libraries read only when they start.

@@ -15,18 +15,15 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..launch.rank_process import call_lastingly
 from ..stores.timeouts import end_after, seconds_of
 from .fork_server import START_METHOD, Fork, ForkServer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from datetime import timedelta
-    from typing import Any
 
 # Seconds that the other ranks have to report their errors once one has failed.
 GRACE_AFTER_FAILURE = 2.0

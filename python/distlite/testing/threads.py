@@ -14,9 +14,11 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from inspect import signature
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import Any
 
 import distlite
 from distlite import _C
@@ -30,12 +32,7 @@ from distlite.testing.processes import (
     check_outcomes,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import TracebackType
-    from typing import Any
-
-    Task = Callable[[], None]
+Task = Callable[[], None]
 
 # Seconds after the timeout for the ranks whose operations it has ended to return.
 GRACE = 2.0

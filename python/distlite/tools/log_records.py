@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from .. import _C
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from logging import Logger
+
 
 # Python's levels by the extension's; its levels trace and debug depend on the debug
 # level.

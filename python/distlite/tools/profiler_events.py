@@ -15,17 +15,13 @@ import os
 import queue
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from .. import _C, futures
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from .._C import ProcessGroup, Work
+from .._C import ProcessGroup, Work
 
 __all__ = ["Event", "as_one", "begin", "name_backend"]
 

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import distlite as dist
+from distlite.tools.job import Job
 from distlite.tools.text import seconds
-
-if TYPE_CHECKING:
-    from distlite.tools.job import Job
 
 Facts = dict[str, Any]
 # Seconds that a tool waits for a server that is stopped or cannot be reached.

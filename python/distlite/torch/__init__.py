@@ -10,7 +10,8 @@ through distlite, and those on other devices through torch's own backends.
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import Any
 
 import torch.distributed
 
@@ -24,10 +25,6 @@ __all__ = [
     "ProcessGroupDistlite",
     "monitored_barrier",
 ]
-
-if TYPE_CHECKING:
-    from datetime import timedelta
-    from typing import Any
 
 
 def monitored_barrier(

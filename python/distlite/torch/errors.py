@@ -8,18 +8,15 @@ the ranks that caused the failure, is distlite's.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import torch.distributed
 
 import distlite
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import ParamSpec, TypeVar
-
-    P = ParamSpec("P")
-    T = TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 __all__ = [
     "DistBackendError",

@@ -15,8 +15,9 @@ buckets, call the extension directly; all others go through the methods of
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 import torch.distributed
@@ -29,10 +30,6 @@ from .errors import as_torch, raises_as_torch
 from .sparse import all_reduce_sparse
 from .store import TorchStore
 from .work import ENDED, EndedWork, WorkDistlite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 __all__ = ["ProcessGroupDistlite", "create"]
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 from zlib import crc32
 
 import torch
@@ -11,9 +11,6 @@ import torch
 import distlite
 
 from .errors import raises_as_torch
-
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["all_reduce_sparse"]
 

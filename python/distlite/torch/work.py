@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 import torch.distributed
@@ -14,9 +14,6 @@ import distlite
 from distlite import futures
 
 from .errors import as_torch
-
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["ENDED", "EndedWork", "WorkDistlite"]
 
