@@ -140,15 +140,13 @@ dl_group_refuse(const dl_group_options *asked, dl_store *store)
 /* Makes the group's backend, with the wrapper that compares calls if that
  * is asked for. */
 static dl_status
-make_backend(dl_group *group, const dl_group_options *asked,
-             const dl_backend_options *options)
+make_backend(dl_group *group, const dl_backend_options *options)
 {
     dl_backend **backend = &group->host.backend;
     dl_status status =
         group->host.kind->make(options, dl_group_deadline(group), backend);
-    bool is_compared = asked->is_compared || dl_debug_level_get() == DL_DEBUG_DETAIL;
 
-    if (status == DL_OK && is_compared) {
+    if (status == DL_OK && dl_debug_level_get() == DL_DEBUG_DETAIL) {
         status = dl_wrapper_backend_wrap(options, backend);
         if (status != DL_OK) {
             /* The other ranks have met this one already and would wait for it. */
@@ -167,7 +165,7 @@ join(dl_group *group, const dl_group_options *asked)
     dl_status status = backend_options_init(&options, asked, group->store, &ranks);
 
     if (status == DL_OK) {
-        status = make_backend(group, asked, &options);
+        status = make_backend(group, &options);
     } else if (status == DL_NO_MEMORY) {
         dl_group_refuse(asked, group->store);
     }

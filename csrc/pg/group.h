@@ -29,7 +29,6 @@ typedef struct dl_group_options {
     /* The new group replaces the parent, which may have been aborted.  Only a successor
      * can be made out of an aborted group. */
     bool is_successor;
-    bool is_compared; /* ranks compare their calls, at every debug level */
 } dl_group_options;
 
 /* Makes a group and meets its other ranks through `store`, to which it takes a

@@ -18,20 +18,13 @@ from .groups.compat import (
     _all_gather_base as _all_gather_base,
 )
 from .groups.compat import (
-    _create_process_group_wrapper as _create_process_group_wrapper,
-)
-from .groups.compat import (
     _create_work_from_future as _create_work_from_future,
-)
-from .groups.compat import (
-    _ProcessGroupWrapper as _ProcessGroupWrapper,
 )
 from .groups.compat import (
     _reduce_scatter_base as _reduce_scatter_base,
 )
 from .groups.custom import DistributedBackendOptions as _DistributedBackendOptions  # noqa: F401
 from .groups.lifecycle import _store_based_barrier as _store_based_barrier
-from .groups.reduce_op import _make_nccl_premul_sum as _make_nccl_premul_sum
 from .groups.regroup import SHRINK_ABORT as SHRINK_ABORT
 from .groups.regroup import SHRINK_DEFAULT as SHRINK_DEFAULT
 from .groups.subgroups import (
@@ -52,7 +45,6 @@ def __getattr__(name: str) -> object:
     """The private names that other libraries use."""
     from .groups import internals
 
-    is_of_torch = name.startswith("_") or name.endswith("_PREFIX")
-    if not is_of_torch or not hasattr(internals, name):
+    if not name.startswith("_") or not hasattr(internals, name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(internals, name)

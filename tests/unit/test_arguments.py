@@ -186,7 +186,6 @@ def test_wrong_groups_of_ones_own(args, named, text):
         ({"group_desc": 7}, "group_desc must be str, not int"),
         ({"rank": None}, "rank must be an integer, not None"),
         ({"timeout": "5"}, "timeout must be a datetime.timedelta"),
-        ({"is_compared": 1}, "is_compared must be True or False, not int"),
     ],
 )
 def test_values_of_a_wrong_kind_are_named(named, text):

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Collected operations, labels, works of futures, and the rarer forms of reductions."""
 
-import copy
-import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -13,7 +11,7 @@ import pytest
 
 import distlite
 from distlite import DistBackendError, Future, HashStore, ReduceOp
-from distlite.distributed_c10d import _create_work_from_future, _make_nccl_premul_sum
+from distlite.distributed_c10d import _create_work_from_future
 from distlite.groups.coalescing import _coalescing_manager
 from distlite.groups.packing import Coalesced
 
@@ -221,26 +219,11 @@ def test_a_label_stands_for_the_function():
         distlite.set_debug_level(level)
 
 
-def test_premultiplied_sums():
-    op = _make_nccl_premul_sum(3.0)
-    assert (op, op.factor) == (ReduceOp.PREMUL_SUM, 3.0)
-    assert _make_nccl_premul_sum(np.array([2.0])).factor.tolist() == [2.0]
-    for wrong in (3, "3", None):
-        with pytest.raises(TypeError):
-            _make_nccl_premul_sum(wrong)
-    for again in (pickle.loads(pickle.dumps(op)), copy.copy(op), copy.deepcopy(op)):
-        assert (again, again.factor) == (op, 3.0)
-
-
 def test_what_complex_numbers_can():
     able = [op.name for op in ReduceOp.RedOpType if distlite.supports_complex(op)]
     assert able == ["SUM", "AVG", "PREMUL_SUM"]
     assert distlite.supports_complex(ReduceOp(ReduceOp.SUM))
     assert not distlite.supports_complex(ReduceOp(ReduceOp.MAX))
-
-
-def test_group_names_are_words():
-    assert distlite.GroupName("x") == "x"
 
 
 class Slow:

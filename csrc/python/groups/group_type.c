@@ -34,7 +34,6 @@ enum {
     BACKEND,
     PARENT,
     RANKS,
-    IS_COMPARED,
     IS_SUCCESSOR,
     ARGUMENT_COUNT,
 };
@@ -43,7 +42,7 @@ static const dlpy_signature new_signature = {
     .function = "ProcessGroup",
     .required = 3,
     .names = {"store", "rank", "size", "timeout", "group_name", "group_desc", "backend",
-              "parent", "ranks", "is_compared", "is_successor"},
+              "parent", "ranks", "is_successor"},
 };
 
 static int
@@ -56,9 +55,6 @@ options_from(PyObject *const *values, dl_group_options *options)
             && dlpy_name_from(values[GROUP_NAME], "group_name", &options->name) < 0)
         || (values[BACKEND] != NULL
             && dlpy_name_from(values[BACKEND], "backend", &options->backend) < 0)
-        || (values[IS_COMPARED] != NULL
-            && dlpy_bool_from(values[IS_COMPARED], "is_compared", &options->is_compared)
-                   < 0)
         || (values[IS_SUCCESSOR] != NULL
             && dlpy_bool_from(values[IS_SUCCESSOR], "is_successor",
                               &options->is_successor)

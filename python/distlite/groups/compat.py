@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rare names of torch.distributed: types for annotations, works made of futures, names
-of operations."""
+"""Rare names of torch.distributed: works made of futures, names of operations."""
 
 from __future__ import annotations
 
@@ -8,15 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, NewType
 
 from .. import _C
-from .._C import (
-    DistBackendError,
-    PrefixStore,
-    ProcessGroup,
-    Work,
-    all_gather_single,
-    reduce_scatter_single,
-)
-from ..constants import default_pg_timeout
+from .._C import DistBackendError, Work, all_gather_single, reduce_scatter_single
 from .lifecycle import _limit_of
 
 if TYPE_CHECKING:
@@ -24,15 +15,12 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from typing import Any, Literal
 
-    from .._C import Store
     from ..futures import Future
 
 __all__ = [
     "FutureWork",
     "GroupName",
-    "_ProcessGroupWrapper",
     "_all_gather_base",
-    "_create_process_group_wrapper",
     "_create_work_from_future",
     "_reduce_scatter_base",
     "record_comm",
@@ -43,50 +31,6 @@ _all_gather_base = all_gather_single
 _reduce_scatter_base = reduce_scatter_single
 
 GroupName = NewType("GroupName", str)
-
-
-class _ProcessGroupWrapper(ProcessGroup):
-    """A group whose ranks compare what they call, at every debug level."""
-
-    wrapped_pg: ProcessGroup
-
-    def __new__(
-        cls, wrapped_pg: ProcessGroup, store: Store, timeout: timedelta
-    ) -> _ProcessGroupWrapper:
-        rank, size = wrapped_pg.rank(), wrapped_pg.size()
-        name, backend = f"{wrapped_pg.group_name}:compared", wrapped_pg.name()
-        made = super().__new__(
-            cls, store, rank, size, timeout, name, backend=backend, is_compared=True
-        )
-        made.wrapped_pg = wrapped_pg
-        return made
-
-
-def _create_process_group_wrapper(
-    wrapped_pg: ProcessGroup,
-    store_prefix: str,
-    store: Store,
-    rank: int,
-    world_size: int,
-    timeout: timedelta = default_pg_timeout,
-) -> _ProcessGroupWrapper:
-    """Makes a group of `wrapped_pg`'s ranks that compares each call before it is
-    carried out.
-
-    All groups do so at TORCH_DISTRIBUTED_DEBUG=DETAIL. Every rank calls it, with the
-    same `store`.  Operations of the new group do not affect `wrapped_pg`.
-    """
-    if (rank, world_size) != (wrapped_pg.rank(), wrapped_pg.size()):
-        raise ValueError(
-            f"rank {rank} of {world_size} was given, but the group to be wrapped has "
-            f"rank {wrapped_pg.rank()} of {wrapped_pg.size()} here"
-        )
-    if ProcessGroup.name(wrapped_pg) == "custom" or _C._device_name(wrapped_pg):
-        raise NotImplementedError(
-            f"group {wrapped_pg.group_name} does not run on the CPU alone: set "
-            "TORCH_DISTRIBUTED_DEBUG=DETAIL before it is created"
-        )
-    return _ProcessGroupWrapper(wrapped_pg, PrefixStore(store_prefix, store), timeout)
 
 
 class FutureWork(Work):

@@ -283,13 +283,6 @@ def has_kernel(op: Any) -> bool:
     return isinstance(member, RedOpType) and member not in _WITH_REDUCER
 
 
-def _make_nccl_premul_sum(factor: Any) -> ReduceOp:
-    """Returns ``ReduceOp.PREMUL_SUM(factor)`` of a float or an array of one element."""
-    if isinstance(factor, int):
-        raise TypeError(f"the factor must be a float or an array, not {factor!r}")
-    return ReduceOp._with_factor(RedOpType.PREMUL_SUM, factor)
-
-
 def supports_complex(reduceOp: Any) -> bool:
     """Tells whether a reduction can combine arrays of complex numbers.
 

@@ -72,7 +72,7 @@ class Numbers:
 class GroupInfo:
     """The record of a group in the world."""
 
-    __slots__ = ("backends", "bound_device", "children", "disputes", "ranks", "tag")
+    __slots__ = ("backends", "bound_device", "children", "disputes", "ranks")
 
     def __init__(
         self, backends: DeviceBackends, ranks: list[int], device_id: object = None
@@ -81,7 +81,6 @@ class GroupInfo:
         self.ranks = ranks  # global ranks, in group order
         self.bound_device: str | None = None  # "cuda:0", if it was given
         self.children = Numbers()  # of its splits
-        self.tag = ""  # by which other libraries find it (internals.py)
         self.disputes = 0  # how often its ranks did not agree on how to shrink it
         if device_id is not None:
             from .nccl import index_of
