@@ -82,11 +82,6 @@ def _(dist: Any, array: Any, folder: Path) -> object:
     return bool(dist.ReduceOp.RedOpType(77))
 
 
-@case("`group.all_reduce(x)`")
-def _(dist: Any, array: Any, folder: Path) -> object:
-    return dist.group.WORLD.all_reduce(array([1], "int64"))
-
-
 @case("`await work`")
 def _(dist: Any, array: Any, folder: Path) -> object:
     work = dist.all_reduce(array([1], "int64"), async_op=True)

@@ -940,8 +940,8 @@ class ProcessGroup:
     `init_process_group` and `new_group` return groups. The constructor makes one by
     hand: `ProcessGroup(store, rank, size, timeout=None, group_name="0",
     group_desc="undefined", backend="cpu")`, which every rank calls with the same store,
-    and which returns when all have. Each collective of the module is also a method,
-    without the parameter `group`.
+    and which returns when all have. Its methods are torch's, such as `allreduce`: each
+    begins an operation and returns a `Work`.
 
     A subclass that defines `__init__`, and calls this one's with `(rank, size)`,
     implements the operations itself: `allreduce(tensors, opts)` and so on, each of
@@ -950,13 +950,14 @@ class ProcessGroup:
     Example:
         >>> group = dist.new_group([0, 1])
         >>> values = np.array([rank + 1.0])
-        >>> group.all_reduce(values)
+        >>> group.allreduce(values).wait()
+        True
         >>> values, group.size(), group.rank() == rank
         (array([3.]), 2, True)
     """
 
     # (store, rank, size, timeout=None, group_name="0", group_desc="undefined",
-    # backend="cpu", parent=None, ranks=None, is_compared=False, is_successor=False);
+    # backend="cpu", parent=None, ranks=None, is_successor=False);
     # subclasses that write the operations have arguments of their own, and call
     # __init__ with (rank, size).
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
@@ -1092,9 +1093,8 @@ class ProcessGroup:
     def _get_sequence_number_for_group(self) -> int: ...
     def _set_global_ranks(self, ranks: list[int], /) -> None: ...
     def _run_met(self) -> None: ...
-    # Operations as methods (group_methods.py): torch's, which take an array or a list
-    # of one, and return a Work; and the module's functions that torch has no method of
-    # the same name for.
+    # Operations as torch's methods (group_methods.py), which take an array or a list of
+    # one, and return a Work.
     def allreduce(
         self,
         tensors: Any,
@@ -1226,340 +1226,6 @@ class ProcessGroup:
         inputs: Sequence[Any],
         opts: ReduceScatterOptions | None = None,
     ) -> CoalescedWork: ...
-    # The module's functions, with the group filled in.
-    @overload
-    def all_gather(
-        self,
-        tensor_list: _Arrays,
-        tensor: _Array,
-        async_op: Literal[False] = False,
-        *,
-        stream: _Stream = None,
-    ) -> None: ...
-    @overload
-    def all_gather(
-        self,
-        tensor_list: _Arrays,
-        tensor: _Array,
-        *,
-        async_op: Literal[True],
-        stream: _Stream = None,
-    ) -> Work: ...
-    @overload
-    def all_gather(
-        self,
-        tensor_list: _Arrays,
-        tensor: _Array,
-        async_op: bool = False,
-        *,
-        stream: _Stream = None,
-    ) -> Work | None: ...
-    @overload
-    def all_gather_into_tensor(
-        self,
-        output_tensor: _Array,
-        input_tensor: _Array,
-        async_op: Literal[False] = False,
-        *,
-        stream: _Stream = None,
-    ) -> None: ...
-    @overload
-    def all_gather_into_tensor(
-        self,
-        output_tensor: _Array,
-        input_tensor: _Array,
-        *,
-        async_op: Literal[True],
-        stream: _Stream = None,
-    ) -> Work: ...
-    @overload
-    def all_gather_into_tensor(
-        self,
-        output_tensor: _Array,
-        input_tensor: _Array,
-        async_op: bool = False,
-        *,
-        stream: _Stream = None,
-    ) -> Work | None: ...
-    @overload
-    def all_gather_v(
-        self,
-        tensor_list: _Arrays,
-        tensor: _Array,
-        async_op: Literal[False] = False,
-        *,
-        stream: _Stream = None,
-    ) -> None: ...
-    @overload
-    def all_gather_v(
-        self,
-        tensor_list: _Arrays,
-        tensor: _Array,
-        *,
-        async_op: Literal[True],
-        stream: _Stream = None,
-    ) -> Work: ...
-    @overload
-    def all_gather_v(
-        self,
-        tensor_list: _Arrays,
-        tensor: _Array,
-        async_op: bool = False,
-        *,
-        stream: _Stream = None,
-    ) -> Work | None: ...
-    @overload
-    def all_reduce(
-        self,
-        tensor: _Array,
-        op: _Op = ...,
-        async_op: Literal[False] = False,
-        *,
-        stream: _Stream = None,
-    ) -> None: ...
-    @overload
-    def all_reduce(
-        self,
-        tensor: _Array,
-        op: _Op = ...,
-        *,
-        async_op: Literal[True],
-        stream: _Stream = None,
-    ) -> Work: ...
-    @overload
-    def all_reduce(
-        self,
-        tensor: _Array,
-        op: _Op = ...,
-        async_op: bool = False,
-        *,
-        stream: _Stream = None,
-    ) -> Work | None: ...
-    @overload
-    def scan(
-        self,
-        tensor: _Array,
-        op: _Op = ...,
-        async_op: Literal[False] = False,
-        *,
-        stream: _Stream = None,
-    ) -> None: ...
-    @overload
-    def scan(
-        self,
-        tensor: _Array,
-        op: _Op = ...,
-        *,
-        async_op: Literal[True],
-        stream: _Stream = None,
-    ) -> Work: ...
-    @overload
-    def scan(
-        self,
-        tensor: _Array,
-        op: _Op = ...,
-        async_op: bool = False,
-        *,
-        stream: _Stream = None,
-    ) -> Work | None: ...
-    @overload
-    def exscan(
-        self,
-        tensor: _Array,
-        op: _Op = ...,
-        async_op: Literal[False] = False,
-        *,
-        stream: _Stream = None,
-    ) -> None: ...
-    @overload
-    def exscan(
-        self,
-        tensor: _Array,
-        op: _Op = ...,
-        *,
-        async_op: Literal[True],
-        stream: _Stream = None,
-    ) -> Work: ...
-    @overload
-    def exscan(
-        self,
-        tensor: _Array,
-        op: _Op = ...,
-        async_op: bool = False,
-        *,
-        stream: _Stream = None,
-    ) -> Work | None: ...
-    @overload
-    def all_to_all(
-        self,
-        output_tensor_list: _Arrays,
-        input_tensor_list: _Arrays,
-        async_op: Literal[False] = False,
-        *,
-        stream: _Stream = None,
-    ) -> None: ...
-    @overload
-    def all_to_all(
-        self,
-        output_tensor_list: _Arrays,
-        input_tensor_list: _Arrays,
-        *,
-        async_op: Literal[True],
-        stream: _Stream = None,
-    ) -> Work: ...
-    @overload
-    def all_to_all(
-        self,
-        output_tensor_list: _Arrays,
-        input_tensor_list: _Arrays,
-        async_op: bool = False,
-        *,
-        stream: _Stream = None,
-    ) -> Work | None: ...
-    @overload
-    def gather_v(
-        self,
-        tensor: _Array,
-        gather_list: _Arrays | None = None,
-        dst: int | None = None,
-        async_op: Literal[False] = False,
-        group_dst: int | None = None,
-        *,
-        stream: _Stream = None,
-    ) -> None: ...
-    @overload
-    def gather_v(
-        self,
-        tensor: _Array,
-        gather_list: _Arrays | None = None,
-        dst: int | None = None,
-        *,
-        async_op: Literal[True],
-        group_dst: int | None = None,
-        stream: _Stream = None,
-    ) -> Work: ...
-    @overload
-    def gather_v(
-        self,
-        tensor: _Array,
-        gather_list: _Arrays | None = None,
-        dst: int | None = None,
-        async_op: bool = False,
-        group_dst: int | None = None,
-        *,
-        stream: _Stream = None,
-    ) -> Work | None: ...
-    def irecv(
-        self,
-        tensor: _Array,
-        src: int | None = None,
-        tag: int = 0,
-        group_src: int | None = None,
-        *,
-        stream: _Stream = None,
-    ) -> Work: ...
-    def isend(
-        self,
-        tensor: _Array,
-        dst: int | None = None,
-        tag: int = 0,
-        group_dst: int | None = None,
-        *,
-        stream: _Stream = None,
-    ) -> Work: ...
-    @overload
-    def reduce_scatter_tensor(
-        self,
-        output: _Array,
-        input: _Array,
-        op: _Op = ...,
-        async_op: Literal[False] = False,
-        *,
-        stream: _Stream = None,
-    ) -> None: ...
-    @overload
-    def reduce_scatter_tensor(
-        self,
-        output: _Array,
-        input: _Array,
-        op: _Op = ...,
-        *,
-        async_op: Literal[True],
-        stream: _Stream = None,
-    ) -> Work: ...
-    @overload
-    def reduce_scatter_tensor(
-        self,
-        output: _Array,
-        input: _Array,
-        op: _Op = ...,
-        async_op: bool = False,
-        *,
-        stream: _Stream = None,
-    ) -> Work | None: ...
-    @overload
-    def reduce_scatter_v(
-        self,
-        output: _Array,
-        input_list: _Arrays,
-        op: _Op = ...,
-        async_op: Literal[False] = False,
-        *,
-        stream: _Stream = None,
-    ) -> None: ...
-    @overload
-    def reduce_scatter_v(
-        self,
-        output: _Array,
-        input_list: _Arrays,
-        op: _Op = ...,
-        *,
-        async_op: Literal[True],
-        stream: _Stream = None,
-    ) -> Work: ...
-    @overload
-    def reduce_scatter_v(
-        self,
-        output: _Array,
-        input_list: _Arrays,
-        op: _Op = ...,
-        async_op: bool = False,
-        *,
-        stream: _Stream = None,
-    ) -> Work | None: ...
-    @overload
-    def scatter_v(
-        self,
-        tensor: _Array,
-        scatter_list: _Arrays | None = None,
-        src: int | None = None,
-        async_op: Literal[False] = False,
-        group_src: int | None = None,
-        *,
-        stream: _Stream = None,
-    ) -> None: ...
-    @overload
-    def scatter_v(
-        self,
-        tensor: _Array,
-        scatter_list: _Arrays | None = None,
-        src: int | None = None,
-        *,
-        async_op: Literal[True],
-        group_src: int | None = None,
-        stream: _Stream = None,
-    ) -> Work: ...
-    @overload
-    def scatter_v(
-        self,
-        tensor: _Array,
-        scatter_list: _Arrays | None = None,
-        src: int | None = None,
-        async_op: bool = False,
-        group_src: int | None = None,
-        *,
-        stream: _Stream = None,
-    ) -> Work | None: ...
     def _set_handler(self, handler: _Handler | None, /) -> _Handler | None: ...
     def _adopt(
         self,
@@ -2048,7 +1714,6 @@ def all_gather(
     """Collects the arrays of all ranks in a list, on every rank.
 
     The arrays may differ in size from rank to rank, if the lists of all ranks say so.
-    `all_gather_v` is another name of this function.
 
     Args:
         tensor_list: The outputs, one array for each rank of the group, in the order of
@@ -2429,8 +2094,7 @@ def reduce_scatter(
     """Combines lists of arrays element by element, and gives each rank one result.
 
     Rank i gets the combination of `input_list[i]` of all ranks. The arrays of a list
-    may differ in size, on all ranks the same way. `reduce_scatter_v` is another name of
-    this function.
+    may differ in size, on all ranks the same way.
 
     Args:
         output: The output, of the size and the dtype of this rank's array in
@@ -2867,14 +2531,6 @@ def _sendrecv(
     group_dst: int | None,
     group_src: int | None,
 ) -> int | None: ...
-def _prepare_message(
-    tensor: _Array,
-    peer: int | None,
-    group: _Group,
-    tag: int,
-    group_peer: int | None,
-    is_send: bool,
-) -> _Prepared | None: ...
 def _check_message(
     tensor: _Array,
     is_send: bool,

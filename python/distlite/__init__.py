@@ -25,8 +25,8 @@ _AT_ONCE = {
         "is_ucc_available is_xccl_available"
     ),
     "groups.collectives": (
-        "all_gather_arrays all_gather_coalesced all_gather_into_tensor all_gather_v "
-        "all_reduce_coalesced reduce_scatter_tensor reduce_scatter_v"
+        "all_gather_arrays all_gather_coalesced all_gather_into_tensor "
+        "all_reduce_coalesced reduce_scatter_tensor"
     ),
     "constants": "default_pg_timeout",
     "debug": (
@@ -56,12 +56,9 @@ _AT_ONCE = {
 _LATER = {
     "cartesian_grid": "Cartesian cartesian",
     "groups.coalescing": "_CoalescingManager _coalescing_manager",
-    "groups.compat": (
-        "GroupName _all_gather_base _create_process_group_wrapper "
-        "_reduce_scatter_base record_comm"
-    ),
+    "groups.compat": ("GroupName _all_gather_base _reduce_scatter_base record_comm"),
     "device_mesh": "init_device_mesh",
-    "groups.internals": "_broadcast_coalesced _time_estimator",
+    "groups.internals": "_broadcast_coalesced",
     "mesh": "DeviceMesh",
     "groups.nccl": "ProcessGroupNCCL cuda_stream",
     "notebook": "notebook_launcher",
@@ -75,7 +72,6 @@ _LATER = {
         "BarrierOptions BroadcastOptions GatherOptions ReduceOptions "
         "ReduceScatterOptions ScatterOptions"
     ),
-    "groups.reduce_op": "_make_nccl_premul_sum",
     "groups.regroup": "shrink_group split split_group",
     "objects.safe_encode": "register_safe_type",
     "persistent_calls": "Persistent persistent",

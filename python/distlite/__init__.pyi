@@ -54,10 +54,8 @@ from .groups.backends import is_xccl_available as is_xccl_available
 from .groups.collectives import all_gather_arrays as all_gather_arrays
 from .groups.collectives import all_gather_coalesced as all_gather_coalesced
 from .groups.collectives import all_gather_into_tensor as all_gather_into_tensor
-from .groups.collectives import all_gather_v as all_gather_v
 from .groups.collectives import all_reduce_coalesced as all_reduce_coalesced
 from .groups.collectives import reduce_scatter_tensor as reduce_scatter_tensor
-from .groups.collectives import reduce_scatter_v as reduce_scatter_v
 from .constants import default_pg_timeout as default_pg_timeout
 from .debug import DebugLevel as DebugLevel
 from .debug import breakpoint as breakpoint
@@ -113,14 +111,10 @@ from .groups.coalescing import _CoalescingManager as _CoalescingManager
 from .groups.coalescing import _coalescing_manager as _coalescing_manager
 from .groups.compat import GroupName as GroupName
 from .groups.compat import _all_gather_base as _all_gather_base
-from .groups.compat import (
-    _create_process_group_wrapper as _create_process_group_wrapper,
-)
 from .groups.compat import _reduce_scatter_base as _reduce_scatter_base
 from .groups.compat import record_comm as record_comm
 from .device_mesh import init_device_mesh as init_device_mesh
 from .groups.internals import _broadcast_coalesced as _broadcast_coalesced
-from .groups.internals import _time_estimator as _time_estimator
 from .mesh import DeviceMesh as DeviceMesh
 from .groups.nccl import ProcessGroupNCCL as ProcessGroupNCCL
 from .groups.nccl import cuda_stream as cuda_stream
@@ -142,7 +136,6 @@ from .groups.options import GatherOptions as GatherOptions
 from .groups.options import ReduceOptions as ReduceOptions
 from .groups.options import ReduceScatterOptions as ReduceScatterOptions
 from .groups.options import ScatterOptions as ScatterOptions
-from .groups.reduce_op import _make_nccl_premul_sum as _make_nccl_premul_sum
 from .groups.regroup import shrink_group as shrink_group
 from .groups.regroup import split as split
 from .groups.regroup import split_group as split_group
@@ -214,7 +207,6 @@ __all__ = [
     "all_gather_into_tensor",
     "all_gather_object",
     "all_gather_single",
-    "all_gather_v",
     "all_reduce",
     "all_reduce_coalesced",
     "all_to_all",
@@ -277,7 +269,6 @@ __all__ = [
     "reduce_scatter",
     "reduce_scatter_single",
     "reduce_scatter_tensor",
-    "reduce_scatter_v",
     "register_rendezvous_handler",
     "register_safe_type",
     "rendezvous",

@@ -21,8 +21,11 @@ _COLLECTIVES = (
     *("all_gather", "all_gather_single", "gather", "gather_v", "scatter", "scatter_v"),
     *("reduce_scatter", "reduce_scatter_single", "all_to_all", "all_to_all_single"),
 )
-_BY_FUNCTION = {getattr(_C, name): name for name in _COLLECTIVES}
-_MESSAGES = {_C.send: True, _C.isend: True, _C.recv: False, _C.irecv: False}
+# What begins each function's operation.
+_BEGINNING: dict[Callable[..., Any], Callable[..., Any]] = {
+    **{getattr(_C, name): getattr(_C, name) for name in _COLLECTIVES},
+    **{_C.send: _C.isend, _C.isend: _C.isend, _C.recv: _C.irecv, _C.irecv: _C.irecv},
+}
 
 
 def persistent(
@@ -60,34 +63,16 @@ def persistent(
         >>> values
         array([1., 4.])
     """
-    if function in _MESSAGES:
-        made = _message(_MESSAGES[function], *args, **kwargs)
-    elif function in _BY_FUNCTION:
-        if "async_op" in kwargs:
-            raise TypeError("persistent operations are asynchronous: omit `async_op`")
-        made = function(*args, async_op=_C._Prepared, **kwargs)
-    else:
+    begin = _BEGINNING.get(function)
+    if begin is None:
         raise ValueError(
             f"{function!r} cannot be persistent; these can: "
             f"{', '.join(_COLLECTIVES)}, send, isend, recv and irecv"
         )
+    if "async_op" in kwargs:
+        raise TypeError("persistent operations are asynchronous: omit `async_op`")
+    made = begin(*args, _prepare=True, **kwargs)
     return None if made is None else Persistent(function.__name__, made)
-
-
-def _message(is_send: bool, *args: Any, **kwargs: Any) -> _C._Prepared | None:
-    word = "dst" if is_send else "src"
-    names = ("tensor", word, "group", "tag", f"group_{word}")
-    given = dict(zip(names, args, strict=False)) | kwargs
-    unknown = [name for name in given if name not in names]
-    if len(args) > len(names) or unknown or "tensor" not in given:
-        raise TypeError(
-            f"a persistent {'send' if is_send else 'recv'} takes {', '.join(names)}"
-            + (f", not {', '.join(unknown)}" if unknown else "")
-        )
-    peer, group, tag, group_peer = (given.get(name) for name in names[1:])
-    return _C._prepare_message(
-        given["tensor"], peer, group, tag or 0, group_peer, is_send
-    )
 
 
 class Persistent:

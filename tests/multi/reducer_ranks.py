@@ -69,7 +69,7 @@ def wrong_scatters(inputs: list[np.ndarray], op: Any, fold: Fold) -> list[str]:
     distlite.reduce_scatter_single(single, np.concatenate(lists), op)
     distlite.reduce_scatter(blocks, lists, op)
     uneven = np.zeros_like(inputs[0][: rank + 1])
-    distlite.reduce_scatter_v(uneven, [inputs[rank][: r + 1] for r in range(size)], op)
+    distlite.reduce_scatter(uneven, [inputs[rank][: r + 1] for r in range(size)], op)
     whole = reduce(fold, inputs)
     is_right = same(single, right) and same(blocks, right)
     wrong = [] if is_right else ["reduce_scatter"]

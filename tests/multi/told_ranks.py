@@ -207,7 +207,7 @@ def _sizes(scene: Scene, confused: int = 1) -> list[int]:
 
 def gather_all(scene: Scene) -> None:
     sizes = _sizes(scene)
-    dist.all_gather_v(_blocks(sizes), np.zeros(sizes[scene.rank]), group=scene.group)
+    dist.all_gather(_blocks(sizes), np.zeros(sizes[scene.rank]), group=scene.group)
 
 
 def gather(scene: Scene) -> None:
@@ -225,7 +225,7 @@ def scatter(scene: Scene) -> None:
 def reduce_scatter(scene: Scene) -> None:
     sizes = _sizes(scene)
     out = np.zeros(sizes[scene.rank])
-    dist.reduce_scatter_v(out, _blocks(sizes), group=scene.group)
+    dist.reduce_scatter(out, _blocks(sizes), group=scene.group)
 
 
 def all_to_all(scene: Scene) -> None:

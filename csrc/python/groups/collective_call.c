@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/groups/collective_call.h"
 
+#include <string.h>
+
 #include "python/arrays/cuda_arg.h"
 #include "python/groups/default_group.h"
 #include "python/groups/prepared_type.h"
@@ -74,41 +76,43 @@ find_group(dlpy_state *state, PyObject *object, const char *function, PyObject *
     return warn_outside(state, function) < 0 ? -1 : 0;
 }
 
-/* Returns the group of a tuple (group, timeout), borrowed, and stores the timeout. */
-static PyObject *
-take_timeout(PyObject *tuple, dlpy_collective *self)
+static int
+take_keyword(const char *name, PyObject *value, dlpy_collective *self)
 {
-    if (PyTuple_GET_SIZE(tuple) != 2) {
-        fail_group(tuple);
-        return NULL;
+    if (strcmp(name, "_prepare") == 0) {
+        self->prepares = self->is_async = value == Py_True;
+        return 0;
     }
-    if (dlpy_timeout_from(PyTuple_GET_ITEM(tuple, 1), -1, &self->timeout) < 0) {
-        return NULL;
+    if (strcmp(name, "_timeout") == 0) {
+        self->has_timeout = true;
+        return dlpy_timeout_from(value, -1, &self->timeout);
     }
-    self->has_timeout = true;
-    return PyTuple_GET_ITEM(tuple, 0);
+    /* A handler gets the stream as it is. */
+    if (dlpy_group_has_handler(self->group)) {
+        return 0;
+    }
+    self->has_stream = dlpy_cuda_name_stream(value) == 0;
+    return self->has_stream ? 0 : -1;
 }
 
-/* Reads the `stream` argument, the keyword-only name after the group, if the signature
- * has one.  Returns 1 or -1 as dlpy_collective_meet() does. */
+/* Reads the keyword-only arguments, the last names of the signature. */
 static int
-take_stream(const dlpy_signature *signature, PyObject *const *values, int group,
-            dlpy_collective *self)
+take_keywords(const dlpy_signature *signature, PyObject *const *values, int group,
+              dlpy_collective *self)
 {
     int i = group + 1;
 
     while (signature->names[i] != NULL && signature->names[i][0] != '*') {
         i++;
     }
-    if (signature->names[i] == NULL || values[i] == NULL || values[i] == Py_None) {
-        return 1;
+    for (; signature->names[i] != NULL; i++) {
+        if (values[i] != NULL && values[i] != Py_None
+            && take_keyword(signature->names[i] + 1, values[i], self) < 0) {
+            dlpy_collective_give_up(self);
+            return -1;
+        }
     }
-    if (dlpy_cuda_name_stream(values[i]) < 0) {
-        Py_CLEAR(self->group);
-        return -1;
-    }
-    self->has_stream = true;
-    return 1;
+    return 0;
 }
 
 int
@@ -124,31 +128,29 @@ dlpy_collective_end_stream(dlpy_collective *self)
     return -1;
 }
 
-/* Begins a call whose `is_async` and `prepares` are known. */
+/* Begins a call whose `is_async` is known unless it is prepared. */
 static inline int
 meet(dlpy_state *state, const dlpy_signature *signature, PyObject *const *values,
      int group, dlpy_collective *self)
 {
-    PyObject *object = values[group];
-
     self->state = state;
     self->has_timeout = false;
     self->has_stream = false;
+    self->prepares = false;
     self->inputs = NULL;
     self->reducer = NULL;
-    if (object != NULL && PyTuple_CheckExact(object)
-        && (object = take_timeout(object, self)) == NULL) {
-        return -1;
-    }
-    int found = find_group(self->state, object, signature->function, &self->group);
+    int found = find_group(state, values[group], signature->function, &self->group);
     if (found <= 0) {
         self->answer = Py_None;
         return found;
     }
     self->core = dlpy_group_core(self->group);
     dlpy_recorded_site_enter(self->state);
+    if (take_keywords(signature, values, group, self) < 0) {
+        return -1;
+    }
     if (!dlpy_group_has_handler(self->group)) {
-        return take_stream(signature, values, group, self);
+        return 1;
     }
     if (self->prepares) {
         Py_CLEAR(self->group);
@@ -172,17 +174,14 @@ dlpy_collective_begin(PyObject *module, const dlpy_signature *signature,
                       PyObject *const *values, int group, dlpy_collective *self)
 {
     PyObject *async_op = values[group + 1];
-    dlpy_state *state = dlpy_state_of_module(module);
-
-    self->prepares = async_op != NULL && async_op == (PyObject *)state->prepared_type;
-    self->is_async = self->prepares;
+    self->is_async = false;
     /* Anything but False is checked: a reduction or a group in this position means that
      * the caller's arguments are in a different order. */
-    if (async_op != NULL && async_op != Py_False && !self->prepares
+    if (async_op != NULL && async_op != Py_False
         && dlpy_bool_from(async_op, "async_op", &self->is_async) < 0) {
         return -1;
     }
-    return meet(state, signature, values, group, self);
+    return meet(dlpy_state_of_module(module), signature, values, group, self);
 }
 
 PyObject *

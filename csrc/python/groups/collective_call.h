@@ -22,7 +22,7 @@ typedef struct dlpy_collective {
      * call is not one that starts later. */
     PyObject *inputs;
     bool is_async;
-    bool prepares;   /* `async_op` is _Prepared: nothing begins (prepared_type.h) */
+    bool prepares;   /* nothing begins: the result is a _Prepared (prepared_type.h) */
     bool has_stream; /* the call has a `stream` argument (cuda_arg.h) */
     bool has_timeout;
     int64_t timeout; /* the timeout of this call, if has_timeout */
@@ -35,10 +35,13 @@ dlpy_collective_shows(const dlpy_collective *self, const dlpy_tensor *tensor)
     return self->prepares || dlpy_torch_profiler_wants(tensor);
 }
 
+/* The keyword-only arguments of collectives: the stream (cuda_arg.h), and for the package
+ * itself a timeout of this call alone (group_methods.py) and whether the call is only
+ * prepared (persistent_calls.py). */
+#define DLPY_KEYWORDS "*stream", "*_timeout", "*_prepare"
+
 /* Begins a call.  `values` are the arguments of `signature`; argument number `group` is
- * the group and the next one is async_op, each of which may be NULL.  The group may be
- * given as a tuple (group, timeout), where the timeout applies to this call only
- * (group_methods.py).
+ * the group and the next one is async_op, each of which may be NULL.
  *
  * Returns 1 if the call has begun and must be finished or given up.  Returns 0 if the
  * call is complete: the group's handler has answered it, or this process is not in the

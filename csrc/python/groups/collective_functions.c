@@ -169,10 +169,10 @@ all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         .function = "all_reduce",
         .required = 1,
-        .names = {"tensor", "op", "group", "async_op", "*stream"},
+        .names = {"tensor", "op", "group", "async_op", DLPY_KEYWORDS},
     };
     dlpy_call call = {args, count, keywords};
-    PyObject *values[5];
+    PyObject *values[7];
     dlpy_collective self;
     dlpy_tensor tensor;
     dl_reduce_op reduction;
@@ -206,7 +206,7 @@ static PyObject *
 scan_array(PyObject *module, const dlpy_signature *signature, dlpy_call call,
            bool is_exclusive)
 {
-    PyObject *values[5];
+    PyObject *values[7];
     dlpy_collective self;
     dlpy_tensor tensor;
     dl_call core = {.op = is_exclusive ? DL_EXSCAN : DL_SCAN};
@@ -238,7 +238,7 @@ scan(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywor
     static const dlpy_signature signature = {
         .function = "scan",
         .required = 1,
-        .names = {"tensor", "op", "group", "async_op", "*stream"},
+        .names = {"tensor", "op", "group", "async_op", DLPY_KEYWORDS},
     };
 
     return scan_array(module, &signature, (dlpy_call){args, count, keywords}, false);
@@ -250,7 +250,7 @@ exscan(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keyw
     static const dlpy_signature signature = {
         .function = "exscan",
         .required = 1,
-        .names = {"tensor", "op", "group", "async_op", "*stream"},
+        .names = {"tensor", "op", "group", "async_op", DLPY_KEYWORDS},
     };
 
     return scan_array(module, &signature, (dlpy_call){args, count, keywords}, true);
@@ -262,10 +262,10 @@ broadcast(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
     static const dlpy_signature signature = {
         .function = "broadcast",
         .required = 1,
-        .names = {"tensor", "src", "group", "async_op", "group_src", "*stream"},
+        .names = {"tensor", "src", "group", "async_op", "group_src", DLPY_KEYWORDS},
     };
     dlpy_call call = {args, count, keywords};
-    PyObject *values[6];
+    PyObject *values[8];
     dlpy_collective self;
     dlpy_tensor tensor;
     dl_call core = {.op = DL_BROADCAST};
@@ -292,10 +292,11 @@ reduce(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keyw
     static const dlpy_signature signature = {
         .function = "reduce",
         .required = 1,
-        .names = {"tensor", "dst", "op", "group", "async_op", "group_dst", "*stream"},
+        .names = {"tensor", "dst", "op", "group", "async_op", "group_dst",
+                  DLPY_KEYWORDS},
     };
     dlpy_call call = {args, count, keywords};
-    PyObject *values[7];
+    PyObject *values[9];
     dlpy_collective self;
     dlpy_tensor tensor;
     dl_call core = {.op = DL_REDUCE};
@@ -343,16 +344,17 @@ meet_on_device(const dlpy_collective *self, int64_t timeout)
     return 0;
 }
 
-/* The only collective with a timeout parameter; the others use the group's timeout. */
+/* The only collective that programs give a timeout; the others use the group's. */
 static PyObject *
 barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
     static const dlpy_signature signature = {
         .function = "barrier",
-        .names = {"group", "async_op", "device_ids", "timeout"},
+        .names = {"group", "async_op", "device_ids", "timeout", "*_timeout",
+                  "*_prepare"},
     };
     dlpy_call call = {args, count, keywords};
-    PyObject *values[4];
+    PyObject *values[6];
     dlpy_collective self;
     int64_t timeout;
 
@@ -433,7 +435,7 @@ all_gather(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         .function = "all_gather",
         .required = 2,
-        .names = {"tensor_list", "tensor", "group", "async_op", "*stream"},
+        .names = {"tensor_list", "tensor", "group", "async_op", DLPY_KEYWORDS},
     };
     begun_call self;
     dl_call core = {.op = DL_ALL_GATHER};
@@ -458,7 +460,7 @@ all_gather_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         .function = "all_gather_single",
         .required = 2,
-        .names = {"output_tensor", "input_tensor", "group", "async_op", "*stream"},
+        .names = {"output_tensor", "input_tensor", "group", "async_op", DLPY_KEYWORDS},
     };
     begun_call self;
     dl_call core = {.op = DL_ALL_GATHER};
@@ -478,11 +480,12 @@ all_gather_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 /* The signature of the functions that take a list on the root only. */
-#define ROOTED(name, list, root, group_root)                                         \
-    {                                                                                \
-        .function = name,                                                            \
-        .required = 1,                                                               \
-        .names = {"tensor", list, root, "group", "async_op", group_root, "*stream"}, \
+#define ROOTED(name, list, root, group_root)                             \
+    {                                                                    \
+        .function = name,                                                \
+        .required = 1,                                                   \
+        .names = {"tensor", list, root, "group", "async_op", group_root, \
+                  DLPY_KEYWORDS},                                        \
     }
 
 /* An empty list counts as none, as in torch. */
@@ -607,7 +610,7 @@ reduce_scatter(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         .function = "reduce_scatter",
         .required = 2,
-        .names = {"output", "input_list", "op", "group", "async_op", "*stream"},
+        .names = {"output", "input_list", "op", "group", "async_op", DLPY_KEYWORDS},
     };
     begun_call self;
     dl_call core = {.op = DL_REDUCE_SCATTER};
@@ -638,7 +641,7 @@ reduce_scatter_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         .function = "reduce_scatter_single",
         .required = 2,
-        .names = {"output", "input", "op", "group", "async_op", "*stream"},
+        .names = {"output", "input", "op", "group", "async_op", DLPY_KEYWORDS},
     };
     begun_call self;
     dl_call core = {.op = DL_REDUCE_SCATTER};
@@ -670,7 +673,7 @@ all_to_all(PyObject *module, PyObject *const *args, Py_ssize_t count,
         .function = "all_to_all",
         .required = 2,
         .names = {"output_tensor_list", "input_tensor_list", "group", "async_op",
-                  "*stream"},
+                  DLPY_KEYWORDS},
     };
     begun_call self;
     dl_call core = {.op = DL_ALL_TO_ALL};
@@ -698,7 +701,7 @@ all_to_all_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
         .function = "all_to_all_single",
         .required = 2,
         .names = {"output", "input", "output_split_sizes", "input_split_sizes", "group",
-                  "async_op", "*stream"},
+                  "async_op", DLPY_KEYWORDS},
     };
     begun_call self;
     dl_call core = {.op = DL_ALL_TO_ALL};

@@ -21,7 +21,7 @@
 
 /* send, recv, isend and irecv have the same parameters, except for the name of the
  * peer. */
-#define ARGUMENT_COUNT 6
+#define ARGUMENT_COUNT 7
 
 typedef struct call {
     dlpy_collective collective;
@@ -199,9 +199,32 @@ exchange(call *self, int *source)
     return status == DL_OK ? 0 : -1;
 }
 
+/* A send or receive that is started later. */
+static PyObject *
+postpone(call *self)
+{
+    dlpy_guard guard = {0};
+    PyObject *result = NULL;
+
+    if (dlpy_guard_add(&guard, self->array, &self->tensor) == 0) {
+        dlpy_work_keep keep = {
+            .pins = self->tensor.owner, .outputs = self->array, .guard = &guard};
+        result = dlpy_prepared_new(self->collective.state, self->collective.group,
+                                   &self->core, &keep, self->array,
+                                   dlpy_collective_timeout(&self->collective));
+    }
+    dlpy_guard_clear(&guard);
+    dlpy_tensor_release(&self->tensor);
+    Py_CLEAR(self->collective.group);
+    return result;
+}
+
 static PyObject *
 post(call *self)
 {
+    if (self->collective.prepares) {
+        return postpone(self);
+    }
     PyObject *event = begin_event(self);
     PyObject *prepared = prepare(self);
     dl_group *group = self->collective.core;
@@ -241,7 +264,7 @@ send(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywor
     static const dlpy_signature signature = {
         .function = "send",
         .required = 1,
-        .names = {"tensor", "dst", "group", "tag", "group_dst", "*stream"},
+        .names = {"tensor", "dst", "group", "tag", "group_dst", "*stream", "*_prepare"},
     };
     call self;
     init_call(&self, DL_SEND);
@@ -276,7 +299,7 @@ recv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywor
     static const dlpy_signature signature = {
         .function = "recv",
         .required = 1,
-        .names = {"tensor", "src", "group", "tag", "group_src", "*stream"},
+        .names = {"tensor", "src", "group", "tag", "group_src", "*stream", "*_prepare"},
     };
     call self;
     init_call(&self, DL_RECV);
@@ -302,7 +325,7 @@ isend(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
     static const dlpy_signature signature = {
         .function = "isend",
         .required = 1,
-        .names = {"tensor", "dst", "group", "tag", "group_dst", "*stream"},
+        .names = {"tensor", "dst", "group", "tag", "group_dst", "*stream", "*_prepare"},
     };
     call self;
     init_call(&self, DL_SEND);
@@ -317,7 +340,7 @@ irecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
     static const dlpy_signature signature = {
         .function = "irecv",
         .required = 1,
-        .names = {"tensor", "src", "group", "tag", "group_src", "*stream"},
+        .names = {"tensor", "src", "group", "tag", "group_src", "*stream", "*_prepare"},
     };
     call self;
     init_call(&self, DL_RECV);
@@ -1013,50 +1036,7 @@ probe(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
     return result;
 }
 
-/* A send or receive that is started later. */
-static PyObject *
-prepare_message(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                PyObject *keywords)
-{
-    static const dlpy_signature signature = {
-        .function = "_prepare_message",
-        .required = 6,
-        .names = {"tensor", "peer", "group", "tag", "group_peer", "is_send"},
-    };
-    call self = {.collective.prepares = true};
-    PyObject *values[6];
-    PyObject *result = NULL;
-    dlpy_guard guard = {0};
-    bool is_send;
-
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_bool_from(values[5], "is_send", &is_send) < 0) {
-        return NULL;
-    }
-    int begun = dlpy_collective_meet(module, &signature, values, 2, &self.collective);
-    if (begun <= 0) {
-        return dlpy_collective_answer(&self.collective, begun);
-    }
-    self.core.op = is_send ? DL_SEND : DL_RECV;
-    if (take_array(&self, values, "tensor") == 0 && note_write(&self) == 0
-        && dlpy_guard_add(&guard, self.array, &self.tensor) == 0) {
-        dlpy_work_keep keep = {
-            .pins = self.tensor.owner, .outputs = self.array, .guard = &guard};
-        result = dlpy_prepared_new(self.collective.state, self.collective.group,
-                                   &self.core, &keep, self.array,
-                                   dlpy_collective_timeout(&self.collective));
-    }
-    dlpy_guard_clear(&guard);
-    dlpy_tensor_release(&self.tensor);
-    Py_CLEAR(self.collective.group);
-    return result;
-}
-
 static PyMethodDef functions[] = {
-    {"_prepare_message", (PyCFunction)(void (*)(void))prepare_message,
-     METH_FASTCALL | METH_KEYWORDS,
-     "_prepare_message($module, /, tensor, peer, group, tag, group_peer, is_send)"
-     "\n--\n\n"},
     {"_exchange", (PyCFunction)(void (*)(void))exchange_with_neighbours,
      METH_FASTCALL | METH_KEYWORDS,
      "_exchange($module, /, outputs, inputs, peers, group)\n--\n\n"},

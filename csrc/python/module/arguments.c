@@ -42,12 +42,14 @@ place_positional(const dlpy_signature *signature, PyObject *const *args,
     for (; size < DLPY_ARGUMENTS_LIMIT && signature->names[size] != NULL; size++) {
         values[size] = size < count ? args[size] : NULL;
     }
-    if (count < size) {
+    if (count + DLPY_KEYWORD_ONLY_LIMIT <= size) {
         return 0;
     }
-    bool has_star = size > 0 && signature->names[size - 1][0] == '*';
-    int limit = has_star ? size - 1 : size;
-    return count > limit ? refuse_more(signature, limit, has_star, count) : 0;
+    int limit = size;
+    while (limit > 0 && signature->names[limit - 1][0] == '*') {
+        limit--;
+    }
+    return count > limit ? refuse_more(signature, limit, limit < size, count) : 0;
 }
 
 /* Equivalent to PyUnicode_CompareWithASCIIString() == 0, at a fraction of its cost. */
@@ -68,9 +70,11 @@ refuse_keyword(const dlpy_signature *signature, PyObject *name)
     size_t used = 0;
 
     for (int i = 0; i < signature_size(signature) && used < sizeof known; i++) {
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s",
-                                 i == 0 ? "; it takes " : ", ",
-                                 dlpy_argument_name(signature, i));
+        const char *each = dlpy_argument_name(signature, i);
+        if (each[0] != '_') {
+            used += (size_t)snprintf(known + used, sizeof known - used, "%s%s",
+                                     i == 0 ? "; it takes " : ", ", each);
+        }
     }
     PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'%s",
                  signature->function, name, known);

@@ -12,10 +12,14 @@
 /* The largest number of parameters of any function here. */
 #define DLPY_ARGUMENTS_LIMIT 16
 
+/* The largest number of keyword-only parameters among them. */
+#define DLPY_KEYWORD_ONLY_LIMIT 3
+
 typedef struct dlpy_signature {
     const char *function; /* for error messages */
     int required;         /* the first `required` names must be given */
-    /* A leading star, allowed on the last name only, marks a keyword-only argument. */
+    /* A leading star, on the last names only, marks a keyword-only argument; one whose
+     * name begins with an underscore is for the package itself. */
     const char *names[DLPY_ARGUMENTS_LIMIT];
 } dlpy_signature;
 

@@ -10,7 +10,13 @@ from .. import _C
 from .._C import Work
 from .group_methods import CoalescedWork
 from .p2p import is_on_device
-from .packing import Coalesced, gather_singles, reduce_all, reduce_scatter_singles
+from .packing import (
+    Coalesced,
+    Target,
+    gather_singles,
+    reduce_all,
+    reduce_scatter_singles,
+)
 from .reduce_op import ReduceOp
 from .world import is_outside, world
 
@@ -91,17 +97,16 @@ class _Collection:
         return CoalescedWork(self._start_packed(function, group))
 
     def _start_packed(self, function: str, group: ProcessGroup) -> Coalesced:
-        groups = self._all("group")
-        limited: Any = next((each for each in groups if type(each) is tuple), group)
+        limits = [each for each in self._all("_timeout") if each is not None]
+        target = Target(group, True, limits[0] if limits else None)
         ops, outputs = self._all("op", ReduceOp.SUM), self._outputs()
         if function == "all_reduce":
-            return reduce_all(outputs, ops, limited, True)
-        size = group.size()
+            return reduce_all(outputs, ops, target)
         if function == "all_gather_single":
             inputs = self._all("input_tensor")
-            return gather_singles(outputs, inputs, limited, size, True)
+            return gather_singles(outputs, inputs, target)
         inputs = self._all("input")
-        return reduce_scatter_singles(outputs, inputs, ops, limited, size, True)
+        return reduce_scatter_singles(outputs, inputs, ops, target)
 
     def _all(self, name: str, otherwise: Any = None) -> list[Any]:
         return [given.get(name, otherwise) for _, given in self.calls]

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .._C import all_gather, all_gather_single, reduce_scatter
+from .._C import all_gather, all_gather_single
 from .._C import reduce_scatter_single as reduce_scatter_tensor
 from ..futures import Future, collect_all
-from .packing import Coalesced, gather_lists, reduce_all
+from .packing import Coalesced, Target, gather_lists, reduce_all
 from .reduce_op import ReduceOp
 from .world import get_world_size, is_outside
 
@@ -24,17 +24,12 @@ __all__ = [
     "all_gather_arrays",
     "all_gather_coalesced",
     "all_gather_into_tensor",
-    "all_gather_v",
     "all_reduce_coalesced",
     "reduce_scatter_tensor",
-    "reduce_scatter_v",
 ]
 
-# torch's older names, and names for the forms with uneven sizes, which the functions
-# above include.
+# torch's older name.
 all_gather_into_tensor = all_gather_single
-all_gather_v = all_gather
-reduce_scatter_v = reduce_scatter
 
 
 def all_gather_arrays(
@@ -124,7 +119,7 @@ def all_reduce_coalesced(
     arrays: list[Any] = (
         list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
     )
-    begun = reduce_all(arrays, op, group, async_op)
+    begun = reduce_all(arrays, op, Target(group, async_op))
     return _answer(begun, arrays, async_op, group)
 
 
@@ -160,7 +155,8 @@ def all_gather_coalesced(
         >>> outputs
         [[array([1.]), array([3., 3.])], [array([2.]), array([4., 4.])]]
     """
-    begun = gather_lists(output_tensor_lists, input_tensor_list, group, async_op)
+    target = Target(group, async_op)
+    begun = gather_lists(output_tensor_lists, input_tensor_list, target)
     return _answer(begun, output_tensor_lists, async_op, group)
 
 

@@ -109,8 +109,7 @@ def _pass_on(
         if told.get(word) is not None and told.get(f"group_{word}") is None:
             # The backend counts its own ranks.
             told[f"group_{word}"] = get_group_rank(known, told.pop(word))
-    group = told.get("group")
-    told["group"] = (backend, group[1]) if isinstance(group, tuple) else backend
+    told["group"] = backend
     answer = getattr(_C, function)(**told)
     if function == "_probe" and answer is not None:
         return (global_rank(known, answer[0]), *answer[1:])

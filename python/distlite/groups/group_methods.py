@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The operations of a ProcessGroup as its methods.
+"""The operations of a ProcessGroup as its methods, which are torch's.
 
-Two families.  torch's take arrays, or lists with one array in it (some take several),
-then an option struct or its fields, and return a Work.  The module's functions are
-there with the group filled in, if torch has no method of the same name.
+They take arrays, or lists with one array in it (some take several), then an option
+struct or its fields, and return a Work.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from .._C import Work
 from .group_devices import attributes
 from .packing import (
     Coalesced,
+    Target,
     broadcast_one,
     combine_all,
     gather_all,
@@ -223,23 +223,6 @@ _ALIASES = {
     "alltoall_base": "all_to_all_single",
 }
 
-# The module's functions that torch has no method of the same name for.
-_OF_MODULE = {
-    "all_gather": "all_gather",
-    "all_gather_into_tensor": "all_gather_single",
-    "all_gather_v": "all_gather",
-    "all_reduce": "all_reduce",
-    "all_to_all": "all_to_all",
-    "exscan": "exscan",
-    "gather_v": "gather_v",
-    "irecv": "irecv",
-    "isend": "isend",
-    "reduce_scatter_tensor": "reduce_scatter_single",
-    "reduce_scatter_v": "reduce_scatter",
-    "scan": "scan",
-    "scatter_v": "scatter_v",
-}
-
 
 def _take(name: str, form: _Form, args: Any, named: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments by the parameters of the module's function and "opts"."""
@@ -306,36 +289,36 @@ def _run(name: str, form: _Form, group: ProcessGroup, args: Any, named: Any) -> 
         if not given:
             raise ValueError(f"{name}() requires non-empty tensor list")
         if len(given) > 1 and name in _OF_SEVERAL:
-            limited = _limited(group, values.pop("timeout", None))
-            return CoalescedWork(_OF_SEVERAL[name](limited, group.size(), values))
+            target = _target(group, values.pop("timeout", None))
+            return CoalescedWork(_OF_SEVERAL[name](target, values))
     _unwrap(form, values)
-    for target in ("gather_list", "scatter_list"):
-        if target in values and not values[target]:
-            del values[target]
+    for word in ("gather_list", "scatter_list"):
+        if word in values and not values[word]:
+            del values[word]
     if form.how:
         values["async_op"] = True
-    limited = _limited(group, values.pop("timeout", None))
-    work: Work = form.function(group=limited, **values)
+    limit = _target(group, values.pop("timeout", None)).limit
+    work: Work = form.function(group=group, **limit, **values)
     return work
 
 
 # Methods that take several arrays of each rank, as if each were of a rank of its own.
-_OF_SEVERAL: dict[str, Callable[[Any, int, dict[str, Any]], Coalesced]] = {
-    "allreduce": lambda group, size, values: combine_all(
-        values["tensor"], values.get("op", ReduceOp.SUM), group
+_OF_SEVERAL: dict[str, Callable[[Target, dict[str, Any]], Coalesced]] = {
+    "allreduce": lambda target, values: combine_all(
+        values["tensor"], values.get("op", ReduceOp.SUM), target
     ),
-    "broadcast": lambda group, size, values: broadcast_one(
-        values["tensor"], values.get("root_tensor", 0), values["group_src"], group
+    "broadcast": lambda target, values: broadcast_one(
+        values["tensor"], values.get("root_tensor", 0), values["group_src"], target
     ),
-    "allgather": lambda group, size, values: gather_all(
-        values.get("tensor_list") or [], values["tensor"], size, group
+    "allgather": lambda target, values: gather_all(
+        values.get("tensor_list") or [], values["tensor"], target
     ),
 }
 
 
-def _limited(group: ProcessGroup, timeout: Any) -> Any:
-    is_unset = timeout is None or (isinstance(timeout, timedelta) and timeout.days < 0)
-    return group if is_unset else (group, timeout)
+def _target(group: ProcessGroup, timeout: Any) -> Target:
+    is_unset = isinstance(timeout, timedelta) and timeout.days < 0
+    return Target(group, True, None if is_unset else timeout)
 
 
 _AS_TORCH = """{}({})
@@ -364,26 +347,12 @@ def _method(name: str, form: _Form) -> Callable[..., Any]:
     return method
 
 
-def _of_module(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes a method of the module's function, with the group filled in."""
-
-    def method(self: ProcessGroup, *args: Any, **named: Any) -> Any:
-        return function(*args, group=self, **named)
-
-    method.__name__ = name
-    method.__doc__ = (
-        f"{(function.__doc__ or '').partition(chr(10))[0]}"
-        f"\n\nIt is the function `distlite.{function.__name__}` in this group."
-    )
-    return method
-
-
 def allreduce_coalesced(
     self: ProcessGroup, tensors: Sequence[Any], opts: Any = None
 ) -> CoalescedWork:
     """Combines each array of a list with those of all ranks, in place."""
-    op, group = _how(_FORMS["allreduce"], self, opts)
-    return CoalescedWork(reduce_all(tensors, op, group, True))
+    op, target = _how(_FORMS["allreduce"], self, opts)
+    return CoalescedWork(reduce_all(tensors, op, target))
 
 
 def allgather_coalesced(
@@ -396,8 +365,8 @@ def allgather_coalesced(
 
     `output_lists[rank][i]` is array i of a rank.
     """
-    _, group = _how(_FORMS["allgather"], self, opts)
-    return CoalescedWork(gather_lists(output_lists, input_list, group, True))
+    _, target = _how(_FORMS["allgather"], self, opts)
+    return CoalescedWork(gather_lists(output_lists, input_list, target))
 
 
 def all_gather_single_coalesced(
@@ -405,8 +374,8 @@ def all_gather_single_coalesced(
 ) -> CoalescedWork:
     """Collects arrays as `all_gather_single` does, one for each pair."""
     _check_pairs(outputs, inputs)
-    _, group = _how(_FORMS["all_gather_single"], self, opts)
-    return CoalescedWork(gather_singles(outputs, inputs, group, self.size(), True))
+    _, target = _how(_FORMS["all_gather_single"], self, opts)
+    return CoalescedWork(gather_singles(outputs, inputs, target))
 
 
 def reduce_scatter_single_coalesced(
@@ -414,16 +383,15 @@ def reduce_scatter_single_coalesced(
 ) -> CoalescedWork:
     """Combines arrays as `reduce_scatter_single` does, one for each pair."""
     _check_pairs(outputs, inputs)
-    op, group = _how(_FORMS["reduce_scatter_single"], self, opts)
-    size = self.size()
-    return CoalescedWork(reduce_scatter_singles(outputs, inputs, op, group, size, True))
+    op, target = _how(_FORMS["reduce_scatter_single"], self, opts)
+    return CoalescedWork(reduce_scatter_singles(outputs, inputs, op, target))
 
 
-def _how(form: _Form, group: ProcessGroup, opts: Any) -> tuple[Any, Any]:
-    """Returns the reduction, if there is one, and the group with the call's timeout."""
+def _how(form: _Form, group: ProcessGroup, opts: Any) -> tuple[Any, Target]:
+    """Returns the reduction, if there is one, and where the call goes."""
     values = {} if opts is None else {"opts": opts}
     _spread_options(form, values)
-    return values.get("op", ReduceOp.SUM), _limited(group, values.get("timeout"))
+    return values.get("op", ReduceOp.SUM), _target(group, values.get("timeout"))
 
 
 def _check_pairs(outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
@@ -435,8 +403,6 @@ def _methods() -> dict[str, Callable[..., Any]]:
     made = {name: _method(name, form) for name, form in _FORMS.items()}
     for alias, name in _ALIASES.items():
         made[alias] = _method(alias, _FORMS[name])
-    for name, function in _OF_MODULE.items():
-        made[name] = _of_module(name, getattr(_C, function))
     made["allreduce_coalesced"] = allreduce_coalesced
     made["allgather_coalesced"] = allgather_coalesced
     made["all_gather_single_coalesced"] = all_gather_single_coalesced

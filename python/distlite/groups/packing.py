@@ -5,8 +5,7 @@ All small arrays of one dtype go as one pack (`csrc/python/arrays/pack.h`), whic
 core reads and writes as one array; a large array gains nothing from that, and goes
 alone.  Which go together follows from sizes and dtypes alone, so that all ranks do the
 same.  Such a call is one operation: all arrays are read before any of them is written
-to, whatever memory they share.  `group` may be a tuple of a group and a timeout, as in
-the functions of the core; `op` is of all arrays, or a list has one for each.
+to, whatever memory they share.  `op` is of all arrays, or a list has one for each.
 """
 
 from __future__ import annotations
@@ -26,16 +25,39 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
-    from .._C import Work
+    from .._C import ProcessGroup, Work
 
 __all__ = [
-    *("Coalesced", "broadcast_one", "combine_all", "gather_all", "gather_lists"),
-    *("gather_singles", "reduce_all", "reduce_scatter_singles", "send_to_all"),
+    *("Coalesced", "Target", "broadcast_one", "combine_all", "gather_all"),
+    *("gather_lists", "gather_singles", "reduce_all", "reduce_scatter_singles"),
+    "send_to_all",
 ]
 
 # Bytes from which on an array goes alone: its copies into the pack and out of it cost
 # as much as an operation of its own, on the CPU backend with two ranks of one host.
 LARGE = 1 << 14
+
+
+class Target:
+    """The group of a coalesced call, whether it is asynchronous, and its own timeout;
+    None is the group's.
+    """
+
+    def __init__(
+        self, group: ProcessGroup | None, async_op: bool, timeout: Any = None
+    ) -> None:
+        self.group, self.async_op = group, async_op
+        self.limit = {} if timeout is None else {"_timeout": timeout}
+
+    def call(self, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        """Calls a function of the core."""
+        return function(
+            *args, group=self.group, async_op=self.async_op, **self.limit, **named
+        )
+
+    def require_group(self) -> ProcessGroup:
+        """Returns the group, which may be the default one."""
+        return world.require_default() if self.group is None else self.group
 
 
 class Coalesced:
@@ -90,21 +112,21 @@ class _Copies:
         return [self.arrays[i] for i in indices]
 
 
-def reduce_all(arrays: Sequence[Any], op: Any, group: Any, async_op: bool) -> Coalesced:
+def reduce_all(arrays: Sequence[Any], op: Any, target: Target) -> Coalesced:
     """Begins all_reduce of each array."""
-    plan = _plan(arrays, op, group)
+    plan = _plan(arrays, op, target.group)
     # A single pack is read as a whole before it is written to.
     used = _Copies(arrays, _find_shared(arrays) if len(plan) > 1 else ())
-    with _one_event("all_reduce", arrays, group, plan):
+    with _one_event("all_reduce", arrays, target, plan):
         works = [
-            _C.all_reduce(used.take(indices), _at(op, indices[0]), group, async_op)
+            target.call(_C.all_reduce, used.take(indices), _at(op, indices[0]))
             for indices in plan
         ]
     return Coalesced(arrays, works, used.pairs)
 
 
 def _one_event(
-    operation: str, inputs: Sequence[Any], group: Any, plan: Sequence[Sequence[int]]
+    operation: str, inputs: Sequence[Any], to: Target, plan: Sequence[Sequence[int]]
 ) -> AbstractContextManager[None]:
     """Makes the operations of a plan one event of torch's profiler if it is on."""
     module = sys.modules.get("torch._C._autograd")
@@ -112,9 +134,7 @@ def _one_event(
         return nullcontext()
     from ..tools import profiler_events
 
-    given = group[0] if isinstance(group, tuple) else group
-    chosen = world.require_default() if given is None else given
-    return profiler_events.as_one(chosen, operation, inputs)
+    return profiler_events.as_one(to.require_group(), operation, inputs)
 
 
 def send_to_all(arrays: Sequence[Any], root: int, group: Any) -> None:
@@ -126,38 +146,38 @@ def send_to_all(arrays: Sequence[Any], root: int, group: Any) -> None:
 
 
 def gather_lists(
-    outputs: Sequence[Sequence[Any]], inputs: Sequence[Any], group: Any, async_op: bool
+    outputs: Sequence[Sequence[Any]], inputs: Sequence[Any], target: Target
 ) -> Coalesced:
     """Begins all_gather of each input; outputs[rank][i] is for the rank's array i."""
     count = len(inputs)
     every = [array for of_rank in outputs for array in of_rank]
     read, written = _for_gather(inputs, every)
-    plan = _plan_packs(inputs, LARGE, group)
+    plan = _plan_packs(inputs, LARGE, target.group)
     works = []
-    with _one_event("all_gather", inputs, group, plan):
+    with _one_event("all_gather", inputs, target, plan):
         for indices in plan:
-            targets = [
+            lists = [
                 written.take([start + i for i in indices])
                 for start in range(0, len(every), count)
             ]
-            works.append(_C.all_gather(targets, read.take(indices), group, async_op))
+            works.append(target.call(_C.all_gather, lists, read.take(indices)))
     return Coalesced(every, works, written.pairs)
 
 
 def gather_singles(
-    outputs: Sequence[Any], inputs: Sequence[Any], group: Any, size: int, async_op: bool
+    outputs: Sequence[Any], inputs: Sequence[Any], target: Target
 ) -> Coalesced:
     """Begins all_gather_single of each pair."""
     read, written = _for_gather(inputs, outputs)
-    works = []
-    for indices in _plan_packs(inputs, LARGE, group):
+    size, works = target.require_group().size(), []
+    for indices in _plan_packs(inputs, LARGE, target.group):
         source = read.take(indices)
         if len(indices) == 1:
-            target = written.take(indices)
-            works.append(_C.all_gather_single(target, source, group, async_op))
+            whole = written.take(indices)
+            works.append(target.call(_C.all_gather_single, whole, source))
         else:
-            targets = _pack_blocks(written.some(indices), size)
-            works.append(_C.all_gather(targets, source, group, async_op))
+            blocks = _pack_blocks(written.some(indices), size)
+            works.append(target.call(_C.all_gather, blocks, source))
     return Coalesced(outputs, works, written.pairs)
 
 
@@ -165,23 +185,21 @@ def reduce_scatter_singles(
     outputs: Sequence[Any],
     inputs: Sequence[Any],
     op: Any,
-    group: Any,
-    size: int,
-    async_op: bool,
+    target: Target,
 ) -> Coalesced:
     """Begins reduce_scatter_single of each pair."""
     # Outputs are smaller than inputs, so the outputs are replaced by copies.
     shared = [*_find_shared(outputs), *_find_shared(outputs, inputs)]
     written, read = _Copies(outputs, shared), _Copies(inputs, ())
-    works = []
-    for indices in _plan(outputs, op, group):
-        its, target = _at(op, indices[0]), written.take(indices)
+    size, works = target.require_group().size(), []
+    for indices in _plan(outputs, op, target.group):
+        its, part = _at(op, indices[0]), written.take(indices)
         if len(indices) == 1:
             source = read.take(indices)
-            works.append(_C.reduce_scatter_single(target, source, its, group, async_op))
+            works.append(target.call(_C.reduce_scatter_single, part, source, its))
         else:
-            sources = _pack_blocks(read.some(indices), size)
-            works.append(_C.reduce_scatter(target, sources, its, group, async_op))
+            blocks = _pack_blocks(read.some(indices), size)
+            works.append(target.call(_C.reduce_scatter, part, blocks, its))
     return Coalesced(outputs, works, written.pairs)
 
 
@@ -189,13 +207,13 @@ def reduce_scatter_singles(
 # in this way, and these are the texts of its errors.
 
 
-def combine_all(arrays: Sequence[Any], op: Any, group: Any) -> Coalesced:
+def combine_all(arrays: Sequence[Any], op: Any, target: Target) -> Coalesced:
     """Combines all arrays of all ranks; each array gets the result."""
     name = getattr(getattr(op, "op", op), "name", str(op))
     if name not in _COMBINE:
         raise ValueError(f"{name} does not combine several arrays of a rank")
     _check_alike(arrays, "allreduce")
-    begun = reduce_all(arrays, op, group, True)
+    begun = reduce_all(arrays, op, target)
 
     results: list[Any] = []
 
@@ -218,22 +236,22 @@ def _combined(arrays: Sequence[Any], function: str) -> Any:
 
 
 def broadcast_one(
-    arrays: Sequence[Any], index: int, source: int, group: Any
+    arrays: Sequence[Any], index: int, source: int, target: Target
 ) -> Coalesced:
     """Copies rank `source`'s array of this index to all arrays of all ranks."""
     if not 0 <= index < len(arrays):
         raise ValueError(f"invalid root tensor: {index}, of {len(arrays)}")
     _check_alike(arrays, "broadcast")
-    work = _C.broadcast(arrays[index], group=group, group_src=source, async_op=True)
+    work = target.call(_C.broadcast, arrays[index], group_src=source)
     others = [array for i, array in enumerate(arrays) if i != index]
     return Coalesced(arrays, [work], [(array, arrays[index]) for array in others])
 
 
 def gather_all(
-    lists: Sequence[Sequence[Any]], inputs: Sequence[Any], size: int, group: Any
+    lists: Sequence[Sequence[Any]], inputs: Sequence[Any], target: Target
 ) -> Coalesced:
     """Collects all inputs of all ranks, in the order of the ranks, in every list."""
-    count = size * len(inputs)
+    count = target.require_group().size() * len(inputs)
     if len(lists) != len(inputs):
         raise ValueError(
             "requires input/output tensor lists to have the same length: there are "
@@ -250,7 +268,7 @@ def gather_all(
         _check_alike([inputs[0], *outputs], "allgather")
     first, n = list(lists[0]), len(inputs)
     by_rank = [first[start : start + n] for start in range(0, count, n)]
-    begun = gather_lists(by_rank, inputs, group, True)
+    begun = gather_lists(by_rank, inputs, target)
 
     def copy() -> None:
         for outputs in lists[1:]:

@@ -69,7 +69,8 @@ class ProcessGroupGloo(ProcessGroup):
     Example:
         >>> group = dist.ProcessGroupGloo(store, rank, 2, timeout=20)
         >>> values = np.array([rank + 1.0])
-        >>> group.all_reduce(values)
+        >>> group.allreduce(values).wait()
+        True
         >>> values
         array([3.])
     """

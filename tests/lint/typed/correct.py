@@ -56,8 +56,6 @@ def groups(array: np.ndarray[Any, np.dtype[np.float32]]) -> None:
     if own is not None:
         assert_type(own.rank(), int)
         assert_type(own.allreduce(array), dist.Work)
-        own.all_reduce(array)
-        assert_type(own.all_reduce(array, async_op=True), dist.Work)
         assert_type(own.broadcast([array], 0), dist.Work)
         own.broadcast(array, 0).wait()
         own.barrier().wait()
