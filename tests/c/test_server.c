@@ -33,23 +33,23 @@
 #endif
 
 #ifdef DL_HAVE_LIBUV
-#define LIBUV_CASE(name)          \
-    CHECK_CASE(name##_libuv)      \
-    {                             \
-        name(dl_server_uv_ops()); \
+#define LIBUV_CASE(name)        \
+    CHECK_CASE(name##_libuv)    \
+    {                           \
+        name(dl_loop_uv_ops()); \
     }
 #else
 #define LIBUV_CASE(name)
 #endif
 
-#define SERVER_CASE(name)                       \
-    static void name(const dl_server_ops *ops); \
-    CHECK_CASE(name##_poll)                     \
-    {                                           \
-        name(&dl_server_poll_ops);              \
-    }                                           \
-    LIBUV_CASE(name)                            \
-    static void name(const dl_server_ops *ops)
+#define SERVER_CASE(name)                     \
+    static void name(const dl_loop_ops *ops); \
+    CHECK_CASE(name##_poll)                   \
+    {                                         \
+        name(&dl_loop_poll_ops);              \
+    }                                         \
+    LIBUV_CASE(name)                          \
+    static void name(const dl_loop_ops *ops)
 
 #define VALIDATE "\x00\xce\xf7\x85\x3c"
 #define U64(low) low "\0\0\0\0\0\0\0"
@@ -57,26 +57,25 @@
 #define VALUE(text) .value = DL_LITERAL(text)
 
 typedef struct fixture {
-    const dl_server_ops *ops;
     dl_server *server;
     uint16_t port;
 } fixture;
 
 static fixture
-start_with(const dl_server_ops *ops, const dl_limits *limits)
+start_with(const dl_loop_ops *ops, const dl_limits *limits)
 {
     const dl_server_options options = {.limits = limits};
-    fixture f = {.ops = ops};
+    fixture f;
     int fd;
 
     CHECK_OK(dl_socket_listen("127.0.0.1", 0, dl_deadline_after(DL_SECOND), &fd));
     f.port = dl_socket_port(fd);
-    CHECK_OK(ops->start(fd, &options, &f.server));
+    CHECK_OK(dl_server_start(ops, fd, &options, &f.server));
     return f;
 }
 
 static fixture
-start(const dl_server_ops *ops)
+start(const dl_loop_ops *ops)
 {
     return start_with(ops, NULL);
 }
@@ -84,7 +83,7 @@ start(const dl_server_ops *ops)
 static void
 stop(fixture *f)
 {
-    f->ops->stop(f->server);
+    dl_server_stop(f->server);
     f->server = NULL;
 }
 
@@ -771,14 +770,14 @@ SERVER_CASE(a_reader_that_makes_no_progress_is_dropped)
 
 CHECK_CASE(a_setting_that_is_no_number_stops_the_start)
 {
-    const dl_server_ops *const servers[] = {&dl_server_poll_ops, dl_server_uv_ops()};
+    const dl_loop_ops *const servers[] = {&dl_loop_poll_ops, dl_loop_uv_ops()};
 
     setenv("DISTLITE_STORE_KEYS", "many", 1);
     for (int i = 0; i < 2 && servers[i] != NULL; i++) {
         dl_server *server = NULL;
         int fd;
         CHECK_OK(dl_socket_listen("127.0.0.1", 0, dl_deadline_after(DL_SECOND), &fd));
-        CHECK_STATUS(servers[i]->start(fd, &(dl_server_options){0}, &server),
+        CHECK_STATUS(dl_server_start(servers[i], fd, &(dl_server_options){0}, &server),
                      DL_INVALID);
         CHECK_CONTAINS(dl_last_error()->text, "DISTLITE_STORE_KEYS=many");
     }
@@ -838,10 +837,10 @@ SERVER_CASE(a_start_that_fails_leaves_nothing)
         int fd;
         CHECK_OK(dl_socket_listen("127.0.0.1", 0, dl_deadline_after(DL_SECOND), &fd));
         dl_check_fail_allocation_at(failing);
-        dl_status status = ops->start(fd, &(dl_server_options){0}, &server);
+        dl_status status = dl_server_start(ops, fd, &(dl_server_options){0}, &server);
         has_failed = dl_check_allocation_failed();
         if (status == DL_OK) {
-            ops->stop(server);
+            dl_server_stop(server);
         } else {
             CHECK_STATUS(status, DL_NO_MEMORY);
         }

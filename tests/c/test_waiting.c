@@ -206,13 +206,13 @@ CHECK_CASE(a_cancelled_participant_stays_counted)
     close_fixture(&f);
 }
 
-/* Turns at a queue */
+/* Waits at a queue */
 
 #define PUSH(text) \
     CHECK_BYTES(ASK(3, .op = DL_OP_QUEUE_PUSH, KEY("a"), VALUE(text)), "")
 #define POP(client) ASK(client, .op = DL_OP_QUEUE_POP, KEY("a"))
 
-CHECK_CASE(a_push_ends_the_earliest_wait_only)
+CHECK_CASE(a_push_ends_all_waits_and_the_first_to_pop_gets_the_item)
 {
     fixture f;
 
@@ -221,12 +221,14 @@ CHECK_CASE(a_push_ends_the_earliest_wait_only)
     CHECK_BYTES(WAIT(1, 1), "");
     PUSH("x");
     CHECK_BYTES(heard(&f, 0), "\0");
-    CHECK_BYTES(heard(&f, 1), "");
-    CHECK_BYTES(POP(0), U64("\1") U64("\1") "x");
-    CHECK_BYTES(heard(&f, 1), "");
-    PUSH("y");
     CHECK_BYTES(heard(&f, 1), "\0");
-    CHECK_BYTES(POP(1), U64("\1") U64("\1") "y");
+    CHECK_BYTES(POP(1), U64("\1") U64("\1") "x");
+    CHECK_BYTES(POP(0), U64("\0"));
+    CHECK_BYTES(WAIT(0, 1), "");
+    PUSH("y");
+    CHECK_BYTES(heard(&f, 0), "\0");
+    CHECK_BYTES(WAIT(1, 1), "\0");
+    CHECK_BYTES(POP(0), U64("\1") U64("\1") "y");
     close_fixture(&f);
 }
 
@@ -241,130 +243,4 @@ CHECK_CASE(a_push_does_not_end_a_wait_for_another_queue)
     CHECK_BYTES(heard(&f, 0), "");
     CHECK_BYTES(heard(&f, 1), "\0");
     close_fixture(&f);
-}
-
-/* The first of two waiters for the queue gets its turn and calls `f` with it. */
-static void
-open_with_turn(fixture *f)
-{
-    dl_store_request wait = {.op = DL_OP_WAIT, .count = 1, .keys = KEYS};
-    dl_store_request push = {.op = DL_OP_QUEUE_PUSH, KEY("a"), VALUE("x")};
-
-    open_fixture(f);
-    CHECK_BYTES(ask(f, 0, wait), "");
-    CHECK_BYTES(ask(f, 1, wait), "");
-    CHECK_BYTES(ask(f, 3, push), "");
-    CHECK_BYTES(heard(f, 0), "\0");
-    CHECK_BYTES(heard(f, 1), "");
-}
-
-CHECK_CASE(a_turn_passes_on_when_its_client_leaves)
-{
-    fixture f;
-
-    open_with_turn(&f);
-    dl_session_fini(&f.sessions[0]);
-    send_all(&f);
-    CHECK_BYTES(heard(&f, 1), "\0");
-    close_fixture(&f);
-}
-
-CHECK_CASE(a_turn_passes_on_when_its_client_cancels)
-{
-    fixture f;
-
-    open_with_turn(&f);
-    CHECK_BYTES(ASK(0, .op = DL_OP_CANCEL_WAIT), "\1");
-    CHECK_BYTES(heard(&f, 1), "\0");
-    close_fixture(&f);
-}
-
-CHECK_CASE(a_turn_passes_on_when_its_client_sends_another_request)
-{
-    fixture f;
-
-    open_with_turn(&f);
-    CHECK_BYTES(ASK(0, .op = DL_OP_GET, KEY("a")), U64("\0"));
-    CHECK_BYTES(heard(&f, 1), "\0");
-    close_fixture(&f);
-    open_with_turn(&f);
-    CHECK_BYTES(ASK(0, .op = DL_OP_QUEUE_POP, KEY("b")), U64("\0"));
-    CHECK_BYTES(heard(&f, 1), "\0");
-    close_fixture(&f);
-}
-
-CHECK_CASE(a_turn_passes_on_when_its_client_does_nothing)
-{
-    fixture f;
-
-    open_with_turn(&f);
-    CHECK(dl_hub_next_wake(&f.hub) > dl_now() + DL_SECOND / 2);
-    dl_hub_wake(&f.hub, dl_now());
-    send_all(&f);
-    CHECK_BYTES(heard(&f, 1), "");
-    dl_hub_wake(&f.hub, dl_now() + 2 * DL_SECOND);
-    send_all(&f);
-    CHECK_BYTES(heard(&f, 1), "\0");
-    CHECK_BYTES(POP(1), U64("\1") U64("\1") "x");
-    CHECK(dl_list_is_empty(&f.hub.turns));
-    CHECK_BYTES(POP(0), U64("\0"));
-    /* Without a further waiter an item stays for the next client. */
-    CHECK_BYTES(WAIT(0, 1), "");
-    PUSH("y");
-    CHECK_BYTES(heard(&f, 0), "\0");
-    dl_hub_wake(&f.hub, dl_now() + 2 * DL_SECOND);
-    CHECK_BYTES(WAIT(1, 1), "\0");
-    CHECK_BYTES(POP(0), U64("\1") U64("\1") "y");
-    close_fixture(&f);
-}
-
-CHECK_CASE(a_turn_passes_on_when_its_client_breaks_the_protocol)
-{
-    fixture f;
-
-    open_with_turn(&f);
-    CHECK_STATUS(dl_session_feed(&f.sessions[0], DL_LITERAL("\x7f")), DL_PROTOCOL);
-    send_all(&f);
-    CHECK_BYTES(heard(&f, 1), "\0");
-    close_fixture(&f);
-}
-
-/* When memory runs out at any place of a wait and its end, the client is answered or
- * disconnected: it does not wait for ever. */
-CHECK_CASE(a_wait_ends_somehow_when_memory_runs_out)
-{
-    dl_buffer wait = {0};
-    bool has_failed = true;
-    int sent_away = 0;
-
-    for (size_t count = 1; count <= 2; count++) {
-        dl_store_request request = {.op = DL_OP_WAIT, .count = count, .keys = KEYS};
-        dl_wire_put_request(&wait, &request, (dl_bytes){0});
-        has_failed = true;
-        for (long failing = 1; has_failed; failing++) {
-            fixture f;
-            open_fixture(&f);
-            SET(1, "b", "");
-            /* Nothing is kept that could spare an allocation. */
-            dl_output_fini(f.hub.spare);
-            free(f.hub.spare);
-            f.hub.spare = NULL;
-            dl_check_fail_allocation_at(failing);
-            dl_status waited = dl_session_feed(&f.sessions[0], dl_buffer_bytes(&wait));
-            dl_status set = dl_session_feed(&f.sessions[1],
-                                            DL_LITERAL("\1" U64("\1") "a" U64("\0")));
-            dl_session *session = dl_hub_take_changed(&f.hub);
-            dl_status ended = session == NULL ? DL_OK : dl_session_resume(session);
-            has_failed = dl_check_allocation_failed();
-            send_some(&f, 0, SIZE_MAX);
-            bool is_answered = dl_bytes_equal(heard(&f, 0), DL_LITERAL("\0"));
-            CHECK(is_answered || waited != DL_OK || set != DL_OK || ended != DL_OK);
-            CHECK(is_answered || has_failed);
-            sent_away += ended != DL_OK;
-            close_fixture(&f);
-        }
-        dl_buffer_clear(&wait);
-    }
-    CHECK(sent_away > 0);
-    dl_buffer_fini(&wait);
 }

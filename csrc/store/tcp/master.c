@@ -20,7 +20,6 @@ struct dl_master {
     bool is_shared;
     size_t owners;
     /* fixed after init */
-    const dl_server_ops *ops;
     dl_server *server;
     uint16_t port;
     dl_address address;
@@ -37,20 +36,20 @@ static dl_list all_masters = {&all_masters, &all_masters};
 bool
 dl_tcp_store_has_libuv(void)
 {
-    return dl_server_uv_ops() != NULL;
+    return dl_loop_uv_ops() != NULL;
 }
 
-static const dl_server_ops *
-choose_server(bool use_libuv)
+static const dl_loop_ops *
+choose_loop(bool use_libuv)
 {
-    const dl_server_ops *libuv = dl_server_uv_ops();
+    const dl_loop_ops *libuv = dl_loop_uv_ops();
 
     if (use_libuv && libuv == NULL) {
         /* Not a warning: torch's programs ask for libuv by default, and clients see no
          * difference. */
         dl_log(DL_LOG_INFO, "this build has no libuv: the store is served by epoll");
     }
-    return use_libuv && libuv != NULL ? libuv : &dl_server_poll_ops;
+    return use_libuv && libuv != NULL ? libuv : &dl_loop_poll_ops;
 }
 
 /* Adds an owner to the shared server of `port` and returns it; NULL when there is none.
@@ -167,7 +166,6 @@ serve(const dl_tcp_store_options *options, dl_tls *tls, int fd, dl_master **mast
     made->device = file.st_dev;
     made->inode = file.st_ino;
     (void)dl_socket_local_address(fd, &made->address);
-    made->ops = choose_server(options->use_libuv);
     if (options->journal != NULL) {
         made->journal = strdup(options->journal);
         if (made->journal == NULL) {
@@ -182,7 +180,8 @@ serve(const dl_tcp_store_options *options, dl_tls *tls, int fd, dl_master **mast
         .journal = made->journal,
         .sync = options->sync,
     };
-    dl_status status = made->ops->start(fd, &served, &made->server);
+    dl_status status =
+        dl_server_start(choose_loop(options->use_libuv), fd, &served, &made->server);
     if (status != DL_OK) {
         free(made->journal);
         free(made);
@@ -289,7 +288,7 @@ dl_master_stop(dl_master *master)
     /* Without the lock, since stopping joins a thread.  A master that is started on
      * this port meanwhile finds it in use, as it would in another process. */
     if (is_last) {
-        master->ops->stop(master->server);
+        dl_server_stop(master->server);
         free(master->journal);
         free(master);
     }
