@@ -2,9 +2,8 @@
 """Builds the one extension, distlite._C.
 
 Environment switches: DISTLITE_SANITIZE=address,undefined|thread, DISTLITE_DEBUG=1,
-DISTLITE_COVERAGE=1, DISTLITE_NO_LIBUV=1, DISTLITE_WERROR=1, DISTLITE_ANY_LIBC=1. libuv
-is found by pkg-config; without it the store server on epoll takes the place of the one
-on libuv.
+DISTLITE_COVERAGE=1, DISTLITE_NO_LIBUV=1, DISTLITE_WERROR=1. libuv is found by
+pkg-config; without it the store server on epoll takes the place of the one on libuv.
 """
 
 import os
@@ -74,11 +73,10 @@ def check_libc() -> None:
         libc = os.confstr("CS_GNU_LIBC_VERSION")
     except (AttributeError, OSError, ValueError):
         libc = None
-    if not libc and not switched("DISTLITE_ANY_LIBC"):
+    if not libc:
         sys.exit(
             "distlite supports Linux with glibc, and not musl (Alpine), macOS or "
-            "Windows; please use an image of Debian, Ubuntu or Fedora, or try an "
-            "untested build: DISTLITE_ANY_LIBC=1 pip install distlite"
+            "Windows; please use an image of Debian, Ubuntu or Fedora"
         )
 
 

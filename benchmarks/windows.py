@@ -162,7 +162,7 @@ def main() -> None:
         os.environ["DISTLITE_HOST_HINT"] = f"host{WORLD.rank}"
     distlite.init_process_group(options.backend)
     largest = max(options.sizes) // 8
-    ours = distlite.window(largest)
+    ours = distlite.Window(largest)
     theirs = MPI.Win.Allocate(8 * largest, 8, comm=WORLD)
     if WORLD.rank == 0:
         version = MPI.Get_library_version().splitlines()[0]
@@ -182,7 +182,7 @@ def main() -> None:
     ours.close()
     theirs.Free()
     # MPI's compare_and_swap takes integers only.
-    ours = distlite.window(1, int)
+    ours = distlite.Window(1, int)
     theirs = MPI.Win.Allocate(8, 8, comm=WORLD)
     theirs.Lock_all()
     run(8, single(ours, theirs))

@@ -108,10 +108,10 @@ def _run_processes(
 
     # A method is called on an object of its class, which each rank makes.
     function = getattr(item.obj, "__func__", item.obj)
-    env = {"DISTLITE_TESTING_REWRITE": "1", **(options["env"] or {})}
-    backend, timeout = options["backend"], options["timeout"]
+    backend, env, timeout = (options[name] for name in ("backend", "env", "timeout"))
     values.pop("world_size", None)  # the ranks get it as a parameter
-    with testing.Job(function, size, backend, env, None, timeout, values) as job:
+    words = (function, size, backend, env, None, timeout, values)
+    with testing.Job(*words, rewrites=True) as job:
         return job.wait(timeout)
 
 

@@ -2658,7 +2658,7 @@ class _Window:
             DistBackendError: The rank has ended, or has closed the window.
 
         Example:
-            >>> with dist.window(4) as win:
+            >>> with dist.Window(4) as win:
             ...     win.put(np.ones(2), 1 - rank, offset=2)
             ...     win.fence()
             ...     print(win.local)
@@ -2692,7 +2692,7 @@ class _Window:
             DistBackendError: The rank has ended, or has closed the window.
 
         Example:
-            >>> with dist.window(np.arange(4)) as win:
+            >>> with dist.Window(np.arange(4)) as win:
             ...     last = np.empty(1, int)
             ...     win.get(last, 1 - rank, offset=3)
             ...     print(last)
@@ -2733,7 +2733,7 @@ class _Window:
                 was killed while it was updating this memory.
 
         Example:
-            >>> with dist.window(2) as win:
+            >>> with dist.Window(2) as win:
             ...     win.accumulate(np.array([1.0, 2.0]), 1 - rank)
             ...     win.fence()
             ...     print(win.local)
@@ -2752,7 +2752,7 @@ class _Window:
             ValueError: This rank does not hold the lock.
 
         Example:
-            >>> with dist.window(2) as win:
+            >>> with dist.Window(2) as win:
             ...     held = win.lock(1, shared=True)
             ...     win.unlock(1)
         """
@@ -2769,7 +2769,7 @@ class _Window:
             DistBackendError: The rank has ended.
 
         Example:
-            >>> with dist.window(2) as win:
+            >>> with dist.Window(2) as win:
             ...     win.put(np.ones(2), 1)
             ...     win.flush(1)
         """
@@ -2786,7 +2786,7 @@ class _Window:
             DistBackendError: A rank has ended, or the timeout has passed.
 
         Example:
-            >>> with dist.window(1, dtype=int) as win:
+            >>> with dist.Window(1, dtype=int) as win:
             ...     win.put(np.array([7]), 1 - rank)
             ...     win.fence()
             ...     print(win.local)
@@ -2807,7 +2807,7 @@ class _Window:
                 is closed all the same.
 
         Example:
-            >>> win = dist.window(2)
+            >>> win = dist.Window(2)
             >>> win.close()
         """
     def _fetch(

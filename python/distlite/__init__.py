@@ -75,8 +75,8 @@ _LATER = {
     "groups.regroup": "shrink_group split split_group",
     "objects.safe_encode": "register_safe_type",
     "persistent_calls": "Persistent persistent",
-    "shared": "shared_empty shared_empty_like shared_zeros shared_zeros_like",
-    "windows": "Window WindowLock window",
+    "shared": "shared_zeros shared_zeros_like",
+    "windows": "Window WindowLock",
 }
 
 # Public modules, which are imported when they are asked for.

@@ -142,13 +142,10 @@ from .groups.regroup import split_group as split_group
 from .objects.safe_encode import register_safe_type as register_safe_type
 from .persistent_calls import Persistent as Persistent
 from .persistent_calls import persistent as persistent
-from .shared import shared_empty as shared_empty
-from .shared import shared_empty_like as shared_empty_like
 from .shared import shared_zeros as shared_zeros
 from .shared import shared_zeros_like as shared_zeros_like
 from .windows import Window as Window
 from .windows import WindowLock as WindowLock
-from .windows import window as window
 
 from . import data_parallel as data_parallel
 from . import device_mesh as device_mesh
@@ -282,8 +279,6 @@ __all__ = [
     "set_debug_level",
     "set_debug_level_from_env",
     "set_safe_objects",
-    "shared_empty",
-    "shared_empty_like",
     "shared_zeros",
     "shared_zeros_like",
     "shrink_group",
@@ -291,5 +286,4 @@ __all__ = [
     "split_group",
     "supports_complex",
     "wait_all",
-    "window",
 ]

@@ -18,7 +18,7 @@ from . import _C
 from ._C import ProcessGroup
 from .groups.world import is_outside, world
 
-__all__ = ["shared_empty", "shared_empty_like", "shared_zeros", "shared_zeros_like"]
+__all__ = ["shared_zeros", "shared_zeros_like"]
 
 
 def shared_zeros(
@@ -29,7 +29,7 @@ def shared_zeros(
     Collectives of the group on large arrays of this kind need not copy them first. It
     is not collective. The memory is taken at once, and given back with the last view of
     the array, which may outlive the group. After an operation on it that failed, peers
-    may still write to it. `shared_empty` is another name of this function.
+    may still write to it.
 
     Args:
         shape: The shape, a number or a tuple.
@@ -88,8 +88,6 @@ def sizes_of(shape: Any, name: str = "shape") -> tuple[int, ...]:
 def shared_zeros_like(array: Any, group: ProcessGroup | None = None) -> np.ndarray:
     """Makes an array as `shared_zeros` does, of the shape and dtype of another one.
 
-    `shared_empty_like` is another name of this function.
-
     Args:
         array: The other array.
         group: The group; None is the default group.
@@ -107,8 +105,3 @@ def shared_zeros_like(array: Any, group: ProcessGroup | None = None) -> np.ndarr
     """
     model = np.asarray(array)
     return shared_zeros(model.shape, model.dtype, group)
-
-
-# New memory is filled with zeros in any case.
-shared_empty = shared_zeros
-shared_empty_like = shared_zeros_like

@@ -7,6 +7,7 @@ the extension's; here are those that make and return them.
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Literal
@@ -22,7 +23,7 @@ from .shared import sizes_of
 Timeout = timedelta | float | None
 Update = ReduceOp | RedOpType | Literal["replace", "no_op"]
 
-__all__ = ["Window", "WindowLock", "window"]
+__all__ = ["Window", "WindowLock"]
 
 
 class WindowLock:
@@ -35,7 +36,7 @@ class WindowLock:
         rank: The rank whose memory it is.
 
     Example:
-        >>> with dist.window(1) as win:
+        >>> with dist.Window(1) as win:
         ...     with win.lock(0) as held:
         ...         print(held.rank)
         0
@@ -66,7 +67,11 @@ class WindowLock:
 
 
 class Window(_C._Window):
-    """Memory of every rank of a group that all ranks access; `window` makes it.
+    """Memory of every rank of a group that all ranks read, write and update.
+
+    All ranks of the group make it together. Their memory may differ in size, but not in
+    dtype. Ranks of one host access each other's memory in place; those of other hosts
+    send requests, which a thread of the owner carries out.
 
     Ranks are ranks in the group. Offsets and numbers of elements are those of the
     window's dtype, in C order. An access that would reach beyond a rank's memory, or an
@@ -83,14 +88,29 @@ class Window(_C._Window):
     As a context manager, a window is closed at the end, which all ranks have to reach;
     an exception closes it on this rank only.
 
+    Args:
+        shape: The shape of this rank's memory, a number or a tuple; it is zeros at
+            first. Or an array, which is copied into it.
+        dtype: The dtype, float64 by default, or that of the array.
+        group: The group; None is the default group. Its backend has to be
+            gloo, mpi or ucc.
+        timeout: How long to wait for the other ranks; None is the group's timeout.
+
     Attributes:
         group: The group.
         dtype: The dtype of the elements.
         shape: The shape of this rank's memory.
         counts: The number of elements of each rank's memory, by rank.
 
+    Raises:
+        TypeError: The dtype holds Python objects.
+        ValueError: A dimension is negative, or this process is not in the group.
+        MemoryError: There is too little memory.
+        NotImplementedError: The backend has no windows.
+        DistBackendError: The ranks disagree on the dtype, or one of them failed.
+
     Example:
-        >>> win = dist.window(4, dtype=np.int64)
+        >>> win = dist.Window(4, dtype=np.int64)
         >>> win.accumulate(np.full(4, 2), 1 - rank)
         >>> win.fence()
         >>> win.local
@@ -102,6 +122,36 @@ class Window(_C._Window):
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     counts: tuple[int, ...]
+
+    def __new__(
+        cls,
+        shape: Any,
+        dtype: Any = None,
+        group: ProcessGroup | None = None,
+        *,
+        timeout: Timeout = None,
+    ) -> Window:
+        content = shape if isinstance(shape, np.ndarray) else None
+        if content is None:
+            sizes, kind = sizes_of(shape), np.dtype(float if dtype is None else dtype)
+        else:
+            sizes, kind = content.shape, np.dtype(dtype or content.dtype)
+        if kind.hasobject:
+            raise TypeError(f"a window cannot hold {kind}: it holds Python objects")
+        if is_outside(group):
+            raise ValueError("this process is not in the group of the window")
+        if any(size < 0 for size in sizes):
+            raise ValueError("negative dimensions are not allowed")
+        wanted = world.require_default() if group is None else group
+        model, count = np.empty(1, kind), math.prod(sizes)
+        made = super().__new__(cls, wanted, model, count, timeout)
+        made.group, made.dtype, made.shape = wanted, kind, sizes
+        made.counts = made._counts()
+        if content is not None:
+            made.local[...] = content
+        # Before the barrier, another rank might read memory that is still being copied.
+        made.fence(timeout)
+        return made
 
     @property
     def local(self) -> np.ndarray:
@@ -146,7 +196,7 @@ class Window(_C._Window):
             DistBackendError: A rank has ended, or the timeout has passed.
 
         Example:
-            >>> with dist.window(2) as win:
+            >>> with dist.Window(2) as win:
             ...     before = win.get_accumulate(np.ones(2), rank, "replace")
             ...     print(before, win.local)
             [0. 0.] [1. 1.]
@@ -181,7 +231,7 @@ class Window(_C._Window):
             DistBackendError: A rank has ended, or the timeout has passed.
 
         Example:
-            >>> with dist.window(1, dtype=int) as win:
+            >>> with dist.Window(1, dtype=int) as win:
             ...     tickets = [int(win.fetch_and_op(1, 0)) for _ in range(3)]
             ...     win.fence()
             ...     print(win.fetch_and_op(0, 0, "no_op"))
@@ -221,7 +271,7 @@ class Window(_C._Window):
             DistBackendError: A rank has ended, or the timeout has passed.
 
         Example:
-            >>> with dist.window(1, dtype=int) as win:
+            >>> with dist.Window(1, dtype=int) as win:
             ...     first = win.compare_and_swap(rank + 1, 0, rank)
             ...     second = win.compare_and_swap(7, 0, rank)
             ...     print(first, second == rank + 1, win.local == rank + 1)
@@ -256,7 +306,7 @@ class Window(_C._Window):
                 error names the holder.
 
         Example:
-            >>> with dist.window(2) as win:
+            >>> with dist.Window(2) as win:
             ...     with win.lock(0):
             ...         mine = np.empty(2)
             ...         win.get(mine, 0)
@@ -295,66 +345,3 @@ class Window(_C._Window):
 
     def __repr__(self) -> str:
         return f"<distlite.Window {self.shape} of {self.dtype}>"
-
-
-def window(
-    shape: Any,
-    dtype: Any = None,
-    group: ProcessGroup | None = None,
-    *,
-    timeout: Timeout = None,
-) -> Window:
-    """Makes a window, together with all other ranks of the group.
-
-    Each rank contributes memory, which all ranks may then read, write and update
-    without its help. The ranks' memory may differ in size, but not in dtype. Ranks of
-    one host access each other's memory in place; those of other hosts send requests,
-    which a thread of the owner carries out.
-
-    Args:
-        shape: The shape of this rank's memory, a number or a tuple; it is zeros at
-            first. Or an array, which is copied into it.
-        dtype: The dtype, float64 by default, or that of the array.
-        group: The group; None is the default group. Its backend has to be
-            gloo, mpi or ucc.
-        timeout: How long to wait for the other ranks; None is the group's timeout.
-
-    Returns:
-        The window, whose `local` is this rank's memory.
-
-    Raises:
-        TypeError: The dtype holds Python objects.
-        ValueError: A dimension is negative, or this process is not in the group.
-        MemoryError: There is too little memory.
-        NotImplementedError: The backend has no windows.
-        DistBackendError: The ranks disagree on the dtype, or one of them failed.
-
-    Example:
-        >>> with dist.window(np.array([5, 50]) + rank) as win:
-        ...     last = np.empty(2, int)
-        ...     win.get(last, 1)
-        ...     print(last)
-        [ 6 51]
-    """
-    import math
-
-    content = shape if isinstance(shape, np.ndarray) else None
-    if content is None:
-        sizes, kind = sizes_of(shape), np.dtype(float if dtype is None else dtype)
-    else:
-        sizes, kind = content.shape, np.dtype(content.dtype if dtype is None else dtype)
-    if kind.hasobject:
-        raise TypeError(f"a window cannot hold {kind}: it holds Python objects")
-    if is_outside(group):
-        raise ValueError("this process is not in the group of the window")
-    if any(size < 0 for size in sizes):
-        raise ValueError("negative dimensions are not allowed")
-    wanted = world.require_default() if group is None else group
-    made = Window(wanted, np.empty(1, kind), math.prod(sizes), timeout)
-    made.group, made.dtype, made.shape = wanted, kind, sizes
-    made.counts = made._counts()
-    if content is not None:
-        made.local[...] = content
-    # Before the barrier, another rank might read memory that is still being copied.
-    made.fence(timeout)
-    return made

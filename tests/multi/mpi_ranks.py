@@ -183,11 +183,11 @@ def probes() -> list[int | None] | None:
 def windows() -> list[int]:
     """Tickets, and a window of another group while this one is open."""
     rank, size = init()
-    win = distlite.window(2, np.int64)
+    win = distlite.Window(2, np.int64)
     drawn = [int(win.fetch_and_op(1, 0)) for _ in range(100)]
     last = distlite.new_group([size - 1])
     if rank == size - 1:
-        with distlite.window(1, group=last) as own:
+        with distlite.Window(1, group=last) as own:
             own.accumulate(np.ones(1), 0)
             assert own.local[0] == 1
     win.put(np.array([rank]), (rank + 1) % size, 1)
@@ -478,7 +478,7 @@ def death(what: str) -> Any:
     """The last rank is killed, which another finds out in one way; it ends as usual."""
     rank, size = init(seconds=40)
     last = size - 1
-    window = distlite.window(3) if what == "window" else None
+    window = distlite.Window(3) if what == "window" else None
     pids: list[Any] = [None] * size
     distlite.all_gather_object(pids, os.getpid())
     end = None if rank == last else os.pidfd_open(pids[last])

@@ -301,7 +301,7 @@ def look_at_a_wait(rank: int, world_size: int, init_method: str, kind: str) -> A
     init(rank, world_size, init_method)
     group = dist.new_group([0, 1])
     store = dist.PrefixStore("own", dist.distributed_c10d._get_default_store())
-    win = dist.window(1)
+    win = dist.Window(1)
     if rank == 1 and kind == "lock":
         win.lock(1)
     dist.barrier()

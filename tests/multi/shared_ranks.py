@@ -31,7 +31,7 @@ def sums(sharers: Any = None, group: Any = None) -> None:
     for dtype in EXACT:
         for count in (1, 1000, 70_001, 300_001):
             is_shared = sharers is None or rank in sharers
-            make = distlite.shared_empty if is_shared else np.zeros
+            make = distlite.shared_zeros if is_shared else np.zeros
             whole = make(count + 5, dtype)
             view = whole[2 : 2 + count]
             for _ in range(2):
@@ -61,7 +61,7 @@ def other_operations(rank: int, size: int) -> None:
     distlite.all_reduce(array.T, ReduceOp.MAX)
     distlite.all_reduce(array[:, ::2], ReduceOp.AVG)
     assert (array == 1).all()
-    gathered = distlite.shared_empty_like(np.empty((size * 300, 1000), np.float32))
+    gathered = distlite.shared_zeros_like(np.empty((size * 300, 1000), np.float32))
     distlite.all_gather_single(gathered, array)
     assert (gathered == 1).all()
     for sharers in (range(size), [0], range(1, size)):
@@ -75,7 +75,7 @@ def block(source: int, destination: int) -> np.ndarray:
 
 def blocks(is_shared: bool, values: list[np.ndarray]) -> list[np.ndarray]:
     """Arrays of their own, or views into them."""
-    make = distlite.shared_empty if is_shared else np.zeros
+    make = distlite.shared_zeros if is_shared else np.zeros
     arrays = [make(len(value) + 3, np.int64)[2:-1] for value in values]
     for array, value in zip(arrays, values, strict=True):
         array[:] = value

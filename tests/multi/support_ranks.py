@@ -101,7 +101,7 @@ def calls(
         work.wait()
 
     def window() -> None:
-        with d.window(2) as win:
+        with d.Window(2) as win:
             win.put(put(1.0), other)
 
     return {

@@ -38,10 +38,10 @@ def test_alone(alone):
     distlite.all_reduce(array, group=alone)
     like = distlite.shared_zeros_like(array.astype(np.int16), alone)
     assert (like.shape, like.dtype) == ((2, 3), np.int16)
-    assert distlite.shared_empty(0, group=alone).shape == (0,)
-    assert distlite.shared_empty((), "f4", alone).shape == ()
+    assert distlite.shared_zeros(0, group=alone).shape == (0,)
+    assert distlite.shared_zeros((), "f4", alone).shape == ()
     for shape in ([2, 3], np.array([2, 3]), (np.int8(2), np.uint64(3)), range(2, 4)):
-        assert distlite.shared_empty(shape, group=alone).shape == (2, 3)
+        assert distlite.shared_zeros(shape, group=alone).shape == (2, 3)
 
 
 def test_outside():
@@ -62,10 +62,10 @@ def test_outside():
 )
 def test_wrong_arguments(alone, arguments, kind):
     with pytest.raises(kind):
-        distlite.shared_empty(*arguments, group=alone)
+        distlite.shared_zeros(*arguments, group=alone)
 
 
 def test_a_closed_group(alone):
     alone.shutdown()
     with pytest.raises(distlite.DistError):
-        distlite.shared_empty(3, group=alone)
+        distlite.shared_zeros(3, group=alone)

@@ -142,7 +142,7 @@ def alone():
 
 
 def test_alone(alone):
-    with distlite.window((2, 2), "i8", alone) as win:
+    with distlite.Window((2, 2), "i8", alone) as win:
         win.accumulate(np.ones((2, 2), "i8"), 0)
         assert win.fetch_and_op(4, 0, ReduceOp.PRODUCT, 3) == 1
         assert win.compare_and_swap(7, 1, 0) == 1
@@ -169,11 +169,11 @@ def test_alone(alone):
 )
 def test_wrong_arguments(alone, arguments, kind):
     with pytest.raises(kind):
-        distlite.window(*arguments, group=alone)
+        distlite.Window(*arguments, group=alone)
 
 
 def test_values_of_other_dtypes(alone):
-    with distlite.window(1, np.int8, alone) as win:
+    with distlite.Window(1, np.int8, alone) as win:
         assert win.fetch_and_op(2.0, 0) == 0
         for value in (1.5, 300, float("nan")):
             with pytest.raises((ValueError, OverflowError)):
@@ -185,10 +185,10 @@ def test_values_of_other_dtypes(alone):
 
 def test_outside():
     with pytest.raises(ValueError, match="not in the group"):
-        distlite.window(3, group=-100)
+        distlite.Window(3, group=-100)
 
 
 def test_other_backends():
     group = ProcessGroup(HashStore(), 0, 1, backend="fake")
     with pytest.raises(NotImplementedError, match="fake backend .* has no windows"):
-        distlite.window(3, group=group)
+        distlite.Window(3, group=group)

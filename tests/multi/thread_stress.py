@@ -642,7 +642,7 @@ def prepared_and_windows(seconds: float) -> None:
     group = ProcessGroup(HashStore(), 0, 1)
     array = np.ones(4)
     call = distlite.persistent(distlite.all_reduce, array, group=group)
-    window = distlite.window(8, np.float64, group=group)
+    window = distlite.Window(8, np.float64, group=group)
     places = itertools.count()
 
     def start(_: random.Random) -> None:

@@ -641,7 +641,7 @@ def windows(rank: int, world_size: int, init_method: str) -> list[int]:
     part = distlite.new_group([0, world_size - 1])
     drawn = []
     for group in (None, part):
-        with distlite.window(1, np.int64, group) as win:
+        with distlite.Window(1, np.int64, group) as win:
             drawn += [int(win.fetch_and_op(1, 0)) for _ in range(50)]
             win.fence()
     distlite.destroy_process_group()

@@ -42,7 +42,7 @@ def moves(rank: int, world_size: int, init_method: str, places: Any = None) -> N
     begin(rank, world_size, init_method, places)
     after, before = (rank + 1) % world_size, (rank - 1) % world_size
     for count in (1, 1000, 300_001):
-        with distlite.window(count + rank, np.float32) as win:
+        with distlite.Window(count + rank, np.float32) as win:
             assert win.counts == tuple(count + each for each in range(world_size))
             assert not win.local.any()
             win.fence()
@@ -62,7 +62,7 @@ def moves(rank: int, world_size: int, init_method: str, places: Any = None) -> N
 
 
 def with_strides(rank: int, size: int) -> None:
-    with distlite.window((300, 500), np.int32) as win:
+    with distlite.Window((300, 500), np.int32) as win:
         values = np.arange(150_000, dtype=np.int32).reshape(500, 300) + rank
         win.put(values.T, (rank + 1) % size)
         win.fence()
@@ -84,19 +84,19 @@ def with_strides(rank: int, size: int) -> None:
 
 def other_dtypes(rank: int, size: int) -> None:
     peer = (rank + 1) % size
-    with distlite.window(3, "datetime64[s]") as win:
+    with distlite.Window(3, "datetime64[s]") as win:
         win.put(np.arange(3).astype("datetime64[s]"), peer)
         win.fence()
         assert (win.local == np.arange(3).astype("datetime64[s]")).all()
         win.fence()
         old = win.get_accumulate(np.array([9], "datetime64[s]"), peer, "replace", 2)
         assert old[0] == np.datetime64(2, "s")
-    with distlite.window(np.full((2, 2), rank, np.int16)) as win:
+    with distlite.Window(np.full((2, 2), rank, np.int16)) as win:
         assert (win.local == rank).all()
         got = np.empty((2, 2), np.int16)
         win.get(got, peer)
         assert (got == peer).all()
-    with distlite.window(0) as win:
+    with distlite.Window(0) as win:
         win.put(np.empty(0), peer)
         win.get(np.empty(0), peer)
         assert win.local.shape == (0,)
@@ -107,21 +107,21 @@ def updates(rank: int, world_size: int, init_method: str, places: Any = None) ->
     begin(rank, world_size, init_method, places)
     rounds, count = 3, 40_001
     for dtype in ("int8", "int64", "float16", "float32", "float64", "complex128"):
-        with distlite.window(count, dtype) as win:
+        with distlite.Window(count, dtype) as win:
             for _ in range(rounds):
                 for peer in range(world_size):
                     win.accumulate((np.arange(count) % 5 + rank).astype(dtype), peer)
             win.fence()
             total = sum(np.arange(count) % 5 + each for each in range(world_size))
             assert (win.local == (rounds * total).astype(dtype)).all(), dtype
-    with distlite.window(2, np.uint8) as win:
+    with distlite.Window(2, np.uint8) as win:
         win.accumulate(np.array([1 << rank, 0], np.uint8), 0, ReduceOp.BOR)
         win.accumulate(np.array([0, rank + 1], np.uint8), 0, ReduceOp.MAX)
         win.fence()
         got = np.empty(2, np.uint8)
         win.get(got, 0)
         assert got.tolist() == [(1 << world_size) - 1, world_size]
-    with distlite.window(1, np.float16) as win:
+    with distlite.Window(1, np.float16) as win:
         win.accumulate(np.array([2], np.float16), 0, ReduceOp.PREMUL_SUM(0.5))
         win.fence()
         assert rank != 0 or win.local.tolist() == [world_size]
@@ -130,7 +130,7 @@ def updates(rank: int, world_size: int, init_method: str, places: Any = None) ->
 def tickets(rank: int, world_size: int, init_method: str, places: Any = None) -> Any:
     """Each rank draws a thousand numbers, and no number is drawn twice."""
     begin(rank, world_size, init_method, places)
-    with distlite.window(2, np.int64) as win:
+    with distlite.Window(2, np.int64) as win:
         drawn = [int(win.fetch_and_op(1, 0)) for _ in range(1000)]
         assert drawn == sorted(drawn)
         for _ in range(200):
@@ -148,7 +148,7 @@ def locks(rank: int, world_size: int, init_method: str, places: Any = None) -> N
     """Counts without atomic updates, under the lock; readers see whole states."""
     begin(rank, world_size, init_method, places)
     rounds = 60
-    with distlite.window(100, np.int64) as win:
+    with distlite.Window(100, np.int64) as win:
         for turn in range(rounds):
             mine = np.empty(100, np.int64)
             if turn % 3 == 2:
@@ -175,7 +175,7 @@ def random_program(
     dtype = draw.choice(["int32", "uint8", "int64"])
     sizes = [draw.randrange(1, 3000) for _ in range(world_size)]
     model = [np.zeros(size, dtype) for size in sizes]
-    with distlite.window(sizes[rank], dtype) as win:
+    with distlite.Window(sizes[rank], dtype) as win:
         for _ in range(40):
             one_round(draw, rank, world_size, win, model)
             win.fence()
@@ -231,7 +231,7 @@ def refusals(rank: int, world_size: int, init_method: str, places: Any = None) -
     peer = (rank + 1) % world_size
     frozen = np.zeros(1)
     frozen.flags.writeable = False
-    with distlite.window(4) as win:
+    with distlite.Window(4) as win:
         said = {
             "beyond": error_of(win.put, np.zeros(3), peer, 2),
             "negative": error_of(win.get, np.zeros(1), peer, -1),
@@ -257,7 +257,7 @@ def refusals(rank: int, world_size: int, init_method: str, places: Any = None) -
     said["fence"] = error_of(win.fence)
     win.close()
     dtype = np.int64 if rank == 0 else np.int32
-    said["dtypes"] = error_of(distlite.window, 3, dtype)
+    said["dtypes"] = error_of(distlite.Window, 3, dtype)
     return said
 
 
@@ -271,7 +271,7 @@ def closed_alone(
 ) -> Any:
     """Rank 1 leaves the window by an exception, while it has a lock."""
     begin(rank, world_size, init_method, places)
-    win = distlite.window(4)
+    win = distlite.Window(4)
     store = distlite.distributed_c10d._get_default_store()
     said = None
     if rank == 1:
@@ -295,7 +295,7 @@ def ended_group(
 ) -> Any:
     begin(rank, world_size, init_method, places)
     group = distlite.new_group()
-    win = distlite.window(np.full(3, rank), group=group)
+    win = distlite.Window(np.full(3, rank), group=group)
     distlite.destroy_process_group(group)
     said = error_of(win.get, np.zeros(3, np.int64), rank)
     win.close()
@@ -308,7 +308,7 @@ def ended_wait(rank: int, world_size: int, init_method: str, places: Any = None)
     """Rank 1 waits for a lock in a thread, while its main thread ends the group."""
     begin(rank, world_size, init_method, places)
     group = distlite.new_group()
-    win = distlite.window(3, group=group)
+    win = distlite.Window(3, group=group)
     said: list[str] = []
     if rank == 0:
         win.lock(0)
@@ -329,7 +329,7 @@ def killed_holder(
 ) -> Any:
     """Rank 1 is killed while it has the lock of rank 0's memory, and rank 2 waits."""
     begin(rank, world_size, init_method, places)
-    win = distlite.window(3)
+    win = distlite.Window(3)
     if rank == 1:
         win.lock(0)
     win.fence()
@@ -346,7 +346,7 @@ def killed_target(
     rank: int, world_size: int, init_method: str, places: Any = None
 ) -> Any:
     begin(rank, world_size, init_method, places)
-    win = distlite.window(3)
+    win = distlite.Window(3)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     started = time.monotonic()
@@ -366,7 +366,7 @@ def late_holder(
     """The other rank waits too briefly for the lock of rank 0's memory."""
     begin(rank, world_size, init_method, places)
     said = ""
-    with distlite.window(3) as win:
+    with distlite.Window(3) as win:
         if rank == holder:
             win.lock(0)
         win.fence()
@@ -390,7 +390,7 @@ def interrupted(
 ) -> Any:
     """Ctrl-C ends a wait for a lock, which can be taken afterwards."""
     begin(rank, world_size, init_method, places)
-    with distlite.window(3) as win:
+    with distlite.Window(3) as win:
         if rank == holder:
             win.lock(0)
         win.fence()
@@ -423,7 +423,7 @@ def interrupted_elsewhere(
 
 def forked(rank: int, world_size: int, init_method: str) -> Any:
     begin(rank, world_size, init_method)
-    with distlite.window(3) as win:
+    with distlite.Window(3) as win:
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
@@ -439,7 +439,7 @@ def forked(rank: int, world_size: int, init_method: str) -> Any:
 def threads(rank: int, world_size: int, init_method: str, places: Any = None) -> None:
     """Several threads of each rank use one window."""
     begin(rank, world_size, init_method, places)
-    with distlite.window(8, np.int64) as win:
+    with distlite.Window(8, np.int64) as win:
 
         def work(number: int) -> None:
             got = np.empty(8, np.int64)
@@ -467,7 +467,7 @@ def churn(rank: int, world_size: int, init_method: str) -> Any:
 
     def some() -> None:
         for _ in range(30):
-            with distlite.window(10_000) as win:
+            with distlite.Window(10_000) as win:
                 win.put(np.ones(10_000), (rank + 1) % world_size)
 
     some()
@@ -487,14 +487,14 @@ def alone_in_a_window(
 ) -> str:
     """Rank 1 calls something else than the making of a window."""
     begin(rank, world_size, init_method, places)
-    return error_of(distlite.barrier if rank == 1 else lambda: distlite.window(3))
+    return error_of(distlite.barrier if rank == 1 else lambda: distlite.Window(3))
 
 
 def later(rank: int, world_size: int, init_method: str, places: Any = None) -> Any:
     """Accesses that are not waited for, among others that are."""
     begin(rank, world_size, init_method, places)
     peer, before = (rank + 1) % world_size, (rank - 1) % world_size
-    with distlite.window(2000, np.int64) as win:
+    with distlite.Window(2000, np.int64) as win:
         # In the order of the calls, whether they are waited for or not.
         for turn in range(50):
             win.put(np.full(1000, turn), peer, async_op=True)
@@ -543,7 +543,7 @@ def later(rank: int, world_size: int, init_method: str, places: Any = None) -> A
 def late_accesses(rank: int, world_size: int, init_method: str, places: Any) -> Any:
     """Works of accesses to a rank that dies."""
     begin(rank, world_size, init_method, places)
-    win = distlite.window(3)
+    win = distlite.Window(3)
     win.fence()
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)

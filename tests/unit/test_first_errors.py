@@ -162,7 +162,7 @@ CALLS: list[tuple[Call, str]] = [
     ),
     (lambda x: dist.all_reduce(x, group=[0]), r"\[0\].*new_group\(\) makes a group of"),
     (lambda x: dist.init_device_mesh("cpu", "2"), "^mesh_shape must be .*, not '2'"),
-    (lambda x: dist.window("x"), "^shape must be an integer or a sequence .*, not 'x'"),
+    (lambda x: dist.Window("x"), "^shape must be an integer or a sequence .*, not 'x'"),
     (lambda x: dist.shared_zeros(2.5), "^shape must be an integer or .*, not 2.5"),
     (lambda x: dist.broadcast(x, src="0"), "^src must be an integer, not '0'"),
     (lambda x: dist.broadcast(x, src=0.0), "^src must be an integer, not 0.0"),

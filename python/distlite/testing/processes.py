@@ -427,6 +427,8 @@ class Job:
         timeout: The time that operations of the default group may take, a `timedelta`
             or seconds.
         kwargs: The arguments of the function.
+        rewrites: Whether failed assertions of the function's module show the values, as
+            in pytest.
 
     Example:
         >>> import calendar
@@ -445,6 +447,7 @@ class Job:
         wrap: Sequence[Callable[[list[str]], list[str]]] | None,
         timeout: timedelta | float | None,
         kwargs: dict[str, Any],
+        rewrites: bool = False,
     ) -> None:
         if world_size < 1:
             raise ValueError(f"a world needs at least one rank, not {world_size}")
@@ -465,7 +468,8 @@ class Job:
             for rank in range(world_size):
                 wrapper = wrap[rank] if wrap is not None else None
                 # The wrapper may be the parent of a wrapped rank.
-                head = (os.getpid() if wrapper is None else None, sys.path, *place)
+                parent = os.getpid() if wrapper is None else None
+                head = (parent, sys.path, rewrites, *place)
                 known = {"rank": rank, "world_size": world_size}
                 takes = _parameters(function)
                 given = {name: known[name] for name in known if name in takes}

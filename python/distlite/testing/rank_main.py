@@ -18,13 +18,10 @@ if TYPE_CHECKING:
 sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "launch"))
 import rank_process  # type: ignore[import-not-found]
 
-# Set for tests of pytest (pytest_distlite.py).
-REWRITE = "DISTLITE_TESTING_REWRITE"
-
 MARGIN = 1.0
 
 
-def _load(name: str, path: str, function: str) -> object:
+def _load(rewrites: bool, name: str, path: str, function: str) -> object:
     """Returns the function, loaded from its file, because pytest may name the module
     otherwise."""
     from importlib.util import module_from_spec, spec_from_file_location
@@ -35,7 +32,7 @@ def _load(name: str, path: str, function: str) -> object:
         # It is that of multiprocessing, so that values of the script's classes can be
         # pickled.
         name = "__mp_main__"
-    loader = _rewriting_loader(name, path) if REWRITE in os.environ else None
+    loader = _rewriting_loader(name, path) if rewrites else None
     spec = spec_from_file_location(name, path, loader=loader)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
@@ -126,12 +123,12 @@ def main(result_fd: int, *, is_fork: bool = False) -> int:
     with it.
     """
     os.set_inheritable(result_fd, False)
-    parent, sys.path[:], name, path, function = pickle.load(sys.stdin.buffer)
+    parent, sys.path[:], rewrites, *place = pickle.load(sys.stdin.buffer)
     if not is_fork:
         rank_process.end_with_parent(parent)
     returncode = 0
     try:
-        run = _load(name, path, function)
+        run = _load(rewrites, *place)
         # Only now, because arguments may be of types that the module defines.
         world, arguments = pickle.load(sys.stdin.buffer)
         with _group(*world):

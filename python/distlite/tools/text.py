@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables: by rich on a terminal if it is installed, else plain."""
+"""Tables, and times as people read them."""
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -24,33 +22,7 @@ def show(
     title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], file: TextIO
 ) -> None:
     """Writes the table with its title; no cell is cut."""
-    if not file.isatty() or not _show_rich(title, headers, rows, file):
-        print(f"{title}\n{plain(headers, rows)}", file=file)
-
-
-def _show_rich(
-    title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], file: TextIO
-) -> bool:
-    try:
-        from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Table
-    except ImportError:
-        return False
-    table = Table(title=escape(title), title_justify="left")
-    for header in headers:
-        table.add_column(header)
-    for row in rows:
-        table.add_row(*(escape(cell) for cell in row))
-    # rich would cut the cells of a table that is wider than the terminal, and assumes
-    # 80 columns for terminals that it does not know.
-    columns, lines = shutil.get_terminal_size((1, 1))
-    console = Console(file=file, width=columns, height=lines)
-    unlimited = console.options.update(width=sys.maxsize)
-    if console.measure(table, options=unlimited).maximum > console.width:
-        return False
-    console.print(table)
-    return True
+    print(f"{title}\n{plain(headers, rows)}", file=file)
 
 
 def seconds(nanoseconds: int) -> str:
