@@ -84,12 +84,6 @@ typedef struct dl_backend_ops {
      * of several of a backend's (pg/function_reduction.h).  NULL for all others. */
     dl_status (*enter)(dl_backend *, const dl_op_context *, const dl_call *call,
                        dl_backend **inside);
-    /* Returns true if the thread that calls this had better run operation `sequence`
-     * itself than leave it to another one: all other ranks have reached it, or do so
-     * within `limit` nanoseconds, and this rank has no core to spare for another thread.
-     * Called with the turn held; the operation is the next one of this rank in any case,
-     * and begins soon.  NULL if another thread should always run it. */
-    bool (*is_met)(dl_backend *, uint64_t sequence, int64_t limit);
     /* Starts a DL_SEND or a receive without waiting; may be called from any thread and
      * is not ordered with collectives.  Later failures are reported by the work and
      * leave the group usable.  The elements stay in place until the work has ended.

@@ -287,11 +287,6 @@ dl_group_run(dl_group *group, const dl_call *call, dl_deadline deadline)
     return dl_call_is_on_device(call) ? run_on_device(&self) : run(&self);
 }
 
-/* How long dl_group_submit() waits for the other ranks: longer than ranks that compute
- * the same differ by, most of which would otherwise leave the operation to another
- * thread. */
-#define MEETING_PATIENCE DL_MILLISECOND
-
 /* Bytes that hold the arguments of an operation on one array. */
 #define NEAR 320
 
@@ -433,52 +428,6 @@ queued_new(const operation *asked, queued **made)
     return DL_OK;
 }
 
-void
-dl_group_run_met(dl_group *group)
-{
-    atomic_store(&group->runs_met, true);
-}
-
-/* In other operations a rank may have to wait for fewer ranks, or none. */
-bool
-dl_group_may_run(const dl_group *group, const dl_call *call)
-{
-    return call->op == DL_ALL_REDUCE && !dl_call_is_on_device(call)
-           && atomic_load_explicit(&group->runs_met, memory_order_relaxed);
-}
-
-static bool
-is_met(const dl_side *side)
-{
-    dl_backend *backend = side->backend;
-    uint64_t sequence = atomic_load_explicit(&side->sequence, memory_order_relaxed) + 1;
-
-    return backend != NULL && backend->ops->is_met != NULL
-           && backend->ops->is_met(backend, sequence, MEETING_PATIENCE);
-}
-
-/* Runs an operation instead of queuing it, if nothing is queued and the other ranks have
- * come.  Returns false otherwise. */
-static bool
-run_if_met(queued *self)
-{
-    dl_group *group = self->operation.group;
-    dl_side *side = self->operation.side;
-
-    if (!dl_group_may_run(group, self->operation.call) || !dl_lane_try(&side->lane)) {
-        return false;
-    }
-    bool runs = is_met(side);
-    if (runs) {
-        run_queued(&self->job);
-    }
-    dl_group_pass_turn(group, side);
-    if (runs) {
-        dl_work_unref(&self->work);
-    }
-    return runs;
-}
-
 /* Queues an operation that was checked; `asked->context.record` is completed also after
  * a failure. */
 static dl_status
@@ -495,9 +444,6 @@ submit(operation *asked, dl_work **work)
         return status;
     }
     *work = &self->work;
-    if (run_if_met(self)) {
-        return DL_OK;
-    }
     if (asked->context.record == NULL) {
         self->operation.context.record = dl_recorder_queue(
             &asked->side->seat, &asked->context.fingerprint, asked->context.deadline);

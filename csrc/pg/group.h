@@ -104,16 +104,6 @@ bool dl_group_are_brief(const dl_group *group, const dl_call *messages, int coun
 dl_status dl_group_submit(dl_group *group, const dl_call *call, dl_deadline deadline,
                           dl_work **work);
 
-/* From now on dl_group_submit() runs an all_reduce of arrays of the CPU to its end if the
- * other ranks have reached it, or do so within a millisecond, and this rank has no
- * core to spare for another thread.  For callers who want to be notified of the end:
- * waking threads for the operation and the notice would take longer than the operation,
- * and they would compete with the caller. */
-void dl_group_run_met(dl_group *group);
-
-/* Returns whether dl_group_submit() may run this call. */
-bool dl_group_may_run(const dl_group *group, const dl_call *call);
-
 /* Checks a collective as far as this rank can tell; submitting and running it do so
  * first. */
 dl_status dl_group_check_collective(const dl_group *group, const dl_call *call);

@@ -53,7 +53,6 @@ struct dl_group {
     int32_t *global_ranks;
     size_t brief; /* as in dl_backend */
     bool has_brief_messages;
-    atomic_bool runs_met;           /* see dl_group_run_met() */
     dl_side host;                   /* serves the CPU's memory */
     struct dl_device_side *device;  /* NULL if devices have no side of their own */
     dl_device_arrays device_arrays; /* fixed before the group is used, like `device` */

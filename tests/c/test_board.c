@@ -44,49 +44,6 @@ CHECK_CASE(payloads_ride_on_lines)
     }
 }
 
-static void
-meet(int rank, int size, void *unused)
-{
-    (void)size;
-    (void)unused;
-    CHECK_OK(dl_sleep_until(dl_deadline_after(rank * DL_MILLISECOND)));
-    CHECK(dl_board_is_met(&all.boards[rank], 1, 10 * DL_SECOND));
-}
-
-CHECK_CASE(ranks_meet_before_an_operation)
-{
-    boards_init(&all, 3, CHUNK, 1);
-    CHECK(!dl_board_is_met(&all.boards[0], 1, 0));
-    CHECK(!dl_board_is_met(&all.boards[1], 1, DL_MILLISECOND));
-    CHECK(dl_board_is_met(&all.boards[2], 1, 0));
-    CHECK(!dl_board_is_met(&all.boards[2], 2, 0));
-    boards_fini(&all);
-    boards_init(&all, 3, CHUNK, 0);
-    dl_run_ranks(3, meet, NULL);
-    boards_fini(&all);
-}
-
-CHECK_CASE(a_rank_that_has_arrived_is_met)
-{
-    boards_init(&all, 2, CHUNK, 1);
-    dl_op_context op = test_op(1, DL_BARRIER, 0);
-    dl_board_begin(&all.boards[0], &op);
-    CHECK(!dl_board_is_met(&all.boards[1], 1, 0));
-    CHECK_OK(dl_board_announce(&all.boards[0]));
-    CHECK(dl_board_is_met(&all.boards[1], 1, 0));
-    CHECK(!dl_board_is_met(&all.boards[1], 2, 0));
-    boards_fini(&all);
-}
-
-/* Another thread of the rank has a core for the operation then. */
-CHECK_CASE(ranks_with_spare_cores_do_not_meet)
-{
-    boards_init(&all, 2, CHUNK, 2);
-    CHECK(!dl_board_is_met(&all.boards[0], 1, 0));
-    CHECK(!dl_board_is_met(&all.boards[1], 1, 0));
-    boards_fini(&all);
-}
-
 CHECK_CASE(lines_and_slots_do_not_touch)
 {
     boards_init(&all, 3, CHUNK, false);

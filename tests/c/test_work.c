@@ -89,43 +89,6 @@ CHECK_CASE(works_are_done_in_order)
     dl_store_unref(store);
 }
 
-/* Some operations are run by the call, unless each rank has two cores, and others are
- * queued because a rank is late. */
-static void
-submit_what_may_be_met(int rank, int size, void *store)
-{
-    static int64_t data[DL_RANKS_LIMIT][JOBS][100];
-    dl_group *group = join_group(store, "met", rank, size);
-    dl_work *works[JOBS];
-
-    dl_group_run_met(group);
-    for (int job = 0; job < JOBS; job++) {
-        for (int i = 0; i < 100; i++) {
-            data[rank][job][i] = (rank + 1) * (job + 1);
-        }
-        if (job % 4 == rank) {
-            CHECK_OK(dl_sleep_until(dl_deadline_after(3 * DL_MILLISECOND)));
-        }
-        submit(group, data[rank][job], 100, &works[job]);
-    }
-    for (int job = 0; job < JOBS; job++) {
-        CHECK_OK(dl_work_wait(works[job], soon()));
-        CHECK_EQUAL((int64_t)works[job]->sequence, job + 1);
-        check_sums(data[rank][job], 100, job + 1, size);
-        dl_work_unref(works[job]);
-    }
-    end_group(group);
-}
-
-CHECK_CASE(operations_that_are_met_stay_in_order)
-{
-    dl_store *store;
-
-    CHECK_OK(dl_hash_store_new(&store));
-    dl_run_ranks(3, submit_what_may_be_met, store);
-    dl_store_unref(store);
-}
-
 /* Rank 0 waits at once; the others only poll. */
 static void
 look_only(int rank, int size, void *store)

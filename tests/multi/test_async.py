@@ -4,7 +4,6 @@
 import asyncio
 import ctypes
 import gc
-import os
 import threading
 import time
 import weakref
@@ -466,68 +465,3 @@ def test_a_forked_child_cannot_wait_for_its_parents_operations():
     assert found == [f"all_reduce {why}", f"recv {why}", "True"]
 
 
-@pytest.fixture
-def pair_on_one_core():
-    """Two ranks that share a core and run met operations, as those of torch do."""
-    cores = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(cores)})
-    try:
-        groups = join_two()
-    finally:
-        os.sched_setaffinity(0, cores)
-    for group in groups:
-        group._run_met()
-    yield groups
-    for group in groups:
-        group.shutdown()
-
-
-def begin_on_threads(groups, tensors):
-    """The works of one all_reduce that both ranks begin at the same time, and whether
-    each was done when its call returned."""
-    start = threading.Barrier(2)
-
-    def begin(rank):
-        start.wait(LONG)
-        work = distlite.all_reduce(tensors[rank], group=groups[rank], async_op=True)
-        return work, work.is_completed()
-
-    with ThreadPoolExecutor(2) as threads:
-        return list(threads.map(begin, range(2)))
-
-
-def test_a_call_runs_an_operation_that_is_met(pair_on_one_core):
-    until = time.monotonic() + LONG
-    were_done = False
-    while not were_done and time.monotonic() < until:
-        tensors = [np.full(100_000, 1.0 + rank) for rank in range(2)]
-        begun = begin_on_threads(pair_on_one_core, tensors)
-        for (work, _), tensor in zip(begun, tensors, strict=True):
-            assert work.get_future().wait()[0] is tensor
-            assert (tensor == 3.0).all()
-        were_done = all(is_done for _, is_done in begun)
-    assert were_done
-
-
-def test_a_call_does_not_wait_for_a_rank_that_is_late(pair_on_one_core):
-    for count in (1, 3):
-        begun = time.monotonic()
-        firsts = [np.full(3, 1.0 + i) for i in range(count)]
-        works = [
-            distlite.all_reduce(each, group=pair_on_one_core[0], async_op=True)
-            for each in firsts
-        ]
-        assert time.monotonic() - begun < SOON
-        assert not any(work.is_completed() for work in works)
-        for i in range(count):
-            distlite.all_reduce(np.full(3, 10.0), group=pair_on_one_core[1])
-            works[i].wait()
-            assert firsts[i].tolist() == [11.0 + i] * 3
-
-
-def test_a_difference_of_met_operations_is_told_by_the_works(pair_on_one_core):
-    begun = begin_on_threads(pair_on_one_core, [np.zeros(3), np.zeros(4)])
-    for work, _ in begun:
-        with pytest.raises(DistBackendError, match="rank 1 called all_reduce"):
-            work.get_future().wait()
-        assert not work.is_success()

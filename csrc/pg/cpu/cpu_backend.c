@@ -317,18 +317,6 @@ check_lost(dl_backend *backend, int rank)
                                                            : probe_rank(self, rank);
 }
 
-/* Between hosts an operation waits for the network, during which the caller has time for
- * something else. */
-static bool
-is_met(dl_backend *backend, uint64_t sequence, int64_t limit)
-{
-    dl_cpu_backend *self = dl_cpu_self(backend);
-
-    return self->size == 1
-           || (!dl_cpu_has_hosts(self)
-               && dl_board_is_met(&self->board, sequence, limit));
-}
-
 /* The join accepts only processes of this user (net/local.h), and links only those that
  * have proved the token or have a certificate of the job's authority. */
 static bool
@@ -430,7 +418,6 @@ static const dl_backend_ops cpu_ops = {
             [DL_SCAN] = dl_cpu_scan,
             [DL_EXSCAN] = dl_cpu_scan,
         },
-    .is_met = is_met,
     .post = post_message,
     .post_all = post_messages,
     .watch = watch_rank,

@@ -289,7 +289,7 @@ submit(dlpy_collective *self, dl_call *call, const dlpy_work_keep *keep,
     }
     dlpy_work_name_group(prepared, self->group);
     call->guard = dlpy_work_guard(prepared);
-    if (dl_call_is_on_device(call) || dl_group_may_run(self->core, call)) {
+    if (dl_call_is_on_device(call)) {
         /* May block: the first operation on a device, or one that is compared, meets
          * the other ranks, and the first call of CUDA takes long. */
         status = submit_without_gil(self->core, call, deadline, &work);

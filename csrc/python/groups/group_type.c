@@ -603,13 +603,6 @@ group_set_global_ranks(PyObject *object, PyObject *ranks)
     Py_RETURN_NONE;
 }
 
-static PyObject *
-group_run_met(PyObject *object, PyObject *Py_UNUSED(nothing))
-{
-    dl_group_run_met(dlpy_group_core(object));
-    Py_RETURN_NONE;
-}
-
 /* dl_group_abort() cannot report an interrupt, so signals are held until the next call
  * or line of Python. */
 static PyObject *
@@ -866,7 +859,6 @@ static PyMethodDef group_methods[] = {
         "set_timeout($self, /, timeout)\n--\n\n" DLPY_DOC_PROCESSGROUP_SET_TIMEOUT),
     {"_set_global_ranks", group_set_global_ranks, METH_O,
      "_set_global_ranks($self, ranks, /)\n--\n\n"},
-    {"_run_met", group_run_met, METH_NOARGS, "_run_met($self, /)\n--\n\n"},
     {"_adopt", (PyCFunction)(void (*)(void))group_adopt, METH_VARARGS | METH_KEYWORDS,
      "_adopt($self, /, store, rank, size, timeout=None, group_name='0', "
      "group_desc='undefined', backend='custom')\n--\n\n"},

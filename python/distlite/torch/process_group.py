@@ -137,8 +137,6 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         self.options.global_ranks_in_group = ranks or []
         self._own = self._make(store, rank, size, timeout, name)
         name_backend(self._own, "distlite")
-        # For DDP, which asks for the future of the all_reduce of each bucket.
-        self._own._run_met()
         if ranks:
             self._own._set_global_ranks(ranks)
 

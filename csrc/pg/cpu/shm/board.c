@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/shm/board.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -260,35 +259,6 @@ publish_arrival(dl_board *board)
 {
     dl_words_publish(arrivals_in(board, board->turn), board->options.rank,
                      board->op->sequence, board->waiter.bell);
-}
-
-static bool
-is_coming(const dl_board *board, int rank, uint64_t sequence)
-{
-    return atomic_load(&board->members[rank].coming) >= sequence
-           || atomic_load(dl_words_at(arrivals_in(board, board->turn + 1), rank))
-                  >= sequence;
-}
-
-bool
-dl_board_is_met(dl_board *board, uint64_t sequence, int64_t limit)
-{
-    const dl_board_options *options = &board->options;
-    int64_t end = dl_now() + limit;
-
-    if (board->header->cores_per_rank > 1) {
-        return false;
-    }
-    atomic_store(&board->members[options->rank].coming, sequence);
-    for (int rank = 0; rank < options->size; rank++) {
-        while (rank != options->rank && !is_coming(board, rank, sequence)) {
-            if (dl_now() > end) {
-                return false;
-            }
-            sched_yield();
-        }
-    }
-    return true;
 }
 
 dl_status

@@ -97,7 +97,6 @@ typedef enum dl_presence {
 /* One per rank, which writes it unless stated otherwise. */
 typedef struct dl_board_member {
     _Alignas(DL_LINE) dl_word step;
-    _Atomic uint64_t coming;   /* the operation that it reaches next, without delay */
     _Atomic uint32_t farewell; /* dl_farewell; `reason` is written before it */
     /* Written by other ranks: the one that informs other hosts of this rank's end, as
      * its rank plus one, or DL_END_TOLD. */
@@ -220,12 +219,6 @@ bool dl_board_has_ended(const dl_board *board, int rank);
 /* Starts `op`, which is borrowed until the next call, and returns where this rank's
  * payload goes. */
 uint8_t *dl_board_begin(dl_board *board, const dl_op_context *op);
-
-/* Returns true if no rank has more than one core and all other ranks have reached
- * operation `sequence`, or call this for it, within `limit` nanoseconds.  Called between
- * operations; this rank's next one is `sequence`, which it begins soon whatever this
- * returns. */
-bool dl_board_is_met(dl_board *board, uint64_t sequence, int64_t limit);
 
 /* Announces the operation, and returns once all ranks have announced it with equal
  * fingerprints. */
