@@ -63,21 +63,20 @@ check_case(int rank, uint64_t sequence, algorithm scan, size_t count, bool is_ex
     CHECK_EQUAL(data[count], 0xee);
 }
 
-/* Algorithms in a random order share lines, pockets, slots and steps; ranks dawdle. */
+/* Algorithms in a random order share lines, slots and steps; ranks dawdle. */
 static void
 check_mixture(int rank, int size, void *context)
 {
-    static const algorithm scans[] = {dl_scan_few, dl_scan_few, dl_scan_slot,
-                                      dl_scan_chunks};
+    static const algorithm scans[] = {dl_scan_direct, dl_scan_direct, dl_scan_chunks};
     size_t chunk = all.boards[rank].chunk;
-    size_t limits[] = {DL_BOARD_PAYLOAD, POCKET, chunk, 2 * chunk};
+    size_t limits[] = {DL_BOARD_PAYLOAD, 3 * chunk, 2 * chunk};
     unsigned common = 99;
     unsigned own = (unsigned)rank;
 
     (void)size;
     (void)context;
     for (uint64_t i = 1; i <= 300; i++) {
-        int kind = rand_r(&common) % 4;
+        int kind = rand_r(&common) % 3;
         size_t count = (size_t)rand_r(&common) % limits[kind] + 1;
         bool is_exclusive = rand_r(&common) % 2;
         for (int pause = rand_r(&own) % 4; pause > 0; pause--) {
@@ -87,7 +86,7 @@ check_mixture(int rank, int size, void *context)
     }
 }
 
-CHECK_CASE(on_lines_in_pockets_through_slots_and_in_chunks)
+CHECK_CASE(on_lines_through_slots_and_in_chunks)
 {
     static const int sizes[] = {2, 3, 5, 8};
 
@@ -108,7 +107,7 @@ check_pairs(int rank, int size, void *context)
     (void)context;
     for (uint64_t i = 0; i < 60; i++) {
         size_t count = counts[i % (sizeof counts / sizeof *counts)];
-        check_case(rank, i + 1, i % 5 == 4 ? dl_scan_chunks : dl_scan_swap, count,
+        check_case(rank, i + 1, i % 5 == 4 ? dl_scan_chunks : dl_scan_direct, count,
                    i % 2 == 0);
     }
 }
@@ -182,12 +181,12 @@ CHECK_CASE(prefixes_go_on_from_a_carry)
 /* One thread plays all ranks, and each ends before the next one begins. */
 CHECK_CASE(few_bytes_do_not_wait_for_later_ranks)
 {
-    size_t counts[] = {1, DL_BOARD_PAYLOAD, DL_BOARD_PAYLOAD + 1, POCKET};
+    size_t counts[] = {1, 64, DL_BOARD_PAYLOAD - 1, DL_BOARD_PAYLOAD};
 
     boards_init(&all, 3, CHUNK, true);
     for (int rank = 0; rank < 3; rank++) {
         for (uint64_t i = 0; i < 40; i++) {
-            check_case(rank, i + 1, dl_scan_few, counts[i % 4], i % 3 == 0);
+            check_case(rank, i + 1, dl_scan_direct, counts[i % 4], i % 3 == 0);
         }
     }
     boards_fini(&all);
@@ -200,8 +199,8 @@ CHECK_CASE(few_bytes_wait_for_every_rank_before)
     dl_call args = call_of(data, 1, false);
 
     boards_init(&all, 3, CHUNK, false);
-    CHECK_OK(dl_scan_few(&all.boards[0], &context, &args));
-    CHECK_STATUS(dl_scan_few(&all.boards[2], &context, &args), DL_TIMEOUT);
+    CHECK_OK(dl_scan_direct(&all.boards[0], &context, &args));
+    CHECK_STATUS(dl_scan_direct(&all.boards[2], &context, &args), DL_TIMEOUT);
     CHECK_CONTAINS(dl_last_error()->text, "waiting for rank 1 (pid 101 on host h)");
     boards_fini(&all);
 }
@@ -213,7 +212,7 @@ CHECK_CASE(every_missing_rank_before_is_named)
     dl_call args = call_of(data, 1, false);
 
     boards_init(&all, 4, CHUNK, false);
-    CHECK_STATUS(dl_scan_few(&all.boards[2], &context, &args), DL_TIMEOUT);
+    CHECK_STATUS(dl_scan_direct(&all.boards[2], &context, &args), DL_TIMEOUT);
     CHECK_CONTAINS(dl_last_error()->text, "waiting for rank 0 (pid 100 on host h)");
     CHECK_CONTAINS(dl_last_error()->text, "; rank 1 (pid 101 on host h)");
     CHECK(strstr(dl_last_error()->text, "rank 3") == NULL);

@@ -39,19 +39,15 @@ dl_status dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
  * multiplied already for PREMUL_SUM. */
 dl_status dl_scan_select(dl_board *board, const dl_op_context *op, const dl_call *call);
 
-/* Each rank publishes its array and reduces those of the ranks up to its own: on its line
- * or in its pocket, and waits only for those ranks, or in its slot.  The array has at
- * most `board->pocket` bytes, or at most `board->chunk`. */
-dl_status dl_scan_few(dl_board *board, const dl_op_context *op, const dl_call *call);
-dl_status dl_scan_slot(dl_board *board, const dl_op_context *op, const dl_call *call);
+/* Each rank publishes its array, and reduces those of the ranks up to its own: on its
+ * line, and waits only for those ranks, or in its slot, in rounds.  Arrays of any
+ * size. */
+dl_status dl_scan_direct(dl_board *board, const dl_op_context *op, const dl_call *call);
 
 /* Scans arrays of any size through slots, chunk after chunk.  Each rank computes all
  * prefixes of one share of the chunk, so that the work of a rank does not grow with its
  * number. */
 dl_status dl_scan_chunks(dl_board *board, const dl_op_context *op, const dl_call *call);
-
-/* As dl_scan_chunks(), for two ranks that have a core each. */
-dl_status dl_scan_swap(dl_board *board, const dl_op_context *op, const dl_call *call);
 
 dl_status dl_barrier_line(dl_board *board, const dl_op_context *op);
 

@@ -3,19 +3,9 @@
 
 #include "pg/cpu/algorithms/algorithms.h"
 #include "pg/cpu/algorithms/fold.h"
-#include "pg/cpu/algorithms/swap.h"
+#include "pg/cpu/algorithms/limits.h"
+#include "pg/cpu/algorithms/pipeline.h"
 #include "tensor/copy.h"
-
-/* Limits up to which one meeting, after which each rank reduces everything, is faster
- * than three, between which each reduces its share: the work grows with the number of
- * ranks, the cost of a meeting does not.  A meeting takes a fraction of a microsecond
- * where each rank has a core, and a scheduling round where ranks share cores. */
-#define SLOT_LIMIT_OF_ALL_RANKS ((size_t)4 << 10)
-#define SLOT_LIMIT_WHEN_SHARING ((size_t)16 << 10)
-
-/* The largest array that two ranks both reduce.  Larger ones have to be fetched from
- * memory, of which each then fetches twice as much. */
-#define SWAP_LIMIT ((size_t)512 << 10)
 
 /* Bytes that are reduced and distributed at a time, so that they stay in the
  * first-level cache. */
@@ -99,7 +89,7 @@ typedef struct rounds {
     size_t chunk; /* bytes of a round; the last may have fewer */
     uint64_t count;
     uint64_t first_step; /* steps before those of round 0 */
-    bool is_swap; /* two ranks reduce everything, if no array is in shared memory */
+    bool is_direct; /* each rank reduces everything, if no array is in shared memory */
 } rounds;
 
 typedef struct block {
@@ -121,11 +111,12 @@ static rounds
 rounds_of(dl_board *board, const dl_call *call)
 {
     size_t size = dl_tensor_size(&call->tensor);
-    bool is_swap = dl_swap_suits(board) && size <= SWAP_LIMIT;
+    bool is_direct = board->options.size == 2 && board->header->cores_per_rank > 0
+                     && size <= DL_ALL_REDUCE_PIPELINE_LIMIT;
     size_t most = most_of_round(board);
     size_t count = (size + most - 1) / most;
-    size_t chunk = is_swap ? dl_swap_chunk(size)
-                           : dl_round_up((size + count - 1) / count, DL_LINE);
+    size_t chunk = is_direct ? dl_pipeline_chunk(board, size)
+                             : dl_round_up((size + count - 1) / count, DL_LINE);
 
     return (rounds){
         .board = board,
@@ -134,7 +125,7 @@ rounds_of(dl_board *board, const dl_call *call)
         .size = size,
         .chunk = chunk,
         .count = (size + chunk - 1) / chunk,
-        .is_swap = is_swap,
+        .is_direct = is_direct,
     };
 }
 
@@ -165,7 +156,7 @@ copy_in(const void *context, uint64_t round)
     const uint8_t *data = all->data + round * all->chunk;
     size_t end = own.start + own.size;
 
-    if (all->is_swap) {
+    if (all->is_direct) {
         dl_slot_write(&all->board->writer, slot, data, round_size(all, round));
         return;
     }
@@ -271,9 +262,9 @@ run_round(const rounds *all, uint64_t round)
     return DL_OK;
 }
 
-/* The round of two ranks that both reduce everything (swap.h). */
+/* The round of ranks that all reduce everything (pipeline.h). */
 static void
-reduce_both(const void *context, uint64_t round)
+reduce_all(const void *context, uint64_t round)
 {
     const rounds *all = context;
     uint8_t *data = all->data + round * all->chunk;
@@ -285,18 +276,18 @@ reduce_both(const void *context, uint64_t round)
 }
 
 static dl_status
-run_swap(const rounds *all, uint64_t window)
+run_pipeline(const rounds *all, uint64_t window)
 {
-    dl_swap swap = {
+    dl_pipeline pipeline = {
         .board = all->board,
         .rounds = all->count,
         .window = window,
         .fill = copy_in,
-        .drain = reduce_both,
+        .drain = reduce_all,
         .context = all,
     };
 
-    return dl_swap_run(&swap);
+    return dl_pipeline_run(&pipeline);
 }
 
 /* For operations in which some arrays are in shared memory and some are not: copies
@@ -425,8 +416,8 @@ dl_all_reduce_chunks(dl_board *board, const dl_op_context *op, const dl_call *ca
     if (shared == all.fold.count) {
         return reduce_in_place(board, call);
     }
-    if (shared == 0 && all.is_swap) {
-        return run_swap(&all, window);
+    if (shared == 0 && all.is_direct) {
+        return run_pipeline(&all, window);
     }
     if (shared > 0) {
         DL_TRY(copy_in_late(&all, is_shared));
@@ -442,8 +433,8 @@ static size_t
 slot_limit(const dl_board *board)
 {
     return board->header->cores_per_rank > 0
-               ? SLOT_LIMIT_OF_ALL_RANKS / (size_t)board->options.size
-               : SLOT_LIMIT_WHEN_SHARING;
+               ? DL_ALL_REDUCE_SLOT_LIMIT_OF_ALL_RANKS / (size_t)board->options.size
+               : DL_ALL_REDUCE_SLOT_LIMIT_WHEN_SHARING;
 }
 
 dl_status
