@@ -456,19 +456,30 @@ end_sending(request *sent)
     }
 }
 
-/* Moves bytes of the oldest send to that rank, as far as there is room; true if it has
- * gone. */
-static bool
-send_to(int to)
+/* Returns the send to that rank whose bytes go next: one that has begun, or the oldest. */
+static request *
+next_send(int to)
 {
-    request *first = NULL;
+    request *next = NULL;
 
     for (request *each = requests; each < requests_end; each++) {
         if (each->is_used && each->is_send && !each->is_done && !each->awaits_peer
-            && each->peer == to && (first == NULL || each->turn < first->turn)) {
-            first = each;
+            && each->peer == to) {
+            if (each->moved > 0) {
+                return each;
+            }
+            next = next == NULL || each->turn < next->turn ? each : next;
         }
     }
+    return next;
+}
+
+/* Moves bytes of a send to that rank, as far as there is room; true if it has gone. */
+static bool
+send_to(int to)
+{
+    request *first = next_send(to);
+
     if (first == NULL) {
         return false;
     }
