@@ -40,7 +40,7 @@ static struct {
     dl_mpi_table table;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Prefers the family that the launcher belongs to.  A library that is loaded already
+/* Prefers the MPI that the launcher belongs to.  A library that is loaded already
  * still comes first, since two MPIs in one process do not know of each other. */
 static const dl_library *
 choose_library(void)
@@ -81,7 +81,7 @@ is_standard(void *handle)
 }
 
 static dl_status
-bind_family(void *handle, const char *text)
+bind_table(void *handle, const char *text)
 {
     if (dlsym(handle, "ompi_mpi_comm_world") != NULL) {
         return dl_mpi_bind_openmpi(handle, text, &state.table);
@@ -110,7 +110,7 @@ load_locked(void)
         status = read_text(state.handle, text);
     }
     if (status == DL_OK) {
-        status = bind_family(state.handle, text);
+        status = bind_table(state.handle, text);
     }
     if (status == DL_OK) {
         text[strcspn(text, ",\r\n")] = '\0';

@@ -37,14 +37,11 @@ card_at(const dl_mpi_backend *self, int index)
     return (dl_mpi_card *)(void *)(self->cards + (size_t)index * self->stride);
 }
 
-/* Returns how many cards this rank has of the operation. */
-static int
-card_count(const dl_mpi_backend *self)
+bool
+dl_mpi_has_all(const dl_mpi_backend *self)
 {
-    bool has_all = self->way == DL_MPI_ALL
-                   || (self->way != DL_MPI_DOWN && self->rank == self->root);
-
-    return has_all ? self->size : 1;
+    return self->way == DL_MPI_ALL
+           || (self->way != DL_MPI_DOWN && self->rank == self->root);
 }
 
 size_t
@@ -58,7 +55,7 @@ dl_mpi_room(const dl_mpi_backend *self, dl_mpi_way way)
 void *
 dl_mpi_block(const dl_mpi_backend *self, int rank)
 {
-    return card_at(self, card_count(self) > 1 ? rank : 0) + 1;
+    return card_at(self, dl_mpi_has_all(self) ? rank : 0) + 1;
 }
 
 char *
@@ -150,11 +147,11 @@ dl_mpi_compare_card(dl_mpi_backend *self, int rank, const dl_mpi_card *theirs)
 static dl_status
 compare_cards(dl_mpi_backend *self)
 {
-    bool is_one = card_count(self) == 1;
+    bool has_all = dl_mpi_has_all(self);
 
     self->is_compared = true;
-    for (int rank = 0; rank < (is_one ? 1 : self->size); rank++) {
-        int from = is_one ? self->root : rank;
+    for (int rank = 0; rank < (has_all ? self->size : 1); rank++) {
+        int from = has_all ? rank : self->root;
         if (from != self->rank) {
             DL_TRY(dl_mpi_compare_card(self, from, card_at(self, rank)));
         }
@@ -209,11 +206,10 @@ dl_mpi_begin(dl_mpi_backend *self, dl_mpi_way way, int root, size_t along)
     self->root = root;
     self->is_compared = self->uses_arrays = false;
     self->stride = sizeof(dl_mpi_card) + ((along + 7) & ~(size_t)7);
-    bool is_spread = way == DL_MPI_SPREAD && self->rank == root;
-    bool is_one = card_count(self) == 1;
+    bool has_all = dl_mpi_has_all(self);
     for (int rank = 0; rank < self->size; rank++) {
-        if (rank == self->rank || is_spread) {
-            dl_mpi_write_card(self, card_at(self, is_one ? 0 : rank), 0);
+        if (rank == self->rank || (has_all && way == DL_MPI_SPREAD)) {
+            dl_mpi_write_card(self, card_at(self, has_all ? rank : 0), 0);
         }
     }
     return self->turn % LISTEN_EVERY == 0 ? receive_notices(self) : DL_OK;
@@ -244,33 +240,43 @@ dl_mpi_add(dl_mpi_backend *self, int result, dl_mpi_handle request, const char *
     return DL_OK;
 }
 
-/* Starts the collective that moves the cards with the blocks behind them. */
-static dl_status
-start_cards(dl_mpi_backend *self)
+static int
+start_collective(const dl_mpi_backend *self, dl_mpi_part *part, const char **name,
+                 dl_mpi_handle *request)
 {
     const dl_mpi_table *mpi = self->mpi;
-    dl_mpi_handle comm = self->comm->handle, request = 0;
-    bool is_root = self->rank == self->root;
-    const void *own = card_at(self, 0);
-    dl_mpi_part part = {self->cards, (int)self->stride, mpi->byte};
-    int result;
+    dl_mpi_handle comm = self->comm->handle;
+    void *own = dl_mpi_has_all(self) ? mpi->in_place : part->data;
 
     switch (self->way) {
     case DL_MPI_ALL:
-        result = mpi->iallgather(mpi->in_place, &part, comm, &request);
-        return dl_mpi_add(self, result, request, "MPI_Iallgather", -1);
+        *name = "MPI_Iallgather";
+        return mpi->iallgather(own, part, comm, request);
     case DL_MPI_DOWN:
-        result = mpi->ibcast(&part, self->root, comm, &request);
-        return dl_mpi_add(self, result, request, "MPI_Ibcast", -1);
+        *name = "MPI_Ibcast";
+        return mpi->ibcast(part, self->root, comm, request);
     case DL_MPI_UP:
-        result = mpi->igather(is_root ? mpi->in_place : own, &part, self->root, comm,
-                              &request);
-        return dl_mpi_add(self, result, request, "MPI_Igather", -1);
+        *name = "MPI_Igather";
+        return mpi->igather(own, part, self->root, comm, request);
     default:
-        part.data = is_root ? mpi->in_place : self->cards;
-        result = mpi->iscatter(own, &part, self->root, comm, &request);
-        return dl_mpi_add(self, result, request, "MPI_Iscatter", -1);
+        *name = "MPI_Iscatter";
+        const void *all = part->data;
+        part->data = own;
+        return mpi->iscatter(all, part, self->root, comm, request);
     }
+}
+
+dl_status
+dl_mpi_start(dl_mpi_backend *self, char *data, size_t size)
+{
+    dl_mpi_handle request = 0, type;
+    dl_mpi_part part;
+    const char *name;
+
+    DL_TRY(dl_mpi_part_of(self->comm, data, size, &part, &type));
+    int result = start_collective(self, &part, &name, &request);
+    dl_mpi_type_free(self->comm, type);
+    return dl_mpi_add(self, result, request, name, -1);
 }
 
 dl_status
@@ -279,7 +285,7 @@ dl_mpi_send_cards(dl_mpi_backend *self, size_t size, bool uses_arrays)
     if (size > 0) {
         dl_blocking_begin();
     }
-    DL_TRY(start_cards(self));
+    DL_TRY(dl_mpi_start(self, self->cards, self->stride));
     if (size > DL_MPI_STAGED) {
         DL_TRY(dl_mpi_await(self, &self->pending[0]));
         DL_TRY(compare_cards(self));

@@ -6,8 +6,6 @@
  * AVG is a sum and a division.  What MPI does not reduce alike is reduced as by a function
  * (pg/function_reduction.h): MIN and MAX of floats, which propagate NaN, those of uint64,
  * of which MPICH 4.0 takes the largest for negative, and reduce_scatter. */
-#include <string.h>
-
 #include "pg/function_reduction.h"
 #include "pg/mpi/mpi_state.h"
 #include "tensor/strided.h"
@@ -115,14 +113,6 @@ size_of(const reduction *how, const dl_tensor *tensor)
     return tensor->count * how->item_size;
 }
 
-/* Returns memory for an array of `count` elements as the reduction computes in, behind
- * which there is room for the same unwidened; NULL: there is none. */
-static char *
-stage(dl_mpi_backend *self, const reduction *how, size_t count)
-{
-    return dl_mpi_stage(self, count * (how->item_size + dl_dtype_size(how->dtype)));
-}
-
 /* Copies the array to `target`: contiguous, multiplied by the factor of PREMUL_SUM, and
  * widened; `shorts` has room for it unwidened. */
 static void
@@ -159,7 +149,7 @@ store_array(const reduction *how, const dl_tensor *tensor, void *source, int div
         dl_reduce_divide(source, how->worked, tensor->count, divisor);
     }
     if (how->worked != how->dtype) {
-        row = (char *)source + tensor->count * how->item_size;
+        row = (char *)source + size_of(how, tensor);
         dl_reduce_narrow(row, how->dtype, source, tensor->count);
     }
     if (row != tensor->data) {
@@ -167,61 +157,33 @@ store_array(const reduction *how, const dl_tensor *tensor, void *source, int div
     }
 }
 
-/* Chooses where the data of one array are reduced: in the array itself, which MPI can
- * take if it is contiguous, aligned and not widened, or in staging memory. */
-static dl_status
-place(dl_mpi_backend *self, const reduction *how, const dl_tensor *tensor, char **data,
-      bool *is_array)
-{
-    bool is_plain = how->worked == how->dtype && tensor->is_contiguous
-                    && (uintptr_t)tensor->data % how->item_size == 0;
-
-    *is_array = is_plain && size_of(how, tensor) > DL_MPI_STAGED;
-    *data = *is_array ? tensor->data : stage(self, how, tensor->count);
-    return *data == NULL ? dl_fail_no_memory() : DL_OK;
-}
-
+/* Loads the array with room behind it for the same unwidened. */
 static void
 load(const reduction *how, const dl_tensor *tensor, char *data)
 {
     load_array(how, tensor, data, data + size_of(how, tensor));
 }
 
-/* Reduces what the first `ranks` ranks brought, from `offset` bytes on, into `target`. */
-static void
-fold_ranks(const dl_mpi_backend *self, const reduction *how, int ranks, char *target,
-           size_t offset, size_t count)
-{
-    dl_reduce_fn kernel = dl_reduce_kernel(how->op, how->worked);
-
-    if (count == 0 || ranks == 0) {
-        return;
-    }
-    memcpy(target, (char *)dl_mpi_block(self, 0) + offset, count * how->item_size);
-    for (int rank = 1; rank < ranks; rank++) {
-        kernel(target, target, (char *)dl_mpi_block(self, rank) + offset, count);
-    }
-}
-
-/* Reduces small arrays, of which this rank has the result of the first `ranks`; with 0 it
- * keeps its own. */
+/* Reduces small arrays, which follow the cards: this rank gets the result of the first
+ * `ranks`, or keeps its array if that is 0.  Blocks that are no longer needed, or not
+ * there yet, are the room for what is not widened. */
 static dl_status
 reduce_along(dl_mpi_backend *self, const dl_call *call, const reduction *how,
              dl_mpi_way way, int ranks)
 {
     const dl_tensor *tensor = &call->tensor;
-    char *data = stage(self, how, tensor->count);
+    dl_reduce_fn kernel = dl_reduce_kernel(how->op, how->worked);
 
-    if (data == NULL) {
-        return dl_fail_no_memory();
-    }
     DL_TRY(dl_mpi_begin(self, way, call->root, size_of(how, tensor)));
-    load_array(how, tensor, dl_mpi_block(self, self->rank), data);
+    load(how, tensor, dl_mpi_block(self, self->rank));
     DL_TRY(dl_mpi_send_cards(self, 0, false));
     DL_TRY(dl_mpi_finish(self));
+    char *result = dl_mpi_block(self, 0);
+    for (int rank = 1; rank < ranks && tensor->count > 0; rank++) {
+        kernel(result, result, dl_mpi_block(self, rank), tensor->count);
+    }
     if (ranks > 0) {
-        fold_ranks(self, how, ranks, data, 0, tensor->count);
-        store_array(how, tensor, data, self->size);
+        store_array(how, tensor, result, self->size);
     }
     return DL_OK;
 }
@@ -273,107 +235,116 @@ widened(const reduction *how, char *data, size_t count)
                        .is_writable = true};
 }
 
+/* Describes the inputs one behind the other in `data`, as the reduction computes in. */
+static void
+load_inputs(const reduction *how, const dl_tensor *inputs, int count, char *data,
+            char *shorts, dl_tensor *wide)
+{
+    for (int i = 0; i < count; i++) {
+        load_array(how, &inputs[i], data, shorts);
+        wide[i] = widened(how, data, inputs[i].count);
+        data += size_of(how, &inputs[i]);
+    }
+}
+
 /* Arrays that are not widened are left to the function.  Memory for the others is not
  * that of the operations, which these use. */
 static dl_status
 reduce_by_function(dl_mpi_backend *self, const dl_call *call, const reduction *how,
                    bool is_kept)
 {
-    const dl_tensor *tensor = &call->tensor;
+    bool scatters = call->op == DL_REDUCE_SCATTER;
+    const dl_tensor *inputs = scatters ? call->inputs : &call->tensor;
+    int count = scatters ? self->size : 1;
+    size_t total = 0;
     dl_call inner = *call;
-    dl_buffer wide = {0};
+    dl_buffer memory = {0};
 
-    if (how->worked == how->dtype) {
+    if (how->worked == how->dtype && how->op != DL_PREMUL_SUM && how->op != DL_AVG) {
         return run_by_function(self, how, &inner);
     }
-    DL_TRY(dl_buffer_reserve(&wide, size_of(how, tensor) + dl_tensor_size(tensor)));
-    char *data = (char *)wide.data;
-    load(how, tensor, data);
-    inner.tensor = widened(how, data, tensor->count);
+    for (int i = 0; i < count; i++) {
+        total += size_of(how, &inputs[i]);
+    }
+    size_t size = (size_t)count * sizeof(dl_tensor) + 2 * total;
+    DL_TRY(dl_buffer_reserve(&memory, size + size_of(how, &call->tensor)));
+    dl_tensor *wide = (dl_tensor *)(void *)memory.data;
+    char *data = (char *)(wide + count), *result = scatters ? data + total : data;
+    load_inputs(how, inputs, count, data, result + size_of(how, &call->tensor), wide);
+    inner.inputs = wide;
+    inner.tensor = widened(how, result, call->tensor.count);
     dl_status status = run_by_function(self, how, &inner);
     if (status == DL_OK && !is_kept) {
-        store_array(how, tensor, data, self->size);
+        store_array(how, &call->tensor, result, self->size);
     }
-    dl_buffer_fini(&wide);
+    dl_buffer_fini(&memory);
     return status;
 }
 
-/* One of MPI's reductions, of which the piece is the output. */
-typedef int start_fn(const dl_mpi_backend *self, const reduction *how,
-                     const void *input, const dl_mpi_part *piece, int root,
-                     dl_mpi_handle *request);
-
+/* Starts one of MPI's reductions in place. */
 static int
-start_all_reduce(const dl_mpi_backend *self, const reduction *how, const void *input,
-                 const dl_mpi_part *piece, int root, dl_mpi_handle *request)
+start_piece(const dl_mpi_backend *self, const dl_call *call, const reduction *how,
+            const dl_mpi_part *piece, dl_mpi_handle *request)
 {
-    (void)root;
-    return self->mpi->iallreduce(input, piece, how->mpi_op, self->comm->handle,
-                                 request);
+    const dl_mpi_table *mpi = self->mpi;
+    dl_mpi_handle comm = self->comm->handle;
+    bool is_sender = call->op == DL_REDUCE && self->rank != call->root;
+    const void *input = is_sender ? piece->data : mpi->in_place;
+
+    switch (call->op) {
+    case DL_REDUCE:
+        return mpi->ireduce(input, piece, how->mpi_op, call->root, comm, request);
+    case DL_SCAN:
+        return mpi->iscan(input, piece, how->mpi_op, comm, request);
+    case DL_EXSCAN:
+        return mpi->iexscan(input, piece, how->mpi_op, comm, request);
+    default:
+        return mpi->iallreduce(input, piece, how->mpi_op, comm, request);
+    }
 }
 
-static int
-start_reduce(const dl_mpi_backend *self, const reduction *how, const void *input,
-             const dl_mpi_part *piece, int root, dl_mpi_handle *request)
-{
-    const void *own = self->rank == root ? input : piece->data;
-
-    return self->mpi->ireduce(own, piece, how->mpi_op, root, self->comm->handle,
-                              request);
-}
-
-static int
-start_scan(const dl_mpi_backend *self, const reduction *how, const void *input,
-           const dl_mpi_part *piece, int root, dl_mpi_handle *request)
-{
-    (void)root;
-    return self->mpi->iscan(input, piece, how->mpi_op, self->comm->handle, request);
-}
-
-static int
-start_exscan(const dl_mpi_backend *self, const reduction *how, const void *input,
-             const dl_mpi_part *piece, int root, dl_mpi_handle *request)
-{
-    (void)root;
-    return self->mpi->iexscan(input, piece, how->mpi_op, self->comm->handle, request);
-}
-
-/* Starts a reduction in place of data of `size` bytes, in pieces that an int counts. */
+/* Starts a reduction of `size` bytes, in pieces that an int counts. */
 static dl_status
-start_pieces(dl_mpi_backend *self, const reduction *how, start_fn *start,
-             const char *name, char *data, size_t size, int root)
+start_pieces(dl_mpi_backend *self, const dl_call *call, const reduction *how,
+             char *data, size_t size)
 {
+    static const char *const names[DL_OP_TYPE_COUNT] = {
+        [DL_ALL_REDUCE] = "MPI_Iallreduce",
+        [DL_REDUCE] = "MPI_Ireduce",
+        [DL_SCAN] = "MPI_Iscan",
+        [DL_EXSCAN] = "MPI_Iexscan",
+    };
+
     for (size_t at = 0; at < size; at += self->comm->piece) {
         size_t left = size - at;
         size_t bytes = left < self->comm->piece ? left : self->comm->piece;
         dl_mpi_part piece = {data + at, (int)(bytes / how->item_size), how->type};
         dl_mpi_handle request = 0;
-        int result = start(self, how, self->mpi->in_place, &piece, root, &request);
-        DL_TRY(dl_mpi_add(self, result, request, name, -1));
+        int result = start_piece(self, call, how, &piece, &request);
+        DL_TRY(dl_mpi_add(self, result, request, names[call->op], -1));
     }
     return DL_OK;
 }
 
-/* Reduces arrays by MPI in place; `is_kept` says that this rank keeps its own. */
+/* Reduces arrays by MPI in place: in the array itself if it is contiguous, aligned, to be
+ * changed and not widened; otherwise in memory with room behind it for it unwidened. */
 static dl_status
 reduce_by_mpi(dl_mpi_backend *self, const dl_call *call, const reduction *how,
-              dl_mpi_way way, start_fn *start, const char *name, bool is_kept)
+              dl_mpi_way way, bool is_kept)
 {
     const dl_tensor *tensor = &call->tensor;
     size_t size = size_of(how, tensor);
-    bool is_array;
-    char *data;
+    bool is_array = size > DL_MPI_STAGED && how->worked == how->dtype
+                    && tensor->is_contiguous && !is_kept && how->op != DL_PREMUL_SUM
+                    && (uintptr_t)tensor->data % how->item_size == 0;
 
     DL_TRY(dl_mpi_begin(self, way, call->root, 0));
-    DL_TRY(place(self, how, tensor, &data, &is_array));
-    if (is_array && (is_kept || how->op == DL_PREMUL_SUM)) {
-        is_array = false;
-        data = stage(self, how, tensor->count);
-        DL_TRY(data == NULL ? dl_fail_no_memory() : DL_OK);
-    }
+    char *data =
+        is_array ? tensor->data : dl_mpi_stage(self, size + dl_tensor_size(tensor));
+    DL_TRY(data == NULL ? dl_fail_no_memory() : DL_OK);
     DL_TRY(dl_mpi_send_cards(self, size, is_array));
     load(how, tensor, data);
-    DL_TRY(start_pieces(self, how, start, name, data, size, call->root));
+    DL_TRY(start_pieces(self, call, how, data, size));
     DL_TRY(dl_mpi_finish(self));
     if (!is_kept) {
         store_array(how, tensor, data, self->size);
@@ -381,32 +352,31 @@ reduce_by_mpi(dl_mpi_backend *self, const dl_call *call, const reduction *how,
     return DL_OK;
 }
 
-dl_status
-dl_mpi_all_reduce(dl_mpi_backend *self, const dl_call *call)
+/* Reduces one array: this rank gets the result of the first `ranks`, or keeps its array
+ * if that is 0. */
+static dl_status
+reduce(dl_mpi_backend *self, const dl_call *call, dl_mpi_way way, int ranks)
 {
     reduction how = reduction_of(self, call);
 
-    if (size_of(&how, &call->tensor) <= dl_mpi_room(self, DL_MPI_ALL)) {
-        return reduce_along(self, call, &how, DL_MPI_ALL, self->size);
+    if (size_of(&how, &call->tensor) <= dl_mpi_room(self, way)) {
+        return reduce_along(self, call, &how, way, ranks);
     }
-    return how.mpi_op == 0 ? reduce_by_function(self, call, &how, false)
-                           : reduce_by_mpi(self, call, &how, DL_MPI_ALL,
-                                           start_all_reduce, "MPI_Iallreduce", false);
+    return how.mpi_op == 0 ? reduce_by_function(self, call, &how, ranks == 0)
+                           : reduce_by_mpi(self, call, &how, way, ranks == 0);
+}
+
+dl_status
+dl_mpi_all_reduce(dl_mpi_backend *self, const dl_call *call)
+{
+    return reduce(self, call, DL_MPI_ALL, self->size);
 }
 
 /* The arrays of ranks other than the root stay as they are. */
 dl_status
 dl_mpi_reduce(dl_mpi_backend *self, const dl_call *call)
 {
-    reduction how = reduction_of(self, call);
-    bool is_root = self->rank == call->root;
-
-    if (size_of(&how, &call->tensor) <= dl_mpi_room(self, DL_MPI_UP)) {
-        return reduce_along(self, call, &how, DL_MPI_UP, is_root ? self->size : 0);
-    }
-    return how.mpi_op == 0 ? reduce_by_function(self, call, &how, !is_root)
-                           : reduce_by_mpi(self, call, &how, DL_MPI_UP, start_reduce,
-                                           "MPI_Ireduce", !is_root);
+    return reduce(self, call, DL_MPI_UP, self->rank == call->root ? self->size : 0);
 }
 
 /* MPI leaves the first rank's result of an exscan undefined; that rank keeps its
@@ -414,103 +384,15 @@ dl_mpi_reduce(dl_mpi_backend *self, const dl_call *call)
 dl_status
 dl_mpi_scan(dl_mpi_backend *self, const dl_call *call)
 {
-    reduction how = reduction_of(self, call);
-    bool is_exclusive = call->op == DL_EXSCAN;
-
-    if (size_of(&how, &call->tensor) <= dl_mpi_room(self, DL_MPI_ALL)) {
-        return reduce_along(self, call, &how, DL_MPI_ALL,
-                            self->rank + (is_exclusive ? 0 : 1));
-    }
-    bool is_kept = is_exclusive && self->rank == 0;
-    if (how.mpi_op == 0) {
-        return reduce_by_function(self, call, &how, is_kept);
-    }
-    return is_exclusive ? reduce_by_mpi(self, call, &how, DL_MPI_ALL, start_exscan,
-                                        "MPI_Iexscan", is_kept)
-                        : reduce_by_mpi(self, call, &how, DL_MPI_ALL, start_scan,
-                                        "MPI_Iscan", false);
-}
-
-/* Describes the blocks of the inputs one behind the other in `data`, and loads them. */
-static size_t
-load_blocks(const dl_mpi_backend *self, const dl_call *call, const reduction *how,
-            char *data, char *shorts, dl_tensor *blocks)
-{
-    size_t at = 0;
-
-    for (int rank = 0; rank < self->size; rank++) {
-        const dl_tensor *input = &call->inputs[rank];
-        load_array(how, input, data + at, shorts);
-        if (blocks != NULL) {
-            blocks[rank] = widened(how, data + at, input->count);
-        }
-        at += size_of(how, input);
-    }
-    return at;
-}
-
-static dl_status
-reduce_scatter_along(dl_mpi_backend *self, const dl_call *call, const reduction *how,
-                     size_t total)
-{
-    size_t offset = 0;
-    char *data = stage(self, how, total / how->item_size);
-
-    if (data == NULL) {
-        return dl_fail_no_memory();
-    }
-    DL_TRY(dl_mpi_begin(self, DL_MPI_ALL, 0, total));
-    load_blocks(self, call, how, dl_mpi_block(self, self->rank), data, NULL);
-    DL_TRY(dl_mpi_send_cards(self, 0, false));
-    DL_TRY(dl_mpi_finish(self));
-    for (int rank = 0; rank < self->rank; rank++) {
-        offset += size_of(how, &call->inputs[rank]);
-    }
-    fold_ranks(self, how, self->size, data, offset, call->tensor.count);
-    store_array(how, &call->tensor, data, self->size);
-    return DL_OK;
+    return reduce(self, call, DL_MPI_ALL, self->rank + (call->op == DL_EXSCAN ? 0 : 1));
 }
 
 /* An exchange of the blocks and a reduction here take fewer messages than
  * MPI_Ireduce_scatter, which some libraries carry out as a reduction to one rank. */
-static dl_status
-reduce_scatter_by_function(dl_mpi_backend *self, const dl_call *call,
-                           const reduction *how, size_t total)
-{
-    size_t size = size_of(how, &call->tensor);
-    dl_tensor *blocks;
-    dl_call inner = *call;
-    dl_buffer wide = {0};
-
-    if (how->worked == how->dtype && how->op != DL_PREMUL_SUM && how->op != DL_AVG) {
-        return run_by_function(self, how, &inner);
-    }
-    DL_TRY(dl_buffer_reserve(&wide,
-                             (size_t)self->size * sizeof *blocks + 2 * (total + size)));
-    blocks = (dl_tensor *)(void *)wide.data;
-    char *data = (char *)(blocks + self->size);
-    char *result = data + total;
-    load_blocks(self, call, how, data, result, blocks);
-    inner.inputs = blocks;
-    inner.tensor = widened(how, result, call->tensor.count);
-    dl_status status = run_by_function(self, how, &inner);
-    if (status == DL_OK) {
-        store_array(how, &call->tensor, result, self->size);
-    }
-    dl_buffer_fini(&wide);
-    return status;
-}
-
 dl_status
 dl_mpi_reduce_scatter(dl_mpi_backend *self, const dl_call *call)
 {
     reduction how = reduction_of(self, call);
-    size_t total = 0;
 
-    for (int rank = 0; rank < self->size; rank++) {
-        total += size_of(&how, &call->inputs[rank]);
-    }
-    return total <= dl_mpi_room(self, DL_MPI_ALL)
-               ? reduce_scatter_along(self, call, &how, total)
-               : reduce_scatter_by_function(self, call, &how, total);
+    return reduce_by_function(self, call, &how, false);
 }

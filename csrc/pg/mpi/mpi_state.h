@@ -112,6 +112,14 @@ void *dl_mpi_block(const dl_mpi_backend *self, int rank);
  * (`uses_arrays`). */
 dl_status dl_mpi_send_cards(dl_mpi_backend *self, size_t size, bool uses_arrays);
 
+/* Returns whether this rank has the blocks of all ranks in the operation: those that it
+ * sends, or that it receives.  Otherwise it has one. */
+bool dl_mpi_has_all(const dl_mpi_backend *self);
+
+/* Starts MPI's collective for the operation's way: with blocks of `size` bytes, one behind
+ * the other in `data`, in which each rank's own is in place. */
+dl_status dl_mpi_start(dl_mpi_backend *self, char *data, size_t size);
+
 /* Adds a request that MPI has just made; `result` is what the function returned. */
 dl_status dl_mpi_add(dl_mpi_backend *self, int result, dl_mpi_handle request,
                      const char *name, int awaited);

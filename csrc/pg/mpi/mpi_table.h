@@ -2,9 +2,9 @@
  *
  * MPI's functions as this library uses them, whichever MPI library is loaded.  The
  * three binary interfaces differ in the type of handles, in constants and in the layout
- * of a status.  Here a handle is as wide as a pointer, and one file per family fills in
- * the same table from its own declarations.  The functions return MPI's result codes: 0
- * is success, and dl_mpi_check() turns any other into an error. */
+ * of a status.  Here a handle is as wide as a pointer, and one file for each type of
+ * handles fills in the same table from one body (mpi_abi.h).  The functions return MPI's
+ * result codes: 0 is success, and dl_mpi_check() turns any other into an error. */
 #ifndef DISTLITE_PG_MPI_MPI_TABLE_H
 #define DISTLITE_PG_MPI_MPI_TABLE_H
 
@@ -29,19 +29,49 @@ typedef struct dl_mpi_part {
     dl_mpi_handle type;
 } dl_mpi_part;
 
-/* Longer than the texts of any family, for errors and for versions. */
+/* Longer than the texts of any library, for errors and for versions. */
 #define DL_MPI_TEXT_SIZE 8193
+
+/* Predefined handles: the name here, that of the object which Open MPI exports, and the
+ * number in the binary interfaces of MPICH and of the standard. */
+#define DL_MPI_HANDLES(X)                              \
+    X(world, comm_world, 0x44000000, 0x101)            \
+    X(self, comm_self, 0x44000001, 0x102)              \
+    X(errors_return, errors_return, 0x54000001, 0x143) \
+    X(byte, byte, 0x4c00010d, 0x247)                   \
+    X(int8, int8_t, 0x4c000137, 0x240)                 \
+    X(uint8, uint8_t, 0x4c00013b, 0x241)               \
+    X(int16, int16_t, 0x4c000238, 0x248)               \
+    X(uint16, uint16_t, 0x4c00023c, 0x249)             \
+    X(int32, int32_t, 0x4c000439, 0x250)               \
+    X(uint32, uint32_t, 0x4c00043d, 0x251)             \
+    X(int64, int64_t, 0x4c00083a, 0x258)               \
+    X(uint64, uint64_t, 0x4c00083e, 0x259)             \
+    X(float32, float, 0x4c00040a, 0x210)               \
+    X(float64, double, 0x4c00080b, 0x214)              \
+    X(complex64, c_float_complex, 0x4c000840, 0x212)   \
+    X(complex128, c_double_complex, 0x4c001041, 0x216) \
+    X(sum, op_sum, 0x58000003, 0x21)                   \
+    X(product, op_prod, 0x58000004, 0x24)              \
+    X(min, op_min, 0x58000002, 0x22)                   \
+    X(max, op_max, 0x58000001, 0x23)                   \
+    X(land, op_land, 0x58000005, 0x30)                 \
+    X(lor, op_lor, 0x58000007, 0x31)                   \
+    X(lxor, op_lxor, 0x58000009, 0x32)                 \
+    X(band, op_band, 0x58000006, 0x28)                 \
+    X(bor, op_bor, 0x58000008, 0x29)                   \
+    X(bxor, op_bxor, 0x5800000a, 0x2a)
 
 typedef struct dl_mpi_table {
     /* constants */
+#define X(name, openmpi, mpich, standard) dl_mpi_handle name;
+    DL_MPI_HANDLES(X)
+#undef X
     void *in_place;
     int any_source;
     int any_tag;
     int thread_multiple;
-    dl_mpi_handle world, self, errors_return, byte;
-    dl_mpi_handle int8, uint8, int16, uint16, int32, uint32, int64, uint64;
-    dl_mpi_handle float32, float64, complex64, complex128;
-    dl_mpi_handle sum, product, min, max, land, lor, lxor, band, bor, bxor;
+    int tag_ub; /* the key of an attribute of the world */
     /* the library as a whole */
     int (*init_thread)(int *, char ***, int, int *);
     int (*query_thread)(int *);
@@ -65,8 +95,8 @@ typedef struct dl_mpi_table {
                  dl_mpi_handle *request);
     int (*irecv)(const dl_mpi_part *, int peer, int tag, dl_mpi_handle comm,
                  dl_mpi_handle *request);
-    /* Stores whether a message with that tag has arrived, and from which rank. */
-    int (*iprobe)(int tag, dl_mpi_handle comm, int *is_there, int *source);
+    /* Lets MPI make progress with what is in flight. */
+    int (*progress)(void);
     /* Stores whether a message of `peer` with that tag has arrived, and takes it out of
      * matching: only imrecv can receive it then. */
     int (*improbe)(int peer, int tag, dl_mpi_handle comm, int *is_there,

@@ -164,10 +164,8 @@ dl_mpi_leftover_flush(int64_t span)
 static void
 make_progress(void)
 {
-    int is_there, source;
-
     if (dl_mpi_world_is_open()) {
-        state.world.mpi->iprobe(0, state.world.mpi->world, &is_there, &source);
+        state.world.mpi->progress();
         pthread_mutex_lock(&leftovers.lock);
         drop_ended_locked();
         pthread_mutex_unlock(&leftovers.lock);

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The functions of dl_mpi_table for one family of MPI libraries.  Each family's file
- * includes this once (there is no include guard), after it has defined
+ * The functions of dl_mpi_table for one type of handles.  A file for it includes this once
+ * (there is no include guard), after it has defined
  *   native_handle          the type of a handle
- *   DL_MPI_WORLD, DL_MPI_SELF, DL_MPI_BYTE    three handles
  *   DL_MPI_STATUS_SOURCE   the index of the int in a status that names the sender; the
  *                          tag is the next one
- *   DL_MPI_STATUS_IGNORE, DL_MPI_ANY_SOURCE
- *   DL_MPI_TAG_UB          the key of the attribute
+ *   DL_MPI_STATUS_IGNORE
  * Handles are converted by value on the way in and out, at no cost.  MPI_Test may
  * change a request, which is therefore written back. */
 
@@ -70,6 +68,7 @@ static const dl_symbol native_symbols[] = {
 };
 
 static native_table native;
+static const dl_mpi_table *constants; /* the table that was filled in */
 
 static int
 comm_rank(dl_mpi_handle comm, int *rank)
@@ -89,7 +88,8 @@ last_tag(int *tag)
 {
     const int *value = NULL;
     int is_set = 0;
-    int result = native.comm_get_attr(TO(DL_MPI_WORLD), DL_MPI_TAG_UB, &value, &is_set);
+    int result =
+        native.comm_get_attr(TO(constants->world), constants->tag_ub, &value, &is_set);
 
     *tag = result == 0 && is_set ? *value : 32767;
     return result;
@@ -123,7 +123,7 @@ at_finalize(void (*call)(void))
     int result = native.comm_create_keyval(copy_no_attribute, tell_end, &key, NULL);
 
     before_end = call;
-    return result == 0 ? native.comm_set_attr(TO(DL_MPI_SELF), key, NULL) : result;
+    return result == 0 ? native.comm_set_attr(TO(constants->self), key, NULL) : result;
 }
 
 static int
@@ -145,7 +145,7 @@ comm_set_errhandler(dl_mpi_handle comm, dl_mpi_handle errhandler)
 static int
 comm_create(const int *ranks, int count, int tag, dl_mpi_handle *comm)
 {
-    native_handle world = TO(DL_MPI_WORLD), all, some, made;
+    native_handle world = TO(constants->world), all, some, made;
     int result = native.comm_group(world, &all);
 
     if (result != 0) {
@@ -163,29 +163,58 @@ comm_create(const int *ranks, int count, int tag, dl_mpi_handle *comm)
     return result;
 }
 
-static int
-isend(const dl_mpi_part *part, int peer, int tag, dl_mpi_handle comm,
-      dl_mpi_handle *request)
-{
-    native_handle made;
-    int result = native.isend(part->data, part->count, TO(part->type), peer, tag,
-                              TO(comm), &made);
+/* A function that starts an operation, whose request it stores. */
+#define STARTS(name, parameters, arguments)      \
+    static int name parameters                   \
+    {                                            \
+        native_handle made;                      \
+        int result = native.name arguments;      \
+                                                 \
+        *request = result == 0 ? FROM(made) : 0; \
+        return result;                           \
+    }
+#define PART part->data, part->count, TO(part->type)
+#define INPUT input, part->count, TO(part->type)
 
-    *request = result == 0 ? FROM(made) : 0;
-    return result;
-}
-
-static int
-irecv(const dl_mpi_part *part, int peer, int tag, dl_mpi_handle comm,
-      dl_mpi_handle *request)
-{
-    native_handle made;
-    int result = native.irecv(part->data, part->count, TO(part->type), peer, tag,
-                              TO(comm), &made);
-
-    *request = result == 0 ? FROM(made) : 0;
-    return result;
-}
+STARTS(isend,
+       (const dl_mpi_part *part, int peer, int tag, dl_mpi_handle comm,
+        dl_mpi_handle *request),
+       (PART, peer, tag, TO(comm), &made))
+STARTS(irecv,
+       (const dl_mpi_part *part, int peer, int tag, dl_mpi_handle comm,
+        dl_mpi_handle *request),
+       (PART, peer, tag, TO(comm), &made))
+STARTS(ibcast,
+       (const dl_mpi_part *part, int root, dl_mpi_handle comm, dl_mpi_handle *request),
+       (PART, root, TO(comm), &made))
+STARTS(iallreduce,
+       (const void *input, const dl_mpi_part *part, dl_mpi_handle op,
+        dl_mpi_handle comm, dl_mpi_handle *request),
+       (input, PART, TO(op), TO(comm), &made))
+STARTS(iscan,
+       (const void *input, const dl_mpi_part *part, dl_mpi_handle op,
+        dl_mpi_handle comm, dl_mpi_handle *request),
+       (input, PART, TO(op), TO(comm), &made))
+STARTS(iexscan,
+       (const void *input, const dl_mpi_part *part, dl_mpi_handle op,
+        dl_mpi_handle comm, dl_mpi_handle *request),
+       (input, PART, TO(op), TO(comm), &made))
+STARTS(ireduce,
+       (const void *input, const dl_mpi_part *part, dl_mpi_handle op, int root,
+        dl_mpi_handle comm, dl_mpi_handle *request),
+       (input, PART, TO(op), root, TO(comm), &made))
+STARTS(iallgather,
+       (const void *input, const dl_mpi_part *part, dl_mpi_handle comm,
+        dl_mpi_handle *request),
+       (INPUT, PART, TO(comm), &made))
+STARTS(igather,
+       (const void *input, const dl_mpi_part *part, int root, dl_mpi_handle comm,
+        dl_mpi_handle *request),
+       (INPUT, PART, root, TO(comm), &made))
+STARTS(iscatter,
+       (const void *input, const dl_mpi_part *part, int root, dl_mpi_handle comm,
+        dl_mpi_handle *request),
+       (INPUT, PART, root, TO(comm), &made))
 
 /* Decodes a status.  A field that cannot be read keeps a harmless value. */
 static void
@@ -194,7 +223,7 @@ read_status(const int *words, dl_mpi_status *status)
     status->source = words[DL_MPI_STATUS_SOURCE];
     status->tag = words[DL_MPI_STATUS_SOURCE + 1];
     status->bytes = -1;
-    native.get_count(words, TO(DL_MPI_BYTE), &status->bytes);
+    native.get_count(words, TO(constants->byte), &status->bytes);
 }
 
 /* All waits for requests are made of this call. */
@@ -202,7 +231,7 @@ static int
 test(dl_mpi_handle *request, int *is_done, dl_mpi_status *status)
 {
     native_handle tested = TO(*request);
-    int words[16] = {0}; /* twice the size of any family's status */
+    int words[16] = {0}; /* twice the size of any status */
     int result = native.test(&tested, is_done,
                              status == NULL ? DL_MPI_STATUS_IGNORE : (void *)words);
 
@@ -214,14 +243,12 @@ test(dl_mpi_handle *request, int *is_done, dl_mpi_status *status)
 }
 
 static int
-iprobe(int tag, dl_mpi_handle comm, int *is_there, int *source)
+progress(void)
 {
-    int words[16] = {0};
-    int result =
-        native.iprobe(DL_MPI_ANY_SOURCE, tag, TO(comm), is_there, (void *)words);
+    int words[16] = {0}, is_there;
 
-    *source = words[DL_MPI_STATUS_SOURCE];
-    return result;
+    return native.iprobe(constants->any_source, 0, TO(constants->world), &is_there,
+                         (void *)words);
 }
 
 static int
@@ -244,101 +271,6 @@ imrecv(const dl_mpi_part *part, dl_mpi_handle message, dl_mpi_handle *request)
 {
     native_handle found = TO(message), made;
     int result = native.imrecv(part->data, part->count, TO(part->type), &found, &made);
-
-    *request = result == 0 ? FROM(made) : 0;
-    return result;
-}
-
-static int
-ibcast(const dl_mpi_part *part, int root, dl_mpi_handle comm, dl_mpi_handle *request)
-{
-    native_handle made;
-    int result =
-        native.ibcast(part->data, part->count, TO(part->type), root, TO(comm), &made);
-
-    *request = result == 0 ? FROM(made) : 0;
-    return result;
-}
-
-static int
-iallreduce(const void *input, const dl_mpi_part *part, dl_mpi_handle op,
-           dl_mpi_handle comm, dl_mpi_handle *request)
-{
-    native_handle made;
-    int result = native.iallreduce(input, part->data, part->count, TO(part->type),
-                                   TO(op), TO(comm), &made);
-
-    *request = result == 0 ? FROM(made) : 0;
-    return result;
-}
-
-static int
-iscan(const void *input, const dl_mpi_part *part, dl_mpi_handle op, dl_mpi_handle comm,
-      dl_mpi_handle *request)
-{
-    native_handle made;
-    int result = native.iscan(input, part->data, part->count, TO(part->type), TO(op),
-                              TO(comm), &made);
-
-    *request = result == 0 ? FROM(made) : 0;
-    return result;
-}
-
-static int
-iexscan(const void *input, const dl_mpi_part *part, dl_mpi_handle op,
-        dl_mpi_handle comm, dl_mpi_handle *request)
-{
-    native_handle made;
-    int result = native.iexscan(input, part->data, part->count, TO(part->type), TO(op),
-                                TO(comm), &made);
-
-    *request = result == 0 ? FROM(made) : 0;
-    return result;
-}
-
-static int
-ireduce(const void *input, const dl_mpi_part *part, dl_mpi_handle op, int root,
-        dl_mpi_handle comm, dl_mpi_handle *request)
-{
-    native_handle made;
-    int result = native.ireduce(input, part->data, part->count, TO(part->type), TO(op),
-                                root, TO(comm), &made);
-
-    *request = result == 0 ? FROM(made) : 0;
-    return result;
-}
-
-static int
-iallgather(const void *input, const dl_mpi_part *part, dl_mpi_handle comm,
-           dl_mpi_handle *request)
-{
-    native_handle made, type = TO(part->type);
-    int result = native.iallgather(input, part->count, type, part->data, part->count,
-                                   type, TO(comm), &made);
-
-    *request = result == 0 ? FROM(made) : 0;
-    return result;
-}
-
-static int
-igather(const void *input, const dl_mpi_part *part, int root, dl_mpi_handle comm,
-        dl_mpi_handle *request)
-{
-    native_handle made, type = TO(part->type);
-    int result = native.igather(input, part->count, type, part->data, part->count, type,
-                                root, TO(comm), &made);
-
-    *request = result == 0 ? FROM(made) : 0;
-    return result;
-}
-
-static int
-iscatter(const void *input, const dl_mpi_part *part, int root, dl_mpi_handle comm,
-         dl_mpi_handle *request)
-{
-    native_handle made, type = TO(part->type);
-    int result = native.iscatter(input, part->count, type, part->data, part->count,
-                                 type, root, TO(comm), &made);
 
     *request = result == 0 ? FROM(made) : 0;
     return result;
@@ -380,33 +312,6 @@ type_free(dl_mpi_handle type)
     return native.type_free(&freed);
 }
 
-static const dl_mpi_table calls = {
-    .comm_rank = comm_rank,
-    .comm_size = comm_size,
-    .last_tag = last_tag,
-    .at_finalize = at_finalize,
-    .comm_free = comm_free,
-    .comm_set_errhandler = comm_set_errhandler,
-    .comm_create = comm_create,
-    .isend = isend,
-    .irecv = irecv,
-    .ibcast = ibcast,
-    .iallreduce = iallreduce,
-    .ireduce = ireduce,
-    .iscan = iscan,
-    .iexscan = iexscan,
-    .iallgather = iallgather,
-    .igather = igather,
-    .iscatter = iscatter,
-    .iprobe = iprobe,
-    .improbe = improbe,
-    .imrecv = imrecv,
-    .test = test,
-    .type_contiguous = type_contiguous,
-    .type_pair = type_pair,
-    .type_free = type_free,
-};
-
 /* Fills in everything but the constants. */
 static dl_status
 bind_calls(void *handle, dl_mpi_table *table)
@@ -415,12 +320,38 @@ bind_calls(void *handle, dl_mpi_table *table)
                            sizeof native_symbols / sizeof *native_symbols};
 
     DL_TRY(dl_library_bind(&dl_mpi_library, handle, list, &native));
-    *table = calls;
-    table->init_thread = native.init_thread;
-    table->query_thread = native.query_thread;
-    table->initialized = native.initialized;
-    table->finalized = native.finalized;
-    table->finalize = native.finalize;
-    table->error_string = native.error_string;
+    constants = table;
+    *table = (dl_mpi_table){
+        .init_thread = native.init_thread,
+        .query_thread = native.query_thread,
+        .initialized = native.initialized,
+        .finalized = native.finalized,
+        .finalize = native.finalize,
+        .error_string = native.error_string,
+        .comm_rank = comm_rank,
+        .comm_size = comm_size,
+        .last_tag = last_tag,
+        .at_finalize = at_finalize,
+        .comm_free = comm_free,
+        .comm_set_errhandler = comm_set_errhandler,
+        .comm_create = comm_create,
+        .isend = isend,
+        .irecv = irecv,
+        .ibcast = ibcast,
+        .iallreduce = iallreduce,
+        .ireduce = ireduce,
+        .iscan = iscan,
+        .iexscan = iexscan,
+        .iallgather = iallgather,
+        .igather = igather,
+        .iscatter = iscatter,
+        .progress = progress,
+        .improbe = improbe,
+        .imrecv = imrecv,
+        .test = test,
+        .type_contiguous = type_contiguous,
+        .type_pair = type_pair,
+        .type_free = type_free,
+    };
     return DL_OK;
 }
