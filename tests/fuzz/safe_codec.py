@@ -17,8 +17,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +55,6 @@ def values() -> Iterator[Any]:
         b"bytes",
         bytearray(b"x"),
     ]
-    yield [range(1, 9, 2), slice(1, None, -1), Decimal("-1.50E+9"), Fraction(3, -7)]
     yield {
         datetime.date(2020, 2, 29): datetime.datetime(2021, 1, 2, 3, 4, 5, 6, zone),
         (1, ("a", 2.5)): datetime.timedelta(-1, 5, 7),
@@ -68,7 +65,7 @@ def values() -> Iterator[Any]:
     yield np.zeros(2, [("a", "<i4"), ("b", "<f8", (2, 2))])
     yield {number * MODULUS + number % 3: None for number in range(40)}
     yield [[[[[[[[{"deep": ()}]]]]]]]]
-    yield {Decimal(7), 7.5, Fraction(1, 3), 1 << 2000}
+    yield {7j, 7.5, (7.5, 1 << 2000), 1 << 2000}
 
 
 def changed(data: bytearray, others: list[bytes], chance: random.Random) -> bytearray:
@@ -88,7 +85,7 @@ def changed(data: bytearray, others: list[bytes], chance: random.Random) -> byte
             number, at = number >> 7, at + 1
         data.insert(at, number)
     elif kind == 3 and at < len(data):
-        data[at] = chance.choice(b"NTFifsbltdcBopSZreDaAgwmhxq\x00\xff")
+        data[at] = chance.choice(b"NTFifsbltdcBopSZDaAgwmh\x00\xff")
     elif kind == 4 and at < len(data):
         data[at] ^= 1 << chance.randrange(8)
     else:

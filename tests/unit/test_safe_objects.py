@@ -8,8 +8,6 @@ import itertools
 import pickle
 import struct
 import sys
-from decimal import Decimal
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -74,9 +72,6 @@ leaves = (
     | st.timedeltas()
     | dates
     | st.dates()
-    | st.decimals(allow_nan=False)
-    | st.fractions()
-    | st.builds(range, st.integers(-9, 9), st.integers(-9, 9), st.integers(1, 3))
 )
 values = st.recursive(
     leaves,
@@ -88,7 +83,6 @@ values = st.recursive(
         | st.frozensets(leaves)
         | st.binary().map(bytearray)
         | st.builds(Point, inner, inner)
-        | st.builds(slice, leaves, leaves, leaves)
     ),
     max_leaves=20,
 )
@@ -207,7 +201,8 @@ def test_dataclasses_are_filled_without_code():
         (print, "the object is of type builtins.builtin_function_or_method,"),
         (({(1, len): 2},), "[0][key (1, <built-in function len>)][1] is of type"),
         ({frozenset([len])}, "{...}{...} is of type"),
-        (slice(None, Unregistered(1)), "test_safe_objects.Unregistered, which"),
+        ([Unregistered(1)], "test_safe_objects.Unregistered, which"),
+        (range(3), "range, which safe mode does not support"),
         ([np.array([{}])], "[0] is an array of object, which holds Python objects"),
         (np.ma.ones(3), "the object is of type numpy.ma.MaskedArray"),
         (type("Int", (int,), {})(3), "Int, which safe mode does not support"),
@@ -265,9 +260,8 @@ def test_a_type_that_is_not_registered_here():
         b"S\x01l\x00",  # a set of a list
         b"d\x01l\x00N",
         b"o",
-        b"q" + b"i\x01\x01" + b"i\x01\x00",  # divided by zero
         b"m" + b"i\x01\x00" * 9,
-        b"r" + b"N" * 3,
+        b"h" + b"N" * 3,
         b"D\x03abc",
         b"gN",
         # Arrays: of objects; larger than their bytes; of elements without a size.
@@ -293,7 +287,7 @@ def test_buffers_that_do_not_fit():
 SAMPLE = [
     [1, "ab", {"x": (2.5, None)}, {3}, b"raw"],
     Point(np.arange(6.0).reshape(2, 3), np.float32(1)),
-    [datetime.datetime(2020, 1, 1), Decimal("1.5"), Fraction(1, 3), range(3)],
+    [datetime.datetime(2020, 1, 1), datetime.timedelta(3), 2j],
 ]
 
 
@@ -356,11 +350,8 @@ def nest(depth, wide):
     [
         [HASH * number for number in range(10_000)],
         [(HASH * number, "x") for number in range(5_000)],
-        [1 << 800_000, Decimal(pow(2, 800_000, HASH))],
-        [(1 << 800_000,), (Decimal(pow(2, 800_000, HASH)),)],
         nest(1, 3),
         [Point(HASH * number) for number in range(3)],
-        [Decimal(HASH * number) for number in range(3)],
     ],
     ids=lambda keys: type(keys[0]).__name__ if isinstance(keys, list) else "",
 )
@@ -383,12 +374,9 @@ def test_keys_that_collide_by_chance_are_fine():
         assert there_and_back(set(keys), BESIDE[0]) == set(keys)
 
 
-@pytest.mark.parametrize("value", [Fraction(1, 1 << 600_000), range(1 << 600_000)])
-def test_numbers_whose_arithmetic_takes_long_are_refused(value):
-    with pytest.raises(Unsafe, match="has a number of more than 65536 bytes"):
-        encode(value, BESIDE[0])
+def test_large_numbers_in_dates_are_refused():
     number = bytes(encode(1 << 600_000, BESIDE[0])[0])
-    for letter in (b"q", b"r", b"w", b"h", b"m"):
+    for letter in (b"w", b"h", b"m"):
         with pytest.raises(Malformed):
             decode(letter + number * 3)
 

@@ -9,14 +9,12 @@ the depth has a limit, and arithmetic takes time in proportion to the bytes.
 from __future__ import annotations
 
 import datetime
-from decimal import Decimal
-from fractions import Fraction
 from math import prod
 
 import numpy as np
 
 from .. import _C
-from .safe_encode import COMPLEX, NUMBER_BITS, registered
+from .safe_encode import COMPLEX, registered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,8 +30,6 @@ COUNT_BYTES = 10
 ALIKE = 64
 # NumPy's own limit of dimensions.
 DIMENSIONS = 64
-# The most bits of an int that may be compared with a Decimal, which takes long.
-BIG_BITS = 1 << 10
 
 
 class Malformed(ValueError):
@@ -123,7 +119,7 @@ class _Decoder:
     def take_int(self) -> int:
         """Takes an int; any other value is Malformed."""
         value = self.take(0)
-        if type(value) is not int or value.bit_length() > NUMBER_BITS:
+        if type(value) is not int:
             raise Malformed("malformed bytes: a number was expected")
         return value
 
@@ -134,38 +130,14 @@ def judge_alike(keys: list[Any]) -> None:
     Sets and other objects within keys are compared with a search of their own, which
     multiplies; numbers, text, and tuples of them are not.
     """
-    kinds: set[str] = set()
-    for key in keys:
-        _see(key, kinds)
-    if (
-        len(keys) > ALIKE
-        or ("deep" in kinds and len(keys) > 2)
-        or {"decimal", "big"} <= kinds
-    ):
+    if len(keys) > ALIKE or (len(keys) > 2 and not all(map(_is_flat, keys))):
         raise Malformed("malformed bytes: too many keys have the same hash")
 
 
-def _see(key: Any, kinds: set[str]) -> None:
-    """Adds to `kinds` what the key contains: nested objects, a Decimal, a large int."""
-    kind = type(key)
-    if kind is int:
-        if key.bit_length() > BIG_BITS:
-            kinds.add("big")
-    elif kind is tuple:
-        for item in key:
-            _see(item, kinds)
-    elif kind is frozenset:
-        kinds.add("deep")
-        for item in key:
-            _see(item, kinds)
-    elif kind is Decimal:
-        kinds |= {"deep", "decimal"}
-    elif hasattr(kind, "__dataclass_fields__"):
-        kinds.add("deep")
-        for field in kind.__dataclass_fields__:
-            _see(getattr(key, field), kinds)
-    elif kind not in FLAT:
-        kinds.add("deep")
+def _is_flat(key: Any) -> bool:
+    if type(key) is tuple:
+        return all(map(_is_flat, key))
+    return type(key) in FLAT
 
 
 def _take_int(of: _Decoder, _depth: int) -> int:
@@ -174,10 +146,6 @@ def _take_int(of: _Decoder, _depth: int) -> int:
 
 def _take_str(of: _Decoder, _depth: int) -> str:
     return str(of.take_bytes(of.take_count()), "utf-8", "surrogatepass")
-
-
-def _take_slice(of: _Decoder, depth: int) -> slice:
-    return slice(of.take(depth), of.take(depth), of.take(depth))
 
 
 def _take_dataclass(of: _Decoder, depth: int) -> Any:
@@ -255,7 +223,7 @@ def _take_scalar(of: _Decoder, depth: int) -> Any:
     return array[()]
 
 
-FLAT = (float, complex, str, bytes, bool, type(None))
+FLAT = (int, float, complex, str, bytes, bool, type(None))
 _ORDERS: dict[int, Literal["C", "F"]] = {ord("C"): "C", ord("F"): "F"}
 _READERS: dict[int, Callable[[_Decoder, int], Any]] = {
     ord("i"): _take_int,
@@ -265,8 +233,6 @@ _READERS: dict[int, Callable[[_Decoder, int], Any]] = {
     ord("p"): lambda of, depth: bytearray(of.take_buffer()),
     ord("S"): lambda of, depth: set(of.take_members(depth)),
     ord("Z"): lambda of, depth: frozenset(of.take_members(depth)),
-    ord("r"): lambda of, depth: range(of.take_int(), of.take_int(), of.take_int()),
-    ord("e"): _take_slice,
     ord("D"): _take_dataclass,
     ord("a"): lambda of, depth: _take_array(of, depth, False),
     ord("A"): lambda of, depth: _take_array(of, depth, True),
@@ -274,6 +240,4 @@ _READERS: dict[int, Callable[[_Decoder, int], Any]] = {
     ord("w"): _take_timedelta,
     ord("m"): _take_datetime,
     ord("h"): _take_date,
-    ord("x"): lambda of, depth: Decimal(_take_str(of, depth)),
-    ord("q"): lambda of, depth: Fraction(of.take_int(), of.take_int()),
 }

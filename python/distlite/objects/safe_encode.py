@@ -6,9 +6,8 @@ Plain values are a letter and what it needs; sizes <n> come in groups of seven b
     N T F         None, True, False            i <n> ...       int, little-endian
     f <8> c <16>  float, complex               s b B <n> ...   str, bytes, bytearray
     l t S Z <n>   list, tuple, set, frozenset  d <n>           dict: key, value, ...
-    r e           range, slice                 D               dataclass: name, fields
-    a A           array, inside or beside      w m h           timedelta, datetime, date
-                  the bytes                    x q             Decimal, Fraction
+    a A           array, inside or beside      D               dataclass: name, fields
+                  the bytes                    w m h           timedelta, datetime, date
     g             NumPy scalar, as an array    o p             long bytes, bytearray
 
 What is long lies beside the bytes, in buffers counted in the order of their use.  Only
@@ -22,8 +21,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import struct
-from decimal import Decimal
-from fractions import Fraction
 
 import numpy as np
 
@@ -38,8 +35,6 @@ __all__ = ["Unsafe", "encode", "register_safe_type"]
 
 DEPTH_LIMIT = _C._SAFE_DEPTH_LIMIT
 COMPLEX = struct.Struct("<2d")
-# Bits of the numbers in a fraction or range, whose arithmetic takes the square of this.
-NUMBER_BITS = 1 << 19
 
 # The registered dataclasses by name, and their names by class.
 registered: dict[str, tuple[type, tuple[str, ...]]] = {}
@@ -188,21 +183,9 @@ def _put_set(to: _Encoder, value: set[Any] | frozenset[Any], depth: int) -> None
         to.put_part(item, depth, "{...}")
 
 
-def _put_range(to: _Encoder, value: range, _depth: int) -> None:
-    _put_numbers(to, b"r", (value.start, value.stop, value.step))
-
-
-def _put_slice(to: _Encoder, value: slice, depth: int) -> None:
-    to.out += b"e"
-    for name in ("start", "stop", "step"):
-        to.put_part(getattr(value, name), depth, f".{name}")
-
-
 def _put_numbers(to: _Encoder, letter: bytes, numbers: Iterable[int | None]) -> None:
     to.out += letter
     for number in numbers:
-        if number is not None and number.bit_length() > NUMBER_BITS:
-            raise Unsafe(f"has a number of more than {NUMBER_BITS // 8} bytes")
         to.put(number, 0)
 
 
@@ -231,14 +214,6 @@ def _put_datetime(to: _Encoder, value: datetime.datetime, _depth: int) -> None:
 
 def _put_date(to: _Encoder, value: datetime.date, _depth: int) -> None:
     _put_numbers(to, b"h", (value.year, value.month, value.day))
-
-
-def _put_decimal(to: _Encoder, value: Decimal, _depth: int) -> None:
-    to.put_bytes(b"x", str(value).encode())
-
-
-def _put_fraction(to: _Encoder, value: Fraction, _depth: int) -> None:
-    _put_numbers(to, b"q", (value.numerator, value.denominator))
 
 
 def _put_array(to: _Encoder, value: np.ndarray, depth: int) -> None:
@@ -281,12 +256,8 @@ _WRITERS: dict[type, Callable[[_Encoder, Any, int], None]] = {
     bytearray: _put_raw,
     set: _put_set,
     frozenset: _put_set,
-    range: _put_range,
-    slice: _put_slice,
     datetime.timedelta: _put_timedelta,
     datetime.datetime: _put_datetime,
     datetime.date: _put_date,
-    Decimal: _put_decimal,
-    Fraction: _put_fraction,
     np.ndarray: _put_array,
 }
