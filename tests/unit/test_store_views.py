@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +59,7 @@ class Step:
 VALUES = [
     *(None, True, False, 0, -1, 2**63 - 1, -(2**63), 2**63, 2**200, 1.5, 1j, "", "é\0"),
     *(b"", b"5", b"\x93distlite\x01", [1, [2]], (1,), {"a": {2: None}}, {1, 2}),
-    *(Decimal("1.5"), timedelta(1), Step(1, [0.5]), range(3), np.int64(3)),
+    *(timedelta(1), Step(1, [0.5]), np.int64(3)),
 ]
 
 
@@ -115,8 +114,7 @@ def test_counts_are_not_lost(store: Store, peer: Store):
 
     def count(view: StoreDict) -> None:
         for _ in range(20):
-            view["n"] += 1
-            view["n"] -= -1
+            view.increment("n", 2)
             view.increment("n", 3)
 
     join_all([Background(lambda view=view: count(view)) for view in views])
@@ -128,7 +126,7 @@ def test_counts_of_any_size(store: Store):
     view = store.dict()
     assert view.increment("n", 2**63 - 1) == 2**63 - 1
     assert view.increment("n") == view["n"] == 2**63
-    view["n"] += 2**70
+    assert view.increment("n", 2**70) == 2**70 + 2**63
     assert view.increment("n", -(2**70)) == 2**63
     view["n"] = -(2**63)
     assert view.increment("n", -1) == -(2**63) - 1
@@ -138,74 +136,6 @@ def test_counts_of_any_size(store: Store):
         with pytest.raises(TypeError, match=f"key '{key}' is not an int but "):
             view.increment(key)
     assert view["text"] == "5" and view["flag"] is True
-
-
-def test_a_number_that_was_read_is_only_a_number(store: Store):
-    view = store.dict()
-    view["n"] = 5
-    number = view["n"]
-    number += 1
-    assert view["n"] == 5 and number == 6
-    view["m"] = number  # another key: set
-    view["list"] = [view["n"]]
-    view["n"] += 0.5  # not of two integers
-    assert (view["n"], view["m"], view["list"]) == (5.5, 6, [5])
-
-
-def test_a_number_that_was_read_can_be_put_back(store: Store):
-    view = store.dict()
-    view["n"] = 5
-    old = view["n"]
-    view["n"] = 9
-    view["n"] = old
-    assert view["n"] == 5
-
-
-def test_a_sum_is_added_once(store: Store):
-    view = store.dict()
-    view["n"] = 5
-    number = view["n"]
-    number += 1
-    view["n"] = number
-    view["n"] = number
-    assert view["n"] == 6
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        lambda view: view.__setitem__("n", 9),
-        lambda view: view.set("n", 9),
-        lambda view: view.update(n=9),
-        lambda view: (view.__delitem__("n"), view.setdefault("n", 9)),
-        lambda view: (view.pop("n"), view.increment("n", 9)),
-        lambda view: view.compare_set("n", 5, 9),
-        lambda view: (view.clear(), view.increment("n", 9)),
-    ],
-)
-@pytest.mark.parametrize("is_summed_before", [False, True])
-def test_a_sum_replaces_what_this_thread_set_since(write, is_summed_before: bool):
-    view = HashStore().dict()
-    view["n"] = 5
-    number = view["n"]
-    if is_summed_before:
-        number += 1
-    write(view)
-    if not is_summed_before:
-        number += 1
-    view["n"] = number
-    assert view["n"] == 6
-
-
-def test_a_sum_is_added_to_what_others_set_since(store: Store, peer: Store):
-    view = store.dict()
-    view["n"] = 5
-    number = view["n"]
-    peer.dict()["n"] = 20
-    join_all([Background(lambda: view.set("n", 10))])
-    number += 1
-    view["n"] = number
-    assert view["n"] == 11
 
 
 def test_one_of_those_who_compare_wins(store: Store, peer: Store):

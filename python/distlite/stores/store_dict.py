@@ -12,13 +12,9 @@ from __future__ import annotations
 import operator
 import os
 import re
-import threading
-import weakref
 from collections.abc import ItemsView, MutableMapping, ValuesView
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from ..objects import safe_encode
 from ..objects.safe_decode import Malformed, decode
 from ..objects.safe_encode import Unsafe, encode
 from .reading import check_prefix, list_names, read_items
@@ -47,75 +43,6 @@ class _Missing:
         return "StoreDict.MISSING"
 
 
-class _Reading:
-    """One key of a store, as this thread has read it through a view.
-
-    `is_current` until the thread sets or deletes the key through the view.
-    """
-
-    __slots__ = ("__weakref__", "is_current", "name", "store")
-
-    def __init__(self, store: Store, name: str) -> None:
-        self.store = store
-        self.name = name
-        self.is_current = True
-
-
-class _Readings(threading.local):
-    """What a thread has read through a view and still has numbers of, by name."""
-
-    def __init__(self) -> None:
-        self.by_name: weakref.WeakValueDictionary[str, _Reading]
-        self.by_name = weakref.WeakValueDictionary()
-
-    def of(self, store: Store, name: str) -> _Reading:
-        reading = self.by_name.get(name)
-        if reading is None:
-            reading = self.by_name[name] = _Reading(store, name)
-        return reading
-
-    def end(self, name: str) -> None:
-        if reading := self.by_name.pop(name, None):
-            reading.is_current = False
-
-
-class StoreInt(int):
-    """An integer of a StoreDict, to which `d[key] += by` adds in the store.
-
-    `+=` only records what is added and to which key; the assignment, which is the
-    second half of the statement, then adds it. Once that is done, or the thread has set
-    the key meanwhile, an assignment sets the number, as that of any other does.
-    """
-
-    _of: _Reading | None = None
-    _by: int | None = None
-
-    def _plus(self, by: int) -> StoreInt:
-        total = StoreInt(int(self) + by)
-        total._of, total._by = self._of, (self._by or 0) + by
-        return total
-
-    def _is_sum_at(self, store: Store, name: str) -> bool:
-        of = self._of
-        if of is None or self._by is None or not of.is_current:
-            return False
-        return of.store is store and of.name == name
-
-    # Anything but an integer is left to + and -, as int does.
-    def __iadd__(self, by: Any) -> Any:  # type: ignore[misc]
-        return self._plus(int(by)) if isinstance(by, Integral) else NotImplemented
-
-    def __isub__(self, by: Any) -> Any:  # type: ignore[misc]
-        return self._plus(-int(by)) if isinstance(by, Integral) else NotImplemented
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return int, (int(self),)
-
-
-# A StoreInt may be part of another value, so it is encoded as an int.
-safe_encode._WRITERS[StoreInt] = lambda to, value, depth: to.put(int(value), depth)
-
-
 class StoreDict(MutableMapping[str, Any]):
     """A view of a store as a dict from str to numbers, arrays and other data.
 
@@ -126,9 +53,8 @@ class StoreDict(MutableMapping[str, Any]):
     reading one runs no code of whoever wrote it.
 
     All users of the store may use such views at the same time. Setting, getting,
-    `increment`, `setdefault` and `compare_set` are atomic. So is `d[key] += by` of two
-    integers, and `-=`, which `increment` carries out; other operators and other numbers
-    read and then write. `pop` gives a value to one caller only, but loses what another
+    `increment`, `setdefault` and `compare_set` are atomic; `d[key] += by` reads and
+    then writes. `pop` gives a value to one caller only, but loses what another
     sets in the same moment. `items`, `values`, `len` and iteration show the keys of one
     moment, and values from then or shortly after; a key that is deleted meanwhile is
     left out.
@@ -145,7 +71,8 @@ class StoreDict(MutableMapping[str, Any]):
         >>> store = dist.HashStore()
         >>> run = StoreDict(store, "run/")
         >>> run.update(epoch=3, means=np.array([0.5, 0.25]))
-        >>> run["epoch"] += 1
+        >>> run.increment("epoch")
+        4
         >>> run["epoch"], run["means"], store.get("run/epoch")
         (4, array([0.5 , 0.25]), b'4')
     """
@@ -156,7 +83,6 @@ class StoreDict(MutableMapping[str, Any]):
     def __init__(self, store: Store, prefix: str = "") -> None:
         self.store = store
         self.prefix = check_prefix(prefix)
-        self._readings = _Readings()
 
     def __repr__(self) -> str:
         return f"StoreDict({self.store!r}, {self.prefix!r})"
@@ -165,13 +91,7 @@ class StoreDict(MutableMapping[str, Any]):
         return self._value(key, self._raw(key))
 
     def __setitem__(self, key: str, value: Any) -> None:
-        name = self._name(key)
-        if type(value) is StoreInt and value._is_sum_at(self.store, name):
-            self.increment(key, value._by or 0)
-            value._by = None
-            return
-        self._readings.end(name)
-        self.store.set(name, _bytes_of(key, value))
+        self.store.set(self._name(key), _bytes_of(key, value))
 
     def set(
         self, key: str, value: Any, *, ttl: timedelta | float | None = None
@@ -198,16 +118,13 @@ class StoreDict(MutableMapping[str, Any]):
             True
         """
         name, coded = self._name(key), _bytes_of(key, value)
-        self._readings.end(name)
         if ttl is None:
             self.store.set(name, coded)
         else:
             self.store.set(name, coded, ttl=ttl)
 
     def __delitem__(self, key: str) -> None:
-        name = self._name(key)
-        self._readings.end(name)
-        if not self.store.delete_key(name):
+        if not self.store.delete_key(self._name(key)):
             raise KeyError(key)
 
     def __contains__(self, key: object) -> bool:
@@ -314,7 +231,6 @@ class StoreDict(MutableMapping[str, Any]):
             if not is_expected:
                 return False
             if self._swap(key, found, desired):
-                self._readings.end(self._name(key))
                 return True
 
     def setdefault(self, key: str, default: Any = None) -> Any:
@@ -342,7 +258,6 @@ class StoreDict(MutableMapping[str, Any]):
             if found is not None:
                 return self._value(key, found)
             if self._swap(key, None, desired):
-                self._readings.end(self._name(key))
                 return default
 
     def pop(self, key: str, *default: Any) -> Any:
@@ -371,9 +286,8 @@ class StoreDict(MutableMapping[str, Any]):
             # Before the key is deleted, so that a value that cannot be read is not
             # lost.
             value = self._value(key, found)
-            self._readings.end(self._name(key))
             if self.store.delete_key(self._name(key)):
-                return int(value) if type(value) is StoreInt else value
+                return value
         if default:
             return default[0]
         raise KeyError(key)
@@ -426,7 +340,6 @@ class StoreDict(MutableMapping[str, Any]):
         names: list[str] = []
         size = 0
         for name, value in pairs.items():
-            self._readings.end(name)
             if len(names) == SET_KEYS or size + len(value) > SET_BYTES:
                 self.store.multi_set(names, [pairs[each] for each in names])
                 names, size = [], 0
@@ -453,7 +366,6 @@ class StoreDict(MutableMapping[str, Any]):
             0
         """
         for name in list_names(self.store, self.prefix):
-            self._readings.end(name)
             self.store.delete_key(name)
 
     def _name(self, key: object) -> str:
@@ -482,22 +394,16 @@ class StoreDict(MutableMapping[str, Any]):
 
     def _value(self, key: str, found: bytes) -> Any:
         if DIGITS.fullmatch(found):
-            return self._number(key, int(found))
+            return int(found)
         if not found.startswith(MARK):
             raise ValueError(
                 f"the {len(found)} bytes of key {self._name(key)!r} were not written "
                 "by a store.dict(): read them with store.get()"
             )
         try:
-            value = decode(memoryview(found)[len(MARK) + NONCE_SIZE :])
+            return decode(memoryview(found)[len(MARK) + NONCE_SIZE :])
         except Malformed as error:
             raise ValueError(f"the value of key {self._name(key)!r}: {error}") from None
-        return self._number(key, value) if type(value) is int else value
-
-    def _number(self, key: str, value: int) -> StoreInt:
-        number = StoreInt(value)
-        number._of = self._readings.of(self.store, self._name(key))
-        return number
 
     def _increment_by_swaps(self, key: str, by: int) -> int:
         while True:
@@ -509,7 +415,7 @@ class StoreDict(MutableMapping[str, Any]):
                     f"{type(value).__name__}"
                 )
             if self._swap(key, found, _coded(key, value + by)):
-                return int(value) + by
+                return value + by
 
 
 StoreDict.__module__ = "distlite.stores"
@@ -533,14 +439,12 @@ class _Values(ValuesView[Any]):
 
 
 def _bytes_of(key: str, value: Any) -> bytes:
-    if type(value) in (int, StoreInt) and INT_MIN <= value < INT_END:
+    if type(value) is int and INT_MIN <= value < INT_END:
         return b"%d" % value
     return _coded(key, value)
 
 
 def _coded(key: str, value: Any) -> bytes:
-    if type(value) is StoreInt:
-        value = int(value)
     try:
         coded, _ = encode(value)
     except Unsafe as error:
@@ -556,7 +460,6 @@ def _has_wrapped(total: int, by: int) -> bool:
 
 def _is_same(value: Any, other: Any) -> bool:
     """Returns whether two values are of the same type and equal."""
-    value, other = (int(v) if type(v) is StoreInt else v for v in (value, other))
     if type(value) is not type(other):
         return False
     if encode(value)[0] == encode(other)[0]:
