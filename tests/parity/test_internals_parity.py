@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Private names that other libraries use, and lists of several arrays, beside torch."""
+"""Private names that other libraries use, beside torch."""
 
 from datetime import timedelta
 
@@ -39,37 +39,5 @@ def test_a_group_without_a_default_one_is_made_alike():
         values = arrays(dist)
         dist.broadcast(values, src=0, group=made)
         return made.rank(), made.size(), made.group_name, values.tolist()
-
-    agree(call)
-
-
-def lists(dist, *values):
-    return [arrays(dist) * value for value in values]
-
-
-def of_array_1(dist):
-    options = dist.BroadcastOptions()
-    options.rootTensor = 1
-    return options
-
-
-SEVERAL = {
-    "sum": lambda dist, pg, x: pg.allreduce(x),
-    "max": lambda dist, pg, x: pg.allreduce(x, dist.ReduceOp.MAX),
-    "product": lambda dist, pg, x: pg.allreduce(x, dist.ReduceOp.PRODUCT),
-    "broadcast": lambda dist, pg, x: pg.broadcast(x, of_array_1(dist)),
-    "gather": lambda dist, pg, x: pg.allgather(
-        [lists(dist, 0, 0, 0), lists(dist, 0, 0, 0), x], lists(dist, 5, 6, 7)
-    ),
-}
-
-
-@pytest.mark.parametrize("name", SEVERAL)
-def test_several_arrays_of_a_rank(name):
-    def call(dist):
-        init(dist)
-        arrays = lists(dist, 1, 2, 3)
-        SEVERAL[name](dist, dist.group.WORLD, arrays).wait()
-        return [array.tolist() for array in arrays]
 
     agree(call)

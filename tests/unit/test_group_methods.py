@@ -372,7 +372,6 @@ def test_gloo_takes_a_timeout_or_options(args, named):
     options = ProcessGroupGloo._Options()
     assert (options._threads, options.backend) == (2, "gloo")
     options._timeout = timedelta(seconds=5)
-    options._devices = [ProcessGroupGloo.create_device(interface="lo")]
     args = [options if each == "options" else each for each in args]
     named = {
         name: options if each == "options" else each for name, each in named.items()
@@ -381,101 +380,12 @@ def test_gloo_takes_a_timeout_or_options(args, named):
     assert group.timeout == timedelta(seconds=5)
 
 
-def test_devices():
-    create = ProcessGroupGloo.create_device
-    assert create("127.0.0.1").hostname == "127.0.0.1"
-    assert "lo" in repr(create(interface="lo"))
-    assert isinstance(ProcessGroupGloo.create_default_device(), ProcessGroupGloo.Device)
-    for named in ({"interface": "nosuch0"}, {"hostname": "198.51.100.7"}):
-        with pytest.raises(RuntimeError):
-            create(**named)
-    with pytest.raises(ValueError, match="hostname or an interface"):
-        create()
-
-
-def several(group):
-    """Two arrays of each rank, 1 and 2 on rank 0, 11 and 12 on rank 1."""
-    return [np.full(2, 1.0 + i + 10 * group.rank()) for i in range(2)]
-
-
-@pytest.mark.parametrize(
-    ("opts", "total"),
-    [
-        ((), 26.0),
-        ((ReduceOp.MAX,), 12.0),
-        ((ReduceOp.PRODUCT,), 264.0),
-        ((distlite.AllreduceOptions(),), 26.0),
-    ],
-)
-def test_several_arrays_are_like_several_ranks(opts, total):
-    def run(group):
-        arrays = several(group)
-        work = group.allreduce(arrays, *opts)
-        work.wait()
-        return [*values(arrays), *values(work.result())]
-
-    assert both(run) == [[[total] * 2] * 4] * 2
-
-
-def test_an_array_may_be_there_twice():
-    def run(group):
-        array = np.array([1.0 + group.rank()])
-        group.allreduce([array, array]).wait()
-        return array.tolist()
-
-    assert both(run) == [[6.0]] * 2
-
-
-@pytest.mark.parametrize("root", [0, 1])
-def test_the_root_of_several_arrays(root):
-    def run(group):
-        arrays = several(group)
-        how = of("BroadcastOptions", rootRank=1, rootTensor=root)
-        group.broadcast(arrays, how).wait()
-        return values(arrays)
-
-    assert both(run) == [[[11.0 + root] * 2] * 2] * 2
-
-
-def test_each_list_gets_the_arrays_of_all():
-    def run(group):
-        lists = [zeros(4), zeros(4)]
-        group.allgather(lists, several(group)).wait()
-        return [[float(each[0]) for each in arrays] for arrays in lists]
-
-    assert both(run) == [[[1.0, 2.0, 11.0, 12.0]] * 2] * 2
-
-
-def with_root_tensor(index, count):
-    how = of("BroadcastOptions", rootTensor=index)
-    return lambda pg: pg.broadcast(zeros(count), how)
-
-
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda pg: pg.allreduce([]), "requires non-empty tensor list"),
-        (lambda pg: pg.broadcast([]), "requires non-empty tensor list"),
-        (
-            lambda pg: pg.allreduce([np.zeros(2), np.zeros(3)]),
-            r"invalid tensor size at index 1 \(expected \(2,\), got \(3,\)\)",
-        ),
-        (
-            lambda pg: pg.allreduce([np.zeros(2), np.zeros(2, "f")]),
-            r"invalid tensor type at index 1 \(expected float64, got float32\)",
-        ),
-        (lambda pg: pg.allreduce(zeros(2), ReduceOp.AVG), "AVG does not combine"),
-        (with_root_tensor(2, 2), "invalid root tensor: 2, of 2"),
-        (with_root_tensor(1, 1), "invalid root tensor: 1, of 1"),
-        (
-            lambda pg: pg.allgather([zeros(1), zeros(2)], zeros(2)),
-            r"invalid output tensor list at index 0 \(expected length 2, got 1\)",
-        ),
-        (lambda pg: pg.allgather([zeros(2)], zeros(2)), "to have the same length"),
-        (
-            lambda pg: pg.allgather([zeros(2), [np.zeros(2), np.zeros(1)]], zeros(2)),
-            "invalid tensor size at index 2",
-        ),
+        (lambda pg: pg.allreduce([]), "requires a single-element tensor list"),
+        (lambda pg: pg.allreduce(zeros(2)), "requires a single-element tensor list"),
+        (lambda pg: pg.allgather([zeros(2)], zeros(2)), "requires a single-element"),
         (lambda pg: pg.reduce(zeros(2), 0), "requires a single-element tensor list"),
         (lambda pg: pg.gather([], zeros(2), 0), "requires a single-element"),
         (lambda pg: pg.scatter(zeros(2), [], 0), "requires a single-element"),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The operations of a ProcessGroup as its methods, which are torch's.
 
-They take arrays, or lists with one array in it (some take several), then an option
-struct or its fields, and return a Work.
+They take arrays, or lists with one array in it, then an option struct or its fields,
+and return a Work.
 """
 
 from __future__ import annotations
@@ -17,9 +17,6 @@ from .group_devices import attributes
 from .packing import (
     Coalesced,
     Target,
-    broadcast_one,
-    combine_all,
-    gather_all,
     gather_lists,
     gather_singles,
     reduce_all,
@@ -284,13 +281,6 @@ def _run(name: str, form: _Form, group: ProcessGroup, args: Any, named: Any) -> 
     values = _take(name, form, args, named)
     if form.how:
         _spread_options(form, values)
-    given = values.get(form.one)
-    if isinstance(given, (list, tuple)):
-        if not given:
-            raise ValueError(f"{name}() requires non-empty tensor list")
-        if len(given) > 1 and name in _OF_SEVERAL:
-            target = _target(group, values.pop("timeout", None))
-            return CoalescedWork(_OF_SEVERAL[name](target, values))
     _unwrap(form, values)
     for word in ("gather_list", "scatter_list"):
         if word in values and not values[word]:
@@ -300,20 +290,6 @@ def _run(name: str, form: _Form, group: ProcessGroup, args: Any, named: Any) -> 
     limit = _target(group, values.pop("timeout", None)).limit
     work: Work = form.function(group=group, **limit, **values)
     return work
-
-
-# Methods that take several arrays of each rank, as if each were of a rank of its own.
-_OF_SEVERAL: dict[str, Callable[[Target, dict[str, Any]], Coalesced]] = {
-    "allreduce": lambda target, values: combine_all(
-        values["tensor"], values.get("op", ReduceOp.SUM), target
-    ),
-    "broadcast": lambda target, values: broadcast_one(
-        values["tensor"], values.get("root_tensor", 0), values["group_src"], target
-    ),
-    "allgather": lambda target, values: gather_all(
-        values.get("tensor_list") or [], values["tensor"], target
-    ),
-}
 
 
 def _target(group: ProcessGroup, timeout: Any) -> Target:
@@ -328,9 +304,6 @@ Begins the operation, as torch's method of this name, and returns a Work.
 The arguments are arrays, then an object of options, or what it would hold: the
 reduction, a rank in the group, a timeout.
 """
-_WITH_SEVERAL = """
-Several arrays of a rank, in a list, are like one array of each of several ranks.
-"""
 
 
 def _method(name: str, form: _Form) -> Callable[..., Any]:
@@ -342,8 +315,6 @@ def _method(name: str, form: _Form) -> Callable[..., Any]:
     method.__wrapped__ = eval(form.signature())  # type: ignore[attr-defined]
     words = ", ".join("|".join(names) for _, names in form.slots)
     method.__doc__ = _AS_TORCH.format(name, words)
-    if name in _OF_SEVERAL:
-        method.__doc__ += _WITH_SEVERAL
     return method
 
 

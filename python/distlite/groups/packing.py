@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from .._C import ProcessGroup, Work
 
 __all__ = [
-    *("Coalesced", "Target", "broadcast_one", "combine_all", "gather_all"),
-    *("gather_lists", "gather_singles", "reduce_all", "reduce_scatter_singles"),
-    "send_to_all",
+    *("Coalesced", "Target", "gather_lists", "gather_singles", "reduce_all"),
+    *("reduce_scatter_singles", "send_to_all"),
 ]
 
 # Bytes from which on an array goes alone: its copies into the pack and out of it cost
@@ -68,11 +67,10 @@ class Coalesced:
         outputs: Sequence[Any],
         works: Iterable[Work | None],
         copies: Sequence[tuple[Any, Any]] = (),
-        at_end: Callable[[], None] | None = None,
     ) -> None:
         self.outputs = list(outputs)
         self.works = [work for work in works if work is not None]
-        self._copies, self._at_end = copies, at_end
+        self._copies = copies
         self._lock = RLock()
 
     def finish(self) -> None:
@@ -85,9 +83,6 @@ class Coalesced:
             for array, result in self._copies:
                 _assign(array, result)
             self._copies = ()
-            if self._at_end is not None:
-                self._at_end()
-            self._at_end = None
 
 
 class _Copies:
@@ -201,118 +196,6 @@ def reduce_scatter_singles(
             blocks = _pack_blocks(read.some(indices), size)
             works.append(target.call(_C.reduce_scatter, part, blocks, its))
     return Coalesced(outputs, works, written.pairs)
-
-
-# Several arrays of each rank, as if each were of a rank of its own: gloo treats lists
-# in this way, and these are the texts of its errors.
-
-
-def combine_all(arrays: Sequence[Any], op: Any, target: Target) -> Coalesced:
-    """Combines all arrays of all ranks; each array gets the result."""
-    name = getattr(getattr(op, "op", op), "name", str(op))
-    if name not in _COMBINE:
-        raise ValueError(f"{name} does not combine several arrays of a rank")
-    _check_alike(arrays, "allreduce")
-    begun = reduce_all(arrays, op, target)
-
-    results: list[Any] = []
-
-    def combine() -> None:
-        # An interrupted call may have overwritten some of the arrays.
-        if not results:
-            results.append(_combined(arrays, _COMBINE[name]))
-        for array in arrays:
-            _assign(array, results[0])
-
-    return Coalesced(arrays, begun.works, begun._copies, combine)
-
-
-def _combined(arrays: Sequence[Any], function: str) -> Any:
-    combine = getattr(_functions_of(arrays[0]), function)
-    result = _copy_of(arrays[0])
-    for array in arrays[1:]:
-        result = combine(result, _copy_of(array))
-    return result
-
-
-def broadcast_one(
-    arrays: Sequence[Any], index: int, source: int, target: Target
-) -> Coalesced:
-    """Copies rank `source`'s array of this index to all arrays of all ranks."""
-    if not 0 <= index < len(arrays):
-        raise ValueError(f"invalid root tensor: {index}, of {len(arrays)}")
-    _check_alike(arrays, "broadcast")
-    work = target.call(_C.broadcast, arrays[index], group_src=source)
-    others = [array for i, array in enumerate(arrays) if i != index]
-    return Coalesced(arrays, [work], [(array, arrays[index]) for array in others])
-
-
-def gather_all(
-    lists: Sequence[Sequence[Any]], inputs: Sequence[Any], target: Target
-) -> Coalesced:
-    """Collects all inputs of all ranks, in the order of the ranks, in every list."""
-    count = target.require_group().size() * len(inputs)
-    if len(lists) != len(inputs):
-        raise ValueError(
-            "requires input/output tensor lists to have the same length: there are "
-            f"{len(inputs)} inputs, but {len(lists)} lists of outputs"
-        )
-    for i, outputs in enumerate(lists):
-        if len(outputs) != count:
-            raise ValueError(
-                f"invalid output tensor list at index {i} (expected length {count}, "
-                f"got {len(outputs)})"
-            )
-    _check_alike(inputs, "allgather")
-    for outputs in lists[1:]:
-        _check_alike([inputs[0], *outputs], "allgather")
-    first, n = list(lists[0]), len(inputs)
-    by_rank = [first[start : start + n] for start in range(0, count, n)]
-    begun = gather_lists(by_rank, inputs, target)
-
-    def copy() -> None:
-        for outputs in lists[1:]:
-            for array, result in zip(outputs, first, strict=True):
-                _assign(array, result)
-
-    every = [array for outputs in lists for array in outputs]
-    return Coalesced(every, begun.works, begun._copies, copy)
-
-
-# Reductions given as functions, of NumPy or of torch.
-_COMBINE = {
-    "BAND": "bitwise_and",
-    "BOR": "bitwise_or",
-    "BXOR": "bitwise_xor",
-    "MAX": "maximum",
-    "MIN": "minimum",
-    "PRODUCT": "multiply",
-    "SUM": "add",
-}
-
-
-def _functions_of(array: Any) -> Any:
-    if hasattr(array, "copy_"):
-        import torch
-
-        return torch
-    import numpy
-
-    return numpy
-
-
-def _check_alike(arrays: Sequence[Any], function: str) -> None:
-    first = arrays[0]
-    for i, array in enumerate(arrays):
-        for what, wanted, got in (
-            ("type", first.dtype, array.dtype),
-            ("size", tuple(first.shape), tuple(array.shape)),
-        ):
-            if wanted != got:
-                raise ValueError(
-                    f"{function}: invalid tensor {what} at index {i} (expected "
-                    f"{wanted}, got {got})"
-                )
 
 
 def _for_gather(

@@ -18,24 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["ProcessGroupGloo"]
 
 
-class GlooDevice:
-    """An interface of this host, by name or by an address of it."""
-
-    def __init__(self, hostname: str, interface: str) -> None:
-        self.hostname = hostname
-        self.interface = interface
-
-    def __repr__(self) -> str:
-        return f"<distlite.ProcessGroupGloo.Device {self.interface or self.hostname}>"
-
-
 class GlooOptions:
     """The options that the constructor takes in place of a timeout."""
 
     def __init__(self) -> None:
         self._timeout: timedelta = default_pg_timeout
         self._threads = 2
-        self._devices: list[GlooDevice] = []
         self.global_ranks_in_group: list[int] = []
         self.group_name = ""
 
@@ -75,7 +63,6 @@ class ProcessGroupGloo(ProcessGroup):
         array([3.])
     """
 
-    Device = GlooDevice
     Options = GlooOptions
     _Options = GlooOptions
 
@@ -92,64 +79,3 @@ class ProcessGroupGloo(ProcessGroup):
         made = super().__new__(cls, store, rank, size, limit, backend="gloo")
         _C._device_serve(made, "gloo", None, False)
         return made
-
-    @staticmethod
-    def create_device(
-        hostname: str = "", interface: str = "", lazy_init: bool | None = None
-    ) -> GlooDevice:
-        """Returns the device of an interface, or of a name or an address of this host.
-
-        It is for `_Options()._devices`, which are checked and kept. Ranks on one host
-        need none, and between hosts GLOO_SOCKET_IFNAME chooses.
-
-        Args:
-            hostname: A name or an address of this host.
-            interface: The name of an interface.
-            lazy_init: Accepted as torch does, and ignored.
-
-        Raises:
-            ValueError: Neither `hostname` nor `interface` is given.
-            RuntimeError: This host does not have them.
-
-        Example:
-            >>> device = dist.ProcessGroupGloo.create_device(interface="lo")
-        """
-        import socket
-
-        if not hostname and not interface:
-            raise ValueError("create_device() takes a hostname or an interface")
-        if interface and interface not in (name for _, name in socket.if_nameindex()):
-            raise RuntimeError(f"Unable to find address for: {interface}")
-        if hostname:
-            _check_own(hostname)
-        return GlooDevice(hostname, interface)
-
-    @staticmethod
-    def create_default_device(lazy_init: bool | None = None) -> GlooDevice:
-        """Returns the device that is used if none is given.
-
-        Args:
-            lazy_init: Accepted as torch does, and ignored.
-
-        Example:
-            >>> device = dist.ProcessGroupGloo.create_default_device()
-        """
-        return GlooDevice("", "")
-
-
-def _check_own(hostname: str) -> None:
-    """Raises RuntimeError if the name or address is not one of this host."""
-    import socket
-
-    try:
-        found = socket.getaddrinfo(hostname, 0, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise RuntimeError(f"Unable to find address for: {hostname}") from error
-    for family, kind, protocol, _, address in found:
-        with socket.socket(family, kind, protocol) as probe:
-            try:
-                probe.bind(address)
-            except OSError:
-                continue
-            return
-    raise RuntimeError(f"{hostname} is not an address of this host: {found[0][4]}")
