@@ -52,6 +52,14 @@ dl_list_remove(dl_list *node)
     }
 }
 
+/* Puts `to`, which is in no list, in the place of `from`. */
+static inline void
+dl_list_replace(dl_list *from, dl_list *to)
+{
+    dl_list_append(from, to);
+    dl_list_remove(from);
+}
+
 /* Moves all nodes of one list to the end of another; both heads must be initialised. */
 static inline void
 dl_list_move(dl_list *from, dl_list *to)

@@ -17,8 +17,7 @@
  *   objects         own card                     cards      root, or -1
  *   window          own card          one array  cards
  *   messages        whole                                   peer, tag, is_awaited,
- *                                                           is_work_optional,
- *                                                           is_continued
+ *                                                           is_work_optional
  *
  * A list of blocks has one entry per rank of the group, all of one dtype; the blocks of
  * the "single" forms are views into one array (tensor/blocks.h).  Blocks of all_gather,
@@ -88,9 +87,6 @@ typedef struct dl_call {
     /* The caller needs no work of a message that ends well at once: it may be NULL, as
      * it may be if the message is awaited. */
     bool is_work_optional;
-    /* The message is one of several of a call, and not the first.  It is posted even if
-     * an earlier one has failed, because its peer waits for it. */
-    bool is_continued;
     /* For a call that outlives its caller: checked before elements are touched.  NULL
      * if the caller guarantees that the arrays stay in place. */
     const dl_guard *guard;

@@ -404,7 +404,6 @@ exchange_in(dl_group *group, const dl_call *calls, int count, dl_deadline deadli
     for (int i = 0; i < count; i++) {
         parts[i] = calls[i];
         parts[i].is_awaited = true;
-        parts[i].is_continued = i > 0;
     }
     dl_status status = dl_group_post_all(group, parts, count, deadline, works);
     return await_all(works, parts, count, status, ends);

@@ -2417,8 +2417,7 @@ def send(
     A large array, and any array to a rank of another host, has then been met by its
     `recv`. One of up to 256 KiB (8 KiB where more than 16 ranks share a host) to a
     rank of this host may still be on its way; if its `recv` has another dtype or too
-    small an array, the next message with that rank raises the error, or
-    `destroy_process_group()`.
+    small an array, only that `recv` raises the error.
 
     Args:
         tensor: The array to send.

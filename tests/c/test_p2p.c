@@ -262,7 +262,7 @@ check_text(const char *const *texts)
 }
 
 /* One rank sends what the other has no room for, or another dtype.  A small send has
- * ended before it is refused, and the next message with that rank reports it. */
+ * ended before: only the receive fails. */
 static void
 misfit(dl_group *group, int rank, const dl_call *args, const char *const *texts)
 {
@@ -272,11 +272,6 @@ misfit(dl_group *group, int rank, const dl_call *args, const char *const *texts)
 
     if (rank == 0 && is_small) {
         CHECK_OK(status);
-        CHECK_OK(dl_group_barrier(group, soon()));
-        CHECK_STATUS(send_to(group, 1, 1, 7), DL_MISMATCH);
-        check_text(texts);
-        CHECK(strstr(dl_last_error()->text, "send to rank 1") != NULL);
-        CHECK_OK(send_to(group, 1, 1, 7));
         return;
     }
     CHECK_STATUS(status, DL_MISMATCH);
@@ -284,10 +279,6 @@ misfit(dl_group *group, int rank, const dl_call *args, const char *const *texts)
     CHECK(
         strstr(dl_last_error()->text, rank == 0 ? "send to rank 1" : "recv from rank 0")
         != NULL);
-    if (rank == 1 && args->tag == 1) {
-        CHECK_OK(dl_group_barrier(group, soon()));
-        CHECK_EQUAL(receive(group, 0, 7, NULL), 1);
-    }
 }
 
 static void
@@ -301,8 +292,7 @@ misfits(int rank, int size, void *context)
     const char *const dtypes[] = {"dtype float64", "expects int64", NULL};
 
     for (int i = 0; i < 2; i++) {
-        /* The tag says whether the send ends at once. */
-        dl_call args = message(data, rank == 0 ? counts[i] : 3, 1 - rank, i == 0);
+        dl_call args = message(data, rank == 0 ? counts[i] : 3, 1 - rank, 0);
         misfit(group, rank, &args, sizes[i]);
         args = message(data, 3, 1 - rank, 1);
         args.tensor.dtype = rank == 0 ? DL_FLOAT64 : DL_INT64;
@@ -319,50 +309,39 @@ misfits(int rank, int size, void *context)
     end(group);
 }
 
-CHECK_CASE(a_message_that_does_not_fit_fails_alone_on_both_sides)
+CHECK_CASE(a_message_that_does_not_fit_fails_alone)
 {
     world_run(2, misfits);
 }
 
-/* A refusal that arrives after the send has ended fails the next wait or check. */
+/* A send that has ended is not undone by a receive that does not take its message, and
+ * a message in parts leaves nothing behind in either rank. */
 static void
 refused_late(int rank, int size, void *context)
 {
     dl_group *group = join(context, rank, size);
-    int64_t values[2] = {0};
-    dl_call narrow = message(values, 2, 1 - rank, 3);
+    int64_t *data = calloc(20000, sizeof *data);
 
-    narrow.tensor.dtype = DL_FLOAT32;
-    narrow.tensor.item_size = 4;
-    if (rank == 0) {
-        /* A receive that already waits. */
-        dl_work *work = post(group, DL_RECV, message(values, 1, 1, 4));
-        CHECK_OK(exchange_as(group, DL_SEND, &narrow, soon(), NULL));
-        CHECK_STATUS(dl_work_wait(work, soon()), DL_MISMATCH);
-        CHECK(strstr(dl_last_error()->text, "send to rank 1 (") != NULL);
-        CHECK(strstr(dl_last_error()->text, "with tag 3 ") != NULL);
-        dl_work_unref(work);
-        /* The orderly end, if nothing else comes. */
-        CHECK_OK(exchange_as(group, DL_SEND, &narrow, soon(), NULL));
-        CHECK_OK(dl_group_barrier(group, soon()));
-        /* What belongs to a call that has begun is not held up by it. */
-        dl_call next = message(values, 1, 1, 6);
-        next.is_continued = true;
-        CHECK_OK(exchange_as(group, DL_RECV, &next, soon(), NULL));
-        CHECK_EQUAL(values[0], 7);
-        CHECK_STATUS(dl_group_verify_calls(group, soon()), DL_MISMATCH);
-    } else {
-        for (int i = 0; i < 2; i++) {
-            dl_call args = message(values, 2, 0, 3);
+    for (int i = 0; i < 200; i++) {
+        size_t count = i % 2 == 0 ? 2 : 20000;
+        if (rank == 0) {
+            dl_call args = message(data, count, 1, 3);
+            CHECK_OK(exchange_as(group, DL_SEND, &args, soon(), NULL));
+            CHECK_OK(send_to(group, i, 1, 3));
+        } else {
+            dl_call args = message(data, 1, 0, 3);
             CHECK_STATUS(exchange_as(group, DL_RECV, &args, soon(), NULL), DL_MISMATCH);
+            CHECK_EQUAL(receive(group, 0, 3, NULL), i);
         }
+        /* The receiver keeps up, so that all sends end before they are received. */
         CHECK_OK(dl_group_barrier(group, soon()));
-        CHECK_OK(send_to(group, 7, 0, 6));
     }
-    end_group(group);
+    CHECK_OK(dl_group_verify_calls(group, soon()));
+    free(data);
+    end(group);
 }
 
-CHECK_CASE(a_refusal_after_the_send_is_reported)
+CHECK_CASE(a_receive_that_does_not_take_a_message_fails_alone)
 {
     world_run(2, refused_late);
 }
@@ -860,7 +839,7 @@ send_first_part(dl_group *group, const dl_call *args)
                       .dtype = DL_INT64};
 
     memcpy(dl_ring_reserve(&rings->out, frame.size), args->tensor.data, frame.size);
-    dl_ring_channel_publish_part(rings, &frame);
+    dl_ring_publish(&rings->out, &frame);
 }
 
 /* Sends a message, or only a part of one that `context` has the size of, and dies. */

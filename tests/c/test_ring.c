@@ -12,7 +12,7 @@
 static _Alignas(DL_LINE) uint8_t memory[sizeof(dl_ring_words) + 2 * CAPACITY];
 
 static bool
-push_part(dl_ring *ring, uint64_t id, size_t size, bool others_follow)
+push(dl_ring *ring, uint64_t id, size_t size)
 {
     uint8_t *payload = dl_ring_reserve(ring, size);
     dl_frame frame = {.id = id, .size = (uint16_t)size, .kind = 1};
@@ -21,14 +21,8 @@ push_part(dl_ring *ring, uint64_t id, size_t size, bool others_follow)
         return false;
     }
     memset(payload, (int)(id & 0xff), size);
-    dl_ring_publish(ring, &frame, others_follow);
+    dl_ring_publish(ring, &frame);
     return true;
-}
-
-static bool
-push(dl_ring *ring, uint64_t id, size_t size)
-{
-    return push_part(ring, id, size, false);
 }
 
 static void
@@ -65,32 +59,6 @@ CHECK_CASE(frames_of_all_sizes_come_in_order_and_whole)
         CHECK(dl_ring_has_news(&in));
         pop(&in, id, size);
         CHECK(!dl_ring_release(&in));
-        CHECK(!dl_ring_has_news(&in));
-    }
-}
-
-CHECK_CASE(frames_are_read_ahead_and_released_together)
-{
-    dl_ring in, out;
-
-    dl_ring_open(&out, memory, CAPACITY);
-    dl_ring_open(&in, memory, CAPACITY);
-    for (uint64_t id = 1; id < 1000; id++) {
-        size_t sizes[] = {id * 37 % 1000, id % 60, id * 41 % 900};
-        dl_ring_cursor cursor = dl_ring_cursor_at(&in);
-        dl_received received;
-        for (size_t i = 0; i < 3; i++) {
-            CHECK(!dl_ring_read(&in, &cursor, &received));
-            CHECK(push_part(&out, id, sizes[i], i < 2));
-            CHECK(dl_ring_read(&in, &cursor, &received));
-            CHECK_EQUAL(received.frame->size, sizes[i]);
-            for (size_t at = 0; at < sizes[i]; at++) {
-                CHECK(received.contents[at] == (id & 0xff));
-            }
-            dl_ring_skip(&in, &cursor);
-        }
-        CHECK_EQUAL(dl_ring_peek(&in)->size, sizes[0]);
-        CHECK(!dl_ring_release_before(&in, &cursor));
         CHECK(!dl_ring_has_news(&in));
     }
 }
@@ -170,7 +138,7 @@ run_rank(int rank, int size, void *context)
     for (uint64_t id = 1; id < 20000; id++) {
         size_t length = (size_t)(id * 61 % 1000);
         if (rank == 0) {
-            while (!push_part(&ring, id, length, id % 3 != 0)) {
+            while (!push(&ring, id, length)) {
                 sched_yield();
             }
             continue;

@@ -15,12 +15,11 @@
  * refused or its receiver has ended.  Between ranks of one host MESSAGE has the
  * beginning of a large payload, and a message that fits into a window begins with SENT
  * instead, whose DATA follow at once: its send completes when the bytes are in the
- * ring.  If it is refused later, the error is returned by the next message with that
- * receiver that has not begun to move, or by dl_p2p_verify().  A receiver that keeps
+ * ring, and only the receive fails if the message does not fit.  A receiver that keeps
  * many messages without a receive gets MESSAGEs.
  *
- * Either side may cancel a message in flight (CANCEL, STOP).  Apart from a refusal that
- * comes late, a message that fails does not affect any other.
+ * Either side may cancel a message in flight (CANCEL, STOP).  A message that fails does
+ * not affect any other.
  *
  * A thread that waits for a message drives the engine for all messages.  A thread of
  * the engine's own drives it while operations are pending that no thread waits for, or
@@ -56,10 +55,6 @@ typedef struct dl_p2p_options {
 /* Creates the engine over `memory`, which has dl_p2p_memory() bytes for the ranks of
  * this host and outlives dl_p2p_close(). */
 dl_status dl_p2p_new(const dl_p2p_options *options, void *memory, dl_p2p **engine);
-
-/* Returns the refusal of an earlier message that no call has reported yet, or DL_OK.
- * Does not wait. */
-dl_status dl_p2p_verify(dl_p2p *engine);
 
 /* Waits until all frames are sent, until the deadline, or until the peers have accepted
  * nothing for a second.  Returns DL_INTERRUPTED or DL_OK. */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The state of an engine, which only the files of this folder know.  p2p.c creates the
- * engine, starts operations, ends them and describes why they failed.  progress.c moves
- * frames and finds the receive for a message.  p2p_wait.c has the threads that drive the
- * engine: those that wait, and the engine's own. */
+ * engine and ends it.  post.c starts messages.  send.c puts them into the channels;
+ * receive.c matches those that arrive with receives.  progress.c moves frames from and
+ * to all ranks.  failures.c ends the messages that cannot complete, and describes why.
+ * p2p_wait.c has the threads that drive the engine: those that wait, and the engine's
+ * own. */
 #ifndef DISTLITE_PG_CPU_P2P_P2P_STATE_H
 #define DISTLITE_PG_CPU_P2P_P2P_STATE_H
 
@@ -18,23 +20,14 @@ enum dl_frame_kind {
     /* With all of the payload, its beginning, or nothing of it. */
     DL_FRAME_MESSAGE = 1,
     DL_FRAME_ACCEPT = 2,
-    /* tag: the message's; total, dtype and code: what the receive accepts; the payload
-     * is a dl_sent in answer to a SENT */
-    DL_FRAME_REFUSE = 3,
+    DL_FRAME_REFUSE = 3, /* total, dtype and code: what the receive accepts */
     DL_FRAME_DATA = 4,   /* what follows of the payload */
     DL_FRAME_CANCEL = 5, /* the sender has cancelled it */
     DL_FRAME_STOP = 6,   /* the receiver has cancelled its receive */
-    /* As MESSAGE, of a send that ends when its bytes are in the ring: it is not
-     * accepted, but may be refused. */
+    /* As MESSAGE, of a send that ends when its bytes are in the ring: it is neither
+     * accepted nor refused. */
     DL_FRAME_SENT = 7,
 };
-
-/* The size and dtype of a message, for a sender that has dropped its dl_message. */
-typedef struct dl_sent {
-    uint64_t total;
-    uint32_t code;
-    uint32_t dtype;
-} dl_sent;
 
 typedef enum dl_message_state {
     DL_MESSAGE_QUEUED,    /* send: not yet in the channel */
@@ -46,7 +39,8 @@ typedef enum dl_message_state {
 } dl_message_state;
 
 /* One send or receive.  Guarded by the engine's lock; linked into the list of its
- * state. */
+ * state.  It is on the stack of its call until it is known to outlast that; `work` has
+ * only operation and source then. */
 typedef struct dl_message {
     dl_work work;
     dl_list node;
@@ -54,7 +48,8 @@ typedef struct dl_message {
     dl_message_state state;
     int peer; /* DL_ANY_RANK until matched */
     int64_t tag;
-    uint64_t id; /* the send's; of a receive: once it is matched */
+    bool is_awaited; /* its caller waits for it at once */
+    uint64_t id;     /* the send's; of a receive: once it is matched */
     dl_tensor tensor;
     size_t size;  /* bytes of the tensor */
     size_t total; /* bytes of the message */
@@ -94,9 +89,19 @@ typedef struct dl_p2p_peer {
     dl_buffer controls; /* frames without payload that found no room */
     bool is_gone;       /* as of the last dl_p2p_end_failed() */
     uint64_t kept;      /* bytes of its messages in `arrivals` */
-    dl_error *refusal;  /* of a send that has ended; to be returned; NULL: none */
-    uint64_t refusals;  /* of such sends, which have arrived */
 } dl_p2p_peer;
+
+static inline dl_message *
+dl_p2p_message_of(dl_list *node)
+{
+    return DL_LIST_ENTRY(node, dl_message, node);
+}
+
+static inline size_t
+dl_min_size(size_t left, size_t right)
+{
+    return left < right ? left : right;
+}
 
 /* Returns true for a rank of this host. */
 static inline bool
@@ -130,7 +135,6 @@ struct dl_p2p {
     uint64_t last_id;
     int pending;             /* messages that have not ended */
     bool is_owing;           /* frames of ended messages may still be unsent */
-    bool has_refusals;       /* some peer's `refusal` is set */
     int wake;                /* eventfd for threads that poll links; -1: one host */
     atomic_bool wants_links; /* some link is wanted; read without the lock */
     atomic_bool is_blocked;  /* some frame waits for room; read without the lock */
@@ -158,20 +162,45 @@ bool dl_p2p_progress(dl_p2p *engine);
  * post a receive for which the peer waits. */
 void dl_p2p_begin(dl_p2p *engine);
 
-/* The same for one rank, and takes nothing from a ring: what has arrived may be for a
- * receive that is posted next, and then goes straight into its array. */
-void dl_p2p_put(dl_p2p *engine, int rank);
+/* Puts what finds room of a send that was just posted into its channel, and takes nothing
+ * from a ring: what has arrived may be for a receive that is posted next, and then goes
+ * straight into its array. */
+void dl_p2p_put(dl_message *send);
 
-/* Takes the SENT frames that have arrived in rings for `receive`, which was just
- * posted, until it is matched or a frame of another kind comes: a message that is not
- * in one SENT as a whole may have been cancelled by a later frame. */
-void dl_p2p_take_sent(dl_p2p *engine, const dl_message *receive);
+/* The same for the sends to a rank that wait for room; parts of large ones only if it
+ * may stream.  Returns true if any moved. */
+bool dl_p2p_send_more(dl_p2p *engine, int rank, bool may_stream);
 
-/* Carry out a whole message with a rank of this host without a dl_message.  They return
- * false, and have done nothing for the call, where that is not possible or would be out
- * of order.  The second one also serves probes. */
-bool dl_p2p_send_at_once(dl_p2p *engine, const dl_call *call);
-bool dl_p2p_receive_at_once(dl_p2p *engine, const dl_call *call);
+/* Returns true if sends or controls to the peer wait for room. */
+bool dl_p2p_is_sending(const dl_p2p_peer *peer);
+
+/* Returns the number of chunks that are sent before some are received, or the reverse. */
+int dl_p2p_burst_of(const dl_p2p *engine, const dl_message *send);
+
+/* Takes the EAGER frames that have arrived in rings for `receive`, which was just
+ * posted, until it has ended or a frame of another kind comes: a message that is not
+ * EAGER may have been cancelled by a later frame. */
+void dl_p2p_take_eager(dl_message *receive);
+
+/* Matches a receive or a probe that was just posted with the messages that have already
+ * arrived. */
+void dl_p2p_match_posted(dl_message *receive);
+
+/* Handle a frame that has arrived.  Those that may keep it return false when it has to
+ * stay in the channel. */
+bool dl_p2p_take_message(dl_p2p *engine, int source, const dl_received *received);
+bool dl_p2p_take_data(dl_p2p *engine, int source, const dl_received *received);
+void dl_p2p_take_cancel(dl_p2p *engine, int source, const dl_frame *frame);
+void dl_p2p_take_accept(dl_p2p *engine, int source, const dl_frame *frame);
+void dl_p2p_take_refuse(dl_p2p *engine, int source, const dl_frame *frame);
+void dl_p2p_take_stop(dl_p2p *engine, int source, const dl_frame *frame);
+
+/* Handles a frame that no rank of this version sends.  A link is lost by it.  Returns
+ * whether the frame is to be released. */
+bool dl_p2p_reject(dl_p2p *engine, int source);
+
+/* Returns the message of a list with this peer and id, or NULL. */
+dl_message *dl_p2p_find(dl_list *list, int peer, uint64_t id);
 
 /* Returns true if some thread has to drive the engine. */
 bool dl_p2p_has_work(const dl_p2p *engine);
@@ -179,21 +208,19 @@ bool dl_p2p_has_work(const dl_p2p *engine);
 /* Returns the number of bytes in frames that have not been sent yet. */
 size_t dl_p2p_owed(const dl_p2p *engine);
 
-/* Sends a frame with its few bytes of payload, or keeps it while the channel has no room.
- * Aborts the engine when there is no memory to keep it. */
-void dl_p2p_control(dl_p2p *engine, int peer, const dl_frame *frame,
-                    const void *contents);
+/* Returns room for the payload of the next frame to the rank, or NULL if there is none
+ * yet; sends the frame whose payload was reserved last. */
+uint8_t *dl_p2p_reserve(const dl_p2p *engine, int rank, size_t size);
+void dl_p2p_publish(const dl_p2p *engine, int rank, const dl_frame *frame);
+
+/* Sends a frame without payload, or keeps it while the channel has no room.  Aborts the
+ * engine when there is no memory to keep it. */
+void dl_p2p_control(dl_p2p *engine, int rank, const dl_frame *frame);
 
 /* Sets the error of a message whose two sides disagree in size or dtype (`frame` is the
  * other side's), or which the other side has cancelled. */
 dl_status dl_p2p_fail_refused(const dl_message *message, const dl_frame *frame);
 dl_status dl_p2p_fail_stopped(const dl_message *message);
-
-/* Reports the refusal of a send that has ended: ends the oldest message with that peer
- * of which no byte has moved, or keeps the error for the next one.  `frame` is the
- * REFUSE. */
-void dl_p2p_tell_refusal(dl_p2p *engine, int peer, const dl_frame *frame,
-                         const dl_sent *sent);
 
 /* Returns true if the array of `message` is where it was when the operation was posted;
  * otherwise gives the message up.  To be called before its elements are touched. */
@@ -202,9 +229,25 @@ bool dl_p2p_is_in_place(dl_message *message);
 /* Ends `message`.  An error other than DL_OK is the thread's last one. */
 void dl_p2p_end(dl_message *message, dl_status status);
 
-/* Matches a receive or a probe that was just posted with the messages that have already
- * arrived. */
-void dl_p2p_match_posted(dl_message *receive);
+/* Ends the message, after a frame to the peer if that knows of it. */
+void dl_p2p_give_up(dl_message *message, dl_status status);
+
+/* Prefixes the thread's last error with a description of the message. */
+dl_status dl_p2p_fail_described(const dl_message *message);
+
+/* Ends the message if it cannot complete any more. */
+void dl_p2p_end_if_failed(dl_message *message);
+
+/* Returns true if a rank of this host is gone: a send would otherwise succeed, in a ring
+ * that no process reads. */
+bool dl_p2p_is_gone_here(dl_p2p *engine, int rank);
+
+/* Has links to `peer` opened and polled from now on; DL_ANY_RANK stands for all ranks.
+ * Links take memory, so each is created when it is first used. */
+dl_status dl_p2p_open_links(dl_p2p *engine, int peer);
+
+/* Drops a reference to the engine, which is freed with the last one. */
+void dl_p2p_unref(dl_p2p *engine);
 
 /* Ends all messages that cannot complete any more: the engine was aborted, the peer has
  * ended or left, or the deadline has passed.  Returns true if frames have moved, as

@@ -60,51 +60,35 @@ span_of(size_t size)
 static size_t
 offset_of(const dl_ring *ring, uint64_t place)
 {
-    return (size_t)(place % ring->capacity);
+    return (size_t)place & (ring->capacity - 1);
 }
 
-/* Returns the next place from `place` on where `span` bytes are contiguous.  Both sides
- * compute the same. */
-static uint64_t
-contiguous_from(const dl_ring *ring, uint64_t place, size_t span)
-{
-    size_t left = ring->capacity - offset_of(ring, place);
-
-    return left < span ? place + left : place;
-}
-
+/* Returns the next place where `span` bytes are contiguous.  Both sides compute the
+ * same. */
 static uint64_t
 place_for(const dl_ring *ring, size_t span)
 {
-    return contiguous_from(ring, ring->place, span);
+    size_t left = ring->capacity - offset_of(ring, ring->place);
+
+    return left < span ? ring->place + left : ring->place;
 }
 
 static bool
-fits(const dl_ring *ring, uint64_t frames, uint64_t end)
+fits(const dl_ring *ring, uint64_t end)
 {
-    return ring->next + frames - ring->taken <= ring->slot_count
+    return ring->next + 1 - ring->taken <= ring->slot_count
            && end - ring->freed <= ring->capacity;
 }
 
 static bool
-has_room(dl_ring *ring, uint64_t frames, uint64_t end)
+has_room(dl_ring *ring, uint64_t end)
 {
-    if (fits(ring, frames, end)) {
+    if (fits(ring, end)) {
         return true;
     }
     ring->freed = atomic_load(&ring->words->freed);
     ring->taken = atomic_load(&ring->words->taken);
-    return fits(ring, frames, end);
-}
-
-/* Counts a part more, which may have to be skipped at the end of the ring of bytes. */
-bool
-dl_ring_has_room(dl_ring *ring, size_t size, size_t part)
-{
-    uint64_t frames = size / part + 1;
-    size_t most = size <= DL_RING_INLINE ? 0 : size + part + frames * DL_RING_UNIT;
-
-    return has_room(ring, frames, ring->place + most);
+    return fits(ring, end);
 }
 
 /* A wake-up cannot be lost: the producer sets wants_room and then checks again, the
@@ -112,11 +96,11 @@ dl_ring_has_room(dl_ring *ring, size_t size, size_t part)
 static bool
 wait_room(dl_ring *ring, uint64_t end)
 {
-    if (has_room(ring, 1, end)) {
+    if (has_room(ring, end)) {
         return true;
     }
     atomic_store(&ring->words->wants_room, 1);
-    return has_room(ring, 1, end);
+    return has_room(ring, end);
 }
 
 /* Gives the ring of bytes pages up to `end` and beyond, as many as it has so far: the
@@ -153,20 +137,15 @@ dl_ring_reserve(dl_ring *ring, size_t size)
 }
 
 void
-dl_ring_publish(dl_ring *ring, const dl_frame *frame, bool others_follow)
+dl_ring_publish(dl_ring *ring, const dl_frame *frame)
 {
     dl_ring_slot *slot = dl_ring_slot_at(ring, ring->next);
-    uint32_t turn = (uint32_t)(ring->next / ring->slot_count + 1);
     size_t span = span_of(frame->size);
 
     slot->frame = *frame;
-    if (others_follow) {
-        atomic_store_explicit(&slot->turn, turn, memory_order_release);
-    } else {
-        /* Sequentially consistent, because the publisher reads the number of sleepers
-         * next. */
-        atomic_store(&slot->turn, turn);
-    }
+    /* Sequentially consistent, because the publisher reads the number of sleepers
+     * next. */
+    atomic_store(&slot->number, (uint32_t)ring->next + 1);
     ring->next++;
     ring->place = span == 0 ? ring->place : place_for(ring, span) + span;
 }
@@ -187,57 +166,19 @@ dl_ring_payload(const dl_ring *ring)
                      : ring->data + offset_of(ring, place_for(ring, span));
 }
 
-dl_ring_cursor
-dl_ring_cursor_at(const dl_ring *ring)
-{
-    return (dl_ring_cursor){ring->next, ring->place};
-}
-
-bool
-dl_ring_read(const dl_ring *ring, const dl_ring_cursor *cursor, dl_received *received)
-{
-    const dl_ring_slot *slot = dl_ring_slot_at(ring, cursor->frame);
-
-    if (!dl_ring_is_filled(ring, cursor->frame)) {
-        return false;
-    }
-    size_t span = span_of(slot->frame.size);
-    uint64_t place = contiguous_from(ring, cursor->place, span);
-    *received = (dl_received){
-        &slot->frame, span == 0 ? slot->contents : ring->data + offset_of(ring, place)};
-    return true;
-}
-
-void
-dl_ring_skip(const dl_ring *ring, dl_ring_cursor *cursor)
-{
-    size_t span = span_of(dl_ring_slot_at(ring, cursor->frame)->frame.size);
-
-    cursor->frame++;
-    cursor->place =
-        span == 0 ? cursor->place : contiguous_from(ring, cursor->place, span) + span;
-}
-
-bool
-dl_ring_release_before(dl_ring *ring, const dl_ring_cursor *cursor)
-{
-    if (ring->place != cursor->place) {
-        ring->place = cursor->place;
-        atomic_store_explicit(&ring->words->freed, ring->place, memory_order_release);
-    }
-    ring->next = cursor->frame;
-    atomic_store(&ring->words->taken, ring->next);
-    return atomic_load(&ring->words->wants_room) != 0
-           && atomic_exchange(&ring->words->wants_room, 0) != 0;
-}
-
 bool
 dl_ring_release(dl_ring *ring)
 {
-    dl_ring_cursor cursor = dl_ring_cursor_at(ring);
+    size_t span = span_of(dl_ring_slot_at(ring, ring->next)->frame.size);
 
-    dl_ring_skip(ring, &cursor);
-    return dl_ring_release_before(ring, &cursor);
+    if (span > 0) {
+        ring->place = place_for(ring, span) + span;
+        atomic_store_explicit(&ring->words->freed, ring->place, memory_order_release);
+    }
+    ring->next++;
+    atomic_store(&ring->words->taken, ring->next);
+    return atomic_load(&ring->words->wants_room) != 0
+           && atomic_exchange(&ring->words->wants_room, 0) != 0;
 }
 
 void
@@ -265,7 +206,7 @@ publish(dl_channel *channel, const dl_frame *frame)
 {
     dl_ring_channel *self = self_of(channel);
 
-    dl_ring_publish(&self->out, frame, false);
+    dl_ring_publish(&self->out, frame);
     if (atomic_load(&self->bell->sleepers) != 0) {
         dl_doorbell_ring(self->bell);
     }
@@ -290,20 +231,6 @@ release(dl_channel *channel)
     dl_ring_channel *self = self_of(channel);
 
     if (dl_ring_release(&self->in)) {
-        dl_doorbell_ring(self->bell);
-    }
-}
-
-void
-dl_ring_channel_publish_part(dl_ring_channel *self, const dl_frame *frame)
-{
-    dl_ring_publish(&self->out, frame, true);
-}
-
-void
-dl_ring_channel_release_before(dl_ring_channel *self, const dl_ring_cursor *cursor)
-{
-    if (dl_ring_release_before(&self->in, cursor)) {
         dl_doorbell_ring(self->bell);
     }
 }

@@ -25,9 +25,9 @@
 typedef struct dl_ring_slot {
     _Alignas(DL_RING_UNIT) dl_frame frame;
     uint8_t contents[DL_RING_INLINE];
-    /* How often the slot has been filled; written last.  A consumer waits for the next
-     * number, so that a slot does not have to be cleared. */
-    _Atomic uint32_t turn;
+    /* The number of the frame, counted from 1; written last.  A consumer waits for the
+     * next number, so that a slot does not have to be cleared. */
+    _Atomic uint32_t number;
 } dl_ring_slot;
 
 /* The shared part, which only the consumer writes, but for `wants_room`; zeroed memory is
@@ -39,7 +39,6 @@ typedef struct dl_ring_words {
     /* On a line of their own, which the producer reads for each message and which seldom
      * changes. */
     _Alignas(DL_LINE) dl_word kept; /* bytes of messages that wait for a receive */
-    dl_word refusals;               /* REFUSEs of messages whose sends had ended */
 } dl_ring_words;
 
 /* The handle of one side. */
@@ -56,8 +55,8 @@ typedef struct dl_ring {
     uint64_t backed; /* for the producer: bytes that have pages, at least */
 } dl_ring;
 
-/* Bytes of shared memory for a ring whose ring of bytes has `capacity`, a multiple of
- * DL_LINE. */
+/* Bytes of shared memory for a ring whose ring of bytes has `capacity`, a power of two
+ * of at least 4 KiB. */
 size_t dl_ring_memory(size_t capacity);
 void dl_ring_open(dl_ring *ring, void *memory, size_t capacity);
 
@@ -66,27 +65,21 @@ void dl_ring_open(dl_ring *ring, void *memory, size_t capacity);
  * most a quarter of the capacity. */
 uint8_t *dl_ring_reserve(dl_ring *ring, size_t size);
 
-/* Returns true if frames with payloads of `size` bytes in all, `part` in each, find room.
- * Does not ask to be woken. */
-bool dl_ring_has_room(dl_ring *ring, size_t size, size_t part);
-
-/* Publishes the frame whose payload was reserved last.  If others follow at once, the
- * frame may become visible with them: the processor then need not finish this frame's
- * stores before it begins those of the next. */
-void dl_ring_publish(dl_ring *ring, const dl_frame *frame, bool others_follow);
+/* Publishes the frame whose payload was reserved last. */
+void dl_ring_publish(dl_ring *ring, const dl_frame *frame);
 
 static inline dl_ring_slot *
 dl_ring_slot_at(const dl_ring *ring, uint64_t frame)
 {
-    return &ring->slots[frame % ring->slot_count];
+    return &ring->slots[frame & (ring->slot_count - 1)];
 }
 
 static inline bool
 dl_ring_is_filled(const dl_ring *ring, uint64_t frame)
 {
-    return atomic_load_explicit(&dl_ring_slot_at(ring, frame)->turn,
+    return atomic_load_explicit(&dl_ring_slot_at(ring, frame)->number,
                                 memory_order_acquire)
-           == (uint32_t)(frame / ring->slot_count + 1);
+           == (uint32_t)frame + 1;
 }
 
 /* For the consumer.  Returns true if a frame is ready, without reading it. */
@@ -114,25 +107,6 @@ const uint8_t *dl_ring_payload(const dl_ring *ring);
  * and has to be woken. */
 bool dl_ring_release(dl_ring *ring);
 
-/* Where the consumer reads ahead of what it has released. */
-typedef struct dl_ring_cursor {
-    uint64_t frame;
-    uint64_t place; /* as `place` of the ring */
-} dl_ring_cursor;
-
-/* Returns a cursor at the next frame. */
-dl_ring_cursor dl_ring_cursor_at(const dl_ring *ring);
-
-/* Gives the frame at the cursor; returns false if it has not arrived. */
-bool dl_ring_read(const dl_ring *ring, const dl_ring_cursor *cursor,
-                  dl_received *received);
-
-/* Moves the cursor behind a frame that was read. */
-void dl_ring_skip(const dl_ring *ring, dl_ring_cursor *cursor);
-
-/* Releases all frames before the cursor; returns as dl_ring_release(). */
-bool dl_ring_release_before(dl_ring *ring, const dl_ring_cursor *cursor);
-
 /* What the waiting threads of one rank sleep on; in shared memory. */
 typedef struct dl_doorbell {
     _Alignas(DL_LINE) _Atomic uint32_t rings;
@@ -148,14 +122,6 @@ typedef struct dl_ring_channel {
 
 /* Initialises a channel whose two rings are already open. */
 void dl_ring_channel_init(dl_ring_channel *channel, dl_doorbell *bell);
-
-/* Publishes a frame of the outgoing ring behind which others follow at once; the last
- * one is published by the channel's operation. */
-void dl_ring_channel_publish_part(dl_ring_channel *channel, const dl_frame *frame);
-
-/* Releases the frames of the incoming ring before the cursor. */
-void dl_ring_channel_release_before(dl_ring_channel *channel,
-                                    const dl_ring_cursor *cursor);
 
 /* Wakes the threads that sleep at the bell. */
 void dl_doorbell_ring(dl_doorbell *bell);
