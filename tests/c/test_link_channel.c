@@ -152,7 +152,7 @@ static dl_head
 message_of(uint32_t size, uint64_t total)
 {
     return (dl_head){.kind = DL_HEAD_MESSAGE,
-                     .detail = DL_FRAME_MESSAGE,
+                     .detail = DL_FRAME_RTS,
                      .dtype = DL_INT64,
                      .size = size,
                      .id = 5,
@@ -213,7 +213,7 @@ run_out_of_memory(fixture *self, uint64_t *data)
     dl_head accept = message_of(0, 0);
     dl_head message = message_of(0, 0);
 
-    accept.detail = DL_FRAME_ACCEPT;
+    accept.detail = DL_FRAME_CTS;
     accept.id = 1; /* the first operation's */
     put(self, &accept);
     for (int i = 0; !self->engine->is_aborted && i < 10000; i++) {

@@ -835,7 +835,7 @@ send_first_part(dl_group *group, const dl_call *args)
                       .tag = args->tag,
                       .total = dl_tensor_size(&args->tensor),
                       .size = (uint16_t)(dl_tensor_size(&args->tensor) / 4),
-                      .kind = DL_FRAME_SENT,
+                      .kind = DL_FRAME_EAGER,
                       .dtype = DL_INT64};
 
     memcpy(dl_ring_reserve(&rings->out, frame.size), args->tensor.data, frame.size);

@@ -174,7 +174,7 @@ dl_p2p_end(dl_message *self, dl_status status)
 }
 
 /* Ends the message, after a frame to the peer if that knows of it, which is so once the
- * MESSAGE frame is in the channel. */
+ * RTS frame is in the channel. */
 void
 dl_p2p_give_up(dl_message *self, dl_status status)
 {

@@ -18,14 +18,14 @@
 #define MOST_CAPACITY ((size_t)2 << 20)
 #define MOST_OF_ALL ((size_t)64 << 20)
 
-/* The largest payloads of a MESSAGE and of a DATA frame, and the parts of a ring that
+/* The largest payloads of an RTS and of a DATA frame, and the parts of a ring that
  * these take at most. */
 #define MOST_EAGER ((size_t)16 << 10)
 #define MOST_CHUNK ((size_t)60 << 10)
 #define EAGER_PART 16
 #define CHUNK_PART 8
 
-/* The largest message that begins with SENT, and the part of the ring that it takes at
+/* The largest message that begins with EAGER, and the part of the ring that it takes at
  * most: a message whose receive was not posted yet is kept in the receiver's memory. */
 #define MOST_WINDOW ((size_t)256 << 10)
 #define WINDOW_PART 8

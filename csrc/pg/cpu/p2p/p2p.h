@@ -6,17 +6,17 @@
  * connection:
  *
  *     sender                                     receiver
- *     MESSAGE: tag, size, small payload     ->   matched with a posted receive, or kept
- *                                           <-   ACCEPT, or REFUSE if it does not fit
+ *     RTS: tag, size, small payload         ->   matched with a posted receive, or kept
+ *                                           <-   CTS, or REFUSE if it does not fit
  *     DATA, DATA, ... of a large payload    ->   copied straight into the array
  *
  * Such a send completes when the receiver has accepted the message and the payload has
  * left the caller's memory.  The sender therefore learns whether its message was
- * refused or its receiver has ended.  Between ranks of one host MESSAGE has the
- * beginning of a large payload, and a message that fits into a window begins with SENT
+ * refused or its receiver has ended.  Between ranks of one host RTS has the
+ * beginning of a large payload, and a message that fits into a window begins with EAGER
  * instead, whose DATA follow at once: its send completes when the bytes are in the
  * ring, and only the receive fails if the message does not fit.  A receiver that keeps
- * many messages without a receive gets MESSAGEs.
+ * many messages without a receive gets RTSs.
  *
  * Either side may cancel a message in flight (CANCEL, STOP).  A message that fails does
  * not affect any other.

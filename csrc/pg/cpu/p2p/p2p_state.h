@@ -18,15 +18,15 @@
 /* Frames of all kinds have the id of the send. */
 enum dl_frame_kind {
     /* With all of the payload, its beginning, or nothing of it. */
-    DL_FRAME_MESSAGE = 1,
-    DL_FRAME_ACCEPT = 2,
+    DL_FRAME_RTS = 1,
+    DL_FRAME_CTS = 2,
     DL_FRAME_REFUSE = 3, /* total, dtype and code: what the receive accepts */
     DL_FRAME_DATA = 4,   /* what follows of the payload */
     DL_FRAME_CANCEL = 5, /* the sender has cancelled it */
     DL_FRAME_STOP = 6,   /* the receiver has cancelled its receive */
-    /* As MESSAGE, of a send that ends when its bytes are in the ring: it is neither
+    /* As RTS, of a send that ends when its bytes are in the ring: it is neither
      * accepted nor refused. */
-    DL_FRAME_SENT = 7,
+    DL_FRAME_EAGER = 7,
 };
 
 typedef enum dl_message_state {
@@ -118,9 +118,9 @@ struct dl_p2p {
     uint32_t fork_generation;
     int rank;
     int size;
-    size_t eager;  /* largest payload that a MESSAGE carries to another host */
+    size_t eager;  /* largest payload that an RTS carries to another host */
     size_t chunk;  /* largest payload of a frame in a ring, and of a DATA frame */
-    size_t window; /* the largest message that is SENT */
+    size_t window; /* the largest message that is EAGER */
     size_t large;  /* arrays of as many bytes are written past the caches */
     dl_doorbell *bells;
     dl_p2p_peer *peers;
@@ -191,7 +191,7 @@ void dl_p2p_match_posted(dl_message *receive);
 bool dl_p2p_take_message(dl_p2p *engine, int source, const dl_received *received);
 bool dl_p2p_take_data(dl_p2p *engine, int source, const dl_received *received);
 void dl_p2p_take_cancel(dl_p2p *engine, int source, const dl_frame *frame);
-void dl_p2p_take_accept(dl_p2p *engine, int source, const dl_frame *frame);
+void dl_p2p_take_cts(dl_p2p *engine, int source, const dl_frame *frame);
 void dl_p2p_take_refuse(dl_p2p *engine, int source, const dl_frame *frame);
 void dl_p2p_take_stop(dl_p2p *engine, int source, const dl_frame *frame);
 

@@ -123,11 +123,11 @@ take(dl_p2p *engine, int source, const dl_received *received)
 {
     const dl_frame *frame = received->frame;
     switch (frame->kind) {
-    case DL_FRAME_MESSAGE:
-    case DL_FRAME_SENT:
+    case DL_FRAME_RTS:
+    case DL_FRAME_EAGER:
         return dl_p2p_take_message(engine, source, received);
-    case DL_FRAME_ACCEPT:
-        dl_p2p_take_accept(engine, source, frame);
+    case DL_FRAME_CTS:
+        dl_p2p_take_cts(engine, source, frame);
         return true;
     case DL_FRAME_REFUSE:
         dl_p2p_take_refuse(engine, source, frame);
@@ -239,7 +239,7 @@ next_for(const dl_ring *in, const dl_message *receive, int polls)
     }
     bool is_due =
         frame != NULL
-        && (receive->state == DL_MESSAGE_FILLING || frame->kind == DL_FRAME_SENT);
+        && (receive->state == DL_MESSAGE_FILLING || frame->kind == DL_FRAME_EAGER);
     return is_due ? frame : NULL;
 }
 

@@ -85,7 +85,7 @@ refuse(dl_message *receive, const dl_frame *frame)
         .code = receive->tensor.opaque_code,
     };
 
-    if (frame->kind == DL_FRAME_MESSAGE) {
+    if (frame->kind == DL_FRAME_RTS) {
         dl_p2p_control(receive->engine, receive->peer, &answer);
     }
     dl_p2p_end(receive, dl_p2p_fail_refused(receive, frame));
@@ -97,8 +97,8 @@ take_in(dl_message *receive, const dl_frame *frame, const uint8_t *contents, siz
 {
     receive->total = frame->total;
     receive->id = frame->id;
-    if (frame->kind == DL_FRAME_MESSAGE) {
-        dl_frame answer = {.id = frame->id, .kind = DL_FRAME_ACCEPT};
+    if (frame->kind == DL_FRAME_RTS) {
+        dl_frame answer = {.id = frame->id, .kind = DL_FRAME_CTS};
         dl_p2p_control(receive->engine, receive->peer, &answer);
     }
     if (got > 0) {
@@ -256,7 +256,7 @@ dl_p2p_take_message(dl_p2p *engine, int source, const dl_received *received)
     bool is_ring = engine->peers[source].link == NULL;
     bool is_whole = frame->size == 0 || frame->size == frame->total;
     bool is_part = is_ring && frame->size <= room_for(engine, frame);
-    bool is_good = frame->kind == DL_FRAME_MESSAGE
+    bool is_good = frame->kind == DL_FRAME_RTS
                        ? is_whole || is_part
                        : is_part && frame->total <= engine->window;
 

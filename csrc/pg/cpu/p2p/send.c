@@ -72,12 +72,12 @@ opening_of(const dl_p2p *engine, const dl_message *send)
 
     if (!keeps_up(&engine->peers[send->peer])) {
         size_t first = size <= engine->eager ? size : 0;
-        return (opening){DL_FRAME_MESSAGE, first, first};
+        return (opening){DL_FRAME_RTS, first, first};
     }
     bool is_sent = size <= engine->window;
     size_t first = dl_min_size(size, part_of(engine, send));
     return (opening){
-        .kind = is_sent ? DL_FRAME_SENT : DL_FRAME_MESSAGE,
+        .kind = is_sent ? DL_FRAME_EAGER : DL_FRAME_RTS,
         .size = first,
         .allowed = is_sent ? size : first,
     };
@@ -162,7 +162,7 @@ offer(dl_p2p *engine, dl_message *send)
     }
     send->moved = first.size;
     send->allowed = first.allowed;
-    send->is_accepted = first.kind == DL_FRAME_SENT;
+    send->is_accepted = first.kind == DL_FRAME_EAGER;
     settle(engine, send);
     return true;
 }
@@ -248,7 +248,7 @@ stream_all(dl_p2p *engine, int rank)
 }
 
 void
-dl_p2p_take_accept(dl_p2p *engine, int source, const dl_frame *frame)
+dl_p2p_take_cts(dl_p2p *engine, int source, const dl_frame *frame)
 {
     dl_message *send = dl_p2p_find(&engine->offered, source, frame->id);
     bool is_small = send != NULL && send->moved == send->size;
