@@ -27,7 +27,7 @@ settle(fixture *f)
 {
     dl_session *session;
 
-    while ((session = dl_hub_take_changed(&f->hub)) != NULL) {
+    while ((session = dl_session_take_changed(&f->hub)) != NULL) {
         CHECK_OK(dl_session_resume(session));
     }
 }

@@ -272,7 +272,8 @@ CHECK_CASE(a_session_admits_peers_that_have_proved)
     dl_proof proof = {.terms = &dl_wire_proof};
     dl_buffer asked = {0};
 
-    CHECK(!session->is_admitted && session->timed.next != NULL);
+    CHECK(session->client.phase < DL_PHASE_SERVING
+          && session->client.timed.next != NULL);
     CHECK_OK(dl_proof_put_challenge(&proof, &asked));
     for (size_t i = 0; i < asked.size; i++) {
         put_bytes(&f, 0, (dl_bytes){asked.data + i, 1});
@@ -281,13 +282,15 @@ CHECK_CASE(a_session_admits_peers_that_have_proved)
     CHECK_EQUAL(nonce.size, REPLY_SIZE);
     dl_buffer_clear(&asked);
     CHECK_OK(dl_proof_put_prove(&proof, secret, nonce.data + 1, &asked));
-    CHECK(!session->is_admitted && session->timed.next != NULL);
+    CHECK(session->client.phase < DL_PHASE_SERVING
+          && session->client.timed.next != NULL);
     /* What follows in the same segment is served, as if nothing had been asked. */
     dl_put_u8(&asked, DL_OP_PING);
     dl_put_u32(&asked, 7);
     put_bytes(&f, 0, dl_buffer_bytes(&asked));
     dl_bytes heard_last = heard(&f, 0);
-    CHECK(session->is_admitted && session->timed.next == NULL);
+    CHECK(session->client.phase == DL_PHASE_SERVING
+          && session->client.timed.next == NULL);
     CHECK_EQUAL(heard_last.size, REPLY_SIZE + 4);
     CHECK_EQUAL(heard_last.data[REPLY_SIZE], 7);
     CHECK_OK(dl_proof_check(&proof, secret, heard_last.data + 1));
@@ -322,7 +325,7 @@ CHECK_CASE(a_session_serves_no_other_peer)
         CHECK(refusal.size > 12);
         CHECK_EQUAL(refusal.data[0], byte < 0x80 ? 0xff : DL_DENIED);
         CHECK_OK(dl_session_feed(session, dl_buffer_bytes(&asked)));
-        CHECK(session->output == NULL && !session->is_admitted);
+        CHECK(session->output == NULL && session->client.phase < DL_PHASE_SERVING);
         dl_buffer_fini(&asked);
         close_with_secret(&f);
     }
@@ -336,7 +339,7 @@ CHECK_CASE(a_session_without_a_secret_asks_for_nothing)
     dl_buffer asked = {0};
 
     open_fixture(&f);
-    CHECK(f.sessions[0].is_admitted);
+    CHECK(f.sessions[0].client.phase == DL_PHASE_SERVING);
     CHECK_OK(dl_proof_put_challenge(&proof, &asked));
     CHECK_STATUS(dl_session_feed(&f.sessions[0], dl_buffer_bytes(&asked)), DL_DENIED);
     CHECK_CONTAINS(dl_last_error()->text, "this store has no token");

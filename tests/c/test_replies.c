@@ -202,9 +202,11 @@ CHECK_CASE(a_replaced_connection_is_ended)
     CHECK_OK(dl_session_feed(&f.sessions[1], dl_buffer_bytes(&bytes)));
     dl_buffer_clear(&bytes);
     dl_wire_put_request(&bytes, &add, (dl_bytes){0});
-    CHECK_STATUS(dl_session_feed(&f.sessions[0], dl_buffer_bytes(&bytes)), DL_CLOSED);
+    CHECK_OK(dl_session_feed(&f.sessions[0], dl_buffer_bytes(&bytes)));
+    CHECK(dl_session_take_changed(&f.hub) == &f.sessions[0]);
+    CHECK_STATUS(dl_session_resume(&f.sessions[0]), DL_CLOSED);
     CHECK_CONTAINS(dl_last_error()->text, "has replaced the connection by a new one");
-    CHECK(dl_hub_take_changed(&f.hub) == NULL);
+    CHECK(dl_session_take_changed(&f.hub) == NULL);
     send_all(&f);
     CHECK_BYTES(heard(&f, 1), KNOWN);
     CHECK_BYTES(ask(&f, 1, add), "\0\1\0\0\0\0\0\0\0");
@@ -268,7 +270,7 @@ lose_in_the_middle(fixture *f, dl_bytes bytes)
 {
     open_with_slot(f);
     CHECK_OK(dl_session_feed(&f->sessions[0], bytes));
-    CHECK_OK(dl_session_resume(dl_hub_take_changed(&f->hub)));
+    CHECK_OK(dl_session_resume(dl_session_take_changed(&f->hub)));
     int64_t done = dl_table_num_keys(&f->hub.table);
     CHECK(done > 0 && done < MANY);
     dl_session_fini(&f->sessions[0]);
@@ -332,7 +334,7 @@ pop_and_lose(fixture *f, dl_bytes value, size_t sent)
 static void
 pass_time(fixture *f, int64_t span)
 {
-    dl_hub_wake(&f->hub, dl_now() + span);
+    dl_session_wake(&f->hub, dl_now() + span);
     send_all(f);
 }
 

@@ -409,11 +409,11 @@ converse_without_memory(dl_bytes bytes, long failing, dl_bytes expected)
     for (size_t i = 0; i < bytes.size && status == DL_OK; i += 7) {
         size_t size = bytes.size - i < 7 ? bytes.size - i : 7;
         status = dl_session_feed(&f.sessions[0], (dl_bytes){bytes.data + i, size});
-        if (status == DL_OK && dl_hub_take_changed(&f.hub) != NULL) {
+        if (status == DL_OK && dl_session_take_changed(&f.hub) != NULL) {
             status = dl_session_resume(&f.sessions[0]);
         }
     }
-    while (status == DL_OK && dl_hub_take_changed(&f.hub) != NULL) {
+    while (status == DL_OK && dl_session_take_changed(&f.hub) != NULL) {
         status = dl_session_resume(&f.sessions[0]);
     }
     bool has_failed = dl_check_allocation_failed();
@@ -554,12 +554,12 @@ CHECK_CASE(the_rest_of_a_bad_client_s_requests_is_dropped)
     CHECK_BYTES(ASK(1, .op = DL_OP_SET, KEY("k"), .value = {value, sizeof value}), "");
     CHECK_OK(dl_session_feed(&f.sessions[0],
                              DL_LITERAL("\3" U64("\1") "k\3" U64("\1") "k\x7f\x07")));
-    CHECK(f.sessions[0].is_stalled);
+    CHECK_EQUAL(f.sessions[0].client.phase, DL_PHASE_STALLED);
     send_some(&f, 0, SIZE_MAX);
-    CHECK(dl_hub_take_changed(&f.hub) == &f.sessions[0]);
+    CHECK(dl_session_take_changed(&f.hub) == &f.sessions[0]);
     CHECK_OK(dl_session_resume(&f.sessions[0]));
     send_some(&f, 0, SIZE_MAX);
-    CHECK(dl_hub_take_changed(&f.hub) == &f.sessions[0]);
+    CHECK(dl_session_take_changed(&f.hub) == &f.sessions[0]);
     CHECK_STATUS(dl_session_resume(&f.sessions[0]), DL_PROTOCOL);
     CHECK(f.sessions[0].output == NULL && f.sessions[0].partial == NULL);
     CHECK_EQUAL(f.hub.changed_count, 0);
@@ -576,7 +576,7 @@ turns_of(fixture *f)
     int turns = 0;
 
     for (; f->hub.changed_count > 0; turns++) {
-        CHECK(dl_hub_take_changed(&f->hub) == &f->sessions[0]);
+        CHECK(dl_session_take_changed(&f->hub) == &f->sessions[0]);
         CHECK_OK(dl_session_resume(&f->sessions[0]));
         CHECK_OK(dl_session_feed(&f->sessions[1], DL_LITERAL("\x0d\1\2\3\4")));
         CHECK_EQUAL(dl_output_size(f->sessions[1].output), 4);
@@ -750,7 +750,7 @@ CHECK_CASE(a_listing_shows_what_the_client_did_before_it_asked)
     }
     /* Another client's listing is under way, and is past the key when that goes. */
     CHECK_OK(dl_session_feed(&f.sessions[2], DL_LITERAL("\x11")));
-    CHECK(dl_hub_take_changed(&f.hub) == &f.sessions[2]);
+    CHECK(dl_session_take_changed(&f.hub) == &f.sessions[2]);
     CHECK_OK(dl_session_resume(&f.sessions[2]));
     CHECK(f.sessions[2].current->listed >= DL_SESSION_WORK);
     CHECK(dl_table_delete(&f.hub.table, keys[3]));
@@ -774,7 +774,7 @@ CHECK_CASE(a_listing_may_be_given_up)
         CHECK_OK(dl_table_set(&f.hub.table, keys[i], keys[i]));
     }
     CHECK_OK(dl_session_feed(&f.sessions[2], DL_LITERAL("\x11")));
-    CHECK(dl_hub_take_changed(&f.hub) == &f.sessions[2]);
+    CHECK(dl_session_take_changed(&f.hub) == &f.sessions[2]);
     CHECK_OK(dl_session_resume(&f.sessions[2]));
     dl_bytes next = keys[f.sessions[2].current->listed];
     dl_session_fini(&f.sessions[2]);
@@ -882,15 +882,15 @@ CHECK_CASE(a_client_has_to_show_the_magic_number_in_time)
     dl_session_init(&silent, &f.hub);
     dl_session_init(&halfway, &f.hub);
     CHECK_OK(dl_session_feed(&halfway, DL_LITERAL("\x00\xce")));
-    CHECK_EQUAL(dl_hub_next_wake(&f.hub), silent.timed_since + 10 * DL_SECOND);
-    dl_hub_wake(&f.hub, halfway.timed_since + 9 * DL_SECOND);
+    CHECK_EQUAL(dl_hub_next_wake(&f.hub), silent.client.timed_since + 10 * DL_SECOND);
+    dl_session_wake(&f.hub, halfway.client.timed_since + 9 * DL_SECOND);
     CHECK_EQUAL(f.hub.changed_count, 0);
-    dl_hub_wake(&f.hub, halfway.timed_since + 10 * DL_SECOND);
-    CHECK(dl_hub_take_changed(&f.hub) == &silent);
+    dl_session_wake(&f.hub, halfway.client.timed_since + 10 * DL_SECOND);
+    CHECK(dl_session_take_changed(&f.hub) == &silent);
     CHECK_STATUS(dl_session_resume(&silent), DL_TIMEOUT);
     CHECK_TEXT(dl_last_error()->text,
                "it did not identify itself as a store client within 10 seconds");
-    CHECK(dl_hub_take_changed(&f.hub) == &halfway);
+    CHECK(dl_session_take_changed(&f.hub) == &halfway);
     CHECK_STATUS(dl_session_resume(&halfway), DL_TIMEOUT);
     CHECK_EQUAL(f.hub.refused[DL_LIMIT_VALIDATE], 2);
     CHECK_EQUAL(f.hub.refused[DL_LIMIT_STALL], 0);
@@ -908,16 +908,16 @@ CHECK_CASE(a_client_has_to_take_some_of_its_replies_in_time)
     open_fixture(&f);
     CHECK_OK(dl_session_feed(session, DL_LITERAL("\x07\x07")));
     dl_session_owes(session, false);
-    int64_t since = session->timed_since;
+    int64_t since = session->client.timed_since;
     CHECK_EQUAL(dl_hub_next_wake(&f.hub), since + f.hub.limits.stall);
     dl_session_owes(session, false);
-    CHECK_EQUAL(session->timed_since, since);
+    CHECK_EQUAL(session->client.timed_since, since);
     dl_session_owes(session, true);
-    CHECK(session->timed_since > since);
-    dl_hub_wake(&f.hub, since + f.hub.limits.stall);
+    CHECK(session->client.timed_since > since);
+    dl_session_wake(&f.hub, since + f.hub.limits.stall);
     CHECK_EQUAL(f.hub.changed_count, 0);
-    dl_hub_wake(&f.hub, session->timed_since + f.hub.limits.stall);
-    CHECK(dl_hub_take_changed(&f.hub) == session);
+    dl_session_wake(&f.hub, session->client.timed_since + f.hub.limits.stall);
+    CHECK(dl_session_take_changed(&f.hub) == session);
     CHECK_STATUS(dl_session_resume(session), DL_TIMEOUT);
     CHECK_CONTAINS(dl_last_error()->text, "for 300 seconds");
     CHECK_EQUAL(f.hub.refused[DL_LIMIT_STALL], 1);
@@ -940,7 +940,7 @@ CHECK_CASE(a_client_that_acts_before_its_limit_is_enforced_stays)
     CHECK_OK(dl_session_feed(reader, DL_LITERAL("\x07\x07")));
     dl_session_owes(reader, false);
     dl_session_owes(&f.sessions[1], false);
-    dl_hub_wake(&f.hub, dl_now() + f.hub.limits.stall);
+    dl_session_wake(&f.hub, dl_now() + f.hub.limits.stall);
     CHECK_EQUAL(f.hub.changed_count, 3);
     CHECK_OK(dl_session_feed(&stranger, DL_LITERAL(VALIDATE)));
     CHECK_OK(dl_session_resume(&stranger));

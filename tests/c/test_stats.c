@@ -103,7 +103,7 @@ CHECK_CASE(a_server_reports_what_it_remembers)
     CHECK_EQUAL(told(&f, "replies/bytes"), f.hub.replies.size);
     CHECK_EQUAL(told(&f, "replies/repeated"), 1);
     CHECK_EQUAL(told(&f, "replies/forgotten"), 0);
-    dl_hub_wake(&f.hub, dl_now() + f.hub.limits.reply);
+    dl_session_wake(&f.hub, dl_now() + f.hub.limits.reply);
     CHECK_EQUAL(told(&f, "replies/forgotten"), 1);
     CHECK_EQUAL(told(&f, "replies/slots"), 0);
     close_fixture(&f);

@@ -85,7 +85,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     dl_hub_set_secret(&r.hub, r.secret);
     dl_session_init(&r.session, &r.hub);
     status = dl_session_feed(&r.session, validate);
-    while (status == DL_OK && input.size >= 1 && !r.session.is_admitted) {
+    while (status == DL_OK && input.size >= 1
+           && r.session.client.phase < DL_PHASE_SERVING) {
         bool is_honest = input.data[0] == 255;
         size_t most = input.size - 1;
         size_t want = is_honest ? DL_PROOF_SIZE : input.data[0];
@@ -100,7 +101,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         status = dl_session_feed(&r.session, dl_buffer_bytes(&said));
         read_all(&r);
         dl_buffer_fini(&said);
-        require(r.session.is_admitted ? r.has_proved : r.session.timed.next != NULL);
+        require(r.session.client.phase >= DL_PHASE_SERVING
+                    ? r.has_proved
+                    : r.session.client.timed.next != NULL);
         require(r.hub.pending < 4096 && r.hub.table.value_count == 0);
     }
     dl_session_fini(&r.session);

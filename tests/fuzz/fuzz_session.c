@@ -68,7 +68,7 @@ settle(room *r)
     dl_session *session;
 
     for (size_t left = r->hub.changed_count; left > 0; left--) {
-        if ((session = dl_hub_take_changed(&r->hub)) == NULL) {
+        if ((session = dl_session_take_changed(&r->hub)) == NULL) {
             return;
         }
         if (dl_session_resume(session) != DL_OK) {
@@ -131,7 +131,7 @@ play(dl_bytes input, dl_buffer *said)
             read_all(&r.sessions[who], NULL);
         }
         if (what == 2) {
-            dl_hub_wake(&r.hub, dl_now() + (int64_t)size * 2 * DL_SECOND);
+            dl_session_wake(&r.hub, dl_now() + (int64_t)size * 2 * DL_SECOND);
             settle(&r);
         }
     }
@@ -150,7 +150,7 @@ monologue(dl_bytes said, size_t step, dl_buffer *heard)
         size_t size = said.size - i < step ? said.size - i : step;
         status = dl_session_feed(&r.sessions[0], (dl_bytes){said.data + i, size});
         do {
-            if (dl_hub_take_changed(&r.hub) != NULL && status == DL_OK) {
+            if (dl_session_take_changed(&r.hub) != NULL && status == DL_OK) {
                 status = dl_session_resume(&r.sessions[0]);
             }
             read_all(&r.sessions[0], heard);

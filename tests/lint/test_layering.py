@@ -122,6 +122,38 @@ def test_the_includes_of_csrc(check):
     assert not errors, "\n".join(errors)
 
 
+# Rooms whose files form no circle: a file and its header are one.
+WITHOUT_CIRCLES = ("base", "net", "store")
+
+
+def includes_of(sources: list[Source]) -> dict[str, set[str]]:
+    """Which files each file includes, without their suffixes."""
+    found: dict[str, set[str]] = {}
+    for source in sources:
+        name = source.path.removeprefix("csrc/").rsplit(".", 1)[0]
+        others = {include.rsplit(".", 1)[0] for _, include in source.includes} - {name}
+        found.setdefault(name, set()).update(others)
+    return found
+
+
+def in_circles(includes: dict[str, set[str]]) -> set[str]:
+    """The files that are left when those that include none of the others, and those
+    that none of the others includes, are taken away again and again."""
+    left = set(includes)
+    while True:
+        included = {other for name in left for other in includes[name]}
+        inner = {name for name in left & included if includes[name] & left}
+        if inner == left:
+            return left
+        left = inner
+
+
+def test_the_files_of_these_rooms_form_no_circle():
+    rooms = tuple(f"csrc/{room}/" for room in WITHOUT_CIRCLES)
+    sources = [source for source in csrc_files() if source.path.startswith(rooms)]
+    assert sources and not in_circles(includes_of(sources))
+
+
 def test_every_file_names_its_licence():
     suffixes = (".c", ".h", ".py", ".pyi")
     folders = ("csrc", "python", "tests", "benchmarks", "examples")
@@ -171,3 +203,8 @@ def test_a_wrong_order_or_guard_is_seen():
     assert order_errors(Source("csrc/net/x.c", text))
     assert order_errors(Source("csrc/base/buffer.c", '#include "base/bytes.h"\n'))
     assert guard_errors(Source("csrc/base/x.h", "#pragma once\n"))
+
+
+def test_a_circle_is_seen():
+    assert in_circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == {"b", "c"}
+    assert not in_circles({"a": {"b", "c"}, "b": {"c"}, "c": set()})

@@ -19,9 +19,9 @@ dl_answer_output(dl_session *session)
         session->output = dl_hub_take_output(hub);
     }
     if (hub->journal != NULL && session->output != NULL
-        && session->unsaved.next == NULL) {
+        && session->client.unsaved.next == NULL) {
         session->saved = dl_output_end(session->output);
-        dl_list_append(&hub->unsaved, &session->unsaved);
+        dl_list_append(&hub->unsaved, &session->client.unsaved);
     }
     return session->output;
 }
@@ -34,7 +34,7 @@ note_change(dl_session *session, uint64_t position)
     dl_journal *journal = session->hub->journal;
 
     if (journal != NULL && dl_journal_position(journal) != position) {
-        session->has_changed = true;
+        session->client.has_changed = true;
         dl_journal_relieve(journal);
     }
 }
@@ -63,7 +63,7 @@ reply_ready(dl_session *session)
 }
 
 /* Answers a wait whose keys exist already; all others are answered by
- * dl_answer_end_wait(). */
+ * end_wait(). */
 static void
 answer_if_over(dl_session *session, const dl_store_request *request)
 {
@@ -85,7 +85,6 @@ leave_wait(dl_session *session)
 {
     dl_table_cancel(table_of(session), &session->waiter);
     drop_long(&session->waiting);
-    session->is_waking = false;
 }
 
 /* Returns whether the slot's latest change is `op` and has begun in this session. */
@@ -146,8 +145,11 @@ replace(dl_session *old)
     finish_change(old);
     leave_wait(old);
     old->slot = NULL;
-    old->is_replaced = true;
-    dl_hub_mark(old);
+    if (old->client.phase >= DL_PHASE_REPLACED) {
+        return; /* it ends already, for another reason */
+    }
+    old->client.phase = DL_PHASE_REPLACED;
+    dl_hub_mark(old->hub, &old->client);
 }
 
 void
@@ -222,15 +224,17 @@ wait_barrier(dl_session *session, const dl_store_request *request, bool is_count
     return DL_OK;
 }
 
-void
-dl_answer_end_wait(dl_session *session)
+static void
+end_wait(dl_session *session)
 {
     dl_status status = DL_OK;
 
+    if (session->client.phase > DL_PHASE_STALLED) {
+        return; /* nothing more may be put into its output: it fails when resumed */
+    }
     if (session->waiting != NULL) {
-        session->is_waking = true;
-        session->is_stalled = true;
-        dl_hub_mark(session);
+        dl_hub_stall(&session->client);
+        dl_hub_mark(session->hub, &session->client);
         return;
     }
     if (session->waiter.kind == DL_WAIT_BARRIER && has_begun(session, DL_OP_BARRIER)) {
@@ -240,9 +244,19 @@ dl_answer_end_wait(dl_session *session)
     if (status == DL_OK && dl_answer_output(session) != NULL) {
         reply_ready(session);
     } else {
-        session->is_over = true; /* reported by dl_session_resume() */
+        session->client.phase = DL_PHASE_OVER; /* reported by dl_session_resume() */
     }
-    dl_hub_mark(session);
+    dl_hub_mark(session->hub, &session->client);
+}
+
+void
+dl_answer_end_waits(dl_hub *hub)
+{
+    dl_waiter *waiter;
+
+    while ((waiter = dl_table_take_ready(&hub->table)) != NULL) {
+        end_wait(DL_LIST_ENTRY(waiter, dl_session, waiter));
+    }
 }
 
 /* Puts the status of a checked request, and returns the output for the plain reply. */
@@ -339,7 +353,7 @@ put_reply(dl_session *session, const dl_store_request *request,
         put_stats(session, &output->bytes);
         break;
     case DL_REPLY_NONE:
-    case DL_REPLY_OVER: /* put by answer_if_over() or dl_answer_end_wait() */
+    case DL_REPLY_OVER: /* put by answer_if_over() or end_wait() */
         break;
     }
 }
@@ -393,8 +407,8 @@ begin_long(dl_session *session, const dl_store_request *request)
     if (session->slot != NULL && dl_request_kinds[request->op].is_change) {
         session->slot->outcome = DL_OUTCOME_BEGUN;
     }
-    session->is_stalled = true;
-    dl_hub_mark(session);
+    dl_hub_stall(&session->client);
+    dl_hub_mark(session->hub, &session->client);
     return DL_OK;
 }
 
@@ -572,7 +586,7 @@ repeat(dl_session *session, const dl_store_request *request)
     }
     session->hub->replies.repeated++;
     /* The journal may lack the change itself. */
-    session->has_changed |=
+    session->client.has_changed |=
         session->hub->journal != NULL && dl_journal_has_failed(session->hub->journal);
     if (slot->outcome == DL_OUTCOME_FORGOTTEN) {
         session->hub->refused[DL_LIMIT_REPLIES]++;
@@ -642,20 +656,18 @@ dl_answer_go_on(dl_session *session)
 {
     dl_hub *hub = session->hub;
 
-    if (session->is_waking) {
+    if (dl_answer_is_waking(session)) {
         dl_long_request *one = session->waiting;
         session->waiting = NULL;
         dl_status status = step_long(session, &one);
         if (one != NULL) {
             session->waiting = one;
-        } else {
-            session->is_waking = false;
         }
         DL_TRY(status);
     }
     if (session->current != NULL && hub->work > 0) {
         dl_status status = step_long(session, &session->current);
-        dl_hub_end_waits(hub);
+        dl_answer_end_waits(hub);
         DL_TRY(status);
     }
     return DL_OK;
@@ -688,6 +700,6 @@ dl_answer_request(dl_session *session, const dl_store_request *request)
     }
     /* After each request and not after each round of input, so that the reply to a wait
      * precedes the reply to a later request that cancels it. */
-    dl_hub_end_waits(session->hub);
+    dl_answer_end_waits(session->hub);
     return status;
 }

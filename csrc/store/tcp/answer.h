@@ -10,7 +10,7 @@
 #ifndef DISTLITE_STORE_TCP_ANSWER_H
 #define DISTLITE_STORE_TCP_ANSWER_H
 
-#include "store/tcp/session.h"
+#include "store/tcp/session_state.h"
 
 /* Returns the session's output, to which replies are appended; NULL when out of
  * memory. */
@@ -20,11 +20,19 @@ dl_output *dl_answer_output(dl_session *session);
  * request that fails is answered with its error, and DL_OK is returned. */
 dl_status dl_answer_request(dl_session *session, const dl_store_request *request);
 
+/* Returns whether a long WAIT has its key and must look for the next one. */
+static inline bool
+dl_answer_is_waking(const dl_session *session)
+{
+    return session->waiting != NULL && !session->waiter.is_parked;
+}
+
 /* Continues the requests over many keys, as far as the turn's work allows. */
 dl_status dl_answer_go_on(dl_session *session);
 
-/* For the hub: answers the wait of the session, whose waiter is ready. */
-void dl_answer_end_wait(dl_session *session);
+/* Answers all waits that are over; to be called after every call that may have ended
+ * some. */
+void dl_answer_end_waits(dl_hub *hub);
 
 /* Detaches the session from its slot, which the client may open again. */
 void dl_answer_lose_slot(dl_session *session);

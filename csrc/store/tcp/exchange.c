@@ -4,7 +4,6 @@
 #include "base/thread.h"
 #include "net/connect.h"
 #include "store/store.h"
-#include "store/tcp/tcp_store.h"
 
 /* The pauses between tries of a get when WAIT succeeds and GET still finds no value:
  * the key may be deleted again and again. */

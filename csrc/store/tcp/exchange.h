@@ -13,6 +13,9 @@
 #include "base/deadline.h"
 #include "store/tcp/connection_pool.h"
 
+/* How long a call tries to reconnect to a server that it has lost. */
+#define DL_TCP_STORE_PATIENCE (5 * DL_SECOND)
+
 /* How long a reply that waits for no key may take, even if the call's timeout is
  * shorter: the timeout limits the wait for keys, not the round trip to the server. */
 #define DL_ANSWER_GRACE (5 * DL_SECOND)

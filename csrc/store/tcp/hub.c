@@ -7,7 +7,6 @@
 
 #include "base/log.h"
 #include "store/stats.h"
-#include "store/tcp/answer.h"
 
 /* How long a value that has ended may use memory, so that the loop is not woken for
  * each of many that end one after the other. */
@@ -23,7 +22,7 @@ dl_hub_init(dl_hub *hub)
     dl_table_init(&hub->table);
     dl_replies_init(&hub->replies);
     dl_list_init(&hub->changed);
-    dl_list_init(&hub->strangers);
+    dl_list_init(&hub->unauthenticated);
     dl_list_init(&hub->slow);
     dl_list_init(&hub->unsaved);
     const dl_limits limits = dl_limits_default();
@@ -69,13 +68,15 @@ dl_hub_save(dl_hub *hub)
     }
     dl_status status = dl_journal_commit(hub->journal);
     while (!dl_list_is_empty(&hub->unsaved)) {
-        dl_session *session = DL_LIST_ENTRY(hub->unsaved.next, dl_session, unsaved);
-        dl_list_remove(&session->unsaved);
+        dl_client *client = DL_LIST_ENTRY(hub->unsaved.next, dl_client, unsaved);
+        dl_list_remove(&client->unsaved);
         /* A change that could not be written stays in the table, since others may have
          * read it, and is written when that is possible again. */
-        session->is_unsaved = status != DL_OK && session->has_changed;
-        session->has_changed = false;
-        dl_hub_mark(session);
+        if (status != DL_OK && client->has_changed) {
+            client->phase = DL_PHASE_UNSAVED;
+        }
+        client->has_changed = false;
+        dl_hub_mark(hub, client);
     }
 }
 
@@ -179,32 +180,32 @@ dl_hub_put_stats(const dl_hub *hub, dl_buffer *text)
 }
 
 void
-dl_hub_mark(dl_session *session)
+dl_hub_mark(dl_hub *hub, dl_client *client)
 {
-    if (session->changed.next == NULL) {
-        dl_list_append(&session->hub->changed, &session->changed);
-        session->hub->changed_count++;
+    if (client->changed.next == NULL) {
+        dl_list_append(&hub->changed, &client->changed);
+        hub->changed_count++;
     }
 }
 
 void
-dl_hub_unmark(dl_session *session)
+dl_hub_unmark(dl_hub *hub, dl_client *client)
 {
-    if (session->changed.next != NULL) {
-        dl_list_remove(&session->changed);
-        session->hub->changed_count--;
+    if (client->changed.next != NULL) {
+        dl_list_remove(&client->changed);
+        hub->changed_count--;
     }
 }
 
-dl_session *
+dl_client *
 dl_hub_take_changed(dl_hub *hub)
 {
     if (dl_list_is_empty(&hub->changed)) {
         return NULL;
     }
-    dl_session *session = DL_LIST_ENTRY(hub->changed.next, dl_session, changed);
-    dl_hub_unmark(session);
-    return session;
+    dl_client *client = DL_LIST_ENTRY(hub->changed.next, dl_client, changed);
+    dl_hub_unmark(hub, client);
+    return client;
 }
 
 dl_output *
@@ -226,24 +227,14 @@ dl_hub_give_output(dl_hub *hub, dl_output *output)
     }
 }
 
-void
-dl_hub_end_waits(dl_hub *hub)
-{
-    dl_waiter *waiter;
-
-    while ((waiter = dl_table_take_ready(&hub->table)) != NULL) {
-        dl_answer_end_wait(DL_LIST_ENTRY(waiter, dl_session, waiter));
-    }
-}
-
-static dl_session *
+static dl_client *
 first_timed(const dl_list *list)
 {
-    return dl_list_is_empty(list) ? NULL : DL_LIST_ENTRY(list->next, dl_session, timed);
+    return dl_list_is_empty(list) ? NULL : DL_LIST_ENTRY(list->next, dl_client, timed);
 }
 
 static int64_t
-sooner(int64_t at, const dl_session *timed, int64_t limit)
+sooner(int64_t at, const dl_client *timed, int64_t limit)
 {
     return timed != NULL && timed->timed_since + limit < at ? timed->timed_since + limit
                                                             : at;
@@ -262,20 +253,18 @@ dl_hub_next_wake(const dl_hub *hub)
         && dl_table_next_end(&hub->table) < at - EXPIRE_INTERVAL) {
         at = dl_table_next_end(&hub->table) + EXPIRE_INTERVAL;
     }
-    at = sooner(at, first_timed(&hub->strangers), hub->limits.validate);
+    at = sooner(at, first_timed(&hub->unauthenticated), hub->limits.validate);
     return sooner(at, first_timed(&hub->slow), hub->limits.stall);
 }
 
 static void
-expire(dl_list *list, int64_t limit, int64_t now)
+expire_limits(dl_hub *hub, const dl_list *list, int64_t limit, int64_t now)
 {
-    dl_session *session;
+    dl_client *client;
 
-    while ((session = first_timed(list)) != NULL
-           && session->timed_since + limit <= now) {
-        dl_list_remove(&session->timed);
-        session->is_late = true;
-        dl_hub_mark(session);
+    while ((client = first_timed(list)) != NULL && client->timed_since + limit <= now) {
+        dl_list_remove(&client->timed);
+        dl_hub_mark(hub, client);
     }
 }
 
@@ -289,7 +278,6 @@ dl_hub_wake(dl_hub *hub, int64_t now)
     dl_table_advance(&hub->table, now);
     (void)dl_table_expire(&hub->table, now, &work);
     dl_replies_wake(&hub->replies, &hub->table, now);
-    dl_hub_end_waits(hub);
-    expire(&hub->strangers, hub->limits.validate, now);
-    expire(&hub->slow, hub->limits.stall, now);
+    expire_limits(hub, &hub->unauthenticated, hub->limits.validate, now);
+    expire_limits(hub, &hub->slow, hub->limits.stall, now);
 }

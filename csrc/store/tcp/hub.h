@@ -4,7 +4,7 @@
  * to be served although they have sent nothing, because another client's request
  * concerns them, or because time has passed.  The loop around the sessions:
  *
- *     read sockets -> dl_session_feed -> dl_hub_save -> dl_hub_take_changed -+
+ *     read sockets -> dl_session_feed -> dl_hub_save -> dl_session_take_changed -+
  *          ^                                                                 |
  *          |             send <- dl_session_resume <-------------------------+
  *          |               |
@@ -26,8 +26,6 @@
 #include "store/tcp/output.h"
 #include "store/tcp/replies.h"
 
-struct dl_session;
-
 /* How much work a client gets in one turn before the others are served, in requests or
  * in keys of a long one: about half a millisecond.  The rest is done in its next
  * turns. */
@@ -36,17 +34,52 @@ struct dl_session;
 /* Most changed sessions that are served before the sockets are polled again. */
 #define DL_HUB_ROUND 256
 
+/* What a session does with the bytes that it is fed:
+ *
+ *     NEW -> [PROVING ->] SERVING <-> STALLED
+ *      |         |           |           |
+ *      +-> REFUSED <-        +-> [REPLACED or UNSAVED ->] OVER
+ *
+ * The order matters: those from SERVING on are admitted. */
+typedef enum dl_phase {
+    DL_PHASE_NEW,      /* nothing but VALIDATE is accepted */
+    DL_PHASE_PROVING,  /* validated; the proof of the hub's secret is under way */
+    DL_PHASE_REFUSED,  /* failed before it was admitted: nothing is served any more */
+    DL_PHASE_SERVING,  /* requests are answered as they arrive */
+    DL_PHASE_STALLED,  /* they are held back: no work or room left, or a long one */
+    DL_PHASE_REPLACED, /* its slot has a newer connection; it fails when resumed */
+    DL_PHASE_UNSAVED,  /* the journal could not be written; it fails when resumed */
+    DL_PHASE_OVER,     /* failed: nothing is served any more */
+} dl_phase;
+
+/* The part of a session that the hub knows. */
+typedef struct dl_client {
+    dl_phase phase;
+    bool has_changed;    /* the replies that wait for the journal tell of changes */
+    dl_list changed;     /* in the hub's list, like the next two */
+    dl_list unsaved;     /* while replies wait for the journal */
+    dl_list timed;       /* in `unauthenticated` or `slow` */
+    int64_t timed_since; /* 0: there is no time limit */
+} dl_client;
+
+/* Returns whether the client's time limit has passed. */
+static inline bool
+dl_client_is_late(const dl_client *client)
+{
+    return client->timed_since != 0 && client->timed.next == NULL;
+}
+
 /* What the sessions of one server share. */
 typedef struct dl_hub {
     dl_table table;
-    dl_list changed; /* sessions whose dl_session_resume() is to be called */
-    /* Sessions that have a time limit, the earliest first. */
-    dl_list strangers; /* not admitted yet: no valid VALIDATE, or no proof */
-    dl_list slow;      /* have not read all that was sent to them */
+    dl_list changed; /* clients whose dl_session_resume() is to be called */
+    /* Clients that have a time limit, the earliest first. */
+    dl_list unauthenticated; /* not admitted yet: no valid VALIDATE, or no proof */
+    dl_list slow;            /* have not read all that was sent to them */
     dl_limits limits;
     /* NULL: nothing is kept.  Otherwise replies wait for dl_hub_save(). */
     dl_journal *journal;
-    dl_list unsaved;   /* sessions with replies that wait for it */
+    dl_list unsaved;   /* clients with replies that wait for it */
     dl_secret *secret; /* a reference; NULL: clients need not prove anything */
     dl_tls *tls;       /* a reference; NULL: clients are spoken to in plain */
     size_t changed_count;
@@ -119,12 +152,12 @@ void dl_hub_idle(dl_hub *hub);
 /* Appends the counts of the hub and of its table, in the format of store/stats.h. */
 void dl_hub_put_stats(const dl_hub *hub, dl_buffer *text);
 
-/* Returns the next changed session, or NULL: it has output because of another client's
+/* Returns the next changed client, or NULL: it has output because of another client's
  * request, has passed its time limit, or can continue, because its output is sent or a
- * new turn of the loop has begun.  Call dl_session_resume(), then send.  After each
+ * new turn of the loop has begun.  dl_session_take_changed() returns its session.  After each
  * round of input, take as many as dl_hub_round() returned at first: sessions may be
  * marked again meanwhile. */
-struct dl_session *dl_hub_take_changed(dl_hub *hub);
+dl_client *dl_hub_take_changed(dl_hub *hub);
 
 static inline size_t
 dl_hub_round(const dl_hub *hub)
@@ -138,18 +171,23 @@ int64_t dl_hub_next_wake(const dl_hub *hub);
 /* Marks sessions whose time limit has passed as changed.  Values that have ended are
  * removed, a bounded number in each call.  Time limits apply to clients that are not
  * admitted yet, to those that do not read their replies, and to the remembered replies
- * of those that have lost their connections. */
+ * of those that have lost their connections.  May end waits: sessions are woken by
+ * dl_session_wake(). */
 void dl_hub_wake(dl_hub *hub, int64_t now);
 
 /* The following functions are called by the sessions. */
 
-/* Marks the session as changed, or removes the mark. */
-void dl_hub_mark(struct dl_session *session);
-void dl_hub_unmark(struct dl_session *session);
+/* Marks the client as changed, or removes the mark. */
+void dl_hub_mark(dl_hub *hub, dl_client *client);
+void dl_hub_unmark(dl_hub *hub, dl_client *client);
 
-/* Ends all waits that are over, with dl_answer_end_wait(); to be called after every
- * call that may have ended some. */
-void dl_hub_end_waits(dl_hub *hub);
+/* Holds the client's further requests back, until it is resumed. */
+static inline void
+dl_hub_stall(dl_client *client)
+{
+    client->phase =
+        client->phase == DL_PHASE_SERVING ? DL_PHASE_STALLED : client->phase;
+}
 
 /* Returns an empty output, NULL when out of memory.  An output that was given back is
  * reused: it has memory already. */

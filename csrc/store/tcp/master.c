@@ -33,12 +33,6 @@ static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 /* guarded by registry_lock */
 static dl_list all_masters = {&all_masters, &all_masters};
 
-bool
-dl_tcp_store_has_libuv(void)
-{
-    return dl_loop_uv_ops() != NULL;
-}
-
 static const dl_loop_ops *
 choose_loop(bool use_libuv)
 {

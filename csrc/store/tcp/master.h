@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "net/address.h"
 #include "net/tls.h"
-#include "store/tcp/tcp_store.h"
+#include "store/tcp/tcp_store_options.h"
 
 typedef struct dl_master dl_master;
 

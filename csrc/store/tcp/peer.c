@@ -315,7 +315,7 @@ receive_sealed(dl_peer *peer, uint8_t *input, size_t size)
         return false;
     }
     /* After a failure of TLS no reply can be encrypted; only the alert is sent. */
-    if (status != DL_OK && peer->tls != NULL && !session->is_over) {
+    if (status != DL_OK && peer->tls != NULL && !dl_session_is_over(session)) {
         dl_output_free(session->output);
         session->output = NULL;
     }
@@ -356,7 +356,8 @@ dl_peer_resume(dl_peer *peer)
 {
     dl_hub_busy(peer->session.hub);
     /* The last replies of a client that was refused have waited for the journal. */
-    if (peer->is_refused && !peer->session.is_late && !peer->session.is_unsaved) {
+    if (peer->is_refused && !dl_client_is_late(&peer->session.client)
+        && peer->session.client.phase != DL_PHASE_UNSAVED) {
         return dl_peer_send(peer);
     }
     return follow_up(peer, dl_session_resume(&peer->session));

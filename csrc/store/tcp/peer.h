@@ -47,7 +47,7 @@ bool dl_peer_receive(dl_peer *peer, uint8_t *input);
 /* Sends what the socket accepts, within the limits of one turn. */
 bool dl_peer_send(dl_peer *peer);
 
-/* Continues a session that dl_hub_take_changed() has returned, and sends its
+/* Continues a session that dl_session_take_changed() has returned, and sends its
  * replies. */
 bool dl_peer_resume(dl_peer *peer);
 

@@ -151,7 +151,7 @@ serve_changed(dl_server *server)
     dl_session *session;
 
     for (size_t left = dl_hub_round(&server->hub); left > 0; left--) {
-        if ((session = dl_hub_take_changed(&server->hub)) == NULL) {
+        if ((session = dl_session_take_changed(&server->hub)) == NULL) {
             return;
         }
         connection *client = DL_LIST_ENTRY(session, connection, peer.session);
@@ -168,7 +168,7 @@ end_turn(void *context)
     int64_t at = dl_hub_next_wake(hub);
 
     if (at != INT64_MAX && at <= dl_now()) {
-        dl_hub_wake(hub, dl_now());
+        dl_session_wake(hub, dl_now());
     }
     if (dl_deadline_passed(server->pause)) {
         end_pause(server);

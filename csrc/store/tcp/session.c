@@ -91,8 +91,8 @@ dl_session_sent(dl_session *session, dl_output *output)
     if (session->pending > 0) {
         count_pending(session);
     }
-    if (session->is_stalled) {
-        dl_hub_mark(session);
+    if (session->client.phase == DL_PHASE_STALLED) {
+        dl_hub_mark(session->hub, &session->client);
     }
 }
 
@@ -107,30 +107,38 @@ fail_replaced(void)
 static void
 end_limit(dl_session *session)
 {
-    dl_list_remove(&session->timed);
-    session->is_late = false;
+    dl_list_remove(&session->client.timed);
+    session->client.timed_since = 0;
+}
+
+static bool
+is_admitted(const dl_session *session)
+{
+    return session->client.phase >= DL_PHASE_SERVING;
 }
 
 void
 dl_session_owes(dl_session *session, bool has_taken)
 {
+    dl_client *client = &session->client;
+
     /* The limit for clients that are not admitted yet is the stricter one. */
-    if (!session->is_admitted) {
+    if (!is_admitted(session)) {
         return;
     }
     if (has_taken) {
         end_limit(session);
     }
-    if (session->timed.next == NULL) {
-        session->timed_since = dl_now();
-        dl_list_append(&session->hub->slow, &session->timed);
+    if (client->timed.next == NULL) {
+        client->timed_since = dl_now();
+        dl_list_append(&session->hub->slow, &client->timed);
     }
 }
 
 void
 dl_session_owes_nothing(dl_session *session)
 {
-    if (session->is_admitted) {
+    if (is_admitted(session)) {
         end_limit(session);
     }
 }
@@ -145,8 +153,8 @@ drop_partial(dl_session *session)
 void
 dl_session_init(dl_session *session, dl_hub *hub)
 {
-    *session = (dl_session){.hub = hub, .timed_since = dl_now()};
-    dl_list_append(&hub->strangers, &session->timed);
+    *session = (dl_session){.hub = hub, .client.timed_since = dl_now()};
+    dl_list_append(&hub->unauthenticated, &session->client.timed);
     hub->clients++;
 }
 
@@ -154,13 +162,13 @@ void
 dl_session_fini(dl_session *session)
 {
     if (session->hub != NULL) {
-        dl_list_remove(&session->timed);
-        dl_list_remove(&session->unsaved);
+        dl_list_remove(&session->client.timed);
+        dl_list_remove(&session->client.unsaved);
         free(session->proof);
         dl_answer_lose_slot(session);
         dl_answer_leave(session);
-        dl_hub_end_waits(session->hub);
-        dl_hub_unmark(session);
+        dl_answer_end_waits(session->hub);
+        dl_hub_unmark(session->hub, &session->client);
         drop_partial(session);
         session->hub->pending -= session->pending;
         session->hub->pending_output -= session->pending_output;
@@ -173,7 +181,7 @@ dl_session_fini(dl_session *session)
 static void
 admit(dl_session *session)
 {
-    session->is_admitted = true;
+    session->client.phase = DL_PHASE_SERVING;
     end_limit(session);
 }
 
@@ -182,14 +190,14 @@ admit(dl_session *session)
 static dl_status
 validate(dl_session *session, const dl_store_request *request)
 {
-    if (session->is_validated) {
+    if (session->client.phase != DL_PHASE_NEW) {
         return dl_fail(DL_PROTOCOL, "VALIDATE is not the first request");
     }
     if (request->number != DL_WIRE_MAGIC) {
         return dl_fail(DL_PROTOCOL, "VALIDATE with the wrong number 0x%08x",
                        (unsigned)request->number);
     }
-    session->is_validated = true;
+    session->client.phase = DL_PHASE_PROVING;
     if (session->hub->secret == NULL) {
         admit(session);
     }
@@ -276,16 +284,16 @@ serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
         /* Checked before each request, because one alone may have a reply of
          * megabytes. */
         if (has_too_much_output(session)) {
-            session->is_stalled = true;
+            dl_hub_stall(&session->client);
         }
         if (session->hub->work <= 0) {
-            session->is_stalled = true;
-            dl_hub_mark(session);
+            dl_hub_stall(&session->client);
+            dl_hub_mark(session->hub, &session->client);
         }
-        if (session->is_stalled) {
+        if (session->client.phase >= DL_PHASE_STALLED) {
             return DL_OK;
         }
-        if (!session->is_validated && bytes->data[0] != DL_OP_VALIDATE) {
+        if (session->client.phase == DL_PHASE_NEW && bytes->data[0] != DL_OP_VALIDATE) {
             return dl_fail(
                 DL_PROTOCOL, "the first byte is 0x%02x: not a store client%s",
                 bytes->data[0],
@@ -300,7 +308,7 @@ serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
             *cursor = (dl_wire_cursor){0};
             continue;
         }
-        bool is_proof = session->is_validated && !session->is_admitted;
+        bool is_proof = session->client.phase == DL_PHASE_PROVING;
         int taken = is_proof ? prove(session, *bytes, &cursor->position)
                              : dl_wire_take_request(cursor, *bytes, &request);
         if (taken < 0) {
@@ -381,10 +389,10 @@ take_in(dl_session *session, dl_bytes bytes)
      * place. */
     if (session->partial != NULL) {
         DL_TRY(dl_partial_hold(session->partial, bytes));
-        return session->is_stalled ? DL_OK : serve_held(session);
+        return session->client.phase == DL_PHASE_STALLED ? DL_OK : serve_held(session);
     }
     dl_wire_cursor cursor = {0};
-    if (!session->is_stalled) {
+    if (session->client.phase != DL_PHASE_STALLED) {
         DL_TRY(serve(session, &cursor, &bytes));
         if (session->current != NULL) {
             DL_TRY(dl_long_copy(session->current));
@@ -401,7 +409,8 @@ tell_limit(dl_session *session, dl_status status)
     const dl_partial *partial = session->partial;
 
     if (status != DL_OK && partial != NULL && partial->held.size > 0
-        && (partial->held.data[0] & DL_WIRE_CHECKED) != 0 && !session->is_stalled) {
+        && (partial->held.data[0] & DL_WIRE_CHECKED) != 0
+        && session->client.phase != DL_PHASE_STALLED) {
         dl_error error = *dl_last_error();
         if (dl_answer_output(session) != NULL) {
             dl_wire_put_error(&session->output->bytes);
@@ -432,13 +441,12 @@ settle(dl_session *session, dl_status status)
         status = tell_limit(session, limit_pending(session));
     }
     if (status != DL_OK) {
-        session->is_over = true;
-        session->is_stalled = false;
+        session->client.phase = is_admitted(session) ? DL_PHASE_OVER : DL_PHASE_REFUSED;
         /* Releasing the rest may overwrite the thread's last error. */
         dl_error error = *dl_last_error();
         dl_answer_leave(session);
-        dl_hub_end_waits(session->hub);
-        dl_hub_unmark(session);
+        dl_answer_end_waits(session->hub);
+        dl_hub_unmark(session->hub, &session->client);
         drop_partial(session);
         if (session->pending > 0) {
             count_pending(session);
@@ -452,11 +460,12 @@ dl_status
 dl_session_feed(dl_session *session, dl_bytes bytes)
 {
     session->hub->work = DL_SESSION_WORK;
-    if (session->is_over || bytes.size == 0) {
+    /* One that is replaced or unsaved fails when it is resumed. */
+    if (session->client.phase > DL_PHASE_STALLED || dl_session_is_over(session)
+        || bytes.size == 0) {
         return DL_OK;
     }
-    return settle(session,
-                  session->is_replaced ? fail_replaced() : take_in(session, bytes));
+    return settle(session, take_in(session, bytes));
 }
 
 /* Continues the long requests, and then the requests that were held back behind
@@ -465,11 +474,14 @@ static dl_status
 go_on(dl_session *session)
 {
     DL_TRY(dl_answer_go_on(session));
-    if (session->is_waking || session->current != NULL) {
-        dl_hub_mark(session);
+    if (dl_answer_is_waking(session) || session->current != NULL) {
+        dl_hub_mark(session->hub, &session->client);
         return DL_OK;
     }
-    session->is_stalled = false;
+    if (session->client.phase != DL_PHASE_STALLED) {
+        return DL_OK; /* it has ended meanwhile */
+    }
+    session->client.phase = DL_PHASE_SERVING;
     return session->partial == NULL || dl_partial_is_receiving(session->partial)
                ? DL_OK
                : serve_held(session);
@@ -481,19 +493,21 @@ end_late(dl_session *session)
 {
     const dl_limits *limits = &session->hub->limits;
 
-    session->hub->refused[session->is_admitted ? DL_LIMIT_STALL : DL_LIMIT_VALIDATE]++;
-    session->is_late = false;
+    session->hub->refused[is_admitted(session) ? DL_LIMIT_STALL : DL_LIMIT_VALIDATE]++;
+    end_limit(session);
     dl_answer_lose_slot(session);
     dl_output_free(session->output);
     session->output = NULL;
-    return session->is_admitted
+    return is_admitted(session)
                ? dl_fail(DL_TIMEOUT,
                          "it has read none of the replies sent to it for %d seconds",
                          (int)(limits->stall / DL_SECOND))
                : dl_fail(DL_TIMEOUT,
                          "it did not identify itself as a store client%s within %d "
                          "seconds",
-                         session->is_validated ? " that knows the token" : "",
+                         session->client.phase == DL_PHASE_PROVING
+                             ? " that knows the token"
+                             : "",
                          (int)(limits->validate / DL_SECOND));
 }
 
@@ -503,7 +517,6 @@ drop_unsaved(dl_session *session)
 {
     dl_output *output = session->output;
 
-    session->is_unsaved = false;
     dl_status status = dl_journal_fail_again(session->hub->journal);
     if (output != NULL && output->bytes.size >= session->saved.bytes
         && dl_output_check(output) == DL_OK) {
@@ -518,31 +531,40 @@ drop_unsaved(dl_session *session)
 dl_status
 dl_session_resume(dl_session *session)
 {
+    dl_phase phase = session->client.phase;
+
     session->hub->work = DL_SESSION_WORK;
-    if (session->is_unsaved) {
+    if (phase == DL_PHASE_UNSAVED) {
         return settle(session, drop_unsaved(session));
     }
-    if (session->is_late) {
+    if (dl_client_is_late(&session->client)) {
         return settle(session, end_late(session));
     }
-    if (session->is_replaced) {
+    if (phase == DL_PHASE_REPLACED) {
         return settle(session, fail_replaced());
     }
     /* Another session's request ended this client's wait, and there was no memory for
      * the reply. */
-    if (session->is_over) {
+    if (dl_session_is_over(session)) {
         return settle(session, dl_fail_no_memory());
     }
-    if (!session->is_stalled || has_too_much_output(session)) {
+    if (phase != DL_PHASE_STALLED || has_too_much_output(session)) {
         return settle(session, DL_OK);
     }
     return settle(session, go_on(session));
 }
 
+void
+dl_session_wake(dl_hub *hub, int64_t now)
+{
+    dl_hub_wake(hub, now);
+    dl_answer_end_waits(hub);
+}
+
 bool
 dl_session_wants_input(const dl_session *session)
 {
-    return !session->is_stalled && !has_too_much_output(session);
+    return session->client.phase != DL_PHASE_STALLED && !has_too_much_output(session);
 }
 
 bool

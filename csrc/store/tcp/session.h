@@ -12,38 +12,7 @@
 #define DISTLITE_STORE_TCP_SESSION_H
 
 #include "base/bytes.h"
-#include "base/proof.h"
-#include "store/tcp/hub.h"
-
-typedef struct dl_session {
-    dl_hub *hub;
-    dl_list changed;            /* in the hub's list */
-    dl_output *output;          /* to be sent; NULL for nothing */
-    struct dl_partial *partial; /* input that is not served yet; NULL for nothing */
-    dl_waiter waiter;           /* the one WAIT or BARRIER that is not answered yet */
-    dl_long_request *current;   /* in progress; later requests are held back */
-    dl_long_request *waiting;   /* a long WAIT; `waiter` waits for its next key */
-    size_t pending;             /* its share of the hub's */
-    size_t pending_output;
-    dl_reply_slot *slot; /* of its changes; NULL: a client of torch's */
-    dl_list timed;       /* in the hub's `strangers` or `slow` */
-    int64_t timed_since;
-    dl_proof
-        *proof; /* under way; NULL before it begins and once the client is admitted */
-    bool is_validated;
-    bool is_admitted; /* validated, and proved where that is asked for */
-    bool is_waking;   /* `waiting` has its key and must look for the next one */
-    bool is_stalled;  /* requests are held back: no work or room left, or a long one */
-    bool is_late;     /* its time limit has passed */
-    bool is_replaced; /* its slot has a newer connection */
-    dl_list unsaved;  /* in the hub's list, while replies wait for the journal */
-    dl_output_mark saved; /* what precedes those replies */
-    bool has_changed;     /* they tell of changes */
-    bool is_checked;      /* the latest request was a checked one */
-    bool is_unsaved;      /* the journal could not be written */
-    bool is_over;         /* it has failed: nothing is served any more */
-    bool wait_is_checked;
-} dl_session;
+#include "store/tcp/session_state.h"
 
 /* Starts a session, which must send VALIDATE, and prove what the hub asks for, within
  * the time limit. */
@@ -67,11 +36,31 @@ dl_status dl_session_feed(dl_session *session, dl_bytes bytes);
  * passed. */
 dl_status dl_session_resume(dl_session *session);
 
-/* Returns whether the hub will return the session from dl_hub_take_changed(). */
+/* Returns whether dl_session_take_changed() will return the session. */
 static inline bool
 dl_session_is_marked(const dl_session *session)
 {
-    return session->changed.next != NULL;
+    return session->client.changed.next != NULL;
+}
+
+/* Returns the session of dl_hub_take_changed(): call dl_session_resume(), then send. */
+static inline dl_session *
+dl_session_take_changed(dl_hub *hub)
+{
+    dl_client *client = dl_hub_take_changed(hub);
+
+    return client == NULL ? NULL : DL_LIST_ENTRY(client, dl_session, client);
+}
+
+/* Calls dl_hub_wake(), and answers the waits that it has ended. */
+void dl_session_wake(dl_hub *hub, int64_t now);
+
+/* Returns whether the session has failed. */
+static inline bool
+dl_session_is_over(const dl_session *session)
+{
+    return session->client.phase == DL_PHASE_REFUSED
+           || session->client.phase == DL_PHASE_OVER;
 }
 
 /* Returns false while the session is stalled or has too much output: its socket must
@@ -82,7 +71,7 @@ bool dl_session_wants_input(const dl_session *session);
 static inline bool
 dl_session_may_send(const dl_session *session)
 {
-    return session->unsaved.next == NULL;
+    return session->client.unsaved.next == NULL;
 }
 
 /* To be called when `output`, which is the session's own or was taken from it, is sent

@@ -12,6 +12,7 @@
 #include "net/socket.h"
 #include "store/counter.h"
 #include "store/tcp/exchange.h"
+#include "store/tcp/loop.h"
 #include "store/tcp/master.h"
 #include "store/tcp/shortcut.h"
 
@@ -476,3 +477,9 @@ static const dl_store_ops tcp_store_ops = {
     .local_address = tcp_local_address,
     .secret = tcp_secret,
 };
+
+bool
+dl_tcp_store_has_libuv(void)
+{
+    return dl_loop_uv_ops() != NULL;
+}
