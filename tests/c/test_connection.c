@@ -193,7 +193,7 @@ CHECK_CASE(a_first_request_travels_with_the_handshake)
     CHECK(!connection->is_clean);
     CHECK_OK(dl_connection_take_i64(connection, SOON, &sum));
     CHECK_EQUAL(sum, 41);
-    dl_connection_finish(connection);
+    dl_connection_end_reply(connection);
     CHECK(connection->is_clean);
     finish(&server, connection);
 }
@@ -255,7 +255,7 @@ check_sets(bool is_ours)
         CHECK(!connection->is_clean);
         CHECK_OK(dl_connection_take_status(connection, SOON));
         CHECK_OK(dl_connection_take_echo(connection, SOON));
-        dl_connection_finish(connection);
+        dl_connection_end_reply(connection);
         CHECK(connection->is_clean);
     }
     finish(&server, connection);
@@ -336,7 +336,7 @@ check_blobs(size_t piece)
         CHECK_OK(dl_connection_take_blob(connection, SOON, &value));
         CHECK(dl_bytes_equal(dl_buffer_bytes(&value), pattern(blob_sizes[i])));
     }
-    dl_connection_finish(connection);
+    dl_connection_end_reply(connection);
     CHECK(connection->is_clean);
     dl_buffer_fini(&value);
     finish(&server, connection);
@@ -407,7 +407,7 @@ CHECK_CASE(more_than_was_asked_for_spoils_the_connection)
 
     CHECK_OK(dl_connection_await(connection, 2, SOON));
     CHECK_OK(dl_connection_take_u8(connection, SOON, &byte));
-    dl_connection_finish(connection);
+    dl_connection_end_reply(connection);
     CHECK(!connection->is_clean);
     finish(&server, connection);
 }

@@ -255,7 +255,7 @@ use_pool(int rank, int size, void *context)
         }
         CHECK_OK(dl_connection_ask(connection, &request, DL_LITERAL("/"), SOON));
         CHECK_OK(dl_connection_take_i64(connection, SOON, &number));
-        dl_connection_finish(connection);
+        dl_connection_end_reply(connection);
         CHECK(number >= 0 && number < FAKE_CONNECTIONS_LIMIT);
         dl_connection_pool_give(pool, connection);
     }

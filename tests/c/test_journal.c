@@ -728,14 +728,14 @@ CHECK_CASE(replies_wait_until_the_changes_of_the_round_are_written)
     CHECK(!dl_hub_has_work(&f.hub));
     CHECK_OK(
         dl_session_feed(&f.sessions[1], DL_LITERAL("\x86" U64("\1") U64("\1") "k")));
-    dl_hub_save(&f.hub);
+    dl_hub_commit(&f.hub);
     settle(&f);
     CHECK_OK(dl_session_feed(&f.sessions[0],
                              DL_LITERAL("\x81" U64("\1") "k" U64("\1") "v")));
     CHECK(has_reply(&f.sessions[0]) && has_reply(&f.sessions[1]));
     CHECK(!dl_session_may_send(&f.sessions[0]) && !dl_session_may_send(&f.sessions[1]));
     CHECK(dl_hub_has_work(&f.hub));
-    dl_hub_save(&f.hub);
+    dl_hub_commit(&f.hub);
     CHECK(dl_session_may_send(&f.sessions[0]) && dl_session_may_send(&f.sessions[1]));
     send_all(&f);
     CHECK_BYTES(heard(&f, 0), "\0");
@@ -743,7 +743,7 @@ CHECK_CASE(replies_wait_until_the_changes_of_the_round_are_written)
     /* One that leaves meanwhile is not saved any more. */
     CHECK_OK(dl_session_feed(&f.sessions[2], DL_LITERAL("\x87")));
     dl_session_fini(&f.sessions[2]);
-    dl_hub_save(&f.hub);
+    dl_hub_commit(&f.hub);
     CHECK(!dl_hub_has_work(&f.hub));
     close_fixture(&f);
     remove_folder(&k);
@@ -766,7 +766,7 @@ CHECK_CASE(a_journal_that_cannot_be_written_fails_changes)
     CHECK_OK(dl_session_feed(&f.sessions[1], DL_LITERAL("\x83" U64("\1") "k")));
     CHECK_OK(dl_session_feed(&f.sessions[2],
                              DL_LITERAL("\x01" U64("\1") "p" U64("\1") "v\x07")));
-    dl_hub_save(&f.hub);
+    dl_hub_commit(&f.hub);
     CHECK(dl_session_take_changed(&f.hub) == &f.sessions[0]);
     CHECK_STATUS(dl_session_resume(&f.sessions[0]), DL_BACKEND);
     CHECK(dl_session_may_send(&f.sessions[0]));
@@ -785,7 +785,7 @@ CHECK_CASE(a_journal_that_cannot_be_written_fails_changes)
     /* Later changes are refused before they are made, and reading goes on. */
     CHECK_OK(dl_session_feed(&f.sessions[1],
                              DL_LITERAL("\x81" U64("\1") "n" U64("\1") "v\x87")));
-    dl_hub_save(&f.hub);
+    dl_hub_commit(&f.hub);
     settle(&f);
     send_all(&f);
     told = heard(&f, 1);
@@ -803,7 +803,7 @@ CHECK_CASE(a_journal_that_cannot_be_written_fails_changes)
     limit_files(RLIM_INFINITY);
     CHECK_BYTES(ASK(1, .op = DL_OP_SET, .is_checked = true, KEY("n"), VALUE("v")),
                 "\0");
-    dl_hub_save(&f.hub);
+    dl_hub_commit(&f.hub);
     CHECK(f.sessions[1].client.phase != DL_PHASE_UNSAVED);
     CHECK_EQUAL(dl_table_num_keys(&f.hub.table), 3);
     close_fixture(&f);
@@ -1094,15 +1094,15 @@ CHECK_CASE(a_barrier_that_is_over_stays_over)
     open_kept_fixture(&f, &k);
     for (int i = 0; i < 2; i++) {
         (void)greet(&f, i, ids[i], 1);
-        dl_hub_save(&f.hub);
+        dl_hub_commit(&f.hub);
         send_all(&f);
     }
     for (int i = 0; i < 2; i++) {
         (void)ASK(i, .op = DL_OP_BARRIER, KEY("b"), .number = 2, .is_checked = true);
-        dl_hub_save(&f.hub);
+        dl_hub_commit(&f.hub);
     }
     CHECK_BYTES(ASK(2, .op = DL_OP_DELETE_KEY, KEY("b")), U64("\1"));
-    dl_hub_save(&f.hub);
+    dl_hub_commit(&f.hub);
     close_fixture(&f);
     open_fixture(&f);
     CHECK_OK(dl_hub_open_journal(&f.hub, k.path, DL_JOURNAL_ALWAYS));
@@ -1111,7 +1111,7 @@ CHECK_CASE(a_barrier_that_is_over_stays_over)
         CHECK_BYTES(
             ASK(i, .op = DL_OP_BARRIER, KEY("b"), .number = 2, .is_checked = true),
             "\0\0");
-        dl_hub_save(&f.hub);
+        dl_hub_commit(&f.hub);
     }
     close_fixture(&f);
     remove_folder(&k);
@@ -1141,7 +1141,7 @@ CHECK_CASE(a_value_in_a_reply_is_written_once)
         CHECK(told.size == 16 + sizeof large && told.data[0] == 1);
         uint64_t written = dl_journal_position(f.hub.journal) - position;
         CHECK(written < (round == 0 ? 2 * sizeof large + 1000 : 1000));
-        dl_hub_save(&f.hub);
+        dl_hub_commit(&f.hub);
         if (round == 0) {
             close_fixture(&f);
             open_fixture(&f);
@@ -1169,7 +1169,7 @@ CHECK_CASE(an_item_that_is_told_again_is_still_the_one_that_was_taken)
         dl_bytes told = ASK(0, .op = DL_OP_QUEUE_POP, KEY("q"));
         CHECK_EQUAL(told.size, 16 + 4);
         CHECK(memcmp(told.data + 16, "mine", 4) == 0);
-        dl_hub_save(&f.hub);
+        dl_hub_commit(&f.hub);
         if (round < 2) {
             close_fixture(&f);
             open_fixture(&f);
@@ -1203,7 +1203,7 @@ CHECK_CASE(a_comparison_that_failed_is_repeated_to_the_next_server)
                             .expected = DL_LITERAL("no"), VALUE("new"));
         CHECK_EQUAL(told.size, 8 + sizeof large);
         f.hub.replies.limit = 0;
-        dl_hub_save(&f.hub);
+        dl_hub_commit(&f.hub);
         if (round == 0) {
             close_fixture(&f);
             open_fixture(&f);

@@ -206,5 +206,8 @@ def test_a_wrong_order_or_guard_is_seen():
 
 
 def test_a_circle_is_seen():
-    assert in_circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == {"b", "c"}
+    assert in_circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == {
+        "b",
+        "c",
+    }
     assert not in_circles({"a": {"b", "c"}, "b": {"c"}, "c": set()})

@@ -9,7 +9,7 @@
 #include "store/store.h"
 #include "store/tcp/wire.h"
 
-/* With a journal, replies in this output wait for dl_hub_save(). */
+/* With a journal, replies in this output wait for dl_hub_commit(). */
 dl_output *
 dl_answer_output(dl_session *session)
 {

@@ -317,7 +317,7 @@ dl_connection_take_status(dl_connection *connection, dl_deadline deadline)
     }
     dl_status status = dl_connection_take_blob(connection, deadline, &text);
     if (status == DL_OK) {
-        dl_connection_finish(connection);
+        dl_connection_end_reply(connection);
         status = dl_fail(byte <= DL_STATUS_LAST ? (dl_status)byte : DL_PROTOCOL, "%.*s",
                          (int)text.size, (const char *)text.data);
     }
@@ -351,7 +351,7 @@ dl_connection_take_echo(dl_connection *connection, dl_deadline deadline)
 }
 
 void
-dl_connection_finish(dl_connection *connection)
+dl_connection_end_reply(dl_connection *connection)
 {
     if (connection->is_changing) {
         connection->slot.sequence++;

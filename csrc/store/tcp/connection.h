@@ -112,7 +112,7 @@ dl_status dl_connection_take_blob(dl_connection *connection, dl_deadline deadlin
 
 /* Marks the last outstanding reply as read: the next change has the next number, and
  * the connection is clean again, unless the server has sent more than was asked for. */
-void dl_connection_finish(dl_connection *connection);
+void dl_connection_end_reply(dl_connection *connection);
 
 /* Tells a server of ours that the client has read all its replies and closes next, so
  * that it need not remember them.  One that does not learn of it forgets them after a

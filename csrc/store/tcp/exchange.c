@@ -114,7 +114,7 @@ exchange_once(dl_connection *connection, dl_tcp_call *call)
     DL_TRY(ask(connection, call, &call->request));
     DL_TRY(dl_connection_take_status(connection, deadline));
     DL_TRY(take_reply(connection, call, deadline));
-    dl_connection_finish(connection);
+    dl_connection_end_reply(connection);
     return DL_OK;
 }
 
@@ -144,7 +144,7 @@ end_wait(dl_connection *connection, bool *is_over)
         return fail_wait_byte();
     }
     *is_over = true;
-    dl_connection_finish(connection);
+    dl_connection_end_reply(connection);
     return DL_OK;
 }
 
@@ -169,7 +169,7 @@ cancel_wait(dl_connection *connection, dl_tcp_call *call, bool *is_over)
     }
     /* Only now: while a reply is outstanding, the call must send nothing more. */
     *is_over = was_ready;
-    dl_connection_finish(connection);
+    dl_connection_end_reply(connection);
     return DL_OK;
 }
 
@@ -222,7 +222,7 @@ find_missing(dl_connection *connection, dl_tcp_call *call, const dl_bytes *keys,
             missing[(*found)++] = keys[i];
         }
     }
-    dl_connection_finish(connection);
+    dl_connection_end_reply(connection);
     return DL_OK;
 }
 

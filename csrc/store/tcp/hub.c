@@ -61,7 +61,7 @@ dl_hub_open_journal(dl_hub *hub, const char *path, dl_journal_sync sync)
 }
 
 void
-dl_hub_save(dl_hub *hub)
+dl_hub_commit(dl_hub *hub)
 {
     if (hub->journal == NULL) {
         return;

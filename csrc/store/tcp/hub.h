@@ -4,7 +4,7 @@
  * to be served although they have sent nothing, because another client's request
  * concerns them, or because time has passed.  The loop around the sessions:
  *
- *     read sockets -> dl_session_feed -> dl_hub_save -> dl_session_take_changed -+
+ *     read sockets -> dl_session_feed -> dl_hub_commit -> dl_session_take_changed -+
  *          ^                                                                 |
  *          |             send <- dl_session_resume <-------------------------+
  *          |               |
@@ -77,7 +77,7 @@ typedef struct dl_hub {
     dl_list unauthenticated; /* not admitted yet: no valid VALIDATE, or no proof */
     dl_list slow;            /* have not read all that was sent to them */
     dl_limits limits;
-    /* NULL: nothing is kept.  Otherwise replies wait for dl_hub_save(). */
+    /* NULL: nothing is kept.  Otherwise replies wait for dl_hub_commit(). */
     dl_journal *journal;
     dl_list unsaved;   /* clients with replies that wait for it */
     dl_secret *secret; /* a reference; NULL: clients need not prove anything */
@@ -124,7 +124,7 @@ dl_status dl_hub_open_journal(dl_hub *hub, const char *path, dl_journal_sync syn
 /* To be called after each round of input, before dl_hub_take_changed(): makes the
  * changes of the round lasting, and marks the sessions whose replies waited for that.
  * Does nothing without a journal. */
-void dl_hub_save(dl_hub *hub);
+void dl_hub_commit(dl_hub *hub);
 
 /* Returns whether the loop has to continue without waiting for input. */
 bool dl_hub_has_work(const dl_hub *hub);

@@ -173,7 +173,7 @@ end_turn(void *context)
     if (dl_deadline_passed(server->pause)) {
         end_pause(server);
     }
-    dl_hub_save(hub);
+    dl_hub_commit(hub);
     serve_changed(server);
     dl_hub_idle(hub);
     at = dl_hub_next_wake(hub);

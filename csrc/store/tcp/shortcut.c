@@ -88,7 +88,7 @@ take_answer(dl_connection *connection, dl_deadline deadline, dl_buffer *name,
         DL_TRY(dl_connection_take_i64(connection, deadline, port));
         DL_TRY(dl_connection_take_blob(connection, deadline, name));
     }
-    dl_connection_finish(connection);
+    dl_connection_end_reply(connection);
     return DL_OK;
 }
 

@@ -138,7 +138,7 @@ join_once(dl_connection_pool *pool, const dl_slot *slot, int64_t *joined,
         status = dl_connection_take_i64(connection, deadline, joined);
     }
     if (status == DL_OK) {
-        dl_connection_finish(connection);
+        dl_connection_end_reply(connection);
     }
     dl_connection_pool_give(pool, connection);
     return status;
