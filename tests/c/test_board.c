@@ -365,51 +365,6 @@ CHECK_CASE(an_interrupt_ends_the_wait_and_is_reported)
     boards_fini(&all);
 }
 
-/* Runs an operation of some rounds in slots on one board.  Its parts have to be aligned,
- * within the slot, and apart from those of the rounds that may still be read. */
-static void
-check_parts(dl_board *board, uint64_t sequence, size_t part, bool begins_unknown)
-{
-    enum { ROUNDS = 21 };
-    dl_op_context op = test_op(sequence, DL_BARRIER, -1);
-    uint64_t rounds = 1 + sequence % ROUNDS, window;
-    uint8_t *places[ROUNDS];
-
-    dl_board_begin(board, &op);
-    size_t room = begins_unknown ? dl_board_begin_in_slots(board) : board->chunk;
-    uint8_t *first = dl_board_slot(board, 0, 0);
-    CHECK(part <= room);
-    window = dl_board_divide_slots(board, part);
-    CHECK(window >= 2);
-    CHECK(dl_board_slot(board, 0, 0) == first || !begins_unknown);
-    for (uint64_t round = 0; round < rounds; round++) {
-        places[round] = dl_board_slot(board, 0, round);
-        size_t offset = (size_t)(places[round] - board->slots);
-        CHECK(offset % DL_LINE == 0);
-        CHECK(offset % board->chunk + part <= board->chunk);
-        for (uint64_t before = round; before-- > 0 && before + window > round;) {
-            CHECK(places[before] + part <= places[round]
-                  || places[round] + part <= places[before]);
-        }
-    }
-    dl_board_end(board, rounds, 0);
-}
-
-CHECK_CASE(parts_of_slots_are_aligned_and_apart)
-{
-    static const int sizes[] = {2, 3, 12, 20};
-    static const size_t parts[] = {64, 8192, 8256, 33024, 65600, 200000, 262144};
-
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        boards_init(&all, sizes[i], DL_BOARD_CHUNK, 1);
-        for (uint64_t sequence = 1; sequence < 2000; sequence++) {
-            size_t part = parts[sequence * sequence % 7];
-            check_parts(&all.boards[0], sequence, part, sequence % 3 == 0);
-        }
-        boards_fini(&all);
-    }
-}
-
 CHECK_CASE(memory_of_another_layout_is_refused)
 {
     dl_board board;

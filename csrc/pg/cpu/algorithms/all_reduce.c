@@ -276,12 +276,11 @@ reduce_all(const void *context, uint64_t round)
 }
 
 static dl_status
-run_pipeline(const rounds *all, uint64_t window)
+run_pipeline(const rounds *all)
 {
     dl_pipeline pipeline = {
         .board = all->board,
         .rounds = all->count,
-        .window = window,
         .fill = copy_in,
         .drain = reduce_all,
         .context = all,
@@ -407,7 +406,6 @@ dl_all_reduce_chunks(dl_board *board, const dl_op_context *op, const dl_call *ca
     uint8_t *payload = dl_board_begin(board, op);
     bool is_shared = announce_place(board, &call->tensor, payload);
 
-    uint64_t window = dl_board_divide_slots(board, all.chunk);
     if (!is_shared) {
         copy_in(&all, 0);
     }
@@ -417,7 +415,7 @@ dl_all_reduce_chunks(dl_board *board, const dl_op_context *op, const dl_call *ca
         return reduce_in_place(board, call);
     }
     if (shared == 0 && all.is_direct) {
-        return run_pipeline(&all, window);
+        return run_pipeline(&all);
     }
     if (shared > 0) {
         DL_TRY(copy_in_late(&all, is_shared));

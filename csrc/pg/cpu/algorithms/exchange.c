@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "pg/cpu/algorithms/limits.h"
+#include "pg/cpu/algorithms/pipeline.h"
 #include "pg/cpu/shm/shared.h"
 #include "pg/cpu/shm/verdict.h"
 #include "tensor/copy.h"
@@ -17,38 +19,10 @@
 #define SLOT_UNIT 64
 #define SMALL_UNIT 8
 
-/* Where every rank has a core, even blocks that fit a slot are moved in a few rounds,
- * so that one side copies out while the other copies in.  A round of few bytes is not
- * worth a meeting.  Reductions also read blocks of their own in each round, which are to
- * be in a cache then. */
-#define ROUNDS_OF_MOVES 2
-#define ROUNDS_OF_REDUCTIONS 4
-#define LEAST_OF_MOVES ((size_t)32 << 10)
-#define LEAST_OF_REDUCTIONS ((size_t)16 << 10)
-
-/* Moves use the whole slot in a round, or at most this: larger parts would leave it no
- * room for others, and its lines would be written again while the reader's core has
- * them (dl_board_divide_slots()). */
-#define PART_OF_SLOT ((size_t)256 << 10)
-
-/* Most bytes that a rank puts into its pocket where each has a core. */
-#define FEW_BYTES ((size_t)4096)
-
-/* If the blocks of the only sender have more bytes, moves use a part of its slot.  With n
- * senders the limit is this, times 2, divided by the square of n: there are n slots, and
- * up to n ranks that read them. */
-#define MANY_BYTES ((size_t)12 << 20)
-
-/* Least bytes that are offered in place, where each rank has a core: copying fewer
- * takes less time than the additional meeting at the end.  Where ranks share cores, and
- * a meeting takes a scheduling round, the limit is a whole slot. */
-#define OFFER_LEAST ((size_t)8 << 10)
-
 typedef enum offer {
     NOTHING = 0,
     BLOCKS_IN_SLOT,
     BLOCKS_IN_PLACE,
-    BLOCKS_ON_LINE, /* behind the note */
 } offer;
 
 /* What a rank writes on its line where blocks may go through slots. */
@@ -59,9 +33,6 @@ typedef struct note {
     bool is_even;
     uint64_t block;
 } note;
-
-/* Bytes that a line has behind its note. */
-#define ROOM_BEHIND_NOTE (DL_BOARD_PAYLOAD - sizeof(note))
 
 _Static_assert(sizeof(note) <= DL_BOARD_PAYLOAD, "a note fits a line");
 
@@ -355,43 +326,25 @@ bytes_per_round(const dl_exchange *self, int source, uint64_t rounds)
     return offset_of(self, source, self->board->options.size, rounds);
 }
 
-/* Returns the bytes of a slot that a round uses, for blocks of `whole` bytes in all that
- * are only copied. */
-static size_t
-room_of_moves(const dl_exchange *self, size_t whole, size_t capacity)
-{
-    bool is_one = self->transfer->flow == DL_FROM_ROOT;
-    size_t size = (size_t)self->board->options.size;
-    size_t many = is_one ? MANY_BYTES : 2 * MANY_BYTES / (size * size);
-    size_t room = whole / ROUNDS_OF_MOVES;
-    size_t most = room < capacity || whole > many ? PART_OF_SLOT : capacity;
-
-    room = room > LEAST_OF_MOVES ? room : LEAST_OF_MOVES;
-    return room < most ? room : most;
-}
-
-/* Returns the bytes of a slot that a round uses, for blocks of `whole` bytes in all. */
+/* Returns the bytes of a slot that a round uses, for blocks of `whole` bytes in all.  Where
+ * every rank has a core, even blocks that fit a slot are moved in a few rounds, so that
+ * one side copies out while the other copies in. */
 static size_t
 room_of(const dl_exchange *self, size_t whole)
 {
-    size_t capacity = self->capacity - self->header;
+    size_t most = self->board->chunk - self->header;
 
     if (self->board->waiter.spin == 0) {
-        return capacity;
+        return most;
     }
-    size_t room = whole / ROUNDS_OF_REDUCTIONS;
-    if (self->transfer->drain == NULL) {
-        room = room_of_moves(self, whole, capacity);
-    } else if (room < LEAST_OF_REDUCTIONS) {
-        room = LEAST_OF_REDUCTIONS;
-    }
-    return room < capacity ? room : capacity;
+    size_t room = dl_pipeline_chunk(self->board, whole);
+    return room < most ? room : most;
 }
 
 static uint64_t
 rounds_of(const dl_exchange *self, int source)
 {
-    size_t capacity = self->capacity - self->header;
+    size_t capacity = self->board->chunk - self->header;
     size_t whole = bytes_per_round(self, source, 1);
     size_t room = room_of(self, whole);
     uint64_t rounds = (whole + room - 1) / room;
@@ -437,31 +390,20 @@ static size_t
 room_of_pocket(const dl_exchange *self)
 {
     if (self->board->waiter.spin > 0) {
-        return FEW_BYTES;
+        return DL_EXCHANGE_POCKET_LIMIT;
     }
     return self->transfer->flow == DL_AMONG_ALL ? 0 : self->board->pocket;
 }
 
-/* Returns true if one rank has blocks for the others that fit a pocket each. */
-static bool
-suits_their_pockets(const dl_exchange *self)
-{
-    return self->is_even && self->transfer->flow == DL_FROM_ROOT && !has_one_block(self)
-           && self->block <= room_of_pocket(self);
-}
-
 /* Sets `place`: on lines if the blocks of each rank fit one, else in pockets if they
- * fit one, else in the pockets of the receivers if there is only one sender, else in
- * slots. Every rank must choose the same place before the meeting, so the blocks of all
- * ranks have to fit. */
+ * fit one, else in slots.  Every rank must choose the same place before the meeting, so
+ * the blocks of all ranks have to fit. */
 static void
 plan_place(dl_exchange *self)
 {
-    bool has_room = fits_place(self, DL_ON_LINE, DL_BOARD_PAYLOAD)
-                    || fits_place(self, DL_IN_POCKET, room_of_pocket(self));
-
-    if (!has_room) {
-        self->place = suits_their_pockets(self) ? DL_IN_THEIR_POCKETS : DL_IN_SLOT;
+    if (!fits_place(self, DL_ON_LINE, DL_BOARD_PAYLOAD)
+        && !fits_place(self, DL_IN_POCKET, room_of_pocket(self))) {
+        self->place = DL_IN_SLOT;
     }
 }
 
@@ -483,19 +425,6 @@ rounds_of_blocks(const dl_exchange *self, int source)
     return is_known ? self->rounds : rounds_of(self, source);
 }
 
-/* Called when all ranks know all sizes. */
-static void
-divide_slots_evenly(dl_exchange *self)
-{
-    size_t most = places_size(self);
-
-    for (int rank = first_sender(self); rank <= last_sender(self); rank++) {
-        size_t sum = bytes_per_round(self, rank, rounds_of_blocks(self, rank));
-        most = sum > most ? sum : most;
-    }
-    self->window = dl_board_divide_slots(self->board, self->header + most);
-}
-
 /* Returns the stream of block `index` of `source`, which is `offset` bytes behind its
  * first one. */
 static dl_stream
@@ -504,12 +433,10 @@ stream_at(const dl_exchange *self, int source, int index, size_t offset)
     int destination = has_one_block(self) ? self->transfer->root : index;
     size_t size = size_between(self, source, destination);
 
-    bool is_theirs = self->place == DL_IN_THEIR_POCKETS;
     return (dl_stream){
         .rank = source,
-        .home = is_theirs ? destination : source,
         .index = index,
-        .offset = is_theirs ? 0 : self->header + offset,
+        .offset = self->header + offset,
         .piece = plan_piece(self, size, rounds_of_blocks(self, source)),
         .size = size,
     };
@@ -617,9 +544,8 @@ plan_header(const dl_exchange *self)
     return dl_round_up(sizes_header(self->board), SLOT_UNIT);
 }
 
-/* Few bytes whose sizes only their rank knows are on its line, behind its note.  Blocks
- * that are in shared memory already are not copied into slots: their rank notes that, and
- * writes their places into its slot, which then has no blocks.  The other ranks read them
+/* Blocks that are in shared memory already are not copied into slots: their rank notes
+ * that, and writes their places into its slot, which then has no blocks.  The other ranks read them
  * there as if it were the slot: piece by piece while blocks of other ranks go through
  * slots, else at once.  At the end each such rank waits until all have read. */
 
@@ -641,13 +567,14 @@ places_of(const dl_exchange *self, int rank)
 static bool
 pays_in_place(const dl_exchange *self)
 {
-    size_t least = self->board->waiter.spin > 0 ? OFFER_LEAST : self->board->chunk;
+    size_t least =
+        self->board->waiter.spin > 0 ? DL_EXCHANGE_IN_PLACE_LEAST : self->board->chunk;
     size_t sum = 0;
 
     for (int i = 0; i < self->outgoing_count; i++) {
         sum += self->outgoing[i].size;
     }
-    return sum >= least && self->header + places_size(self) <= self->capacity;
+    return sum >= least && self->header + places_size(self) <= self->board->chunk;
 }
 
 /* Returns false when a block is not in shared memory, or is not plain: then all are
@@ -673,23 +600,6 @@ write_places(const dl_exchange *self)
     return true;
 }
 
-/* Returns true if this rank has noted that its blocks have one size, and they fit behind
- * the note. */
-static bool
-suits_line(const dl_exchange *self)
-{
-    return self->transfer->expected != NULL && self->is_even
-           && bytes_per_round(self, self->transfer->rank, 1) <= ROOM_BEHIND_NOTE;
-}
-
-/* Returns where a block is that its rank offers on its line. */
-static uint8_t *
-behind_note(const dl_exchange *self, const dl_stream *stream)
-{
-    return (uint8_t *)(note_of(self->board, stream->rank) + 1) + stream->offset
-           - self->header;
-}
-
 /* Called before the arrival, when the outgoing streams are known: notes where this
  * rank's blocks are.  They stay in shared memory if all of them are there and are large
  * enough to pay for it. */
@@ -700,11 +610,6 @@ offer_blocks(dl_exchange *self)
 
     if (self->outgoing_count == 0) {
         own->offer = NOTHING;
-    } else if (suits_line(self)) {
-        own->offer = BLOCKS_ON_LINE;
-        for (int i = 0; i < self->outgoing_count; i++) {
-            self->outgoing[i].data = behind_note(self, &self->outgoing[i]);
-        }
     } else {
         self->is_sharing = self->board->options.views != NULL
                            && self->transfer->factor == NULL && pays_in_place(self)
@@ -728,8 +633,7 @@ spares_slots(dl_exchange *self)
     return !needs_slots;
 }
 
-/* Sets `data` of the incoming streams whose ranks offer their blocks on their line or in
- * place; maps the memory when it is first used. */
+/* Sets `data` of the incoming streams whose ranks offer their blocks in place; maps the memory when it is first used. */
 static dl_status
 locate_blocks(dl_exchange *self)
 {
@@ -737,10 +641,7 @@ locate_blocks(dl_exchange *self)
 
     for (int i = 0; i < self->incoming_count; i++) {
         dl_stream *stream = &self->incoming[i];
-        offer offered = offer_of(self, stream->rank);
-        if (offered == BLOCKS_ON_LINE) {
-            stream->data = behind_note(self, stream);
-        } else if (offered == BLOCKS_IN_PLACE) {
+        if (offer_of(self, stream->rank) == BLOCKS_IN_PLACE) {
             const dl_shared_place *place =
                 &places_of(self, stream->rank)[stream->index];
             DL_TRY(dl_shared_views_map(views, place, stream->size, &stream->data));
@@ -757,7 +658,6 @@ blocks_of(const dl_exchange *self, int rank, uint64_t round)
         /* The line is const for readers; only its owner writes to it. */
         return (uint8_t *)dl_board_payload(self->board, rank);
     case DL_IN_POCKET:
-    case DL_IN_THEIR_POCKETS:
         return dl_board_pocket(self->board, rank);
     default:
         return dl_board_slot(self->board, rank, round);
@@ -769,7 +669,7 @@ dl_exchange_part(const dl_exchange *exchange, const dl_stream *stream, uint64_t 
 {
     return stream->data != NULL
                ? stream->data + round * stream->piece
-               : blocks_of(exchange, stream->home, round) + stream->offset;
+               : blocks_of(exchange, stream->rank, round) + stream->offset;
 }
 
 /* Where ranks share cores, some of the receivers find a slot's lines in the cache of the
@@ -881,10 +781,9 @@ run_round(dl_exchange *self, uint64_t round)
     dl_board *board = self->board;
     bool has_next = round + 1 < self->rounds;
 
-    /* The memory of the next round was last read `window` rounds before it. */
-    if (has_next && round + 1 >= self->window) {
-        DL_TRY(dl_board_wait_steps(board,
-                                   dl_board_step_drained(round + 1 - self->window)));
+    /* The slot of the next round was last read in the round before this one. */
+    if (has_next && round > 0) {
+        DL_TRY(dl_board_wait_steps(board, dl_board_step_drained(round - 1)));
     }
     if (has_next) {
         fill_place(self, round + 1);
@@ -909,13 +808,8 @@ begin_exchange(dl_exchange *self, const dl_op_context *op)
     self->is_sharing = false;
     self->is_even = false;
     self->skips_own = false;
-    self->window = 2;
-    self->capacity = self->board->chunk;
     if (transfer->expected != NULL) {
         self->place = DL_IN_SLOT;
-        if (self->board->waiter.spin > 0) {
-            self->capacity = dl_board_begin_in_slots(self->board);
-        }
         self->header = plan_header(self);
         write_sizes(self->board, transfer);
         if (note_of(self->board, transfer->rank)->is_even) {
@@ -931,9 +825,6 @@ begin_exchange(dl_exchange *self, const dl_op_context *op)
         }
         plan_place(self);
         self->rounds = self->place == DL_IN_SLOT ? plan_rounds(self) : 1;
-        if (self->place == DL_IN_SLOT) {
-            divide_slots_evenly(self);
-        }
     }
     plan_outgoing(self);
     if (self->place == DL_IN_SLOT) {
@@ -980,9 +871,6 @@ plan_after_meeting(dl_exchange *self)
         self->rounds = 1;
     } else if (is_uneven) {
         self->rounds = plan_rounds(self);
-        if (self->board->waiter.spin > 0) {
-            divide_slots_evenly(self);
-        }
     }
     plan_incoming(self);
     return locate_blocks(self);

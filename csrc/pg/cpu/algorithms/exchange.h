@@ -3,16 +3,15 @@
  * An exchange moves blocks through a board.  Each rank puts the blocks that it has for
  * others side by side on its line, in its pocket or in its slot, and takes those for
  * itself from the others'.  Lines are used where they have room for the blocks of each
- * rank, pockets where those have, and slots otherwise; a root whose own pocket has no
- * room puts each block into that of its receiver.  Blocks too large for a slot are
+ * rank, pockets where those have, and slots otherwise.
+ * Blocks too large for a slot are
  * cut into as many pieces as there are rounds; a rank fills its slot for the next round
  * before it empties those of this round, so that copying in and copying out overlap.
  *
  * On lines and in pockets, where one rank only sends or only receives, the others do
  * not wait for each other.  Blocks that would go through slots, but are in shared
  * memory already, are not copied.  Where ranks know only the sizes of their own blocks,
- * each writes one size on its line if they are all equal, and its blocks behind it if
- * they fit; otherwise its sizes come first in its slot.  Each rank compares the sizes
+ * each writes one size on its line if they are all equal; otherwise its sizes come first in its slot.  Each rank compares the sizes
  * that are sent with those that are expected. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
 #define DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
@@ -32,7 +31,6 @@ typedef enum dl_flow {
 typedef enum dl_place {
     DL_IN_SLOT = 0, /* or elsewhere, as each rank notes on its line */
     DL_IN_POCKET,
-    DL_IN_THEIR_POCKETS, /* those of the receivers, of which each has one block */
     DL_ON_LINE,
     DL_IN_PLACE, /* no rank has any in its slot */
 } dl_place;
@@ -70,18 +68,16 @@ struct dl_transfer {
     const void *context; /* for `drain` */
 };
 
-/* One block of `rank`: in each slot of `home`, or on its line or in its pocket, it
+/* One block of `rank`: in each slot of it, or on its line or in its pocket, it
  * begins at byte `offset`, and is cut into pieces of `piece` bytes. */
 typedef struct dl_stream {
     int rank;
-    int home;  /* `rank`, or the receiver */
     int index; /* among the blocks of `rank` */
     size_t offset;
     size_t piece;
     size_t size; /* of the block */
     const dl_tensor *tensor;
-    uint8_t *data; /* where the block is, if it stays in shared memory or is behind a
-                    * note; else NULL */
+    uint8_t *data; /* where the block is, if it stays in shared memory; else NULL */
 } dl_stream;
 
 /* Made once for a board; used by the thread that is in an operation. */
@@ -103,10 +99,8 @@ struct dl_exchange {
     bool is_sharing; /* this rank's blocks stay in shared memory */
     int sharers;     /* number of ranks whose blocks do */
     bool is_large;   /* arrays exceed the caches, and outputs are written past them */
-    size_t capacity; /* bytes of a slot that a round may use */
-    size_t header;   /* bytes of these before the blocks */
+    size_t header;   /* bytes of a slot before the blocks */
     uint64_t rounds;
-    uint64_t window; /* consecutive rounds that use different memory */
 };
 
 dl_status dl_exchange_init(dl_exchange *exchange, dl_board *board);

@@ -35,4 +35,13 @@
 #define DL_PIPELINE_ROUND_LEAST ((size_t)32 << 10)
 #define DL_PIPELINE_ROUND_MOST ((size_t)256 << 10)
 
+/* The most that a rank puts into its pocket where each rank has a core; where ranks share
+ * cores it is the whole pocket. */
+#define DL_EXCHANGE_POCKET_LIMIT ((size_t)4 << 10)
+
+/* The least that a rank offers in place, from shared memory, where each rank has a core:
+ * copying less takes less time than the additional meeting at the end.  Where ranks share
+ * cores, it is a whole slot. */
+#define DL_EXCHANGE_IN_PLACE_LEAST ((size_t)8 << 10)
+
 #endif

@@ -11,8 +11,9 @@ dl_pipeline_chunk(const dl_board *board, size_t size)
     most = most < DL_PIPELINE_ROUND_LEAST ? DL_PIPELINE_ROUND_LEAST : most;
     most = most > DL_PIPELINE_ROUND_MOST ? DL_PIPELINE_ROUND_MOST : most;
     most = most > board->chunk ? board->chunk : most;
-    size_t rounds = (size + most - 1) / most;
-    return dl_round_up((size + rounds - 1) / rounds, DL_LINE);
+    size_t rounds = size == 0 ? 1 : (size + most - 1) / most;
+    size_t part = (size + rounds - 1) / rounds;
+    return dl_round_up(part == 0 ? 1 : part, DL_LINE);
 }
 
 static dl_status
@@ -21,9 +22,9 @@ run_round(const dl_pipeline *self, uint64_t round)
     dl_board *board = self->board;
     bool has_next = round + 1 < self->rounds;
 
-    if (has_next && round + 1 >= self->window) {
-        DL_TRY(dl_board_wait_steps(board,
-                                   dl_board_step_drained(round + 1 - self->window)));
+    /* The slot of the next round was last read in the round before this one. */
+    if (has_next && round > 0) {
+        DL_TRY(dl_board_wait_steps(board, dl_board_step_drained(round - 1)));
     }
     if (has_next) {
         self->fill(self->context, round + 1);

@@ -13,14 +13,13 @@
 typedef struct dl_pipeline {
     dl_board *board;
     uint64_t rounds;
-    uint64_t window; /* from dl_board_divide_slots() */
     /* Writes this rank's slot, and reads those of the others. */
     void (*fill)(const void *context, uint64_t round);
     void (*drain)(const void *context, uint64_t round);
     const void *context;
 } dl_pipeline;
 
-/* Returns the bytes of a round of an array of `size` bytes. */
+/* Returns the bytes of a round of an array of `size` bytes; never 0. */
 size_t dl_pipeline_chunk(const dl_board *board, size_t size);
 
 /* Runs the operation after the arrival, before which round 0 was filled, and ends it. */

@@ -136,7 +136,6 @@ dl_scan_direct(dl_board *board, const dl_op_context *op, const dl_call *call)
     dl_pipeline pipeline = {
         .board = board,
         .rounds = all.count,
-        .window = dl_board_divide_slots(board, all.chunk),
         .fill = fill_slot,
         .drain = drain_slots,
         .context = &all,

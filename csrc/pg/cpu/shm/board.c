@@ -17,15 +17,6 @@
 #define SPIN_SPAN (2 * INT64_C(1000))
 #define YIELD_SPAN (250 * INT64_C(1000))
 
-/* Most bytes of the slots of all ranks that are used in parts: each reads those of all
- * others, and with more of them they would be in no cache.  Half of each slot is used
- * in any case, unless that is more than twice as much in all. */
-#define MOST_OF_PARTS ((size_t)8 << 20)
-
-/* Smaller parts are always at the same place: all of it stays in the first-level
- * cache. */
-#define LEAST_PART ((size_t)8 << 10)
-
 static size_t
 pockets_offset(int size)
 {
@@ -34,7 +25,7 @@ pockets_offset(int size)
     return sizeof(dl_board_header) + (size_t)size * per_rank;
 }
 
-/* Slots and their larger parts begin in the middle of a page.  Large arrays begin at the
+/* Slots begin in the middle of a page.  Large arrays begin at the
  * start of a page or a few bytes after it, and processors that compare addresses by
  * their offset in the page would take the two sides of a copy for conflicting ones. */
 #define PAGE ((size_t)4096)
@@ -207,9 +198,6 @@ dl_board_begin(dl_board *board, const dl_op_context *op)
     board->op = op;
     board->turn++;
     board->sequences[board->turn % DL_BOARD_TURNS] = op->sequence;
-    board->start = 0;
-    board->part = 0;
-    board->span = 0;
     dl_board_line *line = line_of(board, board->options.rank);
     line->fingerprint = op->fingerprint;
     return line->payload;
@@ -395,74 +383,12 @@ dl_board_payload(const dl_board *board, int rank)
     return line_of(board, rank)->payload;
 }
 
-/* Returns the bytes of a slot that are used cyclically: a multiple of PAGE, so that what
- * comes round is aligned. */
-static size_t
-room_of(const dl_board *board)
-{
-    size_t share = MOST_OF_PARTS / 2 / (size_t)board->options.size / PAGE * PAGE;
-    size_t half = board->chunk / 2;
-
-    if (share < half) {
-        return 2 * share < half ? 2 * share : half;
-    }
-    return share < board->chunk ? share : board->chunk;
-}
-
-size_t
-dl_board_begin_in_slots(dl_board *board)
-{
-    size_t most = room_of(board) / 4 * 3 / PAGE * PAGE;
-
-    if (most < LEAST_PART) {
-        return board->chunk;
-    }
-    board->span = most;
-    board->start = board->cursor % most / PAGE * PAGE;
-    return board->chunk - most;
-}
-
-/* The places of consecutive parts in a slot are `part` apart, and come round before one
- * would reach beyond the end.  So parts that are fewer than span / part rounds of the
- * same slot apart do not overlap.  Where the first part is yet to be placed, all are at
- * multiples of `part`, which wastes least. */
-uint64_t
-dl_board_divide_slots(dl_board *board, size_t size)
-{
-    size_t part = dl_round_up(size, size < 4 * PAGE ? DL_LINE : PAGE);
-    size_t room = room_of(board);
-
-    if (size < LEAST_PART || room < 2 * part || board->start >= room - part) {
-        return 2;
-    }
-    if (board->span == 0) {
-        board->span = room / part * part;
-        board->start = board->cursor % board->span / part * part;
-    } else {
-        board->span = room - part;
-    }
-    board->part = part;
-    return 2 * (board->span / part);
-}
-
-/* Returns how many parts the round is behind the operation's first one: both slots are
- * used at a place before the next place. */
-static uint64_t
-parts_before(const dl_board *board, uint64_t round)
-{
-    return ((board->round & 1) + round) / 2;
-}
-
 uint8_t *
 dl_board_slot(const dl_board *board, int rank, uint64_t round)
 {
     size_t parity = (board->round + round) & 1;
-    size_t offset = board->start;
 
-    if (board->part > 0) {
-        offset = (offset + parts_before(board, round) * board->part) % board->span;
-    }
-    return board->slots + ((size_t)rank * 2 + parity) * board->chunk + offset;
+    return board->slots + ((size_t)rank * 2 + parity) * board->chunk;
 }
 
 void
@@ -489,7 +415,6 @@ dl_board_wait_step(dl_board *board, int rank, uint64_t step)
 void
 dl_board_end(dl_board *board, uint64_t rounds, uint64_t steps)
 {
-    board->cursor += parts_before(board, rounds) * board->part;
     board->round += rounds;
     board->last_step += steps;
 }

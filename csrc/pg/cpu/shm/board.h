@@ -171,13 +171,7 @@ typedef struct dl_board {
     uint64_t begun_by_all; /* last turn that all ranks are known to have begun */
     uint64_t compared;     /* last turn compared with all ranks */
     uint64_t round;        /* rounds used by earlier operations */
-    /* Where in a slot round 0 of `op` begins; the bytes that each of its rounds uses, or
-     * 0 if the rounds do not move on; and the bytes of a slot in which they begin. */
-    size_t start;
-    size_t part;
-    size_t span;
-    uint64_t cursor;    /* bytes by which rounds of earlier operations have moved on */
-    uint64_t last_step; /* steps used by earlier operations */
+    uint64_t last_step;    /* steps used by earlier operations */
     dl_core_sharing sharing;
     dl_slot_writer writer; /* for what this rank writes to all others */
     /* for any thread */
@@ -242,19 +236,6 @@ const uint8_t *dl_board_payload(const dl_board *board, int rank);
 /* Returns the pocket of `rank`, board->pocket bytes, which that rank, or the only
  * sender of the operation, writes like a payload between begin and arrival. */
 uint8_t *dl_board_pocket(const dl_board *board, int rank);
-
-/* States that each round of the operation uses at most `size` bytes of a slot, which is
- * the same on every rank; otherwise a round has a whole slot.  Slots are then used in
- * parts, one after the other, because lines are faster to write again when they have
- * left the cache of the core that read them.  Returns the number of consecutive rounds
- * that use different memory, at least 2.  Called after dl_board_begin(), before the
- * first use of a slot. */
-uint64_t dl_board_divide_slots(dl_board *board, size_t size);
-
-/* For operations whose ranks agree on the size after they have written round 0: lets
- * that begin somewhere in its slot, and returns the bytes that a round may use at most.
- * dl_board_divide_slots() may be called later. */
-size_t dl_board_begin_in_slots(dl_board *board);
 
 /* Returns the slot of `rank` in round `round` of the operation, counted from 0. */
 uint8_t *dl_board_slot(const dl_board *board, int rank, uint64_t round);
