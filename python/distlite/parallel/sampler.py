@@ -13,12 +13,10 @@ from ..groups.world import get_rank, get_world_size
 
 __all__ = ["DistributedSampler"]
 
-# From this count on torch shuffles in the other direction.
-_LARGE = (2**32 - 1) // 20
-
 
 class DistributedSampler:
-    """The indices of the samples of one rank, the same as those of torch's class.
+    """The indices of the samples of one rank, the same as those of torch's class; their
+    order is another one from 214 million samples on.
 
     Sample i of the order of an epoch goes to rank i % `num_replicas`. All ranks get
     equally many.
@@ -115,7 +113,8 @@ class DistributedSampler:
 
 
 def permutation(count: int, seed: int) -> list[int]:
-    """Returns torch.randperm() for a generator of that seed, -2**63 to 2**64 - 1.
+    """Returns torch.randperm() for a generator of that seed, -2**63 to 2**64 - 1, and
+    fewer than (2**32 - 1) // 20 numbers.
 
     It takes about 0.2 us for each number.
     """
@@ -124,29 +123,13 @@ def permutation(count: int, seed: int) -> list[int]:
         raise ValueError(f"the seed must fit into 64 bits: {seed}")
     # The generator looks at the lower half only, of negative ones in two's complement.
     source = np.random.RandomState(seed & 0xFFFFFFFF)
-    shuffle = _shuffle if count < _LARGE else _shuffle_large
-    return shuffle(count, source) if count > 1 else list(range(count))
-
-
-def _shuffle(count: int, source: np.random.RandomState) -> list[int]:
-    """Shuffles: every number changes places with itself or a later one."""
     order = list(range(count))
+    if count < 2:
+        return order
+    # Every number changes places with itself or a later one.
     words = np.frombuffer(source.bytes(4 * (count - 1)), "<u4")
     steps = words % np.arange(count, 1, -1, dtype=np.uint32)
     for i, step in enumerate(steps.tolist()):
         j = i + step
         order[i], order[j] = order[j], order[i]
-    return order
-
-
-def _shuffle_large(count: int, source: np.random.RandomState) -> list[int]:
-    """Shuffles: every number changes places with itself or an earlier one."""
-    order = list(range(count))
-    words = np.frombuffer(source.bytes(8 * count), "<u4").astype(np.uint64)
-    wide = words[0::2] << np.uint64(32) | words[1::2]
-    wide %= np.arange(1, count + 1, dtype=np.uint64)
-    # Not tolist(): there may be no room for another list of so many.
-    for i, j in enumerate(map(int, wide)):
-        order[i] = order[j]
-        order[j] = i
     return order
