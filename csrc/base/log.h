@@ -51,8 +51,8 @@ bool dl_log_is_on(dl_log_level level);
 void dl_log_set_rank(int rank);
 
 /* The debug level, which TORCH_DISTRIBUTED_DEBUG sets: how much is checked and logged.
- * DETAIL also wraps each group that is made afterwards (pg/wrapper).  One per process;
- * any thread. */
+ * At DETAIL the ranks of groups that are made afterwards compare their calls
+ * (pg/agree/agreement.h).  One per process; any thread. */
 typedef enum dl_debug_level {
     DL_DEBUG_OFF = 0,
     DL_DEBUG_INFO = 1,

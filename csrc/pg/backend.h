@@ -79,11 +79,6 @@ typedef struct dl_backend_ops {
     bool leaves_windows;
     /* By dl_op_type, for the even forms; the uneven and coalesced ones share them. */
     dl_collective_fn collectives[DL_OP_TYPE_COUNT];
-    /* Of a backend around another one: does what comes before an operation and returns
-     * the backend inside, which carries it out.  For operations that a group composes
-     * of several of a backend's (pg/function_reduction.h).  NULL for all others. */
-    dl_status (*enter)(dl_backend *, const dl_op_context *, const dl_call *call,
-                       dl_backend **inside);
     /* Starts a DL_SEND or a receive without waiting; may be called from any thread and
      * is not ordered with collectives.  Later failures are reported by the work and
      * leave the group usable.  The elements stay in place until the work has ended.
@@ -256,9 +251,6 @@ typedef struct dl_backend_kind {
      * operations of all others run on the host once the streams have reached them. */
     bool is_ordered;
 } dl_backend_kind;
-
-/* Returns the row, also of a backend that another package has registered, or NULL. */
-const dl_backend_kind *dl_backend_find(const char *name);
 
 /* Returns the label of a rank in a backend's error texts, such as "group 0, rank 1 of 4
  * on node7", which the caller frees with free(3); NULL if there is no memory.  It names

@@ -10,7 +10,7 @@
 
 #include "base/call_site.h"
 #include "base/interrupt.h"
-#include "pg/agree/deadlock.h"
+#include "pg/agree/agreement.h"
 #include "pg/check.h"
 #include "pg/device/device.h"
 #include "pg/device/device_state.h"
@@ -150,10 +150,6 @@ run_with_reducer(operation *self)
         .size = self->group->size,
     };
 
-    if (self->backend->ops->enter != NULL) {
-        DL_TRY(self->backend->ops->enter(self->backend, &self->context, self->call,
-                                         &reduction.backend));
-    }
     dl_status status = dl_function_reduction_run(&reduction, self->call);
     self->has_failed_alike = reduction.has_failed_alike;
     return status;
@@ -166,10 +162,6 @@ run_staged(const operation *self)
     operation staged = *self;
     dl_staging staging;
 
-    if (self->backend->ops->enter != NULL) {
-        DL_TRY(self->backend->ops->enter(self->backend, &self->context, self->call,
-                                         &staged.backend));
-    }
     DL_TRY(abort_unless_ok(
         self, dl_staging_init(&staging, self->group, self->call, self->marks->cuda)));
     staged.call = staging.staged;
@@ -203,13 +195,16 @@ static dl_status
 carry_out(operation *self)
 {
     dl_status status = abort_unless_ok(self, dl_op_check_arrays(&self->context));
+    if (status == DL_OK && self->side->agreement != NULL) {
+        status = dl_agreement_reach(self->side, &self->context, self->call);
+    }
     if (status == DL_OK) {
         status = self->call->reducer != NULL ? run_with_reducer(self)
                  : self->marks != NULL       ? run_after_streams(self)
                                              : run_in_backend(self);
     }
     if (status != DL_OK && status != DL_UNSUPPORTED && !self->has_failed_alike) {
-        (void)dl_deadlock_explain(self->context.record);
+        (void)dl_recorder_explain(self->context.record);
         break_group(self);
     }
     return status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The members of a group.  Shared by the files that implement one: group.c, which makes
- * and ends it, collectives.c and messages.c, which run its operations, and the few
+ * The members of a group.  Shared by the files that implement one: membership.c, which
+ * makes and ends it, collectives.c and messages.c, which run its operations, and the few
  * others of this folder that need its locks or its backend. */
 #ifndef DISTLITE_PG_GROUP_STATE_H
 #define DISTLITE_PG_GROUP_STATE_H
@@ -26,7 +26,9 @@ typedef struct dl_side {
     /* Changed with the group's lock and the turn held; either of them suffices to use
      * it.  On the side for devices it is NULL before the first operation. */
     dl_backend *backend;
-    dl_backend *window_backend; /* likewise; NULL: see pg/window_backend.h */
+    dl_backend *window_backend;     /* likewise; NULL: see pg/window_backend.h */
+    struct dl_agreement *agreement; /* changed like the backend; NULL: calls are not
+                                     * compared (pg/agree/agreement.h) */
 } dl_side;
 
 /* How arrays on devices are treated if the group has no side for devices. */

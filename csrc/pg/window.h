@@ -23,13 +23,6 @@
 
 typedef struct dl_window dl_window;
 
-/* Updates in addition to those of dl_reduce_op.  The numbers are part of the wire. */
-#define DL_UPDATE_REPLACE 32 /* the element becomes the input */
-#define DL_UPDATE_NOTHING 33 /* the element stays, and is read atomically */
-
-/* The largest element that is updated atomically. */
-#define DL_UPDATE_ITEM_LIMIT ((size_t)65536)
-
 /* Makes a window, together with all other ranks, of which this rank's part has `count`
  * elements of the dtype of `model`; only dtype, code and size of an element are read.
  * The parts may differ in size, and are zeros at first.  DL_UNSUPPORTED: the group's

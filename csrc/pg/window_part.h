@@ -29,6 +29,13 @@ typedef enum dl_access_kind {
     DL_ACCESS_SWAP = 4,
 } dl_access_kind;
 
+/* Updates in addition to those of dl_reduce_op.  The numbers are part of the wire. */
+#define DL_UPDATE_REPLACE 32 /* the element becomes the input */
+#define DL_UPDATE_NOTHING 33 /* the element stays, and is read atomically */
+
+/* The largest element that is updated atomically. */
+#define DL_UPDATE_ITEM_LIMIT ((size_t)65536)
+
 /* `size` bytes from byte `offset` on in the memory of `rank`.  The pointers are to as
  * many bytes, or NULL as in pg/window.h. */
 typedef struct dl_access {

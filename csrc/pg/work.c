@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "base/thread.h"
-#include "pg/agree/deadlock.h"
 
 void
 dl_work_init(dl_work *work, const dl_work_ops *ops, dl_op_type op)
@@ -138,7 +137,7 @@ dl_work_finish_at(dl_work *work, dl_status status, int64_t now)
      * work was cancelled. */
     work->status = status == DL_INTERRUPTED ? DL_CANCELLED : status;
     if (status != DL_OK) {
-        (void)dl_deadlock_explain(atomic_load(&work->record));
+        (void)dl_recorder_explain(atomic_load(&work->record));
         keep_error(work);
     }
     work->ended_at = now;

@@ -3,7 +3,7 @@
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "groups.h"
-#include "pg/record/own_waits.h"
+#include "pg/agree/own_waits.h"
 #include "store/prefix_store.h"
 
 static dl_store *store;

@@ -48,6 +48,6 @@ def test_layers_are_those_of_the_test():
     cells = [line.split("|")[1] for line in layers.splitlines() if "|" in line]
     folders = set(re.findall(r"`([\w/]+)`", " ".join(cells)))
     # The row `pg/<backend>` is about the others.
-    names = ("cpu", "nccl", "mpi", "ucc", "fake", "extension", "wrapper")
+    names = ("cpu", "nccl", "mpi", "ucc", "fake", "extension")
     backends = {f"pg/{name}" for name in names}
     assert folders == set(MAY_INCLUDE) - backends

@@ -13,7 +13,7 @@
 #include "pg/agree/wait_words.h"
 #include "pg/group_state.h"
 #include "pg/record/blocked_threads.h"
-#include "pg/record/own_waits.h"
+#include "pg/agree/own_waits.h"
 #include "pg/record/recorder.h"
 #include "pg/record/wait_graph.h"
 #include "store/store.h"
@@ -310,15 +310,14 @@ add_late(const dl_record *record, int64_t started, const dl_error *error)
                            : dl_fail(error->status, "%.1300s%s", error->text, text);
 }
 
-dl_status
-dl_deadlock_explain(const dl_record *record)
+/* Adds the report of a deadlock that includes the operation, or, after a timeout, what
+ * the late ranks were doing, as far as that was known before the deadline. */
+static dl_status
+explain(const dl_record *record)
 {
     char text[DL_WAIT_TEXT_SIZE] = "";
     dl_error error = *dl_last_error();
 
-    if (record == NULL) {
-        return error.status;
-    }
     int64_t started = atomic_load_explicit(&record->started, memory_order_acquire);
     pthread_mutex_lock(&lock);
     for (int i = 0; i < told_count; i++) {
@@ -621,6 +620,7 @@ dl_deadlock_set_world(dl_group *group)
 void
 dl_deadlock_enter(dl_group *group)
 {
+    dl_recorder_set_explain(explain);
     dl_own_waits_enter(group);
 }
 

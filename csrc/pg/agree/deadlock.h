@@ -2,7 +2,7 @@
  *
  * Detects ranks that wait for each other and would do so until their timeout.  Once a
  * thread of the program has waited for some seconds, the detector's thread publishes
- * what this process waits for (pg/record/own_waits.h) in the job's store, reads the
+ * what this process waits for (pg/agree/own_waits.h) in the job's store, reads the
  * same of the ranks that it waits for (pg/agree/wait_exchange.h), and looks for a cycle
  * (pg/record/wait_graph.h).  A cycle is reported only once all of its processes have
  * published the same waits again after it was first found.  They then all waited at one
@@ -36,11 +36,5 @@ dl_status dl_deadlock_configure(void);
 /* Sets the group whose ranks and store are the job's.  No reference is taken;
  * NULL for none. */
 void dl_deadlock_set_world(dl_group *group);
-
-/* Completes the thread's last error, with which the operation of `record` has failed,
- * and returns its code.  Adds the report of a deadlock that includes the operation, or,
- * after a timeout, what the late ranks were doing, as far as that was known before the
- * deadline. */
-dl_status dl_deadlock_explain(const dl_record *record);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A rendezvous of the ranks in the store, at which each leaves a short text ("words"),
- * for the debug wrapper and monitored_barrier.  It does not use the backend, so it
+ * for agreements and monitored_barrier.  It does not use the backend, so it
  * works when the backend does not, and reports for each rank whether it has arrived.
  * Every roll call has a number, the same on all ranks; words are kept under
  * "<topic>/<number>/<rank>".  Knows nothing of what the words mean. */

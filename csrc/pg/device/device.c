@@ -11,10 +11,11 @@
 #include "base/call_site.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "pg/agree/agreement.h"
+#include "pg/backend_table.h"
 #include "pg/device/cuda_table.h"
 #include "pg/device/device_state.h"
 #include "pg/device/pinned.h"
-#include "pg/wrapper/wrapper_backend.h"
 
 /* The records of one batch, completed when its work ends. */
 typedef struct ending {
@@ -38,7 +39,13 @@ make_side(dl_group *group, const dl_backend_kind *kind,
     }
     made->side.kind = kind;
     made->options = *options;
-    made->is_detailed = dl_debug_level_get() == DL_DEBUG_DETAIL;
+    if (dl_debug_level_get() == DL_DEBUG_DETAIL) {
+        made->side.agreement = dl_agreement_new(group, kind->name);
+        if (made->side.agreement == NULL) {
+            free(made);
+            return DL_NO_MEMORY;
+        }
+    }
     dl_recorder_join(&made->side.seat, group->name, kind->name, group->rank,
                      group->size);
     dl_lane_init(&made->side.lane);
@@ -163,13 +170,7 @@ make_backend(dl_group *group, int device, dl_deadline deadline, dl_backend **bac
         .context = group,
     };
 
-    DL_TRY(self->side.kind->make_on_device(&options, deadline, backend));
-    dl_status status =
-        self->is_detailed ? dl_wrapper_backend_wrap(&options, backend) : DL_OK;
-    if (status != DL_OK) {
-        (*backend)->ops->free(*backend);
-    }
-    return status;
+    return self->side.kind->make_on_device(&options, deadline, backend);
 }
 
 /* Returns the thread's last error as the cause of all later failures of the group, on
@@ -326,6 +327,19 @@ record_end(dl_op *ops, size_t count, dl_status status, dl_work *work)
     }
 }
 
+/* The host waits for the other ranks, which it does not otherwise. */
+static dl_status
+compare_calls(dl_device_side *self, const dl_batch *batch)
+{
+    for (size_t i = 0; self->side.agreement != NULL && i < batch->count; i++) {
+        const dl_op *op = &batch->ops[i];
+        if (!is_message(op)) {
+            DL_TRY(dl_agreement_reach(&self->side, &op->context, op->call));
+        }
+    }
+    return DL_OK;
+}
+
 /* Begins the operations of `batch`, which are `ops`.  Called with the turn held. */
 static dl_status
 enqueue(dl_group *group, dl_op *ops, const dl_batch *batch, dl_work **work)
@@ -337,7 +351,11 @@ enqueue(dl_group *group, dl_op *ops, const dl_batch *batch, dl_work **work)
         dl_device_open(group, dl_arrays_at(&arrays, 0)->device_index, batch->deadline));
     record_start(self, ops, batch->count);
     dl_backend *backend = self->side.backend;
-    dl_status status = note_failure(group, backend->ops->enqueue(backend, batch, work));
+    dl_status status = compare_calls(self, batch);
+    if (status == DL_OK) {
+        status = backend->ops->enqueue(backend, batch, work);
+    }
+    (void)note_failure(group, status);
     record_end(ops, batch->count, status, *work);
     return status;
 }
@@ -378,7 +396,7 @@ record_queued(dl_device_side *self, dl_op *op)
         is_message(op) ? record_message(self, op)
                        : dl_recorder_queue(&self->side.seat, &op->context.fingerprint,
                                            op->context.deadline);
-    if (!self->is_detailed) {
+    if (self->side.agreement == NULL) {
         return DL_OK;
     }
     /* Noted now, because the thread has another call site when the batch is issued. */
@@ -700,7 +718,7 @@ split_backend(dl_group *parent, const dl_device_split_args *wanted,
     if (child != NULL && child->device != NULL
         && child->device->side.kind == parent->device->side.kind) {
         DL_TRY(dl_device_open(child, -1, deadline));
-        to = dl_wrapper_backend_inside(child->device->side.backend);
+        to = child->device->side.backend;
     }
     return from->ops->split(from, wanted, deadline, to);
 }

@@ -14,7 +14,6 @@ struct dl_device_side {
     dl_side side; /* its sequence numbers are separate from the CPU side's */
     /* fixed after init */
     dl_device_options options;
-    bool is_detailed; /* ranks compare their calls */
     bool takes_barriers;
     int device; /* of the first operation; guarded by the turn */
     /* The thread that has a batch open, and with it the turn, by the address of its

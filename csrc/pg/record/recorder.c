@@ -594,6 +594,23 @@ dl_recorder_hide_wait(dl_recorded_wait *row)
     }
 }
 
+static _Atomic(dl_explain_fn) explainer;
+
+void
+dl_recorder_set_explain(dl_explain_fn explain)
+{
+    atomic_store(&explainer, explain);
+}
+
+dl_status
+dl_recorder_explain(const dl_record *record)
+{
+    dl_explain_fn explain = atomic_load(&explainer);
+
+    return explain == NULL || record == NULL ? dl_last_error()->status
+                                             : explain(record);
+}
+
 bool
 dl_recorder_take_failure(void)
 {

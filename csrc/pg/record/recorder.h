@@ -67,6 +67,13 @@ void dl_recorder_end_in(const dl_seat *seat, dl_record *record, dl_status status
 dl_recorded_wait *dl_recorder_show_wait(int64_t since, const char *text);
 void dl_recorder_hide_wait(dl_recorded_wait *row);
 
+/* Completes the thread's last error, with which the operation of `record` has failed,
+ * by what the detector of deadlocks knows (pg/agree/deadlock.h), which sets the function
+ * for it.  Returns the code of the error. */
+typedef dl_status (*dl_explain_fn)(const dl_record *record);
+void dl_recorder_set_explain(dl_explain_fn explain);
+dl_status dl_recorder_explain(const dl_record *record);
+
 /* Returns true if, since the last call, an operation has timed out, lost its peer or
  * met a different call. */
 bool dl_recorder_take_failure(void);

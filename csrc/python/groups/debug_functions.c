@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "pg/agree/deadlock.h"
-#include "pg/record/own_waits.h"
+#include "pg/agree/own_waits.h"
 #include "python/groups/collective_call.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "pg/window.h"
+#include "pg/window_part.h"
 #include "tensor/reduce.h"
 
 bool

@@ -3,8 +3,8 @@
  * A statement: the call that one rank is about to make, as lines of text that the ranks
  * exchange through the store; and the comparison of two statements.  It is text because
  * it is compared for equality only, and appears in error texts. */
-#ifndef DISTLITE_PG_WRAPPER_STATEMENT_H
-#define DISTLITE_PG_WRAPPER_STATEMENT_H
+#ifndef DISTLITE_PG_AGREE_STATEMENT_H
+#define DISTLITE_PG_AGREE_STATEMENT_H
 
 #include "pg/backend.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/wrapper/statement.h"
+#include "pg/agree/statement.h"
 
 #include <inttypes.h>
 #include <stdarg.h>

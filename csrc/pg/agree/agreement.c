@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/wrapper/agreement.h"
+#include "pg/agree/agreement.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "base/call_site.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "pg/wrapper/statement.h"
+#include "pg/agree/statement.h"
 
 /* Number of ranks that are listed one by one; the list must leave room for the text
  * before it. */
@@ -14,6 +16,12 @@
 
 /* Size of the text that quotes why a rank is gone. */
 #define CAUSE_SIZE 400
+
+struct dl_agreement {
+    dl_group *group;
+    char *name; /* "0"; "0 (nccl)" on devices */
+    dl_roll_call roll;
+};
 
 /* The result of one roll call. */
 typedef struct hearing {
@@ -38,7 +46,7 @@ said_by(const hearing *self, int rank)
 static int
 size_of(const hearing *self)
 {
-    return self->agreement->options.size;
+    return self->agreement->roll.size;
 }
 
 /* Appends " at train.py:42 in step", or nothing if the line is unknown. */
@@ -132,7 +140,7 @@ fail_mismatch(const hearing *self, int base, int other)
                    "Collectives differ in the following aspects: %s. It is operation "
                    "%" PRIu64 " of group %s, nothing was sent:%s",
                    camps[0].text, calls[0], camps[1].text, calls[1], aspects,
-                   self->op->sequence, self->agreement->options.group_name, ranks.text);
+                   self->op->sequence, self->agreement->name, ranks.text);
 }
 
 /* Compares the calls of all ranks, all of which have come. */
@@ -200,7 +208,6 @@ append_ranks(const hearing *self, table *ranks)
 static dl_status
 fail_absent(const hearing *self, dl_status status)
 {
-    const dl_agreement_options *options = &self->agreement->options;
     char cause[CAUSE_SIZE] = "";
     dl_rank_list late;
     table ranks = {.used = 0};
@@ -214,56 +221,61 @@ fail_absent(const hearing *self, dl_status status)
     return dl_fail(status,
                    "[Rank %d]: Ranks %s failed to pass monitoredBarrier in %" PRId64
                    " ms%s\nThe others wait in operation %" PRIu64 " of group %s:%s",
-                   options->rank, late.text, self->op->deadline.limit / DL_MILLISECOND,
-                   cause, self->op->sequence, options->group_name, ranks.text);
+                   self->agreement->roll.rank, late.text,
+                   self->op->deadline.limit / DL_MILLISECOND, cause, self->op->sequence,
+                   self->agreement->name, ranks.text);
 }
 
 /* After an abort of this rank the wait ends with its cause, whatever `rank` is. */
 static dl_status
 check_rank(void *context, int rank)
 {
-    dl_agreement *self = context;
-    const dl_agreement_options *options = &self->options;
-
-    if (atomic_load_explicit(&self->is_aborted, memory_order_acquire)) {
-        pthread_mutex_lock(&self->lock);
-        dl_status status = dl_fail_again(&self->abort_cause);
-        pthread_mutex_unlock(&self->lock);
-        return status;
-    }
-    return options->watch == NULL ? DL_OK : options->watch(options->context, rank);
+    DL_TRY(dl_group_admit(context));
+    return dl_group_watch(context, rank);
 }
 
-void
-dl_agreement_init(dl_agreement *self, const dl_agreement_options *options)
+static char *
+name_new(const dl_group *group, const char *device)
 {
-    *self = (dl_agreement){.options = *options};
-    self->roll = (dl_roll_call){
-        .store = options->store,
-        .topic = options->topic,
-        .rank = options->rank,
-        .size = options->size,
-        .watch = check_rank,
-        .context = self,
+    char *name = NULL;
+    int size = device == NULL ? asprintf(&name, "%s", group->name)
+                              : asprintf(&name, "%s (%s)", group->name, device);
+
+    return size < 0 ? NULL : name;
+}
+
+dl_agreement *
+dl_agreement_new(dl_group *group, const char *device)
+{
+    dl_agreement *self = malloc(sizeof *self);
+    char *name = self == NULL ? NULL : name_new(group, device);
+
+    if (name == NULL) {
+        free(self);
+        dl_fail_no_memory();
+        return NULL;
+    }
+    dl_call_sites_enable();
+    *self = (dl_agreement){
+        .group = group,
+        .name = name,
+        .roll = {.store = group->store,
+                 .topic = device == NULL ? "debug" : "debug-device",
+                 .rank = group->rank,
+                 .size = group->size,
+                 .watch = check_rank,
+                 .context = group},
     };
-    pthread_mutex_init(&self->lock, NULL);
+    return self;
 }
 
 void
-dl_agreement_fini(dl_agreement *self)
+dl_agreement_free(dl_agreement *self)
 {
-    pthread_mutex_destroy(&self->lock);
-}
-
-void
-dl_agreement_abort(dl_agreement *self, const dl_error *cause)
-{
-    pthread_mutex_lock(&self->lock);
-    if (!atomic_load(&self->is_aborted)) {
-        self->abort_cause = *cause;
-        atomic_store(&self->is_aborted, true);
+    if (self != NULL) {
+        free(self->name);
+        free(self);
     }
-    pthread_mutex_unlock(&self->lock);
 }
 
 /* Logs the call, which the other ranks have not seen yet. */
@@ -276,7 +288,7 @@ log_call(const dl_agreement *self, const dl_op_context *op, const dl_buffer *tex
         dl_statement said = dl_statement_read(dl_buffer_bytes(text));
         dl_statement_describe(&said, call, sizeof call);
         dl_log(DL_LOG_TRACE, "%s #%" PRIu64 " of group %s", call, op->sequence,
-               self->options.group_name);
+               self->name);
     }
 }
 
@@ -285,7 +297,7 @@ announce_call(dl_agreement *self, const dl_op_context *op, const dl_call *call)
 {
     dl_buffer text = {0};
 
-    dl_statement_write(op, call, self->options.size, &text);
+    dl_statement_write(op, call, self->roll.size, &text);
     dl_buffer_put(&text, (dl_bytes){(const uint8_t *)"", 1});
     dl_status status = dl_buffer_check(&text);
     if (status == DL_OK) {
@@ -312,13 +324,9 @@ await_calls(dl_agreement *self, const dl_op_context *op, dl_buffer *words)
     return compare_calls(&hearing);
 }
 
-dl_status
-dl_agreement_reach(dl_agreement *self, const dl_op_context *op, const dl_call *call)
+static dl_status
+reach(dl_agreement *self, const dl_op_context *op, const dl_call *call)
 {
-    /* A group of one rank always agrees, and may have no store. */
-    if (self->options.size == 1) {
-        return DL_OK;
-    }
     dl_buffer *words = dl_rank_values_new(self->roll.size);
     if (words == NULL) {
         return DL_NO_MEMORY;
@@ -334,5 +342,22 @@ dl_agreement_reach(dl_agreement *self, const dl_op_context *op, const dl_call *c
         status = await_calls(self, op, words);
     }
     dl_rank_values_free(words, self->roll.size);
+    return status;
+}
+
+dl_status
+dl_agreement_reach(dl_side *side, const dl_op_context *op, const dl_call *call)
+{
+    /* A group of one rank always agrees, and may have no store. */
+    if (side->agreement->roll.size == 1) {
+        return DL_OK;
+    }
+    dl_status status = reach(side->agreement, op, call);
+    if (status != DL_OK && status != DL_MISMATCH) {
+        dl_error error = *dl_last_error();
+        dl_error cause = dl_error_for_others();
+        side->backend->ops->abort(side->backend, &cause);
+        return dl_fail_again(&error);
+    }
     return status;
 }

@@ -4,8 +4,8 @@
  * wait (pg/record/blocked_threads.h), the operations that they wait in, as recorded by
  * the recorder, and the groups of the process.  Knows nothing of stores or other
  * ranks. */
-#ifndef DISTLITE_PG_RECORD_OWN_WAITS_H
-#define DISTLITE_PG_RECORD_OWN_WAITS_H
+#ifndef DISTLITE_PG_AGREE_OWN_WAITS_H
+#define DISTLITE_PG_AGREE_OWN_WAITS_H
 
 #include "pg/group.h"
 #include "pg/record/recording.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/record/own_waits.h"
+#include "pg/agree/own_waits.h"
 
 #include <inttypes.h>
 #include <pthread.h>
