@@ -155,172 +155,132 @@ finish_in_place(dlpy_collective *self, dl_call *call, dlpy_tensor *tensor,
     return result;
 }
 
-static PyObject *
-give_up_in_place(dlpy_collective *self, dlpy_tensor *tensor)
+/* A function of one array, which is its input and its output.  The numbers are those of
+ * its parameters in the signature; 0, the array's, means that it has none. */
+typedef struct in_place {
+    dlpy_signature signature;
+    dl_op_type op;
+    int reduction;
+    int root; /* the global rank, "src" or "dst" */
+    int group;
+    int group_root;
+} in_place;
+
+/* Inlined, so that the numbers are constants. */
+static inline __attribute__((always_inline)) PyObject *
+run_in_place(PyObject *module, const in_place *form, dlpy_call call)
 {
-    dlpy_tensor_release(tensor);
-    return dlpy_collective_give_up(self);
+    PyObject *values[9];
+    dlpy_collective self;
+    dlpy_tensor tensor;
+    dl_call core = {.op = form->op};
+
+    if (dlpy_take_arguments(&form->signature, call, values) < 0) {
+        return NULL;
+    }
+    int begun =
+        dlpy_collective_begin(module, &form->signature, values, form->group, &self);
+    if (begun <= 0) {
+        return dlpy_collective_answer(&self, begun);
+    }
+    PyObject *reduction = form->reduction == 0 ? NULL : values[form->reduction];
+    if ((form->root != 0
+         && dlpy_collective_root(&self, form->signature.names[form->root],
+                                 values[form->root], values[form->group_root], -1,
+                                 &core.root)
+                < 0)
+        || (form->reduction != 0
+            && dlpy_reduce_op_from(self.state, reduction, &core.reduction, &core.factor)
+                   < 0)
+        || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
+        return dlpy_collective_give_up(&self);
+    }
+    if (form->reduction != 0
+        && take_reducer(&self, core.reduction, reduction, values[0], &tensor,
+                        &core.reducer)
+               < 0) {
+        dlpy_tensor_release(&tensor);
+        return dlpy_collective_give_up(&self);
+    }
+    core.tensor = tensor.view;
+    int rank = dl_group_rank(self.core);
+    bool writes = form->op == DL_BROADCAST ? rank != core.root
+                  : form->op == DL_REDUCE  ? rank == core.root
+                                           : form->op != DL_EXSCAN || rank > 0;
+    return finish_in_place(&self, &core, &tensor, values[0], writes);
 }
+
+/* The signature of a reduction whose result is on every rank. */
+#define REDUCTION(name)                                                \
+    {                                                                  \
+        .function = name,                                              \
+        .required = 1,                                                 \
+        .names = {"tensor", "op", "group", "async_op", DLPY_KEYWORDS}, \
+    }
 
 static PyObject *
 all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
            PyObject *keywords)
 {
-    static const dlpy_signature signature = {
-        .function = "all_reduce",
-        .required = 1,
-        .names = {"tensor", "op", "group", "async_op", DLPY_KEYWORDS},
-    };
-    dlpy_call call = {args, count, keywords};
-    PyObject *values[7];
-    dlpy_collective self;
-    dlpy_tensor tensor;
-    dl_reduce_op reduction;
-    double factor;
-    const dl_reducer *reducer;
+    static const in_place form = {.signature = REDUCTION("all_reduce"),
+                                  .op = DL_ALL_REDUCE,
+                                  .reduction = 1,
+                                  .group = 2};
 
-    if (dlpy_take_arguments(&signature, call, values) < 0) {
-        return NULL;
-    }
-    int begun = dlpy_collective_begin(module, &signature, values, 2, &self);
-    if (begun <= 0) {
-        return dlpy_collective_answer(&self, begun);
-    }
-    if (dlpy_reduce_op_from(self.state, values[1], &reduction, &factor) < 0
-        || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
-        return dlpy_collective_give_up(&self);
-    }
-    if (take_reducer(&self, reduction, values[1], values[0], &tensor, &reducer) < 0) {
-        return give_up_in_place(&self, &tensor);
-    }
-    dl_call core = {.op = DL_ALL_REDUCE,
-                    .reduction = reduction,
-                    .factor = factor,
-                    .reducer = reducer,
-                    .tensor = tensor.view};
-    return finish_in_place(&self, &core, &tensor, values[0], true);
-}
-
-/* scan and exscan. */
-static PyObject *
-scan_array(PyObject *module, const dlpy_signature *signature, dlpy_call call,
-           bool is_exclusive)
-{
-    PyObject *values[7];
-    dlpy_collective self;
-    dlpy_tensor tensor;
-    dl_call core = {.op = is_exclusive ? DL_EXSCAN : DL_SCAN};
-
-    if (dlpy_take_arguments(signature, call, values) < 0) {
-        return NULL;
-    }
-    int begun = dlpy_collective_begin(module, signature, values, 2, &self);
-    if (begun <= 0) {
-        return dlpy_collective_answer(&self, begun);
-    }
-    if (dlpy_reduce_op_from(self.state, values[1], &core.reduction, &core.factor) < 0
-        || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
-        return dlpy_collective_give_up(&self);
-    }
-    if (take_reducer(&self, core.reduction, values[1], values[0], &tensor,
-                     &core.reducer)
-        < 0) {
-        return give_up_in_place(&self, &tensor);
-    }
-    core.tensor = tensor.view;
-    bool writes = !is_exclusive || dl_group_rank(self.core) > 0;
-    return finish_in_place(&self, &core, &tensor, values[0], writes);
+    return run_in_place(module, &form, (dlpy_call){args, count, keywords});
 }
 
 static PyObject *
 scan(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
-    static const dlpy_signature signature = {
-        .function = "scan",
-        .required = 1,
-        .names = {"tensor", "op", "group", "async_op", DLPY_KEYWORDS},
-    };
+    static const in_place form = {
+        .signature = REDUCTION("scan"), .op = DL_SCAN, .reduction = 1, .group = 2};
 
-    return scan_array(module, &signature, (dlpy_call){args, count, keywords}, false);
+    return run_in_place(module, &form, (dlpy_call){args, count, keywords});
 }
 
 static PyObject *
 exscan(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
-    static const dlpy_signature signature = {
-        .function = "exscan",
-        .required = 1,
-        .names = {"tensor", "op", "group", "async_op", DLPY_KEYWORDS},
-    };
+    static const in_place form = {
+        .signature = REDUCTION("exscan"), .op = DL_EXSCAN, .reduction = 1, .group = 2};
 
-    return scan_array(module, &signature, (dlpy_call){args, count, keywords}, true);
+    return run_in_place(module, &form, (dlpy_call){args, count, keywords});
 }
 
 static PyObject *
 broadcast(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
-    static const dlpy_signature signature = {
-        .function = "broadcast",
-        .required = 1,
-        .names = {"tensor", "src", "group", "async_op", "group_src", DLPY_KEYWORDS},
+    static const in_place form = {
+        .signature = {.function = "broadcast",
+                      .required = 1,
+                      .names = {"tensor", "src", "group", "async_op", "group_src",
+                                DLPY_KEYWORDS}},
+        .op = DL_BROADCAST,
+        .root = 1,
+        .group = 2,
+        .group_root = 4,
     };
-    dlpy_call call = {args, count, keywords};
-    PyObject *values[8];
-    dlpy_collective self;
-    dlpy_tensor tensor;
-    dl_call core = {.op = DL_BROADCAST};
 
-    if (dlpy_take_arguments(&signature, call, values) < 0) {
-        return NULL;
-    }
-    int begun = dlpy_collective_begin(module, &signature, values, 2, &self);
-    if (begun <= 0) {
-        return dlpy_collective_answer(&self, begun);
-    }
-    if (dlpy_collective_root(&self, "src", values[1], values[4], -1, &core.root) < 0
-        || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
-        return dlpy_collective_give_up(&self);
-    }
-    core.tensor = tensor.view;
-    bool is_root = core.root == dl_group_rank(self.core);
-    return finish_in_place(&self, &core, &tensor, values[0], !is_root);
+    return run_in_place(module, &form, (dlpy_call){args, count, keywords});
 }
 
 static PyObject *
 reduce(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
-    static const dlpy_signature signature = {
-        .function = "reduce",
-        .required = 1,
-        .names = {"tensor", "dst", "op", "group", "async_op", "group_dst",
-                  DLPY_KEYWORDS},
+    static const in_place form = {
+        .signature = {.function = "reduce",
+                      .required = 1,
+                      .names = {"tensor", "dst", "op", "group", "async_op", "group_dst",
+                                DLPY_KEYWORDS}},
+        .op = DL_REDUCE,
+        .root = 1,
+        .reduction = 2,
+        .group = 3,
+        .group_root = 5,
     };
-    dlpy_call call = {args, count, keywords};
-    PyObject *values[9];
-    dlpy_collective self;
-    dlpy_tensor tensor;
-    dl_call core = {.op = DL_REDUCE};
 
-    if (dlpy_take_arguments(&signature, call, values) < 0) {
-        return NULL;
-    }
-    int begun = dlpy_collective_begin(module, &signature, values, 3, &self);
-    if (begun <= 0) {
-        return dlpy_collective_answer(&self, begun);
-    }
-    if (dlpy_collective_root(&self, "dst", values[1], values[5], -1, &core.root) < 0
-        || dlpy_reduce_op_from(self.state, values[2], &core.reduction, &core.factor) < 0
-        || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
-        return dlpy_collective_give_up(&self);
-    }
-    if (take_reducer(&self, core.reduction, values[2], values[0], &tensor,
-                     &core.reducer)
-        < 0) {
-        return give_up_in_place(&self, &tensor);
-    }
-    core.tensor = tensor.view;
-    bool is_root = core.root == dl_group_rank(self.core);
-    return finish_in_place(&self, &core, &tensor, values[0], is_root);
+    return run_in_place(module, &form, (dlpy_call){args, count, keywords});
 }
 
 /* Waits until the devices of all ranks have reached the barrier.  Returns 0, or -1 with
@@ -416,6 +376,17 @@ begin(begun_call *self, PyObject *module, const dlpy_signature *signature,
     return dlpy_collective_begin(module, signature, self->values, group, &self->call);
 }
 
+/* Takes argument `i`: a list of arrays, or one array of equal blocks. */
+static int
+take_blocks(begun_call *self, dlpy_side *side, int i, const dlpy_signature *signature,
+            bool is_list)
+{
+    const char *name = signature->names[i];
+
+    return is_list ? dlpy_side_list(side, &self->call, self->values[i], name)
+                   : dlpy_side_cut(side, &self->call, self->values[i], name, NULL);
+}
+
 static PyObject *
 finish(begun_call *self, dl_call *call)
 {
@@ -428,6 +399,27 @@ give_up(begun_call *self)
     return dlpy_sides_give_up(&self->call, &self->input, &self->output);
 }
 
+/* The outputs are a list of arrays, or equal blocks of one. */
+static PyObject *
+all_gather_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call,
+                  bool is_list)
+{
+    begun_call self;
+    dl_call core = {.op = DL_ALL_GATHER};
+    int begun = begin(&self, module, signature, call, 2);
+
+    if (begun <= 0) {
+        return dlpy_collective_answer(&self.call, begun);
+    }
+    if (take_blocks(&self, &self.output, 0, signature, is_list) < 0
+        || dlpy_side_array(&self.input, self.values[1], signature->names[1]) < 0) {
+        return give_up(&self);
+    }
+    core.tensor = self.input.tensor.view;
+    core.outputs = dlpy_side_blocks(&self.output);
+    return finish(&self, &core);
+}
+
 static PyObject *
 all_gather(PyObject *module, PyObject *const *args, Py_ssize_t count,
            PyObject *keywords)
@@ -437,20 +429,9 @@ all_gather(PyObject *module, PyObject *const *args, Py_ssize_t count,
         .required = 2,
         .names = {"tensor_list", "tensor", "group", "async_op", DLPY_KEYWORDS},
     };
-    begun_call self;
-    dl_call core = {.op = DL_ALL_GATHER};
-    int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 2);
 
-    if (begun <= 0) {
-        return dlpy_collective_answer(&self.call, begun);
-    }
-    if (dlpy_side_list(&self.output, &self.call, self.values[0], "tensor_list") < 0
-        || dlpy_side_array(&self.input, self.values[1], "tensor") < 0) {
-        return give_up(&self);
-    }
-    core.tensor = self.input.tensor.view;
-    core.outputs = dlpy_side_blocks(&self.output);
-    return finish(&self, &core);
+    return all_gather_blocks(module, &signature, (dlpy_call){args, count, keywords},
+                             true);
 }
 
 static PyObject *
@@ -462,21 +443,9 @@ all_gather_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
         .required = 2,
         .names = {"output_tensor", "input_tensor", "group", "async_op", DLPY_KEYWORDS},
     };
-    begun_call self;
-    dl_call core = {.op = DL_ALL_GATHER};
-    int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 2);
 
-    if (begun <= 0) {
-        return dlpy_collective_answer(&self.call, begun);
-    }
-    if (dlpy_side_cut(&self.output, &self.call, self.values[0], "output_tensor", NULL)
-            < 0
-        || dlpy_side_array(&self.input, self.values[1], "input_tensor") < 0) {
-        return give_up(&self);
-    }
-    core.tensor = self.input.tensor.view;
-    core.outputs = dlpy_side_blocks(&self.output);
-    return finish(&self, &core);
+    return all_gather_blocks(module, &signature, (dlpy_call){args, count, keywords},
+                             false);
 }
 
 /* The signature of the functions that take a list on the root only. */
@@ -603,18 +572,14 @@ scatter_v(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
     return scatter_blocks(module, &signature, (dlpy_call){args, count, keywords}, true);
 }
 
+/* The inputs are a list of arrays, or equal blocks of one. */
 static PyObject *
-reduce_scatter(PyObject *module, PyObject *const *args, Py_ssize_t count,
-               PyObject *keywords)
+reduce_scatter_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call,
+                      bool is_list)
 {
-    static const dlpy_signature signature = {
-        .function = "reduce_scatter",
-        .required = 2,
-        .names = {"output", "input_list", "op", "group", "async_op", DLPY_KEYWORDS},
-    };
     begun_call self;
     dl_call core = {.op = DL_REDUCE_SCATTER};
-    int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 3);
+    int begun = begin(&self, module, signature, call, 3);
 
     if (begun <= 0) {
         return dlpy_collective_answer(&self.call, begun);
@@ -623,7 +588,7 @@ reduce_scatter(PyObject *module, PyObject *const *args, Py_ssize_t count,
                             &core.factor)
             < 0
         || dlpy_side_array(&self.output, self.values[0], "output") < 0
-        || dlpy_side_list(&self.input, &self.call, self.values[1], "input_list") < 0
+        || take_blocks(&self, &self.input, 1, signature, is_list) < 0
         || take_reducer(&self.call, core.reduction, self.values[2], self.values[0],
                         &self.output.tensor, &core.reducer)
                < 0) {
@@ -635,6 +600,20 @@ reduce_scatter(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 static PyObject *
+reduce_scatter(PyObject *module, PyObject *const *args, Py_ssize_t count,
+               PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "reduce_scatter",
+        .required = 2,
+        .names = {"output", "input_list", "op", "group", "async_op", DLPY_KEYWORDS},
+    };
+
+    return reduce_scatter_blocks(module, &signature, (dlpy_call){args, count, keywords},
+                                 true);
+}
+
+static PyObject *
 reduce_scatter_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
                       PyObject *keywords)
 {
@@ -643,26 +622,9 @@ reduce_scatter_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
         .required = 2,
         .names = {"output", "input", "op", "group", "async_op", DLPY_KEYWORDS},
     };
-    begun_call self;
-    dl_call core = {.op = DL_REDUCE_SCATTER};
-    int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 3);
 
-    if (begun <= 0) {
-        return dlpy_collective_answer(&self.call, begun);
-    }
-    if (dlpy_reduce_op_from(self.call.state, self.values[2], &core.reduction,
-                            &core.factor)
-            < 0
-        || dlpy_side_array(&self.output, self.values[0], "output") < 0
-        || dlpy_side_cut(&self.input, &self.call, self.values[1], "input", NULL) < 0
-        || take_reducer(&self.call, core.reduction, self.values[2], self.values[0],
-                        &self.output.tensor, &core.reducer)
-               < 0) {
-        return give_up(&self);
-    }
-    core.tensor = self.output.tensor.view;
-    core.inputs = dlpy_side_blocks(&self.input);
-    return finish(&self, &core);
+    return reduce_scatter_blocks(module, &signature, (dlpy_call){args, count, keywords},
+                                 false);
 }
 
 static PyObject *
