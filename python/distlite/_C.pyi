@@ -1368,20 +1368,7 @@ class Work:
             >>> work.get_future().then(lambda done: float(done.value()[0][0])).wait()
             3.0
         """
-    def get_future_result(self) -> Future:
-        """Returns a future of how the operation ends.
-
-        Returns:
-            A `Future`, whose value is the number of torch's WorkResult: 0 for success,
-            1 for a timeout, 2 for a failure of the communication, 100 for others.
-
-        Example:
-            >>> work = dist.all_reduce(np.array([rank + 1.0]), async_op=True)
-            >>> work.get_future_result().wait()
-            0
-        """
     def __await__(self) -> Generator[Any, None, list[Any]]: ...
-    def _get_duration(self) -> float: ...
     def _get_op_type(self) -> int: ...
     def _ended_at(self) -> float | None: ...
     def _call_when_done(self, callback: Callable[[Work], object], /) -> None: ...

@@ -153,10 +153,6 @@ class Future:
             )
         self._set(None, result)
 
-    def _outcome(self) -> Future:
-        """A Future of the number of torch's WorkResult, for Work.get_future_result."""
-        return self.then(_result_code)
-
     def then(self, callback: Callable[[Future], Any]) -> Future:
         """Returns a future of what a function makes of this one.
 
@@ -406,20 +402,6 @@ def _future_of_work(work: Work) -> Future:
     future = Future()
     future._work = work
     return future
-
-
-# torch's WorkResult.
-_SUCCESS, _TIMEOUT, _COMM_ERROR, _UNKNOWN = 0, 1, 2, 100
-
-
-def _result_code(future: Future) -> int:
-    try:
-        future.value()
-    except _C.DistError as error:
-        return _TIMEOUT if "timed out" in str(error) else _COMM_ERROR
-    except Exception:
-        return _UNKNOWN
-    return _SUCCESS
 
 
 _C._set_future_of_work(_future_of_work)

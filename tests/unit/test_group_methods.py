@@ -408,31 +408,6 @@ def test_methods_say_what_they_take():
         assert method.__doc__.splitlines()[0] == line
 
 
-def test_how_a_work_ends_as_a_number():
-    is_over = threading.Event()
-
-    def run(group):
-        if group.rank() == 1:
-            group.allreduce(np.zeros(2)).wait()
-            return is_over.wait(60)
-        ended = group.allreduce(np.zeros(2)).get_future_result().wait()
-        aborted = group.recv([np.zeros(2)], 1, 0)
-        group.set_timeout(SHORT)
-        unheard = group.recv([np.zeros(2)], 1, 1).get_future_result().wait()
-        group.abort()
-        is_over.set()
-        return ended, unheard, aborted.get_future_result().wait()
-
-    assert both(run)[0] == (0, 1, 2)
-
-
-def test_a_duration_is_not_known():
-    work = ProcessGroup(HashStore(), 0, 1, 20).allreduce(np.zeros(2))
-    work.wait()
-    with pytest.raises(RuntimeError, match="^This Backend doesn't support getDuration"):
-        work._get_duration()
-
-
 def test_the_options_of_a_group_made_by_hand():
     group = ProcessGroupGloo(HashStore(), 0, 1, timedelta(seconds=7))
     assert group.options._timeout == timedelta(seconds=7)

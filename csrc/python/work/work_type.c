@@ -663,29 +663,6 @@ work_get_future(PyObject *object, PyObject *Py_UNUSED(nothing))
     return PyObject_CallOneArg(make, object);
 }
 
-/* Returns a Future of the outcome as a number.  Python subclasses may have a Future of
- * their own. */
-static PyObject *
-work_get_future_result(PyObject *object, PyObject *Py_UNUSED(nothing))
-{
-    PyObject *future = PyObject_CallMethod(object, "get_future", NULL);
-
-    if (future == NULL) {
-        return NULL;
-    }
-    PyObject *outcome = PyObject_CallMethod(future, "_outcome", NULL);
-    Py_DECREF(future);
-    return outcome;
-}
-
-/* The same error as torch's gloo. */
-static PyObject *
-work_get_duration(PyObject *Py_UNUSED(object), PyObject *Py_UNUSED(nothing))
-{
-    PyErr_SetString(PyExc_RuntimeError, "This Backend doesn't support getDuration.");
-    return NULL;
-}
-
 static PyObject *
 work_await(PyObject *object)
 {
@@ -756,10 +733,6 @@ static PyMethodDef work_methods[] = {
      "synchronize($self, /)\n--\n\n" DLPY_DOC_WORK_SYNCHRONIZE},
     {"get_future", work_get_future, METH_NOARGS,
      "get_future($self, /)\n--\n\n" DLPY_DOC_WORK_GET_FUTURE},
-    {"get_future_result", work_get_future_result, METH_NOARGS,
-     "get_future_result($self, /)\n--\n\n" DLPY_DOC_WORK_GET_FUTURE_RESULT},
-    {"_get_duration", work_get_duration, METH_NOARGS,
-     "_get_duration($self, /)\n--\n\n"},
     {"_get_op_type", work_op_type, METH_NOARGS, "_get_op_type($self, /)\n--\n\n"},
     {"_ended_at", work_ended_at, METH_NOARGS, "_ended_at($self, /)\n--\n\n"},
     {"_call_when_done", work_call_when_done, METH_O,
