@@ -9,7 +9,7 @@ lists of arrays and an option struct, answered with a Work.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._C import ProcessGroup
 from . import options
@@ -20,7 +20,6 @@ from .world import get_group_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from .backends import BackendPlugin
     from .group_making import GroupRequest
@@ -151,7 +150,7 @@ def handle(
     call = Call(group, given, numbering or group)
     if function in ("send", "isend", "recv", "irecv"):
         return call.message(function)
-    work = _METHODS[function](call)
+    work = call.collective(_FORMS[function])
     if given.get("async_op"):
         return work
     if work is not None:
@@ -195,15 +194,32 @@ class Call:
             raise ValueError("Must specify global_rank or group_rank")
         return rank
 
-    def options(self, kind: type[Any], root: int | None = None) -> Any:
-        """Returns an option struct of that kind with the call's values."""
-        made = kind()
+    def collective(self, form: Form) -> Any:
+        """Calls the method of a collective with its arrays and an option struct."""
+        return self.method(*form.methods.split())(
+            *(self._argument(word) for word in form.arguments.split()),
+            self._options(form),
+        )
+
+    def _argument(self, word: str) -> Any:
+        """Returns an argument, or a list of it; an empty list if it is missing."""
+        value = self.given.get(word.strip("[]"))
+        if value is None:
+            return []
+        return [value] if word.startswith("[") else value
+
+    def _options(self, form: Form) -> Any:
+        made = form.options()
         made.asyncOp = bool(self.given.get("async_op"))
-        if root is not None:
-            made.rootRank = root
+        if form.root:
+            made.rootRank = self.required_rank(form.root, form.default_root)
         if hasattr(made, "reduceOp"):
             op = self.given.get("op", ReduceOp.SUM)
             made.reduceOp = op if type(op) is ReduceOp else ReduceOp(op)
+        if hasattr(made, "device_ids"):
+            made.device_ids = self.given.get("device_ids") or []
+        if self.given.get("timeout") is not None:
+            made.timeout = self.given["timeout"]
         return made
 
     def message(self, function: str) -> Any:
@@ -229,109 +245,53 @@ def _wait(work: Any) -> None:
         work.wait()
 
 
-def _all_reduce(call: Call) -> Any:
-    opts = call.options(options.AllreduceOptions)
-    return call.method("allreduce")([call.given["tensor"]], opts)
+class Form(NamedTuple):
+    """How a function of the module becomes a call of torch's method.
+
+    `methods` has the names of the method, of which the first is called that the class
+    defines, and `arguments` those of the function's parameters, in brackets for a list.
+    """
+
+    methods: str
+    options: type[Any]
+    arguments: str = ""
+    root: str = ""
+    default_root: int | None = None
 
 
-def _scan(call: Call) -> Any:
-    opts = call.options(options.AllreduceOptions)
-    return call.method("scan")([call.given["tensor"]], opts)
-
-
-def _exscan(call: Call) -> Any:
-    opts = call.options(options.AllreduceOptions)
-    return call.method("exscan")([call.given["tensor"]], opts)
-
-
-def _broadcast(call: Call) -> Any:
-    opts = call.options(options.BroadcastOptions, call.required_rank("src"))
-    return call.method("broadcast")([call.given["tensor"]], opts)
-
-
-def _reduce(call: Call) -> Any:
-    opts = call.options(options.ReduceOptions, call.required_rank("dst"))
-    return call.method("reduce")([call.given["tensor"]], opts)
-
-
-def _all_gather(call: Call) -> Any:
-    opts = call.options(options.AllgatherOptions)
-    outputs, inputs = [call.given["tensor_list"]], [call.given["tensor"]]
-    return call.method("allgather")(outputs, inputs, opts)
-
-
-def _all_gather_single(call: Call) -> Any:
-    method = call.method("all_gather_single", "_allgather_base")
-    opts = call.options(options.AllgatherOptions)
-    return method(call.given["output_tensor"], call.given["input_tensor"], opts)
-
-
-def _gather(call: Call) -> Any:
-    opts = call.options(options.GatherOptions, call.required_rank("dst", 0))
-    filled = call.given.get("gather_list")
-    outputs = [] if filled is None else [filled]
-    return call.method("gather")(outputs, [call.given["tensor"]], opts)
-
-
-def _scatter(call: Call) -> Any:
-    opts = call.options(options.ScatterOptions, call.required_rank("src", 0))
-    filled = call.given.get("scatter_list")
-    inputs = [] if filled is None else [filled]
-    return call.method("scatter")([call.given["tensor"]], inputs, opts)
-
-
-def _reduce_scatter(call: Call) -> Any:
-    opts = call.options(options.ReduceScatterOptions)
-    outputs, inputs = [call.given["output"]], [call.given["input_list"]]
-    return call.method("reduce_scatter")(outputs, inputs, opts)
-
-
-def _reduce_scatter_single(call: Call) -> Any:
-    method = call.method("reduce_scatter_single", "_reduce_scatter_base")
-    opts = call.options(options.ReduceScatterOptions)
-    return method(call.given["output"], call.given["input"], opts)
-
-
-def _all_to_all(call: Call) -> Any:
-    opts = call.options(options.AllToAllOptions)
-    outputs, inputs = call.given["output_tensor_list"], call.given["input_tensor_list"]
-    return call.method("alltoall")(outputs, inputs, opts)
-
-
-def _all_to_all_single(call: Call) -> Any:
-    given = call.given
-    return call.method("alltoall_base", "all_to_all_single")(
-        given["output"],
-        given["input"],
-        given.get("output_split_sizes") or [],
-        given.get("input_split_sizes") or [],
-        call.options(options.AllToAllOptions),
-    )
-
-
-def _barrier(call: Call) -> Any:
-    opts = call.options(options.BarrierOptions)
-    opts.device_ids = call.given.get("device_ids") or []
-    if call.given.get("timeout") is not None:
-        opts.timeout = call.given["timeout"]
-    return call.method("barrier")(opts)
-
-
-_METHODS: dict[str, Callable[[Call], Any]] = {
-    "all_reduce": _all_reduce,
-    "scan": _scan,
-    "exscan": _exscan,
-    "broadcast": _broadcast,
-    "reduce": _reduce,
-    "all_gather": _all_gather,
-    "all_gather_single": _all_gather_single,
-    "gather": _gather,
-    "gather_v": _gather,
-    "scatter": _scatter,
-    "scatter_v": _scatter,
-    "reduce_scatter": _reduce_scatter,
-    "reduce_scatter_single": _reduce_scatter_single,
-    "all_to_all": _all_to_all,
-    "all_to_all_single": _all_to_all_single,
-    "barrier": _barrier,
+_GATHER = Form("gather", options.GatherOptions, "[gather_list] [tensor]", "dst", 0)
+_SCATTER = Form("scatter", options.ScatterOptions, "[tensor] [scatter_list]", "src", 0)
+_FORMS = {
+    "all_reduce": Form("allreduce", options.AllreduceOptions, "[tensor]"),
+    "scan": Form("scan", options.AllreduceOptions, "[tensor]"),
+    "exscan": Form("exscan", options.AllreduceOptions, "[tensor]"),
+    "broadcast": Form("broadcast", options.BroadcastOptions, "[tensor]", "src"),
+    "reduce": Form("reduce", options.ReduceOptions, "[tensor]", "dst"),
+    "all_gather": Form("allgather", options.AllgatherOptions, "[tensor_list] [tensor]"),
+    "all_gather_single": Form(
+        "all_gather_single _allgather_base",
+        options.AllgatherOptions,
+        "output_tensor input_tensor",
+    ),
+    "gather": _GATHER,
+    "gather_v": _GATHER,
+    "scatter": _SCATTER,
+    "scatter_v": _SCATTER,
+    "reduce_scatter": Form(
+        "reduce_scatter", options.ReduceScatterOptions, "[output] [input_list]"
+    ),
+    "reduce_scatter_single": Form(
+        "reduce_scatter_single _reduce_scatter_base",
+        options.ReduceScatterOptions,
+        "output input",
+    ),
+    "all_to_all": Form(
+        "alltoall", options.AllToAllOptions, "output_tensor_list input_tensor_list"
+    ),
+    "all_to_all_single": Form(
+        "alltoall_base all_to_all_single",
+        options.AllToAllOptions,
+        "output input output_split_sizes input_split_sizes",
+    ),
+    "barrier": Form("barrier", options.BarrierOptions),
 }

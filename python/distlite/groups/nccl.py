@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
-    from .._C import Store, Work
+    from .._C import Store
+    from .coalescing import _CoalescingManager
 
 __all__ = [
     "NCCLConfig",
@@ -195,28 +196,13 @@ def cuda_stream(stream: int | Any) -> Iterator[None]:
         _C._set_cuda_stream(before)
 
 
-class Coalescing:
-    """The value of batch(): the Work of all operations in its block."""
-
-    def __init__(self) -> None:
-        self.works: list[Work] = []
-
-    def append(self, work: Work | None) -> None:
-        """Adds a work to wait for."""
-        if work is not None:
-            self.works.append(work)
-
-    def wait(self) -> None:
-        """Waits for all works."""
-        for work in self.works:
-            work.wait()
-
-
 @contextmanager
-def batch(group: ProcessGroup, is_async: bool = False) -> Iterator[Coalescing]:
+def batch(group: ProcessGroup, is_async: bool = False) -> Iterator[_CoalescingManager]:
     """Collects this thread's operations on devices in a block, and starts them together
     at its end."""
-    manager = Coalescing()
+    from .coalescing import _CoalescingManager
+
+    manager = _CoalescingManager()
     _C._batch_begin(group)
     try:
         yield manager
