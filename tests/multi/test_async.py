@@ -463,5 +463,3 @@ def test_a_forked_child_cannot_wait_for_its_parents_operations():
     found, _ = run_ranks(async_ranks.wait_in_a_forked_child, 2)
     why = "was started by process PARENT; a forked child cannot wait for it"
     assert found == [f"all_reduce {why}", f"recv {why}", "True"]
-
-

@@ -11,11 +11,11 @@ that has room, or the text of the failure.
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 from .._C import DistBackendError, _exchange_cards, all_gather
 from .object_message import empty, memory_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 

@@ -15,6 +15,7 @@ pickles.
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from .._C import DistBackendError, DistError, ProcessGroup
@@ -41,7 +42,6 @@ from .object_transfer import (
 from .object_trust import judge
 from .objects_setting import objects_setting
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any

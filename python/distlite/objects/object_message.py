@@ -11,12 +11,12 @@ from io import BytesIO
 from pickle import Pickler, PicklingError, dumps, loads
 from struct import pack as pack_numbers
 from struct import unpack_from as unpack_numbers
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .. import _C
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pickle import PickleBuffer
     from typing import Any

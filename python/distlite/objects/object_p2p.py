@@ -13,6 +13,8 @@ tag of their own: arrays do not mix with them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .. import _C
 from .._C import DistBackendError, recv, send
 from ..groups.world import world
@@ -27,7 +29,6 @@ from .object_message import (
     part_sizes,
 )
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 

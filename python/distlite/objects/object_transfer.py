@@ -7,11 +7,12 @@ Every rank knows from the cards how many there will be, and makes them all.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .._C import all_gather, broadcast, gather_v, scatter_v
 from .object_cards import ROOM, Call, Card
 from .object_message import Message, empty, memory_of, part_sizes
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import datetime
 from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .. import _C
 from .safe_encode import COMPLEX, registered
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, Literal

@@ -21,12 +21,12 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import struct
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .. import _C
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any

@@ -14,8 +14,8 @@ timeouts       timeouts as seconds
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .store_dict import StoreDict as StoreDict
     from .store_lock import StoreLock as StoreLock

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .._C import DistNetworkError, FileStore, HashStore, PrefixStore, TCPStore
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import timedelta
     from typing import Any

@@ -10,12 +10,11 @@ import threading
 import time
 import uuid
 import weakref
+from typing import TYPE_CHECKING
 
 from .._C import DistError, DistStoreError
 from .timeouts import LONGEST_WAIT, seconds_of
 
-# typing.TYPE_CHECKING without importing typing.
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import timedelta
     from types import TracebackType
