@@ -38,7 +38,7 @@ def no_thread(monkeypatch):
 def is_called(group) -> bool:
     """Whether a callback of a Work is called."""
     seen = threading.Event()
-    work = group.all_reduce(np.ones(1), async_op=True)
+    work = group.allreduce(np.ones(1))
     work.get_future().add_done_callback(lambda _: seen.set())
     return seen.wait(LONG / 6)
 
@@ -81,7 +81,7 @@ import distlite
 from distlite import futures
 
 group = distlite.ProcessGroup(distlite.HashStore(), 0, 1)
-work = group.all_reduce(np.ones(1), async_op=True)
+work = group.allreduce(np.ones(1))
 
 def late():
     try:

@@ -34,7 +34,6 @@ def groups(array: np.ndarray[Any, np.dtype[np.float32]]) -> None:
     dist.init_process_group("gloo", rank="0")  # error: a rank is a number
     dist.process_group(rank="0")  # error: here as well
     dist.new_group(2)  # error: ranks are a list
-    dist.new_group([0, 1]).all_reduce(array).wait()  # error: async_op=True is missing
     dist.new_group([0], use_local_synchronization=True).rank()  # error: may be None
 
 
