@@ -1,106 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Values and counters, queues, and waiters.
+ * Values and counters, and queues.
  *
  * Every change has three steps: record how the name exists, change it, notify its
  * waiters.  All memory is allocated before anything is changed, so that a failed
  * allocation leaves the table unchanged. */
 #include "store/table.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
-#include "base/deadline.h"
 #include "store/counter.h"
-
-/* A longer time to live counts as this one, of more than seventy years, so that no sum
- * overflows. */
-#define TTL_MAX (INT64_MAX / 4 / DL_MILLISECOND)
-
-typedef struct dl_queue_item {
-    struct dl_queue_item *next;
-    struct dl_queue_item *previous; /* an older one */
-    int64_t number;                 /* one more than that of the previous one */
-    dl_blob *blob;
-} dl_queue_item;
-
-/* Most entries are just a value: what is needed for waiting and for queues is in a
- * waitlist, which is allocated on demand.  Its lists hold the links of waiters,
- * earliest first; those of a barrier are sorted by world size. */
-typedef struct dl_table_waitlist {
-    dl_list plain;  /* DL_WAIT_KEYS and DL_WAIT_VALUES */
-    dl_list takers; /* DL_WAIT_ITEM: only while the queue is empty */
-    dl_list barrier;
-    dl_queue_item *first; /* the oldest */
-    dl_queue_item *last;
-    int64_t queue_size;
-    dl_list queued; /* in the table's list of queues, while there are items */
-    const struct dl_table_entry *entry;
-} dl_table_waitlist;
-
-typedef struct dl_table_entry {
-    dl_map_entry node;
-    dl_list named;  /* in the table's list of names, while there is a value */
-    dl_blob *value; /* NULL: none */
-    dl_table_waitlist *waitlist; /* NULL: no waiters, and the queue is empty */
-    size_t end_place; /* in the heap of ends, from 1; 0: the value has none */
-    uint8_t key[];
-} dl_table_entry;
-
-/* The two ways in which a name can exist. */
-typedef struct dl_presence {
-    bool has_value;
-    bool has_items;
-} dl_presence;
-
-/* Sizes as they are counted for the table's limit. */
-
-static size_t
-blob_size(const dl_blob *blob)
-{
-    return blob == NULL ? 0 : sizeof *blob + blob->capacity;
-}
-
-static size_t
-item_size(const dl_queue_item *item)
-{
-    return sizeof *item + blob_size(item->blob);
-}
-
-static size_t
-entry_size(size_t key_size)
-{
-    return sizeof(dl_table_entry) + key_size;
-}
-
-/* Checks whether `size` more bytes fit the limit. */
-static dl_status
-need_room(dl_table *table, size_t size)
-{
-    if (table->size_limit == 0
-        || (table->size <= table->size_limit
-            && size <= table->size_limit - table->size)) {
-        return DL_OK;
-    }
-    table->size_refusals++;
-    return dl_fail(DL_NO_MEMORY,
-                   "the store is full: it holds %zu of %" PRIu64
-                   " bytes (DISTLITE_STORE_BYTES); delete keys that are not needed",
-                   table->size, table->size_limit);
-}
-
-static dl_status
-need_key(dl_table *table, size_t key_size)
-{
-    if (table->key_limit != 0 && table->entries.count >= table->key_limit) {
-        table->key_refusals++;
-        return dl_fail(DL_NO_MEMORY,
-                       "the store is full: it holds %zu keys, its limit "
-                       "(DISTLITE_STORE_KEYS); delete keys that are not needed",
-                       table->entries.count);
-    }
-    return need_room(table, entry_size(key_size));
-}
+#include "store/table_entry.h"
+#include "store/table_expiry.h"
+#include "store/table_waiters.h"
 
 /* Provides the memory for the record of a change, so that recording it does not
  * fail. */
@@ -119,66 +31,6 @@ record(const dl_table *table, dl_change change)
     }
 }
 
-static void
-pass_cursor(dl_table_cursor *cursor)
-{
-    cursor->next = cursor->next->next;
-    cursor->item = NULL;
-    cursor->left--;
-}
-
-/* Moves cursors on whose next name or queue is about to leave its list. */
-static void
-pass_cursors(const dl_table *table, const dl_list *leaving)
-{
-    for (dl_list *node = table->cursors.next; node != &table->cursors;
-         node = node->next) {
-        dl_table_cursor *cursor = DL_LIST_ENTRY(node, dl_table_cursor, node);
-        if (cursor->next == leaving) {
-            pass_cursor(cursor);
-        }
-    }
-}
-
-/* Moves cursors on whose next item is about to leave its queue: there is none before
- * it. */
-static void
-pass_item_cursors(const dl_table *table, const dl_queue_item *leaving)
-{
-    for (dl_list *node = table->cursors.next; node != &table->cursors;
-         node = node->next) {
-        dl_table_cursor *cursor = DL_LIST_ENTRY(node, dl_table_cursor, node);
-        if (cursor->item == leaving) {
-            pass_cursor(cursor);
-        }
-    }
-}
-
-/* Removes the oldest item; the queue must not be empty.  The caller owns the
- * reference. */
-static dl_blob *
-take_item(dl_table *table, dl_table_entry *entry)
-{
-    dl_table_waitlist *waitlist = entry->waitlist;
-    dl_queue_item *item = waitlist->first;
-    dl_blob *blob = item->blob;
-
-    pass_item_cursors(table, item);
-    waitlist->first = item->next;
-    if (waitlist->first == NULL) {
-        waitlist->last = NULL;
-        pass_cursors(table, &waitlist->queued);
-        dl_list_remove(&waitlist->queued);
-        table->queue_count--;
-    } else {
-        waitlist->first->previous = NULL;
-    }
-    waitlist->queue_size--;
-    table->size -= item_size(item);
-    free(item);
-    return blob;
-}
-
 void
 dl_table_init(dl_table *table)
 {
@@ -193,7 +45,7 @@ static void
 free_entry(dl_table *table, dl_table_entry *entry)
 {
     while (entry->waitlist != NULL && entry->waitlist->first != NULL) {
-        dl_blob_unref(take_item(table, entry));
+        dl_blob_unref(dl_entry_take_item(table, entry));
     }
     free(entry->waitlist);
     dl_blob_unref(entry->value);
@@ -215,139 +67,67 @@ dl_table_fini(dl_table *table)
     *table = (dl_table){0};
 }
 
-/* The heap of ends.  No end is before the one at half its place. */
-
-static void
-place_end(dl_table *table, size_t place, dl_table_end end)
-{
-    table->ends[place - 1] = end;
-    end.entry->end_place = place;
-}
-
-static void
-raise_end(dl_table *table, size_t place, dl_table_end end)
-{
-    while (place > 1 && table->ends[place / 2 - 1].at > end.at) {
-        place_end(table, place, table->ends[place / 2 - 1]);
-        place /= 2;
-    }
-    place_end(table, place, end);
-}
-
-static void
-sink_end(dl_table *table, size_t place, dl_table_end end)
-{
-    for (size_t child; (child = 2 * place) <= table->end_count; place = child) {
-        child += child < table->end_count
-                 && table->ends[child].at < table->ends[child - 1].at;
-        if (table->ends[child - 1].at >= end.at) {
-            break;
-        }
-        place_end(table, place, table->ends[child - 1]);
-    }
-    place_end(table, place, end);
-}
-
-static void
-move_end(dl_table *table, size_t place, dl_table_end end)
-{
-    if (place > 1 && table->ends[place / 2 - 1].at > end.at) {
-        raise_end(table, place, end);
-    } else {
-        sink_end(table, place, end);
-    }
-}
-
-/* Provides the memory for one more end, so that put_end() does not fail. */
-static dl_status
-need_end(dl_table *table)
-{
-    size_t capacity = table->end_capacity == 0 ? 8 : 2 * table->end_capacity;
-    size_t more = (capacity - table->end_capacity) * sizeof *table->ends;
-
-    if (table->end_count < table->end_capacity) {
-        return DL_OK;
-    }
-    DL_TRY(need_room(table, more));
-    dl_table_end *ends = realloc(table->ends, capacity * sizeof *ends);
-    if (ends == NULL) {
-        return dl_fail_no_memory();
-    }
-    table->ends = ends;
-    table->end_capacity = capacity;
-    table->size += more;
-    return DL_OK;
-}
-
-/* Sets when the entry's value ends. */
-static void
-put_end(dl_table *table, dl_table_entry *entry, int64_t at)
-{
-    const dl_table_end end = {at, entry};
-
-    if (entry->end_place != 0) {
-        move_end(table, entry->end_place, end);
-    } else {
-        raise_end(table, ++table->end_count, end);
-    }
-}
-
-static void
-drop_end(dl_table *table, dl_table_entry *entry)
-{
-    size_t place = entry->end_place;
-
-    if (place == 0) {
-        return;
-    }
-    dl_table_end last = table->ends[--table->end_count];
-    entry->end_place = 0;
-    if (last.entry != entry) {
-        move_end(table, place, last);
-    }
-    if (table->end_count == 0) {
-        table->size -= table->end_capacity * sizeof *table->ends;
-        free(table->ends);
-        table->ends = NULL;
-        table->end_capacity = 0;
-    }
-}
-
-/* Returns whether the value has ended and was not removed yet. */
-static bool
-has_ended(const dl_table *table, const dl_table_entry *entry)
-{
-    return entry->end_place != 0 && table->ends[entry->end_place - 1].at <= table->now;
-}
-
 static dl_blob *
 value_of(const dl_table *table, const dl_table_entry *entry)
 {
-    return entry == NULL || has_ended(table, entry) ? NULL : entry->value;
+    return entry == NULL || dl_entry_has_ended(table, entry) ? NULL : entry->value;
 }
 
-static dl_table_entry *
-entry_find(const dl_table *table, dl_bytes key)
+dl_blob *
+dl_table_get(const dl_table *table, dl_bytes key)
 {
-    dl_map_entry *node = dl_map_find(&table->entries, key);
-
-    return node == NULL ? NULL : DL_MAP_ENTRY(node, dl_table_entry, node);
+    return value_of(table, dl_entry_find(table, key));
 }
 
-static void remove_value(dl_table *table, dl_table_entry *entry);
+bool
+dl_table_check(const dl_table *table, const dl_bytes *keys, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const dl_table_entry *entry = dl_entry_find(table, keys[i]);
+        if (entry == NULL) {
+            return false;
+        }
+        if (value_of(table, entry) == NULL && !dl_entry_presence(entry).has_items) {
+            return false;
+        }
+    }
+    return true;
+}
 
-/* As entry_find(), for a change: a value that has ended is removed first. */
+int64_t
+dl_table_num_keys(const dl_table *table)
+{
+    return table->value_count;
+}
+
+/* Takes the value from the entry, and frees the entry if it is not needed any more: it
+ * remains while it has waiters or items in its queue. */
+static void
+remove_value(dl_table *table, dl_table_entry *entry)
+{
+    dl_presence before = dl_entry_presence(entry);
+
+    dl_expiry_drop(table, entry);
+    table->size -= dl_table_blob_size(entry->value);
+    dl_blob_unref(entry->value);
+    entry->value = NULL;
+    dl_entry_remove_name(table, entry);
+    dl_entry_changed(table, entry, before);
+    dl_entry_release(table, entry);
+}
+
+/* As dl_entry_find(), for a change: a value that has ended is removed first. */
 static dl_table_entry *
 entry_find_live(dl_table *table, dl_bytes key)
 {
-    dl_table_entry *entry = entry_find(table, key);
+    dl_table_entry *entry = dl_entry_find(table, key);
 
-    if (entry == NULL || !has_ended(table, entry)) {
+    if (entry == NULL || !dl_entry_has_ended(table, entry)) {
         return entry;
     }
     table->end_expired++;
     remove_value(table, entry);
-    return entry_find(table, key);
+    return dl_entry_find(table, key);
 }
 
 /* Finds the entry or makes it; NULL with the reason in dl_last_error(). */
@@ -356,230 +136,7 @@ entry_open(dl_table *table, dl_bytes key)
 {
     dl_table_entry *entry = entry_find_live(table, key);
 
-    if (entry != NULL) {
-        return entry;
-    }
-    if (need_key(table, key.size) != DL_OK) {
-        return NULL;
-    }
-    /* The key is stored behind the entry: one allocation, and the map only
-     * points to it. */
-    entry = malloc(entry_size(key.size));
-    if (entry == NULL) {
-        dl_fail_no_memory();
-        return NULL;
-    }
-    *entry = (dl_table_entry){0};
-    if (key.size > 0) {
-        memcpy(entry->key, key.data, key.size);
-    }
-    dl_map_insert(&table->entries, &entry->node, (dl_bytes){entry->key, key.size});
-    table->size += entry_size(key.size);
-    return entry;
-}
-
-static dl_presence
-entry_presence(const dl_table_entry *entry)
-{
-    return (dl_presence){
-        .has_value = entry->value != NULL,
-        .has_items = entry->waitlist != NULL && entry->waitlist->queue_size > 0,
-    };
-}
-
-static bool
-waitlist_is_empty(const dl_table_waitlist *waitlist)
-{
-    return waitlist->queue_size == 0 && dl_list_is_empty(&waitlist->plain)
-           && dl_list_is_empty(&waitlist->takers)
-           && dl_list_is_empty(&waitlist->barrier);
-}
-
-/* Frees the waitlist, and then the entry, if they are not needed any more. */
-static void
-entry_release(dl_table *table, dl_table_entry *entry)
-{
-    if (entry->waitlist != NULL && waitlist_is_empty(entry->waitlist)) {
-        free(entry->waitlist);
-        entry->waitlist = NULL;
-        table->size -= sizeof *entry->waitlist;
-    }
-    /* Keys that were waited for in vain, and queues that were emptied, must not use
-     * memory for ever: a server runs for weeks. */
-    if (entry->waitlist == NULL && entry->value == NULL) {
-        table->size -= entry_size(dl_map_key(&entry->node).size);
-        dl_map_remove(&table->entries, &entry->node);
-        free(entry);
-    }
-}
-
-/* Waiting.  A waiter is linked to each of its keys and counts the missing ones.
- * A key that appears or disappears updates the counts of its own waiters and
- * touches no others.
- *
- * A wait ends in two steps: while the links of a key are traversed, waiters whose wait
- * has ended are collected in a separate list; only then are they unlinked from their
- * keys, since that removes links from the list being traversed. */
-
-static dl_table_entry *
-entry_open_waitlist(dl_table *table, dl_bytes key)
-{
-    dl_table_entry *entry = entry_open(table, key);
-
-    if (entry == NULL || entry->waitlist != NULL) {
-        return entry;
-    }
-    dl_table_waitlist *waitlist = NULL;
-    if (need_room(table, sizeof *waitlist) == DL_OK) {
-        waitlist = calloc(1, sizeof *waitlist);
-        if (waitlist == NULL) {
-            dl_fail_no_memory();
-        }
-    }
-    if (waitlist == NULL) {
-        entry_release(table, entry);
-        return NULL;
-    }
-    table->size += sizeof *waitlist;
-    dl_list_init(&waitlist->plain);
-    dl_list_init(&waitlist->takers);
-    dl_list_init(&waitlist->barrier);
-    waitlist->entry = entry;
-    entry->waitlist = waitlist;
-    return entry;
-}
-
-static dl_waiter *
-waiter_of(dl_list *node)
-{
-    return DL_LIST_ENTRY(node, dl_wait_link, node)->waiter;
-}
-
-static dl_waiter *
-first_waiter(dl_list *list)
-{
-    return dl_list_is_empty(list) ? NULL : waiter_of(list->next);
-}
-
-/* Unlinks the waiter from all its keys.  `kept` is not released: the caller
- * still uses it. */
-static void
-leave(dl_table *table, dl_waiter *waiter, const dl_table_entry *kept)
-{
-    /* link_count only counts links that are in a list.  For a key that was named twice,
-     * entry_release() does nothing before its last link is removed. */
-    for (size_t i = 0; i < waiter->link_count; i++) {
-        dl_wait_link *link = &waiter->links[i];
-        dl_list_remove(&link->node);
-        if (link->entry != kept) {
-            entry_release(table, link->entry);
-        }
-    }
-    if (waiter->links != &waiter->one_link) {
-        table->size -= waiter->link_count * sizeof *waiter->links;
-        free(waiter->links);
-    }
-    waiter->links = NULL;
-    waiter->link_count = 0;
-    waiter->is_parked = false;
-    table->waiter_count--;
-}
-
-static void
-finish(dl_table *table, dl_list *over, const dl_table_entry *kept)
-{
-    while (!dl_list_is_empty(over)) {
-        dl_list *node = over->next;
-        dl_list_remove(node);
-        leave(table, DL_LIST_ENTRY(node, dl_waiter, ready_node), kept);
-        dl_list_append(&table->ready, node);
-    }
-}
-
-static void
-finish_one(dl_table *table, dl_waiter *waiter, const dl_table_entry *kept)
-{
-    leave(table, waiter, kept);
-    dl_list_append(&table->ready, &waiter->ready_node);
-}
-
-static bool
-counts_as_there(dl_wait_kind kind, dl_presence presence)
-{
-    return presence.has_value || (presence.has_items && kind != DL_WAIT_VALUES);
-}
-
-/* Returns whether a key of the waiter counts as present although its value has ended:
- * when that value is removed, the waiter has one more missing key. */
-static bool
-has_ended_key(const dl_table *table, const dl_waiter *waiter)
-{
-    for (size_t i = 0; table->end_count > 0 && i < waiter->link_count; i++) {
-        const dl_table_entry *entry = waiter->links[i].entry;
-        dl_presence left = {.has_items = entry_presence(entry).has_items};
-        if (has_ended(table, entry) && !counts_as_there(waiter->kind, left)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void
-gather_plain(const dl_table *table, dl_list *links, dl_presence before, dl_presence now,
-             dl_list *over)
-{
-    /* Invariant: missing_count is the number of the waiter's links whose key does not
-     * count as present; it is at least 1 while the waiter is parked, unless the value
-     * of one of its keys has ended and is not removed yet. */
-    for (dl_list *node = links->next; node != links; node = node->next) {
-        dl_waiter *waiter = waiter_of(node);
-        bool was_there = counts_as_there(waiter->kind, before);
-        bool is_there = counts_as_there(waiter->kind, now);
-        if (was_there && !is_there) {
-            waiter->missing_count++;
-        } else if (!was_there && is_there && --waiter->missing_count == 0
-                   && !has_ended_key(table, waiter)) {
-            dl_list_append(over, &waiter->ready_node);
-        }
-    }
-}
-
-/* The links are sorted by world size, so the loop ends at the first that must
- * still wait. */
-static void
-gather_barrier(dl_list *links, const dl_blob *value, dl_list *over)
-{
-    int64_t arrived;
-
-    if (dl_list_is_empty(links) || value == NULL
-        || !dl_counter_parse(dl_blob_bytes(value), &arrived)) {
-        return;
-    }
-    for (dl_list *node = links->next; node != links; node = node->next) {
-        if (waiter_of(node)->world_size > arrived) {
-            return;
-        }
-        dl_list_append(over, &waiter_of(node)->ready_node);
-    }
-}
-
-/* Notifies the entry's waiters of a change; `before` is its presence before it. */
-static void
-entry_changed(dl_table *table, dl_table_entry *entry, dl_presence before)
-{
-    dl_table_waitlist *waitlist = entry->waitlist;
-    dl_presence now = entry_presence(entry);
-    dl_list over;
-
-    if (waitlist == NULL) {
-        return;
-    }
-    dl_list_init(&over);
-    if (before.has_value != now.has_value || before.has_items != now.has_items) {
-        gather_plain(table, &waitlist->plain, before, now, &over);
-    }
-    gather_barrier(&waitlist->barrier, entry->value, &over);
-    finish(table, &over, entry);
+    return entry != NULL ? entry : dl_entry_make(table, key);
 }
 
 static void
@@ -596,165 +153,18 @@ record_pop(const dl_table *table, const dl_table_entry *entry)
 static void
 entry_pushed(dl_table *table, dl_table_entry *entry)
 {
-    dl_waiter *taker = first_waiter(&entry->waitlist->takers);
+    dl_waiter *taker = dl_waiter_first(&entry->waitlist->takers);
 
     if (taker == NULL) {
         return;
     }
     /* Handed over at once: between a wake-up and a second request another client could
      * take the item. */
-    dl_presence before = entry_presence(entry);
-    taker->item = take_item(table, entry);
+    dl_presence before = dl_entry_presence(entry);
+    taker->item = dl_entry_take_item(table, entry);
     record_pop(table, entry);
-    finish_one(table, taker, entry);
-    entry_changed(table, entry, before);
-}
-
-dl_blob *
-dl_table_get(const dl_table *table, dl_bytes key)
-{
-    return value_of(table, entry_find(table, key));
-}
-
-bool
-dl_table_check(const dl_table *table, const dl_bytes *keys, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        const dl_table_entry *entry = entry_find(table, keys[i]);
-        if (entry == NULL) {
-            return false;
-        }
-        if (value_of(table, entry) == NULL && !entry_presence(entry).has_items) {
-            return false;
-        }
-    }
-    return true;
-}
-
-int64_t
-dl_table_num_keys(const dl_table *table)
-{
-    return table->value_count;
-}
-
-static dl_bytes
-name_at(const dl_list *named)
-{
-    return dl_map_key(&DL_LIST_ENTRY(named, dl_table_entry, named)->node);
-}
-
-/* Called after the entry got a value and had none before. */
-static void
-add_name(dl_table *table, dl_table_entry *entry)
-{
-    dl_list_append(&table->names, &entry->named);
-    table->value_count++;
-}
-
-/* Called after the entry lost its value. */
-static void
-remove_name(dl_table *table, dl_table_entry *entry)
-{
-    pass_cursors(table, &entry->named);
-    dl_list_remove(&entry->named);
-    table->value_count--;
-}
-
-dl_status
-dl_table_list(const dl_table *table, dl_status (*visit)(void *, dl_bytes),
-              void *context)
-{
-    for (const dl_list *node = table->names.next; node != &table->names;
-         node = node->next) {
-        DL_TRY(visit(context, name_at(node)));
-    }
-    return DL_OK;
-}
-
-static void
-begin_cursor(dl_table *table, dl_table_cursor *cursor, const dl_list *list,
-             int64_t count)
-{
-    *cursor = (dl_table_cursor){.table = table, .next = list->next, .left = count};
-    dl_list_append(&table->cursors, &cursor->node);
-}
-
-void
-dl_table_cursor_begin(dl_table *table, dl_table_cursor *cursor)
-{
-    begin_cursor(table, cursor, &table->names, table->value_count);
-}
-
-void
-dl_table_cursor_begin_queues(dl_table *table, dl_table_cursor *cursor)
-{
-    begin_cursor(table, cursor, &table->queues, table->queue_count);
-}
-
-void
-dl_table_cursor_end(dl_table_cursor *cursor)
-{
-    dl_list_remove(&cursor->node);
-}
-
-bool
-dl_table_cursor_next(dl_table_cursor *cursor, dl_bytes *name)
-{
-    /* Names that are set meanwhile are behind those that there were. */
-    if (cursor->left <= 0 || cursor->next == &cursor->table->names) {
-        return false;
-    }
-    *name = name_at(cursor->next);
-    pass_cursor(cursor);
-    return true;
-}
-
-bool
-dl_table_cursor_next_item(dl_table_cursor *cursor, dl_bytes *key, dl_bytes *item,
-                          int64_t *length)
-{
-    if (cursor->left <= 0 || cursor->next == &cursor->table->queues) {
-        return false;
-    }
-    const dl_table_waitlist *queue =
-        DL_LIST_ENTRY(cursor->next, dl_table_waitlist, queued);
-    const dl_queue_item *here = cursor->item != NULL ? cursor->item : queue->last;
-    *key = dl_map_key(&queue->entry->node);
-    *item = dl_blob_bytes(here->blob);
-    *length = queue->last->number - here->number + 1;
-    cursor->item = here->previous;
-    if (cursor->item == NULL) {
-        pass_cursor(cursor);
-    }
-    return true;
-}
-
-/* Takes the value from the entry, and frees the entry if it is not needed any more: it
- * remains while it has waiters or items in its queue. */
-static void
-remove_value(dl_table *table, dl_table_entry *entry)
-{
-    dl_presence before = entry_presence(entry);
-
-    drop_end(table, entry);
-    table->size -= blob_size(entry->value);
-    dl_blob_unref(entry->value);
-    entry->value = NULL;
-    remove_name(table, entry);
-    entry_changed(table, entry, before);
-    entry_release(table, entry);
-}
-
-void
-dl_table_advance(dl_table *table, int64_t now)
-{
-    table->now = now > table->now ? now : table->now;
-}
-
-int64_t
-dl_table_end_after(const dl_table *table, int64_t ttl)
-{
-    return table->now + (ttl < TTL_MAX ? ttl : TTL_MAX) * DL_MILLISECOND;
+    dl_waiter_end(table, taker, entry);
+    dl_entry_changed(table, entry, before);
 }
 
 bool
@@ -769,16 +179,6 @@ dl_table_expire(dl_table *table, int64_t until, int *work)
         remove_value(table, table->ends[0].entry);
     }
     return true;
-}
-
-int64_t
-dl_table_end_of(const dl_table *table, dl_bytes key)
-{
-    const dl_table_entry *entry = entry_find(table, key);
-
-    return entry == NULL || entry->end_place == 0
-               ? INT64_MAX
-               : table->ends[entry->end_place - 1].at;
 }
 
 /* In place of a time: the new value has no end, or keeps the end of the value that it
@@ -803,7 +203,7 @@ need_change(dl_table *table, const dl_table_entry *entry, size_t key_size, size_
     bool has_end = end > 0 || (end == END_KEPT && entry->end_place != 0);
 
     if (has_end && entry->end_place == 0) {
-        DL_TRY(need_end(table));
+        DL_TRY(dl_expiry_need(table));
     }
     return need_record(table, has_end ? 2 * key_size + DL_CHANGE_OVERHEAD : key_size,
                        size);
@@ -821,15 +221,15 @@ value_changed(dl_table *table, dl_table_entry *entry, int64_t end, dl_presence b
                       .value = dl_blob_bytes(entry->value),
                   });
     if (end > 0) {
-        put_end(table, entry, end);
+        dl_expiry_put(table, entry, end);
     } else if (end == END_NONE) {
-        drop_end(table, entry);
+        dl_expiry_drop(table, entry);
     }
     if (entry->end_place != 0) {
         record_end(table, key, table->ends[entry->end_place - 1].at);
     }
-    entry_changed(table, entry, before);
-    entry_release(table, entry);
+    dl_entry_changed(table, entry, before);
+    dl_entry_release(table, entry);
 }
 
 /* Takes over the reference to `value`, also on failure.  `end` is a time, END_NONE or
@@ -844,20 +244,20 @@ put_value(dl_table *table, dl_bytes key, dl_blob *value, int64_t end)
         return DL_NO_MEMORY;
     }
     /* Replacing a value by one that is no larger always succeeds. */
-    size_t old_size = blob_size(entry->value);
-    size_t new_size = blob_size(value);
-    if ((new_size > old_size && need_room(table, new_size - old_size) != DL_OK)
+    size_t old_size = dl_table_blob_size(entry->value);
+    size_t new_size = dl_table_blob_size(value);
+    if ((new_size > old_size && dl_table_need_room(table, new_size - old_size) != DL_OK)
         || need_change(table, entry, key.size, value->size, end) != DL_OK) {
         dl_blob_unref(value);
-        entry_release(table, entry);
+        dl_entry_release(table, entry);
         return DL_NO_MEMORY;
     }
     table->size += new_size - old_size;
     /* Nothing can fail from here on.  A reply that still sends the old value has a
      * reference of its own. */
-    dl_presence before = entry_presence(entry);
+    dl_presence before = dl_entry_presence(entry);
     if (!before.has_value) {
-        add_name(table, entry);
+        dl_entry_add_name(table, entry);
     }
     dl_blob_unref(entry->value);
     entry->value = value;
@@ -892,7 +292,7 @@ put_bytes(dl_table *table, dl_bytes key, dl_bytes value, int64_t end)
             memmove(entry->value->data, value.data, value.size);
         }
         entry->value->size = value.size;
-        value_changed(table, entry, end, entry_presence(entry));
+        value_changed(table, entry, end, dl_entry_presence(entry));
         return DL_OK;
     }
     dl_blob *blob = dl_blob_copy(value);
@@ -909,15 +309,15 @@ dl_table_set_until(dl_table *table, dl_bytes key, dl_bytes value, int64_t end)
 dl_status
 dl_table_end_at(dl_table *table, dl_bytes key, int64_t end)
 {
-    dl_table_entry *entry = entry_find(table, key);
+    dl_table_entry *entry = dl_entry_find(table, key);
 
     if (entry == NULL || entry->value == NULL) {
         return DL_OK;
     }
     if (entry->end_place == 0) {
-        DL_TRY(need_end(table));
+        DL_TRY(dl_expiry_need(table));
     }
-    put_end(table, entry, end);
+    dl_expiry_put(table, entry, end);
     return DL_OK;
 }
 
@@ -935,16 +335,16 @@ dl_table_append(dl_table *table, dl_bytes key, dl_bytes value)
     if (entry == NULL || entry->value == NULL) {
         return dl_table_set(table, key, value);
     }
-    size_t old_size = blob_size(entry->value);
-    DL_TRY(need_room(table, value.size));
+    size_t old_size = dl_table_blob_size(entry->value);
+    DL_TRY(dl_table_need_room(table, value.size));
     DL_TRY(need_record(table, key.size, value.size));
     DL_TRY(dl_blob_append(&entry->value, value));
     record(table, (dl_change){.kind = DL_CHANGE_APPEND, .key = key, .value = value});
-    table->size += blob_size(entry->value) - old_size;
+    table->size += dl_table_blob_size(entry->value) - old_size;
     /* The name existed before and still does, but a barrier depends on the value, which
      * appended digits change. */
-    entry_changed(table, entry, entry_presence(entry));
-    entry_release(table, entry);
+    dl_entry_changed(table, entry, dl_entry_presence(entry));
+    dl_entry_release(table, entry);
     return DL_OK;
 }
 
@@ -1034,20 +434,22 @@ put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
 
     if (blob == NULL || item == NULL) {
         dl_fail_no_memory();
-    } else if (need_room(table, sizeof *item + blob_size(blob)) == DL_OK
+    } else if (dl_table_need_room(table, sizeof *item + dl_table_blob_size(blob))
+                   == DL_OK
                /* A taker gets the item at once, which is a second record. */
                && need_record(table, 2 * key.size + DL_CHANGE_OVERHEAD, blob->size)
                       == DL_OK) {
-        entry = entry_open_waitlist(table, key);
+        (void)entry_find_live(table, key);
+        entry = dl_entry_open_waitlist(table, key);
     }
     if (entry == NULL) {
         dl_blob_unref(blob);
         free(item);
         return DL_NO_MEMORY;
     }
-    dl_presence before = entry_presence(entry);
+    dl_presence before = dl_entry_presence(entry);
     *item = (dl_queue_item){.blob = blob};
-    table->size += item_size(item);
+    table->size += dl_queue_item_size(item);
     insert_item(table, entry->waitlist, item, is_first);
     record(table, (dl_change){
                       .kind = is_first ? DL_CHANGE_PUT_BACK : DL_CHANGE_PUSH,
@@ -1056,9 +458,9 @@ put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
                       .value = dl_blob_bytes(blob),
                   });
     /* Waits for the name's existence end, even if a taker gets the item at once. */
-    entry_changed(table, entry, before);
+    dl_entry_changed(table, entry, before);
     entry_pushed(table, entry);
-    entry_release(table, entry);
+    dl_entry_release(table, entry);
     return DL_OK;
 }
 
@@ -1077,7 +479,7 @@ dl_table_queue_put_back(dl_table *table, dl_bytes key, dl_blob *item)
 int64_t
 dl_table_queue_size(const dl_table *table, dl_bytes key)
 {
-    const dl_table_entry *entry = entry_find(table, key);
+    const dl_table_entry *entry = dl_entry_find(table, key);
 
     return entry == NULL || entry->waitlist == NULL ? 0 : entry->waitlist->queue_size;
 }
@@ -1085,19 +487,19 @@ dl_table_queue_size(const dl_table *table, dl_bytes key)
 int64_t
 dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item)
 {
-    dl_table_entry *entry = entry_find(table, key);
+    dl_table_entry *entry = dl_entry_find(table, key);
 
     if (entry == NULL || entry->waitlist == NULL || entry->waitlist->queue_size == 0) {
         return 0;
     }
     int64_t size = entry->waitlist->queue_size;
-    dl_presence before = entry_presence(entry);
+    dl_presence before = dl_entry_presence(entry);
     /* Taking the last item may end the name's existence: then waiters for several keys
      * have one more missing key. */
-    *item = take_item(table, entry);
+    *item = dl_entry_take_item(table, entry);
     record_pop(table, entry);
-    entry_changed(table, entry, before);
-    entry_release(table, entry);
+    dl_entry_changed(table, entry, before);
+    dl_entry_release(table, entry);
     return size;
 }
 
@@ -1147,85 +549,6 @@ dl_table_apply(dl_table *table, const dl_change *change, dl_blob **popped)
     return DL_OK;
 }
 
-dl_waiter *
-dl_table_take_ready(dl_table *table)
-{
-    if (dl_list_is_empty(&table->ready)) {
-        return NULL;
-    }
-    dl_list *node = table->ready.next;
-    dl_list_remove(node);
-    return DL_LIST_ENTRY(node, dl_waiter, ready_node);
-}
-
-void
-dl_table_cancel(dl_table *table, dl_waiter *waiter)
-{
-    if (waiter->is_parked) {
-        leave(table, waiter, NULL);
-    }
-    dl_list_remove(&waiter->ready_node);
-}
-
-static void
-link_waiter(dl_table_waitlist *waitlist, dl_wait_link *link)
-{
-    const dl_waiter *waiter = link->waiter;
-
-    switch (waiter->kind) {
-    case DL_WAIT_KEYS:
-    case DL_WAIT_VALUES:
-        dl_list_append(&waitlist->plain, &link->node);
-        break;
-    case DL_WAIT_ITEM:
-        dl_list_append(&waitlist->takers, &link->node);
-        break;
-    case DL_WAIT_BARRIER: {
-        /* Usually all members give the same world size: the last place fits at once. */
-        dl_list *place = &waitlist->barrier;
-        while (place->previous != &waitlist->barrier
-               && waiter_of(place->previous)->world_size > waiter->world_size) {
-            place = place->previous;
-        }
-        dl_list_append(place, &link->node);
-        break;
-    }
-    }
-}
-
-/* Links the waiter to all keys; on failure to none. */
-static dl_status
-park(dl_table *table, dl_waiter *waiter, const dl_bytes *keys, size_t count)
-{
-    waiter->links = &waiter->one_link;
-    if (count > 1) {
-        DL_TRY(need_room(table, count * sizeof *waiter->links));
-        waiter->links = calloc(count, sizeof *waiter->links);
-        if (waiter->links == NULL) {
-            return dl_fail_no_memory();
-        }
-    }
-    waiter->is_parked = true;
-    table->waiter_count++;
-    for (size_t i = 0; i < count; i++) {
-        dl_wait_link *link = &waiter->links[i];
-        link->waiter = waiter;
-        link->entry = entry_open_waitlist(table, keys[i]);
-        if (link->entry == NULL) {
-            leave(table, waiter, NULL);
-            return DL_NO_MEMORY;
-        }
-        link_waiter(link->entry->waitlist, link);
-        /* Counted as soon as it is linked, so that leave() undoes exactly what was
-         * done. */
-        waiter->link_count++;
-        table->size += count > 1 ? sizeof *link : 0;
-        waiter->missing_count +=
-            !counts_as_there(waiter->kind, entry_presence(link->entry));
-    }
-    return DL_OK;
-}
-
 static bool
 is_over(dl_table *table, dl_waiter *waiter, const dl_bytes *keys, size_t count)
 {
@@ -1248,8 +571,13 @@ dl_table_wait(dl_table *table, dl_waiter *waiter, dl_wait_kind kind,
               const dl_bytes *keys, size_t count)
 {
     *waiter = (dl_waiter){.kind = kind};
-    return is_over(table, waiter, keys, count) ? DL_OK
-                                               : park(table, waiter, keys, count);
+    if (is_over(table, waiter, keys, count)) {
+        return DL_OK;
+    }
+    for (size_t i = 0; table->end_count > 0 && i < count; i++) {
+        (void)entry_find_live(table, keys[i]);
+    }
+    return dl_waiter_park(table, waiter, keys, count);
 }
 
 dl_status
@@ -1258,12 +586,13 @@ dl_table_barrier(dl_table *table, dl_waiter *waiter, dl_bytes key, int64_t world
     int64_t arrived;
 
     *waiter = (dl_waiter){.kind = DL_WAIT_BARRIER, .world_size = world_size};
+    (void)entry_find_live(table, key);
     /* Parked first, so that no allocation can fail after the counter was
      * incremented. */
-    DL_TRY(park(table, waiter, &key, 1));
+    DL_TRY(dl_waiter_park(table, waiter, &key, 1));
     dl_status status = dl_table_add(table, key, 1, &arrived);
     if (status != DL_OK) {
-        leave(table, waiter, NULL);
+        dl_waiter_leave(table, waiter, NULL);
         return status;
     }
     /* If the increment ended this wait, the caller is told here and not by the list. */
@@ -1283,5 +612,6 @@ dl_table_barrier_again(dl_table *table, dl_waiter *waiter, dl_bytes key,
         && arrived >= world_size) {
         return DL_OK;
     }
-    return park(table, waiter, &key, 1);
+    (void)entry_find_live(table, key);
+    return dl_waiter_park(table, waiter, &key, 1);
 }

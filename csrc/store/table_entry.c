@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/table_entry.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static size_t
+entry_size(size_t key_size)
+{
+    return sizeof(dl_table_entry) + key_size;
+}
+
+dl_status
+dl_table_need_room(dl_table *table, size_t size)
+{
+    if (table->size_limit == 0
+        || (table->size <= table->size_limit
+            && size <= table->size_limit - table->size)) {
+        return DL_OK;
+    }
+    table->size_refusals++;
+    return dl_fail(DL_NO_MEMORY,
+                   "the store is full: it holds %zu of %" PRIu64
+                   " bytes (DISTLITE_STORE_BYTES); delete keys that are not needed",
+                   table->size, table->size_limit);
+}
+
+static dl_status
+need_key(dl_table *table, size_t key_size)
+{
+    if (table->key_limit != 0 && table->entries.count >= table->key_limit) {
+        table->key_refusals++;
+        return dl_fail(DL_NO_MEMORY,
+                       "the store is full: it holds %zu keys, its limit "
+                       "(DISTLITE_STORE_KEYS); delete keys that are not needed",
+                       table->entries.count);
+    }
+    return dl_table_need_room(table, entry_size(key_size));
+}
+
+dl_table_entry *
+dl_entry_find(const dl_table *table, dl_bytes key)
+{
+    dl_map_entry *node = dl_map_find(&table->entries, key);
+
+    return node == NULL ? NULL : DL_MAP_ENTRY(node, dl_table_entry, node);
+}
+
+dl_table_entry *
+dl_entry_make(dl_table *table, dl_bytes key)
+{
+    if (need_key(table, key.size) != DL_OK) {
+        return NULL;
+    }
+    /* The key is stored behind the entry: one allocation, and the map only
+     * points to it. */
+    dl_table_entry *entry = malloc(entry_size(key.size));
+    if (entry == NULL) {
+        dl_fail_no_memory();
+        return NULL;
+    }
+    *entry = (dl_table_entry){0};
+    if (key.size > 0) {
+        memcpy(entry->key, key.data, key.size);
+    }
+    dl_map_insert(&table->entries, &entry->node, (dl_bytes){entry->key, key.size});
+    table->size += entry_size(key.size);
+    return entry;
+}
+
+static bool
+waitlist_is_empty(const dl_table_waitlist *waitlist)
+{
+    return waitlist->queue_size == 0 && dl_list_is_empty(&waitlist->plain)
+           && dl_list_is_empty(&waitlist->takers)
+           && dl_list_is_empty(&waitlist->barrier);
+}
+
+void
+dl_entry_release(dl_table *table, dl_table_entry *entry)
+{
+    if (entry->waitlist != NULL && waitlist_is_empty(entry->waitlist)) {
+        free(entry->waitlist);
+        entry->waitlist = NULL;
+        table->size -= sizeof *entry->waitlist;
+    }
+    /* Keys that were waited for in vain, and queues that were emptied, must not use
+     * memory for ever: a server runs for weeks. */
+    if (entry->waitlist == NULL && entry->value == NULL) {
+        table->size -= entry_size(dl_map_key(&entry->node).size);
+        dl_map_remove(&table->entries, &entry->node);
+        free(entry);
+    }
+}
+
+dl_table_entry *
+dl_entry_open_waitlist(dl_table *table, dl_bytes key)
+{
+    dl_table_entry *entry = dl_entry_find(table, key);
+
+    entry = entry != NULL ? entry : dl_entry_make(table, key);
+    if (entry == NULL || entry->waitlist != NULL) {
+        return entry;
+    }
+    dl_table_waitlist *waitlist = NULL;
+    if (dl_table_need_room(table, sizeof *waitlist) == DL_OK) {
+        waitlist = calloc(1, sizeof *waitlist);
+        if (waitlist == NULL) {
+            dl_fail_no_memory();
+        }
+    }
+    if (waitlist == NULL) {
+        dl_entry_release(table, entry);
+        return NULL;
+    }
+    table->size += sizeof *waitlist;
+    dl_list_init(&waitlist->plain);
+    dl_list_init(&waitlist->takers);
+    dl_list_init(&waitlist->barrier);
+    waitlist->entry = entry;
+    entry->waitlist = waitlist;
+    return entry;
+}
+
+static void
+pass_cursor(dl_table_cursor *cursor)
+{
+    cursor->next = cursor->next->next;
+    cursor->item = NULL;
+    cursor->left--;
+}
+
+/* Moves cursors on whose next name or queue is about to leave its list. */
+static void
+pass_cursors(const dl_table *table, const dl_list *leaving)
+{
+    for (dl_list *node = table->cursors.next; node != &table->cursors;
+         node = node->next) {
+        dl_table_cursor *cursor = DL_LIST_ENTRY(node, dl_table_cursor, node);
+        if (cursor->next == leaving) {
+            pass_cursor(cursor);
+        }
+    }
+}
+
+/* Moves cursors on whose next item is about to leave its queue: there is none before
+ * it. */
+static void
+pass_item_cursors(const dl_table *table, const dl_queue_item *leaving)
+{
+    for (dl_list *node = table->cursors.next; node != &table->cursors;
+         node = node->next) {
+        dl_table_cursor *cursor = DL_LIST_ENTRY(node, dl_table_cursor, node);
+        if (cursor->item == leaving) {
+            pass_cursor(cursor);
+        }
+    }
+}
+
+dl_blob *
+dl_entry_take_item(dl_table *table, dl_table_entry *entry)
+{
+    dl_table_waitlist *waitlist = entry->waitlist;
+    dl_queue_item *item = waitlist->first;
+    dl_blob *blob = item->blob;
+
+    pass_item_cursors(table, item);
+    waitlist->first = item->next;
+    if (waitlist->first == NULL) {
+        waitlist->last = NULL;
+        pass_cursors(table, &waitlist->queued);
+        dl_list_remove(&waitlist->queued);
+        table->queue_count--;
+    } else {
+        waitlist->first->previous = NULL;
+    }
+    waitlist->queue_size--;
+    table->size -= dl_queue_item_size(item);
+    free(item);
+    return blob;
+}
+
+void
+dl_entry_add_name(dl_table *table, dl_table_entry *entry)
+{
+    dl_list_append(&table->names, &entry->named);
+    table->value_count++;
+}
+
+void
+dl_entry_remove_name(dl_table *table, dl_table_entry *entry)
+{
+    pass_cursors(table, &entry->named);
+    dl_list_remove(&entry->named);
+    table->value_count--;
+}
+
+static dl_bytes
+name_at(const dl_list *named)
+{
+    return dl_map_key(&DL_LIST_ENTRY(named, dl_table_entry, named)->node);
+}
+
+dl_status
+dl_table_list(const dl_table *table, dl_status (*visit)(void *, dl_bytes),
+              void *context)
+{
+    for (const dl_list *node = table->names.next; node != &table->names;
+         node = node->next) {
+        DL_TRY(visit(context, name_at(node)));
+    }
+    return DL_OK;
+}
+
+static void
+begin_cursor(dl_table *table, dl_table_cursor *cursor, const dl_list *list,
+             int64_t count)
+{
+    *cursor = (dl_table_cursor){.table = table, .next = list->next, .left = count};
+    dl_list_append(&table->cursors, &cursor->node);
+}
+
+void
+dl_table_cursor_begin(dl_table *table, dl_table_cursor *cursor)
+{
+    begin_cursor(table, cursor, &table->names, table->value_count);
+}
+
+void
+dl_table_cursor_begin_queues(dl_table *table, dl_table_cursor *cursor)
+{
+    begin_cursor(table, cursor, &table->queues, table->queue_count);
+}
+
+void
+dl_table_cursor_end(dl_table_cursor *cursor)
+{
+    dl_list_remove(&cursor->node);
+}
+
+bool
+dl_table_cursor_next(dl_table_cursor *cursor, dl_bytes *name)
+{
+    /* Names that are set meanwhile are behind those that there were. */
+    if (cursor->left <= 0 || cursor->next == &cursor->table->names) {
+        return false;
+    }
+    *name = name_at(cursor->next);
+    pass_cursor(cursor);
+    return true;
+}
+
+bool
+dl_table_cursor_next_item(dl_table_cursor *cursor, dl_bytes *key, dl_bytes *item,
+                          int64_t *length)
+{
+    if (cursor->left <= 0 || cursor->next == &cursor->table->queues) {
+        return false;
+    }
+    const dl_table_waitlist *queue =
+        DL_LIST_ENTRY(cursor->next, dl_table_waitlist, queued);
+    const dl_queue_item *here = cursor->item != NULL ? cursor->item : queue->last;
+    *key = dl_map_key(&queue->entry->node);
+    *item = dl_blob_bytes(here->blob);
+    *length = queue->last->number - here->number + 1;
+    cursor->item = here->previous;
+    if (cursor->item == NULL) {
+        pass_cursor(cursor);
+    }
+    return true;
+}

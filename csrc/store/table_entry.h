@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The entries of a table: a name with its value, and on demand a waitlist with its queue
+ * and with the waiters for it.  Counts their sizes against the table's limits.  Knows of
+ * the time only that a value may have an end. */
+#ifndef DISTLITE_STORE_TABLE_ENTRY_H
+#define DISTLITE_STORE_TABLE_ENTRY_H
+
+#include "store/table.h"
+
+typedef struct dl_queue_item {
+    struct dl_queue_item *next;
+    struct dl_queue_item *previous; /* an older one */
+    int64_t number;                 /* one more than that of the previous one */
+    dl_blob *blob;
+} dl_queue_item;
+
+/* Most entries are just a value: what is needed for waiting and for queues is in a
+ * waitlist, which is allocated on demand.  Its lists hold the links of waiters,
+ * earliest first; those of a barrier are sorted by world size. */
+typedef struct dl_table_waitlist {
+    dl_list plain;  /* DL_WAIT_KEYS and DL_WAIT_VALUES */
+    dl_list takers; /* DL_WAIT_ITEM: only while the queue is empty */
+    dl_list barrier;
+    dl_queue_item *first; /* the oldest */
+    dl_queue_item *last;
+    int64_t queue_size;
+    dl_list queued; /* in the table's list of queues, while there are items */
+    const struct dl_table_entry *entry;
+} dl_table_waitlist;
+
+typedef struct dl_table_entry {
+    dl_map_entry node;
+    dl_list named;  /* in the table's list of names, while there is a value */
+    dl_blob *value; /* NULL: none */
+    dl_table_waitlist *waitlist; /* NULL: no waiters, and the queue is empty */
+    size_t end_place; /* in the heap of ends, from 1; 0: the value has none */
+    uint8_t key[];
+} dl_table_entry;
+
+/* The two ways in which a name can exist. */
+typedef struct dl_presence {
+    bool has_value;
+    bool has_items;
+} dl_presence;
+
+static inline size_t
+dl_table_blob_size(const dl_blob *blob)
+{
+    return blob == NULL ? 0 : sizeof *blob + blob->capacity;
+}
+
+static inline size_t
+dl_queue_item_size(const dl_queue_item *item)
+{
+    return sizeof *item + dl_table_blob_size(item->blob);
+}
+
+static inline dl_presence
+dl_entry_presence(const dl_table_entry *entry)
+{
+    return (dl_presence){
+        .has_value = entry->value != NULL,
+        .has_items = entry->waitlist != NULL && entry->waitlist->queue_size > 0,
+    };
+}
+
+/* Checks whether `size` more bytes fit the limit. */
+dl_status dl_table_need_room(dl_table *table, size_t size);
+
+dl_table_entry *dl_entry_find(const dl_table *table, dl_bytes key);
+
+/* Makes the entry, which there must not be; NULL with the reason in dl_last_error(). */
+dl_table_entry *dl_entry_make(dl_table *table, dl_bytes key);
+
+/* Frees the waitlist, and then the entry, if they are not needed any more. */
+void dl_entry_release(dl_table *table, dl_table_entry *entry);
+
+/* Finds the entry with a waitlist, or makes them; NULL with the reason in
+ * dl_last_error(). */
+dl_table_entry *dl_entry_open_waitlist(dl_table *table, dl_bytes key);
+
+/* Removes the oldest item; the queue must not be empty.  The caller owns the
+ * reference. */
+dl_blob *dl_entry_take_item(dl_table *table, dl_table_entry *entry);
+
+/* Called after the entry got a value and had none before. */
+void dl_entry_add_name(dl_table *table, dl_table_entry *entry);
+
+/* Called after the entry lost its value. */
+void dl_entry_remove_name(dl_table *table, dl_table_entry *entry);
+
+#endif

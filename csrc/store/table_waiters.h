@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Who waits for the names of a table.  A waiter is linked to each of its keys and counts
+ * the missing ones.  Changes nothing that a name has: whoever does says what it was. */
+#ifndef DISTLITE_STORE_TABLE_WAITERS_H
+#define DISTLITE_STORE_TABLE_WAITERS_H
+
+#include "store/table_entry.h"
+
+/* Notifies the entry's waiters of a change; `before` is its presence before it. */
+void dl_entry_changed(dl_table *table, dl_table_entry *entry, dl_presence before);
+
+/* Returns the earliest waiter of a list, or NULL. */
+dl_waiter *dl_waiter_first(dl_list *list);
+
+/* Unlinks the waiter from all its keys.  `kept` is not released: the caller
+ * still uses it. */
+void dl_waiter_leave(dl_table *table, dl_waiter *waiter, const dl_table_entry *kept);
+
+/* Ends the wait; `kept` as above. */
+void dl_waiter_end(dl_table *table, dl_waiter *waiter, const dl_table_entry *kept);
+
+/* Links the waiter to all keys; on failure to none. */
+dl_status dl_waiter_park(dl_table *table, dl_waiter *waiter, const dl_bytes *keys,
+                         size_t count);
+
+#endif
