@@ -10,7 +10,7 @@
 #include "net/socket.h"
 #include "pg/cpu/family.h"
 #include "pg/cpu/shm/board.h"
-#include "pg/cpu/shm/verdict.h"
+#include "pg/cpu/shm/failure_check.h"
 #include "ranks.h"
 
 #define SIZE 4
@@ -124,20 +124,20 @@ CHECK_CASE(a_rank_that_makes_no_more_groups_is_gone_in_those_it_has_not_made)
         CHECK_OK(dl_board_init(&boards[i], &options, loan.segment.memory,
                                loan.segment.size));
     }
-    CHECK_OK(dl_verdict_watch(&boards[0], 1));
+    CHECK_OK(dl_failure_check_watch(&boards[0], 1));
     /* Rank 2 has made this one, and rank 1 of another family only gives that up. */
     CHECK_OK(dl_arena_end_family(&shared, &borrowers[2], family, "enough", deadline));
     CHECK_OK(dl_arena_end_family(&shared, &borrowers[1], dl_family_of("other"), "no",
                                  deadline));
-    CHECK_OK(dl_verdict_watch(&boards[0], 1));
-    CHECK_OK(dl_verdict_watch(&boards[0], 2));
+    CHECK_OK(dl_failure_check_watch(&boards[0], 1));
+    CHECK_OK(dl_failure_check_watch(&boards[0], 2));
     CHECK_OK(dl_arena_end_family(&shared, &borrowers[1], family, "tired", deadline));
     CHECK_OK(dl_arena_end_family(&shared, &borrowers[1], family, "again", deadline));
     CHECK(dl_arena_has_ended_family(&shared, 1, family, reason));
     CHECK(strcmp(reason, "tired") == 0);
-    CHECK_STATUS(dl_verdict_watch(&boards[0], 1), DL_PEER_LOST);
+    CHECK_STATUS(dl_failure_check_watch(&boards[0], 1), DL_PEER_LOST);
     CHECK(strstr(dl_last_error()->text, "tired") != NULL);
-    CHECK_OK(dl_verdict_watch(&boards[0], 2));
+    CHECK_OK(dl_failure_check_watch(&boards[0], 2));
     /* The parent is made anew. */
     dl_loan other;
     CHECK_OK(dl_arena_borrow(&shared, &borrowers[1], deadline, &other));

@@ -14,7 +14,7 @@
 #include "pg/cpu/cpu_state.h"
 #include "pg/cpu/family.h"
 #include "pg/cpu/join_fault.h"
-#include "pg/cpu/shm/verdict.h"
+#include "pg/cpu/shm/failure_check.h"
 #include "pg/cpu/window/cpu_window.h"
 
 /* Bytes, of all ranks together, that are copied in a microsecond or two.  Waits at a
@@ -255,7 +255,7 @@ watch_rank(dl_backend *backend, int rank)
     if (self->layout.host_of[rank] != self->layout.host) {
         return watch_elsewhere(self, rank);
     }
-    return dl_verdict_watch(&self->board, self->layout.place_of[rank]);
+    return dl_failure_check_watch(&self->board, self->layout.place_of[rank]);
 }
 
 static bool
@@ -272,7 +272,7 @@ rank_lost(dl_cpu_backend *self, int rank)
     if (self->layout.host_of[rank] != self->layout.host) {
         return dl_news_watch(&self->news, rank);
     }
-    return has_left(self, place) ? DL_OK : dl_verdict_watch(&self->board, place);
+    return has_left(self, place) ? DL_OK : dl_failure_check_watch(&self->board, place);
 }
 
 static dl_status

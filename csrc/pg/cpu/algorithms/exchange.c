@@ -8,7 +8,7 @@
 #include "pg/cpu/algorithms/limits.h"
 #include "pg/cpu/algorithms/pipeline.h"
 #include "pg/cpu/shm/shared.h"
-#include "pg/cpu/shm/verdict.h"
+#include "pg/cpu/shm/failure_check.h"
 #include "tensor/copy.h"
 #include "tensor/strided.h"
 
@@ -175,9 +175,9 @@ fail_size(const dl_board *board, int source, int destination)
                    "%s #%" PRIu64 " in group %.100s: rank %d has %s for rank %d, which "
                    "expects %s",
                    dl_op_type_name(fingerprint->op),
-                   dl_verdict_operation(board, board->op->sequence),
-                   board->options.group_name, dl_verdict_name(board, source), sent,
-                   dl_verdict_name(board, destination), expected);
+                   dl_failure_check_operation(board, board->op->sequence),
+                   board->options.group_name, dl_failure_check_name(board, source),
+                   sent, dl_failure_check_name(board, destination), expected);
 }
 
 /* Called after the arrival.  Returns DL_MISMATCH if a rank sends another size than the

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "pg/cpu/algorithms/algorithms.h"
-#include "pg/cpu/shm/verdict.h"
+#include "pg/cpu/shm/failure_check.h"
 
 /* Interval at which a waiting rank checks other hosts: without probes a check costs
  * less than one system call per millisecond. */
@@ -234,7 +234,7 @@ dl_hosts_check(void *context)
     dl_hosts *hosts = context;
 
     if (hosts->board != NULL) {
-        DL_TRY(dl_verdict_broken(hosts->board));
+        DL_TRY(dl_failure_check_broken(hosts->board));
     }
     bool is_woken = atomic_exchange(&hosts->is_woken, false);
     return is_woken || is_time_to_look(hosts) ? hear_news(hosts) : DL_OK;
@@ -253,7 +253,7 @@ is_early(const dl_hosts *hosts)
 
     return dl_layout_leads(hosts->layout)
                ? is_first
-               : dl_verdict_last_seen(hosts->board, 0) < first;
+               : dl_failure_check_last_seen(hosts->board, 0) < first;
 }
 
 /* Only waits that have lasted a while use probes: from the second check in a meeting
@@ -317,7 +317,7 @@ dl_hosts_announce_own_timeout(void *context, const dl_error *error)
     dl_hosts *hosts = context;
 
     if (hosts->board != NULL && dl_layout_leads(hosts->layout)) {
-        dl_verdict_set_outlook(hosts->board, operation_of(hosts), error->text);
+        dl_failure_check_set_outlook(hosts->board, operation_of(hosts), error->text);
     }
 }
 
@@ -421,7 +421,7 @@ dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,
 {
     dl_hosts *hosts = context;
     bool is_told = hosts->is_told || dl_traffic_is_told(hosts->traffic)
-                   || (hosts->board != NULL && dl_verdict_is_told(hosts->board));
+                   || (hosts->board != NULL && dl_failure_check_is_told(hosts->board));
 
     if (message->status != DL_CLOSED && !is_told) {
         dl_news_tell(hosts->news, message, sequence, deadline);
@@ -460,10 +460,10 @@ static void
 tell_ended(dl_hosts *hosts, int place, dl_deadline deadline)
 {
     dl_error message;
-    uint64_t seen = dl_verdict_describe_ended(hosts->board, place, &message);
+    uint64_t seen = dl_failure_check_describe_ended(hosts->board, place, &message);
 
-    dl_news_tell_ended(hosts->news, dl_verdict_name(hosts->board, place), &message,
-                       seen + 1, deadline);
+    dl_news_tell_ended(hosts->news, dl_failure_check_name(hosts->board, place),
+                       &message, seen + 1, deadline);
     atomic_store(&hosts->board->members[place].end_teller, DL_END_TOLD);
 }
 

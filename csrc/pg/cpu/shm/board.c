@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/thread.h"
-#include "pg/cpu/shm/verdict.h"
+#include "pg/cpu/shm/failure_check.h"
 
 #define MAGIC UINT64_C(0x375f626c74736964) /* "distlb_7" */
 
@@ -138,7 +138,7 @@ dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
         .bell = &header->bell,
         .spin = header->cores_per_rank > 0 ? SPIN_SPAN : 0,
         .yield = YIELD_SPAN,
-        .check = dl_verdict_check,
+        .check = dl_failure_check_run,
         .context = board,
         .yielding = header->cores_per_rank > 0 ? note_yielding : NULL,
         .sleeps_on = &board->sleeps_on,
@@ -227,7 +227,8 @@ is_equal(const dl_board *board, uint64_t turn, int rank)
 static dl_status
 compare_with(const dl_board *board, uint64_t turn, int rank)
 {
-    return is_equal(board, turn, rank) ? DL_OK : dl_verdict_unequal(board, turn, rank);
+    return is_equal(board, turn, rank) ? DL_OK
+                                       : dl_failure_check_unequal(board, turn, rank);
 }
 
 /* Compares all turns that all ranks have begun and this rank has not compared. */
@@ -261,7 +262,7 @@ dl_board_arrive(dl_board *board)
     DL_TRY(dl_op_check_arrays(op));
     DL_TRY(compare_turns(board));
     /* A peer may have reached this operation and given up, leaving its line behind. */
-    return dl_verdict_broken(board);
+    return dl_failure_check_broken(board);
 }
 
 /* Returns the last turn that all ranks have begun, of the few that are inspected: the
@@ -306,7 +307,7 @@ dl_status
 dl_board_announce(dl_board *board)
 {
     publish_arrival(board);
-    DL_TRY(dl_verdict_broken(board));
+    DL_TRY(dl_failure_check_broken(board));
     return reserve_next_line(board);
 }
 
@@ -322,7 +323,7 @@ dl_board_await(dl_board *board, int first, int last)
     for (int rank = first; rank <= last; rank++) {
         DL_TRY(compare_with(board, board->turn, rank));
     }
-    DL_TRY(dl_verdict_broken(board));
+    DL_TRY(dl_failure_check_broken(board));
     return reserve_next_line(board);
 }
 
@@ -342,8 +343,9 @@ verify_with(const dl_board *board, uint64_t turn, int rank, dl_deadline deadline
         bool is_gone = dl_board_has_ended(board, rank)
                        || atomic_load(&board->members[rank].farewell) != DL_STAYING;
         if (has_arrived(board, turn, rank)) {
-            return is_equal(board, turn, rank) ? DL_OK
-                                               : dl_verdict_mismatch(board, turn, rank);
+            return is_equal(board, turn, rank)
+                       ? DL_OK
+                       : dl_failure_check_mismatch(board, turn, rank);
         }
         if (is_gone || dl_deadline_passed(deadline)) {
             return DL_OK;
@@ -449,7 +451,7 @@ dl_board_break(dl_board *board, const dl_op_context *op)
     if (!atomic_compare_exchange_strong(&header->breaker, &nobody, self)) {
         return;
     }
-    dl_error message = dl_verdict_message(board, op, dl_last_error());
+    dl_error message = dl_failure_check_message(board, op, dl_last_error());
     header->broken_at = op->sequence;
     header->status = message.status;
     memcpy(header->text, message.text, sizeof header->text);

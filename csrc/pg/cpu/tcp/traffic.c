@@ -254,7 +254,7 @@ dl_traffic_next(dl_traffic *traffic)
 }
 
 /* When a wait cannot end, and which rank is the cause: the checks between slices of
- * sleep, and the error text for each way to fail, as in shm/verdict.h. */
+ * sleep, and the error text for each way to fail, as in shm/failure_check.h. */
 
 static void
 describe_operation(const dl_traffic *self, char text[OPERATION_SIZE])

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/cpu/shm/verdict.h"
+#include "pg/cpu/shm/failure_check.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,13 +22,13 @@
 #define OPERATION_SIZE 160
 
 int
-dl_verdict_name(const dl_board *board, int rank)
+dl_failure_check_name(const dl_board *board, int rank)
 {
     return board->options.names == NULL ? rank : board->options.names[rank];
 }
 
 uint64_t
-dl_verdict_operation(const dl_board *board, uint64_t sequence)
+dl_failure_check_operation(const dl_board *board, uint64_t sequence)
 {
     uint64_t meetings =
         board->options.meetings > 1 ? (uint64_t)board->options.meetings : 1;
@@ -41,7 +41,7 @@ describe_call(const dl_board *board, uint8_t type, uint64_t sequence,
               char text[OPERATION_SIZE])
 {
     snprintf(text, OPERATION_SIZE, "%s #%" PRIu64 " in group %.100s",
-             dl_op_type_name(type), dl_verdict_operation(board, sequence),
+             dl_op_type_name(type), dl_failure_check_operation(board, sequence),
              board->options.group_name);
 }
 
@@ -64,7 +64,8 @@ describe_operation(const dl_board *board, char text[OPERATION_SIZE])
 static void
 describe_rank(const dl_board *board, int rank, char text[DL_PEER_TEXT_SIZE])
 {
-    dl_peer_describe(&board->options.peers[rank], dl_verdict_name(board, rank), text);
+    dl_peer_describe(&board->options.peers[rank], dl_failure_check_name(board, rank),
+                     text);
 }
 
 static uint64_t
@@ -74,7 +75,7 @@ load_word(dl_words words, int rank)
 }
 
 uint64_t
-dl_verdict_last_seen(const dl_board *board, int rank)
+dl_failure_check_last_seen(const dl_board *board, int rank)
 {
     uint64_t last = 0;
 
@@ -88,7 +89,7 @@ dl_verdict_last_seen(const dl_board *board, int rank)
 static bool
 has_arrived(const dl_board *board, int rank)
 {
-    return dl_verdict_last_seen(board, rank) >= board->op->sequence;
+    return dl_failure_check_last_seen(board, rank) >= board->op->sequence;
 }
 
 /* Returns whether `rank` is among the ranks that this wait is for. */
@@ -104,9 +105,10 @@ is_awaited(const dl_wanted *wanted, int rank)
 static void
 describe_last_seen(const dl_board *board, int rank, char text[64])
 {
-    uint64_t seen = dl_verdict_operation(board, dl_verdict_last_seen(board, rank));
+    uint64_t seen =
+        dl_failure_check_operation(board, dl_failure_check_last_seen(board, rank));
 
-    if (seen >= dl_verdict_operation(board, board->op->sequence)) {
+    if (seen >= dl_failure_check_operation(board, board->op->sequence)) {
         text[0] = '\0';
     } else if (seen == 0) {
         snprintf(text, 64, " (it has not begun any operation)");
@@ -120,8 +122,8 @@ describe_last_seen(const dl_board *board, int rank, char text[64])
 static bool
 has_called(const dl_board *board, int rank)
 {
-    return dl_verdict_operation(board, dl_verdict_last_seen(board, rank))
-           >= dl_verdict_operation(board, board->op->sequence);
+    return dl_failure_check_operation(board, dl_failure_check_last_seen(board, rank))
+           >= dl_failure_check_operation(board, board->op->sequence);
 }
 
 static dl_status
@@ -170,7 +172,7 @@ check_peers(const dl_board *board, const dl_wanted *wanted, int *left)
 }
 
 dl_status
-dl_verdict_watch(const dl_board *board, int rank)
+dl_failure_check_watch(const dl_board *board, int rank)
 {
     const dl_board_member *member = &board->members[rank];
     char peer[DL_PEER_TEXT_SIZE];
@@ -246,7 +248,7 @@ _Static_assert(sizeof(outlook) == DL_BOARD_OUTLOOK_WORDS * sizeof(uint64_t),
                "the same row");
 
 void
-dl_verdict_set_outlook(dl_board *board, uint64_t operation, const char *text)
+dl_failure_check_set_outlook(dl_board *board, uint64_t operation, const char *text)
 {
     outlook row = {.operation = operation};
 
@@ -259,7 +261,7 @@ dl_verdict_set_outlook(dl_board *board, uint64_t operation, const char *text)
 static dl_status
 fail_at_deadline(const dl_board *board, const dl_wanted *wanted)
 {
-    uint64_t operation = dl_verdict_operation(board, board->op->sequence);
+    uint64_t operation = dl_failure_check_operation(board, board->op->sequence);
     outlook row;
 
     if (board->options.rank != 0 && is_awaited(wanted, 0)
@@ -286,7 +288,7 @@ announce_timeout(const dl_board *board, const dl_wanted *wanted)
 }
 
 dl_status
-dl_verdict_broken(const dl_board *board)
+dl_failure_check_broken(const dl_board *board)
 {
     const dl_board_header *header = board->header;
 
@@ -302,7 +304,7 @@ dl_verdict_broken(const dl_board *board)
     dl_error cause = {.status = (dl_status)header->status};
     memcpy(cause.text, header->text, sizeof cause.text - 1);
     return dl_peer_fail_gave_up(&board->options.peers[breaker],
-                                dl_verdict_name(board, breaker), &cause);
+                                dl_failure_check_name(board, breaker), &cause);
 }
 
 static dl_status
@@ -319,9 +321,10 @@ check_abort(dl_board *board)
 }
 
 uint64_t
-dl_verdict_describe_ended(const dl_board *board, int rank, dl_error *message)
+dl_failure_check_describe_ended(const dl_board *board, int rank, dl_error *message)
 {
-    uint64_t seen = dl_verdict_operation(board, dl_verdict_last_seen(board, rank));
+    uint64_t seen =
+        dl_failure_check_operation(board, dl_failure_check_last_seen(board, rank));
     char peer[DL_PEER_TEXT_SIZE];
     char place[64] = " (it has not begun any operation)";
 
@@ -336,7 +339,7 @@ dl_verdict_describe_ended(const dl_board *board, int rank, dl_error *message)
 }
 
 bool
-dl_verdict_is_told(const dl_board *board)
+dl_failure_check_is_told(const dl_board *board)
 {
     uint32_t breaker = atomic_load(&board->header->breaker);
 
@@ -382,7 +385,7 @@ fail_left(dl_board *board, const dl_wanted *wanted, int rank)
     while (!dl_deadline_passed(deadline)) {
         DL_TRY(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
         DL_TRY(check_abort(board));
-        DL_TRY(dl_verdict_broken(board));
+        DL_TRY(dl_failure_check_broken(board));
         DL_TRY(check_peers(board, wanted, &left));
         DL_TRY(check_elsewhere(board));
     }
@@ -397,7 +400,7 @@ note_wait(const dl_board *board, const dl_wanted *wanted)
 
     for (int rank = wanted->first; rank <= wanted->last; rank++) {
         if (is_awaited(wanted, rank)) {
-            dl_awaited_add(&awaited, dl_verdict_name(board, rank));
+            dl_awaited_add(&awaited, dl_failure_check_name(board, rank));
         }
     }
     if (board->options.add_awaited != NULL) {
@@ -407,18 +410,18 @@ note_wait(const dl_board *board, const dl_wanted *wanted)
 }
 
 dl_status
-dl_verdict_check(void *context, const dl_wanted *wanted)
+dl_failure_check_run(void *context, const dl_wanted *wanted)
 {
     dl_board *board = context;
     int left;
 
     DL_TRY(check_abort(board));
-    DL_TRY(dl_verdict_broken(board));
+    DL_TRY(dl_failure_check_broken(board));
     dl_status status = check_peers(board, wanted, &left);
     if (status != DL_OK) {
         /* The rank may have written its reason between the two checks, before it
          * ended. */
-        DL_TRY(dl_verdict_broken(board));
+        DL_TRY(dl_failure_check_broken(board));
         return status;
     }
     DL_TRY(check_elsewhere(board));
@@ -436,7 +439,7 @@ dl_verdict_check(void *context, const dl_wanted *wanted)
 }
 
 dl_status
-dl_verdict_mismatch(const dl_board *board, uint64_t turn, int other)
+dl_failure_check_mismatch(const dl_board *board, uint64_t turn, int other)
 {
     const dl_board_line *lines = board->lines[turn % DL_BOARD_TURNS];
     int self = board->options.rank;
@@ -449,12 +452,12 @@ dl_verdict_mismatch(const dl_board *board, uint64_t turn, int other)
     dl_fingerprint_describe(&lines[first].fingerprint, calls[0], sizeof calls[0]);
     dl_fingerprint_describe(&lines[second].fingerprint, calls[1], sizeof calls[1]);
     return dl_fail(DL_MISMATCH, "%s: rank %d called %s, rank %d called %s", operation,
-                   dl_verdict_name(board, first), calls[0],
-                   dl_verdict_name(board, second), calls[1]);
+                   dl_failure_check_name(board, first), calls[0],
+                   dl_failure_check_name(board, second), calls[1]);
 }
 
 dl_status
-dl_verdict_unequal(const dl_board *board, uint64_t turn, int other)
+dl_failure_check_unequal(const dl_board *board, uint64_t turn, int other)
 {
     dl_words arrivals = board->arrivals[turn % DL_BOARD_TURNS];
     uint64_t sequence = board->sequences[turn % DL_BOARD_TURNS];
@@ -468,12 +471,12 @@ dl_verdict_unequal(const dl_board *board, uint64_t turn, int other)
             return fail_gone(board, rank, (dl_farewell)farewell);
         }
     }
-    return dl_verdict_mismatch(board, turn, other);
+    return dl_failure_check_mismatch(board, turn, other);
 }
 
 dl_error
-dl_verdict_message(const dl_board *board, const dl_op_context *op,
-                   const dl_error *error)
+dl_failure_check_message(const dl_board *board, const dl_op_context *op,
+                         const dl_error *error)
 {
     dl_error message = *error;
     char operation[OPERATION_SIZE];
