@@ -5,8 +5,8 @@
 #include "base/thread.h"
 #include "pg/record/blocked_threads.h"
 
-/* How long the progress thread leaves a queued job to a thread that may wait for it, and
- * the interval at which it inspects a lane that is in use.  Waking it for each job
+/* How long the progress thread leaves a queued job to a thread that may wait for it,
+ * and the interval at which it inspects a lane that is in use.  Waking it for each job
  * instead would cost a program that queues and waits in a loop two context switches per
  * operation, several times what a small operation takes.  An inspection costs as much,
  * which is little in this time, and a job that starts so much later is no loss to a
@@ -167,8 +167,8 @@ serve_once(dl_lane *lane, const bool *is_lost)
     }
 }
 
-/* Returns whether the thread is to end: jobs that are queued from then on find is_asleep
- * set, and start another thread.  Called with the lock held. */
+/* Returns whether the thread is to end: jobs that are queued from then on find
+ * is_asleep set, and start another thread.  Called with the lock held. */
 static bool
 may_end(dl_lane *lane)
 {

@@ -3,10 +3,10 @@
  * The order of one group's operations: a turn that is granted in the order of requests.
  * Threads request the turn and wait for it.  Jobs are queued and run by a thread that
  * waits for the job, or behind it in the queue, or a little later by the lane's
- * progress thread.  A job that is waited for at once thus costs no context switch, and one that
- * nobody waits for runs all the same.  A job that has begun cannot change threads, so a
- * thread whose deadline is earlier than the job's leaves the job to the progress
- * thread and only waits.  Knows nothing of groups or of what jobs do. */
+ * progress thread.  A job that is waited for at once thus costs no context switch, and
+ * one that nobody waits for runs all the same.  A job that has begun cannot change
+ * threads, so a thread whose deadline is earlier than the job's leaves the job to the
+ * progress thread and only waits.  Knows nothing of groups or of what jobs do. */
 #ifndef DISTLITE_PG_LANE_H
 #define DISTLITE_PG_LANE_H
 
@@ -67,8 +67,8 @@ void dl_lane_init(dl_lane *lane);
  * thread does not run. */
 void dl_lane_fini(dl_lane *lane);
 
-/* Ends the progress thread once nothing is queued, and waits for its end, except on that
- * thread itself or if a job takes longer than a second.  A later job starts another
+/* Ends the progress thread once nothing is queued, and waits for its end, except on
+ * that thread itself or if a job takes longer than a second.  A later job starts another
  * thread. */
 void dl_lane_retire(dl_lane *lane);
 

@@ -19,8 +19,8 @@ typedef struct test_boards {
     dl_board boards[DL_RANKS_LIMIT];
 } test_boards;
 
-/* Bytes of a pocket that the ranks use. */
-#define POCKET ((size_t)4096)
+/* Bytes of an eager buffer that the ranks use. */
+#define EAGER_SIZE ((size_t)4096)
 
 /* The table of processes sees each rank as a process of its own. */
 DL_CHECK_UNUSED static void
@@ -49,7 +49,7 @@ boards_init(test_boards *all, int size, size_t chunk, int cores_per_rank)
                                     .processes = all->processes};
         CHECK_OK(dl_board_init(&all->boards[rank], &options, all->memory, memory_size));
         /* Less than it has, so that blocks of several chunks go through slots. */
-        all->boards[rank].pocket = POCKET;
+        all->boards[rank].eager_size = EAGER_SIZE;
     }
 }
 

@@ -37,13 +37,15 @@ take_turn(dl_board *board, uint64_t turn, unsigned kind, int root)
     uint8_t *payload = dl_board_begin(board, &op);
 
     put(payload, turn, self);
-    memset(dl_board_pocket(board, self), (int)(turn + (uint64_t)self), board->pocket);
+    memset(dl_board_eager_buffer(board, self), (int)(turn + (uint64_t)self),
+           board->eager_size);
     if (kind == 0 || (kind == 1 && self == root)) {
         CHECK_OK(dl_board_arrive(board));
         for (int rank = 0; rank < RANKS; rank++) {
             check(dl_board_payload(board, rank), turn, rank);
-            const uint8_t *pocket = dl_board_pocket(board, rank);
-            CHECK_EQUAL(pocket[board->pocket - 1], (uint8_t)(turn + (uint64_t)rank));
+            const uint8_t *buffer = dl_board_eager_buffer(board, rank);
+            CHECK_EQUAL(buffer[board->eager_size - 1],
+                        (uint8_t)(turn + (uint64_t)rank));
         }
     } else if (kind == 1 || self == root) {
         CHECK_OK(dl_board_announce(board));

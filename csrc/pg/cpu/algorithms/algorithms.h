@@ -51,7 +51,7 @@ dl_status dl_scan_chunks(dl_board *board, const dl_op_context *op, const dl_call
 
 dl_status dl_barrier_line(dl_board *board, const dl_op_context *op);
 
-/* These take blocks of any size and layout.  Each chooses lines, pockets, slots or
+/* These take blocks of any size and layout.  Each chooses lines, eager buffers, slots or
  * shared memory (exchange.h). */
 dl_status dl_broadcast_board(dl_exchange *exchange, const dl_op_context *op,
                              const dl_call *call);

@@ -302,8 +302,8 @@ copy_in_late(rounds *all, bool is_shared)
     return dl_board_wait_steps(all->board, 1);
 }
 
-/* Writes the place of the array in shared memory to the payload of this rank's line, and
- * returns whether it has one. */
+/* Writes the place of the array in shared memory to the payload of this rank's line,
+ * and returns whether it has one. */
 static bool
 announce_place(dl_board *board, const dl_tensor *tensor, void *payload)
 {

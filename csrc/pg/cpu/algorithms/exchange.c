@@ -12,10 +12,10 @@
 #include "tensor/copy.h"
 #include "tensor/strided.h"
 
-/* Alignment of blocks: in slots and pockets they begin at a cache line; on a rank's own
- * line, which has little room, at a multiple of 8, as every number does, and so do
- * blocks smaller than a cache line, of which ranks that share a core then find several
- * in one line that is in their cache already. */
+/* Alignment of blocks: in slots and eager buffers they begin at a cache line; on a
+ * rank's own line, which has little room, at a multiple of 8, as every number does, and
+ * so do blocks smaller than a cache line, of which ranks that share a core then find
+ * several in one line that is in their cache already. */
 #define SLOT_UNIT 64
 #define SMALL_UNIT 8
 
@@ -326,9 +326,9 @@ bytes_per_round(const dl_exchange *self, int source, uint64_t rounds)
     return offset_of(self, source, self->board->options.size, rounds);
 }
 
-/* Returns the bytes of a slot that a round uses, for blocks of `whole` bytes in all.  Where
- * every rank has a core, even blocks that fit a slot are moved in a few rounds, so that
- * one side copies out while the other copies in. */
+/* Returns the bytes of a slot that a round uses, for blocks of `whole` bytes in
+ * all.  Where every rank has a core, even blocks that fit a slot are moved in a few
+ * rounds, so that one side copies out while the other copies in. */
 static size_t
 room_of(const dl_exchange *self, size_t whole)
 {
@@ -381,28 +381,28 @@ fits_place(dl_exchange *self, dl_place place, size_t room)
     return true;
 }
 
-/* Returns the bytes that a rank may put into its pocket.  Pockets are reused only after
- * many operations, which helps ranks that go on without waiting for all others; but by
- * then they have left the caches, and their first use takes a page fault each.  Where
- * ranks share cores, sparing a meeting is worth that, but if all meet anyway, two slots
- * that stay in the caches take less time. */
+/* Returns the bytes that a rank may put into its eager buffer.  Eager buffers are reused
+ * only after many operations, which helps ranks that go on without waiting for all
+ * others; but by then they have left the caches, and their first use takes a page fault
+ * each.  Where ranks share cores, sparing a meeting is worth that, but if all meet
+ * anyway, two slots that stay in the caches take less time. */
 static size_t
-room_of_pocket(const dl_exchange *self)
+room_of_eager_buffer(const dl_exchange *self)
 {
     if (self->board->waiter.spin > 0) {
-        return DL_EXCHANGE_POCKET_LIMIT;
+        return DL_EXCHANGE_EAGER_LIMIT;
     }
-    return self->transfer->flow == DL_AMONG_ALL ? 0 : self->board->pocket;
+    return self->transfer->flow == DL_AMONG_ALL ? 0 : self->board->eager_size;
 }
 
-/* Sets `place`: on lines if the blocks of each rank fit one, else in pockets if they
- * fit one, else in slots.  Every rank must choose the same place before the meeting, so
- * the blocks of all ranks have to fit. */
+/* Sets `place`: on lines if the blocks of each rank fit one, else in eager buffers if
+ * they fit one, else in slots.  Every rank must choose the same place before the
+ * meeting, so the blocks of all ranks have to fit. */
 static void
 plan_place(dl_exchange *self)
 {
     if (!fits_place(self, DL_ON_LINE, DL_BOARD_PAYLOAD)
-        && !fits_place(self, DL_IN_POCKET, room_of_pocket(self))) {
+        && !fits_place(self, DL_IN_EAGER_BUFFER, room_of_eager_buffer(self))) {
         self->place = DL_IN_SLOT;
     }
 }
@@ -502,8 +502,8 @@ add_incoming(dl_exchange *self, int source)
     return stream.size;
 }
 
-/* Returns about as many bytes as the inputs and outputs of all ranks have, if this rank's
- * outputs have `total`. */
+/* Returns about as many bytes as the inputs and outputs of all ranks have, if this
+ * rank's outputs have `total`. */
 static size_t
 arrays_of_all(const dl_exchange *self, size_t total)
 {
@@ -545,9 +545,10 @@ plan_header(const dl_exchange *self)
 }
 
 /* Blocks that are in shared memory already are not copied into slots: their rank notes
- * that, and writes their places into its slot, which then has no blocks.  The other ranks read them
- * there as if it were the slot: piece by piece while blocks of other ranks go through
- * slots, else at once.  At the end each such rank waits until all have read. */
+ * that, and writes their places into its slot, which then has no blocks.  The other
+ * ranks read them there as if it were the slot: piece by piece while blocks of other
+ * ranks go through slots, else at once.  At the end each such rank waits until all have
+ * read. */
 
 static offer
 offer_of(const dl_exchange *self, int rank)
@@ -618,8 +619,8 @@ offer_blocks(dl_exchange *self)
     }
 }
 
-/* Called after the arrival: counts the ranks whose blocks stay in shared memory.  Returns
- * whether no rank has blocks in its slot. */
+/* Called after the arrival: counts the ranks whose blocks stay in shared
+ * memory.  Returns whether no rank has blocks in its slot. */
 static bool
 spares_slots(dl_exchange *self)
 {
@@ -633,7 +634,8 @@ spares_slots(dl_exchange *self)
     return !needs_slots;
 }
 
-/* Sets `data` of the incoming streams whose ranks offer their blocks in place; maps the memory when it is first used. */
+/* Sets `data` of the incoming streams whose ranks offer their blocks in place; maps the
+ * memory when it is first used. */
 static dl_status
 locate_blocks(dl_exchange *self)
 {
@@ -657,8 +659,8 @@ blocks_of(const dl_exchange *self, int rank, uint64_t round)
     case DL_ON_LINE:
         /* The line is const for readers; only its owner writes to it. */
         return (uint8_t *)dl_board_payload(self->board, rank);
-    case DL_IN_POCKET:
-        return dl_board_pocket(self->board, rank);
+    case DL_IN_EAGER_BUFFER:
+        return dl_board_eager_buffer(self->board, rank);
     default:
         return dl_board_slot(self->board, rank, round);
     }
@@ -672,8 +674,8 @@ dl_exchange_part(const dl_exchange *exchange, const dl_stream *stream, uint64_t 
                : blocks_of(exchange, stream->rank, round) + stream->offset;
 }
 
-/* Where ranks share cores, some of the receivers find a slot's lines in the cache of the
- * writer's own core, and others do not; so each has a writer, which finds out. */
+/* Where ranks share cores, some of the receivers find a slot's lines in the cache of
+ * the writer's own core, and others do not; so each has a writer, which finds out. */
 static dl_slot_writer *
 writer_for(const dl_exchange *self, const dl_stream *stream)
 {
@@ -833,10 +835,10 @@ begin_exchange(dl_exchange *self, const dl_op_context *op)
     fill_place(self, 0);
 }
 
-/* Meets the other ranks.  On lines and in pockets it waits only for ranks that have a
- * block for this one, in slots for all. */
+/* Arrives at the operation.  On lines and in eager buffers it waits only for ranks that
+ * have a block for this one, in slots for all. */
 static dl_status
-meet_ranks(const dl_exchange *self)
+arrive(const dl_exchange *self)
 {
     const dl_transfer *transfer = self->transfer;
     dl_flow flow = self->place == DL_IN_SLOT ? DL_AMONG_ALL : transfer->flow;
@@ -851,9 +853,9 @@ meet_ranks(const dl_exchange *self)
     return dl_board_await(self->board, transfer->root, transfer->root);
 }
 
-/* Called after the meeting: finds the incoming blocks and the number of rounds. */
+/* Called after the arrival: finds the incoming blocks and the number of rounds. */
 static dl_status
-plan_after_meeting(dl_exchange *self)
+plan_after_arrival(dl_exchange *self)
 {
     bool is_uneven = self->transfer->expected != NULL;
 
@@ -906,8 +908,8 @@ dl_exchange_run(dl_exchange *exchange, const dl_op_context *op,
 {
     exchange->transfer = transfer;
     begin_exchange(exchange, op);
-    DL_TRY(meet_ranks(exchange));
-    DL_TRY(plan_after_meeting(exchange));
+    DL_TRY(arrive(exchange));
+    DL_TRY(plan_after_arrival(exchange));
     keep_own(exchange, 0);
     for (uint64_t round = 0; round < exchange->rounds; round++) {
         DL_TRY(run_round(exchange, round));

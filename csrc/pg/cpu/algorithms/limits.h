@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The thresholds by which the collectives of one host choose an algorithm, and the sizes
- * of its rounds.  All are bytes.  A meeting takes a fraction of a microsecond where each
- * rank has a core, and a scheduling round where ranks share cores, so most of them differ
- * between the two. */
+ * The thresholds by which the collectives of one host choose an algorithm, and the
+ * sizes of its rounds.  All are bytes.  A meeting takes a fraction of a microsecond where
+ * each rank has a core, and a scheduling round where ranks share cores, so most of them
+ * differ between the two. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_LIMITS_H
 #define DISTLITE_PG_CPU_ALGORITHMS_LIMITS_H
 
@@ -22,26 +22,26 @@
 #define DL_ALL_REDUCE_PIPELINE_LIMIT ((size_t)512 << 10)
 
 /* The largest array of a scan in which each rank reduces those of all ranks before it:
- * the last rank's work grows with their number, by which the first is divided, and shares
- * of it cost two more meetings.  Two ranks, each with a core, do so with any size, which
- * takes half the time that shares do. */
+ * the last rank's work grows with their number, by which the first is divided, and
+ * shares of it cost two more meetings.  Two ranks, each with a core, do so with any
+ * size, which takes half the time that shares do. */
 #define DL_SCAN_DIRECT_LIMIT_OF_ALL_RANKS ((size_t)4 << 10)
 #define DL_SCAN_DIRECT_LIMIT_WHEN_SHARING ((size_t)16 << 10)
 
-/* The rounds into which a pipeline divides an array, so that writing and reading overlap,
- * and the bytes of a round: fewer are not worth its steps, and more leave the
+/* The rounds into which a pipeline divides an array, so that writing and reading
+ * overlap, and the bytes of a round: fewer are not worth its steps, and more leave the
  * second-level cache. */
 #define DL_PIPELINE_ROUNDS 2
 #define DL_PIPELINE_ROUND_LEAST ((size_t)32 << 10)
 #define DL_PIPELINE_ROUND_MOST ((size_t)256 << 10)
 
-/* The most that a rank puts into its pocket where each rank has a core; where ranks share
- * cores it is the whole pocket. */
-#define DL_EXCHANGE_POCKET_LIMIT ((size_t)4 << 10)
+/* The most that a rank puts into its eager buffer where each rank has a core; where
+ * ranks share cores it is the whole eager buffer. */
+#define DL_EXCHANGE_EAGER_LIMIT ((size_t)4 << 10)
 
-/* The least that a rank offers in place, from shared memory, where each rank has a core:
- * copying less takes less time than the additional meeting at the end.  Where ranks share
- * cores, it is a whole slot. */
+/* The least that a rank offers in place, from shared memory, where each rank has a
+ * core: copying less takes less time than the additional meeting at the end.  Where
+ * ranks share cores, it is a whole slot. */
 #define DL_EXCHANGE_IN_PLACE_LEAST ((size_t)8 << 10)
 
 #endif

@@ -2,9 +2,9 @@
  *
  * A pipeline passes whole arrays through the slots of the ranks, in rounds of a part
  * each: while some ranks still read a round, others write the next one.  Each rank
- * computes its result from the arrays of all ranks that it needs.  That takes one meeting
- * in place of the three of algorithms in which each rank computes a share and copies the
- * shares of the others, but every rank reads as many arrays as it needs. */
+ * computes its result from the arrays of all ranks that it needs.  That takes one
+ * meeting in place of the three of algorithms in which each rank computes a share and
+ * copies the shares of the others, but every rank reads as many arrays as it needs. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_PIPELINE_H
 #define DISTLITE_PG_CPU_ALGORITHMS_PIPELINE_H
 
@@ -22,7 +22,8 @@ typedef struct dl_pipeline {
 /* Returns the bytes of a round of an array of `size` bytes; never 0. */
 size_t dl_pipeline_chunk(const dl_board *board, size_t size);
 
-/* Runs the operation after the arrival, before which round 0 was filled, and ends it. */
+/* Runs the operation after the arrival, before which round 0 was filled, and ends it.
+ * */
 dl_status dl_pipeline_run(const dl_pipeline *pipeline);
 
 #endif

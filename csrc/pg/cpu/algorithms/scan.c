@@ -59,9 +59,9 @@ copy_in(const rounds *all, uint64_t round)
 
 /* The first algorithm: each rank reduces the arrays of the ranks up to its own. */
 
-/* Reduces `size` bytes of the ranks up to this one, whose arrays are `stride` bytes apart
- * from `first` on, into `target`.  The first two ranks read their own bytes in `target`,
- * to which a fold may write then (dl_fold_run). */
+/* Reduces `size` bytes of the ranks up to this one, whose arrays are `stride` bytes
+ * apart from `first` on, into `target`.  The first two ranks read their own bytes in
+ * `target`, to which a fold may write then (dl_fold_run). */
 static void
 reduce_prefix(const rounds *all, const uint8_t *first, size_t stride, uint8_t *target,
               size_t size)
@@ -145,7 +145,8 @@ dl_scan_direct(dl_board *board, const dl_op_context *op, const dl_call *call)
     return dl_pipeline_run(&pipeline);
 }
 
-/* The second algorithm: each round takes the next chunk of the arrays and divides it into one share per rank:
+/* The second algorithm: each round takes the next chunk of the arrays and divides it
+ * into one share per rank:
  *
  *     in      each rank copies its chunk into its own slot
  *     scan    rank r replaces share r in all slots by the prefixes of all ranks
@@ -157,8 +158,8 @@ dl_scan_direct(dl_board *board, const dl_op_context *op, const dl_call *call)
  *
  * The shares are those of the reduce-scatter in Rabenseifner, "Optimization of
  * collective reduction operations" (ICCS 2004).  In the pipelines and trees of Sanders
- * and Traeff, "Parallel prefix (scan) algorithms for MPI" (EuroPVM/MPI 2006), which suit
- * messages, a rank waits for those before it; here all ranks work at once. */
+ * and Traeff, "Parallel prefix (scan) algorithms for MPI" (EuroPVM/MPI 2006), which
+ * suit messages, a rank waits for those before it; here all ranks work at once. */
 
 /* The shares are whole cache lines, so that no two ranks write to the same one. */
 static void

@@ -18,7 +18,7 @@
 #define YIELD_SPAN (250 * INT64_C(1000))
 
 static size_t
-pockets_offset(int size)
+eager_offset(int size)
 {
     size_t per_rank = DL_BOARD_TURNS * sizeof(dl_board_line) + sizeof(dl_board_member);
 
@@ -34,10 +34,10 @@ pockets_offset(int size)
 static size_t
 slots_offset(int size)
 {
-    size_t pockets = (size_t)size * DL_BOARD_TURNS
-                     * dl_board_pocket_step(dl_board_pocket_size(size));
+    size_t eager =
+        (size_t)size * DL_BOARD_TURNS * dl_board_eager_step(dl_board_eager_size(size));
 
-    return dl_round_up(pockets_offset(size) + pockets, PAGE) + MIDDLE;
+    return dl_round_up(eager_offset(size) + eager, PAGE) + MIDDLE;
 }
 
 size_t
@@ -130,8 +130,8 @@ dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
         board->lines[i] = line;
         board->arrivals[i] = arrivals_of(line, size);
     }
-    board->pockets = (uint8_t *)memory + pockets_offset(size);
-    board->pocket = dl_board_pocket_size(size);
+    board->eager_buffers = (uint8_t *)memory + eager_offset(size);
+    board->eager_size = dl_board_eager_size(size);
     board->steps = (dl_words){&board->members->step, sizeof *board->members, size};
     board->slots = (uint8_t *)memory + slots_offset(size);
     board->waiter = (dl_waiter){
@@ -371,12 +371,12 @@ dl_board_verify_calls(dl_board *board, dl_deadline deadline)
 }
 
 uint8_t *
-dl_board_pocket(const dl_board *board, int rank)
+dl_board_eager_buffer(const dl_board *board, int rank)
 {
     size_t index = board->turn % DL_BOARD_TURNS * (size_t)board->options.size;
 
-    return board->pockets
-           + (index + (size_t)rank) * dl_board_pocket_step(board->pocket);
+    return board->eager_buffers
+           + (index + (size_t)rank) * dl_board_eager_step(board->eager_size);
 }
 
 const uint8_t *

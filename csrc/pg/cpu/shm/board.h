@@ -2,23 +2,24 @@
  *
  * The memory that the ranks of one group share on one host.  Each rank has lines on
  * which it announces the operation that it has reached (with the data itself if small,
- * or with a pocket beside the line), two slots for larger data, and a word that counts
- * its steps through an operation.
+ * or with an eager buffer beside the line), two slots for larger data, and a word that
+ * counts its steps through an operation.
  *
  * An operation begins with an arrival: all ranks announce it, wait for each other and
- * compare fingerprints.  A rank that has seen all others arrive knows that they are
- * done with the operation before; so slots, which alternate by round, need no further
+ * compare fingerprints.  A rank that has seen all others arrive knows that they are done
+ * with the operation before; so slots, which alternate by round, need no further
  * agreement.  An operation uses as many rounds as its size requires, the same number on
  * every rank, and leaves the slot of the next round free, which may therefore be filled
  * before the next arrival.
  *
- * Where data go one way only and fit into a pocket, a rank need not wait for ranks that
- * have nothing for it: it announces the operation and continues, or awaits a few other
- * ranks.  It compares the fingerprints later, when all ranks have reached the operation,
- * and before it is more than DL_BOARD_AHEAD operations ahead of any.  So a mismatch may
- * be reported one operation late, but never goes unnoticed among ranks that continue.
- * Lines and pockets are used cyclically: when all ranks have begun the operation
- * DL_BOARD_AHEAD before the next one, all have compared the previous use of its line.
+ * Where data go one way only and fit into an eager buffer, a rank need not wait for
+ * ranks that have nothing for it: it announces the operation and continues, or awaits a
+ * few other ranks.  It compares the fingerprints later, when all ranks have reached the
+ * operation, and before it is more than DL_BOARD_AHEAD operations ahead of any.  So a
+ * mismatch may be reported one operation late, but never goes unnoticed among ranks
+ * that continue. Lines and eager buffers are used cyclically: when all ranks have begun
+ * the operation DL_BOARD_AHEAD before the next one, all have compared the previous use
+ * of its line.
  *
  * A board knows sequence numbers and fingerprints, but not what operations do. */
 #ifndef DISTLITE_PG_CPU_SHM_BOARD_H
@@ -47,20 +48,20 @@
 /* Payload bytes on a line. */
 #define DL_BOARD_PAYLOAD (DL_LINE - sizeof(uint64_t) - sizeof(dl_fingerprint))
 
-/* Returns the bytes of the pocket that belongs to a line, in a group of `size` ranks:
- * fewer where many ranks have many pockets. */
+/* Returns the bytes of the eager buffer that belongs to a line, in a group of `size`
+ * ranks: fewer where many ranks have many eager buffers. */
 static inline size_t
-dl_board_pocket_size(int size)
+dl_board_eager_size(int size)
 {
     return (size_t)(size <= 16 ? 16 : size <= 64 ? 8 : 4) << 10;
 }
 
-/* Returns the distance of the pockets of two ranks.  The extra line keeps those of
+/* Returns the distance of the eager buffers of two ranks.  The extra line keeps those of
  * several ranks from mapping to the same cache sets. */
 static inline size_t
-dl_board_pocket_step(size_t pocket)
+dl_board_eager_step(size_t size)
 {
-    return pocket + DL_LINE;
+    return size + DL_LINE;
 }
 
 /* Bytes of a slot.  Where ranks share cores, half the size costs more in meetings than
@@ -157,8 +158,8 @@ typedef struct dl_board {
     dl_board_header *header;
     dl_board_line *lines[DL_BOARD_TURNS]; /* per turn; then by rank */
     dl_words arrivals[DL_BOARD_TURNS];
-    uint8_t *pockets;
-    size_t pocket; /* bytes of one */
+    uint8_t *eager_buffers;
+    size_t eager_size; /* bytes of one */
     dl_board_member *members;
     dl_words steps;
     uint8_t *slots;
@@ -184,8 +185,8 @@ typedef struct dl_board {
 /* Returns the bytes of shared memory that a board needs. */
 size_t dl_board_memory(int size, size_t chunk);
 
-/* Prepares zeroed memory, once.  `cores_per_rank` is 0 if not every rank has a core of its
- * own. */
+/* Prepares zeroed memory, once.  `cores_per_rank` is 0 if not every rank has a core of
+ * its own. */
 void dl_board_format(void *memory, int size, size_t chunk, int cores_per_rank);
 int dl_board_cores_per_rank(const void *memory);
 
@@ -203,8 +204,8 @@ dl_status dl_board_init(dl_board *board, const dl_board_options *options, void *
                         size_t memory_size);
 void dl_board_fini(dl_board *board);
 
-/* Writes the farewells of ranks that have ended the board's family, as dl_board_refuse()
- * does.  May be called from any thread. */
+/* Writes the farewells of ranks that have ended the board's family, as
+ * dl_board_refuse() does.  May be called from any thread. */
 void dl_board_look_for_absent(const dl_board *board);
 
 /* Returns true if the process of `rank` is known to have ended. */
@@ -221,8 +222,8 @@ dl_status dl_board_arrive(dl_board *board);
 /* Announces the operation without waiting for other ranks to reach it. */
 dl_status dl_board_announce(dl_board *board);
 
-/* Announces the operation and waits for ranks `first` to `last` only, whose fingerprints
- * are compared at once. */
+/* Announces the operation and waits for ranks `first` to `last` only, whose
+ * fingerprints are compared at once. */
 dl_status dl_board_await(dl_board *board, int first, int last);
 
 /* Called between operations, before this rank leaves: compares the operations that have
@@ -233,9 +234,9 @@ dl_status dl_board_verify_calls(dl_board *board, dl_deadline deadline);
 /* Returns the payload of `rank`, once the arrival has waited for it. */
 const uint8_t *dl_board_payload(const dl_board *board, int rank);
 
-/* Returns the pocket of `rank`, board->pocket bytes, which that rank, or the only
- * sender of the operation, writes like a payload between begin and arrival. */
-uint8_t *dl_board_pocket(const dl_board *board, int rank);
+/* Returns the eager buffer of `rank`, board->eager_size bytes, which that rank writes
+ * like a payload between begin and arrival. */
+uint8_t *dl_board_eager_buffer(const dl_board *board, int rank);
 
 /* Returns the slot of `rank` in round `round` of the operation, counted from 0. */
 uint8_t *dl_board_slot(const dl_board *board, int rank, uint64_t round);
@@ -259,18 +260,18 @@ void dl_board_break(dl_board *board, const dl_op_context *op);
  * May be called from any thread; takes no locks. */
 void dl_board_wake(dl_board *board);
 
-/* Fails this rank's waits with `cause`, and those of peers that still need this rank, at
- * their next check.  May be called from any thread. */
+/* Fails this rank's waits with `cause`, and those of peers that still need this rank,
+ * at their next check.  May be called from any thread. */
 void dl_board_abort(dl_board *board, const dl_error *cause);
 
 /* Notes for the peers that this rank has left in order.  May be called from any
  * thread. */
 void dl_board_leave(dl_board *board);
 
-/* The steps of operations in rounds.  In each round but the last a rank publishes two: it
- * has filled its slot for the next round; it has emptied the others' slots of this round.
- * Round 0 is filled before the arrival.  Every rank publishes all steps, even those in
- * which it moves nothing. */
+/* The steps of operations in rounds.  In each round but the last a rank publishes two:
+ * it has filled its slot for the next round; it has emptied the others' slots of this
+ * round. Round 0 is filled before the arrival.  Every rank publishes all steps, even
+ * those in which it moves nothing. */
 static inline uint64_t
 dl_board_step_filled(uint64_t round)
 {
