@@ -76,6 +76,16 @@ def test_an_operation_that_ucc_does_not_complete():
 
 
 @no_real
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_a_rank_that_leaves_in_order_is_not_lost(is_alone):
+    """On the same host, or on another one."""
+    found = run_ranks(
+        ucc_ranks.outlast_a_rank_that_leaves, 2, env=library(), is_alone=is_alone
+    )
+    assert found == [[1.0] * 3] * 2
+
+
+@no_real
 @pytest.mark.parametrize(
     "case", ["beside others", "alone", pytest.param("cut", marks=pytest.mark.slow)]
 )

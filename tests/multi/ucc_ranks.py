@@ -295,6 +295,24 @@ def stuck(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     return found
 
 
+def outlast_a_rank_that_leaves(
+    rank: int, world_size: int, init_method: str, is_alone: bool
+) -> list[float]:
+    """Rank 0 has sent everything and leaves; what it sent takes longer than the time
+    after which a wait gives up because of a lost rank."""
+    if is_alone:
+        os.environ["DISTLITE_HOST_HINT"] = f"host{rank}"
+    init(rank, world_size, init_method)
+    data = np.full(3, rank + 1.0)
+    distlite.barrier()
+    if rank == 1:
+        stall()
+        threading.Timer(1.5, stall, [False]).start()
+    distlite.broadcast(data, src=0)
+    distlite.destroy_process_group()
+    return data.tolist()
+
+
 def survive_lost_rank(
     rank: int, world_size: int, init_method: str, path: str, case: str
 ) -> dict[str, Any]:

@@ -153,9 +153,10 @@ dl_status dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
                             const dl_ucc_layout *from, const dl_ucc_layout *to,
                             int root);
 
-/* dl_ucc_watch() returns DL_OK, or fails if a rank is known to be gone; of the other
+/* dl_ucc_watch() returns DL_OK, or fails if a rank is known to be lost; of the other
  * hosts it watches one rank, from its first call until dl_ucc_unwatch(), which is
- * called after each wait. */
+ * called after each wait.  A rank that has left in order is not lost: it has completed
+ * its part of what this rank still waits for. */
 dl_status dl_ucc_watch(dl_ucc_backend *self);
 void dl_ucc_unwatch(dl_ucc_backend *self);
 
