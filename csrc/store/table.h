@@ -19,102 +19,19 @@
 #ifndef DISTLITE_STORE_TABLE_H
 #define DISTLITE_STORE_TABLE_H
 
-#include "base/blob.h"
-#include "base/bytes.h"
-#include "base/list.h"
-#include "base/map.h"
-#include "base/status.h"
-#include "store/journal_format.h"
-
-/* When the value of an entry ends: an element of a heap, whose first one is the
- * earliest. */
-typedef struct dl_table_end {
-    int64_t at;
-    struct dl_table_entry *entry;
-} dl_table_end;
-
-typedef struct dl_table {
-    dl_map entries;
-    dl_list ready;
-    dl_list names;  /* of entries with values, in the order in which they got them */
-    dl_list queues; /* waitlists that have items, in the order in which they got them */
-    dl_list cursors; /* positions in `names` or `queues` */
-    int64_t value_count;
-    int64_t queue_count; /* of `queues` */
-    size_t size;         /* bytes that the table holds, approximately */
-    size_t waiter_count; /* of parked waiters */
-    dl_table_end *ends;  /* of the values that have one */
-    size_t end_count;
-    size_t end_capacity;
-    int64_t now;          /* as told by the last dl_table_advance() */
-    uint64_t end_expired; /* number of values that were removed at their ends */
-    dl_buffer *changes;  /* gets a record of each change; NULL: they are not recorded */
-    uint64_t key_limit;  /* of names that exist or are waited for; 0: no limit */
-    uint64_t size_limit; /* of `size`; 0: no limit */
-    uint64_t key_refusals;  /* number of changes that exceeded the limit of keys */
-    uint64_t size_refusals; /* and the limit of bytes */
-} dl_table;
-
-typedef enum dl_wait_kind {
-    DL_WAIT_KEYS,    /* until all keys exist */
-    DL_WAIT_VALUES,  /* until all keys have values: queues do not count */
-    DL_WAIT_ITEM,    /* one key, until a push; gets the item itself */
-    DL_WAIT_BARRIER, /* see dl_table_barrier() */
-} dl_wait_kind;
-
-struct dl_waiter;
-
-/* The entry of a waiter in the list of one key. */
-typedef struct dl_wait_link {
-    dl_list node;
-    struct dl_waiter *waiter;
-    struct dl_table_entry *entry;
-} dl_wait_link;
-
-/* Embedded in a session or in the frame of a waiting thread.  Zeroed memory is an idle
- * waiter.  May be used again once it is neither parked nor in the ready list. */
-typedef struct dl_waiter {
-    dl_wait_kind kind;
-    bool is_parked; /* linked to its keys; cleared when it becomes ready */
-    dl_list ready_node;
-    dl_blob *item; /* ITEM: after the wait, a reference that the caller owns */
-    int64_t world_size;
-    size_t missing_count;
-    size_t link_count;
-    dl_wait_link *links; /* &one_link, or on the heap for several keys */
-    dl_wait_link one_link;
-} dl_waiter;
+#include "store/table_entry.h"
+#include "store/table_expiry.h"
+#include "store/table_waiters.h"
 
 void dl_table_init(dl_table *table);
 
 /* Frees the contents; no waiter may be parked. */
 void dl_table_fini(dl_table *table);
 
-/* Returns the next waiter whose wait has ended, in the order in which they ended, each
- * once; NULL when there are no more. */
-dl_waiter *dl_table_take_ready(dl_table *table);
-
-/* Tells the table the time; an earlier one than the last is ignored. */
-void dl_table_advance(dl_table *table, int64_t now);
-
-/* Returns the end of a value that is set now with a time to live of `ttl`
- * milliseconds. */
-int64_t dl_table_end_after(const dl_table *table, int64_t ttl);
-
-/* Returns when the first value ends; INT64_MAX if none does. */
-static inline int64_t
-dl_table_next_end(const dl_table *table)
-{
-    return table->end_count == 0 ? INT64_MAX : table->ends[0].at;
-}
-
 /* Removes values that have ended by `until`, the earliest first, and decrements `*work`
  * for each.  Returns false when `*work` is used up and there are more.  A removal is
  * not recorded, since the record of the value includes its end. */
 bool dl_table_expire(dl_table *table, int64_t until, int *work);
-
-/* Returns when the value of `key` ends; INT64_MAX if it does not, or is absent. */
-int64_t dl_table_end_of(const dl_table *table, dl_bytes key);
 
 /* Returns the value of `key`, or NULL.  Borrowed until the next change: take a
  * reference to keep it. */
@@ -125,37 +42,6 @@ bool dl_table_check(const dl_table *table, const dl_bytes *keys, size_t count);
 
 /* Returns the number of keys with values. */
 int64_t dl_table_num_keys(const dl_table *table);
-
-/* Calls `visit` for each name with a value, in the order in which they got their
- * values; there are dl_table_num_keys() of them.  `visit` must not change the table;
- * its first failure ends the listing and is returned. */
-dl_status dl_table_list(const dl_table *table,
-                        dl_status (*visit)(void *context, dl_bytes key), void *context);
-
-/* An iterator over the names, or the items of queues, that there were when it was begun;
- * it stays valid while the table changes.  A name that has a value all the time is
- * returned once; one that gets or loses it meanwhile may be returned or not.  Zeroed
- * memory: not begun. */
-typedef struct dl_table_cursor {
-    dl_list node; /* in the table's list */
-    const dl_table *table;
-    const dl_list *next;              /* a name or a queue */
-    const struct dl_queue_item *item; /* the next one of the queue; NULL: the newest */
-    int64_t left;                     /* names or queues to be visited, at most */
-} dl_table_cursor;
-
-void dl_table_cursor_begin(dl_table *table, dl_table_cursor *cursor);
-void dl_table_cursor_begin_queues(dl_table *table, dl_table_cursor *cursor);
-void dl_table_cursor_end(dl_table_cursor *cursor);
-
-/* Moves on to the next name, which is borrowed until the next change; returns false if
- * there are no more. */
-bool dl_table_cursor_next(dl_table_cursor *cursor, dl_bytes *name);
-
-/* Moves on to the next item, of each queue the newest first, with `*length` items from
- * this one to the newest; otherwise as dl_table_cursor_next(). */
-bool dl_table_cursor_next_item(dl_table_cursor *cursor, dl_bytes *key, dl_bytes *item,
-                               int64_t *length);
 
 /* The following functions may make waiters ready.  After DL_NO_MEMORY nothing has
  * changed; a table that has reached its limits fails with it, too, with a text that
@@ -229,9 +115,5 @@ dl_status dl_table_barrier(dl_table *table, dl_waiter *waiter, dl_bytes key,
  * for a member that it has counted already. */
 dl_status dl_table_barrier_again(dl_table *table, dl_waiter *waiter, dl_bytes key,
                                  int64_t world_size);
-
-/* Ends a wait early: unlinks the waiter from its keys and the ready list.  Harmless if
- * it is not waiting. */
-void dl_table_cancel(dl_table *table, dl_waiter *waiter);
 
 #endif

@@ -6,7 +6,7 @@
 #ifndef DISTLITE_STORE_TABLE_ENTRY_H
 #define DISTLITE_STORE_TABLE_ENTRY_H
 
-#include "store/table.h"
+#include "store/table_state.h"
 
 typedef struct dl_queue_item {
     struct dl_queue_item *next;
@@ -89,5 +89,24 @@ void dl_entry_add_name(dl_table *table, dl_table_entry *entry);
 
 /* Called after the entry lost its value. */
 void dl_entry_remove_name(dl_table *table, dl_table_entry *entry);
+
+/* Calls `visit` for each name with a value, in the order in which they got their
+ * values; there are dl_table_num_keys() of them.  `visit` must not change the table;
+ * its first failure ends the listing and is returned. */
+dl_status dl_table_list(const dl_table *table,
+                        dl_status (*visit)(void *context, dl_bytes key), void *context);
+
+void dl_table_cursor_begin(dl_table *table, dl_table_cursor *cursor);
+void dl_table_cursor_begin_queues(dl_table *table, dl_table_cursor *cursor);
+void dl_table_cursor_end(dl_table_cursor *cursor);
+
+/* Moves on to the next name, which is borrowed until the next change; returns false if
+ * there are no more. */
+bool dl_table_cursor_next(dl_table_cursor *cursor, dl_bytes *name);
+
+/* Moves on to the next item, of each queue the newest first, with `*length` items from
+ * this one to the newest; otherwise as dl_table_cursor_next(). */
+bool dl_table_cursor_next_item(dl_table_cursor *cursor, dl_bytes *key, dl_bytes *item,
+                               int64_t *length);
 
 #endif

@@ -23,4 +23,21 @@ dl_entry_has_ended(const dl_table *table, const dl_table_entry *entry)
     return entry->end_place != 0 && table->ends[entry->end_place - 1].at <= table->now;
 }
 
+/* Tells the table the time; an earlier one than the last is ignored. */
+void dl_table_advance(dl_table *table, int64_t now);
+
+/* Returns the end of a value that is set now with a time to live of `ttl`
+ * milliseconds. */
+int64_t dl_table_end_after(const dl_table *table, int64_t ttl);
+
+/* Returns when the first value ends; INT64_MAX if none does. */
+static inline int64_t
+dl_table_next_end(const dl_table *table)
+{
+    return table->end_count == 0 ? INT64_MAX : table->ends[0].at;
+}
+
+/* Returns when the value of `key` ends; INT64_MAX if it does not, or is absent. */
+int64_t dl_table_end_of(const dl_table *table, dl_bytes key);
+
 #endif

@@ -24,4 +24,12 @@ void dl_waiter_end(dl_table *table, dl_waiter *waiter, const dl_table_entry *kep
 dl_status dl_waiter_park(dl_table *table, dl_waiter *waiter, const dl_bytes *keys,
                          size_t count);
 
+/* Returns the next waiter whose wait has ended, in the order in which they ended, each
+ * once; NULL when there are no more. */
+dl_waiter *dl_table_take_ready(dl_table *table);
+
+/* Ends a wait early: unlinks the waiter from its keys and the ready list.  Harmless if
+ * it is not waiting. */
+void dl_table_cancel(dl_table *table, dl_waiter *waiter);
+
 #endif
