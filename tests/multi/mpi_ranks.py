@@ -702,11 +702,6 @@ def around_pieces() -> list[str]:
     return wrong
 
 
-def differing_pieces(rank: int, world_size: int) -> str:
-    os.environ["DISTLITE_MPI_PIECE"] = str(4096 << rank)
-    return error_of(init)
-
-
 def apart(rank: int, world_size: int, variable: str) -> str:
     """Only rank 0 may share memory with the others."""
     os.environ[variable] = "1" if rank == 0 else "0"

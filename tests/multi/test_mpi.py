@@ -195,19 +195,6 @@ def test_pieces_of_odd_sizes(piece):
     assert run_ranks(mpi_ranks.call, 2, env=env, name="around_pieces") == [[]] * 2
 
 
-@pytest.mark.parametrize("piece", ["0", "4095", "-4096", "1073741825", "1e6", "4096k"])
-def test_a_piece_that_cannot_be_is_refused(piece):
-    env = mpi_double(DISTLITE_MPI_PIECE=piece)
-    for text in run_ranks(mpi_ranks.call, 1, env=env, name="mismatched"):
-        assert f"DISTLITE_MPI_PIECE={piece}: the value must be a number" in text
-
-
-def test_pieces_that_differ_between_ranks_are_refused():
-    env = mpi_double()
-    for text in run_ranks(mpi_ranks.differing_pieces, 2, env=env):
-        assert "DISTLITE_MPI_PIECE is 4096 on rank 0 and 8192 on rank 1" in text
-
-
 @pytest.mark.slow
 def test_a_thread_level_that_is_too_low_is_refused():
     env = mpi_double(DOUBLE_MPI_THREADS=2)

@@ -12,6 +12,9 @@
 #define TO(handle) ((native_handle)(intptr_t)(handle))
 #define FROM(native) ((dl_mpi_handle)(intptr_t)(native))
 
+/* What an int cannot count is counted in blocks of this size. */
+#define UNIT ((size_t)1 << 20)
+
 typedef int copy_attribute_fn(native_handle, int, void *, void *, void *, int *);
 typedef int delete_attribute_fn(native_handle, int, void *, void *);
 
@@ -71,15 +74,11 @@ static native_table native;
 static const dl_mpi_table *constants; /* the table that was filled in */
 
 static int
-comm_rank(dl_mpi_handle comm, int *rank)
+place(int *rank, int *size)
 {
-    return native.comm_rank(TO(comm), rank);
-}
+    int result = native.comm_rank(TO(constants->world), rank);
 
-static int
-comm_size(dl_mpi_handle comm, int *size)
-{
-    return native.comm_size(TO(comm), size);
+    return result == 0 ? native.comm_size(TO(constants->world), size) : result;
 }
 
 /* MPI guarantees 32767 at least. */
@@ -276,27 +275,21 @@ imrecv(const dl_mpi_part *part, dl_mpi_handle message, dl_mpi_handle *request)
     return result;
 }
 
+/* Makes the type of whole units and a rest in bytes, and commits it, since callers use
+ * it at once. */
 static int
-type_contiguous(int count, dl_mpi_handle of, dl_mpi_handle *type)
+type_bytes(size_t size, dl_mpi_handle *type)
 {
-    native_handle made;
-    int result = native.type_contiguous(count, TO(of), &made);
+    int counts[2] = {(int)(size / UNIT), (int)(size % UNIT)};
+    int64_t offsets[2] = {0, (int64_t)(size - size % UNIT)};
+    native_handle made, parts[2] = {0, TO(constants->byte)};
+    int result = native.type_contiguous((int)UNIT, parts[1], &parts[0]);
 
-    if (result == 0) {
-        result = native.type_commit(&made);
-        *type = FROM(made);
+    if (result != 0) {
+        return result;
     }
-    return result;
-}
-
-/* The type is committed, since callers use it at once. */
-static int
-type_pair(const int counts[2], const int64_t offsets[2], const dl_mpi_handle types[2],
-          dl_mpi_handle *type)
-{
-    native_handle made, parts[2] = {TO(types[0]), TO(types[1])};
-    int result = native.type_struct(2, counts, offsets, parts, &made);
-
+    result = native.type_struct(2, counts, offsets, parts, &made);
+    native.type_free(&parts[0]);
     if (result == 0) {
         result = native.type_commit(&made);
         *type = FROM(made);
@@ -328,8 +321,7 @@ bind_calls(void *handle, dl_mpi_table *table)
         .finalized = native.finalized,
         .finalize = native.finalize,
         .error_string = native.error_string,
-        .comm_rank = comm_rank,
-        .comm_size = comm_size,
+        .place = place,
         .last_tag = last_tag,
         .at_finalize = at_finalize,
         .comm_free = comm_free,
@@ -349,8 +341,7 @@ bind_calls(void *handle, dl_mpi_table *table)
         .improbe = improbe,
         .imrecv = imrecv,
         .test = test,
-        .type_contiguous = type_contiguous,
-        .type_pair = type_pair,
+        .type_bytes = type_bytes,
         .type_free = type_free,
     };
     return DL_OK;

@@ -14,13 +14,6 @@
 #include "pg/mpi/mpi_message.h"
 #include "pg/mpi/mpi_state.h"
 
-/* The most bytes of one call of MPI, whose counts are ints: a power of two that leaves
- * room below INT_MAX for small sums. */
-#define PIECE (INT64_C(1) << 30)
-#define SMALLEST_PIECE (INT64_C(1) << 12)
-/* A piece consists of whole elements, of which the largest are complex128. */
-#define LARGEST_ITEM 16
-
 /* Operations on fewer bytes mostly end within a few microseconds; those that may take
  * longer announce it with dl_blocking_begin(). */
 #define BRIEF ((size_t)8192)
@@ -139,29 +132,6 @@ choose_memory_space(uint64_t *space)
     return DL_OK;
 }
 
-/* DISTLITE_MPI_PIECE lets tests exercise arrays that are too large for one call of
- * MPI. */
-static dl_status
-choose_piece(int64_t *piece)
-{
-    const char *text = getenv("DISTLITE_MPI_PIECE");
-    char *end;
-
-    *piece = PIECE;
-    if (text == NULL || *text == '\0') {
-        return DL_OK;
-    }
-    int64_t asked = strtoll(text, &end, 10);
-    if (*end != '\0' || asked < SMALLEST_PIECE || asked > PIECE) {
-        return dl_fail(DL_INVALID,
-                       "DISTLITE_MPI_PIECE=%.40s: the value must be a number of bytes "
-                       "from %" PRId64 " to %" PRId64 "",
-                       text, SMALLEST_PIECE, PIECE);
-    }
-    *piece = asked / LARGEST_ITEM * LARGEST_ITEM;
-    return DL_OK;
-}
-
 static void
 watch_members(const dl_mpi_members *members, const dl_mpi_world *world, int size)
 {
@@ -197,47 +167,30 @@ meet_members(dl_mpi_members *members, const dl_mpi_world *world,
     dl_mpi_member own = {.world_rank = world->rank,
                          .world_size = world->size,
                          .process = dl_mpi_process_own()};
-    DL_TRY(choose_piece(&own.piece));
     DL_TRY(choose_memory_space(&own.memory_space));
     DL_TRY(dl_mpi_members_meet(members, options, &own, deadline));
-    members->piece = (size_t)own.piece;
     /* Each member waits for this one, so its process exists unless it has just
      * ended. */
     watch_members(members, world, options->size);
     return DL_OK;
 }
 
-static dl_status
-open_comm(dl_mpi_backend *self, const dl_mpi_members *members,
-          const dl_mpi_world *world, const dl_backend_options *options)
-{
-    DL_TRY(dl_mpi_runner_start());
-    DL_TRY(dl_mpi_comm_new(world, options->group_name, members->world_ranks,
-                           options->size, members->piece, &self->comm));
-    if (members->is_interrupted) {
-        /* The others create the communicator, which blocks until this
-         * rank does so, too. */
-        dl_fail(DL_INTERRUPTED, "interrupted by a signal");
-        dl_mpi_notice_send_failure(self->comm, dl_last_error());
-        return dl_fail(DL_INTERRUPTED, "interrupted by a signal");
-    }
-    return DL_OK;
-}
-
+/* After an interruption the communicator is made all the same: the others make it, which
+ * blocks until this rank does so, too. */
 static dl_status
 open_backend(dl_mpi_backend *self, const dl_mpi_members *members,
              const dl_mpi_world *world, const dl_backend_options *options)
 {
-    DL_TRY(open_comm(self, members, world, options));
-    self->mpi = self->comm->mpi;
-    self->heard = calloc((size_t)self->size, sizeof *self->heard);
-    if (self->heard == NULL) {
-        return dl_fail_no_memory();
+    DL_TRY(dl_mpi_runner_start());
+    DL_TRY(dl_mpi_comm_new(world, options->group_name, members->world_ranks,
+                           options->rank, options->size, &self->comm));
+    if (members->is_interrupted) {
+        dl_fail(DL_INTERRUPTED, "interrupted by a signal");
+        dl_mpi_notice_send_failure(self->comm, dl_last_error());
+        return dl_fail(DL_INTERRUPTED, "interrupted by a signal");
     }
-    self->base.brief = BRIEF;
-    self->base.has_brief_messages = true;
-    self->base.spans_hosts = self->size > 1; /* not known: MPI was not asked */
-    return DL_OK;
+    self->heard = calloc((size_t)self->size, sizeof *self->heard);
+    return self->heard == NULL ? dl_fail_no_memory() : DL_OK;
 }
 
 static dl_status
@@ -250,6 +203,10 @@ make_over_mpi(const dl_mpi_members *members, const dl_mpi_world *world,
         return dl_fail_no_memory();
     }
     self->base.ops = &mpi_ops;
+    self->base.brief = BRIEF;
+    self->base.has_brief_messages = true;
+    self->base.spans_hosts = options->size > 1; /* not known: MPI was not asked */
+    self->mpi = world->mpi;
     self->rank = options->rank;
     self->size = options->size;
     dl_status status = open_backend(self, members, world, options);

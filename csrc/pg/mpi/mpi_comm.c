@@ -14,34 +14,31 @@
 #include "pg/mpi/mpi_message.h"
 #include "pg/mpi/mpi_processes.h"
 
-/* A wait first polls its request without a pause: for as long as a small collective
- * takes if each rank of this host has a core, otherwise for as long as one message
- * takes.  Then it yields the core after each poll, and then it naps.  During the first
- * FEW_LOOKS it keeps a lock that other threads want (base/interrupt.h).
- *
- * Where ranks share cores the time counts rather than the number of polls: one takes
- * 40 ns with some libraries and 3 us with others, in which the awaited rank could have
- * run. */
+/* A wait first polls its request without a pause: for as long as a small collective takes
+ * if each rank of this host has a core, otherwise for as long as one message takes, in
+ * which the awaited rank could have run.  Then it yields the core after each poll, and then
+ * it naps: a thread wakes sooner from a nap than it gets a shared core back.  During the
+ * first FEW_LOOKS it keeps a lock that other threads want (base/interrupt.h). */
 #define FEW_LOOKS 64
-#define MANY_LOOKS 1000
-#define YIELDING_LOOKS 2000
+#define SPAN_OF_A_COLLECTIVE (100 * INT64_C(1000))
 #define SPAN_OF_A_MESSAGE (3 * INT64_C(1000))
-/* On a shared core each yield takes as long as the time slices of the others; naps then
- * begin after this time, since a thread wakes sooner from a nap.  Each poll that a long
- * message adds to the patience also adds SPAN_OF_A_LOOK, four times what a poll
- * takes. */
+/* A nap between two parts of long data would cost more than a part, so for these naps
+ * begin later by what the data take at the slowest: 250 MB/s, but not above MOST_BYTES. */
 #define LONGEST_YIELDING (10 * DL_MILLISECOND)
-#define SPAN_OF_A_LOOK (2 * INT64_C(1000))
-#define BYTES_OF_A_LOOK 512
-#define MOST_PATIENCE 1000000
+#define SPAN_OF_A_BYTE 4
+#define MOST_BYTES ((size_t)512 << 20)
 #define FIRST_NAP (20 * INT64_C(1000))
 #define LONGEST_NAP DL_MILLISECOND
 /* Without naps, an abort and the deadline are checked once in so many polls; with naps,
  * after each.  Signals are checked once in so many polls in both cases. */
 #define CHECK_EVERY 64
 
-/* What an int cannot count is counted in blocks of this size. */
-#define UNIT ((size_t)1 << 20)
+/* The most bytes of one call of MPI, whose counts are ints: a power of two that leaves
+ * room below INT_MAX for small sums.  A piece consists of whole elements, of which the
+ * largest are complex128. */
+#define LARGEST_PIECE ((size_t)1 << 30)
+#define SMALLEST_PIECE ((size_t)1 << 12)
+#define LARGEST_ITEM 16
 
 static struct {
     pthread_mutex_t lock;
@@ -102,8 +99,20 @@ shares_cores(void)
     return text == NULL || atoi(text) > sysconf(_SC_NPROCESSORS_ONLN);
 }
 
+/* DISTLITE_MPI_PIECE lets tests exercise arrays that are too large for one call of
+ * MPI. */
+static size_t
+choose_piece(void)
+{
+    const char *text = getenv("DISTLITE_MPI_PIECE");
+    size_t asked = text == NULL ? 0 : (size_t)strtoull(text, NULL, 10);
+    bool is_right = asked >= SMALLEST_PIECE && asked <= LARGEST_PIECE;
+
+    return is_right ? asked / LARGEST_ITEM * LARGEST_ITEM : LARGEST_PIECE;
+}
+
 static dl_status
-create_one(const dl_mpi_comm *comm, const int *ranks, dl_mpi_handle *handle)
+create(const dl_mpi_comm *comm, const int *ranks, dl_mpi_handle *handle)
 {
     const dl_mpi_table *mpi = comm->mpi;
     int tag = tag_of(comm->group_name, comm->world->last_tag);
@@ -114,20 +123,9 @@ create_one(const dl_mpi_comm *comm, const int *ranks, dl_mpi_handle *handle)
     return DL_OK;
 }
 
-static dl_status
-create(dl_mpi_comm *comm, const int *ranks)
-{
-    const dl_mpi_table *mpi = comm->mpi;
-
-    DL_TRY(create_one(comm, ranks, &comm->handle));
-    DL_TRY(create_one(comm, ranks, &comm->users));
-    return dl_mpi_check(mpi, mpi->comm_rank(comm->handle, &comm->rank),
-                        "MPI_Comm_rank");
-}
-
 dl_status
 dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name, const int *ranks,
-                int size, size_t piece, dl_mpi_comm **comm)
+                int rank, int size, dl_mpi_comm **comm)
 {
     dl_mpi_comm *made = calloc(1, sizeof *made);
 
@@ -138,8 +136,9 @@ dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name, const int *ra
     atomic_init(&made->references, 1);
     made->mpi = world->mpi;
     made->world = world;
+    made->rank = rank;
     made->size = size;
-    made->piece = piece;
+    made->piece = choose_piece();
     made->shares_cores = shares_cores();
     made->group_name = strdup(group_name);
     made->world_ranks = malloc((size_t)size * sizeof *made->world_ranks);
@@ -149,7 +148,10 @@ dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name, const int *ra
     }
     if (status == DL_OK) {
         memcpy(made->world_ranks, ranks, (size_t)size * sizeof *ranks);
-        status = create(made, ranks);
+        status = create(made, ranks, &made->handle);
+    }
+    if (status == DL_OK) {
+        status = create(made, ranks, &made->users);
     }
     if (status != DL_OK) {
         free_comm(made);
@@ -196,23 +198,6 @@ dl_mpi_comm_leave(dl_mpi_comm *comm, dl_mpi_handle request, void *memory)
     dl_mpi_leftover_add(request, memory);
 }
 
-/* Makes a datatype of exactly `size` bytes: whole units, and a rest in bytes. */
-static dl_status
-make_type(const dl_mpi_table *mpi, size_t size, dl_mpi_handle *type)
-{
-    dl_mpi_handle unit;
-    size_t units = size / UNIT;
-    int counts[2] = {(int)units, (int)(size % UNIT)};
-    int64_t offsets[2] = {0, (int64_t)(units * UNIT)};
-
-    DL_TRY(dl_mpi_check(mpi, mpi->type_contiguous((int)UNIT, mpi->byte, &unit),
-                        "MPI_Type_contiguous"));
-    dl_mpi_handle types[2] = {unit, mpi->byte};
-    int result = mpi->type_pair(counts, offsets, types, type);
-    mpi->type_free(unit);
-    return dl_mpi_check(mpi, result, "MPI_Type_create_struct");
-}
-
 dl_status
 dl_mpi_part_of(const dl_mpi_comm *comm, void *data, size_t size, dl_mpi_part *part,
                dl_mpi_handle *type)
@@ -220,7 +205,8 @@ dl_mpi_part_of(const dl_mpi_comm *comm, void *data, size_t size, dl_mpi_part *pa
     *part = (dl_mpi_part){data, (int)size, comm->mpi->byte};
     *type = 0;
     if (size > comm->piece) {
-        DL_TRY(make_type(comm->mpi, size, type));
+        DL_TRY(dl_mpi_check(comm->mpi, comm->mpi->type_bytes(size, type),
+                            "MPI_Type_create_struct"));
         part->count = 1;
         part->type = *type;
     }
@@ -284,63 +270,34 @@ nap(int times)
     clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
 }
 
-int
-dl_mpi_patience(size_t bytes)
+/* Spends the time until the next poll. */
+static void
+pass_time(const dl_mpi_comm *comm, dl_mpi_pace *pace)
 {
-    size_t looks = bytes / BYTES_OF_A_LOOK;
-
-    return (int)(looks < MOST_PATIENCE ? looks : MOST_PATIENCE);
-}
-
-/* Returns whether a wait goes on to poll without a pause. */
-static bool
-is_eager(const dl_mpi_comm *comm, dl_mpi_pace *pace)
-{
-    if (!comm->shares_cores) {
-        return pace->looks < MANY_LOOKS;
-    }
-    if (pace->looks >= FEW_LOOKS) {
-        return false;
-    }
     int64_t now = dl_now();
-    if (pace->eager_until == 0) {
-        pace->eager_until = now + SPAN_OF_A_MESSAGE;
-    }
-    return now < pace->eager_until;
-}
+    size_t bytes = pace->bytes < MOST_BYTES ? pace->bytes : MOST_BYTES;
 
-static bool
-is_yielding(dl_mpi_pace *pace)
-{
-    if (pace->naps > 0 || pace->looks >= YIELDING_LOOKS + pace->patience) {
-        return false;
+    pace->began = pace->began == 0 ? now : pace->began;
+    int64_t waited = now - pace->began;
+    bool is_eager =
+        waited < (comm->shares_cores ? SPAN_OF_A_MESSAGE : SPAN_OF_A_COLLECTIVE);
+    if (!is_eager || pace->looks >= FEW_LOOKS) {
+        dl_blocking_begin();
     }
-    int64_t now = dl_now();
-    if (pace->naps_at == 0) {
-        pace->naps_at = now + LONGEST_YIELDING + pace->patience * SPAN_OF_A_LOOK;
+    if (waited >= LONGEST_YIELDING + (int64_t)bytes * SPAN_OF_A_BYTE) {
+        nap(++pace->naps);
+    } else if (!is_eager) {
+        sched_yield();
     }
-    return now < pace->naps_at;
 }
 
 dl_status
 dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline)
 {
-    int looks = ++pace->looks;
-    bool is_polling = is_eager(comm, pace);
+    bool is_check = ++pace->looks % CHECK_EVERY == 0;
 
-    if (is_polling && looks < FEW_LOOKS) {
-        return DL_OK;
-    }
-    dl_blocking_begin();
-    if (is_polling) {
-        return DL_OK;
-    }
-    if (is_yielding(pace)) {
-        sched_yield();
-    } else {
-        nap(++pace->naps);
-    }
-    if (looks % CHECK_EVERY != 0 && pace->naps == 0) {
+    pass_time(comm, pace);
+    if (!is_check && pace->naps == 0) {
         return DL_OK;
     }
     DL_TRY(dl_mpi_comm_admit(comm));
@@ -348,7 +305,7 @@ dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline)
         pace->is_late = true;
         return DL_TIMEOUT;
     }
-    if (looks % CHECK_EVERY != 0) {
+    if (!is_check) {
         return DL_OK;
     }
     DL_TRY(pace->naps == 0 ? DL_OK : check_awaited(comm, pace));

@@ -58,11 +58,12 @@ typedef struct dl_mpi_comm {
     dl_error cause; /* of the abort; guarded by lock, fixed once is_aborted */
 } dl_mpi_comm;
 
-/* Creates the communicators of the world's ranks in `ranks`, all of which call this at
+/* Creates the communicators of the world's ranks in `ranks`, of which this is the one at
+ * `rank`; all of them call this at
  * about the same time: it blocks until they have; neither a deadline nor a signal ends
  * it. */
 dl_status dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name,
-                          const int *ranks, int size, size_t piece, dl_mpi_comm **comm);
+                          const int *ranks, int rank, int size, dl_mpi_comm **comm);
 dl_mpi_comm *dl_mpi_comm_ref(dl_mpi_comm *comm);
 void dl_mpi_comm_unref(dl_mpi_comm *comm); /* NULL does nothing */
 
@@ -92,21 +93,15 @@ void dl_mpi_type_free(const dl_mpi_comm *comm, dl_mpi_handle type);
 
 /* The state of a wait that polls; zeroed at first. */
 typedef struct dl_mpi_pace {
-    int looks;
-    int patience; /* additional polls before naps: see dl_mpi_patience() */
-    int naps;     /* so far */
+    size_t bytes; /* of the data: MPI moves many in parts, few of them per poll */
     int awaited;  /* the rank that is waited for; -1: any rank that ends matters */
     bool is_any;  /* no rank that ends matters: another one may send */
+    int64_t began;
+    int looks;
+    int naps;     /* so far */
     bool is_late; /* the deadline has passed: not the reason of an abort */
     bool is_lost; /* the awaited rank has ended */
-    /* When the first yield and the first nap come at the latest; 0: not known yet. */
-    int64_t eager_until, naps_at;
 } dl_mpi_pace;
-
-/* Returns the patience for a message of so many bytes.  MPI moves a long message in
- * parts, few of them per poll, and a nap between two parts would cost more than a
- * part. */
-int dl_mpi_patience(size_t bytes);
 
 /* Pauses between two polls of a request.  DL_OK: poll again.  Fails with DL_TIMEOUT and
  * `is_late` (no text written), DL_INTERRUPTED, the reason of an abort, which may be a

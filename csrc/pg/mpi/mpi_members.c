@@ -27,9 +27,9 @@ announce(const dl_backend_options *options, const dl_mpi_member *self,
 
     snprintf(key, sizeof key, "mpi/turn/%d", options->rank);
     DL_TRY(dl_store_add(options->store, dl_bytes_of(key), 1, turn, deadline));
-    snprintf(value, sizeof value, "v4 %d %d %" PRId64 " %d %" PRIx64 " %" PRIx64,
-             self->world_rank, self->world_size, self->piece, self->process.pid,
-             self->process.space, self->memory_space);
+    snprintf(value, sizeof value, "v5 %d %d %d %" PRIx64 " %" PRIx64, self->world_rank,
+             self->world_size, self->process.pid, self->process.space,
+             self->memory_space);
     return dl_store_set(options->store, member_key(key, *turn, options->rank),
                         dl_bytes_of(value), deadline);
 }
@@ -60,10 +60,10 @@ read_member(const dl_backend_options *options, int64_t turn, int rank,
                                  text, sizeof text);
 
     if (status == DL_OK
-        && sscanf(text, "v4 %d %d %" SCNd64 " %d %" SCNx64 " %" SCNx64,
-                  &told->world_rank, &told->world_size, &told->piece,
-                  &told->process.pid, &told->process.space, &told->memory_space)
-               != 6) {
+        && sscanf(text, "v5 %d %d %d %" SCNx64 " %" SCNx64, &told->world_rank,
+                  &told->world_size, &told->process.pid, &told->process.space,
+                  &told->memory_space)
+               != 5) {
         status = dl_fail(
             DL_PROTOCOL,
             "its record in the store was written by another version of distlite");
@@ -86,13 +86,6 @@ check_member(const dl_backend_options *options, int rank, const dl_mpi_member *f
                        "%d: start all ranks with one mpirun",
                        options->group_name, first->world_size, theirs->world_size,
                        rank);
-    }
-    if (theirs->piece != first->piece) {
-        return dl_fail(DL_INVALID,
-                       "group %s: DISTLITE_MPI_PIECE is %" PRId64
-                       " on rank 0 and %" PRId64
-                       " on rank %d: set it alike on all ranks",
-                       options->group_name, first->piece, theirs->piece, rank);
     }
     for (int other = 0; other < rank; other++) {
         if (world_ranks[other] == theirs->world_rank) {

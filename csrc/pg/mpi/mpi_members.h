@@ -13,7 +13,6 @@
 /* What a member publishes in the store. */
 typedef struct dl_mpi_member {
     int world_rank, world_size; /* in MPI's world */
-    int64_t piece;              /* most bytes of one call of MPI */
     dl_mpi_process process;
     /* Equal for members that may share memory (pg/cpu/cpu_backend.h); 0: none may. */
     uint64_t memory_space;
@@ -22,7 +21,6 @@ typedef struct dl_mpi_member {
 typedef struct dl_mpi_members {
     int *world_ranks;          /* by rank in the group */
     dl_mpi_process *processes; /* likewise */
-    size_t piece;              /* most bytes of one call of MPI, on all ranks */
     bool share_memory;         /* all of them do; all members find the same */
     /* The caller was interrupted after the others had decided to go on: a communicator
      * has to be created all the same. */

@@ -546,7 +546,7 @@ static dl_status
 wait_message(dl_work *work, dl_deadline deadline)
 {
     message *self = message_of(work);
-    dl_mpi_pace pace = {.patience = dl_mpi_patience(dl_tensor_size(&self->tensor)),
+    dl_mpi_pace pace = {.bytes = dl_tensor_size(&self->tensor),
                         .awaited = self->peer,
                         .is_any = self->peer == DL_ANY_RANK};
     dl_deadline first = deadline.at < self->deadline.at ? deadline : self->deadline;

@@ -397,7 +397,7 @@ static dl_status
 await_request(dl_mpi_backend *self, dl_mpi_pending *pending)
 {
     dl_mpi_pace pace = {.awaited = pending->awaited,
-                        .patience = dl_mpi_patience(self->uses_arrays ? SIZE_MAX : 0)};
+                        .bytes = self->uses_arrays ? SIZE_MAX : 0};
     int is_done = 0;
 
     for (;;) {

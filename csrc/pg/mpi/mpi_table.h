@@ -80,9 +80,8 @@ typedef struct dl_mpi_table {
     int (*finalize)(void);
     int (*error_string)(int, char *, int *);
     /* communicators */
-    int (*comm_rank)(dl_mpi_handle, int *rank);
-    int (*comm_size)(dl_mpi_handle, int *size);
-    int (*last_tag)(int *tag); /* the largest that MPI accepts */
+    int (*place)(int *rank, int *size); /* in the world */
+    int (*last_tag)(int *tag);          /* the largest that MPI accepts */
     /* Registers `call`, which MPI_Finalize calls first, whichever part of the program
      * calls that.  To be used once. */
     int (*at_finalize)(void (*call)(void));
@@ -122,10 +121,8 @@ typedef struct dl_mpi_table {
                    dl_mpi_handle *request);
     int (*iscatter)(const void *input, const dl_mpi_part *, int root,
                     dl_mpi_handle comm, dl_mpi_handle *request);
-    /* datatypes of our own */
-    int (*type_contiguous)(int count, dl_mpi_handle of, dl_mpi_handle *type);
-    int (*type_pair)(const int counts[2], const int64_t offsets[2],
-                     const dl_mpi_handle types[2], dl_mpi_handle *type);
+    /* Creates a datatype of so many bytes, which an int need not count. */
+    int (*type_bytes)(size_t size, dl_mpi_handle *type);
     int (*type_free)(dl_mpi_handle type);
 } dl_mpi_table;
 

@@ -36,6 +36,7 @@ static struct {
     pthread_mutex_t lock;
     pthread_cond_t wanted;
     dl_list tasks; /* guarded by lock, as all below */
+    int task_count;
     pthread_t thread;
     int64_t span; /* of the next nap */
     bool is_idle; /* a task has to wake the thread */
@@ -172,31 +173,23 @@ make_progress(void)
     }
 }
 
-/* Polls all tasks once, and keeps those that are not done. */
+/* Polls each task once, without the lock, and keeps those that are not done.  A task that
+ * is done may be gone. */
 static void
-poll_all(dl_list *tasks)
+poll_tasks_locked(void)
 {
-    dl_list left;
-
-    dl_list_init(&left);
-    while (!dl_list_is_empty(tasks)) {
-        dl_mpi_task *task = DL_LIST_ENTRY(tasks->next, dl_mpi_task, node);
+    for (int left = runner.task_count; left > 0 && runner.task_count > 0; left--) {
+        dl_mpi_task *task = DL_LIST_ENTRY(runner.tasks.next, dl_mpi_task, node);
         dl_list_remove(&task->node);
-        if (!task->look(task)) { /* a task that is done may be gone */
-            dl_list_append(&left, &task->node);
+        pthread_mutex_unlock(&runner.lock);
+        bool is_done = task->look(task);
+        pthread_mutex_lock(&runner.lock);
+        if (is_done) {
+            runner.task_count--;
+        } else {
+            dl_list_append(&runner.tasks, &task->node);
         }
     }
-    dl_list_move(&left, tasks);
-}
-
-/* Moves all tasks from one list to another. */
-static void
-move_tasks_locked(dl_list *from, dl_list *to, bool are_taken)
-{
-    for (dl_list *node = from->next; node != from; node = node->next) {
-        DL_LIST_ENTRY(node, dl_mpi_task, node)->is_taken = are_taken;
-    }
-    dl_list_move(from, to);
 }
 
 /* Sleeps until the next poll is due or the runner is woken. */
@@ -221,24 +214,20 @@ static void *
 run_tasks(void *argument)
 {
     int idle_polls = 0;
-    dl_list mine;
 
     (void)argument;
-    dl_list_init(&mine);
     pthread_mutex_lock(&runner.lock);
     while (!runner.is_stopping) {
         nap_locked(&idle_polls);
-        move_tasks_locked(&runner.tasks, &mine, true);
-        pthread_mutex_unlock(&runner.lock);
-        if (dl_list_is_empty(&mine)) {
-            idle_polls += idle_polls < BUSY_POLLS;
-            make_progress();
-        } else {
+        if (runner.task_count > 0) {
             idle_polls = 0;
-            poll_all(&mine);
+            poll_tasks_locked();
+            continue;
         }
+        idle_polls += idle_polls < BUSY_POLLS;
+        pthread_mutex_unlock(&runner.lock);
+        make_progress();
         pthread_mutex_lock(&runner.lock);
-        move_tasks_locked(&mine, &runner.tasks, false);
     }
     pthread_mutex_unlock(&runner.lock);
     return NULL;
@@ -260,16 +249,14 @@ stop_runner(void)
     if (is_running) {
         pthread_join(runner.thread, NULL);
     }
-    dl_list left;
-    dl_list_init(&left);
     pthread_mutex_lock(&runner.lock); /* nothing is added any more */
-    move_tasks_locked(&runner.tasks, &left, true);
-    pthread_mutex_unlock(&runner.lock);
-    while (!dl_list_is_empty(&left)) {
-        dl_mpi_task *task = DL_LIST_ENTRY(left.next, dl_mpi_task, node);
+    while (runner.task_count > 0) {
+        dl_mpi_task *task = DL_LIST_ENTRY(runner.tasks.next, dl_mpi_task, node);
         dl_list_remove(&task->node);
+        runner.task_count--;
         task->end(task);
     }
+    pthread_mutex_unlock(&runner.lock);
 }
 
 static dl_status
@@ -309,8 +296,8 @@ dl_mpi_runner_add(dl_mpi_task *task)
     pthread_mutex_lock(&runner.lock);
     dl_status status = start_runner_locked();
     if (status == DL_OK) {
-        task->is_taken = false;
         dl_list_append(&runner.tasks, &task->node);
+        runner.task_count++;
         if (runner.is_idle) {
             wake_locked();
         }
@@ -323,9 +310,10 @@ bool
 dl_mpi_runner_remove(dl_mpi_task *task)
 {
     pthread_mutex_lock(&runner.lock);
-    bool is_removed = !task->is_taken;
+    bool is_removed = task->node.next != NULL;
     if (is_removed) {
         dl_list_remove(&task->node);
+        runner.task_count--;
     }
     pthread_mutex_unlock(&runner.lock);
     return is_removed;
@@ -460,12 +448,8 @@ open_locked(void)
 
     DL_TRY(dl_mpi_load(&world->mpi));
     DL_TRY(start_mpi(world->mpi));
-    DL_TRY(dl_mpi_check(world->mpi,
-                        world->mpi->comm_rank(world->mpi->world, &world->rank),
+    DL_TRY(dl_mpi_check(world->mpi, world->mpi->place(&world->rank, &world->size),
                         "MPI_Comm_rank"));
-    DL_TRY(dl_mpi_check(world->mpi,
-                        world->mpi->comm_size(world->mpi->world, &world->size),
-                        "MPI_Comm_size"));
     DL_TRY(dl_mpi_check(world->mpi, world->mpi->last_tag(&world->last_tag),
                         "MPI_Comm_get_attr"));
     DL_TRY(check_launcher(world));

@@ -47,8 +47,7 @@ bool dl_mpi_world_is_open(void);
 dl_status dl_mpi_world_admit(void);
 
 typedef struct dl_mpi_task {
-    dl_list node;  /* in the runner's queue or its thread's own list */
-    bool is_taken; /* in the latter, or in none; guarded by the runner's lock */
+    dl_list node; /* of the runner, but not while it polls; guarded by its lock */
     /* Polls once, without blocking; called without locks.  Returns true once the task
      * is done: the runner then no longer has it. */
     bool (*look)(struct dl_mpi_task *task);
@@ -64,8 +63,8 @@ dl_status dl_mpi_runner_start(void);
  * most tasks are done before that, by a thread that waits for them. */
 dl_status dl_mpi_runner_add(dl_mpi_task *task);
 
-/* Takes a task back.  Returns false if the runner's thread has it already: it then stays
- * in place until its look returns true. */
+/* Takes a task back.  Returns false if the runner looks at it just now: it then stays in
+ * place until its look returns true. */
 bool dl_mpi_runner_remove(dl_mpi_task *task);
 
 /* Makes the runner look at all tasks soon. */
