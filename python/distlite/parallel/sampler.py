@@ -15,8 +15,9 @@ __all__ = ["DistributedSampler"]
 
 
 class DistributedSampler:
-    """The indices of the samples of one rank, the same as those of torch's class; their
-    order is another one from 214 million samples on.
+    """The indices of the samples of one rank, the same as those of torch's class.
+
+    The order is another one from 214 million samples on.
 
     Sample i of the order of an epoch goes to rank i % `num_replicas`. All ranks get
     equally many.
