@@ -80,13 +80,27 @@ dl_deadline_poll(dl_deadline deadline, int64_t slice)
     return rounded_up > INT_MAX ? INT_MAX : (int)rounded_up;
 }
 
-bool
-dl_deadline_is_near(dl_deadline deadline)
+static int64_t
+near_span(dl_deadline deadline)
 {
     int64_t half = deadline.limit / 2;
 
-    return deadline.limit >= 0
-           && dl_deadline_left(deadline) <= (half < NEAR ? half : NEAR);
+    return half < NEAR ? half : NEAR;
+}
+
+bool
+dl_deadline_is_near(dl_deadline deadline)
+{
+    return deadline.limit >= 0 && dl_deadline_left(deadline) <= near_span(deadline);
+}
+
+dl_deadline
+dl_deadline_with_grace(dl_deadline deadline)
+{
+    if (deadline.limit >= 0) {
+        deadline.at += near_span(deadline);
+    }
+    return deadline;
 }
 
 dl_deadline

@@ -47,6 +47,9 @@ int dl_deadline_poll(dl_deadline deadline, int64_t slice);
  * less.  That is the time in which a call finds out what its timeout error will say. */
 bool dl_deadline_is_near(dl_deadline deadline);
 
+/* Returns a deadline that is later by that time. */
+dl_deadline dl_deadline_with_grace(dl_deadline deadline);
+
 /* Returns the earlier of `deadline` and `limit` nanoseconds from now. */
 dl_deadline dl_deadline_earlier(dl_deadline deadline, int64_t limit);
 

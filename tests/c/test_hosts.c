@@ -451,6 +451,8 @@ run_all(int rank, int size, void *context)
 
 static const int two_alone[] = {0, 1};
 static const int three_alone[] = {0, 1, 2};
+static const int eight_alone[] = {0, 1, 2, 3, 4, 5, 6, 7};
+static const int seven_mixed[] = {0, 1, 2, 3, 4, 5, 6, 1, 6, 6};
 static const int two_pairs[] = {0, 0, 1, 1};
 static const int mixed[] = {0, 1, 0, 1, 1};
 static const int uneven[] = {3, 1, 1, 2, 2, 2};
@@ -494,6 +496,46 @@ CHECK_CASE(hosts_whose_ranks_alternate)
 CHECK_CASE(three_hosts_of_different_sizes)
 {
     run_grid(uneven, 6);
+}
+
+CHECK_CASE(five_hosts_of_one_rank)
+{
+    run_grid(eight_alone, 5);
+}
+
+CHECK_CASE(seven_hosts_of_different_sizes)
+{
+    run_grid(seven_mixed, 10);
+}
+
+/* A leader sends one message in each of log2(8) rounds, and twice as many where it
+ * reduces a share first.  Large blocks go to each other leader. */
+static void
+run_counted(int rank, int size, void *context)
+{
+    world *all = context;
+    dl_traffic *traffic = &all->traffics.traffics[rank];
+    dl_op_context op = next_op(all, rank, DL_BARRIER);
+    uint64_t sent = 0;
+
+    (void)size;
+    RUN(all, rank, op, dl_hosts_barrier(&all->handles[rank], &op));
+    test_broadcast(all, rank, 5);
+    test_all_gather(all, rank);
+    test_all_reduce(all, rank);
+    for (int i = 0; i < traffic->used_count; i++) {
+        sent += traffic->routes[traffic->used[i]]->out.end;
+    }
+    CHECK_EQUAL(sent, all->count == 4000 ? 3 + 3 + 3 + 3 : 3 + 3 + 7 + 2 * 3);
+}
+
+CHECK_CASE(few_messages_between_many_hosts)
+{
+    static world all = {.dtype = DL_FLOAT32, .count = 4000};
+
+    world_run(eight_alone, 8, run_counted, &all);
+    all.count = 8000;
+    world_run(eight_alone, 8, run_counted, &all);
 }
 
 /* Several rounds between hosts, and several of the boards. */

@@ -475,6 +475,7 @@ open_hosts(dl_cpu_backend *self)
         .late = dl_hosts_late,
         .add_awaited = dl_hosts_add_remote,
         .announce_timeout = dl_hosts_announce_own_timeout,
+        .others_know = dl_hosts_others_know,
         .tell = dl_hosts_tell,
         .context = &self->hosts,
     };

@@ -17,9 +17,9 @@
 /* Limit of the time for informing other hosts. */
 #define TELLING_PATIENCE (500 * DL_MILLISECOND)
 
-/* The same for a rank that has not failed yet, and that cannot do anything else
- * meanwhile. */
-#define ANNOUNCING_PATIENCE (20 * DL_MILLISECOND)
+/* The same for each host, for a rank that has not failed yet, and that cannot do anything
+ * else meanwhile. */
+#define ANNOUNCING_PATIENCE (4 * DL_MILLISECOND)
 
 dl_status
 dl_hosts_init(dl_hosts *hosts)
@@ -28,15 +28,22 @@ dl_hosts_init(dl_hosts *hosts)
     size_t count = (size_t)dl_hosts_local_count(hosts);
     int other = 0;
 
-    hosts->leaders = calloc((size_t)layout->host_count, sizeof *hosts->leaders);
+    size_t host_count = (size_t)layout->host_count;
+    hosts->leaders = calloc(host_count, sizeof *hosts->leaders);
+    hosts->come = calloc(host_count, sizeof *hosts->come);
+    hosts->blocks = calloc(host_count, sizeof *hosts->blocks);
+    hosts->starts = calloc(3 * (host_count + 1), sizeof *hosts->starts);
     hosts->locals[0] = calloc(2 * count, sizeof **hosts->locals);
     hosts->is_end_known = calloc(count, sizeof *hosts->is_end_known);
-    if (hosts->leaders == NULL || hosts->locals[0] == NULL
+    if (hosts->leaders == NULL || hosts->come == NULL || hosts->blocks == NULL
+        || hosts->starts == NULL || hosts->locals[0] == NULL
         || hosts->is_end_known == NULL) {
         dl_hosts_fini(hosts);
         return dl_fail_no_memory();
     }
     hosts->locals[1] = hosts->locals[0] + count;
+    hosts->ends = hosts->starts + host_count + 1;
+    hosts->no_blocks = hosts->ends + host_count + 1;
     for (int host = 0; host < layout->host_count; host++) {
         if (host != layout->host) {
             hosts->leaders[other++] = dl_layout_leader(layout, host);
@@ -49,10 +56,14 @@ void
 dl_hosts_fini(dl_hosts *hosts)
 {
     free(hosts->leaders);
+    free(hosts->come);
+    free(hosts->blocks);
+    free(hosts->starts);
     free(hosts->locals[0]);
     free(hosts->is_end_known);
     dl_buffer_fini(&hosts->work);
     dl_buffer_fini(&hosts->incoming);
+    dl_buffer_fini(&hosts->halves);
     dl_buffer_fini(&hosts->flat);
     *hosts = (dl_hosts){0};
 }
@@ -62,6 +73,7 @@ dl_hosts_first(dl_hosts *hosts, const dl_op_context *op)
 {
     hosts->meeting = *op;
     hosts->meeting.sequence = (op->sequence - 1) * DL_HOSTS_MEETINGS + 1;
+    hosts->first_source = 0;
     return &hosts->meeting;
 }
 
@@ -104,19 +116,6 @@ dl_hosts_broadcast_within(dl_hosts *hosts, const dl_op_context *meeting,
                                 : dl_broadcast_board(hosts->exchange, meeting, &call);
 }
 
-/* Where data goes only one way, the greetings carry the fingerprints the other way. */
-dl_status
-dl_hosts_greet(dl_hosts *hosts)
-{
-    int count = dl_layout_leads(hosts->layout) ? hosts->layout->host_count - 1 : 0;
-
-    for (int i = 0; i < count; i++) {
-        DL_TRY(dl_traffic_send(hosts->traffic, hosts->leaders[i], NULL, 0));
-        DL_TRY(dl_traffic_receive(hosts->traffic, hosts->leaders[i], NULL, 0));
-    }
-    return DL_OK;
-}
-
 dl_status
 dl_hosts_room(dl_buffer *buffer, size_t size, uint8_t **room)
 {
@@ -156,8 +155,8 @@ dl_hosts_wake(dl_hosts *hosts)
     atomic_store(&hosts->is_woken, true);
 }
 
-static uint64_t
-operation_of(const dl_hosts *hosts)
+uint64_t
+dl_hosts_operation(const dl_hosts *hosts)
 {
     return (hosts->meeting.sequence + DL_HOSTS_MEETINGS - 1) / DL_HOSTS_MEETINGS;
 }
@@ -165,7 +164,7 @@ operation_of(const dl_hosts *hosts)
 static dl_status
 hear_news(dl_hosts *hosts)
 {
-    dl_status status = dl_news_check(hosts->news, operation_of(hosts));
+    dl_status status = dl_news_check(hosts->news, dl_hosts_operation(hosts));
 
     hosts->is_told |= status != DL_OK;
     return status;
@@ -302,12 +301,14 @@ void
 dl_hosts_announce_others_timeout(void *context, const dl_error *error)
 {
     dl_hosts *hosts = context;
-    uint64_t operation = operation_of(hosts);
+    uint64_t operation = dl_hosts_operation(hosts);
 
     if (hosts->announced != operation) {
         hosts->announced = operation;
-        dl_news_announce_timeout(hosts->news, error, operation,
-                                 dl_deadline_after(ANNOUNCING_PATIENCE));
+        int64_t patience = hosts->layout->host_count * ANNOUNCING_PATIENCE;
+        dl_news_announce_timeout(
+            hosts->news, error, operation,
+            dl_deadline_earlier(hosts->meeting.deadline, patience));
     }
 }
 
@@ -317,7 +318,11 @@ dl_hosts_announce_own_timeout(void *context, const dl_error *error)
     dl_hosts *hosts = context;
 
     if (hosts->board != NULL && dl_layout_leads(hosts->layout)) {
-        dl_failure_check_set_outlook(hosts->board, operation_of(hosts), error->text);
+        dl_failure_check_set_outlook(hosts->board, dl_hosts_operation(hosts),
+                                     error->text);
+    }
+    if (dl_hosts_sees_late(hosts, hosts->layout->host)) {
+        dl_hosts_announce_others_timeout(context, error);
     }
 }
 
@@ -325,11 +330,13 @@ dl_status
 dl_hosts_late(void *context)
 {
     dl_hosts *hosts = context;
-    uint64_t operation = operation_of(hosts);
+    uint64_t operation = dl_hosts_operation(hosts);
     int leader = 0;
     dl_status status = dl_news_late(hosts->news, operation, &leader);
+    int host = hosts->layout->host_of[leader];
 
-    return dl_traffic_heard(hosts->traffic, leader) < operation ? status : DL_OK;
+    return !dl_hosts_has_come(hosts, host) || dl_hosts_sees_late(hosts, host) ? status
+                                                                              : DL_OK;
 }
 
 /* Returns whether the operation moves data one way, from or to a root: the root's host
@@ -352,22 +359,22 @@ comes_in_full(const dl_hosts *hosts, int host)
            || hosts->layout->host_of[hosts->meeting.fingerprint.root] != host;
 }
 
-/* Adds the ranks of the hosts that have sent nothing yet in this operation; their
- * leaders only if `has_leaders` is false, because the traffic's waits name these
- * themselves. */
+/* Adds the ranks of the hosts that have not come to this operation.  If `has_leaders` is
+ * true, the traffic names those leaders that it waits for itself, and others may be in
+ * the operation. */
 static void
 add_hosts(const dl_hosts *hosts, bool has_leaders, dl_awaited *awaited)
 {
     const dl_layout *layout = hosts->layout;
-    uint64_t operation = operation_of(hosts);
 
     for (int host = 0; host < layout->host_count; host++) {
         int leader = dl_layout_leader(layout, host);
-        if (host == layout->host
-            || dl_traffic_heard(hosts->traffic, leader) >= operation) {
+        if (host == layout->host || dl_hosts_has_come(hosts, host)) {
             continue;
         }
-        if (!has_leaders) {
+        if (has_leaders) {
+            dl_awaited_add_unless_begun(awaited, leader);
+        } else {
             dl_awaited_add(awaited, leader);
         }
         for (int place = 1;

@@ -12,20 +12,23 @@
  * directly from rank to rank.  A rank that is alone on its host has no board and skips
  * both meetings.
  *
- * In every operation each leader receives from every other one: the calls are compared,
- * and a failure on one host ends the operation on all.  Reductions go in the order of
- * the ranks within a host, then in the order of the hosts, whichever rank computes
- * them, so results have the same bits on all ranks.  Where hosts have several ranks,
- * types shorter than float32 are sent as float32, and rounded once. */
+ * In every operation each leader hears from every other one, directly or through others:
+ * the calls are compared, and a failure on one host ends the operation on all.  Each
+ * element of a reduction is computed in one order, whichever rank does so, and results
+ * have the same bits on all ranks: the ranks of a host in their order, then the hosts, or
+ * in the order of hosts_doubling.c.  Types shorter than float32 are sent as float32 where
+ * partial results are, and rounded once. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_HOSTS_H
 #define DISTLITE_PG_CPU_ALGORITHMS_HOSTS_H
 
 #include "base/buffer.h"
 #include "pg/cpu/algorithms/exchange.h"
+#include "pg/cpu/algorithms/fold.h"
 #include "pg/cpu/layout.h"
 #include "pg/cpu/health/news.h"
 #include "pg/cpu/health/probes.h"
 #include "pg/cpu/tcp/traffic.h"
+#include "tensor/copy.h"
 
 /* Meetings at a board per operation, and so sequence numbers of the board. */
 #define DL_HOSTS_MEETINGS 2
@@ -43,12 +46,19 @@ typedef struct dl_hosts {
     dl_process *const *processes; /* by rank; NULL: no process is known to end */
     bool *is_end_known;           /* by place; used by dl_hosts_tell_ended() only */
     int *leaders;                 /* of the other hosts */
+    uint64_t *come;               /* by host: last operation that it has come to */
+    size_t *starts;               /* scratch: of the blocks in a row */
+    size_t *ends;                 /* scratch: of blocks in the order of the hosts */
+    uint8_t **blocks;             /* scratch: by host */
+    size_t *no_blocks;            /* the same, for empty ones */
     dl_tensor *locals[2];         /* scratch: one tensor per rank of this host */
     dl_buffer work;               /* scratch: this rank's data, contiguous */
     dl_buffer incoming;           /* scratch: data from other hosts */
+    dl_buffer halves;             /* scratch: what dl_hosts_combine() adds */
     dl_buffer flat;               /* scratch: contiguous copies of strided tensors */
     /* of the current operation */
     dl_op_context meeting;
+    int first_source;   /* distance of the host whose leader sends first; 0: all do */
     int64_t look_after; /* time of the next look at other hosts */
     uint64_t looked_in; /* meeting of the last look */
     /* operation whose timeout error the leaders of other hosts were told */
@@ -139,6 +149,9 @@ const dl_op_context *dl_hosts_last(dl_hosts *hosts);
  * before any. */
 const dl_op_context *dl_hosts_meeting_of(dl_hosts *hosts, const dl_op_context *op);
 
+/* Returns the number of the current operation. */
+uint64_t dl_hosts_operation(const dl_hosts *hosts);
+
 /* Holds a meeting in which no data is exchanged.  Does nothing for a rank that is alone
  * on its host. */
 dl_status dl_hosts_meet(dl_hosts *hosts, const dl_op_context *meeting);
@@ -148,12 +161,57 @@ dl_status dl_hosts_meet(dl_hosts *hosts, const dl_op_context *meeting);
 dl_status dl_hosts_broadcast_within(dl_hosts *hosts, const dl_op_context *meeting,
                                     const dl_tensor *tensor, int root);
 
-/* On a leader, queues an empty message to and from each other leader; does nothing on
- * other ranks. */
+/* Exchanges among the leaders in rounds, of blocks of all hosts (hosts_doubling.c).  Block
+ * i of a row is of host dl_hosts_block_host(hosts, i), and lies at `starts[i]` bytes; the
+ * last of `starts` is the row's size.  Block 0 is this host's. */
+int dl_hosts_block_host(const dl_hosts *hosts, int index);
+
+/* Returns whether blocks of all hosts, of `size` bytes together, are better passed on by
+ * other leaders than sent to each. */
+bool dl_hosts_passes_on(const dl_hosts *hosts, size_t size);
+
+/* All-gather: fills the other blocks. */
+dl_status dl_hosts_collect(dl_hosts *hosts, uint8_t *row, const size_t *starts);
+
+/* Reduce-scatter: block 0 becomes the reduction of all leaders' blocks for this host, in
+ * the dtype of the fold, which computes in it.  An average is only summed up. */
+dl_status dl_hosts_combine(dl_hosts *hosts, const dl_fold *fold, uint8_t *row,
+                           const size_t *starts);
+
+/* Copy blocks that lie in the order of the hosts into a row, and back; `ends` has the end
+ * of each.  The starts in the row are left in hosts->starts. */
+void dl_hosts_rotate_in(dl_hosts *hosts, uint8_t *row, const uint8_t *data,
+                        const size_t *ends);
+void dl_hosts_rotate_out(const dl_hosts *hosts, uint8_t *data, const uint8_t *row);
+
+/* As dl_hosts_collect() without data, to compare the calls of all hosts where data goes
+ * only one way.  Leaves the last messages in the queues.  Also called on ranks that do not
+ * lead, for which it only counts the stages. */
 dl_status dl_hosts_greet(dl_hosts *hosts);
+
+/* Returns whether `host` is known to have come to the operation, from its leader or from
+ * one that has heard of it. */
+bool dl_hosts_has_come(const dl_hosts *hosts, int host);
+
+/* Returns whether the leader of `host` waits for the first message of a host that has not
+ * come: it sees who is late, where others wait for hosts that wait themselves. */
+bool dl_hosts_sees_late(const dl_hosts *hosts, int host);
+
+/* Returns whether this leader has heard from the host whose message comes first, and so
+ * waits for leaders of which others know why they are late.  `context` is a dl_hosts. */
+bool dl_hosts_others_know(void *context);
 
 /* Makes room for `size` bytes in a scratch buffer, whose previous contents are lost. */
 dl_status dl_hosts_room(dl_buffer *buffer, size_t size, uint8_t **room);
+
+/* As dl_copy(); an empty block may be nowhere. */
+static inline void
+dl_hosts_copy(uint8_t *target, const uint8_t *source, size_t size)
+{
+    if (size > 0) {
+        dl_copy(target, source, size);
+    }
+}
 
 static inline int
 dl_hosts_local_count(const dl_hosts *hosts)

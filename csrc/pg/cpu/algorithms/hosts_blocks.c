@@ -40,18 +40,17 @@ queue_pair(const spread *self, int host, dl_bytes out, dl_bytes in)
     return dl_traffic_receive(traffic, leader, (uint8_t *)(uintptr_t)in.data, in.size);
 }
 
-/* Queues the first stage: the root's host sends each other host everything, or its
+/* Queues the first stage of a large array: the root's host sends each other host its
  * share. */
 static dl_status
-leave_home(const spread *self, bool is_shared)
+leave_home(const spread *self)
 {
     const dl_layout *layout = self->hosts->layout;
     const dl_bytes nothing = {NULL, 0};
-    dl_bytes all = {self->data, self->size};
 
     for (int host = 0; host < layout->host_count; host++) {
         int to = layout->host == self->home ? host : layout->host;
-        dl_bytes moved = is_shared ? share_of(self, to) : all;
+        dl_bytes moved = share_of(self, to);
         if (host != layout->host) {
             DL_TRY(queue_pair(self, host, layout->host == self->home ? moved : nothing,
                               host == self->home ? moved : nothing));
@@ -78,21 +77,60 @@ pass_on(const spread *self)
     return DL_OK;
 }
 
-/* Two stages cost one more round trip, and spare the root's link the load of all hosts
- * but one. */
+/* The second stage with small shares. */
+static dl_status
+collect_shares(const spread *self)
+{
+    dl_hosts *hosts = self->hosts;
+    uint8_t *row;
+
+    for (int host = 0; host < hosts->layout->host_count; host++) {
+        dl_bytes share = share_of(self, host);
+        hosts->ends[host] = (size_t)(share.data - self->data) + share.size;
+    }
+    DL_TRY(dl_hosts_room(&hosts->incoming, self->size, &row));
+    dl_hosts_rotate_in(hosts, row, self->data, hosts->ends);
+    DL_TRY(dl_hosts_collect(hosts, row, hosts->starts));
+    dl_hosts_rotate_out(hosts, self->data, row);
+    return DL_OK;
+}
+
+/* Two stages spare the root's link the load of all hosts but one. */
+static dl_status
+spread_shares(const spread *self)
+{
+    dl_traffic *traffic = self->hosts->traffic;
+
+    DL_TRY(leave_home(self));
+    DL_TRY(dl_traffic_wait(traffic, dl_traffic_next(traffic)));
+    if (dl_hosts_passes_on(self->hosts, self->size)) {
+        return collect_shares(self);
+    }
+    DL_TRY(pass_on(self));
+    return dl_traffic_wait(traffic, dl_traffic_next(traffic));
+}
+
+/* Collects the blocks of all hosts, of which only that of the root's is not empty. */
+static dl_status
+spread_whole(const spread *self)
+{
+    dl_hosts *hosts = self->hosts;
+    bool is_behind = false;
+
+    for (int i = 0; i < hosts->layout->host_count; i++) {
+        hosts->starts[i] = is_behind ? self->size : 0;
+        is_behind |= dl_hosts_block_host(hosts, i) == self->home;
+    }
+    hosts->starts[hosts->layout->host_count] = self->size;
+    return dl_hosts_collect(hosts, self->data, hosts->starts);
+}
+
 static dl_status
 run_spread(const spread *self)
 {
-    dl_traffic *traffic = self->hosts->traffic;
     bool is_shared = self->hosts->layout->host_count > 2 && self->size >= SHARED_LEAST;
 
-    DL_TRY(leave_home(self, is_shared));
-    DL_TRY(dl_traffic_wait(traffic, dl_traffic_next(traffic)));
-    if (is_shared) {
-        DL_TRY(pass_on(self));
-        DL_TRY(dl_traffic_wait(traffic, dl_traffic_next(traffic)));
-    }
-    return DL_OK;
+    return is_shared ? spread_shares(self) : spread_whole(self);
 }
 
 /* Runs on leaders.  Strided tensors are sent and received through a contiguous copy. */
@@ -144,6 +182,7 @@ typedef struct gathered {
     const dl_call *call;
     uint8_t *row;
     size_t size;
+    bool is_collected;
 } gathered;
 
 static size_t
@@ -192,8 +231,8 @@ direct_place(const gathered *self, int host)
 {
     const dl_layout *layout = self->hosts->layout;
     const dl_tensor *block = &self->call->outputs[dl_layout_leader(layout, host)];
-    bool is_direct = self->hosts->board == NULL && dl_layout_count(layout, host) == 1
-                     && block->is_contiguous;
+    bool is_direct = !self->is_collected && self->hosts->board == NULL
+                     && dl_layout_count(layout, host) == 1 && block->is_contiguous;
 
     return is_direct ? block : NULL;
 }
@@ -222,6 +261,37 @@ gather_between(const gathered *self)
         at += size;
     }
     return dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic));
+}
+
+/* Small blocks pass through other leaders, behind the row; the row is in the order of
+ * the hosts. */
+static dl_status
+collect_between(const gathered *self)
+{
+    dl_hosts *hosts = self->hosts;
+    int count = hosts->layout->host_count;
+    uint8_t *collected = self->row + self->size;
+    uint8_t *at = self->row;
+    size_t end = 0;
+    dl_bytes own;
+
+    DL_TRY(pack_own(self, &own));
+    for (int i = 0; i < count; i++) {
+        hosts->starts[i] = end;
+        end += host_size(self, dl_hosts_block_host(hosts, i));
+    }
+    hosts->starts[count] = end;
+    dl_hosts_copy(collected, own.data, own.size);
+    DL_TRY(dl_hosts_collect(hosts, collected, hosts->starts));
+    for (int host = 0; host < count; host++) {
+        int index = (host - hosts->layout->host + count) % count;
+        size_t size = hosts->starts[index + 1] - hosts->starts[index];
+        if (index > 0) {
+            dl_hosts_copy(at, collected + hosts->starts[index], size);
+            at += size;
+        }
+    }
+    return DL_OK;
 }
 
 /* Visits the blocks in the order in which gather_between() received them. */
@@ -284,11 +354,14 @@ dl_hosts_all_gather(dl_hosts *hosts, const dl_op_context *op, const dl_call *cal
     for (int host = 0; host < hosts->layout->host_count; host++) {
         all.size += host == hosts->layout->host ? 0 : host_size(&all, host);
     }
-    DL_TRY(dl_hosts_room(&hosts->incoming, all.size, &all.row));
+    size_t total = all.size + host_size(&all, hosts->layout->host);
+    all.is_collected = dl_hosts_passes_on(hosts, total);
+    DL_TRY(dl_hosts_room(&hosts->incoming, all.size + (all.is_collected ? total : 0),
+                         &all.row));
     DL_TRY(gather_within(&all, dl_hosts_first(hosts, op)));
     const dl_op_context *last = dl_hosts_last(hosts);
     if (dl_layout_leads(hosts->layout)) {
-        DL_TRY(gather_between(&all));
+        DL_TRY(all.is_collected ? collect_between(&all) : gather_between(&all));
     }
     dl_tensor row = {
         .data = all.row,

@@ -4,10 +4,9 @@
 #include "pg/cpu/algorithms/algorithms.h"
 #include "pg/cpu/algorithms/fold.h"
 #include "pg/cpu/algorithms/hosts.h"
-#include "tensor/copy.h"
 #include "tensor/strided.h"
 
-/* Bytes that a leader sends, to all others together, up to which fold_direct()
+/* Bytes that a leader sends, to all others together, up to which fold_collected()
  * is faster: one way across the network with the whole array instead of two with a
  * share each.  It is what a link carries in half a round trip. */
 #define SMALL_LIMIT ((size_t)128 << 10)
@@ -31,6 +30,14 @@ _Static_assert(PAIR_LIMIT / ROUND_MESSAGE <= ROUNDS_AHEAD, "all rounds are queue
 /* Reductions between hosts: the leader of each host has its host's partial result, and
  * all leaders or one of them get the result of all hosts.  It is always folded in the
  * order of the hosts. */
+
+/* Returns whether leaders reduce parts that are of other hosts, for arrays of `size` bytes
+ * on each. */
+static bool
+is_combined(const dl_hosts *hosts, dl_dtype dtype, size_t size)
+{
+    return dl_reduce_dtype(dtype) == dtype && dl_hosts_passes_on(hosts, size);
+}
 
 /* One reduction on one leader. */
 typedef struct leader_fold {
@@ -71,6 +78,14 @@ leader_fold_of(dl_hosts *hosts, const dl_call *call, int root)
     return made;
 }
 
+static void
+divide(const leader_fold *self, uint8_t *data, size_t size, int divisor)
+{
+    if (divisor > 1) {
+        dl_reduce_divide(data, self->fold.dtype, size / self->fold.item_size, divisor);
+    }
+}
+
 /* Folds the parts of all hosts into `own`, which has this host's part; those of the
  * others are `stride` bytes apart at `slots`.  As only the first two sources of a fold
  * may be its target, the others fold into this host's slot, which is unused, and copy
@@ -90,10 +105,7 @@ fold_slots(const leader_fold *self, uint8_t *slots, size_t stride, dl_bytes own)
     dl_fold_run(&self->fold, &sources, own.size,
                 is_late ? slots + (size_t)host * stride : place,
                 is_late ? place : NULL);
-    if (self->divisor > 1) {
-        dl_reduce_divide(place, self->fold.dtype, own.size / self->fold.item_size,
-                         self->divisor);
-    }
+    divide(self, place, own.size, self->divisor);
 }
 
 /* A host that does not get the result still folds its share. */
@@ -138,40 +150,6 @@ slots_of(const rounds *all, uint64_t round)
     size_t hosts = (size_t)all->base->hosts->layout->host_count;
 
     return all->slots + round % ROUNDS_AHEAD * hosts * all->share;
-}
-
-/* Returns the whole stretch of a round. */
-static dl_bytes
-stretch_of(const rounds *all, uint64_t round)
-{
-    const leader_fold *base = all->base;
-    size_t start = round * all->stretch;
-
-    return (dl_bytes){base->data + start, least(base->size - start, all->stretch)};
-}
-
-/* Exchanges whole stretches.  A host that does not want the result gets an empty
- * message. */
-static dl_status
-queue_exchange(const rounds *all, uint64_t round, uint32_t *stage)
-{
-    const leader_fold *base = all->base;
-    dl_hosts *hosts = base->hosts;
-    const dl_layout *layout = hosts->layout;
-    dl_bytes own = stretch_of(all, round);
-    size_t expected = wants_result(base, layout->host) ? own.size : 0;
-
-    for (int host = 0; host < layout->host_count; host++) {
-        int leader = dl_layout_leader(layout, host);
-        uint8_t *slot = slots_of(all, round) + (size_t)host * all->share;
-        if (host != layout->host) {
-            DL_TRY(dl_traffic_send(hosts->traffic, leader, own.data,
-                                   wants_result(base, host) ? own.size : 0));
-            DL_TRY(dl_traffic_receive(hosts->traffic, leader, slot, expected));
-        }
-    }
-    *stage = dl_traffic_next(hosts->traffic);
-    return DL_OK;
 }
 
 static dl_status
@@ -237,30 +215,27 @@ run_rounds(const rounds *all)
     return dl_traffic_wait(hosts->traffic, last);
 }
 
-/* Each leader sends its whole partial result to each other one, or to the root's only,
- * which folds them all: the data takes one way across the network.  All stretches are
- * under way at once, and each is folded while the next arrive. */
+/* Collects the whole partial results of all leaders on each, and folds them there. */
 static dl_status
-fold_direct(const leader_fold *self)
+fold_collected(const leader_fold *self)
 {
     dl_hosts *hosts = self->hosts;
-    size_t count = (size_t)hosts->layout->host_count;
-    size_t stretch = least(dl_round_up(self->size, UNIT), ROUND_MESSAGE);
-    rounds all = {.base = self, .share = stretch, .stretch = stretch, .count = 1};
-    uint32_t arrived[ROUNDS_AHEAD] = {0};
+    int count = hosts->layout->host_count;
+    size_t stride = dl_round_up(self->size, UNIT);
+    dl_fold_sources sources = {.by_rank = hosts->blocks, .own_rank = -1};
+    uint8_t *row;
 
-    if (self->size > stretch) {
-        all.count = (self->size + stretch - 1) / stretch;
+    DL_TRY(dl_hosts_room(&hosts->incoming, (size_t)count * stride, &row));
+    for (int i = 0; i < count; i++) {
+        hosts->starts[i] = (size_t)i * stride;
+        hosts->blocks[dl_hosts_block_host(hosts, i)] = row + hosts->starts[i];
     }
-    DL_TRY(dl_hosts_room(&hosts->incoming, all.count * count * stretch, &all.slots));
-    for (uint64_t round = 0; round < all.count; round++) {
-        DL_TRY(queue_exchange(&all, round, &arrived[round]));
-    }
-    for (uint64_t round = 0; round < all.count; round++) {
-        DL_TRY(dl_traffic_wait(hosts->traffic, arrived[round]));
-        if (wants_result(self, hosts->layout->host)) {
-            fold_slots(self, slots_of(&all, round), all.share, stretch_of(&all, round));
-        }
+    hosts->starts[count] = (size_t)count * stride;
+    dl_hosts_copy(row, self->data, self->size);
+    DL_TRY(dl_hosts_collect(hosts, row, hosts->starts));
+    if (wants_result(self, hosts->layout->host)) {
+        dl_fold_run(&self->fold, &sources, self->size, self->data, NULL);
+        divide(self, self->data, self->size, self->divisor);
     }
     return DL_OK;
 }
@@ -281,6 +256,41 @@ fold_large(const leader_fold *self)
     return run_rounds(&all);
 }
 
+/* Reduces the parts of all hosts, which end at `ends`, into this host's block of `*row`,
+ * a row of scratch memory. */
+static dl_status
+combine(const leader_fold *self, const size_t *ends, uint8_t **row)
+{
+    dl_hosts *hosts = self->hosts;
+
+    DL_TRY(dl_hosts_room(&hosts->incoming, self->size, row));
+    dl_hosts_rotate_in(hosts, *row, self->data, ends);
+    DL_TRY(dl_hosts_combine(hosts, &self->fold, *row, hosts->starts));
+    divide(self, *row, hosts->starts[1],
+           self->fold.op == DL_AVG ? self->fold.count : self->divisor);
+    return DL_OK;
+}
+
+/* Each leader folds a share, and all collect these. */
+static dl_status
+fold_shares(const leader_fold *self)
+{
+    dl_hosts *hosts = self->hosts;
+    size_t count = (size_t)hosts->layout->host_count;
+    size_t share = dl_round_up((self->size + count - 1) / count, UNIT);
+    uint8_t *row;
+
+    for (size_t i = 0; i < count; i++) {
+        hosts->ends[i] = least((i + 1) * share, self->size);
+    }
+    DL_TRY(combine(self, hosts->ends, &row));
+    DL_TRY(dl_hosts_collect(hosts, row, hosts->starts));
+    if (wants_result(self, hosts->layout->host)) {
+        dl_hosts_rotate_out(hosts, self->data, row);
+    }
+    return DL_OK;
+}
+
 /* Runs one of these, chosen by the size. */
 static dl_status
 run_leader_fold(const leader_fold *self)
@@ -288,7 +298,11 @@ run_leader_fold(const leader_fold *self)
     size_t others = (size_t)self->hosts->layout->host_count - 1;
     size_t limit = others == 1 ? PAIR_LIMIT : SMALL_LIMIT;
 
-    return self->size * others <= limit ? fold_direct(self) : fold_large(self);
+    if (self->size * others <= limit) {
+        return fold_collected(self);
+    }
+    return is_combined(self->hosts, self->fold.dtype, self->size) ? fold_shares(self)
+                                                                  : fold_large(self);
 }
 
 /* Sends each host its part of `data`: `starts` has the first byte of each part, by
@@ -320,6 +334,21 @@ fold_parts(const leader_fold *self, const size_t *starts)
     return DL_OK;
 }
 
+/* Sends each host its part, directly or through others. */
+static dl_status
+run_parts(const leader_fold *self, const size_t *starts)
+{
+    size_t own = starts[self->hosts->layout->host];
+    uint8_t *row;
+
+    if (!is_combined(self->hosts, self->fold.dtype, self->size)) {
+        return fold_parts(self, starts);
+    }
+    DL_TRY(combine(self, starts + 1, &row));
+    dl_hosts_copy(self->data + own, row, self->hosts->starts[1]);
+    return DL_OK;
+}
+
 /* Returns the operation that all levels use: PREMUL_SUM's factors have been multiplied
  * into the data by now. */
 static dl_reduce_op
@@ -328,13 +357,14 @@ plain_op(dl_reduce_op op)
     return op == DL_PREMUL_SUM ? DL_SUM : op;
 }
 
-/* Returns whether partial results of a host would have to be rounded between the
- * levels. */
+/* Returns whether partial results of `count` elements would have to be rounded between
+ * the levels, or between the leaders that they pass. */
 static bool
-is_widened(const dl_hosts *hosts, dl_dtype dtype)
+is_widened(const dl_hosts *hosts, dl_dtype dtype, size_t count)
 {
     return dl_reduce_dtype(dtype) != dtype
-           && hosts->layout->host_count < hosts->layout->size;
+           && (hosts->layout->host_count < hosts->layout->size
+               || dl_hosts_passes_on(hosts, count * sizeof(float)));
 }
 
 /* Reduces the arrays of this host to its leader's.  An average is a sum here; the
@@ -407,8 +437,9 @@ reduce_to_host(dl_hosts *hosts, const dl_op_context *op, const dl_call *call, in
 {
     dl_call plain = dl_call_all_reduce(&call->tensor, plain_op(call->reduction));
 
-    return is_widened(hosts, call->tensor.dtype) ? run_widened(hosts, op, &plain, root)
-                                                 : run_levels(hosts, op, &plain, root);
+    return is_widened(hosts, call->tensor.dtype, call->tensor.count)
+               ? run_widened(hosts, op, &plain, root)
+               : run_levels(hosts, op, &plain, root);
 }
 
 dl_status
@@ -477,7 +508,6 @@ make_blocks(blocks *self)
     dl_hosts *hosts = self->hosts;
     const dl_layout *layout = hosts->layout;
     const dl_tensor *inputs = self->call->inputs;
-    bool is_wide = is_widened(hosts, inputs->dtype);
     size_t count = 0;
     size_t largest = 0;
     uint8_t *narrow;
@@ -492,6 +522,7 @@ make_blocks(blocks *self)
         return dl_fail_no_memory();
     }
     DL_TRY(dl_hosts_room(&hosts->flat, largest, &narrow));
+    bool is_wide = is_widened(hosts, inputs->dtype, count);
     return make_row(hosts, count, is_wide ? DL_FLOAT32 : inputs->dtype, &self->row);
 }
 
@@ -575,7 +606,7 @@ reduce_blocks(blocks *self, const dl_op_context *op)
     dl_hosts_last(hosts);
     if (dl_layout_leads(hosts->layout)) {
         leader_fold between = leader_fold_of(hosts, &call, -1);
-        DL_TRY(fold_parts(&between, self->starts));
+        DL_TRY(run_parts(&between, self->starts));
     }
     return self->row.dtype == self->call->tensor.dtype
                ? scatter_result(self, dl_hosts_last(hosts), &self->call->tensor)

@@ -62,9 +62,9 @@ dl_queue_is_empty(const dl_queue *queue)
 }
 
 static inline dl_cargo *
-dl_queue_front(dl_queue *queue)
+dl_queue_front(const dl_queue *queue)
 {
-    return &queue->cargos[queue->first % DL_ROUTE_QUEUE];
+    return (dl_cargo *)(uintptr_t)&queue->cargos[queue->first % DL_ROUTE_QUEUE];
 }
 
 /* Appends a message to a queue that is not full. */

@@ -238,13 +238,20 @@ dl_traffic_send(dl_traffic *traffic, int rank, const void *data, size_t size)
 }
 
 dl_status
-dl_traffic_receive(dl_traffic *traffic, int rank, void *data, size_t size)
+dl_traffic_expect(dl_traffic *traffic, int rank, void *data, size_t size,
+                  uint32_t ahead)
 {
     dl_route *route = NULL;
 
     DL_TRY(route_to(traffic, rank, &route));
-    dl_queue_push(&route->in, data, size, traffic->stage);
+    dl_queue_push(&route->in, data, size, traffic->stage + ahead);
     return DL_OK;
+}
+
+dl_status
+dl_traffic_receive(dl_traffic *traffic, int rank, void *data, size_t size)
+{
+    return dl_traffic_expect(traffic, rank, data, size, 0);
 }
 
 uint32_t
@@ -298,11 +305,18 @@ fail_in_operation(const dl_traffic *traffic, const dl_route *route)
     return dl_fail(error.status, "%s: %.1700s%s", operation, error.text, seen);
 }
 
-/* Returns whether the operation has yet to send to, or receive from, the other rank. */
 static bool
-is_awaited(const dl_route *route)
+is_past(const dl_queue *queue, uint32_t stage)
 {
-    return route->in.first != route->in.end || route->out.first != route->out.end;
+    return dl_queue_is_empty(queue) || dl_queue_front(queue)->stage > stage;
+}
+
+/* Returns whether the stage that this rank waits for has yet to send to, or receive from,
+ * the other rank. */
+static bool
+is_awaited(const dl_traffic *self, const dl_route *route)
+{
+    return !is_past(&route->in, self->awaited) || !is_past(&route->out, self->awaited);
 }
 
 /* Writes "rank 2 (pid 7 on host b) (last seen in #4), rank 5 ...". */
@@ -316,7 +330,7 @@ describe_late(const dl_traffic *self, char *text, size_t size)
 
     for (int rank = 0; rank < self->options.size; rank++) {
         const dl_route *route = self->routes[rank];
-        if (route != NULL && is_awaited(route) && ++count <= NAMED_RANKS) {
+        if (route != NULL && is_awaited(self, route) && ++count <= NAMED_RANKS) {
             dl_peer_describe(dl_bundle_options(&route->link)->there, rank, peer);
             describe_last_seen(self, route, seen);
             used += (size_t)snprintf(text + used, size - used, "%s%s%s",
@@ -364,7 +378,7 @@ note_wait(const dl_traffic *self)
 
     for (int rank = 0; rank < self->options.size; rank++) {
         const dl_route *route = self->routes[rank];
-        if (route != NULL && is_awaited(route)) {
+        if (route != NULL && is_awaited(self, route)) {
             dl_awaited_add(&awaited, rank);
         }
     }
@@ -372,6 +386,18 @@ note_wait(const dl_traffic *self)
         self->options.add_awaited(self->options.context, &awaited);
     }
     dl_blocked_look(self->op->record, &awaited, self->op->deadline);
+}
+
+/* Returns the time until which the rank waits. */
+static dl_deadline
+end_of_wait(const dl_traffic *self)
+{
+    const dl_traffic_options *options = &self->options;
+    bool others_know =
+        options->others_know != NULL && options->others_know(options->context);
+
+    return others_know ? dl_deadline_with_grace(self->op->deadline)
+                       : self->op->deadline;
 }
 
 /* Checks, in this order: an end of this rank, the option `check`, an interrupt, the
@@ -394,7 +420,7 @@ check_wait(dl_traffic *traffic)
     if (!dl_deadline_is_near(deadline)) {
         return DL_OK;
     }
-    bool is_late = dl_deadline_passed(deadline);
+    bool is_late = dl_deadline_passed(end_of_wait(traffic));
     dl_status status = options->late == NULL ? DL_OK : options->late(options->context);
     status = status == DL_OK ? fail_timeout(traffic) : status;
     if (is_late) {
@@ -455,17 +481,10 @@ step_all(dl_traffic *self, bool *has_moved)
 }
 
 static bool
-is_past(dl_queue *queue, uint32_t stage)
-{
-    return dl_queue_is_empty(queue) || dl_queue_front(queue)->stage > stage;
-}
-
-static bool
-is_done(const dl_traffic *self, uint32_t stage)
+is_done(const dl_traffic *self)
 {
     for (int i = 0; i < self->used_count; i++) {
-        dl_route *route = used_route(self, i);
-        if (!is_past(&route->out, stage) || !is_past(&route->in, stage)) {
+        if (is_awaited(self, used_route(self, i))) {
             return false;
         }
     }
@@ -511,7 +530,7 @@ sleep_for_news(dl_traffic *self)
         slice = DL_OPENING_SLICE;
     }
     self->polls[count++] = (struct pollfd){.fd = wake, .events = POLLIN};
-    (void)poll(self->polls, count, dl_deadline_poll(self->op->deadline, slice));
+    (void)poll(self->polls, count, dl_deadline_poll(end_of_wait(self), slice));
     if (self->polls[count - 1].revents != 0) {
         uint64_t events;
         ssize_t size = read(wake, &events, sizeof events);
@@ -525,13 +544,14 @@ wait_for_stage(dl_traffic *traffic, uint32_t stage)
     int64_t span = traffic->options.may_spin ? POLL_SPAN : 0;
     int64_t until = 0;
 
+    traffic->awaited = stage;
     /* This rank's own end comes before reports of others, which may have learned
      * of it. */
     DL_TRY(check_end(traffic));
     for (;;) {
         bool has_moved = false;
         DL_TRY(step_all(traffic, &has_moved));
-        if (is_done(traffic, stage)) {
+        if (is_done(traffic)) {
             return DL_OK;
         }
         if (has_moved) {

@@ -33,6 +33,10 @@ typedef struct dl_traffic_options {
      * receives the error with which the wait is going to fail.  Both may be NULL. */
     dl_status (*late)(void *context);
     void (*announce_timeout)(void *context, const dl_error *error);
+    /* Returns whether the ranks that this one waits for are known to wait themselves, so
+     * that others know the reason: the rank then waits past its deadline for that, but no
+     * longer than the deadline was near before.  May be NULL. */
+    bool (*others_know)(void *context);
     /* Adds the ranks that a wait is for besides those of the routes; or NULL. */
     void (*add_awaited)(void *context, dl_awaited *awaited);
     /* Called once, when this rank gives up, to inform the ranks to which there is no
@@ -53,7 +57,8 @@ typedef struct dl_traffic {
     const dl_op_context *op;
     uint64_t sequence; /* of the last operation that has ended */
     uint32_t stage;
-    bool is_silent; /* the farewells were sent */
+    uint32_t awaited; /* the stage that the rank waits for */
+    bool is_silent;   /* the farewells were sent */
     /* any thread */
     atomic_bool is_busy; /* a thread is in an operation, or sends farewells */
     atomic_bool is_ended;
@@ -75,6 +80,11 @@ void dl_traffic_end(dl_traffic *traffic);
  * returns the number of the one that it ends. */
 dl_status dl_traffic_send(dl_traffic *traffic, int rank, const void *data, size_t size);
 dl_status dl_traffic_receive(dl_traffic *traffic, int rank, void *data, size_t size);
+
+/* As dl_traffic_receive(), in the stage that is `ahead` stages after the current one: what
+ * is expected is read early, and a rank that gives up is noticed in any stage. */
+dl_status dl_traffic_expect(dl_traffic *traffic, int rank, void *data, size_t size,
+                            uint32_t ahead);
 uint32_t dl_traffic_next(dl_traffic *traffic);
 
 /* Waits until all messages of `stage` and of those before it have been sent and

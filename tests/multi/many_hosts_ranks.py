@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ranks run that are each on a host of its own, or two: see test_many_hosts.py."""
+
+from __future__ import annotations
+
+import os
+import signal
+from datetime import timedelta
+
+import numpy as np
+from hosts_ranks import values
+
+import distlite as dist
+
+
+def _join(rank: int, size: int, init_method: str, seconds: float) -> dist.FileStore:
+    """Every fifth host has two ranks.  The store is a file, whose server nobody is."""
+    os.environ["DISTLITE_HOST_HINT"] = f"host {rank - rank // 6}"
+    store = dist.FileStore(init_method.removeprefix("file://"), size)
+    limit = timedelta(seconds=seconds)
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=size, timeout=limit
+    )
+    dist.barrier()
+    return store
+
+
+def move_and_reduce(rank: int, world_size: int, init_method: str, dtype: str) -> None:
+    """Small arrays, which other leaders pass on, and large ones, against NumPy."""
+    _join(rank, world_size, init_method, 60)
+    ranks = range(world_size)
+    for count in (1, 7, 5_000, 40_000):
+        every = [values(r, count, dtype) for r in ranks]
+        array = every[rank].copy()
+        dist.all_reduce(array)
+        np.testing.assert_array_equal(array, np.stack(every).sum(0, dtype=dtype))
+        root = count % world_size
+        array = every[rank].copy()
+        dist.reduce(array, root, op=dist.ReduceOp.MAX)
+        wanted = np.stack(every).max(0) if rank == root else every[rank]
+        np.testing.assert_array_equal(array, wanted)
+        array = every[rank].copy()
+        dist.broadcast(array, root)
+        np.testing.assert_array_equal(array, every[root])
+        blocks = [np.zeros(count, dtype) for _ in ranks]
+        dist.all_gather(blocks, every[rank])
+        np.testing.assert_array_equal(np.stack(blocks), np.stack(every))
+        sent = [values(rank, count, dtype, salt) for salt in ranks]
+        got = np.zeros(count, dtype)
+        dist.reduce_scatter(got, sent)
+        wanted = np.stack([values(r, count, dtype, rank) for r in ranks])
+        np.testing.assert_array_equal(got, wanted.sum(0, dtype=dtype))
+    dist.destroy_process_group()
+
+
+def average(rank: int, world_size: int, init_method: str) -> list[list[int]]:
+    """Means and sums that are not exact; the bits of the results."""
+    _join(rank, world_size, init_method, 60)
+    noise = np.random.default_rng(rank).standard_normal(20_003).astype("float32")
+    bits = []
+    for op in (dist.ReduceOp.AVG, dist.ReduceOp.SUM):
+        for count in (3, 20_003):
+            array = noise[:count].copy()
+            dist.all_reduce(array, op=op)
+            every = [np.zeros(count, "float32") for _ in range(world_size)]
+            dist.all_gather(every, noise[:count])
+            exact = np.stack(every).astype("float64").sum(0)
+            exact /= world_size if op == dist.ReduceOp.AVG else 1
+            np.testing.assert_allclose(array, exact, atol=1e-5)
+            bits.append(array.view("uint32").tolist())
+    dist.destroy_process_group()
+    return bits
+
+
+def fail(rank: int, world_size: int, init_method: str, victim: int, how: str) -> str:
+    """What a rank is told of the victim, which comes to none of the reductions."""
+    store = _join(rank, world_size, init_method, 4 if how == "late" else 60)
+    try:
+        if rank == victim and how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif rank == victim and how == "left":
+            dist.destroy_process_group()
+            raise RuntimeError("left")
+        elif rank == victim and how == "late":
+            store.wait(["told"])
+        elif rank == victim:
+            dist.broadcast(np.zeros(3), 0)
+        while True:
+            dist.all_reduce(np.zeros(3))
+    except (dist.DistBackendError, RuntimeError) as error:
+        # Others must not learn what they are told from this rank's end.
+        told = world_size - (how in ("killed", "late"))
+        if rank != victim or how != "late":
+            if store.add("number", 1) == told:
+                store.set("told", "")
+            store.wait(["told"])
+        return str(error)
