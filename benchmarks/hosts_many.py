@@ -6,8 +6,8 @@
     python benchmarks/hosts_many.py --quick              8 hosts, one round
 
 The hosts are pretended: their ranks are forked processes of this machine, which talk
-over the loopback interface.  Both libraries take turns; what counts is the slowest rank,
-and the median of the rounds, in milliseconds.
+over the loopback interface.  Both libraries take turns; what counts is the slowest
+rank, and the median of the rounds, in milliseconds.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 
     hosts_many_peer.py MODULE HOSTS RANKS_PER_HOST CELLS
 
-MODULE is distlite or torch.distributed, and CELLS "operation:bytes:calls,...".  Writes a
-line of JSON: milliseconds of the slowest rank, by step and cell.
+MODULE is distlite or torch.distributed, and CELLS "operation:bytes:calls,...".  Writes
+a line of JSON: milliseconds of the slowest rank, by step and cell.
 """
 
 from __future__ import annotations

@@ -171,8 +171,11 @@ def late(rank: int, world_size: int, init_method: str, places: str) -> list[str]
         for other in range(last):
             distlite.recv(np.zeros(1), other)
         os.kill(os.getpid(), signal.SIGKILL)
-    brief: Any = (distlite.group.WORLD, timedelta(seconds=0.2))
-    told = [error_of(distlite.probe, last, brief, 3)]
+    world: Any = distlite.group.WORLD
+    limit = world.timeout
+    world.set_timeout(timedelta(seconds=0.2))
+    told = [error_of(distlite.probe, last, tag=3)]
+    world.set_timeout(limit)
     distlite.send(np.zeros(1), last)
     told.append(error_of(distlite.probe, last, tag=3))
     while (found := error_of(distlite.iprobe)) == "no error":

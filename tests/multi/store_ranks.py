@@ -15,7 +15,7 @@ def count(store: Store) -> None:
     """Beside other processes that do the same."""
     view = store.dict("d/")
     for _ in range(50):
-        view["n"] += 1
+        view.increment("n")
     view[f"pid/{os.getpid()}"] = np.full(3, os.getpid())
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Collectives of more hosts than exchange with each other directly, set apart by hints."""
+"""Collectives of many hosts, set apart by hints, whose leaders pass small blocks on."""
 
 from __future__ import annotations
 
