@@ -145,7 +145,8 @@ atomic_int double_ucc_teams;
 atomic_int double_ucc_by_memory[2]; /* collectives on the CPU and on a device */
 atomic_int double_ucc_is_stalled;   /* set by tests, as the next */
 atomic_int double_ucc_is_cut;
-atomic_int double_ucc_posted; /* collectives since the start */
+atomic_int double_ucc_posted;     /* collectives since the start */
+atomic_int double_ucc_progressed; /* calls of ucc_context_progress() */
 
 static bool
 is_failing(const char *what)
@@ -727,6 +728,7 @@ ucc_context_create(void *library, const context_params *params, void *config,
 int
 ucc_context_progress(context *self)
 {
+    atomic_fetch_add(&double_ucc_progressed, 1);
     if (double_ucc_is_cut) {
         return NO_MESSAGE;
     }

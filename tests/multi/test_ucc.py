@@ -76,6 +76,16 @@ def test_an_operation_that_ucc_does_not_complete():
 
 
 @no_real
+def test_what_was_given_up_is_not_driven_by_other_groups():
+    first, second, third = run_ranks(ucc_ranks.given_up_beside, 3, env=library())
+    assert "all_reduce #1 timed out after 300ms in group " in first["stuck"]
+    assert "all_reduce #1 timed out after 300ms in group " in second["stuck"]
+    assert "that UCC has not ended, which ends all groups" in first["late"]
+    assert "that UCC has not ended, which ends all groups" in third["late"]
+    assert first["driven"] is False
+
+
+@no_real
 @pytest.mark.parametrize("is_alone", [False, True])
 def test_a_rank_that_leaves_in_order_is_not_lost(is_alone):
     """On the same host, or on another one."""

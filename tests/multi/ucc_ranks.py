@@ -295,6 +295,33 @@ def stuck(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     return found
 
 
+def given_up_beside(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """Rank 0 gives up an operation with rank 1 while another group of its own waits for
+    rank 2, which comes after that."""
+    init(rank, world_size, init_method)
+    stuck, late = distlite.new_group([0, 1]), distlite.new_group([0, 2])
+    store = distlite.group.WORLD.get_group_store()
+    array = np.ones(3)
+    found: dict[str, Any] = {}
+    if rank == 0:
+        work = distlite.all_reduce(array, group=late, async_op=True)
+        stuck.set_timeout(timedelta(seconds=0.3))
+        found["stuck"] = error_of(distlite.all_reduce, array, group=stuck)
+        before = double_count("progressed"), double_count("posted")
+        store.set("given up", "yes")
+        found["late"] = error_of(work.wait)
+        after = double_count("progressed"), double_count("posted")
+        found["driven"] = before != after
+    elif rank == 1:
+        stall()
+        found["stuck"] = error_of(distlite.all_reduce, array, group=stuck)
+    else:
+        store.wait(["given up"])
+        found["late"] = error_of(distlite.all_reduce, array, group=late)
+    distlite.destroy_process_group()
+    return found
+
+
 def outlast_a_rank_that_leaves(
     rank: int, world_size: int, init_method: str, is_alone: bool
 ) -> list[float]:

@@ -111,11 +111,13 @@ destroy_team(dl_ucc_backend *self)
 
     self->exchange.deadline = deadline;
     self->exchange.is_leaving = true;
-    while (status == DL_UCC_IN_PROGRESS && !dl_deadline_passed(deadline)) {
+    while (status == DL_UCC_IN_PROGRESS && !dl_deadline_passed(deadline)
+           && dl_ucc_context_drive(self->context) == DL_OK) {
         status = ucc->team_destroy(self->team);
         if (status == DL_UCC_IN_PROGRESS) {
             (void)ucc->context_progress(self->context->handle);
         }
+        dl_ucc_context_pause(self->context);
     }
     if (status == DL_UCC_IN_PROGRESS) {
         dl_ucc_context_disable(self->context, self->group_name, &cause);
@@ -208,17 +210,36 @@ find_context(dl_ucc_backend *self, const dl_backend_options *options,
     return DL_OK;
 }
 
+/* Drives UCC once.  `*is_made` is set when the team is complete. */
+static dl_status
+look_at_team(dl_ucc_backend *self, bool *is_made)
+{
+    const dl_ucc_table *ucc = self->context->ucc;
+    const char *what = "ucc_team_create";
+
+    DL_TRY(dl_ucc_context_drive(self->context));
+    int status = ucc->team_test(self->team);
+    *is_made = status == DL_UCC_OK;
+    if (status == DL_UCC_IN_PROGRESS) {
+        what = "ucc_context_progress";
+        status = ucc->context_progress(self->context->handle);
+    }
+    dl_ucc_context_pause(self->context);
+    return dl_ucc_check(ucc, status, what);
+}
+
 static dl_status
 wait_for_team(dl_ucc_backend *self, dl_deadline deadline)
 {
-    const dl_ucc_table *ucc = self->context->ucc;
     dl_ucc_patience patience;
-    int status;
+    bool is_made = false;
 
     dl_ucc_patience_init(&patience, 0);
-    while ((status = ucc->team_test(self->team)) == DL_UCC_IN_PROGRESS) {
-        DL_TRY(dl_ucc_check(ucc, ucc->context_progress(self->context->handle),
-                            "ucc_context_progress"));
+    for (;;) {
+        DL_TRY(look_at_team(self, &is_made));
+        if (is_made) {
+            return DL_OK;
+        }
         if (dl_deadline_passed(deadline)) {
             return dl_fail(DL_TIMEOUT,
                            "%s: UCC has not created a team within %" PRId64
@@ -229,7 +250,6 @@ wait_for_team(dl_ucc_backend *self, dl_deadline deadline)
         DL_TRY(dl_ucc_patience_rest(&patience));
         DL_TRY(patience.rounds == rounds ? DL_OK : dl_ucc_watch(self));
     }
-    return dl_ucc_check(ucc, status, "ucc_team_create");
 }
 
 static dl_status

@@ -429,6 +429,7 @@ destroy_context(dl_ucc_context *self)
     if (self->cpu_origin != NULL) {
         dl_backend_origin_unref(self->cpu_origin);
     }
+    pthread_rwlock_destroy(&self->drivers);
     pthread_mutex_destroy(&self->lock);
     free(self);
 }
@@ -457,6 +458,7 @@ dl_ucc_context_new(const dl_backend_options *options, dl_backend *cpu,
         return dl_fail_no_memory();
     }
     dl_backend_origin_init(&self->base, free_context);
+    pthread_rwlock_init(&self->drivers, NULL);
     pthread_mutex_init(&self->lock, NULL);
     self->ucc = ucc;
     self->fork_generation = dl_fork_generation();
@@ -488,6 +490,23 @@ dl_ucc_context_admit(dl_ucc_context *context)
     return dl_fail_again(&context->cause);
 }
 
+dl_status
+dl_ucc_context_drive(dl_ucc_context *context)
+{
+    pthread_rwlock_rdlock(&context->drivers);
+    dl_status status = dl_ucc_context_admit(context);
+    if (status != DL_OK) {
+        pthread_rwlock_unlock(&context->drivers);
+    }
+    return status;
+}
+
+void
+dl_ucc_context_pause(dl_ucc_context *context)
+{
+    pthread_rwlock_unlock(&context->drivers);
+}
+
 void
 dl_ucc_context_disable(dl_ucc_context *context, const char *group_name,
                        const dl_error *cause)
@@ -503,4 +522,7 @@ dl_ucc_context_disable(dl_ucc_context *context, const char *group_name,
         atomic_store_explicit(&context->is_disabled, true, memory_order_release);
     }
     pthread_mutex_unlock(&context->lock);
+    /* Threads that found it enabled leave; no others come. */
+    pthread_rwlock_wrlock(&context->drivers);
+    pthread_rwlock_unlock(&context->drivers);
 }

@@ -410,25 +410,37 @@ explain(dl_ucc_backend *self, const dl_op_context *op)
     return dl_fail_again(&error);
 }
 
+/* Drives UCC until it has completed the request, LOOKS times at most. */
+static dl_status
+look_at_request(dl_ucc_backend *self, const volatile int *status)
+{
+    const dl_ucc_table *ucc = self->context->ucc;
+    int result = DL_UCC_OK;
+
+    DL_TRY(dl_ucc_context_drive(self->context));
+    for (int i = 0; i < LOOKS && result >= 0 && *status == DL_UCC_IN_PROGRESS; i++) {
+        result = ucc->context_progress(self->context->handle);
+    }
+    dl_ucc_context_pause(self->context);
+    return dl_ucc_check(ucc, result, "ucc_context_progress");
+}
+
 /* Waits until UCC has completed the request.  `*is_over` is set if it has, so that the
  * request can be freed. */
 static dl_status
 wait_for_request(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_request *request,
                  size_t bytes, bool *is_over)
 {
-    const dl_ucc_table *ucc = self->context->ucc;
-    volatile int *status = &request->status;
+    const volatile int *status = &request->status;
     dl_ucc_patience patience;
 
     dl_ucc_patience_init(&patience, bytes);
     for (;;) {
-        for (int i = 0; i < LOOKS && *status == DL_UCC_IN_PROGRESS; i++) {
-            DL_TRY(dl_ucc_check(ucc, ucc->context_progress(self->context->handle),
-                                "ucc_context_progress"));
-        }
+        DL_TRY(look_at_request(self, status));
         if (*status != DL_UCC_IN_PROGRESS) {
             *is_over = true;
-            return dl_ucc_check(ucc, *status, dl_op_type_name(op->fingerprint.op));
+            return dl_ucc_check(self->context->ucc, *status,
+                                dl_op_type_name(op->fingerprint.op));
         }
         DL_TRY(pause_and_check(self, op, &patience));
     }
@@ -470,6 +482,17 @@ post_collective(dl_ucc_backend *self, const char *name, dl_ucc_args *args,
     return dl_ucc_check(ucc, status, name);
 }
 
+/* Another group may have given up an operation since the ranks began to meet. */
+static dl_status
+post_if_enabled(dl_ucc_backend *self, const char *name, dl_ucc_args *args,
+                dl_ucc_request **request)
+{
+    DL_TRY(dl_ucc_context_drive(self->context));
+    dl_status status = post_collective(self, name, args, request);
+    dl_ucc_context_pause(self->context);
+    return status;
+}
+
 dl_status
 dl_ucc_run(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_args *args,
            size_t bytes)
@@ -478,7 +501,7 @@ dl_ucc_run(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_args *args,
     bool is_over = false;
 
     dl_status status =
-        post_collective(self, dl_op_type_name(op->fingerprint.op), args, &request);
+        post_if_enabled(self, dl_op_type_name(op->fingerprint.op), args, &request);
     if (status == DL_UNSUPPORTED) {
         return status;
     }

@@ -62,8 +62,9 @@ dl_ucc_oob dl_ucc_exchange_oob(dl_ucc_exchange *exchange);
 
 /* A UCC library and context, with a count of references: groups that are made out of
  * one another are teams of one context.  UCC still knows an operation that was given
- * up, and may write to its memory whenever it is progressed.  A context with such an
- * operation is disabled: it is never progressed again and never freed. */
+ * up, and may write to its memory whenever a thread drives it, for whichever group.  A
+ * context with such an operation is disabled: it is never driven again and never
+ * freed. */
 typedef struct dl_ucc_context {
     dl_backend_origin base;
     /* fixed after init */
@@ -76,6 +77,8 @@ typedef struct dl_ucc_context {
     dl_ucc_exchange exchange;
     /* a rank is lost: ranks that leave do not wait for it */
     atomic_bool has_lost_rank;
+    /* held for reading by threads that drive UCC */
+    pthread_rwlock_t drivers;
     /* guarded by lock; the flag may be read without it */
     pthread_mutex_t lock;
     atomic_bool is_disabled;
@@ -96,7 +99,13 @@ dl_ucc_context_of(dl_backend_origin *origin)
 /* Returns DL_OK, or fails with the reason why the context can no longer be used. */
 dl_status dl_ucc_context_admit(dl_ucc_context *context);
 
-/* Marks the context as disabled.  Later calls of all its groups fail with `cause`. */
+/* Begins a few calls that make UCC move data, or fails like dl_ucc_context_admit().  On
+ * success dl_ucc_context_pause() must follow soon. */
+dl_status dl_ucc_context_drive(dl_ucc_context *context);
+void dl_ucc_context_pause(dl_ucc_context *context);
+
+/* Marks the context as disabled, and returns once no thread drives it.  Later calls of
+ * all its groups fail with `cause`. */
 void dl_ucc_context_disable(dl_ucc_context *context, const char *group_name,
                             const dl_error *cause);
 
