@@ -39,6 +39,7 @@ typedef struct dl_op_context {
      * are touched, and again after every wait that may have been long.  NULL if the
      * arrays stay in place anyway. */
     const dl_guard *guard;
+    bool is_batched; /* the last operation of its batch reports for all of them */
 } dl_op_context;
 
 /* Checks that the arrays are still where they were; the error of a failure

@@ -190,7 +190,7 @@ run_after_streams(const operation *self)
 
 /* Runs an operation that has begun.  The arrays are checked once more before it starts.
  * DL_UNSUPPORTED leaves the group usable, because all ranks have the same backend and
- * fail alike. */
+ * fail alike; but not in a batch, whose next operations would hide the failure. */
 static dl_status
 carry_out(operation *self)
 {
@@ -203,7 +203,8 @@ carry_out(operation *self)
                  : self->marks != NULL       ? run_after_streams(self)
                                              : run_in_backend(self);
     }
-    if (status != DL_OK && status != DL_UNSUPPORTED && !self->has_failed_alike) {
+    bool is_harmless = status == DL_UNSUPPORTED && !self->context.is_batched;
+    if (status != DL_OK && !is_harmless && !self->has_failed_alike) {
         (void)dl_recorder_explain(self->context.record);
         break_group(self);
     }

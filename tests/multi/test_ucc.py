@@ -253,6 +253,7 @@ def test_arrays_on_devices(backend, world_size):
         # The test's own stream is the default one.
         assert found.pop("left") == [0, 0, 0]
         assert "UCC has no PREMUL_SUM of float32 on devices" in found.pop("PREMUL_SUM")
+        assert "UCC has no PREMUL_SUM of float32 on devices" in found.pop("batch")
         assert "has no scan of arrays on devices" in found["scan"]
         assert found["send"].startswith(
             "NotImplementedError: send: the ucc backend has no point-to-point messages"

@@ -415,6 +415,13 @@ def beside_nccl(rank: int, world_size: int, init_method: str) -> list[Any]:
     return [here.tolist(), there.tolist()]
 
 
+def batch_with_a_refusal(one: Any, eight: Any, group: Any) -> None:
+    """UCC has the second reduction and not the first."""
+    with distlite._coalescing_manager(group):
+        distlite.all_reduce(one, ReduceOp.PREMUL_SUM(2.0), group)
+        distlite.all_reduce(eight, group=group)
+
+
 def on_devices(
     rank: int, world_size: int, init_method: str, backend: str
 ) -> dict[str, Any]:
@@ -449,6 +456,8 @@ def on_devices(
         "send": error_of(distlite.send, one, (rank + 1) % world_size),
         "strided": error_of(distlite.all_reduce, CudaArray(np.ones((4, 4))[:, ::2])),
     }
+    part = distlite.new_group()
+    found["batch"] = error_of(batch_with_a_refusal, one, kit.put(np.ones(2)), part)
     distlite.all_reduce(eight)
     found["then"] = kit.get(eight).tolist()
     double = ctypes.CDLL(os.environ["DISTLITE_UCC_LIBRARY"])

@@ -425,6 +425,7 @@ add_to_batch(dl_group *group, const dl_op *op)
     DL_TRY(dl_call_copy(op->call, group->size, (dl_room){0}, &copy));
     dl_op *added = &self->batch[self->batch_count];
     *added = (dl_op){copy, op->context};
+    added->context.is_batched = true;
     dl_status status = record_queued(self, added);
     if (status != DL_OK) {
         drop(added);
@@ -504,8 +505,8 @@ check_devices(const dl_group *group)
     return DL_OK;
 }
 
-/* Queues the operations for the host.  They end in order, and those after a failure fail
- * as well, so the last work stands for all. */
+/* Queues the operations for the host.  They end in order, and a failure breaks the group,
+ * so that those after it fail as well and the last work stands for all. */
 static dl_status
 queue_batch(dl_group *group, dl_work **work)
 {
