@@ -3,6 +3,8 @@
  * Arrays on a device by UCC, with the doubles of both libraries. */
 #include "device_groups.h"
 
+#include <dlfcn.h>
+
 #include "base/interrupt.h"
 
 /* Of arrays in CUDA memory, which is the host's with the doubles. */
@@ -38,6 +40,44 @@ CHECK_CASE(ranks_add_up_on_a_device)
 {
     device_engine = "ucc";
     run_ranks(2, add_up_on_device);
+}
+
+static void *
+end_in_thread(void *group)
+{
+    end_group(group);
+    return NULL;
+}
+
+/* The group's memory and streams are on device 1, and end on a thread that has used no
+ * device, so that 0 is its current one. */
+static void
+use_the_second_device(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("second", rank, size, GROUP_PATIENCE);
+    int64_t data[2] = {rank, 1};
+    pthread_t thread;
+    dl_call args = {
+        .op = DL_REDUCE, .tensor = device_tensor(data, 2), .reduction = DL_SUM};
+
+    (void)context;
+    args.tensor.device_index = 1;
+    CHECK_OK(dl_group_run(group, &args, soon()));
+    CHECK_EQUAL(data[1], rank == 0 ? size : 1);
+    CHECK_EQUAL(pthread_create(&thread, NULL, end_in_thread, group), 0);
+    CHECK_EQUAL(pthread_join(thread, NULL), 0);
+}
+
+CHECK_CASE(a_group_makes_no_context_on_other_devices)
+{
+    int (*contexts)(int);
+
+    device_engine = "ucc";
+    run_ranks(2, use_the_second_device);
+    *(void **)&contexts =
+        dlsym(dlopen(getenv("DISTLITE_CUDART_LIBRARY"), RTLD_NOW), "double_contexts");
+    CHECK(contexts(1) > 0);
+    CHECK_EQUAL(contexts(0), 0);
 }
 
 /* What is under way on a device ends with its group, and with an abort. */

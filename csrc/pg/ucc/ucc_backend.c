@@ -125,11 +125,8 @@ destroy_team(dl_ucc_backend *self)
 }
 
 static void
-free_backend(dl_backend *backend)
+free_all(dl_ucc_backend *self, bool is_inherited)
 {
-    dl_ucc_backend *self = dl_ucc_self(backend);
-    bool is_inherited = self->fork_generation != dl_fork_generation();
-
     if (self->team != NULL && !is_inherited
         && !atomic_load(&self->context->is_disabled)) {
         destroy_team(self);
@@ -159,6 +156,24 @@ free_backend(dl_backend *backend)
     dl_ucc_exchange_fini(&self->exchange);
     pthread_mutex_destroy(&self->lock);
     free(self);
+}
+
+/* Makes the device of the arrays current for UCC, too, whose context and team end. */
+static void
+free_backend(dl_backend *backend)
+{
+    dl_ucc_backend *self = dl_ucc_self(backend);
+    bool is_inherited = self->fork_generation != dl_fork_generation();
+    const dl_cuda_table *cuda = self->memory.cuda;
+    int device = self->memory.device;
+    int previous;
+
+    bool is_entered = cuda != NULL && !is_inherited
+                      && dl_cuda_enter(cuda, device, &previous) == DL_OK;
+    free_all(self, is_inherited);
+    if (is_entered) {
+        dl_cuda_leave(cuda, device, previous);
+    }
 }
 
 /* Also of arrays on devices: scans refuse these, and everything else that the CPU
@@ -411,7 +426,7 @@ make_on_device(const dl_backend_options *options, dl_deadline deadline,
 {
     dl_ucc_memory memory;
 
-    dl_status status = dl_ucc_memory_on_device(&memory);
+    dl_status status = dl_ucc_memory_on_device(&memory, options->device);
     if (status != DL_OK) {
         dl_ucc_backend_refuse(options);
         return status;

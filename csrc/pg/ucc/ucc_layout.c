@@ -6,7 +6,7 @@
 #include "tensor/strided.h"
 
 dl_status
-dl_ucc_memory_on_device(dl_ucc_memory *memory)
+dl_ucc_memory_on_device(dl_ucc_memory *memory, int device)
 {
     const dl_cuda_table *cuda;
     void *stream;
@@ -15,7 +15,7 @@ dl_ucc_memory_on_device(dl_ucc_memory *memory)
     DL_TRY(dl_cuda_check(cuda,
                          cuda->stream_create(&stream, DL_CUDA_STREAM_NON_BLOCKING, 0),
                          "cudaStreamCreateWithPriority"));
-    *memory = (dl_ucc_memory){DL_UCC_CUDA, cuda, stream};
+    *memory = (dl_ucc_memory){DL_UCC_CUDA, cuda, device, stream};
     return DL_OK;
 }
 

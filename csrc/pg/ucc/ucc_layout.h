@@ -16,6 +16,7 @@
 typedef struct dl_ucc_memory {
     int kind;                  /* UCC's constant; zero: the CPU's */
     const dl_cuda_table *cuda; /* NULL: the CPU's */
+    int device;
     void *stream;
 } dl_ucc_memory;
 
@@ -24,8 +25,9 @@ typedef struct dl_ucc_row {
     size_t capacity;
 } dl_ucc_row;
 
-/* Initialises the memory of the thread's current device. */
-dl_status dl_ucc_memory_on_device(dl_ucc_memory *memory);
+/* Initialises the memory of a device, the thread's current one here as in all that
+ * follows. */
+dl_status dl_ucc_memory_on_device(dl_ucc_memory *memory, int device);
 void dl_ucc_memory_fini(dl_ucc_memory *memory);
 
 /* Makes room for `size` bytes.  The contents of the row are lost. */
