@@ -83,7 +83,8 @@ allocate(dl_pinned *self, const dl_cuda_table *cuda, size_t size)
     return status;
 }
 
-/* Rounds up to a power of two, or, above half of the limit, to the smallest size. */
+/* Rounds up to a power of two, or, above half of the limit, to a multiple of the
+ * smallest size. */
 static size_t
 rounded(size_t size)
 {

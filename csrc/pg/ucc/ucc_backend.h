@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The UCC backend, for arrays in the CPU's memory or on a CUDA device.  The library is
- * loaded at run time.  The ranks meet through the store: there is one context for all
- * groups that are made out of one another, and a team for each group.  UCC moves data
+ * loaded at run time.  The ranks meet through the store: there is a team for each group,
+ * and one context for all groups that are made out of one another, unless
+ * TORCH_UCC_SHARED_COMM=0 gives each its own.  UCC moves data
  * only while it is called, so a thread that waits for an operation drives it: awake for
  * as long as the operation should take, then between short sleeps.  UCC cannot cancel
  * what it has begun: an operation that is given up makes the context unusable, and with
  * it all of its groups.
  *
- * Beside it is a CPU backend of the same ranks.  It carries the messages, which UCC
- * lacks, and lets the ranks meet before each collective, so that UCC gets only what all
+ * Beside it is a CPU backend of the same ranks.  It carries the messages and scans, which
+ * UCC lacks, and lets the ranks meet before each collective, so that UCC gets only what all
  * ranks have begun. */
 #ifndef DISTLITE_PG_UCC_UCC_BACKEND_H
 #define DISTLITE_PG_UCC_UCC_BACKEND_H
@@ -25,11 +26,11 @@ dl_status dl_ucc_backend_new(const dl_backend_options *options, dl_deadline dead
 void dl_ucc_backend_refuse(const dl_backend_options *options);
 
 /* The same for a group's arrays on the device of the options, over a store of its own.
- * It is called once their streams have reached the operation. */
+ * Called by the first operation on the device, or before any. */
 dl_status dl_ucc_backend_new_on_device(const dl_backend_options *options,
                                        dl_deadline deadline, dl_backend **backend);
 
-/* Sets `*version`, 10300 for 1.3.0.  Fails if the library is not found. */
+/* Sets `*version`, 10300 for 1.3.0.  Fails if no library that will do is found. */
 dl_status dl_ucc_version(int *version);
 
 #endif

@@ -113,7 +113,7 @@ void dl_ucc_context_disable(dl_ucc_context *context, const char *group_name,
  * text. */
 dl_status dl_ucc_check(const dl_ucc_table *ucc, int status, const char *what);
 
-/* How long ranks that leave wait for each other in all. */
+/* How long ranks that leave a team or a context wait for each other. */
 #define DL_UCC_GRACE (5 * DL_SECOND)
 
 /* Key in the context's store: a rank has disabled the context, and will not leave it
