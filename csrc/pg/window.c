@@ -6,11 +6,13 @@
 
 #include <inttypes.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/interrupt.h"
 #include "pg/group_state.h"
+#include "pg/record/waiting.h"
 #include "pg/window_backend.h"
 #include "pg/window_part.h"
 #include "tensor/strided.h"
@@ -488,6 +490,24 @@ name_of(dl_access_kind kind, const dl_window_access *access)
     }
 }
 
+/* What a method waits for; a rank of -1 is every rank. */
+typedef struct waited {
+    const char *what;
+    int rank;
+} waited;
+
+static void
+describe_waited(const void *subject, char text[DL_WAIT_ROW_TEXT])
+{
+    const waited *self = subject;
+
+    if (self->rank < 0) {
+        snprintf(text, DL_WAIT_ROW_TEXT, "Window.%s()", self->what);
+    } else {
+        snprintf(text, DL_WAIT_ROW_TEXT, "Window.%s(%d)", self->what, self->rank);
+    }
+}
+
 /* Elements that are updated may not be larger than what is moved in one piece. */
 static dl_status
 check_item(const dl_window *self, const char *what)
@@ -582,9 +602,17 @@ static dl_status
 run_access(dl_window *self, dl_access_kind kind, const dl_window_access *access,
            dl_deadline deadline)
 {
+    waited what = {name_of(kind, access), access->rank};
+    dl_waiting waiting;
+
     DL_TRY(check_call(self, kind, access));
-    DL_TRY(await_submitted(self, name_of(kind, access), deadline));
-    return carry_out(self, kind, access, deadline);
+    dl_waiting_begin(&waiting, describe_waited, &what, deadline);
+    dl_status status = await_submitted(self, what.what, deadline);
+    if (status == DL_OK) {
+        status = carry_out(self, kind, access, deadline);
+    }
+    dl_waiting_end(&waiting);
+    return status;
 }
 
 dl_status
@@ -643,8 +671,13 @@ static dl_status
 wait_submitted(dl_work *work, dl_deadline deadline)
 {
     submitted *self = submitted_of_work(work);
+    waited what = {name_of(self->kind, &self->access), self->access.rank};
+    dl_waiting waiting;
 
-    return dl_lane_join(&self->window->lane, &self->job, deadline);
+    dl_waiting_begin(&waiting, describe_waited, &what, deadline);
+    dl_status status = dl_lane_join(&self->window->lane, &self->job, deadline);
+    dl_waiting_end(&waiting);
+    return status;
 }
 
 static void
@@ -777,32 +810,52 @@ dl_window_submit(dl_window *window, dl_access_kind kind, const dl_window_access 
 dl_status
 dl_window_lock(dl_window *window, int rank, bool is_shared, dl_deadline deadline)
 {
-    DL_TRY(admit(window, "lock", rank));
-    return noting_loss(
-        window, window->part->ops->lock(window->part, rank, is_shared, deadline));
+    waited what = {"lock", rank};
+    dl_waiting waiting;
+
+    DL_TRY(admit(window, what.what, rank));
+    dl_waiting_begin(&waiting, describe_waited, &what, deadline);
+    dl_status status = window->part->ops->lock(window->part, rank, is_shared, deadline);
+    dl_waiting_end(&waiting);
+    return noting_loss(window, status);
 }
 
 dl_status
 dl_window_unlock(dl_window *window, int rank, dl_deadline deadline)
 {
     dl_group *group = window->group;
+    waited what = {"unlock", rank};
+    dl_waiting waiting;
 
     /* A group that has failed on this rank may still work on others, where ranks may
      * wait for the lock. */
     if (dl_group_is_inherited(group) || atomic_load(&window->is_closed) || rank < 0
         || rank >= group->size) {
-        DL_TRY(admit(window, "unlock", rank));
+        DL_TRY(admit(window, what.what, rank));
     }
-    DL_TRY(await_submitted(window, "unlock", deadline));
-    return noting_loss(window, window->part->ops->unlock(window->part, rank, deadline));
+    dl_waiting_begin(&waiting, describe_waited, &what, deadline);
+    dl_status status = await_submitted(window, what.what, deadline);
+    if (status == DL_OK) {
+        status = window->part->ops->unlock(window->part, rank, deadline);
+    }
+    dl_waiting_end(&waiting);
+    return noting_loss(window, status);
 }
 
 dl_status
 dl_window_flush(dl_window *window, int rank, dl_deadline deadline)
 {
-    DL_TRY(admit(window, "flush", rank < 0 ? 0 : rank));
-    DL_TRY(await_submitted(window, "flush", deadline));
-    return noting_loss(window, window->part->ops->flush(window->part, rank, deadline));
+    waited what = {"flush", rank};
+    dl_waiting waiting;
+
+    DL_TRY(admit(window, what.what, rank < 0 ? 0 : rank));
+    dl_waiting_begin(&waiting, describe_waited, &what, deadline);
+    dl_status status = await_submitted(window, what.what, deadline);
+    if (status == DL_OK) {
+        status = window->part->ops->flush(window->part, rank, deadline);
+    }
+    dl_waiting_end(&waiting);
+    return noting_loss(window, status);
 }
 
 dl_status

@@ -90,9 +90,18 @@ class Future:
                     raise
             self._take_from(work)
         with self._condition:
+            if not self._is_done:
+                self._wait_for_value()
+        return self.value()
+
+    def _wait_for_value(self) -> None:
+        is_shown = _C._show_wait("Future.wait()")
+        try:
             while not self._is_done:
                 self._condition.wait()
-        return self.value()
+        finally:
+            if is_shown:
+                _C._show_wait(None)
 
     def value(self) -> Any:
         """Returns the value of a future that is done.

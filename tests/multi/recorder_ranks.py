@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import struct
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -272,8 +273,27 @@ def _block(kind: str, store: Any, group: Any, win: Any) -> None:
         win.fence()
     elif kind == "lock":
         win.lock(1)
+    elif kind == "store lock":
+        store.lock("held").acquire()
+    elif kind == "watch":
+        next(store.watch("changed/"))
+    elif kind == "future":
+        _future_of(store).wait()
     else:
         dist.ProcessGroup(store, 0, 2, group_name="own")
+
+
+def _future_of(store: Any) -> Any:
+    """Returns a future that another thread completes when the other rank says so."""
+    future = dist.Future()
+
+    def complete() -> None:
+        while not store.check(["complete"]):
+            time.sleep(0.01)
+        future.set_result(None)
+
+    threading.Thread(target=complete, daemon=True).start()
+    return future
 
 
 def _release(kind: str, store: Any, group: Any, win: Any) -> None:
@@ -292,6 +312,12 @@ def _release(kind: str, store: Any, group: Any, win: Any) -> None:
         win.fence()
     elif kind == "lock":
         win.unlock(1)
+    elif kind == "store lock":
+        store["held"] = b""
+    elif kind == "watch":
+        store.set("changed/one", "")
+    elif kind == "future":
+        store.set("complete", "")
     else:
         dist.ProcessGroup(store, 1, 2, group_name="own")
 
@@ -304,6 +330,8 @@ def look_at_a_wait(rank: int, world_size: int, init_method: str, kind: str) -> A
     win = dist.Window(1)
     if rank == 1 and kind == "lock":
         win.lock(1)
+    if rank == 1 and kind == "store lock":
+        store["held"] = b"another"
     dist.barrier()
     looked = None
     if rank == 0:
@@ -316,6 +344,87 @@ def look_at_a_wait(rank: int, world_size: int, init_method: str, kind: str) -> A
     dist.barrier()
     dist.destroy_process_group()
     return looked, after
+
+
+def look_at_a_locked_file(
+    rank: int, world_size: int, init_method: str, kind: str, folder: str
+) -> Any:
+    """Rank 0 waits for the file of a store, which rank 1 has locked; it looks first."""
+    init(rank, world_size, init_method)
+    os.chdir(folder)
+    store = dist.FileStore("own", world_size)
+    store["key"] = b""
+    dist.barrier()
+    held = os.open("own", os.O_RDONLY)
+    if rank == 1:
+        fcntl.flock(held, fcntl.LOCK_EX)
+    dist.barrier()
+    looked = None
+    if rank == 0:
+        _use_file(kind, store)
+    else:
+        looked = _shown(0)
+    os.close(held)
+    dist.barrier()
+    dist.destroy_process_group()
+    return looked
+
+
+def _use_file(kind: str, store: Any) -> None:
+    if kind == "new":
+        dist.FileStore("own", 2)
+    elif kind == "clone":
+        store.clone()
+    elif kind == "read":
+        store["key"]
+    elif kind == "write":
+        store["key"] = b""
+    elif kind == "contains":
+        "key" in store  # noqa: B015
+    else:
+        del store["key"]
+
+
+def look_at_a_window(rank: int, world_size: int, init_method: str, kind: str) -> Any:
+    """Rank 0 waits for rank 2, on another host, which is stopped; rank 1 looks."""
+    os.environ["DISTLITE_HOST_HINT"] = str(rank)
+    init(rank, world_size, init_method)
+    pids: list[Any] = [np.empty(1, np.int64) for _ in range(world_size)]
+    dist.all_gather(pids, np.array([os.getpid()]))
+    win = dist.Window(1)
+    dist.barrier()
+    looked = None
+    if rank == 0:
+        _wait_until(lambda facts: facts["ranks"][2]["state"] == "stopped")
+        _reach(kind, win)
+    elif rank == 1:
+        looked = _shown(0)
+        os.kill(int(pids[2][0]), signal.SIGCONT)
+    else:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if kind == "fence" and rank != 0:
+        win.fence()
+    dist.barrier()
+    dist.destroy_process_group()
+    return looked
+
+
+def _reach(kind: str, win: Any) -> None:
+    array = np.zeros(1)
+    if kind == "get":
+        win.get(array, 2)
+    elif kind == "work":
+        win.get(array, 2, async_op=True).wait()
+    elif kind == "swap":
+        win.compare_and_swap(1, 0, 2)
+    elif kind == "lock":
+        win.lock(2)
+    elif kind == "fence":
+        win.put(array, 2)
+        win.fence()
+    else:
+        win.put(array, 2)
+        win.flush(2)
 
 
 def look_at_a_joining_rank(rank: int, world_size: int, init_method: str) -> Any:

@@ -14,8 +14,10 @@ from recorder_ranks import (
     fail_beside_another_job,
     hold_job,
     look_at_a_joining_rank,
+    look_at_a_locked_file,
     look_at_a_stopped_rank,
     look_at_a_wait,
+    look_at_a_window,
     lose_a_rank,
     miss_a_message,
     raise_before_the_table,
@@ -177,6 +179,9 @@ def test_a_recording_that_cannot_be_written_keeps_nothing_else_back(tmp_path):
         ("group", "joining group own as rank 0 of 2"),
         ("monitored", "monitored_barrier()"),
         ("lock", "Window.lock(1)"),
+        ("store lock", "store.wait('held/released')"),
+        ("watch", "store.watch('changed/')"),
+        ("future", "Future.wait()"),
     ],
 )
 def test_a_wait_is_shown_with_its_line(tmp_path, kind, text):
@@ -205,6 +210,45 @@ def test_an_operation_within_another_call_has_the_line_of_that(
     (running,) = rank["current"]
     assert running["text"] == text
     assert running["group"] == group and running["function"] == "_block"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("new", "FileStore('own')"),
+        ("clone", "store.clone()"),
+        ("read", "store.get('key')"),
+        ("write", "store.set('key')"),
+        ("contains", "store.check('key')"),
+        ("delete", "store.delete_key('key')"),
+    ],
+)
+def test_a_wait_for_a_file_is_shown_with_its_line(tmp_path, kind, text):
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    runtime = {"DISTLITE_RUNTIME_DIR": str(tmp_path / "runtime")}
+    _, (rank, _) = run_ranks(
+        look_at_a_locked_file, 2, env=runtime, kind=kind, folder=str(tmp_path)
+    )
+    (wait,) = rank["waits"]
+    assert (wait["text"], wait["function"]) == (text, "_use_file")
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("get", "Window.get(2)"),
+        ("work", "Window.get(2)"),
+        ("swap", "Window.compare_and_swap(2)"),
+        ("lock", "Window.lock(2)"),
+        ("flush", "Window.flush(2)"),
+        ("fence", "Window.flush()"),
+    ],
+)
+def test_a_wait_for_a_stopped_owner_of_a_window_is_shown(tmp_path, kind, text):
+    runtime = {"DISTLITE_RUNTIME_DIR": str(tmp_path)}
+    _, (rank, _), _ = run_ranks(look_at_a_window, 3, env=runtime, kind=kind)
+    (wait,) = rank["waits"]
+    assert (wait["text"], wait["function"]) == (text, "_reach")
 
 
 def test_a_joining_rank_is_shown(tmp_path):

@@ -20,6 +20,7 @@
 
 typedef struct window_object {
     PyObject_HEAD dl_window *window;
+    dlpy_state *state; /* borrowed: the type holds the module */
 } window_object;
 
 static dl_window *
@@ -31,7 +32,7 @@ core_of(PyObject *self)
 static dlpy_state *
 state_of(PyObject *self)
 {
-    return dlpy_state_of_type(Py_TYPE(self));
+    return ((window_object *)self)->state;
 }
 
 /* Returns None, or raises. */
@@ -41,8 +42,7 @@ answer(PyObject *self, dl_status status)
     if (status == DL_OK) {
         Py_RETURN_NONE;
     }
-    const dlpy_state *state = state_of(self);
-    return state == NULL ? NULL : dlpy_raise_collective(state, status);
+    return dlpy_raise_collective(state_of(self), status);
 }
 
 static int
@@ -149,9 +149,7 @@ take_update(PyObject *object, PyObject *op, call *self)
                      "op must be a ReduceOp, \"replace\" or \"no_op\", not %R", op);
         return -1;
     }
-    const dlpy_state *state = state_of(object);
-    if (state == NULL
-        || dlpy_reduce_op_from(state, op, &reduction, &self->core.factor) < 0) {
+    if (dlpy_reduce_op_from(state_of(object), op, &reduction, &self->core.factor) < 0) {
         return -1;
     }
     if (reduction == DL_FUNCTION) {
@@ -194,7 +192,6 @@ pin(PyObject *array, const dlpy_tensor *tensor)
 static PyObject *
 prepare(PyObject *object, const call *self)
 {
-    dlpy_state *state = state_of(object);
     PyObject *input = pin(self->input_array, &self->input);
     PyObject *output = pin(self->output_array, &self->output);
     dlpy_guard guard = {0};
@@ -205,13 +202,13 @@ prepare(PyObject *object, const call *self)
         keep.pins = PyTuple_Pack(3, object, input, output);
     }
     bool is_kept =
-        state != NULL && keep.pins != NULL
+        keep.pins != NULL
         && (self->input_array == NULL
             || dlpy_guard_add(&guard, self->input_array, &self->input) == 0)
         && (self->output_array == NULL
             || dlpy_guard_add(&guard, self->output_array, &self->output) == 0);
     if (is_kept) {
-        prepared = dlpy_work_prepare(state, &keep);
+        prepared = dlpy_work_prepare(state_of(object), &keep);
     }
     dlpy_guard_clear(&guard);
     Py_XDECREF(keep.pins);
@@ -250,6 +247,7 @@ carry_out(PyObject *object, call *self)
         release(self);
         return work;
     }
+    dlpy_recorded_site_enter(state_of(object));
     dlpy_gil_leave(&gil, dl_tensor_size(moved) < BRIEF);
     dl_status status = run(self, self->deadline);
     status = dlpy_gil_return(&gil, status);
@@ -347,36 +345,25 @@ swap(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywor
     return carry_out(object, &self);
 }
 
-static void
-describe_lock(const void *subject, char text[DL_WAIT_ROW_TEXT])
-{
-    snprintf(text, DL_WAIT_ROW_TEXT, "Window.lock(%d)", *(const int *)subject);
-}
-
 static PyObject *
 lock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
     static const dlpy_signature signature = {"_lock", 3, {"rank", "shared", "timeout"}};
     PyObject *values[3];
     dl_deadline deadline;
-    dlpy_state *state = state_of(object);
-    dl_waiting waiting;
     bool is_shared;
     dlpy_gil gil;
     int rank;
 
-    if (state == NULL
-        || dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
-               < 0
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
         || dlpy_rank_from(values[0], "rank", &rank) < 0
         || dlpy_bool_from(values[1], "shared", &is_shared) < 0
         || deadline_from(object, values[2], &deadline) < 0) {
         return NULL;
     }
-    dlpy_waiting_enter(state, &waiting, describe_lock, &rank, deadline);
+    dlpy_recorded_site_enter(state_of(object));
     dlpy_gil_leave(&gil, true);
     dl_status status = dl_window_lock(core_of(object), rank, is_shared, deadline);
-    dl_waiting_end(&waiting);
     /* With the lock, this returns DL_INTERRUPTED only if a signal's handler has raised
      * an exception: then the caller will not give the lock back. */
     bool is_locked = status == DL_OK;
@@ -405,6 +392,7 @@ unlock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keyw
         || deadline_from(object, values[1], &deadline) < 0) {
         return NULL;
     }
+    dlpy_recorded_site_enter(state_of(object));
     dlpy_gil_leave(&gil, true);
     dl_status status = dl_window_unlock(core_of(object), rank, deadline);
     return answer(object, dlpy_gil_return(&gil, status));
@@ -433,6 +421,7 @@ flush(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywo
             return NULL;
         }
     }
+    dlpy_recorded_site_enter(state_of(object));
     dlpy_gil_leave(&gil, true);
     dl_status status = dl_window_flush(core_of(object), rank, deadline);
     return answer(object, dlpy_gil_return(&gil, status));
@@ -446,14 +435,13 @@ meet(PyObject *object, const dlpy_signature *signature, dlpy_call given,
     PyObject *values[1];
     dl_deadline deadline;
     dl_status status;
-    dlpy_state *state = state_of(object);
 
-    if (state == NULL || dlpy_take_arguments(signature, given, values) < 0
+    if (dlpy_take_arguments(signature, given, values) < 0
         || deadline_from(object, values[0], &deadline) < 0) {
         return NULL;
     }
     dl_window *window = core_of(object);
-    dlpy_recorded_site_enter(state);
+    dlpy_recorded_site_enter(state_of(object));
     Py_BEGIN_ALLOW_THREADS
     status = function(window, deadline);
     Py_END_ALLOW_THREADS
@@ -574,6 +562,7 @@ window_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         return NULL;
     }
     self->window = window;
+    self->state = state;
     return (PyObject *)self;
 }
 

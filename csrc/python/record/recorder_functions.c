@@ -99,6 +99,15 @@ recording_identify(PyObject *module, PyObject *const *args, Py_ssize_t count,
     Py_RETURN_NONE;
 }
 
+static PyObject *
+recording_make(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    dl_recorder_make();
+    Py_RETURN_NONE;
+}
+
 /* The wait that the package's Python code shows for this thread. */
 static _Thread_local dl_waiting shown;
 static _Thread_local char shown_text[DL_WAIT_ROW_TEXT];
@@ -111,15 +120,18 @@ show_wait(PyObject *module, PyObject *wanted)
     if (text == NULL) {
         return NULL;
     }
-    dl_waiting_end(&shown);
-    if (text[0] != '\0') {
-        snprintf(shown_text, sizeof shown_text, "%s", text);
-        dl_recorder_make();
-        dlpy_waiting_enter(dlpy_state_of_module(module), &shown, dl_waiting_copy,
-                           shown_text, dl_deadline_after(-1));
-        dl_waiting_show(&shown);
+    if (text[0] == '\0') {
+        dl_waiting_end(&shown);
+        Py_RETURN_FALSE;
     }
-    Py_RETURN_NONE;
+    if (dl_slice_current != NULL || !dl_recorder_is_on()) {
+        Py_RETURN_FALSE;
+    }
+    snprintf(shown_text, sizeof shown_text, "%s", text);
+    dlpy_waiting_enter(dlpy_state_of_module(module), &shown, dl_waiting_copy,
+                       shown_text, dl_deadline_after(-1));
+    dl_waiting_show(&shown);
+    Py_RETURN_TRUE;
 }
 
 static PyObject *
@@ -162,9 +174,14 @@ static PyMethodDef functions[] = {
     {"_recording_folders", recording_folders, METH_NOARGS,
      "_recording_folders($module, /)\n--\n\n"
      "Returns the folders in which recordings of this user may be."},
+    {"_recording_make", recording_make, METH_NOARGS,
+     "_recording_make($module, /)\n--\n\n"
+     "Makes the recording of this process, unless there is one."},
     {"_show_wait", show_wait, METH_O,
      "_show_wait($module, text, /)\n--\n\n"
-     "Shows what this thread waits for until the next call; None for nothing."},
+     "Shows what this thread waits for, until it is called with None.\n\n"
+     "Returns False if that is not shown: within another wait, which is shown, or\n"
+     "without a recording."},
     DLPY_FUNCTION("_recording_identify", recording_identify,
                   "_recording_identify($module, /, job, rank, size)\n--\n\n"),
     {"_recordings_sweep", recordings_sweep, METH_NOARGS,

@@ -437,11 +437,24 @@ describe_request(const void *subject, char text[DL_WAIT_ROW_TEXT])
     dl_text_append(text, DL_WAIT_ROW_TEXT, &size, ")");
 }
 
+/* Of a brief store only threads of this process keep a request waiting, and noting that
+ * would take a tenth of a request. */
+static void
+enter_request(PyTypeObject *type, dl_store *store, dl_waiting *waiting,
+              const dl_store_request *request, dl_deadline deadline)
+{
+    *waiting = (dl_waiting){0};
+    if (!dl_store_is_brief(store)) {
+        dlpy_waiting_enter(dlpy_state_of_type(type), waiting, describe_request, request,
+                           deadline);
+    }
+}
+
 static PyObject *
 execute(PyTypeObject *defining_class, dl_store *store, const request_arguments *taken,
         dl_store_reply *reply)
 {
-    dl_waiting waiting = {0};
+    dl_waiting waiting;
     dlpy_gil gil;
 
     bool is_brief = dl_store_is_brief(store);
@@ -450,12 +463,7 @@ execute(PyTypeObject *defining_class, dl_store *store, const request_arguments *
      * brief store waits for keys only: without them the time need not be read. */
     dl_deadline deadline =
         dl_deadline_after(is_brief && !may_wait ? -1 : taken->timeout);
-    /* Of a brief store only threads of this process keep a request waiting, and noting
-     * that would take a tenth of a request. */
-    if (!is_brief) {
-        dlpy_waiting_enter(dlpy_state_of_class(defining_class), &waiting,
-                           describe_request, &taken->request, deadline);
-    }
+    enter_request(defining_class, store, &waiting, &taken->request, deadline);
     dlpy_gil_leave(&gil, is_brief);
     dl_status status = dl_store_execute(store, &taken->request, reply, deadline);
     dl_waiting_end(&waiting);
@@ -601,18 +609,21 @@ nearest_type(const dlpy_state *state, PyObject *self)
 /* If the store's clone is the store itself, as for HashStore, returns the same Python
  * object. */
 static PyObject *
-clone_core(const dlpy_state *state, PyObject *self, dl_store *store)
+clone_core(dlpy_state *state, PyObject *self, dl_store *store)
 {
     dl_store *clone = NULL;
     dl_deadline deadline = dl_store_deadline(store);
+    dl_waiting waiting;
     dl_status status;
 
+    dlpy_waiting_enter(state, &waiting, dl_waiting_copy, "store.clone()", deadline);
     Py_BEGIN_ALLOW_THREADS
     status = dl_store_clone(store, &clone, deadline);
     if (clone == store) {
         dl_store_unref(clone); /* the object has a reference already */
     }
     Py_END_ALLOW_THREADS
+    dl_waiting_end(&waiting);
     if (status != DL_OK) {
         return dlpy_raise_store(state, status);
     }
@@ -881,10 +892,25 @@ begin(PyObject *self, PyObject *object, dlpy_bytes *key)
     return store == NULL || dlpy_bytes_from(object, "key", key) < 0 ? NULL : store;
 }
 
+/* A request of an operator such as store[key]. */
+typedef struct item_request {
+    dl_store_request request;
+    dl_waiting waiting;
+} item_request;
+
+static void
+enter_item(PyObject *self, dl_store *store, item_request *item, dl_opcode op,
+           dl_bytes key, dl_deadline deadline)
+{
+    item->request = (dl_store_request){.op = op, .key = key};
+    enter_request(Py_TYPE(self), store, &item->waiting, &item->request, deadline);
+}
+
 /* Unlike get(), does not wait: an absent key is a KeyError at once. */
 PyObject *
 dlpy_store_subscript(PyObject *self, PyObject *key)
 {
+    item_request item;
     dlpy_bytes name;
     dl_buffer value = value_buffer();
     PyObject *result = NULL;
@@ -898,6 +924,7 @@ dlpy_store_subscript(PyObject *self, PyObject *key)
     /* A timeout of zero checks once; the round trip to a server has a grace period of
      * its own. */
     dl_deadline deadline = dl_deadline_after(0);
+    enter_item(self, store, &item, DL_OP_GET, name.bytes, deadline);
     Py_BEGIN_ALLOW_THREADS
     status = dl_store_get(store, name.bytes, &value, deadline);
     if (status == DL_TIMEOUT) {
@@ -908,6 +935,7 @@ dlpy_store_subscript(PyObject *self, PyObject *key)
         is_absent = dl_store_check(store, &name.bytes, 1, &exists, deadline) == DL_OK;
     }
     Py_END_ALLOW_THREADS
+    dl_waiting_end(&item.waiting);
     if (status == DL_OK) {
         result = object_from_buffer(&value);
     } else if (is_absent) {
@@ -924,6 +952,7 @@ dlpy_store_subscript(PyObject *self, PyObject *key)
 static int
 set_item(PyObject *self, PyObject *key, PyObject *value)
 {
+    item_request item;
     dlpy_bytes name;
     dlpy_bytes content;
     dl_status status;
@@ -937,9 +966,11 @@ set_item(PyObject *self, PyObject *key, PyObject *value)
         return -1;
     }
     dl_deadline deadline = dl_store_deadline(store);
+    enter_item(self, store, &item, DL_OP_SET, name.bytes, deadline);
     Py_BEGIN_ALLOW_THREADS
     status = dl_store_set(store, name.bytes, content.bytes, deadline);
     Py_END_ALLOW_THREADS
+    dl_waiting_end(&item.waiting);
     if (status != DL_OK) {
         raise_for(self, status);
     }
@@ -952,6 +983,7 @@ set_item(PyObject *self, PyObject *key, PyObject *value)
 static int
 delete_item(PyObject *self, PyObject *key)
 {
+    item_request item;
     dlpy_bytes name;
     bool existed = false;
     dl_status status;
@@ -961,9 +993,11 @@ delete_item(PyObject *self, PyObject *key)
         return -1;
     }
     dl_deadline deadline = dl_store_deadline(store);
+    enter_item(self, store, &item, DL_OP_DELETE_KEY, name.bytes, deadline);
     Py_BEGIN_ALLOW_THREADS
     status = dl_store_delete_key(store, name.bytes, &existed, deadline);
     Py_END_ALLOW_THREADS
+    dl_waiting_end(&item.waiting);
     if (status != DL_OK) {
         raise_for(self, status);
     } else if (!existed) {
@@ -983,6 +1017,7 @@ dlpy_store_set_subscript(PyObject *self, PyObject *key, PyObject *value)
 int
 dlpy_store_contains(PyObject *self, PyObject *key)
 {
+    item_request item;
     dlpy_bytes name;
     bool exists = false;
     dl_status status;
@@ -992,9 +1027,11 @@ dlpy_store_contains(PyObject *self, PyObject *key)
         return -1;
     }
     dl_deadline deadline = dl_store_deadline(store);
+    enter_item(self, store, &item, DL_OP_CHECK, name.bytes, deadline);
     Py_BEGIN_ALLOW_THREADS
     status = dl_store_check(store, &name.bytes, 1, &exists, deadline);
     Py_END_ALLOW_THREADS
+    dl_waiting_end(&item.waiting);
     if (status != DL_OK) {
         raise_for(self, status);
     }

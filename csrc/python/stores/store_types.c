@@ -10,6 +10,7 @@
 #include "python/module/errors.h"
 #include "python/module/gil.h"
 #include "python/module/parts.h"
+#include "python/record/call_site.h"
 #include "python/stores/python_store.h"
 #include "store/file_store.h"
 #include "store/hash_store.h"
@@ -338,6 +339,12 @@ path_from(PyObject *object, const char *what, PyObject **path)
     return 0;
 }
 
+static void
+describe_opening(const void *subject, char text[DL_WAIT_ROW_TEXT])
+{
+    snprintf(text, DL_WAIT_ROW_TEXT, "FileStore('%.80s')", (const char *)subject);
+}
+
 /* Releases the GIL: creating the store may wait for the file's lock.  It takes no
  * deadline, as the store's own timeout bounds the wait. */
 static int
@@ -349,9 +356,12 @@ file_store_init(PyObject *self, PyObject *args, PyObject *keywords)
     PyObject *path;
     int64_t world_size = -1;
     dl_store *store = NULL;
+    dl_waiting waiting;
+    dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
     dl_status status;
 
-    if (dlpy_take_init_arguments(&signature, args, keywords, values) < 0
+    if (state == NULL
+        || dlpy_take_init_arguments(&signature, args, keywords, values) < 0
         || dlpy_store_refuse_second_init(self) < 0
         || (values[1] != NULL
             && dlpy_int64_from(values[1], "world_size", &world_size) < 0)
@@ -359,9 +369,11 @@ file_store_init(PyObject *self, PyObject *args, PyObject *keywords)
         return -1;
     }
     const char *name = PyBytes_AS_STRING(path);
+    dlpy_waiting_enter(state, &waiting, describe_opening, name, dl_deadline_after(-1));
     Py_BEGIN_ALLOW_THREADS
     status = dl_file_store_new(name, world_size, &store);
     Py_END_ALLOW_THREADS
+    dl_waiting_end(&waiting);
     int result = dlpy_store_finish_init(self, status, store);
     Py_DECREF(path);
     return result;

@@ -12,6 +12,7 @@
 #include "python/module/errors.h"
 #include "python/module/gil.h"
 #include "python/module/parts.h"
+#include "python/record/call_site.h"
 #include "python/work/completions.h"
 
 /* There are two kinds of instances.  Those that the core creates have a dl_work.  Those
@@ -480,6 +481,10 @@ work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
     if (dl_work_is_done(self->work)) {
         status = dl_work_result(self->work);
     } else {
+        if (self->work->op == DL_WINDOW) {
+            /* All others have records, with the line that began them. */
+            dlpy_recorded_site_enter(self->state);
+        }
         dlpy_gil_leave(&gil, self->work->is_brief);
         status = dl_work_wait(self->work, dl_deadline_after(timeout));
         status = dlpy_gil_return(&gil, status);

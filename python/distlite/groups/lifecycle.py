@@ -110,6 +110,7 @@ def init_process_group(
     # ones can share a store: the group's name is a hash of them.
     limit, label = _limit_of(timeout, backends), _label_of(_ranks)
     since, hosted = time.monotonic(), None
+    _C._recording_make()
     _C._show_wait("init_process_group()")
     try:
         if store is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from .. import _C
 from .reading import check_prefix, read_items
 from .timeouts import seconds_of
 
@@ -107,15 +108,26 @@ def watch(watcher: Watcher) -> Iterator[Change]:
 
 
 def _changes(watcher: Watcher, first: list[Change]) -> Iterator[Change]:
-    yield from first
+    found: list[Change] | None = first
+    while found is not None:
+        yield from found
+        found = _await_changes(watcher)
+
+
+def _await_changes(watcher: Watcher) -> list[Change] | None:
+    """Returns the next changes; None if the time is over."""
     watcher.begin_wait()
-    while True:
-        found = watcher.read_changes()
-        if found:
-            yield from found
-            watcher.begin_wait()
-            continue
-        pause = watcher.next_pause()
-        if pause is None:
-            return
-        time.sleep(pause)
+    if found := watcher.read_changes():
+        return found
+    is_shown = _C._show_wait(f"store.watch({watcher.prefix!r})")
+    try:
+        while not found:
+            pause = watcher.next_pause()
+            if pause is None:
+                return None
+            time.sleep(pause)
+            found = watcher.read_changes()
+    finally:
+        if is_shown:
+            _C._show_wait(None)
+    return found
