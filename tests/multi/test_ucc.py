@@ -186,17 +186,30 @@ def test_errors_have_ucc_s_names(where, at, text):
 
 
 @pytest.mark.parametrize(
-    ("where", "is_new"),
-    [("init", False), ("context", False), ("team", False), ("team", True)],
+    ("where", "is_new", "is_shared"),
+    [
+        ("init", False, True),
+        ("context", False, True),
+        ("team", False, True),
+        ("team", True, True),
+        ("team", True, False),
+    ],
 )
-def test_who_cannot_make_the_group_tells_the_others(where, is_new):
-    found = run_ranks(
-        ucc_ranks.refused, 3, env=ucc_double(), where=where, is_new=is_new
-    )
+def test_who_cannot_make_the_group_tells_the_others(where, is_new, is_shared):
+    """And nobody waits for the others then, also not to leave."""
+    env = ucc_double(TORCH_UCC_SHARED_COMM=int(is_shared))
+    found = run_ranks(ucc_ranks.refused, 3, env=env, where=where, is_new=is_new)
     for rank, (said, took) in enumerate(found):
         assert "Memory failure (-4)" in said, found
         assert rank == 1 or "rank 1 could not make the group: " in said, found
         assert took < SOON
+
+
+def test_who_has_no_cuda_tells_the_others():
+    (first, waited), (second, _) = run_ranks(ucc_ranks.without_cuda, 2, env=devices())
+    assert "The CUDA runtime cannot be loaded" in second
+    assert "The CUDA runtime cannot be loaded" in first
+    assert waited < SOON
 
 
 @no_real

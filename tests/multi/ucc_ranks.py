@@ -603,8 +603,22 @@ def refused(
     began = time.monotonic()
     if is_new:
         said = error_of(distlite.new_group)
+        distlite.destroy_process_group()
     else:
         said = error_of(init, rank, world_size, init_method)
+    return said, time.monotonic() - began
+
+
+def without_cuda(rank: int, world_size: int, init_method: str) -> tuple[str, float]:
+    """Rank 1 has no CUDA runtime, and remains."""
+    from nccl_ranks import init as init_devices
+
+    if rank == 1:
+        os.environ["DISTLITE_CUDART_LIBRARY"] = "/nowhere/libcudart.so"
+    began = time.monotonic()
+    said = error_of(
+        init_devices, rank, world_size, init_method, "cuda:ucc", device_id="cuda:0"
+    )
     return said, time.monotonic() - began
 
 

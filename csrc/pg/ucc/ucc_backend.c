@@ -352,7 +352,7 @@ refuse_after_meeting(dl_ucc_backend *self, const dl_backend_options *options)
     dl_error message = {.status = DL_PEER_LOST};
 
     dl_ucc_exchange_refuse(options->store, options->rank);
-    if (self->context != NULL && options->origin == NULL) {
+    if (self->context != NULL && &self->context->base != options->origin) {
         /* The others cannot destroy it together with this rank. */
         atomic_store(&self->context->has_lost_rank, true);
     }
@@ -440,6 +440,13 @@ make_on_device(const dl_backend_options *options, dl_deadline deadline,
     return DL_OK;
 }
 
+static dl_status
+enter_device(int device, const dl_cuda_table **cuda, int *previous)
+{
+    DL_TRY(dl_cuda_load(cuda));
+    return dl_cuda_enter(*cuda, device, previous);
+}
+
 /* The name and the store differ from those of the CPU's side, which may be UCC's,
  * too. */
 static dl_status
@@ -451,16 +458,17 @@ make_beside(const dl_backend_options *options, dl_store *store, dl_deadline dead
     char *name = NULL;
     int previous;
 
-    DL_TRY(dl_cuda_load(&cuda));
     if (asprintf(&name, "%s on cuda", options->group_name) < 0) {
         return dl_fail_no_memory();
     }
     own.group_name = name;
     own.store = store;
-    dl_status status = dl_cuda_enter(cuda, options->device, &previous);
+    dl_status status = enter_device(options->device, &cuda, &previous);
     if (status == DL_OK) {
         status = make_on_device(&own, deadline, backend);
         dl_cuda_leave(cuda, options->device, previous);
+    } else {
+        dl_ucc_backend_refuse(&own);
     }
     free(name);
     return status;

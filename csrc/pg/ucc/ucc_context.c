@@ -24,6 +24,10 @@
 #define REFUSAL_KEY DL_LITERAL("ucc/refusal")
 #define PATIENCE DL_SECOND
 
+/* Key in the context's store: a rank has disabled the context, and will not leave it
+ * together with the others. */
+#define DISABLED_KEY DL_LITERAL("ucc/disabled")
+
 static const char *const sonames[] = {"libucc.so.1", NULL};
 static const char *const folders[] = {"libucc/lib", "nvidia/ucc/lib", NULL};
 static const char *const homes[] = {"UCC_HOME", "UCC_ROOT", "UCC_DIR", NULL};
@@ -247,13 +251,25 @@ check_refusal(const dl_ucc_exchange *self)
     return status;
 }
 
+/* Fails if a rank has disabled the context that this one leaves. */
+static dl_status
+check_disabled(const dl_ucc_exchange *self)
+{
+    dl_bytes key = DISABLED_KEY;
+    bool is_disabled = false;
+
+    (void)dl_store_check(self->store, &key, 1, &is_disabled,
+                         dl_deadline_earlier(self->deadline, LOOK));
+    return is_disabled ? dl_fail(DL_PEER_LOST, "another rank does not leave the UCC %s",
+                                 self->what)
+                       : DL_OK;
+}
+
 /* Checks between requests whether the exchange has to end. */
 static dl_status
 check_exchange(const dl_ucc_exchange *self)
 {
-    if (!self->is_leaving) {
-        DL_TRY(check_refusal(self));
-    }
+    DL_TRY(self->is_leaving ? check_disabled(self) : check_refusal(self));
     for (int rank = 0; self->watcher != NULL && rank < self->size; rank++) {
         if (rank != self->rank
             && self->watcher->ops->watch(self->watcher, rank) != DL_OK) {
@@ -397,27 +413,14 @@ create_context(dl_ucc_context *self, dl_deadline deadline)
                                    dl_ucc_check(ucc, status, "ucc_context_create"));
 }
 
-/* Returns how long to wait for the other ranks; 0 if one of them will not come. */
-static int64_t
-grace_of(const dl_ucc_context *self)
-{
-    dl_bytes key = DL_UCC_DISABLED_KEY;
-    bool is_disabled = atomic_load(&self->has_lost_rank);
-
-    if (is_disabled) {
-        return 0;
-    }
-    (void)dl_store_check(self->exchange.store, &key, 1, &is_disabled,
-                         dl_deadline_after(0));
-    return is_disabled ? 0 : DL_UCC_GRACE;
-}
-
 /* Destroys the context together with the other ranks that leave; a rank that does not
- * come within the grace is not waited for. */
+ * come within the grace, or has disabled its own, is not waited for. */
 static void
 destroy_context(dl_ucc_context *self)
 {
-    self->exchange.deadline = dl_deadline_after(grace_of(self));
+    bool has_lost_rank = atomic_load(&self->has_lost_rank);
+
+    self->exchange.deadline = dl_deadline_after(has_lost_rank ? 0 : DL_UCC_GRACE);
     self->exchange.is_leaving = true;
     if (self->handle != NULL) {
         (void)self->ucc->context_destroy(self->handle);
@@ -525,4 +528,6 @@ dl_ucc_context_disable(dl_ucc_context *context, const char *group_name,
     /* Threads that found it enabled leave; no others come. */
     pthread_rwlock_wrlock(&context->drivers);
     pthread_rwlock_unlock(&context->drivers);
+    (void)dl_store_set(context->exchange.store, DISABLED_KEY, DL_LITERAL("1"),
+                       dl_deadline_after(PATIENCE));
 }

@@ -456,8 +456,6 @@ abandon_request(dl_ucc_backend *self)
     self->raw = self->input = self->output = (dl_ucc_row){0};
     self->lengths = NULL;
     dl_ucc_context_disable(self->context, self->group_name, &error);
-    (void)dl_store_set(self->context->exchange.store, DL_UCC_DISABLED_KEY,
-                       DL_LITERAL("1"), dl_deadline_after(DL_SECOND));
     (void)dl_fail_again(&error);
 }
 

@@ -105,7 +105,8 @@ dl_status dl_ucc_context_drive(dl_ucc_context *context);
 void dl_ucc_context_pause(dl_ucc_context *context);
 
 /* Marks the context as disabled, and returns once no thread drives it.  Later calls of
- * all its groups fail with `cause`. */
+ * all its groups fail with `cause`, and the other ranks do not wait for this one when they
+ * leave. */
 void dl_ucc_context_disable(dl_ucc_context *context, const char *group_name,
                             const dl_error *cause);
 
@@ -115,10 +116,6 @@ dl_status dl_ucc_check(const dl_ucc_table *ucc, int status, const char *what);
 
 /* How long ranks that leave a team or a context wait for each other. */
 #define DL_UCC_GRACE (5 * DL_SECOND)
-
-/* Key in the context's store: a rank has disabled the context, and will not leave it
- * together with the others. */
-#define DL_UCC_DISABLED_KEY DL_LITERAL("ucc/disabled")
 
 typedef struct dl_ucc_backend {
     dl_backend base;
