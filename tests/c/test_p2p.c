@@ -980,7 +980,7 @@ CHECK_CASE(a_message_arrives_though_its_sender_has_left)
     join_processes(&all, 0);
 }
 
-#define UNTAKEN 32 /* messages of HUGE items */
+#define UNTAKEN 8 /* messages of HUGE items */
 
 /* What two processes share. */
 typedef struct slow_peer {
