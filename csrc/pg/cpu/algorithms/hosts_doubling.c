@@ -13,12 +13,16 @@
  * it, one more copy takes longer than a message to each host. */
 #define BLOCK_LIMIT ((size_t)16 << 10)
 
+/* Hosts up to which they are sent to each: that takes one way across the network, as few
+ * messages, and sums in the order of the hosts. */
+#define DIRECT_HOSTS 4
+
 bool
 dl_hosts_passes_on(const dl_hosts *hosts, size_t size)
 {
     size_t count = (size_t)hosts->layout->host_count;
 
-    return count > 2 && size <= count * BLOCK_LIMIT;
+    return count > DIRECT_HOSTS && size <= count * BLOCK_LIMIT;
 }
 
 /* Returns the host `distance` hosts behind this one; before it, if negative. */
