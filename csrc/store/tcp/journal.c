@@ -232,7 +232,8 @@ write_changes(dl_journal *journal)
     dl_journal_seal_frame(changes, journal->size);
     int error = dl_write_at(journal->fd, dl_buffer_bytes(changes), journal->size);
     if (error != 0) {
-        (void)ftruncate(journal->fd, (off_t)journal->size);
+        int rc = ftruncate(journal->fd, (off_t)journal->size);
+        (void)rc; /* the sum of a half-written record is wrong anyway */
         /* The new file may have taken the room. */
         if (journal->replacement.fd >= 0) {
             give_up_replacement(journal, error);
