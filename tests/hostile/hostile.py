@@ -144,18 +144,20 @@ class Server:
 
 
 class Victim:
-    """Sends one ping after another; `slowest` is the longest wait, in seconds."""
+    """Sends 200 pings a second; `slowest` is the longest wait, in seconds.
+
+    The server's time for them counts as the attack's, so there are few of them.
+    """
 
     def __init__(self, server: Server) -> None:
         self.slowest = 0.0
-        self.answers = 0
         self._ping_once, self._leave = server.pinger()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._ping, daemon=True)
         self._thread.start()
 
     def _ping(self) -> None:
-        while not self._is_over.is_set():
+        while not self._is_over.wait(0.005):
             began = time.monotonic()
             try:
                 self._ping_once()
@@ -163,7 +165,6 @@ class Victim:
                 self.slowest = float("inf")
                 return
             self.slowest = max(self.slowest, time.monotonic() - began)
-            self.answers += 1
 
     def close(self) -> None:
         self._is_over.set()
