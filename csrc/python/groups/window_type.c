@@ -247,8 +247,7 @@ carry_out(PyObject *object, call *self)
         release(self);
         return work;
     }
-    dlpy_recorded_site_enter(state_of(object));
-    dlpy_gil_leave(&gil, dl_tensor_size(moved) < BRIEF);
+    dlpy_gil_leave_noting(&gil, dl_tensor_size(moved) < BRIEF, state_of(object));
     dl_status status = run(self, self->deadline);
     status = dlpy_gil_return(&gil, status);
     release(self);
@@ -361,8 +360,7 @@ lock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywor
         || deadline_from(object, values[2], &deadline) < 0) {
         return NULL;
     }
-    dlpy_recorded_site_enter(state_of(object));
-    dlpy_gil_leave(&gil, true);
+    dlpy_gil_leave_noting(&gil, true, state_of(object));
     dl_status status = dl_window_lock(core_of(object), rank, is_shared, deadline);
     /* With the lock, this returns DL_INTERRUPTED only if a signal's handler has raised
      * an exception: then the caller will not give the lock back. */
@@ -392,8 +390,7 @@ unlock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keyw
         || deadline_from(object, values[1], &deadline) < 0) {
         return NULL;
     }
-    dlpy_recorded_site_enter(state_of(object));
-    dlpy_gil_leave(&gil, true);
+    dlpy_gil_leave_noting(&gil, true, state_of(object));
     dl_status status = dl_window_unlock(core_of(object), rank, deadline);
     return answer(object, dlpy_gil_return(&gil, status));
 }
@@ -421,8 +418,7 @@ flush(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywo
             return NULL;
         }
     }
-    dlpy_recorded_site_enter(state_of(object));
-    dlpy_gil_leave(&gil, true);
+    dlpy_gil_leave_noting(&gil, true, state_of(object));
     dl_status status = dl_window_flush(core_of(object), rank, deadline);
     return answer(object, dlpy_gil_return(&gil, status));
 }

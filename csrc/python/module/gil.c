@@ -4,18 +4,30 @@
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "python/module/log_lines.h"
+#include "python/record/call_site.h"
 
 /* Releases the GIL, so that other Python threads can run. */
 static void
 let_others_run(void *context)
 {
-    ((dlpy_gil *)context)->saved = PyEval_SaveThread();
+    dlpy_gil *self = context;
+
+    if (self->state != NULL) {
+        dlpy_recorded_site_enter(self->state);
+    }
+    self->saved = PyEval_SaveThread();
 }
 
 void
 dlpy_gil_leave(dlpy_gil *self, bool is_brief)
 {
-    self->saved = NULL;
+    dlpy_gil_leave_noting(self, is_brief, NULL);
+}
+
+void
+dlpy_gil_leave_noting(dlpy_gil *self, bool is_brief, dlpy_state *state)
+{
+    *self = (dlpy_gil){NULL, state};
     if (is_brief) {
         dl_blocking_set_hook(let_others_run, self);
     } else {

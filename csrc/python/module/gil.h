@@ -16,13 +16,19 @@
 #include <Python.h>
 
 #include "base/status.h"
+#include "python/module/state.h"
 
 typedef struct dlpy_gil {
     PyThreadState *saved; /* NULL while this thread holds the GIL */
+    dlpy_state *state;    /* whose recorder notes the calling line, or NULL */
 } dlpy_gil;
 
 /* Prepares the call; from here on the thread must not use Python. */
 void dlpy_gil_leave(dlpy_gil *self, bool is_brief);
+
+/* The same for a call that is recorded only if it waits: the calling line is looked up
+ * when the GIL is released, so a brief call that need not wait does not pay for it. */
+void dlpy_gil_leave_noting(dlpy_gil *self, bool is_brief, dlpy_state *state);
 
 /* Reacquires the GIL and returns the status of the call.  Returns DL_INTERRUPTED
  * instead of DL_OK if a signal handler has raised an exception, which would otherwise
