@@ -216,7 +216,7 @@ class Bound:
     slowest: float = 3.0  # seconds
     memory: float = 64.0  # MiB
     descriptors: int = 30
-    processor: float = 5.0  # seconds
+    processor: float = 3.0  # seconds
     limit: int = 4096  # descriptors the server's process may have
     settings: tuple[tuple[str, str], ...] = ()
     token: str = ""
@@ -262,7 +262,7 @@ def discard(client: socket.socket) -> None:
             pass
 
 
-@attack(Bound(processor=10.0))
+@attack(Bound())
 def one_byte_requests(server: Server, stack: contextlib.ExitStack) -> None:
     """A million requests of one byte in a row."""
     client = joined(server, stack)
@@ -287,7 +287,7 @@ def wait_for_one_key_often(server: Server, stack: contextlib.ExitStack) -> None:
         receive(client, 8)
 
 
-@attack(Bound(memory=256.0))
+@attack(Bound(memory=96.0))
 def many_keys_at_once(server: Server, stack: contextlib.ExitStack) -> None:
     """131,072 keys set, got and waited for in one request each."""
     client = joined(server, stack)
@@ -301,7 +301,7 @@ def many_keys_at_once(server: Server, stack: contextlib.ExitStack) -> None:
     assert receive(client, 1) == b"\0"
 
 
-@attack(Bound(memory=320.0, descriptors=110))
+@attack(Bound(memory=96.0, descriptors=110))
 def listings_that_nobody_reads(server: Server, stack: contextlib.ExitStack) -> None:
     """100 clients send 6 bytes each: they list 100,000 keys, and read nothing."""
     client = joined(server, stack)
@@ -376,7 +376,7 @@ def strangers_that_say_nothing(server: Server, stack: contextlib.ExitStack) -> N
 OTHER_USER = 65533
 
 
-@attack(Bound(memory=8.0, processor=6.0))
+@attack(Bound(memory=8.0))
 def other_users_at_the_unix_socket(server: Server, stack: contextlib.ExitStack) -> None:
     """20,000 connections to the Unix socket, of another user if this one is root."""
     (name,) = unix_names(server.process.pid)
@@ -431,7 +431,7 @@ def readers_without_progress(server: Server, stack: contextlib.ExitStack) -> Non
     rest(1)
 
 
-@attack(Bound(memory=8.0, processor=4.0, token="known to the victim"))
+@attack(Bound(memory=8.0, token="known to the victim"))
 def proofs_that_are_wrong(server: Server, stack: contextlib.ExitStack) -> None:
     """5,000 strangers in turn ask for a proof of the token, and make theirs up."""
     for _ in range(5000):
@@ -458,7 +458,7 @@ def strangers_that_prove_nothing(server: Server, stack: contextlib.ExitStack) ->
     wait_for_descriptors(server)
 
 
-@attack(Bound(memory=16.0, processor=8.0, token="known to the victim", tls="psk"))
+@attack(Bound(memory=16.0, token="known to the victim", tls="psk"))
 def tls_with_wrong_keys(server: Server, stack: contextlib.ExitStack) -> None:
     """2,000 strangers in turn begin TLS with the key of another token."""
     hello = hello_of(b"unknown to the server")
@@ -692,7 +692,6 @@ def strangers_at_the_ranks_ports(job: Job, stack: contextlib.ExitStack) -> None:
         slowest=10.0,
         memory=32.0,
         descriptors=60,
-        processor=8.0,
         token="known to the job",
         on_job=True,
     )
@@ -718,7 +717,6 @@ def writers_without_the_token(job: Job, stack: contextlib.ExitStack) -> None:
         slowest=10.0,
         memory=32.0,
         descriptors=60,
-        processor=8.0,
         token="known to the job",
         on_job=True,
     )
