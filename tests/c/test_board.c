@@ -264,6 +264,20 @@ CHECK_CASE(a_peer_that_left_is_not_blamed_before_news_may_have_come)
     boards_fini(&all);
 }
 
+/* It may have ended because of the failure of which this rank has been told, too. */
+CHECK_CASE(a_peer_that_ended_is_not_blamed_if_there_is_news)
+{
+    int calls = 1;
+
+    boards_init(&all, 2, CHUNK, false);
+    all.boards[0].options.elsewhere = hear_of_an_end;
+    all.boards[0].options.context = &calls;
+    dl_process_set_ended(all.processes[1]);
+    CHECK_STATUS(arrive(0, 1, DL_BARRIER, -1), DL_PEER_LOST);
+    CHECK_TEXT(dl_last_error()->text, "barrier #1 in group g: rank 9 has ended");
+    boards_fini(&all);
+}
+
 CHECK_CASE(a_peer_that_aborted_is_named_with_its_reason)
 {
     dl_error cause = {.status = DL_CANCELLED, .text = "group g was aborted: so there"};

@@ -419,10 +419,13 @@ dl_failure_check_run(void *context, const dl_wanted *wanted)
     DL_TRY(dl_failure_check_broken(board));
     dl_status status = check_peers(board, wanted, &left);
     if (status != DL_OK) {
-        /* The rank may have written its reason between the two checks, before it
-         * ended. */
+        dl_error gone = *dl_last_error();
+        /* The rank may have written its reason between the two checks, before it ended.
+         * Or it ended because of a rank of another host, of which this rank has been
+         * told as well. */
         DL_TRY(dl_failure_check_broken(board));
-        return status;
+        DL_TRY(check_elsewhere(board));
+        return dl_fail_again(&gone);
     }
     DL_TRY(check_elsewhere(board));
     if (left >= 0) {

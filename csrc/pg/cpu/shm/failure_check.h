@@ -9,8 +9,8 @@
 #include "pg/cpu/shm/board.h"
 
 /* The check of dl_waiter; `context` is the board.  Looks, in this order, for: an abort
- * of this rank, a board broken by a peer, a peer that is needed and gone, failures that
- * the board cannot see, an interrupt, the deadline. */
+ * of this rank, a board broken by a peer, failures that the board cannot see, a peer
+ * that is needed and gone, an interrupt, the deadline. */
 dl_status dl_failure_check_run(void *context, const dl_wanted *wanted);
 
 /* Publishes the error with which rank 0 is going to fail `operation` because of ranks
