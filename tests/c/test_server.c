@@ -277,9 +277,9 @@ SERVER_CASE(a_push_wakes_all_and_the_first_to_pop_gets_the_item)
 SERVER_CASE(many_clients_are_served_and_meet_at_a_barrier)
 {
     static int fds[MANY];
-    fixture f = start(ops);
 
     raise_descriptor_limit();
+    fixture f = start(ops);
     for (int i = 0; i < MANY; i++) {
         fds[i] = join(&f);
         say(fds[i], DL_LITERAL("\x0d\1\2\3\4"));
@@ -878,9 +878,9 @@ SERVER_CASE(garbage_harms_nobody_else)
 SERVER_CASE(an_idle_client_costs_little_memory)
 {
     static int fds[MANY];
-    fixture f = start(ops);
 
     raise_descriptor_limit();
+    fixture f = start(ops);
     check_serves(&f);
     size_t before = allocated();
     for (int i = 0; i < MANY; i++) {

@@ -263,10 +263,12 @@ def test_what_cannot_be_executed_is_said_once(tmp_path):
 
 
 def test_different_calls_are_shown_with_their_lines(tmp_path):
-    """Each rank lives until the table has been written."""
+    """Each rank lives until the table has been written, and waits for nothing that the
+    table would show."""
     script = write_script(
         tmp_path,
         """
+        from pathlib import Path
         import numpy as np
         import distlite as dist
         dist.init_process_group()
@@ -277,10 +279,13 @@ def test_different_calls_are_shown_with_their_lines(tmp_path):
                 dist.broadcast(np.ones(3), src=0)  # another
         except dist.DistBackendError:
             dist._C._finish_report()
-        dist.FileStore(sys.argv[1], 2).barrier("end", 2)
+        reported = [Path(sys.argv[1], f"reported-{each}") for each in range(2)]
+        reported[rank].touch()
+        while not all(path.exists() for path in reported):
+            time.sleep(0.01)
         """,
     )
-    result = launch(["--nproc-per-node", 2, script, tmp_path / "store"])
+    result = launch(["--nproc-per-node", 2, script, tmp_path])
     assert result.returncode == 0, result.stderr
     assert result.stderr.count("saw an operation fail") == 1
     lines = Path(script).read_text().splitlines()
