@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from . import _C
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import timedelta
-    from typing import Any
-
     from typing_extensions import Self
 
 __all__ = ["Persistent", "persistent"]

@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from operator import index
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ._C import FileStore, PrefixStore, TCPStore
+from ._C import FileStore, PrefixStore, Store, TCPStore
 from ._environment import flag_of
 from .constants import default_pg_timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from datetime import timedelta
-    from typing import Any
     from urllib.parse import ParseResult
 
-    from ._C import Store
     from .cluster import Member
 
-    Answer = tuple[Store, int, int]
+Answer = tuple[Store, int, int]
 
 __all__ = ["register_rendezvous_handler", "rendezvous"]
 

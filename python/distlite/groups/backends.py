@@ -7,17 +7,13 @@ are there when their library is, or when somebody has registered them.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from enum import Enum, IntEnum
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
 from .. import _C
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any, ClassVar
-
-    from .._C import ProcessGroup
+from .._C import ProcessGroup
 
 __all__ = [
     "Backend",
@@ -250,7 +246,7 @@ def get_include() -> str:
         >>> dist.get_include().endswith("include")
         True
     """
-    return str(Path(__file__).parents[1] / "include")
+    return os.path.join(os.path.dirname(os.path.dirname(__file__)), "include")
 
 
 class BackendConfig:

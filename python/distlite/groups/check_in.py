@@ -14,16 +14,13 @@ import os
 import struct
 import time
 import weakref
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar
 
-from .._C import DistBackendError, DistError, DistStoreError, TCPStore
+from .._C import DistBackendError, DistError, DistStoreError, Store, TCPStore
 
 if TYPE_CHECKING:
     from _socket import socket
-    from datetime import timedelta
-    from typing import ClassVar
-
-    from .._C import Store
 
 __all__ = ["CheckIn"]
 

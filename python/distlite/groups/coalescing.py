@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .. import _C
-from .._C import Work
+from .._C import ProcessGroup, Work
 from .group_methods import CoalescedWork
 from .p2p import is_on_device
 from .packing import (
@@ -20,13 +21,7 @@ from .packing import (
 from .reduce_op import ReduceOp
 from .world import is_outside, world
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from .._C import ProcessGroup
-
-    Given = dict[str, Any]
+Given = dict[str, Any]
 
 __all__ = ["_CoalescingManager", "_IllegalWork", "_coalescing_manager"]
 

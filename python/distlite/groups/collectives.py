@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from .._C import all_gather, all_gather_single
+from .._C import ProcessGroup, all_gather, all_gather_single
 from .._C import reduce_scatter_single as reduce_scatter_tensor
 from ..futures import Future, collect_all
 from .packing import Coalesced, Target, gather_lists, reduce_all
@@ -13,12 +14,7 @@ from .reduce_op import ReduceOp
 from .world import get_world_size, is_outside
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
     import numpy as np
-
-    from .._C import ProcessGroup
 
 __all__ = [
     "all_gather_arrays",

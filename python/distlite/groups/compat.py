@@ -3,18 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NewType
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, NewType
 
 from .. import _C
 from .._C import DistBackendError, Work, all_gather_single, reduce_scatter_single
 from .lifecycle import _limit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import timedelta
-    from typing import Any, Literal
-
     from ..futures import Future
 
 __all__ = [

@@ -9,22 +9,20 @@ lists of arrays and an option struct, answered with a Work.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._C import ProcessGroup
 from . import options
-from .backends import BackendType
+from .backends import BackendPlugin, BackendType
 from .dispatch import NO_BACKEND, device_of, global_rank
 from .reduce_op import ReduceOp
 from .world import get_group_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .backends import BackendPlugin
     from .group_making import GroupRequest
 
-    Given = dict[str, Any]
+Given = dict[str, Any]
 
 __all__ = ["DistributedBackendOptions", "handle", "make_registered"]
 

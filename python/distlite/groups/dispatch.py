@@ -8,7 +8,7 @@ the rest to what the group did before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from .. import _C
@@ -17,11 +17,9 @@ from .backends import BackendType, dlpack_device_of
 from .world import get_group_rank, world
 
 if TYPE_CHECKING:
-    from typing import Any
-
     from .._C import _Handler
 
-    Given = dict[str, Any]
+Given = dict[str, Any]
 
 __all__ = ["NO_BACKEND", "Dispatcher", "device_of", "global_rank", "kind_of"]
 

@@ -6,18 +6,15 @@ A group is its own backend object where no other group is registered for a devic
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 from .. import _C
-from .._C import ProcessGroup, monitored_barrier
+from .._C import ProcessGroup, Store, monitored_barrier
 from .backends import BackendType
 from .world import info_of, world
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-    from typing import Any
-
-    from .._C import Store
     from .nccl import NCCLOptions
     from .process_group_gloo import GlooOptions
 

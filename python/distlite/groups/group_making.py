@@ -3,19 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import Any
 
 from .. import _C
-from .._C import PrefixStore, ProcessGroup
+from .._C import PrefixStore, ProcessGroup, Store
 from .backends import Backend, serve_devices
-from .world import world
-
-if TYPE_CHECKING:
-    from datetime import timedelta
-    from typing import Any
-
-    from .._C import Store
-    from .world import GroupInfo
+from .world import GroupInfo, world
 
 __all__ = ["GroupRequest", "child_request", "make_group", "remember"]
 

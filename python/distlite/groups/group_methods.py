@@ -8,11 +8,12 @@ and return a Work.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import _C
-from .._C import Work
+from .._C import ProcessGroup, Work
 from .group_devices import attributes
 from .packing import (
     Coalesced,
@@ -25,10 +26,6 @@ from .packing import (
 from .reduce_op import ReduceOp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any, Literal
-
-    from .._C import ProcessGroup
     from ..futures import Future
 
 

@@ -7,9 +7,11 @@ one by its name.  Arguments, results and errors are torch's.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
 
-from .._C import PrefixStore, ProcessGroup
+from .._C import PrefixStore, ProcessGroup, Store
 from .backends import backends_of
 from .group_making import GroupRequest, make_group, remember
 from .lifecycle import _limit_of
@@ -24,13 +26,6 @@ from .world import (
     is_outside,
     world,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import timedelta
-    from typing import Any
-
-    from .._C import Store
 
 
 class _GroupRanks:

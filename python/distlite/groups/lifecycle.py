@@ -10,28 +10,28 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Iterator
 from datetime import timedelta
 from numbers import Real
 from operator import index
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .. import _C
-from .._C import DistBackendError, DistStoreError, PrefixStore, ProcessGroup, TCPStore
+from .._C import (
+    DistBackendError,
+    DistStoreError,
+    PrefixStore,
+    ProcessGroup,
+    Store,
+    TCPStore,
+)
 from ..constants import default_pg_timeout
 from ..objects.objects_setting import objects_setting
 from ..rendezvous import find_place
-from .backends import Backend, backends_of
+from .backends import Backend, DeviceBackends, backends_of
 from .check_in import CheckIn
 from .group_making import GroupRequest, make_group
-from .world import GroupInfo, is_outside, world
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from .._C import Store
-    from .backends import DeviceBackends
-    from .world import ExceptHook
+from .world import ExceptHook, GroupInfo, is_outside, world
 
 __all__ = ["destroy_process_group", "init_process_group", "process_group"]
 

@@ -4,14 +4,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from datetime import timedelta
 
 from .. import _C
 from .._C import DistBackendError, TCPStore
 from ..cluster import LAUNCHERS
-
-if TYPE_CHECKING:
-    from datetime import timedelta
 
 LOOPBACK = "127.0.0.1"
 

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from .. import _C
-from .._C import DistError, ProcessGroup
+from .._C import DistError, ProcessGroup, Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
-
-    from .._C import Store
     from .coalescing import _CoalescingManager
 
 __all__ = [

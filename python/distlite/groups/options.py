@@ -7,12 +7,9 @@ Each is made without arguments and filled field by field.  Ranks are those of th
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .reduce_op import ReduceOp
-
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = [
     "AllToAllOptions",

@@ -3,18 +3,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
 from .. import _C
-from .._C import _batch, irecv, isend
+from .._C import ProcessGroup, Work, _batch, irecv, isend
 from .backends import dlpack_device_of
 from .world import get_global_rank, get_group_rank, info_of, world
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
-    from .._C import ProcessGroup, Work
 
 __all__ = ["Message", "P2POp", "batch_isend_irecv", "iprobe", "probe", "sendrecv"]
 

@@ -11,21 +11,15 @@ to, whatever memory they share.  `op` is of all arrays, or a list has one for ea
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .. import _C
-from .._C import _find_shared, _pack, _pack_blocks, _plan_packs
+from .._C import ProcessGroup, Work, _find_shared, _pack, _pack_blocks, _plan_packs
 from .reduce_op import has_kernel
 from .world import world
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-    from contextlib import AbstractContextManager
-    from typing import Any
-
-    from .._C import ProcessGroup, Work
 
 __all__ = [
     *("Coalesced", "Target", "gather_lists", "gather_singles", "reduce_all"),

@@ -7,13 +7,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from .. import _C
-from .._C import ProcessGroup
+from .._C import ProcessGroup, Store
 from ..constants import default_pg_timeout
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from .._C import Store
 
 __all__ = ["ProcessGroupGloo"]
 

@@ -10,12 +10,9 @@ from __future__ import annotations
 import warnings
 from enum import IntEnum
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .. import _C
-
-if TYPE_CHECKING:
-    from typing import Any
 
 __all__ = ["CFunction", "RedOpType", "ReduceOp", "has_kernel", "reduce_op"]
 

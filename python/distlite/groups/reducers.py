@@ -9,15 +9,12 @@ the layout of the elements, so there is one for each dtype; they are kept.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .. import _C
 from .reduce_op import CFunction, RedOpType
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
 
 __all__ = ["make_reducer"]
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from contextlib import suppress
+from datetime import timedelta
 from operator import index
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .. import _C
-from .._C import DistBackendError, PrefixStore, ProcessGroup, barrier
+from .._C import DistBackendError, PrefixStore, ProcessGroup, Store, barrier
 from .backends import backends_of
 from .group_making import (
     GroupRequest,
@@ -26,13 +28,6 @@ from .lifecycle import _limit_of, replace_default
 from .shrink_check import Comparison
 from .subgroups import next_name
 from .world import GroupInfo, info_of, world
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import timedelta
-    from typing import Any
-
-    from .._C import Store
 
 __all__ = ["SHRINK_ABORT", "SHRINK_DEFAULT", "shrink_group", "split", "split_group"]
 

@@ -13,12 +13,8 @@ import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
-from .._C import DistNetworkError, DistStoreError
-
-if TYPE_CHECKING:
-    from .._C import ProcessGroup, Store
+from .._C import DistNetworkError, DistStoreError, ProcessGroup, Store
 
 __all__ = ["Comparison"]
 

@@ -10,12 +10,13 @@ ranks, if only members do.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from operator import index
-from typing import TYPE_CHECKING, overload
+from typing import Any, Literal, overload
 
 from .. import _C
-from .._C import ProcessGroup
+from .._C import ProcessGroup, Store
 from .backends import backends_of
 from .group_making import child_request, make_group, remember
 from .lifecycle import (
@@ -24,13 +25,6 @@ from .lifecycle import (
     _store_based_barrier,
 )
 from .world import GroupInfo, GroupMember, Numbers, info_of, is_outside, world
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from typing import Any, Literal
-
-    from .._C import Store
-
 
 __all__ = [
     "new_group",

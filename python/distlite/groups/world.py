@@ -8,24 +8,21 @@ default group, so that collectives find it without calling this module.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from threading import get_ident
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import _C
-from .._C import ProcessGroup
+from .._C import ProcessGroup, Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-    from typing import Any, ClassVar
-
-    from .._C import Store
     from .backends import DeviceBackends
     from .check_in import Presence
 
-    ExceptHook = Callable[
-        [type[BaseException], BaseException, TracebackType | None], object
-    ]
+ExceptHook = Callable[
+    [type[BaseException], BaseException, TracebackType | None], object
+]
 
 __all__ = [
     "GroupMember",

@@ -11,16 +11,10 @@ that has room, or the text of the failure.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import NoReturn
 
-from .._C import DistBackendError, _exchange_cards, all_gather
-from .object_message import empty, memory_of
-
-if TYPE_CHECKING:
-    from typing import NoReturn
-
-    from .._C import ProcessGroup
-    from .object_message import Message
+from .._C import DistBackendError, ProcessGroup, _exchange_cards, all_gather
+from .object_message import Message, empty, memory_of
 
 __all__ = [
     "COUNT_END",

@@ -15,7 +15,8 @@ pickles.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from .._C import DistBackendError, DistError, ProcessGroup
@@ -41,10 +42,6 @@ from .object_transfer import (
 )
 from .object_trust import judge
 from .objects_setting import objects_setting
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any
 
 __all__ = [
     "all_gather_object",

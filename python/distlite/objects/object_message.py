@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from copyreg import dispatch_table
 from io import BytesIO
-from pickle import Pickler, PicklingError, dumps, loads
+from pickle import PickleBuffer, Pickler, PicklingError, dumps, loads
 from struct import pack as pack_numbers
 from struct import unpack_from as unpack_numbers
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import _C
 
 if TYPE_CHECKING:
-    from pickle import PickleBuffer
-    from typing import Any
-
     from .object_cards import Call
 
 __all__ = [

@@ -13,10 +13,10 @@ tag of their own: arrays do not mix with them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .. import _C
-from .._C import DistBackendError, recv, send
+from .._C import DistBackendError, ProcessGroup, recv, send
 from ..groups.world import world
 from .object_cards import FAILED, FULL, MAGIC, ROOM, Call, Card, card_of, modes_differ
 from .object_collectives import NO_OPERATION, begin, loaded, moved
@@ -28,11 +28,6 @@ from .object_message import (
     pack,
     part_sizes,
 )
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from .._C import ProcessGroup
 
 __all__ = ["recv_object_list", "send_object_list"]
 

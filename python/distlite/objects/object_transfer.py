@@ -7,18 +7,15 @@ Every rank knows from the cards how many there will be, and makes them all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
 from .._C import all_gather, broadcast, gather_v, scatter_v
 from .object_cards import ROOM, Call, Card
 from .object_message import Message, empty, memory_of, part_sizes
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    # The stream and the parts of one rank.
-    Contents = tuple[Any, list[Any]]
+# The stream and the parts of one rank.
+Contents = tuple[Any, list[Any]]
 
 __all__ = ["all_gather_rest", "broadcast_rest", "gather_rest", "scatter_rest"]
 

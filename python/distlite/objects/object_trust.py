@@ -8,16 +8,11 @@ token.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from .. import _C
 from .._C import DistBackendError
-from .object_cards import PROVED, SAFE
+from .object_cards import PROVED, SAFE, Call
 from .object_message import failure
 from .objects_setting import VARIABLE, objects_setting
-
-if TYPE_CHECKING:
-    from .object_cards import Call
 
 __all__ = ["judge"]
 

@@ -9,17 +9,14 @@ the depth has a limit, and arithmetic takes time in proportion to the bytes.
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable, Iterable
 from math import prod
-from typing import TYPE_CHECKING
+from typing import Any, Literal
 
 import numpy as np
 
 from .. import _C
 from .safe_encode import COMPLEX, registered
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any, Literal
 
 __all__ = ["Malformed", "decode"]
 

@@ -21,15 +21,12 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import struct
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 
 from .. import _C
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import Any
 
 __all__ = ["Unsafe", "encode", "register_safe_type"]
 

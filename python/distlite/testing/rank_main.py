@@ -7,12 +7,9 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any
+from typing import Any
 
 # A file of distlite/launch; distlite itself is imported by the rank's function.
 sys.path.append(os.path.join(os.path.dirname(__file__), os.pardir, "launch"))
