@@ -15,8 +15,7 @@ MODULES: dict[str, list[str] | None] = {
     "launch": None,
     "run": None,
     "spawn": None,
-    "store_lock": ["StoreLock"],
-    "stores": ["Change", "StoreDict"],
+    "stores": None,
     "testing": None,
 }
 

@@ -5,15 +5,7 @@ Every name here is public as distlite.<name>.  Timeouts are a timedelta, or seco
 number; 0 looks once, negative waits for ever, None is the store's (or group's) own.
 """
 
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Coroutine,
-    Generator,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import timedelta
 from os import PathLike
 from types import TracebackType
@@ -623,7 +615,7 @@ class Store:
     ) -> StoreLock:
         """Returns a lock between all users of the store, for a with statement.
 
-        See `distlite.store_lock.StoreLock`. A holder that dies keeps a lock without a
+        See `distlite.stores.StoreLock`. A holder that dies keeps a lock without a
         lease.
 
         Args:
@@ -643,107 +635,6 @@ class Store:
             ...     store.set("saved", "1")
             ...     print(lock.is_held)
             True
-        """
-    def aset(
-        self, key: _Bytes, value: _Bytes, *, ttl: _Timeout = None
-    ) -> Coroutine[Any, Any, None]:
-        """The coroutine of `set`: other tasks of the loop run while it is under way."""
-    def aget(
-        self, key: _Bytes, *, timeout: _Timeout = None
-    ) -> Coroutine[Any, Any, bytes]:
-        """The coroutine of `get`: other tasks of the loop run while it waits.
-
-        A task that is cancelled stops waiting at once. All coroutines of stores share
-        two small pools of threads, one of which serves those that wait: these take
-        turns, so that any number of them leaves the other calls free.
-
-        Args:
-            key: The key, str or bytes.
-            timeout: The time to wait, a `timedelta` or seconds; None is the store's
-                own, 0 looks once, and a negative one never ends.
-
-        Returns:
-            The value as bytes.
-
-        Raises:
-            DistStoreError: The key did not exist within the timeout, or the store is
-                closed.
-
-        Example:
-            >>> import asyncio
-            >>> async def meet(store):
-            ...     waiting = asyncio.create_task(store.aget("key"))
-            ...     await store.aset("key", "value")
-            ...     return await waiting
-            >>> asyncio.run(meet(dist.HashStore()))
-            b'value'
-        """
-    def aadd(self, key: _Bytes, amount: int) -> Coroutine[Any, Any, int]:
-        """The coroutine of `add`."""
-    def acompare_set(
-        self, key: _Bytes, expected: _Bytes, desired: _Bytes, *, ttl: _Timeout = None
-    ) -> Coroutine[Any, Any, bytes]:
-        """The coroutine of `compare_set`."""
-    def adelete_key(self, key: _Bytes) -> Coroutine[Any, Any, bool]:
-        """The coroutine of `delete_key`."""
-    def aappend(self, key: _Bytes, value: _Bytes) -> Coroutine[Any, Any, None]:
-        """The coroutine of `append`."""
-    def aqueue_push(self, key: _Bytes, value: _Bytes) -> Coroutine[Any, Any, None]:
-        """The coroutine of `queue_push`."""
-    def aqueue_pop(
-        self, key: _Bytes, block: bool = True, *, timeout: _Timeout = None
-    ) -> Coroutine[Any, Any, bytes]:
-        """The coroutine of `queue_pop`.
-
-        A task that is cancelled loses no item: one that it has just got goes back to
-        the end of the queue.
-        """
-    def aqueue_len(self, key: _Bytes) -> Coroutine[Any, Any, int]:
-        """The coroutine of `queue_len`."""
-    def acheck(self, keys: Iterable[_Bytes]) -> Coroutine[Any, Any, bool]:
-        """The coroutine of `check`."""
-    def await_(
-        self, keys: Iterable[_Bytes], timeout: _Timeout = None
-    ) -> Coroutine[Any, Any, None]:
-        """The coroutine of `wait`."""
-    def anum_keys(self) -> Coroutine[Any, Any, int]:
-        """The coroutine of `num_keys`."""
-    def alist_keys(self) -> Coroutine[Any, Any, list[str]]:
-        """The coroutine of `list_keys`."""
-    def amulti_get(
-        self, keys: Iterable[_Bytes], *, timeout: _Timeout = None
-    ) -> Coroutine[Any, Any, list[bytes]]:
-        """The coroutine of `multi_get`."""
-    def amulti_set(
-        self, keys: Iterable[_Bytes], values: Iterable[_Bytes]
-    ) -> Coroutine[Any, Any, None]:
-        """The coroutine of `multi_set`."""
-    def abarrier(
-        self, key: _Bytes, world_size: int, timeout: _Timeout = None
-    ) -> Coroutine[Any, Any, None]:
-        """The coroutine of `barrier`.
-
-        Each call has a thread of its own. With a `TCPStore` it also has a connection,
-        which a task that is cancelled closes; with other stores the thread stays until
-        the timeout. A task that is cancelled has come to the barrier all the same.
-        """
-    def astats(self) -> Coroutine[Any, Any, StoreStats]:
-        """The coroutine of `stats`."""
-    def aclone(self) -> Coroutine[Any, Any, Store]:
-        """The coroutine of `clone`."""
-    def aitems(self, prefix: str = "") -> Coroutine[Any, Any, list[tuple[str, bytes]]]:
-        """The coroutine of `items`."""
-    def awatch(
-        self,
-        prefix: str = "",
-        timeout: _Timeout = None,
-        initial: bool = False,
-        *,
-        interval: float = 1.0,
-    ) -> AsyncIterator[Change]:
-        """The asynchronous iterator of `watch`, for `async for`.
-
-        Changes count from the first step of the iteration.
         """
     def __enter__(self) -> Self: ...
     def __exit__(

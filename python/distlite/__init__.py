@@ -82,7 +82,7 @@ _LATER = {
 # Public modules, which are imported when they are asked for.
 _MODULES = (
     *("data_parallel", "device_mesh", "distributed_c10d", "functional", "launch"),
-    *("multiprocessing", "run", "spawn", "store_lock", "stores", "testing"),
+    *("multiprocessing", "run", "spawn", "stores", "testing"),
 )
 
 

@@ -155,7 +155,6 @@ from . import launch as launch
 from . import multiprocessing as multiprocessing
 from . import run as run
 from . import spawn as spawn
-from . import store_lock as store_lock
 from . import stores as stores
 from . import testing as testing
 

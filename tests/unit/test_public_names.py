@@ -13,7 +13,7 @@ import distlite
 
 MODULES = {
     *("data_parallel", "device_mesh", "distributed_c10d", "functional", "launch"),
-    *("multiprocessing", "run", "spawn", "store_lock", "stores", "testing"),
+    *("multiprocessing", "run", "spawn", "stores", "testing"),
 }
 
 

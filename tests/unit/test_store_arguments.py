@@ -230,7 +230,6 @@ SIGNATURES = {
     Store.barrier: "(self, /, key, world_size, timeout=None)",
     Store.lock: "(self, /, name, timeout=None, *, lease=None)",
     Store.dict: "(self, /, prefix='')",
-    Store.aget: "(self, /, key, *, timeout=None)",
 }
 
 

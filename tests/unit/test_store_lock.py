@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import time
@@ -13,8 +12,7 @@ import pytest
 from store_kinds import Background, join_all
 
 from distlite import DistNetworkError, DistStoreError, HashStore, Store
-from distlite.store_lock import StoreLock
-from distlite.stores import store_lock
+from distlite.stores import StoreLock, store_lock
 
 
 def test_one_at_a_time(store: Store, peer: Store):
@@ -80,14 +78,6 @@ def test_the_body_s_exception_comes_before_that_of_a_lost_lock():
         store.delete_key("lock")
         raise ZeroDivisionError
     assert not lock.is_held
-
-    async def work() -> None:
-        async with store.lock("lock"):
-            store.delete_key("lock")
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        asyncio.run(work())
     with pytest.raises(ZeroDivisionError), store.lock("lock") as lock:
         lock.release()
         raise ZeroDivisionError

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import socket
@@ -83,7 +82,6 @@ def test_other_kinds_of_stores(tmp_path):
     told = store.stats()
     assert (told["keys"], told["names"], told["waiters"]) == (1, 1, 0)
     assert PrefixStore("view", store).stats() == told
-    assert asyncio.run(store.astats()) == told
     with pytest.raises(NotImplementedError, match="FileStore has no stats"):
         FileStore(str(tmp_path / "file")).stats()
     store.close()

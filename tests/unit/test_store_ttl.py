@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
@@ -118,17 +117,6 @@ def test_ttl_is_by_name_only(store):
         store.set("key", "x", 5)
     with pytest.raises(TypeError):
         store.compare_set("key", "", "x", 5)
-
-
-def test_coroutines(store):
-    async def use() -> None:
-        await store.aset("short", "x", ttl=0.02)
-        assert await store.acompare_set("long", "", "x", ttl=LONG) == b"x"
-        while await store.acheck(["short"]):
-            await asyncio.sleep(0.002)
-        assert await store.aget("long") == b"x"
-
-    asyncio.run(asyncio.wait_for(use(), 60))
 
 
 def test_a_dict(store):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -157,18 +156,9 @@ def test_a_call_may_have_a_timeout_of_its_own(
 def test_a_timeout_names_the_keys_that_are_missing(store: Store):
     store.set("there", "")
     keys = ["nope", "there", "none"]
-
-    async def wait() -> None:
-        await store.await_(keys, 0.1)
-
-    async def get() -> None:
-        await store.amulti_get(keys, timeout=0.1)
-
     for call in (
         lambda: store.wait(keys, 0.1),
         lambda: store.multi_get(keys, timeout=0.1),
-        lambda: asyncio.run(wait()),
-        lambda: asyncio.run(get()),
     ):
         with pytest.raises(
             DistStoreError, match=r"after 100ms, keys: \S*nope.*"

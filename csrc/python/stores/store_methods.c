@@ -773,13 +773,13 @@ static METHOD(store_exit)
     return result;
 }
 
-/* Calls a function of distlite.stores.methods with the store and the caller's
+/* Calls a function or class of distlite.stores with the store and the caller's
  * arguments. Methods whose cost is that of their round trips are written in Python.
  * The module is imported here so that programs without them do not load it. */
 static PyObject *
-call_in_python(const char *name, PyObject *self, dlpy_call passed)
+call_in_python(const char *home, const char *name, PyObject *self, dlpy_call passed)
 {
-    PyObject *module = PyImport_ImportModule("distlite.stores.methods");
+    PyObject *module = PyImport_ImportModule(home);
     PyObject *function = module == NULL ? NULL : PyObject_GetAttrString(module, name);
     size_t count =
         (size_t)passed.count
@@ -806,45 +806,27 @@ call_in_python(const char *name, PyObject *self, dlpy_call passed)
 /* The most parameters of a method that is written in Python. */
 #define PYTHON_ARGUMENTS_MAX 4
 
-/* Checks the arguments here, in the caller's frame, because a coroutine would report a
- * mistake only when it is awaited. */
-#define PYTHON_METHOD(name, required, ...)                                        \
-    static METHOD(store_##name)                                                   \
-    {                                                                             \
-        static const dlpy_signature signature = {#name, required, {__VA_ARGS__}}; \
-        PyObject *values[PYTHON_ARGUMENTS_MAX];                                   \
-                                                                                  \
-        (void)defining_class;                                                     \
-        return dlpy_store_core(self) == NULL                                      \
-                       || dlpy_take_arguments(&signature, PASSED, values) < 0     \
-                   ? NULL                                                         \
-                   : call_in_python(#name, self, PASSED);                         \
+/* Defines a method that is `function` of the module `home`. The arguments are checked
+ * here, as those of all methods, and with the same messages. */
+#define PYTHON_METHOD(name, home, function, required, ...)                            \
+    static METHOD(store_##name)                                                       \
+    {                                                                                 \
+        static const dlpy_signature signature = {#name, required, {__VA_ARGS__}};     \
+        PyObject *values[PYTHON_ARGUMENTS_MAX];                                       \
+                                                                                      \
+        (void)defining_class;                                                         \
+        return dlpy_store_core(self) == NULL                                          \
+                       || dlpy_take_arguments(&signature, PASSED, values) < 0         \
+                   ? NULL                                                             \
+                   : call_in_python("distlite.stores." home, function, self, PASSED); \
     }
 
-PYTHON_METHOD(dict, 0, "prefix")
-PYTHON_METHOD(items, 0, "prefix")
-PYTHON_METHOD(watch, 0, "prefix", "timeout", "initial", "*interval")
-PYTHON_METHOD(lock, 1, "name", "timeout", "*lease")
-PYTHON_METHOD(aset, 2, "key", "value", "*ttl")
-PYTHON_METHOD(aget, 1, "key", "*timeout")
-PYTHON_METHOD(aadd, 2, "key", "amount")
-PYTHON_METHOD(acompare_set, 3, "key", "expected", "desired", "*ttl")
-PYTHON_METHOD(adelete_key, 1, "key")
-PYTHON_METHOD(aappend, 2, "key", "value")
-PYTHON_METHOD(aqueue_push, 2, "key", "value")
-PYTHON_METHOD(aqueue_pop, 1, "key", "block", "*timeout")
-PYTHON_METHOD(aqueue_len, 1, "key")
-PYTHON_METHOD(acheck, 1, "keys")
-PYTHON_METHOD(await_, 1, "keys", "timeout")
-PYTHON_METHOD(anum_keys, 0, NULL)
-PYTHON_METHOD(alist_keys, 0, NULL)
-PYTHON_METHOD(amulti_get, 1, "keys", "*timeout")
-PYTHON_METHOD(amulti_set, 2, "keys", "values")
-PYTHON_METHOD(abarrier, 2, "key", "world_size", "timeout")
-PYTHON_METHOD(astats, 0, NULL)
-PYTHON_METHOD(aclone, 0, NULL)
-PYTHON_METHOD(aitems, 0, "prefix")
-PYTHON_METHOD(awatch, 0, "prefix", "timeout", "initial", "*interval")
+PYTHON_METHOD(dict, "store_dict", "StoreDict", 0, "prefix")
+PYTHON_METHOD(items, "reading", "read_items", 0, "prefix")
+PYTHON_METHOD(watch, "watching", "watch", 0, "prefix", "timeout", "initial",
+              "*interval")
+PYTHON_METHOD(lock, "store_lock", "StoreLock", 1, "name", "timeout", "*lease")
+
 /* Returns the class and the arguments of the same view over a handle of the store
  * below. */
 static PyObject *
@@ -870,7 +852,7 @@ static METHOD(store_reduce)
     if (Py_TYPE(self) == state->prefix_store_type) {
         return reduce_prefix_store(state, (dlpy_store *)self);
     }
-    return call_in_python("reduce", self, (dlpy_call){0});
+    return call_in_python("distlite.stores.handles", "reduce", self, (dlpy_call){0});
 }
 
 /* Slots do not receive the defining class; only errors need the state. */
@@ -1112,49 +1094,6 @@ PyMethodDef dlpy_store_methods[] = {
      "interval=1.0)\n--\n\n" DLPY_DOC_STORE_WATCH},
     {"lock", FUNCTION(store_lock), FLAGS,
      "lock($self, name, timeout=None, *, lease=None)\n--\n\n" DLPY_DOC_STORE_LOCK},
-    {"aset", FUNCTION(store_aset), FLAGS,
-     "aset($self, key, value, *, ttl=None)\n--\n\n" DLPY_DOC_STORE_ASET},
-    {"aget", FUNCTION(store_aget), FLAGS,
-     "aget($self, key, *, timeout=None)\n--\n\n" DLPY_DOC_STORE_AGET},
-    {"aadd", FUNCTION(store_aadd), FLAGS,
-     "aadd($self, key, amount)\n--\n\n" DLPY_DOC_STORE_AADD},
-    {"acompare_set", FUNCTION(store_acompare_set), FLAGS,
-     "acompare_set($self, key, expected, desired, *, "
-     "ttl=None)\n--\n\n" DLPY_DOC_STORE_ACOMPARE_SET},
-    {"adelete_key", FUNCTION(store_adelete_key), FLAGS,
-     "adelete_key($self, key)\n--\n\n" DLPY_DOC_STORE_ADELETE_KEY},
-    {"aappend", FUNCTION(store_aappend), FLAGS,
-     "aappend($self, key, value)\n--\n\n" DLPY_DOC_STORE_AAPPEND},
-    {"aqueue_push", FUNCTION(store_aqueue_push), FLAGS,
-     "aqueue_push($self, key, value)\n--\n\n" DLPY_DOC_STORE_AQUEUE_PUSH},
-    {"aqueue_pop", FUNCTION(store_aqueue_pop), FLAGS,
-     "aqueue_pop($self, key, block=True, *, "
-     "timeout=None)\n--\n\n" DLPY_DOC_STORE_AQUEUE_POP},
-    {"aqueue_len", FUNCTION(store_aqueue_len), FLAGS,
-     "aqueue_len($self, key)\n--\n\n" DLPY_DOC_STORE_AQUEUE_LEN},
-    {"acheck", FUNCTION(store_acheck), FLAGS,
-     "acheck($self, keys)\n--\n\n" DLPY_DOC_STORE_ACHECK},
-    {"await_", FUNCTION(store_await_), FLAGS,
-     "await_($self, keys, timeout=None)\n--\n\n" DLPY_DOC_STORE_AWAIT_},
-    {"anum_keys", FUNCTION(store_anum_keys), FLAGS,
-     "anum_keys($self)\n--\n\n" DLPY_DOC_STORE_ANUM_KEYS},
-    {"alist_keys", FUNCTION(store_alist_keys), FLAGS,
-     "alist_keys($self)\n--\n\n" DLPY_DOC_STORE_ALIST_KEYS},
-    {"amulti_get", FUNCTION(store_amulti_get), FLAGS,
-     "amulti_get($self, keys, *, timeout=None)\n--\n\n" DLPY_DOC_STORE_AMULTI_GET},
-    {"amulti_set", FUNCTION(store_amulti_set), FLAGS,
-     "amulti_set($self, keys, values)\n--\n\n" DLPY_DOC_STORE_AMULTI_SET},
-    {"abarrier", FUNCTION(store_abarrier), FLAGS,
-     "abarrier($self, key, world_size, timeout=None)\n--\n\n" DLPY_DOC_STORE_ABARRIER},
-    {"astats", FUNCTION(store_astats), FLAGS,
-     "astats($self)\n--\n\n" DLPY_DOC_STORE_ASTATS},
-    {"aclone", FUNCTION(store_aclone), FLAGS,
-     "aclone($self)\n--\n\n" DLPY_DOC_STORE_ACLONE},
-    {"aitems", FUNCTION(store_aitems), FLAGS,
-     "aitems($self, prefix='')\n--\n\n" DLPY_DOC_STORE_AITEMS},
-    {"awatch", FUNCTION(store_awatch), FLAGS,
-     "awatch($self, prefix='', timeout=None, initial=False, *, "
-     "interval=1.0)\n--\n\n" DLPY_DOC_STORE_AWATCH},
     {"__enter__", FUNCTION(store_enter), FLAGS,
      "__enter__($self)\n--\n\n"
      "The store itself."},

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What `store.dict()`, `store.watch()` and `store.lock()` return.
 
-methods        the methods of Store in Python, as the extension calls them
-store_dict     a store as a dict of numbers, arrays and other data
-reading        all values below a prefix
-watching       their changes
-store_lock     locks between all users of a store, with and without a lease
-async_methods  the coroutines: aget() and the others
-handles        what pickle makes a store of another process from
-timeouts       timeouts as seconds
+store_dict  a store as a dict of numbers, arrays and other data
+reading     all values below a prefix
+watching    their changes
+store_lock  locks between all users of a store, with and without a lease
+handles     what pickle makes a store of another process from
+stats       the type of what Store.stats() returns
+timeouts    timeouts as seconds
+
+The extension calls them for the methods of Store of these names.
 """
 
 from __future__ import annotations

@@ -3,15 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import Any
 
-from .._C import DistNetworkError, FileStore, HashStore, PrefixStore, TCPStore
-
-if TYPE_CHECKING:
-    from datetime import timedelta
-    from typing import Any
-
-    from .._C import Store
+from .._C import DistNetworkError, FileStore, HashStore, PrefixStore, Store, TCPStore
 
 __all__ = ["open_file_store", "open_tcp_store", "reduce"]
 

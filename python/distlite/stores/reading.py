@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from .._C import DistStoreError, Store
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["check_prefix", "list_names", "read_items"]
 
@@ -28,7 +25,7 @@ def list_names(store: Store, prefix: str) -> list[str]:
     return sorted(name for name in store.list_keys() if name.startswith(prefix))
 
 
-def read_items(store: Store, prefix: str) -> list[tuple[str, bytes]]:
+def read_items(store: Store, prefix: str = "") -> list[tuple[str, bytes]]:
     """Returns keys and values; see `Store.items`."""
     check_prefix(prefix)
     names = list_names(store, prefix)

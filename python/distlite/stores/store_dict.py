@@ -12,20 +12,17 @@ from __future__ import annotations
 import operator
 import os
 import re
-from collections.abc import ItemsView, MutableMapping, ValuesView
+from collections.abc import ItemsView, Iterator, MutableMapping, ValuesView
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from .._C import Store
 from ..objects.safe_decode import Malformed, decode
 from ..objects.safe_encode import Unsafe, encode
 from .reading import check_prefix, list_names, read_items
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import timedelta
-
     from typing_extensions import Self
-
-    from .._C import Store
 
 __all__ = ["StoreDict"]
 

@@ -10,16 +10,11 @@ import threading
 import time
 import uuid
 import weakref
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from types import TracebackType
 
-from .._C import DistError, DistStoreError
+from .._C import DistError, DistStoreError, Store
 from .timeouts import LONGEST_WAIT, seconds_of
-
-if TYPE_CHECKING:
-    from datetime import timedelta
-    from types import TracebackType
-
-    from .._C import Store
 
 __all__ = ["StoreLock"]
 
@@ -73,7 +68,7 @@ class StoreLock:
             `renew()`.
 
     Example:
-        >>> from distlite.store_lock import StoreLock
+        >>> from distlite.stores import StoreLock
         >>> with StoreLock(dist.HashStore(), "checkpoint", timeout=5.0):
         ...     print("held")
         held
@@ -124,19 +119,6 @@ class StoreLock:
         # The exception of the body is more important.
         with _yielding_to(exception):
             self.release()
-
-    async def __aenter__(self) -> StoreLock:
-        await self.aacquire()
-        return self
-
-    async def __aexit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        with _yielding_to(exception):
-            await self.arelease()
 
     @property
     def is_held(self) -> bool:
@@ -191,35 +173,6 @@ class StoreLock:
                 turn.give_back()
             raise
         self._begin(turn, won)
-
-    async def aacquire(self, timeout: timedelta | float | None = None) -> None:
-        """The coroutine of `acquire`; `async with store.lock(name)` awaits it.
-
-        Args:
-            timeout: The time to wait, a `timedelta` or seconds; None is the lock's own.
-
-        Raises:
-            DistStoreError: The timeout has ended; the message names the holder.
-            RuntimeError: This object holds the lock already.
-
-        Example:
-            >>> import asyncio
-            >>> async def save(store):
-            ...     async with store.lock("checkpoint", lease=10.0) as lock:
-            ...         return lock.is_held
-            >>> asyncio.run(save(dist.HashStore()))
-            True
-        """
-        from .async_methods import take_turn
-
-        turn = Turn(self, timeout)
-        self._begin(turn, await take_turn(turn))
-
-    async def arelease(self) -> None:
-        """The coroutine of `release`."""
-        from .async_methods import call
-
-        await call(self.release)
 
     def renew(self) -> None:
         """Extends the lease to its full length from now on.
@@ -333,6 +286,9 @@ class StoreLock:
 
     def _lost_text(self) -> str:
         return f"lock {self.name!r} was taken away from its holder"
+
+
+StoreLock.__module__ = "distlite.stores"
 
 
 class Turn:

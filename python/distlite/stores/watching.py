@@ -4,19 +4,16 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Literal, NamedTuple
 
 from .. import _C
-from .reading import check_prefix, read_items
+from .._C import Store
+from .reading import read_items
 from .timeouts import seconds_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from datetime import timedelta
-
-    from .._C import Store
-
-__all__ = ["Change", "Watcher", "watch"]
+__all__ = ["Change", "watch"]
 
 FIRST_PAUSE = 0.01
 
@@ -45,51 +42,41 @@ class Change(NamedTuple):
 Change.__module__ = "distlite.stores"
 
 
-class Watcher:
-    """The last values that were read, and when to read them again."""
+def watch(
+    store: Store,
+    prefix: str = "",
+    timeout: timedelta | float | None = None,
+    initial: bool = False,
+    *,
+    interval: float = 1.0,
+) -> Iterator[Change]:
+    """Returns an iterator over the changes from now on; see `Store.watch`."""
+    limit = -1.0 if timeout is None else seconds_of(timeout)
+    longest = seconds_of(interval, "interval")
+    if longest <= 0:
+        raise ValueError(f"interval must be positive, not {interval}")
+    # Here, and not in the generator, whose code starts to run at its first step.
+    now = dict(read_items(store, prefix))
+    return _changes(store, prefix, {} if initial else now, now, limit, longest)
 
-    def __init__(
-        self,
-        store: Store,
-        prefix: str,
-        timeout: timedelta | float | None,
-        initial: bool,
-        interval: float,
-    ) -> None:
-        self.store = store
-        self.prefix = check_prefix(prefix)
-        self._limit = -1.0 if timeout is None else seconds_of(timeout)
-        self._interval = seconds_of(interval, "interval")
-        if self._interval <= 0:
-            raise ValueError(f"interval must be positive, not {interval}")
-        self._pause = FIRST_PAUSE
-        self._since: float | None = None
-        # None before the first reading, which finds values and no changes.
-        self._known: dict[str, bytes] | None = {} if initial else None
 
-    def read_changes(self) -> list[Change]:
-        """Returns what has changed since the last reading, by key."""
-        before, now = self._known, dict(read_items(self.store, self.prefix))
-        self._known = now
-        if before is None or before == now:
-            return []
-        names = sorted(before.keys() | now.keys())
-        changes = (_change(name, before.get(name), now.get(name)) for name in names)
-        return [change for change in changes if change is not None]
-
-    def begin_wait(self) -> None:
-        """Starts the time to wait for a change."""
-        self._since = time.monotonic()
-        self._pause = FIRST_PAUSE
-
-    def next_pause(self) -> float | None:
-        """Returns the seconds until the next reading; None if the time is over."""
-        pause = min(self._pause, self._interval)
-        self._pause *= 2
-        if self._limit < 0 or self._since is None:
-            return pause
-        left = self._since + self._limit - time.monotonic()
-        return min(pause, left) if left > 0 else None
+def _changes(
+    store: Store,
+    prefix: str,
+    before: dict[str, bytes],
+    now: dict[str, bytes],
+    limit: float,
+    interval: float,
+) -> Iterator[Change]:
+    while True:
+        for name in sorted(before.keys() | now.keys()):
+            change = _change(name, before.get(name), now.get(name))
+            if change is not None:
+                yield change
+        before, found = now, _await_change(store, prefix, now, limit, interval)
+        if found is None:
+            return
+        now = found
 
 
 def _change(name: str, before: bytes | None, now: bytes | None) -> Change | None:
@@ -100,33 +87,23 @@ def _change(name: str, before: bytes | None, now: bytes | None) -> Change | None
     return Change(name, now, "added" if before is None else "changed")
 
 
-def watch(watcher: Watcher) -> Iterator[Change]:
-    """Returns an iterator over the changes from now on."""
-    # Here, and not in the generator, whose code starts to run at its first step.
-    first = watcher.read_changes()
-    return _changes(watcher, first)
-
-
-def _changes(watcher: Watcher, first: list[Change]) -> Iterator[Change]:
-    found: list[Change] | None = first
-    while found is not None:
-        yield from found
-        found = _await_changes(watcher)
-
-
-def _await_changes(watcher: Watcher) -> list[Change] | None:
-    """Returns the next changes; None if the time is over."""
-    watcher.begin_wait()
-    if found := watcher.read_changes():
+def _await_change(
+    store: Store, prefix: str, known: dict[str, bytes], limit: float, interval: float
+) -> dict[str, bytes] | None:
+    """Returns the values as soon as they are not the known ones; None if the time is
+    over. A negative limit never ends."""
+    pause, ends = FIRST_PAUSE, time.monotonic() + limit
+    if (found := dict(read_items(store, prefix))) != known:
         return found
-    is_shown = _C._show_wait(f"store.watch({watcher.prefix!r})")
+    is_shown = _C._show_wait(f"store.watch({prefix!r})")
     try:
-        while not found:
-            pause = watcher.next_pause()
-            if pause is None:
+        while found == known:
+            left = ends - time.monotonic() if limit >= 0 else interval
+            if left <= 0:
                 return None
-            time.sleep(pause)
-            found = watcher.read_changes()
+            time.sleep(min(pause, interval, left))
+            pause *= 2
+            found = dict(read_items(store, prefix))
     finally:
         if is_shown:
             _C._show_wait(None)
