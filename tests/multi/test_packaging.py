@@ -61,11 +61,18 @@ def checkout(tmp_path):
     return target
 
 
+def size_of(folder: Path) -> int:
+    """Bytes, without what Python compiles."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return sum(path.stat().st_size for path in files if path.suffix != ".pyc")
+
+
 def installed_server(checkout, tmp_path, **environment):
     """Installs the checkout and says which server its TCPStore has."""
     target = tmp_path / "installed"
     command = [*PIP, "install", *OFFLINE, "--target", str(target), str(checkout)]
     call(*command, cwd=tmp_path, **environment)
+    assert size_of(target) < 3e6, "the installed package has grown"
     code = USE.format(target=str(target))
     # Without the site's .pth files, which may lead to the checkout under test.
     path = os.pathsep.join([str(target), *(p for p in sys.path if "site-pack" in p)])
