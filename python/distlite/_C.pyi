@@ -1270,6 +1270,8 @@ _Arrays: TypeAlias = list[Any]
 _Op: TypeAlias = RedOpType | ReduceOp
 # The number of a cudaStream_t, or an object that has it.
 _Stream: TypeAlias = Any
+# A Work if `async_op` is True, otherwise None: Any lets callers who know which go on.
+_Begun: TypeAlias = Work | Any
 
 @overload
 def all_reduce(
@@ -1320,19 +1322,10 @@ def all_reduce(
     tensor: _Array,
     op: _Op = ...,
     group: _Group = None,
-    *,
-    async_op: Literal[True],
-    stream: _Stream = None,
-) -> Work: ...
-@overload
-def all_reduce(
-    tensor: _Array,
-    op: _Op = ...,
-    group: _Group = None,
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> _Begun: ...
 @overload
 def scan(
     tensor: _Array,
@@ -1380,19 +1373,10 @@ def scan(
     tensor: _Array,
     op: _Op = ...,
     group: _Group = None,
-    *,
-    async_op: Literal[True],
-    stream: _Stream = None,
-) -> Work: ...
-@overload
-def scan(
-    tensor: _Array,
-    op: _Op = ...,
-    group: _Group = None,
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> _Begun: ...
 @overload
 def exscan(
     tensor: _Array,
@@ -1441,19 +1425,10 @@ def exscan(
     tensor: _Array,
     op: _Op = ...,
     group: _Group = None,
-    *,
-    async_op: Literal[True],
-    stream: _Stream = None,
-) -> Work: ...
-@overload
-def exscan(
-    tensor: _Array,
-    op: _Op = ...,
-    group: _Group = None,
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> _Begun: ...
 @overload
 def broadcast(
     tensor: _Array,
@@ -1499,21 +1474,11 @@ def broadcast(
     tensor: _Array,
     src: int | None = None,
     group: _Group = None,
-    *,
-    async_op: Literal[True],
-    group_src: int | None = None,
-    stream: _Stream = None,
-) -> Work: ...
-@overload
-def broadcast(
-    tensor: _Array,
-    src: int | None = None,
-    group: _Group = None,
     async_op: bool = False,
     group_src: int | None = None,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> _Begun: ...
 @overload
 def reduce(
     tensor: _Array,
@@ -1563,22 +1528,11 @@ def reduce(
     dst: int | None = None,
     op: _Op = ...,
     group: _Group = None,
-    *,
-    async_op: Literal[True],
-    group_dst: int | None = None,
-    stream: _Stream = None,
-) -> Work: ...
-@overload
-def reduce(
-    tensor: _Array,
-    dst: int | None = None,
-    op: _Op = ...,
-    group: _Group = None,
     async_op: bool = False,
     group_dst: int | None = None,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> _Begun: ...
 @overload
 def all_gather(
     tensor_list: _Arrays,
@@ -1624,19 +1578,10 @@ def all_gather(
     tensor_list: _Arrays,
     tensor: _Array,
     group: _Group = None,
-    *,
-    async_op: Literal[True],
-    stream: _Stream = None,
-) -> Work: ...
-@overload
-def all_gather(
-    tensor_list: _Arrays,
-    tensor: _Array,
-    group: _Group = None,
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> _Begun: ...
 @overload
 def all_gather_single(
     output_tensor: _Array,
@@ -1683,19 +1628,10 @@ def all_gather_single(
     output_tensor: _Array,
     input_tensor: _Array,
     group: _Group = None,
-    *,
-    async_op: Literal[True],
-    stream: _Stream = None,
-) -> Work: ...
-@overload
-def all_gather_single(
-    output_tensor: _Array,
-    input_tensor: _Array,
-    group: _Group = None,
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> _Begun: ...
 @overload
 def gather(
     tensor: _Array,
@@ -1746,22 +1682,11 @@ def gather(
     gather_list: _Arrays | None = None,
     dst: int | None = None,
     group: _Group = None,
-    *,
-    async_op: Literal[True],
-    group_dst: int | None = None,
-    stream: _Stream = None,
-) -> Work: ...
-@overload
-def gather(
-    tensor: _Array,
-    gather_list: _Arrays | None = None,
-    dst: int | None = None,
-    group: _Group = None,
     async_op: bool = False,
     group_dst: int | None = None,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> _Begun: ...
 @overload
 def gather_v(
     tensor: _Array,
@@ -1811,22 +1736,11 @@ def gather_v(
     gather_list: _Arrays | None = None,
     dst: int | None = None,
     group: _Group = None,
-    *,
-    async_op: Literal[True],
-    group_dst: int | None = None,
-    stream: _Stream = None,
-) -> Work: ...
-@overload
-def gather_v(
-    tensor: _Array,
-    gather_list: _Arrays | None = None,
-    dst: int | None = None,
-    group: _Group = None,
     async_op: bool = False,
     group_dst: int | None = None,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> _Begun: ...
 @overload
 def scatter(
     tensor: _Array,
@@ -1877,22 +1791,11 @@ def scatter(
     scatter_list: _Arrays | None = None,
     src: int | None = None,
     group: _Group = None,
-    *,
-    async_op: Literal[True],
-    group_src: int | None = None,
-    stream: _Stream = None,
-) -> Work: ...
-@overload
-def scatter(
-    tensor: _Array,
-    scatter_list: _Arrays | None = None,
-    src: int | None = None,
-    group: _Group = None,
     async_op: bool = False,
     group_src: int | None = None,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> _Begun: ...
 @overload
 def scatter_v(
     tensor: _Array,
@@ -1942,22 +1845,11 @@ def scatter_v(
     scatter_list: _Arrays | None = None,
     src: int | None = None,
     group: _Group = None,
-    *,
-    async_op: Literal[True],
-    group_src: int | None = None,
-    stream: _Stream = None,
-) -> Work: ...
-@overload
-def scatter_v(
-    tensor: _Array,
-    scatter_list: _Arrays | None = None,
-    src: int | None = None,
-    group: _Group = None,
     async_op: bool = False,
     group_src: int | None = None,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> _Begun: ...
 @overload
 def reduce_scatter(
     output: _Array,
@@ -2008,20 +1900,10 @@ def reduce_scatter(
     input_list: _Arrays,
     op: _Op = ...,
     group: _Group = None,
-    *,
-    async_op: Literal[True],
-    stream: _Stream = None,
-) -> Work: ...
-@overload
-def reduce_scatter(
-    output: _Array,
-    input_list: _Arrays,
-    op: _Op = ...,
-    group: _Group = None,
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> _Begun: ...
 @overload
 def reduce_scatter_single(
     output: _Array,
@@ -2072,20 +1954,10 @@ def reduce_scatter_single(
     input: _Array,
     op: _Op = ...,
     group: _Group = None,
-    *,
-    async_op: Literal[True],
-    stream: _Stream = None,
-) -> Work: ...
-@overload
-def reduce_scatter_single(
-    output: _Array,
-    input: _Array,
-    op: _Op = ...,
-    group: _Group = None,
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> _Begun: ...
 @overload
 def all_to_all(
     output_tensor_list: _Arrays,
@@ -2132,19 +2004,10 @@ def all_to_all(
     output_tensor_list: _Arrays,
     input_tensor_list: _Arrays,
     group: _Group = None,
-    *,
-    async_op: Literal[True],
-    stream: _Stream = None,
-) -> Work: ...
-@overload
-def all_to_all(
-    output_tensor_list: _Arrays,
-    input_tensor_list: _Arrays,
-    group: _Group = None,
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> _Begun: ...
 @overload
 def all_to_all_single(
     output: _Array,
@@ -2197,21 +2060,10 @@ def all_to_all_single(
     output_split_sizes: Sequence[int] | None = None,
     input_split_sizes: Sequence[int] | None = None,
     group: _Group = None,
-    *,
-    async_op: Literal[True],
-    stream: _Stream = None,
-) -> Work: ...
-@overload
-def all_to_all_single(
-    output: _Array,
-    input: _Array,
-    output_split_sizes: Sequence[int] | None = None,
-    input_split_sizes: Sequence[int] | None = None,
-    group: _Group = None,
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> _Begun: ...
 @overload
 def barrier(
     group: _Group = None,
@@ -2244,18 +2096,10 @@ def barrier(
 @overload
 def barrier(
     group: _Group = None,
-    *,
-    async_op: Literal[True],
-    device_ids: object = None,
-    timeout: _Timeout = None,
-) -> Work: ...
-@overload
-def barrier(
-    group: _Group = None,
     async_op: bool = False,
     device_ids: object = None,
     timeout: _Timeout = None,
-) -> Work | None: ...
+) -> _Begun: ...
 def monitored_barrier(
     group: _Group = None, timeout: _Timeout = None, wait_all_ranks: bool = False
 ) -> None:
