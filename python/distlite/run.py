@@ -65,10 +65,10 @@ def run(args: Namespace) -> None:
 
     Example:
         >>> from distlite import run
-        >>> args = run.parse_args(["--bind-cores", "--numa-binding=node", "train.py"])
+        >>> args = run.parse_args(["--standalone", "--nnodes=2", "train.py"])
         >>> run.run(args)
         Traceback (most recent call last):
-        ValueError: --numa-binding is not allowed with --bind-cores
+        ValueError: --standalone is for one node
     """
     from distlite.launch.options import options_of
     from distlite.launch.supervisor import Supervisor

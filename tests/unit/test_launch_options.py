@@ -9,7 +9,7 @@ import pytest
 
 import distlite
 from distlite.launch.arguments import COMMANDS, make_parser
-from distlite.launch.cores import gpu_count, share_of_cores, usable_cores
+from distlite.launch.cores import gpu_count, usable_cores
 from distlite.launch.options import options_of, parse
 from distlite.run import parse_args, run
 
@@ -85,10 +85,6 @@ def test_defaults_are_torchruns():
         (
             ["--numa-binding", "far"],
             "--numa_binding: invalid choice: 'far'",
-        ),
-        (
-            ["--numa-binding=node", "--bind-cores"],
-            "--numa-binding is not allowed with --bind-cores",
         ),
         (["--logs-specs", "mine"], "--logs-specs mine: torch's LogsSpecs classes"),
         (["--event-log-handler=console"], "so only 'null' is accepted; its report on"),
@@ -368,7 +364,6 @@ def test_the_kinds_of_programs():
     found = parse(["--run-path", SCRIPT, "x"])
     assert found.command[:3] == (*python, "-c")
     assert found.command[4:] == (SCRIPT, "x")
-    assert found.command[found.argument_position :] == ("x",)
 
 
 def test_one_rank_per_core_or_gpu(monkeypatch, capsys):
@@ -381,30 +376,18 @@ def test_one_rank_per_core_or_gpu(monkeypatch, capsys):
     assert "no GPU was found on this host" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 7, 100])
-def test_every_rank_has_cores_and_all_are_used(ranks):
-    allowed = os.sched_getaffinity(0)
-    shares = [share_of_cores(rank, ranks) for rank in range(ranks)]
-    assert all(shares)
-    assert set().union(*shares) == allowed
-    if ranks <= len(allowed):
-        assert sum(map(len, shares)) == len(allowed)
-
-
 @pytest.mark.parametrize("word", ["0", "false", "No", "F", "n", ""])
 def test_a_flag_of_the_environment_that_says_no_is_off(monkeypatch, word):
     monkeypatch.setenv("PET_STANDALONE", word)
-    monkeypatch.setenv("PET_BIND_CORES", word)
     assert options("--nnodes", "2", "--master-port", "5").nnodes == 2
-    assert not options().binds_cores
     assert not parse_args([SCRIPT]).standalone
 
 
 @pytest.mark.parametrize("word", ["1", "true", "Yes", "T", "y"])
 def test_a_flag_of_the_environment_that_says_yes_is_on(monkeypatch, word):
-    monkeypatch.setenv("PET_BIND_CORES", word)
-    assert options().binds_cores
-    assert parse_args([SCRIPT]).bind_cores
+    monkeypatch.setenv("PET_VIRTUAL_LOCAL_RANK", word)
+    assert options().has_virtual_local_rank
+    assert parse_args([SCRIPT]).virtual_local_rank
 
 
 def test_a_flag_of_the_environment_that_says_neither_is_refused(monkeypatch, capsys):

@@ -4,7 +4,7 @@
 command        the command line ``distlite`` and its subcommands
 arguments      the parser of the command line
 options        one node's part of a job, made of what was parsed
-cores          the cores that this process may use, and a rank's share of them
+cores          how many cores this process may use
 numa           a rank's cores by the host's NUMA nodes
 nodes          the launchers of the other nodes
 master         sockets for the store, bound before the ranks start

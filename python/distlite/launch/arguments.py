@@ -244,7 +244,6 @@ def make_parser(prog: str | None = None, epilog: str | None = None) -> Parser:
         f"{', '.join(MODES)}",
         choices=MODES,
     )
-    flag("--bind-cores", "bind each rank to cores of its own")
     flag("--virtual-local-rank", "every rank sees LOCAL_RANK 0 and only its own GPU")
     flag("-m --module", "the script is the name of a module")
     flag("--no-python", "the script is a program, run without Python")

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from distlite import _C
-from distlite.launch.cores import share_of_cores
 from distlite.launch.environment import LISTEN_FD, job_environment, rank_environment
 from distlite.launch.errors import ERROR_FILE, SETTLING_TIME, LastWords
 from distlite.launch.numa import cores_of_rank
@@ -114,19 +113,10 @@ class Attempt:
             job, options, self._job.place, local_rank
         )
         plan.command = options.command
-        if options.passes_local_rank:
-            at = options.argument_position
-            plan.command = (
-                *options.command[:at],
-                f"--local-rank={local_rank}",
-                *options.command[at:],
-            )
         # Several readers of a file or pipe would each get a part of it.  At a terminal
         # all ranks may read, because a debugger can be in any of them.
         plan.shares_stdin = local_rank == 0 or os.isatty(0)
-        if options.binds_cores:
-            plan.cores = share_of_cores(local_rank, options.nproc_per_node)
-        elif options.numa_binding:
+        if options.numa_binding:
             plan.cores = cores_of_rank(
                 options.numa_binding, local_rank, options.nproc_per_node
             )

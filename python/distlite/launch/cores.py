@@ -8,7 +8,6 @@ import os
 from collections.abc import Callable
 
 CGROUP_ROOT = "/sys/fs/cgroup"
-TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/{}"
 
 
 def usable_cores() -> int:
@@ -30,26 +29,6 @@ def gpu_count() -> int:
     if shown is None:
         return count
     return min(count, len([name for name in shown.split(",") if name.strip()]))
-
-
-def share_of_cores(local_rank: int, ranks: int) -> set[int]:
-    """Returns the cores of one of `ranks` processes of this host: neighbouring ones,
-    and the threads of a core together.  With fewer cores than ranks, ranks share
-    cores."""
-    cores = sorted(os.sched_getaffinity(0), key=_place)
-    first = local_rank * len(cores) // ranks
-    end = max(first + 1, (local_rank + 1) * len(cores) // ranks)
-    return set(cores[first:end])
-
-
-def _place(cpu: int) -> tuple[int, int, int]:
-    numbers = []
-    for name in ("physical_package_id", "core_id"):
-        try:
-            numbers.append(int(_read(TOPOLOGY.format(cpu, name))))
-        except (OSError, ValueError):
-            numbers.append(0)
-    return numbers[0], numbers[1], cpu
 
 
 def cgroup_quota(

@@ -49,10 +49,7 @@ class Options:
     signals: tuple[str, ...] = ()
     has_virtual_local_rank = False
     filters: tuple[list[str], list[str]] = [], []  # of stdout, of stderr
-    binds_cores = False
     numa_binding = ""
-    passes_local_rank = False
-    argument_position = 0  # of the script's first argument in the command
 
     @property
     def keeps_files(self) -> bool:
@@ -71,12 +68,8 @@ class Options:
         return bool(self.tees[local_rank] & stream)
 
 
-def parse(
-    arguments: Sequence[str], program: str = "distlite run", is_older: bool = False
-) -> Options:
-    """Parses the command line; exits with code 2 and a usage line if it is wrong.
-
-    `is_older` is for the command that passes the local rank to the script."""
+def parse(arguments: Sequence[str], program: str = "distlite run") -> Options:
+    """Parses the command line; exits with code 2 and a usage line if it is wrong."""
     lines = [f"  distlite {name:<14}  {text}" for name, text in COMMANDS.items()]
     commands = "\n".join(["Other commands, each with its own --help:", *lines])
     try:
@@ -84,16 +77,11 @@ def parse(
     except ValueError as error:  # a variable of the environment
         print(f"{program}: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    if is_older:
-        text = "pass no --local-rank to the script, which reads LOCAL_RANK"
-        parser.add_argument("--use-env", action="store_true", help=text)
     args = parser.parse_args(arguments)
     try:
-        options = options_of(args)
+        return options_of(args)
     except ValueError as error:
         parser.error(str(error))
-    options.passes_local_rank = is_older and not args.use_env
-    return options
 
 
 def options_of(args: Namespace) -> Options:
@@ -133,9 +121,7 @@ def options_of(args: Namespace) -> Options:
     if options.local_address and is_alone:
         options.address = options.local_address
     _set_output(options, args)
-    words = args.training_script_args
     options.command = _command(args)
-    options.argument_position = len(options.command) - len(words)
     return options
 
 
@@ -164,14 +150,11 @@ def _refuse_classes(args: Namespace) -> None:
 
 
 def _set_binding(options: Options, args: Namespace) -> None:
-    options.binds_cores = getattr(args, "bind_cores", False)
     options.numa_binding = args.numa_binding or ""
     if options.numa_binding and options.numa_binding not in MODES:
         raise ValueError(
             f"--numa-binding: {options.numa_binding!r} is not one of {', '.join(MODES)}"
         )
-    if options.numa_binding and options.binds_cores:
-        raise ValueError("--numa-binding is not allowed with --bind-cores")
 
 
 def _grace(args: Namespace) -> float:
