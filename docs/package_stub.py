@@ -8,6 +8,7 @@ the package runs.  `make format` calls this program; a lint test compares.
 from __future__ import annotations
 
 import ast
+import textwrap
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "python" / "distlite"
@@ -45,28 +46,39 @@ def _flat(node: ast.expr) -> ast.expr:
     return ast.Tuple(parts, ast.Load())
 
 
-def _import(home: str, name: str) -> str:
-    line = f"from .{home} import {name} as {name}"
-    if len(line) <= LONGEST_LINE:
+def _listed(before: str, names: list[str], brackets: str) -> str:
+    """Names behind `before`: in one line, or in brackets and full lines."""
+    line = f"{before}{', '.join(names)}"
+    if brackets == "()" and len(line) <= LONGEST_LINE:
         return line
-    return f"from .{home} import (\n    {name} as {name},\n)"
+    # "name as name" stays in a line.
+    words = ", ".join(name.replace(" ", "\0") for name in names)
+    text = textwrap.indent(textwrap.fill(words, LONGEST_LINE - 5), "    ")
+    return f"{before}{brackets[0]}\n{text},\n{brackets[1]}".replace("\0", " ")
 
 
 def stub(source: str) -> str:
-    """The text of `__init__.pyi`."""
+    """The text of `__init__.pyi`.
+
+    What `__all__` has is exported; other names have to be imported as themselves.
+    """
     found = tables(source)
-    names: list[tuple[str, str]] = []
+    names: dict[str, list[str]] = {}
     for table in ("_AT_ONCE", "_LATER"):
         homes = found[table]
         assert isinstance(homes, dict)
-        names += [(home, name) for home in homes for name in homes[home].split()]
+        for home in homes:
+            names.setdefault(home, []).extend(homes[home].split())
     modules = found["_MODULES"]
     assert isinstance(modules, tuple)
     lines = [TOP, "from ._version import __version__ as __version__"]
-    lines += [_import(home, name) for home, name in names]
+    for home, own in names.items():
+        told = [n if n[0] != "_" else f"{n} as {n}" for n in own]
+        if told:
+            lines.append(_listed(f"from .{home} import ", told, "()"))
+    public = sorted(n for own in names.values() for n in own if n[0] != "_")
     lines += ["", *(f"from . import {name} as {name}" for name in modules), ""]
-    public = sorted(name for _, name in names if not name.startswith("_"))
-    lines += ["__all__ = [", *(f'    "{name}",' for name in public), "]", ""]
+    lines += [_listed("__all__ = ", [f'"{name}"' for name in public], "[]"), ""]
     return "\n".join(lines)
 
 
