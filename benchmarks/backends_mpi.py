@@ -133,8 +133,8 @@ def message_pairs(array: Any, other: Any, peer: int) -> dict[str, Pair]:
         work.wait()
 
     ours = [
-        distlite.persistent(distlite.recv, other, peer),
-        distlite.persistent(distlite.send, array, peer),
+        distlite.Persistent(distlite.recv, other, peer),
+        distlite.Persistent(distlite.send, array, peer),
     ]
     theirs = [WORLD.Recv_init(other, peer), WORLD.Send_init(array, peer)]
     REQUESTS.extend(theirs)
@@ -258,7 +258,7 @@ def main() -> None:
     options = parser.parse_args()
     pick = min if options.least else statistics.median
     distlite.init_process_group(options.backend)
-    RINGS[:] = [distlite.cartesian(0, True), WORLD.Create_cart([WORLD.size], [True])]
+    RINGS[:] = [distlite.Cartesian(0, True), WORLD.Create_cart([WORLD.size], [True])]
     if WORLD.rank == 0:
         print(f"{MPI.Get_library_version().splitlines()[0]}; {WORLD.size} ranks; us")
     panels = defaultdict(lambda: {"distlite": {}, "mpi4py": {}})

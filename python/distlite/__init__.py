@@ -54,7 +54,7 @@ _AT_ONCE = {
 
 # Rare names, whose modules are imported when one is asked for.
 _LATER = {
-    "cartesian_grid": "Cartesian cartesian",
+    "cartesian_grid": "Cartesian",
     "groups.coalescing": "_CoalescingManager _coalescing_manager",
     "groups.compat": ("GroupName _all_gather_base _reduce_scatter_base record_comm"),
     "device_mesh": "init_device_mesh",
@@ -74,7 +74,7 @@ _LATER = {
     ),
     "groups.regroup": "shrink_group split split_group",
     "objects.safe_encode": "register_safe_type",
-    "persistent_calls": "Persistent persistent",
+    "persistent_calls": "Persistent",
     "shared": "shared_zeros shared_zeros_like",
     "windows": "Window WindowLock",
 }

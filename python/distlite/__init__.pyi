@@ -48,7 +48,7 @@ from .groups.world import (
     get_node_local_rank, get_pg_count, get_process_group_ranks, get_rank,
     get_world_size, group, is_available, is_initialized, is_torchelastic_launched,
 )
-from .cartesian_grid import Cartesian, cartesian
+from .cartesian_grid import Cartesian
 from .groups.coalescing import (
     _CoalescingManager as _CoalescingManager,
     _coalescing_manager as _coalescing_manager,
@@ -74,7 +74,7 @@ from .groups.options import (
 )
 from .groups.regroup import shrink_group, split, split_group
 from .objects.safe_encode import register_safe_type
-from .persistent_calls import Persistent, persistent
+from .persistent_calls import Persistent
 from .shared import shared_zeros, shared_zeros_like
 from .windows import Window, WindowLock
 
@@ -102,9 +102,9 @@ __all__ = [
     "all_gather_into_tensor", "all_gather_object", "all_gather_single", "all_reduce",
     "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier",
     "batch_isend_irecv", "best_backend", "breakpoint", "broadcast",
-    "broadcast_object_list", "cartesian", "collect_all", "cuda_stream",
-    "default_pg_timeout", "destroy_process_group", "exscan", "gather", "gather_object",
-    "gather_v", "get_backend", "get_backend_config", "get_debug_level",
+    "broadcast_object_list", "collect_all", "cuda_stream", "default_pg_timeout",
+    "destroy_process_group", "exscan", "gather", "gather_object", "gather_v",
+    "get_backend", "get_backend_config", "get_debug_level",
     "get_default_backend_for_device", "get_global_rank", "get_group_rank",
     "get_include", "get_node_local_rank", "get_pg_count", "get_process_group_ranks",
     "get_rank", "get_world_size", "group", "init_device_mesh", "init_process_group",
@@ -112,7 +112,7 @@ __all__ = [
     "is_initialized", "is_mpi_available", "is_nccl_available",
     "is_torchelastic_launched", "is_ucc_available", "is_xccl_available", "isend",
     "monitored_barrier", "new_group", "new_subgroups", "new_subgroups_by_enumeration",
-    "notebook_launcher", "persistent", "probe", "process_group", "record_comm", "recv",
+    "notebook_launcher", "probe", "process_group", "record_comm", "recv",
     "recv_object_list", "reduce", "reduce_op", "reduce_scatter",
     "reduce_scatter_single", "reduce_scatter_tensor", "register_rendezvous_handler",
     "register_safe_type", "rendezvous", "scan", "scatter", "scatter_object_list",

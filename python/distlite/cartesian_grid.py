@@ -21,21 +21,25 @@ from .groups.p2p import P2POp, batch_isend_irecv
 from .groups.regroup import split
 from .groups.world import info_of, world
 
-__all__ = ["Cartesian", "cartesian"]
+__all__ = ["Cartesian"]
 
 # The largest number of dimensions; 2 ** 32 ranks would fill such a grid.
 MOST = 32
 
 
-def cartesian(
-    dims: int | Sequence[int],
-    periods: bool | Sequence[bool] = False,
-    group: ProcessGroup | None = None,
-) -> Cartesian | None:
-    """Lays the ranks of a group out in a grid.
+class Cartesian:
+    """The ranks of a group, laid out in a grid.
 
-    All ranks of the group call it, with the same arguments. The first ranks are those
-    of the grid, in the order in which an array of its shape has its elements.
+    All ranks of the group make it, with the same arguments. They have places in the
+    order in which an array of its shape has its elements. Ranks are those of the grid's
+    own group, `group`. If the grid was made of the default group, they are the global
+    ranks, too. `dims` and `periods` are tuples, and `coords` are the coordinates of
+    this rank.
+
+    The places of a rank's neighbours are numbered as in MPI: place `2 * d` is the
+    neighbour with the lower coordinate along dimension `d`, and place `2 * d + 1` that
+    with the higher one. At an end of a dimension that does not wrap around there is
+    none.
 
     Args:
         dims: How many ranks the grid has along each of its dimensions. Zeros are
@@ -45,59 +49,35 @@ def cartesian(
             first one are neighbours; one value is that of all dimensions.
         group: The group; None is the default group.
 
-    Returns:
-        The `Cartesian`; None on a rank for which the grid has no place.
-
     Raises:
         TypeError: A dimension is not an integer, or a period not a bool.
-        ValueError: The grid has more places than the group has ranks, its zeros cannot
-            be replaced, or the ranks passed different arguments.
+        ValueError: The grid has not one place for each rank of the group, its zeros
+            cannot be replaced, or the ranks passed different arguments.
         DistBackendError: A rank failed, or did not come within the group's timeout.
 
     Example:
-        >>> grid = dist.cartesian((0, 1), periods=True)
+        >>> grid = dist.Cartesian((0, 1), periods=True)
         >>> grid.dims, grid.coords == (rank, 0)
         ((2, 1), True)
-    """
-    parent = world.require_default() if group is None else group
-    info_of(parent)
-    lengths, wraps = _checked(dims, periods, parent.size())
-    _compare(parent, lengths, wraps)
-    is_in = parent.rank() < math.prod(lengths)
-    made = split(0 if is_in else None, 0, parent, parent.timeout, "cartesian")
-    return None if made is None else Cartesian(lengths, wraps, made)
-
-
-class Cartesian:
-    """A grid of ranks, made by `cartesian`.
-
-    Ranks are those of the grid's own group, `group`. If the grid was made of the
-    default group, they are the global ranks, too. `dims` and `periods` are what
-    `cartesian` was given, as tuples, and `coords` are the coordinates of this rank.
-
-    The places of a rank's neighbours are numbered as in MPI: place `2 * d` is the
-    neighbour with the lower coordinate along dimension `d`, and place `2 * d + 1` that
-    with the higher one. At an end of a dimension that does not wrap around there is
-    none.
-
-    Args:
-        dims: The lengths of the dimensions.
-        periods: Whether each of them wraps around.
-        group: The group of the ranks in the grid.
-
-    Example:
-        >>> line = dist.cartesian(2)
+        >>> line = dist.Cartesian(2)
         >>> line.neighbours == [(None, 1), (0, None)][rank]
         True
     """
 
     def __init__(
-        self, dims: tuple[int, ...], periods: tuple[bool, ...], group: ProcessGroup
+        self,
+        dims: int | Sequence[int],
+        periods: bool | Sequence[bool] = False,
+        group: ProcessGroup | None = None,
     ) -> None:
-        self.dims = dims
-        self.periods = periods
-        self.group = group
-        self.coords = self.coords_of(group.rank())
+        parent = world.require_default() if group is None else group
+        info_of(parent)
+        self.dims, self.periods = _checked(dims, periods, parent.size())
+        _compare(parent, self.dims, self.periods)
+        made = split(0, 0, parent, parent.timeout, "cartesian")
+        assert made is not None
+        self.group = made
+        self.coords = self.coords_of(made.rank())
         self._neighbours = tuple(
             rank for d in range(len(self.dims)) for rank in self.shift(d)
         )
@@ -105,7 +85,7 @@ class Cartesian:
         self._all_peers = self._peers_at(every_place)
         # Where this rank is its own neighbour.
         self._own_places = tuple(
-            place for place in every_place if self._neighbours[place] == group.rank()
+            place for place in every_place if self._neighbours[place] == made.rank()
         )
 
     def __repr__(self) -> str:
@@ -182,7 +162,7 @@ class Cartesian:
                 a larger one.
 
         Example:
-            >>> line = dist.cartesian(2, periods=True)
+            >>> line = dist.Cartesian(2, periods=True)
             >>> both = np.zeros(2)
             >>> line.neighbor_all_gather(both.reshape(2, 1), np.array([rank + 1.0]))
             >>> bool((both == 2.0 - rank).all())
@@ -220,7 +200,7 @@ class Cartesian:
                 a larger one.
 
         Example:
-            >>> line = dist.cartesian(2)
+            >>> line = dist.Cartesian(2)
             >>> there, here = np.zeros(3), np.full(3, rank + 1.0)
             >>> line.neighbor_all_to_all([there] * 2, [here] * 2)
             >>> bool((there == 2.0 - rank).all())
@@ -251,7 +231,7 @@ class Cartesian:
                 with larger edges.
 
         Example:
-            >>> line = dist.cartesian(2)
+            >>> line = dist.Cartesian(2)
             >>> cells = np.array([0.0, rank + 1.0, rank + 1.0, 0.0])
             >>> line.exchange_halos(cells)
             >>> cells.tolist() == [[0.0, 1.0, 1.0, 2.0], [1.0, 2.0, 2.0, 0.0]][rank]
@@ -371,7 +351,7 @@ def _compare(
                     f"{tuple(periods.tolist())}"
                 )
             raise ValueError(
-                f"cartesian: rank 0 called it with {texts[0]}, rank {rank} with "
+                f"Cartesian: rank 0 called it with {texts[0]}, rank {rank} with "
                 f"{texts[1]}"
             )
 
@@ -399,10 +379,10 @@ def _checked(
     if 0 in lengths:
         factors = iter(_balanced(size // fixed, lengths.count(0)))
         lengths = [length or next(factors) for length in lengths]
-    if math.prod(lengths) > size:
+    if math.prod(lengths) != size:
         raise ValueError(
             f"a grid of {tuple(lengths)} has {math.prod(lengths)} places, but the "
-            f"group has {size} ranks"
+            f"group has {size} ranks; distlite.split() makes a group of some of them"
         )
     return tuple(lengths), tuple(wraps)
 

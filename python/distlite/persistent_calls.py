@@ -12,7 +12,7 @@ from . import _C
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Persistent", "persistent"]
+__all__ = ["Persistent"]
 
 _COLLECTIVES = (
     *("all_reduce", "scan", "exscan", "broadcast", "reduce", "barrier"),
@@ -26,24 +26,19 @@ _BEGINNING: dict[Callable[..., Any], Callable[..., Any]] = {
 }
 
 
-def persistent(
-    function: Callable[..., Any], *args: Any, **kwargs: Any
-) -> Persistent | None:
-    """Prepares an operation that is called many times with the same arguments.
+class Persistent:
+    """An operation that is called many times with the same arguments.
 
-    The arguments are converted and checked now, and nothing is sent. Each `start()` of
-    the result then begins the operation on what the arrays hold at that time, as
-    `async_op=True` or `isend` would. Ranks may mix: one may start what another calls.
+    The arguments are converted and checked now, and nothing is sent. Each `start()`
+    then begins the operation on what the arrays hold at that time, as `async_op=True`
+    or `isend` would. Ranks may mix: one may start what another calls. The object keeps
+    the arrays. On a process that is not a member of the group it does nothing.
 
     Args:
         function: A collective of arrays, such as `distlite.all_reduce`, or `send`,
             `isend`, `recv` or `irecv`.
         *args: Its arguments, without `async_op`.
         **kwargs: More of them, by name.
-
-    Returns:
-        A `Persistent`, which keeps the arrays; None on a process that is not a member
-        of the group.
 
     Raises:
         TypeError: An argument is not what `function` takes.
@@ -54,37 +49,16 @@ def persistent(
 
     Example:
         >>> values = np.zeros(2)
-        >>> sums = dist.persistent(dist.all_reduce, values, op=dist.ReduceOp.SUM)
+        >>> sums = dist.Persistent(dist.all_reduce, values, op=dist.ReduceOp.SUM)
         >>> for step in range(3):
         ...     values[:] = [rank, step]
         ...     done = sums.start().wait()
         >>> values
         array([1., 4.])
-    """
-    begin = _BEGINNING.get(function)
-    if begin is None:
-        raise ValueError(
-            f"{function!r} cannot be persistent; these can: "
-            f"{', '.join(_COLLECTIVES)}, send, isend, recv and irecv"
-        )
-    if "async_op" in kwargs:
-        raise TypeError("persistent operations are asynchronous: omit `async_op`")
-    made = begin(*args, _prepare=True, **kwargs)
-    return None if made is None else Persistent(function.__name__, made)
-
-
-class Persistent:
-    """An operation that `persistent` has prepared.
-
-    Args:
-        name: The name of the function, for messages.
-        prepared: The operation.
-
-    Example:
         >>> other, inbox = 1 - rank, np.zeros(1)
         >>> both = [
-        ...     dist.persistent(dist.irecv, inbox, other),
-        ...     dist.persistent(dist.isend, np.array([rank + 1.0]), other),
+        ...     dist.Persistent(dist.irecv, inbox, other),
+        ...     dist.Persistent(dist.isend, np.array([rank + 1.0]), other),
         ... ]
         >>> for step in range(2):
         ...     for each in both:
@@ -97,9 +71,20 @@ class Persistent:
 
     __slots__ = ("_prepared", "name", "work")
 
-    def __init__(self, name: str, prepared: _C._Prepared) -> None:
-        self.name = name
-        self._prepared = prepared
+    def __init__(
+        self, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> None:
+        begin = _BEGINNING.get(function)
+        if begin is None:
+            raise ValueError(
+                f"{function!r} cannot be persistent; these can: "
+                f"{', '.join(_COLLECTIVES)}, send, isend, recv and irecv"
+            )
+        if "async_op" in kwargs:
+            raise TypeError("persistent operations are asynchronous: omit `async_op`")
+        self.name = function.__name__
+        # None outside of the group.
+        self._prepared: _C._Prepared | None = begin(*args, _prepare=True, **kwargs)
         self.work: _C.Work | None = None
 
     def start(self) -> Self:
@@ -118,7 +103,8 @@ class Persistent:
                 f"the persistent {self.name} was started and has not completed: wait() "
                 "for it first"
             )
-        self.work = self._prepared.start()
+        if self._prepared is not None:
+            self.work = self._prepared.start()
         return self
 
     def wait(self, timeout: timedelta | float | None = None) -> bool:
@@ -136,15 +122,18 @@ class Persistent:
             DistBackendError: The operation failed or timed out.
         """
         work = self._started()
-        return work.wait() if timeout is None else work.wait(timeout)
+        if work is not None:
+            work.wait() if timeout is None else work.wait(timeout)
+        return True
 
     def is_completed(self) -> bool:
         """Tells whether the operation that was started last has ended, well or not;
         RuntimeError if none was."""
-        return self._started().is_completed()
+        work = self._started()
+        return work is None or work.is_completed()
 
-    def _started(self) -> _C.Work:
-        if self.work is None:
+    def _started(self) -> _C.Work | None:
+        if self.work is None and self._prepared is not None:
             raise RuntimeError(f"the persistent {self.name} was not started")
         return self.work
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import Any
 
@@ -22,14 +23,15 @@ def grids(
     for dims, periods in (
         ((2, 3), (True, False)),
         ((0, 2), False),
-        (6, True),
+        ((6,), True),
         ((1, 2, 2), True),
         ((0, 0, 1), False),
     ):
-        grid = distlite.cartesian(dims, periods)
-        if grid is None:
+        part = distlite.split(0 if rank < (math.prod(dims) or 6) else None)
+        if part is None:
             found.append((None,))
             continue
+        grid = distlite.Cartesian(dims, periods, part)
         assert grid.rank_of(grid.coords) == grid.group.rank() == rank
         assert grid.coords_of(rank) == grid.coords
         found.append((grid.dims, grid.coords, grid.neighbours, exchanged(grid)))
@@ -74,8 +76,7 @@ def halos(
         ((4, 1), (False, True), 1),
         ((1, 4), (True, False), 2),
     ):
-        grid = distlite.cartesian(dims, wraps)
-        assert grid is not None
+        grid = distlite.Cartesian(dims, wraps)
         whole = np.arange(8.0 * 12 * 3).reshape(8, 12, 3)
         margins = [(width, width)] * 2 + [(0, 0)]
         padded = np.pad(whole, margins)
@@ -105,9 +106,10 @@ def wrong_calls(
     rank: int, world_size: int, init_method: str, places: str
 ) -> dict[str, str]:
     join(rank, world_size, init_method, places)
-    make = distlite.cartesian
+    make = distlite.Cartesian
     found = {
         "large": error_of(make, (2, 2)),
+        "small": error_of(make, 1),
         "undivided": error_of(make, (3, 0)),
         "negative": error_of(make, (-1, 2)),
         "none": error_of(make, ()),
@@ -118,7 +120,6 @@ def wrong_calls(
         "differing": error_of(make, (2, 1) if rank else (1, 2)),
     }
     grid = make(2)
-    assert grid is not None
     found |= {
         "rank": error_of(grid.coords_of, 2),
         "coords": error_of(grid.rank_of, (0, 0)),
@@ -136,8 +137,7 @@ def failing(
 ) -> dict[str, Any]:
     """Arrays that do not fit, and a neighbour that does not come; the grid goes on."""
     join(rank, world_size, init_method, places)
-    grid = distlite.cartesian(2, True)
-    assert grid is not None
+    grid = distlite.Cartesian(2, True)
     found: dict[str, Any] = {}
     got = np.zeros((2, 3))
     sent = [np.full(3, rank + 1.0), np.full(4 if rank == 1 else 3, rank + 1.0)]

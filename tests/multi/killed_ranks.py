@@ -28,7 +28,7 @@ class Scene:
         self.large = np.zeros(700_000, np.float32)
         self.shared = distlite.shared_zeros(700_000, np.float32)
         self.window = distlite.Window(np.zeros(50_000))
-        self.grid = distlite.cartesian((0, 0), True)
+        self.grid = distlite.Cartesian((0, 0), True)
 
         self.following, self.preceding = (rank + 1) % size, (rank - 1) % size
 

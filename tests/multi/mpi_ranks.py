@@ -159,7 +159,7 @@ def _messages(rank: int, size: int) -> list[bool]:
 def exchanges() -> int:
     """Large arrays to neighbours and back, in one call; how often one was wrong."""
     rank, size = init()
-    grid = distlite.cartesian(0, True)
+    grid = distlite.Cartesian(0, True)
     before, behind = (rank - 1) % size, (rank + 1) % size
     wrong = 0
     for turn in range(100):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 import weakref
 from typing import Any
 
@@ -12,7 +13,7 @@ from collective_ranks import error_of
 from reducer_ranks import join
 
 import distlite
-from distlite import ReduceOp, persistent
+from distlite import Persistent, ReduceOp
 
 
 def rounds(rank: int, world_size: int, init_method: str, places: str) -> list[Any]:
@@ -31,18 +32,18 @@ def rounds(rank: int, world_size: int, init_method: str, places: str) -> list[An
     column, row, share = many[:, :1], many[:, 1:2].copy(), whole[:size]
     exchange, scatter = distlite.all_to_all_single, distlite.reduce_scatter_single
     calls: dict[str, Any] = {
-        "all_reduce": persistent(distlite.all_reduce, x, op=ReduceOp.MAX),
-        "scan": persistent(distlite.scan, x),
-        "function": persistent(distlite.all_reduce, one, np.subtract),
-        "broadcast": persistent(distlite.broadcast, x, 1),
-        "reduce": persistent(distlite.reduce, x, 0, ReduceOp.SUM),
-        "barrier": persistent(distlite.barrier),
-        "all_gather": persistent(distlite.all_gather, list(many), x),
-        "all_gather_single": persistent(distlite.all_gather_single, many, x),
-        "gather": persistent(distlite.gather, out, root, 0),
-        "scatter": persistent(distlite.scatter, out, root, 0),
-        "all_to_all_single": persistent(exchange, column, row),
-        "reduce_scatter_single": persistent(scatter, one, share),
+        "all_reduce": Persistent(distlite.all_reduce, x, op=ReduceOp.MAX),
+        "scan": Persistent(distlite.scan, x),
+        "function": Persistent(distlite.all_reduce, one, np.subtract),
+        "broadcast": Persistent(distlite.broadcast, x, 1),
+        "reduce": Persistent(distlite.reduce, x, 0, ReduceOp.SUM),
+        "barrier": Persistent(distlite.barrier),
+        "all_gather": Persistent(distlite.all_gather, list(many), x),
+        "all_gather_single": Persistent(distlite.all_gather_single, many, x),
+        "gather": Persistent(distlite.gather, out, root, 0),
+        "scatter": Persistent(distlite.scatter, out, root, 0),
+        "all_to_all_single": Persistent(exchange, column, row),
+        "reduce_scatter_single": Persistent(scatter, one, share),
     }
     del root
     wrong: list[Any] = []
@@ -78,17 +79,17 @@ def rounds(rank: int, world_size: int, init_method: str, places: str) -> list[An
         calls["reduce_scatter_single"].start().wait()
         wrong += [("reduce_scatter", step)] if one[0] != size * rank else []
     pair = [
-        persistent(distlite.irecv, inbox, left, tag=3),
-        persistent(distlite.send, outbox, right, None, 3),
+        Persistent(distlite.irecv, inbox, left, tag=3),
+        Persistent(distlite.send, outbox, right, None, 3),
     ]
     for step in range(3):
         outbox[:] = rank * 100 + step
-        works = [each.start() for each in pair if each is not None]
+        works = [each.start() for each in pair]
         for each in works:
             each.wait(60)
         wrong += [("send", step)] if (inbox != left * 100 + step).any() else []
     # One rank starts what the others call.
-    mixed = persistent(distlite.all_reduce, one)
+    mixed = Persistent(distlite.all_reduce, one)
     one[:] = 1
     if rank == 0:
         mixed.start().wait()
@@ -106,19 +107,22 @@ def wrong_calls(
     x, frozen = np.ones(3), np.ones(3)
     frozen.flags.writeable = False
     found: dict[str, Any] = {
-        "object": error_of(persistent, distlite.all_gather_object, [], 1),
-        "asynchronous": error_of(persistent, distlite.all_reduce, x, async_op=True),
-        "read-only": error_of(persistent, distlite.all_reduce, frozen),
+        "object": error_of(Persistent, distlite.all_gather_object, [], 1),
+        "asynchronous": error_of(Persistent, distlite.all_reduce, x, async_op=True),
+        "read-only": error_of(Persistent, distlite.all_reduce, frozen),
         "average": error_of(
-            persistent, distlite.all_reduce, np.arange(3), ReduceOp.AVG
+            Persistent, distlite.all_reduce, np.arange(3), ReduceOp.AVG
         ),
-        "itself": error_of(persistent, distlite.send, x, rank),
-        "nobody": error_of(persistent, distlite.send, x),
-        "unknown": error_of(persistent, distlite.recv, x, source=0),
-        "no array": error_of(persistent, distlite.broadcast, 3, 0),
+        "itself": error_of(Persistent, distlite.send, x, rank),
+        "nobody": error_of(Persistent, distlite.send, x),
+        "unknown": error_of(Persistent, distlite.recv, x, source=0),
+        "no array": error_of(Persistent, distlite.broadcast, 3, 0),
     }
-    call = persistent(distlite.all_reduce, x)
-    assert call is not None
+    nobodys = distlite.GroupMember.NON_GROUP_MEMBER
+    with warnings.catch_warnings(record=True):
+        outside = Persistent(distlite.all_reduce, x, group=nobodys)
+    found["outside"] = outside.start().wait(), outside.is_completed(), x.tolist()
+    call = Persistent(distlite.all_reduce, x)
     found["early"] = error_of(call.wait)
     if rank == 0:
         call.start()
@@ -141,8 +145,7 @@ def wrong_calls(
     gc.collect()
     found["freed"] = kept() is None
     moved = np.ones(3)
-    call = persistent(distlite.all_reduce, moved)
-    assert call is not None
+    call = Persistent(distlite.all_reduce, moved)
     moved.resize(30_000, refcheck=False)
     found["moved"] = error_of(call.start)
     distlite.barrier()

@@ -472,4 +472,4 @@ def start_beside_another_line(rank: int, world_size: int, init_method: str) -> A
 
 
 def _prepare() -> Any:
-    return dist.persistent(dist.all_reduce, np.zeros(3))
+    return dist.Persistent(dist.all_reduce, np.zeros(3))

@@ -90,8 +90,7 @@ def calls(
             d.recv(put(0.0), 0)
 
     def again() -> None:
-        call = d.persistent(d.all_reduce, put(1.0))
-        assert call is not None
+        call = d.Persistent(d.all_reduce, put(1.0))
         for _ in range(2):
             call.start().wait()
 

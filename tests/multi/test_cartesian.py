@@ -44,6 +44,7 @@ def test_halos_are_parts_of_the_whole(places):
 def test_wrong_calls_say_what_is_wrong():
     for found in run_ranks(cartesian_ranks.wrong_calls, 2, places="00"):
         assert "(2, 2) has 4 places, but the group has 2 ranks" in found["large"]
+        assert "(1,) has 1 places, but the group has 2 ranks" in found["small"]
         assert "3 does not divide 2" in found["undivided"]
         for name in ("negative", "none", "periods"):
             assert found[name].startswith("ValueError: a grid needs at least one dim")
@@ -51,7 +52,7 @@ def test_wrong_calls_say_what_is_wrong():
         assert found["no bool"].startswith("TypeError: periods must be bools")
         assert found["no number"].startswith("TypeError: ")
         assert found["differing"] == (
-            "ValueError: cartesian: rank 0 called it with the dimensions (1, 2) and "
+            "ValueError: Cartesian: rank 0 called it with the dimensions (1, 2) and "
             "periods (False, False), rank 1 with the dimensions (2, 1) and periods "
             "(False, False)"
         )

@@ -26,6 +26,7 @@ def test_wrong_calls_are_refused_before_anything_starts():
         assert "Must specify global_rank or group_rank" in found["nobody"]
         assert found["unknown"].startswith("TypeError: irecv() got an unexpected")
         assert found["no array"].startswith("TypeError: ")
+        assert tuple(found["outside"]) == (True, True, [1, 1, 1])
         assert "was not started" in found["early"]
         assert rank == 1 or "has not completed" in found["twice"]
         assert tuple(found["sum"]) == (True, [2, 2, 2])

@@ -641,7 +641,7 @@ def many_lines(seconds: float) -> None:
 def prepared_and_windows(seconds: float) -> None:
     group = ProcessGroup(HashStore(), 0, 1)
     array = np.ones(4)
-    call = distlite.persistent(distlite.all_reduce, array, group=group)
+    call = distlite.Persistent(distlite.all_reduce, array, group=group)
     window = distlite.Window(8, np.float64, group=group)
     places = itertools.count()
 

@@ -54,8 +54,7 @@ def torch_neighbours() -> None:
     import torch
 
     rank = dist.get_rank()
-    grid = dist.cartesian(2, periods=True)
-    assert grid is not None
+    grid = dist.Cartesian(2, periods=True)
     out = torch.zeros(2, 3)
     grid.neighbor_all_gather(out, torch.full((3,), rank + 1.0))
     assert out.tolist() == [[2.0 - rank] * 3] * 2
@@ -65,8 +64,7 @@ def torch_neighbours() -> None:
     for work in works:
         work.wait()
     assert out[:, 0].tolist() == [21.0 - rank, 11.0 - rank]
-    alone = dist.cartesian((1, 2), (True, False))
-    assert alone is not None
+    alone = dist.Cartesian((1, 2), (True, False))
     own = torch.zeros(4, 1)
     alone.neighbor_all_to_all(own, torch.arange(4.0).reshape(4, 1))
     assert own.flatten().tolist() == [[1.0, 0.0, 0.0, 2.0], [1.0, 0.0, 3.0, 0.0]][rank]

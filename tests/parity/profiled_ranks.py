@@ -303,14 +303,14 @@ def of_repeated() -> list[Any]:
     import numpy as np
 
     rank = distlite.get_rank()
-    early = distlite.persistent(distlite.all_reduce, torch.ones(3))
-    silent = distlite.persistent(distlite.all_reduce, np.ones(3))
+    early = distlite.Persistent(distlite.all_reduce, torch.ones(3))
+    silent = distlite.Persistent(distlite.all_reduce, np.ones(3))
     with PROFILERS["profiler"]() as profiler:
-        gather = distlite.persistent(distlite.all_gather, pair(2), torch.ones(2))
-        message = distlite.persistent(
+        gather = distlite.Persistent(distlite.all_gather, pair(2), torch.ones(2))
+        message = distlite.Persistent(
             distlite.send if rank == 0 else distlite.recv, torch.ones(4), 1 - rank
         )
-        calls = [early, gather, message, distlite.persistent(distlite.barrier), silent]
+        calls = [early, gather, message, distlite.Persistent(distlite.barrier), silent]
         for _ in range(2):
             for call in calls:
                 assert call is not None

@@ -712,13 +712,13 @@ def repeated(world: World, group: Group) -> None:
     tensor = world.place(np.zeros(count, np.int64)).reshape(-1)
     every = np.zeros(count * size, np.int64)
     if name == "all_reduce":
-        call = distlite.persistent(distlite.all_reduce, tensor, group=group.handle)
+        call = distlite.Persistent(distlite.all_reduce, tensor, group=group.handle)
     elif name == "broadcast":
-        call = distlite.persistent(
+        call = distlite.Persistent(
             distlite.broadcast, tensor, None, group.handle, group_src=0
         )
     else:
-        call = distlite.persistent(
+        call = distlite.Persistent(
             distlite.all_gather_single, every, tensor, group.handle
         )
     assert call is not None
@@ -739,7 +739,7 @@ def neighbours(world: World, group: Group) -> None:
     """A grid of the group, in which each rank tells its neighbours its number."""
     mine = group.ranks.index(world.rank)
     wraps = world.shared.random() < 0.5
-    grid = distlite.cartesian((0, 0), wraps, group.handle)
+    grid = distlite.Cartesian((0, 0), wraps, group.handle)
     assert grid is not None
     count = world.count(lists=True)
     every = [world.data("float32", count, rank) for rank in range(len(group))]
