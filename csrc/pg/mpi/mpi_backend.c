@@ -297,7 +297,7 @@ await_broadcast(const dl_mpi_table *mpi, dl_mpi_handle *request, dl_deadline dea
     int is_done = 0;
 
     for (;;) {
-        DL_TRY(dl_mpi_check(mpi, mpi->test(request, &is_done, NULL), "MPI_Test"));
+        DL_TRY(dl_mpi_check(mpi, dl_mpi_test(mpi, request, &is_done), "MPI_Test"));
         if (is_done) {
             return DL_OK;
         }
@@ -316,7 +316,7 @@ dl_status
 dl_mpi_broadcast_in_world(void *bytes, size_t size, dl_deadline deadline)
 {
     const dl_mpi_world *world;
-    dl_mpi_handle request;
+    dl_mpi_handle request = 0;
 
     DL_TRY(dl_mpi_world_open(&world));
     DL_TRY(dl_mpi_runner_start());
@@ -327,8 +327,8 @@ dl_mpi_broadcast_in_world(void *bytes, size_t size, dl_deadline deadline)
         return dl_fail_no_memory();
     }
     memcpy(copy, bytes, size);
-    dl_mpi_part part = {copy, (int)size, world->mpi->byte};
-    int result = world->mpi->ibcast(&part, 0, world->mpi->world, &request);
+    int result = world->mpi->ibcast(copy, (int)size, world->mpi->byte, 0,
+                                    world->mpi->world, &request);
     dl_status status = dl_mpi_check(world->mpi, result, "MPI_Ibcast");
     if (status == DL_OK) {
         status = await_broadcast(world->mpi, &request, deadline);

@@ -110,9 +110,10 @@ post(dl_mpi_backend *self, void *data, size_t size, int peer, bool is_send)
     dl_mpi_part part;
 
     DL_TRY(dl_mpi_part_of(self->comm, data, size, &part, &type));
-    int result = is_send
-                     ? self->mpi->isend(&part, peer, DL_MPI_BLOCK_TAG, comm, &request)
-                     : self->mpi->irecv(&part, peer, DL_MPI_BLOCK_TAG, comm, &request);
+    int result = is_send ? self->mpi->isend(part.data, part.count, part.type, peer,
+                                            DL_MPI_BLOCK_TAG, comm, &request)
+                         : self->mpi->irecv(part.data, part.count, part.type, peer,
+                                            DL_MPI_BLOCK_TAG, comm, &request);
     dl_mpi_type_free(self->comm, type);
     return dl_mpi_add(self, result, request, is_send ? "MPI_Isend" : "MPI_Irecv", peer);
 }

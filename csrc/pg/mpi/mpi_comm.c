@@ -40,6 +40,9 @@
 #define SMALLEST_PIECE ((size_t)1 << 12)
 #define LARGEST_ITEM 16
 
+/* What an int cannot count is counted in blocks of this size. */
+#define UNIT ((size_t)1 << 20)
+
 static struct {
     pthread_mutex_t lock;
     dl_list all; /* guarded by lock */
@@ -64,10 +67,10 @@ free_comm(dl_mpi_comm *comm)
     bool is_freed = !atomic_load(&comm->has_pending) && dl_mpi_world_is_open();
 
     if (comm->handle != 0 && is_freed) {
-        comm->mpi->comm_free(comm->handle);
+        comm->mpi->comm_free(&comm->handle);
     }
     if (comm->users != 0 && is_freed) {
-        comm->mpi->comm_free(comm->users);
+        comm->mpi->comm_free(&comm->users);
     }
     dl_mpi_mailbox_fini(&comm->mailbox);
     pthread_mutex_destroy(&comm->lock);
@@ -111,13 +114,21 @@ choose_piece(void)
     return is_right ? asked / LARGEST_ITEM * LARGEST_ITEM : LARGEST_PIECE;
 }
 
+/* Creates it from the world instead of a parent, so that only the members take part and
+ * no communicator has to outlive its group. */
 static dl_status
 create(const dl_mpi_comm *comm, const int *ranks, dl_mpi_handle *handle)
 {
     const dl_mpi_table *mpi = comm->mpi;
     int tag = tag_of(comm->group_name, comm->world->last_tag);
-    int result = mpi->comm_create(ranks, comm->size, tag, handle);
+    dl_mpi_handle all = 0, some = 0;
 
+    DL_TRY(dl_mpi_check(mpi, mpi->comm_group(mpi->world, &all), "MPI_Comm_group"));
+    int result = mpi->group_incl(all, comm->size, ranks, &some);
+    mpi->group_free(&all);
+    DL_TRY(dl_mpi_check(mpi, result, "MPI_Group_incl"));
+    result = mpi->comm_create_group(mpi->world, some, tag, handle);
+    mpi->group_free(&some);
     DL_TRY(dl_mpi_check(mpi, result, "MPI_Comm_create_group"));
     mpi->comm_set_errhandler(*handle, mpi->errors_return);
     return DL_OK;
@@ -198,6 +209,27 @@ dl_mpi_comm_leave(dl_mpi_comm *comm, dl_mpi_handle request, void *memory)
     dl_mpi_leftover_add(request, memory);
 }
 
+/* Makes the type of whole units and a rest in bytes, and commits it, since callers use
+ * it at once.  An array of handles has the width that they have in this MPI. */
+static int
+make_type(const dl_mpi_table *mpi, size_t size, dl_mpi_handle *type)
+{
+    int counts[2] = {(int)(size / UNIT), (int)(size % UNIT)};
+    int64_t offsets[2] = {0, (int64_t)(size - size % UNIT)};
+    dl_mpi_handle unit = 0;
+    char types[2 * sizeof unit];
+    int result = mpi->type_contiguous((int)UNIT, mpi->byte, &unit);
+
+    if (result != 0) {
+        return result;
+    }
+    memcpy(types, &unit, mpi->abi.handle_size);
+    memcpy(types + mpi->abi.handle_size, &mpi->byte, mpi->abi.handle_size);
+    result = mpi->type_struct(2, counts, offsets, types, type);
+    mpi->type_free(&unit);
+    return result == 0 ? mpi->type_commit(type) : result;
+}
+
 dl_status
 dl_mpi_part_of(const dl_mpi_comm *comm, void *data, size_t size, dl_mpi_part *part,
                dl_mpi_handle *type)
@@ -205,7 +237,7 @@ dl_mpi_part_of(const dl_mpi_comm *comm, void *data, size_t size, dl_mpi_part *pa
     *part = (dl_mpi_part){data, (int)size, comm->mpi->byte};
     *type = 0;
     if (size > comm->piece) {
-        DL_TRY(dl_mpi_check(comm->mpi, comm->mpi->type_bytes(size, type),
+        DL_TRY(dl_mpi_check(comm->mpi, make_type(comm->mpi, size, type),
                             "MPI_Type_create_struct"));
         part->count = 1;
         part->type = *type;
@@ -217,7 +249,7 @@ void
 dl_mpi_type_free(const dl_mpi_comm *comm, dl_mpi_handle type)
 {
     if (type != 0) {
-        comm->mpi->type_free(type);
+        comm->mpi->type_free(&type);
     }
 }
 

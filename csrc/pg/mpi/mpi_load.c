@@ -80,21 +80,99 @@ is_standard(void *handle)
     return address != NULL && version(&major, &minor) == 0 && major >= 1;
 }
 
+static const dl_mpi_abi openmpi_abi = {
+    .in_place = (void *)(intptr_t)1,
+    .any_source = -1,
+    .any_tag = -1,
+    .thread_multiple = 3,
+    .handle_size = sizeof(void *),
+};
+static const dl_mpi_abi mpich_abi = {
+    .in_place = (void *)(intptr_t)-1,
+    .status_ignore = (void *)(intptr_t)1,
+    .any_source = -2,
+    .any_tag = -1,
+    .thread_multiple = 3,
+    .tag_ub = 0x64400001,
+    .status_source = 2,
+    .handle_size = sizeof(int),
+};
+static const dl_mpi_abi standard_abi = {
+    .in_place = (void *)(intptr_t)1,
+    .any_source = -1,
+    .any_tag = -2,
+    .thread_multiple = 4096,
+    .tag_ub = 501,
+    .handle_size = sizeof(void *),
+};
+
 static dl_status
-bind_table(void *handle, const char *text)
+find_object(void *handle, const char *symbol, dl_mpi_handle *object)
 {
+    *object = (dl_mpi_handle)dlsym(handle, symbol);
+    return *object != 0 ? DL_OK
+                        : dl_fail(DL_UNSUPPORTED, "Open MPI in %s has no %s",
+                                  dl_library_path(handle), symbol);
+}
+
+/* In Open MPI 4 and 5 the predefined handles are the addresses of objects that the
+ * library exports. */
+static dl_status
+find_objects(void *handle, dl_mpi_table *table)
+{
+#define X(name, openmpi, mpich, standard) \
+    DL_TRY(find_object(handle, "ompi_mpi_" #openmpi, &table->name));
+    DL_MPI_HANDLES(X)
+#undef X
+    return DL_OK;
+}
+
+static void
+set_numbers(bool is_mpich, dl_mpi_table *table)
+{
+#define X(name, openmpi, mpich, standard) table->name = is_mpich ? mpich : standard;
+    DL_MPI_HANDLES(X)
+#undef X
+}
+
+static dl_status
+bind_constants(void *handle, const char *text, dl_mpi_table *table)
+{
+    bool is_intel = strstr(text, "Intel(R) MPI") != NULL;
+
     if (dlsym(handle, "ompi_mpi_comm_world") != NULL) {
-        return dl_mpi_bind_openmpi(handle, text, &state.table);
+        table->abi = openmpi_abi;
+        return find_objects(handle, table);
     }
     if (is_standard(handle)) {
-        return dl_mpi_bind_standard(handle, text, &state.table);
+        table->abi = standard_abi;
+        set_numbers(false, table);
+        /* Intel MPI 2021.18 exchanges this one and the next, which aborts. */
+        table->errors_return -= is_intel ? 1 : 0;
+        return DL_OK;
     }
-    if (strstr(text, "MPICH") != NULL || strstr(text, "Intel(R) MPI") != NULL) {
-        return dl_mpi_bind_mpich(handle, text, &state.table);
+    if (strstr(text, "MPICH") != NULL || is_intel) {
+        table->abi = mpich_abi;
+        set_numbers(true, table);
+        return DL_OK;
     }
     return dl_fail(DL_UNSUPPORTED,
                    "%s is an MPI whose binary interface is not supported (%.200s); %s",
                    dl_library_path(handle), text, dl_mpi_library.advice);
+}
+
+static dl_status
+bind_table(void *handle, const char *text, dl_mpi_table *table)
+{
+    static const dl_symbol symbols[] = {
+#define X(field, symbol, arguments) {#symbol, offsetof(dl_mpi_table, field), false},
+        DL_MPI_FUNCTIONS(X, dl_mpi_handle)
+#undef X
+    };
+    dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
+
+    DL_TRY(bind_constants(handle, text, table));
+    return dl_library_bind(&dl_mpi_library, handle, list, table);
 }
 
 static dl_status
@@ -110,7 +188,7 @@ load_locked(void)
         status = read_text(state.handle, text);
     }
     if (status == DL_OK) {
-        status = bind_table(state.handle, text);
+        status = bind_table(state.handle, text, &state.table);
     }
     if (status == DL_OK) {
         text[strcspn(text, ",\r\n")] = '\0';
@@ -159,4 +237,20 @@ dl_mpi_fail(const dl_mpi_table *mpi, int result, const char *call)
     text[strcspn(text, "\r\n")] = '\0';
     return dl_fail(DL_BACKEND, "%s failed: %.500s (%d; %.100s)", call, text, result,
                    state.text);
+}
+
+int
+dl_mpi_find_message(const dl_mpi_table *mpi, int tag, dl_mpi_handle comm, int *is_there,
+                    dl_mpi_handle *message, dl_mpi_status *found)
+{
+    int words[16] = {0}; /* twice the size of any status */
+    const int *facts = words + mpi->abi.status_source;
+
+    *message = 0;
+    int result = mpi->improbe(mpi->abi.any_source, tag, comm, is_there, message, words);
+    if (result == 0 && *is_there) {
+        *found = (dl_mpi_status){facts[0], facts[1], -1};
+        (void)mpi->get_count(words, mpi->byte, &found->bytes);
+    }
+    return result;
 }

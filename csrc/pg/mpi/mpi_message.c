@@ -145,8 +145,9 @@ take_letter_locked(dl_mpi_comm *comm, const dl_mpi_status *found, dl_mpi_handle 
     if (came == NULL) {
         return dl_fail_no_memory();
     }
-    dl_mpi_part part = {&came->head, found->bytes, comm->mpi->byte};
-    int result = comm->mpi->imrecv(&part, matched, &came->request);
+    came->request = 0;
+    int result = comm->mpi->imrecv(&came->head, found->bytes, comm->mpi->byte, &matched,
+                                   &came->request);
     if (result != 0) {
         free(came);
         return dl_mpi_check(comm->mpi, result, "MPI_Imrecv");
@@ -168,8 +169,8 @@ empty_mailbox_locked(dl_mpi_comm *comm)
     for (;;) {
         dl_mpi_handle matched;
         dl_mpi_status found;
-        int result = mpi->improbe(mpi->any_source, mpi->any_tag, comm->users, &is_there,
-                                  &matched, &found);
+        int result = dl_mpi_find_message(mpi, mpi->abi.any_tag, comm->users, &is_there,
+                                         &matched, &found);
         DL_TRY(dl_mpi_check(mpi, result, "MPI_Improbe"));
         if (!is_there) {
             return DL_OK;
@@ -201,6 +202,17 @@ fail_call(const message *self, int result, const char *call)
                          self->comm->group_name, self->comm->rank);
 }
 
+/* A function that fails may have written its request. */
+static dl_status
+check_started(const message *self, int result, dl_mpi_handle *request, const char *call)
+{
+    if (result != 0) {
+        *request = 0;
+        return fail_call(self, result, call);
+    }
+    return DL_OK;
+}
+
 /* Returns whether a request has ended, which is 0 from then on. */
 static bool
 has_ended(const message *self, dl_mpi_handle *request, int *result)
@@ -210,7 +222,7 @@ has_ended(const message *self, dl_mpi_handle *request, int *result)
     if (*request == 0) {
         return true;
     }
-    *result = self->comm->mpi->test(request, &is_done, NULL);
+    *result = dl_mpi_test(self->comm->mpi, request, &is_done);
     if (*result != 0 || is_done) {
         *request = 0;
         return true;
@@ -285,10 +297,10 @@ receive_contents_locked(message *self, dl_status verdict)
     }
     void *target = self->copy != NULL ? self->copy : self->tensor.data;
     DL_TRY(dl_mpi_part_of(comm, target, theirs->size, &part, &type));
-    int result = comm->mpi->irecv(&part, self->work.source, theirs->tag, comm->handle,
-                                  &self->first);
+    int result = comm->mpi->irecv(part.data, part.count, part.type, self->work.source,
+                                  theirs->tag, comm->handle, &self->first);
     dl_mpi_type_free(comm, type);
-    return result == 0 ? DL_OK : fail_call(self, result, "MPI_Irecv");
+    return check_started(self, result, &self->first, "MPI_Irecv");
 }
 
 /* Handles a head.  Afterwards the receive has ended, with the status that is returned,
@@ -664,10 +676,10 @@ send_contents(message *self, size_t size)
     dl_mpi_handle type;
 
     DL_TRY(dl_mpi_part_of(comm, source, size, &part, &type));
-    int result = comm->mpi->isend(&part, self->peer, self->letter->head.tag,
-                                  comm->handle, &self->second);
+    int result = comm->mpi->isend(part.data, part.count, part.type, self->peer,
+                                  self->letter->head.tag, comm->handle, &self->second);
     dl_mpi_type_free(comm, type);
-    return result == 0 ? DL_OK : fail_call(self, result, "MPI_Isend");
+    return check_started(self, result, &self->second, "MPI_Isend");
 }
 
 /* Writes the letter, and the copy of large contents with gaps. */
@@ -704,13 +716,10 @@ begin_send_locked(message *self)
     size_t along = size <= MOST_ALONG ? size : 0;
 
     DL_TRY(write_letter_locked(self, size, along));
-    dl_mpi_part part = {&self->letter->head, (int)(sizeof(head) + along),
-                        comm->mpi->byte};
-    int result =
-        comm->mpi->isend(&part, self->peer, self->tag, comm->users, &self->first);
-    if (result != 0) {
-        return fail_call(self, result, "MPI_Isend");
-    }
+    int result = comm->mpi->isend(&self->letter->head, (int)(sizeof(head) + along),
+                                  comm->mpi->byte, self->peer, self->tag, comm->users,
+                                  &self->first);
+    DL_TRY(check_started(self, result, &self->first, "MPI_Isend"));
     return along < size ? send_contents(self, size) : DL_OK;
 }
 

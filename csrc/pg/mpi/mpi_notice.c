@@ -13,15 +13,16 @@
 static void
 send_to(dl_mpi_comm *comm, int to, const dl_mpi_notice *notice, size_t size)
 {
-    dl_mpi_handle request;
+    dl_mpi_handle request = 0;
     void *letter = malloc(size);
 
     if (letter == NULL) {
         return;
     }
     memcpy(letter, notice, size);
-    dl_mpi_part part = {letter, (int)size, comm->mpi->byte};
-    if (comm->mpi->isend(&part, to, DL_MPI_NOTICE_TAG, comm->handle, &request) != 0) {
+    if (comm->mpi->isend(letter, (int)size, comm->mpi->byte, to, DL_MPI_NOTICE_TAG,
+                         comm->handle, &request)
+        != 0) {
         free(letter);
         return;
     }
@@ -59,19 +60,19 @@ bool
 dl_mpi_notice_receive(dl_mpi_comm *comm, dl_mpi_notice *notice, int *from)
 {
     const dl_mpi_table *mpi = comm->mpi;
-    dl_mpi_part part = {notice, sizeof *notice, mpi->byte};
-    dl_mpi_handle matched, request;
+    dl_mpi_handle matched, request = 0;
     dl_mpi_status found;
     int is_there = 0, is_done = 0;
 
-    if (mpi->improbe(mpi->any_source, DL_MPI_NOTICE_TAG, comm->handle, &is_there,
-                     &matched, &found)
+    if (dl_mpi_find_message(mpi, DL_MPI_NOTICE_TAG, comm->handle, &is_there, &matched,
+                            &found)
             != 0
-        || !is_there || mpi->imrecv(&part, matched, &request) != 0) {
+        || !is_there
+        || mpi->imrecv(notice, sizeof *notice, mpi->byte, &matched, &request) != 0) {
         return false;
     }
     /* MPI sends it eagerly, so it is here. */
-    while (mpi->test(&request, &is_done, NULL) == 0 && !is_done) {
+    while (dl_mpi_test(mpi, &request, &is_done) == 0 && !is_done) {
         sched_yield();
     }
     *from = found.source;

@@ -241,28 +241,29 @@ dl_mpi_add(dl_mpi_backend *self, int result, dl_mpi_handle request, const char *
 }
 
 static int
-start_collective(const dl_mpi_backend *self, dl_mpi_part *part, const char **name,
+start_collective(const dl_mpi_backend *self, const dl_mpi_part *part, const char **name,
                  dl_mpi_handle *request)
 {
     const dl_mpi_table *mpi = self->mpi;
-    dl_mpi_handle comm = self->comm->handle;
-    void *own = dl_mpi_has_all(self) ? mpi->in_place : part->data;
+    dl_mpi_handle comm = self->comm->handle, type = part->type;
+    void *all = part->data, *own = dl_mpi_has_all(self) ? mpi->abi.in_place : all;
+    int count = part->count;
 
     switch (self->way) {
     case DL_MPI_ALL:
         *name = "MPI_Iallgather";
-        return mpi->iallgather(own, part, comm, request);
+        return mpi->iallgather(own, count, type, all, count, type, comm, request);
     case DL_MPI_DOWN:
         *name = "MPI_Ibcast";
-        return mpi->ibcast(part, self->root, comm, request);
+        return mpi->ibcast(all, count, type, self->root, comm, request);
     case DL_MPI_UP:
         *name = "MPI_Igather";
-        return mpi->igather(own, part, self->root, comm, request);
+        return mpi->igather(own, count, type, all, count, type, self->root, comm,
+                            request);
     default:
         *name = "MPI_Iscatter";
-        const void *all = part->data;
-        part->data = own;
-        return mpi->iscatter(all, part, self->root, comm, request);
+        return mpi->iscatter(all, count, type, own, count, type, self->root, comm,
+                             request);
     }
 }
 
@@ -401,7 +402,7 @@ await_request(dl_mpi_backend *self, dl_mpi_pending *pending)
     int is_done = 0;
 
     for (;;) {
-        int result = self->mpi->test(&pending->request, &is_done, NULL);
+        int result = dl_mpi_test(self->mpi, &pending->request, &is_done);
         if (result != 0) {
             pending->request = 0;
             dl_mpi_add(self, result, 0, pending->name, 0);
@@ -455,7 +456,7 @@ have_ended(dl_mpi_backend *self)
         if (*request == 0) {
             continue;
         }
-        if (self->mpi->test(request, &is_done, NULL) != 0 || is_done) {
+        if (dl_mpi_test(self->mpi, request, &is_done) != 0 || is_done) {
             *request = 0;
         }
         have_all &= *request == 0;

@@ -289,17 +289,21 @@ start_piece(const dl_mpi_backend *self, const dl_call *call, const reduction *ho
     const dl_mpi_table *mpi = self->mpi;
     dl_mpi_handle comm = self->comm->handle;
     bool is_sender = call->op == DL_REDUCE && self->rank != call->root;
-    const void *input = is_sender ? piece->data : mpi->in_place;
+    const void *input = is_sender ? piece->data : mpi->abi.in_place;
 
     switch (call->op) {
     case DL_REDUCE:
-        return mpi->ireduce(input, piece, how->mpi_op, call->root, comm, request);
+        return mpi->ireduce(input, piece->data, piece->count, piece->type, how->mpi_op,
+                            call->root, comm, request);
     case DL_SCAN:
-        return mpi->iscan(input, piece, how->mpi_op, comm, request);
+        return mpi->iscan(input, piece->data, piece->count, piece->type, how->mpi_op,
+                          comm, request);
     case DL_EXSCAN:
-        return mpi->iexscan(input, piece, how->mpi_op, comm, request);
+        return mpi->iexscan(input, piece->data, piece->count, piece->type, how->mpi_op,
+                            comm, request);
     default:
-        return mpi->iallreduce(input, piece, how->mpi_op, comm, request);
+        return mpi->iallreduce(input, piece->data, piece->count, piece->type,
+                               how->mpi_op, comm, request);
     }
 }
 

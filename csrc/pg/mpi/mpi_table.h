@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * MPI's functions as this library uses them, whichever MPI library is loaded.  The
- * three binary interfaces differ in the type of handles, in constants and in the layout
- * of a status.  Here a handle is as wide as a pointer, and one file for each type of
- * handles fills in the same table from one body (mpi_abi.h).  The functions return MPI's
- * result codes: 0 is success, and dl_mpi_check() turns any other into an error. */
+ * MPI's functions as they are in whichever MPI library is loaded.  The three binary
+ * interfaces differ in the width of handles, in constants and in the layout of a status.
+ * A handle is declared as wide as a pointer here.  In MPICH's interface it is an int,
+ * which on the processors that are supported is the low half of the register, of the slot
+ * of the stack or of the memory that holds a pointer, so that one declaration serves both:
+ * a variable for a handle that MPI writes has to be 0 before.  The functions return
+ * MPI's result codes: 0 is success, and dl_mpi_check() turns any other into an error. */
 #ifndef DISTLITE_PG_MPI_MPI_TABLE_H
 #define DISTLITE_PG_MPI_MPI_TABLE_H
 
@@ -15,14 +17,17 @@
 
 typedef uintptr_t dl_mpi_handle;
 
-/* What MPI reports of a message that was received or found. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(void *) == 8,
+               "the low half of a pointer comes first, and may hold MPICH's handles");
+
+/* What MPI reports of a message that was found. */
 typedef struct dl_mpi_status {
     int source;
     int tag;
     int bytes; /* negative: more than an int can hold */
 } dl_mpi_status;
 
-/* A buffer for MPI.  In a collective, `count` and `type` describe one block of it. */
+/* A buffer for MPI. */
 typedef struct dl_mpi_part {
     void *data;
     int count;
@@ -62,75 +67,72 @@ typedef struct dl_mpi_part {
     X(bor, op_bor, 0x58000008, 0x29)                   \
     X(bxor, op_bxor, 0x5800000a, 0x2a)
 
-typedef struct dl_mpi_table {
-    /* constants */
-#define X(name, openmpi, mpich, standard) dl_mpi_handle name;
-    DL_MPI_HANDLES(X)
-#undef X
+typedef int dl_mpi_copy_fn(dl_mpi_handle, int, void *, void *, void *, int *);
+typedef int dl_mpi_delete_fn(dl_mpi_handle, int, void *, void *);
+
+/* MPI's functions, of which those that move data do not block. */
+#define DL_MPI_FUNCTIONS(X, H)                                                     \
+    X(init_thread, MPI_Init_thread, (int *, char ***, int, int *))                 \
+    X(query_thread, MPI_Query_thread, (int *))                                     \
+    X(initialized, MPI_Initialized, (int *))                                       \
+    X(finalized, MPI_Finalized, (int *))                                           \
+    X(finalize, MPI_Finalize, (void))                                              \
+    X(error_string, MPI_Error_string, (int, char *, int *))                        \
+    X(comm_rank, MPI_Comm_rank, (H, int *))                                        \
+    X(comm_size, MPI_Comm_size, (H, int *))                                        \
+    X(comm_get_attr, MPI_Comm_get_attr, (H, int, void *, int *))                   \
+    X(comm_create_keyval, MPI_Comm_create_keyval,                                  \
+      (dl_mpi_copy_fn *, dl_mpi_delete_fn *, int *, void *))                       \
+    X(comm_set_attr, MPI_Comm_set_attr, (H, int, void *))                          \
+    X(comm_free, MPI_Comm_free, (H *))                                             \
+    X(comm_set_errhandler, MPI_Comm_set_errhandler, (H, H))                        \
+    X(comm_group, MPI_Comm_group, (H, H *))                                        \
+    X(group_incl, MPI_Group_incl, (H, int, const int *, H *))                      \
+    X(group_free, MPI_Group_free, (H *))                                           \
+    X(comm_create_group, MPI_Comm_create_group, (H, H, int, H *))                  \
+    X(isend, MPI_Isend, (const void *, int, H, int, int, H, H *))                  \
+    X(irecv, MPI_Irecv, (void *, int, H, int, int, H, H *))                        \
+    X(iprobe, MPI_Iprobe, (int, int, H, int *, void *))                            \
+    X(improbe, MPI_Improbe, (int, int, H, int *, H *, void *))                     \
+    X(imrecv, MPI_Imrecv, (void *, int, H, H *, H *))                              \
+    X(test, MPI_Test, (H *, int *, void *))                                        \
+    X(get_count, MPI_Get_count, (const void *, H, int *))                          \
+    X(ibcast, MPI_Ibcast, (void *, int, H, int, H, H *))                           \
+    X(iallreduce, MPI_Iallreduce, (const void *, void *, int, H, H, H, H *))       \
+    X(ireduce, MPI_Ireduce, (const void *, void *, int, H, H, int, H, H *))        \
+    X(iscan, MPI_Iscan, (const void *, void *, int, H, H, H, H *))                 \
+    X(iexscan, MPI_Iexscan, (const void *, void *, int, H, H, H, H *))             \
+    X(iallgather, MPI_Iallgather, (const void *, int, H, void *, int, H, H, H *))  \
+    X(igather, MPI_Igather, (const void *, int, H, void *, int, H, int, H, H *))   \
+    X(iscatter, MPI_Iscatter, (const void *, int, H, void *, int, H, int, H, H *)) \
+    X(type_contiguous, MPI_Type_contiguous, (int, H, H *))                         \
+    X(type_struct, MPI_Type_create_struct,                                         \
+      (int, const int *, const int64_t *, const void *, H *))                      \
+    X(type_commit, MPI_Type_commit, (H *))                                         \
+    X(type_free, MPI_Type_free, (H *))
+
+/* The constants of a binary interface. */
+typedef struct dl_mpi_abi {
     void *in_place;
+    void *status_ignore;
     int any_source;
     int any_tag;
     int thread_multiple;
-    int tag_ub; /* the key of an attribute of the world */
-    /* the library as a whole */
-    int (*init_thread)(int *, char ***, int, int *);
-    int (*query_thread)(int *);
-    int (*initialized)(int *);
-    int (*finalized)(int *);
-    int (*finalize)(void);
-    int (*error_string)(int, char *, int *);
-    /* communicators */
-    int (*place)(int *rank, int *size); /* in the world */
-    int (*last_tag)(int *tag);          /* the largest that MPI accepts */
-    /* Registers `call`, which MPI_Finalize calls first, whichever part of the program
-     * calls that.  To be used once. */
-    int (*at_finalize)(void (*call)(void));
-    int (*comm_free)(dl_mpi_handle);
-    int (*comm_set_errhandler)(dl_mpi_handle, dl_mpi_handle errhandler);
-    /* Creates a communicator of ranks of the world; only these ranks call it. */
-    int (*comm_create)(const int *ranks, int count, int tag, dl_mpi_handle *comm);
-    /* functions that do not block */
-    int (*isend)(const dl_mpi_part *, int peer, int tag, dl_mpi_handle comm,
-                 dl_mpi_handle *request);
-    int (*irecv)(const dl_mpi_part *, int peer, int tag, dl_mpi_handle comm,
-                 dl_mpi_handle *request);
-    /* Lets MPI make progress with what is in flight. */
-    int (*progress)(void);
-    /* Stores whether a message of `peer` with that tag has arrived, and takes it out of
-     * matching: only imrecv can receive it then. */
-    int (*improbe)(int peer, int tag, dl_mpi_handle comm, int *is_there,
-                   dl_mpi_handle *message, dl_mpi_status *status);
-    int (*imrecv)(const dl_mpi_part *, dl_mpi_handle message, dl_mpi_handle *request);
-    /* `status` may be NULL. */
-    int (*test)(dl_mpi_handle *request, int *is_done, dl_mpi_status *status);
-    /* Collectives, which do not block either.  `input` is one block, or in_place; the
-     * part is the output, or one block of it.  Of iscatter `input` has all blocks. */
-    int (*ibcast)(const dl_mpi_part *, int root, dl_mpi_handle comm,
-                  dl_mpi_handle *request);
-    int (*iallreduce)(const void *input, const dl_mpi_part *, dl_mpi_handle op,
-                      dl_mpi_handle comm, dl_mpi_handle *request);
-    int (*ireduce)(const void *input, const dl_mpi_part *, dl_mpi_handle op, int root,
-                   dl_mpi_handle comm, dl_mpi_handle *request);
-    int (*iscan)(const void *input, const dl_mpi_part *, dl_mpi_handle op,
-                 dl_mpi_handle comm, dl_mpi_handle *request);
-    int (*iexscan)(const void *input, const dl_mpi_part *, dl_mpi_handle op,
-                   dl_mpi_handle comm, dl_mpi_handle *request);
-    int (*iallgather)(const void *input, const dl_mpi_part *, dl_mpi_handle comm,
-                      dl_mpi_handle *request);
-    int (*igather)(const void *input, const dl_mpi_part *, int root, dl_mpi_handle comm,
-                   dl_mpi_handle *request);
-    int (*iscatter)(const void *input, const dl_mpi_part *, int root,
-                    dl_mpi_handle comm, dl_mpi_handle *request);
-    /* Creates a datatype of so many bytes, which an int need not count. */
-    int (*type_bytes)(size_t size, dl_mpi_handle *type);
-    int (*type_free)(dl_mpi_handle type);
-} dl_mpi_table;
+    int tag_ub;        /* the key of an attribute of the world */
+    int status_source; /* the index of the int in a status that names the sender; that
+                          of the tag is the next */
+    size_t handle_size;
+} dl_mpi_abi;
 
-/* Fill in `table` from the library behind `handle`; `text` is the
- * library's version text. */
-dl_status dl_mpi_bind_openmpi(void *handle, const char *text, dl_mpi_table *table);
-dl_status dl_mpi_bind_mpich(void *handle, const char *text, dl_mpi_table *table);
-dl_status dl_mpi_bind_standard(void *handle, const char *text, dl_mpi_table *table);
+typedef struct dl_mpi_table {
+    dl_mpi_abi abi;
+#define X(name, openmpi, mpich, standard) dl_mpi_handle name;
+    DL_MPI_HANDLES(X)
+#undef X
+#define X(field, symbol, arguments) int(*field) arguments;
+    DL_MPI_FUNCTIONS(X, dl_mpi_handle)
+#undef X
+} dl_mpi_table;
 
 /* Where an MPI library is searched for; error texts cite it. */
 extern const dl_library dl_mpi_library;
@@ -153,5 +155,17 @@ dl_mpi_check(const dl_mpi_table *mpi, int result, const char *call)
 {
     return result == 0 ? DL_OK : dl_mpi_fail(mpi, result, call);
 }
+
+/* Stores whether a request has ended, of which MPI writes 0 or a null handle then. */
+static inline int
+dl_mpi_test(const dl_mpi_table *mpi, dl_mpi_handle *request, int *is_done)
+{
+    return mpi->test(request, is_done, mpi->abi.status_ignore);
+}
+
+/* Stores whether a message with that tag, or with any, has arrived, and takes it out of
+ * matching: only imrecv can receive it then. */
+int dl_mpi_find_message(const dl_mpi_table *mpi, int tag, dl_mpi_handle comm,
+                        int *is_there, dl_mpi_handle *message, dl_mpi_status *found);
 
 #endif

@@ -121,7 +121,7 @@ drop_ended_locked(void)
     while (*link != NULL) {
         leftover *each = *link;
         int is_done = 0;
-        if (state.world.mpi->test(&each->request, &is_done, NULL) == 0 && !is_done) {
+        if (dl_mpi_test(state.world.mpi, &each->request, &is_done) == 0 && !is_done) {
             link = &each->next;
             continue;
         }
@@ -165,8 +165,12 @@ dl_mpi_leftover_flush(int64_t span)
 static void
 make_progress(void)
 {
+    const dl_mpi_table *mpi = state.world.mpi;
+    int is_there;
+
     if (dl_mpi_world_is_open()) {
-        state.world.mpi->progress();
+        mpi->iprobe(mpi->abi.any_source, 0, mpi->world, &is_there,
+                    mpi->abi.status_ignore);
         pthread_mutex_lock(&leftovers.lock);
         drop_ended_locked();
         pthread_mutex_unlock(&leftovers.lock);
@@ -329,9 +333,10 @@ dl_mpi_runner_wake(void)
 
 /* Called as MPI_Finalize begins; mpi4py may call that, too.  MPI may be called until
  * this returns; MPI_Finalize finds pending what MPI has not completed by then. */
-static void
-close_world(void)
+static int
+close_world(dl_mpi_handle comm, int key, void *value, void *extra)
 {
+    (void)comm, (void)key, (void)value, (void)extra;
     if (dl_mpi_world_is_open()) {
         stop_runner();
         if (!atomic_load(&state.skips_finalize)) {
@@ -339,6 +344,16 @@ close_world(void)
         }
     }
     atomic_store(&state.is_ending, true);
+    return 0;
+}
+
+static int
+copy_no_attribute(dl_mpi_handle comm, int key, void *extra, void *value, void *copy,
+                  int *is_copied)
+{
+    (void)comm, (void)key, (void)extra, (void)value, (void)copy;
+    *is_copied = 0;
+    return 0;
 }
 
 /* Called at exit, if MPI was started here.  A forked child that exits does nothing. */
@@ -372,7 +387,7 @@ init_thread(const dl_mpi_table *mpi, int *provided)
     for (size_t i = 0; i < TAKEN_SIGNALS; i++) {
         sigaction(taken_signals[i].number, NULL, &before[i]);
     }
-    int result = mpi->init_thread(NULL, NULL, mpi->thread_multiple, provided);
+    int result = mpi->init_thread(NULL, NULL, mpi->abi.thread_multiple, provided);
     for (size_t i = 0; i < TAKEN_SIGNALS; i++) {
         if (taken_signals[i].is_ending || before[i].sa_handler != SIG_DFL) {
             sigaction(taken_signals[i].number, &before[i], NULL);
@@ -401,14 +416,14 @@ start_mpi(const dl_mpi_table *mpi)
         mpi->comm_set_errhandler(mpi->world, mpi->errors_return);
         atexit(end_mpi);
     }
-    if (provided < mpi->thread_multiple) {
+    if (provided < mpi->abi.thread_multiple) {
         return dl_fail(
             DL_UNSUPPORTED,
             "MPI was started %s a thread level below MPI_THREAD_MULTIPLE (%d of %d): "
             "operations of several groups, and asynchronous ones, are called from "
             "several threads; %s",
             is_started ? "by another part of the program with" : "but grants", provided,
-            mpi->thread_multiple,
+            mpi->abi.thread_multiple,
             is_started ? "start it with MPI_THREAD_MULTIPLE (mpi4py's default), or let "
                          "init_process_group start it"
                        : "use a library that was built with support for it");
@@ -441,20 +456,45 @@ check_launcher(const dl_mpi_world *world)
     return DL_OK;
 }
 
+/* MPI guarantees tags up to 32767 at least. */
+static int
+read_last_tag(const dl_mpi_table *mpi, int *tag)
+{
+    const int *value = NULL;
+    int is_set = 0;
+    int result = mpi->comm_get_attr(mpi->world, mpi->abi.tag_ub, &value, &is_set);
+
+    *tag = result == 0 && is_set ? *value : 32767;
+    return result;
+}
+
+/* MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF, whichever part of the
+ * program calls it. */
+static int
+register_end(const dl_mpi_table *mpi)
+{
+    int key;
+    int result = mpi->comm_create_keyval(copy_no_attribute, close_world, &key, NULL);
+
+    return result == 0 ? mpi->comm_set_attr(mpi->self, key, NULL) : result;
+}
+
 static dl_status
 open_locked(void)
 {
     dl_mpi_world *world = &state.world;
 
     DL_TRY(dl_mpi_load(&world->mpi));
-    DL_TRY(start_mpi(world->mpi));
-    DL_TRY(dl_mpi_check(world->mpi, world->mpi->place(&world->rank, &world->size),
-                        "MPI_Comm_rank"));
-    DL_TRY(dl_mpi_check(world->mpi, world->mpi->last_tag(&world->last_tag),
-                        "MPI_Comm_get_attr"));
+    const dl_mpi_table *mpi = world->mpi;
+    DL_TRY(start_mpi(mpi));
+    DL_TRY(
+        dl_mpi_check(mpi, mpi->comm_rank(mpi->world, &world->rank), "MPI_Comm_rank"));
+    DL_TRY(
+        dl_mpi_check(mpi, mpi->comm_size(mpi->world, &world->size), "MPI_Comm_size"));
+    DL_TRY(
+        dl_mpi_check(mpi, read_last_tag(mpi, &world->last_tag), "MPI_Comm_get_attr"));
     DL_TRY(check_launcher(world));
-    DL_TRY(dl_mpi_check(world->mpi, world->mpi->at_finalize(close_world),
-                        "MPI_Comm_set_attr"));
+    DL_TRY(dl_mpi_check(mpi, register_end(mpi), "MPI_Comm_set_attr"));
     state.fork_generation = dl_fork_generation();
     atomic_store(&state.is_open, true);
     return DL_OK;
