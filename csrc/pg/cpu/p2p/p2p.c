@@ -129,7 +129,6 @@ make_link(dl_p2p *engine, int rank)
     dl_p2p_peer *peer = &engine->peers[rank];
     dl_link_options link = {
         .group = options->group_name,
-        .family = options->family,
         .there = &options->peers[rank],
         .listener = options->listener,
         .rank = engine->rank,
@@ -274,7 +273,7 @@ give_up(dl_p2p *engine, const dl_error *cause)
         engine->is_aborted = true;
         say_farewells(engine, cause);
         dl_p2p_ring(engine);
-        dl_p2p_runner_nudge(engine);
+        dl_p2p_thread_nudge(engine);
     }
 }
 
@@ -316,7 +315,7 @@ dl_p2p_close(dl_p2p *engine)
     dl_p2p_ring(engine);
     engine->is_closed = true;
     dl_p2p_unlock_and_finish(engine);
-    dl_p2p_runner_stop(engine);
+    dl_p2p_thread_stop(engine);
     pthread_mutex_lock(&engine->lock);
     while (engine->drivers > 0) {
         pthread_cond_wait(&engine->left, &engine->lock);

@@ -138,13 +138,12 @@ struct dl_p2p {
     int wake;                /* eventfd for threads that poll links; -1: one host */
     atomic_bool wants_links; /* some link is wanted; read without the lock */
     atomic_bool is_blocked;  /* some frame waits for room; read without the lock */
-    int drivers;             /* waiting threads that use the memory, not the runner */
-    uint64_t helped;         /* how often such a thread has stopped */
+    int drivers;             /* waiting threads that use the memory, not the engine's */
     dl_core_sharing sharing;
     bool is_aborted;
     bool is_closed;
     dl_error cause; /* of the abort */
-    struct dl_p2p_runner *runner;
+    struct dl_p2p_thread *thread;
 };
 
 /* The functions below require the engine's lock, unless stated otherwise. */
@@ -273,14 +272,13 @@ dl_status dl_p2p_flush(dl_p2p *engine, dl_deadline deadline, bool may_check);
  * started by the first of them, does nothing while other threads drive the engine, and
  * sleeps when there is no work. */
 
-/* Starts the thread or wakes it: an operation is posted, at `now`, that no thread waits
- * for. */
-dl_status dl_p2p_runner_want(dl_p2p *engine, int64_t now);
+/* Starts the thread or wakes it: an operation is posted that no thread waits for. */
+dl_status dl_p2p_thread_want(dl_p2p *engine);
 
 /* Wakes the thread if it sleeps. */
-void dl_p2p_runner_nudge(dl_p2p *engine);
+void dl_p2p_thread_nudge(dl_p2p *engine);
 
 /* Stops and joins the thread, if there is one.  To be called without the lock. */
-void dl_p2p_runner_stop(dl_p2p *engine);
+void dl_p2p_thread_stop(dl_p2p *engine);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <sched.h>
 #include <stdlib.h>
-#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -20,31 +19,20 @@
 /* How long dl_p2p_flush() waits for peers that accept nothing. */
 #define PARTING DL_SECOND
 
-/* Time after the last unawaited post before the runner drives the engine: usually the
- * caller soon waits for the operation, and drives the engine itself.  It doubles with
- * each inspection, up to MOST_PATIENCE, while the callers do so.  An inspection costs
- * them more than it seems: it sets a timer, which interrupts them, and takes a core from
- * one of them. */
-#define PATIENCE (50 * INT64_C(1000))
-#define MOST_PATIENCE (16 * PATIENCE)
-
-/* The runner goes on to check for operations for this long after the last one, at this
- * interval.  Sleeping at once would add a wake-up to the first operation of each
- * burst. */
-#define LINGER (5 * DL_MILLISECOND)
-#define LOOK_EVERY (100 * INT64_C(1000))
+/* How long the progress thread leaves an unawaited operation to the caller, which usually
+ * soon waits for it, and drives the engine itself.  Waking the thread for each operation
+ * instead would cost two context switches. */
+#define PATIENCE (200 * INT64_C(1000))
 
 /* The engine's own thread. */
-typedef struct dl_p2p_runner {
+typedef struct dl_p2p_thread {
     dl_p2p *engine;
     pthread_t thread;
     pthread_cond_t wanted;
-    int64_t last_wanted; /* guarded by the engine's lock, as are all below */
-    int64_t patience;
-    uint64_t helped; /* as of the last inspection */
-    bool is_asleep;
+    bool was_wanted; /* since its last inspection; guarded by the engine's lock */
+    bool is_asleep;  /* guarded likewise, as is the next one */
     bool is_stopping;
-} runner;
+} progress_thread;
 
 static dl_message *
 message_of_work(dl_work *work)
@@ -134,18 +122,17 @@ sleep_at_bell(dl_p2p *engine, uint32_t seen, int64_t limit)
 }
 
 /* Called with the engine's lock held, by a thread that stops driving the engine: hands
- * unsent frames over to the runner.  If the runner cannot be started, the engine is
+ * unsent frames over to the progress thread.  If that cannot be started, the engine is
  * aborted, because its peers would otherwise wait forever. */
 static void
 hand_over(dl_p2p *engine)
 {
-    runner *self = engine->runner;
+    const progress_thread *self = engine->thread;
 
     if (engine->pending > 0 || engine->drivers > 0 || !dl_p2p_has_work(engine)) {
-        return; /* the poster has woken the runner, or drives the engine itself */
+        return; /* the poster has woken the thread, or drives the engine itself */
     }
-    if ((self == NULL || self->is_asleep)
-        && dl_p2p_runner_want(engine, dl_now()) != DL_OK) {
+    if ((self == NULL || self->is_asleep) && dl_p2p_thread_want(engine) != DL_OK) {
         dl_p2p_break(engine);
     }
 }
@@ -201,7 +188,6 @@ static void
 remove_driver(dl_p2p *engine)
 {
     pthread_mutex_lock(&engine->lock);
-    engine->helped++;
     if (--engine->drivers == 0) {
         pthread_cond_broadcast(&engine->left);
         hand_over(engine);
@@ -432,23 +418,22 @@ dl_p2p_wait(dl_work *work, dl_deadline deadline)
     return status;
 }
 
-/* Sleeps on, and for long, while another thread has the lock, and so drives the engine.
- * If this one waited for the lock, the other would have to wake it at the end of each
- * pass, and would mostly have taken the lock again before it runs. */
+/* Sleeps on while another thread has the lock, and so drives the engine.  If this one
+ * waited for the lock, the other would have to wake it at the end of each pass, and
+ * would mostly have taken the lock again before it runs. */
 static void
-sleep_unlocked(dl_p2p *engine, int64_t span)
+sleep_unlocked(dl_p2p *engine)
 {
-    struct timespec time = {.tv_nsec = span};
+    const struct timespec span = {.tv_nsec = PATIENCE};
 
     pthread_mutex_unlock(&engine->lock);
     do {
-        clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
-        time.tv_nsec = MOST_PATIENCE;
+        clock_nanosleep(CLOCK_MONOTONIC, 0, &span, NULL);
     } while (pthread_mutex_trylock(&engine->lock) != 0);
 }
 
 static void
-sleep_until_wanted(runner *self)
+sleep_until_wanted(progress_thread *self)
 {
     self->is_asleep = true;
     while (self->is_asleep && !self->is_stopping) {
@@ -476,50 +461,34 @@ drive_unawaited(dl_p2p *engine)
 }
 
 static void
-learn_patience(runner *self)
-{
-    bool is_needless =
-        self->engine->drivers > 0 || self->engine->helped != self->helped;
-
-    self->helped = self->engine->helped;
-    self->patience = is_needless ? 2 * self->patience : PATIENCE;
-    self->patience = self->patience < MOST_PATIENCE ? self->patience : MOST_PATIENCE;
-}
-
-static void
-run_step(runner *self)
+run_step(progress_thread *self)
 {
     dl_p2p *engine = self->engine;
-    int64_t idle = dl_now() - self->last_wanted;
 
-    learn_patience(self);
+    if (self->was_wanted) {
+        self->was_wanted = false;
+        sleep_unlocked(engine);
+    }
     bool has_work = dl_p2p_has_work(engine);
-    bool is_needed = has_work && engine->drivers == 0;
-
-    if (!is_needed && idle < LINGER) {
-        sleep_unlocked(engine,
-                       self->patience > LOOK_EVERY ? self->patience : LOOK_EVERY);
-    } else if (!has_work) {
-        sleep_until_wanted(self);
-    } else if (!is_needed) {
+    if (has_work && engine->drivers == 0) {
+        drive_unawaited(engine);
+    } else if (self->was_wanted) {
+        /* Callers are posting, and wait for what they post. */
+    } else if (has_work) {
         /* The waiting threads do the work; a second driver would only cost their peers
          * extra wake-ups. */
         (void)dl_condition_wait(&engine->left, &engine->lock, dl_deadline_after(-1));
-    } else if (idle < self->patience) {
-        sleep_unlocked(engine, self->patience - idle);
     } else {
-        drive_unawaited(engine);
+        sleep_until_wanted(self);
     }
 }
 
 static void *
-run(void *argument)
+make_progress(void *argument)
 {
-    runner *self = argument;
+    progress_thread *self = argument;
 
     dl_blocked_mark_internal();
-    /* The default timer slack of 50 microseconds is as long as PATIENCE. */
-    prctl(PR_SET_TIMERSLACK, 1000UL);
     pthread_mutex_lock(&self->engine->lock);
     while (!self->is_stopping) {
         run_step(self);
@@ -529,42 +498,41 @@ run(void *argument)
 }
 
 static dl_status
-start(dl_p2p *engine, int64_t now)
+start_thread(dl_p2p *engine)
 {
-    runner *self = calloc(1, sizeof *self);
+    progress_thread *self = calloc(1, sizeof *self);
 
     if (self == NULL) {
         return dl_fail_no_memory();
     }
     self->engine = engine;
-    self->last_wanted = now;
-    self->patience = PATIENCE;
+    self->was_wanted = true;
     dl_condition_init(&self->wanted);
-    dl_status status = dl_thread_start(&self->thread, run, self);
+    dl_status status = dl_thread_start(&self->thread, make_progress, self);
     if (status != DL_OK) {
         pthread_cond_destroy(&self->wanted);
         free(self);
         return status;
     }
-    engine->runner = self;
+    engine->thread = self;
     return DL_OK;
 }
 
 dl_status
-dl_p2p_runner_want(dl_p2p *engine, int64_t now)
+dl_p2p_thread_want(dl_p2p *engine)
 {
-    if (engine->runner == NULL) {
-        return start(engine, now);
+    if (engine->thread == NULL) {
+        return start_thread(engine);
     }
-    engine->runner->last_wanted = now;
-    dl_p2p_runner_nudge(engine);
+    engine->thread->was_wanted = true;
+    dl_p2p_thread_nudge(engine);
     return DL_OK;
 }
 
 void
-dl_p2p_runner_nudge(dl_p2p *engine)
+dl_p2p_thread_nudge(dl_p2p *engine)
 {
-    runner *self = engine->runner;
+    progress_thread *self = engine->thread;
 
     if (self != NULL && self->is_asleep) {
         self->is_asleep = false;
@@ -573,11 +541,11 @@ dl_p2p_runner_nudge(dl_p2p *engine)
 }
 
 void
-dl_p2p_runner_stop(dl_p2p *engine)
+dl_p2p_thread_stop(dl_p2p *engine)
 {
     pthread_mutex_lock(&engine->lock);
-    runner *self = engine->runner;
-    engine->runner = NULL;
+    progress_thread *self = engine->thread;
+    engine->thread = NULL;
     if (self != NULL) {
         self->is_stopping = true;
         pthread_cond_signal(&self->wanted);

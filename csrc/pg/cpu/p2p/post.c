@@ -115,14 +115,15 @@ abandon(dl_message *near)
     return dl_fail_again(&error);
 }
 
-/* Has the message go on after its call, driven by its waiter or by the runner. */
+/* Has the message go on after its call, driven by its waiter or by the progress
+ * thread. */
 static dl_status
 carry_on(dl_message *near, dl_work **work)
 {
     dl_p2p *engine = near->engine;
 
     if (!near->is_awaited && near->state != DL_MESSAGE_ENDED
-        && dl_p2p_runner_want(engine, dl_deadline_start(near->deadline)) != DL_OK) {
+        && dl_p2p_thread_want(engine) != DL_OK) {
         return abandon(near);
     }
     dl_message *self = move_to_heap(near);
