@@ -144,10 +144,6 @@ typedef struct dl_backend_ops {
      * rank that it has left.  A backend that is ordered by streams lets operations end
      * that have begun, and ignores that abort. */
     void (*leave)(dl_backend *);
-    /* Called after abort or leave: this rank will make no more groups out of this one.
-     * Informs the ranks that wait for it in a group that it has not made. Idempotent;
-     * may be called from any thread.  NULL if no rank can wait that way. */
-    void (*end_family)(dl_backend *);
     /* Called after the last operation.  In a forked child it touches nothing that is
      * shared with the parent. */
     void (*free)(dl_backend *);
@@ -211,9 +207,6 @@ typedef struct dl_backend_options {
      * meet anew; otherwise NULL. */
     dl_backend_origin *origin;
     const int *origin_ranks; /* by rank */
-    /* The name of that group if ending its family ends this one as
-     * well; otherwise NULL. */
-    const char *family;
     /* For a backend that serves a group's arrays on devices, whose options are not NULL:
      * the device of the first array, or -1; and the same as in dl_backend_ops for the
      * group's CPU side, to be called without the locks that abort() and leave() need.

@@ -61,8 +61,9 @@ struct dl_group {
     pthread_mutex_t lock;
     atomic_bool is_broken;
     atomic_bool is_closed;
-    dl_error cause;        /* returned by all later calls; fixed once is_broken */
-    bool has_ended_family; /* guarded by lock; aborted by its owner, or closed */
+    dl_error cause; /* returned by all later calls; fixed once is_broken */
+    bool is_ended;  /* guarded by lock; aborted by its owner, or closed: then no groups
+                     * are made out of it */
 };
 
 /* Returns true in a forked child whose parent made the group. */
@@ -82,7 +83,7 @@ dl_status dl_group_lost(dl_group *group, int rank);
 void dl_group_note_loss(dl_group *group);
 
 /* Breaks the group with `cause` and aborts its backends, as dl_group_abort() does, but
- * does not end the family of groups that could be made out of it. */
+ * groups may still be made out of it. */
 void dl_group_fail(dl_group *group, const dl_error *cause);
 
 /* Breaks the group with `cause`, unless it is broken already. */

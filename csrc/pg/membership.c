@@ -65,7 +65,7 @@ inherit(dl_group *parent, const dl_backend_kind *kind, bool is_successor,
         return dl_group_admit(parent);
     }
     pthread_mutex_lock(&parent->lock);
-    if (parent->has_ended_family && !is_successor) {
+    if (parent->is_ended && !is_successor) {
         dl_status status = dl_fail_again(&parent->cause);
         pthread_mutex_unlock(&parent->lock);
         return status;
@@ -74,7 +74,6 @@ inherit(dl_group *parent, const dl_backend_kind *kind, bool is_successor,
     if (backend != NULL && backend->origin != NULL
         && parent->host.kind->make == kind->make) {
         options->origin = dl_backend_origin_ref(backend->origin);
-        options->family = is_successor ? NULL : parent->name;
         for (int rank = 0; backend->origin_ranks != NULL && rank < options->size;
              rank++) {
             origin_ranks[rank] = backend->origin_ranks[origin_ranks[rank]];
@@ -302,16 +301,6 @@ dl_group_fail(dl_group *group, const dl_error *cause)
     pthread_mutex_unlock(&group->lock);
 }
 
-static void
-end_family_locked(dl_group *group)
-{
-    group->has_ended_family = true;
-    dl_backend *backend = group->host.backend;
-    if (backend != NULL && backend->ops->end_family != NULL) {
-        backend->ops->end_family(backend);
-    }
-}
-
 void
 dl_group_abort(dl_group *group, const char *reason)
 {
@@ -322,7 +311,7 @@ dl_group_abort(dl_group *group, const char *reason)
     dl_group_fail(group, &cause);
     if (!dl_group_is_inherited(group)) {
         pthread_mutex_lock(&group->lock);
-        end_family_locked(group);
+        group->is_ended = true;
         pthread_mutex_unlock(&group->lock);
     }
 }
@@ -402,7 +391,7 @@ dl_group_close(dl_group *group)
     pthread_mutex_lock(&group->lock);
     bool is_first = !atomic_exchange(&group->is_closed, true);
     leave_side_locked(&group->host, &cause);
-    end_family_locked(group);
+    group->is_ended = true;
     leave_side_locked(device_side_of(group), &cause);
     pthread_mutex_unlock(&group->lock);
     close_side(group, &group->host);

@@ -8,7 +8,6 @@
 
 #include "base/thread.h"
 #include "net/socket.h"
-#include "pg/cpu/family.h"
 #include "pg/cpu/shm/board.h"
 #include "pg/cpu/shm/failure_check.h"
 #include "ranks.h"
@@ -90,69 +89,6 @@ CHECK_CASE(only_members_find_the_same_area)
     /* The directory itself, and nothing else. */
     CHECK(bytes_used(&shared) <= before + 64 * 1024 + DL_ARENA_LOANS * 16);
     dl_arena_fini(&shared);
-    dl_arena_fini(&shared);
-}
-
-static bool
-ended_by_1(void *arena, int rank, char reason[DL_BOARD_REASON_SIZE])
-{
-    return dl_arena_has_ended_family(arena, rank, dl_family_of("parent"), reason);
-}
-
-CHECK_CASE(a_rank_that_makes_no_more_groups_is_gone_in_those_it_has_not_made)
-{
-    int ranks[] = {0, 1, 2};
-    char reason[DL_BOARD_REASON_SIZE];
-    dl_loan loan;
-    dl_board boards[2];
-    dl_deadline deadline = dl_deadline_after(DL_SECOND);
-    uint64_t family = dl_family_of("parent");
-
-    CHECK_OK(dl_arena_create(&shared, SIZE, true));
-    dl_borrower borrowers[] = {borrower_of("g", 0, ranks, 3),
-                               borrower_of("parent", 1, ranks, 3),
-                               borrower_of("h", 2, ranks, 3)};
-    CHECK_OK(dl_arena_borrow(&shared, &borrowers[0], deadline, &loan));
-    dl_peer peers[3] = {0};
-    for (int i = 0; i < 2; i++) {
-        dl_board_options options = {.rank = 2 * i,
-                                    .size = 3,
-                                    .group_name = "g",
-                                    .peers = peers,
-                                    .ended_family = ended_by_1,
-                                    .membership = &shared};
-        CHECK_OK(dl_board_init(&boards[i], &options, loan.segment.memory,
-                               loan.segment.size));
-    }
-    CHECK_OK(dl_failure_check_watch(&boards[0], 1));
-    /* Rank 2 has made this one, and rank 1 of another family only gives that up. */
-    CHECK_OK(dl_arena_end_family(&shared, &borrowers[2], family, "enough", deadline));
-    CHECK_OK(dl_arena_end_family(&shared, &borrowers[1], dl_family_of("other"), "no",
-                                 deadline));
-    CHECK_OK(dl_failure_check_watch(&boards[0], 1));
-    CHECK_OK(dl_failure_check_watch(&boards[0], 2));
-    CHECK_OK(dl_arena_end_family(&shared, &borrowers[1], family, "tired", deadline));
-    CHECK_OK(dl_arena_end_family(&shared, &borrowers[1], family, "again", deadline));
-    CHECK(dl_arena_has_ended_family(&shared, 1, family, reason));
-    CHECK(strcmp(reason, "tired") == 0);
-    CHECK_STATUS(dl_failure_check_watch(&boards[0], 1), DL_PEER_LOST);
-    CHECK(strstr(dl_last_error()->text, "tired") != NULL);
-    CHECK_OK(dl_failure_check_watch(&boards[0], 2));
-    /* The parent is made anew. */
-    dl_loan other;
-    CHECK_OK(dl_arena_borrow(&shared, &borrowers[1], deadline, &other));
-    CHECK(!dl_arena_has_ended_family(&shared, 1, family, reason));
-    CHECK(dl_arena_has_ended_family(&shared, 2, family, reason));
-    /* Only the last ones are kept. */
-    for (uint64_t i = 0; i < DL_ARENA_NOTES; i++) {
-        CHECK_OK(dl_arena_end_family(&shared, &borrowers[0], 1 + i, "", deadline));
-    }
-    CHECK(!dl_arena_has_ended_family(&shared, 2, family, reason));
-    dl_arena_return(&shared, &loan);
-    dl_arena_return(&shared, &other);
-    for (int i = 0; i < 2; i++) {
-        dl_board_fini(&boards[i]);
-    }
     dl_arena_fini(&shared);
 }
 

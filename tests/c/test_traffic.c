@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 
 #include "base/thread.h"
-#include "pg/cpu/family.h"
 #include "pg/cpu/tcp/frame.h"
 #include "traffics.h"
 
@@ -457,15 +456,11 @@ CHECK_CASE(connections_without_proof_are_closed)
     traffics_fini(&all);
 }
 
-/* A call of rank 1 to rank 0, for a group that was made out of `parent`. */
+/* A call of rank 1 to rank 0. */
 static int
-call_for_child(const test_traffics *all, const char *group, const char *parent,
-               bool is_probe)
+call_rank_0(const test_traffics *all, const char *group, bool is_probe)
 {
-    dl_hello contents = {.group = group,
-                         .family = dl_family_of(parent),
-                         .caller = 1,
-                         .use = DL_FOR_MESSAGES};
+    dl_hello contents = {.group = group, .caller = 1, .use = DL_FOR_MESSAGES};
     const dl_address *there = &all->ways[0].addresses[0];
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     dl_buffer hello = {0};
@@ -477,12 +472,6 @@ call_for_child(const test_traffics *all, const char *group, const char *parent,
     CHECK(send(fd, hello.data, hello.size, 0) == (ssize_t)hello.size);
     dl_buffer_fini(&hello);
     return fd;
-}
-
-static int
-call_rank_0(const test_traffics *all, const char *group, bool is_probe)
-{
-    return call_for_child(all, group, NULL, is_probe);
 }
 
 static bool
@@ -524,66 +513,6 @@ end_group(test_traffics *all, const char *group, const char *text)
                     (dl_bytes){frame, dl_failure_notice_put(frame, &cause)});
 }
 
-/* Whether it is still waited with, at rank 0. */
-static void
-check_kept(test_traffics *all, const char *group)
-{
-    dl_hello contents = {.group = group, .caller = 1, .use = DL_FOR_MESSAGES};
-    int64_t until = dl_now() + PATIENCE;
-    int taken = -1;
-
-    while (taken < 0 && dl_now() < until) {
-        taken = take(&all->listeners[0], &contents);
-    }
-    CHECK(taken >= 0);
-    close(taken);
-}
-
-CHECK_CASE(connecting_for_a_group_that_cannot_be_made_fails)
-{
-    test_traffics all;
-
-    traffics_init(&all, 2);
-    dl_listener *listener = &all.listeners[0];
-    CHECK_OK(dl_listener_begin(listener, "made"));
-    int before[] = {call_for_child(&all, "child", "world", false),
-                    call_for_child(&all, "child", "world", true)};
-    int others[] = {call_for_child(&all, "made", "world", false),
-                    call_for_child(&all, "successor", NULL, false),
-                    call_for_child(&all, "cousin", "other world", false)};
-    /* A group that has failed may still be the parent of others. */
-    end_group(&all, "world", "enough");
-    int between = call_for_child(&all, "child", "world", false);
-    for (int i = 0; i < 100; i++) {
-        dl_listener_hear(listener);
-    }
-    dl_listener_end_family(listener, "world");
-    dl_listener_end_family(listener, "world");
-    check_told(&all, before[0], "enough");
-    check_told(&all, before[1], "enough");
-    check_told(&all, between, "enough");
-    check_told(&all, call_for_child(&all, "child", "world", true), "enough");
-    check_kept(&all, "made");
-    check_kept(&all, "successor");
-    check_kept(&all, "cousin");
-    /* What was made, and has ended, has a farewell of its own. */
-    end_group(&all, "made", "over");
-    check_told(&all, call_for_child(&all, "made", "world", false), "over");
-    /* Another one of the name may have children again. */
-    CHECK_OK(dl_listener_begin(listener, "world"));
-    int anew = call_for_child(&all, "child", "world", false);
-    check_kept(&all, "child");
-    close(anew);
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        close(others[i]);
-    }
-    /* One that this process has not had is not ended. */
-    dl_listener_end_family(listener, "unknown");
-    traffics_fini(&all);
-    dl_listener_end_family(&(dl_listener){0}, "world");
-    CHECK_OK(dl_listener_begin(&(dl_listener){0}, "world"));
-}
-
 CHECK_CASE(connecting_for_a_group_that_has_ended_fails)
 {
     test_traffics all;
@@ -600,7 +529,7 @@ CHECK_CASE(connecting_for_a_group_that_has_ended_fails)
     check_told(&all, call_rank_0(&all, "g", true), "enough");
     check_told(&all, call_rank_0(&all, "g", false), "enough");
     /* Connections for other groups stay, also for a later group of the same name. */
-    CHECK_OK(dl_listener_begin(&all.listeners[0], "g"));
+    dl_listener_forget_end(&all.listeners[0], "g");
     int anew = call_rank_0(&all, "g", false);
     int64_t until = dl_now() + PATIENCE;
     int taken = -1;

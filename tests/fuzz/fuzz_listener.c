@@ -60,7 +60,6 @@ open_room(room *r, bool has_token)
         way.secret = r->secret;
     }
     require(dl_listener_open(&r->listener, &way) == DL_OK);
-    require(dl_listener_begin(&r->listener, "group") == DL_OK);
 }
 
 static void

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
+import pytest
 from health_ranks import Scene, Told
 from launching import wait_until
 from operations import wait_until_ahead
@@ -213,66 +214,29 @@ def of_ended_groups(
     return counts
 
 
-def _sum(group: Group, peer: int) -> None:
-    dist.all_reduce(np.zeros(3), group=group)
-
-
-NEW_WAITS = (_sum, receive, send)
-
-
 def of_a_group_not_made(
-    rank: int,
-    world_size: int,
-    init_method: str,
-    names: str,
-    culprit: int,
-    end: str,
-    comes_first: bool,
-) -> dict[str, Told]:
-    """The culprit gives up the default group, and lives, before it has made the groups
-    in which the others wait for it: before they call, or while they do."""
+    rank: int, world_size: int, init_method: str, names: str, end: str
+) -> str:
+    """Rank 1 gives up the default group, and lives, before it has made the group in
+    which the others wait for it."""
     scene = Scene(rank, world_size, init_method, names)
     # Made by all: it goes on, and keeps what the ranks of the default group share.
     kept = dist.new_group(timeout=LIMIT)
-    others = [f"told/{other}" for other in range(world_size) if other != culprit]
-    if rank == culprit:
-        if not comes_first:
-            wait_until_ahead({0, 1, 2} - {culprit})
-        scene.mark("end")
+    if rank == 1:
         default = dist.group.WORLD
         default.abort() if end == "abort" else default.shutdown()
-        scene.store.wait(others)
-        try:
+        scene.store.wait(["told/0", "told/2"])
+        with pytest.raises(dist.DistError) as info:
             dist.new_group()
-        except dist.DistBackendError as error:
-            assert end == "abort" and "abort() was called" in str(error), error
-        except dist.DistError as error:
-            assert end == "leave" and "closed" in str(error), error
-        else:
-            raise AssertionError("a group was made of one that has ended")
-        dist.barrier(kept)
-        return {}
-    if comes_first:
-        scene.store.wait(["end"])
-    results = {}
-    for wait in NEW_WAITS:
-        group = dist.new_group(timeout=LIMIT)
-        name = f"start/{rank}/{wait.__name__}"
-        scene.mark(name)
-        results[wait.__name__] = _told_late(
-            scene, name, lambda g=group, w=wait: w(g, culprit)
-        )
-    scene.mark(f"told/{rank}")
+        text = str(info.value)
+    else:
+        group = dist.new_group(timeout=timedelta(milliseconds=300))
+        with pytest.raises(dist.DistBackendError) as info:
+            dist.all_reduce(np.zeros(3), group=group)
+        text = str(info.value)
+        scene.mark(f"told/{rank}")
     dist.barrier(kept)
-    return results
-
-
-def _told_late(scene: Scene, start: str, operation: Callable[[], None]) -> Told:
-    """In seconds after both have happened: the end, and the start of the operation."""
-    text, _ = _told(scene, start, operation)
-    end = time.monotonic()
-    after = max(float(scene.store.get(start)), float(scene.store.get("end")))
-    return text, end - after
+    return text
 
 
 def of_a_group_made_before(

@@ -12,7 +12,6 @@
 #include "base/thread.h"
 #include "net/interface.h"
 #include "pg/cpu/cpu_state.h"
-#include "pg/cpu/family.h"
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/shm/failure_check.h"
 #include "pg/cpu/window/cpu_window.h"
@@ -21,8 +20,7 @@
  * board that last longer call dl_blocking_begin(), as `brief` demands. */
 #define BRIEF ((size_t)16 << 10)
 
-/* Limit of the time for informing other ranks that this one cannot make a group, or
- * that a family has ended: neither may be delayed for longer. */
+/* Limit of the time for informing other ranks that this one cannot make a group. */
 #define TELLING_PATIENCE (500 * DL_MILLISECOND)
 
 /* The hosts that a log line lists; of more hosts only the number is given. */
@@ -113,62 +111,6 @@ leave_backend(dl_backend *backend)
     if (dl_cpu_has_hosts(self)) {
         leave_hosts(self, &cause, &cause);
     }
-}
-
-/* Describes why this rank has left.  The board keeps the first farewell; the reason of
- * an abort names the rank at fault, if it is known. */
-static void
-describe_end(const dl_cpu_backend *self, char reason[DL_BOARD_REASON_SIZE])
-{
-    const dl_board *board = &self->board;
-    const dl_board_member *member = &board->members[board->options.rank];
-
-    if (atomic_load(&member->farewell) == DL_ABORTED) {
-        snprintf(reason, DL_BOARD_REASON_SIZE, "%.*s", DL_BOARD_REASON_SIZE - 1,
-                 member->reason);
-    } else {
-        snprintf(reason, DL_BOARD_REASON_SIZE,
-                 "left group %.100s, and cannot create other groups from it",
-                 self->group_name);
-    }
-}
-
-static void
-end_family(dl_backend *backend)
-{
-    dl_cpu_backend *self = dl_cpu_self(backend);
-    char reason[DL_BOARD_REASON_SIZE];
-
-    if (self->size == 1) {
-        return;
-    }
-    const dl_layout *all = &self->roster->endpoint.layout;
-    dl_borrower borrower = {
-        .rank = all->place_of[all->rank],
-        .processes = self->roster->local_processes,
-        .size = dl_layout_count(all, all->host),
-    };
-    dl_error before = *dl_last_error();
-    describe_end(self, reason);
-    (void)dl_arena_end_family(&self->roster->membership.arena, &borrower,
-                              dl_family_of(self->group_name), reason,
-                              dl_deadline_after(TELLING_PATIENCE));
-    if (dl_cpu_has_hosts(self)) {
-        dl_listener_end_family(&self->roster->endpoint.calls, self->group_name);
-    }
-    (void)dl_fail_again(&before);
-}
-
-static bool
-has_ended_family(void *context, int place, char reason[DL_BOARD_REASON_SIZE])
-{
-    const dl_cpu_backend *self = context;
-    int rank = dl_layout_ranks(&self->layout, self->layout.host)[place];
-    int origin = self->origin_ranks[rank];
-
-    return dl_arena_has_ended_family(&self->roster->membership.arena,
-                                     self->roster->endpoint.layout.place_of[origin],
-                                     self->family, reason);
 }
 
 /* In a forked child the memory is on loan to the parent. */
@@ -376,7 +318,6 @@ make_window(dl_backend *backend, const dl_window_options *options,
     }
     if (dl_cpu_has_hosts(self)) {
         group.ways = ways_of(self);
-        group.family = self->family;
         DL_TRY(server_of_windows(self, &group.server));
     }
     return dl_cpu_window_new(&group, options, part);
@@ -425,7 +366,6 @@ static const dl_backend_ops cpu_ops = {
     .verify_calls = verify_calls,
     .finish = finish,
     .leave = leave_backend,
-    .end_family = end_family,
     .free = free_backend,
 };
 
@@ -469,7 +409,6 @@ open_hosts(dl_cpu_backend *self)
         .peers = peers_of(self),
         .ways = ways_of(self),
         .listener = &self->roster->endpoint.calls,
-        .family = self->family,
         .may_spin = self->board.header->cores_per_rank > 0,
         .check = dl_hosts_check,
         .late = dl_hosts_late,
@@ -488,7 +427,7 @@ open_hosts(dl_cpu_backend *self)
         .listener = &self->roster->endpoint.calls,
     };
 
-    DL_TRY(dl_listener_begin(&self->roster->endpoint.calls, self->group_name));
+    dl_listener_forget_end(&self->roster->endpoint.calls, self->group_name);
     DL_TRY(dl_traffic_init(&self->traffic, &options));
     DL_TRY(dl_news_init(&self->news, &news));
     self->hosts.layout = &self->layout;
@@ -525,8 +464,6 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
                                 : NULL,
         .add_awaited = dl_cpu_has_hosts(self) ? dl_hosts_add_unseen : NULL,
         .context = &self->hosts,
-        .ended_family = self->family == 0 ? NULL : has_ended_family,
-        .membership = self,
     };
     size_t offset = dl_board_memory(options.size, DL_BOARD_CHUNK);
 
@@ -541,7 +478,6 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
         .board = &self->board,
         .ways = ways_of(self),
         .listener = &self->roster->endpoint.calls,
-        .family = self->family,
         .news = &self->news,
     };
     DL_TRY(dl_p2p_new(&messages, (char *)segment->memory + offset, &self->p2p));
@@ -912,7 +848,6 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     self->rank = options->rank;
     self->size = options->size;
     self->fork_generation = dl_fork_generation();
-    self->family = options->origin == NULL ? 0 : dl_family_of(options->family);
     self->group_name = strdup(options->group_name);
     self->windows = dl_window_ends_new();
     dl_status status =

@@ -18,7 +18,6 @@ typedef struct dl_cpu_backend {
     dl_backend base;
     /* fixed after init */
     char *group_name;
-    uint64_t family; /* pg/cpu/family.h */
     uint32_t fork_generation;
     int rank;
     int size;

@@ -46,14 +46,6 @@ leave_backend(dl_backend *backend)
     self->cpu->ops->leave(self->cpu);
 }
 
-static void
-end_family(dl_backend *backend)
-{
-    dl_ucc_backend *self = dl_ucc_self(backend);
-
-    self->cpu->ops->end_family(self->cpu);
-}
-
 /* Passes messages to the CPU backend, because UCC has none. */
 static dl_status
 post(dl_backend *backend, const dl_call *call, dl_deadline deadline, dl_work **work)
@@ -202,7 +194,6 @@ static const dl_backend_ops ucc_ops = {
     .abort = abort_backend,
     .finish = finish_backend,
     .leave = leave_backend,
-    .end_family = end_family,
     .free = free_backend,
 };
 

@@ -310,7 +310,6 @@ static void
 note_gone(dl_p2p *engine)
 {
     dl_process_table_look();
-    dl_board_look_for_absent(engine->options.board);
     if (engine->options.news != NULL) {
         dl_news_hear(engine->options.news);
     }

@@ -46,10 +46,9 @@ typedef struct dl_p2p_options {
     const dl_peer *peers; /* by rank */
     const dl_layout *layout;
     dl_board *board;    /* of this host's ranks: whether they have ended or left */
-    const dl_way *ways; /* by rank; this and the next three are for other hosts */
+    const dl_way *ways; /* by rank; this and the next two are for other hosts */
     dl_listener *listener;
-    uint64_t family; /* the group's (pg/cpu/family.h) */
-    dl_news *news;   /* failures reported outside of the links, or NULL */
+    dl_news *news; /* failures reported outside of the links, or NULL */
 } dl_p2p_options;
 
 /* Creates the engine over `memory`, which has dl_p2p_memory() bytes for the ranks of

@@ -16,13 +16,11 @@
 #include "base/interrupt.h"
 #include "net/socket.h"
 #include "pg/cpu/p2p/p2p.h"
-#include "pg/cpu/family.h"
-#include "pg/record/recording.h"
 
 #define PAGE ((size_t)4096)
 
-/* The directory is locked while an area is entered, made part of the file and mapped, or
- * a note written: microseconds.  After this many tries, a rank checks whether the holder
+/* The directory is locked while an area is entered, made part of the file and mapped:
+ * microseconds.  After this many tries, a rank checks whether the holder
  * has died. */
 #define PATIENT_TRIES 1000
 
@@ -34,17 +32,6 @@ typedef struct entry {
     _Atomic uint32_t returned;
 } entry;
 
-/* A note that a rank makes no more groups of a family: a row
- * (pg/record/recording.h). */
-typedef struct note {
-    uint64_t version;
-    uint64_t family; /* 0: withdrawn */
-    uint64_t rank;
-    char reason[DL_BOARD_REASON_SIZE];
-} note;
-
-#define NOTE_WORDS (sizeof(note) / sizeof(uint64_t))
-
 struct dl_arena_directory {
     _Atomic uint32_t holder; /* of the lock: the holder's rank plus one; 0: free */
     _Atomic uint64_t end;    /* bytes of the file that have been given out */
@@ -52,9 +39,6 @@ struct dl_arena_directory {
     uint32_t used; /* entries that ever had a key */
     uint64_t last_serial;
     entry entries[DL_ARENA_LOANS];
-    /* written under the lock, cyclically */
-    _Atomic uint64_t note_count; /* notes written so far */
-    _Atomic uint64_t notes[DL_ARENA_NOTES][NOTE_WORDS];
 };
 
 /* Returns the bytes that a group of `size` ranks uses. */
@@ -159,9 +143,7 @@ key_of(const dl_borrower *borrower)
     return key == 0 ? 1 : key;
 }
 
-/* Frees the lock if its holder has died.  An entry without a key, and a note that is not
- * counted yet, do not exist; a note that was half-way replaced is nobody's until
- * dl_row_write() replaces it. */
+/* Frees the lock if its holder has died.  An entry without a key does not exist. */
 static dl_status
 check_holder(struct dl_arena_directory *directory, const dl_borrower *borrower,
              dl_deadline deadline)
@@ -304,69 +286,6 @@ map_area(dl_arena *arena, const dl_borrower *borrower, size_t size, dl_loan *loa
     return DL_OK;
 }
 
-/* Returns the index of a note, or -1.  Without the lock, the note may have been
- * replaced by the time it is read. */
-static int
-find_note(const dl_arena *arena, int rank, uint64_t family)
-{
-    const struct dl_arena_directory *directory = arena->directory;
-    uint64_t count = atomic_load(&directory->note_count);
-
-    for (int i = 0; i < DL_ARENA_NOTES && (uint64_t)i < count; i++) {
-        if (atomic_load(&directory->notes[i][1]) == family
-            && atomic_load(&directory->notes[i][2]) == (uint64_t)rank) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-dl_status
-dl_arena_end_family(dl_arena *arena, const dl_borrower *borrower, uint64_t family,
-                    const char *reason, dl_deadline deadline)
-{
-    struct dl_arena_directory *directory = arena->directory;
-    note made = {.family = family, .rank = (uint64_t)borrower->rank};
-
-    snprintf(made.reason, sizeof made.reason, "%.*s", DL_BOARD_REASON_SIZE - 1, reason);
-    DL_TRY(lock_directory(directory, borrower, deadline));
-    if (find_note(arena, borrower->rank, family) < 0) {
-        uint64_t at = atomic_load(&directory->note_count);
-        dl_row_write(directory->notes[at % DL_ARENA_NOTES], &made, NOTE_WORDS);
-        atomic_store(&directory->note_count, at + 1);
-    }
-    unlock_directory(directory);
-    return DL_OK;
-}
-
-bool
-dl_arena_has_ended_family(const dl_arena *arena, int rank, uint64_t family,
-                          char reason[DL_BOARD_REASON_SIZE])
-{
-    int at = find_note(arena, rank, family);
-    note found;
-
-    if (at < 0 || !dl_row_read(arena->directory->notes[at], &found, NOTE_WORDS)
-        || found.family != family || found.rank != (uint64_t)rank) {
-        return false;
-    }
-    memcpy(reason, found.reason, DL_BOARD_REASON_SIZE);
-    reason[DL_BOARD_REASON_SIZE - 1] = '\0';
-    return true;
-}
-
-/* Withdraws the note about the group that is made: it exists anew, and groups may be
- * made out of it.  Requires the lock. */
-static void
-take_back_note(const dl_arena *arena, const dl_borrower *borrower)
-{
-    int at = find_note(arena, borrower->rank, dl_family_of(borrower->name));
-
-    if (at >= 0) {
-        dl_row_write(arena->directory->notes[at], &(note){0}, NOTE_WORDS);
-    }
-}
-
 static dl_status
 borrow_area(dl_arena *arena, const dl_borrower *borrower, size_t size,
             dl_deadline deadline, dl_loan *loan)
@@ -374,7 +293,6 @@ borrow_area(dl_arena *arena, const dl_borrower *borrower, size_t size,
     *loan = (dl_loan){0};
     DL_TRY(lock_directory(arena->directory, borrower, deadline));
     dl_status status = map_area(arena, borrower, size, loan);
-    take_back_note(arena, borrower);
     unlock_directory(arena->directory);
     return status;
 }

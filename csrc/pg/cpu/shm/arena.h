@@ -23,9 +23,6 @@
 /* Most groups at a time. */
 #define DL_ARENA_LOANS 4096
 
-/* Most notes of ended families; see dl_arena_end_family(). */
-#define DL_ARENA_NOTES 256
-
 struct dl_arena_directory;
 
 /* The arena as one process sees it.  Zeroed memory is valid. */
@@ -84,17 +81,6 @@ dl_status dl_arena_borrow(dl_arena *arena, const dl_borrower *borrower,
  * `place` is the member's index in borrower->ranks. */
 dl_status dl_arena_refuse(dl_arena *arena, const dl_borrower *borrower, int place,
                           const char *reason, dl_deadline deadline);
-
-/* Notes that the rank of `borrower` makes no more groups of the family
- * (pg/cpu/family.h); members that have made one find the reason.  Of `borrower`, only
- * rank, processes and size are used.  The last DL_ARENA_NOTES notes are kept. */
-dl_status dl_arena_end_family(dl_arena *arena, const dl_borrower *borrower,
-                              uint64_t family, const char *reason,
-                              dl_deadline deadline);
-
-/* Returns true if `rank` has ended the family, with its reason.  Takes no locks. */
-bool dl_arena_has_ended_family(const dl_arena *arena, int rank, uint64_t family,
-                               char reason[DL_BOARD_REASON_SIZE]);
 
 /* Returns the offset of a new stretch of the file, which is never given out twice.  The
  * caller makes the file long enough before it writes there. */

@@ -144,9 +144,6 @@ dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
         .sleeps_on = &board->sleeps_on,
     };
     pthread_mutex_init(&board->lock, NULL);
-    uint32_t absent = DL_ABSENT;
-    atomic_compare_exchange_strong(&board->members[options->rank].presence, &absent,
-                                   DL_PRESENT);
     return DL_OK;
 }
 
@@ -157,26 +154,6 @@ dl_board_fini(dl_board *board)
         pthread_mutex_destroy(&board->lock);
     }
     *board = (dl_board){0};
-}
-
-/* The first rank to notice writes the farewell.  If that rank ends before it has, the
- * others learn of its end instead. */
-void
-dl_board_look_for_absent(const dl_board *board)
-{
-    const dl_board_options *options = &board->options;
-
-    for (int rank = 0; options->ended_family != NULL && rank < options->size; rank++) {
-        dl_board_member *member = &board->members[rank];
-        uint32_t absent = DL_ABSENT;
-        char reason[DL_BOARD_REASON_SIZE];
-        if (atomic_load(&member->presence) == DL_ABSENT
-            && options->ended_family(options->membership, rank, reason)
-            && atomic_compare_exchange_strong(&member->presence, &absent,
-                                              DL_REPLACED)) {
-            dl_board_refuse(board->header, rank, reason);
-        }
-    }
 }
 
 bool

@@ -88,13 +88,6 @@ typedef enum dl_farewell {
     DL_ABORTED = 2,
 } dl_farewell;
 
-/* Whether a rank has made its board. */
-typedef enum dl_presence {
-    DL_ABSENT = 0,
-    DL_PRESENT = 1,
-    DL_REPLACED = 2, /* another rank has noted that it never will make it */
-} dl_presence;
-
 /* One per rank, which writes it unless stated otherwise. */
 typedef struct dl_board_member {
     _Alignas(DL_LINE) dl_word step;
@@ -102,8 +95,6 @@ typedef struct dl_board_member {
     /* Written by other ranks: the one that informs other hosts of this rank's end, as
      * its rank plus one, or DL_END_TOLD. */
     _Atomic uint32_t end_teller;
-    /* dl_presence; a rank that sets DL_REPLACED also writes the farewell */
-    _Atomic uint32_t presence;
     dl_core_mark core_mark;
     char reason[DL_BOARD_REASON_SIZE];
 } dl_board_member;
@@ -145,10 +136,6 @@ typedef struct dl_board_options {
     /* Adds the ranks that the operation waits for outside of the board; or NULL. */
     void (*add_awaited)(void *context, dl_awaited *awaited);
     void *context;
-    /* Returns true, with the reason, if `rank` has not made its board and never will;
-     * or NULL. */
-    bool (*ended_family)(void *membership, int rank, char reason[DL_BOARD_REASON_SIZE]);
-    void *membership;
 } dl_board_options;
 
 /* The board as one rank sees it. */
@@ -203,10 +190,6 @@ void dl_board_refuse(void *memory, int rank, const char *reason);
 dl_status dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
                         size_t memory_size);
 void dl_board_fini(dl_board *board);
-
-/* Writes the farewells of ranks that have ended the board's family, as
- * dl_board_refuse() does.  May be called from any thread. */
-void dl_board_look_for_absent(const dl_board *board);
 
 /* Returns true if the process of `rank` is known to have ended. */
 bool dl_board_has_ended(const dl_board *board, int rank);

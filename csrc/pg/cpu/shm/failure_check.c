@@ -155,7 +155,6 @@ check_peers(const dl_board *board, const dl_wanted *wanted, int *left)
 {
     *left = -1;
     dl_process_table_look();
-    dl_board_look_for_absent(board);
     for (int rank = 0; rank < board->options.size; rank++) {
         bool has_ended = dl_board_has_ended(board, rank);
         uint32_t farewell = atomic_load(&board->members[rank].farewell);
@@ -178,7 +177,6 @@ dl_failure_check_watch(const dl_board *board, int rank)
     char peer[DL_PEER_TEXT_SIZE];
 
     dl_process_table_look();
-    dl_board_look_for_absent(board);
     bool has_ended = dl_board_has_ended(board, rank);
     uint32_t farewell = atomic_load(&member->farewell);
     if (farewell == DL_STAYING && !has_ended) {

@@ -185,7 +185,6 @@ send_hello(dl_dial *dial, const dl_link_options *options, bool is_probe)
 {
     dl_hello contents = {
         .group = options->group,
-        .family = options->family,
         .caller = options->rank,
         .callee = options->peer,
         .lane = options->lane,

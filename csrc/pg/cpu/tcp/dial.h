@@ -28,7 +28,6 @@ typedef struct dl_link_options {
     const char *group; /* this and the next two are borrowed */
     const dl_peer *there;
     dl_listener *listener; /* of this process */
-    uint64_t family;       /* of the group (pg/cpu/family.h) */
     int rank;              /* this rank */
     int peer;              /* the other rank */
     dl_hello_use use;

@@ -46,7 +46,7 @@ typedef enum dl_head_kind {
  * id        caller's rank    sequence number  -           id
  * tag       -                op, stage        -           tag
  * total     -                count            -           total
- * length    group's family   of the message   -           -
+ * length    -                of the message   -           -
  *
  * The fields of WINDOW are in pg/cpu/window/window_frame.h. */
 typedef struct dl_head {

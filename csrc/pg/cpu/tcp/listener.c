@@ -12,7 +12,6 @@
 #include "base/reader.h"
 #include "base/thread.h"
 #include "net/socket.h"
-#include "pg/cpu/family.h"
 
 /* Bytes of a group's name in a hello; groups whose names differ only beyond them are
  * distinguished by their ranks. */
@@ -40,11 +39,6 @@ typedef struct visitor {
     uint8_t bytes[HELLO_LIMIT];
 } visitor;
 
-typedef struct made_group {
-    dl_list node;
-    char *name;
-} made_group;
-
 const dl_proof_terms dl_link_proof = {
     .protocol = "distlite link 1",
     .asked = "this rank asks for the job's token",
@@ -65,7 +59,6 @@ dl_hello_put(dl_buffer *buffer, const dl_hello *contents,
                           .root = (uint32_t)contents->callee,
                           .id = (uint64_t)contents->caller,
                           .total = (uint64_t)contents->lane,
-                          .length = contents->family,
                       });
     dl_buffer_put(buffer, (dl_bytes){head, sizeof head});
     dl_buffer_put(buffer, (dl_bytes){token, DL_TOKEN_SIZE});
@@ -182,7 +175,6 @@ dl_listener_open(dl_listener *listener, const dl_way *way)
     dl_list_init(&listener->callers);
     dl_list_init(&listener->probes);
     dl_list_init(&listener->bells);
-    dl_list_init(&listener->made);
     return DL_OK;
 }
 
@@ -209,20 +201,6 @@ disconnect_all(dl_list *list)
     }
 }
 
-static made_group *
-made_of(dl_list *node)
-{
-    return DL_LIST_ENTRY(node, made_group, node);
-}
-
-static void
-forget_made(made_group *self)
-{
-    dl_list_remove(&self->node);
-    free(self->name);
-    free(self);
-}
-
 static void take_leave(dl_listener *listener);
 
 void
@@ -235,9 +213,6 @@ dl_listener_fini(dl_listener *listener)
         disconnect_all(&listener->strangers);
         disconnect_all(&listener->callers);
         disconnect_all(&listener->probes);
-        while (!dl_list_is_empty(&listener->made)) {
-            forget_made(made_of(listener->made.next));
-        }
         free(listener->ended);
         pthread_mutex_destroy(&listener->lock);
     }
@@ -439,40 +414,6 @@ find_ended(const dl_listener *listener, dl_bytes name)
     return NULL;
 }
 
-/* Returns NULL if there is no group of that name. */
-static made_group *
-find_made(const dl_listener *listener, dl_bytes name)
-{
-    const dl_list *made = &listener->made;
-
-    for (dl_list *node = made->next; node != made; node = node->next) {
-        if (is_name(name, made_of(node)->name)) {
-            return made_of(node);
-        }
-    }
-    return NULL;
-}
-
-/* Returns the group whose farewell has the reason why the visitor will never be taken;
- * NULL if it may still be. */
-static const dl_ended_group *
-find_farewell(const dl_listener *listener, const visitor *self)
-{
-    const dl_ended_group *ended = find_ended(listener, group_name_of(self));
-    uint64_t family = self->head.length;
-
-    if (ended != NULL || family == 0
-        || find_made(listener, group_name_of(self)) != NULL) {
-        return ended;
-    }
-    for (int i = 0; i < DL_ENDED_LIMIT; i++) {
-        if (listener->ended[i].ended_family == family) {
-            return &listener->ended[i];
-        }
-    }
-    return NULL;
-}
-
 /* Sends the farewell and disconnects. */
 static void
 send_farewell(visitor *self, const dl_ended_group *group)
@@ -505,7 +446,7 @@ static void
 advance_stranger(dl_listener *listener, visitor *self)
 {
     int is_known = introduce(listener, self);
-    const dl_ended_group *ended = is_known > 0 ? find_farewell(listener, self) : NULL;
+    const dl_ended_group *ended = is_known > 0 ? find_ended(listener, group_name_of(self)) : NULL;
 
     bool is_late = is_known == 0 && dl_now() > self->since + STRANGER_PATIENCE;
 
@@ -741,7 +682,8 @@ send_farewells_to(const dl_listener *listener, const dl_list *visitors)
 {
     for (dl_list *node = visitors->next; node != visitors;) {
         dl_list *next = node->next;
-        const dl_ended_group *group = find_farewell(listener, visitor_of(node));
+        const dl_ended_group *group =
+            find_ended(listener, group_name_of(visitor_of(node)));
         if (group != NULL) {
             send_farewell(visitor_of(node), group);
         }
@@ -766,7 +708,7 @@ static void
 take_leave(dl_listener *listener)
 {
     dl_error closed = {.status = DL_CLOSED};
-    dl_ended_group left = {.ended_family = 0};
+    dl_ended_group left = {.farewell_size = 0};
     uint8_t farewell[DL_FAILURE_NOTICE_SIZE];
 
     left.farewell_size = dl_failure_notice_put(farewell, &closed);
@@ -782,16 +724,6 @@ take_leave(dl_listener *listener)
     }
 }
 
-static void
-end_made(dl_listener *listener, const char *group)
-{
-    made_group *made = find_made(listener, bytes_of(group));
-
-    if (made != NULL) {
-        forget_made(made);
-    }
-}
-
 void
 dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell)
 {
@@ -801,57 +733,27 @@ dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell)
         return;
     }
     pthread_mutex_lock(&listener->lock);
-    end_made(listener, group);
     if (fits && find_ended(listener, bytes_of(group)) == NULL) {
         dl_ended_group *ended =
             &listener->ended[listener->ended_count++ % DL_ENDED_LIMIT];
         memcpy(ended->name, group, strlen(group) + 1);
         memcpy(ended->farewell, farewell.data, farewell.size);
         ended->farewell_size = farewell.size;
-        ended->ended_family = 0;
         send_farewells(listener);
     }
     pthread_mutex_unlock(&listener->lock);
 }
 
 void
-dl_listener_end_family(dl_listener *listener, const char *group)
+dl_listener_forget_end(dl_listener *listener, const char *group)
 {
     if (!listener->is_open) {
         return;
     }
     pthread_mutex_lock(&listener->lock);
-    dl_ended_group *ended = find_ended(listener, bytes_of(group));
-    if (ended != NULL && ended->ended_family == 0) {
-        ended->ended_family = dl_family_of(group);
-        send_farewells(listener);
-    }
-    pthread_mutex_unlock(&listener->lock);
-}
-
-dl_status
-dl_listener_begin(dl_listener *listener, const char *group)
-{
-    made_group *made;
-
-    if (!listener->is_open) {
-        return DL_OK;
-    }
-    made = calloc(1, sizeof *made);
-    if (made != NULL) {
-        made->name = strdup(group);
-    }
-    if (made == NULL || made->name == NULL) {
-        free(made);
-        return dl_fail_no_memory();
-    }
-    pthread_mutex_lock(&listener->lock);
-    dl_list_append(&listener->made, &made->node);
     dl_ended_group *found = find_ended(listener, bytes_of(group));
     if (found != NULL) {
         found->name[0] = '\0';
-        found->ended_family = 0;
     }
     pthread_mutex_unlock(&listener->lock);
-    return DL_OK;
 }

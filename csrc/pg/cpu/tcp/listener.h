@@ -14,8 +14,7 @@
  * second.
  *
  * A caller of a group that has ended in this process is sent the reason and
- * disconnected, which ends its wait.  So is a caller of a group that this process has
- * not made and will never make.
+ * disconnected, which ends its wait.
  *
  * The kernel completes connections even if the process accepts none, and ends those
  * that were not accepted when the process ends.  So a connection also shows whether the
@@ -57,7 +56,6 @@ typedef struct dl_ended_group {
     char name[DL_ENDED_NAME_SIZE]; /* empty: the entry is free */
     uint8_t farewell[DL_ENDED_FAREWELL_SIZE];
     size_t farewell_size;
-    uint64_t ended_family; /* of groups made out of it; 0: it has not ended */
 } dl_ended_group;
 
 /* The addresses at which a rank is reached, one for each interface that it uses. */
@@ -81,7 +79,6 @@ typedef enum dl_hello_use {
 /* What a hello states about its connection. */
 typedef struct dl_hello {
     const char *group; /* its name; borrowed */
-    uint64_t family;   /* of the group (pg/cpu/family.h); 0 in a take: any */
     int caller;        /* ranks in that group; -1 in a take: any */
     int callee;
     int lane; /* index among the links of the two ranks */
@@ -105,7 +102,6 @@ typedef struct dl_listener {
     dl_list callers; /* whose connections have not been taken yet */
     dl_list probes;
     dl_list bells;         /* of dl_listener_bell */
-    dl_list made;          /* names of the groups that have begun and not ended */
     dl_ended_group *ended; /* DL_ENDED_LIMIT entries, used cyclically */
     uint64_t ended_count;  /* groups that have ended so far */
     /* callers wait in the kernel, for lack of descriptors or memory, so that `fd` stays
@@ -152,13 +148,9 @@ bool dl_listener_hear(void *listener);
  * disconnected. The first farewell of a group is kept. */
 void dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell);
 
-/* No more groups will be made out of `group`, which has ended: its farewell is also
- * sent to callers of such a group that this process has not made. */
-void dl_listener_end_family(dl_listener *listener, const char *group);
-
-/* Registers a new group.  It may have the name of an earlier one, which is then
+/* For a new group, which may have the name of one that has ended: that one is
  * forgotten. */
-dl_status dl_listener_begin(dl_listener *listener, const char *group);
+void dl_listener_forget_end(dl_listener *listener, const char *group);
 
 /* Appends the hello with which a caller introduces itself; a probe sends nothing
  * else. */

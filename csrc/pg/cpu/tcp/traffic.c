@@ -82,7 +82,6 @@ make_route(dl_traffic *self, int rank)
     dl_route *made = calloc(1, sizeof *made);
     dl_link_options link = {
         .group = options->group_name,
-        .family = options->family,
         .there = &options->peers[rank],
         .listener = options->listener,
         .rank = options->rank,

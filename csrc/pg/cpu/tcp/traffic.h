@@ -24,8 +24,7 @@ typedef struct dl_traffic_options {
     const dl_peer *peers;   /* by rank */
     const dl_way *ways;     /* by rank */
     dl_listener *listener;
-    uint64_t family; /* of the group (pg/cpu/family.h) */
-    bool may_spin;   /* this rank has a core of its own */
+    bool may_spin; /* this rank has a core of its own */
     /* Called between slices of sleep, or NULL: fails if something else has failed. */
     dl_status (*check)(void *context);
     /* When the deadline has passed or is near, `late` fails with what is known of the

@@ -30,10 +30,9 @@ typedef struct part {
     dl_region *region;
     target *targets;  /* by rank */
     atomic_int locks; /* that this rank has */
-    dl_way *ways;     /* by rank; this and the next three only with several hosts */
+    dl_way *ways;     /* by rank; this and the next two only with several hosts */
     dl_window_server *server;
     dl_window_served served;
-    uint64_t family;
 } part;
 
 /* The card: where the region lies in the arena's file, and the window's number for
@@ -163,7 +162,6 @@ reach_memory(part *self, int rank, const card *place)
     dl_link_options options = {
         .group = self->group_name,
         .listener = &self->roster->endpoint.calls,
-        .family = self->family,
         .rank = self->ranks.rank,
     };
 
@@ -318,7 +316,6 @@ copy_group(part *self, const dl_cpu_window_group *group)
     memcpy(self->processes, group->processes, size * sizeof(dl_process *));
     if (group->server != NULL) {
         self->server = dl_window_server_ref(group->server);
-        self->family = group->family;
         self->ways = malloc(size * sizeof *self->ways);
         if (self->ways == NULL) {
             return dl_fail_no_memory();

@@ -22,9 +22,8 @@ typedef struct dl_cpu_window_group {
     dl_process *const *processes; /* by rank; the roster's */
     dl_roster *roster; /* NULL in a group of one rank, like the three above */
     dl_window_ends *ends;
-    /* The next three are for ranks on other hosts. */
+    /* The next two are for ranks on other hosts. */
     const dl_way *ways; /* by rank */
-    uint64_t family;
     dl_window_server *server; /* NULL: all ranks are on one host */
     bool may_spin;
 } dl_cpu_window_group;
