@@ -592,9 +592,16 @@ def injured(rank: int, world_size: int, init_method: str) -> list[str]:
 
 
 def refused(
-    rank: int, world_size: int, init_method: str, where: str, is_new: bool
+    rank: int,
+    world_size: int,
+    init_method: str,
+    where: str,
+    is_new: bool,
+    is_alone: bool,
 ) -> tuple[str, float]:
     """Making the default group, or one out of it, fails on rank 1 alone."""
+    if is_alone:
+        os.environ["DISTLITE_HOST_HINT"] = f"host{rank}"
     if is_new:
         init(rank, world_size, init_method)
         distlite.barrier()

@@ -254,7 +254,8 @@ wait_for_team(dl_ucc_backend *self, dl_deadline deadline)
         }
         int rounds = patience.rounds;
         DL_TRY(dl_ucc_patience_rest(&patience));
-        DL_TRY(patience.rounds == rounds ? DL_OK : dl_ucc_watch(self));
+        DL_TRY(patience.rounds == rounds ? DL_OK
+                                         : self->cpu->ops->lost(self->cpu, -1));
     }
 }
 
@@ -280,8 +281,10 @@ make_team(dl_ucc_backend *self, dl_deadline deadline)
     self->team = team;
     dl_status status =
         dl_ucc_exchange_explain(&self->exchange, wait_for_team(self, deadline));
-    dl_ucc_unwatch(self);
     if (status == DL_OK) {
+        /* Begins to watch ranks of other hosts, as the end of one shows only on a
+         * connection that was open before. */
+        (void)self->cpu->ops->lost(self->cpu, -1);
         return DL_OK;
     }
     /* A team that is not completed cannot be destroyed. */
@@ -332,9 +335,8 @@ make_context_and_team(dl_ucc_backend *self, const dl_backend_options *options,
     return make_team(self, deadline);
 }
 
-/* Sends the other ranks the reason why this one gives up: those that still exchange
- * bytes for UCC find it in the store, and those that have the group already get it from
- * the CPU backend. */
+/* Sends the other ranks the reason why this one gives up.  The CPU backend has it for
+ * those that still exchange bytes for UCC, and for those that have the group already. */
 static void
 refuse_after_meeting(dl_ucc_backend *self, const dl_backend_options *options)
 {
@@ -342,7 +344,6 @@ refuse_after_meeting(dl_ucc_backend *self, const dl_backend_options *options)
     dl_error cause = dl_error_for_others();
     dl_error message = {.status = DL_PEER_LOST};
 
-    dl_ucc_exchange_refuse(options->store, options->rank);
     if (self->context != NULL && &self->context->base != options->origin) {
         /* The others cannot destroy it together with this rank. */
         atomic_store(&self->context->has_lost_rank, true);
@@ -364,13 +365,11 @@ open_backend(dl_ucc_backend *self, const dl_backend_options *options,
         dl_ucc_backend_refuse(options);
         return status;
     }
-    if (options->size > 1 && options->origin == NULL) {
-        dl_ucc_exchange_forget(options->store);
-    }
     DL_TRY(dl_cpu_backend_new(&beside, deadline, &self->cpu));
     if (options->size == 1) {
         return DL_OK;
     }
+    dl_ucc_exchange_init(&self->exchange, options, "team", self->cpu);
     dl_status status = make_context_and_team(self, options, deadline);
     if (status != DL_OK) {
         refuse_after_meeting(self, options);
@@ -394,10 +393,6 @@ dl_ucc_backend_new(const dl_backend_options *options, dl_deadline deadline,
     self->size = options->size;
     self->fork_generation = dl_fork_generation();
     pthread_mutex_init(&self->lock, NULL);
-    if (options->store != NULL) {
-        dl_ucc_exchange_init(&self->exchange, options->store, "team", options->rank,
-                             options->size);
-    }
     dl_status status = open_backend(self, options, deadline);
     if (status != DL_OK) {
         dl_error error = *dl_last_error();

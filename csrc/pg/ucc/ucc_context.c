@@ -19,9 +19,7 @@
  * things. */
 #define LOOK (20 * DL_MILLISECOND)
 
-/* Key of the reason why a rank did not make the group, and the time for a request for
- * it. */
-#define REFUSAL_KEY DL_LITERAL("ucc/refusal")
+/* The time for a request that the store answers at once. */
 #define PATIENCE DL_SECOND
 
 /* Key in the context's store: a rank has disabled the context, and will not leave it
@@ -230,27 +228,6 @@ poll_exchange(pending *self)
     return status;
 }
 
-/* Fails with DL_PEER_LOST and the text, if a rank has published why it gave up. */
-static dl_status
-check_refusal(const dl_ucc_exchange *self)
-{
-    dl_bytes key = REFUSAL_KEY;
-    dl_buffer text = {0};
-    bool exists = false;
-    dl_status status = DL_OK;
-
-    /* If the store does not answer, the exchange's own requests fail. */
-    if (dl_store_check(self->store, &key, 1, &exists, dl_deadline_after(PATIENCE))
-            == DL_OK
-        && exists
-        && dl_store_get(self->store, key, &text, dl_deadline_after(PATIENCE))
-               == DL_OK) {
-        status = dl_fail(DL_PEER_LOST, "%.*s", (int)text.size, (const char *)text.data);
-    }
-    dl_buffer_fini(&text);
-    return status;
-}
-
 /* Fails if a rank has disabled the context that this one leaves. */
 static dl_status
 check_disabled(const dl_ucc_exchange *self)
@@ -269,14 +246,16 @@ check_disabled(const dl_ucc_exchange *self)
 static dl_status
 check_exchange(const dl_ucc_exchange *self)
 {
-    DL_TRY(self->is_leaving ? check_disabled(self) : check_refusal(self));
-    for (int rank = 0; self->watcher != NULL && rank < self->size; rank++) {
+    if (self->is_leaving) {
+        return check_disabled(self);
+    }
+    for (int rank = 0; rank < self->size; rank++) {
         if (rank != self->rank
             && self->watcher->ops->watch(self->watcher, rank) != DL_OK) {
             return dl_fail_while("creating the UCC %s", self->what);
         }
     }
-    return self->is_leaving ? DL_OK : dl_interrupt_check();
+    return dl_interrupt_check();
 }
 
 static int
@@ -306,14 +285,15 @@ end_exchange(void *request)
 }
 
 void
-dl_ucc_exchange_init(dl_ucc_exchange *exchange, dl_store *store, const char *what,
-                     int rank, int size)
+dl_ucc_exchange_init(dl_ucc_exchange *exchange, const dl_backend_options *options,
+                     const char *what, dl_backend *watcher)
 {
     *exchange = (dl_ucc_exchange){
-        .store = dl_store_ref(store),
+        .store = dl_store_ref(options->store),
         .what = what,
-        .rank = rank,
-        .size = size,
+        .rank = options->rank,
+        .size = options->size,
+        .watcher = watcher,
     };
 }
 
@@ -329,33 +309,6 @@ dl_ucc_exchange_explain(const dl_ucc_exchange *exchange, dl_status status)
     bool is_known = status != DL_OK && exchange->error.status != DL_OK;
 
     return is_known ? dl_fail_again(&exchange->error) : status;
-}
-
-void
-dl_ucc_exchange_refuse(dl_store *store, int rank)
-{
-    dl_error error = *dl_last_error();
-    char text[DL_ERROR_TEXT_SIZE + 64];
-
-    if (error.status == DL_TIMEOUT || error.status == DL_PEER_LOST) {
-        return;
-    }
-    int size =
-        snprintf(text, sizeof text, "rank %d could not make the group: %s", rank,
-                 error.status == DL_INTERRUPTED ? "it was interrupted" : error.text);
-    (void)dl_store_set(store, REFUSAL_KEY,
-                       (dl_bytes){(const uint8_t *)text, (size_t)size},
-                       dl_deadline_after(PATIENCE));
-    (void)dl_fail_again(&error);
-}
-
-void
-dl_ucc_exchange_forget(dl_store *store)
-{
-    dl_bytes key = REFUSAL_KEY;
-    bool exists = false;
-
-    (void)dl_store_delete_key(store, key, &exists, dl_deadline_after(PATIENCE));
 }
 
 dl_ucc_oob
@@ -465,17 +418,14 @@ dl_ucc_context_new(const dl_backend_options *options, dl_backend *cpu,
     pthread_mutex_init(&self->lock, NULL);
     self->ucc = ucc;
     self->fork_generation = dl_fork_generation();
-    dl_ucc_exchange_init(&self->exchange, options->store, "context", options->rank,
-                         options->size);
+    dl_ucc_exchange_init(&self->exchange, options, "context", cpu);
     if (cpu->origin != NULL) {
         self->cpu_origin = dl_backend_origin_ref(cpu->origin);
     }
-    self->exchange.watcher = cpu;
     dl_status status = open_library(self);
     if (status == DL_OK) {
         status = create_context(self, deadline);
     }
-    self->exchange.watcher = NULL;
     if (status != DL_OK) {
         destroy_context(self);
         return status;

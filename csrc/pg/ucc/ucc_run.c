@@ -3,7 +3,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "base/interrupt.h"
@@ -28,9 +27,6 @@
 /* Slices that a wait continues after a rank is gone, because what it sent before may
  * still have to arrive. */
 #define LAST_SLICES 6
-
-/* Tag of the receive that watches a rank; programs do not use it. */
-#define WATCH_TAG INT64_MIN
 
 /* Fails with the reason why operations have to end. */
 static dl_status
@@ -209,80 +205,6 @@ done:
     return status;
 }
 
-/* Fails with the reason why the watched rank is gone, without mention of the receive,
- * which the program has not posted. */
-static dl_status
-fail_watch_receive(const dl_ucc_backend *self)
-{
-    dl_error error = *dl_last_error();
-    char before[128];
-
-    snprintf(before, sizeof before, " in group %.100s: ", self->group_name);
-    const char *reason = strstr(error.text, before);
-    return dl_fail(error.status, "%s",
-                   reason == NULL ? error.text : reason + strlen(before));
-}
-
-/* Whether the receive has failed, with the thread's last error, because the rank has left
- * in order.  Only the text tells: for a receive of the program it is a loss like others. */
-static bool
-has_left(void)
-{
-    return strstr(dl_last_error()->text, " left the group") != NULL;
-}
-
-/* Watches the next rank in a ring by a receive for a message that is never sent.  The
- * receive fails once that rank is gone, on whatever host it is; other ranks learn of it
- * from this one. */
-static dl_status
-post_watch_receive(dl_ucc_backend *self)
-{
-    dl_call call = {
-        .op = DL_RECV,
-        .tensor = {.data = &self->watch_byte,
-                   .count = 1,
-                   .item_size = 1,
-                   .dtype = DL_UINT8,
-                   .is_contiguous = true,
-                   .is_writable = true},
-        .peer = (self->rank + 1) % self->size,
-        .tag = WATCH_TAG,
-    };
-
-    if (self->watch_receive == NULL) {
-        DL_TRY(self->cpu->ops->post(self->cpu, &call, dl_deadline_after(-1),
-                                    &self->watch_receive));
-    }
-    if (!dl_work_is_done(self->watch_receive)) {
-        return DL_OK;
-    }
-    return dl_work_result(self->watch_receive) == DL_OK || has_left()
-               ? DL_OK
-               : fail_watch_receive(self);
-}
-
-dl_status
-dl_ucc_watch(dl_ucc_backend *self)
-{
-    DL_TRY(self->cpu->ops->lost(self->cpu, -1));
-    return post_watch_receive(self);
-}
-
-/* Keeps the thread's last error, which is the operation's. */
-void
-dl_ucc_unwatch(dl_ucc_backend *self)
-{
-    if (self->watch_receive == NULL) {
-        return;
-    }
-    dl_error error = *dl_last_error();
-    dl_fail(DL_CANCELLED, "the operation has ended");
-    self->watch_receive->ops->withdraw(self->watch_receive);
-    dl_work_unref(self->watch_receive);
-    self->watch_receive = NULL;
-    (void)dl_fail_again(&error);
-}
-
 void
 dl_ucc_patience_init(dl_ucc_patience *patience, size_t bytes)
 {
@@ -365,7 +287,8 @@ fail_timeout(const dl_ucc_backend *self, const dl_op_context *op)
 static dl_status
 look_round(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patience)
 {
-    if (dl_ucc_watch(self) == DL_OK || ++patience->slices_after_loss < LAST_SLICES) {
+    if (self->cpu->ops->lost(self->cpu, -1) == DL_OK
+        || ++patience->slices_after_loss < LAST_SLICES) {
         return DL_OK;
     }
     note_loss(self, DL_PEER_LOST);
@@ -506,7 +429,6 @@ dl_ucc_run(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_args *args,
     if (status == DL_OK) {
         status = wait_for_request(self, op, request, bytes, &is_over);
         status = status == DL_BACKEND ? explain(self, op) : status;
-        dl_ucc_unwatch(self);
         if (is_over) {
             self->context->ucc->collective_finalize(request);
         } else {

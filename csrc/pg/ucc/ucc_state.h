@@ -33,28 +33,18 @@ typedef struct dl_ucc_exchange {
     /* only for the one thread that is in UCC for this exchange */
     uint64_t round;
     dl_deadline deadline;
-    dl_backend *watcher; /* asked which ranks are gone, or NULL */
+    dl_backend *watcher; /* asked which ranks are gone, until this rank leaves */
     bool is_leaving;     /* interrupts are ignored: no caller could handle them */
     dl_error error;      /* the first failure; DL_OK: none so far */
 } dl_ucc_exchange;
 
-void dl_ucc_exchange_init(dl_ucc_exchange *exchange, dl_store *store, const char *what,
-                          int rank, int size);
+void dl_ucc_exchange_init(dl_ucc_exchange *exchange, const dl_backend_options *options,
+                          const char *what, dl_backend *watcher);
 void dl_ucc_exchange_fini(dl_ucc_exchange *exchange);
 
 /* Returns `status` of a call of UCC, or fails with the error of the exchange, if there
  * was one: it says more than UCC's number. */
 dl_status dl_ucc_exchange_explain(const dl_ucc_exchange *exchange, dl_status status);
-
-/* Publishes the thread's last error, because of which this rank does not make the
- * group: exchanges of the other ranks fail with it.  An error that the others find
- * themselves (a timeout, a rank that is gone) is not published.  Best effort; keeps the
- * error. */
-void dl_ucc_exchange_refuse(dl_store *store, int rank);
-
-/* Removes the error that an earlier attempt to make a group in this store has
- * published.  To be called before the ranks meet. */
-void dl_ucc_exchange_forget(dl_store *store);
 
 /* Returns the callbacks for UCC.  `exchange` must stay in place for as long as UCC has
  * them. */
@@ -134,9 +124,7 @@ typedef struct dl_ucc_backend {
     dl_ucc_row raw;
     dl_ucc_row input;
     dl_ucc_row output;
-    uint64_t *lengths;      /* counts and offsets of inputs, then of outputs */
-    dl_work *watch_receive; /* receive that fails when the next rank ends; or NULL */
-    char watch_byte;
+    uint64_t *lengths; /* counts and offsets of inputs, then of outputs */
     /* guarded by lock; the flag may be read without it */
     pthread_mutex_t lock;
     atomic_bool is_aborted;
@@ -158,13 +146,6 @@ dl_status dl_ucc_meet(dl_ucc_backend *self, const dl_op_context *op);
 dl_status dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
                             const dl_ucc_layout *from, const dl_ucc_layout *to,
                             int root);
-
-/* dl_ucc_watch() returns DL_OK, or fails if a rank is known to be lost; of the other
- * hosts it watches one rank, from its first call until dl_ucc_unwatch(), which is
- * called after each wait.  A rank that has left in order is not lost: it has completed
- * its part of what this rank still waits for. */
-dl_status dl_ucc_watch(dl_ucc_backend *self);
-void dl_ucc_unwatch(dl_ucc_backend *self);
 
 /* Carries out one collective.  `bytes` is how many bytes this rank sends and
  * receives. */
