@@ -39,7 +39,6 @@ typedef struct dl_op_context {
      * are touched, and again after every wait that may have been long.  NULL if the
      * arrays stay in place anyway. */
     const dl_guard *guard;
-    bool is_batched; /* the last operation of its batch reports for all of them */
 } dl_op_context;
 
 /* Checks that the arrays are still where they were; the error of a failure
@@ -208,12 +207,9 @@ typedef struct dl_backend_options {
     dl_backend_origin *origin;
     const int *origin_ranks; /* by rank */
     /* For a backend that serves a group's arrays on devices, whose options are not NULL:
-     * the device of the first array, or -1; and the same as in dl_backend_ops for the
-     * group's CPU side, to be called without the locks that abort() and leave() need.
-     * `context` lives as long as the backend. */
+     * the same as in dl_backend_ops for the group's CPU side, to be called without the
+     * locks that abort() and leave() need.  `context` lives as long as the backend. */
     const dl_device_options *on_device;
-    int device;
-    dl_status (*watch)(void *context, int rank);
     dl_status (*lost)(void *context, int rank);
     void *context;
 } dl_backend_options;
@@ -239,11 +235,9 @@ typedef struct dl_backend_kind {
     /* Informs the other ranks that this one fails before it calls `make`, as `make`
      * itself does for its own failures; or NULL. */
     void (*refuse)(const dl_backend_options *options);
-    /* Makes the backend of a group's arrays on devices; NULL if it serves none. */
+    /* Makes the backend of a group's arrays on devices, whose operations are ordered by
+     * streams (dl_backend_ops.enqueue); NULL if it serves none. */
     dl_backend_new_fn make_on_device;
-    /* On devices its operations are ordered by streams (dl_backend_ops.enqueue).  The
-     * operations of all others run on the host once the streams have reached them. */
-    bool is_ordered;
 } dl_backend_kind;
 
 /* Returns the label of a rank in a backend's error texts, such as "group 0, rank 1 of 4

@@ -16,11 +16,8 @@ static const dl_backend_kind backends[] = {
     {.name = "fake", .make = dl_fake_backend_new},
     {.name = "custom", .make = dl_custom_backend_new},
     {.name = "mpi", .make = dl_mpi_backend_new, .refuse = dl_mpi_backend_refuse},
-    {.name = "nccl", .make_on_device = dl_nccl_backend_new, .is_ordered = true},
-    {.name = "ucc",
-     .make = dl_ucc_backend_new,
-     .refuse = dl_ucc_backend_refuse,
-     .make_on_device = dl_ucc_backend_new_on_device},
+    {.name = "nccl", .make_on_device = dl_nccl_backend_new},
+    {.name = "ucc", .make = dl_ucc_backend_new, .refuse = dl_ucc_backend_refuse},
 };
 
 /* The one row for all backends that other packages have registered. */

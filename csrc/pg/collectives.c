@@ -22,7 +22,6 @@
 /* An operation on its way through the group. */
 typedef struct operation {
     dl_group *group;
-    dl_side *side;
     dl_backend *backend;
     const dl_call *call;
     dl_op_context context;
@@ -51,14 +50,9 @@ fail_busy(const operation *self)
 static dl_status
 begin(operation *self)
 {
-    dl_group *group = self->group;
-
-    DL_TRY(dl_group_admit(group));
-    if (self->side != &group->host) {
-        DL_TRY(dl_device_open(group, self->marks->device, self->context.deadline));
-    }
-    self->backend = self->side->backend;
-    dl_side_begin(self->side, &self->context);
+    DL_TRY(dl_group_admit(self->group));
+    self->backend = self->group->host.backend;
+    dl_side_begin(&self->group->host, &self->context);
     return DL_OK;
 }
 
@@ -145,7 +139,7 @@ run_with_reducer(operation *self)
     dl_function_reduction reduction = {
         .backend = self->backend,
         .context = &self->context,
-        .sequence = &self->side->sequence,
+        .sequence = &self->group->host.sequence,
         .rank = self->group->rank,
         .size = self->group->size,
     };
@@ -182,29 +176,27 @@ run_after_streams(const operation *self)
 
     DL_TRY(abort_unless_ok(
         self, dl_stream_marks_enter(self->marks, self->group, &self->context, &stay)));
-    dl_status status =
-        self->side == &self->group->host ? run_staged(self) : run_in_backend(self);
+    dl_status status = run_staged(self);
     dl_stream_marks_leave(&stay);
     return status;
 }
 
 /* Runs an operation that has begun.  The arrays are checked once more before it starts.
  * DL_UNSUPPORTED leaves the group usable, because all ranks have the same backend and
- * fail alike; but not in a batch, whose next operations would hide the failure. */
+ * fail alike. */
 static dl_status
 carry_out(operation *self)
 {
     dl_status status = abort_unless_ok(self, dl_op_check_arrays(&self->context));
-    if (status == DL_OK && self->side->agreement != NULL) {
-        status = dl_agreement_reach(self->side, &self->context, self->call);
+    if (status == DL_OK && self->group->host.agreement != NULL) {
+        status = dl_agreement_reach(&self->group->host, &self->context, self->call);
     }
     if (status == DL_OK) {
         status = self->call->reducer != NULL ? run_with_reducer(self)
                  : self->marks != NULL       ? run_after_streams(self)
                                              : run_in_backend(self);
     }
-    bool is_harmless = status == DL_UNSUPPORTED && !self->context.is_batched;
-    if (status != DL_OK && !is_harmless && !self->has_failed_alike) {
+    if (status != DL_OK && status != DL_UNSUPPORTED && !self->has_failed_alike) {
         (void)dl_recorder_explain(self->context.record);
         break_group(self);
     }
@@ -231,7 +223,7 @@ static inline dl_status
 run(operation *self)
 {
     dl_group *group = self->group;
-    dl_side *side = self->side;
+    dl_side *side = &group->host;
 
     DL_TRY(dl_group_admit(group));
     dl_status status = dl_lane_take(&side->lane, self->context.deadline);
@@ -247,23 +239,16 @@ run(operation *self)
     return status;
 }
 
-static dl_side *
-side_for_devices(dl_group *group)
-{
-    return group->device == NULL ? &group->host : &group->device->side;
-}
-
 /* Runs an operation on arrays of a device. */
 static dl_status
 run_on_device(operation *self)
 {
-    if (dl_device_enqueues(self->group)) {
+    if (self->group->device != NULL) {
         return dl_device_run(self->group, &(dl_op){self->call, self->context});
     }
     if (self->group->device_arrays == DL_ARRAYS_PASSED) {
         return run(self);
     }
-    self->side = side_for_devices(self->group);
     dl_blocking_begin();
     DL_TRY(dl_stream_marks_new(self->group, self->call, &self->marks));
     dl_status status = run(self);
@@ -275,7 +260,6 @@ dl_status
 dl_group_run(dl_group *group, const dl_call *call, dl_deadline deadline)
 {
     operation self = {.group = group,
-                      .side = &group->host,
                       .call = call,
                       .context.deadline = deadline};
 
@@ -314,13 +298,13 @@ wait_queued(dl_work *work, dl_deadline deadline)
 {
     queued *self = queued_of_work(work);
 
-    return dl_lane_join(&self->operation.side->lane, &self->job, deadline);
+    return dl_lane_join(&self->operation.group->host.lane, &self->job, deadline);
 }
 
 static void
 expedite_queued(dl_work *work)
 {
-    dl_lane_expedite(&queued_of_work(work)->operation.side->lane);
+    dl_lane_expedite(&queued_of_work(work)->operation.group->host.lane);
 }
 
 static void
@@ -355,7 +339,7 @@ run_queued(dl_job *job)
     }
     int64_t now = dl_now();
 
-    dl_recorder_end_in(&self->operation.side->seat, self->operation.context.record,
+    dl_recorder_end_in(&self->operation.group->host.seat, self->operation.context.record,
                        status, now);
     dl_work_finish_at(&self->work, status, now);
 }
@@ -379,7 +363,8 @@ release_queued(dl_job *job)
     queued *self = queued_of_job(job);
 
     dl_stream_marks_free(self->operation.marks);
-    dl_group_free_backend_if_closed(self->operation.group, self->operation.side);
+    dl_group_free_backend_if_closed(self->operation.group,
+                                    &self->operation.group->host);
     dl_work_unref(&self->work);
 }
 
@@ -414,71 +399,33 @@ queued_new(const operation *asked, queued **made)
     self->operation.group = dl_group_ref(asked->group);
     self->operation.call = self->copy;
     self->operation.context.call_site = self->call_site;
-    if (asked->context.call_site != NULL) {
-        snprintf(self->call_site, sizeof self->call_site, "%s",
-                 asked->context.call_site);
-    } else if (dl_call_sites_are_enabled()) {
+    if (dl_call_sites_are_enabled()) {
         dl_call_site_describe(self->call_site, sizeof self->call_site);
     }
     *made = self;
     return DL_OK;
 }
 
-/* Queues an operation that was checked; `asked->context.record` is completed also after
- * a failure. */
+/* Queues an operation that was checked. */
 static dl_status
-submit(operation *asked, dl_work **work)
+submit(const operation *asked, dl_work **work)
 {
+    dl_side *side = &asked->group->host;
     queued *self = NULL;
 
-    dl_status status = dl_group_admit(asked->group);
-    if (status == DL_OK) {
-        status = queued_new(asked, &self);
-    }
+    DL_TRY(dl_group_admit(asked->group));
+    DL_TRY(queued_new(asked, &self));
+    dl_record *record = dl_recorder_queue(&side->seat, &asked->context.fingerprint,
+                                          asked->context.deadline);
+    self->operation.context.record = record;
+    dl_status status = dl_lane_submit(&side->lane, &self->job);
     if (status != DL_OK) {
-        dl_recorder_end(asked->context.record, status);
+        dl_recorder_end(record, status);
+        free_queued(&self->work);
         return status;
     }
     *work = &self->work;
-    if (asked->context.record == NULL) {
-        self->operation.context.record = dl_recorder_queue(
-            &asked->side->seat, &asked->context.fingerprint, asked->context.deadline);
-    }
-    status = dl_lane_submit(&asked->side->lane, &self->job);
-    if (status != DL_OK) {
-        dl_recorder_end(self->operation.context.record, status);
-        free_queued(&self->work);
-        *work = NULL;
-    }
-    return status;
-}
-
-/* Queues an operation on arrays of a device, whose streams it marks now. */
-static dl_status
-submit_after_streams(operation *asked, dl_work **work)
-{
-    dl_status status = dl_stream_marks_new(asked->group, asked->call, &asked->marks);
-
-    if (status != DL_OK) {
-        dl_recorder_end(asked->context.record, status);
-        return status;
-    }
-    status = submit(asked, work);
-    if (status != DL_OK) {
-        dl_stream_marks_free(asked->marks);
-    }
-    return status;
-}
-
-dl_status
-dl_group_queue_on_device(dl_group *group, const dl_op *op, dl_work **work)
-{
-    operation asked = {.group = group,
-                       .side = side_for_devices(group),
-                       .call = op->call,
-                       .context = op->context};
-
-    return submit_after_streams(&asked, work);
+    return DL_OK;
 }
 
 dl_status
@@ -486,8 +433,7 @@ dl_group_submit(dl_group *group, const dl_call *call, dl_deadline deadline,
                 dl_work **work)
 {
     operation asked = {.group = group,
-                       .side = &group->host,
-                       .call = call,
+                        .call = call,
                        .context.deadline = deadline,
                        .context.guard = call->guard};
 
@@ -495,7 +441,14 @@ dl_group_submit(dl_group *group, const dl_call *call, dl_deadline deadline,
     if (!dl_call_is_on_device(call) || group->device_arrays == DL_ARRAYS_PASSED) {
         return submit(&asked, work);
     }
-    dl_op op = {call, asked.context};
-    return dl_device_enqueues(group) ? dl_device_enqueue(group, &op, work)
-                                     : dl_group_queue_on_device(group, &op, work);
+    if (group->device != NULL) {
+        return dl_device_enqueue(group, &(dl_op){call, asked.context}, work);
+    }
+    /* The streams of the arrays are marked now, and waited for at its turn. */
+    DL_TRY(dl_stream_marks_new(group, call, &asked.marks));
+    dl_status status = submit(&asked, work);
+    if (status != DL_OK) {
+        dl_stream_marks_free(asked.marks);
+    }
+    return status;
 }

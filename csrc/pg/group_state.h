@@ -108,9 +108,4 @@ dl_side_begin(dl_side *side, dl_op_context *context)
                           context->sequence, context->deadline);
 }
 
-/* Queues a collective on arrays of a device that was checked, as a job of its side's
- * lane.  The call and its call site are copied, and the record is completed also after a
- * failure. */
-dl_status dl_group_queue_on_device(dl_group *group, const dl_op *op, dl_work **work);
-
 #endif

@@ -175,7 +175,7 @@ class CCase(pytest.Item):
         is_slow = self.get_closest_marker("slow") is not None
         timeout = seconds * (SLOW_FACTOR if is_slow else 1) + HARNESS_GRACE
         environment = {**self.environment, "DL_CHECK_TIMEOUT": str(seconds)}
-        if self.path.name.startswith(("test_nccl", "test_ucc_device", "test_staging")):
+        if self.path.name.startswith(("test_nccl", "test_staging")):
             environment.update(nccl_doubles())
             # Streams of the doubles are threads that may be ending as leaks are sought.
             environment["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Groups whose arrays on devices are served by the doubles of the CUDA runtime and of
- * NCCL or UCC.  Ranks are threads. */
+ * NCCL or gloo.  Ranks are threads. */
 #ifndef DISTLITE_TESTS_DEVICE_GROUPS_H
 #define DISTLITE_TESTS_DEVICE_GROUPS_H
 

@@ -132,26 +132,3 @@ CHECK_CASE(the_table_of_reductions)
     CHECK_STATUS(dl_ucc_reduction_of(DL_MAX, DL_COMPLEX64, &found), DL_UNSUPPORTED);
     CHECK_STATUS(dl_ucc_reduction_of(DL_SUM, DL_OPAQUE, &found), DL_UNSUPPORTED);
 }
-
-CHECK_CASE(the_table_of_reductions_on_devices)
-{
-    dl_ucc_reduction found;
-
-    CHECK_OK(dl_ucc_reduction_on_device(DL_SUM, DL_FLOAT16, &found));
-    CHECK(!found.is_widened);
-    CHECK_EQUAL(found.dtype, 80);
-    CHECK_EQUAL((int)found.number_size, 2);
-    CHECK_OK(dl_ucc_reduction_on_device(DL_AVG, DL_BFLOAT16, &found));
-    CHECK_EQUAL(found.dtype, 104);
-    CHECK_EQUAL(found.op, 12);
-    CHECK(found.is_averaged);
-    CHECK_OK(dl_ucc_reduction_on_device(DL_AVG, DL_COMPLEX64, &found));
-    CHECK_EQUAL((int)found.per_element, 2);
-    CHECK_EQUAL(found.dtype, 88);
-    CHECK_OK(dl_ucc_reduction_on_device(DL_SUM, DL_BOOL, &found));
-    CHECK_EQUAL(found.op, 2);
-    CHECK_STATUS(dl_ucc_reduction_on_device(DL_PREMUL_SUM, DL_FLOAT32, &found),
-                 DL_UNSUPPORTED);
-    CHECK_STATUS(dl_ucc_reduction_on_device(DL_SUM, DL_FLOAT8_E5M2, &found),
-                 DL_UNSUPPORTED);
-}

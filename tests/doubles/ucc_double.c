@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A stand-in for UCC: ranks are processes of one host, which pass chunks through
- * mailboxes in shared memory, one for each pair of ranks and direction.  A device's
- * memory is the host's, as in the CUDA double.  As in UCC, data moves only in
- * ucc_context_progress(); a team runs its collectives one after another.  A reduction
- * that UCC lacks "succeeds" with junk, as there.  For tests alone; found only where
- * DISTLITE_UCC_LIBRARY names it.
+ * mailboxes in shared memory, one for each pair of ranks and direction.  As in UCC, data
+ * moves only in ucc_context_progress(); a team runs its collectives one after another.
+ * A reduction that UCC lacks "succeeds" with junk, as there.  For tests alone; found
+ * only where DISTLITE_UCC_LIBRARY names it.
  *
- * DOUBLE_UCC_FAIL=init|context|team|collective|post|request|cuda: what fails;
- * collectives fail from the second on, or (cuda) all on devices, as if built without
- * CUDA.  While double_ucc_is_stalled is set nothing moves; while double_ucc_is_cut is
+ * DOUBLE_UCC_FAIL=init|context|team|collective|post|request: what fails; collectives
+ * fail from the second on.  While double_ucc_is_stalled is set nothing moves; while double_ucc_is_cut is
  * set progress fails, as when UCC's own network detects that a rank has ended.  Built
  * with -DOLD it does not report its version, with -DANCIENT it lacks functions that are
  * needed, and with -DNEXT it is version 2.0. */
@@ -54,12 +52,8 @@ enum {
 };
 
 enum {
-    FLOAT16 = 80,
     FLOAT32 = 88,
     FLOAT64 = 96,
-    BFLOAT16 = 104,
-    SUM = 0,
-    AVG = 12,
 };
 
 #define RANKS 8
@@ -142,8 +136,7 @@ char double_ucc_settings[1024]; /* "TLS=self;": the settings that UCC would use 
 atomic_int double_ucc_thread_mode = -1;
 atomic_int double_ucc_contexts;
 atomic_int double_ucc_teams;
-atomic_int double_ucc_by_memory[2]; /* collectives on the CPU and on a device */
-atomic_int double_ucc_is_stalled;   /* set by tests, as the next */
+atomic_int double_ucc_is_stalled; /* set by tests, as the next */
 atomic_int double_ucc_is_cut;
 atomic_int double_ucc_posted;     /* collectives since the start */
 atomic_int double_ucc_progressed; /* calls of ucc_context_progress() */
@@ -211,57 +204,6 @@ size_of(uint64_t dtype)
         LOOP(type, a *b);  \
     }                      \
     break;
-
-static float
-pair_value(int op, float a, float b)
-{
-    return op == 1   ? a * b
-           : op == 2 ? (a > b ? a : b)
-           : op == 3 ? (a < b ? a : b)
-                     : a + b;
-}
-
-/* Reduces 16-bit floats, which only UCC's kernels on devices can. */
-static void
-combine_short(uint64_t dtype, int op, char *target, const char *source, size_t count)
-{
-    bool is_half = dtype == FLOAT16;
-
-    for (size_t i = 0; i < count; i++) {
-        uint16_t a;
-        uint16_t b;
-        memcpy(&a, target + 2 * i, 2);
-        memcpy(&b, source + 2 * i, 2);
-        a = is_half ? to_half(pair_value(op, from_half(a), from_half(b)))
-                    : to_bfloat16(pair_value(op, from_bfloat16(a), from_bfloat16(b)));
-        memcpy(target + 2 * i, &a, 2);
-    }
-}
-
-static void
-divide(uint64_t dtype, char *target, size_t count, int size)
-{
-    for (size_t i = 0; i < count; i++) {
-        char *at = target + i * size_of(dtype);
-        uint16_t bits;
-        float single;
-        double wide;
-        if (dtype == FLOAT32) {
-            memcpy(&single, at, sizeof single);
-            single /= (float)size;
-            memcpy(at, &single, sizeof single);
-        } else if (dtype == FLOAT64) {
-            memcpy(&wide, at, sizeof wide);
-            wide /= size;
-            memcpy(at, &wide, sizeof wide);
-        } else {
-            memcpy(&bits, at, sizeof bits);
-            bits = dtype == FLOAT16 ? to_half(from_half(bits) / size)
-                                    : to_bfloat16(from_bfloat16(bits) / (float)size);
-            memcpy(at, &bits, sizeof bits);
-        }
-    }
-}
 
 static void
 combine(uint64_t dtype, int op, char *target, const char *source, size_t count)
@@ -535,19 +477,8 @@ finish(request *self)
     size_t count = share_of(self, team->rank, &offset);
     uint64_t dtype = given->from.one.dtype;
 
-    bool is_on_device = given->from.one.memory == 1;
-    bool is_short = dtype == FLOAT16 || dtype == BFLOAT16;
-    int op = is_on_device && given->op == AVG ? SUM : given->op;
-
     for (int rank = 1; self->parts[0] != NULL && rank < team->size; rank++) {
-        if (is_on_device && is_short) {
-            combine_short(dtype, op, self->parts[0], self->parts[rank], count);
-        } else {
-            combine(dtype, op, self->parts[0], self->parts[rank], count);
-        }
-    }
-    if (self->parts[0] != NULL && op != given->op) {
-        divide(dtype, self->parts[0], count, team->size);
+        combine(dtype, given->op, self->parts[0], self->parts[rank], count);
     }
     if (self->parts[0] != NULL && count > 0) {
         memcpy(given->to.one.data, self->parts[0], count * size_of(dtype));
@@ -868,43 +799,10 @@ copy_source(request *self)
     }
 }
 
-static int
-memory_of_side(const side *side, bool is_by_rank)
-{
-    return is_by_rank ? side->many.memory : side->one.memory;
-}
-
-/* Returns the type of memory of the sides that this rank has; -1: they differ. */
-static int
-memory_of(const args *given, const team *team)
-{
-    int type = given->type;
-    bool is_rooted =
-        type == GATHER || type == GATHER_V || type == REDUCE || type == SCATTER_V;
-    bool is_root = team->rank == (int)given->root;
-    bool has_from = type != ALL_REDUCE && (type != SCATTER_V || is_root);
-    bool has_to = type != BROADCAST && (!is_rooted || is_root || type == SCATTER_V);
-    int from = memory_of_side(&given->from, type == ALL_TO_ALL_V || type == SCATTER_V);
-    int to = memory_of_side(&given->to, type == ALL_GATHER_V || type == GATHER_V
-                                            || type == ALL_TO_ALL_V
-                                            || type == REDUCE_SCATTER_V);
-
-    if (type == BARRIER) {
-        return 0;
-    }
-    return has_from && has_to && from != to ? -1 : has_from ? from : to;
-}
-
 int
 ucc_collective_init(const args *given, request **made, team *team)
 {
     bool is_reduction = planner_of(given->type) == plan_reduction;
-    int memory = memory_of(given, team);
-
-    if (memory < 0 || (memory == 1 && is_failing("cuda"))) {
-        return memory < 0 ? INVALID : NOT_SUPPORTED;
-    }
-    atomic_fetch_add(&double_ucc_by_memory[memory], 1);
 
     if (is_failing("collective") && double_ucc_posted > 0) {
         return NOT_SUPPORTED;

@@ -34,9 +34,8 @@ MAY_INCLUDE = {
         "pg/cpu/cpu_backend.h",  # of groups whose ranks share memory
     ),
     "pg/ucc": (
-        *(*_PG, "pg/agree/*.h", "pg/device/*.h"),
+        *(*_PG, "pg/agree/*.h"),
         "pg/cpu/cpu_backend.h",  # which it has beside UCC
-        "store/prefix_store.h",  # for the group that it has for devices
     ),
     "pg/fake": _PG,
     "pg/extension": _PG,

@@ -23,18 +23,12 @@ from doubles_build import mpi_double, nccl_doubles, ucc_double  # noqa: E402
 from workers import run_ranks  # noqa: E402
 
 
-def ucc_and_cuda() -> dict[str, str]:
-    """Both doubles."""
-    return {**nccl_doubles(), **ucc_double()}
-
-
 # Backend, device, and the environment of its ranks.
 COLUMNS = [
     ("gloo", "cpu", dict),
     ("mpi", "cpu", mpi_double),
     ("ucc", "cpu", ucc_double),
     ("nccl", "cuda", nccl_doubles),
-    ("ucc", "cuda", ucc_and_cuda),
     ("gloo", "cuda", nccl_doubles),
 ]
 

@@ -415,122 +415,23 @@ def beside_nccl(rank: int, world_size: int, init_method: str) -> list[Any]:
     return [here.tolist(), there.tolist()]
 
 
-def batch_with_a_refusal(one: Any, eight: Any, group: Any) -> None:
-    """UCC has the second reduction and not the first."""
-    with distlite._coalescing_manager(group):
-        distlite.all_reduce(one, ReduceOp.PREMUL_SUM(2.0), group)
-        distlite.all_reduce(eight, group=group)
-
-
-def on_devices(
-    rank: int, world_size: int, init_method: str, backend: str
-) -> dict[str, Any]:
-    """Collectives of arrays on a device beside NumPy, with both doubles."""
-    import ctypes
-
+def on_devices(rank: int, world_size: int, init_method: str) -> list[str]:
+    """Collectives of arrays on a device, which are copied for UCC."""
     import nccl_ranks
-    from fake_cuda import CudaArray
 
     kit = nccl_ranks.kit_of("fake", rank)
-    nccl_ranks.init(rank, world_size, init_method, backend)
-    wrong = []
-    for part in (
-        nccl_ranks.reductions,
-        nccl_ranks.movements,
-        nccl_ranks.uneven,
-        nccl_ranks.bundles,
-        nccl_ranks.groups,
-    ):
-        wrong += [name for name, right in part(rank, world_size, kit) if not right]
-    for dtype in ("float16", "float32", "complex128"):
-        mean = kit.put(np.full(5, 2.0 * rank, dtype))
-        distlite.all_reduce(mean, ReduceOp.AVG)
-        right = nccl_ranks.same(kit, mean, np.full(5, world_size - 1.0))
-        wrong += [] if right else [f"AVG {dtype}"]
-    one = kit.put(np.ones(2, "float32"))
-    eight = kit.put(np.ones(2, "int16"))
-    found: dict[str, Any] = {
-        "wrong": wrong,
-        "PREMUL_SUM": error_of(distlite.all_reduce, one, ReduceOp.PREMUL_SUM(2.0)),
-        "scan": error_of(distlite.scan, one),
-        "send": error_of(distlite.send, one, (rank + 1) % world_size),
-        "strided": error_of(distlite.all_reduce, CudaArray(np.ones((4, 4))[:, ::2])),
-    }
-    part = distlite.new_group()
-    found["batch"] = error_of(batch_with_a_refusal, one, kit.put(np.ones(2)), part)
-    distlite.all_reduce(eight)
-    found["then"] = kit.get(eight).tolist()
-    double = ctypes.CDLL(os.environ["DISTLITE_UCC_LIBRARY"])
-    counts = (ctypes.c_int * 2).in_dll(double, "double_ucc_by_memory")
-    found["by memory"] = [count > 0 for count in counts]
-    distlite.destroy_process_group()
-    runtime = kit.runtime
-    found["left"] = [
-        *(runtime.streams_alive(), runtime.events_alive(), runtime.memory_alive())
+    nccl_ranks.init(rank, world_size, init_method, "ucc")
+    wrong = [
+        name
+        for part in (nccl_ranks.movements, nccl_ranks.uneven)
+        for name, right in part(rank, world_size, kit)
+        if not right
     ]
-    return found
-
-
-def streams(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
-    """What is before the operation on the array's stream, and after it."""
-    from fake_cuda import CudaArray, Runtime
-    from nccl_ranks import init as init_devices
-    from staging_ranks import host_order
-
-    runtime = Runtime()
-    init_devices(rank, world_size, init_method, "cpu:gloo,cuda:ucc")
-    group = distlite.distributed_c10d._get_default_group()
-    stream = runtime.stream()
-    array, mine, flag = np.zeros(4), np.full(4, rank + 1.0), np.zeros(1, np.int32)
-    found = host_order(runtime, stream, array, mine, flag)
-    distlite.barrier()
-    # A stream that does not come to it: the others are told.
-    flag[0] = 0
-    if rank == 0:
-        runtime.copy(stream, array, mine, flag)
-        group.set_timeout(timedelta(seconds=0.4))
-    found["stuck"] = error_of(distlite.all_reduce, CudaArray(array, stream))
-    found["again"] = error_of(distlite.all_reduce, CudaArray(array, stream))
-    flag[0] = 1
+    mean = kit.put(np.full(5, 2.0 * rank, "float16"))
+    distlite.all_reduce(mean, ReduceOp.AVG)
+    right = nccl_ranks.same(kit, mean, np.full(5, world_size - 1.0))
     distlite.destroy_process_group()
-    return found
-
-
-def differing_on_devices(
-    rank: int, world_size: int, init_method: str
-) -> dict[str, str]:
-    """Ranks that differ, abort, or are interrupted; one group each."""
-
-    from fake_cuda import CudaArray
-    from nccl_ranks import init as init_devices
-
-    init_devices(rank, world_size, init_method, "ucc")
-    group = distlite.distributed_c10d._get_default_group()
-    second, third = distlite.new_group(), distlite.new_group()
-    array = CudaArray(np.ones(3))
-    for each in (group, second, third):
-        distlite.all_reduce(array, group=each)
-    store = group.get_group_store()
-    op = (ReduceOp.SUM, ReduceOp.MAX)[rank]
-    found = {"mismatch": error_of(distlite.all_reduce, array, op, group=third)}
-    if rank == 0:
-        work = distlite.all_reduce(array, group=second, async_op=True)
-        # Also before the wait: rank 1 does not come.
-        threading.Timer(0.2, second.abort).start()
-        found["abort"] = error_of(work.wait)
-        interrupt_once_in("0")
-        try:
-            distlite.all_reduce(array)
-        except KeyboardInterrupt:
-            found["interrupt"] = "interrupted"
-        found["again"] = error_of(distlite.all_reduce, array)
-        found["host"] = error_of(distlite.barrier)
-        store.set("over", "yes")
-    else:
-        store.wait(["over"])
-        found["alone"] = error_of(distlite.all_reduce, array)
-    distlite.destroy_process_group()
-    return found
+    return wrong if right else [*wrong, "AVG"]
 
 
 def aborted(rank: int, world_size: int, init_method: str) -> dict[str, str]:
@@ -613,19 +514,6 @@ def refused(
         distlite.destroy_process_group()
     else:
         said = error_of(init, rank, world_size, init_method)
-    return said, time.monotonic() - began
-
-
-def without_cuda(rank: int, world_size: int, init_method: str) -> tuple[str, float]:
-    """Rank 1 has no CUDA runtime, and remains."""
-    from nccl_ranks import init as init_devices
-
-    if rank == 1:
-        os.environ["DISTLITE_CUDART_LIBRARY"] = "/nowhere/libcudart.so"
-    began = time.monotonic()
-    said = error_of(
-        init_devices, rank, world_size, init_method, "cuda:ucc", device_id="cuda:0"
-    )
     return said, time.monotonic() - began
 
 

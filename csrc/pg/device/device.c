@@ -96,16 +96,6 @@ dl_device_backend_name(const dl_group *group)
     return group->device == NULL ? group->backend_name : dl_device_name(group);
 }
 
-char *
-dl_device_label_new(const dl_group *group)
-{
-    char name[256];
-
-    snprintf(name, sizeof name, "%s%s", group->name,
-             group->device == NULL ? "" : " on cuda");
-    return dl_label_new(name, group->rank, group->size);
-}
-
 dl_status
 dl_device_check(const dl_group *group, const dl_tensor *tensor, const char *name)
 {
@@ -130,9 +120,7 @@ dl_device_check(const dl_group *group, const dl_tensor *tensor, const char *name
 dl_status
 dl_device_check_message(const dl_group *group, const char *name)
 {
-    bool is_ordered = group->device != NULL && group->device->side.kind->is_ordered;
-
-    return is_ordered || group->device_arrays == DL_ARRAYS_PASSED
+    return group->device != NULL || group->device_arrays == DL_ARRAYS_PASSED
                ? DL_OK
                : dl_fail(DL_UNSUPPORTED,
                          "%s: the %s backend has no point-to-point messages for arrays "
@@ -142,19 +130,13 @@ dl_device_check_message(const dl_group *group, const char *name)
 
 /* Only the group's CPU side knows which ranks are gone. */
 static dl_status
-watch_rank(void *context, int rank)
-{
-    return dl_group_watch(context, rank);
-}
-
-static dl_status
 check_lost(void *context, int rank)
 {
     return dl_group_lost(context, rank);
 }
 
 static dl_status
-make_backend(dl_group *group, int device, dl_deadline deadline, dl_backend **backend)
+make_backend(dl_group *group, dl_deadline deadline, dl_backend **backend)
 {
     dl_device_side *self = group->device;
     dl_backend_options options = {
@@ -164,8 +146,6 @@ make_backend(dl_group *group, int device, dl_deadline deadline, dl_backend **bac
         .group_name = group->name,
         .backend_name = self->side.kind->name,
         .on_device = &self->options,
-        .device = device,
-        .watch = watch_rank,
         .lost = check_lost,
         .context = group,
     };
@@ -198,32 +178,19 @@ note_failure(dl_group *group, dl_status status)
     return status;
 }
 
+/* Makes the backend, with the turn held.  The lock is for threads that abort
+ * meanwhile. */
 static dl_status
-check_device(const dl_group *group, int device)
-{
-    const dl_device_side *self = group->device;
-
-    return self->side.kind->is_ordered || self->device == device
-               ? DL_OK
-               : dl_fail(DL_INVALID,
-                         "the array is on cuda:%d, but group %s has used cuda:%d "
-                         "since its first operation; a process uses one device",
-                         device, group->name, self->device);
-}
-
-/* The lock is for threads that abort meanwhile. */
-dl_status
-dl_device_open(dl_group *group, int device, dl_deadline deadline)
+open_backend(dl_group *group, dl_deadline deadline)
 {
     dl_device_side *self = group->device;
     dl_backend *made;
 
     DL_TRY(dl_group_admit(group));
     if (self->side.backend != NULL) {
-        return check_device(group, device);
+        return DL_OK;
     }
-    DL_TRY(note_failure(group, make_backend(group, device, deadline, &made)));
-    self->device = device;
+    DL_TRY(note_failure(group, make_backend(group, deadline, &made)));
     pthread_mutex_lock(&group->lock);
     self->side.backend = made;
     if (atomic_load(&group->is_broken)) {
@@ -344,11 +311,9 @@ compare_calls(dl_device_side *self, const dl_batch *batch)
 static dl_status
 enqueue(dl_group *group, dl_op *ops, const dl_batch *batch, dl_work **work)
 {
-    dl_arrays arrays = dl_call_arrays(ops[0].call, group->size);
     dl_device_side *self = group->device;
 
-    DL_TRY(
-        dl_device_open(group, dl_arrays_at(&arrays, 0)->device_index, batch->deadline));
+    DL_TRY(open_backend(group, batch->deadline));
     record_start(self, ops, batch->count);
     dl_backend *backend = self->side.backend;
     dl_status status = compare_calls(self, batch);
@@ -367,13 +332,6 @@ dl_device_is_batching(const dl_group *group)
 
     return self != NULL
            && atomic_load_explicit(&self->batcher, memory_order_relaxed) == &own;
-}
-
-bool
-dl_device_enqueues(const dl_group *group)
-{
-    return group->device != NULL
-           && (group->device->side.kind->is_ordered || dl_device_is_batching(group));
 }
 
 /* Frees an operation of a batch, and completes its record if it never began. */
@@ -425,7 +383,6 @@ add_to_batch(dl_group *group, const dl_op *op)
     DL_TRY(dl_call_copy(op->call, group->size, (dl_room){0}, &copy));
     dl_op *added = &self->batch[self->batch_count];
     *added = (dl_op){copy, op->context};
-    added->context.is_batched = true;
     dl_status status = record_queued(self, added);
     if (status != DL_OK) {
         drop(added);
@@ -505,24 +462,6 @@ check_devices(const dl_group *group)
     return DL_OK;
 }
 
-/* Queues the operations for the host.  They end in order, and a failure breaks the group,
- * so that those after it fail as well and the last work stands for all. */
-static dl_status
-queue_batch(dl_group *group, dl_work **work)
-{
-    dl_device_side *self = group->device;
-
-    for (size_t i = 0; i < self->batch_count; i++) {
-        dl_work *next = NULL;
-        dl_status status = dl_group_queue_on_device(group, &self->batch[i], &next);
-        self->batch[i].context.record = NULL;
-        dl_work_unref(*work);
-        *work = next;
-        DL_TRY(status);
-    }
-    return DL_OK;
-}
-
 static dl_status
 issue_batch(dl_group *group, dl_deadline deadline, dl_work **work)
 {
@@ -533,8 +472,7 @@ issue_batch(dl_group *group, dl_deadline deadline, dl_work **work)
                       .deadline = deadline};
 
     DL_TRY(check_devices(group));
-    return self->side.kind->is_ordered ? enqueue(group, self->batch, &batch, work)
-                                       : queue_batch(group, work);
+    return enqueue(group, self->batch, &batch, work);
 }
 
 /* The turn is passed on in any case, as a batch that fails is over. */
@@ -594,9 +532,9 @@ dl_device_connect(dl_group *group, int index, dl_deadline deadline)
 {
     DL_TRY(dl_group_admit(group));
     DL_TRY(take_turn(group, deadline));
-    dl_status status = dl_device_open(group, index, deadline);
-    dl_backend *backend = group->device->side.backend;
-    if (status == DL_OK && backend->ops->connect != NULL) {
+    dl_status status = open_backend(group, deadline);
+    if (status == DL_OK) {
+        dl_backend *backend = group->device->side.backend;
         status = note_failure(group, backend->ops->connect(backend, index, deadline));
     }
     pass_turn(group);
@@ -624,7 +562,7 @@ find_device(dl_group *group, dl_deadline deadline, int *device)
     DL_TRY(dl_group_admit(group));
     DL_TRY(take_turn(group, deadline));
     const dl_backend *backend = group->device->side.backend;
-    if (backend != NULL && backend->ops->device != NULL) {
+    if (backend != NULL) {
         *device = backend->ops->device(backend);
     }
     pass_turn(group);
@@ -712,13 +650,13 @@ split_backend(dl_group *parent, const dl_device_split_args *wanted,
     dl_backend *from = parent->device->side.backend;
     dl_backend *to = NULL;
 
-    if (from == NULL || from->ops->split == NULL) {
+    if (from == NULL) {
         return DL_OK;
     }
     DL_TRY(dl_group_admit(parent));
     if (child != NULL && child->device != NULL
         && child->device->side.kind == parent->device->side.kind) {
-        DL_TRY(dl_device_open(child, -1, deadline));
+        DL_TRY(open_backend(child, deadline));
         to = child->device->side.backend;
     }
     return from->ops->split(from, wanted, deadline, to);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The part of a group that serves arrays on devices.  They have a side of their own,
- * whose backend is made with the first such array, or they are staged in host memory
- * for the CPU's side.  An operation of a backend that is ordered by streams returns as
- * soon as it is enqueued. All others run on the host, like those of the CPU, once the
- * streams of their arrays have reached them (stream_marks.h).  A thread may open a
- * batch: the operations that it begins until the batch ends are issued together. */
+ * whose backend is made with the first such array and returns from an operation as soon
+ * as it is enqueued on a stream; or the CPU's side serves them by copies in its memory
+ * (staging.h).  A thread may open a batch on a side for devices: the operations that it
+ * begins until the batch ends are issued together. */
 #ifndef DISTLITE_PG_DEVICE_DEVICE_H
 #define DISTLITE_PG_DEVICE_DEVICE_H
 
@@ -47,12 +46,8 @@ dl_status dl_device_check(const dl_group *group, const dl_tensor *tensor,
 /* Checks that the backend sends messages from arrays on devices. */
 dl_status dl_device_check_message(const dl_group *group, const char *name);
 
-/* Returns whether calls on devices are enqueued, or kept for the thread's open batch, by
- * dl_device_enqueue(), instead of run on the host. */
-bool dl_device_enqueues(const dl_group *group);
-
-/* Begins an operation that was checked.  `*work` is NULL if it became part
- * of a batch. */
+/* Begins an operation that was checked, by the side for devices; or adds it to the
+ * thread's open batch, which stores NULL in `*work`. */
 dl_status dl_device_enqueue(dl_group *group, const dl_op *op, dl_work **work);
 
 /* Begins an operation and orders the stream of its arrays after it.  With
@@ -60,15 +55,8 @@ dl_status dl_device_enqueue(dl_group *group, const dl_op *op, dl_work **work);
  * return. */
 dl_status dl_device_run(dl_group *group, const dl_op *op);
 
-/* Makes the backend of the side for devices, with the turn held. */
-dl_status dl_device_open(dl_group *group, int device, dl_deadline deadline);
-
 /* Returns the name of the backend that gets arrays on devices, for texts. */
 const char *dl_device_backend_name(const dl_group *group);
-
-/* Returns the label of this rank in texts about such arrays, which the caller frees with
- * free(3); NULL if there is no memory. */
-char *dl_device_label_new(const dl_group *group);
 
 /* Returns true if TORCH_NCCL_BLOCKING_WAIT makes waits block the host. */
 bool dl_device_blocks(void);

@@ -15,7 +15,6 @@ struct dl_device_side {
     /* fixed after init */
     dl_device_options options;
     bool takes_barriers;
-    int device; /* of the first operation; guarded by the turn */
     /* The thread that has a batch open, and with it the turn, by the address of its
      * thread-local `own`; NULL if there is none. */
     _Atomic(const void *) batcher;

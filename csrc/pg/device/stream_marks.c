@@ -108,7 +108,7 @@ dl_stream_marks_free(dl_stream_marks *marks)
 static dl_status
 fail_not_reached(const dl_group *group, const dl_op_context *op)
 {
-    char *label = dl_device_label_new(group);
+    char *label = dl_label_new(group->name, group->rank, group->size);
 
     dl_fail(DL_TIMEOUT,
             "%s #%" PRIu64 " timed out after %" PRId64

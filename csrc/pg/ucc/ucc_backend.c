@@ -11,7 +11,6 @@
 #include "pg/cpu/cpu_backend.h"
 #include "pg/backend.h"
 #include "pg/ucc/ucc_state.h"
-#include "store/prefix_store.h"
 
 /* How long the destruction of a team may take after a rank was lost. */
 #define SHORT_GRACE (100 * DL_MILLISECOND)
@@ -117,8 +116,11 @@ destroy_team(dl_ucc_backend *self)
 }
 
 static void
-free_all(dl_ucc_backend *self, bool is_inherited)
+free_backend(dl_backend *backend)
 {
+    dl_ucc_backend *self = dl_ucc_self(backend);
+    bool is_inherited = self->fork_generation != dl_fork_generation();
+
     if (self->team != NULL && !is_inherited
         && !atomic_load(&self->context->is_disabled)) {
         destroy_team(self);
@@ -134,10 +136,9 @@ free_all(dl_ucc_backend *self, bool is_inherited)
     if (self->context != NULL) {
         dl_backend_origin_unref(&self->context->base);
     }
-    dl_ucc_row_fini(&self->memory, &self->raw);
-    dl_ucc_row_fini(&self->memory, &self->input);
-    dl_ucc_row_fini(&self->memory, &self->output);
-    dl_ucc_memory_fini(&self->memory);
+    free(self->raw.data);
+    free(self->input.data);
+    free(self->output.data);
     free(self->lengths);
     free(self->group_name);
     free(self->label);
@@ -150,26 +151,6 @@ free_all(dl_ucc_backend *self, bool is_inherited)
     free(self);
 }
 
-/* Makes the device of the arrays current for UCC, too, whose context and team end. */
-static void
-free_backend(dl_backend *backend)
-{
-    dl_ucc_backend *self = dl_ucc_self(backend);
-    bool is_inherited = self->fork_generation != dl_fork_generation();
-    const dl_cuda_table *cuda = self->memory.cuda;
-    int device = self->memory.device;
-    int previous;
-
-    bool is_entered = cuda != NULL && !is_inherited
-                      && dl_cuda_enter(cuda, device, &previous) == DL_OK;
-    free_all(self, is_inherited);
-    if (is_entered) {
-        dl_cuda_leave(cuda, device, previous);
-    }
-}
-
-/* Also of arrays on devices: scans refuse these, and everything else that the CPU
- * backend carries out is asked of the group's side for the CPU. */
 static const dl_backend_ops ucc_ops = {
     .name = "ucc",
     .collectives =
@@ -402,72 +383,4 @@ dl_ucc_backend_new(const dl_backend_options *options, dl_deadline deadline,
     self->base.spans_hosts = self->cpu->spans_hosts;
     *backend = &self->base;
     return DL_OK;
-}
-
-/* Called with the device current, because UCC asks for it when it creates its
- * context. */
-static dl_status
-make_on_device(const dl_backend_options *options, dl_deadline deadline,
-               dl_backend **backend)
-{
-    dl_ucc_memory memory;
-
-    dl_status status = dl_ucc_memory_on_device(&memory, options->device);
-    if (status != DL_OK) {
-        dl_ucc_backend_refuse(options);
-        return status;
-    }
-    status = dl_ucc_backend_new(options, deadline, backend);
-    if (status != DL_OK) {
-        dl_ucc_memory_fini(&memory);
-        return status;
-    }
-    dl_ucc_self(*backend)->memory = memory;
-    return DL_OK;
-}
-
-static dl_status
-enter_device(int device, const dl_cuda_table **cuda, int *previous)
-{
-    DL_TRY(dl_cuda_load(cuda));
-    return dl_cuda_enter(*cuda, device, previous);
-}
-
-/* The name and the store differ from those of the CPU's side, which may be UCC's,
- * too. */
-static dl_status
-make_beside(const dl_backend_options *options, dl_store *store, dl_deadline deadline,
-            dl_backend **backend)
-{
-    dl_backend_options own = *options;
-    const dl_cuda_table *cuda;
-    char *name = NULL;
-    int previous;
-
-    if (asprintf(&name, "%s on cuda", options->group_name) < 0) {
-        return dl_fail_no_memory();
-    }
-    own.group_name = name;
-    own.store = store;
-    dl_status status = enter_device(options->device, &cuda, &previous);
-    if (status == DL_OK) {
-        status = make_on_device(&own, deadline, backend);
-        dl_cuda_leave(cuda, options->device, previous);
-    } else {
-        dl_ucc_backend_refuse(&own);
-    }
-    free(name);
-    return status;
-}
-
-dl_status
-dl_ucc_backend_new_on_device(const dl_backend_options *options, dl_deadline deadline,
-                             dl_backend **backend)
-{
-    dl_store *store;
-
-    DL_TRY(dl_prefix_store_new(DL_LITERAL("devices"), options->store, &store));
-    dl_status status = make_beside(options, store, deadline, backend);
-    dl_store_unref(store);
-    return status;
 }

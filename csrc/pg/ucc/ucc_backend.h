@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The UCC backend, for arrays in the CPU's memory or on a CUDA device.  The library is
- * loaded at run time.  The ranks meet through the store: there is a team for each group,
+ * The UCC backend, for arrays in the CPU's memory.  The library is loaded at run time.  The ranks meet through the store: there is a team for each group,
  * and one context for all groups that are made out of one another, unless
  * TORCH_UCC_SHARED_COMM=0 gives each its own.  UCC moves data
  * only while it is called, so a thread that waits for an operation drives it: awake for
@@ -24,11 +23,6 @@ dl_status dl_ucc_backend_new(const dl_backend_options *options, dl_deadline dead
 /* Sends the other ranks the reason why this one cannot make the group: the thread's
  * last error, which is kept.  dl_ucc_backend_new() does so itself.  Best effort. */
 void dl_ucc_backend_refuse(const dl_backend_options *options);
-
-/* The same for a group's arrays on the device of the options, over a store of its own.
- * Called by the first operation on the device, or before any. */
-dl_status dl_ucc_backend_new_on_device(const dl_backend_options *options,
-                                       dl_deadline deadline, dl_backend **backend);
 
 /* Sets `*version`, 10300 for 1.3.0.  Fails if no library that will do is found. */
 dl_status dl_ucc_version(int *version);

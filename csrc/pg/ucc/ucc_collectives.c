@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/ucc/ucc_state.h"
+#include "tensor/strided.h"
 
 /* All forms with one count and offset per rank use 64 bits. */
 #define WIDE_LENGTHS (DL_UCC_COUNTS_64 | DL_UCC_DISPLACEMENTS_64)
@@ -18,12 +19,7 @@ typedef struct movement {
 static void
 set_up(movement *move, dl_backend *backend, const dl_op_context *op)
 {
-    dl_ucc_backend *self = dl_ucc_self(backend);
-
-    *move = (movement){.self = self,
-                       .op = op,
-                       .from.memory = &self->memory,
-                       .to.memory = &self->memory};
+    *move = (movement){.self = dl_ucc_self(backend), .op = op};
 }
 
 static dl_status
@@ -42,23 +38,22 @@ copy_own_block(dl_ucc_backend *self, const dl_tensor *input, const dl_tensor *ou
     if (input->data == output->data) {
         return DL_OK;
     }
-    dl_ucc_layout_init(&from, &self->memory, input, 1, self->lengths);
+    dl_ucc_layout_init(&from, input, 1, self->lengths);
     DL_TRY(dl_ucc_layout_read(&from, &self->input, false));
-    DL_TRY(dl_ucc_copy_out(&self->memory, output, from.data));
-    return dl_ucc_memory_synchronize(&self->memory);
+    dl_strided_scatter_part(output, from.data, 0, from.size);
+    return DL_OK;
 }
 
 static void
 set_source(movement *move, const dl_tensor *blocks, int count)
 {
-    dl_ucc_layout_init(&move->from, &move->self->memory, blocks, count,
-                       move->self->lengths);
+    dl_ucc_layout_init(&move->from, blocks, count, move->self->lengths);
 }
 
 static void
 set_target(movement *move, const dl_tensor *blocks, int count)
 {
-    dl_ucc_layout_init(&move->to, &move->self->memory, blocks, count,
+    dl_ucc_layout_init(&move->to, blocks, count,
                        move->self->lengths + 2 * move->self->size);
 }
 
@@ -99,7 +94,8 @@ move_blocks(movement *move, int collective)
     args->target = is_by_rank && move->to.count > 1 ? dl_ucc_layout_parts(&move->to)
                                                     : dl_ucc_layout_whole(&move->to);
     DL_TRY(dl_ucc_run(move->self, move->op, args, move->from.size + move->to.size));
-    return dl_ucc_layout_unpack(&move->to);
+    dl_ucc_layout_unpack(&move->to);
+    return DL_OK;
 }
 
 dl_status
@@ -121,7 +117,10 @@ dl_ucc_broadcast(dl_backend *backend, const dl_op_context *op, const dl_call *ca
     move.args.root = (uint64_t)call->root;
     move.args.source = dl_ucc_layout_whole(side);
     DL_TRY(dl_ucc_run(move.self, op, &move.args, side->size));
-    return is_root ? DL_OK : dl_ucc_layout_unpack(side);
+    if (!is_root) {
+        dl_ucc_layout_unpack(side);
+    }
+    return DL_OK;
 }
 
 dl_status

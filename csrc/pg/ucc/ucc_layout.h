@@ -2,48 +2,23 @@
  *
  * Lists of blocks in the form that UCC takes: contiguous memory with counts and
  * offsets.  Blocks that are contiguous already are used in place; others are copied to
- * a row, a buffer that holds elements contiguously.  The memory is the CPU's or a CUDA
- * device's: there, copies are made on a stream of the backend's own, and
- * dl_ucc_memory_synchronize() waits for them. */
+ * a row, a buffer that holds elements contiguously. */
 #ifndef DISTLITE_PG_UCC_UCC_LAYOUT_H
 #define DISTLITE_PG_UCC_UCC_LAYOUT_H
 
 #include "base/status.h"
-#include "pg/device/cuda_table.h"
 #include "pg/ucc/ucc_table.h"
 #include "tensor/tensor.h"
-
-typedef struct dl_ucc_memory {
-    int kind;                  /* UCC's constant; zero: the CPU's */
-    const dl_cuda_table *cuda; /* NULL: the CPU's */
-    int device;
-    void *stream;
-} dl_ucc_memory;
 
 typedef struct dl_ucc_row {
     void *data;
     size_t capacity;
 } dl_ucc_row;
 
-/* Initialises the memory of a device, the thread's current one here as in all that
- * follows. */
-dl_status dl_ucc_memory_on_device(dl_ucc_memory *memory, int device);
-void dl_ucc_memory_fini(dl_ucc_memory *memory);
-
 /* Makes room for `size` bytes.  The contents of the row are lost. */
-dl_status dl_ucc_row_reserve(const dl_ucc_memory *memory, dl_ucc_row *row, size_t size);
-void dl_ucc_row_fini(const dl_ucc_memory *memory, dl_ucc_row *row);
-
-/* Copies the elements of a row to an array.  On a device the array must be
- * contiguous. */
-dl_status dl_ucc_copy_out(const dl_ucc_memory *memory, const dl_tensor *target,
-                          const void *source);
-
-/* Waits until the copies have completed. */
-dl_status dl_ucc_memory_synchronize(const dl_ucc_memory *memory);
+dl_status dl_ucc_row_reserve(dl_ucc_row *row, size_t size);
 
 typedef struct dl_ucc_layout {
-    const dl_ucc_memory *memory;
     const dl_tensor *blocks;
     int count;
     uint64_t *counts;  /* in bytes */
@@ -55,8 +30,8 @@ typedef struct dl_ucc_layout {
 
 /* Initialises a layout that is not placed yet.  `lengths` has room for two numbers per
  * block. */
-void dl_ucc_layout_init(dl_ucc_layout *layout, const dl_ucc_memory *memory,
-                        const dl_tensor *blocks, int count, uint64_t *lengths);
+void dl_ucc_layout_init(dl_ucc_layout *layout, const dl_tensor *blocks, int count,
+                        uint64_t *lengths);
 
 /* Returns true if all blocks have the same size. */
 bool dl_ucc_layout_is_even(const dl_ucc_layout *layout);
@@ -68,7 +43,7 @@ dl_status dl_ucc_layout_read(dl_ucc_layout *layout, dl_ucc_row *row, bool must_c
 /* The first function places the blocks for writing, in place or in `row`; the second
  * copies what was written there to the blocks. */
 dl_status dl_ucc_layout_write(dl_ucc_layout *layout, dl_ucc_row *row);
-dl_status dl_ucc_layout_unpack(const dl_ucc_layout *layout);
+void dl_ucc_layout_unpack(const dl_ucc_layout *layout);
 
 /* Return the layout as a side of a collective that moves bytes: as one block, or as one
  * block per rank. */

@@ -2,6 +2,7 @@
 #include "pg/ucc/ucc_reduction.h"
 
 #include "pg/ucc/ucc_state.h"
+#include "tensor/strided.h"
 
 #define NO_OP (-1)
 
@@ -32,15 +33,6 @@ static const struct {
     [DL_COMPLEX64] = {COMPLEX, DL_UCC_COMPLEX64},
     [DL_COMPLEX128] = {COMPLEX, DL_UCC_COMPLEX128},
 };
-
-/* Returns UCC's constant for a short float that its kernels on a device know, or 0. */
-static int
-short_float(dl_dtype dtype)
-{
-    return dtype == DL_FLOAT16    ? DL_UCC_FLOAT16
-           : dtype == DL_BFLOAT16 ? DL_UCC_BFLOAT16
-                                  : 0;
-}
 
 /* AVG divides and PREMUL_SUM multiplies in this process, after or before UCC's sum. */
 static int
@@ -149,30 +141,6 @@ dl_ucc_reduction_of(dl_reduce_op op, dl_dtype dtype, dl_ucc_reduction *reduction
     return DL_OK;
 }
 
-dl_status
-dl_ucc_reduction_on_device(dl_reduce_op op, dl_dtype dtype, dl_ucc_reduction *reduction)
-{
-    dl_ucc_reduction found;
-
-    DL_TRY(dl_ucc_reduction_of(op, dtype, &found));
-    if (op == DL_PREMUL_SUM || (found.is_widened && short_float(dtype) == 0)) {
-        return dl_fail(
-            DL_UNSUPPORTED,
-            "UCC has no %s of %s on devices; convert the array, or reduce it "
-            "on the CPU",
-            dl_reduce_op_name(op), dl_dtype_name(dtype));
-    }
-    if (found.is_widened) {
-        found.dtype = short_float(dtype);
-        found.number_size = dl_dtype_size(dtype);
-        found.is_widened = false;
-    }
-    found.is_averaged = op == DL_AVG;
-    found.op = found.is_averaged ? DL_UCC_AVG : found.op;
-    *reduction = found;
-    return DL_OK;
-}
-
 /* A collective that reduces. */
 typedef struct folding {
     dl_ucc_backend *self;
@@ -198,9 +166,7 @@ begin_folding(folding *fold, dl_backend *backend, const dl_op_context *op,
         .computed = dl_reduce_dtype(dtype),
     };
     DL_TRY(dl_ucc_meet(fold->self, op));
-    DL_TRY(fold->self->memory.cuda == NULL
-               ? dl_ucc_reduction_of(reduce_op, dtype, &fold->kind)
-               : dl_ucc_reduction_on_device(reduce_op, dtype, &fold->kind));
+    DL_TRY(dl_ucc_reduction_of(reduce_op, dtype, &fold->kind));
     fold->args.op = fold->kind.op;
     return DL_OK;
 }
@@ -216,7 +182,7 @@ side_of(const folding *fold, void *data, size_t count)
 {
     return (dl_ucc_side){
         .one = {data, count * fold->kind.per_element, (uint64_t)fold->kind.dtype,
-                fold->self->memory.kind},
+                DL_UCC_HOST},
     };
 }
 
@@ -232,7 +198,7 @@ widen_input(folding *fold, size_t count, void **data)
     dl_ucc_backend *self = fold->self;
 
     DL_TRY(dl_ucc_layout_read(&fold->from, &self->raw, false));
-    DL_TRY(dl_ucc_row_reserve(&self->memory, &self->input, count * sizeof(float)));
+    DL_TRY(dl_ucc_row_reserve(&self->input, count * sizeof(float)));
     *data = self->input.data;
     dl_reduce_widen(*data, fold->dtype, fold->from.data, count);
     return DL_OK;
@@ -246,7 +212,7 @@ prepare_input(folding *fold, const dl_tensor *blocks, int block_count, void **da
     dl_ucc_backend *self = fold->self;
     bool is_scaled = fold->reduce_op == DL_PREMUL_SUM;
 
-    dl_ucc_layout_init(&fold->from, &self->memory, blocks, block_count, self->lengths);
+    dl_ucc_layout_init(&fold->from, blocks, block_count, self->lengths);
     size_t count = fold->from.size / blocks[0].item_size;
     if (fold->kind.is_widened) {
         DL_TRY(widen_input(fold, count, data));
@@ -274,7 +240,7 @@ place_output(folding *fold, const dl_tensor *target, bool is_input, void **data)
         *data = target->data;
         return DL_OK;
     }
-    DL_TRY(dl_ucc_row_reserve(&self->memory, &self->output,
+    DL_TRY(dl_ucc_row_reserve(&self->output,
                               target->count * element_size(fold)));
     *data = self->output.data;
     return DL_OK;
@@ -286,19 +252,19 @@ write_result(folding *fold, const dl_tensor *target, void *data)
 {
     dl_ucc_backend *self = fold->self;
 
-    if (fold->reduce_op == DL_AVG && !fold->kind.is_averaged) {
+    if (fold->reduce_op == DL_AVG) {
         dl_reduce_divide(data, fold->computed, target->count, self->size);
     }
     if (data == target->data) {
         return DL_OK;
     }
     if (fold->kind.is_widened) {
-        DL_TRY(dl_ucc_row_reserve(&self->memory, &self->raw, dl_tensor_size(target)));
+        DL_TRY(dl_ucc_row_reserve(&self->raw, dl_tensor_size(target)));
         dl_reduce_narrow(self->raw.data, fold->dtype, data, target->count);
         data = self->raw.data;
     }
-    DL_TRY(dl_ucc_copy_out(&self->memory, target, data));
-    return dl_ucc_memory_synchronize(&self->memory);
+    dl_strided_scatter_part(target, data, 0, dl_tensor_size(target));
+    return DL_OK;
 }
 
 dl_status
@@ -371,7 +337,7 @@ set_parts(folding *fold, const dl_call *call, void *output)
     fold->args.flags = DL_UCC_COUNTS_64 | DL_UCC_DISPLACEMENTS_64;
     fold->args.target = (dl_ucc_side){
         .many = {output, counts, counts + self->size, (uint64_t)fold->kind.dtype,
-                 fold->self->memory.kind},
+                 DL_UCC_HOST},
     };
 }
 

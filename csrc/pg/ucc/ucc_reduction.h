@@ -21,16 +21,10 @@ typedef struct dl_ucc_reduction {
     size_t per_element; /* numbers of `dtype` per element */
     size_t number_size;
     bool is_widened;
-    bool is_averaged; /* by UCC; otherwise AVG is a sum to be divided */
 } dl_ucc_reduction;
 
 /* Finds how UCC reduces `dtype` by `op`.  DL_UNSUPPORTED names the two. */
 dl_status dl_ucc_reduction_of(dl_reduce_op op, dl_dtype dtype,
                               dl_ucc_reduction *reduction);
-
-/* The same for arrays on a CUDA device, where only UCC can compute: its kernels know
- * 16-bit floats and averages, but there are no factors and no 8-bit floats. */
-dl_status dl_ucc_reduction_on_device(dl_reduce_op op, dl_dtype dtype,
-                                     dl_ucc_reduction *reduction);
 
 #endif

@@ -94,11 +94,6 @@ dl_ucc_scan(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_ucc_backend *self = dl_ucc_self(backend);
 
-    if (self->memory.cuda != NULL) {
-        return dl_fail(DL_UNSUPPORTED,
-                       "the ucc backend of group %s has no %s of arrays on devices",
-                       self->group_name, dl_op_type_name((uint8_t)call->op));
-    }
     DL_TRY(check_admitted(self));
     return end_meeting(self, op, dl_backend_run(self->cpu, op, call));
 }

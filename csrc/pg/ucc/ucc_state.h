@@ -119,7 +119,6 @@ typedef struct dl_ucc_backend {
     int rank;
     int size;
     uint32_t fork_generation;
-    dl_ucc_memory memory; /* that all arrays are in */
     /* only for the operation that has its turn */
     dl_ucc_row raw;
     dl_ucc_row input;

@@ -45,10 +45,8 @@ enum {
     DL_UCC_UINT16 = 48,
     DL_UCC_UINT32 = 56,
     DL_UCC_UINT64 = 64,
-    DL_UCC_FLOAT16 = 80,
     DL_UCC_FLOAT32 = 88,
     DL_UCC_FLOAT64 = 96,
-    DL_UCC_BFLOAT16 = 104,
     DL_UCC_COMPLEX64 = 120,
     DL_UCC_COMPLEX128 = 128,
 };
@@ -56,7 +54,6 @@ enum {
 /* Memory. */
 enum {
     DL_UCC_HOST = 0,
-    DL_UCC_CUDA = 1,
 };
 
 /* Reductions. */
@@ -68,7 +65,6 @@ enum {
     DL_UCC_BAND = 7,
     DL_UCC_BOR = 8,
     DL_UCC_BXOR = 9,
-    DL_UCC_AVG = 12,
 };
 
 /* Bits of masks and flags. */
@@ -138,7 +134,7 @@ typedef struct dl_ucc_team_params {
 typedef struct dl_ucc_block {
     void *data;
     uint64_t count, dtype;
-    int memory; /* DL_UCC_HOST or DL_UCC_CUDA */
+    int memory;
 } dl_ucc_block;
 
 typedef struct dl_ucc_blocks {

@@ -61,7 +61,7 @@ _BESIDE_CPU = ("nccl",)
 _SERVE = {name: ("cpu", "cuda") for name in ("gloo", "cpu", "mpi", "ucc")}
 
 # Backends that serve the CPU's memory, and CUDA's through copies in the CPU's.
-_STAGING = ("gloo", "cpu", "mpi", "fake")
+_STAGING = ("gloo", "cpu", "mpi", "ucc", "fake")
 
 
 class BackendType(IntEnum):
