@@ -259,9 +259,7 @@ run_on_device(operation *self)
 dl_status
 dl_group_run(dl_group *group, const dl_call *call, dl_deadline deadline)
 {
-    operation self = {.group = group,
-                      .call = call,
-                      .context.deadline = deadline};
+    operation self = {.group = group, .call = call, .context.deadline = deadline};
 
     DL_TRY(check(&self));
     return dl_call_is_on_device(call) ? run_on_device(&self) : run(&self);
@@ -339,8 +337,8 @@ run_queued(dl_job *job)
     }
     int64_t now = dl_now();
 
-    dl_recorder_end_in(&self->operation.group->host.seat, self->operation.context.record,
-                       status, now);
+    dl_recorder_end_in(&self->operation.group->host.seat,
+                       self->operation.context.record, status, now);
     dl_work_finish_at(&self->work, status, now);
 }
 
@@ -433,7 +431,7 @@ dl_group_submit(dl_group *group, const dl_call *call, dl_deadline deadline,
                 dl_work **work)
 {
     operation asked = {.group = group,
-                        .call = call,
+                       .call = call,
                        .context.deadline = deadline,
                        .context.guard = call->guard};
 

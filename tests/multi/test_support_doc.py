@@ -22,7 +22,6 @@ import support_ranks  # noqa: E402
 from doubles_build import mpi_double, nccl_doubles, ucc_double  # noqa: E402
 from workers import run_ranks  # noqa: E402
 
-
 # Backend, device, and the environment of its ranks.
 COLUMNS = [
     ("gloo", "cpu", dict),

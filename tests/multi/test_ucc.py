@@ -196,9 +196,7 @@ def test_errors_have_ucc_s_names(where, at, text):
         ("team", True, False, False),
     ],
 )
-def test_who_cannot_make_the_group_tells_the_others(
-    where, is_new, is_shared, is_alone
-):
+def test_who_cannot_make_the_group_tells_the_others(where, is_new, is_shared, is_alone):
     """And nobody waits for the others then, also not to leave; on one host, or with
     each rank on its own."""
     env = ucc_double(TORCH_UCC_SHARED_COMM=int(is_shared))

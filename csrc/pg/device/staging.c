@@ -143,8 +143,7 @@ add_context(const dl_staging *self, dl_status status, bool is_back)
     if (status == DL_OK) {
         return DL_OK;
     }
-    char *label = dl_label_new(dl_group_name(self->group),
-                               dl_group_rank(self->group),
+    char *label = dl_label_new(dl_group_name(self->group), dl_group_rank(self->group),
                                dl_group_size(self->group));
     dl_fail_while("%s in %s: copying arrays %s",
                   dl_op_type_name((uint8_t)self->call->op),

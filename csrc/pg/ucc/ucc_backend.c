@@ -235,8 +235,7 @@ wait_for_team(dl_ucc_backend *self, dl_deadline deadline)
         }
         int rounds = patience.rounds;
         DL_TRY(dl_ucc_patience_rest(&patience));
-        DL_TRY(patience.rounds == rounds ? DL_OK
-                                         : self->cpu->ops->lost(self->cpu, -1));
+        DL_TRY(patience.rounds == rounds ? DL_OK : self->cpu->ops->lost(self->cpu, -1));
     }
 }
 

@@ -240,8 +240,7 @@ place_output(folding *fold, const dl_tensor *target, bool is_input, void **data)
         *data = target->data;
         return DL_OK;
     }
-    DL_TRY(dl_ucc_row_reserve(&self->output,
-                              target->count * element_size(fold)));
+    DL_TRY(dl_ucc_row_reserve(&self->output, target->count * element_size(fold)));
     *data = self->output.data;
     return DL_OK;
 }
