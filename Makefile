@@ -21,6 +21,7 @@
 #   make tidy       clang-tidy over the core
 #   make format     what lint wants
 #   make bench      benchmarks, beside torch and MPI where they are installed
+#   make pictures   docs/images from the tables of docs/performance.md
 #   make docs       HTML into build/docs
 #   make wheels     an sdist and a wheel for this system into dist
 #   make clean      removes what was built and the environments
@@ -46,7 +47,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: hostile build demo test durations coverage test-c test-multi slow parity mpis \
 	test-mpis device asan ubsan tsan nogil nogil-tsan valgrind aarch64 fuzz soak lint \
-	tidy format bench docs wheels clean
+	tidy format bench pictures docs wheels clean
 
 build: export DISTLITE_WERROR = 1
 build: build/.extension
@@ -276,6 +277,9 @@ bench: .venv/.benchmarks build/.extension
 	$(BIN)/python benchmarks/objects.py --quick
 	$(BIN)/python benchmarks/overlap.py --quick
 	$(BIN)/python benchmarks/failures.py --quick
+
+pictures: .venv/.benchmarks
+	$(BIN)/python benchmarks/pictures.py
 
 docs: .venv-docs/.packages build/.extension
 	.venv-docs/bin/sphinx-build --quiet -W -b html docs build/docs

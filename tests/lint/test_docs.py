@@ -8,6 +8,8 @@ text, and says nothing.
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 
@@ -123,3 +125,10 @@ def test_the_reference_has_every_name_of_a_public_module(module: str):
     ]
     # SpawnContext is torch's older name of ProcessContext.
     assert sorted(names) == sorted(set(public) - {"SpawnContext"})
+
+
+def test_pictures_were_drawn_from_the_tables_of_their_page():
+    """`make pictures` draws them anew."""
+    command = [sys.executable, ROOT / "benchmarks" / "pictures.py", "--check"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert found.stdout == "up to date\n", found.stdout + found.stderr
