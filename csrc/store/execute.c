@@ -13,17 +13,6 @@ execute_set(dl_table *table, const dl_store_request *request)
                                  : dl_table_set(table, request->key, request->value);
 }
 
-static dl_status
-execute_ttl(dl_table *table, const dl_store_request *request, dl_table_reply *reply)
-{
-    DL_TRY(dl_request_check_ttl(request));
-    int64_t end = dl_table_end_after(table, request->number);
-    return request->op == DL_OP_SET_TTL
-               ? dl_table_set_until(table, request->key, request->value, end)
-               : dl_table_compare_set_until(table, request->key, request->expected,
-                                            request->value, end, &reply->value);
-}
-
 /* Returns the index of the first key that does not exist or, with `needs_value`, that
  * has no value; the number of keys if there is none. */
 static int64_t
@@ -132,9 +121,6 @@ dl_table_execute(dl_table *table, const dl_store_request *request,
         return DL_OK;
     case DL_OP_STATS:
         return DL_OK;
-    case DL_OP_SET_TTL:
-    case DL_OP_COMPARE_SET_TTL:
-        return execute_ttl(table, request, reply);
     default:
         return dl_fail(DL_INTERNAL, "%s is not executed on a table",
                        dl_request_kinds[request->op].wire_name);
@@ -172,7 +158,6 @@ dl_table_hold(const dl_table *table, const dl_store_request *request,
     switch (request->op) {
     case DL_OP_GET:
     case DL_OP_COMPARE_SET:
-    case DL_OP_COMPARE_SET_TTL:
         if (held->value != NULL) {
             dl_blob_ref(held->value);
         }
@@ -216,7 +201,6 @@ dl_table_give(const dl_table_reply *held, const dl_store_request *request,
     switch (request->op) {
     case DL_OP_GET:
     case DL_OP_COMPARE_SET:
-    case DL_OP_COMPARE_SET_TTL:
     case DL_OP_QUEUE_POP:
         status = dl_buffer_set(reply->values, held->value == NULL
                                                   ? request->expected

@@ -168,25 +168,12 @@ forget(dl_file_log *log)
     log->offset = 0;
 }
 
-static dl_status
-apply_end(dl_table *table, dl_bytes key, dl_bytes value)
-{
-    int64_t at;
-
-    if (!dl_counter_parse(value, &at)) {
-        return DL_OK;
-    }
-    at = at < INT64_MAX / DL_MILLISECOND ? at * DL_MILLISECOND : INT64_MAX - 1;
-    return dl_table_end_at(table, key, at > 0 ? at : 1);
-}
-
 /* Adds a record to the image.  Unknown keys are skipped: a newer version may
  * write more. */
 static dl_status
 apply(dl_file_log *log, dl_bytes key, dl_bytes value)
 {
     const dl_bytes set = DL_LITERAL(DL_FILE_SET), delete = DL_LITERAL(DL_FILE_DELETE);
-    const dl_bytes end = DL_LITERAL(DL_FILE_END);
 
     if (dl_bytes_start_with(key, set)) {
         return dl_table_set(
@@ -195,9 +182,6 @@ apply(dl_file_log *log, dl_bytes key, dl_bytes value)
     if (dl_bytes_start_with(key, delete)) {
         dl_table_delete(&log->table,
                         (dl_bytes){key.data + delete.size, key.size - delete.size});
-    } else if (dl_bytes_start_with(key, end)) {
-        return apply_end(&log->table,
-                         (dl_bytes){key.data + end.size, key.size - end.size}, value);
     } else if (dl_bytes_equal(key, DL_LITERAL(DL_FILE_REFERENCES))) {
         dl_counter_parse(value, &log->reference_count);
         log->has_references = true;
@@ -209,8 +193,8 @@ apply(dl_file_log *log, dl_bytes key, dl_bytes value)
 }
 
 /* What a key begins with. */
-static const char *const spaces[] = {DL_FILE_SET, DL_FILE_DELETE, DL_FILE_END,
-                                     DL_FILE_REFERENCES, DL_FILE_CLEANUPS};
+static const char *const spaces[] = {DL_FILE_SET, DL_FILE_DELETE, DL_FILE_REFERENCES,
+                                     DL_FILE_CLEANUPS};
 
 static bool
 is_key(dl_bytes key)
@@ -513,47 +497,22 @@ append(dl_file_log *log, int fd, dl_bytes record)
     return fail_to("writing", log->path, cutting == 0 ? error : cutting);
 }
 
-/* Appends what is encoded, if `status` is that of encoding it, and frees it. */
-static dl_status
-write_records(dl_file_log *log, int fd, dl_buffer *records, dl_status status)
-{
-    uint64_t needed;
-
-    if (status == DL_OK) {
-        status = append(log, fd, dl_buffer_bytes(records));
-    }
-    if (status == DL_OK) {
-        /* If this runs out of memory, the records are in the file all the same, and the
-         * next call reads them from there. */
-        (void)apply_piece(log, dl_buffer_bytes(records), &needed);
-    }
-    dl_buffer_fini(records);
-    return status;
-}
-
 dl_status
 dl_file_log_write(dl_file_log *log, int fd, const char *space, dl_bytes key,
                   dl_bytes value)
 {
     dl_buffer record = {0};
+    uint64_t needed;
     dl_status status = encode(&record, space, key, value);
 
-    return write_records(log, fd, &record, status);
-}
-
-/* The key size of the first record is written last, if they lie in several pages: a
- * kill cannot leave the value without its end. */
-dl_status
-dl_file_log_write_until(dl_file_log *log, int fd, dl_bytes key, dl_bytes value,
-                        int64_t end)
-{
-    char text[DL_COUNTER_TEXT_SIZE + 1];
-    dl_buffer records = {0};
-    dl_status status = encode(&records, DL_FILE_SET, key, value);
-
     if (status == DL_OK) {
-        status = encode(&records, DL_FILE_END, key,
-                        dl_counter_format(end / DL_MILLISECOND, text));
+        status = append(log, fd, dl_buffer_bytes(&record));
     }
-    return write_records(log, fd, &records, status);
+    if (status == DL_OK) {
+        /* If this runs out of memory, the record is in the file all the same, and the
+         * next call reads it from there. */
+        (void)apply_piece(log, dl_buffer_bytes(&record), &needed);
+    }
+    dl_buffer_fini(&record);
+    return status;
 }

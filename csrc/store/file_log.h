@@ -6,9 +6,7 @@
  *
  *     u32 key size | key | u32 value size | value
  *
- * The key has the prefix "/" for a user's key and "-/" for its deletion; "+/", which is
- * ours alone, tells when the value that the record before has set ends, as decimal
- * milliseconds since 1970.  The clock of the image is the wall clock.  The keys
+ * The key has the prefix "/" for a user's key and "-/" for its deletion.  The keys
  * "refcount/" and "cleanup/", without a prefix, count the members that have the file
  * open and those that have closed it.  A record is valid once its key size is written:
  * a process that is killed while writing one damages nothing. */
@@ -20,7 +18,6 @@
 
 #define DL_FILE_SET "/"
 #define DL_FILE_DELETE "-/"
-#define DL_FILE_END "+/"
 #define DL_FILE_REFERENCES "refcount/"
 #define DL_FILE_CLEANUPS "cleanup/"
 
@@ -86,10 +83,5 @@ bool dl_file_log_is_current(const dl_file_log *log);
  * cover the whole file.  On failure nothing has changed. */
 dl_status dl_file_log_write(dl_file_log *log, int fd, const char *space, dl_bytes key,
                             dl_bytes value);
-
-/* Appends the record of a value that ends at `end`, and of its end, which count both or
- * not at all; otherwise as above. */
-dl_status dl_file_log_write_until(dl_file_log *log, int fd, dl_bytes key,
-                                  dl_bytes value, int64_t end);
 
 #endif

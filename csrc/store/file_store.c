@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "store/file_store.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -21,8 +20,7 @@
 
 #define CHANGES                                                                    \
     (DL_REQUEST(DL_OP_SET) | DL_REQUEST(DL_OP_ADD) | DL_REQUEST(DL_OP_COMPARE_SET) \
-     | DL_REQUEST(DL_OP_APPEND) | DL_REQUEST(DL_OP_DELETE_KEY)                     \
-     | DL_REQUEST(DL_OP_SET_TTL) | DL_REQUEST(DL_OP_COMPARE_SET_TTL))
+     | DL_REQUEST(DL_OP_APPEND) | DL_REQUEST(DL_OP_DELETE_KEY))
 #define QUERIES                                                                    \
     (DL_REQUEST(DL_OP_GET) | DL_REQUEST(DL_OP_MULTI_GET) | DL_REQUEST(DL_OP_CHECK) \
      | DL_REQUEST(DL_OP_WAIT) | DL_REQUEST(DL_OP_NUM_KEYS)                         \
@@ -69,35 +67,14 @@ enter(file_store *self, dl_file_access access, dl_deadline deadline, int *fd)
         return status;
     }
     self->read_at = dl_now();
-    dl_table_advance(&self->log.table, dl_wall_clock());
     *fd = opened;
     return DL_OK;
 }
 
-/* Writes a value that ends at `end`; INT64_MAX: it does not. */
 static dl_status
-write_value(file_store *self, int fd, dl_bytes key, dl_bytes value, int64_t end)
+write_value(file_store *self, int fd, dl_bytes key, dl_bytes value)
 {
-    return end == INT64_MAX ? dl_file_log_write(&self->log, fd, DL_FILE_SET, key, value)
-                            : dl_file_log_write_until(&self->log, fd, key, value, end);
-}
-
-/* Returns when a value ends that replaces another one of the key. */
-static int64_t
-same_end(const file_store *self, dl_bytes key)
-{
-    return dl_table_get(&self->log.table, key) == NULL
-               ? INT64_MAX
-               : dl_table_end_of(&self->log.table, key);
-}
-
-/* Returns when the value ends that the request sets. */
-static int64_t
-end_after(const file_store *self, const dl_store_request *request)
-{
-    return dl_request_has_ttl(request->op)
-               ? dl_table_end_after(&self->log.table, request->number)
-               : INT64_MAX;
+    return dl_file_log_write(&self->log, fd, DL_FILE_SET, key, value);
 }
 
 static dl_status
@@ -110,8 +87,7 @@ add_locked(file_store *self, int fd, const dl_store_request *request, int64_t *s
     if (held != NULL) {
         DL_TRY(dl_counter_add(request->key, dl_blob_bytes(held), request->number, sum));
     }
-    return write_value(self, fd, request->key, dl_counter_format(*sum, text),
-                       same_end(self, request->key));
+    return write_value(self, fd, request->key, dl_counter_format(*sum, text));
 }
 
 static dl_status
@@ -125,9 +101,7 @@ compare_set_locked(file_store *self, int fd, const dl_store_request *request,
                                  : dl_bytes_equal(current, request->expected);
 
     DL_TRY(dl_buffer_set(answer, is_match ? request->value : current));
-    return is_match ? write_value(self, fd, request->key, request->value,
-                                  end_after(self, request))
-                    : DL_OK;
+    return is_match ? write_value(self, fd, request->key, request->value) : DL_OK;
 }
 
 /* Not done by the generic loop of compare_set: under the lock no append can be lost. */
@@ -143,8 +117,7 @@ append_locked(file_store *self, int fd, const dl_store_request *request)
     dl_buffer_put(&longer, request->value);
     dl_status status = dl_buffer_check(&longer);
     if (status == DL_OK) {
-        status = write_value(self, fd, request->key, dl_buffer_bytes(&longer),
-                             same_end(self, request->key));
+        status = write_value(self, fd, request->key, dl_buffer_bytes(&longer));
     }
     dl_buffer_fini(&longer);
     return status;
@@ -172,15 +145,12 @@ change(file_store *self, const dl_store_request *request, dl_store_reply *reply,
     DL_TRY(enter(self, is_delete ? DL_FILE_UPDATE : DL_FILE_WRITE, deadline, &fd));
     switch (request->op) {
     case DL_OP_SET:
-    case DL_OP_SET_TTL:
-        status = write_value(self, fd, request->key, request->value,
-                             end_after(self, request));
+        status = write_value(self, fd, request->key, request->value);
         break;
     case DL_OP_ADD:
         status = add_locked(self, fd, request, &number);
         break;
     case DL_OP_COMPARE_SET:
-    case DL_OP_COMPARE_SET_TTL:
         status = compare_set_locked(self, fd, request, reply->values);
         break;
     case DL_OP_APPEND:
@@ -205,26 +175,9 @@ typedef struct query {
     dl_status status;
 } query;
 
-/* Most values that a query removes because they have ended, unless it needs to know all
- * names. */
-#define EXPIRED_PER_QUERY 64
-
-static void
-expire(dl_table *table, dl_opcode op)
-{
-    bool needs_all = op == DL_OP_NUM_KEYS || op == DL_OP_LIST_KEYS;
-    int work = needs_all ? INT_MAX : EXPIRED_PER_QUERY;
-
-    if (table->end_count > 0) {
-        dl_table_advance(table, dl_wall_clock());
-        (void)dl_table_expire(table, table->now, &work);
-    }
-}
-
 static void
 query_locked(file_store *self, query *wanted)
 {
-    expire(&self->log.table, wanted->request->op);
     wanted->held = (dl_table_reply){0};
     wanted->status = dl_table_execute(&self->log.table, wanted->request, &wanted->held);
     if (wanted->status == DL_OK) {

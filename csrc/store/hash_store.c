@@ -110,29 +110,11 @@ wait_locked(hash_store *self, const dl_store_request *request, dl_blob **item,
     return status;
 }
 
-/* Most values that a call removes because they have ended, unless it needs to know all
- * names. */
-#define EXPIRED_PER_CALL 64
-
-/* Tells the table the time, if that matters to it. */
-static void
-advance(dl_table *table, const dl_store_request *request)
-{
-    bool needs_all = request->op == DL_OP_NUM_KEYS || request->op == DL_OP_LIST_KEYS;
-    int work = needs_all ? INT_MAX : EXPIRED_PER_CALL;
-
-    if (table->end_count > 0 || dl_request_has_ttl(request->op)) {
-        dl_table_advance(table, dl_now());
-        (void)dl_table_expire(table, table->now, &work);
-    }
-}
-
 /* Executes the request, waiting as needed.  Called with the lock held. */
 static dl_status
 execute_locked(hash_store *self, const dl_store_request *request, dl_table_reply *held,
                dl_store_reply *reply, dl_deadline deadline)
 {
-    advance(&self->table, request);
     dl_status status = dl_table_execute(&self->table, request, held);
     if (status == DL_QUEUE_EMPTY && !request->is_blocking) {
         return status;
@@ -144,9 +126,7 @@ execute_locked(hash_store *self, const dl_store_request *request, dl_table_reply
             || request->op == DL_OP_QUEUE_POP) {
             return status;
         }
-        /* Waits again if a key was deleted, or its value has ended, before this thread
-         * ran. */
-        advance(&self->table, request);
+        /* Waits again if a key was deleted before this thread ran. */
         status = dl_table_execute(&self->table, request, held);
     }
     return status == DL_OK ? dl_table_hold(&self->table, request, held, reply) : status;

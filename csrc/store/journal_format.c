@@ -4,7 +4,6 @@
 #include <inttypes.h>
 
 #include "base/crc32c.h"
-#include "base/deadline.h"
 
 /* The unit that a disk writes as a whole: after a crash of the host a file may have its
  * new size, and zeros where a sector was not written. */
@@ -76,7 +75,7 @@ dl_change_reserve(dl_buffer *changes, size_t size)
 static bool
 has_number(dl_change_kind kind)
 {
-    return kind == DL_CHANGE_PUT_BACK || kind == DL_CHANGE_POP || kind == DL_CHANGE_END;
+    return kind == DL_CHANGE_PUT_BACK || kind == DL_CHANGE_POP;
 }
 
 static bool
@@ -97,26 +96,6 @@ dl_change_put(dl_buffer *out, dl_change change)
     if (has_value(change.kind)) {
         dl_put_bytes(out, change.value);
     }
-}
-
-void
-dl_change_put_end(dl_buffer *out, dl_bytes key, int64_t at)
-{
-    dl_change_put(out, (dl_change){
-                           .kind = DL_CHANGE_END,
-                           .key = key,
-                           .number = (at + dl_wall_clock() - dl_now()) / DL_MILLISECOND,
-                       });
-}
-
-int64_t
-dl_change_end(const dl_change *change)
-{
-    if (change->number < 0 || change->number > INT64_MAX / DL_MILLISECOND) {
-        return -1;
-    }
-    int64_t at = change->number * DL_MILLISECOND + dl_now() - dl_wall_clock();
-    return at > 0 ? at : 1;
 }
 
 int

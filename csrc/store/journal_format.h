@@ -53,10 +53,7 @@ typedef enum dl_change_kind {
      * is the id of a slot. */
     DL_CHANGE_REPLY = 7,
     DL_CHANGE_FORGET = 8,
-    /* When the value of the key ends, until it is set again or deleted: `number` is the
-     * time since 1970 in milliseconds.  Follows the record of the value. */
-    DL_CHANGE_END = 9,
-    DL_CHANGE_LAST = DL_CHANGE_END,
+    DL_CHANGE_LAST = DL_CHANGE_FORGET,
 } dl_change_kind;
 
 typedef struct dl_change {
@@ -79,14 +76,6 @@ typedef struct dl_change {
 dl_status dl_change_reserve(dl_buffer *changes, size_t size);
 
 void dl_change_put(dl_buffer *out, dl_change change);
-
-/* Puts a DL_CHANGE_END; `at` is on dl_now()'s clock.  The record has the time of the
- * wall clock, which goes on between two processes. */
-void dl_change_put_end(dl_buffer *out, dl_bytes key, int64_t at);
-
-/* Returns the time that a DL_CHANGE_END tells, on dl_now()'s clock and at least 1; -1
- * if it is malformed. */
-int64_t dl_change_end(const dl_change *change);
 
 /* Takes the next record, which points into the reader's bytes.  Returns 1, 0 at the
  * end, and -1 if the bytes are no record. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "store/request.h"
 
-#include <inttypes.h>
+#include <string.h>
 
 const dl_request_kind dl_request_kinds[DL_OP_COUNT] = {
     [DL_OP_VALIDATE] = {NULL, "VALIDATE", {DL_FIELD_U32}, DL_REPLY_NONE},
@@ -79,27 +79,7 @@ const dl_request_kind dl_request_kinds[DL_OP_COUNT] = {
                        .may_wait = true,
                        .is_change = true},
     [DL_OP_STATS] = {"stats", "STATS", {DL_FIELD_END}, DL_REPLY_STATS},
-    [DL_OP_SET_TTL] = {"set",
-                       "SET_TTL",
-                       {DL_FIELD_KEY, DL_FIELD_I64, DL_FIELD_VALUE},
-                       DL_REPLY_NONE,
-                       .is_change = true},
-    [DL_OP_COMPARE_SET_TTL] = {"compare_set",
-                               "COMPARE_SET_TTL",
-                               {DL_FIELD_KEY, DL_FIELD_I64, DL_FIELD_EXPECTED,
-                                DL_FIELD_VALUE},
-                               DL_REPLY_VALUE,
-                               .is_change = true},
 };
-
-dl_status
-dl_request_check_ttl(const dl_store_request *request)
-{
-    return dl_request_has_ttl(request->op) && request->number <= 0
-               ? dl_fail(DL_INVALID, "a ttl of %" PRId64 " ms: it must be positive",
-                         request->number)
-               : DL_OK;
-}
 
 const dl_bytes *
 dl_request_keys(const dl_store_request *request, size_t *count)

@@ -16,8 +16,8 @@
 #include "base/reader.h"
 #include "base/status.h"
 
-/* The numbers are the opcodes of torch's protocol; those from STATS on are ours, and
- * exist on the wire only as checked requests.  VALIDATE, CANCEL_WAIT and PING are part
+/* The numbers are the opcodes of torch's protocol; STATS is ours, and exists
+ * on the wire only as a checked request.  VALIDATE, CANCEL_WAIT and PING are part
  * of managing a connection: callers of a store do not make them. */
 typedef enum dl_opcode {
     DL_OP_VALIDATE = 0,
@@ -40,9 +40,7 @@ typedef enum dl_opcode {
     DL_OP_LIST_KEYS = 17,
     DL_OP_BARRIER = 18,
     DL_OP_STATS = 19,
-    DL_OP_SET_TTL = 20,         /* SET of a value that ends */
-    DL_OP_COMPARE_SET_TTL = 21, /* COMPARE_SET to a value that ends */
-    DL_OP_COUNT = 22,
+    DL_OP_COUNT = 20,
     DL_OP_FIRST_OWN = DL_OP_STATS,
 } dl_opcode;
 
@@ -53,10 +51,8 @@ typedef struct dl_store_request {
     dl_bytes key;
     dl_bytes expected; /* COMPARE_SET */
     dl_bytes value;    /* SET, COMPARE_SET (desired), APPEND, QUEUE_PUSH */
-    /* ADD delta, BARRIER world size, PING nonce, VALIDATE magic; for SET_TTL and
-     * COMPARE_SET_TTL the milliseconds for which the value is there. */
-    int64_t number;
-    size_t count; /* of `keys` and `values`, or of those in `items` */
+    int64_t number;    /* ADD delta, BARRIER world size, PING nonce, VALIDATE magic */
+    size_t count;      /* of `keys` and `values`, or of those in `items` */
     const dl_bytes *keys;
     const dl_bytes *values; /* MULTI_SET */
     dl_reader items;        /* decoded from the wire, instead of `keys` and `values` */
@@ -117,19 +113,8 @@ typedef struct dl_request_kind {
 
 extern const dl_request_kind dl_request_kinds[DL_OP_COUNT];
 
-/* Returns whether the request sets a value that ends. */
-static inline bool
-dl_request_has_ttl(dl_opcode op)
-{
-    return op == DL_OP_SET_TTL || op == DL_OP_COMPARE_SET_TTL;
-}
-
 /* Sets of requests are masks of these bits. */
 #define DL_REQUEST(op) (UINT32_C(1) << (op))
-
-/* Fails with DL_INVALID if the request sets a value with a time to live that is not
- * positive. */
-dl_status dl_request_check_ttl(const dl_store_request *request);
 
 /* Returns the keys of a request that was not decoded from the wire;
  * `*count` may be 0. */

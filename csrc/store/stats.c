@@ -29,6 +29,4 @@ dl_stats_put_table(dl_buffer *text, const dl_table *table)
     dl_stats_put(text, "names", table->entries.count);
     dl_stats_put(text, "bytes", table->size);
     dl_stats_put(text, "waiters", table->waiter_count);
-    dl_stats_put(text, "expiring", table->end_count);
-    dl_stats_put(text, "expired", table->end_expired);
 }

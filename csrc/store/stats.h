@@ -14,7 +14,7 @@
 void dl_stats_put(dl_buffer *text, const char *name, uint64_t value);
 void dl_stats_put_word(dl_buffer *text, const char *name, const char *word);
 
-/* Appends the counts of the table: keys, names, bytes, waiters, values with an end. */
+/* Appends the counts of the table: keys, names, bytes, waiters. */
 void dl_stats_put_table(dl_buffer *text, const dl_table *table);
 
 #endif

@@ -172,7 +172,6 @@ check_limits(const dl_store_request *request)
     for (size_t i = 0; i < request->count && request->values != NULL; i++) {
         DL_TRY(check_value(request->values[i]));
     }
-    DL_TRY(dl_request_check_ttl(request));
     DL_TRY(check_key(request->key));
     DL_TRY(check_value(request->expected));
     return check_value(request->value);
@@ -347,7 +346,7 @@ generic_barrier(dl_store *store, dl_bytes key, int64_t world_size, dl_deadline d
  * two writers of the same bytes: simultaneous equal appends may become one.  MULTI_GET
  * and MULTI_SET are loops.  BARRIER counts in "<key>/num_members"; the last member sets
  * "<key>/last_member", for which all wait; with no members it returns at once.  All
- * other requests, a time to live among them, are DL_UNSUPPORTED. */
+ * other requests are DL_UNSUPPORTED. */
 static dl_status
 generic_execute(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
                 dl_deadline deadline)
@@ -366,12 +365,6 @@ generic_execute(dl_store *store, const dl_store_request *request, dl_store_reply
         return generic_multi_set(store, keys, request->values, count, deadline);
     case DL_OP_BARRIER:
         return generic_barrier(store, request->key, request->number, deadline);
-    case DL_OP_SET_TTL:
-    case DL_OP_COMPARE_SET_TTL:
-        return dl_fail(
-            DL_UNSUPPORTED,
-            "Not implemented: %s keeps values for ever; call %s() without ttl",
-            store->ops->kind, dl_request_kinds[request->op].name);
     default:
         return dl_store_fail_missing(store, dl_request_kinds[request->op].name);
     }

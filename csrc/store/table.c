@@ -11,7 +11,6 @@
 
 #include "store/counter.h"
 #include "store/table_entry.h"
-#include "store/table_expiry.h"
 #include "store/table_waiters.h"
 
 /* Provides the memory for the record of a change, so that recording it does not
@@ -63,20 +62,15 @@ dl_table_fini(dl_table *table)
         node = next;
     }
     dl_map_fini(&table->entries);
-    free(table->ends);
     *table = (dl_table){0};
-}
-
-static dl_blob *
-value_of(const dl_table *table, const dl_table_entry *entry)
-{
-    return entry == NULL || dl_entry_has_ended(table, entry) ? NULL : entry->value;
 }
 
 dl_blob *
 dl_table_get(const dl_table *table, dl_bytes key)
 {
-    return value_of(table, dl_entry_find(table, key));
+    const dl_table_entry *entry = dl_entry_find(table, key);
+
+    return entry == NULL ? NULL : entry->value;
 }
 
 bool
@@ -84,10 +78,8 @@ dl_table_check(const dl_table *table, const dl_bytes *keys, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const dl_table_entry *entry = dl_entry_find(table, keys[i]);
-        if (entry == NULL) {
-            return false;
-        }
-        if (value_of(table, entry) == NULL && !dl_entry_presence(entry).has_items) {
+        if (entry == NULL
+            || (entry->value == NULL && !dl_entry_presence(entry).has_items)) {
             return false;
         }
     }
@@ -100,41 +92,11 @@ dl_table_num_keys(const dl_table *table)
     return table->value_count;
 }
 
-/* Takes the value from the entry, and frees the entry if it is not needed any more: it
- * remains while it has waiters or items in its queue. */
-static void
-remove_value(dl_table *table, dl_table_entry *entry)
-{
-    dl_presence before = dl_entry_presence(entry);
-
-    dl_expiry_drop(table, entry);
-    table->size -= dl_table_blob_size(entry->value);
-    dl_blob_unref(entry->value);
-    entry->value = NULL;
-    dl_entry_remove_name(table, entry);
-    dl_entry_changed(table, entry, before);
-    dl_entry_release(table, entry);
-}
-
-/* As dl_entry_find(), for a change: a value that has ended is removed first. */
-static dl_table_entry *
-entry_find_live(dl_table *table, dl_bytes key)
-{
-    dl_table_entry *entry = dl_entry_find(table, key);
-
-    if (entry == NULL || !dl_entry_has_ended(table, entry)) {
-        return entry;
-    }
-    table->end_expired++;
-    remove_value(table, entry);
-    return dl_entry_find(table, key);
-}
-
 /* Finds the entry or makes it; NULL with the reason in dl_last_error(). */
 static dl_table_entry *
 entry_open(dl_table *table, dl_bytes key)
 {
-    dl_table_entry *entry = entry_find_live(table, key);
+    dl_table_entry *entry = dl_entry_find(table, key);
 
     return entry != NULL ? entry : dl_entry_make(table, key);
 }
@@ -167,75 +129,21 @@ entry_pushed(dl_table *table, dl_table_entry *entry)
     dl_entry_changed(table, entry, before);
 }
 
-bool
-dl_table_expire(dl_table *table, int64_t until, int *work)
-{
-    while (dl_table_next_end(table) <= until) {
-        if (*work <= 0) {
-            return false;
-        }
-        --*work;
-        table->end_expired++;
-        remove_value(table, table->ends[0].entry);
-    }
-    return true;
-}
-
-/* In place of a time: the new value has no end, or keeps the end of the value that it
- * replaces. */
-#define END_NONE 0
-#define END_KEPT (-1)
-
-static void
-record_end(const dl_table *table, dl_bytes key, int64_t at)
-{
-    if (table->changes != NULL) {
-        dl_change_put_end(table->changes, key, at);
-    }
-}
-
-/* Provides the memory for what changes besides the value of `entry`, which will have
- * `size` bytes and end at `end`. */
-static dl_status
-need_change(dl_table *table, const dl_table_entry *entry, size_t key_size, size_t size,
-            int64_t end)
-{
-    bool has_end = end > 0 || (end == END_KEPT && entry->end_place != 0);
-
-    if (has_end && entry->end_place == 0) {
-        DL_TRY(dl_expiry_need(table));
-    }
-    return need_record(table, has_end ? 2 * key_size + DL_CHANGE_OVERHEAD : key_size,
-                       size);
-}
-
 /* Does what follows a change of the entry's value; cannot fail. */
 static void
-value_changed(dl_table *table, dl_table_entry *entry, int64_t end, dl_presence before)
+value_changed(dl_table *table, dl_table_entry *entry, dl_presence before)
 {
-    dl_bytes key = dl_map_key(&entry->node);
-
     record(table, (dl_change){
                       .kind = DL_CHANGE_SET,
-                      .key = key,
+                      .key = dl_map_key(&entry->node),
                       .value = dl_blob_bytes(entry->value),
                   });
-    if (end > 0) {
-        dl_expiry_put(table, entry, end);
-    } else if (end == END_NONE) {
-        dl_expiry_drop(table, entry);
-    }
-    if (entry->end_place != 0) {
-        record_end(table, key, table->ends[entry->end_place - 1].at);
-    }
     dl_entry_changed(table, entry, before);
     dl_entry_release(table, entry);
 }
 
-/* Takes over the reference to `value`, also on failure.  `end` is a time, END_NONE or
- * END_KEPT. */
-static dl_status
-put_value(dl_table *table, dl_bytes key, dl_blob *value, int64_t end)
+dl_status
+dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
 {
     dl_table_entry *entry = entry_open(table, key);
 
@@ -247,7 +155,7 @@ put_value(dl_table *table, dl_bytes key, dl_blob *value, int64_t end)
     size_t old_size = dl_table_blob_size(entry->value);
     size_t new_size = dl_table_blob_size(value);
     if ((new_size > old_size && dl_table_need_room(table, new_size - old_size) != DL_OK)
-        || need_change(table, entry, key.size, value->size, end) != DL_OK) {
+        || need_record(table, key.size, value->size) != DL_OK) {
         dl_blob_unref(value);
         dl_entry_release(table, entry);
         return DL_NO_MEMORY;
@@ -261,14 +169,8 @@ put_value(dl_table *table, dl_bytes key, dl_blob *value, int64_t end)
     }
     dl_blob_unref(entry->value);
     entry->value = value;
-    value_changed(table, entry, end, before);
+    value_changed(table, entry, before);
     return DL_OK;
-}
-
-dl_status
-dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
-{
-    return put_value(table, key, value, END_NONE);
 }
 
 /* Returns whether `size` bytes can be written into the memory of the value: nobody else
@@ -281,56 +183,29 @@ fits(const dl_blob *value, size_t size)
 }
 
 /* A value that is replaced by one like it, such as a counter, costs no allocation. */
-static dl_status
-put_bytes(dl_table *table, dl_bytes key, dl_bytes value, int64_t end)
+dl_status
+dl_table_set(dl_table *table, dl_bytes key, dl_bytes value)
 {
-    dl_table_entry *entry = entry_find_live(table, key);
+    dl_table_entry *entry = dl_entry_find(table, key);
 
     if (entry != NULL && fits(entry->value, value.size)) {
-        DL_TRY(need_change(table, entry, key.size, value.size, end));
+        DL_TRY(need_record(table, key.size, value.size));
         if (value.size > 0) {
             memmove(entry->value->data, value.data, value.size);
         }
         entry->value->size = value.size;
-        value_changed(table, entry, end, dl_entry_presence(entry));
+        value_changed(table, entry, dl_entry_presence(entry));
         return DL_OK;
     }
     dl_blob *blob = dl_blob_copy(value);
 
-    return blob == NULL ? dl_fail_no_memory() : put_value(table, key, blob, end);
-}
-
-dl_status
-dl_table_set_until(dl_table *table, dl_bytes key, dl_bytes value, int64_t end)
-{
-    return put_bytes(table, key, value, end);
-}
-
-dl_status
-dl_table_end_at(dl_table *table, dl_bytes key, int64_t end)
-{
-    dl_table_entry *entry = dl_entry_find(table, key);
-
-    if (entry == NULL || entry->value == NULL) {
-        return DL_OK;
-    }
-    if (entry->end_place == 0) {
-        DL_TRY(dl_expiry_need(table));
-    }
-    dl_expiry_put(table, entry, end);
-    return DL_OK;
-}
-
-dl_status
-dl_table_set(dl_table *table, dl_bytes key, dl_bytes value)
-{
-    return put_bytes(table, key, value, END_NONE);
+    return blob == NULL ? dl_fail_no_memory() : dl_table_set_blob(table, key, blob);
 }
 
 dl_status
 dl_table_append(dl_table *table, dl_bytes key, dl_bytes value)
 {
-    dl_table_entry *entry = entry_find_live(table, key);
+    dl_table_entry *entry = dl_entry_find(table, key);
 
     if (entry == NULL || entry->value == NULL) {
         return dl_table_set(table, key, value);
@@ -360,7 +235,7 @@ dl_table_add(dl_table *table, dl_bytes key, int64_t delta, int64_t *sum)
     if (held != NULL) {
         DL_TRY(dl_counter_add(key, dl_blob_bytes(held), delta, &total));
     }
-    DL_TRY(put_bytes(table, key, dl_counter_format(total, text), END_KEPT));
+    DL_TRY(dl_table_set(table, key, dl_counter_format(total, text)));
     *sum = total;
     return DL_OK;
 }
@@ -369,19 +244,12 @@ dl_status
 dl_table_compare_set(dl_table *table, dl_bytes key, dl_bytes expected, dl_bytes desired,
                      dl_blob **held)
 {
-    return dl_table_compare_set_until(table, key, expected, desired, END_NONE, held);
-}
-
-dl_status
-dl_table_compare_set_until(dl_table *table, dl_bytes key, dl_bytes expected,
-                           dl_bytes desired, int64_t end, dl_blob **held)
-{
     dl_blob *current = dl_table_get(table, key);
     bool is_match = current == NULL ? expected.size == 0
                                     : dl_bytes_equal(dl_blob_bytes(current), expected);
 
     if (is_match) {
-        DL_TRY(put_bytes(table, key, desired, end));
+        DL_TRY(dl_table_set(table, key, desired));
         current = dl_table_get(table, key);
     }
     *held = current;
@@ -391,13 +259,19 @@ dl_table_compare_set_until(dl_table *table, dl_bytes key, dl_bytes expected,
 bool
 dl_table_delete(dl_table *table, dl_bytes key)
 {
-    dl_table_entry *entry = entry_find_live(table, key);
+    dl_table_entry *entry = dl_entry_find(table, key);
 
     if (entry == NULL || entry->value == NULL) {
         return false;
     }
+    dl_presence before = dl_entry_presence(entry);
     record(table, (dl_change){.kind = DL_CHANGE_DELETE, .key = key});
-    remove_value(table, entry);
+    table->size -= dl_table_blob_size(entry->value);
+    dl_blob_unref(entry->value);
+    entry->value = NULL;
+    dl_entry_remove_name(table, entry);
+    dl_entry_changed(table, entry, before);
+    dl_entry_release(table, entry);
     return true;
 }
 
@@ -439,7 +313,6 @@ put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
                /* A taker gets the item at once, which is a second record. */
                && need_record(table, 2 * key.size + DL_CHANGE_OVERHEAD, blob->size)
                       == DL_OK) {
-        (void)entry_find_live(table, key);
         entry = dl_entry_open_waitlist(table, key);
     }
     if (entry == NULL) {
@@ -543,7 +416,6 @@ dl_table_apply(dl_table *table, const dl_change *change, dl_blob **popped)
         break;
     case DL_CHANGE_REPLY:
     case DL_CHANGE_FORGET:
-    case DL_CHANGE_END:
         break;
     }
     return DL_OK;
@@ -574,9 +446,6 @@ dl_table_wait(dl_table *table, dl_waiter *waiter, dl_wait_kind kind,
     if (is_over(table, waiter, keys, count)) {
         return DL_OK;
     }
-    for (size_t i = 0; table->end_count > 0 && i < count; i++) {
-        (void)entry_find_live(table, keys[i]);
-    }
     return dl_waiter_park(table, waiter, keys, count);
 }
 
@@ -586,7 +455,6 @@ dl_table_barrier(dl_table *table, dl_waiter *waiter, dl_bytes key, int64_t world
     int64_t arrived;
 
     *waiter = (dl_waiter){.kind = DL_WAIT_BARRIER, .world_size = world_size};
-    (void)entry_find_live(table, key);
     /* Parked first, so that no allocation can fail after the counter was
      * incremented. */
     DL_TRY(dl_waiter_park(table, waiter, &key, 1));
@@ -612,6 +480,5 @@ dl_table_barrier_again(dl_table *table, dl_waiter *waiter, dl_bytes key,
         && arrived >= world_size) {
         return DL_OK;
     }
-    (void)entry_find_live(table, key);
     return dl_waiter_park(table, waiter, &key, 1);
 }

@@ -9,29 +9,18 @@
  * wait has ended moves to a ready list, which the owner drains after each changing
  * call: the table never calls out.
  *
- * A value may have an end, a point in time of the owner's clock, which the owner tells
- * by dl_table_advance().  From its end on a value counts as absent in all functions
- * that look at its key; the owner removes such values by dl_table_expire(), a few at a
- * time, and before it counts or lists all names.
- *
  * A name may have a value and a queue at once.  It exists while it has a value or an
  * item in its queue; num_keys, listing and delete only concern values. */
 #ifndef DISTLITE_STORE_TABLE_H
 #define DISTLITE_STORE_TABLE_H
 
 #include "store/table_entry.h"
-#include "store/table_expiry.h"
 #include "store/table_waiters.h"
 
 void dl_table_init(dl_table *table);
 
 /* Frees the contents; no waiter may be parked. */
 void dl_table_fini(dl_table *table);
-
-/* Removes values that have ended by `until`, the earliest first, and decrements `*work`
- * for each.  Returns false when `*work` is used up and there are more.  A removal is
- * not recorded, since the record of the value includes its end. */
-bool dl_table_expire(dl_table *table, int64_t until, int *work);
 
 /* Returns the value of `key`, or NULL.  Borrowed until the next change: take a
  * reference to keep it. */
@@ -52,19 +41,11 @@ dl_status dl_table_set(dl_table *table, dl_bytes key, dl_bytes value);
 /* Takes over the caller's reference to `value`, also on failure. */
 dl_status dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value);
 
-/* As dl_table_set(), for a value that ends at `end`, which is positive. */
-dl_status dl_table_set_until(dl_table *table, dl_bytes key, dl_bytes value,
-                             int64_t end);
-
-/* Sets when the value of `key` ends; does nothing if it has none. */
-dl_status dl_table_end_at(dl_table *table, dl_bytes key, int64_t end);
-
-/* Keeps the end of the value. */
 dl_status dl_table_append(dl_table *table, dl_bytes key, dl_bytes value);
 
 /* Adds to a counter, which is decimal text, parsed as strtoll(3) does in base 10; wraps
- * at int64; keeps the end of the value.  DL_INVALID, with key and value in the text, if
- * the value is not a number; it is left unchanged. */
+ * at int64.  DL_INVALID, with key and value in the text, if the value is not a number; it
+ * is left unchanged. */
 dl_status dl_table_add(dl_table *table, dl_bytes key, int64_t delta, int64_t *sum);
 
 /* Stores `desired` if the value equals `expected`, or if there is none and `expected`
@@ -72,10 +53,6 @@ dl_status dl_table_add(dl_table *table, dl_bytes key, int64_t delta, int64_t *su
  * change; NULL if it has none (torch's clients then get `expected` as the reply). */
 dl_status dl_table_compare_set(dl_table *table, dl_bytes key, dl_bytes expected,
                                dl_bytes desired, dl_blob **held);
-
-/* The same for a value that ends at `end`; 0: it has no end. */
-dl_status dl_table_compare_set_until(dl_table *table, dl_bytes key, dl_bytes expected,
-                                     dl_bytes desired, int64_t end, dl_blob **held);
 
 /* Deletes the value and returns whether there was one.  Waiters that wait for the key
  * wait for it again. */
@@ -91,9 +68,8 @@ dl_status dl_table_queue_put_back(dl_table *table, dl_bytes key, dl_blob *item);
  * caller owns the reference in `*item`. */
 int64_t dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item);
 
-/* Applies a recorded change.  Ignores the end of a value, whose clock only the owner
- * knows, and changes that are not of the table.  Fails as the function that made the
- * change.  A popped item replaces the reference in `*popped`, which the caller owns. */
+/* Applies a recorded change; ignores those that are not of the table.  Fails as the
+ * function that made the change.  A popped item replaces the reference in `*popped`, which the caller owns. */
 dl_status dl_table_apply(dl_table *table, const dl_change *change, dl_blob **popped);
 
 int64_t dl_table_queue_size(const dl_table *table, dl_bytes key);

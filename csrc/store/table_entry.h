@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The entries of a table: a name with its value, and on demand a waitlist with its queue
- * and with the waiters for it.  Counts their sizes against the table's limits.  Knows of
- * the time only that a value may have an end. */
+ * and with the waiters for it.  Counts their sizes against the table's limits. */
 #ifndef DISTLITE_STORE_TABLE_ENTRY_H
 #define DISTLITE_STORE_TABLE_ENTRY_H
 
@@ -34,7 +33,6 @@ typedef struct dl_table_entry {
     dl_list named;  /* in the table's list of names, while there is a value */
     dl_blob *value; /* NULL: none */
     dl_table_waitlist *waitlist; /* NULL: no waiters, and the queue is empty */
-    size_t end_place; /* in the heap of ends, from 1; 0: the value has none */
     uint8_t key[];
 } dl_table_entry;
 

@@ -11,13 +11,6 @@
 #include "base/status.h"
 #include "store/journal_format.h"
 
-/* When the value of an entry ends: an element of a heap, whose first one is the
- * earliest. */
-typedef struct dl_table_end {
-    int64_t at;
-    struct dl_table_entry *entry;
-} dl_table_end;
-
 typedef struct dl_table {
     dl_map entries;
     dl_list ready;
@@ -28,11 +21,6 @@ typedef struct dl_table {
     int64_t queue_count; /* of `queues` */
     size_t size;         /* bytes that the table holds, approximately */
     size_t waiter_count; /* of parked waiters */
-    dl_table_end *ends;  /* of the values that have one */
-    size_t end_count;
-    size_t end_capacity;
-    int64_t now;          /* as told by the last dl_table_advance() */
-    uint64_t end_expired; /* number of values that were removed at their ends */
     dl_buffer *changes;  /* gets a record of each change; NULL: they are not recorded */
     uint64_t key_limit;  /* of names that exist or are waited for; 0: no limit */
     uint64_t size_limit; /* of `size`; 0: no limit */

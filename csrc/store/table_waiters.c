@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "store/counter.h"
-#include "store/table_expiry.h"
 
 /* Waiting.  A waiter is linked to each of its keys and counts the missing ones.
  * A key that appears or disappears updates the counts of its own waiters and
@@ -72,36 +71,18 @@ counts_as_there(dl_wait_kind kind, dl_presence presence)
     return presence.has_value || (presence.has_items && kind != DL_WAIT_VALUES);
 }
 
-/* Returns whether a key of the waiter counts as present although its value has ended:
- * when that value is removed, the waiter has one more missing key. */
-static bool
-has_ended_key(const dl_table *table, const dl_waiter *waiter)
-{
-    for (size_t i = 0; table->end_count > 0 && i < waiter->link_count; i++) {
-        const dl_table_entry *entry = waiter->links[i].entry;
-        dl_presence left = {.has_items = dl_entry_presence(entry).has_items};
-        if (dl_entry_has_ended(table, entry) && !counts_as_there(waiter->kind, left)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void
-gather_plain(const dl_table *table, dl_list *links, dl_presence before, dl_presence now,
-             dl_list *over)
+gather_plain(dl_list *links, dl_presence before, dl_presence now, dl_list *over)
 {
     /* Invariant: missing_count is the number of the waiter's links whose key does not
-     * count as present; it is at least 1 while the waiter is parked, unless the value
-     * of one of its keys has ended and is not removed yet. */
+     * count as present; it is at least 1 while the waiter is parked. */
     for (dl_list *node = links->next; node != links; node = node->next) {
         dl_waiter *waiter = waiter_of(node);
         bool was_there = counts_as_there(waiter->kind, before);
         bool is_there = counts_as_there(waiter->kind, now);
         if (was_there && !is_there) {
             waiter->missing_count++;
-        } else if (!was_there && is_there && --waiter->missing_count == 0
-                   && !has_ended_key(table, waiter)) {
+        } else if (!was_there && is_there && --waiter->missing_count == 0) {
             dl_list_append(over, &waiter->ready_node);
         }
     }
@@ -138,7 +119,7 @@ dl_entry_changed(dl_table *table, dl_table_entry *entry, dl_presence before)
     }
     dl_list_init(&over);
     if (before.has_value != now.has_value || before.has_items != now.has_items) {
-        gather_plain(table, &waitlist->plain, before, now, &over);
+        gather_plain(&waitlist->plain, before, now, &over);
     }
     gather_barrier(&waitlist->barrier, entry->value, &over);
     finish(table, &over, entry);

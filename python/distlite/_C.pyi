@@ -124,20 +124,15 @@ class Store:
     """
 
     def __init__(self) -> None: ...
-    def set(self, key: _Bytes, value: _Bytes, *, ttl: _Timeout = None) -> None:
+    def set(self, key: _Bytes, value: _Bytes) -> None:
         """Stores a value under a key, and replaces what was there.
 
         Args:
             key: The key, str or bytes.
             value: The value, str, bytes or another buffer.
-            ttl: The time to live, a `timedelta` or seconds, after which the key is gone
-                unless it was set again; None keeps the value for ever.
 
         Raises:
             DistStoreError: The store is closed, or its server cannot be reached.
-            ValueError: The `ttl` is not positive.
-            NotImplementedError: There is a `ttl`, and the store is written in Python
-                or its server is torch's.
 
         Example:
             >>> store = dist.HashStore()
@@ -188,9 +183,7 @@ class Store:
             >>> store.add("steps", 2), store.add("steps", 3), store.get("steps")
             (2, 5, b'5')
         """
-    def compare_set(
-        self, key: _Bytes, expected: _Bytes, desired: _Bytes, *, ttl: _Timeout = None
-    ) -> bytes:
+    def compare_set(self, key: _Bytes, expected: _Bytes, desired: _Bytes) -> bytes:
         """Replaces a value if it is what the caller expects.
 
         If the key does not exist it is set if `expected` is empty.
@@ -199,16 +192,12 @@ class Store:
             key: The key.
             expected: The value that shall be replaced.
             desired: The new value.
-            ttl: The new value's time to live, as in `set`.
 
         Returns:
             The value of the key afterwards; `expected` if the key does not exist.
 
         Raises:
             DistStoreError: The store is closed, or its server cannot be reached.
-            ValueError: The `ttl` is not positive.
-            NotImplementedError: There is a `ttl`, and the store is written in Python
-                or its server is torch's.
 
         Example:
             >>> store = dist.HashStore()
@@ -386,12 +375,11 @@ class Store:
         """Returns what the store holds, and what its server has done and refused.
 
         A `TCPStore` asks its server, which has to be one of distlite; a `HashStore`
-        tells only `keys`, `names`, `bytes`, `waiters`, `expiring` and `expired`.
+        tells only `keys`, `names`, `bytes` and `waiters`.
 
         Returns:
             A dict: `keys` (values), `names` (also of queues, and names that are waited
-            for), `bytes` of the table, `waiters`, `expiring` and `expired` (values with
-            a time to live, and those that have ended), `clients` that are connected,
+            for), `bytes` of the table, `waiters`, `clients` that are connected,
             `unix_clients` (those of them that go by the Unix socket of the server's
             host), `requests` served, `input_bytes` of requests that are half received,
             `output_bytes` of replies that clients have not read, `slowest_turn_us` (the

@@ -66,25 +66,6 @@ suite_add(dl_store *store, dl_bytes key, int64_t delta)
     return sum;
 }
 
-/* Sets a value that is there for `ttl` milliseconds. */
-DL_CHECK_UNUSED static void
-suite_set_ttl(dl_store *store, dl_bytes key, dl_bytes value, int64_t ttl)
-{
-    const dl_store_request request = {
-        .op = DL_OP_SET_TTL, .key = key, .value = value, .number = ttl};
-
-    CHECK_OK(dl_store_execute(store, &request, &(dl_store_reply){0}, SOON));
-}
-
-/* Returns when the key has gone. */
-DL_CHECK_UNUSED static void
-suite_await_end(dl_store *store, dl_bytes key)
-{
-    while (suite_exists(store, key)) {
-        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
-    }
-}
-
 DL_CHECK_UNUSED static int64_t
 suite_num_keys(dl_store *store)
 {

@@ -314,8 +314,7 @@ has_same_contents(const dl_table *left, const dl_table *right, const dl_bytes *n
         bool is_same = one == NULL || other == NULL
                            ? one == other
                            : dl_bytes_equal(dl_blob_bytes(one), dl_blob_bytes(other));
-        bool ends = dl_table_end_of(left, names[i]) != INT64_MAX;
-        if (!is_same || ends != (dl_table_end_of(right, names[i]) != INT64_MAX)
+        if (!is_same
             || dl_table_queue_size(left, names[i])
                    != dl_table_queue_size(right, names[i])) {
             return false;
@@ -368,10 +367,6 @@ change_at_random(kept *k, const dl_bytes *names, unsigned *seed, dl_bytes value)
     case 4:
         (void)dl_table_queue_pop(&k->table, names[0], &item);
         dl_blob_unref(item);
-        break;
-    case 5:
-        CHECK_OK(
-            dl_table_set_until(&k->table, name, value, dl_now() + 600 * DL_SECOND));
         break;
     default:
         CHECK_OK(dl_table_set(&k->table, name, value));
@@ -998,60 +993,8 @@ CHECK_CASE(a_failed_allocation_is_reported_before_a_change_is_acknowledged)
     }
 }
 
-/* A value that has ended while no server ran is gone; records behind its end still apply
- * to it. */
-CHECK_CASE(ends_go_on_while_no_server_runs)
-{
-    kept k;
-    int64_t sum;
-
-    start(&k);
-    CHECK_OK(dl_journal_prepare(k.journal, DL_LITERAL("short")));
-    CHECK_OK(dl_table_set_until(&k.table, DL_LITERAL("short"), DL_LITERAL("x"),
-                                dl_now() + 5 * DL_MILLISECOND));
-    CHECK_OK(dl_table_append(&k.table, DL_LITERAL("short"), DL_LITERAL("y")));
-    CHECK_OK(dl_table_set_until(&k.table, DL_LITERAL("count"), DL_LITERAL("7"),
-                                dl_now() + 100 * DL_SECOND));
-    CHECK_OK(dl_table_add(&k.table, DL_LITERAL("count"), 1, &sum));
-    CHECK_OK(dl_table_set_until(&k.table, DL_LITERAL("long"), DL_LITERAL("x"),
-                                dl_now() + 100 * DL_SECOND));
-    CHECK_OK(dl_table_append(&k.table, DL_LITERAL("long"), DL_LITERAL("y")));
-    CHECK_OK(dl_table_set_until(&k.table, DL_LITERAL("ever"), DL_LITERAL("x"),
-                                dl_now() + 5 * DL_MILLISECOND));
-    CHECK_OK(dl_table_set(&k.table, DL_LITERAL("ever"), DL_LITERAL("y")));
-    end(&k);
-    CHECK_OK(dl_sleep_until(dl_deadline_after(10 * DL_MILLISECOND)));
-    CHECK_OK(reopen(&k));
-    CHECK(holds(&k, "long", "xy") && holds(&k, "ever", "y") && holds(&k, "count", "8"));
-    CHECK_EQUAL(dl_table_num_keys(&k.table), 3);
-    CHECK_EQUAL(dl_table_end_of(&k.table, DL_LITERAL("ever")), INT64_MAX);
-    int64_t left = dl_table_end_of(&k.table, DL_LITERAL("long")) - dl_now();
-    CHECK(left > 0 && left < 101 * DL_SECOND);
-    end(&k);
-    remove_folder(&k);
-}
-
-CHECK_CASE(the_end_of_a_value_that_is_malformed_is_refused)
-{
-    dl_change change = {.kind = DL_CHANGE_END, .key = DL_LITERAL("k")};
-    dl_buffer bytes = {0};
-
-    change.number = -1;
-    CHECK_EQUAL(dl_change_end(&change), -1);
-    change.number = INT64_MAX;
-    CHECK_EQUAL(dl_change_end(&change), -1);
-    int64_t at = dl_now() + 5 * DL_MILLISECOND;
-    dl_change_put_end(&bytes, change.key, at);
-    dl_reader reader = dl_reader_of(dl_buffer_bytes(&bytes));
-    CHECK_EQUAL(dl_change_take(&reader, &change), 1);
-    /* The wall clock may be adjusted between two readings. */
-    int64_t read = dl_change_end(&change);
-    CHECK(read > at - DL_SECOND && read < at + DL_SECOND);
-    dl_buffer_fini(&bytes);
-}
-
-/* A server whose clients keep its contents small by leases starts with the limits that
- * it had, and without the values that have ended. */
+/* A file with more than the limits of the new server is read; changes are refused
+ * then. */
 CHECK_CASE(limits_do_not_hold_while_a_file_is_read)
 {
     char key[16];
@@ -1059,14 +1002,9 @@ CHECK_CASE(limits_do_not_hold_while_a_file_is_read)
 
     start(&k);
     for (int i = 0; i < 100; i++) {
-        int work = 10;
-        snprintf(key, sizeof key, "lease/%d", i);
-        CHECK_OK(dl_journal_prepare(k.journal, dl_bytes_of(key)));
-        CHECK_OK(dl_table_set_until(&k.table, dl_bytes_of(key), DL_LITERAL("x"),
-                                    dl_now() + 1));
-        CHECK(dl_table_expire(&k.table, INT64_MAX - 1, &work));
+        snprintf(key, sizeof key, "%d", i);
+        set(&k, key, "x");
     }
-    set(&k, "ever", "y");
     end(&k);
     const dl_journal_state state = {&k.table, &k.replies, k.identity};
     dl_table_init(&k.table);
@@ -1074,9 +1012,8 @@ CHECK_CASE(limits_do_not_hold_while_a_file_is_read)
     k.table.key_limit = 2;
     k.table.size_limit = 1000;
     CHECK_OK(dl_journal_open(k.path, DL_JOURNAL_NEVER, &state, &k.journal));
-    CHECK_EQUAL(dl_table_num_keys(&k.table), 1);
+    CHECK_EQUAL(dl_table_num_keys(&k.table), 100);
     CHECK_EQUAL(k.table.key_refusals + k.table.size_refusals, 0);
-    set(&k, "second", "z");
     CHECK_STATUS(dl_table_set(&k.table, DL_LITERAL("third"), DL_LITERAL("z")),
                  DL_NO_MEMORY);
     end(&k);

@@ -166,26 +166,6 @@ try_compare_set(dl_store *master, dl_store *client, dl_bytes key)
     check_value(master, key, "new");
 }
 
-/* Executed twice, it would find its own value in the place of the expected one. */
-static void
-try_ttl(dl_store *master, dl_store *client, dl_bytes key)
-{
-    dl_buffer value = {0};
-    dl_store_reply reply = {.values = &value};
-    dl_store_request request = {
-        .op = DL_OP_SET_TTL, .key = key, .value = DL_LITERAL("old"), .number = 600000};
-
-    CHECK_OK(dl_store_execute(client, &request, &reply, SOON));
-    check_value(master, key, "old");
-    request.op = DL_OP_COMPARE_SET_TTL;
-    request.expected = DL_LITERAL("old");
-    request.value = DL_LITERAL("new");
-    CHECK_OK(dl_store_execute(client, &request, &reply, SOON));
-    CHECK_BYTES(dl_buffer_bytes(&value), "new");
-    dl_buffer_fini(&value);
-    check_value(master, key, "new");
-}
-
 static void
 try_add(dl_store *master, dl_store *client, dl_bytes key)
 {
@@ -272,7 +252,7 @@ try_reads(dl_store *master, dl_store *client, dl_bytes key)
 
 static const try_fn tries[] = {try_set,     try_compare_set, try_add,  try_delete,
                                try_append,  try_multi_set,   try_push, try_pop,
-                               try_barrier, try_reads,       try_ttl};
+                               try_barrier, try_reads};
 #define TRIES_COUNT (sizeof tries / sizeof *tries)
 
 /* Cuts after 0, 1, ... bytes, until the call needs no more. */

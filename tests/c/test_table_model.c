@@ -22,8 +22,6 @@ typedef struct model_waiter {
 typedef struct model {
     bool has_value[KEYS];
     char value[KEYS][VALUE];
-    int64_t end[KEYS]; /* 0: none */
-    int64_t now;
     int queue[KEYS][QUEUE];
     int queue_size[KEYS];
     model_waiter waiters[WAITERS];
@@ -166,40 +164,7 @@ step_set(int key)
 
     snprintf(text, sizeof text, draw(4) == 0 ? "text" : "%d", draw(6));
     CHECK_OK(dl_table_set(&table, key_at(key), dl_bytes_of(text)));
-    expected.end[key] = 0;
     model_set(key, text);
-}
-
-static void
-step_set_until(int key)
-{
-    char text[VALUE];
-    int64_t end = expected.now + 1 + draw(20);
-
-    snprintf(text, sizeof text, "%d", draw(6));
-    CHECK_OK(dl_table_set_until(&table, key_at(key), dl_bytes_of(text), end));
-    expected.end[key] = end;
-    model_set(key, text);
-}
-
-/* Values end, and some of them are removed. */
-static void
-step_time(int key)
-{
-    int work = draw(3);
-
-    (void)key;
-    expected.now += draw(6);
-    dl_table_advance(&table, expected.now);
-    for (int i = 0; i < KEYS; i++) {
-        if (expected.end[i] != 0 && expected.end[i] <= expected.now) {
-            expected.has_value[i] = false;
-            expected.end[i] = 0;
-        }
-    }
-    bool is_done = dl_table_expire(&table, expected.now, &work);
-    CHECK(is_done == (dl_table_next_end(&table) > expected.now));
-    CHECK(is_done || work == 0);
 }
 
 static void
@@ -246,7 +211,6 @@ step_compare_set(int key)
                                   dl_bytes_of(desired), &held));
     const char *now = expected.has_value[key] ? expected.value[key] : "";
     if (strcmp(now, wanted) == 0) {
-        expected.end[key] = 0;
         model_set(key, desired);
     }
     CHECK((held != NULL) == expected.has_value[key]);
@@ -259,7 +223,6 @@ step_delete(int key)
 {
     CHECK(dl_table_delete(&table, key_at(key)) == expected.has_value[key]);
     expected.has_value[key] = false;
-    expected.end[key] = 0;
 }
 
 static void
@@ -384,29 +347,23 @@ check_contents(void)
         CHECK((held != NULL) == expected.has_value[key]);
         CHECK(held == NULL
               || dl_bytes_equal(dl_blob_bytes(held), dl_bytes_of(expected.value[key])));
-        CHECK(held == NULL
-              || dl_table_end_of(&table, name)
-                     == (expected.end[key] == 0 ? INT64_MAX : expected.end[key]));
         CHECK_EQUAL(dl_table_queue_size(&table, name), expected.queue_size[key]);
         CHECK(dl_table_check(&table, &name, 1) == model_has(key, DL_WAIT_KEYS));
         count += expected.has_value[key];
     }
-    CHECK(dl_table_num_keys(&table) >= count);
-    if (dl_table_next_end(&table) > expected.now) {
-        CHECK_EQUAL(dl_table_num_keys(&table), count);
-    }
+    CHECK_EQUAL(dl_table_num_keys(&table), count);
 }
 
 static void
 step(void)
 {
     static void (*const steps[])(int) = {
-        step_set,    step_append, step_add, step_compare_set, step_delete,
-        step_delete, step_push,   step_pop, step_set_until,   step_time,
+        step_set,    step_append, step_add,  step_compare_set,
+        step_delete, step_delete, step_push, step_pop,
     };
-    int choice = draw(16);
+    int choice = draw(14);
 
-    if (choice < 10) {
+    if (choice < 8) {
         steps[choice](draw(KEYS));
     } else {
         step_waiter(draw(WAITERS), draw(KEYS));

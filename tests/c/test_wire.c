@@ -61,19 +61,6 @@ static const golden GOLDEN[] = {
     {{.op = DL_OP_BARRIER, .is_checked = true, .key = TEXT("b"), .number = 1},
      TEXT("\x92" U64("\x02") "/b" U64("\x01"))},
     {{.op = DL_OP_STATS, .is_checked = true}, TEXT("\x93")},
-    {{.op = DL_OP_SET_TTL,
-      .is_checked = true,
-      .key = TEXT("k"),
-      .number = 5,
-      .value = TEXT("v")},
-     TEXT("\x94" U64("\x02") "/k" U64("\x05") U64("\x01") "v")},
-    {{.op = DL_OP_COMPARE_SET_TTL,
-      .is_checked = true,
-      .key = TEXT("k"),
-      .number = 5,
-      .expected = TEXT("old"),
-      .value = TEXT("v")},
-     TEXT("\x95" U64("\x02") "/k" U64("\x05") U64("\x03") "old" U64("\x01") "v")},
 };
 
 #define GOLDEN_COUNT (sizeof GOLDEN / sizeof *GOLDEN)

@@ -116,8 +116,6 @@ def some_request(chance: random.Random) -> bytes:
         17: lambda: b"",
         18: lambda: key() + number(),
         19: lambda: b"",
-        20: lambda: key() + number() + value(),
-        21: lambda: key() + number() + value() + value(),
     }
     op = chance.choice(list(fields))
     is_checked = op >= 19 or chance.random() < 0.5

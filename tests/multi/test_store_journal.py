@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from store_kills import kill_servers
@@ -63,23 +62,6 @@ def test_everything_is_there_again(tmp_path, use_libuv, sync):
         assert len(store.get("large")) == 8 << 20
     with serve(path, use_libuv, sync) as store:
         assert store.add("count", 0) == 42 and store.queue_pop("queue") == b"c"
-
-
-@KINDS
-def test_values_end_while_no_server_runs(tmp_path, use_libuv):
-    path = tmp_path / "journal"
-    with serve(path, use_libuv) as store:
-        store.set("short", "x", ttl=0.2)
-        assert store.compare_set("long", "", "x", ttl=600) == b"x"
-        store.append("long", "y")
-        store.set("ever", "x", ttl=0.2)
-        store.set("ever", "y")
-    time.sleep(0.3)
-    with serve(path, use_libuv) as store:
-        assert not store.check(["short"])
-        assert sorted(store.list_keys()) == ["ever", "long"]
-        assert store.multi_get(["ever", "long"]) == [b"y", b"xy"]
-        assert store.stats()["expiring"] == 1
 
 
 @KINDS

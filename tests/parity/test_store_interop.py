@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -391,29 +390,3 @@ def test_a_file_outlives_its_writer(tmp_path: Path, first: str):
     waiter = Background(lambda: later.get("late")).until_asleep()
     reader.set("late", "now")
     assert waiter.join() == b"now"
-
-
-@with_pairs("torch-libuv", "torch-legacy")
-def test_torch_s_server_keeps_values_for_ever(pair: Pair):
-    for call in (
-        lambda: pair.client.set("key", "x", ttl=5),
-        lambda: distlite.PrefixStore("p", pair.client).compare_set("k", "", "x", ttl=5),
-    ):
-        with pytest.raises(
-            NotImplementedError, match="the server of this store is torch"
-        ):
-            call()
-    assert not pair.client.check(["key"])
-    pair.client.set("key", "x")
-    assert pair.master.get("key") == b"x"
-
-
-def test_torch_s_members_of_a_file_keep_values_for_ever(tmp_path: Path):
-    path = str(tmp_path / "file")
-    ours, theirs = distlite.FileStore(path, -1), torch.distributed.FileStore(path, -1)
-    ours.set("key", "x", ttl=0.05)
-    while ours.check(["key"]):
-        time.sleep(0.005)
-    assert theirs.get("key") == b"x"
-    theirs.set("key", "y")
-    assert ours.get("key") == b"y"

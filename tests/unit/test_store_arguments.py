@@ -170,7 +170,7 @@ def test_arguments_by_name(plain: HashStore):
         (lambda s: s.set("key"), "set() is missing argument 'value'"),
         (
             lambda s: s.set("a", "b", "c"),
-            "set() takes at most 2 positional arguments (3 given)",
+            "set() takes at most 2 arguments (3 given)",
         ),
         (lambda s: s.get(), "get() is missing argument 'key'"),
         (lambda s: s.get("a", key="a"), "get() got two values for argument 'key'"),
@@ -220,10 +220,10 @@ SIGNATURES = {
     TCPStore: "(host_name, port, world_size=None, is_master=False, timeout=None, "
     "wait_for_workers=True, multi_tenant=False, master_listen_fd=None, use_libuv=True, "
     "token=None, journal=None, journal_sync='interval', tls=None)",
-    Store.set: "(self, /, key, value, *, ttl=None)",
+    Store.set: "(self, /, key, value)",
     Store.get: "(self, /, key, *, timeout=None)",
     Store.add: "(self, /, key, amount)",
-    Store.compare_set: "(self, /, key, expected, desired, *, ttl=None)",
+    Store.compare_set: "(self, /, key, expected, desired)",
     Store.wait: "(self, /, keys, timeout=None)",
     Store.multi_get: "(self, /, keys, *, timeout=None)",
     Store.queue_pop: "(self, /, key, block=True, *, timeout=None)",

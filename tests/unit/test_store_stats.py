@@ -153,10 +153,9 @@ def test_what_was_refused_is_shown():
         **{"uptime_ms": 1500, "slowest_turn_us": 120},
         **{"input_bytes": 10, "output_bytes": 3 << 30},
         **{"refusals": {"keys": 2, "bytes": 0}, "closed": {"protocol": 4}},
-        **{"expiring": 7},
     }
     assert store_facts.describe(facts) == (
         "store: 1 keys, 5.0 MiB; 2 clients, 0 waiting; 3 requests in 1.5 s; slowest "
-        "turn 120 us; 7 keys with a time to live; 10 B half received, 3.0 GiB not "
+        "turn 120 us; 10 B half received, 3.0 GiB not "
         "read; refusals: keys 2; closed: protocol 4"
     )

@@ -34,7 +34,7 @@ span_from_parts(int64_t seconds, int64_t nanoseconds)
 
 /* Infinity is accepted, as programs use it to wait indefinitely. */
 static int
-span_from_number(PyObject *object, const char *name, int64_t *timeout)
+span_from_number(PyObject *object, int64_t *timeout)
 {
     double seconds = PyFloat_AsDouble(object);
 
@@ -42,7 +42,7 @@ span_from_number(PyObject *object, const char *name, int64_t *timeout)
         return -1;
     }
     if (isnan(seconds)) {
-        PyErr_Format(PyExc_ValueError, "%s must not be NaN", name);
+        PyErr_SetString(PyExc_ValueError, "timeout must not be NaN");
         return -1;
     }
     if (fabs(seconds) > (double)LONGEST_SECONDS) {
@@ -76,12 +76,6 @@ is_number(PyObject *object)
 int
 dlpy_timeout_from(PyObject *object, int64_t otherwise, int64_t *timeout)
 {
-    return dlpy_span_from(object, "timeout", otherwise, timeout);
-}
-
-int
-dlpy_span_from(PyObject *object, const char *name, int64_t otherwise, int64_t *timeout)
-{
     if (object == NULL || object == Py_None) {
         *timeout = otherwise;
         return 0;
@@ -95,13 +89,13 @@ dlpy_span_from(PyObject *object, const char *name, int64_t otherwise, int64_t *t
     }
     switch (is_number(object)) {
     case 1:
-        return span_from_number(object, name, timeout);
+        return span_from_number(object, timeout);
     case -1:
         return -1;
     }
     PyErr_Format(
         PyExc_TypeError,
-        "%s must be a datetime.timedelta, seconds as a number, or None, not %s", name,
+        "timeout must be a datetime.timedelta, seconds as a number, or None, not %s",
         Py_TYPE(object)->tp_name);
     return -1;
 }

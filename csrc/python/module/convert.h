@@ -19,9 +19,6 @@ int dlpy_convert_init(void);
  * for None and NULL.  A negative timeout means to wait indefinitely. */
 int dlpy_timeout_from(PyObject *object, int64_t otherwise, int64_t *timeout);
 
-/* The same for the argument `name`, whatever a negative value means. */
-int dlpy_span_from(PyObject *object, const char *name, int64_t otherwise,
-                   int64_t *timeout);
 PyObject *dlpy_timedelta_from(int64_t timeout);
 
 /* The bytes of an argument, which do not move or change until released.  The caller

@@ -45,7 +45,6 @@ typedef enum argument_role {
     ROLE_NUMBER,
     ROLE_BLOCK,
     ROLE_TIMEOUT,
-    ROLE_TTL, /* turns the request into that with a time to live */
 } argument_role;
 
 typedef struct request_method {
@@ -54,12 +53,11 @@ typedef struct request_method {
 } request_method;
 
 static const request_method methods[DL_OP_COUNT] = {
-    [DL_OP_SET] = {{"set", 2, {"key", "value", "*ttl"}},
-                   {ROLE_KEY, ROLE_VALUE, ROLE_TTL}},
+    [DL_OP_SET] = {{"set", 2, {"key", "value"}}, {ROLE_KEY, ROLE_VALUE}},
     [DL_OP_GET] = {{"get", 1, {"key", "*timeout"}}, {ROLE_KEY, ROLE_TIMEOUT}},
     [DL_OP_ADD] = {{"add", 2, {"key", "amount"}}, {ROLE_KEY, ROLE_NUMBER}},
-    [DL_OP_COMPARE_SET] = {{"compare_set", 3, {"key", "expected", "desired", "*ttl"}},
-                           {ROLE_KEY, ROLE_EXPECTED, ROLE_VALUE, ROLE_TTL}},
+    [DL_OP_COMPARE_SET] = {{"compare_set", 3, {"key", "expected", "desired"}},
+                           {ROLE_KEY, ROLE_EXPECTED, ROLE_VALUE}},
     [DL_OP_DELETE_KEY] = {{"delete_key", 1, {"key"}}, {ROLE_KEY}},
     [DL_OP_APPEND] = {{"append", 2, {"key", "value"}}, {ROLE_KEY, ROLE_VALUE}},
     [DL_OP_CHECK] = {{"check", 1, {"keys"}}, {ROLE_KEYS}},
@@ -136,27 +134,6 @@ take_values(PyTypeObject *defining_class, PyObject *object, const char *name,
     return 0;
 }
 
-/* Rounds up, so that a positive time stays positive. */
-static int
-take_ttl(PyObject *object, dl_store_request *request)
-{
-    int64_t ttl = 0;
-
-    if (object == NULL || object == Py_None) {
-        return 0;
-    }
-    if (dlpy_span_from(object, "ttl", 0, &ttl) < 0) {
-        return -1;
-    }
-    if (ttl <= 0) {
-        PyErr_Format(PyExc_ValueError, "ttl must be positive, not %R", object);
-        return -1;
-    }
-    request->number = ttl / DL_MILLISECOND + (ttl % DL_MILLISECOND > 0);
-    request->op = request->op == DL_OP_SET ? DL_OP_SET_TTL : DL_OP_COMPARE_SET_TTL;
-    return 0;
-}
-
 /* Takes one argument; `object` is NULL if it was left out. */
 static int
 take_argument(PyTypeObject *defining_class, argument_role role, PyObject *object,
@@ -182,8 +159,6 @@ take_argument(PyTypeObject *defining_class, argument_role role, PyObject *object
         return object == NULL ? 0 : dlpy_bool_from(object, name, &request->is_blocking);
     case ROLE_TIMEOUT:
         return dlpy_timeout_from(object, taken->timeout, &taken->timeout);
-    case ROLE_TTL:
-        return take_ttl(object, request);
     }
     return 0;
 }
@@ -1042,14 +1017,13 @@ dlpy_store_iterate(PyObject *self)
 /* The docstring of Store documents what all methods have in common. */
 PyMethodDef dlpy_store_methods[] = {
     {"set", FUNCTION(store_set), FLAGS,
-     "set($self, key, value, *, ttl=None)\n--\n\n" DLPY_DOC_STORE_SET},
+     "set($self, key, value)\n--\n\n" DLPY_DOC_STORE_SET},
     {"get", FUNCTION(store_get), FLAGS,
      "get($self, key, *, timeout=None)\n--\n\n" DLPY_DOC_STORE_GET},
     {"add", FUNCTION(store_add), FLAGS,
      "add($self, key, amount)\n--\n\n" DLPY_DOC_STORE_ADD},
     {"compare_set", FUNCTION(store_compare_set), FLAGS,
-     "compare_set($self, key, expected, desired, *, "
-     "ttl=None)\n--\n\n" DLPY_DOC_STORE_COMPARE_SET},
+     "compare_set($self, key, expected, desired)\n--\n\n" DLPY_DOC_STORE_COMPARE_SET},
     {"delete_key", FUNCTION(store_delete_key), FLAGS,
      "delete_key($self, key)\n--\n\n" DLPY_DOC_STORE_DELETE_KEY},
     {"append", FUNCTION(store_append), FLAGS,

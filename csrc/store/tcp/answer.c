@@ -400,7 +400,7 @@ begin_long(dl_session *session, const dl_store_request *request)
     if (request->op == DL_OP_WAIT) {
         leave_wait(session);
     }
-    session->current = dl_long_new(request, table_of(session));
+    session->current = dl_long_new(request);
     if (session->current == NULL) {
         return dl_fail_no_memory();
     }
@@ -488,22 +488,6 @@ step_long(dl_session *session, dl_long_request **slot)
     status = tell_failure(session, &one->request, status);
     dl_long_free(one);
     return status;
-}
-
-/* Most values that a request removes because they have ended; the hub removes the rest
- * at the end of the turn. */
-#define EXPIRED_PER_REQUEST 64
-
-/* Tells the table the time, if that matters to it. */
-static void
-advance(dl_hub *hub, const dl_store_request *request)
-{
-    int work = EXPIRED_PER_REQUEST;
-
-    if (hub->table.end_count > 0 || dl_request_has_ttl(request->op)) {
-        dl_table_advance(&hub->table, dl_now());
-        (void)dl_table_expire(&hub->table, hub->table.now, &work);
-    }
 }
 
 /* Fails, before anything is changed, while the journal cannot be written. */
@@ -682,7 +666,6 @@ dl_answer_request(dl_session *session, const dl_store_request *request)
     }
     session->hub->requests++;
     session->is_checked = request->is_checked;
-    advance(session->hub, request);
     uint64_t position = journal_position(session);
     dl_status status = session->slot != NULL ? answer_slotted(session, request)
                                              : execute_or_wait(session, request);

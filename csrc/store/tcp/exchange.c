@@ -361,12 +361,6 @@ dl_exchange(dl_connection *connection, dl_tcp_call *call)
             "stats: the server of this store is torch's, which has none; start "
             "the server with distlite");
     }
-    if (dl_request_has_ttl(call->request.op) && !connection->is_ours) {
-        return dl_fail(DL_UNSUPPORTED,
-                       "%s with ttl: the server of this store is torch's, which keeps "
-                       "values for ever; start the server with distlite",
-                       dl_request_kinds[call->request.op].name);
-    }
     switch (call->request.op) {
     case DL_OP_GET:
     case DL_OP_MULTI_GET:

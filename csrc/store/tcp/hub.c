@@ -8,10 +8,6 @@
 #include "base/log.h"
 #include "store/stats.h"
 
-/* How long a value that has ended may use memory, so that the loop is not woken for
- * each of many that end one after the other. */
-#define EXPIRE_INTERVAL (100 * DL_MILLISECOND)
-
 void
 dl_hub_init(dl_hub *hub)
 {
@@ -249,10 +245,6 @@ dl_hub_next_wake(const dl_hub *hub)
         int64_t sync_at = dl_journal_next_wake(hub->journal);
         at = sync_at < at ? sync_at : at;
     }
-    if (hub->table.end_count > 0
-        && dl_table_next_end(&hub->table) < at - EXPIRE_INTERVAL) {
-        at = dl_table_next_end(&hub->table) + EXPIRE_INTERVAL;
-    }
     at = sooner(at, first_timed(&hub->unauthenticated), hub->limits.validate);
     return sooner(at, first_timed(&hub->slow), hub->limits.stall);
 }
@@ -274,9 +266,6 @@ dl_hub_wake(dl_hub *hub, int64_t now)
     if (hub->journal != NULL) {
         dl_journal_wake(hub->journal, now);
     }
-    int work = DL_SESSION_WORK;
-    dl_table_advance(&hub->table, now);
-    (void)dl_table_expire(&hub->table, now, &work);
     dl_replies_wake(&hub->replies, &hub->table, now);
     expire_limits(hub, &hub->unauthenticated, hub->limits.validate, now);
     expire_limits(hub, &hub->slow, hub->limits.stall, now);

@@ -168,8 +168,7 @@ dl_hub_round(const dl_hub *hub)
 /* Returns when dl_hub_wake() must be called next; INT64_MAX: never. */
 int64_t dl_hub_next_wake(const dl_hub *hub);
 
-/* Marks sessions whose time limit has passed as changed.  Values that have ended are
- * removed, a bounded number in each call.  Time limits apply to clients that are not
+/* Marks sessions whose time limit has passed as changed.  Time limits apply to clients that are not
  * admitted yet, to those that do not read their replies, and to the remembered replies
  * of those that have lost their connections.  May end waits: sessions are woken by
  * dl_session_wake(). */

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,19 +95,6 @@ open_file(const char *path, int *fd, uint64_t *size)
     return check_file(path, *fd, size);
 }
 
-/* A value that has ended already is not removed before all records are applied, because
- * the following records were made while it existed. */
-static dl_status
-apply_end(dl_table *table, const dl_change *change)
-{
-    int64_t at = dl_change_end(change);
-
-    if (at < 0) {
-        return dl_fail(DL_BACKEND, "the end of a value is malformed");
-    }
-    return dl_table_end_at(table, change->key, at);
-}
-
 typedef struct recovery {
     dl_journal_state state;
     dl_change latest; /* SET or POP: what the reply to it says is not recorded again */
@@ -132,8 +118,6 @@ apply(void *context, const dl_change *change)
     recovery *into = context;
 
     switch (change->kind) {
-    case DL_CHANGE_END:
-        return apply_end(into->state.table, change);
     case DL_CHANGE_REPLY:
     case DL_CHANGE_FORGET:
         return apply_reply(into, change);
@@ -169,24 +153,20 @@ read_file(const char *path, int fd, uint64_t size, const dl_journal_state *state
     return status == DL_OK ? DL_OK : dl_fail_while("the store's journal %s", path);
 }
 
-/* Reads the file as it was written: what was within the limits of the table then may
- * exceed them while values that have ended are still there, and must not be refused
- * in a server with lower limits either. */
+/* Reads the file as it was written: what was within the limits of the server then must
+ * not be refused in one with lower limits. */
 static dl_status
 read_within_no_limits(const char *path, int fd, uint64_t size,
                       const dl_journal_state *state, dl_journal_contents *contents)
 {
     dl_table *table = state->table;
     const uint64_t key_limit = table->key_limit, size_limit = table->size_limit;
-    int work = INT_MAX;
 
     table->key_limit = 0;
     table->size_limit = 0;
     dl_status status = read_file(path, fd, size, state, contents);
     table->key_limit = key_limit;
     table->size_limit = size_limit;
-    dl_table_advance(table, dl_now());
-    (void)dl_table_expire(table, table->now, &work);
     return status;
 }
 

@@ -121,19 +121,12 @@ put_value(copier *copy, dl_bytes key, dl_bytes value)
 static bool
 copy_value(copier *copy)
 {
-    dl_table *table = copy->from->table;
     dl_bytes name;
 
     if (!dl_table_cursor_next(&copy->to->cursor, &name)) {
         return false;
     }
-    const dl_blob *value = dl_table_get(table, name);
-    if (value != NULL) { /* it has not ended meanwhile */
-        put_value(copy, name, dl_blob_bytes(value));
-        if (dl_table_end_of(table, name) != INT64_MAX) {
-            dl_change_put_end(&copy->frame, name, dl_table_end_of(table, name));
-        }
-    }
+    put_value(copy, name, dl_blob_bytes(dl_table_get(copy->from->table, name)));
     return true;
 }
 

@@ -20,10 +20,8 @@
 bool
 dl_request_is_long(const dl_store_request *request, const dl_table *table)
 {
-    if (request->op == DL_OP_LIST_KEYS || request->op == DL_OP_NUM_KEYS) {
-        return dl_table_next_end(table) <= table->now
-               || (request->op == DL_OP_LIST_KEYS
-                   && dl_table_num_keys(table) > MANY_NAMES);
+    if (request->op == DL_OP_LIST_KEYS) {
+        return dl_table_num_keys(table) > MANY_NAMES;
     }
     return request->count > MANY_KEYS
            || (request->op == DL_OP_MULTI_SET
@@ -31,13 +29,12 @@ dl_request_is_long(const dl_store_request *request, const dl_table *table)
 }
 
 dl_long_request *
-dl_long_new(const dl_store_request *request, const dl_table *table)
+dl_long_new(const dl_store_request *request)
 {
     dl_long_request *one = calloc(1, sizeof *one);
 
     if (one != NULL) {
         one->request = *request;
-        one->until = table->now;
     }
     return one;
 }
@@ -163,25 +160,6 @@ step_set(dl_long_request *one, dl_table *table, int *work)
     return DL_LONG_DONE;
 }
 
-/* Removes the values that have ended before the request.  Returns false when `*work` is
- * used up. */
-static bool
-expire(dl_long_request *one, dl_table *table, int *work)
-{
-    one->is_expired = one->is_expired || dl_table_expire(table, one->until, work);
-    return one->is_expired;
-}
-
-static dl_long_progress
-step_count(dl_long_request *one, dl_table *table, int *work)
-{
-    if (!expire(one, table, work)) {
-        return DL_LONG_MORE;
-    }
-    dl_put_i64(&one->reply.bytes, dl_table_num_keys(table));
-    return DL_LONG_DONE;
-}
-
 static dl_long_progress
 step_list(dl_long_request *one, dl_table *table, int *work)
 {
@@ -189,9 +167,6 @@ step_list(dl_long_request *one, dl_table *table, int *work)
     dl_buffer count = {0};
     dl_bytes name;
 
-    if (!expire(one, table, work)) {
-        return DL_LONG_MORE;
-    }
     if (bytes->size == 0) {
         dl_put_i64(bytes, 0); /* replaced by the count, which is known at the end */
         dl_table_cursor_begin(table, &one->cursor);
@@ -227,8 +202,6 @@ dl_long_step(dl_long_request *one, dl_table *table, int *work, dl_bytes *key)
         return step_set(one, table, work);
     case DL_OP_LIST_KEYS:
         return step_list(one, table, work);
-    case DL_OP_NUM_KEYS:
-        return step_count(one, table, work);
     default:
         dl_fail(DL_INTERNAL, "%s is not a long request",
                 dl_request_kinds[one->request.op].wire_name);

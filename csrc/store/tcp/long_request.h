@@ -2,8 +2,7 @@
  *
  * A request over many keys (CHECK, WAIT, MULTI_GET, MULTI_SET, LIST_KEYS), carried out
  * a few keys at a time, so that other clients are served in between; these may change
- * the table between two steps.  Before all names are listed or counted, values that
- * have ended are removed in the same way.  Knows nothing of sessions: the caller parks
+ * the table between two steps.  Knows nothing of sessions: the caller parks
  * the waiter of a blocked WAIT.  A listing may or may not have what others set and delete
  * while it is built.
  *
@@ -25,8 +24,6 @@ typedef struct dl_long_request {
     dl_output reply;
     dl_table_cursor cursor; /* LIST_KEYS: at the next name */
     int64_t listed;         /* LIST_KEYS: number of names in the reply */
-    int64_t until;   /* LIST_KEYS, NUM_KEYS: values that end by then do not count */
-    bool is_expired; /* there are none of these any more */
     bool has_waited; /* WAIT: has blocked since it last began with the first key */
 } dl_long_request;
 
@@ -43,7 +40,7 @@ bool dl_request_is_long(const dl_store_request *request, const dl_table *table);
 
 /* Returns NULL when out of memory.  The request's items still lie in the caller's
  * buffer: call dl_long_own() or dl_long_copy() before the first step. */
-dl_long_request *dl_long_new(const dl_store_request *request, const dl_table *table);
+dl_long_request *dl_long_new(const dl_store_request *request);
 void dl_long_free(dl_long_request *one); /* NULL does nothing */
 
 /* Takes over the memory of `held`, in which the items lie, and leaves an empty

@@ -49,8 +49,6 @@ class StoreStats(TypedDict, total=False):
     names: int
     bytes: int
     waiters: int
-    expiring: int
-    expired: int
     clients: int
     unix_clients: int
     requests: int

@@ -13,7 +13,6 @@ import operator
 import os
 import re
 from collections.abc import ItemsView, Iterator, MutableMapping, ValuesView
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from .._C import Store
@@ -89,36 +88,6 @@ class StoreDict(MutableMapping[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         self.store.set(self._name(key), _bytes_of(key, value))
-
-    def set(
-        self, key: str, value: Any, *, ttl: timedelta | float | None = None
-    ) -> None:
-        """Sets a value, which may expire.
-
-        Args:
-            key: The key.
-            value: The value.
-            ttl: The time to live, a `timedelta` or seconds, after which the key is gone
-                unless it was set again; None keeps the value for ever.
-
-        Raises:
-            TypeError: Safe mode does not take the value.
-            ValueError: The `ttl` is not positive.
-            NotImplementedError: The store has no time to live: it is written in Python,
-                or its server is torch's.
-            DistStoreError: The store is closed, or its server cannot be reached.
-
-        Example:
-            >>> view = dist.HashStore().dict()
-            >>> view.set("alive", True, ttl=30.0)
-            >>> view["alive"]
-            True
-        """
-        name, coded = self._name(key), _bytes_of(key, value)
-        if ttl is None:
-            self.store.set(name, coded)
-        else:
-            self.store.set(name, coded, ttl=ttl)
 
     def __delitem__(self, key: str) -> None:
         if not self.store.delete_key(self._name(key)):

@@ -83,8 +83,6 @@ def describe(facts: Facts) -> str:
         f"{facts['requests']} requests in {seconds(facts['uptime_ms'] * 10**6)}",
         f"slowest turn {seconds(facts['slowest_turn_us'] * 1000)}",
     ]
-    if facts.get("expiring"):
-        parts.append(f"{facts['expiring']} keys with a time to live")
     if facts["input_bytes"] or facts["output_bytes"]:
         sizes = _size(facts["input_bytes"]), _size(facts["output_bytes"])
         parts.append("{} half received, {} not read".format(*sizes))

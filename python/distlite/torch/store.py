@@ -31,10 +31,8 @@ class TorchStore(distlite.Store):
             # A store that is written in Python may have no clone().
             self._store = store
 
-    def set(self, key: Any, value: Any, *, ttl: Any = None) -> None:
+    def set(self, key: Any, value: Any) -> None:
         """Stores a value under a key."""
-        if ttl is not None:
-            super().set(key, value, ttl=ttl)  # raises: torch's stores have none
         with _errors():
             self._store.set(key, value)
 
@@ -49,12 +47,8 @@ class TorchStore(distlite.Store):
         with _errors():
             return int(self._store.add(key, amount))
 
-    def compare_set(
-        self, key: Any, expected: Any, desired: Any, *, ttl: Any = None
-    ) -> bytes:
+    def compare_set(self, key: Any, expected: Any, desired: Any) -> bytes:
         """Stores `desired` if the value is `expected`; returns the value afterwards."""
-        if ttl is not None:
-            super().compare_set(key, expected, desired, ttl=ttl)  # raises
         with _errors():
             return bytes(self._store.compare_set(key, expected, desired))
 
