@@ -66,9 +66,8 @@ sleep_until_over(hash_store *self, sleeper *thread, dl_deadline deadline)
                      ? DL_TIMEOUT
                      : dl_condition_wait(&thread->condition, &self->lock, deadline);
     }
-    /* A wait that ended at the last moment counts: an item taken from a queue must not
-     * be lost.  But an interrupt must not be lost either: an exception is already set
-     * in Python. */
+    /* A wait that ended at the last moment counts.  But an interrupt must not be lost: an
+     * exception is already set in Python. */
     return thread->is_over && status != DL_INTERRUPTED ? DL_OK : status;
 }
 
@@ -76,15 +75,13 @@ static dl_wait_kind
 wait_kind_of(dl_opcode op)
 {
     return op == DL_OP_WAIT        ? DL_WAIT_KEYS
-           : op == DL_OP_QUEUE_POP ? DL_WAIT_ITEM
+           : op == DL_OP_QUEUE_POP ? DL_WAIT_ITEMS
                                    : DL_WAIT_VALUES;
 }
 
-/* Waits for what the request lacks, with the lock held.  An item of a queue is handed
- * over in `*item`; anything else is then in the table. */
+/* Waits for what the request lacks, with the lock held. */
 static dl_status
-wait_locked(hash_store *self, const dl_store_request *request, dl_blob **item,
-            dl_deadline deadline)
+wait_locked(hash_store *self, const dl_store_request *request, dl_deadline deadline)
 {
     sleeper thread = {0};
     size_t count;
@@ -101,12 +98,6 @@ wait_locked(hash_store *self, const dl_store_request *request, dl_blob **item,
         dl_table_cancel(&self->table, &thread.waiter);
         pthread_cond_destroy(&thread.condition);
     }
-    if (status != DL_OK && thread.waiter.item != NULL) {
-        /* The status of the wait stays the result: without memory the item is lost. */
-        (void)dl_table_queue_put_back(&self->table, keys[0], thread.waiter.item);
-        return status;
-    }
-    *item = thread.waiter.item;
     return status;
 }
 
@@ -120,13 +111,12 @@ execute_locked(hash_store *self, const dl_store_request *request, dl_table_reply
         return status;
     }
     while (status == DL_NOT_FOUND || status == DL_QUEUE_EMPTY) {
-        status = wait_locked(self, request, &held->value, deadline);
-        /* A WAIT is complete, and a QUEUE_POP has its item. */
-        if (status != DL_OK || request->op == DL_OP_WAIT
-            || request->op == DL_OP_QUEUE_POP) {
+        status = wait_locked(self, request, deadline);
+        if (status != DL_OK || request->op == DL_OP_WAIT) {
             return status;
         }
-        /* Waits again if a key was deleted before this thread ran. */
+        /* Waits again if a key was deleted, or another thread has taken the item, before
+         * this thread ran. */
         status = dl_table_execute(&self->table, request, held);
     }
     return status == DL_OK ? dl_table_hold(&self->table, request, held, reply) : status;

@@ -73,17 +73,23 @@ dl_table_get(const dl_table *table, dl_bytes key)
     return entry == NULL ? NULL : entry->value;
 }
 
-bool
-dl_table_check(const dl_table *table, const dl_bytes *keys, size_t count)
+/* Returns whether a wait of this kind for all keys is over. */
+static bool
+is_over(const dl_table *table, dl_wait_kind kind, const dl_bytes *keys, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const dl_table_entry *entry = dl_entry_find(table, keys[i]);
-        if (entry == NULL
-            || (entry->value == NULL && !dl_entry_presence(entry).has_items)) {
+        if (entry == NULL || !dl_wait_is_met(kind, dl_entry_presence(entry))) {
             return false;
         }
     }
     return true;
+}
+
+bool
+dl_table_check(const dl_table *table, const dl_bytes *keys, size_t count)
+{
+    return is_over(table, DL_WAIT_KEYS, keys, count);
 }
 
 int64_t
@@ -99,34 +105,6 @@ entry_open(dl_table *table, dl_bytes key)
     dl_table_entry *entry = dl_entry_find(table, key);
 
     return entry != NULL ? entry : dl_entry_make(table, key);
-}
-
-static void
-record_pop(const dl_table *table, const dl_table_entry *entry)
-{
-    record(table, (dl_change){
-                      .kind = DL_CHANGE_POP,
-                      .key = dl_map_key(&entry->node),
-                      .number = entry->waitlist->queue_size,
-                  });
-}
-
-/* Passes a newly pushed item to the earliest waiter for one. */
-static void
-entry_pushed(dl_table *table, dl_table_entry *entry)
-{
-    dl_waiter *taker = dl_waiter_first(&entry->waitlist->takers);
-
-    if (taker == NULL) {
-        return;
-    }
-    /* Handed over at once: between a wake-up and a second request another client could
-     * take the item. */
-    dl_presence before = dl_entry_presence(entry);
-    taker->item = dl_entry_take_item(table, entry);
-    record_pop(table, entry);
-    dl_waiter_end(table, taker, entry);
-    dl_entry_changed(table, entry, before);
 }
 
 /* Does what follows a change of the entry's value; cannot fail. */
@@ -310,9 +288,7 @@ put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
         dl_fail_no_memory();
     } else if (dl_table_need_room(table, sizeof *item + dl_table_blob_size(blob))
                    == DL_OK
-               /* A taker gets the item at once, which is a second record. */
-               && need_record(table, 2 * key.size + DL_CHANGE_OVERHEAD, blob->size)
-                      == DL_OK) {
+               && need_record(table, key.size, blob->size) == DL_OK) {
         entry = dl_entry_open_waitlist(table, key);
     }
     if (entry == NULL) {
@@ -330,9 +306,7 @@ put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
                       .number = entry->waitlist->queue_size,
                       .value = dl_blob_bytes(blob),
                   });
-    /* Waits for the name's existence end, even if a taker gets the item at once. */
     dl_entry_changed(table, entry, before);
-    entry_pushed(table, entry);
     dl_entry_release(table, entry);
     return DL_OK;
 }
@@ -370,7 +344,11 @@ dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item)
     /* Taking the last item may end the name's existence: then waiters for several keys
      * have one more missing key. */
     *item = dl_entry_take_item(table, entry);
-    record_pop(table, entry);
+    record(table, (dl_change){
+                      .kind = DL_CHANGE_POP,
+                      .key = key,
+                      .number = entry->waitlist->queue_size,
+                  });
     dl_entry_changed(table, entry, before);
     dl_entry_release(table, entry);
     return size;
@@ -421,29 +399,12 @@ dl_table_apply(dl_table *table, const dl_change *change, dl_blob **popped)
     return DL_OK;
 }
 
-static bool
-is_over(dl_table *table, dl_waiter *waiter, const dl_bytes *keys, size_t count)
-{
-    if (waiter->kind == DL_WAIT_ITEM) {
-        return dl_table_queue_pop(table, keys[0], &waiter->item) > 0;
-    }
-    if (waiter->kind != DL_WAIT_VALUES) {
-        return dl_table_check(table, keys, count);
-    }
-    for (size_t i = 0; i < count; i++) {
-        if (dl_table_get(table, keys[i]) == NULL) {
-            return false;
-        }
-    }
-    return true;
-}
-
 dl_status
 dl_table_wait(dl_table *table, dl_waiter *waiter, dl_wait_kind kind,
               const dl_bytes *keys, size_t count)
 {
     *waiter = (dl_waiter){.kind = kind};
-    if (is_over(table, waiter, keys, count)) {
+    if (is_over(table, kind, keys, count)) {
         return DL_OK;
     }
     return dl_waiter_park(table, waiter, keys, count);

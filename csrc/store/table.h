@@ -74,8 +74,8 @@ dl_status dl_table_apply(dl_table *table, const dl_change *change, dl_blob **pop
 
 int64_t dl_table_queue_size(const dl_table *table, dl_bytes key);
 
-/* Parks `waiter`, unless its wait is over already: then `is_parked` is false (and
- * `item` is set for DL_WAIT_ITEM), and it does not appear in the ready list.  The keys
+/* Parks `waiter`, unless its wait is over already: then `is_parked` is false, and it does
+ * not appear in the ready list.  The keys
  * need not outlive the call; duplicates are harmless; a wait for no keys is over at
  * once.  Not for DL_WAIT_BARRIER. */
 dl_status dl_table_wait(dl_table *table, dl_waiter *waiter, dl_wait_kind kind,

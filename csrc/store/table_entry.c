@@ -72,7 +72,6 @@ static bool
 waitlist_is_empty(const dl_table_waitlist *waitlist)
 {
     return waitlist->queue_size == 0 && dl_list_is_empty(&waitlist->plain)
-           && dl_list_is_empty(&waitlist->takers)
            && dl_list_is_empty(&waitlist->barrier);
 }
 
@@ -115,7 +114,6 @@ dl_entry_open_waitlist(dl_table *table, dl_bytes key)
     }
     table->size += sizeof *waitlist;
     dl_list_init(&waitlist->plain);
-    dl_list_init(&waitlist->takers);
     dl_list_init(&waitlist->barrier);
     waitlist->entry = entry;
     entry->waitlist = waitlist;

@@ -18,8 +18,7 @@ typedef struct dl_queue_item {
  * waitlist, which is allocated on demand.  Its lists hold the links of waiters,
  * earliest first; those of a barrier are sorted by world size. */
 typedef struct dl_table_waitlist {
-    dl_list plain;  /* DL_WAIT_KEYS and DL_WAIT_VALUES */
-    dl_list takers; /* DL_WAIT_ITEM: only while the queue is empty */
+    dl_list plain; /* all kinds of waiters but those of a barrier */
     dl_list barrier;
     dl_queue_item *first; /* the oldest */
     dl_queue_item *last;

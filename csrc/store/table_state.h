@@ -31,7 +31,7 @@ typedef struct dl_table {
 typedef enum dl_wait_kind {
     DL_WAIT_KEYS,    /* until all keys exist */
     DL_WAIT_VALUES,  /* until all keys have values: queues do not count */
-    DL_WAIT_ITEM,    /* one key, until a push; gets the item itself */
+    DL_WAIT_ITEMS,   /* until all keys have items: values do not count */
     DL_WAIT_BARRIER, /* see dl_table_barrier() */
 } dl_wait_kind;
 
@@ -50,7 +50,6 @@ typedef struct dl_waiter {
     dl_wait_kind kind;
     bool is_parked; /* linked to its keys; cleared when it becomes ready */
     dl_list ready_node;
-    dl_blob *item; /* ITEM: after the wait, a reference that the caller owns */
     int64_t world_size;
     size_t missing_count;
     size_t link_count;

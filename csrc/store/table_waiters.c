@@ -19,12 +19,6 @@ waiter_of(dl_list *node)
     return DL_LIST_ENTRY(node, dl_wait_link, node)->waiter;
 }
 
-dl_waiter *
-dl_waiter_first(dl_list *list)
-{
-    return dl_list_is_empty(list) ? NULL : waiter_of(list->next);
-}
-
 void
 dl_waiter_leave(dl_table *table, dl_waiter *waiter, const dl_table_entry *kept)
 {
@@ -58,17 +52,17 @@ finish(dl_table *table, dl_list *over, const dl_table_entry *kept)
     }
 }
 
-void
-dl_waiter_end(dl_table *table, dl_waiter *waiter, const dl_table_entry *kept)
+bool
+dl_wait_is_met(dl_wait_kind kind, dl_presence presence)
 {
-    dl_waiter_leave(table, waiter, kept);
-    dl_list_append(&table->ready, &waiter->ready_node);
-}
-
-static bool
-counts_as_there(dl_wait_kind kind, dl_presence presence)
-{
-    return presence.has_value || (presence.has_items && kind != DL_WAIT_VALUES);
+    switch (kind) {
+    case DL_WAIT_VALUES:
+        return presence.has_value;
+    case DL_WAIT_ITEMS:
+        return presence.has_items;
+    default:
+        return presence.has_value || presence.has_items;
+    }
 }
 
 static void
@@ -78,8 +72,8 @@ gather_plain(dl_list *links, dl_presence before, dl_presence now, dl_list *over)
      * count as present; it is at least 1 while the waiter is parked. */
     for (dl_list *node = links->next; node != links; node = node->next) {
         dl_waiter *waiter = waiter_of(node);
-        bool was_there = counts_as_there(waiter->kind, before);
-        bool is_there = counts_as_there(waiter->kind, now);
+        bool was_there = dl_wait_is_met(waiter->kind, before);
+        bool is_there = dl_wait_is_met(waiter->kind, now);
         if (was_there && !is_there) {
             waiter->missing_count++;
         } else if (!was_there && is_there && --waiter->missing_count == 0) {
@@ -153,10 +147,8 @@ link_waiter(dl_table_waitlist *waitlist, dl_wait_link *link)
     switch (waiter->kind) {
     case DL_WAIT_KEYS:
     case DL_WAIT_VALUES:
+    case DL_WAIT_ITEMS:
         dl_list_append(&waitlist->plain, &link->node);
-        break;
-    case DL_WAIT_ITEM:
-        dl_list_append(&waitlist->takers, &link->node);
         break;
     case DL_WAIT_BARRIER: {
         /* Usually all members give the same world size: the last place fits at once. */
@@ -198,7 +190,7 @@ dl_waiter_park(dl_table *table, dl_waiter *waiter, const dl_bytes *keys, size_t 
         waiter->link_count++;
         table->size += count > 1 ? sizeof *link : 0;
         waiter->missing_count +=
-            !counts_as_there(waiter->kind, dl_entry_presence(link->entry));
+            !dl_wait_is_met(waiter->kind, dl_entry_presence(link->entry));
     }
     return DL_OK;
 }

@@ -10,15 +10,12 @@
 /* Notifies the entry's waiters of a change; `before` is its presence before it. */
 void dl_entry_changed(dl_table *table, dl_table_entry *entry, dl_presence before);
 
-/* Returns the earliest waiter of a list, or NULL. */
-dl_waiter *dl_waiter_first(dl_list *list);
-
 /* Unlinks the waiter from all its keys.  `kept` is not released: the caller
  * still uses it. */
 void dl_waiter_leave(dl_table *table, dl_waiter *waiter, const dl_table_entry *kept);
 
-/* Ends the wait; `kept` as above. */
-void dl_waiter_end(dl_table *table, dl_waiter *waiter, const dl_table_entry *kept);
+/* Returns whether a wait of this kind has what it needs of a name. */
+bool dl_wait_is_met(dl_wait_kind kind, dl_presence presence);
 
 /* Links the waiter to all keys; on failure to none. */
 dl_status dl_waiter_park(dl_table *table, dl_waiter *waiter, const dl_bytes *keys,

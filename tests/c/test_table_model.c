@@ -15,8 +15,6 @@ typedef struct model_waiter {
     int keys[6];
     int key_count;
     int64_t world_size;
-    int64_t ticket; /* the order of arrival */
-    int item;
 } model_waiter;
 
 typedef struct model {
@@ -25,7 +23,6 @@ typedef struct model {
     int queue[KEYS][QUEUE];
     int queue_size[KEYS];
     model_waiter waiters[WAITERS];
-    int64_t tickets;
     int pushed;
 } model;
 
@@ -55,7 +52,7 @@ key_at(int key)
 static bool
 model_has(int key, dl_wait_kind kind)
 {
-    return expected.has_value[key]
+    return (kind != DL_WAIT_ITEMS && expected.has_value[key])
            || (kind != DL_WAIT_VALUES && expected.queue_size[key] > 0);
 }
 
@@ -90,27 +87,10 @@ model_look(void)
 {
     for (int i = 0; i < WAITERS; i++) {
         model_waiter *waiter = &expected.waiters[i];
-        bool is_plain = waiter->kind == DL_WAIT_KEYS || waiter->kind == DL_WAIT_VALUES
-                        || waiter->kind == DL_WAIT_BARRIER;
-        if (waiter->is_parked && is_plain && model_is_satisfied(waiter)) {
+        if (waiter->is_parked && model_is_satisfied(waiter)) {
             model_end(waiter);
         }
     }
-}
-
-static model_waiter *
-model_earliest(int key, dl_wait_kind kind)
-{
-    model_waiter *earliest = NULL;
-
-    for (int i = 0; i < WAITERS; i++) {
-        model_waiter *waiter = &expected.waiters[i];
-        if (waiter->is_parked && waiter->kind == kind && waiter->keys[0] == key
-            && (earliest == NULL || waiter->ticket < earliest->ticket)) {
-            earliest = waiter;
-        }
-    }
-    return earliest;
 }
 
 static void
@@ -135,15 +115,8 @@ model_pop(int key)
 static void
 model_push(int key, int item)
 {
-    model_waiter *taker = model_earliest(key, DL_WAIT_ITEM);
-
     expected.queue[key][expected.queue_size[key]++] = item;
     model_look();
-    if (taker == NULL) {
-        return;
-    }
-    taker->item = model_pop(key);
-    model_end(taker);
 }
 
 static void
@@ -282,25 +255,15 @@ step_wait(int slot)
     model_waiter *waiter = &expected.waiters[slot];
     dl_bytes keys[6];
     dl_wait_kind kind = (dl_wait_kind)draw(DL_WAIT_BARRIER);
-    bool is_single = kind == DL_WAIT_ITEM;
 
-    *waiter = (model_waiter){.kind = kind,
-                             .ticket = ++expected.tickets,
-                             .key_count = is_single ? 1 : draw(7)};
+    *waiter = (model_waiter){.kind = kind, .key_count = draw(7)};
     for (int i = 0; i < waiter->key_count; i++) {
         waiter->keys[i] = draw(KEYS);
         keys[i] = key_at(waiter->keys[i]);
     }
     CHECK_OK(
         dl_table_wait(&table, &waiters[slot], kind, keys, (size_t)waiter->key_count));
-    if (kind == DL_WAIT_ITEM) {
-        waiter->is_parked = expected.queue_size[waiter->keys[0]] == 0;
-        if (!waiter->is_parked) {
-            check_item(waiters[slot].item, model_pop(waiter->keys[0]));
-        }
-    } else {
-        waiter->is_parked = !model_is_satisfied(waiter);
-    }
+    waiter->is_parked = !model_is_satisfied(waiter);
     CHECK(waiters[slot].is_parked == waiter->is_parked);
 }
 
@@ -326,9 +289,6 @@ check_ready(void)
         model_waiter *waiter = &expected.waiters[ready - waiters];
         CHECK(waiter->is_over && !ready->is_parked);
         waiter->is_over = false;
-        if (waiter->kind == DL_WAIT_ITEM) {
-            check_item(ready->item, waiter->item);
-        }
     }
     for (int i = 0; i < WAITERS; i++) {
         CHECK(!expected.waiters[i].is_over);
