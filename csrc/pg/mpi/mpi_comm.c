@@ -48,14 +48,40 @@ static struct {
     dl_list all; /* guarded by lock */
 } comms = {.lock = PTHREAD_MUTEX_INITIALIZER, .all = {&comms.all, &comms.all}};
 
-void
-dl_mpi_comm_for_each(void (*call)(dl_mpi_comm *comm))
+/* Adds a reference, unless the last one has just been dropped. */
+static bool
+try_ref(dl_mpi_comm *comm)
 {
+    unsigned count = atomic_load(&comm->references);
+
+    while (count > 0
+           && !atomic_compare_exchange_weak(&comm->references, &count, count + 1)) {
+    }
+    return count > 0;
+}
+
+/* A communicator with a reference stays in the list, so the walk goes on from it. */
+bool
+dl_mpi_comm_for_each(bool (*call)(dl_mpi_comm *comm))
+{
+    dl_mpi_comm *last = NULL;
+    bool is_any = false;
+
     pthread_mutex_lock(&comms.lock);
     for (dl_list *node = comms.all.next; node != &comms.all; node = node->next) {
-        call(DL_LIST_ENTRY(node, dl_mpi_comm, node));
+        dl_mpi_comm *comm = DL_LIST_ENTRY(node, dl_mpi_comm, node);
+        if (!try_ref(comm)) {
+            continue;
+        }
+        pthread_mutex_unlock(&comms.lock);
+        dl_mpi_comm_unref(last);
+        is_any |= call(comm);
+        last = comm;
+        pthread_mutex_lock(&comms.lock);
     }
     pthread_mutex_unlock(&comms.lock);
+    dl_mpi_comm_unref(last);
+    return is_any;
 }
 
 static void

@@ -29,7 +29,7 @@ enum {
  * lock. */
 typedef struct dl_mpi_mailbox {
     pthread_mutex_t lock;
-    dl_list posted;  /* receives that wait for their message */
+    dl_list pending; /* messages that have not ended, in the order of their beginning */
     dl_list arrived; /* heads of messages that no receive has taken yet */
     uint32_t *sent;  /* large contents sent to each rank, modulo the number of tags */
 } dl_mpi_mailbox;
@@ -67,8 +67,9 @@ dl_status dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name,
 dl_mpi_comm *dl_mpi_comm_ref(dl_mpi_comm *comm);
 void dl_mpi_comm_unref(dl_mpi_comm *comm); /* NULL does nothing */
 
-/* Calls `call` for all communicators that have not been freed. */
-void dl_mpi_comm_for_each(void (*call)(dl_mpi_comm *comm));
+/* Calls `call`, without locks, for all communicators that have not been freed.  Returns
+ * whether one of the calls did. */
+bool dl_mpi_comm_for_each(bool (*call)(dl_mpi_comm *comm));
 
 /* Makes all waits fail with `cause`; from any thread, idempotent. */
 void dl_mpi_comm_abort(dl_mpi_comm *comm, const dl_error *cause);

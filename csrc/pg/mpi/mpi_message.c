@@ -41,9 +41,7 @@ typedef struct letter {
 
 typedef struct message {
     dl_work work;
-    dl_mpi_task task;
     /* fixed after init */
-    bool is_task; /* the runner polls it, and has the maker's reference */
     dl_mpi_comm *comm;
     dl_tensor tensor;  /* the array; shape and strides of one with gaps follow */
     dl_probed *probed; /* of a probe */
@@ -51,12 +49,12 @@ typedef struct message {
     int tag;           /* MPI's; or DL_ANY_TAG */
     dl_deadline deadline;
     /* guarded by the mailbox's lock */
-    dl_list node;   /* of a receive: among those that wait for their message */
+    dl_list
+        node; /* in the mailbox until it is over; the list has the maker's reference */
     letter *letter; /* of a send, what it sends; of a receive, what it has got */
     void *copy;     /* of large contents that do not go from or to the array; or NULL */
     dl_mpi_handle first, second; /* of a send: head and contents; 0: not pending */
-    bool is_over;
-    dl_error *refusal; /* why the contents under way do not go to the array */
+    dl_error *refusal;           /* why the contents under way do not go to the array */
 } message;
 
 static message *
@@ -75,7 +73,7 @@ dl_status
 dl_mpi_mailbox_init(dl_mpi_mailbox *mailbox, int size)
 {
     pthread_mutex_init(&mailbox->lock, NULL);
-    dl_list_init(&mailbox->posted);
+    dl_list_init(&mailbox->pending);
     dl_list_init(&mailbox->arrived);
     mailbox->sent = calloc((size_t)size, sizeof *mailbox->sent);
     return mailbox->sent == NULL ? dl_fail_no_memory() : DL_OK;
@@ -118,16 +116,21 @@ fits(const message *self, const letter *came)
     return is_tag && (self->peer == DL_ANY_RANK || self->peer == came->source);
 }
 
+static bool
+awaits_letter(const message *self)
+{
+    return self->work.op != DL_SEND && self->probed == NULL && self->letter == NULL;
+}
+
 /* Gives a letter that has arrived to the first receive that it fits, or keeps it. */
 static void
 sort_in_locked(dl_mpi_mailbox *mailbox, letter *came)
 {
-    dl_list *all = &mailbox->posted;
+    dl_list *all = &mailbox->pending;
 
     for (dl_list *node = all->next; node != all; node = node->next) {
         message *each = DL_LIST_ENTRY(node, message, node);
-        if (fits(each, came)) {
-            dl_list_remove(&each->node);
+        if (awaits_letter(each) && fits(each, came)) {
             each->letter = came;
             return;
         }
@@ -433,47 +436,13 @@ leave_locked(message *self)
     self->first = self->second = 0;
 }
 
-/* Marks the message as over.  Only one thread gets true, which then ends the work
- * without the lock. */
-static bool
-close_locked(message *self)
-{
-    bool is_first = !self->is_over;
-
-    if (is_first) {
-        leave_locked(self);
-        self->is_over = true;
-    }
-    return is_first;
-}
-
-/* Drops the maker's reference, which a task leaves to the runner while that looks at
- * it; the caller has its own. */
+/* Ends the message without the lock, after a thread has removed it from the mailbox,
+ * which only one does. */
 static void
-end_work(message *self, dl_status outcome)
+end_message(message *self, dl_status outcome)
 {
     dl_work_finish(&self->work, outcome);
-    if (!self->is_task || dl_mpi_runner_remove(&self->task)) {
-        dl_work_unref(&self->work);
-    }
-}
-
-/* Polls the message once, and returns whether it has ended. */
-static bool
-poll_message(message *self)
-{
-    dl_mpi_mailbox *mailbox = &self->comm->mailbox;
-    dl_status outcome = DL_OK;
-
-    pthread_mutex_lock(&mailbox->lock);
-    bool is_ending =
-        !self->is_over && test_locked(self, &outcome) && close_locked(self);
-    pthread_mutex_unlock(&mailbox->lock);
-    if (is_ending) {
-        end_work(self, outcome);
-        return true;
-    }
-    return dl_work_is_done(&self->work);
+    dl_work_unref(&self->work);
 }
 
 /* Ends the message with the thread's last error, unless it has just ended otherwise if
@@ -483,13 +452,17 @@ give_up(message *self, bool looks)
 {
     dl_error error = *dl_last_error();
     dl_status outcome = DL_OK;
+    bool has_ended = false;
 
     pthread_mutex_lock(&self->comm->mailbox.lock);
-    bool has_ended = looks && !self->is_over && test_locked(self, &outcome);
-    bool is_ending = close_locked(self);
+    bool is_ending = self->node.next != NULL;
+    if (is_ending) {
+        has_ended = looks && test_locked(self, &outcome);
+        leave_locked(self);
+    }
     pthread_mutex_unlock(&self->comm->mailbox.lock);
     if (is_ending) {
-        end_work(self, has_ended ? outcome : dl_fail_again(&error));
+        end_message(self, has_ended ? outcome : dl_fail_again(&error));
     }
 }
 
@@ -510,46 +483,88 @@ fail_timeout(const message *self)
                    self->work.op == DL_SEND ? "taken" : "sent");
 }
 
-/* Gives up the message after an abort, or after its deadline. */
-static void
-check_limits(message *self)
-{
-    dl_status status = dl_mpi_comm_admit(self->comm);
-
-    if (status == DL_OK && dl_deadline_passed(self->deadline)) {
-        status = fail_timeout(self);
-    }
-    if (status != DL_OK) {
-        give_up(self, true);
-    }
-}
-
-/* Before MPI ends: hands pending requests to the leftovers (mpi_world.h), which
- * complete them before MPI is finalized.  Neither the message nor its array is
- * freed. */
-static void
-end_task(dl_mpi_task *task)
-{
-    message *self = DL_LIST_ENTRY(task, message, task);
-
-    pthread_mutex_lock(&self->comm->mailbox.lock);
-    (void)close_locked(self);
-    pthread_mutex_unlock(&self->comm->mailbox.lock);
-}
-
+/* Returns whether the message has ended, or is to end for an abort or its deadline. */
 static bool
-poll_task(dl_mpi_task *task)
+is_over_locked(message *self, bool has_limits, dl_status *outcome)
 {
-    message *self = DL_LIST_ENTRY(task, message, task);
+    if (test_locked(self, outcome)) {
+        return true;
+    }
+    if (!has_limits) {
+        return false;
+    }
+    *outcome = dl_mpi_comm_admit(self->comm);
+    if (*outcome == DL_OK && dl_deadline_passed(self->deadline)) {
+        *outcome = fail_timeout(self);
+    }
+    return *outcome != DL_OK;
+}
 
-    if (!poll_message(self)) {
-        check_limits(self);
-        if (!dl_work_is_done(&self->work)) {
-            return false;
+/* Polls the message once, and returns whether it has ended. */
+static bool
+poll_message(message *self, bool has_limits)
+{
+    dl_mpi_mailbox *mailbox = &self->comm->mailbox;
+    dl_status outcome = DL_OK;
+
+    pthread_mutex_lock(&mailbox->lock);
+    bool is_ending =
+        self->node.next != NULL && is_over_locked(self, has_limits, &outcome);
+    if (is_ending) {
+        leave_locked(self);
+    }
+    pthread_mutex_unlock(&mailbox->lock);
+    if (is_ending) {
+        end_message(self, outcome);
+    }
+    return is_ending || dl_work_is_done(&self->work);
+}
+
+/* Removes the first message that is over from the mailbox; NULL: none is. */
+static message *
+take_ended_locked(dl_mpi_mailbox *mailbox, dl_status *outcome)
+{
+    dl_list *all = &mailbox->pending;
+
+    for (dl_list *node = all->next; node != all; node = node->next) {
+        message *each = DL_LIST_ENTRY(node, message, node);
+        if (is_over_locked(each, true, outcome)) {
+            leave_locked(each);
+            return each;
         }
     }
-    dl_work_unref(&self->work);
-    return true;
+    return NULL;
+}
+
+bool
+dl_mpi_poll_messages(dl_mpi_comm *comm)
+{
+    dl_mpi_mailbox *mailbox = &comm->mailbox;
+
+    for (;;) {
+        dl_status outcome = DL_OK;
+        pthread_mutex_lock(&mailbox->lock);
+        message *ended = take_ended_locked(mailbox, &outcome);
+        bool is_pending = !dl_list_is_empty(&mailbox->pending);
+        pthread_mutex_unlock(&mailbox->lock);
+        if (ended == NULL) {
+            return is_pending;
+        }
+        end_message(ended, outcome);
+    }
+}
+
+bool
+dl_mpi_leave_messages(dl_mpi_comm *comm)
+{
+    dl_mpi_mailbox *mailbox = &comm->mailbox;
+
+    pthread_mutex_lock(&mailbox->lock);
+    while (!dl_list_is_empty(&mailbox->pending)) {
+        leave_locked(DL_LIST_ENTRY(mailbox->pending.next, message, node));
+    }
+    pthread_mutex_unlock(&mailbox->lock);
+    return false;
 }
 
 /* A wait that ends early leaves the message pending: the runner has it, or the
@@ -563,7 +578,7 @@ wait_message(dl_work *work, dl_deadline deadline)
                         .is_any = self->peer == DL_ANY_RANK};
     dl_deadline first = deadline.at < self->deadline.at ? deadline : self->deadline;
 
-    while (!poll_message(self)) {
+    while (!poll_message(self, false)) {
         dl_status status = dl_mpi_pause(self->comm, &pace, first);
         if (pace.naps > 0) {
             dl_blocked_look(atomic_load(&work->record), NULL, self->deadline);
@@ -577,7 +592,7 @@ wait_message(dl_work *work, dl_deadline deadline)
             dl_fail_while("%s", name_of(self));
             give_up(self, true);
         } else if (status != DL_OK) {
-            check_limits(self);
+            (void)poll_message(self, true);
         }
     }
     dl_blocked_end();
@@ -597,14 +612,7 @@ withdraw_message(dl_work *work)
 static void
 look_at_message(dl_work *work)
 {
-    (void)poll_message(message_of(work));
-}
-
-static void
-expedite_message(dl_work *work)
-{
-    (void)work;
-    dl_mpi_runner_wake();
+    (void)poll_message(message_of(work), false);
 }
 
 static const dl_work_ops message_ops = {
@@ -612,7 +620,6 @@ static const dl_work_ops message_ops = {
     .withdraw = withdraw_message,
     .free = free_message,
     .poll = look_at_message,
-    .expedite = expedite_message,
 };
 
 /* Allocates a message, with a copy of the shape and strides of an array with gaps. */
@@ -723,16 +730,13 @@ begin_send_locked(message *self)
     return along < size ? send_contents(self, size) : DL_OK;
 }
 
+/* Takes a letter that has arrived before. */
 static void
 begin_receive_locked(message *self)
 {
-    letter *found = find_letter_locked(self);
-
-    if (found != NULL) {
-        dl_list_remove(&found->node);
-        self->letter = found;
-    } else {
-        dl_list_append(&self->comm->mailbox.posted, &self->node);
+    self->letter = find_letter_locked(self);
+    if (self->letter != NULL) {
+        dl_list_remove(&self->letter->node);
     }
 }
 
@@ -750,35 +754,31 @@ begin_message(message *self)
     } else if (self->probed == NULL) {
         begin_receive_locked(self);
     }
-    bool is_pending = self->first != 0;
-    pthread_mutex_unlock(&mailbox->lock);
-    if (status != DL_OK && is_pending) {
-        give_up(self, false);
-        return DL_OK;
+    bool has_begun = status == DL_OK || self->first != 0;
+    if (has_begun) {
+        dl_list_append(&mailbox->pending, &self->node);
     }
-    return status;
+    pthread_mutex_unlock(&mailbox->lock);
+    if (status != DL_OK && has_begun) {
+        give_up(self, false);
+    }
+    return has_begun ? DL_OK : status;
 }
 
-/* Many receives find their message, and small sends complete at once: these are not
- * added to the runner, and neither are messages that the caller waits for. */
+/* Many receives find their message, and small sends complete at once.  The runner is
+ * not woken for these, nor for messages that the caller waits for. */
 static dl_status
 start_message(message *self, const dl_call *call)
 {
     DL_TRY(begin_message(self));
-    if (poll_message(self) || call->is_awaited) {
+    if (poll_message(self, false) || call->is_awaited) {
         return DL_OK;
     }
     if (self->probed != NULL) {
         dl_fail(DL_NOT_FOUND, "no such message has arrived");
         give_up(self, true);
-        return DL_OK;
-    }
-    self->task.look = poll_task;
-    self->task.end = end_task;
-    self->is_task = true;
-    if (dl_mpi_runner_add(&self->task) != DL_OK) {
-        self->is_task = false;
-        withdraw_message(&self->work);
+    } else {
+        dl_mpi_runner_wake();
     }
     return DL_OK;
 }

@@ -21,9 +21,16 @@ dl_status dl_mpi_mailbox_init(dl_mpi_mailbox *mailbox, int size);
 /* Frees the heads that no receive has taken. */
 void dl_mpi_mailbox_fini(dl_mpi_mailbox *mailbox);
 
-/* Starts a send, a receive or a probe.  A thread that waits polls it; the runner polls
- * those that no thread waits for. */
+/* Starts a send, a receive or a probe, which a thread that waits and the runner poll. */
 dl_status dl_mpi_post(dl_mpi_comm *comm, const dl_call *call, dl_deadline deadline,
                       dl_work **work);
+
+/* For the runner: polls all messages that have not ended, and ends those that are over.
+ * Returns whether some are left. */
+bool dl_mpi_poll_messages(dl_mpi_comm *comm);
+
+/* Before MPI ends: hands pending requests to the leftovers (mpi_world.h).  Neither the
+ * messages nor their arrays are freed.  Returns false. */
+bool dl_mpi_leave_messages(dl_mpi_comm *comm);
 
 #endif

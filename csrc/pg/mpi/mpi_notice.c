@@ -82,18 +82,15 @@ dl_mpi_notice_receive(dl_mpi_comm *comm, dl_mpi_notice *notice, int *from)
     return is_done != 0;
 }
 
-void
+bool
 dl_mpi_notice_drop(dl_mpi_comm *comm)
 {
     dl_mpi_notice dropped;
     int from;
 
-    if (comm == NULL) {
-        dl_mpi_comm_for_each(dl_mpi_notice_drop);
-        return;
-    }
     while (dl_mpi_world_is_open() && dl_mpi_notice_receive(comm, &dropped, &from)) {
     }
+    return false;
 }
 
 dl_status

@@ -30,9 +30,8 @@ void dl_mpi_notice_send_failure(dl_mpi_comm *comm, const dl_error *cause);
  * so either. */
 bool dl_mpi_notice_receive(dl_mpi_comm *comm, dl_mpi_notice *notice, int *from);
 
-/* Receives and drops the notices that have come; with NULL, before MPI ends, those of all
- * communicators. */
-void dl_mpi_notice_drop(dl_mpi_comm *comm);
+/* Receives and drops the notices that have come; returns false. */
+bool dl_mpi_notice_drop(dl_mpi_comm *comm);
 
 /* Fails with the error of a rank that has given up. */
 dl_status dl_mpi_notice_fail(dl_mpi_comm *comm, int from, const dl_mpi_notice *notice);

@@ -9,14 +9,14 @@
 #include <time.h>
 
 #include "base/thread.h"
+#include "pg/mpi/mpi_message.h"
 #include "pg/mpi/mpi_notice.h"
 #include "pg/mpi/mpi_processes.h"
 
-/* Between two polls of all tasks: short at first, then doubled. */
-#define FIRST_NAP (50 * INT64_C(1000))
-#define LONGEST_NAP DL_MILLISECOND
-/* After so many polls without a task, MPI is called less often. */
-#define BUSY_POLLS 64
+/* Between two polls of all messages: while there are some, and when there have been none
+ * in so many polls. */
+#define NAP (200 * INT64_C(1000))
+#define BUSY_POLLS 256
 #define IDLE_NAP (10 * DL_MILLISECOND)
 
 /* How long the end of the process may wait for the leftovers. */
@@ -35,18 +35,11 @@ static struct {
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t wanted;
-    dl_list tasks; /* guarded by lock, as all below */
-    int task_count;
-    pthread_t thread;
-    int64_t span; /* of the next nap */
-    bool is_idle; /* a task has to wake the thread */
+    pthread_t thread; /* guarded by lock, as all below */
+    bool is_idle;     /* a message has to wake the thread */
     bool is_running;
     bool is_stopping;
-} runner = {
-    .lock = PTHREAD_MUTEX_INITIALIZER,
-    .tasks = {&runner.tasks, &runner.tasks},
-    .span = FIRST_NAP,
-};
+} runner = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 typedef struct leftover {
     struct leftover *next;
@@ -177,68 +170,46 @@ make_progress(void)
     }
 }
 
-/* Polls each task once, without the lock, and keeps those that are not done.  A task that
- * is done may be gone. */
-static void
-poll_tasks_locked(void)
-{
-    for (int left = runner.task_count; left > 0 && runner.task_count > 0; left--) {
-        dl_mpi_task *task = DL_LIST_ENTRY(runner.tasks.next, dl_mpi_task, node);
-        dl_list_remove(&task->node);
-        pthread_mutex_unlock(&runner.lock);
-        bool is_done = task->look(task);
-        pthread_mutex_lock(&runner.lock);
-        if (is_done) {
-            runner.task_count--;
-        } else {
-            dl_list_append(&runner.tasks, &task->node);
-        }
-    }
-}
-
-/* Sleeps until the next poll is due or the runner is woken. */
+/* Sleeps until the next poll is due, or the runner is woken from a long sleep. */
 static void
 nap_locked(int *idle_polls)
 {
     runner.is_idle = *idle_polls >= BUSY_POLLS;
-    int64_t span = runner.is_idle ? IDLE_NAP : runner.span;
-    runner.span = runner.span * 2 < LONGEST_NAP ? runner.span * 2 : LONGEST_NAP;
     dl_status status =
-        dl_condition_wait(&runner.wanted, &runner.lock, dl_deadline_after(span));
+        dl_condition_wait(&runner.wanted, &runner.lock,
+                          dl_deadline_after(runner.is_idle ? IDLE_NAP : NAP));
     if (status == DL_OK && runner.is_idle) {
         *idle_polls = 0;
     }
     runner.is_idle = false;
 }
 
-/* A message ends mostly on the thread that waits for it, so a task wakes this thread
- * only if that sleeps for long: otherwise it would take a core from the ranks for each
+/* A message ends mostly on the thread that waits for it, so it wakes this thread only if
+ * that sleeps for long: otherwise it would take a core from the ranks for each
  * message. */
 static void *
-run_tasks(void *argument)
+run_messages(void *argument)
 {
     int idle_polls = 0;
 
     (void)argument;
     pthread_mutex_lock(&runner.lock);
-    while (!runner.is_stopping) {
-        nap_locked(&idle_polls);
-        if (runner.task_count > 0) {
-            idle_polls = 0;
-            poll_tasks_locked();
-            continue;
-        }
-        idle_polls += idle_polls < BUSY_POLLS;
+    for (nap_locked(&idle_polls); !runner.is_stopping; nap_locked(&idle_polls)) {
         pthread_mutex_unlock(&runner.lock);
-        make_progress();
+        if (dl_mpi_comm_for_each(dl_mpi_poll_messages)) {
+            idle_polls = 0;
+        } else {
+            idle_polls += idle_polls < BUSY_POLLS;
+            make_progress();
+        }
         pthread_mutex_lock(&runner.lock);
     }
     pthread_mutex_unlock(&runner.lock);
     return NULL;
 }
 
-/* Stops the thread, because nothing may call MPI once it ends, and ends the tasks that
- * are left. */
+/* Stops the thread, because nothing may call MPI once it ends, and leaves the messages
+ * that have not ended. */
 static void
 stop_runner(void)
 {
@@ -253,14 +224,7 @@ stop_runner(void)
     if (is_running) {
         pthread_join(runner.thread, NULL);
     }
-    pthread_mutex_lock(&runner.lock); /* nothing is added any more */
-    while (runner.task_count > 0) {
-        dl_mpi_task *task = DL_LIST_ENTRY(runner.tasks.next, dl_mpi_task, node);
-        dl_list_remove(&task->node);
-        runner.task_count--;
-        task->end(task);
-    }
-    pthread_mutex_unlock(&runner.lock);
+    (void)dl_mpi_comm_for_each(dl_mpi_leave_messages);
 }
 
 static dl_status
@@ -273,7 +237,7 @@ start_runner_locked(void)
         return DL_OK;
     }
     dl_condition_init(&runner.wanted);
-    DL_TRY(dl_thread_start(&runner.thread, run_tasks, NULL));
+    DL_TRY(dl_thread_start(&runner.thread, run_messages, NULL));
     runner.is_running = true;
     return DL_OK;
 }
@@ -287,47 +251,13 @@ dl_mpi_runner_start(void)
     return status;
 }
 
-static void
-wake_locked(void)
-{
-    runner.span = FIRST_NAP;
-    pthread_cond_signal(&runner.wanted);
-}
-
-dl_status
-dl_mpi_runner_add(dl_mpi_task *task)
-{
-    pthread_mutex_lock(&runner.lock);
-    dl_status status = start_runner_locked();
-    if (status == DL_OK) {
-        dl_list_append(&runner.tasks, &task->node);
-        runner.task_count++;
-        if (runner.is_idle) {
-            wake_locked();
-        }
-    }
-    pthread_mutex_unlock(&runner.lock);
-    return status;
-}
-
-bool
-dl_mpi_runner_remove(dl_mpi_task *task)
-{
-    pthread_mutex_lock(&runner.lock);
-    bool is_removed = task->node.next != NULL;
-    if (is_removed) {
-        dl_list_remove(&task->node);
-        runner.task_count--;
-    }
-    pthread_mutex_unlock(&runner.lock);
-    return is_removed;
-}
-
 void
 dl_mpi_runner_wake(void)
 {
     pthread_mutex_lock(&runner.lock);
-    wake_locked();
+    if (runner.is_idle) {
+        pthread_cond_signal(&runner.wanted);
+    }
     pthread_mutex_unlock(&runner.lock);
 }
 
@@ -364,7 +294,7 @@ end_mpi(void)
         return;
     }
     stop_runner();
-    dl_mpi_notice_drop(NULL);
+    (void)dl_mpi_comm_for_each(dl_mpi_notice_drop);
     if (!atomic_load(&state.skips_finalize) && !dl_mpi_process_any_has_ended()
         && dl_mpi_leftover_flush(PATIENCE)) {
         state.world.mpi->finalize();

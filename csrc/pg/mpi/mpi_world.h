@@ -19,7 +19,6 @@
 #define DISTLITE_PG_MPI_MPI_WORLD_H
 
 #include "base/deadline.h"
-#include "base/list.h"
 #include "pg/mpi/mpi_table.h"
 
 typedef struct dl_mpi_world {
@@ -46,28 +45,11 @@ bool dl_mpi_world_is_open(void);
 /* Returns the same as DL_OK, or fails with DL_CLOSED. */
 dl_status dl_mpi_world_admit(void);
 
-typedef struct dl_mpi_task {
-    dl_list node; /* of the runner, but not while it polls; guarded by its lock */
-    /* Polls once, without blocking; called without locks.  Returns true once the task
-     * is done: the runner then no longer has it. */
-    bool (*look)(struct dl_mpi_task *task);
-    /* Called before MPI ends, instead of further polls. */
-    void (*end)(struct dl_mpi_task *task);
-} dl_mpi_task;
-
 /* Starts the runner, which calls MPI from now on; from any thread, idempotent. */
 dl_status dl_mpi_runner_start(void);
 
-/* Adds a task, from any thread.  It stays in place until its look returns true.
- * DL_CLOSED: the end of MPI has begun.  The runner looks at it within a millisecond:
- * most tasks are done before that, by a thread that waits for them. */
-dl_status dl_mpi_runner_add(dl_mpi_task *task);
-
-/* Takes a task back.  Returns false if the runner looks at it just now: it then stays in
- * place until its look returns true. */
-bool dl_mpi_runner_remove(dl_mpi_task *task);
-
-/* Makes the runner look at all tasks soon. */
+/* Makes the runner poll messages again if it has long had none; otherwise it does so within
+ * 200 us: most messages end before that, on a thread that waits for them. */
 void dl_mpi_runner_wake(void);
 
 /* Adds a leftover; from any thread.  `memory` is from malloc() and is freed once MPI
