@@ -30,8 +30,10 @@ IGNORED = (ROOT / "packaging" / "Dockerfile.dockerignore").read_text()
 CONDA = ROOT / "packaging" / "conda"
 RECIPE = (CONDA / "recipe.yaml").read_text()
 EXAMPLE = (ROOT / "examples" / "github-actions.yml").read_text()
-OWN = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
-RELEASE = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+WORKFLOWS = {
+    path.stem: path.read_text() for path in ROOT.glob(".github/workflows/*.yml")
+}
+RELEASE = WORKFLOWS["release"]
 # What a wheel is built from.
 SOURCES = {"pyproject.toml", "setup.py", "README.md", "LICENSE", "csrc", "python"}
 
@@ -57,7 +59,7 @@ def listed(section: str) -> list[str]:
 
 
 def own_versions() -> list[str]:
-    found = re.search(r"python: \[(.*)\]", OWN)
+    found = re.search(r"python: \[(.*)\]", WORKFLOWS["quick"])
     assert found is not None
     return re.findall(r"[\d.]+t?", found[1])
 
@@ -196,7 +198,23 @@ def test_the_commands_of_the_release_exist():
         words = shlex.split(line)
         if words[0] == "make":
             assert f"\n{words[1]}:" in makefile, line
-        else:
+        elif words[0] != "gh":
             path = words[1] if words[0] == "python" else words[0]
             assert (ROOT / path).is_file(), line
     assert 'tags: ["v*"]' in RELEASE and "id-token: write" in RELEASE
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_workflows_may_do_little_and_pin_what_they_use(name):
+    text = WORKFLOWS[name]
+    assert "\npermissions:\n  contents: read\n" in text
+    for action in re.findall(r"uses: (\S+)", text):
+        pinned = re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action)
+        # A tag names the version of pyproject.toml's settings.
+        assert pinned or action.startswith("pypa/cibuildwheel@v"), action
+
+
+@pytest.mark.parametrize("tier", ["quick", "merge", "nightly"])
+def test_each_tier_has_a_workflow(tier):
+    assert f".ci/run {tier}" in WORKFLOWS[tier]
+    assert f"\n#   {tier}" in (ROOT / ".ci" / "run").read_text()
