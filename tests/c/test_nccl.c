@@ -555,8 +555,11 @@ end_holding(querying *self, int wanted)
     await_count(&self->launched, wanted);
     int launched = atomic_load(&self->launched);
     atomic_store(self->are_held, false);
+    /* Either thread may use either group. */
     for (int i = 0; i < 2; i++) {
         CHECK(pthread_join(self->threads[i], NULL) == 0);
+    }
+    for (int i = 0; i < 2; i++) {
         end_group(self->groups[i]);
     }
     CHECK(launched >= wanted);
