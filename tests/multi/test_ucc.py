@@ -211,6 +211,19 @@ def test_who_cannot_make_the_group_tells_the_others(where, is_new, is_shared, is
 
 
 @no_real
+def test_a_rank_that_cannot_begin_an_operation_tells_those_that_have():
+    """One that no rank can begin leaves the group usable."""
+    first, second = run_ranks(ucc_ranks.unsupported, 2, env=library())
+    for found in (first, second):
+        assert "nothing was sent" in found["alike"]
+        assert found["then"] == "no error"
+    assert "nothing was sent" in second["alone"]
+    assert "all_reduce #4 cannot end in group 0" in first["alone"]
+    assert re.search("rank 1 .*nothing was sent", first["alone"])
+    assert first["took"] < SOON
+
+
+@no_real
 def test_the_error_of_a_store_is_told_and_not_ucc_s_number():
     said, _ = run_ranks(ucc_ranks.cut_off, 2, env=library())
     assert "the store is gone" in said

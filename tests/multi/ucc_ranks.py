@@ -517,6 +517,27 @@ def refused(
     return said, time.monotonic() - began
 
 
+def unsupported(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """UCC lacks an operation on all ranks, and then another one on rank 1 alone."""
+    init(rank, world_size, init_method)
+    one = np.ones(3)
+    distlite.all_reduce(one)
+    os.environ["DOUBLE_UCC_FAIL"] = "collective"
+    found: dict[str, Any] = {"alike": error_of(distlite.all_reduce, one)}
+    del os.environ["DOUBLE_UCC_FAIL"]
+    found["then"] = error_of(distlite.all_reduce, one)
+    if rank == 1:
+        os.environ["DOUBLE_UCC_FAIL"] = "collective"
+    began = time.monotonic()
+    found["alone"] = error_of(distlite.all_reduce, one)
+    found["took"] = time.monotonic() - began
+    # Rank 1 stays, or rank 0 would notice that.
+    store = distlite.distributed_c10d._get_default_store()
+    store.set(f"over {rank}", "yes")
+    store.wait([f"over {1 - rank}"])
+    return found
+
+
 def settings(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     """How the library was called, as the double remembers it."""
     import ctypes

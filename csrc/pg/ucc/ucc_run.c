@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/interrupt.h"
@@ -22,7 +23,10 @@
 #define LOOKS 32
 #define NEWS_EVERY 8
 
-#define FAULT_KEY DL_LITERAL("ucc/fault") /* in the group's store */
+/* Keys in the group's store: why a rank gave up the group, and the number of the last
+ * operation that a rank could not begin, with the reason. */
+#define FAULT_KEY DL_LITERAL("ucc/fault")
+#define REFUSED_KEY DL_LITERAL("ucc/refused")
 
 /* Slices that a wait continues after a rank is gone, because what it sent before may
  * still have to arrive. */
@@ -246,23 +250,57 @@ send_failure(dl_ucc_backend *self, const dl_op_context *op)
     return error.status;
 }
 
-static dl_status
-check_faults(dl_ucc_backend *self, const dl_op_context *op)
+/* Reads a text that a rank has published.  The operation does not need the store, which
+ * may be gone. */
+static bool
+read_published(const dl_ucc_backend *self, dl_bytes key, dl_buffer *text)
 {
     dl_store *store = self->exchange.store;
-    dl_bytes key = FAULT_KEY;
-    dl_buffer text = {0};
     bool exists = false;
 
-    if (dl_store_check(store, &key, 1, &exists, dl_deadline_after(0)) != DL_OK
-        || !exists || dl_store_get(store, key, &text, dl_deadline_after(0)) != DL_OK) {
-        /* The operation does not need the store, which may be gone. */
-        dl_buffer_fini(&text);
-        return DL_OK;
+    dl_buffer_clear(text);
+    return dl_store_check(store, &key, 1, &exists, dl_deadline_after(0)) == DL_OK
+           && exists && dl_store_get(store, key, text, dl_deadline_after(0)) == DL_OK;
+}
+
+/* Tells ranks that have begun the operation that this one cannot, for the reason in the
+ * thread's last error.  Ranks that cannot either do not look, and the group stays
+ * usable: the text counts for this operation alone. */
+static void
+publish_refusal(const dl_ucc_backend *self, const dl_op_context *op)
+{
+    char text[DL_ERROR_TEXT_SIZE + 64];
+    dl_error error = *dl_last_error();
+
+    snprintf(text, sizeof text, "%" PRIu64 " %s: %s", op->sequence, self->label,
+             error.text);
+    (void)dl_store_set(self->exchange.store, REFUSED_KEY, dl_bytes_of(text),
+                       dl_deadline_after(DL_SECOND));
+    (void)dl_fail_again(&error);
+}
+
+/* Reads why a rank cannot begin the operation. */
+static bool
+read_refusal(const dl_ucc_backend *self, const dl_op_context *op, dl_buffer *text)
+{
+    char number[24];
+
+    snprintf(number, sizeof number, "%" PRIu64 " ", op->sequence);
+    return read_published(self, REFUSED_KEY, text) && text->size > strlen(number)
+           && memcmp(text->data, number, strlen(number)) == 0;
+}
+
+static dl_status
+check_faults(const dl_ucc_backend *self, const dl_op_context *op)
+{
+    dl_buffer text = {0};
+    dl_status status = DL_OK;
+
+    if (read_published(self, FAULT_KEY, &text) || read_refusal(self, op, &text)) {
+        status = dl_fail(DL_PEER_LOST, "%s #%" PRIu64 " cannot end in %s: %.*s",
+                         dl_op_type_name(op->fingerprint.op), op->sequence, self->label,
+                         (int)text.size, (const char *)text.data);
     }
-    dl_status status = dl_fail(DL_PEER_LOST, "%s #%" PRIu64 " cannot end in %s: %.*s",
-                               dl_op_type_name(op->fingerprint.op), op->sequence,
-                               self->label, (int)text.size, (const char *)text.data);
     dl_buffer_fini(&text);
     return status;
 }
@@ -419,6 +457,7 @@ dl_ucc_run(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_args *args,
     dl_status status =
         post_if_enabled(self, dl_op_type_name(op->fingerprint.op), args, &request);
     if (status == DL_UNSUPPORTED) {
+        publish_refusal(self, op);
         return status;
     }
     if (status == DL_OK) {
