@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "boards.h"
 #include "pg/cpu/algorithms/algorithms.h"
+#include "pg/cpu/algorithms/limits.h"
 #include "pg/cpu/algorithms/fold.h"
 
 /* Small, so that little data takes many rounds. */
@@ -179,17 +180,28 @@ CHECK_CASE(prefixes_go_on_from_a_carry)
 }
 
 /* One thread plays all ranks, and each ends before the next one begins. */
-CHECK_CASE(few_bytes_do_not_wait_for_later_ranks)
+static void
+check_ahead(bool has_cores, size_t most)
 {
-    size_t counts[] = {1, 64, DL_BOARD_PAYLOAD - 1, DL_BOARD_PAYLOAD};
+    size_t counts[] = {1, 64, most - 1, most};
 
-    boards_init(&all, 3, CHUNK, true);
+    boards_init(&all, 3, CHUNK, has_cores);
     for (int rank = 0; rank < 3; rank++) {
         for (uint64_t i = 0; i < 40; i++) {
             check_case(rank, i + 1, dl_scan_direct, counts[i % 4], i % 3 == 0);
         }
     }
     boards_fini(&all);
+}
+
+CHECK_CASE(few_bytes_do_not_wait_for_later_ranks)
+{
+    check_ahead(true, DL_BOARD_PAYLOAD);
+}
+
+CHECK_CASE(eager_buffers_do_not_wait_for_later_ranks)
+{
+    check_ahead(false, DL_SCAN_EAGER_LIMIT_WHEN_SHARING);
 }
 
 CHECK_CASE(few_bytes_wait_for_every_rank_before)

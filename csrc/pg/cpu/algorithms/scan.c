@@ -81,22 +81,37 @@ reduce_prefix(const rounds *all, const uint8_t *first, size_t stride, uint8_t *t
     }
 }
 
-/* Each rank needs the lines of the ranks before it only, so that the first ones go on
+/* Returns whether the arrays go on lines or into eager buffers. */
+static bool
+goes_ahead(const dl_board *board, size_t size)
+{
+    bool is_sharing = board->header->cores_per_rank == 0;
+
+    return size <= DL_BOARD_PAYLOAD
+           || (is_sharing && size <= DL_SCAN_EAGER_LIMIT_WHEN_SHARING);
+}
+
+/* Each rank needs the arrays of the ranks before it only, so that the first ones go on
  * without waiting for the last. */
 static dl_status
-scan_lines(dl_board *board, const dl_op_context *op, const dl_call *call)
+scan_ahead(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
     int rank = board->options.rank;
-    rounds all = rounds_of(board, call, DL_BOARD_PAYLOAD);
+    rounds all = rounds_of(board, call, DL_SCAN_EAGER_LIMIT_WHEN_SHARING);
     uint8_t *payload = dl_board_begin(board, op);
+    bool is_on_line = all.size <= DL_BOARD_PAYLOAD;
+    uint8_t *own = is_on_line ? payload : dl_board_eager_buffer(board, rank);
 
     if (all.size > 0) {
-        memcpy(payload, all.data, all.size);
+        memcpy(own, all.data, all.size);
     }
     DL_TRY(rank == 0 ? dl_board_announce(board) : dl_board_await(board, 0, rank - 1));
-    if (all.size > 0) {
+    if (all.size > 0 && is_on_line) {
         reduce_prefix(&all, dl_board_payload(board, 0), sizeof(dl_board_line), all.data,
                       all.size);
+    } else if (all.size > 0) {
+        reduce_prefix(&all, dl_board_eager_buffer(board, 0),
+                      dl_board_eager_step(board->eager_size), all.data, all.size);
     }
     return DL_OK;
 }
@@ -128,8 +143,8 @@ dl_scan_direct(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
     size_t size = dl_tensor_size(&call->tensor);
 
-    if (size <= DL_BOARD_PAYLOAD) {
-        return scan_lines(board, op, call);
+    if (goes_ahead(board, size)) {
+        return scan_ahead(board, op, call);
     }
     rounds all = rounds_of(board, call, dl_pipeline_chunk(board, size));
     dl_board_begin(board, op);
