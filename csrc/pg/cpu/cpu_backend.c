@@ -28,18 +28,6 @@
 
 #define FAREWELL_TEXT ((int)(DL_ENDED_FAREWELL_SIZE - DL_HEAD_SIZE))
 
-static const dl_peer *
-peers_of(const dl_cpu_backend *self)
-{
-    return self->peers == NULL ? self->roster->endpoint.peers : self->peers;
-}
-
-static const dl_way *
-ways_of(const dl_cpu_backend *self)
-{
-    return self->ways == NULL ? self->roster->endpoint.ways : self->ways;
-}
-
 /* Answers ranks of other hosts that connect to this one for the group, now or later,
  * with `message`, cut to the size of an answer. */
 static void
@@ -69,7 +57,7 @@ abort_hosts(dl_cpu_backend *self, const dl_error *cause)
     char peer[DL_PEER_TEXT_SIZE];
     dl_error message = {.status = DL_PEER_LOST};
 
-    dl_peer_describe(&peers_of(self)[self->rank], self->rank, peer);
+    dl_peer_describe(&self->peers[self->rank], self->rank, peer);
     snprintf(message.text, sizeof message.text, "%s: %.1800s", peer, cause->text);
     leave_hosts(self, cause, &message);
 }
@@ -179,11 +167,9 @@ post_messages(dl_backend *backend, const dl_call *calls, int count,
 static dl_status
 watch_elsewhere(dl_cpu_backend *self, int rank)
 {
-    int origin = self->origin_ranks == NULL ? rank : self->origin_ranks[rank];
-
     dl_news_hear(&self->news);
     DL_TRY(dl_news_watch(&self->news, rank));
-    return dl_probes_look(&self->roster->probes, origin, rank);
+    return dl_probes_look(&self->roster->probes, self->origin_ranks[rank], rank);
 }
 
 static dl_status
@@ -220,9 +206,7 @@ rank_lost(dl_cpu_backend *self, int rank)
 static dl_status
 probe_rank(dl_cpu_backend *self, int rank)
 {
-    int origin = self->origin_ranks == NULL ? rank : self->origin_ranks[rank];
-
-    return dl_probes_lost(&self->roster->probes, origin, rank);
+    return dl_probes_lost(&self->roster->probes, self->origin_ranks[rank], rank);
 }
 
 /* Probes one rank of each other host, the leader, which tells all about the others of
@@ -311,13 +295,13 @@ make_window(dl_backend *backend, const dl_window_options *options,
 
     if (self->size > 1) {
         group.layout = &self->layout;
-        group.peers = peers_of(self);
+        group.peers = self->peers;
         group.processes = self->processes;
         group.roster = self->roster;
         group.may_spin = self->board.header->cores_per_rank > 0;
     }
     if (dl_cpu_has_hosts(self)) {
-        group.ways = ways_of(self);
+        group.ways = self->ways;
         DL_TRY(server_of_windows(self, &group.server));
     }
     return dl_cpu_window_new(&group, options, part);
@@ -386,11 +370,11 @@ copy_locals(dl_cpu_backend *self)
         return dl_fail_no_memory();
     }
     for (int rank = 0; rank < self->size; rank++) {
-        int origin = self->origin_ranks == NULL ? rank : self->origin_ranks[rank];
-        self->processes[rank] = self->roster->endpoint.processes[origin];
+        self->processes[rank] =
+            self->roster->endpoint.processes[self->origin_ranks[rank]];
     }
     for (int place = 0; place < count; place++) {
-        self->local_peers[place] = peers_of(self)[ranks[place]];
+        self->local_peers[place] = self->peers[ranks[place]];
         self->local_processes[place] = self->processes[ranks[place]];
     }
     return DL_OK;
@@ -406,8 +390,8 @@ open_hosts(dl_cpu_backend *self)
         .rank = self->rank,
         .size = self->size,
         .group_name = self->group_name,
-        .peers = peers_of(self),
-        .ways = ways_of(self),
+        .peers = self->peers,
+        .ways = self->ways,
         .listener = &self->roster->endpoint.calls,
         .may_spin = self->board.header->cores_per_rank > 0,
         .check = dl_hosts_check,
@@ -421,8 +405,8 @@ open_hosts(dl_cpu_backend *self)
     dl_news_options news = {
         .group_name = self->group_name,
         .layout = &self->layout,
-        .peers = peers_of(self),
-        .ways = ways_of(self),
+        .peers = self->peers,
+        .ways = self->ways,
         .processes = self->processes,
         .listener = &self->roster->endpoint.calls,
     };
@@ -473,10 +457,10 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
     DL_TRY(dl_exchange_init(&self->exchange, &self->board));
     dl_p2p_options messages = {
         .group_name = self->group_name,
-        .peers = peers_of(self),
+        .peers = self->peers,
         .layout = layout,
         .board = &self->board,
-        .ways = ways_of(self),
+        .ways = self->ways,
         .listener = &self->roster->endpoint.calls,
         .news = &self->news,
     };
@@ -516,17 +500,6 @@ watch_ends(dl_cpu_backend *self)
         .context = self,
     };
     dl_end_subscribe(&self->ends);
-}
-
-static dl_status
-meet_ranks(dl_cpu_backend *self, const dl_backend_options *options,
-           dl_deadline deadline)
-{
-    DL_TRY(dl_roster_new(options, deadline, &self->roster));
-    self->base.origin = &self->roster->base;
-    DL_TRY(dl_layout_init(&self->layout, self->rank, self->size,
-                          self->roster->endpoint.layout.host_of));
-    return open_memory(self, &self->roster->membership.arena.home);
 }
 
 /* The members of a group, by rank, copied from the roster. */
@@ -574,6 +547,30 @@ members_fini(members *self)
     free(self->origins);
     free(self->peers);
     free(self->ways);
+}
+
+static dl_status
+take_members(dl_cpu_backend *self, const dl_backend_options *options)
+{
+    members all;
+    dl_status status = members_init(&all, self->roster, options);
+
+    self->base.origin = &self->roster->base;
+    self->base.origin_ranks = all.origins;
+    self->layout = all.layout;
+    self->peers = all.peers;
+    self->ways = all.ways;
+    self->origin_ranks = all.origins;
+    return status;
+}
+
+static dl_status
+meet_ranks(dl_cpu_backend *self, const dl_backend_options *options,
+           dl_deadline deadline)
+{
+    DL_TRY(dl_roster_new(options, deadline, &self->roster));
+    DL_TRY(take_members(self, options));
+    return open_memory(self, &self->roster->membership.arena.home);
 }
 
 /* Fills in the borrower of the memory for a group made out of the roster's.  The caller
@@ -624,15 +621,7 @@ make_from_origin(dl_cpu_backend *self, const dl_backend_options *options,
                  dl_deadline deadline)
 {
     self->roster = (dl_roster *)(void *)dl_backend_origin_ref(options->origin);
-    self->base.origin = options->origin;
-    members all;
-    dl_status status = members_init(&all, self->roster, options);
-    self->layout = all.layout;
-    self->peers = all.peers;
-    self->ways = all.ways;
-    self->origin_ranks = all.origins;
-    DL_TRY(status);
-    self->base.origin_ranks = self->origin_ranks;
+    DL_TRY(take_members(self, options));
     DL_TRY(borrow(self, deadline));
     return open_memory(self, &self->loan.segment);
 }
@@ -870,7 +859,7 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     self->base.spans_hosts = dl_cpu_has_hosts(self);
     self->base.has_brief_messages = true;
     self->base.brief = dl_cpu_has_hosts(self) ? 0 : BRIEF / (size_t)self->size;
-    announce_join(options, options->size > 1 ? peers_of(self) : NULL,
+    announce_join(options, options->size > 1 ? self->peers : NULL,
                   options->size > 1 ? self->layout.host_count : 1);
     *backend = &self->base;
     return DL_OK;

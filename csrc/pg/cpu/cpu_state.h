@@ -24,9 +24,9 @@ typedef struct dl_cpu_backend {
     dl_roster *roster;
     dl_loan loan; /* of a group made out of another; else empty */
     dl_layout layout;
-    dl_peer *peers;               /* by rank; NULL: the roster's */
-    dl_way *ways;                 /* by rank; NULL: the roster's */
-    int *origin_ranks;            /* by rank: rank in the roster; NULL: the same */
+    dl_peer *peers;               /* by rank */
+    dl_way *ways;                 /* by rank */
+    int *origin_ranks;            /* by rank: rank in the roster */
     dl_process **processes;       /* by rank; the roster's */
     dl_peer *local_peers;         /* by place on this host; for the board */
     dl_process **local_processes; /* by place on this host; the roster's */

@@ -446,7 +446,8 @@ static void
 advance_stranger(dl_listener *listener, visitor *self)
 {
     int is_known = introduce(listener, self);
-    const dl_ended_group *ended = is_known > 0 ? find_ended(listener, group_name_of(self)) : NULL;
+    const dl_ended_group *ended =
+        is_known > 0 ? find_ended(listener, group_name_of(self)) : NULL;
 
     bool is_late = is_known == 0 && dl_now() > self->since + STRANGER_PATIENCE;
 
