@@ -31,7 +31,6 @@ from .groups.options import (
 )
 from .groups.process_group_gloo import GlooOptions
 from .groups.reduce_op import RedOpType, ReduceOp
-from .stores.stats import StoreStats
 from .stores.store_dict import StoreDict
 from .stores.store_lock import StoreLock
 from .stores.watching import Change
@@ -39,6 +38,7 @@ from .stores.watching import Change
 # What keys and values may be; str stands for its UTF-8.
 _Bytes: TypeAlias = str | bytes | bytearray | memoryview
 _Timeout: TypeAlias = timedelta | float | None
+_Stats: TypeAlias = dict[str, Any]
 
 class DistError(RuntimeError):
     """The base class of all exceptions of distlite; a `RuntimeError`.
@@ -371,7 +371,7 @@ class Store:
             >>> store.list_keys()
             ['key']
         """
-    def stats(self) -> StoreStats:
+    def stats(self) -> _Stats:
         """Returns what the store holds, and what its server has done and refused.
 
         A `TCPStore` asks its server, which has to be one of distlite; a `HashStore`
@@ -2608,8 +2608,6 @@ def _look_for_log_handlers() -> None: ...
 def _flush_log() -> None: ...
 def _close_log() -> None: ...
 def _log_warning(text: str, /) -> None: ...
-def _log_debug(object: object, /) -> None: ...
-def _log_trace(object: object, /) -> None: ...
 def _addresses(connected: str | None, /) -> str: ...
 def _set_call_label(label: str | None, /) -> str | None: ...
 def _group_refuse(

@@ -44,7 +44,7 @@ _AT_ONCE = {
     "groups.p2p": "Message P2POp batch_isend_irecv iprobe probe sendrecv",
     "groups.process_group_gloo": "ProcessGroupGloo",
     "groups.reduce_op": "ReduceOp reduce_op supports_complex",
-    "rendezvous": ("_create_store_from_options register_rendezvous_handler rendezvous"),
+    "rendezvous": "register_rendezvous_handler rendezvous",
     "groups.world": (
         "GroupMember get_backend get_backend_config get_global_rank get_group_rank "
         "get_node_local_rank get_pg_count get_process_group_ranks get_rank "

@@ -39,10 +39,7 @@ from .groups.lifecycle import (
 from .groups.p2p import Message, P2POp, batch_isend_irecv, iprobe, probe, sendrecv
 from .groups.process_group_gloo import ProcessGroupGloo
 from .groups.reduce_op import ReduceOp, reduce_op, supports_complex
-from .rendezvous import (
-    _create_store_from_options as _create_store_from_options,
-    register_rendezvous_handler, rendezvous,
-)
+from .rendezvous import register_rendezvous_handler, rendezvous
 from .groups.world import (
     GroupMember, get_backend, get_backend_config, get_global_rank, get_group_rank,
     get_node_local_rank, get_pg_count, get_process_group_ranks, get_rank,

@@ -1,7 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The words that switch something on or off in the environment."""
+"""Settings of the environment: switches, and how objects travel."""
 
 from __future__ import annotations
+
+import os
+
+OBJECTS_VARIABLE = "DISTLITE_OBJECTS"
+OBJECTS_CHOICES = ("pickle", "proved", "safe")
+
+_objects: str | None = None
 
 
 def flag_of(name: str, text: str) -> bool:
@@ -19,3 +26,23 @@ def flag_of(name: str, text: str) -> bool:
     raise ValueError(
         f"{name} must be 1 or 0, true or false, yes or no, not {text[:100]!r}"
     )
+
+
+def objects_setting() -> str:
+    """Returns one of OBJECTS_CHOICES, or an empty text if none was made.
+
+    The environment is read once.
+
+    Raises:
+        ValueError: It has a value that does not exist.
+    """
+    global _objects
+    if _objects is None:
+        chosen = os.environ.get(OBJECTS_VARIABLE, "")
+        if chosen and chosen not in OBJECTS_CHOICES:
+            raise ValueError(
+                f"environment variable {OBJECTS_VARIABLE}: {chosen!r} is not one of "
+                f"its values: {', '.join(OBJECTS_CHOICES)}"
+            )
+        _objects = chosen
+    return _objects

@@ -61,12 +61,6 @@ def register_rendezvous_handler(
     _handlers[scheme] = handler
 
 
-def _create_store_from_options(backend_options: Any, rank: int) -> Store:
-    """Returns the store of a URL; the options have `init_method` and `world_size`."""
-    url, size = backend_options.init_method, backend_options.world_size
-    return next(rendezvous(url, rank, size))[0]
-
-
 def rendezvous(
     url: str, rank: int = -1, world_size: int = -1, **kwargs: Any
 ) -> Iterator[Answer]:

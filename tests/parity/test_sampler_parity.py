@@ -9,7 +9,7 @@ import random
 import pytest
 
 from distlite.data_parallel import DistributedSampler
-from distlite.parallel.sampler import permutation
+from distlite.data_parallel.sampler import permutation
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 data = pytest.importorskip("torch.utils.data")

@@ -10,7 +10,7 @@ import pytest
 
 import distlite
 from distlite import HashStore, ProcessGroup
-from distlite.parallel.gradient_buckets import Parameter, plan
+from distlite.data_parallel.gradient_buckets import Parameter, plan
 
 np = pytest.importorskip("numpy")
 

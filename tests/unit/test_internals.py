@@ -2,14 +2,12 @@
 """Private names of torch.distributed that other libraries use."""
 
 from datetime import timedelta
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import distlite as dist
 from distlite import distributed_c10d as c10d
-from distlite.rendezvous import _create_store_from_options
 
 LIMIT = timedelta(seconds=30)
 
@@ -54,7 +52,6 @@ def test_a_group_made_by_hand_is_registered(group):
 def test_names_of_the_package_itself():
     for name in ("_CoalescingManager", "_broadcast_coalesced"):
         assert getattr(dist, name) is getattr(c10d, name)
-    assert dist._create_store_from_options is _create_store_from_options
     for name in ("_nothing", "np"):
         with pytest.raises(AttributeError, match=name):
             getattr(c10d, name)
@@ -88,10 +85,3 @@ def test_a_group_beside_the_default_one(group):
     c10d._abort_process_group()
     assert not dist.is_initialized()
     dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
-
-
-def test_a_store_by_options(tmp_path):
-    options = SimpleNamespace(init_method=f"file://{tmp_path}/meet", world_size=1)
-    store = _create_store_from_options(options, 0)
-    store.set("key", "value")
-    assert store.get("key") == b"value"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 import distlite
-from distlite.parallel.sampler import permutation
+from distlite.data_parallel.sampler import permutation
 
 
 @pytest.fixture

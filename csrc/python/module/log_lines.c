@@ -251,43 +251,7 @@ put_line(PyObject *module, PyObject *text)
     Py_RETURN_NONE;
 }
 
-/* An object is turned into text only if the line is written. */
-static PyObject *
-put_object(dl_log_level level, PyObject *object)
-{
-    if (!dl_log_is_on(level)) {
-        Py_RETURN_NONE;
-    }
-    PyObject *text = PyObject_Str(object);
-    const char *bytes = text == NULL ? NULL : PyUnicode_AsUTF8(text);
-    if (bytes != NULL) {
-        dl_log(level, "%s", bytes);
-    }
-    Py_XDECREF(text);
-    return bytes == NULL ? NULL : Py_NewRef(Py_None);
-}
-
-static PyObject *
-put_debug_line(PyObject *module, PyObject *object)
-{
-    (void)module;
-    return put_object(DL_LOG_DEBUG, object);
-}
-
-static PyObject *
-put_trace_line(PyObject *module, PyObject *object)
-{
-    (void)module;
-    return put_object(DL_LOG_TRACE, object);
-}
-
 static PyMethodDef functions[] = {
-    {"_log_debug", put_debug_line, METH_O,
-     "_log_debug($module, object, /)\n--\n\n"
-     "Puts a line marked \"debug\" into the core's log, where these are shown."},
-    {"_log_trace", put_trace_line, METH_O,
-     "_log_trace($module, object, /)\n--\n\n"
-     "Puts a line marked \"trace\" into the core's log, where these are shown."},
     {"_look_for_log_handlers", look_for_handlers, METH_NOARGS,
      "_look_for_log_handlers($module, /)\n--\n\n"
      "Looks again whether logging has handlers for lines of the log."},

@@ -25,8 +25,8 @@ from .._C import (
     Store,
     TCPStore,
 )
+from .._environment import objects_setting
 from ..constants import default_pg_timeout
-from ..objects.objects_setting import objects_setting
 from ..rendezvous import find_place
 from .backends import Backend, DeviceBackends, backends_of
 from .check_in import CheckIn

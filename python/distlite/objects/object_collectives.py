@@ -20,6 +20,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from .._C import DistBackendError, DistError, ProcessGroup
+from .._environment import objects_setting
 from ..groups.world import info_of, is_outside, world
 from .object_cards import (
     COUNT_END,
@@ -41,7 +42,6 @@ from .object_transfer import (
     scatter_rest,
 )
 from .object_trust import judge
-from .objects_setting import objects_setting
 
 __all__ = [
     "all_gather_object",

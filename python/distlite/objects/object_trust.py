@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from .. import _C
 from .._C import DistBackendError
+from .._environment import OBJECTS_VARIABLE, objects_setting
 from .object_cards import PROVED, SAFE, Call
 from .object_message import failure
-from .objects_setting import VARIABLE, objects_setting
 
 __all__ = ["judge"]
 
@@ -41,8 +41,8 @@ def judge(call: Call, is_safe: bool, peer: int) -> None:
         if not is_safe:
             call.refusal = failure(
                 ValueError(
-                    f"{call.where()}: {VARIABLE}=safe allows no pickle, which this "
-                    "call or set_safe_objects(False) asks for"
+                    f"{call.where()}: {OBJECTS_VARIABLE}=safe allows no pickle, which "
+                    "this call or set_safe_objects(False) asks for"
                 )
             )
         return
@@ -53,7 +53,7 @@ def judge(call: Call, is_safe: bool, peer: int) -> None:
     if call.group._is_proved(peer):
         return
     if setting == "proved":
-        text = f"{VARIABLE}=proved refuses pickles: {_reason(call, peer)}"
+        text = f"{OBJECTS_VARIABLE}=proved refuses pickles: {_reason(call, peer)}"
         call.refusal = failure(DistBackendError(f"{call.where()}: {text}"), text)
     elif peer >= 0 or call.rank == 0:
         # Of a collective's ranks only rank 0 warns, whose log is usually read.

@@ -6,7 +6,6 @@ reading     all values below a prefix
 watching    their changes
 store_lock  locks between all users of a store, with and without a lease
 handles     what pickle makes a store of another process from
-stats       the type of what Store.stats() returns
 timeouts    timeouts as seconds
 
 The extension calls them for the methods of Store of these names.

@@ -116,9 +116,12 @@ class StoreLock:
         exception: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # The exception of the body is more important.
-        with _yielding_to(exception):
+        try:
             self.release()
+        except Exception:
+            # The exception of the body is more important.
+            if exception is None:
+                raise
 
     @property
     def is_held(self) -> bool:
@@ -381,15 +384,6 @@ def _renew_until(
             with contextlib.suppress(DistError):
                 lock.renew()
         del lock
-
-
-def _yielding_to(
-    exception: BaseException | None,
-) -> contextlib.AbstractContextManager[None]:
-    """Suppresses errors if there is an exception that they must not replace."""
-    if exception is None:
-        return contextlib.nullcontext()
-    return contextlib.suppress(Exception)
 
 
 def _lease_of(lease: timedelta | float | None) -> float | None:

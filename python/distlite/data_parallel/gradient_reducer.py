@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from .. import _C
 from .._C import ProcessGroup, all_reduce, broadcast
 from ..groups.reduce_op import ReduceOp
 from ..groups.world import is_outside, world
@@ -23,27 +22,20 @@ Arrays: TypeAlias = Mapping[Any, Any] | Sequence[Any]
 __all__ = ["GradientReducer", "ReducerStatistics"]
 
 
-# Steps about which the log has a line at DETAIL: the first ones, and then every 100th.
-TRACED_STEPS, TRACED_EVERY = 10, 100
-
-
 class ReducerStatistics(NamedTuple):
     """Times and sizes of the last step that was reduced, as this rank saw it.
 
-    `steps` counts the steps, `bucket_names` and `bucket_bytes` describe the buckets in
-    the order of reduction. The times are in seconds: `compute_seconds` from `begin` (or
-    the first `ready`) to the last `ready`, `communication_seconds` while buckets were
-    under way, `waiting_seconds` the part of it that `finish` waited for,
-    `copying_seconds` beside that in `ready` and `finish`.
-
     Args:
         steps: The number of steps.
-        bucket_names: The keys of the parameters of each bucket.
+        bucket_names: The keys of the parameters of each bucket, in the order of
+            reduction.
         bucket_bytes: The size of each bucket.
-        compute_seconds: The time of the backward pass.
-        communication_seconds: The time of the communication.
-        waiting_seconds: The time that `finish` waited for it.
-        copying_seconds: The time of copying.
+        compute_seconds: The time of the backward pass, from `begin` (or the first
+            `ready`) to the last `ready`.
+        communication_seconds: The time in which buckets were under way, waits for peers
+            included.
+        waiting_seconds: The part of it that `finish` waited for.
+        copying_seconds: The time of copying in `ready` and `finish`.
 
     Example:
         >>> from distlite.data_parallel import GradientReducer
@@ -54,13 +46,13 @@ class ReducerStatistics(NamedTuple):
         (1, ((0,),))
     """
 
-    steps: int  # the number of steps
-    bucket_names: tuple[tuple[int | str, ...], ...]  # in the order of reduction
+    steps: int
+    bucket_names: tuple[tuple[int | str, ...], ...]
     bucket_bytes: tuple[int, ...]
-    compute_seconds: float  # begin() (or the first ready()) to the last ready()
-    communication_seconds: float  # buckets on their way, waits for peers included
-    waiting_seconds: float  # of those, the part that finish() had to wait for
-    copying_seconds: float  # in ready() and finish(), beside the waiting
+    compute_seconds: float
+    communication_seconds: float
+    waiting_seconds: float
+    copying_seconds: float
 
     @property
     def overlap(self) -> float:
@@ -68,28 +60,6 @@ class ReducerStatistics(NamedTuple):
         if self.communication_seconds <= 0:
             return 0.0
         return max(0.0, 1 - self.waiting_seconds / self.communication_seconds)
-
-
-class _Times:
-    """The line of the log about a step."""
-
-    def __init__(self, of: ReducerStatistics, unused: int) -> None:
-        self._of = of
-        self._unused = unused
-
-    def __str__(self) -> str:
-        of = self._of
-        times = {
-            "compute": of.compute_seconds,
-            "communication": of.communication_seconds,
-            "waiting": of.waiting_seconds,
-            "copying": of.copying_seconds,
-        }
-        told = ", ".join(f"{name} {1000 * s:.3f} ms" for name, s in times.items())
-        return (
-            f"Gradients of step {of.steps}: {told}, overlap {of.overlap:.0%}, "
-            f"{self._unused} unused parameters"
-        )
 
 
 class GradientReducer:
@@ -175,7 +145,6 @@ class GradientReducer:
         same_everywhere(self._parameters, settings, self._group)
         _broadcast(arrays.values() if broadcast else (), self._group)
         self._make_buckets(self._parameters[::-1])
-        _C._log_debug(self)
 
     def __repr__(self) -> str:
         known = vars(self)
@@ -362,8 +331,6 @@ class GradientReducer:
         self._copying += time.monotonic() - began - waiting
         self._steps += 1
         self._statistics = self._measured(waiting)
-        if self._steps <= TRACED_STEPS or self._steps % TRACED_EVERY == 0:
-            _C._log_trace(_Times(self._statistics, len(self.unused)))
 
     def _take_partial(self, partial: Iterable[Bucket]) -> None:
         """Completes buckets of which some rank did not have all gradients."""
@@ -416,7 +383,6 @@ class GradientReducer:
         *order, fixed = message.tolist()
         if not fixed and order != expected:
             self._make_buckets([self._parameters[i] for i in order])
-            _C._log_debug(f"Buckets rebuilt in the order of the first step: {self!r}")
 
 
 def _member_of(group: ProcessGroup | None) -> ProcessGroup:

@@ -5,8 +5,13 @@
 while the backward pass still computes others.
 """
 
-from .parallel.gradient_reducer import GradientReducer, ReducerStatistics
-from .parallel.sampler import DistributedSampler
+# sampler           which samples are whose
+# gradient_reducer  means of gradients while backward goes on
+# gradient_buckets  the arrays that travel together
+# gradient_check    whether all ranks have the same parameters and gradients
+
+from .gradient_reducer import GradientReducer, ReducerStatistics
+from .sampler import DistributedSampler
 
 __all__ = ["DistributedSampler", "GradientReducer", "ReducerStatistics"]
 
