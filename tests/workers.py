@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from distlite.testing import Job
-from distlite.testing import Outcome as Outcome
-from distlite.testing import RanksFailed as RanksFailed
+from distlite.testing import Job, Outcome as Outcome, RanksFailed as RanksFailed
 from distlite.testing.processes import check_outcomes
 
 if TYPE_CHECKING:

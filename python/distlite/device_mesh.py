@@ -11,8 +11,7 @@ import numpy as np
 
 from . import _C
 from .groups.backends import best_backend
-from .groups.world import is_initialized
-from .groups.world import world as _world
+from .groups.world import is_initialized, world as _world
 from .mesh import DeviceMesh, check_names
 from .shared import sizes_of
 

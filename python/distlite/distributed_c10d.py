@@ -7,36 +7,24 @@ from .constants import default_pg_nccl_timeout as default_pg_nccl_timeout
 from .groups.backends import BackendType as BackendType
 from .groups.coalescing import (
     _coalescing_manager as _coalescing_manager,
-)
-from .groups.coalescing import (
     _CoalescingManager as _CoalescingManager,
-)
-from .groups.coalescing import (
     _IllegalWork as _IllegalWork,
 )
 from .groups.compat import (
     _all_gather_base as _all_gather_base,
-)
-from .groups.compat import (
     _create_work_from_future as _create_work_from_future,
-)
-from .groups.compat import (
     _reduce_scatter_base as _reduce_scatter_base,
 )
 from .groups.custom import DistributedBackendOptions as _DistributedBackendOptions  # noqa: F401
 from .groups.lifecycle import _store_based_barrier as _store_based_barrier
-from .groups.regroup import SHRINK_ABORT as SHRINK_ABORT
-from .groups.regroup import SHRINK_DEFAULT as SHRINK_DEFAULT
+from .groups.regroup import (
+    SHRINK_ABORT as SHRINK_ABORT,
+    SHRINK_DEFAULT as SHRINK_DEFAULT,
+)
 from .groups.subgroups import (
     _get_default_group as _get_default_group,
-)
-from .groups.subgroups import (
     _get_default_store as _get_default_store,
-)
-from .groups.subgroups import (
     _get_process_group_name as _get_process_group_name,
-)
-from .groups.subgroups import (
     _rank_not_in_group as _rank_not_in_group,
 )
 

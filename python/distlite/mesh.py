@@ -17,8 +17,8 @@ from .groups.world import (
     get_rank,
     get_world_size,
     is_initialized,
+    world as _world,
 )
-from .groups.world import world as _world
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

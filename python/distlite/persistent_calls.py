@@ -5,12 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import _C
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 __all__ = ["Persistent"]
 
@@ -87,7 +84,7 @@ class Persistent:
         self._prepared: _C._Prepared | None = begin(*args, _prepare=True, **kwargs)
         self.work: _C.Work | None = None
 
-    def start(self) -> Self:
+    def start(self) -> Persistent:
         """Begins the operation; the arrays must not be used until it has completed.
 
         Returns:

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 import distlite
-from distlite import ReduceOp
-from distlite import distributed_c10d as c10d
+from distlite import ReduceOp, distributed_c10d as c10d
 
 FLOATS = ("float32", "float64")
 INTEGERS = ("int32", "int64")

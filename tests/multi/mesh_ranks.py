@@ -10,8 +10,7 @@ from collective_ranks import error_of
 from subgroup_ranks import init, sum_in
 
 import distlite
-from distlite import DeviceMesh, init_device_mesh
-from distlite import get_process_group_ranks as ranks_of
+from distlite import DeviceMesh, get_process_group_ranks as ranks_of, init_device_mesh
 
 
 def grid(rank: int, world_size: int, init_method: str) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import collective_ranks
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from workers import run_ranks
 from world_sizes import WORLD_SIZES
 

@@ -31,8 +31,8 @@ from torch.testing._internal import common_distributed
 from torch.testing._internal.common_distributed import MultiProcessTestCase
 from torch.testing._internal.distributed import (
     ddp_under_dist_autograd_test as under_autograd,
+    distributed_test,
 )
-from torch.testing._internal.distributed import distributed_test
 from torch.testing._internal.distributed.rpc import tensorpipe_rpc_agent_test_fixture
 
 # torch leaves these out for gloo, which could not do all of them once.

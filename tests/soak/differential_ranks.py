@@ -19,8 +19,14 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from collective_ranks import COMPLEX, FOLDS, HALVES, INTEGERS, mix_instruction_sets
-from collective_ranks import operands as exact_operands
+from collective_ranks import (
+    COMPLEX,
+    FOLDS,
+    HALVES,
+    INTEGERS,
+    mix_instruction_sets,
+    operands as exact_operands,
+)
 
 import distlite
 

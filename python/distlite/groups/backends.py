@@ -57,9 +57,6 @@ probes: dict[str, Callable[[], bool]] = {}
 
 # Backends that serve devices beside a CPU backend, which such a group always has.
 _BESIDE_CPU = ("nccl",)
-# The devices of backends that serve more here than in torch's table.
-_SERVE = {name: ("cpu", "cuda") for name in ("gloo", "cpu", "mpi", "ucc")}
-
 # Backends that serve the CPU's memory, and CUDA's through copies in the CPU's.
 _STAGING = ("gloo", "cpu", "mpi", "ucc", "fake")
 
@@ -521,32 +518,28 @@ def _not_text(backend: object) -> ValueError:
     )
 
 
-class DeviceBackends:
-    """The backends of a group by kind of device, and the name that stands for them all.
-
-    Its text is get_backend_config(), "cpu:gloo,cuda:nccl".
-    """
-
-    __slots__ = ("by_device", "name")
+class DeviceBackends(BackendConfig):
+    """The backends of a group, and the name that stands for them all."""
 
     def __init__(self, name: str, by_device: dict[str, str]) -> None:
         self.name = name  # as given to init_process_group
-        self.by_device = by_device
-
-    def __repr__(self) -> str:
-        return ",".join(f"{device}:{name}" for device, name in self.by_device.items())
+        self.device_backend_map = by_device
 
     @property
     def engine(self) -> str:
         """The core's name of the backend for the CPU or, without one, for the first
         device."""
-        engine = self.by_device.get("cpu") or next(iter(self.by_device.values()))
+        engine = self.device_backend_map.get("cpu") or next(
+            iter(self.device_backend_map.values())
+        )
         return Backend.GLOO if engine in _BESIDE_CPU else engine
 
     @property
     def plugins(self) -> dict[str, BackendPlugin]:
         """How to make the groups of the devices that registered backends serve."""
-        found = {device: plugin_of(name) for device, name in self.by_device.items()}
+        found = {
+            device: plugin_of(name) for device, name in self.device_backend_map.items()
+        }
         return {device: plugin for device, plugin in found.items() if plugin}
 
 
@@ -580,10 +573,10 @@ def backends_of(backend: object) -> DeviceBackends:
 def _check_device(device: str, name: str) -> None:
     if name in _natives and device != "cpu":
         raise RuntimeError(f"{name} supports cpu memory only, not {device}")
-    if device not in (serves := _SERVE.get(name, (device,))):
+    if name in ("gloo", "cpu", "mpi", "ucc") and device not in ("cpu", "cuda"):
         raise ValueError(
-            f"{name} supports {' and '.join(serves)} memory only, not {device}; for "
-            f'arrays on devices use "cpu:{name},cuda:nccl"'
+            f"{name} supports cpu and cuda memory only, not {device}; for arrays on "
+            f'devices use "cpu:{name},cuda:nccl"'
         )
 
 
@@ -638,7 +631,7 @@ def serve_devices(
     device_id: object = None,
 ) -> None:
     """Lets a new group serve the devices that it has backends for."""
-    served = backends.by_device
+    served = backends.device_backend_map
     served_by = served.get("cuda")
     if served_by in (Backend.NCCL, Backend.UCC):
         from .nccl import connect, serve

@@ -6,8 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .._C import ProcessGroup, all_gather, all_gather_single
-from .._C import reduce_scatter_single as reduce_scatter_tensor
+from .._C import (
+    ProcessGroup,
+    all_gather,
+    all_gather_single,
+    reduce_scatter_single as reduce_scatter_tensor,
+)
 from ..futures import Future, collect_all
 from .packing import Coalesced, Target, gather_lists, reduce_all
 from .reduce_op import ReduceOp

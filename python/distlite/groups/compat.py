@@ -6,14 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, NewType
+from typing import Any, Literal, NewType
 
 from .. import _C
 from .._C import DistBackendError, Work, all_gather_single, reduce_scatter_single
+from ..futures import Future
 from .lifecycle import _limit_of
-
-if TYPE_CHECKING:
-    from ..futures import Future
 
 __all__ = [
     "FutureWork",

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from .._C import ProcessGroup
 from . import options
 from .backends import BackendPlugin, BackendType
 from .dispatch import NO_BACKEND, device_of, global_rank
+from .group_making import GroupRequest
 from .reduce_op import ReduceOp
 from .world import get_group_rank
-
-if TYPE_CHECKING:
-    from .group_making import GroupRequest
 
 Given = dict[str, Any]
 
@@ -52,7 +50,10 @@ def make_registered(asked: GroupRequest) -> ProcessGroup | None:
     A backend that serves a device beside the core's gets the arrays of that device
     only.
     """
-    served, plugins = asked.info.backends.by_device, asked.info.backends.plugins
+    served, plugins = (
+        asked.info.backends.device_backend_map,
+        asked.info.backends.plugins,
+    )
     if not plugins:
         return None
     by_name: dict[str, ProcessGroup] = {}

@@ -92,7 +92,7 @@ def _devices_of_core(group: ProcessGroup) -> list[str]:
     if type(group) is ProcessGroup:
         return []
     info = world.groups.get(group)
-    return ["cpu"] if info is None else list(info.backends.by_device)
+    return ["cpu"] if info is None else list(info.backends.device_backend_map)
 
 
 def _pass_on(

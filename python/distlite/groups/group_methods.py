@@ -10,10 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from .. import _C
 from .._C import ProcessGroup, Work
+from ..futures import Future
 from .group_devices import attributes
 from .packing import (
     Coalesced,
@@ -24,9 +25,6 @@ from .packing import (
     reduce_scatter_singles,
 )
 from .reduce_op import ReduceOp
-
-if TYPE_CHECKING:
-    from ..futures import Future
 
 
 class CoalescedWork(Work):

@@ -348,7 +348,9 @@ def _find_place(
 
 
 def _limit_of(timeout: object, backends: DeviceBackends | None = None) -> timedelta:
-    is_of_nccl = backends is not None and backends.by_device == {"cuda": Backend.NCCL}
+    is_of_nccl = backends is not None and backends.device_backend_map == {
+        "cuda": Backend.NCCL
+    }
     if timeout is None and is_of_nccl:
         from .nccl import default_timeout
 
@@ -386,7 +388,7 @@ def _label_of(ranks: list[int] | None) -> str:
 def _check_extras(
     backends: DeviceBackends, pg_options: object, device_id: object
 ) -> None:
-    has_device = backends.by_device.get("cuda") == Backend.NCCL
+    has_device = backends.device_backend_map.get("cuda") == Backend.NCCL
     if pg_options is not None and not Backend._plugins and not has_device:
         warnings.warn("pg_options: the cpu backend takes no options", stacklevel=3)
     if device_id is None:
@@ -395,7 +397,7 @@ def _check_extras(
         raise ValueError(
             "device_id is an int, but no accelerator support is found in this version."
         )
-    if "cuda" in backends.by_device:
+    if "cuda" in backends.device_backend_map:
         from .nccl import index_of
 
         index_of(device_id)

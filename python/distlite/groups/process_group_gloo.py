@@ -4,14 +4,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from .. import _C
 from .._C import ProcessGroup, Store
 from ..constants import default_pg_timeout
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 __all__ = ["ProcessGroupGloo"]
 
@@ -71,7 +67,7 @@ class ProcessGroupGloo(ProcessGroup):
         size: int,
         timeout: timedelta | float | GlooOptions = default_pg_timeout,
         options: GlooOptions | None = None,
-    ) -> Self:
+    ) -> ProcessGroupGloo:
         told = timeout if options is None else options
         limit = told._timeout if isinstance(told, GlooOptions) else told
         made = super().__new__(cls, store, rank, size, limit, backend="gloo")

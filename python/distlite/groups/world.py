@@ -11,14 +11,12 @@ import os
 from collections.abc import Callable
 from threading import get_ident
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from .. import _C
 from .._C import ProcessGroup, Store
-
-if TYPE_CHECKING:
-    from .backends import DeviceBackends
-    from .check_in import Presence
+from .backends import DeviceBackends
+from .check_in import Presence
 
 ExceptHook = Callable[
     [type[BaseException], BaseException, TracebackType | None], object

@@ -9,8 +9,7 @@ from __future__ import annotations
 from copyreg import dispatch_table
 from io import BytesIO
 from pickle import PickleBuffer, Pickler, PicklingError, dumps, loads
-from struct import pack as pack_numbers
-from struct import unpack_from as unpack_numbers
+from struct import pack as pack_numbers, unpack_from as unpack_numbers
 from typing import TYPE_CHECKING, Any
 
 import numpy as np

@@ -13,15 +13,12 @@ import operator
 import os
 import re
 from collections.abc import ItemsView, Iterator, MutableMapping, ValuesView
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._C import Store
 from ..objects.safe_decode import Malformed, decode
 from ..objects.safe_encode import Unsafe, encode
 from .reading import check_prefix, list_names, read_items
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 __all__ = ["StoreDict"]
 
@@ -314,7 +311,7 @@ class StoreDict(MutableMapping[str, Any]):
         if names:
             self.store.multi_set(names, [pairs[each] for each in names])
 
-    def __ior__(self, other: Any) -> Self:
+    def __ior__(self, other: Any) -> StoreDict:
         self.update(other)
         return self
 

@@ -22,8 +22,7 @@ from typing import Any
 
 import distlite
 from distlite import _C
-from distlite.groups.world import RoutedWorld, ThreadWorld, World
-from distlite.groups.world import world as _world
+from distlite.groups.world import RoutedWorld, ThreadWorld, World, world as _world
 from distlite.stores.timeouts import LONGEST_WAIT, end_after, seconds_of
 from distlite.testing.processes import (
     GRACE_AFTER_ABORT,
