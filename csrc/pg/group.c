@@ -3,6 +3,7 @@
 
 #include "base/interrupt.h"
 #include "base/thread.h"
+#include "pg/device/pinned.h"
 #include "pg/group_state.h"
 
 bool
@@ -139,6 +140,10 @@ free_backend(dl_group *group, dl_side *side)
     }
     if (backend != NULL) {
         backend->ops->free(backend);
+    }
+    if (side == &group->host) {
+        dl_pinned_free(group->pinned);
+        group->pinned = NULL;
     }
 }
 

@@ -58,6 +58,7 @@ struct dl_group {
     dl_side host;                   /* serves the CPU's memory */
     struct dl_device_side *device;  /* NULL if devices have no side of their own */
     dl_device_arrays device_arrays; /* fixed before the group is used, like `device` */
+    struct dl_pinned *pinned; /* for copies of arrays, used with the turn; or NULL */
     pthread_mutex_t lock;
     atomic_bool is_broken;
     atomic_bool is_closed;

@@ -389,14 +389,11 @@ dl_group_close(dl_group *group)
     snprintf(cause.text, sizeof cause.text, "group %s was closed", group->name);
     dl_group_set_cause(group, &cause);
     pthread_mutex_lock(&group->lock);
-    bool is_first = !atomic_exchange(&group->is_closed, true);
+    atomic_store(&group->is_closed, true);
     leave_side_locked(&group->host, &cause);
     group->is_ended = true;
     leave_side_locked(device_side_of(group), &cause);
     pthread_mutex_unlock(&group->lock);
     close_side(group, &group->host);
     close_side(group, device_side_of(group));
-    if (is_first) {
-        dl_device_leave(group);
-    }
 }

@@ -154,42 +154,51 @@ CHECK_CASE(only_what_is_written_is_copied_back)
     run_staging(3, move);
 }
 
-/* An operation of many bytes does not keep its memory, and many small ones share one
- * piece. */
-CHECK_CASE(memory_for_copies_is_used_again_and_bounded)
+CHECK_CASE(memory_for_copies_is_used_again)
 {
     const dl_cuda_table *cuda = load_cuda();
-    dl_pinned *pieces[6];
+    dl_pinned *pinned = NULL;
     int previous;
 
     CHECK_OK(dl_cuda_enter(cuda, 0, &previous));
-    dl_pinned_join();
-    CHECK_OK(dl_pinned_take(cuda, 0, 100, &pieces[0]));
-    void *memory = pieces[0]->memory;
-    dl_pinned_give(pieces[0]);
-    CHECK_OK(dl_pinned_take(cuda, 0, 5000, &pieces[0]));
-    CHECK(pieces[0]->memory == memory);
-    CHECK_OK(dl_pinned_take(cuda, 1, 5000, &pieces[1]));
-    CHECK(pieces[1]->device == 1);
-    dl_pinned_give(pieces[0]);
-    dl_pinned_give(pieces[1]);
-    CHECK_OK(dl_pinned_take(cuda, 0, DL_PINNED_LIMIT + 1, &pieces[0]));
-    CHECK(pinned_size() > DL_PINNED_LIMIT);
-    dl_pinned_give(pieces[0]);
-    CHECK(pinned_size() < DL_PINNED_LIMIT);
-    for (int i = 0; i < 6; i++) {
-        CHECK_OK(dl_pinned_take(cuda, 0, DL_PINNED_LIMIT / 4, &pieces[i]));
-    }
-    for (int i = 0; i < 6; i++) {
-        dl_pinned_give(pieces[i]);
-    }
-    CHECK(pinned_size() <= DL_PINNED_LIMIT);
-    /* A small operation does not take what a large one needs. */
-    CHECK_OK(dl_pinned_take(cuda, 0, 8, &pieces[0]));
-    CHECK(pieces[0]->size < DL_PINNED_LIMIT / 4);
-    dl_pinned_give(pieces[0]);
-    dl_pinned_leave();
+    CHECK_OK(dl_pinned_reserve(cuda, 0, 100, &pinned));
+    void *memory = pinned->memory;
+    CHECK_OK(dl_pinned_reserve(cuda, 0, 5000, &pinned));
+    CHECK(pinned->memory == memory);
+    CHECK_OK(dl_pinned_reserve(cuda, 1, 5000, &pinned));
+    CHECK_EQUAL(pinned->device, 1);
+    CHECK_OK(dl_pinned_reserve(cuda, 1, 1 << 20, &pinned));
+    CHECK_EQUAL((size_t)pinned_size(), pinned->size);
+    dl_pinned_free(pinned);
     CHECK_EQUAL(pinned_size(), 0);
+}
+
+/* A large operation does not keep its memory, and a small one does, until the end of the
+ * group. */
+static void
+stage_much(int rank, int size, void *context)
+{
+    dl_group *group = join_staging("much", rank, size);
+    size_t count = DL_PINNED_LIMIT / sizeof(int64_t) + 1;
+    int64_t *data = calloc(count, sizeof *data);
+    dl_call args = {
+        .op = DL_ALL_REDUCE, .tensor = device_tensor(data, count), .reduction = DL_SUM};
+
+    (void)context;
+    CHECK_OK(dl_group_run(group, &args, soon()));
+    CHECK_EQUAL(pinned_size(), 0);
+    args.tensor.count = 3;
+    CHECK_OK(dl_group_run(group, &args, soon()));
+    CHECK(pinned_size() > 0);
+    dl_group_close(group);
+    CHECK_EQUAL(pinned_size(), 0);
+    dl_group_unref(group);
+    free(data);
+}
+
+CHECK_CASE(memory_of_a_large_operation_is_not_kept)
+{
+    run_staging(1, stage_much);
 }
 
 CHECK_CASE(arrays_that_cannot_be_staged_are_refused)

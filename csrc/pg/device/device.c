@@ -70,9 +70,8 @@ dl_device_serve(dl_group *group, const char *name, const dl_device_options *opti
     bool is_open = !atomic_load(&group->is_closed);
     if (is_open && group->host.backend->ops->is_alone) {
         group->device_arrays = DL_ARRAYS_PASSED;
-    } else if (is_open && group->device_arrays != DL_ARRAYS_STAGED) {
+    } else if (is_open) {
         group->device_arrays = DL_ARRAYS_STAGED;
-        dl_pinned_join();
     }
     pthread_mutex_unlock(&group->lock);
     return is_open ? DL_OK : dl_fail(DL_CLOSED, "group %s is closed", group->name);
@@ -678,18 +677,13 @@ dl_device_split(dl_group *parent, const dl_device_split_args *wanted,
 }
 
 void
-dl_device_leave(dl_group *group)
-{
-    if (group->device_arrays == DL_ARRAYS_STAGED) {
-        dl_pinned_leave();
-    }
-}
-
-void
 dl_device_free(dl_group *group)
 {
     dl_device_side *self = group->device;
 
+    if (!dl_group_is_inherited(group)) {
+        dl_pinned_free(group->pinned);
+    }
     if (self != NULL) {
         dl_side_fini(&self->side, dl_group_is_inherited(group));
         clear_batch(self);

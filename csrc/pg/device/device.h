@@ -75,8 +75,7 @@ bool dl_device_is_batching(const dl_group *group);
 dl_status dl_device_split(dl_group *parent, const dl_device_split_args *wanted,
                           dl_deadline deadline, dl_group *child);
 
-/* For group.c: the first is called once, when the group has been closed. */
-void dl_device_leave(dl_group *group);
+/* Frees the side, with the group. */
 void dl_device_free(dl_group *group);
 
 #endif

@@ -1,72 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/device/pinned.h"
 
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 
-/* Smaller pieces are made this large, so that most operations find one that fits. */
+/* Smaller memory is made this large, so that it does for most operations. */
 #define SMALLEST ((size_t)64 << 10)
-
-static struct {
-    /* A thread that finds it set does without the list instead of waiting: in a forked
-     * child it may be set forever. */
-    atomic_flag is_busy;
-    dl_pinned *first; /* guarded by is_busy; the latest one */
-    atomic_int groups;
-} kept = {.is_busy = ATOMIC_FLAG_INIT};
-
-static bool
-try_lock(void)
-{
-    return !atomic_flag_test_and_set_explicit(&kept.is_busy, memory_order_acquire);
-}
-
-static void
-unlock(void)
-{
-    atomic_flag_clear_explicit(&kept.is_busy, memory_order_release);
-}
-
-static void
-free_all(dl_pinned *first)
-{
-    while (first != NULL) {
-        dl_pinned *next = first->next;
-        const dl_cuda_table *cuda = first->cuda;
-        int previous;
-        if (dl_cuda_enter(cuda, first->device, &previous) == DL_OK) {
-            cuda->host_free(first->memory);
-            cuda->stream_destroy(first->stream);
-            dl_cuda_leave(cuda, first->device, previous);
-        }
-        free(first);
-        first = next;
-    }
-}
-
-/* Takes the smallest kept piece that is large enough, but none that is much too large:
- * small operations would hold what a large one needs. */
-static dl_pinned *
-take_smallest(int device, size_t size)
-{
-    dl_pinned **best = NULL;
-
-    for (dl_pinned **at = &kept.first; *at != NULL; at = &(*at)->next) {
-        bool fits = (*at)->device == device && (*at)->size >= size
-                    && (*at)->size / 4 <= size + SMALLEST;
-        if (fits && (best == NULL || (*at)->size < (*best)->size)) {
-            best = at;
-        }
-    }
-    if (best == NULL) {
-        return NULL;
-    }
-    dl_pinned *found = *best;
-    *best = found->next;
-    return found;
-}
 
 static dl_status
 allocate(dl_pinned *self, const dl_cuda_table *cuda, size_t size)
@@ -97,19 +35,15 @@ rounded(size_t size)
 }
 
 dl_status
-dl_pinned_take(const dl_cuda_table *cuda, int device, size_t size, dl_pinned **pinned)
+dl_pinned_reserve(const dl_cuda_table *cuda, int device, size_t size,
+                  dl_pinned **pinned)
 {
-    dl_pinned *self = NULL;
-
-    if (try_lock()) {
-        self = take_smallest(device, size);
-        unlock();
-    }
-    if (self != NULL) {
-        *pinned = self;
+    if (*pinned != NULL && (*pinned)->device == device && (*pinned)->size >= size) {
         return DL_OK;
     }
-    self = calloc(1, sizeof *self);
+    dl_pinned_free(*pinned);
+    *pinned = NULL;
+    dl_pinned *self = calloc(1, sizeof *self);
     if (self == NULL) {
         return dl_fail_no_memory();
     }
@@ -125,51 +59,19 @@ dl_pinned_take(const dl_cuda_table *cuda, int device, size_t size, dl_pinned **p
     return DL_OK;
 }
 
-/* Cuts the oldest pieces off the list, so that the others stay within the limit. */
-static dl_pinned *
-cut_excess(void)
-{
-    dl_pinned **end = &kept.first;
-    size_t sum = 0;
-
-    while (*end != NULL && (*end)->size <= DL_PINNED_LIMIT - sum) {
-        sum += (*end)->size;
-        end = &(*end)->next;
-    }
-    dl_pinned *rest = *end;
-    *end = NULL;
-    return rest;
-}
-
 void
-dl_pinned_give(dl_pinned *pinned)
+dl_pinned_free(dl_pinned *pinned)
 {
-    if (pinned->size > DL_PINNED_LIMIT || atomic_load(&kept.groups) == 0
-        || !try_lock()) {
-        pinned->next = NULL;
-        free_all(pinned);
+    int previous;
+
+    if (pinned == NULL) {
         return;
     }
-    pinned->next = kept.first;
-    kept.first = pinned;
-    dl_pinned *rest = cut_excess();
-    unlock();
-    free_all(rest);
-}
-
-void
-dl_pinned_join(void)
-{
-    atomic_fetch_add(&kept.groups, 1);
-}
-
-void
-dl_pinned_leave(void)
-{
-    if (atomic_fetch_sub(&kept.groups, 1) == 1 && try_lock()) {
-        dl_pinned *first = kept.first;
-        kept.first = NULL;
-        unlock();
-        free_all(first);
+    const dl_cuda_table *cuda = pinned->cuda;
+    if (dl_cuda_enter(cuda, pinned->device, &previous) == DL_OK) {
+        cuda->host_free(pinned->memory);
+        cuda->stream_destroy(pinned->stream);
+        dl_cuda_leave(cuda, pinned->device, previous);
     }
+    free(pinned);
 }

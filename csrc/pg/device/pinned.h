@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Page-locked memory of the host, which devices copy from and to directly, each piece
- * with a stream for its copies.  Making it takes longer than most copies, so pieces are
- * kept for later operations of the process, up to DL_PINNED_LIMIT bytes in all; a larger
- * one is freed after its operation. */
+ * Page-locked memory of the host, which devices copy from and to directly, with a stream
+ * for its copies.  Making it takes longer than most copies, so a group keeps the memory
+ * of its last operation for the next one, unless it is larger than DL_PINNED_LIMIT. */
 #ifndef DISTLITE_PG_DEVICE_PINNED_H
 #define DISTLITE_PG_DEVICE_PINNED_H
 
@@ -11,10 +10,9 @@
 
 #include "pg/device/cuda_table.h"
 
-#define DL_PINNED_LIMIT ((size_t)512 << 20)
+#define DL_PINNED_LIMIT ((size_t)256 << 20)
 
 typedef struct dl_pinned {
-    struct dl_pinned *next;
     const dl_cuda_table *cuda;
     void *memory;
     size_t size;
@@ -22,16 +20,13 @@ typedef struct dl_pinned {
     int device;
 } dl_pinned;
 
-/* Takes a piece of at least `size` bytes whose stream is on `device`, the thread's
- * current one. */
-dl_status dl_pinned_take(const dl_cuda_table *cuda, int device, size_t size,
-                         dl_pinned **pinned);
+/* Leaves in `*pinned` at least `size` bytes whose stream is on `device`, the thread's
+ * current one: what is there, if it will do, or else new memory in its place.  It is
+ * NULL after a failure. */
+dl_status dl_pinned_reserve(const dl_cuda_table *cuda, int device, size_t size,
+                            dl_pinned **pinned);
 
-/* Gives a piece back, which no copy uses any more. */
-void dl_pinned_give(dl_pinned *pinned);
-
-/* Count the groups that may take pieces; the last one to leave frees what is kept. */
-void dl_pinned_join(void);
-void dl_pinned_leave(void);
+/* Frees memory that no copy uses any more.  NULL does nothing. */
+void dl_pinned_free(dl_pinned *pinned);
 
 #endif

@@ -4,7 +4,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "pg/device/device.h"
+#include "pg/device/pinned.h"
+#include "pg/group_state.h"
 
 /* Arrays begin at multiples of this, as those of most libraries do. */
 #define ALIGNMENT ((size_t)64)
@@ -91,7 +92,7 @@ place_arrays(const dl_arrays *arrays, const dl_arrays *staged, uintptr_t memory,
 static dl_status
 copy_run(const dl_staging *self, char *device, char *host, size_t size, bool is_back)
 {
-    const dl_pinned *buffer = self->buffer;
+    const dl_pinned *buffer = self->group->pinned;
     const dl_cuda_table *cuda = buffer->cuda;
 
     if (size == 0) {
@@ -131,8 +132,8 @@ copy_all(const dl_staging *self, bool is_back)
         run += dl_tensor_size(tensor);
     }
     DL_TRY(copy_run(self, device, host, run, is_back));
-    const dl_cuda_table *cuda = self->buffer->cuda;
-    return dl_cuda_check(cuda, cuda->stream_synchronize(self->buffer->stream),
+    const dl_pinned *buffer = self->group->pinned;
+    return dl_cuda_check(buffer->cuda, buffer->cuda->stream_synchronize(buffer->stream),
                          "cudaStreamSynchronize");
 }
 
@@ -163,13 +164,13 @@ take_buffer(dl_staging *self, const dl_cuda_table *cuda)
     size_t size;
 
     place_arrays(&arrays, &staged, 0, &size);
-    DL_TRY(dl_pinned_take(cuda, device, size, &self->buffer));
-    place_arrays(&arrays, &staged, (uintptr_t)self->buffer->memory, &size);
+    DL_TRY(dl_pinned_reserve(cuda, device, size, &self->group->pinned));
+    place_arrays(&arrays, &staged, (uintptr_t)self->group->pinned->memory, &size);
     return copy_all(self, false);
 }
 
 dl_status
-dl_staging_init(dl_staging *staging, const dl_group *group, const dl_call *call,
+dl_staging_init(dl_staging *staging, dl_group *group, const dl_call *call,
                 const dl_cuda_table *cuda)
 {
     *staging = (dl_staging){.group = group, .call = call};
@@ -192,8 +193,14 @@ dl_staging_copy_back(const dl_staging *staging)
 void
 dl_staging_fini(dl_staging *staging, bool keeps_memory)
 {
-    if (staging->buffer != NULL && !keeps_memory) {
-        dl_pinned_give(staging->buffer);
+    dl_group *group = staging->group;
+    bool is_large = group->pinned != NULL && group->pinned->size > DL_PINNED_LIMIT;
+
+    if (is_large && !keeps_memory) {
+        dl_pinned_free(group->pinned);
+    }
+    if (is_large || keeps_memory) {
+        group->pinned = NULL;
     }
     free(staging->staged);
 }
