@@ -37,6 +37,9 @@ ALLOWED_CHILDREN = (
     FORK_SERVER,
 )
 
+# Its cases are imported by the files that run them.
+pytest.register_assert_rewrite("store_conformance")
+
 _stderr = pytest.StashKey[int]()
 # How long the tests of each file took, for tests/parts.py.
 _durations: dict[str, float] = {}

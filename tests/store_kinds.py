@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import re
 import sys
 import threading
 import time
@@ -66,7 +67,11 @@ class DictStore(Store):
 
     def add(self, key: str, amount: int) -> int:
         with self.changed:
-            total = int(self.values.get(key, b"0")) + amount
+            held = self.values.get(key, b"0")
+            number = re.match(rb"\s*[+-]?\d+", held)
+            if number is None:
+                raise ValueError(f"the value of {key} is no number: {held!r}")
+            total = int(number[0]) + amount
             total = (total + 2**63) % 2**64 - 2**63
             self.values[key] = b"%d" % total
             self.changed.notify_all()
@@ -126,8 +131,11 @@ class Kind:
     """One kind of store and the stores opened so far."""
 
     has_queues = True
+    has_extended_api = True
     # What num_keys() counts besides the test's own keys.
     hidden_keys = 0
+    # Bytes of a key's limit that a prefix takes.
+    key_room = 0
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -154,6 +162,7 @@ class Hash(Kind):
 
 class File(Kind):
     has_queues = False
+    has_extended_api = False
     hidden_keys = 1  # the count of members
 
     def _make(self) -> Store:
@@ -164,6 +173,7 @@ class Prefix(Kind):
     """Two deep, beside a neighbour that must never be seen."""
 
     hidden_keys = 1
+    key_room = len("outer/inner/")
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -176,6 +186,9 @@ class Prefix(Kind):
 
 class Python(Kind):
     """Through a PrefixStore, so that every call comes from the core."""
+
+    has_extended_api = False
+    key_room = len("p/")
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What every kind of store must do, as one list of cases.  A test file describes its kind
- * and writes one line; each case becomes a CHECK_CASE named <kind>_<case>:
+ * What every kind of store must do while threads share it, wait, time out and are
+ * interrupted, as one list of cases; tests/store_conformance.py has the list of what each
+ * call does.  A test file describes its kind and writes one line; each case becomes a
+ * CHECK_CASE named <kind>_<case>:
  *
  *     static const suite_kind hash = {.make = make_hash, .has_queues = true};
  *     STORE_SUITE(hash)
@@ -10,79 +12,6 @@
 #define DISTLITE_TESTS_STORE_SUITE_H
 
 #include "store_suite_base.h"
-
-static void
-suite_values_are_bytes(dl_store *store)
-{
-    SUITE_SET(store, A, "first");
-    SUITE_SET(store, A, "a\0b");
-    SUITE_SET(store, B, "");
-    SUITE_SET(store, DL_LITERAL(""), "of the empty key");
-    SUITE_SET(store, DL_LITERAL("x\0y/\xff "), "odd");
-    SUITE_HOLDS(store, A, "a\0b");
-    SUITE_HOLDS(store, B, "");
-    SUITE_HOLDS(store, DL_LITERAL(""), "of the empty key");
-    SUITE_HOLDS(store, DL_LITERAL("x\0y/\xff "), "odd");
-    CHECK(!suite_exists(store, DL_LITERAL("x")));
-}
-
-static void
-suite_large_values_arrive_whole(dl_store *store)
-{
-    dl_buffer value = {0}, held = {0};
-
-    /* Sizes around those of segments and pieces, and the limit itself. */
-    static const size_t sizes[] = {1439, 65536, 262144 + 1, 3 << 20,
-                                   DL_STORE_VALUE_LIMIT};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        dl_buffer_clear(&value);
-        CHECK_OK(dl_buffer_reserve(&value, sizes[i]));
-        value.size = sizes[i];
-        for (size_t at = 0; at < sizes[i]; at++) {
-            value.data[at] = (uint8_t)(at * 7 + at / 251 + i);
-        }
-        CHECK_OK(dl_store_set(store, A, dl_buffer_bytes(&value), SOON));
-        CHECK_OK(dl_store_get(store, A, &held, SOON));
-        CHECK(dl_bytes_equal(dl_buffer_bytes(&held), dl_buffer_bytes(&value)));
-    }
-    dl_buffer_fini(&value);
-    dl_buffer_fini(&held);
-}
-
-static void
-suite_limits_are_named(dl_store *store)
-{
-    size_t key_limit = DL_STORE_KEY_LIMIT - suite_now->key_room;
-    uint8_t *memory = calloc(1, (size_t)DL_STORE_VALUE_LIMIT + 1);
-    dl_bytes *keys = calloc(DL_STORE_KEYS_LIMIT + 1, sizeof *keys);
-    const dl_bytes too_large = {memory, (size_t)DL_STORE_VALUE_LIMIT + 1};
-    dl_buffer held = {0};
-    bool exist;
-
-    CHECK_OK(dl_store_set(store, (dl_bytes){memory, key_limit}, A, SOON));
-    CHECK_OK(dl_store_get(store, (dl_bytes){memory, key_limit}, &held, SOON));
-    CHECK_STATUS(dl_store_set(store, (dl_bytes){memory, key_limit + 1}, A, SOON),
-                 DL_INVALID);
-    CHECK_CONTAINS(dl_last_error()->text, "8192");
-    CHECK_CONTAINS(dl_last_error()->text, "8191");
-    CHECK_STATUS(dl_store_set(store, A, too_large, SOON), DL_INVALID);
-    CHECK_CONTAINS(dl_last_error()->text, "8388609");
-    CHECK_CONTAINS(dl_last_error()->text, "8388608");
-    CHECK_STATUS(dl_store_append(store, A, too_large, SOON), DL_INVALID);
-    CHECK_STATUS(dl_store_compare_set(store, A, B, too_large, &held, SOON), DL_INVALID);
-    CHECK_STATUS(dl_store_multi_set(store, keys, &too_large, 1, SOON), DL_INVALID);
-    CHECK_STATUS(dl_store_check(store, keys, DL_STORE_KEYS_LIMIT + 1, &exist, SOON),
-                 DL_INVALID);
-    CHECK_CONTAINS(dl_last_error()->text, "131073");
-    CHECK_CONTAINS(dl_last_error()->text, "131072");
-    CHECK_STATUS(dl_store_wait(store, keys, DL_STORE_KEYS_LIMIT + 1, SOON), DL_INVALID);
-    /* None of the refused calls had an effect. */
-    CHECK(!suite_exists(store, A));
-    CHECK_EQUAL(suite_num_keys(store), 1);
-    dl_buffer_fini(&held);
-    free(keys);
-    free(memory);
-}
 
 static void
 suite_append_grows_past_the_limit(dl_store *store)
@@ -101,122 +30,6 @@ suite_append_grows_past_the_limit(dl_store *store)
           && held.data[2 * size - 1] == 'y');
     dl_buffer_fini(&held);
     free(memory);
-}
-
-static void
-suite_append_creates_and_extends(dl_store *store)
-{
-    CHECK_OK(dl_store_append(store, A, DL_LITERAL(""), SOON));
-    SUITE_HOLDS(store, A, "");
-    CHECK_OK(dl_store_append(store, A, DL_LITERAL("x"), SOON));
-    /* The same value again must not be taken for a repetition of the call. */
-    CHECK_OK(dl_store_append(store, A, DL_LITERAL("x"), SOON));
-    CHECK_OK(dl_store_append(store, A, DL_LITERAL("\0z"), SOON));
-    SUITE_HOLDS(store, A, "xx\0z");
-    CHECK_OK(dl_store_append(store, B, DL_LITERAL("new"), SOON));
-    SUITE_HOLDS(store, B, "new");
-}
-
-static void
-suite_add_counts(dl_store *store)
-{
-    CHECK_EQUAL(suite_add(store, A, 0), 0);
-    SUITE_HOLDS(store, A, "0");
-    CHECK_EQUAL(suite_add(store, A, 12), 12);
-    CHECK_EQUAL(suite_add(store, A, -20), -8);
-    SUITE_HOLDS(store, A, "-8");
-    SUITE_SET(store, A, " 12abc");
-    CHECK_EQUAL(suite_add(store, A, 1), 13);
-    SUITE_SET(store, A, "9223372036854775807");
-    CHECK(suite_add(store, A, 1) == INT64_MIN);
-}
-
-static void
-suite_add_on_text_is_an_error_of_that_call(dl_store *store)
-{
-    int64_t sum = 5;
-
-    SUITE_SET(store, DL_LITERAL("lr"), "high");
-    CHECK_STATUS(dl_store_add(store, DL_LITERAL("lr"), 1, &sum, SOON), DL_INVALID);
-    CHECK_CONTAINS(dl_last_error()->text, "lr");
-    CHECK_CONTAINS(dl_last_error()->text, "high");
-    CHECK_EQUAL(sum, 5);
-    SUITE_HOLDS(store, DL_LITERAL("lr"), "high");
-    CHECK_EQUAL(suite_add(store, A, 2), 2);
-}
-
-static void
-suite_compare_set_follows_its_table(dl_store *store)
-{
-    static const struct {
-        const char *before; /* NULL: absent */
-        const char *expected;
-        const char *answer;
-        const char *after;
-    } rows[] = {
-        {NULL, "", "new", "new"},  {NULL, "old", "old", NULL},
-        {"", "", "new", "new"},    {"old", "old", "new", "new"},
-        {"old", "", "old", "old"}, {"old", "else", "old", "old"},
-        {"", "old", "", ""},
-    };
-    dl_buffer held = {0};
-
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        suite_delete(store, A);
-        if (rows[i].before != NULL) {
-            CHECK_OK(dl_store_set(store, A, dl_bytes_of(rows[i].before), SOON));
-        }
-        CHECK_OK(dl_store_compare_set(store, A, dl_bytes_of(rows[i].expected),
-                                      DL_LITERAL("new"), &held, SOON));
-        CHECK(dl_bytes_equal(dl_buffer_bytes(&held), dl_bytes_of(rows[i].answer)));
-        CHECK(suite_exists(store, A) == (rows[i].after != NULL));
-        if (rows[i].after != NULL) {
-            CHECK_OK(dl_store_get(store, A, &held, SOON));
-            CHECK(dl_bytes_equal(dl_buffer_bytes(&held), dl_bytes_of(rows[i].after)));
-        }
-    }
-    dl_buffer_fini(&held);
-}
-
-static void
-suite_delete_tells_the_truth(dl_store *store)
-{
-    CHECK(!suite_delete(store, A));
-    SUITE_SET(store, A, "1");
-    CHECK(suite_delete(store, A));
-    CHECK(!suite_delete(store, A));
-    CHECK(!suite_exists(store, A));
-    SUITE_SET(store, A, "2");
-    SUITE_HOLDS(store, A, "2");
-}
-
-static void
-suite_num_keys_counts_names(dl_store *store)
-{
-    CHECK_EQUAL(suite_num_keys(store), 0);
-    SUITE_SET(store, A, "1");
-    SUITE_SET(store, A, "2");
-    suite_add(store, B, 1);
-    CHECK_EQUAL(suite_num_keys(store), 2);
-    CHECK(!suite_delete(store, C));
-    CHECK(suite_delete(store, A));
-    CHECK_EQUAL(suite_num_keys(store), 1);
-}
-
-static void
-suite_check_needs_all(dl_store *store)
-{
-    const dl_bytes keys[] = {A, B, A};
-    bool exist = false;
-
-    CHECK_OK(dl_store_check(store, NULL, 0, &exist, SOON));
-    CHECK(exist);
-    SUITE_SET(store, A, "");
-    CHECK_OK(dl_store_check(store, keys, 3, &exist, SOON));
-    CHECK(!exist);
-    SUITE_SET(store, B, "");
-    CHECK_OK(dl_store_check(store, keys, 3, &exist, SOON));
-    CHECK(exist);
 }
 
 static dl_status
@@ -249,37 +62,6 @@ suite_list_keys_names_each_once(dl_store *store)
     CHECK_EQUAL(counts['a'] + counts[0xff], 3);
 }
 
-static void
-suite_multi_calls_keep_order(dl_store *store)
-{
-    enum { COUNT = 700 };
-    static char names[COUNT][16], texts[COUNT][24];
-    dl_bytes keys[COUNT], values[COUNT];
-    dl_buffer held[COUNT] = {0};
-
-    for (int i = 0; i < COUNT; i++) {
-        snprintf(names[i], sizeof names[i], "key%d", i);
-        snprintf(texts[i], sizeof texts[i], "%.*d", i % 20, i);
-        keys[i] = dl_bytes_of(names[i]);
-        values[i] = dl_bytes_of(texts[i]);
-    }
-    CHECK_OK(dl_store_multi_set(store, keys, values, COUNT, SOON));
-    /* The keys are requested in another order, and one of them twice. */
-    for (int i = 0; i < COUNT; i++) {
-        keys[i] = dl_bytes_of(names[COUNT - 1 - i]);
-    }
-    keys[1] = keys[0];
-    CHECK_OK(dl_store_multi_get(store, keys, COUNT, held, SOON));
-    for (int i = 0; i < COUNT; i++) {
-        int number = COUNT - 1 - (i == 1 ? 0 : i);
-        CHECK(dl_bytes_equal(dl_buffer_bytes(&held[i]), dl_bytes_of(texts[number])));
-        dl_buffer_fini(&held[i]);
-    }
-    CHECK_OK(dl_store_multi_set(store, NULL, NULL, 0, SOON));
-    CHECK_OK(dl_store_multi_get(store, NULL, 0, NULL, SOON));
-    CHECK_EQUAL(suite_num_keys(store), COUNT);
-}
-
 /* Returns by how much a timeout was exceeded: the least of several tries, since the
  * machine may be busy.  Stops at the first try below `good`. */
 static int64_t
@@ -309,28 +91,6 @@ suite_timeouts_are_exact_to_milliseconds(dl_store *store)
 
     CHECK(suite_timeout_excess(store, 7 * DL_MILLISECOND, good) < good);
     CHECK(suite_timeout_excess(store, 130 * DL_MILLISECOND, good) < good);
-}
-
-static void
-suite_timeouts_name_span_and_keys(dl_store *store)
-{
-    const dl_bytes keys[] = {A, DL_LITERAL("nope"), DL_LITERAL("nor this")};
-    dl_buffer values[3] = {0};
-
-    SUITE_SET(store, A, "1");
-    CHECK_STATUS(dl_store_get(store, keys[1], values, MS(30)), DL_TIMEOUT);
-    CHECK_CONTAINS(dl_last_error()->text, "wait timeout after 30ms, keys: ");
-    CHECK_CONTAINS(dl_last_error()->text, "nope");
-    CHECK_STATUS(dl_store_wait(store, keys + 1, 2, MS(20)), DL_TIMEOUT);
-    CHECK_CONTAINS(dl_last_error()->text, "wait timeout after 20ms, keys: ");
-    CHECK_CONTAINS(dl_last_error()->text, "nope, ");
-    CHECK_CONTAINS(dl_last_error()->text, "nor this");
-    CHECK_STATUS(dl_store_multi_get(store, keys, 2, values, MS(10)), DL_TIMEOUT);
-    CHECK_CONTAINS(dl_last_error()->text, "nope");
-    CHECK_STATUS(dl_store_barrier(store, DL_LITERAL("bb"), 2, MS(40)), DL_TIMEOUT);
-    CHECK_CONTAINS(dl_last_error()->text, "barrier timeout after 40ms, key: ");
-    CHECK_CONTAINS(dl_last_error()->text, "bb");
-    dl_buffer_fini(&values[0]);
 }
 
 static void
@@ -673,24 +433,6 @@ suite_queues_are_first_in_first_out(dl_store *store)
 }
 
 static void
-suite_queues_and_values_are_apart(dl_store *store)
-{
-    dl_buffer item = {0};
-
-    if (!suite_has_queues(store)) {
-        return;
-    }
-    CHECK_OK(dl_store_queue_push(store, A, DL_LITERAL("item"), SOON));
-    SUITE_SET(store, A, "value");
-    SUITE_HOLDS(store, A, "value");
-    CHECK(suite_delete(store, A));
-    SUITE_POPS(store, A, "item");
-    SUITE_SET(store, A, "value");
-    CHECK_STATUS(dl_store_queue_pop(store, A, true, &item, MS(30)), DL_TIMEOUT);
-    dl_buffer_fini(&item);
-}
-
-static void
 suite_a_push_reaches_its_consumer(dl_store *store)
 {
     const dl_bytes keys[] = {A, B, C};
@@ -751,20 +493,6 @@ suite_every_item_is_popped_once(dl_store *store)
     dl_run_ranks(SUITE_RANKS, suite_queue_rank, store);
     CHECK_EQUAL(suite_add(store, B, 0), count * (count - 1) / 2);
     SUITE_LENGTH(store, A, 0);
-}
-
-static void
-suite_the_timeout_can_be_set(dl_store *store)
-{
-    const dl_bytes key = A;
-
-    CHECK_EQUAL(dl_store_timeout(store), DL_STORE_DEFAULT_TIMEOUT);
-    dl_store_set_timeout(store, 70 * DL_MILLISECOND);
-    CHECK_EQUAL(dl_store_timeout(store), 70 * DL_MILLISECOND);
-    CHECK_STATUS(dl_store_wait(store, &key, 1, dl_store_deadline(store)), DL_TIMEOUT);
-    CHECK_CONTAINS(dl_last_error()->text, "70ms");
-    dl_store_set_timeout(store, -1);
-    CHECK_EQUAL(dl_store_deadline(store).at, INT64_MAX);
 }
 
 static void
@@ -892,21 +620,9 @@ suite_run(const suite_kind *kind, void (*run)(dl_store *))
 
 /* The compiler reports a case that is missing here as an unused function. */
 #define STORE_SUITE(kind)                                    \
-    SUITE_CASE(kind, values_are_bytes)                       \
-    SUITE_CASE(kind, large_values_arrive_whole)              \
-    SUITE_CASE(kind, limits_are_named)                       \
     SUITE_CASE(kind, append_grows_past_the_limit)            \
-    SUITE_CASE(kind, append_creates_and_extends)             \
-    SUITE_CASE(kind, add_counts)                             \
-    SUITE_CASE(kind, add_on_text_is_an_error_of_that_call)   \
-    SUITE_CASE(kind, compare_set_follows_its_table)          \
-    SUITE_CASE(kind, delete_tells_the_truth)                 \
-    SUITE_CASE(kind, num_keys_counts_names)                  \
-    SUITE_CASE(kind, check_needs_all)                        \
     SUITE_CASE(kind, list_keys_names_each_once)              \
-    SUITE_CASE(kind, multi_calls_keep_order)                 \
     SUITE_CASE(kind, timeouts_are_exact_to_milliseconds)     \
-    SUITE_CASE(kind, timeouts_name_span_and_keys)            \
     SUITE_CASE(kind, zero_looks_once)                        \
     SUITE_CASE(kind, negative_waits_for_ever)                \
     SUITE_CASE(kind, each_way_to_make_a_key_ends_waits)      \
@@ -918,10 +634,8 @@ suite_run(const suite_kind *kind, void (*run)(dl_store *))
     SUITE_CASE(kind, barriers_hold_until_all_have_come)      \
     SUITE_CASE(kind, threads_exchange_what_they_set)         \
     SUITE_CASE(kind, queues_are_first_in_first_out)          \
-    SUITE_CASE(kind, queues_and_values_are_apart)            \
     SUITE_CASE(kind, a_push_reaches_its_consumer)            \
     SUITE_CASE(kind, every_item_is_popped_once)              \
-    SUITE_CASE(kind, the_timeout_can_be_set)                 \
     SUITE_CASE(kind, a_clone_sees_the_same_data)             \
     SUITE_CASE(kind, a_closed_store_says_so)                 \
     SUITE_CASE(kind, a_forked_child_is_refused)              \

@@ -18,7 +18,6 @@ typedef struct suite_kind {
     void (*finish)(void);      /* ends what else make() started; may be NULL */
     bool has_queues;           /* otherwise they must fail with DL_UNSUPPORTED */
     bool close_leaves_blocked; /* close() does not end blocked calls (views) */
-    size_t key_room;           /* bytes of the key limit taken by a prefix */
     int64_t hidden_keys;       /* that num_keys counts besides those of a case */
 } suite_kind;
 

@@ -37,12 +37,10 @@ make_nested(void)
 
 static const suite_kind view = {.make = make_view,
                                 .has_queues = true,
-                                .close_leaves_blocked = true,
-                                .key_room = sizeof "prefix/" - 1};
+                                .close_leaves_blocked = true};
 static const suite_kind nested = {.make = make_nested,
                                   .has_queues = true,
-                                  .close_leaves_blocked = true,
-                                  .key_room = sizeof "/b//" - 1};
+                                  .close_leaves_blocked = true};
 STORE_SUITE(view)
 STORE_SUITE(nested)
 

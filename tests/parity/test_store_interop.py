@@ -70,137 +70,6 @@ def with_pairs(*names: str):
     return pytest.mark.parametrize("pair", names, indirect=True)
 
 
-@pytest.fixture
-def orders(pair: Pair):
-    """Every test works in both directions: (who writes, who reads)."""
-    return [(pair.master, pair.client), (pair.client, pair.master)]
-
-
-@pytest.mark.parametrize("size", [0, 1, 1439, 1440, 1441, 1 << 16, 1 << 20, 8 << 20])
-def test_set_and_get(orders, size: int):
-    for number, (writer, reader) in enumerate(orders):
-        value = (b"%d-\x00\xff" % number * (size // 4 + 1))[:size]
-        writer.set("key", value)
-        # torch's set is not acknowledged: another request of its own is.
-        assert writer.get("key") == value
-        assert reader.get("key") == value
-
-
-@pytest.mark.parametrize("key", ["", "k" * 8000, "a/b", "é", "init/"])
-def test_keys(orders, key: str):
-    for writer, reader in orders:
-        writer.set(key, "value")
-        assert reader.get(key) == b"value"
-        assert reader.delete_key(key) is True
-
-
-def test_a_write_is_seen_by_the_next_call_of_the_other(orders):
-    for writer, reader in orders:
-        for number in range(100):
-            writer.set("key", str(number))
-            assert writer.get("key") == str(number).encode()
-            assert reader.get("key") == str(number).encode()
-
-
-def test_add(orders):
-    for writer, reader in orders:
-        writer.set("n", "5")
-        # Torch's client does not wait for what it sets; for this it does.
-        assert writer.get("n") == b"5"
-        assert reader.add("n", 2) == 7
-        assert writer.add("n", -(2**62)) == 7 - 2**62
-        assert reader.get("n") == str(7 - 2**62).encode()
-        assert writer.add("new", 0) == 0
-        assert reader.delete_key("new")
-
-
-def test_adds_of_both_count(pair: Pair):
-    def count(store) -> None:
-        for _ in range(100):
-            store.add("n", 1)
-
-    join_all([Background(lambda store=store: count(store)) for store in pair.both])
-    assert pair.client.add("n", 0) == 200
-
-
-def test_compare_set(orders):
-    for writer, reader in orders:
-        assert writer.compare_set("key", "something", "new") == b"something"
-        assert reader.check(["key"]) is False
-        assert reader.compare_set("key", "", "first") == b"first"
-        assert writer.compare_set("key", "wrong", "second") == b"first"
-        assert writer.compare_set("key", "first", b"\x00second") == b"\x00second"
-        assert reader.get("key") == b"\x00second"
-        writer.delete_key("key")
-
-
-def test_delete_key_and_num_keys(orders):
-    for writer, reader in orders:
-        assert reader.num_keys() == 0
-        writer.set("a", "")
-        writer.add("b", 1)
-        assert writer.num_keys() == reader.num_keys() == 2
-        assert reader.delete_key("a") is True
-        assert writer.delete_key("a") is False
-        assert writer.delete_key("b") is True
-
-
-def test_list_keys(orders):
-    for writer, reader in orders:
-        assert reader.list_keys() == []
-        writer.set("a", "")
-        writer.add("b/c", 1)
-        assert sorted(reader.list_keys()) == ["a", "b/c"]
-        writer.delete_key("a")
-        writer.delete_key("b/c")
-
-
-def test_check(orders):
-    for writer, reader in orders:
-        assert reader.check([]) is True
-        assert reader.check(["a"]) is False
-        writer.set("a", "")
-        writer.add("b", 0)
-        assert reader.check(["a", "b", "a"]) is True
-        assert reader.check(["a", "c"]) is False
-        writer.delete_key("a")
-        writer.delete_key("b")
-
-
-def test_append(orders):
-    for writer, reader in orders:
-        writer.append("key", "one")
-        writer.check(["key"])
-        reader.append("key", b"\x00two")
-        assert reader.get("key") == writer.get("key") == b"one\x00two"
-        writer.delete_key("key")
-
-
-def test_multi(orders):
-    keys = [f"key/{number}" for number in range(500)]
-    for writer, reader in orders:
-        writer.multi_set(keys, [key * 10 for key in keys])
-        assert writer.check(keys)
-        assert reader.multi_get(keys) == [(key * 10).encode() for key in keys]
-        assert reader.multi_get([]) == []
-
-
-@pytest.mark.parametrize("write", ["set", "add", "append", "multi_set"])
-def test_waits_are_ended_by_the_other(orders, write: str):
-    for number, (writer, reader) in enumerate(orders):
-        key = f"{write}/{number}"
-        arguments = {"add": (key, 1), "multi_set": ([key], ["v"])}
-        waiters = [
-            Background(lambda r=reader, k=key: r.wait([k])),
-            Background(lambda r=reader, k=key: r.clone().get(k)),
-            Background(lambda r=reader, k=key: r.clone().multi_get([k, k])),
-        ]
-        threading.Event().wait(0.05)  # as long as it would take to go on wrongly
-        assert not any(waiter.is_done() for waiter in waiters)
-        getattr(writer, write)(*arguments.get(write, (key, "v")))
-        join_all(waiters)
-
-
 def test_timeouts(pair: Pair):
     for store in pair.both:
         with pytest.raises(RuntimeError, match="^wait timeout after 150ms, keys: /no"):
@@ -223,17 +92,12 @@ def test_zero_looks_once_at_any_server(pair: Pair):
 
 
 @with_pairs("torch-libuv", "our-libuv", "our-poll")
-def test_queues(pair: Pair, orders):
+def test_queues(pair: Pair):
+    orders = [(pair.master, pair.client), (pair.client, pair.master)]
     if pair.client_library is torch.distributed and not pair.uses_libuv:
         # torch's client refuses by itself where it was told of a legacy server.
-        orders = [
-            (pair.master, reader)
-            for reader in [
-                torch.distributed.TCPStore(
-                    "127.0.0.1", pair.master.port, None, False, PATIENCE
-                )
-            ]
-        ]
+        where = ("127.0.0.1", pair.master.port, None, False, PATIENCE)
+        orders = [(pair.master, torch.distributed.TCPStore(*where))]
     for writer, reader in orders:
         waiter = Background(lambda r=reader: r.queue_pop("q")).until_asleep()
         writer.queue_push("q", b"\x00first")
@@ -276,13 +140,6 @@ def test_a_barrier_of_both(pair: Pair):
     for store in pair.both:
         with pytest.raises(RuntimeError, match="^barrier timeout after 150ms, key: "):
             store.barrier("alone", 3, SOON)
-
-
-def test_clones(pair: Pair):
-    for store in pair.both:
-        clone = store.clone()
-        clone.set("key", "value")
-        assert clone.get("key") == pair.master.get("key") == b"value"
 
 
 def test_prefixes(pair: Pair):

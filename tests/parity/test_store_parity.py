@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One body over torch's stores and ours, wherever torch's do the right thing."""
+"""One body over torch's stores and ours, wherever torch's do the right thing; what
+every store does is listed in tests/store_conformance.py."""
 
 from __future__ import annotations
 
@@ -59,91 +60,6 @@ def in_background(function) -> threading.Thread:
     return thread
 
 
-@pytest.mark.parametrize("value", ["text", "", b"\x00\xff", bytearray(b"array"), "é"])
-def test_set_and_get(store, value):
-    assert store.set("key", value) is None
-    expected = value.encode() if isinstance(value, str) else bytes(value)
-    assert store.get("key") == expected
-    assert type(store.get("key")) is bytes
-    assert store.get(b"key") == expected
-
-
-@pytest.mark.parametrize("size", [1 << 16, 1 << 20, 8 << 20])
-def test_large_values(store, size: int):
-    value = b"0123456789abcdef" * (size // 16)
-    store.set("key", value)
-    assert store.get("key") == value
-
-
-def test_add(store):
-    assert store.add("n", 5) == 5
-    assert store.add("n", -12) == -7
-    assert store.get("n") == b"-7"
-    assert store.add("zero", 0) == 0
-    assert store.check(["zero"])
-    store.set("n", "41")
-    assert store.add("n", True) == 42
-
-
-@pytest.mark.parametrize(
-    ("text", "total"), [(" 12", 13), ("12abc", 13), ("0x10", 1), ("1e3", 2), ("+4", 5)]
-)
-def test_numbers_are_read_leniently(store, text: str, total: int):
-    store.set("n", text)
-    assert store.add("n", 1) == total
-    assert store.get("n") == str(total).encode()
-
-
-@with_kinds("hash", "file", "prefix")
-def test_adding_to_text(store):
-    store.set("n", "text")
-    with pytest.raises(ValueError):
-        store.add("n", 1)
-    assert store.get("n") == b"text"
-
-
-def test_compare_set(store):
-    assert store.compare_set("key", "something", "new") == b"something"
-    assert store.check(["key"]) is False
-    assert store.compare_set("key", "", "first") == b"first"
-    assert store.compare_set("key", "wrong", "second") == b"first"
-    assert store.compare_set("key", "first", "second") == b"second"
-    assert store.compare_set("key", "", "third") == b"second"
-    assert store.get("key") == b"second"
-
-
-def test_delete_key(store):
-    store.set("key", "value")
-    assert store.delete_key("key") is True
-    assert store.check(["key"]) is False
-    store.set("key", "again")
-    assert store.get("key") == b"again"
-
-
-@with_kinds("hash", "prefix", "tcp-poll", "tcp-libuv")
-def test_delete_key_of_an_absent_one(store):
-    assert store.delete_key("key") is False
-
-
-def test_check(store):
-    assert store.check([]) is True
-    store.set("a", "")
-    assert store.check(["a"]) is True
-    assert store.check(("a", "a")) is True
-    assert store.check(["a", "b"]) is False
-    assert store.check(key for key in ("a",)) is True
-
-
-def test_num_keys(kind, store):
-    hidden = 1 if kind == "file" else 0  # the count of members
-    assert store.num_keys() == hidden
-    store.set("a", "")
-    store.add("b", 1)
-    assert store.num_keys() == hidden + 2
-    store.delete_key("a")
-    assert store.num_keys() == hidden + 1
-
-
 def test_num_keys_of_a_file_that_was_closed_once(dist, tmp_path):
     first = open_store(dist, "file", tmp_path)
     del first
@@ -151,14 +67,6 @@ def test_num_keys_of_a_file_that_was_closed_once(dist, tmp_path):
     assert store.num_keys() == 2  # the counts of members that came and that left
     store.set("a", "")
     assert store.num_keys() == 3
-
-
-@with_kinds("hash", "tcp-poll", "tcp-libuv")
-def test_list_keys(store):
-    assert store.list_keys() == []
-    store.set("a", "")
-    store.add("b/c", 1)
-    assert sorted(store.list_keys()) == ["a", "b/c"]
 
 
 def test_what_a_python_store_lacks(dist):
@@ -212,36 +120,11 @@ def test_a_name_that_does_not_resolve(dist):
         )
 
 
-def test_append(store):
-    store.append("key", "one")
-    store.append("key", b"\x00two")
-    assert store.get("key") == b"one\x00two"
-
-
-def test_multi(store):
-    store.multi_set(["a", "b"], ["1", b"\xff"])
-    assert store.multi_get(["b", "a", "b"]) == [b"\xff", b"1", b"\xff"]
-    assert store.multi_get([]) == []
-
-
 @with_kinds("tcp-poll", "tcp-libuv")
 def test_multi_set_of_unequal_lengths(dist, store):
     text = "multiSet keys and values vectors must be of same size"
     with pytest.raises(dist.DistStoreError, match=text):
         store.multi_set(["a", "b"], ["1"])
-
-
-def test_wait(store):
-    store.multi_set(["a", "b"], ["", ""])
-    assert store.wait(["a", "b"]) is None
-    assert store.wait(["a"], PATIENCE) is None
-    assert store.wait([]) is None
-
-
-def test_a_wait_is_ended_by_a_set(store):
-    thread = in_background(lambda: store.clone().set("key", "value"))
-    assert store.get("key") == b"value"
-    thread.join(60)
 
 
 def test_timeouts_are_runtime_errors(store):
@@ -315,23 +198,6 @@ def test_barrier(store):
     store.barrier("b", 2, timeout=PATIENCE)
     thread.join(60)
     assert not thread.is_alive()
-
-
-def test_clone(store):
-    store.set_timeout(timedelta(seconds=77))
-    clone = store.clone()
-    clone.set("key", "value")
-    assert store.get("key") == b"value"
-
-
-@with_kinds("hash", "prefix", "tcp-poll", "tcp-libuv")
-def test_a_clone_has_the_timeout(store):
-    store.set_timeout(timedelta(seconds=77))
-    assert store.clone().timeout == timedelta(seconds=77)
-
-
-def test_has_extended_api(kind, store):
-    assert store.has_extended_api() is (kind != "file")
 
 
 def test_wrong_types(store):
