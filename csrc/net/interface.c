@@ -139,44 +139,19 @@ matches_entry(const dl_interface *interface, const char *entry)
                                       : strcmp(interface->name, entry) == 0;
 }
 
-/* Moves the next entry of the list to `entry`, without blanks and "^".  False: the list
- * has ended. */
+/* Moves the next entry of the list to `entry`, without blanks.  False: the list has
+ * ended. */
 static bool
-next_entry(const char **list, char entry[ENTRY_SIZE], bool *is_excluded)
+next_entry(const char **list, char entry[ENTRY_SIZE])
 {
     *list += strspn(*list, ", \t");
     size_t size = strcspn(*list, ", \t");
-    const char *start = *list;
 
     if (size == 0) {
         return false;
     }
+    snprintf(entry, ENTRY_SIZE, "%.*s", (int)size, *list);
     *list += size;
-    *is_excluded = *start == '^';
-    snprintf(entry, ENTRY_SIZE, "%.*s", (int)(size - *is_excluded),
-             start + *is_excluded);
-    return true;
-}
-
-/* Returns whether the list begins with "^", which then excludes all of its entries. */
-static bool
-is_all_excluding(const char *list)
-{
-    return list[strspn(list, ", \t")] == '^';
-}
-
-static bool
-is_allowed(const dl_interface *interface, const char *list)
-{
-    bool excludes_all = is_all_excluding(list);
-    char entry[ENTRY_SIZE];
-    bool is_excluded;
-
-    while (next_entry(&list, entry, &is_excluded)) {
-        if ((is_excluded || excludes_all) && matches_entry(interface, entry)) {
-            return false;
-        }
-    }
     return true;
 }
 
@@ -203,7 +178,7 @@ points_of(const dl_interface_choice *choice, const dl_address *address)
 
 /* Returns the best interface that matches `entry`, or any if `entry` is NULL. */
 static const dl_interface *
-best_of(const dl_interface_choice *choice, const char *list, const char *entry)
+best_of(const dl_interface_choice *choice, const char *entry)
 {
     const dl_interface *best = NULL;
     int most = 0;
@@ -211,8 +186,7 @@ best_of(const dl_interface_choice *choice, const char *list, const char *entry)
     for (size_t i = 0; i < choice->count; i++) {
         const dl_interface *interface = &choice->interfaces[i];
         int points = points_of(choice, &interface->address);
-        if (points > most && is_allowed(interface, list)
-            && (entry == NULL || matches_entry(interface, entry))) {
+        if (points > most && (entry == NULL || matches_entry(interface, entry))) {
             best = interface;
             most = points;
         }
@@ -236,20 +210,12 @@ describe(const dl_interface_choice *choice, char *text, size_t size)
     }
 }
 
-/* `entry` is empty if the list only has exclusions, and they leave no interface. */
 static dl_status
 fail_absent(const dl_interface_choice *choice, const char *list, const char *entry)
 {
     char existing[DL_ERROR_TEXT_SIZE / 2];
 
     describe(choice, existing, sizeof existing);
-    if (entry[0] == '\0') {
-        return dl_fail(
-            DL_INVALID,
-            DL_INTERFACE_VARIABLE
-            "=%.200s excludes every interface of this host; interfaces that are up: %s",
-            list, existing);
-    }
     return dl_fail(DL_INVALID,
                    DL_INTERFACE_VARIABLE "=%.200s: no interface that is up on this "
                                          "host %s %s; interfaces that are up: %s",
@@ -257,20 +223,16 @@ fail_absent(const dl_interface_choice *choice, const char *list, const char *ent
                    entry, existing);
 }
 
-/* Chooses one address for each entry that is not an exclusion, in order. */
+/* Chooses one address for each entry, in order. */
 static dl_status
 choose_listed(const dl_interface_choice *choice, const char *list,
               dl_address addresses[DL_INTERFACES_LIMIT], int *count)
 {
     const char *rest = list;
     char entry[ENTRY_SIZE];
-    bool is_excluded;
 
-    while (next_entry(&rest, entry, &is_excluded)) {
-        if (is_excluded) {
-            continue;
-        }
-        const dl_interface *found = best_of(choice, list, entry);
+    while (next_entry(&rest, entry)) {
+        const dl_interface *found = best_of(choice, entry);
         if (found == NULL) {
             return fail_absent(choice, list, entry);
         }
@@ -292,13 +254,11 @@ dl_interface_choose(const dl_interface_choice *choice,
     const char *list = choice->wanted == NULL ? "" : choice->wanted;
 
     *count = 0;
-    if (!is_all_excluding(list)) {
-        DL_TRY(choose_listed(choice, list, addresses, count));
-    }
+    DL_TRY(choose_listed(choice, list, addresses, count));
     if (*count == 0) {
-        const dl_interface *found = best_of(choice, list, NULL);
+        const dl_interface *found = best_of(choice, NULL);
         if (found == NULL) {
-            return fail_absent(choice, list, "");
+            return dl_fail(DL_INVALID, "no interface of this host is up");
         }
         addresses[(*count)++] = found->address;
     }

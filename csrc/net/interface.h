@@ -6,8 +6,7 @@
  * interface, and loopback last.
  *
  * The user can list interfaces by name or network instead: "eth0", "eth0,10.0.0.0/8".
- * Each entry gives one address, and all of them are used.  An entry after "^" is
- * excluded; "^" in front of the list applies to all of its entries: "^docker0". */
+ * Each entry gives one address, and all of them are used. */
 #ifndef DISTLITE_NET_INTERFACE_H
 #define DISTLITE_NET_INTERFACE_H
 

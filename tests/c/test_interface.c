@@ -107,29 +107,11 @@ CHECK_CASE(networks_may_stand_for_names)
     check_choice("0.0.0.0/0", "10.1.0.5", NULL, "10.1.0.5");
 }
 
-CHECK_CASE(exclusions_leave_the_rest)
-{
-    check_choice("^docker0", NULL, NULL, "10.0.0.5");
-    check_choice("^docker0,eth0", NULL, NULL, "10.1.0.5");
-    check_choice("^10.0.0.0/15,172.16.0.0/12", NULL, NULL, "fd00::5");
-    check_choice("eth0,^10.0.0.0/8", NULL, NULL, "fd00::5");
-    check_choice("^docker0,eth0,eth1,ib0", "10.0.0.5", NULL, "127.0.0.1");
-}
-
 CHECK_CASE(a_filter_that_matches_nothing_shows_the_choices)
 {
     static const char *const hopeless[] = {
-        "eth7",
-        "eth0,eth7",
-        "eth7,^lo",
-        "eth0,192.168.0.0/16",
-        "10.2.0.0/16",
-        "10.0.0.0/",
-        "10.0.0.0/33",
-        "eth0/8",
-        "10.0.0.0/8x",
-        "^lo,docker0,eth0,eth1,ib0",
-        "eth1,^10.0.0.0/8",
+        "eth7",      "eth0,eth7",   "^eth0",  "eth0,192.168.0.0/16", "10.2.0.0/16",
+        "10.0.0.0/", "10.0.0.0/33", "eth0/8", "10.0.0.0/8x",
     };
     dl_address chosen[DL_INTERFACES_LIMIT];
     int count;
