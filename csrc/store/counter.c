@@ -4,14 +4,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/text.h"
+#include "store/store.h"
 
 /* More than any text that a program makes of a number.  Bytes beyond it are not parsed,
  * or an `add` would take as long as the value has leading blanks or zeros. */
 #define PARSED_SIZE 64
-
-/* How much of a key or a value is shown in an error text. */
-#define SHOWN_SIZE 100
 
 static bool
 is_blank(uint8_t byte)
@@ -69,37 +66,13 @@ dl_counter_format(int64_t number, char text[DL_COUNTER_TEXT_SIZE + 1])
     return (dl_bytes){(const uint8_t *)text, (size_t)size};
 }
 
-static void
-append_shown(char text[DL_ERROR_TEXT_SIZE], size_t *size, dl_bytes bytes)
-{
-    size_t count = bytes.size > SHOWN_SIZE ? SHOWN_SIZE : bytes.size;
-
-    dl_text_append_escaped(text, DL_ERROR_TEXT_SIZE, size, (const char *)bytes.data,
-                           count);
-}
-
-static dl_status
-fail_not_a_number(dl_bytes key, dl_bytes held)
-{
-    char text[DL_ERROR_TEXT_SIZE] = "";
-    size_t size = 0;
-
-    dl_text_append(text, sizeof text, &size, "add: key \"");
-    append_shown(text, &size, key);
-    dl_text_append(text, sizeof text, &size, "\" holds \"");
-    append_shown(text, &size, held);
-    dl_text_append(text, sizeof text, &size, "\"%s, which is not a 64-bit number",
-                   held.size > SHOWN_SIZE ? "..." : "");
-    return dl_fail(DL_INVALID, "%s", text);
-}
-
 dl_status
 dl_counter_add(dl_bytes key, dl_bytes held, int64_t delta, int64_t *sum)
 {
     int64_t number;
 
     if (!dl_counter_parse(held, &number)) {
-        return fail_not_a_number(key, held);
+        return dl_store_fail_not_a_number(key);
     }
     /* Unsigned arithmetic, for which wrapping is defined. */
     *sum = (int64_t)((uint64_t)number + (uint64_t)delta);

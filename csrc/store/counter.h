@@ -19,7 +19,7 @@ bool dl_counter_parse(dl_bytes text, int64_t *number);
 dl_bytes dl_counter_format(int64_t number, char text[DL_COUNTER_TEXT_SIZE + 1]);
 
 /* Computes `*sum` as the number in `held`, the value of `key`, plus `delta`; wraps on
- * overflow.  DL_INVALID, with key and value in the text, if `held` is not a number. */
+ * overflow.  DL_INVALID, with the key in the text, if `held` is not a number. */
 dl_status dl_counter_add(dl_bytes key, dl_bytes held, int64_t delta, int64_t *sum);
 
 #endif

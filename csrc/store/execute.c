@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 
-#include "store/stats.h"
 #include "store/store.h"
 
 static dl_status
@@ -29,30 +28,6 @@ count_present(const dl_table *table, const dl_store_request *request, bool needs
         present++;
     }
     return present;
-}
-
-dl_status
-dl_table_fail_missing(const dl_table *table, const dl_store_request *request,
-                      dl_deadline deadline)
-{
-    size_t count;
-    const dl_bytes *keys = dl_request_keys(request, &count);
-    dl_bytes *missing = count > 1 ? malloc(count * sizeof *missing) : NULL;
-    size_t found = 0;
-
-    for (size_t i = 0; missing != NULL && i < count; i++) {
-        bool exists = request->op == DL_OP_MULTI_GET
-                          ? dl_table_get(table, keys[i]) != NULL
-                          : dl_table_check(table, &keys[i], 1);
-        if (!exists) {
-            missing[found++] = keys[i];
-        }
-    }
-    /* All of them: they have come since the time was up, or there is no memory. */
-    dl_status status = found > 0 ? dl_store_fail_timeout("", missing, found, deadline)
-                                 : dl_store_fail_timeout("", keys, count, deadline);
-    free(missing);
-    return status;
 }
 
 static dl_status
@@ -134,6 +109,15 @@ put_name(void *names, dl_bytes name)
     return dl_buffer_check(names);
 }
 
+void
+dl_table_put_facts(const dl_table *table, dl_buffer *text)
+{
+    dl_reply_put_fact(text, "keys", (uint64_t)dl_table_num_keys(table));
+    dl_reply_put_fact(text, "names", table->entries.count);
+    dl_reply_put_fact(text, "bytes", table->size);
+    dl_reply_put_fact(text, "waiters", table->waiter_count);
+}
+
 static dl_status
 hold_values(const dl_table *table, const dl_store_request *request,
             dl_table_reply *held)
@@ -169,7 +153,7 @@ dl_table_hold(const dl_table *table, const dl_store_request *request,
         return dl_table_list(table, put_name, reply->values);
     case DL_OP_STATS:
         dl_buffer_clear(reply->values);
-        dl_stats_put_table(reply->values, table);
+        dl_table_put_facts(table, reply->values);
         return dl_buffer_check(reply->values);
     default:
         return DL_OK;

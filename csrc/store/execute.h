@@ -22,15 +22,10 @@ typedef struct dl_table_reply {
     dl_blob **values; /* MULTI_GET: after dl_table_hold() */
 } dl_table_reply;
 
-/* Fails with DL_TIMEOUT for a request that waits for keys; the text names those that
- * are missing. */
-dl_status dl_table_fail_missing(const dl_table *table, const dl_store_request *request,
-                                dl_deadline deadline);
-
 /* Executes any request except BARRIER and those of a connection, as far as possible
  * without waiting; takes over request->blob.  The values of a MULTI_GET, the names of a
  * LIST_KEYS and the counts of a STATS are left in the table, where the owner reads them
- * (dl_table_get(), dl_table_list(), dl_stats_put_table()).
+ * (dl_table_get(), dl_table_list(), dl_table_put_facts()).
  *
  * If a request has to wait, the status has no text: DL_NOT_FOUND (GET, MULTI_GET, WAIT:
  * a key is absent) or DL_QUEUE_EMPTY. */
@@ -48,5 +43,8 @@ dl_status dl_table_hold(const dl_table *table, const dl_store_request *request,
  * Needs no lock. */
 dl_status dl_table_give(const dl_table_reply *held, const dl_store_request *request,
                         dl_store_reply *reply);
+
+/* Appends the counts of the table to a reply to STATS. */
+void dl_table_put_facts(const dl_table *table, dl_buffer *text);
 
 #endif

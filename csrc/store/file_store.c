@@ -264,11 +264,10 @@ check_again(file_store *self, query *wanted, dl_deadline deadline)
 static dl_status
 fail_absent(file_store *self, const query *wanted, dl_deadline deadline)
 {
-    pthread_mutex_lock(&self->lock);
-    dl_status status =
-        dl_table_fail_missing(&self->log.table, wanted->request, deadline);
-    pthread_mutex_unlock(&self->lock);
-    return status;
+    size_t count;
+    const dl_bytes *keys = dl_request_keys(wanted->request, &count);
+
+    return dl_store_fail_without(&self->base, "", keys, count, deadline);
 }
 
 /* Sleeps before the next check: for an eighth of the time waited so far, so that a short

@@ -127,14 +127,12 @@ static dl_status
 fail_worded(dl_store *store, dl_status status, const dl_store_request *request,
             dl_deadline deadline)
 {
-    hash_store *self;
+    size_t count;
+    const dl_bytes *keys = dl_request_keys(request, &count);
 
     switch (status) {
     case DL_TIMEOUT:
-        self = lock(store);
-        (void)dl_table_fail_missing(&self->table, request, deadline);
-        unlock(self);
-        return DL_TIMEOUT;
+        return dl_store_fail_without(store, "", keys, count, deadline);
     case DL_QUEUE_EMPTY:
         return dl_fail(DL_QUEUE_EMPTY, "queue is empty");
     default:

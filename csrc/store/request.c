@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "store/request.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 const dl_request_kind dl_request_kinds[DL_OP_COUNT] = {
@@ -153,6 +155,24 @@ dl_reply_keep_names(dl_store_reply *reply, dl_bytes prefix)
     *reply->values = kept;
     reply->number = count;
     return status;
+}
+
+void
+dl_reply_put_word(dl_buffer *text, const char *name, const char *word)
+{
+    dl_buffer_put(text, dl_bytes_of(name));
+    dl_buffer_put(text, DL_LITERAL(" "));
+    dl_buffer_put(text, dl_bytes_of(word));
+    dl_buffer_put(text, DL_LITERAL("\n"));
+}
+
+void
+dl_reply_put_fact(dl_buffer *text, const char *name, uint64_t value)
+{
+    char word[24];
+
+    snprintf(word, sizeof word, "%" PRIu64, value);
+    dl_reply_put_word(text, name, word);
 }
 
 /* Moves what precedes the byte `end` from the front of `*text` to `*part`, and drops

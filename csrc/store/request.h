@@ -96,7 +96,7 @@ typedef enum dl_reply_kind {
     DL_REPLY_NAMES,     /* i64 and that many blobs */
     DL_REPLY_OVER,      /* u8 0, when the wait has ended; no result */
     DL_REPLY_CANCELLED, /* u8 1 */
-    DL_REPLY_STATS,     /* blob, in the format of store/stats.h; a dict */
+    DL_REPLY_STATS,     /* blob, see dl_reply_put_fact(); a dict */
 } dl_reply_kind;
 
 #define DL_REQUEST_FIELDS_MAX 5 /* the longest list of fields and its end */
@@ -141,8 +141,16 @@ bool dl_key_walk_next(dl_key_walk *walk, dl_bytes *key, dl_bytes *value);
  * from the others. */
 dl_status dl_reply_keep_names(dl_store_reply *reply, dl_bytes prefix);
 
-/* Takes the next line of a STATS reply, a name and its value.  Returns 1, 0 at the end,
- * and -1 if the text is malformed. */
+/* The reply to STATS is text, with a line for each fact: "keys 12\n".  A name with a
+ * slash, "refusals/keys", belongs to a group of facts.  A value is a decimal number or a
+ * word.  Readers ignore names that they do not know, so that servers can tell more
+ * without a new version of the protocol. */
+
+/* Appends one line; `name` and `word` contain no blanks and no line feeds. */
+void dl_reply_put_fact(dl_buffer *text, const char *name, uint64_t value);
+void dl_reply_put_word(dl_buffer *text, const char *name, const char *word);
+
+/* Takes the next line.  Returns 1, 0 at the end, and -1 if the text is malformed. */
 int dl_reply_take_fact(dl_bytes *text, dl_bytes *name, dl_bytes *value);
 
 #endif

@@ -190,26 +190,30 @@ dl_store_fail_missing(const dl_store *store, const char *method)
                    method);
 }
 
+/* The most keys about which an error text asks the store. */
+#define NAMED_KEYS 64
+
 dl_status
-dl_store_fail_without(dl_store *store, const dl_bytes *keys, size_t count,
-                      dl_deadline deadline)
+dl_store_fail_without(dl_store *store, const char *prefix, const dl_bytes *keys,
+                      size_t count, dl_deadline deadline)
 {
-    dl_bytes *missing = count > 1 ? malloc(count * sizeof *missing) : NULL;
+    dl_bytes missing[NAMED_KEYS];
     dl_status status = DL_OK;
     size_t found = 0;
 
-    for (size_t i = 0; missing != NULL && i < count && status == DL_OK; i++) {
+    for (size_t i = 0; count > 1 && count <= NAMED_KEYS && i < count && status == DL_OK;
+         i++) {
         bool exists = false;
         status = dl_store_check(store, &keys[i], 1, &exists, deadline);
         missing[found] = keys[i];
         found += !exists;
     }
-    if (status == DL_OK) {
-        status = found > 0 ? dl_store_fail_timeout("", missing, found, deadline)
-                           : dl_store_fail_timeout("", keys, count, deadline);
+    if (status != DL_OK && status != DL_TIMEOUT && status != DL_NETWORK) {
+        return status;
     }
-    free(missing);
-    return status;
+    return status == DL_OK && found > 0
+               ? dl_store_fail_timeout(prefix, missing, found, deadline)
+               : dl_store_fail_timeout(prefix, keys, count, deadline);
 }
 
 static dl_status
@@ -224,7 +228,7 @@ generic_wait(dl_store *store, const dl_bytes *keys, size_t count, dl_deadline de
             return DL_OK;
         }
         if (dl_deadline_passed(deadline)) {
-            return dl_store_fail_without(store, keys, count, deadline);
+            return dl_store_fail_without(store, "", keys, count, deadline);
         }
         DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, pause)));
         pause = pause * 2 < LAST_PAUSE ? pause * 2 : LAST_PAUSE;
@@ -518,8 +522,8 @@ dl_store_fail_absent(dl_bytes key)
 }
 
 dl_status
-dl_store_fail_not_a_number(const char *request, dl_bytes key)
+dl_store_fail_not_a_number(dl_bytes key)
 {
-    return dl_fail(DL_INVALID, "%s: the value of key \"%s\" is not a 64-bit number",
-                   request, quote(key).text);
+    return dl_fail(DL_INVALID, "the value of key \"%s\" is not a 64-bit number",
+                   quote(key).text);
 }

@@ -281,14 +281,16 @@ dl_status dl_store_fail_timeout(const char *prefix, const dl_bytes *keys, size_t
                                 dl_deadline deadline);
 dl_status dl_store_fail_barrier_timeout(dl_bytes key, dl_deadline deadline);
 
-/* The same, naming only the keys that do not exist, which is asked of the store. */
-dl_status dl_store_fail_without(dl_store *store, const dl_bytes *keys, size_t count,
+/* The same, naming only the keys that do not exist, which is asked of the store; of many
+ * keys, or if the store does not tell, all of them. */
+dl_status dl_store_fail_without(dl_store *store, const char *prefix,
+                                const dl_bytes *keys, size_t count,
                                 dl_deadline deadline);
 
 /* Fail for a single key, which is quoted escaped and cut off where it is long: with
- * DL_NOT_FOUND, "key is absent: a"; with DL_INVALID, "ADD: the value of key "a" is not
- * a 64-bit number". */
+ * DL_NOT_FOUND, "key is absent: a"; with DL_INVALID, "the value of key "a" is not a
+ * 64-bit number".  Values are not quoted, since texts are logged. */
 dl_status dl_store_fail_absent(dl_bytes key);
-dl_status dl_store_fail_not_a_number(const char *request, dl_bytes key);
+dl_status dl_store_fail_not_a_number(dl_bytes key);
 
 #endif

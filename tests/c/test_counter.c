@@ -104,27 +104,13 @@ CHECK_CASE(sums_wrap)
     CHECK(sum == INT64_MAX);
 }
 
-CHECK_CASE(text_is_named_with_its_key)
+CHECK_CASE(text_is_refused_with_its_key)
 {
-    char text[4096];
     int64_t sum = 3;
 
-    CHECK_STATUS(dl_counter_add(DL_LITERAL("lr"), DL_LITERAL("high"), 1, &sum),
+    CHECK_STATUS(dl_counter_add(DL_LITERAL("a\nb"), DL_LITERAL("high"), 1, &sum),
                  DL_INVALID);
     CHECK_TEXT(dl_last_error()->text,
-               "add: key \"lr\" holds \"high\", which is not a 64-bit number");
+               "the value of key \"a\\x0ab\" is not a 64-bit number");
     CHECK_EQUAL(sum, 3);
-    CHECK_STATUS(
-        dl_counter_add(DL_LITERAL("a\nb"), DL_LITERAL("\0\xff\x1b[2J"), 1, &sum),
-        DL_INVALID);
-    CHECK_TEXT(dl_last_error()->text, "add: key \"a\\x0ab\" holds "
-                                      "\"\\x00\\xff\\x1b[2J\", which is not a 64-bit "
-                                      "number");
-    memset(text, 'x', sizeof text);
-    CHECK_STATUS(dl_counter_add(DL_LITERAL("lr"),
-                                (dl_bytes){(const uint8_t *)text, sizeof text}, 1,
-                                &sum),
-                 DL_INVALID);
-    CHECK_CONTAINS(dl_last_error()->text, "xxx\"..., which is not");
-    CHECK(strlen(dl_last_error()->text) < 200);
 }

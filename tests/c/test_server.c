@@ -450,7 +450,7 @@ SERVER_CASE(a_logged_key_cannot_pretend_to_be_a_line_of_its_own)
     check_hears_the_end(fd);
     stop(&f);
     check_log(log_fd, stderr_fd,
-              "ADD: the value of key \"a\\x0ab\\x1b\" is not a 64-bit number");
+              "the value of key \"a\\x0ab\\x1b\" is not a 64-bit number");
     close(fd);
 }
 

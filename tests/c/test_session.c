@@ -106,7 +106,7 @@ CHECK_CASE(an_error_quotes_a_key_without_its_control_characters_and_not_endlessl
     snprintf(expected, sizeof expected, "key is absent: %.100s...", key);
     CHECK(reply.size == 9 + strlen(expected));
     CHECK(memcmp(reply.data + 9, expected, strlen(expected)) == 0);
-    dl_store_fail_not_a_number("ADD", long_key);
+    dl_store_fail_not_a_number(long_key);
     CHECK(strstr(dl_last_error()->text, "kkk...\" is not a 64-bit number") != NULL);
     close_fixture(&f);
 }

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "store/stats.h"
-
 #include "session_fixture.h"
 
 CHECK_CASE(lines_are_written_and_read)
@@ -8,8 +6,8 @@ CHECK_CASE(lines_are_written_and_read)
     dl_buffer out = {0};
     dl_bytes name, value;
 
-    dl_stats_put(&out, "keys", UINT64_MAX);
-    dl_stats_put_word(&out, "refusals/x", "word");
+    dl_reply_put_fact(&out, "keys", UINT64_MAX);
+    dl_reply_put_word(&out, "refusals/x", "word");
     CHECK_BYTES(dl_buffer_bytes(&out), "keys 18446744073709551615\nrefusals/x word\n");
     dl_bytes text = dl_buffer_bytes(&out);
     CHECK_EQUAL(dl_reply_take_fact(&text, &name, &value), 1);

@@ -331,7 +331,7 @@ wait_first(dl_store *store, const dl_store_request *request, dl_deadline deadlin
         return dl_store_wait(store, keys, count, deadline);
     }
     DL_TRY(dl_store_check(store, keys, count, &exist, deadline));
-    return exist ? DL_OK : dl_store_fail_without(store, keys, count, deadline);
+    return exist ? DL_OK : dl_store_fail_without(store, "", keys, count, deadline);
 }
 
 /* Returns whether the exception that is set is that of an empty queue, which is then
@@ -424,9 +424,9 @@ wait_for_keys(dl_store *store, const dl_store_request *request, dl_deadline dead
     if (is_late) {
         DL_TRY(dl_store_check(store, request->keys, request->count, &exist, deadline));
     }
-    return !is_late || exist
-               ? DL_OK
-               : dl_store_fail_without(store, request->keys, request->count, deadline);
+    return !is_late || exist ? DL_OK
+                             : dl_store_fail_without(store, "", request->keys,
+                                                     request->count, deadline);
 }
 
 static dl_status

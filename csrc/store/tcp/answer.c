@@ -676,11 +676,6 @@ dl_answer_request(dl_session *session, const dl_store_request *request)
         dl_wire_put_error(&session->output->bytes);
         status = DL_OK;
     }
-    /* The text of a failed plain request is logged, and must not contain the value. */
-    if (status == DL_INVALID
-        && (request->op == DL_OP_ADD || request->op == DL_OP_BARRIER)) {
-        status = dl_store_fail_not_a_number(dl_wire_op_name(request->op), request->key);
-    }
     /* After each request and not after each round of input, so that the reply to a wait
      * precedes the reply to a later request that cancels it. */
     dl_answer_end_waits(session->hub);

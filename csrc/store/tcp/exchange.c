@@ -200,50 +200,12 @@ wait_for(dl_connection *connection, dl_tcp_call *call, dl_store_request *request
     return status == DL_TIMEOUT ? DL_OK : status;
 }
 
-/* The most keys that an error text asks the server about, all at once. */
-#define NAMED_KEYS 64
-
 static dl_status
-find_missing(dl_connection *connection, dl_tcp_call *call, const dl_bytes *keys,
-             size_t count, dl_bytes *missing, size_t *found)
-{
-    dl_deadline deadline = answer_deadline(call);
-
-    for (size_t i = 0; i < count; i++) {
-        dl_store_request check = {.op = DL_OP_CHECK, .keys = &keys[i], .count = 1};
-        dl_connection_put(connection, &check, call->key_prefix);
-    }
-    DL_TRY(dl_connection_send(connection, deadline));
-    for (size_t i = 0; i < count; i++) {
-        int64_t exists = 0;
-        DL_TRY(dl_connection_take_status(connection, deadline));
-        DL_TRY(take_flag(connection, deadline, &exists));
-        if (!exists) {
-            missing[(*found)++] = keys[i];
-        }
-    }
-    dl_connection_end_reply(connection);
-    return DL_OK;
-}
-
-/* Fails with DL_TIMEOUT.  The text names the keys that are missing, or all of them if
- * the server does not tell which. */
-static dl_status
-fail_without(dl_connection *connection, dl_tcp_call *call, const dl_bytes *keys,
+fail_without(const dl_connection *connection, dl_tcp_call *call, const dl_bytes *keys,
              size_t count)
 {
-    dl_bytes missing[NAMED_KEYS];
-    size_t found = 0;
-
-    if (connection->is_clean && count > 1 && count <= NAMED_KEYS) {
-        dl_status status = find_missing(connection, call, keys, count, missing, &found);
-        if (status == DL_INTERRUPTED) {
-            return status;
-        }
-        found = status == DL_OK ? found : 0;
-    }
-    return found > 0 ? dl_store_fail_timeout("/", missing, found, call->deadline)
-                     : dl_store_fail_timeout("/", keys, count, call->deadline);
+    call->lacks_keys = connection->is_clean;
+    return dl_store_fail_timeout("/", keys, count, call->deadline);
 }
 
 static dl_status

@@ -26,6 +26,7 @@ typedef struct dl_tcp_call {
     dl_bytes key_prefix;
     dl_deadline deadline; /* for waiting for keys */
     bool is_legacy;       /* a server of torch's is the one without queues */
+    bool lacks_keys;      /* DL_TIMEOUT, and the server lives: keys are absent */
     /* Of the connection that was lost while it was changing something: the next
      * connection repeats the change in this slot. */
     dl_slot slot;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "store/stats.h"
+#include "store/execute.h"
 
 void
 dl_hub_init(dl_hub *hub)
@@ -136,7 +136,7 @@ put_identity(const dl_hub *hub, dl_buffer *text)
     for (size_t i = 0; i < DL_IDENTITY_SIZE; i++) {
         snprintf(digits + 2 * i, 3, "%02x", hub->identity[i]);
     }
-    dl_stats_put_word(text, "identity", digits);
+    dl_reply_put_word(text, "identity", digits);
 }
 
 void
@@ -145,33 +145,33 @@ dl_hub_put_stats(const dl_hub *hub, dl_buffer *text)
     char name[64];
 
     put_identity(hub, text);
-    dl_stats_put_table(text, &hub->table);
-    dl_stats_put(text, "clients", hub->clients);
-    dl_stats_put(text, "unix_clients", hub->unix_clients);
-    dl_stats_put(text, "requests", hub->requests);
-    dl_stats_put(text, "input_bytes", hub->pending - hub->pending_output);
-    dl_stats_put(text, "output_bytes", hub->pending_output);
-    dl_stats_put(text, "slowest_turn_us",
-                 (uint64_t)(hub->slowest_turn * 1000 / DL_MILLISECOND));
-    dl_stats_put(text, "uptime_ms",
-                 (uint64_t)((dl_now() - hub->since) / DL_MILLISECOND));
-    dl_stats_put(text, "replies/slots", hub->replies.slots.count);
-    dl_stats_put(text, "replies/bytes", hub->replies.size);
-    dl_stats_put(text, "replies/repeated", hub->replies.repeated);
-    dl_stats_put(text, "replies/forgotten", hub->replies.forgotten);
+    dl_table_put_facts(&hub->table, text);
+    dl_reply_put_fact(text, "clients", hub->clients);
+    dl_reply_put_fact(text, "unix_clients", hub->unix_clients);
+    dl_reply_put_fact(text, "requests", hub->requests);
+    dl_reply_put_fact(text, "input_bytes", hub->pending - hub->pending_output);
+    dl_reply_put_fact(text, "output_bytes", hub->pending_output);
+    dl_reply_put_fact(text, "slowest_turn_us",
+                      (uint64_t)(hub->slowest_turn * 1000 / DL_MILLISECOND));
+    dl_reply_put_fact(text, "uptime_ms",
+                      (uint64_t)((dl_now() - hub->since) / DL_MILLISECOND));
+    dl_reply_put_fact(text, "replies/slots", hub->replies.slots.count);
+    dl_reply_put_fact(text, "replies/bytes", hub->replies.size);
+    dl_reply_put_fact(text, "replies/repeated", hub->replies.repeated);
+    dl_reply_put_fact(text, "replies/forgotten", hub->replies.forgotten);
     if (hub->journal != NULL) {
         dl_journal_put_stats(hub->journal, text);
     }
     for (int limit = 0; limit < DL_LIMIT_COUNT; limit++) {
         snprintf(name, sizeof name, "refusals/%s", dl_limit_name((dl_limit)limit));
-        dl_stats_put(text, name, refusals(hub, (dl_limit)limit));
+        dl_reply_put_fact(text, name, refusals(hub, (dl_limit)limit));
     }
     for (int status = DL_OK + 1; status <= DL_STATUS_LAST; status++) {
         snprintf(name, sizeof name, "closed/%s", dl_status_name((dl_status)status));
         for (char *blank = name; (blank = strchr(blank, ' ')) != NULL;) {
             *blank = '_';
         }
-        dl_stats_put(text, name, hub->closed[status]);
+        dl_reply_put_fact(text, name, hub->closed[status]);
     }
 }
 

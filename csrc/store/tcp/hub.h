@@ -149,7 +149,7 @@ dl_hub_busy(dl_hub *hub)
 
 void dl_hub_idle(dl_hub *hub);
 
-/* Appends the counts of the hub and of its table, in the format of store/stats.h. */
+/* Appends the counts of the hub and of its table, for a reply to STATS. */
 void dl_hub_put_stats(const dl_hub *hub, dl_buffer *text);
 
 /* Returns the next changed client, or NULL: it has output because of another client's

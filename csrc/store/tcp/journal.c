@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "store/stats.h"
+#include "store/request.h"
 #include "store/tcp/journal_file.h"
 #include "store/tcp/journal_recovery.h"
 #include "store/tcp/journal_replacement.h"
@@ -347,10 +347,10 @@ dl_journal_wake(dl_journal *journal, int64_t now)
 void
 dl_journal_put_stats(const dl_journal *journal, dl_buffer *text)
 {
-    dl_stats_put(text, "journal/bytes", journal->size);
-    dl_stats_put(text, "journal/writes", journal->frames);
-    dl_stats_put(text, "journal/failures", journal->failures);
-    dl_stats_put(text, "journal/replaced", journal->replaced);
+    dl_reply_put_fact(text, "journal/bytes", journal->size);
+    dl_reply_put_fact(text, "journal/writes", journal->frames);
+    dl_reply_put_fact(text, "journal/failures", journal->failures);
+    dl_reply_put_fact(text, "journal/replaced", journal->replaced);
 }
 
 static void

@@ -79,8 +79,7 @@ bool dl_journal_is_busy(const dl_journal *journal);
 int64_t dl_journal_next_wake(const dl_journal *journal);
 void dl_journal_wake(dl_journal *journal, int64_t now);
 
-/* Appends the lines "journal/bytes", "journal/writes" and so on, in the format of
- * store/stats.h. */
+/* Appends "journal/bytes", "journal/writes" and so on to a reply to STATS. */
 void dl_journal_put_stats(const dl_journal *journal, dl_buffer *text);
 
 #endif

@@ -56,7 +56,13 @@ tcp_execute(dl_store *store, const dl_store_request *request, dl_store_reply *re
         .is_legacy = !self->uses_libuv,
     };
 
-    DL_TRY(dl_retry(&self->pool, &call));
+    dl_status status = dl_retry(&self->pool, &call);
+    if (status == DL_TIMEOUT && call.lacks_keys) {
+        size_t count;
+        const dl_bytes *keys = dl_request_keys(request, &count);
+        return dl_store_fail_without(store, "/", keys, count, deadline);
+    }
+    DL_TRY(status);
     reply->number = call.reply.number;
     return request->op == DL_OP_LIST_KEYS ? dl_reply_keep_names(reply, call.key_prefix)
                                           : DL_OK;
