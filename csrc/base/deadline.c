@@ -68,6 +68,14 @@ dl_deadline_left(dl_deadline deadline)
     return now >= deadline.at ? 0 : deadline.at - now;
 }
 
+int64_t
+dl_deadline_slice(dl_deadline deadline)
+{
+    int64_t left = dl_deadline_left(deadline);
+
+    return left < DL_WAIT_SLICE ? left : DL_WAIT_SLICE;
+}
+
 int
 dl_deadline_poll(dl_deadline deadline, int64_t slice)
 {

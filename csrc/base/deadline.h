@@ -40,6 +40,9 @@ bool dl_deadline_passed(dl_deadline deadline);
 /* Returns the nanoseconds left: 0 once passed, INT64_MAX for never. */
 int64_t dl_deadline_left(dl_deadline deadline);
 
+/* Returns the nanoseconds left, at most a slice. */
+int64_t dl_deadline_slice(dl_deadline deadline);
+
 /* Returns the time left, at most `slice`, in milliseconds for poll(2), rounded up. */
 int dl_deadline_poll(dl_deadline deadline, int64_t slice);
 

@@ -11,14 +11,11 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "net/interface.h"
+#include "pg/cpu/algorithms/limits.h"
 #include "pg/cpu/cpu_state.h"
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/shm/failure_check.h"
 #include "pg/cpu/window/cpu_window.h"
-
-/* Bytes, of all ranks together, that are copied in a microsecond or two.  Waits at a
- * board that last longer call dl_blocking_begin(), as `brief` demands. */
-#define BRIEF ((size_t)16 << 10)
 
 /* Limit of the time for informing other ranks that this one cannot make a group. */
 #define TELLING_PATIENCE (500 * DL_MILLISECOND)
@@ -858,7 +855,8 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     }
     self->base.spans_hosts = dl_cpu_has_hosts(self);
     self->base.has_brief_messages = true;
-    self->base.brief = dl_cpu_has_hosts(self) ? 0 : BRIEF / (size_t)self->size;
+    self->base.brief =
+        dl_cpu_has_hosts(self) ? 0 : DL_BRIEF_OF_ALL_RANKS / (size_t)self->size;
     announce_join(options, options->size > 1 ? self->peers : NULL,
                   options->size > 1 ? self->layout.host_count : 1);
     *backend = &self->base;

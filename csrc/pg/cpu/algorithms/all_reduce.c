@@ -7,16 +7,6 @@
 #include "pg/cpu/algorithms/pipeline.h"
 #include "tensor/copy.h"
 
-/* Bytes that are reduced and distributed at a time, so that they stay in the
- * first-level cache. */
-#define PIECE ((size_t)8192)
-
-static size_t
-least(size_t left, size_t right)
-{
-    return left < right ? left : right;
-}
-
 /* Returns the bytes of a rank's share: whole cache lines, so that two ranks never write
  * to the same one if the array begins at one. */
 static size_t
@@ -132,7 +122,7 @@ rounds_of(dl_board *board, const dl_call *call)
 static size_t
 round_size(const rounds *all, uint64_t round)
 {
-    return least(all->size - round * all->chunk, all->chunk);
+    return dl_min_size(all->size - round * all->chunk, all->chunk);
 }
 
 /* Returns the block of `rank`; the last blocks may be empty. */
@@ -141,9 +131,9 @@ block_of(const rounds *all, uint64_t round, int rank)
 {
     size_t size = round_size(all, round);
     size_t share = share_of(size, all->fold.count);
-    size_t start = least((size_t)rank * share, size);
+    size_t start = dl_min_size((size_t)rank * share, size);
 
-    return (block){start, least(share, size - start)};
+    return (block){start, dl_min_size(share, size - start)};
 }
 
 static void
@@ -177,11 +167,11 @@ reduce_own(const rounds *all, uint64_t round)
     uint8_t *slot = dl_board_slot(all->board, rank, round);
     uint8_t *data = all->data + round * all->chunk;
     dl_fold_sources sources = slots_of(all->board, round);
-    _Alignas(64) uint8_t sum[PIECE];
+    _Alignas(64) uint8_t sum[DL_REDUCE_PIECE];
 
     sources.own_rank = rank;
-    for (size_t at = own.start; at < own.start + own.size; at += PIECE) {
-        size_t size = least(own.start + own.size - at, PIECE);
+    for (size_t at = own.start; at < own.start + own.size; at += DL_REDUCE_PIECE) {
+        size_t size = dl_min_size(own.start + own.size - at, DL_REDUCE_PIECE);
         uint8_t *target = rank < 2 ? data + at : sum;
         sources.own = data + at;
         sources.first = first + at;
@@ -364,10 +354,10 @@ reduce_share(const dl_board *board, const dl_fold *fold, size_t start, size_t en
     uint8_t *const *arrays = board->options.views->arrays;
     dl_fold_sources sources = {.by_rank = arrays};
     int own = board->options.rank;
-    _Alignas(64) uint8_t sum[PIECE];
+    _Alignas(64) uint8_t sum[DL_REDUCE_PIECE];
 
-    for (size_t at = start; at < end; at += PIECE) {
-        size_t size = least(end - at, PIECE);
+    for (size_t at = start; at < end; at += DL_REDUCE_PIECE) {
+        size_t size = dl_min_size(end - at, DL_REDUCE_PIECE);
         sources.start = at;
         uint8_t *target = own < 2 ? arrays[own] + at : sum;
         dl_fold_run(fold, &sources, size, target, NULL);
@@ -388,7 +378,7 @@ reduce_in_place(dl_board *board, const dl_call *call)
     dl_fold fold = dl_fold_of(call, board->options.size);
     size_t share = share_of(size, fold.count);
     size_t start = (size_t)board->options.rank * share;
-    size_t end = least(start + share, size);
+    size_t end = dl_min_size(start + share, size);
 
     DL_TRY(find_arrays(board, &call->tensor));
     reduce_share(board, &fold, start, end);

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/algorithms/algorithms.h"
 #include "pg/cpu/algorithms/fold.h"
+#include "pg/cpu/algorithms/limits.h"
 #include "tensor/strided.h"
-
-/* Bytes that are reduced at a time, so that they stay in the first-level cache. */
-#define PIECE ((size_t)8192)
 
 dl_status
 dl_barrier_line(dl_board *board, const dl_op_context *op)
@@ -194,11 +192,11 @@ reduce_part(const reduction *self, const dl_fold_sources *sources, size_t start,
             size_t size)
 {
     dl_fold_sources piece = *sources;
-    _Alignas(64) uint8_t result[PIECE];
+    _Alignas(64) uint8_t result[DL_REDUCE_PIECE];
 
-    for (; piece.start < size; piece.start += PIECE) {
+    for (; piece.start < size; piece.start += DL_REDUCE_PIECE) {
         size_t left = size - piece.start;
-        size_t part = left < PIECE ? left : PIECE;
+        size_t part = left < DL_REDUCE_PIECE ? left : DL_REDUCE_PIECE;
         dl_fold_run(&self->fold, &piece, part, result, NULL);
         dl_strided_scatter_part(self->output, result, start + piece.start, part);
     }

@@ -9,6 +9,14 @@
 
 #include <stddef.h>
 
+/* The bytes of all ranks together that are copied in a microsecond or two.  Waits at a
+ * board that last longer call dl_blocking_begin(), as `brief` of a backend demands. */
+#define DL_BRIEF_OF_ALL_RANKS ((size_t)16 << 10)
+
+/* Bytes that are reduced and distributed at a time, so that they stay in the
+ * first-level cache. */
+#define DL_REDUCE_PIECE ((size_t)8192)
+
 /* The largest array of an all_reduce with one meeting, after which each rank reduces
  * everything, in place of three, between which each reduces its share: the work grows
  * with the number of ranks, by which the first is divided; the cost of a meeting does

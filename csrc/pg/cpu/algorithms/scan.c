@@ -7,12 +7,6 @@
 #include "pg/cpu/algorithms/pipeline.h"
 #include "tensor/copy.h"
 
-static size_t
-least(size_t left, size_t right)
-{
-    return left < right ? left : right;
-}
-
 /* An array in rounds of equal size: a short last one would cost a meeting all the
  * same. */
 typedef struct rounds {
@@ -46,7 +40,7 @@ rounds_of(dl_board *board, const dl_call *call, size_t most)
 static size_t
 round_size(const rounds *all, uint64_t round)
 {
-    return least(all->size - round * all->chunk, all->chunk);
+    return dl_min_size(all->size - round * all->chunk, all->chunk);
 }
 
 static void
@@ -184,7 +178,7 @@ scan_share(const rounds *all, uint64_t round)
     size_t size = round_size(all, round);
     size_t ranks = (size_t)board->options.size;
     size_t share = dl_round_up((size + ranks - 1) / ranks, DL_LINE);
-    size_t start = least((size_t)board->options.rank * share, size);
+    size_t start = dl_min_size((size_t)board->options.rank * share, size);
     dl_prefixes prefixes = {
         .first = dl_board_slot(board, 0, round) + start,
         .stride = 2 * board->chunk,
@@ -192,7 +186,7 @@ scan_share(const rounds *all, uint64_t round)
         .is_exclusive = all->is_exclusive,
     };
 
-    dl_fold_prefixes(&all->fold, &prefixes, least(share, size - start));
+    dl_fold_prefixes(&all->fold, &prefixes, dl_min_size(share, size - start));
 }
 
 /* The first rank's array stays as it is in an exscan, and is its own result in a

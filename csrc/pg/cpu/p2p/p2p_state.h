@@ -97,12 +97,6 @@ dl_p2p_message_of(dl_list *node)
     return DL_LIST_ENTRY(node, dl_message, node);
 }
 
-static inline size_t
-dl_min_size(size_t left, size_t right)
-{
-    return left < right ? left : right;
-}
-
 /* Returns true for a rank of this host. */
 static inline bool
 dl_p2p_is_here(const dl_p2p_peer *peer)

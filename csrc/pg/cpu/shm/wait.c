@@ -26,16 +26,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 #define LEAST_YIELDS 100
 #define YIELDS_AT_MOST (20 * DL_MILLISECOND)
 
-static inline void
-relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("isb" ::: "memory"); /* "yield" does nothing on most cores */
-#endif
-}
-
 /* A wake-up cannot be lost: a sleeper increments its count and then reads the words
  * once more; a publisher writes its word and then reads the count.  All four accesses
  * are sequentially consistent, so at least one side sees the other: either the sleeper
@@ -122,7 +112,7 @@ spin_for(dl_word *word, uint64_t value, int64_t span, int64_t *until)
             /* Not before the first reading: a pause takes as long as fetching a peer's
              * line. */
             if (*until != 0) {
-                relax();
+                dl_relax();
             }
         }
         int64_t now = dl_now();
@@ -187,14 +177,6 @@ wait_awake(const dl_wanted *wanted, const dl_waiter *waiter)
     return true;
 }
 
-static int64_t
-slice_of(dl_deadline deadline)
-{
-    int64_t left = dl_deadline_left(deadline);
-
-    return left < DL_WAIT_SLICE ? left : DL_WAIT_SLICE;
-}
-
 dl_status
 dl_words_wait_all(dl_words words, uint64_t value, const dl_waiter *waiter,
                   dl_deadline deadline)
@@ -216,7 +198,7 @@ dl_words_wait_all(dl_words words, uint64_t value, const dl_waiter *waiter,
         if (status != DL_OK) {
             break;
         }
-        dl_futex_sleep(&bell->rings, rings, slice_of(deadline));
+        dl_futex_sleep(&bell->rings, rings, dl_deadline_slice(deadline));
     }
     atomic_fetch_sub(&bell->sleepers_for_all, 1);
     dl_blocked_end();
@@ -245,7 +227,7 @@ sleep_on_first(const dl_wanted *wanted, const dl_waiter *waiter, dl_deadline dea
         if (status != DL_OK) {
             break;
         }
-        dl_futex_sleep(word, (uint32_t)seen, slice_of(deadline));
+        dl_futex_sleep(word, (uint32_t)seen, dl_deadline_slice(deadline));
     }
     if (waiter->sleeps_on != NULL) {
         atomic_store(waiter->sleeps_on, NULL);

@@ -25,6 +25,23 @@ dl_round_up(size_t size, size_t unit)
     return (size + unit - 1) / unit * unit;
 }
 
+static inline size_t
+dl_min_size(size_t left, size_t right)
+{
+    return left < right ? left : right;
+}
+
+/* Called between two polls of memory that another core is going to write to. */
+static inline void
+dl_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory"); /* "yield" does nothing on most cores */
+#endif
+}
+
 typedef _Atomic uint64_t dl_word;
 
 /* One word per rank, `stride` bytes apart. */

@@ -21,24 +21,6 @@
  * it does after Ctrl-C. */
 #define LOST_PATIENCE DL_SECOND
 
-static inline void
-relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("isb" ::: "memory"); /* "yield" does nothing on most cores */
-#endif
-}
-
-static int64_t
-slice_of(dl_deadline deadline)
-{
-    int64_t left = dl_deadline_left(deadline);
-
-    return left < DL_WAIT_SLICE ? left : DL_WAIT_SLICE;
-}
-
 /* One step of the part of a wait that does not sleep: spins, then yields.  Returns
  * false once that part is over. */
 static bool
@@ -50,7 +32,7 @@ wait_awake(const dl_window_ranks *ranks, int *turns)
         turn += LOOKS;
     }
     if (turn < LOOKS) {
-        relax();
+        dl_relax();
         return true;
     }
     dl_blocking_begin();
@@ -116,7 +98,7 @@ sleep_at(dl_latch *latch, uint32_t seen, const dl_window_ranks *ranks, int owner
         && !atomic_compare_exchange_strong(&latch->word, &seen, seen | HAS_SLEEPERS)) {
         return DL_OK;
     }
-    dl_futex_sleep(&latch->word, seen | HAS_SLEEPERS, slice_of(deadline));
+    dl_futex_sleep(&latch->word, seen | HAS_SLEEPERS, dl_deadline_slice(deadline));
     return DL_OK;
 }
 
@@ -317,7 +299,7 @@ wait_for_grant(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
         if (dl_deadline_passed(deadline)) {
             return fail_blocked(ranks, &found, owner, deadline);
         }
-        dl_futex_sleep(&queue->changes, seen, slice_of(deadline));
+        dl_futex_sleep(&queue->changes, seen, dl_deadline_slice(deadline));
     }
 }
 
