@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import fnmatch
-import re
+from itertools import pairwise
 
 import pytest
 from c_source import CSRC, ROOT, Source, csrc_files
@@ -84,38 +84,13 @@ def layering_errors(source: Source) -> list[str]:
     return errors
 
 
-def order_errors(source: Source) -> list[str]:
-    """Own header first, then the system's, then ours."""
-    includes = source.includes
-    own = source.path.removeprefix("csrc/").removesuffix(".c") + ".h"
-    if includes and source.path.endswith(".c") and (CSRC / own).is_file():
-        if includes[0] != (True, own):
-            return [f"{source.path}: {own} comes first"]
-        includes = includes[1:]
-    elif includes and includes[0][0] and _is_in_the_same_folder(source, includes[0][1]):
-        # One header for several files; or, in the binding, the one with Python.h, which
-        # wants to be read before the system's.
-        includes = includes[1:]
-    kinds = [is_quoted for is_quoted, _ in includes]
-    return [] if kinds == sorted(kinds) else [f"{source.path}: system headers first"]
-
-
-def _is_in_the_same_folder(source: Source, name: str) -> bool:
-    return source.path.rsplit("/", 1)[0] == f"csrc/{name}".rsplit("/", 1)[0]
-
-
-def guard_errors(source: Source) -> list[str]:
-    """A header's guard is its path; files that are included many times have none."""
-    name = source.path.removeprefix("csrc/")
-    guard = "DISTLITE_" + re.sub(r"\W", "_", name).upper()
-    if not name.endswith(".h") or name.endswith(("_loops.h", "_abi.h")):
-        return []
-    is_guarded = f"#ifndef {guard}\n#define {guard}\n" in source.text
-    return [] if is_guarded else [f"{source.path}: its guard is not {guard}"]
+# Folders whose modules form no circle.
+WITHOUT_CIRCLES = {"base", "net", "store"}
 
 
 def circles(sources: list[Source]) -> list[list[str]]:
-    """Circles among modules of several folders; a module is a header with its .c file.
+    """Circles among modules, of several folders or within one of WITHOUT_CIRCLES; a
+    module is a header with its .c file.
 
     Functions that a header declares may stand in another .c file than its own, above
     what that uses: so dl_group_new() is in membership.c, which knows everything, and
@@ -129,8 +104,13 @@ def circles(sources: list[Source]) -> list[list[str]]:
         tuple(sorted(m for m in reach[module] if module in reach.get(m, ())))
         for module in above
     }
-    rooms = {tuple(c): {room_of(f"csrc/{m}.h") for m in c} for c in found}
-    return [list(circle) for circle in sorted(found) if len(rooms[circle]) > 1]
+    return [list(circle) for circle in sorted(found) if _is_forbidden(circle)]
+
+
+def _is_forbidden(circle: tuple[str, ...]) -> bool:
+    rooms = {room_of(f"csrc/{module}.h") for module in circle}
+    inner = {module.split("/")[0] for module in circle} & WITHOUT_CIRCLES
+    return len(circle) > 1 and (len(rooms) > 1 or bool(inner))
 
 
 def _module_of(path: str) -> str:
@@ -148,56 +128,35 @@ def _reached(above: dict[str, set[str]], module: str) -> set[str]:
     return found
 
 
-def test_folders_form_no_circle():
+def test_modules_form_no_circle():
     assert circles(csrc_files()) == []
 
 
-def test_a_circle_is_seen():
-    sources = [
-        Source("csrc/pg/record/a.c", '#include "pg/b.h"\n'),
-        Source("csrc/pg/b.c", '#include "pg/c.h"\n'),
-        Source("csrc/pg/c.h", '#include "pg/record/a.h"\n'),
-        Source("csrc/pg/d.h", '#include "pg/b.h"\n'),
-    ]
-    assert circles(sources) == [["pg/b", "pg/c", "pg/record/a"]]
+def chain(*paths: str) -> list[Source]:
+    """Files each of which includes the next one."""
+    return [Source(f"csrc/{a}", f'#include "{b}"\n') for a, b in pairwise(paths)]
 
 
-@pytest.mark.parametrize("check", [layering_errors, order_errors, guard_errors])
-def test_the_includes_of_csrc(check):
-    errors = [error for source in csrc_files() for error in check(source)]
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        # Through several folders, and a module that only leads there.
+        (
+            ["pg/d.h", "pg/b.h", "pg/c.h", "pg/record/a.h", "pg/b.h"],
+            [["pg/b", "pg/c", "pg/record/a"]],
+        ),
+        (["store/a.h", "store/b.h", "store/a.h"], [["store/a", "store/b"]]),
+        (["store/a.c", "store/a.h", "store/b.h"], []),
+        (["pg/a.h", "pg/b.h", "pg/a.h"], []),
+    ],
+)
+def test_a_circle_is_seen(files: list[str], found: list[list[str]]):
+    assert circles(chain(*files)) == found
+
+
+def test_the_includes_of_csrc():
+    errors = [e for source in csrc_files() for e in layering_errors(source)]
     assert not errors, "\n".join(errors)
-
-
-# Rooms whose files form no circle: a file and its header are one.
-WITHOUT_CIRCLES = ("base", "net", "store")
-
-
-def includes_of(sources: list[Source]) -> dict[str, set[str]]:
-    """Which files each file includes, without their suffixes."""
-    found: dict[str, set[str]] = {}
-    for source in sources:
-        name = source.path.removeprefix("csrc/").rsplit(".", 1)[0]
-        others = {include.rsplit(".", 1)[0] for _, include in source.includes} - {name}
-        found.setdefault(name, set()).update(others)
-    return found
-
-
-def in_circles(includes: dict[str, set[str]]) -> set[str]:
-    """The files that are left when those that include none of the others, and those
-    that none of the others includes, are taken away again and again."""
-    left = set(includes)
-    while True:
-        included = {other for name in left for other in includes[name]}
-        inner = {name for name in left & included if includes[name] & left}
-        if inner == left:
-            return left
-        left = inner
-
-
-def test_the_files_of_these_rooms_form_no_circle():
-    rooms = tuple(f"csrc/{room}/" for room in WITHOUT_CIRCLES)
-    sources = [source for source in csrc_files() if source.path.startswith(rooms)]
-    assert sources and not in_circles(includes_of(sources))
 
 
 def test_every_file_names_its_licence():
@@ -242,18 +201,3 @@ def test_an_arrow_that_points_up_is_seen(path, include):
 def test_python_outside_its_folder_is_seen():
     source = Source("csrc/base/x.c", "#include <Python.h>\n")
     assert layering_errors(source) == ["csrc/base/x.c: Python.h outside csrc/python"]
-
-
-def test_a_wrong_order_or_guard_is_seen():
-    text = '#include "base/bytes.h"\n#include <stdio.h>\n'
-    assert order_errors(Source("csrc/net/x.c", text))
-    assert order_errors(Source("csrc/base/buffer.c", '#include "base/bytes.h"\n'))
-    assert guard_errors(Source("csrc/base/x.h", "#pragma once\n"))
-
-
-def test_a_circle_within_a_room_is_seen():
-    assert in_circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == {
-        "b",
-        "c",
-    }
-    assert not in_circles({"a": {"b", "c"}, "b": {"c"}, "c": set()})
