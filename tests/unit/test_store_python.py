@@ -341,15 +341,6 @@ def test_calls_leave_no_references_behind():
     assert (sys.getrefcount(store), sys.getrefcount(view)) == before
 
 
-def test_other_threads_may_call():
-    store = DictStore()
-    view = PrefixStore("p", store)
-    waiter = Background(lambda: view.get("key"))
-    assert not waiter.is_done()
-    view.set("key", "value")
-    assert waiter.join() == b"value"
-
-
 def test_a_subclass_of_a_kind_is_seen_as_that_kind():
     class Loud(HashStore):
         def get(self, key):
