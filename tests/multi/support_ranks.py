@@ -118,7 +118,7 @@ def calls(
         "all_to_all": lambda: d.all_to_all(many(), many()),
         "barrier": d.barrier,
         "async_op=True": later,
-        "persistent": again,
+        "Persistent": again,
         "all_gather_object": lambda: d.all_gather_object([None] * size, rank),
         "monitored_barrier": d.monitored_barrier,
         "new_group": lambda: d.barrier(d.new_group()),
