@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/map.h"
 #include "base/reader.h"
 #include "net/interface.h"
 #include "net/socket.h"
@@ -450,25 +451,31 @@ read_all_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     return status;
 }
 
-/* Both texts have to be equal: a hint can only separate ranks. */
-static bool
-is_same_host(const dl_contact *left, const dl_contact *right)
-{
-    return strcmp(left->host.stack, right->host.stack) == 0
-           && strcmp(left->host.hint, right->host.hint) == 0;
-}
-
-/* Sets the host of each rank to the lowest rank on it. */
-static void
+/* Sets the host of each rank to the lowest rank on it.  Both texts have to be equal: a
+ * hint can only separate ranks.  They were read into zeroed memory, so their bytes are
+ * compared. */
+static dl_status
 compare_hosts(const dl_endpoint *endpoint, int *hosts)
 {
-    for (int rank = 0; rank < endpoint->size; rank++) {
-        hosts[rank] = 0;
-        while (!is_same_host(&endpoint->contacts[hosts[rank]],
-                             &endpoint->contacts[rank])) {
-            hosts[rank]++;
-        }
+    dl_map_entry *lowest = calloc((size_t)endpoint->size, sizeof *lowest); /* by rank */
+    dl_map map = {0};
+
+    if (lowest == NULL) {
+        return dl_fail_no_memory();
     }
+    for (int rank = 0; rank < endpoint->size; rank++) {
+        const dl_host *host = &endpoint->contacts[rank].host;
+        dl_bytes key = {(const uint8_t *)host, sizeof *host};
+        dl_map_entry *found = dl_map_find(&map, key);
+        if (found == NULL) {
+            found = &lowest[rank];
+            dl_map_insert(&map, found, key);
+        }
+        hosts[rank] = (int)(found - lowest);
+    }
+    dl_map_fini(&map);
+    free(lowest);
+    return DL_OK;
 }
 
 /* Writes "\n    rank 0 (pid 1 on host a) at 10.0.0.1:4000, 10.1.0.1:4001" etc. */
@@ -609,8 +616,10 @@ group_hosts(dl_endpoint *endpoint, const dl_backend_options *options,
     for (int rank = 0; rank < endpoint->size; rank++) {
         endpoint->ways[rank] = endpoint->contacts[rank].way;
     }
-    compare_hosts(endpoint, hosts);
-    dl_status status = dl_reach_divide(endpoint, options, deadline, hosts);
+    dl_status status = compare_hosts(endpoint, hosts);
+    if (status == DL_OK) {
+        status = dl_reach_divide(endpoint, options, deadline, hosts);
+    }
     if (status == DL_OK) {
         status =
             dl_layout_init(&endpoint->layout, endpoint->rank, endpoint->size, hosts);

@@ -3,44 +3,56 @@
 
 #include <stdlib.h>
 
-/* Returns the lowest rank with the entry of `rank`. */
 static int
-lowest_of(const int *hosts, int rank)
+largest_of(const int *hosts, int size)
 {
-    int lowest = 0;
+    int largest = 0;
 
-    while (hosts[lowest] != hosts[rank]) {
-        lowest++;
+    for (int rank = 0; rank < size; rank++) {
+        largest = hosts[rank] > largest ? hosts[rank] : largest;
     }
-    return lowest;
+    return largest;
 }
 
-/* Numbers the hosts in the order of their lowest ranks. */
-static void
+/* Numbers the hosts in the order of their lowest ranks, and counts the ranks of each in
+ * `first`. */
+static dl_status
 number_hosts(dl_layout *layout, const int *hosts)
 {
-    for (int rank = 0; rank < layout->size; rank++) {
-        int lowest = lowest_of(hosts, rank);
-        layout->host_of[rank] =
-            lowest == rank ? layout->host_count++ : layout->host_of[lowest];
+    /* By entry: the host's number and one, or 0. */
+    int *numbers = calloc((size_t)largest_of(hosts, layout->size) + 1, sizeof *numbers);
+
+    if (numbers == NULL) {
+        return dl_fail_no_memory();
     }
+    for (int rank = 0; rank < layout->size; rank++) {
+        int *number = &numbers[hosts[rank]];
+        if (*number == 0) {
+            *number = ++layout->host_count;
+        }
+        layout->host_of[rank] = *number - 1;
+        layout->place_of[rank] = layout->first[*number - 1]++;
+    }
+    free(numbers);
+    return DL_OK;
 }
 
+/* Puts the index of each host's first rank in place of its count. */
 static void
 list_ranks(dl_layout *layout)
 {
     int at = 0;
 
     for (int host = 0; host < layout->host_count; host++) {
+        int count = layout->first[host];
         layout->first[host] = at;
-        for (int rank = 0; rank < layout->size; rank++) {
-            if (layout->host_of[rank] == host) {
-                layout->place_of[rank] = at - layout->first[host];
-                layout->ranks[at++] = rank;
-            }
-        }
+        at += count;
     }
     layout->first[layout->host_count] = at;
+    for (int rank = 0; rank < layout->size; rank++) {
+        int first = layout->first[layout->host_of[rank]];
+        layout->ranks[first + layout->place_of[rank]] = rank;
+    }
 }
 
 /* The four tables are one allocation; `first` has one entry more than there are ranks,
@@ -59,7 +71,10 @@ dl_layout_init(dl_layout *layout, int rank, int size, const int *hosts)
     layout->place_of = layout->host_of + count;
     layout->ranks = layout->place_of + count;
     layout->first = layout->ranks + count;
-    number_hosts(layout, hosts);
+    if (number_hosts(layout, hosts) != DL_OK) {
+        dl_layout_fini(layout);
+        return DL_NO_MEMORY;
+    }
     list_ranks(layout);
     layout->host = layout->host_of[rank];
     return DL_OK;

@@ -23,8 +23,8 @@ typedef struct dl_layout {
     int *first;    /* by host: index of its first rank in `ranks`; and the end */
 } dl_layout;
 
-/* Ranks with the same entry in `hosts` share a host; the numbers need not be
- * contiguous.  Copies what it needs of `hosts`.  Returns DL_NO_MEMORY, and leaves
+/* Ranks with the same entry in `hosts` share a host; the numbers are 0 or more, and need
+ * not be contiguous, but a table with an entry for each is made.  Copies what it needs of `hosts`.  Returns DL_NO_MEMORY, and leaves
  * nothing to free. */
 dl_status dl_layout_init(dl_layout *layout, int rank, int size, const int *hosts);
 void dl_layout_fini(dl_layout *layout);

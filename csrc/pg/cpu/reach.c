@@ -22,10 +22,10 @@ typedef struct trial {
     dl_endpoint *endpoint;
     const dl_backend_options *options;
     dl_deadline deadline;
-    int *hosts;     /* by rank */
-    bool *is_heard; /* by rank: of a leader, its list was read */
-    int *ranks;     /* room for a list of ranks */
-    int *leaders;   /* whose lists are awaited, in ascending order */
+    int *hosts;      /* by rank */
+    bool *is_listed; /* by rank: of a leader, its list was read, or is awaited */
+    int *ranks;      /* room for a list of ranks */
+    int *leaders;    /* whose lists are awaited, in ascending order */
     int leader_count;
     bool sees_own; /* this rank's leader can be seen by its socket */
     /* By leader: probes of the processes that this rank cannot watch by a Unix
@@ -278,7 +278,6 @@ move_unreached(trial *self, int leader, const dl_buffer *sealed)
         snprintf(endpoint->apart, sizeof endpoint->apart, "rank %d to rank %d: %.400s",
                  leader, self->ranks[0], reason);
     }
-    self->is_heard[leader] = true;
     return DL_OK;
 }
 
@@ -323,7 +322,8 @@ list_leaders(trial *self)
     self->leader_count = 0;
     for (int rank = 0; rank < self->endpoint->size; rank++) {
         int leader = self->hosts[rank];
-        if (rank != leader && !self->is_heard[leader] && !is_awaited(self, leader)) {
+        if (rank != leader && !self->is_listed[leader]) {
+            self->is_listed[leader] = true;
             self->leaders[self->leader_count++] = leader;
         }
     }
@@ -360,11 +360,11 @@ divide_hosts(trial *self)
 {
     size_t count = (size_t)self->endpoint->size;
 
-    self->is_heard = calloc(count, sizeof *self->is_heard);
+    self->is_listed = calloc(count, sizeof *self->is_listed);
     self->ranks = calloc(count, sizeof *self->ranks);
     self->leaders = calloc(count, sizeof *self->leaders);
     self->links = calloc(count, sizeof *self->links);
-    if (self->is_heard == NULL || self->ranks == NULL || self->leaders == NULL
+    if (self->is_listed == NULL || self->ranks == NULL || self->leaders == NULL
         || self->links == NULL) {
         return dl_fail_no_memory();
     }
@@ -382,7 +382,7 @@ dl_reach_divide(dl_endpoint *endpoint, const dl_backend_options *options,
         .endpoint = endpoint, .options = options, .deadline = deadline, .hosts = hosts};
     dl_status status = divide_hosts(&self);
 
-    free(self.is_heard);
+    free(self.is_listed);
     free(self.ranks);
     free(self.leaders);
     free(self.links);

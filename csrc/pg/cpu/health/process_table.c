@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/deadline.h"
+#include "base/map.h"
 #include "base/thread.h"
 #include "net/socket.h"
 
@@ -28,7 +29,7 @@
 #define CALL_NUMBER UINT64_MAX
 
 struct dl_process {
-    dl_list node;
+    dl_map_entry entry;     /* by `id` */
     atomic_uint references; /* changed with the table's lock held */
     atomic_bool has_ended;
     uint32_t fork_generation;
@@ -50,7 +51,7 @@ typedef struct detector {
 static struct {
     pthread_mutex_t lock;
     /* guarded by lock */
-    dl_list processes;
+    dl_map processes;
     uint64_t last_number;
     int watched;
     detector *detector;
@@ -84,7 +85,8 @@ forget_parent(void)
     pthread_mutex_init(&table.lock, NULL);
     pthread_mutex_init(&audience.telling, NULL);
     pthread_mutex_init(&audience.waking, NULL);
-    dl_list_init(&table.processes);
+    /* Not freed: another thread of the parent may have been changing it. */
+    table.processes = (dl_map){0};
     dl_list_init(&audience.subscribers);
     dl_list_init(&audience.sources);
     table.watched = 0;
@@ -96,7 +98,6 @@ forget_parent(void)
 static void
 init_once(void)
 {
-    dl_list_init(&table.processes);
     dl_list_init(&audience.subscribers);
     dl_list_init(&audience.sources);
     pthread_atfork(NULL, NULL, forget_parent);
@@ -188,9 +189,15 @@ dl_process_own_id(dl_process_id *id)
 }
 
 static dl_process *
-process_of(dl_list *node)
+process_of(dl_map_entry *entry)
 {
-    return DL_LIST_ENTRY(node, dl_process, node);
+    return DL_MAP_ENTRY(entry, dl_process, entry);
+}
+
+static dl_bytes
+id_bytes(const dl_process_id *id)
+{
+    return (dl_bytes){id->bytes, sizeof id->bytes};
 }
 
 static bool
@@ -202,22 +209,16 @@ is_same(const dl_process_id *left, const dl_process_id *right)
 dl_status
 dl_process_find(const dl_process_id *id, dl_process **process)
 {
-    dl_process *found = NULL;
-
     lock_table();
-    for (dl_list *node = table.processes.next; node != &table.processes;
-         node = node->next) {
-        if (is_same(&process_of(node)->id, id)) {
-            found = process_of(node);
-        }
-    }
+    dl_map_entry *entry = dl_map_find(&table.processes, id_bytes(id));
+    dl_process *found = entry == NULL ? NULL : process_of(entry);
     if (found == NULL && (found = calloc(1, sizeof *found)) != NULL) {
         found->id = *id;
         found->number = ++table.last_number;
         found->fork_generation = dl_fork_generation();
         found->descriptors[0] = -1;
         found->descriptors[1] = -1;
-        dl_list_append(&table.processes, &found->node);
+        dl_map_insert(&table.processes, &found->entry, id_bytes(&found->id));
     }
     if (found != NULL) {
         atomic_fetch_add(&found->references, 1);
@@ -244,10 +245,10 @@ close_descriptors(dl_process *self, detector *watcher)
 static dl_process *
 find_number_locked(uint64_t number)
 {
-    for (dl_list *node = table.processes.next; node != &table.processes;
-         node = node->next) {
-        if (process_of(node)->number == number) {
-            return process_of(node);
+    for (dl_map_entry *entry = dl_map_first(&table.processes); entry != NULL;
+         entry = dl_map_next(&table.processes, entry)) {
+        if (process_of(entry)->number == number) {
+            return process_of(entry);
         }
     }
     return NULL;
@@ -475,7 +476,7 @@ dl_process_unref(dl_process *process)
     lock_table();
     bool is_last = atomic_fetch_sub(&process->references, 1) == 1;
     if (is_last && process->fork_generation == dl_fork_generation()) {
-        dl_list_remove(&process->node);
+        dl_map_remove(&table.processes, &process->entry);
         close_descriptors(process, table.detector);
         idle = process->is_watched ? drop_watch_locked() : NULL;
     }
