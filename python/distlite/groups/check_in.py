@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The ranks of a job come together in the store, before any backend is made.
 
-Each rank writes its rank and world size to the store, and waits until all ranks have.
+Each rank writes its rank and world size to the store, and counts itself; the last one
+to come sets a key for which all wait.  So no request grows with the number of ranks.
 Ranks that cannot belong to one job, because they were started with different world
 sizes or two of them with the same rank, notice it here; the first one that does tells
 the others, so that none waits for the timeout.
@@ -59,7 +60,7 @@ class CheckIn:
         `since` is the time.monotonic() at which the timeout began; None is now.
         """
         self._compare_sizes()
-        self._keys.set(f"here/{self._rank}", self._who)
+        self._arrive()
         begin = time.monotonic()
         limit = timeout.total_seconds()
         limit = limit if limit >= 0 else float("inf")
@@ -71,17 +72,27 @@ class CheckIn:
             waited = time.monotonic() - begin
             if waited >= limit:
                 self._fail_absent(label, timeout)
+                return
             if waited > ALONE and not has_checked:
                 has_checked = True
                 self._fail_if_taken()
             pause = max(0.001, min(pause * 1.5, LAST_CHECK, limit - waited))
 
+    def _arrive(self) -> None:
+        """The last rank to arrive sets the key for which all wait.
+
+        A second process with this rank is not counted.
+        """
+        key = f"here/{self._rank}"
+        held = self._keys.compare_set(key, "", self._claim).decode()
+        if held == self._claim and self._keys.add("arrived", 1) == self._size:
+            self._keys.set("all_are_here", "")
+
     def _have_all_come(self, pause: float) -> bool:
         from datetime import timedelta
 
-        keys = [f"here/{rank}" for rank in range(self._size)]
         try:
-            self._keys.wait(keys, timedelta(seconds=pause))
+            self._keys.wait(["all_are_here"], timedelta(seconds=pause))
         except DistStoreError:
             # A failure other than the timeout makes the next call fail as well.
             return False
@@ -140,7 +151,7 @@ class CheckIn:
     def _fail_absent(self, label: str, timeout: timedelta) -> None:
         absent = self._absent()
         if not absent:
-            return
+            return  # the last one has come only now
         names = ", ".join(str(rank) for rank in absent[:NAMED_RANKS])
         if len(absent) > NAMED_RANKS:
             names += f" and {len(absent) - NAMED_RANKS} more"
