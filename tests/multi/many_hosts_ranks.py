@@ -9,8 +9,11 @@ from datetime import timedelta
 
 import numpy as np
 from hosts_ranks import values
+from ucc_ranks import Wrapped
 
 import distlite as dist
+
+NO_KEY = "no key has this text"
 
 
 def _join(rank: int, size: int, init_method: str, seconds: float) -> dist.FileStore:
@@ -23,6 +26,31 @@ def _join(rank: int, size: int, init_method: str, seconds: float) -> dist.FileSt
     )
     dist.barrier()
     return store
+
+
+class SlowStore(Wrapped):
+    """Reads no record of a rank before all others were told."""
+
+    def get(self, key: str) -> bytes:
+        if "/cpu/" in key:
+            self.below.wait(["told"])
+        return self.below.get(key)
+
+
+def come_too_late(rank: int, world_size: int, init_method: str, victim: int) -> str:
+    """Each rank is on a host; the victim shows where it is, and never greets."""
+    os.environ["DISTLITE_HOST_HINT"] = f"host {rank}"
+    store = dist.FileStore(init_method.removeprefix("file://"), world_size)
+    own: dist.Store = SlowStore(store, NO_KEY) if rank == victim else store
+    try:
+        dist.init_process_group(
+            store=own, rank=rank, world_size=world_size, timeout=timedelta(seconds=3)
+        )
+    except dist.DistError as error:
+        if rank != victim and store.add("number", 1) == world_size - 1:
+            store.set("told", "")
+        return str(error)
+    return "joined"
 
 
 def move_and_reduce(rank: int, world_size: int, init_method: str, dtype: str) -> None:

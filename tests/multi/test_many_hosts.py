@@ -21,6 +21,14 @@ def test_bits_are_the_same_on_all_ranks():
     assert all(found == bits[0] for found in bits)
 
 
+def test_a_rank_that_does_not_greet_is_named_on_every_host():
+    """Also on those that wait for others that wait for it."""
+    run = many_hosts_ranks.come_too_late
+    told = run_ranks(run, RANKS, env=LOOPBACK, victim=4)
+    for rank, text in enumerate(told):
+        assert rank == 4 or "waiting for rank 4 (pid " in text, text
+
+
 SAYS = {
     "killed": "rank 4 (pid ",
     "left": "rank 4 (pid ",

@@ -354,6 +354,23 @@ dl_endpoint_unseal(const dl_endpoint *endpoint, dl_bytes key, const dl_buffer *s
     return dl_seal_take(dl_buffer_bytes(sealed), &seal, record);
 }
 
+/* Each rank counts itself when its record is there, and the last one sets a key for which
+ * all wait, because a request for the keys of all ranks should be sent once only. */
+#define COUNT_KEY "cpu/count"
+#define COMPLETE_KEY "cpu/complete"
+#define COUNT_PATIENCE (200 * DL_MILLISECOND)
+
+static dl_status
+count_record(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
+{
+    int64_t count = 0;
+
+    DL_TRY(dl_store_add(store, DL_LITERAL(COUNT_KEY), 1, &count, deadline));
+    return count == endpoint->size ? dl_store_set(store, DL_LITERAL(COMPLETE_KEY),
+                                                  DL_LITERAL("1"), deadline)
+                                   : DL_OK;
+}
+
 static dl_status
 publish_record(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
@@ -374,7 +391,19 @@ publish_record(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     dl_status status = dl_endpoint_store(
         endpoint, store, dl_endpoint_key(endpoint->rank, key), &record, deadline);
     dl_buffer_fini(&record);
-    return status;
+    return status == DL_OK ? count_record(endpoint, store, deadline) : status;
+}
+
+/* Waits only for a while: a rank that was killed may not have counted itself, and the
+ * records themselves are waited for next. */
+static dl_status
+await_count(dl_store *store, dl_deadline deadline)
+{
+    dl_bytes key = DL_LITERAL(COMPLETE_KEY);
+    dl_status status =
+        dl_store_wait(store, &key, 1, dl_deadline_earlier(deadline, COUNT_PATIENCE));
+
+    return status == DL_TIMEOUT ? DL_OK : status;
 }
 
 static dl_bytes
@@ -437,6 +466,9 @@ read_all_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
                            ? DL_NO_MEMORY
                            : dl_rank_keys_init(&keys, endpoint->size, record_key, NULL);
 
+    if (status == DL_OK) {
+        status = await_count(store, deadline);
+    }
     if (status == DL_OK) {
         status = dl_join_fault_await(&keys, store, records, deadline, NULL, NULL);
     }
@@ -689,16 +721,19 @@ void
 dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     const dl_layout *layout = &endpoint->layout;
+    const int *ranks = dl_layout_ranks(layout, layout->host);
+    int count = dl_layout_count(layout, layout->host);
     char text[DL_RANK_KEY_SIZE];
     bool existed;
 
-    for (int host = 0; host < layout->host_count; host++) {
-        int leader = dl_layout_leader(layout, host);
-        (void)dl_store_delete_key(store, dl_reach_key(endpoint, leader, text), &existed,
-                                  deadline);
+    if (endpoint->rank == 0) {
+        (void)dl_store_delete_key(store, DL_LITERAL(COUNT_KEY), &existed, deadline);
+        (void)dl_store_delete_key(store, DL_LITERAL(COMPLETE_KEY), &existed, deadline);
     }
-    for (int rank = 0; rank < endpoint->size; rank++) {
-        (void)dl_store_delete_key(store, dl_endpoint_key(rank, text), &existed,
+    (void)dl_store_delete_key(store, dl_reach_key(endpoint, ranks[0], text), &existed,
+                              deadline);
+    for (int i = 0; i < count; i++) {
+        (void)dl_store_delete_key(store, dl_endpoint_key(ranks[i], text), &existed,
                                   deadline);
     }
 }

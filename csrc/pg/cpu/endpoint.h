@@ -95,8 +95,9 @@ dl_status dl_endpoint_check_settings(void);
 dl_status dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
                            dl_deadline deadline);
 
-/* Deletes the records from the store, because a later group may use the same keys.
- * Called by one rank when all have read them.  Best effort. */
+/* Deletes the records of this host's ranks from the store, because a later group may use
+ * the same keys.  Called by the host's leader when all ranks of all hosts have read them.
+ * Best effort. */
 void dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store,
                        dl_deadline deadline);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/roster.h"
 
+#include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -38,48 +40,126 @@ typedef struct making {
     dl_traffic traffic; /* on leaders */
 } making;
 
-/* Exchanges an empty message with each other leader. */
+/* Each leader shows in the store that it greets, so that a timeout names the leaders that
+ * have not come, and not those that wait for them as well. */
+static dl_bytes
+greeting_key(int leader, char text[DL_RANK_KEY_SIZE])
+{
+    int size = snprintf(text, DL_RANK_KEY_SIZE, "cpu/%d/greets", leader);
+
+    return (dl_bytes){(const uint8_t *)text, (size_t)size};
+}
+
+/* Returns the leader of the host that is `distance` hosts behind this one; before it,
+ * if negative. */
+static int
+leader_at(const dl_layout *layout, int distance)
+{
+    int count = layout->host_count;
+
+    return dl_layout_leader(layout, (layout->host + distance + count) % count);
+}
+
+/* A barrier in log2(hosts) rounds, with one empty message each way in a round.  Up to
+ * five hosts all leaders exchange one. */
+static dl_status
+pass_greetings(making *self)
+{
+    const dl_layout *layout = &self->roster->endpoint.layout;
+    uint32_t round = 0;
+
+    for (int distance = 1; distance < layout->host_count; distance *= 2) {
+        DL_TRY(dl_traffic_expect(&self->traffic, leader_at(layout, -distance), NULL, 0,
+                                 round++));
+    }
+    for (int distance = 1; distance < layout->host_count; distance *= 2) {
+        DL_TRY(dl_traffic_send(&self->traffic, leader_at(layout, distance), NULL, 0));
+        DL_TRY(dl_traffic_wait(&self->traffic, dl_traffic_next(&self->traffic)));
+    }
+    return DL_OK;
+}
+
+/* Names the first of the leaders that have not come to the greeting.  If there is none,
+ * or the store does not answer, keeps the error of the wait. */
+static dl_status
+fail_late(const making *self)
+{
+    dl_error error = *dl_last_error();
+    const dl_endpoint *endpoint = &self->roster->endpoint;
+    char text[DL_RANK_KEY_SIZE];
+    char peer[DL_PEER_TEXT_SIZE];
+
+    for (int host = 0; host < endpoint->layout.host_count; host++) {
+        int leader = dl_layout_leader(&endpoint->layout, host);
+        dl_bytes key = greeting_key(leader, text);
+        bool has_come = true;
+        if (dl_store_check(self->options->store, &key, 1, &has_come,
+                           dl_deadline_after(DL_JOIN_FAULT_PATIENCE))
+            != DL_OK) {
+            break;
+        }
+        if (!has_come) {
+            dl_endpoint_describe(endpoint, leader, peer);
+            return dl_fail(DL_TIMEOUT,
+                           "joining timed out after %" PRId64
+                           "ms: waiting for %s, or for other ranks of the same host",
+                           self->deadline.limit / DL_MILLISECOND, peer);
+        }
+    }
+    return dl_fail_again(&error);
+}
+
+/* Informs all leaders that this one exchanges messages with, also those that have not
+ * connected yet: they wait for others, too. */
+static void
+break_greetings(making *self)
+{
+    const dl_layout *layout = &self->roster->endpoint.layout;
+    int others[2 * sizeof(int) * CHAR_BIT];
+    int count = 0;
+
+    for (int distance = 1; distance < layout->host_count; distance *= 2) {
+        others[count++] = leader_at(layout, distance);
+        others[count++] = leader_at(layout, -distance);
+    }
+    dl_traffic_break(&self->traffic, others, count);
+}
+
 static dl_status
 exchange_greetings(making *self, uint64_t sequence)
 {
-    const dl_layout *layout = &self->roster->endpoint.layout;
     dl_op_context op = {.sequence = sequence,
                         .fingerprint = {.op = DL_BARRIER},
                         .deadline = self->deadline};
-    dl_status status = DL_OK;
 
     dl_traffic_begin(&self->traffic, &op);
-    for (int host = 0; host < layout->host_count && status == DL_OK; host++) {
-        int leader = dl_layout_leader(layout, host);
-        if (host != layout->host) {
-            status = dl_traffic_send(&self->traffic, leader, NULL, 0);
-        }
-        if (host != layout->host && status == DL_OK) {
-            status = dl_traffic_receive(&self->traffic, leader, NULL, 0);
-        }
-    }
-    if (status == DL_OK) {
-        status = dl_traffic_wait(&self->traffic, dl_traffic_next(&self->traffic));
-    }
+    dl_status status = pass_greetings(self);
+    status = status == DL_TIMEOUT ? fail_late(self) : status;
     if (status != DL_OK) {
-        dl_traffic_break(&self->traffic, NULL, 0);
+        break_greetings(self);
     }
     dl_traffic_end(&self->traffic);
     return status;
 }
 
-/* After the first greeting all ranks have read all records, so they can be deleted;
- * after the second they are, so that a later group may use the same keys. */
+/* After the first greeting all ranks have read all records, so they can be deleted, by
+ * each leader those of its host; after the second they are, so that a later group may
+ * use the same keys. */
 static dl_status
 greet_and_clear(making *self)
 {
     const dl_endpoint *endpoint = &self->roster->endpoint;
+    dl_store *store = self->options->store;
+    char text[DL_RANK_KEY_SIZE];
+    dl_bytes key = greeting_key(endpoint->rank, text);
+    bool existed;
 
+    DL_TRY(dl_store_set(store, key, dl_bytes_of(""), self->deadline));
     DL_TRY(exchange_greetings(self, 1));
-    if (endpoint->rank == 0) {
-        dl_endpoint_clear(endpoint, self->options->store, self->deadline);
-    }
-    return exchange_greetings(self, 2);
+    dl_endpoint_clear(endpoint, store, self->deadline);
+    DL_TRY(exchange_greetings(self, 2));
+    (void)dl_store_delete_key(store, key, &existed, self->deadline);
+    return DL_OK;
 }
 
 /* A leader that has closed its link may have stored the reason.  A rank whose socket

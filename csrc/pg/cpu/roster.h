@@ -7,7 +7,8 @@
  * hosts are called when they are needed.
  *
  * In a meeting, the ranks of each host join over its memory.  Then the hosts' leaders
- * greet each other, so that a network that does not work is detected here. */
+ * greet those with which they will exchange small arrays, log2(hosts) each way, so that
+ * a network that does not work is detected here. */
 #ifndef DISTLITE_PG_CPU_ROSTER_H
 #define DISTLITE_PG_CPU_ROSTER_H
 
