@@ -22,7 +22,7 @@ TUPLE_FILES = {
 }
 
 # The second of each: csrc/python/module/gil.h.
-_BEGIN = re.compile(r"\bPy_BEGIN_ALLOW_THREADS\b|\bdlpy_gil_leave\(&")
+_BEGIN = re.compile(r"\bPy_BEGIN_ALLOW_THREADS\b|\bdlpy_gil_leave(?:_noting)?\(&")
 _END = re.compile(r"\bPy_END_ALLOW_THREADS\b|\bdlpy_gil_return\(&")
 _PROTOTYPE = re.compile(r"^[\w *]*?\b(dl_\w+)\(([^;{}]*)\)[^;{}()]*[;{]", re.MULTILINE)
 # Making and looking at deadlines does not block, nor does noting that a call may.
