@@ -1375,23 +1375,6 @@ MPI_Igather(const void *input, int count, handle type, void *output, int each,
     return gather("MPI_Igather", input, output, size, root, in, NULL, out);
 }
 
-int
-MPI_Iscatter(const void *input, int each, handle input_type, void *output, int count,
-             handle type, int root, handle in, handle *out)
-{
-    const comm *self = comm_of(in);
-    block outgoing[RANKS] = {{NULL, 0}}, incoming[RANKS] = {{NULL, 0}};
-    size_t size = (size_t)each * size_of(input_type);
-
-    for (int i = 0; self->rank == root && i < self->size; i++) {
-        outgoing[i] = block_at(input, (size_t)i * size, size);
-    }
-    incoming[root] = output == IN_PLACE
-                         ? outgoing[root]
-                         : block_at(output, 0, (size_t)count * size_of(type));
-    return start_collective("MPI_Iscatter", in, outgoing, incoming, NULL, out);
-}
-
 /* Arrays of all ranks come to a rank of which the first `ranks` are reduced. */
 static collective
 reduction(const comm *in, void *output, int count, handle type, handle op, int ranks)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Blocks whose sizes not all ranks know, as messages from rank to rank.  A card goes
- * before each, with the block behind it if that is small.  A large block is received
- * once its card is found to be right, and then from array to array. */
+ * Blocks whose sizes not all ranks know, or that only one rank sends or receives, as
+ * messages from rank to rank.  A card goes before each, with the block behind it if that
+ * is small.  A large block is received once its card is found to be right, and then from
+ * array to array. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -12,8 +12,7 @@ typedef struct movement {
     int count;               /* of the blocks that this rank has */
     const dl_tensor *arrays; /* by block; MPI may take them if they are one */
     const dl_tensor *input;  /* this rank's own block, or NULL */
-    bool brings_all;         /* the arrays are read */
-    bool takes_all;          /* the arrays are written */
+    bool is_output;          /* the arrays are written */
     char *data;
     size_t stride; /* from block to block */
 } movement;
@@ -52,11 +51,9 @@ are_one(const dl_tensor *arrays, int count)
 static void
 bring(const dl_mpi_backend *self, const movement *how)
 {
-    for (int i = 0; i < how->count && how->brings_all; i++) {
-        read_array(how->data + (size_t)i * how->stride, &how->arrays[i]);
-    }
+    size_t own = how->count > 1 ? (size_t)self->rank : 0;
+
     if (how->input != NULL) {
-        size_t own = how->count > 1 ? (size_t)self->rank : 0;
         read_array(how->data + own * how->stride, how->input);
     }
 }
@@ -64,7 +61,7 @@ bring(const dl_mpi_backend *self, const movement *how)
 static void
 take(const movement *how)
 {
-    for (int i = 0; i < how->count && how->takes_all; i++) {
+    for (int i = 0; i < how->count && how->is_output; i++) {
         write_array(&how->arrays[i], how->data + (size_t)i * how->stride);
     }
 }
@@ -129,8 +126,8 @@ dl_mpi_broadcast(dl_mpi_backend *self, const dl_call *call)
     return move(self, (movement){.way = DL_MPI_DOWN,
                                  .root = call->root,
                                  .arrays = &call->tensor,
-                                 .brings_all = is_root,
-                                 .takes_all = !is_root});
+                                 .input = is_root ? &call->tensor : NULL,
+                                 .is_output = !is_root});
 }
 
 static bool
@@ -154,25 +151,18 @@ dl_mpi_all_gather(dl_mpi_backend *self, const dl_call *call)
     return move(self, (movement){.way = DL_MPI_ALL,
                                  .arrays = call->outputs,
                                  .input = &call->tensor,
-                                 .takes_all = true});
+                                 .is_output = true});
 }
 
-/* Only the root knows sizes that differ. */
+/* Only the root may know the sizes. */
 dl_status
 dl_mpi_gather(dl_mpi_backend *self, const dl_call *call)
 {
     bool is_root = self->rank == call->root;
 
-    if (call->is_uneven) {
-        return dl_mpi_exchange_blocks(
-            self, &(dl_mpi_blocks){&call->tensor, true, call->root},
-            &(dl_mpi_blocks){is_root ? call->outputs : NULL, false, -1});
-    }
-    return move(self, (movement){.way = DL_MPI_UP,
-                                 .root = call->root,
-                                 .arrays = is_root ? call->outputs : &call->tensor,
-                                 .input = &call->tensor,
-                                 .takes_all = is_root});
+    return dl_mpi_exchange_blocks(
+        self, &(dl_mpi_blocks){&call->tensor, true, call->root},
+        &(dl_mpi_blocks){is_root ? call->outputs : NULL, false, -1});
 }
 
 dl_status
@@ -180,22 +170,9 @@ dl_mpi_scatter(dl_mpi_backend *self, const dl_call *call)
 {
     bool is_root = self->rank == call->root;
 
-    if (call->is_uneven) {
-        return dl_mpi_exchange_blocks(
-            self, &(dl_mpi_blocks){is_root ? call->inputs : NULL, false, -1},
-            &(dl_mpi_blocks){&call->tensor, true, call->root});
-    }
-    DL_TRY(move(self, (movement){.way = DL_MPI_SPREAD,
-                                 .root = call->root,
-                                 .arrays = is_root ? call->inputs : &call->tensor,
-                                 .brings_all = is_root,
-                                 .takes_all = !is_root}));
-    if (is_root && call->tensor.count > 0
-        && call->tensor.data != call->inputs[self->rank].data) {
-        dl_strided_copy_part(&call->tensor, &call->inputs[self->rank], 0,
-                             dl_tensor_size(&call->tensor));
-    }
-    return DL_OK;
+    return dl_mpi_exchange_blocks(
+        self, &(dl_mpi_blocks){is_root ? call->inputs : NULL, false, -1},
+        &(dl_mpi_blocks){&call->tensor, true, call->root});
 }
 
 dl_status

@@ -51,7 +51,7 @@ dl_mpi_notice_send_failure(dl_mpi_comm *comm, const dl_error *cause)
     if (atomic_exchange(&comm->has_told, true) || !dl_mpi_world_is_open()) {
         return;
     }
-    snprintf(notice.text, sizeof notice.text, "%.1019s", cause->text);
+    snprintf(notice.text, sizeof notice.text, "%.1011s", cause->text);
     dl_mpi_notice_send(comm, &notice);
     dl_mpi_leftover_flush(PARTING);
 }
@@ -98,8 +98,8 @@ dl_mpi_notice_fail(dl_mpi_comm *comm, int from, const dl_mpi_notice *notice)
 {
     atomic_store(&comm->has_told, true);
     return notice->status == DL_MISMATCH
-               ? dl_fail(DL_MISMATCH, "%.1019s", notice->text)
+               ? dl_fail(DL_MISMATCH, "%.1011s", notice->text)
                : dl_fail(notice->status == DL_TIMEOUT ? DL_TIMEOUT : DL_PEER_LOST,
-                         "group %s: rank %d gave up: %.1019s", comm->group_name, from,
+                         "group %s: rank %d gave up: %.1011s", comm->group_name, from,
                          notice->text);
 }

@@ -12,8 +12,9 @@
 typedef struct dl_mpi_notice {
     dl_fingerprint fingerprint;
     uint64_t turn;
-    int32_t status; /* DL_OK: the rank waits, and the text is not sent */
-    char text[1020];
+    uint64_t digest; /* of all calls before */
+    int32_t status;  /* DL_OK: the rank waits, and the text is not sent */
+    char text[1012];
 } dl_mpi_notice;
 
 /* Sends the notice to all other ranks, and leaves it to MPI. */

@@ -41,7 +41,7 @@ bool
 dl_mpi_has_all(const dl_mpi_backend *self)
 {
     return self->way == DL_MPI_ALL
-           || (self->way != DL_MPI_DOWN && self->rank == self->root);
+           || (self->way == DL_MPI_UP && self->rank == self->root);
 }
 
 size_t
@@ -175,8 +175,11 @@ receive_notices(dl_mpi_backend *self)
         const dl_mpi_call *mine = call_at(self, notice.turn);
         bool is_known =
             notice.turn <= self->turn && self->turn - notice.turn < DL_MPI_REMEMBERED;
-        if (is_known
-            && !dl_fingerprint_equal(&mine->fingerprint, &notice.fingerprint)) {
+        bool differs_before =
+            notice.turn == self->turn && notice.digest != self->digest;
+        if (differs_before
+            || (is_known
+                && !dl_fingerprint_equal(&mine->fingerprint, &notice.fingerprint))) {
             return differ(self, mine, from, &notice.fingerprint);
         }
     }
@@ -206,12 +209,7 @@ dl_mpi_begin(dl_mpi_backend *self, dl_mpi_way way, int root, size_t along)
     self->root = root;
     self->is_compared = self->uses_arrays = false;
     self->stride = sizeof(dl_mpi_card) + ((along + 7) & ~(size_t)7);
-    bool has_all = dl_mpi_has_all(self);
-    for (int rank = 0; rank < self->size; rank++) {
-        if (rank == self->rank || (has_all && way == DL_MPI_SPREAD)) {
-            dl_mpi_write_card(self, card_at(self, has_all ? rank : 0), 0);
-        }
-    }
+    dl_mpi_write_card(self, card_at(self, dl_mpi_has_all(self) ? self->rank : 0), 0);
     return self->turn % LISTEN_EVERY == 0 ? receive_notices(self) : DL_OK;
 }
 
@@ -256,14 +254,10 @@ start_collective(const dl_mpi_backend *self, const dl_mpi_part *part, const char
     case DL_MPI_DOWN:
         *name = "MPI_Ibcast";
         return mpi->ibcast(all, count, type, self->root, comm, request);
-    case DL_MPI_UP:
+    default:
         *name = "MPI_Igather";
         return mpi->igather(own, count, type, all, count, type, self->root, comm,
                             request);
-    default:
-        *name = "MPI_Iscatter";
-        return mpi->iscatter(all, count, type, own, count, type, self->root, comm,
-                             request);
     }
 }
 
@@ -356,7 +350,9 @@ fail_timeout(const dl_mpi_backend *self, const dl_mpi_pending *pending)
 static void
 say_waiting(const dl_mpi_backend *self)
 {
-    dl_mpi_notice notice = {.fingerprint = self->op->fingerprint, .turn = self->turn};
+    dl_mpi_notice notice = {.fingerprint = self->op->fingerprint,
+                            .turn = self->turn,
+                            .digest = self->digest};
 
     dl_mpi_notice_send(self->comm, &notice);
 }

@@ -34,12 +34,11 @@
 #define DL_MPI_REMEMBERED 64
 
 /* The way of the cards: from each rank to all, from the root to all, and from all to
- * the root; or each rank's own block from the root, behind a card. */
+ * the root. */
 typedef enum dl_mpi_way {
     DL_MPI_ALL,
     DL_MPI_DOWN,
     DL_MPI_UP,
-    DL_MPI_SPREAD
 } dl_mpi_way;
 
 typedef struct dl_mpi_card {
@@ -99,8 +98,8 @@ dl_mpi_self(dl_backend *backend)
 /* Returns the most bytes that follow a card. */
 size_t dl_mpi_room(const dl_mpi_backend *self, dl_mpi_way way);
 
-/* Begins an operation with this rank's card, which has room for `along` bytes behind it;
- * with DL_MPI_SPREAD the root has a block for each rank. */
+/* Begins an operation with this rank's card, which has room for `along` bytes behind
+ * it. */
 dl_status dl_mpi_begin(dl_mpi_backend *self, dl_mpi_way way, int root, size_t along);
 
 /* Returns the block behind the card of `rank`: to be filled before the cards go, and

@@ -71,44 +71,43 @@ typedef int dl_mpi_copy_fn(dl_mpi_handle, int, void *, void *, void *, int *);
 typedef int dl_mpi_delete_fn(dl_mpi_handle, int, void *, void *);
 
 /* MPI's functions, of which those that move data do not block. */
-#define DL_MPI_FUNCTIONS(X, H)                                                     \
-    X(init_thread, MPI_Init_thread, (int *, char ***, int, int *))                 \
-    X(query_thread, MPI_Query_thread, (int *))                                     \
-    X(initialized, MPI_Initialized, (int *))                                       \
-    X(finalized, MPI_Finalized, (int *))                                           \
-    X(finalize, MPI_Finalize, (void))                                              \
-    X(error_string, MPI_Error_string, (int, char *, int *))                        \
-    X(comm_rank, MPI_Comm_rank, (H, int *))                                        \
-    X(comm_size, MPI_Comm_size, (H, int *))                                        \
-    X(comm_get_attr, MPI_Comm_get_attr, (H, int, void *, int *))                   \
-    X(comm_create_keyval, MPI_Comm_create_keyval,                                  \
-      (dl_mpi_copy_fn *, dl_mpi_delete_fn *, int *, void *))                       \
-    X(comm_set_attr, MPI_Comm_set_attr, (H, int, void *))                          \
-    X(comm_free, MPI_Comm_free, (H *))                                             \
-    X(comm_set_errhandler, MPI_Comm_set_errhandler, (H, H))                        \
-    X(comm_group, MPI_Comm_group, (H, H *))                                        \
-    X(group_incl, MPI_Group_incl, (H, int, const int *, H *))                      \
-    X(group_free, MPI_Group_free, (H *))                                           \
-    X(comm_create_group, MPI_Comm_create_group, (H, H, int, H *))                  \
-    X(isend, MPI_Isend, (const void *, int, H, int, int, H, H *))                  \
-    X(irecv, MPI_Irecv, (void *, int, H, int, int, H, H *))                        \
-    X(iprobe, MPI_Iprobe, (int, int, H, int *, void *))                            \
-    X(improbe, MPI_Improbe, (int, int, H, int *, H *, void *))                     \
-    X(imrecv, MPI_Imrecv, (void *, int, H, H *, H *))                              \
-    X(test, MPI_Test, (H *, int *, void *))                                        \
-    X(get_count, MPI_Get_count, (const void *, H, int *))                          \
-    X(ibcast, MPI_Ibcast, (void *, int, H, int, H, H *))                           \
-    X(iallreduce, MPI_Iallreduce, (const void *, void *, int, H, H, H, H *))       \
-    X(ireduce, MPI_Ireduce, (const void *, void *, int, H, H, int, H, H *))        \
-    X(iscan, MPI_Iscan, (const void *, void *, int, H, H, H, H *))                 \
-    X(iexscan, MPI_Iexscan, (const void *, void *, int, H, H, H, H *))             \
-    X(iallgather, MPI_Iallgather, (const void *, int, H, void *, int, H, H, H *))  \
-    X(igather, MPI_Igather, (const void *, int, H, void *, int, H, int, H, H *))   \
-    X(iscatter, MPI_Iscatter, (const void *, int, H, void *, int, H, int, H, H *)) \
-    X(type_contiguous, MPI_Type_contiguous, (int, H, H *))                         \
-    X(type_struct, MPI_Type_create_struct,                                         \
-      (int, const int *, const int64_t *, const void *, H *))                      \
-    X(type_commit, MPI_Type_commit, (H *))                                         \
+#define DL_MPI_FUNCTIONS(X, H)                                                    \
+    X(init_thread, MPI_Init_thread, (int *, char ***, int, int *))                \
+    X(query_thread, MPI_Query_thread, (int *))                                    \
+    X(initialized, MPI_Initialized, (int *))                                      \
+    X(finalized, MPI_Finalized, (int *))                                          \
+    X(finalize, MPI_Finalize, (void))                                             \
+    X(error_string, MPI_Error_string, (int, char *, int *))                       \
+    X(comm_rank, MPI_Comm_rank, (H, int *))                                       \
+    X(comm_size, MPI_Comm_size, (H, int *))                                       \
+    X(comm_get_attr, MPI_Comm_get_attr, (H, int, void *, int *))                  \
+    X(comm_create_keyval, MPI_Comm_create_keyval,                                 \
+      (dl_mpi_copy_fn *, dl_mpi_delete_fn *, int *, void *))                      \
+    X(comm_set_attr, MPI_Comm_set_attr, (H, int, void *))                         \
+    X(comm_free, MPI_Comm_free, (H *))                                            \
+    X(comm_set_errhandler, MPI_Comm_set_errhandler, (H, H))                       \
+    X(comm_group, MPI_Comm_group, (H, H *))                                       \
+    X(group_incl, MPI_Group_incl, (H, int, const int *, H *))                     \
+    X(group_free, MPI_Group_free, (H *))                                          \
+    X(comm_create_group, MPI_Comm_create_group, (H, H, int, H *))                 \
+    X(isend, MPI_Isend, (const void *, int, H, int, int, H, H *))                 \
+    X(irecv, MPI_Irecv, (void *, int, H, int, int, H, H *))                       \
+    X(iprobe, MPI_Iprobe, (int, int, H, int *, void *))                           \
+    X(improbe, MPI_Improbe, (int, int, H, int *, H *, void *))                    \
+    X(imrecv, MPI_Imrecv, (void *, int, H, H *, H *))                             \
+    X(test, MPI_Test, (H *, int *, void *))                                       \
+    X(get_count, MPI_Get_count, (const void *, H, int *))                         \
+    X(ibcast, MPI_Ibcast, (void *, int, H, int, H, H *))                          \
+    X(iallreduce, MPI_Iallreduce, (const void *, void *, int, H, H, H, H *))      \
+    X(ireduce, MPI_Ireduce, (const void *, void *, int, H, H, int, H, H *))       \
+    X(iscan, MPI_Iscan, (const void *, void *, int, H, H, H, H *))                \
+    X(iexscan, MPI_Iexscan, (const void *, void *, int, H, H, H, H *))            \
+    X(iallgather, MPI_Iallgather, (const void *, int, H, void *, int, H, H, H *)) \
+    X(igather, MPI_Igather, (const void *, int, H, void *, int, H, int, H, H *))  \
+    X(type_contiguous, MPI_Type_contiguous, (int, H, H *))                        \
+    X(type_struct, MPI_Type_create_struct,                                        \
+      (int, const int *, const int64_t *, const void *, H *))                     \
+    X(type_commit, MPI_Type_commit, (H *))                                        \
     X(type_free, MPI_Type_free, (H *))
 
 /* The constants of a binary interface. */
