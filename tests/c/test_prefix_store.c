@@ -35,12 +35,10 @@ make_nested(void)
     return view_of(view_of(make_hash(), DL_LITERAL("")), DL_LITERAL("b/"));
 }
 
-static const suite_kind view = {.make = make_view,
-                                .has_queues = true,
-                                .close_leaves_blocked = true};
-static const suite_kind nested = {.make = make_nested,
-                                  .has_queues = true,
-                                  .close_leaves_blocked = true};
+static const suite_kind view = {
+    .make = make_view, .has_queues = true, .close_leaves_blocked = true};
+static const suite_kind nested = {
+    .make = make_nested, .has_queues = true, .close_leaves_blocked = true};
 STORE_SUITE(view)
 STORE_SUITE(nested)
 
