@@ -23,8 +23,8 @@ from store_kinds import PATIENCE, Background, Kind, join_all
 from distlite import DistStoreError, QueueEmptyError, Store
 
 LIMIT = 8 << 20
-# Ours name the key and its value.
-TEXT_IS_NO_NUMBER = "lr.*high|stoll"
+# Ours name the key; a store in Python words its own errors.
+TEXT_IS_NO_NUMBER = 'lr" is not a 64-bit number|lr.*high|stoll'
 KEY_LIMIT = 8191
 # How late a timeout may be on a machine that does many other things as well.
 LATE = 5.0
