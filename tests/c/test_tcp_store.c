@@ -206,23 +206,6 @@ CHECK_CASE(blocked_calls_can_be_interrupted)
     }
 }
 
-CHECK_CASE(an_add_to_text_is_an_error_of_that_call)
-{
-    EACH_SERVER(libuv)
-    {
-        dl_store *store = make_master(0, libuv);
-        int64_t sum = 7;
-        check_set(store, "k", "text");
-        CHECK_STATUS(dl_store_add(store, KEY, 1, &sum, SOON), DL_INVALID);
-        CHECK_CONTAINS(dl_last_error()->text, "text");
-        CHECK_EQUAL(sum, 7);
-        check_get(store, "k", "text");
-        CHECK_OK(dl_store_add(store, DL_LITERAL("n"), 5, &sum, SOON));
-        CHECK_EQUAL(sum, 5);
-        dl_store_unref(store);
-    }
-}
-
 static dl_status
 count_key(void *context, dl_bytes key)
 {
