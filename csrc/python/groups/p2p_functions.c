@@ -543,8 +543,7 @@ exchange_with_neighbours(PyObject *module, PyObject *const *args, Py_ssize_t cou
         || check_places(values[1], "inputs", places) < 0) {
         return NULL;
     }
-    if (((dlpy_group *)values[3])->handler != NULL
-        || dlpy_group_batch(values[3]) != NULL) {
+    if (dlpy_group_has_handler(values[3]) || dlpy_group_batch(values[3]) != NULL) {
         Py_RETURN_FALSE;
     }
     int begun = dlpy_collective_meet(module, &signature, values, 3, &collective);
