@@ -638,9 +638,5 @@ static PyType_Spec window_spec = {
 int
 dlpy_add_window_type(PyObject *module)
 {
-    PyTypeObject *type = NULL;
-    int result = dlpy_add_type(module, &window_spec, NULL, &type);
-
-    Py_XDECREF(type);
-    return result;
+    return dlpy_add_type(module, &window_spec, NULL, NULL);
 }

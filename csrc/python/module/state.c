@@ -134,10 +134,14 @@ dlpy_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base,
     if (type == NULL) {
         return -1;
     }
-    /* The state owns the reference from here on, even if adding the type to the module
-     * fails. */
-    *slot = (PyTypeObject *)type;
-    return PyModule_AddType(module, *slot);
+    int result = PyModule_AddType(module, (PyTypeObject *)type);
+    /* The state owns the reference, even if adding the type to the module failed. */
+    if (slot != NULL) {
+        *slot = (PyTypeObject *)type;
+    } else {
+        Py_DECREF(type);
+    }
+    return result;
 }
 
 int

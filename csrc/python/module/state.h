@@ -76,7 +76,8 @@ int dlpy_state_clear(PyObject *module);
 void dlpy_state_free(void *module);
 
 /* Creates a type from its spec, adds it to the module under the last part of its name
- * and stores a reference in `*slot`, a field of the state.  `base` may be NULL. */
+ * and stores a reference in `*slot`, a field of the state, or none if `slot` is NULL.
+ * `base` may be NULL. */
 int dlpy_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base,
                   PyTypeObject **slot);
 

@@ -165,21 +165,11 @@ static PyMethodDef functions[] = {
     {0},
 };
 
-/* Adds a type that only the module holds. */
-static int
-add_type(PyObject *module, PyType_Spec *spec)
-{
-    PyTypeObject *type = NULL;
-    int result = dlpy_add_type(module, spec, NULL, &type);
-
-    Py_XDECREF(type);
-    return result;
-}
-
 int
 dlpy_add_region_types(PyObject *module)
 {
-    if (add_type(module, &spare_spec) < 0 || add_type(module, &shared_spec) < 0) {
+    if (dlpy_add_type(module, &spare_spec, NULL, NULL) < 0
+        || dlpy_add_type(module, &shared_spec, NULL, NULL) < 0) {
         return -1;
     }
     return PyModule_AddFunctions(module, functions);
