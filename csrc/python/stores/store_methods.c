@@ -547,13 +547,13 @@ REQUEST_METHOD(store_multi_set, DL_OP_MULTI_SET)
 REQUEST_METHOD(store_barrier, DL_OP_BARRIER)
 REQUEST_METHOD(store_stats, DL_OP_STATS)
 
-static METHOD(store_has_extended_api)
+static PyObject *
+store_has_extended_api(PyObject *self, PyObject *unused)
 {
-    static const dlpy_signature signature = {"has_extended_api", 0, {NULL}};
     dl_store *store = dlpy_store_core(self);
 
-    (void)defining_class;
-    if (store == NULL || dlpy_take_arguments(&signature, PASSED, NULL) < 0) {
+    (void)unused;
+    if (store == NULL) {
         return NULL;
     }
     /* Asks in Python, because only the method knows the answer of a store written in
@@ -632,13 +632,14 @@ clone_prefix_store(const dlpy_state *state, dlpy_store *self)
 }
 
 /* A store written in Python has the clone() of its class, or none. */
-static METHOD(store_clone)
+static PyObject *
+store_clone(PyObject *self, PyObject *unused)
 {
-    static const dlpy_signature signature = {"clone", 0, {NULL}};
-    dlpy_state *state = dlpy_state_of_class(defining_class);
+    dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
     dl_store *store = dlpy_store_core(self);
 
-    if (store == NULL || dlpy_take_arguments(&signature, PASSED, NULL) < 0) {
+    (void)unused;
+    if (state == NULL || store == NULL) {
         return NULL;
     }
     if (dlpy_python_store_check(store)) {
@@ -686,10 +687,11 @@ static METHOD(store_set_timeout)
 /* Releases the GIL: closing has no deadline, but ends threads and may wait briefly for
  * a file's lock.  A signal must not interrupt it halfway. */
 static PyObject *
-close_store(PyObject *self)
+store_close(PyObject *self, PyObject *unused)
 {
     dl_store *store = dlpy_store_core(self);
 
+    (void)unused;
     if (store == NULL) {
         return NULL;
     }
@@ -703,28 +705,12 @@ close_store(PyObject *self)
     Py_RETURN_NONE;
 }
 
-static METHOD(store_close)
-{
-    static const dlpy_signature signature = {"close", 0, {NULL}};
-
-    (void)defining_class;
-    if (dlpy_take_arguments(&signature, PASSED, NULL) < 0) {
-        return NULL;
-    }
-    return close_store(self);
-}
-
 /* Fails if __init__ has not run. */
-static METHOD(store_enter)
+static PyObject *
+store_enter(PyObject *self, PyObject *unused)
 {
-    static const dlpy_signature signature = {"__enter__", 0, {NULL}};
-
-    (void)defining_class;
-    if (dlpy_take_arguments(&signature, PASSED, NULL) < 0
-        || dlpy_store_core(self) == NULL) {
-        return NULL;
-    }
-    return Py_NewRef(self);
+    (void)unused;
+    return dlpy_store_core(self) == NULL ? NULL : Py_NewRef(self);
 }
 
 static METHOD(store_exit)
@@ -815,13 +801,13 @@ reduce_prefix_store(const dlpy_state *state, dlpy_store *self)
 }
 
 /* Called by both pickle and copy. */
-static METHOD(store_reduce)
+static PyObject *
+store_reduce(PyObject *self, PyObject *unused)
 {
-    static const dlpy_signature signature = {"__reduce__", 0, {NULL}};
-    const dlpy_state *state = dlpy_state_of_class(defining_class);
-    dl_store *store = dlpy_store_core(self);
+    const dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
 
-    if (store == NULL || dlpy_take_arguments(&signature, PASSED, NULL) < 0) {
+    (void)unused;
+    if (state == NULL || dlpy_store_core(self) == NULL) {
         return NULL;
     }
     if (Py_TYPE(self) == state->prefix_store_type) {
@@ -1051,14 +1037,12 @@ PyMethodDef dlpy_store_methods[] = {
      "barrier($self, key, world_size, timeout=None)\n--\n\n" DLPY_DOC_STORE_BARRIER},
     {"stats", FUNCTION(store_stats), FLAGS,
      "stats($self)\n--\n\n" DLPY_DOC_STORE_STATS},
-    {"has_extended_api", FUNCTION(store_has_extended_api), FLAGS,
+    {"has_extended_api", store_has_extended_api, METH_NOARGS,
      "has_extended_api($self)\n--\n\n" DLPY_DOC_STORE_HAS_EXTENDED_API},
-    {"clone", FUNCTION(store_clone), FLAGS,
-     "clone($self)\n--\n\n" DLPY_DOC_STORE_CLONE},
+    {"clone", store_clone, METH_NOARGS, "clone($self)\n--\n\n" DLPY_DOC_STORE_CLONE},
     {"set_timeout", FUNCTION(store_set_timeout), FLAGS,
      "set_timeout($self, timeout)\n--\n\n" DLPY_DOC_STORE_SET_TIMEOUT},
-    {"close", FUNCTION(store_close), FLAGS,
-     "close($self)\n--\n\n" DLPY_DOC_STORE_CLOSE},
+    {"close", store_close, METH_NOARGS, "close($self)\n--\n\n" DLPY_DOC_STORE_CLOSE},
     {"dict", FUNCTION(store_dict), FLAGS,
      "dict($self, prefix='')\n--\n\n" DLPY_DOC_STORE_DICT},
     {"items", FUNCTION(store_items), FLAGS,
@@ -1068,13 +1052,13 @@ PyMethodDef dlpy_store_methods[] = {
      "interval=1.0)\n--\n\n" DLPY_DOC_STORE_WATCH},
     {"lock", FUNCTION(store_lock), FLAGS,
      "lock($self, name, timeout=None, *, lease=None)\n--\n\n" DLPY_DOC_STORE_LOCK},
-    {"__enter__", FUNCTION(store_enter), FLAGS,
+    {"__enter__", store_enter, METH_NOARGS,
      "__enter__($self)\n--\n\n"
      "The store itself."},
     {"__exit__", FUNCTION(store_exit), FLAGS,
      "__exit__($self, exception_type, exception, traceback)\n--\n\n"
      "Closes the store."},
-    {"__reduce__", FUNCTION(store_reduce), FLAGS,
+    {"__reduce__", store_reduce, METH_NOARGS,
      "__reduce__($self)\n--\n\n"
      "Returns what pickle and copy need to make another handle of the same data."},
     {NULL, NULL, 0, NULL},
