@@ -36,9 +36,8 @@ dlpy_default_group(dlpy_state *state)
 static PyObject *
 set_thread_group(PyObject *module, PyObject *group)
 {
-    if (group != Py_None && !dlpy_group_check(dlpy_state_of_module(module), group)) {
-        PyErr_Format(PyExc_TypeError, "a ProcessGroup or None is needed, not %s",
-                     Py_TYPE(group)->tp_name);
+    if (group != Py_None
+        && dlpy_group_from(dlpy_state_of_module(module), group, "group") == NULL) {
         return NULL;
     }
     own_world = (thread_world){

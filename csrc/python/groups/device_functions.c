@@ -14,12 +14,7 @@
 static dl_group *
 group_from(PyObject *module, PyObject *object)
 {
-    if (!dlpy_group_check(dlpy_state_of_module(module), object)) {
-        PyErr_Format(PyExc_TypeError, "a ProcessGroup is needed, not %s",
-                     Py_TYPE(object)->tp_name);
-        return NULL;
-    }
-    return dlpy_group_core(object);
+    return dlpy_group_from(dlpy_state_of_module(module), object, "group");
 }
 
 /* Converts one number of the options tuple; None means unset. */

@@ -535,6 +535,17 @@ group_set_timeout(PyObject *self, PyObject *const *args, Py_ssize_t count,
     Py_RETURN_NONE;
 }
 
+dl_group *
+dlpy_group_from(const dlpy_state *state, PyObject *object, const char *what)
+{
+    if (!dlpy_group_check(state, object)) {
+        PyErr_Format(PyExc_TypeError, "%s must be a ProcessGroup, not %.200s", what,
+                     Py_TYPE(object)->tp_name);
+        return NULL;
+    }
+    return dlpy_group_core(object);
+}
+
 int
 dlpy_group_rank_of(PyObject *object, int64_t global_rank, int *rank)
 {
@@ -951,11 +962,9 @@ group_refuse(PyObject *module, PyObject *const *args, Py_ssize_t count,
         || dlpy_name_from(values[5], "reason", &reason) < 0) {
         return NULL;
     }
-    if (!dlpy_group_check(state, values[0])) {
-        PyErr_SetString(PyExc_TypeError, "parent must be a ProcessGroup");
-        return NULL;
-    }
-    if (dlpy_ranks_from(values[1], "ranks", &ranks, &options.size) < 0) {
+    options.parent = dlpy_group_from(state, values[0], "parent");
+    if (options.parent == NULL
+        || dlpy_ranks_from(values[1], "ranks", &ranks, &options.size) < 0) {
         return NULL;
     }
     if (options.rank < 0 || options.rank >= options.size) {
@@ -963,7 +972,6 @@ group_refuse(PyObject *module, PyObject *const *args, Py_ssize_t count,
         PyErr_SetString(PyExc_ValueError, "rank must be an index of ranks");
         return NULL;
     }
-    options.parent = dlpy_group_core(values[0]);
     options.parent_ranks = ranks;
     refuse(&options, reason);
     PyMem_Free(ranks);

@@ -70,6 +70,10 @@ dlpy_group_core(PyObject *self)
     return DLPY_LOAD(((dlpy_group *)self)->group);
 }
 
+/* Returns the core's group of an argument, borrowed likewise, or NULL with a TypeError
+ * set.  `what` names the argument in the message. */
+dl_group *dlpy_group_from(const dlpy_state *state, PyObject *object, const char *what);
+
 /* Returns the list of the objects that the group's open batch keeps alive, borrowed;
  * NULL unless the calling thread has opened one. */
 static inline PyObject *

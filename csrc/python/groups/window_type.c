@@ -497,21 +497,18 @@ counts(PyObject *object, PyObject *unused)
     return all;
 }
 
-static int
-check_group(const dlpy_state *state, PyObject *group)
+static dl_group *
+group_from(const dlpy_state *state, PyObject *object)
 {
-    if (!dlpy_group_check(state, group)) {
-        PyErr_Format(PyExc_TypeError, "group must be a ProcessGroup, not %.200s",
-                     Py_TYPE(group)->tp_name);
-        return -1;
-    }
-    if (((dlpy_group *)group)->is_custom) {
+    dl_group *group = dlpy_group_from(state, object, "group");
+
+    if (group != NULL && ((dlpy_group *)object)->is_custom) {
         PyErr_SetString(PyExc_RuntimeError,
                         "a group whose backend is written in Python has no windows; "
                         "make one with new_group(backend=\"gloo\")");
-        return -1;
+        return NULL;
     }
-    return 0;
+    return group;
 }
 
 static PyObject *
@@ -522,13 +519,14 @@ window_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     dlpy_state *state = dlpy_state_of_type(type);
     PyObject *values[4];
     dlpy_tensor model;
+    dl_group *group;
     dl_window *window;
     dl_status status;
     int64_t count, timeout;
 
     if (state == NULL
         || dlpy_take_init_arguments(&signature, args, keywords, values) < 0
-        || check_group(state, values[0]) < 0
+        || (group = group_from(state, values[0])) == NULL
         || dlpy_int64_from(values[2], "count", &count) < 0) {
         return NULL;
     }
@@ -536,7 +534,6 @@ window_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         PyErr_SetString(PyExc_ValueError, "negative dimensions are not allowed");
         return NULL;
     }
-    dl_group *group = dlpy_group_core(values[0]);
     if (dlpy_timeout_from(values[3], dl_group_timeout(group), &timeout) < 0
         || dlpy_tensor_from(values[1], "model", &model) < 0) {
         return NULL;

@@ -116,15 +116,10 @@ shared_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         || dlpy_int64_from(values[1], "size", &size) < 0) {
         return NULL;
     }
-    if (!dlpy_group_check(state, values[0])) {
-        PyErr_Format(PyExc_TypeError, "group must be a ProcessGroup, not %.200s",
-                     Py_TYPE(values[0])->tp_name);
+    dl_group *group = dlpy_group_from(state, values[0], "group");
+    if (group == NULL || check_size(size) < 0) {
         return NULL;
     }
-    if (check_size(size) < 0) {
-        return NULL;
-    }
-    dl_group *group = dlpy_group_core(values[0]);
     dlpy_recorded_site_enter(state);
     Py_BEGIN_ALLOW_THREADS
     status = dl_group_share(group, (size_t)size, &region);
