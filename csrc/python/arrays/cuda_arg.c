@@ -182,11 +182,7 @@ dlpy_cuda_view(PyObject *object, const char *parameter, dl_tensor *view,
 {
     *owner = PyObject_GetAttrString(object, "__cuda_array_interface__");
     if (*owner == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
-            return -1;
-        }
-        PyErr_Clear();
-        return 0;
+        return dlpy_forgive_attribute();
     }
     if (read_interface(*owner, view, dimensions) < 0) {
         PyErr_Clear();
@@ -337,11 +333,7 @@ look_inside(PyObject **object, const char *name)
     PyObject *found = PyObject_GetAttrString(*object, name);
 
     if (found == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
-            return -1;
-        }
-        PyErr_Clear();
-        return 0;
+        return dlpy_forgive_attribute();
     }
     Py_SETREF(*object, found);
     return 1;

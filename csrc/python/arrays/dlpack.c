@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "python/module/convert.h"
 #include "python/module/free_threading.h"
 
 static bool
@@ -281,11 +282,7 @@ is_in_cuda_memory(PyObject *object)
     int type, index;
 
     if (told == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
-            return -1;
-        }
-        PyErr_Clear();
-        return 0;
+        return dlpy_forgive_attribute();
     }
     bool is_pair = PyTuple_Check(told) && PyArg_ParseTuple(told, "ii", &type, &index);
     Py_DECREF(told);
@@ -381,12 +378,11 @@ dlpy_dlpack_view(PyObject *object, const char *parameter, intptr_t stream,
 
     *capsule = NULL;
     if (method == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
-            name_parameter(parameter);
-            return -1;
+        if (dlpy_forgive_attribute() == 0) {
+            return 0;
         }
-        PyErr_Clear();
-        return 0;
+        name_parameter(parameter);
+        return -1;
     }
     /* The capsule is not renamed: the destructor of an unconsumed capsule frees the
      * memory, so this file need not call the deleter. */
@@ -487,11 +483,7 @@ answers_yes(PyObject *object, const char *question)
     PyObject *answer = PyObject_CallMethod(object, question, NULL);
 
     if (answer == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
-            return -1;
-        }
-        PyErr_Clear();
-        return 0;
+        return dlpy_forgive_attribute();
     }
     int yes = PyObject_IsTrue(answer);
     Py_DECREF(answer);

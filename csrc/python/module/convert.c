@@ -379,3 +379,13 @@ dlpy_bool_from(PyObject *object, const char *what, bool *value)
     *value = object == Py_True;
     return 0;
 }
+
+int
+dlpy_forgive_attribute(void)
+{
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        return -1;
+    }
+    PyErr_Clear();
+    return 0;
+}

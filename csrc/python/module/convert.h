@@ -72,4 +72,8 @@ int dlpy_ranks_from(PyObject *sequence, const char *what, int **ranks, int *coun
  * argument. */
 int dlpy_bool_from(PyObject *object, const char *what, bool *value);
 
+/* For a look-up that has failed: returns 0 if the attribute is missing, and clears that
+ * exception; -1 with any other, which stays set. */
+int dlpy_forgive_attribute(void);
+
 #endif
