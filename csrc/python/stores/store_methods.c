@@ -425,24 +425,32 @@ enter_request(PyTypeObject *type, dl_store *store, dl_waiting *waiting,
     }
 }
 
-static PyObject *
-execute(PyTypeObject *defining_class, dl_store *store, const request_arguments *taken,
-        dl_store_reply *reply)
+/* The timeout starts here: converting the arguments may have run Python code.  A brief
+ * store waits for keys only: without them the time need not be read. */
+static dl_status
+perform(PyTypeObject *type, dl_store *store, const dl_store_request *request,
+        dl_store_reply *reply, int64_t timeout)
 {
     dl_waiting waiting;
     dlpy_gil gil;
 
     bool is_brief = dl_store_is_brief(store);
-    bool may_wait = dl_request_kinds[taken->request.op].may_wait;
-    /* Converting the arguments may have run Python code; the timeout starts here.  A
-     * brief store waits for keys only: without them the time need not be read. */
-    dl_deadline deadline =
-        dl_deadline_after(is_brief && !may_wait ? -1 : taken->timeout);
-    enter_request(defining_class, store, &waiting, &taken->request, deadline);
+    bool may_wait = dl_request_kinds[request->op].may_wait;
+    dl_deadline deadline = dl_deadline_after(is_brief && !may_wait ? -1 : timeout);
+    enter_request(type, store, &waiting, request, deadline);
     dlpy_gil_leave(&gil, is_brief);
-    dl_status status = dl_store_execute(store, &taken->request, reply, deadline);
+    dl_status status = dl_store_execute(store, request, reply, deadline);
     dl_waiting_end(&waiting);
-    status = dlpy_gil_return(&gil, status);
+    return dlpy_gil_return(&gil, status);
+}
+
+static PyObject *
+execute(PyTypeObject *defining_class, dl_store *store, const request_arguments *taken,
+        dl_store_reply *reply)
+{
+    dl_status status =
+        perform(defining_class, store, &taken->request, reply, taken->timeout);
+
     /* The message is the thread's last error, which is valid only until another call
      * fails. */
     return status == DL_OK
@@ -825,69 +833,60 @@ raise_for(PyObject *self, dl_status status)
     return state == NULL ? NULL : dlpy_raise_store(state, status);
 }
 
-/* Returns the store and converts the key, which the caller releases with
- * dlpy_bytes_release().  Returns NULL with an exception set on failure. */
-static dl_store *
-begin(PyObject *self, PyObject *object, dlpy_bytes *key)
+/* Executes the request of an operator such as store[key], where `value` is NULL if it has
+ * none.  On failure an exception is set, but not for a get that found no key in time. */
+static dl_status
+run_item(PyObject *self, dl_opcode op, PyObject *key, PyObject *value,
+         dl_store_reply *reply)
 {
     dl_store *store = dlpy_store_core(self);
+    dl_store_request request = {.op = op};
+    dlpy_bytes name;
+    dlpy_bytes content = {0};
 
-    return store == NULL || dlpy_bytes_from(object, "key", key) < 0 ? NULL : store;
-}
-
-/* A request of an operator such as store[key]. */
-typedef struct item_request {
-    dl_store_request request;
-    dl_waiting waiting;
-} item_request;
-
-static void
-enter_item(PyObject *self, dl_store *store, item_request *item, dl_opcode op,
-           dl_bytes key, dl_deadline deadline)
-{
-    item->request = (dl_store_request){.op = op, .key = key};
-    enter_request(Py_TYPE(self), store, &item->waiting, &item->request, deadline);
+    if (store == NULL || dlpy_bytes_from(key, "key", &name) < 0) {
+        return DL_INTERRUPTED;
+    }
+    if (value != NULL && dlpy_bytes_from(value, "value", &content) < 0) {
+        dlpy_bytes_release(&name);
+        return DL_INTERRUPTED;
+    }
+    if (op == DL_OP_CHECK) {
+        request.keys = &name.bytes;
+        request.count = 1;
+    } else {
+        request.key = name.bytes;
+        request.value = content.bytes;
+    }
+    /* A get does not wait: a timeout of zero checks once; the round trip to a server has
+     * a grace period of its own. */
+    int64_t timeout = op == DL_OP_GET ? 0 : dl_store_timeout(store);
+    dl_status status = perform(Py_TYPE(self), store, &request, reply, timeout);
+    if (status != DL_OK && !(op == DL_OP_GET && status == DL_TIMEOUT)) {
+        raise_for(self, status);
+    }
+    dlpy_bytes_release(&content);
+    dlpy_bytes_release(&name);
+    return status;
 }
 
 /* Unlike get(), does not wait: an absent key is a KeyError at once. */
 PyObject *
 dlpy_store_subscript(PyObject *self, PyObject *key)
 {
-    item_request item;
-    dlpy_bytes name;
     dl_buffer value = value_buffer();
+    dl_store_reply reply = {.values = &value};
     PyObject *result = NULL;
-    bool is_absent = false;
-    dl_status status;
-    dl_store *store = begin(self, key, &name);
+    dl_status status = run_item(self, DL_OP_GET, key, NULL, &reply);
 
-    if (store == NULL) {
-        return NULL;
-    }
-    /* A timeout of zero checks once; the round trip to a server has a grace period of
-     * its own. */
-    dl_deadline deadline = dl_deadline_after(0);
-    enter_item(self, store, &item, DL_OP_GET, name.bytes, deadline);
-    Py_BEGIN_ALLOW_THREADS
-    status = dl_store_get(store, name.bytes, &value, deadline);
-    if (status == DL_TIMEOUT) {
-        /* Either the key is absent or the server does not answer; in the latter case
-         * this check fails, too. */
-        bool exists;
-        deadline = dl_store_deadline(store);
-        is_absent = dl_store_check(store, &name.bytes, 1, &exists, deadline) == DL_OK;
-    }
-    Py_END_ALLOW_THREADS
-    dl_waiting_end(&item.waiting);
     if (status == DL_OK) {
         result = object_from_buffer(&value);
-    } else if (is_absent) {
+    } else if (status == DL_TIMEOUT
+               && run_item(self, DL_OP_CHECK, key, NULL, &reply) == DL_OK) {
+        /* Otherwise the server does not answer, which the check has raised. */
         PyErr_SetObject(PyExc_KeyError, key);
-    } else {
-        raise_for(self, status);
     }
     dl_buffer_fini(&value);
-    dlpy_bytes_release(&name);
     return result;
 }
 
@@ -895,59 +894,24 @@ dlpy_store_subscript(PyObject *self, PyObject *key)
 static int
 set_item(PyObject *self, PyObject *key, PyObject *value)
 {
-    item_request item;
-    dlpy_bytes name;
-    dlpy_bytes content;
-    dl_status status;
-    dl_store *store = begin(self, key, &name);
-
-    if (store == NULL) {
-        return -1;
-    }
-    if (dlpy_bytes_from(value, "value", &content) < 0) {
-        dlpy_bytes_release(&name);
-        return -1;
-    }
-    dl_deadline deadline = dl_store_deadline(store);
-    enter_item(self, store, &item, DL_OP_SET, name.bytes, deadline);
-    Py_BEGIN_ALLOW_THREADS
-    status = dl_store_set(store, name.bytes, content.bytes, deadline);
-    Py_END_ALLOW_THREADS
-    dl_waiting_end(&item.waiting);
-    if (status != DL_OK) {
-        raise_for(self, status);
-    }
-    dlpy_bytes_release(&content);
-    dlpy_bytes_release(&name);
-    return status == DL_OK ? 0 : -1;
+    return run_item(self, DL_OP_SET, key, value, &(dl_store_reply){0}) == DL_OK ? 0
+                                                                                : -1;
 }
 
 /* Raises KeyError if there is no such key, unlike delete_key(), which returns False. */
 static int
 delete_item(PyObject *self, PyObject *key)
 {
-    item_request item;
-    dlpy_bytes name;
-    bool existed = false;
-    dl_status status;
-    dl_store *store = begin(self, key, &name);
+    dl_store_reply reply = {0};
 
-    if (store == NULL) {
+    if (run_item(self, DL_OP_DELETE_KEY, key, NULL, &reply) != DL_OK) {
         return -1;
     }
-    dl_deadline deadline = dl_store_deadline(store);
-    enter_item(self, store, &item, DL_OP_DELETE_KEY, name.bytes, deadline);
-    Py_BEGIN_ALLOW_THREADS
-    status = dl_store_delete_key(store, name.bytes, &existed, deadline);
-    Py_END_ALLOW_THREADS
-    dl_waiting_end(&item.waiting);
-    if (status != DL_OK) {
-        raise_for(self, status);
-    } else if (!existed) {
+    if (reply.number == 0) {
         PyErr_SetObject(PyExc_KeyError, key);
+        return -1;
     }
-    dlpy_bytes_release(&name);
-    return status == DL_OK && existed ? 0 : -1;
+    return 0;
 }
 
 int
@@ -960,26 +924,10 @@ dlpy_store_set_subscript(PyObject *self, PyObject *key, PyObject *value)
 int
 dlpy_store_contains(PyObject *self, PyObject *key)
 {
-    item_request item;
-    dlpy_bytes name;
-    bool exists = false;
-    dl_status status;
-    dl_store *store = begin(self, key, &name);
+    dl_store_reply reply = {0};
 
-    if (store == NULL) {
-        return -1;
-    }
-    dl_deadline deadline = dl_store_deadline(store);
-    enter_item(self, store, &item, DL_OP_CHECK, name.bytes, deadline);
-    Py_BEGIN_ALLOW_THREADS
-    status = dl_store_check(store, &name.bytes, 1, &exists, deadline);
-    Py_END_ALLOW_THREADS
-    dl_waiting_end(&item.waiting);
-    if (status != DL_OK) {
-        raise_for(self, status);
-    }
-    dlpy_bytes_release(&name);
-    return status == DL_OK ? exists : -1;
+    return run_item(self, DL_OP_CHECK, key, NULL, &reply) == DL_OK ? reply.number != 0
+                                                                   : -1;
 }
 
 /* Iterates over a snapshot of the keys: changes during the loop do not affect it. */
