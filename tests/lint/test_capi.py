@@ -21,9 +21,10 @@ TUPLE_FILES = {
     "csrc/python/objects/safe_codec.c",
 }
 
-# The second of each: csrc/python/module/gil.h.
+# The second of each, and what does both on one line: csrc/python/module/gil.h.
 _BEGIN = re.compile(r"\bPy_BEGIN_ALLOW_THREADS\b|\bdlpy_gil_leave(?:_noting)?\(&")
 _END = re.compile(r"\bPy_END_ALLOW_THREADS\b|\bdlpy_gil_return\(&")
+_BOTH = re.compile(r"\bDLPY_END\(")
 _PROTOTYPE = re.compile(r"^[\w *]*?\b(dl_\w+)\(([^;{}]*)\)[^;{}()]*[;{]", re.MULTILINE)
 # Making and looking at deadlines does not block, nor does noting that a call may.
 _HARMLESS = re.compile(r"dl_deadline_\w+|dl_store_fail_timeout|dl_waiting_\w+")
@@ -78,9 +79,8 @@ def _lines(function: Function) -> list[tuple[int, str, bool]]:
         elif _END.search(line):
             is_released = False
         else:
-            lines.append(
-                (function.line + function.head_lines + number - 1, line, is_released)
-            )
+            place = function.line + function.head_lines + number - 1
+            lines.append((place, line, is_released or bool(_BOTH.search(line))))
     return lines
 
 
@@ -180,6 +180,8 @@ f(PyObject *self)
         ("    Py_BEGIN_ALLOW_THREADS\n    Py_DECREF(x);\n    Py_END_ALLOW_THREADS", 1),
         ("    /* dl_wait(x) */", 0),
         ("    dl_x_free(x);", 1),
+        ("    DLPY_END(dl_x_free(x));", 0),
+        ("    DLPY_END(dl_x_free(x));\n    dl_x_free(x);", 1),
         ("    dl_buffer_fini(&x);", 0),
     ],
 )

@@ -227,11 +227,7 @@ static void
 drop_core(dl_group *group)
 {
     if (group != NULL) {
-        dlpy_signals_hold();
-        Py_BEGIN_ALLOW_THREADS
-        dl_group_unref(group);
-        Py_END_ALLOW_THREADS
-        dlpy_signals_release();
+        DLPY_END(dl_group_unref(group));
     }
 }
 
@@ -621,11 +617,7 @@ abort_group(PyObject *self, const char *reason)
 {
     dl_group *group = dlpy_group_core(self);
 
-    dlpy_signals_hold();
-    Py_BEGIN_ALLOW_THREADS
-    dl_group_abort(group, reason);
-    Py_END_ALLOW_THREADS
-    dlpy_signals_release();
+    DLPY_END(dl_group_abort(group, reason));
     Py_RETURN_NONE;
 }
 
@@ -669,11 +661,7 @@ group_shutdown(PyObject *self, PyObject *Py_UNUSED(nothing))
     dl_waiting_end(&waiting);
     /* Waits for the group's threads, which may need the GIL.  After Ctrl-C too: the
      * exception is raised by a group that is closed. */
-    dlpy_signals_hold();
-    Py_BEGIN_ALLOW_THREADS
-    dl_group_close(group);
-    Py_END_ALLOW_THREADS
-    dlpy_signals_release();
+    DLPY_END(dl_group_close(group));
     return status == DL_OK ? Py_NewRef(Py_None) : NULL;
 }
 

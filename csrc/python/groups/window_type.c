@@ -470,11 +470,7 @@ end(PyObject *object, PyObject *unused)
     (void)unused;
     dl_window *window = core_of(object);
 
-    dlpy_signals_hold();
-    Py_BEGIN_ALLOW_THREADS
-    dl_window_end(window);
-    Py_END_ALLOW_THREADS
-    dlpy_signals_release();
+    DLPY_END(dl_window_end(window));
     Py_RETURN_NONE;
 }
 
@@ -565,11 +561,7 @@ window_dealloc(PyObject *object)
     PyTypeObject *type = Py_TYPE(object);
     dl_window *window = core_of(object);
 
-    dlpy_signals_hold();
-    Py_BEGIN_ALLOW_THREADS
-    dl_window_free(window);
-    Py_END_ALLOW_THREADS
-    dlpy_signals_release();
+    DLPY_END(dl_window_free(window));
     type->tp_free(object);
     Py_DECREF(type);
 }

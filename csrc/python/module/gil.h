@@ -47,4 +47,15 @@ void dlpy_signals_install(void);
 void dlpy_signals_hold(void);
 void dlpy_signals_release(void);
 
+/* Ends something in the core, which may wait for threads or locks and cannot report an
+ * exception: without the GIL, and with signals held. */
+#define DLPY_END(call)          \
+    do {                        \
+        dlpy_signals_hold();    \
+        Py_BEGIN_ALLOW_THREADS  \
+        call;                   \
+        Py_END_ALLOW_THREADS    \
+        dlpy_signals_release(); \
+    } while (0)
+
 #endif
