@@ -296,67 +296,38 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
 }
 
 static PyObject *
-tcp_store_host(PyObject *self, void *closure)
+token_of(dl_store *store)
 {
-    dl_store *store = dlpy_store_core(self);
-
-    (void)closure;
-    return store == NULL ? NULL : PyUnicode_FromString(dl_tcp_store_host(store));
-}
-
-static PyObject *
-tcp_store_port(PyObject *self, void *closure)
-{
-    dl_store *store = dlpy_store_core(self);
-
-    (void)closure;
-    return store == NULL ? NULL : PyLong_FromLong(dl_tcp_store_port(store));
-}
-
-static PyObject *
-tcp_store_tls(PyObject *self, void *closure)
-{
-    dl_store *store = dlpy_store_core(self);
-
-    (void)closure;
-    return store == NULL ? NULL : PyUnicode_FromString(dl_tcp_store_tls(store));
-}
-
-static PyObject *
-tcp_store_uses_libuv(PyObject *self, void *closure)
-{
-    dl_store *store = dlpy_store_core(self);
-
-    (void)closure;
-    return store == NULL ? NULL : PyBool_FromLong(dl_tcp_store_uses_libuv(store));
-}
-
-static PyObject *
-tcp_store_token(PyObject *self, void *closure)
-{
-    dl_store *store = dlpy_store_core(self);
-
-    (void)closure;
-    if (store == NULL) {
-        return NULL;
-    }
     dl_bytes token = dl_secret_own_token(dl_store_secret(store));
+
     return token.size == 0 ? Py_NewRef(Py_None) : dlpy_object_from(token);
 }
 
 static PyObject *
-tcp_store_server(PyObject *self, void *closure)
+server_of(dl_store *store)
 {
-    dl_store *store = dlpy_store_core(self);
-
-    (void)closure;
-    if (store == NULL) {
-        return NULL;
-    }
     dl_server_identity server = dl_tcp_store_server(store);
+
     return server.is_ours ? dlpy_object_from((dl_bytes){server.bytes, DL_IDENTITY_SIZE})
                           : Py_NewRef(Py_None);
 }
+
+/* Defines the getter of a property, `value` of `store`. */
+#define PROPERTY(name, value)                            \
+    static PyObject *name(PyObject *self, void *closure) \
+    {                                                    \
+        dl_store *store = dlpy_store_core(self);         \
+                                                         \
+        (void)closure;                                   \
+        return store == NULL ? NULL : (value);           \
+    }
+
+PROPERTY(tcp_store_host, PyUnicode_FromString(dl_tcp_store_host(store)))
+PROPERTY(tcp_store_port, PyLong_FromLong(dl_tcp_store_port(store)))
+PROPERTY(tcp_store_tls, PyUnicode_FromString(dl_tcp_store_tls(store)))
+PROPERTY(tcp_store_uses_libuv, PyBool_FromLong(dl_tcp_store_uses_libuv(store)))
+PROPERTY(tcp_store_token, token_of(store))
+PROPERTY(tcp_store_server, server_of(store))
 
 static PyObject *
 tcp_store_repr(PyObject *self)
