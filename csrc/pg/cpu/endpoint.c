@@ -355,7 +355,9 @@ dl_endpoint_unseal(const dl_endpoint *endpoint, dl_bytes key, const dl_buffer *s
 }
 
 /* Each rank counts itself when its record is there, and the last one sets a key for which
- * all wait, because a request for the keys of all ranks should be sent once only. */
+ * all wait, because a request for the keys of all ranks should be sent once only.  In a
+ * store that cannot count, as one written in Python may be, each rank sets that key at once:
+ * then only the records are waited for. */
 #define COUNT_KEY "cpu/count"
 #define COMPLETE_KEY "cpu/complete"
 #define COUNT_PATIENCE (200 * DL_MILLISECOND)
@@ -364,11 +366,12 @@ static dl_status
 count_record(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     int64_t count = 0;
+    dl_status status = dl_store_add(store, DL_LITERAL(COUNT_KEY), 1, &count, deadline);
 
-    DL_TRY(dl_store_add(store, DL_LITERAL(COUNT_KEY), 1, &count, deadline));
-    return count == endpoint->size ? dl_store_set(store, DL_LITERAL(COMPLETE_KEY),
-                                                  DL_LITERAL("1"), deadline)
-                                   : DL_OK;
+    if (status == DL_UNSUPPORTED || (status == DL_OK && count == endpoint->size)) {
+        return dl_store_set(store, DL_LITERAL(COMPLETE_KEY), DL_LITERAL("1"), deadline);
+    }
+    return status;
 }
 
 static dl_status
