@@ -312,14 +312,16 @@ server_of(dl_store *store)
                           : Py_NewRef(Py_None);
 }
 
+#define GETTER(name) PyObject *name(PyObject *self, void *closure)
+
 /* Defines the getter of a property, `value` of `store`. */
-#define PROPERTY(name, value)                            \
-    static PyObject *name(PyObject *self, void *closure) \
-    {                                                    \
-        dl_store *store = dlpy_store_core(self);         \
-                                                         \
-        (void)closure;                                   \
-        return store == NULL ? NULL : (value);           \
+#define PROPERTY(name, value)                    \
+    static GETTER(name)                          \
+    {                                            \
+        dl_store *store = dlpy_store_core(self); \
+                                                 \
+        (void)closure;                           \
+        return store == NULL ? NULL : (value);   \
     }
 
 PROPERTY(tcp_store_host, PyUnicode_FromString(dl_tcp_store_host(store)))
