@@ -354,10 +354,10 @@ dl_endpoint_unseal(const dl_endpoint *endpoint, dl_bytes key, const dl_buffer *s
     return dl_seal_take(dl_buffer_bytes(sealed), &seal, record);
 }
 
-/* Each rank counts itself when its record is there, and the last one sets a key for which
- * all wait, because a request for the keys of all ranks should be sent once only.  In a
- * store that cannot count, as one written in Python may be, each rank sets that key at once:
- * then only the records are waited for. */
+/* Each rank counts itself when its record is there, and the last one sets a key for
+ * which all wait, because a request for the keys of all ranks should be sent once only.
+ * In a store that cannot count, as one written in Python may be, each rank sets that
+ * key at once: then only the records are waited for. */
 #define COUNT_KEY "cpu/count"
 #define COMPLETE_KEY "cpu/complete"
 #define COUNT_PATIENCE (200 * DL_MILLISECOND)
