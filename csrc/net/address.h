@@ -43,8 +43,8 @@ bool dl_address_is_loopback(const dl_address *address);
  * least one.  The look-up runs on a helper thread, because getaddrinfo(3) has no
  * timeout; if it is late, the call fails and the helper frees its memory when it ends.
  * Numeric hosts need no helper.  DL_NETWORK: the resolver reported a failure.
- * DL_TIMEOUT: it did not answer in time.  DL_INVALID: no host can have that name.  The caller frees `*addresses` with
- * free(3). */
+ * DL_TIMEOUT: it did not answer in time.  DL_INVALID: no host can have that name.  The
+ * caller frees `*addresses` with free(3). */
 dl_status dl_address_resolve(const char *host, uint16_t port, dl_deadline deadline,
                              dl_address **addresses, size_t *count);
 
