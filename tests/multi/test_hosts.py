@@ -218,7 +218,7 @@ def test_loopback_between_hosts_is_told_with_a_table():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wish", ["eth0", "^lo", "10.77.0.0/16"])
+@pytest.mark.parametrize("wish", ["eth0", "10.77.0.0/16"])
 def test_interfaces_are_chosen(wish):
     with netns.Network(2) as network:
         first, second = network.hosts
