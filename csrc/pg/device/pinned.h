@@ -10,7 +10,7 @@
 
 #include "pg/device/cuda_table.h"
 
-#define DL_PINNED_LIMIT ((size_t)256 << 20)
+#define DL_PINNED_LIMIT ((size_t)512 << 20)
 
 typedef struct dl_pinned {
     const dl_cuda_table *cuda;
