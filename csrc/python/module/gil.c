@@ -6,6 +6,22 @@
 #include "python/module/log_lines.h"
 #include "python/record/call_site.h"
 
+/* Notes the calling line.  The core may hold locks here, so no other Python code may run:
+ * up to Python 3.11 an allocation can begin a collection, and with it any finalizer. */
+static void
+note_site(dlpy_state *state)
+{
+#if PY_VERSION_HEX < 0x030c0000
+    int was_enabled = PyGC_Disable();
+    dlpy_recorded_site_enter(state);
+    if (was_enabled) {
+        PyGC_Enable();
+    }
+#else
+    dlpy_recorded_site_enter(state);
+#endif
+}
+
 /* Releases the GIL, so that other Python threads can run. */
 static void
 let_others_run(void *context)
@@ -13,7 +29,7 @@ let_others_run(void *context)
     dlpy_gil *self = context;
 
     if (self->state != NULL) {
-        dlpy_recorded_site_enter(self->state);
+        note_site(self->state);
     }
     self->saved = PyEval_SaveThread();
 }
