@@ -417,6 +417,39 @@ CHECK_CASE(a_file_that_is_locked_for_long_delays_a_join)
     join_processes(&all, 0);
 }
 
+/* Rank 2, of another host, ends without a word, as one does that was told of a failure.
+ * Rank 1 gives its reason when rank 0 has had the time to find that out. */
+static void
+give_a_late_reason(int rank, const rank_processes *all, void *context)
+{
+    (void)context;
+    setenv("DISTLITE_HOST_HINT", rank == 2 ? "b" : "a", 1);
+    dl_store *store = open_file_store(all);
+    dl_group *group = join_group(store, "0", rank, all->size);
+    if (rank == 2) {
+        _exit(0);
+    }
+    if (rank == 0) {
+        CHECK_STATUS(dl_group_barrier(group, soon()), DL_PEER_LOST);
+        CHECK_CONTAINS(dl_last_error()->text, "rank 1 (pid ");
+        CHECK_CONTAINS(dl_last_error()->text, "so there");
+    } else {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(200 * DL_MILLISECOND)));
+        dl_group_abort(group, "so there");
+    }
+    end_group(group);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(a_rank_that_ended_elsewhere_is_not_blamed_before_a_reason_may_have_come)
+{
+    rank_processes all;
+
+    setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+    start_processes(&all, 3, give_a_late_reason, NULL);
+    join_processes(&all, 0);
+}
+
 /* More ranks than have a connection at a time.  The last one is killed.  All others of
  * its host are stopped and report nothing, and so is the leader of this host. */
 #define ELSEWHERE 68

@@ -255,6 +255,21 @@ is_early(const dl_hosts *hosts)
                : dl_failure_check_last_seen(hosts->board, 0) < first;
 }
 
+/* A probe shows that a rank has ended, and not why: it may have been told of a failure,
+ * of which this rank will be told by another one later.  A rank that cannot make a group
+ * tells other hosts before its own. */
+static dl_status
+probe_for_lost(dl_hosts *hosts)
+{
+    int64_t now = dl_now();
+
+    if (probe_hosts(hosts) == DL_OK) {
+        return DL_OK;
+    }
+    hosts->lost_since = hosts->lost_since == 0 ? now : hosts->lost_since;
+    return now - hosts->lost_since < TELLING_PATIENCE ? DL_OK : dl_last_error()->status;
+}
+
 /* Only waits that have lasted a while use probes: from the second check in a meeting
  * on. */
 static dl_status
@@ -263,9 +278,12 @@ look_for_lost(dl_hosts *hosts)
     uint64_t meeting = hosts->meeting.sequence;
     bool has_waited = hosts->looked_in == meeting;
 
-    hosts->looked_in = meeting;
+    if (!has_waited) {
+        hosts->looked_in = meeting;
+        hosts->lost_since = 0;
+    }
     DL_TRY(check_all_told(hosts));
-    return has_waited ? probe_hosts(hosts) : DL_OK;
+    return has_waited ? probe_for_lost(hosts) : DL_OK;
 }
 
 /* The search comes before is_early() is called again, because the leader may have left

@@ -61,6 +61,7 @@ typedef struct dl_hosts {
     int first_source;   /* distance of the host whose leader sends first; 0: all do */
     int64_t look_after; /* time of the next look at other hosts */
     uint64_t looked_in; /* meeting of the last look */
+    int64_t lost_since; /* when a probe found that a rank has ended; 0: none did */
     /* operation whose timeout error the leaders of other hosts were told */
     uint64_t announced;
     bool is_told; /* another rank gave up first, or this one has told the others */
