@@ -31,7 +31,7 @@ from measure import (
 )
 from processes import Load, Server, build_load, enter_own_network
 
-OURS = ["distlite libuv", "distlite poll"]
+OURS = ["distlite libuv", "distlite epoll"]
 TORCHS = ["torch libuv", "torch legacy"]
 SIZES = [1000, 2000, 4000, 8000, 16000]
 QUICK_SIZES = [1000, 2000, 4000]
@@ -155,12 +155,12 @@ def targets_of(medians: Medians) -> list[Target]:
         medians.of_gets("cpu_microseconds", "torch libuv"),
     )
     fast = against("both", "distlite libuv", "torch libuv")
-    slow = against("both", "distlite poll", "torch legacy")
+    slow = against("both", "distlite epoll", "torch legacy")
     what = f"join and barrier of {most} clients,"
     targets = [
         Target("server CPU per get, libuv over torch libuv", 0.8, gets),
         Target(f"{what} libuv over torch libuv", 1.0, fast),
-        Target(f"{what} poll over torch legacy", 0.1, slow),
+        Target(f"{what} epoll over torch legacy", 0.1, slow),
     ]
     for kind in OURS:
         # Linear, with a tolerance for the larger working set.

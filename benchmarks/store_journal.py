@@ -125,12 +125,12 @@ def main() -> None:
     rounds = 4 if parser.parse_args().quick else 20
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         print(f"{'set, calls a second':34}", *(f"{mode:>10}" for mode in MODES))
-        for kind in ("libuv", "poll"):
+        for kind in ("libuv", "epoll"):
             for clients, size in LOADS:
                 row = rates(kind, clients, size, rounds, folder)
                 name = f"{kind}, {clients} client{'s' * (clients > 1)}, {size} B"
                 print(f"{name:34}", *(f"{rate:10.0f}" for rate in row), flush=True)
-        for kind in ("libuv", "poll"):
+        for kind in ("libuv", "epoll"):
             plain, kept = restart(kind, folder)
             print(f"{kind}: starts in {plain:.1f} ms, with {KEYS} keys {kept:.0f} ms")
 

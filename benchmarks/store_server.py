@@ -10,7 +10,7 @@ import sys
 
 
 def main(library: str, backend: str) -> None:
-    """`library`: distlite or torch; `backend`: libuv, or poll (torch: legacy)."""
+    """`library`: distlite or torch; `backend`: libuv, or epoll (torch: legacy)."""
     if library == "torch":
         from torch.distributed import TCPStore
     else:

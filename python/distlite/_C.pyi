@@ -727,9 +727,9 @@ class TCPStore(Store):
         multi_tenant: If True, masters of one port in one process share a server.
         master_listen_fd: A bound socket, as a file descriptor, that the server takes
             over.
-        use_libuv: Which of two servers runs. If it is not given, the environment
-            variable USE_LIBUV (0 or 1) decides; otherwise it is libuv where the build
-            has it.
+        use_libuv: Whether the server uses libuv or, if False, epoll. If it is not
+            given, the environment variable USE_LIBUV (0 or 1) decides; otherwise it is
+            libuv if the build has it.
         token: The job's secret, which server and clients prove to each other that they
             know. If it is None, the environment variable DISTLITE_TOKEN, or the file
             that DISTLITE_TOKEN_FILE names, has it; without them the store is open to

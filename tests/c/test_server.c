@@ -46,7 +46,7 @@
     static void name(const dl_loop_ops *ops); \
     CHECK_CASE(name##_poll)                   \
     {                                         \
-        name(&dl_loop_poll_ops);              \
+        name(&dl_loop_epoll_ops);              \
     }                                         \
     LIBUV_CASE(name)                          \
     static void name(const dl_loop_ops *ops)
@@ -770,7 +770,7 @@ SERVER_CASE(a_reader_that_makes_no_progress_is_dropped)
 
 CHECK_CASE(a_setting_that_is_no_number_stops_the_start)
 {
-    const dl_loop_ops *const servers[] = {&dl_loop_poll_ops, dl_loop_uv_ops()};
+    const dl_loop_ops *const servers[] = {&dl_loop_epoll_ops, dl_loop_uv_ops()};
 
     setenv("DISTLITE_STORE_KEYS", "many", 1);
     for (int i = 0; i < 2 && servers[i] != NULL; i++) {

@@ -41,7 +41,7 @@ from store_bytes import (  # noqa: E402
 
 from distlite import TCPStore  # noqa: E402
 
-KINDS = ("poll", "libuv")
+KINDS = ("epoll", "libuv")
 WAYS = ("plain", "token", "tls", "journal")
 TOKEN = "of the tests, and no secret"
 # Of honest requests, and of what strangers wait for: sanitizers are slow.

@@ -53,7 +53,7 @@ SET, ADD, WAIT, DELETE, MULTI_GET, MULTI_SET, PING, LIST = 1, 4, 6, 8, 10, 11, 1
 GET, CHECK, PUSH, POP = 3, 5, 14, 15
 CHECKED = 0x80
 MIB = 1 << 20
-SERVERS = ("poll", "libuv")
+SERVERS = ("epoll", "libuv")
 PATIENCE = 60.0
 
 SERVER = """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A store's server that keeps a journal is killed at random moments, over and over:
-`store_kills.py [COUNT [poll|libuv [never|interval|always]]]`.
+`store_kills.py [COUNT [epoll|libuv [never|interval|always]]]`.
 
 One process forks the servers, all on the same socket and journal.  Clients go on
 meanwhile and repeat what they have no reply to, as every client does; in the end all
@@ -177,7 +177,7 @@ def main() -> None:
     """Runs the servers that the command line names."""
     words = sys.argv[1:]
     count = int(words[0]) if words else 100
-    kinds = words[1:2] or ["poll", "libuv"]
+    kinds = words[1:2] or ["epoll", "libuv"]
     modes = words[2:3] or ["never", "interval", "always"]
     for kind in kinds:
         for sync in modes:

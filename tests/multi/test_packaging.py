@@ -28,7 +28,7 @@ store.set("key", "value")
 assert store.get("key") == b"value"
 # As torch's programs ask; what serves it is not worth a line.
 distlite.TCPStore("127.0.0.1", 0, is_master=True, use_libuv=True)
-print("libuv" if store.libuvBackend else "poll")
+print("libuv" if store.libuvBackend else "epoll")
 """
 
 
@@ -82,13 +82,13 @@ def installed_server(checkout, tmp_path, **environment):
 @pytest.mark.slow
 def test_pip_install(checkout, tmp_path):
     has_libuv = subprocess.run(["pkg-config", "--exists", "libuv"]).returncode == 0
-    expected = "libuv" if has_libuv else "poll"
+    expected = "libuv" if has_libuv else "epoll"
     assert installed_server(checkout, tmp_path) == expected
 
 
 @pytest.mark.slow
 def test_pip_install_without_libuv(checkout, tmp_path):
-    assert installed_server(checkout, tmp_path, DISTLITE_NO_LIBUV="1") == "poll"
+    assert installed_server(checkout, tmp_path, DISTLITE_NO_LIBUV="1") == "epoll"
 
 
 @pytest.mark.slow

@@ -228,7 +228,7 @@ def test_a_forked_child_does_not_hold_the_lock(tmp_path):
 def test_nothing_acknowledged_is_lost_when_servers_are_killed(
     tmp_path, use_libuv, sync
 ):
-    kind = "libuv" if use_libuv else "poll"
+    kind = "libuv" if use_libuv else "epoll"
     print(kill_servers(5, kind, sync, str(tmp_path)))
 
 
@@ -237,7 +237,7 @@ def test_nothing_is_lost_over_tls_either(tmp_path, use_libuv, monkeypatch):
     """Each server proves the token, and knows clients and their calls again."""
     monkeypatch.setenv("DISTLITE_TOKEN", "the job's")
     monkeypatch.setenv("DISTLITE_TLS", "psk")
-    kind = "libuv" if use_libuv else "poll"
+    kind = "libuv" if use_libuv else "epoll"
     print(kill_servers(5, kind, "interval", str(tmp_path), seed=3))
 
 
@@ -245,5 +245,5 @@ def test_nothing_is_lost_over_tls_either(tmp_path, use_libuv, monkeypatch):
 @KINDS
 @MODES
 def test_nothing_is_lost_in_many_kills(tmp_path, use_libuv, sync):
-    kind = "libuv" if use_libuv else "poll"
+    kind = "libuv" if use_libuv else "epoll"
     print(kill_servers(170, kind, sync, str(tmp_path), seed=2))

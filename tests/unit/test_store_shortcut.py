@@ -30,7 +30,7 @@ CALLS_TLS = 1024
 OLDER: set[str] = set()  # sockets of stores that the process had before a test
 
 
-@pytest.fixture(params=[False, True], ids=["poll", "libuv"])
+@pytest.fixture(params=[False, True], ids=["epoll", "libuv"])
 def uses_libuv(request: pytest.FixtureRequest) -> bool:
     return request.param
 

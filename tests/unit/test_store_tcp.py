@@ -20,7 +20,7 @@ from store_kinds import PATIENCE, Background, join_all
 from distlite import DistNetworkError, DistStoreError, TCPStore
 
 
-@pytest.fixture(params=[False, True], ids=["poll", "libuv"])
+@pytest.fixture(params=[False, True], ids=["epoll", "libuv"])
 def uses_libuv(request: pytest.FixtureRequest) -> bool:
     return request.param
 

@@ -30,7 +30,7 @@ NEEDS_OPENSSL = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(params=[False, True], ids=["poll", "libuv"])
+@pytest.fixture(params=[False, True], ids=["epoll", "libuv"])
 def uses_libuv(request: pytest.FixtureRequest) -> bool:
     return request.param
 

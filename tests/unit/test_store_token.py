@@ -29,7 +29,7 @@ WRONG = "the token is not the one of this store"
 NEEDLESS = "this store has no token"
 
 
-@pytest.fixture(params=[False, True], ids=["poll", "libuv"])
+@pytest.fixture(params=[False, True], ids=["epoll", "libuv"])
 def uses_libuv(request: pytest.FixtureRequest) -> bool:
     return request.param
 

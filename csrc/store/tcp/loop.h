@@ -30,7 +30,7 @@ typedef struct dl_watch {
 } dl_watch;
 
 typedef struct dl_loop_ops {
-    const char *kind; /* "libuv", "poll" */
+    const char *kind; /* "libuv", "epoll" */
     dl_status (*open)(dl_loop **loop);
     /* Frees a loop that does not run and watches nothing.  Not in a forked child. */
     void (*close)(dl_loop *loop);
@@ -47,7 +47,7 @@ typedef struct dl_loop_ops {
     void (*stop)(dl_loop *loop); /* any thread */
 } dl_loop_ops;
 
-extern const dl_loop_ops dl_loop_poll_ops;
+extern const dl_loop_ops dl_loop_epoll_ops;
 
 /* Returns NULL in a build without libuv. */
 const dl_loop_ops *dl_loop_uv_ops(void);

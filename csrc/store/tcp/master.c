@@ -43,7 +43,7 @@ choose_loop(bool use_libuv)
          * difference. */
         dl_log(DL_LOG_INFO, "this build has no libuv: the store is served by epoll");
     }
-    return use_libuv && libuv != NULL ? libuv : &dl_loop_poll_ops;
+    return use_libuv && libuv != NULL ? libuv : &dl_loop_epoll_ops;
 }
 
 /* Adds an owner to the shared server of `port` and returns it; NULL when there is none.

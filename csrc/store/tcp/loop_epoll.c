@@ -35,7 +35,7 @@ control(const dl_loop *loop, int operation, int fd, uint32_t events, void *tag)
 }
 
 static void
-close_poll(dl_loop *loop)
+close_epoll(dl_loop *loop)
 {
     dl_socket_close(loop->fd);
     dl_socket_close(loop->stop_fd);
@@ -43,7 +43,7 @@ close_poll(dl_loop *loop)
 }
 
 static dl_status
-open_poll(dl_loop **opened)
+open_epoll(dl_loop **opened)
 {
     dl_loop *loop = calloc(1, sizeof *loop);
 
@@ -65,7 +65,7 @@ open_poll(dl_loop **opened)
     dl_status status =
         control(loop, EPOLL_CTL_ADD, loop->stop_fd, DL_LOOP_READABLE, NULL);
     if (status != DL_OK) {
-        close_poll(loop);
+        close_epoll(loop);
         return status;
     }
     *opened = loop;
@@ -73,20 +73,20 @@ open_poll(dl_loop **opened)
 }
 
 static dl_status
-add_poll(dl_loop *loop, dl_watch *watch)
+add_epoll(dl_loop *loop, dl_watch *watch)
 {
     return control(loop, EPOLL_CTL_ADD, watch->fd, watch->events, watch);
 }
 
 static dl_status
-change_poll(dl_loop *loop, dl_watch *watch, uint32_t events)
+change_epoll(dl_loop *loop, dl_watch *watch, uint32_t events)
 {
     watch->events = events;
     return control(loop, EPOLL_CTL_MOD, watch->fd, events, watch);
 }
 
 static void
-remove_poll(dl_loop *loop, dl_watch *watch)
+remove_epoll(dl_loop *loop, dl_watch *watch)
 {
     /* A child that is being forked may keep the descriptor open for a moment, so that
      * closing it does not end its registration. */
@@ -111,7 +111,7 @@ report(const struct epoll_event *event)
 }
 
 static void
-run_poll(dl_loop *loop, dl_deadline (*turn)(void *), void *context)
+run_epoll(dl_loop *loop, dl_deadline (*turn)(void *), void *context)
 {
     struct epoll_event events[EVENTS];
 
@@ -129,19 +129,19 @@ run_poll(dl_loop *loop, dl_deadline (*turn)(void *), void *context)
 }
 
 static void
-stop_poll(dl_loop *loop)
+stop_epoll(dl_loop *loop)
 {
     /* Never read, so it stays readable until the thread has seen it. */
     (void)eventfd_write(loop->stop_fd, 1);
 }
 
-const dl_loop_ops dl_loop_poll_ops = {
-    .kind = "poll",
-    .open = open_poll,
-    .close = close_poll,
-    .add = add_poll,
-    .change = change_poll,
-    .remove = remove_poll,
-    .run = run_poll,
-    .stop = stop_poll,
+const dl_loop_ops dl_loop_epoll_ops = {
+    .kind = "epoll",
+    .open = open_epoll,
+    .close = close_epoll,
+    .add = add_epoll,
+    .change = change_epoll,
+    .remove = remove_epoll,
+    .run = run_epoll,
+    .stop = stop_epoll,
 };
