@@ -72,7 +72,7 @@ def test_an_operation_that_ucc_does_not_complete():
     assert "all_reduce #2 cannot end in group 0, rank 1 of 2" in second["stuck"]
     assert text in second["stuck"]
     for said in (first, second):
-        assert "that UCC has not ended, which ends all groups" in said["shared"]
+        assert "that is stuck in UCC, which breaks all groups" in said["shared"]
 
 
 @no_real
@@ -80,8 +80,8 @@ def test_what_was_given_up_is_not_driven_by_other_groups():
     first, second, third = run_ranks(ucc_ranks.given_up_beside, 3, env=library())
     assert "all_reduce #1 timed out after 300ms in group " in first["stuck"]
     assert "all_reduce #1 timed out after 300ms in group " in second["stuck"]
-    assert "that UCC has not ended, which ends all groups" in first["late"]
-    assert "that UCC has not ended, which ends all groups" in third["late"]
+    assert "that is stuck in UCC, which breaks all groups" in first["late"]
+    assert "that is stuck in UCC, which breaks all groups" in third["late"]
     assert first["driven"] is False
 
 
@@ -114,7 +114,7 @@ def test_a_rank_that_dies(tmp_path, case):
         assert "rank 1 (pid" in said["between"]
         assert re.search(GONE, said["between"])
         assert said["took"] < SOON
-        assert "that UCC has not ended, which ends all groups" in said["others"]
+        assert "that is stuck in UCC, which breaks all groups" in said["others"]
         assert said["left in"] < SOON
 
 

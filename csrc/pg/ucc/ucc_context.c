@@ -468,9 +468,9 @@ dl_ucc_context_disable(dl_ucc_context *context, const char *group_name,
     if (!atomic_load_explicit(&context->is_disabled, memory_order_relaxed)) {
         context->cause.status = DL_CANCELLED;
         snprintf(context->cause.text, sizeof context->cause.text,
-                 "group %.100s gave up an operation that UCC has not ended, which ends "
-                 "all groups that share its context (with TORCH_UCC_SHARED_COMM=0 none "
-                 "do): %.1600s",
+                 "group %.100s gave up an operation that is stuck in UCC, which breaks "
+                 "all groups that share its context (with TORCH_UCC_SHARED_COMM=0 only "
+                 "its own): %.1600s",
                  group_name, cause->text);
         atomic_store_explicit(&context->is_disabled, true, memory_order_release);
     }
