@@ -67,10 +67,6 @@ def receive_in_a_ring(rank: int, size: int) -> None:
     distlite.recv(np.ones(4), src=(rank + 1) % size)
 
 
-def receive_from_anyone(rank: int, size: int) -> None:
-    distlite.recv(np.ones(4))
-
-
 def receive_past_a_leader(rank: int, size: int) -> None:
     """Rank 1 is alone on its host, and hears of the other one by rank 0 only."""
     if rank == 1:

@@ -70,16 +70,6 @@ def lines_of(text: str) -> list[str]:
             [f"{rank} rank {(rank + 1) % 3} recv  with tag 0" for rank in range(3)],
         ),
         (
-            "receive_from_anyone",
-            3,
-            "",
-            [
-                "0 any of ranks 1, 2 recv  with tag 0",
-                "1 any of ranks 0, 2 recv  with tag 0",
-                "2 any of ranks 0, 1 recv  with tag 0",
-            ],
-        ),
-        (
             "receive_past_a_leader",
             3,
             "ABA",

@@ -31,7 +31,7 @@ LIMIT = 120.0  # of one program, in seconds
 TOLD_WITHIN = 12.0
 MARK = "deadlock: these ranks wait for each other"
 SIZES = (1, 100, 50_000, 1_000_000)
-KINDS = ("recv_in_collective", "crossed", "sends", "ring", "any", "async")
+KINDS = ("recv_in_collective", "crossed", "sends", "ring", "async")
 
 
 @dataclass
@@ -89,7 +89,7 @@ def make_program(seed: int) -> Program:
                 step.pauses[rank] = choose.uniform(AFTER, 8 * AFTER)
         steps.append(step)
     deadlock = choose.choice(KINDS) if seed % 3 == 2 and not has_thread else ""
-    count = choose.randint(2, world) if deadlock in ("ring", "any") else 2
+    count = choose.randint(2, world) if deadlock == "ring" else 2
     culprits = choose.sample(range(world), count)
     return Program(world, hosts, groups, steps, deadlock, sorted(culprits))
 
@@ -190,8 +190,6 @@ class Runner:
             dist.recv(small, src=following, tag=7)
         elif kind == "sends":
             dist.send(large, dst=following, tag=7)
-        elif kind == "any":
-            dist.recv(small, group=self.last, tag=7)
         elif kind == "async":
             first, second = self.pair if at == 0 else self.pair[::-1]
             dist.all_reduce(small, group=first, async_op=True).wait()
@@ -205,7 +203,6 @@ class Runner:
         """Groups of the culprits alone, which all ranks make."""
         culprits = self.program.culprits
         self.pair = [self.dist.new_group(culprits) for _ in range(2)]
-        self.last = self.dist.new_group(culprits)
 
 
 def be_rank(seed: int, rank: int, path: str) -> None:

@@ -115,7 +115,6 @@ add_peers(const dl_group *group, dl_wait_row *row)
 {
     bool is_any = row->op == DL_RECV_ANY;
 
-    row->awaited.is_any = is_any ? 1 : 0;
     for (int rank = 0; rank < group->size; rank++) {
         if (is_any ? rank != group->rank : rank == (int)row->root) {
             dl_awaited_add(&row->awaited, rank);

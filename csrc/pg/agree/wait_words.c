@@ -77,20 +77,6 @@ append_operation(picture *self, const dl_wait_state *state, const dl_wait_row *r
     append_span(self, row->waited);
 }
 
-static void
-append_awaited(picture *self, const dl_wait_row *row, int rank)
-{
-    if (rank >= 0) {
-        dl_text_append(self->text, self->room, &self->size, "rank %d", rank);
-        return;
-    }
-    dl_text_append(self->text, self->room, &self->size, "any of ranks");
-    for (uint32_t i = 0; i < row->awaited.count; i++) {
-        dl_text_append(self->text, self->room, &self->size, "%s %" PRId32,
-                       i == 0 ? "" : ",", row->awaited.ranks[i]);
-    }
-}
-
 void
 dl_wait_words_cycle(const dl_wait_state *const *states, const dl_wait_cycle *cycle,
                     char *text)
@@ -102,10 +88,9 @@ dl_wait_words_cycle(const dl_wait_state *const *states, const dl_wait_cycle *cyc
         dl_wait_step step = cycle->steps[i];
         const dl_wait_state *state = states[step.rank];
         dl_text_append(picture.text, picture.room, &picture.size,
-                       "\n  rank %d (pid %" PRId64 " on host %s) waits for ", step.rank,
-                       state->pid, state->host);
-        append_awaited(&picture, &state->rows[step.row], step.awaits);
-        dl_text_append(picture.text, picture.room, &picture.size, " in ");
+                       "\n  rank %d (pid %" PRId64 " on host %s) waits for rank %d in ",
+                       step.rank, state->pid, state->host,
+                       cycle->steps[(i + 1) % cycle->count].rank);
         append_operation(&picture, state, &state->rows[step.row]);
         if (state->others > 0) {
             dl_text_append(picture.text, picture.room, &picture.size,

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC UINT64_C(0x33746961776c64) /* "dlwait3" */
+#define MAGIC UINT64_C(0x34746961776c64) /* "dlwait4" */
 
 /* The most targets of one operation, and operations inspected on the way to them. */
 #define TARGETS 256
@@ -305,20 +305,21 @@ is_target_stuck(const graph *self, target at)
                       : self->is_stuck[at.rank][at.row];
 }
 
+/* A receive from any rank is never stuck: which ranks may still send is not known. */
 static bool
 is_row_stuck(const graph *self, target at)
 {
-    const dl_awaited *awaited = &row_of(self, at)->awaited;
     target_list targets;
-    int stuck = 0;
+    bool is_stuck = false;
 
-    find_targets(self, at, &targets);
-    for (int i = 0; i < targets.count; i++) {
-        stuck += is_target_stuck(self, targets.items[i]) ? 1 : 0;
+    if (row_of(self, at)->op == DL_RECV_ANY) {
+        return false;
     }
-    return awaited->is_any ? !awaited->is_partial && awaited->count > 0
-                                 && stuck == (int)awaited->count
-                           : stuck > 0;
+    find_targets(self, at, &targets);
+    for (int i = 0; i < targets.count && !is_stuck; i++) {
+        is_stuck = is_target_stuck(self, targets.items[i]);
+    }
+    return is_stuck;
 }
 
 /* Computes the greatest fixed point: all rows count as stuck at first, and those with
@@ -367,12 +368,6 @@ push_if_stuck(search *self, const graph *graph, target at, int parent)
     }
 }
 
-static bool
-is_any(const graph *graph, target at)
-{
-    return row_of(graph, at)->awaited.is_any != 0;
-}
-
 /* Returns true if `at` leads back to where the search began, and queues all else that
  * it leads to. */
 static bool
@@ -410,7 +405,7 @@ expand(search *self, const graph *graph, int at)
 }
 
 static bool
-write_ring(const search *self, int last, dl_wait_cycle *cycle)
+write_cycle(const search *self, int last, dl_wait_cycle *cycle)
 {
     target found[DL_WAIT_STEPS];
     int count = 0;
@@ -429,42 +424,7 @@ write_ring(const search *self, int last, dl_wait_cycle *cycle)
     cycle->count = count;
     for (int i = 0; i < count; i++) {
         target at = found[(lowest - i + count) % count];
-        target next = found[(lowest - i - 1 + 2 * count) % count];
-        cycle->steps[i] = (dl_wait_step){at.rank, at.row, next.rank};
-    }
-    return true;
-}
-
-static int
-first_awaited(const graph *graph, target at)
-{
-    target_list targets;
-
-    find_targets(graph, at, &targets);
-    for (int i = 0; i < targets.count; i++) {
-        if (is_target_stuck(graph, targets.items[i])) {
-            return targets.items[i].rank;
-        }
-    }
-    return -1;
-}
-
-/* Writes all rows that can be reached from the first one, sorted by rank. */
-static bool
-write_knot(const search *self, const graph *graph, dl_wait_cycle *cycle)
-{
-    if (self->count > DL_WAIT_STEPS) {
-        return false;
-    }
-    cycle->count = 0;
-    for (int i = 0; i < self->count; i++) {
-        target at = self->rows[i];
-        int awaits = is_any(graph, at) ? -1 : first_awaited(graph, at);
-        int to = cycle->count++;
-        for (; to > 0 && cycle->steps[to - 1].rank > at.rank; to--) {
-            cycle->steps[to] = cycle->steps[to - 1];
-        }
-        cycle->steps[to] = (dl_wait_step){at.rank, at.row, awaits};
+        cycle->steps[i] = (dl_wait_step){at.rank, at.row};
     }
     return true;
 }
@@ -472,19 +432,14 @@ write_knot(const search *self, const graph *graph, dl_wait_cycle *cycle)
 static bool
 search_from(const graph *graph, search *self, target first, dl_wait_cycle *cycle)
 {
-    int last = -1;
-    bool is_knot = false;
-
     self->count = 0;
     push_if_stuck(self, graph, first, -1);
-    for (int at = 0; at < self->count && (last < 0 || is_knot); at++) {
-        is_knot |= is_any(graph, self->rows[at]);
-        bool is_closed = expand(self, graph, at);
-        last = last < 0 && is_closed ? at : last;
+    for (int at = 0; at < self->count; at++) {
+        if (expand(self, graph, at)) {
+            return write_cycle(self, at, cycle);
+        }
     }
-    return last >= 0
-           && (is_knot ? write_knot(self, graph, cycle)
-                       : write_ring(self, last, cycle));
+    return false;
 }
 
 bool

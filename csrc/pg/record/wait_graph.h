@@ -5,11 +5,10 @@
  * the graph over several of them is searched for a cycle.  Knows nothing of threads,
  * stores or groups.
  *
- * A collective waits for all ranks that it awaits: if one of them can never come, the
- * collective never ends.  A receive from any source waits for one of its possible
- * senders: it is stuck only if all of them are.  A process is stuck if every thread
- * that could call an operation waits for one that is stuck. What is unknown counts as
- * able to continue, so a deadlock may be missed, but is never reported wrongly. */
+ * An operation waits for all ranks that it awaits: if one of them can never come, the
+ * operation never ends.  A process is stuck if every thread that could call an operation
+ * waits for one that is stuck.  What is unknown counts as able to continue, as a receive
+ * from any rank does, so a deadlock may be missed, but is never reported wrongly. */
 #ifndef DISTLITE_PG_RECORD_WAIT_GRAPH_H
 #define DISTLITE_PG_RECORD_WAIT_GRAPH_H
 
@@ -26,8 +25,7 @@
 #define DL_WAIT_GROUPS 64
 #define DL_WAIT_MESSAGES 64
 
-/* The most awaited ranks that are listed.  The first ones suffice, except for an
- * operation that any of its ranks could complete. */
+/* The most awaited ranks that are listed: the first ones suffice. */
 #define DL_WAIT_AWAITED 64
 
 /* The ranks that an operation waits for. */
@@ -37,16 +35,12 @@ typedef struct dl_awaited {
      * and not for anything that the rank does afterwards. */
     uint64_t unless_begun;
     uint32_t count;
-    uint8_t is_any;     /* one of them suffices */
-    uint8_t is_partial; /* there are more than listed */
 } dl_awaited;
 
 static inline void
 dl_awaited_add(dl_awaited *awaited, int rank)
 {
-    if (awaited->count == DL_WAIT_AWAITED) {
-        awaited->is_partial = true;
-    } else {
+    if (awaited->count < DL_WAIT_AWAITED) {
         awaited->ranks[awaited->count++] = rank;
     }
 }
@@ -128,21 +122,18 @@ bool dl_wait_state_read(dl_bytes bytes, dl_wait_state *state);
 int dl_wait_late_find(const dl_wait_state *const *states, int size, int rank, int row,
                       int *late, int room);
 
-/* A rank in a cycle, the operation in which it waits, and the rank that
- * it waits for. */
+/* A rank in a cycle, and the operation in which it waits. */
 typedef struct dl_wait_step {
     int rank;
     int row;
-    int awaits; /* negative: any of the ranks that the row awaits */
 } dl_wait_step;
 
 #define DL_WAIT_STEPS 32
 
 typedef struct dl_wait_cycle {
     int count;
-    /* The steps begin with the lowest rank, and each waits for the next.  If some wait
-     * for any of several ranks, the steps are not a ring, but all ranks that can be
-     * reached from the first one. */
+    /* The steps begin with the lowest rank, each waits for the next, and the last one
+     * for the first. */
     dl_wait_step steps[DL_WAIT_STEPS];
 } dl_wait_cycle;
 
