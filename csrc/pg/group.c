@@ -148,10 +148,12 @@ free_backend(dl_group *group, dl_side *side)
 }
 
 dl_status
-dl_group_watch(dl_group *group, int rank)
+dl_group_check_rank(void *context, int rank)
 {
+    dl_group *group = context;
     dl_status status = DL_OK;
 
+    DL_TRY(dl_group_admit(group));
     pthread_mutex_lock(&group->lock);
     dl_backend *backend = group->host.backend;
     if (backend != NULL && backend->ops->watch != NULL) {

@@ -74,8 +74,9 @@ bool dl_group_is_inherited(const dl_group *group);
  * or otherwise the first failure. */
 dl_status dl_group_admit(dl_group *group);
 
-/* Returns dl_backend_ops.watch for `rank`; DL_OK if there is no backend to ask. */
-dl_status dl_group_watch(dl_group *group, int rank);
+/* Fails if the group, a dl_group, is unusable, and otherwise returns dl_backend_ops.watch
+ * for `rank`; DL_OK if there is no backend to ask. */
+dl_status dl_group_check_rank(void *group, int rank);
 
 /* Returns dl_backend_ops.lost for `rank`, or for any other rank if it is -1. */
 dl_status dl_group_lost(dl_group *group, int rank);

@@ -226,14 +226,6 @@ fail_absent(const hearing *self, dl_status status)
                    self->agreement->name, ranks.text);
 }
 
-/* After an abort of this rank the wait ends with its cause, whatever `rank` is. */
-static dl_status
-check_rank(void *context, int rank)
-{
-    DL_TRY(dl_group_admit(context));
-    return dl_group_watch(context, rank);
-}
-
 static char *
 name_new(const dl_group *group, const char *device)
 {
@@ -263,7 +255,7 @@ dl_agreement_new(dl_group *group, const char *device)
                  .topic = device == NULL ? "debug" : "debug-device",
                  .rank = group->rank,
                  .size = group->size,
-                 .watch = check_rank,
+                 .check_rank = dl_group_check_rank,
                  .context = group},
     };
     return self;

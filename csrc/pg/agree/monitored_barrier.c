@@ -32,15 +32,6 @@ milliseconds(const barrier *self)
     return self->deadline.limit / DL_MILLISECOND;
 }
 
-static dl_status
-watch_rank(void *context, int rank)
-{
-    dl_group *group = context;
-
-    DL_TRY(dl_group_admit(group));
-    return dl_group_watch(group, rank);
-}
-
 static barrier
 make_barrier(dl_group *group, bool waits_for_all, dl_deadline deadline)
 {
@@ -48,7 +39,7 @@ make_barrier(dl_group *group, bool waits_for_all, dl_deadline deadline)
                          .topic = "monitored",
                          .rank = group->rank,
                          .size = group->size,
-                         .watch = watch_rank,
+                         .check_rank = dl_group_check_rank,
                          .context = group};
     barrier self = {.group = group,
                     .number = atomic_fetch_add(&group->monitored, 1) + 1,
@@ -63,7 +54,7 @@ make_barrier(dl_group *group, bool waits_for_all, dl_deadline deadline)
     /* All missing ranks are to be named, so the wait does not end at the first one that
      * is gone. */
     if (waits_for_all) {
-        self.arrivals.watch = NULL;
+        self.arrivals.check_rank = NULL;
     }
     return self;
 }
@@ -126,7 +117,7 @@ describe_gone(const barrier *self, const dl_buffer *words, char *text, size_t si
 
     text[0] = '\0';
     for (int rank = 0; rank < self->group->size && used < size; rank++) {
-        if (words[rank].size == 0 && watch_rank(self->group, rank) != DL_OK) {
+        if (words[rank].size == 0 && dl_group_check_rank(self->group, rank) != DL_OK) {
             used += (size_t)snprintf(text + used, size - used, "%s%.200s",
                                      used > 0 ? "; " : "", dl_last_error()->text);
         }

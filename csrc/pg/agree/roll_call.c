@@ -59,8 +59,8 @@ peek_all(const dl_roll_call *self, uint64_t number, dl_buffer *words)
 static dl_status
 watch_absent(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *gone)
 {
-    for (int rank = 0; self->watch != NULL && rank < self->size; rank++) {
-        if (words[rank].size > 0 || self->watch(self->context, rank) == DL_OK) {
+    for (int rank = 0; self->check_rank != NULL && rank < self->size; rank++) {
+        if (words[rank].size > 0 || self->check_rank(self->context, rank) == DL_OK) {
             continue;
         }
         dl_error error = *dl_last_error();

@@ -18,7 +18,7 @@ typedef struct dl_roll_call {
     int size;
     /* Called for ranks that have not come: a failure means that the rank never will,
      * and ends the wait.  Must not block.  NULL if there is no such information. */
-    dl_status (*watch)(void *context, int rank);
+    dl_status (*check_rank)(void *context, int rank);
     void *context;
     const dl_record *record; /* of the operation that waits, or NULL */
 } dl_roll_call;
@@ -36,7 +36,7 @@ dl_status dl_roll_call_read(const dl_roll_call *self, uint64_t number, int rank,
 
 /* Waits for the words of all ranks; `words` are `size` zeroed buffers of the caller.
  * DL_TIMEOUT (no text written): the words of ranks that have not come are empty.  They
- * are empty as well after a failure of `watch`, which sets `*gone` to the rank that it
+ * are empty as well after a failure of `check_rank`, which sets `*gone` to the rank that it
  * is about; `*gone` is -1 otherwise. */
 dl_status dl_roll_call_wait(const dl_roll_call *self, uint64_t number, dl_buffer *words,
                             int *gone, dl_deadline deadline);
