@@ -119,9 +119,6 @@ settle_locked(dl_nccl_work *work, int look, dl_list *ended)
         dl_list_remove(&work->node);
         work->is_watched = false;
         dl_list_append(ended, &work->node);
-    } else if (look < 0 && self->is_lenient) {
-        dl_log(DL_LOG_ERROR, "%s", dl_last_error()->text);
-        work->is_reported = true;
     } else if (look < 0) {
         fail_locked(self, dl_last_error());
     }
@@ -135,12 +132,11 @@ look_at_work(dl_nccl_work *work, dl_list *ended)
     pthread_mutex_lock(&all.lock);
     bool is_open = is_open_locked(work);
     bool is_launched = work->is_launched;
-    dl_deadline deadline = work->is_reported ? dl_deadline_after(-1) : work->deadline;
     pthread_mutex_unlock(&all.lock);
     if (!is_open) {
         return;
     }
-    int look = dl_nccl_work_look(work, is_launched, deadline);
+    int look = dl_nccl_work_look(work, is_launched);
     pthread_mutex_lock(&all.lock);
     if (is_open_locked(work)) {
         settle_locked(work, look, ended);
@@ -282,7 +278,7 @@ look_at_comms_locked(dl_nccl_watch *self)
 {
     for (dl_list *node = self->comms.next; node != &self->comms; node = node->next) {
         dl_nccl_comm *comm = DL_LIST_ENTRY(node, dl_nccl_comm, node);
-        if (comm->is_reported || comm->is_waiting) {
+        if (comm->is_waiting) {
             continue;
         }
         pthread_mutex_unlock(&all.lock);
@@ -291,14 +287,10 @@ look_at_comms_locked(dl_nccl_watch *self)
         if (error == DL_NCCL_SUCCESS) {
             continue;
         }
-        comm->is_reported = true;
         dl_nccl_check(self->nccl, error, "a communicator");
         dl_fail_while("%s", self->label);
-        if (!self->is_lenient) {
-            fail_locked(self, dl_last_error());
-            return;
-        }
-        dl_log(DL_LOG_ERROR, "%s", dl_last_error()->text);
+        fail_locked(self, dl_last_error());
+        return;
     }
 }
 
@@ -516,8 +508,7 @@ awaited_locked(const dl_nccl_watch *self)
     return found;
 }
 
-/* Fails the group, or only logs if it is lenient.  The thread's last error names the
- * lost rank. */
+/* The thread's last error names the lost rank. */
 static void
 fail_lost_locked(dl_nccl_watch *self)
 {
@@ -530,12 +521,7 @@ fail_lost_locked(dl_nccl_watch *self)
     } else {
         dl_fail_while("%s", self->label);
     }
-    if (!self->is_lenient) {
-        fail_locked(self, dl_last_error());
-        return;
-    }
-    dl_log(DL_LOG_ERROR, "%s", dl_last_error()->text);
-    self->lost = NULL;
+    fail_locked(self, dl_last_error());
 }
 
 /* Asks whether awaited ranks are lost, and fails the group if one has been for
@@ -665,14 +651,6 @@ dl_nccl_watch_unref(dl_nccl_watch *self)
     }
 }
 
-static bool
-is_switched_off(const char *name)
-{
-    const char *value = getenv(name);
-
-    return value != NULL && strcmp(value, "0") == 0;
-}
-
 static dl_status
 join_locked(dl_nccl_watch *self)
 {
@@ -725,8 +703,6 @@ dl_nccl_watch_new(const dl_nccl_table *nccl, const dl_cuda_table *cuda, char *la
     self->nccl = nccl;
     self->cuda = cuda;
     self->label = label;
-    self->is_lenient = is_switched_off("TORCH_NCCL_ASYNC_ERROR_HANDLING")
-                       || is_switched_off("NCCL_ASYNC_ERROR_HANDLING");
     dl_list_init(&self->works);
     dl_list_init(&self->comms);
     dl_list_init(&self->expected);

@@ -32,9 +32,8 @@ typedef struct dl_nccl_family {
 /* One communicator and the stream that its operations run on. */
 typedef struct dl_nccl_comm {
     atomic_uint references;
-    dl_list node;     /* guarded by the watch's lock once watched, like is_reported */
-    bool is_reported; /* its error has been logged */
-    bool is_waiting;  /* NCCL may still store `handle`, which must not be used yet */
+    dl_list node;    /* guarded by the watch's lock once watched */
+    bool is_waiting; /* NCCL may still store `handle`, which must not be used yet */
     dl_nccl_family *family;
     void *handle;
     void *stream;
@@ -48,8 +47,7 @@ typedef struct dl_nccl_watch {
     /* fixed after init */
     const dl_nccl_table *nccl;
     const dl_cuda_table *cuda;
-    char *label;     /* "group 0, rank 1 of 2" */
-    bool is_lenient; /* failures are logged, and nothing is aborted */
+    char *label; /* "group 0, rank 1 of 2" */
     /* guarded by the lock that all watches of the process share */
     dl_list node;
     dl_list works;
@@ -81,10 +79,9 @@ typedef struct dl_nccl_expected {
  * into a graph is done at once: the graph may run it any number of times. */
 typedef struct dl_nccl_work {
     dl_work work;
-    dl_list node;     /* guarded by the watch's lock, like the next four */
+    dl_list node;     /* guarded by the watch's lock, like the next three */
     bool is_watched;  /* in the watch's list */
     bool is_launched; /* the event has been recorded */
-    bool is_reported; /* its failure has been logged, which a lenient group leaves at */
     struct dl_nccl_work *next; /* of those that the watching thread looks at */
     dl_nccl_watch *watch;
     void *event;
@@ -174,7 +171,7 @@ void dl_nccl_watch_free(dl_nccl_watch *watch);
 
 /* Returns 1 if the work has ended, 0 if not yet, and -1 if it has failed or timed out;
  * the thread's last error tells why. */
-int dl_nccl_work_look(const dl_nccl_work *work, bool is_launched, dl_deadline deadline);
+int dl_nccl_work_look(const dl_nccl_work *work, bool is_launched);
 
 /* Finishes the work if its event has completed. */
 void dl_nccl_watch_reap(dl_nccl_work *work);

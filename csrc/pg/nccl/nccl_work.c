@@ -167,7 +167,7 @@ dl_nccl_work_describe(const dl_nccl_work *work, char *text, size_t size)
 }
 
 int
-dl_nccl_work_look(const dl_nccl_work *work, bool is_launched, dl_deadline deadline)
+dl_nccl_work_look(const dl_nccl_work *work, bool is_launched)
 {
     const dl_nccl_watch *watch = work->watch;
     /* An event that has not been recorded counts as completed. */
@@ -181,7 +181,7 @@ dl_nccl_work_look(const dl_nccl_work *work, bool is_launched, dl_deadline deadli
         /* Some versions keep DL_CUDA_NOT_READY as the thread's last error: clear it. */
         watch->cuda->last_error();
     }
-    if (result == DL_CUDA_NOT_READY && !dl_deadline_passed(deadline)) {
+    if (result == DL_CUDA_NOT_READY && !dl_deadline_passed(work->deadline)) {
         return 0;
     }
     char name[DL_NCCL_WORK_TEXT_SIZE];
@@ -191,7 +191,7 @@ dl_nccl_work_look(const dl_nccl_work *work, bool is_launched, dl_deadline deadli
                 "%s timed out after %" PRId64
                 "ms in %s: it was started here, but %s; look for a rank that did not "
                 "call it, or called a different operation",
-                name, deadline.limit / DL_MILLISECOND, watch->label,
+                name, work->deadline.limit / DL_MILLISECOND, watch->label,
                 is_launched ? "has not ended"
                             : "NCCL is still connecting the ranks for it");
     } else {
