@@ -13,13 +13,12 @@
  *   Messages have the same size on both sides.
  * - The first collective of a communicator, and the first message of a pair in each
  *   direction, connect: the launch blocks until the other ranks have launched theirs.
- * - One thread at a time is inside a communicator and those that share its resources
- *   (split_share).  Only ncclCommRevoke may be called while another thread is inside.
+ * - One thread at a time is inside a communicator.  Only ncclCommRevoke may be called
+ *   while another thread is inside.
  *   A call that a non-blocking communicator has not completed belongs to the thread
  *   that began it.
  * - A split or a shrink of a non-blocking communicator stores the new handle later, and
  *   returns ncclSuccess; the parent is in progress until then.
- * - Communicators that share resources are aborted together.
  * - A communicator is destroyed after the graphs that hold its operations.
  *
  * DOUBLE_NCCL_VERSION: the version that it reports (22807).
@@ -100,9 +99,7 @@ typedef struct shared {
     box boxes[]; /* [from * size + to] */
 } shared;
 
-/* Shared by a communicator and those that share its resources. */
 typedef struct gate {
-    atomic_int references;
     atomic_int owner; /* the thread inside; 0: none */
     atomic_bool is_aborted;
     atomic_bool is_revoked;
@@ -115,7 +112,7 @@ typedef struct comm {
     bool is_blocking;
     bool is_connected;
     uint64_t compared; /* collectives; used by the stream's thread only */
-    gate *gate;
+    gate gate;
     atomic_int busy;
     atomic_int pending; /* the thread whose call has not completed; 0: none */
     atomic_int result;  /* of the last such call */
@@ -218,7 +215,7 @@ enter(comm *self)
                        "busy with",
                        self->name);
     }
-    if (!atomic_compare_exchange_strong(&self->gate->owner, &nobody, this_thread())) {
+    if (!atomic_compare_exchange_strong(&self->gate.owner, &nobody, this_thread())) {
         break_contract("two threads are inside one communicator", self->name);
     }
 }
@@ -226,14 +223,14 @@ enter(comm *self)
 static int
 leave(comm *self, int result)
 {
-    atomic_store(&self->gate->owner, 0);
+    atomic_store(&self->gate.owner, 0);
     return result;
 }
 
 static bool
 is_stopped(const comm *self)
 {
-    return atomic_load(&self->gate->is_aborted);
+    return atomic_load(&self->gate.is_aborted);
 }
 
 static void *
@@ -599,7 +596,7 @@ look_for_peers(const call *calls)
 static int
 connect_peers(const call *calls)
 {
-    gate *gate = calls->comm->gate;
+    gate *gate = &calls->comm->gate;
 
     while (has_contract() && !look_for_peers(calls)) {
         if (atomic_load(&gate->is_aborted) || atomic_load(&gate->is_revoked)) {
@@ -745,7 +742,7 @@ launch(void)
         free_calls(calls);
         return fail(CUDA_ERROR, "this bundle was to fail");
     }
-    if (atomic_load(&comm->gate->is_revoked)) {
+    if (atomic_load(&comm->gate.is_revoked)) {
         free_calls(calls);
         return fail(INVALID_USAGE, "the communicator was revoked");
     }
@@ -871,8 +868,7 @@ check_config(const config *given)
 }
 
 static int
-open_comm(void **made, const char *name, int size, int rank, const config *given,
-          gate *shared_gate)
+open_comm(void **made, const char *name, int size, int rank, const config *given)
 {
     comm *self = calloc(1, sizeof *self);
 
@@ -889,8 +885,6 @@ open_comm(void **made, const char *name, int size, int rank, const config *given
         free(self);
         return result;
     }
-    self->gate = shared_gate == NULL ? calloc(1, sizeof *self->gate) : shared_gate;
-    atomic_fetch_add(&self->gate->references, 1);
     atomic_fetch_add(&double_comms, 1);
     *made = self;
     return self->is_blocking ? SUCCESS : IN_PROGRESS;
@@ -899,7 +893,7 @@ open_comm(void **made, const char *name, int size, int rank, const config *given
 int
 ncclCommInitRankConfig(void **made, int size, id name, int rank, config *given)
 {
-    return open_comm(made, name.bytes, size, rank, given, NULL);
+    return open_comm(made, name.bytes, size, rank, given);
 }
 
 int
@@ -933,9 +927,6 @@ end_comm(comm *self)
         pause_briefly();
     }
     (void)leave(self, 0);
-    if (atomic_fetch_sub(&self->gate->references, 1) == 1) {
-        free(self->gate);
-    }
     munmap(self->shared, self->bytes);
     free(self);
     atomic_fetch_sub(&double_comms, 1);
@@ -966,7 +957,7 @@ ncclCommAbort(void *handle)
 {
     comm *self = handle;
 
-    atomic_store(&self->gate->is_aborted, true);
+    atomic_store(&self->gate.is_aborted, true);
     while (atomic_load(&self->pending) != 0) {
         pause_briefly();
     }
@@ -984,7 +975,7 @@ ncclCommRevoke(void *handle, int flags)
     if (flags != 0) {
         return fail(INVALID_ARGUMENT, "flags");
     }
-    atomic_store(&self->gate->is_revoked, true);
+    atomic_store(&self->gate.is_revoked, true);
     return SUCCESS;
 }
 #endif
@@ -1088,19 +1079,18 @@ typedef struct parting {
     int color, key, rank, size;
     void **made;
     config given;
-    bool has_config, is_shared;
+    bool has_config;
     char name[160];
 } parting;
 
 static int
 open_part(parting *self)
 {
-    gate *gate = self->is_shared ? self->parent->gate : NULL;
     void *handle = NULL;
     int result = self->color < 0
                      ? SUCCESS
                      : open_comm(&handle, self->name, self->size, self->rank,
-                                 self->has_config ? &self->given : NULL, gate);
+                                 self->has_config ? &self->given : NULL);
 
     *self->made = handle;
     free(self);
@@ -1167,7 +1157,6 @@ ncclCommSplit(void *handle, int color, int key, void **made, config *given)
     if (given != NULL) {
         self->has_config = true;
         self->given = *given;
-        self->is_shared = given->split_share == 1;
     }
     return begin_parting(self, run_split);
 }
@@ -1194,10 +1183,9 @@ ncclCommShrink(void *handle, int *excluded, int count, void **made, config *give
     if (given != NULL) {
         self->has_config = true;
         self->given = *given;
-        self->is_shared = given->rest[2] == 1;
     }
     if (flags == 1) {
-        atomic_store(&parent->gate->is_aborted, true);
+        atomic_store(&parent->gate.is_aborted, true);
     }
     for (int i = 0; i < count; i++) {
         self->rank -= excluded[i] < parent->rank;

@@ -810,27 +810,6 @@ def shrinking(rank: int, size: int, kit: Any) -> dict[str, Any]:
     return found
 
 
-def sharing(rank: int, size: int, kit: Any) -> dict[str, Any]:
-    """What is split with split_share is aborted together: nobody gets garbage."""
-    options = distlite.ProcessGroupNCCL.Options()
-    options.config.split_share = 1
-    parent = distlite.new_group()
-    tensor = kit.put(np.ones(3))
-    distlite.all_reduce(tensor, group=parent)
-    child = distlite.split_group(parent, [list(range(size))], pg_options=options)
-    assert child is not None
-    distlite.all_reduce(tensor, group=child)
-    distlite.all_reduce(tensor, group=parent)
-    found: dict[str, Any] = {"sum": bool(kit.get(tensor)[0] == size**3)}
-    distlite.barrier()
-    child.abort()
-    found["child"] = error_of(distlite.all_reduce, tensor, group=child)
-    found["parent"] = _failure_of(tensor, parent)
-    for group in (child, parent):
-        distlite.destroy_process_group(group)
-    return found
-
-
 def living_graph(rank: int, size: int, kit: Any) -> dict[str, Any]:
     """A group is destroyed while a graph holds its operations."""
     group = distlite.new_group()
@@ -871,7 +850,6 @@ HARDENED = (
     threads,
     parting,
     shrinking,
-    sharing,
     living_graph,
     barriers,
 )
@@ -1272,7 +1250,7 @@ def options(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     wanted = distlite.ProcessGroupNCCL.Options(is_high_priority_stream=True)
     wanted.config.blocking = 0
     wanted.config.min_ctas, wanted.config.max_ctas = 2, 8
-    wanted.config.cga_cluster_size, wanted.config.split_share = 4, 1
+    wanted.config.cga_cluster_size, wanted.config.split_share = 4, 0
     wanted.config.net_name = "Socket"
     init(rank, world_size, init_method, pg_options=wanted, device_id="cuda:0")
     library = ctypes.CDLL(os.environ["DISTLITE_NCCL_LIBRARY"])
@@ -1281,6 +1259,10 @@ def options(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     found["net"] = (ctypes.c_char * 64).in_dll(library, "double_net").value.decode()
     tensor = kit.put(np.arange(3.0))
     distlite.all_reduce(tensor)
+    sharing = distlite.ProcessGroupNCCL.Options()
+    sharing.config.split_share = 1
+    shared = distlite.new_group(pg_options=sharing)
+    found["shared"] = error_of(distlite.all_reduce, tensor, group=shared)
     found["non-blocking"] = kit.get(tensor).tolist()
     lent = np.arange(3.0)
     distlite.all_reduce(Producer(lent, device=2))

@@ -339,7 +339,7 @@ launch_watched(nccl_backend *self, const dl_batch *batch, dl_nccl_comm *comm,
     if (status == DL_OK) {
         status = launch_batch(self, batch, comm, work);
     }
-    dl_lane_pass(&comm->family->turn);
+    dl_lane_pass(&comm->turn);
     return status;
 }
 
@@ -656,10 +656,31 @@ check_switches(void)
     return DL_OK;
 }
 
+/* NCCL aborts communicators that share resources together and lets one thread at a time
+ * into all of them, while groups fail one by one and have turns of their own.  NCCL's
+ * variables override the options. */
+static dl_status
+check_sharing(const dl_device_options *options)
+{
+    bool is_split = options->split_share == 1, is_shrunk = options->shrink_share == 1;
+
+    DL_TRY(dl_environment_flag("NCCL_COMM_SPLIT_SHARE_RESOURCES", is_split, &is_split));
+    DL_TRY(
+        dl_environment_flag("NCCL_COMM_SHRINK_SHARE_RESOURCES", is_shrunk, &is_shrunk));
+    return is_split || is_shrunk
+               ? dl_fail(
+                     DL_UNSUPPORTED,
+                     "groups do not share resources of NCCL, which would abort them "
+                     "together: leave out config.split_share, config.shrink_share "
+                     "and NCCL_COMM_..._SHARE_RESOURCES")
+               : DL_OK;
+}
+
 static dl_status
 open_backend(nccl_backend *self, const dl_backend_options *options)
 {
     DL_TRY(check_switches());
+    DL_TRY(check_sharing(&self->options));
     DL_TRY(dl_nccl_load(&self->nccl));
     DL_TRY(dl_cuda_load(&self->cuda));
     self->pairs = calloc((size_t)options->size, sizeof *self->pairs);

@@ -178,9 +178,9 @@ dl_nccl_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline d
 }
 
 dl_status
-dl_nccl_comm_take_turn(const dl_nccl_comm *comm, dl_deadline deadline)
+dl_nccl_comm_take_turn(dl_nccl_comm *comm, dl_deadline deadline)
 {
-    dl_status status = dl_lane_take(&comm->family->turn, deadline);
+    dl_status status = dl_lane_take(&comm->turn, deadline);
 
     return status == DL_TIMEOUT ? dl_fail(DL_TIMEOUT,
                                           "another thread's launch has not returned "
@@ -239,51 +239,23 @@ fill_config(dl_nccl_config *config, const dl_device_options *options)
     }
 }
 
-static void
-family_unref(dl_nccl_family *family)
-{
-    if (family != NULL && atomic_fetch_sub(&family->references, 1) == 1) {
-        dl_lane_fini(&family->turn);
-        free(family);
-    }
-}
-
-/* Returns a reference to the parent's family, or to a new one if `parent` is NULL; NULL
- * when out of memory. */
-static dl_nccl_family *
-family_of(const dl_nccl_comm *parent)
-{
-    dl_nccl_family *family =
-        parent == NULL ? calloc(1, sizeof *family) : parent->family;
-
-    if (family == NULL) {
-        (void)dl_fail_no_memory();
-        return NULL;
-    }
-    if (parent == NULL) {
-        dl_lane_init(&family->turn);
-    }
-    atomic_fetch_add(&family->references, 1);
-    return family;
-}
-
 void
 dl_nccl_comm_unref(dl_nccl_comm *comm)
 {
     if (comm != NULL && atomic_fetch_sub(&comm->references, 1) == 1) {
-        family_unref(comm->family);
+        dl_lane_fini(&comm->turn);
         free(comm);
     }
 }
 
-/* Takes the family's turn from a thread that is inside the communicator.  In a
+/* Takes the communicator's turn from a thread that is inside the communicator.  In a
  * non-blocking call that thread polls, and returns because the group has failed.  A
  * blocking call is only ended by ncclCommRevoke, which frees nothing and exists from
  * 2.28.7 on.  Returns false when the thread is still inside. */
 static bool
 take_over(const dl_nccl_watch *watch, dl_nccl_comm *comm)
 {
-    dl_lane *turn = &comm->family->turn;
+    dl_lane *turn = &comm->turn;
 
     if (dl_lane_take(turn, dl_deadline_after(PATIENCE)) == DL_OK) {
         return true;
@@ -312,7 +284,7 @@ close_handle(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted)
         watch->nccl->comm_destroy(comm->handle);
     }
     if (has_turn) {
-        dl_lane_pass(&comm->family->turn);
+        dl_lane_pass(&comm->turn);
     } else {
         atomic_fetch_add(&comm->references, 1);
         comm->stream = NULL;
@@ -360,11 +332,10 @@ open_stream(dl_nccl_watch *watch, const dl_device_options *options, dl_nccl_comm
                          "cudaStreamCreateWithPriority");
 }
 
-/* Makes a communicator on `device` without a handle, in the family of `relative` unless
- * that is NULL.  The caller owns the reference. */
+/* Makes a communicator on `device` without a handle.  The caller owns the reference. */
 static dl_status
 begin_comm(dl_nccl_watch *watch, const dl_device_options *options, int device,
-           const dl_nccl_comm *relative, dl_nccl_comm **comm)
+           dl_nccl_comm **comm)
 {
     dl_nccl_comm *made = calloc(1, sizeof *made);
     int previous;
@@ -374,10 +345,8 @@ begin_comm(dl_nccl_watch *watch, const dl_device_options *options, int device,
     }
     atomic_init(&made->references, 1);
     made->device = device;
-    made->family = family_of(relative);
-    dl_status status = made->family == NULL
-                           ? DL_NO_MEMORY
-                           : dl_cuda_enter(watch->cuda, device, &previous);
+    dl_lane_init(&made->turn);
+    dl_status status = dl_cuda_enter(watch->cuda, device, &previous);
     if (status == DL_OK) {
         status = open_stream(watch, options, made);
         dl_cuda_leave(watch->cuda, device, previous);
@@ -491,7 +460,7 @@ split_comm(making *self)
 {
     DL_TRY(dl_nccl_comm_take_turn(self->parent, self->deadline));
     dl_status status = split_locked(self);
-    dl_lane_pass(&self->parent->family->turn);
+    dl_lane_pass(&self->parent->turn);
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
         dl_nccl_watch_adopt(self->watch, self->comm);
@@ -626,8 +595,7 @@ meet_and_make(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
     if (self == NULL) {
         return DL_NO_MEMORY;
     }
-    dl_status status =
-        begin_comm(watch, meeting->options, meeting->device, NULL, &made);
+    dl_status status = begin_comm(watch, meeting->options, meeting->device, &made);
     if (status != DL_OK) {
         atomic_store(&self->references, 1);
         making_unref(self);
@@ -670,24 +638,10 @@ check_version(const dl_nccl_watch *watch, const dl_nccl_split_args *wanted)
                    "shrinking a group needs NCCL 2.27 or newer; this is %s", found);
 }
 
-/* Whether parent and part will share NCCL's resources.  As in NCCL, the environment
- * variable overrides the configuration. */
-static bool
-is_sharing(const dl_nccl_split_args *wanted, const dl_nccl_config *config)
-{
-    const char *value =
-        getenv(wanted->is_shrinking ? "NCCL_COMM_SHRINK_SHARE_RESOURCES"
-                                    : "NCCL_COMM_SPLIT_SHARE_RESOURCES");
-    int given = wanted->is_shrinking ? config->shrink_share : config->split_share;
-
-    return value != NULL && value[0] != '\0' ? strcmp(value, "0") != 0 : given == 1;
-}
-
 static dl_status
 fill_split(making *self, const dl_nccl_split_args *wanted)
 {
     size_t size = (size_t)wanted->excluded_count * sizeof *self->excluded;
-    bool is_shared = is_sharing(wanted, &self->config);
 
     self->is_shrinking = wanted->is_shrinking;
     self->color = wanted->color;
@@ -703,8 +657,7 @@ fill_split(making *self, const dl_nccl_split_args *wanted)
     self->excluded_count = wanted->excluded_count;
     atomic_fetch_add(&wanted->parent->references, 1);
     self->parent = wanted->parent;
-    return begin_comm(self->watch, &self->options, self->parent->device,
-                      is_shared ? self->parent : NULL, &self->comm);
+    return begin_comm(self->watch, &self->options, self->parent->device, &self->comm);
 }
 
 static dl_status

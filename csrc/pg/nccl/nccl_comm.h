@@ -63,11 +63,11 @@ typedef struct dl_nccl_split_args {
 dl_status dl_nccl_comm_split(dl_nccl_watch *watch, const dl_nccl_split_args *wanted,
                              dl_deadline deadline, dl_nccl_comm **comm);
 
-/* Takes the turn of the communicator's family; dl_lane_pass() returns it. */
-dl_status dl_nccl_comm_take_turn(const dl_nccl_comm *comm, dl_deadline deadline);
+/* Takes the communicator's turn; dl_lane_pass() returns it. */
+dl_status dl_nccl_comm_take_turn(dl_nccl_comm *comm, dl_deadline deadline);
 
 /* Waits for a call that has returned `result` on a non-blocking communicator, which may
- * still be in progress.  Called with the family's turn. */
+ * still be in progress.  Called with the turn. */
 dl_status dl_nccl_comm_await(dl_nccl_watch *watch, void *handle, int result,
                              const char *call, dl_deadline deadline);
 

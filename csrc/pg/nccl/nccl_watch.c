@@ -26,8 +26,8 @@
 #define GRACE (5 * DL_SECOND)
 
 /* The watches of all groups of the process, with one thread and one lock.  The thread
- * ends with the last group.  Lock order: a thread with a family's turn may take the
- * lock, and not the other way round.  Neither CUDA nor NCCL is called with the lock. */
+ * ends with the last group.  Lock order: a thread with a communicator's turn may
+ * take the lock, and not the other way round.  Neither CUDA nor NCCL is called with the lock. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -46,41 +46,6 @@ wake_locked(void)
     all.is_woken = true;
 }
 
-static bool
-has_member(const dl_nccl_watch *self, const dl_nccl_family *family)
-{
-    for (const dl_list *node = self->comms.next; node != &self->comms;
-         node = node->next) {
-        if (DL_LIST_ENTRY(node, dl_nccl_comm, node)->family == family) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void fail_locked(dl_nccl_watch *self, const dl_error *cause);
-
-/* Fails the other groups that have communicators of the family: NCCL's abort of one
- * ends the kernels of all that share its resources, and leaves their results
- * undefined. */
-static void
-fail_relatives_locked(dl_nccl_watch *self, const dl_nccl_family *family)
-{
-    dl_error cause = {.status = DL_CANCELLED};
-
-    snprintf(
-        cause.text, sizeof cause.text,
-        "its NCCL communicator shares resources (split_share) with that of %.200s, "
-        "which was aborted: %.1600s",
-        self->label, self->cause.text);
-    for (dl_list *node = all.groups.next; node != &all.groups; node = node->next) {
-        dl_nccl_watch *other = DL_LIST_ENTRY(node, dl_nccl_watch, node);
-        if (other != self && has_member(other, family)) {
-            fail_locked(other, &cause);
-        }
-    }
-}
-
 /* Sets the group's cause, unless it has one: later failures follow from the first. */
 static void
 fail_locked(dl_nccl_watch *self, const dl_error *cause)
@@ -90,12 +55,6 @@ fail_locked(dl_nccl_watch *self, const dl_error *cause)
     }
     self->cause = *cause;
     self->has_cause = true;
-    for (dl_list *node = self->comms.next; node != &self->comms; node = node->next) {
-        dl_nccl_family *family = DL_LIST_ENTRY(node, dl_nccl_comm, node)->family;
-        if (atomic_load(&family->references) > 1) {
-            fail_relatives_locked(self, family);
-        }
-    }
     wake_locked();
 }
 
@@ -257,15 +216,15 @@ dl_nccl_watch_reap(dl_nccl_work *work)
  * inside it, it is not asked: only one thread may use it, and that one sees its
  * errors. */
 static int
-ask_for_error(const dl_nccl_watch *self, const dl_nccl_comm *comm)
+ask_for_error(const dl_nccl_watch *self, dl_nccl_comm *comm)
 {
     int error = DL_NCCL_SUCCESS;
 
-    if (comm->handle == NULL || !dl_lane_try(&comm->family->turn)) {
+    if (comm->handle == NULL || !dl_lane_try(&comm->turn)) {
         return DL_NCCL_SUCCESS;
     }
     int result = self->nccl->comm_error(comm->handle, &error);
-    dl_lane_pass(&comm->family->turn);
+    dl_lane_pass(&comm->turn);
     error = result == DL_NCCL_SUCCESS ? error : result;
     return error == DL_NCCL_IN_PROGRESS ? DL_NCCL_SUCCESS : error;
 }

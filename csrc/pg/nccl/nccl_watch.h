@@ -21,20 +21,12 @@
 #include "pg/nccl/nccl_table.h"
 #include "pg/work.h"
 
-/* The communicators that share NCCL's resources: a single one, unless it was split with
- * split_share or shrunk with shrink_share.  Only one thread at a time may be inside any
- * of them (`turn`), and aborting one aborts all. */
-typedef struct dl_nccl_family {
-    atomic_uint references;
-    dl_lane turn;
-} dl_nccl_family;
-
 /* One communicator and the stream that its operations run on. */
 typedef struct dl_nccl_comm {
     atomic_uint references;
     dl_list node;    /* guarded by the watch's lock once watched */
     bool is_waiting; /* NCCL may still store `handle`, which must not be used yet */
-    dl_nccl_family *family;
+    dl_lane turn;    /* of the only thread that may be inside the communicator */
     void *handle;
     void *stream;
     int device;
@@ -79,9 +71,9 @@ typedef struct dl_nccl_expected {
  * into a graph is done at once: the graph may run it any number of times. */
 typedef struct dl_nccl_work {
     dl_work work;
-    dl_list node;     /* guarded by the watch's lock, like the next three */
-    bool is_watched;  /* in the watch's list */
-    bool is_launched; /* the event has been recorded */
+    dl_list node;              /* guarded by the watch's lock, like the next three */
+    bool is_watched;           /* in the watch's list */
+    bool is_launched;          /* the event has been recorded */
     struct dl_nccl_work *next; /* of those that the watching thread looks at */
     dl_nccl_watch *watch;
     void *event;
