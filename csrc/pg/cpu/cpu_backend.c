@@ -1,42 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/cpu_backend.h"
 
-#include <arpa/inet.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
-#include "base/log.h"
 #include "base/thread.h"
-#include "net/interface.h"
 #include "pg/cpu/algorithms/limits.h"
+#include "pg/cpu/cpu_addresses.h"
+#include "pg/cpu/cpu_members.h"
+#include "pg/cpu/cpu_refusal.h"
 #include "pg/cpu/cpu_state.h"
-#include "pg/cpu/join_fault.h"
 #include "pg/cpu/shm/failure_check.h"
 #include "pg/cpu/window/cpu_window.h"
-
-/* Limit of the time for informing other ranks that this one cannot make a group. */
-#define TELLING_PATIENCE (500 * DL_MILLISECOND)
-
-/* The hosts that a log line lists; of more hosts only the number is given. */
-#define TOLD_HOSTS 8
-
-#define FAREWELL_TEXT ((int)(DL_ENDED_FAREWELL_SIZE - DL_HEAD_SIZE))
-
-/* Answers ranks of other hosts that connect to this one for the group, now or later,
- * with `message`, cut to the size of an answer. */
-static void
-end_calls(dl_roster *roster, const char *group_name, const dl_error *message)
-{
-    uint8_t farewell[DL_FAILURE_NOTICE_SIZE];
-    dl_error brief = {.status = message->status};
-
-    snprintf(brief.text, sizeof brief.text, "%.*s", FAREWELL_TEXT, message->text);
-    dl_listener_end(&roster->endpoint.calls, group_name,
-                    (dl_bytes){farewell, dl_failure_notice_put(farewell, &brief)});
-}
 
 /* Informs the connected ranks first, then those whose connections were not taken yet,
  * and those that will connect. */
@@ -44,7 +21,7 @@ static void
 leave_hosts(dl_cpu_backend *self, const dl_error *cause, const dl_error *message)
 {
     dl_traffic_abort(&self->traffic, cause, message);
-    end_calls(self->roster, self->group_name, message);
+    dl_cpu_end_calls(self->roster, self->group_name, message);
 }
 
 /* The message names this rank, because the boards of other hosts do not have it. */
@@ -499,58 +476,11 @@ watch_ends(dl_cpu_backend *self)
     dl_end_subscribe(&self->ends);
 }
 
-/* The members of a group, by rank, copied from the roster. */
-typedef struct members {
-    dl_layout layout;
-    dl_peer *peers;
-    dl_way *ways;
-    int *origins; /* ranks in the roster */
-} members;
-
-static dl_status
-members_init(members *self, const dl_roster *roster, const dl_backend_options *options)
-{
-    const dl_endpoint *endpoint = &roster->endpoint;
-    size_t count = (size_t)options->size;
-    int *hosts = malloc(count * sizeof *hosts);
-
-    *self = (members){
-        .peers = malloc(count * sizeof *self->peers),
-        .ways = malloc(count * sizeof *self->ways),
-        .origins = malloc(count * sizeof *self->origins),
-    };
-    if (hosts == NULL || self->origins == NULL || self->peers == NULL
-        || self->ways == NULL) {
-        free(hosts);
-        return dl_fail_no_memory();
-    }
-    for (int rank = 0; rank < options->size; rank++) {
-        int origin = options->origin == NULL ? rank : options->origin_ranks[rank];
-        self->origins[rank] = origin;
-        self->peers[rank] = endpoint->peers[origin];
-        self->ways[rank] = endpoint->ways[origin];
-        hosts[rank] = endpoint->layout.host_of[origin];
-    }
-    dl_status status =
-        dl_layout_init(&self->layout, options->rank, options->size, hosts);
-    free(hosts);
-    return status;
-}
-
-static void
-members_fini(members *self)
-{
-    dl_layout_fini(&self->layout);
-    free(self->origins);
-    free(self->peers);
-    free(self->ways);
-}
-
 static dl_status
 take_members(dl_cpu_backend *self, const dl_backend_options *options)
 {
-    members all;
-    dl_status status = members_init(&all, self->roster, options);
+    dl_cpu_members all;
+    dl_status status = dl_cpu_members_init(&all, self->roster, options);
 
     self->base.origin = &self->roster->base;
     self->base.origin_ranks = all.origins;
@@ -570,42 +500,14 @@ meet_ranks(dl_cpu_backend *self, const dl_backend_options *options,
     return open_memory(self, &self->roster->membership.arena.home);
 }
 
-/* Fills in the borrower of the memory for a group made out of the roster's.  The caller
- * frees `*places`, to which the borrower points. */
-static dl_status
-borrower_init(dl_borrower *borrower, const dl_roster *roster, const dl_layout *layout,
-              const int *origin_ranks, const char *name, int **places)
-{
-    const dl_endpoint *endpoint = &roster->endpoint;
-    int count = dl_layout_count(layout, layout->host);
-
-    *places = malloc((size_t)count * sizeof **places);
-    if (*places == NULL) {
-        return dl_fail_no_memory();
-    }
-    for (int i = 0; i < count; i++) {
-        int origin = origin_ranks[dl_layout_ranks(layout, layout->host)[i]];
-        (*places)[i] = endpoint->layout.place_of[origin];
-    }
-    *borrower = (dl_borrower){
-        .rank = endpoint->layout.place_of[endpoint->rank],
-        .name = name,
-        .ranks = *places,
-        .count = count,
-        .processes = roster->local_processes,
-        .size = dl_layout_count(&endpoint->layout, endpoint->layout.host),
-    };
-    return DL_OK;
-}
-
 static dl_status
 borrow(dl_cpu_backend *self, dl_deadline deadline)
 {
     dl_borrower borrower;
     int *places;
 
-    DL_TRY(borrower_init(&borrower, self->roster, &self->layout, self->origin_ranks,
-                         self->group_name, &places));
+    DL_TRY(dl_cpu_borrower_init(&borrower, self->roster, &self->layout,
+                                self->origin_ranks, self->group_name, &places));
     dl_status status = dl_arena_borrow(&self->roster->membership.arena, &borrower,
                                        deadline, &self->loan);
     free(places);
@@ -623,200 +525,13 @@ make_from_origin(dl_cpu_backend *self, const dl_backend_options *options,
     return open_memory(self, &self->loan.segment);
 }
 
-/* A refusal informs the other ranks of a group that this one cannot make its backend.
- * Before the meeting they wait in the store.  After it, and in groups made out of
- * another one, which do not meet, they wait at the board and at links, where they find
- * that this rank has aborted.  The members are computed anew, because this rank's
- * backend may be incomplete. */
-typedef struct refusal {
-    const dl_backend_options *options;
-    dl_roster *roster;
-    members members;
-} refusal;
-
-/* Informs the ranks of this host.  `segment` is this rank's memory of the group, if it
- * has any. */
-static void
-tell_host(refusal *self, const dl_segment *segment, const char *reason)
+/* Returns this rank's memory of the group; empty if there is none yet. */
+static const dl_segment *
+memory_of(const dl_cpu_backend *self, const dl_backend_options *options)
 {
-    const dl_layout *layout = &self->members.layout;
-    int place = layout->place_of[layout->rank];
-    dl_borrower borrower;
-    int *places = NULL;
-
-    if (segment->memory != NULL) {
-        dl_board_refuse(segment->memory, place, reason);
-    } else if (self->options->origin != NULL
-               && borrower_init(&borrower, self->roster, layout, self->members.origins,
-                                self->options->group_name, &places)
-                      == DL_OK) {
-        (void)dl_arena_refuse(&self->roster->membership.arena, &borrower, place, reason,
-                              dl_deadline_after(TELLING_PATIENCE));
-    }
-    free(places);
-}
-
-/* Informs the ranks of other hosts: those that have made the group, by news, and those
- * that will make it, by an answer to their connections. */
-static void
-tell_hosts(refusal *self, const char *reason)
-{
-    const dl_layout *layout = &self->members.layout;
-    dl_error message = {.status = DL_PEER_LOST};
-    char peer[DL_PEER_TEXT_SIZE];
-    dl_news news;
-    dl_news_options options = {
-        .group_name = self->options->group_name,
-        .layout = layout,
-        .peers = self->members.peers,
-        .ways = self->members.ways,
-        .listener = &self->roster->endpoint.calls,
-    };
-
-    dl_peer_describe(&self->members.peers[layout->rank], layout->rank, peer);
-    snprintf(message.text, sizeof message.text, "%s: %.1800s", peer, reason);
-    end_calls(self->roster, self->options->group_name, &message);
-    if (layout->host_count > 1 && dl_news_init(&news, &options) == DL_OK) {
-        dl_news_tell(&news, &message, 1, dl_deadline_after(TELLING_PATIENCE));
-        dl_news_fini(&news);
-    }
-}
-
-static void
-send_refusal(const dl_backend_options *options, dl_roster *roster,
-             const dl_segment *segment)
-{
-    refusal self = {.options = options, .roster = roster};
-    dl_error cause = dl_error_for_others();
-    dl_error error = *dl_last_error();
-    char reason[DL_ERROR_TEXT_SIZE];
-
-    snprintf(reason, sizeof reason, "could not make the group: %.1800s", cause.text);
-    if (members_init(&self.members, roster, options) == DL_OK) {
-        /* Other hosts first: ranks of this host leave when they learn of the failure,
-         * and other hosts must not take their end for the cause. */
-        tell_hosts(&self, reason);
-        tell_host(&self, segment, reason);
-    }
-    members_fini(&self.members);
-    (void)dl_fail_again(&error);
-}
-
-/* As dl_cpu_backend_refuse(); `self` may be incomplete. */
-static void
-refuse_incomplete(dl_cpu_backend *self, const dl_backend_options *options)
-{
-    if (self->roster == NULL) {
-        dl_cpu_backend_refuse(options);
-    } else {
-        send_refusal(options, self->roster,
-                     options->origin == NULL ? &self->roster->membership.arena.home
-                                             : &self->loan.segment);
-    }
-}
-
-void
-dl_cpu_backend_refuse(const dl_backend_options *options)
-{
-    if (options->size == 1) {
-        return;
-    }
-    if (options->origin == NULL) {
-        dl_join_fault_tell(options->store, options->rank);
-    } else {
-        send_refusal(options, (dl_roster *)(void *)options->origin, &(dl_segment){0});
-    }
-}
-
-static bool
-is_first_of_host(const dl_peer *peers, int rank)
-{
-    for (int before = 0; before < rank; before++) {
-        if (strcmp(peers[before].host, peers[rank].host) == 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static int
-ranks_of_host(const dl_peer *peers, int size, const char *host)
-{
-    int count = 0;
-
-    for (int rank = 0; rank < size; rank++) {
-        count += strcmp(peers[rank].host, host) == 0;
-    }
-    return count;
-}
-
-/* Writes "a (3), b (2)"; returns the number of hosts. */
-static int
-describe_hosts(const dl_peer *peers, int size, char *text, size_t room)
-{
-    size_t used = 0;
-    int hosts = 0;
-
-    text[0] = '\0';
-    for (int rank = 0; rank < size; rank++) {
-        if (!is_first_of_host(peers, rank) || ++hosts > TOLD_HOSTS) {
-            continue;
-        }
-        used += (size_t)snprintf(text + used, room - used, "%s%s (%d)",
-                                 hosts > 1 ? ", " : "", peers[rank].host,
-                                 ranks_of_host(peers, size, peers[rank].host));
-    }
-    return hosts;
-}
-
-/* Writes the local address of the connection to the store, at which others can reach
- * this process. */
-static void
-describe_address(dl_store *store, char text[DL_ADDRESS_TEXT_SIZE])
-{
-    dl_address address;
-
-    if (store != NULL && dl_store_local_address(store, &address)) {
-        dl_address_text(&address, text);
-    } else {
-        snprintf(text, DL_ADDRESS_TEXT_SIZE, "none, the store has no connection");
-    }
-}
-
-static const char *
-transport_of(int hosts, int parts)
-{
-    if (parts > hosts) {
-        return "shared memory between the ranks of a host that can share it, else TCP";
-    }
-    return parts > 1 ? "shared memory within a host, TCP between hosts"
-                     : "shared memory";
-}
-
-/* Logs one line at INFO about a group that was joined, which shows where its ranks are
- * and how they reach each other.  `peers` is by rank, and NULL in a group of one;
- * `parts` is the number of sets of ranks that share memory. */
-static void
-announce_join(const dl_backend_options *options, const dl_peer *peers, int parts)
-{
-    char address[DL_ADDRESS_TEXT_SIZE];
-    char hosts[TOLD_HOSTS * (DL_HOST_NAME_SIZE + 16)];
-    dl_peer alone;
-
-    if (!dl_log_is_on(DL_LOG_INFO)) {
-        return;
-    }
-    dl_peer_own(&alone);
-    const dl_peer *known = peers == NULL ? &alone : peers;
-    const dl_peer *self = peers == NULL ? &alone : &peers[options->rank];
-    int count =
-        describe_hosts(known, peers == NULL ? 1 : options->size, hosts, sizeof hosts);
-    describe_address(options->store, address);
-    dl_log(DL_LOG_INFO,
-           "group %s: backend cpu, rank %d of %d (pid %" PRId64
-           " on host %s); %d host%s by number of ranks: %s; transport: %s; address: %s",
-           options->group_name, options->rank, options->size, self->pid, self->host,
-           count, count > 1 ? "s" : "", hosts, transport_of(count, parts), address);
+    return options->origin == NULL && self->roster != NULL
+               ? &self->roster->membership.arena.home
+               : &self->loan.segment;
 }
 
 dl_status
@@ -846,7 +561,7 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
                                          : make_from_origin(self, options, deadline);
     }
     if (status != DL_OK) {
-        refuse_incomplete(self, options);
+        dl_cpu_refuse(options, self->roster, memory_of(self, options));
         free_backend(&self->base);
         return status;
     }
@@ -857,8 +572,8 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     self->base.has_brief_messages = true;
     self->base.brief =
         dl_cpu_has_hosts(self) ? 0 : DL_BRIEF_OF_ALL_RANKS / (size_t)self->size;
-    announce_join(options, options->size > 1 ? self->peers : NULL,
-                  options->size > 1 ? self->layout.host_count : 1);
+    dl_cpu_log_join(options, options->size > 1 ? self->peers : NULL,
+                    options->size > 1 ? self->layout.host_count : 1);
     *backend = &self->base;
     return DL_OK;
 }
@@ -881,56 +596,4 @@ dl_cpu_memory_space(void)
     memset(&host, 0, sizeof host);
     dl_host_own(&host);
     return dl_hash_seeded((dl_bytes){(const uint8_t *)&host, sizeof host}, seed) | 1;
-}
-
-/* Appends "eth0 10.0.0.7\n", without the port, which has no meaning here. */
-static void
-append_address(dl_buffer *text, const char *name, const dl_address *address)
-{
-    char host[INET6_ADDRSTRLEN] = "";
-    char line[IF_NAMESIZE + INET6_ADDRSTRLEN + 2];
-    const void *bytes = address->socket.any.sa_family == AF_INET6
-                            ? (const void *)&address->socket.ip6.sin6_addr
-                            : (const void *)&address->socket.ip4.sin_addr;
-
-    inet_ntop(address->socket.any.sa_family, bytes, host, sizeof host);
-    snprintf(line, sizeof line, "%s %s\n", name, host);
-    dl_buffer_put(text, dl_bytes_of(line));
-}
-
-static dl_status
-put_interfaces(dl_buffer *text)
-{
-    dl_interface *interfaces;
-    size_t count;
-
-    DL_TRY(dl_interface_list(&interfaces, &count));
-    for (size_t i = 0; i < count; i++) {
-        append_address(text, interfaces[i].name, &interfaces[i].address);
-    }
-    free(interfaces);
-    return dl_buffer_check(text);
-}
-
-dl_status
-dl_cpu_addresses(const char *connected, dl_buffer *text)
-{
-    dl_address *local = NULL;
-    dl_address chosen[DL_INTERFACES_LIMIT];
-    size_t count;
-    int chosen_count;
-
-    dl_buffer_clear(text);
-    if (connected != NULL) {
-        /* A numeric address is parsed without a name server. */
-        DL_TRY(dl_address_resolve(connected, 0, dl_deadline_after(DL_SECOND), &local,
-                                  &count));
-    }
-    dl_status status = dl_interface_addresses(local, chosen, &chosen_count);
-    free(local);
-    DL_TRY(status);
-    for (int i = 0; i < chosen_count; i++) {
-        append_address(text, "chosen", &chosen[i]);
-    }
-    return put_interfaces(text);
 }

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/cpu_refusal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "pg/cpu/cpu_backend.h"
+#include "pg/cpu/cpu_members.h"
+#include "pg/cpu/health/news.h"
+#include "pg/cpu/join_fault.h"
+#include "pg/cpu/shm/board.h"
+
+/* Limit of the time for informing other ranks that this one cannot make a group. */
+#define TELLING_PATIENCE (500 * DL_MILLISECOND)
+
+#define FAREWELL_TEXT ((int)(DL_ENDED_FAREWELL_SIZE - DL_HEAD_SIZE))
+
+void
+dl_cpu_end_calls(dl_roster *roster, const char *group_name, const dl_error *message)
+{
+    uint8_t farewell[DL_FAILURE_NOTICE_SIZE];
+    dl_error brief = {.status = message->status};
+
+    snprintf(brief.text, sizeof brief.text, "%.*s", FAREWELL_TEXT, message->text);
+    dl_listener_end(&roster->endpoint.calls, group_name,
+                    (dl_bytes){farewell, dl_failure_notice_put(farewell, &brief)});
+}
+
+/* A refusal informs the other ranks of a group that this one cannot make its backend.
+ * Before the meeting they wait in the store.  After it, and in groups made out of
+ * another one, which do not meet, they wait at the board and at links, where they find
+ * that this rank has aborted.  The members are computed anew, because this rank's
+ * backend may be incomplete. */
+typedef struct refusal {
+    const dl_backend_options *options;
+    dl_roster *roster;
+    dl_cpu_members members;
+} refusal;
+
+/* Informs the ranks of this host.  `segment` is this rank's memory of the group, if it
+ * has any. */
+static void
+tell_host(refusal *self, const dl_segment *segment, const char *reason)
+{
+    const dl_layout *layout = &self->members.layout;
+    int place = layout->place_of[layout->rank];
+    dl_borrower borrower;
+    int *places = NULL;
+
+    if (segment->memory != NULL) {
+        dl_board_refuse(segment->memory, place, reason);
+    } else if (self->options->origin != NULL
+               && dl_cpu_borrower_init(&borrower, self->roster, layout,
+                                       self->members.origins, self->options->group_name,
+                                       &places)
+                      == DL_OK) {
+        (void)dl_arena_refuse(&self->roster->membership.arena, &borrower, place, reason,
+                              dl_deadline_after(TELLING_PATIENCE));
+    }
+    free(places);
+}
+
+/* Informs the ranks of other hosts: those that have made the group, by news, and those
+ * that will make it, by an answer to their connections. */
+static void
+tell_hosts(refusal *self, const char *reason)
+{
+    const dl_layout *layout = &self->members.layout;
+    dl_error message = {.status = DL_PEER_LOST};
+    char peer[DL_PEER_TEXT_SIZE];
+    dl_news news;
+    dl_news_options options = {
+        .group_name = self->options->group_name,
+        .layout = layout,
+        .peers = self->members.peers,
+        .ways = self->members.ways,
+        .listener = &self->roster->endpoint.calls,
+    };
+
+    dl_peer_describe(&self->members.peers[layout->rank], layout->rank, peer);
+    snprintf(message.text, sizeof message.text, "%s: %.1800s", peer, reason);
+    dl_cpu_end_calls(self->roster, self->options->group_name, &message);
+    if (layout->host_count > 1 && dl_news_init(&news, &options) == DL_OK) {
+        dl_news_tell(&news, &message, 1, dl_deadline_after(TELLING_PATIENCE));
+        dl_news_fini(&news);
+    }
+}
+
+static void
+send_refusal(const dl_backend_options *options, dl_roster *roster,
+             const dl_segment *segment)
+{
+    refusal self = {.options = options, .roster = roster};
+    dl_error cause = dl_error_for_others();
+    dl_error error = *dl_last_error();
+    char reason[DL_ERROR_TEXT_SIZE];
+
+    snprintf(reason, sizeof reason, "could not make the group: %.1800s", cause.text);
+    if (dl_cpu_members_init(&self.members, roster, options) == DL_OK) {
+        /* Other hosts first: ranks of this host leave when they learn of the failure,
+         * and other hosts must not take their end for the cause. */
+        tell_hosts(&self, reason);
+        tell_host(&self, segment, reason);
+    }
+    dl_cpu_members_fini(&self.members);
+    (void)dl_fail_again(&error);
+}
+
+void
+dl_cpu_refuse(const dl_backend_options *options, dl_roster *roster,
+              const dl_segment *segment)
+{
+    if (options->size == 1) {
+        return;
+    }
+    if (roster == NULL && options->origin == NULL) {
+        dl_join_fault_tell(options->store, options->rank);
+    } else {
+        send_refusal(options,
+                     roster == NULL ? (dl_roster *)(void *)options->origin : roster,
+                     segment);
+    }
+}
+
+void
+dl_cpu_backend_refuse(const dl_backend_options *options)
+{
+    dl_cpu_refuse(options, NULL, &(dl_segment){0});
+}
