@@ -1,40 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/algorithms/exchange.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
+#include "pg/cpu/algorithms/exchange_plan.h"
+#include "pg/cpu/algorithms/exchange_sizes.h"
 #include "pg/cpu/algorithms/limits.h"
-#include "pg/cpu/algorithms/pipeline.h"
 #include "pg/cpu/shm/shared.h"
-#include "pg/cpu/shm/failure_check.h"
 #include "tensor/copy.h"
 #include "tensor/strided.h"
-
-/* Alignment of blocks: in slots and eager buffers they begin at a cache line; on a
- * rank's own line, which has little room, at a multiple of 8, as every number does, and
- * so do blocks smaller than a cache line, of which ranks that share a core then find
- * several in one line that is in their cache already. */
-#define SLOT_UNIT 64
-#define SMALL_UNIT 8
-
-typedef enum offer {
-    NOTHING = 0,
-    BLOCKS_IN_SLOT,
-    BLOCKS_IN_PLACE,
-} offer;
-
-/* What a rank writes on its line where blocks may go through slots. */
-typedef struct note {
-    uint8_t offer;
-    /* In operations in which a rank knows only the sizes of its own blocks: it sends
-     * `block` bytes to each other rank, and expects as many from each. */
-    bool is_even;
-    uint64_t block;
-} note;
-
-_Static_assert(sizeof(note) <= DL_BOARD_PAYLOAD, "a note fits a line");
 
 dl_status
 dl_exchange_init(dl_exchange *exchange, dl_board *board)
@@ -67,481 +41,11 @@ dl_exchange_fini(dl_exchange *exchange)
     *exchange = (dl_exchange){0};
 }
 
-static note *
-note_of(const dl_board *board, int rank)
-{
-    /* The payload is const for readers; its owner may write to it before the
-     * arrival. */
-    return (note *)(void *)dl_board_payload(board, rank);
-}
-
-/* The sizes of the blocks that each rank sends to and expects from each other one, in
- * bytes, in operations in which a rank knows only the sizes of its own blocks.  They
- * precede the blocks in the first slot of each rank, unless its note says that all of
- * them are equal: reading the rows of all ranks takes a time that grows with the square
- * of their number. */
-
-/* Returns the bytes that the sizes of one rank take. */
-static size_t
-sizes_header(const dl_board *board)
-{
-    return 2 * (size_t)board->options.size * sizeof(uint64_t);
-}
-
-/* Returns the sizes of `rank`: those it sends, by destination, then those it expects,
- * by source. */
-static uint64_t *
-row_of(const dl_board *board, int rank)
-{
-    return (uint64_t *)(void *)dl_board_slot(board, rank, 0);
-}
-
-/* Returns true if this rank sends as much to each other rank as it expects from each.
- * */
-static bool
-has_even_sizes(const dl_transfer *transfer, int size, size_t *block)
-{
-    int rank = transfer->rank;
-
-    *block = size > 1 ? transfer->size(transfer, rank, (rank + 1) % size) : 0;
-    for (int other = 0; other < size; other++) {
-        if (other != rank
-            && (transfer->size(transfer, rank, other) != *block
-                || transfer->expected(transfer, other) != *block)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Called before the arrival: writes this rank's sizes. */
-static void
-write_sizes(const dl_board *board, const dl_transfer *transfer)
-{
-    int size = board->options.size;
-    note *own = note_of(board, transfer->rank);
-    size_t block;
-
-    own->is_even =
-        transfer->flow == DL_AMONG_ALL && has_even_sizes(transfer, size, &block);
-    if (own->is_even) {
-        own->block = block;
-        return;
-    }
-    uint64_t *row = row_of(board, transfer->rank);
-    for (int rank = 0; rank < size; rank++) {
-        row[rank] = transfer->size(transfer, transfer->rank, rank);
-        row[size + rank] = transfer->expected(transfer, rank);
-    }
-}
-
-static size_t
-size_of_row(const dl_board *board, int rank, int other, int index)
-{
-    const note *noted = note_of(board, rank);
-
-    if (noted->is_even) {
-        return rank == other ? 0 : noted->block;
-    }
-    return row_of(board, rank)[index];
-}
-
-/* Called after the arrival: returns the bytes that `source` sends to `destination`, and
- * those that `destination` expects from it. */
-static size_t
-size_sent(const dl_board *board, int source, int destination)
-{
-    return size_of_row(board, source, destination, destination);
-}
-
-static size_t
-size_expected(const dl_board *board, int source, int destination)
-{
-    return size_of_row(board, destination, source, board->options.size + source);
-}
-
-static dl_status
-fail_size(const dl_board *board, int source, int destination)
-{
-    const dl_fingerprint *fingerprint = &board->op->fingerprint;
-    char sent[DL_FINGERPRINT_SIZE_TEXT_SIZE];
-    char expected[DL_FINGERPRINT_SIZE_TEXT_SIZE];
-
-    dl_fingerprint_describe_size(fingerprint, size_sent(board, source, destination),
-                                 sent);
-    dl_fingerprint_describe_size(fingerprint, size_expected(board, source, destination),
-                                 expected);
-    return dl_fail(DL_MISMATCH,
-                   "%s #%" PRIu64 " in group %.100s: rank %d has %s for rank %d, which "
-                   "expects %s",
-                   dl_op_type_name(fingerprint->op),
-                   dl_failure_check_operation(board, board->op->sequence),
-                   board->options.group_name, dl_failure_check_name(board, source),
-                   sent, dl_failure_check_name(board, destination), expected);
-}
-
-/* Called after the arrival.  Returns DL_MISMATCH if a rank sends another size than the
- * receiver expects; the text names the two ranks and both sizes, and is the same on all
- * ranks. */
-static dl_status
-compare_sizes(const dl_board *board)
-{
-    int size = board->options.size;
-
-    for (int source = 0; source < size; source++) {
-        for (int destination = 0; destination < size; destination++) {
-            if (size_sent(board, source, destination)
-                != size_expected(board, source, destination)) {
-                return fail_size(board, source, destination);
-            }
-        }
-    }
-    return DL_OK;
-}
-
-/* Called after the arrival: returns true if all ranks noted the same size. */
-static bool
-are_sizes_even(const dl_board *board)
-{
-    const note *first = note_of(board, 0);
-
-    for (int rank = 0; rank < board->options.size; rank++) {
-        const note *noted = note_of(board, rank);
-        if (!noted->is_even || noted->block != first->block) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* The plan: where the blocks are, and in how many rounds they are moved.  Every rank
- * computes the same plan from the sizes that it knows. */
-
-/* Returns the bytes of a block of `size` that are moved in each of `rounds`, rounded up
- * to the alignment of the place.  A single round moves the whole block. */
-static size_t
-plan_piece(const dl_exchange *self, size_t size, uint64_t rounds)
-{
-    size_t share = rounds > 1 ? (size + rounds - 1) / rounds : size;
-    bool is_dense = self->place == DL_ON_LINE || size < SLOT_UNIT;
-
-    return dl_round_up(share, is_dense ? SMALL_UNIT : SLOT_UNIT);
-}
-
-size_t
-dl_stream_part(const dl_stream *stream, uint64_t round)
-{
-    size_t start = round * stream->piece;
-
-    if (start >= stream->size) {
-        return 0;
-    }
-    size_t left = stream->size - start;
-    return left < stream->piece ? left : stream->piece;
-}
-
-/* Returns the bytes that `source` has for `destination`, as far as this rank knows them
- * by now. */
-static size_t
-size_between(const dl_exchange *self, int source, int destination)
-{
-    const dl_transfer *transfer = self->transfer;
-
-    if (transfer->expected != NULL && source != transfer->rank) {
-        return size_sent(self->board, source, destination);
-    }
-    return transfer->size(transfer, source, destination);
-}
-
-/* Returns whether a rank has one block, and not one for each destination. */
-static bool
-has_one_block(const dl_exchange *self)
-{
-    return self->transfer->is_shared || self->transfer->flow == DL_TO_ROOT;
-}
-
-/* The senders.  Where all blocks have one size, the plan of one sender is that of all,
- * so that planning takes the same time with any number of ranks. */
-
-static int
-first_sender(const dl_exchange *self)
-{
-    const dl_transfer *transfer = self->transfer;
-
-    switch (transfer->flow) {
-    case DL_FROM_ROOT:
-        return transfer->root;
-    case DL_TO_ROOT:
-        return transfer->root == 0 ? 1 : 0;
-    default:
-        return 0;
-    }
-}
-
-static int
-last_sender(const dl_exchange *self)
-{
-    bool is_one = self->is_even || self->transfer->flow == DL_FROM_ROOT;
-
-    return is_one ? first_sender(self) : self->board->options.size - 1;
-}
-
-/* Sets `block` for an operation whose blocks all have one size: those of a rank for
- * itself may have no place. */
-static void
-plan_even(dl_exchange *self, size_t block)
-{
-    int sender = first_sender(self);
-    const dl_transfer *transfer = self->transfer;
-
-    self->is_even = true;
-    self->block = block;
-    self->skips_own = transfer->size(transfer, sender, sender) == 0;
-}
-
-/* Returns the offset of block `index` of `source` among its blocks. */
-static size_t
-offset_of(const dl_exchange *self, int source, int index, uint64_t rounds)
-{
-    size_t sum = 0;
-
-    if (self->is_even) {
-        int before = self->skips_own && index > source ? index - 1 : index;
-        return (size_t)before * plan_piece(self, self->block, rounds);
-    }
-    for (int i = 0; i < index; i++) {
-        sum += plan_piece(self, size_between(self, source, i), rounds);
-    }
-    return sum;
-}
-
-/* Returns the bytes that the pieces of all blocks of `source` take in a round. */
-static size_t
-bytes_per_round(const dl_exchange *self, int source, uint64_t rounds)
-{
-    if (has_one_block(self)) {
-        return plan_piece(self, size_between(self, source, self->transfer->root),
-                          rounds);
-    }
-    return offset_of(self, source, self->board->options.size, rounds);
-}
-
-/* Returns the bytes of a slot that a round uses, for blocks of `whole` bytes in
- * all.  Where every rank has a core, even blocks that fit a slot are moved in a few
- * rounds, so that one side copies out while the other copies in. */
-static size_t
-room_of(const dl_exchange *self, size_t whole)
-{
-    size_t most = self->board->chunk - self->header;
-
-    if (self->board->waiter.spin == 0) {
-        return most;
-    }
-    size_t room = dl_pipeline_chunk(self->board, whole);
-    return room < most ? room : most;
-}
-
-static uint64_t
-rounds_of(const dl_exchange *self, int source)
-{
-    size_t capacity = self->board->chunk - self->header;
-    size_t whole = bytes_per_round(self, source, 1);
-    size_t room = room_of(self, whole);
-    uint64_t rounds = (whole + room - 1) / room;
-
-    /* Pieces are rounded up, so a few more rounds may be needed. */
-    while (rounds > 1 && bytes_per_round(self, source, rounds) > capacity) {
-        rounds++;
-    }
-    return rounds;
-}
-
-/* Returns the rounds of the whole operation through slots. */
-static uint64_t
-plan_rounds(const dl_exchange *self)
-{
-    uint64_t most = self->transfer->expected != NULL ? 1 : 0;
-
-    for (int rank = first_sender(self); rank <= last_sender(self); rank++) {
-        uint64_t rounds = rounds_of(self, rank);
-        most = rounds > most ? rounds : most;
-    }
-    return most;
-}
-
-static bool
-fits_place(dl_exchange *self, dl_place place, size_t room)
-{
-    self->place = place;
-    for (int rank = first_sender(self); rank <= last_sender(self); rank++) {
-        if (bytes_per_round(self, rank, 1) > room) {
-            return false;
-        }
-    }
-    return true;
-}
-
-/* Returns the bytes that a rank may put into its eager buffer.  Eager buffers are reused
- * only after many operations, which helps ranks that go on without waiting for all
- * others; but by then they have left the caches, and their first use takes a page fault
- * each.  Where ranks share cores, sparing a meeting is worth that, but if all meet
- * anyway, two slots that stay in the caches take less time. */
-static size_t
-room_of_eager_buffer(const dl_exchange *self)
-{
-    if (self->board->waiter.spin > 0) {
-        return DL_EXCHANGE_EAGER_LIMIT;
-    }
-    return self->transfer->flow == DL_AMONG_ALL ? 0 : self->board->eager_size;
-}
-
-/* Sets `place`: on lines if the blocks of each rank fit one, else in eager buffers if
- * they fit one, else in slots.  Every rank must choose the same place before the
- * meeting, so the blocks of all ranks have to fit. */
-static void
-plan_place(dl_exchange *self)
-{
-    if (!fits_place(self, DL_ON_LINE, DL_BOARD_PAYLOAD)
-        && !fits_place(self, DL_IN_EAGER_BUFFER, room_of_eager_buffer(self))) {
-        self->place = DL_IN_SLOT;
-    }
-}
-
 /* Returns the bytes that the places of the blocks of one rank take in its slot. */
 static size_t
 places_size(const dl_exchange *self)
 {
     return (size_t)self->board->options.size * sizeof(dl_shared_place);
-}
-
-/* Returns the rounds that `source` cuts its blocks into: those of the whole operation,
- * if all ranks know them when slots are first filled, or if nothing is copied; else the
- * rounds that its own blocks need. */
-static uint64_t
-rounds_of_blocks(const dl_exchange *self, int source)
-{
-    bool is_known = self->transfer->expected == NULL || self->place == DL_IN_PLACE;
-
-    return is_known ? self->rounds : rounds_of(self, source);
-}
-
-/* Returns the stream of block `index` of `source`, which is `offset` bytes behind its
- * first one. */
-static dl_stream
-stream_at(const dl_exchange *self, int source, int index, size_t offset)
-{
-    int destination = has_one_block(self) ? self->transfer->root : index;
-    size_t size = size_between(self, source, destination);
-
-    return (dl_stream){
-        .rank = source,
-        .index = index,
-        .offset = self->header + offset,
-        .piece = plan_piece(self, size, rounds_of_blocks(self, source)),
-        .size = size,
-    };
-}
-
-static void
-add_outgoing(dl_exchange *self, dl_stream stream)
-{
-    const dl_transfer *transfer = self->transfer;
-    int input = transfer->input_count == 1 ? 0 : stream.index;
-
-    if (stream.size > 0) {
-        stream.tensor = &transfer->inputs[input];
-        self->outgoing[self->outgoing_count++] = stream;
-    }
-}
-
-static bool
-is_sender(const dl_exchange *self, int rank)
-{
-    const dl_transfer *transfer = self->transfer;
-
-    return transfer->flow == DL_AMONG_ALL
-           || (rank == transfer->root) == (transfer->flow == DL_FROM_ROOT);
-}
-
-/* Sets the streams that this rank fills. */
-static void
-plan_outgoing(dl_exchange *self)
-{
-    int rank = self->transfer->rank;
-    size_t offset = 0;
-
-    self->outgoing_count = 0;
-    if (!is_sender(self, rank)) {
-        return;
-    }
-    if (has_one_block(self)) {
-        add_outgoing(self, stream_at(self, rank, 0, 0));
-        return;
-    }
-    for (int i = 0; i < self->board->options.size; i++) {
-        dl_stream stream = stream_at(self, rank, i, offset);
-        if (i != rank) {
-            add_outgoing(self, stream);
-        }
-        offset += i == rank && self->skips_own ? 0 : stream.piece;
-    }
-}
-
-static size_t
-add_incoming(dl_exchange *self, int source)
-{
-    const dl_transfer *transfer = self->transfer;
-    int index = has_one_block(self) ? 0 : transfer->rank;
-    size_t offset = offset_of(self, source, index, rounds_of_blocks(self, source));
-    dl_stream stream = stream_at(self, source, index, offset);
-
-    if (stream.size > 0) {
-        stream.tensor = &transfer->outputs[transfer->output_count == 1 ? 0 : source];
-        self->incoming[self->incoming_count++] = stream;
-    }
-    return stream.size;
-}
-
-/* Returns about as many bytes as the inputs and outputs of all ranks have, if this
- * rank's outputs have `total`. */
-static size_t
-arrays_of_all(const dl_exchange *self, size_t total)
-{
-    const dl_transfer *transfer = self->transfer;
-    size_t receivers =
-        transfer->flow == DL_TO_ROOT ? 1 : (size_t)self->board->options.size;
-    size_t outputs = total * receivers;
-
-    return transfer->is_shared ? outputs : 2 * outputs;
-}
-
-/* Sets the streams that this rank empties.  Begins with the next rank, so that the
- * ranks do not all read from the same one at a time. */
-static void
-plan_incoming(dl_exchange *self)
-{
-    const dl_transfer *transfer = self->transfer;
-    int size = self->board->options.size;
-    bool is_root = transfer->rank == transfer->root;
-    size_t total =
-        transfer->own_output == NULL ? 0 : dl_tensor_size(transfer->own_output);
-
-    self->incoming_count = 0;
-    if (transfer->flow == DL_FROM_ROOT) {
-        total += is_root ? 0 : add_incoming(self, transfer->root);
-    } else if (transfer->flow == DL_AMONG_ALL || is_root) {
-        for (int i = 1; i < size; i++) {
-            total += add_incoming(self, (transfer->rank + i) % size);
-        }
-    }
-    self->is_large = arrays_of_all(self, total) > self->cached_limit;
-}
-
-/* Returns the bytes of a slot that precede its blocks where sizes come first. */
-static size_t
-plan_header(const dl_exchange *self)
-{
-    return dl_round_up(sizes_header(self->board), SLOT_UNIT);
 }
 
 /* Blocks that are in shared memory already are not copied into slots: their rank notes
@@ -550,10 +54,10 @@ plan_header(const dl_exchange *self)
  * ranks go through slots, else at once.  At the end each such rank waits until all have
  * read. */
 
-static offer
+static dl_exchange_offer
 offer_of(const dl_exchange *self, int rank)
 {
-    return (offer)note_of(self->board, rank)->offer;
+    return (dl_exchange_offer)dl_exchange_note_of(self->board, rank)->offer;
 }
 
 /* Returns the places of the blocks of `rank`, by the blocks' index. */
@@ -607,15 +111,15 @@ write_places(const dl_exchange *self)
 static void
 offer_blocks(dl_exchange *self)
 {
-    note *own = note_of(self->board, self->transfer->rank);
+    dl_exchange_note *own = dl_exchange_note_of(self->board, self->transfer->rank);
 
     if (self->outgoing_count == 0) {
-        own->offer = NOTHING;
+        own->offer = DL_OFFER_NOTHING;
     } else {
         self->is_sharing = self->board->options.views != NULL
                            && self->transfer->factor == NULL && pays_in_place(self)
                            && write_places(self);
-        own->offer = self->is_sharing ? BLOCKS_IN_PLACE : BLOCKS_IN_SLOT;
+        own->offer = self->is_sharing ? DL_OFFER_IN_PLACE : DL_OFFER_IN_SLOT;
     }
 }
 
@@ -627,9 +131,9 @@ spares_slots(dl_exchange *self)
     bool needs_slots = false;
 
     for (int rank = 0; rank < self->board->options.size; rank++) {
-        offer offered = offer_of(self, rank);
-        self->sharers += offered == BLOCKS_IN_PLACE;
-        needs_slots |= offered == BLOCKS_IN_SLOT;
+        dl_exchange_offer offered = offer_of(self, rank);
+        self->sharers += offered == DL_OFFER_IN_PLACE;
+        needs_slots |= offered == DL_OFFER_IN_SLOT;
     }
     return !needs_slots;
 }
@@ -643,7 +147,7 @@ locate_blocks(dl_exchange *self)
 
     for (int i = 0; i < self->incoming_count; i++) {
         dl_stream *stream = &self->incoming[i];
-        if (offer_of(self, stream->rank) == BLOCKS_IN_PLACE) {
+        if (offer_of(self, stream->rank) == DL_OFFER_IN_PLACE) {
             const dl_shared_place *place =
                 &places_of(self, stream->rank)[stream->index];
             DL_TRY(dl_shared_views_map(views, place, stream->size, &stream->data));
@@ -664,6 +168,18 @@ blocks_of(const dl_exchange *self, int rank, uint64_t round)
     default:
         return dl_board_slot(self->board, rank, round);
     }
+}
+
+size_t
+dl_stream_part(const dl_stream *stream, uint64_t round)
+{
+    size_t start = round * stream->piece;
+
+    if (start >= stream->size) {
+        return 0;
+    }
+    size_t left = stream->size - start;
+    return left < stream->piece ? left : stream->piece;
 }
 
 uint8_t *
@@ -735,7 +251,7 @@ keep_own(const dl_exchange *self, uint64_t round)
     }
     size_t size = dl_tensor_size(transfer->own_input);
     uint64_t rounds = self->rounds > 0 ? self->rounds : 1;
-    dl_stream own = {.piece = plan_piece(self, size, rounds), .size = size};
+    dl_stream own = {.piece = dl_exchange_plan_piece(self, size, rounds), .size = size};
     size_t start = round * own.piece;
     size_t part = dl_stream_part(&own, round);
     if (transfer->own_input->is_contiguous) {
@@ -802,33 +318,13 @@ run_round(dl_exchange *self, uint64_t round)
 static void
 begin_exchange(dl_exchange *self, const dl_op_context *op)
 {
-    const dl_transfer *transfer = self->transfer;
-
     dl_board_begin(self->board, op);
-    self->header = 0;
     self->sharers = 0;
     self->is_sharing = false;
-    self->is_even = false;
-    self->skips_own = false;
-    if (transfer->expected != NULL) {
-        self->place = DL_IN_SLOT;
-        self->header = plan_header(self);
-        write_sizes(self->board, transfer);
-        if (note_of(self->board, transfer->rank)->is_even) {
-            plan_even(self, note_of(self->board, transfer->rank)->block);
-        }
-    } else {
-        if (transfer->is_even) {
-            int sender = first_sender(self);
-            int receiver = transfer->flow == DL_TO_ROOT
-                               ? transfer->root
-                               : (sender + 1) % self->board->options.size;
-            plan_even(self, transfer->size(transfer, sender, receiver));
-        }
-        plan_place(self);
-        self->rounds = self->place == DL_IN_SLOT ? plan_rounds(self) : 1;
+    if (self->transfer->expected != NULL) {
+        dl_exchange_sizes_write(self->board, self->transfer);
     }
-    plan_outgoing(self);
+    dl_exchange_plan_begin(self);
     if (self->place == DL_IN_SLOT) {
         offer_blocks(self);
     }
@@ -859,22 +355,22 @@ plan_after_arrival(dl_exchange *self)
 {
     bool is_uneven = self->transfer->expected != NULL;
 
-    if (is_uneven && !are_sizes_even(self->board)) {
+    if (is_uneven && !dl_exchange_sizes_are_even(self->board)) {
         self->is_even = false;
         self->skips_own = false;
-        DL_TRY(compare_sizes(self->board));
+        DL_TRY(dl_exchange_sizes_compare(self->board));
     }
     if (self->place != DL_IN_SLOT) {
-        plan_incoming(self);
+        dl_exchange_plan_incoming(self);
         return DL_OK;
     }
     if (spares_slots(self)) {
         self->place = DL_IN_PLACE;
         self->rounds = 1;
     } else if (is_uneven) {
-        self->rounds = plan_rounds(self);
+        self->rounds = dl_exchange_plan_rounds(self);
     }
-    plan_incoming(self);
+    dl_exchange_plan_incoming(self);
     return locate_blocks(self);
 }
 
