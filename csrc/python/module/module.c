@@ -15,6 +15,7 @@ static int (*const parts[])(PyObject *module) = {
     dlpy_add_default_group,
     dlpy_add_collective_functions,
     dlpy_add_p2p_functions,
+    dlpy_add_p2p_batches,
     dlpy_add_device_functions,
     dlpy_add_work_type,
     dlpy_add_region_types,

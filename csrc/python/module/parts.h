@@ -19,6 +19,7 @@ int dlpy_add_reducers(PyObject *module);
 int dlpy_add_prepared(PyObject *module);
 int dlpy_add_p2p_op(PyObject *module);
 int dlpy_add_p2p_functions(PyObject *module);
+int dlpy_add_p2p_batches(PyObject *module);
 int dlpy_add_device_functions(PyObject *module);
 int dlpy_add_work_type(PyObject *module);
 int dlpy_add_region_types(PyObject *module);
