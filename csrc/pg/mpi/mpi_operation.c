@@ -22,8 +22,8 @@
 /* After so many operations a rank receives notices, even if it never had to wait. */
 #define LISTEN_EVERY 64
 
-/* How long ranks that call something else may take to say so, after MPI has failed. */
-#define EXPLAINING (200 * DL_MILLISECOND)
+/* How long ranks may take to say what they call, after MPI has failed. */
+#define EXPLAINING (2 * DL_SECOND)
 
 /* How long MPI may take to complete the requests of an operation that failed. */
 #define PARTING (100 * DL_MILLISECOND)
@@ -368,16 +368,27 @@ look_around(dl_mpi_backend *self, const dl_mpi_pending *pending, int nap)
     return receive_notices(self);
 }
 
-/* After a failure of MPI's: that may come from ranks that called something else, which
- * then say so. */
+static bool
+has_heard_all(const dl_mpi_backend *self)
+{
+    for (int rank = 0; rank < self->size; rank++) {
+        if (rank != self->rank && self->heard[rank] < self->turn) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* After a failure of MPI's: that may come from ranks that called something else.  All
+ * ranks that wait say what they call; one that computes is not waited for to the end. */
 static dl_status
 explain(dl_mpi_backend *self)
 {
-    dl_deadline soon = dl_deadline_after(EXPLAINING);
+    dl_deadline soon = dl_deadline_earlier(self->op->deadline, EXPLAINING);
     dl_error error = *dl_last_error();
 
     say_waiting(self);
-    while (!dl_deadline_passed(soon)) {
+    while (!has_heard_all(self) && !dl_deadline_passed(soon)) {
         dl_status status = receive_notices(self);
         if (status == DL_MISMATCH) {
             return status;
