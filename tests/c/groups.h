@@ -122,6 +122,18 @@ start_processes(rank_processes *all, int size, rank_process_fn run, void *contex
     }
 }
 
+DL_CHECK_UNUSED static bool
+is_stopped(pid_t pid)
+{
+    char path[32], line[512] = "";
+
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL && fgets(line, sizeof line, file) != NULL);
+    fclose(file);
+    return strstr(line, ") T ") != NULL;
+}
+
 /* Waits for all processes: those in `killed`, a bit each, must die of SIGKILL, and the
  * others exit with 0. */
 DL_CHECK_UNUSED static void

@@ -458,6 +458,7 @@ fail_with_a_block(int rank, const rank_processes *all, void *context)
 {
     setenv("DOUBLE_MPI_FAIL", "MPI_Isend", 1);
     setenv("DOUBLE_MPI_FAIL_BYTES", "4096", 1);
+    setenv("DOUBLE_MPI_FAIL_LAST", "1", 1);
     scene self = enter(rank, all);
     dl_call args = {.op = DL_ALL_TO_ALL, .inputs = rows[0], .outputs = rows[1]};
 
@@ -511,6 +512,14 @@ CHECK_CASE(arrays_of_a_failed_collective_that_mpi_still_has_are_kept)
     run_job(2, fail_for_good, "as a work");
 }
 
+static pid_t stopping;
+
+static dl_status
+interrupt_once_stopped(void)
+{
+    return is_stopped(stopping) ? DL_INTERRUPTED : DL_OK;
+}
+
 /* Rank 1 is stopped between the cards, which show that all ranks have come, and the data:
  * rank 0 gives up meanwhile, and ends.  Then rank 1 begins the data alone, and does not
  * wait for its deadline.  It gets all data if they move before rank 0 has ended. */
@@ -527,8 +536,9 @@ be_stopped(int rank, const rank_processes *all, void *context)
     (void)context;
     CHECK_OK(all_reduce(self.group, &pid, 1));
     if (rank == 0) {
-        dl_deadline brief = dl_deadline_after(300 * DL_MILLISECOND);
-        CHECK_STATUS(dl_group_run(self.group, &args, brief), DL_TIMEOUT);
+        stopping = (pid_t)pid;
+        dl_interrupt_install(interrupt_once_stopped);
+        CHECK_STATUS(dl_group_run(self.group, &args, soon()), DL_INTERRUPTED);
         CHECK(dl_backend_take_kept_memory());
         CHECK(kill((pid_t)pid, SIGCONT) == 0);
         _exit(0);

@@ -16,7 +16,8 @@
  *
  * DOUBLE_MPI_FAIL=MPI_Ibcast,MPI_Igather: these functions fail; MPI_Isend only with at
  * least DOUBLE_MPI_FAIL_BYTES; with DOUBLE_MPI_FAIL_LAST=1 a collective fails only once
- * the other processes have begun it.  DOUBLE_MPI_STOP=MPI_Iallreduce: the process stops itself
+ * the other processes have begun it, and MPI_Isend once they have begun the collectives
+ * before it.  DOUBLE_MPI_STOP=MPI_Iallreduce: the process stops itself
  * (SIGSTOP) as that collective is called first.  DOUBLE_MPI_THREADS=1: it provides a
  * lower thread level than is asked for. */
 #include <complex.h>
@@ -244,14 +245,16 @@ stop_in(const char *call)
     }
 }
 
-/* Collectives are begun in the same order everywhere, so their numbers tell. */
+/* Waits until the others have begun all collectives that this rank has, and `more`.  They
+ * are begun in the same order everywhere, so their numbers tell. */
 static void
-wait_for_others(void)
+wait_for_others(uint64_t more)
 {
-    const uint64_t own = atomic_load(&shared->begun[world_rank]);
+    const uint64_t count = atomic_load(&shared->begun[world_rank]) + more;
 
-    for (int rank = 0; rank < world_size; rank++) {
-        while (rank != world_rank && atomic_load(&shared->begun[rank]) <= own) {
+    for (int rank = 0; rank < world_size && getenv("DOUBLE_MPI_FAIL_LAST") != NULL;
+         rank++) {
+        while (rank != world_rank && atomic_load(&shared->begun[rank]) < count) {
             usleep(100);
         }
     }
@@ -945,6 +948,7 @@ MPI_Isend(const void *data, int count, handle type, int peer, int tag, handle in
     size_t size = (size_t)count * size_of(type);
 
     if (least != NULL && size >= (size_t)atoi(least) && fails("MPI_Isend")) {
+        wait_for_others(0);
         return ERR_OTHER;
     }
     if (tag < 0 || tag > LAST_TAG) {
@@ -1264,9 +1268,7 @@ start_collective(const char *call, handle of, const block *outgoing,
 
     stop_in(call);
     if (fails(call)) {
-        if (getenv("DOUBLE_MPI_FAIL_LAST") != NULL) {
-            wait_for_others();
-        }
+        wait_for_others(1);
         free(reduced == NULL ? NULL : reduced->came);
         free(self);
         return ERR_OTHER;
