@@ -356,11 +356,23 @@ CHECK_SLOW_CASE(an_answer_has_its_grace_whatever_the_timeout)
     finish(&server, connection);
 }
 
+/* Interrupts the client while it waits. */
+static void
+talk_of_an_interrupt(fake_peer *peer)
+{
+    dl_store_request request;
+
+    CHECK(fake_greet(peer));
+    CHECK(fake_next(peer, &request));
+    fake_interrupt_after(120 * DL_MILLISECOND);
+    while (fake_next(peer, &request)) {
+    }
+}
+
 CHECK_CASE(a_wait_can_be_interrupted)
 {
-    fake_server server = {.talk = talk_deaf};
+    fake_server server = {.talk = talk_of_an_interrupt};
 
-    fake_interrupt_after(120 * DL_MILLISECOND);
     check_get(&server, PATIENCE, DL_INTERRUPTED, true);
     CHECK(dl_now() - atomic_load(&fake_interrupt_at) < FAKE_INTERRUPT_SLACK);
 }
@@ -489,11 +501,11 @@ talk_untold_item(fake_peer *peer)
 }
 
 static void
-check_untold_item(dl_deadline deadline)
+check_untold_item(int64_t limit)
 {
     fake_server server = {.talk = talk_untold_item};
     dl_connection *connection = greet(&server);
-    dl_tcp_call call = call_of(DL_OP_QUEUE_POP, deadline);
+    dl_tcp_call call = call_of(DL_OP_QUEUE_POP, dl_deadline_after(limit));
     dl_buffer value = {0};
 
     call.reply.values = &value;
@@ -506,8 +518,8 @@ check_untold_item(dl_deadline deadline)
 
 CHECK_CASE(a_blocking_pop_polls_for_items_without_a_notification)
 {
-    check_untold_item(dl_deadline_after(-1));
-    check_untold_item(dl_deadline_after(IMPATIENCE));
+    check_untold_item(-1);
+    check_untold_item(IMPATIENCE);
 }
 
 CHECK_CASE(a_pop_that_does_not_block_reports_an_empty_queue)

@@ -434,6 +434,18 @@ count_watches(void)
     return count;
 }
 
+/* A thread has its name a moment after its start, and may be on its way out. */
+static void
+await_watches(int count)
+{
+    dl_deadline deadline = soon();
+
+    while (count_watches() != count && !dl_deadline_passed(deadline)) {
+        dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
+    }
+    CHECK_EQUAL(count_watches(), count);
+}
+
 CHECK_CASE(one_thread_watches_all_groups)
 {
     dl_group *groups[4];
@@ -445,15 +457,11 @@ CHECK_CASE(one_thread_watches_all_groups)
         groups[i] = join_device_group(name, 0, 1, GROUP_PATIENCE);
         warm_up(groups[i]);
     }
-    CHECK_EQUAL(count_watches(), 1);
+    await_watches(1);
     for (int i = 0; i < 4; i++) {
         end_group(groups[i]);
     }
-    dl_deadline deadline = soon();
-    while (count_watches() > 0 && !dl_deadline_passed(deadline)) {
-        dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
-    }
-    CHECK_EQUAL(count_watches(), 0);
+    await_watches(0);
     dl_store_unref(store);
 }
 

@@ -4,6 +4,7 @@
 #include "store/tcp/exchange.h"
 
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 
 #include "fakes/interrupts.h"
 #include "fakes/server.h"
@@ -105,8 +106,10 @@ talk_by_script(fake_peer *peer)
             }
             return;
         }
+        /* Before the answer, after which the case may want another one. */
+        bool is_last = take_one(&script->goodbyes);
         answer(peer, &request);
-        if (take_one(&script->goodbyes)) {
+        if (is_last) {
             return;
         }
     }
@@ -373,17 +376,20 @@ CHECK_CASE(changes_at_a_server_of_torchs_say_that_their_outcome_is_unknown)
     end(&server, store);
 }
 
+/* Returns once the client's socket has received the end of its connection. */
 static void
-await_count(atomic_int *count, int value)
+await_goodbye(const fake_server *server)
 {
+    const fake_peer *last = &server->peers[atomic_load(&server->accepted) - 1];
     dl_deadline deadline = SOON;
+    struct tcp_info info = {0};
 
-    while (atomic_load(count) != value) {
+    while (info.tcpi_state != TCP_FIN_WAIT2) {
+        socklen_t size = sizeof info;
+        CHECK(getsockopt(last->fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0);
         CHECK(!dl_deadline_passed(deadline));
         usleep(1000);
     }
-    /* Until the client's socket has received it. */
-    usleep(20000);
 }
 
 CHECK_CASE(a_connection_closed_while_idle_is_simply_replaced)
@@ -395,13 +401,13 @@ CHECK_CASE(a_connection_closed_while_idle_is_simply_replaced)
     for (size_t i = 0; i < CHANGES_COUNT; i++) {
         atomic_store(&script.goodbyes, 1);
         CHECK_OK(call(store, DL_OP_SET, SOON));
-        await_count(&script.goodbyes, 0);
+        await_goodbye(&server);
         CHECK_OK(call(store, changes[i], MS(0)));
     }
     for (size_t i = 0; i < LOOKS_COUNT; i++) {
         atomic_store(&script.goodbyes, 1);
         CHECK_OK(call(store, DL_OP_SET, SOON));
-        await_count(&script.goodbyes, 0);
+        await_goodbye(&server);
         CHECK_OK(call(store, looks[i], MS(0)));
     }
     end(&server, store);

@@ -287,7 +287,9 @@ CHECK_CASE(a_server_that_ends_takes_its_clients_calls_with_it)
         start_get(&get, client, DL_SECOND);
         dl_store_close(master);
         CHECK_EQUAL(join_get(&get), DL_NETWORK);
-        CHECK_CONTAINS(get.error.text, "Failed to recv, got 0 bytes");
+        /* A reset if the server had not read the request yet. */
+        CHECK(strstr(get.error.text, "Failed to recv, got 0 bytes") != NULL
+              || strstr(get.error.text, "Connection reset by peer") != NULL);
         CHECK_CONTAINS(get.error.text, "Connection refused (errno 111)");
         dl_store_unref(client);
         dl_store_unref(master);

@@ -421,6 +421,18 @@ count_calls(void *context)
     ++*(int *)context;
 }
 
+/* The thread that has run a work drops its reference a moment after the end. */
+static void
+await_last_reference(const dl_work *work)
+{
+    dl_deadline deadline = soon();
+
+    while (atomic_load(&work->references) > 1) {
+        CHECK(!dl_deadline_passed(deadline));
+        sched_yield();
+    }
+}
+
 CHECK_CASE(the_last_reference_to_a_window_and_its_group_may_block)
 {
     int calls = 0;
@@ -435,6 +447,7 @@ CHECK_CASE(the_last_reference_to_a_window_and_its_group_may_block)
 
     CHECK_OK(dl_work_wait(work, soon()));
     dl_window_free(window);
+    await_last_reference(work);
     dl_blocking_set_hook(count_calls, &calls);
     dl_work_unref(work);
     CHECK_EQUAL(calls, 1);
