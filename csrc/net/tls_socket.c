@@ -53,6 +53,13 @@ dl_tls_socket_holds_input(const dl_tls_socket *self)
     return self->first < self->last || dl_tls_holds_plain(self->stream);
 }
 
+static dl_status
+fail_errno(dl_tls_socket *self, int error)
+{
+    self->error = error;
+    return dl_fail(DL_NETWORK, "%s", strerror(error));
+}
+
 dl_status
 dl_tls_socket_flush(dl_tls_socket *self)
 {
@@ -65,7 +72,7 @@ dl_tls_socket_flush(dl_tls_socket *self)
             return DL_OK;
         }
         if (sent < 0 && errno != EINTR) {
-            return dl_fail(DL_NETWORK, "%s", strerror(errno));
+            return fail_errno(self, errno);
         }
         dl_tls_sent(self->stream, sent > 0 ? (size_t)sent : 0);
     }
@@ -84,6 +91,7 @@ decrypt(dl_tls_socket *self, void *data, size_t room, size_t *size)
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
         (void)dl_tls_socket_flush(self);
+        self->error = 0;
         return dl_fail_again(&error);
     }
     return DL_OK;
@@ -226,7 +234,7 @@ dl_tls_socket_receive(dl_tls_socket *self, void *data, size_t room, size_t *size
             return DL_OK;
         }
         if (got < 0 && errno != EINTR) {
-            return dl_fail(DL_NETWORK, "%s", strerror(errno));
+            return fail_errno(self, errno);
         }
         self->first = 0;
         self->last = got > 0 ? (uint32_t)got : 0;

@@ -13,6 +13,7 @@
 typedef struct dl_tls_socket {
     dl_tls_stream *stream;
     int fd;         /* the caller's: dl_tls_socket_free() leaves it open */
+    int error;      /* errno of the socket's failure in an attempt; 0: none yet */
     uint32_t first; /* offset of the first byte of `in` that is not decrypted yet */
     uint32_t last;  /* offset past the last one */
     uint8_t in[4 * DL_TLS_RECORD_SIZE];

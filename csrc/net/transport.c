@@ -39,19 +39,10 @@ fail_errno(int cause, int *error)
     return dl_fail(DL_NETWORK, "%s", strerror(cause));
 }
 
-/* The failures of a socket below TLS have the texts of their errnos. */
 static dl_status
-fail_tls(dl_status status, int *error)
+fail_tls(const dl_transport *transport, dl_status status, int *error)
 {
-    static const int causes[] = {ECONNRESET, EPIPE, ETIMEDOUT, EHOSTUNREACH};
-
-    *error = status == DL_CLOSED ? ECONNRESET : 0;
-    for (size_t i = 0; i < sizeof causes / sizeof *causes; i++) {
-        if (status == DL_NETWORK
-            && strcmp(dl_last_error()->text, strerror(causes[i])) == 0) {
-            *error = causes[i];
-        }
-    }
+    *error = status == DL_CLOSED ? ECONNRESET : transport->tls->error;
     return status;
 }
 
@@ -87,7 +78,7 @@ read_tls(dl_transport *transport, struct iovec *parts, int count, size_t *size,
             /* Bytes received before the failure are returned first; the next call
              * reports it. */
             if (status != DL_OK && *size + got == 0) {
-                return fail_tls(status, error);
+                return fail_tls(transport, status, error);
             }
             if (status != DL_OK || more == 0) {
                 *size += got;
@@ -138,7 +129,7 @@ write_tls(dl_transport *transport, struct iovec *parts, int count, size_t *size,
         status = dl_tls_socket_flush(transport->tls);
     }
     if (status != DL_OK) {
-        return fail_tls(status, error);
+        return fail_tls(transport, status, error);
     }
     if (!dl_tls_socket_wants_room(transport->tls)) {
         *size = transport->unreported;
@@ -170,7 +161,7 @@ dl_transport_greet(dl_transport *transport, bool *is_up, int *error)
     }
     dl_status status = dl_tls_socket_receive(transport->tls, &byte, 1, &size);
     if (status != DL_OK) {
-        return fail_tls(status, error);
+        return fail_tls(transport, status, error);
     }
     if (size > 0) {
         *error = 0;

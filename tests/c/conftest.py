@@ -47,6 +47,7 @@ NOT_EMULATED = {
     "test_tcp_store.c::*_tls*": NO_CRYPTO,
     "test_tls.c::*": NO_CRYPTO,
     "test_tls_socket.c::*": NO_CRYPTO,
+    "test_transport.c::*tls*": NO_CRYPTO,
     "test_tcp_store.c::a_forked_child_gets_an_error_and_disturbs_no_rank": ITS_FORK,
 }
 # And valgrind.
