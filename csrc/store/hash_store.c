@@ -97,6 +97,9 @@ wait_locked(hash_store *self, const dl_store_request *request, dl_deadline deadl
         dl_list_remove(&thread.node);
         dl_table_cancel(&self->table, &thread.waiter);
         pthread_cond_destroy(&thread.condition);
+        if (status == DL_OK && thread.waiter.status != DL_OK) {
+            return dl_fail_no_memory(); /* noticed by the thread that set a key */
+        }
     }
     return status;
 }

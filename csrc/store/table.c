@@ -73,23 +73,16 @@ dl_table_get(const dl_table *table, dl_bytes key)
     return entry == NULL ? NULL : entry->value;
 }
 
-/* Returns whether a wait of this kind for all keys is over. */
-static bool
-is_over(const dl_table *table, dl_wait_kind kind, const dl_bytes *keys, size_t count)
+bool
+dl_table_check(const dl_table *table, const dl_bytes *keys, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         const dl_table_entry *entry = dl_entry_find(table, keys[i]);
-        if (entry == NULL || !dl_wait_is_met(kind, dl_entry_presence(entry))) {
+        if (entry == NULL || !dl_entry_exists(entry)) {
             return false;
         }
     }
     return true;
-}
-
-bool
-dl_table_check(const dl_table *table, const dl_bytes *keys, size_t count)
-{
-    return is_over(table, DL_WAIT_KEYS, keys, count);
 }
 
 int64_t
@@ -109,14 +102,14 @@ entry_open(dl_table *table, dl_bytes key)
 
 /* Does what follows a change of the entry's value; cannot fail. */
 static void
-value_changed(dl_table *table, dl_table_entry *entry, dl_presence before)
+value_changed(dl_table *table, dl_table_entry *entry)
 {
     record(table, (dl_change){
                       .kind = DL_CHANGE_SET,
                       .key = dl_map_key(&entry->node),
                       .value = dl_blob_bytes(entry->value),
                   });
-    dl_entry_changed(table, entry, before);
+    dl_entry_changed(table, entry);
     dl_entry_release(table, entry);
 }
 
@@ -141,13 +134,12 @@ dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
     table->size += new_size - old_size;
     /* Nothing can fail from here on.  A reply that still sends the old value has a
      * reference of its own. */
-    dl_presence before = dl_entry_presence(entry);
-    if (!before.has_value) {
+    if (entry->value == NULL) {
         dl_entry_add_name(table, entry);
     }
     dl_blob_unref(entry->value);
     entry->value = value;
-    value_changed(table, entry, before);
+    value_changed(table, entry);
     return DL_OK;
 }
 
@@ -172,7 +164,7 @@ dl_table_set(dl_table *table, dl_bytes key, dl_bytes value)
             memmove(entry->value->data, value.data, value.size);
         }
         entry->value->size = value.size;
-        value_changed(table, entry, dl_entry_presence(entry));
+        value_changed(table, entry);
         return DL_OK;
     }
     dl_blob *blob = dl_blob_copy(value);
@@ -194,9 +186,8 @@ dl_table_append(dl_table *table, dl_bytes key, dl_bytes value)
     DL_TRY(dl_blob_append(&entry->value, value));
     record(table, (dl_change){.kind = DL_CHANGE_APPEND, .key = key, .value = value});
     table->size += dl_table_blob_size(entry->value) - old_size;
-    /* The name existed before and still does, but a barrier depends on the value, which
-     * appended digits change. */
-    dl_entry_changed(table, entry, dl_entry_presence(entry));
+    /* A barrier depends on the value, which appended digits change. */
+    dl_entry_changed(table, entry);
     dl_entry_release(table, entry);
     return DL_OK;
 }
@@ -242,13 +233,11 @@ dl_table_delete(dl_table *table, dl_bytes key)
     if (entry == NULL || entry->value == NULL) {
         return false;
     }
-    dl_presence before = dl_entry_presence(entry);
     record(table, (dl_change){.kind = DL_CHANGE_DELETE, .key = key});
     table->size -= dl_table_blob_size(entry->value);
     dl_blob_unref(entry->value);
     entry->value = NULL;
     dl_entry_remove_name(table, entry);
-    dl_entry_changed(table, entry, before);
     dl_entry_release(table, entry);
     return true;
 }
@@ -296,7 +285,6 @@ put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
         free(item);
         return DL_NO_MEMORY;
     }
-    dl_presence before = dl_entry_presence(entry);
     *item = (dl_queue_item){.blob = blob};
     table->size += dl_queue_item_size(item);
     insert_item(table, entry->waitlist, item, is_first);
@@ -306,7 +294,7 @@ put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
                       .number = entry->waitlist->queue_size,
                       .value = dl_blob_bytes(blob),
                   });
-    dl_entry_changed(table, entry, before);
+    dl_entry_changed(table, entry);
     dl_entry_release(table, entry);
     return DL_OK;
 }
@@ -340,16 +328,12 @@ dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item)
         return 0;
     }
     int64_t size = entry->waitlist->queue_size;
-    dl_presence before = dl_entry_presence(entry);
-    /* Taking the last item may end the name's existence: then waiters for several keys
-     * have one more missing key. */
     *item = dl_entry_take_item(table, entry);
     record(table, (dl_change){
                       .kind = DL_CHANGE_POP,
                       .key = key,
                       .number = entry->waitlist->queue_size,
                   });
-    dl_entry_changed(table, entry, before);
     dl_entry_release(table, entry);
     return size;
 }
@@ -403,11 +387,23 @@ dl_status
 dl_table_wait(dl_table *table, dl_waiter *waiter, dl_wait_kind kind,
               const dl_bytes *keys, size_t count)
 {
-    *waiter = (dl_waiter){.kind = kind};
-    if (is_over(table, kind, keys, count)) {
-        return DL_OK;
+    *waiter = (dl_waiter){.kind = kind, .keys = keys, .count = count};
+    DL_TRY(dl_waiter_advance(table, waiter));
+    waiter->is_parked = waiter->entry != NULL;
+    return DL_OK;
+}
+
+/* Ends a call that has linked the waiter of a barrier.  If its wait is over already, the
+ * caller is told here and not by the ready list. */
+static dl_status
+park_in_barrier(dl_table *table, dl_waiter *waiter, dl_status status)
+{
+    if (status == DL_OK && waiter->entry != NULL) {
+        waiter->is_parked = true;
+    } else {
+        dl_table_cancel(table, waiter);
     }
-    return dl_waiter_park(table, waiter, keys, count);
+    return status;
 }
 
 dl_status
@@ -416,30 +412,20 @@ dl_table_barrier(dl_table *table, dl_waiter *waiter, dl_bytes key, int64_t world
     int64_t arrived;
 
     *waiter = (dl_waiter){.kind = DL_WAIT_BARRIER, .world_size = world_size};
-    /* Parked first, so that no allocation can fail after the counter was
+    /* Linked first, so that no allocation can fail after the counter was
      * incremented. */
-    DL_TRY(dl_waiter_park(table, waiter, &key, 1));
-    dl_status status = dl_table_add(table, key, 1, &arrived);
-    if (status != DL_OK) {
-        dl_waiter_leave(table, waiter, NULL);
-        return status;
-    }
-    /* If the increment ended this wait, the caller is told here and not by the list. */
-    dl_list_remove(&waiter->ready_node);
-    return DL_OK;
+    DL_TRY(dl_waiter_link(table, waiter, key));
+    return park_in_barrier(table, waiter, dl_table_add(table, key, 1, &arrived));
 }
 
 dl_status
 dl_table_barrier_again(dl_table *table, dl_waiter *waiter, dl_bytes key,
                        int64_t world_size)
 {
-    const dl_blob *value = dl_table_get(table, key);
-    int64_t arrived;
-
     *waiter = (dl_waiter){.kind = DL_WAIT_BARRIER, .world_size = world_size};
-    if (value != NULL && dl_counter_parse(dl_blob_bytes(value), &arrived)
-        && arrived >= world_size) {
-        return DL_OK;
-    }
-    return dl_waiter_park(table, waiter, &key, 1);
+    DL_TRY(dl_waiter_link(table, waiter, key));
+    dl_table_entry *entry = waiter->entry;
+    dl_entry_changed(table, entry);
+    dl_entry_release(table, entry);
+    return park_in_barrier(table, waiter, DL_OK);
 }

@@ -4,10 +4,10 @@
  * Pure memory: no I/O, no threads, no locks, no clock.  The owner (the TCP server's
  * thread, the HashStore's mutex) provides exclusion and ends waits that take too long.
  *
- * Waiters are linked to the keys that they wait for and count the keys still missing,
- * so the cost of a change is proportional to the waiters of that key.  A waiter whose
- * wait has ended moves to a ready list, which the owner drains after each changing
- * call: the table never calls out.
+ * A waiter is linked to one key at a time, the first one that it lacks, however many it
+ * waits for: the cost of a change is proportional to the waiters of that key.  Once that
+ * key exists the waiter moves to a ready list, which the owner drains after each
+ * changing call: the table never calls out.
  *
  * A name may have a value and a queue at once.  It exists while it has a value or an
  * item in its queue; num_keys, listing and delete only concern values. */
@@ -74,10 +74,10 @@ dl_status dl_table_apply(dl_table *table, const dl_change *change, dl_blob **pop
 
 int64_t dl_table_queue_size(const dl_table *table, dl_bytes key);
 
-/* Parks `waiter`, unless its wait is over already: then `is_parked` is false, and it does
- * not appear in the ready list.  The keys
- * need not outlive the call; duplicates are harmless; a wait for no keys is over at
- * once.  Not for DL_WAIT_BARRIER. */
+/* Parks `waiter` until all keys exist at the same time, unless they do already: then
+ * `is_parked` is false, and it does not appear in the ready list.  `keys` must outlive the
+ * wait; duplicates are harmless; a wait for no keys is over at once.  Not for
+ * DL_WAIT_BARRIER. */
 dl_status dl_table_wait(dl_table *table, dl_waiter *waiter, dl_wait_kind kind,
                         const dl_bytes *keys, size_t count);
 

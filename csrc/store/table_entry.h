@@ -15,8 +15,8 @@ typedef struct dl_queue_item {
 } dl_queue_item;
 
 /* Most entries are just a value: what is needed for waiting and for queues is in a
- * waitlist, which is allocated on demand.  Its lists hold the links of waiters,
- * earliest first; those of a barrier are sorted by world size. */
+ * waitlist, which is allocated on demand.  Its lists hold waiters, earliest first;
+ * those of a barrier are sorted by world size. */
 typedef struct dl_table_waitlist {
     dl_list plain; /* all kinds of waiters but those of a barrier */
     dl_list barrier;
@@ -60,6 +60,14 @@ dl_entry_presence(const dl_table_entry *entry)
         .has_value = entry->value != NULL,
         .has_items = entry->waitlist != NULL && entry->waitlist->queue_size > 0,
     };
+}
+
+static inline bool
+dl_entry_exists(const dl_table_entry *entry)
+{
+    dl_presence presence = dl_entry_presence(entry);
+
+    return presence.has_value || presence.has_items;
 }
 
 /* Checks whether `size` more bytes fit the limit. */

@@ -35,26 +35,18 @@ typedef enum dl_wait_kind {
     DL_WAIT_BARRIER, /* see dl_table_barrier() */
 } dl_wait_kind;
 
-struct dl_waiter;
-
-/* The entry of a waiter in the list of one key. */
-typedef struct dl_wait_link {
-    dl_list node;
-    struct dl_waiter *waiter;
-    struct dl_table_entry *entry;
-} dl_wait_link;
-
 /* Embedded in a session or in the frame of a waiting thread.  Zeroed memory is an idle
  * waiter.  May be used again once it is neither parked nor in the ready list. */
 typedef struct dl_waiter {
     dl_wait_kind kind;
-    bool is_parked; /* linked to its keys; cleared when it becomes ready */
-    dl_list ready_node;
-    int64_t world_size;
-    size_t missing_count;
-    size_t link_count;
-    dl_wait_link *links; /* &one_link, or on the heap for several keys */
-    dl_wait_link one_link;
+    bool is_parked;               /* its wait is not over */
+    dl_list node;                 /* in the list of `entry`, or in the ready list */
+    struct dl_table_entry *entry; /* what it is linked to; NULL: ready or idle */
+    const dl_bytes *keys;         /* the owner's; none for a barrier */
+    size_t count;
+    size_t next;        /* index of the key that it was last linked to */
+    int64_t world_size; /* of a barrier */
+    dl_status status;   /* of a wait that is over: DL_OK, or why it ended early */
 } dl_waiter;
 
 /* An iterator over the names, or the items of queues, that there were when it was begun;

@@ -1,59 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "store/table_waiters.h"
 
-#include <stdlib.h>
-
 #include "store/counter.h"
-
-/* Waiting.  A waiter is linked to each of its keys and counts the missing ones.
- * A key that appears or disappears updates the counts of its own waiters and
- * touches no others.
- *
- * A wait ends in two steps: while the links of a key are traversed, waiters whose wait
- * has ended are collected in a separate list; only then are they unlinked from their
- * keys, since that removes links from the list being traversed. */
 
 static dl_waiter *
 waiter_of(dl_list *node)
 {
-    return DL_LIST_ENTRY(node, dl_wait_link, node)->waiter;
+    return DL_LIST_ENTRY(node, dl_waiter, node);
 }
 
-void
-dl_waiter_leave(dl_table *table, dl_waiter *waiter, const dl_table_entry *kept)
+/* Unlinks the waiter, whose wait may go on. */
+static void
+unlink_waiter(dl_table *table, dl_waiter *waiter)
 {
-    /* link_count only counts links that are in a list.  For a key that was named twice,
-     * dl_entry_release() does nothing before its last link is removed. */
-    for (size_t i = 0; i < waiter->link_count; i++) {
-        dl_wait_link *link = &waiter->links[i];
-        dl_list_remove(&link->node);
-        if (link->entry != kept) {
-            dl_entry_release(table, link->entry);
-        }
-    }
-    if (waiter->links != &waiter->one_link) {
-        table->size -= waiter->link_count * sizeof *waiter->links;
-        free(waiter->links);
-    }
-    waiter->links = NULL;
-    waiter->link_count = 0;
-    waiter->is_parked = false;
+    dl_list_remove(&waiter->node);
+    waiter->entry = NULL;
     table->waiter_count--;
 }
 
 static void
-finish(dl_table *table, dl_list *over, const dl_table_entry *kept)
+make_ready(dl_table *table, dl_waiter *waiter)
 {
-    while (!dl_list_is_empty(over)) {
-        dl_list *node = over->next;
-        dl_list_remove(node);
-        dl_waiter_leave(table, DL_LIST_ENTRY(node, dl_waiter, ready_node), kept);
-        dl_list_append(&table->ready, node);
-    }
+    unlink_waiter(table, waiter);
+    dl_list_append(&table->ready, &waiter->node);
 }
 
-bool
-dl_wait_is_met(dl_wait_kind kind, dl_presence presence)
+static bool
+is_met(dl_wait_kind kind, dl_presence presence)
 {
     switch (kind) {
     case DL_WAIT_VALUES:
@@ -65,132 +38,114 @@ dl_wait_is_met(dl_wait_kind kind, dl_presence presence)
     }
 }
 
-static void
-gather_plain(dl_list *links, dl_presence before, dl_presence now, dl_list *over)
-{
-    /* Invariant: missing_count is the number of the waiter's links whose key does not
-     * count as present; it is at least 1 while the waiter is parked. */
-    for (dl_list *node = links->next; node != links; node = node->next) {
-        dl_waiter *waiter = waiter_of(node);
-        bool was_there = dl_wait_is_met(waiter->kind, before);
-        bool is_there = dl_wait_is_met(waiter->kind, now);
-        if (was_there && !is_there) {
-            waiter->missing_count++;
-        } else if (!was_there && is_there && --waiter->missing_count == 0) {
-            dl_list_append(over, &waiter->ready_node);
-        }
-    }
-}
-
-/* The links are sorted by world size, so the loop ends at the first that must
- * still wait. */
-static void
-gather_barrier(dl_list *links, const dl_blob *value, dl_list *over)
+/* Returns how many have arrived at a barrier; INT64_MIN if the value is no counter. */
+static int64_t
+count_arrived(const dl_blob *value)
 {
     int64_t arrived;
 
-    if (dl_list_is_empty(links) || value == NULL
-        || !dl_counter_parse(dl_blob_bytes(value), &arrived)) {
-        return;
-    }
-    for (dl_list *node = links->next; node != links; node = node->next) {
-        if (waiter_of(node)->world_size > arrived) {
-            return;
-        }
-        dl_list_append(over, &waiter_of(node)->ready_node);
-    }
+    return value != NULL && dl_counter_parse(dl_blob_bytes(value), &arrived)
+               ? arrived
+               : INT64_MIN;
 }
 
 void
-dl_entry_changed(dl_table *table, dl_table_entry *entry, dl_presence before)
+dl_entry_changed(dl_table *table, const dl_table_entry *entry)
 {
     dl_table_waitlist *waitlist = entry->waitlist;
-    dl_presence now = dl_entry_presence(entry);
-    dl_list over;
+    dl_presence presence = dl_entry_presence(entry);
 
     if (waitlist == NULL) {
         return;
     }
-    dl_list_init(&over);
-    if (before.has_value != now.has_value || before.has_items != now.has_items) {
-        gather_plain(&waitlist->plain, before, now, &over);
+    for (dl_list *node = waitlist->plain.next, *next; node != &waitlist->plain;
+         node = next) {
+        next = node->next;
+        if (is_met(waiter_of(node)->kind, presence)) {
+            make_ready(table, waiter_of(node));
+        }
     }
-    gather_barrier(&waitlist->barrier, entry->value, &over);
-    finish(table, &over, entry);
+    if (dl_list_is_empty(&waitlist->barrier)) {
+        return;
+    }
+    int64_t arrived = count_arrived(entry->value);
+    /* They are sorted by world size: the first that must still wait is followed by others
+     * that must. */
+    while (!dl_list_is_empty(&waitlist->barrier)
+           && waiter_of(waitlist->barrier.next)->world_size <= arrived) {
+        make_ready(table, waiter_of(waitlist->barrier.next));
+    }
+}
+
+/* Returns where a waiter of this world size belongs in the list.  Usually all members give
+ * the same one: the last place fits at once. */
+static dl_list *
+place_in_barrier(dl_list *barrier, int64_t world_size)
+{
+    dl_list *place = barrier;
+
+    while (place->previous != barrier
+           && waiter_of(place->previous)->world_size > world_size) {
+        place = place->previous;
+    }
+    return place;
+}
+
+dl_status
+dl_waiter_link(dl_table *table, dl_waiter *waiter, dl_bytes key)
+{
+    dl_table_entry *entry = dl_entry_open_waitlist(table, key);
+
+    if (entry == NULL) {
+        return DL_NO_MEMORY;
+    }
+    waiter->entry = entry;
+    dl_list_append(waiter->kind == DL_WAIT_BARRIER
+                       ? place_in_barrier(&entry->waitlist->barrier, waiter->world_size)
+                       : &entry->waitlist->plain,
+                   &waiter->node);
+    table->waiter_count++;
+    return DL_OK;
+}
+
+dl_status
+dl_waiter_advance(dl_table *table, dl_waiter *waiter)
+{
+    for (size_t i = 0; i < waiter->count; i++) {
+        size_t at = (waiter->next + i) % waiter->count;
+        const dl_table_entry *entry = dl_entry_find(table, waiter->keys[at]);
+        if (entry == NULL || !is_met(waiter->kind, dl_entry_presence(entry))) {
+            waiter->next = at;
+            return dl_waiter_link(table, waiter, waiter->keys[at]);
+        }
+    }
+    return DL_OK;
 }
 
 dl_waiter *
 dl_table_take_ready(dl_table *table)
 {
-    if (dl_list_is_empty(&table->ready)) {
-        return NULL;
+    while (!dl_list_is_empty(&table->ready)) {
+        dl_waiter *waiter = waiter_of(table->ready.next);
+        dl_list_remove(&waiter->node);
+        waiter->status = dl_waiter_advance(table, waiter);
+        if (waiter->entry == NULL) {
+            waiter->is_parked = false;
+            return waiter;
+        }
     }
-    dl_list *node = table->ready.next;
-    dl_list_remove(node);
-    return DL_LIST_ENTRY(node, dl_waiter, ready_node);
+    return NULL;
 }
 
 void
 dl_table_cancel(dl_table *table, dl_waiter *waiter)
 {
-    if (waiter->is_parked) {
-        dl_waiter_leave(table, waiter, NULL);
-    }
-    dl_list_remove(&waiter->ready_node);
-}
+    dl_table_entry *entry = waiter->entry;
 
-static void
-link_waiter(dl_table_waitlist *waitlist, dl_wait_link *link)
-{
-    const dl_waiter *waiter = link->waiter;
-
-    switch (waiter->kind) {
-    case DL_WAIT_KEYS:
-    case DL_WAIT_VALUES:
-    case DL_WAIT_ITEMS:
-        dl_list_append(&waitlist->plain, &link->node);
-        break;
-    case DL_WAIT_BARRIER: {
-        /* Usually all members give the same world size: the last place fits at once. */
-        dl_list *place = &waitlist->barrier;
-        while (place->previous != &waitlist->barrier
-               && waiter_of(place->previous)->world_size > waiter->world_size) {
-            place = place->previous;
-        }
-        dl_list_append(place, &link->node);
-        break;
+    waiter->is_parked = false;
+    if (entry != NULL) {
+        unlink_waiter(table, waiter);
+        dl_entry_release(table, entry);
     }
-    }
-}
-
-dl_status
-dl_waiter_park(dl_table *table, dl_waiter *waiter, const dl_bytes *keys, size_t count)
-{
-    waiter->links = &waiter->one_link;
-    if (count > 1) {
-        DL_TRY(dl_table_need_room(table, count * sizeof *waiter->links));
-        waiter->links = calloc(count, sizeof *waiter->links);
-        if (waiter->links == NULL) {
-            return dl_fail_no_memory();
-        }
-    }
-    waiter->is_parked = true;
-    table->waiter_count++;
-    for (size_t i = 0; i < count; i++) {
-        dl_wait_link *link = &waiter->links[i];
-        link->waiter = waiter;
-        link->entry = dl_entry_open_waitlist(table, keys[i]);
-        if (link->entry == NULL) {
-            dl_waiter_leave(table, waiter, NULL);
-            return DL_NO_MEMORY;
-        }
-        link_waiter(link->entry->waitlist, link);
-        /* Counted as soon as it is linked, so that dl_waiter_leave() undoes exactly what was
-         * done. */
-        waiter->link_count++;
-        table->size += count > 1 ? sizeof *link : 0;
-        waiter->missing_count +=
-            !dl_wait_is_met(waiter->kind, dl_entry_presence(link->entry));
-    }
-    return DL_OK;
+    dl_list_remove(&waiter->node);
 }

@@ -786,7 +786,7 @@ CHECK_CASE(a_journal_that_cannot_be_written_fails_changes)
     told = heard(&f, 1);
     CHECK(told.size > 18 && told.data[0] == DL_BACKEND);
     CHECK_BYTES(((dl_bytes){told.data + told.size - 9, 9}), "\0" U64("\2"));
-    /* A MULTI_SET in steps is refused in the same way. */
+    /* A MULTI_SET of many keys is refused in the same way. */
     dl_bytes keys[200], values[200];
     for (int i = 0; i < 200; i++) {
         keys[i] = (dl_bytes){large, (size_t)i % 100};

@@ -323,7 +323,7 @@ try_large(dl_store *master, dl_store *client, dl_bytes key)
 
 #define MANY 3000
 
-/* It is carried out in several turns, and its connection may be lost between them. */
+/* A change of many keys. */
 static void
 try_long(dl_store *master, dl_store *client, dl_bytes key)
 {

@@ -29,6 +29,7 @@ typedef struct model {
 static model expected;
 static dl_table table;
 static dl_waiter waiters[WAITERS];
+static dl_bytes wanted[WAITERS][6];
 static uint64_t random_state;
 
 static int
@@ -253,7 +254,7 @@ static void
 step_wait(int slot)
 {
     model_waiter *waiter = &expected.waiters[slot];
-    dl_bytes keys[6];
+    dl_bytes *keys = wanted[slot];
     dl_wait_kind kind = (dl_wait_kind)draw(DL_WAIT_BARRIER);
 
     *waiter = (model_waiter){.kind = kind, .key_count = draw(7)};

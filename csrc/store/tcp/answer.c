@@ -2,7 +2,6 @@
 #include "store/tcp/answer.h"
 
 #include <inttypes.h>
-#include <limits.h>
 #include <stdlib.h>
 
 #include "store/execute.h"
@@ -70,57 +69,15 @@ answer_if_over(dl_session *session, const dl_store_request *request)
     session->wait_is_checked = request->is_checked;
     if (!session->waiter.is_parked) {
         reply_ready(session);
+        dl_buffer_fini(&session->waited);
     }
 }
 
-static void
-drop_long(dl_long_request **one)
-{
-    dl_long_free(*one);
-    *one = NULL;
-}
-
-static void
-leave_wait(dl_session *session)
+void
+dl_answer_leave_wait(dl_session *session)
 {
     dl_table_cancel(table_of(session), &session->waiter);
-    drop_long(&session->waiting);
-}
-
-/* Returns whether the slot's latest change is `op` and has begun in this session. */
-static bool
-has_begun(const dl_session *session, dl_opcode op)
-{
-    return session->slot != NULL && session->slot->op == op
-           && session->slot->outcome == DL_OUTCOME_BEGUN;
-}
-
-/* Notes how far the slot's MULTI_SET has come, and for the next server, too. */
-static void
-note_multi_set(dl_session *session, dl_outcome outcome)
-{
-    if (has_begun(session, DL_OP_MULTI_SET)) {
-        session->slot->outcome = outcome;
-        (void)dl_replies_record(&session->hub->replies, session->slot);
-    }
-}
-
-/* Finishes a MULTI_SET in progress at once, before the session leaves it: others may have
- * seen a part of it, and must not see it begin again. */
-static void
-finish_change(dl_session *session)
-{
-    dl_long_request *one = session->current;
-    int work = INT_MAX;
-    dl_bytes key;
-
-    if (one != NULL && one->request.op == DL_OP_MULTI_SET
-        && one->walk.request != NULL) {
-        dl_long_progress progress = dl_long_step(one, table_of(session), &work, &key);
-        note_multi_set(session,
-                       progress == DL_LONG_DONE ? DL_OUTCOME_DONE : DL_OUTCOME_NONE);
-        drop_long(&session->current);
-    }
+    dl_buffer_fini(&session->waited);
 }
 
 void
@@ -129,7 +86,6 @@ dl_answer_lose_slot(dl_session *session)
     const dl_output *output = session->output;
 
     if (session->slot != NULL) {
-        finish_change(session);
         dl_replies_lose(&session->hub->replies, table_of(session), session->slot,
                         output != NULL && dl_output_size(output) > 0);
         session->slot = NULL;
@@ -142,22 +98,13 @@ dl_answer_lose_slot(dl_session *session)
 static void
 replace(dl_session *old)
 {
-    finish_change(old);
-    leave_wait(old);
+    dl_answer_leave_wait(old);
     old->slot = NULL;
     if (old->client.phase >= DL_PHASE_REPLACED) {
         return; /* it ends already, for another reason */
     }
     old->client.phase = DL_PHASE_REPLACED;
     dl_hub_mark(old->hub, &old->client);
-}
-
-void
-dl_answer_leave(dl_session *session)
-{
-    finish_change(session);
-    leave_wait(session);
-    drop_long(&session->current);
 }
 
 /* Answers a hello: from here on the client's changes are those of the slot. */
@@ -186,24 +133,36 @@ welcome(dl_session *session, const dl_slot *named)
     return DL_OK;
 }
 
+/* Keeps the keys of a decoded WAIT, which have to outlive its bytes: an array, and behind
+ * it the bytes. */
+static dl_status
+keep_keys(dl_session *session, const dl_store_request *request)
+{
+    dl_buffer *kept = &session->waited;
+    size_t array_size = request->count * sizeof(dl_bytes);
+    size_t size = dl_reader_left(&request->items);
+
+    if (request->count == 0) {
+        return DL_OK;
+    }
+    DL_TRY(dl_buffer_resize_capacity(kept, array_size + size));
+    uint8_t *copy = kept->data + array_size;
+    memcpy(copy, request->items.next, size);
+    dl_reader items = dl_reader_of((dl_bytes){copy, size});
+    dl_bytes *keys = (dl_bytes *)(void *)kept->data;
+    for (size_t i = 0; i < request->count; i++) {
+        keys[i] = dl_request_take_item(&items);
+    }
+    return DL_OK;
+}
+
 static dl_status
 wait_for_keys(dl_session *session, const dl_store_request *request)
 {
-    dl_key_walk walk = dl_key_walk_begin(request);
-    dl_bytes *keys = calloc(request->count + 1, sizeof *keys); /* never of size 0 */
-    size_t count = 0;
-
-    leave_wait(session);
-    if (keys == NULL) {
-        return dl_fail_no_memory();
-    }
-    while (dl_key_walk_next(&walk, &keys[count], NULL)) {
-        count++;
-    }
-    dl_status status =
-        dl_table_wait(table_of(session), &session->waiter, DL_WAIT_KEYS, keys, count);
-    free(keys);
-    DL_TRY(status);
+    dl_answer_leave_wait(session);
+    DL_TRY(keep_keys(session, request));
+    DL_TRY(dl_table_wait(table_of(session), &session->waiter, DL_WAIT_KEYS,
+                         (dl_bytes *)(void *)session->waited.data, request->count));
     answer_if_over(session, request);
     return DL_OK;
 }
@@ -213,7 +172,7 @@ wait_for_keys(dl_session *session, const dl_store_request *request)
 static dl_status
 wait_barrier(dl_session *session, const dl_store_request *request, bool is_counted)
 {
-    leave_wait(session);
+    dl_answer_leave_wait(session);
     DL_TRY((is_counted ? dl_table_barrier_again : dl_table_barrier)(
         table_of(session), &session->waiter, request->key, request->number));
     if (session->slot != NULL) {
@@ -224,24 +183,34 @@ wait_barrier(dl_session *session, const dl_store_request *request, bool is_count
     return DL_OK;
 }
 
+/* Notes that the barrier in which the slot's client waited is over. */
+static dl_status
+end_barrier(dl_session *session)
+{
+    dl_reply_slot *slot = session->slot;
+
+    if (slot == NULL || slot->op != DL_OP_BARRIER
+        || slot->outcome != DL_OUTCOME_BEGUN) {
+        return DL_OK;
+    }
+    slot->outcome = DL_OUTCOME_DONE;
+    return dl_replies_record(&session->hub->replies, slot);
+}
+
 static void
 end_wait(dl_session *session)
 {
-    dl_status status = DL_OK;
+    const dl_waiter *waiter = &session->waiter;
 
     if (session->client.phase > DL_PHASE_STALLED) {
         return; /* nothing more may be put into its output: it fails when resumed */
     }
-    if (session->waiting != NULL) {
-        dl_hub_stall(&session->client);
-        dl_hub_mark(session->hub, &session->client);
-        return;
-    }
-    if (session->waiter.kind == DL_WAIT_BARRIER && has_begun(session, DL_OP_BARRIER)) {
-        session->slot->outcome = DL_OUTCOME_DONE;
-        status = dl_replies_record(&session->hub->replies, session->slot);
-    }
-    if (status == DL_OK && dl_answer_output(session) != NULL) {
+    dl_buffer_fini(&session->waited);
+    dl_output *output = dl_answer_output(session);
+    if (output != NULL && waiter->status != DL_OK && session->wait_is_checked) {
+        dl_wire_put_error(&output->bytes);
+    } else if (output != NULL && waiter->status == DL_OK
+               && (waiter->kind != DL_WAIT_BARRIER || end_barrier(session) == DL_OK)) {
         reply_ready(session);
     } else {
         session->client.phase = DL_PHASE_OVER; /* reported by dl_session_resume() */
@@ -392,111 +361,29 @@ execute(dl_session *session, const dl_store_request *request, dl_table_reply *re
     return status;
 }
 
-/* Makes the request `current`: go_on() carries it out, from the client's next turn
- * on. */
-static dl_status
-begin_long(dl_session *session, const dl_store_request *request)
-{
-    if (request->op == DL_OP_WAIT) {
-        leave_wait(session);
-    }
-    session->current = dl_long_new(request);
-    if (session->current == NULL) {
-        return dl_fail_no_memory();
-    }
-    if (session->slot != NULL && dl_request_kinds[request->op].is_change) {
-        session->slot->outcome = DL_OUTCOME_BEGUN;
-    }
-    dl_hub_stall(&session->client);
-    dl_hub_mark(session->hub, &session->client);
-    return DL_OK;
-}
-
-static dl_status
-put_long_reply(dl_session *session, dl_long_request *one)
-{
-    if (dl_answer_output(session) == NULL) {
-        return dl_fail_no_memory();
-    }
-    if (one->request.is_checked) {
-        dl_put_u8(&session->output->bytes, DL_OK);
-    }
-    dl_output_append(session->output, &one->reply);
-    return DL_OK;
-}
-
-/* Puts the failure of a checked request as its reply and returns DL_OK; returns any
- * other `status` as it is. */
-static dl_status
-tell_failure(dl_session *session, const dl_store_request *request, dl_status status)
-{
-    dl_error error = *dl_last_error();
-
-    if (status == DL_OK || !request->is_checked) {
-        return status;
-    }
-    if (dl_answer_output(session) == NULL) {
-        return dl_fail_again(&error);
-    }
-    dl_wire_put_error(&session->output->bytes);
-    return DL_OK;
-}
-
-/* Carries out one turn's work of `*slot`, which is `current` or `waiting`.  `*slot` is
- * NULL afterwards if the request is answered or blocked; a blocked one is in
- * `waiting`. */
-static dl_status
-step_long(dl_session *session, dl_long_request **slot)
-{
-    dl_long_request *one = *slot;
-    dl_hub *hub = session->hub;
-    dl_bytes key;
-
-    if (one->request.op == DL_OP_MULTI_SET && hub->journal != NULL
-        && dl_journal_prepare(hub->journal, (dl_bytes){0}) != DL_OK) {
-        *slot = NULL;
-        note_multi_set(session, DL_OUTCOME_NONE);
-        dl_status refusal =
-            tell_failure(session, &one->request, dl_last_error()->status);
-        dl_long_free(one);
-        return refusal;
-    }
-    uint64_t position = journal_position(session);
-    dl_long_progress progress = dl_long_step(one, &hub->table, &hub->work, &key);
-    dl_status status = DL_OK;
-    if (progress != DL_LONG_MORE && one->request.op == DL_OP_MULTI_SET) {
-        note_multi_set(session,
-                       progress == DL_LONG_DONE ? DL_OUTCOME_DONE : DL_OUTCOME_NONE);
-    }
-    if (one->request.op == DL_OP_MULTI_SET) {
-        note_change(session, position);
-    }
-    if (progress == DL_LONG_MORE) {
-        return DL_OK;
-    }
-    *slot = NULL;
-    if (progress == DL_LONG_BLOCKED) {
-        status = dl_table_wait(&hub->table, &session->waiter, DL_WAIT_KEYS, &key, 1);
-        if (status == DL_OK) {
-            session->waiting = one;
-            return DL_OK;
-        }
-    } else {
-        status = progress == DL_LONG_FAILED ? dl_last_error()->status
-                                            : put_long_reply(session, one);
-    }
-    status = tell_failure(session, &one->request, status);
-    dl_long_free(one);
-    return status;
-}
-
 /* Fails, before anything is changed, while the journal cannot be written. */
 static dl_status
-prepare_change(dl_session *session, const dl_store_request *request)
+prepare_change(dl_session *session, dl_bytes key)
 {
     return session->hub->journal == NULL
                ? DL_OK
-               : dl_journal_prepare(session->hub->journal, request->key);
+               : dl_journal_prepare(session->hub->journal, key);
+}
+
+/* The changes of one request may be many times what the journal's buffer should hold. */
+static dl_status
+set_many(dl_session *session, const dl_store_request *request)
+{
+    dl_key_walk walk = dl_key_walk_begin(request);
+    dl_bytes key, value;
+
+    while (dl_key_walk_next(&walk, &key, &value)) {
+        uint64_t position = journal_position(session);
+        DL_TRY(prepare_change(session, key));
+        DL_TRY(dl_table_set(table_of(session), key, value));
+        note_change(session, position);
+    }
+    return DL_OK;
 }
 
 /* Executes the request and remembers the reply to a change.  One that has changed nothing
@@ -507,7 +394,8 @@ execute_and_keep(dl_session *session, const dl_store_request *request,
 {
     uint64_t position = journal_position(session);
 
-    DL_TRY(execute(session, request, reply));
+    DL_TRY(request->op == DL_OP_MULTI_SET ? set_many(session, request)
+                                          : execute(session, request, reply));
     if (session->slot != NULL && dl_request_kinds[request->op].is_change
         && (session->hub->journal == NULL || journal_position(session) != position)) {
         dl_replies_keep(&session->hub->replies, table_of(session), session->slot,
@@ -525,12 +413,9 @@ execute_or_wait(dl_session *session, const dl_store_request *request)
     dl_slot hello;
 
     if (dl_request_kinds[request->op].is_change
-        && prepare_change(session, request) != DL_OK) {
+        && prepare_change(session, request->key) != DL_OK) {
         dl_blob_unref(request->blob);
         return dl_last_error()->status;
-    }
-    if (dl_request_is_long(request, table_of(session))) {
-        return begin_long(session, request);
     }
     if (request->op == DL_OP_CHECK && dl_wire_take_hello(request, &hello)) {
         return welcome(session, &hello);
@@ -545,7 +430,7 @@ execute_or_wait(dl_session *session, const dl_store_request *request)
     case DL_OP_BARRIER:
         return wait_barrier(session, request, false);
     case DL_OP_CANCEL_WAIT:
-        leave_wait(session);
+        dl_answer_leave_wait(session);
         break;
     case DL_OP_PING:
         break;
@@ -633,28 +518,6 @@ answer_slotted(dl_session *session, const dl_store_request *request)
         session->slot->outcome = DL_OUTCOME_FORGOTTEN;
     }
     return execute_or_wait(session, request);
-}
-
-dl_status
-dl_answer_go_on(dl_session *session)
-{
-    dl_hub *hub = session->hub;
-
-    if (dl_answer_is_waking(session)) {
-        dl_long_request *one = session->waiting;
-        session->waiting = NULL;
-        dl_status status = step_long(session, &one);
-        if (one != NULL) {
-            session->waiting = one;
-        }
-        DL_TRY(status);
-    }
-    if (session->current != NULL && hub->work > 0) {
-        dl_status status = step_long(session, &session->current);
-        dl_answer_end_waits(hub);
-        DL_TRY(status);
-    }
-    return DL_OK;
 }
 
 dl_status

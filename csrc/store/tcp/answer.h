@@ -3,10 +3,8 @@
  * What a session does with one request: executes it on the table, or makes it wait, and
  * puts the reply or the error into the session's output.
  *
- * A request over many keys takes several turns: it is the session's `current`, or its
- * `waiting` if it waits for keys, until it is answered.  A client of ours has a slot
- * (store/tcp/replies.h): each of its changes is executed once, and one that is repeated
- * on a new connection gets the reply that the slot remembers. */
+ * A client of ours has a slot (store/tcp/replies.h): each of its changes is executed once,
+ * and one that is repeated on a new connection gets the reply that the slot remembers. */
 #ifndef DISTLITE_STORE_TCP_ANSWER_H
 #define DISTLITE_STORE_TCP_ANSWER_H
 
@@ -16,19 +14,9 @@
  * memory. */
 dl_output *dl_answer_output(dl_session *session);
 
-/* Answers a request, or begins to.  Returns a failure that ends the session; a checked
+/* Answers a request, or begins to wait.  Returns a failure that ends the session; a checked
  * request that fails is answered with its error, and DL_OK is returned. */
 dl_status dl_answer_request(dl_session *session, const dl_store_request *request);
-
-/* Returns whether a long WAIT has its key and must look for the next one. */
-static inline bool
-dl_answer_is_waking(const dl_session *session)
-{
-    return session->waiting != NULL && !session->waiter.is_parked;
-}
-
-/* Continues the requests over many keys, as far as the turn's work allows. */
-dl_status dl_answer_go_on(dl_session *session);
 
 /* Answers all waits that are over; to be called after every call that may have ended
  * some. */
@@ -37,8 +25,7 @@ void dl_answer_end_waits(dl_hub *hub);
 /* Detaches the session from its slot, which the client may open again. */
 void dl_answer_lose_slot(dl_session *session);
 
-/* Cancels what is not answered yet: a wait, and a request over many keys.  A change that
- * has begun is finished at once. */
-void dl_answer_leave(dl_session *session);
+/* Cancels the session's wait. */
+void dl_answer_leave_wait(dl_session *session);
 
 #endif

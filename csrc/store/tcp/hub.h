@@ -22,13 +22,12 @@
 #include "store/table.h"
 #include "store/tcp/journal.h"
 #include "store/tcp/limits.h"
-#include "store/tcp/long_request.h"
 #include "store/tcp/output.h"
 #include "store/tcp/replies.h"
 
-/* How much work a client gets in one turn before the others are served, in requests or
- * in keys of a long one: about half a millisecond.  The rest is done in its next
- * turns. */
+/* How much work a client gets in one turn before the others are served, in requests and
+ * their keys: about half a millisecond.  The rest is done in its next turns; a request
+ * that has begun is finished. */
 #define DL_SESSION_WORK 2000
 
 /* Most changed sessions that are served before the sockets are polled again. */
@@ -46,7 +45,7 @@ typedef enum dl_phase {
     DL_PHASE_PROVING,  /* validated; the proof of the hub's secret is under way */
     DL_PHASE_REFUSED,  /* failed before it was admitted: nothing is served any more */
     DL_PHASE_SERVING,  /* requests are answered as they arrive */
-    DL_PHASE_STALLED,  /* they are held back: no work or room left, or a long one */
+    DL_PHASE_STALLED,  /* they are held back: no work or room left */
     DL_PHASE_REPLACED, /* its slot has a newer connection; it fails when resumed */
     DL_PHASE_UNSAVED,  /* the journal could not be written; it fails when resumed */
     DL_PHASE_OVER,     /* failed: nothing is served any more */

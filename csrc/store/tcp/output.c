@@ -99,27 +99,6 @@ dl_output_put_blob(dl_output *output, dl_blob *blob)
 }
 
 void
-dl_output_append(dl_output *output, dl_output *from)
-{
-    size_t first = output->bytes.size;
-    size_t count = ref_count(from);
-
-    dl_buffer_put(&output->bytes, dl_buffer_bytes(&from->bytes));
-    for (size_t i = 0; i < count; i++) {
-        value_ref ref = refs_of(from)[i];
-        ref.at += first;
-        dl_buffer_put(&output->values, (dl_bytes){(const uint8_t *)&ref, sizeof ref});
-        if (!output->values.has_failed) {
-            dl_blob_ref(ref.blob);
-            output->values_left += ref.blob->size;
-        }
-    }
-    /* A put that failed in `from` has failed in `output`, too. */
-    output->bytes.has_failed |= dl_output_check(from) != DL_OK;
-    dl_output_fini(from);
-}
-
-void
 dl_output_cut(dl_output *output, dl_output_mark mark)
 {
     for (size_t i = mark.values / sizeof(value_ref); i < ref_count(output); i++) {

@@ -40,10 +40,6 @@ void dl_output_put_value(dl_output *output, dl_blob *value);
 /* Appends the bytes of `blob` without a size, by reference. */
 void dl_output_put_blob(dl_output *output, dl_blob *blob);
 
-/* Moves the contents of `from`, nothing of which has been sent, to the end of
- * `output`. */
-void dl_output_append(dl_output *output, dl_output *from);
-
 static inline dl_output_mark
 dl_output_end(const dl_output *output)
 {

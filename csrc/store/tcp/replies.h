@@ -24,7 +24,7 @@ struct dl_session;
 
 typedef enum dl_outcome {
     DL_OUTCOME_NONE = 0,  /* it changed nothing, or failed: a repeat is executed */
-    DL_OUTCOME_BEGUN,     /* a BARRIER that waits, or a MULTI_SET in progress */
+    DL_OUTCOME_BEGUN,     /* a BARRIER that waits */
     DL_OUTCOME_DONE,      /* a repeat gets the reply that is remembered */
     DL_OUTCOME_FORGOTTEN, /* done, but its reply was too large to be kept any longer */
 } dl_outcome;
@@ -77,9 +77,7 @@ dl_reply_slot *dl_replies_open(dl_replies *replies, dl_table *table,
 static inline bool
 dl_replies_has_reply(const dl_reply_slot *slot)
 {
-    /* A MULTI_SET that had only begun was cut short by the end of a server. */
-    return slot->outcome != DL_OUTCOME_NONE
-           && (slot->outcome != DL_OUTCOME_BEGUN || slot->op != DL_OP_MULTI_SET);
+    return slot->outcome != DL_OUTCOME_NONE;
 }
 
 /* Begins the change with the next number, which replaces the one before. */

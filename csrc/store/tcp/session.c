@@ -15,9 +15,6 @@
  *               |         +-> incomplete or held back -> partial -> serve_held
  *               +-> the middle of a large value -> partial -> serve_value
  *
- * A request over many keys becomes `current`; go_on() executes it in steps, and then
- * serves the requests that were held back behind it.
- *
  * settle() ends every call, whether it succeeded or failed. */
 
 /* Bytes that each client may hold even when the total is above its limit, so that
@@ -25,21 +22,13 @@
  * are refused. */
 #define PENDING_FREE (64u << 10)
 
-static size_t
-long_size(const dl_long_request *one)
-{
-    return one == NULL ? 0
-                       : one->bytes.capacity + one->reply.bytes.capacity
-                             + one->reply.values.capacity;
-}
-
 /* Updates the number of bytes that are held for the client, and the hub's total. */
 static void
 count_pending(dl_session *session)
 {
     const dl_partial *partial = session->partial;
     const dl_output *output = session->output;
-    size_t size = long_size(session->current) + long_size(session->waiting);
+    size_t size = session->waited.capacity;
     size_t output_size =
         output == NULL ? 0 : output->bytes.capacity + output->values.capacity;
 
@@ -62,8 +51,8 @@ limit_pending(dl_session *session)
     size_t before = session->pending;
 
     /* The usual client has nothing but a small reply, which is not counted. */
-    if (before == 0 && session->partial == NULL && session->current == NULL
-        && session->waiting == NULL
+    if (before == 0 && session->partial == NULL
+        && session->waited.capacity <= PENDING_FREE
         && (output == NULL || output->bytes.capacity <= PENDING_FREE)) {
         return DL_OK;
     }
@@ -166,7 +155,7 @@ dl_session_fini(dl_session *session)
         dl_list_remove(&session->client.unsaved);
         free(session->proof);
         dl_answer_lose_slot(session);
-        dl_answer_leave(session);
+        dl_answer_leave_wait(session);
         dl_answer_end_waits(session->hub);
         dl_hub_unmark(session->hub, &session->client);
         drop_partial(session);
@@ -320,6 +309,7 @@ serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
         }
         session->hub->work--;
         if (!is_proof) {
+            session->hub->work -= (int)request.count;
             DL_TRY(answer(session, &request));
         }
         *bytes =
@@ -327,22 +317,6 @@ serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
         *cursor = (dl_wire_cursor){0};
     }
     return DL_OK;
-}
-
-/* Passes the memory of the held bytes on to the long request that they begin with; the
- * bytes behind it (`rest`), at most those of one read, are copied. */
-static dl_status
-pass_held(dl_session *session, dl_bytes rest)
-{
-    const dl_wire_cursor start = {0};
-    dl_buffer held = session->partial->held;
-
-    session->partial->held = (dl_buffer){0};
-    drop_partial(session);
-    dl_long_own(session->current, &held);
-    dl_status status =
-        rest.size > 0 ? dl_partial_new(&start, rest, &session->partial) : DL_OK;
-    return status;
 }
 
 static dl_status
@@ -354,9 +328,6 @@ serve_held(dl_session *session)
     /* The held bytes are moved once, after all complete requests are served: many small
      * ones would otherwise be moved once each. */
     DL_TRY(serve(session, &partial->cursor, &bytes));
-    if (session->current != NULL) {
-        return pass_held(session, bytes);
-    }
     if (bytes.size == 0) {
         drop_partial(session);
         return DL_OK;
@@ -394,9 +365,6 @@ take_in(dl_session *session, dl_bytes bytes)
     dl_wire_cursor cursor = {0};
     if (session->client.phase != DL_PHASE_STALLED) {
         DL_TRY(serve(session, &cursor, &bytes));
-        if (session->current != NULL) {
-            DL_TRY(dl_long_copy(session->current));
-        }
     }
     return bytes.size > 0 ? dl_partial_new(&cursor, bytes, &session->partial) : DL_OK;
 }
@@ -444,7 +412,7 @@ settle(dl_session *session, dl_status status)
         session->client.phase = is_admitted(session) ? DL_PHASE_OVER : DL_PHASE_REFUSED;
         /* Releasing the rest may overwrite the thread's last error. */
         dl_error error = *dl_last_error();
-        dl_answer_leave(session);
+        dl_answer_leave_wait(session);
         dl_answer_end_waits(session->hub);
         dl_hub_unmark(session->hub, &session->client);
         drop_partial(session);
@@ -468,19 +436,10 @@ dl_session_feed(dl_session *session, dl_bytes bytes)
     return settle(session, take_in(session, bytes));
 }
 
-/* Continues the long requests, and then the requests that were held back behind
- * them. */
+/* Serves the requests that were held back. */
 static dl_status
 go_on(dl_session *session)
 {
-    DL_TRY(dl_answer_go_on(session));
-    if (dl_answer_is_waking(session) || session->current != NULL) {
-        dl_hub_mark(session->hub, &session->client);
-        return DL_OK;
-    }
-    if (session->client.phase != DL_PHASE_STALLED) {
-        return DL_OK; /* it has ended meanwhile */
-    }
     session->client.phase = DL_PHASE_SERVING;
     return session->partial == NULL || dl_partial_is_receiving(session->partial)
                ? DL_OK

@@ -8,7 +8,6 @@
 
 #include "base/proof.h"
 #include "store/tcp/hub.h"
-#include "store/tcp/long_request.h"
 
 typedef struct dl_session {
     dl_client client;
@@ -16,8 +15,7 @@ typedef struct dl_session {
     dl_output *output;          /* to be sent; NULL for nothing */
     struct dl_partial *partial; /* input that is not served yet; NULL for nothing */
     dl_waiter waiter;           /* the one WAIT or BARRIER that is not answered yet */
-    dl_long_request *current;   /* in progress; later requests are held back */
-    dl_long_request *waiting;   /* a long WAIT; `waiter` waits for its next key */
+    dl_buffer waited;           /* the keys of that WAIT */
     size_t pending;             /* its share of the hub's */
     size_t pending_output;
     dl_reply_slot *slot;  /* of its changes; NULL: a client of torch's */
