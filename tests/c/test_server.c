@@ -46,7 +46,7 @@
     static void name(const dl_loop_ops *ops); \
     CHECK_CASE(name##_poll)                   \
     {                                         \
-        name(&dl_loop_epoll_ops);              \
+        name(&dl_loop_epoll_ops);             \
     }                                         \
     LIBUV_CASE(name)                          \
     static void name(const dl_loop_ops *ops)

@@ -13,7 +13,7 @@ import pytest
 
 from distlite.launch.command import main
 from distlite.tools.diagnosis import Diagnosis
-from distlite.tools.dump import _write
+from distlite.tools.dump import write
 from distlite.tools.facts import facts_of
 from distlite.tools.links import connect, listen, pairs_of
 
@@ -92,7 +92,7 @@ def test_what_is_no_number_is_refused(monkeypatch, capsys, words, variables, com
 def test_a_dump_that_cannot_be_written_leaves_nothing(tmp_path):
     (tmp_path / "folder0").mkdir()
     with pytest.raises(IsADirectoryError):
-        _write(str(tmp_path / "folder0"), b"data")
+        write(str(tmp_path / "folder0"), b"data")
     assert [path.name for path in tmp_path.iterdir()] == ["folder0"]
 
 

@@ -22,7 +22,7 @@ def dump_asked(data: bytes, rank: int | None) -> str | None:
         prefix = os.environ.get(name)
         if prefix:
             path = f"{prefix}{0 if rank is None else rank}"
-            _write(path, data)
+            write(path, data)
             return path
     return None
 
@@ -41,12 +41,12 @@ def dump_all(jobs: Iterable[Job], prefix: str) -> list[str]:
                 data = _C._read_recording(member.recording.path)
             except FileNotFoundError:  # it has left its groups meanwhile
                 continue
-            _write(path, data)
+            write(path, data)
             paths.append(path)
     return paths
 
 
-def _write(path: str, data: bytes) -> None:
+def write(path: str, data: bytes) -> None:
     """Writes a file that appears complete, because it may be read at any moment."""
     partial = f"{path}.{os.getpid()}.partial"
     try:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``distlite trace``: writes the recordings of all ranks as one trace for Perfetto.
+"""``distlite trace``: writes the recordings of all ranks as one trace for Perfetto, or
+as files for torch's flight recorder analysis.
 
-The format is Chrome's "JSON object" trace: a process per rank, a track per group, and
-as many tracks for messages as there are at one time.
+The format of the trace is Chrome's "JSON object" trace: a process per rank, a track per
+group, and as many tracks for messages as there are at one time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from distlite.launch.arguments import Parser
+from distlite.tools.flight_recorder import write_dumps
 from distlite.tools.job import Job, jobs_of, none_found
 from distlite.tools.recording import Group, Operation, Recording, read, read_all
 
@@ -25,6 +27,10 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         recordings = _recordings(options)
+        if options.flight_recorder is not None:
+            for path in write_dumps(recordings, options.flight_recorder):
+                print(path)
+            return 0
     except (OSError, ValueError) as error:
         print(f"distlite trace: {error}", file=sys.stderr)
         return 1
@@ -45,7 +51,8 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "distlite trace",
-        "Write the operations that the ranks have recorded as one trace for Perfetto.",
+        "Write the operations that the ranks have recorded as one trace for Perfetto, "
+        "or for torch's flight recorder analysis.",
         "[dump...]",
     )
     parser.add_argument(
@@ -68,6 +75,11 @@ def _parser() -> Parser:
         default="trace.json",
         metavar="FILE",
         help="the file to write; - is stdout",
+    )
+    parser.add_argument(
+        "--flight-recorder",
+        metavar="PREFIX",
+        help="write PREFIX<rank> for torch's torchfrtrace instead of the trace",
     )
     return parser
 
