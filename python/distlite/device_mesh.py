@@ -124,7 +124,3 @@ def _override_of(
             f"expected {choice}"
         )
     return tuple(found)
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -660,7 +660,3 @@ def _receive(call: Call, tag: int) -> Any:
         stream += take(np.empty(size - len(stream), np.uint8)).tobytes()
     kind, result = _as_told(call, objects.loaded(call, call.root, stream, []))
     return kind.give(take(result), None)
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -20,7 +20,3 @@ __all__ = [
     "spawn",
     "start_processes",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__

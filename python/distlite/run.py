@@ -100,9 +100,5 @@ def main(args: Sequence[str] | None = None) -> int:
     return _run_command(words, "python -m distlite.run", owns_process=args is None)
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 if __name__ == "__main__":
     sys.exit(main())

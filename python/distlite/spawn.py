@@ -506,10 +506,6 @@ def _signal_name(number: int) -> str:
         return f"<Unknown signal {number}>"
 
 
-def __dir__() -> list[str]:
-    return __all__
-
-
 class _Module(types.ModuleType):
     """This module, which is easily taken for its function."""
 

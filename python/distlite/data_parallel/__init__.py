@@ -17,7 +17,3 @@ __all__ = ["DistributedSampler", "GradientReducer", "ReducerStatistics"]
 
 for _public in (DistributedSampler, GradientReducer, ReducerStatistics):
     _public.__module__ = __name__
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -22,7 +22,3 @@ supervisor     the job: attempts, until one succeeds or none is left
 from distlite.launch.errors import record
 
 __all__ = ["record"]
-
-
-def __dir__() -> list[str]:
-    return __all__

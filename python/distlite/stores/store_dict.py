@@ -432,7 +432,3 @@ def _is_same(value: Any, other: Any) -> bool:
     except ValueError:
         # Arrays, or values that contain some, are the same if their bytes are.
         return False
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -410,7 +410,3 @@ def _lease_in(value: bytes) -> float | None:
             except ValueError:
                 return None
     return None
-
-
-def __dir__() -> list[str]:
-    return __all__

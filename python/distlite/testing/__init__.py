@@ -38,7 +38,3 @@ __all__ = [
     "start_ranks",
     "world",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__
