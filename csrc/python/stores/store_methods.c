@@ -6,11 +6,9 @@
  * result follows from the kind of the reply. */
 #include "python/stores/store_types.h"
 
-#include <stddef.h>
 #include <stdlib.h>
 
 #include "base/buffer.h"
-#include "base/text.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
@@ -18,6 +16,7 @@
 #include "python/module/gil.h"
 #include "python/record/call_site.h"
 #include "python/stores/python_store.h"
+#include "python/stores/store_request.h"
 #include "store/prefix_store.h"
 
 /* The parameters of a METH_METHOD | METH_FASTCALL | METH_KEYWORDS function, the only
@@ -31,9 +30,6 @@
 #define PASSED ((dlpy_call){args, count, keywords})
 
 #define ARGUMENTS_MAX 4
-
-/* Leaves room for what follows a key in the text of a wait. */
-#define LONGEST_KEY 72
 
 /* The member of the request that an argument becomes. */
 typedef enum argument_role {
@@ -196,265 +192,17 @@ take_arguments(PyTypeObject *defining_class, dl_store *store, dl_opcode op,
     return 0;
 }
 
-/* The offset of the contents in a bytes object. */
-#define BYTES_OFFSET offsetof(PyBytesObject, ob_sval)
-
-static PyObject *
-bytes_around(void *data)
-{
-    return (PyObject *)(void *)((char *)data - BYTES_OFFSET);
-}
-
-/* Allocates a new object rather than resizing in place, where the interpreter would
- * free the old object on failure. */
-static void *
-resize_bytes(void *data, size_t kept, size_t capacity)
-{
-    /* The core calls this without the GIL, while it receives a reply, on the thread of
-     * Python that has called it.  At the interpreter's end that thread stops here, as
-     * it would when the call returns; the main thread, which ends the interpreter, goes
-     * on, so this does not ask dlpy_may_enter(). */
-    PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *bytes = NULL;
-
-    if (capacity > 0) {
-        bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)capacity);
-        /* The core reports the lack of memory by its status; an exception left set here
-         * would surface in unrelated Python code. */
-        if (bytes == NULL) {
-            PyErr_Clear();
-        } else if (kept > 0) {
-            memcpy(PyBytes_AS_STRING(bytes), data, kept);
-        }
-    }
-    if (data != NULL && (bytes != NULL || capacity == 0)) {
-        Py_DECREF(bytes_around(data));
-    }
-    PyGILState_Release(gil);
-    return bytes == NULL ? NULL : PyBytes_AS_STRING(bytes);
-}
-
-/* Returns an empty buffer that the core fills without the GIL and that then becomes a
- * bytes object.  A large one is allocated as a bytes object from the start: a second
- * copy would cost as much as receiving the value. */
-static dl_buffer
-value_buffer(void)
-{
-    return (dl_buffer){.large = resize_bytes};
-}
-
-/* Returns the contents as bytes, or NULL with an exception set.  Large contents are
- * taken out of the buffer.  Shrinking frees the rest; it happens only if a value arrived
- * in pieces. */
-static PyObject *
-object_from_buffer(dl_buffer *buffer)
-{
-    if (!buffer->is_large) {
-        return PyBytes_FromStringAndSize((const char *)buffer->data,
-                                         (Py_ssize_t)buffer->size);
-    }
-    PyObject *bytes = bytes_around(buffer->data);
-    size_t size = buffer->size;
-    bool is_exact = size == buffer->capacity;
-    *buffer = value_buffer();
-    if (!is_exact) {
-        _PyBytes_Resize(&bytes, (Py_ssize_t)size);
-    }
-    return bytes;
-}
-
-/* Empties the buffers one by one, so that large values never exist twice. */
-static PyObject *
-values_to_list(dl_buffer *values, size_t count)
-{
-    PyObject *list = PyList_New((Py_ssize_t)count);
-
-    for (size_t i = 0; list != NULL && i < count; i++) {
-        PyObject *value = object_from_buffer(&values[i]);
-        dl_buffer_fini(&values[i]);
-        if (value == NULL) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, (Py_ssize_t)i, value);
-    }
-    return list;
-}
-
-static PyObject *
-names_to_list(const dl_store_reply *reply)
-{
-    dl_reader names = dl_reader_of(dl_buffer_bytes(reply->values));
-    PyObject *list = PyList_New((Py_ssize_t)reply->number);
-    dl_bytes bytes;
-
-    for (Py_ssize_t i = 0; list != NULL && dl_take_bytes(&names, SIZE_MAX, &bytes) == 1;
-         i++) {
-        PyObject *name = dlpy_text_from(bytes);
-        if (name == NULL) {
-            Py_CLEAR(list);
-            break;
-        }
-        PyList_SET_ITEM(list, i, name);
-    }
-    return list;
-}
-
-/* Returns the dict in which the fact `*name` belongs, borrowed: that of its group,
- * whose name is removed from the front of `*name`, or `facts` itself. */
-static PyObject *
-group_of(PyObject *facts, dl_bytes *name)
-{
-    const uint8_t *slash = memchr(name->data, '/', name->size);
-
-    if (slash == NULL) {
-        return facts;
-    }
-    size_t size = (size_t)(slash - name->data);
-    PyObject *key = dlpy_text_from((dl_bytes){name->data, size});
-    PyObject *empty = key == NULL ? NULL : PyDict_New();
-    PyObject *group = empty == NULL ? NULL : PyDict_SetDefault(facts, key, empty);
-
-    Py_XDECREF(key);
-    Py_XDECREF(empty);
-    *name = (dl_bytes){slash + 1, name->size - size - 1};
-    if (group != NULL && !PyDict_Check(group)) {
-        PyErr_SetString(PyExc_ValueError, "the server's statistics are malformed");
-        return NULL;
-    }
-    return group;
-}
-
-static PyObject *
-fact_from(dl_bytes value)
-{
-    PyObject *text = dlpy_text_from(value);
-    bool is_number = true;
-
-    for (size_t i = 0; i < value.size; i++) {
-        is_number = is_number && value.data[i] >= '0' && value.data[i] <= '9';
-    }
-    if (text == NULL || !is_number || value.size > 20) {
-        return text;
-    }
-    PyObject *number = PyLong_FromUnicodeObject(text, 10);
-    Py_DECREF(text);
-    return number;
-}
-
-static PyObject *
-stats_to_dict(dl_bytes text)
-{
-    PyObject *facts = PyDict_New();
-    dl_bytes name, value;
-    int taken = 1;
-
-    while (facts != NULL && (taken = dl_reply_take_fact(&text, &name, &value)) == 1) {
-        PyObject *group = group_of(facts, &name);
-        PyObject *key = group == NULL ? NULL : dlpy_text_from(name);
-        PyObject *fact = key == NULL ? NULL : fact_from(value);
-        if (fact == NULL || PyDict_SetItem(group, key, fact) < 0) {
-            Py_CLEAR(facts);
-        }
-        Py_XDECREF(key);
-        Py_XDECREF(fact);
-    }
-    if (taken < 0) {
-        Py_CLEAR(facts);
-        PyErr_SetString(PyExc_ValueError, "the server's statistics are malformed");
-    }
-    return facts;
-}
-
-static PyObject *
-result_from(const dl_store_request *request, dl_store_reply *reply)
-{
-    switch (dl_request_kinds[request->op].reply) {
-    case DL_REPLY_ALL_EXIST:
-    case DL_REPLY_EXISTED:
-        return PyBool_FromLong(reply->number != 0);
-    case DL_REPLY_NUMBER:
-        return PyLong_FromLongLong(reply->number);
-    case DL_REPLY_VALUE:
-    case DL_REPLY_ITEM:
-        return object_from_buffer(reply->values);
-    case DL_REPLY_VALUES:
-        return values_to_list(reply->values, request->count);
-    case DL_REPLY_NAMES:
-        return names_to_list(reply);
-    case DL_REPLY_STATS:
-        return stats_to_dict(dl_buffer_bytes(reply->values));
-    default:
-        return Py_NewRef(Py_None);
-    }
-}
-
-/* Writes a request such as "store.wait('first' and 2 more)". */
-static void
-describe_request(const void *subject, char text[DL_WAIT_ROW_TEXT])
-{
-    const dl_store_request *request = subject;
-    dl_bytes key = request->count > 0 ? request->keys[0] : request->key;
-    size_t size = 0;
-
-    dl_text_append(text, DL_WAIT_ROW_TEXT, &size, "store.%s(",
-                   dl_request_kinds[request->op].name);
-    if (key.size > 0) {
-        size_t shown = key.size < LONGEST_KEY ? key.size : LONGEST_KEY;
-        dl_text_append(text, DL_WAIT_ROW_TEXT, &size, "'");
-        dl_text_append_escaped(text, LONGEST_KEY, &size, (const char *)key.data, shown);
-        dl_text_append(text, DL_WAIT_ROW_TEXT, &size, "'");
-    }
-    if (request->count > 1) {
-        dl_text_append(text, DL_WAIT_ROW_TEXT, &size, " and %zu more",
-                       request->count - 1);
-    }
-    dl_text_append(text, DL_WAIT_ROW_TEXT, &size, ")");
-}
-
-/* Of a brief store only threads of this process keep a request waiting, and noting that
- * would take a tenth of a request. */
-static void
-enter_request(PyTypeObject *type, dl_store *store, dl_waiting *waiting,
-              const dl_store_request *request, dl_deadline deadline)
-{
-    *waiting = (dl_waiting){0};
-    if (!dl_store_is_brief(store)) {
-        dlpy_waiting_enter(dlpy_state_of_type(type), waiting, describe_request, request,
-                           deadline);
-    }
-}
-
-/* The timeout starts here: converting the arguments may have run Python code.  A brief
- * store waits for keys only: without them the time need not be read. */
-static dl_status
-perform(PyTypeObject *type, dl_store *store, const dl_store_request *request,
-        dl_store_reply *reply, int64_t timeout)
-{
-    dl_waiting waiting;
-    dlpy_gil gil;
-
-    bool is_brief = dl_store_is_brief(store);
-    bool may_wait = dl_request_kinds[request->op].may_wait;
-    dl_deadline deadline = dl_deadline_after(is_brief && !may_wait ? -1 : timeout);
-    enter_request(type, store, &waiting, request, deadline);
-    dlpy_gil_leave(&gil, is_brief);
-    dl_status status = dl_store_execute(store, request, reply, deadline);
-    dl_waiting_end(&waiting);
-    return dlpy_gil_return(&gil, status);
-}
-
 static PyObject *
 execute(PyTypeObject *defining_class, dl_store *store, const request_arguments *taken,
         dl_store_reply *reply)
 {
-    dl_status status =
-        perform(defining_class, store, &taken->request, reply, taken->timeout);
+    dl_status status = dlpy_store_perform(defining_class, store, &taken->request, reply,
+                                          taken->timeout);
 
     /* The message is the thread's last error, which is valid only until another call
      * fails. */
     return status == DL_OK
-               ? result_from(&taken->request, reply)
+               ? dlpy_store_result(&taken->request, reply)
                : dlpy_raise_store(dlpy_state_of_class(defining_class), status);
 }
 
@@ -470,7 +218,7 @@ execute_many(PyTypeObject *defining_class, dl_store *store,
         return PyErr_NoMemory();
     }
     for (size_t i = 0; i < count; i++) {
-        reply.values[i] = value_buffer();
+        reply.values[i] = dlpy_value_buffer();
     }
     PyObject *answer = execute(defining_class, store, taken, &reply);
     for (size_t i = 0; i < count; i++) {
@@ -487,12 +235,10 @@ execute_one(PyTypeObject *defining_class, dl_store *store,
     dl_reply_kind kind = dl_request_kinds[taken->request.op].reply;
     bool is_object = kind != DL_REPLY_NAMES && kind != DL_REPLY_STATS;
     uint8_t room[256];
-    dl_buffer value = {
-        .data = room,
-        .capacity = sizeof room,
-        .is_lent = true,
-        .large = is_object ? resize_bytes : NULL,
-    };
+    dl_buffer value = is_object ? dlpy_value_buffer() : (dl_buffer){0};
+    value.data = room;
+    value.capacity = sizeof room;
+    value.is_lent = true;
     dl_store_reply reply = {.values = &value};
 
     PyObject *answer = execute(defining_class, store, taken, &reply);
@@ -822,127 +568,6 @@ store_reduce(PyObject *self, PyObject *unused)
         return reduce_prefix_store(state, (dlpy_store *)self);
     }
     return call_in_python("distlite.stores.handles", "reduce", self, (dlpy_call){0});
-}
-
-/* Slots do not receive the defining class; only errors need the state. */
-static PyObject *
-raise_for(PyObject *self, dl_status status)
-{
-    dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
-
-    return state == NULL ? NULL : dlpy_raise_store(state, status);
-}
-
-/* Executes the request of an operator such as store[key], where `value` is NULL if it has
- * none.  On failure an exception is set, but not for a get that found no key in time. */
-static dl_status
-run_item(PyObject *self, dl_opcode op, PyObject *key, PyObject *value,
-         dl_store_reply *reply)
-{
-    dl_store *store = dlpy_store_core(self);
-    dl_store_request request = {.op = op};
-    dlpy_bytes name;
-    dlpy_bytes content = {0};
-
-    if (store == NULL || dlpy_bytes_from(key, "key", &name) < 0) {
-        return DL_INTERRUPTED;
-    }
-    if (value != NULL && dlpy_bytes_from(value, "value", &content) < 0) {
-        dlpy_bytes_release(&name);
-        return DL_INTERRUPTED;
-    }
-    if (op == DL_OP_CHECK) {
-        request.keys = &name.bytes;
-        request.count = 1;
-    } else {
-        request.key = name.bytes;
-        request.value = content.bytes;
-    }
-    /* A get does not wait: a timeout of zero checks once; the round trip to a server has
-     * a grace period of its own. */
-    int64_t timeout = op == DL_OP_GET ? 0 : dl_store_timeout(store);
-    dl_status status = perform(Py_TYPE(self), store, &request, reply, timeout);
-    if (status != DL_OK && !(op == DL_OP_GET && status == DL_TIMEOUT)) {
-        raise_for(self, status);
-    }
-    dlpy_bytes_release(&content);
-    dlpy_bytes_release(&name);
-    return status;
-}
-
-/* Unlike get(), does not wait: an absent key is a KeyError at once. */
-PyObject *
-dlpy_store_subscript(PyObject *self, PyObject *key)
-{
-    dl_buffer value = value_buffer();
-    dl_store_reply reply = {.values = &value};
-    PyObject *result = NULL;
-    dl_status status = run_item(self, DL_OP_GET, key, NULL, &reply);
-
-    if (status == DL_OK) {
-        result = object_from_buffer(&value);
-    } else if (status == DL_TIMEOUT
-               && run_item(self, DL_OP_CHECK, key, NULL, &reply) == DL_OK) {
-        /* Otherwise the server does not answer, which the check has raised. */
-        PyErr_SetObject(PyExc_KeyError, key);
-    }
-    dl_buffer_fini(&value);
-    return result;
-}
-
-/* Same as set(). */
-static int
-set_item(PyObject *self, PyObject *key, PyObject *value)
-{
-    return run_item(self, DL_OP_SET, key, value, &(dl_store_reply){0}) == DL_OK ? 0
-                                                                                : -1;
-}
-
-/* Raises KeyError if there is no such key, unlike delete_key(), which returns False. */
-static int
-delete_item(PyObject *self, PyObject *key)
-{
-    dl_store_reply reply = {0};
-
-    if (run_item(self, DL_OP_DELETE_KEY, key, NULL, &reply) != DL_OK) {
-        return -1;
-    }
-    if (reply.number == 0) {
-        PyErr_SetObject(PyExc_KeyError, key);
-        return -1;
-    }
-    return 0;
-}
-
-int
-dlpy_store_set_subscript(PyObject *self, PyObject *key, PyObject *value)
-{
-    return value == NULL ? delete_item(self, key) : set_item(self, key, value);
-}
-
-/* As for check(), a queue that is not empty exists. */
-int
-dlpy_store_contains(PyObject *self, PyObject *key)
-{
-    dl_store_reply reply = {0};
-
-    return run_item(self, DL_OP_CHECK, key, NULL, &reply) == DL_OK ? reply.number != 0
-                                                                   : -1;
-}
-
-/* Iterates over a snapshot of the keys: changes during the loop do not affect it. */
-PyObject *
-dlpy_store_iterate(PyObject *self)
-{
-    /* Calls the method, so that a loop uses an override in Python. */
-    PyObject *names = PyObject_CallMethod(self, "list_keys", NULL);
-
-    if (names == NULL) {
-        return NULL;
-    }
-    PyObject *iterator = PyObject_GetIter(names);
-    Py_DECREF(names);
-    return iterator;
 }
 
 #define FUNCTION(function) (PyCFunction)(void (*)(void))(function)

@@ -58,9 +58,11 @@ int dlpy_store_finish_init(PyObject *self, dl_status status, dl_store *store);
 /* Returns the repr of an object that has no store yet, for debuggers and tracebacks. */
 PyObject *dlpy_store_describe_unmade(PyObject *self);
 
-/* The methods and operators of Store (store_methods.c). */
+/* The methods of Store (store_methods.c). */
 extern PyMethodDef dlpy_store_methods[];
 PyObject *dlpy_store_get_timeout(PyObject *self, void *closure);
+
+/* Its operators (store_items.c). */
 PyObject *dlpy_store_subscript(PyObject *self, PyObject *key);
 int dlpy_store_set_subscript(PyObject *self, PyObject *key, PyObject *value);
 int dlpy_store_contains(PyObject *self, PyObject *key);
