@@ -517,7 +517,7 @@ static pid_t stopping;
 static dl_status
 interrupt_once_stopped(void)
 {
-    return is_stopped(stopping) ? DL_INTERRUPTED : DL_OK;
+    return is_stopped(stopping) ? dl_fail(DL_INTERRUPTED, "interrupted") : DL_OK;
 }
 
 /* Rank 1 is stopped between the cards, which show that all ranks have come, and the data:

@@ -65,23 +65,22 @@ def start(
     world_size: int,
     init_method: str,
     roles: list[tuple[int, int]],
-    delay: tuple[float, ...] = (),
     wait: float = 60.0,
-    stays: bool = False,
+    one_too_many: bool = False,
     way: str = "url",
     meets: bool = False,
 ) -> tuple[str, float]:
     """Each is started with a rank and a world size of its own: what it is told, and how
-    long that took.  `stays`: those that have joined leave after another gave up.
-    `meets`: all begin at the same time, however long their processes took to start."""
+    long that took.  `one_too_many`: the last one comes once the others have joined, and
+    these leave after it gave up.  `meets`: all begin at the same time, however long their processes took to start."""
     own, size = roles[rank]
     os.environ["DISTLITE_HOST_HINT"] = f"host{rank % 2}"
-    if stays:
-        path = init_method.removeprefix("file://").replace("tcp://", "/tmp/")
-        over = dist.FileStore(path + ".over", -1)
-    time.sleep(delay[rank] if delay else 0)
+    path = init_method.removeprefix("file://")
+    if one_too_many:
+        others = dist.FileStore(path + ".others", -1)
+        if rank == world_size - 1:
+            others.wait([f"joined/{each}" for each in range(rank)])
     if meets:
-        path = init_method.removeprefix("file://")
         dist.FileStore(path + ".begin", world_size).barrier("begin", world_size)
     begin = time.monotonic()
     timeout = timedelta(seconds=wait)
@@ -89,12 +88,13 @@ def start(
         _initialize(init_method, own, size, timeout, way)
     except RuntimeError as error:
         took = time.monotonic() - begin
-        if stays:
-            over.set("over", "yes")
+        if one_too_many:
+            others.set("over", "yes")
         return f"{type(error).__name__}: {error}", took
     dist.barrier()
-    if stays:
-        over.wait(["over"], timedelta(seconds=30))
+    if one_too_many:
+        others.set(f"joined/{rank}", "yes")
+        others.wait(["over"], timedelta(seconds=30))
     dist.destroy_process_group()
     return "joined", time.monotonic() - begin
 

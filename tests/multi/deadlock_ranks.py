@@ -252,7 +252,9 @@ def receive_what_is_on_its_way(rank: int, size: int) -> None:
 def stop_a_rank(rank: int, size: int) -> None:
     """A stopped rank waits for nobody."""
     if rank == 1:
-        script = f"sleep 2; kill -CONT {os.getpid()}"
+        stat = f"/proc/{os.getpid()}/stat"
+        script = f"until grep -q ') T ' {stat}; do sleep 0.1; done; sleep 2; "
+        script += f"kill -CONT {os.getpid()}"
         with subprocess.Popen(["/bin/sh", "-c", script]):
             os.kill(os.getpid(), signal.SIGSTOP)
     distlite.all_reduce(np.ones(4))

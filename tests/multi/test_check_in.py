@@ -128,9 +128,7 @@ def test_so_they_are_over_any_store(keys):
 @pytest.mark.parametrize("late", [1, 2])
 def test_a_second_one_that_comes_too_late_is_told_so(late):
     roles = [(0, 3), (1, 3), (2, 3), (late, 3)]
-    results = run_ranks(
-        check_in_ranks.start, 4, roles=roles, delay=(0.0, 0.0, 0.0, 1.0), stays=True
-    )
+    results = run_ranks(check_in_ranks.start, 4, roles=roles, one_too_many=True)
     assert [text for text, _ in results[:3]] == ["joined"] * 3
     text, seconds = results[3]
     assert text.startswith(f"DistBackendError: rank {late} was started twice, as pid ")
