@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <inttypes.h>
-#include <stdio.h>
-
 #include "pg/cpu/algorithms/algorithms.h"
 #include "pg/cpu/cpu_state.h"
+#include "pg/cpu/operation_text.h"
 #include "tensor/strided.h"
 
 /* Makes `*plain` a contiguous copy of `tensor` in the staging buffer. */
@@ -73,14 +71,11 @@ static void
 give_up_group(dl_cpu_backend *self, const dl_op_context *op)
 {
     dl_error cause = *dl_last_error();
-    dl_error message = cause;
+    char operation[DL_OPERATION_TEXT_SIZE];
 
-    if (cause.status == DL_INTERRUPTED) {
-        message.status = DL_CANCELLED;
-        snprintf(message.text, sizeof message.text,
-                 "%s #%" PRIu64 " in group %.200s was interrupted",
-                 dl_op_type_name(op->fingerprint.op), op->sequence, self->group_name);
-    }
+    dl_operation_describe(op->fingerprint.op, op->sequence, self->group_name,
+                          operation);
+    dl_error message = dl_operation_error_for_others(&cause, operation);
     dl_cpu_give_up(self, &message);
     (void)dl_fail_again(&cause);
 }

@@ -8,18 +8,15 @@
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "pg/cpu/operation_text.h"
 #include "pg/record/blocked_threads.h"
 #include "pg/record/recording.h"
 
-/* Error texts name at most so many late ranks, and count the others. */
-#define NAMED_RANKS 6
+#define NOT_BEGUN " (it has not begun any operation)"
 
 /* How long a wait looks for another cause before it names a rank that left in the
  * middle of an operation. */
 #define HEARING_PATIENCE (100 * DL_MILLISECOND)
-
-/* Bytes of a text such as "all_reduce #5 in group 0". */
-#define OPERATION_SIZE 160
 
 int
 dl_failure_check_name(const dl_board *board, int rank)
@@ -38,15 +35,14 @@ dl_failure_check_operation(const dl_board *board, uint64_t sequence)
 
 static void
 describe_call(const dl_board *board, uint8_t type, uint64_t sequence,
-              char text[OPERATION_SIZE])
+              char text[DL_OPERATION_TEXT_SIZE])
 {
-    snprintf(text, OPERATION_SIZE, "%s #%" PRIu64 " in group %.100s",
-             dl_op_type_name(type), dl_failure_check_operation(board, sequence),
-             board->options.group_name);
+    dl_operation_describe(type, dl_failure_check_operation(board, sequence),
+                          board->options.group_name, text);
 }
 
 static void
-describe_turn(const dl_board *board, uint64_t turn, char text[OPERATION_SIZE])
+describe_turn(const dl_board *board, uint64_t turn, char text[DL_OPERATION_TEXT_SIZE])
 {
     const dl_board_line *line =
         &board->lines[turn % DL_BOARD_TURNS][board->options.rank];
@@ -56,7 +52,7 @@ describe_turn(const dl_board *board, uint64_t turn, char text[OPERATION_SIZE])
 }
 
 static void
-describe_operation(const dl_board *board, char text[OPERATION_SIZE])
+describe_operation(const dl_board *board, char text[DL_OPERATION_TEXT_SIZE])
 {
     describe_turn(board, board->turn, text);
 }
@@ -103,17 +99,15 @@ is_awaited(const dl_wanted *wanted, int rank)
 /* Writes " (last seen in #4)", or nothing if the rank is in this operation: in a group
  * of several hosts it may be at the first of two meetings. */
 static void
-describe_last_seen(const dl_board *board, int rank, char text[64])
+describe_last_seen(const dl_board *board, int rank, char text[DL_LAST_SEEN_SIZE])
 {
     uint64_t seen =
         dl_failure_check_operation(board, dl_failure_check_last_seen(board, rank));
 
     if (seen >= dl_failure_check_operation(board, board->op->sequence)) {
         text[0] = '\0';
-    } else if (seen == 0) {
-        snprintf(text, 64, " (it has not begun any operation)");
     } else {
-        snprintf(text, 64, " (last seen in #%" PRIu64 ")", seen);
+        dl_operation_describe_last_seen(seen, NOT_BEGUN, text);
     }
 }
 
@@ -129,9 +123,9 @@ has_called(const dl_board *board, int rank)
 static dl_status
 fail_gone(const dl_board *board, int rank, dl_farewell farewell)
 {
-    char operation[OPERATION_SIZE];
+    char operation[DL_OPERATION_TEXT_SIZE];
     char peer[DL_PEER_TEXT_SIZE];
-    char seen[64];
+    char seen[DL_LAST_SEEN_SIZE];
 
     describe_operation(board, operation);
     describe_rank(board, rank, peer);
@@ -193,7 +187,7 @@ dl_failure_check_watch(const dl_board *board, int rank)
 
 /* A text that is appended to, and cut at its limit. */
 typedef struct list_text {
-    char data[DL_ERROR_TEXT_SIZE - 2 * OPERATION_SIZE];
+    char data[DL_ERROR_TEXT_SIZE - 2 * DL_OPERATION_TEXT_SIZE];
     size_t size;
 } list_text;
 
@@ -201,7 +195,7 @@ static void
 append_late(const dl_board *board, int rank, list_text *text)
 {
     char peer[DL_PEER_TEXT_SIZE];
-    char seen[64];
+    char seen[DL_LAST_SEEN_SIZE];
 
     describe_rank(board, rank, peer);
     describe_last_seen(board, rank, seen);
@@ -214,22 +208,22 @@ append_late(const dl_board *board, int rank, list_text *text)
 static dl_status
 fail_timeout(const dl_board *board, const dl_wanted *wanted)
 {
-    char operation[OPERATION_SIZE];
+    char operation[DL_OPERATION_TEXT_SIZE];
     int64_t limit = board->op->deadline.limit / DL_MILLISECOND;
     list_text late = {.size = 0};
     int count = 0;
 
     for (int rank = 0; rank < board->options.size; rank++) {
-        if (is_awaited(wanted, rank) && ++count <= NAMED_RANKS) {
+        if (is_awaited(wanted, rank) && ++count <= DL_NAMED_RANKS) {
             append_late(board, rank, &late);
         }
     }
     if (count == 0) {
         return DL_OK; /* the last one came at this moment */
     }
-    if (count > NAMED_RANKS) {
+    if (count > DL_NAMED_RANKS) {
         dl_text_append(late.data, sizeof late.data, &late.size, "; and %d more",
-                       count - NAMED_RANKS);
+                       count - DL_NAMED_RANKS);
     }
     describe_operation(board, operation);
     return dl_fail(DL_TIMEOUT, "%s timed out after %" PRId64 "ms: waiting for %s",
@@ -324,15 +318,13 @@ dl_failure_check_describe_ended(const dl_board *board, int rank, dl_error *messa
     uint64_t seen =
         dl_failure_check_operation(board, dl_failure_check_last_seen(board, rank));
     char peer[DL_PEER_TEXT_SIZE];
-    char place[64] = " (it has not begun any operation)";
+    char last[DL_LAST_SEEN_SIZE];
 
-    if (seen > 0) {
-        snprintf(place, sizeof place, " (last seen in #%" PRIu64 ")", seen);
-    }
+    dl_operation_describe_last_seen(seen, NOT_BEGUN, last);
     describe_rank(board, rank, peer);
     message->status = DL_PEER_LOST;
     snprintf(message->text, sizeof message->text, "%s exited or was killed%s", peer,
-             place);
+             last);
     return seen;
 }
 
@@ -344,20 +336,13 @@ dl_failure_check_is_told(const dl_board *board)
     return breaker != 0 && breaker != (uint32_t)board->options.rank + 1;
 }
 
-/* Puts the operation before the last error's text, unless the text already names an
- * operation of this group, which may be another one. */
 static dl_status
 fail_in_operation(const dl_board *board)
 {
-    dl_error error = *dl_last_error();
-    char operation[OPERATION_SIZE];
+    char operation[DL_OPERATION_TEXT_SIZE];
 
     describe_operation(board, operation);
-    if (strstr(error.text, strstr(operation, " in group ")) != NULL) {
-        return error.status;
-    }
-    return dl_fail(error.status, "%s: %.*s", operation,
-                   DL_ERROR_TEXT_SIZE - OPERATION_SIZE - 8, error.text);
+    return dl_operation_fail(operation, "");
 }
 
 static dl_status
@@ -446,7 +431,7 @@ dl_failure_check_mismatch(const dl_board *board, uint64_t turn, int other)
     int self = board->options.rank;
     int first = self < other ? self : other;
     int second = self < other ? other : self;
-    char operation[OPERATION_SIZE];
+    char operation[DL_OPERATION_TEXT_SIZE];
     char calls[2][DL_FINGERPRINT_TEXT_SIZE];
 
     describe_turn(board, turn, operation);
@@ -480,7 +465,7 @@ dl_failure_check_message(const dl_board *board, const dl_op_context *op,
                          const dl_error *error)
 {
     dl_error message = *error;
-    char operation[OPERATION_SIZE];
+    char operation[DL_OPERATION_TEXT_SIZE];
     char peer[DL_PEER_TEXT_SIZE];
 
     if (atomic_load(&board->is_aborted)) {
@@ -490,10 +475,8 @@ dl_failure_check_message(const dl_board *board, const dl_op_context *op,
         message.status = DL_PEER_LOST;
         snprintf(message.text, sizeof message.text, "%s gave up: %.*s", peer,
                  DL_ERROR_TEXT_SIZE - DL_PEER_TEXT_SIZE - 16, error->text);
-    } else if (error->status == DL_INTERRUPTED) {
-        describe_call(board, op->fingerprint.op, op->sequence, operation);
-        message.status = DL_CANCELLED;
-        snprintf(message.text, sizeof message.text, "%s was interrupted", operation);
+        return message;
     }
-    return message;
+    describe_call(board, op->fingerprint.op, op->sequence, operation);
+    return dl_operation_error_for_others(error, operation);
 }

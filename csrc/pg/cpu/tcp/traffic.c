@@ -12,6 +12,7 @@
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "net/socket.h"
+#include "pg/cpu/operation_text.h"
 #include "pg/record/blocked_threads.h"
 
 /* Time of polling without sleep, because a wake-up takes as long as a fast network's
@@ -25,12 +26,6 @@
 /* How long fail_route() waits for the reason why a connection has ended: it may arrive
  * by a way that is checked less often than the links. */
 #define HEARING_PATIENCE (100 * DL_MILLISECOND)
-
-/* Error texts name at most so many late ranks, and count the others. */
-#define NAMED_RANKS 6
-
-/* Bytes of a text such as "all_reduce #5 in group 0". */
-#define OPERATION_SIZE 160
 
 dl_status
 dl_traffic_init(dl_traffic *traffic, const dl_traffic_options *options)
@@ -263,22 +258,21 @@ dl_traffic_next(dl_traffic *traffic)
  * sleep, and the error text for each way to fail, as in shm/failure_check.h. */
 
 static void
-describe_operation(const dl_traffic *self, char text[OPERATION_SIZE])
+describe_operation(const dl_traffic *self, char text[DL_OPERATION_TEXT_SIZE])
 {
-    snprintf(text, OPERATION_SIZE, "%s #%" PRIu64 " in group %.100s",
-             dl_op_type_name(self->op->fingerprint.op), self->op->sequence,
-             self->options.group_name);
+    dl_operation_describe(self->op->fingerprint.op, self->op->sequence,
+                          self->options.group_name, text);
 }
 
 /* Writes " (last seen in #4)", or nothing if the rank is in this operation. */
 static void
-describe_last_seen(const dl_traffic *self, const dl_route *route, char text[64])
+describe_last_seen(const dl_traffic *self, const dl_route *route,
+                   char text[DL_LAST_SEEN_SIZE])
 {
     text[0] = '\0';
-    if (route->heard == 0) {
-        snprintf(text, 64, " (nothing has been received from it yet)");
-    } else if (route->heard < self->op->sequence) {
-        snprintf(text, 64, " (last seen in #%" PRIu64 ")", route->heard);
+    if (route->heard < self->op->sequence) {
+        dl_operation_describe_last_seen(
+            route->heard, " (nothing has been received from it yet)", text);
     }
 }
 
@@ -289,19 +283,17 @@ static dl_status
 fail_in_operation(const dl_traffic *traffic, const dl_route *route)
 {
     dl_error error = *dl_last_error();
-    char operation[OPERATION_SIZE];
-    char seen[64] = "";
+    char operation[DL_OPERATION_TEXT_SIZE];
+    char seen[DL_LAST_SEEN_SIZE] = "";
 
     /* A rank that has left in order is lost to this rank's operation. */
     error.status = error.status == DL_CLOSED ? DL_PEER_LOST : error.status;
+    (void)dl_fail_again(&error);
     describe_operation(traffic, operation);
-    if (strstr(error.text, strstr(operation, " in group ")) != NULL) {
-        return dl_fail_again(&error);
-    }
     if (error.status == DL_PEER_LOST && route != NULL && !route->is_told) {
         describe_last_seen(traffic, route, seen);
     }
-    return dl_fail(error.status, "%s: %.1700s%s", operation, error.text, seen);
+    return dl_operation_fail(operation, seen);
 }
 
 static bool
@@ -323,29 +315,29 @@ static void
 describe_late(const dl_traffic *self, char *text, size_t size)
 {
     char peer[DL_PEER_TEXT_SIZE];
-    char seen[64];
+    char seen[DL_LAST_SEEN_SIZE];
     size_t used = 0;
     int count = 0;
 
     for (int rank = 0; rank < self->options.size; rank++) {
         const dl_route *route = self->routes[rank];
-        if (route != NULL && is_awaited(self, route) && ++count <= NAMED_RANKS) {
+        if (route != NULL && is_awaited(self, route) && ++count <= DL_NAMED_RANKS) {
             dl_peer_describe(dl_bundle_options(&route->link)->there, rank, peer);
             describe_last_seen(self, route, seen);
             used += (size_t)snprintf(text + used, size - used, "%s%s%s",
                                      count == 1 ? "" : ", ", peer, seen);
         }
     }
-    if (count > NAMED_RANKS) {
-        snprintf(text + used, size - used, " and %d more", count - NAMED_RANKS);
+    if (count > DL_NAMED_RANKS) {
+        snprintf(text + used, size - used, " and %d more", count - DL_NAMED_RANKS);
     }
 }
 
 static dl_status
 fail_timeout(const dl_traffic *self)
 {
-    char operation[OPERATION_SIZE];
-    char late[NAMED_RANKS * (DL_PEER_TEXT_SIZE + 66) + 32] = "";
+    char operation[DL_OPERATION_TEXT_SIZE];
+    char late[DL_NAMED_RANKS * (DL_PEER_TEXT_SIZE + DL_LAST_SEEN_SIZE + 2) + 32] = "";
 
     describe_late(self, late, sizeof late);
     describe_operation(self, operation);
@@ -436,15 +428,10 @@ check_wait(dl_traffic *traffic)
 static dl_error
 message_for_others(const dl_traffic *traffic, const dl_error *error)
 {
-    dl_error message = *error;
-    char operation[OPERATION_SIZE];
+    char operation[DL_OPERATION_TEXT_SIZE];
 
-    if (error->status == DL_INTERRUPTED) {
-        describe_operation(traffic, operation);
-        message.status = DL_CANCELLED;
-        snprintf(message.text, sizeof message.text, "%s was interrupted", operation);
-    }
-    return message;
+    describe_operation(traffic, operation);
+    return dl_operation_error_for_others(error, operation);
 }
 
 /* Fails the operation after a route has failed.  The end of a connection has no reason;
