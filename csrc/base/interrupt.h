@@ -6,6 +6,7 @@
 #ifndef DISTLITE_BASE_INTERRUPT_H
 #define DISTLITE_BASE_INTERRUPT_H
 
+#include <pthread.h>
 #include <stdbool.h>
 
 #include "base/status.h"
@@ -49,5 +50,15 @@ void dl_blocking_set_hook(dl_blocking_fn begin, void *context);
 /* Calls and removes the hook, if one is set.  Called before any wait of more than a few
  * microseconds, possibly with locks held: the hook must not wait for anything. */
 void dl_blocking_begin(void);
+
+/* Locks, and calls the hook first if that has to wait. */
+static inline void
+dl_blocking_lock(pthread_mutex_t *lock)
+{
+    if (pthread_mutex_trylock(lock) != 0) {
+        dl_blocking_begin();
+        pthread_mutex_lock(lock);
+    }
+}
 
 #endif

@@ -48,7 +48,7 @@ fail_busy(const operation *self)
 /* Numbers and records the operation.  Called with the turn held.  A failure leaves the
  * group as it was, as nothing has been sent. */
 static dl_status
-begin(operation *self)
+begin_operation(operation *self)
 {
     DL_TRY(dl_group_admit(self->group));
     self->backend = self->group->host.backend;
@@ -204,7 +204,7 @@ carry_out(operation *self)
 }
 
 static dl_status
-check(operation *self)
+check_call(operation *self)
 {
     self->context.fingerprint.op = (uint8_t)self->call->op;
     return checks[self->call->op](self->group, self->call, &self->context.fingerprint);
@@ -220,7 +220,7 @@ dl_group_check_collective(const dl_group *group, const dl_call *call)
 
 /* Takes the turn and runs an operation that was checked, on the caller's thread. */
 static inline dl_status
-run(operation *self)
+run_operation(operation *self)
 {
     dl_group *group = self->group;
     dl_side *side = &group->host;
@@ -230,7 +230,7 @@ run(operation *self)
     if (status != DL_OK) {
         return status == DL_TIMEOUT ? fail_busy(self) : status;
     }
-    status = begin(self);
+    status = begin_operation(self);
     if (status == DL_OK) {
         status = carry_out(self);
     }
@@ -247,11 +247,11 @@ run_on_device(operation *self)
         return dl_device_run(self->group, &(dl_op){self->call, self->context});
     }
     if (self->group->device_arrays == DL_ARRAYS_PASSED) {
-        return run(self);
+        return run_operation(self);
     }
     dl_blocking_begin();
     DL_TRY(dl_stream_marks_new(self->group, self->call, &self->marks));
-    dl_status status = run(self);
+    dl_status status = run_operation(self);
     dl_stream_marks_free(self->marks);
     return status;
 }
@@ -261,8 +261,8 @@ dl_group_run(dl_group *group, const dl_call *call, dl_deadline deadline)
 {
     operation self = {.group = group, .call = call, .context.deadline = deadline};
 
-    DL_TRY(check(&self));
-    return dl_call_is_on_device(call) ? run_on_device(&self) : run(&self);
+    DL_TRY(check_call(&self));
+    return dl_call_is_on_device(call) ? run_on_device(&self) : run_operation(&self);
 }
 
 /* Bytes that hold the arguments of an operation on one array. */
@@ -328,7 +328,7 @@ static void
 run_queued(dl_job *job)
 {
     queued *self = queued_of_job(job);
-    dl_status status = begin(&self->operation);
+    dl_status status = begin_operation(&self->operation);
     if (status == DL_OK) {
         atomic_store_explicit(&self->work.sequence, self->operation.context.sequence,
                               memory_order_relaxed);
@@ -406,7 +406,7 @@ queued_new(const operation *asked, queued **made)
 
 /* Queues an operation that was checked. */
 static dl_status
-submit(const operation *asked, dl_work **work)
+submit_operation(const operation *asked, dl_work **work)
 {
     dl_side *side = &asked->group->host;
     queued *self = NULL;
@@ -435,16 +435,16 @@ dl_group_submit(dl_group *group, const dl_call *call, dl_deadline deadline,
                        .context.deadline = deadline,
                        .context.guard = call->guard};
 
-    DL_TRY(check(&asked));
+    DL_TRY(check_call(&asked));
     if (!dl_call_is_on_device(call) || group->device_arrays == DL_ARRAYS_PASSED) {
-        return submit(&asked, work);
+        return submit_operation(&asked, work);
     }
     if (group->device != NULL) {
         return dl_device_enqueue(group, &(dl_op){call, asked.context}, work);
     }
     /* The streams of the arrays are marked now, and waited for at its turn. */
     DL_TRY(dl_stream_marks_new(group, call, &asked.marks));
-    dl_status status = submit(&asked, work);
+    dl_status status = submit_operation(&asked, work);
     if (status != DL_OK) {
         dl_stream_marks_free(asked.marks);
     }

@@ -208,7 +208,7 @@ compare_reports(reduction *self, dl_status status)
 }
 
 static dl_status
-combine(reduction *self)
+combine_parts(reduction *self)
 {
     DL_TRY(dl_op_check_arrays(&self->context));
     dl_status status = combine_blocks(self);
@@ -245,7 +245,7 @@ run_small(reduction *self, const in_place *call)
         self->outputs[rank] = memory_like(call->tensor, block_of(self, rank), size);
     }
     DL_TRY(gather_blocks(self));
-    DL_TRY(combine(self));
+    DL_TRY(combine_parts(self));
     DL_TRY(dl_op_check_arrays(&self->context));
     if (call->receives) {
         dl_strided_scatter_part(call->tensor, result_of(self, call, self->rank), 0,
@@ -285,7 +285,7 @@ combine_share(reduction *self, const in_place *call, uint8_t *data)
             memory_like(call->tensor, block_of(self, rank), self->block_size);
     }
     DL_TRY(exchange_blocks(self));
-    return combine(self);
+    return combine_parts(self);
 }
 
 /* Puts the results of all shares together in `data`, on the ranks that get any. */
@@ -369,7 +369,7 @@ run_reduce_scatter(reduction *self, const dl_call *call)
         self->outputs[rank] = memory_like(output, block_of(self, rank), size);
     }
     DL_TRY(exchange_blocks(self));
-    DL_TRY(combine(self));
+    DL_TRY(combine_parts(self));
     DL_TRY(dl_op_check_arrays(&self->context));
     dl_strided_scatter_part(output, block_of(self, self->size - 1), 0, size);
     return DL_OK;

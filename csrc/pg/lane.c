@@ -141,7 +141,7 @@ sleep_until_wanted(dl_lane *lane)
 /* Inspects the queue once, and runs a job or waits for one.  Sets lane->is_lost if the
  * job has freed the lane, and otherwise returns with the lock held. */
 static void
-serve_once(dl_lane *lane, const bool *is_lost)
+serve_one_job(dl_lane *lane, const bool *is_lost)
 {
     dl_job *job = next_job(lane);
     int64_t now = dl_now();
@@ -194,7 +194,7 @@ make_progress(void *argument)
     pthread_mutex_lock(&lane->lock);
     lane->is_lost = &is_lost;
     while (!may_end(lane)) {
-        serve_once(lane, &is_lost);
+        serve_one_job(lane, &is_lost);
         if (is_lost) {
             return NULL;
         }
@@ -450,7 +450,7 @@ has_begun(const dl_job *job)
 
 /* Called with the lock held, which is released meanwhile. */
 static void
-expire(dl_lane *lane, dl_job *job)
+expire_job(dl_lane *lane, dl_job *job)
 {
     dl_list_remove(&job->entry.node);
     pthread_mutex_unlock(&lane->lock);
@@ -473,7 +473,7 @@ join_once(dl_lane *lane, dl_job *job, dl_deadline deadline, bool *has_expired)
     }
     if (!has_begun(job)) {
         *has_expired = true;
-        expire(lane, job);
+        expire_job(lane, job);
     }
     return DL_OK;
 }

@@ -58,8 +58,8 @@ copy_ranks(const dl_group_options *options, int **ranks)
  * `origin_ranks`.  Fails with DL_CLOSED if the parent has ended, or with the cause of
  * its abort. */
 static dl_status
-inherit(dl_group *parent, const dl_backend_kind *kind, bool is_successor,
-        dl_backend_options *options, int *origin_ranks)
+inherit_origin(dl_group *parent, const dl_backend_kind *kind, bool is_successor,
+               dl_backend_options *options, int *origin_ranks)
 {
     if (dl_group_is_inherited(parent) || atomic_load(&parent->is_closed)) {
         return dl_group_admit(parent);
@@ -102,8 +102,8 @@ backend_options_init(dl_backend_options *options, const dl_group_options *asked,
     }
     DL_TRY(copy_ranks(asked, ranks));
     options->origin_ranks = *ranks;
-    return inherit(asked->parent, dl_backend_find(asked->backend), asked->is_successor,
-                   options, *ranks);
+    return inherit_origin(asked->parent, dl_backend_find(asked->backend),
+                          asked->is_successor, options, *ranks);
 }
 
 void
@@ -152,7 +152,7 @@ make_backend(dl_group *group, const dl_backend_options *options)
 }
 
 static dl_status
-join(dl_group *group, const dl_group_options *asked)
+join_group(dl_group *group, const dl_group_options *asked)
 {
     dl_backend_options options;
     int *ranks;
@@ -229,7 +229,7 @@ dl_group_new(const dl_group_options *options, dl_store *store, dl_group **group)
         status = dl_fail_no_memory();
         dl_group_refuse(options, store);
     } else {
-        status = join(made, options);
+        status = join_group(made, options);
     }
     if (status != DL_OK) {
         free_group(made);

@@ -80,7 +80,7 @@ post_locked(dl_group *group, const dl_call *calls, int count, dl_deadline deadli
 }
 
 static dl_fingerprint
-describe(const dl_call *call)
+fingerprint_of(const dl_call *call)
 {
     dl_fingerprint what = {.op = (uint8_t)call->op, .root = (uint32_t)call->peer};
 
@@ -91,9 +91,10 @@ describe(const dl_call *call)
 static dl_op
 on_device(const dl_call *call, dl_deadline deadline)
 {
-    return (dl_op){
-        call,
-        {.fingerprint = describe(call), .deadline = deadline, .guard = call->guard}};
+    return (dl_op){call,
+                   {.fingerprint = fingerprint_of(call),
+                    .deadline = deadline,
+                    .guard = call->guard}};
 }
 
 /* Messages up to this size are copied within a microsecond. */
@@ -116,7 +117,7 @@ record_messages(const dl_group *group, const dl_call *calls, int count,
     for (int i = 0; seat->row != NULL && i < count; i++) {
         const dl_call *call = &calls[i];
         dl_work *work = works[i];
-        dl_fingerprint what = describe(call);
+        dl_fingerprint what = fingerprint_of(call);
         if (work != NULL && !(dl_work_is_done(work) && work->status == DL_OK)) {
             dl_work_attach(work, dl_recorder_post(seat, &what, call->tag, deadline));
             continue;
@@ -124,16 +125,6 @@ record_messages(const dl_group *group, const dl_call *calls, int count,
         int64_t ended_at =
             work == NULL ? dl_group_ended_at(call, deadline) : work->ended_at;
         dl_recorder_post_ended(seat, &what, call->tag, deadline, ended_at);
-    }
-}
-
-/* The thread may hold the GIL until it waits. */
-static void
-lock(dl_group *group)
-{
-    if (pthread_mutex_trylock(&group->lock) != 0) {
-        dl_blocking_begin();
-        pthread_mutex_lock(&group->lock);
     }
 }
 
@@ -147,7 +138,7 @@ post_checked(dl_group *group, const dl_call *calls, int count, dl_deadline deadl
     /* Checked before locking, because a forked child may have inherited
      * the lock held. */
     DL_TRY(dl_group_admit(group));
-    lock(group);
+    dl_blocking_lock(&group->lock);
     dl_status status = post_locked(group, calls, count, deadline, works, &posted);
     pthread_mutex_unlock(&group->lock);
     record_messages(group, calls, posted, deadline, works);
@@ -212,7 +203,7 @@ await_message(dl_work *work, int peer, dl_message_end *end)
 #define NEAR_MESSAGES 8
 
 static void
-withdraw(dl_work *work, const dl_error *why, dl_message_end *end)
+withdraw_message(dl_work *work, const dl_error *why, dl_message_end *end)
 {
     (void)dl_fail_again(why);
     work->ops->withdraw(work);
@@ -366,7 +357,7 @@ await_one(dl_work **works, const dl_call *calls, int count, int i, outcome *all,
     if (is_done || own == DL_INTERRUPTED) {
         (void)take_back(work, own, &ends[i]);
     } else {
-        withdraw(work, &all->error, &ends[i]);
+        withdraw_message(work, &all->error, &ends[i]);
     }
 }
 
@@ -451,7 +442,7 @@ dl_group_probe(dl_group *group, int peer, int64_t tag, bool waits, dl_deadline d
         return dl_fail(DL_INVALID, "probe: tag %" PRId64 " is negative", tag);
     }
     DL_TRY(dl_group_admit(group));
-    lock(group);
+    dl_blocking_lock(&group->lock);
     dl_status status = post_locked(group, &call, 1, deadline, &work, &posted);
     pthread_mutex_unlock(&group->lock);
     DL_TRY(status);

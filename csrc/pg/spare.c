@@ -112,7 +112,7 @@ take_smallest(size_t size)
 
 /* Maps memory that begins at a large page, which not every kernel ensures by itself. */
 static uint8_t *
-map(size_t size)
+map_aligned(size_t size)
 {
     uint8_t *mapped = mmap(NULL, size + LARGE_PAGE, PROT_READ | PROT_WRITE,
                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -137,7 +137,8 @@ make_spare(size_t size, spare **made)
     if (self == NULL) {
         return dl_fail_no_memory();
     }
-    self->base = (dl_region){.memory = map(size), .size = size, .free = give_back};
+    self->base =
+        (dl_region){.memory = map_aligned(size), .size = size, .free = give_back};
     if (self->base.memory == NULL) {
         int error = errno;
         free(self);

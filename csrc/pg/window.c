@@ -290,7 +290,7 @@ noting_loss(const dl_window *self, dl_status status)
 
 /* Checks that the window is open, and the rank. */
 static dl_status
-admit(dl_window *self, const char *what, int rank)
+check_usable(dl_window *self, const char *what, int rank)
 {
     dl_group *group = self->group;
 
@@ -353,7 +353,7 @@ check_access(dl_window *self, const char *what, const dl_window_access *access)
 {
     const dl_tensor *first = first_of(access);
 
-    DL_TRY(admit(self, what, access->rank));
+    DL_TRY(check_usable(self, what, access->rank));
     if (access->input != NULL) {
         DL_TRY(check_tensor(self, what, access->input, false));
     }
@@ -476,7 +476,7 @@ carry_out(dl_window *self, dl_access_kind kind, const dl_window_access *access,
 }
 
 static const char *
-name_of(dl_access_kind kind, const dl_window_access *access)
+describe_access_kind(dl_access_kind kind, const dl_window_access *access)
 {
     switch (kind) {
     case DL_ACCESS_PUT:
@@ -558,7 +558,7 @@ check_swap(const dl_window *self, const dl_window_access *access)
 static dl_status
 check_call(dl_window *self, dl_access_kind kind, const dl_window_access *access)
 {
-    const char *what = name_of(kind, access);
+    const char *what = describe_access_kind(kind, access);
 
     if (kind == DL_ACCESS_UPDATE) {
         DL_TRY(check_update(self, what, access->update));
@@ -602,7 +602,7 @@ static dl_status
 run_access(dl_window *self, dl_access_kind kind, const dl_window_access *access,
            dl_deadline deadline)
 {
-    waited what = {name_of(kind, access), access->rank};
+    waited what = {describe_access_kind(kind, access), access->rank};
     dl_waiting waiting;
 
     DL_TRY(check_call(self, kind, access));
@@ -671,7 +671,7 @@ static dl_status
 wait_submitted(dl_work *work, dl_deadline deadline)
 {
     submitted *self = submitted_of_work(work);
-    waited what = {name_of(self->kind, &self->access), self->access.rank};
+    waited what = {describe_access_kind(self->kind, &self->access), self->access.rank};
     dl_waiting waiting;
 
     dl_waiting_begin(&waiting, describe_waited, &what, deadline);
@@ -704,8 +704,8 @@ static void
 run_submitted(dl_job *job)
 {
     submitted *self = submitted_of_job(job);
-    const char *what = name_of(self->kind, &self->access);
-    dl_status status = admit(self->window, what, self->access.rank);
+    const char *what = describe_access_kind(self->kind, &self->access);
+    dl_status status = check_usable(self->window, what, self->access.rank);
 
     if (status == DL_OK) {
         status = dl_guard_check(self->guard);
@@ -717,7 +717,7 @@ run_submitted(dl_job *job)
 }
 
 static void
-expire_submitted(dl_job *job)
+fail_submitted(dl_job *job)
 {
     submitted *self = submitted_of_job(job);
 
@@ -725,8 +725,8 @@ expire_submitted(dl_job *job)
         self, dl_fail(DL_TIMEOUT,
                       "%s: the accesses to the window in group %s that "
                       "began before it have not ended within %" PRId64 "ms",
-                      name_of(self->kind, &self->access), self->window->group->name,
-                      job->deadline.limit / DL_MILLISECOND));
+                      describe_access_kind(self->kind, &self->access),
+                      self->window->group->name, job->deadline.limit / DL_MILLISECOND));
 }
 
 static void
@@ -794,7 +794,7 @@ dl_window_submit(dl_window *window, dl_access_kind kind, const dl_window_access 
     self->job.deadline = deadline;
     self->job.queued_at = dl_deadline_start(deadline);
     self->job.run = run_submitted;
-    self->job.expire = expire_submitted;
+    self->job.expire = fail_submitted;
     self->job.release = release_submitted;
     atomic_fetch_add_explicit(&window->submitted, 1, memory_order_relaxed);
     dl_status status = dl_lane_submit(&window->lane, &self->job);
@@ -813,7 +813,7 @@ dl_window_lock(dl_window *window, int rank, bool is_shared, dl_deadline deadline
     waited what = {"lock", rank};
     dl_waiting waiting;
 
-    DL_TRY(admit(window, what.what, rank));
+    DL_TRY(check_usable(window, what.what, rank));
     dl_waiting_begin(&waiting, describe_waited, &what, deadline);
     dl_status status = window->part->ops->lock(window->part, rank, is_shared, deadline);
     dl_waiting_end(&waiting);
@@ -831,7 +831,7 @@ dl_window_unlock(dl_window *window, int rank, dl_deadline deadline)
      * wait for the lock. */
     if (dl_group_is_inherited(group) || atomic_load(&window->is_closed) || rank < 0
         || rank >= group->size) {
-        DL_TRY(admit(window, what.what, rank));
+        DL_TRY(check_usable(window, what.what, rank));
     }
     dl_waiting_begin(&waiting, describe_waited, &what, deadline);
     dl_status status = await_submitted(window, what.what, deadline);
@@ -848,7 +848,7 @@ dl_window_flush(dl_window *window, int rank, dl_deadline deadline)
     waited what = {"flush", rank};
     dl_waiting waiting;
 
-    DL_TRY(admit(window, what.what, rank < 0 ? 0 : rank));
+    DL_TRY(check_usable(window, what.what, rank < 0 ? 0 : rank));
     dl_waiting_begin(&waiting, describe_waited, &what, deadline);
     dl_status status = await_submitted(window, what.what, deadline);
     if (status == DL_OK) {

@@ -29,7 +29,7 @@ dl_work_fini(dl_work *work)
 }
 
 static void
-leave(dl_work *work)
+keep_memory(dl_work *work)
 {
     (void)work;
 }
@@ -37,7 +37,7 @@ leave(dl_work *work)
 void
 dl_work_init_ended(dl_work *work, dl_op_type op, int source, int64_t now)
 {
-    static const dl_work_ops ops = {.free = leave};
+    static const dl_work_ops ops = {.free = keep_memory};
 
     dl_work_init(work, &ops, op);
     work->source = source;
@@ -87,7 +87,7 @@ keep_error(dl_work *work)
 }
 
 static dl_work_notice *
-reverse(dl_work_notice *first)
+reverse_notices(dl_work_notice *first)
 {
     dl_work_notice *reversed = NULL;
 
@@ -105,7 +105,7 @@ reverse(dl_work_notice *first)
 static void
 call_notices(dl_work_notice *last)
 {
-    for (dl_work_notice *notice = reverse(last); notice != NULL;) {
+    for (dl_work_notice *notice = reverse_notices(last); notice != NULL;) {
         dl_work_notice *next = notice->next;
         notice->call(notice);
         notice = next;

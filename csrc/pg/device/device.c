@@ -308,7 +308,7 @@ compare_calls(dl_device_side *self, const dl_batch *batch)
 
 /* Begins the operations of `batch`, which are `ops`.  Called with the turn held. */
 static dl_status
-enqueue(dl_group *group, dl_op *ops, const dl_batch *batch, dl_work **work)
+enqueue_batch(dl_group *group, dl_op *ops, const dl_batch *batch, dl_work **work)
 {
     dl_device_side *self = group->device;
 
@@ -335,7 +335,7 @@ dl_device_is_batching(const dl_group *group)
 
 /* Frees an operation of a batch, and completes its record if it never began. */
 static void
-drop(dl_op *op)
+drop_op(dl_op *op)
 {
     dl_recorder_end(op->context.record, DL_CANCELLED);
     free((void *)(uintptr_t)op->context.call_site);
@@ -384,7 +384,7 @@ add_to_batch(dl_group *group, const dl_op *op)
     *added = (dl_op){copy, op->context};
     dl_status status = record_queued(self, added);
     if (status != DL_OK) {
-        drop(added);
+        drop_op(added);
         return status;
     }
     self->batch_count++;
@@ -395,7 +395,7 @@ static void
 clear_batch(dl_device_side *self)
 {
     for (size_t i = 0; i < self->batch_count; i++) {
-        drop(&self->batch[i]);
+        drop_op(&self->batch[i]);
     }
     free(self->batch);
     self->batch = NULL;
@@ -415,7 +415,7 @@ dl_device_enqueue(dl_group *group, const dl_op *op, dl_work **work)
         return add_to_batch(group, op);
     }
     DL_TRY(take_turn(group, batch.deadline));
-    dl_status status = enqueue(group, &copy, &batch, work);
+    dl_status status = enqueue_batch(group, &copy, &batch, work);
     pass_turn(group);
     return status;
 }
@@ -471,7 +471,7 @@ issue_batch(dl_group *group, dl_deadline deadline, dl_work **work)
                       .deadline = deadline};
 
     DL_TRY(check_devices(group));
-    return enqueue(group, self->batch, &batch, work);
+    return enqueue_batch(group, self->batch, &batch, work);
 }
 
 /* The turn is passed on in any case, as a batch that fails is over. */

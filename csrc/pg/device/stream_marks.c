@@ -33,7 +33,7 @@ check_capture(const dl_group *group, const dl_cuda_table *cuda, void *stream)
 }
 
 static dl_status
-mark(dl_stream_marks *self, const dl_group *group, void *stream)
+mark_stream(dl_stream_marks *self, const dl_group *group, void *stream)
 {
     const dl_cuda_table *cuda = self->cuda;
     void *event;
@@ -53,7 +53,7 @@ mark_all(dl_stream_marks *self, const dl_group *group, const dl_arrays *arrays)
 
     for (int i = 0; (tensor = dl_arrays_at(arrays, i)) != NULL; i++) {
         if (self->count == 0 || tensor->stream != previous) {
-            DL_TRY(mark(self, group, tensor->stream));
+            DL_TRY(mark_stream(self, group, tensor->stream));
         }
         previous = tensor->stream;
     }

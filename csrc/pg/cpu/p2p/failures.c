@@ -19,7 +19,7 @@ describe_peer(const dl_p2p *engine, int rank, char text[DL_PEER_TEXT_SIZE])
 }
 
 static void
-describe(const dl_message *self, char text[TEXT_SIZE])
+describe_message(const dl_message *self, char text[TEXT_SIZE])
 {
     char peer[DL_PEER_TEXT_SIZE];
 
@@ -73,7 +73,7 @@ dl_p2p_fail_refused(const dl_message *self, const dl_frame *frame)
     };
     bool is_send = self->work.op == DL_SEND;
 
-    describe(self, text);
+    describe_message(self, text);
     return fail_mismatch(text, is_send ? &own : frame, is_send ? frame : &own);
 }
 
@@ -82,7 +82,7 @@ dl_p2p_fail_stopped(const dl_message *self)
 {
     char text[TEXT_SIZE];
 
-    describe(self, text);
+    describe_message(self, text);
     return dl_fail(DL_PEER_LOST,
                    "%s: the peer gave up after %zu of %zu bytes: it was interrupted or "
                    "timed out, or its array was moved",
@@ -101,7 +101,7 @@ fail_late(const dl_message *self)
         why = self->is_accepted ? "it was not received completely"
                                 : "no matching receive was called";
     }
-    describe(self, text);
+    describe_message(self, text);
     return dl_fail(DL_TIMEOUT, "%s timed out after %" PRId64 "ms: %s", text,
                    self->deadline.limit / DL_MILLISECOND, why);
 }
@@ -122,7 +122,7 @@ fail_gone(const dl_message *self, int rank)
     char text[TEXT_SIZE];
     char peer[DL_PEER_TEXT_SIZE];
 
-    describe(self, text);
+    describe_message(self, text);
     if (link != NULL) {
         (void)(link->is_lost ? dl_fail_again(&link->cause) : watch_news(engine, rank));
         dl_error cause = *dl_last_error();
@@ -146,7 +146,7 @@ dl_p2p_fail_described(const dl_message *self)
 {
     char text[TEXT_SIZE];
 
-    describe(self, text);
+    describe_message(self, text);
     return dl_fail_while("%s", text);
 }
 

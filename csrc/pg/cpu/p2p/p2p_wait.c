@@ -197,7 +197,7 @@ remove_driver(dl_p2p *engine)
 
 /* Makes one pass over all channels.  Returns false if nothing moved. */
 static bool
-drive(dl_p2p *engine)
+make_pass(dl_p2p *engine)
 {
     pthread_mutex_lock(&engine->lock);
     bool has_moved = !engine->is_closed && dl_p2p_progress(engine);
@@ -217,7 +217,7 @@ drive_awake(dl_p2p *engine, const dl_work *work, int64_t span, bool yields)
     }
     for (;;) {
         for (int i = 0; i < (yields ? 1 : LOOKS_PER_GLANCE); i++) {
-            bool has_moved = has_news(engine) && drive(engine);
+            bool has_moved = has_news(engine) && make_pass(engine);
             until = has_moved ? 0 : until;
             if (dl_work_is_done(work)) {
                 return true;

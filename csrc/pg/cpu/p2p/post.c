@@ -19,7 +19,7 @@ free_message(dl_work *work)
 }
 
 static void
-withdraw(dl_work *work)
+withdraw_message(dl_work *work)
 {
     dl_message *self = (dl_message *)(void *)work;
     dl_p2p *engine = self->engine;
@@ -36,7 +36,7 @@ withdraw(dl_work *work)
 
 static const dl_work_ops message_ops = {
     .wait = dl_p2p_wait,
-    .withdraw = withdraw,
+    .withdraw = withdraw_message,
     .free = free_message,
 };
 
@@ -103,7 +103,7 @@ move_to_heap(dl_message *near)
 
 /* Forgets a message that cannot be carried on, for the thread's last error. */
 static dl_status
-abandon(dl_message *near)
+abandon_message(dl_message *near)
 {
     dl_error error = *dl_last_error();
 
@@ -124,12 +124,12 @@ carry_on(dl_message *near, dl_work **work)
 
     if (!near->is_awaited && near->state != DL_MESSAGE_ENDED
         && dl_p2p_thread_want(engine) != DL_OK) {
-        return abandon(near);
+        return abandon_message(near);
     }
     dl_message *self = move_to_heap(near);
     if (self == NULL) {
         (void)dl_fail_no_memory();
-        return abandon(near);
+        return abandon_message(near);
     }
     *work = &self->work;
     return DL_OK;
@@ -250,7 +250,7 @@ give_ended(dl_message *near, const dl_call *call, dl_work **work)
 
 /* Most messages end here, and never leave the stack.  Requires the lock. */
 static dl_status
-post(dl_p2p *engine, const dl_call *call, dl_deadline deadline, dl_work **work)
+post_message(dl_p2p *engine, const dl_call *call, dl_deadline deadline, dl_work **work)
 {
     dl_message near;
 
@@ -273,16 +273,6 @@ post(dl_p2p *engine, const dl_call *call, dl_deadline deadline, dl_work **work)
                : carry_on(&near, work);
 }
 
-/* The thread may hold the GIL until it waits. */
-static void
-lock(dl_p2p *engine)
-{
-    if (pthread_mutex_trylock(&engine->lock) != 0) {
-        dl_blocking_begin();
-        pthread_mutex_lock(&engine->lock);
-    }
-}
-
 dl_status
 dl_p2p_post_all(dl_p2p *engine, const dl_call *calls, int count, dl_deadline deadline,
                 dl_work **works, int *posted)
@@ -290,9 +280,10 @@ dl_p2p_post_all(dl_p2p *engine, const dl_call *calls, int count, dl_deadline dea
     dl_status status = DL_OK;
     int i = 0;
 
-    lock(engine);
+    dl_blocking_lock(&engine->lock);
     while (i < count
-           && (status = post(engine, &calls[i], deadline, &works[i])) == DL_OK) {
+           && (status = post_message(engine, &calls[i], deadline, &works[i]))
+                  == DL_OK) {
         i++;
     }
     *posted = i;

@@ -119,7 +119,7 @@ dl_p2p_reject(dl_p2p *engine, int source)
 }
 
 static bool
-take(dl_p2p *engine, int source, const dl_received *received)
+take_frame(dl_p2p *engine, int source, const dl_received *received)
 {
     const dl_frame *frame = received->frame;
     switch (frame->kind) {
@@ -178,7 +178,7 @@ take_all(dl_p2p *engine, int source, bool may_stream)
     while (!is_last && !is_enough(engine, may_stream)
            && channel->ops->peek(channel, &received)) {
         is_last = may_stream && is_turn_to_send(engine, source, received.frame, taken);
-        if (!take(engine, source, &received)) {
+        if (!take_frame(engine, source, &received)) {
             break;
         }
         channel->ops->release(channel);
@@ -199,7 +199,7 @@ has_news(const dl_p2p_peer *peer)
 }
 
 static bool
-progress(dl_p2p *engine, bool may_stream)
+make_progress(dl_p2p *engine, bool may_stream)
 {
     bool has_moved = false;
     bool is_any_blocked = false;
@@ -255,7 +255,7 @@ take_eager_from(dl_p2p *engine, int source, const dl_message *receive)
     while (receive->state != DL_MESSAGE_ENDED
            && (frame = next_for(&rings->in, receive, polls)) != NULL) {
         dl_received received = {frame, dl_ring_payload(&rings->in)};
-        if (!take(engine, source, &received)) {
+        if (!take_frame(engine, source, &received)) {
             return;
         }
         rings->base.ops->release(&rings->base);
@@ -280,11 +280,11 @@ dl_p2p_take_eager(dl_message *receive)
 bool
 dl_p2p_progress(dl_p2p *engine)
 {
-    return progress(engine, true);
+    return make_progress(engine, true);
 }
 
 void
 dl_p2p_begin(dl_p2p *engine)
 {
-    (void)progress(engine, false);
+    (void)make_progress(engine, false);
 }

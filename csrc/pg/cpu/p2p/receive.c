@@ -43,7 +43,7 @@ probed_of(int source, const dl_frame *frame)
 
 /* Ends a probe that has found its message, which stays where it is. */
 static void
-report(dl_message *probe, const dl_arrival *arrival)
+end_probe(dl_message *probe, const dl_arrival *arrival)
 {
     *probe->probed = probed_of(arrival->source, &arrival->frame);
     probe->work.source = arrival->source;
@@ -60,13 +60,13 @@ report_to_all(dl_p2p *engine, const dl_arrival *arrival)
         dl_message *probe = dl_p2p_message_of(node);
         node = node->next;
         if (probe->probed != NULL && is_for(probe, arrival->source, &arrival->frame)) {
-            report(probe, arrival);
+            end_probe(probe, arrival);
         }
     }
 }
 
 static bool
-fits(const dl_tensor *tensor, const dl_frame *frame)
+fits_tensor(const dl_tensor *tensor, const dl_frame *frame)
 {
     return frame->total <= dl_tensor_size(tensor)
            && frame->dtype == (uint8_t)tensor->dtype
@@ -75,7 +75,7 @@ fits(const dl_tensor *tensor, const dl_frame *frame)
 
 /* The send of an EAGER message has ended, or ends by itself: its receive alone fails. */
 static void
-refuse(dl_message *receive, const dl_frame *frame)
+refuse_message(dl_message *receive, const dl_frame *frame)
 {
     dl_frame answer = {
         .id = frame->id,
@@ -115,18 +115,18 @@ take_in(dl_message *receive, const dl_frame *frame, const uint8_t *contents, siz
 }
 
 static void
-match(dl_message *receive, int source, const dl_frame *frame, const uint8_t *contents,
-      size_t got)
+match_receive(dl_message *receive, int source, const dl_frame *frame,
+              const uint8_t *contents, size_t got)
 {
     receive->peer = source;
     receive->work.source = source;
     if (!dl_p2p_is_in_place(receive)) {
         dl_frame answer = {.id = frame->id, .kind = DL_FRAME_STOP};
         dl_p2p_control(receive->engine, source, &answer);
-    } else if (fits(&receive->tensor, frame)) {
+    } else if (fits_tensor(&receive->tensor, frame)) {
         take_in(receive, frame, contents, got);
     } else {
-        refuse(receive, frame);
+        refuse_message(receive, frame);
     }
 }
 
@@ -155,7 +155,7 @@ cost_of(const dl_arrival *arrival)
 }
 
 static void
-drop(dl_p2p *engine, dl_arrival *arrival)
+drop_arrival(dl_p2p *engine, dl_arrival *arrival)
 {
     count_kept(engine, arrival->source,
                engine->peers[arrival->source].kept - cost_of(arrival));
@@ -178,11 +178,12 @@ dl_p2p_match_posted(dl_message *receive)
     }
     dl_arrival *arrival = arrival_of(node);
     if (receive->probed != NULL) {
-        report(receive, arrival);
+        end_probe(receive, arrival);
         return;
     }
-    match(receive, arrival->source, &arrival->frame, arrival->contents, arrival->got);
-    drop(receive->engine, arrival);
+    match_receive(receive, arrival->source, &arrival->frame, arrival->contents,
+                  arrival->got);
+    drop_arrival(receive->engine, arrival);
 }
 
 /* Returns the bytes of a message that may arrive before it is received. */
@@ -196,7 +197,7 @@ room_for(const dl_p2p *engine, const dl_frame *frame)
 }
 
 static dl_arrival *
-keep(dl_p2p *engine, int source, const dl_received *message)
+keep_arrival(dl_p2p *engine, int source, const dl_received *message)
 {
     const dl_frame *frame = message->frame;
     size_t room = room_for(engine, frame);
@@ -223,11 +224,11 @@ match_frame(dl_p2p *engine, int source, const dl_received *message)
     for (dl_list *node = posted->next; node != posted; node = node->next) {
         dl_message *receive = dl_p2p_message_of(node);
         if (receive->probed == NULL && is_for(receive, source, frame)) {
-            match(receive, source, frame, message->contents, frame->size);
+            match_receive(receive, source, frame, message->contents, frame->size);
             return true;
         }
     }
-    dl_arrival *arrival = keep(engine, source, message);
+    dl_arrival *arrival = keep_arrival(engine, source, message);
     if (arrival == NULL) {
         return false;
     }
@@ -315,6 +316,6 @@ dl_p2p_take_cancel(dl_p2p *engine, int source, const dl_frame *frame)
     if (receive != NULL) {
         dl_p2p_end(receive, dl_p2p_fail_stopped(receive));
     } else if (arrival != NULL) {
-        drop(engine, arrival);
+        drop_arrival(engine, arrival);
     }
 }

@@ -93,7 +93,7 @@ move_to(dl_message *send, dl_message_state state, dl_list *list)
 
 /* To be called after bytes of the send have been put into the channel. */
 static void
-settle(dl_p2p *engine, dl_message *send)
+sort_send(dl_p2p *engine, dl_message *send)
 {
     dl_p2p_peer *peer = &engine->peers[send->peer];
 
@@ -152,7 +152,7 @@ put_part(dl_p2p *engine, const dl_message *send, const dl_frame *frame)
 }
 
 static bool
-offer(dl_p2p *engine, dl_message *send)
+offer_send(dl_p2p *engine, dl_message *send)
 {
     opening first = opening_of(engine, send);
     dl_frame frame = head_of(send, &first);
@@ -163,7 +163,7 @@ offer(dl_p2p *engine, dl_message *send)
     send->moved = first.size;
     send->allowed = first.allowed;
     send->is_accepted = first.kind == DL_FRAME_EAGER;
-    settle(engine, send);
+    sort_send(engine, send);
     return true;
 }
 
@@ -175,7 +175,7 @@ offer_queued(dl_p2p *engine, int rank)
 
     while (!dl_list_is_empty(queued)) {
         dl_message *send = dl_p2p_message_of(queued->next);
-        if (dl_p2p_is_in_place(send) && !offer(engine, send)) {
+        if (dl_p2p_is_in_place(send) && !offer_send(engine, send)) {
             break;
         }
         has_moved = true;
@@ -184,7 +184,7 @@ offer_queued(dl_p2p *engine, int rank)
 }
 
 static bool
-stream(dl_p2p *engine, dl_message *send)
+stream_send(dl_p2p *engine, dl_message *send)
 {
     size_t size = dl_min_size(send->allowed - send->moved, part_of(engine, send));
     dl_frame frame = {.id = send->id, .size = (uint16_t)size, .kind = DL_FRAME_DATA};
@@ -237,12 +237,12 @@ stream_all(dl_p2p *engine, int rank)
             has_moved = true;
             continue;
         }
-        if (!stream(engine, send)) {
+        if (!stream_send(engine, send)) {
             break;
         }
         has_moved = true;
         moved++;
-        settle(engine, send);
+        sort_send(engine, send);
     }
     return has_moved;
 }
@@ -265,7 +265,7 @@ dl_p2p_take_cts(dl_p2p *engine, int source, const dl_frame *frame)
     }
     send->is_accepted = true;
     send->allowed = send->size;
-    settle(engine, send);
+    sort_send(engine, send);
 }
 
 void
@@ -313,8 +313,8 @@ dl_p2p_put(dl_message *send)
     }
     (void)offer_queued(engine, send->peer);
     while (send->state == DL_MESSAGE_STREAMING && peer->link == NULL
-           && stream(engine, send)) {
-        settle(engine, send);
+           && stream_send(engine, send)) {
+        sort_send(engine, send);
     }
     if (send->state != DL_MESSAGE_ENDED && dl_p2p_is_sending(peer)) {
         atomic_store_explicit(&engine->is_blocked, true, memory_order_relaxed);
