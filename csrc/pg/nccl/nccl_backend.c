@@ -690,7 +690,7 @@ open_backend(nccl_backend *self, const dl_backend_options *options)
     DL_TRY(dl_nccl_watch_new(
         self->nccl, self->cuda,
         dl_label_new(options->group_name, options->rank, options->size), &self->watch));
-    dl_nccl_watch_ask(self->watch, options->lost, options->context);
+    dl_nccl_watch_set_lost(self->watch, options->lost, options->context);
     return DL_OK;
 }
 

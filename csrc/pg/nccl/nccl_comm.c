@@ -17,9 +17,9 @@
 #define VERDICT_PATIENCE (2 * DL_SECOND)
 
 /* A communicator in progress is polled without sleeping for AWAKE, since a launch takes
- * only some microseconds, and then every LOOK_EVERY. */
+ * only some microseconds, and then every POLL_EVERY. */
 #define AWAKE (50 * INT64_C(1000))
-#define LOOK_EVERY (100 * INT64_C(1000))
+#define POLL_EVERY (100 * INT64_C(1000))
 
 /* How long a teardown waits for a thread inside a communicator: at first, and again
  * after it has revoked the communicator. */
@@ -205,7 +205,7 @@ dl_nccl_comm_await(dl_nccl_watch *watch, void *handle, int result, const char *c
         if (dl_now() < awake_until) {
             sched_yield();
         } else {
-            DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, LOOK_EVERY)));
+            DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, POLL_EVERY)));
         }
         DL_TRY(dl_nccl_watch_cause(watch));
         int asked = watch->nccl->comm_error(handle, &result);
@@ -618,7 +618,7 @@ dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
 
     dl_nccl_watch_expect(watch, &expected);
     dl_status status = meet_and_make(watch, meeting, deadline, comm);
-    dl_nccl_watch_met(&expected);
+    dl_nccl_watch_unexpect(&expected);
     return status == DL_OK
                ? DL_OK
                : dl_fail_while("creating the NCCL communicator of %s on cuda:%d",

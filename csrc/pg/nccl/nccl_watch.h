@@ -56,8 +56,8 @@ typedef struct dl_nccl_watch {
     dl_list expected;  /* ranks that a thread waits for without a work */
     dl_status (*lost)(void *context, int rank); /* as dl_backend_ops.lost, or NULL */
     void *context;
-    bool is_asking; /* `lost` is being called */
-    int64_t ask_after;
+    bool is_checking_lost; /* `lost` is being called */
+    int64_t check_lost_after;
     int64_t lost_since; /* since when an awaited rank is known to be lost; 0: none is */
 } dl_nccl_watch;
 
@@ -92,13 +92,13 @@ dl_status dl_nccl_watch_new(const dl_nccl_table *nccl, const dl_cuda_table *cuda
 /* Sets the function that reports whether ranks are lost; to be called before the first
  * work.  The group fails a moment after it has reported a rank that a work waits for.
  * `lost` is not called after dl_nccl_watch_free(). */
-void dl_nccl_watch_ask(dl_nccl_watch *watch, dl_status (*lost)(void *context, int rank),
-                       void *context);
+void dl_nccl_watch_set_lost(dl_nccl_watch *watch,
+                            dl_status (*lost)(void *context, int rank), void *context);
 
 /* Between the two calls the group also fails when the rank of `expected` is lost,
  * although no work waits for it yet. */
 void dl_nccl_watch_expect(dl_nccl_watch *watch, dl_nccl_expected *expected);
-void dl_nccl_watch_met(dl_nccl_expected *expected);
+void dl_nccl_watch_unexpect(dl_nccl_expected *expected);
 
 /* Returns DL_OK while operations may begin; otherwise the cause of the group's failure,
  * or DL_CLOSED if it is being closed. */
@@ -163,7 +163,7 @@ void dl_nccl_watch_free(dl_nccl_watch *watch);
 
 /* Returns 1 if the work has ended, 0 if not yet, and -1 if it has failed or timed out;
  * the thread's last error tells why. */
-int dl_nccl_work_look(const dl_nccl_work *work, bool is_launched);
+int dl_nccl_work_poll(const dl_nccl_work *work, bool is_launched);
 
 /* Finishes the work if its event has completed. */
 void dl_nccl_watch_reap(dl_nccl_work *work);

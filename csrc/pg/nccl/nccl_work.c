@@ -6,10 +6,10 @@
 #include "base/thread.h"
 #include "pg/nccl/nccl_watch.h"
 
-/* A thread that waits for a work polls at intervals that grow from LOOK_EVERY to
- * LOOK_LAZILY. */
-#define LOOK_EVERY (50 * INT64_C(1000))
-#define LOOK_LAZILY (2 * DL_MILLISECOND)
+/* A thread that waits for a work polls at intervals that grow from POLL_EVERY to
+ * POLL_SELDOM. */
+#define POLL_EVERY (50 * INT64_C(1000))
+#define POLL_SELDOM (2 * DL_MILLISECOND)
 
 static dl_nccl_work *
 work_of(dl_work *work)
@@ -27,7 +27,7 @@ poll_work(dl_work *work)
 static dl_status
 wait_work(dl_work *work, dl_deadline deadline)
 {
-    int64_t pause = LOOK_EVERY;
+    int64_t pause = POLL_EVERY;
 
     for (;;) {
         poll_work(work);
@@ -38,7 +38,7 @@ wait_work(dl_work *work, dl_deadline deadline)
             return DL_TIMEOUT;
         }
         DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, pause)));
-        pause = pause < LOOK_LAZILY ? pause + LOOK_EVERY : pause;
+        pause = pause < POLL_SELDOM ? pause + POLL_EVERY : pause;
     }
 }
 
@@ -167,7 +167,7 @@ dl_nccl_work_describe(const dl_nccl_work *work, char *text, size_t size)
 }
 
 int
-dl_nccl_work_look(const dl_nccl_work *work, bool is_launched)
+dl_nccl_work_poll(const dl_nccl_work *work, bool is_launched)
 {
     const dl_nccl_watch *watch = work->watch;
     /* An event that has not been recorded counts as completed. */
