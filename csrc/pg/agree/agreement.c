@@ -12,7 +12,7 @@
 
 /* Number of ranks that are listed one by one; the list must leave room for the text
  * before it. */
-#define TOLD_RANKS 8
+#define LISTED_RANKS 8
 
 /* Size of the text that quotes why a rank is gone. */
 #define CAUSE_SIZE 400
@@ -23,28 +23,28 @@ struct dl_agreement {
     dl_roll_call roll;
 };
 
-/* The result of one roll call. */
-typedef struct hearing {
+/* The result of one roll call, by which all ranks say what they call. */
+typedef struct round {
     const dl_agreement *agreement;
     const dl_op_context *op;
     const dl_buffer *words; /* by rank; empty if the rank has not come */
     int gone;               /* a rank that will never come; -1 if none is known */
-} hearing;
+} round;
 
 /* A text that grows: one line per rank. */
 typedef struct table {
-    char text[TOLD_RANKS * 160];
+    char text[LISTED_RANKS * 160];
     size_t used;
 } table;
 
 static dl_statement
-said_by(const hearing *self, int rank)
+statement_of(const round *self, int rank)
 {
     return dl_statement_read(dl_buffer_bytes(&self->words[rank]));
 }
 
 static int
-size_of(const hearing *self)
+size_of(const round *self)
 {
     return self->agreement->roll.size;
 }
@@ -75,12 +75,12 @@ append_rank(table *self, int rank, const dl_statement *said)
     append_line(self, said);
 }
 
-/* Whether the call of `rank` agrees with that of rank `base`. */
+/* Whether the call of `rank` does_agree with that of rank `base`. */
 static bool
-agrees(const hearing *self, int base, int rank)
+does_agree(const round *self, int base, int rank)
 {
-    dl_statement left = said_by(self, base);
-    dl_statement right = said_by(self, rank);
+    dl_statement left = statement_of(self, base);
+    dl_statement right = statement_of(self, rank);
 
     return dl_statements_agree(&left, base, &right, rank);
 }
@@ -88,70 +88,71 @@ agrees(const hearing *self, int base, int rank)
 /* Whether every pair of ranks must be compared: only in all_to_all do two ranks share
  * sizes that the others do not know.  In all others agreement with rank 0 is enough. */
 static bool
-is_pairwise(const hearing *self)
+is_pairwise(const round *self)
 {
     return self->op->fingerprint.op == DL_ALL_TO_ALL;
 }
 
 /* Appends the ranks that agree with `base`: "Rank 0 is" or "Ranks 0, 2 are". */
 static void
-describe_camp(const hearing *self, int base, table *camp)
+describe_agreeing(const round *self, int base, table *side_text)
 {
     int count = 0;
     table list = {.used = 0};
 
     for (int rank = 0; rank < size_of(self); rank++) {
-        if (rank == base || (!is_pairwise(self) && agrees(self, base, rank))) {
+        if (rank == base || (!is_pairwise(self) && does_agree(self, base, rank))) {
             count++;
             dl_text_append(list.text, sizeof list.text, &list.used, "%s%d",
                            count > 1 ? ", " : "", rank);
         }
     }
-    dl_text_append(camp->text, sizeof camp->text, &camp->used, "%s %.120s %s",
-                   count > 1 ? "Ranks" : "Rank", list.text, count > 1 ? "are" : "is");
+    dl_text_append(side_text->text, sizeof side_text->text, &side_text->used,
+                   "%s %.120s %s", count > 1 ? "Ranks" : "Rank", list.text,
+                   count > 1 ? "are" : "is");
 }
 
 static dl_status
-fail_mismatch(const hearing *self, int base, int other)
+fail_mismatch(const round *self, int base, int other)
 {
-    dl_statement left = said_by(self, base);
-    dl_statement right = said_by(self, other);
+    dl_statement left = statement_of(self, base);
+    dl_statement right = statement_of(self, other);
     char calls[2][DL_STATEMENT_TEXT_SIZE];
     char aspects[320];
-    table camps[2] = {{.used = 0}, {.used = 0}};
+    table sides[2] = {{.used = 0}, {.used = 0}};
     table ranks = {.used = 0};
 
-    describe_camp(self, base, &camps[0]);
-    describe_camp(self, other, &camps[1]);
+    describe_agreeing(self, base, &sides[0]);
+    describe_agreeing(self, other, &sides[1]);
     dl_statement_describe(&left, calls[0], sizeof calls[0]);
     dl_statement_describe(&right, calls[1], sizeof calls[1]);
     dl_statements_differ(&left, &right, aspects, sizeof aspects);
-    for (int rank = 0; rank < size_of(self) && rank < TOLD_RANKS; rank++) {
-        dl_statement said = said_by(self, rank);
+    for (int rank = 0; rank < size_of(self) && rank < LISTED_RANKS; rank++) {
+        dl_statement said = statement_of(self, rank);
         append_rank(&ranks, rank, &said);
     }
-    if (size_of(self) > TOLD_RANKS) {
+    if (size_of(self) > LISTED_RANKS) {
         dl_text_append(ranks.text, sizeof ranks.text, &ranks.used, "\n  and %d more",
-                       size_of(self) - TOLD_RANKS);
+                       size_of(self) - LISTED_RANKS);
     }
     return dl_fail(DL_MISMATCH,
                    "Detected mismatch between collectives on ranks. %.160s running "
                    "collective: %.240s, but %.160s running collective: %.240s. "
                    "Collectives differ in the following aspects: %s. It is operation "
                    "%" PRIu64 " of group %s, nothing was sent:%s",
-                   camps[0].text, calls[0], camps[1].text, calls[1], aspects,
+                   sides[0].text, calls[0], sides[1].text, calls[1], aspects,
                    self->op->sequence, self->agreement->name, ranks.text);
 }
 
 /* Compares the calls of all ranks, all of which have come. */
 static dl_status
-compare_calls(const hearing *self)
+compare_calls(const round *self)
 {
     int bases = is_pairwise(self) ? size_of(self) : 1;
 
     for (int base = 0; base < bases; base++) {
         for (int rank = 0; rank < size_of(self); rank++) {
-            if (!agrees(self, base, rank)) {
+            if (!does_agree(self, base, rank)) {
                 return fail_mismatch(self, base, rank);
             }
         }
@@ -162,7 +163,7 @@ compare_calls(const hearing *self)
 /* Appends a line on a rank that has not come, with its last operation if that is
  * known. */
 static void
-append_absent(const hearing *self, int rank, table *ranks)
+append_absent(const round *self, int rank, table *ranks)
 {
     dl_buffer words = {0};
     uint64_t before = self->op->sequence - 1;
@@ -183,22 +184,22 @@ append_absent(const hearing *self, int rank, table *ranks)
 }
 
 static void
-append_ranks(const hearing *self, table *ranks)
+append_ranks(const round *self, table *ranks)
 {
-    int told = 0;
+    int listed = 0;
 
     /* The absent ranks come first, so that they are listed even in a large group. */
-    for (int rank = 0; rank < size_of(self) && told < TOLD_RANKS; rank++) {
+    for (int rank = 0; rank < size_of(self) && listed < LISTED_RANKS; rank++) {
         if (self->words[rank].size == 0) {
             append_absent(self, rank, ranks);
-            told++;
+            listed++;
         }
     }
-    for (int rank = 0; rank < size_of(self) && told < TOLD_RANKS; rank++) {
+    for (int rank = 0; rank < size_of(self) && listed < LISTED_RANKS; rank++) {
         if (self->words[rank].size > 0) {
-            dl_statement said = said_by(self, rank);
+            dl_statement said = statement_of(self, rank);
             append_rank(ranks, rank, &said);
-            told++;
+            listed++;
         }
     }
 }
@@ -206,7 +207,7 @@ append_ranks(const hearing *self, table *ranks)
 /* Writes the error text of a roll call to which some ranks have not come, and returns
  * `status`.  If a rank is gone, the thread's last error is quoted as the cause. */
 static dl_status
-fail_absent(const hearing *self, dl_status status)
+fail_absent(const round *self, dl_status status)
 {
     char cause[CAUSE_SIZE] = "";
     dl_rank_list late;
@@ -305,19 +306,19 @@ static dl_status
 await_calls(dl_agreement *self, const dl_op_context *op, dl_buffer *words)
 {
     self->roll.record = op->record;
-    hearing hearing = {.agreement = self, .op = op, .words = words, .gone = -1};
-    dl_status status = dl_roll_call_wait(&self->roll, op->sequence, words,
-                                         &hearing.gone, op->deadline);
+    round round = {.agreement = self, .op = op, .words = words, .gone = -1};
+    dl_status status =
+        dl_roll_call_wait(&self->roll, op->sequence, words, &round.gone, op->deadline);
 
-    if (status == DL_TIMEOUT || hearing.gone >= 0) {
-        return fail_absent(&hearing, status);
+    if (status == DL_TIMEOUT || round.gone >= 0) {
+        return fail_absent(&round, status);
     }
     DL_TRY(status);
-    return compare_calls(&hearing);
+    return compare_calls(&round);
 }
 
 static dl_status
-reach(dl_agreement *self, const dl_op_context *op, const dl_call *call)
+reach_agreement(dl_agreement *self, const dl_op_context *op, const dl_call *call)
 {
     dl_buffer *words = dl_rank_values_new(self->roll.size);
     if (words == NULL) {
@@ -340,11 +341,11 @@ reach(dl_agreement *self, const dl_op_context *op, const dl_call *call)
 dl_status
 dl_agreement_reach(dl_side *side, const dl_op_context *op, const dl_call *call)
 {
-    /* A group of one rank always agrees, and may have no store. */
+    /* A group of one rank always does_agree, and may have no store. */
     if (side->agreement->roll.size == 1) {
         return DL_OK;
     }
-    dl_status status = reach(side->agreement, op, call);
+    dl_status status = reach_agreement(side->agreement, op, call);
     if (status != DL_OK && status != DL_MISMATCH) {
         dl_error error = *dl_last_error();
         dl_error cause = dl_error_for_others();

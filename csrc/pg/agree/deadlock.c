@@ -23,7 +23,7 @@
 /* The searches follow each other quickly at first and then slow down, so a cycle is
  * confirmed soon, and a rank that waits for a slow one costs the store little. */
 #define FIRST_PAUSE (200 * DL_MILLISECOND)
-#define FIRST_LOOKS 8
+#define FIRST_SEARCHES 8
 #define LAST_PAUSE (2 * DL_SECOND)
 
 /* The pauses grow by LAST_PAUSE per this many ranks, since the store serves
@@ -31,15 +31,15 @@
 #define RANKS_PER_PAUSE 64
 
 /* Late ranks that are described one by one; the others are only counted. */
-#define TOLD_RANKS 3
+#define LISTED_RANKS 3
 
 #define LATE_RANKS DL_WAIT_AWAITED
 
 /* An operation of this process that is in the reported cycle. */
-typedef struct told_record {
+typedef struct reported_record {
     const dl_record *record;
     int64_t started;
-} told_record;
+} reported_record;
 
 /* A cycle that was found once and is to be confirmed. */
 typedef struct candidate {
@@ -76,7 +76,7 @@ typedef struct late_text {
 typedef struct detector {
     dl_wait_exchange exchange;
     dl_own_waits own;
-    uint64_t told_epoch;
+    uint64_t reported_epoch;
     candidate candidate;
 } detector;
 
@@ -84,9 +84,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* guarded by lock */
 static dl_group *world;
 static bool is_running;
-static char told_text[DL_WAIT_TEXT_SIZE];
-static told_record told[DL_WAIT_ROWS];
-static int told_count;
+static char reported_text[DL_WAIT_TEXT_SIZE];
+static reported_record reported[DL_WAIT_ROWS];
+static int reported_count;
 static bool is_off; /* by the environment */
 static int64_t after = DEFAULT_SECONDS * DL_SECOND;
 static late_text lates[DL_WAIT_ROWS];
@@ -94,7 +94,7 @@ static int late_count;
 static bool is_urgent; /* a deadline is near, so the next look is to be soon */
 
 /* signalled for the detector's thread when `world` or `is_urgent` changes */
-static pthread_cond_t moved;
+static pthread_cond_t wakeup;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* Runs in a forked child, which has none of the parent's threads; one of them may have
@@ -103,10 +103,10 @@ static void
 forget_parent(void)
 {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    dl_condition_init(&moved);
+    dl_condition_init(&wakeup);
     world = NULL;
     is_running = false;
-    told_count = 0;
+    reported_count = 0;
     late_count = 0;
     is_urgent = false;
 }
@@ -114,7 +114,7 @@ forget_parent(void)
 static void
 init_once(void)
 {
-    dl_condition_init(&moved);
+    dl_condition_init(&wakeup);
     pthread_atfork(NULL, NULL, forget_parent);
 }
 
@@ -145,12 +145,12 @@ static void
 remember_report(const detector *self, const char *text)
 {
     pthread_mutex_lock(&lock);
-    snprintf(told_text, sizeof told_text, "%s", text);
-    told_count = 0;
+    snprintf(reported_text, sizeof reported_text, "%s", text);
+    reported_count = 0;
     for (uint32_t i = 0; i < self->own.state.row_count; i++) {
         if (self->own.state.rows[i].is_program) {
-            told[told_count++] =
-                (told_record){self->own.records[i], self->own.started[i]};
+            reported[reported_count++] =
+                (reported_record){self->own.records[i], self->own.started[i]};
         }
     }
     pthread_mutex_unlock(&lock);
@@ -178,10 +178,10 @@ take_recording(void *context, const char *path, dl_bytes snapshot)
     return true;
 }
 
-/* Takes what a rank has told of itself, whose recording is not on this host.  That grows
+/* Takes what a rank has reported of itself, whose recording is not on this host.  That grows
  * by its age. */
 static void
-take_state(late_rank *late, const dl_wait_state *state)
+copy_state(late_rank *late, const dl_wait_state *state)
 {
     if (state == NULL || state->doing.pid == 0) {
         return;
@@ -217,12 +217,12 @@ describe_late(const dl_wait_state *const *states, int size, int rank, int row,
     text[0] = '\0';
     for (int i = 0; i < late.count; i++) {
         if (!late.ranks[i].is_known) {
-            take_state(&late.ranks[i], states[ranks[i]]);
+            copy_state(&late.ranks[i], states[ranks[i]]);
         }
         if (!late.ranks[i].is_known || late.ranks[i].is_here || ranks[i] == rank) {
             continue;
         }
-        if (described < TOLD_RANKS) {
+        if (described < LISTED_RANKS) {
             dl_wait_words_late(ranks[i], &late.ranks[i].doing, text);
             described++;
         } else {
@@ -313,16 +313,16 @@ add_late(const dl_record *record, int64_t started, const dl_error *error)
 /* Adds the report of a deadlock that includes the operation, or, after a timeout, what
  * the late ranks were doing, as far as that was known before the deadline. */
 static dl_status
-explain(const dl_record *record)
+explain_failure(const dl_record *record)
 {
     char text[DL_WAIT_TEXT_SIZE] = "";
     dl_error error = *dl_last_error();
 
     int64_t started = atomic_load_explicit(&record->started, memory_order_acquire);
     pthread_mutex_lock(&lock);
-    for (int i = 0; i < told_count; i++) {
-        if (told[i].record == record && told[i].started == started) {
-            memcpy(text, told_text, sizeof text);
+    for (int i = 0; i < reported_count; i++) {
+        if (reported[i].record == record && reported[i].started == started) {
+            memcpy(text, reported_text, sizeof text);
         }
     }
     pthread_mutex_unlock(&lock);
@@ -349,7 +349,7 @@ report_cycle(detector *self, const dl_wait_cycle *cycle)
 
     dl_wait_words_cycle(states_of(self), cycle, text);
     remember_report(self, text);
-    self->told_epoch = self->own.state.epoch;
+    self->reported_epoch = self->own.state.epoch;
     dl_log(DL_LOG_WARNING, "%s", text);
 }
 
@@ -396,7 +396,7 @@ is_confirmed(const detector *self, const candidate *first, const candidate *seco
 }
 
 static void
-look_for_cycle(detector *self)
+search_cycle(detector *self)
 {
     dl_wait_cycle cycle;
 
@@ -444,13 +444,13 @@ search_once(detector *self)
         }
         remember_late_ranks(self);
     }
-    if (self->own.state.epoch == self->told_epoch) {
+    if (self->own.state.epoch == self->reported_epoch) {
         return true;
     }
     if (dl_wait_exchange_read(&self->exchange, &self->own.state) != DL_OK) {
         return false;
     }
-    look_for_cycle(self);
+    search_cycle(self);
     return true;
 }
 
@@ -469,7 +469,7 @@ pause_detector(const detector *self, int64_t pause)
     while (is_here && dl_now() < end) {
         end = is_urgent && soon < end ? soon : end;
         is_here = world != NULL && world->store == self->exchange.store;
-        if (is_here && !dl_condition_wait_until(&moved, &lock, end)) {
+        if (is_here && !dl_condition_wait_until(&wakeup, &lock, end)) {
             break;
         }
     }
@@ -492,15 +492,17 @@ run_detector(void *argument)
     int64_t slowest = slowest_pause(self->exchange.size);
     int64_t first = slowest * FIRST_PAUSE / LAST_PAUSE;
     int64_t pause = first;
-    bool goes_on = true;
-    int looks = 0;
+    bool continues = true;
+    int count = 0;
 
-    while (goes_on) {
+    while (continues) {
         uint64_t epoch = self->own.state.epoch;
-        goes_on = search_once(self);
-        looks = epoch == self->own.state.epoch ? looks + 1 : 0;
-        pause = looks < FIRST_LOOKS ? first : 2 * pause < slowest ? 2 * pause : slowest;
-        goes_on = goes_on && pause_detector(self, pause);
+        continues = search_once(self);
+        count = epoch == self->own.state.epoch ? count + 1 : 0;
+        pause = count < FIRST_SEARCHES ? first
+                : 2 * pause < slowest  ? 2 * pause
+                                       : slowest;
+        continues = continues && pause_detector(self, pause);
     }
     dl_wait_exchange_withdraw(&self->exchange);
     detector_free(self);
@@ -541,7 +543,7 @@ start_detector(bool fails_soon)
     pthread_mutex_lock(&lock);
     if (fails_soon && !is_urgent) {
         is_urgent = true;
-        pthread_cond_broadcast(&moved);
+        pthread_cond_broadcast(&wakeup);
     }
     if (!is_running && !is_off) {
         made = detector_new_locked();
@@ -613,14 +615,14 @@ dl_deadlock_set_world(dl_group *group)
     pthread_once(&once, init_once);
     pthread_mutex_lock(&lock);
     world = group;
-    pthread_cond_broadcast(&moved);
+    pthread_cond_broadcast(&wakeup);
     pthread_mutex_unlock(&lock);
 }
 
 void
 dl_deadlock_enter(dl_group *group)
 {
-    dl_recorder_set_explain(explain);
+    dl_recorder_set_explain(explain_failure);
     dl_own_waits_enter(group);
 }
 
@@ -631,7 +633,7 @@ dl_deadlock_leave(dl_group *group)
     pthread_mutex_lock(&lock);
     if (world == group) {
         world = NULL;
-        pthread_cond_broadcast(&moved);
+        pthread_cond_broadcast(&wakeup);
     }
     pthread_mutex_unlock(&lock);
 }

@@ -242,8 +242,8 @@ mix_hash(uint64_t hash, uint64_t word)
 /* The process is blocked if every thread that is known to call operations has waited
  * for one for at least `after`. */
 static void
-judge_threads_locked(dl_own_waits *self, const dl_blocked_thread *threads,
-                     const int *rows, int count, int64_t after)
+find_blocked_threads_locked(dl_own_waits *self, const dl_blocked_thread *threads,
+                            const int *rows, int count, int64_t after)
 {
     dl_wait_state *own = &self->state;
     int64_t now = dl_now();
@@ -313,7 +313,7 @@ dl_own_waits_describe(dl_own_waits *self, int64_t after)
         self->has_failing |= fails_soon;
     }
     is_whole = add_records_locked(self) && is_whole;
-    judge_threads_locked(self, threads, rows, count, after);
+    find_blocked_threads_locked(self, threads, rows, count, after);
     pthread_mutex_unlock(&lock);
     own->is_blocked &= is_whole ? 1 : 0;
     return is_late;

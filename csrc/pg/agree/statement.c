@@ -184,12 +184,12 @@ static const char *const aspects[DL_STATEMENT_LINES] = {
 };
 
 /* Longest part of a line that is quoted. */
-#define TOLD 120
+#define QUOTED 120
 
 static int
 quoted_size(dl_bytes line)
 {
-    return line.size > TOLD ? TOLD : (int)line.size;
+    return line.size > QUOTED ? QUOTED : (int)line.size;
 }
 
 static const char *

@@ -11,11 +11,11 @@
 static const char opening[] = "deadlock: these ranks wait for each other:";
 
 /* A text that grows at its end and is cut at its limit. */
-typedef struct picture {
+typedef struct report {
     char *text;
     size_t room;
     size_t size;
-} picture;
+} report;
 
 /* A call as described by rows of waits and by recordings. */
 typedef struct call {
@@ -27,7 +27,7 @@ typedef struct call {
 } call;
 
 static void
-append_site(picture *self, const char *site)
+append_site(report *self, const char *site)
 {
     if (site[0] != '\0') {
         dl_text_append(self->text, self->room, &self->size, ", called at %s", site);
@@ -35,7 +35,7 @@ append_site(picture *self, const char *site)
 }
 
 static void
-append_call(picture *self, const call *call)
+append_call(report *self, const call *call)
 {
     char text[DL_FINGERPRINT_TEXT_SIZE];
 
@@ -53,14 +53,14 @@ append_call(picture *self, const call *call)
 }
 
 static void
-append_span(picture *self, int64_t span)
+append_span(report *self, int64_t span)
 {
     dl_text_append(self->text, self->room, &self->size, " %.1f s ago",
                    (double)span / (double)DL_SECOND);
 }
 
 static void
-append_operation(picture *self, const dl_wait_state *state, const dl_wait_row *row)
+append_operation(report *self, const dl_wait_state *state, const dl_wait_row *row)
 {
     call made = {
         .what = {.op = row->op,
@@ -81,19 +81,19 @@ void
 dl_wait_words_cycle(const dl_wait_state *const *states, const dl_wait_cycle *cycle,
                     char *text)
 {
-    picture picture = {.text = text, .room = DL_WAIT_TEXT_SIZE};
+    report report = {.text = text, .room = DL_WAIT_TEXT_SIZE};
 
-    dl_text_append(picture.text, picture.room, &picture.size, "%s", opening);
+    dl_text_append(report.text, report.room, &report.size, "%s", opening);
     for (int i = 0; i < cycle->count; i++) {
         dl_wait_step step = cycle->steps[i];
         const dl_wait_state *state = states[step.rank];
-        dl_text_append(picture.text, picture.room, &picture.size,
+        dl_text_append(report.text, report.room, &report.size,
                        "\n  rank %d (pid %" PRId64 " on host %s) waits for rank %d in ",
                        step.rank, state->pid, state->host,
                        cycle->steps[(i + 1) % cycle->count].rank);
-        append_operation(&picture, state, &state->rows[step.row]);
+        append_operation(&report, state, &state->rows[step.row]);
         if (state->others > 0) {
-            dl_text_append(picture.text, picture.room, &picture.size,
+            dl_text_append(report.text, report.room, &report.size,
                            "; it has %" PRIu32
                            " more thread%s, which may still make the call",
                            state->others, state->others == 1 ? "" : "s");
@@ -107,16 +107,16 @@ dl_wait_words_find_cycle(char *text)
     return strstr(text, opening);
 }
 
-static picture
+static report
 continue_late(char text[DL_WAIT_LATE_SIZE])
 {
-    return (picture){.text = text, .room = DL_WAIT_LATE_SIZE, .size = strlen(text)};
+    return (report){.text = text, .room = DL_WAIT_LATE_SIZE, .size = strlen(text)};
 }
 
 void
 dl_wait_words_late(int rank, const dl_doing *doing, char text[DL_WAIT_LATE_SIZE])
 {
-    picture picture = continue_late(text);
+    report report = continue_late(text);
     call last = {
         .what = {.op = doing->op,
                  .dtype = doing->dtype,
@@ -130,34 +130,33 @@ dl_wait_words_late(int rank, const dl_doing *doing, char text[DL_WAIT_LATE_SIZE]
         .site = doing->site,
     };
 
-    dl_text_append(picture.text, picture.room, &picture.size,
+    dl_text_append(report.text, report.room, &report.size,
                    "; rank %d (pid %" PRId64 " on host %s) ", rank, doing->pid,
                    doing->host);
     if (doing->state == 0) {
-        dl_text_append(picture.text, picture.room, &picture.size,
+        dl_text_append(report.text, report.room, &report.size,
                        "has called no operation yet");
         return;
     }
     if (doing->wait[0] != '\0') {
-        dl_text_append(picture.text, picture.room, &picture.size, "is in %s",
-                       doing->wait);
-        append_site(&picture, doing->site);
-        append_span(&picture, doing->span);
+        dl_text_append(report.text, report.room, &report.size, "is in %s", doing->wait);
+        append_site(&report, doing->site);
+        append_span(&report, doing->span);
         return;
     }
-    dl_text_append(picture.text, picture.room, &picture.size, "is in %s",
+    dl_text_append(report.text, report.room, &report.size, "is in %s",
                    doing->state == DL_RECORD_ENDED ? "no operation since " : "");
     dl_fingerprint_set_count(&last.what, doing->count);
-    append_call(&picture, &last);
-    dl_text_append(picture.text, picture.room, &picture.size, "%s",
+    append_call(&report, &last);
+    dl_text_append(report.text, report.room, &report.size, "%s",
                    doing->state == DL_RECORD_ENDED ? ", which ended" : "");
-    append_span(&picture, doing->span);
+    append_span(&report, doing->span);
 }
 
 void
 dl_wait_words_more(int count, char text[DL_WAIT_LATE_SIZE])
 {
-    picture picture = continue_late(text);
+    report report = continue_late(text);
 
-    dl_text_append(picture.text, picture.room, &picture.size, "; and %d more", count);
+    dl_text_append(report.text, report.room, &report.size, "; and %d more", count);
 }
