@@ -2,6 +2,7 @@
 """Heat spreads over a plate, of which each rank has a rectangle.
 
     distlite run -n 4 examples/heat.py
+    distlite run -n 4 examples/heat.py --plot heat.png
 
 Before each step the ranks exchange the margins of their rectangles with their
 neighbours.  At the end rank 0 compares the whole plate with one that a single process
@@ -10,11 +11,14 @@ computes.
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
+
 import numpy as np
 
 import distlite as dist
 
-ROWS, COLUMNS, STEPS = 48, 64, 50
+ROWS, COLUMNS, STEPS = 48, 64, 300
 
 
 def spread(cells: np.ndarray) -> None:
@@ -31,7 +35,23 @@ def plate() -> np.ndarray:
     return cells
 
 
+def plot(cells: np.ndarray, dims: tuple[int, ...], file: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3.5), layout="constrained")
+    axes = figure.add_subplot(xticks=[], yticks=[])
+    axes.imshow(cells, cmap="inferno")
+    for row in range(1, dims[0]):
+        axes.axhline(row * ROWS / dims[0] - 0.5, color="white", linewidth=0.5)
+    for column in range(1, dims[1]):
+        axes.axvline(column * COLUMNS / dims[1] - 0.5, color="white", linewidth=0.5)
+    figure.savefig(file, dpi=120)
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plot", type=Path, metavar="FILE.png")
+    options = parser.parse_args()
     dist.init_process_group()
     grid = dist.Cartesian((0, 0))
     height, width = ROWS // grid.dims[0], COLUMNS // grid.dims[1]
@@ -47,10 +67,13 @@ def main() -> None:
         for _ in range(STEPS):
             spread(alone)
         whole = parts.reshape(*grid.dims, height, width).swapaxes(1, 2)
-        error = abs(whole.reshape(ROWS, COLUMNS) - alone[1:-1, 1:-1]).max()
+        whole = whole.reshape(ROWS, COLUMNS)
+        error = abs(whole - alone[1:-1, 1:-1]).max()
         print(f"{grid.dims[0]} x {grid.dims[1]} ranks, largest error {error:.1g}")
         if error > 1e-9:
             raise SystemExit(1)
+        if options.plot:
+            plot(whole, grid.dims, options.plot)
     dist.destroy_process_group()
 
 
