@@ -4,17 +4,13 @@
 #include <structmember.h>
 
 #include "pg/device/device.h"
+#include "python/groups/group_join.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"
 #include "python/module/gil.h"
-#include "python/module/log_lines.h"
 #include "python/module/parts.h"
 #include "python/record/call_site.h"
-#include "python/stores/store_types.h"
-
-/* torch's default timeout, 30 minutes. */
-#define GROUP_TIMEOUT (1800 * DL_SECOND)
 
 /* A core group or the global ranks of a custom group that have been replaced: calls of
  * other threads may still be using them. */
@@ -23,188 +19,6 @@ typedef struct dlpy_former {
     dl_group *group;
     int64_t *global_ranks;
 } dlpy_former;
-
-enum {
-    STORE,
-    RANK,
-    SIZE,
-    TIMEOUT,
-    GROUP_NAME,
-    GROUP_DESC,
-    BACKEND,
-    PARENT,
-    RANKS,
-    IS_SUCCESSOR,
-    ARGUMENT_COUNT,
-};
-
-static const dlpy_signature new_signature = {
-    .function = "ProcessGroup",
-    .required = 3,
-    .names = {"store", "rank", "size", "timeout", "group_name", "group_desc", "backend",
-              "parent", "ranks", "is_successor"},
-};
-
-static int
-options_from(PyObject *const *values, dl_group_options *options)
-{
-    if (dlpy_rank_from(values[RANK], "rank", &options->rank) < 0
-        || dlpy_rank_from(values[SIZE], "size", &options->size) < 0
-        || dlpy_timeout_from(values[TIMEOUT], GROUP_TIMEOUT, &options->timeout) < 0
-        || (values[GROUP_NAME] != NULL
-            && dlpy_name_from(values[GROUP_NAME], "group_name", &options->name) < 0)
-        || (values[BACKEND] != NULL
-            && dlpy_name_from(values[BACKEND], "backend", &options->backend) < 0)
-        || (values[IS_SUCCESSOR] != NULL
-            && dlpy_bool_from(values[IS_SUCCESSOR], "is_successor",
-                              &options->is_successor)
-                   < 0)) {
-        return -1;
-    }
-    return 0;
-}
-
-/* Reads the parent of a group that is created from another; the caller frees
- * `*ranks`. */
-static int
-parent_from(const dlpy_state *state, PyObject *const *values, dl_group_options *options,
-            int **ranks)
-{
-    PyObject *parent = values[PARENT];
-
-    if (parent == NULL || parent == Py_None) {
-        return 0;
-    }
-    if (!dlpy_group_check(state, parent) || values[RANKS] == NULL) {
-        PyErr_SetString(PyExc_TypeError,
-                        "parent must be a ProcessGroup, and ranks its members");
-        return -1;
-    }
-    int count;
-    if (dlpy_ranks_from(values[RANKS], "ranks", ranks, &count) < 0) {
-        return -1;
-    }
-    if (count != options->size) {
-        PyErr_Format(PyExc_ValueError,
-                     "a group of %d needs a list of that many ranks, not %d",
-                     options->size, count);
-        return -1;
-    }
-    options->parent = dlpy_group_core(parent);
-    options->parent_ranks = *ranks;
-    return 0;
-}
-
-static PyObject *
-description_from(PyObject *object)
-{
-    if (object == NULL || object == Py_None) {
-        return PyUnicode_FromString("undefined");
-    }
-    if (!PyUnicode_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "group_desc must be str, not %s",
-                     Py_TYPE(object)->tp_name);
-        return NULL;
-    }
-    return Py_NewRef(object);
-}
-
-/* Forming a group can fail like a store operation or like a collective. */
-static void
-raise_status(const dlpy_state *state, dl_status status)
-{
-    bool is_collective = status == DL_PEER_LOST || status == DL_MISMATCH
-                         || status == DL_BACKEND || status == DL_CANCELLED;
-
-    if (is_collective) {
-        dlpy_raise_collective(state, status);
-    } else {
-        dlpy_raise_store(state, status);
-    }
-}
-
-/* Tells the members why this rank cannot join: members that do not meet have no other
- * way to learn it. */
-static void
-refuse(const dl_group_options *options, const char *reason)
-{
-    (void)dl_fail(DL_NO_MEMORY, "%.1800s", reason);
-    Py_BEGIN_ALLOW_THREADS
-    dl_group_refuse(options, NULL);
-    Py_END_ALLOW_THREADS
-}
-
-static void
-describe_joining(const void *subject, char text[DL_WAIT_ROW_TEXT])
-{
-    const dl_group_options *options = subject;
-
-    snprintf(text, DL_WAIT_ROW_TEXT, "joining group %.48s as rank %d of %d",
-             options->name, options->rank, options->size);
-}
-
-/* The core gets a store reference of its own: a store written in Python lives only as
- * long as Python code or this reference holds it. */
-static int
-join_over(dlpy_state *state, PyObject *store, const dl_group_options *options,
-          dl_group **group)
-{
-    dl_waiting waiting;
-    dl_store *shared;
-    dl_status status;
-
-    if (!dlpy_store_check(state, store)) {
-        PyErr_Format(PyExc_TypeError, "store must be a distlite.Store, not %s",
-                     Py_TYPE(store)->tp_name);
-        return -1;
-    }
-    shared = dlpy_store_share(state, store);
-    if (shared == NULL) {
-        if (options->parent != NULL) {
-            refuse(options, "out of memory");
-        }
-        return -1;
-    }
-    dlpy_log_look();
-    dlpy_waiting_enter(state, &waiting, describe_joining, options,
-                       dl_deadline_after(options->timeout));
-    Py_BEGIN_ALLOW_THREADS
-    status = dl_group_new(options, shared, group);
-    dl_store_unref(shared);
-    Py_END_ALLOW_THREADS
-    dl_waiting_end(&waiting);
-    dlpy_log_sync();
-    if (status != DL_OK) {
-        raise_status(state, status);
-        return -1;
-    }
-    return 0;
-}
-
-/* Parses the arguments and meets the other ranks.  Blocks with the GIL released.
- * Returns -1 with an exception set on failure; `self` is then partly initialised and
- * must be freed. */
-static int
-join(dlpy_state *state, PyObject *args, PyObject *keywords, dlpy_group *self)
-{
-    PyObject *values[ARGUMENT_COUNT];
-    dl_group_options options = {.name = "0", .backend = "cpu"};
-    int *ranks = NULL;
-
-    if (dlpy_take_init_arguments(&new_signature, args, keywords, values) < 0
-        || options_from(values, &options) < 0
-        || parent_from(state, values, &options, &ranks) < 0) {
-        PyMem_Free(ranks);
-        return -1;
-    }
-    self->description = description_from(values[GROUP_DESC]);
-    self->store = Py_NewRef(values[STORE]);
-    int result = self->description == NULL
-                     ? -1
-                     : join_over(state, self->store, &options, &self->group);
-    PyMem_Free(ranks);
-    return result;
-}
 
 /* Keeps a replaced core group or its global ranks.  Called in the critical section, or
  * before another thread knows the group. */
@@ -291,7 +105,7 @@ make_core(const dlpy_state *state, dlpy_group *self, int rank, int size)
         .backend = "custom",
         .rank = rank,
         .size = size,
-        .timeout = GROUP_TIMEOUT,
+        .timeout = DLPY_GROUP_TIMEOUT,
     };
     dl_group *made;
     dl_status status = dl_group_new(&options, NULL, &made);
@@ -387,7 +201,7 @@ group_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     }
     int made = is_custom_call(type, args, keywords)
                    ? begin_custom(state, (dlpy_group *)self)
-                   : join(state, args, keywords, (dlpy_group *)self);
+                   : dlpy_group_join(state, args, keywords, (dlpy_group *)self);
     if (made < 0) {
         Py_CLEAR(self);
     }
@@ -524,7 +338,7 @@ group_set_timeout(PyObject *self, PyObject *const *args, Py_ssize_t count,
     int64_t limit;
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_timeout_from(values[0], GROUP_TIMEOUT, &limit) < 0) {
+        || dlpy_timeout_from(values[0], DLPY_GROUP_TIMEOUT, &limit) < 0) {
         return NULL;
     }
     dl_group_set_timeout(group, limit);
@@ -772,7 +586,7 @@ group_adopt(PyObject *object, PyObject *args, PyObject *keywords)
         PyErr_SetString(PyExc_RuntimeError, "the group has a name of its own");
         return NULL;
     }
-    int result = join(state, args, keywords, &told);
+    int result = dlpy_group_join(state, args, keywords, &told);
     if (result == 0) {
         result = replace_core(self, told.group);
     }
@@ -931,41 +745,6 @@ set_custom_handler(PyObject *module, PyObject *handler)
     Py_RETURN_NONE;
 }
 
-static PyObject *
-group_refuse(PyObject *module, PyObject *const *args, Py_ssize_t count,
-             PyObject *keywords)
-{
-    static const dlpy_signature signature = {
-        "_group_refuse", 6, {"parent", "ranks", "rank", "name", "backend", "reason"}};
-    PyObject *values[6];
-    const dlpy_state *state = dlpy_state_of_module(module);
-    dl_group_options options = {0};
-    const char *reason;
-    int *ranks = NULL;
-
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_rank_from(values[2], "rank", &options.rank) < 0
-        || dlpy_name_from(values[3], "name", &options.name) < 0
-        || dlpy_name_from(values[4], "backend", &options.backend) < 0
-        || dlpy_name_from(values[5], "reason", &reason) < 0) {
-        return NULL;
-    }
-    options.parent = dlpy_group_from(state, values[0], "parent");
-    if (options.parent == NULL
-        || dlpy_ranks_from(values[1], "ranks", &ranks, &options.size) < 0) {
-        return NULL;
-    }
-    if (options.rank < 0 || options.rank >= options.size) {
-        PyMem_Free(ranks);
-        PyErr_SetString(PyExc_ValueError, "rank must be an index of ranks");
-        return NULL;
-    }
-    options.parent_ranks = ranks;
-    refuse(&options, reason);
-    PyMem_Free(ranks);
-    Py_RETURN_NONE;
-}
-
 /* Writes to the type's dict directly: for users the type is immutable, but
  * distlite/groups/group_methods.py, which is loaded after this module, adds torch's
  * forms of the operations, with option structs and overloads, which take longer to tell
@@ -990,10 +769,6 @@ static PyMethodDef module_functions[] = {
     {"_add_group_methods", add_group_methods, METH_O,
      "_add_group_methods($module, methods, /)\n--\n\n"
      "Adds functions, by name, as methods of ProcessGroup."},
-    DLPY_FUNCTION(
-        "_group_refuse", group_refuse,
-        "_group_refuse($module, /, parent, ranks, rank, name, backend, reason)\n--\n\n"
-        "Tells the other members of a group that this rank cannot make it."),
     {"_set_custom_handler", set_custom_handler, METH_O,
      "_set_custom_handler($module, handler, /)\n--\n\n"
      "Sets the function that is called first for groups whose class implements "

@@ -7,29 +7,18 @@
 
 static int (*const parts[])(PyObject *module) = {
     dlpy_add_log_lines, /* first, as the others may log */
-    dlpy_add_call_sites,
-    dlpy_add_errors,
-    dlpy_add_store_types,
-    dlpy_add_tcp_store_type, /* after its base type */
-    dlpy_add_group_type,
-    dlpy_add_default_group,
-    dlpy_add_collective_functions,
-    dlpy_add_p2p_functions,
-    dlpy_add_p2p_batches,
-    dlpy_add_device_functions,
-    dlpy_add_work_type,
-    dlpy_add_region_types,
-    dlpy_add_recorder_functions,
-    dlpy_add_object_cards,
-    dlpy_add_debug_functions,
-    dlpy_add_failure_report,
-    dlpy_add_library_functions,
-    dlpy_add_safe_codec,
-    dlpy_add_packs,
-    dlpy_add_reducers,
-    dlpy_add_window_type,
-    dlpy_add_prepared,
-    dlpy_add_p2p_op,
+    dlpy_add_call_sites,       dlpy_add_errors,
+    dlpy_add_store_types,      dlpy_add_tcp_store_type, /* after its base type */
+    dlpy_add_group_type,       dlpy_add_group_join,
+    dlpy_add_default_group,    dlpy_add_collective_functions,
+    dlpy_add_p2p_functions,    dlpy_add_p2p_batches,
+    dlpy_add_device_functions, dlpy_add_work_type,
+    dlpy_add_region_types,     dlpy_add_recorder_functions,
+    dlpy_add_object_cards,     dlpy_add_debug_functions,
+    dlpy_add_failure_report,   dlpy_add_library_functions,
+    dlpy_add_safe_codec,       dlpy_add_packs,
+    dlpy_add_reducers,         dlpy_add_window_type,
+    dlpy_add_prepared,         dlpy_add_p2p_op,
 };
 
 static int

@@ -235,10 +235,12 @@ execute_one(PyTypeObject *defining_class, dl_store *store,
     dl_reply_kind kind = dl_request_kinds[taken->request.op].reply;
     bool is_object = kind != DL_REPLY_NAMES && kind != DL_REPLY_STATS;
     uint8_t room[256];
-    dl_buffer value = is_object ? dlpy_value_buffer() : (dl_buffer){0};
-    value.data = room;
-    value.capacity = sizeof room;
-    value.is_lent = true;
+    dl_buffer value = {
+        .data = room,
+        .capacity = sizeof room,
+        .is_lent = true,
+        .large = is_object ? dlpy_value_resize : NULL,
+    };
     dl_store_reply reply = {.values = &value};
 
     PyObject *answer = execute(defining_class, store, taken, &reply);

@@ -76,8 +76,8 @@ bytes_around(void *data)
 
 /* Allocates a new object rather than resizing in place, where the interpreter would
  * free the old object on failure. */
-static void *
-resize_bytes(void *data, size_t kept, size_t capacity)
+void *
+dlpy_value_resize(void *data, size_t kept, size_t capacity)
 {
     /* The core calls this without the GIL, while it receives a reply, on the thread of
      * Python that has called it.  At the interpreter's end that thread stops here, as
@@ -101,12 +101,6 @@ resize_bytes(void *data, size_t kept, size_t capacity)
     }
     PyGILState_Release(gil);
     return bytes == NULL ? NULL : PyBytes_AS_STRING(bytes);
-}
-
-dl_buffer
-dlpy_value_buffer(void)
-{
-    return (dl_buffer){.large = resize_bytes};
 }
 
 /* Shrinking frees the rest; it happens only if a value arrived in pieces. */

@@ -17,10 +17,17 @@ dl_status dlpy_store_perform(PyTypeObject *type, dl_store *store,
                              const dl_store_request *request, dl_store_reply *reply,
                              int64_t timeout);
 
+/* The `large` function of the next. */
+void *dlpy_value_resize(void *data, size_t kept, size_t capacity);
+
 /* Returns an empty buffer that the core fills without the GIL and that then becomes a
  * bytes object.  A large one is allocated as a bytes object from the start: a second
  * copy would cost as much as receiving the value. */
-dl_buffer dlpy_value_buffer(void);
+static inline dl_buffer
+dlpy_value_buffer(void)
+{
+    return (dl_buffer){.large = dlpy_value_resize};
+}
 
 /* Returns the contents as bytes, or NULL with an exception set.  Large contents are
  * taken out of the buffer. */
