@@ -8,7 +8,6 @@ import inspect
 import json
 import os
 import pickle
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,8 +22,6 @@ from distlite.launch.command import main
 from distlite.tools import failure, flight_recorder, prometheus, recording, trace
 from distlite.tools.job import Job, jobs_of
 from distlite.tools.table import table_of
-
-CSRC = Path(__file__).resolve().parents[2] / "csrc"
 
 
 @pytest.fixture
@@ -42,33 +39,6 @@ def own() -> recording.Recording:
 
 def last() -> recording.Operation:
     return own().operations[-1]
-
-
-def enum_of(path: str, prefix: str) -> dict[str, int]:
-    text = (CSRC / path).read_text()
-    found = re.findall(rf"^    {prefix}(\w+) = (\d+),", text, re.MULTILINE)
-    assert found
-    return {name: int(number) for name, number in found if "COUNT" not in name}
-
-
-def test_the_numbers_are_those_of_the_core():
-    ops = enum_of("pg/fingerprint.h", "DL_")
-    named = re.findall(
-        r"\[DL_(\w+)\] = \{\"(\w+)\",", (CSRC / "pg/fingerprint.c").read_text()
-    )
-    expected = {ops[name]: text for name, text in named} | {14: "recv_any"}
-    assert expected == recording.OPS
-    names = enum_of("tensor/dtype.h", "DL_(?!OPAQUE_)")  # those are kinds of codes
-    assert len(recording.DTYPES) == len(names)
-    for name, number in names.items():
-        expected = "bytes" if name == "OPAQUE" else name.lower()
-        assert recording.DTYPES[number][0] == expected
-    reduce_ops = enum_of("tensor/reduce.h", "DL_")
-    assert {n: i for i, n in enumerate(recording.REDUCE_OPS)} == reduce_ops
-    statuses = enum_of("base/status.h", "DL_")
-    assert [s.upper().replace(" ", "_") for s in recording.STATUSES] == sorted(
-        statuses, key=lambda name: statuses[name]
-    )
 
 
 def test_an_operation_is_recorded_with_its_line(world):

@@ -5,6 +5,7 @@
 #include <limits.h>
 
 #include "pg/cpu/cpu_backend.h"
+#include "pg/fingerprint.h"
 #include "pg/record/recorder.h"
 #include "pg/record/recording_file.h"
 #include "pg/record/waiting.h"
@@ -164,6 +165,62 @@ addresses(PyObject *module, PyObject *connected)
     return result;
 }
 
+static PyObject *
+op_row(int op)
+{
+    /* The recording tells receives from any rank by a name of their own. */
+    const char *name = op == DL_RECV_ANY ? "recv_any" : dl_op_type_name((uint8_t)op);
+
+    return Py_BuildValue("sO", name,
+                         dl_op_type_reduces((uint8_t)op) ? Py_True : Py_False);
+}
+
+static PyObject *
+dtype_row(int dtype)
+{
+    return Py_BuildValue("sn", dl_dtype_name((dl_dtype)dtype),
+                         (Py_ssize_t)dl_dtype_size((dl_dtype)dtype));
+}
+
+static PyObject *
+reduce_op_row(int op)
+{
+    return PyUnicode_FromString(dl_reduce_op_name((dl_reduce_op)op));
+}
+
+static PyObject *
+status_row(int status)
+{
+    return PyUnicode_FromString(dl_status_name((dl_status)status));
+}
+
+static PyObject *
+list_rows(PyObject *(*make_row)(int number), int count)
+{
+    PyObject *rows = PyList_New(count);
+
+    for (int i = 0; rows != NULL && i < count; i++) {
+        PyObject *row = make_row(i);
+        if (row == NULL) {
+            Py_CLEAR(rows);
+            break;
+        }
+        PyList_SET_ITEM(rows, i, row);
+    }
+    return rows;
+}
+
+static PyObject *
+recording_names(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return Py_BuildValue("NNNN", list_rows(op_row, DL_OP_TYPE_COUNT),
+                         list_rows(dtype_row, DL_DTYPE_COUNT),
+                         list_rows(reduce_op_row, DL_REDUCE_OP_COUNT),
+                         list_rows(status_row, DL_STATUS_LAST + 1));
+}
+
 static PyMethodDef functions[] = {
     {"_recording", recording, METH_NOARGS,
      "_recording($module, /)\n--\n\n"
@@ -177,6 +234,10 @@ static PyMethodDef functions[] = {
     {"_recording_make", recording_make, METH_NOARGS,
      "_recording_make($module, /)\n--\n\n"
      "Makes the recording of this process, unless there is one."},
+    {"_recording_names", recording_names, METH_NOARGS,
+     "_recording_names($module, /)\n--\n\n"
+     "Returns what the numbers in recordings mean: the operations, and whether each\n"
+     "reduces; the dtypes with their sizes; the reductions; how operations end."},
     {"_show_wait", show_wait, METH_O,
      "_show_wait($module, text, /)\n--\n\n"
      "Shows what this thread waits for, until it is called with None.\n\n"

@@ -19,39 +19,10 @@ WAIT = struct.Struct("=QqQ104s")
 ENDED_COLUMN, STATE_COLUMN = 3, 11  # of RECORD
 _Row = tuple[int, ...]
 
-OPS = {
-    0: "broadcast",
-    1: "all_reduce",
-    2: "all_reduce_coalesced",
-    3: "reduce",
-    4: "all_gather",
-    6: "all_gather_coalesced",
-    7: "gather",
-    8: "scatter",
-    9: "reduce_scatter",
-    11: "all_to_all",
-    12: "send",
-    13: "recv",
-    14: "recv_any",
-    15: "barrier",
-    32: "all_gather_v",
-    33: "gather_v",
-    34: "scatter_v",
-    35: "reduce_scatter_v",
-    36: "broadcast_object_list",
-    37: "all_gather_object",
-    38: "gather_object",
-    39: "scatter_object_list",
-    40: "reduce_scatter_coalesced",
-    41: "scan",
-    42: "exscan",
-    43: "window",
-}
+# By their numbers in the recording: operations, with whether they reduce; dtypes, with
+# their sizes; reductions; how operations end.
+OPS, DTYPES, REDUCE_OPS, STATUSES = _C._recording_names()
 MESSAGES = ("send", "recv", "recv_any")
-REDUCING = (
-    *("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_v"),
-    *("all_reduce_coalesced", "reduce_scatter_coalesced", "scan", "exscan"),
-)
 ROOTS = {
     "broadcast": "from",
     "reduce": "to",
@@ -67,63 +38,10 @@ ROOTS = {
 }
 WITHOUT_DATA = (
     *("barrier", "window"),
-    *(name for name in OPS.values() if "object" in name),
-)
-DTYPES = (
-    ("bytes", 0),
-    ("bool", 1),
-    ("int8", 1),
-    ("uint8", 1),
-    ("int16", 2),
-    ("uint16", 2),
-    ("int32", 4),
-    ("uint32", 4),
-    ("int64", 8),
-    ("uint64", 8),
-    ("float16", 2),
-    ("bfloat16", 2),
-    ("float32", 4),
-    ("float64", 8),
-    ("complex64", 8),
-    ("complex128", 16),
-    ("float8_e4m3fn", 1),
-    ("float8_e5m2", 1),
-)
-REDUCE_OPS = (
-    "SUM",
-    "AVG",
-    "PRODUCT",
-    "MIN",
-    "MAX",
-    "BAND",
-    "BOR",
-    "BXOR",
-    "PREMUL_SUM",
-    "MINLOC",
-    "MAXLOC",
-    "FUNCTION",
+    *(name for name, _ in OPS if "object" in name),
 )
 PF_EXITING = 4  # a flag of the kernel in /proc/<pid>/stat, see proc(5)
 STATES = {1: "queued", 2: "running", 3: "ended"}
-STATUSES = (
-    "ok",
-    "timeout",
-    "network",
-    "closed",
-    "protocol",
-    "not found",
-    "queue empty",
-    "invalid",
-    "unsupported",
-    "no memory",
-    "mismatch",
-    "peer lost",
-    "backend",
-    "cancelled",
-    "interrupted",
-    "internal",
-    "denied",
-)
 
 
 @dataclass(frozen=True)
@@ -389,7 +307,7 @@ def _operations(
         code, dtype, reduce_op, state, root = row[8:]
         if state & 3 not in STATES:
             continue
-        op = OPS.get(code, f"operation {code}")
+        op, reduces = OPS[code] if code < len(OPS) else (f"operation {code}", False)
         is_message = op in MESSAGES
         name, item_size = DTYPES[dtype] if dtype < len(DTYPES) else ("?", 0)
         yield Operation(
@@ -403,9 +321,7 @@ def _operations(
             count=count,
             dtype=name,
             item_size=item_size,
-            reduce_op=REDUCE_OPS[reduce_op % len(REDUCE_OPS)]
-            if op in REDUCING
-            else None,
+            reduce_op=REDUCE_OPS[reduce_op % len(REDUCE_OPS)] if reduces else None,
             queued=queued,
             started=started,
             ended=ended,
