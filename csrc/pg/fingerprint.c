@@ -154,16 +154,32 @@ dl_fingerprint_describe(const dl_fingerprint *fingerprint, char *text, size_t si
     snprintf(text, size, "%s(%s%s%s)", entry->name, data, op, detail);
 }
 
-void
-dl_fingerprint_describe_size(const dl_fingerprint *fingerprint, uint64_t bytes,
-                             char text[DL_FINGERPRINT_SIZE_TEXT_SIZE])
+/* Room for "3 x float32", or "12 bytes". */
+#define SIZE_TEXT_SIZE 64
+
+/* Writes `bytes` bytes in elements of the fingerprint's dtype, unless it is opaque. */
+static void
+describe_size(const dl_fingerprint *fingerprint, uint64_t bytes,
+              char text[SIZE_TEXT_SIZE])
 {
     uint64_t item_size = dl_dtype_size((dl_dtype)fingerprint->dtype);
 
     if (item_size == 0) {
-        snprintf(text, DL_FINGERPRINT_SIZE_TEXT_SIZE, "%" PRIu64 " bytes", bytes);
+        snprintf(text, SIZE_TEXT_SIZE, "%" PRIu64 " bytes", bytes);
     } else {
-        snprintf(text, DL_FINGERPRINT_SIZE_TEXT_SIZE, "%" PRIu64 " x %s",
-                 bytes / item_size, dl_dtype_name((dl_dtype)fingerprint->dtype));
+        snprintf(text, SIZE_TEXT_SIZE, "%" PRIu64 " x %s", bytes / item_size,
+                 dl_dtype_name((dl_dtype)fingerprint->dtype));
     }
+}
+
+dl_status
+dl_fingerprint_fail_size(const dl_fingerprint *fingerprint, int source, uint64_t sent,
+                         int destination, uint64_t expected)
+{
+    char texts[2][SIZE_TEXT_SIZE];
+
+    describe_size(fingerprint, sent, texts[0]);
+    describe_size(fingerprint, expected, texts[1]);
+    return dl_fail(DL_MISMATCH, "rank %d has %s for rank %d, which expects %s", source,
+                   texts[0], destination, texts[1]);
 }

@@ -124,10 +124,9 @@ uint32_t dl_fingerprint_of_blocks(const dl_tensor *blocks, int count);
 void dl_fingerprint_describe(const dl_fingerprint *fingerprint, char *text,
                              size_t size);
 
-/* Writes `bytes` bytes in elements of the fingerprint's dtype, "3 x float32", or as "12
- * bytes" if it is opaque. */
-#define DL_FINGERPRINT_SIZE_TEXT_SIZE 64
-void dl_fingerprint_describe_size(const dl_fingerprint *fingerprint, uint64_t bytes,
-                                  char text[DL_FINGERPRINT_SIZE_TEXT_SIZE]);
+/* Fails with DL_MISMATCH: "rank 1 has 3 x float32 for rank 0, which expects 4 x
+ * float32".  `sent` and `expected` are bytes. */
+dl_status dl_fingerprint_fail_size(const dl_fingerprint *fingerprint, int source,
+                                   uint64_t sent, int destination, uint64_t expected);
 
 #endif

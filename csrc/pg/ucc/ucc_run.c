@@ -123,18 +123,13 @@ fail_sizes(const dl_ucc_backend *self, const dl_op_context *op, const uint64_t *
     size_t size = (size_t)self->size;
     size_t source = (size_t)pair[0];
     size_t destination = (size_t)pair[1];
-    char sent[DL_FINGERPRINT_SIZE_TEXT_SIZE];
-    char expected[DL_FINGERPRINT_SIZE_TEXT_SIZE];
 
-    dl_fingerprint_describe_size(&op->fingerprint,
-                                 rows[source * 2 * size + destination], sent);
-    dl_fingerprint_describe_size(
-        &op->fingerprint, rows[destination * 2 * size + size + source], expected);
-    return dl_fail(DL_MISMATCH,
-                   "%s #%" PRIu64 " in group %.100s: rank %d has %s for rank %d, which "
-                   "expects %s",
-                   dl_op_type_name(op->fingerprint.op), op->sequence, self->group_name,
-                   pair[0], sent, pair[1], expected);
+    dl_fingerprint_fail_size(&op->fingerprint, pair[0],
+                             rows[source * 2 * size + destination], pair[1],
+                             rows[destination * 2 * size + size + source]);
+    return dl_fail_while("%s #%" PRIu64 " in group %.100s",
+                         dl_op_type_name(op->fingerprint.op), op->sequence,
+                         self->group_name);
 }
 
 /* All ranks have the same rows, so all report the same pair. */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/algorithms/exchange_sizes.h"
 
-#include <inttypes.h>
-
+#include "pg/cpu/operation_text.h"
 #include "pg/cpu/shm/failure_check.h"
 
 size_t
@@ -82,21 +81,17 @@ size_expected(const dl_board *board, int source, int destination)
 static dl_status
 fail_size(const dl_board *board, int source, int destination)
 {
-    const dl_fingerprint *fingerprint = &board->op->fingerprint;
-    char sent[DL_FINGERPRINT_SIZE_TEXT_SIZE];
-    char expected[DL_FINGERPRINT_SIZE_TEXT_SIZE];
+    const dl_op_context *op = board->op;
+    char operation[DL_OPERATION_TEXT_SIZE];
 
-    dl_fingerprint_describe_size(
-        fingerprint, dl_exchange_sizes_sent(board, source, destination), sent);
-    dl_fingerprint_describe_size(fingerprint, size_expected(board, source, destination),
-                                 expected);
-    return dl_fail(DL_MISMATCH,
-                   "%s #%" PRIu64 " in group %.100s: rank %d has %s for rank %d, which "
-                   "expects %s",
-                   dl_op_type_name(fingerprint->op),
-                   dl_failure_check_operation(board, board->op->sequence),
-                   board->options.group_name, dl_failure_check_name(board, source),
-                   sent, dl_failure_check_name(board, destination), expected);
+    dl_operation_describe(op->fingerprint.op,
+                          dl_failure_check_operation(board, op->sequence),
+                          board->options.group_name, operation);
+    dl_fingerprint_fail_size(&op->fingerprint, dl_failure_check_name(board, source),
+                             dl_exchange_sizes_sent(board, source, destination),
+                             dl_failure_check_name(board, destination),
+                             size_expected(board, source, destination));
+    return dl_fail_while("%s", operation);
 }
 
 dl_status

@@ -97,13 +97,8 @@ static dl_status
 fail_sizes(const dl_link_options *link, const dl_op_context *op, const dl_cargo *cargo,
            const dl_head *head)
 {
-    char sent[DL_FINGERPRINT_SIZE_TEXT_SIZE];
-    char expected[DL_FINGERPRINT_SIZE_TEXT_SIZE];
-
-    dl_fingerprint_describe_size(&op->fingerprint, head->length, sent);
-    dl_fingerprint_describe_size(&op->fingerprint, cargo->size, expected);
-    return dl_fail(DL_MISMATCH, "rank %d has %s for rank %d, which expects %s",
-                   link->peer, sent, link->rank, expected);
+    return dl_fingerprint_fail_size(&op->fingerprint, link->peer, head->length,
+                                    link->rank, cargo->size);
 }
 
 /* Returns DL_OK if the head belongs to the message that `cargo` expects, else
