@@ -203,18 +203,25 @@ def _check_rank(rank: int, world_size: int) -> None:
         )
 
 
-# Variables that a process without a launcher needs.
-_ALONE = "RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=0"
+# What a process without a launcher can do instead of setting a variable.
+_ALONE = (
+    "RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=0 run this process as a "
+    "world of one rank"
+)
+_ADDRESS = (
+    "pass the address of rank 0 to all ranks, as in "
+    "init_method='tcp://127.0.0.1:29500', or set MASTER_ADDR and MASTER_PORT"
+)
 
 
 def _environment(name: str) -> str:
     value = os.environ.get(name, "")
     if not value:
+        instead = _ADDRESS if name.startswith("MASTER_") else _ALONE
         raise _error(
             "env",
             f"environment variable {name} expected, but not set: a launcher sets "
-            "it, as in `distlite run -n 4 script.py`; without one, "
-            f"{_ALONE} run this process as a world of one rank",
+            f"it, as in `distlite run -n 4 script.py`; without one, {instead}",
         )
     return value
 

@@ -62,6 +62,7 @@ def of_library(name: str, kind: str, **methods: Any) -> Any:
 # (environment, arguments of init_process_group, what it says)
 BEGINNINGS: list[tuple[dict[str, str | None], dict[str, Any], str]] = [
     ({"RANK": None}, {}, "RANK expected, but not set: .*`distlite run -n 4 script.py`"),
+    ({"MASTER_ADDR": None}, {}, "not set: .* init_method='tcp://127.0.0.1:29500'"),
     ({"WORLD_SIZE": None}, {}, "without one, RANK=0 WORLD_SIZE=1 MASTER_ADDR=127"),
     ({"RANK": "x"}, {}, "environment variable RANK must be a number, but is 'x'"),
     ({"MASTER_PORT": "ssh"}, {}, "MASTER_PORT must be a number, but is 'ssh'"),

@@ -332,7 +332,7 @@ def _hint(script: str) -> str:
         return "; --no-python runs a program that is not a script of Python"
     import difflib
 
-    for command in difflib.get_close_matches(script, COMMANDS, 1):
+    for command in difflib.get_close_matches(script, [*COMMANDS, "--help"], 1):
         return f"; is `distlite {command}` meant?"
     return ""
 
