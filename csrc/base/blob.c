@@ -6,7 +6,7 @@
 /* Also allocates (`blob` is NULL), so that one place checks the sum for overflow.  On
  * failure the old block is unchanged, as the header promises. */
 static dl_blob *
-resize(dl_blob *blob, size_t capacity)
+resize_blob(dl_blob *blob, size_t capacity)
 {
     if (capacity > SIZE_MAX - sizeof *blob) {
         return NULL;
@@ -22,7 +22,7 @@ resize(dl_blob *blob, size_t capacity)
 dl_blob *
 dl_blob_new(size_t size)
 {
-    dl_blob *blob = resize(NULL, size);
+    dl_blob *blob = resize_blob(NULL, size);
 
     if (blob != NULL) {
         atomic_init(&blob->references, 1);
@@ -82,7 +82,7 @@ grow_unique(dl_blob *blob, size_t size)
     /* Growth by half keeps single-byte appends linear and the unused room bounded. */
     size_t capacity = size + size / 2;
     if (is_alone) {
-        return resize(blob, capacity);
+        return resize_blob(blob, capacity);
     }
     dl_blob *copy = dl_blob_new(capacity);
     if (copy != NULL) {
@@ -117,7 +117,7 @@ dl_status
 dl_blob_reserve(dl_blob **blob, size_t capacity)
 {
     if (capacity > (*blob)->capacity) {
-        dl_blob *grown = resize(*blob, capacity);
+        dl_blob *grown = resize_blob(*blob, capacity);
         if (grown == NULL) {
             return dl_fail_no_memory();
         }

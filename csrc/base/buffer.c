@@ -28,7 +28,7 @@ dl_buffer_clear(dl_buffer *buffer)
 
 /* Returns the new memory, or NULL with the buffer unchanged. */
 static uint8_t *
-resize(dl_buffer *buffer, size_t capacity)
+resize_memory(dl_buffer *buffer, size_t capacity)
 {
     size_t kept = buffer->size < capacity ? buffer->size : capacity;
 
@@ -62,7 +62,7 @@ dl_buffer_resize_capacity(dl_buffer *buffer, size_t capacity)
         dl_buffer_fini(buffer);
         return DL_OK;
     }
-    uint8_t *data = resize(buffer, capacity);
+    uint8_t *data = resize_memory(buffer, capacity);
     if (data == NULL) {
         buffer->has_failed = true;
         return dl_fail_no_memory();

@@ -31,7 +31,7 @@ rotate_left(uint64_t word, int bits)
 
 /* One round of SipHash: called once per word and three times at the end. */
 static inline void
-mix(uint64_t v[4])
+run_round(uint64_t v[4])
 {
     v[0] += v[1];
     v[1] = rotate_left(v[1], 13) ^ v[0];
@@ -47,7 +47,7 @@ mix(uint64_t v[4])
 
 /* Reads up to eight bytes in little-endian order. */
 static inline uint64_t
-load(const uint8_t *bytes, size_t size)
+load_word(const uint8_t *bytes, size_t size)
 {
     uint64_t word = 0;
 
@@ -70,23 +70,23 @@ dl_hash_seeded(dl_bytes bytes, const uint64_t seed[2])
     size_t whole = bytes.size & ~(size_t)7;
 
     for (size_t i = 0; i < whole; i += 8) {
-        uint64_t word = load(bytes.data + i, 8);
+        uint64_t word = load_word(bytes.data + i, 8);
         v[3] ^= word;
-        mix(v);
+        run_round(v);
         v[0] ^= word;
     }
     /* The size is part of the last word, so that trailing zeros change the hash. */
     uint64_t last = (uint64_t)bytes.size << 56;
     if (whole < bytes.size) {
-        last |= load(bytes.data + whole, bytes.size - whole);
+        last |= load_word(bytes.data + whole, bytes.size - whole);
     }
     v[3] ^= last;
-    mix(v);
+    run_round(v);
     v[0] ^= last;
     v[2] ^= 0xff;
-    mix(v);
-    mix(v);
-    mix(v);
+    run_round(v);
+    run_round(v);
+    run_round(v);
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 

@@ -60,7 +60,7 @@ link_entry(dl_map *map, dl_map_entry *entry)
 /* Doubles the number of buckets.  Without memory the map stays as it is and still
  * works. */
 static void
-grow(dl_map *map)
+grow_buckets(dl_map *map)
 {
     size_t old_count = map->buckets == NULL ? 1 : map->mask + 1;
     size_t count = map->buckets == NULL ? FIRST_BUCKET_COUNT : old_count * 2;
@@ -90,7 +90,7 @@ dl_map_insert(dl_map *map, dl_map_entry *entry, dl_bytes key)
 {
     /* At most one entry per bucket on average. */
     if (map->count > map->mask) {
-        grow(map);
+        grow_buckets(map);
     }
     entry->key = key.data;
     entry->key_size = (uint32_t)key.size;

@@ -19,8 +19,8 @@ _Static_assert(DL_PROOF_SIZE == 1 + DL_PROOF_NONCE_SIZE
 #define MESSAGE_SIZE (LABEL_SIZE + 2 * NONCE_SIZE)
 
 static dl_status
-compute(const dl_proof *proof, const dl_secret *secret, const char *side,
-        uint8_t mac[DL_MAC_SIZE])
+compute_tag(const dl_proof *proof, const dl_secret *secret, const char *side,
+            uint8_t mac[DL_MAC_SIZE])
 {
     uint8_t message[MESSAGE_SIZE + DL_PROOF_CONTEXT_LIMIT] = {0};
     dl_bytes context = proof->context;
@@ -72,11 +72,11 @@ answer_prove(dl_proof *proof, const dl_secret *secret, const uint8_t *mac,
 {
     uint8_t expected[DL_MAC_SIZE];
 
-    DL_TRY(compute(proof, secret, "client", expected));
+    DL_TRY(compute_tag(proof, secret, "client", expected));
     if (!dl_secret_mac_equal(mac, expected)) {
         return fail_wrong(proof);
     }
-    DL_TRY(compute(proof, secret, "server", expected));
+    DL_TRY(compute_tag(proof, secret, "server", expected));
     dl_put_u8(out, DL_OK);
     dl_buffer_put(out, (dl_bytes){expected, sizeof expected});
     proof->stage = DL_PROOF_DONE;
@@ -130,7 +130,7 @@ dl_proof_put_prove(dl_proof *proof, const dl_secret *secret,
     uint8_t mac[DL_MAC_SIZE];
 
     memcpy(proof->nonces + NONCE_SIZE, nonce, NONCE_SIZE);
-    DL_TRY(compute(proof, secret, "client", mac));
+    DL_TRY(compute_tag(proof, secret, "client", mac));
     dl_put_u8(out, DL_PROOF_PROVE);
     dl_buffer_put(out, (dl_bytes){mac, sizeof mac});
     return DL_OK;
@@ -141,7 +141,7 @@ dl_proof_check(dl_proof *proof, const dl_secret *secret, const uint8_t mac[DL_MA
 {
     uint8_t expected[DL_MAC_SIZE];
 
-    DL_TRY(compute(proof, secret, "server", expected));
+    DL_TRY(compute_tag(proof, secret, "server", expected));
     if (!dl_secret_mac_equal(mac, expected)) {
         proof->stage = DL_PROOF_FAILED;
         return dl_fail(DL_DENIED,

@@ -196,7 +196,7 @@ best_of(const dl_interface_choice *choice, const char *entry)
 
 /* Writes "lo 127.0.0.1, eth0 10.0.0.1". */
 static void
-describe(const dl_interface_choice *choice, char *text, size_t size)
+describe_choice(const dl_interface_choice *choice, char *text, size_t size)
 {
     size_t used = 0;
 
@@ -215,7 +215,7 @@ fail_absent(const dl_interface_choice *choice, const char *list, const char *ent
 {
     char existing[DL_ERROR_TEXT_SIZE / 2];
 
-    describe(choice, existing, sizeof existing);
+    describe_choice(choice, existing, sizeof existing);
     return dl_fail(DL_INVALID,
                    DL_INTERFACE_VARIABLE "=%.200s: no interface that is up on this "
                                          "host %s %s; interfaces that are up: %s",

@@ -136,7 +136,7 @@ make_name(char name[DL_LOCAL_NAME_SIZE])
 }
 
 static void
-attach(struct msghdr *message, control *room, const dl_parcel *parcel)
+attach_descriptors(struct msghdr *message, control *room, const dl_parcel *parcel)
 {
     size_t size = (size_t)parcel->fd_count * sizeof(int);
 
@@ -284,7 +284,7 @@ send_key(const char *name, dl_bytes key, int end, dl_deadline deadline)
     struct iovec part = {bytes, key.size};
     struct msghdr message = {
         .msg_name = &address, .msg_namelen = size, .msg_iov = &part, .msg_iovlen = 1};
-    attach(&message, &room, &parcel);
+    attach_descriptors(&message, &room, &parcel);
     DL_TRY(open_socket(SOCK_DGRAM, &fd));
     dl_status status = send_to(fd, name, &message, deadline);
     dl_socket_close(fd);
@@ -314,7 +314,7 @@ dl_local_call(const char *name, const uint8_t key[DL_LOCAL_KEY_SIZE],
 
     DL_TRY(open_pair(ends));
     /* Sending on a socket with SO_PASSCRED would bind it to a name, so this end sends
-     * first and sets the option afterwards; receive() clears it again. */
+     * first and sets the option afterwards; receive_parcel() clears it again. */
     dl_status status = dl_local_send(ends[0], first, deadline);
     if (status == DL_OK) {
         status = request_credentials(ends[0]);
@@ -475,7 +475,7 @@ dl_local_send(int fd, const dl_parcel *parcel, dl_deadline deadline)
     DL_TRY(dl_buffer_check(&parcel->bytes));
     /* The receiver would take it for the end of the connection. */
     assert(parcel->bytes.size > 0);
-    attach(&message, &room, parcel);
+    attach_descriptors(&message, &room, parcel);
     while (sendmsg(fd, &message, MSG_NOSIGNAL) < 0) {
         /* ETOOMANYREFS: too many descriptors of this user are in flight.  Their number
          * falls as the peers receive them. */
@@ -501,7 +501,7 @@ typedef struct attached {
 
 /* Moves the descriptors to the parcel. */
 static attached
-detach(struct msghdr *message, dl_parcel *parcel)
+detach_descriptors(struct msghdr *message, dl_parcel *parcel)
 {
     attached got = {.has_sender = false};
 
@@ -557,7 +557,7 @@ check_sender(int fd, const attached *got)
 }
 
 static dl_status
-receive(int fd, dl_parcel *parcel, dl_deadline deadline)
+receive_parcel(int fd, dl_parcel *parcel, dl_deadline deadline)
 {
     control room;
     ssize_t size;
@@ -581,7 +581,7 @@ receive(int fd, dl_parcel *parcel, dl_deadline deadline)
     }
     /* Before the checks: a message that fails them has descriptors as well, which the
      * caller drops with the parcel. */
-    attached got = detach(&message, parcel);
+    attached got = detach_descriptors(&message, parcel);
     if (size == 0) {
         return fail_lost("reading from", 0);
     }
@@ -600,7 +600,7 @@ receive(int fd, dl_parcel *parcel, dl_deadline deadline)
 dl_status
 dl_local_receive(int fd, dl_parcel *parcel, dl_deadline deadline)
 {
-    dl_status status = receive(fd, parcel, deadline);
+    dl_status status = receive_parcel(fd, parcel, deadline);
 
     if (status != DL_OK) {
         dl_parcel_drop(parcel);
@@ -641,7 +641,7 @@ dl_local_accept(int listener, const uint8_t key[DL_LOCAL_KEY_SIZE], int *fd)
     if (size < 0) {
         return dl_fail(DL_NETWORK, "accepting on a Unix socket: %s", strerror(errno));
     }
-    attached got = detach(&message, &parcel);
+    attached got = detach_descriptors(&message, &parcel);
     bool has_key =
         size == DL_LOCAL_KEY_SIZE && memcmp(shown, key, DL_LOCAL_KEY_SIZE) == 0;
     bool is_own = got.has_sender && got.sender.uid == geteuid();

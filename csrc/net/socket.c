@@ -177,7 +177,7 @@ await_ready(int fd, short events, dl_deadline deadline)
 /* Handles a failed call; DL_OK means to try it again.  Calling poll(2) only now saves
  * it when the first attempt succeeds, which is the usual case. */
 static dl_status
-recover(int fd, short events, dl_deadline deadline)
+wait_after_failure(int fd, short events, dl_deadline deadline)
 {
     switch (errno) {
     case EINTR:
@@ -191,7 +191,7 @@ recover(int fd, short events, dl_deadline deadline)
 
 /* Removes `size` sent bytes from the front; returns how many parts are complete. */
 static int
-consume(struct iovec *parts, int count, size_t size)
+consume_parts(struct iovec *parts, int count, size_t size)
 {
     int done = 0;
 
@@ -218,10 +218,10 @@ dl_socket_write(int fd, struct iovec *parts, int count, dl_deadline deadline)
         ssize_t sent = count == 1 ? send(fd, parts->iov_base, parts->iov_len, flags)
                                   : sendmsg(fd, &message, flags);
         if (sent < 0) {
-            DL_TRY(recover(fd, POLLOUT, deadline));
+            DL_TRY(wait_after_failure(fd, POLLOUT, deadline));
             continue;
         }
-        int done = consume(parts, count, (size_t)sent);
+        int done = consume_parts(parts, count, (size_t)sent);
         parts += done;
         count -= done;
     }
@@ -243,7 +243,7 @@ dl_socket_read(int fd, struct iovec room, size_t least, dl_deadline deadline,
             return dl_fail(DL_CLOSED, "the peer closed the connection");
         }
         if (received < 0) {
-            DL_TRY(recover(fd, POLLIN, deadline));
+            DL_TRY(wait_after_failure(fd, POLLIN, deadline));
             continue;
         }
         got += (size_t)received;

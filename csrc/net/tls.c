@@ -165,7 +165,7 @@ load_locked(void)
 }
 
 static dl_status
-load(void)
+load_openssl(void)
 {
     pthread_mutex_lock(&load_lock);
     dl_status status = load_locked();
@@ -233,7 +233,7 @@ use_psk(void *ssl, const void *digest, const unsigned char **identity, size_t *s
 
 /* Keeps the reason for which OpenSSL is about to refuse the peer's certificate. */
 static int
-verify(int is_valid, void *context)
+keep_refusal(int is_valid, void *context)
 {
     if (is_valid) {
         return is_valid;
@@ -392,7 +392,7 @@ fail_openssl(const char *what)
 }
 
 static dl_status
-prepare(dl_tls *tls, const char *purpose, const dl_secret *secret)
+configure_context(dl_tls *tls, const char *purpose, const dl_secret *secret)
 {
     bool is_psk = tls->mode == DL_TLS_PSK;
 
@@ -429,7 +429,7 @@ dl_tls_new(dl_tls_mode mode, const char *purpose, const dl_secret *secret, dl_tl
     if (mode == DL_TLS_OFF) {
         return DL_OK;
     }
-    DL_TRY(load());
+    DL_TRY(load_openssl());
     dl_tls *made = calloc(1, sizeof *made);
     if (made == NULL) {
         return dl_fail_no_memory();
@@ -437,7 +437,7 @@ dl_tls_new(dl_tls_mode mode, const char *purpose, const dl_secret *secret, dl_tl
     atomic_init(&made->references, 1);
     made->mode = mode;
     made->fork_generation = dl_fork_generation();
-    dl_status status = prepare(made, purpose, secret);
+    dl_status status = configure_context(made, purpose, secret);
     if (status != DL_OK) {
         dl_tls_unref(made);
         return status;
@@ -510,12 +510,12 @@ open_ssl(dl_tls_stream *stream)
         openssl->set_verify(stream->ssl,
                             is_cert ? DL_OPENSSL_VERIFY_PEER | DL_OPENSSL_VERIFY_DEMAND
                                     : DL_OPENSSL_VERIFY_NONE,
-                            verify);
+                            keep_refusal);
         openssl->set_accept(stream->ssl);
     } else {
         /* In psk mode as well: no authority is trusted there, so a server that presents
          * a certificate in place of the key is refused. */
-        openssl->set_verify(stream->ssl, DL_OPENSSL_VERIFY_PEER, verify);
+        openssl->set_verify(stream->ssl, DL_OPENSSL_VERIFY_PEER, keep_refusal);
         openssl->set_connect(stream->ssl);
     }
     return DL_OK;
@@ -642,7 +642,7 @@ check_psk(dl_tls_stream *stream)
 }
 
 static dl_status
-greet(dl_tls_stream *stream)
+continue_handshake(dl_tls_stream *stream)
 {
     size_t before = stream->in.size;
 
@@ -676,7 +676,7 @@ dl_tls_stream_new(dl_tls *tls, bool is_server, dl_tls_stream **stream)
     made->is_server = is_server;
     dl_status status = open_ssl(made);
     if (status == DL_OK && !is_server) {
-        status = greet(made);
+        status = continue_handshake(made);
     }
     if (status != DL_OK) {
         dl_tls_stream_free(made);
@@ -711,7 +711,7 @@ static dl_status
 read_all(dl_tls_stream *stream, uint8_t *plain, size_t room, size_t *size)
 {
     if (!stream->is_up) {
-        DL_TRY(greet(stream));
+        DL_TRY(continue_handshake(stream));
     }
     while (stream->is_up && *size < room) {
         size_t got = 0;

@@ -82,7 +82,7 @@ dl_tls_socket_flush(dl_tls_socket *self)
 /* Decrypts what is held.  After a failure the alert is sent as far as that is possible,
  * and the failure is returned. */
 static dl_status
-decrypt(dl_tls_socket *self, void *data, size_t room, size_t *size)
+decrypt_held(dl_tls_socket *self, void *data, size_t room, size_t *size)
 {
     dl_bytes cipher = {self->in + self->first, self->last - self->first};
 
@@ -115,7 +115,7 @@ send_output(dl_tls_socket *self, dl_deadline deadline)
 
 /* Waits for ciphertext; what is held has been decrypted. */
 static dl_status
-receive(dl_tls_socket *self, dl_deadline deadline)
+receive_ciphertext(dl_tls_socket *self, dl_deadline deadline)
 {
     struct iovec room = {self->in, sizeof self->in};
     size_t size;
@@ -137,9 +137,9 @@ prefer_alert(dl_tls_socket *self, dl_status status)
 
     while (status == DL_NETWORK) {
         do {
-            DL_TRY(decrypt(self, unused, sizeof unused, &size));
+            DL_TRY(decrypt_held(self, unused, sizeof unused, &size));
         } while (size > 0);
-        if (receive(self, dl_deadline_after(0)) != DL_OK) {
+        if (receive_ciphertext(self, dl_deadline_after(0)) != DL_OK) {
             break;
         }
     }
@@ -157,8 +157,8 @@ dl_tls_socket_greet(dl_tls_socket *self, dl_deadline deadline)
         if (status != DL_OK) {
             return prefer_alert(self, status);
         }
-        DL_TRY(receive(self, deadline));
-        DL_TRY(decrypt(self, &unused, 0, &size));
+        DL_TRY(receive_ciphertext(self, deadline));
+        DL_TRY(decrypt_held(self, &unused, 0, &size));
     }
     return DL_OK;
 }
@@ -206,11 +206,12 @@ dl_tls_socket_read(dl_tls_socket *self, struct iovec room, size_t least,
 
     while (got < least) {
         size_t more = 0;
-        DL_TRY(decrypt(self, (char *)room.iov_base + got, room.iov_len - got, &more));
+        DL_TRY(
+            decrypt_held(self, (char *)room.iov_base + got, room.iov_len - got, &more));
         got += more;
         if (got < least) {
             DL_TRY(send_output(self, deadline));
-            DL_TRY(receive(self, deadline));
+            DL_TRY(receive_ciphertext(self, deadline));
         }
     }
     *size = got;
@@ -221,7 +222,7 @@ dl_status
 dl_tls_socket_receive(dl_tls_socket *self, void *data, size_t room, size_t *size)
 {
     for (;;) {
-        DL_TRY(decrypt(self, data, room, size));
+        DL_TRY(decrypt_held(self, data, room, size));
         DL_TRY(dl_tls_socket_flush(self));
         if (*size > 0) {
             return DL_OK;

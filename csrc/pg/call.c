@@ -63,7 +63,7 @@ typedef struct copier {
 } copier;
 
 static void *
-place(copier *self, const void *source, size_t size)
+copy_bytes(copier *self, const void *source, size_t size)
 {
     size_t start = self->used;
 
@@ -82,9 +82,9 @@ place_shape(copier *self, dl_tensor *copy, const dl_tensor *tensor)
         return;
     }
     const int64_t *shape =
-        tensor->shape == NULL ? NULL : place(self, tensor->shape, size);
+        tensor->shape == NULL ? NULL : copy_bytes(self, tensor->shape, size);
     const int64_t *strides =
-        tensor->strides == NULL ? NULL : place(self, tensor->strides, size);
+        tensor->strides == NULL ? NULL : copy_bytes(self, tensor->strides, size);
     if (copy != NULL) {
         copy->shape = shape;
         copy->strides = strides;
@@ -97,7 +97,7 @@ place_list(copier *self, const dl_tensor *list, int count)
     if (list == NULL) {
         return NULL;
     }
-    dl_tensor *copies = place(self, list, (size_t)count * sizeof *list);
+    dl_tensor *copies = copy_bytes(self, list, (size_t)count * sizeof *list);
     for (int i = 0; i < count; i++) {
         place_shape(self, copies == NULL ? NULL : &copies[i], &list[i]);
     }
@@ -107,7 +107,7 @@ place_list(copier *self, const dl_tensor *list, int count)
 static dl_call *
 place_all(copier *self, const dl_call *call, int count)
 {
-    dl_call *copy = place(self, call, sizeof *call);
+    dl_call *copy = copy_bytes(self, call, sizeof *call);
 
     if (has_single(call->op)) {
         place_shape(self, copy == NULL ? NULL : &copy->tensor, &call->tensor);

@@ -7,7 +7,7 @@
 #define SMALLEST ((size_t)64 << 10)
 
 static dl_status
-allocate(dl_pinned *self, const dl_cuda_table *cuda, size_t size)
+allocate_pinned(dl_pinned *self, const dl_cuda_table *cuda, size_t size)
 {
     DL_TRY(dl_cuda_check(
         cuda, cuda->stream_create(&self->stream, DL_CUDA_STREAM_NON_BLOCKING, 0),
@@ -24,7 +24,7 @@ allocate(dl_pinned *self, const dl_cuda_table *cuda, size_t size)
 /* Rounds up to a power of two, or, above half of the limit, to a multiple of the
  * smallest size. */
 static size_t
-rounded(size_t size)
+rounded_size(size_t size)
 {
     size_t whole = SMALLEST;
 
@@ -49,8 +49,8 @@ dl_pinned_reserve(const dl_cuda_table *cuda, int device, size_t size,
     }
     self->cuda = cuda;
     self->device = device;
-    self->size = rounded(size);
-    dl_status status = allocate(self, cuda, self->size);
+    self->size = rounded_size(size);
+    dl_status status = allocate_pinned(self, cuda, self->size);
     if (status != DL_OK) {
         free(self);
         return status;

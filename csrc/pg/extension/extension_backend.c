@@ -229,8 +229,8 @@ sides_of(const dl_extension *self, const dl_call *call)
 }
 
 static int
-invoke(const dl_extension *self, const distlite_call *base, const dl_call *call,
-       const distlite_array *inputs, const distlite_array *outputs)
+call_table(const dl_extension *self, const distlite_call *base, const dl_call *call,
+           const distlite_array *inputs, const distlite_array *outputs)
 {
     const distlite_backend *table = self->table;
     int32_t reduction = (int32_t)call->reduction;
@@ -276,7 +276,7 @@ run_on(dl_extension *self, const dl_op_context *op, const dl_call *call,
     DL_TRY(plain_add(arrays, both.outputs, both.output_count, false, &outputs));
     dl_blocking_begin();
     dl_extension_forget_error();
-    DL_TRY(finish_call(self, op, invoke(self, &made.base, call, inputs, outputs)));
+    DL_TRY(finish_call(self, op, call_table(self, &made.base, call, inputs, outputs)));
     plain_give(arrays, is_in_place(call) && !is_kept ? inputs : NULL, both.input_count);
     plain_give(arrays, outputs, both.output_count);
     return DL_OK;

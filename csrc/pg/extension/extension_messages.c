@@ -21,7 +21,7 @@
 
 /* How often a waiting thread tests before it sleeps in between: a message is often on
  * its way already. */
-#define LOOKS 50
+#define POLLS 50
 
 /* Pauses between two tests, which grow. */
 #define FIRST_PAUSE (20 * DL_MILLISECOND / 1000)
@@ -272,7 +272,7 @@ wait_for_message(dl_work *work, dl_deadline deadline)
             return DL_TIMEOUT;
         }
         DL_TRY(dl_interrupt_check());
-        if (looks < LOOKS) {
+        if (looks < POLLS) {
             sched_yield();
             continue;
         }

@@ -41,8 +41,8 @@ key_of(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
 }
 
 static dl_status
-announce(const dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_bytes key,
-         dl_deadline deadline, dl_nccl_id *id)
+announce_rank(const dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_bytes key,
+              dl_deadline deadline, dl_nccl_id *id)
 {
     dl_bytes value = DL_LITERAL("here");
 
@@ -55,7 +55,7 @@ announce(const dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_bytes ke
 }
 
 static int
-name_of(const dl_nccl_meeting *meeting, int rank)
+rank_in_group(const dl_nccl_meeting *meeting, int rank)
 {
     return meeting->members == NULL ? rank : meeting->members[rank];
 }
@@ -71,7 +71,7 @@ agree_on_verdict(const dl_nccl_meeting *meeting, dl_status status)
     dl_buffer held = {0};
 
     snprintf(key, sizeof key, "%s/verdict", meeting->key);
-    snprintf(own, sizeof own, "rank %d gave up", name_of(meeting, meeting->rank));
+    snprintf(own, sizeof own, "rank %d gave up", rank_in_group(meeting, meeting->rank));
     dl_status asked =
         dl_store_compare_set(meeting->store, dl_bytes_of(key), DL_LITERAL(""),
                              dl_bytes_of(status == DL_OK ? all_are_here : own), &held,
@@ -125,7 +125,7 @@ await_ranks(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
 {
     dl_interrupt_set_own(is_given_up, watch);
     dl_status status =
-        announce(watch, meeting, keys->keys[meeting->rank], deadline, id);
+        announce_rank(watch, meeting, keys->keys[meeting->rank], deadline, id);
     if (status == DL_OK) {
         status =
             dl_store_wait(meeting->store, keys->keys, (size_t)keys->size, deadline);
@@ -535,7 +535,7 @@ await_making(making *self)
  * `*comm` is the new communicator, or NULL on failure and if this rank is in no
  * part. */
 static dl_status
-make(making *self, dl_nccl_comm **comm)
+make_comm(making *self, dl_nccl_comm **comm)
 {
     pthread_t thread;
 
@@ -605,7 +605,7 @@ meet_and_make(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
     made->size = meeting->size;
     self->id = id;
     self->comm = made;
-    return make(self, comm);
+    return make_comm(self, comm);
 }
 
 dl_status
@@ -678,7 +678,7 @@ meet_and_split(dl_nccl_watch *watch, const dl_nccl_split_args *wanted,
         making_unref(self);
         return status;
     }
-    return make(self, comm);
+    return make_comm(self, comm);
 }
 
 dl_status

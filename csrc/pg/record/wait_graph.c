@@ -371,7 +371,7 @@ push_if_stuck(search *self, const graph *graph, target at, int parent)
 /* Returns true if `at` leads back to where the search began, and queues all else that
  * it leads to. */
 static bool
-expand(search *self, const graph *graph, int at)
+expand_row(search *self, const graph *graph, int at)
 {
     target first = self->rows[0];
     target_list targets;
@@ -435,7 +435,7 @@ search_from(const graph *graph, search *self, target first, dl_wait_cycle *cycle
     self->count = 0;
     push_if_stuck(self, graph, first, -1);
     for (int at = 0; at < self->count; at++) {
-        if (expand(self, graph, at)) {
+        if (expand_row(self, graph, at)) {
             return write_cycle(self, at, cycle);
         }
     }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 static void
-show(dl_slice_hook *hook)
+show_wait(dl_slice_hook *hook)
 {
     dl_waiting *self = (dl_waiting *)(void *)hook;
     char text[DL_WAIT_ROW_TEXT];
@@ -17,7 +17,7 @@ void
 dl_waiting_begin(dl_waiting *self, dl_waiting_fn describe, const void *subject,
                  dl_deadline deadline)
 {
-    *self = (dl_waiting){{show}, describe, subject, deadline, NULL};
+    *self = (dl_waiting){{show_wait}, describe, subject, deadline, NULL};
     if (dl_slice_current == NULL && dl_recorder_is_on()) {
         dl_slice_current = &self->hook;
     }
@@ -28,7 +28,7 @@ dl_waiting_show(dl_waiting *self)
 {
     if (dl_slice_current == &self->hook && self->hook.passed != NULL) {
         self->hook.passed = NULL;
-        show(&self->hook);
+        show_wait(&self->hook);
     }
 }
 

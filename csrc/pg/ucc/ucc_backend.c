@@ -47,7 +47,8 @@ leave_backend(dl_backend *backend)
 
 /* Passes messages to the CPU backend, because UCC has none. */
 static dl_status
-post(dl_backend *backend, const dl_call *call, dl_deadline deadline, dl_work **work)
+post_message(dl_backend *backend, const dl_call *call, dl_deadline deadline,
+             dl_work **work)
 {
     dl_ucc_backend *self = dl_ucc_self(backend);
 
@@ -167,7 +168,7 @@ static const dl_backend_ops ucc_ops = {
             [DL_SCAN] = dl_ucc_scan,
             [DL_EXSCAN] = dl_ucc_scan,
         },
-    .post = post,
+    .post = post_message,
     .watch = watch_rank,
     .lost = check_lost,
     .share = share_memory,

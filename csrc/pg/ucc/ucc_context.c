@@ -195,7 +195,7 @@ copy_values(const pending *self, int rank, const dl_buffer *value)
 }
 
 static dl_status
-collect(pending *self, const dl_rank_keys *keys, dl_buffer *values)
+collect_values(pending *self, const dl_rank_keys *keys, dl_buffer *values)
 {
     dl_ucc_exchange *exchange = self->exchange;
     dl_deadline look = dl_deadline_earlier(exchange->deadline, LOOK);
@@ -221,7 +221,7 @@ poll_exchange(pending *self)
         values == NULL ? DL_NO_MEMORY : dl_rank_keys_init(&keys, size, write_key, self);
 
     if (status == DL_OK) {
-        status = collect(self, &keys, values);
+        status = collect_values(self, &keys, values);
     }
     dl_rank_keys_fini(&keys);
     dl_rank_values_free(values, size);

@@ -82,7 +82,7 @@ dl_ucc_layout_is_even(const dl_ucc_layout *layout)
 }
 
 static dl_status
-place(dl_ucc_layout *self, dl_ucc_row *row, bool must_copy)
+place_blocks(dl_ucc_layout *self, dl_ucc_row *row, bool must_copy)
 {
     self->is_packed = must_copy || !is_in_a_row(self);
     if (!self->is_packed) {
@@ -97,7 +97,7 @@ place(dl_ucc_layout *self, dl_ucc_row *row, bool must_copy)
 dl_status
 dl_ucc_layout_read(dl_ucc_layout *layout, dl_ucc_row *row, bool must_copy)
 {
-    DL_TRY(place(layout, row, must_copy));
+    DL_TRY(place_blocks(layout, row, must_copy));
     for (int i = 0; layout->is_packed && i < layout->count; i++) {
         dl_strided_gather_part((char *)layout->data + layout->offsets[i],
                                &layout->blocks[i], 0, layout->counts[i]);
@@ -108,7 +108,7 @@ dl_ucc_layout_read(dl_ucc_layout *layout, dl_ucc_row *row, bool must_copy)
 dl_status
 dl_ucc_layout_write(dl_ucc_layout *layout, dl_ucc_row *row)
 {
-    return place(layout, row, false);
+    return place_blocks(layout, row, false);
 }
 
 void

@@ -20,8 +20,8 @@
 
 /* Polls of UCC between two readings of the clock, and slices between two checks for
  * failures of other ranks. */
-#define LOOKS 32
-#define NEWS_EVERY 8
+#define POLLS 32
+#define SLICES_PER_CHECK 8
 
 /* Keys in the group's store: why a rank gave up the group, and the number of the last
  * operation that a rank could not begin, with the reason. */
@@ -313,7 +313,7 @@ fail_timeout(const dl_ucc_backend *self, const dl_op_context *op)
 
 /* Fails once a rank has been gone for LAST_SLICES slices. */
 static dl_status
-look_round(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patience)
+check_loss(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patience)
 {
     if (self->cpu->ops->lost(self->cpu, -1) == DL_OK
         || ++patience->slices_after_loss < LAST_SLICES) {
@@ -341,35 +341,35 @@ pause_and_check(dl_ucc_backend *self, const dl_op_context *op,
     if (patience->rounds == rounds) {
         return DL_OK;
     }
-    DL_TRY(look_round(self, op, patience));
-    return patience->rounds % NEWS_EVERY == 0 ? check_faults(self, op) : DL_OK;
+    DL_TRY(check_loss(self, op, patience));
+    return patience->rounds % SLICES_PER_CHECK == 0 ? check_faults(self, op) : DL_OK;
 }
 
 /* Finds a better error.  UCC notices by its own network that a rank is gone, but not
  * which one or why; ranks that have the reason get time to report it. */
 static dl_status
-explain(dl_ucc_backend *self, const dl_op_context *op)
+find_cause(dl_ucc_backend *self, const dl_op_context *op)
 {
     dl_ucc_patience patience = {.slices_after_loss = LAST_SLICES};
     dl_error error = *dl_last_error();
 
     for (int round = 0; round < LAST_SLICES; round++) {
-        DL_TRY(look_round(self, op, &patience));
+        DL_TRY(check_loss(self, op, &patience));
         DL_TRY(check_faults(self, op));
         DL_TRY(dl_sleep_until(dl_deadline_after(DL_WAIT_SLICE)));
     }
     return dl_fail_again(&error);
 }
 
-/* Drives UCC until it has completed the request, LOOKS times at most. */
+/* Drives UCC until it has completed the request, POLLS times at most. */
 static dl_status
-look_at_request(dl_ucc_backend *self, const volatile int *status)
+poll_request(dl_ucc_backend *self, const volatile int *status)
 {
     const dl_ucc_table *ucc = self->context->ucc;
     int result = DL_UCC_OK;
 
     DL_TRY(dl_ucc_context_drive(self->context));
-    for (int i = 0; i < LOOKS && result >= 0 && *status == DL_UCC_IN_PROGRESS; i++) {
+    for (int i = 0; i < POLLS && result >= 0 && *status == DL_UCC_IN_PROGRESS; i++) {
         result = ucc->context_progress(self->context->handle);
     }
     dl_ucc_context_pause(self->context);
@@ -387,7 +387,7 @@ wait_for_request(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_request *
 
     dl_ucc_patience_init(&patience, bytes);
     for (;;) {
-        DL_TRY(look_at_request(self, status));
+        DL_TRY(poll_request(self, status));
         if (*status != DL_UCC_IN_PROGRESS) {
             *is_over = true;
             return dl_ucc_check(self->context->ucc, *status,
@@ -457,7 +457,7 @@ dl_ucc_run(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_args *args,
     }
     if (status == DL_OK) {
         status = wait_for_request(self, op, request, bytes, &is_over);
-        status = status == DL_BACKEND ? explain(self, op) : status;
+        status = status == DL_BACKEND ? find_cause(self, op) : status;
         if (is_over) {
             self->context->ucc->collective_finalize(request);
         } else {

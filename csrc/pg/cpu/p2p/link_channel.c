@@ -15,7 +15,7 @@ self_of(dl_channel *channel)
 /* Overwrites an earlier cause: a farewell that is read after the connection broke has
  * more information than the break itself. */
 static void
-lose(dl_link_channel *self)
+lose_link(dl_link_channel *self)
 {
     self->is_lost = true;
     self->cause = *dl_last_error();
@@ -89,7 +89,7 @@ publish(dl_channel *channel, const dl_frame *frame)
     self->out.end += DL_HEAD_SIZE + frame->size;
     self->published += DL_HEAD_SIZE + frame->size;
     if (!self->is_lost && flush(self) != DL_OK) {
-        lose(self);
+        lose_link(self);
     }
 }
 
@@ -118,14 +118,14 @@ dl_link_channel_reject(dl_link_channel *channel)
     dl_error error = *dl_last_error();
     dl_link_channel_farewell(channel, &error);
     (void)dl_fail_again(&error);
-    lose(channel);
+    lose_link(channel);
     channel->in.start = channel->in.end;
 }
 
 /* Converts `head` into self->frame.  Returns false, and the channel is lost, when it is
  * a farewell or not a frame at all. */
 static bool
-understand(dl_link_channel *self, const dl_head *head, const uint8_t *contents)
+decode_head(dl_link_channel *self, const dl_head *head, const uint8_t *contents)
 {
     if (head->kind == DL_HEAD_MESSAGE && head->detail != 0
         && head->size <= UINT16_MAX) {
@@ -142,7 +142,7 @@ understand(dl_link_channel *self, const dl_head *head, const uint8_t *contents)
     }
     if (head->kind == DL_HEAD_FAREWELL) {
         (void)fail_farewell(self, head, contents);
-        lose(self);
+        lose_link(self);
     } else {
         dl_link_channel_reject(self);
     }
@@ -164,11 +164,11 @@ peek(dl_channel *channel, dl_received *received)
     }
     if (!dl_head_take(bytes, &head) || head.size > DL_LINK_ROOM - DL_HEAD_SIZE) {
         /* A head that cannot be read is treated like one of a wrong kind, which
-         * understand() rejects. */
+         * decode_head() rejects. */
         head = (dl_head){.kind = DL_HEAD_HELLO};
     }
     self->span = DL_HEAD_SIZE + head.size;
-    if (ready < self->span || !understand(self, &head, bytes + DL_HEAD_SIZE)) {
+    if (ready < self->span || !decode_head(self, &head, bytes + DL_HEAD_SIZE)) {
         return false;
     }
     *received = (dl_received){&self->frame, bytes + DL_HEAD_SIZE};
@@ -251,7 +251,7 @@ dl_link_channel_step(dl_link_channel *channel)
         return;
     }
     if (dl_bundle_open(&channel->link) != DL_OK) {
-        lose(channel);
+        lose_link(channel);
         return;
     }
     /* A failed write is reported only after the read: data that came before the end
@@ -259,10 +259,10 @@ dl_link_channel_step(dl_link_channel *channel)
     dl_status status = flush(channel);
     dl_error error = *dl_last_error();
     if (receive(channel) != DL_OK) {
-        lose(channel);
+        lose_link(channel);
     } else if (status != DL_OK) {
         (void)dl_fail_again(&error);
-        lose(channel);
+        lose_link(channel);
     }
 }
 

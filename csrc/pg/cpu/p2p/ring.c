@@ -107,7 +107,7 @@ wait_room(dl_ring *ring, uint64_t end)
  * first time around, one call of the kernel costs less than a fault of the producer, and
  * of the consumer, for each of them.  A kernel that cannot do so makes them by faults. */
 static void
-populate(dl_ring *ring, uint64_t end)
+populate_pages(dl_ring *ring, uint64_t end)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uint64_t more = ring->backed < MOST_BACKED ? ring->backed : MOST_BACKED;
@@ -130,7 +130,7 @@ dl_ring_reserve(dl_ring *ring, size_t size)
         return NULL;
     }
     if (place + span > ring->backed) {
-        populate(ring, place + span);
+        populate_pages(ring, place + span);
     }
     return span == 0 ? dl_ring_slot_at(ring, ring->next)->contents
                      : ring->data + offset_of(ring, place);

@@ -16,7 +16,7 @@
 /* MADV_DONTFORK: a child of fork(2) is not a member and must not keep the memory
  * alive. */
 static dl_status
-map(int fd, size_t offset, size_t size, dl_segment *segment)
+map_segment(int fd, size_t offset, size_t size, dl_segment *segment)
 {
     void *memory =
         mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
@@ -114,7 +114,7 @@ dl_segment_map(int fd, size_t offset, size_t size, dl_segment *segment)
             DL_PROTOCOL,
             "a peer sent a descriptor that is not shared memory of %zu bytes", size);
     }
-    return map(fd, offset, size, segment);
+    return map_segment(fd, offset, size, segment);
 }
 
 void

@@ -213,7 +213,7 @@ map_stretch(const dl_arena *arena, stretch *self)
 
 /* Enters a mapped stretch in the list.  Requires the lock. */
 static dl_status
-keep(const dl_arena *arena, stretch *self)
+keep_stretch(const dl_arena *arena, stretch *self)
 {
     DL_TRY(open_file(arena, &self->file));
     dl_status status = insert_stretch(self);
@@ -238,7 +238,7 @@ dl_shared_new(dl_arena *arena, size_t size, dl_region **region)
     dl_status status = map_stretch(arena, made);
     if (status == DL_OK) {
         lock_list();
-        status = keep(arena, made);
+        status = keep_stretch(arena, made);
         unlock_list();
     }
     if (status != DL_OK) {
