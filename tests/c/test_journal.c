@@ -383,7 +383,7 @@ CHECK_CASE(a_file_that_has_grown_is_replaced_while_its_contents_change)
     dl_bytes value = {bytes, sizeof bytes};
     uint64_t written = 0;
     unsigned seed = 1;
-    static kept servers[13];
+    static kept servers[7];
     kept *k = servers;
     struct stat file;
 
@@ -395,7 +395,7 @@ CHECK_CASE(a_file_that_has_grown_is_replaced_while_its_contents_change)
         names[i] = dl_bytes_of(texts[i]);
     }
     start(k);
-    for (int round = 0; round < 12; round++, k++) {
+    for (int round = 0; round < 6; round++, k++) {
         for (int turn = 0; turn < 100; turn++) {
             for (int i = 0; i < 3; i++) {
                 change_at_random(k, names, &seed, value);
