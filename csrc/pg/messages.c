@@ -318,12 +318,13 @@ wait_beside(dl_work *const *works, int count, int i, joint **together)
 {
     if (*together == NULL && count > 1) {
         dl_status status = dl_work_wait(works[i], dl_deadline_after(SHORT_WAIT));
-        if (status != DL_TIMEOUT || dl_work_is_done(works[i])) {
+        if (status != DL_TIMEOUT) {
             return status;
         }
         DL_TRY(dl_interrupt_check());
         *together = join_messages(works, count);
     }
+    /* A message that has ended by now has an end of its own, and not this timeout. */
     return dl_work_wait(works[i], dl_deadline_after(-1));
 }
 
