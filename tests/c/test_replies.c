@@ -138,6 +138,26 @@ CHECK_CASE(a_repeated_change_happens_once_and_has_the_same_reply)
     }
 }
 
+/* What another client has done meanwhile neither makes it happen again nor keeps it from
+ * happening. */
+CHECK_CASE(a_comparison_is_made_until_it_has_succeeded)
+{
+    fixture f;
+    dl_store_request swap = change_of(DL_OP_COMPARE_SET);
+
+    open_with_slot(&f);
+    SET(3, "text", "else");
+    CHECK_BYTES(ask(&f, 0, swap), "\0" U64("\4") "else");
+    SET(3, "text", "old");
+    return_to(&f, 0, 1);
+    CHECK_BYTES(ask(&f, 0, swap), "\0" U64("\3") "new");
+    SET(3, "text", "old");
+    return_to(&f, 0, 1);
+    CHECK_BYTES(ask(&f, 0, swap), "\0" U64("\3") "new");
+    CHECK_BYTES(ASK(3, .op = DL_OP_GET, KEY("text")), U64("\3") "old");
+    close_fixture(&f);
+}
+
 CHECK_CASE(a_change_that_did_not_arrive_is_executed)
 {
     for (size_t i = 0; i < CHANGES_COUNT; i++) {

@@ -386,6 +386,15 @@ set_many(dl_session *session, const dl_store_request *request)
     return DL_OK;
 }
 
+/* Returns whether a comparison has failed, so that the key has another value. */
+static bool
+is_mismatch(const dl_store_request *request, const dl_table_reply *reply)
+{
+    return request->op == DL_OP_COMPARE_SET
+           && (reply->value == NULL
+               || !dl_bytes_equal(dl_blob_bytes(reply->value), request->value));
+}
+
 /* Executes the request and remembers the reply to a change.  One that has changed nothing
  * may be executed again, and no record of the journal has the value of its reply. */
 static dl_status
@@ -397,6 +406,7 @@ execute_and_keep(dl_session *session, const dl_store_request *request,
     DL_TRY(request->op == DL_OP_MULTI_SET ? set_many(session, request)
                                           : execute(session, request, reply));
     if (session->slot != NULL && dl_request_kinds[request->op].is_change
+        && !is_mismatch(request, reply)
         && (session->hub->journal == NULL || journal_position(session) != position)) {
         dl_replies_keep(&session->hub->replies, table_of(session), session->slot,
                         reply);
@@ -472,6 +482,11 @@ repeat(dl_session *session, const dl_store_request *request)
     if (request->op == DL_OP_BARRIER) {
         session->wait_is_checked = request->is_checked;
         reply_ready(session);
+        return DL_OK;
+    }
+    /* It was done: the key had the desired value afterwards. */
+    if (request->op == DL_OP_COMPARE_SET) {
+        dl_put_bytes(&begin_reply(session, request)->bytes, request->value);
         return DL_OK;
     }
     if (request->op == DL_OP_QUEUE_POP && reply.value != NULL) {

@@ -97,36 +97,22 @@ open_file(const char *path, int *fd, uint64_t *size)
 
 typedef struct recovery {
     dl_journal_state state;
-    dl_change latest; /* SET or POP: what the reply to it says is not recorded again */
-    dl_blob *popped;  /* the item of the latest POP; NULL: none yet */
+    /* Of the latest POP, which the record of the reply to it does not repeat. */
+    dl_bytes queue;
+    dl_blob *popped; /* NULL: none yet */
 } recovery;
-
-static dl_status
-apply_reply(recovery *into, const dl_change *change)
-{
-    dl_blob *value = into->latest.kind == DL_CHANGE_POP
-                         ? into->popped
-                         : dl_table_get(into->state.table, into->latest.key);
-
-    return dl_replies_apply(into->state.replies, into->state.table, change,
-                            into->latest.key, value);
-}
 
 static dl_status
 apply(void *context, const dl_change *change)
 {
     recovery *into = context;
 
-    switch (change->kind) {
-    case DL_CHANGE_REPLY:
-    case DL_CHANGE_FORGET:
-        return apply_reply(into, change);
-    case DL_CHANGE_SET:
-    case DL_CHANGE_POP:
-        into->latest = *change;
-        break;
-    default:
-        break;
+    if (change->kind == DL_CHANGE_REPLY || change->kind == DL_CHANGE_FORGET) {
+        return dl_replies_apply(into->state.replies, into->state.table, change,
+                                into->queue, into->popped);
+    }
+    if (change->kind == DL_CHANGE_POP) {
+        into->queue = change->key;
     }
     return dl_table_apply(into->state.table, change, &into->popped);
 }

@@ -49,15 +49,10 @@ dl_replies_drop_value(dl_replies *replies, dl_reply_slot *slot)
     }
 }
 
-/* Returns whether the reply to the slot's latest change has a value, which is that of
- * the change. */
 static bool
-has_value(const dl_reply_slot *slot)
+has_item(const dl_reply_slot *slot)
 {
-    dl_reply_kind kind = dl_request_kinds[slot->op].reply;
-
-    return slot->outcome == DL_OUTCOME_DONE
-           && (kind == DL_REPLY_VALUE || kind == DL_REPLY_ITEM);
+    return slot->outcome == DL_OUTCOME_DONE && slot->op == DL_OP_QUEUE_POP;
 }
 
 static void
@@ -159,8 +154,7 @@ first_large(const dl_replies *replies)
 static void
 return_item(dl_table *table, dl_reply_slot *slot)
 {
-    if (slot->is_undelivered && slot->op == DL_OP_QUEUE_POP
-        && slot->outcome == DL_OUTCOME_DONE && slot->value != NULL) {
+    if (slot->is_undelivered && has_item(slot) && slot->value != NULL) {
         dl_bytes name = dl_buffer_bytes(&slot->name);
         (void)dl_table_queue_put_back(table, name, dl_blob_ref(slot->value));
     }
@@ -246,21 +240,21 @@ fail_malformed(void)
     return dl_fail(DL_BACKEND, "the record of a reply is malformed");
 }
 
-/* Sets what a reply with a value has, which is forgotten if it is NULL. */
+/* Takes over the item of the reply, which is forgotten if it is NULL. */
 static dl_status
-set_value(dl_reply_slot *slot, dl_bytes name, dl_blob *value)
+set_item(dl_reply_slot *slot, dl_bytes name, dl_blob *item)
 {
-    if (value == NULL) {
+    if (item == NULL) {
         slot->outcome = DL_OUTCOME_FORGOTTEN;
         return DL_OK;
     }
-    slot->value = value;
-    return slot->op == DL_OP_QUEUE_POP ? dl_buffer_set(&slot->name, name) : DL_OK;
+    slot->value = item;
+    return dl_buffer_set(&slot->name, name);
 }
 
 /* Fills in the state of a slot from the value of its record. */
 static dl_status
-take_record(dl_reply_slot *slot, dl_bytes record, dl_bytes name, dl_blob *value)
+take_record(dl_reply_slot *slot, dl_bytes record, dl_bytes name, dl_blob *item)
 {
     dl_reader reader = dl_reader_of(record);
     uint8_t op, outcome;
@@ -274,8 +268,8 @@ take_record(dl_reply_slot *slot, dl_bytes record, dl_bytes name, dl_blob *value)
     slot->op = (dl_opcode)op;
     slot->outcome = (dl_outcome)outcome;
     if (dl_reader_left(&reader) == 0) {
-        return has_value(slot)
-                   ? set_value(slot, name, value == NULL ? NULL : dl_blob_ref(value))
+        return has_item(slot)
+                   ? set_item(slot, name, item == NULL ? NULL : dl_blob_ref(item))
                    : DL_OK;
     }
     if (dl_take_bytes(&reader, SIZE_MAX, &name) != 1
@@ -283,8 +277,8 @@ take_record(dl_reply_slot *slot, dl_bytes record, dl_bytes name, dl_blob *value)
         || dl_reader_left(&reader) > 0) {
         return fail_malformed();
     }
-    value = dl_blob_copy(reply);
-    return value == NULL ? dl_fail_no_memory() : set_value(slot, name, value);
+    item = dl_blob_copy(reply);
+    return item == NULL ? dl_fail_no_memory() : set_item(slot, name, item);
 }
 
 static void
@@ -300,7 +294,7 @@ keep_large(dl_replies *replies, dl_table *table, dl_reply_slot *slot)
 
 dl_status
 dl_replies_apply(dl_replies *replies, dl_table *table, const dl_change *change,
-                 dl_bytes name, dl_blob *value)
+                 dl_bytes name, dl_blob *item)
 {
     dl_slot named = {.sequence = 1};
 
@@ -322,7 +316,7 @@ dl_replies_apply(dl_replies *replies, dl_table *table, const dl_change *change,
         return DL_NO_MEMORY;
     }
     dl_replies_drop_value(replies, slot);
-    dl_status status = take_record(slot, change->value, name, value);
+    dl_status status = take_record(slot, change->value, name, item);
     if (slot->lost.next == NULL) {
         dl_replies_lose(replies, table, slot, false);
     }
@@ -374,7 +368,7 @@ dl_replies_keep(dl_replies *replies, dl_table *table, dl_reply_slot *slot,
 {
     slot->outcome = DL_OUTCOME_DONE;
     slot->number = reply->number;
-    if (reply->value == NULL) {
+    if (slot->op != DL_OP_QUEUE_POP || reply->value == NULL) {
         return;
     }
     slot->value = dl_blob_ref(reply->value);

@@ -39,8 +39,8 @@ typedef struct dl_reply_slot {
     dl_opcode op;               /* of that change, like the rest */
     dl_outcome outcome;
     int64_t number;      /* the reply, as in dl_table_reply */
-    dl_blob *value;      /* the same; a reference */
-    dl_buffer name;      /* QUEUE_POP: the queue's, to which an item may be returned */
+    dl_blob *value;      /* QUEUE_POP: the item; a reference */
+    dl_buffer name;      /* QUEUE_POP: the queue's, to which the item may be returned */
     bool is_undelivered; /* the connection was lost before the reply was sent */
     size_t size;         /* its share of the total */
     dl_list lost;        /* in the list of slots without a connection, by time */
@@ -84,7 +84,8 @@ dl_replies_has_reply(const dl_reply_slot *slot)
 void dl_replies_begin(dl_replies *replies, dl_reply_slot *slot, uint64_t sequence,
                       const dl_store_request *request);
 
-/* Remembers the reply to that change; takes a reference of its own to the value. */
+/* Remembers the reply to that change; takes a reference of its own to an item.  The value
+ * in the reply to a COMPARE_SET is known from the request. */
 void dl_replies_keep(dl_replies *replies, dl_table *table, dl_reply_slot *slot,
                      const dl_table_reply *reply);
 
@@ -100,16 +101,16 @@ void dl_replies_lose(dl_replies *replies, dl_table *table, dl_reply_slot *slot,
 void dl_replies_forget(dl_replies *replies, dl_reply_slot *slot);
 
 /* Records the state of the slot's latest change.  To be called whenever that has
- * changed, before the reply is sent.  A value in the reply is not recorded again: it is
- * the one of the change, whose record is the latest of a SET or a POP.  Does not fail
- * where that record has left room (dl_change_reserve()). */
+ * changed, before the reply is sent.  An item in the reply is not recorded again: its
+ * record is that of the latest POP.  Does not fail where that record has left room
+ * (dl_change_reserve()). */
 dl_status dl_replies_record(dl_replies *replies, const dl_reply_slot *slot);
 
 /* Applies a record: makes the slot or replaces its state, as one whose connection was
- * lost, or forgets it.  `name` and `value` are those of the latest SET or POP; `value` is
- * NULL if there is none.  DL_BACKEND: the record is malformed. */
+ * lost, or forgets it.  `name` and `item` are those of the latest POP; `item` is NULL if
+ * there is none.  DL_BACKEND: the record is malformed. */
 dl_status dl_replies_apply(dl_replies *replies, dl_table *table,
-                           const dl_change *change, dl_bytes name, dl_blob *value);
+                           const dl_change *change, dl_bytes name, dl_blob *item);
 
 /* Appends a record of one slot with all that is remembered; called as often as there are
  * slots, and with others made or forgotten in between, it takes each that is there all
