@@ -36,8 +36,6 @@ dl_table_init(dl_table *table)
     *table = (dl_table){0};
     dl_list_init(&table->ready);
     dl_list_init(&table->names);
-    dl_list_init(&table->queues);
-    dl_list_init(&table->cursors);
 }
 
 static void
@@ -243,22 +241,15 @@ dl_table_delete(dl_table *table, dl_bytes key)
 }
 
 static void
-insert_item(dl_table *table, dl_table_waitlist *waitlist, dl_queue_item *item,
-            bool is_first)
+insert_item(dl_table_waitlist *waitlist, dl_queue_item *item, bool is_first)
 {
     if (waitlist->last == NULL) {
         waitlist->first = item;
         waitlist->last = item;
-        dl_list_append(&table->queues, &waitlist->queued);
-        table->queue_count++;
     } else if (is_first) {
         item->next = waitlist->first;
-        item->number = waitlist->first->number - 1;
-        waitlist->first->previous = item;
         waitlist->first = item;
     } else {
-        item->previous = waitlist->last;
-        item->number = waitlist->last->number + 1;
         waitlist->last->next = item;
         waitlist->last = item;
     }
@@ -287,7 +278,7 @@ put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
     }
     *item = (dl_queue_item){.blob = blob};
     table->size += dl_queue_item_size(item);
-    insert_item(table, entry->waitlist, item, is_first);
+    insert_item(entry->waitlist, item, is_first);
     record(table, (dl_change){
                       .kind = is_first ? DL_CHANGE_PUT_BACK : DL_CHANGE_PUSH,
                       .key = key,
@@ -338,7 +329,6 @@ dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item)
     return size;
 }
 
-/* A file that was shortened has the newest items of a queue before it has all. */
 static dl_status
 apply_put_back(dl_table *table, const dl_change *change)
 {

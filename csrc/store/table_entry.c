@@ -115,44 +115,8 @@ dl_entry_open_waitlist(dl_table *table, dl_bytes key)
     table->size += sizeof *waitlist;
     dl_list_init(&waitlist->plain);
     dl_list_init(&waitlist->barrier);
-    waitlist->entry = entry;
     entry->waitlist = waitlist;
     return entry;
-}
-
-static void
-pass_cursor(dl_table_cursor *cursor)
-{
-    cursor->next = cursor->next->next;
-    cursor->item = NULL;
-    cursor->left--;
-}
-
-/* Moves cursors on whose next name or queue is about to leave its list. */
-static void
-pass_cursors(const dl_table *table, const dl_list *leaving)
-{
-    for (dl_list *node = table->cursors.next; node != &table->cursors;
-         node = node->next) {
-        dl_table_cursor *cursor = DL_LIST_ENTRY(node, dl_table_cursor, node);
-        if (cursor->next == leaving) {
-            pass_cursor(cursor);
-        }
-    }
-}
-
-/* Moves cursors on whose next item is about to leave its queue: there is none before
- * it. */
-static void
-pass_item_cursors(const dl_table *table, const dl_queue_item *leaving)
-{
-    for (dl_list *node = table->cursors.next; node != &table->cursors;
-         node = node->next) {
-        dl_table_cursor *cursor = DL_LIST_ENTRY(node, dl_table_cursor, node);
-        if (cursor->item == leaving) {
-            pass_cursor(cursor);
-        }
-    }
 }
 
 dl_blob *
@@ -162,15 +126,9 @@ dl_entry_take_item(dl_table *table, dl_table_entry *entry)
     dl_queue_item *item = waitlist->first;
     dl_blob *blob = item->blob;
 
-    pass_item_cursors(table, item);
     waitlist->first = item->next;
     if (waitlist->first == NULL) {
         waitlist->last = NULL;
-        pass_cursors(table, &waitlist->queued);
-        dl_list_remove(&waitlist->queued);
-        table->queue_count--;
-    } else {
-        waitlist->first->previous = NULL;
     }
     waitlist->queue_size--;
     table->size -= dl_queue_item_size(item);
@@ -188,15 +146,8 @@ dl_entry_add_name(dl_table *table, dl_table_entry *entry)
 void
 dl_entry_remove_name(dl_table *table, dl_table_entry *entry)
 {
-    pass_cursors(table, &entry->named);
     dl_list_remove(&entry->named);
     table->value_count--;
-}
-
-static dl_bytes
-name_at(const dl_list *named)
-{
-    return dl_map_key(&DL_LIST_ENTRY(named, dl_table_entry, named)->node);
 }
 
 dl_status
@@ -205,65 +156,31 @@ dl_table_list(const dl_table *table, dl_status (*visit)(void *, dl_bytes),
 {
     for (const dl_list *node = table->names.next; node != &table->names;
          node = node->next) {
-        DL_TRY(visit(context, name_at(node)));
+        DL_TRY(visit(context,
+                     dl_map_key(&DL_LIST_ENTRY(node, dl_table_entry, named)->node)));
     }
     return DL_OK;
 }
 
-static void
-begin_cursor(dl_table *table, dl_table_cursor *cursor, const dl_list *list,
-             int64_t count)
+static dl_status
+list_queue(const dl_table_entry *entry, dl_status (*visit)(void *, dl_bytes, dl_bytes),
+           void *context)
 {
-    *cursor = (dl_table_cursor){.table = table, .next = list->next, .left = count};
-    dl_list_append(&table->cursors, &cursor->node);
-}
+    const dl_queue_item *item = entry->waitlist == NULL ? NULL : entry->waitlist->first;
 
-void
-dl_table_cursor_begin(dl_table *table, dl_table_cursor *cursor)
-{
-    begin_cursor(table, cursor, &table->names, table->value_count);
-}
-
-void
-dl_table_cursor_begin_queues(dl_table *table, dl_table_cursor *cursor)
-{
-    begin_cursor(table, cursor, &table->queues, table->queue_count);
-}
-
-void
-dl_table_cursor_end(dl_table_cursor *cursor)
-{
-    dl_list_remove(&cursor->node);
-}
-
-bool
-dl_table_cursor_next(dl_table_cursor *cursor, dl_bytes *name)
-{
-    /* Names that are set meanwhile are behind those that there were. */
-    if (cursor->left <= 0 || cursor->next == &cursor->table->names) {
-        return false;
+    for (; item != NULL; item = item->next) {
+        DL_TRY(visit(context, dl_map_key(&entry->node), dl_blob_bytes(item->blob)));
     }
-    *name = name_at(cursor->next);
-    pass_cursor(cursor);
-    return true;
+    return DL_OK;
 }
 
-bool
-dl_table_cursor_next_item(dl_table_cursor *cursor, dl_bytes *key, dl_bytes *item,
-                          int64_t *length)
+dl_status
+dl_table_list_items(const dl_table *table,
+                    dl_status (*visit)(void *, dl_bytes, dl_bytes), void *context)
 {
-    if (cursor->left <= 0 || cursor->next == &cursor->table->queues) {
-        return false;
+    for (dl_map_entry *node = dl_map_first(&table->entries); node != NULL;
+         node = dl_map_next(&table->entries, node)) {
+        DL_TRY(list_queue(DL_MAP_ENTRY(node, dl_table_entry, node), visit, context));
     }
-    const dl_table_waitlist *queue =
-        DL_LIST_ENTRY(cursor->next, dl_table_waitlist, queued);
-    const dl_queue_item *here = cursor->item != NULL ? cursor->item : queue->last;
-    *key = dl_map_key(&queue->entry->node);
-    *item = dl_blob_bytes(here->blob);
-    *length = queue->last->number - here->number + 1;
-    cursor->item = here->previous;
-    if (cursor->item == NULL) {
-        pass_cursor(cursor);
-    }
-    return true;
+    return DL_OK;
 }

@@ -8,9 +8,7 @@
 #include "store/table_state.h"
 
 typedef struct dl_queue_item {
-    struct dl_queue_item *next;
-    struct dl_queue_item *previous; /* an older one */
-    int64_t number;                 /* one more than that of the previous one */
+    struct dl_queue_item *next; /* a newer one */
     dl_blob *blob;
 } dl_queue_item;
 
@@ -23,8 +21,6 @@ typedef struct dl_table_waitlist {
     dl_queue_item *first; /* the oldest */
     dl_queue_item *last;
     int64_t queue_size;
-    dl_list queued; /* in the table's list of queues, while there are items */
-    const struct dl_table_entry *entry;
 } dl_table_waitlist;
 
 typedef struct dl_table_entry {
@@ -101,17 +97,10 @@ void dl_entry_remove_name(dl_table *table, dl_table_entry *entry);
 dl_status dl_table_list(const dl_table *table,
                         dl_status (*visit)(void *context, dl_bytes key), void *context);
 
-void dl_table_cursor_begin(dl_table *table, dl_table_cursor *cursor);
-void dl_table_cursor_begin_queues(dl_table *table, dl_table_cursor *cursor);
-void dl_table_cursor_end(dl_table_cursor *cursor);
-
-/* Moves on to the next name, which is borrowed until the next change; returns false if
- * there are no more. */
-bool dl_table_cursor_next(dl_table_cursor *cursor, dl_bytes *name);
-
-/* Moves on to the next item, of each queue the newest first, with `*length` items from
- * this one to the newest; otherwise as dl_table_cursor_next(). */
-bool dl_table_cursor_next_item(dl_table_cursor *cursor, dl_bytes *key, dl_bytes *item,
-                               int64_t *length);
+/* The same for each item of a queue, of each queue the oldest first. */
+dl_status dl_table_list_items(const dl_table *table,
+                              dl_status (*visit)(void *context, dl_bytes key,
+                                                 dl_bytes item),
+                              void *context);
 
 #endif

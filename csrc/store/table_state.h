@@ -14,11 +14,8 @@
 typedef struct dl_table {
     dl_map entries;
     dl_list ready;
-    dl_list names;  /* of entries with values, in the order in which they got them */
-    dl_list queues; /* waitlists that have items, in the order in which they got them */
-    dl_list cursors; /* positions in `names` or `queues` */
+    dl_list names; /* of entries with values, in the order in which they got them */
     int64_t value_count;
-    int64_t queue_count; /* of `queues` */
     size_t size;         /* bytes that the table holds, approximately */
     size_t waiter_count; /* of parked waiters */
     dl_buffer *changes;  /* gets a record of each change; NULL: they are not recorded */
@@ -48,17 +45,5 @@ typedef struct dl_waiter {
     int64_t world_size; /* of a barrier */
     dl_status status;   /* of a wait that is over: DL_OK, or why it ended early */
 } dl_waiter;
-
-/* An iterator over the names, or the items of queues, that there were when it was begun;
- * it stays valid while the table changes.  A name that has a value all the time is
- * returned once; one that gets or loses it meanwhile may be returned or not.  Zeroed
- * memory: not begun. */
-typedef struct dl_table_cursor {
-    dl_list node; /* in the table's list */
-    const dl_table *table;
-    const dl_list *next;              /* a name or a queue */
-    const struct dl_queue_item *item; /* the next one of the queue; NULL: the newest */
-    int64_t left;                     /* names or queues to be visited, at most */
-} dl_table_cursor;
 
 #endif

@@ -79,8 +79,7 @@ dl_hub_commit(dl_hub *hub)
 bool
 dl_hub_has_work(const dl_hub *hub)
 {
-    return hub->changed_count > 0 || !dl_list_is_empty(&hub->unsaved)
-           || (hub->journal != NULL && dl_journal_is_busy(hub->journal));
+    return hub->changed_count > 0 || !dl_list_is_empty(&hub->unsaved);
 }
 
 void

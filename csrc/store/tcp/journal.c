@@ -164,7 +164,7 @@ adopt_replacement(dl_journal *journal)
     return 0;
 }
 
-/* One turn's work on a new file.  All changes are written when it begins. */
+/* Begins a new file, or ends one.  All changes are written before. */
 static void
 work_on_replacement(dl_journal *journal)
 {
@@ -173,8 +173,6 @@ work_on_replacement(dl_journal *journal)
 
     if (replacement->fd < 0 && journal->size > journal->replaced_at) {
         error = dl_replacement_begin(replacement, &journal->state);
-    } else if (dl_journal_is_busy(journal)) {
-        error = dl_replacement_step(replacement, &journal->state);
     } else if (dl_replacement_is_ready(replacement) && !journal->syncing.is_begun) {
         error = adopt_replacement(journal);
     }
@@ -299,13 +297,6 @@ dl_status
 dl_journal_fail_again(const dl_journal *journal)
 {
     return dl_fail_again(&journal->failure);
-}
-
-bool
-dl_journal_is_busy(const dl_journal *journal)
-{
-    return journal->replacement.fd >= 0
-           && journal->replacement.stage < DL_REPLACEMENT_SYNC && !journal->has_failed;
 }
 
 /* Returns when the next sync is due; INT64_MAX: not before the one that runs has ended,

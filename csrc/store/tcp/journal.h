@@ -71,10 +71,6 @@ bool dl_journal_has_failed(const dl_journal *journal);
 /* Fails as the last dl_journal_commit() that failed. */
 dl_status dl_journal_fail_again(const dl_journal *journal);
 
-/* Returns whether dl_journal_commit() has work although nothing was recorded: not all is
- * copied to the new file yet. */
-bool dl_journal_is_busy(const dl_journal *journal);
-
 /* Returns when dl_journal_wake() must be called next; INT64_MAX: never. */
 int64_t dl_journal_next_wake(const dl_journal *journal);
 void dl_journal_wake(dl_journal *journal, int64_t now);

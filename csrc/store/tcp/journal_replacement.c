@@ -12,10 +12,8 @@
 #include "base/file.h"
 #include "store/tcp/journal_file.h"
 
-/* Work of one turn: records, and bytes of them.  A value is copied as a whole, however
- * large it has become. */
-#define STEP_RECORDS 500
-#define STEP_SIZE ((size_t)256 << 10)
+/* A frame is written when it has so many bytes. */
+#define FRAME_SIZE ((size_t)256 << 10)
 
 /* A large value is recorded in pieces, each of which fits a frame. */
 #define PIECE ((size_t)4 << 20)
@@ -45,19 +43,6 @@ dl_replacement_fini(dl_replacement *replacement)
 }
 
 int
-dl_replacement_begin(dl_replacement *replacement, const dl_journal_state *state)
-{
-    (void)unlink(replacement->path);
-    replacement->fd = dl_journal_file_open(replacement->path, O_CREAT | O_EXCL);
-    if (replacement->fd < 0 || flock(replacement->fd, LOCK_EX | LOCK_NB) != 0) {
-        return errno;
-    }
-    replacement->stage = DL_REPLACEMENT_VALUES;
-    dl_table_cursor_begin(state->table, &replacement->cursor);
-    return dl_journal_file_begin(replacement->fd, state->identity, &replacement->size);
-}
-
-int
 dl_replacement_put(dl_replacement *replacement, dl_buffer *frame)
 {
     dl_journal_seal_frame(frame, replacement->size);
@@ -66,12 +51,10 @@ dl_replacement_put(dl_replacement *replacement, dl_buffer *frame)
     return error;
 }
 
-/* The work of one turn. */
 typedef struct copier {
     dl_replacement *to;
-    const dl_journal_state *from;
+    const dl_table *table;
     dl_buffer frame;
-    size_t written;
     int error;
 } copier;
 
@@ -84,8 +67,9 @@ begin_frame(copier *copy)
     dl_buffer_put(&copy->frame, (dl_bytes){head, sizeof head});
 }
 
-/* Writes the frame if it has at least `least` bytes. */
-static void
+/* Writes the frame if it has at least `least` bytes.  A failure ends the visit of the
+ * contents; `error` tells which. */
+static dl_status
 flush(copier *copy, size_t least)
 {
     if (copy->frame.has_failed) {
@@ -93,116 +77,84 @@ flush(copier *copy, size_t least)
     }
     if (copy->error == 0 && copy->frame.size > DL_JOURNAL_FRAME_HEAD
         && copy->frame.size >= least) {
-        copy->written += copy->frame.size;
         copy->error = dl_replacement_put(copy->to, &copy->frame);
         begin_frame(copy);
     }
+    return copy->error == 0 ? DL_OK : DL_BACKEND;
 }
 
-static void
-put_value(copier *copy, dl_bytes key, dl_bytes value)
+static dl_status
+copy_value(void *context, dl_bytes name)
 {
+    copier *copy = context;
+    dl_bytes value = dl_blob_bytes(dl_table_get(copy->table, name));
     dl_change_kind kind = DL_CHANGE_SET;
 
     do {
         size_t size = value.size < PIECE ? value.size : PIECE;
         dl_change_put(
             &copy->frame,
-            (dl_change){.kind = kind, .key = key, .value = {value.data, size}});
-        flush(copy, STEP_SIZE);
+            (dl_change){.kind = kind, .key = name, .value = {value.data, size}});
+        DL_TRY(flush(copy, FRAME_SIZE));
         kind = DL_CHANGE_APPEND;
         value.data += size;
         value.size -= size;
     } while (value.size > 0);
+    return DL_OK;
 }
 
-/* These copy one more value, item or slot; they return false if there are no more. */
-
-static bool
-copy_value(copier *copy)
+static dl_status
+copy_item(void *context, dl_bytes key, dl_bytes item)
 {
-    dl_bytes name;
+    copier *copy = context;
 
-    if (!dl_table_cursor_next(&copy->to->cursor, &name)) {
-        return false;
-    }
-    put_value(copy, name, dl_blob_bytes(dl_table_get(copy->from->table, name)));
-    return true;
+    dl_change_put(&copy->frame,
+                  (dl_change){.kind = DL_CHANGE_PUSH, .key = key, .value = item});
+    return flush(copy, FRAME_SIZE);
 }
 
-static bool
-copy_item(copier *copy)
+static dl_status
+copy_slots(copier *copy, const dl_map *slots)
 {
-    dl_change change = {.kind = DL_CHANGE_PUT_BACK};
-
-    if (!dl_table_cursor_next_item(&copy->to->cursor, &change.key, &change.value,
-                                   &change.number)) {
-        return false;
+    for (dl_map_entry *node = dl_map_first(slots); node != NULL;
+         node = dl_map_next(slots, node)) {
+        dl_replies_put(&copy->frame, DL_MAP_ENTRY(node, dl_reply_slot, node));
+        DL_TRY(flush(copy, FRAME_SIZE));
     }
-    dl_change_put(&copy->frame, change);
-    return true;
+    return flush(copy, 0);
 }
 
-static bool
-copy_slot(copier *copy)
+static int
+copy_contents(dl_replacement *replacement, const dl_journal_state *state)
 {
-    if (copy->to->slots_left == 0) {
-        return false;
-    }
-    copy->to->slots_left--;
-    dl_replies_put_next(copy->from->replies, &copy->frame);
-    return true;
-}
+    copier copy = {.to = replacement, .table = state->table};
 
-static void
-end_stage(copier *copy)
-{
-    dl_replacement *to = copy->to;
-
-    switch (to->stage) {
-    case DL_REPLACEMENT_VALUES:
-        dl_table_cursor_end(&to->cursor);
-        dl_table_cursor_begin_queues(copy->from->table, &to->cursor);
-        to->stage = DL_REPLACEMENT_ITEMS;
-        break;
-    case DL_REPLACEMENT_ITEMS:
-        dl_table_cursor_end(&to->cursor);
-        to->slots_left = copy->from->replies->slots.count;
-        to->stage = DL_REPLACEMENT_SLOTS;
-        break;
-    case DL_REPLACEMENT_SLOTS:
-        flush(copy, 0);
-        dl_journal_sync_begin(&to->sync, to->fd, NULL);
-        to->stage = DL_REPLACEMENT_SYNC;
-        break;
-    case DL_REPLACEMENT_SYNC:
-        break;
+    begin_frame(&copy);
+    if (dl_table_list(copy.table, copy_value, &copy) == DL_OK
+        && dl_table_list_items(copy.table, copy_item, &copy) == DL_OK) {
+        (void)copy_slots(&copy, &state->replies->slots);
     }
+    dl_buffer_fini(&copy.frame);
+    return copy.error;
 }
 
 int
-dl_replacement_step(dl_replacement *replacement, const dl_journal_state *state)
+dl_replacement_begin(dl_replacement *replacement, const dl_journal_state *state)
 {
-    static bool (*const copy_one[])(copier *) = {
-        [DL_REPLACEMENT_VALUES] = copy_value,
-        [DL_REPLACEMENT_ITEMS] = copy_item,
-        [DL_REPLACEMENT_SLOTS] = copy_slot,
-    };
-    copier copy = {.to = replacement, .from = state};
-
-    begin_frame(&copy);
-    for (int left = STEP_RECORDS;
-         left > 0 && copy.written < STEP_SIZE && copy.error == 0
-         && replacement->stage != DL_REPLACEMENT_SYNC;
-         left--) {
-        if (!copy_one[replacement->stage](&copy)) {
-            end_stage(&copy);
-        }
-        flush(&copy, STEP_SIZE);
+    (void)unlink(replacement->path);
+    replacement->fd = dl_journal_file_open(replacement->path, O_CREAT | O_EXCL);
+    if (replacement->fd < 0 || flock(replacement->fd, LOCK_EX | LOCK_NB) != 0) {
+        return errno;
     }
-    flush(&copy, 0);
-    dl_buffer_fini(&copy.frame);
-    return copy.error;
+    int error =
+        dl_journal_file_begin(replacement->fd, state->identity, &replacement->size);
+    if (error == 0) {
+        error = copy_contents(replacement, state);
+    }
+    if (error == 0) {
+        dl_journal_sync_begin(&replacement->sync, replacement->fd, NULL);
+    }
+    return error;
 }
 
 int
@@ -220,7 +172,6 @@ void
 dl_replacement_drop(dl_replacement *replacement)
 {
     (void)dl_journal_sync_end(&replacement->sync);
-    dl_table_cursor_end(&replacement->cursor);
     if (replacement->fd >= 0) {
         dl_journal_file_close(&replacement->fd);
         (void)unlink(replacement->path);

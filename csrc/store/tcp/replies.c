@@ -14,7 +14,6 @@ void
 dl_replies_init(dl_replies *replies)
 {
     *replies = (dl_replies){0};
-    dl_list_init(&replies->all);
     dl_list_init(&replies->lost);
     dl_list_init(&replies->large);
 }
@@ -91,14 +90,8 @@ dl_replies_record(dl_replies *replies, const dl_reply_slot *slot)
 }
 
 void
-dl_replies_put_next(dl_replies *replies, dl_buffer *out)
+dl_replies_put(dl_buffer *out, const dl_reply_slot *slot)
 {
-    if (dl_list_is_empty(&replies->all)) {
-        return;
-    }
-    dl_reply_slot *slot = DL_LIST_ENTRY(replies->all.next, dl_reply_slot, all);
-    dl_list_remove(&slot->all);
-    dl_list_append(&replies->all, &slot->all);
     put_record(out, slot, true);
 }
 
@@ -113,7 +106,6 @@ dl_replies_forget(dl_replies *replies, dl_reply_slot *slot)
                                         });
     }
     dl_replies_drop_value(replies, slot);
-    dl_list_remove(&slot->all);
     dl_list_remove(&slot->lost);
     dl_map_remove(&replies->slots, &slot->node);
     set_size(replies, slot, 0);
@@ -228,7 +220,6 @@ make(dl_replies *replies, dl_table *table, const dl_slot *named)
         return NULL;
     }
     dl_map_insert(&replies->slots, &slot->node, (dl_bytes){slot->id, sizeof slot->id});
-    dl_list_append(&replies->all, &slot->all);
     count(replies, slot);
     limit_size(replies, table, NULL);
     return slot;

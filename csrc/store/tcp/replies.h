@@ -31,7 +31,6 @@ typedef enum dl_outcome {
 
 typedef struct dl_reply_slot {
     dl_map_entry node;
-    dl_list all; /* in the list of all slots */
     uint8_t id[DL_SLOT_ID_SIZE];
     struct dl_session *session; /* of its connection; NULL: that was lost */
     uint64_t next;              /* number of the connection's next change */
@@ -51,7 +50,6 @@ typedef struct dl_reply_slot {
 
 typedef struct dl_replies {
     dl_map slots;
-    dl_list all; /* the same; dl_replies_put_next() moves the first to the end */
     dl_list lost;
     dl_list large;
     dl_buffer *changes; /* gets records, as that of the table; NULL: none */
@@ -112,10 +110,8 @@ dl_status dl_replies_record(dl_replies *replies, const dl_reply_slot *slot);
 dl_status dl_replies_apply(dl_replies *replies, dl_table *table,
                            const dl_change *change, dl_bytes name, dl_blob *item);
 
-/* Appends a record of one slot with all that is remembered; called as often as there are
- * slots, and with others made or forgotten in between, it takes each that is there all
- * the time. */
-void dl_replies_put_next(dl_replies *replies, dl_buffer *out);
+/* Appends a record of the slot with all that is remembered. */
+void dl_replies_put(dl_buffer *out, const dl_reply_slot *slot);
 
 /* Returns when dl_replies_wake() must be called next; INT64_MAX: never. */
 int64_t dl_replies_next_wake(const dl_replies *replies);
