@@ -108,8 +108,4 @@ dlpy_collective_check_stream(dlpy_collective *self)
 /* Releases the call after a failure with an exception set.  Returns NULL. */
 PyObject *dlpy_collective_give_up(dlpy_collective *self);
 
-#define DLPY_COLLECTIVE(function, documentation)                                      \
-    {#function, (PyCFunction)(void (*)(void))function, METH_FASTCALL | METH_KEYWORDS, \
-     documentation}
-
 #endif

@@ -686,62 +686,65 @@ all_to_all_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 static PyMethodDef functions[] = {
-    DLPY_COLLECTIVE(all_reduce,
-                    "all_reduce($module, /, tensor, op=ReduceOp.SUM, group=None, "
-                    "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_REDUCE),
-    DLPY_COLLECTIVE(scan, "scan($module, /, tensor, op=ReduceOp.SUM, group=None, "
-                          "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_SCAN),
-    DLPY_COLLECTIVE(exscan, "exscan($module, /, tensor, op=ReduceOp.SUM, group=None, "
-                            "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_EXSCAN),
-    DLPY_COLLECTIVE(
-        broadcast,
+    DLPY_FUNCTION("all_reduce", all_reduce,
+                  "all_reduce($module, /, tensor, op=ReduceOp.SUM, group=None, "
+                  "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_REDUCE),
+    DLPY_FUNCTION("scan", scan,
+                  "scan($module, /, tensor, op=ReduceOp.SUM, group=None, "
+                  "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_SCAN),
+    DLPY_FUNCTION("exscan", exscan,
+                  "exscan($module, /, tensor, op=ReduceOp.SUM, group=None, "
+                  "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_EXSCAN),
+    DLPY_FUNCTION(
+        "broadcast", broadcast,
         "broadcast($module, /, tensor, src=None, group=None, "
         "async_op=False, group_src=None, *, stream=None)\n--\n\n" DLPY_DOC_BROADCAST),
-    DLPY_COLLECTIVE(
-        reduce,
+    DLPY_FUNCTION(
+        "reduce", reduce,
         "reduce($module, /, tensor, dst=None, op=ReduceOp.SUM, group=None, "
         "async_op=False, group_dst=None, *, stream=None)\n--\n\n" DLPY_DOC_REDUCE),
-    DLPY_COLLECTIVE(barrier,
-                    "barrier($module, /, group=None, async_op=False, device_ids=None, "
-                    "timeout=None)\n--\n\n" DLPY_DOC_BARRIER),
-    DLPY_COLLECTIVE(all_gather,
-                    "all_gather($module, /, tensor_list, tensor, group=None, "
-                    "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_GATHER),
-    DLPY_COLLECTIVE(all_gather_single,
-                    "all_gather_single($module, /, output_tensor, input_tensor, "
-                    "group=None, async_op=False, *, "
-                    "stream=None)\n--\n\n" DLPY_DOC_ALL_GATHER_SINGLE),
-    DLPY_COLLECTIVE(gather, "gather($module, /, tensor, gather_list=None, dst=None, "
-                            "group=None, async_op=False, group_dst=None, *, "
-                            "stream=None)\n--\n\n" DLPY_DOC_GATHER),
-    DLPY_COLLECTIVE(gather_v,
-                    "gather_v($module, /, tensor, gather_list=None, dst=None, "
-                    "group=None, async_op=False, group_dst=None, *, "
-                    "stream=None)\n--\n\n" DLPY_DOC_GATHER_V),
-    DLPY_COLLECTIVE(scatter, "scatter($module, /, tensor, scatter_list=None, src=None, "
-                             "group=None, async_op=False, group_src=None, *, "
-                             "stream=None)\n--\n\n" DLPY_DOC_SCATTER),
-    DLPY_COLLECTIVE(scatter_v,
-                    "scatter_v($module, /, tensor, scatter_list=None, src=None, "
-                    "group=None, async_op=False, group_src=None, *, "
-                    "stream=None)\n--\n\n" DLPY_DOC_SCATTER_V),
-    DLPY_COLLECTIVE(
-        reduce_scatter,
+    DLPY_FUNCTION("barrier", barrier,
+                  "barrier($module, /, group=None, async_op=False, device_ids=None, "
+                  "timeout=None)\n--\n\n" DLPY_DOC_BARRIER),
+    DLPY_FUNCTION("all_gather", all_gather,
+                  "all_gather($module, /, tensor_list, tensor, group=None, "
+                  "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_GATHER),
+    DLPY_FUNCTION("all_gather_single", all_gather_single,
+                  "all_gather_single($module, /, output_tensor, input_tensor, "
+                  "group=None, async_op=False, *, "
+                  "stream=None)\n--\n\n" DLPY_DOC_ALL_GATHER_SINGLE),
+    DLPY_FUNCTION("gather", gather,
+                  "gather($module, /, tensor, gather_list=None, dst=None, "
+                  "group=None, async_op=False, group_dst=None, *, "
+                  "stream=None)\n--\n\n" DLPY_DOC_GATHER),
+    DLPY_FUNCTION("gather_v", gather_v,
+                  "gather_v($module, /, tensor, gather_list=None, dst=None, "
+                  "group=None, async_op=False, group_dst=None, *, "
+                  "stream=None)\n--\n\n" DLPY_DOC_GATHER_V),
+    DLPY_FUNCTION("scatter", scatter,
+                  "scatter($module, /, tensor, scatter_list=None, src=None, "
+                  "group=None, async_op=False, group_src=None, *, "
+                  "stream=None)\n--\n\n" DLPY_DOC_SCATTER),
+    DLPY_FUNCTION("scatter_v", scatter_v,
+                  "scatter_v($module, /, tensor, scatter_list=None, src=None, "
+                  "group=None, async_op=False, group_src=None, *, "
+                  "stream=None)\n--\n\n" DLPY_DOC_SCATTER_V),
+    DLPY_FUNCTION(
+        "reduce_scatter", reduce_scatter,
         "reduce_scatter($module, /, output, input_list, op=ReduceOp.SUM, "
         "group=None, async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_REDUCE_SCATTER),
-    DLPY_COLLECTIVE(reduce_scatter_single,
-                    "reduce_scatter_single($module, /, output, input, "
-                    "op=ReduceOp.SUM, group=None, async_op=False, *, "
-                    "stream=None)\n--\n\n" DLPY_DOC_REDUCE_SCATTER_SINGLE),
-    DLPY_COLLECTIVE(
-        all_to_all,
+    DLPY_FUNCTION("reduce_scatter_single", reduce_scatter_single,
+                  "reduce_scatter_single($module, /, output, input, "
+                  "op=ReduceOp.SUM, group=None, async_op=False, *, "
+                  "stream=None)\n--\n\n" DLPY_DOC_REDUCE_SCATTER_SINGLE),
+    DLPY_FUNCTION(
+        "all_to_all", all_to_all,
         "all_to_all($module, /, output_tensor_list, input_tensor_list, "
         "group=None, async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_TO_ALL),
-    DLPY_COLLECTIVE(
-        all_to_all_single,
-        "all_to_all_single($module, /, output, input, "
-        "output_split_sizes=None, input_split_sizes=None, group=None, "
-        "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_TO_ALL_SINGLE),
+    DLPY_FUNCTION("all_to_all_single", all_to_all_single,
+                  "all_to_all_single($module, /, output, input, "
+                  "output_split_sizes=None, input_split_sizes=None, group=None, "
+                  "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_TO_ALL_SINGLE),
     {0},
 };
 

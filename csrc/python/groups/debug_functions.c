@@ -153,9 +153,9 @@ static PyMethodDef functions[] = {
     {"_deadlock_configure", deadlock_configure, METH_NOARGS,
      "_deadlock_configure($module, /)\n--\n\n"
      "Reads DISTLITE_DEADLOCK and DISTLITE_DEADLOCK_SECONDS."},
-    DLPY_COLLECTIVE(monitored_barrier,
-                    "monitored_barrier($module, /, group=None, timeout=None, "
-                    "wait_all_ranks=False)\n--\n\n" DLPY_DOC_MONITORED_BARRIER),
+    DLPY_FUNCTION("monitored_barrier", monitored_barrier,
+                  "monitored_barrier($module, /, group=None, timeout=None, "
+                  "wait_all_ranks=False)\n--\n\n" DLPY_DOC_MONITORED_BARRIER),
     {"_get_debug_level", get_level, METH_NOARGS,
      "_get_debug_level($module, /)\n--\n\n"
      "Returns the level as a number."},

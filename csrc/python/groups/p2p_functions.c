@@ -370,14 +370,18 @@ static PyMethodDef functions[] = {
     DLPY_FUNCTION(
         "_check_message", check_message,
         "_check_message($module, /, tensor, is_send, group, tag, group_peer)\n--\n\n"),
-    DLPY_COLLECTIVE(send, "send($module, /, tensor, dst=None, group=None, tag=0, "
-                          "group_dst=None, *, stream=None)\n--\n\n" DLPY_DOC_SEND),
-    DLPY_COLLECTIVE(recv, "recv($module, /, tensor, src=None, group=None, tag=0, "
-                          "group_src=None, *, stream=None)\n--\n\n" DLPY_DOC_RECV),
-    DLPY_COLLECTIVE(isend, "isend($module, /, tensor, dst=None, group=None, tag=0, "
-                           "group_dst=None, *, stream=None)\n--\n\n" DLPY_DOC_ISEND),
-    DLPY_COLLECTIVE(irecv, "irecv($module, /, tensor, src=None, group=None, tag=0, "
-                           "group_src=None, *, stream=None)\n--\n\n" DLPY_DOC_IRECV),
+    DLPY_FUNCTION("send", send,
+                  "send($module, /, tensor, dst=None, group=None, tag=0, "
+                  "group_dst=None, *, stream=None)\n--\n\n" DLPY_DOC_SEND),
+    DLPY_FUNCTION("recv", recv,
+                  "recv($module, /, tensor, src=None, group=None, tag=0, "
+                  "group_src=None, *, stream=None)\n--\n\n" DLPY_DOC_RECV),
+    DLPY_FUNCTION("isend", isend,
+                  "isend($module, /, tensor, dst=None, group=None, tag=0, "
+                  "group_dst=None, *, stream=None)\n--\n\n" DLPY_DOC_ISEND),
+    DLPY_FUNCTION("irecv", irecv,
+                  "irecv($module, /, tensor, src=None, group=None, tag=0, "
+                  "group_src=None, *, stream=None)\n--\n\n" DLPY_DOC_IRECV),
     {0},
 };
 

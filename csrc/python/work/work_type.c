@@ -721,8 +721,8 @@ work_take_callbacks(PyObject *object, PyObject *Py_UNUSED(nothing))
 }
 
 static PyMethodDef work_methods[] = {
-    {"wait", (PyCFunction)(void (*)(void))work_wait, METH_FASTCALL | METH_KEYWORDS,
-     "wait($self, /, timeout=None)\n--\n\n" DLPY_DOC_WORK_WAIT},
+    DLPY_FUNCTION("wait", work_wait,
+                  "wait($self, /, timeout=None)\n--\n\n" DLPY_DOC_WORK_WAIT),
     {"is_completed", work_is_completed, METH_NOARGS,
      "is_completed($self, /)\n--\n\n" DLPY_DOC_WORK_IS_COMPLETED},
     {"is_success", work_is_success, METH_NOARGS,
