@@ -11,7 +11,6 @@ torch = pytest.importorskip("torch", reason="torch, to compare with, is not inst
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 CALLS = {
-    "config": lambda c10d, pg: c10d._get_pg_config(pg),
     "resolved": lambda c10d, pg: c10d._resolve_process_group("0") is pg,
     "unresolved": lambda c10d, pg: c10d._resolve_process_group("none"),
     "ranks": lambda c10d, pg: c10d._world.pg_group_ranks[pg],

@@ -19,8 +19,6 @@ from .packing import send_to_all
 from .world import (
     GroupInfo,
     GroupMember,
-    get_backend_config,
-    get_process_group_ranks,
     get_rank,
     info_of,
     is_outside,
@@ -155,14 +153,3 @@ def _broadcast_coalesced(
     their sizes.
     """
     send_to_all(list(tensors), src, process_group)
-
-
-def _get_pg_config(group: ProcessGroup | None = None) -> dict[str, Any]:
-    pg = world.require_default() if group is None else group
-    return {
-        "pg_name": pg.group_name,
-        "pg_desc": pg.group_desc,
-        "backend_config": get_backend_config(pg),
-        "pg_size": pg.size(),
-        "ranks": get_process_group_ranks(pg),
-    }
