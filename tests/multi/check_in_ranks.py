@@ -72,7 +72,8 @@ def start(
 ) -> tuple[str, float]:
     """Each is started with a rank and a world size of its own: what it is told, and how
     long that took.  `one_too_many`: the last one comes once the others have joined, and
-    these leave after it gave up.  `meets`: all begin at the same time, however long their processes took to start."""
+    these leave after it gave up.  `meets`: all begin at the same time, however long
+    their processes took to start."""
     own, size = roles[rank]
     os.environ["DISTLITE_HOST_HINT"] = f"host{rank % 2}"
     path = init_method.removeprefix("file://")

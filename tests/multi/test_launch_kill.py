@@ -327,5 +327,5 @@ def test_ranks_share_a_session_and_may_read_from_its_terminal(tmp_path):
         os.write(terminal, b"first\nsecond\n")
         seen += read_until(terminal, b"read ", 2)
         assert process.wait(LIMIT) == 0
-        # A line of the first rank is drawn again below the other's, if it has no end yet.
+        # A line of the first rank without an end is drawn again below the other's.
         assert set(re.findall(rb"asks \w+ \w+ now", seen)) == {b"asks True False now"}
