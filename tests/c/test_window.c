@@ -203,7 +203,8 @@ CHECK_CASE(one_that_ended_while_it_waited_is_passed_over)
     scene_init(&all);
     CHECK_OK(take(&all, 0, false, DL_SECOND));
     CHECK_OK(dl_lock_queue_enter(all.queue, &all.ranks[1], 0, 1, false, soon()));
-    CHECK_OK(dl_lock_queue_try(all.queue, &all.ranks[1], 0, 1, soon(), &is_granted));
+    CHECK_OK(
+        dl_lock_queue_try(all.queue, &all.ranks[1], 0, 1, soon(), soon(), &is_granted));
     CHECK(!is_granted);
     give_back(&all, 0);
     /* Rank 1 is next. */

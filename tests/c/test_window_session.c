@@ -34,9 +34,10 @@ ask(dl_head head, const void *payload)
     if (head.size > 0) {
         memcpy(bytes + DL_HEAD_SIZE, payload, head.size);
     }
-    DL_TRY(dl_window_session_feed(&session, (dl_bytes){bytes, size / 2}));
-    return dl_window_session_feed(&session,
-                                  (dl_bytes){bytes + size / 2, size - size / 2});
+    dl_buffer_put(&session.in, (dl_bytes){bytes, size / 2});
+    DL_TRY(dl_window_session_step(&session));
+    dl_buffer_put(&session.in, (dl_bytes){bytes + size / 2, size - size / 2});
+    return dl_window_session_step(&session);
 }
 
 /* Takes the first answer off the output: its head, and the beginning of its payload. */
@@ -121,6 +122,7 @@ CHECK_CASE(requests_beyond_the_memory_are_refused)
         {.detail = DL_WINDOW_SWAP, .size = 16, .total = 8},
         {.detail = DL_WINDOW_SWAP, .size = 4, .total = 4},
         {.detail = 0},
+        {.detail = DL_WINDOW_FLUSH + 1},
         {.detail = DL_WINDOW_DONE},
         {.detail = 99},
     };
@@ -209,12 +211,14 @@ CHECK_CASE(a_wait_ends_at_its_limit_and_names_the_holder)
     end();
 }
 
-CHECK_CASE(a_wait_is_dropped)
+CHECK_CASE(a_wait_that_is_given_up_leaves_the_queue)
 {
     begin(1);
     take_here();
-    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_LOCK, .length = UINT64_MAX}, NULL));
-    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_DROP}, NULL));
+    CHECK_OK(ask(
+        (dl_head){.detail = DL_WINDOW_LOCK, .id = 4, .length = UINT64_MAX}, NULL));
+    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_UNLOCK, .id = 5}, NULL));
+    CHECK_EQUAL(answer(NULL, 0).id, 5);
     give_back_here();
     CHECK_OK(dl_window_session_step(&session));
     CHECK_EQUAL(session.out.size, 0);

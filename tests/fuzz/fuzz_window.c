@@ -82,10 +82,8 @@ receive_in_steps(dl_bytes bytes, size_t step, outcome *found)
     dl_window_session_init(&session, 1, &windows);
     while (found->status == DL_OK && bytes.size > 0) {
         size_t size = bytes.size < step ? bytes.size : step;
-        found->status = dl_window_session_feed(&session, (dl_bytes){bytes.data, size});
-        if (found->status == DL_OK) {
-            found->status = dl_window_session_step(&session);
-        }
+        dl_buffer_put(&session.in, (dl_bytes){bytes.data, size});
+        found->status = dl_window_session_step(&session);
         take_answers(&session, found);
         bytes = (dl_bytes){bytes.data + size, bytes.size - size};
     }

@@ -218,6 +218,7 @@ read_answer(dl_window_client *self, uint64_t id, void *output, size_t size,
     if (head.kind != DL_HEAD_WINDOW || head.id != id) {
         return dl_link_fail_protocol(&self->options);
     }
+    self->is_dirty = false;
     if (head.detail == DL_WINDOW_FAILED) {
         *is_told = true;
         return fail_with_received_text(self, &head, deadline);
@@ -309,19 +310,23 @@ check_lost(dl_window_client *self)
                    self->ranks->group_name, peer);
 }
 
-/* Sends a request without payload, and waits for its answer.  Releases the turn. */
+/* Sends a request without payload, and waits for its answer; `*is_told` is as for
+ * read_answer(). */
 static dl_status
-request_and_wait(dl_window_client *self, dl_head head, dl_deadline deadline)
+request_answer(dl_window_client *self, dl_head head, dl_deadline deadline,
+               bool *is_told)
+{
+    DL_TRY(send_request(self, &head, NULL, NULL, deadline));
+    return read_answer(self, head.id, NULL, 0, deadline, is_told);
+}
+
+/* As request_answer(), and fails if earlier accesses may be lost.  Releases the turn. */
+static dl_status
+confirm_accesses(dl_window_client *self, dl_head head, dl_deadline deadline)
 {
     bool is_told = false;
-    dl_status status = send_request(self, &head, NULL, NULL, deadline);
+    dl_status status = request_answer(self, head, deadline, &is_told);
 
-    if (status == DL_OK) {
-        status = read_answer(self, head.id, NULL, 0, deadline, &is_told);
-    }
-    if (status == DL_OK || is_told) {
-        self->is_dirty = false;
-    }
     if (status == DL_OK) {
         status = check_lost(self);
         is_told = true;
@@ -401,7 +406,6 @@ move_parts(dl_window_client *self, parts *all, dl_deadline deadline, bool *is_wh
                                        deadline, &is_told);
         *is_whole = is_told && all->read + part == all->asked;
         DL_TRY(status);
-        self->is_dirty = false;
         all->read += part;
     }
     return DL_OK;
@@ -422,17 +426,17 @@ dl_window_client_access(dl_window_client *client, const dl_access *access,
     return release_turn(client, status, status != DL_OK && !is_whole);
 }
 
-/* Asks the owner to drop this rank's lock, or its wait for the lock, before the link is
- * closed: the owner reads what was sent before the end. */
+/* Releases this rank's lock, or ends its wait for the lock, before the link is closed:
+ * the owner reads what was sent before the end.  No thread reads the answer. */
 static void
-send_drop(dl_window_client *self)
+send_unlock(dl_window_client *self)
 {
     uint8_t bytes[DL_HEAD_SIZE];
     struct iovec part = {bytes, sizeof bytes};
     size_t sent;
 
     dl_head_put(bytes, &(dl_head){.kind = DL_HEAD_WINDOW,
-                                  .detail = DL_WINDOW_DROP,
+                                  .detail = DL_WINDOW_UNLOCK,
                                   .code = self->number});
     if (self->link.is_open && !dl_link_is_between(&self->link)) {
         (void)dl_link_write(&self->link, &part, 1, &sent);
@@ -465,16 +469,12 @@ dl_window_client_lock(dl_window_client *client, bool is_shared, dl_deadline dead
     bool is_told = false;
 
     DL_TRY(take_turn(client, deadline));
-    dl_status status = send_request(client, &head, NULL, NULL, patience);
-    if (status == DL_OK) {
-        status = read_answer(client, head.id, NULL, 0, patience, &is_told);
-    }
+    dl_status status = request_answer(client, head, patience, &is_told);
     if (status == DL_OK) {
         atomic_store(&client->has_lock, true);
-        client->is_dirty = false;
     } else if (!is_told) {
         dl_error error = *dl_last_error();
-        send_drop(client);
+        send_unlock(client);
         (void)dl_fail_again(&error);
     }
     return release_turn(client, status, status != DL_OK && !is_told);
@@ -487,7 +487,7 @@ dl_window_client_unlock(dl_window_client *client, dl_deadline deadline)
 
     DL_TRY(take_turn(client, deadline));
     atomic_store(&client->has_lock, false);
-    return request_and_wait(client, head, deadline);
+    return confirm_accesses(client, head, deadline);
 }
 
 dl_status
@@ -499,14 +499,14 @@ dl_window_client_flush(dl_window_client *client, dl_deadline deadline)
     if (!client->is_dirty) {
         return release_turn(client, check_lost(client), false);
     }
-    return request_and_wait(client, head, deadline);
+    return confirm_accesses(client, head, deadline);
 }
 
 void
 dl_window_client_drop(dl_window_client *client)
 {
     if (atomic_exchange(&client->has_lock, false) && try_turn(client)) {
-        send_drop(client);
-        pass_turn(client);
+        send_unlock(client);
+        (void)release_turn(client, DL_OK, true);
     }
 }

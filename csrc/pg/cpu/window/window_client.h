@@ -46,7 +46,8 @@ dl_status dl_window_client_lock(dl_window_client *client, bool is_shared,
 dl_status dl_window_client_unlock(dl_window_client *client, dl_deadline deadline);
 dl_status dl_window_client_flush(dl_window_client *client, dl_deadline deadline);
 
-/* Releases the lock if this rank holds it, without waiting for an answer. */
+/* Releases the lock if this rank holds it, without waiting for an answer, and
+ * disconnects. */
 void dl_window_client_drop(dl_window_client *client);
 
 #endif

@@ -6,33 +6,42 @@
 #include "pg/window_part.h"
 #include "tensor/reduce.h"
 
+/* What the requests for an access carry, by their kind. */
+static const struct {
+    dl_access_kind access;
+    int inputs; /* of the access's size each */
+    bool has_output;
+} accesses[] = {
+    [DL_WINDOW_PUT] = {DL_ACCESS_PUT, 1, false},
+    [DL_WINDOW_GET] = {DL_ACCESS_GET, 0, true},
+    [DL_WINDOW_UPDATE] = {DL_ACCESS_UPDATE, 1, false},
+    [DL_WINDOW_FETCH] = {DL_ACCESS_UPDATE, 1, true},
+    [DL_WINDOW_SWAP] = {DL_ACCESS_SWAP, 2, true},
+};
+
 bool
 dl_window_frame_is_answered(uint8_t kind)
 {
-    return kind != DL_WINDOW_PUT && kind != DL_WINDOW_UPDATE && kind != DL_WINDOW_DROP;
+    return kind > DL_WINDOW_SWAP || accesses[kind].has_output;
 }
 
 bool
 dl_window_frame_is_request(const dl_head *head)
 {
     return head->kind == DL_HEAD_WINDOW && head->detail >= DL_WINDOW_PUT
-           && head->detail <= DL_WINDOW_DROP;
+           && head->detail <= DL_WINDOW_FLUSH;
 }
 
 static uint8_t
 frame_of(const dl_access *access)
 {
-    switch (access->kind) {
-    case DL_ACCESS_PUT:
-        return DL_WINDOW_PUT;
-    case DL_ACCESS_GET:
-        return DL_WINDOW_GET;
-    case DL_ACCESS_SWAP:
-        return DL_WINDOW_SWAP;
-    case DL_ACCESS_UPDATE:
-        break;
+    uint8_t kind = DL_WINDOW_PUT;
+
+    while (accesses[kind].access != access->kind
+           || (kind == DL_WINDOW_UPDATE && access->output != NULL)) {
+        kind++;
     }
-    return access->output == NULL ? DL_WINDOW_UPDATE : DL_WINDOW_FETCH;
+    return kind;
 }
 
 static uint64_t
@@ -90,35 +99,23 @@ is_inside(const dl_head *head, const dl_window_memory *memory)
 static bool
 is_sound(const dl_head *head, const dl_window_memory *memory)
 {
-    uint64_t expected = 0;
+    dl_access_kind kind = accesses[head->detail].access;
+    uint64_t expected = (uint64_t)accesses[head->detail].inputs * head->total;
 
-    switch (head->detail) {
-    case DL_WINDOW_PUT:
-        expected = head->total;
-        break;
-    case DL_WINDOW_GET:
-        break;
-    case DL_WINDOW_UPDATE:
-    case DL_WINDOW_FETCH:
-        if (!is_update(head->root, memory)) {
-            return false;
-        }
-        expected = head->root == DL_UPDATE_NOTHING ? 0 : head->total;
-        break;
-    case DL_WINDOW_SWAP:
-        if (head->total != memory->item_size) {
-            return false;
-        }
-        expected = 2 * head->total;
-        break;
-    default:
+    if (kind == DL_ACCESS_UPDATE && !is_update(head->root, memory)) {
+        return false;
+    }
+    if (kind == DL_ACCESS_UPDATE && head->root == DL_UPDATE_NOTHING) {
+        expected = 0;
+    }
+    if (kind == DL_ACCESS_SWAP && head->total != memory->item_size) {
         return false;
     }
     return head->size == expected && is_inside(head, memory);
 }
 
 dl_status
-dl_window_frame_access(const dl_head *head, const uint8_t *payload, void *output,
+dl_window_frame_access(const dl_head *head, const uint8_t *payload,
                        const dl_window_memory *memory, dl_access *access)
 {
     if (!is_sound(head, memory)) {
@@ -129,36 +126,14 @@ dl_window_frame_access(const dl_head *head, const uint8_t *payload, void *output
                        (unsigned long long)memory->size);
     }
     *access = (dl_access){
+        .kind = accesses[head->detail].access,
         .rank = memory->owner,
         .offset = (uint64_t)head->tag,
         .size = (size_t)head->total,
         .input = head->size == 0 ? NULL : payload,
-        .output = dl_window_frame_answer(head) == 0 ? NULL : output,
+        .compared = head->detail == DL_WINDOW_SWAP ? payload + head->total : NULL,
         .update = (int)head->root,
     };
-    switch (head->detail) {
-    case DL_WINDOW_PUT:
-        access->kind = DL_ACCESS_PUT;
-        break;
-    case DL_WINDOW_GET:
-        access->kind = DL_ACCESS_GET;
-        break;
-    case DL_WINDOW_SWAP:
-        access->kind = DL_ACCESS_SWAP;
-        access->compared = payload + head->total;
-        break;
-    default:
-        access->kind = DL_ACCESS_UPDATE;
-        memcpy(&access->factor, &head->length, sizeof access->factor);
-    }
+    memcpy(&access->factor, &head->length, sizeof access->factor);
     return DL_OK;
-}
-
-size_t
-dl_window_frame_answer(const dl_head *head)
-{
-    bool reads = head->detail == DL_WINDOW_GET || head->detail == DL_WINDOW_FETCH
-                 || head->detail == DL_WINDOW_SWAP;
-
-    return reads ? (size_t)head->total : 0;
 }

@@ -14,14 +14,13 @@
  * LOCK         window   is shared   -        -       limit in ns     -
  * UNLOCK       window   -           -        -       -               -
  * FLUSH        window   -           -        -       -               -
- * DROP         window   -           -        -       -               -
  * DONE         -        -           -        -       -               contents, if any
  * FAILED       -        dl_status   -        -       -               text
  *
- * PUT, UPDATE and DROP are not answered.  Each other request is answered by DONE or
- * FAILED with its id; the failure of a PUT or an UPDATE is the answer to the next
- * request that has one.  Offsets and sizes are bytes.  DROP releases the lock, or ends
- * the wait for it. */
+ * PUT and UPDATE are not answered.  Each other request is answered by DONE or FAILED
+ * with its id; the failure of a PUT or an UPDATE is the answer to the next request that
+ * has one.  Offsets and sizes are bytes.  An UNLOCK that arrives while the LOCK waits
+ * ends the wait, and the LOCK has no answer then. */
 #ifndef DISTLITE_PG_CPU_WINDOW_WINDOW_FRAME_H
 #define DISTLITE_PG_CPU_WINDOW_WINDOW_FRAME_H
 
@@ -40,7 +39,6 @@ typedef enum dl_window_frame {
     DL_WINDOW_LOCK = 6,
     DL_WINDOW_UNLOCK = 7,
     DL_WINDOW_FLUSH = 8,
-    DL_WINDOW_DROP = 9,
     DL_WINDOW_DONE = 32,
     DL_WINDOW_FAILED = 33,
 } dl_window_frame;
@@ -55,14 +53,11 @@ dl_head dl_window_frame_of(const dl_access *access);
 /* Returns whether a head that has come from another rank is a request. */
 bool dl_window_frame_is_request(const dl_head *head);
 
-/* Describes the access that a request of that sort asks for, in memory of that size.
- * `payload` has head->size bytes; `output` receives what is read, and may be NULL if
- * nothing is.  DL_PROTOCOL: it is none that a window of this version asks for. */
+/* Describes the access that a request between DL_WINDOW_PUT and DL_WINDOW_SWAP asks for,
+ * in memory of that size.  `payload` has head->size bytes.  An answered request reads
+ * access->size bytes into an output that the caller adds.  DL_PROTOCOL: the request is
+ * none that a window of this version makes. */
 dl_status dl_window_frame_access(const dl_head *head, const uint8_t *payload,
-                                 void *output, const dl_window_memory *memory,
-                                 dl_access *access);
-
-/* Returns the number of bytes that the answer to a request has. */
-size_t dl_window_frame_answer(const dl_head *head);
+                                 const dl_window_memory *memory, dl_access *access);
 
 #endif

@@ -223,52 +223,26 @@ dl_lock_queue_enter(dl_lock_queue *queue, const dl_window_ranks *ranks, int owne
                             ranks->group_name, asker, owner);
 }
 
-/* As dl_lock_queue_try(), and stores the rank that blocks `asker`. */
-static dl_status
-try_once(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner, int asker,
-         dl_deadline deadline, blocker *found)
+dl_status
+dl_lock_queue_try(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
+                  int asker, dl_deadline limit, dl_deadline latch_limit,
+                  bool *is_granted)
 {
-    DL_TRY(dl_latch_take(&queue->latch, ranks, owner, deadline));
-    dl_status status = find_blocker(queue, ranks, owner, asker, found);
-    if (status == DL_OK && found->rank < 0) {
+    blocker found;
+
+    DL_TRY(dl_latch_take(&queue->latch, ranks, owner, latch_limit));
+    dl_status status = find_blocker(queue, ranks, owner, asker, &found);
+    *is_granted = status == DL_OK && found.rank < 0;
+    if (*is_granted) {
         queue->entries[asker].holds = 1;
     }
     dl_latch_release(&queue->latch);
-    return status;
-}
-
-dl_status
-dl_lock_queue_try(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
-                  int asker, dl_deadline deadline, bool *is_granted)
-{
-    blocker found;
-
-    DL_TRY(try_once(queue, ranks, owner, asker, deadline, &found));
-    *is_granted = found.rank < 0;
-    return DL_OK;
-}
-
-static dl_status
-fail_blocked(const dl_window_ranks *ranks, const blocker *found, int owner,
-             dl_deadline deadline)
-{
-    return fail_timeout(ranks, found->rank, owner,
-                        found->holds ? "has locked" : "is before this rank to lock",
-                        deadline);
-}
-
-dl_status
-dl_lock_queue_fail_late(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
-                        int asker, dl_deadline deadline)
-{
-    blocker found;
-
-    DL_TRY(
-        try_once(queue, ranks, owner, asker, dl_deadline_after(LOST_PATIENCE), &found));
-    if (found.rank < 0) {
-        found.rank = owner; /* the rank that blocked this one has just left */
+    if (status == DL_OK && !*is_granted && dl_deadline_passed(limit)) {
+        return fail_timeout(ranks, found.rank, owner,
+                            found.holds ? "has locked" : "is before this rank to lock",
+                            limit);
     }
-    return fail_blocked(ranks, &found, owner, deadline);
+    return status;
 }
 
 /* No wake-up is lost: a sleeper increments the count and then reads the queue; a rank
@@ -278,28 +252,22 @@ static dl_status
 wait_for_grant(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
                dl_deadline deadline)
 {
+    bool is_granted;
     int turns = 0;
-    blocker found;
 
     for (;;) {
         uint32_t seen = atomic_load(&queue->changes);
-        DL_TRY(try_once(queue, ranks, owner, ranks->rank, deadline, &found));
-        if (found.rank < 0) {
+        DL_TRY(dl_lock_queue_try(queue, ranks, owner, ranks->rank, deadline, deadline,
+                                 &is_granted));
+        if (is_granted) {
             return DL_OK;
         }
-        while (wait_awake(ranks, &turns)) {
-            if (atomic_load(&queue->changes) != seen) {
-                break;
-            }
+        while (atomic_load(&queue->changes) == seen && wait_awake(ranks, &turns)) {
         }
-        if (atomic_load(&queue->changes) != seen) {
-            continue;
+        if (atomic_load(&queue->changes) == seen) {
+            DL_TRY(check_wait(ranks));
+            dl_futex_sleep(&queue->changes, seen, dl_deadline_slice(deadline));
         }
-        DL_TRY(check_wait(ranks));
-        if (dl_deadline_passed(deadline)) {
-            return fail_blocked(ranks, &found, owner, deadline);
-        }
-        dl_futex_sleep(&queue->changes, seen, dl_deadline_slice(deadline));
     }
 }
 
@@ -327,8 +295,8 @@ dl_lock_queue_take(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner
     bool is_granted;
 
     DL_TRY(dl_lock_queue_enter(queue, ranks, owner, ranks->rank, is_shared, deadline));
-    dl_status status =
-        dl_lock_queue_try(queue, ranks, owner, ranks->rank, deadline, &is_granted);
+    dl_status status = dl_lock_queue_try(queue, ranks, owner, ranks->rank, deadline,
+                                         deadline, &is_granted);
     if (status == DL_OK && !is_granted) {
         atomic_fetch_add(&queue->sleepers, 1);
         status = wait_for_grant(queue, ranks, owner, deadline);

@@ -70,23 +70,21 @@ dl_status dl_lock_queue_enter(dl_lock_queue *queue, const dl_window_ranks *ranks
                               int owner, int asker, bool is_shared,
                               dl_deadline deadline);
 
-/* Grants the lock if no other rank blocks `asker`; waits for the latch only. */
+/* Grants the lock if no other rank blocks `asker`.  Otherwise it fails with DL_TIMEOUT,
+ * and names that rank, once `limit` has passed.  Waits only for the latch, until
+ * `latch_limit`. */
 dl_status dl_lock_queue_try(dl_lock_queue *queue, const dl_window_ranks *ranks,
-                            int owner, int asker, dl_deadline deadline,
-                            bool *is_granted);
+                            int owner, int asker, dl_deadline limit,
+                            dl_deadline latch_limit, bool *is_granted);
 
 /* Enters, and waits until the lock is granted.  After a failure the rank has left the
- * queue.  DL_TIMEOUT names the rank that blocked this one. */
+ * queue. */
 dl_status dl_lock_queue_take(dl_lock_queue *queue, const dl_window_ranks *ranks,
                              int owner, bool is_shared, dl_deadline deadline);
 
 /* Releases the lock.  DL_INVALID: `asker` does not hold it. */
 dl_status dl_lock_queue_release(dl_lock_queue *queue, const dl_window_ranks *ranks,
                                 int owner, int asker, dl_deadline deadline);
-
-/* Fails with DL_TIMEOUT, and names the rank that blocks `asker`. */
-dl_status dl_lock_queue_fail_late(dl_lock_queue *queue, const dl_window_ranks *ranks,
-                                  int owner, int asker, dl_deadline deadline);
 
 /* Stores whether the connection of `asker`, a rank on another host, has ended.  If the
  * rank does not reconnect within a second, it counts as ended. */

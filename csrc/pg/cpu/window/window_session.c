@@ -27,7 +27,7 @@ latch_deadline(void)
 
 /* Leaves the lock's queue, whether the lock was granted or not. */
 static void
-drop_lock(dl_window_session *self)
+leave_lock_queue(dl_window_session *self)
 {
     self->is_waiting = false;
     self->has_lock = false;
@@ -42,7 +42,7 @@ void
 dl_window_session_fini(dl_window_session *session)
 {
     if (session->is_waiting) {
-        drop_lock(session);
+        leave_lock_queue(session);
     } else if (session->has_lock && session->window != NULL) {
         dl_lock_queue_set_lost(queue_of(session), session->window->ranks,
                                session->window->memory->owner, session->caller, true);
@@ -57,7 +57,7 @@ dl_window_session_withdraw(dl_window_session *session, const dl_window_served *w
 {
     if (session->window == window) {
         if (session->is_waiting || session->has_lock) {
-            drop_lock(session);
+            leave_lock_queue(session);
         }
         session->window = NULL;
     }
@@ -125,26 +125,19 @@ bind_window(dl_window_session *self, uint32_t number)
 static void
 try_lock(dl_window_session *self)
 {
-    bool is_granted = false;
-    dl_status status = dl_lock_queue_try(queue_of(self), self->window->ranks,
-                                         self->window->memory->owner, self->caller,
-                                         latch_deadline(), &is_granted);
+    bool is_granted;
+    dl_status status = dl_lock_queue_try(
+        queue_of(self), self->window->ranks, self->window->memory->owner, self->caller,
+        self->lock_deadline, latch_deadline(), &is_granted);
 
-    if (status == DL_OK && is_granted) {
+    if (status != DL_OK) {
+        dl_error error = *dl_last_error();
+        leave_lock_queue(self);
+        put_failure(self, self->lock_id, &error);
+    } else if (is_granted) {
         self->is_waiting = false;
         self->has_lock = true;
         put_answer(self, self->lock_id, DL_WINDOW_DONE, 0, 0);
-        return;
-    }
-    if (status == DL_OK && dl_deadline_passed(self->lock_deadline)) {
-        status = dl_lock_queue_fail_late(queue_of(self), self->window->ranks,
-                                         self->window->memory->owner, self->caller,
-                                         self->lock_deadline);
-    }
-    if (status != DL_OK) {
-        dl_error error = *dl_last_error();
-        drop_lock(self);
-        put_failure(self, self->lock_id, &error);
     }
 }
 
@@ -152,13 +145,6 @@ static dl_status
 request_lock(dl_window_session *self, const dl_head *head)
 {
     DL_TRY(dl_window_memory_check(self->window->memory, self->window->ranks));
-    if (self->is_waiting || self->has_lock || head->root > 1) {
-        return dl_fail(DL_INVALID,
-                       "window in group %s: rank %d holds the lock of rank %d, or "
-                       "waits for it, already; locks do not nest",
-                       self->window->ranks->group_name, self->caller,
-                       self->window->memory->owner);
-    }
     DL_TRY(dl_lock_queue_enter(queue_of(self), self->window->ranks,
                                self->window->memory->owner, self->caller,
                                head->root != 0, latch_deadline()));
@@ -169,9 +155,15 @@ request_lock(dl_window_session *self, const dl_head *head)
     return DL_OK;
 }
 
+/* A rank that has given up its wait for the lock, and cannot know whether it was granted
+ * meanwhile, releases it all the same. */
 static dl_status
 release_lock(dl_window_session *self)
 {
+    if (self->is_waiting) {
+        leave_lock_queue(self);
+        return DL_OK;
+    }
     DL_TRY(dl_lock_queue_release(queue_of(self), self->window->ranks,
                                  self->window->memory->owner, self->caller,
                                  latch_deadline()));
@@ -183,10 +175,9 @@ release_lock(dl_window_session *self)
 static dl_status
 carry_out_access(dl_window_session *self, const dl_head *head, const uint8_t *payload)
 {
-    size_t room = DL_HEAD_SIZE + dl_window_frame_answer(head);
     dl_access access;
 
-    DL_TRY(dl_window_frame_access(head, payload, NULL, self->window->memory, &access));
+    DL_TRY(dl_window_frame_access(head, payload, self->window->memory, &access));
     if (access.kind == DL_ACCESS_UPDATE && access.input != NULL) {
         DL_TRY(dl_buffer_set(&self->aligned, (dl_bytes){payload, head->size}));
         access.input = self->aligned.data;
@@ -195,7 +186,7 @@ carry_out_access(dl_window_session *self, const dl_head *head, const uint8_t *pa
         return dl_window_memory_access(self->window->memory, self->window->ranks,
                                        &access, latch_deadline());
     }
-    DL_TRY(dl_buffer_reserve(&self->out, room));
+    DL_TRY(dl_buffer_reserve(&self->out, DL_HEAD_SIZE + access.size));
     access.output = self->out.data + self->out.size + DL_HEAD_SIZE;
     DL_TRY(dl_window_memory_access(self->window->memory, self->window->ranks, &access,
                                    latch_deadline()));
@@ -229,62 +220,44 @@ dispatch(dl_window_session *self, const dl_head *head, const uint8_t *payload)
         DL_TRY(dl_window_memory_check(self->window->memory, self->window->ranks));
         put_answer(self, head->id, DL_WINDOW_DONE, 0, 0);
         return DL_OK;
-    case DL_WINDOW_DROP:
-        drop_lock(self);
-        return DL_OK;
     default:
         return carry_out_access(self, head, payload);
     }
 }
 
-/* Carries out the complete requests at the front of the input. */
-static dl_status
-carry_out_requests(dl_window_session *self)
+dl_status
+dl_window_session_step(dl_window_session *session)
 {
     size_t at = 0;
 
-    while (self->in.size - at >= DL_HEAD_SIZE
-           && self->out.size < DL_WINDOW_OUTPUT_LIMIT) {
+    if (session->is_waiting && session->window != NULL) {
+        try_lock(session);
+    }
+    while (session->in.size - at >= DL_HEAD_SIZE
+           && session->out.size < DL_WINDOW_OUTPUT_LIMIT) {
         dl_head head;
-        if (!dl_head_take(self->in.data + at, &head)
+        if (!dl_head_take(session->in.data + at, &head)
             || !dl_window_frame_is_request(&head)) {
             return dl_fail(DL_PROTOCOL, "a frame is not valid here");
         }
-        if (self->in.size - at < DL_HEAD_SIZE + head.size) {
+        if (session->in.size - at < DL_HEAD_SIZE + head.size) {
             break;
         }
-        if (!self->is_bound) {
-            bind_window(self, head.code);
+        if (!session->is_bound) {
+            bind_window(session, head.code);
         }
-        if (self->window != NULL && self->window->number != head.code) {
+        if (session->window != NULL && session->window->number != head.code) {
             return dl_fail(DL_PROTOCOL, "a session is for one window");
         }
-        dl_status status = dispatch(self, &head, self->in.data + at + DL_HEAD_SIZE);
+        dl_status status = dispatch(session, &head, session->in.data + at + DL_HEAD_SIZE);
         if (status == DL_PROTOCOL) {
             return status;
         }
         if (status != DL_OK) {
-            fail_request(self, &head);
+            fail_request(session, &head);
         }
         at += DL_HEAD_SIZE + head.size;
     }
-    dl_buffer_consume(&self->in, at);
-    return dl_buffer_check(&self->out);
-}
-
-dl_status
-dl_window_session_feed(dl_window_session *session, dl_bytes bytes)
-{
-    dl_buffer_put(&session->in, bytes);
-    DL_TRY(dl_buffer_check(&session->in));
-    return carry_out_requests(session);
-}
-
-dl_status
-dl_window_session_step(dl_window_session *session)
-{
-    if (session->is_waiting && session->window != NULL) {
-        try_lock(session);
-    }
-    return carry_out_requests(session);
+    dl_buffer_consume(&session->in, at);
+    return dl_buffer_check(&session->out);
 }

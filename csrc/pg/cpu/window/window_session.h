@@ -26,7 +26,7 @@ typedef struct dl_window_session {
     const dl_list *windows;   /* of dl_window_served; borrowed */
     dl_window_served *window; /* NULL: none named yet, or withdrawn */
     bool is_bound;            /* some request has named a window */
-    dl_buffer in;
+    dl_buffer in; /* the caller of these functions appends to it */
     dl_buffer aligned; /* the input of an update */
     dl_buffer out;     /* the caller of these functions sends and consumes it */
     dl_error late;     /* the first failure since the last answer; DL_OK: none */
@@ -44,12 +44,9 @@ void dl_window_session_init(dl_window_session *session, int caller,
  * reconnects within a second. */
 void dl_window_session_fini(dl_window_session *session);
 
-/* Adds received bytes, and carries out the complete requests.  After a failure,
- * DL_PROTOCOL or DL_NO_MEMORY, the caller disconnects the rank. */
-dl_status dl_window_session_feed(dl_window_session *session, dl_bytes bytes);
-
-/* Carries out the complete requests in `in`, and those that waited for output to be
- * sent or for a lock. */
+/* Carries out the complete requests in `in`, to which the caller appends what it has
+ * received, and those that waited for output to be sent or for a lock.  After a
+ * failure, DL_PROTOCOL or DL_NO_MEMORY, the caller disconnects the rank. */
 dl_status dl_window_session_step(dl_window_session *session);
 
 /* The window is not served any more. */
