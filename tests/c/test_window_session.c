@@ -215,8 +215,8 @@ CHECK_CASE(a_wait_that_is_given_up_leaves_the_queue)
 {
     begin(1);
     take_here();
-    CHECK_OK(ask(
-        (dl_head){.detail = DL_WINDOW_LOCK, .id = 4, .length = UINT64_MAX}, NULL));
+    CHECK_OK(
+        ask((dl_head){.detail = DL_WINDOW_LOCK, .id = 4, .length = UINT64_MAX}, NULL));
     CHECK_OK(ask((dl_head){.detail = DL_WINDOW_UNLOCK, .id = 5}, NULL));
     CHECK_EQUAL(answer(NULL, 0).id, 5);
     give_back_here();

@@ -21,17 +21,15 @@ typedef struct part {
     uint32_t fork_generation;
     dl_window_options options;
     dl_window_ranks ranks;
-    dl_layout layout; /* empty in a group of one rank */
     dl_roster *roster;
     dl_window_ends *ends;
     char *group_name;
     dl_peer *peers;
     dl_process **processes;
     dl_region *region;
-    target *targets;  /* by rank */
-    atomic_int locks; /* that this rank has */
-    dl_way *ways;     /* by rank; this and the next two only with several hosts */
-    dl_window_server *server;
+    target *targets;          /* by rank */
+    atomic_int locks;         /* that this rank has */
+    dl_window_server *server; /* this and the next only with several hosts */
     dl_window_served served;
 } part;
 
@@ -108,11 +106,9 @@ free_part(dl_window_part *base)
         dl_backend_origin_unref(&self->roster->base);
     }
     dl_window_ends_unref(self->ends);
-    dl_layout_fini(&self->layout);
     free(self->targets);
     free(self->processes);
     free(self->peers);
-    free(self->ways);
     free(self->group_name);
     free(self);
 }
@@ -150,25 +146,6 @@ map_memory(part *self, int rank, const card *place, uint64_t size)
     return DL_OK;
 }
 
-static bool
-is_here(const part *self, int rank)
-{
-    return self->roster == NULL || self->layout.host_of[rank] == self->layout.host;
-}
-
-static void
-reach_memory(part *self, int rank, const card *place)
-{
-    dl_link_options options = {
-        .group = self->group_name,
-        .listener = &self->roster->endpoint.calls,
-        .rank = self->ranks.rank,
-    };
-
-    dl_window_client_init(&self->targets[rank].client, &self->ranks, rank,
-                          (uint32_t)place->number, &options, &self->ways[rank]);
-}
-
 static dl_status
 join_parts(dl_window_part *base, const uint8_t *cards, const uint64_t *sizes)
 {
@@ -177,8 +154,8 @@ join_parts(dl_window_part *base, const uint8_t *cards, const uint64_t *sizes)
     for (int rank = 0; rank < self->ranks.size; rank++) {
         card place;
         memcpy(&place, cards + (size_t)rank * DL_WINDOW_CARD_SIZE, sizeof place);
-        if (!is_here(self, rank)) {
-            reach_memory(self, rank, &place);
+        if (self->targets[rank].client.ranks != NULL) {
+            self->targets[rank].client.number = (uint32_t)place.number;
         } else if (rank != self->ranks.rank) {
             DL_TRY(map_memory(self, rank, &place, sizes[rank]));
         }
@@ -292,6 +269,26 @@ static const dl_window_part_ops part_ops = {
     .free = free_part,
 };
 
+/* Prepares the clients of the ranks on other hosts, which lack only the windows' numbers:
+ * these come with the cards. */
+static void
+init_clients(part *self, const dl_cpu_window_group *group)
+{
+    const dl_layout *layout = group->layout;
+    dl_link_options options = {
+        .group = self->group_name,
+        .listener = &self->roster->endpoint.calls,
+        .rank = self->ranks.rank,
+    };
+
+    for (int rank = 0; rank < self->ranks.size; rank++) {
+        if (layout->host_of[rank] != layout->host) {
+            dl_window_client_init(&self->targets[rank].client, &self->ranks, rank,
+                                  &options, &group->ways[rank]);
+        }
+    }
+}
+
 static dl_status
 copy_group(part *self, const dl_cpu_window_group *group)
 {
@@ -306,6 +303,10 @@ copy_group(part *self, const dl_cpu_window_group *group)
         || self->targets == NULL) {
         return dl_fail_no_memory();
     }
+    self->ranks.group_name = self->group_name;
+    self->ranks.peers = self->peers;
+    self->ranks.processes = self->processes;
+    self->ranks.ends = self->ends;
     if (group->roster == NULL) {
         dl_peer_own(self->peers);
         return DL_OK;
@@ -316,14 +317,9 @@ copy_group(part *self, const dl_cpu_window_group *group)
     memcpy(self->processes, group->processes, size * sizeof(dl_process *));
     if (group->server != NULL) {
         self->server = dl_window_server_ref(group->server);
-        self->ways = malloc(size * sizeof *self->ways);
-        if (self->ways == NULL) {
-            return dl_fail_no_memory();
-        }
-        memcpy(self->ways, group->ways, size * sizeof *self->ways);
+        init_clients(self, group);
     }
-    return dl_layout_init(&self->layout, group->layout->rank, group->layout->size,
-                          group->layout->host_of);
+    return DL_OK;
 }
 
 /* Allocates this rank's memory, and writes its card. */
@@ -376,10 +372,6 @@ dl_cpu_window_new(const dl_cpu_window_group *group, const dl_window_options *opt
     self->ranks.size = is_alone ? 1 : group->layout->size;
     self->ranks.may_spin = group->may_spin;
     dl_status status = copy_group(self, group);
-    self->ranks.group_name = self->group_name;
-    self->ranks.peers = self->peers;
-    self->ranks.processes = self->processes;
-    self->ranks.ends = self->ends;
     if (status == DL_OK) {
         status = open_memory(self);
     }

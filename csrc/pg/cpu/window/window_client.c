@@ -20,10 +20,9 @@
 
 void
 dl_window_client_init(dl_window_client *client, const dl_window_ranks *ranks, int owner,
-                      uint32_t number, const dl_link_options *link, const dl_way *way)
+                      const dl_link_options *link, const dl_way *way)
 {
-    *client = (dl_window_client){
-        .ranks = ranks, .owner = owner, .number = number, .options = *link};
+    *client = (dl_window_client){.ranks = ranks, .owner = owner, .options = *link};
     client->options.peer = owner;
     client->options.there = &ranks->peers[owner];
     client->options.use = DL_FOR_WINDOWS;
@@ -58,15 +57,9 @@ fail_timeout(const dl_window_client *self, dl_deadline deadline)
 static dl_status
 check_wait(const dl_window_client *self, dl_deadline deadline)
 {
-    char peer[DL_PEER_TEXT_SIZE];
-
     DL_TRY(dl_window_ends_check(self->ranks->ends));
     DL_TRY(dl_interrupt_check());
-    if (dl_process_has_ended(self->ranks->processes[self->owner])) {
-        dl_peer_describe(&self->ranks->peers[self->owner], self->owner, peer);
-        return dl_fail(DL_PEER_LOST, "window in group %s: %s exited or was killed",
-                       self->ranks->group_name, peer);
-    }
+    DL_TRY(dl_window_ranks_check(self->ranks, self->owner));
     return dl_deadline_passed(deadline) ? fail_timeout(self, deadline) : DL_OK;
 }
 
@@ -189,10 +182,7 @@ fail_with_received_text(dl_window_client *self, const dl_head *head,
         return dl_failure_notice_fail(peer, self->owner, head, (uint8_t *)text);
     }
     if (head->root == DL_CLOSED) {
-        char name[DL_PEER_TEXT_SIZE];
-        dl_peer_describe(peer, self->owner, name);
-        return dl_fail(DL_CLOSED, "window in group %s: %s has closed it",
-                       self->ranks->group_name, name);
+        return dl_window_ranks_fail_closed(self->ranks, self->owner);
     }
     bool is_failure = head->root != DL_OK && head->root <= DL_STATUS_LAST
                       && head->root != DL_INTERRUPTED;

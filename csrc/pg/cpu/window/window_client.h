@@ -13,10 +13,10 @@
 #include "pg/cpu/window/window_frame.h"
 
 typedef struct dl_window_client {
-    /* fixed after init */
-    const dl_window_ranks *ranks;
+    /* fixed after init, but for the number, which is fixed before the first access */
+    const dl_window_ranks *ranks; /* NULL in zeroed memory, which is not used */
     int owner;
-    uint32_t number; /* of the window, on the owner */
+    uint32_t number; /* of the window, on the owner; the caller sets it */
     dl_link_options options;
     pthread_mutex_t lock;
     pthread_cond_t passed;
@@ -32,8 +32,7 @@ typedef struct dl_window_client {
 /* `link` are the options of the link, but for peer, address, token and use; what they
  * point to stays in place. */
 void dl_window_client_init(dl_window_client *client, const dl_window_ranks *ranks,
-                           int owner, uint32_t number, const dl_link_options *link,
-                           const dl_way *way);
+                           int owner, const dl_link_options *link, const dl_way *way);
 
 /* Disconnects.  In a forked child, where the descriptors are closed already, it leaves
  * them alone. */

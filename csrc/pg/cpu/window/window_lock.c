@@ -21,6 +21,29 @@
  * it does after Ctrl-C. */
 #define LOST_PATIENCE DL_SECOND
 
+dl_status
+dl_window_ranks_check(const dl_window_ranks *ranks, int owner)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    if (!dl_process_has_ended(ranks->processes[owner])) {
+        return DL_OK;
+    }
+    dl_peer_describe(&ranks->peers[owner], owner, peer);
+    return dl_fail(DL_PEER_LOST, "window in group %s: %s exited or was killed",
+                   ranks->group_name, peer);
+}
+
+dl_status
+dl_window_ranks_fail_closed(const dl_window_ranks *ranks, int owner)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    dl_peer_describe(&ranks->peers[owner], owner, peer);
+    return dl_fail(DL_CLOSED, "window in group %s: %s has closed it", ranks->group_name,
+                   peer);
+}
+
 /* One step of the part of a wait that does not sleep: spins, then yields.  Returns
  * false once that part is over. */
 static bool

@@ -33,6 +33,12 @@ typedef struct dl_window_ranks {
     bool may_spin; /* every rank has a core of its own */
 } dl_window_ranks;
 
+/* Fails with DL_PEER_LOST if the process of `owner` has ended. */
+dl_status dl_window_ranks_check(const dl_window_ranks *ranks, int owner);
+
+/* Fails with DL_CLOSED: `owner` has closed the window. */
+dl_status dl_window_ranks_fail_closed(const dl_window_ranks *ranks, int owner);
+
 /* Zeroed memory is free. */
 typedef struct dl_latch {
     _Alignas(DL_LINE) _Atomic uint32_t word; /* 0, or the holder */

@@ -27,19 +27,10 @@ dl_window_head_size(int ranks)
 dl_status
 dl_window_memory_check(const dl_window_memory *memory, const dl_window_ranks *ranks)
 {
-    char peer[DL_PEER_TEXT_SIZE];
-
-    if (atomic_load_explicit(&memory->head->is_open, memory_order_acquire)
-        && !dl_process_has_ended(ranks->processes[memory->owner])) {
-        return DL_OK;
-    }
-    dl_peer_describe(&ranks->peers[memory->owner], memory->owner, peer);
-    if (dl_process_has_ended(ranks->processes[memory->owner])) {
-        return dl_fail(DL_PEER_LOST, "window in group %s: %s exited or was killed",
-                       ranks->group_name, peer);
-    }
-    return dl_fail(DL_CLOSED, "window in group %s: %s has closed it", ranks->group_name,
-                   peer);
+    DL_TRY(dl_window_ranks_check(ranks, memory->owner));
+    return atomic_load_explicit(&memory->head->is_open, memory_order_acquire)
+               ? DL_OK
+               : dl_window_ranks_fail_closed(ranks, memory->owner);
 }
 
 /* Copies between the caller's memory and a window, which overlap if the caller passes a

@@ -114,60 +114,50 @@ send_output(connection *self)
     return DL_OK;
 }
 
-/* Receives into the session's own buffer, and carries out what is complete. */
+/* Receives into the session's own buffer; `*size` is 0 if nothing has arrived. */
 static dl_status
-receive_input(connection *self)
+receive_input(connection *self, size_t *size)
 {
     dl_buffer *in = &self->session.in;
 
-    for (int i = 0; i < INPUTS && self->session.out.size == 0; i++) {
-        size_t got = 0;
-        DL_TRY(dl_buffer_reserve(in, INPUT));
-        struct iovec part = {in->data + in->size, INPUT};
-        DL_TRY(dl_link_read(&self->link, &part, 1, &got));
-        if (got == 0) {
-            return DL_OK;
-        }
-        in->size += got;
-        DL_TRY(dl_window_session_step(&self->session));
-    }
+    DL_TRY(dl_buffer_reserve(in, INPUT));
+    struct iovec part = {in->data + in->size, INPUT};
+    DL_TRY(dl_link_read(&self->link, &part, 1, size));
+    in->size += *size;
     return DL_OK;
 }
 
-/* Sends output, and carries out the requests that waited for room in it, until neither
- * is possible. */
+/* Moves what can be moved without blocking.  A rank that does not read its answers is
+ * not read from. */
 static dl_status
-flush_output(connection *self)
+move_bytes(connection *self, bool has_input)
 {
-    for (;;) {
-        size_t waiting = self->session.in.size;
-        DL_TRY(send_output(self));
-        if (self->session.out.size > 0 || waiting < DL_HEAD_SIZE) {
-            return DL_OK;
+    const dl_buffer *in = &self->session.in, *out = &self->session.out;
+
+    has_input = has_input && out->size == 0;
+    for (int turn = 0;; turn++) {
+        size_t got = 0;
+        if (has_input && turn < INPUTS) {
+            DL_TRY(receive_input(self, &got));
         }
+        size_t waiting = in->size;
         DL_TRY(dl_window_session_step(&self->session));
-        if (self->session.in.size == waiting && self->session.out.size == 0) {
+        bool is_idle = got == 0 && in->size == waiting && out->size == 0;
+        has_input = has_input && out->size == 0;
+        DL_TRY(send_output(self));
+        if (is_idle || out->size > 0) {
             return DL_OK;
         }
     }
 }
 
-/* Moves what can be moved without blocking.  A rank that does not read its answers is
- * not read from.  Any event may mean input, since dl_link_poll() asks for POLLOUT while
- * TLS holds received bytes. */
+/* Any event may mean input, since dl_link_poll() asks for POLLOUT while TLS holds
+ * received bytes. */
 static void
 advance_connection(dl_window_server *server, connection *self, short events)
 {
-    dl_status status = DL_OK;
+    dl_status status = move_bytes(self, events != 0);
 
-    if (events != 0) {
-        status = receive_input(self);
-    } else {
-        status = dl_window_session_step(&self->session);
-    }
-    if (status == DL_OK) {
-        status = flush_output(self);
-    }
     if (status == DL_PROTOCOL) {
         dl_log(DL_LOG_WARNING,
                "group %s: rank %d sent a request for a window that is not valid, and "

@@ -249,7 +249,8 @@ dl_window_session_step(dl_window_session *session)
         if (session->window != NULL && session->window->number != head.code) {
             return dl_fail(DL_PROTOCOL, "a session is for one window");
         }
-        dl_status status = dispatch(session, &head, session->in.data + at + DL_HEAD_SIZE);
+        dl_status status =
+            dispatch(session, &head, session->in.data + at + DL_HEAD_SIZE);
         if (status == DL_PROTOCOL) {
             return status;
         }

@@ -26,10 +26,10 @@ typedef struct dl_window_session {
     const dl_list *windows;   /* of dl_window_served; borrowed */
     dl_window_served *window; /* NULL: none named yet, or withdrawn */
     bool is_bound;            /* some request has named a window */
-    dl_buffer in; /* the caller of these functions appends to it */
-    dl_buffer aligned; /* the input of an update */
-    dl_buffer out;     /* the caller of these functions sends and consumes it */
-    dl_error late;     /* the first failure since the last answer; DL_OK: none */
+    dl_buffer in;             /* the caller of these functions appends to it */
+    dl_buffer aligned;        /* the input of an update */
+    dl_buffer out;            /* the caller of these functions sends and consumes it */
+    dl_error late;            /* the first failure since the last answer; DL_OK: none */
     /* a lock that was not granted yet */
     bool is_waiting;
     uint64_t lock_id;
