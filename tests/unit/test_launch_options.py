@@ -172,7 +172,7 @@ def test_ranks_get_no_gpu_that_is_hidden(monkeypatch, capsys, shown, ranks):
         (["python", "train.py"], "scripts run by this Python, so leave it out"),
         (["sh", "-c", "date"], "--no-python runs a program that is not a script"),
         (["--no-python", "no-such-program"], "program 'no-such-program' not found"),
-        ([], "the following arguments are required: script\n"),
+        ([], "the following arguments are required: training_script"),
         (["--nnodes"], "argument --nnodes: expected one argument"),
     ],
 )

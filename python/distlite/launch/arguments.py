@@ -248,11 +248,10 @@ def make_parser(prog: str | None = None, epilog: str | None = None) -> Parser:
     flag("-m --module", "the script is the name of a module")
     flag("--no-python", "the script is a program, run without Python")
     flag("--run-path", "run the script with runpy.run_path")
-    parser.add_argument("training_script", metavar="script", help=argparse.SUPPRESS)
-    rest = parser.add_argument(
+    parser.add_argument("training_script", help=argparse.SUPPRESS)
+    parser.add_argument(
         "training_script_args", nargs=argparse.REMAINDER, help=argparse.SUPPRESS
     )
-    rest.required = False  # there may be none, which an error must not ask for
     return parser
 
 
