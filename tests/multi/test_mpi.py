@@ -62,7 +62,7 @@ def test_a_few_of_everything_with_each_binary_interface(family):
     """The stand-in: also for what is not installed."""
     env = mpi_double(*FAMILIES[family])
     for result in run_ranks(mpi_ranks.call, 2, env=env, name="first_steps"):
-        assert all(result) and len(result) == 8
+        assert all(result) and len(result) == 9
 
 
 @pytest.mark.slow
@@ -206,7 +206,7 @@ def test_a_thread_level_that_is_too_low_is_refused():
 @launchers
 def test_a_few_of_everything(run, launcher):
     for result in run(launcher, 2, "first_steps"):
-        assert all(result) and len(result) == 8
+        assert all(result) and len(result) == 9
 
 
 @launchers

@@ -27,7 +27,7 @@ def run_shared(name, size, **options):
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_few_of_everything_without_mpi(size):
     for result in run_shared("first_steps", size):
-        assert all(result) and len(result) >= 7
+        assert all(result) and len(result) >= 8
 
 
 @pytest.mark.slow
@@ -38,7 +38,7 @@ def test_every_collective_without_mpi():
 @launchers
 def test_a_few_of_everything_with_an_mpi(run, launcher):
     for result in run(launcher, 2, "first_steps", **SHARED):
-        assert all(result) and len(result) == 8
+        assert all(result) and len(result) == 9
 
 
 def test_it_is_the_default():

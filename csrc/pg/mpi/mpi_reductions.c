@@ -4,8 +4,9 @@
  * ranks; others are reduced by MPI, as this library promises: floats shorter than 32 bits
  * are widened to float32 and rounded once, at the end; operations on bool are logical;
  * AVG is a sum and a division.  What MPI does not reduce alike is reduced as by a function
- * (pg/function_reduction.h): MIN and MAX of floats, which propagate NaN, those of uint64,
- * of which MPICH 4.0 takes the largest for negative, and reduce_scatter. */
+ * (pg/function_reduction.h): MIN and MAX of floats, which propagate NaN, those of unsigned
+ * integers, of which MPICH 4.0 takes the largest for negative, sums of integers of 8 and 16
+ * bits, which Open MPI 4.1 saturates, and reduce_scatter. */
 #include "pg/function_reduction.h"
 #include "pg/mpi/mpi_state.h"
 #include "tensor/strided.h"
@@ -80,15 +81,15 @@ static dl_mpi_handle
 choose_op(const dl_mpi_table *mpi, dl_reduce_op op, dl_dtype worked)
 {
     bool is_order = op == DL_MIN || op == DL_MAX;
+    bool is_sum = op == DL_SUM || op == DL_AVG || op == DL_PREMUL_SUM;
+    bool is_signed = worked == DL_INT8 || worked == DL_INT16 || worked == DL_INT32
+                     || worked == DL_INT64;
 
     if (worked == DL_BOOL) {
         return logical_op_of(mpi, op);
     }
-    if (is_order
-        && (worked == DL_FLOAT32 || worked == DL_FLOAT64 || worked == DL_UINT64)) {
-        return 0;
-    }
-    return op_of(mpi, op);
+    bool is_left = (is_order && !is_signed) || (is_sum && dl_dtype_size(worked) < 4);
+    return is_left ? 0 : op_of(mpi, op);
 }
 
 static reduction
