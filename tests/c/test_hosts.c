@@ -9,7 +9,7 @@
 #include "pg/cpu/algorithms/algorithms.h"
 #include "traffics.h"
 
-#define PATIENCE (15 * DL_SECOND)
+#define PATIENCE (60 * DL_SECOND)
 #define CHUNK ((size_t)16 << 10)
 #define HOSTS_LIMIT 8
 
