@@ -2,6 +2,7 @@
  *
  * Operations of few bytes: which ranks run ahead of others, and how differences are
  * detected. */
+#include "base/thread.h"
 #include "mpi_jobs.h"
 #include "pg/group_state.h"
 
