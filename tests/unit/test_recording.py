@@ -442,6 +442,10 @@ def test_flight_recorders_have_what_did_not_end(world, tmp_path):
     mine = own()
     mine.operations = mine.operations[-2:]
     mine.operations[-1].status = "timeout"
+    # Another default group that the process has had before.
+    group = mine.operations[0].group
+    assert group is not None
+    mine.groups.insert(0, replace(group, serial=0, rank=1, size=2))
     queued = replace(mine.operations[0], state="queued", sequence=None, started=0)
     mine.operations.append(replace(queued, ended=0))
     (path,) = flight_recorder.write_dumps([mine], str(tmp_path / "fr-"))

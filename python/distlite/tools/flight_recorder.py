@@ -54,7 +54,7 @@ def write_dumps(recordings: Sequence[Recording], prefix: str) -> list[str]:
 def dump_of(recording: Recording, members: dict[_Key, list[int]]) -> dict[str, Any]:
     """Returns what torch's flight recorder would have dumped."""
     entries = _entries(recording)
-    groups = [group for group in recording.groups if group.begun]
+    groups = [group for group in _latest(recording).values() if group.begun]
     return {
         "version": VERSION,
         "comm_lib_version": "",
@@ -75,8 +75,8 @@ def _members(recordings: Sequence[Recording]) -> dict[_Key, list[int]]:
     """Returns the ranks of each group, as far as the recordings know them."""
     found: dict[_Key, dict[int, int]] = {}
     for recording in recordings:
-        for group in recording.groups:
-            known = found.setdefault(_key(group), {})
+        for key, group in _latest(recording).items():
+            known = found.setdefault(key, {})
             known[group.rank] = recording.rank or 0
             if group.size == recording.size:
                 known.update((rank, rank) for rank in range(group.size))
@@ -85,10 +85,14 @@ def _members(recordings: Sequence[Recording]) -> dict[_Key, list[int]]:
     }
 
 
+def _latest(recording: Recording) -> dict[_Key, Group]:
+    """Returns the groups; of those that were made again under a name, the last one."""
+    return {_key(group): group for group in recording.groups}
+
+
 def _entries(recording: Recording) -> list[dict[str, Any]]:
-    """Returns the collectives of groups that are known, in the order of the calls; of
-    groups that were made again under the same name, those of the last one."""
-    latest = {_key(group): group for group in recording.groups}
+    """Returns the collectives of groups that are known, in the order of the calls."""
+    latest = _latest(recording)
     calls = [
         (o, o.group)
         for o in recording.operations
