@@ -40,12 +40,29 @@ typedef struct scene {
     dl_group *group;
 } scene;
 
+/* A rank that ends its group would end the joining of one that is still about it. */
+DL_CHECK_UNUSED static void
+wait_until_all_have_joined(const scene *self)
+{
+    for (int i = 0; i < self->size; i++) {
+        int rank = (self->rank + i) % self->size;
+        char text[32];
+        snprintf(text, sizeof text, "joined/%d", rank);
+        dl_bytes key = dl_bytes_of(text);
+        if (rank == self->rank) {
+            CHECK_OK(dl_store_set(self->store, key, key, soon()));
+        }
+        CHECK_OK(dl_store_wait(self->store, &key, 1, soon()));
+    }
+}
+
 DL_CHECK_UNUSED static scene
 enter(int rank, const rank_processes *all)
 {
     enter_job(rank, all);
     scene self = {.rank = rank, .size = all->size, .store = open_file_store(all)};
     self.group = join_mpi_group(self.store, "0", rank, all);
+    wait_until_all_have_joined(&self);
     return self;
 }
 

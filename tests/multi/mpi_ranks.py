@@ -12,7 +12,6 @@ import signal
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -163,30 +162,6 @@ def _messages(rank: int, size: int) -> list[bool]:
     ]
 
 
-def exchanges() -> int:
-    """Large arrays to neighbours and back, in one call; how often one was wrong."""
-    rank, size = init()
-    grid = distlite.Cartesian(0, True)
-    before, behind = (rank - 1) % size, (rank + 1) % size
-    wrong = 0
-    for turn in range(100):
-        sent = np.full((2, 100_000), rank + size * turn, np.int32)
-        got = np.zeros_like(sent)
-        grid.neighbor_all_to_all(got, sent)
-        wrong += got[:, -1].tolist() != [before + size * turn, behind + size * turn]
-        distlite.sendrecv(got[0], sent[0], behind, before)
-        wrong += int(got[0, 0]) != before + size * turn
-    distlite.destroy_process_group()
-    return wrong
-
-
-def probes() -> list[int | None] | None:
-    """The tags that probes for any tag find."""
-    import probe_ranks
-
-    return probe_ranks.in_order(*_world(), "", "mpi")
-
-
 def windows() -> list[int]:
     """Tickets, and a window of another group while this one is open."""
     rank, size = init()
@@ -210,7 +185,7 @@ def failures() -> dict[str, str]:
     alone; each of the errors, and whether the other groups still work."""
     rank, _ = init(seconds=60)
     first, second = distlite.new_group(), distlite.new_group()
-    found = {"tag": error_of(distlite.send, np.ones(1), 1 - rank, tag=1 << 31)}
+    found: dict[str, str] = {}
     other = [distlite.all_reduce, distlite.barrier][rank]
     given = [(np.ones(3),), ()][rank]
     found["mismatch"] = error_of(other, *given, group=first)
@@ -226,167 +201,11 @@ def failures() -> dict[str, str]:
     if rank == 0:
         waiting.start()
         found["abort"] = error_of(distlite.barrier, group=third)
-    receiving = distlite.new_group()
-    receiving.set_timeout(timedelta(seconds=0.3))
-    if rank == 0:
-        work = distlite.irecv(np.zeros(3), 1, group=receiving)
-        found["receive"] = error_of(work.wait)
-    short = np.zeros(1)
-    if rank == 0:
-        found["long"] = error_of(distlite.recv, short, 1)
-    else:
-        distlite.send(np.zeros(3), 0)
     one = np.ones(1)
     distlite.all_reduce(one)
     found["then"] = str(one[0])
     distlite.destroy_process_group()
     return found
-
-
-def pending() -> str:
-    """Receives of which nothing comes, some dropped, some kept, as the process ends;
-    and sends that nobody has waited for."""
-    rank, size = init()
-    group = distlite.new_group()
-    distlite.barrier()
-    for i in range(6):
-        room = np.zeros(1000 + i * 100_000)
-        work = distlite.irecv(room, (rank + 1) % size, group if i % 2 else None, tag=i)
-        if i < 3:
-            _kept.append((room, work))
-    distlite.isend(np.ones(3), (rank + 1) % size, tag=99)
-    distlite.recv(np.zeros(3), (rank - 1) % size, tag=99)
-    return "left"
-
-
-_kept: list[Any] = []
-
-
-def sent_in_vain() -> dict[str, Any]:
-    """Rank 0 gives up sends of large arrays, whose memory it returns to the system;
-    then rank 1 takes them: what it finds."""
-    rank, _ = init(seconds=60)
-    group = distlite.new_group()
-    store = distlite.distributed_c10d._get_default_store()
-    distlite.barrier()
-    found: dict[str, Any] = {}
-    count = 2_000_000
-    if rank == 0:
-        group.set_timeout(timedelta(seconds=0.3))
-        rows = np.stack([np.arange(count) * 3.0] * 2, 1)
-        sent = [np.arange(count) * 1.0, np.arange(count) * 2.0, rows[:, 0]]
-        found["sync"] = error_of(distlite.send, sent[0], 1, group=group, tag=1)
-        work = distlite.isend(sent[1], 1, group, tag=2)
-        found["async"] = error_of(work.wait)
-        found["gaps"] = error_of(distlite.send, sent[2], 1, group=group, tag=3)
-        del sent, rows, work
-        store.set("given up", "")
-    else:
-        store.wait(["given up"])
-        for tag in (1, 2, 3):
-            got = np.zeros(count)
-            distlite.recv(got, 0, group=group, tag=tag)
-            found[str(tag)] = bool((got == np.arange(count) * float(tag)).all())
-    distlite.barrier()
-    return found
-
-
-def tensors_sent_in_vain() -> dict[str, Any]:
-    """As above, of torch's tensors that get other memory before rank 1 takes them."""
-    import torch
-
-    rank, _ = init(seconds=60)
-    group = distlite.new_group()
-    store = distlite.distributed_c10d._get_default_store()
-    distlite.barrier()
-    found: dict[str, Any] = {}
-    count = 2_000_000
-    if rank == 0:
-        group.set_timeout(timedelta(seconds=0.3))
-        sent = [torch.full((count,), tag * 1.0).double() for tag in (1, 2)]
-        storages = [weakref.ref(tensor.untyped_storage()) for tensor in sent]
-        found["sync"] = error_of(distlite.send, sent[0], 1, group=group, tag=1)
-        work = distlite.isend(sent[1], 1, group, tag=2)
-        found["async"] = error_of(work.wait)
-        for tensor in sent:
-            tensor.data = torch.zeros(3)
-        del work
-        found["kept"] = [storage() is not None for storage in storages]
-        store.set("given up", "")
-    else:
-        store.wait(["given up"])
-        for tag in (1, 2):
-            got = np.zeros(count)
-            distlite.recv(got, 0, group=group, tag=tag)
-            found[str(tag)] = bool((got == tag).all())
-    distlite.barrier()
-    return found
-
-
-def from_any_rank() -> dict[str, Any]:
-    """Receives from any rank, before and after the message; what rank 0 found."""
-    rank, _ = init(seconds=60)
-    found: dict[str, Any] = {}
-    got = np.zeros((7, 1))
-    if rank == 1:
-        distlite.send(np.array([1.0]), 0, tag=1)
-    distlite.barrier()
-    if rank == 0:
-        found["came before"] = [distlite.recv(got[0], tag=1), float(got[0, 0])]
-        # A receive from one rank is behind one from any with the same tag.
-        sources = [None, 1, None, 1, None]
-        works = [
-            distlite.irecv(got[i], source, tag=i // 5)
-            for i, source in enumerate(sources, 1)
-        ]
-        brief = distlite.irecv(np.zeros(1), tag=9)
-        found["too short"] = error_of(brief.wait, timedelta(seconds=0.1))
-    distlite.barrier()
-    if rank == 1:
-        distlite.send(np.array([50.0]), 0, tag=1)
-        for i in range(1, 5):
-            distlite.send(np.array([float(i)]), 0, tag=0)
-        distlite.send(np.arange(3.0), 0, tag=9)
-    if rank == 0:
-        for work in reversed(works):
-            work.wait()
-        found["in order"] = [float(value) for value in got[1:6, 0]]
-        found["too long"] = error_of(brief.wait)
-    distlite.barrier()
-    group = distlite.new_group()
-    if rank == 0:
-        group.set_timeout(timedelta(seconds=0.2))
-        found["late"] = error_of(distlite.recv, got[6], group=group, tag=3)
-        group.set_timeout(timedelta(seconds=60))
-    distlite.barrier()
-    if rank == 1:
-        distlite.send(np.array([6.0]), 0, group=group, tag=3)
-    else:
-        found["then"] = [distlite.recv(got[6], group=group, tag=3), float(got[6, 0])]
-    distlite.barrier()
-    distlite.destroy_process_group()
-    return found
-
-
-def interrupted_send() -> bool:
-    """As sent_in_vain, after Ctrl-C."""
-    rank, _ = init(seconds=60)
-    store = distlite.distributed_c10d._get_default_store()
-    distlite.barrier()
-    if rank == 0:
-        try:
-            interrupt_once_in("0")
-            distlite.send(np.arange(2e6), 1)
-            raise AssertionError("nobody took it")
-        except KeyboardInterrupt:
-            store.set("interrupted", "")
-        distlite.barrier()
-        return True
-    store.wait(["interrupted"])
-    got = np.zeros(2_000_000)
-    distlite.recv(got, 0)
-    distlite.barrier()
-    return bool((got == np.arange(2e6)).all())
 
 
 def latecomers() -> dict[str, Any]:
@@ -530,42 +349,14 @@ def one_leaves(how: str) -> dict[str, Any]:
     return found
 
 
-def ahead() -> dict[str, Any]:
-    """Rank 0 sends arrays before anyone takes them; then one of which rank 1
-    expects another size: the errors of both, and whether the arrays came."""
-    rank, size = init(seconds=60)
-    group, values = distlite.new_group(), np.zeros(5)
-    store = distlite.distributed_c10d._get_default_store()
-    if rank != 0:
-        store.wait(["half of them are sent"])
-    came = []
-    for turn in range(100):
-        values[:] = turn if rank == 0 else -1
-        distlite.broadcast(values, 0)
-        came.append(bool((values == turn).all()))
-        if turn == 50 and rank == 0:
-            store.set("half of them are sent", "")
-    found: dict[str, Any] = {"came": all(came)}
-    began = time.monotonic()
-    count = 4 if rank == 1 else 3
-    found["text"] = error_of(distlite.broadcast, np.ones(count), 0, group=group)
-    if found["text"] == "no error":
-        found["text"] = error_of(distlite.barrier, group=group)
-    found["seconds"] = time.monotonic() - began
-    total = np.ones(1)
-    distlite.reduce(total, size - 1)
-    found["then"] = float(total[0])
-    return found
-
-
-def ended() -> dict[str, str]:
+def ended() -> str:
     """MPI is ended by another part of the program before the groups are."""
     from mpi4py import MPI
 
     return _ended_by(MPI.Finalize)
 
 
-def ended_in_c() -> dict[str, str]:
+def ended_in_c() -> str:
     """As ended; rank 0 waits for rank 1 there, while nothing of ours may call MPI."""
 
     def finalize() -> None:
@@ -576,102 +367,18 @@ def ended_in_c() -> dict[str, str]:
     return _ended_by(finalize)
 
 
-def _ended_by(finalize: Callable[[], object]) -> dict[str, str]:
-    rank, size = init()
-    group, values = distlite.new_group(), np.ones(3)
+def _ended_by(finalize: Callable[[], object]) -> str:
+    init()
+    values = np.ones(3)
     distlite.all_reduce(values)
-    distlite.barrier(group=group)
     finalize()
-    found = {
-        "barrier": error_of(distlite.barrier),
-        "send": error_of(distlite.send, values, (rank + 1) % size),
-        "receive": error_of(distlite.recv, values, group=group),
-    }
+    said = error_of(distlite.all_reduce, values)
     distlite.destroy_process_group()
-    return found
+    return said
 
 
 def mismatched() -> str:
     return error_of(init)
-
-
-def dtypes() -> dict[str, Any]:
-    """What sends and receives of different dtypes raise, small and large, and whether
-    the next messages arrive; rank 0 sends."""
-    rank, _ = init()
-    found: dict[str, Any] = {}
-    pairs: dict[str, tuple[Any, Any]] = {
-        "numbers": ("f4", "i4"),
-        "units": ("M8[s]", "M8[ms]"),
-        "records": ([("a", "i4"), ("b", "f4")], [("b", "f4"), ("a", "i4")]),
-    }
-    for name, pair in pairs.items():
-        for count in (3, 200_000):
-            array = np.full(count * np.dtype(pair[rank]).itemsize, rank + 1, np.uint8)
-            mine = array.view(pair[rank])
-            if rank == 0:
-                found[f"{name} {count}"] = error_of(distlite.send, mine, 1)
-            else:
-                found[f"{name} {count}"] = error_of(distlite.recv, mine, 0)
-                found[f"{name} {count} is kept"] = bool((array == 2).all())
-    for count in (3, 200_000):
-        sent, short = np.arange(float(count)), np.zeros(2)
-        got, strided = np.zeros(count + 1), np.zeros((count, 2))[:, 0]
-        if rank == 0:
-            found[f"long {count}"] = error_of(distlite.send, sent, 1)
-            works = [distlite.isend(sent + i, 1) for i in range(3)]
-            distlite.wait_all(works)
-        else:
-            found[f"long {count}"] = error_of(distlite.recv, short, 0)
-            arrays = [np.zeros(count), strided, got]
-            works = [distlite.irecv(array, 0) for array in arrays]
-            distlite.wait_all(works[::-1])
-            good = [(a[:count] == sent + i).all() for i, a in enumerate(arrays)]
-            found[f"right {count}"] = [bool(each) for each in [*good, got[count] == 0]]
-    distlite.destroy_process_group()
-    return found
-
-
-def many_large() -> bool:
-    """Many large messages under way, which are received in another order."""
-    rank, _ = init()
-    arrays = [np.full(2000, float(i)) for i in range(300)]
-    if rank == 0:
-        works = [distlite.isend(array, 1, tag=i) for i, array in enumerate(arrays)]
-        distlite.barrier()
-        distlite.wait_all(works)
-        right = True
-    else:
-        distlite.barrier()
-        got = [np.zeros(2000) for _ in arrays]
-        works = [distlite.irecv(got[i], 0, tag=i) for i in reversed(range(300))]
-        for work in works[::-1]:
-            work.wait()
-        right = [a.sum() for a in got] == [a.sum() for a in arrays]
-    distlite.destroy_process_group()
-    return right
-
-
-def tags() -> dict[str, Any]:
-    """Arrays with the largest tags that every MPI has, and objects among them."""
-    rank, size = init()
-    found: dict[str, Any] = {}
-    after, before = (rank + 1) % size, (rank - 1) % size
-    sent, got = [np.array([rank + 10.0 * i]) for i in range(3)], np.zeros(3)
-    for i, tag in enumerate((0, 32000, 1)):
-        work = distlite.isend(sent[i], after, tag=tag)
-        distlite.recv(got[i : i + 1], before, tag=tag)
-        work.wait()
-    found["right"] = [float(each) for each in got - before] == [0.0, 10.0, 20.0]
-    objects: list[Any] = [None]
-    if rank == 0:
-        distlite.send_object_list(["x" * 100_000], 1)
-    elif rank == 1:
-        distlite.recv_object_list(objects, 0)
-        found["object"] = len(objects[0])
-    found["error"] = error_of(distlite.send, sent[0], after, tag=1 << 31)
-    distlite.destroy_process_group()
-    return found
 
 
 def around_pieces() -> list[str]:
@@ -731,54 +438,6 @@ def regrouped() -> list[float]:
         found.append(float(value[0]))
     distlite.destroy_process_group()
     return found
-
-
-class InterruptedStore(distlite.Store):
-    """One in which Ctrl-C arrives when the other ranks have decided to go on."""
-
-    def __init__(self, store: distlite.Store) -> None:
-        super().__init__()
-        self.store, self.is_interrupted = store, False
-
-    def add(self, key: str, amount: int) -> int:
-        return self.store.add(key, amount)
-
-    def set(self, key: str, value: Any) -> None:
-        self.store.set(key, value)
-
-    def compare_set(self, key: str, expected: Any, value: Any) -> bytes:
-        return self.store.compare_set(key, expected, value)
-
-    def check(self, keys: list[str]) -> bool:
-        return self.store.check(keys)
-
-    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        self.store.wait(keys) if timeout is None else self.store.wait(keys, timeout)
-
-    def delete_key(self, key: str) -> bool:
-        return self.store.delete_key(key)
-
-    def get(self, key: str) -> bytes:
-        if key.endswith("mpi/1/1") and not self.is_interrupted:
-            self.is_interrupted = True
-            self.store.wait([key.removesuffix("1") + "decision"])
-            raise KeyboardInterrupt
-        return self.store.get(key)
-
-
-def interrupted_start(rank: int, world_size: int, path: str) -> str:
-    """Rank 0 is interrupted when it is too late to tell the others in the store."""
-    store = distlite.FileStore(path, world_size)
-    own = InterruptedStore(store) if rank == 0 else store
-    limits = {"rank": rank, "world_size": world_size, "timeout": timedelta(seconds=20)}
-    try:
-        distlite.init_process_group("mpi", store=own, **limits)
-        distlite.barrier()
-    except KeyboardInterrupt:
-        return "KeyboardInterrupt"
-    except distlite.DistError as error:
-        return str(error)
-    return "no error"
 
 
 def missized() -> str:

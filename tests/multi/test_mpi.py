@@ -88,76 +88,6 @@ def test_a_size_that_is_not_that_of_the_world_is_refused():
         assert "world_size=3 asks for a group of 3, but MPI's world has 2 ranks" in text
 
 
-DTYPES = {
-    "numbers": ("float32", "int32"),
-    "units": ("datetime64[s]", "datetime64[ms]"),
-    "records": ("another dtype (#", "{b: float32 at 0, a: int32 at 4, 8 bytes}"),
-}
-
-
-def check_dtypes(first, second):
-    for name, (sent, taken) in DTYPES.items():
-        for count in (3, 200_000):
-            text = second[f"{name} {count}"]
-            assert f": the message of rank 0 has dtype {sent}" in text
-            assert text.endswith(f", but the receive of rank 1 expects {taken}")
-            assert second[f"{name} {count} is kept"]
-    for count in (3, 200_000):
-        assert f"rank 0 of {count * 8} bytes does not fit" in second[f"long {count}"]
-        assert second[f"right {count}"] == [True] * 4
-    # MPI tells a sender nothing of what became of a message.
-    assert set(first.values()) == {"no error"}
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_messages_of_other_dtypes(family):
-    env = mpi_double(*FAMILIES[family], DISTLITE_MPI_PIECE="65536")
-    check_dtypes(*run_ranks(mpi_ranks.call, 2, env=env, name="dtypes"))
-
-
-@all_when_slow
-def test_messages_of_other_dtypes_with_an_mpi(run, launcher):
-    check_dtypes(*run(launcher, 2, "dtypes"))
-
-
-@pytest.mark.parametrize("size", [2, 3])
-def test_large_messages_both_ways_in_one_call(size):
-    """MPI receives large contents only once somebody looks for their head."""
-    env = mpi_double()
-    assert run_ranks(mpi_ranks.call, size, env=env, name="exchanges") == [0] * size
-
-
-@launchers
-@pytest.mark.slow
-def test_large_messages_both_ways_in_one_call_with_an_mpi(run, launcher):
-    assert run(launcher, 3, "exchanges") == [0] * 3
-
-
-@all_when_slow
-def test_large_messages_have_tags_of_their_own(run, launcher):
-    assert run(launcher, 2, "many_large") == [True, True]
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_tags_where_mpi_has_few(family):
-    """The stand-in's end where MPI allows a library to end."""
-    env = mpi_double(*FAMILIES[family])
-    first, second = run_ranks(mpi_ranks.call, 2, env=env, name="tags")
-    assert second["object"] == 100_000
-    for found in (first, second):
-        assert found["right"]
-        assert "tags from 0 to 32766 here (MPI_TAG_UB of " in found["error"]
-
-
-@all_when_slow
-def test_tags_up_to_what_every_mpi_has(run, launcher):
-    first, second = run(launcher, 2, "tags")
-    assert second["object"] == 100_000
-    for found in (first, second):
-        assert found["right"]
-        assert "tags from 0 to " in found["error"]
-
-
 @all_when_slow
 def test_a_job_of_two_with_a_size_of_one_is_refused(run, launcher):
     """RANK and WORLD_SIZE are left over from elsewhere."""
@@ -254,17 +184,6 @@ def test_special_values(run, launcher):
 
 @pytest.mark.slow
 @launchers
-@pytest.mark.parametrize("size", [2, 4])
-def test_who_only_sends_runs_ahead_and_hears_of_differences(run, launcher, size):
-    for rank, found in enumerate(run(launcher, size, "ahead", is_left=True)):
-        assert found["came"] and found["seconds"] < 20
-        assert "broadcast(3 x float64, from rank 0)" in found["text"]
-        assert "rank 1 called broadcast(4 x float64, from rank 0)" in found["text"]
-        assert found["then"] == (size if rank == size - 1 else 1)
-
-
-@pytest.mark.slow
-@launchers
 def test_failures_name_the_ranks_and_leave_other_groups_whole(run, launcher):
     first, second = run(launcher, 2, "failures", is_left=True)
     both = "rank 0 called all_reduce(3 x float64, SUM), rank 1 called barrier()"
@@ -272,90 +191,16 @@ def test_failures_name_the_ranks_and_leave_other_groups_whole(run, launcher):
         assert both in found["mismatch"]
         assert "group 1 is broken" in found["again"] and both in found["again"]
         assert found["then"] == "2.0"
-        assert re.search(r"tags from 0 to \d+ here \(MPI_TAG_UB of ", found["tag"])
-    assert "timed out after 300ms on rank 0 of 2" in first["late"]
-    assert "nothing was received from rank 1;" in first["late"]
+    assert "timed out after 300ms: waiting for rank 1 (pid" in first["late"]
     assert first["took"] == "True"
     assert "group 3 was aborted" in first["abort"]
-    late = "recv in group 4 on rank 0 timed out after 300ms: rank 1 has not sent"
-    assert late in first["receive"]
-    assert "24 bytes does not fit into the 8 bytes of rank 0's array" in first["long"]
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_messages_may_be_pending_at_exit(family):
-    """The double aborts when it is finalized with any."""
-    env = mpi_double(*FAMILIES[family])
-    assert run_ranks(mpi_ranks.call, 2, env=env, name="pending") == ["left"] * 2
-
-
-@all_when_slow
-def test_messages_may_be_pending_at_exit_of_mpi(launcher, tmp_path):
-    variables = {"TEST_MPI_RESULTS": str(tmp_path), "MALLOC_CHECK_": "3"}
-    status, _, err = start(launcher, 2, "pending", **variables)
-    assert status == 0, err
-    # UCX below MPICH: requests that would be written to after they are freed.
-    assert "was not returned" not in err
-
-
-def check_sent_in_vain(first, second):
-    for how in ("sync", "async", "gaps"):
-        # Over some networks MPI takes a large array before it is received.
-        late = "send in group 1 on rank 0 timed out after 300ms: rank 1 has not taken"
-        assert first[how] == "no error" or late in first[how]
-    assert second == {"1": True, "2": True, "3": True}
-
-
-def check_from_any_rank(found):
-    assert found["came before"] == [1, 1.0]
-    assert found["in order"] == [1.0, 2.0, 3.0, 4.0, 50.0]
-    assert "timed out after 100ms" in found["too short"]
-    assert "rank 1 of 24 bytes does not fit" in found["too long"]
-    late = "recv in group 1 on rank 0 timed out after 200ms: no rank has sent"
-    assert late in found["late"]
-    assert found["then"] == [1, 6.0]
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_receives_from_any_rank(family):
-    """The double loses what a posted receive from any source finds there."""
-    env = mpi_double(*FAMILIES[family])
-    found, _ = run_ranks(mpi_ranks.call, 2, env=env, name="from_any_rank")
-    check_from_any_rank(found)
-
-
-@all_when_slow
-def test_receives_from_any_rank_with_mpi(run, launcher):
-    found, _ = run(launcher, 2, "from_any_rank")
-    check_from_any_rank(found)
-
-
-def test_what_was_sent_until_an_interrupt_keeps_its_memory():
-    assert run_ranks(mpi_ranks.call, 2, env=mpi_double(), name="interrupted_send") == [
-        True,
-        True,
-    ]
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_what_was_sent_in_vain_keeps_its_memory(family):
-    env = mpi_double(*FAMILIES[family])
-    check_sent_in_vain(*run_ranks(mpi_ranks.call, 2, env=env, name="sent_in_vain"))
-
-
-@all_when_slow
-def test_what_was_sent_in_vain_keeps_its_memory_with_mpi(run, launcher):
-    check_sent_in_vain(*run(launcher, 2, "sent_in_vain"))
 
 
 def check_latecomers(first, second):
-    assert "timed out after 300ms on rank 0 of 2" in first["timeout"]
+    assert "timed out after 300ms: waiting for rank 1 (pid" in first["timeout"]
     assert first["interrupt"] == "KeyboardInterrupt"
-    assert "wait timeout after 300ms" in first["new group"]
-    assert "rank 0 gave up: all_reduce #1 in group 1 timed out" in second["timeout"]
-    assert "rank 0 gave up: interrupted" in second["interrupt"]
-    assert "rank 0 gave up: group 3 was aborted" in second["abort"]
-    assert "rank 0 gave up: " in second["new group"]
+    for how in ("timeout", "interrupt", "abort"):
+        assert "rank 0 (pid" in second[how]
     assert second["seconds"] < SOON
     assert first["then"] == second["then"] == 3.0
 
@@ -433,11 +278,9 @@ def test_a_rank_that_leaves_is_named_by_who_waits(tmp_path, launcher, how):
     # The launcher may call it a failure that MPI was not ended.
     start(launcher, 2, "one_leaves", how, TEST_MPI_RESULTS=str(tmp_path))
     waiting = json.loads((tmp_path / "0").read_text())
-    assert waiting["barrier"].startswith("DistBackendError")
-    assert "timed out after 500ms" in waiting["barrier"]
-    assert "nothing was received from rank 1;" in waiting["barrier"]
-    assert "timed out after 500ms" in waiting["receive"]
-    assert waiting["seconds"] < 1 + SOON
+    for call in ("barrier", "receive"):
+        assert "rank 1 (pid" in waiting[call]
+    assert waiting["seconds"] < SOON
 
 
 @pytest.mark.slow
@@ -497,8 +340,7 @@ def _path_of(soname):
 
 
 def check_ended(found):
-    for text in found.values():
-        assert "MPI has been finalized in this process (MPI_Finalize)" in text
+    assert "MPI has been finalized in this process (MPI_Finalize)" in found
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -7,34 +7,42 @@
 #include <string.h>
 
 #include "base/environment.h"
-#include "base/interrupt.h"
 #include "base/thread.h"
 #include "pg/cpu/cpu_backend.h"
-#include "pg/mpi/mpi_members.h"
-#include "pg/mpi/mpi_message.h"
 #include "pg/mpi/mpi_state.h"
 
-/* Operations on fewer bytes mostly end within a few microseconds; those that may take
- * longer announce it with dl_blocking_begin(). */
-#define BRIEF ((size_t)8192)
+/* MPI moves blocks of so many bytes or more: below, the CPU backend moves them sooner over
+ * TCP than all MPIs that were measured, and the meeting before takes more than a tenth of
+ * the time. */
+#define LEAST ((size_t)512 << 10)
+
+/* The most bytes of one call of MPI, whose counts are ints: a power of two that leaves
+ * room below INT_MAX for small sums.  A piece consists of whole elements, of which the
+ * largest are complex128. */
+#define LARGEST_PIECE ((size_t)1 << 30)
+#define SMALLEST_PIECE ((size_t)1 << 12)
+#define LARGEST_ITEM 16
 
 static void
 abort_backend(dl_backend *backend, const dl_error *cause)
 {
-    dl_mpi_comm *comm = dl_mpi_self(backend)->comm;
+    dl_mpi_backend *self = dl_mpi_self(backend);
 
-    dl_mpi_comm_abort(comm, cause);
-    if (cause->status == DL_CANCELLED) {
-        dl_mpi_notice_send_failure(comm, cause);
+    pthread_mutex_lock(&self->lock);
+    if (!atomic_load_explicit(&self->is_aborted, memory_order_relaxed)) {
+        self->cause = *cause;
+        atomic_store_explicit(&self->is_aborted, true, memory_order_release);
     }
+    pthread_mutex_unlock(&self->lock);
+    self->cpu->ops->abort(self->cpu, cause);
 }
 
-/* MPI has no message for an orderly exit: peers that wait for this rank do so until
- * their deadlines. */
 static void
 leave_backend(dl_backend *backend)
 {
-    (void)backend;
+    dl_backend *cpu = dl_mpi_self(backend)->cpu;
+
+    cpu->ops->leave(cpu);
 }
 
 static void
@@ -42,15 +50,16 @@ free_backend(dl_backend *backend)
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
 
-    if (self->comm != NULL) {
-        dl_mpi_notice_drop(self->comm);
+    if (self->comm != 0 && !self->has_left && dl_mpi_world_is_open()) {
+        self->mpi->comm_free(&self->comm);
     }
+    if (self->cpu != NULL) {
+        self->cpu->ops->free(self->cpu);
+    }
+    pthread_mutex_destroy(&self->lock);
     dl_buffer_fini(&self->staging);
-    dl_buffer_fini(&self->inbox);
-    free(self->cards);
     free(self->pending);
-    free(self->heard);
-    dl_mpi_comm_unref(self->comm);
+    free(self->group_name);
     free(self);
 }
 
@@ -58,45 +67,136 @@ static dl_status
 post_message(dl_backend *backend, const dl_call *call, dl_deadline deadline,
              dl_work **work)
 {
-    return dl_mpi_post(dl_mpi_self(backend)->comm, call, deadline, work);
+    dl_backend *cpu = dl_mpi_self(backend)->cpu;
+
+    return cpu->ops->post(cpu, call, deadline, work);
+}
+
+static dl_status
+post_messages(dl_backend *backend, const dl_call *calls, int count,
+              dl_deadline deadline, dl_work **works, int *posted)
+{
+    dl_backend *cpu = dl_mpi_self(backend)->cpu;
+
+    return cpu->ops->post_all(cpu, calls, count, deadline, works, posted);
+}
+
+static dl_status
+watch_rank(dl_backend *backend, int rank)
+{
+    dl_backend *cpu = dl_mpi_self(backend)->cpu;
+
+    return cpu->ops->watch(cpu, rank);
 }
 
 static dl_status
 check_lost(dl_backend *backend, int rank)
 {
-    return dl_mpi_comm_lost(dl_mpi_self(backend)->comm, rank);
+    dl_backend *cpu = dl_mpi_self(backend)->cpu;
+
+    return cpu->ops->lost(cpu, rank);
 }
 
-static void
-note_loss(dl_backend *backend)
+static bool
+is_proved(dl_backend *backend, int rank)
 {
-    (void)backend;
-    dl_mpi_world_skip_finalize();
+    dl_backend *cpu = dl_mpi_self(backend)->cpu;
+
+    return cpu->ops->is_proved(cpu, rank);
 }
 
+static dl_status
+share_memory(dl_backend *backend, size_t size, dl_region **region)
+{
+    dl_backend *cpu = dl_mpi_self(backend)->cpu;
+
+    return cpu->ops->share(cpu, size, region);
+}
+
+static dl_status
+make_window(dl_backend *backend, const dl_window_options *options,
+            dl_window_part **part)
+{
+    dl_backend *cpu = dl_mpi_self(backend)->cpu;
+
+    return cpu->ops->window(cpu, options, part);
+}
+
+static dl_status
+verify_calls(dl_backend *backend, dl_deadline deadline)
+{
+    dl_backend *cpu = dl_mpi_self(backend)->cpu;
+
+    return cpu->ops->verify_calls(cpu, deadline);
+}
+
+static dl_status
+finish(dl_backend *backend, dl_deadline deadline)
+{
+    dl_backend *cpu = dl_mpi_self(backend)->cpu;
+
+    return cpu->ops->finish(cpu, deadline);
+}
+
+/* reduce and reduce_scatter are missing: the non-blocking ones of the MPIs that were
+ * measured take longer than the CPU backend's, and up to three times as long as their
+ * blocking ones. */
 static dl_mpi_run_fn *const runs[DL_OP_TYPE_COUNT] = {
     [DL_ALL_REDUCE] = dl_mpi_all_reduce, [DL_BROADCAST] = dl_mpi_broadcast,
-    [DL_BARRIER] = dl_mpi_barrier,       [DL_REDUCE] = dl_mpi_reduce,
     [DL_ALL_GATHER] = dl_mpi_all_gather, [DL_GATHER] = dl_mpi_gather,
-    [DL_SCATTER] = dl_mpi_scatter,       [DL_REDUCE_SCATTER] = dl_mpi_reduce_scatter,
-    [DL_ALL_TO_ALL] = dl_mpi_all_to_all, [DL_SCAN] = dl_mpi_scan,
-    [DL_EXSCAN] = dl_mpi_scan,
+    [DL_SCATTER] = dl_mpi_scatter,       [DL_ALL_TO_ALL] = dl_mpi_all_to_all,
 };
+
+/* Returns what MPI does for a call, or NULL.  The answer depends only on what the ranks
+ * compare, so that they find the same: an operation whose call differs from it, as those
+ * on uneven blocks and the exchanges of other operations, and small blocks are the CPU
+ * backend's.  Of an all_to_all no rank knows all blocks. */
+static dl_mpi_run_fn *
+find_run(const dl_mpi_backend *self, const dl_op_context *op, const dl_call *call)
+{
+    const dl_fingerprint *compared = &op->fingerprint;
+    bool is_coalesced =
+        compared->op == DL_ALL_REDUCE_COALESCED && call->op == DL_ALL_REDUCE;
+
+    if ((compared->op != call->op && !is_coalesced) || call->reducer != NULL) {
+        return NULL;
+    }
+    bool is_large =
+        dl_fingerprint_count(compared) * call->tensor.item_size >= self->least;
+    return is_large || call->op == DL_ALL_TO_ALL ? runs[call->op] : NULL;
+}
+
+static dl_status
+run_by_mpi(dl_mpi_backend *self, const dl_op_context *op, const dl_call *call,
+           dl_mpi_run_fn *run)
+{
+    self->op = op;
+    self->uses_arrays = false;
+    dl_status status = run(self, call);
+    if (status == DL_UNSUPPORTED) {
+        return dl_backend_run(self->cpu, op, call);
+    }
+    return status == DL_OK ? DL_OK : dl_mpi_fail_operation(self);
+}
 
 static dl_status
 run_collective(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
-    dl_op_type type = dl_op_type_exchanges_cards(call->op) ? DL_ALL_GATHER : call->op;
+    dl_mpi_run_fn *run = find_run(self, op, call);
+    dl_status status = run == NULL ? dl_backend_run(self->cpu, op, call)
+                                   : run_by_mpi(self, op, call, run);
 
-    self->op = op;
-    dl_status status = runs[type](self, call);
-    return status == DL_OK ? DL_OK : dl_mpi_fail_operation(self, status);
+    if (status == DL_PEER_LOST) {
+        dl_mpi_world_skip_finalize();
+    } else if (status != DL_OK) {
+        dl_mpi_world_note_failure();
+    }
+    return status;
 }
 
 static const dl_backend_ops mpi_ops = {
     .name = "mpi",
-    .leaves_windows = true,
     .collectives =
         {
             [DL_ALL_REDUCE] = run_collective,
@@ -112,124 +212,117 @@ static const dl_backend_ops mpi_ops = {
             [DL_EXSCAN] = run_collective,
         },
     .post = post_message,
-    .watch = check_lost,
+    .post_all = post_messages,
+    .watch = watch_rank,
     .lost = check_lost,
-    .note_loss = note_loss,
+    .is_proved = is_proved,
+    .share = share_memory,
+    .window = make_window,
+    .verify_calls = verify_calls,
+    .finish = finish,
     .abort = abort_backend,
     .leave = leave_backend,
     .free = free_backend,
 };
 
-/* Sets what this process would share with the members of its host, unless
- * DISTLITE_MPI_SHARED_MEMORY forbids it. */
+/* DISTLITE_MPI_PIECE lets tests exercise arrays that are too large for one call of
+ * MPI. */
+static size_t
+choose_piece(void)
+{
+    const char *text = getenv("DISTLITE_MPI_PIECE");
+    size_t asked = text == NULL ? 0 : (size_t)strtoull(text, NULL, 10);
+    bool is_right = asked >= SMALLEST_PIECE && asked <= LARGEST_PIECE;
+
+    return is_right ? asked / LARGEST_ITEM * LARGEST_ITEM : LARGEST_PIECE;
+}
+
+/* What can fail before the ranks have met. */
 static dl_status
-choose_memory_space(uint64_t *space)
+prepare(const dl_backend_options *options, const dl_mpi_world **world, bool *wants_all)
 {
-    bool is_allowed;
+    bool shares_memory;
 
-    DL_TRY(dl_environment_flag("DISTLITE_MPI_SHARED_MEMORY", true, &is_allowed));
-    *space = is_allowed ? dl_cpu_memory_space() : 0;
-    return DL_OK;
-}
-
-static void
-watch_members(const dl_mpi_members *members, const dl_mpi_world *world, int size)
-{
-    for (int rank = 0; rank < size; rank++) {
-        dl_mpi_process_watch(members->world_ranks[rank], world->size,
-                             &members->processes[rank]);
-    }
-}
-
-static void
-members_fini(dl_mpi_members *members)
-{
-    free(members->world_ranks);
-    free(members->processes);
-}
-
-/* Meets the other members in the group's store. */
-static dl_status
-meet_members(dl_mpi_members *members, const dl_mpi_world *world,
-             const dl_backend_options *options, dl_deadline deadline)
-{
-    if (options->size > world->size) {
+    DL_TRY(dl_mpi_world_open(world));
+    if (options->size > (*world)->size) {
         return dl_fail(DL_INVALID,
                        "group %s has %d ranks, but MPI's world has only %d: start them "
                        "with mpirun -n %d",
-                       options->group_name, options->size, world->size, options->size);
+                       options->group_name, options->size, (*world)->size,
+                       options->size);
     }
-    members->world_ranks = calloc((size_t)options->size, sizeof *members->world_ranks);
-    members->processes = calloc((size_t)options->size, sizeof *members->processes);
-    if (members->world_ranks == NULL || members->processes == NULL) {
-        return dl_fail_no_memory();
-    }
-    dl_mpi_member own = {.world_rank = world->rank,
-                         .world_size = world->size,
-                         .process = dl_mpi_process_own()};
-    DL_TRY(choose_memory_space(&own.memory_space));
-    DL_TRY(dl_mpi_members_meet(members, options, &own, deadline));
-    /* Each member waits for this one, so its process exists unless it has just
-     * ended. */
-    watch_members(members, world, options->size);
+    DL_TRY(dl_environment_flag("DISTLITE_MPI_SHARED_MEMORY", true, &shares_memory));
+    *wants_all = !shares_memory;
     return DL_OK;
 }
 
-/* After an interruption the communicator is made all the same: the others make it, which
- * blocks until this rank does so, too. */
+/* Tells the other ranks why this one gives up, after they have met. */
 static dl_status
-open_backend(dl_mpi_backend *self, const dl_mpi_members *members,
-             const dl_mpi_world *world, const dl_backend_options *options)
+refuse_after_meeting(const dl_mpi_backend *self)
 {
-    DL_TRY(dl_mpi_runner_start());
-    DL_TRY(dl_mpi_comm_new(world, options->group_name, members->world_ranks,
-                           options->rank, options->size, &self->comm));
-    if (members->is_interrupted) {
-        dl_fail(DL_INTERRUPTED, "interrupted by a signal");
-        dl_mpi_notice_send_failure(self->comm, dl_last_error());
-        return dl_fail(DL_INTERRUPTED, "interrupted by a signal");
-    }
-    self->heard = calloc((size_t)self->size, sizeof *self->heard);
-    return self->heard == NULL ? dl_fail_no_memory() : DL_OK;
+    dl_error error = *dl_last_error();
+    dl_error cause = dl_error_for_others();
+    dl_error told = {.status = DL_PEER_LOST};
+
+    snprintf(told.text, sizeof told.text, "could not make the group: %.1800s",
+             cause.text);
+    self->cpu->ops->abort(self->cpu, &told);
+    return dl_fail_again(&error);
 }
 
 static dl_status
-make_over_mpi(const dl_mpi_members *members, const dl_mpi_world *world,
-              const dl_backend_options *options, dl_backend **backend)
+open_backend(dl_mpi_backend *self, const dl_mpi_world *world, bool wants_all,
+             dl_deadline deadline, bool *is_needed)
+{
+    dl_status status =
+        self->group_name == NULL ? dl_fail_no_memory() : dl_mpi_make_room(self);
+
+    if (status == DL_OK) {
+        status = dl_mpi_members_meet(self, world, wants_all, deadline, is_needed);
+    }
+    if (status == DL_OK && *is_needed) {
+        status = dl_mpi_progress_start();
+    }
+    return status == DL_OK ? DL_OK : refuse_after_meeting(self);
+}
+
+/* Makes the backend beside a CPU backend, which is given up. */
+static dl_status
+make_beside(dl_backend *cpu, const dl_mpi_world *world, bool wants_all,
+            const dl_backend_options *options, dl_deadline deadline,
+            dl_backend **backend)
 {
     dl_mpi_backend *self = calloc(1, sizeof *self);
+    bool is_needed = false;
 
     if (self == NULL) {
+        cpu->ops->free(cpu);
         return dl_fail_no_memory();
     }
+    pthread_mutex_init(&self->lock, NULL);
     self->base.ops = &mpi_ops;
-    self->base.brief = BRIEF;
-    self->base.has_brief_messages = true;
-    self->base.spans_hosts = options->size > 1; /* not known: MPI was not asked */
+    self->base.brief = cpu->brief;
+    self->base.has_brief_messages = cpu->has_brief_messages;
+    self->base.spans_hosts = cpu->spans_hosts;
+    self->cpu = cpu;
     self->mpi = world->mpi;
+    self->group_name = strdup(options->group_name);
     self->rank = options->rank;
     self->size = options->size;
-    dl_status status = open_backend(self, members, world, options);
-    if (status != DL_OK) {
-        free_backend(&self->base);
-        return status;
+    self->least = LEAST;
+    self->piece = choose_piece();
+    dl_status status = open_backend(self, world, wants_all, deadline, &is_needed);
+    if (status == DL_OK && is_needed) {
+        *backend = &self->base;
+        return DL_OK;
     }
-    *backend = &self->base;
-    return DL_OK;
-}
-
-/* The CPU backend meets the members once more, who wait there for one that was
- * interrupted. */
-static dl_status
-make_in_memory(const dl_mpi_members *members, const dl_backend_options *options,
-               dl_deadline deadline, dl_backend **backend)
-{
-    if (members->is_interrupted) {
-        dl_fail(DL_INTERRUPTED, "interrupted by a signal");
-        dl_cpu_backend_refuse(options);
-        return DL_INTERRUPTED;
+    dl_error error = *dl_last_error();
+    if (status == DL_OK) {
+        *backend = cpu;
+        self->cpu = NULL;
     }
-    return dl_cpu_backend_new(options, deadline, backend);
+    free_backend(&self->base);
+    return status == DL_OK ? DL_OK : dl_fail_again(&error);
 }
 
 dl_status
@@ -237,28 +330,26 @@ dl_mpi_backend_new(const dl_backend_options *options, dl_deadline deadline,
                    dl_backend **backend)
 {
     const dl_mpi_world *world;
-    dl_mpi_members members = {0};
+    dl_backend *cpu;
+    bool wants_all = false;
 
     if (options->origin != NULL) {
         return dl_cpu_backend_new(options, deadline, backend);
     }
-    DL_TRY(dl_mpi_world_open(&world));
-    dl_status status = meet_members(&members, world, options, deadline);
-    if (status == DL_OK) {
-        status = members.share_memory
-                     ? make_in_memory(&members, options, deadline, backend)
-                     : make_over_mpi(&members, world, options, backend);
+    dl_status status = prepare(options, &world, &wants_all);
+    if (status != DL_OK) {
+        dl_cpu_backend_refuse(options);
+        return status;
     }
-    members_fini(&members);
-    return status;
+    DL_TRY(dl_cpu_backend_new(options, deadline, &cpu));
+    dl_cpu_watch_for_good(cpu); /* for the end of MPI */
+    return make_beside(cpu, world, wants_all, options, deadline, backend);
 }
 
 void
 dl_mpi_backend_refuse(const dl_backend_options *options)
 {
-    if (options->origin != NULL) {
-        dl_cpu_backend_refuse(options);
-    }
+    dl_cpu_backend_refuse(options);
 }
 
 dl_status
@@ -319,7 +410,7 @@ dl_mpi_broadcast_in_world(void *bytes, size_t size, dl_deadline deadline)
     dl_mpi_handle request = 0;
 
     DL_TRY(dl_mpi_world_open(&world));
-    DL_TRY(dl_mpi_runner_start());
+    DL_TRY(dl_mpi_progress_start());
     /* MPI gets a copy, which is not freed after a failure: MPI may still write to
      * it. */
     void *copy = malloc(size);

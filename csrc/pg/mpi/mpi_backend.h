@@ -1,24 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Groups over MPI, with whichever library this process has loaded or can load.  A group
- * with ranks on several hosts has a communicator of its own; collectives use MPI's
- * blocking ones, messages its non-blocking functions.  A group whose ranks all share
- * memory gets a CPU backend, which is faster and knows who has died. */
+ * with ranks on several hosts has a communicator, by which MPI moves large arrays of
+ * collectives; a CPU backend beside it does everything else. */
 #ifndef DISTLITE_PG_MPI_MPI_BACKEND_H
 #define DISTLITE_PG_MPI_MPI_BACKEND_H
 
 #include "pg/backend.h"
 
-/* Creates a backend.  The members publish in the group's store which ranks of MPI's
- * world they are and what memory they share, and then create their communicator or their
- * CPU backend together.  Starts MPI if it has not been started.  Only a CPU backend has
- * an origin, out of which other groups are made without meeting. */
+/* Creates a backend beside a CPU backend of the same ranks, which tell each other over it
+ * which ranks of MPI's world they are; or that CPU backend alone, if they share memory.
+ * Only the latter has an origin, out of which other groups are made without meeting. */
 dl_status dl_mpi_backend_new(const dl_backend_options *options, dl_deadline deadline,
                              dl_backend **backend);
 
-/* Informs the other ranks that this one fails before it calls dl_mpi_backend_new(), if
- * the group is made out of one that shares memory.  The ranks of any other group wait
- * for this one's record in the store until their deadlines. */
+/* Informs the other ranks that this one fails before it calls dl_mpi_backend_new(). */
 void dl_mpi_backend_refuse(const dl_backend_options *options);
 
 /* Returns the library's version text and its file.  Loads the library, but does

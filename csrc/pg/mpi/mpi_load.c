@@ -83,27 +83,20 @@ is_standard(void *handle)
 static const dl_mpi_abi openmpi_abi = {
     .in_place = (void *)(intptr_t)1,
     .any_source = -1,
-    .any_tag = -1,
     .thread_multiple = 3,
-    .handle_size = sizeof(void *),
 };
 static const dl_mpi_abi mpich_abi = {
     .in_place = (void *)(intptr_t)-1,
     .status_ignore = (void *)(intptr_t)1,
     .any_source = -2,
-    .any_tag = -1,
     .thread_multiple = 3,
     .tag_ub = 0x64400001,
-    .status_source = 2,
-    .handle_size = sizeof(int),
 };
 static const dl_mpi_abi standard_abi = {
     .in_place = (void *)(intptr_t)1,
     .any_source = -1,
-    .any_tag = -2,
     .thread_multiple = 4096,
     .tag_ub = 501,
-    .handle_size = sizeof(void *),
 };
 
 static dl_status
@@ -237,20 +230,4 @@ dl_mpi_fail(const dl_mpi_table *mpi, int result, const char *call)
     text[strcspn(text, "\r\n")] = '\0';
     return dl_fail(DL_BACKEND, "%s failed: %.500s (%d; %.100s)", call, text, result,
                    state.text);
-}
-
-int
-dl_mpi_find_message(const dl_mpi_table *mpi, int tag, dl_mpi_handle comm, int *is_there,
-                    dl_mpi_handle *message, dl_mpi_status *found)
-{
-    int words[16] = {0}; /* twice the size of any status */
-    const int *facts = words + mpi->abi.status_source;
-
-    *message = 0;
-    int result = mpi->improbe(mpi->abi.any_source, tag, comm, is_there, message, words);
-    if (result == 0 && *is_there) {
-        *found = (dl_mpi_status){facts[0], facts[1], -1};
-        (void)mpi->get_count(words, mpi->byte, &found->bytes);
-    }
-    return result;
 }

@@ -1,258 +1,229 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/mpi/mpi_members.h"
-
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * How the members of a group find out which ranks of MPI's world they are, and make a
+ * communicator.  MPI makes it while all of them wait for each other, which neither a
+ * deadline nor a signal can end, so a thread of its own does that. */
 #include <inttypes.h>
-#include <stdio.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/thread.h"
+#include "pg/mpi/mpi_state.h"
 
-/* How long the members' decision may take in the store after a member's deadline. */
-#define GRACE (10 * DL_SECOND)
+/* What a member tells the others, in the order of ranks. */
+typedef struct member {
+    int32_t world_rank, world_size;
+    uint64_t wants_all;
+} member;
 
-static dl_bytes
-member_key(char text[64], int64_t turn, int rank)
-{
-    int size = snprintf(text, 64, "mpi/%" PRId64 "/%d", turn, rank);
-
-    return (dl_bytes){(const uint8_t *)text, (size_t)size};
-}
-
-/* A store may outlive a group of this name, so each attempt has keys of its own. */
+/* Sends bytes to a rank, or receives them from it. */
 static dl_status
-announce(const dl_backend_options *options, const dl_mpi_member *self,
-         dl_deadline deadline, int64_t *turn)
+pass(dl_mpi_backend *self, dl_op_type op, void *bytes, size_t size, int peer,
+     dl_deadline deadline)
 {
-    char key[64], value[160];
+    dl_call call = {.op = op,
+                    .tensor = {.data = bytes,
+                               .count = size,
+                               .item_size = 1,
+                               .dtype = DL_UINT8,
+                               .is_contiguous = true,
+                               .is_writable = true},
+                    .peer = peer};
+    dl_work *work = NULL;
 
-    snprintf(key, sizeof key, "mpi/turn/%d", options->rank);
-    DL_TRY(dl_store_add(options->store, dl_bytes_of(key), 1, turn, deadline));
-    snprintf(value, sizeof value, "v5 %d %d %d %" PRIx64 " %" PRIx64, self->world_rank,
-             self->world_size, self->process.pid, self->process.space,
-             self->memory_space);
-    return dl_store_set(options->store, member_key(key, *turn, options->rank),
-                        dl_bytes_of(value), deadline);
-}
-
-/* Reads a value as a text, cut to the size of `text`. */
-static dl_status
-read_text(dl_store *store, dl_bytes key, dl_deadline deadline, char *text, size_t room)
-{
-    dl_buffer value = {0};
-    dl_status status = dl_store_get(store, key, &value, deadline);
-
-    if (status == DL_OK) {
-        status = dl_buffer_check(&value);
-    }
-    if (status == DL_OK) {
-        snprintf(text, room, "%.*s", (int)value.size, (const char *)value.data);
-    }
-    dl_buffer_fini(&value);
+    DL_TRY(self->cpu->ops->post(self->cpu, &call, deadline, &work));
+    dl_status status = dl_work_wait(work, deadline);
+    dl_work_unref(work);
     return status;
 }
 
+/* Each member sends its own to the first one, which sends all of them to each. */
 static dl_status
-read_member(const dl_backend_options *options, int64_t turn, int rank,
-            dl_deadline deadline, dl_mpi_member *told)
+exchange_members(dl_mpi_backend *self, member *members, dl_deadline deadline)
 {
-    char key[64], text[160];
-    dl_status status = read_text(options->store, member_key(key, turn, rank), deadline,
-                                 text, sizeof text);
+    size_t all = (size_t)self->size * sizeof *members;
 
-    if (status == DL_OK
-        && sscanf(text, "v5 %d %d %d %" SCNx64 " %" SCNx64, &told->world_rank,
-                  &told->world_size, &told->process.pid, &told->process.space,
-                  &told->memory_space)
-               != 5) {
-        status = dl_fail(
-            DL_PROTOCOL,
-            "its record in the store was written by another version of distlite");
+    if (self->rank > 0) {
+        DL_TRY(pass(self, DL_SEND, &members[self->rank], sizeof *members, 0, deadline));
+        return pass(self, DL_RECV, members, all, 0, deadline);
     }
-    return status == DL_OK
-               ? DL_OK
-               : dl_fail_while("rank %d, which must join group %s with backend mpi",
-                               rank, options->group_name);
+    for (int rank = 1; rank < self->size; rank++) {
+        DL_TRY(pass(self, DL_RECV, &members[rank], sizeof *members, rank, deadline));
+    }
+    for (int rank = 1; rank < self->size; rank++) {
+        DL_TRY(pass(self, DL_SEND, members, all, rank, deadline));
+    }
+    return DL_OK;
 }
 
-/* Checks that `rank` can be in one communicator with the ranks below it.  All ranks
- * come to the same result, since all compare the same values. */
+/* Checks that the members can be in one communicator.  All come to the same result. */
 static dl_status
-check_member(const dl_backend_options *options, int rank, const dl_mpi_member *first,
-             const dl_mpi_member *theirs, const int *world_ranks)
+check_members(const dl_mpi_backend *self, const member *members)
 {
-    if (theirs->world_size != first->world_size) {
-        return dl_fail(DL_INVALID,
-                       "group %s: MPI's world has %d ranks for rank 0 and %d for rank "
-                       "%d: start all ranks with one mpirun",
-                       options->group_name, first->world_size, theirs->world_size,
-                       rank);
-    }
-    for (int other = 0; other < rank; other++) {
-        if (world_ranks[other] == theirs->world_rank) {
+    for (int rank = 1; rank < self->size; rank++) {
+        if (members[rank].world_size != members[0].world_size) {
             return dl_fail(
                 DL_INVALID,
-                "group %s: ranks %d and %d both are rank %d of an MPI world: "
+                "group %s: MPI's world has %d ranks for rank 0 and %d for rank %d: "
                 "start all ranks with one mpirun",
-                options->group_name, other, rank, theirs->world_rank);
+                self->group_name, members[0].world_size, members[rank].world_size,
+                rank);
+        }
+        for (int other = 0; other < rank; other++) {
+            if (members[other].world_rank == members[rank].world_rank) {
+                return dl_fail(
+                    DL_INVALID,
+                    "group %s: ranks %d and %d both are rank %d of an MPI world: "
+                    "start all ranks with one mpirun",
+                    self->group_name, other, rank, members[rank].world_rank);
+            }
         }
     }
     return DL_OK;
 }
 
-static dl_status
-read_all_members(dl_mpi_members *members, const dl_backend_options *options,
-                 int64_t turn, dl_deadline deadline)
-{
-    dl_mpi_member first = {0};
-
-    for (int rank = 0; rank < options->size; rank++) {
-        dl_mpi_member told;
-        DL_TRY(read_member(options, turn, rank, deadline, &told));
-        if (rank == 0) {
-            first = told;
-            members->share_memory = told.memory_space != 0;
-        }
-        members->share_memory &= told.memory_space == first.memory_space;
-        DL_TRY(check_member(options, rank, &first, &told, members->world_ranks));
-        members->world_ranks[rank] = told.world_rank;
-        members->processes[rank] = told.process;
-    }
-    return DL_OK;
-}
-
-#define GO "go"
-
-/* The members' decision: the first proposal wins. */
-typedef struct decision {
-    dl_mpi_members *members;
-    const dl_backend_options *options;
-    int64_t turn;
-    dl_deadline deadline;
-    dl_status own; /* the result of this member's own read_all_members() */
-    char text[DL_ERROR_TEXT_SIZE + 64]; /* the proposal, then what was decided */
+/* A communicator that is being made, which its thread frees if nobody waits for it any
+ * more. */
+typedef struct creation {
+    const dl_mpi_table *mpi;
+    int *ranks; /* of the world */
+    int size;
+    int tag;
+    dl_mpi_handle comm;
     dl_status status;
-    dl_error error; /* if status is not DL_OK */
-} decision;
+    dl_error error;
+    atomic_bool is_made;
+    atomic_int users; /* its thread, and the one that waits for it */
+} creation;
 
-static dl_status
-vote(const decision *made, int64_t weight, int64_t *order)
-{
-    char votes[64];
-
-    snprintf(votes, sizeof votes, "mpi/%" PRId64 "/votes", made->turn);
-    return dl_store_add(made->options->store, dl_bytes_of(votes), weight, order,
-                        made->deadline);
-}
-
-/* Uses only add(), set() and get(), which every store has, also one written in Python.
- *
- * The first voter decides for all, and nobody overrules it: a member that then gives up
- * although "go" was decided could leave the others in MPI, which cannot be interrupted.
- * "go" is never decided before all have announced themselves, so members whose own
- * read_all_members() failed can still follow.  If the first voter ends between its vote and its
- * proposal, or its store fails there, the others find no decision and fail at their
- * deadlines.  What remains is a proposal that comes after these, from a first voter that
- * was stopped for longer: it then waits in MPI alone, as for any member that ends after
- * the decision. */
-static dl_status
-settle(decision *made)
-{
-    dl_store *store = made->options->store;
-    char outcome[64];
-    int64_t order;
-
-    snprintf(outcome, sizeof outcome, "mpi/%" PRId64 "/decision", made->turn);
-    DL_TRY(vote(made, 1, &order));
-    if (order == 1) {
-        return dl_store_set(store, dl_bytes_of(outcome), dl_bytes_of(made->text),
-                            made->deadline);
-    }
-    return read_text(store, dl_bytes_of(outcome), made->deadline, made->text,
-                     sizeof made->text);
-}
-
-/* This member may serve the store, and exit once it has raised.  The others, which come
- * to the same conclusion, need the store for a moment longer. */
 static void
-linger(const decision *made)
+creation_unref(creation *self)
 {
-    dl_deadline soon = dl_deadline_after(DL_SECOND);
-    int64_t votes = 0;
-
-    while (!dl_deadline_passed(soon) && vote(made, 0, &votes) == DL_OK
-           && votes < made->options->size
-           && dl_sleep_until(dl_deadline_after(DL_MILLISECOND)) == DL_OK) {
+    if (atomic_fetch_sub(&self->users, 1) == 1) {
+        free(self->ranks);
+        free(self);
     }
 }
 
+/* Creates it from the world instead of a parent, so that only the members take part and
+ * no communicator has to outlive its group. */
 static dl_status
-decide(decision *made)
+create(creation *self)
 {
-    DL_TRY(settle(made));
-    if (made->own == DL_INVALID) {
-        linger(made);
-    }
-    /* No member proposes to go on before all have announced themselves, so this finds
-     * all members at once. */
-    return made->own != DL_OK && strcmp(made->text, GO) == 0
-               ? read_all_members(made->members, made->options, made->turn,
-                                  made->deadline)
-               : DL_OK;
+    const dl_mpi_table *mpi = self->mpi;
+    dl_mpi_handle all = 0, some = 0;
+
+    DL_TRY(dl_mpi_check(mpi, mpi->comm_group(mpi->world, &all), "MPI_Comm_group"));
+    int result = mpi->group_incl(all, self->size, self->ranks, &some);
+    mpi->group_free(&all);
+    DL_TRY(dl_mpi_check(mpi, result, "MPI_Group_incl"));
+    result = mpi->comm_create_group(mpi->world, some, self->tag, &self->comm);
+    mpi->group_free(&some);
+    DL_TRY(dl_mpi_check(mpi, result, "MPI_Comm_create_group"));
+    mpi->comm_set_errhandler(self->comm, mpi->errors_return);
+    return DL_OK;
 }
 
 static void *
-decide_aside(void *argument)
+create_aside(void *argument)
 {
-    decision *made = argument;
+    creation *self = argument;
 
-    made->status = decide(made);
-    if (made->status != DL_OK) {
-        made->error = *dl_last_error();
-    }
+    self->status = create(self);
+    self->error = *dl_last_error();
+    atomic_store(&self->is_made, true);
+    creation_unref(self);
     return NULL;
 }
 
-/* After an interruption this decides on another thread, as the pending exception would
- * end every wait on this one. */
-static dl_status
-decide_uninterrupted(decision *made)
+/* Groups that other threads create at the same time most probably have other tags. */
+static int
+tag_of(const char *group_name, int last_tag)
 {
+    static const uint64_t seed[2] = {0, 0}; /* the same on all ranks */
+    dl_bytes name = {(const uint8_t *)group_name, strlen(group_name)};
+
+    return (int)(dl_hash_seeded(name, seed) % ((uint64_t)last_tag + 1));
+}
+
+static dl_status
+await_creation(dl_mpi_backend *self, creation *made, dl_deadline deadline)
+{
+    while (!atomic_load(&made->is_made)) {
+        if (dl_deadline_passed(deadline)) {
+            return dl_fail(DL_TIMEOUT,
+                           "group %s: MPI has not made its communicator within %" PRId64
+                           "ms, although all ranks have come",
+                           self->group_name, deadline.limit / DL_MILLISECOND);
+        }
+        DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, DL_MILLISECOND)));
+        DL_TRY(self->cpu->ops->lost(self->cpu, -1));
+    }
+    DL_TRY(made->status == DL_OK ? DL_OK : dl_fail_again(&made->error));
+    self->comm = made->comm;
+    return DL_OK;
+}
+
+static dl_status
+make_communicator(dl_mpi_backend *self, const dl_mpi_world *world,
+                  const member *members, dl_deadline deadline)
+{
+    creation *made = calloc(1, sizeof *made);
+    int *ranks = calloc((size_t)self->size, sizeof *ranks);
     pthread_t thread;
 
-    if (made->own != DL_INTERRUPTED) {
-        return decide(made);
+    if (made == NULL || ranks == NULL) {
+        free(made);
+        free(ranks);
+        return dl_fail_no_memory();
     }
-    DL_TRY(dl_thread_start(&thread, decide_aside, made));
-    pthread_join(thread, NULL);
-    return made->status == DL_OK ? DL_OK : dl_fail_again(&made->error);
+    for (int rank = 0; rank < self->size; rank++) {
+        ranks[rank] = members[rank].world_rank;
+    }
+    made->mpi = world->mpi;
+    made->ranks = ranks;
+    made->size = self->size;
+    made->tag = tag_of(self->group_name, world->last_tag);
+    atomic_init(&made->users, 2);
+    dl_status status = dl_thread_start(&thread, create_aside, made);
+    if (status == DL_OK) {
+        pthread_detach(thread);
+        status = await_creation(self, made, deadline);
+    } else {
+        atomic_store(&made->users, 1);
+    }
+    if (status != DL_OK) {
+        dl_mpi_world_skip_finalize(); /* its thread may still be in MPI */
+    }
+    creation_unref(made);
+    return status;
 }
 
 dl_status
-dl_mpi_members_meet(dl_mpi_members *members, const dl_backend_options *options,
-                    const dl_mpi_member *self, dl_deadline deadline)
+dl_mpi_members_meet(dl_mpi_backend *self, const dl_mpi_world *world, bool wants_all,
+                    dl_deadline deadline, bool *is_needed)
 {
-    decision made = {.members = members, .options = options, .text = GO};
-    dl_error error = {0};
+    member *members = calloc((size_t)self->size, sizeof *members);
 
-    DL_TRY(announce(options, self, deadline, &made.turn));
-    made.own = read_all_members(members, options, made.turn, deadline);
-    if (made.own != DL_OK) {
-        error = *dl_last_error();
-        snprintf(made.text, sizeof made.text, "rank %d gave up: %s", options->rank,
-                 made.own == DL_INTERRUPTED ? "it was interrupted" : error.text);
+    if (members == NULL) {
+        return dl_fail_no_memory();
     }
-    made.deadline =
-        dl_deadline_left(deadline) > GRACE ? deadline : dl_deadline_after(GRACE);
-    dl_status settled = decide_uninterrupted(&made);
-    if (settled == DL_OK && strcmp(made.text, GO) == 0) {
-        members->is_interrupted = made.own == DL_INTERRUPTED;
-        return DL_OK;
+    members[self->rank] = (member){world->rank, world->size, wants_all};
+    dl_status status = exchange_members(self, members, deadline);
+    if (status == DL_OK) {
+        status = check_members(self, members);
     }
-    if (made.own != DL_OK) {
-        return dl_fail_again(&error);
+    bool is_for_all = false;
+    for (int rank = 0; rank < self->size; rank++) {
+        is_for_all |= members[rank].wants_all != 0;
     }
-    return settled != DL_OK
-               ? settled
-               : dl_fail(DL_PEER_LOST, "group %s with backend mpi: %.1800s",
-                         options->group_name, made.text);
+    self->least = is_for_all ? 1 : self->least;
+    *is_needed = self->size > 1 && (is_for_all || self->cpu->spans_hosts);
+    if (status == DL_OK && *is_needed) {
+        status = make_communicator(self, world, members, deadline);
+    }
+    free(members);
+    return status;
 }

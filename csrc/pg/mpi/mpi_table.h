@@ -20,20 +20,6 @@ typedef uintptr_t dl_mpi_handle;
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(void *) == 8,
                "the low half of a pointer comes first, and may hold MPICH's handles");
 
-/* What MPI reports of a message that was found. */
-typedef struct dl_mpi_status {
-    int source;
-    int tag;
-    int bytes; /* negative: more than an int can hold */
-} dl_mpi_status;
-
-/* A buffer for MPI. */
-typedef struct dl_mpi_part {
-    void *data;
-    int count;
-    dl_mpi_handle type;
-} dl_mpi_part;
-
 /* Longer than the texts of any library, for errors and for versions. */
 #define DL_MPI_TEXT_SIZE 8193
 
@@ -71,56 +57,41 @@ typedef int dl_mpi_copy_fn(dl_mpi_handle, int, void *, void *, void *, int *);
 typedef int dl_mpi_delete_fn(dl_mpi_handle, int, void *, void *);
 
 /* MPI's functions, of which those that move data do not block. */
-#define DL_MPI_FUNCTIONS(X, H)                                                    \
-    X(init_thread, MPI_Init_thread, (int *, char ***, int, int *))                \
-    X(query_thread, MPI_Query_thread, (int *))                                    \
-    X(initialized, MPI_Initialized, (int *))                                      \
-    X(finalized, MPI_Finalized, (int *))                                          \
-    X(finalize, MPI_Finalize, (void))                                             \
-    X(error_string, MPI_Error_string, (int, char *, int *))                       \
-    X(comm_rank, MPI_Comm_rank, (H, int *))                                       \
-    X(comm_size, MPI_Comm_size, (H, int *))                                       \
-    X(comm_get_attr, MPI_Comm_get_attr, (H, int, void *, int *))                  \
-    X(comm_create_keyval, MPI_Comm_create_keyval,                                 \
-      (dl_mpi_copy_fn *, dl_mpi_delete_fn *, int *, void *))                      \
-    X(comm_set_attr, MPI_Comm_set_attr, (H, int, void *))                         \
-    X(comm_free, MPI_Comm_free, (H *))                                            \
-    X(comm_set_errhandler, MPI_Comm_set_errhandler, (H, H))                       \
-    X(comm_group, MPI_Comm_group, (H, H *))                                       \
-    X(group_incl, MPI_Group_incl, (H, int, const int *, H *))                     \
-    X(group_free, MPI_Group_free, (H *))                                          \
-    X(comm_create_group, MPI_Comm_create_group, (H, H, int, H *))                 \
-    X(isend, MPI_Isend, (const void *, int, H, int, int, H, H *))                 \
-    X(irecv, MPI_Irecv, (void *, int, H, int, int, H, H *))                       \
-    X(iprobe, MPI_Iprobe, (int, int, H, int *, void *))                           \
-    X(improbe, MPI_Improbe, (int, int, H, int *, H *, void *))                    \
-    X(imrecv, MPI_Imrecv, (void *, int, H, H *, H *))                             \
-    X(test, MPI_Test, (H *, int *, void *))                                       \
-    X(get_count, MPI_Get_count, (const void *, H, int *))                         \
-    X(ibcast, MPI_Ibcast, (void *, int, H, int, H, H *))                          \
-    X(iallreduce, MPI_Iallreduce, (const void *, void *, int, H, H, H, H *))      \
-    X(ireduce, MPI_Ireduce, (const void *, void *, int, H, H, int, H, H *))       \
-    X(iscan, MPI_Iscan, (const void *, void *, int, H, H, H, H *))                \
-    X(iexscan, MPI_Iexscan, (const void *, void *, int, H, H, H, H *))            \
-    X(iallgather, MPI_Iallgather, (const void *, int, H, void *, int, H, H, H *)) \
-    X(igather, MPI_Igather, (const void *, int, H, void *, int, H, int, H, H *))  \
-    X(type_contiguous, MPI_Type_contiguous, (int, H, H *))                        \
-    X(type_struct, MPI_Type_create_struct,                                        \
-      (int, const int *, const int64_t *, const void *, H *))                     \
-    X(type_commit, MPI_Type_commit, (H *))                                        \
-    X(type_free, MPI_Type_free, (H *))
+#define DL_MPI_FUNCTIONS(X, H)                                               \
+    X(init_thread, MPI_Init_thread, (int *, char ***, int, int *))           \
+    X(query_thread, MPI_Query_thread, (int *))                               \
+    X(initialized, MPI_Initialized, (int *))                                 \
+    X(finalized, MPI_Finalized, (int *))                                     \
+    X(finalize, MPI_Finalize, (void))                                        \
+    X(error_string, MPI_Error_string, (int, char *, int *))                  \
+    X(comm_rank, MPI_Comm_rank, (H, int *))                                  \
+    X(comm_size, MPI_Comm_size, (H, int *))                                  \
+    X(comm_get_attr, MPI_Comm_get_attr, (H, int, void *, int *))             \
+    X(comm_create_keyval, MPI_Comm_create_keyval,                            \
+      (dl_mpi_copy_fn *, dl_mpi_delete_fn *, int *, void *))                 \
+    X(comm_set_attr, MPI_Comm_set_attr, (H, int, void *))                    \
+    X(comm_free, MPI_Comm_free, (H *))                                       \
+    X(comm_set_errhandler, MPI_Comm_set_errhandler, (H, H))                  \
+    X(comm_group, MPI_Comm_group, (H, H *))                                  \
+    X(group_incl, MPI_Group_incl, (H, int, const int *, H *))                \
+    X(group_free, MPI_Group_free, (H *))                                     \
+    X(comm_create_group, MPI_Comm_create_group, (H, H, int, H *))            \
+    X(isend, MPI_Isend, (const void *, int, H, int, int, H, H *))            \
+    X(irecv, MPI_Irecv, (void *, int, H, int, int, H, H *))                  \
+    X(iprobe, MPI_Iprobe, (int, int, H, int *, void *))                      \
+    X(test, MPI_Test, (H *, int *, void *))                                  \
+    X(ibarrier, MPI_Ibarrier, (H, H *))                                      \
+    X(ibcast, MPI_Ibcast, (void *, int, H, int, H, H *))                     \
+    X(iallreduce, MPI_Iallreduce, (const void *, void *, int, H, H, H, H *)) \
+    X(iallgather, MPI_Iallgather, (const void *, int, H, void *, int, H, H, H *))
 
 /* The constants of a binary interface. */
 typedef struct dl_mpi_abi {
     void *in_place;
     void *status_ignore;
     int any_source;
-    int any_tag;
     int thread_multiple;
-    int tag_ub;        /* the key of an attribute of the world */
-    int status_source; /* the index of the int in a status that names the sender; that
-                          of the tag is the next */
-    size_t handle_size;
+    int tag_ub; /* the key of an attribute of the world */
 } dl_mpi_abi;
 
 typedef struct dl_mpi_table {
@@ -161,10 +132,5 @@ dl_mpi_test(const dl_mpi_table *mpi, dl_mpi_handle *request, int *is_done)
 {
     return mpi->test(request, is_done, mpi->abi.status_ignore);
 }
-
-/* Stores whether a message with that tag, or with any, has arrived, and takes it out of
- * matching: only imrecv can receive it then. */
-int dl_mpi_find_message(const dl_mpi_table *mpi, int tag, dl_mpi_handle comm,
-                        int *is_there, dl_mpi_handle *message, dl_mpi_status *found);
 
 #endif

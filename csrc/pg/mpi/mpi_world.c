@@ -2,25 +2,19 @@
 #include "pg/mpi/mpi_world.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/thread.h"
-#include "pg/mpi/mpi_message.h"
-#include "pg/mpi/mpi_notice.h"
-#include "pg/mpi/mpi_processes.h"
+#include "pg/cpu/cpu_backend.h"
 
-/* Between two polls of all messages: while there are some, and when there have been none
- * in so many polls. */
-#define NAP (200 * INT64_C(1000))
-#define BUSY_POLLS 256
-#define IDLE_NAP (10 * DL_MILLISECOND)
+/* Between two calls of MPI. */
+#define NAP (10 * DL_MILLISECOND)
 
-/* How long the end of the process may wait for the leftovers. */
-#define PATIENCE DL_SECOND
+/* How long the end waits for all ranks once an operation has failed here: those that were
+ * told may end without MPI_Finalize, also on hosts whose processes are not watched. */
+#define LONGEST_END (5 * DL_SECOND)
 
 static struct {
     pthread_mutex_t lock;
@@ -29,29 +23,17 @@ static struct {
     uint32_t fork_generation;
     /* any thread */
     atomic_bool skips_finalize;
-    atomic_bool is_ending; /* some part of the program has called MPI_Finalize */
+    atomic_bool has_failed; /* an operation */
+    atomic_bool is_ending;  /* some part of the program has called MPI_Finalize */
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t wanted;
     pthread_t thread; /* guarded by lock, as all below */
-    bool is_idle;     /* a message has to wake the thread */
     bool is_running;
     bool is_stopping;
-} runner = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-typedef struct leftover {
-    struct leftover *next;
-    dl_mpi_handle request;
-    void *memory; /* or NULL */
-} leftover;
-
-static struct {
-    pthread_mutex_t lock;
-    leftover *first; /* guarded by lock, as is_lost */
-    bool is_lost;    /* there was no memory to add a request */
-} leftovers = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} progress = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Signals for which MPI_Init, or a network's library in it, installs handlers. */
 static const struct taken_signal {
@@ -105,55 +87,6 @@ dl_mpi_world_admit(void)
                          "MPI has been finalized in this process (MPI_Finalize)");
 }
 
-/* Removes the requests that have ended, successfully or not. */
-static void
-drop_ended_locked(void)
-{
-    leftover **link = &leftovers.first;
-
-    while (*link != NULL) {
-        leftover *each = *link;
-        int is_done = 0;
-        if (dl_mpi_test(state.world.mpi, &each->request, &is_done) == 0 && !is_done) {
-            link = &each->next;
-            continue;
-        }
-        *link = each->next;
-        free(each->memory);
-        free(each);
-    }
-}
-
-void
-dl_mpi_leftover_add(dl_mpi_handle request, void *memory)
-{
-    leftover *made = malloc(sizeof *made);
-
-    pthread_mutex_lock(&leftovers.lock);
-    if (made == NULL) {
-        leftovers.is_lost = true;
-    } else {
-        *made = (leftover){leftovers.first, request, memory};
-        leftovers.first = made;
-    }
-    pthread_mutex_unlock(&leftovers.lock);
-}
-
-bool
-dl_mpi_leftover_flush(int64_t span)
-{
-    dl_deadline soon = dl_deadline_after(span);
-
-    pthread_mutex_lock(&leftovers.lock);
-    for (drop_ended_locked(); leftovers.first != NULL && !dl_deadline_passed(soon);
-         drop_ended_locked()) {
-        sched_yield();
-    }
-    bool is_complete = leftovers.first == NULL && !leftovers.is_lost;
-    pthread_mutex_unlock(&leftovers.lock);
-    return is_complete;
-}
-
 /* Calls MPI, so that it makes progress with what is in flight. */
 static void
 make_progress(void)
@@ -164,114 +97,73 @@ make_progress(void)
     if (dl_mpi_world_is_open()) {
         mpi->iprobe(mpi->abi.any_source, 0, mpi->world, &is_there,
                     mpi->abi.status_ignore);
-        pthread_mutex_lock(&leftovers.lock);
-        drop_ended_locked();
-        pthread_mutex_unlock(&leftovers.lock);
     }
 }
 
-/* Sleeps until the next poll is due, or the runner is woken from a long sleep. */
-static void
-nap_locked(int *idle_polls)
-{
-    runner.is_idle = *idle_polls >= BUSY_POLLS;
-    dl_status status =
-        dl_condition_wait(&runner.wanted, &runner.lock,
-                          dl_deadline_after(runner.is_idle ? IDLE_NAP : NAP));
-    if (status == DL_OK && runner.is_idle) {
-        *idle_polls = 0;
-    }
-    runner.is_idle = false;
-}
-
-/* A message ends mostly on the thread that waits for it, so it wakes this thread only if
- * that sleeps for long: otherwise it would take a core from the ranks for each
- * message. */
 static void *
-run_messages(void *argument)
+run_progress(void *argument)
 {
-    int idle_polls = 0;
-
     (void)argument;
-    pthread_mutex_lock(&runner.lock);
-    for (nap_locked(&idle_polls); !runner.is_stopping; nap_locked(&idle_polls)) {
-        pthread_mutex_unlock(&runner.lock);
-        if (dl_mpi_comm_for_each(dl_mpi_poll_messages)) {
-            idle_polls = 0;
-        } else {
-            idle_polls += idle_polls < BUSY_POLLS;
-            make_progress();
-        }
-        pthread_mutex_lock(&runner.lock);
+    pthread_mutex_lock(&progress.lock);
+    while (!progress.is_stopping) {
+        dl_condition_wait_until(&progress.wanted, &progress.lock, dl_now() + NAP);
+        pthread_mutex_unlock(&progress.lock);
+        make_progress();
+        pthread_mutex_lock(&progress.lock);
     }
-    pthread_mutex_unlock(&runner.lock);
+    pthread_mutex_unlock(&progress.lock);
     return NULL;
 }
 
-/* Stops the thread, because nothing may call MPI once it ends, and leaves the messages
- * that have not ended. */
+/* Stops the thread, because nothing may call MPI once it ends. */
 static void
 stop_runner(void)
 {
-    pthread_mutex_lock(&runner.lock);
-    bool is_running = runner.is_running;
-    runner.is_stopping = true;
-    runner.is_running = false;
+    pthread_mutex_lock(&progress.lock);
+    bool is_running = progress.is_running;
+    progress.is_stopping = true;
+    progress.is_running = false;
     if (is_running) {
-        pthread_cond_signal(&runner.wanted);
+        pthread_cond_signal(&progress.wanted);
     }
-    pthread_mutex_unlock(&runner.lock);
+    pthread_mutex_unlock(&progress.lock);
     if (is_running) {
-        pthread_join(runner.thread, NULL);
+        pthread_join(progress.thread, NULL);
     }
-    (void)dl_mpi_comm_for_each(dl_mpi_leave_messages);
 }
 
 static dl_status
 start_runner_locked(void)
 {
-    if (runner.is_stopping) {
+    if (progress.is_stopping) {
         return dl_fail(DL_CLOSED, "MPI is being finalized in this process");
     }
-    if (runner.is_running) {
+    if (progress.is_running) {
         return DL_OK;
     }
-    dl_condition_init(&runner.wanted);
-    DL_TRY(dl_thread_start(&runner.thread, run_messages, NULL));
-    runner.is_running = true;
+    dl_condition_init(&progress.wanted);
+    DL_TRY(dl_thread_start(&progress.thread, run_progress, NULL));
+    progress.is_running = true;
     return DL_OK;
 }
 
 dl_status
-dl_mpi_runner_start(void)
+dl_mpi_progress_start(void)
 {
-    pthread_mutex_lock(&runner.lock);
+    pthread_mutex_lock(&progress.lock);
     dl_status status = start_runner_locked();
-    pthread_mutex_unlock(&runner.lock);
+    pthread_mutex_unlock(&progress.lock);
     return status;
 }
 
-void
-dl_mpi_runner_wake(void)
-{
-    pthread_mutex_lock(&runner.lock);
-    if (runner.is_idle) {
-        pthread_cond_signal(&runner.wanted);
-    }
-    pthread_mutex_unlock(&runner.lock);
-}
-
 /* Called as MPI_Finalize begins; mpi4py may call that, too.  MPI may be called until
- * this returns; MPI_Finalize finds pending what MPI has not completed by then. */
+ * this returns. */
 static int
 close_world(dl_mpi_handle comm, int key, void *value, void *extra)
 {
     (void)comm, (void)key, (void)value, (void)extra;
     if (dl_mpi_world_is_open()) {
         stop_runner();
-        if (!atomic_load(&state.skips_finalize)) {
-            dl_mpi_leftover_flush(PATIENCE);
-        }
     }
     atomic_store(&state.is_ending, true);
     return 0;
@@ -286,6 +178,25 @@ copy_no_attribute(dl_mpi_handle comm, int key, void *extra, void *value, void *c
     return 0;
 }
 
+/* MPI_Finalize waits for all ranks, also for those that have ended without it.  Returns
+ * true once all ranks have come, and false if one has ended instead, or may have. */
+static bool
+have_all_come(const dl_mpi_table *mpi)
+{
+    dl_deadline limit =
+        dl_deadline_after(atomic_load(&state.has_failed) ? LONGEST_END : -1);
+    dl_mpi_handle request = 0;
+    int is_done = 0;
+    int result = mpi->ibarrier(mpi->world, &request);
+
+    while (result == 0 && !is_done && !dl_cpu_any_has_ended()
+           && !dl_deadline_passed(limit)) {
+        result = dl_mpi_test(mpi, &request, &is_done);
+        (void)dl_sleep_until(dl_deadline_after(is_done ? 0 : DL_MILLISECOND));
+    }
+    return result == 0 && is_done;
+}
+
 /* Called at exit, if MPI was started here.  A forked child that exits does nothing. */
 static void
 end_mpi(void)
@@ -294,9 +205,7 @@ end_mpi(void)
         return;
     }
     stop_runner();
-    (void)dl_mpi_comm_for_each(dl_mpi_notice_drop);
-    if (!atomic_load(&state.skips_finalize) && !dl_mpi_process_any_has_ended()
-        && dl_mpi_leftover_flush(PATIENCE)) {
+    if (!atomic_load(&state.skips_finalize) && have_all_come(state.world.mpi)) {
         state.world.mpi->finalize();
     }
 }
@@ -305,6 +214,12 @@ void
 dl_mpi_world_skip_finalize(void)
 {
     atomic_store(&state.skips_finalize, true);
+}
+
+void
+dl_mpi_world_note_failure(void)
+{
+    atomic_store(&state.has_failed, true);
 }
 
 /* Starts MPI.  Handlers of the program that report crashes, such as those of
