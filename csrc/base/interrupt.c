@@ -11,14 +11,6 @@ static _Thread_local struct {
     void *context;
 } own;
 
-static _Thread_local bool holds;
-
-void
-dl_interrupt_hold(bool is_held)
-{
-    holds = is_held;
-}
-
 void
 dl_interrupt_set_own(dl_interrupt_own_fn check, void *context)
 {
@@ -52,9 +44,6 @@ dl_interrupt_check(void)
     dl_interrupt_fn check = atomic_load_explicit(&installed, memory_order_acquire);
 
     note_slice();
-    if (holds) {
-        return DL_OK;
-    }
     if (own.check != NULL && own.check(own.context)) {
         return dl_fail(DL_INTERRUPTED, "a wait was interrupted");
     }

@@ -23,8 +23,7 @@ typedef bool (*dl_interrupt_own_fn)(void *context);
 void dl_interrupt_set_own(dl_interrupt_own_fn check, void *context);
 
 /* Runs the checks: called between the slices of every wait, and after EINTR.  Takes the
- * GIL on the main thread, so the caller must hold no lock, or have called
- * dl_interrupt_hold(). */
+ * GIL on the main thread, so the caller must hold no lock. */
 dl_status dl_interrupt_check(void);
 
 /* The hook of the calling thread, or NULL: `passed` is called once, at the next check,
@@ -35,10 +34,6 @@ typedef struct dl_slice_hook {
 } dl_slice_hook;
 
 extern _Thread_local dl_slice_hook *dl_slice_current;
-
-/* Suspends the checks of the calling thread, or resumes them.  For a thread that holds
- * a lock which the checks may need as well, and only for short waits. */
-void dl_interrupt_hold(bool is_held);
 
 /* Sets the hook that runs before the calling thread blocks; it is called at most once,
  * and NULL removes it.  The binding uses it to release the GIL only when an operation

@@ -5,14 +5,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdatomic.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/library.h"
+#include "base/openssl.h"
 
 #define TOKEN_VARIABLE "DISTLITE_TOKEN"
 #define FILE_VARIABLE "DISTLITE_TOKEN_FILE"
@@ -25,58 +24,6 @@ struct dl_secret {
     uint8_t token[];
 };
 
-/* The few functions of libcrypto that every version since 1.1 has, with the types that
- * its headers give them. */
-typedef struct crypto_table {
-    const void *(*sha256)(void);
-    unsigned char *(*hmac)(const void *digest, const void *key, int key_size,
-                           const unsigned char *message, size_t size,
-                           unsigned char *mac, unsigned int *mac_size);
-    int (*compare)(const void *left, const void *right, size_t size);
-    int (*init)(uint64_t options, const void *settings);
-} crypto_table;
-
-static const dl_symbol symbols[] = {
-    {"EVP_sha256", offsetof(crypto_table, sha256), false},
-    {"HMAC", offsetof(crypto_table, hmac), false},
-    {"CRYPTO_memcmp", offsetof(crypto_table, compare), false},
-    {"OPENSSL_init_crypto", offsetof(crypto_table, init), false},
-};
-
-static const char *const sonames[] = {"libcrypto.so.3", "libcrypto.so.1.1",
-                                      "libcrypto.so", NULL};
-
-static const dl_library library = {
-    .title = "OpenSSL's libcrypto, which a token (DISTLITE_TOKEN) needs,",
-    .variable = "DISTLITE_CRYPTO_LIBRARY",
-    .sonames = sonames,
-    .advice = "install OpenSSL 1.1 or newer (Debian: apt install libssl3)",
-};
-
-static crypto_table crypto;
-
-/* OPENSSL_INIT_NO_ATEXIT: a server's thread may still compute while the process exits,
- * and must not find the library's state freed. */
-#define NO_ATEXIT UINT64_C(0x00080000)
-
-static dl_status
-init_library(void *handle)
-{
-    if (crypto.init(NO_ATEXIT, NULL) != 1) {
-        return dl_fail(DL_UNSUPPORTED, "libcrypto in %s cannot be initialised",
-                       dl_library_path(handle));
-    }
-    return DL_OK;
-}
-
-static dl_library_use use = {
-    .library = &library,
-    .symbols = {symbols, sizeof symbols / sizeof *symbols},
-    .table = &crypto,
-    .check = init_library,
-    .lock = PTHREAD_MUTEX_INITIALIZER,
-};
-
 dl_status
 dl_secret_new(dl_bytes token, dl_secret **secret)
 {
@@ -87,7 +34,7 @@ dl_secret_new(dl_bytes token, dl_secret **secret)
         return dl_fail(DL_INVALID, "the job's token has %zu bytes, the limit is %u",
                        token.size, DL_TOKEN_LIMIT);
     }
-    DL_TRY(dl_library_load(&use));
+    DL_TRY(dl_openssl_load());
     dl_secret *made = malloc(sizeof *made + token.size);
     if (made == NULL) {
         return dl_fail_no_memory();
@@ -253,8 +200,8 @@ dl_secret_mac(const dl_secret *secret, dl_bytes message, uint8_t mac[DL_MAC_SIZE
 {
     unsigned int size = 0;
 
-    if (crypto.hmac(crypto.sha256(), secret->token, (int)secret->size, message.data,
-                    message.size, mac, &size)
+    if (dl_openssl.hmac(dl_openssl.sha256(), secret->token, (int)secret->size,
+                        message.data, message.size, mac, &size)
             == NULL
         || size != DL_MAC_SIZE) {
         return dl_fail(DL_INTERNAL, "libcrypto failed to compute an HMAC-SHA256");
@@ -265,7 +212,7 @@ dl_secret_mac(const dl_secret *secret, dl_bytes message, uint8_t mac[DL_MAC_SIZE
 bool
 dl_secret_mac_equal(const uint8_t left[DL_MAC_SIZE], const uint8_t right[DL_MAC_SIZE])
 {
-    return crypto.compare(left, right, DL_MAC_SIZE) == 0;
+    return dl_openssl.compare(left, right, DL_MAC_SIZE) == 0;
 }
 
 dl_status

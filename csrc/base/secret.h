@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A job's secret (its token), and what is computed with it: HMAC-SHA256, comparison in
- * constant time and random bytes.  The cryptography is OpenSSL's libcrypto, which is
- * loaded when the first secret is made; without one, nothing is loaded.
+ * constant time and random bytes.  The cryptography is that of OpenSSL (base/openssl.h),
+ * which is loaded when the first secret is made; without one, nothing is loaded.
  *
  * The token appears in no text, neither an error's nor a log's.  It is wiped before its
  * memory is freed.  Proofs of it are in base/proof.h. */
@@ -26,7 +26,7 @@
 typedef struct dl_secret dl_secret;
 
 /* Makes a secret of `token`, which is copied.  DL_INVALID: it is empty or too long.
- * DL_NOT_FOUND, DL_UNSUPPORTED: there is no usable libcrypto. */
+ * DL_NOT_FOUND, DL_UNSUPPORTED: there is no OpenSSL of version 1.1.1 or newer. */
 dl_status dl_secret_new(dl_bytes token, dl_secret **secret);
 
 /* Makes the secret that the environment names: DISTLITE_TOKEN, or DISTLITE_TOKEN_FILE

@@ -333,7 +333,7 @@ dl_local_call(const char *name, const uint8_t key[DL_LOCAL_KEY_SIZE],
 
 /* The filter drops the byte, because it is not the key: nothing stays in the queue. */
 dl_status
-dl_local_look(const char *name)
+dl_local_check(const char *name)
 {
     dl_status status =
         send_key(name, (dl_bytes){(const uint8_t *)"", 1}, -1, dl_deadline_after(0));

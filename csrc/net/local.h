@@ -73,7 +73,7 @@ dl_status dl_local_call(const char *name, const uint8_t key[DL_LOCAL_KEY_SIZE],
 
 /* Checks whether a process listens under `name`; never waits.  DL_NOT_FOUND: as
  * above. */
-dl_status dl_local_look(const char *name);
+dl_status dl_local_check(const char *name);
 
 /* Accepts a pending call; never waits.  DL_NOT_FOUND (no text written): there is none,
  * or it was a stranger's, whose connection was ended. */

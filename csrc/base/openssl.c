@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/openssl.h"
+
 #include <stddef.h>
 
 #include "base/library.h"
-#include "net/openssl_table.h"
 
 static const char *const sonames[] = {"libssl.so.3", "libssl.so.1.1", "libssl.so",
                                       NULL};
 
 static const dl_library library = {
-    .title = "OpenSSL's libssl, which TLS (DISTLITE_TLS) needs,",
+    .title = "OpenSSL's libssl, which a token (DISTLITE_TOKEN) and TLS (DISTLITE_TLS) "
+             "need,",
     .variable = "DISTLITE_SSL_LIBRARY",
     .sonames = sonames,
     .advice = "install OpenSSL 1.1.1 or newer (Debian: apt install libssl3)",
@@ -23,12 +25,12 @@ static const dl_symbol symbols[] = {
 #undef X
 };
 
-static dl_openssl_table table;
+dl_openssl_table dl_openssl;
 
 static dl_status
 init_library(void *handle)
 {
-    if (table.init(DL_OPENSSL_INIT, NULL) != 1) {
+    if (dl_openssl.init(DL_OPENSSL_INIT, NULL) != 1) {
         return dl_fail(DL_UNSUPPORTED, "libssl in %s cannot be initialised",
                        dl_library_path(handle));
     }
@@ -38,15 +40,13 @@ init_library(void *handle)
 static dl_library_use use = {
     .library = &library,
     .symbols = {symbols, sizeof symbols / sizeof *symbols},
-    .table = &table,
+    .table = &dl_openssl,
     .check = init_library,
     .lock = PTHREAD_MUTEX_INITIALIZER,
 };
 
 dl_status
-dl_openssl_load(const dl_openssl_table **loaded)
+dl_openssl_load(void)
 {
-    DL_TRY(dl_library_load(&use));
-    *loaded = &table;
-    return DL_OK;
+    return dl_library_load(&use);
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The calls and constants of OpenSSL's libssl, and of the libcrypto that it brings, which
- * net/tls.c uses, declared here so that no headers are needed.  All of them are in every
- * version since 1.1.1, under these names. */
-#ifndef DISTLITE_NET_OPENSSL_TABLE_H
-#define DISTLITE_NET_OPENSSL_TABLE_H
+ * The calls and constants of OpenSSL's libssl, and of the libcrypto that it brings, for
+ * the job's secret and for TLS, declared here so that no headers are needed.  All of them
+ * are in every version since 1.1.1, under these names. */
+#ifndef DISTLITE_BASE_OPENSSL_H
+#define DISTLITE_BASE_OPENSSL_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -50,7 +51,8 @@ enum {
 #define DL_OPENSSL_NO_TICKET (UINT64_C(1) << 14)
 #define DL_OPENSSL_NO_RENEGOTIATION (UINT64_C(1) << 30)
 
-/* OPENSSL_INIT_NO_ATEXIT, as in base/secret.c, and the texts of errors. */
+/* The texts of errors, and OPENSSL_INIT_NO_ATEXIT: a server's thread may still compute
+ * while the process exits, and must not find the library's state freed. */
 #define DL_OPENSSL_INIT UINT64_C(0x00280002)
 
 typedef int (*dl_openssl_find_psk_fn)(void *ssl, const unsigned char *identity,
@@ -63,6 +65,11 @@ typedef int (*dl_openssl_verify_fn)(int is_valid, void *context);
 /* A field of the table, the symbol, and its return and argument types. */
 #define DL_OPENSSL_SYMBOLS(X)                                                         \
     X(init, OPENSSL_init_ssl, int, (uint64_t, const void *))                          \
+    X(sha256, EVP_sha256, const void *, (void))                                       \
+    X(hmac, HMAC, unsigned char *,                                                    \
+      (const void *, const void *, int, const unsigned char *, size_t,                \
+       unsigned char *, unsigned *))                                                  \
+    X(compare, CRYPTO_memcmp, int, (const void *, const void *, size_t))              \
     X(method, TLS_method, const void *, (void))                                       \
     X(ctx_new, SSL_CTX_new, void *, (const void *))                                   \
     X(ctx_free, SSL_CTX_free, void, (void *))                                         \
@@ -138,8 +145,11 @@ typedef struct dl_openssl_table {
 #undef X
 } dl_openssl_table;
 
+/* Filled by the first dl_openssl_load() that succeeds. */
+extern dl_openssl_table dl_openssl;
+
 /* Loads and initialises the libraries unless that is done.  DL_NOT_FOUND,
  * DL_UNSUPPORTED: there is none that can be used. */
-dl_status dl_openssl_load(const dl_openssl_table **table);
+dl_status dl_openssl_load(void);
 
 #endif
