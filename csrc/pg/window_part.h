@@ -51,9 +51,9 @@ typedef struct dl_access {
 } dl_access;
 
 typedef struct dl_window_part_ops {
-    /* Called once all ranks have made their parts.  `cards` are the cards of all ranks,
+    /* Called once all ranks have made their parts.  `handles` are those of all ranks,
      * by rank; `sizes` the sizes of their memory.  Both are borrowed. */
-    dl_status (*join)(dl_window_part *, const uint8_t *cards, const uint64_t *sizes);
+    dl_status (*join)(dl_window_part *, const uint8_t *handles, const uint64_t *sizes);
     /* These four may be called from any thread, once the part has joined. */
     dl_status (*access)(dl_window_part *, const dl_access *, dl_deadline);
     dl_status (*lock)(dl_window_part *, int rank, bool is_shared, dl_deadline);
@@ -67,13 +67,13 @@ typedef struct dl_window_part_ops {
 } dl_window_part_ops;
 
 /* What other ranks need to reach a part; its meaning is the backend's. */
-#define DL_WINDOW_CARD_SIZE 32
+#define DL_WINDOW_HANDLE_SIZE 32
 
 /* The first member of every backend's part. */
 struct dl_window_part {
     const dl_window_part_ops *ops;
     void *memory; /* of this rank; aligned to pages */
-    uint8_t card[DL_WINDOW_CARD_SIZE];
+    uint8_t handle[DL_WINDOW_HANDLE_SIZE];
 };
 
 #endif

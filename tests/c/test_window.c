@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/interrupt.h"
+#include "base/thread.h"
 #include "groups.h"
 #include "windows.h"
 
@@ -165,8 +166,10 @@ CHECK_CASE(a_rank_without_memory_fails_all)
 static dl_status
 take(scene *self, int rank, bool is_shared, int64_t limit)
 {
-    return dl_lock_queue_take(self->queue, &self->ranks[rank], 0, is_shared,
-                              dl_deadline_after(limit));
+    dl_lock_request request = {
+        .asker = rank, .is_shared = is_shared, .deadline = dl_deadline_after(limit)};
+
+    return dl_lock_queue_take(self->queue, &self->ranks[rank], 0, &request);
 }
 
 static void
@@ -195,24 +198,114 @@ CHECK_CASE(a_holder_that_has_ended_is_named)
     scene_fini(&all);
 }
 
+/* A rank that waits in a thread of its own, until it gives up. */
+typedef struct waiter {
+    scene *all;
+    atomic_bool has_given_up;
+} waiter;
+
+static dl_status
+check_waiter(void *context)
+{
+    waiter *self = context;
+
+    return atomic_load(&self->has_given_up) ? dl_fail(DL_INTERRUPTED, "given up")
+                                            : DL_OK;
+}
+
+static void *
+wait_as_rank_1(void *context)
+{
+    waiter *self = context;
+    dl_lock_request request = {
+        .asker = 1, .deadline = soon(), .check = check_waiter, .context = self};
+
+    CHECK_EQUAL(dl_lock_queue_take(self->all->queue, &self->all->ranks[1], 0, &request),
+                DL_INTERRUPTED);
+    return NULL;
+}
+
+static void
+await_place(scene *self, uint32_t count)
+{
+    uint32_t used = 0;
+
+    for (dl_deadline limit = soon(); used < count; sched_yield()) {
+        CHECK(!dl_deadline_passed(limit));
+        CHECK_OK(dl_latch_take(&self->queue->latch, &self->ranks[2], 0, limit));
+        used = self->queue->used;
+        dl_latch_release(&self->queue->latch);
+    }
+}
+
 CHECK_CASE(one_that_ended_while_it_waited_is_passed_over)
 {
     scene all;
-    bool is_granted;
+    waiter other = {.all = &all};
+    pthread_t thread;
 
     scene_init(&all);
-    CHECK_OK(take(&all, 0, false, DL_SECOND));
-    CHECK_OK(dl_lock_queue_enter(all.queue, &all.ranks[1], 0, 1, false, soon()));
-    CHECK_OK(
-        dl_lock_queue_try(all.queue, &all.ranks[1], 0, 1, soon(), soon(), &is_granted));
-    CHECK(!is_granted);
-    give_back(&all, 0);
-    /* Rank 1 is next. */
+    CHECK_OK(take(&all, 0, true, DL_SECOND));
+    CHECK_OK(dl_thread_start(&thread, wait_as_rank_1, &other));
+    await_place(&all, 2);
+    /* Rank 1, which excludes others, is next. */
     CHECK_EQUAL(take(&all, 2, true, 0), DL_TIMEOUT);
     CHECK(said("rank 1 (pid 101 on host h) is before this rank"));
     end_rank(&all, 1);
     CHECK_OK(take(&all, 2, true, 0));
     give_back(&all, 2);
+    atomic_store(&other.has_given_up, true);
+    pthread_join(thread, NULL);
+    CHECK_EQUAL(all.queue->used, 1);
+    give_back(&all, 0);
+    scene_fini(&all);
+}
+
+CHECK_CASE(a_wait_that_is_given_up_leaves_the_queue)
+{
+    scene all;
+    waiter other = {.all = &all, .has_given_up = true};
+
+    scene_init(&all);
+    CHECK_OK(take(&all, 0, true, DL_SECOND));
+    wait_as_rank_1(&other);
+    CHECK_EQUAL(all.queue->used, 1);
+    CHECK_OK(take(&all, 2, true, 0));
+    give_back(&all, 2);
+    give_back(&all, 0);
+    scene_fini(&all);
+}
+
+static void
+set_lost(scene *self, int rank, bool is_lost)
+{
+    dl_lock_queue_set_lost(self->queue, &self->ranks[0], 0, rank, is_lost);
+}
+
+/* Rank 1 loses its connection while it has the lock, and comes back. */
+CHECK_CASE(a_rank_may_come_back_for_its_lock)
+{
+    scene all;
+
+    scene_init(&all);
+    CHECK_OK(take(&all, 1, false, 0));
+    set_lost(&all, 1, true);
+    CHECK_EQUAL(take(&all, 2, false, 0), DL_TIMEOUT);
+    set_lost(&all, 1, false);
+    give_back(&all, 1);
+    CHECK_OK(take(&all, 2, false, 0));
+    scene_fini(&all);
+}
+
+CHECK_CASE(a_rank_that_does_not_come_back_is_named)
+{
+    scene all;
+
+    scene_init(&all);
+    CHECK_OK(take(&all, 1, false, 0));
+    set_lost(&all, 1, true);
+    CHECK_EQUAL(take(&all, 2, false, 20 * DL_SECOND), DL_PEER_LOST);
+    CHECK(said("rank 1 (pid 101 on host h)"));
     scene_fini(&all);
 }
 

@@ -2,16 +2,25 @@
 #include "pg/cpu/window/window_session.h"
 
 #include "pg/window.h"
+#include "base/thread.h"
 #include "windows.h"
 
 static scene all;
 static dl_window_session session;
+static bool has_given_up;
+
+static dl_status
+check_wait(void *unused)
+{
+    (void)unused;
+    return has_given_up ? dl_fail(DL_INTERRUPTED, "given up") : DL_OK;
+}
 
 static void
 begin(int caller)
 {
     scene_init(&all);
-    dl_window_session_init(&session, caller, &all.windows);
+    session = (dl_window_session){.caller = caller, .check_wait = check_wait};
 }
 
 static void
@@ -21,23 +30,19 @@ end(void)
     scene_fini(&all);
 }
 
-/* Sends a request, cut in two if it is long enough. */
 static dl_status
 ask(dl_head head, const void *payload)
 {
-    uint8_t bytes[DL_HEAD_SIZE + 512];
-    size_t size = DL_HEAD_SIZE + head.size;
+    _Alignas(16) uint8_t aligned[512];
 
-    head.kind = DL_HEAD_WINDOW;
-    head.code = 1;
-    dl_head_put(bytes, &head);
     if (head.size > 0) {
-        memcpy(bytes + DL_HEAD_SIZE, payload, head.size);
+        memcpy(aligned, payload, head.size);
     }
-    dl_buffer_put(&session.in, (dl_bytes){bytes, size / 2});
-    DL_TRY(dl_window_session_step(&session));
-    dl_buffer_put(&session.in, (dl_bytes){bytes + size / 2, size - size / 2});
-    return dl_window_session_step(&session);
+    head.kind = DL_HEAD_WINDOW;
+    if (!dl_window_frame_is_request(&head)) {
+        return DL_PROTOCOL;
+    }
+    return dl_window_session_answer(&session, &all.served, &head, aligned);
 }
 
 /* Takes the first answer off the output: its head, and the beginning of its payload. */
@@ -156,7 +161,6 @@ CHECK_CASE(a_closed_window_is_reported)
     CHECK_EQUAL(head.root, DL_CLOSED);
     CHECK_EQUAL(head.id, 2);
     CHECK(strstr(text, "has closed it") != NULL);
-    dl_window_session_withdraw(&session, &all.served);
     CHECK_OK(ask((dl_head){.detail = DL_WINDOW_GET, .total = 4}, NULL));
     CHECK_EQUAL(answer(text, sizeof text).root, DL_CLOSED);
     end();
@@ -166,8 +170,9 @@ CHECK_CASE(a_closed_window_is_reported)
 static void
 take_here(void)
 {
-    CHECK_OK(dl_lock_queue_take(all.queue, &all.ranks[2], 0, false,
-                                dl_deadline_after(DL_SECOND)));
+    dl_lock_request request = {.asker = 2, .deadline = dl_deadline_after(DL_SECOND)};
+
+    CHECK_OK(dl_lock_queue_take(all.queue, &all.ranks[2], 0, &request));
 }
 
 static void
@@ -177,18 +182,28 @@ give_back_here(void)
                                    dl_deadline_after(DL_SECOND)));
 }
 
+static void *
+give_back_later(void *unused)
+{
+    (void)unused;
+    while (atomic_load(&all.queue->sleepers) == 0) {
+        sched_yield();
+    }
+    give_back_here();
+    return NULL;
+}
+
 CHECK_CASE(a_lock_is_granted_when_it_is_free)
 {
+    pthread_t thread;
+
     begin(1);
     take_here();
+    CHECK_OK(dl_thread_start(&thread, give_back_later, NULL));
     CHECK_OK(
         ask((dl_head){.detail = DL_WINDOW_LOCK, .id = 4, .length = UINT64_MAX}, NULL));
-    CHECK_OK(dl_window_session_step(&session));
-    CHECK(session.is_waiting && session.out.size == 0);
-    give_back_here();
-    CHECK_OK(dl_window_session_step(&session));
-    CHECK(!session.is_waiting && session.has_lock);
     CHECK_EQUAL(answer(NULL, 0).id, 4);
+    pthread_join(thread, NULL);
     CHECK_OK(ask((dl_head){.detail = DL_WINDOW_UNLOCK, .id = 5}, NULL));
     CHECK_EQUAL(answer(NULL, 0).detail, DL_WINDOW_DONE);
     take_here();
@@ -211,46 +226,17 @@ CHECK_CASE(a_wait_ends_at_its_limit_and_names_the_holder)
     end();
 }
 
-CHECK_CASE(a_wait_that_is_given_up_leaves_the_queue)
+CHECK_CASE(a_wait_that_is_given_up_has_no_answer)
 {
     begin(1);
     take_here();
+    has_given_up = true;
     CHECK_OK(
         ask((dl_head){.detail = DL_WINDOW_LOCK, .id = 4, .length = UINT64_MAX}, NULL));
+    CHECK_EQUAL(session.out.size, 0);
     CHECK_OK(ask((dl_head){.detail = DL_WINDOW_UNLOCK, .id = 5}, NULL));
     CHECK_EQUAL(answer(NULL, 0).id, 5);
     give_back_here();
-    CHECK_OK(dl_window_session_step(&session));
-    CHECK_EQUAL(session.out.size, 0);
     take_here();
     end();
-}
-
-/* Rank 1 loses its connection while it has the lock, and comes back. */
-CHECK_CASE(a_rank_may_come_back_for_its_lock)
-{
-    dl_deadline now = dl_deadline_after(0);
-
-    begin(1);
-    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_LOCK, .length = 0}, NULL));
-    dl_window_session_fini(&session);
-    CHECK_EQUAL(dl_lock_queue_take(all.queue, &all.ranks[2], 0, false, now),
-                DL_TIMEOUT);
-    dl_window_session_init(&session, 1, &all.windows);
-    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_UNLOCK}, NULL));
-    CHECK_EQUAL(answer(NULL, 0).detail, DL_WINDOW_DONE);
-    CHECK_OK(dl_lock_queue_take(all.queue, &all.ranks[2], 0, false, now));
-    end();
-}
-
-CHECK_CASE(a_rank_that_does_not_come_back_is_named)
-{
-    begin(1);
-    CHECK_OK(ask((dl_head){.detail = DL_WINDOW_LOCK, .length = 0}, NULL));
-    dl_window_session_fini(&session);
-    CHECK_EQUAL(dl_lock_queue_take(all.queue, &all.ranks[2], 0, false,
-                                   dl_deadline_after(20 * DL_SECOND)),
-                DL_PEER_LOST);
-    CHECK(strstr(dl_last_error()->text, "rank 1 (pid 101 on host h)") != NULL);
-    scene_fini(&all);
 }

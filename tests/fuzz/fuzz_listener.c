@@ -147,7 +147,7 @@ say(room *r, caller *self, uint8_t how, dl_bytes noise)
     dl_buffer_put(&self->said, dl_buffer_bytes(&said));
     (void)!send(self->fd, said.data, said.size, MSG_NOSIGNAL | MSG_DONTWAIT);
     dl_buffer_fini(&said);
-    (void)dl_listener_hear(&r->listener);
+    (void)dl_listener_poll(&r->listener);
     hear(self);
     if ((how & 8) != 0) {
         reset(self);

@@ -55,6 +55,22 @@ take_endpoint(dl_bytes bytes)
 }
 
 static void
+take_all(dl_bytes bytes)
+{
+    dl_peer peers[RANKS] = {{.pid = 1}};
+    dl_contact contacts[RANKS];
+    dl_way ways[RANKS];
+    dl_endpoint endpoint = {
+        .size = RANKS, .peers = peers, .contacts = contacts, .ways = ways};
+
+    if (dl_endpoint_take_all(&endpoint, bytes) == DL_OK) {
+        for (int rank = 1; rank < RANKS; rank++) {
+            require(ways[rank].count == contacts[rank].way.count);
+        }
+    }
+}
+
+static void
 take_list(dl_bytes bytes)
 {
     int ranks[RANKS];
@@ -173,7 +189,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static void (*const parsers[])(dl_bytes) = {
         take_endpoint,  take_list,    take_join,           take_wait_state,
-        take_recording, take_counter, take_long_recording,
+        take_recording, take_counter, take_long_recording, take_all,
     };
 
     if (size > 0) {

@@ -33,15 +33,15 @@ typedef struct part {
     dl_window_served served;
 } part;
 
-/* The card: where the region lies in the arena's file, and the window's number for
+/* The handle: where the region lies in the arena's file, and the window's number for
  * other hosts. */
-typedef struct card {
+typedef struct handle {
     uint64_t offset;
     uint64_t size;
     uint64_t number;
-} card;
+} handle;
 
-_Static_assert(sizeof(card) <= DL_WINDOW_CARD_SIZE, "a card holds the place");
+_Static_assert(sizeof(handle) <= DL_WINDOW_HANDLE_SIZE, "a handle holds the place");
 
 static part *
 self_of(dl_window_part *base)
@@ -129,16 +129,17 @@ set_memory(part *self, int rank, void *mapped, uint64_t size)
 
 /* Maps the memory of a rank of this host. */
 static dl_status
-map_memory(part *self, int rank, const card *place, uint64_t size)
+map_memory(part *self, int rank, const handle *place, uint64_t size)
 {
     dl_segment *segment = &self->targets[rank].segment;
     uint64_t head = dl_window_head_size(self->ranks.size);
 
     if (place->size < head || place->size - head < size) {
-        return dl_fail(DL_PROTOCOL,
-                       "window in group %s: the memory of rank %d is smaller than the "
-                       "size on its card: the ranks run different versions of distlite",
-                       self->group_name, rank);
+        return dl_fail(
+            DL_PROTOCOL,
+            "window in group %s: the memory of rank %d is smaller than the "
+            "size in its handle: the ranks run different versions of distlite",
+            self->group_name, rank);
     }
     DL_TRY(dl_segment_map(self->roster->membership.arena.file, place->offset,
                           place->size, segment));
@@ -147,15 +148,15 @@ map_memory(part *self, int rank, const card *place, uint64_t size)
 }
 
 static dl_status
-join_parts(dl_window_part *base, const uint8_t *cards, const uint64_t *sizes)
+join_parts(dl_window_part *base, const uint8_t *handles, const uint64_t *sizes)
 {
     part *self = self_of(base);
 
     for (int rank = 0; rank < self->ranks.size; rank++) {
-        card place;
-        memcpy(&place, cards + (size_t)rank * DL_WINDOW_CARD_SIZE, sizeof place);
+        handle place;
+        memcpy(&place, handles + (size_t)rank * DL_WINDOW_HANDLE_SIZE, sizeof place);
         if (self->targets[rank].client.ranks != NULL) {
-            self->targets[rank].client.number = (uint32_t)place.number;
+            dl_window_client_aim(&self->targets[rank].client, (int)place.number);
         } else if (rank != self->ranks.rank) {
             DL_TRY(map_memory(self, rank, &place, sizes[rank]));
         }
@@ -200,35 +201,19 @@ unlock_rank(dl_window_part *base, int rank, dl_deadline deadline)
     return DL_OK;
 }
 
-/* The pages of an owner that has left while this rank waited are zeros, and so is the
- * queue. */
-static dl_status
-lock_here(part *self, int rank, bool is_shared, dl_deadline deadline)
-{
-    const dl_window_memory *memory = &self->targets[rank].memory;
-
-    DL_TRY(dl_window_memory_check(memory, &self->ranks));
-    DL_TRY(dl_lock_queue_take(&memory->head->queue, &self->ranks, rank, is_shared,
-                              deadline));
-    dl_status status = dl_window_memory_check(memory, &self->ranks);
-    if (status != DL_OK) {
-        dl_error error = *dl_last_error();
-        (void)dl_lock_queue_release(&memory->head->queue, &self->ranks, rank,
-                                    self->ranks.rank, deadline);
-        return dl_fail_again(&error);
-    }
-    return DL_OK;
-}
-
 static dl_status
 lock_rank(dl_window_part *base, int rank, bool is_shared, dl_deadline deadline)
 {
     part *self = self_of(base);
     target *there = &self->targets[rank];
 
-    DL_TRY(there->memory.head == NULL
-               ? dl_window_client_lock(&there->client, is_shared, deadline)
-               : lock_here(self, rank, is_shared, deadline));
+    if (there->memory.head == NULL) {
+        DL_TRY(dl_window_client_lock(&there->client, is_shared, deadline));
+    } else {
+        dl_lock_request request = {
+            .asker = self->ranks.rank, .is_shared = is_shared, .deadline = deadline};
+        DL_TRY(dl_window_memory_lock(&there->memory, &self->ranks, &request));
+    }
     atomic_fetch_add(&self->locks, 1);
     return DL_OK;
 }
@@ -270,7 +255,7 @@ static const dl_window_part_ops part_ops = {
 };
 
 /* Prepares the clients of the ranks on other hosts, which lack only the windows' numbers:
- * these come with the cards. */
+ * these come with the handles. */
 static void
 init_clients(part *self, const dl_cpu_window_group *group)
 {
@@ -322,13 +307,13 @@ copy_group(part *self, const dl_cpu_window_group *group)
     return DL_OK;
 }
 
-/* Allocates this rank's memory, and writes its card. */
+/* Allocates this rank's memory, and writes its handle. */
 static dl_status
 open_memory(part *self)
 {
     uint64_t head = dl_window_head_size(self->ranks.size);
     uint64_t size = self->options.size;
-    card place = {0};
+    handle place = {0};
 
     if (size > SIZE_MAX - head) {
         return dl_fail_no_memory();
@@ -340,7 +325,7 @@ open_memory(part *self)
         DL_TRY(dl_shared_new(arena, head + size, &self->region));
         dl_shared_place found =
             dl_shared_find(arena, self->region->memory, head + size);
-        place = (card){.offset = found.offset, .size = found.size};
+        place = (handle){.offset = found.offset, .size = found.size};
     }
     set_memory(self, self->ranks.rank, self->region->memory, size);
     dl_window_memory *own = &self->targets[self->ranks.rank].memory;
@@ -348,10 +333,10 @@ open_memory(part *self)
     atomic_store(&own->head->is_open, 1);
     if (self->server != NULL) {
         self->served = (dl_window_served){.memory = own, .ranks = &self->ranks};
-        dl_window_server_add(self->server, &self->served);
-        place.number = self->served.number;
+        DL_TRY(dl_window_server_add(self->server, &self->served));
+        place.number = (uint64_t)self->served.number;
     }
-    memcpy(self->base.card, &place, sizeof place);
+    memcpy(self->base.handle, &place, sizeof place);
     return DL_OK;
 }
 

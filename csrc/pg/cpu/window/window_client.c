@@ -5,10 +5,8 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/interrupt.h"
-#include "base/thread.h"
 
 /* The owner answers at the deadline of a lock, and its answer, which names the holder,
  * needs time to arrive. */
@@ -27,8 +25,13 @@ dl_window_client_init(dl_window_client *client, const dl_window_ranks *ranks, in
     client->options.there = &ranks->peers[owner];
     client->options.use = DL_FOR_WINDOWS;
     dl_link_options_aim(&client->options, way, 0);
-    pthread_mutex_init(&client->lock, NULL);
-    dl_condition_init(&client->passed);
+    dl_lane_init(&client->turns);
+}
+
+void
+dl_window_client_aim(dl_window_client *client, int number)
+{
+    client->options.lane = number;
     dl_link_init(&client->link, &client->options);
 }
 
@@ -37,8 +40,7 @@ dl_window_client_fini(dl_window_client *client, bool is_inherited)
 {
     if (client->ranks != NULL && !is_inherited) {
         dl_link_fini(&client->link);
-        pthread_cond_destroy(&client->passed);
-        pthread_mutex_destroy(&client->lock);
+        dl_lane_fini(&client->turns);
     }
 }
 
@@ -85,40 +87,13 @@ reset_link(dl_window_client *self)
     self->is_dirty = false;
 }
 
-static bool
-try_turn(dl_window_client *self)
-{
-    pthread_mutex_lock(&self->lock);
-    bool is_free = !self->is_in_use;
-    self->is_in_use = true;
-    pthread_mutex_unlock(&self->lock);
-    return is_free;
-}
-
-static void
-pass_turn(dl_window_client *self)
-{
-    pthread_mutex_lock(&self->lock);
-    self->is_in_use = false;
-    pthread_cond_signal(&self->passed);
-    pthread_mutex_unlock(&self->lock);
-}
-
 /* Waits for the turn to use the link. */
 static dl_status
 take_turn(dl_window_client *self, dl_deadline deadline)
 {
-    while (!try_turn(self)) {
-        dl_blocking_begin();
-        DL_TRY(check_wait(self, deadline));
-        pthread_mutex_lock(&self->lock);
-        if (self->is_in_use) {
-            (void)dl_condition_wait_until(&self->passed, &self->lock,
-                                          dl_now() + DL_WAIT_SLICE);
-        }
-        pthread_mutex_unlock(&self->lock);
-    }
-    return DL_OK;
+    dl_status status = dl_lane_take(&self->turns, deadline);
+
+    return status == DL_TIMEOUT ? fail_timeout(self, deadline) : status;
 }
 
 /* Releases the turn.  After a failure of the link itself the next access opens another
@@ -131,7 +106,7 @@ release_turn(dl_window_client *self, dl_status status, bool is_broken)
         reset_link(self);
         (void)dl_fail_again(&error);
     }
-    pass_turn(self);
+    dl_lane_pass(&self->turns);
     return status;
 }
 
@@ -189,8 +164,8 @@ fail_with_received_text(dl_window_client *self, const dl_head *head,
     return dl_fail(is_failure ? (dl_status)head->root : DL_PROTOCOL, "%s", text);
 }
 
-/* Reads the answer to request `id`.  `*is_told` is set if the owner has refused the
- * request; the link stays usable then. */
+/* Reads the answer to request `id`, or the last frame of the link.  `*is_told` is set if
+ * the owner has refused the request; the link stays usable then. */
 static dl_status
 read_answer(dl_window_client *self, uint64_t id, void *output, size_t size,
             dl_deadline deadline, bool *is_told)
@@ -205,12 +180,12 @@ read_answer(dl_window_client *self, uint64_t id, void *output, size_t size,
     if (head.kind == DL_HEAD_FAREWELL) {
         return fail_with_received_text(self, &head, deadline);
     }
-    if (head.kind != DL_HEAD_WINDOW || head.id != id) {
+    if (head.kind != DL_HEAD_WINDOW || (head.id != id && head.id != 0)) {
         return dl_link_fail_protocol(&self->options);
     }
     self->is_dirty = false;
     if (head.detail == DL_WINDOW_FAILED) {
-        *is_told = true;
+        *is_told = head.id != 0;
         return fail_with_received_text(self, &head, deadline);
     }
     if (head.detail != DL_WINDOW_DONE || head.size != size) {
@@ -268,7 +243,6 @@ send_request(dl_window_client *self, dl_head *head, const void *input,
     struct iovec parts[3] = {{bytes, sizeof bytes}};
     int count = 1;
 
-    head->code = self->number;
     head->id = ++self->requests;
     if (input != NULL) {
         parts[count++] = (struct iovec){(void *)(uintptr_t)input, (size_t)head->total};
@@ -425,9 +399,7 @@ send_unlock(dl_window_client *self)
     struct iovec part = {bytes, sizeof bytes};
     size_t sent;
 
-    dl_head_put(bytes, &(dl_head){.kind = DL_HEAD_WINDOW,
-                                  .detail = DL_WINDOW_UNLOCK,
-                                  .code = self->number});
+    dl_head_put(bytes, &(dl_head){.kind = DL_HEAD_WINDOW, .detail = DL_WINDOW_UNLOCK});
     if (self->link.is_open && !dl_link_is_between(&self->link)) {
         (void)dl_link_write(&self->link, &part, 1, &sent);
     }
@@ -495,7 +467,7 @@ dl_window_client_flush(dl_window_client *client, dl_deadline deadline)
 void
 dl_window_client_drop(dl_window_client *client)
 {
-    if (atomic_exchange(&client->has_lock, false) && try_turn(client)) {
+    if (atomic_exchange(&client->has_lock, false) && dl_lane_try(&client->turns)) {
         send_unlock(client);
         (void)release_turn(client, DL_OK, true);
     }

@@ -7,25 +7,20 @@
 #ifndef DISTLITE_PG_CPU_WINDOW_WINDOW_CLIENT_H
 #define DISTLITE_PG_CPU_WINDOW_WINDOW_CLIENT_H
 
-#include <pthread.h>
-
 #include "pg/cpu/tcp/link.h"
 #include "pg/cpu/window/window_frame.h"
+#include "pg/lane.h"
 
 typedef struct dl_window_client {
-    /* fixed after init, but for the number, which is fixed before the first access */
+    /* fixed before the first access */
     const dl_window_ranks *ranks; /* NULL in zeroed memory, which is not used */
     int owner;
-    uint32_t number; /* of the window, on the owner; the caller sets it */
     dl_link_options options;
-    pthread_mutex_t lock;
-    pthread_cond_t passed;
-    bool is_in_use; /* guarded by lock: a thread has the turn, which guards the rest */
+    dl_lane turns; /* the next ones are for the thread that has the turn */
     dl_link link;
     uint64_t requests; /* so far */
     bool is_dirty;     /* some request since the last answer had none */
-    bool
-        has_lost; /* a link ended while it was dirty, and no flush has reported that yet */
+    bool has_lost; /* a link ended while it was dirty, which no flush has reported */
     atomic_bool has_lock; /* also read without the turn */
 } dl_window_client;
 
@@ -33,6 +28,9 @@ typedef struct dl_window_client {
  * point to stays in place. */
 void dl_window_client_init(dl_window_client *client, const dl_window_ranks *ranks,
                            int owner, const dl_link_options *link, const dl_way *way);
+
+/* Sets the number that the owner has given to the window, before the first access. */
+void dl_window_client_aim(dl_window_client *client, int number);
 
 /* Disconnects.  In a forked child, where the descriptors are closed already, it leaves
  * them alone. */

@@ -32,6 +32,15 @@ dl_window_frame_is_request(const dl_head *head)
            && head->detail <= DL_WINDOW_FLUSH;
 }
 
+size_t
+dl_window_frame_put_closed(uint8_t frame[DL_HEAD_SIZE])
+{
+    dl_head_put(frame, &(dl_head){.kind = DL_HEAD_WINDOW,
+                                  .detail = DL_WINDOW_FAILED,
+                                  .root = DL_CLOSED});
+    return DL_HEAD_SIZE;
+}
+
 static uint8_t
 frame_of(const dl_access *access)
 {

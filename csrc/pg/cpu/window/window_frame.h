@@ -5,22 +5,23 @@
  * can carry out.  A rank sends requests over a link of its own to the owner of the
  * memory, which carries them out in their order.
  *
- *              code     root        tag      total   length          payload
- * PUT          window   -           offset   size    -               contents
- * GET          window   -           offset   size    -               -
- * UPDATE       window   update      offset   size    factor's bits   input, if any
- * FETCH        window   update      offset   size    factor's bits   input, if any
- * SWAP         window   -           offset   size    -               input, compared
- * LOCK         window   is shared   -        -       limit in ns     -
- * UNLOCK       window   -           -        -       -               -
- * FLUSH        window   -           -        -       -               -
- * DONE         -        -           -        -       -               contents, if any
- * FAILED       -        dl_status   -        -       -               text
+ *              root        tag      total   length          payload
+ * PUT          -           offset   size    -               contents
+ * GET          -           offset   size    -               -
+ * UPDATE       update      offset   size    factor's bits   input, if any
+ * FETCH        update      offset   size    factor's bits   input, if any
+ * SWAP         -           offset   size    -               input, compared
+ * LOCK         is shared   -        -       limit in ns     -
+ * UNLOCK       -           -        -       -               -
+ * FLUSH        -           -        -       -               -
+ * DONE         -           -        -       -               contents, if any
+ * FAILED       dl_status   -        -       -               text
  *
  * PUT and UPDATE are not answered.  Each other request is answered by DONE or FAILED
  * with its id; the failure of a PUT or an UPDATE is the answer to the next request that
  * has one.  Offsets and sizes are bytes.  An UNLOCK that arrives while the LOCK waits
- * ends the wait, and the LOCK has no answer then. */
+ * ends the wait, and the LOCK has no answer then.  Requests have ids from 1 on; a FAILED
+ * with id 0 is the last frame, after the owner has closed the window. */
 #ifndef DISTLITE_PG_CPU_WINDOW_WINDOW_FRAME_H
 #define DISTLITE_PG_CPU_WINDOW_WINDOW_FRAME_H
 
@@ -47,8 +48,11 @@ typedef enum dl_window_frame {
 bool dl_window_frame_is_answered(uint8_t kind);
 
 /* Returns the head of an access, whose size is at most DL_PART_LIMIT / 2 for a swap and
- * DL_PART_LIMIT otherwise.  The caller sets code and id. */
+ * DL_PART_LIMIT otherwise.  The caller sets the id. */
 dl_head dl_window_frame_of(const dl_access *access);
+
+/* Writes the last frame of a connection to a window that is closed; returns its size. */
+size_t dl_window_frame_put_closed(uint8_t frame[DL_HEAD_SIZE]);
 
 /* Returns whether a head that has come from another rank is a request. */
 bool dl_window_frame_is_request(const dl_head *head);

@@ -70,7 +70,7 @@ wait_awake(const dl_window_ranks *ranks, int *turns)
 static dl_status
 check_wait(const dl_window_ranks *ranks)
 {
-    dl_process_table_look();
+    dl_process_table_poll();
     DL_TRY(dl_window_ends_check(ranks->ends));
     return dl_interrupt_check();
 }
@@ -223,18 +223,19 @@ find_blocker(const dl_lock_queue *queue, const dl_window_ranks *ranks, int owner
     return DL_OK;
 }
 
-dl_status
-dl_lock_queue_enter(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
-                    int asker, bool is_shared, dl_deadline deadline)
+/* Adds the asker to the queue. */
+static dl_status
+enter_queue(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
+            const dl_lock_request *request)
 {
-    dl_lock_queue_entry *entry = &queue->entries[asker];
+    dl_lock_queue_entry *entry = &queue->entries[request->asker];
 
-    DL_TRY(dl_latch_take(&queue->latch, ranks, owner, deadline));
+    DL_TRY(dl_latch_take(&queue->latch, ranks, owner, request->deadline));
     bool is_new = entry->mode == 0;
     if (is_new) {
         *entry = (dl_lock_queue_entry){
             .ticket = ++queue->tickets,
-            .mode = is_shared ? DL_QUEUE_SHARED : DL_QUEUE_EXCLUSIVE,
+            .mode = request->is_shared ? DL_QUEUE_SHARED : DL_QUEUE_EXCLUSIVE,
         };
         queue->used++;
     }
@@ -243,27 +244,29 @@ dl_lock_queue_enter(dl_lock_queue *queue, const dl_window_ranks *ranks, int owne
                   : dl_fail(DL_INVALID,
                             "window in group %s: rank %d holds the lock of rank %d, or "
                             "waits for it, already; locks do not nest",
-                            ranks->group_name, asker, owner);
+                            ranks->group_name, request->asker, owner);
 }
 
-dl_status
-dl_lock_queue_try(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
-                  int asker, dl_deadline limit, dl_deadline latch_limit,
-                  bool *is_granted)
+/* Grants the lock if no other rank blocks the asker.  Otherwise it fails, and names that
+ * rank, once the deadline has passed. */
+static dl_status
+try_lock(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
+         const dl_lock_request *request, bool *is_granted)
 {
+    dl_deadline deadline = request->deadline;
     blocker found;
 
-    DL_TRY(dl_latch_take(&queue->latch, ranks, owner, latch_limit));
-    dl_status status = find_blocker(queue, ranks, owner, asker, &found);
+    DL_TRY(dl_latch_take(&queue->latch, ranks, owner, deadline));
+    dl_status status = find_blocker(queue, ranks, owner, request->asker, &found);
     *is_granted = status == DL_OK && found.rank < 0;
     if (*is_granted) {
-        queue->entries[asker].holds = 1;
+        queue->entries[request->asker].holds = 1;
     }
     dl_latch_release(&queue->latch);
-    if (status == DL_OK && !*is_granted && dl_deadline_passed(limit)) {
+    if (status == DL_OK && !*is_granted && dl_deadline_passed(deadline)) {
         return fail_timeout(ranks, found.rank, owner,
                             found.holds ? "has locked" : "is before this rank to lock",
-                            limit);
+                            deadline);
     }
     return status;
 }
@@ -273,15 +276,14 @@ dl_lock_queue_try(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
  * futex with the value that the sleeper read before the queue. */
 static dl_status
 wait_for_grant(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
-               dl_deadline deadline)
+               const dl_lock_request *request)
 {
     bool is_granted;
     int turns = 0;
 
     for (;;) {
         uint32_t seen = atomic_load(&queue->changes);
-        DL_TRY(dl_lock_queue_try(queue, ranks, owner, ranks->rank, deadline, deadline,
-                                 &is_granted));
+        DL_TRY(try_lock(queue, ranks, owner, request, &is_granted));
         if (is_granted) {
             return DL_OK;
         }
@@ -289,7 +291,8 @@ wait_for_grant(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
         }
         if (atomic_load(&queue->changes) == seen) {
             DL_TRY(check_wait(ranks));
-            dl_futex_sleep(&queue->changes, seen, dl_deadline_slice(deadline));
+            DL_TRY(request->check == NULL ? DL_OK : request->check(request->context));
+            dl_futex_sleep(&queue->changes, seen, dl_deadline_slice(request->deadline));
         }
     }
 }
@@ -313,21 +316,20 @@ wake_sleepers(dl_lock_queue *queue)
 
 dl_status
 dl_lock_queue_take(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
-                   bool is_shared, dl_deadline deadline)
+                   const dl_lock_request *request)
 {
     bool is_granted;
 
-    DL_TRY(dl_lock_queue_enter(queue, ranks, owner, ranks->rank, is_shared, deadline));
-    dl_status status = dl_lock_queue_try(queue, ranks, owner, ranks->rank, deadline,
-                                         deadline, &is_granted);
+    DL_TRY(enter_queue(queue, ranks, owner, request));
+    dl_status status = try_lock(queue, ranks, owner, request, &is_granted);
     if (status == DL_OK && !is_granted) {
         atomic_fetch_add(&queue->sleepers, 1);
-        status = wait_for_grant(queue, ranks, owner, deadline);
+        status = wait_for_grant(queue, ranks, owner, request);
         atomic_fetch_sub(&queue->sleepers, 1);
     }
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
-        (void)dl_lock_queue_leave(queue, ranks, owner, ranks->rank,
+        (void)dl_lock_queue_leave(queue, ranks, owner, request->asker,
                                   dl_deadline_after(LOST_PATIENCE));
         return dl_fail_again(&error);
     }

@@ -70,23 +70,22 @@ typedef struct dl_lock_queue {
 #define DL_QUEUE_SHARED 1u
 #define DL_QUEUE_EXCLUSIVE 2u
 
-/* Enters `asker`, which is this rank unless it acts for a rank on another host.
- * DL_INVALID: it holds the lock or waits for it already. */
-dl_status dl_lock_queue_enter(dl_lock_queue *queue, const dl_window_ranks *ranks,
-                              int owner, int asker, bool is_shared,
-                              dl_deadline deadline);
+/* A request for the lock. */
+typedef struct dl_lock_request {
+    int asker; /* this rank, unless the request is for a rank on another host */
+    bool is_shared;
+    dl_deadline deadline;
+    /* Called between the sleeps, without locks, and ends the wait if it fails; may be
+     * NULL. */
+    dl_status (*check)(void *context);
+    void *context;
+} dl_lock_request;
 
-/* Grants the lock if no other rank blocks `asker`.  Otherwise it fails with DL_TIMEOUT,
- * and names that rank, once `limit` has passed.  Waits only for the latch, until
- * `latch_limit`. */
-dl_status dl_lock_queue_try(dl_lock_queue *queue, const dl_window_ranks *ranks,
-                            int owner, int asker, dl_deadline limit,
-                            dl_deadline latch_limit, bool *is_granted);
-
-/* Enters, and waits until the lock is granted.  After a failure the rank has left the
- * queue. */
+/* Waits until the lock is granted.  DL_INVALID: the asker holds the lock or waits for it
+ * already.  DL_TIMEOUT: the text names a rank that has the lock, or is before the asker.
+ * After a failure the asker is not in the queue, unless it was before. */
 dl_status dl_lock_queue_take(dl_lock_queue *queue, const dl_window_ranks *ranks,
-                             int owner, bool is_shared, dl_deadline deadline);
+                             int owner, const dl_lock_request *request);
 
 /* Releases the lock.  DL_INVALID: `asker` does not hold it. */
 dl_status dl_lock_queue_release(dl_lock_queue *queue, const dl_window_ranks *ranks,

@@ -33,6 +33,26 @@ dl_window_memory_check(const dl_window_memory *memory, const dl_window_ranks *ra
                : dl_window_ranks_fail_closed(ranks, memory->owner);
 }
 
+/* The pages of an owner that has left while this rank waited are zeros, and so is the
+ * queue. */
+dl_status
+dl_window_memory_lock(const dl_window_memory *memory, const dl_window_ranks *ranks,
+                      const dl_lock_request *request)
+{
+    dl_lock_queue *queue = &memory->head->queue;
+
+    DL_TRY(dl_window_memory_check(memory, ranks));
+    DL_TRY(dl_lock_queue_take(queue, ranks, memory->owner, request));
+    dl_status status = dl_window_memory_check(memory, ranks);
+    if (status != DL_OK) {
+        dl_error error = *dl_last_error();
+        (void)dl_lock_queue_release(queue, ranks, memory->owner, request->asker,
+                                    request->deadline);
+        return dl_fail_again(&error);
+    }
+    return DL_OK;
+}
+
 /* Copies between the caller's memory and a window, which overlap if the caller passes a
  * part of its own window. */
 static void

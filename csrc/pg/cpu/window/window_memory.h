@@ -37,6 +37,12 @@ dl_status dl_window_memory_access(const dl_window_memory *memory,
                                   const dl_window_ranks *ranks, const dl_access *access,
                                   dl_deadline deadline);
 
+/* Waits for the memory's lock.  Fails like dl_lock_queue_take(), or with DL_PEER_LOST or
+ * DL_CLOSED as above. */
+dl_status dl_window_memory_lock(const dl_window_memory *memory,
+                                const dl_window_ranks *ranks,
+                                const dl_lock_request *request);
+
 /* Returns DL_OK while the owner lives and has the window open. */
 dl_status dl_window_memory_check(const dl_window_memory *memory,
                                  const dl_window_ranks *ranks);

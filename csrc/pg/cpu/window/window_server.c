@@ -14,21 +14,16 @@
 #include "net/socket.h"
 #include "pg/cpu/tcp/link.h"
 
-/* Bytes per receive, and receives from one connection before the next one is served. */
-#define INPUT ((size_t)512 << 10)
-#define INPUTS 8
-
-/* The thread cannot sleep on memory and on sockets at once, so while a rank waits for a
- * lock that another rank of this host holds, it polls the lock this often. */
-#define LOCK_SLICE_MS 1
-
 typedef struct connection {
-    dl_list node;
+    dl_list node; /* guarded by the server's lock */
+    const dl_window_server *server;
+    pthread_t thread;
     dl_link link;
     dl_peer nobody; /* the peer in the link's error texts, which are not shown */
     dl_window_session session;
-    size_t sent; /* of the session's output */
-    bool is_over;
+    dl_window_served *window;
+    dl_buffer payload;
+    bool has_failed; /* an answer could not be sent whole */
 } connection;
 
 struct dl_window_server {
@@ -37,18 +32,16 @@ struct dl_window_server {
     dl_window_server_options options;
     uint32_t fork_generation;
     char *group_name;
-    int bell; /* eventfd */
+    int bell; /* eventfd: a caller is there, or the group has ended */
     pthread_t thread;
     bool has_thread; /* only for the caller of dl_window_server_stop() */
     atomic_bool is_stopped;
     dl_listener_bell callers;
-    struct pollfd *polled; /* of the thread, like the next one */
-    size_t polled_capacity;
-    pthread_mutex_t lock; /* held while requests are carried out */
+    pthread_mutex_t lock; /* the threads of connections do not take it */
     /* guarded by lock */
     dl_list windows;
-    dl_list connections;
-    uint32_t window_count; /* so far */
+    dl_list connections; /* also those that are over, until a thread joins theirs */
+    int window_count;    /* so far */
 };
 
 static connection *
@@ -57,13 +50,217 @@ connection_of(dl_list *node)
     return DL_LIST_ENTRY(node, connection, node);
 }
 
-static void
-disconnect(connection *self)
+static dl_status
+event_new(int *event)
 {
-    dl_list_remove(&self->node);
-    dl_window_session_fini(&self->session);
+    *event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (*event < 0) {
+        return dl_fail(DL_INTERNAL, "eventfd: %s", strerror(errno));
+    }
+    dl_fork_guard(*event);
+    return DL_OK;
+}
+
+static void
+signal_event(int event)
+{
+    uint64_t one = 1;
+
+    (void)!write(event, &one, sizeof one);
+}
+
+/* Waits until the connection can move bytes.  Fails, without a text, once the window or
+ * its group ends. */
+static dl_status
+wait_for(connection *self, short events)
+{
+    struct pollfd entries[] = {
+        dl_link_poll(&self->link, events),
+        {.fd = self->window->ending, .events = POLLIN},
+    };
+
+    (void)poll(entries, 2, -1);
+    return atomic_load(&self->window->is_ending) ? DL_CLOSED : DL_OK;
+}
+
+static dl_status
+read_all(connection *self, uint8_t *target, size_t size)
+{
+    for (size_t at = 0; at < size;) {
+        struct iovec part = {target + at, size - at};
+        size_t got;
+        DL_TRY(dl_link_read(&self->link, &part, 1, &got));
+        if (got == 0) {
+            DL_TRY(wait_for(self, POLLIN));
+        }
+        at += got;
+    }
+    return DL_OK;
+}
+
+static dl_status
+write_all(connection *self, const dl_buffer *bytes)
+{
+    for (size_t at = 0; at < bytes->size;) {
+        struct iovec part = {bytes->data + at, bytes->size - at};
+        size_t sent;
+        DL_TRY(dl_link_write(&self->link, &part, 1, &sent));
+        if (sent == 0) {
+            DL_TRY(wait_for(self, POLLOUT));
+        }
+        at += sent;
+    }
+    return DL_OK;
+}
+
+/* A failure does not end the connection: what a rank has sent before it closed its side
+ * is still carried out, such as the release of a lock. */
+static void
+send_answer(connection *self)
+{
+    dl_buffer *out = &self->session.out;
+
+    self->has_failed = self->has_failed || write_all(self, out) != DL_OK;
+    dl_buffer_clear(out);
+}
+
+/* A rank sends nothing while it waits for a lock, except to end the wait. */
+static dl_status
+check_lock_wait(void *context)
+{
+    connection *self = context;
+    struct pollfd entry = dl_link_poll(&self->link, POLLIN);
+    bool is_over = atomic_load(&self->window->is_ending) || poll(&entry, 1, 0) > 0;
+
+    return is_over ? dl_fail(DL_INTERRUPTED, "the rank waits no longer") : DL_OK;
+}
+
+static dl_status
+serve_request(connection *self)
+{
+    uint8_t bytes[DL_HEAD_SIZE];
+    dl_head head;
+
+    DL_TRY(read_all(self, bytes, sizeof bytes));
+    if (!dl_head_take(bytes, &head) || !dl_window_frame_is_request(&head)) {
+        return dl_fail(DL_PROTOCOL, "a frame is not valid here");
+    }
+    DL_TRY(dl_buffer_reserve(&self->payload, head.size));
+    DL_TRY(read_all(self, self->payload.data, head.size));
+    DL_TRY(dl_window_session_answer(&self->session, self->window, &head,
+                                    self->payload.data));
+    send_answer(self);
+    return DL_OK;
+}
+
+/* Sends the reason for the end of a connection: that of the group, or that the window
+ * is closed. */
+static void
+send_reason(connection *self)
+{
+    uint8_t frame[DL_FAILURE_NOTICE_SIZE];
+    size_t sent;
+
+    if (dl_window_ends_check(self->server->options.ends) != DL_OK) {
+        struct iovec part = {frame, dl_failure_notice_put(frame, dl_last_error())};
+        (void)dl_link_write(&self->link, &part, 1, &sent);
+    } else {
+        struct iovec part = {frame, dl_window_frame_put_closed(frame)};
+        (void)dl_link_write(&self->link, &part, 1, &sent);
+    }
+}
+
+/* Stores whether the caller, which may have the window's lock, has disconnected. */
+static void
+set_lost(const connection *self, bool is_lost)
+{
+    const dl_window_memory *memory = self->window->memory;
+
+    dl_lock_queue_set_lost(&memory->head->queue, self->window->ranks, memory->owner,
+                           self->session.caller, is_lost);
+}
+
+static void *
+run_connection(void *context)
+{
+    connection *self = context;
+    dl_status status;
+
+    set_lost(self, false);
+    do {
+        status = serve_request(self);
+    } while (status == DL_OK && !atomic_load(&self->window->is_ending));
+    if (status == DL_PROTOCOL) {
+        dl_log(DL_LOG_WARNING,
+               "group %s: rank %d sent a request for a window that is not valid, and "
+               "was disconnected: %s",
+               self->server->group_name, self->session.caller, dl_last_error()->text);
+    }
+    if (atomic_load(&self->window->is_ending) && !self->has_failed) {
+        send_reason(self);
+    }
+    (void)shutdown(self->link.transport.fd, SHUT_RDWR);
+    set_lost(self, true);
+    return NULL;
+}
+
+static void
+free_connection(connection *self)
+{
     dl_link_fini(&self->link);
+    dl_window_session_fini(&self->session);
+    dl_buffer_fini(&self->payload);
     free(self);
+}
+
+/* Ends the connections to a window, or only that of one rank, unless `caller` is -1.
+ * Requires the lock. */
+static void
+end_connections(dl_window_server *self, const dl_window_served *window, int caller)
+{
+    for (dl_list *node = self->connections.next; node != &self->connections;) {
+        connection *each = connection_of(node);
+        node = node->next;
+        if (each->window == window && (caller < 0 || caller == each->session.caller)) {
+            if (caller >= 0) {
+                (void)shutdown(each->link.transport.fd, SHUT_RDWR);
+            }
+            pthread_join(each->thread, NULL);
+            dl_list_remove(&each->node);
+            free_connection(each);
+        }
+    }
+}
+
+/* Requires the lock. */
+static dl_window_served *
+find_window(const dl_window_server *self, int number)
+{
+    for (dl_list *node = self->windows.next; node != &self->windows;
+         node = node->next) {
+        dl_window_served *window = DL_LIST_ENTRY(node, dl_window_served, node);
+        if (window->number == number) {
+            return window;
+        }
+    }
+    return NULL;
+}
+
+/* Starts a thread for a connection.  What an earlier connection of the rank has sent is
+ * carried out before: the rank may have left it because of an interrupt, and be back.
+ * Requires the lock. */
+static dl_status
+serve_connection(dl_window_server *self, connection *made)
+{
+    int caller = made->link.options.peer;
+
+    if (caller < 0 || caller >= self->options.size || made->window == NULL) {
+        return DL_CLOSED;
+    }
+    end_connections(self, made->window, caller);
+    DL_TRY(dl_thread_start(&made->thread, run_connection, made));
+    dl_list_append(&self->connections, &made->node);
+    return DL_OK;
 }
 
 /* Accepts one connection.  Returns false if there is none. */
@@ -86,200 +283,55 @@ take_caller(dl_window_server *self)
         free(made);
         return false;
     }
-    int caller = made->link.options.peer;
-    dl_window_session_init(&made->session, caller, &self->windows);
-    dl_list_append(&self->connections, &made->node);
-    if (caller < 0 || caller >= self->options.size) {
-        disconnect(made);
+    made->server = self;
+    made->session = (dl_window_session){
+        .caller = made->link.options.peer,
+        .check_wait = check_lock_wait,
+        .context = made,
+    };
+    pthread_mutex_lock(&self->lock);
+    made->window = find_window(self, made->link.options.lane);
+    dl_status status = serve_connection(self, made);
+    pthread_mutex_unlock(&self->lock);
+    if (status != DL_OK) {
+        send_reason(made);
+        free_connection(made);
     }
     return true;
-}
-
-/* Sends what the kernel accepts. */
-static dl_status
-send_output(connection *self)
-{
-    dl_buffer *out = &self->session.out;
-    size_t sent = 0;
-
-    if (out->size > 0) {
-        struct iovec part = {out->data + self->sent, out->size - self->sent};
-        DL_TRY(dl_link_write(&self->link, &part, 1, &sent));
-        self->sent += sent;
-    }
-    if (self->sent == out->size) {
-        dl_buffer_clear(out);
-        self->sent = 0;
-    }
-    return DL_OK;
-}
-
-/* Receives into the session's own buffer; `*size` is 0 if nothing has arrived. */
-static dl_status
-receive_input(connection *self, size_t *size)
-{
-    dl_buffer *in = &self->session.in;
-
-    DL_TRY(dl_buffer_reserve(in, INPUT));
-    struct iovec part = {in->data + in->size, INPUT};
-    DL_TRY(dl_link_read(&self->link, &part, 1, size));
-    in->size += *size;
-    return DL_OK;
-}
-
-/* Moves what can be moved without blocking.  A rank that does not read its answers is
- * not read from. */
-static dl_status
-move_bytes(connection *self, bool has_input)
-{
-    const dl_buffer *in = &self->session.in, *out = &self->session.out;
-
-    has_input = has_input && out->size == 0;
-    for (int turn = 0;; turn++) {
-        size_t got = 0;
-        if (has_input && turn < INPUTS) {
-            DL_TRY(receive_input(self, &got));
-        }
-        size_t waiting = in->size;
-        DL_TRY(dl_window_session_step(&self->session));
-        bool is_idle = got == 0 && in->size == waiting && out->size == 0;
-        has_input = has_input && out->size == 0;
-        DL_TRY(send_output(self));
-        if (is_idle || out->size > 0) {
-            return DL_OK;
-        }
-    }
-}
-
-/* Any event may mean input, since dl_link_poll() asks for POLLOUT while TLS holds
- * received bytes. */
-static void
-advance_connection(dl_window_server *server, connection *self, short events)
-{
-    dl_status status = move_bytes(self, events != 0);
-
-    if (status == DL_PROTOCOL) {
-        dl_log(DL_LOG_WARNING,
-               "group %s: rank %d sent a request for a window that is not valid, and "
-               "was disconnected: %s",
-               server->group_name, self->session.caller, dl_last_error()->text);
-    }
-    self->is_over = status != DL_OK;
 }
 
 static bool
-has_room(dl_window_server *self, size_t count)
+is_ending(const dl_window_server *self)
 {
-    if (count <= self->polled_capacity) {
-        return true;
-    }
-    size_t capacity = 2 * count;
-    void *grown = realloc(self->polled, capacity * sizeof *self->polled);
-    if (grown == NULL) {
-        return false;
-    }
-    self->polled = grown;
-    self->polled_capacity = capacity;
-    return true;
-}
-
-/* Fills in what to sleep on, and for how long.  Requires the lock. */
-static size_t
-fill_polled(dl_window_server *self, int *limit)
-{
-    size_t count = 0;
-
-    *limit = -1;
-    self->polled[count++] = (struct pollfd){.fd = self->bell, .events = POLLIN};
-    for (dl_list *node = self->connections.next; node != &self->connections;
-         node = node->next) {
-        connection *each = connection_of(node);
-        short events = each->session.out.size > 0 ? POLLOUT : POLLIN;
-        if (!has_room(self, count + 1)) {
-            break; /* the others wait until there is memory */
-        }
-        self->polled[count++] = dl_link_poll(&each->link, events);
-        if (each->session.is_waiting) {
-            *limit = LOCK_SLICE_MS;
-        }
-    }
-    return count;
-}
-
-/* Requires the lock. */
-static void
-advance_all(dl_window_server *self, size_t count)
-{
-    dl_list *node = self->connections.next;
-
-    for (size_t i = 1; i < count && node != &self->connections; i++) {
-        connection *each = connection_of(node);
-        node = node->next;
-        short events = self->polled[i].revents;
-        if (events != 0 || each->session.is_waiting) {
-            advance_connection(self, each, events);
-        }
-        if (each->is_over) {
-            disconnect(each);
-        }
-    }
-}
-
-/* Sends a caller the reason why it is disconnected, unless an answer to it is
- * incomplete. */
-static void
-send_farewell(const dl_window_server *self, connection *each)
-{
-    uint8_t frame[DL_FAILURE_NOTICE_SIZE];
-    size_t sent;
-
-    if (each->session.out.size == 0
-        && dl_window_ends_check(self->options.ends) != DL_OK) {
-        struct iovec part = {frame, dl_failure_notice_put(frame, dl_last_error())};
-        (void)dl_link_write(&each->link, &part, 1, &sent);
-    }
+    return atomic_load(&self->is_stopped)
+           || dl_window_ends_check(self->options.ends) != DL_OK;
 }
 
 static void
-clear_bell(const dl_window_server *self)
+end_window(dl_window_server *self, dl_window_served *window)
 {
-    uint64_t rings;
-
-    (void)!read(self->bell, &rings, sizeof rings);
+    atomic_store(&window->is_ending, true);
+    signal_event(window->ending);
+    end_connections(self, window, -1);
 }
 
 static void *
 run_server(void *context)
 {
     dl_window_server *self = context;
+    struct pollfd entry = {.fd = self->bell, .events = POLLIN};
+    uint64_t rings;
 
-    for (;;) {
-        int limit;
-        pthread_mutex_lock(&self->lock);
-        bool is_over = atomic_load(&self->is_stopped)
-                       || dl_window_ends_check(self->options.ends) != DL_OK;
-        while (!is_over && take_caller(self)) {
+    while (!is_ending(self)) {
+        while (take_caller(self)) {
         }
-        size_t count = is_over ? 0 : fill_polled(self, &limit);
-        pthread_mutex_unlock(&self->lock);
-        if (is_over) {
-            break;
-        }
-        int ready = poll(self->polled, count, limit);
-        if (ready < 0) {
-            continue;
-        }
-        if (self->polled[0].revents != 0) {
-            clear_bell(self);
-        }
-        pthread_mutex_lock(&self->lock);
-        advance_all(self, count);
-        pthread_mutex_unlock(&self->lock);
+        (void)poll(&entry, 1, -1);
+        (void)!read(self->bell, &rings, sizeof rings);
     }
     pthread_mutex_lock(&self->lock);
-    while (!dl_list_is_empty(&self->connections)) {
-        send_farewell(self, connection_of(self->connections.next));
-        disconnect(connection_of(self->connections.next));
+    for (dl_list *node = self->windows.next; node != &self->windows;
+         node = node->next) {
+        end_window(self, DL_LIST_ENTRY(node, dl_window_served, node));
     }
     pthread_mutex_unlock(&self->lock);
     return NULL;
@@ -288,20 +340,34 @@ run_server(void *context)
 static void
 free_server(dl_window_server *self)
 {
-    if (self->bell >= 0 && self->fork_generation == dl_fork_generation()) {
+    if (self->fork_generation == dl_fork_generation()) {
         dl_socket_close(self->bell);
     }
     dl_window_ends_unref(self->options.ends);
     pthread_mutex_destroy(&self->lock);
-    free(self->polled);
     free(self->group_name);
     free(self);
 }
 
 static void
-ring_server(void *context)
+ring_bell(void *context)
 {
-    dl_window_server_ring(context);
+    signal_event(((dl_window_server *)context)->bell);
+}
+
+static dl_status
+start_server(dl_window_server *self)
+{
+    if (self->group_name == NULL) {
+        return dl_fail_no_memory();
+    }
+    DL_TRY(event_new(&self->bell));
+    DL_TRY(dl_thread_start(&self->thread, run_server, self));
+    self->has_thread = true;
+    self->callers =
+        (dl_listener_bell){.use = DL_FOR_WINDOWS, .ring = ring_bell, .context = self};
+    dl_listener_add_bell(self->options.listener, &self->callers);
+    return DL_OK;
 }
 
 dl_status
@@ -320,24 +386,12 @@ dl_window_server_new(const dl_window_server_options *options, dl_window_server *
     dl_list_init(&self->windows);
     dl_list_init(&self->connections);
     self->group_name = strdup(options->group_name);
-    self->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    dl_status status = DL_OK;
-    if (self->group_name == NULL || !has_room(self, 16)) {
-        status = dl_fail_no_memory();
-    } else if (self->bell < 0) {
-        status = dl_fail(DL_INTERNAL, "eventfd: %s", strerror(errno));
-    } else {
-        dl_fork_guard(self->bell);
-        status = dl_thread_start(&self->thread, run_server, self);
-    }
+    self->bell = -1;
+    dl_status status = start_server(self);
     if (status != DL_OK) {
         free_server(self);
         return status;
     }
-    self->has_thread = true;
-    self->callers =
-        (dl_listener_bell){.use = DL_FOR_WINDOWS, .ring = ring_server, .context = self};
-    dl_listener_add_bell(options->listener, &self->callers);
     *server = self;
     return DL_OK;
 }
@@ -358,12 +412,10 @@ dl_window_server_unref(dl_window_server *server)
 }
 
 void
-dl_window_server_ring(dl_window_server *server)
+dl_window_server_wake(dl_window_server *server)
 {
-    uint64_t one = 1;
-
     if (server != NULL) {
-        (void)!write(server->bell, &one, sizeof one);
+        signal_event(server->bell);
     }
 }
 
@@ -373,19 +425,21 @@ dl_window_server_stop(dl_window_server *server)
     if (server->has_thread && server->fork_generation == dl_fork_generation()) {
         dl_listener_remove_bell(server->options.listener, &server->callers);
         atomic_store(&server->is_stopped, true);
-        dl_window_server_ring(server);
+        dl_window_server_wake(server);
         pthread_join(server->thread, NULL);
         server->has_thread = false;
     }
 }
 
-void
+dl_status
 dl_window_server_add(dl_window_server *server, dl_window_served *window)
 {
+    DL_TRY(event_new(&window->ending));
     pthread_mutex_lock(&server->lock);
     window->number = ++server->window_count;
     dl_list_append(&server->windows, &window->node);
     pthread_mutex_unlock(&server->lock);
+    return DL_OK;
 }
 
 void
@@ -396,9 +450,7 @@ dl_window_server_remove(dl_window_server *server, dl_window_served *window)
     }
     pthread_mutex_lock(&server->lock);
     dl_list_remove(&window->node);
-    for (dl_list *node = server->connections.next; node != &server->connections;
-         node = node->next) {
-        dl_window_session_withdraw(&connection_of(node)->session, window);
-    }
+    end_window(server, window);
     pthread_mutex_unlock(&server->lock);
+    dl_socket_close(window->ending);
 }

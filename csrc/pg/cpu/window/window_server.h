@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Serves the windows of one group to ranks on other hosts: a thread that accepts their
- * connections and carries out their requests, also while the rank itself computes.  It
- * is created with the group's first window, and ends with the group. */
+ * Serves the windows of one group to ranks on other hosts, also while the rank itself
+ * computes: a thread accepts their connections, and a thread for each connection reads
+ * a request, carries it out and sends the answer.  The hello of a connection names its
+ * window.  A rank has one connection to each window, the latest, which bounds threads
+ * and descriptors.  The server is created with the group's first window, and ends with
+ * the group. */
 #ifndef DISTLITE_PG_CPU_WINDOW_WINDOW_SERVER_H
 #define DISTLITE_PG_CPU_WINDOW_WINDOW_SERVER_H
 
@@ -26,17 +29,17 @@ dl_status dl_window_server_new(const dl_window_server_options *options,
 dl_window_server *dl_window_server_ref(dl_window_server *server);
 void dl_window_server_unref(dl_window_server *server); /* NULL does nothing */
 
-/* Wakes the thread, which then checks whether the group has ended.  Any thread; takes
- * no locks.  NULL does nothing. */
-void dl_window_server_ring(dl_window_server *server);
+/* Wakes the accepting thread, which then checks whether the group has ended.  Any
+ * thread; takes no locks.  NULL does nothing. */
+void dl_window_server_wake(dl_window_server *server);
 
-/* Ends the thread and all connections, after which the listener is not used any more.
- * In a forked child, where there is no thread, it does nothing. */
+/* Ends the threads and all connections, after which the listener is not used any more.
+ * In a forked child, where there are no threads, it does nothing. */
 void dl_window_server_stop(dl_window_server *server);
 
-/* Serves the window, whose number is filled in.  After the second function returns, the
- * thread does not use the window any more. */
-void dl_window_server_add(dl_window_server *server, dl_window_served *window);
+/* Serves the window, whose number and eventfd are filled in.  After the second function
+ * returns, no thread uses the window any more, and its callers have been told. */
+dl_status dl_window_server_add(dl_window_server *server, dl_window_served *window);
 void dl_window_server_remove(dl_window_server *server, dl_window_served *window);
 
 #endif

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The accesses to a window: their checks, after which they are passed on to the backend's
+ * part in pieces of contiguous memory, at once or as jobs of the window's lane. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pg/group_state.h"
+#include "pg/window_part.h"
+#include "pg/window_state.h"
+#include "tensor/strided.h"
+
+/* Bytes of an array with strides that are made contiguous at a time. */
+#define STAGE ((size_t)262144)
+
+static dl_status
+check_tensor(const dl_window *self, const char *what, const dl_tensor *tensor,
+             bool is_written)
+{
+    char dtypes[2][DL_DTYPE_TEXT_SIZE];
+
+    if (tensor->device != DL_CPU) {
+        return dl_fail(DL_UNSUPPORTED,
+                       "%s: the array is on a device; windows take arrays in the CPU's "
+                       "memory: copy it there first",
+                       what);
+    }
+    if (tensor->dtype != self->dtype || tensor->opaque_code != self->opaque_code
+        || tensor->item_size != self->item_size) {
+        dl_dtype_describe(tensor->dtype, tensor->opaque_code, dtypes[0]);
+        dl_dtype_describe(self->dtype, self->opaque_code, dtypes[1]);
+        return dl_fail(DL_INVALID,
+                       "%s: the array has dtype %s, but the window has %s; pass "
+                       "x.astype(...)",
+                       what, dtypes[0], dtypes[1]);
+    }
+    if (is_written && (!tensor->is_writable || dl_strided_may_overlap(tensor))) {
+        return dl_fail(DL_INVALID,
+                       "%s: the array is read-only, or its elements share memory; pass "
+                       "a writable copy, such as numpy.array(x)",
+                       what);
+    }
+    if (!tensor->is_contiguous && tensor->ndim > DL_TENSOR_DIMENSIONS) {
+        return dl_fail(DL_INVALID, "%s: the array has %d dimensions, more than %d",
+                       what, tensor->ndim, DL_TENSOR_DIMENSIONS);
+    }
+    return DL_OK;
+}
+
+/* Returns the tensor whose size is the number of elements accessed. */
+static const dl_tensor *
+first_of(const dl_window_access *access)
+{
+    return access->input != NULL ? access->input : access->output;
+}
+
+/* Checks the tensors of an access, and that the elements are there. */
+static dl_status
+check_access(dl_window *self, const char *what, const dl_window_access *access)
+{
+    const dl_tensor *first = first_of(access);
+
+    DL_TRY(dl_window_check_usable(self, what, access->rank));
+    if (access->input != NULL) {
+        DL_TRY(check_tensor(self, what, access->input, false));
+    }
+    if (access->compared != NULL) {
+        DL_TRY(check_tensor(self, what, access->compared, false));
+    }
+    if (access->output != NULL) {
+        DL_TRY(check_tensor(self, what, access->output, true));
+        if (access->output->count != first->count) {
+            return dl_fail(DL_INVALID,
+                           "%s: the output has %zu elements, but the input has %zu",
+                           what, access->output->count, first->count);
+        }
+        if (access->input != NULL
+            && dl_tensors_overlap(access->output, access->input)) {
+            return dl_fail(DL_INVALID,
+                           "%s: the output shares memory with the input; pass a copy, "
+                           "such as numpy.array(x)",
+                           what);
+        }
+    }
+    uint64_t there = self->counts[access->rank];
+    if (access->offset < 0 || (uint64_t)access->offset > there
+        || first->count > there - (uint64_t)access->offset) {
+        return dl_fail(DL_INVALID,
+                       "%s: %zu elements from %" PRId64
+                       " on do not lie in the memory of rank %d, which has %" PRIu64,
+                       what, first->count, access->offset, access->rank, there);
+    }
+    return DL_OK;
+}
+
+/* Returns where `size` bytes of an array begin, from byte `at` on: in place, or in
+ * `stage`, to which they are copied. */
+static const void *
+contiguous_part(const dl_tensor *tensor, size_t at, size_t size, void *stage)
+{
+    if (tensor == NULL) {
+        return NULL;
+    }
+    if (stage == NULL) {
+        return (const uint8_t *)tensor->data + at;
+    }
+    dl_strided_gather_part(stage, tensor, at, size);
+    return stage;
+}
+
+static bool
+is_plain(const dl_tensor *tensor)
+{
+    return tensor == NULL || (tensor->pieces == NULL && dl_tensor_is_plain(tensor));
+}
+
+/* Passes an access on, whose arrays are contiguous already. */
+static dl_status
+carry_out_whole(dl_window *self, dl_access *asked, const dl_window_access *access,
+                size_t size, dl_deadline deadline)
+{
+    asked->size = size;
+    asked->input = contiguous_part(access->input, 0, size, NULL);
+    asked->compared = contiguous_part(access->compared, 0, size, NULL);
+    asked->output = access->output == NULL ? NULL : access->output->data;
+    return self->part->ops->access(self->part, asked, deadline);
+}
+
+/* The same for arrays with strides, piece by piece. */
+static dl_status
+carry_out_staged(dl_window *self, dl_access *asked, const dl_window_access *access,
+                 size_t size, dl_deadline deadline)
+{
+    size_t item = self->item_size;
+    size_t piece = item > STAGE ? item : STAGE / item * item;
+    uint64_t offset = asked->offset;
+    dl_status status = DL_OK;
+
+    piece = size < piece ? size : piece;
+    uint8_t *stage = malloc(3 * piece);
+    if (stage == NULL) {
+        return dl_fail_no_memory();
+    }
+    for (size_t at = 0; status == DL_OK && at < size; at += piece) {
+        asked->size = size - at < piece ? size - at : piece;
+        asked->offset = offset + at;
+        asked->input = contiguous_part(access->input, at, asked->size, stage);
+        asked->compared =
+            contiguous_part(access->compared, at, asked->size, stage + piece);
+        asked->output = access->output == NULL ? NULL : stage + 2 * piece;
+        status = self->part->ops->access(self->part, asked, deadline);
+        if (status == DL_OK && access->output != NULL) {
+            dl_strided_scatter_part(access->output, asked->output, at, asked->size);
+        }
+    }
+    free(stage);
+    return status;
+}
+
+/* Carries out an access that was checked. */
+static dl_status
+carry_out(dl_window *self, dl_access_kind kind, const dl_window_access *access,
+          dl_deadline deadline)
+{
+    dl_access asked = {
+        .kind = kind,
+        .rank = access->rank,
+        .offset = (uint64_t)access->offset * self->item_size,
+        .update = access->update,
+        .factor = access->factor,
+    };
+    size_t size = dl_tensor_size(first_of(access));
+    bool is_contiguous = is_plain(access->input) && is_plain(access->compared)
+                         && is_plain(access->output);
+
+    if (size == 0) {
+        return DL_OK;
+    }
+    dl_status status = is_contiguous
+                           ? carry_out_whole(self, &asked, access, size, deadline)
+                           : carry_out_staged(self, &asked, access, size, deadline);
+    return status;
+}
+
+static const char *
+describe_access_kind(dl_access_kind kind, const dl_window_access *access)
+{
+    switch (kind) {
+    case DL_ACCESS_PUT:
+        return "put";
+    case DL_ACCESS_GET:
+        return "get";
+    case DL_ACCESS_UPDATE:
+        return access->output == NULL ? "accumulate" : "get_accumulate";
+    default:
+        return "compare_and_swap";
+    }
+}
+
+/* Elements that are updated may not be larger than what is moved in one piece. */
+static dl_status
+check_item(const dl_window *self, const char *what)
+{
+    return self->item_size <= DL_UPDATE_ITEM_LIMIT
+               ? DL_OK
+               : dl_fail(DL_INVALID,
+                         "%s: elements of %zu bytes are not updated atomically, only "
+                         "those of up to %zu; use put and get under a lock",
+                         what, self->item_size, DL_UPDATE_ITEM_LIMIT);
+}
+
+static dl_status
+check_update(const dl_window *self, const char *what, int update)
+{
+    bool is_reduction = update != DL_UPDATE_REPLACE && update != DL_UPDATE_NOTHING;
+    dl_tensor model = {.dtype = self->dtype, .opaque_code = self->opaque_code};
+
+    if (update == DL_AVG) {
+        return dl_fail(DL_INVALID,
+                       "%s of AVG is not supported, as an update does not know how "
+                       "many follow; use SUM, and divide the result",
+                       what);
+    }
+    if (is_reduction && dl_reduce_op_has_reducer((dl_reduce_op)update)) {
+        return dl_fail(DL_INVALID,
+                       "%s of %s is not supported; use put and get under a lock", what,
+                       dl_reduce_op_name((dl_reduce_op)update));
+    }
+    if (is_reduction) {
+        DL_TRY(dl_reduce_check((dl_reduce_op)update, &model, what));
+    }
+    return check_item(self, what);
+}
+
+static dl_status
+check_swap(const dl_window *self, const dl_window_access *access)
+{
+    if (access->input->count != 1 || access->compared->count != 1) {
+        return dl_fail(DL_INVALID,
+                       "compare_and_swap: takes one element, but the value has %zu and "
+                       "the expected value %zu",
+                       access->input->count, access->compared->count);
+    }
+    return check_item(self, "compare_and_swap");
+}
+
+static dl_status
+check_call(dl_window *self, dl_access_kind kind, const dl_window_access *access)
+{
+    const char *what = describe_access_kind(kind, access);
+
+    if (kind == DL_ACCESS_UPDATE) {
+        DL_TRY(check_update(self, what, access->update));
+    } else if (kind == DL_ACCESS_SWAP) {
+        DL_TRY(check_swap(self, access));
+    }
+    return check_access(self, what, access);
+}
+
+static dl_status
+run_access(dl_window *self, dl_access_kind kind, const dl_window_access *access,
+           dl_deadline deadline)
+{
+    dl_window_wait what = {describe_access_kind(kind, access), access->rank};
+    dl_waiting waiting;
+
+    DL_TRY(check_call(self, kind, access));
+    dl_waiting_begin(&waiting, dl_window_wait_describe, &what, deadline);
+    dl_status status = dl_window_await_submitted(self, what.what, deadline);
+    if (status == DL_OK) {
+        status = carry_out(self, kind, access, deadline);
+    }
+    dl_waiting_end(&waiting);
+    return status;
+}
+
+dl_status
+dl_window_put(dl_window *window, const dl_window_access *access, dl_deadline deadline)
+{
+    return run_access(window, DL_ACCESS_PUT, access, deadline);
+}
+
+dl_status
+dl_window_get(dl_window *window, const dl_window_access *access, dl_deadline deadline)
+{
+    return run_access(window, DL_ACCESS_GET, access, deadline);
+}
+
+dl_status
+dl_window_update(dl_window *window, const dl_window_access *access,
+                 dl_deadline deadline)
+{
+    return run_access(window, DL_ACCESS_UPDATE, access, deadline);
+}
+
+dl_status
+dl_window_swap(dl_window *window, const dl_window_access *access, dl_deadline deadline)
+{
+    return run_access(window, DL_ACCESS_SWAP, access, deadline);
+}
+
+/* Accesses to fewer bytes mostly end within a few microseconds. */
+#define BRIEF ((size_t)16 << 10)
+
+/* An access that was not waited for, and waits for its turn as a job of the lane. */
+typedef struct submitted {
+    dl_work work;
+    dl_job job;
+    dl_window *window; /* with a reference */
+    dl_access_kind kind;
+    dl_window_access access;
+    dl_tensor tensors[3];
+    const dl_guard *guard;
+    int64_t numbers[]; /* shapes and strides of the tensors */
+} submitted;
+
+static submitted *
+submitted_of_work(dl_work *work)
+{
+    return (submitted *)(void *)work;
+}
+
+static submitted *
+submitted_of_job(dl_job *job)
+{
+    return DL_LIST_ENTRY(job, submitted, job);
+}
+
+static dl_status
+wait_submitted(dl_work *work, dl_deadline deadline)
+{
+    submitted *self = submitted_of_work(work);
+    dl_window_wait what = {describe_access_kind(self->kind, &self->access),
+                           self->access.rank};
+    dl_waiting waiting;
+
+    dl_waiting_begin(&waiting, dl_window_wait_describe, &what, deadline);
+    dl_status status = dl_lane_join(&self->window->lane, &self->job, deadline);
+    dl_waiting_end(&waiting);
+    return status;
+}
+
+static void
+free_submitted(dl_work *work)
+{
+    submitted *self = submitted_of_work(work);
+
+    dl_window_unref(self->window);
+    dl_work_fini(work);
+    free(self);
+}
+
+static const dl_work_ops submitted_ops = {.wait = wait_submitted,
+                                          .free = free_submitted};
+
+static void
+finish_submitted(submitted *self, dl_status status)
+{
+    atomic_fetch_sub_explicit(&self->window->submitted, 1, memory_order_release);
+    dl_work_finish(&self->work, status);
+}
+
+static void
+run_submitted(dl_job *job)
+{
+    submitted *self = submitted_of_job(job);
+    const char *what = describe_access_kind(self->kind, &self->access);
+    dl_status status = dl_window_check_usable(self->window, what, self->access.rank);
+
+    if (status == DL_OK) {
+        status = dl_guard_check(self->guard);
+    }
+    if (status == DL_OK) {
+        status = carry_out(self->window, self->kind, &self->access, job->deadline);
+    }
+    finish_submitted(self, status);
+}
+
+static void
+fail_submitted(dl_job *job)
+{
+    submitted *self = submitted_of_job(job);
+    const char *what = describe_access_kind(self->kind, &self->access);
+
+    finish_submitted(self, dl_window_fail_late(self->window, what, job->deadline));
+}
+
+static void
+release_submitted(dl_job *job)
+{
+    dl_work_unref(&submitted_of_job(job)->work);
+}
+
+/* Copies a tensor of the caller with its shape and strides, for which `*numbers` is the
+ * room, and returns the copy. */
+static const dl_tensor *
+keep_tensor(dl_tensor *copy, const dl_tensor *tensor, int64_t **numbers)
+{
+    if (tensor == NULL) {
+        return NULL;
+    }
+    *copy = *tensor;
+    if (!tensor->is_contiguous) {
+        size_t count = (size_t)tensor->ndim;
+        copy->shape = memcpy(*numbers, tensor->shape, count * sizeof **numbers);
+        copy->strides =
+            memcpy(*numbers + count, tensor->strides, count * sizeof **numbers);
+        *numbers += 2 * count;
+    }
+    return copy;
+}
+
+static dl_status
+submitted_new(dl_window *window, const dl_window_access *access, submitted **made)
+{
+    const dl_tensor *tensors[] = {access->input, access->compared, access->output};
+    size_t room = 0;
+
+    for (int i = 0; i < 3; i++) {
+        bool is_kept = tensors[i] != NULL && !tensors[i]->is_contiguous;
+        room += is_kept ? 2 * (size_t)tensors[i]->ndim : 0;
+    }
+    submitted *self = calloc(1, sizeof *self + room * sizeof *self->numbers);
+    if (self == NULL) {
+        return dl_fail_no_memory();
+    }
+    int64_t *numbers = self->numbers;
+    self->access = *access;
+    self->access.input = keep_tensor(&self->tensors[0], tensors[0], &numbers);
+    self->access.compared = keep_tensor(&self->tensors[1], tensors[1], &numbers);
+    self->access.output = keep_tensor(&self->tensors[2], tensors[2], &numbers);
+    self->window = window;
+    atomic_fetch_add_explicit(&window->references, 1, memory_order_relaxed);
+    *made = self;
+    return DL_OK;
+}
+
+dl_status
+dl_window_submit(dl_window *window, dl_access_kind kind, const dl_window_access *access,
+                 const dl_guard *guard, dl_deadline deadline, dl_work **work)
+{
+    submitted *self = NULL;
+
+    DL_TRY(check_call(window, kind, access));
+    DL_TRY(submitted_new(window, access, &self));
+    dl_work_init(&self->work, &submitted_ops, DL_WINDOW);
+    self->work.is_brief = dl_tensor_size(first_of(access)) < BRIEF;
+    self->kind = kind;
+    self->guard = guard;
+    self->job.deadline = deadline;
+    self->job.queued_at = dl_deadline_start(deadline);
+    self->job.run = run_submitted;
+    self->job.expire = fail_submitted;
+    self->job.release = release_submitted;
+    atomic_fetch_add_explicit(&window->submitted, 1, memory_order_relaxed);
+    dl_status status = dl_lane_submit(&window->lane, &self->job);
+    if (status != DL_OK) {
+        atomic_fetch_sub_explicit(&window->submitted, 1, memory_order_relaxed);
+        free_submitted(&self->work);
+        return status;
+    }
+    *work = &self->work;
+    return DL_OK;
+}
