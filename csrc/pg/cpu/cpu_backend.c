@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/thread.h"
 #include "pg/cpu/algorithms/limits.h"
 #include "pg/cpu/cpu_addresses.h"
@@ -40,7 +39,7 @@ void
 dl_cpu_give_up(dl_cpu_backend *self, const dl_error *cause)
 {
     dl_window_ends_set(self->windows, cause);
-    dl_window_server_ring(atomic_load(&self->window_server));
+    dl_window_server_wake(atomic_load(&self->window_server));
     if (self->size > 1) {
         dl_board_abort(&self->board, cause);
         dl_p2p_abort(self->p2p, cause);
@@ -65,7 +64,7 @@ leave_backend(dl_backend *backend)
     snprintf(cause.text, sizeof cause.text, "group %.200s was closed",
              self->group_name);
     dl_window_ends_set(self->windows, &cause);
-    dl_window_server_ring(atomic_load(&self->window_server));
+    dl_window_server_wake(atomic_load(&self->window_server));
     if (self->size > 1) {
         dl_p2p_leave(self->p2p);
         dl_board_leave(&self->board);
@@ -141,9 +140,9 @@ post_messages(dl_backend *backend, const dl_call *calls, int count,
 static dl_status
 watch_elsewhere(dl_cpu_backend *self, int rank)
 {
-    dl_news_hear(&self->news);
+    dl_news_poll(&self->news);
     DL_TRY(dl_news_watch(&self->news, rank));
-    return dl_probes_look(&self->roster->probes, self->origin_ranks[rank], rank);
+    return dl_probes_poll(&self->roster->probes, self->origin_ranks[rank], rank);
 }
 
 static dl_status
@@ -157,24 +156,26 @@ watch_rank(dl_backend *backend, int rank)
     if (self->layout.host_of[rank] != self->layout.host) {
         return watch_elsewhere(self, rank);
     }
-    return dl_failure_check_watch(&self->board, self->layout.place_of[rank]);
+    return dl_failure_check_watch(&self->board, self->layout.local_rank_of[rank]);
 }
 
 static bool
-has_left(const dl_cpu_backend *self, int place)
+has_left(const dl_cpu_backend *self, int local_rank)
 {
-    return atomic_load(&self->board.members[place].farewell) == DL_LEFT;
+    return atomic_load(&self->board.members[local_rank].farewell) == DL_LEFT;
 }
 
 static dl_status
 rank_lost(dl_cpu_backend *self, int rank)
 {
-    int place = self->layout.place_of[rank];
+    int local_rank = self->layout.local_rank_of[rank];
 
     if (self->layout.host_of[rank] != self->layout.host) {
         return dl_news_watch(&self->news, rank);
     }
-    return has_left(self, place) ? DL_OK : dl_failure_check_watch(&self->board, place);
+    return has_left(self, local_rank)
+               ? DL_OK
+               : dl_failure_check_watch(&self->board, local_rank);
 }
 
 static dl_status
@@ -204,7 +205,7 @@ check_lost(dl_backend *backend, int rank)
     int first = rank < 0 ? 0 : rank;
     int last = rank < 0 ? self->size - 1 : rank;
 
-    dl_news_hear(&self->news);
+    dl_news_poll(&self->news);
     for (int other = first; other <= last; other++) {
         if (other != self->rank) {
             DL_TRY(rank_lost(self, other));
@@ -347,9 +348,9 @@ copy_locals(dl_cpu_backend *self)
         self->processes[rank] =
             self->roster->endpoint.processes[self->origin_ranks[rank]];
     }
-    for (int place = 0; place < count; place++) {
-        self->local_peers[place] = self->peers[ranks[place]];
-        self->local_processes[place] = self->processes[ranks[place]];
+    for (int local_rank = 0; local_rank < count; local_rank++) {
+        self->local_peers[local_rank] = self->peers[ranks[local_rank]];
+        self->local_processes[local_rank] = self->processes[ranks[local_rank]];
     }
     return DL_OK;
 }
@@ -373,7 +374,7 @@ open_hosts(dl_cpu_backend *self)
         .add_awaited = dl_hosts_add_remote,
         .announce_timeout = dl_hosts_announce_own_timeout,
         .others_know = dl_hosts_others_know,
-        .tell = dl_hosts_tell,
+        .tell = dl_hosts_notify,
         .context = &self->hosts,
     };
     dl_news_options news = {
@@ -408,7 +409,7 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
 
     DL_TRY(copy_locals(self));
     dl_board_options options = {
-        .rank = layout->place_of[self->rank],
+        .rank = layout->local_rank_of[self->rank],
         .size = dl_layout_count(layout, layout->host),
         .group_name = self->group_name,
         .peers = self->local_peers,
@@ -439,6 +440,11 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
         .news = &self->news,
     };
     DL_TRY(dl_p2p_new(&messages, (char *)segment->memory + offset, &self->p2p));
+    /* Programs make many groups out of this one, whose memory waits for its use. */
+    if (segment == &self->roster->membership.arena.home) {
+        dl_board_populate(&self->board);
+        dl_p2p_populate(self->p2p);
+    }
     return dl_cpu_has_hosts(self) ? open_hosts(self) : DL_OK;
 }
 
@@ -452,7 +458,7 @@ wake_waits(void *context)
         dl_traffic_wake(&self->traffic);
     }
     dl_board_wake(&self->board);
-    dl_p2p_ring(self->p2p);
+    dl_p2p_wake(self->p2p);
 }
 
 static bool
@@ -460,7 +466,7 @@ tell_ended(void *context)
 {
     dl_cpu_backend *self = context;
 
-    return dl_hosts_tell_ended(&self->hosts);
+    return dl_hosts_notify_ended(&self->hosts);
 }
 
 /* Subscribes to the ends of processes.  Called when everything that the callbacks use
@@ -504,13 +510,13 @@ static dl_status
 borrow(dl_cpu_backend *self, dl_deadline deadline)
 {
     dl_borrower borrower;
-    int *places;
+    int *local_ranks;
 
     DL_TRY(dl_cpu_borrower_init(&borrower, self->roster, &self->layout,
-                                self->origin_ranks, self->group_name, &places));
+                                self->origin_ranks, self->group_name, &local_ranks));
     dl_status status = dl_arena_borrow(&self->roster->membership.arena, &borrower,
                                        deadline, &self->loan);
-    free(places);
+    free(local_ranks);
     return status;
 }
 
@@ -578,22 +584,19 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     return DL_OK;
 }
 
-int64_t
-dl_cpu_last_end(void)
+void
+dl_cpu_watch_for_good(dl_backend *backend)
 {
-    return dl_process_last_end();
+    dl_cpu_backend *self = dl_cpu_self(backend);
+    int count = self->size == 1 ? 0 : dl_layout_count(&self->layout, self->layout.host);
+
+    for (int i = 0; i < count; i++) {
+        dl_process_ref(self->local_processes[i]);
+    }
 }
 
-uint64_t
-dl_cpu_memory_space(void)
+bool
+dl_cpu_any_has_ended(void)
 {
-    static const uint64_t seed[2] = {0, 0}; /* the same in all processes */
-    dl_host host;
-
-    if (dl_host_check_memory() != DL_OK) {
-        return 0;
-    }
-    memset(&host, 0, sizeof host);
-    dl_host_own(&host);
-    return dl_hash_seeded((dl_bytes){(const uint8_t *)&host, sizeof host}, seed) | 1;
+    return dl_process_any_has_ended();
 }

@@ -18,13 +18,13 @@ dl_status dl_cpu_backend_new(const dl_backend_options *options, dl_deadline dead
  * when it fails.  Best effort. */
 void dl_cpu_backend_refuse(const dl_backend_options *options);
 
-/* Returns a number that is the same in all processes with which this one can share
- * memory, and differs in all others (it is a hash); 0: it can share memory with none. */
-uint64_t dl_cpu_memory_space(void);
+/* Watches the processes of the group's ranks on this host until this process ends, also
+ * once the group is gone, for dl_cpu_any_has_ended(). */
+void dl_cpu_watch_for_good(dl_backend *backend);
 
-/* Returns when the failure detector of this process last saw a process of this host end,
- * on dl_now()'s clock; 0: never yet.  May be called from any thread. */
-int64_t dl_cpu_last_end(void);
+/* Returns whether a process of this host that was in a group with this one is known to
+ * have ended.  May be called from any thread. */
+bool dl_cpu_any_has_ended(void);
 
 /* Writes lines of a name and an address to `text`: "chosen" for each address at which
  * other hosts would reach this process, then the interfaces.  `connected` is the local

@@ -46,23 +46,23 @@ dl_cpu_members_fini(dl_cpu_members *self)
 dl_status
 dl_cpu_borrower_init(dl_borrower *borrower, const dl_roster *roster,
                      const dl_layout *layout, const int *origin_ranks, const char *name,
-                     int **places)
+                     int **local_ranks)
 {
     const dl_endpoint *endpoint = &roster->endpoint;
     int count = dl_layout_count(layout, layout->host);
 
-    *places = malloc((size_t)count * sizeof **places);
-    if (*places == NULL) {
+    *local_ranks = malloc((size_t)count * sizeof **local_ranks);
+    if (*local_ranks == NULL) {
         return dl_fail_no_memory();
     }
     for (int i = 0; i < count; i++) {
         int origin = origin_ranks[dl_layout_ranks(layout, layout->host)[i]];
-        (*places)[i] = endpoint->layout.place_of[origin];
+        (*local_ranks)[i] = endpoint->layout.local_rank_of[origin];
     }
     *borrower = (dl_borrower){
-        .rank = endpoint->layout.place_of[endpoint->rank],
+        .rank = endpoint->layout.local_rank_of[endpoint->rank],
         .name = name,
-        .ranks = *places,
+        .ranks = *local_ranks,
         .count = count,
         .processes = roster->local_processes,
         .size = dl_layout_count(&endpoint->layout, endpoint->layout.host),

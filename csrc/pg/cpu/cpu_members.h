@@ -25,6 +25,6 @@ void dl_cpu_members_fini(dl_cpu_members *self);
  * frees `*places`, to which the borrower points. */
 dl_status dl_cpu_borrower_init(dl_borrower *borrower, const dl_roster *roster,
                                const dl_layout *layout, const int *origin_ranks,
-                               const char *name, int **places);
+                               const char *name, int **local_ranks);
 
 #endif

@@ -43,21 +43,21 @@ static void
 tell_host(refusal *self, const dl_segment *segment, const char *reason)
 {
     const dl_layout *layout = &self->members.layout;
-    int place = layout->place_of[layout->rank];
+    int local_rank = layout->local_rank_of[layout->rank];
     dl_borrower borrower;
-    int *places = NULL;
+    int *local_ranks = NULL;
 
     if (segment->memory != NULL) {
-        dl_board_refuse(segment->memory, place, reason);
+        dl_board_refuse(segment->memory, local_rank, reason);
     } else if (self->options->origin != NULL
                && dl_cpu_borrower_init(&borrower, self->roster, layout,
                                        self->members.origins, self->options->group_name,
-                                       &places)
+                                       &local_ranks)
                       == DL_OK) {
-        (void)dl_arena_refuse(&self->roster->membership.arena, &borrower, place, reason,
-                              dl_deadline_after(TELLING_PATIENCE));
+        (void)dl_arena_refuse(&self->roster->membership.arena, &borrower, local_rank,
+                              reason, dl_deadline_after(TELLING_PATIENCE));
     }
-    free(places);
+    free(local_ranks);
 }
 
 /* Informs the ranks of other hosts: those that have made the group, by news, and those
@@ -81,7 +81,7 @@ tell_hosts(refusal *self, const char *reason)
     snprintf(message.text, sizeof message.text, "%s: %.1800s", peer, reason);
     dl_cpu_end_calls(self->roster, self->options->group_name, &message);
     if (layout->host_count > 1 && dl_news_init(&news, &options) == DL_OK) {
-        dl_news_tell(&news, &message, 1, dl_deadline_after(TELLING_PATIENCE));
+        dl_news_notify(&news, &message, 1, dl_deadline_after(TELLING_PATIENCE));
         dl_news_fini(&news);
     }
 }
@@ -114,7 +114,7 @@ dl_cpu_refuse(const dl_backend_options *options, dl_roster *roster,
         return;
     }
     if (roster == NULL && options->origin == NULL) {
-        dl_join_fault_tell(options->store, options->rank);
+        dl_join_fault_publish(options->store, options->rank);
     } else {
         send_refusal(options,
                      roster == NULL ? (dl_roster *)(void *)options->origin : roster,

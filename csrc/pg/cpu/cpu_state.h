@@ -28,8 +28,8 @@ typedef struct dl_cpu_backend {
     dl_way *ways;                 /* by rank */
     int *origin_ranks;            /* by rank: rank in the roster */
     dl_process **processes;       /* by rank; the roster's */
-    dl_peer *local_peers;         /* by place on this host; for the board */
-    dl_process **local_processes; /* by place on this host; the roster's */
+    dl_peer *local_peers;         /* by local rank; for the board */
+    dl_process **local_processes; /* by local rank; the roster's */
     dl_p2p *p2p;                  /* NULL for one rank */
     dl_window_ends *windows;      /* informs windows that the group has ended */
     /* of the first window on; only with several hosts */

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +12,6 @@
 
 #include "base/log.h"
 #include "base/map.h"
-#include "base/reader.h"
 #include "net/interface.h"
 #include "net/socket.h"
 #include "pg/cpu/join_fault.h"
@@ -21,165 +19,6 @@
 #include "pg/cpu/seal.h"
 #include "pg/cpu/shm/segment.h"
 #include "pg/cpu/tcp/link_tls.h"
-#include "pg/agree/rank_keys.h"
-
-/* "dlcpu" and, in the last byte, a version.  A record that begins with another number
- * is not read any further. */
-#define RECORD_MAGIC UINT64_C(0x0600007570636c64)
-#define FIELD_LIMIT 1024
-
-/* Returns the address in network byte order; its size identifies the family. */
-static dl_bytes
-address_bytes(const dl_address *address)
-{
-    const struct sockaddr_in6 *ip6 = &address->socket.ip6;
-
-    switch (address->size == 0 ? AF_UNSPEC : address->socket.any.sa_family) {
-    case AF_INET:
-        return (dl_bytes){(const uint8_t *)&address->socket.ip4.sin_addr, 4};
-    case AF_INET6:
-        return (dl_bytes){ip6->sin6_addr.s6_addr, 16};
-    default:
-        return (dl_bytes){NULL, 0};
-    }
-}
-
-void
-dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contact)
-{
-    const dl_way *way = &contact->way;
-
-    dl_put_u64(buffer, RECORD_MAGIC);
-    dl_put_i64(buffer, peer->pid);
-    dl_put_bytes(buffer, dl_bytes_of(peer->host));
-    dl_put_bytes(buffer, dl_bytes_of(contact->socket));
-    dl_put_bytes(buffer, (dl_bytes){way->token, sizeof way->token});
-    dl_put_bytes(buffer, (dl_bytes){contact->process.bytes, DL_PROCESS_ID_SIZE});
-    dl_put_bytes(buffer, dl_bytes_of(contact->host.stack));
-    dl_put_bytes(buffer, dl_bytes_of(contact->host.hint));
-    dl_put_u32(buffer, (uint32_t)way->count);
-    for (int i = 0; i < way->count; i++) {
-        dl_put_bytes(buffer, address_bytes(&way->addresses[i]));
-        /* The port has the same offset in both families. */
-        dl_put_u32(buffer, ntohs(way->addresses[i].socket.ip4.sin_port));
-    }
-    dl_put_bytes(buffer, dl_bytes_of(contact->problem));
-    dl_put_u32(buffer, contact->is_refused);
-    if (contact->tls_mode != DL_TLS_OFF) {
-        dl_put_u32(buffer, contact->tls_mode);
-    }
-}
-
-/* Reads a string into `room` bytes, including the terminating zero. */
-static bool
-take_text(dl_reader *reader, char *text, size_t room)
-{
-    dl_bytes field;
-
-    if (dl_take_bytes(reader, FIELD_LIMIT, &field) != 1 || field.size >= room) {
-        return false;
-    }
-    if (field.size > 0) {
-        memcpy(text, field.data, field.size);
-    }
-    text[field.size] = '\0';
-    return true;
-}
-
-/* Reads a field of exactly `size` bytes, which is compared byte by byte. */
-static bool
-take_exactly(dl_reader *reader, size_t size, uint8_t *bytes)
-{
-    dl_bytes field;
-
-    if (dl_take_bytes(reader, FIELD_LIMIT, &field) != 1 || field.size != size) {
-        return false;
-    }
-    memcpy(bytes, field.data, size);
-    return true;
-}
-
-static bool
-take_address(dl_reader *reader, dl_address *address)
-{
-    dl_bytes host;
-    uint32_t port;
-
-    if (dl_take_bytes(reader, FIELD_LIMIT, &host) != 1 || !dl_take_u32(reader, &port)
-        || (host.size != 4 && host.size != 16) || port > UINT16_MAX) {
-        return false;
-    }
-    *address = (dl_address){.size = 0};
-    if (host.size == 4) {
-        address->size = sizeof address->socket.ip4;
-        address->socket.ip4.sin_family = AF_INET;
-        memcpy(&address->socket.ip4.sin_addr, host.data, host.size);
-    } else {
-        address->size = sizeof address->socket.ip6;
-        address->socket.ip6.sin6_family = AF_INET6;
-        memcpy(&address->socket.ip6.sin6_addr, host.data, host.size);
-    }
-    address->socket.ip4.sin_port = htons((uint16_t)port);
-    return true;
-}
-
-/* The list is empty for a rank without an address. */
-static bool
-take_addresses(dl_reader *reader, dl_way *way)
-{
-    uint32_t count;
-
-    if (!dl_take_u32(reader, &count) || count > DL_INTERFACES_LIMIT) {
-        return false;
-    }
-    way->count = (int)count;
-    for (int i = 0; i < way->count; i++) {
-        if (!take_address(reader, &way->addresses[i])) {
-            return false;
-        }
-    }
-    return true;
-}
-
-dl_status
-dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
-{
-    dl_reader reader = dl_reader_of(bytes);
-    uint64_t magic;
-    uint32_t is_refused;
-    uint32_t tls_mode = DL_TLS_OFF;
-
-    if (!dl_take_u64(&reader, &magic) || magic != RECORD_MAGIC) {
-        return dl_fail(
-            DL_PROTOCOL,
-            "its record in the store was written by another version of distlite");
-    }
-    if (!dl_take_i64(&reader, &peer->pid)
-        || !take_text(&reader, peer->host, sizeof peer->host)
-        || !take_text(&reader, contact->socket, sizeof contact->socket)
-        || !take_exactly(&reader, DL_TOKEN_SIZE, contact->way.token)
-        || !take_exactly(&reader, DL_PROCESS_ID_SIZE, contact->process.bytes)
-        || !take_text(&reader, contact->host.stack, sizeof contact->host.stack)
-        || !take_text(&reader, contact->host.hint, sizeof contact->host.hint)
-        || !take_addresses(&reader, &contact->way)
-        || !take_text(&reader, contact->problem, sizeof contact->problem)
-        || !dl_take_u32(&reader, &is_refused)
-        || (dl_reader_left(&reader) > 0
-            && (!dl_take_u32(&reader, &tls_mode) || tls_mode > DL_TLS_CERT))) {
-        return dl_fail(DL_PROTOCOL, "its record in the store is damaged");
-    }
-    contact->is_refused = is_refused != 0;
-    contact->tls_mode = (dl_tls_mode)tls_mode;
-    return DL_OK;
-}
-
-dl_bytes
-dl_endpoint_key(int rank, char text[DL_ENDPOINT_KEY_SIZE])
-{
-    int size = snprintf(text, DL_ENDPOINT_KEY_SIZE, "cpu/%d", rank);
-
-    return (dl_bytes){(const uint8_t *)text, (size_t)size};
-}
 
 /* Reads the kernel's boot id, or the host name where there is none. */
 static void
@@ -215,6 +54,17 @@ dl_host_own(dl_host *host)
              (unsigned)geteuid());
 }
 
+bool
+dl_endpoint_has_loopback(const dl_way *way)
+{
+    for (int i = 0; i < way->count; i++) {
+        if (dl_address_is_loopback(&way->addresses[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool
 wants_interfaces(void)
 {
@@ -239,8 +89,8 @@ dl_endpoint_check_settings(void)
 
 /* In mode psk the handshake is a proof of the token, so no other proof is needed
  * inside. */
-static void
-set_guard(const dl_endpoint *endpoint, dl_way *way)
+void
+dl_endpoint_set_guard(const dl_endpoint *endpoint, dl_way *way)
 {
     way->tls = endpoint->tls;
     way->secret = dl_tls_mode_of(endpoint->tls) == DL_TLS_PSK ? NULL : endpoint->secret;
@@ -254,7 +104,7 @@ listen_for_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
     bool is_connected = dl_store_local_address(store, &connected);
     dl_way way = contact->way;
 
-    set_guard(endpoint, &way);
+    dl_endpoint_set_guard(endpoint, &way);
     DL_TRY(dl_interface_addresses(is_connected ? &connected : NULL, way.addresses,
                                   &way.count));
     DL_TRY(dl_listener_open(&endpoint->calls, &way));
@@ -292,7 +142,7 @@ try_to_share(dl_endpoint *endpoint, dl_contact *contact)
 {
     DL_TRY(dl_host_check_memory());
     DL_TRY(dl_local_listen(contact->way.token, contact->socket, &endpoint->listener));
-    return dl_local_look(contact->socket);
+    return dl_local_check(contact->socket);
 }
 
 /* A sandbox may forbid the memory or the socket.  A unique hint then makes this rank a
@@ -354,135 +204,28 @@ dl_endpoint_unseal(const dl_endpoint *endpoint, dl_bytes key, const dl_buffer *s
     return dl_seal_take(dl_buffer_bytes(sealed), &seal, record);
 }
 
-/* Each rank counts itself when its record is there, and the last one sets a key for
- * which all wait, because a request for the keys of all ranks should be sent once only.
- * In a store that cannot count, as one written in Python may be, each rank sets that
- * key at once: then only the records are waited for. */
-#define COUNT_KEY "cpu/count"
-#define COMPLETE_KEY "cpu/complete"
-#define COUNT_PATIENCE (200 * DL_MILLISECOND)
-
-static dl_status
-count_record(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
-{
-    int64_t count = 0;
-    dl_status status = dl_store_add(store, DL_LITERAL(COUNT_KEY), 1, &count, deadline);
-
-    if (status == DL_UNSUPPORTED || (status == DL_OK && count == endpoint->size)) {
-        return dl_store_set(store, DL_LITERAL(COMPLETE_KEY), DL_LITERAL("1"), deadline);
-    }
-    return status;
-}
-
 static dl_status
 publish_record(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     char key[DL_ENDPOINT_KEY_SIZE];
-    dl_peer self;
-    dl_contact contact = {.way.count = 0};
+    dl_peer *self = &endpoint->peers[endpoint->rank];
+    dl_contact *contact = &endpoint->contacts[endpoint->rank];
     dl_buffer record = {0};
 
-    dl_peer_own(&self);
-    DL_TRY(dl_process_own_id(&contact.process));
-    if (getrandom(contact.way.token, DL_TOKEN_SIZE, 0) != DL_TOKEN_SIZE) {
+    dl_peer_own(self);
+    DL_TRY(dl_process_own_id(&contact->process));
+    if (getrandom(contact->way.token, DL_TOKEN_SIZE, 0) != DL_TOKEN_SIZE) {
         return dl_fail(DL_INTERNAL, "getrandom: %s", strerror(errno));
     }
-    dl_host_own(&contact.host);
-    open_socket(endpoint, &contact);
-    open_calls(endpoint, store, &contact);
-    dl_endpoint_put(&record, &self, &contact);
+    dl_host_own(&contact->host);
+    open_socket(endpoint, contact);
+    open_calls(endpoint, store, contact);
+    dl_endpoint_put(&record, self, contact);
     dl_status status = dl_endpoint_store(
         endpoint, store, dl_endpoint_key(endpoint->rank, key), &record, deadline);
     dl_buffer_fini(&record);
-    return status == DL_OK ? count_record(endpoint, store, deadline) : status;
-}
-
-/* Waits only for a while: a rank that was killed may not have counted itself, and the
- * records themselves are waited for next. */
-static dl_status
-await_count(dl_store *store, dl_deadline deadline)
-{
-    dl_bytes key = DL_LITERAL(COMPLETE_KEY);
-    dl_status status =
-        dl_store_wait(store, &key, 1, dl_deadline_earlier(deadline, COUNT_PATIENCE));
-
-    return status == DL_TIMEOUT ? DL_OK : status;
-}
-
-static dl_bytes
-record_key(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
-{
-    (void)context;
-    return dl_endpoint_key(rank, text);
-}
-
-/* Checks the keys once more, to name the ranks that have not come.  If that fails as
- * well, or all have come meanwhile, keeps the store's error. */
-static dl_status
-fail_not_joined(const dl_rank_keys *keys, dl_store *store, dl_deadline deadline)
-{
-    dl_error error = *dl_last_error();
-    dl_rank_list absent;
-
-    if (dl_rank_keys_absent(keys, store, &absent) != DL_OK || absent.count == 0) {
-        return dl_fail_again(&error);
-    }
-    return dl_fail(DL_TIMEOUT,
-                   "timed out after %" PRId64
-                   "ms: waiting for rank%s %s, which %s not joined",
-                   deadline.limit / DL_MILLISECOND, absent.count > 1 ? "s" : "",
-                   absent.text, absent.count > 1 ? "have" : "has");
-}
-
-static dl_status
-read_record(dl_endpoint *endpoint, int rank, const dl_buffer *sealed)
-{
-    char key[DL_ENDPOINT_KEY_SIZE];
-    dl_contact *contact = &endpoint->contacts[rank];
-    dl_bytes record;
-
-    DL_TRY(dl_endpoint_unseal(endpoint, dl_endpoint_key(rank, key), sealed, &record));
-    DL_TRY(dl_endpoint_take(record, &endpoint->peers[rank], contact));
-    set_guard(endpoint, &contact->way);
-    return DL_OK;
-}
-
-static dl_status
-read_records(dl_endpoint *endpoint, const dl_buffer *records)
-{
-    for (int rank = 0; rank < endpoint->size; rank++) {
-        if (read_record(endpoint, rank, &records[rank]) != DL_OK) {
-            return dl_fail_while("rank %d", rank);
-        }
-        DL_TRY(dl_process_find(&endpoint->contacts[rank].process,
-                               &endpoint->processes[rank]));
-    }
-    return DL_OK;
-}
-
-static dl_status
-read_all_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
-{
-    dl_buffer *records = dl_rank_values_new(endpoint->size);
-    dl_rank_keys keys = {0};
-    dl_status status = records == NULL
-                           ? DL_NO_MEMORY
-                           : dl_rank_keys_init(&keys, endpoint->size, record_key, NULL);
-
-    if (status == DL_OK) {
-        status = await_count(store, deadline);
-    }
-    if (status == DL_OK) {
-        status = dl_join_fault_await(&keys, store, records, deadline, NULL, NULL);
-    }
-    if (status == DL_TIMEOUT) {
-        status = fail_not_joined(&keys, store, deadline);
-    }
-    if (status == DL_OK) {
-        status = read_records(endpoint, records);
-    }
-    dl_rank_keys_fini(&keys);
-    dl_rank_values_free(records, endpoint->size);
+    dl_endpoint_set_guard(endpoint, &contact->way);
+    endpoint->ways[endpoint->rank] = contact->way;
     return status;
 }
 
@@ -570,17 +313,6 @@ fail_problem(const dl_endpoint *endpoint, int rank)
                    contact->problem);
 }
 
-static bool
-has_loopback(const dl_way *way)
-{
-    for (int i = 0; i < way->count; i++) {
-        if (dl_address_is_loopback(&way->addresses[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Ranks with different modes cannot read each other's messages. */
 static dl_status
 fail_modes(const dl_endpoint *endpoint, int rank)
@@ -626,7 +358,7 @@ check_addresses(const dl_endpoint *endpoint)
         if (endpoint->ways[rank].count == 0) {
             return fail_problem(endpoint, rank);
         }
-        is_loopback |= has_loopback(&endpoint->ways[rank]);
+        is_loopback |= dl_endpoint_has_loopback(&endpoint->ways[rank]);
         has_stacks |= strcmp(contacts[rank].host.stack, contacts->host.stack) != 0;
     }
     return is_loopback && has_stacks ? fail_loopback(endpoint) : DL_OK;
@@ -647,9 +379,6 @@ group_hosts(dl_endpoint *endpoint, const dl_backend_options *options,
 
     if (hosts == NULL) {
         return dl_fail_no_memory();
-    }
-    for (int rank = 0; rank < endpoint->size; rank++) {
-        endpoint->ways[rank] = endpoint->contacts[rank].way;
     }
     dl_status status = compare_hosts(endpoint, hosts);
     if (status == DL_OK) {
@@ -699,7 +428,7 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
     if (status != DL_OK) {
         goto fail;
     }
-    status = read_all_records(endpoint, options->store, deadline);
+    status = dl_endpoint_get_records(endpoint, options->store, deadline);
     if (status != DL_OK) {
         goto fail;
     }
@@ -715,30 +444,9 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
 fail:
     /* The fault is stored before the sockets close, because ranks that see them close
      * read it. */
-    dl_join_fault_tell(options->store, options->rank);
+    dl_join_fault_publish(options->store, options->rank);
     dl_endpoint_fini(endpoint);
     return status;
-}
-
-void
-dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
-{
-    const dl_layout *layout = &endpoint->layout;
-    const int *ranks = dl_layout_ranks(layout, layout->host);
-    int count = dl_layout_count(layout, layout->host);
-    char text[DL_RANK_KEY_SIZE];
-    bool existed;
-
-    if (endpoint->rank == 0) {
-        (void)dl_store_delete_key(store, DL_LITERAL(COUNT_KEY), &existed, deadline);
-        (void)dl_store_delete_key(store, DL_LITERAL(COMPLETE_KEY), &existed, deadline);
-    }
-    (void)dl_store_delete_key(store, dl_reach_key(endpoint, ranks[0], text), &existed,
-                              deadline);
-    for (int i = 0; i < count; i++) {
-        (void)dl_store_delete_key(store, dl_endpoint_key(ranks[i], text), &existed,
-                                  deadline);
-    }
 }
 
 /* The join within a host knows nothing of other hosts: it sees a smaller group. */
@@ -749,7 +457,7 @@ dl_endpoint_open_local(const dl_endpoint *endpoint, dl_endpoint *local)
     int count = dl_layout_count(layout, layout->host);
 
     *local = (dl_endpoint){
-        .rank = layout->place_of[endpoint->rank],
+        .rank = layout->local_rank_of[endpoint->rank],
         .size = count,
         .listener = endpoint->listener,
         .peers = calloc((size_t)count, sizeof *local->peers),
@@ -763,11 +471,12 @@ dl_endpoint_open_local(const dl_endpoint *endpoint, dl_endpoint *local)
         dl_endpoint_drop_local(local);
         return dl_fail_no_memory();
     }
-    for (int place = 0; place < count; place++) {
-        local->peers[place] = endpoint->peers[local->names[place]];
-        local->contacts[place] = endpoint->contacts[local->names[place]];
-        local->processes[place] = endpoint->processes[local->names[place]];
-        local->connections[place] = endpoint->connections[local->names[place]];
+    for (int local_rank = 0; local_rank < count; local_rank++) {
+        local->peers[local_rank] = endpoint->peers[local->names[local_rank]];
+        local->contacts[local_rank] = endpoint->contacts[local->names[local_rank]];
+        local->processes[local_rank] = endpoint->processes[local->names[local_rank]];
+        local->connections[local_rank] =
+            endpoint->connections[local->names[local_rank]];
     }
     return DL_OK;
 }
@@ -787,6 +496,7 @@ dl_endpoint_close_local(dl_endpoint *endpoint)
 {
     dl_socket_close(endpoint->listener);
     endpoint->listener = -1;
+    dl_traffic_fini(&endpoint->traffic);
     for (int rank = 0; endpoint->connections != NULL && rank < endpoint->size; rank++) {
         dl_socket_close(endpoint->connections[rank]);
         endpoint->connections[rank] = -1;

@@ -2,7 +2,8 @@
  *
  * An endpoint is what the ranks of a group need to find each other.  Each rank
  * publishes one record in the store: its host, the name of its Unix socket, its
- * addresses, and a random token of its own.  It then reads the records of all others.
+ * addresses, and a random token of its own.  It then reads the records of a few others,
+ * and gets those of all others from these, over links (gather.h).
  * A rank that presents that token has read the record.
  *
  * If the job has a token (base/secret.h), the records are sealed with it (seal.h), and
@@ -18,8 +19,10 @@
 #include "pg/cpu/layout.h"
 #include "pg/cpu/peer.h"
 #include "pg/cpu/tcp/listener.h"
+#include "pg/cpu/tcp/traffic.h"
 
 #define DL_PROBLEM_SIZE 512
+#define DL_TRAFFIC_NAME_SIZE 256
 
 /* Room for a boot id and the number of a namespace. */
 #define DL_HOST_STACK_SIZE 80
@@ -65,6 +68,9 @@ typedef struct dl_endpoint {
     dl_layout layout;
     const int *names;       /* by rank, for texts; NULL: the same ranks */
     const char *group_name; /* borrowed until dl_endpoint_open() returns */
+    /* Links to other ranks, for the join; see dl_endpoint_open_traffic(). */
+    dl_traffic traffic;
+    char traffic_name[DL_TRAFFIC_NAME_SIZE];
     /* The job's, which all of these ranks prove to each other; a reference, or NULL. */
     dl_secret *secret;
     dl_tls *tls; /* for the links; a reference, or NULL */
@@ -86,7 +92,7 @@ dl_status dl_host_check_memory(void);
  * Returns DL_NETWORK if they name something that does not exist. */
 dl_status dl_endpoint_check_settings(void);
 
-/* Publishes this rank's record, reads all others, and finds out which ranks share a
+/* Publishes this rank's record, gets all others, and finds out which ranks share a
  * host.  The text of DL_TIMEOUT names the ranks that have not come.  DL_NETWORK means
  * that ranks of different hosts have no addresses to reach each other, or that settings
  * name something that does not exist; its text names the ranks.  DL_DENIED: the record
@@ -95,21 +101,35 @@ dl_status dl_endpoint_check_settings(void);
 dl_status dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
                            dl_deadline deadline);
 
+/* Gets the records of all other ranks: part of dl_endpoint_open(), with its errors. */
+dl_status dl_endpoint_get_records(dl_endpoint *endpoint, dl_store *store,
+                                  dl_deadline deadline);
+
+/* Sets by what links along the way are proved and encrypted. */
+void dl_endpoint_set_guard(const dl_endpoint *endpoint, dl_way *way);
+
+/* Returns whether some of the addresses lead each host to itself. */
+bool dl_endpoint_has_loopback(const dl_way *way);
+
+/* Makes endpoint->traffic for the operations of a join between hosts, unless it exists.
+ * The first one in it is the gathering of the records, even where that is not needed. */
+dl_status dl_endpoint_open_traffic(dl_endpoint *endpoint, const char *group_name);
+
 /* Deletes the records of this host's ranks from the store, because a later group may use
  * the same keys.  Called by the host's leader when all ranks of all hosts have read them.
  * Best effort. */
 void dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store,
                        dl_deadline deadline);
 
-/* Makes the part of the endpoint that is about this host, in which ranks are places on
+/* Makes the part of the endpoint that is about this host, in which ranks are local on
  * the host, and `names` has their ranks.  Sockets, connections and process references
  * stay owned by `endpoint`, which must outlive `local`.  dl_endpoint_drop_local()
  * frees the part. */
 dl_status dl_endpoint_open_local(const dl_endpoint *endpoint, dl_endpoint *local);
 void dl_endpoint_drop_local(dl_endpoint *local);
 
-/* Closes the Unix socket and the connections to ranks of this host; the rest stays
- * usable. */
+/* Closes the Unix socket, the connections to ranks of this host, and the traffic; the
+ * rest stays usable. */
 void dl_endpoint_close_local(dl_endpoint *endpoint);
 
 /* Closes and frees everything.  A second call does nothing. */
@@ -136,5 +156,9 @@ dl_status dl_endpoint_unseal(const dl_endpoint *endpoint, dl_bytes key,
  * record is damaged, or of another version of distlite. */
 void dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contact);
 dl_status dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact);
+
+/* Reads the records of other ranks that came over a link, each after its rank, into an
+ * endpoint with room for them.  DL_PROTOCOL: they are damaged, or a rank's is missing. */
+dl_status dl_endpoint_take_all(dl_endpoint *endpoint, dl_bytes bytes);
 
 #endif

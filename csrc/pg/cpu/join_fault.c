@@ -45,7 +45,7 @@ store_fault(dl_store *store, int rank)
 }
 
 void
-dl_join_fault_tell(dl_store *store, int rank)
+dl_join_fault_publish(dl_store *store, int rank)
 {
     if (is_own(dl_last_error()->status)) {
         store_fault(store, rank);
@@ -111,8 +111,12 @@ dl_join_fault_await(const dl_rank_keys *keys, dl_store *store, dl_buffer *values
                     void *context)
 {
     for (int64_t slice = FIRST_SLICE;; slice = LAST_SLICE) {
-        dl_status status =
-            dl_rank_keys_get(keys, store, values, dl_deadline_earlier(deadline, slice));
+        dl_deadline end = dl_deadline_earlier(deadline, slice);
+        dl_status status = dl_rank_keys_get(keys, store, NULL, end);
+        if (status == DL_OK) {
+            /* A rank that fails deletes its record, which may be after the wait. */
+            status = dl_rank_keys_get(keys, store, values, end);
+        }
         if (status != DL_TIMEOUT) {
             return status;
         }

@@ -17,7 +17,7 @@
 /* Stores the thread's last error, if this rank has caused it.  An error about another
  * rank that failed or did not come is not stored, because the other ranks find the
  * same.  Best effort; keeps the error. */
-void dl_join_fault_tell(dl_store *store, int rank);
+void dl_join_fault_publish(dl_store *store, int rank);
 
 /* For the leader of a host: stores the error that ended the join on its host, whichever
  * rank has caused it, because other hosts do not know it; but not a timeout.  Keeps a

@@ -31,7 +31,7 @@ number_hosts(dl_layout *layout, const int *hosts)
             *number = ++layout->host_count;
         }
         layout->host_of[rank] = *number - 1;
-        layout->place_of[rank] = layout->first[*number - 1]++;
+        layout->local_rank_of[rank] = layout->first[*number - 1]++;
     }
     free(numbers);
     return DL_OK;
@@ -51,7 +51,7 @@ list_ranks(dl_layout *layout)
     layout->first[layout->host_count] = at;
     for (int rank = 0; rank < layout->size; rank++) {
         int first = layout->first[layout->host_of[rank]];
-        layout->ranks[first + layout->place_of[rank]] = rank;
+        layout->ranks[first + layout->local_rank_of[rank]] = rank;
     }
 }
 
@@ -68,8 +68,8 @@ dl_layout_init(dl_layout *layout, int rank, int size, const int *hosts)
         return dl_fail_no_memory();
     }
     layout->host_of = layout->memory;
-    layout->place_of = layout->host_of + count;
-    layout->ranks = layout->place_of + count;
+    layout->local_rank_of = layout->host_of + count;
+    layout->ranks = layout->local_rank_of + count;
     layout->first = layout->ranks + count;
     if (number_hosts(layout, hosts) != DL_OK) {
         dl_layout_fini(layout);

@@ -17,15 +17,15 @@ typedef struct dl_layout {
     int host; /* of this rank */
     int host_count;
     int *memory;
-    int *host_of;  /* by rank */
-    int *place_of; /* by rank: number of lower ranks on its host */
-    int *ranks;    /* host after host, in ascending order */
-    int *first;    /* by host: index of its first rank in `ranks`; and the end */
+    int *host_of;       /* by rank */
+    int *local_rank_of; /* by rank: number of lower ranks on its host */
+    int *ranks;         /* host after host, in ascending order */
+    int *first;         /* by host: index of its first rank in `ranks`; and the end */
 } dl_layout;
 
-/* Ranks with the same entry in `hosts` share a host; the numbers are 0 or more, and need
- * not be contiguous, but a table with an entry for each is made.  Copies what it needs of `hosts`.  Returns DL_NO_MEMORY, and leaves
- * nothing to free. */
+/* Ranks with the same entry in `hosts` share a host; the numbers are 0 or more, and
+ * need not be contiguous, but a table with an entry for each is made.  Copies what it
+ * needs of `hosts`.  Returns DL_NO_MEMORY, and leaves nothing to free. */
 dl_status dl_layout_init(dl_layout *layout, int rank, int size, const int *hosts);
 void dl_layout_fini(dl_layout *layout);
 
@@ -52,7 +52,7 @@ dl_layout_leader(const dl_layout *layout, int host)
 static inline bool
 dl_layout_leads(const dl_layout *layout)
 {
-    return layout->place_of[layout->rank] == 0;
+    return layout->local_rank_of[layout->rank] == 0;
 }
 
 #endif

@@ -6,7 +6,12 @@
 
 #include <stdint.h>
 
+#include "base/deadline.h"
 #include "base/status.h"
+
+/* How long a failure without a reason, such as the end of a connection, waits for the
+ * reason, which may arrive by a way that is checked less often. */
+#define DL_REASON_PATIENCE (100 * DL_MILLISECOND)
 
 #define DL_HOST_NAME_SIZE 65 /* HOST_NAME_MAX and the terminating zero */
 

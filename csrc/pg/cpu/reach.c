@@ -13,7 +13,7 @@
 #include "pg/cpu/tcp/link.h"
 
 /* "dlapt" and, in the last byte, a version. */
-#define VERDICT_MAGIC UINT64_C(0x0100007470616c64)
+#define OUTCOME_MAGIC UINT64_C(0x0100007470616c64)
 
 /* The kernel connects at once to a socket that exists, unless its queue is full. */
 #define TRIAL_PATIENCE DL_SECOND
@@ -49,7 +49,7 @@ dl_reach_key(const dl_endpoint *endpoint, int rank, char text[DL_RANK_KEY_SIZE])
 void
 dl_reach_put(dl_buffer *buffer, const int *ranks, int count, const char *reason)
 {
-    dl_put_u64(buffer, VERDICT_MAGIC);
+    dl_put_u64(buffer, OUTCOME_MAGIC);
     dl_put_u32(buffer, (uint32_t)count);
     for (int i = 0; i < count; i++) {
         dl_put_u32(buffer, (uint32_t)ranks[i]);
@@ -66,7 +66,7 @@ dl_reach_take(dl_bytes bytes, int size, int *ranks, int *count,
     uint32_t number = 0;
     uint32_t rank = 0;
     dl_bytes text;
-    bool is_good = dl_take_u64(&reader, &magic) && magic == VERDICT_MAGIC
+    bool is_good = dl_take_u64(&reader, &magic) && magic == OUTCOME_MAGIC
                    && dl_take_u32(&reader, &number) && number < (uint32_t)size;
 
     for (uint32_t i = 0; is_good && i < number; i++) {
@@ -143,16 +143,16 @@ publish_list(trial *self)
 {
     char reason[DL_PROBLEM_SIZE];
     char key[DL_RANK_KEY_SIZE];
-    dl_buffer verdict = {0};
+    dl_buffer outcome = {0};
     int count;
 
     DL_TRY(invite_all(self, &count, reason));
-    dl_reach_put(&verdict, self->ranks, count, reason);
+    dl_reach_put(&outcome, self->ranks, count, reason);
     dl_status status =
         dl_endpoint_store(self->endpoint, self->options->store,
                           dl_reach_key(self->endpoint, self->endpoint->rank, key),
-                          &verdict, self->deadline);
-    dl_buffer_fini(&verdict);
+                          &outcome, self->deadline);
+    dl_buffer_fini(&outcome);
     return status;
 }
 
@@ -161,7 +161,7 @@ publish_list(trial *self)
 static dl_status
 check_own_leader(trial *self, int leader)
 {
-    dl_status status = dl_local_look(self->endpoint->contacts[leader].socket);
+    dl_status status = dl_local_check(self->endpoint->contacts[leader].socket);
 
     self->sees_own = status == DL_OK;
     return status == DL_NOT_FOUND ? DL_OK : status;
@@ -196,7 +196,7 @@ probe_leader(trial *self, int at)
         dl_link_options_aim(&options, way, 0);
         dl_link_init(link, &options);
     }
-    dl_status status = dl_link_look(link);
+    dl_status status = dl_link_probe(link);
     if (status == DL_PEER_LOST) {
         dl_error lost = *dl_last_error();
         DL_TRY(dl_join_fault_check(self->options->store));
@@ -218,7 +218,7 @@ check_leaders(void *context)
         if (rank == endpoint->rank) {
             continue;
         }
-        if (is_own && dl_local_look(endpoint->contacts[rank].socket) == DL_NOT_FOUND) {
+        if (is_own && dl_local_check(endpoint->contacts[rank].socket) == DL_NOT_FOUND) {
             return fail_ended(self, rank);
         }
         if (!is_own) {
@@ -254,13 +254,13 @@ move_unreached(trial *self, int leader, const dl_buffer *sealed)
     dl_endpoint *endpoint = self->endpoint;
     char key[DL_RANK_KEY_SIZE];
     char reason[DL_PROBLEM_SIZE];
-    dl_bytes verdict;
+    dl_bytes outcome;
     int count = 0;
 
     if (dl_endpoint_unseal(endpoint, dl_reach_key(endpoint, leader, key), sealed,
-                           &verdict)
+                           &outcome)
             != DL_OK
-        || dl_reach_take(verdict, endpoint->size, self->ranks, &count, reason)
+        || dl_reach_take(outcome, endpoint->size, self->ranks, &count, reason)
                != DL_OK) {
         return dl_fail_while("rank %d", leader);
     }
@@ -284,22 +284,22 @@ move_unreached(trial *self, int leader, const dl_buffer *sealed)
 static dl_status
 read_lists(trial *self)
 {
-    dl_buffer *verdicts = dl_rank_values_new(self->leader_count);
+    dl_buffer *outcomes = dl_rank_values_new(self->leader_count);
     dl_rank_keys keys = {0};
     dl_status status =
-        verdicts == NULL ? DL_NO_MEMORY
+        outcomes == NULL ? DL_NO_MEMORY
                          : dl_rank_keys_init(&keys, self->leader_count, list_key, self);
 
     if (status == DL_OK) {
-        status = dl_join_fault_await(&keys, self->options->store, verdicts,
+        status = dl_join_fault_await(&keys, self->options->store, outcomes,
                                      self->deadline, check_leaders, self);
         status = status == DL_TIMEOUT ? fail_no_answer(self) : status;
     }
     for (int i = 0; status == DL_OK && i < self->leader_count; i++) {
-        status = move_unreached(self, self->leaders[i], &verdicts[i]);
+        status = move_unreached(self, self->leaders[i], &outcomes[i]);
     }
     dl_rank_keys_fini(&keys);
-    dl_rank_values_free(verdicts, self->leader_count);
+    dl_rank_values_free(outcomes, self->leader_count);
     return status;
 }
 

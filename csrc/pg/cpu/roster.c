@@ -37,7 +37,6 @@ typedef struct making {
     dl_roster *roster;
     const dl_backend_options *options;
     dl_deadline deadline;
-    dl_traffic traffic; /* on leaders */
 } making;
 
 /* Each leader shows in the store that it greets, so that a timeout names the leaders that
@@ -69,12 +68,14 @@ pass_greetings(making *self)
     uint32_t round = 0;
 
     for (int distance = 1; distance < layout->host_count; distance *= 2) {
-        DL_TRY(dl_traffic_expect(&self->traffic, leader_at(layout, -distance), NULL, 0,
-                                 round++));
+        DL_TRY(dl_traffic_expect(&self->roster->endpoint.traffic,
+                                 leader_at(layout, -distance), NULL, 0, round++));
     }
     for (int distance = 1; distance < layout->host_count; distance *= 2) {
-        DL_TRY(dl_traffic_send(&self->traffic, leader_at(layout, distance), NULL, 0));
-        DL_TRY(dl_traffic_wait(&self->traffic, dl_traffic_next(&self->traffic)));
+        DL_TRY(dl_traffic_send(&self->roster->endpoint.traffic,
+                               leader_at(layout, distance), NULL, 0));
+        DL_TRY(dl_traffic_wait(&self->roster->endpoint.traffic,
+                               dl_traffic_next(&self->roster->endpoint.traffic)));
     }
     return DL_OK;
 }
@@ -122,7 +123,7 @@ break_greetings(making *self)
         others[count++] = leader_at(layout, distance);
         others[count++] = leader_at(layout, -distance);
     }
-    dl_traffic_break(&self->traffic, others, count);
+    dl_traffic_break(&self->roster->endpoint.traffic, others, count);
 }
 
 static dl_status
@@ -132,13 +133,13 @@ exchange_greetings(making *self, uint64_t sequence)
                         .fingerprint = {.op = DL_BARRIER},
                         .deadline = self->deadline};
 
-    dl_traffic_begin(&self->traffic, &op);
+    dl_traffic_begin(&self->roster->endpoint.traffic, &op);
     dl_status status = pass_greetings(self);
     status = status == DL_TIMEOUT ? fail_late(self) : status;
     if (status != DL_OK) {
         break_greetings(self);
     }
-    dl_traffic_end(&self->traffic);
+    dl_traffic_end(&self->roster->endpoint.traffic);
     return status;
 }
 
@@ -155,9 +156,9 @@ greet_and_clear(making *self)
     bool existed;
 
     DL_TRY(dl_store_set(store, key, dl_bytes_of(""), self->deadline));
-    DL_TRY(exchange_greetings(self, 1));
-    dl_endpoint_clear(endpoint, store, self->deadline);
     DL_TRY(exchange_greetings(self, 2));
+    dl_endpoint_clear(endpoint, store, self->deadline);
+    DL_TRY(exchange_greetings(self, 3));
     (void)dl_store_delete_key(store, key, &existed, self->deadline);
     return DL_OK;
 }
@@ -201,22 +202,12 @@ greet_hosts(void *context)
 {
     making *self = context;
     dl_endpoint *endpoint = &self->roster->endpoint;
-    char name[256];
 
     if (endpoint->layout.host_count == 1) {
         dl_endpoint_clear(endpoint, self->options->store, self->deadline);
         return DL_OK;
     }
-    snprintf(name, sizeof name, "%.240s/join", self->options->group_name);
-    dl_traffic_options options = {
-        .rank = endpoint->rank,
-        .size = endpoint->size,
-        .group_name = name,
-        .peers = endpoint->peers,
-        .ways = endpoint->ways,
-        .listener = &endpoint->calls,
-    };
-    DL_TRY(dl_traffic_init(&self->traffic, &options));
+    DL_TRY(dl_endpoint_open_traffic(endpoint, self->options->group_name));
     dl_status status = greet_and_clear(self);
     status = status == DL_PEER_LOST ? fail_lost(self) : status;
     if (status != DL_OK) {
@@ -224,7 +215,7 @@ greet_hosts(void *context)
          * read it. */
         dl_join_fault_pass_on(self->options->store, endpoint->rank);
     }
-    dl_traffic_fini(&self->traffic);
+    dl_traffic_fini(&endpoint->traffic);
     return status;
 }
 
@@ -249,7 +240,7 @@ watch_calls(dl_roster *self)
 
     if (listener->is_open) {
         self->calls = (dl_call_source){
-            .fd = listener->fd, .hear = dl_listener_hear, .context = listener};
+            .fd = listener->fd, .hear = dl_listener_poll, .context = listener};
         (void)dl_call_source_add(&self->calls);
     }
 }
@@ -276,7 +267,7 @@ tell_hosts(const making *self)
     snprintf(message.text, sizeof message.text, "%s could not join: %.1800s", self_text,
              error.text);
     if (dl_news_init(&news, &options) == DL_OK) {
-        dl_news_tell(&news, &message, 1, dl_deadline_after(TELLING_PATIENCE));
+        dl_news_notify(&news, &message, 1, dl_deadline_after(TELLING_PATIENCE));
         dl_news_fini(&news);
     }
     (void)dl_fail_again(&error);
@@ -311,7 +302,7 @@ meet_ranks(making *self)
         dl_join_fault_pass_on(self->options->store, roster->endpoint.rank);
         tell_hosts(self);
     } else if (status != DL_OK) {
-        dl_join_fault_tell(self->options->store, roster->endpoint.rank);
+        dl_join_fault_publish(self->options->store, roster->endpoint.rank);
     }
     dl_endpoint_drop_local(&local);
     dl_endpoint_close_local(&roster->endpoint);

@@ -25,8 +25,8 @@ typedef struct dl_roster {
     dl_endpoint endpoint;
     dl_probes probes;             /* of ranks of other hosts */
     dl_call_source calls;         /* the endpoint's listener; only with several hosts */
-    dl_membership membership;     /* of this host; its ranks are places */
-    dl_process **local_processes; /* by place; references are the endpoint's */
+    dl_membership membership;     /* of this host; its ranks are local */
+    dl_process **local_processes; /* by local rank; references are the endpoint's */
 } dl_roster;
 
 /* Meets the other ranks.  `*roster` has one reference; dl_backend_origin_unref() gives

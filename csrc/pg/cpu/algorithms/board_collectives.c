@@ -208,12 +208,14 @@ reduce_incoming(dl_exchange *exchange, uint64_t round)
     const reduction *self = exchange->transfer->context;
     size_t start = round * exchange->incoming[0].piece;
     size_t size = dl_stream_part(&exchange->incoming[0], round);
-    dl_fold_sources sources = {.by_rank = exchange->sources};
+    dl_fold_sources sources = {.by_rank = exchange->board->sources};
 
-    exchange->sources[exchange->transfer->rank] = (uint8_t *)self->own->data + start;
+    exchange->board->sources[exchange->transfer->rank] =
+        (uint8_t *)self->own->data + start;
     for (int i = 0; i < exchange->incoming_count; i++) {
         const dl_stream *stream = &exchange->incoming[i];
-        exchange->sources[stream->rank] = dl_exchange_part(exchange, stream, round);
+        exchange->board->sources[stream->rank] =
+            dl_exchange_part(exchange, stream, round);
     }
     if (self->is_indirect) {
         reduce_part(self, &sources, start, size);

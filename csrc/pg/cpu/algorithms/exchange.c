@@ -21,10 +21,9 @@ dl_exchange_init(dl_exchange *exchange, dl_board *board)
         .outgoing = calloc(count, sizeof *exchange->outgoing),
         .incoming = calloc(count, sizeof *exchange->incoming),
         .writers = calloc(count, sizeof *exchange->writers),
-        .sources = calloc(count, sizeof *exchange->sources),
     };
     if (exchange->outgoing == NULL || exchange->incoming == NULL
-        || exchange->writers == NULL || exchange->sources == NULL) {
+        || exchange->writers == NULL) {
         dl_exchange_fini(exchange);
         return dl_fail_no_memory();
     }
@@ -37,7 +36,6 @@ dl_exchange_fini(dl_exchange *exchange)
     free(exchange->outgoing);
     free(exchange->incoming);
     free(exchange->writers);
-    free(exchange->sources);
     *exchange = (dl_exchange){0};
 }
 
@@ -327,6 +325,10 @@ begin_exchange(dl_exchange *self, const dl_op_context *op)
     dl_exchange_plan_begin(self);
     if (self->place == DL_IN_SLOT) {
         offer_blocks(self);
+    }
+    if (self->place == DL_IN_EAGER_BUFFER && self->outgoing_count > 0) {
+        const dl_stream *last = &self->outgoing[self->outgoing_count - 1];
+        dl_board_take_eager_buffer(self->board, last->offset + last->piece);
     }
     fill_place(self, 0);
 }

@@ -88,7 +88,6 @@ struct dl_exchange {
     dl_stream *outgoing;
     dl_stream *incoming;
     dl_slot_writer *writers; /* by receiver, for blocks that go to one */
-    uint8_t **sources;       /* room for one pointer per rank; for `drain` */
     /* of the current operation */
     const dl_transfer *transfer;
     int outgoing_count;

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/algorithms/fold.h"
 
+#include "pg/cpu/algorithms/limits.h"
 #include "tensor/copy.h"
-
-/* Bytes that are folded over all ranks at a time: target and sources stay in the
- * first-level cache meanwhile. */
-#define TILE ((size_t)8192)
 
 dl_fold
 dl_fold_of(const dl_call *call, int count)
@@ -36,8 +33,8 @@ fold_short_tile(const dl_fold *fold, const dl_fold_sources *sources, size_t at,
                 size_t size, uint8_t *target)
 {
     size_t count = size / fold->item_size;
-    float sum[TILE / sizeof(float)];
-    float next[TILE / sizeof(float)];
+    float sum[DL_REDUCE_PIECE / sizeof(float)];
+    float next[DL_REDUCE_PIECE / sizeof(float)];
 
     dl_reduce_widen(sum, fold->dtype, source_of(sources, 0) + at, count);
     for (int rank = 1; rank < fold->count; rank++) {
@@ -71,9 +68,9 @@ dl_fold_run(const dl_fold *fold, const dl_fold_sources *sources, size_t size,
             uint8_t *target, uint8_t *copy)
 {
     bool is_short = dl_reduce_dtype(fold->dtype) != fold->dtype;
-    /* The float32 buffers hold a quarter of TILE elements, which may have one byte
+    /* The float32 buffers hold a quarter of a piece's elements, which may have one byte
      * each. */
-    size_t tile = is_short ? TILE / sizeof(float) : TILE;
+    size_t tile = is_short ? DL_REDUCE_PIECE / sizeof(float) : DL_REDUCE_PIECE;
 
     for (size_t at = 0; at < size; at += tile) {
         size_t part = size - at < tile ? size - at : tile;
@@ -121,8 +118,8 @@ prefix_tile(const dl_fold *fold, const dl_prefixes *prefixes, bool is_short, siz
     size_t worked = is_short ? count * sizeof(float) : size;
     uint8_t *carry = prefixes->carry;
     bool has_sum = prefixes->has_carry;
-    _Alignas(64) uint8_t sum[TILE];
-    _Alignas(64) uint8_t next[TILE];
+    _Alignas(64) uint8_t sum[DL_REDUCE_PIECE];
+    _Alignas(64) uint8_t next[DL_REDUCE_PIECE];
 
     if (carry != NULL) {
         carry += is_short ? at / fold->item_size * sizeof(float) : at;
@@ -173,7 +170,7 @@ void
 dl_fold_prefixes(const dl_fold *fold, const dl_prefixes *prefixes, size_t size)
 {
     bool is_short = dl_reduce_dtype(fold->dtype) != fold->dtype;
-    size_t tile = is_short ? TILE / sizeof(float) : TILE;
+    size_t tile = is_short ? DL_REDUCE_PIECE / sizeof(float) : DL_REDUCE_PIECE;
 
     for (size_t at = 0; at < size; at += tile) {
         size_t part = size - at < tile ? size - at : tile;

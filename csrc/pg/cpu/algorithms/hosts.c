@@ -189,7 +189,7 @@ static bool
 is_turn_of(const dl_hosts *hosts, int at, int count)
 {
     const dl_layout *layout = hosts->layout;
-    int64_t turn = dl_now() / PROBE_TURN + layout->place_of[layout->rank];
+    int64_t turn = dl_now() / PROBE_TURN + layout->local_rank_of[layout->rank];
     int64_t first = turn * DL_PROBES_OPEN % count;
 
     return count <= DL_PROBES_OPEN || (at - first + count) % count < DL_PROBES_OPEN;
@@ -219,7 +219,7 @@ probe_hosts(const dl_hosts *hosts)
         bool is_elsewhere = layout->host_of[rank] != layout->host;
         if (is_elsewhere && is_turn_of(hosts, at++, count)) {
             int origin = hosts->origin_ranks == NULL ? rank : hosts->origin_ranks[rank];
-            DL_TRY(dl_probes_look(hosts->probes, origin, rank));
+            DL_TRY(dl_probes_poll(hosts->probes, origin, rank));
         }
     }
     return DL_OK;
@@ -336,8 +336,8 @@ dl_hosts_announce_own_timeout(void *context, const dl_error *error)
     dl_hosts *hosts = context;
 
     if (hosts->board != NULL && dl_layout_leads(hosts->layout)) {
-        dl_failure_check_set_outlook(hosts->board, dl_hosts_operation(hosts),
-                                     error->text);
+        dl_failure_check_set_pending_timeout(hosts->board, dl_hosts_operation(hosts),
+                                             error->text);
     }
     if (dl_hosts_sees_late(hosts, hosts->layout->host)) {
         dl_hosts_announce_others_timeout(context, error);
@@ -395,10 +395,11 @@ add_hosts(const dl_hosts *hosts, bool has_leaders, dl_awaited *awaited)
         } else {
             dl_awaited_add(awaited, leader);
         }
-        for (int place = 1;
-             comes_in_full(hosts, host) && place < dl_layout_count(layout, host);
-             place++) {
-            dl_awaited_add_unless_begun(awaited, dl_layout_ranks(layout, host)[place]);
+        for (int local_rank = 1;
+             comes_in_full(hosts, host) && local_rank < dl_layout_count(layout, host);
+             local_rank++) {
+            dl_awaited_add_unless_begun(awaited,
+                                        dl_layout_ranks(layout, host)[local_rank]);
         }
     }
 }
@@ -441,15 +442,16 @@ dl_hosts_add_remote(void *context, dl_awaited *awaited)
 /* A rank that has learned of the failure from another one leaves the notices to that
  * one. */
 void
-dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,
-              dl_deadline deadline)
+dl_hosts_notify(void *context, const dl_error *message, uint64_t sequence,
+                dl_deadline deadline)
 {
     dl_hosts *hosts = context;
-    bool is_told = hosts->is_told || dl_traffic_is_told(hosts->traffic)
-                   || (hosts->board != NULL && dl_failure_check_is_told(hosts->board));
+    bool is_told =
+        hosts->is_told || dl_traffic_is_notified(hosts->traffic)
+        || (hosts->board != NULL && dl_failure_check_is_notified(hosts->board));
 
     if (message->status != DL_CLOSED && !is_told) {
-        dl_news_tell(hosts->news, message, sequence, deadline);
+        dl_news_notify(hosts->news, message, sequence, deadline);
     }
     hosts->is_told = true;
 }
@@ -458,44 +460,44 @@ dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,
  * stopped, or end, before it has reported it: a rank that finds the end unreported at
  * its second check reports it as well. */
 static bool
-claim(dl_hosts *hosts, int place)
+claim(dl_hosts *hosts, int local_rank)
 {
-    _Atomic uint32_t *teller = &hosts->board->members[place].end_teller;
+    _Atomic uint32_t *teller = &hosts->board->members[local_rank].end_teller;
     uint32_t nobody = 0;
     bool is_mine = atomic_compare_exchange_strong(
         teller, &nobody, (uint32_t)hosts->board->options.rank + 1);
-    bool is_known = hosts->is_end_known[place];
+    bool is_known = hosts->is_end_known[local_rank];
 
-    hosts->is_end_known[place] = true;
+    hosts->is_end_known[local_rank] = true;
     return is_mine || is_known;
 }
 
 static bool
-is_untold(const dl_hosts *hosts, int place)
+is_untold(const dl_hosts *hosts, int local_rank)
 {
-    const dl_board_member *member = &hosts->board->members[place];
+    const dl_board_member *member = &hosts->board->members[local_rank];
 
-    return place != hosts->board->options.rank
-           && dl_board_has_ended(hosts->board, place)
+    return local_rank != hosts->board->options.rank
+           && dl_board_has_ended(hosts->board, local_rank)
            && atomic_load(&member->farewell) == DL_STAYING
            && atomic_load(&member->end_teller) != DL_END_TOLD;
 }
 
 static void
-tell_ended(dl_hosts *hosts, int place, dl_deadline deadline)
+tell_ended(dl_hosts *hosts, int local_rank, dl_deadline deadline)
 {
     dl_error message;
-    uint64_t seen = dl_failure_check_describe_ended(hosts->board, place, &message);
+    uint64_t seen = dl_failure_check_describe_ended(hosts->board, local_rank, &message);
 
-    dl_news_tell_ended(hosts->news, dl_failure_check_name(hosts->board, place),
-                       &message, seen + 1, deadline);
-    atomic_store(&hosts->board->members[place].end_teller, DL_END_TOLD);
+    dl_news_notify_ended(hosts->news, dl_failure_check_name(hosts->board, local_rank),
+                         &message, seen + 1, deadline);
+    atomic_store(&hosts->board->members[local_rank].end_teller, DL_END_TOLD);
 }
 
 /* The failure detector waits for this: all ranks that have ended share the time, so that
  * it is no longer if a host does not answer. */
 bool
-dl_hosts_tell_ended(void *context)
+dl_hosts_notify_ended(void *context)
 {
     dl_hosts *hosts = context;
     int size = hosts->board == NULL ? 0 : hosts->board->options.size;
@@ -503,17 +505,17 @@ dl_hosts_tell_ended(void *context)
     bool is_pending = false;
     int untold = 0;
 
-    for (int place = 0; place < size; place++) {
-        untold += is_untold(hosts, place);
+    for (int local_rank = 0; local_rank < size; local_rank++) {
+        untold += is_untold(hosts, local_rank);
     }
-    for (int place = 0; place < size; place++) {
-        if (!is_untold(hosts, place)) {
+    for (int local_rank = 0; local_rank < size; local_rank++) {
+        if (!is_untold(hosts, local_rank)) {
             continue;
         }
         int64_t share = dl_deadline_left(deadline) / (untold > 1 ? untold : 1);
         untold--;
-        if (claim(hosts, place)) {
-            tell_ended(hosts, place, dl_deadline_earlier(deadline, share));
+        if (claim(hosts, local_rank)) {
+            tell_ended(hosts, local_rank, dl_deadline_earlier(deadline, share));
         } else {
             is_pending = true;
         }

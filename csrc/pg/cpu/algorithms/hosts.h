@@ -44,18 +44,18 @@ typedef struct dl_hosts {
     dl_probes *probes;
     const int *origin_ranks;      /* by rank, for the probes; NULL: the same ranks */
     dl_process *const *processes; /* by rank; NULL: no process is known to end */
-    bool *is_end_known;           /* by place; used by dl_hosts_tell_ended() only */
-    int *leaders;                 /* of the other hosts */
-    uint64_t *come;               /* by host: last operation that it has come to */
-    size_t *starts;               /* scratch: of the blocks in a row */
-    size_t *ends;                 /* scratch: of blocks in the order of the hosts */
-    uint8_t **blocks;             /* scratch: by host */
-    size_t *no_blocks;            /* the same, for empty ones */
-    dl_tensor *locals[2];         /* scratch: one tensor per rank of this host */
-    dl_buffer work;               /* scratch: this rank's data, contiguous */
-    dl_buffer incoming;           /* scratch: data from other hosts */
-    dl_buffer halves;             /* scratch: what dl_hosts_combine() adds */
-    dl_buffer flat;               /* scratch: contiguous copies of strided tensors */
+    bool *is_end_known;   /* by local rank; used by dl_hosts_notify_ended() only */
+    int *leaders;         /* of the other hosts */
+    uint64_t *come;       /* by host: last operation that it has come to */
+    size_t *starts;       /* scratch: of the blocks in a row */
+    size_t *ends;         /* scratch: of blocks in the order of the hosts */
+    uint8_t **blocks;     /* scratch: by host */
+    size_t *no_blocks;    /* the same, for empty ones */
+    dl_tensor *locals[2]; /* scratch: one tensor per rank of this host */
+    dl_buffer work;       /* scratch: this rank's data, contiguous */
+    dl_buffer incoming;   /* scratch: data from other hosts */
+    dl_buffer halves;     /* scratch: what dl_hosts_combine() adds */
+    dl_buffer flat;       /* scratch: contiguous copies of strided tensors */
     /* of the current operation */
     dl_op_context meeting;
     int first_source;   /* distance of the host whose leader sends first; 0: all do */
@@ -108,14 +108,14 @@ void dl_hosts_add_remote(void *context, dl_awaited *awaited);
 /* Called when the traffic says its farewells: sends the failure to all ranks of other
  * hosts, unless this rank leaves in order or has received the failure from another
  * one. */
-void dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,
-                   dl_deadline deadline);
+void dl_hosts_notify(void *context, const dl_error *message, uint64_t sequence,
+                     dl_deadline deadline);
 
 /* Called on the process table's thread when processes have ended: tells the ranks of
  * other hosts which ranks of this host have ended, and from which operation on they are
  * missing.  One rank of the host tells each end.  Returns true if another rank is about
  * to, so that the caller looks again later. */
-bool dl_hosts_tell_ended(void *context);
+bool dl_hosts_notify_ended(void *context);
 
 /* The operations.  Tensors may have any strides, except those of all_reduce and scan,
  * which are contiguous, and multiplied already for PREMUL_SUM. */
@@ -157,8 +157,8 @@ uint64_t dl_hosts_operation(const dl_hosts *hosts);
  * on its host. */
 dl_status dl_hosts_meet(dl_hosts *hosts, const dl_op_context *meeting);
 
-/* As dl_hosts_meet(), and distributes the tensor of the rank at place `root` within the
- * host. */
+/* As dl_hosts_meet(), and distributes the tensor of the host's local rank `root` within
+ * the host. */
 dl_status dl_hosts_broadcast_within(dl_hosts *hosts, const dl_op_context *meeting,
                                     const dl_tensor *tensor, int root);
 

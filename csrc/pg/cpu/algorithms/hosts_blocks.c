@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/algorithms/algorithms.h"
 #include "pg/cpu/algorithms/hosts.h"
+#include "pg/cpu/algorithms/limits.h"
 #include "tensor/strided.h"
-
-/* From this size on, and with more than two hosts, the root's leader sends each host a
- * share, which that host passes on, instead of everything to every host. */
-#define SHARED_LEAST ((size_t)256 << 10)
-
-#define UNIT 64
 
 /* The exchange of a broadcast between the leaders, on one of them. */
 typedef struct spread {
@@ -21,7 +16,7 @@ static dl_bytes
 share_of(const spread *self, int host)
 {
     size_t hosts = (size_t)self->hosts->layout->host_count;
-    size_t share = dl_round_up((self->size + hosts - 1) / hosts, UNIT);
+    size_t share = dl_round_up((self->size + hosts - 1) / hosts, DL_HOSTS_SHARE_UNIT);
     size_t start = (size_t)host * share;
     size_t first = start < self->size ? start : self->size;
     size_t left = self->size - first;
@@ -128,7 +123,8 @@ spread_whole(const spread *self)
 static dl_status
 run_spread(const spread *self)
 {
-    bool is_shared = self->hosts->layout->host_count > 2 && self->size >= SHARED_LEAST;
+    bool is_shared =
+        self->hosts->layout->host_count > 2 && self->size >= DL_HOSTS_SHARES_LEAST;
 
     return is_shared ? spread_shares(self) : spread_whole(self);
 }
@@ -165,7 +161,7 @@ dl_hosts_broadcast(dl_hosts *hosts, const dl_op_context *op, const dl_call *call
     const dl_op_context *first = dl_hosts_first(hosts, op);
 
     DL_TRY(is_home ? dl_hosts_broadcast_within(hosts, first, &call->tensor,
-                                               layout->place_of[call->root])
+                                               layout->local_rank_of[call->root])
                    : dl_hosts_meet(hosts, first));
     const dl_op_context *last = dl_hosts_last(hosts);
     if (dl_layout_leads(layout)) {
@@ -511,8 +507,8 @@ run_direct(direct *self)
     return dl_hosts_meet(hosts, last);
 }
 
-/* Returns the tensors of this host's ranks, by place, in the scratch list `side`; NULL
- * for NULL. */
+/* Returns the tensors of this host's ranks, by local rank, in the scratch list `side`;
+ * NULL for NULL. */
 static const dl_tensor *
 locals_of(dl_hosts *hosts, const dl_tensor *tensors, int side)
 {
@@ -538,7 +534,7 @@ dl_hosts_gather(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
 
     if (is_home && hosts->board != NULL) {
         dl_call within = *call;
-        within.root = layout->place_of[call->root];
+        within.root = layout->local_rank_of[call->root];
         within.outputs = locals_of(hosts, call->outputs, 0);
         DL_TRY(dl_gather_board(hosts->exchange, first, &within));
     } else {
@@ -564,7 +560,7 @@ dl_hosts_scatter(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
 
     if (is_home && hosts->board != NULL) {
         dl_call within = *call;
-        within.root = layout->place_of[call->root];
+        within.root = layout->local_rank_of[call->root];
         within.inputs = locals_of(hosts, call->inputs, 0);
         DL_TRY(dl_scatter_board(hosts->exchange, first, &within));
     } else {

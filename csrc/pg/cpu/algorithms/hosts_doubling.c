@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/algorithms/hosts.h"
 
+#include "pg/cpu/algorithms/limits.h"
+
 /* Exchanges among the leaders in log2(hosts) rounds, with one message each way in a
  * round, for any number of hosts.  Each leader has a row of blocks in which block i is
  * that of the i-th host behind its own, in a ring, so that the blocks of a message are
@@ -9,20 +11,12 @@
  * Whoever has received a block of an operation knows that its host has come to it, and
  * that all leaders that have passed it on called the same. */
 
-/* Bytes of a block, on average, up to which blocks are passed on by other leaders: above
- * it, one more copy takes longer than a message to each host. */
-#define BLOCK_LIMIT ((size_t)16 << 10)
-
-/* Hosts up to which they are sent to each: that takes one way across the network, as few
- * messages, and sums in the order of the hosts. */
-#define DIRECT_HOSTS 4
-
 bool
 dl_hosts_passes_on(const dl_hosts *hosts, size_t size)
 {
     size_t count = (size_t)hosts->layout->host_count;
 
-    return count > DIRECT_HOSTS && size <= count * BLOCK_LIMIT;
+    return count > DL_HOSTS_DIRECT_LIMIT && size <= count * DL_HOSTS_PASS_ON_LIMIT;
 }
 
 /* Returns the host `distance` hosts behind this one; before it, if negative. */
@@ -226,7 +220,7 @@ dl_hosts_has_come(const dl_hosts *hosts, int host)
     uint64_t operation = dl_hosts_operation(hosts);
 
     return hosts->come[host] >= operation
-           || dl_traffic_heard(hosts->traffic, leader) >= operation;
+           || dl_traffic_last_seen(hosts->traffic, leader) >= operation;
 }
 
 bool

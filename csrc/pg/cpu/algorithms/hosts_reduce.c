@@ -4,28 +4,15 @@
 #include "pg/cpu/algorithms/algorithms.h"
 #include "pg/cpu/algorithms/fold.h"
 #include "pg/cpu/algorithms/hosts.h"
+#include "pg/cpu/algorithms/limits.h"
 #include "tensor/strided.h"
-
-/* Bytes that a leader sends, to all others together, up to which fold_collected()
- * is faster: one way across the network with the whole array instead of two with a
- * share each.  It is what a link carries in half a round trip. */
-#define SMALL_LIMIT ((size_t)128 << 10)
-
-/* The same between two hosts, where both ways send the same number of bytes: above it,
- * folding twice as many of them takes longer than the second way of the last round. */
-#define PAIR_LIMIT ((size_t)1 << 20)
-
-/* Limit of a message in a round: it stays in a core's own cache, along with the data
- * that it is folded into, until it is folded and sent on. */
-#define ROUND_MESSAGE ((size_t)128 << 10)
 
 /* Rounds under way at a time, so that a link has data to carry while an answer is on
  * its way, and while the rank at its other end does not run for a while.  Each of them
  * may have a scatter and a gather in the queues. */
 #define ROUNDS_AHEAD (DL_ROUTE_QUEUE / 2)
-_Static_assert(PAIR_LIMIT / ROUND_MESSAGE <= ROUNDS_AHEAD, "all rounds are queued");
-
-#define UNIT 64
+_Static_assert(DL_HOSTS_REDUCE_COLLECT_LIMIT_OF_TWO / DL_HOSTS_ROUND <= ROUNDS_AHEAD,
+               "all rounds are queued");
 
 /* Reductions between hosts: the leader of each host has its host's partial result, and
  * all leaders or one of them get the result of all hosts.  It is always folded in the
@@ -221,7 +208,7 @@ fold_collected(const leader_fold *self)
 {
     dl_hosts *hosts = self->hosts;
     int count = hosts->layout->host_count;
-    size_t stride = dl_round_up(self->size, UNIT);
+    size_t stride = dl_round_up(self->size, DL_HOSTS_SHARE_UNIT);
     dl_fold_sources sources = {.by_rank = hosts->blocks, .own_rank = -1};
     uint8_t *row;
 
@@ -246,8 +233,8 @@ static dl_status
 fold_large(const leader_fold *self)
 {
     size_t hosts = (size_t)self->hosts->layout->host_count;
-    size_t share = dl_round_up((self->size + hosts - 1) / hosts, UNIT);
-    rounds all = {.base = self, .share = least(share, ROUND_MESSAGE)};
+    size_t share = dl_round_up((self->size + hosts - 1) / hosts, DL_HOSTS_SHARE_UNIT);
+    rounds all = {.base = self, .share = least(share, DL_HOSTS_ROUND)};
 
     all.stretch = all.share * hosts;
     all.count = (self->size + all.stretch - 1) / all.stretch;
@@ -277,7 +264,7 @@ fold_shares(const leader_fold *self)
 {
     dl_hosts *hosts = self->hosts;
     size_t count = (size_t)hosts->layout->host_count;
-    size_t share = dl_round_up((self->size + count - 1) / count, UNIT);
+    size_t share = dl_round_up((self->size + count - 1) / count, DL_HOSTS_SHARE_UNIT);
     uint8_t *row;
 
     for (size_t i = 0; i < count; i++) {
@@ -296,7 +283,8 @@ static dl_status
 run_leader_fold(const leader_fold *self)
 {
     size_t others = (size_t)self->hosts->layout->host_count - 1;
-    size_t limit = others == 1 ? PAIR_LIMIT : SMALL_LIMIT;
+    size_t limit = others == 1 ? DL_HOSTS_REDUCE_COLLECT_LIMIT_OF_TWO
+                               : DL_HOSTS_REDUCE_COLLECT_LIMIT;
 
     if (self->size * others <= limit) {
         return fold_collected(self);
@@ -314,7 +302,7 @@ fold_parts(const leader_fold *self, const size_t *starts)
     dl_hosts *hosts = self->hosts;
     const dl_layout *layout = hosts->layout;
     size_t own = starts[layout->host + 1] - starts[layout->host];
-    size_t stride = dl_round_up(own, UNIT);
+    size_t stride = dl_round_up(own, DL_HOSTS_SHARE_UNIT);
     uint8_t *slots;
 
     DL_TRY(

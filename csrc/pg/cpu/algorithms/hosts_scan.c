@@ -4,16 +4,8 @@
 #include "pg/cpu/algorithms/algorithms.h"
 #include "pg/cpu/algorithms/fold.h"
 #include "pg/cpu/algorithms/hosts.h"
+#include "pg/cpu/algorithms/limits.h"
 #include "tensor/copy.h"
-
-/* Bytes of all ranks' arrays together up to which each rank gets all of them and
- * reduces those up to its own: one way across the network, however many hosts there
- * are. */
-#define SMALL_LIMIT ((size_t)64 << 10)
-
-/* Bytes that go along the chain at a time: while one host works on them, the host before
- * it works on the next. */
-#define PIECE ((size_t)128 << 10)
 
 /* Pieces that the first host may be ahead of the second; a route's queue has room for
  * them. */
@@ -80,7 +72,7 @@ scan_piece(const chain *self, size_t start, size_t size)
     int end;
 
     for (int rank = 0; rank < layout->size; rank = end) {
-        int place = layout->place_of[rank];
+        int local_rank = layout->local_rank_of[rank];
         end = end_of_run(layout, rank);
         if (rank > 0) {
             DL_TRY(pass_on(self, rank, start, size));
@@ -89,7 +81,7 @@ scan_piece(const chain *self, size_t start, size_t size)
             continue;
         }
         dl_prefixes prefixes = {
-            .first = self->first + (size_t)place * self->stride + start,
+            .first = self->first + (size_t)local_rank * self->stride + start,
             .stride = self->stride,
             .count = end - rank,
             .is_exclusive = self->is_exclusive,
@@ -112,12 +104,12 @@ run_chain(const chain *self)
 
     DL_TRY(dl_hosts_greet(self->hosts));
     dl_traffic_next(traffic);
-    for (size_t start = 0; start < self->size; start += PIECE, pieces++) {
+    for (size_t start = 0; start < self->size; start += DL_HOSTS_ROUND, pieces++) {
         size_t left = self->size - start;
         if (pieces >= AHEAD) {
             DL_TRY(dl_traffic_wait(traffic, stages[pieces % AHEAD]));
         }
-        DL_TRY(scan_piece(self, start, left < PIECE ? left : PIECE));
+        DL_TRY(scan_piece(self, start, left < DL_HOSTS_ROUND ? left : DL_HOSTS_ROUND));
         stages[pieces % AHEAD] = dl_traffic_next(traffic);
     }
     return dl_traffic_wait(traffic, dl_traffic_next(traffic));
@@ -215,7 +207,7 @@ dl_hosts_scan(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
 {
     size_t ranks = (size_t)hosts->layout->size;
 
-    if (dl_tensor_size(&call->tensor) * ranks > SMALL_LIMIT) {
+    if (dl_tensor_size(&call->tensor) * ranks > DL_HOSTS_SCAN_COLLECT_LIMIT) {
         return scan_along_chain(hosts, op, call);
     }
     dl_tensor *rows = calloc(ranks, sizeof *rows);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The thresholds by which the collectives of one host choose an algorithm, and the
- * sizes of its rounds.  All are bytes.  A meeting takes a fraction of a microsecond where
+ * The thresholds by which the collectives choose an algorithm, and the sizes of its
+ * rounds, on one host and, at the end, between hosts.  Unless said otherwise they are
+ * bytes.  On one host, a meeting takes a fraction of a microsecond where
  * each rank has a core, and a scheduling round where ranks share cores, so most of them
  * differ between the two. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_LIMITS_H
@@ -48,13 +49,42 @@
 #define DL_PIPELINE_ROUND_LEAST ((size_t)32 << 10)
 #define DL_PIPELINE_ROUND_MOST ((size_t)256 << 10)
 
-/* The most that a rank puts into its eager buffer where each rank has a core; where
- * ranks share cores it is the whole eager buffer. */
-#define DL_EXCHANGE_EAGER_LIMIT ((size_t)4 << 10)
-
 /* The least that a rank offers in place, from shared memory, where each rank has a
  * core: copying less takes less time than the additional meeting at the end.  Where
  * ranks share cores, it is a whole slot. */
 #define DL_EXCHANGE_IN_PLACE_LEAST ((size_t)8 << 10)
+
+/* What a leader sends, to all others together, up to which a reduction takes one way
+ * across the network with the whole array instead of two with a share each: as much as a
+ * link carries in half a round trip. */
+#define DL_HOSTS_REDUCE_COLLECT_LIMIT ((size_t)128 << 10)
+
+/* The same between two hosts, where both ways send the same number of bytes: above it,
+ * folding twice as many of them takes longer than the second way of the last round. */
+#define DL_HOSTS_REDUCE_COLLECT_LIMIT_OF_TWO ((size_t)1 << 20)
+
+/* The arrays of all ranks together up to which each rank of a scan gets all of them: one
+ * way across the network, however many hosts there are. */
+#define DL_HOSTS_SCAN_COLLECT_LIMIT ((size_t)64 << 10)
+
+/* The average block that other leaders pass on: above it, one more copy takes longer
+ * than a message to each host. */
+#define DL_HOSTS_PASS_ON_LIMIT ((size_t)16 << 10)
+
+/* The number of hosts up to which blocks are sent to each: that takes one way across the
+ * network, as few messages, and sums in the order of the hosts. */
+#define DL_HOSTS_DIRECT_LIMIT 4
+
+/* The least of a broadcast of which the root's leader sends each of more than two hosts
+ * a share, which that host passes on, instead of everything to every host. */
+#define DL_HOSTS_SHARES_LEAST ((size_t)256 << 10)
+
+/* The message of a round of a reduction, and the piece that goes along the chain of a
+ * scan: it stays in a core's own cache, along with what it is folded into, until it is
+ * sent on, while the next one is on its way. */
+#define DL_HOSTS_ROUND ((size_t)128 << 10)
+
+/* The shares of hosts begin at its multiples. */
+#define DL_HOSTS_SHARE_UNIT 64
 
 #endif

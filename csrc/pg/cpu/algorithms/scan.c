@@ -53,25 +53,23 @@ copy_in(const rounds *all, uint64_t round)
 
 /* The first algorithm: each rank reduces the arrays of the ranks up to its own. */
 
-/* Reduces `size` bytes of the ranks up to this one, whose arrays are `stride` bytes
- * apart from `first` on, into `target`.  The first two ranks read their own bytes in
+/* Reduces `size` bytes of the ranks up to this one into `target`.  Of `sources` the
+ * caller sets where the ranks' arrays are; the first two ranks read their own bytes in
  * `target`, to which a fold may write then (dl_fold_run). */
 static void
-reduce_prefix(const rounds *all, const uint8_t *first, size_t stride, uint8_t *target,
-              size_t size)
+reduce_prefix(const rounds *all, dl_fold_sources sources, uint8_t *target, size_t size)
 {
     int rank = all->board->options.rank;
     dl_fold fold = all->fold;
-    dl_fold_sources sources = {.first = first,
-                               .stride = stride,
-                               .own_rank = rank < 2 ? rank : -1,
-                               .own = target};
 
+    sources.own_rank = rank < 2 ? rank : -1;
+    sources.own = target;
     fold.count = rank + (all->is_exclusive ? 0 : 1);
     if (fold.count >= 2) {
         dl_fold_run(&fold, &sources, size, target, NULL);
     } else if (rank == 1) {
-        dl_copy(target, first, size);
+        dl_copy(target, sources.by_rank != NULL ? sources.by_rank[0] : sources.first,
+                size);
     }
 }
 
@@ -85,6 +83,21 @@ goes_ahead(const dl_board *board, size_t size)
            || (is_sharing && size <= DL_SCAN_EAGER_LIMIT_WHEN_SHARING);
 }
 
+/* Sets board->sources to the arrays of the ranks up to this one, of which the first two
+ * read their own at `own`. */
+static void
+list_eager_buffers(dl_board *board, uint8_t *own)
+{
+    int rank = board->options.rank;
+
+    for (int source = 0; source <= rank; source++) {
+        board->sources[source] = dl_board_eager_buffer(board, source);
+    }
+    if (rank < 2) {
+        board->sources[rank] = own;
+    }
+}
+
 /* Each rank needs the arrays of the ranks before it only, so that the first ones go on
  * without waiting for the last. */
 static dl_status
@@ -94,19 +107,22 @@ scan_ahead(dl_board *board, const dl_op_context *op, const dl_call *call)
     rounds all = rounds_of(board, call, DL_SCAN_EAGER_LIMIT_WHEN_SHARING);
     uint8_t *payload = dl_board_begin(board, op);
     bool is_on_line = all.size <= DL_BOARD_PAYLOAD;
-    uint8_t *own = is_on_line ? payload : dl_board_eager_buffer(board, rank);
 
-    if (all.size > 0) {
-        memcpy(own, all.data, all.size);
+    if (all.size == 0) {
+        return rank == 0 ? dl_board_announce(board)
+                         : dl_board_await(board, 0, rank - 1);
     }
+    memcpy(is_on_line ? payload : dl_board_take_eager_buffer(board, all.size), all.data,
+           all.size);
     DL_TRY(rank == 0 ? dl_board_announce(board) : dl_board_await(board, 0, rank - 1));
-    if (all.size > 0 && is_on_line) {
-        reduce_prefix(&all, dl_board_payload(board, 0), sizeof(dl_board_line), all.data,
-                      all.size);
-    } else if (all.size > 0) {
-        reduce_prefix(&all, dl_board_eager_buffer(board, 0),
-                      dl_board_eager_step(board->eager_size), all.data, all.size);
+    dl_fold_sources sources = {.by_rank = board->sources};
+    if (is_on_line) {
+        sources = (dl_fold_sources){.first = dl_board_payload(board, 0),
+                                    .stride = sizeof(dl_board_line)};
+    } else {
+        list_eager_buffers(board, all.data);
     }
+    reduce_prefix(&all, sources, all.data, all.size);
     return DL_OK;
 }
 
@@ -128,8 +144,10 @@ drain_slots(const void *context, uint64_t round)
 {
     const rounds *all = context;
 
-    reduce_prefix(all, dl_board_slot(all->board, 0, round), 2 * all->board->chunk,
-                  all->data + round * all->chunk, round_size(all, round));
+    dl_fold_sources sources = {.first = dl_board_slot(all->board, 0, round),
+                               .stride = 2 * all->board->chunk};
+
+    reduce_prefix(all, sources, all->data + round * all->chunk, round_size(all, round));
 }
 
 dl_status

@@ -173,7 +173,7 @@ dl_news_late(dl_news *news, uint64_t sequence, int *leader)
 }
 
 void
-dl_news_hear(dl_news *news)
+dl_news_poll(dl_news *news)
 {
     if (news->has_ended != NULL) {
         pthread_mutex_lock(&news->lock);
@@ -335,8 +335,8 @@ send_news(const dl_news *self, dl_head head, const dl_error *message,
 }
 
 void
-dl_news_tell(dl_news *news, const dl_error *message, uint64_t sequence,
-             dl_deadline deadline)
+dl_news_notify(dl_news *news, const dl_error *message, uint64_t sequence,
+               dl_deadline deadline)
 {
     dl_head head = dl_failure_notice_head(message);
 
@@ -360,8 +360,8 @@ dl_news_announce_timeout(dl_news *news, const dl_error *message, uint64_t sequen
 }
 
 void
-dl_news_tell_ended(dl_news *news, int rank, const dl_error *message, uint64_t sequence,
-                   dl_deadline deadline)
+dl_news_notify_ended(dl_news *news, int rank, const dl_error *message,
+                     uint64_t sequence, dl_deadline deadline)
 {
     dl_head head = dl_failure_notice_head(message);
 

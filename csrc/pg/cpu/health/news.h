@@ -58,7 +58,7 @@ dl_status dl_news_late(dl_news *news, uint64_t sequence, int *leader);
 
 /* Takes in the news that has arrived, without blocking.  May be called from any
  * thread. */
-void dl_news_hear(dl_news *news);
+void dl_news_poll(dl_news *news);
 
 /* Returns DL_PEER_LOST if the process of `rank` is known to have ended, or if `rank` is
  * known to have given up the group.  Takes in no news itself. */
@@ -67,17 +67,17 @@ dl_status dl_news_watch(dl_news *news, int rank);
 /* Informs all ranks of other hosts that this one takes no part in operation `sequence`
  * or any later one.  Best effort: returns once the news is sent, or at the deadline.
  * Keeps the thread's last error.  May be called from any thread. */
-void dl_news_tell(dl_news *news, const dl_error *message, uint64_t sequence,
-                  dl_deadline deadline);
+void dl_news_notify(dl_news *news, const dl_error *message, uint64_t sequence,
+                    dl_deadline deadline);
 
 /* Sends the leaders of the other hosts the error with which this leader is going to
- * give up operation `sequence`.  Otherwise as dl_news_tell(). */
+ * give up operation `sequence`.  Otherwise as dl_news_notify(). */
 void dl_news_announce_timeout(dl_news *news, const dl_error *message, uint64_t sequence,
                               dl_deadline deadline);
 
-/* As dl_news_tell(), about `rank` of this host, whose process has ended according to
+/* As dl_news_notify(), about `rank` of this host, whose process has ended according to
  * this host's kernel. */
-void dl_news_tell_ended(dl_news *news, int rank, const dl_error *message,
-                        uint64_t sequence, dl_deadline deadline);
+void dl_news_notify_ended(dl_news *news, int rank, const dl_error *message,
+                          uint64_t sequence, dl_deadline deadline);
 
 #endif

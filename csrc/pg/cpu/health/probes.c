@@ -109,7 +109,7 @@ check_locked(dl_probes *self, int rank, int name)
     self->looked[rank] = ++self->look;
     link->options.peer = name;
     bool was_open = link->probe.stage == DL_DIAL_OPEN;
-    dl_status status = dl_link_look(link);
+    dl_status status = dl_link_probe(link);
     if (link->probe.stage == DL_DIAL_OPEN && status != DL_PEER_LOST) {
         self->is_broken[rank] = false;
     } else if (was_open && status == DL_PEER_LOST) {
@@ -124,7 +124,7 @@ check_locked(dl_probes *self, int rank, int name)
 }
 
 dl_status
-dl_probes_look(dl_probes *probes, int rank, int name)
+dl_probes_poll(dl_probes *probes, int rank, int name)
 {
     if (probes->links == NULL) {
         return DL_OK;

@@ -41,7 +41,7 @@ void dl_probes_fini(dl_probes *probes);
 /* Returns DL_PEER_LOST if the process of `rank` has ended or cannot be reached, and
  * DL_OK as long as neither is known.  Error texts call the rank `name`.  Does not
  * block; may be called from any thread. */
-dl_status dl_probes_look(dl_probes *probes, int rank, int name);
+dl_status dl_probes_poll(dl_probes *probes, int rank, int name);
 
 /* The same for a caller that a rank which has left in order does not concern: fails only
  * if the process did not say that it leaves, and its probe was open before. */

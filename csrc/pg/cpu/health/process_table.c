@@ -62,7 +62,7 @@ static struct {
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Of a process whose entry may be gone. */
-static _Atomic int64_t last_end;
+static atomic_bool has_seen_end;
 
 /* Subscribers and call sources, separate from the table.  Calling `tell` may take a
  * while, and a wake-up must not wait for it, so there is a lock for each.  The lists
@@ -228,6 +228,12 @@ dl_process_find(const dl_process_id *id, dl_process **process)
     return found == NULL ? dl_fail_no_memory() : DL_OK;
 }
 
+void
+dl_process_ref(dl_process *process)
+{
+    atomic_fetch_add(&process->references, 1);
+}
+
 static void
 close_descriptors(dl_process *self, detector *watcher)
 {
@@ -271,7 +277,7 @@ take_event_locked(detector *watcher, const struct epoll_event *event, findings *
     dl_process *process =
         event->data.u64 == STOP_NUMBER ? NULL : find_number_locked(event->data.u64);
     if (process != NULL) {
-        atomic_store(&last_end, dl_now());
+        atomic_store(&has_seen_end, true);
         atomic_store(&process->has_ended, true);
         close_descriptors(process, watcher);
         found->has_ends = true;
@@ -424,7 +430,7 @@ free_detector(detector *self)
 }
 
 /* If the thread cannot be started, waits inspect the table themselves
- * (dl_process_table_look). */
+ * (dl_process_table_poll). */
 static dl_status
 start_detector_locked(void)
 {
@@ -545,30 +551,44 @@ dl_process_has_ended(const dl_process *process)
     return process != NULL && atomic_load(&process->has_ended);
 }
 
-bool
-dl_process_is_gone(const dl_process *process)
+/* Returns whether a descriptor of the process says that it has ended. */
+static bool
+is_gone_locked(const dl_process *process)
 {
     struct pollfd polls[2];
 
-    if (process == NULL || dl_process_has_ended(process)) {
-        return process != NULL;
-    }
-    lock_table();
     for (int i = 0; i < 2; i++) {
         polls[i] = (struct pollfd){.fd = process->descriptors[i], .events = POLLIN};
     }
     bool is_gone = poll(polls, 2, 0) > 0;
-    unlock_table();
     if (is_gone) {
-        atomic_store(&last_end, dl_now());
+        atomic_store(&has_seen_end, true);
     }
+    return is_gone;
+}
+
+bool
+dl_process_is_gone(const dl_process *process)
+{
+    if (process == NULL || dl_process_has_ended(process)) {
+        return process != NULL;
+    }
+    lock_table();
+    bool is_gone = is_gone_locked(process);
+    unlock_table();
     return is_gone || dl_process_has_ended(process);
 }
 
-int64_t
-dl_process_last_end(void)
+bool
+dl_process_any_has_ended(void)
 {
-    return atomic_load(&last_end);
+    lock_table();
+    for (dl_map_entry *entry = dl_map_first(&table.processes); entry != NULL;
+         entry = dl_map_next(&table.processes, entry)) {
+        (void)is_gone_locked(process_of(entry));
+    }
+    unlock_table();
+    return atomic_load(&has_seen_end);
 }
 
 void
@@ -580,7 +600,7 @@ dl_process_set_ended(dl_process *process)
 }
 
 void
-dl_process_table_look(void)
+dl_process_table_poll(void)
 {
     findings found = {0};
 

@@ -53,6 +53,7 @@ typedef struct dl_process dl_process;
 /* Gives the entry with that identity, and makes it if there is none.  The caller gets a
  * reference, which dl_process_unref() gives back; NULL does nothing there. */
 dl_status dl_process_find(const dl_process_id *id, dl_process **process);
+void dl_process_ref(dl_process *process);
 void dl_process_unref(dl_process *process);
 
 /* Watches the process by its two descriptors.  Takes ownership of both, also on
@@ -68,9 +69,9 @@ bool dl_process_has_ended(const dl_process *process);
  * yet; leaves that to the thread.  Takes the table's lock. */
 bool dl_process_is_gone(const dl_process *process);
 
-/* Returns when the table last found by itself that a process had ended, on dl_now()'s
- * clock; 0: never yet.  May be called from any thread. */
-int64_t dl_process_last_end(void);
+/* Returns whether a process that the table watches or has watched is known to have ended,
+ * also if the table's thread has not noticed it yet.  May be called from any thread. */
+bool dl_process_any_has_ended(void);
 
 /* Marks the process as ended, as reported by another host, and wakes the subscribers'
  * waits.  May be called from any thread. */
@@ -78,7 +79,7 @@ void dl_process_set_ended(dl_process *process);
 
 /* Marks the processes that have ended by now, without blocking.  Does nothing unless
  * the table could not start its thread. */
-void dl_process_table_look(void);
+void dl_process_table_poll(void);
 
 /* Functions that are called when any process has ended. */
 typedef struct dl_end_subscriber {

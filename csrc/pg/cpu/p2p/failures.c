@@ -130,7 +130,7 @@ fail_gone(const dl_message *self, int rank)
         return dl_fail(status, "%s: %.1500s", text, cause.text);
     }
     const dl_board_member *member =
-        &engine->options.board->members[engine->options.layout->place_of[rank]];
+        &engine->options.board->members[engine->options.layout->local_rank_of[rank]];
     uint32_t farewell = atomic_load(&member->farewell);
     describe_peer(self->engine, rank, peer);
     if (farewell == DL_ABORTED) {
@@ -207,11 +207,12 @@ static bool
 has_left(const dl_p2p *engine, int rank)
 {
     const dl_link_channel *link = engine->peers[rank].link;
-    int place = engine->options.layout->place_of[rank];
+    int local_rank = engine->options.layout->local_rank_of[rank];
 
-    return link != NULL ? link->is_lost && link->cause.status == DL_CLOSED
-                        : atomic_load(&engine->options.board->members[place].farewell)
-                              == DL_LEFT;
+    return link != NULL
+               ? link->is_lost && link->cause.status == DL_CLOSED
+               : atomic_load(&engine->options.board->members[local_rank].farewell)
+                     == DL_LEFT;
 }
 
 /* Returns the rank because of which a receive from any rank fails, or -1.  One lost
@@ -286,13 +287,13 @@ is_gone(const dl_p2p *engine, int rank)
 {
     const dl_board *board = engine->options.board;
     const dl_layout *layout = engine->options.layout;
-    int place = layout->place_of[rank];
+    int local_rank = layout->local_rank_of[rank];
 
     if (layout->host_of[rank] != layout->host) {
         return is_gone_elsewhere(engine, engine->peers[rank].link, rank);
     }
-    return dl_board_has_ended(board, place)
-           || atomic_load(&board->members[place].farewell) != DL_STAYING;
+    return dl_board_has_ended(board, local_rank)
+           || atomic_load(&board->members[local_rank].farewell) != DL_STAYING;
 }
 
 bool
@@ -309,9 +310,9 @@ dl_p2p_is_gone_here(dl_p2p *engine, int rank)
 static void
 note_gone(dl_p2p *engine)
 {
-    dl_process_table_look();
+    dl_process_table_poll();
     if (engine->options.news != NULL) {
-        dl_news_hear(engine->options.news);
+        dl_news_poll(engine->options.news);
     }
     for (int rank = 0; rank < engine->size; rank++) {
         engine->peers[rank].is_gone = is_gone(engine, rank);

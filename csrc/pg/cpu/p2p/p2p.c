@@ -30,6 +30,10 @@
 #define MOST_WINDOW ((size_t)256 << 10)
 #define WINDOW_PART 8
 
+/* The most ranks of one host whose rings are populated: with more it would take longer
+ * than the group takes to be made, and most rings are never used. */
+#define MOST_RANKS_POPULATED 4
+
 /* Arrays of one size that are taken to be in use at a time: those that two ranks send to
  * each other, and those that they receive. */
 #define ARRAYS_IN_CACHE 4
@@ -110,8 +114,8 @@ open_rings(dl_p2p *engine, void *memory, int rank)
     const dl_layout *layout = engine->options.layout;
     dl_ring_channel *rings = &engine->peers[rank].rings;
     size_t count = (size_t)dl_layout_count(layout, layout->host);
-    size_t own = (size_t)engine->place;
-    size_t other = (size_t)layout->place_of[rank];
+    size_t own = (size_t)engine->local_rank;
+    size_t other = (size_t)layout->local_rank_of[rank];
     size_t capacity = capacity_for((int)count);
     uint8_t *first = (uint8_t *)memory + count * sizeof(dl_doorbell);
     size_t step = dl_ring_memory(capacity);
@@ -202,7 +206,7 @@ dl_p2p_new(const dl_p2p_options *options, void *memory, dl_p2p **made)
     engine->fork_generation = dl_fork_generation();
     engine->rank = options->layout->rank;
     engine->size = options->layout->size;
-    engine->place = options->layout->place_of[engine->rank];
+    engine->local_rank = options->layout->local_rank_of[engine->rank];
     engine->bells = memory;
     pthread_mutex_init(&engine->lock, NULL);
     dl_condition_init(&engine->left);
@@ -223,6 +227,23 @@ dl_p2p_new(const dl_p2p_options *options, void *memory, dl_p2p **made)
     }
     *made = engine;
     return DL_OK;
+}
+
+void
+dl_p2p_populate(dl_p2p *engine)
+{
+    const dl_layout *layout = engine->options.layout;
+
+    if (dl_layout_count(layout, layout->host) > MOST_RANKS_POPULATED) {
+        return;
+    }
+    for (int rank = 0; rank < engine->size; rank++) {
+        dl_p2p_peer *peer = &engine->peers[rank];
+        if (rank != engine->rank && dl_p2p_is_here(peer)) {
+            dl_ring_populate(&peer->rings.out);
+            dl_ring_populate(&peer->rings.in);
+        }
+    }
 }
 
 /* Requires the lock. */
@@ -272,7 +293,7 @@ give_up(dl_p2p *engine, const dl_error *cause)
         engine->cause = *cause;
         engine->is_aborted = true;
         say_farewells(engine, cause);
-        dl_p2p_ring(engine);
+        dl_p2p_wake(engine);
         dl_p2p_thread_nudge(engine);
     }
 }
@@ -312,7 +333,7 @@ dl_p2p_close(dl_p2p *engine)
         engine->is_aborted = true;
     }
     dl_p2p_end_failed(engine);
-    dl_p2p_ring(engine);
+    dl_p2p_wake(engine);
     engine->is_closed = true;
     dl_p2p_unlock_and_finish(engine);
     dl_p2p_thread_stop(engine);

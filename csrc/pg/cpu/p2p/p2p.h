@@ -55,6 +55,9 @@ typedef struct dl_p2p_options {
  * this host and outlives dl_p2p_close(). */
 dl_status dl_p2p_new(const dl_p2p_options *options, void *memory, dl_p2p **engine);
 
+/* Gives the memory that first messages use its pages, in a group of few ranks. */
+void dl_p2p_populate(dl_p2p *engine);
+
 /* Waits until all frames are sent, until the deadline, or until the peers have accepted
  * nothing for a second.  Returns DL_INTERRUPTED or DL_OK. */
 dl_status dl_p2p_finish(dl_p2p *engine, dl_deadline deadline);
@@ -75,7 +78,7 @@ void dl_p2p_abort(dl_p2p *engine, const dl_error *cause);
 
 /* Wakes the threads of this process that sleep in the engine.  May be called from any
  * thread; takes no locks. */
-void dl_p2p_ring(dl_p2p *engine);
+void dl_p2p_wake(dl_p2p *engine);
 
 /* Fails the pending operations with the cause given to dl_p2p_abort(), or with
  * DL_CLOSED, and waits until no thread uses the shared memory or the board any more.

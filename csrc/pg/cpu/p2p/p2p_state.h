@@ -108,7 +108,7 @@ struct dl_p2p {
     atomic_uint references; /* one of the backend, one per message */
     /* fixed after init */
     dl_p2p_options options;
-    int place; /* index of this rank among those of its host */
+    int local_rank; /* index of this rank among those of its host */
     uint32_t fork_generation;
     int rank;
     int size;

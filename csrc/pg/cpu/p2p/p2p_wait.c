@@ -60,11 +60,11 @@ has_news(const dl_p2p *engine)
 }
 
 void
-dl_p2p_ring(dl_p2p *engine)
+dl_p2p_wake(dl_p2p *engine)
 {
     const uint64_t one = 1;
 
-    dl_doorbell_ring(&engine->bells[engine->place]);
+    dl_doorbell_ring(&engine->bells[engine->local_rank]);
     if (engine->wake >= 0) {
         /* The write fails only when the counter is full, and then the event is set
          * anyway. */
@@ -106,7 +106,7 @@ sleep_at_links(dl_p2p *engine, struct pollfd *polls, int64_t limit)
 static void
 sleep_at_bell(dl_p2p *engine, uint32_t seen, int64_t limit)
 {
-    const dl_doorbell *bell = &engine->bells[engine->place];
+    const dl_doorbell *bell = &engine->bells[engine->local_rank];
     int64_t slice = limit < DL_WAIT_SLICE ? limit : DL_WAIT_SLICE;
     struct pollfd *polls = NULL;
 
@@ -166,8 +166,8 @@ dl_p2p_unlock_and_finish(dl_p2p *engine)
         dl_work_unref(&self->work);
     }
     if (has_any && is_open
-        && atomic_load(&engine->bells[engine->place].sleepers) != 0) {
-        dl_p2p_ring(engine);
+        && atomic_load(&engine->bells[engine->local_rank].sleepers) != 0) {
+        dl_p2p_wake(engine);
     }
 }
 
@@ -249,7 +249,7 @@ static void
 note_wait(const dl_message *self, bool may_be_stuck)
 {
     if (may_be_stuck) {
-        dl_blocked_look(atomic_load(&self->work.record), NULL, self->deadline);
+        dl_blocked_check(atomic_load(&self->work.record), NULL, self->deadline);
     } else {
         dl_blocked_end();
     }
@@ -260,7 +260,7 @@ note_wait(const dl_message *self, bool may_be_stuck)
 static bool
 drive_asleep(dl_p2p *engine, const dl_work *work, dl_deadline deadline)
 {
-    dl_doorbell *bell = &engine->bells[engine->place];
+    dl_doorbell *bell = &engine->bells[engine->local_rank];
     int64_t limit = dl_deadline_left(deadline);
 
     atomic_fetch_add(&bell->sleepers, 1);
@@ -291,9 +291,10 @@ begin_sharing(dl_p2p *engine, const dl_message *self, dl_core_mark *own)
     pthread_mutex_lock(&engine->lock);
     int peer = self->peer;
     if (!engine->is_closed && peer >= 0 && dl_p2p_is_here(&engine->peers[peer])) {
-        int place = engine->options.layout->place_of[peer];
-        dl_core_sharing_begin(&engine->sharing, own, &board->members[place].core_mark,
-                              engine->place > place);
+        int local_rank = engine->options.layout->local_rank_of[peer];
+        dl_core_sharing_begin(&engine->sharing, own,
+                              &board->members[local_rank].core_mark,
+                              engine->local_rank > local_rank);
     }
     pthread_mutex_unlock(&engine->lock);
 }
@@ -302,7 +303,7 @@ static bool
 drive_yielding(dl_p2p *engine, const dl_work *work)
 {
     const dl_board *board = engine->options.board;
-    dl_core_mark *own = &board->members[engine->place].core_mark;
+    dl_core_mark *own = &board->members[engine->local_rank].core_mark;
     bool has_core = board->waiter.spin > 0;
 
     if (has_core) {
@@ -356,7 +357,7 @@ rest_while_flushing(dl_p2p *engine, uint32_t seen, bool has_moved, dl_deadline s
 dl_status
 dl_p2p_flush(dl_p2p *engine, dl_deadline deadline, bool may_check)
 {
-    dl_doorbell *bell = &engine->bells[engine->place];
+    dl_doorbell *bell = &engine->bells[engine->local_rank];
     dl_deadline stall = dl_deadline_earlier(deadline, PARTING);
     dl_status status = DL_OK;
     size_t last = 0;
@@ -446,7 +447,7 @@ sleep_until_wanted(progress_thread *self)
 static void
 drive_unawaited(dl_p2p *engine)
 {
-    dl_doorbell *bell = &engine->bells[engine->place];
+    dl_doorbell *bell = &engine->bells[engine->local_rank];
 
     atomic_fetch_add(&bell->sleepers, 1);
     uint32_t seen = atomic_load(&bell->rings);
@@ -550,7 +551,7 @@ dl_p2p_thread_stop(dl_p2p *engine)
         self->is_stopping = true;
         pthread_cond_signal(&self->wanted);
         pthread_cond_broadcast(&engine->left);
-        dl_p2p_ring(engine);
+        dl_p2p_wake(engine);
     }
     pthread_mutex_unlock(&engine->lock);
     if (self != NULL) {

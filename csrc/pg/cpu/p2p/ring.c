@@ -2,21 +2,23 @@
 #include "pg/cpu/p2p/ring.h"
 
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-/* Linux has it from 5.14 on, and headers of C libraries later. */
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
+#include "pg/cpu/shm/segment.h"
 
 /* The most bytes of pages that are asked for at once. */
-#define MOST_BACKED ((uint64_t)128 << 10)
+#define MOST_BACKED ((size_t)128 << 10)
 
 /* Slots of a ring: enough that a sender of small messages seldom waits, and no more
  * than fit into a core's first-level cache. */
 #define MOST_SLOTS ((size_t)256)
 #define BYTES_PER_SLOT ((size_t)256)
+
+/* Bytes of small payloads after which the producer begins again at the start, if all
+ * have been read: enough that it seldom asks, and no more than stay in the first-level
+ * caches of both sides.  Larger payloads go on through the ring, because lines that a
+ * reader has in its cache take longer to write again. */
+#define LAP ((size_t)8 << 10)
+#define LARGEST_OF_LAP ((size_t)4 << 10)
 
 _Static_assert(sizeof(dl_ring_slot) == DL_RING_UNIT, "a slot is a cache line");
 
@@ -63,8 +65,32 @@ offset_of(const dl_ring *ring, uint64_t place)
     return (size_t)place & (ring->capacity - 1);
 }
 
-/* Returns the next place where `span` bytes are contiguous.  Both sides compute the
- * same. */
+/* Reads what the consumer has freed.  Until that has read the first payload of a lap,
+ * it is less than is known. */
+static void
+look_freed(dl_ring *ring)
+{
+    uint64_t freed = atomic_load(&ring->words->freed);
+
+    ring->freed = freed > ring->freed ? freed : ring->freed;
+}
+
+/* Begins a lap at the start of the ring if the consumer has freed all of this one, and
+ * otherwise asks again a few payloads later. */
+static void
+begin_lap(dl_ring *ring)
+{
+    look_freed(ring);
+    if (ring->freed < ring->place) {
+        ring->lap_end = ring->place + LAP / 4;
+        return;
+    }
+    ring->place = dl_round_up(ring->place, ring->capacity);
+    ring->freed = ring->place;
+    ring->lap_end = ring->place + LAP;
+}
+
+/* Returns the next place where `span` bytes are contiguous. */
 static uint64_t
 place_for(const dl_ring *ring, size_t span)
 {
@@ -86,7 +112,7 @@ has_room(dl_ring *ring, uint64_t end)
     if (fits(ring, end)) {
         return true;
     }
-    ring->freed = atomic_load(&ring->words->freed);
+    look_freed(ring);
     ring->taken = atomic_load(&ring->words->taken);
     return fits(ring, end);
 }
@@ -103,37 +129,46 @@ wait_room(dl_ring *ring, uint64_t end)
     return has_room(ring, end);
 }
 
-/* Gives the ring of bytes pages up to `end` and beyond, as many as it has so far: the
- * first time around, one call of the kernel costs less than a fault of the producer, and
- * of the consumer, for each of them.  A kernel that cannot do so makes them by faults. */
+/* Gives the ring of bytes pages up to `end` and beyond, as many as it has so far, the
+ * first time around. */
 static void
-populate_pages(dl_ring *ring, uint64_t end)
+populate_pages(dl_ring *ring, size_t end)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uint64_t more = ring->backed < MOST_BACKED ? ring->backed : MOST_BACKED;
-    uint64_t to = ring->backed + more > end ? ring->backed + more : end;
-    uintptr_t first = ((uintptr_t)ring->data + ring->backed) & ~(page - 1);
+    size_t more = dl_min_size(ring->backed < LAP ? LAP : ring->backed, MOST_BACKED);
+    size_t to = ring->backed + more > end ? ring->backed + more : end;
 
-    to = to < ring->capacity ? to : ring->capacity;
-    uintptr_t last = ((uintptr_t)ring->data + to + page - 1) & ~(page - 1);
-    (void)madvise((void *)first, last - first, MADV_POPULATE_WRITE);
-    ring->backed = to < ring->capacity ? last - (uintptr_t)ring->data : UINT64_MAX;
+    to = dl_min_size(to, ring->capacity);
+    dl_segment_populate(ring->data + ring->backed, to - ring->backed);
+    ring->backed = to;
+}
+
+void
+dl_ring_populate(dl_ring *ring)
+{
+    size_t before = (size_t)(ring->data - (uint8_t *)ring->words);
+
+    ring->backed = dl_min_size(LAP, ring->capacity);
+    dl_segment_populate(ring->words, before + ring->backed);
 }
 
 uint8_t *
 dl_ring_reserve(dl_ring *ring, size_t size)
 {
     size_t span = span_of(size);
-    uint64_t place = place_for(ring, span);
 
-    if (!wait_room(ring, place + span)) {
+    if (ring->place >= ring->lap_end && span <= LARGEST_OF_LAP) {
+        begin_lap(ring);
+    }
+    ring->place = place_for(ring, span);
+    if (!wait_room(ring, ring->place + span)) {
         return NULL;
     }
-    if (place + span > ring->backed) {
-        populate_pages(ring, place + span);
+    size_t offset = offset_of(ring, ring->place);
+    if (offset + span > ring->backed) {
+        populate_pages(ring, offset + span);
     }
     return span == 0 ? dl_ring_slot_at(ring, ring->next)->contents
-                     : ring->data + offset_of(ring, place);
+                     : ring->data + offset;
 }
 
 void
@@ -143,11 +178,14 @@ dl_ring_publish(dl_ring *ring, const dl_frame *frame)
     size_t span = span_of(frame->size);
 
     slot->frame = *frame;
+    if (span > 0) {
+        memcpy(slot->contents, &ring->place, sizeof ring->place);
+        ring->place += span;
+    }
     /* Sequentially consistent, because the publisher reads the number of sleepers
      * next. */
     atomic_store(&slot->number, (uint32_t)ring->next + 1);
     ring->next++;
-    ring->place = span == 0 ? ring->place : place_for(ring, span) + span;
 }
 
 const dl_frame *
@@ -156,24 +194,34 @@ dl_ring_peek(const dl_ring *ring)
     return dl_ring_has_news(ring) ? &dl_ring_slot_at(ring, ring->next)->frame : NULL;
 }
 
+static uint64_t
+place_in(const dl_ring_slot *slot)
+{
+    uint64_t place;
+
+    memcpy(&place, slot->contents, sizeof place);
+    return place;
+}
+
 const uint8_t *
 dl_ring_payload(const dl_ring *ring)
 {
     const dl_ring_slot *slot = dl_ring_slot_at(ring, ring->next);
-    size_t span = span_of(slot->frame.size);
 
-    return span == 0 ? slot->contents
-                     : ring->data + offset_of(ring, place_for(ring, span));
+    return span_of(slot->frame.size) == 0
+               ? slot->contents
+               : ring->data + offset_of(ring, place_in(slot));
 }
 
 bool
 dl_ring_release(dl_ring *ring)
 {
-    size_t span = span_of(dl_ring_slot_at(ring, ring->next)->frame.size);
+    const dl_ring_slot *slot = dl_ring_slot_at(ring, ring->next);
+    size_t span = span_of(slot->frame.size);
 
     if (span > 0) {
-        ring->place = place_for(ring, span) + span;
-        atomic_store_explicit(&ring->words->freed, ring->place, memory_order_release);
+        atomic_store_explicit(&ring->words->freed, place_in(slot) + span,
+                              memory_order_release);
     }
     ring->next++;
     atomic_store(&ring->words->taken, ring->next);

@@ -24,6 +24,7 @@
 
 typedef struct dl_ring_slot {
     _Alignas(DL_RING_UNIT) dl_frame frame;
+    /* The payload, or where a larger one begins in the ring of bytes. */
     uint8_t contents[DL_RING_INLINE];
     /* The number of the frame, counted from 1; written last.  A consumer waits for the
      * next number, so that a slot does not have to be cleared. */
@@ -48,11 +49,13 @@ typedef struct dl_ring {
     uint8_t *data;
     size_t slot_count;
     size_t capacity;
-    uint64_t next;  /* the producer's next frame to fill, the consumer's next to take */
-    uint64_t place; /* where its payload begins in the ring of bytes, or what follows */
-    uint64_t taken; /* for the producer: as last read */
-    uint64_t freed;
-    uint64_t backed; /* for the producer: bytes that have pages, at least */
+    uint64_t next; /* the producer's next frame to fill, the consumer's next to take */
+    /* for the producer: */
+    uint64_t place;   /* where the next payload begins at the earliest */
+    uint64_t lap_end; /* from here on it may begin at the start of the ring again */
+    uint64_t taken;   /* as last read */
+    uint64_t freed;   /* as last read, or known */
+    size_t backed;    /* bytes that have pages, at least */
 } dl_ring;
 
 /* Bytes of shared memory for a ring whose ring of bytes has `capacity`, a power of two
@@ -60,9 +63,13 @@ typedef struct dl_ring {
 size_t dl_ring_memory(size_t capacity);
 void dl_ring_open(dl_ring *ring, void *memory, size_t capacity);
 
+/* Gives the part that is used first its pages; for both sides. */
+void dl_ring_populate(dl_ring *ring);
+
 /* For the producer.  Returns where the payload of the next frame goes, or NULL while
  * there is no room; in that case a later dl_ring_release() returns true.  `size` is at
- * most a quarter of the capacity. */
+ * most a quarter of the capacity.  A consumer that keeps up finds small payloads at the
+ * start of the ring again and again, where they stay in the caches. */
 uint8_t *dl_ring_reserve(dl_ring *ring, size_t size);
 
 /* Publishes the frame whose payload was reserved last. */

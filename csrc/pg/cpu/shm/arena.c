@@ -150,7 +150,7 @@ check_holder(struct dl_arena_directory *directory, const dl_borrower *borrower,
 {
     uint32_t holder = atomic_load(&directory->holder);
 
-    dl_process_table_look();
+    dl_process_table_poll();
     if (holder != 0 && holder <= (uint32_t)borrower->size
         && dl_process_has_ended(borrower->processes[holder - 1])) {
         atomic_compare_exchange_strong(&directory->holder, &holder, 0);
@@ -305,14 +305,14 @@ dl_arena_borrow(dl_arena *arena, const dl_borrower *borrower, dl_deadline deadli
 }
 
 dl_status
-dl_arena_refuse(dl_arena *arena, const dl_borrower *borrower, int place,
+dl_arena_refuse(dl_arena *arena, const dl_borrower *borrower, int local_rank,
                 const char *reason, dl_deadline deadline)
 {
     dl_loan loan;
 
     DL_TRY(
         borrow_area(arena, borrower, dl_board_head(borrower->count), deadline, &loan));
-    dl_board_refuse(loan.segment.memory, place, reason);
+    dl_board_refuse(loan.segment.memory, local_rank, reason);
     dl_arena_return(arena, &loan);
     return DL_OK;
 }

@@ -78,8 +78,8 @@ dl_status dl_arena_borrow(dl_arena *arena, const dl_borrower *borrower,
 
 /* For a member that cannot make the group: has the effect of borrowing the area,
  * writing `reason` as this member's farewell, and returning it.  Needs little memory.
- * `place` is the member's index in borrower->ranks. */
-dl_status dl_arena_refuse(dl_arena *arena, const dl_borrower *borrower, int place,
+ * `local_rank` is the member's index in borrower->ranks. */
+dl_status dl_arena_refuse(dl_arena *arena, const dl_borrower *borrower, int local_rank,
                           const char *reason, dl_deadline deadline);
 
 /* Returns the offset of a new stretch of the file, which is never given out twice.  The

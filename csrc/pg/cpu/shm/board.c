@@ -2,12 +2,14 @@
 #include "pg/cpu/shm/board.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/thread.h"
 #include "pg/cpu/shm/failure_check.h"
+#include "pg/cpu/shm/segment.h"
 
-#define MAGIC UINT64_C(0x375f626c74736964) /* "distlb_7" */
+#define MAGIC UINT64_C(0x385f626c74736964) /* "distlb_8" */
 
 /* The spin suffices for a peer that is running and about to answer.  After that,
  * yielding polls nearly as often if no other thread wants the core.  Where the system
@@ -25,6 +27,24 @@ eager_offset(int size)
     return sizeof(dl_board_header) + (size_t)size * per_rank;
 }
 
+/* The largest eager buffer: fewer bytes where many ranks have many of them, and where
+ * each rank has a core, which spares less by going on without the others. */
+#define EAGER_SIZE_WITH_CORES ((size_t)4 << 10)
+
+static size_t
+largest_eager_size(int size)
+{
+    return (size_t)(size <= 16 ? 16 : size <= 64 ? 8 : 4) << 10;
+}
+
+/* The extra line keeps the blocks of several ranks from mapping to the same cache
+ * sets. */
+static size_t
+eager_step(size_t eager_size)
+{
+    return DL_BOARD_EAGER_BLOCKS * eager_size + DL_LINE;
+}
+
 /* Slots begin in the middle of a page.  Large arrays begin at the
  * start of a page or a few bytes after it, and processors that compare addresses by
  * their offset in the page would take the two sides of a copy for conflicting ones. */
@@ -34,8 +54,7 @@ eager_offset(int size)
 static size_t
 slots_offset(int size)
 {
-    size_t eager =
-        (size_t)size * DL_BOARD_TURNS * dl_board_eager_step(dl_board_eager_size(size));
+    size_t eager = (size_t)size * eager_step(largest_eager_size(size));
 
     return dl_round_up(eager_offset(size) + eager, PAGE) + MIDDLE;
 }
@@ -123,15 +142,24 @@ dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
                        "run different versions of distlite",
                        options->group_name);
     }
-    *board = (dl_board){.options = *options, .header = header, .chunk = header->chunk};
+    uint8_t **sources = calloc((size_t)size, sizeof *sources);
+    if (sources == NULL) {
+        return dl_fail_no_memory();
+    }
+    *board = (dl_board){.options = *options,
+                        .header = header,
+                        .chunk = header->chunk,
+                        .sources = sources};
     board->members = members_of(memory);
     dl_board_line *line = (dl_board_line *)(void *)(board->members + size);
     for (int i = 0; i < DL_BOARD_TURNS; i++, line += size) {
         board->lines[i] = line;
         board->arrivals[i] = arrivals_of(line, size);
     }
-    board->eager_buffers = (uint8_t *)memory + eager_offset(size);
-    board->eager_size = dl_board_eager_size(size);
+    board->eager_blocks = (uint8_t *)memory + eager_offset(size);
+    board->eager_size =
+        header->cores_per_rank > 0 ? EAGER_SIZE_WITH_CORES : largest_eager_size(size);
+    board->eager_step = eager_step(board->eager_size);
     board->steps = (dl_words){&board->members->step, sizeof *board->members, size};
     board->slots = (uint8_t *)memory + slots_offset(size);
     board->waiter = (dl_waiter){
@@ -152,8 +180,29 @@ dl_board_fini(dl_board *board)
 {
     if (board->header != NULL) {
         pthread_mutex_destroy(&board->lock);
+        free(board->sources);
     }
     *board = (dl_board){0};
+}
+
+/* The most ranks whose board is populated: with more it would take longer than the group
+ * takes to be made. */
+#define MOST_RANKS_POPULATED 8
+
+/* The lines, and the two blocks that each rank begins with. */
+void
+dl_board_populate(const dl_board *board)
+{
+    int size = board->options.size;
+
+    if (size > MOST_RANKS_POPULATED) {
+        return;
+    }
+    dl_segment_populate(board->header, eager_offset(size));
+    for (int rank = 0; rank < size; rank++) {
+        dl_segment_populate(board->eager_blocks + (size_t)rank * board->eager_step,
+                            2 * EAGER_SIZE_WITH_CORES);
+    }
 }
 
 bool
@@ -347,13 +396,52 @@ dl_board_verify_calls(dl_board *board, dl_deadline deadline)
     return DL_OK;
 }
 
+/* A rank that has begun a turn has read what others had for the turns before it.  If all
+ * ranks have begun the previous turn, only the current block may have something unread.
+ * Otherwise the next block in order is used, which is free when it comes up: its last
+ * use is DL_BOARD_AHEAD turns ago, or it was read before this rank began to run ahead;
+ * except for the block that was left then. */
+static void
+change_eager_block(dl_board *board)
+{
+    uint64_t before = board->turn - 1;
+    size_t current = board->eager_block;
+    bool all_keep_up = board->begun_by_all >= before
+                       || dl_words_have_reached(arrivals_in(board, before),
+                                                sequence_in(board, before));
+
+    board->eager_filled = 0;
+    if (all_keep_up) {
+        board->eager_left = current;
+        board->eager_block = current == 0 ? 1 : 0;
+        return;
+    }
+    size_t next = (current + 1) % DL_BOARD_EAGER_BLOCKS;
+    board->eager_block =
+        next == board->eager_left ? (next + 1) % DL_BOARD_EAGER_BLOCKS : next;
+}
+
+uint8_t *
+dl_board_take_eager_buffer(dl_board *board, size_t size)
+{
+    size_t span = dl_round_up(size, DL_LINE);
+
+    if (board->eager_filled + span > board->eager_size) {
+        change_eager_block(board);
+    }
+    uint64_t start = board->eager_block * board->eager_size + board->eager_filled;
+    memcpy(line_of(board, board->options.rank)->payload, &start, sizeof start);
+    board->eager_filled += span;
+    return dl_board_eager_buffer(board, board->options.rank);
+}
+
 uint8_t *
 dl_board_eager_buffer(const dl_board *board, int rank)
 {
-    size_t index = board->turn % DL_BOARD_TURNS * (size_t)board->options.size;
+    uint64_t start;
 
-    return board->eager_buffers
-           + (index + (size_t)rank) * dl_board_eager_step(board->eager_size);
+    memcpy(&start, dl_board_payload(board, rank), sizeof start);
+    return board->eager_blocks + (size_t)rank * board->eager_step + start;
 }
 
 const uint8_t *

@@ -17,9 +17,11 @@
  * few other ranks.  It compares the fingerprints later, when all ranks have reached the
  * operation, and before it is more than DL_BOARD_AHEAD operations ahead of any.  So a
  * mismatch may be reported one operation late, but never goes unnoticed among ranks
- * that continue. Lines and eager buffers are used cyclically: when all ranks have begun
- * the operation DL_BOARD_AHEAD before the next one, all have compared the previous use
- * of its line.
+ * that continue. Lines are used cyclically: when all ranks have begun the operation
+ * DL_BOARD_AHEAD before the next one, all have compared the previous use of its line.
+ * Eager buffers are pieces of blocks, of which a rank uses the same two in turn as long
+ * as the others keep up, so that they stay in the caches, and more only while it runs
+ * ahead.  Where in its blocks a buffer lies, its rank notes on the line.
  *
  * A board knows sequence numbers and fingerprints, but not what operations do. */
 #ifndef DISTLITE_PG_CPU_SHM_BOARD_H
@@ -48,21 +50,9 @@
 /* Payload bytes on a line. */
 #define DL_BOARD_PAYLOAD (DL_LINE - sizeof(uint64_t) - sizeof(dl_fingerprint))
 
-/* Returns the bytes of the eager buffer that belongs to a line, in a group of `size`
- * ranks: fewer where many ranks have many eager buffers. */
-static inline size_t
-dl_board_eager_size(int size)
-{
-    return (size_t)(size <= 16 ? 16 : size <= 64 ? 8 : 4) << 10;
-}
-
-/* Returns the distance of the eager buffers of two ranks.  The extra line keeps those of
- * several ranks from mapping to the same cache sets. */
-static inline size_t
-dl_board_eager_step(size_t size)
-{
-    return size + DL_LINE;
-}
+/* Blocks of eager buffers per rank: one for each turn that it is ahead, the one that it
+ * fills, and one that others may still read though it has left it for an earlier one. */
+#define DL_BOARD_EAGER_BLOCKS (DL_BOARD_AHEAD + 2)
 
 /* Bytes of a slot.  Where ranks share cores, half the size costs more in meetings than
  * it gains in locality; where each rank has its own core, operations use only part of
@@ -71,7 +61,7 @@ dl_board_eager_step(size_t size)
 
 #define DL_BOARD_REASON_SIZE 240
 
-#define DL_BOARD_OUTLOOK_WORDS 128
+#define DL_BOARD_PENDING_TIMEOUT_WORDS 128
 
 typedef struct dl_board_line {
     _Alignas(DL_LINE) dl_word sequence;
@@ -114,7 +104,7 @@ typedef struct dl_board_header {
     char text[DL_ERROR_TEXT_SIZE];
     /* What rank 0 waits for outside of the board, published as its deadline comes near:
      * a row (pg/record/recording.h) of a version, an operation's number, and text. */
-    _Alignas(DL_LINE) _Atomic uint64_t outlook[DL_BOARD_OUTLOOK_WORDS];
+    _Alignas(DL_LINE) _Atomic uint64_t pending_timeout[DL_BOARD_PENDING_TIMEOUT_WORDS];
 } dl_board_header;
 
 /* The group as its board needs to know it. */
@@ -145,13 +135,14 @@ typedef struct dl_board {
     dl_board_header *header;
     dl_board_line *lines[DL_BOARD_TURNS]; /* per turn; then by rank */
     dl_words arrivals[DL_BOARD_TURNS];
-    uint8_t *eager_buffers;
-    size_t eager_size; /* bytes of one */
+    uint8_t *eager_blocks;
+    size_t eager_size; /* bytes of a block, and of a buffer at most */
     dl_board_member *members;
     dl_words steps;
     uint8_t *slots;
     size_t chunk;
     dl_waiter waiter;
+    size_t eager_step; /* from the first block of a rank to that of the next */
     /* only for the thread that is in an operation */
     const dl_op_context *op;
     uint64_t turn;                      /* number of `op`, counted from 1 */
@@ -162,6 +153,12 @@ typedef struct dl_board {
     uint64_t last_step;    /* steps used by earlier operations */
     dl_core_sharing sharing;
     dl_slot_writer writer; /* for what this rank writes to all others */
+    /* of this rank's eager blocks: the one that is being filled, the bytes of it that
+     * are, and the one that was left before it for an earlier one */
+    size_t eager_block;
+    size_t eager_filled;
+    size_t eager_left;
+    uint8_t **sources; /* one pointer per rank, for the operation's use */
     /* for any thread */
     atomic_bool is_aborted;
     _Atomic(dl_word *) sleeps_on; /* word that this rank sleeps on, or NULL */
@@ -186,10 +183,13 @@ size_t dl_board_head(int size);
 void dl_board_refuse(void *memory, int rank, const char *reason);
 
 /* Initialises a board over formatted memory, which outlives it.  DL_PROTOCOL: the
- * memory has another layout. */
+ * memory has another layout.  DL_NO_MEMORY leaves nothing to free. */
 dl_status dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
                         size_t memory_size);
 void dl_board_fini(dl_board *board);
+
+/* Gives the memory that first operations use its pages, in a group of few ranks. */
+void dl_board_populate(const dl_board *board);
 
 /* Returns true if the process of `rank` is known to have ended. */
 bool dl_board_has_ended(const dl_board *board, int rank);
@@ -217,8 +217,12 @@ dl_status dl_board_verify_calls(dl_board *board, dl_deadline deadline);
 /* Returns the payload of `rank`, once the arrival has waited for it. */
 const uint8_t *dl_board_payload(const dl_board *board, int rank);
 
-/* Returns the eager buffer of `rank`, board->eager_size bytes, which that rank writes
- * like a payload between begin and arrival. */
+/* Returns an eager buffer of this rank, `size` bytes of at most board->eager_size, which
+ * it writes like a payload between begin and arrival.  Notes the place at the beginning
+ * of the payload.  Once in an operation. */
+uint8_t *dl_board_take_eager_buffer(dl_board *board, size_t size);
+
+/* Returns the eager buffer that `rank` has taken. */
 uint8_t *dl_board_eager_buffer(const dl_board *board, int rank);
 
 /* Returns the slot of `rank` in round `round` of the operation, counted from 0. */

@@ -14,10 +14,6 @@
 
 #define NOT_BEGUN " (it has not begun any operation)"
 
-/* How long a wait looks for another cause before it names a rank that left in the
- * middle of an operation. */
-#define HEARING_PATIENCE (100 * DL_MILLISECOND)
-
 int
 dl_failure_check_name(const dl_board *board, int rank)
 {
@@ -148,7 +144,7 @@ static dl_status
 check_peers(const dl_board *board, const dl_wanted *wanted, int *left)
 {
     *left = -1;
-    dl_process_table_look();
+    dl_process_table_poll();
     for (int rank = 0; rank < board->options.size; rank++) {
         bool has_ended = dl_board_has_ended(board, rank);
         uint32_t farewell = atomic_load(&board->members[rank].farewell);
@@ -170,7 +166,7 @@ dl_failure_check_watch(const dl_board *board, int rank)
     const dl_board_member *member = &board->members[rank];
     char peer[DL_PEER_TEXT_SIZE];
 
-    dl_process_table_look();
+    dl_process_table_poll();
     bool has_ended = dl_board_has_ended(board, rank);
     uint32_t farewell = atomic_load(&member->farewell);
     if (farewell == DL_STAYING && !has_ended) {
@@ -230,22 +226,24 @@ fail_timeout(const dl_board *board, const dl_wanted *wanted)
                    operation, limit, late.data);
 }
 
-typedef struct outlook {
+typedef struct pending_timeout {
     uint64_t version;
     uint64_t operation;
-    char text[(DL_BOARD_OUTLOOK_WORDS - 2) * sizeof(uint64_t)];
-} outlook;
+    char text[(DL_BOARD_PENDING_TIMEOUT_WORDS - 2) * sizeof(uint64_t)];
+} pending_timeout;
 
-_Static_assert(sizeof(outlook) == DL_BOARD_OUTLOOK_WORDS * sizeof(uint64_t),
+_Static_assert(sizeof(pending_timeout)
+                   == DL_BOARD_PENDING_TIMEOUT_WORDS * sizeof(uint64_t),
                "the same row");
 
 void
-dl_failure_check_set_outlook(dl_board *board, uint64_t operation, const char *text)
+dl_failure_check_set_pending_timeout(dl_board *board, uint64_t operation,
+                                     const char *text)
 {
-    outlook row = {.operation = operation};
+    pending_timeout row = {.operation = operation};
 
     snprintf(row.text, sizeof row.text, "%s", text);
-    dl_row_write(board->header->outlook, &row, DL_BOARD_OUTLOOK_WORDS);
+    dl_row_write(board->header->pending_timeout, &row, DL_BOARD_PENDING_TIMEOUT_WORDS);
 }
 
 /* What rank 0 has published comes first: it may wait for ranks of other hosts, which
@@ -254,10 +252,11 @@ static dl_status
 fail_at_deadline(const dl_board *board, const dl_wanted *wanted)
 {
     uint64_t operation = dl_failure_check_operation(board, board->op->sequence);
-    outlook row;
+    pending_timeout row;
 
     if (board->options.rank != 0 && is_awaited(wanted, 0)
-        && dl_row_read(board->header->outlook, &row, DL_BOARD_OUTLOOK_WORDS)
+        && dl_row_read(board->header->pending_timeout, &row,
+                       DL_BOARD_PENDING_TIMEOUT_WORDS)
         && row.operation == operation) {
         return dl_fail(DL_TIMEOUT, "%.*s", (int)sizeof row.text - 1, row.text);
     }
@@ -329,7 +328,7 @@ dl_failure_check_describe_ended(const dl_board *board, int rank, dl_error *messa
 }
 
 bool
-dl_failure_check_is_told(const dl_board *board)
+dl_failure_check_is_notified(const dl_board *board)
 {
     uint32_t breaker = atomic_load(&board->header->breaker);
 
@@ -362,7 +361,7 @@ check_elsewhere(const dl_board *board)
 static dl_status
 fail_left(dl_board *board, const dl_wanted *wanted, int rank)
 {
-    dl_deadline deadline = dl_deadline_earlier(board->op->deadline, HEARING_PATIENCE);
+    dl_deadline deadline = dl_deadline_earlier(board->op->deadline, DL_REASON_PATIENCE);
     int left;
 
     while (!dl_deadline_passed(deadline)) {
@@ -389,7 +388,7 @@ note_wait(const dl_board *board, const dl_wanted *wanted)
     if (board->options.add_awaited != NULL) {
         board->options.add_awaited(board->options.context, &awaited);
     }
-    dl_blocked_look(board->op->record, &awaited, board->op->deadline);
+    dl_blocked_check(board->op->record, &awaited, board->op->deadline);
 }
 
 dl_status

@@ -16,8 +16,8 @@ dl_status dl_failure_check_run(void *context, const dl_wanted *wanted);
 /* Publishes the error with which rank 0 is going to fail `operation` because of ranks
  * outside of the board.  The other ranks fail with the same text if they wait for rank
  * 0 at their deadlines. */
-void dl_failure_check_set_outlook(dl_board *board, uint64_t operation,
-                                  const char *text);
+void dl_failure_check_set_pending_timeout(dl_board *board, uint64_t operation,
+                                          const char *text);
 
 /* Fails with DL_MISMATCH: in `turn`, the calls of this rank and `other` differ. */
 dl_status dl_failure_check_mismatch(const dl_board *board, uint64_t turn, int other);
@@ -50,7 +50,7 @@ dl_error dl_failure_check_message(const dl_board *board, const dl_op_context *op
                                   const dl_error *error);
 
 /* Returns true if another rank has broken the board. */
-bool dl_failure_check_is_told(const dl_board *board);
+bool dl_failure_check_is_notified(const dl_board *board);
 
 /* For texts: the rank's name, and the operation that a sequence number belongs to. */
 int dl_failure_check_name(const dl_board *board, int rank);

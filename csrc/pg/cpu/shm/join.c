@@ -302,8 +302,8 @@ join_as_leader(leader *self)
     await_all(self);
     DL_TRY(take_all(self, take_answer));
     /* All who have answered have read all records. */
-    if (join->settle != NULL) {
-        DL_TRY(join->settle(join->context));
+    if (join->read_by_all != NULL) {
+        DL_TRY(join->read_by_all(join->context));
     } else {
         dl_endpoint_clear(join->endpoint, join->options->store, join->deadline);
     }
@@ -572,7 +572,7 @@ run_member(const dl_join *join, dl_membership *membership)
     if (status != DL_OK) {
         /* The leader reads the store when it sees the connection end, so this comes
          * first. */
-        dl_join_fault_tell(join->options->store, own_name(join->endpoint));
+        dl_join_fault_publish(join->options->store, own_name(join->endpoint));
     }
     dl_socket_close(fd);
     return status;

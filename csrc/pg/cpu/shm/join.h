@@ -35,7 +35,7 @@ typedef struct dl_join {
     dl_deadline deadline;
     /* Called on the leader once all members have read all records; NULL: removes the
      * records from the store. */
-    dl_status (*settle)(void *context);
+    dl_status (*read_by_all)(void *context);
     void *context;
 } dl_join;
 

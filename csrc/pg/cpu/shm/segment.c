@@ -13,6 +13,11 @@
 #include "base/thread.h"
 #include "net/socket.h"
 
+/* Linux has it from 5.14 on, and headers of C libraries later. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 /* MADV_DONTFORK: a child of fork(2) is not a member and must not keep the memory
  * alive. */
 static dl_status
@@ -115,6 +120,15 @@ dl_segment_map(int fd, size_t offset, size_t size, dl_segment *segment)
             "a peer sent a descriptor that is not shared memory of %zu bytes", size);
     }
     return map_segment(fd, offset, size, segment);
+}
+
+void
+dl_segment_populate(const void *memory, size_t size)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = (uintptr_t)memory & ~(page - 1);
+
+    (void)madvise((void *)first, (uintptr_t)memory + size - first, MADV_POPULATE_WRITE);
 }
 
 void

@@ -31,6 +31,10 @@ dl_status dl_segment_create(size_t size, int *fd);
  * were cut off would kill the process. */
 dl_status dl_segment_map(int fd, size_t offset, size_t size, dl_segment *segment);
 
+/* Gives `size` bytes of writable memory their pages: one call of the kernel costs less
+ * than a fault for each.  A kernel that cannot do so leaves it to the faults. */
+void dl_segment_populate(const void *memory, size_t size);
+
 void dl_segment_fini(dl_segment *segment);
 
 #endif

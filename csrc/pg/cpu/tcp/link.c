@@ -63,7 +63,7 @@ fail_notice(const dl_link *link, const uint8_t *frame, size_t size)
 /* The probe is a connection of its own, which ends when the other process or its group
  * does. */
 dl_status
-dl_link_look(dl_link *link)
+dl_link_probe(dl_link *link)
 {
     uint8_t frame[DL_FAILURE_NOTICE_SIZE];
 
@@ -103,7 +103,7 @@ accept_call(dl_link *link)
         return DL_OK;
     }
     link->wanted_since = link->wanted_since == 0 ? now : link->wanted_since;
-    return now > link->wanted_since + PROBE_AFTER ? dl_link_look(link) : DL_OK;
+    return now > link->wanted_since + PROBE_AFTER ? dl_link_probe(link) : DL_OK;
 }
 
 bool
@@ -118,6 +118,7 @@ dl_link_take_any(dl_link *link)
 
     link->is_open = dl_listener_take_any(options->listener, &call, &link->transport);
     options->peer = call.caller;
+    options->lane = call.lane;
     return link->is_open;
 }
 

@@ -36,13 +36,13 @@ void dl_link_fini(dl_link *link);
 dl_status dl_link_open(dl_link *link);
 
 /* The two parts of dl_link_open(), which takes the one of this rank's role.
- * dl_link_call() calls the other rank, and opens the link.  dl_link_look() checks by a
+ * dl_link_call() calls the other rank, and opens the link.  dl_link_probe() checks by a
  * probe whether the other process is alive, and never opens the link. */
 dl_status dl_link_call(dl_link *link);
-dl_status dl_link_look(dl_link *link);
+dl_status dl_link_probe(dl_link *link);
 
 /* Opens the link if any rank has connected to this one for its group and use, and sets
- * its peer, which may be no rank of the group.  Returns whether it did. */
+ * its peer, which may be no rank of the group, and its lane.  Returns whether it did. */
 bool dl_link_take_any(dl_link *link);
 
 /* Move as many bytes of the parts as is possible without blocking; `*size` is their

@@ -28,7 +28,7 @@
 /* Reads of 4 KiB from a caller that was answered, before it is disconnected. */
 #define DRAINS 64
 
-typedef struct visitor {
+typedef struct pending_peer {
     dl_list node;
     dl_transport transport;
     int64_t since;
@@ -37,7 +37,7 @@ typedef struct visitor {
     size_t got;
     dl_head head;
     uint8_t bytes[HELLO_LIMIT];
-} visitor;
+} pending_peer;
 
 const dl_proof_terms dl_link_proof = {
     .protocol = "distlite link 1",
@@ -178,15 +178,15 @@ dl_listener_open(dl_listener *listener, const dl_way *way)
     return DL_OK;
 }
 
-static visitor *
-visitor_of(dl_list *node)
+static pending_peer *
+pending_peer_of(dl_list *node)
 {
-    return DL_LIST_ENTRY(node, visitor, node);
+    return DL_LIST_ENTRY(node, pending_peer, node);
 }
 
-/* Disconnects a visitor, unless its connection has been taken, and frees it. */
+/* Disconnects a peer, unless its connection has been taken, and frees it. */
 static void
-disconnect(visitor *self)
+disconnect(pending_peer *self)
 {
     dl_list_remove(&self->node);
     dl_transport_close(&self->transport);
@@ -197,7 +197,7 @@ static void
 disconnect_all(dl_list *list)
 {
     while (!dl_list_is_empty(list)) {
-        disconnect(visitor_of(list->next));
+        disconnect(pending_peer_of(list->next));
     }
 }
 
@@ -220,9 +220,9 @@ dl_listener_fini(dl_listener *listener)
 }
 
 /* Receives until `size` bytes are there.  Returns 1 if they are, 0 if not yet, -1 if
- * the visitor has disconnected. */
+ * the peer has disconnected. */
 static int
-receive_up_to(visitor *self, size_t size)
+receive_up_to(pending_peer *self, size_t size)
 {
     while (self->got < size) {
         struct iovec room = {self->bytes + self->got, size - self->got};
@@ -241,18 +241,18 @@ receive_up_to(visitor *self, size_t size)
 }
 
 static bool
-has_token(const dl_listener *listener, const visitor *self)
+has_token(const dl_listener *listener, const pending_peer *self)
 {
     const uint8_t *token = self->bytes + DL_HEAD_SIZE;
 
     return memcmp(token, listener->way.token, DL_TOKEN_SIZE) == 0;
 }
 
-/* Reads what the visitor has sent, before it is disconnected: otherwise the close would
+/* Reads what the peer has sent, before it is disconnected: otherwise the close would
  * reset the connection, and some systems then discard data that are not delivered yet.
  * The number of reads covers what fits into a socket's buffers. */
 static void
-discard_input(visitor *self)
+discard_input(pending_peer *self)
 {
     char ignored[4096];
 
@@ -265,7 +265,7 @@ discard_input(visitor *self)
 
 /* Sends all of the bytes, as far as there is room for them, and frees them. */
 static bool
-send_whole(visitor *self, dl_buffer *bytes)
+send_whole(pending_peer *self, dl_buffer *bytes)
 {
     struct iovec part = {bytes->data, bytes->size};
     size_t sent = 0;
@@ -280,7 +280,7 @@ send_whole(visitor *self, dl_buffer *bytes)
 }
 
 static void
-log_refusal(dl_listener *listener, const visitor *self, const char *why)
+log_refusal(dl_listener *listener, const pending_peer *self, const char *why)
 {
     char address[DL_ADDRESS_TEXT_SIZE] = "an unknown address";
     dl_address from;
@@ -294,7 +294,7 @@ log_refusal(dl_listener *listener, const visitor *self, const char *why)
 
 /* Sends the reason of a refusal to a stranger, and logs it. */
 static void
-refuse_stranger(dl_listener *listener, visitor *self)
+refuse_stranger(dl_listener *listener, pending_peer *self)
 {
     const dl_error *why = dl_last_error();
     dl_buffer refusal = {0};
@@ -308,7 +308,7 @@ refuse_stranger(dl_listener *listener, visitor *self)
 
 /* Serves the next message of the proof; returns like receive_up_to(). */
 static int
-prove_once(dl_listener *listener, visitor *self)
+prove_once(dl_listener *listener, pending_peer *self)
 {
     int has_all = receive_up_to(self, DL_PROOF_SIZE);
     dl_buffer reply = {0};
@@ -331,9 +331,10 @@ prove_once(dl_listener *listener, visitor *self)
     return taken;
 }
 
-/* Returns 1 once the visitor has proved the job's token, otherwise like receive_up_to(). */
+/* Returns 1 once the peer has proved the job's token, otherwise like
+ * receive_up_to(). */
 static int
-prove_token(dl_listener *listener, visitor *self)
+prove_token(dl_listener *listener, pending_peer *self)
 {
     int is_served = 1;
 
@@ -347,7 +348,7 @@ prove_token(dl_listener *listener, visitor *self)
 /* Receives the hello and checks it; returns like receive_up_to().  Reads no byte beyond the
  * hello, because the rest is for the taker. */
 static int
-read_hello(dl_listener *listener, visitor *self)
+read_hello(dl_listener *listener, pending_peer *self)
 {
     int has_proved = prove_token(listener, self);
 
@@ -370,7 +371,7 @@ read_hello(dl_listener *listener, visitor *self)
 /* As read_hello(), and keeps the thread's last error.  Reading also continues the
  * handshake of TLS. */
 static int
-introduce(dl_listener *listener, visitor *self)
+introduce(dl_listener *listener, pending_peer *self)
 {
     dl_error before = *dl_last_error();
 
@@ -382,9 +383,9 @@ introduce(dl_listener *listener, visitor *self)
     return is_known;
 }
 
-/* Returns the name of the group that the visitor calls. */
+/* Returns the name of the group that the peer calls. */
 static dl_bytes
-group_name_of(const visitor *self)
+group_name_of(const pending_peer *self)
 {
     return (dl_bytes){self->bytes + DL_HEAD_SIZE + DL_TOKEN_SIZE,
                       self->head.size - DL_TOKEN_SIZE};
@@ -416,7 +417,7 @@ find_ended(const dl_listener *listener, dl_bytes name)
 
 /* Sends the farewell and disconnects. */
 static void
-send_farewell(visitor *self, const dl_ended_group *group)
+send_farewell(pending_peer *self, const dl_ended_group *group)
 {
     if (self->head.detail != DL_FOR_NEWS) {
         struct iovec part = {(void *)group->farewell, group->farewell_size};
@@ -429,7 +430,7 @@ send_farewell(visitor *self, const dl_ended_group *group)
 }
 
 static void
-ring_bells(const dl_listener *listener, const visitor *caller)
+ring_bells(const dl_listener *listener, const pending_peer *caller)
 {
     const dl_list *bells = &listener->bells;
 
@@ -443,7 +444,7 @@ ring_bells(const dl_listener *listener, const visitor *caller)
 
 /* Turns a stranger into a caller or a probe, keeps it a stranger, or disconnects it. */
 static void
-advance_stranger(dl_listener *listener, visitor *self)
+advance_stranger(dl_listener *listener, pending_peer *self)
 {
     int is_known = introduce(listener, self);
     const dl_ended_group *ended =
@@ -475,7 +476,7 @@ advance_strangers(dl_listener *listener)
 
     for (dl_list *node = strangers->next; node != strangers;) {
         dl_list *next = node->next;
-        advance_stranger(listener, visitor_of(node));
+        advance_stranger(listener, pending_peer_of(node));
         node = next;
     }
 }
@@ -488,8 +489,8 @@ drop_old_probes(dl_listener *listener)
 
     for (dl_list *node = probes->next; node != probes;) {
         dl_list *next = node->next;
-        if (dl_socket_is_stale(visitor_of(node)->transport.fd)) {
-            disconnect(visitor_of(node));
+        if (dl_socket_is_stale(pending_peer_of(node)->transport.fd)) {
+            disconnect(pending_peer_of(node));
         }
         node = next;
     }
@@ -507,7 +508,7 @@ static bool
 may_accept(const dl_listener *listener)
 {
     return !is_full_of_strangers(listener)
-           || dl_now() >= visitor_of(listener->strangers.next)->since
+           || dl_now() >= pending_peer_of(listener->strangers.next)->since
                               + STRANGER_ROOM_PATIENCE;
 }
 
@@ -517,14 +518,14 @@ static void
 make_room(dl_listener *listener)
 {
     if (is_full_of_strangers(listener)) {
-        disconnect(visitor_of(listener->strangers.next));
+        disconnect(pending_peer_of(listener->strangers.next));
         listener->stranger_count--;
     }
 }
 
 /* Keeps an accepted connection as a stranger. */
 static void
-add_stranger(dl_listener *listener, visitor *made, int fd)
+add_stranger(dl_listener *listener, pending_peer *made, int fd)
 {
     const dl_way *way = &listener->way;
 
@@ -554,7 +555,7 @@ accept_at(dl_listener *listener, int socket, bool *has_any)
             atomic_store(&listener->is_full, true);
             return;
         }
-        visitor *made = calloc(1, sizeof *made);
+        pending_peer *made = calloc(1, sizeof *made);
         int fd = made == NULL
                      ? -1
                      : accept4(socket, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -590,13 +591,13 @@ accept_all(dl_listener *listener)
 /* Compares everything that distinguishes connections: two processes may have several,
  * for different groups and uses, and a process has a different rank in each group. */
 static bool
-is_hello(const visitor *self, const dl_hello *contents)
+is_hello(const pending_peer *self, const dl_hello *contents)
 {
-    bool is_caller =
-        contents->caller < 0 || self->head.id == (uint64_t)contents->caller;
+    bool is_caller = contents->caller < 0
+                     || (self->head.id == (uint64_t)contents->caller
+                         && self->head.total == (uint64_t)contents->lane);
 
     return is_caller && self->head.root == (uint32_t)contents->callee
-           && self->head.total == (uint64_t)contents->lane
            && self->head.detail == (uint8_t)contents->use
            && is_name(group_name_of(self), contents->group);
 }
@@ -617,10 +618,16 @@ dl_listener_remove_bell(dl_listener *listener, dl_listener_bell *bell)
     pthread_mutex_unlock(&listener->lock);
 }
 
-/* Takes a connection with that hello, and stores its caller. */
+/* A number that does not fit is none. */
+static int
+number_of(uint64_t value)
+{
+    return value > INT32_MAX ? -1 : (int)value;
+}
+
+/* Takes a connection with that hello, and completes the hello. */
 static bool
-take_caller(dl_listener *listener, const dl_hello *contents, dl_transport *transport,
-            uint64_t *caller)
+take_caller(dl_listener *listener, dl_hello *contents, dl_transport *transport)
 {
     dl_list *callers = &listener->callers;
     bool is_there = false;
@@ -629,11 +636,12 @@ take_caller(dl_listener *listener, const dl_hello *contents, dl_transport *trans
     accept_all(listener);
     advance_strangers(listener);
     for (dl_list *node = callers->next; node != callers; node = node->next) {
-        visitor *self = visitor_of(node);
+        pending_peer *self = pending_peer_of(node);
         if (is_hello(self, contents)) {
             *transport = self->transport;
             self->transport = (dl_transport){0};
-            *caller = self->head.id;
+            contents->caller = number_of(self->head.id);
+            contents->lane = number_of(self->head.total);
             is_there = true;
             disconnect(self);
             break;
@@ -647,26 +655,20 @@ bool
 dl_listener_take(dl_listener *listener, const dl_hello *contents,
                  dl_transport *transport)
 {
-    uint64_t caller;
+    dl_hello wanted = *contents;
 
-    return take_caller(listener, contents, transport, &caller);
+    return take_caller(listener, &wanted, transport);
 }
 
 bool
 dl_listener_take_any(dl_listener *listener, dl_hello *contents, dl_transport *transport)
 {
-    dl_hello any = *contents;
-    uint64_t caller = 0;
-
-    any.caller = -1;
-    bool is_there = take_caller(listener, &any, transport, &caller);
-    /* A number that is no rank stays none. */
-    contents->caller = caller > INT32_MAX ? -1 : (int)caller;
-    return is_there;
+    contents->caller = -1;
+    return take_caller(listener, contents, transport);
 }
 
 bool
-dl_listener_hear(void *context)
+dl_listener_poll(void *context)
 {
     dl_listener *listener = context;
 
@@ -679,14 +681,14 @@ dl_listener_hear(void *context)
 }
 
 static void
-send_farewells_to(const dl_listener *listener, const dl_list *visitors)
+send_farewells_to(const dl_listener *listener, const dl_list *peers)
 {
-    for (dl_list *node = visitors->next; node != visitors;) {
+    for (dl_list *node = peers->next; node != peers;) {
         dl_list *next = node->next;
         const dl_ended_group *group =
-            find_ended(listener, group_name_of(visitor_of(node)));
+            find_ended(listener, group_name_of(pending_peer_of(node)));
         if (group != NULL) {
-            send_farewell(visitor_of(node), group);
+            send_farewell(pending_peer_of(node), group);
         }
         node = next;
     }
@@ -717,7 +719,7 @@ take_leave(dl_listener *listener)
     accept_all(listener);
     advance_strangers(listener);
     for (dl_list *node = listener->probes.next; node != &listener->probes;) {
-        visitor *probe = visitor_of(node);
+        pending_peer *probe = pending_peer_of(node);
         node = node->next;
         if (group_name_of(probe).size == 0) {
             send_farewell(probe, &left);

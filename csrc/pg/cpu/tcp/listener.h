@@ -81,7 +81,7 @@ typedef struct dl_hello {
     const char *group; /* its name; borrowed */
     int caller;        /* ranks in that group; -1 in a take: any */
     int callee;
-    int lane; /* index among the links of the two ranks */
+    int lane; /* index among the links of the two ranks; for windows, the window's number */
     dl_hello_use use;
 } dl_hello;
 
@@ -134,14 +134,15 @@ typedef struct dl_listener_bell {
 void dl_listener_add_bell(dl_listener *listener, dl_listener_bell *bell);
 void dl_listener_remove_bell(dl_listener *listener, dl_listener_bell *bell);
 
-/* Takes the connection of any rank, and stores the rank in contents->caller. */
+/* Takes the connection of any rank, and stores caller and lane, each -1 if it is no valid
+ * number. */
 bool dl_listener_take_any(dl_listener *listener, dl_hello *contents,
                           dl_transport *transport);
 
 /* Accepts pending connections, and answers callers of groups that have ended.  Returns
  * true if some hello is not complete yet.  `listener` is a dl_listener.  May be called
  * from any thread. */
-bool dl_listener_hear(void *listener);
+bool dl_listener_poll(void *listener);
 
 /* For a group that this process gives up or leaves: callers of that group, now and
  * later, receive `farewell`, a frame of at most DL_ENDED_FAREWELL_SIZE bytes, and are

@@ -23,10 +23,6 @@
 /* A rank that fails must not be delayed by its farewells. */
 #define FAREWELL_PATIENCE (100 * DL_MILLISECOND)
 
-/* How long fail_route() waits for the reason why a connection has ended: it may arrive
- * by a way that is checked less often than the links. */
-#define HEARING_PATIENCE (100 * DL_MILLISECOND)
-
 dl_status
 dl_traffic_init(dl_traffic *traffic, const dl_traffic_options *options)
 {
@@ -205,13 +201,13 @@ dl_traffic_abort(dl_traffic *traffic, const dl_error *cause, const dl_error *mes
 }
 
 uint64_t
-dl_traffic_heard(const dl_traffic *traffic, int rank)
+dl_traffic_last_seen(const dl_traffic *traffic, int rank)
 {
     return traffic->routes[rank] == NULL ? 0 : traffic->routes[rank]->heard;
 }
 
 bool
-dl_traffic_is_told(const dl_traffic *traffic)
+dl_traffic_is_notified(const dl_traffic *traffic)
 {
     for (int i = 0; i < traffic->used_count; i++) {
         if (used_route(traffic, i)->is_told) {
@@ -376,7 +372,7 @@ note_wait(const dl_traffic *self)
     if (self->options.add_awaited != NULL) {
         self->options.add_awaited(self->options.context, &awaited);
     }
-    dl_blocked_look(self->op->record, &awaited, self->op->deadline);
+    dl_blocked_check(self->op->record, &awaited, self->op->deadline);
 }
 
 /* Returns the time until which the rank waits. */
@@ -441,7 +437,7 @@ fail_route(dl_traffic *self, const dl_route *route)
 {
     const dl_traffic_options *options = &self->options;
     dl_error error = *dl_last_error();
-    dl_deadline deadline = dl_deadline_after(HEARING_PATIENCE);
+    dl_deadline deadline = dl_deadline_after(DL_REASON_PATIENCE);
     bool is_silent = error.status == DL_PEER_LOST && !route->is_told;
 
     while (is_silent && options->check != NULL && !dl_deadline_passed(deadline)) {

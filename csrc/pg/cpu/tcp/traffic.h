@@ -70,8 +70,8 @@ typedef struct dl_traffic {
 dl_status dl_traffic_init(dl_traffic *traffic, const dl_traffic_options *options);
 void dl_traffic_fini(dl_traffic *traffic);
 
-/* Begin and end an operation of this rank.  The functions down to dl_traffic_is_told()
- * are called between the two. */
+/* Begin and end an operation of this rank.  The functions down to
+ * dl_traffic_is_notified() are called between the two. */
 void dl_traffic_begin(dl_traffic *traffic, const dl_op_context *op);
 void dl_traffic_end(dl_traffic *traffic);
 
@@ -95,11 +95,11 @@ dl_status dl_traffic_wait(dl_traffic *traffic, uint32_t stage);
 void dl_traffic_break(dl_traffic *traffic, const int *others, int count);
 
 /* Returns the last operation that `rank` was seen in on its route; 0: none. */
-uint64_t dl_traffic_heard(const dl_traffic *traffic, int rank);
+uint64_t dl_traffic_last_seen(const dl_traffic *traffic, int rank);
 
 /* Returns true if another rank has reported on a route that it gives up.  May also be
  * called from the option `tell`. */
-bool dl_traffic_is_told(const dl_traffic *traffic);
+bool dl_traffic_is_notified(const dl_traffic *traffic);
 
 /* Ends this rank's sleep, so that it checks again whether to continue.  May be called
  * from any thread; takes no locks. */

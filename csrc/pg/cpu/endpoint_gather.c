@@ -1,0 +1,431 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * How a rank gets the records of the others: those of a few ranks from the store, those of
+ * all others over links to them; and whom it names if they do not come. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/reader.h"
+#include "pg/agree/rank_keys.h"
+#include "pg/cpu/endpoint.h"
+#include "pg/cpu/gather.h"
+#include "pg/cpu/join_fault.h"
+#include "pg/cpu/reach.h"
+
+static dl_bytes
+record_key(const void *context, int index, char text[DL_RANK_KEY_SIZE])
+{
+    const int *ranks = context;
+
+    return dl_endpoint_key(ranks == NULL ? index : ranks[index], text);
+}
+
+/* Lists the ranks that have not come; none, if the store does not answer. */
+static dl_rank_list
+list_absent(const dl_endpoint *endpoint, dl_store *store)
+{
+    dl_rank_keys keys;
+    dl_rank_list absent = {.count = 0};
+
+    if (dl_rank_keys_init(&keys, endpoint->size, record_key, NULL) == DL_OK) {
+        if (dl_rank_keys_absent(&keys, store, &absent) != DL_OK) {
+            absent.count = 0;
+        }
+        dl_rank_keys_fini(&keys);
+    }
+    return absent;
+}
+
+/* Names the ranks that have not come.  If all have come meanwhile, keeps the store's
+ * error. */
+static dl_status
+fail_not_joined(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
+{
+    dl_error error = *dl_last_error();
+    dl_rank_list absent = list_absent(endpoint, store);
+
+    if (absent.count == 0) {
+        return dl_fail_again(&error);
+    }
+    return dl_fail(DL_TIMEOUT,
+                   "timed out after %" PRId64
+                   "ms: waiting for rank%s %s, which %s not joined",
+                   deadline.limit / DL_MILLISECOND, absent.count > 1 ? "s" : "",
+                   absent.text, absent.count > 1 ? "have" : "has");
+}
+
+static dl_status
+take_record(dl_endpoint *endpoint, int rank, dl_bytes record)
+{
+    dl_contact *contact = &endpoint->contacts[rank];
+
+    *contact = (dl_contact){.way.count = 0};
+    if (dl_endpoint_take(record, &endpoint->peers[rank], contact) != DL_OK) {
+        return dl_fail_while("rank %d", rank);
+    }
+    dl_endpoint_set_guard(endpoint, &contact->way);
+    endpoint->ways[rank] = contact->way;
+    return DL_OK;
+}
+
+static dl_status
+unseal_record(dl_endpoint *endpoint, int rank, const dl_buffer *sealed)
+{
+    char key[DL_ENDPOINT_KEY_SIZE];
+    dl_bytes record;
+
+    if (dl_endpoint_unseal(endpoint, dl_endpoint_key(rank, key), sealed, &record)
+        != DL_OK) {
+        return dl_fail_while("rank %d", rank);
+    }
+    return take_record(endpoint, rank, record);
+}
+
+/* Waits for the records of these ranks, and reads them. */
+static dl_status
+read_records(dl_endpoint *endpoint, dl_store *store, const int *ranks, int count,
+             dl_deadline deadline)
+{
+    dl_buffer *records = dl_rank_values_new(count);
+    dl_rank_keys keys = {0};
+    dl_status status = records == NULL
+                           ? DL_NO_MEMORY
+                           : dl_rank_keys_init(&keys, count, record_key, ranks);
+
+    if (status == DL_OK) {
+        status = dl_join_fault_await(&keys, store, records, deadline, NULL, NULL);
+        status =
+            status == DL_TIMEOUT ? fail_not_joined(endpoint, store, deadline) : status;
+    }
+    for (int i = 0; status == DL_OK && i < count; i++) {
+        status = unseal_record(endpoint, ranks[i], &records[i]);
+    }
+    dl_rank_keys_fini(&keys);
+    dl_rank_values_free(records, count);
+    return status;
+}
+
+static dl_status
+read_all_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
+{
+    int *ranks = malloc((size_t)endpoint->size * sizeof *ranks);
+    int count = 0;
+
+    if (ranks == NULL) {
+        return dl_fail_no_memory();
+    }
+    for (int rank = 0; rank < endpoint->size; rank++) {
+        if (rank != endpoint->rank) {
+            ranks[count++] = rank;
+        }
+    }
+    dl_status status =
+        count == 0 ? DL_OK : read_records(endpoint, store, ranks, count, deadline);
+    free(ranks);
+    return status;
+}
+
+dl_status
+dl_endpoint_open_traffic(dl_endpoint *endpoint, const char *group_name)
+{
+    char *name = endpoint->traffic_name;
+
+    if (endpoint->traffic.routes != NULL) {
+        return DL_OK;
+    }
+    snprintf(name, DL_TRAFFIC_NAME_SIZE, "%.240s/join", group_name);
+    dl_traffic_options options = {
+        .rank = endpoint->rank,
+        .size = endpoint->size,
+        .group_name = name,
+        .peers = endpoint->peers,
+        .ways = endpoint->ways,
+        .listener = &endpoint->calls,
+    };
+    return dl_traffic_init(&endpoint->traffic, &options);
+}
+
+/* Small groups read all records from the store: a few kilobytes. */
+#define READING_RANKS 8
+
+/* Limit of a record that comes over a link, in bytes, with its rank and size. */
+#define RECORD_LIMIT 8192
+
+/* Each rank that has read the records of its neighbours sets its bit in a counter, so that
+ * a timeout names a rank that has not, and not those that wait for it as well. */
+#define MARKS_PER_KEY 62
+
+static dl_bytes
+marks_key(int rank, char text[DL_RANK_KEY_SIZE])
+{
+    int size =
+        snprintf(text, DL_RANK_KEY_SIZE, "cpu/gathering/%d", rank / MARKS_PER_KEY);
+
+    return (dl_bytes){(const uint8_t *)text, (size_t)size};
+}
+
+static dl_status
+mark_gathering(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
+{
+    char text[DL_RANK_KEY_SIZE];
+    int64_t marks;
+    dl_status status =
+        dl_store_add(store, marks_key(endpoint->rank, text),
+                     INT64_C(1) << endpoint->rank % MARKS_PER_KEY, &marks, deadline);
+
+    return status == DL_UNSUPPORTED ? DL_OK : status;
+}
+
+/* Returns the first rank that has set no bit; -1: there is none, or the store does not
+ * answer. */
+static int
+find_unmarked(const dl_endpoint *endpoint, dl_store *store)
+{
+    char text[DL_RANK_KEY_SIZE];
+    int64_t marks = 0;
+
+    for (int rank = 0; rank < endpoint->size; rank++) {
+        if (rank % MARKS_PER_KEY == 0
+            && dl_store_add(store, marks_key(rank, text), 0, &marks,
+                            dl_deadline_after(DL_JOIN_FAULT_PATIENCE))
+                   != DL_OK) {
+            return -1;
+        }
+        if ((marks >> rank % MARKS_PER_KEY & 1) == 0) {
+            return rank;
+        }
+    }
+    return -1;
+}
+
+/* Names the ranks that have not come or, if there are none, one that has not begun to
+ * gather. */
+static dl_status
+fail_late(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
+{
+    dl_error error = *dl_last_error();
+    char peer[DL_PEER_TEXT_SIZE];
+    int late = find_unmarked(endpoint, store);
+
+    if (late < 0 || list_absent(endpoint, store).count > 0) {
+        (void)dl_fail_again(&error);
+        return fail_not_joined(endpoint, store, deadline);
+    }
+    (void)read_records(endpoint, store, &late, 1,
+                       dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
+    dl_endpoint_describe(endpoint, late, peer);
+    return dl_fail(DL_TIMEOUT, "joining timed out after %" PRId64 "ms: waiting for %s",
+                   deadline.limit / DL_MILLISECOND, peer);
+}
+
+/* Returns whether there can be a link to the rank; both sides find the same. */
+static bool
+can_link(const dl_endpoint *endpoint, int rank)
+{
+    const dl_contact *own = &endpoint->contacts[endpoint->rank];
+    const dl_contact *other = &endpoint->contacts[rank];
+    bool has_stacks = strcmp(own->host.stack, other->host.stack) != 0;
+
+    return own->way.count > 0 && other->way.count > 0
+           && own->tls_mode == other->tls_mode
+           && !(has_stacks
+                && (dl_endpoint_has_loopback(&own->way)
+                    || dl_endpoint_has_loopback(&other->way)));
+}
+
+static dl_status
+put_record(dl_buffer *buffer, const dl_endpoint *endpoint, int rank)
+{
+    dl_buffer record = {0};
+
+    dl_endpoint_put(&record, &endpoint->peers[rank], &endpoint->contacts[rank]);
+    dl_status status = dl_buffer_check(&record);
+    dl_put_u32(buffer, (uint32_t)rank);
+    dl_put_bytes(buffer, dl_buffer_bytes(&record));
+    dl_buffer_fini(&record);
+    return status == DL_OK ? dl_buffer_check(buffer) : status;
+}
+
+static dl_status
+put_records(dl_buffer *buffer, const dl_endpoint *endpoint, bool has_all)
+{
+    for (int rank = 0; rank < endpoint->size; rank++) {
+        if (has_all || rank == endpoint->rank) {
+            DL_TRY(put_record(buffer, endpoint, rank));
+        }
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_endpoint_take_all(dl_endpoint *endpoint, dl_bytes bytes)
+{
+    dl_reader reader = dl_reader_of(bytes);
+    dl_bytes record;
+    uint32_t rank;
+
+    while (dl_reader_left(&reader) > 0) {
+        if (!dl_take_u32(&reader, &rank) || rank >= (uint32_t)endpoint->size
+            || dl_take_bytes(&reader, RECORD_LIMIT, &record) != 1) {
+            return dl_fail(DL_PROTOCOL,
+                           "the records that came over a link are damaged");
+        }
+        if (rank != (uint32_t)endpoint->rank) {
+            DL_TRY(take_record(endpoint, (int)rank, record));
+        }
+    }
+    for (int other = 0; other < endpoint->size; other++) {
+        if (endpoint->peers[other].pid == 0) {
+            return dl_fail(DL_PROTOCOL, "no record of rank %d came over a link", other);
+        }
+    }
+    return DL_OK;
+}
+
+/* Sends the reason of a failure to the neighbours, which wait for this rank.  It is
+ * stored before, because a rank that loses its link looks for it. */
+static void
+break_gather(dl_endpoint *endpoint, dl_store *store, const dl_gather *gather)
+{
+    dl_error error = *dl_last_error();
+    char self_text[DL_PEER_TEXT_SIZE];
+
+    dl_join_fault_publish(store, endpoint->rank);
+    if (error.status != DL_PEER_LOST && error.status != DL_TIMEOUT) {
+        dl_endpoint_describe(endpoint, endpoint->rank, self_text);
+        (void)dl_fail(DL_PEER_LOST, "%s could not join: %.1800s", self_text,
+                      error.status == DL_INTERRUPTED ? "it was interrupted"
+                                                     : error.text);
+    }
+    dl_traffic_break(&endpoint->traffic, gather->neighbours, gather->neighbour_count);
+    (void)dl_fail_again(&error);
+}
+
+static dl_status
+run_gather(dl_endpoint *endpoint, dl_store *store, dl_gather *gather,
+           dl_buffer *records, dl_deadline deadline)
+{
+    dl_op_context op = {
+        .sequence = 1, .fingerprint = {.op = DL_ALL_GATHER}, .deadline = deadline};
+
+    DL_TRY(dl_endpoint_open_traffic(endpoint, endpoint->group_name));
+    gather->traffic = &endpoint->traffic;
+    dl_traffic_begin(&endpoint->traffic, &op);
+    dl_status status = dl_gather_run(gather, records);
+    status = status == DL_TIMEOUT ? fail_late(endpoint, store, deadline) : status;
+    if (status == DL_PEER_LOST) {
+        dl_error error = *dl_last_error();
+        status = dl_join_fault_check(store);
+        status = status == DL_OK ? dl_fail_again(&error) : status;
+    }
+    if (status != DL_OK) {
+        break_gather(endpoint, store, gather);
+    }
+    dl_traffic_end(&endpoint->traffic);
+    return status;
+}
+
+/* Sends the reason why a neighbour's record was not read to those neighbours that have
+ * come, which wait for this rank. */
+static void
+tell_neighbours(dl_endpoint *endpoint, dl_store *store, const int *neighbours,
+                int count)
+{
+    dl_error error = *dl_last_error();
+    dl_deadline deadline = dl_deadline_after(DL_JOIN_FAULT_PATIENCE);
+    dl_op_context op = {
+        .sequence = 1, .fingerprint = {.op = DL_ALL_GATHER}, .deadline = deadline};
+    dl_gather gather = {.neighbour_count = 0};
+    char text[DL_ENDPOINT_KEY_SIZE];
+
+    for (int i = 0; i < count; i++) {
+        dl_bytes key = dl_endpoint_key(neighbours[i], text);
+        bool has_come = false;
+        if (dl_store_check(store, &key, 1, &has_come, deadline) == DL_OK && has_come
+            && read_records(endpoint, store, &neighbours[i], 1, deadline) == DL_OK
+            && can_link(endpoint, neighbours[i])) {
+            gather.neighbours[gather.neighbour_count++] = neighbours[i];
+        }
+    }
+    if (dl_endpoint_open_traffic(endpoint, endpoint->group_name) == DL_OK) {
+        dl_traffic_begin(&endpoint->traffic, &op);
+        (void)dl_fail_again(&error);
+        break_gather(endpoint, store, &gather);
+        dl_traffic_end(&endpoint->traffic);
+    }
+    (void)dl_fail_again(&error);
+}
+
+/* Gets the records of all ranks over links to the neighbours in the tree.  A rank that
+ * cannot have such a link reads all records from the store instead; what is wrong, all
+ * ranks find in the records. */
+static dl_status
+gather_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
+{
+    dl_gather gather = {.rank = endpoint->rank,
+                        .size = endpoint->size,
+                        .limit = (uint64_t)endpoint->size * 2 * RECORD_LIMIT};
+    int neighbours[DL_GATHER_NEIGHBOURS];
+    int count = dl_gather_neighbours(endpoint->rank, endpoint->size, neighbours);
+    dl_buffer records = {0};
+
+    dl_status status = read_records(endpoint, store, neighbours, count, deadline);
+    if (status != DL_OK) {
+        tell_neighbours(endpoint, store, neighbours, count);
+        return status;
+    }
+    for (int i = 0; i < count; i++) {
+        if (can_link(endpoint, neighbours[i])) {
+            gather.neighbours[gather.neighbour_count++] = neighbours[i];
+        }
+    }
+    bool has_all = gather.neighbour_count < count;
+    if (has_all) {
+        DL_TRY(read_all_records(endpoint, store, deadline));
+    }
+    DL_TRY(mark_gathering(endpoint, store, deadline));
+    status = put_records(&records, endpoint, has_all);
+    status = status == DL_OK ? run_gather(endpoint, store, &gather, &records, deadline)
+                             : status;
+    status = status == DL_OK ? dl_endpoint_take_all(endpoint, dl_buffer_bytes(&records))
+                             : status;
+    dl_buffer_fini(&records);
+    return status;
+}
+
+dl_status
+dl_endpoint_get_records(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
+{
+    DL_TRY(endpoint->size <= READING_RANKS ? read_all_records(endpoint, store, deadline)
+                                           : gather_records(endpoint, store, deadline));
+    for (int rank = 0; rank < endpoint->size; rank++) {
+        DL_TRY(dl_process_find(&endpoint->contacts[rank].process,
+                               &endpoint->processes[rank]));
+    }
+    return DL_OK;
+}
+
+void
+dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
+{
+    const dl_layout *layout = &endpoint->layout;
+    const int *ranks = dl_layout_ranks(layout, layout->host);
+    int count = dl_layout_count(layout, layout->host);
+    char text[DL_RANK_KEY_SIZE];
+    bool existed;
+
+    if (count > 1) {
+        (void)dl_store_delete_key(store, dl_reach_key(endpoint, ranks[0], text),
+                                  &existed, deadline);
+    }
+    for (int i = 0; i < count; i++) {
+        (void)dl_store_delete_key(store, dl_endpoint_key(ranks[i], text), &existed,
+                                  deadline);
+        if (endpoint->size > READING_RANKS && ranks[i] % MARKS_PER_KEY == 0) {
+            (void)dl_store_delete_key(store, marks_key(ranks[i], text), &existed,
+                                      deadline);
+        }
+    }
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The bytes of a rank's record. */
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/reader.h"
+#include "net/interface.h"
+#include "pg/cpu/endpoint.h"
+
+/* "dlcpu" and, in the last byte, a version.  A record that begins with another number
+ * is not read any further. */
+#define RECORD_MAGIC UINT64_C(0x0600007570636c64)
+#define FIELD_LIMIT 1024
+
+/* Returns the address in network byte order; its size identifies the family. */
+static dl_bytes
+address_bytes(const dl_address *address)
+{
+    const struct sockaddr_in6 *ip6 = &address->socket.ip6;
+
+    switch (address->size == 0 ? AF_UNSPEC : address->socket.any.sa_family) {
+    case AF_INET:
+        return (dl_bytes){(const uint8_t *)&address->socket.ip4.sin_addr, 4};
+    case AF_INET6:
+        return (dl_bytes){ip6->sin6_addr.s6_addr, 16};
+    default:
+        return (dl_bytes){NULL, 0};
+    }
+}
+
+void
+dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contact)
+{
+    const dl_way *way = &contact->way;
+
+    dl_put_u64(buffer, RECORD_MAGIC);
+    dl_put_i64(buffer, peer->pid);
+    dl_put_bytes(buffer, dl_bytes_of(peer->host));
+    dl_put_bytes(buffer, dl_bytes_of(contact->socket));
+    dl_put_bytes(buffer, (dl_bytes){way->token, sizeof way->token});
+    dl_put_bytes(buffer, (dl_bytes){contact->process.bytes, DL_PROCESS_ID_SIZE});
+    dl_put_bytes(buffer, dl_bytes_of(contact->host.stack));
+    dl_put_bytes(buffer, dl_bytes_of(contact->host.hint));
+    dl_put_u32(buffer, (uint32_t)way->count);
+    for (int i = 0; i < way->count; i++) {
+        dl_put_bytes(buffer, address_bytes(&way->addresses[i]));
+        /* The port has the same offset in both families. */
+        dl_put_u32(buffer, ntohs(way->addresses[i].socket.ip4.sin_port));
+    }
+    dl_put_bytes(buffer, dl_bytes_of(contact->problem));
+    dl_put_u32(buffer, contact->is_refused);
+    if (contact->tls_mode != DL_TLS_OFF) {
+        dl_put_u32(buffer, contact->tls_mode);
+    }
+}
+
+/* Reads a string into `room` bytes, including the terminating zero. */
+static bool
+take_text(dl_reader *reader, char *text, size_t room)
+{
+    dl_bytes field;
+
+    if (dl_take_bytes(reader, FIELD_LIMIT, &field) != 1 || field.size >= room) {
+        return false;
+    }
+    if (field.size > 0) {
+        memcpy(text, field.data, field.size);
+    }
+    text[field.size] = '\0';
+    return true;
+}
+
+/* Reads a field of exactly `size` bytes, which is compared byte by byte. */
+static bool
+take_exactly(dl_reader *reader, size_t size, uint8_t *bytes)
+{
+    dl_bytes field;
+
+    if (dl_take_bytes(reader, FIELD_LIMIT, &field) != 1 || field.size != size) {
+        return false;
+    }
+    memcpy(bytes, field.data, size);
+    return true;
+}
+
+static bool
+take_address(dl_reader *reader, dl_address *address)
+{
+    dl_bytes host;
+    uint32_t port;
+
+    if (dl_take_bytes(reader, FIELD_LIMIT, &host) != 1 || !dl_take_u32(reader, &port)
+        || (host.size != 4 && host.size != 16) || port > UINT16_MAX) {
+        return false;
+    }
+    *address = (dl_address){.size = 0};
+    if (host.size == 4) {
+        address->size = sizeof address->socket.ip4;
+        address->socket.ip4.sin_family = AF_INET;
+        memcpy(&address->socket.ip4.sin_addr, host.data, host.size);
+    } else {
+        address->size = sizeof address->socket.ip6;
+        address->socket.ip6.sin6_family = AF_INET6;
+        memcpy(&address->socket.ip6.sin6_addr, host.data, host.size);
+    }
+    address->socket.ip4.sin_port = htons((uint16_t)port);
+    return true;
+}
+
+/* The list is empty for a rank without an address. */
+static bool
+take_addresses(dl_reader *reader, dl_way *way)
+{
+    uint32_t count;
+
+    if (!dl_take_u32(reader, &count) || count > DL_INTERFACES_LIMIT) {
+        return false;
+    }
+    way->count = (int)count;
+    for (int i = 0; i < way->count; i++) {
+        if (!take_address(reader, &way->addresses[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+dl_status
+dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
+{
+    dl_reader reader = dl_reader_of(bytes);
+    uint64_t magic;
+    uint32_t is_refused;
+    uint32_t tls_mode = DL_TLS_OFF;
+
+    if (!dl_take_u64(&reader, &magic) || magic != RECORD_MAGIC) {
+        return dl_fail(
+            DL_PROTOCOL,
+            "its record in the store was written by another version of distlite");
+    }
+    if (!dl_take_i64(&reader, &peer->pid)
+        || !take_text(&reader, peer->host, sizeof peer->host)
+        || !take_text(&reader, contact->socket, sizeof contact->socket)
+        || !take_exactly(&reader, DL_TOKEN_SIZE, contact->way.token)
+        || !take_exactly(&reader, DL_PROCESS_ID_SIZE, contact->process.bytes)
+        || !take_text(&reader, contact->host.stack, sizeof contact->host.stack)
+        || !take_text(&reader, contact->host.hint, sizeof contact->host.hint)
+        || !take_addresses(&reader, &contact->way)
+        || !take_text(&reader, contact->problem, sizeof contact->problem)
+        || !dl_take_u32(&reader, &is_refused)
+        || (dl_reader_left(&reader) > 0
+            && (!dl_take_u32(&reader, &tls_mode) || tls_mode > DL_TLS_CERT))) {
+        return dl_fail(DL_PROTOCOL, "its record in the store is damaged");
+    }
+    contact->is_refused = is_refused != 0;
+    contact->tls_mode = (dl_tls_mode)tls_mode;
+    return DL_OK;
+}
+
+dl_bytes
+dl_endpoint_key(int rank, char text[DL_ENDPOINT_KEY_SIZE])
+{
+    int size = snprintf(text, DL_ENDPOINT_KEY_SIZE, "cpu/%d", rank);
+
+    return (dl_bytes){(const uint8_t *)text, (size_t)size};
+}
