@@ -30,11 +30,9 @@ typedef struct dl_op_context {
     uint64_t sequence;          /* number of the operation in its group, from 1 */
     dl_fingerprint fingerprint; /* compared with the other ranks' */
     dl_deadline deadline;
-    /* For a queued operation, the call site at which it was submitted; empty if call
-     * sites are not noted.  NULL if the operation runs in the caller's own thread,
-     * which knows its call site itself (base/call_site.h). */
-    const char *call_site;
-    dl_record *record; /* reported by the operation's waits; NULL if not recorded */
+    /* Has the line that called the operation, and is reported by its waits; NULL if the
+     * operation is not recorded. */
+    dl_record *record;
     /* For an operation that runs after its caller has returned: checked before elements
      * are touched, and again after every wait that may have been long.  NULL if the
      * arrays stay in place anyway. */
@@ -66,7 +64,7 @@ typedef struct dl_batch {
     dl_deadline deadline; /* also the deadline of the operations themselves */
 } dl_batch;
 
-/* Carries out one collective.  The entry of all_gather also exchanges the cards of
+/* Carries out one collective.  The entry of all_gather also exchanges the headers of
  * objects and windows; `call->op` distinguishes them. */
 typedef dl_status (*dl_collective_fn)(dl_backend *, const dl_op_context *,
                                       const dl_call *);
@@ -74,9 +72,6 @@ typedef dl_status (*dl_collective_fn)(dl_backend *, const dl_op_context *,
 typedef struct dl_backend_ops {
     const char *name; /* "cpu", "nccl", ... */
     bool is_alone;    /* operations need no other rank and touch no array */
-    /* `window` is NULL because a CPU backend beside this one carries the windows of its
-     * groups (pg/window_backend.h). */
-    bool leaves_windows;
     /* By dl_op_type, for the even forms; the uneven and coalesced ones share them. */
     dl_collective_fn collectives[DL_OP_TYPE_COUNT];
     /* Starts a DL_SEND or a receive without waiting; may be called from any thread and
@@ -115,9 +110,6 @@ typedef struct dl_backend_ops {
      * order is not lost.  Does not block; may be called from
      * any thread.  NULL if nothing is ever known. */
     dl_status (*lost)(dl_backend *, int rank);
-    /* Informs the backend that a rank has ended, which another backend of the group has
-     * detected.  May be called from any thread.  NULL if that changes nothing. */
-    void (*note_loss)(dl_backend *);
     /* Returns whether `rank` is shown to be a process of this job: it runs as the same
      * user on this host, or has proved the job's token on the way that its data takes.
      * The answer stays the same.  NULL if the backend cannot tell. */
@@ -185,7 +177,7 @@ struct dl_backend {
 static inline dl_collective_fn
 dl_backend_entry(const dl_backend_ops *ops, dl_op_type op)
 {
-    return ops->collectives[dl_op_type_exchanges_cards(op) ? DL_ALL_GATHER : op];
+    return ops->collectives[dl_op_type_exchanges_headers(op) ? DL_ALL_GATHER : op];
 }
 
 /* Runs a collective for which the backend has an entry. */
@@ -201,7 +193,6 @@ typedef struct dl_backend_options {
     int rank;
     int size;
     const char *group_name;
-    const char *backend_name; /* by which the constructor was found */
     /* For a group made out of another one with the same backend, whose ranks do not
      * meet anew; otherwise NULL. */
     dl_backend_origin *origin;

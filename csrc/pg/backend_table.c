@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "pg/cpu/cpu_backend.h"
-#include "pg/extension/extension_backend.h"
 #include "pg/fake/fake_backend.h"
 #include "pg/mpi/mpi_backend.h"
 #include "pg/nccl/nccl_backend.h"
@@ -20,9 +19,6 @@ static const dl_backend_kind backends[] = {
     {.name = "ucc", .make = dl_ucc_backend_new, .refuse = dl_ucc_backend_refuse},
 };
 
-/* The one row for all backends that other packages have registered. */
-static const dl_backend_kind extension = {.name = "", .make = dl_extension_backend_new};
-
 const dl_backend_kind *
 dl_backend_find(const char *name)
 {
@@ -31,5 +27,5 @@ dl_backend_find(const char *name)
             return &backends[i];
         }
     }
-    return dl_extension_is_registered(name) ? &extension : NULL;
+    return NULL;
 }

@@ -7,7 +7,7 @@
 
 #include "pg/backend.h"
 
-/* Returns the row, also of a backend that another package has registered, or NULL. */
+/* Returns the row, or NULL. */
 const dl_backend_kind *dl_backend_find(const char *name);
 
 #endif

@@ -14,8 +14,8 @@
  *   scatter         output            root only             root, is_uneven
  *   reduce_scatter  output            by rank               reduction, factor
  *   all_to_all                        by rank    by rank
- *   objects         own card                     cards      root, or -1
- *   window          own card          one array  cards
+ *   objects         own header                   headers     root, or -1
+ *   window          own part          one array  parts
  *   messages        whole                                   peer, tag, is_awaited,
  *                                                           is_work_optional
  *

@@ -473,8 +473,8 @@ dl_check_all_to_all(const dl_group *group, const dl_call *call,
     return DL_OK;
 }
 
-/* The size of a card is compared as well: two versions of the library with different
- * cards could not read each other's. */
+/* The size of a header is compared as well: two versions of the library with different
+ * headers could not read each other's. */
 dl_status
 dl_check_objects(const dl_group *group, const dl_call *call,
                  dl_fingerprint *fingerprint)

@@ -38,11 +38,11 @@ dl_status dl_check_reduce_scatter(const dl_group *group, const dl_call *call,
 dl_status dl_check_all_to_all(const dl_group *group, const dl_call *call,
                               dl_fingerprint *fingerprint);
 
-/* The exchange of object cards, whose blocks are the library's own. */
+/* The exchange of object headers, whose blocks are the library's own. */
 dl_status dl_check_objects(const dl_group *group, const dl_call *call,
                            dl_fingerprint *fingerprint);
 
-/* The exchange of the cards of a window, whose dtype is the same on all ranks. */
+/* What ranks announce of a window, whose dtype is the same on all ranks. */
 dl_status dl_check_window(const dl_group *group, const dl_call *call,
                           dl_fingerprint *fingerprint);
 

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/call_site.h"
 #include "base/interrupt.h"
 #include "pg/agree/agreement.h"
 #include "pg/check.h"
@@ -274,8 +273,7 @@ typedef struct queued {
     dl_job job;
     operation operation; /* with a reference to the group */
     dl_call *copy;       /* of the operation's call; in `near` if it fits */
-    /* not cleared by queued_new(), as they are large */
-    char call_site[DL_CALL_SITE_TEXT_SIZE];
+    /* not cleared by queued_new(), as it is large */
     _Alignas(max_align_t) char near[NEAR];
 } queued;
 
@@ -377,8 +375,7 @@ queued_new(const operation *asked, queued **made)
     if (self == NULL) {
         return dl_fail_no_memory();
     }
-    memset(self, 0, offsetof(queued, call_site));
-    self->call_site[0] = '\0';
+    memset(self, 0, offsetof(queued, near));
     dl_status status = dl_call_copy(asked->call, group->size,
                                     (dl_room){self->near, NEAR}, &self->copy);
     if (status != DL_OK) {
@@ -396,10 +393,6 @@ queued_new(const operation *asked, queued **made)
     self->operation = *asked;
     self->operation.group = dl_group_ref(asked->group);
     self->operation.call = self->copy;
-    self->operation.context.call_site = self->call_site;
-    if (dl_call_sites_are_enabled()) {
-        dl_call_site_describe(self->call_site, sizeof self->call_site);
-    }
     *made = self;
     return DL_OK;
 }

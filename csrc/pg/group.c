@@ -114,30 +114,13 @@ dl_group_set_cause(dl_group *group, const dl_error *cause)
     pthread_mutex_unlock(&group->lock);
 }
 
-/* Informs the group's backend if `status`, which the backend for windows returned, says
- * that a rank is lost. */
-static void
-note_loss_locked(dl_group *group, dl_status status)
-{
-    dl_backend *backend = group->host.backend;
-
-    if (status == DL_PEER_LOST && backend != NULL && backend->ops->note_loss != NULL) {
-        backend->ops->note_loss(backend);
-    }
-}
-
 static void
 free_backend(dl_group *group, dl_side *side)
 {
     pthread_mutex_lock(&group->lock);
     dl_backend *backend = side->backend;
-    dl_backend *window_backend = side->window_backend;
     side->backend = NULL;
-    side->window_backend = NULL;
     pthread_mutex_unlock(&group->lock);
-    if (window_backend != NULL) {
-        window_backend->ops->free(window_backend);
-    }
     if (backend != NULL) {
         backend->ops->free(backend);
     }
@@ -159,11 +142,6 @@ dl_group_check_rank(void *context, int rank)
     if (backend != NULL && backend->ops->watch != NULL) {
         status = backend->ops->watch(backend, rank);
     }
-    if (status == DL_OK && group->host.window_backend != NULL) {
-        status =
-            group->host.window_backend->ops->watch(group->host.window_backend, rank);
-        note_loss_locked(group, status);
-    }
     pthread_mutex_unlock(&group->lock);
     return status;
 }
@@ -178,20 +156,8 @@ dl_group_lost(dl_group *group, int rank)
     if (backend != NULL && backend->ops->lost != NULL) {
         status = backend->ops->lost(backend, rank);
     }
-    if (status == DL_OK && group->host.window_backend != NULL) {
-        status =
-            group->host.window_backend->ops->lost(group->host.window_backend, rank);
-    }
     pthread_mutex_unlock(&group->lock);
     return status;
-}
-
-void
-dl_group_note_loss(dl_group *group)
-{
-    pthread_mutex_lock(&group->lock);
-    note_loss_locked(group, DL_PEER_LOST);
-    pthread_mutex_unlock(&group->lock);
 }
 
 bool

@@ -26,7 +26,6 @@ typedef struct dl_side {
     /* Changed with the group's lock and the turn held; either of them suffices to use
      * it.  On the side for devices it is NULL before the first operation. */
     dl_backend *backend;
-    dl_backend *window_backend;     /* likewise; NULL: see pg/window_backend.h */
     struct dl_agreement *agreement; /* changed like the backend; NULL: calls are not
                                      * compared (pg/agree/agreement.h) */
 } dl_side;
@@ -80,9 +79,6 @@ dl_status dl_group_check_rank(void *group, int rank);
 
 /* Returns dl_backend_ops.lost for `rank`, or for any other rank if it is -1. */
 dl_status dl_group_lost(dl_group *group, int rank);
-
-/* Informs the group's backend that a rank has ended (dl_backend_ops.note_loss). */
-void dl_group_note_loss(dl_group *group);
 
 /* Breaks the group with `cause` and aborts its backends, as dl_group_abort() does, but
  * groups may still be made out of it. */

@@ -338,7 +338,7 @@ help_or_wait(dl_lane *lane, const dl_job *own, dl_deadline deadline)
     if (job == NULL) {
         dl_status status = dl_condition_wait(&lane->moved, &lane->lock, deadline);
         pthread_mutex_unlock(&lane->lock);
-        dl_blocked_look_at_lane(lane);
+        dl_blocked_check_lane(lane);
         pthread_mutex_lock(&lane->lock);
         return status;
     }

@@ -94,7 +94,6 @@ backend_options_init(dl_backend_options *options, const dl_group_options *asked,
         .rank = asked->rank,
         .size = asked->size,
         .group_name = asked->name,
-        .backend_name = asked->backend,
     };
     *ranks = NULL;
     if (asked->parent == NULL) {
@@ -173,9 +172,6 @@ join_group(dl_group *group, const dl_group_options *asked)
 void
 dl_side_fini(dl_side *side, bool is_inherited)
 {
-    if (side->window_backend != NULL) {
-        side->window_backend->ops->free(side->window_backend);
-    }
     if (side->backend != NULL) {
         side->backend->ops->free(side->backend);
     }
@@ -283,9 +279,6 @@ abort_side_locked(dl_side *side, const dl_error *cause)
     if (side != NULL && side->backend != NULL) {
         side->backend->ops->abort(side->backend, cause);
     }
-    if (side != NULL && side->window_backend != NULL) {
-        side->window_backend->ops->abort(side->window_backend, cause);
-    }
 }
 
 void
@@ -356,9 +349,6 @@ leave_side_locked(dl_side *side, const dl_error *cause)
 {
     if (side != NULL && side->backend != NULL) {
         side->backend->ops->leave(side->backend);
-    }
-    if (side != NULL && side->window_backend != NULL) {
-        side->window_backend->ops->leave(side->window_backend);
     }
     abort_side_locked(side, cause);
 }

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/call_site.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "pg/agree/statement.h"
@@ -248,7 +247,6 @@ dl_agreement_new(dl_group *group, const char *device)
         dl_fail_no_memory();
         return NULL;
     }
-    dl_call_sites_enable();
     *self = (dl_agreement){
         .group = group,
         .name = name,

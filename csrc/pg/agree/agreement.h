@@ -13,8 +13,8 @@
 typedef struct dl_agreement dl_agreement;
 
 /* Returns the agreement of a group, or that of its arrays on devices with the backend
- * `device`, whose operations are counted separately; NULL if there is no memory.  From
- * then on call sites are noted.  The group is borrowed. */
+ * `device`, whose operations are counted separately; NULL if there is no memory.  The
+ * group is borrowed. */
 dl_agreement *dl_agreement_new(dl_group *group, const char *device);
 void dl_agreement_free(dl_agreement *self);
 

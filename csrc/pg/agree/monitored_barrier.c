@@ -7,14 +7,14 @@
 #include "pg/group_state.h"
 
 /* Every rank announces its arrival, and rank 0 waits for all of them.  Then there is
- * one verdict for all ranks.  The first rank to write it decides: rank 0, which has
+ * one outcome for all ranks.  The first rank to write it decides: rank 0, which has
  * counted the arrivals, or another rank that rank 0 has kept waiting for too long.  So
  * no rank passes a barrier that others have given up, and ranks that come late learn
- * the verdict at once. */
+ * the outcome at once. */
 
 #define PASSED "passed"
 
-/* Room for a verdict and its reasons. */
+/* Room for an outcome and its reasons. */
 #define REASON_SIZE 1200
 
 typedef struct barrier {
@@ -23,7 +23,7 @@ typedef struct barrier {
     bool waits_for_all;
     dl_deadline deadline;
     dl_roll_call arrivals;
-    dl_roll_call verdict; /* has one member, rank 0 */
+    dl_roll_call outcome; /* has one member, rank 0 */
 } barrier;
 
 static int64_t
@@ -46,11 +46,11 @@ make_barrier(dl_group *group, bool waits_for_all, dl_deadline deadline)
                     .waits_for_all = waits_for_all,
                     .deadline = deadline,
                     .arrivals = roll,
-                    .verdict = roll};
+                    .outcome = roll};
 
-    self.verdict.topic = "monitored-verdict";
-    self.verdict.rank = 0;
-    self.verdict.size = 1;
+    self.outcome.topic = "monitored-outcome";
+    self.outcome.rank = 0;
+    self.outcome.size = 1;
     /* All missing ranks are to be named, so the wait does not end at the first one that
      * is gone. */
     if (waits_for_all) {
@@ -59,13 +59,13 @@ make_barrier(dl_group *group, bool waits_for_all, dl_deadline deadline)
     return self;
 }
 
-/* Writes `wanted` unless there is a verdict already; `held` becomes the valid one. */
+/* Writes `wanted` unless there is an outcome already; `held` becomes the valid one. */
 static dl_status
-write_verdict(const barrier *self, const char *wanted, dl_buffer *held)
+write_outcome(const barrier *self, const char *wanted, dl_buffer *held)
 {
-    char key[DL_ROLL_CALL_KEY_SIZE];
+    char key[DL_RANK_KEY_SIZE];
 
-    snprintf(key, sizeof key, "%s/%" PRIu64 "/0", self->verdict.topic, self->number);
+    snprintf(key, sizeof key, "%s/%" PRIu64 "/0", self->outcome.topic, self->number);
     dl_buffer_clear(held);
     return dl_store_compare_set(self->group->store, dl_bytes_of(key), DL_LITERAL(""),
                                 dl_bytes_of(wanted), held,
@@ -81,13 +81,13 @@ delete_previous_keys(const barrier *self)
         dl_roll_call_delete(&self->arrivals, self->number - 1);
     }
     if (self->number > 1 && self->group->rank == 0) {
-        dl_roll_call_delete(&self->verdict, self->number - 1);
+        dl_roll_call_delete(&self->outcome, self->number - 1);
     }
 }
 
-/* Turns the verdict into this rank's result. */
+/* Turns the outcome into this rank's result. */
 static dl_status
-apply_verdict(const barrier *self, const dl_buffer *held, dl_status failure)
+apply_outcome(const barrier *self, const dl_buffer *held, dl_status failure)
 {
     int rank = self->group->rank;
     int size = held->size > REASON_SIZE ? REASON_SIZE : (int)held->size;
@@ -173,8 +173,8 @@ wait_and_decide(const barrier *self, dl_buffer *words, dl_buffer *held)
     } else {
         DL_TRY(status);
     }
-    DL_TRY(write_verdict(self, reason, held));
-    return apply_verdict(self, held, status == DL_OK ? DL_TIMEOUT : status);
+    DL_TRY(write_outcome(self, reason, held));
+    return apply_outcome(self, held, status == DL_OK ? DL_TIMEOUT : status);
 }
 
 static dl_status
@@ -204,20 +204,20 @@ fail_for_rank_0(const barrier *self, dl_status status, int gone, dl_buffer *held
              "[Rank %d]: Rank 0 failed to pass monitoredBarrier in %" PRId64
              " ms (group %s): %s",
              self->group->rank, milliseconds(self), self->group->name, cause);
-    DL_TRY(write_verdict(self, reason, held));
-    return apply_verdict(self, held, status);
+    DL_TRY(write_outcome(self, reason, held));
+    return apply_outcome(self, held, status);
 }
 
-/* Waits for the verdict.  While rank 0 is in the barrier it counts until its
+/* Waits for the outcome.  While rank 0 is in the barrier it counts until its
  * own deadline, which may be later than this rank's, so this rank waits for as
  * long once more. */
 static dl_status
-wait_for_verdict(const barrier *self, dl_buffer *held)
+wait_for_outcome(const barrier *self, dl_buffer *held)
 {
     dl_buffer arrival = {0};
     int gone;
     dl_status status =
-        dl_roll_call_wait(&self->verdict, self->number, held, &gone, self->deadline);
+        dl_roll_call_wait(&self->outcome, self->number, held, &gone, self->deadline);
 
     if (status == DL_TIMEOUT && gone < 0) {
         DL_TRY(dl_roll_call_read(&self->arrivals, self->number, 0, &arrival));
@@ -225,13 +225,13 @@ wait_for_verdict(const barrier *self, dl_buffer *held)
         dl_buffer_fini(&arrival);
         dl_deadline more = dl_deadline_after(self->deadline.limit + DL_SECOND);
         if (has_come) {
-            status = dl_roll_call_wait(&self->verdict, self->number, held, &gone, more);
+            status = dl_roll_call_wait(&self->outcome, self->number, held, &gone, more);
         }
     }
     if (status == DL_TIMEOUT || gone >= 0) {
         return fail_for_rank_0(self, status, gone, held);
     }
-    return status == DL_OK ? apply_verdict(self, held, DL_TIMEOUT) : status;
+    return status == DL_OK ? apply_outcome(self, held, DL_TIMEOUT) : status;
 }
 
 /* Takes the lock, because another thread may be closing the group. */
@@ -260,7 +260,7 @@ dl_group_monitored_barrier(dl_group *group, bool waits_for_all, dl_deadline dead
                                              dl_group_deadline(group));
     if (status == DL_OK) {
         status = group->rank == 0 ? count_arrivals(&self, &held)
-                                  : wait_for_verdict(&self, &held);
+                                  : wait_for_outcome(&self, &held);
     }
     dl_buffer_fini(&held);
     return status;

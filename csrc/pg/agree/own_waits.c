@@ -143,10 +143,7 @@ fill_row(const dl_own_waits *self, const dl_blocked_thread *thread,
     for (uint32_t i = 0; i < row->awaited.count; i++) {
         row->awaited.ranks[i] = global_rank(group, row->awaited.ranks[i]);
     }
-    uint64_t site = from->place >> 32;
-    if (site > 0) {
-        dl_doing_describe_site(&dl_recorder_self()->tables.sites[site - 1], row->site);
-    }
+    dl_recorder_describe_site(from->place, row->site);
 }
 
 /* Adds the row in which the thread waits and returns its index; -1 if there is none. */

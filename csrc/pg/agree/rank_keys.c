@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/agree/rank_keys.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,9 @@ dl_status
 dl_rank_keys_get(const dl_rank_keys *self, dl_store *store, dl_buffer *values,
                  dl_deadline deadline)
 {
+    if (values == NULL) {
+        return dl_store_wait(store, self->keys, (size_t)self->size, deadline);
+    }
     for (int rank = 0; rank < self->size; rank++) {
         dl_buffer_clear(&values[rank]);
     }
@@ -98,4 +102,22 @@ dl_rank_keys_absent(const dl_rank_keys *self, dl_store *store, dl_rank_list *abs
     }
     dl_rank_list_end(absent);
     return DL_OK;
+}
+
+dl_status
+dl_rank_keys_fail_absent(const dl_rank_keys *self, dl_store *store, const char *what,
+                         dl_deadline deadline)
+{
+    dl_error late = *dl_last_error();
+    dl_rank_list absent;
+
+    if (dl_rank_keys_absent(self, store, &absent) != DL_OK || absent.count == 0) {
+        return dl_fail_again(&late);
+    }
+    return dl_fail(DL_TIMEOUT,
+                   "rank%s %s did not join %s within %" PRId64
+                   "ms; `distlite ps` shows what each rank does; all need the same "
+                   "backend",
+                   absent.count == 1 ? "" : "s", absent.text, what,
+                   deadline.limit / DL_MILLISECOND);
 }

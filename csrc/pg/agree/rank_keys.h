@@ -34,7 +34,8 @@ void dl_rank_keys_fini(dl_rank_keys *self);
 dl_buffer *dl_rank_values_new(int size);
 void dl_rank_values_free(dl_buffer *values, int size);
 
-/* Waits until all keys exist, and reads their values. */
+/* Waits until all keys exist, and reads their values; only waits if `values` is NULL.  A
+ * store answers a wait for absent keys in one request, and a read of them in three. */
 dl_status dl_rank_keys_get(const dl_rank_keys *self, dl_store *store, dl_buffer *values,
                            dl_deadline deadline);
 
@@ -53,5 +54,10 @@ void dl_rank_list_end(dl_rank_list *list);
 /* Lists the ranks whose keys do not exist now. */
 dl_status dl_rank_keys_absent(const dl_rank_keys *self, dl_store *store,
                               dl_rank_list *absent);
+
+/* Fails with DL_TIMEOUT after a wait until `deadline`, in which those ranks "did not join"
+ * what `what` says; with the thread's last error if all keys exist by now. */
+dl_status dl_rank_keys_fail_absent(const dl_rank_keys *self, dl_store *store,
+                                   const char *what, dl_deadline deadline);
 
 #endif

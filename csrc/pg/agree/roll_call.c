@@ -106,7 +106,7 @@ note_wait(const dl_roll_call *self, const dl_buffer *words, dl_deadline deadline
             dl_awaited_add(&awaited, rank);
         }
     }
-    dl_blocked_look(self->record, &awaited, deadline);
+    dl_blocked_check(self->record, &awaited, deadline);
 }
 
 /* Checks after a slice which ranks have come, and which never will. */

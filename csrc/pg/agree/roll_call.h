@@ -23,9 +23,6 @@ typedef struct dl_roll_call {
     const dl_record *record; /* of the operation that waits, or NULL */
 } dl_roll_call;
 
-/* Room for a key with its topic, number and rank. */
-#define DL_ROLL_CALL_KEY_SIZE DL_RANK_KEY_SIZE
-
 /* Announces this rank; `words` must not be empty. */
 dl_status dl_roll_call_announce(const dl_roll_call *self, uint64_t number,
                                 const char *words, dl_deadline deadline);

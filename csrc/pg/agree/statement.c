@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/call_site.h"
 #include "base/text.h"
+#include "pg/record/recorder.h"
 
 __attribute__((format(printf, 2, 3))) static void
 put_text(dl_buffer *text, const char *format, ...)
@@ -34,13 +34,11 @@ put_who(dl_buffer *text)
 static void
 put_line(const dl_op_context *op, dl_buffer *text)
 {
-    char site[DL_CALL_SITE_TEXT_SIZE];
+    char site[DL_DOING_SITE_SIZE] = "";
 
-    /* A queued operation may run on any thread, so it carries the site of its call. */
-    if (op->call_site == NULL) {
-        dl_call_site_describe(site, sizeof site);
-    } else {
-        snprintf(site, sizeof site, "%s", op->call_site);
+    if (op->record != NULL) {
+        dl_recorder_describe_site(
+            atomic_load_explicit(&op->record->place, memory_order_relaxed), site);
     }
     /* The name of a file may contain newlines. */
     for (char *end = site; (end = strchr(end, '\n')) != NULL;) {
@@ -61,7 +59,7 @@ put_dtype(const dl_fingerprint *fingerprint, dl_buffer *text)
 }
 
 /* Returns the array whose shape must be equal on all ranks, or NULL if there is none:
- * uneven blocks differ, and the cards of objects are not the caller's. */
+ * uneven blocks differ, and the headers of objects are not the caller's. */
 static const dl_tensor *
 shared_tensor(const dl_fingerprint *fingerprint, const dl_call *call)
 {
@@ -74,7 +72,7 @@ shared_tensor(const dl_fingerprint *fingerprint, const dl_call *call)
     case DL_REDUCE_SCATTER_V:
         return NULL;
     default:
-        return dl_op_type_exchanges_cards(call->op) ? NULL : &call->tensor;
+        return dl_op_type_exchanges_headers(call->op) ? NULL : &call->tensor;
     }
 }
 

@@ -8,7 +8,6 @@
 
 #include "base/environment.h"
 #include "base/interrupt.h"
-#include "base/call_site.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "pg/agree/agreement.h"
@@ -143,7 +142,6 @@ make_backend(dl_group *group, dl_deadline deadline, dl_backend **backend)
         .rank = group->rank,
         .size = group->size,
         .group_name = group->name,
-        .backend_name = self->side.kind->name,
         .on_device = &self->options,
         .lost = check_lost,
         .context = group,
@@ -338,28 +336,7 @@ static void
 drop_op(dl_op *op)
 {
     dl_recorder_end(op->context.record, DL_CANCELLED);
-    free((void *)(uintptr_t)op->context.call_site);
     free((void *)(uintptr_t)op->call);
-}
-
-/* Records an operation that is queued in a batch, with its call site if ranks compare
- * calls. */
-static dl_status
-record_queued(dl_device_side *self, dl_op *op)
-{
-    char site[DL_CALL_SITE_TEXT_SIZE];
-
-    op->context.record =
-        is_message(op) ? record_message(self, op)
-                       : dl_recorder_queue(&self->side.seat, &op->context.fingerprint,
-                                           op->context.deadline);
-    if (self->side.agreement == NULL) {
-        return DL_OK;
-    }
-    /* Noted now, because the thread has another call site when the batch is issued. */
-    dl_call_site_describe(site, sizeof site);
-    op->context.call_site = strdup(site);
-    return op->context.call_site == NULL ? dl_fail_no_memory() : DL_OK;
 }
 
 /* The arguments are copied, since lists of blocks live on the caller's stack.  The
@@ -380,14 +357,12 @@ add_to_batch(dl_group *group, const dl_op *op)
         self->batch_capacity = capacity;
     }
     DL_TRY(dl_call_copy(op->call, group->size, (dl_room){0}, &copy));
-    dl_op *added = &self->batch[self->batch_count];
+    dl_op *added = &self->batch[self->batch_count++];
     *added = (dl_op){copy, op->context};
-    dl_status status = record_queued(self, added);
-    if (status != DL_OK) {
-        drop_op(added);
-        return status;
-    }
-    self->batch_count++;
+    added->context.record =
+        is_message(op) ? record_message(self, op)
+                       : dl_recorder_queue(&self->side.seat, &op->context.fingerprint,
+                                           op->context.deadline);
     return DL_OK;
 }
 

@@ -19,7 +19,7 @@ struct dl_device_side {
      * thread-local `own`; NULL if there is none. */
     _Atomic(const void *) batcher;
     /* guarded by the turn */
-    dl_op *batch; /* owns the calls and their call sites */
+    dl_op *batch; /* owns the calls */
     size_t batch_count;
     size_t batch_capacity;
 };

@@ -12,9 +12,9 @@
 #include "base/thread.h"
 #include "pg/agree/rank_keys.h"
 
-/* Time for the requests after the wait: the verdict must be written even if the
+/* Time for the requests after the wait: the outcome must be written even if the
  * deadline has passed. */
-#define VERDICT_PATIENCE (2 * DL_SECOND)
+#define OUTCOME_PATIENCE (2 * DL_SECOND)
 
 /* A communicator in progress is polled without sleeping for AWAKE, since a launch takes
  * only some microseconds, and then every POLL_EVERY. */
@@ -60,22 +60,22 @@ rank_in_group(const dl_nccl_meeting *meeting, int rank)
     return meeting->members == NULL ? rank : meeting->members[rank];
 }
 
-/* Writes the verdict, or reads the one that another rank has written before.  `status`
+/* Writes the outcome, or reads the one that another rank has written before.  `status`
  * is this rank's own outcome, with the thread's error; the result is what holds for
  * all. */
 static dl_status
-agree_on_verdict(const dl_nccl_meeting *meeting, dl_status status)
+agree_on_outcome(const dl_nccl_meeting *meeting, dl_status status)
 {
     dl_error error = *dl_last_error();
     char key[DL_RANK_KEY_SIZE], own[64];
     dl_buffer held = {0};
 
-    snprintf(key, sizeof key, "%s/verdict", meeting->key);
+    snprintf(key, sizeof key, "%s/outcome", meeting->key);
     snprintf(own, sizeof own, "rank %d gave up", rank_in_group(meeting, meeting->rank));
     dl_status asked =
         dl_store_compare_set(meeting->store, dl_bytes_of(key), DL_LITERAL(""),
                              dl_bytes_of(status == DL_OK ? all_are_here : own), &held,
-                             dl_deadline_after(VERDICT_PATIENCE));
+                             dl_deadline_after(OUTCOME_PATIENCE));
     bool are_here = asked == DL_OK && held.size == strlen(all_are_here)
                     && memcmp(held.data, all_are_here, held.size) == 0;
     if (status == DL_OK && asked == DL_OK && !are_here) {
@@ -90,26 +90,6 @@ agree_on_verdict(const dl_nccl_meeting *meeting, dl_status status)
     }
     dl_buffer_fini(&held);
     return status;
-}
-
-/* Fails with a timeout that names the absent ranks, or with the thread's error if all
- * keys exist by now. */
-static dl_status
-name_absent(const dl_nccl_meeting *meeting, const dl_rank_keys *keys,
-            dl_deadline deadline)
-{
-    dl_error late = *dl_last_error();
-    dl_rank_list absent;
-
-    if (dl_rank_keys_absent(keys, meeting->store, &absent) != DL_OK
-        || absent.count == 0) {
-        return dl_fail_again(&late);
-    }
-    return dl_fail(DL_TIMEOUT,
-                   "rank%s %s did not join it within %" PRId64
-                   "ms; `distlite ps` shows what each rank does",
-                   absent.count == 1 ? "" : "s", absent.text,
-                   deadline.limit / DL_MILLISECOND);
 }
 
 static bool
@@ -136,9 +116,9 @@ await_ranks(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
         status = dl_nccl_watch_cause(watch);
         status = status == DL_OK ? dl_fail_again(&interrupt) : status;
     } else if (status == DL_TIMEOUT) {
-        status = name_absent(meeting, keys, deadline);
+        status = dl_rank_keys_fail_absent(keys, meeting->store, "it", deadline);
     }
-    return agree_on_verdict(meeting, status);
+    return agree_on_outcome(meeting, status);
 }
 
 static dl_status
@@ -171,7 +151,7 @@ dl_nccl_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline d
     if (status == DL_OK && id != NULL && meeting->rank > 0) {
         /* The id is in the store already, but the deadline may just have passed. */
         status =
-            take_id(meeting, keys.keys[0], dl_deadline_after(VERDICT_PATIENCE), id);
+            take_id(meeting, keys.keys[0], dl_deadline_after(OUTCOME_PATIENCE), id);
     }
     dl_rank_keys_fini(&keys);
     return status;

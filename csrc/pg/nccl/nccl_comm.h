@@ -9,7 +9,7 @@
  *
  * The ranks meet before the call.  Each sets a key of its own in the store, rank 0 with
  * NCCL's id as its value, and waits for the keys of all others.  The first rank that is
- * done waiting writes a last key, the verdict that holds for all: either all ranks have
+ * done waiting writes a last key, the outcome that holds for all: either all ranks have
  * come, or one of them gave up.  So a rank that comes late does not call NCCL alone,
  * and a rank whose deadline passes just when the last one comes goes on with the
  * others. */

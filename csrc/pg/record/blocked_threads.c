@@ -116,14 +116,14 @@ note_slice(const dl_record *record, const void *lane, const dl_awaited *awaited,
 }
 
 void
-dl_blocked_look(const dl_record *record, const dl_awaited *awaited,
-                dl_deadline deadline)
+dl_blocked_check(const dl_record *record, const dl_awaited *awaited,
+                 dl_deadline deadline)
 {
     note_slice(record, NULL, awaited, deadline);
 }
 
 void
-dl_blocked_look_at_lane(const void *lane)
+dl_blocked_check_lane(const void *lane)
 {
     note_slice(NULL, lane, NULL, dl_deadline_after(-1));
 }

@@ -18,12 +18,12 @@
  * which is NULL if not recorded.  `awaited` are the ranks of the group that the
  * operation waits for; NULL for a message, which waits for its peer.  The operation
  * fails at `deadline`. */
-void dl_blocked_look(const dl_record *record, const dl_awaited *awaited,
-                     dl_deadline deadline);
+void dl_blocked_check(const dl_record *record, const dl_awaited *awaited,
+                      dl_deadline deadline);
 
 /* The same for a thread that waits for its turn in `lane`, or for one of
  * the lane's jobs. */
-void dl_blocked_look_at_lane(const void *lane);
+void dl_blocked_check_lane(const void *lane);
 
 /* Called after the wait, whatever its outcome; may be called repeatedly. */
 void dl_blocked_end(void);

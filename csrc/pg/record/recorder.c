@@ -22,6 +22,9 @@
 #define RECORDS_LIMIT (1 << 20)
 #define GROUPS 128
 #define SITES 1024
+/* The rows in which a site may be.  A loop that names its operations anew each time
+ * fills those of its own line only, and does not search the whole table each time. */
+#define SITE_ROWS 32
 #define WAITS 32
 
 /* The contents of a new row, besides the fingerprint. */
@@ -312,7 +315,7 @@ find_site_locked(const dl_plain_site *wanted)
     uint32_t first = (uint32_t)(wanted->line * 31 + strlen(wanted->file));
     dl_plain_site found;
 
-    for (uint32_t i = first; i != first + SITES; i++) {
+    for (uint32_t i = first; i != first + SITE_ROWS; i++) {
         const dl_recorded_site *row = &recorder.tables.sites[i % SITES];
         dl_row_read(&row->version, &found, DL_SITE_WORDS);
         if (found.version == 0
@@ -352,6 +355,17 @@ dl_recorder_add_site(const char *file, const char *function, int line)
     uint32_t number = is_made ? add_site_locked(&site) : 0;
     pthread_mutex_unlock(&lock);
     return number;
+}
+
+void
+dl_recorder_describe_site(uint64_t place, char text[DL_DOING_SITE_SIZE])
+{
+    uint64_t number = place >> 32;
+
+    text[0] = '\0';
+    if (number > 0) {
+        dl_doing_describe_site(&recorder.tables.sites[number - 1], text);
+    }
 }
 
 /* Takes a free row, to which no other thread writes while its version is odd. */

@@ -18,6 +18,7 @@
 #include "base/deadline.h"
 #include "base/status.h"
 #include "pg/fingerprint.h"
+#include "pg/record/doing.h"
 #include "pg/record/recording_file.h"
 
 /* A group's row in the recording.  Nothing is recorded for a zeroed seat. */
@@ -99,6 +100,10 @@ void dl_recorder_visit_job(dl_recording_visit_fn visit, void *context);
 /* Returns the number of a call site, the same for equal sites; 0 if there is no room or
  * the recorder is off.  Too slow for every call: callers cache the number. */
 uint32_t dl_recorder_add_site(const char *file, const char *function, int line);
+
+/* Writes the call site of a record with this `place`, such as "train.py:48 in step"; empty
+ * if it is not known. */
+void dl_recorder_describe_site(uint64_t place, char text[DL_DOING_SITE_SIZE]);
 
 /* Makes the recording of the process, unless there is one. */
 void dl_recorder_make(void);

@@ -162,24 +162,6 @@ write_key(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
     return key_of(self->exchange, self->round, rank, text);
 }
 
-static dl_status
-fail_absent(const pending *self, const dl_rank_keys *keys)
-{
-    const dl_ucc_exchange *exchange = self->exchange;
-    dl_error error = *dl_last_error();
-    dl_rank_list absent;
-
-    if (dl_rank_keys_absent(keys, exchange->store, &absent) != DL_OK
-        || absent.count == 0) {
-        return dl_fail_again(&error);
-    }
-    return dl_fail(DL_TIMEOUT,
-                   "rank%s %s did not join in creating the UCC %s within %" PRId64
-                   "ms; check that each is running and has the same backend",
-                   absent.count == 1 ? "" : "s", absent.text, exchange->what,
-                   exchange->deadline.limit / DL_MILLISECOND);
-}
-
 /* Copies a rank's bytes, which are as many as this rank's. */
 static dl_status
 copy_values(const pending *self, int rank, const dl_buffer *value)
@@ -202,7 +184,10 @@ collect_values(pending *self, const dl_rank_keys *keys, dl_buffer *values)
 
     dl_status status = dl_rank_keys_get(keys, exchange->store, values, look);
     if (status == DL_TIMEOUT && dl_deadline_passed(exchange->deadline)) {
-        return fail_absent(self, keys);
+        char what[32];
+        snprintf(what, sizeof what, "the UCC %s", exchange->what);
+        return dl_rank_keys_fail_absent(keys, exchange->store, what,
+                                        exchange->deadline);
     }
     for (int rank = 0; status == DL_OK && rank < exchange->size; rank++) {
         status = copy_values(self, rank, &values[rank]);
