@@ -159,7 +159,9 @@ is_zero(const uint8_t *bytes, uint64_t size)
     return true;
 }
 
-/* Returns whether one of the sectors behind `offset` consists of zeros. */
+/* Returns whether one of the sectors behind `offset`, where a frame that is not valid
+ * begins, consists of zeros from there on.  A few zeros count, too: to start without what
+ * follows, and with a copy of the file, is better than not to start. */
 static bool
 lacks_a_sector(dl_bytes file, uint64_t offset)
 {
@@ -168,8 +170,7 @@ lacks_a_sector(dl_bytes file, uint64_t offset)
     for (uint64_t at = offset; at < file.size; at = next) {
         next = (at / SECTOR + 1) * SECTOR;
         uint64_t end = next < file.size ? next : file.size;
-        /* A few bytes at the end of a shared sector may be zeros for another reason. */
-        if (end - at >= DL_JOURNAL_FRAME_HEAD && is_zero(file.data + at, end - at)) {
+        if (is_zero(file.data + at, end - at)) {
             return true;
         }
     }

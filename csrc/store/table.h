@@ -6,8 +6,8 @@
  *
  * A waiter is linked to one key at a time, the first one that it lacks, however many it
  * waits for: the cost of a change is proportional to the waiters of that key.  Once that
- * key exists the waiter moves to a ready list, which the owner drains after each
- * changing call: the table never calls out.
+ * key exists the waiter has seen it, even if it is deleted, and moves to a ready list,
+ * which the owner drains after each changing call: the table never calls out.
  *
  * A name may have a value and a queue at once.  It exists while it has a value or an
  * item in its queue; num_keys, listing and delete only concern values. */
@@ -54,8 +54,8 @@ dl_status dl_table_add(dl_table *table, dl_bytes key, int64_t delta, int64_t *su
 dl_status dl_table_compare_set(dl_table *table, dl_bytes key, dl_bytes expected,
                                dl_bytes desired, dl_blob **held);
 
-/* Deletes the value and returns whether there was one.  Waiters that wait for the key
- * wait for it again. */
+/* Deletes the value and returns whether there was one.  Waiters that have seen the key
+ * do not wait for it again. */
 bool dl_table_delete(dl_table *table, dl_bytes key);
 
 dl_status dl_table_queue_push(dl_table *table, dl_bytes key, dl_bytes value);
@@ -74,7 +74,7 @@ dl_status dl_table_apply(dl_table *table, const dl_change *change, dl_blob **pop
 
 int64_t dl_table_queue_size(const dl_table *table, dl_bytes key);
 
-/* Parks `waiter` until all keys exist at the same time, unless they do already: then
+/* Parks `waiter` until it has seen each of the keys, unless all exist already: then
  * `is_parked` is false, and it does not appear in the ready list.  `keys` must outlive the
  * wait; duplicates are harmless; a wait for no keys is over at once.  Not for
  * DL_WAIT_BARRIER. */

@@ -26,9 +26,9 @@ typedef struct dl_table {
 } dl_table;
 
 typedef enum dl_wait_kind {
-    DL_WAIT_KEYS,    /* until all keys exist */
-    DL_WAIT_VALUES,  /* until all keys have values: queues do not count */
-    DL_WAIT_ITEMS,   /* until all keys have items: values do not count */
+    DL_WAIT_KEYS,    /* until all keys were seen to exist */
+    DL_WAIT_VALUES,  /* until all had values: queues do not count */
+    DL_WAIT_ITEMS,   /* until all had items: values do not count */
     DL_WAIT_BARRIER, /* see dl_table_barrier() */
 } dl_wait_kind;
 
@@ -41,7 +41,7 @@ typedef struct dl_waiter {
     struct dl_table_entry *entry; /* what it is linked to; NULL: ready or idle */
     const dl_bytes *keys;         /* the owner's; none for a barrier */
     size_t count;
-    size_t next;        /* index of the key that it was last linked to */
+    size_t next;        /* the number of keys that it has seen, from the first on */
     int64_t world_size; /* of a barrier */
     dl_status status;   /* of a wait that is over: DL_OK, or why it ended early */
 } dl_waiter;

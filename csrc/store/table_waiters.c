@@ -18,10 +18,13 @@ unlink_waiter(dl_table *table, dl_waiter *waiter)
     table->waiter_count--;
 }
 
+/* The waiter has what it needs of the key that it is linked to: it never looks that one
+ * up again, so that a key which comes and goes costs it nothing more. */
 static void
 make_ready(dl_table *table, dl_waiter *waiter)
 {
     unlink_waiter(table, waiter);
+    waiter->next++;
     dl_list_append(&table->ready, &waiter->node);
 }
 
@@ -111,12 +114,11 @@ dl_waiter_link(dl_table *table, dl_waiter *waiter, dl_bytes key)
 dl_status
 dl_waiter_advance(dl_table *table, dl_waiter *waiter)
 {
-    for (size_t i = 0; i < waiter->count; i++) {
-        size_t at = (waiter->next + i) % waiter->count;
-        const dl_table_entry *entry = dl_entry_find(table, waiter->keys[at]);
+    for (; waiter->next < waiter->count; waiter->next++) {
+        dl_bytes key = waiter->keys[waiter->next];
+        const dl_table_entry *entry = dl_entry_find(table, key);
         if (entry == NULL || !is_met(waiter->kind, dl_entry_presence(entry))) {
-            waiter->next = at;
-            return dl_waiter_link(table, waiter, waiter->keys[at]);
+            return dl_waiter_link(table, waiter, key);
         }
     }
     return DL_OK;

@@ -13,8 +13,8 @@ void dl_entry_changed(dl_table *table, const dl_table_entry *entry);
 /* Links the waiter to the entry of `key`. */
 dl_status dl_waiter_link(dl_table *table, dl_waiter *waiter, dl_bytes key);
 
-/* Links the waiter to the first of its keys that it lacks, beginning with the one to
- * which it was last linked; leaves it unlinked if it lacks none. */
+/* Links the waiter to the first of its keys that it has not seen and that it lacks;
+ * leaves it unlinked if there is none. */
 dl_status dl_waiter_advance(dl_table *table, dl_waiter *waiter);
 
 /* Returns the next waiter whose wait is over, in the order in which they ended, each

@@ -304,11 +304,10 @@ REQUEST_METHOD(store_barrier, DL_OP_BARRIER)
 REQUEST_METHOD(store_stats, DL_OP_STATS)
 
 static PyObject *
-store_has_extended_api(PyObject *self, PyObject *unused)
+store_has_extended_api(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     dl_store *store = dlpy_store_core(self);
 
-    (void)unused;
     if (store == NULL) {
         return NULL;
     }
@@ -389,12 +388,11 @@ clone_prefix_store(const dlpy_state *state, dlpy_store *self)
 
 /* A store written in Python has the clone() of its class, or none. */
 static PyObject *
-store_clone(PyObject *self, PyObject *unused)
+store_clone(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
     dl_store *store = dlpy_store_core(self);
 
-    (void)unused;
     if (state == NULL || store == NULL) {
         return NULL;
     }
@@ -408,11 +406,10 @@ store_clone(PyObject *self, PyObject *unused)
 }
 
 PyObject *
-dlpy_store_get_timeout(PyObject *self, void *closure)
+dlpy_store_get_timeout(PyObject *self, void *Py_UNUSED(closure))
 {
     dl_store *store = dlpy_store_core(self);
 
-    (void)closure;
     return store == NULL ? NULL : dlpy_timedelta_from(dl_store_timeout(store));
 }
 
@@ -443,11 +440,10 @@ static METHOD(store_set_timeout)
 /* Releases the GIL: closing has no deadline, but ends threads and may wait briefly for
  * a file's lock.  A signal must not interrupt it halfway. */
 static PyObject *
-store_close(PyObject *self, PyObject *unused)
+store_close(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     dl_store *store = dlpy_store_core(self);
 
-    (void)unused;
     if (store == NULL) {
         return NULL;
     }
@@ -463,9 +459,8 @@ store_close(PyObject *self, PyObject *unused)
 
 /* Fails if __init__ has not run. */
 static PyObject *
-store_enter(PyObject *self, PyObject *unused)
+store_enter(PyObject *self, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     return dlpy_store_core(self) == NULL ? NULL : Py_NewRef(self);
 }
 
@@ -558,11 +553,10 @@ reduce_prefix_store(const dlpy_state *state, dlpy_store *self)
 
 /* Called by both pickle and copy. */
 static PyObject *
-store_reduce(PyObject *self, PyObject *unused)
+store_reduce(PyObject *self, PyObject *Py_UNUSED(unused))
 {
     const dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
 
-    (void)unused;
     if (state == NULL || dlpy_store_core(self) == NULL) {
         return NULL;
     }
@@ -577,62 +571,34 @@ store_reduce(PyObject *self, PyObject *unused)
 
 /* The docstring of Store documents what all methods have in common. */
 PyMethodDef dlpy_store_methods[] = {
-    {"set", FUNCTION(store_set), FLAGS,
-     "set($self, key, value)\n--\n\n" DLPY_DOC_STORE_SET},
-    {"get", FUNCTION(store_get), FLAGS,
-     "get($self, key, *, timeout=None)\n--\n\n" DLPY_DOC_STORE_GET},
-    {"add", FUNCTION(store_add), FLAGS,
-     "add($self, key, amount)\n--\n\n" DLPY_DOC_STORE_ADD},
-    {"compare_set", FUNCTION(store_compare_set), FLAGS,
-     "compare_set($self, key, expected, desired)\n--\n\n" DLPY_DOC_STORE_COMPARE_SET},
-    {"delete_key", FUNCTION(store_delete_key), FLAGS,
-     "delete_key($self, key)\n--\n\n" DLPY_DOC_STORE_DELETE_KEY},
-    {"append", FUNCTION(store_append), FLAGS,
-     "append($self, key, value)\n--\n\n" DLPY_DOC_STORE_APPEND},
-    {"queue_push", FUNCTION(store_queue_push), FLAGS,
-     "queue_push($self, key, value)\n--\n\n" DLPY_DOC_STORE_QUEUE_PUSH},
-    {"queue_pop", FUNCTION(store_queue_pop), FLAGS,
-     "queue_pop($self, key, block=True, *, "
-     "timeout=None)\n--\n\n" DLPY_DOC_STORE_QUEUE_POP},
-    {"queue_len", FUNCTION(store_queue_len), FLAGS,
-     "queue_len($self, key)\n--\n\n" DLPY_DOC_STORE_QUEUE_LEN},
-    {"check", FUNCTION(store_check), FLAGS,
-     "check($self, keys)\n--\n\n" DLPY_DOC_STORE_CHECK},
-    {"wait", FUNCTION(store_wait), FLAGS,
-     "wait($self, keys, timeout=None)\n--\n\n" DLPY_DOC_STORE_WAIT},
-    {"num_keys", FUNCTION(store_num_keys), FLAGS,
-     "num_keys($self)\n--\n\n" DLPY_DOC_STORE_NUM_KEYS},
-    {"list_keys", FUNCTION(store_list_keys), FLAGS,
-     "list_keys($self)\n--\n\n" DLPY_DOC_STORE_LIST_KEYS},
-    {"multi_get", FUNCTION(store_multi_get), FLAGS,
-     "multi_get($self, keys, *, timeout=None)\n--\n\n" DLPY_DOC_STORE_MULTI_GET},
-    {"multi_set", FUNCTION(store_multi_set), FLAGS,
-     "multi_set($self, keys, values)\n--\n\n" DLPY_DOC_STORE_MULTI_SET},
-    {"barrier", FUNCTION(store_barrier), FLAGS,
-     "barrier($self, key, world_size, timeout=None)\n--\n\n" DLPY_DOC_STORE_BARRIER},
-    {"stats", FUNCTION(store_stats), FLAGS,
-     "stats($self)\n--\n\n" DLPY_DOC_STORE_STATS},
+    {"set", FUNCTION(store_set), FLAGS, DLPY_DOC_STORE_SET},
+    {"get", FUNCTION(store_get), FLAGS, DLPY_DOC_STORE_GET},
+    {"add", FUNCTION(store_add), FLAGS, DLPY_DOC_STORE_ADD},
+    {"compare_set", FUNCTION(store_compare_set), FLAGS, DLPY_DOC_STORE_COMPARE_SET},
+    {"delete_key", FUNCTION(store_delete_key), FLAGS, DLPY_DOC_STORE_DELETE_KEY},
+    {"append", FUNCTION(store_append), FLAGS, DLPY_DOC_STORE_APPEND},
+    {"queue_push", FUNCTION(store_queue_push), FLAGS, DLPY_DOC_STORE_QUEUE_PUSH},
+    {"queue_pop", FUNCTION(store_queue_pop), FLAGS, DLPY_DOC_STORE_QUEUE_POP},
+    {"queue_len", FUNCTION(store_queue_len), FLAGS, DLPY_DOC_STORE_QUEUE_LEN},
+    {"check", FUNCTION(store_check), FLAGS, DLPY_DOC_STORE_CHECK},
+    {"wait", FUNCTION(store_wait), FLAGS, DLPY_DOC_STORE_WAIT},
+    {"num_keys", FUNCTION(store_num_keys), FLAGS, DLPY_DOC_STORE_NUM_KEYS},
+    {"list_keys", FUNCTION(store_list_keys), FLAGS, DLPY_DOC_STORE_LIST_KEYS},
+    {"multi_get", FUNCTION(store_multi_get), FLAGS, DLPY_DOC_STORE_MULTI_GET},
+    {"multi_set", FUNCTION(store_multi_set), FLAGS, DLPY_DOC_STORE_MULTI_SET},
+    {"barrier", FUNCTION(store_barrier), FLAGS, DLPY_DOC_STORE_BARRIER},
+    {"stats", FUNCTION(store_stats), FLAGS, DLPY_DOC_STORE_STATS},
     {"has_extended_api", store_has_extended_api, METH_NOARGS,
-     "has_extended_api($self)\n--\n\n" DLPY_DOC_STORE_HAS_EXTENDED_API},
-    {"clone", store_clone, METH_NOARGS, "clone($self)\n--\n\n" DLPY_DOC_STORE_CLONE},
-    {"set_timeout", FUNCTION(store_set_timeout), FLAGS,
-     "set_timeout($self, timeout)\n--\n\n" DLPY_DOC_STORE_SET_TIMEOUT},
-    {"close", store_close, METH_NOARGS, "close($self)\n--\n\n" DLPY_DOC_STORE_CLOSE},
-    {"dict", FUNCTION(store_dict), FLAGS,
-     "dict($self, prefix='')\n--\n\n" DLPY_DOC_STORE_DICT},
-    {"items", FUNCTION(store_items), FLAGS,
-     "items($self, prefix='')\n--\n\n" DLPY_DOC_STORE_ITEMS},
-    {"watch", FUNCTION(store_watch), FLAGS,
-     "watch($self, prefix='', timeout=None, initial=False, *, "
-     "interval=1.0)\n--\n\n" DLPY_DOC_STORE_WATCH},
-    {"lock", FUNCTION(store_lock), FLAGS,
-     "lock($self, name, timeout=None, *, lease=None)\n--\n\n" DLPY_DOC_STORE_LOCK},
-    {"__enter__", store_enter, METH_NOARGS,
-     "__enter__($self)\n--\n\n"
-     "The store itself."},
-    {"__exit__", FUNCTION(store_exit), FLAGS,
-     "__exit__($self, exception_type, exception, traceback)\n--\n\n"
-     "Closes the store."},
+     DLPY_DOC_STORE_HAS_EXTENDED_API},
+    {"clone", store_clone, METH_NOARGS, DLPY_DOC_STORE_CLONE},
+    {"set_timeout", FUNCTION(store_set_timeout), FLAGS, DLPY_DOC_STORE_SET_TIMEOUT},
+    {"close", store_close, METH_NOARGS, DLPY_DOC_STORE_CLOSE},
+    {"dict", FUNCTION(store_dict), FLAGS, DLPY_DOC_STORE_DICT},
+    {"items", FUNCTION(store_items), FLAGS, DLPY_DOC_STORE_ITEMS},
+    {"watch", FUNCTION(store_watch), FLAGS, DLPY_DOC_STORE_WATCH},
+    {"lock", FUNCTION(store_lock), FLAGS, DLPY_DOC_STORE_LOCK},
+    {"__enter__", store_enter, METH_NOARGS, DLPY_DOC_STORE___ENTER__},
+    {"__exit__", FUNCTION(store_exit), FLAGS, DLPY_DOC_STORE___EXIT__},
     {"__reduce__", store_reduce, METH_NOARGS,
      "__reduce__($self)\n--\n\n"
      "Returns what pickle and copy need to make another handle of the same data."},

@@ -36,18 +36,6 @@ dlpy_store_core(PyObject *self)
     return store;
 }
 
-/* May join threads and wait for a file's lock, so releases the GIL.  Holds signals, as
- * no exception could be reported. */
-static void
-unref_core(dl_store *store)
-{
-    dlpy_signals_hold();
-    Py_BEGIN_ALLOW_THREADS
-    dl_store_unref(store);
-    Py_END_ALLOW_THREADS
-    dlpy_signals_release();
-}
-
 /* A view of a store written in Python is created anew over a store that owns the
  * object; for all other stores a reference is taken. */
 dl_store *
@@ -73,7 +61,7 @@ dlpy_store_share(const dlpy_state *state, PyObject *self)
     dl_store *shared = NULL;
     dl_status status =
         dl_prefix_store_new(dl_prefix_store_prefix(own), shared_below, &shared);
-    unref_core(shared_below);
+    DLPY_END(dl_store_unref(shared_below));
     if (status != DL_OK) {
         PyErr_NoMemory();
     }
@@ -88,10 +76,9 @@ dlpy_store_describe_unmade(PyObject *self)
 }
 
 PyObject *
-dlpy_store_alloc(PyTypeObject *type, PyObject *args, PyObject *keywords)
+dlpy_store_alloc(PyTypeObject *type, PyObject *Py_UNUSED(args),
+                 PyObject *Py_UNUSED(keywords))
 {
-    (void)args;
-    (void)keywords;
     return type->tp_alloc(type, 0);
 }
 
@@ -102,7 +89,7 @@ dlpy_store_wrap(PyTypeObject *type, dl_store *store)
     dlpy_store *self = (dlpy_store *)type->tp_alloc(type, 0);
 
     if (self == NULL) {
-        unref_core(store);
+        DLPY_END(dl_store_unref(store));
         return NULL;
     }
     self->store = store;
@@ -136,7 +123,7 @@ adopt(PyObject *self, dl_store *store, PyObject *below)
     }
     Py_END_CRITICAL_SECTION();
     if (result < 0) {
-        unref_core(store);
+        DLPY_END(dl_store_unref(store));
     }
     return result;
 }
@@ -164,11 +151,10 @@ store_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 
 /* Takes no arguments; neither do subclasses without their own __init__. */
 static int
-store_init(PyObject *self, PyObject *args, PyObject *keywords)
+store_init(PyObject *Py_UNUSED(self), PyObject *args, PyObject *keywords)
 {
     static const dlpy_signature signature = {"Store", 0, {NULL}};
 
-    (void)self;
     return dlpy_take_init_arguments(&signature, args, keywords, NULL);
 }
 
@@ -190,7 +176,7 @@ store_clear(PyObject *self)
     if (store->below != NULL) {
         dl_store *core = store->store;
         store->store = NULL;
-        unref_core(core);
+        DLPY_END(dl_store_unref(core));
         Py_CLEAR(store->below);
     }
     return 0;
@@ -205,8 +191,8 @@ store_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
 
     PyObject_GC_UnTrack(self);
-    /* First, since unref_core() releases the GIL: no other thread may obtain an object
-     * that is being deallocated. */
+    /* First, since dropping the store releases the GIL: no other thread may obtain an
+     * object that is being deallocated. */
     if (store->weak_references != NULL) {
         PyObject_ClearWeakRefs(self);
     }
@@ -215,7 +201,7 @@ store_dealloc(PyObject *self)
         if (dlpy_python_store_check(store->store)) {
             dlpy_python_store_detach(store->store);
         }
-        unref_core(store->store);
+        DLPY_END(dl_store_unref(store->store));
     }
     type->tp_free(self);
     Py_DECREF(type);
@@ -380,11 +366,10 @@ file_store_init(PyObject *self, PyObject *args, PyObject *keywords)
 }
 
 static PyObject *
-file_store_path(PyObject *self, void *closure)
+file_store_path(PyObject *self, void *Py_UNUSED(closure))
 {
     dl_store *store = dlpy_store_core(self);
 
-    (void)closure;
     return store == NULL ? NULL : PyUnicode_DecodeFSDefault(dl_file_store_path(store));
 }
 
@@ -467,9 +452,8 @@ prefix_store_init(PyObject *self, PyObject *args, PyObject *keywords)
 }
 
 static PyObject *
-underlying_store(PyObject *self, void *closure)
+underlying_store(PyObject *self, void *Py_UNUSED(closure))
 {
-    (void)closure;
     if (dlpy_store_core(self) == NULL) {
         return NULL;
     }
@@ -478,9 +462,8 @@ underlying_store(PyObject *self, void *closure)
 
 /* Follows the views to the first object that is not one, whatever its class. */
 static PyObject *
-underlying_non_prefix_store(PyObject *self, void *closure)
+underlying_non_prefix_store(PyObject *self, void *Py_UNUSED(closure))
 {
-    (void)closure;
     if (dlpy_store_core(self) == NULL) {
         return NULL;
     }

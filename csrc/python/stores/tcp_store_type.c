@@ -130,6 +130,15 @@ take_flags(PyObject **values, dl_tcp_store_options *options)
     return 0;
 }
 
+/* Loads the OpenSSL that came with this Python, if one did, so that the core uses that
+ * one and does not look for another.  Without the module it looks alone. */
+static void
+load_own_openssl(void)
+{
+    Py_XDECREF(PyImport_ImportModule("_ssl"));
+    PyErr_Clear();
+}
+
 /* Takes the job's token from the argument or, if that is None, from the environment;
  * the caller owns the reference in `options->secret`. */
 static int
@@ -145,10 +154,7 @@ take_token(PyObject *self, PyObject *object, dl_tcp_store_options *options)
     if (is_given && dlpy_bytes_from(object, "token", &token) < 0) {
         return -1;
     }
-    /* Loads the libcrypto that came with this Python, if one did, so that the core uses
-     * that one and does not look for another.  Without the module it looks alone. */
-    Py_XDECREF(PyImport_ImportModule("_hashlib"));
-    PyErr_Clear();
+    load_own_openssl();
     status = is_given ? dl_secret_new(token.bytes, &options->secret)
                       : dl_secret_find(&options->secret);
     if (is_given) {
@@ -199,9 +205,7 @@ take_tls(PyObject *object, dl_tcp_store_options *options)
         return -1;
     }
     if (options->tls != NULL || dl_tcp_store_tls_is_named()) {
-        /* As for the token: the core uses the libssl of this Python, if it has one. */
-        Py_XDECREF(PyImport_ImportModule("_ssl"));
-        PyErr_Clear();
+        load_own_openssl();
     }
     return 0;
 }
@@ -283,7 +287,7 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
     }
     /* From here on the core owns the descriptor: nothing may fail in between. */
     dl_deadline deadline = dl_deadline_after(options.timeout);
-    dlpy_log_look();
+    dlpy_log_check();
     dlpy_waiting_enter(state, &waiting, describe_connecting, &options, deadline);
     Py_BEGIN_ALLOW_THREADS
     status = dl_tcp_store_new(&options, deadline, &store);

@@ -34,7 +34,7 @@ note_change(dl_session *session, uint64_t position)
 
     if (journal != NULL && dl_journal_position(journal) != position) {
         session->client.has_changed = true;
-        dl_journal_relieve(journal);
+        dl_journal_limit_recorded(journal);
     }
 }
 

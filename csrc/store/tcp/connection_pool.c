@@ -345,8 +345,8 @@ move_over(dl_connection_pool *pool, dl_connection *old, dl_deadline deadline,
 }
 
 dl_status
-dl_connection_pool_shorten(dl_connection_pool *pool, dl_connection **connection,
-                           dl_deadline deadline)
+dl_connection_pool_take_shortcut(dl_connection_pool *pool, dl_connection **connection,
+                                 dl_deadline deadline)
 {
     dl_connection *old = *connection;
 

@@ -82,8 +82,8 @@ dl_status dl_connection_pool_open(dl_connection_pool *pool, const dl_slot *slot,
 /* Forbids the shortcut. */
 void dl_connection_pool_forbid_shortcut(dl_connection_pool *pool);
 
-/* Returns whether dl_connection_pool_shorten() should be called for an idle connection
- * that was taken. */
+/* Returns whether dl_connection_pool_take_shortcut() should be called for an idle
+ * connection that was taken. */
 bool dl_connection_pool_is_due(dl_connection_pool *pool,
                                const dl_connection *connection);
 
@@ -91,8 +91,9 @@ bool dl_connection_pool_is_due(dl_connection_pool *pool,
  * is if there is none, or if it does not work within a second.  `*connection` is NULL
  * if it was lost in the attempt: open another one.  Fails only with DL_INTERRUPTED, or
  * DL_CANCELLED when the pool is closed; the connection is then the pool's again. */
-dl_status dl_connection_pool_shorten(dl_connection_pool *pool,
-                                     dl_connection **connection, dl_deadline deadline);
+dl_status dl_connection_pool_take_shortcut(dl_connection_pool *pool,
+                                           dl_connection **connection,
+                                           dl_deadline deadline);
 
 /* Returns a connection to the pool.  It is kept if it is clean and there is room, and
  * closed otherwise. */

@@ -410,7 +410,7 @@ try_once(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
 
     *result = (try_result){.was_idle = connection != NULL};
     if (connection != NULL && dl_connection_pool_is_due(pool, connection)) {
-        DL_TRY(dl_connection_pool_shorten(pool, &connection, open_by));
+        DL_TRY(dl_connection_pool_take_shortcut(pool, &connection, open_by));
     }
     if (connection == NULL) {
         dl_status status = open_one(pool, call, open_by, &connection);

@@ -270,7 +270,7 @@ dl_journal_position(const dl_journal *journal)
 }
 
 void
-dl_journal_relieve(dl_journal *journal)
+dl_journal_limit_recorded(dl_journal *journal)
 {
     if (journal->changes.size > CHANGES_LARGE && !journal->has_failed) {
         (void)write_changes(journal);

@@ -59,7 +59,7 @@ uint64_t dl_journal_position(const dl_journal *journal);
 
 /* To be called after a request: writes the recorded changes if they are too large to
  * wait for the end of the turn.  dl_journal_commit() reports a failure. */
-void dl_journal_relieve(dl_journal *journal);
+void dl_journal_limit_recorded(dl_journal *journal);
 
 /* Makes the recorded changes lasting, as the mode says.  After DL_BACKEND they are not;
  * they stay recorded, and the next call tries again. */

@@ -161,9 +161,6 @@ make_file(const char *path, const dl_journal_state *state, int fd, uint64_t *siz
 {
     int error = dl_journal_file_begin(fd, state->identity, size);
 
-    if (error == 0) {
-        error = dl_journal_sync_now(fd, path);
-    }
     return error == 0 ? DL_OK : dl_journal_file_fail(path, "writing its head", error);
 }
 
@@ -248,9 +245,13 @@ dl_journal_recover(const char *path, const dl_journal_state *state, int *fd,
         DL_TRY(cut_off(path, *fd, *size, &contents));
     }
     if (contents.size == 0) {
-        return make_file(path, state, *fd, size);
+        DL_TRY(make_file(path, state, *fd, size));
+    } else {
+        memcpy(state->identity, contents.identity, DL_JOURNAL_IDENTITY_SIZE);
+        *size = contents.size;
     }
-    memcpy(state->identity, contents.identity, DL_JOURNAL_IDENTITY_SIZE);
-    *size = contents.size;
-    return DL_OK;
+    /* A server that was killed may have written what the disk does not have yet, and
+     * from here on clients read it. */
+    int error = dl_journal_sync_now(*fd, path);
+    return error == 0 ? DL_OK : dl_journal_file_fail(path, "fdatasync", error);
 }
