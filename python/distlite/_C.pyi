@@ -624,13 +624,15 @@ class Store:
             ...     print(lock.is_held)
             True
         """
-    def __enter__(self) -> Self: ...
+    def __enter__(self) -> Self:
+        """The store itself."""
     def __exit__(
         self,
         exception_type: type[BaseException] | None,
         exception: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None: ...
+    ) -> None:
+        """Closes the store."""
     def __getitem__(self, key: _Bytes, /) -> bytes: ...
     def __setitem__(self, key: _Bytes, value: _Bytes, /) -> None: ...
     def __delitem__(self, key: _Bytes, /) -> None: ...
@@ -907,9 +909,13 @@ class ProcessGroup:
         """
     def _set_group_name(self, group_name: str, /) -> None: ...
     def _set_group_desc(self, group_desc: str, /) -> None: ...
-    def _abort(self, reason: str, /) -> None: ...
-    def _verify_calls(self, timeout: timedelta, /) -> None: ...
-    def _is_proved(self, rank: int, /) -> bool: ...
+    def _abort(self, reason: str, /) -> None:
+        """abort(), with a reason for the errors' text."""
+    def _verify_calls(self, timeout: timedelta, /) -> None:
+        """Compares calls that this rank has made ahead of other ranks with theirs."""
+    def _is_proved(self, rank: int, /) -> bool:
+        """Returns whether a rank (-1: every rank) has proved to be a process of this
+        job."""
     def shutdown(self) -> None:
         """Leaves the group; later operations fail.
 
@@ -1264,7 +1270,7 @@ _Begun: TypeAlias = Work | Any
 @overload
 def all_reduce(
     tensor: _Array,
-    op: _Op = ...,
+    op: _Op = ReduceOp.SUM,
     group: _Group = None,
     async_op: Literal[False] = False,
     *,
@@ -1308,7 +1314,7 @@ def all_reduce(
 @overload
 def all_reduce(
     tensor: _Array,
-    op: _Op = ...,
+    op: _Op = ReduceOp.SUM,
     group: _Group = None,
     async_op: bool = False,
     *,
@@ -1317,7 +1323,7 @@ def all_reduce(
 @overload
 def scan(
     tensor: _Array,
-    op: _Op = ...,
+    op: _Op = ReduceOp.SUM,
     group: _Group = None,
     async_op: Literal[False] = False,
     *,
@@ -1359,7 +1365,7 @@ def scan(
 @overload
 def scan(
     tensor: _Array,
-    op: _Op = ...,
+    op: _Op = ReduceOp.SUM,
     group: _Group = None,
     async_op: bool = False,
     *,
@@ -1368,7 +1374,7 @@ def scan(
 @overload
 def exscan(
     tensor: _Array,
-    op: _Op = ...,
+    op: _Op = ReduceOp.SUM,
     group: _Group = None,
     async_op: Literal[False] = False,
     *,
@@ -1411,7 +1417,7 @@ def exscan(
 @overload
 def exscan(
     tensor: _Array,
-    op: _Op = ...,
+    op: _Op = ReduceOp.SUM,
     group: _Group = None,
     async_op: bool = False,
     *,
@@ -1471,7 +1477,7 @@ def broadcast(
 def reduce(
     tensor: _Array,
     dst: int | None = None,
-    op: _Op = ...,
+    op: _Op = ReduceOp.SUM,
     group: _Group = None,
     async_op: Literal[False] = False,
     group_dst: int | None = None,
@@ -1514,7 +1520,7 @@ def reduce(
 def reduce(
     tensor: _Array,
     dst: int | None = None,
-    op: _Op = ...,
+    op: _Op = ReduceOp.SUM,
     group: _Group = None,
     async_op: bool = False,
     group_dst: int | None = None,
@@ -1842,7 +1848,7 @@ def scatter_v(
 def reduce_scatter(
     output: _Array,
     input_list: _Arrays,
-    op: _Op = ...,
+    op: _Op = ReduceOp.SUM,
     group: _Group = None,
     async_op: Literal[False] = False,
     *,
@@ -1886,7 +1892,7 @@ def reduce_scatter(
 def reduce_scatter(
     output: _Array,
     input_list: _Arrays,
-    op: _Op = ...,
+    op: _Op = ReduceOp.SUM,
     group: _Group = None,
     async_op: bool = False,
     *,
@@ -1896,7 +1902,7 @@ def reduce_scatter(
 def reduce_scatter_single(
     output: _Array,
     input: _Array,
-    op: _Op = ...,
+    op: _Op = ReduceOp.SUM,
     group: _Group = None,
     async_op: Literal[False] = False,
     *,
@@ -1940,7 +1946,7 @@ def reduce_scatter_single(
 def reduce_scatter_single(
     output: _Array,
     input: _Array,
-    op: _Op = ...,
+    op: _Op = ReduceOp.SUM,
     group: _Group = None,
     async_op: bool = False,
     *,
@@ -2109,10 +2115,15 @@ def monitored_barrier(
         >>> dist.monitored_barrier(timeout=5.0, wait_all_ranks=True)
     """
 
-def _deadlock_configure() -> None: ...
+def _deadlock_configure() -> None:
+    """Reads DISTLITE_DEADLOCK and DISTLITE_DEADLOCK_SECONDS."""
+
 def _get_debug_level() -> int: ...
 def _set_debug_level(level: int, /) -> None: ...
-def _set_debug_level_from(text: str | None, /) -> None: ...
+def _set_debug_level_from(text: str | None, /) -> None:
+    """Sets the level: OFF, INFO or DETAIL in any case, None for OFF; ValueError
+    otherwise."""
+
 def send(
     tensor: _Array,
     dst: int | None = None,
@@ -2410,7 +2421,7 @@ class _Window:
         self,
         array: _Array,
         rank: int,
-        op: _Op | Literal["replace", "no_op"] = ...,
+        op: _Op | Literal["replace", "no_op"] = ReduceOp.SUM,
         offset: int = 0,
         async_op: bool = False,
         *,
@@ -2555,26 +2566,38 @@ class _Reducer: ...
 class _Prepared:
     def start(self) -> Work: ...
 
-def _pack(arrays: Sequence[Any], /) -> _Pack: ...
+def _pack(arrays: Sequence[Any], /) -> _Pack:
+    """Returns the arrays, of one dtype, as one argument of an operation."""
+
 def _pack_arrays(pack: _Pack, /) -> tuple[Any, ...]: ...
-def _pack_blocks(arrays: Sequence[Any], parts: int) -> list[_Pack]: ...
-def _plan_packs(
-    arrays: Sequence[Any], limit: int, group: object
-) -> list[list[int]]: ...
+def _pack_blocks(arrays: Sequence[Any], parts: int) -> list[_Pack]:
+    """Returns a list of `parts` packs; pack i has block i of each array, cut along its
+    first dimension."""
+
+def _plan_packs(arrays: Sequence[Any], limit: int, group: object) -> list[list[int]]:
+    """Returns lists of indices, one list per operation: arrays of one dtype, each below
+    `limit` bytes, go together, and each other array alone."""
+
 def _find_shared(
     arrays: Sequence[Any], others: Sequence[Any] | None = None
-) -> list[int]: ...
+) -> list[int]:
+    """Returns the indices of arrays whose memory range overlaps that of another one, or
+    of one of `others`. An index may occur more than once."""
+
 def _add_group_methods(methods: dict[str, Callable[..., Any]], /) -> None: ...
 def _clear_spare_memory() -> None: ...
-def _exchange_cards(
+def _exchange_headers(
     group: ProcessGroup,
     op: int,
     root: int,
-    card: bytes,
+    header: bytes,
     size: int,
     root_size: int,
     head: int,
-) -> tuple[bool, list[bytes]]: ...
+) -> tuple[bool, list[bytes]]:
+    """Returns whether the headers of all ranks begin with the same `head` bytes, and
+    the headers, each padded with zeros to `root_size` bytes on `root` (on every rank if
+    that is negative) and to `size` bytes on the others."""
 
 _OBJECT_TAG: int
 _SAFE_DEPTH_LIMIT: int
@@ -2585,34 +2608,82 @@ def _put_plain(
     beside: int,
     depth: int,
     other: Callable[[Any, int], object],
-) -> None: ...
+) -> None:
+    """Appends a value to a bytearray; other(value, depth) appends values of other
+    kinds, values nested too deeply, and bytes of length `beside` or more."""
+
 def _take_plain(
     data: bytes | bytearray | memoryview,
     at: int,
     depth: int,
     other: Callable[[int, int], tuple[Any, int]],
     judge: Callable[[list[Any]], None],
-) -> tuple[Any, int]: ...
-def _check_keys(keys: list[Any], judge: Callable[[list[Any]], None]) -> None: ...
-def _set_default_group(group: ProcessGroup | None, /) -> None: ...
-def _set_thread_group(group: ProcessGroup | None, /) -> None: ...
-def _recording() -> bytes | None: ...
-def _read_recording(path: str, /) -> bytes: ...
-def _recording_folders() -> list[str]: ...
+) -> tuple[Any, int]:
+    """Returns the value that begins at `at`, and the offset of its end. other(at,
+    depth) decodes values of other kinds, and judge(keys) raises if keys with one hash
+    are not allowed. ValueError if the bytes are malformed."""
+
+def _check_keys(keys: list[Any], judge: Callable[[list[Any]], None]) -> None:
+    """Passes each run of keys that have one hash to the judge."""
+
+def _set_default_group(group: ProcessGroup | None, /) -> None:
+    """Sets the group of calls that are given none; None removes it."""
+
+def _set_thread_group(group: ProcessGroup | None, /) -> None:
+    """The same for the calling thread alone, until it ends; the group is borrowed."""
+
+def _recording() -> bytes | None:
+    """Returns a snapshot of this process's recording; None if nothing is recorded."""
+
+def _read_recording(path: str, /) -> bytes:
+    """Returns a snapshot of another process's recording, or of a dump."""
+
+def _recording_folders() -> list[str]:
+    """Returns the folders in which recordings of this user may be."""
+
 def _recording_identify(job: str, rank: int, size: int) -> None: ...
 def _recording_make() -> None: ...
 def _recording_names() -> tuple[
     list[tuple[str, bool]], list[tuple[str, int]], list[str], list[str]
-]: ...
-def _show_wait(text: str | None, /) -> bool: ...
-def _recordings_sweep() -> None: ...
-def _finish_report() -> None: ...
-def _look_for_log_handlers() -> None: ...
-def _flush_log() -> None: ...
-def _close_log() -> None: ...
-def _log_warning(text: str, /) -> None: ...
-def _addresses(connected: str | None, /) -> str: ...
-def _set_call_label(label: str | None, /) -> str | None: ...
+]:
+    """Returns what the numbers in recordings mean: the operations, and whether each
+    reduces; the dtypes with their sizes; the reductions; how operations end."""
+
+def _set_hooked(has_hooks: bool, /) -> None:
+    """Says whether distlite.hooks wants the events of operations."""
+
+def _show_wait(text: str | None, /) -> bool:
+    """Shows what this thread waits for, until it is called with None.
+
+    Returns False if that is not shown: within another wait, which is shown, or without
+    a recording.
+    """
+
+def _recordings_sweep() -> None:
+    """Removes recordings that ended processes of this user left on this host."""
+
+def _finish_report() -> None:
+    """Waits a few seconds at most for the table of a failure to be written."""
+
+def _look_for_log_handlers() -> None:
+    """Looks again whether logging has handlers for lines of the log."""
+
+def _flush_log() -> None:
+    """Waits, for a few seconds at most, until handlers have received all lines."""
+
+def _close_log() -> None:
+    """Writes the remaining lines, and all later ones, to standard error."""
+
+def _log_warning(text: str, /) -> None:
+    """Puts a line into the core's log."""
+
+def _addresses(connected: str | None, /) -> str:
+    """Returns lines of a name and an address: the chosen one, then all interfaces."""
+
+def _set_call_label(label: str | None, /) -> str | None:
+    """Sets the function name in this thread's call sites, None for the actual one;
+    returns the previous name."""
+
 def _group_refuse(
     parent: ProcessGroup,
     ranks: list[int],
@@ -2620,13 +2691,21 @@ def _group_refuse(
     name: str,
     backend: str,
     reason: str,
-) -> None: ...
-def _set_custom_handler(handler: _Handler, /) -> None: ...
+) -> None:
+    """Tells the other members of a group that this rank cannot make it."""
+
+def _set_custom_handler(handler: _Handler, /) -> None:
+    """Sets the function that is called first for groups whose class implements
+    operations."""
+
 def _set_reduce_op_types(
     members: type[RedOpType],
     wrapper: type[ReduceOp],
     make_reducer: Callable[[Any, Any, str, int], _Reducer],
-) -> None: ...
+) -> None:
+    """Sets the classes of reductions, and the function that makes a _Reducer for those
+    without a kernel."""
+
 def _pair_reducer(
     is_max: bool,
     dtype: str,
@@ -2635,7 +2714,9 @@ def _pair_reducer(
     value_offset: int,
     index: str,
     index_offset: int,
-) -> _Reducer: ...
+) -> _Reducer:
+    """Returns a _Reducer for MINLOC or MAXLOC of pairs with this layout."""
+
 def _function_reducer(
     name: str,
     dtype: str,
@@ -2644,10 +2725,12 @@ def _function_reducer(
     context: int,
     ufunc: Any = None,
     type_number: int = 0,
-) -> _Reducer: ...
+) -> _Reducer:
+    """Returns a _Reducer that calls a Python function with two memoryviews, or a C
+    function."""
+
 def _set_future_of_work(factory: Callable[[Work], Future], /) -> None: ...
 def _nccl_version() -> int: ...
-def _register_backend(name: str, capsule: object) -> None: ...
 def _mpi_library() -> tuple[str, str]: ...
 def _mpi_place() -> tuple[int, int]: ...
 def _mpi_tell(text: str, timeout: timedelta) -> str: ...

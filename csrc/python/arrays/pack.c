@@ -9,6 +9,7 @@
 #include "python/groups/group_type.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
+#include "python/module/docstrings.h"
 #include "python/module/errors.h"
 #include "python/module/parts.h"
 #include "tensor/blocks.h"
@@ -615,25 +616,11 @@ pack_arrays_function(PyObject *Py_UNUSED(module), PyObject *object)
 }
 
 static PyMethodDef functions[] = {
-    {"_pack", pack_function, METH_O,
-     "_pack($module, arrays, /)\n--\n\n"
-     "Returns the arrays, which must have one dtype, as one argument of an operation."},
-    DLPY_FUNCTION("_pack_blocks", pack_blocks_function,
-                  "_pack_blocks($module, /, arrays, parts)\n--\n\n"
-                  "Returns a list of `parts` packs; pack i has block i of each array, "
-                  "cut along its first dimension."),
-    {"_pack_arrays", pack_arrays_function, METH_O,
-     "_pack_arrays($module, pack, /)\n--\n\nReturns the arrays of a pack."},
-    DLPY_FUNCTION(
-        "_plan_packs", plan_function,
-        "_plan_packs($module, /, arrays, limit, group)\n--\n\n"
-        "Returns lists of indices, one list per operation: arrays of one dtype, each "
-        "below `limit` bytes, go together, and each other array alone."),
-    DLPY_FUNCTION("_find_shared", find_shared_function,
-                  "_find_shared($module, /, arrays, others=None)\n--\n\n"
-                  "Returns the indices of arrays whose memory range overlaps that of "
-                  "another one, or of one of `others`.  An index may occur more than "
-                  "once."),
+    {"_pack", pack_function, METH_O, DLPY_DOC__PACK},
+    DLPY_FUNCTION("_pack_blocks", pack_blocks_function, DLPY_DOC__PACK_BLOCKS),
+    {"_pack_arrays", pack_arrays_function, METH_O, DLPY_DOC__PACK_ARRAYS},
+    DLPY_FUNCTION("_plan_packs", plan_function, DLPY_DOC__PLAN_PACKS),
+    DLPY_FUNCTION("_find_shared", find_shared_function, DLPY_DOC__FIND_SHARED),
     {0},
 };
 

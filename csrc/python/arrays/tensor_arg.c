@@ -582,8 +582,9 @@ advice_for(PyObject *object)
     } else if (PyList_Check(object) || PyTuple_Check(object)) {
         advice = " numpy.array() makes an array of it.";
     } else if (PyNumber_Check(object)) {
-        advice =
-            " Results are written into the array: numpy.array([number]) makes one.";
+        advice = " Results are written into the array: numpy.array([number]) makes "
+                 "one, and the "
+                 "functions of distlite.functional take numbers and return them.";
     } else if (PyUnicode_Check(object) || PyBytes_Check(object) || PyDict_Check(object)
                || PyAnySet_Check(object)) {
         advice =

@@ -62,11 +62,9 @@ find_group(dlpy_state *state, PyObject *object, const char *function, PyObject *
                 "sure to call init_process_group.");
             return -1;
         }
-        dlpy_call_site_enter();
         return 1;
     }
     if (dlpy_group_check(state, object)) {
-        dlpy_call_site_enter();
         *group = Py_NewRef(object);
         return 1;
     }
@@ -338,11 +336,10 @@ static PyObject *
 carry_out_as_event(dlpy_collective *self, dl_call *call, const dlpy_work_keep *keep,
                    dl_deadline deadline)
 {
-    PyObject *event = dlpy_torch_event_begin(
-        self->group, dl_op_type_name((uint8_t)call->op), self->inputs);
+    PyObject *event =
+        dlpy_event_begin(self->group, dl_op_type_name((uint8_t)call->op), self->inputs);
 
-    return dlpy_torch_event_end(self->state, event,
-                                carry_out(self, call, keep, deadline));
+    return dlpy_event_end(self->state, event, carry_out(self, call, keep, deadline));
 }
 
 PyObject *

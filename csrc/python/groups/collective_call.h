@@ -9,7 +9,7 @@
 #include "python/arrays/tensor_arg.h"
 #include "python/groups/group_type.h"
 #include "python/module/arguments.h"
-#include "python/record/torch_profiler.h"
+#include "python/record/events.h"
 #include "python/work/work_type.h"
 
 typedef struct dlpy_collective {
@@ -32,7 +32,7 @@ typedef struct dlpy_collective {
 static inline bool
 dlpy_collective_shows(const dlpy_collective *self, const dlpy_tensor *tensor)
 {
-    return self->prepares || dlpy_torch_profiler_wants(tensor);
+    return self->prepares || dlpy_events_want(tensor);
 }
 
 /* The keyword-only arguments of collectives: the stream (cuda_arg.h), and for the package

@@ -332,7 +332,7 @@ barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
         && meet_on_device(&self, timeout) < 0) {
         return dlpy_collective_give_up(&self);
     }
-    if (self.prepares || dlpy_torch_profiler_is_on()) {
+    if (self.prepares || dlpy_events_are_on()) {
         self.inputs = Py_None;
     }
     dl_call core = dl_call_barrier();
@@ -477,32 +477,39 @@ check_root_only(bool is_root, PyObject *list, const char *parameter, const char 
     return -1;
 }
 
+/* gather and scatter: the root has a list, and every rank, the root too, one array, as
+ * the input of a gather and the output of a scatter. */
 static PyObject *
-gather_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call,
-              bool is_uneven)
+rooted_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call,
+              dl_op_type op, bool is_uneven)
 {
     begun_call self;
-    dl_call core = {.op = DL_GATHER, .is_uneven = is_uneven};
+    dl_call core = {.op = op, .is_uneven = is_uneven};
+    bool is_gather = op == DL_GATHER;
+    const char *list_name = signature->names[1];
     int begun = begin(&self, module, signature, call, 3);
 
     if (begun <= 0) {
         return dlpy_collective_answer(&self.call, begun);
     }
-    if (dlpy_collective_root(&self.call, "dst", self.values[2], self.values[5], 0,
-                             &core.root)
+    if (dlpy_collective_root(&self.call, signature->names[2], self.values[2],
+                             self.values[5], 0, &core.root)
         < 0) {
         return give_up(&self);
     }
     bool is_root = core.root == dl_group_rank(self.call.core);
-    if (check_root_only(is_root, self.values[1], "gather_list", "destination") < 0
-        || dlpy_side_array(&self.input, self.values[0], "tensor") < 0
+    dlpy_side *own = is_gather ? &self.input : &self.output;
+    dlpy_side *list = is_gather ? &self.output : &self.input;
+    if (check_root_only(is_root, self.values[1], list_name,
+                        is_gather ? "destination" : "source")
+            < 0
+        || dlpy_side_array(own, self.values[0], "tensor") < 0
         || (is_root
-            && dlpy_side_list(&self.output, &self.call, self.values[1], "gather_list")
-                   < 0)) {
+            && dlpy_side_list(list, &self.call, self.values[1], list_name) < 0)) {
         return give_up(&self);
     }
-    core.tensor = self.input.tensor.view;
-    core.outputs = dlpy_side_blocks(&self.output);
+    core.tensor = own->tensor.view;
+    *(is_gather ? &core.outputs : &core.inputs) = dlpy_side_blocks(list);
     return finish(&self, &core);
 }
 
@@ -512,7 +519,8 @@ gather(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keyw
     static const dlpy_signature signature =
         ROOTED("gather", "gather_list", "dst", "group_dst");
 
-    return gather_blocks(module, &signature, (dlpy_call){args, count, keywords}, false);
+    return rooted_blocks(module, &signature, (dlpy_call){args, count, keywords},
+                         DL_GATHER, false);
 }
 
 static PyObject *
@@ -521,36 +529,8 @@ gather_v(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *ke
     static const dlpy_signature signature =
         ROOTED("gather_v", "gather_list", "dst", "group_dst");
 
-    return gather_blocks(module, &signature, (dlpy_call){args, count, keywords}, true);
-}
-
-static PyObject *
-scatter_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call,
-               bool is_uneven)
-{
-    begun_call self;
-    dl_call core = {.op = DL_SCATTER, .is_uneven = is_uneven};
-    int begun = begin(&self, module, signature, call, 3);
-
-    if (begun <= 0) {
-        return dlpy_collective_answer(&self.call, begun);
-    }
-    if (dlpy_collective_root(&self.call, "src", self.values[2], self.values[5], 0,
-                             &core.root)
-        < 0) {
-        return give_up(&self);
-    }
-    bool is_root = core.root == dl_group_rank(self.call.core);
-    if (check_root_only(is_root, self.values[1], "scatter_list", "source") < 0
-        || dlpy_side_array(&self.output, self.values[0], "tensor") < 0
-        || (is_root
-            && dlpy_side_list(&self.input, &self.call, self.values[1], "scatter_list")
-                   < 0)) {
-        return give_up(&self);
-    }
-    core.tensor = self.output.tensor.view;
-    core.inputs = dlpy_side_blocks(&self.input);
-    return finish(&self, &core);
+    return rooted_blocks(module, &signature, (dlpy_call){args, count, keywords},
+                         DL_GATHER, true);
 }
 
 static PyObject *
@@ -559,8 +539,8 @@ scatter(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
     static const dlpy_signature signature =
         ROOTED("scatter", "scatter_list", "src", "group_src");
 
-    return scatter_blocks(module, &signature, (dlpy_call){args, count, keywords},
-                          false);
+    return rooted_blocks(module, &signature, (dlpy_call){args, count, keywords},
+                         DL_SCATTER, false);
 }
 
 static PyObject *
@@ -569,7 +549,8 @@ scatter_v(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
     static const dlpy_signature signature =
         ROOTED("scatter_v", "scatter_list", "src", "group_src");
 
-    return scatter_blocks(module, &signature, (dlpy_call){args, count, keywords}, true);
+    return rooted_blocks(module, &signature, (dlpy_call){args, count, keywords},
+                         DL_SCATTER, true);
 }
 
 /* The inputs are a list of arrays, or equal blocks of one. */
@@ -686,65 +667,23 @@ all_to_all_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 static PyMethodDef functions[] = {
-    DLPY_FUNCTION("all_reduce", all_reduce,
-                  "all_reduce($module, /, tensor, op=ReduceOp.SUM, group=None, "
-                  "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_REDUCE),
-    DLPY_FUNCTION("scan", scan,
-                  "scan($module, /, tensor, op=ReduceOp.SUM, group=None, "
-                  "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_SCAN),
-    DLPY_FUNCTION("exscan", exscan,
-                  "exscan($module, /, tensor, op=ReduceOp.SUM, group=None, "
-                  "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_EXSCAN),
-    DLPY_FUNCTION(
-        "broadcast", broadcast,
-        "broadcast($module, /, tensor, src=None, group=None, "
-        "async_op=False, group_src=None, *, stream=None)\n--\n\n" DLPY_DOC_BROADCAST),
-    DLPY_FUNCTION(
-        "reduce", reduce,
-        "reduce($module, /, tensor, dst=None, op=ReduceOp.SUM, group=None, "
-        "async_op=False, group_dst=None, *, stream=None)\n--\n\n" DLPY_DOC_REDUCE),
-    DLPY_FUNCTION("barrier", barrier,
-                  "barrier($module, /, group=None, async_op=False, device_ids=None, "
-                  "timeout=None)\n--\n\n" DLPY_DOC_BARRIER),
-    DLPY_FUNCTION("all_gather", all_gather,
-                  "all_gather($module, /, tensor_list, tensor, group=None, "
-                  "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_GATHER),
-    DLPY_FUNCTION("all_gather_single", all_gather_single,
-                  "all_gather_single($module, /, output_tensor, input_tensor, "
-                  "group=None, async_op=False, *, "
-                  "stream=None)\n--\n\n" DLPY_DOC_ALL_GATHER_SINGLE),
-    DLPY_FUNCTION("gather", gather,
-                  "gather($module, /, tensor, gather_list=None, dst=None, "
-                  "group=None, async_op=False, group_dst=None, *, "
-                  "stream=None)\n--\n\n" DLPY_DOC_GATHER),
-    DLPY_FUNCTION("gather_v", gather_v,
-                  "gather_v($module, /, tensor, gather_list=None, dst=None, "
-                  "group=None, async_op=False, group_dst=None, *, "
-                  "stream=None)\n--\n\n" DLPY_DOC_GATHER_V),
-    DLPY_FUNCTION("scatter", scatter,
-                  "scatter($module, /, tensor, scatter_list=None, src=None, "
-                  "group=None, async_op=False, group_src=None, *, "
-                  "stream=None)\n--\n\n" DLPY_DOC_SCATTER),
-    DLPY_FUNCTION("scatter_v", scatter_v,
-                  "scatter_v($module, /, tensor, scatter_list=None, src=None, "
-                  "group=None, async_op=False, group_src=None, *, "
-                  "stream=None)\n--\n\n" DLPY_DOC_SCATTER_V),
-    DLPY_FUNCTION(
-        "reduce_scatter", reduce_scatter,
-        "reduce_scatter($module, /, output, input_list, op=ReduceOp.SUM, "
-        "group=None, async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_REDUCE_SCATTER),
+    DLPY_FUNCTION("all_reduce", all_reduce, DLPY_DOC_ALL_REDUCE),
+    DLPY_FUNCTION("scan", scan, DLPY_DOC_SCAN),
+    DLPY_FUNCTION("exscan", exscan, DLPY_DOC_EXSCAN),
+    DLPY_FUNCTION("broadcast", broadcast, DLPY_DOC_BROADCAST),
+    DLPY_FUNCTION("reduce", reduce, DLPY_DOC_REDUCE),
+    DLPY_FUNCTION("barrier", barrier, DLPY_DOC_BARRIER),
+    DLPY_FUNCTION("all_gather", all_gather, DLPY_DOC_ALL_GATHER),
+    DLPY_FUNCTION("all_gather_single", all_gather_single, DLPY_DOC_ALL_GATHER_SINGLE),
+    DLPY_FUNCTION("gather", gather, DLPY_DOC_GATHER),
+    DLPY_FUNCTION("gather_v", gather_v, DLPY_DOC_GATHER_V),
+    DLPY_FUNCTION("scatter", scatter, DLPY_DOC_SCATTER),
+    DLPY_FUNCTION("scatter_v", scatter_v, DLPY_DOC_SCATTER_V),
+    DLPY_FUNCTION("reduce_scatter", reduce_scatter, DLPY_DOC_REDUCE_SCATTER),
     DLPY_FUNCTION("reduce_scatter_single", reduce_scatter_single,
-                  "reduce_scatter_single($module, /, output, input, "
-                  "op=ReduceOp.SUM, group=None, async_op=False, *, "
-                  "stream=None)\n--\n\n" DLPY_DOC_REDUCE_SCATTER_SINGLE),
-    DLPY_FUNCTION(
-        "all_to_all", all_to_all,
-        "all_to_all($module, /, output_tensor_list, input_tensor_list, "
-        "group=None, async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_TO_ALL),
-    DLPY_FUNCTION("all_to_all_single", all_to_all_single,
-                  "all_to_all_single($module, /, output, input, "
-                  "output_split_sizes=None, input_split_sizes=None, group=None, "
-                  "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_TO_ALL_SINGLE),
+                  DLPY_DOC_REDUCE_SCATTER_SINGLE),
+    DLPY_FUNCTION("all_to_all", all_to_all, DLPY_DOC_ALL_TO_ALL),
+    DLPY_FUNCTION("all_to_all_single", all_to_all_single, DLPY_DOC_ALL_TO_ALL_SINGLE),
     {0},
 };
 

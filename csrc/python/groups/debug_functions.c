@@ -29,19 +29,16 @@ read_level(const char *text)
 }
 
 static PyObject *
-get_level(PyObject *module, PyObject *unused)
+get_level(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     return PyLong_FromLong(dl_debug_level_get());
 }
 
 static PyObject *
-set_level(PyObject *module, PyObject *level)
+set_level(PyObject *Py_UNUSED(module), PyObject *level)
 {
     int64_t number;
 
-    (void)module;
     if (dlpy_int64_from(level, "level", &number) < 0) {
         return NULL;
     }
@@ -79,11 +76,10 @@ count_threads(void)
 }
 
 static PyObject *
-deadlock_configure(PyObject *module, PyObject *unused)
+deadlock_configure(PyObject *module, PyObject *Py_UNUSED(unused))
 {
     dl_status status = dl_deadlock_configure();
 
-    (void)unused;
     return status == DL_OK
                ? Py_NewRef(Py_None)
                : dlpy_raise_collective(dlpy_state_of_module(module), status);
@@ -92,11 +88,10 @@ deadlock_configure(PyObject *module, PyObject *unused)
 /* Takes the value from os.environ: getenv(3) does not see all changes that a program
  * makes there. */
 static PyObject *
-set_level_from(PyObject *module, PyObject *text)
+set_level_from(PyObject *Py_UNUSED(module), PyObject *text)
 {
     const char *value = NULL;
 
-    (void)module;
     if (text != Py_None && (value = PyUnicode_AsUTF8(text)) == NULL) {
         return NULL;
     }
@@ -151,21 +146,11 @@ monitored_barrier(PyObject *module, PyObject *const *args, Py_ssize_t count,
 
 static PyMethodDef functions[] = {
     {"_deadlock_configure", deadlock_configure, METH_NOARGS,
-     "_deadlock_configure($module, /)\n--\n\n"
-     "Reads DISTLITE_DEADLOCK and DISTLITE_DEADLOCK_SECONDS."},
-    DLPY_FUNCTION("monitored_barrier", monitored_barrier,
-                  "monitored_barrier($module, /, group=None, timeout=None, "
-                  "wait_all_ranks=False)\n--\n\n" DLPY_DOC_MONITORED_BARRIER),
-    {"_get_debug_level", get_level, METH_NOARGS,
-     "_get_debug_level($module, /)\n--\n\n"
-     "Returns the level as a number."},
-    {"_set_debug_level", set_level, METH_O,
-     "_set_debug_level($module, level, /)\n--\n\n"
-     "Sets the level: 0, 1 or 2."},
-    {"_set_debug_level_from", set_level_from, METH_O,
-     "_set_debug_level_from($module, text, /)\n--\n\n"
-     "Sets the level: OFF, INFO or DETAIL in any case, None for OFF; ValueError "
-     "otherwise."},
+     DLPY_DOC__DEADLOCK_CONFIGURE},
+    DLPY_FUNCTION("monitored_barrier", monitored_barrier, DLPY_DOC_MONITORED_BARRIER),
+    {"_get_debug_level", get_level, METH_NOARGS, DLPY_DOC__GET_DEBUG_LEVEL},
+    {"_set_debug_level", set_level, METH_O, DLPY_DOC__SET_DEBUG_LEVEL},
+    {"_set_debug_level_from", set_level_from, METH_O, DLPY_DOC__SET_DEBUG_LEVEL_FROM},
     {0},
 };
 

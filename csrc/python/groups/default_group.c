@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "pg/agree/deadlock.h"
 #include "python/groups/group_type.h"
+#include "python/module/docstrings.h"
 #include "python/module/parts.h"
 
 /* The default group of a thread that acts as a rank.  The reference is borrowed: the
@@ -83,12 +84,8 @@ set_default_group(PyObject *module, PyObject *group)
 }
 
 static PyMethodDef module_functions[] = {
-    {"_set_default_group", set_default_group, METH_O,
-     "_set_default_group($module, group, /)\n--\n\n"
-     "Sets the group of calls that are given none; None removes it."},
-    {"_set_thread_group", set_thread_group, METH_O,
-     "_set_thread_group($module, group, /)\n--\n\n"
-     "The same for the calling thread alone, until it ends; the group is borrowed."},
+    {"_set_default_group", set_default_group, METH_O, DLPY_DOC__SET_DEFAULT_GROUP},
+    {"_set_thread_group", set_thread_group, METH_O, DLPY_DOC__SET_THREAD_GROUP},
     {0},
 };
 

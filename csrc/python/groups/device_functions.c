@@ -8,6 +8,7 @@
 #include "python/groups/group_type.h"
 #include "python/groups/library_functions.h"
 #include "python/module/convert.h"
+#include "python/module/docstrings.h"
 #include "python/module/errors.h"
 #include "python/module/parts.h"
 
@@ -295,23 +296,15 @@ batch_end(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
 }
 
 static PyMethodDef functions[] = {
-    DLPY_FUNCTION(
-        "_device_serve", device_serve,
-        "_device_serve($module, /, group, name, options, takes_barriers)\n--\n\n"),
-    DLPY_FUNCTION("_device_connect", device_connect,
-                  "_device_connect($module, /, group, index)\n--\n\n"),
-    DLPY_FUNCTION("_device_split", device_split,
-                  "_device_split($module, /, parent, color, key, child)\n--\n\n"),
-    DLPY_FUNCTION("_device_shrink", device_shrink,
-                  "_device_shrink($module, /, parent, excluded, flags, child)\n--\n\n"),
-    {"_device_name", device_name, METH_O, "_device_name($module, group, /)\n--\n\n"},
-    {"_serves_devices", serves_devices, METH_O,
-     "_serves_devices($module, group, /)\n--\n\n"},
-    {"_set_cuda_stream", dlpy_set_cuda_stream, METH_O,
-     "_set_cuda_stream($module, stream, /)\n--\n\n"},
-    {"_batch_begin", batch_begin, METH_O, "_batch_begin($module, group, /)\n--\n\n"},
-    DLPY_FUNCTION("_batch_end", batch_end,
-                  "_batch_end($module, /, group, is_dropped)\n--\n\n"),
+    DLPY_FUNCTION("_device_serve", device_serve, DLPY_DOC__DEVICE_SERVE),
+    DLPY_FUNCTION("_device_connect", device_connect, DLPY_DOC__DEVICE_CONNECT),
+    DLPY_FUNCTION("_device_split", device_split, DLPY_DOC__DEVICE_SPLIT),
+    DLPY_FUNCTION("_device_shrink", device_shrink, DLPY_DOC__DEVICE_SHRINK),
+    {"_device_name", device_name, METH_O, DLPY_DOC__DEVICE_NAME},
+    {"_serves_devices", serves_devices, METH_O, DLPY_DOC__SERVES_DEVICES},
+    {"_set_cuda_stream", dlpy_set_cuda_stream, METH_O, DLPY_DOC__SET_CUDA_STREAM},
+    {"_batch_begin", batch_begin, METH_O, DLPY_DOC__BATCH_BEGIN},
+    DLPY_FUNCTION("_batch_end", batch_end, DLPY_DOC__BATCH_END),
     {0},
 };
 

@@ -2,6 +2,7 @@
 #include "python/groups/group_join.h"
 
 #include "python/module/convert.h"
+#include "python/module/docstrings.h"
 #include "python/module/errors.h"
 #include "python/module/log_lines.h"
 #include "python/module/parts.h"
@@ -149,7 +150,7 @@ join_over(dlpy_state *state, PyObject *store, const dl_group_options *options,
         }
         return -1;
     }
-    dlpy_log_look();
+    dlpy_log_check();
     dlpy_waiting_enter(state, &waiting, describe_joining, options,
                        dl_deadline_after(options->timeout));
     Py_BEGIN_ALLOW_THREADS
@@ -223,10 +224,7 @@ group_refuse(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 static PyMethodDef functions[] = {
-    DLPY_FUNCTION(
-        "_group_refuse", group_refuse,
-        "_group_refuse($module, /, parent, ranks, rank, name, backend, reason)\n--\n\n"
-        "Tells the other members of a group that this rank cannot make it."),
+    DLPY_FUNCTION("_group_refuse", group_refuse, DLPY_DOC__GROUP_REFUSE),
     {0},
 };
 

@@ -11,6 +11,7 @@
 #include "python/module/gil.h"
 #include "python/module/parts.h"
 #include "python/record/call_site.h"
+#include "python/record/events.h"
 
 /* A core group or the global ranks of a custom group that have been replaced: calls of
  * other threads may still be using them. */
@@ -431,6 +432,7 @@ abort_group(PyObject *self, const char *reason)
 {
     dl_group *group = dlpy_group_core(self);
 
+    dlpy_event_of_abort(self, reason);
     DLPY_END(dl_group_abort(group, reason));
     Py_RETURN_NONE;
 }
@@ -659,44 +661,27 @@ group_set_handler(PyObject *object, PyObject *handler)
 }
 
 static PyMethodDef group_methods[] = {
-    {"rank", group_rank, METH_NOARGS,
-     "rank($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_RANK},
-    {"size", group_size, METH_NOARGS,
-     "size($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_SIZE},
-    {"name", group_name, METH_NOARGS,
-     "name($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_NAME},
+    {"rank", group_rank, METH_NOARGS, DLPY_DOC_PROCESSGROUP_RANK},
+    {"size", group_size, METH_NOARGS, DLPY_DOC_PROCESSGROUP_SIZE},
+    {"name", group_name, METH_NOARGS, DLPY_DOC_PROCESSGROUP_NAME},
     {"get_group_store", group_get_store, METH_NOARGS,
-     "get_group_store($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_GET_GROUP_STORE},
-    DLPY_FUNCTION(
-        "set_timeout", group_set_timeout,
-        "set_timeout($self, /, timeout)\n--\n\n" DLPY_DOC_PROCESSGROUP_SET_TIMEOUT),
+     DLPY_DOC_PROCESSGROUP_GET_GROUP_STORE},
+    DLPY_FUNCTION("set_timeout", group_set_timeout, DLPY_DOC_PROCESSGROUP_SET_TIMEOUT),
     {"_set_global_ranks", group_set_global_ranks, METH_O,
-     "_set_global_ranks($self, ranks, /)\n--\n\n"},
+     DLPY_DOC_PROCESSGROUP__SET_GLOBAL_RANKS},
     {"_adopt", (PyCFunction)(void (*)(void))group_adopt, METH_VARARGS | METH_KEYWORDS,
-     "_adopt($self, /, store, rank, size, timeout=None, group_name='0', "
-     "group_desc='undefined', backend='custom')\n--\n\n"},
-    {"_set_group_name", group_set_name, METH_O,
-     "_set_group_name($self, group_name, /)\n--\n\nRenames the group on this rank."},
+     DLPY_DOC_PROCESSGROUP__ADOPT},
+    {"_set_group_name", group_set_name, METH_O, DLPY_DOC_PROCESSGROUP__SET_GROUP_NAME},
     {"_set_group_desc", group_set_description, METH_O,
-     "_set_group_desc($self, group_desc, /)\n--\n\n"
-     "Changes what the group says it is for on this rank."},
-    {"_set_handler", group_set_handler, METH_O,
-     "_set_handler($self, handler, /)\n--\n\n"},
-    {"abort", group_abort, METH_NOARGS,
-     "abort($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_ABORT},
-    {"_abort", group_abort_because, METH_O,
-     "_abort($self, reason, /)\n--\n\nabort(), with a reason for the errors' text."},
-    {"_verify_calls", group_verify_calls, METH_O,
-     "_verify_calls($self, timeout, /)\n--\n\n"
-     "Compares calls that this rank has made ahead of other ranks with theirs."},
-    {"_is_proved", group_is_proved, METH_O,
-     "_is_proved($self, rank, /)\n--\n\n"
-     "Returns whether a rank (-1: every rank) has proved to be a process of this job."},
-    {"shutdown", group_shutdown, METH_NOARGS,
-     "shutdown($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_SHUTDOWN},
+     DLPY_DOC_PROCESSGROUP__SET_GROUP_DESC},
+    {"_set_handler", group_set_handler, METH_O, DLPY_DOC_PROCESSGROUP__SET_HANDLER},
+    {"abort", group_abort, METH_NOARGS, DLPY_DOC_PROCESSGROUP_ABORT},
+    {"_abort", group_abort_because, METH_O, DLPY_DOC_PROCESSGROUP__ABORT},
+    {"_verify_calls", group_verify_calls, METH_O, DLPY_DOC_PROCESSGROUP__VERIFY_CALLS},
+    {"_is_proved", group_is_proved, METH_O, DLPY_DOC_PROCESSGROUP__IS_PROVED},
+    {"shutdown", group_shutdown, METH_NOARGS, DLPY_DOC_PROCESSGROUP_SHUTDOWN},
     {"_get_sequence_number_for_group", group_sequence, METH_NOARGS,
-     "_get_sequence_number_for_group($self, /)\n--\n\nReturns the number of "
-     "operations begun so far."},
+     DLPY_DOC_PROCESSGROUP__GET_SEQUENCE_NUMBER_FOR_GROUP},
     {0},
 };
 
@@ -766,13 +751,8 @@ add_group_methods(PyObject *module, PyObject *methods)
 }
 
 static PyMethodDef module_functions[] = {
-    {"_add_group_methods", add_group_methods, METH_O,
-     "_add_group_methods($module, methods, /)\n--\n\n"
-     "Adds functions, by name, as methods of ProcessGroup."},
-    {"_set_custom_handler", set_custom_handler, METH_O,
-     "_set_custom_handler($module, handler, /)\n--\n\n"
-     "Sets the function that is called first for groups whose class implements "
-     "operations."},
+    {"_add_group_methods", add_group_methods, METH_O, DLPY_DOC__ADD_GROUP_METHODS},
+    {"_set_custom_handler", set_custom_handler, METH_O, DLPY_DOC__SET_CUSTOM_HANDLER},
     {0},
 };
 

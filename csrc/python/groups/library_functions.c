@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/groups/library_functions.h"
 
-#include <distlite/backend.h>
 #include <string.h>
 
 #include "base/library.h"
 #include "pg/device/cuda_table.h"
-#include "pg/extension/extension_backend.h"
 #include "pg/mpi/mpi_backend.h"
 #include "pg/nccl/nccl_backend.h"
 #include "pg/ucc/ucc_backend.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
+#include "python/module/docstrings.h"
 #include "python/module/errors.h"
 #include "python/module/parts.h"
 
@@ -161,48 +160,14 @@ mpi_give_up(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
     Py_RETURN_NONE;
 }
 
-/* The capsule, and with it the table, stays until the process ends. */
-static PyObject *
-register_backend(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                 PyObject *keywords)
-{
-    static const dlpy_signature signature = {
-        "_register_backend", 2, {"name", "capsule"}};
-    PyObject *values[2];
-    const char *name;
-
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_name_from(values[0], "name", &name) < 0) {
-        return NULL;
-    }
-    if (!PyCapsule_IsValid(values[1], DISTLITE_BACKEND_CAPSULE)) {
-        PyErr_Format(PyExc_ValueError,
-                     "the capsule of backend %s is not named \"%s\"; make it with "
-                     "PyCapsule_New(&backend, DISTLITE_BACKEND_CAPSULE, NULL)",
-                     name, DISTLITE_BACKEND_CAPSULE);
-        return NULL;
-    }
-    const distlite_backend *table =
-        PyCapsule_GetPointer(values[1], DISTLITE_BACKEND_CAPSULE);
-    dl_status status = dl_extension_register(name, table);
-    if (status != DL_OK) {
-        return raise(module, status);
-    }
-    Py_INCREF(values[1]);
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef functions[] = {
-    DLPY_FUNCTION("_register_backend", register_backend,
-                  "_register_backend($module, /, name, capsule)\n--\n\n"),
-    {"_nccl_version", nccl_version, METH_NOARGS, "_nccl_version($module, /)\n--\n\n"},
-    {"_ucc_version", ucc_version, METH_NOARGS, "_ucc_version($module, /)\n--\n\n"},
-    {"_check_cuda", check_cuda, METH_NOARGS, "_check_cuda($module, /)\n--\n\n"},
-    {"_mpi_library", mpi_library, METH_NOARGS, "_mpi_library($module, /)\n--\n\n"},
-    {"_mpi_place", mpi_place, METH_NOARGS, "_mpi_place($module, /)\n--\n\n"},
-    DLPY_FUNCTION("_mpi_tell", mpi_tell,
-                  "_mpi_tell($module, /, text, timeout)\n--\n\n"),
-    {"_mpi_give_up", mpi_give_up, METH_NOARGS, "_mpi_give_up($module, /)\n--\n\n"},
+    {"_nccl_version", nccl_version, METH_NOARGS, DLPY_DOC__NCCL_VERSION},
+    {"_ucc_version", ucc_version, METH_NOARGS, DLPY_DOC__UCC_VERSION},
+    {"_check_cuda", check_cuda, METH_NOARGS, DLPY_DOC__CHECK_CUDA},
+    {"_mpi_library", mpi_library, METH_NOARGS, DLPY_DOC__MPI_LIBRARY},
+    {"_mpi_place", mpi_place, METH_NOARGS, DLPY_DOC__MPI_PLACE},
+    DLPY_FUNCTION("_mpi_tell", mpi_tell, DLPY_DOC__MPI_TELL),
+    {"_mpi_give_up", mpi_give_up, METH_NOARGS, DLPY_DOC__MPI_GIVE_UP},
     {0},
 };
 

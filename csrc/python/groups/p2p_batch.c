@@ -10,6 +10,7 @@
 #include "python/groups/p2p_message.h"
 #include "python/groups/p2p_op_type.h"
 #include "python/module/convert.h"
+#include "python/module/docstrings.h"
 #include "python/module/errors.h"
 #include "python/module/gil.h"
 #include "python/module/parts.h"
@@ -104,8 +105,7 @@ add_message(batch *self, const dlpy_collective *collective, PyObject *const *giv
         return -1;
     }
     self->cores[self->count - 1] = made->core;
-    return made->core.tensor.device == DL_CPU
-           && !dlpy_torch_profiler_wants(&made->tensor);
+    return made->core.tensor.device == DL_CPU && !dlpy_events_want(&made->tensor);
 }
 
 /* Called once nothing can be refused any more.  Returns as add_message(). */
@@ -511,12 +511,9 @@ begin_batch(PyObject *module, PyObject *list)
 }
 
 static PyMethodDef functions[] = {
-    DLPY_FUNCTION("_exchange", exchange_with_neighbours,
-                  "_exchange($module, /, outputs, inputs, peers, group)\n--\n\n"),
-    DLPY_FUNCTION("_sendrecv", sendrecv,
-                  "_sendrecv($module, /, output, input, dst, src, group, tag, "
-                  "group_dst, group_src)\n--\n\n"),
-    {"_batch", begin_batch, METH_O, "_batch($module, operations, /)\n--\n\n"},
+    DLPY_FUNCTION("_exchange", exchange_with_neighbours, DLPY_DOC__EXCHANGE),
+    DLPY_FUNCTION("_sendrecv", sendrecv, DLPY_DOC__SENDRECV),
+    {"_batch", begin_batch, METH_O, DLPY_DOC__BATCH},
     {0},
 };
 

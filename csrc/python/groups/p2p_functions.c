@@ -14,7 +14,7 @@
 #include "python/module/gil.h"
 #include "python/module/parts.h"
 #include "python/record/call_site.h"
-#include "python/record/torch_profiler.h"
+#include "python/record/events.h"
 
 /* One of the functions. */
 typedef struct form {
@@ -63,9 +63,9 @@ begin_event(const dlpy_message *self)
     static const char *const names[] = {
         [DL_SEND] = "send", [DL_RECV] = "recv", [DL_RECV_ANY] = "recvAnySource"};
 
-    return dlpy_torch_profiler_wants(&self->tensor)
-               ? dlpy_torch_event_begin(self->collective.group, names[self->core.op],
-                                        self->array)
+    return dlpy_events_want(&self->tensor)
+               ? dlpy_event_begin(self->collective.group, names[self->core.op],
+                                  self->array)
                : NULL;
 }
 
@@ -168,7 +168,7 @@ post(dlpy_message *self)
     }
     dlpy_tensor_release(&self->tensor);
     Py_CLEAR(self->collective.group);
-    return dlpy_torch_event_end(self->collective.state, event, result);
+    return dlpy_event_end(self->collective.state, event, result);
 }
 
 /* send and recv. */
@@ -192,7 +192,7 @@ run(PyObject *module, const form *form, dlpy_call given)
                                            self.collective.group, source));
     }
     Py_CLEAR(self.collective.group);
-    return dlpy_torch_event_end(self.collective.state, event, result);
+    return dlpy_event_end(self.collective.state, event, result);
 }
 
 /* isend and irecv. */
@@ -365,23 +365,12 @@ probe(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
 }
 
 static PyMethodDef functions[] = {
-    DLPY_FUNCTION("_probe", probe,
-                  "_probe($module, /, waits, src, group, tag, group_src)\n--\n\n"),
-    DLPY_FUNCTION(
-        "_check_message", check_message,
-        "_check_message($module, /, tensor, is_send, group, tag, group_peer)\n--\n\n"),
-    DLPY_FUNCTION("send", send,
-                  "send($module, /, tensor, dst=None, group=None, tag=0, "
-                  "group_dst=None, *, stream=None)\n--\n\n" DLPY_DOC_SEND),
-    DLPY_FUNCTION("recv", recv,
-                  "recv($module, /, tensor, src=None, group=None, tag=0, "
-                  "group_src=None, *, stream=None)\n--\n\n" DLPY_DOC_RECV),
-    DLPY_FUNCTION("isend", isend,
-                  "isend($module, /, tensor, dst=None, group=None, tag=0, "
-                  "group_dst=None, *, stream=None)\n--\n\n" DLPY_DOC_ISEND),
-    DLPY_FUNCTION("irecv", irecv,
-                  "irecv($module, /, tensor, src=None, group=None, tag=0, "
-                  "group_src=None, *, stream=None)\n--\n\n" DLPY_DOC_IRECV),
+    DLPY_FUNCTION("_probe", probe, DLPY_DOC__PROBE),
+    DLPY_FUNCTION("_check_message", check_message, DLPY_DOC__CHECK_MESSAGE),
+    DLPY_FUNCTION("send", send, DLPY_DOC_SEND),
+    DLPY_FUNCTION("recv", recv, DLPY_DOC_RECV),
+    DLPY_FUNCTION("isend", isend, DLPY_DOC_ISEND),
+    DLPY_FUNCTION("irecv", irecv, DLPY_DOC_IRECV),
     {0},
 };
 

@@ -83,32 +83,35 @@ op_init(PyObject *object, PyObject *args, PyObject *keywords)
     return 0;
 }
 
+static PyMemberDef op_members[] = {
+    {"op", T_OBJECT_EX, offsetof(dlpy_p2p_op, op), 0, NULL},
+    {"tensor", T_OBJECT_EX, offsetof(dlpy_p2p_op, tensor), 0, NULL},
+    {"group", T_OBJECT_EX, offsetof(dlpy_p2p_op, group), 0, NULL},
+    {"tag", T_OBJECT_EX, offsetof(dlpy_p2p_op, tag), 0, NULL},
+    {"peer", T_OBJECT_EX, offsetof(dlpy_p2p_op, peer), 0, NULL},
+    {"group_peer", T_OBJECT_EX, offsetof(dlpy_p2p_op, group_peer), 0, NULL},
+    {0},
+};
+
+#define MEMBER(object, member) \
+    (*(PyObject **)(void *)((char *)(object) + (member)->offset))
+
 static int
 op_traverse(PyObject *object, visitproc visit, void *arg)
 {
-    const dlpy_p2p_op *self = (dlpy_p2p_op *)object;
-
     Py_VISIT(Py_TYPE(object));
-    Py_VISIT(self->op);
-    Py_VISIT(self->tensor);
-    Py_VISIT(self->group);
-    Py_VISIT(self->tag);
-    Py_VISIT(self->peer);
-    Py_VISIT(self->group_peer);
+    for (const PyMemberDef *each = op_members; each->name != NULL; each++) {
+        Py_VISIT(MEMBER(object, each));
+    }
     return 0;
 }
 
 static int
 op_clear(PyObject *object)
 {
-    dlpy_p2p_op *self = (dlpy_p2p_op *)object;
-
-    Py_CLEAR(self->op);
-    Py_CLEAR(self->tensor);
-    Py_CLEAR(self->group);
-    Py_CLEAR(self->tag);
-    Py_CLEAR(self->peer);
-    Py_CLEAR(self->group_peer);
+    for (const PyMemberDef *each = op_members; each->name != NULL; each++) {
+        Py_CLEAR(MEMBER(object, each));
+    }
     return 0;
 }
 
@@ -122,16 +125,6 @@ op_dealloc(PyObject *object)
     type->tp_free(object);
     Py_DECREF(type);
 }
-
-static PyMemberDef op_members[] = {
-    {"op", T_OBJECT_EX, offsetof(dlpy_p2p_op, op), 0, NULL},
-    {"tensor", T_OBJECT_EX, offsetof(dlpy_p2p_op, tensor), 0, NULL},
-    {"group", T_OBJECT_EX, offsetof(dlpy_p2p_op, group), 0, NULL},
-    {"tag", T_OBJECT_EX, offsetof(dlpy_p2p_op, tag), 0, NULL},
-    {"peer", T_OBJECT_EX, offsetof(dlpy_p2p_op, peer), 0, NULL},
-    {"group_peer", T_OBJECT_EX, offsetof(dlpy_p2p_op, group_peer), 0, NULL},
-    {0},
-};
 
 static PyType_Slot op_slots[] = {
     {Py_tp_doc, "_P2POp(op, tensor, peer=None, group=None, tag=0, group_peer=None)"

@@ -5,10 +5,11 @@
 
 #include "pg/record/recorder.h"
 #include "python/groups/group_type.h"
+#include "python/module/docstrings.h"
 #include "python/module/errors.h"
 #include "python/module/gil.h"
 #include "python/module/parts.h"
-#include "python/record/torch_profiler.h"
+#include "python/record/events.h"
 
 typedef struct prepared_object {
     PyObject_HEAD dlpy_state *state; /* borrowed: the type holds the module */
@@ -120,12 +121,12 @@ start(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     const prepared_object *self = (const prepared_object *)object;
 
-    if (self->inputs == NULL || !dlpy_torch_profiler_is_on()) {
+    if (self->inputs == NULL || !dlpy_events_are_on()) {
         return start_quietly(object);
     }
-    PyObject *event = dlpy_torch_event_begin(
+    PyObject *event = dlpy_event_begin(
         self->group, dl_op_type_name((uint8_t)self->call->op), self->inputs);
-    return dlpy_torch_event_end(self->state, event, start_quietly(object));
+    return dlpy_event_end(self->state, event, start_quietly(object));
 }
 
 static int
@@ -162,7 +163,7 @@ prepared_dealloc(PyObject *object)
 }
 
 static PyMethodDef prepared_methods[] = {
-    {"start", start, METH_NOARGS, "start($self, /)\n--\n\nBegins the operation."},
+    {"start", start, METH_NOARGS, DLPY_DOC__PREPARED_START},
     {0},
 };
 

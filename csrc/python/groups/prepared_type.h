@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * _Prepared: a call whose arguments have been converted and checked, and that can be
- * started again and again (persistent_calls.py).  A collective function makes one, in
- * place of a Work, if its `async_op` is this type. */
+ * started again and again (persistent_calls.py).  A function makes one, in place of a
+ * Work, if its argument `_prepare` is True. */
 #ifndef DISTLITE_PYTHON_GROUPS_PREPARED_TYPE_H
 #define DISTLITE_PYTHON_GROUPS_PREPARED_TYPE_H
 

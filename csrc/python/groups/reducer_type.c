@@ -7,6 +7,7 @@
 
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
+#include "python/module/docstrings.h"
 #include "python/module/gil.h"
 #include "python/module/parts.h"
 
@@ -505,20 +506,11 @@ set_reduce_op_types(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 static PyMethodDef functions[] = {
-    DLPY_FUNCTION("_pair_reducer", pair_reducer,
-                  "_pair_reducer($module, /, is_max, dtype, unit, value, value_offset, "
-                  "index, index_offset)\n--\n\n"
-                  "Returns a _Reducer for MINLOC or MAXLOC of pairs with this layout."),
+    DLPY_FUNCTION("_pair_reducer", pair_reducer, DLPY_DOC__PAIR_REDUCER),
     DLPY_FUNCTION("_function_reducer", function_reducer_new,
-                  "_function_reducer($module, /, name, dtype, unit, function, "
-                  "context, ufunc=None, type_number=0)\n--\n\n"
-                  "Returns a _Reducer that calls a Python function with two "
-                  "memoryviews, or a C function."),
+                  DLPY_DOC__FUNCTION_REDUCER),
     DLPY_FUNCTION("_set_reduce_op_types", set_reduce_op_types,
-                  "_set_reduce_op_types($module, /, members, wrapper, make_reducer)"
-                  "\n--\n\n"
-                  "Sets the classes of reductions, and the function that makes a "
-                  "_Reducer for those without a kernel."),
+                  DLPY_DOC__SET_REDUCE_OP_TYPES),
     {0},
 };
 

@@ -465,9 +465,8 @@ close_window(PyObject *object, PyObject *const *args, Py_ssize_t count,
 }
 
 static PyObject *
-end(PyObject *object, PyObject *unused)
+end(PyObject *object, PyObject *Py_UNUSED(unused))
 {
-    (void)unused;
     dl_window *window = core_of(object);
 
     DLPY_END(dl_window_end(window));
@@ -475,13 +474,12 @@ end(PyObject *object, PyObject *unused)
 }
 
 static PyObject *
-counts(PyObject *object, PyObject *unused)
+counts(PyObject *object, PyObject *Py_UNUSED(unused))
 {
     const dl_window *window = core_of(object);
     int size = dl_group_size(dl_window_group(window));
     PyObject *all = PyTuple_New(size);
 
-    (void)unused;
     for (int rank = 0; all != NULL && rank < size; rank++) {
         PyObject *count = PyLong_FromUnsignedLongLong(dl_window_count(window, rank));
         if (count == NULL) {
@@ -576,35 +574,18 @@ window_getbuffer(PyObject *object, Py_buffer *view, int flags)
 }
 
 static PyMethodDef methods[] = {
-    DLPY_FUNCTION("put", put,
-                  "put($self, /, array, rank, offset=0, async_op=False, *, "
-                  "timeout=None)\n--\n\n" DLPY_DOC__WINDOW_PUT),
-    DLPY_FUNCTION("get", get,
-                  "get($self, /, array, rank, offset=0, async_op=False, *, "
-                  "timeout=None)\n--\n\n" DLPY_DOC__WINDOW_GET),
-    DLPY_FUNCTION(
-        "accumulate", accumulate,
-        "accumulate($self, /, array, rank, op=ReduceOp.SUM, offset=0, "
-        "async_op=False, *, timeout=None)\n--\n\n" DLPY_DOC__WINDOW_ACCUMULATE),
-    DLPY_FUNCTION(
-        "unlock", unlock,
-        "unlock($self, /, rank, *, timeout=None)\n--\n\n" DLPY_DOC__WINDOW_UNLOCK),
-    DLPY_FUNCTION(
-        "flush", flush,
-        "flush($self, /, rank=None, *, timeout=None)\n--\n\n" DLPY_DOC__WINDOW_FLUSH),
-    DLPY_FUNCTION("fence", fence,
-                  "fence($self, /, timeout=None)\n--\n\n" DLPY_DOC__WINDOW_FENCE),
-    DLPY_FUNCTION("close", close_window,
-                  "close($self, /, timeout=None)\n--\n\n" DLPY_DOC__WINDOW_CLOSE),
-    DLPY_FUNCTION("_fetch", fetch,
-                  "_fetch($self, /, array, result, rank, op, offset, timeout, "
-                  "async_op)\n--\n\n"),
-    DLPY_FUNCTION("_swap", swap,
-                  "_swap($self, /, value, compared, result, rank, offset, timeout)"
-                  "\n--\n\n"),
-    DLPY_FUNCTION("_lock", lock, "_lock($self, /, rank, shared, timeout)\n--\n\n"),
-    {"_end", end, METH_NOARGS, "_end($self)\n--\n\n"},
-    {"_counts", counts, METH_NOARGS, "_counts($self)\n--\n\n"},
+    DLPY_FUNCTION("put", put, DLPY_DOC__WINDOW_PUT),
+    DLPY_FUNCTION("get", get, DLPY_DOC__WINDOW_GET),
+    DLPY_FUNCTION("accumulate", accumulate, DLPY_DOC__WINDOW_ACCUMULATE),
+    DLPY_FUNCTION("unlock", unlock, DLPY_DOC__WINDOW_UNLOCK),
+    DLPY_FUNCTION("flush", flush, DLPY_DOC__WINDOW_FLUSH),
+    DLPY_FUNCTION("fence", fence, DLPY_DOC__WINDOW_FENCE),
+    DLPY_FUNCTION("close", close_window, DLPY_DOC__WINDOW_CLOSE),
+    DLPY_FUNCTION("_fetch", fetch, DLPY_DOC__WINDOW__FETCH),
+    DLPY_FUNCTION("_swap", swap, DLPY_DOC__WINDOW__SWAP),
+    DLPY_FUNCTION("_lock", lock, DLPY_DOC__WINDOW__LOCK),
+    {"_end", end, METH_NOARGS, DLPY_DOC__WINDOW__END},
+    {"_counts", counts, METH_NOARGS, DLPY_DOC__WINDOW__COUNTS},
     {0},
 };
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes python/module/docstrings.h: the docstrings of a stub as macros.
+"""Writes python/module/docstrings.h: the signatures and docstrings of a stub as macros.
 
     python docstrings.py python/distlite/_C.pyi docstrings.h
 
 The stub is the one source: editors show its text, setup.py compiles it into the
-extension, and Sphinx reads it from there.
+extension, and inspect and Sphinx read it from there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from pathlib import Path
 
 TOP = """\
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The docstrings of python/distlite/_C.pyi, written by setup.py: change them there. */
+/* The signatures and docstrings of python/distlite/_C.pyi, by setup.py: change them
+ * there. */
 #ifndef DISTLITE_PYTHON_MODULE_DOCSTRINGS_H
 #define DISTLITE_PYTHON_MODULE_DOCSTRINGS_H
 """
@@ -43,6 +44,40 @@ def docstrings(stub: str) -> dict[str, str]:
     return found
 
 
+def signatures(stub: str) -> dict[str, str]:
+    """The parameters of functions as CPython takes them from a docstring, by qualified
+    name: 'get($self, /, key, *, timeout=None)'."""
+    found: dict[str, str] = {}
+
+    def visit(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                visit(node.body, f"{node.name}.")
+            elif isinstance(node, ast.FunctionDef) and not is_property(node):
+                # The first overload is the one with the defaults of all parameters.
+                found.setdefault(prefix + node.name, signature(node, bool(prefix)))
+
+    visit(ast.parse(stub).body, "")
+    return found
+
+
+def is_property(node: ast.FunctionDef) -> bool:
+    return any(ast.unparse(each).startswith("property") for each in node.decorator_list)
+
+
+def signature(node: ast.FunctionDef, is_method: bool) -> str:
+    args = node.args
+    for each in [*args.posonlyargs, *args.args, *args.kwonlyargs]:
+        each.annotation = None
+    if is_method:
+        (args.posonlyargs or args.args).pop(0)
+    # The object or module itself is positional-only, so others come after its slash.
+    parameters = ast.unparse(args).replace(" = ", "=")
+    owner = "$self" if is_method else "$module"
+    rest = f", {parameters}" if parameters else ""
+    return f"{node.name}({owner}{'' if args.posonlyargs else ', /'}{rest})"
+
+
 def literal(line: str) -> str:
     """JSON's escapes are C's, as long as the text is ASCII."""
     assert line.isascii(), line
@@ -51,9 +86,11 @@ def literal(line: str) -> str:
 
 def header(stub: str) -> str:
     parts = [TOP]
-    for name, text in docstrings(stub).items():
+    texts, functions = docstrings(stub), signatures(stub)
+    for name in {**texts, **functions}:
         macro = f"DLPY_DOC_{name.replace('.', '_').upper()}"
-        lines = text.splitlines()
+        begin = f"{functions[name]}\n--\n\n" if name in functions else ""
+        lines = (begin + texts.get(name, "")).split("\n")
         ends = ["\n"] * (len(lines) - 1) + [""]
         literals = [literal(line + end) for line, end in zip(lines, ends, strict=True)]
         joined = " \\\n".join(f"    {each}" for each in literals)

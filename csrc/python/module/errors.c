@@ -60,11 +60,9 @@ store_exception(const dlpy_state *state, dl_status status)
 static PyObject *
 raise_last_error(PyObject *exception, const char *advice)
 {
-    char text[DL_ERROR_TEXT_SIZE + sizeof LONGER_TIMEOUT + DL_C_FRAMES_TEXT_SIZE];
-    char frames[DL_C_FRAMES_TEXT_SIZE];
+    char text[DL_ERROR_TEXT_SIZE + sizeof LONGER_TIMEOUT];
 
-    dl_c_frames_describe(frames);
-    snprintf(text, sizeof text, "%s%s%s", dl_last_error()->text, advice, frames);
+    snprintf(text, sizeof text, "%s%s", dl_last_error()->text, advice);
     PyObject *message =
         PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
 

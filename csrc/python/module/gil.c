@@ -88,7 +88,7 @@ check_signals(void)
     PyGILState_STATE gil = PyGILState_Ensure();
     bool is_interrupted = PyErr_Occurred() || PyErr_CheckSignals() < 0;
     if (!is_interrupted) {
-        dlpy_log_look();
+        dlpy_log_check();
     }
     PyGILState_Release(gil);
     return is_interrupted ? dl_fail(DL_INTERRUPTED, "interrupted by a signal") : DL_OK;

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "python/module/docstrings.h"
 #include "python/module/gil.h"
 #include "python/module/parts.h"
 
@@ -86,11 +87,10 @@ deliver(const dl_log_line *line)
 }
 
 static void *
-run_deliverer(void *unused)
+run_deliverer(void *Py_UNUSED(unused))
 {
     dl_log_line line;
 
-    (void)unused;
     is_deliverer = true;
     pthread_mutex_lock(&queue.lock);
     for (;;) {
@@ -162,7 +162,7 @@ await_handlers(int64_t limit)
 
 /* Does not import logging: a program that has not imported it has no handlers. */
 void
-dlpy_log_look(void)
+dlpy_log_check(void)
 {
     PyObject *logging = PyMapping_GetItemString(PyImport_GetModuleDict(), "logging");
     PyObject *module =
@@ -191,19 +191,15 @@ dlpy_log_sync(void)
 }
 
 static PyObject *
-look_for_handlers(PyObject *module, PyObject *unused)
+look_for_handlers(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
-    dlpy_log_look();
+    dlpy_log_check();
     Py_RETURN_NONE;
 }
 
 static PyObject *
-flush(PyObject *module, PyObject *unused)
+flush(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     Py_BEGIN_ALLOW_THREADS
     await_handlers(EXIT_LIMIT);
     Py_END_ALLOW_THREADS
@@ -227,10 +223,8 @@ write_what_is_left(void)
 }
 
 static PyObject *
-close_queue(PyObject *module, PyObject *unused)
+close_queue(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     Py_BEGIN_ALLOW_THREADS
     write_what_is_left();
     Py_END_ALLOW_THREADS
@@ -238,32 +232,24 @@ close_queue(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
-put_line(PyObject *module, PyObject *text)
+put_line(PyObject *Py_UNUSED(module), PyObject *text)
 {
     const char *bytes = PyUnicode_AsUTF8(text);
 
-    (void)module;
     if (bytes == NULL) {
         return NULL;
     }
-    dlpy_log_look();
+    dlpy_log_check();
     dl_log(DL_LOG_WARNING, "%s", bytes);
     Py_RETURN_NONE;
 }
 
 static PyMethodDef functions[] = {
     {"_look_for_log_handlers", look_for_handlers, METH_NOARGS,
-     "_look_for_log_handlers($module, /)\n--\n\n"
-     "Looks again whether logging has handlers for lines of the log."},
-    {"_flush_log", flush, METH_NOARGS,
-     "_flush_log($module, /)\n--\n\n"
-     "Waits, for a few seconds at most, until handlers have received all lines."},
-    {"_close_log", close_queue, METH_NOARGS,
-     "_close_log($module, /)\n--\n\n"
-     "Writes the remaining lines, and all later ones, to standard error."},
-    {"_log_warning", put_line, METH_O,
-     "_log_warning($module, text, /)\n--\n\n"
-     "Puts a line into the core's log."},
+     DLPY_DOC__LOOK_FOR_LOG_HANDLERS},
+    {"_flush_log", flush, METH_NOARGS, DLPY_DOC__FLUSH_LOG},
+    {"_close_log", close_queue, METH_NOARGS, DLPY_DOC__CLOSE_LOG},
+    {"_log_warning", put_line, METH_O, DLPY_DOC__LOG_WARNING},
     {0},
 };
 

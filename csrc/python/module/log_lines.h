@@ -14,7 +14,7 @@
 
 /* Checks whether the logger "distlite" or the root logger has handlers.  Needs the GIL,
  * with no exception set; does not import logging. */
-void dlpy_log_look(void);
+void dlpy_log_check(void);
 
 /* Releases the GIL until the handlers have received all lines logged so far, for a
  * second at most, so that the lines of a call are delivered before it returns.  An

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/module/state.h"
 
+#include <stddef.h>
+
 #include "python/record/call_site.h"
 
 /* Needs no search: heap types know the module that created them. */
@@ -54,35 +56,33 @@ dlpy_state_set(PyObject **field, PyObject *object)
     DLPY_STORE(*field, Py_NewRef(object));
 }
 
+/* The fields that are strong references to objects. */
+static const size_t references[] = {
+    offsetof(dlpy_state, dist_error),        offsetof(dlpy_state, backend_error),
+    offsetof(dlpy_state, network_error),     offsetof(dlpy_state, store_error),
+    offsetof(dlpy_state, queue_empty_error), offsetof(dlpy_state, store_type),
+    offsetof(dlpy_state, hash_store_type),   offsetof(dlpy_state, file_store_type),
+    offsetof(dlpy_state, prefix_store_type), offsetof(dlpy_state, tcp_store_type),
+    offsetof(dlpy_state, group_type),        offsetof(dlpy_state, default_group),
+    offsetof(dlpy_state, custom_handler),    offsetof(dlpy_state, red_op_type),
+    offsetof(dlpy_state, reduce_op_type),    offsetof(dlpy_state, make_reducer),
+    offsetof(dlpy_state, reducers),          offsetof(dlpy_state, reducer_type),
+    offsetof(dlpy_state, prepared_type),     offsetof(dlpy_state, p2p_op_type),
+    offsetof(dlpy_state, pack_type),         offsetof(dlpy_state, work_type),
+    offsetof(dlpy_state, future_of_work),
+};
+
+#define REFERENCE_COUNT (sizeof references / sizeof *references)
+#define REFERENCE(state, i) (*(PyObject **)(void *)((char *)(state) + references[i]))
+
 int
-dlpy_state_traverse(PyObject *module, visitproc visit, void *context)
+dlpy_state_traverse(PyObject *module, visitproc visit, void *arg)
 {
     dlpy_state *state = dlpy_state_of_module(module);
-    void *arg = context;
 
-    Py_VISIT(state->dist_error);
-    Py_VISIT(state->backend_error);
-    Py_VISIT(state->network_error);
-    Py_VISIT(state->store_error);
-    Py_VISIT(state->queue_empty_error);
-    Py_VISIT(state->store_type);
-    Py_VISIT(state->hash_store_type);
-    Py_VISIT(state->file_store_type);
-    Py_VISIT(state->prefix_store_type);
-    Py_VISIT(state->tcp_store_type);
-    Py_VISIT(state->group_type);
-    Py_VISIT(state->default_group);
-    Py_VISIT(state->custom_handler);
-    Py_VISIT(state->red_op_type);
-    Py_VISIT(state->reduce_op_type);
-    Py_VISIT(state->make_reducer);
-    Py_VISIT(state->reducers);
-    Py_VISIT(state->reducer_type);
-    Py_VISIT(state->prepared_type);
-    Py_VISIT(state->p2p_op_type);
-    Py_VISIT(state->pack_type);
-    Py_VISIT(state->work_type);
-    Py_VISIT(state->future_of_work);
+    for (size_t i = 0; i < REFERENCE_COUNT; i++) {
+        Py_VISIT(REFERENCE(state, i));
+    }
     return dlpy_recorded_sites_traverse(state, visit, arg);
 }
 
@@ -92,29 +92,9 @@ dlpy_state_clear(PyObject *module)
 {
     dlpy_state *state = dlpy_state_of_module(module);
 
-    Py_CLEAR(state->dist_error);
-    Py_CLEAR(state->backend_error);
-    Py_CLEAR(state->network_error);
-    Py_CLEAR(state->store_error);
-    Py_CLEAR(state->queue_empty_error);
-    Py_CLEAR(state->store_type);
-    Py_CLEAR(state->hash_store_type);
-    Py_CLEAR(state->file_store_type);
-    Py_CLEAR(state->prefix_store_type);
-    Py_CLEAR(state->tcp_store_type);
-    Py_CLEAR(state->group_type);
-    Py_CLEAR(state->default_group);
-    Py_CLEAR(state->custom_handler);
-    Py_CLEAR(state->red_op_type);
-    Py_CLEAR(state->reduce_op_type);
-    Py_CLEAR(state->make_reducer);
-    Py_CLEAR(state->reducers);
-    Py_CLEAR(state->reducer_type);
-    Py_CLEAR(state->prepared_type);
-    Py_CLEAR(state->p2p_op_type);
-    Py_CLEAR(state->pack_type);
-    Py_CLEAR(state->work_type);
-    Py_CLEAR(state->future_of_work);
+    for (size_t i = 0; i < REFERENCE_COUNT; i++) {
+        Py_CLEAR(REFERENCE(state, i));
+    }
     dlpy_recorded_sites_clear(state);
     return 0;
 }

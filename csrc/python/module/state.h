@@ -2,7 +2,7 @@
  *
  * The state of the extension module: its exceptions, types and default group.  They are
  * kept here rather than in static variables; only caches of other packages' objects
- * (dlpack.c, tensor_arg.c, torch_tensor.c, torch_profiler.c) are in statics.  Code gets
+ * (dlpack.c, tensor_arg.c, torch_tensor.c, events.c) are in statics.  Code gets
  * the state from the module, from the class that defines the running method, or, in
  * slots, which do not receive that class, from any type derived from one of ours. */
 #ifndef DISTLITE_PYTHON_MODULE_STATE_H
@@ -10,7 +10,7 @@
 
 #include "python/module/free_threading.h"
 
-/* Strong references, except the last fields; state.c visits and clears each of them. */
+/* Strong references, except the last fields; state.c has a table of them. */
 typedef struct dlpy_state {
     PyObject *dist_error;
     PyObject *backend_error;
@@ -71,7 +71,7 @@ dlpy_state *dlpy_state_of_type(PyTypeObject *type);
  * fields are read with DLPY_LOAD(). */
 void dlpy_state_set(PyObject **field, PyObject *object);
 
-int dlpy_state_traverse(PyObject *module, visitproc visit, void *context);
+int dlpy_state_traverse(PyObject *module, visitproc visit, void *arg);
 int dlpy_state_clear(PyObject *module);
 void dlpy_state_free(void *module);
 

@@ -10,6 +10,7 @@
 #include "python/groups/group_type.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
+#include "python/module/docstrings.h"
 #include "python/module/errors.h"
 #include "python/module/parts.h"
 #include "python/record/call_site.h"
@@ -146,17 +147,15 @@ static PyType_Spec shared_spec = {
 };
 
 static PyObject *
-clear_spare_memory(PyObject *module, PyObject *unused)
+clear_spare_memory(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module, (void)unused;
     dl_spare_clear();
     Py_RETURN_NONE;
 }
 
 static PyMethodDef functions[] = {
     {"_clear_spare_memory", clear_spare_memory, METH_NOARGS,
-     "_clear_spare_memory()\n--\n\nReturns memory that is kept for reuse to the "
-     "system."},
+     DLPY_DOC__CLEAR_SPARE_MEMORY},
     {0},
 };
 

@@ -9,6 +9,7 @@
 #include "base/reader.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
+#include "python/module/docstrings.h"
 #include "python/module/parts.h"
 
 /* Deeper than practical data, and well within the size of the stack. */
@@ -266,7 +267,8 @@ put(encoder *self, PyObject *value, int depth)
 }
 
 static PyObject *
-put_plain(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+put_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
+          PyObject *keywords)
 {
     static const dlpy_signature signature = {
         "_put_plain", 5, {"out", "value", "beside", "depth", "other"}};
@@ -274,7 +276,6 @@ put_plain(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
     encoder self = {0};
     int depth;
 
-    (void)module;
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
         || dlpy_int64_from(values[2], "beside", &self.beside) < 0
         || dlpy_int_from(values[3], "depth", &depth) < 0) {
@@ -639,7 +640,7 @@ take(decoder *self, int depth, PyObject **value)
 }
 
 static PyObject *
-take_plain(PyObject *module, PyObject *const *args, Py_ssize_t count,
+take_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
            PyObject *keywords)
 {
     static const dlpy_signature signature = {
@@ -652,7 +653,6 @@ take_plain(PyObject *module, PyObject *const *args, Py_ssize_t count,
     int64_t at;
     int depth;
 
-    (void)module;
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
         || dlpy_int64_from(values[1], "at", &at) < 0
         || dlpy_int_from(values[2], "depth", &depth) < 0
@@ -677,13 +677,12 @@ take_plain(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 static PyObject *
-check_list(PyObject *module, PyObject *const *args, Py_ssize_t count,
+check_list(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
            PyObject *keywords)
 {
     static const dlpy_signature signature = {"_check_keys", 2, {"keys", "judge"}};
     PyObject *values[2];
 
-    (void)module;
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
         < 0) {
         return NULL;
@@ -696,20 +695,9 @@ check_list(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 static PyMethodDef functions[] = {
-    DLPY_FUNCTION(
-        "_put_plain", put_plain,
-        "_put_plain($module, /, out, value, beside, depth, other)\n--\n\n"
-        "Appends a value to a bytearray; other(value, depth) appends values of other "
-        "kinds, values nested too deeply, and bytes of length `beside` or more."),
-    DLPY_FUNCTION("_take_plain", take_plain,
-                  "_take_plain($module, /, data, at, depth, other, judge)\n--\n\n"
-                  "Returns the value that begins at `at`, and the offset of its end.  "
-                  "other(at, depth) decodes values of other kinds, and judge(keys) "
-                  "raises if keys with one hash are not allowed.  ValueError if the "
-                  "bytes are malformed."),
-    DLPY_FUNCTION("_check_keys", check_list,
-                  "_check_keys($module, /, keys, judge)\n--\n\n"
-                  "Passes each run of keys that have one hash to the judge."),
+    DLPY_FUNCTION("_put_plain", put_plain, DLPY_DOC__PUT_PLAIN),
+    DLPY_FUNCTION("_take_plain", take_plain, DLPY_DOC__TAKE_PLAIN),
+    DLPY_FUNCTION("_check_keys", check_list, DLPY_DOC__CHECK_KEYS),
     {0},
 };
 

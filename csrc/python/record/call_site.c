@@ -10,7 +10,9 @@
 #include <frameobject.h>
 #endif
 
+#include "base/hash.h"
 #include "base/thread.h"
+#include "python/module/docstrings.h"
 #include "python/module/parts.h"
 
 /* The package's folder with a trailing slash; empty if it is not known.  Fixed after
@@ -19,6 +21,7 @@ static char package_folder[PATH_MAX];
 
 /* Replaces the function's name in the call sites of this thread, unless empty. */
 static _Thread_local char label[64];
+static _Thread_local uint64_t label_hash; /* 0 without a label */
 
 static PyObject *
 set_call_label(PyObject *Py_UNUSED(module), PyObject *wanted)
@@ -33,6 +36,7 @@ set_call_label(PyObject *Py_UNUSED(module), PyObject *wanted)
         return NULL;
     }
     snprintf(label, sizeof label, "%s", text);
+    label_hash = label[0] == '\0' ? 0 : dl_hash(dl_bytes_of(label)) | 1;
     return former;
 }
 
@@ -57,49 +61,19 @@ is_of_package(const char *file)
            && strncmp(file, package_folder, strlen(package_folder)) == 0;
 }
 
-/* Notes the frame and returns true if it belongs to the user's program. */
-static bool
-note_frame(PyFrameObject *frame)
-{
-    PyCodeObject *code = PyFrame_GetCode(frame);
-    dl_call_site site = {.file = text_of(code->co_filename)};
-    bool is_ours = is_of_package(site.file);
-
-    if (!is_ours) {
-        site.function = label[0] == '\0' ? text_of(code->co_name) : label;
-        site.line = PyFrame_GetLineNumber(frame);
-        dl_call_site_record(&site);
-    }
-    Py_DECREF(code);
-    return !is_ours;
-}
-
-void
-dlpy_call_site_note(void)
-{
-    PyFrameObject *frame = PyEval_GetFrame();
-
-    dl_call_site_record(NULL);
-    Py_XINCREF(frame);
-    while (frame != NULL && !note_frame(frame)) {
-        PyFrameObject *caller = PyFrame_GetBack(frame);
-        Py_DECREF(frame);
-        frame = caller;
-    }
-    Py_XDECREF(frame);
-}
-
 /* A power of two.  Programs have far fewer call sites. */
 #define CACHE_SIZE 256
 
-/* The instruction that the innermost Python frame is executing. */
+/* The instruction that the innermost Python frame is executing, and under what label. */
 typedef struct place {
     PyCodeObject *code; /* borrowed: the frame holds it during the call */
+    uint64_t label;     /* its hash */
     int instruction;
 } place;
 
 typedef struct cached_site {
     PyCodeObject *code; /* owned, so that no other code object gets its address */
+    uint64_t label;     /* its hash: the same line may have another one next time */
     int instruction;
     uint32_t site;
     unsigned fork_generation; /* of the recording that the number is of */
@@ -133,6 +107,7 @@ find_place(place *place)
     }
     place->code = PyFrame_GetCode(frame);
     place->instruction = instruction_of(frame);
+    place->label = label_hash;
     Py_DECREF(place->code);
     return true;
 }
@@ -140,63 +115,10 @@ find_place(place *place)
 static cached_site *
 slot_of(dlpy_state *state, const place *place)
 {
-    uintptr_t mixed = (uintptr_t)place->code >> 6 ^ (uintptr_t)place->instruction >> 1;
+    uint64_t mixed = (uintptr_t)place->code >> 6 ^ (uint64_t)place->instruction >> 1
+                     ^ place->label >> 1;
 
     return &state->site_cache->sites[mixed % CACHE_SIZE];
-}
-
-/* Returns the number of the line that called the package, found by walking the
- * frames. */
-static uint32_t
-look_up(const place *place, bool *is_ours)
-{
-    dlpy_call_site_note();
-    const dl_call_site *site = dl_call_site_noted();
-    uint32_t number = 0;
-
-    *is_ours = true;
-    if (site != NULL) {
-        const char *file = PyUnicode_AsUTF8(place->code->co_filename);
-        *is_ours = file == NULL || strcmp(file, site->file) != 0;
-        number = dl_recorder_add_site(site->file, site->function, site->line);
-    }
-    PyErr_Clear();
-    if (!dl_call_sites_are_enabled()) {
-        dl_call_site_record(NULL);
-    }
-    return number;
-}
-
-/* Fills the slot, unless another thread is filling it. */
-static void
-fill(cached_site *slot, const place *place, uint32_t site, bool is_ours)
-{
-    if (!dlpy_version_begin(&slot->version)) {
-        return;
-    }
-    PyCodeObject *before = slot->code;
-    Py_INCREF(place->code);
-    DLPY_STORE(slot->code, place->code);
-    DLPY_STORE(slot->instruction, place->instruction);
-    DLPY_STORE(slot->site, site);
-    DLPY_STORE(slot->fork_generation, dl_fork_generation());
-    DLPY_STORE(slot->is_ours, is_ours);
-    dlpy_version_end(&slot->version);
-    Py_XDECREF(before);
-}
-
-/* Reads the slot; returns whether it is that of the place. */
-static bool
-read_slot(const cached_site *slot, const place *place, uint32_t *site, bool *is_ours)
-{
-    unsigned version = dlpy_version_read(&slot->version);
-    bool is_cached = DLPY_LOAD(slot->code) == place->code
-                     && DLPY_LOAD(slot->instruction) == place->instruction
-                     && DLPY_LOAD(slot->fork_generation) == dl_fork_generation();
-
-    *site = DLPY_LOAD(slot->site);
-    *is_ours = DLPY_LOAD(slot->is_ours);
-    return is_cached && dlpy_version_is(&slot->version, version);
 }
 
 /* Returns the innermost frame outside of the package, as a new reference; NULL if there
@@ -221,19 +143,88 @@ find_user_frame(void)
     return frame;
 }
 
-/* For code of the package: the cached site of the user's line that called it.  A label
- * is not cached. */
+/* Adds the line at which the frame is, with the thread's label or the name of its
+ * function, which also stands for a label beyond those that the line has room for. */
+static uint32_t
+add_site(PyFrameObject *frame, PyCodeObject *code)
+{
+    const char *file = text_of(code->co_filename);
+    int line = PyFrame_GetLineNumber(frame);
+    uint32_t plain = dl_recorder_add_site(file, text_of(code->co_name), line);
+
+    if (label[0] == '\0') {
+        return plain;
+    }
+    uint32_t labelled = dl_recorder_add_site(file, label, line);
+    return labelled == 0 ? plain : labelled;
+}
+
+/* Returns the number of the line that called the package, found by walking the
+ * frames. */
+static uint32_t
+look_up(const place *place, bool *is_ours)
+{
+    PyFrameObject *frame = find_user_frame();
+    uint32_t number = 0;
+
+    *is_ours = true;
+    if (frame != NULL) {
+        PyCodeObject *code = PyFrame_GetCode(frame);
+        const char *file = text_of(code->co_filename);
+        *is_ours = strcmp(text_of(place->code->co_filename), file) != 0;
+        number = add_site(frame, code);
+        Py_DECREF(code);
+        Py_DECREF(frame);
+    }
+    return number;
+}
+
+/* Fills the slot, unless another thread is filling it. */
+static void
+fill(cached_site *slot, const place *place, uint32_t site, bool is_ours)
+{
+    if (!dlpy_version_begin(&slot->version)) {
+        return;
+    }
+    PyCodeObject *before = slot->code;
+    Py_INCREF(place->code);
+    DLPY_STORE(slot->code, place->code);
+    DLPY_STORE(slot->label, place->label);
+    DLPY_STORE(slot->instruction, place->instruction);
+    DLPY_STORE(slot->site, site);
+    DLPY_STORE(slot->fork_generation, dl_fork_generation());
+    DLPY_STORE(slot->is_ours, is_ours);
+    dlpy_version_end(&slot->version);
+    Py_XDECREF(before);
+}
+
+/* Reads the slot; returns whether it is that of the place. */
+static bool
+read_slot(const cached_site *slot, const place *place, uint32_t *site, bool *is_ours)
+{
+    unsigned version = dlpy_version_read(&slot->version);
+    bool is_cached = DLPY_LOAD(slot->code) == place->code
+                     && DLPY_LOAD(slot->label) == place->label
+                     && DLPY_LOAD(slot->instruction) == place->instruction
+                     && DLPY_LOAD(slot->fork_generation) == dl_fork_generation();
+
+    *site = DLPY_LOAD(slot->site);
+    *is_ours = DLPY_LOAD(slot->is_ours);
+    return is_cached && dlpy_version_is(&slot->version, version);
+}
+
+/* For code of the package: the cached site of the user's line that called it. */
 static __attribute__((noinline)) uint32_t
 look_behind(dlpy_state *state, const place *inner)
 {
-    PyFrameObject *frame = label[0] == '\0' ? find_user_frame() : NULL;
+    PyFrameObject *frame = find_user_frame();
     uint32_t site;
     bool is_ours;
 
     if (frame == NULL) {
         return look_up(inner, &is_ours);
     }
-    place place = {PyFrame_GetCode(frame), instruction_of(frame)};
+    place place = {PyFrame_GetCode(frame), label_hash, instruction_of(frame)};
     cached_site *slot = slot_of(state, &place);
     if (!read_slot(slot, &place, &site, &is_ours)) {
         site = look_up(&place, &is_ours);
@@ -298,10 +289,7 @@ dlpy_recorded_sites_clear(dlpy_state *state)
 }
 
 static PyMethodDef functions[] = {
-    {"_set_call_label", set_call_label, METH_O,
-     "_set_call_label($module, label, /)\n--\n\n"
-     "Sets the function name in this thread's call sites, None for the actual one; "
-     "returns the previous name."},
+    {"_set_call_label", set_call_label, METH_O, DLPY_DOC__SET_CALL_LABEL},
     {0},
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Finds the line of the user's program that called into the package, for base/call_site
- * and for the recorder (pg/recorder.h).  Frames of the package's own Python files are
+ * Finds the line of the user's program that called into the package, for the
+ * recorder (pg/record/recorder.h).  Frames of the package's own Python files are
  * skipped.
  *
  * The recorder wants the line of every operation.  That may take only a few
@@ -11,24 +11,9 @@
 #ifndef DISTLITE_PYTHON_RECORD_CALL_SITE_H
 #define DISTLITE_PYTHON_RECORD_CALL_SITE_H
 
-#include "base/call_site.h"
 #include "pg/record/recorder.h"
 #include "pg/record/waiting.h"
 #include "python/module/state.h"
-
-/* Notes the calling line for this thread, or none if no Python code is running.  Needs
- * the GIL; never fails.  The note is valid until the calling frame continues. */
-void dlpy_call_site_note(void);
-
-/* Called at the beginning of every operation; does nothing unless call sites are
- * wanted. */
-static inline void
-dlpy_call_site_enter(void)
-{
-    if (dl_call_sites_are_enabled()) {
-        dlpy_call_site_note();
-    }
-}
 
 /* Sets dl_recorder_site to the calling line.  Needs the GIL; never fails.  The other
  * two serve the module's tp_traverse and tp_clear; clearing frees the cache. */

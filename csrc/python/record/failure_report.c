@@ -9,6 +9,7 @@
 
 #include "base/thread.h"
 #include "pg/record/recorder.h"
+#include "python/module/docstrings.h"
 #include "python/module/gil.h"
 #include "python/module/parts.h"
 
@@ -165,9 +166,8 @@ write_report(unsigned asked)
 }
 
 static void *
-write_reports(void *unused)
+write_reports(void *Py_UNUSED(unused))
 {
-    (void)unused;
     for (;;) {
         unsigned asked = atomic_fetch_and(&wanted, RUNNING) & ~(unsigned)RUNNING;
         unsigned nothing = RUNNING;
@@ -230,13 +230,11 @@ dlpy_note_failure(void)
 }
 
 static PyObject *
-finish_report(PyObject *module, PyObject *unused)
+finish_report(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     struct timespec pause = {.tv_nsec = FINISH_PAUSE};
     dl_deadline deadline = dl_deadline_after(FINISH_LIMIT);
 
-    (void)module;
-    (void)unused;
     forget_parent();
     Py_BEGIN_ALLOW_THREADS
     /* The thread could not be started; write the report here. */
@@ -251,9 +249,7 @@ finish_report(PyObject *module, PyObject *unused)
 }
 
 static PyMethodDef functions[] = {
-    {"_finish_report", finish_report, METH_NOARGS,
-     "_finish_report($module, /)\n--\n\n"
-     "Waits a few seconds at most for the table of a failure to be written."},
+    {"_finish_report", finish_report, METH_NOARGS, DLPY_DOC__FINISH_REPORT},
     {0},
 };
 

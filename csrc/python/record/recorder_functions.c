@@ -11,38 +11,37 @@
 #include "pg/record/waiting.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
+#include "python/module/docstrings.h"
 #include "python/module/errors.h"
 #include "python/module/parts.h"
 #include "python/record/call_site.h"
+#include "python/record/events.h"
 
 static PyObject *
-recording(PyObject *module, PyObject *unused)
+recording(PyObject *module, PyObject *Py_UNUSED(unused))
 {
     dl_buffer copy = {0};
     dl_status status = dl_recorder_snapshot(&copy);
     PyObject *result;
 
-    (void)unused;
     if (status != DL_OK) {
         result = dlpy_raise_collective(dlpy_state_of_module(module), status);
     } else if (copy.size == 0) {
         result = Py_NewRef(Py_None);
     } else {
-        result =
-            PyBytes_FromStringAndSize((const char *)copy.data, (Py_ssize_t)copy.size);
+        result = dlpy_object_from(dl_buffer_bytes(&copy));
     }
     dl_buffer_fini(&copy);
     return result;
 }
 
 static PyObject *
-read_recording(PyObject *module, PyObject *path)
+read_recording(PyObject *Py_UNUSED(module), PyObject *path)
 {
     PyObject *name;
     dl_buffer copy = {0};
     PyObject *result = NULL;
 
-    (void)module;
     if (!PyUnicode_FSConverter(path, &name)) {
         return NULL;
     }
@@ -54,21 +53,18 @@ read_recording(PyObject *module, PyObject *path)
         errno = error;
         PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
     } else {
-        result =
-            PyBytes_FromStringAndSize((const char *)copy.data, (Py_ssize_t)copy.size);
+        result = dlpy_object_from(dl_buffer_bytes(&copy));
     }
     dl_buffer_fini(&copy);
     return result;
 }
 
 static PyObject *
-recording_folders(PyObject *module, PyObject *unused)
+recording_folders(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     char path[PATH_MAX];
     PyObject *list = PyList_New(0);
 
-    (void)module;
-    (void)unused;
     for (int i = 0; list != NULL && dl_recording_folder(i, path); i++) {
         PyObject *text = PyUnicode_DecodeFSDefault(path);
         if (text == NULL || PyList_Append(list, text) < 0) {
@@ -80,7 +76,7 @@ recording_folders(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
-recording_identify(PyObject *module, PyObject *const *args, Py_ssize_t count,
+recording_identify(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
                    PyObject *keywords)
 {
     static const dlpy_signature signature = {
@@ -89,7 +85,6 @@ recording_identify(PyObject *module, PyObject *const *args, Py_ssize_t count,
     const char *job;
     int rank, size;
 
-    (void)module;
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
         || dlpy_name_from(values[0], "job", &job) < 0
         || dlpy_rank_from(values[1], "rank", &rank) < 0
@@ -101,10 +96,8 @@ recording_identify(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 static PyObject *
-recording_make(PyObject *module, PyObject *unused)
+recording_make(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     dl_recorder_make();
     Py_RETURN_NONE;
 }
@@ -136,10 +129,8 @@ show_wait(PyObject *module, PyObject *wanted)
 }
 
 static PyObject *
-recordings_sweep(PyObject *module, PyObject *unused)
+recordings_sweep(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     dl_recordings_sweep();
     Py_RETURN_NONE;
 }
@@ -211,46 +202,33 @@ list_rows(PyObject *(*make_row)(int number), int count)
 }
 
 static PyObject *
-recording_names(PyObject *module, PyObject *unused)
+recording_names(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
-    (void)module;
-    (void)unused;
     return Py_BuildValue("NNNN", list_rows(op_row, DL_OP_TYPE_COUNT),
                          list_rows(dtype_row, DL_DTYPE_COUNT),
                          list_rows(reduce_op_row, DL_REDUCE_OP_COUNT),
                          list_rows(status_row, DL_STATUS_LAST + 1));
 }
 
+static PyObject *
+set_hooked(PyObject *Py_UNUSED(module), PyObject *has_hooks)
+{
+    DLPY_STORE(dlpy_has_hooks, has_hooks == Py_True);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef functions[] = {
-    {"_recording", recording, METH_NOARGS,
-     "_recording($module, /)\n--\n\n"
-     "Returns a snapshot of this process's recording; None if nothing is recorded."},
-    {"_read_recording", read_recording, METH_O,
-     "_read_recording($module, path, /)\n--\n\n"
-     "Returns a snapshot of another process's recording, or of a dump."},
-    {"_recording_folders", recording_folders, METH_NOARGS,
-     "_recording_folders($module, /)\n--\n\n"
-     "Returns the folders in which recordings of this user may be."},
-    {"_recording_make", recording_make, METH_NOARGS,
-     "_recording_make($module, /)\n--\n\n"
-     "Makes the recording of this process, unless there is one."},
-    {"_recording_names", recording_names, METH_NOARGS,
-     "_recording_names($module, /)\n--\n\n"
-     "Returns what the numbers in recordings mean: the operations, and whether each\n"
-     "reduces; the dtypes with their sizes; the reductions; how operations end."},
-    {"_show_wait", show_wait, METH_O,
-     "_show_wait($module, text, /)\n--\n\n"
-     "Shows what this thread waits for, until it is called with None.\n\n"
-     "Returns False if that is not shown: within another wait, which is shown, or\n"
-     "without a recording."},
+    {"_set_hooked", set_hooked, METH_O, DLPY_DOC__SET_HOOKED},
+    {"_recording", recording, METH_NOARGS, DLPY_DOC__RECORDING},
+    {"_read_recording", read_recording, METH_O, DLPY_DOC__READ_RECORDING},
+    {"_recording_folders", recording_folders, METH_NOARGS, DLPY_DOC__RECORDING_FOLDERS},
+    {"_recording_make", recording_make, METH_NOARGS, DLPY_DOC__RECORDING_MAKE},
+    {"_recording_names", recording_names, METH_NOARGS, DLPY_DOC__RECORDING_NAMES},
+    {"_show_wait", show_wait, METH_O, DLPY_DOC__SHOW_WAIT},
     DLPY_FUNCTION("_recording_identify", recording_identify,
-                  "_recording_identify($module, /, job, rank, size)\n--\n\n"),
-    {"_recordings_sweep", recordings_sweep, METH_NOARGS,
-     "_recordings_sweep($module, /)\n--\n\n"
-     "Removes recordings that ended processes of this user left on this host."},
-    {"_addresses", addresses, METH_O,
-     "_addresses($module, connected, /)\n--\n\n"
-     "Returns lines of a name and an address: the chosen one, then all interfaces."},
+                  DLPY_DOC__RECORDING_IDENTIFY),
+    {"_recordings_sweep", recordings_sweep, METH_NOARGS, DLPY_DOC__RECORDINGS_SWEEP},
+    {"_addresses", addresses, METH_O, DLPY_DOC__ADDRESSES},
     {0},
 };
 

@@ -2,15 +2,7 @@
 #include "python/work/completions.h"
 
 #include "base/thread.h"
-
-void
-dlpy_completions_init(dlpy_completions *self)
-{
-    pthread_mutex_init(&self->lock, NULL);
-    dl_condition_init(&self->is_wanted);
-    dl_list_init(&self->to_drop);
-    dl_list_init(&self->to_call);
-}
+#include "python/module/docstrings.h"
 
 void
 dlpy_completions_note(dlpy_completions *self, dlpy_completion *completion)
@@ -80,9 +72,12 @@ dlpy_completions_want(dlpy_completions *self, dlpy_completion *completion)
     pthread_mutex_unlock(&self->lock);
 }
 
-PyObject *
-dlpy_completions_next(dlpy_completions *self)
+/* Blocks, with the GIL released, until an object with callbacks is available.  Returns
+ * it, or None after _stop_completions(). */
+static PyObject *
+next_finished(PyObject *module, PyObject *Py_UNUSED(nothing))
 {
+    dlpy_completions *self = dlpy_state_of_module(module)->completions;
     PyObject *object = NULL;
     bool is_stopped;
 
@@ -100,18 +95,25 @@ dlpy_completions_next(dlpy_completions *self)
     return is_stopped ? Py_NewRef(Py_None) : object;
 }
 
-void
-dlpy_completions_stop(dlpy_completions *self)
+static PyObject *
+stop_completions(PyObject *module, PyObject *Py_UNUSED(nothing))
 {
+    dlpy_completions *self = dlpy_state_of_module(module)->completions;
+
     pthread_mutex_lock(&self->lock);
     self->is_stopped = true;
     pthread_cond_broadcast(&self->is_wanted);
     pthread_mutex_unlock(&self->lock);
+    Py_RETURN_NONE;
 }
 
-void
-dlpy_completions_renew(dlpy_completions *self)
+/* For a forked child, which has neither the callback thread nor the threads that may
+ * have held the lock. */
+static PyObject *
+renew_completions(PyObject *module, PyObject *Py_UNUSED(nothing))
 {
+    dlpy_completions *self = dlpy_state_of_module(module)->completions;
+
     pthread_mutex_init(&self->lock, NULL);
     dl_condition_init(&self->is_wanted);
     /* The callbacks of the parent's works are called in the parent.  The references are
@@ -120,4 +122,41 @@ dlpy_completions_renew(dlpy_completions *self)
     while (!dl_list_is_empty(&self->to_call)) {
         take_first(&self->to_call);
     }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+set_future_of_work(PyObject *module, PyObject *factory)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+
+    dlpy_state_set(&state->future_of_work, factory);
+    Py_RETURN_NONE;
+}
+
+/* The functions that futures.py uses. */
+static PyMethodDef functions[] = {
+    {"_next_finished", next_finished, METH_NOARGS, DLPY_DOC__NEXT_FINISHED},
+    {"_stop_completions", stop_completions, METH_NOARGS, DLPY_DOC__STOP_COMPLETIONS},
+    {"_renew_completions", renew_completions, METH_NOARGS, DLPY_DOC__RENEW_COMPLETIONS},
+    {"_set_future_of_work", set_future_of_work, METH_O, DLPY_DOC__SET_FUTURE_OF_WORK},
+    {0},
+};
+
+int
+dlpy_add_completions(PyObject *module)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+
+    dlpy_completions *made = PyMem_RawCalloc(1, sizeof *made);
+    if (made == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    pthread_mutex_init(&made->lock, NULL);
+    dl_condition_init(&made->is_wanted);
+    dl_list_init(&made->to_drop);
+    dl_list_init(&made->to_call);
+    state->completions = made;
+    return PyModule_AddFunctions(module, functions);
 }

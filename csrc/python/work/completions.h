@@ -3,7 +3,7 @@
  * Works that have ended, on their way back to Python.  A work may end on a thread that
  * never runs Python code.  It is then noted here without the GIL, and its Python
  * references are dropped by the next call that holds the GIL.  Works with callbacks are
- * handed to a Python thread, which waits in dlpy_completions_next(). */
+ * handed to a Python thread, which waits in _next_finished(). */
 #ifndef DISTLITE_PYTHON_WORK_COMPLETIONS_H
 #define DISTLITE_PYTHON_WORK_COMPLETIONS_H
 
@@ -33,8 +33,6 @@ typedef struct dlpy_completions {
     bool is_stopped;
 } dlpy_completions;
 
-void dlpy_completions_init(dlpy_completions *self);
-
 /* Notes that the work has ended.  Needs no GIL; called once per completion. */
 void dlpy_completions_note(dlpy_completions *self, dlpy_completion *completion);
 
@@ -46,13 +44,8 @@ void dlpy_completions_drain(dlpy_completions *self);
  * Needs the GIL. */
 void dlpy_completions_want(dlpy_completions *self, dlpy_completion *completion);
 
-/* Blocks, with the GIL released, until an object with callbacks is available.  Returns
- * a new reference to it, or None after dlpy_completions_stop(). */
-PyObject *dlpy_completions_next(dlpy_completions *self);
-void dlpy_completions_stop(dlpy_completions *self);
-
-/* For a forked child, which has neither the callback thread nor the threads that may
- * have held the lock. */
-void dlpy_completions_renew(dlpy_completions *self);
+/* Makes the module's completions, and adds the functions by which futures.py takes works
+ * from them. */
+int dlpy_add_completions(PyObject *module);
 
 #endif

@@ -30,7 +30,7 @@ typedef struct dlpy_work {
     /* guarded by the Work's critical section */
     PyObject *outputs;
     PyObject *callbacks; /* list, or NULL */
-    PyObject *event;     /* of torch's profiler, until the end; or NULL */
+    PyObject *event;     /* (record/events.h) until the end; or NULL */
     bool is_watched;     /* notice and completion are in use */
     PyObject *weak_references;
     dl_work_notice notice;
@@ -186,11 +186,10 @@ work_construct(PyTypeObject *type, PyObject *Py_UNUSED(args),
 }
 
 static int
-work_init(PyObject *object, PyObject *args, PyObject *names)
+work_init(PyObject *Py_UNUSED(object), PyObject *args, PyObject *names)
 {
     static const dlpy_signature signature = {"Work", 0, {NULL}};
 
-    (void)object;
     return dlpy_take_init_arguments(&signature, args, names, NULL);
 }
 
@@ -346,8 +345,8 @@ raise_result(dlpy_work *self, dl_status status)
     return dlpy_raise_collective(self->state, status);
 }
 
-/* Ends the profiler's event with the operation, so that a profiler that is turned off
- * next has seen its end. */
+/* Ends the event with the operation, so that a profiler that is turned off next has seen
+ * its end. */
 static void
 end_event(dlpy_work *self)
 {
@@ -721,30 +720,21 @@ work_take_callbacks(PyObject *object, PyObject *Py_UNUSED(nothing))
 }
 
 static PyMethodDef work_methods[] = {
-    DLPY_FUNCTION("wait", work_wait,
-                  "wait($self, /, timeout=None)\n--\n\n" DLPY_DOC_WORK_WAIT),
-    {"is_completed", work_is_completed, METH_NOARGS,
-     "is_completed($self, /)\n--\n\n" DLPY_DOC_WORK_IS_COMPLETED},
-    {"is_success", work_is_success, METH_NOARGS,
-     "is_success($self, /)\n--\n\n" DLPY_DOC_WORK_IS_SUCCESS},
-    {"exception", work_exception, METH_NOARGS,
-     "exception($self, /)\n--\n\n" DLPY_DOC_WORK_EXCEPTION},
-    {"result", work_result, METH_NOARGS,
-     "result($self, /)\n--\n\n" DLPY_DOC_WORK_RESULT},
-    {"source_rank", work_source_rank, METH_NOARGS,
-     "source_rank($self, /)\n--\n\n" DLPY_DOC_WORK_SOURCE_RANK},
-    {"_source_rank", work_source_rank, METH_NOARGS, "_source_rank($self, /)\n--\n\n"},
-    {"synchronize", work_synchronize, METH_NOARGS,
-     "synchronize($self, /)\n--\n\n" DLPY_DOC_WORK_SYNCHRONIZE},
-    {"get_future", work_get_future, METH_NOARGS,
-     "get_future($self, /)\n--\n\n" DLPY_DOC_WORK_GET_FUTURE},
-    {"_get_op_type", work_op_type, METH_NOARGS, "_get_op_type($self, /)\n--\n\n"},
-    {"_ended_at", work_ended_at, METH_NOARGS, "_ended_at($self, /)\n--\n\n"},
-    {"_call_when_done", work_call_when_done, METH_O,
-     "_call_when_done($self, callback, /)\n--\n\n"},
-    {"_withdraw", work_withdraw, METH_NOARGS, "_withdraw($self, /)\n--\n\n"},
+    DLPY_FUNCTION("wait", work_wait, DLPY_DOC_WORK_WAIT),
+    {"is_completed", work_is_completed, METH_NOARGS, DLPY_DOC_WORK_IS_COMPLETED},
+    {"is_success", work_is_success, METH_NOARGS, DLPY_DOC_WORK_IS_SUCCESS},
+    {"exception", work_exception, METH_NOARGS, DLPY_DOC_WORK_EXCEPTION},
+    {"result", work_result, METH_NOARGS, DLPY_DOC_WORK_RESULT},
+    {"source_rank", work_source_rank, METH_NOARGS, DLPY_DOC_WORK_SOURCE_RANK},
+    {"_source_rank", work_source_rank, METH_NOARGS, DLPY_DOC_WORK__SOURCE_RANK},
+    {"synchronize", work_synchronize, METH_NOARGS, DLPY_DOC_WORK_SYNCHRONIZE},
+    {"get_future", work_get_future, METH_NOARGS, DLPY_DOC_WORK_GET_FUTURE},
+    {"_get_op_type", work_op_type, METH_NOARGS, DLPY_DOC_WORK__GET_OP_TYPE},
+    {"_ended_at", work_ended_at, METH_NOARGS, DLPY_DOC_WORK__ENDED_AT},
+    {"_call_when_done", work_call_when_done, METH_O, DLPY_DOC_WORK__CALL_WHEN_DONE},
+    {"_withdraw", work_withdraw, METH_NOARGS, DLPY_DOC_WORK__WITHDRAW},
     {"_take_callbacks", work_take_callbacks, METH_NOARGS,
-     "_take_callbacks($self, /)\n--\n\n"},
+     DLPY_DOC_WORK__TAKE_CALLBACKS},
     {0},
 };
 
@@ -771,60 +761,12 @@ static PyType_Spec work_spec = {
     .slots = work_slots,
 };
 
-static PyObject *
-next_finished(PyObject *module, PyObject *Py_UNUSED(nothing))
-{
-    return dlpy_completions_next(dlpy_state_of_module(module)->completions);
-}
-
-static PyObject *
-stop_completions(PyObject *module, PyObject *Py_UNUSED(nothing))
-{
-    dlpy_completions_stop(dlpy_state_of_module(module)->completions);
-    Py_RETURN_NONE;
-}
-
-static PyObject *
-renew_completions(PyObject *module, PyObject *Py_UNUSED(nothing))
-{
-    dlpy_completions_renew(dlpy_state_of_module(module)->completions);
-    Py_RETURN_NONE;
-}
-
-static PyObject *
-set_future_of_work(PyObject *module, PyObject *factory)
-{
-    dlpy_state *state = dlpy_state_of_module(module);
-
-    dlpy_state_set(&state->future_of_work, factory);
-    Py_RETURN_NONE;
-}
-
-/* The functions that futures.py uses. */
-static PyMethodDef functions[] = {
-    {"_next_finished", next_finished, METH_NOARGS,
-     "_next_finished($module, /)\n--\n\n"},
-    {"_stop_completions", stop_completions, METH_NOARGS,
-     "_stop_completions($module, /)\n--\n\n"},
-    {"_renew_completions", renew_completions, METH_NOARGS,
-     "_renew_completions($module, /)\n--\n\n"},
-    {"_set_future_of_work", set_future_of_work, METH_O,
-     "_set_future_of_work($module, factory, /)\n--\n\n"},
-    {0},
-};
-
 int
 dlpy_add_work_type(PyObject *module)
 {
     dlpy_state *state = dlpy_state_of_module(module);
 
-    state->completions = PyMem_RawCalloc(1, sizeof *state->completions);
-    if (state->completions == NULL) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    dlpy_completions_init(state->completions);
-    if (PyModule_AddFunctions(module, functions) < 0) {
+    if (dlpy_add_completions(module) < 0) {
         return -1;
     }
     return dlpy_add_type(module, &work_spec, NULL, &state->work_type);

@@ -49,7 +49,7 @@ PyObject *dlpy_work_join_batch(PyObject *prepared, PyObject *group);
  * to check that has begun.  Takes the reference to `work`, also on failure. */
 PyObject *dlpy_work_new(dlpy_state *state, dl_work *work, const dlpy_work_keep *keep);
 
-/* Attaches the profiler's event (torch_profiler.h) to a Work; the event ends before the
+/* Attaches the event (events.h) to a Work; the event ends before the
  * Work first reports that the operation has ended.  Returns false if the Work has no
  * operation. */
 bool dlpy_work_take_event(PyObject *object, PyObject *event);

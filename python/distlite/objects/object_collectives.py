@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Collectives of Python objects.
 
-Each begins with cards, by which every rank describes its objects to all others. All
+Each begins with headers, by which every rank describes its objects to all others. All
 ranks come to the same conclusion, so that a failure on one rank is an error on every
-rank and none waits for data that will not come. Small objects are on the card itself;
+rank and none waits for data that will not come. Small objects are in the header itself;
 larger data follow, a large array directly from the sender's memory into the receiver's.
 
 Objects are pickled, and loading a pickle runs code that its sender chose.  In safe mode
@@ -22,17 +22,17 @@ from weakref import WeakKeyDictionary
 from .._C import DistBackendError, DistError, ProcessGroup
 from .._environment import objects_setting
 from ..groups.world import info_of, is_outside, world
-from .object_cards import (
+from .object_headers import (
     COUNT_END,
     FULL,
     HEAD,
     KIND_END,
     ROOM,
     Call,
-    Card,
-    card_of,
+    Header,
     exchange,
-    sizes_on,
+    header_of,
+    stream_on,
 )
 from .object_message import NOTHING, Message, failure, length_of, load, pack, said
 from .object_transfer import (
@@ -40,6 +40,7 @@ from .object_transfer import (
     broadcast_rest,
     gather_rest,
     scatter_rest,
+    scattered,
 )
 from .object_trust import judge
 
@@ -51,7 +52,7 @@ __all__ = [
     "set_safe_objects",
 ]
 
-# The operations of _exchange_cards().
+# The operations of _exchange_headers().
 BROADCAST, ALL_GATHER, GATHER, SCATTER = range(4)
 NO_OPERATION = -1  # a message
 ON_ROOT, ON_ALL = (HEAD.size, FULL), (FULL, FULL)
@@ -169,7 +170,7 @@ def loaded(call: Call, source: int, stream: Any, buffers: list[Any]) -> Any:
 
 
 def moved(call: Call, move: Callable[..., Any], *arguments: Any) -> Any:
-    """Carries out the rest of a collective.  After the cards the other ranks rely on
+    """Carries out the rest of a collective.  After the headers the other ranks rely on
     this one, so an error that they do not know of aborts the group."""
     try:
         return move(call, *arguments)
@@ -232,15 +233,11 @@ def broadcast_object_list(
     message = call.refusal or message
     if is_root and message.error is None:
         message = pack(call, list(object_list), True)
-    own = card_of(call.kind, message, count, ROOM if is_root else 0)
-    card = exchange(call, message, own, ON_ROOT, COUNT_END)[call.root]
-    size, parts = sizes_on(card)
-    if size <= ROOM and not parts:
-        if is_root:
-            return
-        stream, buffers = memoryview(card)[HEAD.size : HEAD.size + size], NO_BUFFERS
-    else:
-        stream, buffers = moved(call, broadcast_rest, message, Card(card))
+    own = header_of(call.kind, message, count, ROOM if is_root else 0)
+    header = exchange(call, message, own, ON_ROOT, COUNT_END)[call.root]
+    stream, buffers = stream_on(header), NO_BUFFERS
+    if stream is None:
+        stream, buffers = moved(call, broadcast_rest, message, Header(header))
     if not is_root:
         objects = loaded(call, call.root, stream, buffers)
         for i, item in enumerate(objects):
@@ -285,9 +282,21 @@ def all_gather_object(
     if call is None:
         return
     message = call.refusal or pack(call, obj)
-    own = card_of(call.kind, message, 1, ROOM)
-    cards = exchange(call, message, own, ON_ALL, KIND_END)
-    put_all(call, object_list, moved(call, all_gather_rest, message, cards))
+    own = header_of(call.kind, message, 1, ROOM)
+    headers = exchange(call, message, own, ON_ALL, KIND_END)
+    put_all(call, object_list, contents_of(call, all_gather_rest, message, headers))
+
+
+def contents_of(
+    call: Call, rest: Callable[..., Any], message: Message, headers: list[bytes]
+) -> list[tuple[Any, list[Any]]]:
+    """Returns the stream and buffers of each rank, which are in the headers unless some
+    rank has more than they have room for."""
+    streams = [stream_on(header) for header in headers]
+    if None in streams:
+        found: list[tuple[Any, list[Any]]] = moved(call, rest, message, headers)
+        return found
+    return [(stream, NO_BUFFERS) for stream in streams]
 
 
 def put_all(call: Call, object_list: list[Any], got: list[tuple[Any, Any]]) -> None:
@@ -373,9 +382,9 @@ def gather_object(
         return
     is_root = call.rank == call.root
     message = gather_message(call, obj, object_gather_list, is_root)
-    own = card_of(call.kind, message, 1, ROOM)
-    cards = exchange(call, message, own, ON_ALL, KIND_END)
-    got = moved(call, gather_rest, message, cards)
+    own = header_of(call.kind, message, 1, ROOM)
+    headers = exchange(call, message, own, ON_ALL, KIND_END)
+    got = contents_of(call, gather_rest, message, headers)
     if object_gather_list is not None and is_root:
         put_all(call, object_gather_list, got)
 
@@ -428,14 +437,17 @@ def scatter_object_list(
     messages, problem = scatter_messages(
         call, scatter_object_output_list, scatter_object_input_list
     )
-    own = scatter_card(call, messages, problem)
+    own = scatter_header(call, messages, problem)
     sizes = (HEAD.size, FULL + ENTRY.size * call.size)
-    cards = exchange(call, problem, own, sizes, KIND_END)
-    card = Card(cards[call.root])
+    headers = exchange(call, problem, own, sizes, KIND_END)
+    header = Header(headers[call.root])
     entries = [
-        ENTRY.unpack_from(card.body, rank * ENTRY.size) for rank in range(call.size)
+        ENTRY.unpack_from(header.body, rank * ENTRY.size) for rank in range(call.size)
     ]
-    stream, buffers = moved(call, scatter_rest, messages, card, entries)
+    if header.size > ROOM or header.parts:
+        stream, buffers = moved(call, scatter_rest, messages, header, entries)
+    else:
+        stream, buffers = scattered(call, header, entries), NO_BUFFERS
     output = loaded(call, call.root, stream, buffers)
     scatter_object_output_list[0] = output
 
@@ -474,15 +486,15 @@ def scatter_messages(
     return messages, next(failed, NOTHING)
 
 
-def scatter_card(call: Call, messages: list[Message], problem: Message) -> bytes:
-    """Returns the source's card: sizes and parts of all messages, then the streams if
+def scatter_header(call: Call, messages: list[Message], problem: Message) -> bytes:
+    """Returns the source's header: sizes and parts of all messages, then the streams if
     they fit."""
     if call.rank != call.root or problem.error is not None:
-        return card_of(call.kind, problem, 0, ROOM if call.rank == call.root else 0)
+        return header_of(call.kind, problem, 0, ROOM if call.rank == call.root else 0)
     table = b"".join(
         ENTRY.pack(len(message.stream), len(message.parts)) for message in messages
     )
     streams = b"".join(message.stream for message in messages)
     whole = Message(streams, max((message.parts for message in messages), key=len))
-    card = card_of(call.kind, whole, call.size, ROOM)
-    return card[: HEAD.size] + table + card[HEAD.size :]
+    header = header_of(call.kind, whole, call.size, ROOM)
+    return header[: HEAD.size] + table + header[HEAD.size :]

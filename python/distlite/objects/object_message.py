@@ -2,6 +2,9 @@
 """Objects as a stream of bytes and, apart from it, the memory of large arrays.
 
 The sizes of these parts are at the end of the stream, eight bytes each.
+
+NumPy is imported where it is needed: its import takes as long as 10,000 exchanges of
+small objects, which need nothing of it.
 """
 
 from __future__ import annotations
@@ -12,12 +15,12 @@ from pickle import PickleBuffer, Pickler, PicklingError, dumps, loads
 from struct import pack as pack_numbers, unpack_from as unpack_numbers
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .. import _C
 
 if TYPE_CHECKING:
-    from .object_cards import Call
+    import numpy as np
+
+    from .object_headers import Call
 
 __all__ = [
     "NOTHING",
@@ -134,6 +137,8 @@ class _Frozen(Exception):
 
 
 def _pickle_thawed(value: Any) -> tuple[Any, list[Any]]:
+    import numpy as np
+
     parts: list[Any] = []
 
     def keep(buffer: PickleBuffer) -> bool:
@@ -150,6 +155,8 @@ def _pickle_thawed(value: Any) -> tuple[Any, list[Any]]:
 
 
 def _reduce_thawed(array: np.ndarray) -> Any:
+    import numpy as np
+
     is_plain = array.flags.writeable or array.dtype.hasobject
     return (array if is_plain else np.asarray(_Thawed(array))).__reduce_ex__(PROTOCOL)
 
@@ -219,6 +226,8 @@ def part_sizes(stream: Any, count: int) -> tuple[int, ...]:
 def empty(size: int) -> np.ndarray:
     """Returns memory to receive into; a large one may reuse memory of an earlier
     receive."""
+    import numpy as np
+
     if size < SPARE_LEAST:
         return np.empty(size, np.uint8)
     memory: Any = _C._SpareMemory(size)
@@ -227,4 +236,6 @@ def empty(size: int) -> np.ndarray:
 
 def memory_of(part: Any) -> np.ndarray:
     """Returns the memory of a stream or part, to send from."""
+    import numpy as np
+
     return np.frombuffer(part, np.uint8) if len(part) else empty(0)

@@ -2,24 +2,33 @@
 """Objects from one rank to another.
 
     sender                              receiver
-    card (small objects are on it)  ->  does it fit: safe mode, length of the list?
+    header (small objects are on it)  ->  does it fit: safe mode, length of the list?
     stream, parts                   ->
 
 Nothing goes back: ranks may send to each other before they receive, and what a rank
 receives from another is always the beginning or the rest of a list.  A receiver that
-refuses a list takes all of it, so that the next one begins with its card.  All have a
+refuses a list takes all of it, so that the next one begins with its header.  All have a
 tag of their own: arrays do not mix with them.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from .. import _C
 from .._C import DistBackendError, ProcessGroup, recv, send
 from ..groups.world import world
-from .object_cards import FAILED, FULL, MAGIC, ROOM, Call, Card, card_of, modes_differ
-from .object_collectives import NO_OPERATION, begin, loaded, moved
+from .object_collectives import NO_BUFFERS, NO_OPERATION, begin, loaded, moved
+from .object_headers import (
+    FAILED,
+    FULL,
+    MAGIC,
+    ROOM,
+    Call,
+    Header,
+    header_of,
+    modes_differ,
+)
 from .object_message import (
     Message,
     empty,
@@ -89,11 +98,12 @@ def send_object_list(
     message = call.refusal or message
     if message.error is None:
         message = pack(call, list(object_list), True)
-    card = card_of(call.kind, message, count, ROOM)
-    put(call, memory_of(card))
+    header = header_of(call.kind, message, count, ROOM)
+    put(call, memory_of(header))
     if message.error is not None:
         raise message.error
-    moved(call, put_rest, message)
+    if len(message.stream) > ROOM or message.parts:
+        moved(call, put_rest, message)
 
 
 def put(call: Call, memory: Any) -> None:
@@ -105,18 +115,16 @@ def take(call: Call, memory: Any) -> Any:
     return memory
 
 
-def take_card(call: Call) -> Card:
-    """Receives the sender's card; bytes that a shorter one does not have are zero."""
-    memory = empty(FULL)
-    memory[:] = 0
-    card = Card(take(call, memory).tobytes())
-    if card.magic != MAGIC:
+def take_header(call: Call) -> Header:
+    """Receives the sender's header; bytes that a shorter one does not have are zero."""
+    header = Header(take(call, memory_of(bytearray(FULL))).tobytes())
+    if header.magic != MAGIC:
         raise DistBackendError(
             f"{call.where()}: the message from rank {call.root} was written by another "
             "version "
             "of distlite"
         )
-    return card
+    return header
 
 
 def check_peer(call: Call, end: str) -> None:
@@ -189,35 +197,35 @@ def recv_object_list(
     length, problem = length_of(call, "object_list", object_list, True)
     if problem.error is not None:
         raise problem.error
-    card = take_card(call)
-    if card.kind & FAILED:
-        raise DistBackendError(f"{call.where()}: rank {call.root}: {card.text()}")
-    stream, buffers = moved(call, take_rest, card)
-    check_card(call, card, length)
+    header = take_header(call)
+    if header.kind & FAILED:
+        raise DistBackendError(f"{call.where()}: rank {call.root}: {header.text()}")
+    stream, buffers = header.body[: header.size], NO_BUFFERS
+    if header.size > ROOM or header.parts:
+        stream, buffers = moved(call, take_rest, header)
+    if call.refusal or header.kind != call.kind or header.count != length:
+        refuse_header(call, header, length)
     for i, item in enumerate(loaded(call, call.root, stream, buffers)):
         object_list[i] = item
     return global_rank(call)
 
 
-def check_card(call: Call, card: Card, length: int) -> None:
-    """Raises the reason why this rank refuses the sender's list, if there is one."""
+def refuse_header(call: Call, header: Header, length: int) -> NoReturn:
+    """Raises the reason why this rank refuses the sender's list."""
     if call.refusal is not None and call.refusal.error is not None:
         raise call.refusal.error
-    text = modes_differ({call.root: card.kind, call.rank: call.kind})
-    if not text and card.count != length:
-        text = (
-            f"ranks' lists have different lengths: rank {call.root} {card.count}, rank "
-            f"{call.rank} {length}"
-        )
-    if text:
-        raise DistBackendError(f"{call.where()}: {text}")
+    text = modes_differ({call.root: header.kind, call.rank: call.kind}) or (
+        f"ranks' lists have different lengths: rank {call.root} {header.count}, rank "
+        f"{call.rank} {length}"
+    )
+    raise DistBackendError(f"{call.where()}: {text}")
 
 
-def take_rest(call: Call, card: Card) -> tuple[Any, list[Any]]:
-    stream = card.body[: card.size]
-    if card.size > ROOM:
-        stream = take(call, empty(card.size))
-    sizes = part_sizes(stream, card.parts)
+def take_rest(call: Call, header: Header) -> tuple[Any, list[Any]]:
+    stream = header.body[: header.size]
+    if header.size > ROOM:
+        stream = take(call, empty(header.size))
+    sizes = part_sizes(stream, header.parts)
     return stream, [take(call, empty(size)) if size else empty(0) for size in sizes]
 
 

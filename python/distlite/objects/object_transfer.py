@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Transfer of what does not fit on the cards: first the streams, then the first part of
-each rank, the second, and so on, each in a collective of its own.
+"""Transfer of what does not fit in the headers: first the streams, then the first part
+of each rank, the second, and so on, each in a collective of its own.
 
-Every rank knows from the cards how many there will be, and makes them all.
+Every rank knows from the headers how many there will be, and makes them all.
 """
 
 from __future__ import annotations
@@ -11,16 +11,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._C import all_gather, broadcast, gather_v, scatter_v
-from .object_cards import ROOM, Call, Card
+from .object_headers import ROOM, Call, Header
 from .object_message import Message, empty, memory_of, part_sizes
 
 # The stream and the parts of one rank.
 Contents = tuple[Any, list[Any]]
 
-__all__ = ["all_gather_rest", "broadcast_rest", "gather_rest", "scatter_rest"]
+__all__ = [
+    "all_gather_rest",
+    "broadcast_rest",
+    "gather_rest",
+    "scatter_rest",
+    "scattered",
+]
 
 
-def broadcast_rest(call: Call, message: Message, card: Card) -> Contents:
+def broadcast_rest(call: Call, message: Message, header: Header) -> Contents:
     """Returns the root's stream and parts; nothing on the root itself."""
     is_root = call.rank == call.root
 
@@ -29,20 +35,22 @@ def broadcast_rest(call: Call, message: Message, card: Card) -> Contents:
         broadcast(memory, group=call.group, group_src=call.root)
         return memory
 
-    stream = message.stream if is_root else card.body[: card.size]
-    if card.size > ROOM:
-        stream = cast(stream, card.size)
-    sizes = part_sizes(stream, card.parts)
-    owns = message.parts if is_root else [None] * card.parts
+    stream = message.stream if is_root else header.body[: header.size]
+    if header.size > ROOM:
+        stream = cast(stream, header.size)
+    sizes = part_sizes(stream, header.parts)
+    owns = message.parts if is_root else [None] * header.parts
     return stream, [cast(own, size) for own, size in zip(owns, sizes, strict=True)]
 
 
-def inline(card: Card) -> Any:
-    """Returns the stream on the card; an empty one if it did not fit there."""
-    return card.body[: card.size if card.size <= ROOM else 0]
+def inline(header: Header) -> Any:
+    """Returns the stream in the header; an empty one if it did not fit there."""
+    return header.body[: header.size if header.size <= ROOM else 0]
 
 
-def all_gather_rest(call: Call, message: Message, cards: list[bytes]) -> list[Contents]:
+def all_gather_rest(
+    call: Call, message: Message, headers: list[bytes]
+) -> list[Contents]:
     """Returns the streams and parts by rank."""
 
     def collect(own: Any, sizes: Sequence[int]) -> list[Any]:
@@ -50,10 +58,10 @@ def all_gather_rest(call: Call, message: Message, cards: list[bytes]) -> list[Co
         all_gather(outputs, memory_of(own), call.group)
         return outputs
 
-    return _collect_all(message, [Card(card) for card in cards], collect, True)
+    return _collect_all(message, [Header(header) for header in headers], collect, True)
 
 
-def gather_rest(call: Call, message: Message, cards: list[bytes]) -> list[Contents]:
+def gather_rest(call: Call, message: Message, headers: list[bytes]) -> list[Contents]:
     """Returns the streams and parts by rank on the root; on other ranks the result has
     no meaning."""
     is_root = call.rank == call.root
@@ -68,43 +76,52 @@ def gather_rest(call: Call, message: Message, cards: list[bytes]) -> list[Conten
         )
         return outputs
 
-    return _collect_all(message, [Card(card) for card in cards], collect, is_root)
+    return _collect_all(
+        message, [Header(header) for header in headers], collect, is_root
+    )
 
 
 def _collect_all(
-    message: Message, cards: list[Card], collect: Any, is_taker: bool
+    message: Message, headers: list[Header], collect: Any, is_taker: bool
 ) -> list[Contents]:
-    streams = [inline(card) for card in cards]
-    if any(card.size > ROOM for card in cards):
-        sizes = [card.size if card.size > ROOM else 0 for card in cards]
+    streams = [inline(header) for header in headers]
+    if any(header.size > ROOM for header in headers):
+        sizes = [header.size if header.size > ROOM else 0 for header in headers]
         own = message.stream if len(message.stream) > ROOM else b""
         followed = collect(own, sizes)
         for rank, stream in enumerate(followed):
             streams[rank] = stream if sizes[rank] else streams[rank]
-    rounds = max(card.parts for card in cards)
-    parts: list[list[Any]] = [[] for _ in cards]
-    tables: list[tuple[int, ...]] = [()] * len(cards)
+    rounds = max(header.parts for header in headers)
+    parts: list[list[Any]] = [[] for _ in headers]
+    tables: list[tuple[int, ...]] = [()] * len(headers)
     if is_taker:
         tables = [
-            part_sizes(stream, card.parts)
-            for stream, card in zip(streams, cards, strict=True)
+            part_sizes(stream, header.parts)
+            for stream, header in zip(streams, headers, strict=True)
         ]
     for i in range(rounds):
         sizes = [table[i] if i < len(table) else 0 for table in tables]
         own = message.parts[i] if i < len(message.parts) else b""
         for rank, part in enumerate(collect(own, sizes)):
-            if i < cards[rank].parts:
+            if i < headers[rank].parts:
                 parts[rank].append(part)
     return list(zip(streams, parts, strict=True))
+
+
+def scattered(call: Call, header: Header, entries: Sequence[tuple[int, int]]) -> Any:
+    """Returns this rank's stream, which is in the header.  `entries`, of 16 bytes each
+    before the streams, are (size of stream, parts)."""
+    start = 16 * call.size + sum([size for size, _ in entries[: call.rank]])
+    return header.body[start : start + entries[call.rank][0]]
 
 
 def scatter_rest(
     call: Call,
     messages: list[Message],
-    card: Card,
+    header: Header,
     entries: Sequence[tuple[int, int]],
 ) -> Contents:
-    """Receives the data of this rank.  `entries` are (size of stream, parts)."""
+    """Receives the data of this rank."""
     size, count = entries[call.rank]
 
     def deal(owns: list[Any], size: int) -> Any:
@@ -113,11 +130,10 @@ def scatter_rest(
         scatter_v(output, inputs, group=call.group, group_src=call.root)
         return output
 
-    if card.size > ROOM:
+    if header.size > ROOM:
         stream = deal([message.stream for message in messages], size)
     else:
-        start = 16 * call.size + sum(size for size, _ in entries[: call.rank])
-        stream = card.body[start : start + size]
+        stream = scattered(call, header, entries)
     sizes = part_sizes(stream, count)
     buffers = []
     for i in range(max(parts for _, parts in entries)):

@@ -11,13 +11,13 @@ from __future__ import annotations
 from .. import _C
 from .._C import DistBackendError
 from .._environment import OBJECTS_VARIABLE, objects_setting
-from .object_cards import PROVED, SAFE, Call
+from .object_headers import PROVED, SAFE, Call
 from .object_message import failure
 
 __all__ = ["judge"]
 
 # Objects go through the CPU backend, whose ranks have proved the token.
-WITH_TOKEN = ("cpu", "gloo", "nccl")
+WITH_TOKEN = ("cpu", "gloo", "mpi", "nccl")
 REMEDY = (
     "DISTLITE_OBJECTS=safe sends data only, and DISTLITE_OBJECTS=pickle is for "
     "networks on which everybody is trusted"

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/record/torch_profiler.h"
+#include "python/record/events.h"
 
 #include "python/work/work_type.h"
 
 static bool look_for_torch(void);
 
-bool (*dlpy_torch_profiler_look)(void) = look_for_torch;
+bool (*dlpy_torch_profiler_check)(void) = look_for_torch;
+bool dlpy_has_hooks;
 
 static struct {
     PyObject *profiler_enabled; /* the function, set before ask_torch() is called */
@@ -43,30 +44,62 @@ look_for_torch(void)
         return false;
     }
     DLPY_STORE(of_torch.profiler_enabled, function);
-    DLPY_STORE(dlpy_torch_profiler_look, ask_torch);
+    DLPY_STORE(dlpy_torch_profiler_check, ask_torch);
     return ask_torch();
 }
 
-PyObject *
-dlpy_torch_event_begin(PyObject *group, const char *operation, PyObject *inputs)
+/* A failing profiler or hook must not end the program's operation, so its exception is
+ * printed.  Ctrl-C that comes in it is raised by the operation, or right after it. */
+static void
+report_failure(PyObject *where)
 {
-    PyObject *module = PyImport_ImportModule("distlite.tools.profiler_events");
+    if (PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+        PyErr_Clear();
+        PyErr_SetInterrupt();
+    } else {
+        PyErr_WriteUnraisable(where);
+    }
+}
+
+PyObject *
+dlpy_event_begin(PyObject *group, const char *operation, PyObject *inputs)
+{
+    PyObject *module = PyImport_ImportModule(DLPY_LOAD(dlpy_has_hooks)
+                                                 ? "distlite.hooks"
+                                                 : "distlite.tools.profiler_events");
     PyObject *event = module == NULL ? NULL
                                      : PyObject_CallMethod(module, "begin", "OsO",
                                                            group, operation, inputs);
 
     Py_XDECREF(module);
     if (event == NULL) {
-        /* A failing profiler must not end the program's operation. */
-        PyErr_WriteUnraisable(group);
+        report_failure(group);
     } else if (event == Py_None) {
         Py_CLEAR(event);
     }
     return event;
 }
 
+void
+dlpy_event_of_abort(PyObject *group, const char *reason)
+{
+    if (!DLPY_LOAD(dlpy_has_hooks)) {
+        return;
+    }
+    PyObject *module = PyImport_ImportModule("distlite.hooks");
+    PyObject *done =
+        module == NULL ? NULL
+                       : PyObject_CallMethod(module, "call_abort", "Os", group, reason);
+
+    if (done == NULL) {
+        report_failure(group);
+    }
+    Py_XDECREF(done);
+    Py_XDECREF(module);
+}
+
 PyObject *
-dlpy_torch_event_end(const dlpy_state *state, PyObject *event, PyObject *result)
+dlpy_event_end(const dlpy_state *state, PyObject *event, PyObject *result)
 {
     PyObject *type, *value, *trace;
 
@@ -74,12 +107,14 @@ dlpy_torch_event_end(const dlpy_state *state, PyObject *event, PyObject *result)
         return result;
     }
     PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
     bool is_work = result != NULL && PyObject_TypeCheck(result, state->work_type)
                    && dlpy_work_take_event(result, event);
     PyObject *done = is_work ? PyObject_CallMethod(event, "end_with", "O", result)
-                             : PyObject_CallMethod(event, "end", NULL);
+                             : PyObject_CallMethod(event, "end", "O",
+                                                   value == NULL ? Py_None : value);
     if (done == NULL) {
-        PyErr_WriteUnraisable(event);
+        report_failure(event);
     }
     Py_XDECREF(done);
     Py_DECREF(event);

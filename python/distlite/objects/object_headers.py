@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The cards that ranks exchange before objects are moved.
+"""The headers that ranks exchange before objects are moved.
 
-A card is 32 bytes, little-endian, and a body: four letters with the version; a byte
+A header is 32 bytes, little-endian, and a body: four letters with the version; a byte
 that says how objects are encoded, whether only proved ranks may send pickles, and
 whether this rank has failed; three zero bytes;
 how many objects; the size of the stream; its parts.  The body is the whole stream if
@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 from typing import NoReturn
 
-from .._C import DistBackendError, ProcessGroup, _exchange_cards, all_gather
+from .._C import DistBackendError, ProcessGroup, _exchange_headers, all_gather
 from .object_message import Message, empty, memory_of
 
 __all__ = [
@@ -27,11 +27,11 @@ __all__ = [
     "ROOM",
     "SAFE",
     "Call",
-    "Card",
-    "card_of",
+    "Header",
     "exchange",
+    "header_of",
     "modes_differ",
-    "sizes_on",
+    "stream_on",
 ]
 
 # The largest body in bytes; sending it costs about as much as sending none.
@@ -41,8 +41,8 @@ SIZES = struct.Struct("<QQ")
 MAGIC = b"DLO1"
 FULL = HEAD.size + ROOM
 SAFE, FAILED, PROVED = 1, 2, 4
-# Bytes at the beginning that must be the same on all cards: the magic and the kind, and
-# for lists also the length.
+# Bytes at the beginning that must be the same in all headers: the magic and the kind,
+# and for lists also the length.
 KIND_END, COUNT_END = 8, 16
 
 
@@ -52,7 +52,7 @@ class Call:
     __slots__ = ("group", "kind", "name", "op", "rank", "refusal", "root", "size")
 
     def __init__(self, op: int, name: str, group: ProcessGroup, root: int) -> None:
-        self.op = op  # of _exchange_cards(); -1: a message
+        self.op = op  # of _exchange_headers(); -1: a message
         self.name = name
         self.group = group
         self.rank = group.rank()
@@ -70,30 +70,33 @@ class Call:
         return f"{self.name} in group {self.group.group_name}"
 
 
-class Card:
-    """The fields of a card that has been received."""
+class Header:
+    """The fields of a header that has been received."""
 
     __slots__ = ("body", "count", "kind", "magic", "parts", "size")
 
-    def __init__(self, card: bytes) -> None:
+    def __init__(self, header: bytes) -> None:
         self.magic, self.kind, self.count, self.size, self.parts = HEAD.unpack_from(
-            card
+            header
         )
-        self.body = memoryview(card)[HEAD.size :]
+        self.body = memoryview(header)[HEAD.size :]
 
     def text(self) -> str:
-        """Returns why the card's rank failed."""
+        """Returns why the header's rank failed."""
         text = bytes(self.body).rstrip(b"\0").decode(errors="replace")
         return text or "it failed; see its own error"
 
 
-def sizes_on(card: bytes) -> tuple[int, int]:
-    """Returns the size of the stream and the number of parts."""
-    return SIZES.unpack_from(card, COUNT_END)
+def stream_on(header: bytes) -> memoryview | None:
+    """Returns the stream; None if it did not fit in the header, or if parts follow."""
+    size, parts = SIZES.unpack_from(header, COUNT_END)
+    if size > ROOM or parts:
+        return None
+    return memoryview(header)[HEAD.size : HEAD.size + size]
 
 
-def card_of(kind: int, message: Message, count: int, room: int) -> bytes:
-    """Returns the bytes of a card whose body has `room` bytes."""
+def header_of(kind: int, message: Message, count: int, room: int) -> bytes:
+    """Returns the bytes of a header whose body has `room` bytes."""
     size = len(message.stream)
     body = message.stream if size <= room else b""
     if message.error is not None:
@@ -106,47 +109,49 @@ def card_of(kind: int, message: Message, count: int, room: int) -> bytes:
 def exchange(
     call: Call, message: Message, own: bytes, sizes: tuple[int, int], end: int
 ) -> list[bytes]:
-    """Returns the cards of all ranks, of which the root's takes sizes[1] bytes.
+    """Returns the headers of all ranks, of which the root's takes sizes[1] bytes.
 
-    If not all cards agree in their first `end` bytes, it raises on every rank: this
+    If not all headers agree in their first `end` bytes, it raises on every rank: this
     rank's own error, or one that names the ranks that failed or differ.
     """
     try:
-        is_agreed, cards = _exchange_cards(
+        is_agreed, headers = _exchange_headers(
             call.group, call.op, call.root, own, *sizes, end
         )
     except NotImplementedError:
-        cards = exchange_arrays(call, own, sizes)
-        is_agreed = all(card[:end] == own[:end] for card in cards)
+        headers = exchange_arrays(call, own, sizes)
+        is_agreed = all(header[:end] == own[:end] for header in headers)
     if message.error is not None or not is_agreed:
-        disagree(call, message, cards)
-    return cards
+        disagree(call, message, headers)
+    return headers
 
 
 def exchange_arrays(call: Call, own: bytes, sizes: tuple[int, int]) -> list[bytes]:
-    """Exchanges the cards in a group that has only the operations of the public
+    """Exchanges the headers in a group that has only the operations of the public
     functions."""
-    cards = [
+    headers = [
         empty(sizes[call.root < 0 or rank == call.root]) for rank in range(call.size)
     ]
-    cards[call.rank][:] = 0
-    cards[call.rank][: len(own)] = memory_of(own)
-    all_gather(cards, cards[call.rank].copy(), call.group)
-    return [card.tobytes() for card in cards]
+    headers[call.rank][:] = 0
+    headers[call.rank][: len(own)] = memory_of(own)
+    all_gather(headers, headers[call.rank].copy(), call.group)
+    return [header.tobytes() for header in headers]
 
 
-def disagree(call: Call, message: Message, cards: list[bytes]) -> NoReturn:
-    """Raises the reason why the cards do not agree."""
-    read = [Card(card) for card in cards]
-    if any(card.magic != MAGIC for card in read):
+def disagree(call: Call, message: Message, headers: list[bytes]) -> NoReturn:
+    """Raises the reason why the headers do not agree."""
+    read = [Header(header) for header in headers]
+    if any(header.magic != MAGIC for header in read):
         raise DistBackendError(f"{call.where()}: ranks have different versions")
-    check_modes(call, {rank: card.kind for rank, card in enumerate(read)})
+    check_modes(call, {rank: header.kind for rank, header in enumerate(read)})
     if message.error is not None:
         raise message.error
-    for rank, card in enumerate(read):
-        if card.kind & FAILED:
-            raise DistBackendError(f"{call.where()}: rank {rank}: {card.text()}")
-    lengths = ", ".join(f"rank {rank} {card.count}" for rank, card in enumerate(read))
+    for rank, header in enumerate(read):
+        if header.kind & FAILED:
+            raise DistBackendError(f"{call.where()}: rank {rank}: {header.text()}")
+    lengths = ", ".join(
+        f"rank {rank} {header.count}" for rank, header in enumerate(read)
+    )
     raise DistBackendError(
         f"{call.where()}: ranks' lists have different lengths: {lengths}"
     )
