@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How the members of the next epoch are decided, in the store."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from os import urandom
+
+from .._C import DistError, DistNetworkError, DistStoreError, PrefixStore, Store
+from .liveness import Beats, describe, is_known_dead
+
+__all__ = ["Arrival", "Evicted", "Ledger", "Record", "Rules"]
+
+# Seconds between two looks: while a decision is under way, and while the members do not
+# know yet that there are newcomers.
+SHORT, LONG = 0.02, 0.3
+_OF_EPOCHS = ("arrivals", "called", "decided", "asked", "group")
+
+
+class Evicted(DistError):
+    """The members have gone on without this process.
+
+    What it does in the group that it still has fails, and changes nothing for them. It
+    may join again, as a newcomer without state.
+
+    Example:
+        >>> issubclass(dist.elastic.Evicted, dist.DistError)
+        True
+    """
+
+
+@dataclass(frozen=True)
+class Record:
+    """The record of an epoch, which all members read."""
+
+    epoch: int = 0
+    identity: str = ""  # of the store
+    members: list[str] = field(default_factory=list)  # in the order of the group
+    ranks: list[int] = field(default_factory=list)  # of the members, ascending
+    joined: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    ready: list[str] = field(default_factory=list)  # the members that have the state
+    done: int | None = None  # the step that was committed last
+    places: int = 0  # up to which spares are taken
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What a process says of itself that wants to be in the next epoch, or leaves."""
+
+    id: str
+    after: int = 0  # the last epoch of which it was a member
+    is_spare: bool = False
+    is_leaving: bool = False
+    is_ready: bool = False
+    done: int | None = None
+
+
+@dataclass(frozen=True)
+class Rules:
+    min_size: int
+    max_size: int | None
+    is_stable: bool
+    needs_majority: bool
+    settle: float
+
+
+class Ledger:
+    """The records of one world, as one process sees them."""
+
+    def __init__(self, store: Store, name: str, own: str, rules: Rules) -> None:
+        self.name, self.own, self.rules = name, own, rules
+        self.last = Record()  # the latest epoch whose member this process was
+        self.use(store)
+
+    def use(self, store: Store) -> None:
+        """Goes on with another store."""
+        # A call that is repeated goes on with it.
+        self._turn: _Turn | None = None
+        # A connection of its own, whose timeout is this object's to set.
+        self._root = store.clone()
+        self._is_own = self._root is not store
+        self.store = PrefixStore(f"elastic/{self.name}", self._root)
+
+    def limit(self, seconds: float) -> None:
+        """Bounds the requests that follow."""
+        if self._is_own:
+            self.store.set_timeout(timedelta(seconds=max(0.001, seconds)))
+
+    def decide(self, arrival: Arrival, deadline: float) -> Record:
+        """Returns the record of the next epoch of which this process is a member."""
+        while True:
+            turn = self._turn
+            left = deadline - time.monotonic()
+            try:
+                self.limit(min(left, 60.0))
+                identity = self._read("identity", urandom(8).hex())
+                raw = self._read("epoch")
+                found = Record(**json.loads(raw)) if raw else Record()
+                if self._is_mine(found):
+                    self.last = found
+                    return found
+                if turn is None or turn.key != (identity, raw, arrival):
+                    turn = self._turn = _Turn(self, arrival, identity, raw, found)
+                turn.go(left)
+            except DistNetworkError as error:
+                # A server with a journal may come back.
+                if time.monotonic() >= deadline:
+                    raise
+                last_error: DistError | None = error
+                time.sleep(min(SHORT, max(0.0, left)))
+            else:
+                last_error = None
+            if time.monotonic() >= deadline:
+                raise last_error or DistStoreError(self._timeout_text(turn))
+
+    def _is_mine(self, found: Record) -> bool:
+        """Tells whether a record is a new one of this process; raises Evicted if it
+        has gone on without it."""
+        is_newer = (found.epoch, found.identity) != (
+            self.last.epoch,
+            self.last.identity,
+        )
+        if self.own in found.members:
+            return is_newer and found.epoch > self.last.epoch
+        is_other = found.identity != self.last.identity
+        if (
+            self.last.epoch
+            and found.epoch
+            and (is_other or found.epoch > self.last.epoch)
+        ):
+            raise Evicted(
+                f"epoch {found.epoch} of {self.name} has no place for this process, "
+                f"which was a member of epoch {self.last.epoch} and is taken for lost: "
+                "end, or join again as a newcomer"
+            )
+        return False
+
+    def _timeout_text(self, turn: _Turn | None) -> str:
+        text = f"joining the next epoch of {self.name} timed out"
+        if turn is None:
+            return text
+        absent = ", ".join(map(describe, turn.absent)) or "more members"
+        return (
+            f"{text}: waiting for {absent}; {len(turn.present)} of at least "
+            f"{turn.least} have come. Nobody is evicted by it: call it again, or, if "
+            "the others are gone for good, start a new world under another name"
+        )
+
+    def _read(self, key: str, otherwise: str = "") -> str:
+        """Returns a value, which is `otherwise` if there was none, at once."""
+        return self.store.compare_set(key, "", otherwise).decode()
+
+    def is_asked_for(self) -> bool:
+        """Tells whether newcomers wait for the members of the present epoch."""
+        return self.store.check([f"asked/{self.last.epoch}"])
+
+    def note_leaving(self, arrival: Arrival) -> None:
+        base = self.last.epoch
+        self.store.append(f"arrivals/{base}", json.dumps(asdict(arrival)) + "\n")
+
+    def clean(self) -> None:
+        """Deletes what only earlier epochs needed; the members of this one have met."""
+        before = [str(epoch) for epoch in range(self.last.epoch)]
+        prefix = f"elastic/{self.name}/"
+        for key in self.store.list_keys():
+            kind, _, rest = key.removeprefix(prefix).partition("/")
+            is_old = rest.partition("/")[0] in before
+            is_old = is_old and kind in _OF_EPOCHS
+            if is_old or (kind == "beat" and rest in self.last.lost):
+                self.store.delete_key(key.removeprefix(prefix))
+
+
+class _Turn:
+    """The way from one record in the store to the next."""
+
+    def __init__(
+        self, ledger: Ledger, arrival: Arrival, identity: str, raw: str, found: Record
+    ) -> None:
+        self.ledger, self.store, self.own = ledger, ledger.store, ledger.own
+        self.key = identity, raw, arrival
+        self.identity, self.found = identity, found
+        # Of two epochs that this process knows, the later one counts, also if the store
+        # has lost it.
+        mine = ledger.last
+        self.last = mine if mine.epoch > found.epoch else found
+        self.is_replaced = mine.epoch > 0 and (
+            mine.identity != identity or mine.epoch > found.epoch
+        )
+        self.base = found.epoch
+        self.least = self._least()
+        self.beats = Beats()
+        self.present: list[Arrival] = []
+        self.absent: list[str] = []
+        self._seen, self._since = 0, time.monotonic()
+        line = json.dumps(asdict(arrival)) + "\n"
+        self.store.append(f"arrivals/{self.base}", line)
+        self.is_called = mine.epoch > 0 or not found.epoch
+        if self.is_called:
+            self.store.set(f"called/{self.base}", "")
+        elif self._has_room() and not arrival.is_spare:
+            self.store.set(f"asked/{self.base}", "")
+
+    def _least(self) -> int:
+        rules = self.ledger.rules
+        if self.is_replaced and rules.needs_majority:
+            return max(rules.min_size, len(self.last.members) // 2 + 1)
+        return rules.min_size
+
+    def _has_room(self) -> bool:
+        most = self.ledger.rules.max_size
+        return most is None or len(self.found.members) < most
+
+    def go(self, left: float) -> None:
+        """Looks once, proposes if everybody is there, else waits a moment, and no
+        longer than `left` seconds."""
+        self.store.add(f"beat/{self.own}", 1)
+        proposal = self._proposal()
+        if proposal is not None:
+            self.store.compare_set("epoch", self.key[1], json.dumps(asdict(proposal)))
+            self.store.set(f"decided/{self.base}", "")
+            return
+        self.is_called = self.is_called or self.store.check([f"called/{self.base}"])
+        key, pause = ("decided", SHORT) if self.is_called else ("called", LONG)
+        with suppress(DistStoreError):
+            self.store.wait([f"{key}/{self.base}"], max(0.001, min(pause, left)))
+
+    def _proposal(self) -> Record | None:
+        """Returns the next record, or None if somebody may still come."""
+        arrivals = self._arrivals()
+        last = set(self.last.members)
+        leaving = {
+            each.id: each
+            for each in arrivals.values()
+            if each.is_leaving and each.id in last
+        }
+        living = self._living([a for a in arrivals.values() if not a.is_leaving])
+        if living is None:
+            return None
+        by_id = {each.id: each for each in living}
+        stays = [by_id[each] for each in self.last.members if each in by_id]
+        self.absent = [
+            m for m in self.last.members if m not in by_id and m not in leaving
+        ]
+        new = [each for each in living if each.id not in last]
+        self.present = stays + new
+        # Whose epoch is later than all that this process knows of has to propose.
+        if any(each.after > self.last.epoch for each in living):
+            return None
+        is_settled = time.monotonic() - self._since >= self.ledger.rules.settle
+        unknown = [each for each in self.absent if not is_known_dead(each, self.own)]
+        if unknown and not (is_settled and stays):
+            return None
+        if self.is_replaced and len(stays) < self.least:
+            return None
+        return self._record(stays, new, leaving, is_settled)
+
+    def _arrivals(self) -> dict[str, Arrival]:
+        lines = self.ledger._read(f"arrivals/{self.base}").splitlines()
+        said = [Arrival(**json.loads(line)) for line in lines]
+        arrivals = {each.id: each for each in said}  # the last word of each
+        # Who calls again does not make the others wait anew.
+        if len(arrivals) != self._seen:
+            self._seen, self._since = len(arrivals), time.monotonic()
+        return arrivals
+
+    def _living(self, arrivals: list[Arrival]) -> list[Arrival] | None:
+        """Returns those that still wait, or None as long as it is open of one."""
+        place = self.own.split(":")[2]
+        far = [a for a in arrivals if place == "-" or a.id.split(":")[2] != place]
+        beats = {a.id: self.store.add(f"beat/{a.id}", 0) for a in far}
+        living = []
+        for each in arrivals:
+            lives: bool | None = not is_known_dead(each.id, self.own)
+            if each.id in beats and each.id != self.own:
+                lives = self.beats.lives(each.id, beats[each.id])
+            if lives is None:
+                return None
+            if lives:
+                living.append(each)
+        return living
+
+    def _record(
+        self,
+        stays: list[Arrival],
+        new: list[Arrival],
+        leaving: dict[str, Arrival],
+        is_settled: bool,
+    ) -> Record | None:
+        rules, last = self.ledger.rules, self.last
+        places = max(last.places - len(leaving), len(stays))
+        chosen = [each for each in new if not each.is_spare]
+        places = max(places, rules.min_size, len(stays) + len(chosen))
+        # Who found no place before is a spare like the others.
+        chosen += [each for each in new if each.is_spare]
+        if rules.max_size is not None:
+            places = min(places, rules.max_size)
+        chosen = chosen[: max(0, places - len(stays))]
+        size = len(stays) + len(chosen)
+        # The members of the first epoch are those that come within `settle`.
+        is_whole = bool(stays) or is_settled or size == rules.max_size
+        if size < max(1, rules.min_size) or not is_whole:
+            return None
+        ranks = self._ranks(stays, size)
+        by_rank = dict(zip(ranks, [*stays, *chosen], strict=True))
+        members = [by_rank[rank].id for rank in sorted(by_rank)]
+        # Who has left may have been the only one to see that its last step succeeded.
+        witnesses = [*stays, *leaving.values()] if stays else []
+        done = [each.done for each in witnesses if each.done is not None]
+        if last.done is not None and stays:
+            done.append(last.done)
+        return Record(
+            epoch=max(last.epoch, self.base) + 1,
+            identity=self.identity,
+            members=members,
+            ranks=sorted(by_rank),
+            joined=[each.id for each in chosen],
+            lost=[m for m in last.members if m not in members and m not in leaving],
+            left=sorted(leaving),
+            ready=[each.id for each in stays if each.is_ready],
+            done=max(done, default=None),
+            places=places,
+        )
+
+    def _ranks(self, stays: list[Arrival], size: int) -> list[int]:
+        """Returns the ranks of those that stay, and then of the newcomers."""
+        if not self.ledger.rules.is_stable:
+            return list(range(size))
+        number_of = dict(zip(self.last.members, self.last.ranks, strict=True))
+        taken = [number_of[each.id] for each in stays]
+        end = max(taken, default=-1) + size + 1
+        free = [rank for rank in range(end) if rank not in taken]
+        return taken + free[: size - len(taken)]

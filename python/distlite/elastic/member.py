@@ -1,0 +1,535 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A process as a member of a world: its epochs, its steps, and its leave."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from operator import index
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from .._C import (
+    DistBackendError,
+    DistError,
+    DistStoreError,
+    PrefixStore,
+    ProcessGroup,
+    Store,
+    all_reduce,
+    barrier,
+)
+from ..groups.backends import backends_of
+from ..groups.group_making import GroupRequest, make_group
+from ..groups.lifecycle import _limit_of, _quote
+from ..groups.reduce_op import ReduceOp
+from ..groups.world import GroupInfo
+from ..stores.timeouts import seconds_of
+from .ledger import Arrival, Ledger, Record, Rules
+from .liveness import MemberId, describe, is_known_dead
+from .restore import send_state
+
+__all__ = ["Member", "View", "join"]
+
+# Seconds that the members of a new epoch have for making its group, at least.
+PATIENCE = 10.0
+# Seconds between two checks whether one of them has ended meanwhile.
+CHECK = 0.05
+
+
+@dataclass(frozen=True)
+class View:
+    """One epoch, as one of its members sees it.
+
+    Args:
+        epoch: The number of the epoch, from 1.
+        rank: The rank of this process: that in the group, or, with stable ranks, its
+            number, which it keeps.
+        size: The number of members.
+        members: The names of the members, in the order of the group.
+        ranks: The ranks of the members, in the order of the group.
+        joined: The members that are new in this epoch.
+        lost: Those of the last epoch that are not members any more.
+        left: Those that have left by `leave`.
+        behind: The ranks in the group of members that do not have the state.
+        sources: The ranks in the group of those that have it.
+        done: The last step that was committed, or None.
+        group: The process group of this epoch.
+
+    Example:
+        >>> with dist.elastic.join(store, min_size=2) as member:
+        ...     view = member.next()
+        ...     values = np.array([1.0])
+        ...     dist.all_reduce(values, group=view.group)
+        ...     view.epoch, view.size, values
+        (1, 2, array([2.]))
+    """
+
+    epoch: int
+    rank: int
+    size: int
+    members: tuple[str, ...]
+    ranks: tuple[int, ...]
+    joined: tuple[str, ...]
+    lost: tuple[str, ...]
+    left: tuple[str, ...]
+    behind: tuple[int, ...]
+    sources: tuple[int, ...]
+    done: int | None
+    group: ProcessGroup
+
+
+def join(
+    store: Store,
+    name: str = "world",
+    min_size: int = 1,
+    max_size: int | None = None,
+    spare: bool = False,
+    ranks: str = "compact",
+    quorum: str = "majority",
+    settle: float = 1.0,
+    timeout: timedelta | float | None = None,
+) -> Member:
+    """Makes this process one that wants to be a member of a world.
+
+    Nothing is agreed yet: `next` returns when this process is a member. All processes
+    pass the same arguments, except for `spare` and `timeout`.
+
+    Args:
+        store: A store that all processes share, and that outlives them.
+        name: The name of the world in the store.
+        min_size: With fewer members the world waits for more.
+        max_size: Further processes wait, and take the places of members that are lost.
+        spare: Whether this process only takes the place of a member that is lost.
+        ranks: "compact": the members that stay are numbered anew, in the old order;
+            "stable": they keep their ranks, and newcomers take the free ones.
+        quorum: What is needed to go on after the store was replaced: "majority" of the
+            last epoch, or "any" members of it.
+        settle: The seconds that members wait for others that do not come and of which
+            they do not know that their process has ended. It should be longer than a
+            member may take to its next call.
+        timeout: The time that each call and each operation of a group may take, a
+            `timedelta` or seconds; None is 30 minutes, and a negative one never ends.
+
+    Returns:
+        The `Member`, whose with statement leaves the world at its end.
+
+    Raises:
+        ValueError: An argument is out of range.
+
+    Example:
+        >>> member = dist.elastic.join(store, min_size=2, timeout=20)
+        >>> member.next().size
+        2
+        >>> member.leave()
+    """
+    least = index(min_size)
+    most = None if max_size is None else index(max_size)
+    if least < 1 or (most is not None and most < least):
+        raise ValueError(
+            f"1 <= min_size <= max_size is needed, not {min_size} and {max_size}"
+        )
+    for text, argument, choices in (
+        (ranks, "ranks", ("compact", "stable")),
+        (quorum, "quorum", ("majority", "any")),
+    ):
+        if text not in choices:
+            raise ValueError(f"{argument} must be one of {choices}, not {text!r}")
+    if not isinstance(name, str) or not name or "/" in name:
+        raise ValueError(f"name must be a text without '/', not {name!r}")
+    seconds = seconds_of(settle, "settle")
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"settle must be from 0 seconds on, not {settle}")
+    rules = Rules(least, most, ranks == "stable", quorum == "majority", seconds)
+    return Member(store, name, rules, bool(spare), _limit_of(timeout))
+
+
+class Member:
+    """This process in a world, made by `distlite.elastic.join`.
+
+    It serves one thread at a time. As a context manager it leaves the world at its end;
+    an exception ends the epoch, so that the others do not wait for this process.
+
+    Args:
+        store: The store.
+        name: The name of the world in the store.
+        rules: What `join` was told of sizes, ranks and waiting.
+        is_spare: Whether this process only takes the place of a lost member.
+        limit: The time that each call may take.
+
+    Example:
+        >>> with dist.elastic.join(store, min_size=2) as member:
+        ...     while (member.done or 0) < 3:
+        ...         view = member.next()
+        ...         with member.step((member.done or 0) + 1):
+        ...             dist.all_reduce(np.ones(2), group=view.group)
+        >>> member.done
+        3
+    """
+
+    def __init__(
+        self, store: Store, name: str, rules: Rules, is_spare: bool, limit: timedelta
+    ) -> None:
+        self._id = MemberId()
+        self._ledger = Ledger(store, name, self._id.text, rules)
+        self._rules, self._is_spare, self._limit = rules, is_spare, limit
+        self._view: View | None = None  # of the epoch that is on
+        self._group: ProcessGroup | None = None  # the last one
+        self._is_ready, self._is_closed = False, False
+        self._done: int | None = None
+        self._looks_at = 0.0
+
+    def __repr__(self) -> str:
+        state = "left" if self._is_closed else f"epoch {self._ledger.last.epoch}"
+        return f"<Member {self.id} of {self._ledger.name!r}, {state}>"
+
+    @property
+    def id(self) -> str:
+        """The name of this process among all members there ever were."""
+        return self._id.text
+
+    @property
+    def done(self) -> int | None:
+        """The last step that was committed, None if there was none.
+
+        For a member that is behind it is the step of the state that `restore`
+        brings."""
+        return self._done
+
+    @property
+    def view(self) -> View | None:
+        """The view of the epoch that is on, or None if there is none."""
+        return self._view
+
+    def next(
+        self, timeout: timedelta | float | None = None, *, anew: bool = False
+    ) -> View:
+        """Returns the epoch that is on, or joins the next one.
+
+        The next one begins after an error in a step, or because newcomers wait, which
+        the end of a step tells all members.
+
+        Args:
+            timeout: The time to wait, a `timedelta` or seconds; None is that of `join`.
+            anew: Whether to end the epoch that is on: after an error of an operation
+                outside of a step.
+
+        Returns:
+            The `View`, when all members of the epoch have its group.
+
+        Raises:
+            Evicted: The others have gone on without this process.
+            DistStoreError: Not enough members have come; it names them, nobody is
+                evicted, and the call may be repeated.
+            DistNetworkError: The store cannot be reached.
+
+        Example:
+            >>> member = dist.elastic.join(store, min_size=2)
+            >>> member.next() is member.next()
+            True
+            >>> member.leave()
+        """
+        self._check_open()
+        if self._view is not None and not anew:
+            return self._view
+        self._end("its member calls for the next epoch")
+        seconds = (
+            self._limit if timeout is None else _limit_of(timeout)
+        ).total_seconds()
+        deadline = time.monotonic() + (seconds if seconds >= 0 else float("inf"))
+        while True:
+            record = self._ledger.decide(self._arrival(), deadline)
+            self._done = record.done
+            try:
+                self._view = self._enter(record, deadline)
+            except (DistBackendError, DistStoreError) as error:
+                self._end(_quote(error))
+                if time.monotonic() >= deadline:
+                    raise
+            else:
+                return self._view
+
+    @contextmanager
+    def step(self, number: int) -> Iterator[View]:
+        """Executes a step: its body is committed by all members, or raises on all.
+
+        A success costs one small all_reduce. After an error there, the statement first
+        joins the next epoch, which knows whether one of its members has seen the
+        success: then this member commits, too. State should be changed after the
+        statement, or so that it can be undone.
+
+        Args:
+            number: The number of the step, larger than that of the last committed one,
+                and the same for all members.
+
+        Returns:
+            A context manager, which gives the view.
+
+        Raises:
+            ValueError: The step has been committed before.
+            DistBackendError: The step was not committed, or the epoch is over: call
+                `next`.
+            Evicted: The others have gone on without this process.
+
+        Example:
+            >>> with dist.elastic.join(store, min_size=2) as member:
+            ...     view = member.next()
+            ...     with member.step(1):
+            ...         dist.barrier(view.group)
+            >>> member.done
+            1
+        """
+        self._check_open()
+        number = index(number)
+        if self._done is not None and number <= self._done:
+            raise ValueError(
+                f"step {number} is not after step {self._done}, which is committed"
+            )
+        if self._view is None:
+            raise DistBackendError("no epoch is on: call next() for one")
+        view = self._view
+        try:
+            yield view
+        except BaseException as error:
+            self._end(f"the body of step {number} ended with {_quote(error)}")
+            raise
+        self._commit(view, number)
+
+    def restore(
+        self,
+        view: View,
+        load: Callable[[dict[str, Any]], object],
+        dump: Callable[[], dict[str, Any]],
+    ) -> bool:
+        """Brings the state to the members that do not have it.
+
+        All members of the epoch call it; where nobody is behind it returns at once.
+        Every member that has the state sends an equal part of each array.
+
+        Args:
+            view: The epoch.
+            load: Takes the state on a member that is behind.
+            dump: Returns the state, a dict of NumPy arrays and other objects by name,
+                on a member that has it. It must be the same on all of these.
+
+        Returns:
+            Whether `load` was called.
+
+        Raises:
+            DistBackendError: A member was lost meanwhile, or the epoch is over: call
+                `next`.
+
+        Example:
+            >>> with dist.elastic.join(store, min_size=2) as member:
+            ...     view = member.next()
+            ...     member.restore(view, print, lambda: {"w": np.zeros(2)})
+            False
+        """
+        self._check_open()
+        if self._view is None or view.epoch != self._view.epoch:
+            raise DistBackendError(f"epoch {view.epoch} is over: call next()")
+        if not self._view.behind:
+            return False
+        is_behind = view.group.rank() in view.behind
+        try:
+            state = send_state(view, None if is_behind else dump())
+        except BaseException as error:
+            self._end(f"restore ended with {_quote(error)}")
+            raise
+        if is_behind:
+            load(state)
+        self._is_ready = True
+        everybody = tuple(range(view.size))
+        self._view = replace(self._view, behind=(), sources=everybody)
+        return is_behind
+
+    def replace_store(self, store: Store) -> None:
+        """Goes on with another store, after the first was lost for good.
+
+        All members do so, before `next`; of the last epoch a majority has to come
+        there, unless `join` was told that any will do.
+
+        Args:
+            store: The store.
+
+        Example:
+            >>> with dist.elastic.join(store, "other") as member:
+            ...     member.replace_store(dist.HashStore())
+        """
+        self._check_open()
+        self._ledger.use(store)
+        self._looks_at = 0.0
+
+    def leave(self) -> None:
+        """Leaves the world; the others go on without waiting for this process.
+
+        A step that they have begun fails, and is executed again. A second call does
+        nothing.
+
+        Example:
+            >>> member = dist.elastic.join(store, "alone" + str(rank))
+            >>> member.next().size
+            1
+            >>> member.leave()
+        """
+        if self._is_closed:
+            return
+        with suppress(DistError):  # without a store the others see that it has ended
+            self._ledger.limit(CHECK * 20)
+            if self._ledger.last.epoch:
+                self._ledger.note_leaving(replace(self._arrival(), is_leaving=True))
+        self._close("left the world")
+
+    def __enter__(self) -> Member:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.leave()
+        else:
+            self._close(f"its with statement ended with {_quote(error)}")
+
+    def _close(self, reason: str) -> None:
+        self._is_closed = True
+        self._end(reason)
+        self._id.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("this member has left its world: join() makes another")
+
+    def _end(self, reason: str) -> None:
+        """Leaves the group of the epoch, so that the others see that it is over."""
+        self._view = None
+        group, self._group = self._group, None
+        if group is not None:
+            group._abort(reason)
+            group.shutdown()
+
+    def _arrival(self) -> Arrival:
+        return Arrival(
+            id=self.id,
+            after=self._ledger.last.epoch,
+            is_spare=self._is_spare,
+            is_ready=self._is_ready,
+            done=self._done,
+        )
+
+    def _enter(self, record: Record, deadline: float) -> View:
+        """Makes the group of an epoch, with all of its members."""
+        patience = min(deadline - time.monotonic(), PATIENCE + self._rules.settle)
+        until = time.monotonic() + patience
+        keys = PrefixStore(f"group/{record.epoch}", self._ledger.store)
+        place, size = record.members.index(self.id), len(record.members)
+        try:
+            self._meet(record, keys, until)
+            info = GroupInfo(backends_of(None), list(range(size)))
+            request = GroupRequest(info, keys, place, timedelta(seconds=patience))
+            request.label = f"{self._ledger.name}.{record.epoch}.{record.identity}"
+            request.description = f"epoch {record.epoch} of {self._ledger.name}"
+            self._group = group = make_group(request)
+            barrier(group)
+        except (DistBackendError, DistStoreError) as error:
+            with suppress(DistError):
+                # The core reads this key as well (csrc/pg/cpu/join_fault.h).
+                keys.set("fault", f"rank {place} gave up: {_quote(error)}")
+            raise
+        group.set_timeout(self._limit)
+        if place == 0:
+            self._ledger.clean()
+        return self._view_of(record, group)
+
+    def _view_of(self, record: Record, group: ProcessGroup) -> View:
+        size, place = len(record.members), group.rank()
+        has_state = [member in record.ready for member in record.members]
+        # Without anybody who has a state, that of each member is as good as any.
+        is_new = not any(has_state)
+        self._is_ready = is_new or has_state[place]
+        return View(
+            epoch=record.epoch,
+            rank=record.ranks[place],
+            size=size,
+            members=tuple(record.members),
+            ranks=tuple(record.ranks),
+            joined=tuple(record.joined),
+            lost=tuple(record.lost),
+            left=tuple(record.left),
+            behind=tuple(r for r in range(size) if not (is_new or has_state[r])),
+            sources=tuple(r for r in range(size) if has_state[r]),
+            done=record.done,
+            group=group,
+        )
+
+    def _meet(self, record: Record, keys: Store, until: float) -> None:
+        """Returns when all members of the record know it."""
+        place, size = record.members.index(self.id), len(record.members)
+        keys.set(f"met/{place}", "")
+        if keys.add("met", 1) == size:
+            keys.set("all", "")
+        while True:
+            with suppress(DistStoreError):
+                keys.wait(["all"], CHECK)
+                return
+            if keys.check(["fault"]):
+                raise DistBackendError(keys.get("fault").decode())
+            absent = [
+                each
+                for rank, each in enumerate(record.members)
+                if not keys.check([f"met/{rank}"])
+            ]
+            dead = [each for each in absent if is_known_dead(each, self.id)]
+            if dead or time.monotonic() >= until:
+                names = ", ".join(map(describe, dead or absent))
+                what = "have ended" if dead else "have not come"
+                raise DistBackendError(f"members of the new epoch {what}: {names}")
+
+    def _commit(self, view: View, number: int) -> None:
+        """Learns whether all members have executed the body of the step."""
+        # The last number is whether newcomers wait.
+        flags = np.array([number, -number, self._look(view)], np.int64)
+        try:
+            all_reduce(flags, op=ReduceOp.MAX, group=view.group)
+        except DistBackendError as error:
+            self._end(f"step {number} ended with {_quote(error)}")
+            self.next()
+            if self._done is not None and self._done >= number:
+                return
+            raise DistBackendError(
+                f"step {number} was not committed: {error}"
+            ) from error
+        except BaseException as error:
+            self._end(f"step {number} ended with {_quote(error)}")
+            raise
+        if flags[0] != -flags[1]:
+            self._end("the members are in different steps")
+            raise DistBackendError(
+                f"the members are in the steps {-flags[1]} to {flags[0]}: all need the "
+                "same number, one more than that of view.done"
+            )
+        self._done, self._is_ready = number, True
+        if flags[2]:
+            self._end("newcomers wait for the next epoch")
+
+    def _look(self, view: View) -> bool:
+        """Tells whether newcomers wait; the first member asks the store, now and
+        then."""
+        now = time.monotonic()
+        if view.group.rank() != 0 or now < self._looks_at:
+            return False
+        found = False
+        with suppress(DistError):  # the members do not need the store for their steps
+            self._ledger.limit(1.0)
+            found = self._ledger.is_asked_for()
+        spent = time.monotonic() - now
+        self._looks_at = now + max(self._rules.settle / 4, 20 * spent)
+        return found

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The state of a member, from those that have it to those that do not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .._C import DistBackendError, ProcessGroup, broadcast
+from ..groups.backends import backends_of
+from ..groups.group_making import child_request, make_group
+from ..groups.world import GroupInfo
+from ..objects.object_collectives import broadcast_object_list
+
+if TYPE_CHECKING:
+    from .member import View
+
+__all__ = ["send_state"]
+
+
+def send_state(view: View, state: dict[str, Any] | None) -> dict[str, Any]:
+    """Returns the state on every member; `state` is None on those that are behind.
+
+    Every source and all that are behind are a group, in which the source broadcasts its
+    stripe of each array: so more sources share the work, and several that are behind
+    receive the same stripe at once."""
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    others: dict[str, Any] = {}
+    for name, value in (state or {}).items():
+        if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+            arrays[name] = np.ascontiguousarray(value).reshape(value.shape)
+        else:
+            others[name] = value
+    # Arrays without elements carry dtypes, also those that `dtype.str` does not tell.
+    kinds = {name: np.empty(0, each.dtype) for name, each in arrays.items()}
+    shapes = {name: each.shape for name, each in arrays.items()}
+    told: list[Any] = [kinds, shapes, others]
+    broadcast_object_list(told, group=view.group, group_src=view.sources[0])
+    if state is None:
+        kinds, shapes, others = told
+        arrays = {n: np.empty(shapes[n], each.dtype) for n, each in kinds.items()}
+    elif told[1] != shapes or any(kinds[n].dtype != told[0][n].dtype for n in kinds):
+        raise DistBackendError(
+            "the members that have the state differ in their arrays: dump() must "
+            "return the same names, shapes and dtypes on all of them"
+        )
+    # In the order of the first source: another one may have them in its own.
+    _send_stripes(view, [flat(arrays[name]) for name in told[1]])
+    return {**arrays, **others}
+
+
+def flat(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns the bytes of an array, in its own memory."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _send_stripes(view: View, blocks: list[np.ndarray[Any, Any]]) -> None:
+    count = len(view.sources)
+    works, groups = [], []
+    try:
+        for turn, source in enumerate(view.sources):
+            ranks = sorted([source, *view.behind])
+            if view.group.rank() not in ranks:
+                continue
+            group = _stripe_group(view, ranks, turn)
+            groups.append(group)
+            for block in blocks:
+                first, end = (block.size * each // count for each in (turn, turn + 1))
+                if first < end:
+                    stripe, root = block[first:end], ranks.index(source)
+                    work = broadcast(stripe, None, group, True, group_src=root)
+                    works.append(work)
+        for work in works:
+            work.wait()
+    finally:
+        for group in groups:
+            group.shutdown()
+
+
+def _stripe_group(view: View, ranks: list[int], turn: int) -> ProcessGroup:
+    info = GroupInfo(backends_of(None), ranks)
+    label = f"{view.group.group_name}.stripe.{turn}"
+    request = child_request(view.group, ranks, info, view.group.timeout, label)
+    request.description = f"stripe {turn} of {len(view.sources)} of the state"
+    return make_group(request)

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""distlite.elastic: worlds that lose, replace and gain members."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import elastic_ranks
+import pytest
+from elastic_ranks import error_of
+from workers import Outcome, rank_outcomes, run_ranks
+
+import distlite as dist
+from distlite import elastic
+from distlite.testing import start_ranks
+
+LIMIT = elastic_ranks.LIMIT
+
+
+def slow(value: object) -> Any:
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
+@pytest.fixture
+def served() -> Iterator[dist.TCPStore]:
+    with dist.TCPStore("127.0.0.1", 0, is_master=True) as store:
+        yield store
+
+
+def survivors(outcomes: list[Outcome], killed: int) -> list[dict[str, Any]]:
+    """What the processes found that were not killed."""
+    found = [each.value for each in outcomes if each.returncode != -9]
+    for each in outcomes:
+        assert each.returncode == -9 or each.is_good, each.describe()
+    assert len(found) == len(outcomes) - killed
+    return found
+
+
+def check_lists(found: list[dict[str, Any]]) -> None:
+    """Everybody has the same list in each epoch, and the same state at the end."""
+    lists: dict[int, Any] = {}
+    for each in found:
+        for epoch, (rank, ranks, members) in each["views"].items():
+            assert lists.setdefault(epoch, (ranks, members)) == (ranks, members)
+            assert ranks[members.index(each["id"])] == rank
+        for key in ("sums", "bulk", "name"):
+            assert each[key] == found[0][key]
+
+
+def test_members_that_are_killed(served):
+    outcomes = rank_outcomes(elastic_ranks.lose, 4, port=served.port, lost=[1, 3])
+    found = survivors(outcomes, 2)
+    check_lists(found)
+    # One step with four members was executed for each number, and none twice.
+    assert found[0]["sums"] == [4.0] * 3 + [3.0] * 2 + [2.0] * 5
+    for each in found:
+        assert each["loads"] == []
+        before = list(each["views"].values())
+        # Those that stay keep their order, and are numbered anew.
+        for (_, _, old), (_, ranks, new) in pairwise(before):
+            assert [member for member in old if member in new] == new
+            assert ranks == list(range(len(new)))
+        lost = [member for members in each["lost"].values() for member in members]
+        assert len(lost) == 2
+
+
+def test_newcomers_get_the_state_of_the_members(served):
+    found = run_ranks(elastic_ranks.gain, 4, port=served.port, first=2)
+    check_lists(found)
+    for rank, each in enumerate(found):
+        assert len(each["loads"]) == (rank >= 2)
+        assert each["sums"][:3] == [2.0] * 3
+        assert each["sums"][-3:] == [4.0] * 3
+
+
+def test_arrays_of_a_state_arrive_as_they_are(served):
+    """Of any dtype and layout, and whatever order a source has them in."""
+    found = run_ranks(elastic_ranks.give_a_state, 3, port=served.port)
+    assert found == ["loaded 3"] * 3
+
+
+@pytest.mark.parametrize("ranks", [slow("compact"), "stable"])
+def test_a_spare_takes_the_place_of_a_lost_member(served, ranks):
+    outcomes = rank_outcomes(elastic_ranks.replace, 4, port=served.port, ranks=ranks)
+    found = survivors(outcomes, 1)
+    check_lists(found)
+    spare = found[-1]
+    assert spare["sums"] == [3.0] * 6
+    assert spare["loads"] == [3]
+    [(_, (rank, all_ranks, _))] = spare["views"].items()
+    assert all_ranks == [0, 1, 2]
+    assert rank == (1 if ranks == "stable" else 2)
+
+
+def test_a_stopped_member_is_evicted_and_changes_nothing(served):
+    with start_ranks(elastic_ranks.stop, 3, port=served.port, backend=None) as job:
+        victim = int(served.get("victim", timeout=LIMIT))
+        job.wait_for_mark(victim, "ready")
+        job.stop(victim)
+        served.set("stopped", "")
+        served.get("over", timeout=LIMIT)
+        job.go_on(victim)
+        outcomes = job.wait(LIMIT)
+    for each in outcomes:
+        assert each.is_good, each.describe()
+    evicted = outcomes[victim].value
+    assert (
+        "DistBackendError" in evicted["reduce"] and "DistBackendError" in evicted["put"]
+    )
+    for call in ("next", "again"):
+        assert evicted[call].startswith("Evicted: epoch 2 of world has no place for")
+    for each in outcomes:
+        if each.rank != victim:
+            assert each.value == {"sum": 2.0, "size": 2, "lost": 1, "after": [2.0] * 20}
+
+
+def test_a_body_that_raises_commits_on_nobody(served):
+    found = run_ranks(elastic_ranks.fail, 3, port=served.port)
+    assert sum(each["error"] == "OSError: the disk is full" for each in found) == 1
+    for each in found:
+        assert "the disk is full" in each["error"]
+        assert each["done"] == 1
+        assert each["view"] == (2, 3, 1)
+        assert (each["first"], each["second"]) == (3.0, 3.0)
+        assert each["twice"].startswith("ValueError: step 2 is not after step 2")
+
+
+@pytest.mark.parametrize("leaves", [slow(False), True])
+@pytest.mark.parametrize("doubting", [slow([0]), [0, 2], [0, 1, 2]])
+def test_a_step_is_committed_if_another_has_seen_it(served, doubting, leaves):
+    found = run_ranks(
+        elastic_ranks.doubt, 3, port=served.port, doubting=doubting, leaves=leaves
+    )
+    for each in found:
+        if len(doubting) == 3:
+            assert each["error"].startswith(
+                "DistBackendError: step 1 was not committed"
+            )
+            assert each["done"] is None
+        else:
+            assert each["error"] == ""
+            assert each["done"] == 1
+
+
+def test_those_that_leave_are_not_waited_for(served):
+    found = run_ranks(elastic_ranks.leave, 3, port=served.port)
+    [gone] = [each for each in found if "error" in each]
+    rest = [each for each in found if "error" not in each]
+    assert gone["error"].startswith("RuntimeError: this member has left its world")
+    check_lists(rest)
+    for each in rest:
+        assert each["sums"] == [3.0] * 3 + [2.0] * 3
+        last = max(each["left"])
+        assert each["left"][last] == [gone["id"]] and each["lost"][last] == []
+
+
+def test_a_step_without_failure_sends_nothing_to_the_store(served):
+    # Two calls of stats() by each, and few looks for newcomers.
+    for requests in run_ranks(elastic_ranks.count_requests, 2, port=served.port):
+        assert requests < 20
+
+
+def members_of(store: dist.TCPStore, size: int, **options: Any) -> list[elastic.Member]:
+    """Members that are threads of this process, by a connection each."""
+    options = {"max_size": size, "settle": elastic_ranks.LONG, **options}
+    stores = [
+        dist.TCPStore("127.0.0.1", store.port, timeout=LIMIT) for _ in range(size)
+    ]
+    return [elastic.join(each, timeout=LIMIT, **options) for each in stores]
+
+
+def in_threads(function: Callable[..., Any], rows: Iterable[Any]) -> list[Any]:
+    rows = list(rows)
+    with ThreadPoolExecutor(len(rows)) as threads:
+        running = [threads.submit(function, row) for row in rows]
+        return [each.result(LIMIT) for each in running]
+
+
+def anew(member: elastic.Member) -> elastic.View:
+    return member.next(anew=True)
+
+
+def close(members: list[elastic.Member]) -> None:
+    for each in members:
+        each.leave()
+
+
+def test_a_timeout_evicts_nobody(served):
+    members = members_of(served, 3)
+    in_threads(elastic.Member.next, members)
+    for _ in range(2):
+        with pytest.raises(dist.DistStoreError) as caught:
+            members[0].next(0.3, anew=True)
+        # The other two are alive, and have not come.
+        text = str(caught.value)
+        assert text.count(f"pid {os.getpid()} on host ") == 2
+        assert "1 of at least 1 have come. Nobody is evicted by it" in text
+    views = in_threads(anew, members)
+    assert {(view.epoch, view.size, view.lost) for view in views} == {(2, 3, ())}
+    close(members)
+
+
+def test_too_few_members_wait_and_may_try_again(served):
+    first, second = members_of(served, 2, min_size=2)
+    with pytest.raises(dist.DistStoreError, match="1 of at least 2 have come"):
+        first.next(0.2)
+    views = in_threads(elastic.Member.next, [first, second])
+    assert [view.size for view in views] == [2, 2]
+    close([first, second])
+
+
+@pytest.mark.slow
+def test_who_finds_no_place_waits_as_a_spare(served):
+    members = members_of(served, 3, max_size=2)
+    found = in_threads(lambda each: error_of(each.next, 3), members)
+    assert sorted(map(bool, found)) == [False, False, True]
+    late = next(each for each, text in zip(members, found, strict=True) if text)
+    others = [each for each in members if each is not late]
+    others[0].leave()
+    views = in_threads(anew, [late, others[1]])
+    assert {(view.size, len(view.joined), len(view.left)) for view in views} == {
+        (2, 1, 1)
+    }
+    close(members)
+
+
+def test_arguments_that_are_refused(served):
+    for options in (
+        {"min_size": 0},
+        {"min_size": 3, "max_size": 2},
+        {"ranks": "any"},
+        {"quorum": "all"},
+        {"name": "a/b"},
+        {"settle": -1.0},
+    ):
+        with pytest.raises(ValueError):
+            elastic.join(served, **options)
+
+
+def test_the_world_goes_on_when_its_store_comes_back(tmp_path):
+    path = tmp_path / "journal"
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, journal=path)
+    members = members_of(store, 3)
+    first = in_threads(elastic.Member.next, members)
+    store.close()
+    # Steps need no store.
+    sums = in_threads(lambda each: elastic_ranks.one_sum(each, 1), members)
+    assert sums == [3.0] * 3
+    with ThreadPoolExecutor(3) as threads:
+        running = [threads.submit(anew, each) for each in members]
+        with pytest.raises(TimeoutError):
+            running[0].result(0.5)
+        with dist.TCPStore("127.0.0.1", store.port, is_master=True, journal=path):
+            views = [each.result(LIMIT) for each in running]
+            assert {(view.epoch, view.done) for view in views} == {(2, 1)}
+            assert {view.members for view in views} == {first[0].members}
+            close(members)
+
+
+@pytest.mark.parametrize("quorum", ["majority", slow("any")])
+def test_a_store_that_was_replaced_needs_a_majority(served, quorum):
+    members = members_of(served, 3, quorum=quorum, settle=0.2)
+    in_threads(elastic.Member.next, members)
+    in_threads(lambda each: elastic_ranks.one_sum(each, 1), members)
+    with dist.TCPStore("127.0.0.1", 0, is_master=True) as other:
+        for each in members:
+            each.replace_store(dist.TCPStore("127.0.0.1", other.port))
+        if quorum == "any":
+            assert members[0].next(anew=True).size == 1
+            late = members[1:]
+        else:
+            with pytest.raises(dist.DistStoreError, match="1 of at least 2 have come"):
+                members[0].next(1.0, anew=True)
+            views = in_threads(anew, members[:2])
+            assert {(v.epoch, v.size, v.done) for v in views} == {(2, 2, 1)}
+            late = members[2:]
+        for each in late:
+            with pytest.raises(elastic.Evicted):
+                each.next(anew=True)
+        close(members)
