@@ -20,7 +20,7 @@ _AT_ONCE = {
         "reduce_scatter reduce_scatter_single scan scatter scatter_v send"
     ),
     "groups.backends": (
-        "Backend BackendConfig best_backend get_default_backend_for_device get_include "
+        "Backend BackendConfig best_backend get_default_backend_for_device "
         "is_backend_available is_gloo_available is_mpi_available is_nccl_available "
         "is_ucc_available is_xccl_available"
     ),
@@ -58,6 +58,7 @@ _LATER = {
     "groups.coalescing": "_CoalescingManager _coalescing_manager",
     "groups.compat": ("GroupName _all_gather_base _reduce_scatter_base record_comm"),
     "device_mesh": "init_device_mesh",
+    "hooks": "Hooks Operation register_hooks",
     "groups.internals": "_broadcast_coalesced",
     "mesh": "DeviceMesh",
     "groups.nccl": "ProcessGroupNCCL cuda_stream",
@@ -73,6 +74,7 @@ _LATER = {
         "ReduceScatterOptions ScatterOptions"
     ),
     "groups.regroup": "shrink_group split split_group",
+    "groups.stateless": "StatelessGroup stateless_group",
     "objects.safe_encode": "register_safe_type",
     "persistent_calls": "Persistent",
     "shared": "shared_zeros shared_zeros_like",
@@ -81,8 +83,8 @@ _LATER = {
 
 # Public modules, which are imported when they are asked for.
 _MODULES = (
-    *("data_parallel", "device_mesh", "distributed_c10d", "functional", "launch"),
-    *("multiprocessing", "run", "spawn", "stores", "testing"),
+    *("data_parallel", "device_mesh", "distributed_c10d", "elastic", "functional"),
+    *("launch", "multiprocessing", "run", "spawn", "stores", "testing"),
 )
 
 
@@ -115,8 +117,13 @@ def __getattr__(name: str) -> object:
         return value
     if name in _MODULES:
         return _import(name)
+    hint = ""
+    if not name.startswith("_"):
+        from .other_names import hint_for
+
+        hint = hint_for(name, __all__)
     raise AttributeError(
-        f"module 'distlite' has no attribute {name!r}",
+        f"module 'distlite' has no attribute {name!r}{hint}",
         name=name,
         obj=_self,
     )

@@ -13,7 +13,7 @@ from ._C import (
     reduce_scatter, reduce_scatter_single, scan, scatter, scatter_v, send,
 )
 from .groups.backends import (
-    Backend, BackendConfig, best_backend, get_default_backend_for_device, get_include,
+    Backend, BackendConfig, best_backend, get_default_backend_for_device,
     is_backend_available, is_gloo_available, is_mpi_available, is_nccl_available,
     is_ucc_available, is_xccl_available,
 )
@@ -55,6 +55,7 @@ from .groups.compat import (
     _reduce_scatter_base as _reduce_scatter_base, record_comm,
 )
 from .device_mesh import init_device_mesh
+from .hooks import Hooks, Operation, register_hooks
 from .groups.internals import _broadcast_coalesced as _broadcast_coalesced
 from .mesh import DeviceMesh
 from .groups.nccl import ProcessGroupNCCL, cuda_stream
@@ -70,6 +71,7 @@ from .groups.options import (
     ReduceScatterOptions, ScatterOptions,
 )
 from .groups.regroup import shrink_group, split, split_group
+from .groups.stateless import StatelessGroup, stateless_group
 from .objects.safe_encode import register_safe_type
 from .persistent_calls import Persistent
 from .shared import shared_zeros, shared_zeros_like
@@ -78,6 +80,7 @@ from .windows import Window, WindowLock
 from . import data_parallel as data_parallel
 from . import device_mesh as device_mesh
 from . import distributed_c10d as distributed_c10d
+from . import elastic as elastic
 from . import functional as functional
 from . import launch as launch
 from . import multiprocessing as multiprocessing
@@ -91,30 +94,30 @@ __all__ = [
     "AllreduceOptions", "Backend", "BackendConfig", "BarrierOptions",
     "BroadcastOptions", "Cartesian", "DebugLevel", "DeviceMesh", "DistBackendError",
     "DistError", "DistNetworkError", "DistStoreError", "FileStore", "Future",
-    "GatherOptions", "GroupMember", "GroupName", "HashStore", "Message", "P2POp",
-    "Persistent", "PrefixStore", "ProcessGroup", "ProcessGroupGloo",
-    "ProcessGroupNCCL", "QueueEmptyError", "ReduceOp", "ReduceOptions",
-    "ReduceScatterOptions", "ScatterOptions", "Store", "TCPStore", "Window",
-    "WindowLock", "Work", "all_gather", "all_gather_arrays", "all_gather_coalesced",
-    "all_gather_into_tensor", "all_gather_object", "all_gather_single", "all_reduce",
-    "all_reduce_coalesced", "all_to_all", "all_to_all_single", "barrier",
-    "batch_isend_irecv", "best_backend", "breakpoint", "broadcast",
-    "broadcast_object_list", "collect_all", "cuda_stream", "default_pg_timeout",
-    "destroy_process_group", "exscan", "gather", "gather_object", "gather_v",
-    "get_backend", "get_backend_config", "get_debug_level",
+    "GatherOptions", "GroupMember", "GroupName", "HashStore", "Hooks", "Message",
+    "Operation", "P2POp", "Persistent", "PrefixStore", "ProcessGroup",
+    "ProcessGroupGloo", "ProcessGroupNCCL", "QueueEmptyError", "ReduceOp",
+    "ReduceOptions", "ReduceScatterOptions", "ScatterOptions", "StatelessGroup",
+    "Store", "TCPStore", "Window", "WindowLock", "Work", "all_gather",
+    "all_gather_arrays", "all_gather_coalesced", "all_gather_into_tensor",
+    "all_gather_object", "all_gather_single", "all_reduce", "all_reduce_coalesced",
+    "all_to_all", "all_to_all_single", "barrier", "batch_isend_irecv", "best_backend",
+    "breakpoint", "broadcast", "broadcast_object_list", "collect_all", "cuda_stream",
+    "default_pg_timeout", "destroy_process_group", "exscan", "gather", "gather_object",
+    "gather_v", "get_backend", "get_backend_config", "get_debug_level",
     "get_default_backend_for_device", "get_global_rank", "get_group_rank",
-    "get_include", "get_node_local_rank", "get_pg_count", "get_process_group_ranks",
-    "get_rank", "get_world_size", "group", "init_device_mesh", "init_process_group",
-    "iprobe", "irecv", "is_available", "is_backend_available", "is_gloo_available",
+    "get_node_local_rank", "get_pg_count", "get_process_group_ranks", "get_rank",
+    "get_world_size", "group", "init_device_mesh", "init_process_group", "iprobe",
+    "irecv", "is_available", "is_backend_available", "is_gloo_available",
     "is_initialized", "is_mpi_available", "is_nccl_available",
     "is_torchelastic_launched", "is_ucc_available", "is_xccl_available", "isend",
     "monitored_barrier", "new_group", "new_subgroups", "new_subgroups_by_enumeration",
     "notebook_launcher", "probe", "process_group", "record_comm", "recv",
     "recv_object_list", "reduce", "reduce_op", "reduce_scatter",
-    "reduce_scatter_single", "reduce_scatter_tensor", "register_rendezvous_handler",
-    "register_safe_type", "rendezvous", "scan", "scatter", "scatter_object_list",
-    "scatter_v", "send", "send_object_list", "sendrecv", "set_debug_level",
-    "set_debug_level_from_env", "set_safe_objects", "shared_zeros",
-    "shared_zeros_like", "shrink_group", "split", "split_group", "supports_complex",
-    "wait_all",
+    "reduce_scatter_single", "reduce_scatter_tensor", "register_hooks",
+    "register_rendezvous_handler", "register_safe_type", "rendezvous", "scan",
+    "scatter", "scatter_object_list", "scatter_v", "send", "send_object_list",
+    "sendrecv", "set_debug_level", "set_debug_level_from_env", "set_safe_objects",
+    "shared_zeros", "shared_zeros_like", "shrink_group", "split", "split_group",
+    "stateless_group", "supports_complex", "wait_all",
 ]

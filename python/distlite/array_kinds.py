@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The packages whose arrays distlite makes itself, as results of its own."""
+"""The arrays and numbers that distlite makes itself, as results of its own."""
 
 from __future__ import annotations
 
@@ -53,6 +53,38 @@ class Kind:
         """Returns the caller's result; `x` is the caller's array, or None without
         one."""
         return result
+
+
+class _Number(Kind):
+    """Numbers of Python, as arrays without dimensions: integers of 64 bits, and double
+    precision."""
+
+    name = "number"
+
+    def is_kind_of(self, x: object) -> bool:
+        return isinstance(x, (bool, int, float, complex))
+
+    def shape(self, x: Any) -> tuple[int, ...]:
+        return ()
+
+    def show(self, x: Any) -> Any:
+        for kind, dtype in ((bool, "?"), (int, "i8"), (float, "f8")):
+            if isinstance(x, kind):
+                return np.array(x, dtype)  # OverflowError for integers out of range
+        return np.array(x, "c16")
+
+    def copy(self, x: Any) -> Any:
+        # As in Python, booleans are added up like integers.
+        return self.show(int(x) if isinstance(x, bool) else x)
+
+    def describe(self, x: Any) -> tuple[Any, ...]:
+        return super().describe(self.show(x))
+
+    def empty_like(self, x: Any, shape: tuple[int, ...]) -> Any:
+        return super().empty_like(self.show(x), shape)
+
+    def give(self, result: Any, x: Any) -> Any:
+        return result if result.ndim else result.item()
 
 
 class _Torch(Kind):
@@ -163,7 +195,8 @@ class _Cupy(Kind):
         return cupy.empty(shape, x.dtype)
 
 
-_KINDS = (Kind(), _Torch(), _Jax(), _Cupy())
+# NumPy's first: its float64 is a float of Python as well.
+_KINDS = (Kind(), _Torch(), _Number(), _Jax(), _Cupy())
 
 
 def kind_of(x: object, where: str) -> Kind:
@@ -173,8 +206,8 @@ def kind_of(x: object, where: str) -> Kind:
             return kind
     name = f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
     raise TypeError(
-        f"{where}: an array of NumPy, torch, JAX or CuPy is needed, not {name}: "
-        "convert it, as with numpy.asarray(x)"
+        f"{where}: a number or an array of NumPy, torch, JAX or CuPy is needed, not "
+        f"{name}: convert it, as with numpy.asarray(x)"
     )
 
 

@@ -2,9 +2,10 @@
 """Collectives that return their results, in the caller's kind of array.
 
 NumPy arrays give NumPy arrays, tensors of torch tensors, arrays of JAX and CuPy arrays
-of these.  No argument is written to, so that arrays which cannot be written to, as
-those of JAX, work as well.  What a rank receives from one other rank has a shape that
-it need not know before.
+of these, and numbers of Python numbers, or NumPy arrays of a number for each rank.  No
+argument is written to, so that arrays which cannot be written to, as those of JAX, work
+as well.  What a rank receives from one other rank has a shape that it need not know
+before.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from .array_kinds import Kind, kind_named, kind_of
 from .groups.reduce_op import ReduceOp
 from .groups.world import is_outside
 from .objects import object_collectives as objects
-from .objects.object_cards import Call
+from .objects.object_headers import Call
 from .objects.object_message import pack
 
 Array = TypeVar("Array")
@@ -58,12 +59,12 @@ def all_reduce(
     """Combines the arrays of all ranks.
 
     Args:
-        x: This rank's array, of the same shape and dtype on every rank.
+        x: This rank's array, of the same shape and dtype on every rank, or number.
         op: The reduction.
         group: The group; None is the default group.
 
     Returns:
-        A new array of the shape of `x`, the same on every rank.
+        A new array of the shape of `x`, or a number, the same on every rank.
 
     Raises:
         TypeError: `x` is no array of a known kind.
@@ -74,6 +75,8 @@ def all_reduce(
     Example:
         >>> dist.functional.all_reduce(np.array([rank + 1.0]))
         array([3.])
+        >>> dist.functional.all_reduce(rank + 1)
+        3
     """
     kind = _kind(_call("all_reduce", group), x)
     result = kind.copy(x)
@@ -521,7 +524,9 @@ def sendrecv(
     source = _call("sendrecv", group, None if src is None else (src, None))
     if call.root == call.rank == source.root:
         kind = _kind(call, x)
-        return kind.give(kind.copy(x), x)
+        result = kind.empty_like(x, kind.shape(x))
+        result[...] = kind.show(x)
+        return kind.give(result, x)
     works = _begin_send(call, _messages(call, x), tag)
     result = _receive(source, tag)
     _finish(works)
@@ -554,7 +559,7 @@ def _given(kind: Kind, result: Any, x: Array) -> Array:
 
 
 def _row_shape(call: Call, x: Any) -> tuple[int, ...]:
-    shape = tuple(x.shape)
+    shape = _kind(call, x).shape(x)
     if not shape or shape[0] != call.size:
         raise ValueError(
             f"{call.where()}: an array with one row for each of {call.size} ranks is "
@@ -586,7 +591,7 @@ def _heads_of(call: Call, blocks: Any) -> list[Any]:
             f"there are {len(blocks)}"
         )
     heads = [_head_of(call, block) for block in blocks]
-    dtypes = sorted({str(block.dtype) for block in blocks})
+    dtypes = sorted({str(_kind(call, each).show(each).dtype) for each in blocks})
     if len(dtypes) > 1:
         raise ValueError(f"{call.where()}: blocks of several dtypes: {dtypes}")
     return heads

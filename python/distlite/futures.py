@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
+from datetime import timedelta
 from typing import Any
 
 from . import _C
@@ -80,25 +82,31 @@ class Future:
             >>> work.get_future().wait()
             [array([3.])]
         """
+        return self._wait(None)
+
+    def _wait(self, end: float | None) -> Any:
+        """Waits until a time of `time.monotonic()` at most, unless it is None."""
         work = self._work
         if work is not None and not self._is_done:
             # The waiting thread carries the operation out itself, where it can.
             try:
-                work.wait()
+                _wait_for_work(work, end)
             except Exception:
                 if not work.is_completed():
                     raise
             self._take_from(work)
         with self._condition:
             if not self._is_done:
-                self._wait_for_value()
+                self._wait_for_value(end)
         return self.value()
 
-    def _wait_for_value(self) -> None:
+    def _wait_for_value(self, end: float | None) -> None:
         is_shown = _C._show_wait("Future.wait()")
         try:
             while not self._is_done:
-                self._condition.wait()
+                self._condition.wait(None if end is None else _left(end))
+                if end is not None and not self._is_done and _left(end) == 0:
+                    raise TimeoutError("the future is not done within the timeout")
         finally:
             if is_shown:
                 _C._show_wait(None)
@@ -304,25 +312,71 @@ def collect_all(futures: Sequence[Future]) -> Future:
     return every
 
 
-def wait_all(futures: Sequence[Future]) -> list[Any]:
-    """Waits for several futures.
+def wait_all(
+    works: Sequence[Work | Future], timeout: timedelta | float | None = None
+) -> list[Any]:
+    """Waits until each of several works or futures has ended, be it with an error.
 
     Args:
-        futures: The futures.
+        works: What `async_op=True`, `isend` and `irecv` returned, or futures.
+        timeout: The time to wait for all of them together, a `timedelta` or seconds;
+            None is as long as each may take.
 
     Returns:
-        Their values, in the same order.
+        What `wait` returned for each, in the same order: True for a `Work`, its value
+        for a `Future`.
 
     Raises:
-        Exception: The first one that is set in the list.
+        Exception: The first one in the list. Those of others are its notes, which
+            tracebacks show from Python 3.11 on.
+        DistBackendError: A `Work` has not completed within the timeout.
+        TimeoutError: A `Future` is not done within the timeout.
 
     Example:
-        >>> future = dist.Future()
-        >>> future.set_result(3)
-        >>> dist.wait_all([future, future])
-        [3, 3]
+        >>> arrays = [np.array([rank + 1.0]), np.array([rank])]
+        >>> works = [dist.all_reduce(array, async_op=True) for array in arrays]
+        >>> dist.wait_all(works, timeout=5.0)
+        [True, True]
+        >>> arrays
+        [array([3.]), array([1])]
     """
-    return [future.wait() for future in futures]
+    from .stores.timeouts import end_after
+
+    end = None if timeout is None else end_after(timeout)
+    values: list[Any] = []
+    first: Exception | None = None
+    for i, work in enumerate(works):
+        try:
+            if isinstance(work, Future):
+                values.append(work._wait(end))
+            else:
+                values.append(_wait_for_work(work, end))
+        except Exception as error:
+            if first is None:
+                first = error
+            else:
+                text = f"{type(error).__name__}: {error}"
+                _add_note(first, f"number {i} of the list failed as well: {text}")
+    if first is not None:
+        raise first
+    return values
+
+
+def _wait_for_work(work: Work, end: float | None) -> Any:
+    # A timeout of 0 would be that of the operation.
+    return work.wait() if end is None else work.wait(max(_left(end), 1e-6))
+
+
+def _left(end: float) -> float:
+    """Seconds until `end`, as few as a lock can wait for."""
+    return min(max(end - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
+
+
+def _add_note(error: Exception, text: str) -> None:
+    """Does what the method of exceptions does, which Python 3.10 has not."""
+    notes = error.__dict__.setdefault("__notes__", [])
+    if text not in notes:
+        notes.append(text)
 
 
 def _finish_waiter(waiter: Any) -> None:
@@ -384,6 +438,7 @@ def _call_when_done(work: Work, callback: Callable[[Work], object]) -> None:
 def _run_callbacks() -> None:
     while (work := _C._next_finished()) is not None:
         _call_each(work._take_callbacks(), work)
+        del work  # its arrays must not live until the next one ends
 
 
 def _stop() -> None:

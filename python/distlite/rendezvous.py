@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Answer = tuple[Store, int, int]
 
-__all__ = ["register_rendezvous_handler", "rendezvous"]
+__all__ = ["address_of", "register_rendezvous_handler", "rendezvous"]
 
 # A launcher on the same host binds the port and hands the socket to rank 0, so that no
 # other program can take the port in between.
@@ -273,6 +273,25 @@ def _file_rendezvous(url: str, **kwargs: Any) -> Iterator[Answer]:
     raise RuntimeError("Unable to perform rerendezvous using file:// method")
 
 
+def _address_in(parts: ParseResult) -> tuple[str, int]:
+    if parts.port is None:
+        raise _error("tcp", "port number missing, as in tcp://host:29500")
+    if parts.hostname is None:
+        raise AssertionError("hostname cannot be None")
+    # %25 is the % before the interface of an IPv6 address.
+    return parts.hostname.replace("%25", "%", 1), parts.port
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Returns the host and the port of "host:port", or of such a URL of tcp."""
+    if not isinstance(text, str):
+        raise TypeError(f"address must be a text such as 'host:29500', not {text!r}")
+    parts = _parts_of("tcp://" + text.removeprefix("tcp://"), "tcp")
+    if parts.query:
+        raise _error("tcp", f"{parts.query!r} in the address leads nowhere")
+    return _address_in(parts)
+
+
 def _tcp_rendezvous(
     url: str,
     timeout: timedelta = default_pg_timeout,
@@ -282,15 +301,10 @@ def _tcp_rendezvous(
 ) -> Iterator[Answer]:
     parts = _parts_of(url, "tcp")
     query = _query_of(parts)
-    if parts.port is None:
-        raise _error("tcp", "port number missing, as in tcp://host:29500")
+    address = _address_in(parts)
     rank = _integer(query, "rank", "tcp")
     world_size = _integer(query, "world_size", "tcp")
-    if parts.hostname is None:
-        raise AssertionError("hostname cannot be None")
     libuv = _wants_libuv(use_libuv, query)
-    # %25 is the % before the interface of an IPv6 address.
-    address = (parts.hostname.replace("%25", "%", 1), parts.port)
     store = _tcp_store(address, rank, world_size, timeout, libuv, wait_for_workers)
     yield store, rank, world_size
     raise RuntimeError("Unable to perform re-rendezvous using tcp:// method")

@@ -7,7 +7,6 @@ are there when their library is, or when somebody has registered them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from enum import Enum, IntEnum
 from typing import Any, ClassVar
@@ -21,7 +20,6 @@ __all__ = [
     "BackendType",
     "best_backend",
     "get_default_backend_for_device",
-    "get_include",
     "is_backend_available",
     "is_gloo_available",
     "is_mpi_available",
@@ -152,11 +150,11 @@ class Backend(str):
     def register_backend(
         cls,
         name: str,
-        func: Callable[..., Any] | object,
+        func: Callable[..., Any],
         extended_api: bool = False,
         devices: str | list[str] | None = None,
     ) -> None:
-        """Registers a backend that is written in Python or in C.
+        """Registers a backend that is written in Python.
 
         The same name again replaces the backend that was registered before.
 
@@ -165,21 +163,19 @@ class Backend(str):
             func: The function that makes a group. It is called with (store, rank, size,
                 timeout), or with (options, pg_options) if `extended_api` is True, and
                 returns a `ProcessGroup`: a subclass that implements the operations, or
-                a native one. Or the capsule of a backend in C, whose header is in
-                `get_include()`; it serves the CPU's memory.
+                a native one.
             extended_api: Whether `func` takes options, which have `store`,
                 `group_rank`, `group_size`, `timeout`, `group_id` and
                 `global_ranks_in_group`.
             devices: The devices whose arrays it takes, a name or a list of names.
 
         Raises:
-            ValueError: The capsule's backend was built for another version of the
-                header, lacks a required function, has the name of a backend of
-                distlite, or is to serve another device than the CPU.
+            TypeError: `func` is not callable.
         """
-        is_native = type(func).__name__ == "PyCapsule"
-        if is_native:
-            devices = _register_native(name, func, devices)
+        if not callable(func):
+            raise TypeError(
+                f"a backend is a function that makes a group, not {type(func).__name__}"
+            )
         if devices is None:
             import warnings
 
@@ -198,52 +194,7 @@ class Backend(str):
             cls.default_device_backend_map.setdefault(device, word)
         cls.backend_capability[word] = served
         cls.backend_type_map[word] = BackendType.CUSTOM
-        if is_native:
-            cls._plugins.pop(name.upper(), None)
-            _natives.add(word)
-            return
-        _natives.discard(word)
-        if not callable(func):
-            raise TypeError(
-                "a backend is a function that makes a group, or the capsule of a "
-                f"backend in C, not {type(func).__name__}"
-            )
         cls._plugins[name.upper()] = BackendPlugin(func, extended_api)
-
-
-# The registered backends that are written in C.
-_natives: set[str] = set()
-
-
-def _register_native(
-    name: str, capsule: object, devices: str | list[str] | None
-) -> list[str]:
-    """Registers a backend in C with the core; returns the devices that it serves."""
-    word = name.lower()
-    is_registered = word in _natives or plugin_of(word) is not None
-    if word in (*Backend.backend_type_map, "cpu", "custom") and not is_registered:
-        raise ValueError(f"{word} is a backend of distlite; choose another name")
-    served = ["cpu"] if devices is None or devices == "cpu" else list(devices)
-    if served != ["cpu"]:
-        raise ValueError(
-            f"backend {word} is written in C and can serve the CPU's memory only, not "
-            f"{', '.join(served)}"
-        )
-    _C._register_backend(word, capsule)
-    return served
-
-
-def get_include() -> str:
-    """Returns the folder of the header for backends in C, `<distlite/backend.h>`.
-
-    Returns:
-        What a compiler gets with `-I`.
-
-    Example:
-        >>> dist.get_include().endswith("include")
-        True
-    """
-    return os.path.join(os.path.dirname(os.path.dirname(__file__)), "include")
 
 
 class BackendConfig:
@@ -571,8 +522,6 @@ def backends_of(backend: object) -> DeviceBackends:
 
 
 def _check_device(device: str, name: str) -> None:
-    if name in _natives and device != "cpu":
-        raise RuntimeError(f"{name} supports cpu memory only, not {device}")
     if name in ("gloo", "cpu", "mpi", "ucc") and device not in ("cpu", "cuda"):
         raise ValueError(
             f"{name} supports cpu and cuda memory only, not {device}; for arrays on "
@@ -586,7 +535,7 @@ def _is_staged_by(engine: str, name: str) -> bool:
 
 
 def _is_native(name: str) -> bool:
-    return name in ("gloo", "cpu", Backend.UNDEFINED) or name in _natives
+    return name in ("gloo", "cpu", Backend.UNDEFINED)
 
 
 def _check(name: str) -> None:
@@ -601,7 +550,7 @@ def _check(name: str) -> None:
             f"Distributed package doesn't have {name.upper()} built in; "
             f"{_reason_of(name)}"
         )
-    registered = [*(each.lower() for each in Backend._plugins), *sorted(_natives)]
+    registered = [each.lower() for each in Backend._plugins]
     known = ["gloo", "mpi", "nccl", "ucc", *registered]
     raise AssertionError(
         f"Unknown backend type {name}; known are {', '.join(known)}, or one for "

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The ranks of a job come together in the store, before any backend is made.
 
-Each rank writes its rank and world size to the store, and counts itself; the last one
-to come sets a key for which all wait.  So no request grows with the number of ranks.
+Each rank reads which initialisation is the latest, and its world size, claims its rank
+there, and counts itself; the last one to come sets a key for which all wait.  So a rank
+makes four requests, however many ranks there are.
 Ranks that cannot belong to one job, because they were started with different world
 sizes or two of them with the same rank, notice it here; the first one that does tells
 the others, so that none waits for the timeout.
@@ -18,44 +19,77 @@ import weakref
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
-from .._C import DistBackendError, DistError, DistStoreError, Store, TCPStore
+from .._C import (
+    DistBackendError,
+    DistError,
+    DistStoreError,
+    PrefixStore,
+    Store,
+    TCPStore,
+)
 
 if TYPE_CHECKING:
     from _socket import socket
 
-__all__ = ["CheckIn"]
+__all__ = ["Attempt", "CheckIn", "Presence"]
 
-# Seconds between two checks for an error of another rank.  The pause grows, because one
-# store serves all ranks.
-FIRST_CHECK, LAST_CHECK = 0.2, 0.5
+# The latest initialisation: its number, world size and job name, and who opened it.
+LATEST = "default_pg/latest"
+# Seconds between two checks for an error of another rank: one store serves all ranks.
+CHECK = 0.5
 # Seconds after which a rank checks whether another process has its rank and has met the
 # others: not at once, because a job may end while the next one begins.
 ALONE = 0.7
 NAMED_RANKS = 8
+# Each rank has a bit in a counter, so that one request counts and names it.
+RANKS_PER_KEY = 62
+
+
+class Attempt:
+    """One initialisation, on whose number all of its ranks agree.
+
+    A store may outlive its groups, and what ranks of an earlier one left there must not
+    be taken for this one's.  The store keeps the latest number, and for each rank a
+    claim with the one it last took part in.  A rank that has claimed the latest opens
+    the next; one that has not, joins it.  So ranks need not have failed equally often,
+    and no two processes have the same rank in one attempt: a second one opens an
+    attempt of its own, and finds the claim of the first.
+    """
+
+    def __init__(self, store: Store, rank: int, size: int) -> None:
+        self.store, self.rank, self.size = store, rank, size
+        self.who = f"pid {os.getpid()} on host {os.uname().nodename}"
+        self.nonce = os.urandom(8).hex()
+        offer = f"{size} {os.urandom(6).hex()} rank {rank} ({self.who})"
+        held = store.compare_set(LATEST, "", f"1 {offer}").decode()
+        before, self.claim = "", f"{_number_in(held)} {self.nonce} {self.who}"
+        while (found := self._replace_claim(before)) != self.claim:
+            # After a change the reply may be of another rank, which was faster.
+            while _number_in(found) >= _number_in(held):
+                following = f"{_number_in(held) + 1} {offer}"
+                held = store.compare_set(LATEST, held, following).decode()
+            before, self.claim = found, f"{_number_in(held)} {self.nonce} {self.who}"
+        # The claim that this one has replaced.
+        self.before = before
+        number, size_text, self.job, self.opener = held.split(" ", 3)
+        self.number, self.opener_size = int(number), int(size_text)
+        self.keys = PrefixStore(f"default_pg/{number}", store)
+
+    def _replace_claim(self, before: str) -> str:
+        return self.store.compare_set(_claim_of(self.rank), before, self.claim).decode()
 
 
 class CheckIn:
-    """One rank's arrival at the store.
+    """One rank's arrival at an attempt."""
 
-    `store` is shared by all attempts: the claim of a rank lies there, so that a second
-    process with the same rank is noticed although it opens an attempt of its own.
-    `keys` is the store of this attempt.
-    """
-
-    def __init__(self, store: Store, keys: Store, rank: int, size: int) -> None:
-        self._store, self._keys = store, keys
-        self._rank, self._size = rank, size
-        self._key = f"default_pg/claim_of/{rank}"
-        self._who = f"pid {os.getpid()} on host {os.uname().nodename}"
-        nonce = os.urandom(8).hex()
-        self._claim = f"{nonce} {self._who}"
-        before = store.compare_set(self._key, "", self._claim).decode()
-        self._before = "" if before == self._claim else before
-        store.set(self._key, self._claim)
-        self.presence = Presence(nonce)
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._store, self._keys = attempt.store, attempt.keys
+        self._rank, self._size, self._who = attempt.rank, attempt.size, attempt.who
+        self.presence = Presence(attempt.nonce)
 
     def meet(self, label: str, timeout: timedelta, since: float | None = None) -> None:
-        """Returns when all ranks have arrived at the same `keys`.
+        """Returns when all ranks have arrived at the same attempt.
 
         `since` is the time.monotonic() at which the timeout began; None is now.
         """
@@ -66,7 +100,7 @@ class CheckIn:
         limit = limit if limit >= 0 else float("inf")
         if since is not None:
             limit -= begin - since
-        pause, has_checked = max(0.001, min(FIRST_CHECK, limit)), False
+        pause, has_checked = max(0.001, min(CHECK, limit)), False
         while not self._have_all_come(pause):
             self._look_for_faults()
             waited = time.monotonic() - begin
@@ -76,17 +110,21 @@ class CheckIn:
             if waited > ALONE and not has_checked:
                 has_checked = True
                 self._fail_if_taken()
-            pause = max(0.001, min(pause * 1.5, LAST_CHECK, limit - waited))
+            pause = max(0.001, min(CHECK, limit - waited))
 
     def _arrive(self) -> None:
-        """The last rank to arrive sets the key for which all wait.
-
-        A second process with this rank is not counted.
-        """
-        key = f"here/{self._rank}"
-        held = self._keys.compare_set(key, "", self._claim).decode()
-        if held == self._claim and self._keys.add("arrived", 1) == self._size:
+        """The last rank to arrive sets the key for which all wait."""
+        first, bits = self._bits_of(self._rank)
+        if self._keys.add(f"arrived/{first}", 1 << self._rank - first) != bits:
+            return
+        parts = -(-self._size // RANKS_PER_KEY)
+        if self._keys.add("arrived", 1) == parts:
             self._keys.set("all_are_here", "")
+
+    def _bits_of(self, rank: int) -> tuple[int, int]:
+        """Returns the first rank whose bit is in the same counter, and all its bits."""
+        first = rank - rank % RANKS_PER_KEY
+        return first, (1 << min(RANKS_PER_KEY, self._size - first)) - 1
 
     def _have_all_come(self, pause: float) -> bool:
         from datetime import timedelta
@@ -99,10 +137,8 @@ class CheckIn:
         return True
 
     def _compare_sizes(self) -> None:
-        own = f"{self._size} rank {self._rank} ({self._who})"
-        first = self._keys.compare_set("world_size", "", own).decode()
-        size, _, other = first.partition(" ")
-        if int(size) != self._size:
+        size, other = self._attempt.opener_size, self._attempt.opener
+        if size != self._size:
             self._fail(
                 f"rank {self._rank} ({self._who}) was started with world_size "
                 f"{self._size}, {other} with world_size {size}: all ranks of a job "
@@ -110,14 +146,14 @@ class CheckIn:
             )
 
     def _look_for_faults(self) -> None:
+        nonce = self._attempt.nonce
         fault = self._keys.compare_set("fault", "", "").decode()
-        nonce = self._claim.partition(" ")[0]
         fault = fault or self._store.compare_set(_fault_of(nonce), "", "").decode()
         if fault:
             self._fail(fault)
-        claim = self._store.get(self._key).decode()
-        if claim != self._claim:
-            nonce, _, other = claim.partition(" ")
+        claim = self._store.get(_claim_of(self._rank)).decode()
+        if claim != self._attempt.claim:
+            _, nonce, other = claim.split(" ", 2)
             fault = _twice(self._rank, self._who, other)
             self._store.set(_fault_of(nonce), fault)
             self._fail(fault)
@@ -142,11 +178,14 @@ class CheckIn:
         has_guests = self._rank == 0 and self._size > 1
         if has_guests and not isinstance(error, DistStoreError):
             # This process may serve the store: the others need time to read the error.
-            time.sleep(LAST_CHECK + 0.1)
+            time.sleep(CHECK + 0.1)
 
     def _absent(self) -> list[int]:
-        ranks = range(self._size)
-        return [rank for rank in ranks if not self._keys.check([f"here/{rank}"])]
+        absent = []
+        for first in range(0, self._size, RANKS_PER_KEY):
+            missing = self._bits_of(first)[1] & ~self._keys.add(f"arrived/{first}", 0)
+            absent += [first + i for i in range(RANKS_PER_KEY) if missing >> i & 1]
+        return absent
 
     def _fail_absent(self, label: str, timeout: timedelta) -> None:
         absent = self._absent()
@@ -195,16 +234,16 @@ class CheckIn:
             "every rank needs the same DISTLITE_TOKEN and DISTLITE_TLS"
         )
 
-    def _other(self) -> str:
-        """Returns the process of this machine that claimed the rank before and is still
-        in its group; "" if there is none that this process can see."""
-        nonce, _, other = self._before.partition(" ")
-        return other if nonce and Presence.shows(nonce) else ""
+    def _other(self) -> tuple[str, str]:
+        """Returns the nonce and the name of the process that claimed the rank before;
+        empty if there is none."""
+        _, nonce, other = (self._attempt.before or "0  ").split(" ", 2)
+        return nonce, other
 
     def _earlier(self) -> str:
         """Returns a remark if another process, maybe on another host, has joined as
         this rank."""
-        other = self._before.partition(" ")[2]
+        _, other = self._other()
         if not other or other == self._who:
             return ""
         return (
@@ -212,7 +251,9 @@ class CheckIn:
         )
 
     def _fail_if_taken(self) -> None:
-        if other := self._other():
+        # The process must still be in its group, on this machine.
+        nonce, other = self._other()
+        if nonce and Presence.shows(nonce):
             self._fail(_twice(self._rank, other, self._who))
 
 
@@ -280,6 +321,15 @@ def _twice(rank: int, first: str, second: str) -> str:
         f"rank {rank} was started twice, as {first} and as {second}: "
         "each process of a job needs a RANK of its own"
     )
+
+
+def _claim_of(rank: int) -> str:
+    return f"default_pg/claim_of/{rank}"
+
+
+def _number_in(text: str) -> int:
+    """Returns the number of the attempt with which the value of a key begins."""
+    return int(text.partition(" ")[0])
 
 
 def _fault_of(nonce: str) -> str:

@@ -92,7 +92,7 @@ def record_comm(name: str) -> Iterator[None]:
     """Names the operations that this thread calls within a with statement.
 
     The recorder and the messages of the debug levels show the name in place of that of
-    the function.
+    the function, for the first 30 names or so that a line has.
 
     Args:
         name: The name.

@@ -18,8 +18,9 @@ class GroupRequest:
     """Describes a group that is to be made."""
 
     __slots__ = (
-        *("connect_timeout", "description", "device_id", "info", "is_successor"),
-        *("label", "parent", "parent_ranks", "pg_options", "rank", "store", "timeout"),
+        *("connect_timeout", "description", "device_id", "info", "is_of_job"),
+        *("is_successor", "kind", "label", "parent", "parent_ranks", "pg_options"),
+        *("rank", "store", "timeout"),
     )
 
     def __init__(
@@ -39,6 +40,9 @@ class GroupRequest:
         self.parent_ranks: list[int] | None = None
         # The new group takes the place of the parent, which may have been aborted.
         self.is_successor = False
+        self.kind: type[ProcessGroup] = ProcessGroup
+        # The ranks are those of a job, which recordings have the name of.
+        self.is_of_job = False
 
     def __repr__(self) -> str:
         size = len(self.info.ranks)
@@ -93,7 +97,7 @@ def make_group(request: GroupRequest) -> ProcessGroup:
 
 
 def _make_native(request: GroupRequest) -> ProcessGroup:
-    group = ProcessGroup(
+    group = request.kind(
         request.store,
         request.rank,
         len(request.info.ranks),

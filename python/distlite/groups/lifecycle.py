@@ -29,7 +29,7 @@ from .._environment import objects_setting
 from ..constants import default_pg_timeout
 from ..rendezvous import find_place
 from .backends import Backend, DeviceBackends, backends_of
-from .check_in import CheckIn
+from .check_in import Attempt, CheckIn, Presence
 from .group_making import GroupRequest, make_group
 from .world import ExceptHook, GroupInfo, is_outside, world
 
@@ -122,7 +122,8 @@ def init_process_group(
         request = GroupRequest(info, store, rank, limit)
         request.label = label
         request.pg_options, request.device_id = pg_options, device_id
-        group = _join(request, since)
+        request.is_of_job = True
+        group, world.presence = join(request, since)
     except BaseException:
         _C._show_wait(None)
         raise
@@ -407,9 +408,11 @@ def _check_extras(
     )
 
 
-def _join(request: GroupRequest, since: float) -> ProcessGroup:
-    """Joins the job at `store`.  `since` is when the timeout began, of which finding
-    the store has used a part."""
+def join(request: GroupRequest, since: float) -> tuple[ProcessGroup, Presence | None]:
+    """Meets the other ranks in the store, and makes the group with them.
+
+    `since` is when the timeout began, of which finding the store has used a part. The
+    presence is to be kept until the group is left."""
     rank, size = request.rank, len(request.info.ranks)
     store, timeout, label = request.store, request.timeout, request.label
     if label != "0":
@@ -419,14 +422,15 @@ def _join(request: GroupRequest, since: float) -> ProcessGroup:
     # The group's constructor refuses a rank that does not exist, and a registered
     # backend may make its group without any other rank.
     meets = not is_fake and 0 <= rank < size and not request.info.backends.plugins
-    turn = 0 if is_fake else _generation(store, rank)
-    keys = request.store = PrefixStore(f"default_pg/{turn}", store)
-    checked = CheckIn(store, keys, rank, size) if meets else None
+    attempt = None if is_fake else Attempt(store, rank, size)
+    keys = attempt.keys if attempt is not None else PrefixStore("default_pg/0", store)
+    request.store = keys
+    checked = CheckIn(attempt) if attempt is not None and meets else None
     group = None
     try:
         objects_setting()  # raises if it is wrong
-        if not is_fake:
-            _name_job(keys, rank, size)
+        if attempt is not None and request.is_of_job:
+            _C._recording_identify(attempt.job, rank, size)
         if checked is not None:
             checked.meet(label, timeout, since)
         request.connect_timeout = _left_of(timeout, since)
@@ -442,9 +446,7 @@ def _join(request: GroupRequest, since: float) -> ProcessGroup:
         if group is not None:
             group.shutdown()
         raise
-    if checked is not None:
-        world.presence = checked.presence
-    return group
+    return group, None if checked is None else checked.presence
 
 
 # The least time for connecting: a timeout that the check-in has almost used up must not
@@ -458,31 +460,6 @@ def _left_of(timeout: timedelta, since: float) -> timedelta:
     if timeout < timedelta(0):
         return timeout
     return max(timeout - timedelta(seconds=time.monotonic() - since), _LEAST_LEFT)
-
-
-def _name_job(keys: Store, rank: int, size: int) -> None:
-    """Gives the recordings of all ranks the same job name, which the first rank
-    chooses."""
-    job = keys.compare_set("job", "", os.urandom(6).hex())
-    _C._recording_identify(job.decode(), rank, size)
-
-
-def _generation(store: Store, rank: int) -> int:
-    """Returns a number for this initialisation on which all of its ranks agree.
-
-    A store may outlive its groups, and what ranks of an earlier one left there must
-    not be taken for this one's.  The store keeps the latest number, and for each rank
-    the one it last took part in.  A rank that has been in the latest opens the next;
-    one that has not, joins it.  So ranks need not have failed equally often.
-    """
-    mine = f"default_pg/generation_of/{rank}"
-    latest = store.add("default_pg/generation", 0)
-    if latest <= store.add(mine, 0):
-        held = store.compare_set("default_pg/generation", str(latest), str(latest + 1))
-        # Another rank was faster, and has opened the one to join.
-        latest = int(held)
-    store.set(mine, str(latest))
-    return latest
 
 
 def _store_based_barrier(

@@ -53,15 +53,10 @@ class Parser(argparse.ArgumentParser):
         prog: The command; None is the name of this program.
         description: What it does.
         positional: What follows the options, for the line of usage.
-        epilog: What follows the options in the help.
     """
 
     def __init__(
-        self,
-        prog: str | None,
-        description: str,
-        positional: str = "",
-        epilog: str | None = None,
+        self, prog: str | None, description: str, positional: str = ""
     ) -> None:
         # With abbreviations, an option of the script that begins as several of the
         # launcher's do would be refused as ambiguous.
@@ -69,7 +64,6 @@ class Parser(argparse.ArgumentParser):
             prog=prog,
             usage=f"%(prog)s [options] {positional}".rstrip(),
             description=description,
-            epilog=epilog,
             formatter_class=Formatter,
             allow_abbrev=False,
         )
@@ -85,17 +79,20 @@ class Parser(argparse.ArgumentParser):
         return super().add_argument(*spellings, **given)
 
 
-def make_parser(prog: str | None = None, epilog: str | None = None) -> Parser:
+def make_parser(prog: str | None = None, others: str = "") -> Parser:
     """Returns the parser of ``run``; its values have torchrun's names and types.
+
+    Args:
+        prog: The command; None is the name of this program.
+        others: Other commands, for the help.
 
     Raises:
         ValueError: A flag's variable in the environment says neither yes nor no.
     """
     parser = Parser(
         prog,
-        "Run a script as several ranks on this host.",
+        f"Run a script as several ranks on this host.{others}",
         "script [arguments of the script]",
-        epilog,
     )
 
     def option(names: str, metavar: str, default: object, text: str, **given: Any):  # type: ignore[no-untyped-def]

@@ -71,12 +71,17 @@ class Options:
 def parse(arguments: Sequence[str], program: str = "distlite run") -> Options:
     """Parses the command line; exits with code 2 and a usage line if it is wrong."""
     lines = [f"  distlite {name:<14}  {text}" for name, text in COMMANDS.items()]
-    commands = "\n".join(["Other commands, each with its own --help:", *lines])
+    commands = "\n".join(["\n\nOther commands, each with its own --help:", *lines])
     try:
-        parser = make_parser(program, commands if program == "distlite" else None)
+        parser = make_parser(program, commands if program == "distlite" else "")
     except ValueError as error:  # a variable of the environment
         print(f"{program}: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    if not arguments:
+        parser.error(
+            "no script is given, as in `distlite run -n 4 script.py`; "
+            "`distlite --help` shows the options and the other commands"
+        )
     args = parser.parse_args(arguments)
     try:
         return options_of(args)

@@ -78,13 +78,19 @@ def call_lastingly(call: Callable[[], T]) -> T:
     """
     if threading.current_thread() is threading.main_thread():
         return call()
+    return call_elsewhere(call)
+
+
+def call_elsewhere(call: Callable[[], T]) -> T:
+    """Returns or raises what the call does, on a thread that lasts as long as the
+    process and is never the main one."""
     with _lock:
         wanted = _threads.get(os.getpid())
         if wanted is None:
             wanted = SimpleQueue()
             # Where there is no room for a thread, the next call tries again.
             threading.Thread(
-                target=_call_all, args=(wanted,), name="distlite-starter", daemon=True
+                target=_call_all, args=(wanted,), name="distlite-calls", daemon=True
             ).start()
             _threads[os.getpid()] = wanted
     results: list[T] = []

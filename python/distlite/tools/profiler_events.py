@@ -5,14 +5,12 @@ The extension imports this module when a profiler of torch is on; the program, w
 made the tensors, has imported torch.  Events are like those of torch's backends: named
 after backend and operation, with the shapes of the inputs, and asynchronous, which is
 what torch calls an event that ends on another thread than the one it began on.  So the
-events of operations that wait are ended by a thread of this module, and the others by
-the thread of callbacks.
+events of operations that wait are ended by `call_elsewhere`, and the others by the
+thread of callbacks.
 """
 
 from __future__ import annotations
 
-import os
-import queue
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 from .. import _C, futures
 from .._C import ProcessGroup, Work
+from ..launch.rank_process import call_elsewhere
 
 __all__ = ["Event", "as_one", "begin", "name_backend"]
 
@@ -94,7 +93,7 @@ class Event:
             self._end,
         )
 
-    def end(self) -> None:
+    def end(self, _: object = None) -> None:
         """Ends the event, and returns when the profiler has recorded it.  Further calls
         do nothing."""
         with self._lock:
@@ -103,7 +102,7 @@ class Event:
             if threading.get_ident() != self._thread:
                 self._end.set_result(None)
             else:
-                _ender.run(self._end)
+                call_elsewhere(lambda: self._end.set_result(None))
 
     def end_with(self, work: Work) -> None:
         """Ends the event when an operation has ended, whether or not the program waits
@@ -139,7 +138,7 @@ class _Part:
         self._joint: _Joint | None = joint
         self._lock = threading.Lock()
 
-    def end(self) -> None:
+    def end(self, _: object = None) -> None:
         """Further calls do nothing."""
         with self._lock:
             joint, self._joint = self._joint, None
@@ -169,47 +168,3 @@ def as_one(group: ProcessGroup, operation: str, inputs: Any) -> Iterator[None]:
     finally:
         _current.joint = outer
         joint.end_one()
-
-
-class _Ender:
-    """A thread that ends the events of others."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._queue: queue.SimpleQueue[tuple[Any, threading.Lock]] | None = None
-
-    def run(self, end: Any) -> None:
-        """Calls `end` on the thread, and returns when it has been called."""
-        with self._lock:
-            if self._queue is None:
-                ends: queue.SimpleQueue[tuple[Any, threading.Lock]]
-                ends = queue.SimpleQueue()
-                # Where there is no room for a thread, the next call tries again.
-                threading.Thread(
-                    target=_end_all,
-                    args=(ends,),
-                    name="distlite-profiler-events",
-                    daemon=True,
-                ).start()
-                self._queue = ends
-        is_done = threading.Lock()
-        is_done.acquire()
-        self._queue.put((end, is_done))
-        is_done.acquire()
-
-
-def _end_all(ends: queue.SimpleQueue[tuple[Any, threading.Lock]]) -> None:
-    while True:
-        end, is_done = ends.get()
-        end.set_result(None)
-        is_done.release()
-
-
-def _renew() -> None:
-    # A forked process does not have the thread.
-    global _ender
-    _ender = _Ender()
-
-
-_ender = _Ender()
-os.register_at_fork(after_in_child=_renew)

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Functions of the program that are called around operations.
+
+While there are any, the extension makes an event of each operation (csrc/python/record/
+events.h); otherwise an operation costs nothing more.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from . import _C
+from ._C import ProcessGroup, Work
+from .futures import _call_when_done
+
+__all__ = ["Hooks", "Operation", "register_hooks"]
+
+
+class Operation:
+    """An operation, as the functions of `register_hooks` see it.
+
+    Besides the arguments it has the attributes `error`, the exception with which it has
+    ended, or None, and `data`, a dict in which the functions find after the operation
+    what they have put there before it.
+
+    Args:
+        name: What it is called in recordings, such as "all_reduce".
+        group: The group.
+        arrays: Its inputs: an array, a sequence of arrays, or None.
+
+    Example:
+        >>> seen = []
+        >>> with dist.register_hooks(after=seen.append):
+        ...     dist.barrier()
+        >>> print(seen[0], seen[0].error)
+        <barrier in group 0> None
+    """
+
+    __slots__ = ("arrays", "data", "error", "group", "name")
+
+    def __init__(self, name: str, group: ProcessGroup, arrays: Any) -> None:
+        self.name, self.group, self.arrays = name, group, arrays
+        self.error: BaseException | None = None
+        self.data: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self.name} in group {self.group.group_name}>"
+
+
+Around = Callable[[Operation], object]
+AtAbort = Callable[[ProcessGroup, str], object]
+
+
+class Hooks:
+    """The functions of one `register_hooks`.
+
+    They are called until `remove`, or the end of a with statement.
+
+    Args:
+        before: What is called before each operation, or None.
+        after: What is called after each operation, or None.
+        abort: What is called before a group is aborted, or None.
+
+    Example:
+        >>> with dist.register_hooks(before=lambda operation: None) as hooks:
+        ...     dist.barrier()
+        >>> hooks.remove()  # once more does nothing
+    """
+
+    def __init__(
+        self, before: Around | None, after: Around | None, abort: AtAbort | None
+    ) -> None:
+        self.before, self.after, self.abort = before, after, abort
+
+    def __repr__(self) -> str:
+        given = [name for name in ("before", "after", "abort") if getattr(self, name)]
+        return f"<distlite.Hooks: {', '.join(given) or 'none'}>"
+
+    def remove(self) -> None:
+        """Ends the calls; operations that have begun call `after` nevertheless."""
+        global _registered
+        with _lock:
+            _registered = tuple(each for each in _registered if each is not self)
+            _C._set_hooked(bool(_registered))
+
+    def __enter__(self) -> Hooks:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.remove()
+
+
+_lock = threading.Lock()
+_registered: tuple[Hooks, ...] = ()
+
+
+def register_hooks(
+    before: Around | None = None,
+    after: Around | None = None,
+    abort: AtAbort | None = None,
+) -> Hooks:
+    """Has functions called before and after each operation of this process.
+
+    They see collectives and messages of arrays, in all groups. They must not call
+    operations, and an exception that one raises is printed and goes no further.
+    Without hooks an operation costs no more than before.
+
+    Args:
+        before: It is called with the `Operation` in the thread of the call, before
+            anything is sent.
+        after: It is called with the same `Operation` when it has ended, and its `error`
+            is set: in the thread of the call or, for a `Work`, in the thread of
+            callbacks.
+        abort: It is called with the group and the reason before a group is aborted in
+            this process, by `abort()` or a with statement that ends with an exception.
+
+    Returns:
+        `Hooks`, whose `remove()` ends the calls, as does the end of a with statement.
+
+    Raises:
+        TypeError: An argument cannot be called.
+
+    Example:
+        >>> names = []
+        >>> with dist.register_hooks(after=lambda operation: names.append(operation)):
+        ...     dist.all_reduce(np.array([1.0]))
+        >>> len(names) > 0
+        True
+    """
+    global _registered
+    given = {"before": before, "after": after, "abort": abort}
+    for name, function in given.items():
+        if function is not None and not callable(function):
+            raise TypeError(f"{name} must be a function, not {function!r}")
+    hooks = Hooks(before, after, abort)
+    with _lock:
+        _registered = (*_registered, hooks)
+        _C._set_hooked(True)
+    return hooks
+
+
+class Event:
+    """What the extension ends when the operation has ended."""
+
+    def __init__(self, operation: Operation, called: tuple[Hooks, ...]) -> None:
+        self._operation = operation
+        self._called = called  # none of them any more once it has ended
+        self._work: Work | None = None
+        self._other: Any = None  # the event of torch's profiler, if it is on
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Calls the hooks, the first time."""
+        with _lock:
+            called, self._called = self._called, ()
+            work, self._work = self._work, None
+        if self._other is not None:
+            self._other.end()
+        if error is None and work is not None:
+            error = work.exception()
+        self._operation.error = error
+        for hooks in called:
+            _call(hooks.after, self._operation)
+
+    def end_with(self, work: Work) -> None:
+        self._work = work
+        _call_when_done(work, lambda _: self.end())
+
+
+def begin(group: ProcessGroup, name: str, arrays: Any) -> Event:
+    called = _registered
+    # The name in torch's events, of a receive from any rank.
+    name_here = "recv" if name == "recvAnySource" else name
+    event = Event(Operation(name_here, group, arrays), called)
+    for hooks in called:
+        _call(hooks.before, event._operation)
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.autograd._profiler_enabled():
+        from .tools import profiler_events
+
+        event._other = profiler_events.begin(group, name, arrays)
+    return event
+
+
+def call_abort(group: ProcessGroup, reason: str) -> None:
+    for hooks in _registered:
+        _call(hooks.abort, group, reason)
+
+
+def _call(function: Callable[..., object] | None, *arguments: object) -> None:
+    if function is None:
+        return
+    try:
+        function(*arguments)
+    except Exception:
+        import traceback
+
+        print("exception in a hook of distlite.register_hooks:", file=sys.stderr)
+        traceback.print_exc()
