@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Memory by process: counts what each holds, and fails when a fault says so.  A head
+ * before each block names its owner. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "world.h"
+
+#define MARK UINT64_C(0x51d1e77e51d1e77e)
+
+typedef struct head {
+    uint64_t mark;
+    sim_process *owner;
+} head;
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_realloc(void *memory, size_t size);
+void __real_free(void *memory);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_realloc(void *memory, size_t size);
+char *__wrap_strdup(const char *text);
+void __wrap_free(void *memory);
+
+void *
+sim_allocate(size_t size)
+{
+    void *memory = __real_calloc(1, size);
+
+    if (memory == NULL) {
+        sim_fail("the simulator itself is out of memory");
+    }
+    return memory;
+}
+
+static bool
+must_fail(void)
+{
+    sim_process *process = sim_process_current();
+
+    if (process == NULL) {
+        return false;
+    }
+    process->allocations++;
+    return process->fail_allocation_at[0] != 0
+           && process->allocations >= process->fail_allocation_at[0]
+           && process->allocations <= process->fail_allocation_at[1];
+}
+
+static void *
+own(head *made)
+{
+    if (made == NULL) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    *made = (head){MARK, sim_process_current()};
+    if (made->owner != NULL) {
+        made->owner->live_allocations++;
+    }
+    return made + 1;
+}
+
+/* Memory that was not cleared has other contents than zeros. */
+void *
+__wrap_malloc(size_t size)
+{
+    head *made = must_fail() ? NULL : __real_malloc(sizeof(head) + size);
+
+    if (made != NULL) {
+        memset(made, 0xa5, sizeof(head) + size);
+    }
+    return own(made);
+}
+
+void *
+__wrap_calloc(size_t count, size_t size)
+{
+    return own(must_fail() ? NULL : __real_calloc(1, sizeof(head) + count * size));
+}
+
+void *
+__wrap_realloc(void *memory, size_t size)
+{
+    if (memory == NULL) {
+        return __wrap_malloc(size);
+    }
+    if (must_fail()) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    head *moved = __real_realloc((head *)memory - 1, sizeof(head) + size);
+    return moved + 1;
+}
+
+char *
+__wrap_strdup(const char *text)
+{
+    size_t size = strlen(text) + 1;
+    char *copy = __wrap_malloc(size);
+
+    return copy == NULL ? NULL : memcpy(copy, text, size);
+}
+
+void
+__wrap_free(void *memory)
+{
+    head *block = (head *)memory - 1;
+
+    if (memory == NULL) {
+        return;
+    }
+    if (block->mark != MARK) {
+        sim_fail("memory is freed that was not allocated, or is freed twice");
+    }
+    block->mark = 0;
+    if (block->owner != NULL) {
+        block->owner->live_allocations--;
+    }
+    __real_free(block);
+}

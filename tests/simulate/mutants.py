@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Planted faults, each of which the simulator has to find.
+
+    mutants.py [--seeds N] [NAME ...]
+
+A mutant is a text of the core's source and what takes its place.  The changed file is
+compiled apart and linked in front of the core; the tree stays as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from c_build import ROOT, Builder
+from simulate_build import simulator
+
+SEEDS = 10000
+
+
+@dataclass(frozen=True)
+class Mutant:
+    file: str
+    old: str
+    new: str
+
+
+MUTANTS = {
+    "a repeated change is executed again": Mutant(
+        "store/tcp/answer.c",
+        "if (sequence == slot->sequence && dl_replies_has_reply(slot)) {",
+        "if (sequence + 1 == 0 && dl_replies_has_reply(slot)) {",
+    ),
+    "the reply to a wait is not sent": Mutant(
+        "store/tcp/answer.c",
+        "    dl_hub_mark(session->hub, &session->client);\n"
+        "}\n\nvoid\ndl_answer_end_waits",
+        "}\n\nvoid\ndl_answer_end_waits",
+    ),
+    "slots are not in the journal": Mutant(
+        "store/tcp/answer.c",
+        "    (void)dl_replies_record(&session->hub->replies, slot);\n"
+        "    return status;",
+        "    return status;",
+    ),
+    "the disk is not waited for": Mutant(
+        "store/tcp/journal_sync.c",
+        "if (fdatasync(fd) != 0) {",
+        "if (fd < 0) {",
+    ),
+    "a reply does not wait for the sync": Mutant(
+        "store/tcp/journal.c",
+        "return journal->sync == DL_JOURNAL_ALWAYS ? sync_file(journal) : DL_OK;",
+        "return DL_OK;",
+    ),
+    "the interval never ends": Mutant(
+        "store/tcp/journal.c",
+        "? journal->unsynced_since + SYNC_INTERVAL",
+        "? INT64_MAX",
+    ),
+    "the file's name is not synced": Mutant(
+        "store/tcp/journal_sync.c",
+        "if (named != NULL) {",
+        "if (fd < 0) {",
+    ),
+    "a server that is restarted has a new identity": Mutant(
+        "store/tcp/journal_recovery.c",
+        "    memcpy(state->identity, contents.identity, DL_JOURNAL_IDENTITY_SIZE);\n",
+        "",
+    ),
+    "a change that was sent is taken for one that was not": Mutant(
+        "store/tcp/connection.c",
+        "connection->may_be_done = true;",
+        "connection->may_be_done = false;",
+    ),
+    "a short write is taken for a whole one": Mutant(
+        "net/socket.c",
+        "        parts[done].iov_len -= size;\n    }\n    return done;",
+        "        done++;\n    }\n    return done;",
+    ),
+    "a lost connection leaves its descriptor": Mutant(
+        "store/tcp/connection.c",
+        "        dl_socket_close(connection->fd);\n    }\n    dl_buffer_fini",
+        "    }\n    dl_buffer_fini",
+    ),
+    "a connection leaves its buffer": Mutant(
+        "store/tcp/connection.c",
+        "    dl_buffer_fini(&connection->out);\n    free(connection);",
+        "    free(connection);",
+    ),
+    "a torn end is not cut off": Mutant(
+        "store/tcp/journal_recovery.c",
+        "        *size = contents.size;\n",
+        "",
+    ),
+    "what a killed server wrote is not synced": Mutant(
+        "store/tcp/journal_recovery.c",
+        "int error = dl_journal_sync_now(*fd, path);",
+        "int error = contents.size > 0 ? 0 : dl_journal_sync_now(*fd, path);",
+    ),
+    "a repeated change has a new slot": Mutant(
+        "store/tcp/exchange.c",
+        "    return call->may_be_done\n               ? reopen",
+        "    return call->may_be_done && call->is_legacy\n               ? reopen",
+    ),
+    "a key that comes wakes nobody": Mutant(
+        "store/table_waiters.c",
+        "        if (is_met(waiter_of(node)->kind, presence)) {",
+        "        if (presence.has_items && is_met(waiter_of(node)->kind, presence)) {",
+    ),
+    "a barrier ends one rank early": Mutant(
+        "store/table_waiters.c",
+        "->world_size <= arrived) {",
+        "->world_size <= arrived + 1) {",
+    ),
+    "who repeats a barrier is counted again": Mutant(
+        "store/tcp/answer.c",
+        "return wait_barrier(session, request, true);",
+        "return wait_barrier(session, request, false);",
+    ),
+    "the last item of a queue is the first": Mutant(
+        "store/table.c",
+        "} else if (is_first) {",
+        "} else if (is_first || item != NULL) {",
+    ),
+    "a pop is not in the journal": Mutant(
+        "store/table.c",
+        "    record(table, (dl_change){\n                      .kind = DL_CHANGE_POP,",
+        "    (void)((dl_change){\n                      .kind = DL_CHANGE_POP,",
+    ),
+    "a deleted key comes back": Mutant(
+        "store/table.c",
+        "    record(table, (dl_change){.kind = DL_CHANGE_DELETE, .key = key});\n",
+        "",
+    ),
+}
+
+
+def build(builder: Builder, name: str, mutant: Mutant) -> Path:
+    """Returns the simulator with the mutant in place of its file."""
+    text = (ROOT / "csrc" / mutant.file).read_text()
+    if text.count(mutant.old) != 1:
+        raise SystemExit(f"{mutant.file} has no such text any more: {name}")
+    number = list(MUTANTS).index(name)
+    source = builder.folder / "mutants" / f"mutant_{number}.c"
+    source.parent.mkdir(parents=True, exist_ok=True)
+    changed = text.replace(mutant.old, mutant.new)
+    if not source.exists() or source.read_text() != changed:
+        source.write_text(changed)
+    return simulator(builder, in_front=source)
+
+
+def hunt(program: Path, seeds: int) -> str | None:
+    """Returns the first seed that fails."""
+    done = subprocess.run(
+        [program, "--hunt", "store", "0", str(seeds)], capture_output=True, text=True
+    )
+    return done.stdout.split()[0] if done.returncode == 1 else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    builder = Builder()
+    missed = 0
+    for name in arguments.names or MUTANTS:
+        seed = hunt(build(builder, name, MUTANTS[name]), arguments.seeds)
+        missed += seed is None
+        print(f"{name}: {'not found' if seed is None else f'seed {seed}'}", flush=True)
+    sys.exit(missed > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Some seeds of each stage, their traces, and planted faults."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import mutants
+from c_build import Builder, emulated, sanitizer
+from simulate_build import simulator
+
+# Coroutines are not known to the sanitizers, and not to QEMU's helper threads.
+pytestmark = [
+    pytest.mark.skipif(
+        bool(sanitizer() or emulated()), reason="the simulator has coroutines"
+    ),
+    # The first one builds the core, or waits until another run has built it.
+    pytest.mark.limit(600),
+]
+
+
+def run(*arguments: str, program: Path | None = None) -> str:
+    program = program or simulator(Builder())
+    done = subprocess.run(
+        [program, *arguments], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stdout[-20000:] + done.stderr
+    return done.stdout
+
+
+def test_the_store_passes_some_seeds() -> None:
+    assert "100 seeds, 0 failed" in run("store", "0", "100")
+
+
+@pytest.mark.parametrize("seed", [3178, 26199])
+def test_a_seed_that_failed_once_passes(seed: int) -> None:
+    assert "1 seeds, 0 failed" in run("store", str(seed), str(seed + 1))
+
+
+def test_a_seed_has_one_trace() -> None:
+    assert "20 seeds, 0 failed" in run("--twice", "store", "0", "20")
+
+
+@pytest.mark.slow
+def test_the_store_passes_many_seeds() -> None:
+    assert "2000 seeds, 0 failed" in run("store", "100", "2100")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", mutants.MUTANTS)
+def test_a_planted_fault_is_found(name: str) -> None:
+    program = mutants.build(Builder(), name, mutants.MUTANTS[name])
+    assert mutants.hunt(program, mutants.SEEDS) is not None
