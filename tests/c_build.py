@@ -15,7 +15,7 @@ import os
 import shlex
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
@@ -25,7 +25,7 @@ CSRC = ROOT / "csrc"
 JOBS = 2
 
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wno-sign-conversion"]
-WRAPPED = ["malloc", "calloc", "realloc", "strdup"]
+ALLOCATION = ("malloc", "calloc", "realloc", "strdup")
 
 RUNTIME_OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
@@ -97,7 +97,6 @@ class Builder:
         libuv_cflags, libuv_libraries = _libuv()
         self.flags += [
             "-Icsrc",
-            "-Ipython/distlite/include",
             "-Itests/c",
             *libuv_cflags,
         ]
@@ -130,10 +129,11 @@ class Builder:
         """The environment that the programs run in."""
         return {**RUNTIME_OPTIONS, **os.environ}
 
-    def program(self, *sources: Path, wraps_allocation: bool = False) -> Path:
+    def program(self, *sources: Path, wraps: Sequence[str] = ()) -> Path:
         """Compiles C files and links them with the core; named like the first.
 
-        `wraps_allocation` is for check.h, which can make an allocation fail."""
+        Calls of the functions in `wraps` go to the program's own `__wrap_` ones:
+        check.h can make an allocation fail, and the simulator is the whole system."""
         with self._alone():
             archive = self._core()
             objects = [self._object(source) for source in sources]
@@ -141,7 +141,6 @@ class Builder:
             inputs = [*objects, archive]
             newest = max(path.stat().st_mtime_ns for path in inputs)
             if not binary.exists() or binary.stat().st_mtime_ns < newest:
-                wraps = WRAPPED if wraps_allocation else []
                 self._link(binary, inputs, [f"-Wl,--wrap={name}" for name in wraps])
         return binary
 

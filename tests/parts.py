@@ -23,7 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DURATIONS = ROOT / "tests" / "durations.json"
 # These share what is built for them: one run for the whole folder.
-FOLDERS = ("tests/c", "tests/fuzz")
+FOLDERS = ("tests/c", "tests/fuzz", "tests/simulate")
 FILES = ("tests/unit", "tests/multi", "tests/parity")
 # What a fresh clone spends, beside the other runs, on building the core and the
 # programs of tests/c; those of tests/fuzz wait for the same core.

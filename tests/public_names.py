@@ -11,6 +11,7 @@ from typing import Any
 MODULES: dict[str, list[str] | None] = {
     "": None,
     "data_parallel": None,
+    "elastic": None,
     "functional": None,
     "launch": None,
     "run": None,

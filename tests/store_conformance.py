@@ -216,16 +216,6 @@ def test_an_append_of_nothing_makes_a_value(store: Store, peer: Store):
         assert peer.get("key") == held
 
 
-def test_appends_of_many_threads_are_all_there(store: Store, peer: Store):
-    def append(view: Store, letter: str) -> None:
-        for _ in range(20):
-            view.append("key", letter)
-
-    views = [(store, "a"), (peer, "b"), (store, "c")]
-    join_all([Background(lambda view=view: append(*view)) for view in views])
-    assert sorted(store.get("key").decode()) == sorted("abc" * 20)
-
-
 def test_multi_set_and_multi_get(store: Store, peer: Store):
     store.multi_set(["a", "b", b"c"], ["1", b"\xff", ""])
     assert peer.multi_get(["c", "a", "b", "a"]) == [b"", b"1", b"\xff", b"1"]
@@ -372,24 +362,6 @@ def test_a_failed_compare_set_ends_no_wait(store: Store, peer: Store):
     waiter.join()
 
 
-def test_a_deleted_key_is_waited_for_again(store: Store, peer: Store):
-    waiter = starts_waiting(lambda: store.wait(["a", "b"]))
-    peer.set("a", "")
-    peer.delete_key("a")
-    peer.set("b", "")
-    time.sleep(0.05)  # as long as it would take to go on wrongly
-    assert not waiter.is_done()
-    peer.set("a", "")
-    waiter.join()
-
-
-def test_many_wait_for_one_key(store: Store, peer: Store):
-    views = [store, peer] * 4
-    waiters = [starts_waiting(lambda view=view: view.get("key")) for view in views]
-    store.set("key", "value")
-    assert join_all(waiters) == [b"value"] * 8
-
-
 def test_timeouts_are_kept_to_the_millisecond(store: Store):
     for timeout in (0.1, SOON):
         with lasting(0.1), pytest.raises(DistStoreError, match="timeout after 100ms"):
@@ -493,18 +465,6 @@ def test_the_timeout_belongs_to_the_store(store: Store):
         store.timeout = timedelta(1)
 
 
-def test_a_blocked_call_does_not_delay_another(store: Store):
-    waiter = starts_waiting(lambda: store.get("late"))
-    for number in range(20):
-        began = time.monotonic()
-        store.set("key", str(number))
-        assert store.get("key") == str(number).encode()
-        assert time.monotonic() - began < LATE
-    assert not waiter.is_done()
-    store.set("late", "now")
-    assert waiter.join() == b"now"
-
-
 def test_queues_are_first_in_first_out(queue_store: Store, queue_peer: Store):
     queue_store.queue_push("other", "of another queue")
     for item in ["1", b"\x00", ""]:
@@ -534,13 +494,6 @@ def test_a_pop_waits_for_its_own_queue(queue_store: Store, queue_peer: Store):
     assert not other.is_done()
     queue_peer.queue_push("other", "2")
     assert other.join() == b"2"
-
-
-def test_every_item_goes_to_one_who_waits(queue_store: Store, queue_peer: Store):
-    waiters = [starts_waiting(lambda: queue_store.queue_pop("q")) for _ in range(6)]
-    for number in range(6):
-        queue_peer.queue_push("q", str(number))
-    assert sorted(join_all(waiters)) == [str(number).encode() for number in range(6)]
 
 
 def test_a_blocking_pop_times_out(queue_store: Store):
@@ -597,9 +550,3 @@ def test_a_barrier_times_out(store: Store):
     store.set_timeout(0.1)
     with lasting(0.1), pytest.raises(DistStoreError, match="timeout"):
         store.barrier("c", 2)
-
-
-def test_a_barrier_of_nobody_is_open(store: Store):
-    store.barrier("b", 0, 0)
-    store.barrier("c", -1, 0)
-    store.barrier("d", 1, 0)

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, ClassVar
 
 from distlite import (
     DistStoreError,
@@ -200,6 +201,7 @@ class Python(Kind):
 
 class TcpPoll(Kind):
     uses_libuv = False
+    security: ClassVar[dict[str, Any]] = {}
 
     def _make(self) -> Store:
         port = self.opened[0].port if self.opened else 0
@@ -209,11 +211,16 @@ class TcpPoll(Kind):
             is_master=not self.opened,
             timeout=PATIENCE,
             use_libuv=self.uses_libuv,
+            **self.security,
         )
 
 
 class TcpLibuv(TcpPoll):
     uses_libuv = True
+
+
+class TcpTls(TcpLibuv):
+    security: ClassVar[dict[str, Any]] = {"token": "the job's", "tls": "psk"}
 
 
 class TcpUnix(TcpLibuv):
@@ -233,6 +240,7 @@ KINDS: dict[str, type[Kind]] = {
     "python": Python,
     "tcp-poll": TcpPoll,
     "tcp-libuv": TcpLibuv,
+    "tcp-tls": TcpTls,
     "tcp-unix": TcpUnix,
 }
 

@@ -17,7 +17,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from c_build import JOBS, Builder, BuildError
+from c_build import ALLOCATION, JOBS, Builder, BuildError
 from doubles_build import OVER_MPI, build, nccl_doubles, ucc_double
 
 # Leaks are LeakSanitizer's: to valgrind all memory of a forked child's parent is lost,
@@ -45,6 +45,7 @@ NOT_EMULATED = {
     "test_segment.c::a_child_neither_inherits_nor_unmaps": "it ignores MADV_DONTFORK",
     "test_tcp_store.c::clients_prove_the_token_at_once": NO_CRYPTO,
     "test_tcp_store.c::*_tls*": NO_CRYPTO,
+    "test_tcp_store_suite.c::tcp_tls_*": NO_CRYPTO,
     "test_tls.c::*": NO_CRYPTO,
     "test_tls_socket.c::*": NO_CRYPTO,
     "test_transport.c::*tls*": NO_CRYPTO,
@@ -83,7 +84,7 @@ def pytest_collect_file(
         # Met once for each argument that it lies under.
         if file_path not in _programs:
             _programs[file_path] = _builders.submit(
-                _builder.program, file_path, wraps_allocation=True
+                _builder.program, file_path, wraps=ALLOCATION
             )
         file.program = _programs[file_path]
         return file

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "base/call_site.h"
 #include "base/log.h"
 #include "groups.h"
+#include "pg/group_state.h"
+#include "pg/record/recorder.h"
 
 static dl_store *store;
 
@@ -17,9 +18,7 @@ run_detailed(int size, dl_rank_fn run, void *context)
 static void
 note_line(int line)
 {
-    dl_call_site site = {.file = "train.py", .function = "step", .line = line};
-
-    dl_call_site_record(&site);
+    dl_recorder_site = dl_recorder_add_site("train.py", "step", line);
 }
 
 /* One of each, with the level at DETAIL. */
@@ -389,13 +388,13 @@ CHECK_CASE(the_level_counts_when_the_group_is_made)
 {
     dl_group *group = join_group(NULL, "alone", 0, 1);
 
-    CHECK(!dl_call_sites_are_enabled());
+    CHECK(group->host.agreement == NULL);
     dl_debug_level_set(DL_DEBUG_DETAIL);
     CHECK_OK(dl_group_barrier(group, soon()));
+    CHECK(group->host.agreement == NULL);
     end_group(group);
-    CHECK(!dl_call_sites_are_enabled());
     group = join_group(NULL, "alone", 0, 1);
-    CHECK(dl_call_sites_are_enabled());
+    CHECK(group->host.agreement != NULL);
     CHECK_OK(dl_group_barrier(group, soon()));
     end_group(group);
 }

@@ -167,12 +167,12 @@ CHECK_CASE(a_probe_is_proved_too)
 
     fixture_init(&f);
     while (f.link.probe.stage != DL_DIAL_OPEN && dl_now() < until) {
-        CHECK_OK(dl_link_look(&f.link));
-        (void)dl_listener_hear(&f.listener);
+        CHECK_OK(dl_link_probe(&f.link));
+        (void)dl_listener_poll(&f.listener);
     }
-    (void)dl_listener_hear(&f.listener);
+    (void)dl_listener_poll(&f.listener);
     CHECK(!dl_list_is_empty(&f.listener.probes));
-    CHECK_OK(dl_link_look(&f.link));
+    CHECK_OK(dl_link_probe(&f.link));
     fixture_fini(&f);
 }
 
@@ -266,7 +266,7 @@ CHECK_CASE(many_unproved_connections_do_not_block_ranks)
     for (int i = 0; i < MANY; i++) {
         fds[i] = stranger(&f);
         say(fds[i], DL_LITERAL("\xc0"));
-        (void)dl_listener_hear(&f.listener);
+        (void)dl_listener_poll(&f.listener);
         CHECK(f.listener.stranger_count <= DL_STRANGERS_LIMIT);
     }
     CHECK_EQUAL(f.listener.stranger_count, DL_STRANGERS_LIMIT);
@@ -427,7 +427,7 @@ CHECK_CASE(the_descriptor_to_wait_for_shows_each_message)
     CHECK_OK(dl_hello_put(&hello, &the_call, f.listener.way.token, false));
     say(fd, dl_buffer_bytes(&hello));
     CHECK_EQUAL(poll(&entry, 1, 15000), 1);
-    (void)dl_listener_hear(&f.listener);
+    (void)dl_listener_poll(&f.listener);
     /* Further bytes belong to the taker, and wake no other thread. */
     say(fd, DL_LITERAL("more"));
     CHECK_EQUAL(poll(&entry, 1, 0), 0);

@@ -25,7 +25,7 @@ open_one(int rank, int size, void *unused)
     for (int peer = 0; peer < size; peer++) {
         CHECK_EQUAL(endpoint.peers[peer].pid, getpid());
         CHECK(endpoint.peers[peer].host[0] != '\0');
-        CHECK_OK(dl_local_look(endpoint.contacts[peer].socket));
+        CHECK_OK(dl_local_check(endpoint.contacts[peer].socket));
         CHECK(peer == rank
               || memcmp(endpoint.ways[peer].token, endpoint.ways[rank].token,
                         DL_TOKEN_SIZE)
@@ -49,6 +49,14 @@ CHECK_CASE(all_find_all_and_leave_nothing)
     CHECK_OK(
         dl_store_check(store, &DL_LITERAL("cpu/2"), 1, &exists, dl_deadline_after(0)));
     CHECK(!exists);
+    dl_store_unref(store);
+}
+
+/* Too many to read all records from the store. */
+CHECK_CASE(many_find_all_over_links)
+{
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_run_ranks(20, open_one, NULL);
     dl_store_unref(store);
 }
 
@@ -291,6 +299,73 @@ CHECK_CASE(loopback_and_missing_addresses_are_reported_between_hosts)
                    "rank 0 (pid 70 on host other) has no address for ranks on other "
                    "hosts: eth7 is no interface");
     dl_store_unref(store);
+}
+
+/* This rank has no neighbour that it can call, so it reads all records from the store. */
+CHECK_CASE(many_without_links_find_what_few_find)
+{
+    dl_endpoint endpoint;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    unsetenv(DL_HOST_HINT_VARIABLE);
+    for (int rank = 0; rank < 12; rank++) {
+        if (rank != 1) {
+            publish_other(rank, NULL, "", 0);
+        }
+    }
+    CHECK_OK(open_with_others(&endpoint, 1, 12));
+    CHECK_EQUAL(endpoint.layout.host_count, 1);
+    CHECK_EQUAL(endpoint.peers[11].pid, 81);
+    dl_endpoint_fini(&endpoint);
+    for (int rank = 2; rank < 12; rank++) {
+        publish_other(rank, "boot/2", "", INADDR_LOOPBACK);
+    }
+    CHECK_STATUS(open_with_others(&endpoint, 1, 12), DL_NETWORK);
+    CHECK_CONTAINS(dl_last_error()->text,
+                   "rank 0 (pid 70 on host other) has no address");
+    publish_other(0, "boot/2", "", INADDR_LOOPBACK);
+    CHECK_STATUS(open_with_others(&endpoint, 1, 12), DL_NETWORK);
+    CHECK_CONTAINS(dl_last_error()->text, "the ranks are on different hosts");
+    dl_store_unref(store);
+}
+
+static void
+put_record(dl_buffer *buffer, uint32_t rank)
+{
+    dl_buffer record = {0};
+
+    dl_endpoint_put(&record, &some_peer, &some_contact);
+    dl_put_u32(buffer, rank);
+    dl_put_bytes(buffer, dl_buffer_bytes(&record));
+    CHECK_OK(dl_buffer_check(buffer));
+    dl_buffer_fini(&record);
+}
+
+CHECK_CASE(damaged_records_over_links_are_refused)
+{
+    dl_peer peers[3] = {{.pid = 1}};
+    dl_contact contacts[3];
+    dl_way ways[3];
+    dl_endpoint endpoint = {
+        .size = 3, .peers = peers, .contacts = contacts, .ways = ways};
+    dl_buffer buffer = {0};
+
+    put_record(&buffer, 2);
+    CHECK_STATUS(dl_endpoint_take_all(&endpoint, dl_buffer_bytes(&buffer)),
+                 DL_PROTOCOL);
+    CHECK_CONTAINS(dl_last_error()->text, "no record of rank 1 came over a link");
+    put_record(&buffer, 1);
+    CHECK_OK(dl_endpoint_take_all(&endpoint, dl_buffer_bytes(&buffer)));
+    CHECK_EQUAL(ways[1].token[2], 3);
+    for (size_t size = 0; size < buffer.size; size++) {
+        peers[1].pid = 0;
+        dl_bytes part = {buffer.data, size};
+        CHECK_STATUS(dl_endpoint_take_all(&endpoint, part), DL_PROTOCOL);
+    }
+    put_record(&buffer, 3);
+    CHECK_STATUS(dl_endpoint_take_all(&endpoint, dl_buffer_bytes(&buffer)),
+                 DL_PROTOCOL);
+    dl_buffer_fini(&buffer);
 }
 
 CHECK_CASE(every_failed_allocation_is_reported)

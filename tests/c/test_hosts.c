@@ -46,7 +46,7 @@ make_outlook(world *all, int rank)
     CHECK_OK(dl_probes_init(&all->probes[rank], &probes));
     hosts->news = &all->news[rank];
     hosts->probes = &all->probes[rank];
-    hosts->traffic->options.tell = dl_hosts_tell;
+    hosts->traffic->options.tell = dl_hosts_notify;
     if (hosts->board != NULL) {
         hosts->board->options.elsewhere = dl_hosts_check_others;
         hosts->board->options.context = hosts;
@@ -60,10 +60,10 @@ make_rank(world *all, int rank)
     dl_hosts *hosts = &all->handles[rank];
 
     CHECK_OK(dl_layout_init(layout, rank, all->size, all->hosts));
-    int place = layout->place_of[rank];
+    int local_rank = layout->local_rank_of[rank];
     test_boards *boards = &all->boards[layout->host];
     int locals = dl_layout_count(layout, layout->host);
-    if (place == 0 && locals > 1) {
+    if (local_rank == 0 && locals > 1) {
         boards_init(boards, locals, CHUNK, false);
     }
     hosts->layout = layout;
@@ -71,7 +71,7 @@ make_rank(world *all, int rank)
     hosts->traffic->options.check = dl_hosts_check;
     hosts->traffic->options.context = hosts;
     if (locals > 1) {
-        hosts->board = &boards->boards[place];
+        hosts->board = &boards->boards[local_rank];
         hosts->board->options.names = dl_layout_ranks(layout, layout->host);
         hosts->board->options.meetings = DL_HOSTS_MEETINGS;
         CHECK_OK(dl_exchange_init(&all->exchanges[rank], hosts->board));

@@ -25,14 +25,3 @@ CHECK_CASE(the_installed_check_decides)
     CHECK_OK(dl_interrupt_check());
     CHECK_EQUAL(calls, 1);
 }
-
-CHECK_CASE(checks_are_put_off_while_a_thread_holds_them)
-{
-    dl_interrupt_install(refuse);
-    dl_interrupt_hold(true);
-    CHECK_OK(dl_interrupt_check());
-    dl_interrupt_hold(false);
-    CHECK_STATUS(dl_interrupt_check(), DL_INTERRUPTED);
-    dl_interrupt_install(NULL);
-    CHECK_OK(dl_interrupt_check());
-}

@@ -453,6 +453,7 @@ CHECK_CASE(the_modes_have_names)
 static atomic_bool gate_is_closed;
 static atomic_bool has_blocked;
 static atomic_int waiting;
+static atomic_int synced;
 static pthread_t server_thread;
 
 int
@@ -467,7 +468,25 @@ fdatasync(int fd)
         (void)dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
     }
     atomic_fetch_sub(&waiting, 1);
+    atomic_fetch_add(&synced, 1);
     return fsync(fd);
+}
+
+/* What a killed server wrote may be missing on the disk, and is served from then on. */
+CHECK_CASE(what_an_earlier_server_wrote_is_synced_before_it_is_served)
+{
+    kept k;
+
+    start(&k);
+    set(&k, "a", "1");
+    CHECK_OK(dl_journal_commit(k.journal));
+    end(&k);
+    int before = atomic_load(&synced);
+    CHECK_OK(reopen(&k));
+    CHECK_EQUAL(atomic_load(&synced), before + 1);
+    CHECK(holds(&k, "a", "1"));
+    end(&k);
+    remove_folder(&k);
 }
 
 static void

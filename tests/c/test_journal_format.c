@@ -209,6 +209,51 @@ CHECK_CASE(a_sector_that_was_not_written_is_no_damage)
     dl_buffer_fini(&made.file);
 }
 
+/* Two frames, of which the second begins `shared` bytes before the end of a sector. */
+static journal_bytes
+two_frames(size_t shared)
+{
+    static char value[512];
+    journal_bytes made = begin();
+
+    put_change(&made, DL_CHANGE_SET, "first", "");
+    size_t missing = 512 - shared - made.file.size;
+    dl_buffer_fini(&made.file);
+    made = begin();
+    memset(value, 'x', missing);
+    value[missing] = '\0';
+    put_change(&made, DL_CHANGE_SET, "first", value);
+    CHECK_EQUAL(made.file.size, 512 - shared);
+    put_change(&made, DL_CHANGE_SET, "second", "value");
+    return made;
+}
+
+static void
+check_hole(const journal_bytes *made, size_t whole)
+{
+    dl_journal_contents contents;
+    dl_table table;
+
+    CHECK_OK(read_into(&table, dl_buffer_bytes(&made->file), &contents));
+    CHECK(contents.has_hole && !contents.is_torn);
+    CHECK_EQUAL(contents.size, whole);
+    dl_table_fini(&table);
+}
+
+CHECK_CASE(a_sector_that_has_only_a_few_bytes_of_a_frame_is_no_damage)
+{
+    for (size_t shared = 1; shared < 20; shared++) {
+        journal_bytes made = two_frames(shared);
+        memset(made.file.data + 512 - shared, 0, shared);
+        check_hole(&made, 512 - shared);
+        dl_buffer_fini(&made.file);
+        made = two_frames(shared);
+        memset(made.file.data + 512, 0, made.file.size - 512);
+        check_hole(&made, 512 - shared);
+        dl_buffer_fini(&made.file);
+    }
+}
+
 CHECK_CASE(frames_do_not_count_at_another_place)
 {
     journal_bytes made = sample();

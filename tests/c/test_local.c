@@ -119,9 +119,9 @@ CHECK_CASE(an_unknown_host_name_is_not_found)
     int listener, fd = -7;
 
     CHECK_OK(dl_local_listen(key, name, &listener));
-    CHECK_OK(dl_local_look(name));
+    CHECK_OK(dl_local_check(name));
     dl_socket_close(listener);
-    CHECK_STATUS(dl_local_look(name), DL_NOT_FOUND);
+    CHECK_STATUS(dl_local_check(name), DL_NOT_FOUND);
     CHECK_STATUS(try_call(name, key, soon(), &fd), DL_NOT_FOUND);
     CHECK_EQUAL(fd, -7);
 }
@@ -156,7 +156,7 @@ CHECK_CASE(a_full_queue_is_waited_for_until_the_deadline)
     }
     CHECK_EQUAL(status, DL_TIMEOUT);
     CHECK(dl_deadline_passed(deadline));
-    CHECK_OK(dl_local_look(name));
+    CHECK_OK(dl_local_check(name));
     dl_socket_close(listener);
 }
 

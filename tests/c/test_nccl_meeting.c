@@ -45,13 +45,13 @@ CHECK_CASE(a_rank_that_joins_after_another_failed_gets_its_error)
 
 /* The last rank came just when the deadline of another one passed: that one goes on,
  * too. */
-CHECK_CASE(a_verdict_counts_for_all_ranks)
+CHECK_CASE(a_outcome_counts_for_all_ranks)
 {
     dl_nccl_id first = {{0}}, second = {{0}};
 
     CHECK_OK(dl_hash_store_new(&store));
     dl_nccl_watch *watch = new_watch();
-    CHECK_OK(dl_store_set(store, DL_LITERAL("close/verdict"),
+    CHECK_OK(dl_store_set(store, DL_LITERAL("close/outcome"),
                           DL_LITERAL("all are here"), soon()));
     CHECK_OK(meet(watch, "close", 0, 50 * DL_MILLISECOND, &first));
     CHECK_OK(meet(watch, "close", 1, GROUP_PATIENCE, &second));

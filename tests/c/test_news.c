@@ -55,7 +55,7 @@ tell(papers *all, int rank, dl_status status, const char *text, uint64_t sequenc
     dl_error message = {.status = status};
 
     snprintf(message.text, sizeof message.text, "%s", text);
-    dl_news_tell(&all->news[rank], &message, sequence, dl_deadline_after(PATIENCE));
+    dl_news_notify(&all->news[rank], &message, sequence, dl_deadline_after(PATIENCE));
 }
 
 /* Packets take their time. */
@@ -210,7 +210,7 @@ CHECK_CASE(any_number_of_ranks_is_reported)
     for (int rank = 1; rank < MANY / 2; rank++) {
         all.traffics.ways[rank].addresses[0] = busy;
     }
-    dl_news_tell(&all.news[0], &message, 1, dl_deadline_after(DL_SECOND));
+    dl_news_notify(&all.news[0], &message, 1, dl_deadline_after(DL_SECOND));
     for (int rank = MANY / 2; rank < MANY; rank++) {
         CHECK_STATUS(hear(&all.news[rank], 1), DL_PEER_LOST);
     }
@@ -243,7 +243,7 @@ CHECK_CASE(signals_cost_no_news)
     CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
     CHECK(timer_settime(timer, 0, &often, NULL) == 0);
     int64_t start = dl_now();
-    dl_news_tell(&all.news[0], &message, 1, dl_deadline_after(DL_SECOND / 4));
+    dl_news_notify(&all.news[0], &message, 1, dl_deadline_after(DL_SECOND / 4));
     CHECK(dl_now() - start >= DL_SECOND / 4);
     timer_delete(timer);
     close(held[0]);
@@ -257,7 +257,7 @@ look_until_lost(dl_probes *probes, int rank, int name)
     int64_t until = dl_now() + PATIENCE;
     dl_status status;
 
-    while ((status = dl_probes_look(probes, rank, name)) == DL_OK && dl_now() < until) {
+    while ((status = dl_probes_poll(probes, rank, name)) == DL_OK && dl_now() < until) {
         CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
     }
     return status;
@@ -272,7 +272,7 @@ CHECK_CASE(a_probe_shows_whether_a_process_lives)
     dl_probes options = {.rank = 0, .size = 3, .peers = all.peers, .ways = all.ways};
     CHECK_OK(dl_probes_init(&probes, &options));
     for (int i = 0; i < 20; i++) {
-        CHECK_OK(dl_probes_look(&probes, 1, 1));
+        CHECK_OK(dl_probes_poll(&probes, 1, 1));
         CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
     }
     dl_listener_fini(&all.listeners[1]);
@@ -295,7 +295,7 @@ CHECK_CASE(zeroed_probes_and_news_watch_no_rank)
     dl_probes probes = {0};
     dl_news news = {0};
 
-    CHECK_OK(dl_probes_look(&probes, 1, 1));
+    CHECK_OK(dl_probes_poll(&probes, 1, 1));
     CHECK_OK(dl_news_check(&news, 1));
     CHECK_OK(dl_news_watch(&news, 1));
     dl_probes_fini(&probes);
@@ -330,7 +330,7 @@ CHECK_CASE(any_number_of_ranks_is_looked_at)
     CHECK_OK(dl_probes_init(&probes, &options));
     for (int turn = 0; turn < 2; turn++) {
         for (int rank = 1; rank < MANY; rank++) {
-            CHECK_OK(dl_probes_look(&probes, rank, rank));
+            CHECK_OK(dl_probes_poll(&probes, rank, rank));
             CHECK(probes.open <= DL_PROBES_OPEN);
         }
     }

@@ -3,23 +3,23 @@
 
 #include "groups.h"
 
-enum { RANKS = 3, LARGE_CARD = 300, SMALL_CARD = 32 };
+enum { RANKS = 3, LARGE_HEADER = 300, SMALL_HEADER = 32 };
 
 static dl_store *store;
 
 /* Cards of one rank: its own is in its place, the others are to come. */
-typedef struct cards {
-    uint8_t bytes[RANKS][LARGE_CARD];
+typedef struct headers {
+    uint8_t bytes[RANKS][LARGE_HEADER];
     dl_tensor views[RANKS];
     dl_call call;
-} cards;
+} headers;
 
 static void
-lay_out(cards *self, dl_op_type op, int rank, int root)
+lay_out(headers *self, dl_op_type op, int rank, int root)
 {
     memset(self->bytes, 0, sizeof self->bytes);
     for (int i = 0; i < RANKS; i++) {
-        size_t size = root < 0 || i == root ? LARGE_CARD : SMALL_CARD;
+        size_t size = root < 0 || i == root ? LARGE_HEADER : SMALL_HEADER;
         self->views[i] = tensor_of(self->bytes[i], size, DL_UINT8);
     }
     memset(self->bytes[rank], 'a' + rank, self->views[rank].count);
@@ -33,7 +33,7 @@ exchange_all(int rank, int size, void *unused)
     static const dl_op_type ops[] = {DL_ALL_GATHER_OBJECTS, DL_BROADCAST_OBJECTS,
                                      DL_GATHER_OBJECTS, DL_SCATTER_OBJECTS};
     dl_group *group = join_group(store, "0", rank, size);
-    cards mine;
+    headers mine;
 
     (void)unused;
     for (int i = 0; i < 4; i++) {
@@ -51,20 +51,20 @@ exchange_all(int rank, int size, void *unused)
     end_group(group);
 }
 
-CHECK_CASE(every_rank_gets_every_card)
+CHECK_CASE(every_rank_gets_every_header)
 {
     CHECK_OK(dl_hash_store_new(&store));
     dl_run_ranks(RANKS, exchange_all, NULL);
     dl_store_unref(store);
 }
 
-/* Rank 1 reads the others' cards as cards of another operation. */
+/* Rank 1 reads the others' headers as headers of another operation. */
 static void
 differ(int rank, int size, void *unused)
 {
     dl_group *group = join_group(store, "0", rank, size);
     dl_op_type op = rank == 1 ? DL_SCATTER_OBJECTS : DL_BROADCAST_OBJECTS;
-    cards mine;
+    headers mine;
 
     (void)unused;
     lay_out(&mine, op, rank, 2);

@@ -216,6 +216,23 @@ CHECK_CASE(a_site_has_one_number)
     CHECK_EQUAL(dl_recorder_add_site("a.py", "f", 1), one);
 }
 
+CHECK_CASE(names_without_end_at_one_line_leave_room_for_the_others)
+{
+    char name[32];
+    int found = 0;
+
+    begin();
+    join("0");
+    for (int i = 0; i < 2000; i++) {
+        snprintf(name, sizeof name, "step %d", i);
+        found += dl_recorder_add_site("a.py", name, 1) != 0;
+    }
+    CHECK(found >= 16 && found <= 32);
+    for (int line = 2; line < 500; line++) {
+        CHECK(dl_recorder_add_site("a.py", "f", line) != 0);
+    }
+}
+
 /* The recording as another process finds it. */
 static dl_recording_header
 open_file(void **memory)

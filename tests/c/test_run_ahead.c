@@ -10,6 +10,9 @@
 
 static test_boards all;
 
+/* Where a payload begins when an eager buffer is taken, whose place comes before it. */
+#define BEHIND_PLACE sizeof(uint64_t)
+
 static void
 put(uint8_t *place, uint64_t turn, int rank)
 {
@@ -27,6 +30,33 @@ check(const uint8_t *place, uint64_t turn, int rank)
     CHECK_EQUAL(value, turn * 100 + (uint64_t)rank);
 }
 
+/* Takes an eager buffer and fills it, of a size that the other ranks can compute. */
+static size_t
+eager_size_in(const dl_board *board, uint64_t turn, int rank)
+{
+    return turn * 977 % 5 == 0 ? board->eager_size
+                               : 1 + (turn * 613 + (uint64_t)rank) % 1000;
+}
+
+static void
+fill_eager_buffer(dl_board *board, uint64_t turn)
+{
+    int self = board->options.rank;
+    size_t size = eager_size_in(board, turn, self);
+
+    memset(dl_board_take_eager_buffer(board, size), (int)(turn + (uint64_t)self), size);
+}
+
+static void
+check_eager_buffer(const dl_board *board, uint64_t turn, int rank)
+{
+    const uint8_t *buffer = dl_board_eager_buffer(board, rank);
+    size_t size = eager_size_in(board, turn, rank);
+
+    CHECK_EQUAL(buffer[0], (uint8_t)(turn + (uint64_t)rank));
+    CHECK_EQUAL(buffer[size - 1], (uint8_t)(turn + (uint64_t)rank));
+}
+
 /* What all ranks do in a turn is drawn from the same numbers. */
 static void
 take_turn(dl_board *board, uint64_t turn, unsigned kind, int root)
@@ -36,22 +66,20 @@ take_turn(dl_board *board, uint64_t turn, unsigned kind, int root)
     dl_op_context op = test_op(3 * turn + kind, DL_REDUCE, 10 * DL_SECOND);
     uint8_t *payload = dl_board_begin(board, &op);
 
-    put(payload, turn, self);
-    memset(dl_board_eager_buffer(board, self), (int)(turn + (uint64_t)self),
-           board->eager_size);
+    put(payload + BEHIND_PLACE, turn, self);
+    fill_eager_buffer(board, turn);
     if (kind == 0 || (kind == 1 && self == root)) {
         CHECK_OK(dl_board_arrive(board));
         for (int rank = 0; rank < RANKS; rank++) {
-            check(dl_board_payload(board, rank), turn, rank);
-            const uint8_t *buffer = dl_board_eager_buffer(board, rank);
-            CHECK_EQUAL(buffer[board->eager_size - 1],
-                        (uint8_t)(turn + (uint64_t)rank));
+            check(dl_board_payload(board, rank) + BEHIND_PLACE, turn, rank);
+            check_eager_buffer(board, turn, rank);
         }
     } else if (kind == 1 || self == root) {
         CHECK_OK(dl_board_announce(board));
     } else {
         CHECK_OK(dl_board_await(board, root, root));
-        check(dl_board_payload(board, root), turn, root);
+        check(dl_board_payload(board, root) + BEHIND_PLACE, turn, root);
+        check_eager_buffer(board, turn, root);
     }
     dl_board_end(board, 0, 0);
 }
@@ -81,6 +109,65 @@ CHECK_CASE(nothing_is_overwritten_before_it_is_read)
 {
     boards_init(&all, RANKS, 4096, false);
     dl_run_ranks(RANKS, take_turns, NULL);
+    boards_fini(&all);
+}
+
+/* Rank 0 announces a turn with an eager buffer; returns how far behind its first block
+ * that is. */
+static size_t
+announce_eager(dl_op_context *op, uint64_t turn, size_t size)
+{
+    dl_board *board = &all.boards[0];
+
+    *op = test_op(turn, DL_BROADCAST, DL_SECOND);
+    dl_board_begin(board, op);
+    memset(dl_board_take_eager_buffer(board, size), (int)turn, size);
+    CHECK_OK(dl_board_announce(board));
+    return (size_t)(dl_board_eager_buffer(board, 0) - board->eager_blocks);
+}
+
+/* Rank 1 follows. */
+static void
+await_eager(const dl_op_context *op, uint64_t turn, size_t size)
+{
+    dl_board *board = &all.boards[1];
+
+    dl_board_begin(board, op);
+    CHECK_OK(dl_board_await(board, 0, 0));
+    CHECK_EQUAL(dl_board_eager_buffer(board, 0)[size - 1], (uint8_t)turn);
+}
+
+/* One thread plays both ranks. */
+CHECK_CASE(while_others_keep_up_eager_buffers_are_in_two_blocks)
+{
+    dl_op_context op;
+
+    boards_init(&all, 2, 4096, false);
+    for (uint64_t turn = 1; turn <= 2 * DL_BOARD_TURNS; turn++) {
+        CHECK(announce_eager(&op, turn, 1000) + 1000 <= 2 * EAGER_SIZE);
+        await_eager(&op, turn, 1000);
+    }
+    boards_fini(&all);
+}
+
+CHECK_CASE(after_running_ahead_eager_buffers_are_in_two_blocks_again)
+{
+    dl_op_context ops[4 * DL_BOARD_TURNS + 1];
+    uint64_t awaited = 0;
+    size_t deepest = 0;
+
+    boards_init(&all, 2, 4096, false);
+    for (uint64_t turn = 1; turn <= 4 * DL_BOARD_TURNS; turn++) {
+        size_t at = announce_eager(&ops[turn], turn, EAGER_SIZE);
+        deepest = at > deepest ? at : deepest;
+        /* Rank 0 is ahead by more and more turns of each hundred, and then waits. */
+        uint64_t ahead = turn % 100 == 99 ? 0 : turn % 100;
+        for (; awaited + ahead < turn; awaited++) {
+            await_eager(&ops[awaited + 1], awaited + 1, EAGER_SIZE);
+        }
+        CHECK(turn % 100 != 1 || turn == 1 || at < 2 * EAGER_SIZE);
+    }
+    CHECK(deepest >= 90 * EAGER_SIZE);
     boards_fini(&all);
 }
 

@@ -320,7 +320,7 @@ CHECK_CASE(a_wait_that_cannot_go_on_says_so)
     check_empty(table);
 }
 
-CHECK_CASE(a_deleted_key_is_waited_for_again)
+CHECK_CASE(a_key_that_was_seen_counts_after_it_is_deleted)
 {
     TABLE(table);
     dl_waiter waiter;
@@ -330,16 +330,17 @@ CHECK_CASE(a_deleted_key_is_waited_for_again)
     wait_for(table, &waiter, DL_WAIT_KEYS, "abc");
     CHECK_OK(dl_table_set(table, A, C));
     CHECK(dl_table_delete(table, A));
+    CHECK_NOBODY(table);
+    /* The waiter has not come to this one yet. */
     CHECK(dl_table_delete(table, C));
     CHECK_OK(dl_table_queue_push(table, B, C));
     CHECK_EQUAL(dl_table_queue_pop(table, B, &item), 1);
     dl_blob_unref(item);
-    CHECK_OK(dl_table_set(table, A, C));
-    CHECK_OK(dl_table_set(table, C, C));
     CHECK_NOBODY(table);
-    CHECK_OK(dl_table_queue_push(table, B, C));
+    CHECK_OK(dl_table_set(table, C, C));
     CHECK_ONLY(table, &waiter);
-    dl_table_fini(table);
+    CHECK(dl_table_delete(table, C));
+    check_empty(table);
 }
 
 CHECK_CASE(a_name_with_value_and_queue_exists_until_both_are_gone)
@@ -355,7 +356,7 @@ CHECK_CASE(a_name_with_value_and_queue_exists_until_both_are_gone)
     CHECK_OK(dl_table_set(table, B, C));
     CHECK_ONLY(table, &waiter);
     CHECK(dl_table_delete(table, B));
-    wait_for(table, &waiter, DL_WAIT_KEYS, "ab");
+    wait_for(table, &waiter, DL_WAIT_KEYS, "ba");
     CHECK_EQUAL(dl_table_queue_pop(table, A, &item), 1);
     dl_blob_unref(item);
     CHECK_OK(dl_table_set(table, B, C));
@@ -587,6 +588,37 @@ CHECK_CASE(one_waiter_of_many_keys_costs_a_step_per_key)
     dl_table_fini(table);
     free(keys);
     free(names);
+}
+
+/* Every look-up of a key moves the waiter by one. */
+CHECK_CASE(changes_of_one_key_do_not_make_its_waiter_look_up_all_others)
+{
+    enum { COUNT = 1000, CYCLES = 100 };
+    TABLE(table);
+    uint32_t names[COUNT];
+    dl_bytes keys[COUNT];
+    size_t looked_up = 0;
+    dl_waiter waiter;
+
+    for (uint32_t i = 0; i < COUNT; i++) {
+        names[i] = i;
+        keys[i] = (dl_bytes){(const uint8_t *)&names[i], sizeof names[i]};
+        CHECK_OK(dl_table_set(table, keys[i], C));
+    }
+    CHECK(dl_table_delete(table, keys[0]));
+    CHECK(dl_table_delete(table, keys[COUNT / 2]));
+    CHECK_OK(dl_table_wait(table, &waiter, DL_WAIT_KEYS, keys, COUNT));
+    for (int i = 0; i < CYCLES; i++) {
+        dl_bytes key = keys[i % 2 == 0 ? 0 : COUNT / 2];
+        size_t before = waiter.next;
+        CHECK_OK(dl_table_set(table, key, C));
+        (void)dl_table_take_ready(table);
+        CHECK(dl_table_delete(table, key));
+        looked_up += (waiter.next + COUNT - before) % COUNT;
+    }
+    CHECK(looked_up <= COUNT);
+    CHECK(!waiter.is_parked);
+    dl_table_fini(table);
 }
 
 /* Tries `call` with its first, second, ... allocation failing until none fails. */

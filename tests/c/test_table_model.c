@@ -14,6 +14,7 @@ typedef struct model_waiter {
     dl_wait_kind kind;
     int keys[6];
     int key_count;
+    int seen; /* the first that many keys */
     int64_t world_size;
 } model_waiter;
 
@@ -57,8 +58,9 @@ model_has(int key, dl_wait_kind kind)
            || (kind != DL_WAIT_VALUES && expected.queue_size[key] > 0);
 }
 
+/* A key that the waiter has seen counts, even if it is deleted. */
 static bool
-model_is_satisfied(const model_waiter *waiter)
+model_is_satisfied(model_waiter *waiter)
 {
     int64_t arrived;
 
@@ -68,12 +70,11 @@ model_is_satisfied(const model_waiter *waiter)
                && dl_counter_parse(dl_bytes_of(value), &arrived)
                && arrived >= waiter->world_size;
     }
-    for (int i = 0; i < waiter->key_count; i++) {
-        if (!model_has(waiter->keys[i], waiter->kind)) {
-            return false;
-        }
+    while (waiter->seen < waiter->key_count
+           && model_has(waiter->keys[waiter->seen], waiter->kind)) {
+        waiter->seen++;
     }
-    return true;
+    return waiter->seen == waiter->key_count;
 }
 
 static void

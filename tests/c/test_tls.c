@@ -49,7 +49,7 @@ CHECK_CASE(a_missing_library_is_named)
 
     setenv("DISTLITE_SSL_LIBRARY", "/nowhere/libssl.so", 1);
     CHECK_STATUS(dl_tls_new(DL_TLS_CERT, "store", NULL, &tls), DL_NOT_FOUND);
-    CHECK_CONTAINS(dl_last_error()->text, "OpenSSL's libssl, which TLS");
+    CHECK_CONTAINS(dl_last_error()->text, "OpenSSL's libssl, which a token");
     CHECK_CONTAINS(dl_last_error()->text, "DISTLITE_SSL_LIBRARY=/nowhere/libssl.so");
 }
 

@@ -508,7 +508,7 @@ is_heard(test_traffics *all, int fd)
     struct pollfd entry = {.fd = fd, .events = POLLIN};
 
     do {
-        dl_listener_hear(&all->listeners[0]);
+        dl_listener_poll(&all->listeners[0]);
     } while (poll(&entry, 1, 1) == 0 && dl_now() < until);
     return entry.revents != 0;
 }
@@ -678,7 +678,7 @@ CHECK_CASE(a_wait_without_descriptors_sleeps)
     CHECK_OK(dl_traffic_receive(traffic, 1, &byte, 1));
     dl_link *link = &traffic->routes[1]->link.links[0];
     while (link->probe.stage != DL_DIAL_OPEN) {
-        CHECK_OK(dl_link_look(link));
+        CHECK_OK(dl_link_probe(link));
     }
     int caller = call_without_descriptors(&all.listeners[0]);
     long before = sleeps_so_far();

@@ -35,7 +35,7 @@ traffics_hear(void *context)
 
     while (!atomic_load(&all->is_over)) {
         for (int rank = 0; rank < all->size; rank++) {
-            (void)dl_listener_hear(&all->listeners[rank]);
+            (void)dl_listener_poll(&all->listeners[rank]);
         }
         (void)dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
     }

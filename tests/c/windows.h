@@ -23,7 +23,6 @@ typedef struct scene {
     void *mapped;
     dl_window_memory memory;
     dl_lock_queue *queue;
-    dl_list windows;
     dl_window_served served;
 } scene;
 
@@ -62,10 +61,8 @@ scene_init(scene *self)
             .ends = self->ends,
         };
     }
-    dl_list_init(&self->windows);
     self->served = (dl_window_served){
         .number = 1, .memory = &self->memory, .ranks = &self->ranks[0]};
-    dl_list_append(&self->windows, &self->served.node);
 }
 
 DL_CHECK_UNUSED static void
@@ -73,7 +70,7 @@ end_rank(scene *self, int rank)
 {
     close(self->held[rank]);
     while (!dl_process_has_ended(self->processes[rank])) {
-        dl_process_table_look();
+        dl_process_table_poll();
         sched_yield();
     }
 }

@@ -273,9 +273,12 @@ def one_byte_requests(server: Server, stack: contextlib.ExitStack) -> None:
     reader.join()
 
 
-@attack(Bound())
+@attack(Bound(memory=96.0))
 def wait_for_one_key_often(server: Server, stack: contextlib.ExitStack) -> None:
-    """20 clients wait for one key 131,071 times each; another sets and deletes it."""
+    """20 clients wait for one key 131,071 times each; another sets and deletes it.
+
+    Their waits take 60 MiB, and requests that come at the same time 1 MiB each.
+    """
     many = request(WAIT, keys([b"k"] * 131071 + [b"never"]))
     for _ in range(20):
         joined(server, stack).sendall(many)

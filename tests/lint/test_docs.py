@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tables of the documentation are whole, and the reference has every public name.
+"""Tables of the documentation are whole, the reference has every public name, and the
+files that docs/architecture.md names exist.
 
 Sphinx takes a table with a missing or a stray `|` for one with empty cells, or for
 text, and says nothing.
@@ -132,3 +133,13 @@ def test_pictures_were_drawn_from_the_tables_of_their_page():
     command = [sys.executable, ROOT / "benchmarks" / "pictures.py", "--check"]
     found = subprocess.run(command, capture_output=True, text=True)
     assert found.stdout == "up to date\n", found.stdout + found.stderr
+
+
+def test_files_of_the_architecture_exist():
+    folders = ("csrc", "python", "tests", "benchmarks", "docs", "examples")
+    files = [path for f in folders for path in ROOT.glob(f"{f}/**/*")]
+    paths = [f"/{path.relative_to(ROOT)}" for path in files]
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    names = set(re.findall(r"(?<![\w*/.-])[\w/-]+\.(?:c|h|pyi?)\b", page))
+    missing = {n for n in names if not any(path.endswith(f"/{n}") for path in paths)}
+    assert missing == {"Python.h"}

@@ -30,15 +30,14 @@ MAY_INCLUDE = {
     "pg/cpu": (*_PG, "net/*", "pg/record/*.h", "pg/agree/*.h"),
     "pg/nccl": (*_PG, "pg/agree/*.h", "pg/device/*.h"),
     "pg/mpi": (
-        *(*_PG, "pg/record/*.h", "pg/agree/*.h"),
-        "pg/cpu/cpu_backend.h",  # of groups whose ranks share memory
+        *(*_PG, "pg/record/*.h"),
+        "pg/cpu/cpu_backend.h",  # which it has beside MPI
     ),
     "pg/ucc": (
         *(*_PG, "pg/agree/*.h"),
         "pg/cpu/cpu_backend.h",  # which it has beside UCC
     ),
     "pg/fake": _PG,
-    "pg/extension": _PG,
     "python": (
         *(*_PG, "pg/record/*.h", "pg/agree/*.h", "pg/device/*.h", "pg/*/*_backend.h"),
         "store/*_store.h",

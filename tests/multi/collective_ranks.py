@@ -73,6 +73,10 @@ def scatters(
     rank: int, size: int, count: int, dtype: Any, call: Call
 ) -> Iterator[Case]:
     for root in range(size):
+        output = moved(rank, count, dtype)
+        output.flags.writeable = rank != root
+        call(distlite.broadcast, output, src=root)
+        yield "broadcast", same(output, moved(root, count, dtype))
         blocks = [moved(root * 7 + r, count, dtype) for r in range(size)]
         output = np.zeros(count, dtype)
         given = blocks if rank == root else [None, []][root % 2]
@@ -227,16 +231,16 @@ def mix_instruction_sets(rank: int) -> None:
     os.environ["DISTLITE_SIMD"] = sets[rank % len(sets)]
 
 
-def rounded_products(rank: int, size: int, dtype: Any) -> Iterator[Case]:
-    """Products of complex numbers that no rank can have without rounding."""
-    for count in (1, 5, 40, 5000):
+def rounded(rank: int, size: int, dtype: Any, op: str) -> Iterator[Case]:
+    """Results that no rank can have without rounding have the same bits everywhere."""
+    for count in (1, 5, 40, 5000, 65_537):
         index = np.arange(count)
         own = 1 + 1 / (3 + index + rank) + 1j / (5 + index * (rank + 1))
-        product = own.astype(dtype)
-        distlite.all_reduce(product, ReduceOp.PRODUCT)
-        others = [np.empty_like(product) for _ in range(size)]
-        distlite.all_gather(others, product)
-        yield "rounded PRODUCT", all(same(product, other) for other in others)
+        array = (own if dtype in COMPLEX else own.real).astype(dtype)
+        distlite.all_reduce(array, getattr(ReduceOp, op))
+        others = [np.empty_like(array) for _ in range(size)]
+        distlite.all_gather(others, array)
+        yield "rounded", all(same(array, other) for other in others)
 
 
 def reduction_grid(rank: int, world_size: int, init_method: str) -> list[Any]:
@@ -244,12 +248,18 @@ def reduction_grid(rank: int, world_size: int, init_method: str) -> list[Any]:
     mix_instruction_sets(rank)
     init(rank, world_size, init_method)
     wrong = []
-    for dtype in COMPLEX:
-        for kind, is_right in rounded_products(rank, world_size, dtype):
+    inexact = [
+        ("float32", "SUM"),
+        ("float64", "AVG"),
+        *((d, "PRODUCT") for d in COMPLEX),
+    ]
+    for dtype, op in inexact:
+        for kind, is_right in rounded(rank, world_size, dtype, op):
             if not is_right:
-                wrong.append((kind, dtype, "PRODUCT", 0, "sync"))
+                wrong.append((kind, dtype, op, 0, "sync"))
     cases = [(*pair, count) for pair in pairs() for count in (0, 1, 3, 67)]
     large = [(dtype, "SUM", LARGE) for dtype in ("float32", "int64", HALVES[1])]
+    large += [("float64", "AVG", 1000), ("int32", "MAX", 65_537)]
     # The dtypes and ops have no part in what numbers of ranks there are.
     chosen = [*(cases if world_size in (2, 4) else cases[::7]), *large]
     for turn, (dtype, op, count) in enumerate(chosen):

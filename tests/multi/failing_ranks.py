@@ -246,19 +246,3 @@ def fork_and_go_on(rank: int, world_size: int, init_method: str) -> Any:
     totals = [sum_of_ranks(rank, world_size) for _ in range(3)]
     distlite.destroy_process_group()
     return said, totals
-
-
-def fork_and_die(rank: int, world_size: int, init_method: str, folder: str) -> Any:
-    """A child that lives on does not hide the death of its parent."""
-    init(rank, world_size, init_method)
-    sum_of_ranks(rank, world_size)
-    note = Path(folder) / "death"
-    if rank == 1:
-        if os.fork() == 0:
-            time.sleep(600)  # for longer than the test
-            os._exit(0)
-        wait_until_ahead(set(range(world_size)) - {1})
-        note.write_text(str(time.monotonic()))
-        os.kill(os.getpid(), signal.SIGKILL)
-    result = caught(CALLS["all_reduce"])
-    return result[:2], result[2] - float(note.read_text())

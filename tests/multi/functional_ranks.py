@@ -58,6 +58,42 @@ def everything() -> None:
     check(x, of_rank(rank, dtype))  # as before
 
 
+def numbers() -> dict[str, str]:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    last, triangle = size - 1, size * (size + 1) // 2
+    results: list[tuple[Any, Any]] = [
+        (functional.all_reduce(rank + 1), triangle),
+        (functional.all_reduce(rank + 0.5), triangle - size / 2),
+        (functional.all_reduce(1j), size * 1j),
+        (functional.all_reduce(True), size),
+        (functional.all_reduce(rank == 0, dist.ReduceOp.MAX), 1),
+        (functional.all_reduce(0.5, dist.ReduceOp.AVG), 0.5),
+        (functional.scan(rank), rank * (rank + 1) // 2),
+        (functional.exscan(1), max(rank, 1)),
+        (functional.reduce(-(2**63) + size - 1 if rank == 0 else -1), None),
+        (functional.broadcast(2.5 if rank == last else None, last), 2.5),
+        (functional.broadcast(True if rank == last else None, last), True),
+        (functional.scatter([*range(size)] if rank == 0 else None), rank),
+        (functional.sendrecv(rank, (rank + 1) % size, (rank - 1) % size), rank - 1),
+    ]
+    if rank == 0:
+        results[8] = (results[8][0], -(2**63))
+        results[-1] = (results[-1][0], last)
+    for found, expected in results:
+        assert type(found) is type(expected)
+        assert found == expected
+    check(functional.all_gather(rank), np.arange(size))
+    gathered = functional.gather(1.5)
+    if rank == 0:
+        check(gathered, np.full(size, 1.5))
+    return {
+        "large": error_of(functional.all_reduce, 2**63),
+        "rows": error_of(functional.all_to_all, 3),
+        "blocks": error_of(functional.scatter, [1, 2.0][:size] if rank == 0 else None),
+        "differ": error_of(functional.all_reduce, 1 if rank == 0 else 1.0),
+    }
+
+
 def unknown_shapes() -> None:
     rank, size = dist.get_rank(), dist.get_world_size()
     arrays: list[Any] = [

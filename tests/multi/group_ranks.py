@@ -3,26 +3,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
-import time
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import distlite
 from distlite import ReduceOp, distributed_c10d as c10d
-
-FLOATS = ("float32", "float64")
-INTEGERS = ("int32", "int64")
-OPS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX")
-# Empty, one, odd, more than a cache line, more than a page.
-COUNTS = (0, 1, 3, 17, 1000, 65_537)
-# Several rounds of any slot, with an uneven rest.
-LARGE = 1_300_003
-REDUCE = {"SUM": np.add, "PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum}
 
 
 def init(rank: int, world_size: int, init_method: str, seconds: float = 60) -> None:
@@ -33,50 +21,6 @@ def init(rank: int, world_size: int, init_method: str, seconds: float = 60) -> N
         world_size=world_size,
         timeout=timedelta(seconds=seconds),
     )
-
-
-def values_of(rank: int, count: int, dtype: str) -> np.ndarray:
-    """Different for every rank, offset and order of ranks; near 1, for products."""
-    index = np.arange(count, dtype=np.int64)
-    if dtype in INTEGERS:
-        return ((index * 7 + rank * 13) % 97 - 48).astype(dtype)
-    return (1 + ((index * 7 + rank * 13) % 97) / 1009).astype(dtype)
-
-
-def expected_of(op: str, world_size: int, count: int, dtype: str) -> np.ndarray:
-    inputs = [values_of(rank, count, dtype) for rank in range(world_size)]
-    total = inputs[0].copy()
-    for values in inputs[1:]:
-        total = REDUCE["SUM" if op == "AVG" else op](total, values)
-    return total / np.asarray(world_size, dtype) if op == "AVG" else total
-
-
-def cases() -> list[tuple[str, str, int]]:
-    large = [("float32", "SUM"), ("float64", "AVG"), ("int64", "MAX")]
-    return [
-        (dtype, op, count)
-        for dtype in FLOATS + INTEGERS
-        for op in OPS
-        if not (op == "AVG" and dtype in INTEGERS)
-        for count in (*COUNTS, *([LARGE] if (dtype, op) in large else []))
-    ]
-
-
-def all_reduce_grid(rank: int, world_size: int, init_method: str) -> tuple[list, str]:
-    """What differs from NumPy, and a digest of all results."""
-    init(rank, world_size, init_method)
-    wrong, digest = [], hashlib.sha256()
-    for dtype, op, count in cases():
-        tensor = values_of(rank, count, dtype)
-        distlite.all_reduce(tensor, getattr(ReduceOp, op))
-        expected = expected_of(op, world_size, count, dtype)
-        exact = dtype in INTEGERS or op in ("MIN", "MAX")
-        tolerance = 0 if exact else 1e-5 if dtype == "float32" else 1e-12
-        if not np.allclose(tensor, expected, rtol=tolerance, atol=0):
-            wrong.append((dtype, op, count))
-        digest.update(tensor.tobytes())
-    distlite.destroy_process_group()
-    return wrong, digest.hexdigest()
 
 
 def all_reduce_special(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
@@ -102,88 +46,6 @@ def all_reduce_special(rank: int, world_size: int, init_method: str) -> dict[str
         distlite.all_reduce(columns[op], getattr(ReduceOp, op))
     distlite.destroy_process_group()
     return columns
-
-
-BROADCAST_DTYPES = ("float32", "int64", "bool", "uint8", "float16", "complex128", "S3")
-
-
-def broadcast_grid(rank: int, world_size: int, init_method: str) -> list:
-    """What differs from what the root had."""
-    init(rank, world_size, init_method)
-    wrong = []
-    for root in range(world_size):
-        for dtype in BROADCAST_DTYPES:
-            for count in COUNTS:
-                numbers = [(np.arange(count) * 5 + r * 3) % 89 for r in (rank, root)]
-                tensor, expected = (values.astype(dtype) for values in numbers)
-                distlite.broadcast(tensor, src=root)
-                if tensor.tobytes() != expected.tobytes():
-                    wrong.append((root, dtype, count))
-    big = np.arange(LARGE) * (rank + 1)
-    distlite.broadcast(big, group_src=world_size - 1)
-    if not np.array_equal(big, np.arange(LARGE) * world_size):
-        wrong.append("big")
-    read_only = np.arange(5.0) + rank
-    read_only.flags.writeable = rank != 0
-    distlite.broadcast(read_only, 0)
-    if not np.array_equal(read_only, np.arange(5.0)):
-        wrong.append("read-only root")
-    distlite.destroy_process_group()
-    return wrong
-
-
-def barrier_orders(
-    rank: int, world_size: int, init_method: str, folder: str
-) -> list[int]:
-    """How many ranks had come to each barrier when it let this one through."""
-    init(rank, world_size, init_method)
-    seen = []
-    for turn in range(world_size):
-        if rank == turn:
-            time.sleep(0.05)  # late, so that the others come to wait
-        (Path(folder) / f"{turn}-{rank}").touch()
-        distlite.barrier()
-        seen.append(len(list(Path(folder).glob(f"{turn}-*"))))
-    distlite.destroy_process_group()
-    return seen
-
-
-def many_rounds(rank: int, world_size: int, init_method: str, rounds: int) -> int:
-    """Small and middling operations in turn; the number of wrong results."""
-    init(rank, world_size, init_method)
-    wrong = 0
-    for turn in range(rounds):
-        tensor = np.full(1 + turn * 37 % 3000, float(rank + turn))
-        distlite.all_reduce(tensor)
-        total = world_size * turn + world_size * (world_size - 1) / 2
-        wrong += int((tensor != total).any())
-        root = turn % world_size
-        distlite.broadcast(tensor, root)
-        if turn % 5 == 0:
-            distlite.barrier()
-    distlite.destroy_process_group()
-    return wrong
-
-
-def threads_at_once(rank: int, world_size: int, init_method: str) -> int:
-    """Calls of several threads on one group; the number of wrong results."""
-    init(rank, world_size, init_method)
-    wrong = []
-
-    def call() -> None:
-        for _ in range(50):
-            tensor = np.ones(300)
-            distlite.all_reduce(tensor)
-            wrong.append(int((tensor != world_size).any()))
-
-    threads = [threading.Thread(target=call) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    distlite.destroy_process_group()
-    assert len(wrong) == 200
-    return sum(wrong)
 
 
 def two_groups(rank: int, world_size: int, init_method: str) -> list[float]:

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import socket
+import struct
 from datetime import timedelta
 
 import numpy as np
@@ -12,6 +15,7 @@ from hosts_ranks import values
 from ucc_ranks import Wrapped
 
 import distlite as dist
+from distlite.groups import lifecycle
 
 NO_KEY = "no key has this text"
 
@@ -26,6 +30,29 @@ def _join(rank: int, size: int, init_method: str, seconds: float) -> dist.FileSt
     )
     dist.barrier()
     return store
+
+
+def _die(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end_before_it_shows(
+    rank: int, world_size: int, init_method: str, victim: int
+) -> str:
+    """The victim has checked in, and is killed before others know where it is."""
+    os.environ["DISTLITE_HOST_HINT"] = f"host {rank}"
+    if rank == victim:
+        lifecycle.make_group = _die  # type: ignore[assignment]
+    try:
+        dist.init_process_group(
+            init_method=init_method,
+            rank=rank,
+            world_size=world_size,
+            timeout=timedelta(seconds=3),
+        )
+    except dist.DistError as error:
+        return str(error)
+    return "joined"
 
 
 class SlowStore(Wrapped):
@@ -51,6 +78,44 @@ def come_too_late(rank: int, world_size: int, init_method: str, victim: int) -> 
             store.set("told", "")
         return str(error)
     return "joined"
+
+
+def _count_sent(port: int) -> tuple[int, int]:
+    """Segments with data, of which each is a request, and bytes both ways of this
+    process's connections to the port."""
+    segments = size = 0
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as end:
+                if end.family != socket.AF_INET or end.getpeername()[1] != port:
+                    continue
+                facts = end.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160)
+                size += sum(struct.unpack_from("QQ", facts, 120))
+                segments += struct.unpack_from("I", facts, 156)[0]
+    return segments, size
+
+
+def count_requests(
+    rank: int, world_size: int, port: int, prefix: str, locals_: int
+) -> tuple[int, int]:
+    """What joining takes of the store: requests, and bytes both ways."""
+    os.environ["DISTLITE_HOST_HINT"] = f"host {rank // locals_}"
+    with dist.TCPStore("127.0.0.1", port) as store:
+        store.barrier(f"begin/{prefix}", world_size)
+        before = _count_sent(port)
+        dist.init_process_group(
+            "gloo",
+            store=dist.PrefixStore(prefix, store),
+            rank=rank,
+            world_size=world_size,
+            timeout=timedelta(seconds=60),
+        )
+        after = _count_sent(port)
+        dist.barrier()
+        dist.destroy_process_group()
+    return after[0] - before[0], after[1] - before[1]
 
 
 def move_and_reduce(rank: int, world_size: int, init_method: str, dtype: str) -> None:

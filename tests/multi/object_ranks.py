@@ -88,13 +88,13 @@ def move_all(rank: int, world_size: int, init_method: str) -> list[str]:
 
 
 def move_by_arrays(rank: int, world_size: int, init_method: str) -> list[str]:
-    """As in a group that is written in Python and has no cards of its own."""
-    import distlite.objects.object_cards as object_cards
+    """As in a group that is written in Python and has no headers of its own."""
+    import distlite.objects.object_headers as object_headers
 
-    def no_cards(*arguments: Any) -> Any:
+    def no_headers(*arguments: Any) -> Any:
         raise NotImplementedError
 
-    object_cards._exchange_cards = no_cards
+    object_headers._exchange_headers = no_headers
     return move_all(rank, world_size, init_method)
 
 

@@ -60,45 +60,6 @@ def any_source(rank: int, world_size: int, init_method: str) -> list:
     return sorted(got.items())
 
 
-def large_both_ways(rank: int, world_size: int, init_method: str) -> list[bool]:
-    init(rank, world_size, init_method)
-    good = []
-    for dtype in ("float64", "uint8", "M8[s]", "f4,i2"):
-        source = (np.arange(LARGE) % 251 + rank).astype("i8")
-        out = source.astype(dtype)
-        expected = (np.arange(LARGE) % 251 + (rank - 1) % world_size).astype("i8")
-        got = np.zeros_like(out)
-        work = distlite.isend(out, (rank + 1) % world_size)
-        assert distlite.recv(got, (rank - 1) % world_size) == (rank - 1) % world_size
-        work.wait()
-        good.append(got.tobytes() == expected.astype(dtype).tobytes())
-    strided = np.zeros((300, 400), order="F")
-    work = distlite.isend(np.full((300, 400), rank + 1.0), (rank + 1) % world_size)
-    distlite.recv(strided, (rank - 1) % world_size)
-    work.wait()
-    good.append(bool((strided == (rank - 1) % world_size + 1).all()))
-    distlite.destroy_process_group()
-    return good
-
-
-def overlap(rank: int, world_size: int, init_method: str) -> list[float]:
-    """Messages move while both ranks are in a collective."""
-    init(rank, world_size, init_method)
-    values = np.zeros(LARGE)
-    if rank == 0:
-        distlite.send(np.full(LARGE, 3.0), 1)
-        distlite.barrier()
-    else:
-        work = distlite.irecv(values)
-        distlite.barrier()
-        work.wait()
-        assert work.is_success() and work.source_rank() == 0
-        assert values.min() == 3
-    distlite.barrier()
-    distlite.destroy_process_group()
-    return [float(values.max())]
-
-
 def misfit(rank: int, world_size: int, init_method: str) -> list:
     init(rank, world_size, init_method)
     results = []

@@ -2,22 +2,10 @@
 import numpy as np
 import pytest
 from group_ranks import (
-    all_reduce_grid,
     all_reduce_special,
-    many_rounds,
-    threads_at_once,
     two_groups,
 )
 from workers import run_ranks
-from world_sizes import WORLD_SIZES
-
-
-@pytest.mark.parametrize("world_size", WORLD_SIZES)
-def test_every_dtype_op_and_count_agrees_with_numpy(world_size):
-    results = run_ranks(all_reduce_grid, world_size, timeout=50)
-    assert [wrong for wrong, _ in results] == [[]] * world_size
-    # Not only close: the same bits everywhere, or models drift apart.
-    assert len({digest for _, digest in results}) == 1
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
@@ -40,19 +28,6 @@ def test_special_values_are_the_same_everywhere():
     for result in rest:
         for name, tensor in result.items():
             assert tensor.tobytes() == first[name].tobytes(), name
-
-
-def test_more_ranks_than_cores():
-    assert run_ranks(many_rounds, 8, timeout=50, rounds=60) == [0] * 8
-
-
-def test_many_operations():
-    assert run_ranks(many_rounds, 3, timeout=50, rounds=600) == [0] * 3
-
-
-@pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_threads_share_a_group(world_size):
-    assert run_ranks(threads_at_once, world_size, timeout=50) == [0] * world_size
 
 
 def test_groups_do_not_delay_each_other():

@@ -3,6 +3,7 @@
 
 import asyncio
 import ctypes
+import datetime
 import gc
 import threading
 import time
@@ -394,6 +395,44 @@ def test_futures_by_hand(caplog):
     with pytest.raises(KeyError):
         wait_all([future, failed])
     assert collect_all([]).wait() == []
+
+
+def test_works_have_one_deadline(pair):
+    works = [distlite.irecv(np.zeros(3), group=pair[0], tag=i) for i in range(4)]
+    since = time.monotonic()
+    with pytest.raises(DistBackendError, match="waiting for recv timed out") as caught:
+        wait_all([*works, Future()], timeout=0.5)
+    assert 0.5 <= time.monotonic() - since < 0.5 + SOON
+    assert [note[:30] for note in caught.value.__notes__] == [
+        f"number {i} of the list failed as" for i in range(1, 5)
+    ]
+    assert "TimeoutError: the future is not done" in caught.value.__notes__[-1]
+    pair[0].abort()
+
+
+def test_the_first_failure_has_the_others_as_notes(pair):
+    tensors, sums = reduce_both(pair)
+    failed = [Future(), Future()]
+    for number, future in enumerate(failed):
+        future.set_exception(KeyError(number))
+    for _ in range(2):  # a note is not added again
+        with pytest.raises(KeyError, match="0") as caught:
+            wait_all([*failed, *sums, failed[0]])
+        assert caught.value.__notes__ == [
+            "number 1 of the list failed as well: KeyError: 1",
+            "number 4 of the list failed as well: KeyError: 0",
+        ]
+    # What follows a failure is waited for, too.
+    assert [tensor.tolist() for tensor in tensors] == [[3.0] * 3] * 2
+
+
+def test_waiting_for_several_is_of_seconds_or_a_timedelta(pair):
+    assert wait_all([], timeout=-1) == []
+    _, sums = reduce_both(pair)
+    assert wait_all(sums, datetime.timedelta(seconds=LONG)) == [True, True]
+    assert wait_all(sums, timeout=0) == [True, True]
+    with pytest.raises(TypeError, match="timeout must be a datetime.timedelta or"):
+        wait_all(sums, "3")
 
 
 def test_await(pair):

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import check_in_ranks
@@ -16,7 +18,7 @@ from relays import Relay
 from workers import SOON, run_ranks
 
 import distlite as dist
-from distlite.groups.check_in import CheckIn
+from distlite.groups import check_in
 from distlite.multiprocessing import spawn
 
 SIZES = [(4, 4, 3), (3, 4, 4), (2, 4, 4), (4, 2, 4)]
@@ -103,7 +105,7 @@ def test_so_they_are_over_any_store(keys):
     texts = []
 
     def meet(rank, size):
-        checked = CheckIn(store, dist.PrefixStore("try", store), rank, size)
+        checked = check_in.CheckIn(check_in.Attempt(store, rank, size))
         try:
             checked.meet("0", timedelta(seconds=30))
         except dist.DistBackendError as error:
@@ -123,6 +125,45 @@ def test_so_they_are_over_any_store(keys):
         said = "was started twice" if roles is TWICE else " with world_size "
         assert all(said in text for text in texts), texts
         store = dist.HashStore()
+
+
+@pytest.mark.parametrize("size", [2, 16])
+def test_a_rank_makes_four_requests_however_many_ranks_there_are(size, monkeypatch):
+    """The last one also counts them all, and sets the key for which all wait."""
+    monkeypatch.setenv("DISTLITE_STORE_UNIX", "0")
+    monkeypatch.setattr(check_in, "CHECK", 60)
+
+    def meet(store, rank):
+        attempt = check_in.Attempt(store, rank, size)
+        check_in.CheckIn(attempt).meet("0", timedelta(seconds=60))
+        return attempt.number, attempt.job
+
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(
+            dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        )
+        stores = [
+            stack.enter_context(dist.TCPStore("127.0.0.1", server.port))
+            for _ in range(size)
+        ]
+        pool = stack.enter_context(ThreadPoolExecutor(size))
+        before = server.stats()["requests"]
+        found = set(pool.map(meet, stores, range(size)))
+        made = server.stats()["requests"] - before - 1
+    assert len(found) == 1 and found.pop()[0] == 1
+    assert made == 4 * size + 2
+
+
+def test_ranks_agree_on_each_attempt_over_one_store():
+    """Ranks that have failed unequally often, and one that has never come."""
+    store = dist.HashStore()
+
+    def number(rank):
+        return check_in.Attempt(store, rank, 3).number
+
+    assert [number(0), number(1), number(0), number(0)] == [1, 1, 2, 3]
+    assert [number(1), number(2)] == [3, 3]
+    assert [number(2), number(1), number(0)] == [4, 4, 4]
 
 
 @pytest.mark.parametrize("late", [1, 2])
@@ -161,6 +202,26 @@ def test_a_rank_that_does_not_come_is_named():
         assert (
             "timed out after 1000ms: waiting for rank 1, which has not joined" in text
         )
+
+
+def test_a_rank_that_ends_before_it_arrives_is_named():
+    """It has its claim already.  A rank is a bit of a counter, which has a few."""
+    store = dist.HashStore()
+    attempts = [check_in.Attempt(store, rank, 65) for rank in range(65)]
+    found = [check_in.CheckIn(attempt) for attempt in attempts]
+    for rank in range(65):
+        if rank not in (5, 63):
+            found[rank]._arrive()
+    assert found[0]._absent() == [5, 63]
+    with pytest.raises(
+        dist.DistStoreError, match="waiting for ranks 5, 63, which have"
+    ):
+        found[64]._fail_absent("0", timedelta(seconds=1))
+    found[63]._arrive()
+    assert not found[0]._keys.check(["all_are_here"])
+    found[5]._arrive()
+    assert found[0]._keys.check(["all_are_here"])
+    assert found[0]._absent() == []
 
 
 def test_a_rank_that_comes_late_is_waited_for():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every collective beside NumPy; all_reduce, broadcast and barrier have more files."""
+"""Every collective beside NumPy; all_reduce and scan have more files."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor

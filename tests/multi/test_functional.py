@@ -19,6 +19,19 @@ def test_shapes_and_dtypes_need_not_be_known(world_size):
     run_ranks(functional_ranks.unknown_shapes, world_size)
 
 
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_numbers_give_numbers(world_size):
+    for found in run_ranks(functional_ranks.numbers, world_size):
+        assert found["large"].startswith("OverflowError: ")
+        assert f"each of {world_size} ranks" in found["rows"] or world_size == 1
+        if world_size == 1:
+            continue
+        assert "for each of 3" in found["blocks"] or "dtypes" in found["blocks"]
+        assert "all_reduce" in found["differ"]
+        assert "int64" in found["differ"]
+        assert "float64" in found["differ"]
+
+
 def test_roots_and_peers_of_a_part_of_the_ranks():
     run_ranks(functional_ranks.in_a_part, 3)
 
@@ -27,8 +40,9 @@ def test_mistakes_are_told_on_all_ranks_that_wait():
     first, second = run_ranks(functional_ranks.mistakes, 2)
     for found in (first, second):
         assert found["list"] == (
-            "TypeError: functional.all_reduce in group 0: an array of NumPy, torch, "
-            "JAX or CuPy is needed, not list: convert it, as with numpy.asarray(x)"
+            "TypeError: functional.all_reduce in group 0: a number or an array of "
+            "NumPy, torch, JAX or CuPy is needed, not list: convert it, as with "
+            "numpy.asarray(x)"
         )
         assert "mask" in found["masked"]
         assert found["rows"] == (

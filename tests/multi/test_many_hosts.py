@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+from statistics import mean
+
 import many_hosts_ranks
 import pytest
 from workers import rank_outcomes, run_ranks
+
+import distlite as dist
 
 RANKS = 13
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
@@ -14,6 +18,28 @@ LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float16"])
 def test_results_are_those_of_one_process(dtype):
     run_ranks(many_hosts_ranks.move_and_reduce, RANKS, env=LOOPBACK, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    "hosts, locals_",
+    [(8, 1), (32, 1), (4, 8), pytest.param(64, 1, marks=pytest.mark.slow)],
+)
+def test_joining_costs_a_rank_the_same_however_many_there_are(hosts, locals_):
+    """Of a few rounds the best counts: a rank that waits for long asks again."""
+    with dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) as store:
+        costs = [
+            run_ranks(
+                many_hosts_ranks.count_requests,
+                hosts * locals_,
+                env={**LOOPBACK, "DISTLITE_STORE_UNIX": "0"},
+                port=store.port,
+                prefix=str(round_),
+                locals_=locals_,
+            )
+            for round_ in range(3)
+        ]
+    assert min(mean(requests for requests, _ in found) for found in costs) <= 12
+    assert min(max(sizes for _, sizes in found) for found in costs) <= 4096
 
 
 def test_bits_are_the_same_on_all_ranks():
@@ -27,6 +53,15 @@ def test_a_rank_that_does_not_greet_is_named_on_every_host():
     told = run_ranks(run, RANKS, env=LOOPBACK, victim=4)
     for rank, text in enumerate(told):
         assert rank == 4 or "waiting for rank 4 (pid " in text, text
+
+
+def test_a_rank_that_ended_before_it_showed_where_it_is_is_named_on_every_host():
+    """Also on those that have no link to it, and wait for others that wait for it."""
+    run = many_hosts_ranks.end_before_it_shows
+    for outcome in rank_outcomes(run, RANKS, env=LOOPBACK, victim=5):
+        if outcome.rank != 5:
+            assert outcome.is_good, outcome.describe()
+            assert "waiting for rank 5, which has not joined" in outcome.value
 
 
 SAYS = {

@@ -46,7 +46,6 @@ harmless = pytest.mark.parametrize(
     ("kind", "size"),
     [
         ("wait_for_a_slow_rank", 3),
-        ("need_the_root_alone", 3),
         ("let_a_thread_resolve_it", 2),
         ("receive_what_is_on_its_way", 2),
     ],

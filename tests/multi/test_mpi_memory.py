@@ -9,8 +9,6 @@ from doubles_build import mpi_double
 from test_mpi import check_death, launchers, run, start
 from workers import SOON, rank_outcomes, run_ranks
 
-from distlite.testing import RanksFailed
-
 SHARED = {"DISTLITE_MPI_SHARED_MEMORY": "1"}
 # Whatever needs a communicator fails.
 WITHOUT_MPI = {**SHARED, "DOUBLE_MPI_FAIL": "MPI_Comm_create_group"}
@@ -48,13 +46,11 @@ def test_it_is_the_default():
 
 
 def test_its_ranks_are_proved():
-    """What first_steps() exchanges are also objects; those over MPI are refused."""
-    env = mpi_double(**WITHOUT_MPI, DISTLITE_OBJECTS="proved")
-    for result in run_ranks(mpi_ranks.call, 2, env=env, name="first_steps"):
-        assert all(result)
-    with pytest.raises(RanksFailed, match="backend mpi cannot prove"):
-        env = mpi_double(DISTLITE_OBJECTS="proved")
-        run_ranks(mpi_ranks.call, 2, env=env, name="first_steps")
+    """What first_steps() exchanges are also objects, which never go over MPI."""
+    for mpi in (WITHOUT_MPI, {}):
+        env = mpi_double(**mpi, DISTLITE_OBJECTS="proved")
+        for result in run_ranks(mpi_ranks.call, 2, env=env, name="first_steps"):
+            assert all(result)
 
 
 def test_groups_made_out_of_groups():
@@ -99,18 +95,6 @@ def test_who_comes_after_a_rank_gave_up_is_told():
         assert "rank 0 (pid" in second[how]
     assert second["seconds"] < SOON
     assert first["then"] == second["then"] == 3.0
-
-
-@pytest.mark.parametrize("settings", [{}, SHARED], ids=["MPI", "memory"])
-def test_a_rank_that_is_interrupted_after_the_decision_is_named(settings, tmp_path):
-    said = run_ranks(
-        mpi_ranks.interrupted_start,
-        2,
-        env=mpi_double(**settings),
-        path=str(tmp_path / "store"),
-    )
-    assert said[0] == "KeyboardInterrupt"
-    assert "rank 0" in said[1]
 
 
 @launchers

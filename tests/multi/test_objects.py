@@ -15,7 +15,7 @@ def test_objects_of_all_sizes_arrive(world_size):
     assert run_ranks(object_ranks.move_all, world_size) == [[]] * world_size
 
 
-def test_groups_without_cards_use_arrays():
+def test_groups_without_headers_use_arrays():
     assert run_ranks(object_ranks.move_by_arrays, 2) == [[], []]
 
 

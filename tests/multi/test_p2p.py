@@ -22,16 +22,6 @@ def test_a_receive_from_anybody_names_the_sender(world_size):
     ]
 
 
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_large_messages_cross(world_size):
-    for good in run_ranks(p2p_ranks.large_both_ways, world_size):
-        assert good == [True] * 5
-
-
-def test_messages_move_while_nobody_waits():
-    assert run_ranks(p2p_ranks.overlap, 2) == [[0.0], [3.0]]
-
-
 def test_what_does_not_fit_fails_alone():
     sender, receiver = run_ranks(p2p_ranks.misfit, 2)
     small, large, other = receiver[:3]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -286,6 +287,28 @@ def closed_alone(
         said = error_of(put_and_flush, win, 1)
         with win.lock(0, timeout=5):
             win.put(np.ones(4), 0)
+    distlite.barrier()
+    return said
+
+
+def freed_alone(
+    rank: int, world_size: int, init_method: str, places: Any = None
+) -> Any:
+    """Rank 1 closes the window by an exception, and drops it."""
+    begin(rank, world_size, init_method, places)
+    win: Any = distlite.Window(4)
+    store = distlite.distributed_c10d._get_default_store()
+    said = None
+    put_and_flush(win, 1 - rank)
+    distlite.barrier()
+    if rank == 1:
+        win.__exit__(KeyError, KeyError("left"), None)
+        win = None
+        gc.collect()
+        store.set("left", "")
+    else:
+        store.wait(["left"])
+        said = [error_of(put_and_flush, win, 1) for _ in range(3)]
     distlite.barrier()
     return said
 

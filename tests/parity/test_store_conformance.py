@@ -33,6 +33,7 @@ from store_conformance import (  # noqa: F401
     test_names_are_counted,
     test_names_are_listed_once,
     test_numbers_are_read_leniently,
+    test_queues_are_first_in_first_out,
     test_the_last_value_stays,
     test_what_is_set_is_got,
 )
@@ -106,9 +107,11 @@ class Pair(Torch):
     def _make(self):
         if bool(self.opened) is self.is_reverse:
             return self.master
-        # torch's client, too, has to know which server it talks to.
+        # torch's client, too, has to know which server it talks to: a legacy one, of
+        # which it asks less, or another one, as are both of ours.
+        is_legacy = self.server is Acknowledged and not self.uses_libuv
         where = ("127.0.0.1", self.master.port, None, False, PATIENCE)
-        return self.client(*where, use_libuv=self.uses_libuv)
+        return self.client(*where, use_libuv=not is_legacy)
 
     def close(self) -> None:
         super().close()
@@ -147,8 +150,13 @@ DIFFERENT = {
 }
 
 
+WITHOUT_QUEUES = {"file", "torch-legacy", "torch-legacy-reverse"}
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     different = DIFFERENT.get(metafunc.function.__name__, set())
+    if "queue_store" in metafunc.fixturenames:
+        different = different | WITHOUT_QUEUES
     names = [name for name in KINDS if name not in different]
     metafunc.parametrize("kind", names, indirect=True)
 
@@ -174,3 +182,13 @@ def store(kind: Kind):
 @pytest.fixture
 def peer(kind: Kind, store):
     return kind.open()
+
+
+@pytest.fixture
+def queue_store(store):
+    return store
+
+
+@pytest.fixture
+def queue_peer(peer):
+    return peer

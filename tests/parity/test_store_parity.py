@@ -149,13 +149,7 @@ def test_texts_of_timeouts(dist, store):
 
 
 @with_kinds("hash", "prefix", "tcp-libuv")
-def test_queues(dist, store):
-    store.queue_push("q", "1")
-    store.queue_push("q", b"\x002")
-    assert store.queue_len("q") == 2
-    assert store.queue_pop("q") == b"1"
-    assert store.queue_pop("q", block=False) == b"\x002"
-    assert store.queue_len("q") == store.queue_len("never") == 0
+def test_errors_of_an_empty_queue(dist, store):
     with pytest.raises(dist.QueueEmptyError, match="queue is empty"):
         store.queue_pop("q", False)
     store.set_timeout(SOON)

@@ -4,12 +4,9 @@
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
-import mpi_ranks
 import numpy as np
 import pytest
-from doubles_build import mpi_double
 from pending import hold_back
-from workers import run_ranks
 
 import distlite
 from distlite import DistBackendError, HashStore, ProcessGroup
@@ -146,13 +143,3 @@ def test_what_stays_in_place_is_reduced(pair):
         distlite.all_reduce(np.ones(count, "f4"), group=pair[1])
     assert [work.wait() for work in works] == [True, True]
     assert bool((tensor == 2).all())
-
-
-def test_what_mpi_still_sends_stays():
-    first, second = run_ranks(
-        mpi_ranks.call, 2, env=mpi_double(), timeout=200, name="tensors_sent_in_vain"
-    )
-    for way in ("sync", "async"):
-        assert "send in group 1 on rank 0 timed out after 300ms" in first[way]
-    assert first["kept"] == [True, True]
-    assert second == {"1": True, "2": True}

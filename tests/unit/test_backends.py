@@ -192,6 +192,12 @@ def register(name="doubling", devices="cpu", **keywords):
     return seen
 
 
+def test_what_is_not_a_function_is_not_registered():
+    with pytest.raises(TypeError, match="a function that makes a group, not int"):
+        Backend.register_backend("three", 3, devices="cpu")
+    assert "three" not in Backend.backend_list
+
+
 def test_registering():
     register("Mine")
     assert Backend.MINE == "mine"

@@ -3,6 +3,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from datetime import timedelta
 
 import ml_dtypes
@@ -206,15 +207,46 @@ def test_a_label_stands_for_the_function():
     distlite.set_debug_level(distlite.DebugLevel.DETAIL)
 
     def run(rank):
-        group = distlite.ProcessGroup(store, rank, 2)
-        with pytest.raises(RuntimeError) as caught, distlite.record_comm(f"on {rank}"):
-            distlite.all_reduce(np.ones(rank + 1), group=group)
-        return str(caught.value)
+        texts = []
+        first, second = (
+            distlite.record_comm(f"{word} {rank}") for word in ("on", "in")
+        )
+        for label in first, second, nullcontext():
+            own = distlite.PrefixStore(str(len(texts)), store)
+            group = distlite.ProcessGroup(own, rank, 2)
+            with pytest.raises(RuntimeError) as caught, label:
+                distlite.all_reduce(np.ones(rank + 1), group=group)
+            texts.append(str(caught.value))
+        return texts
 
     try:
         with ThreadPoolExecutor(2) as threads:
-            for text in threads.map(run, range(2)):
-                assert "in on 0" in text and "in on 1" in text
+            for first, second, plain in threads.map(run, range(2)):
+                assert "in on 0" in first and "in on 1" in first
+                assert "in in 0" in second and "in in 1" in second
+                assert "in run" in plain and "in on" not in plain
+    finally:
+        distlite.set_debug_level(level)
+
+
+def test_labels_without_end_give_way_to_the_function():
+    level, store = distlite.get_debug_level(), HashStore()
+    distlite.set_debug_level(distlite.DebugLevel.DETAIL)
+
+    def reduce_labelled(group, label, size):
+        with distlite.record_comm(label):
+            distlite.all_reduce(np.ones(size), group=group)
+
+    def run(rank):
+        group = distlite.ProcessGroup(store, rank, 2)
+        for step in range(100):
+            reduce_labelled(group, f"step {step}", 1)
+        with pytest.raises(RuntimeError, match="in reduce_labelled"):
+            reduce_labelled(group, "last", rank + 1)
+
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(run, range(2)))
     finally:
         distlite.set_debug_level(level)
 

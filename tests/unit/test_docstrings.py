@@ -3,7 +3,7 @@
 
 Each rank runs every line.  What it prints has to be what is shown; one of the ranks may
 also print nothing, as in `if rank == 0:`.  `np`, `dist`, `rank` and, where the example
-makes the group, `store` are given.
+makes the group, `store` and an `address` are given.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ports import reserve_port
 from public_names import public
 
 import distlite as dist
 from distlite import testing
 
 WORLD_SIZE = 2
+ADDRESS = f"127.0.0.1:{reserve_port()}"
 # Examples that begin before there is a default group.
 BEGINNINGS = {
     "destroy_process_group",
@@ -32,8 +34,9 @@ BEGINNINGS = {
     "process_group",
     "ProcessGroupGloo",
     "rendezvous",
+    "StatelessGroup",
+    "stateless_group",
 }
-
 
 # An example that asks whether there is one must not load it into this process for good.
 LIBRARIES = ("MPI", "NCCL", "UCC")
@@ -102,11 +105,16 @@ def run(example: doctest.Example, names: dict[str, Any]) -> None:
         assert same, f">>> {example.source}prints\n{got}\nand not\n{shown}"
 
 
+def has_no_group(name: str) -> bool:
+    return name in BEGINNINGS or name.startswith("elastic.")
+
+
 def run_all(name: str, text: str, store: dist.Store | None, rank: int) -> set[int]:
     """The lines that have printed something."""
     names = {"np": np, "dist": dist, "rank": rank, "print": print_lines}
-    if name in BEGINNINGS:
+    if has_no_group(name):
         names["store"] = store
+        names["address"] = ADDRESS
     has_printed = set()
     for example in doctest.DocTestParser().get_examples(text, name):
         run(example, names)
@@ -132,7 +140,7 @@ class Worlds:
     def run(self, name: str, text: str) -> set[int]:
         if name.startswith(ALONE):
             return run_all(name, text, dist.HashStore(), 0)
-        if name in BEGINNINGS:
+        if has_no_group(name):
             with testing.world(WORLD_SIZE, backend=None, timeout=20) as ranks:
                 return set().union(*ranks.run(run_all, name, text, dist.HashStore()))
         if self.ranks is None:

@@ -172,7 +172,8 @@ def test_ranks_get_no_gpu_that_is_hidden(monkeypatch, capsys, shown, ranks):
         (["python", "train.py"], "scripts run by this Python, so leave it out"),
         (["sh", "-c", "date"], "--no-python runs a program that is not a script"),
         (["--no-python", "no-such-program"], "program 'no-such-program' not found"),
-        ([], "the following arguments are required: training_script"),
+        ([], "no script is given, as in `distlite run -n 4 script.py`"),
+        (["-n", "2"], "the following arguments are required: training_script"),
         (["--nnodes"], "argument --nnodes: expected one argument"),
     ],
 )

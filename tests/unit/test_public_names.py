@@ -12,8 +12,8 @@ import pytest
 import distlite
 
 MODULES = {
-    *("data_parallel", "device_mesh", "distributed_c10d", "functional", "launch"),
-    *("multiprocessing", "run", "spawn", "stores", "testing"),
+    *("data_parallel", "device_mesh", "distributed_c10d", "elastic", "functional"),
+    *("launch", "multiprocessing", "run", "spawn", "stores", "testing"),
 }
 
 

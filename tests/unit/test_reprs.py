@@ -50,6 +50,13 @@ def test_no_public_class_says_its_address_alone():
     assert plain == []
 
 
+def test_hooks_tell_which_functions_there_are():
+    with distlite.register_hooks(after=print, abort=print) as hooks:
+        assert repr(hooks) == "<distlite.Hooks: after, abort>"
+    with distlite.register_hooks() as hooks:
+        assert repr(hooks) == "<distlite.Hooks: none>"
+
+
 @pytest.fixture
 def group():
     distlite.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)

@@ -4,23 +4,11 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
-import pytest
 from store_kinds import Background, join_all
 
-from distlite import DistStoreError, FileStore
-
-
-def test_a_file_is_its_users_own_unless_it_was_there(tmp_path: Path):
-    own, shared = tmp_path / "own", tmp_path / "shared"
-    shared.touch()
-    shared.chmod(0o664)
-    for path in (own, shared):
-        FileStore(path).set("key", "value")
-    assert own.stat().st_mode & 0o777 == 0o600
-    assert shared.stat().st_mode & 0o777 == 0o664
+from distlite import FileStore
 
 
 def test_the_path_is_as_given(tmp_path: Path):
@@ -28,13 +16,6 @@ def test_the_path_is_as_given(tmp_path: Path):
     for form in (path, str(path), os.fsencode(path)):
         with FileStore(form) as store:
             assert store.path == str(path)
-
-
-def test_freeing_a_store_closes_it(tmp_path: Path):
-    path = tmp_path / "store"
-    store = FileStore(path, 1)
-    del store
-    assert not path.exists()
 
 
 def test_closing_counts_while_others_hold_the_lock(tmp_path: Path):
@@ -54,10 +35,3 @@ def test_closing_counts_while_others_hold_the_lock(tmp_path: Path):
     writer.join()
     busy.close()
     assert not path.exists()
-
-
-def test_a_missing_folder_fails_at_once(tmp_path: Path):
-    began = time.monotonic()
-    with pytest.raises(DistStoreError, match=r"nowhere.*No such file or directory"):
-        FileStore(tmp_path / "nowhere" / "store")
-    assert time.monotonic() - began < 5

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ctrl-C ends a blocked call at once; a forked child is told what it holds.
+"""Ctrl-C ends a blocked call at once; a forked child makes stores of its own.
 
 Everything happens in a fresh interpreter, because signals and forks are the whole
 process's.
@@ -18,7 +18,7 @@ import pytest
 from store_kinds import KINDS
 
 # The others wait as one of these does.
-_SELDOM = ("prefix", "tcp-poll")
+_SELDOM = ("prefix", "tcp-poll", "tcp-tls")
 BLOCKING = [
     pytest.param(name, marks=[pytest.mark.slow] if name in _SELDOM else [])
     for name in KINDS
@@ -93,40 +93,6 @@ print("done")
 @pytest.mark.parametrize("kind", BLOCKING)
 def test_a_signal_ends_every_blocked_call(kind: str, tmp_path: Path):
     assert run(INTERRUPT, kind, str(tmp_path)) == "done\n"
-
-
-def test_a_signal_that_ends_the_wait_too_is_raised():
-    code = """
-        store = HashStore()
-
-        def push_and_raise(*_):
-            store.set("key", b"value")
-            store.queue_push("queue", b"item")
-            raise KeyboardInterrupt
-
-        signal.signal(signal.SIGALRM, push_and_raise)
-        calls = {
-            "get": lambda: store.get("key"),
-            "wait": lambda: store.wait(["key"]),
-            "multi_get": lambda: store.multi_get(["key"]),
-            "queue_pop": lambda: store.queue_pop("queue"),
-        }
-        for name, call in calls.items():
-            store.delete_key("key")
-            while store.queue_len("queue"):
-                store.queue_pop("queue")
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
-            try:
-                call()
-            except KeyboardInterrupt:
-                print(name, store.queue_pop("queue", block=False).decode())
-    """
-    assert run(code).splitlines() == [
-        "get item",
-        "wait item",
-        "multi_get item",
-        "queue_pop item",
-    ]
 
 
 def test_a_real_ctrl_c_ends_a_blocked_call():
@@ -258,36 +224,6 @@ def test_other_threads_are_not_interrupted():
         print(waiter.join())
     """
     assert run(code) == "b'value'\n"
-
-
-@pytest.mark.parametrize("kind", BLOCKING)
-def test_a_forked_child_is_told(kind: str, tmp_path: Path):
-    code = """
-        with kind_of(sys.argv[1], Path(sys.argv[2])) as kind:
-            store = kind.open()
-            store.set("key", "value")
-            child = os.fork()
-            if child == 0:
-                try:
-                    store.get("key")
-                except DistStoreError as error:
-                    words = f"created in process {os.getppid()}"
-                    os._exit(0 if words in str(error) else 2)
-                finally:
-                    os._exit(3)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-            assert store.get("key") == b"value"
-            child = os.fork()
-            if child == 0:
-                # Letting go of what is the parent's must not hurt the parent.
-                store.close()
-                del store, kind
-                os._exit(0)
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-            assert store.get("key") == b"value"
-        print("done")
-    """
-    assert run(code, kind, str(tmp_path)) == "done\n"
 
 
 def test_a_forked_child_makes_its_own():

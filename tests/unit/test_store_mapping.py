@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A store as a mapping and as a context manager."""
+"""A store as a mapping and as a context manager, and views of one."""
 
 from __future__ import annotations
 
@@ -82,3 +82,22 @@ def test_a_view_closes_alone():
     with PrefixStore("p", below) as view:
         view["key"] = "value"
     assert below["p/key"] == b"value"
+
+
+def test_views_nest():
+    below = HashStore()
+    view = PrefixStore("inner", PrefixStore("outer", below))
+    assert view.underlying_store.underlying_store is below
+    assert view._underlying_non_prefix_store is below
+    for name in ("underlying_store", "_underlying_non_prefix_store"):
+        with pytest.raises(AttributeError):
+            setattr(view, name, below)
+
+
+def test_a_clone_is_a_view_of_a_clone():
+    below = HashStore()
+    view = PrefixStore("p", below)
+    clone = view.clone()
+    assert clone is not view
+    assert clone.underlying_store is below  # a HashStore's clone is itself
+    assert below.clone() is below

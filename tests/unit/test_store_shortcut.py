@@ -8,18 +8,14 @@ import os
 import pickle
 import re
 import socket
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from relays import Relay
 from store_bytes import VALIDATE, unix_names
-from store_kinds import PATIENCE, Background
+from store_kinds import PATIENCE
 
 from distlite import DistStoreError, TCPStore
 
@@ -102,37 +98,6 @@ def test_connections_of_the_host_move(server):
     assert server.stats()["unix_clients"] >= 1
 
 
-def test_many_clients_move(server):
-    with ExitStack() as stack:
-        stores = [stack.enter_context(client(server.port)) for _ in range(100)]
-        threads = [
-            Background(lambda mine=mine: [store.add("n", 1) for store in mine * 40])
-            for mine in (stores[:50], stores[50:])
-        ]
-        for thread in threads:
-            thread.join()
-        assert server.add("n", 0) == 4000
-        assert server.stats()["unix_clients"] >= 100
-
-
-def test_large_values_and_waits_go_there_as_well(server):
-    large = os.urandom(8 << 20)
-    with client(server.port) as store, client(server.port) as other:
-        work(store)
-        work(other)
-        store.set("large", large)
-        assert other.get("large") == large
-        keys = [f"key{i}" for i in range(1000)]
-        store.multi_set(keys, ["v" * 4000] * 1000)
-        assert other.multi_get(keys) == [b"v" * 4000] * 1000
-        popping = Background(lambda: other.queue_pop("queue")).until_asleep()
-        store.queue_push("queue", "item")
-        assert popping.join() == b"item"
-        with pytest.raises(DistStoreError, match="wait timeout after 50ms"):
-            store.wait(["nothing"], 0.05)
-        assert store.stats()["unix_clients"] >= 2
-
-
 def test_the_token_is_proved_there_as_well(uses_libuv):
     with master(use_libuv=uses_libuv, token=TOKEN) as server:
         (name,) = own_sockets()
@@ -189,65 +154,6 @@ def test_descriptors_that_strangers_send_are_closed(server):
         assert len(os.listdir("/proc/self/fd")) <= before + 1
 
 
-OTHER_USER = """
-    import os, socket, sys
-    import distlite
-    os.setresuid(65533, 65533, 65533)
-    for _ in range(50):
-        with socket.socket(socket.AF_UNIX) as stranger:
-            stranger.connect("\\0" + sys.argv[1])
-            try:
-                stranger.sendall(bytes.fromhex(sys.argv[2]))
-                assert stranger.recv(100) == b""
-            except (BrokenPipeError, ConnectionResetError):
-                pass
-    store = distlite.TCPStore("127.0.0.1", int(sys.argv[3]), timeout=60)
-    for _ in range(100):
-        store.add("n", 1)
-    print(store.stats()["unix_clients"])
-"""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
-def test_other_users_stay_with_tcp(server):
-    (name,) = own_sockets()
-    message = (VALIDATE + PING).hex()
-    arguments = [name, message, str(server.port)]
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(OTHER_USER), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.stdout == "0\n", done.stderr
-    assert server.add("n", 0) == 100
-    # And once the client, which has looked whose socket it is.
-    assert server.stats()["closed"]["denied"] == 51
-
-
-def test_behind_a_relay_a_client_stays(server):
-    with Relay(server.port) as relay, client(relay.port) as store:
-        work(store, 3 * CALLS)
-        assert store.stats()["unix_clients"] == 0
-
-
-def test_both_sides_can_do_without(monkeypatch, uses_libuv):
-    with master(use_libuv=uses_libuv) as server:
-        monkeypatch.setenv("DISTLITE_STORE_UNIX", "0")
-        with client(server.port) as store:
-            work(store, 3 * CALLS)
-            assert store.stats()["unix_clients"] == 0
-    with master(use_libuv=uses_libuv) as server:
-        assert own_sockets() == set()
-        monkeypatch.delenv("DISTLITE_STORE_UNIX")
-        with client(server.port) as store:
-            work(store, 3 * CALLS)
-            assert store.stats()["unix_clients"] == 0
-    monkeypatch.setenv("DISTLITE_STORE_UNIX", "perhaps")
-    with pytest.raises(ValueError, match="DISTLITE_STORE_UNIX must be 1 or 0"):
-        master(use_libuv=uses_libuv)
-
-
 def test_nothing_is_left_of_the_socket(uses_libuv):
     with master(use_libuv=uses_libuv) as server:
         (name,) = own_sockets()
@@ -259,15 +165,6 @@ def test_nothing_is_left_of_the_socket(uses_libuv):
     assert own_sockets() == set()
     with pytest.raises(ConnectionRefusedError):
         knock(name)
-
-
-def test_closing_ends_a_call_there(server):
-    store = client(server.port)
-    work(store)
-    waiting = Background(lambda: store.get("nothing")).until_asleep()
-    store.close()
-    with pytest.raises(DistStoreError, match="closed"):
-        waiting.join()
 
 
 def test_a_stopped_move_lets_the_call_go_on(server, monkeypatch):

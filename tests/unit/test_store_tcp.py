@@ -153,52 +153,6 @@ def test_a_client_may_come_before_the_server():
         assert early.join() == b"value"
 
 
-def test_a_taken_port_is_an_error(uses_libuv: bool):
-    with (
-        master(use_libuv=uses_libuv) as store,
-        pytest.raises(DistNetworkError, match=rf"{store.port}.*[Aa]ddress already"),
-    ):
-        TCPStore(
-            "127.0.0.1",
-            store.port,
-            is_master=True,
-            timeout=1,
-            use_libuv=uses_libuv,
-        )
-
-
-def test_masters_of_one_port_may_share_a_server(uses_libuv: bool):
-    arguments = {"multi_tenant": True, "use_libuv": uses_libuv}
-    first = master(reserve_port(), **arguments)
-    second = master(first.port, **arguments)
-    first.set("key", "value")
-    assert second.get("key") == b"value"
-    first.close()
-    assert second.get("key") == b"value"
-    second.close()
-    with pytest.raises(DistNetworkError):
-        client(second.port, timeout=0.2)
-
-
-def test_a_bound_socket_can_be_handed_over(uses_libuv: bool):
-    bound = socket.socket()
-    bound.bind(("127.0.0.1", 0))
-    port = bound.getsockname()[1]
-    fd = bound.detach()
-    with TCPStore(
-        "127.0.0.1",
-        port,
-        is_master=True,
-        timeout=PATIENCE,
-        master_listen_fd=fd,
-        use_libuv=uses_libuv,
-    ) as store:
-        assert store.port == port
-        with client(port) as other:
-            other.set("key", "value")
-        assert store.get("key") == b"value"
-
-
 @pytest.mark.parametrize("port_argument", [0, 1])
 def test_a_handed_over_socket_s_port(port_argument: int):
     bound = socket.socket()
@@ -261,43 +215,6 @@ def test_what_cannot_be_reached_is_told_with_the_usual_causes():
         TCPStore("127.0.0.1", 1, timeout=0.2)
 
 
-def test_a_bad_descriptor_is_an_error():
-    with pytest.raises((DistNetworkError, ValueError), match=r"999"):
-        TCPStore("127.0.0.1", 0, is_master=True, timeout=1, master_listen_fd=999)
-
-
-def test_all_addresses_are_listened_at_for_a_wildcard():
-    with TCPStore("0.0.0.0", 0, is_master=True, timeout=PATIENCE) as store:
-        for host in ("127.0.0.1", "127.0.0.2", "localhost"):
-            with TCPStore(host, store.port, timeout=PATIENCE) as other:
-                other.set("key", host)
-                assert store.get("key") == host.encode()
-
-
-def test_only_the_given_address_is_listened_at():
-    port = reserve_port()
-    with TCPStore("127.0.0.2", port, is_master=True, timeout=PATIENCE) as store:
-        with TCPStore("127.0.0.2", store.port, timeout=PATIENCE) as other:
-            other.set("key", "value")
-        with pytest.raises(DistNetworkError):
-            TCPStore("127.0.0.1", store.port, timeout=0.2)
-
-
-def test_a_lost_server_is_an_error_in_the_call(uses_libuv: bool):
-    store = master(reserve_port(), use_libuv=uses_libuv)
-    other = client(store.port)
-    other.set("key", "value")
-    other.set_timeout(1)
-    waiter = Background(lambda: other.get("nope")).until_asleep()
-    store.close()
-    with pytest.raises(DistNetworkError):
-        waiter.join()
-    with pytest.raises(DistNetworkError, match="outcome|unknown|refused"):
-        other.add("n", 1)
-    with pytest.raises(DistNetworkError):
-        other.get("key")
-
-
 def test_a_client_asks_no_other_server_for_anything(uses_libuv: bool):
     port = reserve_port()
     first = master(port, use_libuv=uses_libuv)
@@ -321,20 +238,6 @@ def test_a_client_asks_no_other_server_for_anything(uses_libuv: bool):
         assert second.get("key") == b"second"
         assert second.queue_len("queue") == 0
     other.close()
-
-
-def test_ten_threads_share_one_store(uses_libuv: bool):
-    with master(use_libuv=uses_libuv) as store, client(store.port) as other:
-
-        def work(number: int) -> None:
-            for turn in range(30):
-                key = f"{number}/{turn}"
-                other.set(key, key * 20)
-                assert store.get(key) == (key * 20).encode()
-                store.add("n", 1)
-
-        join_all([Background(lambda n=number: work(n)) for number in range(10)])
-        assert other.add("n", 0) == 300
 
 
 def open_descriptors() -> int:

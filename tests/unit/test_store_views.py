@@ -17,36 +17,19 @@ import distlite
 from distlite import DistStoreError, HashStore, PrefixStore, Store
 from distlite.stores import Change, StoreDict
 
-BELOW = ("file", "tcp-libuv", "tcp-poll")
-
-
-@pytest.fixture(params=[*KINDS, "written", *(f"prefix-{name}" for name in BELOW)])
-def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kind]:
-    """Also a store in Python without a view around it, and views of each kind."""
-    name = request.param
-    if name == "written":
-        made: Kind = Written(tmp_path)
-    else:
-        made = KINDS[name.removeprefix("prefix-")](tmp_path)
-    if name.startswith("prefix-"):
-        made.wrap = lambda store: PrefixStore("view", store)  # type: ignore[attr-defined]
-    yield made
-    made.close()
-
 
 class Written(Kind):
+    """A store in Python without a view around it."""
+
     def _make(self) -> Store:
         return self.opened[0] if self.opened else DictStore()
 
 
-@pytest.fixture
-def store(kind: Kind) -> Store:
-    return getattr(kind, "wrap", lambda store: store)(kind.open())
-
-
-@pytest.fixture
-def peer(kind: Kind, store: Store) -> Store:
-    return getattr(kind, "wrap", lambda store: store)(kind.open())
+@pytest.fixture(params=[*KINDS, "written"])
+def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kind]:
+    made = {**KINDS, "written": Written}[request.param](tmp_path)
+    yield made
+    made.close()
 
 
 @distlite.register_safe_type

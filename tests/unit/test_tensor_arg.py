@@ -619,6 +619,12 @@ try:
 except TypeError:
     pass
 assert "numpy" not in sys.modules
+objects = [{"step": 1}]
+distlite.broadcast_object_list(objects, group=group, group_src=0)
+distlite.all_gather_object(objects, {"step": 2}, group)
+distlite.gather_object({"step": 3}, objects, group=group, group_dst=0)
+distlite.scatter_object_list(objects, [{"step": 4}], group=group, group_src=0)
+assert objects == [{"step": 4}] and "numpy" not in sys.modules
 distlite.all_reduce(array("d", [1.0]), group=group)
 import numpy
 distlite.all_reduce(numpy.ones(3), group=group)

@@ -28,15 +28,15 @@ fake_publish_reach(dl_store *store, int rank, const dl_contact *contact)
 {
     dl_contact *contacts = calloc((size_t)rank + 1, sizeof *contacts);
     dl_endpoint endpoint = {.contacts = contacts};
-    dl_buffer verdict = {0};
+    dl_buffer outcome = {0};
     char key[DL_RANK_KEY_SIZE];
 
     CHECK(contacts != NULL);
     contacts[rank] = *contact;
-    dl_reach_put(&verdict, NULL, 0, "");
+    dl_reach_put(&outcome, NULL, 0, "");
     CHECK_OK(dl_store_set(store, dl_reach_key(&endpoint, rank, key),
-                          dl_buffer_bytes(&verdict), dl_deadline_after(0)));
-    dl_buffer_fini(&verdict);
+                          dl_buffer_bytes(&outcome), dl_deadline_after(0)));
+    dl_buffer_fini(&outcome);
     free(contacts);
 }
 

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Groups with a store of their own, several in a process and at one port."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import stateless_ranks
+from ports import reserve_port
+from workers import SOON, rank_outcomes, run_ranks
+
+import distlite as dist
+
+LONG = stateless_ranks.LONG
+# The names that the lock of all groups of a server has.
+LOCK = {"group_ends_lock", "group_ends_lock/released"}
+
+
+@pytest.fixture
+def address() -> str:
+    """Of a server that does not run yet."""
+    return f"127.0.0.1:{reserve_port()}"
+
+
+@pytest.fixture
+def served() -> Iterator[dist.TCPStore]:
+    with dist.TCPStore("127.0.0.1", 0, is_master=True) as store:
+        yield store
+
+
+def run_in_threads(address: str, names: list[str], size: int = 2) -> None:
+    """Each group and rank is a thread."""
+
+    def run(name: str, rank: int) -> None:
+        with stateless_ranks.join(address, rank, size, name) as group:
+            stateless_ranks.use(group)
+
+    with ThreadPoolExecutor(len(names) * size) as threads:
+        running = [
+            threads.submit(run, name, rank) for rank in range(size) for name in names
+        ]
+        for each in running:
+            each.result(LONG)
+
+
+def place_of(store: dist.TCPStore) -> str:
+    return f"127.0.0.1:{store.port}"
+
+
+def test_groups_of_one_port_at_once(address, served):
+    for each in (address, place_of(served)):
+        run_in_threads(each, ["one", "two"], 3)
+    assert set(served.list_keys()) <= LOCK
+    assert not dist.is_initialized()
+
+
+def test_groups_outlive_the_process_that_served(address):
+    run_ranks(stateless_ranks.outlive_the_server, 3, address=address)
+
+
+def counted() -> tuple[int, int]:
+    return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+
+def test_fifty_groups_leave_nothing(address, served):
+    for _ in range(2):
+        run_in_threads(address, ["0"])
+        run_in_threads(place_of(served), ["0"])
+    before = counted()
+    for _ in range(25):
+        run_in_threads(address, ["0"])
+        run_in_threads(place_of(served), ["0"])
+    deadline = time.monotonic() + SOON
+    while counted() != before and time.monotonic() < deadline:
+        time.sleep(0.01)  # threads and descriptors end after the last message
+    assert counted() == before
+    assert set(served.list_keys()) <= LOCK
+    assert served.stats()["waiters"] == 0
+
+
+def test_a_rank_that_dies_is_named(address):
+    survivor, killed = rank_outcomes(stateless_ranks.lose_one, 2, address=address)
+    assert killed.returncode == -9
+    text, seconds = survivor.value
+    assert "rank 1 (pid " in text
+    assert "in group lost" in text
+    assert seconds < SOON
+
+
+def test_an_exception_is_told_to_the_others(address):
+    other, own = run_ranks(stateless_ranks.raise_in_one, 2, address=address)
+    assert own == "KeyError: 'lost'"
+    assert "its with statement ended with KeyError: 'lost'" in other
+
+
+def test_what_a_failed_group_leaves_goes(served):
+    """At the next group of its name, and at any other once its time is over."""
+    for name in ("again", "never"):
+        with pytest.raises(dist.DistStoreError, match="waiting for rank 1, which has"):
+            dist.stateless_group(place_of(served), 0, 2, name, timeout=0.2)
+    found = [key for key in served.list_keys() if key.startswith("group/")]
+    left = {key.split("/")[1] for key in found}
+    assert left == {"again", "never"}
+    run_in_threads(place_of(served), ["again"])
+    deadline = time.monotonic() + LONG
+    while not set(served.list_keys()) <= LOCK:
+        assert time.monotonic() < deadline
+        run_in_threads(place_of(served), ["other"])
+
+
+REFUSED = [
+    (("127.0.0.1", 0, 1), ValueError, "port number missing, as in tcp://host:29500"),
+    (("127.0.0.1:x", 0, 1), ValueError, "Port could not be cast to integer"),
+    ((("127.0.0.1", 5), 0, 1), TypeError, "address must be a text such as 'host:2950"),
+    (("127.0.0.1:5?rank=0", 0, 1), ValueError, "'rank=0' in the address leads nowhere"),
+    (("127.0.0.1:5", 2, 2), ValueError, r"rank must be from 0 to 1 \(size=2\), not 2"),
+    (("127.0.0.1:5", "0", 2), TypeError, "rank must be an integer, not '0'"),
+    (("127.0.0.1:5", 0, 0), ValueError, "size must be positive, not 0"),
+    (("127.0.0.1:0", 0, 1), ValueError, "a port that all ranks know is needed, not 0"),
+    (("127.0.0.1:5", 0, 1, "a/b"), ValueError, "name must be a text without '/'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error", "text"), REFUSED)
+def test_refused(arguments, error, text):
+    with pytest.raises(error, match=text):
+        dist.stateless_group(*arguments, timeout=SOON)
+
+
+def test_a_port_of_another_program_is_told():
+    """Rank 0 can neither serve there nor reach a store."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(dist.DistNetworkError, match=f"127.0.0.1:{port}|timed out"):
+            dist.stateless_group(f"127.0.0.1:{port}", 0, 2, timeout=0.5)
