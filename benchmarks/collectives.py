@@ -29,7 +29,9 @@ from measure import (
     MIB,
     Found,
     Target,
+    add_call_options,
     find_torch_python,
+    is_warm_loop,
     medians,
     ratio,
     report,
@@ -193,8 +195,7 @@ def measure_all(
         runners, options, "collectives_peer.py", cells
     ):
         op, mode, size, cores, microseconds = said
-        if microseconds is not None:
-            found[Cell(ranks, op, mode, size, cores)][peer].append(microseconds)
+        found[Cell(ranks, op, mode, size, cores)][peer].append(microseconds)
     return found
 
 
@@ -326,6 +327,7 @@ def parse() -> argparse.Namespace:
         action="store_true",
         help="write the sources before each call, as programs do",
     )
+    add_call_options(parser)
     parser.add_argument("--torch-python", help="an interpreter with torch")
     plots.add_option(parser, "collectives")
     options = parser.parse_args()
@@ -345,6 +347,8 @@ def main() -> int:
     times = with_best(medians(found))
     print_tables(times, found, [runner.peer for runner in runners])
     print_behind(times)
+    if not is_warm_loop(options):
+        return 0
     targets = targets_of(times)
     print(report(targets), end="\n\n")
     save_cells("collectives", found, targets)

@@ -16,24 +16,18 @@ import gc
 import importlib
 import json
 import os
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from measure import microseconds_of
 from placement import Placement, of_both
 
 MODULES = {"distlite": "distlite", "memory": "distlite", "torch": "torch.distributed"}
 ITEM_SIZE = 4  # float32
-BATCHES = 5
-MAX_CALLS = 5000
-# A batch that takes this share of the budget has warmed up, and decides how many calls
-# to make.
-WARM_SHARE = 0.2
 # What is the whole array and what a rank's block: the source, then the target.  Ops
 # that work in place have no source.
 SHAPES = {
@@ -245,47 +239,30 @@ def with_writing(
     return write_and_call
 
 
-def timed(peer: Any, call: Callable[[], Any], count: int) -> float:
-    """Returns the seconds of so many calls, on the slowest rank."""
-    peer.barrier()
-    start = time.perf_counter()
-    for _ in range(count):
-        call()
-    return peer.maximum(time.perf_counter() - start)
-
-
-def measure(peer: Any, call: Callable[[], Any], budget: float) -> float:
-    """Median seconds of a call in about `budget` seconds, or in one call if that is
-    longer.  All ranks see the same times, so they make the same number of calls."""
-    count = 1
-    seconds = timed(peer, call, count)
-    while seconds < budget * WARM_SHARE and count < MAX_CALLS:
-        count = min(4 * count, MAX_CALLS)
-        seconds = timed(peer, call, count)
-    if seconds > budget:
-        return seconds / count
-    count = max(1, min(MAX_CALLS, int(count * budget / BATCHES / seconds)))
-    return statistics.median(timed(peer, call, count) for _ in range(BATCHES)) / count
-
-
 def run_cell(
-    peer: Any, cell: tuple[str, str, int], budget: float, is_written: bool
-) -> float | None:
-    """Microseconds; None if the library does not have the op."""
+    peer: Any, cell: tuple[str, str, int], plan: dict[str, Any]
+) -> dict[str, float]:
+    """Microseconds, as microseconds_of() names them; nothing if the library does not
+    have the op.  The first calls are checked after they are timed."""
     op, mode, size = cell
     arrays = make_arrays(op, size, peer.size)
+    for array in arrays:
+        array.fill(0)
     try:
         call = peer.bind(op, arrays, mode == "async")
-        if isinstance(peer, Memory):
-            arrays.target.fill(0)
-        else:
-            check(peer, op, arrays, call)
+        checked = partial(check, peer, op, arrays, call)
+        if not isinstance(peer, Memory) and not plan["first"]:
+            checked()
+        calls = call
+        if plan["is_written"] and SHAPES[op][0]:
+            calls = with_writing(call, [arrays.source])
+        found = microseconds_of(peer, calls, plan)
+        if not isinstance(peer, Memory) and plan["first"]:
+            checked()
     except (AttributeError, RuntimeError) as error:
         print(f"{op} {mode}: {error}", file=sys.stderr)
-        return None
-    if is_written and SHAPES[op][0]:
-        call = with_writing(call, [arrays.source])
-    return measure(peer, call, budget) * 1e6
+        return {}
+    return found
 
 
 def place_of(peer: Any, folder: Path) -> Callable[[], str]:
@@ -319,9 +296,12 @@ def main(kind: str, rank: str, size: str, folder: str, plan_text: str) -> None:
     with open(f"{folder}/said" if peer.rank == 0 else os.devnull, "w") as said:
         for cell in plan["cells"]:
             before = place()
-            found = run_cell(peer, cell, plan["budget"], plan["is_written"])
+            found = run_cell(peer, cell, plan)
             cores = of_both(before, place())
-            print(json.dumps([*cell, cores, found]), file=said, flush=True)
+            op, *rest = cell
+            for name, value in found.items():
+                line = json.dumps([op + name, *rest, cores, value])
+                print(line, file=said, flush=True)
     peer.close()
 
 

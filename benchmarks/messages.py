@@ -23,7 +23,9 @@ from measure import (
     KIB,
     Found,
     Target,
+    add_call_options,
     find_torch_python,
+    is_warm_loop,
     medians,
     ratio,
     report,
@@ -60,8 +62,7 @@ def measure_all(
         runners, options, "messages_peer.py", lambda _: cells
     ):
         op, size, cores, microseconds = said
-        if microseconds is not None:
-            found[Cell(ranks, op, size, cores)][peer].append(microseconds)
+        found[Cell(ranks, op, size, cores)][peer].append(microseconds)
     return found
 
 
@@ -110,6 +111,7 @@ def parse() -> argparse.Namespace:
         action="store_true",
         help="write the sources before each call, as programs do",
     )
+    add_call_options(parser)
     parser.add_argument("--torch-python", help="an interpreter with torch")
     options = parser.parse_args()
     options.sizes = options.sizes or ([8] if options.quick else SIZES)
@@ -126,6 +128,8 @@ def main() -> int:
     runners = find_runners(options.peers, find_torch_python(options.torch_python))
     found = measure_all(runners, options)
     print_tables(found, [runner.peer for runner in runners])
+    if not is_warm_loop(options):
+        return 0
     targets = targets_of(found)
     print(report(targets), end="\n\n")
     save_cells("messages", found, targets)

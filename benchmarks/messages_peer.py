@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from collectives_peer import ITEM_SIZE, Dist, Mpi, measure, place_of, with_writing
+from collectives_peer import ITEM_SIZE, Dist, Mpi, place_of, with_writing
+from measure import microseconds_of
 from placement import of_both
 
 # Messages of one call in each direction.
@@ -168,15 +169,21 @@ def main(kind: str, rank: str, size: str, folder: str, plan_text: str) -> None:
             before = place()
             try:
                 call = peer.bind_message(op, ends)
-                check(peer, ends, call)
+                if not plan["first"]:
+                    check(peer, ends, call)
+                calls = call
                 if plan["is_written"]:
-                    call = with_writing(call, ends.sources)
-                found = measure(peer, call, plan["budget"]) * 1e6
+                    calls = with_writing(call, ends.sources)
+                found = microseconds_of(peer, calls, plan)
+                if plan["first"]:
+                    check(peer, ends, call)
             except AttributeError as error:
                 print(f"{op}: {error}", file=sys.stderr)
-                found = None
+                found = {}
             cores = of_both(before, place())
-            print(json.dumps([op, bytes_of, cores, found]), file=said, flush=True)
+            for name, value in found.items():
+                line = json.dumps([op + name, bytes_of, cores, value])
+                print(line, file=said, flush=True)
     peer.close()
 
 

@@ -22,7 +22,9 @@ from measure import (
     KIB,
     MIB,
     Target,
+    add_call_options,
     find_torch_python,
+    is_warm_loop,
     medians,
     ratio,
     report,
@@ -123,6 +125,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     parser.add_argument("--seconds", type=float, help="for each cell")
+    add_call_options(parser)
     parser.add_argument("--torch-python", help="an interpreter with torch")
     plots.add_option(parser, "objects")
     options = parser.parse_args()
@@ -152,6 +155,8 @@ def main() -> int:
     found = measure_all(runners, options)
     times = medians(found)
     print_table(times, [runner.peer for runner in runners])
+    if not is_warm_loop(options):
+        return 0
     targets = targets_of(times)
     print(report(targets), end="\n\n")
     save_cells("objects", found, targets)

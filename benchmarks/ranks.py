@@ -119,23 +119,28 @@ def measure_in_turns(
     """Lets the libraries take turns, `options.rounds` times for each number of ranks,
     and yields that number, the library, and each cell that its ranks have measured.
 
-    The program gets a plan, with the cells of its library, the seconds of each, and
-    whether sources are written before each call."""
+    The program gets a plan, with the cells of its library, the seconds of each, which
+    calls are timed, and whether sources are written before each.  First calls are those
+    of processes that run one cell only."""
     by_name = {runner.peer: runner for runner in runners}
     for ranks in options.ranks:
         for number, peer in alternate(options.rounds, list(by_name)):
             print(f"{ranks} ranks, round {number + 1}: {peer}", file=sys.stderr)
             cells = cells_of(peer)
-            plan = json.dumps(
-                {
-                    "budget": options.seconds,
-                    "cells": cells,
-                    "is_written": getattr(options, "written", False),
-                }
-            )
-            patience = PATIENCE + PATIENCE_PER_CELL * len(cells)
-            for line in by_name[peer].run(program, ranks, [plan], patience):
-                yield ranks, peer, json.loads(line)
+            first = getattr(options, "first", 0)
+            for some in [[cell] for cell in cells] if first else [cells]:
+                plan = json.dumps(
+                    {
+                        "budget": options.seconds,
+                        "cells": some,
+                        "first": first,
+                        "between": getattr(options, "between", False),
+                        "is_written": getattr(options, "written", False),
+                    }
+                )
+                patience = PATIENCE + PATIENCE_PER_CELL * len(some)
+                for line in by_name[peer].run(program, ranks, [plan], patience):
+                    yield ranks, peer, json.loads(line)
 
 
 def await_all(processes: Sequence[subprocess.Popen], end: float) -> str:
