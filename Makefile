@@ -16,6 +16,8 @@
 #   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS, and then what
 #                   clients say to servers that run
 #   make hostile    the cost of hostile requests for a store's server and a job; WHAT=add_on_blanks
+#   make simulate   the store in a simulated world, with faults: SEEDS=0:1000, or SEED=123
+#                   TRACE=1; make mutants plants faults that it has to find
 #   make soak       random programs, kills, threads: MINUTES=5 SEED=1 WHAT=differential,...
 #   make lint       layering, C-API rules, stubs, ruff, mypy, clang-format
 #   make tidy       clang-tidy over the core
@@ -30,6 +32,9 @@ PYTHON ?= python3
 TESTS ?=
 FUZZ_SECONDS ?= 60
 MINUTES ?= 5
+STAGE ?= store
+SEEDS ?= 0:1000
+TRACE ?=
 SEED ?=
 WHAT ?=
 
@@ -46,7 +51,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: hostile build demo test durations coverage test-c test-multi slow parity mpis \
-	test-mpis device asan ubsan tsan nogil nogil-tsan valgrind aarch64 fuzz soak lint \
+	test-mpis device asan ubsan tsan nogil nogil-tsan valgrind aarch64 fuzz soak simulate mutants lint \
 	tidy format bench pictures docs wheels clean
 
 build: export DISTLITE_WERROR = 1
@@ -245,6 +250,13 @@ fuzz: build/.extension build/address,undefined/.built
 hostile: build/.extension
 	$(BIN)/python tests/hostile/hostile.py $(WHAT)
 
+simulate: .venv/.packages
+	$(BIN)/python tests/simulate/simulate.py --stage=$(STAGE) --seeds=$(SEEDS) \
+		$(addprefix --seed=,$(SEED)) $(if $(TRACE),--trace)
+
+mutants: .venv/.packages
+	$(BIN)/python tests/simulate/mutants.py
+
 soak: build/.extension
 	$(BIN)/python tests/soak/soak.py --minutes $(MINUTES) $(addprefix --seed=,$(SEED)) \
 		$(addprefix --what=,$(WHAT))
@@ -259,7 +271,7 @@ lint: .venv/.lint build/.extension
 
 tidy: .venv/.tidy
 	find csrc -name '*.c' -not -path 'csrc/python/*' -not -name status.c | xargs -P 2 -n 8 sh -c \
-		'$(BIN)/clang-tidy --quiet "$$@" -- -std=c11 -D_GNU_SOURCE -Icsrc -Ipython/distlite/include \
+		'$(BIN)/clang-tidy --quiet "$$@" -- -std=c11 -D_GNU_SOURCE -Icsrc \
 		-include tests/lint/analyzed.h' tidy
 
 format: .venv/.lint

@@ -105,7 +105,7 @@ def extension() -> Extension:
     return Extension(
         "distlite._C",
         sources,
-        include_dirs=["csrc", "python/distlite/include"],
+        include_dirs=["csrc"],
         # -isystem: no warnings about conversions in NumPy's headers.
         extra_compile_args=[*compile_args, "-isystem", numpy.get_include()],
         extra_link_args=link_args,

@@ -55,7 +55,8 @@ def plot(points: np.ndarray, paths: np.ndarray, file: Path) -> None:
     figure = Figure(figsize=(5, 4), layout="constrained")
     axes = figure.add_subplot()
     shown = points[:: max(1, len(points) // 5000)]
-    axes.scatter(*shown.T, s=2, c=nearest(shown, paths[-1]), cmap="tab10", alpha=0.4)
+    x, y = shown.T
+    axes.scatter(x, y, s=2, c=nearest(shown, paths[-1]), cmap="tab10", alpha=0.4)
     for path in paths.swapaxes(0, 1):
         axes.plot(*path.T, color="black", marker=".", linewidth=1)
         axes.plot(*path[-1], "k*", markersize=10)
