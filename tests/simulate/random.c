@@ -5,24 +5,28 @@
 
 #include "world.h"
 
+#define STEP UINT64_C(0x9E3779B97F4A7C15)
+
+static uint64_t
+mix(uint64_t word)
+{
+    word = (word ^ (word >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    word = (word ^ (word >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return word ^ (word >> 31);
+}
+
+/* All streams walk the same cycle of states, so they have to begin far apart in it: a sum
+ * of multiples of the step would begin a neighbour's sequence a few steps further on. */
 sim_random
 sim_random_of(uint64_t seed, uint64_t stream)
 {
-    sim_random made = {seed * UINT64_C(0x9E3779B97F4A7C15)
-                       + stream * UINT64_C(0xD1B54A32D192ED03)};
-
-    (void)sim_random_next(&made);
-    return made;
+    return (sim_random){mix(mix(seed + STEP) + stream * STEP)};
 }
 
 uint64_t
 sim_random_next(sim_random *random)
 {
-    uint64_t word = random->state += UINT64_C(0x9E3779B97F4A7C15);
-
-    word = (word ^ (word >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    word = (word ^ (word >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return word ^ (word >> 31);
+    return mix(random->state += STEP);
 }
 
 uint64_t
