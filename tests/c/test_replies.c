@@ -437,6 +437,28 @@ CHECK_CASE(a_number_out_of_sequence_is_refused)
     close_fixture(&f);
 }
 
+CHECK_CASE(a_slot_that_lacks_changes_of_its_client_is_begun_anew)
+{
+    const uint64_t ahead[] = {3, 7, UINT64_MAX};
+    fixture f;
+
+    open_fixture(&f);
+    for (size_t i = 0; i < sizeof ahead / sizeof *ahead; i++) {
+        reconnect(&f, 0);
+        CHECK_BYTES(greet(&f, 0, MINE, 1), FRESH);
+        ask(&f, 0, change_of(DL_OP_ADD));
+        reconnect(&f, 0);
+        CHECK_BYTES(greet(&f, 0, MINE, ahead[i]), FRESH);
+        CHECK_EQUAL(f.hub.replies.slots.count, 1);
+        CHECK_EQUAL(f.hub.replies.forgotten, i + 1);
+        CHECK_EQUAL(ask(&f, 0, change_of(DL_OP_ADD)).data[1], 2 * i + 2);
+        return_to(&f, 0, ahead[i]);
+        CHECK_EQUAL(ask(&f, 0, change_of(DL_OP_ADD)).data[1], 2 * i + 2);
+        put_bytes(&f, 0, DL_LITERAL("\xc2")); /* it leaves */
+    }
+    close_fixture(&f);
+}
+
 CHECK_CASE(a_client_may_take_another_slot)
 {
     fixture f;

@@ -38,6 +38,12 @@ def test_the_store_passes_some_seeds() -> None:
     assert "100 seeds, 0 failed" in run("store", "0", "100")
 
 
+# The server's host loses what was not synced, and the client knows its slot further.
+@pytest.mark.parametrize("seed", [163, 210, 1848])
+def test_a_seed_that_failed_once_passes(seed: int) -> None:
+    assert "1 seeds, 0 failed" in run("store", str(seed), str(seed + 1))
+
+
 def test_a_seed_has_one_trace() -> None:
     assert "20 seeds, 0 failed" in run("--twice", "store", "0", "20")
 

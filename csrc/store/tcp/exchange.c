@@ -371,8 +371,8 @@ reopen(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
     if (!opened->is_remembered) {
         dl_status status =
             dl_fail(DL_MISMATCH,
-                    "the store's server at %s has forgotten this client, "
-                    "which was away for too long",
+                    "the store's server at %s has forgotten this client: it was away "
+                    "for too long, or the server's host has crashed meanwhile",
                     opened->peer);
         dl_connection_pool_give(pool, opened);
         return status;

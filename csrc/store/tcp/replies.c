@@ -324,6 +324,11 @@ dl_replies_open(dl_replies *replies, dl_table *table, const dl_slot *named,
 {
     dl_reply_slot *slot = find(replies, named);
 
+    /* The server's host has crashed, and the journal lacks the slot's last changes. */
+    if (slot != NULL && slot->session == NULL && named->sequence - 1 > slot->sequence) {
+        forget_lost(replies, table, slot);
+        slot = NULL;
+    }
     *is_remembered = slot != NULL;
     if (slot == NULL) {
         return make(replies, table, named);

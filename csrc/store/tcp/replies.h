@@ -65,8 +65,9 @@ void dl_replies_init(dl_replies *replies);
 void dl_replies_fini(dl_replies *replies);
 
 /* Returns the slot that a client names in its hello, which is a new one unless
- * `*is_remembered`.  NULL: out of memory (DL_NO_MEMORY), or a sequence number that does
- * not follow the slot's (DL_PROTOCOL).  The caller sets `session`. */
+ * `*is_remembered`: a slot without a connection that lacks changes which its client has
+ * made is forgotten first.  NULL: out of memory (DL_NO_MEMORY), or a sequence number that
+ * otherwise does not follow the slot's (DL_PROTOCOL).  The caller sets `session`. */
 dl_reply_slot *dl_replies_open(dl_replies *replies, dl_table *table,
                                const dl_slot *named, bool *is_remembered);
 
