@@ -33,7 +33,6 @@ MOST_CALLS, MOST_TURNS, LEAST_TURNS = 20, 200, 40
 WORLD = MPI.COMM_WORLD
 LOCATED = np.dtype([("value", "f8"), ("index", "i4")], align=True)
 RINGS: list[Any] = []
-REQUESTS: list[Any] = []
 Pair = tuple[Callable[[], object], Callable[[], object]]
 
 
@@ -106,8 +105,7 @@ def pairs(size: int) -> dict[str, Pair]:
 
 
 def message_pairs(array: Any, other: Any, peer: int) -> dict[str, Pair]:
-    """Returns the calls for messages that are probed, exchanged, or sent by persistent
-    calls."""
+    """Returns the calls for messages that are probed or exchanged."""
     is_odd = WORLD.rank % 2
 
     def our_probe() -> None:
@@ -132,30 +130,12 @@ def message_pairs(array: Any, other: Any, peer: int) -> dict[str, Pair]:
         distlite.recv(other, peer)
         work.wait()
 
-    ours = [
-        distlite.Persistent(distlite.recv, other, peer),
-        distlite.Persistent(distlite.send, array, peer),
-    ]
-    theirs = [WORLD.Recv_init(other, peer), WORLD.Send_init(array, peer)]
-    REQUESTS.extend(theirs)
-
-    def our_calls() -> None:
-        for call in ours:
-            call.start()
-        for call in ours:
-            call.wait()
-
-    def their_calls() -> None:
-        MPI.Prequest.Startall(theirs)
-        MPI.Request.Waitall(theirs)
-
     return {
         "probe, recv": (our_probe, their_probe),
         "isend and recv": (
             our_both,
             lambda: WORLD.Sendrecv(array, peer, 0, other, peer),
         ),
-        "persistent": (our_calls, their_calls),
     }
 
 
@@ -275,8 +255,6 @@ def main() -> None:
                     panels[name]["mpi4py"][size] = theirs
     if WORLD.rank == 0:
         plots.draw_sizes(options.plot, panels)
-    for request in REQUESTS:
-        request.Free()
     distlite.destroy_process_group()
 
 

@@ -209,14 +209,6 @@ check_call(operation *self)
     return checks[self->call->op](self->group, self->call, &self->context.fingerprint);
 }
 
-dl_status
-dl_group_check_collective(const dl_group *group, const dl_call *call)
-{
-    dl_fingerprint fingerprint = {.op = (uint8_t)call->op};
-
-    return checks[call->op](group, call, &fingerprint);
-}
-
 /* Takes the turn and runs an operation that was checked, on the caller's thread. */
 static inline dl_status
 run_operation(operation *self)

@@ -104,10 +104,6 @@ bool dl_group_are_brief(const dl_group *group, const dl_call *messages, int coun
 dl_status dl_group_submit(dl_group *group, const dl_call *call, dl_deadline deadline,
                           dl_work **work);
 
-/* Checks a collective as far as this rank can tell; submitting and running it do so
- * first. */
-dl_status dl_group_check_collective(const dl_group *group, const dl_call *call);
-
 /* The result of a message that was waited for. */
 typedef struct dl_message_end {
     int source;        /* rank that the message came from */

@@ -2562,10 +2562,6 @@ class _Pack: ...
 @final
 class _Reducer: ...
 
-@final
-class _Prepared:
-    def start(self) -> Work: ...
-
 def _pack(arrays: Sequence[Any], /) -> _Pack:
     """Returns the arrays, of one dtype, as one argument of an operation."""
 

@@ -76,7 +76,6 @@ _LATER = {
     "groups.regroup": "shrink_group split split_group",
     "groups.stateless": "StatelessGroup stateless_group",
     "objects.safe_encode": "register_safe_type",
-    "persistent_calls": "Persistent",
     "shared": "shared_zeros shared_zeros_like",
     "windows": "Window WindowLock",
 }

@@ -73,7 +73,6 @@ from .groups.options import (
 from .groups.regroup import shrink_group, split, split_group
 from .groups.stateless import StatelessGroup, stateless_group
 from .objects.safe_encode import register_safe_type
-from .persistent_calls import Persistent
 from .shared import shared_zeros, shared_zeros_like
 from .windows import Window, WindowLock
 
@@ -95,14 +94,14 @@ __all__ = [
     "BroadcastOptions", "Cartesian", "DebugLevel", "DeviceMesh", "DistBackendError",
     "DistError", "DistNetworkError", "DistStoreError", "FileStore", "Future",
     "GatherOptions", "GroupMember", "GroupName", "HashStore", "Hooks", "Message",
-    "Operation", "P2POp", "Persistent", "PrefixStore", "ProcessGroup",
-    "ProcessGroupGloo", "ProcessGroupNCCL", "QueueEmptyError", "ReduceOp",
-    "ReduceOptions", "ReduceScatterOptions", "ScatterOptions", "StatelessGroup",
-    "Store", "TCPStore", "Window", "WindowLock", "Work", "all_gather",
-    "all_gather_arrays", "all_gather_coalesced", "all_gather_into_tensor",
-    "all_gather_object", "all_gather_single", "all_reduce", "all_reduce_coalesced",
-    "all_to_all", "all_to_all_single", "barrier", "batch_isend_irecv", "best_backend",
-    "breakpoint", "broadcast", "broadcast_object_list", "collect_all", "cuda_stream",
+    "Operation", "P2POp", "PrefixStore", "ProcessGroup", "ProcessGroupGloo",
+    "ProcessGroupNCCL", "QueueEmptyError", "ReduceOp", "ReduceOptions",
+    "ReduceScatterOptions", "ScatterOptions", "StatelessGroup", "Store", "TCPStore",
+    "Window", "WindowLock", "Work", "all_gather", "all_gather_arrays",
+    "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object",
+    "all_gather_single", "all_reduce", "all_reduce_coalesced", "all_to_all",
+    "all_to_all_single", "barrier", "batch_isend_irecv", "best_backend", "breakpoint",
+    "broadcast", "broadcast_object_list", "collect_all", "cuda_stream",
     "default_pg_timeout", "destroy_process_group", "exscan", "gather", "gather_object",
     "gather_v", "get_backend", "get_backend_config", "get_debug_level",
     "get_default_backend_for_device", "get_global_rank", "get_group_rank",

@@ -453,23 +453,3 @@ def time_out_beside_a_wait(rank: int, world_size: int, init_method: str) -> str 
             text = str(error)
         store.set("failed", "")
     return text
-
-
-def start_beside_another_line(rank: int, world_size: int, init_method: str) -> Any:
-    """The line of a prepared operation is that which prepared it."""
-    init(rank, world_size, init_method)
-    from distlite.tools.recording import own
-
-    call = _prepare()
-    dist.barrier()
-    call.start().wait()
-    mine = own()
-    dist.barrier()
-    dist.destroy_process_group()
-    assert mine is not None
-    last = mine.last_ended()
-    return last and (last.op, last.site and last.site.function)
-
-
-def _prepare() -> Any:
-    return dist.Persistent(dist.all_reduce, np.zeros(3))

@@ -146,7 +146,6 @@ def refusals(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
         "strided": said(distlite.all_reduce, CudaArray(np.ones((4, 4))[:, ::2])),
         "read-only": said(distlite.all_reduce, read_only()),
         "function": said(distlite.all_reduce, array, np.hypot),
-        "persistent": said(distlite.Persistent, distlite.all_reduce, array),
     }
     part = distlite.new_group(backend="cpu:gloo")
     found["not served"] = said(distlite.all_reduce, array, group=part)

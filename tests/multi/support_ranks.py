@@ -89,11 +89,6 @@ def calls(
             assert message is not None and (message.tag, message.nbytes) == (0, 16)
             d.recv(put(0.0), 0)
 
-    def again() -> None:
-        call = d.Persistent(d.all_reduce, put(1.0))
-        for _ in range(2):
-            call.start().wait()
-
     def later() -> None:
         work = d.all_reduce(put(1.0), async_op=True)
         assert work is not None
@@ -118,7 +113,6 @@ def calls(
         "all_to_all": lambda: d.all_to_all(many(), many()),
         "barrier": d.barrier,
         "async_op=True": later,
-        "Persistent": again,
         "all_gather_object": lambda: d.all_gather_object([None] * size, rank),
         "monitored_barrier": d.monitored_barrier,
         "new_group": lambda: d.barrier(d.new_group()),

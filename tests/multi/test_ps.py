@@ -21,7 +21,6 @@ from recorder_ranks import (
     lose_a_rank,
     miss_a_message,
     raise_before_the_table,
-    start_beside_another_line,
     time_out_beside_a_wait,
 )
 from workers import rank_outcomes, run_ranks
@@ -269,11 +268,6 @@ def test_a_timeout_says_what_the_late_rank_waits_for(tmp_path):
         wait in outcomes[1].value
         and "in time_out_beside_a_wait" in (outcomes[1].value.partition(wait)[2])
     )
-
-
-def test_a_prepared_operation_has_the_line_that_prepared_it():
-    lines = run_ranks(start_beside_another_line, 2)
-    assert lines == [("all_reduce", "_prepare")] * 2
 
 
 ALONE = """

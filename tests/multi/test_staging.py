@@ -46,7 +46,6 @@ def test_what_a_group_says_of_itself_and_refuses():
         assert "is not contiguous; the gloo backend needs a" in found["strided"]
         assert "the array is read-only" in found["read-only"]
         assert "is for arrays in the CPU's memory" in found["function"]
-        assert "are for arrays in the CPU's memory" in found["persistent"]
         assert "has no backend for that device" in found["not served"]
         assert found["its config"] == "cpu:gloo"
         assert found["by hand"] == [2.0, 2.0]

@@ -638,15 +638,10 @@ def many_lines(seconds: float) -> None:
 
 
 @scenario
-def prepared_and_windows(seconds: float) -> None:
+def windows(seconds: float) -> None:
     group = ProcessGroup(HashStore(), 0, 1)
-    array = np.ones(4)
-    call = distlite.Persistent(distlite.all_reduce, array, group=group)
     window = distlite.Window(8, np.float64, group=group)
     places = itertools.count()
-
-    def start(_: random.Random) -> None:
-        call.start().wait()
 
     def access_some() -> Step:
         """Each has elements of its own for what is not atomic."""
@@ -666,8 +661,8 @@ def prepared_and_windows(seconds: float) -> None:
         with window.lock(0):
             window.fetch_and_op(1.0, 0, offset=6)
 
-    steps = [start, access_some(), access_some(), hold]
-    run(seconds, *steps, told=(DistError, RuntimeError))
+    told = (DistError, RuntimeError)
+    run(seconds, access_some(), access_some(), hold, told=told)
     window.close()
     group.shutdown()
 

@@ -298,27 +298,6 @@ def of_numpy() -> list[Any]:
     return rows_of(profiler)
 
 
-def of_repeated() -> list[Any]:
-    """Each start is an event; preparing the operation, before or meanwhile, is none."""
-    import numpy as np
-
-    rank = distlite.get_rank()
-    early = distlite.Persistent(distlite.all_reduce, torch.ones(3))
-    silent = distlite.Persistent(distlite.all_reduce, np.ones(3))
-    with PROFILERS["profiler"]() as profiler:
-        gather = distlite.Persistent(distlite.all_gather, pair(2), torch.ones(2))
-        message = distlite.Persistent(
-            distlite.send if rank == 0 else distlite.recv, torch.ones(4), 1 - rank
-        )
-        calls = [early, gather, message, distlite.Persistent(distlite.barrier), silent]
-        for _ in range(2):
-            for call in calls:
-                assert call is not None
-                call.start().wait()
-    early.start().wait()
-    return rows_of(profiler)
-
-
 def of_own_operations() -> list[Any]:
     """Those that gloo carries out as others."""
     with PROFILERS["profiler"]() as profiler:
@@ -352,7 +331,6 @@ def profile(
         if backend == "own":
             own["of numpy"] = of_numpy()
             own["of own operations"] = of_own_operations()
-            own["of repeated"] = of_repeated()
             own["of a failure"] = of_a_failure(rank)
         dist.barrier()
         dist.destroy_process_group()

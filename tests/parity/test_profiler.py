@@ -75,14 +75,6 @@ def test_arrays_of_numpy_make_no_events(ranks):
         assert found["own"]["of numpy"] == []
 
 
-def test_an_operation_that_is_started_repeatedly_has_an_event_for_each(ranks):
-    for found, message in zip(ranks, ("send", "recv"), strict=True):
-        shapes = {"all_gather": [[2]], "all_reduce": [[3]], "barrier": []}
-        shapes[message] = [[4]]
-        expected = [[f"gloo:{name}", shapes[name], True, True, 1] for name in shapes]
-        assert found["own"]["of repeated"] == sorted(expected * 2)
-
-
 def test_operations_that_gloo_carries_out_as_others_have_their_own_names(ranks):
     for found in ranks:
         assert [row[:2] for row in found["own"]["of own operations"]] == [

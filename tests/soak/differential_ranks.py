@@ -710,37 +710,6 @@ def probed(world: World, group: Group) -> None:
         expect(room, every[number], f"message of tag {tag} that was looked for")
 
 
-def repeated(world: World, group: Group) -> None:
-    """An operation that was prepared once, several times."""
-    size, mine = len(group), group.ranks.index(world.rank)
-    name = world.shared.choice(["all_reduce", "broadcast", "all_gather_single"])
-    count = world.count(lists=True)
-    tensor = world.place(np.zeros(count, np.int64)).reshape(-1)
-    every = np.zeros(count * size, np.int64)
-    if name == "all_reduce":
-        call = distlite.Persistent(distlite.all_reduce, tensor, group=group.handle)
-    elif name == "broadcast":
-        call = distlite.Persistent(
-            distlite.broadcast, tensor, None, group.handle, group_src=0
-        )
-    else:
-        call = distlite.Persistent(
-            distlite.all_gather_single, every, tensor, group.handle
-        )
-    assert call is not None
-    for turn in range(world.shared.randrange(1, 5)):
-        inputs = [world.data(np.int64, count, turn, rank) for rank in range(size)]
-        tensor[:] = inputs[mine]
-        call.start().wait()
-        if name == "all_gather_single":
-            expect(every, np.concatenate(inputs), f"{name}, turn {turn}")
-            continue
-        right = inputs[0]
-        for each in inputs[1:] if name == "all_reduce" else []:
-            right = right + each
-        expect(tensor, right, f"{name}, turn {turn}")
-
-
 def neighbours(world: World, group: Group) -> None:
     """A grid of the group, in which each rank tells its neighbours its number."""
     mine = group.ranks.index(world.rank)
@@ -851,8 +820,8 @@ def aliases(world: World, group: Group) -> None:
 # -- The program
 
 # What ends with the step.
-TALKS = [objects, objects, objects, message_objects, probed, probed, repeated]
-TALKS += [repeated, neighbours, crossing_objects, crossing_objects]
+TALKS = [objects, objects, objects, message_objects, probed, probed]
+TALKS += [neighbours, crossing_objects, crossing_objects]
 
 
 def finish(world: World, pending: Pending) -> None:

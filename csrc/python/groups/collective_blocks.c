@@ -291,13 +291,12 @@ note_write(const dlpy_side *side)
 
 /* The first array of a list represents the whole list. */
 static bool
-shows(const dlpy_collective *call, const dlpy_side *side)
+shows(const dlpy_side *side)
 {
     const dlpy_tensor *tensor =
         side->has_tensor || side->list.count == 0 ? &side->tensor : side->list.tensors;
 
-    return (side->has_tensor || side->list.count > 0)
-           && dlpy_collective_shows(call, tensor);
+    return (side->has_tensor || side->list.count > 0) && dlpy_events_want(tensor);
 }
 
 /* A list has a reference to its arrays already. */
@@ -317,7 +316,7 @@ dlpy_sides_finish(dlpy_collective *self, dl_call *call, dlpy_side *input,
     dlpy_work_keep keep = {.guard = &guard};
     PyObject *result;
 
-    if (shows(self, input) || shows(self, output)) {
+    if (shows(input) || shows(output)) {
         self->inputs = arrays_of(input);
     }
     if (note_write(output) < 0

@@ -5,7 +5,6 @@
 
 #include "python/arrays/cuda_arg.h"
 #include "python/groups/default_group.h"
-#include "python/groups/prepared_type.h"
 #include "python/groups/reducer_type.h"
 #include "python/module/convert.h"
 #include "python/module/errors.h"
@@ -77,10 +76,6 @@ find_group(dlpy_state *state, PyObject *object, const char *function, PyObject *
 static int
 take_keyword(const char *name, PyObject *value, dlpy_collective *self)
 {
-    if (strcmp(name, "_prepare") == 0) {
-        self->prepares = self->is_async = value == Py_True;
-        return 0;
-    }
     if (strcmp(name, "_timeout") == 0) {
         self->has_timeout = true;
         return dlpy_timeout_from(value, -1, &self->timeout);
@@ -126,7 +121,7 @@ dlpy_collective_end_stream(dlpy_collective *self)
     return -1;
 }
 
-/* Begins a call whose `is_async` is known unless it is prepared. */
+/* Begins a call whose `is_async` is known. */
 static inline int
 meet(dlpy_state *state, const dlpy_signature *signature, PyObject *const *values,
      int group, dlpy_collective *self)
@@ -134,7 +129,6 @@ meet(dlpy_state *state, const dlpy_signature *signature, PyObject *const *values
     self->state = state;
     self->has_timeout = false;
     self->has_stream = false;
-    self->prepares = false;
     self->inputs = NULL;
     self->reducer = NULL;
     int found = find_group(state, values[group], signature->function, &self->group);
@@ -149,13 +143,6 @@ meet(dlpy_state *state, const dlpy_signature *signature, PyObject *const *values
     }
     if (!dlpy_group_has_handler(self->group)) {
         return 1;
-    }
-    if (self->prepares) {
-        Py_CLEAR(self->group);
-        PyErr_SetString(PyExc_NotImplementedError,
-                        "persistent operations are not for groups whose operations are "
-                        "written in Python");
-        return -1;
     }
     return dlpy_group_handle(self->group, signature, values, &self->answer);
 }
@@ -233,11 +220,9 @@ dlpy_collective_root(const dlpy_collective *self, const char *name, PyObject *pe
                : dlpy_group_rank_of(self->group, rank, root);
 }
 
-/* Makes a Work, or a _Prepared for a call that is started later.  Either keeps the
- * reducer, too. */
+/* Makes a Work, which keeps the reducer, too. */
 static PyObject *
-prepare(const dlpy_collective *self, const dl_call *call, const dlpy_work_keep *keep,
-        dl_deadline deadline)
+prepare(const dlpy_collective *self, const dlpy_work_keep *keep)
 {
     dlpy_work_keep kept = *keep;
     PyObject *pins = NULL;
@@ -250,10 +235,7 @@ prepare(const dlpy_collective *self, const dl_call *call, const dlpy_work_keep *
         }
         kept.pins = pins;
     }
-    PyObject *prepared = self->prepares
-                             ? dlpy_prepared_new(self->state, self->group, call, &kept,
-                                                 self->inputs, deadline.limit)
-                             : dlpy_work_prepare(self->state, &kept);
+    PyObject *prepared = dlpy_work_prepare(self->state, &kept);
     Py_XDECREF(pins);
     return prepared;
 }
@@ -278,12 +260,12 @@ static PyObject *
 submit(dlpy_collective *self, dl_call *call, const dlpy_work_keep *keep,
        dl_deadline deadline)
 {
-    PyObject *prepared = prepare(self, call, keep, deadline);
+    PyObject *prepared = prepare(self, keep);
     dl_work *work;
     dl_status status;
 
-    if (prepared == NULL || self->prepares) {
-        return prepared;
+    if (prepared == NULL) {
+        return NULL;
     }
     dlpy_work_name_group(prepared, self->group);
     call->guard = dlpy_work_guard(prepared);
@@ -349,7 +331,7 @@ dlpy_collective_finish_by(dlpy_collective *self, dl_call *call,
     if (dlpy_collective_check_stream(self) < 0) {
         return dlpy_collective_give_up(self);
     }
-    PyObject *result = self->inputs == NULL || self->prepares
+    PyObject *result = self->inputs == NULL
                            ? carry_out(self, call, keep, deadline)
                            : carry_out_as_event(self, call, keep, deadline);
     if (self->reducer != NULL && result == NULL) {

@@ -18,27 +18,16 @@ typedef struct dlpy_collective {
     dl_group *core;
     PyObject *answer;  /* the result of a call that did not reach the core */
     PyObject *reducer; /* owned: the _Reducer of a reduction that has one; else NULL */
-    /* Borrowed: the inputs for the event of torch's profiler; NULL if it is off and the
-     * call is not one that starts later. */
-    PyObject *inputs;
+    PyObject *inputs;  /* borrowed: for the event (events.h); NULL if none is wanted */
     bool is_async;
-    bool prepares;   /* nothing begins: the result is a _Prepared (prepared_type.h) */
     bool has_stream; /* the call has a `stream` argument (cuda_arg.h) */
     bool has_timeout;
     int64_t timeout; /* the timeout of this call, if has_timeout */
 } dlpy_collective;
 
-/* Returns true if the call needs its `inputs`, given one of its arrays. */
-static inline bool
-dlpy_collective_shows(const dlpy_collective *self, const dlpy_tensor *tensor)
-{
-    return self->prepares || dlpy_events_want(tensor);
-}
-
 /* The keyword-only arguments of collectives: the stream (cuda_arg.h), and for the package
- * itself a timeout of this call alone (group_methods.py) and whether the call is only
- * prepared (persistent_calls.py). */
-#define DLPY_KEYWORDS "*stream", "*_timeout", "*_prepare"
+ * itself a timeout of this call alone (group_methods.py). */
+#define DLPY_KEYWORDS "*stream", "*_timeout"
 
 /* Begins a call.  `values` are the arguments of `signature`; argument number `group` is
  * the group and the next one is async_op, each of which may be NULL.

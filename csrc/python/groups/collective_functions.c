@@ -131,7 +131,7 @@ finish_in_place(dlpy_collective *self, dl_call *call, dlpy_tensor *tensor,
     static const dlpy_work_keep nothing;
     PyObject *result;
 
-    if (dlpy_collective_shows(self, tensor)) {
+    if (dlpy_events_want(tensor)) {
         self->inputs = array;
     }
     if (writes && dlpy_tensor_note_write(tensor, array) < 0) {
@@ -170,7 +170,7 @@ typedef struct in_place {
 static inline __attribute__((always_inline)) PyObject *
 run_in_place(PyObject *module, const in_place *form, dlpy_call call)
 {
-    PyObject *values[9];
+    PyObject *values[8];
     dlpy_collective self;
     dlpy_tensor tensor;
     dl_call core = {.op = form->op};
@@ -310,11 +310,10 @@ barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
 {
     static const dlpy_signature signature = {
         .function = "barrier",
-        .names = {"group", "async_op", "device_ids", "timeout", "*_timeout",
-                  "*_prepare"},
+        .names = {"group", "async_op", "device_ids", "timeout", "*_timeout"},
     };
     dlpy_call call = {args, count, keywords};
-    PyObject *values[6];
+    PyObject *values[5];
     dlpy_collective self;
     int64_t timeout;
 
@@ -332,7 +331,7 @@ barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
         && meet_on_device(&self, timeout) < 0) {
         return dlpy_collective_give_up(&self);
     }
-    if (self.prepares || dlpy_events_are_on()) {
+    if (dlpy_events_are_on()) {
         self.inputs = Py_None;
     }
     dl_call core = dl_call_barrier();

@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "python/groups/p2p_message.h"
 #include "python/groups/p2p_op_type.h"
-#include "python/groups/prepared_type.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"
@@ -22,8 +21,7 @@ typedef struct form {
     dlpy_signature signature;
 } form;
 
-#define NAMES(peer, group_peer) \
-    {"tensor", peer, "group", "tag", group_peer, "*stream", "*_prepare"}
+#define NAMES(peer, group_peer) {"tensor", peer, "group", "tag", group_peer, "*stream"}
 
 static const form send_form = {DL_SEND, {"send", 1, NAMES("dst", "group_dst")}};
 static const form recv_form = {DL_RECV, {"recv", 1, NAMES("src", "group_src")}};
@@ -112,32 +110,9 @@ exchange(dlpy_message *self, int *source)
     return status == DL_OK ? 0 : -1;
 }
 
-/* A send or receive that is started later. */
-static PyObject *
-postpone(dlpy_message *self)
-{
-    dlpy_guard guard = {0};
-    PyObject *result = NULL;
-
-    if (dlpy_guard_add(&guard, self->array, &self->tensor) == 0) {
-        dlpy_work_keep keep = {
-            .pins = self->tensor.owner, .outputs = self->array, .guard = &guard};
-        result = dlpy_prepared_new(self->collective.state, self->collective.group,
-                                   &self->core, &keep, self->array,
-                                   dlpy_collective_timeout(&self->collective));
-    }
-    dlpy_guard_clear(&guard);
-    dlpy_tensor_release(&self->tensor);
-    Py_CLEAR(self->collective.group);
-    return result;
-}
-
 static PyObject *
 post(dlpy_message *self)
 {
-    if (self->collective.prepares) {
-        return postpone(self);
-    }
     PyObject *event = begin_event(self);
     PyObject *prepared = dlpy_message_prepare(self);
     dl_group *group = self->collective.core;

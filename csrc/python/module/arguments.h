@@ -13,7 +13,7 @@
 #define DLPY_ARGUMENTS_LIMIT 16
 
 /* The largest number of keyword-only parameters among them. */
-#define DLPY_KEYWORD_ONLY_LIMIT 3
+#define DLPY_KEYWORD_ONLY_LIMIT 2
 
 typedef struct dlpy_signature {
     const char *function; /* for error messages */

@@ -17,7 +17,6 @@ int dlpy_add_group_join(PyObject *module);
 int dlpy_add_default_group(PyObject *module);
 int dlpy_add_collective_functions(PyObject *module);
 int dlpy_add_reducers(PyObject *module);
-int dlpy_add_prepared(PyObject *module);
 int dlpy_add_p2p_op(PyObject *module);
 int dlpy_add_p2p_functions(PyObject *module);
 int dlpy_add_p2p_batches(PyObject *module);

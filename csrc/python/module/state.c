@@ -67,9 +67,8 @@ static const size_t references[] = {
     offsetof(dlpy_state, custom_handler),    offsetof(dlpy_state, red_op_type),
     offsetof(dlpy_state, reduce_op_type),    offsetof(dlpy_state, make_reducer),
     offsetof(dlpy_state, reducers),          offsetof(dlpy_state, reducer_type),
-    offsetof(dlpy_state, prepared_type),     offsetof(dlpy_state, p2p_op_type),
-    offsetof(dlpy_state, pack_type),         offsetof(dlpy_state, work_type),
-    offsetof(dlpy_state, future_of_work),
+    offsetof(dlpy_state, p2p_op_type),       offsetof(dlpy_state, pack_type),
+    offsetof(dlpy_state, work_type),         offsetof(dlpy_state, future_of_work),
 };
 
 #define REFERENCE_COUNT (sizeof references / sizeof *references)

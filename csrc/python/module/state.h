@@ -33,7 +33,6 @@ typedef struct dlpy_state {
     PyObject *make_reducer;   /* of reduce_op.py; see reducer_type.h */
     PyObject *reducers;       /* dict: those that it has made */
     PyTypeObject *reducer_type;
-    PyTypeObject *prepared_type;
     PyTypeObject *p2p_op_type;
 
     PyTypeObject *pack_type;
