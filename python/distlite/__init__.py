@@ -87,6 +87,25 @@ _MODULES = (
 )
 
 
+# Public, but not shown by dir(): what few programs name, so that completion shows what
+# many do.
+_UNLISTED = (
+    "AllToAllOptions AllgatherOptions AllreduceCoalescedOptions AllreduceOptions "
+    "BackendConfig BarrierOptions BroadcastOptions DebugLevel GatherOptions "
+    "GroupMember GroupName Hooks Message Operation Persistent ProcessGroupGloo "
+    "ProcessGroupNCCL QueueEmptyError ReduceOptions ReduceScatterOptions "
+    "ScatterOptions StatelessGroup WindowLock all_gather_coalesced "
+    "all_reduce_coalesced best_backend breakpoint collect_all cuda_stream "
+    "default_pg_timeout device_mesh distributed_c10d get_backend_config "
+    "get_debug_level get_default_backend_for_device get_pg_count is_gloo_available "
+    "is_mpi_available is_nccl_available is_torchelastic_launched is_ucc_available "
+    "is_xccl_available launch multiprocessing new_subgroups_by_enumeration "
+    "record_comm reduce_op register_rendezvous_handler register_safe_type rendezvous "
+    "run set_debug_level set_debug_level_from_env set_safe_objects shared_zeros_like "
+    "stores supports_complex"
+)
+
+
 def _import(home: str) -> object:
     __import__(f"distlite.{home}")
     return sys.modules[f"distlite.{home}"]
@@ -129,4 +148,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_MODULES, "__version__"])
+    return sorted({*__all__, *_MODULES, "__version__"}.difference(_UNLISTED.split()))

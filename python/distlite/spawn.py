@@ -4,6 +4,8 @@
     from distlite.spawn import spawn
     spawn(train, args=("tcp://127.0.0.1:29500", 4), nprocs=4)  # train(i, *args)
 
+The module itself can be called as well: `distlite.spawn(train, nprocs=4)`.
+
 The first one that fails ends the others; its traceback is part of the exception. If a
 rank failed only because it lost another one, that other one counts as the first.
 """
@@ -507,13 +509,9 @@ def _signal_name(number: int) -> str:
 
 
 class _Module(types.ModuleType):
-    """This module, which is easily taken for its function."""
+    """This module, which is called as its function."""
 
-    def __call__(self, *args: object, **kwargs: object) -> object:
-        raise TypeError(
-            "distlite.spawn is a module; its function is distlite.spawn.spawn, as in "
-            "`from distlite.spawn import spawn`"
-        )
+    __call__ = staticmethod(spawn)
 
 
 sys.modules[__name__].__class__ = _Module

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import spawned_ranks
 
 import distlite.multiprocessing
+import distlite.spawn
 from distlite.launch import errors
 from distlite.spawn import (
     ProcessContext,
@@ -30,6 +32,16 @@ LIMIT = 60
 
 def test_the_group_of_a_spawned_program(tmp_path):
     assert spawn(spawned_ranks.all_reduce, (f"file://{tmp_path}/meet", 2), 2) is None
+
+
+def test_the_module_is_called_as_its_function(tmp_path):
+    # A program has the module by `import distlite as dist`.
+    call: Callable[..., None] = distlite.spawn
+    assert callable(call) and not isinstance(call, type(spawn))
+    assert call(spawned_ranks.all_reduce, (f"file://{tmp_path}/meet", 1)) is None
+    with pytest.raises(TypeError, match="args must be a tuple"):
+        call(spawned_ranks.all_reduce, 5, nprocs=1)
+    assert distlite.spawn.spawn is spawn
 
 
 # The first with new interpreters, the others cheaply.
