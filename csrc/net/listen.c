@@ -156,6 +156,17 @@ means_all_addresses(const char *host, const dl_address *addresses, size_t count)
     return false;
 }
 
+/* Adds the remedy, of whoever serves the store, to the resolver's answer. */
+static dl_status
+fail_unresolved(const dl_error *answer)
+{
+    return dl_fail(answer->status,
+                   "%s; check that MASTER_ADDR is a name or an address of the host of "
+                   "rank 0, which serves the store: `getent hosts` with the name, on "
+                   "that host, has to print its address",
+                   answer->text);
+}
+
 /* Retries until the deadline: a name may become known while its host starts, as in a
  * cluster whose name service follows what is running.  If the last look-up is out of
  * time, the error is that of an earlier answer, which says more. */
@@ -169,7 +180,7 @@ resolve_in_time(const char *host, uint16_t port, dl_deadline deadline,
     for (;;) {
         dl_status status = dl_address_resolve(host, port, deadline, addresses, count);
         if (status == DL_TIMEOUT && answer.status != DL_OK) {
-            return dl_fail_again(&answer);
+            return fail_unresolved(&answer);
         }
         if (status != DL_NETWORK) {
             return status;
@@ -181,7 +192,7 @@ resolve_in_time(const char *host, uint16_t port, dl_deadline deadline,
         answer = *dl_last_error();
         dl_status pause = dl_backoff_sleep(&backoff, deadline, NULL);
         if (pause != DL_OK) {
-            return pause == DL_TIMEOUT ? status : pause;
+            return pause == DL_TIMEOUT ? fail_unresolved(&answer) : pause;
         }
     }
 }

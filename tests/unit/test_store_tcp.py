@@ -140,8 +140,18 @@ def test_a_refused_connection_is_an_error_in_time():
 
 
 def test_an_unknown_host_is_an_error():
-    with pytest.raises(DistNetworkError, match=r"no\.such\.host\.invalid"):
+    with pytest.raises(
+        DistNetworkError,
+        match=r"client socket has timed out after.*no\.such\.host\.invalid.* "
+        "check that .* MASTER_ADDR is a name by which this host reaches it",
+    ):
         TCPStore("no.such.host.invalid", 1, timeout=0.5)
+    with pytest.raises(
+        DistNetworkError,
+        match=r"^no\.such\.host\.invalid: .*; check that MASTER_ADDR is a name or an "
+        "address of the host of rank 0",
+    ):
+        TCPStore("no.such.host.invalid", 0, is_master=True, timeout=0.5)
 
 
 def test_a_client_may_come_before_the_server():
