@@ -36,6 +36,7 @@ static struct {
     bool has_journal;
     dl_journal_sync sync;
     bool is_serving;
+    bool is_planned; /* a start of the next one */
     int64_t serving_since;
     bool must_stop;
     bool has_stopped;
@@ -84,6 +85,7 @@ plan_restart(void)
 {
     server.is_serving = false;
     if (!server.must_stop) {
+        server.is_planned = true;
         int64_t at =
             sim.now + sim_random_span(&server.random, RESTART_LEAST, RESTART_MOST);
         int64_t up_at = sim.host_up_at[SERVER_HOST];
@@ -137,6 +139,7 @@ static void
 start_server(void *context)
 {
     (void)context;
+    server.is_planned = false;
     if (!server.must_stop) {
         server.may_fail = false;
         server.process = sim_process_start(server.started++ == 0 ? "server" : "server'",
@@ -148,7 +151,8 @@ static void
 look_for_end(void *context)
 {
     (void)context;
-    if (!server.process->is_alive && server.is_serving) {
+    /* It may have been killed while it was starting. */
+    if (!server.process->is_alive && !server.is_planned) {
         plan_restart();
     }
 }
