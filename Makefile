@@ -8,8 +8,8 @@
 #                   durations measures them anew, for equal parts
 #   make test-mpis  the mpi backend with the MPIs of PyPI, over their networks
 #   make device     the tests that need a GPU; CUDA=13 for the newer runtime
-#   make asan       C and unit tests under a sanitizer; also ubsan, tsan, valgrind, and
-#                   aarch64, C tests on an emulated processor
+#   make asan       C and unit tests and the simulator under a sanitizer; also ubsan, tsan,
+#                   valgrind, and aarch64, C tests on an emulated processor
 #   make nogil      threads that share everything, on a Python without a GIL;
 #                   FREE_THREADED=python3.14t TESTS="share_a_work"; also nogil-tsan
 #   make coverage   lines that the tests run, of C and of Python, into build/coverage
@@ -177,7 +177,7 @@ SANITIZED = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-n
 
 asan: export DISTLITE_SANITIZE = address,undefined
 asan: build/address,undefined/.built
-	$(PYTEST) tests/c $(TESTS)
+	$(PYTEST) tests/c tests/simulate $(TESTS)
 	$(SANITIZED) $(PYTEST) tests/unit tests/fuzz/test_live_servers.py $(TESTS)
 
 ubsan: export DISTLITE_SANITIZE = undefined

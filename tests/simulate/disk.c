@@ -91,13 +91,8 @@ static void
 resize(contents *of, size_t size)
 {
     if (size > of->capacity) {
-        size_t capacity = 2 * size;
-        uint8_t *grown = sim_allocate(capacity);
-        if (of->size > 0) {
-            memcpy(grown, of->bytes, of->size);
-        }
-        of->bytes = grown;
-        of->capacity = capacity;
+        of->capacity = 2 * size;
+        of->bytes = sim_grow(of->bytes, of->size, of->capacity);
     }
     if (size > of->size) {
         memset(of->bytes + of->size, 0, size - of->size);

@@ -36,6 +36,18 @@ sim_allocate(size_t size)
     return memory;
 }
 
+void *
+sim_grow(void *memory, size_t used, size_t size)
+{
+    void *grown = sim_allocate(size);
+
+    if (used > 0) {
+        memcpy(grown, memory, used);
+    }
+    __real_free(memory);
+    return grown;
+}
+
 static bool
 must_fail(void)
 {
@@ -108,11 +120,10 @@ __wrap_strdup(const char *text)
 void
 __wrap_free(void *memory)
 {
-    head *block = (head *)memory - 1;
-
     if (memory == NULL) {
         return;
     }
+    head *block = (head *)memory - 1;
     if (block->mark != MARK) {
         sim_fail("memory is freed that was not allocated, or is freed twice");
     }

@@ -124,18 +124,15 @@ static void
 make_room(sim_stream *stream, size_t size)
 {
     if (stream->last + size > stream->capacity) {
-        size_t capacity = 2 * (stream->last + size);
-        uint8_t *grown = sim_allocate(capacity);
-        memcpy(grown, stream->bytes, stream->last);
-        stream->bytes = grown;
-        stream->capacity = capacity;
+        stream->capacity = 2 * (stream->last + size);
+        stream->bytes = sim_grow(stream->bytes, stream->last, stream->capacity);
     }
     if (stream->segment_last == stream->segment_capacity) {
-        size_t capacity = 2 * stream->segment_capacity + 16;
-        sim_segment *grown = sim_allocate(capacity * sizeof *grown);
-        memcpy(grown, stream->segments, stream->segment_last * sizeof *grown);
-        stream->segments = grown;
-        stream->segment_capacity = capacity;
+        size_t used = stream->segment_last * sizeof *stream->segments;
+        stream->segment_capacity = 2 * stream->segment_capacity + 16;
+        stream->segments =
+            sim_grow(stream->segments, used,
+                     stream->segment_capacity * sizeof *stream->segments);
     }
 }
 

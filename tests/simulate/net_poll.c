@@ -83,11 +83,11 @@ static void
 add_watch(sim_descriptor *epoll, int fd, const struct epoll_event *event)
 {
     if (epoll->watch_count == epoll->watch_capacity) {
-        int capacity = 2 * epoll->watch_capacity + 16;
-        sim_watch *grown = sim_allocate((size_t)capacity * sizeof *grown);
-        memcpy(grown, epoll->watches, (size_t)epoll->watch_count * sizeof *grown);
-        epoll->watches = grown;
-        epoll->watch_capacity = capacity;
+        size_t used = (size_t)epoll->watch_count * sizeof *epoll->watches;
+        epoll->watch_capacity = 2 * epoll->watch_capacity + 16;
+        epoll->watches =
+            sim_grow(epoll->watches, used,
+                     (size_t)epoll->watch_capacity * sizeof *epoll->watches);
     }
     epoll->watches[epoll->watch_count++] =
         (sim_watch){fd, event->events, event->data.ptr};

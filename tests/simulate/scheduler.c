@@ -13,6 +13,10 @@
 
 #include "world.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
+
 #define STACK_SIZE (256u << 10)
 #define TASKS 256
 #define TIMERS 4096
@@ -57,6 +61,10 @@ static sim_process processes[PROCESSES];
 static int process_count;
 static sim_task *current;
 static ucontext_t scheduler;
+#ifdef __SANITIZE_ADDRESS__
+static const void *scheduler_stack;
+static size_t scheduler_stack_size;
+#endif
 static uint8_t *locals;
 static uint8_t *first_locals;
 static size_t locals_size;
@@ -180,6 +188,28 @@ sim_task_is_over(void *task)
     return ((sim_task *)task)->state == TASK_OVER;
 }
 
+/* AddressSanitizer has to know which stack is in use: that of `to`, or the scheduler's if
+ * it is NULL. */
+static void
+begin_switch(const ucontext_t *to)
+{
+    (void)to;
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_start_switch_fiber(NULL, to ? to->uc_stack.ss_sp : scheduler_stack,
+                                   to ? to->uc_stack.ss_size : scheduler_stack_size);
+#endif
+}
+
+static void
+end_switch(bool is_in_task)
+{
+    (void)is_in_task;
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(NULL, is_in_task ? &scheduler_stack : NULL,
+                                    is_in_task ? &scheduler_stack_size : NULL);
+#endif
+}
+
 /* Leaves the coroutine for the scheduler. */
 static void
 leave(void)
@@ -188,7 +218,9 @@ leave(void)
 
     self->error = errno;
     memcpy(self->locals, locals, locals_size);
+    begin_switch(NULL);
     swapcontext(&self->context, &scheduler);
+    end_switch(true);
     errno = self->error;
 }
 
@@ -197,6 +229,7 @@ begin_task(void)
 {
     sim_task *self = current;
 
+    end_switch(true);
     self->run(self->argument);
     self->state = TASK_OVER;
     self->process->live_tasks--;
@@ -425,7 +458,9 @@ sim_run(bool (*is_over)(void), int64_t limit)
         current = next;
         next->state = TASK_READY;
         memcpy(locals, next->locals, locals_size);
+        begin_switch(&next->context);
         swapcontext(&scheduler, &next->context);
+        end_switch(false);
         current = NULL;
     }
 }

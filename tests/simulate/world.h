@@ -135,5 +135,7 @@ bool sim_descriptor_take(void);
 
 /* memory.c */
 void *sim_allocate(size_t size); /* zeroed, outside every process; never fails */
+/* Moves the first `used` bytes of such memory, which may be NULL, to a larger one. */
+void *sim_grow(void *memory, size_t used, size_t size);
 
 #endif
