@@ -105,12 +105,15 @@ def test_so_they_are_over_any_store(keys):
     texts = []
 
     def meet(rank, size):
-        checked = check_in.CheckIn(check_in.Attempt(store, rank, size))
-        try:
-            checked.meet("0", timedelta(seconds=30))
-        except dist.DistBackendError as error:
-            texts.append(str(error))
-            checked.give_up(error)
+        has_met = False
+        while not has_met:
+            checked = check_in.CheckIn(check_in.Attempt(store, rank, size))
+            try:
+                has_met = checked.meet("0", timedelta(seconds=30))
+            except dist.DistBackendError as error:
+                texts.append(str(error))
+                checked.give_up(error)
+                break
 
     for roles in [list(enumerate(SIZES[0])), TWICE]:
         texts.clear()
@@ -217,11 +220,86 @@ def test_a_rank_that_ends_before_it_arrives_is_named():
         dist.DistStoreError, match="waiting for ranks 5, 63, which have"
     ):
         found[64]._fail_absent("0", timedelta(seconds=1))
+    found[64]._arrive()
     found[63]._arrive()
     assert not found[0]._keys.check(["all_are_here"])
     found[5]._arrive()
     assert found[0]._keys.check(["all_are_here"])
     assert found[0]._absent() == []
+
+
+def arrive(store, rank, size, seconds=60.0):
+    """Comes to the latest attempt, and returns the one at which all have met."""
+    while True:
+        attempt = check_in.Attempt(store, rank, size)
+        checked = check_in.CheckIn(attempt)
+        if checked.meet("0", timedelta(seconds=seconds)):
+            return attempt.number
+
+
+def wait_until(is_true):
+    deadline = time.monotonic() + SOON
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("size", [2, 64])
+def test_a_rank_that_has_given_up_meets_those_that_came_meanwhile(size):
+    store = dist.HashStore()
+    first = check_in.Attempt(store, 0, size)
+    with pytest.raises(dist.DistStoreError, match="waiting for ranks? 1"):
+        check_in.CheckIn(first).meet("0", timedelta(seconds=0.01))
+    with ThreadPoolExecutor(size) as pool:
+        others = [pool.submit(arrive, store, rank, size) for rank in range(1, size)]
+        absent = check_in.CheckIn(first)._absent
+        wait_until(lambda: absent() == [])
+        again = pool.submit(arrive, store, 0, size)
+        assert {each.result(SOON) for each in [again, *others]} == {2}
+
+
+@pytest.mark.parametrize("is_counted", [False, True])
+def test_a_rank_whose_predecessor_was_killed_is_followed(is_counted):
+    store = dist.HashStore()
+    first = check_in.Attempt(store, 0, 3)
+    lost = check_in.CheckIn(first)
+    lost.presence.close()
+    if is_counted:
+        lost._arrive()
+    with ThreadPoolExecutor(3) as pool:
+        other = pool.submit(arrive, store, 1, 3)
+        wait_until(lambda: 1 not in lost._absent())
+        again = pool.submit(arrive, store, 0, 3)
+        wait_until(lambda: not first.is_latest())
+        last = pool.submit(arrive, store, 2, 3)
+        assert {each.result(SOON) for each in (other, again, last)} == {2}
+
+
+def test_ranks_that_give_up_together_name_the_one_that_never_came():
+    store = dist.HashStore()
+    checked = [check_in.CheckIn(check_in.Attempt(store, rank, 3)) for rank in range(2)]
+    for each in checked:
+        each._arrive()
+    for each in checked:
+        with pytest.raises(dist.DistStoreError, match="waiting for rank 2, which has"):
+            each._fail_absent("0", timedelta(seconds=1))
+    last = check_in.CheckIn(check_in.Attempt(store, 2, 3))
+    text = "waiting for ranks 0, 1, which have not waited so long"
+    with pytest.raises(dist.DistStoreError, match=text):
+        last.meet("0", timedelta(seconds=0.01))
+
+
+@pytest.mark.parametrize("size", [2, 65])
+def test_the_last_one_may_come_while_a_rank_gives_up(size):
+    store = dist.HashStore()
+    found = [
+        check_in.CheckIn(check_in.Attempt(store, rank, size)) for rank in range(size)
+    ]
+    for each in found:
+        each._arrive()
+    assert not found[0]._take_back()
+    assert found[0]._absent() == []
+    assert store.get("default_pg/1/arrived") == str(-(-size // 62)).encode()
 
 
 def test_a_rank_that_comes_late_is_waited_for():

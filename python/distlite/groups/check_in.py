@@ -51,9 +51,10 @@ class Attempt:
     A store may outlive its groups, and what ranks of an earlier one left there must not
     be taken for this one's.  The store keeps the latest number, and for each rank a
     claim with the one it last took part in.  A rank that has claimed the latest opens
-    the next; one that has not, joins it.  So ranks need not have failed equally often,
-    and no two processes have the same rank in one attempt: a second one opens an
-    attempt of its own, and finds the claim of the first.
+    the next; one that has not, joins it, and those that wait in an earlier one follow.
+    So ranks need not have failed equally often, and no two processes have the same rank
+    in one attempt: a second one opens an attempt of its own, and finds the claim of the
+    first.
     """
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
@@ -75,6 +76,9 @@ class Attempt:
         self.number, self.opener_size = int(number), int(size_text)
         self.keys = PrefixStore(f"default_pg/{number}", store)
 
+    def is_latest(self) -> bool:
+        return _number_in(self.store.get(LATEST).decode()) == self.number
+
     def _replace_claim(self, before: str) -> str:
         return self.store.compare_set(_claim_of(self.rank), before, self.claim).decode()
 
@@ -88,8 +92,9 @@ class CheckIn:
         self._rank, self._size, self._who = attempt.rank, attempt.size, attempt.who
         self.presence = Presence(attempt.nonce)
 
-    def meet(self, label: str, timeout: timedelta, since: float | None = None) -> None:
-        """Returns when all ranks have arrived at the same attempt.
+    def meet(self, label: str, timeout: timedelta, since: float | None = None) -> bool:
+        """Returns True when all ranks have arrived at the same attempt, and False when
+        another rank has opened the next one before, at which this rank is to arrive.
 
         `since` is the time.monotonic() at which the timeout began; None is now.
         """
@@ -103,14 +108,18 @@ class CheckIn:
         pause, has_checked = max(0.001, min(CHECK, limit)), False
         while not self._have_all_come(pause):
             self._look_for_faults()
+            if not self._attempt.is_latest():
+                self.presence.close()
+                return False
             waited = time.monotonic() - begin
             if waited >= limit:
                 self._fail_absent(label, timeout)
-                return
+                break
             if waited > ALONE and not has_checked:
                 has_checked = True
                 self._fail_if_taken()
             pause = max(0.001, min(CHECK, limit - waited))
+        return True
 
     def _arrive(self) -> None:
         """The last rank to arrive sets the key for which all wait."""
@@ -120,6 +129,20 @@ class CheckIn:
         parts = -(-self._size // RANKS_PER_KEY)
         if self._keys.add("arrived", 1) == parts:
             self._keys.set("all_are_here", "")
+
+    def _take_back(self) -> bool:
+        """Counts this rank no more, so that nobody meets a rank that has given up;
+        False if all have come meanwhile."""
+        first, bits = self._bits_of(self._rank)
+        own = 1 << self._rank - first
+        self._keys.add(f"gave_up/{first}", own)
+        if self._keys.add(f"arrived/{first}", -own) != bits - own:
+            return True
+        parts = -(-self._size // RANKS_PER_KEY)
+        if self._keys.add("arrived", -1) != parts - 1:
+            return True
+        self._arrive()
+        return False
 
     def _bits_of(self, rank: int) -> tuple[int, int]:
         """Returns the first rank whose bit is in the same counter, and all its bits."""
@@ -180,16 +203,22 @@ class CheckIn:
             # This process may serve the store: the others need time to read the error.
             time.sleep(CHECK + 0.1)
 
-    def _absent(self) -> list[int]:
+    def _absent(self, gave_up: bool = False) -> list[int]:
+        """Returns the ranks that have not arrived, or those that have given up."""
         absent = []
         for first in range(0, self._size, RANKS_PER_KEY):
             missing = self._bits_of(first)[1] & ~self._keys.add(f"arrived/{first}", 0)
+            given_up = self._keys.add(f"gave_up/{first}", 0)
+            missing &= given_up if gave_up else ~given_up
             absent += [first + i for i in range(RANKS_PER_KEY) if missing >> i & 1]
         return absent
 
     def _fail_absent(self, label: str, timeout: timedelta) -> None:
+        what = "joined"
         absent = self._absent()
-        if not absent:
+        if not absent and (absent := self._absent(gave_up=True)):
+            what = "waited so long"
+        if not absent or not self._take_back():
             return  # the last one has come only now
         names = ", ".join(str(rank) for rank in absent[:NAMED_RANKS])
         if len(absent) > NAMED_RANKS:
@@ -199,7 +228,7 @@ class CheckIn:
             f"joining group {label} as rank {self._rank} of {self._size}: timed out "
             f"after {round(timeout.total_seconds() * 1000)}ms: waiting for "
             f"rank{'s' if many else ''} {names}, which {'have' if many else 'has'} not "
-            f"joined{self._earlier()}{self._private()}{self._denied()}"
+            f"{what}{self._earlier()}{self._private()}{self._denied()}"
         )
 
     def _private(self) -> str:

@@ -422,22 +422,23 @@ def join(request: GroupRequest, since: float) -> tuple[ProcessGroup, Presence | 
     # The group's constructor refuses a rank that does not exist, and a registered
     # backend may make its group without any other rank.
     meets = not is_fake and 0 <= rank < size and not request.info.backends.plugins
-    attempt = None if is_fake else Attempt(store, rank, size)
-    keys = attempt.keys if attempt is not None else PrefixStore("default_pg/0", store)
-    request.store = keys
-    checked = CheckIn(attempt) if attempt is not None and meets else None
-    group = None
+    if is_fake:
+        request.store = PrefixStore("default_pg/0", store)
+    group, checked, has_met = None, None, is_fake
     try:
         objects_setting()  # raises if it is wrong
-        if attempt is not None and request.is_of_job:
-            _C._recording_identify(attempt.job, rank, size)
-        if checked is not None:
-            checked.meet(label, timeout, since)
+        while not has_met:
+            attempt = Attempt(store, rank, size)
+            request.store = attempt.keys
+            if request.is_of_job:
+                _C._recording_identify(attempt.job, rank, size)
+            checked = CheckIn(attempt) if meets else None
+            has_met = checked is None or checked.meet(label, timeout, since)
         request.connect_timeout = _left_of(timeout, since)
         group = make_group(request)
         if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
             left = _left_of(timeout, since)
-            _store_based_barrier(rank, keys, label, size, left)
+            _store_based_barrier(rank, request.store, label, size, left)
         # Not in the caller: an interrupt on the way there would lose the group.
         _C._show_wait(None)
     except BaseException as error:
