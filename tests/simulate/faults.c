@@ -76,7 +76,8 @@ sim_plan_draw(sim_plan *plan, sim_random *random, uint64_t kept, int clients,
             continue;
         }
         plan->faults[plan->count++] = drawn;
-        int64_t end = drawn.at + drawn.span;
+        /* A sync that begins while the disk is slow lasts as long once more. */
+        int64_t end = drawn.at + (drawn.kind == SIM_SLOW_DISK ? 2 : 1) * drawn.span;
         plan->calm_at = end > plan->calm_at ? end : plan->calm_at;
     }
 }

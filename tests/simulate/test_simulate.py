@@ -44,8 +44,8 @@ def test_the_store_passes_some_seeds() -> None:
 
 
 # The server's host loses changes that a client knows of; the server is killed while it
-# starts.
-@pytest.mark.parametrize("seed", [163, 210, 1848, 36854, 41075])
+# starts; a disk is still slow when that fault has ended.
+@pytest.mark.parametrize("seed", [163, 210, 1848, 36854, 41075, 60328])
 def test_a_seed_that_failed_once_passes(seed: int) -> None:
     assert "1 seeds, 0 failed" in run("store", str(seed), str(seed + 1))
 
