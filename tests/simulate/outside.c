@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Calls that are linked in, and that nothing which is simulated makes: what they would
+ * do is the real system's.  A run that makes one fails. */
+#include "world.h"
+
+#define OUTSIDE(name)                          \
+    void __wrap_##name(void);                  \
+    void __wrap_##name(void)                   \
+    {                                          \
+        sim_fail(#name "() is not simulated"); \
+    }
+
+OUTSIDE(access)
+OUTSIDE(dlopen)
+OUTSIDE(getcwd)
+OUTSIDE(read)
+OUTSIDE(socketpair)
+OUTSIDE(uv_loop_init)
+OUTSIDE(write)
