@@ -8,7 +8,6 @@ number; 0 looks once, negative waits for ever, None is the store's (or group's) 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import timedelta
 from os import PathLike
-from types import TracebackType
 from typing import Any, Literal, Protocol, TypeAlias, final, overload
 
 from typing_extensions import Self, disjoint_base
@@ -133,12 +132,6 @@ class Store:
 
         Raises:
             DistStoreError: The store is closed, or its server cannot be reached.
-
-        Example:
-            >>> store = dist.HashStore()
-            >>> store.set("key", "value")
-            >>> store.get("key")
-            b'value'
         """
     def get(self, key: _Bytes, *, timeout: _Timeout = None) -> bytes:
         """Returns the value of a key, and waits until the key exists.
@@ -217,12 +210,6 @@ class Store:
 
         Raises:
             DistStoreError: The store is closed, or its server cannot be reached.
-
-        Example:
-            >>> store = dist.HashStore()
-            >>> store.set("key", "value")
-            >>> store.delete_key("key"), store.delete_key("key")
-            (True, False)
         """
     def append(self, key: _Bytes, value: _Bytes) -> None:
         """Adds bytes to the end of a value, which is empty if the key does not exist.
@@ -253,13 +240,6 @@ class Store:
         Raises:
             NotImplementedError: The store has no queues.
             DistStoreError: The store is closed, or its server cannot be reached.
-
-        Example:
-            >>> store = dist.HashStore()
-            >>> store.queue_push("jobs", "first")
-            >>> store.queue_push("jobs", "second")
-            >>> store.queue_pop("jobs")
-            b'first'
         """
     def queue_pop(
         self, key: _Bytes, block: bool = True, *, timeout: _Timeout = None
@@ -298,12 +278,6 @@ class Store:
         Raises:
             NotImplementedError: The store has no queues.
             DistStoreError: The store is closed, or its server cannot be reached.
-
-        Example:
-            >>> store = dist.HashStore()
-            >>> store.queue_push("jobs", "first")
-            >>> store.queue_len("jobs")
-            1
         """
     def check(self, keys: Iterable[_Bytes]) -> bool:
         """Tells whether all of the keys exist.
@@ -348,12 +322,6 @@ class Store:
 
         Raises:
             DistStoreError: The store is closed, or its server cannot be reached.
-
-        Example:
-            >>> store = dist.HashStore()
-            >>> store.set("key", "value")
-            >>> store.num_keys()
-            1
         """
     def list_keys(self) -> list[str]:
         """Returns the keys of all values, in no particular order.
@@ -433,12 +401,6 @@ class Store:
         Raises:
             DistStoreError: There are not as many values as keys, and nothing has been
                 stored; or the store is closed.
-
-        Example:
-            >>> store = dist.HashStore()
-            >>> store.multi_set(["a", "b"], ["1", "2"])
-            >>> store.get("b")
-            b'2'
         """
     def barrier(self, key: _Bytes, world_size: int, timeout: _Timeout = None) -> None:
         """Waits until a number of callers have come to a key.
@@ -460,15 +422,7 @@ class Store:
             >>> store.barrier("start", world_size=1)
         """
     def has_extended_api(self) -> bool:
-        """Tells whether `append`, `multi_get` and `multi_set` are one request each.
-
-        Returns:
-            True or False.
-
-        Example:
-            >>> dist.HashStore().has_extended_api()
-            True
-        """
+        """Tells whether `append`, `multi_get` and `multi_set` are one request each."""
     def clone(self) -> Store:
         """Makes a second store of the same data, with the same timeout.
 
@@ -494,22 +448,12 @@ class Store:
 
         Args:
             timeout: A `timedelta` or seconds; 0 looks once, a negative one never ends.
-
-        Example:
-            >>> store = dist.HashStore()
-            >>> store.set_timeout(2.5)
-            >>> store.timeout
-            datetime.timedelta(seconds=2, microseconds=500000)
         """
     def close(self) -> None:
         """Closes the store: its connections, and the server that it runs.
 
         Calls that wait, and later ones, raise DistStoreError. A second call does
         nothing.
-
-        Example:
-            >>> store = dist.HashStore()
-            >>> store.close()
         """
     def dict(self, prefix: str = "") -> StoreDict:
         """Returns a view of the store as a dict of numbers, arrays and other data.
@@ -627,10 +571,7 @@ class Store:
     def __enter__(self) -> Self:
         """The store itself."""
     def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
+        self, exception_type: object, exception: object, traceback: object
     ) -> None:
         """Closes the store."""
     def __getitem__(self, key: _Bytes, /) -> bytes: ...
@@ -844,26 +785,11 @@ class ProcessGroup:
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def rank(self) -> int:
-        """Returns the rank of this process in the group.
-
-        Example:
-            >>> dist.new_group([0, 1]).rank() == rank
-            True
-        """
+        """Returns the rank of this process in the group."""
     def size(self) -> int:
-        """Returns the number of ranks in the group.
-
-        Example:
-            >>> dist.new_group([0, 1]).size()
-            2
-        """
+        """Returns the number of ranks in the group."""
     def name(self) -> str:
-        """Returns the name of the backend that serves the group.
-
-        Example:
-            >>> dist.new_group([0, 1], backend="gloo").name()
-            'gloo'
-        """
+        """Returns the name of the backend that serves the group."""
     @property
     def group_name(self) -> str:
         """The name of the group, the same on all of its ranks."""
@@ -886,12 +812,7 @@ class ProcessGroup:
             datetime.timedelta(seconds=60)
         """
     def get_group_store(self) -> Store:
-        """Returns the store over which the ranks of the group have met.
-
-        Example:
-            >>> store = dist.new_group([0, 1]).get_group_store()
-            >>> store.barrier("checkpoint", world_size=2)
-        """
+        """Returns the store over which the ranks of the group have met."""
     def abort(self) -> None:
         """Makes running and later operations of the group fail at once.
 
@@ -917,12 +838,7 @@ class ProcessGroup:
         """Returns whether a rank (-1: every rank) has proved to be a process of this
         job."""
     def shutdown(self) -> None:
-        """Leaves the group; later operations fail.
-
-        Example:
-            >>> group = dist.new_group([rank], use_local_synchronization=True)
-            >>> group.shutdown()
-        """
+        """Leaves the group; later operations fail."""
     # Of backends and devices (group_devices.py).
     BackendType: TypeAlias = _BackendType
     UNDEFINED: _BackendType
@@ -1026,14 +942,9 @@ class ProcessGroup:
         timeout: _Timeout = None,
     ) -> Work: ...
     def all_gather_single(
-        self,
-        output: _Array,
-        input: _Array,
-        opts: AllgatherOptions | _Timeout = None,
-    ) -> Work: ...
-    def _allgather_base(
         self, output: _Array, input: _Array, opts: AllgatherOptions | _Timeout = None
     ) -> Work: ...
+    _allgather_base = all_gather_single
     def reduce_scatter_single(
         self,
         outputTensor: _Array,
@@ -1041,13 +952,7 @@ class ProcessGroup:
         opts: ReduceScatterOptions | _Op | None = None,
         timeout: _Timeout = None,
     ) -> Work: ...
-    def _reduce_scatter_base(
-        self,
-        outputTensor: _Array,
-        inputTensor: _Array,
-        opts: ReduceScatterOptions | _Op | None = None,
-        timeout: _Timeout = None,
-    ) -> Work: ...
+    _reduce_scatter_base = reduce_scatter_single
     def alltoall(
         self,
         output_tensors: _Arrays,
@@ -1062,18 +967,8 @@ class ProcessGroup:
         input_split_sizes: Sequence[int] | None = None,
         opts: AllToAllOptions | _Timeout = None,
     ) -> Work: ...
-    def alltoall_base(
-        self,
-        output: _Array,
-        input: _Array,
-        output_split_sizes: Sequence[int] | None = None,
-        input_split_sizes: Sequence[int] | None = None,
-        opts: AllToAllOptions | _Timeout = None,
-    ) -> Work: ...
-    def barrier(
-        self,
-        opts: BarrierOptions | _Timeout = None,
-    ) -> Work: ...
+    alltoall_base = all_to_all_single
+    def barrier(self, opts: BarrierOptions | _Timeout = None) -> Work: ...
     def send(self, tensors: Any, dstRank: int, tag: int = 0) -> Work: ...
     def recv(self, tensors: Any, srcRank: int, tag: int = 0) -> Work: ...
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Work: ...
@@ -1092,24 +987,14 @@ class ProcessGroup:
         inputs: Sequence[Any],
         opts: AllgatherOptions | None = None,
     ) -> CoalescedWork: ...
-    def allgather_into_tensor_coalesced(
-        self,
-        outputs: Sequence[Any],
-        inputs: Sequence[Any],
-        opts: AllgatherOptions | None = None,
-    ) -> CoalescedWork: ...
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
     def reduce_scatter_single_coalesced(
         self,
         outputs: Sequence[Any],
         inputs: Sequence[Any],
         opts: ReduceScatterOptions | None = None,
     ) -> CoalescedWork: ...
-    def reduce_scatter_tensor_coalesced(
-        self,
-        outputs: Sequence[Any],
-        inputs: Sequence[Any],
-        opts: ReduceScatterOptions | None = None,
-    ) -> CoalescedWork: ...
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     def _set_handler(self, handler: _Handler | None, /) -> _Handler | None: ...
     def _adopt(
         self,
@@ -1166,37 +1051,14 @@ class Work:
             True
         """
     def is_completed(self) -> bool:
-        """Tells whether the operation has completed, be it with an error.
-
-        Returns:
-            True or False.
-
-        Example:
-            >>> work = dist.barrier(async_op=True)
-            >>> work.wait(), work.is_completed()
-            (True, True)
-        """
+        """Tells whether the operation has completed, be it with an error."""
     def is_success(self) -> bool:
-        """Tells whether the operation has completed without an error.
-
-        Returns:
-            True or False.
-
-        Example:
-            >>> work = dist.barrier(async_op=True)
-            >>> work.wait(), work.is_success()
-            (True, True)
-        """
+        """Tells whether the operation has completed without an error."""
     def exception(self) -> BaseException | None:
         """Returns the error of an operation that has failed.
 
         Returns:
             The exception; None if there is no error, or not yet.
-
-        Example:
-            >>> work = dist.barrier(async_op=True)
-            >>> work.wait(), work.exception()
-            (True, None)
         """
     def result(self) -> list[Any]:
         """Returns the outputs of an operation that has completed.
@@ -1237,10 +1099,6 @@ class Work:
 
         Raises:
             DistBackendError: The operation failed.
-
-        Example:
-            >>> work = dist.barrier(async_op=True)
-            >>> work.synchronize()
         """
     def get_future(self) -> Future:
         """Returns a future of the operation's outputs.
@@ -1285,20 +1143,14 @@ def all_reduce(
             every rank, as is its dtype.
         op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
-
-    Returns:
-        A `Work` if `async_op` is True, otherwise None.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
         TypeError: `tensor` is not an array, or `op` not a reduction.
         ValueError: `op` cannot reduce the dtype, `tensor` cannot be written to, or
             there is no default group.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> gradient = np.array([1.0, 2.0]) * (rank + 1)
@@ -1340,13 +1192,8 @@ def scan(
             every rank, as is its dtype.
         op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default; all but `AVG`.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
-
-    Returns:
-        A `Work` if `async_op` is True, otherwise None.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
         TypeError: `tensor` is not an array, or `op` not a reduction.
@@ -1391,13 +1238,8 @@ def exscan(
             every rank, as is its dtype.
         op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default; all but `AVG`.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
-
-    Returns:
-        A `Work` if `async_op` is True, otherwise None.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
         TypeError: `tensor` is not an array, or `op` not a reduction.
@@ -1440,21 +1282,15 @@ def broadcast(
             ranks. Its size and its dtype are the same on every rank.
         src: The global rank of the source.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
         group_src: The rank of the source in `group`, instead of `src`.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
-
-    Returns:
-        A `Work` if `async_op` is True, otherwise None.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
         TypeError: `tensor` is not an array.
         ValueError: Neither or both of `src` and `group_src` are given, the source is
             not a member of the group, or `tensor` cannot be written to.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> weights = np.array([0.5, 0.25]) if rank == 0 else np.zeros(2)
@@ -1492,21 +1328,15 @@ def reduce(
         dst: The global rank of the destination.
         op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
         group_dst: The rank of the destination in `group`, instead of `dst`.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
-
-    Returns:
-        A `Work` if `async_op` is True, otherwise None.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
         TypeError: `tensor` is not an array, or `op` not a reduction.
         ValueError: Neither or both of `dst` and `group_dst` are given, the destination
             is not a member of the group, or `op` cannot reduce the dtype.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> samples = np.array([10 * (rank + 1)])
@@ -1545,20 +1375,14 @@ def all_gather(
             the ranks, of the size and the dtype of that rank's `tensor`.
         tensor: The array that this rank contributes.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
-
-    Returns:
-        A `Work` if `async_op` is True, otherwise None.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
         TypeError: `tensor_list` is not a list of arrays, or `tensor` is not an array.
         ValueError: The sizes or the dtypes of the arrays do not fit each other, or an
             output cannot be written to.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> parts = [np.zeros(2), np.zeros(2)]
@@ -1595,20 +1419,14 @@ def all_gather_single(
         input_tensor: The array that this rank contributes, of the same shape and dtype
             on every rank. It may be this rank's own block of `output_tensor`.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
-
-    Returns:
-        A `Work` if `async_op` is True, otherwise None.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
         TypeError: An argument is not an array.
         ValueError: The sizes or the dtypes of the arrays do not fit each other, or
             `output_tensor` cannot be written to.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> ranks = np.zeros(2, dtype=np.int64)
@@ -1646,21 +1464,15 @@ def gather(
             group, in the order of the ranks; None or [] on the other ranks.
         dst: The global rank of the destination, 0 by default.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
         group_dst: The rank of the destination in `group`, instead of `dst`.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
-
-    Returns:
-        A `Work` if `async_op` is True, otherwise None.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
         TypeError: `tensor` is not an array, or `gather_list` is not a list of arrays.
         ValueError: `gather_list` is missing on the destination or given elsewhere, or
             its arrays do not fit.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> parts = [np.zeros(1), np.zeros(1)] if rank == 0 else None
@@ -1700,21 +1512,15 @@ def gather_v(
             group, of the size of that rank's `tensor`; None or [] on the other ranks.
         dst: The global rank of the destination, 0 by default.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
         group_dst: The rank of the destination in `group`, instead of `dst`.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
-
-    Returns:
-        A `Work` if `async_op` is True, otherwise None.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
         TypeError: `tensor` is not an array, or `gather_list` is not a list of arrays.
         ValueError: `gather_list` is missing on the destination or given elsewhere, or
             its arrays do not fit.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> parts = [np.zeros(1), np.zeros(2)] if rank == 0 else None
@@ -1755,21 +1561,15 @@ def scatter(
             of the ranks; None or [] on the other ranks.
         src: The global rank of the source, 0 by default.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
         group_src: The rank of the source in `group`, instead of `src`.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
-
-    Returns:
-        A `Work` if `async_op` is True, otherwise None.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
         TypeError: `tensor` is not an array, or `scatter_list` is not a list of arrays.
         ValueError: `scatter_list` is missing on the source or given elsewhere, or its
             arrays do not fit.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> parts = [np.array([10]), np.array([20])] if rank == 0 else None
@@ -1809,21 +1609,15 @@ def scatter_v(
             of the ranks and of one dtype; None or [] on the other ranks.
         src: The global rank of the source, 0 by default.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
         group_src: The rank of the source in `group`, instead of `src`.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
-
-    Returns:
-        A `Work` if `async_op` is True, otherwise None.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
         TypeError: `tensor` is not an array, or `scatter_list` is not a list of arrays.
         ValueError: `scatter_list` is missing on the source or given elsewhere, or its
             arrays do not fit.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> parts = [np.ones(1), np.ones(2)] if rank == 0 else None
@@ -1865,21 +1659,15 @@ def reduce_scatter(
         input_list: One array for each rank of the group, in the order of the ranks.
         op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
-
-    Returns:
-        A `Work` if `async_op` is True, otherwise None.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
         TypeError: `input_list` is not a list of arrays, `output` is not an array, or
             `op` not a reduction.
         ValueError: The sizes or the dtypes of the arrays do not fit each other, `op`
             cannot reduce the dtype, or `output` cannot be written to.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> mine = np.zeros(2)
@@ -1920,20 +1708,14 @@ def reduce_scatter_single(
             dtype of `output`.
         op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
-
-    Returns:
-        A `Work` if `async_op` is True, otherwise None.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
         TypeError: An argument is not an array, or `op` not a reduction.
         ValueError: The sizes or the dtypes of the arrays do not fit each other, `op`
             cannot reduce the dtype, or `output` cannot be written to.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> mine = np.zeros(1)
@@ -1971,20 +1753,14 @@ def all_to_all(
         input_tensor_list: The inputs, one array for each rank of the group, all of one
             dtype.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
-
-    Returns:
-        A `Work` if `async_op` is True, otherwise None.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
         TypeError: An argument is not a list of arrays.
         ValueError: The sizes or the dtypes of the arrays do not fit each other, or an
             output cannot be written to.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> outputs = [np.zeros(1, dtype=np.int64) for _ in range(2)]
@@ -2025,20 +1801,14 @@ def all_to_all_single(
             dimension, one for each rank; None for equal blocks.
         input_split_sizes: The same of `input`.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
-
-    Returns:
-        A `Work` if `async_op` is True, otherwise None.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
         TypeError: An argument is not an array.
         ValueError: The dtypes differ, the split sizes do not add up to the length of
             the array, or the array cannot be cut into equal blocks.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> mine = np.zeros(2, dtype=np.int64)
@@ -2069,14 +1839,10 @@ def barrier(
 
     Args:
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
         device_ids: Accepted as torch does, and ignored.
         timeout: The time to wait, a `timedelta` or seconds; None is the group's
             timeout.
-
-    Returns:
-        A `Work` if `async_op` is True, otherwise None.
 
     Raises:
         DistBackendError: A rank failed, or did not arrive within the timeout. The
@@ -2146,8 +1912,7 @@ def send(
         group: The group; None is the default group.
         tag: A number that the matching `recv` has too, 0 or more.
         group_dst: The rank of the receiver in `group`, instead of `dst`.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
         TypeError: `tensor` is not an array.
@@ -2183,8 +1948,7 @@ def recv(
         group: The group; None is the default group.
         tag: A number that the matching `send` has too.
         group_src: The rank of the sender in `group`, instead of `src`.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Returns:
         The global rank of the sender; -1 on a process that is not a member of the
@@ -2208,11 +1972,7 @@ def recv(
     """
 
 def _probe(
-    waits: bool,
-    src: int | None,
-    group: _Group,
-    tag: int | None,
-    group_src: int | None,
+    waits: bool, src: int | None, group: _Group, tag: int | None, group_src: int | None
 ) -> tuple[int, int, str, int] | None: ...
 def _exchange(
     outputs: Sequence[_Array | None] | _Array,
@@ -2251,11 +2011,7 @@ def _sendrecv(
     group_src: int | None,
 ) -> int | None: ...
 def _check_message(
-    tensor: _Array,
-    is_send: bool,
-    group: ProcessGroup,
-    tag: int,
-    group_peer: int,
+    tensor: _Array, is_send: bool, group: ProcessGroup, tag: int, group_peer: int
 ) -> None: ...
 def isend(
     tensor: _Array,
@@ -2275,8 +2031,7 @@ def isend(
         group: The group; None is the default group.
         tag: A number that the matching `recv` has too.
         group_dst: The rank of the receiver in `group`, instead of `dst`.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Returns:
         A `Work`; None on a process that is not a member of the group.
@@ -2315,8 +2070,7 @@ def irecv(
         group: The group; None is the default group.
         tag: A number that the matching `send` has too.
         group_src: The rank of the sender in `group`, instead of `src`.
-        stream: The CUDA stream that orders an array on a device, where the library of
-            the array does not tell it; see `cuda_stream`.
+        stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Returns:
         A `Work`, whose `source_rank()` is the rank of the sender in the group; None on
@@ -2469,11 +2223,6 @@ class _Window:
 
         Raises:
             ValueError: This rank does not hold the lock.
-
-        Example:
-            >>> with dist.Window(2) as win:
-            ...     held = win.lock(1, shared=True)
-            ...     win.unlock(1)
         """
     def flush(self, rank: int | None = None, *, timeout: _Timeout = None) -> None:
         """Waits until this rank's accesses have taken effect.
@@ -2524,10 +2273,6 @@ class _Window:
         Raises:
             DistBackendError: A rank has ended, or the timeout has passed; the window
                 is closed all the same.
-
-        Example:
-            >>> win = dist.Window(2)
-            >>> win.close()
         """
     def _fetch(
         self,

@@ -141,9 +141,7 @@ def __getattr__(name: str) -> object:
 
         hint = hint_for(name, __all__)
     raise AttributeError(
-        f"module 'distlite' has no attribute {name!r}{hint}",
-        name=name,
-        obj=_self,
+        f"module 'distlite' has no attribute {name!r}{hint}", name=name, obj=_self
     )
 
 

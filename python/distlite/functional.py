@@ -69,8 +69,7 @@ def all_reduce(
     Raises:
         TypeError: `x` is no array of a known kind.
         ValueError: This process is not in the group, or `x` requires grad.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> dist.functional.all_reduce(np.array([rank + 1.0]))
@@ -99,8 +98,7 @@ def scan(x: Array, op: Any = ReduceOp.SUM, group: ProcessGroup | None = None) ->
         TypeError: `x` is no array of a known kind.
         ValueError: This process is not in the group, `x` requires grad, or `op` is
             `AVG`.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> dist.functional.scan(np.array([rank + 1])).tolist() == [[1], [3]][rank]
@@ -129,8 +127,7 @@ def exscan(
         TypeError: `x` is no array of a known kind.
         ValueError: This process is not in the group, `x` requires grad, or `op` is
             `AVG`.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> dist.functional.exscan(np.array([rank + 1])).tolist() == [[1], [1]][rank]
@@ -166,8 +163,7 @@ def reduce(
         TypeError: `x` is no array of a known kind.
         ValueError: This process or the destination is not in the group, or `x` requires
             grad.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> total = dist.functional.reduce(np.array([rank + 1.0]), dst=0)
@@ -197,8 +193,7 @@ def all_gather(x: Array, group: ProcessGroup | None = None) -> Array:
     Raises:
         TypeError: `x` is no array of a known kind.
         ValueError: This process is not in the group, or `x` requires grad.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> dist.functional.all_gather(np.array([rank, 5]))
@@ -235,8 +230,7 @@ def gather(
         TypeError: `x` is no array of a known kind.
         ValueError: This process or the destination is not in the group, or `x` requires
             grad.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> rows = dist.functional.gather(np.array([rank, 5]), dst=0)
@@ -250,12 +244,7 @@ def gather(
         _C.gather(kind.show(x), None, group=group, group_dst=call.root)
         return None
     result = kind.empty_like(x, (call.size, *kind.shape(x)))
-    _C.gather(
-        kind.show(x),
-        _rows(result, call.size),
-        group=group,
-        group_dst=call.root,
-    )
+    _C.gather(kind.show(x), _rows(result, call.size), group=group, group_dst=call.root)
     return _given(kind, result, x)
 
 
@@ -277,8 +266,7 @@ def reduce_scatter(
         TypeError: `x` is no array of a known kind.
         ValueError: `x` has not a row for each rank, or requires grad, or this process
             is not in the group.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> rows = np.array([[1, 2], [3, 4]])
@@ -308,8 +296,7 @@ def all_to_all(x: Array, group: ProcessGroup | None = None) -> Array:
         TypeError: `x` is no array of a known kind.
         ValueError: `x` has not a row for each rank, or requires grad, or this process
             is not in the group.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> dist.functional.all_to_all(np.array([10 * rank, 10 * rank + 1])) - rank
@@ -346,8 +333,7 @@ def broadcast(
         ValueError: This process or the source is not in the group, or `x` requires
             grad.
         ImportError: The package of the source's kind of array is not installed here.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> dist.functional.broadcast(np.array([1, 2, 3]) if rank == 0 else None)
@@ -392,8 +378,7 @@ def scatter(
         ValueError: There is not a block for each rank, or their dtypes differ; this
             process or the source is not in the group; or a block requires grad.
         ImportError: The package of the source's kind of array is not installed here.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> blocks = [np.array([1]), np.array([2, 3])] if rank == 0 else None

@@ -58,12 +58,7 @@ class Future:
         return f"<distlite.Future at {id(self):#x}: {state}>"
 
     def done(self) -> bool:
-        """Tells whether the value or an exception is set.
-
-        Example:
-            >>> dist.Future().done()
-            False
-        """
+        """Tells whether the value or an exception is set."""
         if self._work is not None and self._work.is_completed():
             self._take_from(self._work)
         return self._is_done
@@ -117,12 +112,6 @@ class Future:
         Raises:
             RuntimeError: The future is not done.
             Exception: The one that was set instead of a value.
-
-        Example:
-            >>> future = dist.Future()
-            >>> future.set_result(3)
-            >>> future.value()
-            3
         """
         if not self.done():
             raise RuntimeError("the future is not done: call wait() first")

@@ -147,29 +147,15 @@ class DeviceMesh:
 
         Args:
             mesh_dim: The number of the dimension; None is all of them.
-
-        Example:
-            >>> dist.DeviceMesh("cpu", [[0, 1]]).size(1)
-            2
         """
         return int(self.mesh.size) if mesh_dim is None else self.shape[mesh_dim]
 
     def get_rank(self) -> int:
-        """Returns the global rank of this process.
-
-        Example:
-            >>> dist.DeviceMesh("cpu", [0, 1]).get_rank() == rank
-            True
-        """
+        """Returns the global rank of this process."""
         return get_rank()
 
     def get_coordinate(self) -> tuple[int, ...] | None:
-        """Returns the indices of this process in the mesh, None if it is not in it.
-
-        Example:
-            >>> dist.DeviceMesh("cpu", [[0, 1]]).get_coordinate() == (0, rank)
-            True
-        """
+        """Returns the indices of this process in the mesh, None if it is not in it."""
         return self._coordinate
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
@@ -181,10 +167,6 @@ class DeviceMesh:
 
         Raises:
             RuntimeError: There are several dimensions, and none is named.
-
-        Example:
-            >>> dist.DeviceMesh("cpu", [[0, 1]]).get_local_rank(1) == rank
-            True
         """
         if self.ndim > 1 and mesh_dim is None:
             raise RuntimeError((_MANY.format(self.ndim), _WHICH[0]))
@@ -200,10 +182,6 @@ class DeviceMesh:
         Raises:
             RuntimeError: There are several dimensions, and none is named.
             IndexError: This process is not in the mesh.
-
-        Example:
-            >>> dist.DeviceMesh("cpu", [[0, 1]]).get_group(1).size()
-            2
         """
         if self.ndim > 1 and mesh_dim is None:
             raise RuntimeError((_MANY.format(self.ndim), *_WHICH))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Literal
 
 import numpy as np
@@ -52,12 +51,7 @@ class WindowLock:
     def __enter__(self) -> WindowLock:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         try:
             self.window.unlock(self.rank)
         except DistError:
@@ -332,12 +326,7 @@ class Window(_C._Window):
     def __enter__(self) -> Window:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if error is None:
             self.close()
         else:

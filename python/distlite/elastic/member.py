@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from operator import index
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -388,12 +387,7 @@ class Member:
     def __enter__(self) -> Member:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if error is None:
             self.leave()
         else:

@@ -111,7 +111,7 @@ class Backend(str):
     _BackendPlugin = BackendPlugin
     _plugins: ClassVar[dict[str, BackendPlugin]] = {}
     backend_list: ClassVar[list[str]] = [
-        *("undefined", "gloo", "nccl", "xccl", "ucc", "mpi", "fake"),
+        *("undefined", "gloo", "nccl", "xccl", "ucc", "mpi", "fake")
     ]
     # The default backend of each device.
     default_device_backend_map: ClassVar[dict[str, str]] = {
@@ -220,12 +220,7 @@ class BackendConfig:
         )
 
     def get_device_backend_map(self) -> dict[str, str]:
-        """Returns the names of the backends by those of the devices.
-
-        Example:
-            >>> dist.BackendConfig("cpu:gloo").get_device_backend_map()
-            {'cpu': 'gloo'}
-        """
+        """Returns the names of the backends by those of the devices."""
         return self.device_backend_map
 
 
@@ -279,9 +274,6 @@ def is_gloo_available() -> bool:
 def is_mpi_available() -> bool:
     """Tells whether an MPI library that can serve as a backend is on this machine.
 
-    Returns:
-        True or False.
-
     Example:
         >>> dist.is_mpi_available() in (True, False)
         True
@@ -305,9 +297,6 @@ def is_nccl_available() -> bool:
 def is_ucc_available() -> bool:
     """Tells whether the library UCC is on this machine.
 
-    Returns:
-        True or False.
-
     Example:
         >>> dist.is_ucc_available() in (True, False)
         True
@@ -317,9 +306,6 @@ def is_ucc_available() -> bool:
 
 def is_xccl_available() -> bool:
     """Tells whether there is a backend for GPUs of Intel.
-
-    Returns:
-        True or False.
 
     Example:
         >>> dist.is_xccl_available()
@@ -340,9 +326,6 @@ def is_backend_available(backend: str) -> bool:
     Args:
         backend: A name, or pairs such as "cpu:gloo,cuda:nccl", which need all of
             theirs.
-
-    Returns:
-        True or False.
 
     Example:
         >>> dist.is_backend_available("gloo"), dist.is_backend_available("pigeons")

@@ -50,8 +50,7 @@ def all_gather_arrays(
     Raises:
         TypeError: The dtype holds Python objects.
         ValueError: The array is masked.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> dist.all_gather_arrays(np.arange(rank + 1))
@@ -99,16 +98,14 @@ def all_reduce_coalesced(
         tensors: The arrays, of the same sizes and dtypes on every rank.
         op: The reduction, `ReduceOp.SUM` by default.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
 
     Returns:
         A `Future` of the list of arrays if `async_op` is True, otherwise None.
 
     Raises:
         TypeError: An element is not an array, or `op` not a reduction.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> arrays = [np.array([rank + 1.0]), np.array([rank, rank])]
@@ -136,8 +133,7 @@ def all_gather_coalesced(
             rank.
         input_tensor_list: The arrays that this rank contributes.
         group: The group; None is the default group.
-        async_op: If True, the call returns at once, and the arrays must not be used
-            until the returned `Work` has completed.
+        async_op: Return a `Work` at once; the arrays are in use until it has completed.
 
     Returns:
         A `Future` of the outputs if `async_op` is True, otherwise None.
@@ -145,8 +141,7 @@ def all_gather_coalesced(
     Raises:
         TypeError: An element is not an array.
         ValueError: The lists or the sizes of the arrays do not fit each other.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> outputs = [[np.zeros(1), np.zeros(2)] for _ in range(2)]

@@ -137,10 +137,7 @@ def backend_for(group: ProcessGroup, device: object) -> ProcessGroup:
 
 
 def register(
-    group: ProcessGroup,
-    device: object,
-    backend_type: int,
-    backend: ProcessGroup | None,
+    group: ProcessGroup, device: object, backend_type: int, backend: ProcessGroup | None
 ) -> None:
     """Lets `backend` serve arrays on `device`; None is the backend registered with that
     type."""

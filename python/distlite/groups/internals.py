@@ -16,14 +16,7 @@ from .backends import backends_of
 from .group_making import GroupRequest, make_group, remember
 from .lifecycle import _limit_of
 from .packing import send_to_all
-from .world import (
-    GroupInfo,
-    GroupMember,
-    get_rank,
-    info_of,
-    is_outside,
-    world,
-)
+from .world import GroupInfo, GroupMember, get_rank, info_of, is_outside, world
 
 
 class _GroupRanks:

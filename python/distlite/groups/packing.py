@@ -171,10 +171,7 @@ def gather_singles(
 
 
 def reduce_scatter_singles(
-    outputs: Sequence[Any],
-    inputs: Sequence[Any],
-    op: Any,
-    target: Target,
+    outputs: Sequence[Any], inputs: Sequence[Any], op: Any, target: Target
 ) -> Coalesced:
     """Begins reduce_scatter_single of each pair."""
     # Outputs are smaller than inputs, so the outputs are replaced by copies.

@@ -18,12 +18,7 @@ from typing import Any
 from .. import _C
 from .._C import DistBackendError, PrefixStore, ProcessGroup, Store, barrier
 from .backends import backends_of
-from .group_making import (
-    GroupRequest,
-    child_request,
-    make_group,
-    remember,
-)
+from .group_making import GroupRequest, child_request, make_group, remember
 from .lifecycle import _limit_of, replace_default
 from .shrink_check import Comparison
 from .subgroups import next_name
@@ -334,10 +329,7 @@ def _shrink_device(
 
 
 def _make_and_meet(
-    request: GroupRequest,
-    former: ProcessGroup,
-    comparison: Comparison,
-    info: GroupInfo,
+    request: GroupRequest, former: ProcessGroup, comparison: Comparison, info: GroupInfo
 ) -> ProcessGroup:
     """Makes the new group and waits for its ranks.
 

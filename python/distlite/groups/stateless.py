@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from datetime import timedelta
-from types import TracebackType
 from typing import Any
 
 from .._C import DistNetworkError, PrefixStore, ProcessGroup, Store, TCPStore, barrier
@@ -89,12 +88,7 @@ class StatelessGroup(ProcessGroup):
     def __enter__(self) -> StatelessGroup:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if error is not None:
             self._abort(f"its with statement ended with {_quote(error)}")
         self.shutdown()

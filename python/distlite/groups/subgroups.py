@@ -19,18 +19,10 @@ from .. import _C
 from .._C import ProcessGroup, Store
 from .backends import backends_of
 from .group_making import child_request, make_group, remember
-from .lifecycle import (
-    _check_extras,
-    _limit_of,
-    _store_based_barrier,
-)
+from .lifecycle import _check_extras, _limit_of, _store_based_barrier
 from .world import GroupInfo, GroupMember, Numbers, info_of, is_outside, world
 
-__all__ = [
-    "new_group",
-    "new_subgroups",
-    "new_subgroups_by_enumeration",
-]
+__all__ = ["new_group", "new_subgroups", "new_subgroups_by_enumeration"]
 
 
 @overload

@@ -194,8 +194,7 @@ def broadcast_object_list(
 ) -> None:
     """Copies a list of objects of one rank into the lists of all others.
 
-    Objects are pickled, and loading a pickle runs code that the sender chose; see safe
-    mode.
+    Objects are pickled: loading them runs code that the sender chose; see safe mode.
 
     Args:
         object_list: The objects on the source, where they stay as they are; on the
@@ -204,8 +203,7 @@ def broadcast_object_list(
         group: The group; None is the default group.
         device: Accepted as torch does, and ignored.
         group_src: The rank of the source in `group`, instead of `src`.
-        safe: Whether the objects travel in safe mode; None is the setting of the group,
-            see `set_safe_objects`.
+        safe: Whether only data may travel; None: what `set_safe_objects` has set.
 
     Raises:
         TypeError: An object of this rank is not data, in safe mode. Otherwise, if it
@@ -253,16 +251,14 @@ def all_gather_object(
 ) -> None:
     """Collects an object of each rank in a list, on every rank.
 
-    Objects are pickled, and loading a pickle runs code that the sender chose; see safe
-    mode.
+    Objects are pickled: loading them runs code that the sender chose; see safe mode.
 
     Args:
         object_list: The output, a list with a place for each rank of the group, or
             more. Of its own object a rank gets a copy.
         obj: The object that this rank contributes.
         group: The group; None is the default group.
-        safe: Whether the objects travel in safe mode; None is the setting of the group,
-            see `set_safe_objects`.
+        safe: Whether only data may travel; None: what `set_safe_objects` has set.
 
     Raises:
         TypeError: An object of this rank is not data, in safe mode. Otherwise, if it
@@ -345,8 +341,7 @@ def gather_object(
 ) -> None:
     """Collects an object of each rank in a list, on one rank.
 
-    Objects are pickled, and loading a pickle runs code that the sender chose; see safe
-    mode.
+    Objects are pickled: loading them runs code that the sender chose; see safe mode.
 
     Args:
         obj: The object that this rank contributes.
@@ -355,8 +350,7 @@ def gather_object(
         dst: The global rank of the destination, 0 by default.
         group: The group; None is the default group.
         group_dst: The rank of the destination in `group`, instead of `dst`.
-        safe: Whether the objects travel in safe mode; None is the setting of the group,
-            see `set_safe_objects`.
+        safe: Whether only data may travel; None: what `set_safe_objects` has set.
 
     Raises:
         TypeError: An object of this rank is not data, in safe mode. Otherwise, if it
@@ -400,8 +394,7 @@ def scatter_object_list(
 ) -> None:
     """Gives each rank one object of a list of one rank.
 
-    Objects are pickled, and loading a pickle runs code that the sender chose; see safe
-    mode.
+    Objects are pickled: loading them runs code that the sender chose; see safe mode.
 
     Args:
         scatter_object_output_list: The output, a list of at least one element: its
@@ -411,8 +404,7 @@ def scatter_object_list(
         src: The global rank of the source, 0 by default.
         group: The group; None is the default group.
         group_src: The rank of the source in `group`, instead of `src`.
-        safe: Whether the objects travel in safe mode; None is the setting of the group,
-            see `set_safe_objects`.
+        safe: Whether only data may travel; None: what `set_safe_objects` has set.
 
     Raises:
         TypeError: An object of this rank is not data, in safe mode. Otherwise, if it

@@ -29,14 +29,7 @@ from .object_headers import (
     header_of,
     modes_differ,
 )
-from .object_message import (
-    Message,
-    empty,
-    length_of,
-    memory_of,
-    pack,
-    part_sizes,
-)
+from .object_message import Message, empty, length_of, memory_of, pack, part_sizes
 
 __all__ = ["recv_object_list", "send_object_list"]
 
@@ -59,8 +52,7 @@ def send_object_list(
     As with `send`, small objects may wait at the receiver for its `recv_object_list`,
     and this call returns before; with large ones it returns when they are received.
 
-    Objects are pickled, and loading a pickle runs code that the sender chose; see safe
-    mode.
+    Objects are pickled: loading them runs code that the sender chose; see safe mode.
 
     Args:
         object_list: The objects. The receiver calls `recv_object_list` with a list of
@@ -70,8 +62,7 @@ def send_object_list(
         device: Accepted as torch does, and ignored.
         group_dst: The rank of the receiver in `group`, instead of `dst`.
         use_batch: Accepted as torch does, and ignored.
-        safe: Whether the objects travel in safe mode; None is the setting of the group,
-            see `set_safe_objects`.
+        safe: Whether only data may travel; None: what `set_safe_objects` has set.
 
     Raises:
         TypeError: An object of this rank is not data, in safe mode. Otherwise, if it
@@ -156,8 +147,7 @@ def recv_object_list(
 ) -> int:
     """Receives a list of objects from one rank.
 
-    Objects are pickled, and loading a pickle runs code that the sender chose; see safe
-    mode.
+    Objects are pickled: loading them runs code that the sender chose; see safe mode.
 
     Args:
         object_list: The output, a list of the length of the sender's, whose elements
@@ -167,8 +157,7 @@ def recv_object_list(
         device: Accepted as torch does, and ignored.
         group_src: The rank of the sender in `group`, instead of `src`.
         use_batch: Accepted as torch does, and ignored.
-        safe: Whether the objects travel in safe mode; None is the setting of the group,
-            see `set_safe_objects`.
+        safe: Whether only data may travel; None: what `set_safe_objects` has set.
 
     Returns:
         The global rank of the sender; -1 on a process that is not a member of the

@@ -101,31 +101,11 @@ class StoreDict(MutableMapping[str, Any]):
         return len(list_names(self.store, self.prefix))
 
     def items(self) -> ItemsView[str, Any]:
-        """Returns a view of the keys and values, which each iteration reads at once.
-
-        Returns:
-            A view, as of a dict.
-
-        Example:
-            >>> view = dist.HashStore().dict()
-            >>> view.update(a=1, b=[2.5])
-            >>> list(view.items())
-            [('a', 1), ('b', [2.5])]
-        """
+        """Returns a view of the keys and values, which each iteration reads at once."""
         return _Items(self)
 
     def values(self) -> ValuesView[Any]:
-        """Returns a view of the values, which each iteration reads at once.
-
-        Returns:
-            A view, as of a dict.
-
-        Example:
-            >>> view = dist.HashStore().dict()
-            >>> view.update(a=1, b=[2.5])
-            >>> list(view.values())
-            [1, [2.5]]
-        """
+        """Returns a view of the values, which each iteration reads at once."""
         return _Values(self)
 
     def increment(self, key: str, by: int = 1) -> int:
@@ -209,11 +189,6 @@ class StoreDict(MutableMapping[str, Any]):
         Raises:
             TypeError: Safe mode does not take the default.
             DistStoreError: The store is closed, or its server cannot be reached.
-
-        Example:
-            >>> view = dist.HashStore().dict()
-            >>> view.setdefault("leader", "rank 1"), view.setdefault("leader", "rank 2")
-            ('rank 1', 'rank 1')
         """
         desired = _bytes_of(key, default)
         while True:
@@ -235,12 +210,6 @@ class StoreDict(MutableMapping[str, Any]):
         Raises:
             KeyError: The key does not exist, and there is no second argument.
             DistStoreError: The store is closed, or its server cannot be reached.
-
-        Example:
-            >>> view = dist.HashStore().dict()
-            >>> view["step"] = 3
-            >>> view.pop("step"), view.pop("step", None)
-            (3, None)
         """
         if len(default) > 1:
             raise TypeError(f"pop takes 1 or 2 arguments, not {1 + len(default)}")
@@ -264,12 +233,6 @@ class StoreDict(MutableMapping[str, Any]):
         Raises:
             KeyError: There is none.
             DistStoreError: The store is closed, or its server cannot be reached.
-
-        Example:
-            >>> view = dist.HashStore().dict()
-            >>> view["step"] = 3
-            >>> view.popitem()
-            ('step', 3)
         """
         for key in self:
             value = self.pop(key, self.MISSING)
@@ -289,12 +252,6 @@ class StoreDict(MutableMapping[str, Any]):
         Raises:
             TypeError: Safe mode does not take one of the values.
             DistStoreError: The store is closed, or its server cannot be reached.
-
-        Example:
-            >>> view = dist.HashStore().dict()
-            >>> view.update({"rate": 0.1}, step=3)
-            >>> sorted(view)
-            ['rate', 'step']
         """
         pairs = {
             self._name(key): _bytes_of(key, value)
@@ -320,13 +277,6 @@ class StoreDict(MutableMapping[str, Any]):
 
         Raises:
             DistStoreError: The store is closed, or its server cannot be reached.
-
-        Example:
-            >>> view = dist.HashStore().dict()
-            >>> view["step"] = 3
-            >>> view.clear()
-            >>> len(view)
-            0
         """
         for name in list_names(self.store, self.prefix):
             self.store.delete_key(name)

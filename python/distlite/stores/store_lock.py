@@ -11,7 +11,7 @@ import time
 import uuid
 import weakref
 from datetime import timedelta
-from types import TracebackType
+from typing import Any
 
 from .._C import DistError, DistStoreError, Store
 from .timeouts import LONGEST_WAIT, seconds_of
@@ -110,17 +110,12 @@ class StoreLock:
         self.acquire()
         return self
 
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         try:
             self.release()
         except Exception:
             # The exception of the body is more important.
-            if exception is None:
+            if error is None:
                 raise
 
     @property
@@ -138,16 +133,8 @@ class StoreLock:
 
         A lease that has run out counts as held until another takes the lock.
 
-        Returns:
-            True or False.
-
         Raises:
             DistStoreError: The store is closed, or its server cannot be reached.
-
-        Example:
-            >>> lock = dist.HashStore().lock("checkpoint")
-            >>> lock.locked()
-            False
         """
         return bool(self._read())
 
@@ -207,11 +194,6 @@ class StoreLock:
         Raises:
             DistStoreError: The lock had been taken away from this object.
             RuntimeError: This object does not hold the lock.
-
-        Example:
-            >>> lock = dist.HashStore().lock("checkpoint")
-            >>> lock.acquire()
-            >>> lock.release()
         """
         with self._renewing:
             if not self._value:

@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from inspect import signature
-from types import TracebackType
 from typing import Any
 
 import distlite
@@ -246,10 +245,7 @@ class Ranks:
         return outcomes
 
     def _abort(
-        self,
-        late: set[int],
-        outcomes: list[Outcome],
-        ended: queue.SimpleQueue[Outcome],
+        self, late: set[int], outcomes: list[Outcome], ended: queue.SimpleQueue[Outcome]
     ) -> None:
         """Records where late ranks are, and aborts their operations."""
         places = {number: self._ranks[number].stack() for number in late}
@@ -262,11 +258,7 @@ class Ranks:
 
     def _begin(self, backend: str, size: int, rank: int) -> None:
         distlite.init_process_group(
-            backend,
-            store=self._store,
-            rank=rank,
-            world_size=size,
-            timeout=self.timeout,
+            backend, store=self._store, rank=rank, world_size=size, timeout=self.timeout
         )
 
     def _end(self) -> None:
@@ -287,12 +279,7 @@ class Ranks:
     def __enter__(self) -> Ranks:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is not None:
             for rank in self._ranks:
                 rank.abort()

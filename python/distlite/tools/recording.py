@@ -36,10 +36,7 @@ ROOTS = {
     "gather_object": "to",
     "scatter_object_list": "from",
 }
-WITHOUT_DATA = (
-    *("barrier", "window"),
-    *(name for name, _ in OPS if "object" in name),
-)
+WITHOUT_DATA = (*("barrier", "window"), *(name for name, _ in OPS if "object" in name))
 PF_EXITING = 4  # a flag of the kernel in /proc/<pid>/stat, see proc(5)
 STATES = {1: "queued", 2: "running", 3: "ended"}
 

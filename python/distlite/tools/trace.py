@@ -63,10 +63,7 @@ def _parser() -> Parser:
         "the ranks of a job on this host, as they are now",
     )
     parser.add_argument(
-        "--job",
-        default="",
-        metavar="NAME",
-        help="the job whose name begins with NAME",
+        "--job", default="", metavar="NAME", help="the job whose name begins with NAME"
     )
     parser.add_argument("--pid", type=int, help="the job with this process")
     parser.add_argument(
