@@ -193,7 +193,9 @@ check_side(const dl_group *group, const side *all, bool is_written,
             char dtypes[2][DL_DTYPE_TEXT_SIZE];
             dl_dtype_describe(tensor->dtype, tensor->opaque_code, dtypes[0]);
             dl_dtype_describe(first->dtype, first->opaque_code, dtypes[1]);
-            return dl_fail(DL_INVALID, "%s: %s %d has dtype %s, but %s 0 has dtype %s",
+            return dl_fail(DL_INVALID,
+                           "%s: tensors with different dtypes: %s %d has dtype %s, but "
+                           "%s 0 has dtype %s",
                            dl_op_type_name(fingerprint->op), all->name, i, dtypes[0],
                            all->name, dtypes[1]);
         }
@@ -239,9 +241,11 @@ check_own(const dl_group *group, const side *inputs, const side *outputs,
         char dtypes[2][DL_DTYPE_TEXT_SIZE];
         dl_dtype_describe(input->dtype, input->opaque_code, dtypes[0]);
         dl_dtype_describe(output->dtype, output->opaque_code, dtypes[1]);
-        return dl_fail(DL_INVALID,
-                       "%s: the input has dtype %s, but the output has dtype %s", name,
-                       dtypes[0], dtypes[1]);
+        return dl_fail(
+            DL_INVALID,
+            "%s: tensors with different dtypes: the input has dtype %s, but the "
+            "output has dtype %s",
+            name, dtypes[0], dtypes[1]);
     }
     if (input->count != output->count) {
         return dl_fail(DL_INVALID,

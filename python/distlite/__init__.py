@@ -26,7 +26,7 @@ _AT_ONCE = {
     ),
     "groups.collectives": (
         "all_gather_arrays all_gather_coalesced all_gather_into_tensor "
-        "all_reduce_coalesced reduce_scatter_tensor"
+        "all_reduce_coalesced gather_single reduce_scatter_tensor"
     ),
     "constants": "default_pg_timeout",
     "debug": (
@@ -43,12 +43,13 @@ _AT_ONCE = {
     ),
     "groups.p2p": "Message P2POp batch_isend_irecv iprobe probe sendrecv",
     "groups.process_group_gloo": "ProcessGroupGloo",
-    "groups.reduce_op": "ReduceOp reduce_op supports_complex",
+    "groups.reduce_op": "ReduceOp _make_nccl_premul_sum reduce_op supports_complex",
     "rendezvous": "register_rendezvous_handler rendezvous",
     "groups.world": (
         "GroupMember get_backend get_backend_config get_global_rank get_group_rank "
         "get_node_local_rank get_pg_count get_process_group_ranks get_rank "
-        "get_world_size group is_available is_initialized is_torchelastic_launched"
+        "get_world_size group is_available is_initialized is_torchelastic_launched "
+        "set_timeout"
     ),
 }
 
@@ -92,7 +93,7 @@ _MODULES = (
 _UNLISTED = (
     "AllToAllOptions AllgatherOptions AllreduceCoalescedOptions AllreduceOptions "
     "BackendConfig BarrierOptions BroadcastOptions DebugLevel GatherOptions "
-    "GroupMember GroupName Hooks Message Operation Persistent ProcessGroupGloo "
+    "GroupMember GroupName Hooks Message Operation ProcessGroupGloo "
     "ProcessGroupNCCL QueueEmptyError ReduceOptions ReduceScatterOptions "
     "ScatterOptions StatelessGroup WindowLock all_gather_coalesced "
     "all_reduce_coalesced best_backend breakpoint collect_all cuda_stream "

@@ -19,7 +19,7 @@ from .groups.backends import (
 )
 from .groups.collectives import (
     all_gather_arrays, all_gather_coalesced, all_gather_into_tensor,
-    all_reduce_coalesced, reduce_scatter_tensor,
+    all_reduce_coalesced, gather_single, reduce_scatter_tensor,
 )
 from .constants import default_pg_timeout
 from .debug import (
@@ -38,12 +38,16 @@ from .groups.lifecycle import (
 )
 from .groups.p2p import Message, P2POp, batch_isend_irecv, iprobe, probe, sendrecv
 from .groups.process_group_gloo import ProcessGroupGloo
-from .groups.reduce_op import ReduceOp, reduce_op, supports_complex
+from .groups.reduce_op import (
+    ReduceOp, _make_nccl_premul_sum as _make_nccl_premul_sum, reduce_op,
+    supports_complex,
+)
 from .rendezvous import register_rendezvous_handler, rendezvous
 from .groups.world import (
     GroupMember, get_backend, get_backend_config, get_global_rank, get_group_rank,
     get_node_local_rank, get_pg_count, get_process_group_ranks, get_rank,
     get_world_size, group, is_available, is_initialized, is_torchelastic_launched,
+    set_timeout,
 )
 from .cartesian_grid import Cartesian
 from .groups.coalescing import (
@@ -103,11 +107,11 @@ __all__ = [
     "all_to_all_single", "barrier", "batch_isend_irecv", "best_backend", "breakpoint",
     "broadcast", "broadcast_object_list", "collect_all", "cuda_stream",
     "default_pg_timeout", "destroy_process_group", "exscan", "gather", "gather_object",
-    "gather_v", "get_backend", "get_backend_config", "get_debug_level",
-    "get_default_backend_for_device", "get_global_rank", "get_group_rank",
-    "get_node_local_rank", "get_pg_count", "get_process_group_ranks", "get_rank",
-    "get_world_size", "group", "init_device_mesh", "init_process_group", "iprobe",
-    "irecv", "is_available", "is_backend_available", "is_gloo_available",
+    "gather_single", "gather_v", "get_backend", "get_backend_config",
+    "get_debug_level", "get_default_backend_for_device", "get_global_rank",
+    "get_group_rank", "get_node_local_rank", "get_pg_count", "get_process_group_ranks",
+    "get_rank", "get_world_size", "group", "init_device_mesh", "init_process_group",
+    "iprobe", "irecv", "is_available", "is_backend_available", "is_gloo_available",
     "is_initialized", "is_mpi_available", "is_nccl_available",
     "is_torchelastic_launched", "is_ucc_available", "is_xccl_available", "isend",
     "monitored_barrier", "new_group", "new_subgroups", "new_subgroups_by_enumeration",
@@ -117,6 +121,6 @@ __all__ = [
     "register_rendezvous_handler", "register_safe_type", "rendezvous", "scan",
     "scatter", "scatter_object_list", "scatter_v", "send", "send_object_list",
     "sendrecv", "set_debug_level", "set_debug_level_from_env", "set_safe_objects",
-    "shared_zeros", "shared_zeros_like", "shrink_group", "split", "split_group",
-    "stateless_group", "supports_complex", "wait_all",
+    "set_timeout", "shared_zeros", "shared_zeros_like", "shrink_group", "split",
+    "split_group", "stateless_group", "supports_complex", "wait_all",
 ]

@@ -66,6 +66,10 @@ def gathers(rank: int, size: int, count: int, dtype: Any, call: Call) -> Iterato
         given = outputs if rank == root else [None, []][root % 2]
         call(distlite.gather, mine, given, dst=root)
         yield "gather", rank != root or same(outputs, all_of)
+        for shape in ((size * count,), (size, count)):
+            whole = np.zeros(shape, dtype) if rank == root else None
+            call(distlite.gather_single, mine, whole, dst=root)
+            yield "gather_single", whole is None or same(whole, all_of)
     yield "inputs", same(mine, all_of[rank])
 
 

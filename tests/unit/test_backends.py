@@ -58,6 +58,8 @@ def test_a_backend_is_a_word():
         ("undefined", {"cpu": "gloo"}),
         ("nccl", {"cuda": "nccl"}),
         ("cpu:gloo,cuda:nccl", {"cpu": "gloo", "cuda": "nccl"}),
+        ("GLOO", {"cpu": "gloo", "cuda": "gloo"}),
+        ("CPU", {"cpu": "cpu"}),
         (" cpu:gloo", {" cpu": "gloo"}),
     ],
 )
@@ -515,3 +517,42 @@ def test_the_best_backend_on_a_device(array, monkeypatch):
         RuntimeError, match="supports arrays on cuda.* Copy them to the"
     ):
         distlite.best_backend(array)
+
+
+def test_a_registered_name_in_any_letters():
+    Backend.register_backend("DuMMy", lambda *_: None, devices=["cpu"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for word in ("DUMMY", "dummy", "Dummy", "cpu:DUMMY", Backend.DUMMY):
+            assert str(BackendConfig(word)) == "cpu:dummy"
+
+
+def test_a_backend_in_python_names_itself():
+    class Named(ProcessGroup):
+        def __init__(self, rank, size):
+            super().__init__(rank, size)
+
+        def getBackendName(self):
+            return "Dummy"
+
+    class Inherited(Named):
+        pass
+
+    class Renamed(Named):
+        def name(self):
+            return "mine"
+
+    class Plain(ProcessGroup):
+        def __init__(self, rank, size):
+            super().__init__(rank, size)
+
+    groups = [kind(0, 1) for kind in (Named, Inherited, Renamed, Plain)]
+    assert [group.name() for group in groups] == ["Dummy", "Dummy", "mine", "custom"]
+    assert groups[0]._get_backend_name() == "Dummy"
+    Backend.register_backend("dummy", lambda s, r, n, t: Named(r, n), devices=["cpu"])
+    init("DUMMY")
+    assert distlite.get_backend() == "dummy"
+    world = distlite.group.WORLD
+    assert (world.name(), world.group_name) == ("Dummy", "0")
+    assert ProcessGroup.name(world) == "custom"
+    assert ProcessGroup(HashStore(), 0, 1, 20, backend="gloo").name() == "gloo"

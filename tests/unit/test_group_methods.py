@@ -385,10 +385,13 @@ def test_gloo_takes_a_timeout_or_options(args, named):
     [
         (lambda pg: pg.allreduce([]), "requires a single-element tensor list"),
         (lambda pg: pg.allreduce(zeros(2)), "requires a single-element tensor list"),
-        (lambda pg: pg.allgather([zeros(2)], zeros(2)), "requires a single-element"),
+        (lambda pg: pg.allgather([zeros(2)], zeros(2)), "single-element input tensor"),
+        (lambda pg: pg.allgather([[1], [1]], zeros(1)), "a single-element output list"),
         (lambda pg: pg.reduce(zeros(2), 0), "requires a single-element tensor list"),
-        (lambda pg: pg.gather([], zeros(2), 0), "requires a single-element"),
-        (lambda pg: pg.scatter(zeros(2), [], 0), "requires a single-element"),
+        (lambda pg: pg.gather([], zeros(2), 0), "a single-element input tensor list"),
+        (lambda pg: pg.gather([[], []], zeros(1), 0), "single-element output list"),
+        (lambda pg: pg.scatter(zeros(2), [], 0), "a single-element output tensor list"),
+        (lambda pg: pg.scatter(zeros(1), [[], []], 0), "a single-element input list"),
         (lambda pg: pg.reduce_scatter(zeros(2), []), "requires a single-element"),
     ],
 )
@@ -411,3 +414,46 @@ def test_methods_say_what_they_take():
 def test_the_options_of_a_group_made_by_hand():
     group = ProcessGroupGloo(HashStore(), 0, 1, timedelta(seconds=7))
     assert group.options._timeout == timedelta(seconds=7)
+
+
+def test_the_timeout_of_a_group_by_torch_s_names():
+    group = ProcessGroup(HashStore(), 0, 1, 20)
+    distlite.set_timeout(5, group)
+    assert group.timeout == timedelta(seconds=5)
+    group._set_default_timeout(timedelta(seconds=23))
+    assert group.options._timeout == group.timeout == timedelta(seconds=23)
+    with pytest.raises(ValueError, match="Invalid process group"):
+        distlite.set_timeout(5, distlite.GroupMember.NON_GROUP_MEMBER)
+    with pytest.raises(ValueError, match="not been initialized"):
+        distlite.set_timeout(5)
+    with pytest.raises(TypeError):
+        distlite.set_timeout("5", group)
+
+
+@pytest.mark.parametrize(
+    ("output", "kind", "text"),
+    [
+        (None, ValueError, "``output_tensor`` must be specified on destination rank"),
+        (np.zeros((3, 2))[:, 0], ValueError, "must be contiguous"),
+        (np.zeros(4), ValueError, "3 elements in the input, but 4 in the output"),
+        (np.zeros(3, "f4"), ValueError, "tensors with different dtypes"),
+        ([np.zeros(3)], TypeError, "not list"),
+        (bytearray(24), TypeError, "not bytearray"),
+    ],
+)
+def test_outputs_that_gather_single_refuses(output, kind, text):
+    group = ProcessGroup(HashStore(), 0, 1, 20)
+    with pytest.raises(kind, match=text):
+        distlite.gather_single(np.ones(3), output, group=group, group_dst=0)
+
+
+def test_an_output_of_gather_single_that_has_no_equal_blocks():
+    # A fake world of three ranks, whose messages go nowhere.
+    distlite.init_process_group("fake", store=HashStore(), rank=0, world_size=3)
+    try:
+        with pytest.raises(ValueError, match="3 equal blocks.* it has 4 elements"):
+            distlite.gather_single(np.ones(1), np.zeros(4))
+        distlite.gather_single(np.ones(0), np.zeros((0, 7)))
+        distlite.gather_single(np.ones(1), np.zeros((1, 3, 1)))
+    finally:
+        distlite.destroy_process_group()

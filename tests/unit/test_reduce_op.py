@@ -119,3 +119,13 @@ def test_addresses_of_c_functions():
     made = ReduceOp.from_c(function, "mine", ctypes.pointer(data))
     assert made.context == ReduceOp.from_c(function, None, data).context
     assert repr(made) == f"ReduceOp.from_c(mine() at {address:#x})"
+
+
+def test_torch_s_private_name_of_a_scaled_sum():
+    made = distlite._make_nccl_premul_sum(2.0)
+    assert made == ReduceOp.PREMUL_SUM(2.0) and made.factor == 2.0
+    assert isinstance(made, ReduceOp)
+    for again in (copy.copy(made), copy.deepcopy(made)):
+        assert (again, again.factor) == (made, 2.0)
+    again = pickle.loads(pickle.dumps(made))
+    assert (again, again.factor) == (made, 2.0)

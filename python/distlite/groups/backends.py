@@ -225,6 +225,7 @@ class BackendConfig:
 
 
 def _map_of(backend: str) -> dict[str, str]:
+    backend = backend.lower()
     if backend == Backend.UNDEFINED:
         return {"cpu": Backend.GLOO}
     if ":" in backend:

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from .._C import (
     ProcessGroup,
+    Work,
     all_gather,
     all_gather_single,
+    gather,
     reduce_scatter_single as reduce_scatter_tensor,
 )
 from ..futures import Future, collect_all
 from .packing import Coalesced, Target, gather_lists, reduce_all
 from .reduce_op import ReduceOp
-from .world import get_world_size, is_outside
+from .world import get_world_size, is_outside, world
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +27,7 @@ __all__ = [
     "all_gather_coalesced",
     "all_gather_into_tensor",
     "all_reduce_coalesced",
+    "gather_single",
     "reduce_scatter_tensor",
 ]
 
@@ -82,6 +85,73 @@ def all_gather_arrays(
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     all_gather([each.reshape(-1).view(np.uint8) for each in arrays], flat, group=group)
     return arrays
+
+
+def gather_single(
+    input_tensor: Any,
+    output_tensor: Any = None,
+    dst: int | None = None,
+    group: ProcessGroup | None = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> Work | None:
+    """Collects the arrays of all ranks in one array, on one rank.
+
+    Args:
+        input_tensor: The array that this rank contributes, of the same size and dtype
+            on every rank.
+        output_tensor: On the destination the output, contiguous, with the blocks of the
+            ranks one after the other; None on the other ranks.
+        dst: The global rank of the destination, 0 by default.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        group_dst: The rank of the destination in `group`, instead of `dst`.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: `input_tensor` or `output_tensor` is not an array.
+        ValueError: `output_tensor` is missing on the destination or given elsewhere, is
+            not contiguous, or cannot be divided into equal blocks.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> together = np.zeros(2) if rank == 0 else None
+        >>> dist.gather_single(np.array([rank + 0.5]), together, dst=0)
+        >>> if rank == 0:
+        ...     print(together)
+        [0.5 1.5]
+    """
+    blocks = None
+    if output_tensor is not None and not is_outside(group):
+        members = world.require_default() if group is None else group
+        blocks = _blocks_of(output_tensor, members.size())
+    try:
+        return gather(input_tensor, blocks, dst, group, async_op, group_dst)
+    except ValueError as error:
+        raise ValueError(str(error).replace("gather_list", "output_tensor")) from None
+
+
+def _blocks_of(output: Any, size: int) -> list[Any]:
+    """Returns views of equal parts of an array, one for each rank."""
+    is_torch = hasattr(output, "is_contiguous")
+    try:
+        count = int(output.numel() if is_torch else output.size)
+        is_dense = output.is_contiguous() if is_torch else output.flags.c_contiguous
+    except AttributeError:
+        raise TypeError(
+            "gather_single: `output_tensor` must be an array of NumPy, CuPy or torch, "
+            f"not {type(output).__name__}"
+        ) from None
+    if not is_dense or count % size:
+        raise ValueError(
+            f"gather_single: `output_tensor` must be contiguous and have {size} equal "
+            f"blocks, one for each rank; it has {count} elements"
+        )
+    return list(output.reshape(size, count // size))
 
 
 def all_reduce_coalesced(

@@ -53,6 +53,17 @@ def _set_sequence_number_for_group(self: ProcessGroup) -> None:
     """Does nothing: the ranks count from 0 when they have met."""
 
 
+def __init_subclass__(cls: type[ProcessGroup]) -> None:
+    """A backend that is written in Python names itself by getBackendName(), as in
+    torch."""
+    if "getBackendName" in vars(cls):
+
+        def name(self: Any) -> str:
+            return str(self.getBackendName())
+
+        cls.name = cls._get_backend_name = name  # type: ignore[method-assign]
+
+
 def options(self: ProcessGroup) -> GlooOptions | NCCLOptions:
     """A copy of the group's options as a backend; NotImplementedError for backends that
     have none."""
@@ -155,11 +166,13 @@ _monitored_barrier.__name__ = "monitored_barrier"
 attributes: dict[str, Any] = {
     "BackendType": BackendType,
     **BackendType.__members__,
+    "__init_subclass__": classmethod(__init_subclass__),
     "_device_types": property(_device_types),
     "_get_backend": _get_backend,
     "_get_backend_name": ProcessGroup.name,
     "_register_backend": _register_backend,
     "_set_default_backend": _set_default_backend,
+    "_set_default_timeout": ProcessGroup.set_timeout,
     "_set_sequence_number_for_group": _set_sequence_number_for_group,
     "bound_device_id": property(bound_device_id, _set_bound_device_id),
     "merge_remote_group": merge_remote_group,

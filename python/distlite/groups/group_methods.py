@@ -254,19 +254,29 @@ def _spread_options(form: _Form, values: dict[str, Any]) -> None:
         values.setdefault(form.how, 0)
 
 
+# What torch's errors call the lists that hold `one` and `many`, by the name of `many`.
+_LISTS = {
+    "": ("tensor", ""),
+    "gather_list": ("input tensor", "output"),
+    "input_list": ("output tensor", "input"),
+    "scatter_list": ("output tensor", "input"),
+    "tensor_list": ("input tensor", "output"),
+}
+
+
 def _unwrap(form: _Form, values: dict[str, Any]) -> None:
     """Replaces lists of one array by that array."""
     if (root := values.pop("root_tensor", 0)) != 0:
         raise ValueError(f"invalid root tensor: {root}, of 1")
     if not isinstance(values.get(form.one), (list, tuple)):
         return
-    for target in (form.one, form.many):
+    for target, side in zip((form.one, form.many), _LISTS[form.many], strict=True):
         # Ranks that are not the root pass an empty list of lists.
         if target == form.many and not values.get(target):
             continue
         if len(values[target]) != 1:
             raise ValueError(
-                f"{target}: {form.function.__name__} requires a single-element tensor "
+                f"{target}: {form.function.__name__} requires a single-element {side} "
                 f"list, not one of {len(values[target])}"
             )
         values[target] = values[target][0]

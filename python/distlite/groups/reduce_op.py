@@ -225,6 +225,10 @@ class ReduceOp(metaclass=_ReduceOpMeta):
         return self.op, (self._factor,)
 
 
+# torch's name, private there, of what also is a call of the member.
+_make_nccl_premul_sum = RedOpType.PREMUL_SUM
+
+
 class CFunction:
     """What `ReduceOp.from_c` makes."""
 

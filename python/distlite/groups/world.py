@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from datetime import timedelta
 from threading import get_ident
 from types import TracebackType
 from typing import Any, ClassVar
@@ -383,6 +384,28 @@ def get_process_group_ranks(group: ProcessGroup | None) -> list[int]:
         [0, 1]
     """
     return list(info_of(group).ranks)
+
+
+def set_timeout(timeout: timedelta | float, group: ProcessGroup | None = None) -> None:
+    """Sets the time that an operation of a group may take from now on.
+
+    Args:
+        timeout: A `timedelta` or seconds; a negative one never ends.
+        group: The group; None is the default group.
+
+    Raises:
+        ValueError: This process is not a member of the group, or there is no default
+            group.
+
+    Example:
+        >>> group = dist.new_group([0, 1])
+        >>> dist.set_timeout(60, group)
+        >>> group.timeout
+        datetime.timedelta(seconds=60)
+    """
+    if is_outside(group):
+        raise ValueError("Invalid process group specified: this rank is not in it")
+    (world.require_default() if group is None else group).set_timeout(timeout)
 
 
 def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
