@@ -77,6 +77,79 @@ def _(dist: Any, array: Any, folder: Path) -> object:
     return dist.get_process_group_ranks(-100)
 
 
+@case("`group.allreduce([x, y])`, two arrays of a rank")
+def _(dist: Any, array: Any, folder: Path) -> object:
+    x, y = array([1], "float32"), array([2], "float32")
+    dist.group.WORLD.allreduce([x, y]).wait()
+    return x.tolist() + y.tolist()
+
+
+@case("`group.allreduce([])`")
+def _(dist: Any, array: Any, folder: Path) -> object:
+    return dist.group.WORLD.allreduce([]).wait()
+
+
+@case("`group.broadcast(x, root=9)`")
+def _(dist: Any, array: Any, folder: Path) -> object:
+    return dist.group.WORLD.broadcast(array([1], "int64"), root=9).wait()
+
+
+@case("`group.scatter([y], [[x, x]])`, an array too many")
+def _(dist: Any, array: Any, folder: Path) -> object:
+    x, y = array([1], "int64"), array([0], "int64")
+    return dist.group.WORLD.scatter([y], [[x, x]]).wait()
+
+
+@case("`group.gather([[y]], [x])` of another size")
+def _(dist: Any, array: Any, folder: Path) -> object:
+    x, y = array([1], "int64"), array([0, 0], "int64")
+    return dist.group.WORLD.gather([[y]], [x]).wait()
+
+
+@case("`group.allreduce_coalesced([])`")
+def _(dist: Any, array: Any, folder: Path) -> object:
+    return dist.group.WORLD.allreduce_coalesced([]).wait()
+
+
+@case("`all_reduce_coalesced` of two dtypes")
+def _(dist: Any, array: Any, folder: Path) -> object:
+    x, y = array([1], "float32"), array([2], "int64")
+    dist.all_reduce_coalesced([x, y])
+    return x.tolist() + y.tolist()
+
+
+@case("`all_gather_coalesced([y], [x])`, outputs in no lists")
+def _(dist: Any, array: Any, folder: Path) -> object:
+    x, y = array([1], "int64"), array([[0]], "int64")
+    dist.all_gather_coalesced([y], [x])
+    return y.tolist()
+
+
+@case("`all_gather` of complex numbers into a real array")
+def _(dist: Any, array: Any, folder: Path) -> object:
+    y = array([[0, 0]], "float32")
+    dist.all_gather([y], array([1 + 2j], "complex64"))
+    return y.tolist()
+
+
+@case("`all_to_all_single` of a transposed array")
+def _(dist: Any, array: Any, folder: Path) -> object:
+    y = array([[0, 0], [0, 0]], "int64")
+    dist.all_to_all_single(y, array([[1, 2], [3, 4]], "int64").T)
+    return y.tolist()
+
+
+@case("`ReduceOp.SUM == ReduceOp(ReduceOp.SUM)`")
+def _(dist: Any, array: Any, folder: Path) -> object:
+    member = dist.ReduceOp.SUM
+    return member == dist.ReduceOp(member)
+
+
+@case("`ProcessGroupGloo.create_device`")
+def _(dist: Any, array: Any, folder: Path) -> object:
+    return hasattr(dist.ProcessGroupGloo, "create_device")
+
+
 @case("`ReduceOp.RedOpType(77)`")
 def _(dist: Any, array: Any, folder: Path) -> object:
     return bool(dist.ReduceOp.RedOpType(77))

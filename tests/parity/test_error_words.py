@@ -59,3 +59,44 @@ def test_names_of_registered_backends(dist, text: str):
     assert "dummy" in dist.Backend.backend_list
     config = dist.distributed_c10d.BackendConfig(dist.Backend(text))
     assert repr(config) == "cpu:dummy"
+
+
+DTYPES = {
+    "all_gather": lambda dist, x, y: dist.all_gather([x], y),
+    "all_to_all": lambda dist, x, y: dist.all_to_all([x], [y]),
+    "all_to_all_single": lambda dist, x, y: dist.all_to_all_single(x, y),
+    "gather": lambda dist, x, y: dist.gather(x, [y]),
+    "reduce_scatter": lambda dist, x, y: dist.reduce_scatter(x, [y]),
+    "scatter": lambda dist, x, y: dist.scatter(x, [y]),
+}
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_dtypes_that_differ(dist, name: str):
+    with pytest.raises(ValueError, match="tensors with different dtypes"):
+        DTYPES[name](dist, ones(dist), ones(dist, "float64"))
+
+
+LISTS = {
+    "requires a single-element tensor list": lambda pg, x: pg.reduce([x, x]),
+    "requires a single-element input tensor list": lambda pg, x: pg.gather([], [x, x]),
+    "requires a single-element output tensor list": lambda pg, x: pg.scatter(
+        [x, x], [[x]]
+    ),
+    "requires a single-element input list": lambda pg, x: pg.scatter([x], [[x], [x]]),
+    "requires a single-element output list": lambda pg, x: pg.gather([[x], [x]], [x]),
+}
+
+
+@pytest.mark.parametrize("words", LISTS)
+def test_lists_of_a_wrong_length(dist, words: str):
+    with pytest.raises((RuntimeError, ValueError), match=words):
+        LISTS[words](dist.group.WORLD, ones(dist))
+
+
+def test_a_backend_in_python_names_itself(dist):
+    class Named(dist.ProcessGroup):
+        def getBackendName(self):
+            return "Dummy"
+
+    assert Named(0, 1).name() == "Dummy"
