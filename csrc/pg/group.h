@@ -55,6 +55,10 @@ const char *dl_group_backend(const dl_group *group);
 int64_t dl_group_timeout(const dl_group *group);
 void dl_group_set_timeout(dl_group *group, int64_t timeout);
 
+/* Returns DL_OK if the group is usable, DL_CLOSED after its end and in a forked child,
+ * or otherwise the first failure. */
+dl_status dl_group_admit(dl_group *group);
+
 /* Returns whether `rank`, or every other rank for -1, is shown to be a process of this
  * job (dl_backend_ops.is_proved); true once the group is closed, since no data comes
  * from the rank any more.  May be called from any thread. */

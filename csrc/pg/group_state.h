@@ -69,10 +69,6 @@ struct dl_group {
 /* Returns true in a forked child whose parent made the group. */
 bool dl_group_is_inherited(const dl_group *group);
 
-/* Returns DL_OK if the group is usable, DL_CLOSED after its end and in a forked child,
- * or otherwise the first failure. */
-dl_status dl_group_admit(dl_group *group);
-
 /* Fails if the group, a dl_group, is unusable, and otherwise returns dl_backend_ops.watch
  * for `rank`; DL_OK if there is no backend to ask. */
 dl_status dl_group_check_rank(void *group, int rank);

@@ -14,6 +14,7 @@ from typing_extensions import Self, disjoint_base
 
 from .futures import Future
 from .groups.backends import BackendType as _BackendType
+from .groups.group_devices import ErrorType
 from .groups.group_methods import CoalescedWork
 from .groups.nccl import NCCLOptions
 from .groups.options import (
@@ -834,6 +835,9 @@ class ProcessGroup:
         """abort(), with a reason for the errors' text."""
     def _verify_calls(self, timeout: timedelta, /) -> None:
         """Compares calls that this rank has made ahead of other ranks with theirs."""
+    def _error_kind(self) -> int:
+        """Returns the number of the ErrorType of the group's first failure."""
+    def get_error(self) -> ErrorType: ...
     def _is_proved(self, rank: int, /) -> bool:
         """Returns whether a rank (-1: every rank) has proved to be a process of this
         job."""

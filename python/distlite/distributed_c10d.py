@@ -16,6 +16,7 @@ from .groups.compat import (
     _reduce_scatter_base as _reduce_scatter_base,
 )
 from .groups.custom import DistributedBackendOptions as _DistributedBackendOptions  # noqa: F401
+from .groups.group_devices import ErrorType as ErrorType
 from .groups.lifecycle import _store_based_barrier as _store_based_barrier
 from .groups.regroup import (
     SHRINK_ABORT as SHRINK_ABORT,

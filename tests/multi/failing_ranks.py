@@ -112,13 +112,16 @@ def survive(
         while not note.exists() or not note.read_text().split()[1:]:
             time.sleep(0.01)
         wait_until_ended(int(note.read_text().split()[1]))
+    before = distlite.group.WORLD.get_error()
     first = caught(CALLS[call])
+    after = distlite.group.WORLD.get_error()
     later = caught(CALLS[call])
     death, pid = note.read_text().split()
     end = caught(distlite.destroy_process_group)
     return {
         "first": first,
         "later": later,
+        "errors": (before.name, after.name),
         "delay": first[2] - float(death),
         "pid": int(pid),
         "end": end,
@@ -160,7 +163,7 @@ def late(rank: int, world_size: int, init_method: str, seconds: float) -> Any:
         store.wait(["over/0", "over/2"])
     first = caught(CALLS["all_reduce"])
     store.set(f"over/{rank}", "yes")
-    return first, caught(CALLS["barrier"])
+    return first, caught(CALLS["barrier"]), group.get_error().name
 
 
 def late_to_barrier(rank: int, world_size: int, init_method: str) -> Any:

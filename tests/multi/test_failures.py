@@ -51,6 +51,7 @@ def test_survivors_hear_of_a_death(call, early, tmp_path):
         kind, text, _, seconds = outcome.value["later"]
         assert (kind, seconds < SOON) == ("DistBackendError", True)
         assert "rank 1" in text
+        assert outcome.value["errors"] == ("SUCCESS", "REMOTE_ERROR")
         kind, _, _, seconds = outcome.value["end"]
         assert (kind, seconds < SOON) == ("", True)
 
@@ -69,7 +70,8 @@ def test_survivors_hear_of_a_leave(how):
 def test_timeout_names_who_did_not_come():
     results = run_ranks(late, 3, seconds=0.5)
     for rank in 0, 2:
-        first, later = results[rank]
+        first, later, error = results[rank]
+        assert error == "TIMEOUT"
         assert first[0] == later[0] == "DistBackendError"
         assert "rank 1" in first[1]
         assert "500ms" in first[1]
@@ -79,7 +81,8 @@ def test_timeout_names_who_did_not_come():
         assert later[3] < SOON
     # The first to give up has waited; the other one may have come later.
     assert max(results[rank][0][3] for rank in (0, 2)) >= 0.5
-    first, later = results[1]
+    first, later, error = results[1]
+    assert error != "SUCCESS"
     assert first[0] == later[0] == "DistBackendError"
     assert first[3] < SOON
 

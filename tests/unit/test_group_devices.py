@@ -76,6 +76,20 @@ def test_types_of_backends():
     assert str(BackendType.GLOO) == f"{BackendType.GLOO}" == "BackendType.GLOO"
 
 
+def test_kinds_of_failures(world):
+    kinds = distlite.distributed_c10d.ErrorType
+    assert {each.name: each.value for each in kinds} == {
+        **{"SUCCESS": 0, "TIMEOUT": 1, "COMM_ERROR": 2, "REMOTE_ERROR": 3}
+    }
+    for group in (world, ProcessGroup(0, 1)):
+        assert group.get_error() is kinds.SUCCESS
+    for end in ("abort", "shutdown"):
+        group = distlite.new_group([0])
+        getattr(group, end)()
+        assert group.get_error() is kinds.COMM_ERROR
+    assert world.get_error() is kinds.SUCCESS
+
+
 def test_a_group_is_its_own_backend(world):
     assert world._device_types == ["cpu", "cuda"]
     for device in ("cpu", "cpu:0", Device("cpu"), "cuda:1"):

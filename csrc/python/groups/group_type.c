@@ -329,6 +329,22 @@ group_get_store(PyObject *self, PyObject *Py_UNUSED(nothing))
     return read_field((dlpy_group *)self, &((dlpy_group *)self)->store);
 }
 
+/* torch's numbers of the kinds of failures, which ErrorType names in Python. */
+static PyObject *
+group_error_kind(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    switch (dl_group_admit(dlpy_group_core(self))) {
+    case DL_OK:
+        return PyLong_FromLong(0);
+    case DL_TIMEOUT:
+        return PyLong_FromLong(1);
+    case DL_PEER_LOST:
+        return PyLong_FromLong(3);
+    default:
+        return PyLong_FromLong(2);
+    }
+}
+
 static PyObject *
 group_set_timeout(PyObject *self, PyObject *const *args, Py_ssize_t count,
                   PyObject *keywords)
@@ -678,6 +694,7 @@ static PyMethodDef group_methods[] = {
     {"abort", group_abort, METH_NOARGS, DLPY_DOC_PROCESSGROUP_ABORT},
     {"_abort", group_abort_because, METH_O, DLPY_DOC_PROCESSGROUP__ABORT},
     {"_verify_calls", group_verify_calls, METH_O, DLPY_DOC_PROCESSGROUP__VERIFY_CALLS},
+    {"_error_kind", group_error_kind, METH_NOARGS, DLPY_DOC_PROCESSGROUP__ERROR_KIND},
     {"_is_proved", group_is_proved, METH_O, DLPY_DOC_PROCESSGROUP__IS_PROVED},
     {"shutdown", group_shutdown, METH_NOARGS, DLPY_DOC_PROCESSGROUP_SHUTDOWN},
     {"_get_sequence_number_for_group", group_sequence, METH_NOARGS,

@@ -7,6 +7,7 @@ A group is its own backend object where no other group is registered for a devic
 from __future__ import annotations
 
 from datetime import timedelta
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from .. import _C
@@ -51,6 +52,24 @@ def _set_default_backend(self: ProcessGroup, backend_type: BackendType) -> None:
 
 def _set_sequence_number_for_group(self: ProcessGroup) -> None:
     """Does nothing: the ranks count from 0 when they have met."""
+
+
+class ErrorType(IntEnum):
+    """What kind of failure has broken a group, with torch's numbers."""
+
+    SUCCESS = 0
+    TIMEOUT = 1
+    COMM_ERROR = 2
+    REMOTE_ERROR = 3  # another rank was lost
+
+
+def get_error(self: ProcessGroup) -> ErrorType:
+    """Tells whether an earlier failure has broken the group, without calling a peer.
+
+    The next operation raises the error itself. A group that was aborted or left has
+    COMM_ERROR.
+    """
+    return ErrorType(self._error_kind())
 
 
 def __init_subclass__(cls: type[ProcessGroup]) -> None:
@@ -175,6 +194,7 @@ attributes: dict[str, Any] = {
     "_set_default_timeout": ProcessGroup.set_timeout,
     "_set_sequence_number_for_group": _set_sequence_number_for_group,
     "bound_device_id": property(bound_device_id, _set_bound_device_id),
+    "get_error": get_error,
     "merge_remote_group": merge_remote_group,
     "monitored_barrier": _monitored_barrier,
     "options": property(options),
