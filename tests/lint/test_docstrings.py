@@ -32,6 +32,12 @@ WITHOUT_EXAMPLE = {
     "default_pg_timeout",
     "GroupName",
     "reduce_op",
+    # as of AllreduceOptions
+    *("AllToAllOptions", "AllgatherOptions", "AllreduceCoalescedOptions"),
+    *("GatherOptions", "ReduceOptions", "ReduceScatterOptions", "ScatterOptions"),
+    # what is there depends on the machine
+    *("is_gloo_available", "is_mpi_available", "is_nccl_available"),
+    *("is_ucc_available", "is_xccl_available"),
     # what stops the program, or needs a GPU
     "breakpoint",
     "ProcessGroupNCCL",

@@ -80,21 +80,11 @@ class AllreduceOptions(_WithReduction):
 
 
 class AllreduceCoalescedOptions(AllreduceOptions):
-    """Options of a group's `allreduce_coalesced`: those of `AllreduceOptions`.
-
-    Example:
-        >>> options = dist.AllreduceCoalescedOptions()
-        >>> options.reduceOp = dist.ReduceOp.MAX
-    """
+    """Options of a group's `allreduce_coalesced`: those of `AllreduceOptions`."""
 
 
 class ReduceScatterOptions(_WithReduction):
-    """Options of a group's `reduce_scatter`: `reduceOp`, `timeout`, `asyncOp`.
-
-    Example:
-        >>> options = dist.ReduceScatterOptions()
-        >>> options.reduceOp = dist.ReduceOp.MAX
-    """
+    """Options of a group's `reduce_scatter`: `reduceOp`, `timeout`, `asyncOp`."""
 
 
 class BroadcastOptions(_WithRoot):
@@ -125,10 +115,6 @@ class ReduceOptions(_WithReduction):
 
     They have `reduceOp`, `rootRank`, the rank of the destination in the group,
     `rootTensor`, the index of its array in the list, `timeout` and `asyncOp`.
-
-    Example:
-        >>> options = dist.ReduceOptions()
-        >>> options.rootRank = 1
     """
 
     rootRank: int
@@ -140,41 +126,19 @@ class ReduceOptions(_WithReduction):
 
 
 class GatherOptions(_WithRoot):
-    """Options of the method `gather` of a group: `rootRank`, `timeout`, `asyncOp`.
-
-    Example:
-        >>> options = dist.GatherOptions()
-        >>> options.rootRank = 1
-    """
+    """Options of the method `gather` of a group: `rootRank`, `timeout`, `asyncOp`."""
 
 
 class ScatterOptions(_WithRoot):
-    """Options of the method `scatter` of a group: `rootRank`, `timeout`, `asyncOp`.
-
-    Example:
-        >>> options = dist.ScatterOptions()
-        >>> options.rootRank = 1
-    """
+    """Options of the method `scatter` of a group: `rootRank`, `timeout`, `asyncOp`."""
 
 
 class AllgatherOptions(Options):
-    """Options of the method `allgather` of a group: `timeout` and `asyncOp`.
-
-    Example:
-        >>> from datetime import timedelta
-        >>> options = dist.AllgatherOptions()
-        >>> options.timeout = timedelta(seconds=10)
-    """
+    """Options of the method `allgather` of a group: `timeout` and `asyncOp`."""
 
 
 class AllToAllOptions(Options):
-    """Options of the method `alltoall` of a group: `timeout` and `asyncOp`.
-
-    Example:
-        >>> from datetime import timedelta
-        >>> options = dist.AllToAllOptions()
-        >>> options.timeout = timedelta(seconds=10)
-    """
+    """Options of the method `alltoall` of a group: `timeout` and `asyncOp`."""
 
 
 class BarrierOptions(Options):

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from .. import _C
 from .._C import DistBackendError, ProcessGroup, recv, send
-from ..groups.world import world
+from ..groups.dispatch import global_rank
 from .object_collectives import NO_BUFFERS, NO_OPERATION, begin, loaded, moved
 from .object_headers import (
     FAILED,
@@ -196,7 +196,7 @@ def recv_object_list(
         refuse_header(call, header, length)
     for i, item in enumerate(loaded(call, call.root, stream, buffers)):
         object_list[i] = item
-    return global_rank(call)
+    return global_rank(call.group, call.root)
 
 
 def refuse_header(call: Call, header: Header, length: int) -> NoReturn:
@@ -216,8 +216,3 @@ def take_rest(call: Call, header: Header) -> tuple[Any, list[Any]]:
         stream = take(call, empty(header.size))
     sizes = part_sizes(stream, header.parts)
     return stream, [take(call, empty(size)) if size else empty(0) for size in sizes]
-
-
-def global_rank(call: Call) -> int:
-    info = world.groups.get(call.group)
-    return call.root if info is None else info.ranks[call.root]

@@ -15,12 +15,14 @@ from distlite.launch.arguments import Parser
 from distlite.tools import prometheus
 from distlite.tools.dump import dump_all
 from distlite.tools.job import Job, Member, jobs_of, none_found
-from distlite.tools.recording import Operation, Site, read_all
+from distlite.tools.recording import Operation, read_all
 from distlite.tools.store_facts import describe, store_of
 from distlite.tools.table import HEADERS, rows_of, title_of
 from distlite.tools.text import show
 
 CLEAR = "\033[H\033[2J"
+GROUP_FACTS = "name backend rank size is_open begun"
+SITE_FACTS = "file line function"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -136,23 +138,13 @@ def _member_facts(job: Job, member: Member) -> dict[str, Any]:
         "command": recording.command,
         "state": member.state,
         "dropped": recording.dropped,
-        "groups": [
-            {
-                "name": group.name,
-                "backend": group.backend,
-                "rank": group.rank,
-                "size": group.size,
-                "is_open": group.is_open,
-                "begun": group.begun,
-            }
-            for group in recording.groups
-        ],
+        "groups": [_some(group, GROUP_FACTS) for group in recording.groups],
         "current": [_facts(job, member, o) for o in recording.unfinished()],
         "waits": [
             {
                 "text": wait.text,
                 "since": (recording.taken - wait.since) / 1e9,
-                **_site_facts(wait.site),
+                **_some(wait.site, SITE_FACTS),
             }
             for wait in recording.waits
         ],
@@ -160,12 +152,9 @@ def _member_facts(job: Job, member: Member) -> dict[str, Any]:
     }
 
 
-def _site_facts(site: Site | None) -> dict[str, Any]:
-    return {
-        "file": None if site is None else site.file,
-        "line": None if site is None else site.line,
-        "function": None if site is None else site.function,
-    }
+def _some(of: object, names: str) -> dict[str, Any]:
+    """Returns the attributes of these names; each is None if there is no object."""
+    return {name: getattr(of, name, None) for name in names.split()}
 
 
 def _facts(job: Job, member: Member, operation: Operation) -> dict[str, Any]:
@@ -177,15 +166,10 @@ def _facts(job: Job, member: Member, operation: Operation) -> dict[str, Any]:
         "group": None if operation.group is None else operation.group.name,
         "state": operation.state,
         "status": operation.status if operation.state == "ended" else None,
-        "sequence": operation.sequence,
-        "tag": operation.tag,
-        "root": operation.root,
-        "count": operation.count,
-        "dtype": operation.dtype,
-        "reduce_op": operation.reduce_op,
+        **_some(operation, "sequence tag root count dtype reduce_op"),
         "since": (taken - operation.since) / 1e9,
         "ended": (taken - ended) / 1e9 if ended else None,
-        **_site_facts(operation.site),
+        **_some(operation.site, SITE_FACTS),
         "waits_for": [
             {"rank": a.rank, "group_rank": a.group_rank, "state": a.state}
             for a in job.waits_for(operation)

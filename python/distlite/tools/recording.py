@@ -244,17 +244,9 @@ def _text(data: bytes) -> str:
 def _groups(rows: memoryview) -> Iterator[Group]:
     for row in GROUP.iter_unpack(rows):
         _, serial, begun, last_ended, rank, size, is_open, backend, name = row
+        texts = _text(name), _text(backend)
         if serial:
-            yield Group(
-                serial,
-                _text(name),
-                _text(backend),
-                rank,
-                size,
-                bool(is_open),
-                begun,
-                last_ended,
-            )
+            yield Group(serial, *texts, rank, size, bool(is_open), begun, last_ended)
 
 
 class _Sites:
