@@ -426,13 +426,13 @@ def join(request: GroupRequest, since: float) -> tuple[ProcessGroup, Presence | 
         request.store = PrefixStore("default_pg/0", store)
     group, checked, has_met = None, None, is_fake
     try:
-        objects_setting()  # raises if it is wrong
         while not has_met:
             attempt = Attempt(store, rank, size)
             request.store = attempt.keys
             if request.is_of_job:
                 _C._recording_identify(attempt.job, rank, size)
             checked = CheckIn(attempt) if meets else None
+            objects_setting()  # raises if it is wrong; give_up() tells the others
             has_met = checked is None or checked.meet(label, timeout, since)
         request.connect_timeout = _left_of(timeout, since)
         group = make_group(request)
