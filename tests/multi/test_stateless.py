@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from operator import gt
 
 import pytest
 import stateless_ranks
@@ -77,9 +78,9 @@ def test_fifty_groups_leave_nothing(address, served):
         run_in_threads(address, ["0"])
         run_in_threads(place_of(served), ["0"])
     deadline = time.monotonic() + SOON
-    while counted() != before and time.monotonic() < deadline:
+    while any(map(gt, counted(), before)) and time.monotonic() < deadline:
         time.sleep(0.01)  # threads and descriptors end after the last message
-    assert counted() == before
+    assert not any(map(gt, counted(), before))
     assert set(served.list_keys()) <= LOCK
     assert served.stats()["waiters"] == 0
 
