@@ -29,14 +29,17 @@ Array = TypeVar("Array")
 
 __all__ = [
     "all_gather",
+    "all_gather_single",
     "all_reduce",
     "all_to_all",
+    "all_to_all_single",
     "broadcast",
     "exscan",
     "gather",
     "recv",
     "reduce",
     "reduce_scatter",
+    "reduce_scatter_single",
     "scan",
     "scatter",
     "send",
@@ -207,6 +210,41 @@ def all_gather(x: Array, group: ProcessGroup | None = None) -> Array:
     return _given(kind, result, x)
 
 
+def all_gather_single(
+    x: Array, gather_dim: int = 0, group: ProcessGroup | None = None
+) -> Array:
+    """Collects the arrays of all ranks, joined along one of their dimensions.
+
+    Args:
+        x: This rank's array, of the same shape and dtype on every rank.
+        gather_dim: The dimension.
+        group: The group; None is the default group.
+
+    Returns:
+        A new array with as many dimensions as `x`.
+
+    Raises:
+        TypeError: `x` is no array of a known kind.
+        ValueError: `x` has no such dimension or requires grad, or this process is not
+            in the group.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
+
+    Example:
+        >>> dist.functional.all_gather_single(np.array([[rank, 5]]), 1)
+        array([[0, 5, 1, 5]])
+    """
+    call = _call("all_gather_single", group)
+    shape = _kind(call, x).shape(x)
+    dim = _dimension(call, shape, gather_dim)
+    rows: Any = all_gather(x, group)
+    for i in range(dim):
+        rows = rows.swapaxes(i, i + 1)
+    joined: Array = rows.reshape(
+        (*shape[:dim], call.size * shape[dim], *shape[dim + 1 :])
+    )
+    return joined
+
+
 def gather(
     x: Array,
     dst: int | None = None,
@@ -277,6 +315,91 @@ def reduce_scatter(
     kind = _kind(call, x)
     result = kind.empty_like(x, _row_shape(call, x))
     _C.reduce_scatter_single(result, kind.show(x), op, group)
+    return _given(kind, result, x)
+
+
+def reduce_scatter_single(
+    x: Array,
+    op: Any = ReduceOp.SUM,
+    scatter_dim: int = 0,
+    group: ProcessGroup | None = None,
+) -> Array:
+    """Combines the arrays of all ranks, and gives each rank its part of the result.
+
+    Args:
+        x: An array of the same shape and dtype on every rank.
+        op: The reduction.
+        scatter_dim: The dimension that is divided into equal parts.
+        group: The group; None is the default group.
+
+    Returns:
+        A new array with as many dimensions as `x`.
+
+    Raises:
+        TypeError: `x` is no array of a known kind.
+        ValueError: `x` has no such dimension or cannot be divided, or requires grad, or
+            this process is not in the group.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
+
+    Example:
+        >>> row = np.array([[1, 2]])
+        >>> part = dist.functional.reduce_scatter_single(row, scatter_dim=1)
+        >>> part.tolist() == [[[2]], [[4]]][rank]
+        True
+    """
+    call = _call("reduce_scatter_single", group)
+    shape = _kind(call, x).shape(x)
+    dim = _dimension(call, shape, scatter_dim)
+    if shape[dim] % call.size:
+        raise ValueError(
+            f"{call.where()}: dimension {dim} of shape {shape} cannot be divided into "
+            f"{call.size} equal parts"
+        )
+    parts = (*shape[:dim], call.size, shape[dim] // call.size, *shape[dim + 1 :])
+    rows: Any = x.reshape(parts)  # type: ignore[attr-defined]
+    for i in range(dim, 0, -1):
+        rows = rows.swapaxes(i, i - 1)
+    result: Array = reduce_scatter(rows, op, group)
+    return result
+
+
+def all_to_all_single(
+    x: Array,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    group: ProcessGroup | None = None,
+) -> Array:
+    """Gives a part of the rows of each rank to each other rank.
+
+    Args:
+        x: An array whose first dimension is divided.
+        output_split_sizes: The rows that come from each rank; None means equal parts.
+        input_split_sizes: The rows for each rank; None means equal parts.
+        group: The group; None is the default group.
+
+    Returns:
+        A new array of the rows received, in the order of the ranks.
+
+    Raises:
+        TypeError: `x` is no array of a known kind.
+        ValueError: The rows cannot be divided so, `x` requires grad, or this process is
+            not in the group.
+        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
+
+    Example:
+        >>> dist.functional.all_to_all_single(np.array([rank] * 2), [1, 1], [1, 1])
+        array([0, 1])
+    """
+    call = _call("all_to_all_single", group)
+    kind = _kind(call, x)
+    shape = kind.shape(x)
+    _dimension(call, shape, 0)
+    first = shape[0]
+    if output_split_sizes is not None:
+        first = sum(output_split_sizes)
+    result = kind.empty_like(x, (first, *shape[1:]))
+    splits = output_split_sizes, input_split_sizes
+    _C.all_to_all_single(result, kind.show(x), *splits, group=group)
     return _given(kind, result, x)
 
 
@@ -551,6 +674,13 @@ def _row_shape(call: Call, x: Any) -> tuple[int, ...]:
             f"needed, but the shape is {shape}"
         )
     return shape[1:]
+
+
+def _dimension(call: Call, shape: tuple[int, ...], dim: int) -> int:
+    """Returns the index of a dimension, also of one that is counted from the end."""
+    if not -len(shape) <= dim < len(shape):
+        raise ValueError(f"{call.where()}: shape {shape} has no dimension {dim}")
+    return dim % len(shape)
 
 
 def _rows(result: Any, count: int) -> list[Any]:

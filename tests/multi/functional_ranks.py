@@ -55,7 +55,41 @@ def everything() -> None:
         )
         theirs = [of_rank(r, dtype) + np.asarray(rank, dtype) for r in range(size)]
         check(functional.all_to_all(rows), np.stack(theirs))
+        for dim in range(-3, 3):
+            joined = np.concatenate(list(all_of_them), axis=dim)
+            check(functional.all_gather_single(x, dim), joined)
+            whole = np.concatenate([x + np.asarray(r, dtype) for r in range(size)], dim)
+            parts = np.split(
+                sum(
+                    [whole + np.asarray(r - rank, dtype) for r in range(size)],
+                    0 * whole,
+                ),
+                size,
+                dim,
+            )
+            check(functional.reduce_scatter_single(whole, scatter_dim=dim), parts[rank])
+        # Rank r sends r + to rows to rank `to`.
+        counts = [rank + to for to in range(size)]
+        sent = np.full((sum(counts), 2), rank, dtype)
+        check(
+            functional.all_to_all_single(sent, counts, counts),
+            np.repeat(np.arange(size), counts)[:, None].repeat(2, 1).astype(dtype),
+        )
+        check(functional.all_to_all_single(rows), np.stack(theirs))
     check(x, of_rank(rank, dtype))  # as before
+    for call, told in (
+        (lambda: functional.all_gather_single(1.5), "no dimension 0"),
+        (lambda: functional.all_gather_single(x, 3), "no dimension 3"),
+        (lambda: functional.all_gather_single(x, -4), "no dimension -4"),
+        (lambda: functional.all_to_all_single(np.float64(1)), "no dimension 0"),
+        (
+            lambda: functional.reduce_scatter_single(
+                np.ones((2, 2 * size + 1)), scatter_dim=1
+            ),
+            f"cannot be divided into {size} equal parts",
+        ),
+    ):
+        assert size == 1 or told in error_of(call), (told, error_of(call))
 
 
 def numbers() -> dict[str, str]:
