@@ -29,6 +29,18 @@ def torch_tensors() -> None:
             assert type(found) is torch.Tensor
             assert found.dtype == dtype
             assert torch.equal(found, expected), (rank, dtype, found, expected)
+        for dim in 0, 1:
+            whole = torch.cat([x, x], dim)
+            for found, expected in (
+                (functional.all_gather_single(x, dim).chunk(2, dim)[rank], x),
+                (functional.reduce_scatter_single(whole, scatter_dim=dim), twice),
+            ):
+                assert type(found) is torch.Tensor and torch.equal(found, expected)
+        counts = [1 + rank, 2 - rank]
+        rows = functional.all_to_all_single(x, counts, counts)
+        of_0, of_1 = x - rank, x - rank + 1
+        expected = [(of_0[:1], of_1[:2]), (of_0[1:], of_1[2:])][rank]
+        assert torch.equal(rows, torch.cat(expected))
     lazy = torch.tensor([1 + 2j]).conj()
     assert functional.broadcast(lazy if rank == 0 else None).tolist() == [1 - 2j]
     assert functional.all_reduce(lazy).tolist() == [2 - 4j]

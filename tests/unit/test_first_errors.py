@@ -149,7 +149,6 @@ CALLS: list[tuple[Call, str]] = [
         lambda x: dist.notebook_launcher(print, (), "4"),
         "^num_processes must be an integer, not '4'",
     ),
-    (lambda x: dist.spawn(print, nprocs=2), "`from distlite.spawn import spawn`"),
     (lambda x: dist.all_reduce(frozen()), r"read-only.*numpy.array"),
     (
         lambda x: dist.all_reduce(np.array([object()])),
