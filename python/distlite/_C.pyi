@@ -139,8 +139,7 @@ class Store:
 
         Args:
             key: The key, str or bytes.
-            timeout: The time to wait, a `timedelta` or seconds; None is the store's
-                own, 0 looks once, and a negative one never ends.
+            timeout: A `timedelta` or seconds; 0 looks once; None is the store's own.
 
         Returns:
             The value as bytes.
@@ -303,8 +302,7 @@ class Store:
 
         Args:
             keys: The keys.
-            timeout: The time to wait, a `timedelta` or seconds; None is the store's
-                own, 0 looks once, and a negative one never ends.
+            timeout: A `timedelta` or seconds; 0 looks once; None is the store's own.
 
         Raises:
             DistStoreError: A key did not exist within the timeout, or the store is
@@ -1948,8 +1946,7 @@ def recv(
 
     Args:
         tensor: The array to fill. A message may be shorter, and then fills its front.
-        src: The global rank of the sender; if neither this nor `group_src` is given,
-            the message may come from any rank.
+        src: The global rank of the sender; without it and `group_src`, any rank.
         group: The group; None is the default group.
         tag: A number that the matching `send` has too.
         group_src: The rank of the sender in `group`, instead of `src`.
@@ -2070,8 +2067,7 @@ def irecv(
     Args:
         tensor: The array to fill. It must not be used until the operation has
             completed.
-        src: The global rank of the sender; if neither this nor `group_src` is given,
-            the message may come from any rank.
+        src: The global rank of the sender; without it and `group_src`, any rank.
         group: The group; None is the default group.
         tag: A number that the matching `send` has too.
         group_src: The rank of the sender in `group`, instead of `src`.
@@ -2123,12 +2119,8 @@ class _Window:
             array: The array, of the window's dtype, with any strides.
             rank: The rank whose memory it is.
             offset: The first element.
-            async_op: If True, the call returns a Work at once, and the array must not
-                be changed until it has completed.
+            async_op: Return a `Work` at once; the array is in use until its end.
             timeout: How long to wait for a rank on another host; None is the group's.
-
-        Returns:
-            None, or with `async_op` a `Work`.
 
         Raises:
             ValueError: The elements do not lie in the memory of the rank, or the dtype
@@ -2157,12 +2149,8 @@ class _Window:
             array: The array to fill, of the window's dtype, with any strides.
             rank: The rank whose memory it is.
             offset: The first element.
-            async_op: If True, the call returns a Work at once, and the array must not
-                be used until it has completed.
+            async_op: Return a `Work` at once; the array is in use until its end.
             timeout: How long to wait for a rank on another host; None is the group's.
-
-        Returns:
-            None, or with `async_op` a `Work`.
 
         Raises:
             ValueError: The elements do not lie in the memory of the rank, or the dtype
@@ -2197,12 +2185,8 @@ class _Window:
             rank: The rank whose memory it is.
             op: A reduction but AVG, or "replace".
             offset: The first element.
-            async_op: If True, the call returns a Work at once, and the array must not
-                be changed until it has completed.
+            async_op: Return a `Work` at once; the array is in use until its end.
             timeout: How long to wait for other updates; None is the group's.
-
-        Returns:
-            None, or with `async_op` a `Work`.
 
         Raises:
             ValueError: The elements do not lie in the memory of the rank, or the dtype

@@ -149,8 +149,7 @@ class Cartesian:
                 each place along its first dimension. Where there is no neighbour it
                 may be None, and otherwise stays as it is.
             array: The array to send.
-            async_op: If True, the call returns at once, and the arrays must not be used
-                until all works have completed.
+            async_op: Return at once; the arrays are in use until all works have ended.
 
         Returns:
             None, or with `async_op` a list of `Work`, one for each message.
@@ -187,8 +186,7 @@ class Cartesian:
             outputs: By place, the array to receive in, as in `neighbor_all_gather`.
             inputs: By place, the array to send; where there is no neighbour it may be
                 None.
-            async_op: If True, the call returns at once, and the arrays must not be used
-                until all works have completed.
+            async_op: Return at once; the arrays are in use until all works have ended.
 
         Returns:
             None, or with `async_op` a list of `Work`, one for each message.

@@ -177,8 +177,7 @@ class Window(_C._Window):
             rank: The rank whose memory it is.
             op: A reduction but AVG, "replace" or "no_op".
             offset: The first element.
-            async_op: If True, the call returns a Work at once, and the arrays must not
-                be used until it has completed.
+            async_op: Return a `Work` at once; the arrays are in use until its end.
             out: The array to read into; a new one by default.
             timeout: How long to wait for other updates; None is the group's.
 

@@ -90,8 +90,7 @@ def probe(
     receives it first.
 
     Args:
-        src: The global rank of the sender; if neither this nor `group_src` is given,
-            the message may come from any rank.
+        src: The global rank of the sender; without it and `group_src`, any rank.
         group: The group; None is the default group.
         tag: The tag of the message; None stands for any. Objects, which have tags of
             their own, are not found.
@@ -128,8 +127,7 @@ def iprobe(
     """Checks whether a message has arrived, without waiting and without receiving it.
 
     Args:
-        src: The global rank of the sender; if neither this nor `group_src` is given,
-            the message may come from any rank.
+        src: The global rank of the sender; without it and `group_src`, any rank.
         group: The group; None is the default group.
         tag: The tag of the message; None stands for any, as in `probe`.
         group_src: The rank of the sender in `group`, instead of `src`.

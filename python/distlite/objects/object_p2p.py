@@ -65,9 +65,8 @@ def send_object_list(
         safe: Whether only data may travel; None: what `set_safe_objects` has set.
 
     Raises:
-        TypeError: An object of this rank is not data, in safe mode. Otherwise, if it
-            cannot be pickled, this rank raises what pickling raises. The receiver
-            raises DistBackendError.
+        TypeError: An object of this rank is not data, in safe mode; otherwise what
+            pickling raises. The receiver raises DistBackendError.
         ValueError: The receiver is this rank itself, or is not a member of the group.
         DistBackendError: The receiver has ended, or did not call `recv_object_list` in
             time.
