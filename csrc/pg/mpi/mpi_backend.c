@@ -24,28 +24,6 @@
 #define LARGEST_ITEM 16
 
 static void
-abort_backend(dl_backend *backend, const dl_error *cause)
-{
-    dl_mpi_backend *self = dl_mpi_self(backend);
-
-    pthread_mutex_lock(&self->lock);
-    if (!atomic_load_explicit(&self->is_aborted, memory_order_relaxed)) {
-        self->cause = *cause;
-        atomic_store_explicit(&self->is_aborted, true, memory_order_release);
-    }
-    pthread_mutex_unlock(&self->lock);
-    self->cpu->ops->abort(self->cpu, cause);
-}
-
-static void
-leave_backend(dl_backend *backend)
-{
-    dl_backend *cpu = dl_mpi_self(backend)->cpu;
-
-    cpu->ops->leave(cpu);
-}
-
-static void
 free_backend(dl_backend *backend)
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
@@ -53,89 +31,30 @@ free_backend(dl_backend *backend)
     if (self->comm != 0 && !self->has_left && dl_mpi_world_is_open()) {
         self->mpi->comm_free(&self->comm);
     }
-    if (self->cpu != NULL) {
-        self->cpu->ops->free(self->cpu);
+    if (self->pair.cpu != NULL) {
+        self->pair.cpu->ops->free(self->pair.cpu);
     }
-    pthread_mutex_destroy(&self->lock);
+    pthread_mutex_destroy(&self->pair.lock);
     dl_buffer_fini(&self->staging);
     free(self->pending);
     free(self->group_name);
     free(self);
 }
 
-static dl_status
-post_message(dl_backend *backend, const dl_call *call, dl_deadline deadline,
-             dl_work **work)
-{
-    dl_backend *cpu = dl_mpi_self(backend)->cpu;
-
-    return cpu->ops->post(cpu, call, deadline, work);
-}
-
-static dl_status
-post_messages(dl_backend *backend, const dl_call *calls, int count,
-              dl_deadline deadline, dl_work **works, int *posted)
-{
-    dl_backend *cpu = dl_mpi_self(backend)->cpu;
-
-    return cpu->ops->post_all(cpu, calls, count, deadline, works, posted);
-}
-
-static dl_status
-watch_rank(dl_backend *backend, int rank)
-{
-    dl_backend *cpu = dl_mpi_self(backend)->cpu;
-
-    return cpu->ops->watch(cpu, rank);
-}
-
-static dl_status
-check_lost(dl_backend *backend, int rank)
-{
-    dl_backend *cpu = dl_mpi_self(backend)->cpu;
-
-    return cpu->ops->lost(cpu, rank);
-}
-
 static bool
 is_proved(dl_backend *backend, int rank)
 {
-    dl_backend *cpu = dl_mpi_self(backend)->cpu;
+    dl_backend *cpu = dl_mpi_self(backend)->pair.cpu;
 
     return cpu->ops->is_proved(cpu, rank);
 }
 
 static dl_status
-share_memory(dl_backend *backend, size_t size, dl_region **region)
-{
-    dl_backend *cpu = dl_mpi_self(backend)->cpu;
-
-    return cpu->ops->share(cpu, size, region);
-}
-
-static dl_status
-make_window(dl_backend *backend, const dl_window_options *options,
-            dl_window_part **part)
-{
-    dl_backend *cpu = dl_mpi_self(backend)->cpu;
-
-    return cpu->ops->window(cpu, options, part);
-}
-
-static dl_status
 verify_calls(dl_backend *backend, dl_deadline deadline)
 {
-    dl_backend *cpu = dl_mpi_self(backend)->cpu;
+    dl_backend *cpu = dl_mpi_self(backend)->pair.cpu;
 
     return cpu->ops->verify_calls(cpu, deadline);
-}
-
-static dl_status
-finish(dl_backend *backend, dl_deadline deadline)
-{
-    dl_backend *cpu = dl_mpi_self(backend)->cpu;
-
-    return cpu->ops->finish(cpu, deadline);
 }
 
 /* reduce and reduce_scatter are missing: the non-blocking ones of the MPIs that were
@@ -174,7 +93,7 @@ run_by_mpi(dl_mpi_backend *self, const dl_op_context *op, const dl_call *call,
     self->uses_arrays = false;
     dl_status status = run(self, call);
     if (status == DL_UNSUPPORTED) {
-        return dl_backend_run(self->cpu, op, call);
+        return dl_backend_run(self->pair.cpu, op, call);
     }
     return status == DL_OK ? DL_OK : dl_mpi_fail_operation(self);
 }
@@ -184,7 +103,7 @@ run_collective(dl_backend *backend, const dl_op_context *op, const dl_call *call
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
     dl_mpi_run_fn *run = find_run(self, op, call);
-    dl_status status = run == NULL ? dl_backend_run(self->cpu, op, call)
+    dl_status status = run == NULL ? dl_backend_run(self->pair.cpu, op, call)
                                    : run_by_mpi(self, op, call, run);
 
     if (status == DL_PEER_LOST) {
@@ -211,17 +130,9 @@ static const dl_backend_ops mpi_ops = {
             [DL_SCAN] = run_collective,
             [DL_EXSCAN] = run_collective,
         },
-    .post = post_message,
-    .post_all = post_messages,
-    .watch = watch_rank,
-    .lost = check_lost,
+    DL_PAIRED_ENTRIES,
     .is_proved = is_proved,
-    .share = share_memory,
-    .window = make_window,
     .verify_calls = verify_calls,
-    .finish = finish,
-    .abort = abort_backend,
-    .leave = leave_backend,
     .free = free_backend,
 };
 
@@ -256,20 +167,6 @@ prepare(const dl_backend_options *options, const dl_mpi_world **world, bool *wan
     return DL_OK;
 }
 
-/* Tells the other ranks why this one gives up, after they have met. */
-static dl_status
-refuse_after_meeting(const dl_mpi_backend *self)
-{
-    dl_error error = *dl_last_error();
-    dl_error cause = dl_error_for_others();
-    dl_error told = {.status = DL_PEER_LOST};
-
-    snprintf(told.text, sizeof told.text, "could not make the group: %.1800s",
-             cause.text);
-    self->cpu->ops->abort(self->cpu, &told);
-    return dl_fail_again(&error);
-}
-
 static dl_status
 open_backend(dl_mpi_backend *self, const dl_mpi_world *world, bool wants_all,
              dl_deadline deadline, bool *is_needed)
@@ -283,7 +180,7 @@ open_backend(dl_mpi_backend *self, const dl_mpi_world *world, bool wants_all,
     if (status == DL_OK && *is_needed) {
         status = dl_mpi_progress_start();
     }
-    return status == DL_OK ? DL_OK : refuse_after_meeting(self);
+    return status == DL_OK ? DL_OK : dl_paired_refuse(&self->pair);
 }
 
 /* Makes the backend beside a CPU backend, which is given up. */
@@ -299,12 +196,12 @@ make_beside(dl_backend *cpu, const dl_mpi_world *world, bool wants_all,
         cpu->ops->free(cpu);
         return dl_fail_no_memory();
     }
-    pthread_mutex_init(&self->lock, NULL);
-    self->base.ops = &mpi_ops;
-    self->base.brief = cpu->brief;
-    self->base.has_brief_messages = cpu->has_brief_messages;
-    self->base.spans_hosts = cpu->spans_hosts;
-    self->cpu = cpu;
+    pthread_mutex_init(&self->pair.lock, NULL);
+    self->pair.base.ops = &mpi_ops;
+    self->pair.base.brief = cpu->brief;
+    self->pair.base.has_brief_messages = cpu->has_brief_messages;
+    self->pair.base.spans_hosts = cpu->spans_hosts;
+    self->pair.cpu = cpu;
     self->mpi = world->mpi;
     self->group_name = strdup(options->group_name);
     self->rank = options->rank;
@@ -313,15 +210,15 @@ make_beside(dl_backend *cpu, const dl_mpi_world *world, bool wants_all,
     self->piece = choose_piece();
     dl_status status = open_backend(self, world, wants_all, deadline, &is_needed);
     if (status == DL_OK && is_needed) {
-        *backend = &self->base;
+        *backend = &self->pair.base;
         return DL_OK;
     }
     dl_error error = *dl_last_error();
     if (status == DL_OK) {
         *backend = cpu;
-        self->cpu = NULL;
+        self->pair.cpu = NULL;
     }
-    free_backend(&self->base);
+    free_backend(&self->pair.base);
     return status == DL_OK ? DL_OK : dl_fail_again(&error);
 }
 

@@ -33,7 +33,7 @@ pass(dl_mpi_backend *self, dl_op_type op, void *bytes, size_t size, int peer,
                     .peer = peer};
     dl_work *work = NULL;
 
-    DL_TRY(self->cpu->ops->post(self->cpu, &call, deadline, &work));
+    DL_TRY(self->pair.cpu->ops->post(self->pair.cpu, &call, deadline, &work));
     dl_status status = dl_work_wait(work, deadline);
     dl_work_unref(work);
     return status;
@@ -159,7 +159,7 @@ await_creation(dl_mpi_backend *self, creation *made, dl_deadline deadline)
                            self->group_name, deadline.limit / DL_MILLISECOND);
         }
         DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, DL_MILLISECOND)));
-        DL_TRY(self->cpu->ops->lost(self->cpu, -1));
+        DL_TRY(self->pair.cpu->ops->lost(self->pair.cpu, -1));
     }
     DL_TRY(made->status == DL_OK ? DL_OK : dl_fail_again(&made->error));
     self->comm = made->comm;
@@ -220,7 +220,7 @@ dl_mpi_members_meet(dl_mpi_backend *self, const dl_mpi_world *world, bool wants_
         is_for_all |= members[rank].wants_all != 0;
     }
     self->least = is_for_all ? 1 : self->least;
-    *is_needed = self->size > 1 && (is_for_all || self->cpu->spans_hosts);
+    *is_needed = self->size > 1 && (is_for_all || self->pair.cpu->spans_hosts);
     if (status == DL_OK && *is_needed) {
         status = make_communicator(self, world, members, deadline);
     }

@@ -14,11 +14,8 @@
 #ifndef DISTLITE_PG_MPI_MPI_STATE_H
 #define DISTLITE_PG_MPI_MPI_STATE_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-
 #include "base/buffer.h"
-#include "pg/backend.h"
+#include "pg/paired_backend.h"
 #include "pg/mpi/mpi_world.h"
 
 /* A request of the operation that runs. */
@@ -28,9 +25,8 @@ typedef struct dl_mpi_pending {
 } dl_mpi_pending;
 
 typedef struct dl_mpi_backend {
-    dl_backend base;
+    dl_paired_backend pair;
     /* fixed after init */
-    dl_backend *cpu; /* of the same ranks */
     const dl_mpi_table *mpi;
     dl_mpi_handle comm;
     char *group_name;
@@ -45,10 +41,6 @@ typedef struct dl_mpi_backend {
     dl_mpi_pending *pending;
     int pending_count, pending_room;
     dl_buffer staging; /* memory for data that MPI does not get from the arrays */
-    /* guarded by lock; the flag may be read without it */
-    pthread_mutex_t lock;
-    atomic_bool is_aborted;
-    dl_error cause;
 } dl_mpi_backend;
 
 static inline dl_mpi_backend *

@@ -15,79 +15,6 @@
 /* How long the destruction of a team may take after a rank was lost. */
 #define SHORT_GRACE (100 * DL_MILLISECOND)
 
-static void
-abort_backend(dl_backend *backend, const dl_error *cause)
-{
-    dl_ucc_backend *self = dl_ucc_self(backend);
-
-    pthread_mutex_lock(&self->lock);
-    if (!atomic_load_explicit(&self->is_aborted, memory_order_relaxed)) {
-        self->cause = *cause;
-        atomic_store_explicit(&self->is_aborted, true, memory_order_release);
-    }
-    pthread_mutex_unlock(&self->lock);
-    self->cpu->ops->abort(self->cpu, cause);
-}
-
-static dl_status
-finish_backend(dl_backend *backend, dl_deadline deadline)
-{
-    dl_ucc_backend *self = dl_ucc_self(backend);
-
-    return self->cpu->ops->finish(self->cpu, deadline);
-}
-
-static void
-leave_backend(dl_backend *backend)
-{
-    dl_ucc_backend *self = dl_ucc_self(backend);
-
-    self->cpu->ops->leave(self->cpu);
-}
-
-/* Passes messages to the CPU backend, because UCC has none. */
-static dl_status
-post_message(dl_backend *backend, const dl_call *call, dl_deadline deadline,
-             dl_work **work)
-{
-    dl_ucc_backend *self = dl_ucc_self(backend);
-
-    return self->cpu->ops->post(self->cpu, call, deadline, work);
-}
-
-static dl_status
-watch_rank(dl_backend *backend, int rank)
-{
-    dl_ucc_backend *self = dl_ucc_self(backend);
-
-    return self->cpu->ops->watch(self->cpu, rank);
-}
-
-static dl_status
-check_lost(dl_backend *backend, int rank)
-{
-    dl_ucc_backend *self = dl_ucc_self(backend);
-
-    return self->cpu->ops->lost(self->cpu, rank);
-}
-
-static dl_status
-share_memory(dl_backend *backend, size_t size, dl_region **region)
-{
-    dl_ucc_backend *self = dl_ucc_self(backend);
-
-    return self->cpu->ops->share(self->cpu, size, region);
-}
-
-static dl_status
-make_window(dl_backend *backend, const dl_window_options *options,
-            dl_window_part **part)
-{
-    dl_ucc_backend *self = dl_ucc_self(backend);
-
-    return self->cpu->ops->window(self->cpu, options, part);
-}
-
 /* Destroys the team together with the other ranks.  If they do not come in time, the
  * team is left as it is, and the context is disabled. */
 static void
@@ -126,8 +53,8 @@ free_backend(dl_backend *backend)
         && !atomic_load(&self->context->is_disabled)) {
         destroy_team(self);
     }
-    if (self->cpu != NULL) {
-        self->cpu->ops->free(self->cpu);
+    if (self->pair.cpu != NULL) {
+        self->pair.cpu->ops->free(self->pair.cpu);
     }
     if (is_inherited) {
         return;
@@ -148,7 +75,7 @@ free_backend(dl_backend *backend)
         return;
     }
     dl_ucc_exchange_fini(&self->exchange);
-    pthread_mutex_destroy(&self->lock);
+    pthread_mutex_destroy(&self->pair.lock);
     free(self);
 }
 
@@ -168,14 +95,7 @@ static const dl_backend_ops ucc_ops = {
             [DL_SCAN] = dl_ucc_scan,
             [DL_EXSCAN] = dl_ucc_scan,
         },
-    .post = post_message,
-    .watch = watch_rank,
-    .lost = check_lost,
-    .share = share_memory,
-    .window = make_window,
-    .abort = abort_backend,
-    .finish = finish_backend,
-    .leave = leave_backend,
+    DL_PAIRED_ENTRIES,
     .free = free_backend,
 };
 
@@ -191,10 +111,10 @@ find_context(dl_ucc_backend *self, const dl_backend_options *options,
         self->context = dl_ucc_context_of(origin);
         DL_TRY(dl_ucc_context_admit(self->context));
     } else {
-        DL_TRY(dl_ucc_context_new(options, self->cpu, deadline, &self->context));
+        DL_TRY(dl_ucc_context_new(options, self->pair.cpu, deadline, &self->context));
     }
-    self->base.origin = &self->context->base;
-    self->base.origin_ranks = self->cpu->origin_ranks;
+    self->pair.base.origin = &self->context->base;
+    self->pair.base.origin_ranks = self->pair.cpu->origin_ranks;
     return DL_OK;
 }
 
@@ -236,7 +156,9 @@ wait_for_team(dl_ucc_backend *self, dl_deadline deadline)
         }
         int rounds = patience.rounds;
         DL_TRY(dl_ucc_patience_rest(&patience));
-        DL_TRY(patience.rounds == rounds ? DL_OK : self->cpu->ops->lost(self->cpu, -1));
+        DL_TRY(patience.rounds == rounds
+                   ? DL_OK
+                   : self->pair.cpu->ops->lost(self->pair.cpu, -1));
     }
 }
 
@@ -265,7 +187,7 @@ make_team(dl_ucc_backend *self, dl_deadline deadline)
     if (status == DL_OK) {
         /* Begins to watch ranks of other hosts, as the end of one shows only on a
          * connection that was open before. */
-        (void)self->cpu->ops->lost(self->cpu, -1);
+        (void)self->pair.cpu->ops->lost(self->pair.cpu, -1);
         return DL_OK;
     }
     /* A team that is not completed cannot be destroyed. */
@@ -316,25 +238,6 @@ make_context_and_team(dl_ucc_backend *self, const dl_backend_options *options,
     return make_team(self, deadline);
 }
 
-/* Sends the other ranks the reason why this one gives up.  The CPU backend has it for
- * those that still exchange bytes for UCC, and for those that have the group already. */
-static void
-refuse_after_meeting(dl_ucc_backend *self, const dl_backend_options *options)
-{
-    dl_error error = *dl_last_error();
-    dl_error cause = dl_error_for_others();
-    dl_error message = {.status = DL_PEER_LOST};
-
-    if (self->context != NULL && &self->context->base != options->origin) {
-        /* The others cannot destroy it together with this rank. */
-        atomic_store(&self->context->has_lost_rank, true);
-    }
-    snprintf(message.text, sizeof message.text, "could not make the group: %.1800s",
-             cause.text);
-    self->cpu->ops->abort(self->cpu, &message);
-    (void)dl_fail_again(&error);
-}
-
 static dl_status
 open_backend(dl_ucc_backend *self, const dl_backend_options *options,
              dl_deadline deadline)
@@ -346,16 +249,22 @@ open_backend(dl_ucc_backend *self, const dl_backend_options *options,
         dl_ucc_backend_refuse(options);
         return status;
     }
-    DL_TRY(dl_cpu_backend_new(&beside, deadline, &self->cpu));
+    DL_TRY(dl_cpu_backend_new(&beside, deadline, &self->pair.cpu));
     if (options->size == 1) {
         return DL_OK;
     }
-    dl_ucc_exchange_init(&self->exchange, options, "team", self->cpu);
+    dl_ucc_exchange_init(&self->exchange, options, "team", self->pair.cpu);
     dl_status status = make_context_and_team(self, options, deadline);
-    if (status != DL_OK) {
-        refuse_after_meeting(self, options);
+    if (status == DL_OK) {
+        return DL_OK;
     }
-    return status;
+    if (self->context != NULL && &self->context->base != options->origin) {
+        /* The others cannot destroy it together with this rank. */
+        atomic_store(&self->context->has_lost_rank, true);
+    }
+    /* For those that still exchange bytes for UCC, and those that have the group
+     * already. */
+    return dl_paired_refuse(&self->pair);
 }
 
 dl_status
@@ -369,18 +278,18 @@ dl_ucc_backend_new(const dl_backend_options *options, dl_deadline deadline,
         dl_ucc_backend_refuse(options);
         return DL_NO_MEMORY;
     }
-    self->base.ops = &ucc_ops;
+    self->pair.base.ops = &ucc_ops;
     self->rank = options->rank;
     self->size = options->size;
     self->fork_generation = dl_fork_generation();
-    pthread_mutex_init(&self->lock, NULL);
+    pthread_mutex_init(&self->pair.lock, NULL);
     dl_status status = open_backend(self, options, deadline);
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
-        free_backend(&self->base);
+        free_backend(&self->pair.base);
         return dl_fail_again(&error);
     }
-    self->base.spans_hosts = self->cpu->spans_hosts;
-    *backend = &self->base;
+    self->pair.base.spans_hosts = self->pair.cpu->spans_hosts;
+    *backend = &self->pair.base;
     return DL_OK;
 }

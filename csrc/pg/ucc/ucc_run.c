@@ -36,9 +36,7 @@
 static dl_status
 check_admitted(dl_ucc_backend *self)
 {
-    if (atomic_load_explicit(&self->is_aborted, memory_order_acquire)) {
-        return dl_fail_again(&self->cause);
-    }
+    DL_TRY(dl_paired_admit(&self->pair));
     return self->context == NULL ? DL_OK : dl_ucc_context_admit(self->context);
 }
 
@@ -88,8 +86,8 @@ dl_status
 dl_ucc_meet(dl_ucc_backend *self, const dl_op_context *op)
 {
     DL_TRY(check_admitted(self));
-    return end_meeting(self, op,
-                       dl_backend_run(self->cpu, op, &(dl_call){.op = DL_BARRIER}));
+    return end_meeting(
+        self, op, dl_backend_run(self->pair.cpu, op, &(dl_call){.op = DL_BARRIER}));
 }
 
 /* UCC has no scan, so the CPU backend beside it carries it out. */
@@ -99,7 +97,7 @@ dl_ucc_scan(dl_backend *backend, const dl_op_context *op, const dl_call *call)
     dl_ucc_backend *self = dl_ucc_self(backend);
 
     DL_TRY(check_admitted(self));
-    return end_meeting(self, op, dl_backend_run(self->cpu, op, call));
+    return end_meeting(self, op, dl_backend_run(self->pair.cpu, op, call));
 }
 
 /* Writes one number per rank: the sizes of a list, or the size of a single block at
@@ -188,7 +186,7 @@ dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
     dl_call call = dl_call_all_gather(&blocks[self->rank], blocks);
     put_side(from, self->size, root, call.tensor.data);
     put_side(to, self->size, root, (uint64_t *)call.tensor.data + count);
-    status = end_meeting(self, op, dl_backend_run(self->cpu, op, &call));
+    status = end_meeting(self, op, dl_backend_run(self->pair.cpu, op, &call));
     if (status == DL_OK) {
         status = compare_sizes(self, op, rows);
     }
@@ -239,7 +237,7 @@ send_failure(dl_ucc_backend *self, const dl_op_context *op)
     snprintf(told.text, sizeof told.text, "%.200s gave up %s #%" PRIu64 ": %.1600s",
              self->label, dl_op_type_name(op->fingerprint.op), op->sequence,
              error.text);
-    self->cpu->ops->abort(self->cpu, &told);
+    self->pair.cpu->ops->abort(self->pair.cpu, &told);
     (void)dl_fail_again(&error);
     publish_failure(self, op);
     return error.status;
@@ -315,7 +313,7 @@ fail_timeout(const dl_ucc_backend *self, const dl_op_context *op)
 static dl_status
 check_loss(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patience)
 {
-    if (self->cpu->ops->lost(self->cpu, -1) == DL_OK
+    if (self->pair.cpu->ops->lost(self->pair.cpu, -1) == DL_OK
         || ++patience->slices_after_loss < LAST_SLICES) {
         return DL_OK;
     }

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 
 #include "base/deadline.h"
-#include "pg/backend.h"
+#include "pg/paired_backend.h"
 #include "pg/ucc/ucc_layout.h"
 #include "store/store.h"
 
@@ -108,12 +108,11 @@ dl_status dl_ucc_check(const dl_ucc_table *ucc, int status, const char *what);
 #define DL_UCC_GRACE (5 * DL_SECOND)
 
 typedef struct dl_ucc_backend {
-    dl_backend base;
+    dl_paired_backend pair;
     /* fixed after init */
     dl_ucc_context *context; /* a reference; NULL: a group of one rank */
     dl_ucc_exchange exchange;
     void *team;
-    dl_backend *cpu; /* meets before each collective; carries the messages */
     char *group_name;
     char *label; /* "group 0, rank 1 of 4 on node7" */
     int rank;
@@ -124,10 +123,6 @@ typedef struct dl_ucc_backend {
     dl_ucc_row input;
     dl_ucc_row output;
     uint64_t *lengths; /* counts and offsets of inputs, then of outputs */
-    /* guarded by lock; the flag may be read without it */
-    pthread_mutex_t lock;
-    atomic_bool is_aborted;
-    dl_error cause;
 } dl_ucc_backend;
 
 static inline dl_ucc_backend *
