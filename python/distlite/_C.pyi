@@ -2276,7 +2276,7 @@ class _Window:
     def _swap(
         self,
         value: _Array,
-        compared: _Array,
+        compare: _Array,
         result: _Array,
         rank: int,
         offset: int,

@@ -210,78 +210,26 @@ run_in_place(PyObject *module, const in_place *form, dlpy_call call)
     return finish_in_place(&self, &core, &tensor, values[0], writes);
 }
 
-/* The signature of a reduction whose result is on every rank. */
-#define REDUCTION(name)                                                \
-    {                                                                  \
-        .function = name,                                              \
-        .required = 1,                                                 \
-        .names = {"tensor", "op", "group", "async_op", DLPY_KEYWORDS}, \
-    }
+/* A reduction whose result is on every rank. */
+#define REDUCTION(name, type)                                                    \
+    DLPY_BUILTIN(                                                                \
+        name, #name, run_in_place, in_place, .signature.required = 1,            \
+        .signature.names = {"tensor", "op", "group", "async_op", DLPY_KEYWORDS}, \
+        .op = type, .reduction = 1, .group = 2)
 
-static PyObject *
-all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
-           PyObject *keywords)
-{
-    static const in_place form = {.signature = REDUCTION("all_reduce"),
-                                  .op = DL_ALL_REDUCE,
-                                  .reduction = 1,
-                                  .group = 2};
+REDUCTION(all_reduce, DL_ALL_REDUCE)
+REDUCTION(scan, DL_SCAN)
+REDUCTION(exscan, DL_EXSCAN)
 
-    return run_in_place(module, &form, (dlpy_call){args, count, keywords});
-}
+DLPY_BUILTIN(broadcast, "broadcast", run_in_place, in_place, .signature.required = 1,
+             .signature.names = {"tensor", "src", "group", "async_op", "group_src",
+                                 DLPY_KEYWORDS},
+             .op = DL_BROADCAST, .root = 1, .group = 2, .group_root = 4)
 
-static PyObject *
-scan(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    static const in_place form = {
-        .signature = REDUCTION("scan"), .op = DL_SCAN, .reduction = 1, .group = 2};
-
-    return run_in_place(module, &form, (dlpy_call){args, count, keywords});
-}
-
-static PyObject *
-exscan(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    static const in_place form = {
-        .signature = REDUCTION("exscan"), .op = DL_EXSCAN, .reduction = 1, .group = 2};
-
-    return run_in_place(module, &form, (dlpy_call){args, count, keywords});
-}
-
-static PyObject *
-broadcast(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    static const in_place form = {
-        .signature = {.function = "broadcast",
-                      .required = 1,
-                      .names = {"tensor", "src", "group", "async_op", "group_src",
-                                DLPY_KEYWORDS}},
-        .op = DL_BROADCAST,
-        .root = 1,
-        .group = 2,
-        .group_root = 4,
-    };
-
-    return run_in_place(module, &form, (dlpy_call){args, count, keywords});
-}
-
-static PyObject *
-reduce(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    static const in_place form = {
-        .signature = {.function = "reduce",
-                      .required = 1,
-                      .names = {"tensor", "dst", "op", "group", "async_op", "group_dst",
-                                DLPY_KEYWORDS}},
-        .op = DL_REDUCE,
-        .root = 1,
-        .reduction = 2,
-        .group = 3,
-        .group_root = 5,
-    };
-
-    return run_in_place(module, &form, (dlpy_call){args, count, keywords});
-}
+DLPY_BUILTIN(reduce, "reduce", run_in_place, in_place, .signature.required = 1,
+             .signature.names = {"tensor", "dst", "op", "group", "async_op",
+                                 "group_dst", DLPY_KEYWORDS},
+             .op = DL_REDUCE, .root = 1, .reduction = 2, .group = 3, .group_root = 5)
 
 /* Waits until the devices of all ranks have reached the barrier.  Returns 0, or -1 with
  * an exception set. */
@@ -375,15 +323,25 @@ begin(begun_call *self, PyObject *module, const dlpy_signature *signature,
     return dlpy_collective_begin(module, signature, self->values, group, &self->call);
 }
 
-/* Takes argument `i`: a list of arrays, or one array of equal blocks. */
-static int
-take_blocks(begun_call *self, dlpy_side *side, int i, const dlpy_signature *signature,
-            bool is_list)
-{
-    const char *name = signature->names[i];
+/* A function of a list of arrays, or of blocks of one array. */
+typedef struct of_blocks {
+    dlpy_signature signature;
+    dl_op_type op;
+    bool is_list; /* the blocks are arrays of a list */
+    bool is_uneven;
+} of_blocks;
 
-    return is_list ? dlpy_side_list(side, &self->call, self->values[i], name)
-                   : dlpy_side_cut(side, &self->call, self->values[i], name, NULL);
+/* Takes argument `i`: a list of arrays, or one array of blocks, which are equal if
+ * `sizes` is NULL. */
+static int
+take_blocks(begun_call *self, dlpy_side *side, int i, const of_blocks *form,
+            PyObject *sizes)
+{
+    const char *name = form->signature.names[i];
+
+    return form->is_list
+               ? dlpy_side_list(side, &self->call, self->values[i], name)
+               : dlpy_side_cut(side, &self->call, self->values[i], name, sizes);
 }
 
 static PyObject *
@@ -400,9 +358,9 @@ give_up(begun_call *self)
 
 /* The outputs are a list of arrays, or equal blocks of one. */
 static PyObject *
-all_gather_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call,
-                  bool is_list)
+all_gather_blocks(PyObject *module, const of_blocks *form, dlpy_call call)
 {
+    const dlpy_signature *signature = &form->signature;
     begun_call self;
     dl_call core = {.op = DL_ALL_GATHER};
     int begun = begin(&self, module, signature, call, 2);
@@ -410,7 +368,7 @@ all_gather_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call c
     if (begun <= 0) {
         return dlpy_collective_answer(&self.call, begun);
     }
-    if (take_blocks(&self, &self.output, 0, signature, is_list) < 0
+    if (take_blocks(&self, &self.output, 0, form, NULL) < 0
         || dlpy_side_array(&self.input, self.values[1], signature->names[1]) < 0) {
         return give_up(&self);
     }
@@ -419,42 +377,16 @@ all_gather_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call c
     return finish(&self, &core);
 }
 
-static PyObject *
-all_gather(PyObject *module, PyObject *const *args, Py_ssize_t count,
-           PyObject *keywords)
-{
-    static const dlpy_signature signature = {
-        .function = "all_gather",
-        .required = 2,
-        .names = {"tensor_list", "tensor", "group", "async_op", DLPY_KEYWORDS},
-    };
+DLPY_BUILTIN(all_gather, "all_gather", all_gather_blocks, of_blocks,
+             .signature.required = 2,
+             .signature.names = {"tensor_list", "tensor", "group", "async_op",
+                                 DLPY_KEYWORDS},
+             .is_list = true)
 
-    return all_gather_blocks(module, &signature, (dlpy_call){args, count, keywords},
-                             true);
-}
-
-static PyObject *
-all_gather_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                  PyObject *keywords)
-{
-    static const dlpy_signature signature = {
-        .function = "all_gather_single",
-        .required = 2,
-        .names = {"output_tensor", "input_tensor", "group", "async_op", DLPY_KEYWORDS},
-    };
-
-    return all_gather_blocks(module, &signature, (dlpy_call){args, count, keywords},
-                             false);
-}
-
-/* The signature of the functions that take a list on the root only. */
-#define ROOTED(name, list, root, group_root)                             \
-    {                                                                    \
-        .function = name,                                                \
-        .required = 1,                                                   \
-        .names = {"tensor", list, root, "group", "async_op", group_root, \
-                  DLPY_KEYWORDS},                                        \
-    }
+DLPY_BUILTIN(all_gather_single, "all_gather_single", all_gather_blocks, of_blocks,
+             .signature.required = 2,
+             .signature.names = {"output_tensor", "input_tensor", "group", "async_op",
+                                 DLPY_KEYWORDS})
 
 /* An empty list counts as none, as in torch. */
 static int
@@ -479,12 +411,12 @@ check_root_only(bool is_root, PyObject *list, const char *parameter, const char 
 /* gather and scatter: the root has a list, and every rank, the root too, one array, as
  * the input of a gather and the output of a scatter. */
 static PyObject *
-rooted_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call,
-              dl_op_type op, bool is_uneven)
+rooted_blocks(PyObject *module, const of_blocks *form, dlpy_call call)
 {
+    const dlpy_signature *signature = &form->signature;
     begun_call self;
-    dl_call core = {.op = op, .is_uneven = is_uneven};
-    bool is_gather = op == DL_GATHER;
+    dl_call core = {.op = form->op, .is_uneven = form->is_uneven};
+    bool is_gather = form->op == DL_GATHER;
     const char *list_name = signature->names[1];
     int begun = begin(&self, module, signature, call, 3);
 
@@ -512,54 +444,24 @@ rooted_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call,
     return finish(&self, &core);
 }
 
-static PyObject *
-gather(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    static const dlpy_signature signature =
-        ROOTED("gather", "gather_list", "dst", "group_dst");
+#define ROOTED(name, type, list, root, group_root, is_of_v)                      \
+    DLPY_BUILTIN(name, #name, rooted_blocks, of_blocks, .signature.required = 1, \
+                 .signature.names = {"tensor", list, root, "group", "async_op",  \
+                                     group_root, DLPY_KEYWORDS},                 \
+                 .op = type, .is_uneven = is_of_v)
 
-    return rooted_blocks(module, &signature, (dlpy_call){args, count, keywords},
-                         DL_GATHER, false);
-}
-
-static PyObject *
-gather_v(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    static const dlpy_signature signature =
-        ROOTED("gather_v", "gather_list", "dst", "group_dst");
-
-    return rooted_blocks(module, &signature, (dlpy_call){args, count, keywords},
-                         DL_GATHER, true);
-}
-
-static PyObject *
-scatter(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    static const dlpy_signature signature =
-        ROOTED("scatter", "scatter_list", "src", "group_src");
-
-    return rooted_blocks(module, &signature, (dlpy_call){args, count, keywords},
-                         DL_SCATTER, false);
-}
-
-static PyObject *
-scatter_v(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    static const dlpy_signature signature =
-        ROOTED("scatter_v", "scatter_list", "src", "group_src");
-
-    return rooted_blocks(module, &signature, (dlpy_call){args, count, keywords},
-                         DL_SCATTER, true);
-}
+ROOTED(gather, DL_GATHER, "gather_list", "dst", "group_dst", false)
+ROOTED(gather_v, DL_GATHER, "gather_list", "dst", "group_dst", true)
+ROOTED(scatter, DL_SCATTER, "scatter_list", "src", "group_src", false)
+ROOTED(scatter_v, DL_SCATTER, "scatter_list", "src", "group_src", true)
 
 /* The inputs are a list of arrays, or equal blocks of one. */
 static PyObject *
-reduce_scatter_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call,
-                      bool is_list)
+reduce_scatter_blocks(PyObject *module, const of_blocks *form, dlpy_call call)
 {
     begun_call self;
     dl_call core = {.op = DL_REDUCE_SCATTER};
-    int begun = begin(&self, module, signature, call, 3);
+    int begun = begin(&self, module, &form->signature, call, 3);
 
     if (begun <= 0) {
         return dlpy_collective_answer(&self.call, begun);
@@ -568,7 +470,7 @@ reduce_scatter_blocks(PyObject *module, const dlpy_signature *signature, dlpy_ca
                             &core.factor)
             < 0
         || dlpy_side_array(&self.output, self.values[0], "output") < 0
-        || take_blocks(&self, &self.input, 1, signature, is_list) < 0
+        || take_blocks(&self, &self.input, 1, form, NULL) < 0
         || take_reducer(&self.call, core.reduction, self.values[2], self.values[0],
                         &self.output.tensor, &core.reducer)
                < 0) {
@@ -579,54 +481,30 @@ reduce_scatter_blocks(PyObject *module, const dlpy_signature *signature, dlpy_ca
     return finish(&self, &core);
 }
 
-static PyObject *
-reduce_scatter(PyObject *module, PyObject *const *args, Py_ssize_t count,
-               PyObject *keywords)
-{
-    static const dlpy_signature signature = {
-        .function = "reduce_scatter",
-        .required = 2,
-        .names = {"output", "input_list", "op", "group", "async_op", DLPY_KEYWORDS},
-    };
+DLPY_BUILTIN(reduce_scatter, "reduce_scatter", reduce_scatter_blocks, of_blocks,
+             .signature.required = 2,
+             .signature.names = {"output", "input_list", "op", "group", "async_op",
+                                 DLPY_KEYWORDS},
+             .is_list = true)
 
-    return reduce_scatter_blocks(module, &signature, (dlpy_call){args, count, keywords},
-                                 true);
-}
+DLPY_BUILTIN(reduce_scatter_single, "reduce_scatter_single", reduce_scatter_blocks,
+             of_blocks, .signature.required = 2,
+             .signature.names = {"output", "input", "op", "group", "async_op",
+                                 DLPY_KEYWORDS})
 
 static PyObject *
-reduce_scatter_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                      PyObject *keywords)
+all_to_all_blocks(PyObject *module, const of_blocks *form, dlpy_call call)
 {
-    static const dlpy_signature signature = {
-        .function = "reduce_scatter_single",
-        .required = 2,
-        .names = {"output", "input", "op", "group", "async_op", DLPY_KEYWORDS},
-    };
-
-    return reduce_scatter_blocks(module, &signature, (dlpy_call){args, count, keywords},
-                                 false);
-}
-
-static PyObject *
-all_to_all(PyObject *module, PyObject *const *args, Py_ssize_t count,
-           PyObject *keywords)
-{
-    static const dlpy_signature signature = {
-        .function = "all_to_all",
-        .required = 2,
-        .names = {"output_tensor_list", "input_tensor_list", "group", "async_op",
-                  DLPY_KEYWORDS},
-    };
     begun_call self;
     dl_call core = {.op = DL_ALL_TO_ALL};
-    int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 2);
+    int begun = begin(&self, module, &form->signature, call, form->is_list ? 2 : 4);
 
     if (begun <= 0) {
         return dlpy_collective_answer(&self.call, begun);
     }
-    if (dlpy_side_list(&self.output, &self.call, self.values[0], "output_tensor_list")
-            < 0
-        || dlpy_side_list(&self.input, &self.call, self.values[1], "input_tensor_list")
+    PyObject *const *sizes = self.values + 2;
+    if (take_blocks(&self, &self.output, 0, form, form->is_list ? NULL : sizes[0]) < 0
+        || take_blocks(&self, &self.input, 1, form, form->is_list ? NULL : sizes[1])
                < 0) {
         return give_up(&self);
     }
@@ -635,35 +513,17 @@ all_to_all(PyObject *module, PyObject *const *args, Py_ssize_t count,
     return finish(&self, &core);
 }
 
-static PyObject *
-all_to_all_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                  PyObject *keywords)
-{
-    static const dlpy_signature signature = {
-        .function = "all_to_all_single",
-        .required = 2,
-        .names = {"output", "input", "output_split_sizes", "input_split_sizes", "group",
-                  "async_op", DLPY_KEYWORDS},
-    };
-    begun_call self;
-    dl_call core = {.op = DL_ALL_TO_ALL};
-    int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 4);
+DLPY_BUILTIN(all_to_all, "all_to_all", all_to_all_blocks, of_blocks,
+             .signature.required = 2,
+             .signature.names = {"output_tensor_list", "input_tensor_list", "group",
+                                 "async_op", DLPY_KEYWORDS},
+             .is_list = true)
 
-    if (begun <= 0) {
-        return dlpy_collective_answer(&self.call, begun);
-    }
-    if (dlpy_side_cut(&self.output, &self.call, self.values[0], "output",
-                      self.values[2])
-            < 0
-        || dlpy_side_cut(&self.input, &self.call, self.values[1], "input",
-                         self.values[3])
-               < 0) {
-        return give_up(&self);
-    }
-    core.inputs = dlpy_side_blocks(&self.input);
-    core.outputs = dlpy_side_blocks(&self.output);
-    return finish(&self, &core);
-}
+DLPY_BUILTIN(all_to_all_single, "all_to_all_single", all_to_all_blocks, of_blocks,
+             .signature.required = 2,
+             .signature.names = {"output", "input", "output_split_sizes",
+                                 "input_split_sizes", "group", "async_op",
+                                 DLPY_KEYWORDS})
 
 static PyMethodDef functions[] = {
     DLPY_FUNCTION("all_reduce", all_reduce, DLPY_DOC_ALL_REDUCE),

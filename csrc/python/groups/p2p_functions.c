@@ -17,16 +17,9 @@
 
 /* One of the functions. */
 typedef struct form {
-    dl_op_type op;
     dlpy_signature signature;
+    dl_op_type op;
 } form;
-
-#define NAMES(peer, group_peer) {"tensor", peer, "group", "tag", group_peer, "*stream"}
-
-static const form send_form = {DL_SEND, {"send", 1, NAMES("dst", "group_dst")}};
-static const form recv_form = {DL_RECV, {"recv", 1, NAMES("src", "group_src")}};
-static const form isend_form = {DL_SEND, {"isend", 1, NAMES("dst", "group_dst")}};
-static const form irecv_form = {DL_RECV, {"irecv", 1, NAMES("src", "group_src")}};
 
 /* Returns as dlpy_collective_begin() does. */
 static int
@@ -180,29 +173,16 @@ start(PyObject *module, const form *form, dlpy_call given)
     return begun <= 0 ? dlpy_collective_answer(&self.collective, begun) : post(&self);
 }
 
-static PyObject *
-send(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    return run(module, &send_form, (dlpy_call){args, count, keywords});
-}
+#define MESSAGE(name, body, type, peer)                                                \
+    DLPY_BUILTIN(                                                                      \
+        name, #name, body, form, .signature.required = 1,                              \
+        .signature.names = {"tensor", peer, "group", "tag", "group_" peer, "*stream"}, \
+        .op = type)
 
-static PyObject *
-recv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    return run(module, &recv_form, (dlpy_call){args, count, keywords});
-}
-
-static PyObject *
-isend(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    return start(module, &isend_form, (dlpy_call){args, count, keywords});
-}
-
-static PyObject *
-irecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    return start(module, &irecv_form, (dlpy_call){args, count, keywords});
-}
+MESSAGE(send, run, DL_SEND, "dst")
+MESSAGE(recv, run, DL_RECV, "src")
+MESSAGE(isend, start, DL_SEND, "dst")
+MESSAGE(irecv, start, DL_RECV, "src")
 
 int
 dlpy_message_direction(PyObject *function)

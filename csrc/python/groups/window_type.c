@@ -254,95 +254,72 @@ carry_out(PyObject *object, call *self)
     return answer(object, status);
 }
 
-static PyObject *
-put(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    static const dlpy_signature signature = {
-        "put", 2, {"array", "rank", "offset", "async_op", "*timeout"}};
-    PyObject *values[5];
-    call self = {.kind = DL_ACCESS_PUT};
+/* A method that accesses memory.  The numbers are those of its parameters in the
+ * signature; -1 means that it has none. */
+typedef struct access_form {
+    dlpy_signature signature;
+    dl_access_kind kind;
+    int input, compared, output;
+    int rank, op, offset, is_async, timeout;
+} access_form;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || take_place(object, &self, values[1], values[2], values[3], values[4]) < 0
-        || take_input(values[0], "array", &self) < 0) {
+/* An update that does nothing has no input: the array is None. */
+static PyObject *
+run_access(PyObject *object, const access_form *form, dlpy_call given)
+{
+    PyObject *values[DLPY_ARGUMENTS_LIMIT];
+    const char *const *names = form->signature.names;
+    call self = {.kind = form->kind};
+
+    if (dlpy_take_arguments(&form->signature, given, values) < 0
+        || take_place(object, &self, values[form->rank], values[form->offset],
+                      form->is_async < 0 ? NULL : values[form->is_async],
+                      values[form->timeout])
+               < 0
+        || (form->op >= 0 && take_update(object, values[form->op], &self) < 0)) {
+        return give_up(&self);
+    }
+    bool has_input =
+        form->input >= 0 && (form->output < 0 || self.core.update != DL_UPDATE_NOTHING);
+    if ((has_input && take_input(values[form->input], names[form->input], &self) < 0)
+        || (form->compared >= 0
+            && take_tensor(values[form->compared], names[form->compared],
+                           &self.compared, &self.core.compared)
+                   < 0)
+        || (form->output >= 0
+            && take_output(values[form->output], names[form->output], &self) < 0)) {
         return give_up(&self);
     }
     return carry_out(object, &self);
 }
 
-static PyObject *
-get(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    static const dlpy_signature signature = {
-        "get", 2, {"array", "rank", "offset", "async_op", "*timeout"}};
-    PyObject *values[5];
-    call self = {.kind = DL_ACCESS_GET};
+DLPY_BUILTIN(put, "put", run_access, access_form, .signature.required = 2,
+             .signature.names = {"array", "rank", "offset", "async_op", "*timeout"},
+             .kind = DL_ACCESS_PUT, .input = 0, .compared = -1, .output = -1, .rank = 1,
+             .op = -1, .offset = 2, .is_async = 3, .timeout = 4)
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || take_place(object, &self, values[1], values[2], values[3], values[4]) < 0
-        || take_output(values[0], "array", &self) < 0) {
-        return give_up(&self);
-    }
-    return carry_out(object, &self);
-}
+DLPY_BUILTIN(get, "get", run_access, access_form, .signature.required = 2,
+             .signature.names = {"array", "rank", "offset", "async_op", "*timeout"},
+             .kind = DL_ACCESS_GET, .input = -1, .compared = -1, .output = 0, .rank = 1,
+             .op = -1, .offset = 2, .is_async = 3, .timeout = 4)
 
-static PyObject *
-accumulate(PyObject *object, PyObject *const *args, Py_ssize_t count,
-           PyObject *keywords)
-{
-    static const dlpy_signature signature = {
-        "accumulate", 2, {"array", "rank", "op", "offset", "async_op", "*timeout"}};
-    PyObject *values[6];
-    call self = {.kind = DL_ACCESS_UPDATE};
+DLPY_BUILTIN(accumulate, "accumulate", run_access, access_form, .signature.required = 2,
+             .signature.names = {"array", "rank", "op", "offset", "async_op",
+                                 "*timeout"},
+             .kind = DL_ACCESS_UPDATE, .input = 0, .compared = -1, .output = -1,
+             .rank = 1, .op = 2, .offset = 3, .is_async = 4, .timeout = 5)
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || take_place(object, &self, values[1], values[3], values[4], values[5]) < 0
-        || take_update(object, values[2], &self) < 0
-        || take_input(values[0], "array", &self) < 0) {
-        return give_up(&self);
-    }
-    return carry_out(object, &self);
-}
+DLPY_BUILTIN(fetch, "_fetch", run_access, access_form, .signature.required = 6,
+             .signature.names = {"array", "result", "rank", "op", "offset", "timeout",
+                                 "async_op"},
+             .kind = DL_ACCESS_UPDATE, .input = 0, .compared = -1, .output = 1,
+             .rank = 2, .op = 3, .offset = 4, .is_async = 6, .timeout = 5)
 
-/* The array is None where the update has no input. */
-static PyObject *
-fetch(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    static const dlpy_signature signature = {
-        "_fetch",
-        6,
-        {"array", "result", "rank", "op", "offset", "timeout", "async_op"}};
-    PyObject *values[7];
-    call self = {.kind = DL_ACCESS_UPDATE};
-
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || take_place(object, &self, values[2], values[4], values[6], values[5]) < 0
-        || take_update(object, values[3], &self) < 0
-        || (self.core.update != DL_UPDATE_NOTHING
-            && take_input(values[0], "array", &self) < 0)
-        || take_output(values[1], "result", &self) < 0) {
-        return give_up(&self);
-    }
-    return carry_out(object, &self);
-}
-
-static PyObject *
-swap(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    static const dlpy_signature signature = {
-        "_swap", 6, {"value", "compared", "result", "rank", "offset", "timeout"}};
-    PyObject *values[6];
-    call self = {.kind = DL_ACCESS_SWAP};
-
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || take_place(object, &self, values[3], values[4], NULL, values[5]) < 0
-        || take_input(values[0], "value", &self) < 0
-        || take_tensor(values[1], "compare", &self.compared, &self.core.compared) < 0
-        || take_output(values[2], "result", &self) < 0) {
-        return give_up(&self);
-    }
-    return carry_out(object, &self);
-}
+DLPY_BUILTIN(swap, "_swap", run_access, access_form, .signature.required = 6,
+             .signature.names = {"value", "compare", "result", "rank", "offset",
+                                 "timeout"},
+             .kind = DL_ACCESS_SWAP, .input = 0, .compared = 1, .output = 2, .rank = 3,
+             .op = -1, .offset = 4, .is_async = -1, .timeout = 5)
 
 static PyObject *
 lock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
@@ -423,46 +400,36 @@ flush(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywo
     return answer(object, dlpy_gil_return(&gil, status));
 }
 
-/* Runs a function that all ranks call together. */
+/* A function that all ranks call together. */
+typedef struct meeting_form {
+    dlpy_signature signature;
+    dl_status (*function)(dl_window *, dl_deadline);
+} meeting_form;
+
 static PyObject *
-meet(PyObject *object, const dlpy_signature *signature, dlpy_call given,
-     dl_status (*function)(dl_window *, dl_deadline))
+meet(PyObject *object, const meeting_form *form, dlpy_call given)
 {
     PyObject *values[1];
     dl_deadline deadline;
     dl_status status;
 
-    if (dlpy_take_arguments(signature, given, values) < 0
+    if (dlpy_take_arguments(&form->signature, given, values) < 0
         || deadline_from(object, values[0], &deadline) < 0) {
         return NULL;
     }
     dl_window *window = core_of(object);
     dlpy_recorded_site_enter(state_of(object));
     Py_BEGIN_ALLOW_THREADS
-    status = function(window, deadline);
+    status = form->function(window, deadline);
     Py_END_ALLOW_THREADS
     return answer(object,
                   status == DL_OK && PyErr_Occurred() ? DL_INTERRUPTED : status);
 }
 
-static PyObject *
-fence(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
-{
-    static const dlpy_signature signature = {"fence", 0, {"timeout"}};
-
-    return meet(object, &signature, (dlpy_call){args, count, keywords},
-                dl_window_fence);
-}
-
-static PyObject *
-close_window(PyObject *object, PyObject *const *args, Py_ssize_t count,
-             PyObject *keywords)
-{
-    static const dlpy_signature signature = {"close", 0, {"timeout"}};
-
-    return meet(object, &signature, (dlpy_call){args, count, keywords},
-                dl_window_close);
-}
+DLPY_BUILTIN(fence, "fence", meet, meeting_form, .signature.names = {"timeout"},
+             .function = dl_window_fence)
+DLPY_BUILTIN(close_window, "close", meet, meeting_form, .signature.names = {"timeout"},
+             .function = dl_window_close)
 
 static PyObject *
 end(PyObject *object, PyObject *Py_UNUSED(unused))

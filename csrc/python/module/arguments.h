@@ -45,6 +45,19 @@ typedef struct dlpy_call {
     PyObject *keywords;
 } dlpy_call;
 
+/* Defines such a function, of a module or of an object, as `run` with a constant `type`
+ * whose fields follow: the first is its signature, for `title`. */
+#define DLPY_BUILTIN_HEAD(name)                                             \
+    PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t count, \
+                   PyObject *keywords)
+#define DLPY_BUILTIN(name, title, run, type, ...)                              \
+    static DLPY_BUILTIN_HEAD(name)                                             \
+    {                                                                          \
+        static const type form = {.signature.function = (title), __VA_ARGS__}; \
+                                                                               \
+        return run(self, &form, (dlpy_call){args, count, keywords});           \
+    }
+
 /* dlpy_take_arguments() with its call in registers: as a struct in memory it would be
  * copied right after it was written, for which processors wait. */
 int dlpy_place_arguments(const dlpy_signature *signature, PyObject *const *args,
