@@ -98,44 +98,6 @@ find_piece(const dl_pieces *pieces, size_t offset, size_t *skipped)
     return low;
 }
 
-static inline size_t
-part_of_piece(const dl_tensor *piece, size_t skipped, size_t left)
-{
-    size_t rest = dl_tensor_size(piece) - skipped;
-
-    return rest < left ? rest : left;
-}
-
-static void
-gather_pieces(char *target, const dl_pieces *pieces, size_t offset, size_t size)
-{
-    size_t skipped;
-    const dl_tensor *piece = &pieces->tensors[find_piece(pieces, offset, &skipped)];
-
-    for (; size > 0; piece++) {
-        size_t part = part_of_piece(piece, skipped, size);
-        dl_strided_gather_part(target, piece, skipped, part);
-        target += part;
-        size -= part;
-        skipped = 0;
-    }
-}
-
-static void
-scatter_pieces(const dl_pieces *pieces, const char *source, size_t offset, size_t size)
-{
-    size_t skipped;
-    const dl_tensor *piece = &pieces->tensors[find_piece(pieces, offset, &skipped)];
-
-    for (; size > 0; piece++) {
-        size_t part = part_of_piece(piece, skipped, size);
-        dl_strided_scatter_part(piece, source, skipped, part);
-        source += part;
-        size -= part;
-        skipped = 0;
-    }
-}
-
 /* Moves to the run with byte `offset` of the whole. */
 static void
 walk_to(walk *self, size_t offset)
@@ -150,73 +112,77 @@ walk_to(walk *self, size_t offset)
     }
 }
 
-/* Returns the bytes of the run after `skipped`, at most `left`. */
-static inline size_t
-part_of_run(const walk *self, size_t skipped, size_t left)
-{
-    size_t rest = self->run_size - skipped;
+#define INLINED static inline __attribute__((always_inline))
 
-    return rest < left ? rest : left;
+INLINED void
+move_run(char *bytes, char *run, size_t size, bool is_gather)
+{
+    copy_run(is_gather ? bytes : run, is_gather ? run : bytes, size);
+}
+
+/* Moves a part of an array without pieces to `bytes`, or from there. */
+INLINED void
+move_array(char *bytes, const dl_tensor *tensor, size_t offset, size_t size,
+           bool is_gather)
+{
+    if (tensor->is_contiguous) {
+        char *data = (char *)tensor->data + offset;
+        dl_copy(is_gather ? bytes : data, is_gather ? data : bytes, size);
+        return;
+    }
+    walk self = walk_of(tensor);
+    size_t skipped = offset % self.run_size;
+    walk_to(&self, offset);
+    while (size > 0) {
+        size_t rest = self.run_size - skipped;
+        size_t part = rest < size ? rest : size;
+        move_run(bytes, self.data + skipped, part, is_gather);
+        bytes += part;
+        size -= part;
+        skipped = 0;
+        walk_on(&self);
+    }
+}
+
+/* Inlined, so that the direction is a constant. */
+INLINED void
+move_part(char *bytes, const dl_tensor *tensor, size_t offset, size_t size,
+          bool is_gather)
+{
+    if (tensor->is_contiguous || tensor->pieces == NULL) {
+        if (size > 0) {
+            move_array(bytes, tensor, offset, size, is_gather);
+        }
+        return;
+    }
+    size_t skipped;
+    const dl_pieces *pieces = tensor->pieces;
+    const dl_tensor *piece = &pieces->tensors[find_piece(pieces, offset, &skipped)];
+    for (; size > 0; piece++) {
+        size_t rest = dl_tensor_size(piece) - skipped;
+        size_t part = rest < size ? rest : size;
+        if (part > 0) {
+            move_array(bytes, piece, skipped, part, is_gather);
+        }
+        bytes += part;
+        size -= part;
+        skipped = 0;
+    }
 }
 
 void
 dl_strided_gather_part(void *target, const dl_tensor *tensor, size_t offset,
                        size_t size)
 {
-    char *next = target;
-
-    if (size == 0) {
-        return;
-    }
-    if (tensor->is_contiguous) {
-        dl_copy(target, (const char *)tensor->data + offset, size);
-        return;
-    }
-    if (tensor->pieces != NULL) {
-        gather_pieces(target, tensor->pieces, offset, size);
-        return;
-    }
-    walk self = walk_of(tensor);
-    size_t skipped = offset % self.run_size;
-    walk_to(&self, offset);
-    while (size > 0) {
-        size_t part = part_of_run(&self, skipped, size);
-        copy_run(next, self.data + skipped, part);
-        next += part;
-        size -= part;
-        skipped = 0;
-        walk_on(&self);
-    }
+    move_part(target, tensor, offset, size, true);
 }
 
 void
 dl_strided_scatter_part(const dl_tensor *tensor, const void *source, size_t offset,
                         size_t size)
 {
-    const char *next = source;
-
-    if (size == 0) {
-        return;
-    }
-    if (tensor->is_contiguous) {
-        dl_copy((char *)tensor->data + offset, source, size);
-        return;
-    }
-    if (tensor->pieces != NULL) {
-        scatter_pieces(tensor->pieces, source, offset, size);
-        return;
-    }
-    walk self = walk_of(tensor);
-    size_t skipped = offset % self.run_size;
-    walk_to(&self, offset);
-    while (size > 0) {
-        size_t part = part_of_run(&self, skipped, size);
-        copy_run(self.data + skipped, next, part);
-        next += part;
-        size -= part;
-        skipped = 0;
-        walk_on(&self);
-    }
+    /* The bytes are only read. */
+    move_part((char *)(uintptr_t)source, tensor, offset, size, false);
 }
 
 void
@@ -467,14 +433,15 @@ dl_tensors_overlap(const dl_tensor *left, const dl_tensor *right)
            && do_meet(&walks[0], &walks[1]);
 }
 
-/* Also recognises contiguous tensors whose flag is not set, such as blocks of strided
- * ones. */
-static bool
-is_one_run(const dl_tensor *tensor)
+bool
+dl_tensor_is_one_run(const dl_tensor *tensor)
 {
     int64_t stride = (int64_t)tensor->item_size;
 
-    for (int i = tensor->ndim - 1; !tensor->is_contiguous && i >= 0; i--) {
+    if (tensor->is_contiguous || tensor->count == 0) {
+        return true;
+    }
+    for (int i = tensor->ndim - 1; i >= 0; i--) {
         if (tensor->shape[i] > 1 && tensor->strides[i] != stride) {
             return false;
         }
@@ -517,9 +484,9 @@ dl_tensors_are_same(const dl_tensor *left, const dl_tensor *right)
         || left->item_size != right->item_size) {
         return false;
     }
-    bool is_run = is_one_run(left);
-    if (is_run || is_one_run(right)) {
-        return is_run && is_one_run(right);
+    bool is_run = dl_tensor_is_one_run(left);
+    if (is_run || dl_tensor_is_one_run(right)) {
+        return is_run && dl_tensor_is_one_run(right);
     }
     return have_same_steps(left, right);
 }

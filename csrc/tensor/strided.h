@@ -53,6 +53,10 @@ dl_extents_meet(dl_extent left, dl_extent right)
  * long as copying both. */
 bool dl_tensors_overlap(const dl_tensor *left, const dl_tensor *right);
 
+/* Returns whether the elements are contiguous in C order.  Also recognises tensors whose
+ * flag is not set, such as blocks of strided ones. */
+bool dl_tensor_is_one_run(const dl_tensor *tensor);
+
 /* Returns whether both have the same elements in the same order. */
 bool dl_tensors_are_same(const dl_tensor *left, const dl_tensor *right);
 

@@ -6,6 +6,7 @@
 #include "pg/nccl/nccl_backend.h"
 #include "python/module/convert.h"
 #include "python/module/free_threading.h"
+#include "tensor/strided.h"
 
 /* Returns the same code as for a NumPy array of these elements, except for the units of
  * times. */
@@ -92,7 +93,6 @@ read_layout(PyObject *interface, dl_tensor *view, dlpy_dimensions *dimensions)
         return -1;
     }
     view->count = 1;
-    view->is_contiguous = true;
     int64_t compact = (int64_t)view->item_size;
     for (int i = view->ndim - 1; i >= 0; i--) {
         if (sizes[i] < 0) {
@@ -104,21 +104,13 @@ read_layout(PyObject *interface, dl_tensor *view, dlpy_dimensions *dimensions)
             return -1;
         }
     }
-    view->shape = sizes;
-    view->strides = steps;
-    if (strides == NULL || strides == Py_None) {
-        return 0;
-    }
-    int64_t given[DLPY_DLPACK_DIMENSIONS];
-    if (read_numbers(strides, given, &count) < 0 || count != view->ndim) {
+    if (strides != NULL && strides != Py_None
+        && (read_numbers(strides, steps, &count) < 0 || count != view->ndim)) {
         return -1;
     }
-    for (int i = 0; i < count; i++) {
-        view->is_contiguous =
-            view->is_contiguous
-            && (given[i] == steps[i] || sizes[i] == 1 || view->count == 0);
-        steps[i] = given[i];
-    }
+    view->shape = sizes;
+    view->strides = steps;
+    view->is_contiguous = dl_tensor_is_one_run(view);
     return 0;
 }
 

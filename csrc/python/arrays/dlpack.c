@@ -7,6 +7,7 @@
 
 #include "python/module/convert.h"
 #include "python/module/free_threading.h"
+#include "tensor/strided.h"
 
 static bool
 is_inside(const char *module, const char *package)
@@ -92,21 +93,6 @@ fill_strides(const dlpack_tensor *tensor, size_t item_size, int64_t *strides)
         }
         compact *= tensor->shape[i];
     }
-}
-
-static bool
-is_compact(const dl_tensor *view)
-{
-    int64_t expected = (int64_t)view->item_size;
-
-    for (int i = view->ndim - 1; i >= 0 && view->count > 0; i--) {
-        /* The stride of an axis with one element is never used. */
-        if (view->shape[i] != 1 && view->strides[i] != expected) {
-            return false;
-        }
-        expected *= view->shape[i];
-    }
-    return true;
 }
 
 /* Returns whether typed loads are possible.  A complex number is aligned like its
@@ -234,7 +220,7 @@ read_tensor(const dlpack_tensor *tensor, const char *parameter, dl_tensor *view,
         view->opaque_code = opaque_code_of(tensor);
     }
     fill_strides(tensor, view->item_size, dimensions->strides);
-    view->is_contiguous = is_compact(view) && is_aligned(view);
+    view->is_contiguous = dl_tensor_is_one_run(view) && is_aligned(view);
     return 0;
 }
 

@@ -303,22 +303,13 @@ put_dtype(dl_opaque_text *text, PyArray_Descr *descr)
     return result;
 }
 
-/* Codes are cached for records with up to this many records, including the outer
- * one. */
-#define NESTED_RECORDS 6
-
-/* The parts of a record when it was described.  A program may rename the fields of a
+/* A record, and its parts when it was described.  A program may rename the fields of a
  * dtype in place; NumPy then replaces these objects. */
-typedef struct record_state {
+typedef struct described {
+    uint32_t code;
     PyArray_Descr *descr;
     PyObject *names;
     PyObject *fields;
-} record_state;
-
-typedef struct described {
-    uint32_t code;
-    int count; /* of records; 0 in an unused entry */
-    record_state records[NESTED_RECORDS];
 } described;
 
 /* The dtypes described last, newest first.  A description costs several times as much
@@ -327,59 +318,33 @@ typedef struct described {
 static described recent[8];
 static dlpy_mutex recent_lock;
 
-/* Adds the records that make up `descr`, with references.  Returns false if there are
- * too many, or if their fields are not stored as expected. */
+/* Returns whether no field is a record, whose own fields may be renamed. */
 static bool
-list_records(PyArray_Descr *descr, described *list)
+is_flat(PyObject *names, PyObject *fields)
 {
-    while (PyDataType_HASSUBARRAY(descr)) {
-        descr = PyDataType_SUBARRAY(descr)->base;
-    }
-    if (!PyDataType_HASFIELDS(descr)) {
-        return true;
-    }
-    PyObject *names = PyDataType_NAMES(descr);
-    PyObject *fields = PyDataType_FIELDS(descr);
-    if (list->count == NESTED_RECORDS || fields == NULL || !PyDict_Check(fields)) {
-        return false;
-    }
-    Py_INCREF(descr);
-    list->records[list->count++] =
-        (record_state){descr, Py_NewRef(names), Py_NewRef(fields)};
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
+    bool is_flat = true;
+
+    for (Py_ssize_t i = 0; is_flat && i < PyTuple_GET_SIZE(names); i++) {
         PyObject *field = PyObject_GetItem(fields, PyTuple_GET_ITEM(names, i));
-        bool is_listed =
-            field != NULL && PyTuple_Check(field)
-            && list_records((PyArray_Descr *)PyTuple_GET_ITEM(field, 0), list);
-        Py_XDECREF(field);
-        if (!is_listed) {
-            return false;
+        PyArray_Descr *descr = NULL;
+        if (field != NULL && PyTuple_Check(field)) {
+            descr = (PyArray_Descr *)PyTuple_GET_ITEM(field, 0);
         }
+        while (descr != NULL && PyDataType_HASSUBARRAY(descr)) {
+            descr = PyDataType_SUBARRAY(descr)->base;
+        }
+        is_flat = descr != NULL && !PyDataType_HASFIELDS(descr);
+        Py_XDECREF(field);
     }
-    return true;
+    return is_flat;
 }
 
 static void
-release_records(const described *list)
+release_record(const described *record)
 {
-    for (int i = 0; i < list->count; i++) {
-        Py_DECREF(list->records[i].descr);
-        Py_DECREF(list->records[i].names);
-        Py_DECREF(list->records[i].fields);
-    }
-}
-
-static bool
-is_unchanged(const described *list)
-{
-    for (int i = 0; i < list->count; i++) {
-        const record_state *record = &list->records[i];
-        if (record->names != PyDataType_NAMES(record->descr)
-            || record->fields != PyDataType_FIELDS(record->descr)) {
-            return false;
-        }
-    }
-    return true;
+    Py_XDECREF(record->descr);
+    Py_XDECREF(record->names);
+    Py_XDECREF(record->fields);
 }
 
 /* Returns 0 if the code is not cached, or the dtype has changed since. */
@@ -390,28 +355,30 @@ recent_code_of(const PyArray_Descr *descr)
 
     dlpy_mutex_lock(&recent_lock);
     for (size_t i = 0; code == 0 && i < sizeof recent / sizeof *recent; i++) {
-        if (recent[i].records[0].descr == descr && is_unchanged(&recent[i])) {
-            code = recent[i].code;
+        const described *record = &recent[i];
+        if (record->descr == descr && record->names == PyDataType_NAMES(descr)
+            && record->fields == PyDataType_FIELDS(descr)) {
+            code = record->code;
         }
     }
     dlpy_mutex_unlock(&recent_lock);
     return code;
 }
 
-/* Takes ownership of the references in `list`. */
+/* Takes ownership of the references. */
 static void
-remember_code(const described *list)
+remember_code(const described *record)
 {
     size_t last = sizeof recent / sizeof *recent - 1;
 
     dlpy_mutex_lock(&recent_lock);
     described forgotten = recent[last];
     memmove(&recent[1], &recent[0], last * sizeof *recent);
-    recent[0] = *list;
+    recent[0] = *record;
     dlpy_mutex_unlock(&recent_lock);
     /* Must come last: freeing a dtype's metadata may run Python code that calls this
      * function. */
-    release_records(&forgotten);
+    release_record(&forgotten);
 }
 
 static int
@@ -426,20 +393,25 @@ describe_code(PyArray_Descr *descr, uint32_t *code)
     return 0;
 }
 
-/* Lists the records before describing them: if another thread renames fields in
- * between, the list does not match the dtype any more, and the code is never found. */
+/* Takes the parts before describing them: if another thread renames fields in between,
+ * they do not match the dtype any more, and the code is never found. */
 static int
 describe_record(PyArray_Descr *descr, uint32_t *code)
 {
-    described list = {0};
-    bool is_whole = list_records(descr, &list);
+    Py_INCREF(descr);
+    described record = {
+        .descr = descr,
+        .names = Py_NewRef(PyDataType_NAMES(descr)),
+        .fields = Py_NewRef(PyDataType_FIELDS(descr)),
+    };
+    bool can_be_found = is_flat(record.names, record.fields);
     int result = PyErr_Occurred() ? -1 : describe_code(descr, code);
 
-    if (result == 0 && is_whole) {
-        list.code = *code;
-        remember_code(&list);
+    record.code = *code;
+    if (result == 0 && can_be_found) {
+        remember_code(&record);
     } else {
-        release_records(&list);
+        release_record(&record);
     }
     return result;
 }
