@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <strings.h>
 
+#include "base/deadline.h"
+
 /* Returns whether the text is one of the words, and which kind into `*value`. */
 static bool
 parse_flag(const char *text, bool *value)
@@ -46,4 +48,21 @@ dl_environment_is_on(const char *name)
     bool is_on = false;
 
     return text != NULL && parse_flag(text, &is_on) && is_on;
+}
+
+dl_status
+dl_environment_seconds(const char *name, double least, double fallback, int64_t *value)
+{
+    const char *text = getenv(name);
+    char *end = NULL;
+    double seconds = text == NULL || *text == '\0' ? fallback : strtod(text, &end);
+
+    if ((end != NULL && (end == text || *end != '\0')) || !(seconds >= least)
+        || seconds > 1e6) {
+        return dl_fail(DL_INVALID,
+                       "%s=%.100s: the value must be a number of seconds, at least %g",
+                       name, text, least);
+    }
+    *value = (int64_t)(seconds * (double)DL_SECOND);
+    return DL_OK;
 }

@@ -256,6 +256,84 @@ CHECK_CASE(wrong_proofs_are_refused)
 }
 
 /* Silent ones are limited in number, and a rank gets through at any time. */
+/* Connects until the queue of the listener that nobody serves is full, so that the kernel
+ * drops what comes next, as a host without power does. */
+static void
+fill_queue(const dl_address *there)
+{
+    bool is_full = false;
+
+    for (int i = 0; i < 16 && !is_full; i++) {
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        CHECK(fd >= 0);
+        CHECK(connect(fd, &there->socket.any, there->size) == 0
+              || errno == EINPROGRESS);
+        is_full = poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, 200) == 0;
+    }
+    CHECK(is_full);
+}
+
+/* An open link to the address, to which nothing comes. */
+static void
+open_quiet(fixture *f, int ends[2], const dl_address *there)
+{
+    setenv("DISTLITE_HEARTBEAT_TIMEOUT", "0.4", 1);
+    CHECK_OK(dl_dial_configure());
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    CHECK_OK(dl_transport_open(&f->link.transport, ends[0], NULL, false));
+    f->link.is_open = true;
+    f->link.options.address = *there;
+}
+
+CHECK_CASE(a_host_that_does_not_answer_is_lost_to_an_open_link)
+{
+    fixture f;
+    int ends[2];
+    dl_address there = {.size = sizeof(struct sockaddr_in)};
+    int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int64_t until = dl_now() + 15 * DL_SECOND;
+
+    fixture_init(&f);
+    there.socket.ip4.sin_family = AF_INET;
+    there.socket.ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(bind(listening, &there.socket.any, there.size) == 0);
+    CHECK(getsockname(listening, &there.socket.any, &there.size) == 0);
+    CHECK(listen(listening, 0) == 0);
+    fill_queue(&there);
+    open_quiet(&f, ends, &there);
+    dl_status status = DL_OK;
+    while (status == DL_OK && dl_now() < until) {
+        status = dl_link_check_host(&f.link);
+    }
+    CHECK(status == DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text, "cannot be reached at 127.0.0.1:");
+    CHECK(f.link.probe.stage == DL_DIAL_NONE);
+    fixture_fini(&f);
+}
+
+/* Its kernel answers, and it may come back, as a rank that was stopped does; the probe
+ * ends once bytes come. */
+CHECK_CASE(a_rank_that_does_not_answer_itself_is_not_lost)
+{
+    fixture f;
+    int ends[2];
+    uint8_t byte = 1;
+    struct iovec part = {&byte, 1};
+    size_t got;
+
+    fixture_init(&f);
+    open_quiet(&f, ends, &f.listener.way.addresses[0]);
+    int64_t until = dl_now() + 2 * DL_SECOND;
+    while (dl_now() < until) {
+        CHECK_OK(dl_link_check_host(&f.link));
+    }
+    CHECK(f.link.probe.stage == DL_DIAL_ASKED);
+    CHECK(write(ends[1], &byte, 1) == 1);
+    CHECK_OK(dl_link_read(&f.link, &part, 1, &got));
+    CHECK(got == 1 && f.link.probe.stage == DL_DIAL_NONE);
+    fixture_fini(&f);
+}
+
 CHECK_CASE(many_unproved_connections_do_not_block_ranks)
 {
     enum { MANY = 2 * DL_STRANGERS_LIMIT };

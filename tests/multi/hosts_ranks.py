@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from typing import Any
@@ -288,6 +289,42 @@ def cut(rank: int, world_size: int, address: str, flag: str) -> str:
     except dist.DistBackendError as error:
         return str(error)
     raise AssertionError("nothing was raised")
+
+
+def lose_host(rank: int, world_size: int, address: str, flag: str, call: str) -> str:
+    """Waits until the link is cut, which the parent does when it sees `flag`."""
+    join(rank, world_size, address)
+    array = np.zeros(10)
+    dist.all_reduce(array)
+    if rank == 0:
+        open(flag, "w").close()
+    try:
+        for _ in range(1_000_000):
+            if call == "recv":
+                dist.recv(array, src=1 - rank)
+            elif call == "late" and rank == 1:
+                time.sleep(3)  # it sends nothing
+                dist.all_reduce(array)
+            elif call == "late":
+                dist.all_reduce(array)
+            else:
+                dist.all_reduce(np.zeros(1_000_000))
+    except dist.DistBackendError as error:
+        return str(error)
+    raise AssertionError("nothing was raised")
+
+
+def stop_for_long(rank: int, world_size: int, address: str, seconds: float) -> float:
+    """One rank takes nothing from its links for a while."""
+    join(rank, world_size, address)
+    array = np.ones(4_000_000)
+    dist.all_reduce(array)
+    if rank == 1:
+        go_on = f"sleep {seconds}; kill -CONT {os.getpid()}"
+        with subprocess.Popen(["sh", "-c", go_on]):
+            os.kill(os.getpid(), signal.SIGSTOP)
+    dist.all_reduce(array)
+    return float(array[-1])
 
 
 def fail_to_join(

@@ -193,6 +193,41 @@ def test_a_link_that_is_cut_is_a_timeout_that_names_the_rank(tmp_path: Path):
         assert "timed out" in text or "cannot be reached" in text
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["late", "recv", "large"])
+def test_a_host_that_falls_silent_is_named_long_before_the_timeout(call, tmp_path):
+    flag = tmp_path / "running"
+    with netns.Network(2) as network:
+        cutter = threading.Thread(target=_unplug_when, args=(flag, network.hosts[1]))
+        cutter.start()
+        texts = run_ranks(
+            hosts_ranks.lose_host,
+            2,
+            hosts=network.hosts,
+            address=network.hosts[0].address,
+            flag=str(flag),
+            call=call,
+        )
+        cutter.join()
+    for rank, text in enumerate(texts):
+        assert f"rank {1 - rank} (pid" in text, text
+        assert "cannot be reached at 10." in text, text
+
+
+@pytest.mark.slow
+def test_a_process_that_is_stopped_is_not_a_silent_host():
+    with netns.Network(2) as network:
+        found = run_ranks(
+            hosts_ranks.stop_for_long,
+            2,
+            hosts=network.hosts,
+            address=network.hosts[0].address,
+            env={"DISTLITE_HEARTBEAT_TIMEOUT": "1"},
+            seconds=5,
+        )
+    assert found == [4.0, 4.0]
+
+
 def _unplug_when(flag: Path, host: netns.Host) -> None:
     deadline = time.monotonic() + 60
     while not flag.exists() and time.monotonic() < deadline:

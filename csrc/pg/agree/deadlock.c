@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/deadline.h"
+#include "base/environment.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "pg/agree/wait_exchange.h"
@@ -576,31 +577,15 @@ read_mode_locked(void)
                    "DISTLITE_DEADLOCK=%.100s: the value must be warn or off", text);
 }
 
-static dl_status
-read_seconds_locked(void)
-{
-    const char *text = getenv("DISTLITE_DEADLOCK_SECONDS");
-    char *end = NULL;
-    double seconds =
-        text == NULL || text[0] == '\0' ? DEFAULT_SECONDS : strtod(text, &end);
-
-    if ((end != NULL && (end == text || *end != '\0')) || !(seconds >= 0.1)
-        || seconds > 1e6) {
-        return dl_fail(DL_INVALID,
-                       "DISTLITE_DEADLOCK_SECONDS=%.100s: the value must be a number "
-                       "of seconds, at least 0.1",
-                       text);
-    }
-    after = (int64_t)(seconds * (double)DL_SECOND);
-    return DL_OK;
-}
-
 dl_status
 dl_deadlock_configure(void)
 {
     pthread_mutex_lock(&lock);
     dl_status status = read_mode_locked();
-    status = status == DL_OK ? read_seconds_locked() : status;
+    if (status == DL_OK) {
+        status = dl_environment_seconds("DISTLITE_DEADLOCK_SECONDS", 0.1,
+                                        DEFAULT_SECONDS, &after);
+    }
     dl_blocked_watch(start_detector, after);
     pthread_mutex_unlock(&lock);
     return status;

@@ -8,6 +8,7 @@
 dl_status
 dl_probes_init(dl_probes *probes, const dl_probes *options)
 {
+    DL_TRY(dl_dial_configure());
     *probes = *options;
     probes->fork_generation = dl_fork_generation();
     probes->links = calloc((size_t)probes->size, sizeof *probes->links);

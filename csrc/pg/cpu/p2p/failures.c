@@ -315,6 +315,9 @@ note_gone(dl_p2p *engine)
         dl_news_poll(engine->options.news);
     }
     for (int rank = 0; rank < engine->size; rank++) {
+        if (engine->peers[rank].link != NULL) {
+            dl_link_channel_check_host(engine->peers[rank].link);
+        }
         engine->peers[rank].is_gone = is_gone(engine, rank);
     }
 }

@@ -21,6 +21,14 @@ lose_link(dl_link_channel *self)
     self->cause = *dl_last_error();
 }
 
+void
+dl_link_channel_check_host(dl_link_channel *channel)
+{
+    if (!channel->is_lost && dl_bundle_check_host(&channel->link) != DL_OK) {
+        lose_link(channel);
+    }
+}
+
 /* Moves the bytes to the front of the buffer. */
 static void
 compact(dl_link_bytes *bytes)

@@ -55,6 +55,9 @@ size_t dl_link_channel_owed(const dl_link_channel *channel);
  * Frames that are published afterwards are not sent. */
 void dl_link_channel_farewell(dl_link_channel *channel, const dl_error *cause);
 
+/* Marks the channel as lost if the other rank's host does not answer. */
+void dl_link_channel_check_host(dl_link_channel *channel);
+
 /* Marks the channel as lost with DL_PROTOCOL, and tells the peer: what it has sent cannot
  * be understood, and the rest is discarded. */
 void dl_link_channel_reject(dl_link_channel *channel);

@@ -65,6 +65,12 @@ dl_bundle_open(dl_bundle *bundle)
     return DL_OK;
 }
 
+dl_status
+dl_bundle_check_host(dl_bundle *bundle)
+{
+    return dl_link_check_host(&bundle->links[0]);
+}
+
 /* Returns the link that carries the byte at `position`. */
 static dl_link *
 link_at(const dl_bundle *bundle, uint64_t position)

@@ -52,6 +52,9 @@ dl_status dl_bundle_write(dl_bundle *bundle, struct iovec *parts, int count,
 dl_status dl_bundle_read(dl_bundle *bundle, struct iovec *parts, int count,
                          size_t *size);
 
+/* As dl_link_check_host(): the links of a bundle end at the same host. */
+dl_status dl_bundle_check_host(dl_bundle *bundle);
+
 /* Writes the last frame of the stream, with the reason why this rank ends it.  Best
  * effort: a connection that accepts data at all has room for it. */
 void dl_bundle_farewell(dl_bundle *bundle, const dl_error *cause);

@@ -2,11 +2,14 @@
 #include "pg/cpu/tcp/dial.h"
 
 #include <errno.h>
+#include <netinet/tcp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "base/deadline.h"
+#include "base/environment.h"
 #include "base/text.h"
 #include "net/socket.h"
 
@@ -17,8 +20,41 @@
 #define REPEAT_AFTER (100 * DL_MILLISECOND)
 #define REPEATS_LIMIT 3
 
+#define HOST_TIMEOUT_SECONDS 5
+
+/* Seconds of silence after which the kernel asks for a sign of life, each second until
+ * it comes. */
+#define ASK_AFTER 2
+#define ASK_AGAIN 1
+
 /* Size of a refusal's text, which a stranger may have written. */
 #define REFUSAL_LIMIT 512
+
+static _Atomic int64_t host_timeout = HOST_TIMEOUT_SECONDS * DL_SECOND;
+
+dl_status
+dl_dial_configure(void)
+{
+    int64_t wanted;
+
+    DL_TRY(dl_environment_seconds("DISTLITE_HEARTBEAT_TIMEOUT", 0.2,
+                                  HOST_TIMEOUT_SECONDS, &wanted));
+    atomic_store(&host_timeout, wanted);
+    return DL_OK;
+}
+
+/* Has the kernel end a probe whose host has been silent for too long.  A link needs
+ * another judge: with this option the kernel would also end the connection to a process
+ * that does not read for as long, because it is late, or stopped. */
+static void
+limit_silence(int fd)
+{
+    int64_t limit = atomic_load(&host_timeout) / DL_MILLISECOND;
+
+    dl_socket_set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, ASK_AFTER);
+    dl_socket_set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, ASK_AGAIN);
+    dl_socket_set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)limit);
+}
 
 void
 dl_link_options_aim(dl_link_options *options, const dl_way *way, int lane)
@@ -93,7 +129,8 @@ void
 dl_dial_close(dl_dial *dial)
 {
     dl_transport_close(&dial->transport);
-    *dial = (dl_dial){.repeats = dial->repeats};
+    *dial =
+        (dl_dial){.repeats = dial->repeats, .unanswered_since = dial->unanswered_since};
 }
 
 dl_transport
@@ -105,9 +142,25 @@ dl_dial_take(dl_dial *dial)
     return transport;
 }
 
+static bool
+is_unreachable(int error)
+{
+    return error == EHOSTUNREACH || error == ENETUNREACH;
+}
+
+static dl_status
+fail_connect(dl_dial *dial, const dl_link_options *options, int error)
+{
+    dial->error = error;
+    if (dial->unanswered_since == 0) {
+        dial->unanswered_since = dial->since;
+    }
+    return fail_errno(options, error);
+}
+
 /* Starts to connect, and does not wait for the result: has_answered() checks it. */
 static dl_status
-start_connect(dl_dial *dial, const dl_link_options *options)
+start_connect(dl_dial *dial, const dl_link_options *options, bool is_probe)
 {
     const dl_address *address = &options->address;
     int fd;
@@ -115,19 +168,23 @@ start_connect(dl_dial *dial, const dl_link_options *options)
     if (!dl_socket_open(address->socket.any.sa_family, &fd)) {
         return dl_fail(DL_INTERNAL, "opening a socket: %s", strerror(errno));
     }
+    if (is_probe) {
+        limit_silence(fd);
+    }
     DL_TRY(dl_transport_open(&dial->transport, fd, options->tls, false));
     dial->stage = DL_DIAL_CONNECTING;
     dial->since = dl_now();
     if (connect(fd, &address->socket.any, address->size) != 0 && errno != EINPROGRESS
         && errno != EINTR) {
-        return fail_errno(options, errno);
+        return fail_connect(dial, options, errno);
     }
     return DL_OK;
 }
 
 /* Sets `*is_there` if the connection is established; fails if it never will be. */
 static dl_status
-has_answered(const dl_dial *dial, const dl_link_options *options, bool *is_there)
+has_answered(dl_dial *dial, const dl_link_options *options, bool is_probe,
+             bool *is_there)
 {
     struct pollfd entry = {.fd = dial->transport.fd, .events = POLLOUT};
     int error = 0;
@@ -137,7 +194,15 @@ has_answered(const dl_dial *dial, const dl_link_options *options, bool *is_there
     if (*is_there
         && (getsockopt(dial->transport.fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0
             || error != 0)) {
-        return fail_errno(options, error == 0 ? errno : error);
+        return fail_connect(dial, options, error == 0 ? errno : error);
+    }
+    /* The kernel's limit is for connections that are established. */
+    int64_t since = dial->unanswered_since == 0 ? dial->since : dial->unanswered_since;
+    if (!*is_there && is_probe && dl_now() > since + atomic_load(&host_timeout)) {
+        return fail_connect(dial, options, ETIMEDOUT);
+    }
+    if (*is_there) {
+        dial->unanswered_since = 0;
     }
     return DL_OK;
 }
@@ -147,10 +212,11 @@ static dl_status
 connect_again(dl_dial *dial, const dl_link_options *options, dl_status status,
               int error)
 {
-    bool may_repeat = error != 0 && dial->repeats < REPEATS_LIMIT
+    bool may_repeat = error != 0 && error != ETIMEDOUT && dial->repeats < REPEATS_LIMIT
                       && dl_now() > dial->since + REPEAT_AFTER;
 
     if (!may_repeat) {
+        dial->error = error;
         return dl_dial_fail_stream(options, status, error);
     }
     dl_dial_close(dial);
@@ -334,16 +400,27 @@ dl_dial_advance(dl_dial *dial, const dl_link_options *options, bool is_probe)
     bool is_there = false;
 
     if (dial->stage == DL_DIAL_NONE) {
-        DL_TRY(start_connect(dial, options));
+        DL_TRY(start_connect(dial, options, is_probe));
     }
     if (dial->stage == DL_DIAL_CONNECTING) {
-        DL_TRY(has_answered(dial, options, &is_there));
+        DL_TRY(has_answered(dial, options, is_probe, &is_there));
         dial->stage = is_there ? DL_DIAL_GREETING : DL_DIAL_CONNECTING;
     }
     if (dial->stage == DL_DIAL_GREETING) {
         DL_TRY(continue_handshake(dial, options, is_probe));
     }
     return exchange_proofs(dial, options, is_probe);
+}
+
+bool
+dl_dial_is_host_lost(const dl_dial *dial)
+{
+    bool was_connected = dial->stage > DL_DIAL_CONNECTING;
+
+    return dial->error == ETIMEDOUT
+           || (is_unreachable(dial->error)
+               && (was_connected
+                   || dl_now() > dial->unanswered_since + atomic_load(&host_timeout)));
 }
 
 struct pollfd

@@ -56,11 +56,23 @@ typedef struct dl_dial {
     dl_dial_stage stage;
     dl_transport transport; /* open unless the stage is DL_DIAL_NONE */
     int64_t since;
-    int repeats; /* connections that ended before they were proved */
+    int repeats;              /* connections that ended before they were proved */
+    int error;                /* errno that has ended it, until it is closed */
+    int64_t unanswered_since; /* first of the attempts that found no host; 0: none */
     dl_proof proof;
     uint8_t got;
     uint8_t bytes[DL_PROOF_SIZE];
 } dl_dial;
+
+/* Reads DISTLITE_HEARTBEAT_TIMEOUT, the time after which a host that answers no probe of
+ * this process is lost.  Without this call it is five seconds.  DL_INVALID: its text is
+ * not a number. */
+dl_status dl_dial_configure(void);
+
+/* Returns whether a probe has failed because nothing has answered at the other rank's
+ * host for that time, as opposed to a process there that has ended.  A host to which
+ * there is no route for less than that may come back. */
+bool dl_dial_is_host_lost(const dl_dial *dial);
 
 /* Advances the dial, from a connection that is not begun to DL_DIAL_OPEN. DL_PEER_LOST:
  * the other rank has ended or cannot be reached, or the process at its address does not

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/tcp/link.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -8,6 +9,9 @@
 
 /* Time before the probe: a rank that is about to call does so well within it. */
 #define PROBE_AFTER DL_WAIT_SLICE
+
+/* The same for an open link, and after a probe that has failed. */
+#define CHECK_AFTER (500 * DL_MILLISECOND)
 
 void
 dl_link_init(dl_link *link, const dl_link_options *options)
@@ -65,10 +69,11 @@ fail_notice(const dl_link *link, const uint8_t *frame, size_t size)
 dl_status
 dl_link_probe(dl_link *link)
 {
+    const dl_link_options *options = &link->options;
     uint8_t frame[DL_FAILURE_NOTICE_SIZE];
 
     if (link->probe.stage != DL_DIAL_OPEN) {
-        DL_TRY(dl_dial_advance(&link->probe, &link->options, true));
+        DL_TRY(dl_dial_advance(&link->probe, options, true));
     }
     if (link->probe.stage != DL_DIAL_OPEN) {
         return DL_OK;
@@ -76,8 +81,13 @@ dl_link_probe(dl_link *link)
     struct iovec room = {frame, sizeof frame};
     size_t got;
     int error;
-    if (dl_transport_read(&link->probe.transport, &room, 1, &got, &error) != DL_OK) {
-        return dl_dial_fail_lost(&link->options, "exited, was killed, or left");
+    dl_status status =
+        dl_transport_read(&link->probe.transport, &room, 1, &got, &error);
+    if (status != DL_OK) {
+        link->probe.error = error;
+        bool is_ended = error == 0 || error == ECONNRESET || error == EPIPE;
+        return is_ended ? dl_dial_fail_lost(options, "exited, was killed, or left")
+                        : dl_dial_fail_stream(options, status, error);
     }
     return got == 0 ? DL_OK : fail_notice(link, frame, got);
 }
@@ -145,6 +155,13 @@ dl_link_write(dl_link *link, struct iovec *parts, int count, size_t *size)
     return status == DL_OK ? DL_OK : dl_dial_fail_stream(&link->options, status, error);
 }
 
+static void
+hear_from(dl_link *link)
+{
+    dl_dial_close(&link->probe);
+    link->quiet_since = 0;
+}
+
 dl_status
 dl_link_read(dl_link *link, struct iovec *parts, int count, size_t *size)
 {
@@ -155,7 +172,33 @@ dl_link_read(dl_link *link, struct iovec *parts, int count, size_t *size)
         return DL_OK;
     }
     dl_status status = dl_transport_read(&link->transport, parts, count, size, &error);
+    if (*size > 0 && link->quiet_since != 0) {
+        hear_from(link);
+    }
     return status == DL_OK ? DL_OK : dl_dial_fail_stream(&link->options, status, error);
+}
+
+/* Only a host that does not answer is lost here; the link reports all else itself. */
+dl_status
+dl_link_check_host(dl_link *link)
+{
+    int64_t now = dl_now();
+
+    if (!link->is_open || now < link->check_after) {
+        return DL_OK;
+    }
+    link->quiet_since = link->quiet_since == 0 ? now : link->quiet_since;
+    if (now < link->quiet_since + CHECK_AFTER) {
+        return DL_OK;
+    }
+    dl_status status = dl_link_probe(link);
+    if (status == DL_OK) {
+        return DL_OK;
+    }
+    bool is_lost = dl_dial_is_host_lost(&link->probe);
+    dl_dial_close(&link->probe);
+    link->check_after = now + CHECK_AFTER;
+    return is_lost ? status : DL_OK;
 }
 
 bool

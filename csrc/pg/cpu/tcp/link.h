@@ -4,7 +4,7 @@
  * different uses need not be distinguished.  It is made when it is first needed: the
  * higher of the two ranks connects, the lower accepts.  While the lower rank waits for
  * the connection, it checks with a probe, a second connection, whether the other rank
- * is alive.  A link never blocks, and knows bytes, not frames. */
+ * is alive; so does a rank that has waited long for bytes of an open link.  A link never blocks, and knows bytes, not frames. */
 #ifndef DISTLITE_PG_CPU_TCP_LINK_H
 #define DISTLITE_PG_CPU_TCP_LINK_H
 
@@ -24,6 +24,8 @@ typedef struct dl_link {
     dl_dial call;           /* of the higher rank, until the link is open */
     dl_dial probe;          /* of the lower rank, until then */
     int64_t wanted_since;   /* 0: not wanted yet */
+    int64_t quiet_since;    /* first dl_link_check_host() since bytes came; 0: none */
+    int64_t check_after;    /* time of the next probe, after one that has failed */
 } dl_link;
 
 void dl_link_init(dl_link *link, const dl_link_options *options);
@@ -51,6 +53,12 @@ bool dl_link_take_any(dl_link *link);
  * DL_DENIED, DL_NETWORK, DL_PROTOCOL: TLS has failed. */
 dl_status dl_link_write(dl_link *link, struct iovec *parts, int count, size_t *size);
 dl_status dl_link_read(dl_link *link, struct iovec *parts, int count, size_t *size);
+
+/* For a wait to which the open link has nothing to give, about once in DL_WAIT_SLICE.
+ * After half a second it begins to check by a probe whether the other rank's host answers.
+ * DL_PEER_LOST: it has not for DISTLITE_HEARTBEAT_TIMEOUT.  A rank that is late, or
+ * stopped, is not lost, because its kernel answers. */
+dl_status dl_link_check_host(dl_link *link);
 
 /* Returns whether a write was taken in part and has not returned its size yet, so that
  * nothing else can be written. */

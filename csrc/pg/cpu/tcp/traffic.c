@@ -387,8 +387,20 @@ end_of_wait(const dl_traffic *self)
                        : self->op->deadline;
 }
 
+static dl_status
+check_hosts(dl_traffic *self)
+{
+    for (int i = 0; i < self->used_count; i++) {
+        dl_route *route = used_route(self, i);
+        if (is_awaited(self, route) && dl_bundle_check_host(&route->link) != DL_OK) {
+            return fail_in_operation(self, route);
+        }
+    }
+    return DL_OK;
+}
+
 /* Checks, in this order: an end of this rank, the option `check`, an interrupt, the
- * deadline. */
+ * other hosts, the deadline. */
 static dl_status
 check_wait(dl_traffic *traffic)
 {
@@ -403,6 +415,7 @@ check_wait(dl_traffic *traffic)
         return fail_in_operation(traffic, NULL);
     }
     DL_TRY(dl_interrupt_check());
+    DL_TRY(check_hosts(traffic));
     note_wait(traffic);
     if (!dl_deadline_is_near(deadline)) {
         return DL_OK;

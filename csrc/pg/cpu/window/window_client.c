@@ -57,17 +57,18 @@ fail_timeout(const dl_window_client *self, dl_deadline deadline)
 
 /* The checks between two slices of a wait. */
 static dl_status
-check_wait(const dl_window_client *self, dl_deadline deadline)
+check_wait(dl_window_client *self, dl_deadline deadline)
 {
     DL_TRY(dl_window_ends_check(self->ranks->ends));
     DL_TRY(dl_interrupt_check());
     DL_TRY(dl_window_ranks_check(self->ranks, self->owner));
+    DL_TRY(dl_link_check_host(&self->link));
     return dl_deadline_passed(deadline) ? fail_timeout(self, deadline) : DL_OK;
 }
 
 /* Waits until the link can move bytes, or for a slice. */
 static dl_status
-wait_for(const dl_window_client *self, short events, dl_deadline deadline)
+wait_for(dl_window_client *self, short events, dl_deadline deadline)
 {
     struct pollfd entry = dl_link_poll(&self->link, events);
 
