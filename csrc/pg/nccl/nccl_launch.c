@@ -24,13 +24,6 @@ enum {
 
 typedef int (*launch_fn)(const dl_nccl_launch *launch);
 
-/* The array that a call reduces, with its reduction and its factor. */
-typedef struct reduce_request {
-    const dl_tensor *tensor;
-    dl_reduce_op op;
-    double factor;
-} reduce_request;
-
 /* Returns the result of a failed call; ncclGroupEnd would report the same. */
 #define TRY_NCCL(call)                     \
     do {                                   \
@@ -149,7 +142,7 @@ dl_nccl_reduction_of(dl_reduce_op op, dl_dtype dtype)
     };
 }
 
-/* Makes a custom operation of the communicator, which end_reduction() destroys.  NCCL
+/* Makes a custom operation of the communicator, which reduce() destroys.  NCCL
  * reads the factor before op_create() returns, in the dtype of the elements. */
 static int
 scale_reduction(const dl_nccl_table *nccl, void *comm, double factor,
@@ -171,14 +164,6 @@ scale_reduction(const dl_nccl_table *nccl, void *comm, double factor,
                                  DL_NCCL_SCALAR_ON_HOST, comm);
     reduction->is_made = !dl_nccl_has_failed(result);
     return result;
-}
-
-static void
-end_reduction(const dl_nccl_table *nccl, void *comm, const dl_nccl_reduction *reduction)
-{
-    if (reduction->is_made) {
-        nccl->op_destroy(reduction->op, comm);
-    }
 }
 
 /* Whether all blocks have the same size.  All ranks get the same answer, unlike that to
@@ -211,25 +196,10 @@ follow_each_other(const dl_tensor *blocks, int count)
     return true;
 }
 
-/* Sends bytes and not elements, so that any dtype works and both sides state a size in
- * bytes. */
-static int
-send_block(const dl_nccl_launch *self, const dl_tensor *block, int peer)
-{
-    return self->nccl->send(block->data, dl_tensor_size(block), DL_NCCL_UINT8, peer,
-                            self->comm, self->stream);
-}
-
-static int
-receive_block(const dl_nccl_launch *self, const dl_tensor *block, int peer)
-{
-    return self->nccl->receive(block->data, dl_tensor_size(block), DL_NCCL_UINT8, peer,
-                               self->comm, self->stream);
-}
-
 /* Sends `out` to and receives `in` from `peer`; either may be NULL.  Empty blocks are
  * left out on both sides, which know the size, so that the calls of the two ranks
- * match. */
+ * match.  Bytes are sent and not elements, so that any dtype works and both sides state
+ * a size in bytes. */
 static int
 exchange(const dl_nccl_launch *self, const dl_tensor *out, const dl_tensor *in,
          int peer)
@@ -238,10 +208,12 @@ exchange(const dl_nccl_launch *self, const dl_tensor *out, const dl_tensor *in,
         return DL_NCCL_SUCCESS;
     }
     if (out != NULL && dl_tensor_size(out) > 0) {
-        TRY_NCCL(send_block(self, out, peer));
+        TRY_NCCL(self->nccl->send(out->data, dl_tensor_size(out), DL_NCCL_UINT8, peer,
+                                  self->comm, self->stream));
     }
     if (in != NULL && dl_tensor_size(in) > 0) {
-        TRY_NCCL(receive_block(self, in, peer));
+        TRY_NCCL(self->nccl->receive(in->data, dl_tensor_size(in), DL_NCCL_UINT8, peer,
+                                     self->comm, self->stream));
     }
     return DL_NCCL_SUCCESS;
 }
@@ -287,93 +259,34 @@ all_gather(const dl_nccl_launch *self)
     return DL_NCCL_SUCCESS;
 }
 
-/* The root posts a receive for each rank; all of them run at the same time. */
+/* gather, scatter and all_to_all: the messages of all pairs run at the same time.  NCCL's
+ * own calls need 2.28 and blocks of equal size, and do the same internally. */
 static int
-gather(const dl_nccl_launch *self)
+exchange_blocks(const dl_nccl_launch *self)
 {
     const dl_call *call = self->call;
+    bool is_root = self->rank == call->root;
 
-    if (call->root != self->rank) {
-        return exchange(self, &call->tensor, NULL, call->root);
-    }
     for (int i = 0; i < self->size; i++) {
-        TRY_NCCL(exchange(self, i == self->rank ? &call->tensor : NULL,
-                          &call->outputs[i], i));
+        const dl_tensor *own = i == call->root ? &call->tensor : NULL;
+        const dl_tensor *out = call->op == DL_GATHER                  ? own
+                               : call->op == DL_ALL_TO_ALL || is_root ? &call->inputs[i]
+                                                                      : NULL;
+        const dl_tensor *in = call->op == DL_SCATTER                 ? own
+                              : call->op == DL_ALL_TO_ALL || is_root ? &call->outputs[i]
+                                                                     : NULL;
+        TRY_NCCL(exchange(self, out, in, i));
     }
     return DL_NCCL_SUCCESS;
 }
 
 static int
-scatter(const dl_nccl_launch *self)
+message(const dl_nccl_launch *self)
 {
-    const dl_call *call = self->call;
+    const dl_tensor *tensor = &self->call->tensor;
+    bool is_send = self->call->op == DL_SEND;
 
-    if (call->root != self->rank) {
-        return exchange(self, NULL, &call->tensor, call->root);
-    }
-    for (int i = 0; i < self->size; i++) {
-        TRY_NCCL(exchange(self, &call->inputs[i],
-                          i == self->rank ? &call->tensor : NULL, i));
-    }
-    return DL_NCCL_SUCCESS;
-}
-
-/* NCCL's own call needs 2.28 and blocks of equal size, and does the same internally. */
-static int
-all_to_all(const dl_nccl_launch *self)
-{
-    const dl_call *call = self->call;
-
-    for (int i = 0; i < self->size; i++) {
-        TRY_NCCL(exchange(self, &call->inputs[i], &call->outputs[i], i));
-    }
-    return DL_NCCL_SUCCESS;
-}
-
-static int
-send(const dl_nccl_launch *self)
-{
-    const dl_call *call = self->call;
-
-    return exchange(self, &call->tensor, NULL, self->peer);
-}
-
-static int
-receive(const dl_nccl_launch *self)
-{
-    const dl_call *call = self->call;
-
-    return exchange(self, NULL, &call->tensor, self->peer);
-}
-
-/* Prepares the reduction; PREMUL_SUM needs a custom one with this rank's factor. */
-static int
-begin_reduction(const dl_nccl_launch *self, const reduce_request *request,
-                dl_nccl_reduction *reduction)
-{
-    *reduction = dl_nccl_reduction_of(request->op, request->tensor->dtype);
-    return request->op == DL_PREMUL_SUM
-               ? scale_reduction(self->nccl, self->comm, request->factor, reduction)
-               : DL_NCCL_SUCCESS;
-}
-
-static int
-all_reduce(const dl_nccl_launch *self)
-{
-    const dl_call *call = self->call;
-    const dl_tensor *tensor = &call->tensor;
-    dl_nccl_reduction reduction;
-
-    if (tensor->count == 0) {
-        return DL_NCCL_SUCCESS;
-    }
-    TRY_NCCL(begin_reduction(
-        self, &(reduce_request){tensor, call->reduction, call->factor}, &reduction));
-    int result = self->nccl->all_reduce(
-        tensor->data, tensor->data, tensor->count * reduction.per_element,
-        reduction.dtype, reduction.op, self->comm, self->stream);
-    end_reduction(self->nccl, self->comm, &reduction);
-    return result;
+    return exchange(self, is_send ? tensor : NULL, is_send ? NULL : tensor, self->peer);
 }
 
 /* `to` is used on the root only. */
@@ -386,21 +299,6 @@ reduce_block(const dl_nccl_launch *self, const dl_nccl_reduction *reduction,
                                                  from->count * reduction->per_element,
                                                  reduction->dtype, reduction->op, root,
                                                  self->comm, self->stream);
-}
-
-static int
-reduce(const dl_nccl_launch *self)
-{
-    const dl_call *call = self->call;
-    dl_nccl_reduction reduction;
-
-    TRY_NCCL(begin_reduction(
-        self, &(reduce_request){&call->tensor, call->reduction, call->factor},
-        &reduction));
-    int result =
-        reduce_block(self, &reduction, &call->tensor, &call->tensor, call->root);
-    end_reduction(self->nccl, self->comm, &reduction);
-    return result;
 }
 
 /* If the blocks differ in size, one reduction for each rank. */
@@ -424,32 +322,44 @@ reduce_blocks(const dl_nccl_launch *self, const dl_nccl_reduction *reduction)
     return DL_NCCL_SUCCESS;
 }
 
+/* all_reduce, reduce and reduce_scatter.  PREMUL_SUM needs an operation of its own, with
+ * this rank's factor. */
 static int
-reduce_scatter(const dl_nccl_launch *self)
+reduce(const dl_nccl_launch *self)
 {
     const dl_call *call = self->call;
-    dl_nccl_reduction reduction;
+    const dl_tensor *tensor = &call->tensor;
+    dl_nccl_reduction reduction = dl_nccl_reduction_of(call->reduction, tensor->dtype);
+    int result;
 
-    TRY_NCCL(begin_reduction(
-        self, &(reduce_request){&call->tensor, call->reduction, call->factor},
-        &reduction));
-    int result = reduce_blocks(self, &reduction);
-    end_reduction(self->nccl, self->comm, &reduction);
+    if (call->op == DL_ALL_REDUCE && tensor->count == 0) {
+        return DL_NCCL_SUCCESS;
+    }
+    if (call->reduction == DL_PREMUL_SUM) {
+        TRY_NCCL(scale_reduction(self->nccl, self->comm, call->factor, &reduction));
+    }
+    if (call->op == DL_ALL_REDUCE) {
+        result = self->nccl->all_reduce(
+            tensor->data, tensor->data, tensor->count * reduction.per_element,
+            reduction.dtype, reduction.op, self->comm, self->stream);
+    } else {
+        result = call->op == DL_REDUCE
+                     ? reduce_block(self, &reduction, tensor, tensor, call->root)
+                     : reduce_blocks(self, &reduction);
+    }
+    if (reduction.is_made) {
+        self->nccl->op_destroy(reduction.op, self->comm);
+    }
     return result;
 }
 
 /* NCCL cannot do an operation without an entry, such as a receive from any rank. */
 static const launch_fn launches[DL_OP_TYPE_COUNT] = {
-    [DL_ALL_REDUCE] = all_reduce,
-    [DL_BROADCAST] = broadcast,
-    [DL_REDUCE] = reduce,
-    [DL_ALL_GATHER] = all_gather,
-    [DL_GATHER] = gather,
-    [DL_SCATTER] = scatter,
-    [DL_REDUCE_SCATTER] = reduce_scatter,
-    [DL_ALL_TO_ALL] = all_to_all,
-    [DL_SEND] = send,
-    [DL_RECV] = receive,
+    [DL_ALL_REDUCE] = reduce,      [DL_BROADCAST] = broadcast,
+    [DL_REDUCE] = reduce,          [DL_ALL_GATHER] = all_gather,
+    [DL_GATHER] = exchange_blocks, [DL_SCATTER] = exchange_blocks,
+    [DL_REDUCE_SCATTER] = reduce,  [DL_ALL_TO_ALL] = exchange_blocks,
+    [DL_SEND] = message,           [DL_RECV] = message,
 };
 
 int

@@ -152,58 +152,40 @@ dl_ucc_all_gather(dl_backend *backend, const dl_op_context *op, const dl_call *c
                                                               : DL_UCC_ALL_GATHER_V);
 }
 
-/* Only the root knows the sizes of all uneven blocks. */
-static dl_status
-meet_with_root(movement *move, bool is_uneven, int root)
-{
-    return is_uneven
-               ? dl_ucc_meet_sizes(move->self, move->op, &move->from, &move->to, root)
-               : dl_ucc_meet(move->self, move->op);
-}
-
-/* If blocks are uneven, all ranks take part, because only the root knows which are
- * empty. */
+/* gather and scatter.  If blocks are uneven, all ranks take part, because only the root
+ * knows their sizes, and which are empty.  A scatter always uses the form with counts,
+ * because not all transports have the other one. */
 dl_status
-dl_ucc_gather(dl_backend *backend, const dl_op_context *op, const dl_call *call)
+dl_ucc_move_rooted(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
+    bool is_gather = call->op == DL_GATHER;
     movement move;
 
     set_up(&move, backend, op);
-    if (move.self->size == 1) {
-        return copy_own_block(move.self, &call->tensor, call->outputs);
+    int size = move.self->size;
+    bool is_root = call->root == move.self->rank;
+    if (size == 1) {
+        return copy_own_block(move.self, is_gather ? &call->tensor : call->inputs,
+                              is_gather ? call->outputs : &call->tensor);
     }
-    set_source(&move, &call->tensor, 1);
-    if (call->root == move.self->rank) {
-        set_target(&move, call->outputs, move.self->size);
+    if (is_gather || is_root) {
+        set_source(&move, is_gather ? &call->tensor : call->inputs,
+                   is_gather ? 1 : size);
     }
-    DL_TRY(meet_with_root(&move, call->is_uneven, call->root));
-    if (move.from.size == 0 && !call->is_uneven) {
+    if (!is_gather || is_root) {
+        set_target(&move, is_gather ? call->outputs : &call->tensor,
+                   is_gather ? size : 1);
+    }
+    DL_TRY(call->is_uneven
+               ? dl_ucc_meet_sizes(move.self, op, &move.from, &move.to, call->root)
+               : dl_ucc_meet(move.self, op));
+    if (!call->is_uneven && (is_gather ? move.from.size : move.to.size) == 0) {
         return DL_OK;
     }
     move.args.root = (uint64_t)call->root;
-    return move_blocks(&move, call->is_uneven ? DL_UCC_GATHER_V : DL_UCC_GATHER);
-}
-
-/* Always uses the form with counts, because not all transports have the other one. */
-dl_status
-dl_ucc_scatter(dl_backend *backend, const dl_op_context *op, const dl_call *call)
-{
-    movement move;
-
-    set_up(&move, backend, op);
-    if (move.self->size == 1) {
-        return copy_own_block(move.self, call->inputs, &call->tensor);
-    }
-    set_target(&move, &call->tensor, 1);
-    if (call->root == move.self->rank) {
-        set_source(&move, call->inputs, move.self->size);
-    }
-    DL_TRY(meet_with_root(&move, call->is_uneven, call->root));
-    if (move.to.size == 0 && !call->is_uneven) {
-        return DL_OK;
-    }
-    move.args.root = (uint64_t)call->root;
-    return move_blocks(&move, DL_UCC_SCATTER_V);
+    return move_blocks(&move, !is_gather        ? DL_UCC_SCATTER_V
+                              : call->is_uneven ? DL_UCC_GATHER_V
+                                                : DL_UCC_GATHER);
 }
 
 dl_status
