@@ -177,7 +177,6 @@ compare_statuses(reduction *self, dl_status status, bool *has_failed)
 static dl_status
 compare_reports(reduction *self, dl_status status)
 {
-    dl_tensor bytes = {.item_size = 1, .dtype = DL_UINT8};
     dl_error error = *dl_last_error();
     bool has_failed;
 
@@ -193,10 +192,10 @@ compare_reports(reduction *self, dl_status status)
     report *own = &self->reports[self->rank];
     own->status = status;
     snprintf(own->text, sizeof own->text, "%.507s", status == DL_OK ? "" : error.text);
-    self->inputs[0] = memory_like(&bytes, own, sizeof *own);
+    self->inputs[0] = dl_tensor_of_bytes(own, sizeof *own);
     for (int rank = 0; rank < self->size; rank++) {
         self->outputs[rank] =
-            memory_like(&bytes, &self->reports[rank], sizeof *self->reports);
+            dl_tensor_of_bytes(&self->reports[rank], sizeof *self->reports);
     }
     DL_TRY(gather_blocks(self));
     for (int rank = 0; rank < self->size; rank++) {

@@ -21,23 +21,9 @@ typedef struct announcement {
     uint8_t part[DL_WINDOW_HANDLE_SIZE];
 } announcement;
 
-static dl_tensor
-tensor_of_announcement(const announcement *what)
-{
-    return (dl_tensor){
-        .data = (void *)(uintptr_t)what,
-        .count = sizeof *what,
-        .item_size = 1,
-        .dtype = DL_UINT8,
-        .ndim = 1,
-        .is_contiguous = true,
-        .is_writable = true,
-    };
-}
-
 /* Exchanges the announcements of all ranks.  If some rank has failed, all do. */
 static dl_status
-exchange_announcements(dl_window *self, const dl_tensor *model, const announcement *own,
+exchange_announcements(dl_window *self, const dl_tensor *model, announcement *own,
                        announcement *all, dl_deadline deadline)
 {
     dl_group *group = self->group;
@@ -47,10 +33,10 @@ exchange_announcements(dl_window *self, const dl_tensor *model, const announceme
         return dl_fail_no_memory();
     }
     for (int rank = 0; rank < group->size; rank++) {
-        outputs[rank] = tensor_of_announcement(&all[rank]);
+        outputs[rank] = dl_tensor_of_bytes(&all[rank], sizeof all[rank]);
     }
     dl_call call = {.op = DL_WINDOW,
-                    .tensor = tensor_of_announcement(own),
+                    .tensor = dl_tensor_of_bytes(own, sizeof *own),
                     .inputs = model,
                     .outputs = outputs};
     dl_status status = dl_group_run(group, &call, deadline);

@@ -57,6 +57,18 @@ dl_tensor_size(const dl_tensor *tensor)
     return tensor->count * tensor->item_size;
 }
 
+/* Returns memory of `size` bytes as a writable array of DL_UINT8. */
+static inline dl_tensor
+dl_tensor_of_bytes(void *data, size_t size)
+{
+    return (dl_tensor){.data = data,
+                       .count = size,
+                       .item_size = 1,
+                       .dtype = DL_UINT8,
+                       .is_contiguous = true,
+                       .is_writable = true};
+}
+
 static inline bool
 dl_tensors_have_same_dtype(const dl_tensor *left, const dl_tensor *right)
 {

@@ -548,21 +548,13 @@ static dl_status
 meet_on_device(dl_group *group, void *byte, void *stream, int device,
                dl_deadline deadline)
 {
-    dl_call call = {
-        .op = DL_ALL_REDUCE,
-        .tensor = {.data = byte,
-                   .count = 1,
-                   .item_size = 1,
-                   .dtype = DL_UINT8,
-                   .device = DL_CUDA,
-                   .device_index = device,
-                   .stream = stream,
-                   .is_contiguous = true,
-                   .is_writable = true},
-        .reduction = DL_MAX,
-    };
+    dl_tensor tensor = dl_tensor_of_bytes(byte, 1);
     dl_work *work;
 
+    tensor.device = DL_CUDA;
+    tensor.device_index = device;
+    tensor.stream = stream;
+    dl_call call = dl_call_all_reduce(&tensor, DL_MAX);
     DL_TRY(dl_group_submit(group, &call, deadline, &work));
     dl_status status = dl_work_order_arrays(work);
     if (status == DL_OK) {

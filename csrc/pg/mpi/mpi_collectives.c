@@ -286,12 +286,7 @@ static void
 announce(announced *self, dl_tensor *block, announcement *place, size_t least)
 {
     if (dl_tensor_size(block) >= least) {
-        *block = (dl_tensor){.data = place,
-                             .count = sizeof *place,
-                             .item_size = 1,
-                             .dtype = DL_UINT8,
-                             .is_contiguous = true,
-                             .is_writable = true};
+        *block = dl_tensor_of_bytes(place, sizeof *place);
         self->is_any = true;
     }
 }

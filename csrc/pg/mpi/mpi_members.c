@@ -23,14 +23,7 @@ static dl_status
 pass(dl_mpi_backend *self, dl_op_type op, void *bytes, size_t size, int peer,
      dl_deadline deadline)
 {
-    dl_call call = {.op = op,
-                    .tensor = {.data = bytes,
-                               .count = size,
-                               .item_size = 1,
-                               .dtype = DL_UINT8,
-                               .is_contiguous = true,
-                               .is_writable = true},
-                    .peer = peer};
+    dl_call call = {.op = op, .tensor = dl_tensor_of_bytes(bytes, size), .peer = peer};
     dl_work *work = NULL;
 
     DL_TRY(self->pair.cpu->ops->post(self->pair.cpu, &call, deadline, &work));

@@ -154,14 +154,7 @@ row_of(const dl_ucc_backend *self, uint64_t *rows, int rank)
 {
     size_t numbers = 2 * (size_t)self->size;
 
-    return (dl_tensor){
-        .data = rows + (size_t)rank * numbers,
-        .count = numbers * sizeof *rows,
-        .item_size = 1,
-        .dtype = DL_UINT8,
-        .is_contiguous = true,
-        .is_writable = true,
-    };
+    return dl_tensor_of_bytes(rows + (size_t)rank * numbers, numbers * sizeof *rows);
 }
 
 dl_status

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/module/free_threading.h"
 
-PyObject *
-dlpy_dict_find(PyObject *dict, const char *key)
+/* Returns a new reference, as a borrowed one could be dropped meanwhile, or NULL,
+ * without an exception. */
+static PyObject *
+dict_find(PyObject *dict, const char *key)
 {
     PyObject *value = NULL;
 
@@ -19,7 +21,7 @@ dlpy_dict_find(PyObject *dict, const char *key)
 bool
 dlpy_dict_has(PyObject *dict, const char *key)
 {
-    PyObject *value = dlpy_dict_find(dict, key);
+    PyObject *value = dict_find(dict, key);
 
     Py_XDECREF(value);
     return value != NULL;
@@ -28,5 +30,5 @@ dlpy_dict_has(PyObject *dict, const char *key)
 PyObject *
 dlpy_imported_module(const char *name)
 {
-    return dlpy_dict_find(PyImport_GetModuleDict(), name);
+    return dict_find(PyImport_GetModuleDict(), name);
 }

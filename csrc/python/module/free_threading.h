@@ -131,9 +131,7 @@ dlpy_version_end(dlpy_version *self)
  * exception, if it has not. */
 PyObject *dlpy_imported_module(const char *name);
 
-/* Returns a new reference to the value of a key, or NULL, without an exception, if
- * there is none.  A borrowed one could be dropped meanwhile. */
-PyObject *dlpy_dict_find(PyObject *dict, const char *key);
+/* Returns whether a dict of str has the key; without an exception. */
 bool dlpy_dict_has(PyObject *dict, const char *key);
 
 #endif
