@@ -76,10 +76,6 @@ dl_status dl_group_check_rank(void *group, int rank);
 /* Returns dl_backend_ops.lost for `rank`, or for any other rank if it is -1. */
 dl_status dl_group_lost(dl_group *group, int rank);
 
-/* Breaks the group with `cause` and aborts its backends, as dl_group_abort() does, but
- * groups may still be made out of it. */
-void dl_group_fail(dl_group *group, const dl_error *cause);
-
 /* Breaks the group with `cause`, unless it is broken already. */
 void dl_group_set_cause(dl_group *group, const dl_error *cause);
 

@@ -282,31 +282,21 @@ abort_side_locked(dl_side *side, const dl_error *cause)
 }
 
 void
-dl_group_fail(dl_group *group, const dl_error *cause)
-{
-    if (dl_group_is_inherited(group)) {
-        return;
-    }
-    dl_group_set_cause(group, cause);
-    pthread_mutex_lock(&group->lock);
-    abort_side_locked(&group->host, cause);
-    abort_side_locked(device_side_of(group), cause);
-    pthread_mutex_unlock(&group->lock);
-}
-
-void
 dl_group_abort(dl_group *group, const char *reason)
 {
     dl_error cause = {.status = DL_CANCELLED};
 
+    if (dl_group_is_inherited(group)) {
+        return;
+    }
     snprintf(cause.text, sizeof cause.text, "group %s was aborted: %s", group->name,
              reason);
-    dl_group_fail(group, &cause);
-    if (!dl_group_is_inherited(group)) {
-        pthread_mutex_lock(&group->lock);
-        group->is_ended = true;
-        pthread_mutex_unlock(&group->lock);
-    }
+    dl_group_set_cause(group, &cause);
+    pthread_mutex_lock(&group->lock);
+    abort_side_locked(&group->host, &cause);
+    abort_side_locked(device_side_of(group), &cause);
+    group->is_ended = true;
+    pthread_mutex_unlock(&group->lock);
 }
 
 dl_status
