@@ -442,12 +442,11 @@ plan_function(PyObject *module, PyObject *const *args, Py_ssize_t count,
     return plan;
 }
 
-/* The memory range of one array of a list, from its first byte to the end of its
- * last. */
+/* The memory range of one array of a list. */
 typedef struct span {
     dl_extent extent;
-    uintptr_t reach; /* the highest end address of this span and those before it */
     Py_ssize_t index;
+    bool is_other; /* of the list that the first is compared with */
 } span;
 
 static int
@@ -459,55 +458,44 @@ compare_spans(const void *left, const void *right)
     return (first > second) - (first < second);
 }
 
-/* Returns the spans of all non-empty arrays, sorted by address, which the caller
- * frees. */
+/* Appends the spans of all arrays of a list that are not empty to `*spans`, which the
+ * caller frees. */
 static int
-spans_of(PyObject *arrays, span **spans, Py_ssize_t *count)
+add_spans(PyObject *arrays, bool is_other, span **spans, size_t *count)
 {
     PyObject *items = check_list(arrays) < 0 ? NULL : PySequence_Tuple(arrays);
-    Py_ssize_t size = items == NULL ? 0 : PyTuple_GET_SIZE(items);
-    span *made = items == NULL ? NULL : PyMem_Malloc((size_t)size * sizeof *made + 1);
-    Py_ssize_t used = 0;
 
-    if (made == NULL) {
-        Py_XDECREF(items);
-        if (!PyErr_Occurred()) {
-            PyErr_NoMemory();
-        }
+    if (items == NULL) {
         return -1;
     }
-    for (Py_ssize_t i = 0; i < size; i++) {
+    size_t size = (size_t)PyTuple_GET_SIZE(items);
+    span *grown = PyMem_Realloc(*spans, (*count + size) * sizeof *grown + 1);
+    int result = grown == NULL ? (PyErr_NoMemory(), -1) : 0;
+    *spans = grown == NULL ? *spans : grown;
+    for (size_t i = 0; result == 0 && i < size; i++) {
         dlpy_tensor tensor;
-        if (dlpy_tensor_from(PyTuple_GET_ITEM(items, i), "tensor", &tensor) < 0) {
-            PyMem_Free(made);
-            Py_DECREF(items);
-            return -1;
-        }
-        dl_extent extent = dl_tensor_extent(&tensor.view);
-        dlpy_tensor_release(&tensor);
-        if (extent.first != extent.end) {
-            made[used++] = (span){.extent = extent, .index = i};
+        result =
+            dlpy_tensor_from(PyTuple_GET_ITEM(items, (Py_ssize_t)i), "tensor", &tensor);
+        if (result == 0) {
+            dl_extent extent = dl_tensor_extent(&tensor.view);
+            dlpy_tensor_release(&tensor);
+            if (extent.first != extent.end) {
+                grown[(*count)++] = (span){extent, (Py_ssize_t)i, is_other};
+            }
         }
     }
     Py_DECREF(items);
-    qsort(made, (size_t)used, sizeof *made, compare_spans);
-    for (Py_ssize_t i = 0; i < used; i++) {
-        uintptr_t before = i == 0 ? 0 : made[i - 1].reach;
-        made[i].reach = before > made[i].extent.end ? before : made[i].extent.end;
-    }
-    *spans = made;
-    *count = used;
-    return 0;
+    return result;
 }
 
 /* Appends the indices of arrays that overlap each other: each span is compared with the
  * one before it that ends last. */
 static int
-find_among_themselves(const span *spans, Py_ssize_t count, PyObject *found)
+find_among_themselves(const span *spans, size_t count, PyObject *found)
 {
     const span *farthest = NULL;
 
-    for (Py_ssize_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (farthest != NULL && spans[i].extent.first < farthest->extent.end
             && (append_index(found, farthest->index) < 0
                 || append_index(found, spans[i].index) < 0)) {
@@ -520,36 +508,30 @@ find_among_themselves(const span *spans, Py_ssize_t count, PyObject *found)
     return 0;
 }
 
-/* Returns the number of spans that begin before `end`. */
-static Py_ssize_t
-count_before(const span *others, Py_ssize_t count, uintptr_t end)
-{
-    Py_ssize_t low = 0;
-
-    while (low < count) {
-        Py_ssize_t middle = (low + count) / 2;
-        if (others[middle].extent.first < end) {
-            low = middle + 1;
-        } else {
-            count = middle;
-        }
-    }
-    return low;
-}
-
+/* Appends the indices of arrays that overlap one of the others: the one before that ends
+ * last, or the next one, which is found from the end on. */
 static int
-find_among_others(const span *spans, Py_ssize_t count, const span *others,
-                  Py_ssize_t other_count, PyObject *found)
+find_among_others(const span *spans, size_t count, PyObject *found)
 {
-    for (Py_ssize_t i = 0; i < count; i++) {
-        dl_extent own = spans[i].extent;
-        Py_ssize_t before = count_before(others, other_count, own.end);
-        if (before > 0 && others[before - 1].reach > own.first
-            && append_index(found, spans[i].index) < 0) {
-            return -1;
+    uintptr_t farthest = 0, next = UINTPTR_MAX;
+    int result = 0;
+
+    for (size_t i = 0; result == 0 && i < count; i++) {
+        dl_extent extent = spans[i].extent;
+        if (!spans[i].is_other && extent.first < farthest) {
+            result = append_index(found, spans[i].index);
+        } else if (spans[i].is_other && extent.end > farthest) {
+            farthest = extent.end;
         }
     }
-    return 0;
+    for (size_t i = count; result == 0 && i-- > 0;) {
+        if (spans[i].is_other) {
+            next = spans[i].extent.first;
+        } else if (next < spans[i].extent.end) {
+            result = append_index(found, spans[i].index);
+        }
+    }
+    return result;
 }
 
 static PyObject *
@@ -558,28 +540,27 @@ find_shared_function(PyObject *Py_UNUSED(module), PyObject *const *args,
 {
     static const dlpy_signature signature = {"_find_shared", 1, {"arrays", "others"}};
     PyObject *values[2];
-    span *spans = NULL, *others = NULL;
-    Py_ssize_t count = 0, other_count = 0;
-    int result = -1;
+    span *spans = NULL;
+    size_t count = 0;
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, passed, keywords}, values)
         < 0) {
         return NULL;
     }
-    PyObject *other_arrays = values[1] == Py_None ? NULL : values[1];
+    bool has_others = values[1] != NULL && values[1] != Py_None;
     PyObject *found = PyList_New(0);
-    if (found != NULL && spans_of(values[0], &spans, &count) == 0
-        && (other_arrays == NULL
-            || spans_of(other_arrays, &others, &other_count) == 0)) {
-        result = other_arrays == NULL
-                     ? find_among_themselves(spans, count, found)
-                     : find_among_others(spans, count, others, other_count, found);
+    if (found == NULL || add_spans(values[0], false, &spans, &count) < 0
+        || (has_others && add_spans(values[1], true, &spans, &count) < 0)) {
+        Py_CLEAR(found);
+    } else {
+        qsort(spans, count, sizeof *spans, compare_spans);
+        if ((has_others ? find_among_others(spans, count, found)
+                        : find_among_themselves(spans, count, found))
+            < 0) {
+            Py_CLEAR(found);
+        }
     }
     PyMem_Free(spans);
-    PyMem_Free(others);
-    if (result < 0) {
-        Py_CLEAR(found);
-    }
     return found;
 }
 
