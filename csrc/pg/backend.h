@@ -66,14 +66,14 @@ typedef struct dl_batch {
 
 /* Carries out one collective.  The entry of all_gather also exchanges the headers of
  * objects and windows; `call->op` distinguishes them. */
-typedef dl_status (*dl_collective_fn)(dl_backend *, const dl_op_context *,
-                                      const dl_call *);
+typedef dl_status dl_collective_fn(dl_backend *, const dl_op_context *,
+                                   const dl_call *);
 
 typedef struct dl_backend_ops {
     const char *name; /* "cpu", "nccl", ... */
     bool is_alone;    /* operations need no other rank and touch no array */
     /* By dl_op_type, for the even forms; the uneven and coalesced ones share them. */
-    dl_collective_fn collectives[DL_OP_TYPE_COUNT];
+    dl_collective_fn *collectives[DL_OP_TYPE_COUNT];
     /* Starts a DL_SEND or a receive without waiting; may be called from any thread and
      * is not ordered with collectives.  Later failures are reported by the work and
      * leave the group usable.  The elements stay in place until the work has ended.
@@ -174,7 +174,7 @@ struct dl_backend {
 };
 
 /* Returns the entry that carries out `op`, or NULL if the backend has none. */
-static inline dl_collective_fn
+static inline dl_collective_fn *
 dl_backend_entry(const dl_backend_ops *ops, dl_op_type op)
 {
     return ops->collectives[dl_op_type_exchanges_headers(op) ? DL_ALL_GATHER : op];

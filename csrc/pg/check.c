@@ -412,38 +412,26 @@ dl_check_all_gather(const dl_group *group, const dl_call *call,
     return DL_OK;
 }
 
+/* The root has a list, every rank one block: the input of a gather, the output of a
+ * scatter. */
 dl_status
-dl_check_gather(const dl_group *group, const dl_call *call, dl_fingerprint *fingerprint)
+dl_check_rooted(const dl_group *group, const dl_call *call, dl_fingerprint *fingerprint)
 {
-    side inputs = {&call->tensor, 1, "input"};
-    side outputs = {call->outputs, dl_group_size(group), "output"};
+    bool is_gather = fingerprint->op == DL_GATHER;
+    side own = {&call->tensor, 1, is_gather ? "input" : "output"};
+    side list = {is_gather ? call->outputs : call->inputs, dl_group_size(group),
+                 is_gather ? "output" : "input"};
 
-    fingerprint->op = call->is_uneven ? DL_GATHER_V : DL_GATHER;
-    DL_TRY(check_root(group, call->root, fingerprint));
-    if (dl_group_rank(group) == call->root) {
-        DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
-        DL_TRY(call->is_uneven ? DL_OK : check_even(&outputs, fingerprint));
-    } else {
-        DL_TRY(check_side(group, &inputs, false, fingerprint));
+    if (call->is_uneven) {
+        fingerprint->op = is_gather ? DL_GATHER_V : DL_SCATTER_V;
     }
-    describe_own_block(&call->tensor, call->is_uneven, fingerprint);
-    return DL_OK;
-}
-
-dl_status
-dl_check_scatter(const dl_group *group, const dl_call *call,
-                 dl_fingerprint *fingerprint)
-{
-    side inputs = {call->inputs, dl_group_size(group), "input"};
-    side outputs = {&call->tensor, 1, "output"};
-
-    fingerprint->op = call->is_uneven ? DL_SCATTER_V : DL_SCATTER;
     DL_TRY(check_root(group, call->root, fingerprint));
     if (dl_group_rank(group) == call->root) {
-        DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
-        DL_TRY(call->is_uneven ? DL_OK : check_even(&inputs, fingerprint));
+        DL_TRY(check_sides(group, is_gather ? &own : &list, is_gather ? &list : &own,
+                           fingerprint));
+        DL_TRY(call->is_uneven ? DL_OK : check_even(&list, fingerprint));
     } else {
-        DL_TRY(check_side(group, &outputs, true, fingerprint));
+        DL_TRY(check_side(group, &own, !is_gather, fingerprint));
     }
     describe_own_block(&call->tensor, call->is_uneven, fingerprint);
     return DL_OK;

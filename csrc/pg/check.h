@@ -13,38 +13,20 @@
 /* Checks the call and completes the fingerprint, whose op is that of the call.  It
  * becomes the uneven or coalesced form where the blocks call for that.  DL_INVALID and
  * DL_UNSUPPORTED: nothing has been sent. */
-typedef dl_status (*dl_check_fn)(const dl_group *group, const dl_call *call,
-                                 dl_fingerprint *fingerprint);
+typedef dl_status dl_check_fn(const dl_group *group, const dl_call *call,
+                              dl_fingerprint *fingerprint);
 
 /* Operations with one tensor on every rank. */
-dl_status dl_check_all_reduce(const dl_group *group, const dl_call *call,
-                              dl_fingerprint *fingerprint);
-dl_status dl_check_broadcast(const dl_group *group, const dl_call *call,
-                             dl_fingerprint *fingerprint);
-dl_status dl_check_reduce(const dl_group *group, const dl_call *call,
-                          dl_fingerprint *fingerprint);
-dl_status dl_check_scan(const dl_group *group, const dl_call *call,
-                        dl_fingerprint *fingerprint);
+dl_check_fn dl_check_all_reduce, dl_check_broadcast, dl_check_reduce, dl_check_scan;
 
-/* Operations with lists of blocks, one block for each rank. */
-dl_status dl_check_all_gather(const dl_group *group, const dl_call *call,
-                              dl_fingerprint *fingerprint);
-dl_status dl_check_gather(const dl_group *group, const dl_call *call,
-                          dl_fingerprint *fingerprint);
-dl_status dl_check_scatter(const dl_group *group, const dl_call *call,
-                           dl_fingerprint *fingerprint);
-dl_status dl_check_reduce_scatter(const dl_group *group, const dl_call *call,
-                                  dl_fingerprint *fingerprint);
-dl_status dl_check_all_to_all(const dl_group *group, const dl_call *call,
-                              dl_fingerprint *fingerprint);
+/* Operations with lists of blocks, one block for each rank; `rooted` are gather and
+ * scatter. */
+dl_check_fn dl_check_all_gather, dl_check_rooted, dl_check_reduce_scatter;
+dl_check_fn dl_check_all_to_all;
 
-/* The exchange of object headers, whose blocks are the library's own. */
-dl_status dl_check_objects(const dl_group *group, const dl_call *call,
-                           dl_fingerprint *fingerprint);
-
-/* What ranks announce of a window, whose dtype is the same on all ranks. */
-dl_status dl_check_window(const dl_group *group, const dl_call *call,
-                          dl_fingerprint *fingerprint);
+/* The exchange of object headers, whose blocks are the library's own, and what ranks
+ * announce of a window, whose dtype is the same on all ranks. */
+dl_check_fn dl_check_objects, dl_check_window;
 
 /* Shared with the check of messages: checks one tensor, and describes one. */
 dl_status dl_check_tensor(const dl_group *group, const dl_tensor *tensor,

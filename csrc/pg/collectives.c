@@ -59,7 +59,7 @@ static inline dl_status
 run_in_backend(const operation *self)
 {
     const dl_backend_ops *ops = self->backend->ops;
-    dl_collective_fn entry = dl_backend_entry(ops, self->call->op);
+    dl_collective_fn *entry = dl_backend_entry(ops, self->call->op);
 
     return entry == NULL
                ? dl_fail(DL_UNSUPPORTED, "the %s backend of group %s has no %s",
@@ -98,7 +98,7 @@ check_nothing(const dl_group *group, const dl_call *call, dl_fingerprint *finger
 
 /* By the operation that callers name; uneven and coalesced forms share the check of
  * their even one. */
-static const dl_check_fn checks[DL_OP_TYPE_COUNT] = {
+static dl_check_fn *const checks[DL_OP_TYPE_COUNT] = {
     [DL_BARRIER] = check_nothing,
     [DL_ALL_REDUCE] = dl_check_all_reduce,
     [DL_BROADCAST] = dl_check_broadcast,
@@ -106,8 +106,8 @@ static const dl_check_fn checks[DL_OP_TYPE_COUNT] = {
     [DL_SCAN] = dl_check_scan,
     [DL_EXSCAN] = dl_check_scan,
     [DL_ALL_GATHER] = dl_check_all_gather,
-    [DL_GATHER] = dl_check_gather,
-    [DL_SCATTER] = dl_check_scatter,
+    [DL_GATHER] = dl_check_rooted,
+    [DL_SCATTER] = dl_check_rooted,
     [DL_REDUCE_SCATTER] = dl_check_reduce_scatter,
     [DL_ALL_TO_ALL] = dl_check_all_to_all,
     [DL_BROADCAST_OBJECTS] = dl_check_objects,

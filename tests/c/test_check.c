@@ -96,14 +96,14 @@ refuse_uneven_blocks(void)
     dl_call gather = {.op = DL_GATHER, .tensor = ints(16, 4), .outputs = blocks};
     dl_call scatter = {.op = DL_SCATTER, .inputs = blocks, .tensor = ints(16, 4)};
 
-    check_refused(dl_check_gather, DL_GATHER, &gather,
+    check_refused(dl_check_rooted, DL_GATHER, &gather,
                   "output 1 has 5 elements, output 0 has 4");
-    check_refused(dl_check_scatter, DL_SCATTER, &scatter,
+    check_refused(dl_check_rooted, DL_SCATTER, &scatter,
                   "input 1 has 5 elements, input 0 has 4");
     gather.root = 2;
-    check_refused(dl_check_gather, DL_GATHER, &gather, "rank 2 is not in group g of 2");
+    check_refused(dl_check_rooted, DL_GATHER, &gather, "rank 2 is not in group g of 2");
     scatter.root = -1;
-    check_refused(dl_check_scatter, DL_SCATTER, &scatter, "rank -1 is not in group g");
+    check_refused(dl_check_rooted, DL_SCATTER, &scatter, "rank -1 is not in group g");
 }
 
 CHECK_CASE(uneven_blocks_are_for_the_uneven_forms)
@@ -166,8 +166,8 @@ compare_fingerprints(void)
         .op = DL_GATHER, .tensor = ints(16, 4), .outputs = uneven, .is_uneven = true};
     dl_call leaf = {
         .op = DL_GATHER, .tensor = ints(16, 7), .root = 1, .is_uneven = true};
-    prints[0] = check_accepted(dl_check_gather, DL_GATHER, &root);
-    prints[1] = check_accepted(dl_check_gather, DL_GATHER, &leaf);
+    prints[0] = check_accepted(dl_check_rooted, DL_GATHER, &root);
+    prints[1] = check_accepted(dl_check_rooted, DL_GATHER, &leaf);
     prints[1].root = 0;
     CHECK(prints[0].op == DL_GATHER_V && dl_fingerprint_equal(&prints[0], &prints[1]));
     dl_call pairs[] = {{.op = DL_ALL_TO_ALL, .inputs = even, .outputs = uneven},

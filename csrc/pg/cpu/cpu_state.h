@@ -61,25 +61,8 @@ dl_cpu_self(dl_backend *backend)
  * ranks are informed, whatever they wait for.  May be called from any thread. */
 void dl_cpu_give_up(dl_cpu_backend *self, const dl_error *cause);
 
-dl_status dl_cpu_all_reduce(dl_backend *backend, const dl_op_context *op,
-                            const dl_call *call);
-dl_status dl_cpu_broadcast(dl_backend *backend, const dl_op_context *op,
-                           const dl_call *call);
-dl_status dl_cpu_barrier(dl_backend *backend, const dl_op_context *op,
-                         const dl_call *call);
-dl_status dl_cpu_reduce(dl_backend *backend, const dl_op_context *op,
-                        const dl_call *call);
-dl_status dl_cpu_scan(dl_backend *backend, const dl_op_context *op,
-                      const dl_call *call);
-dl_status dl_cpu_all_gather(dl_backend *backend, const dl_op_context *op,
-                            const dl_call *call);
-dl_status dl_cpu_gather(dl_backend *backend, const dl_op_context *op,
-                        const dl_call *call);
-dl_status dl_cpu_scatter(dl_backend *backend, const dl_op_context *op,
-                         const dl_call *call);
-dl_status dl_cpu_reduce_scatter(dl_backend *backend, const dl_op_context *op,
-                                const dl_call *call);
-dl_status dl_cpu_all_to_all(dl_backend *backend, const dl_op_context *op,
-                            const dl_call *call);
+dl_collective_fn dl_cpu_all_reduce, dl_cpu_broadcast, dl_cpu_barrier, dl_cpu_reduce;
+dl_collective_fn dl_cpu_scan, dl_cpu_all_gather, dl_cpu_gather, dl_cpu_scatter;
+dl_collective_fn dl_cpu_reduce_scatter, dl_cpu_all_to_all;
 
 #endif

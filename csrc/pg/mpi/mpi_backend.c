@@ -62,8 +62,8 @@ verify_calls(dl_backend *backend, dl_deadline deadline)
  * blocking ones. */
 static dl_mpi_run_fn *const runs[DL_OP_TYPE_COUNT] = {
     [DL_ALL_REDUCE] = dl_mpi_all_reduce, [DL_BROADCAST] = dl_mpi_broadcast,
-    [DL_ALL_GATHER] = dl_mpi_all_gather, [DL_GATHER] = dl_mpi_gather,
-    [DL_SCATTER] = dl_mpi_scatter,       [DL_ALL_TO_ALL] = dl_mpi_all_to_all,
+    [DL_ALL_GATHER] = dl_mpi_all_gather, [DL_GATHER] = dl_mpi_move_rooted,
+    [DL_SCATTER] = dl_mpi_move_rooted,   [DL_ALL_TO_ALL] = dl_mpi_all_to_all,
 };
 
 /* Returns what MPI does for a call, or NULL.  The answer depends only on what the ranks

@@ -221,24 +221,17 @@ dl_mpi_all_gather(dl_mpi_backend *self, const dl_call *call)
     return gather_in_one(self, call, size);
 }
 
+/* gather and scatter. */
 dl_status
-dl_mpi_gather(dl_mpi_backend *self, const dl_call *call)
+dl_mpi_move_rooted(dl_mpi_backend *self, const dl_call *call)
 {
-    const dl_tensor *outputs = self->rank == call->root ? call->outputs : NULL;
+    const dl_tensor *list = call->op == DL_GATHER ? call->outputs : call->inputs;
+    blocks own = {&call->tensor, true, call->root};
+    blocks all = {self->rank == call->root ? list : NULL, false, -1};
 
     DL_TRY(dl_mpi_meet(self));
-    return exchange(self, &(blocks){&call->tensor, true, call->root},
-                    &(blocks){outputs, false, -1});
-}
-
-dl_status
-dl_mpi_scatter(dl_mpi_backend *self, const dl_call *call)
-{
-    const dl_tensor *inputs = self->rank == call->root ? call->inputs : NULL;
-
-    DL_TRY(dl_mpi_meet(self));
-    return exchange(self, &(blocks){inputs, false, -1},
-                    &(blocks){&call->tensor, true, call->root});
+    return call->op == DL_GATHER ? exchange(self, &own, &all)
+                                 : exchange(self, &all, &own);
 }
 
 /* What goes over the CPU backend in place of a block that MPI moves.  The marks tell it

@@ -80,7 +80,7 @@ char *dl_mpi_stage(dl_mpi_backend *self, size_t size);
  * before anything is sent: MPI does not have it. */
 typedef dl_status dl_mpi_run_fn(dl_mpi_backend *self, const dl_call *call);
 
-dl_mpi_run_fn dl_mpi_broadcast, dl_mpi_all_gather, dl_mpi_gather, dl_mpi_scatter;
+dl_mpi_run_fn dl_mpi_broadcast, dl_mpi_all_gather, dl_mpi_move_rooted;
 dl_mpi_run_fn dl_mpi_all_to_all, dl_mpi_all_reduce;
 
 #endif

@@ -161,11 +161,8 @@ void dl_ucc_patience_init(dl_ucc_patience *patience, size_t bytes);
 dl_status dl_ucc_patience_rest(dl_ucc_patience *patience);
 
 /* The table of operations (ucc_collectives.c, ucc_reduction.c, ucc_run.c). */
-typedef dl_status dl_ucc_operation_fn(dl_backend *backend, const dl_op_context *op,
-                                      const dl_call *call);
-
-dl_ucc_operation_fn dl_ucc_all_reduce, dl_ucc_broadcast, dl_ucc_barrier, dl_ucc_reduce;
-dl_ucc_operation_fn dl_ucc_scan, dl_ucc_all_gather, dl_ucc_move_rooted;
-dl_ucc_operation_fn dl_ucc_reduce_scatter, dl_ucc_all_to_all;
+dl_collective_fn dl_ucc_all_reduce, dl_ucc_broadcast, dl_ucc_barrier, dl_ucc_reduce;
+dl_collective_fn dl_ucc_scan, dl_ucc_all_gather, dl_ucc_move_rooted;
+dl_collective_fn dl_ucc_reduce_scatter, dl_ucc_all_to_all;
 
 #endif

@@ -53,23 +53,17 @@ dl_status dl_barrier_line(dl_board *board, const dl_op_context *op);
 
 /* These take blocks of any size and layout.  Each chooses lines, eager buffers, slots or
  * shared memory (exchange.h). */
-dl_status dl_broadcast_board(dl_exchange *exchange, const dl_op_context *op,
-                             const dl_call *call);
-dl_status dl_all_gather_board(dl_exchange *exchange, const dl_op_context *op,
-                              const dl_call *call);
-dl_status dl_gather_board(dl_exchange *exchange, const dl_op_context *op,
-                          const dl_call *call);
-dl_status dl_scatter_board(dl_exchange *exchange, const dl_op_context *op,
-                           const dl_call *call);
-dl_status dl_all_to_all_board(dl_exchange *exchange, const dl_op_context *op,
-                              const dl_call *call);
+typedef dl_status dl_exchange_fn(dl_exchange *exchange, const dl_op_context *op,
+                                 const dl_call *call);
+
+dl_exchange_fn dl_broadcast_board, dl_all_gather_board, dl_gather_board;
+dl_exchange_fn dl_scatter_board, dl_all_to_all_board;
 
 /* As above, but the blocks that arrive are reduced, in the order of the ranks: at the
  * root, or on each rank those for its own block.  The root's tensor, and `own`, which
  * takes the place of the rank's own input block, are contiguous and aligned, and are
  * multiplied already for PREMUL_SUM. */
-dl_status dl_reduce_board(dl_exchange *exchange, const dl_op_context *op,
-                          const dl_call *call);
+dl_exchange_fn dl_reduce_board;
 dl_status dl_reduce_scatter_board(dl_exchange *exchange, const dl_op_context *op,
                                   const dl_call *call, const dl_tensor *own);
 

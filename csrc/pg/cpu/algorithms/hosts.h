@@ -120,23 +120,13 @@ bool dl_hosts_notify_ended(void *context);
 /* The operations.  Tensors may have any strides, except those of all_reduce and scan,
  * which are contiguous, and multiplied already for PREMUL_SUM. */
 dl_status dl_hosts_barrier(dl_hosts *hosts, const dl_op_context *op);
-dl_status dl_hosts_broadcast(dl_hosts *hosts, const dl_op_context *op,
-                             const dl_call *call);
-dl_status dl_hosts_all_gather(dl_hosts *hosts, const dl_op_context *op,
+
+typedef dl_status dl_hosts_fn(dl_hosts *hosts, const dl_op_context *op,
                               const dl_call *call);
-dl_status dl_hosts_all_reduce(dl_hosts *hosts, const dl_op_context *op,
-                              const dl_call *call);
-dl_status dl_hosts_reduce(dl_hosts *hosts, const dl_op_context *op,
-                          const dl_call *call);
-dl_status dl_hosts_scan(dl_hosts *hosts, const dl_op_context *op, const dl_call *call);
-dl_status dl_hosts_reduce_scatter(dl_hosts *hosts, const dl_op_context *op,
-                                  const dl_call *call);
-dl_status dl_hosts_gather(dl_hosts *hosts, const dl_op_context *op,
-                          const dl_call *call);
-dl_status dl_hosts_scatter(dl_hosts *hosts, const dl_op_context *op,
-                           const dl_call *call);
-dl_status dl_hosts_all_to_all(dl_hosts *hosts, const dl_op_context *op,
-                              const dl_call *call);
+
+dl_hosts_fn dl_hosts_broadcast, dl_hosts_all_gather, dl_hosts_all_reduce;
+dl_hosts_fn dl_hosts_reduce, dl_hosts_scan, dl_hosts_reduce_scatter;
+dl_hosts_fn dl_hosts_gather, dl_hosts_scatter, dl_hosts_all_to_all;
 
 /* The parts that the operations share. */
 
