@@ -139,17 +139,29 @@ dl_cpu_all_reduce(dl_backend *backend, const dl_op_context *op, const dl_call *c
     return end_operation(self, op, all_reduce(self, op, call));
 }
 
-dl_status
-dl_cpu_broadcast(dl_backend *backend, const dl_op_context *op, const dl_call *call)
+/* Moves blocks among hosts or over the board; in a group of one rank it copies `from`
+ * to `to`.  Inlined, so that the functions are called directly. */
+static inline __attribute__((always_inline)) dl_status
+move_blocks(dl_hosts_fn *among_hosts, dl_exchange_fn *on_board, dl_backend *backend,
+            const dl_op_context *op, const dl_call *call, const dl_tensor *from,
+            const dl_tensor *to)
 {
     dl_cpu_backend *self = begin_operation(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end_operation(self, op, dl_hosts_broadcast(&self->hosts, op, call));
+        return end_operation(self, op, among_hosts(&self->hosts, op, call));
     }
-    return self->size == 1
-               ? DL_OK
-               : end_operation(self, op, dl_broadcast_board(&self->exchange, op, call));
+    if (self->size == 1) {
+        return copy_own_block(from, to);
+    }
+    return end_operation(self, op, on_board(&self->exchange, op, call));
+}
+
+dl_status
+dl_cpu_broadcast(dl_backend *backend, const dl_op_context *op, const dl_call *call)
+{
+    return move_blocks(dl_hosts_broadcast, dl_broadcast_board, backend, op, call,
+                       &call->tensor, &call->tensor);
 }
 
 dl_status
@@ -260,53 +272,27 @@ dl_cpu_reduce_scatter(dl_backend *backend, const dl_op_context *op, const dl_cal
 dl_status
 dl_cpu_all_gather(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    dl_cpu_backend *self = begin_operation(backend, op);
-
-    if (dl_cpu_has_hosts(self)) {
-        return end_operation(self, op, dl_hosts_all_gather(&self->hosts, op, call));
-    }
-    return self->size == 1
-               ? copy_own_block(&call->tensor, call->outputs)
-               : end_operation(self, op,
-                               dl_all_gather_board(&self->exchange, op, call));
+    return move_blocks(dl_hosts_all_gather, dl_all_gather_board, backend, op, call,
+                       &call->tensor, call->outputs);
 }
 
 dl_status
 dl_cpu_gather(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    dl_cpu_backend *self = begin_operation(backend, op);
-
-    if (dl_cpu_has_hosts(self)) {
-        return end_operation(self, op, dl_hosts_gather(&self->hosts, op, call));
-    }
-    return self->size == 1
-               ? copy_own_block(&call->tensor, call->outputs)
-               : end_operation(self, op, dl_gather_board(&self->exchange, op, call));
+    return move_blocks(dl_hosts_gather, dl_gather_board, backend, op, call,
+                       &call->tensor, call->outputs);
 }
 
 dl_status
 dl_cpu_scatter(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    dl_cpu_backend *self = begin_operation(backend, op);
-
-    if (dl_cpu_has_hosts(self)) {
-        return end_operation(self, op, dl_hosts_scatter(&self->hosts, op, call));
-    }
-    return self->size == 1
-               ? copy_own_block(call->inputs, &call->tensor)
-               : end_operation(self, op, dl_scatter_board(&self->exchange, op, call));
+    return move_blocks(dl_hosts_scatter, dl_scatter_board, backend, op, call,
+                       call->inputs, &call->tensor);
 }
 
 dl_status
 dl_cpu_all_to_all(dl_backend *backend, const dl_op_context *op, const dl_call *call)
 {
-    dl_cpu_backend *self = begin_operation(backend, op);
-
-    if (dl_cpu_has_hosts(self)) {
-        return end_operation(self, op, dl_hosts_all_to_all(&self->hosts, op, call));
-    }
-    return self->size == 1
-               ? copy_own_block(call->inputs, call->outputs)
-               : end_operation(self, op,
-                               dl_all_to_all_board(&self->exchange, op, call));
+    return move_blocks(dl_hosts_all_to_all, dl_all_to_all_board, backend, op, call,
+                       call->inputs, call->outputs);
 }
