@@ -198,21 +198,25 @@ dl_nccl_comm_await(dl_nccl_watch *watch, void *handle, int result, const char *c
 static void
 fill_config(dl_nccl_config *config, const dl_device_options *options)
 {
-    dl_nccl_config_init(config);
-    if (options->is_given) {
-        config->blocking = options->blocking;
-        config->cga_cluster_size = options->cga_cluster_size;
-        config->min_ctas = options->min_ctas;
-        config->max_ctas = options->max_ctas;
-        config->split_share = options->split_share;
-        config->traffic_class = options->traffic_class;
-        config->collnet_enable = options->collnet_enable;
-        config->cta_policy = options->cta_policy;
-        config->shrink_share = options->shrink_share;
-        config->nvls_ctas = options->nvls_ctas;
-        config->net_name = options->net_name[0] == '\0' ? NULL : options->net_name;
-        config->comm_name = options->comm_name[0] == '\0' ? NULL : options->comm_name;
-    }
+#define NUMBER(name) .name = options->is_given ? options->name : DL_OPTION_UNSET
+    *config = (dl_nccl_config){
+        .size = sizeof *config,
+        .magic = DL_NCCL_CONFIG_MAGIC,
+        .version = DL_NCCL_CONFIG_VERSION,
+        NUMBER(blocking),
+        NUMBER(cga_cluster_size),
+        NUMBER(min_ctas),
+        NUMBER(max_ctas),
+        NUMBER(split_share),
+        NUMBER(traffic_class),
+        NUMBER(collnet_enable),
+        NUMBER(cta_policy),
+        NUMBER(shrink_share),
+        NUMBER(nvls_ctas),
+        .net_name = options->net_name[0] == '\0' ? NULL : options->net_name,
+        .comm_name = options->comm_name[0] == '\0' ? NULL : options->comm_name,
+    };
+#undef NUMBER
     if (config->blocking == INT_MIN
         && dl_environment_is_on("TORCH_NCCL_USE_COMM_NONBLOCKING")) {
         config->blocking = 0;

@@ -67,26 +67,6 @@ dl_nccl_load(const dl_nccl_table **loaded)
 }
 
 void
-dl_nccl_config_init(dl_nccl_config *config)
-{
-    *config = (dl_nccl_config){
-        .size = sizeof *config,
-        .magic = DL_NCCL_CONFIG_MAGIC,
-        .version = DL_NCCL_CONFIG_VERSION,
-        .blocking = INT_MIN,
-        .cga_cluster_size = INT_MIN,
-        .min_ctas = INT_MIN,
-        .max_ctas = INT_MIN,
-        .split_share = INT_MIN,
-        .traffic_class = INT_MIN,
-        .collnet_enable = INT_MIN,
-        .cta_policy = INT_MIN,
-        .shrink_share = INT_MIN,
-        .nvls_ctas = INT_MIN,
-    };
-}
-
-void
 dl_nccl_version_text(int version, char *text, size_t size)
 {
     snprintf(text, size, "%d.%d.%d", version / 10000, version / 100 % 100,

@@ -109,9 +109,6 @@ typedef struct dl_nccl_table {
  * missing.  Needs neither driver nor device. */
 dl_status dl_nccl_load(const dl_nccl_table **table);
 
-/* Initialises a configuration with all fields unset. */
-void dl_nccl_config_init(dl_nccl_config *config);
-
 /* Writes the library's version number as "2.27.3". */
 void dl_nccl_version_text(int version, char *text, size_t size);
 

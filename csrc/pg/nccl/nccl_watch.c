@@ -8,8 +8,8 @@
 
 dl_nccl_watches dl_nccl_all = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-void
-dl_nccl_wake_locked(void)
+static void
+wake_locked(void)
 {
     if (dl_nccl_all.is_asleep && !dl_nccl_all.is_woken) {
         pthread_cond_broadcast(&dl_nccl_all.changed);
@@ -25,7 +25,7 @@ dl_nccl_fail_locked(dl_nccl_watch *self, const dl_error *cause)
     }
     self->cause = *cause;
     self->has_cause = true;
-    dl_nccl_wake_locked();
+    wake_locked();
 }
 
 void
@@ -48,7 +48,7 @@ join_locked(dl_nccl_watch *self)
         dl_nccl_all.is_running = true;
     }
     dl_list_append(&dl_nccl_all.groups, &self->node);
-    dl_nccl_wake_locked();
+    wake_locked();
     return DL_OK;
 }
 
@@ -120,7 +120,7 @@ dl_nccl_watch_expect(dl_nccl_watch *self, dl_nccl_expected *expected)
 {
     pthread_mutex_lock(&dl_nccl_all.lock);
     dl_list_append(&self->expected, &expected->node);
-    dl_nccl_wake_locked();
+    wake_locked();
     pthread_mutex_unlock(&dl_nccl_all.lock);
 }
 
@@ -171,7 +171,7 @@ dl_nccl_watch_comm(dl_nccl_watch *self, dl_nccl_comm *comm)
     if (status == DL_OK) {
         atomic_fetch_add(&comm->references, 1);
         dl_list_append(&self->comms, &comm->node);
-        dl_nccl_wake_locked();
+        wake_locked();
     }
     pthread_mutex_unlock(&dl_nccl_all.lock);
     if (status != DL_OK) {
@@ -221,7 +221,7 @@ dl_nccl_watch_begin(dl_nccl_work *work)
     if (status == DL_OK) {
         work->is_watched = true;
         dl_list_append(&self->works, &work->node);
-        dl_nccl_wake_locked();
+        wake_locked();
     }
     pthread_mutex_unlock(&dl_nccl_all.lock);
     return status;
@@ -266,7 +266,7 @@ dl_nccl_watch_leave(dl_nccl_watch *self)
     if (!self->is_leaving) {
         self->is_leaving = true;
         self->leave_by = dl_now() + DL_NCCL_GRACE;
-        dl_nccl_wake_locked();
+        wake_locked();
     }
     pthread_mutex_unlock(&dl_nccl_all.lock);
 }

@@ -22,14 +22,13 @@ typedef struct dl_nccl_watches {
     dl_list groups;
     bool is_running;
     bool is_asleep; /* the thread sleeps for longer than a millisecond */
-    bool is_woken;  /* dl_nccl_wake_locked() was called since it last began to wait */
+    bool is_woken;  /* since it last began to wait */
 } dl_nccl_watches;
 
 extern dl_nccl_watches dl_nccl_all;
 
 /* The thread: polls at intervals that grow while nothing happens. */
 void *dl_nccl_watch_run(void *unused);
-void dl_nccl_wake_locked(void);
 
 /* Sets the group's cause, unless it has one: later failures follow from the first. */
 void dl_nccl_fail_locked(dl_nccl_watch *watch, const dl_error *cause);
