@@ -2,8 +2,9 @@
  *
  * Logging: one line on standard error, in one write(2) so that lines of several
  * processes do not mix: "[W1121 08:30:01.123456 distlite] text".  If the program has
- * handlers for Python's logging, the line goes to these instead (dl_log_install()).  Any thread may log, with any locks held.  TORCH_CPP_LOG_LEVEL (INFO, WARNING
- * or ERROR; default WARNING) is the lowest level that is written; INFO also writes lines
+ * handlers for Python's logging, the line goes to these instead (dl_log_install()).
+ * Any thread may log, with any locks held.  TORCH_CPP_LOG_LEVEL (INFO, WARNING or
+ * ERROR; default WARNING) is the lowest level that is written; INFO also writes lines
  * marked "debug" if the debug level is INFO, and those marked "trace" if it is DETAIL.
  * Logging leaves errno and the thread's last error unchanged. */
 #ifndef DISTLITE_BASE_LOG_H

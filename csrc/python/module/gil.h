@@ -3,7 +3,7 @@
  * The GIL and Python's signal handlers while a call is blocked in the core.
  *
  * The GIL is released before the call; for a brief call, whose peers have usually
- * arrived already, it is released only when the call has to wait (base/blocking.h).
+ * arrived already, it is released only when the call has to wait (base/interrupt.h).
  *
  * Ctrl-C interrupts the call: between the slices of its waits the core calls a check
  * here, which runs Python's signal handlers. */
