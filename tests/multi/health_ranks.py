@@ -121,8 +121,13 @@ def in_another_group(rank: int, world_size: int, init_method: str, names: str) -
         wait_until_ahead(set(range(world_size)) - {1})
         scene.end()
     if rank == 2:
-        return scene.fail(lambda: dist.recv(np.zeros(1), 1, group=pair))
-    return scene.fail(_sum)
+        told = scene.fail(lambda: dist.recv(np.zeros(1), 1, group=pair))
+        # Its end, too, would be told: it has not failed in the world.
+        scene.store.wait(["told/0", "told/3"])
+        return told
+    told = scene.fail(_sum)
+    scene.mark(f"told/{rank}")
+    return told
 
 
 def without_memory(
