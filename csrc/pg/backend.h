@@ -110,6 +110,11 @@ typedef struct dl_backend_ops {
      * order is not lost.  Does not block; may be called from
      * any thread.  NULL if nothing is ever known. */
     dl_status (*lost)(dl_backend *, int rank);
+    /* Returns whether the process of `rank` is known to have ended, or, on another host,
+     * cannot be reached.  Also after this rank, or `rank`, has aborted the group: a
+     * process that gave up is not one that has ended.  Does not block; may be called
+     * from any thread.  NULL if nothing is ever known. */
+    bool (*has_ended)(dl_backend *, int rank);
     /* Returns whether `rank` is shown to be a process of this job: it runs as the same
      * user on this host, or has proved the job's token on the way that its data takes.
      * The answer stays the same.  NULL if the backend cannot tell. */

@@ -161,6 +161,17 @@ dl_group_lost(dl_group *group, int rank)
 }
 
 bool
+dl_group_has_ended(dl_group *group, int rank)
+{
+    pthread_mutex_lock(&group->lock);
+    dl_backend *backend = group->host.backend;
+    bool has_ended = backend != NULL && backend->ops->has_ended != NULL
+                     && backend->ops->has_ended(backend, rank);
+    pthread_mutex_unlock(&group->lock);
+    return has_ended;
+}
+
+bool
 dl_group_is_proved(dl_group *group, int rank)
 {
     int first = rank < 0 ? 0 : rank;

@@ -64,6 +64,10 @@ dl_status dl_group_admit(dl_group *group);
  * from the rank any more.  May be called from any thread. */
 bool dl_group_is_proved(dl_group *group, int rank);
 
+/* Returns dl_backend_ops.has_ended, also of a group that is broken; false once it is
+ * closed.  May be called from any thread. */
+bool dl_group_has_ended(dl_group *group, int rank);
+
 /* The group's timeout as a deadline that starts now. */
 dl_deadline dl_group_deadline(const dl_group *group);
 uint64_t dl_group_sequence(const dl_group *group); /* operations begun */

@@ -43,6 +43,14 @@ dl_paired_lost(dl_backend *backend, int rank)
     return cpu->ops->lost(cpu, rank);
 }
 
+bool
+dl_paired_has_ended(dl_backend *backend, int rank)
+{
+    dl_backend *cpu = cpu_of(backend);
+
+    return cpu->ops->has_ended(cpu, rank);
+}
+
 dl_status
 dl_paired_share(dl_backend *backend, size_t size, dl_region **region)
 {

@@ -31,14 +31,16 @@ dl_status dl_paired_refuse(const dl_paired_backend *self);
 /* The entries that the CPU backend serves, or abort together with it. */
 #define DL_PAIRED_ENTRIES                                                             \
     .post = dl_paired_post, .post_all = dl_paired_post_all, .watch = dl_paired_watch, \
-    .lost = dl_paired_lost, .share = dl_paired_share, .window = dl_paired_window,     \
-    .finish = dl_paired_finish, .abort = dl_paired_abort, .leave = dl_paired_leave
+    .lost = dl_paired_lost, .has_ended = dl_paired_has_ended,                         \
+    .share = dl_paired_share, .window = dl_paired_window, .finish = dl_paired_finish, \
+    .abort = dl_paired_abort, .leave = dl_paired_leave
 
 dl_status dl_paired_post(dl_backend *, const dl_call *, dl_deadline, dl_work **);
 dl_status dl_paired_post_all(dl_backend *, const dl_call *, int count, dl_deadline,
                              dl_work **, int *posted);
 dl_status dl_paired_watch(dl_backend *, int rank);
 dl_status dl_paired_lost(dl_backend *, int rank);
+bool dl_paired_has_ended(dl_backend *, int rank);
 dl_status dl_paired_share(dl_backend *, size_t size, dl_region **);
 dl_status dl_paired_window(dl_backend *, const dl_window_options *, dl_window_part **);
 dl_status dl_paired_finish(dl_backend *, dl_deadline);

@@ -839,6 +839,8 @@ class ProcessGroup:
     def _is_proved(self, rank: int, /) -> bool:
         """Returns whether a rank (-1: every rank) has proved to be a process of this
         job."""
+    def _has_ended(self, rank: int, /) -> bool:
+        """Returns whether the process of a rank has ended, as far as is known."""
     def shutdown(self) -> None:
         """Leaves the group; later operations fail."""
     # Of backends and devices (group_devices.py).

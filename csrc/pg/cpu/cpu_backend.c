@@ -218,6 +218,26 @@ check_lost(dl_backend *backend, int rank)
                                                            : probe_rank(self, rank);
 }
 
+static bool
+has_ended(dl_backend *backend, int rank)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    if (rank == self->rank) {
+        return false;
+    }
+    if (dl_process_is_gone(self->processes[rank])) {
+        return true;
+    }
+    if (self->layout.host_of[rank] == self->layout.host) {
+        return false;
+    }
+    dl_news_poll(&self->news);
+    return dl_process_has_ended(self->processes[rank])
+           || dl_probes_poll(&self->roster->probes, self->origin_ranks[rank], rank)
+                  != DL_OK;
+}
+
 /* The join accepts only processes of this user (net/local.h), and links only those that
  * have proved the token or have a certificate of the job's authority. */
 static bool
@@ -318,6 +338,7 @@ static const dl_backend_ops cpu_ops = {
     .post_all = post_messages,
     .watch = watch_rank,
     .lost = check_lost,
+    .has_ended = has_ended,
     .is_proved = is_proved,
     .share = share_memory,
     .window = make_window,

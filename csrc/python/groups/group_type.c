@@ -530,6 +530,26 @@ group_is_proved(PyObject *self, PyObject *rank)
 }
 
 static PyObject *
+group_has_ended(PyObject *self, PyObject *rank)
+{
+    dl_group *group = dlpy_group_core(self);
+    int64_t number;
+    bool has_ended;
+
+    if (dlpy_int64_from(rank, "rank", &number) < 0) {
+        return NULL;
+    }
+    if (number < 0 || number >= dl_group_size(group)) {
+        return PyErr_Format(PyExc_ValueError, "rank %lld is not in the group",
+                            (long long)number);
+    }
+    Py_BEGIN_ALLOW_THREADS
+    has_ended = dl_group_has_ended(group, (int)number);
+    Py_END_ALLOW_THREADS
+    return PyBool_FromLong(has_ended);
+}
+
+static PyObject *
 group_sequence(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     return PyLong_FromUnsignedLongLong(dl_group_sequence(dlpy_group_core(self)));
@@ -696,6 +716,7 @@ static PyMethodDef group_methods[] = {
     {"_verify_calls", group_verify_calls, METH_O, DLPY_DOC_PROCESSGROUP__VERIFY_CALLS},
     {"_error_kind", group_error_kind, METH_NOARGS, DLPY_DOC_PROCESSGROUP__ERROR_KIND},
     {"_is_proved", group_is_proved, METH_O, DLPY_DOC_PROCESSGROUP__IS_PROVED},
+    {"_has_ended", group_has_ended, METH_O, DLPY_DOC_PROCESSGROUP__HAS_ENDED},
     {"shutdown", group_shutdown, METH_NOARGS, DLPY_DOC_PROCESSGROUP_SHUTDOWN},
     {"_get_sequence_number_for_group", group_sequence, METH_NOARGS,
      DLPY_DOC_PROCESSGROUP__GET_SEQUENCE_NUMBER_FOR_GROUP},
