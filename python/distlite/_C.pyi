@@ -422,7 +422,7 @@ class Store:
         """
     def has_extended_api(self) -> bool:
         """Tells whether `append`, `multi_get` and `multi_set` are one request each."""
-    def clone(self) -> Store:
+    def clone(self, *, _timeout: _Timeout = None) -> Store:
         """Makes a second store of the same data, with the same timeout.
 
         Returns:

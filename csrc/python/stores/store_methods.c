@@ -339,10 +339,10 @@ nearest_type(const dlpy_state *state, PyObject *self)
 /* If the store's clone is the store itself, as for HashStore, returns the same Python
  * object. */
 static PyObject *
-clone_core(dlpy_state *state, PyObject *self, dl_store *store)
+clone_core(dlpy_state *state, PyObject *self, dl_store *store, int64_t limit)
 {
     dl_store *clone = NULL;
-    dl_deadline deadline = dl_store_deadline(store);
+    dl_deadline deadline = dl_deadline_after(limit);
     dl_waiting waiting;
     dl_status status;
 
@@ -363,46 +363,70 @@ clone_core(dlpy_state *state, PyObject *self, dl_store *store)
     return dlpy_store_wrap(nearest_type(state, self), clone);
 }
 
-/* Clones in Python, so that the clone refers to the object that it is a view of. */
-static PyObject *
-clone_prefix_store(const dlpy_state *state, dlpy_store *self)
+static bool
+is_of_python(PyObject *self)
 {
-    dl_status status = dl_store_admit(self->store);
+    return dlpy_python_store_check(dlpy_store_core(self));
+}
 
-    if (status != DL_OK) {
-        return dlpy_raise_store(state, status);
-    }
-    PyObject *below = PyObject_CallMethod(self->below, "clone", NULL);
-    if (below == NULL) {
-        return NULL;
-    }
+/* Returns the view of `below`, which is a clone, that `self` is of the original. */
+static PyObject *
+view_like(const dlpy_state *state, const dlpy_store *self, PyObject *below)
+{
     PyObject *prefix = dlpy_text_from(dl_prefix_store_prefix(self->store));
-    PyObject *clone =
+    PyObject *view =
         prefix == NULL ? NULL
                        : PyObject_CallFunctionObjArgs(
                              (PyObject *)state->prefix_store_type, prefix, below, NULL);
     Py_XDECREF(prefix);
-    Py_DECREF(below);
-    return clone;
+    return view;
 }
 
-/* A store written in Python has the clone() of its class, or none. */
+/* A store written in Python has the clone() of its class, or none.  A view is cloned in
+ * Python, so that its clone refers to the object that it is a view of, which may have a
+ * clone() of its own.  `timeout` is NULL for the store's own. */
 static PyObject *
-store_clone(PyObject *self, PyObject *Py_UNUSED(unused))
+clone_within(dlpy_state *state, PyObject *self, PyObject *timeout)
 {
-    dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
     dl_store *store = dlpy_store_core(self);
+    PyObject *below = store == NULL ? NULL : ((dlpy_store *)self)->below;
+    int64_t limit;
 
-    if (state == NULL || store == NULL) {
+    if (store == NULL) {
         return NULL;
     }
     if (dlpy_python_store_check(store)) {
         return dlpy_raise_store(state, dl_store_fail_missing(store, "clone"));
     }
-    if (((dlpy_store *)self)->below != NULL) {
-        return clone_prefix_store(state, (dlpy_store *)self);
+    if (below == NULL) {
+        timeout = timeout == NULL ? Py_None : timeout;
+        return dlpy_timeout_from(timeout, dl_store_timeout(store), &limit) < 0
+                   ? NULL
+                   : clone_core(state, self, store, limit);
     }
-    return clone_core(state, self, store);
+    dl_status status = dl_store_admit(store);
+    if (status != DL_OK) {
+        return dlpy_raise_store(state, status);
+    }
+    PyObject *clone = timeout == NULL || is_of_python(below)
+                          ? PyObject_CallMethod(below, "clone", NULL)
+                          : clone_within(state, below, timeout);
+    PyObject *view = clone == NULL ? NULL : view_like(state, (dlpy_store *)self, clone);
+    Py_XDECREF(clone);
+    return view;
+}
+
+static METHOD(store_clone)
+{
+    static const dlpy_signature signature = {"clone", 0, {"*_timeout"}};
+    dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
+    PyObject *values[1];
+
+    (void)defining_class;
+    if (state == NULL || dlpy_take_arguments(&signature, PASSED, values) < 0) {
+        return NULL;
+    }
+    return clone_within(state, self, values[0]);
 }
 
 PyObject *
@@ -590,7 +614,7 @@ PyMethodDef dlpy_store_methods[] = {
     {"stats", FUNCTION(store_stats), FLAGS, DLPY_DOC_STORE_STATS},
     {"has_extended_api", store_has_extended_api, METH_NOARGS,
      DLPY_DOC_STORE_HAS_EXTENDED_API},
-    {"clone", store_clone, METH_NOARGS, DLPY_DOC_STORE_CLONE},
+    {"clone", FUNCTION(store_clone), FLAGS, DLPY_DOC_STORE_CLONE},
     {"set_timeout", FUNCTION(store_set_timeout), FLAGS, DLPY_DOC_STORE_SET_TIMEOUT},
     {"close", store_close, METH_NOARGS, DLPY_DOC_STORE_CLOSE},
     {"dict", FUNCTION(store_dict), FLAGS, DLPY_DOC_STORE_DICT},
