@@ -55,6 +55,7 @@ _AT_ONCE = {
 
 # Rare names, whose modules are imported when one is asked for.
 _LATER = {
+    "groups.agreement": "Agreement agree",
     "cartesian_grid": "Cartesian",
     "groups.coalescing": "_CoalescingManager _coalescing_manager",
     "groups.compat": ("GroupName _all_gather_base _reduce_scatter_base record_comm"),

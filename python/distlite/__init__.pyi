@@ -49,6 +49,7 @@ from .groups.world import (
     get_world_size, group, is_available, is_initialized, is_torchelastic_launched,
     set_timeout,
 )
+from .groups.agreement import Agreement, agree
 from .cartesian_grid import Cartesian
 from .groups.coalescing import (
     _CoalescingManager as _CoalescingManager,
@@ -93,7 +94,7 @@ from . import stores as stores
 from . import testing as testing
 
 __all__ = [
-    "AllToAllOptions", "AllgatherOptions", "AllreduceCoalescedOptions",
+    "Agreement", "AllToAllOptions", "AllgatherOptions", "AllreduceCoalescedOptions",
     "AllreduceOptions", "Backend", "BackendConfig", "BarrierOptions",
     "BroadcastOptions", "Cartesian", "DebugLevel", "DeviceMesh", "DistBackendError",
     "DistError", "DistNetworkError", "DistStoreError", "FileStore", "Future",
@@ -101,7 +102,7 @@ __all__ = [
     "Operation", "P2POp", "PrefixStore", "ProcessGroup", "ProcessGroupGloo",
     "ProcessGroupNCCL", "QueueEmptyError", "ReduceOp", "ReduceOptions",
     "ReduceScatterOptions", "ScatterOptions", "StatelessGroup", "Store", "TCPStore",
-    "Window", "WindowLock", "Work", "all_gather", "all_gather_arrays",
+    "Window", "WindowLock", "Work", "agree", "all_gather", "all_gather_arrays",
     "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object",
     "all_gather_single", "all_reduce", "all_reduce_coalesced", "all_to_all",
     "all_to_all_single", "barrier", "batch_isend_irecv", "best_backend", "breakpoint",

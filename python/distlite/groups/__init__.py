@@ -6,6 +6,7 @@ check_in            waits until all ranks of a job have come, and compares world
 world               this process's groups, and the functions that describe them
 subgroups           new_group and new_subgroups
 regroup             groups made from a group: its parts, or all but lost ranks
+agreement           one answer for all members that live
 shrink_check        compares which ranks the survivors leave out
 backends            the names of backends, and the devices that they serve
 dispatch            groups with a registered backend for some kinds of devices

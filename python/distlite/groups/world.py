@@ -13,6 +13,7 @@ from datetime import timedelta
 from threading import get_ident
 from types import TracebackType
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from .. import _C
 from .._C import ProcessGroup, Store
@@ -104,6 +105,8 @@ class World:
         self.hosted_store: Store | None = None
         # Shows a second process with the same rank that this one is in a default group.
         self.presence: Presence | None = None
+        # The attempts of groups to agree (agreement.py).
+        self.agreements: WeakKeyDictionary[ProcessGroup, Any] = WeakKeyDictionary()
         # distlite's exception hook and the one that it replaced, while a default group
         # exists.
         self.except_hook: ExceptHook | None = None
