@@ -256,6 +256,8 @@ ssize_t
 __wrap_pwrite(int fd, const void *bytes, size_t size, off_t offset)
 {
     sim_call("pwrite");
+    sim_process *process = sim_process_current();
+    bool is_doomed = process->kill_at_call != 0;
     sim_descriptor *opened = sim_descriptor_of(fd);
     if (opened == NULL) {
         return -1;
@@ -266,8 +268,10 @@ __wrap_pwrite(int fd, const void *bytes, size_t size, off_t offset)
         if (size == 0) {
             return fail(ENOSPC);
         }
-    } else if (size > 1 && sim_random_once_in(&sim.disk, 8)) {
+    } else if (size > 1 && sim_random_once_in(&sim.disk, is_doomed ? 2 : 8)) {
         size = 1 + (size_t)sim_random_below(&sim.disk, size);
+        /* A process that is about to be killed is killed before it writes the rest. */
+        process->kill_at_call = is_doomed ? process->calls : 0;
     }
     contents *seen = &opened->file->seen;
     if ((size_t)offset + size > seen->size) {

@@ -138,6 +138,36 @@ MUTANTS = {
         "    record(table, (dl_change){.kind = DL_CHANGE_DELETE, .key = key});\n",
         "",
     ),
+    "a slot from before a crash is refused": Mutant(
+        "store/tcp/replies.c",
+        "    if (slot != NULL && slot->session == NULL && named->sequence - 1 > ",
+        "    if (slot != NULL && slot->session != NULL && named->sequence - 1 > ",
+    ),
+    "a wait that is woken is not answered": Mutant(
+        "store/tcp/answer.c",
+        "end_barrier(session) == DL_OK)) {\n        reply_ready(session);",
+        "end_barrier(session) == DL_OK)) {",
+    ),
+    "a frame that ends behind the file is read": Mutant(
+        "store/journal_format.c",
+        "    if (size > left - DL_JOURNAL_FRAME_HEAD) {",
+        "    if (size > left) {",
+    ),
+    "a new journal has no slots": Mutant(
+        "store/tcp/journal_replacement.c",
+        "dl_replies_put(&copy->frame, DL_MAP_ENTRY(node, dl_reply_slot, node));",
+        "",
+    ),
+    "a new journal lacks what was written meanwhile": Mutant(
+        "store/tcp/journal.c",
+        "        error = dl_replacement_put(&journal->replacement, changes);",
+        "        error = changes->has_failed;",
+    ),
+    "the name of a new journal is not synced": Mutant(
+        "store/tcp/journal.c",
+        "    journal->new_name = journal->path;\n    note_unsynced(journal);",
+        "    note_unsynced(journal);",
+    ),
 }
 
 

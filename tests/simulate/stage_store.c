@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "history.h"
 #include "net/listen.h"
+#include "store/tcp/journal.h"
 #include "store/tcp/server.h"
 
 #define SERVER_HOST 0
@@ -25,6 +26,10 @@
 
 /* The whole run; what waits longer hangs. */
 #define RUN_LIMIT (1600 * DL_SECOND)
+
+/* Sizes from which a journal is replaced, in most runs. */
+#define JOURNAL_LEAST 200
+#define JOURNAL_MOST 4000
 
 /* The journal's interval of syncs, and what a sync may take. */
 #define INTERVAL_LOSS (DL_SECOND + 100 * DL_MILLISECOND)
@@ -360,6 +365,10 @@ draw_run(sim_random *random, uint64_t kept)
     sim_store.may_forget = server.sync != DL_JOURNAL_ALWAYS
                            && sim_plan_has(&sim_store.plan, SIM_CRASH_HOST);
     server.random = sim_random_of(sim.seed, 6);
+    if (!sim_random_once_in(&server.random, 3)) {
+        dl_journal_least_replaced =
+            (uint64_t)sim_random_span(&server.random, JOURNAL_LEAST, JOURNAL_MOST);
+    }
 }
 
 void

@@ -26,11 +26,12 @@
 /* Memory that the buffer keeps between two turns. */
 #define CHANGES_KEPT ((size_t)1 << 20)
 
-/* A file is replaced when it is larger than LEAST_REPLACED and than GROWTH times its
- * size when it was new: copying then costs a fraction of what the writing has cost.
- * After a failure it is tried again when LEAST_REPLACED more are written. */
-#define LEAST_REPLACED ((uint64_t)16 << 20)
+/* A file is replaced when it is larger than dl_journal_least_replaced and than GROWTH
+ * times its size when it was new: copying then costs a fraction of what the writing has
+ * cost.  After a failure it is tried again when that least size more is written. */
 #define GROWTH 3
+
+uint64_t dl_journal_least_replaced = (uint64_t)16 << 20;
 
 struct dl_journal {
     char *path;
@@ -134,13 +135,15 @@ give_up_replacement(dl_journal *journal, int error)
                    "%s",
                    journal->path, journal->replacement.path, strerror(error));
     dl_replacement_drop(&journal->replacement);
-    journal->replaced_at = journal->size + LEAST_REPLACED;
+    journal->replaced_at = journal->size + dl_journal_least_replaced;
 }
 
 static uint64_t
 grown(uint64_t size)
 {
-    return size > LEAST_REPLACED / GROWTH ? GROWTH * size : LEAST_REPLACED;
+    const uint64_t least = dl_journal_least_replaced;
+
+    return size > least / GROWTH ? GROWTH * size : least;
 }
 
 static int

@@ -30,6 +30,9 @@ typedef enum dl_journal_sync {
 
 typedef struct dl_journal dl_journal;
 
+/* The size in bytes below which no file is replaced; tests make it smaller. */
+extern uint64_t dl_journal_least_replaced;
+
 /* Sets `*sync` to the mode with the name `text`; the text of DL_INVALID lists the
  * names. */
 dl_status dl_journal_sync_read(const char *text, dl_journal_sync *sync);
