@@ -228,6 +228,28 @@ def test_who_finds_no_place_waits_as_a_spare(served):
     close(members)
 
 
+def test_a_store_that_others_use_keeps_its_timeout():
+    """One that has no connections, and so no clone of its own."""
+    store = dist.PrefixStore("here", dist.HashStore())
+    store.set_timeout(17)
+    member = elastic.join(store, "alone", timeout=20)
+    assert member.next().size == 1
+    member.leave()
+    assert store.timeout.total_seconds() == 17
+
+
+@pytest.mark.parametrize(
+    "raw", [b"\xff", b"[1]", b'{"epoch": 1, "x": 2}', b"[" * 99999]
+)
+@pytest.mark.parametrize("key", ["epoch", "arrivals/0"])
+def test_what_others_write_is_an_error_that_names_the_key(key, raw):
+    store = dist.HashStore()
+    store.set(f"elastic/world/{key}", raw + b"\n")
+    member = elastic.join(store, "world", timeout=20)
+    with pytest.raises(dist.DistStoreError, match=f"the key elastic/world/{key} does"):
+        member.next()
+
+
 def test_arguments_that_are_refused(served):
     for options in (
         {"min_size": 0},

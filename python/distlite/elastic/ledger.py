@@ -7,17 +7,22 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
 from os import urandom
+from typing import TypeVar
 
-from .._C import DistError, DistNetworkError, DistStoreError, PrefixStore, Store
+from .._C import DistError, DistNetworkError, DistStoreError, Store
+from ..stores.own_connection import OwnConnection
 from .liveness import Beats, describe, is_known_dead
 
 __all__ = ["Arrival", "Evicted", "Ledger", "Record", "Rules"]
 
+_Kind = TypeVar("_Kind", "Record", "Arrival")
+
 # Seconds between two looks: while a decision is under way, and while the members do not
 # know yet that there are newcomers.
 SHORT, LONG = 0.02, 0.3
+# Seconds that a request may take, at most.
+REQUEST = 60.0
 _OF_EPOCHS = ("arrivals", "called", "decided", "asked", "group")
 
 
@@ -82,15 +87,12 @@ class Ledger:
         """Goes on with another store."""
         # A call that is repeated goes on with it.
         self._turn: _Turn | None = None
-        # A connection of its own, whose timeout is this object's to set.
-        self._root = store.clone()
-        self._is_own = self._root is not store
-        self.store = PrefixStore(f"elastic/{self.name}", self._root)
+        self._link = OwnConnection(f"elastic/{self.name}", store, REQUEST)
+        self.store = self._link.store
 
     def limit(self, seconds: float) -> None:
         """Bounds the requests that follow."""
-        if self._is_own:
-            self.store.set_timeout(timedelta(seconds=max(0.001, seconds)))
+        self._link.limit(seconds)
 
     def decide(self, arrival: Arrival, deadline: float) -> Record:
         """Returns the record of the next epoch of which this process is a member."""
@@ -98,10 +100,10 @@ class Ledger:
             turn = self._turn
             left = deadline - time.monotonic()
             try:
-                self.limit(min(left, 60.0))
+                self.limit(min(left, REQUEST))
                 identity = self._read("identity", urandom(8).hex())
                 raw = self._read("epoch")
-                found = Record(**json.loads(raw)) if raw else Record()
+                found = self._parsed(Record, "epoch", raw or "{}")
                 if self._is_mine(found):
                     self.last = found
                     return found
@@ -154,7 +156,18 @@ class Ledger:
 
     def _read(self, key: str, otherwise: str = "") -> str:
         """Returns a value, which is `otherwise` if there was none, at once."""
-        return self.store.compare_set(key, "", otherwise).decode()
+        return self.store.compare_set(key, "", otherwise).decode(errors="replace")
+
+    def _parsed(self, kind: type[_Kind], key: str, raw: str) -> _Kind:
+        try:
+            return kind(**json.loads(raw))
+        except (ValueError, TypeError, RecursionError):
+            shown = raw if len(raw) <= 60 else raw[:60] + "..."
+            raise DistStoreError(
+                f"the key elastic/{self.name}/{key} does not hold what this version "
+                f"writes there, but {shown!r}: another program uses it, or the "
+                "members run different versions of distlite"
+            ) from None
 
     def is_asked_for(self) -> bool:
         """Tells whether newcomers wait for the members of the present epoch."""
@@ -261,8 +274,9 @@ class _Turn:
         return self._record(stays, new, leaving, is_settled)
 
     def _arrivals(self) -> dict[str, Arrival]:
-        lines = self.ledger._read(f"arrivals/{self.base}").splitlines()
-        said = [Arrival(**json.loads(line)) for line in lines]
+        key = f"arrivals/{self.base}"
+        lines = self.ledger._read(key).splitlines()
+        said = [self.ledger._parsed(Arrival, key, line) for line in lines]
         arrivals = {each.id: each for each in said}  # the last word of each
         # Who calls again does not make the others wait anew.
         if len(arrivals) != self._seen:
