@@ -285,29 +285,56 @@ open_quiet(fixture *f, int ends[2], const dl_address *there)
     f->link.options.address = *there;
 }
 
-CHECK_CASE(a_host_that_does_not_answer_is_lost_to_an_open_link)
+/* The same to an address where nothing answers. */
+static void
+open_unanswered(fixture *f, int ends[2])
 {
-    fixture f;
-    int ends[2];
     dl_address there = {.size = sizeof(struct sockaddr_in)};
     int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    int64_t until = dl_now() + 15 * DL_SECOND;
 
-    fixture_init(&f);
     there.socket.ip4.sin_family = AF_INET;
     there.socket.ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     CHECK(bind(listening, &there.socket.any, there.size) == 0);
     CHECK(getsockname(listening, &there.socket.any, &there.size) == 0);
     CHECK(listen(listening, 0) == 0);
     fill_queue(&there);
-    open_quiet(&f, ends, &there);
+    open_quiet(f, ends, &there);
+}
+
+CHECK_CASE(a_host_that_does_not_answer_is_lost_to_an_open_link)
+{
+    fixture f;
+    int ends[2];
+    int64_t until = dl_now() + 15 * DL_SECOND;
     dl_status status = DL_OK;
+
+    fixture_init(&f);
+    open_unanswered(&f, ends);
     while (status == DL_OK && dl_now() < until) {
         status = dl_link_check_host(&f.link);
     }
     CHECK(status == DL_PEER_LOST);
     CHECK_CONTAINS(dl_last_error()->text, "cannot be reached at 127.0.0.1:");
     CHECK(f.link.probe.stage == DL_DIAL_NONE);
+    fixture_fini(&f);
+}
+
+/* Two moments without an answer, one long after the other, are not one long silence. */
+CHECK_CASE(an_earlier_attempt_that_found_no_host_is_forgotten)
+{
+    fixture f;
+    int ends[2];
+    int64_t until = dl_now() + 15 * DL_SECOND;
+
+    fixture_init(&f);
+    open_unanswered(&f, ends);
+    f.link.probe.unanswered_since = dl_now() - 60 * DL_SECOND;
+    f.link.probe.unanswered_until = dl_now() - 50 * DL_SECOND;
+    while (f.link.probe.stage == DL_DIAL_NONE && dl_now() < until) {
+        CHECK_OK(dl_link_check_host(&f.link));
+    }
+    CHECK(f.link.probe.stage == DL_DIAL_CONNECTING);
+    CHECK(f.link.probe.unanswered_since == 0);
     fixture_fini(&f);
 }
 

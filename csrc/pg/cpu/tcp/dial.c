@@ -22,6 +22,10 @@
 
 #define HOST_TIMEOUT_SECONDS 5
 
+/* Attempts that are further apart belong to different waits, between which the host may
+ * have answered others. */
+#define FORGOTTEN_AFTER (2 * DL_SECOND)
+
 /* Seconds of silence after which the kernel asks for a sign of life, each second until
  * it comes. */
 #define ASK_AFTER 2
@@ -129,8 +133,11 @@ void
 dl_dial_close(dl_dial *dial)
 {
     dl_transport_close(&dial->transport);
-    *dial =
-        (dl_dial){.repeats = dial->repeats, .unanswered_since = dial->unanswered_since};
+    *dial = (dl_dial){
+        .repeats = dial->repeats,
+        .unanswered_since = dial->unanswered_since,
+        .unanswered_until = dial->unanswered_until,
+    };
 }
 
 dl_transport
@@ -151,10 +158,11 @@ is_unreachable(int error)
 static dl_status
 fail_connect(dl_dial *dial, const dl_link_options *options, int error)
 {
-    dial->error = error;
     if (dial->unanswered_since == 0) {
         dial->unanswered_since = dial->since;
     }
+    dial->unanswered_until = dl_now();
+    dial->error = error;
     return fail_errno(options, error);
 }
 
@@ -174,6 +182,9 @@ start_connect(dl_dial *dial, const dl_link_options *options, bool is_probe)
     DL_TRY(dl_transport_open(&dial->transport, fd, options->tls, false));
     dial->stage = DL_DIAL_CONNECTING;
     dial->since = dl_now();
+    if (dial->since > dial->unanswered_until + FORGOTTEN_AFTER) {
+        dial->unanswered_since = 0;
+    }
     if (connect(fd, &address->socket.any, address->size) != 0 && errno != EINPROGRESS
         && errno != EINTR) {
         return fail_connect(dial, options, errno);

@@ -56,9 +56,11 @@ typedef struct dl_dial {
     dl_dial_stage stage;
     dl_transport transport; /* open unless the stage is DL_DIAL_NONE */
     int64_t since;
-    int repeats;              /* connections that ended before they were proved */
-    int error;                /* errno that has ended it, until it is closed */
-    int64_t unanswered_since; /* first of the attempts that found no host; 0: none */
+    int repeats; /* connections that ended before they were proved */
+    int error;   /* errno that has ended it, until it is closed */
+    /* of the attempts that found no host, one soon after the other; 0: none */
+    int64_t unanswered_since; /* begin of the first */
+    int64_t unanswered_until; /* end of the last */
     dl_proof proof;
     uint8_t got;
     uint8_t bytes[DL_PROOF_SIZE];

@@ -159,6 +159,7 @@ static void
 hear_from(dl_link *link)
 {
     dl_dial_close(&link->probe);
+    link->probe = (dl_dial){0};
     link->quiet_since = 0;
 }
 
