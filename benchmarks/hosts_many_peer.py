@@ -96,7 +96,8 @@ def main() -> None:
         for rank in range(int(hosts) * int(per_host)):
             read, write = os.pipe()
             if os.fork() == 0:
-                os.close(read)
+                for inherited in (read, *results):
+                    os.close(inherited)
                 took = run_rank(
                     module, rank, int(hosts), int(per_host), cells, f"{folder}/store"
                 )

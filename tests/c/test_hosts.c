@@ -11,7 +11,7 @@
 
 #define PATIENCE (60 * DL_SECOND)
 #define CHUNK ((size_t)16 << 10)
-#define HOSTS_LIMIT 8
+#define HOSTS_LIMIT 8 /* of those that have several ranks */
 
 typedef struct world {
     int size;
@@ -24,7 +24,8 @@ typedef struct world {
     dl_exchange exchanges[DL_RANKS_LIMIT];
     dl_hosts handles[DL_RANKS_LIMIT];
     uint64_t sequence[DL_RANKS_LIMIT];
-    size_t count; /* of elements, for the case */
+    int sent[DL_RANKS_LIMIT]; /* messages that count_sent() has counted */
+    size_t count;             /* of elements, for the case */
     dl_dtype dtype;
 } world;
 
@@ -61,8 +62,8 @@ make_rank(world *all, int rank)
 
     CHECK_OK(dl_layout_init(layout, rank, all->size, all->hosts));
     int local_rank = layout->local_rank_of[rank];
-    test_boards *boards = &all->boards[layout->host];
     int locals = dl_layout_count(layout, layout->host);
+    test_boards *boards = locals > 1 ? &all->boards[layout->host] : NULL;
     if (local_rank == 0 && locals > 1) {
         boards_init(boards, locals, CHUNK, false);
     }
@@ -100,7 +101,7 @@ world_run(const int *hosts, int size, dl_rank_fn run, world *all)
         dl_news_fini(&all->news[rank]);
         dl_probes_fini(&all->probes[rank]);
     }
-    for (int host = 0; host < all->layouts[0].host_count; host++) {
+    for (int host = 0; host < HOSTS_LIMIT; host++) {
         if (all->boards[host].size > 0) {
             boards_fini(&all->boards[host]);
             all->boards[host].size = 0;
@@ -508,34 +509,82 @@ CHECK_CASE(seven_hosts_of_different_sizes)
     run_grid(seven_mixed, 10);
 }
 
-/* A leader sends one message in each of log2(8) rounds, and twice as many where it
- * reduces a share first.  Large blocks go to each other leader. */
+/* Returns what the rank has sent since the last call. */
+static int
+count_sent(world *all, int rank)
+{
+    const dl_traffic *traffic = &all->traffics.traffics[rank];
+    int before = all->sent[rank];
+
+    all->sent[rank] = 0;
+    for (int i = 0; i < traffic->used_count; i++) {
+        all->sent[rank] += (int)traffic->routes[traffic->used[i]]->out.end;
+    }
+    return all->sent[rank] - before;
+}
+
+static int
+rounds_of(int count)
+{
+    int rounds = 0;
+
+    for (int reached = 1; reached < count; reached *= 2) {
+        rounds++;
+    }
+    return rounds;
+}
+
+/* The head of a group sends to the heads in rounds, and to the others of its group; these
+ * send to it.  Larger arrays go through all leaders in rounds, twice where these reduce
+ * them; small blocks too, and large ones to each other leader. */
 static void
 run_counted(int rank, int size, void *context)
 {
     world *all = context;
-    dl_traffic *traffic = &all->traffics.traffics[rank];
+    bool is_small = all->count < 5000;
+    int group = all->handles[rank].group;
+    int others = (size - rank < group ? size - rank : group) - 1;
+    int whole = rank % group > 0 ? 1 : others + rounds_of((size + group - 1) / group);
+    int shares = is_small ? whole : 2 * rounds_of(size);
+    int blocks = is_small ? rounds_of(size) : size - 1;
     dl_op_context op = next_op(all, rank, DL_BARRIER);
-    uint64_t sent = 0;
 
-    (void)size;
+    CHECK(whole <= 2 * rounds_of(size) + 3);
     RUN(all, rank, op, dl_hosts_barrier(&all->handles[rank], &op));
-    test_broadcast(all, rank, 5);
-    test_all_gather(all, rank);
+    CHECK_EQUAL(count_sent(all, rank), whole);
+    test_broadcast(all, rank, size - 2);
+    CHECK_EQUAL(count_sent(all, rank), whole);
     test_all_reduce(all, rank);
-    for (int i = 0; i < traffic->used_count; i++) {
-        sent += traffic->routes[traffic->used[i]]->out.end;
+    CHECK_EQUAL(count_sent(all, rank), shares);
+    test_reduce(all, rank, size - 1);
+    CHECK_EQUAL(count_sent(all, rank), shares);
+    test_all_gather(all, rank);
+    CHECK_EQUAL(count_sent(all, rank), blocks);
+    test_reduce_scatter(all, rank);
+    CHECK_EQUAL(count_sent(all, rank), blocks);
+}
+
+static void
+count_messages(int size, size_t count)
+{
+    static world all = {.dtype = DL_FLOAT32};
+    int hosts[DL_RANKS_LIMIT];
+
+    for (int rank = 0; rank < size; rank++) {
+        hosts[rank] = rank;
     }
-    CHECK_EQUAL(sent, all->count == 4000 ? 3 + 3 + 3 + 3 : 3 + 3 + 7 + 2 * 3);
+    memset(all.sent, 0, sizeof all.sent);
+    all.count = count;
+    world_run(hosts, size, run_counted, &all);
 }
 
 CHECK_CASE(few_messages_between_many_hosts)
 {
-    static world all = {.dtype = DL_FLOAT32, .count = 4000};
-
-    world_run(eight_alone, 8, run_counted, &all);
-    all.count = 8000;
-    world_run(eight_alone, 8, run_counted, &all);
+    count_messages(5, 100);
+    count_messages(8, 5000);
+    count_messages(13, 100);
+    count_messages(13, 5000);
+    count_messages(70, 100);
 }
 
 /* Several rounds between hosts, and several of the boards. */

@@ -65,19 +65,21 @@ def test_a_rank_that_ended_before_it_showed_where_it_is_is_named_on_every_host()
 
 
 SAYS = {
-    "killed": "rank 4 (pid ",
-    "left": "rank 4 (pid ",
-    "late": "waiting for rank 4 (pid ",
-    "mismatch": "rank 4 called broadcast(3 x float64",
+    "killed": "rank {} (pid ",
+    "left": "rank {} (pid ",
+    "late": "waiting for rank {} (pid ",
+    "mismatch": "rank {} called broadcast(3 x float64",
 }
 
 
+@pytest.mark.parametrize("victim", [4, 7], ids=["head", "other"])
 @pytest.mark.parametrize("how", SAYS)
-def test_the_culprit_is_named_on_every_host(how):
+def test_the_culprit_is_named_on_every_host(how, victim):
+    """Ranks 4 and 7 are on the first and the third host of a group of four."""
     outcomes = rank_outcomes(
-        many_hosts_ranks.fail, RANKS, env=LOOPBACK, victim=4, how=how
+        many_hosts_ranks.fail, RANKS, env=LOOPBACK, victim=victim, how=how
     )
     for outcome in outcomes:
-        if outcome.rank != 4:
+        if outcome.rank != victim:
             assert outcome.is_good, outcome.describe()
-            assert SAYS[how] in outcome.value, outcome.value
+            assert SAYS[how].format(victim) in outcome.value, outcome.value

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "pg/cpu/algorithms/algorithms.h"
+#include "pg/cpu/algorithms/limits.h"
 #include "pg/cpu/shm/failure_check.h"
 
 /* Interval at which a waiting rank checks other hosts: without probes a check costs
@@ -21,6 +22,21 @@
  * else meanwhile. */
 #define ANNOUNCING_PATIENCE (4 * DL_MILLISECOND)
 
+/* What is left of the time when a head that waits for another head announces its timeout,
+ * unless it has heard of a cause: that one waits for its group, or is late itself. */
+#define HEADS_ANNOUNCE_AT (250 * DL_MILLISECOND)
+
+static int
+group_size(int hosts)
+{
+    int size = DL_HOSTS_GROUP_LEAST;
+
+    while (size < DL_HOSTS_GROUP_MOST && 4 * size * size <= hosts) {
+        size *= 2;
+    }
+    return hosts > DL_HOSTS_DIRECT_LIMIT ? size : 1;
+}
+
 dl_status
 dl_hosts_init(dl_hosts *hosts)
 {
@@ -29,6 +45,8 @@ dl_hosts_init(dl_hosts *hosts)
     int other = 0;
 
     size_t host_count = (size_t)layout->host_count;
+    hosts->group = group_size(layout->host_count);
+    hosts->step = 1;
     hosts->leaders = calloc(host_count, sizeof *hosts->leaders);
     hosts->come = calloc(host_count, sizeof *hosts->come);
     hosts->blocks = calloc(host_count, sizeof *hosts->blocks);
@@ -74,6 +92,7 @@ dl_hosts_first(dl_hosts *hosts, const dl_op_context *op)
     hosts->meeting = *op;
     hosts->meeting.sequence = (op->sequence - 1) * DL_HOSTS_MEETINGS + 1;
     hosts->first_source = 0;
+    hosts->step = 1;
     return &hosts->meeting;
 }
 
@@ -334,12 +353,17 @@ void
 dl_hosts_announce_own_timeout(void *context, const dl_error *error)
 {
     dl_hosts *hosts = context;
+    dl_deadline deadline = hosts->meeting.deadline;
 
     if (hosts->board != NULL && dl_layout_leads(hosts->layout)) {
         dl_failure_check_set_pending_timeout(hosts->board, dl_hosts_operation(hosts),
                                              error->text);
     }
-    if (dl_hosts_sees_late(hosts, hosts->layout->host)) {
+    /* The first to see it comes first. */
+    if (dl_hosts_is_first_to_see(hosts)
+        || (dl_hosts_sees_late(hosts, hosts->layout->host)
+            && dl_deadline_left(deadline) < HEADS_ANNOUNCE_AT
+            && dl_deadline_left(deadline) < deadline.limit / 4)) {
         dl_hosts_announce_others_timeout(context, error);
     }
 }

@@ -15,8 +15,8 @@
  * In every operation each leader hears from every other one, directly or through others:
  * the calls are compared, and a failure on one host ends the operation on all.  Each
  * element of a reduction is computed in one order, whichever rank does so, and results
- * have the same bits on all ranks: the ranks of a host in their order, then the hosts, or
- * in the order of hosts_doubling.c.  Types shorter than float32 are sent as float32 where
+ * have the same bits on all ranks: the ranks of a host in their order, then the hosts, in
+ * their order, by groups, or in that of hosts_doubling.c.  Types shorter than float32 are sent as float32 where
  * partial results are, and rounded once. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_HOSTS_H
 #define DISTLITE_PG_CPU_ALGORITHMS_HOSTS_H
@@ -45,6 +45,7 @@ typedef struct dl_hosts {
     const int *origin_ranks;      /* by rank, for the probes; NULL: the same ranks */
     dl_process *const *processes; /* by rank; NULL: no process is known to end */
     bool *is_end_known;   /* by local rank; used by dl_hosts_notify_ended() only */
+    int group;            /* hosts in a group; 1: there are no groups */
     int *leaders;         /* of the other hosts */
     uint64_t *come;       /* by host: last operation that it has come to */
     size_t *starts;       /* scratch: of the blocks in a row */
@@ -59,6 +60,7 @@ typedef struct dl_hosts {
     /* of the current operation */
     dl_op_context meeting;
     int first_source;   /* distance of the host whose leader sends first; 0: all do */
+    int step;           /* from one host to the next in the ring */
     int64_t look_after; /* time of the next look at other hosts */
     uint64_t looked_in; /* meeting of the last look */
     int64_t lost_since; /* when a probe found that a rank has ended; 0: none did */
@@ -154,15 +156,21 @@ dl_status dl_hosts_broadcast_within(dl_hosts *hosts, const dl_op_context *meetin
 
 /* Exchanges among the leaders in rounds, of blocks of all hosts (hosts_doubling.c).  Block
  * i of a row is of host dl_hosts_block_host(hosts, i), and lies at `starts[i]` bytes; the
- * last of `starts` is the row's size.  Block 0 is this host's. */
+ * last of `starts` is the row's size.  Block 0 is this host's.  Between dl_hosts_up() and
+ * the end of the operation the blocks are those of the groups, of which dl_hosts_ring_count()
+ * returns the number, and of their heads. */
+int dl_hosts_ring_count(const dl_hosts *hosts);
 int dl_hosts_block_host(const dl_hosts *hosts, int index);
 
 /* Returns whether blocks of all hosts, of `size` bytes together, are better passed on by
  * other leaders than sent to each. */
 bool dl_hosts_passes_on(const dl_hosts *hosts, size_t size);
 
-/* All-gather: fills the other blocks. */
+/* All-gather: fills the other blocks.  dl_hosts_begin_collecting() leaves the messages of
+ * the last round in the queues. */
 dl_status dl_hosts_collect(dl_hosts *hosts, uint8_t *row, const size_t *starts);
+dl_status dl_hosts_begin_collecting(dl_hosts *hosts, uint8_t *row,
+                                    const size_t *starts);
 
 /* Reduce-scatter: block 0 becomes the reduction of all leaders' blocks for this host, in
  * the dtype of the fold, which computes in it.  An average is only summed up. */
@@ -174,6 +182,23 @@ dl_status dl_hosts_combine(dl_hosts *hosts, const dl_fold *fold, uint8_t *row,
 void dl_hosts_rotate_in(dl_hosts *hosts, uint8_t *row, const uint8_t *data,
                         const size_t *ends);
 void dl_hosts_rotate_out(const dl_hosts *hosts, uint8_t *data, const uint8_t *row);
+
+/* What the hosts of a group exchange with their head (hosts_groups.c). */
+typedef struct dl_hosts_share {
+    uint8_t *data;
+    size_t size;
+    int from; /* the only host that has data at first; -1: all */
+    int to;   /* the only one that gets the result; -1: all that have no data yet */
+} dl_hosts_share;
+
+/* Steps of an exchange with groups, which leaders take.  In dl_hosts_up(), a head receives
+ * the data of the others in its group, `stride` bytes apart in `slots`; any other leader
+ * sends its own, and expects the result in its place: it has to wait for it, and is done.
+ * dl_hosts_down() queues the result that a head has. */
+bool dl_hosts_is_head(const dl_hosts *hosts);
+dl_status dl_hosts_up(dl_hosts *hosts, const dl_hosts_share *share, uint8_t *slots,
+                      size_t stride);
+dl_status dl_hosts_down(dl_hosts *hosts, const dl_hosts_share *share);
 
 /* As dl_hosts_collect() without data, to compare the calls of all hosts where data goes
  * only one way.  Leaves the last messages in the queues.  Also called on ranks that do not
@@ -187,6 +212,10 @@ bool dl_hosts_has_come(const dl_hosts *hosts, int host);
 /* Returns whether the leader of `host` waits for the first message of a host that has not
  * come: it sees who is late, where others wait for hosts that wait themselves. */
 bool dl_hosts_sees_late(const dl_hosts *hosts, int host);
+
+/* Returns whether this leader does, and no other one can know why that host is late: a
+ * head may wait for one that waits for its group. */
+bool dl_hosts_is_first_to_see(const dl_hosts *hosts);
 
 /* Returns whether this leader has heard from the host whose message comes first, and so
  * waits for leaders of which others know why they are late.  `context` is a dl_hosts. */

@@ -105,19 +105,38 @@ spread_shares(const spread *self)
     return dl_traffic_wait(traffic, dl_traffic_next(traffic));
 }
 
-/* Collects the blocks of all hosts, of which only that of the root's is not empty. */
+/* Collects the blocks of all in the ring, of which only that of the root is not empty. */
+static dl_status
+collect_whole(const spread *self)
+{
+    dl_hosts *hosts = self->hosts;
+    int count = dl_hosts_ring_count(hosts);
+    int source = self->home - self->home % hosts->step;
+    bool is_behind = false;
+
+    for (int i = 0; i < count; i++) {
+        hosts->starts[i] = is_behind ? self->size : 0;
+        is_behind |= dl_hosts_block_host(hosts, i) == source;
+    }
+    hosts->starts[count] = self->size;
+    return dl_hosts_collect(hosts, self->data, hosts->starts);
+}
+
 static dl_status
 spread_whole(const spread *self)
 {
     dl_hosts *hosts = self->hosts;
-    bool is_behind = false;
+    const dl_hosts_share share = {self->data, self->size, self->home, -1};
 
-    for (int i = 0; i < hosts->layout->host_count; i++) {
-        hosts->starts[i] = is_behind ? self->size : 0;
-        is_behind |= dl_hosts_block_host(hosts, i) == self->home;
+    if (hosts->group == 1) {
+        return collect_whole(self);
     }
-    hosts->starts[hosts->layout->host_count] = self->size;
-    return dl_hosts_collect(hosts, self->data, hosts->starts);
+    DL_TRY(dl_hosts_up(hosts, &share, self->data, 0));
+    if (dl_hosts_is_head(hosts)) {
+        DL_TRY(collect_whole(self));
+        DL_TRY(dl_hosts_down(hosts, &share));
+    }
+    return dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic));
 }
 
 static dl_status

@@ -227,6 +227,62 @@ fold_collected(const leader_fold *self)
     return DL_OK;
 }
 
+/* Folds the `count` arrays in slots into the data, in their order. */
+static void
+add_slots(const leader_fold *self, const uint8_t *slots, size_t stride, int count)
+{
+    size_t items = self->size / self->fold.item_size;
+
+    for (int i = 0; i < count; i++) {
+        self->fold.kernel(self->data, self->data, slots + (size_t)i * stride, items);
+    }
+}
+
+/* The part of a head: folds what its group has, collects what all groups have, and folds
+ * that in the order of the groups. */
+static dl_status
+fold_groups(const leader_fold *self, uint8_t *row, size_t stride)
+{
+    dl_hosts *hosts = self->hosts;
+    int count = dl_hosts_ring_count(hosts);
+    int first = count - hosts->layout->host / hosts->step;
+
+    for (int i = 0; i <= count; i++) {
+        hosts->starts[i] = (size_t)i * stride;
+    }
+    dl_hosts_copy(row, self->data, self->size);
+    DL_TRY(dl_hosts_collect(hosts, row, hosts->starts));
+    first %= count;
+    dl_hosts_copy(self->data, row + (size_t)first * stride, self->size);
+    add_slots(self, row + (size_t)(first + 1) * stride, stride, count - first - 1);
+    add_slots(self, row, stride, first);
+    divide(self, self->data, self->size,
+           self->fold.op == DL_AVG ? self->fold.count : self->divisor);
+    return DL_OK;
+}
+
+static dl_status
+fold_by_groups(const leader_fold *self)
+{
+    dl_hosts *hosts = self->hosts;
+    int host = hosts->layout->host;
+    int others = hosts->layout->host_count - host - 1;
+    size_t stride = dl_round_up(self->size, DL_HOSTS_SHARE_UNIT);
+    const dl_hosts_share share = {self->data, self->size, -1, self->root};
+    uint8_t *row;
+
+    others = others < hosts->group - 1 ? others : hosts->group - 1;
+    DL_TRY(dl_hosts_room(&hosts->incoming, (size_t)hosts->layout->host_count * stride,
+                         &row));
+    DL_TRY(dl_hosts_up(hosts, &share, row, stride));
+    if (dl_hosts_is_head(hosts)) {
+        add_slots(self, row, stride, others);
+        DL_TRY(fold_groups(self, row, stride));
+        DL_TRY(dl_hosts_down(hosts, &share));
+    }
+    return dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic));
+}
+
 /* Each leader folds its share of each round and passes it on, while the next rounds are
  * under way. */
 static dl_status
@@ -282,15 +338,21 @@ fold_shares(const leader_fold *self)
 static dl_status
 run_leader_fold(const leader_fold *self)
 {
-    size_t others = (size_t)self->hosts->layout->host_count - 1;
+    const dl_hosts *hosts = self->hosts;
+    size_t others = (size_t)hosts->layout->host_count - 1;
+    size_t heads = others / (size_t)hosts->group + 1;
     size_t limit = others == 1 ? DL_HOSTS_REDUCE_COLLECT_LIMIT_OF_TWO
                                : DL_HOSTS_REDUCE_COLLECT_LIMIT;
 
-    if (self->size * others <= limit) {
+    if (hosts->group > 1 && self->size <= DL_HOSTS_GROUP_LIMIT
+        && self->size * heads <= limit) {
+        return fold_by_groups(self);
+    }
+    if (hosts->group == 1 && self->size * others <= limit) {
         return fold_collected(self);
     }
-    return is_combined(self->hosts, self->fold.dtype, self->size) ? fold_shares(self)
-                                                                  : fold_large(self);
+    return is_combined(hosts, self->fold.dtype, self->size) ? fold_shares(self)
+                                                            : fold_large(self);
 }
 
 /* Sends each host its part of `data`: `starts` has the first byte of each part, by

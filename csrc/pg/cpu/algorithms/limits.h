@@ -75,6 +75,17 @@
  * network, as few messages, and sums in the order of the hosts. */
 #define DL_HOSTS_DIRECT_LIMIT 4
 
+/* The hosts of a group, of which the first speaks for all in small exchanges: at most the
+ * square root of the number of hosts, and a power of two between these.  The messages of
+ * larger groups are fewer in all, and more for the head, which receives them one by
+ * one. */
+#define DL_HOSTS_GROUP_LEAST 4
+#define DL_HOSTS_GROUP_MOST 16
+
+/* The largest array of a reduction that goes whole to the head of the group, whose link
+ * carries those of the group. */
+#define DL_HOSTS_GROUP_LIMIT ((size_t)16 << 10)
+
 /* The least of a broadcast of which the root's leader sends each of more than two hosts
  * a share, which that host passes on, instead of everything to every host. */
 #define DL_HOSTS_SHARES_LEAST ((size_t)256 << 10)
