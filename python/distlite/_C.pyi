@@ -31,9 +31,7 @@ from .groups.options import (
 )
 from .groups.process_group_gloo import GlooOptions
 from .groups.reduce_op import RedOpType, ReduceOp
-from .stores.store_dict import StoreDict
 from .stores.store_lock import StoreLock
-from .stores.watching import Change
 
 # What keys and values may be; str stands for its UTF-8.
 _Bytes: TypeAlias = str | bytes | bytearray | memoryview
@@ -454,26 +452,6 @@ class Store:
         Calls that wait, and later ones, raise DistStoreError. A second call does
         nothing.
         """
-    def dict(self, prefix: str = "") -> StoreDict:
-        """Returns a view of the store as a dict of numbers, arrays and other data.
-
-        See `distlite.stores.StoreDict` for what its values may be.
-
-        Args:
-            prefix: What the names of the view's keys begin with in the store.
-
-        Returns:
-            A `StoreDict`.
-
-        Example:
-            >>> store = dist.HashStore()
-            >>> run = store.dict("run/")
-            >>> run["rates"] = [0.1, 0.01]
-            >>> run["steps"] = 4
-            >>> run["steps"] += 1  # loses no count, whoever else counts
-            >>> run["rates"], run["steps"], list(store)
-            ([0.1, 0.01], 5, ...)
-        """
     def items(self, prefix: str = "") -> list[tuple[str, bytes]]:
         """Returns the keys that begin with a prefix, with their values.
 
@@ -497,45 +475,6 @@ class Store:
             >>> store.multi_set(["host/0", "host/1", "x"], ["alpha", "beta", ""])
             >>> store.items("host/")
             [('host/0', b'alpha'), ('host/1', b'beta')]
-        """
-    def watch(
-        self,
-        prefix: str = "",
-        timeout: _Timeout = None,
-        initial: bool = False,
-        *,
-        interval: float = 1.0,
-    ) -> Iterator[Change]:
-        """Returns an iterator over the changes of keys that begin with a prefix.
-
-        The store is read again and again: the wire has no notifications. Each look
-        reads all values below the prefix; the pauses between two grow from 10 ms to
-        `interval` while nothing changes. Several changes of a key between two looks are
-        one, and a value that is set to what it was is none. Changes count from the
-        call, not from the first step of the iteration.
-
-        Args:
-            prefix: What the keys begin with; "" is all of them.
-            timeout: The time to wait for the next change, a `timedelta` or seconds,
-                after which the iteration ends; None and a negative one never end.
-            initial: Whether to begin with what is there, as if it had just been added.
-            interval: The longest pause between two looks, in seconds.
-
-        Returns:
-            An iterator over `distlite.stores.Change`: `key`, `value` (bytes, or None of
-            a deleted key) and `kind` ("added", "changed" or "deleted").
-
-        Raises:
-            NotImplementedError: The store cannot list its keys.
-            DistStoreError: The store is closed, or its server cannot be reached.
-
-        Example:
-            >>> store = dist.HashStore()
-            >>> changes = store.watch("job/", timeout=0.1)
-            >>> store.set("job/1", "begun")
-            >>> for change in changes:
-            ...     print(change.kind, change.key, change.value)
-            added job/1 b'begun'
         """
     def lock(
         self,

@@ -275,8 +275,6 @@ def _block(kind: str, store: Any, group: Any, win: Any) -> None:
         win.lock(1)
     elif kind == "store lock":
         store.lock("held").acquire()
-    elif kind == "watch":
-        next(store.watch("changed/"))
     elif kind == "future":
         _future_of(store).wait()
     else:

@@ -6,17 +6,14 @@ from __future__ import annotations
 import os
 import signal
 
-import numpy as np
-
 from distlite import Store
 
 
 def count(store: Store) -> None:
     """Beside other processes that do the same."""
-    view = store.dict("d/")
     for _ in range(50):
-        view.increment("n")
-    view[f"pid/{os.getpid()}"] = np.full(3, os.getpid())
+        store.add("n", 1)
+    store.set(f"pid/{os.getpid()}", "done")
 
 
 def die_holding(store: Store, lease: float) -> None:
@@ -37,4 +34,4 @@ def hold_and_pause(store: Store, lease: float) -> None:
     try:
         lock.release()
     except RuntimeError as error:
-        store.dict()["told"] = [was_held, str(error)]
+        store.set("told", f"{was_held} {error}")

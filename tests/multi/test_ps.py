@@ -179,7 +179,6 @@ def test_a_recording_that_cannot_be_written_keeps_nothing_else_back(tmp_path):
         ("monitored", "monitored_barrier()"),
         ("lock", "Window.lock(1)"),
         ("store lock", "store.wait('held/released')"),
-        ("watch", "store.watch('changed/')"),
         ("future", "Future.wait()"),
     ],
 )

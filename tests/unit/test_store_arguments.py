@@ -229,7 +229,6 @@ SIGNATURES = {
     Store.queue_pop: "(self, /, key, block=True, *, timeout=None)",
     Store.barrier: "(self, /, key, world_size, timeout=None)",
     Store.lock: "(self, /, name, timeout=None, *, lease=None)",
-    Store.dict: "(self, /, prefix='')",
 }
 
 

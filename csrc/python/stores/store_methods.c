@@ -540,7 +540,7 @@ call_in_python(const char *home, const char *name, PyObject *self, dlpy_call pas
 }
 
 /* The most parameters of a method that is written in Python. */
-#define PYTHON_ARGUMENTS_MAX 4
+#define PYTHON_ARGUMENTS_MAX 3
 
 /* Defines a method that is `function` of the module `home`. The arguments are checked
  * here, as those of all methods, and with the same messages. */
@@ -557,10 +557,7 @@ call_in_python(const char *home, const char *name, PyObject *self, dlpy_call pas
                    : call_in_python("distlite.stores." home, function, self, PASSED); \
     }
 
-PYTHON_METHOD(dict, "store_dict", "StoreDict", 0, "prefix")
 PYTHON_METHOD(items, "reading", "read_items", 0, "prefix")
-PYTHON_METHOD(watch, "watching", "watch", 0, "prefix", "timeout", "initial",
-              "*interval")
 PYTHON_METHOD(lock, "store_lock", "StoreLock", 1, "name", "timeout", "*lease")
 
 /* Returns the class and the arguments of the same view over a handle of the store
@@ -617,9 +614,7 @@ PyMethodDef dlpy_store_methods[] = {
     {"clone", FUNCTION(store_clone), FLAGS, DLPY_DOC_STORE_CLONE},
     {"set_timeout", FUNCTION(store_set_timeout), FLAGS, DLPY_DOC_STORE_SET_TIMEOUT},
     {"close", store_close, METH_NOARGS, DLPY_DOC_STORE_CLOSE},
-    {"dict", FUNCTION(store_dict), FLAGS, DLPY_DOC_STORE_DICT},
     {"items", FUNCTION(store_items), FLAGS, DLPY_DOC_STORE_ITEMS},
-    {"watch", FUNCTION(store_watch), FLAGS, DLPY_DOC_STORE_WATCH},
     {"lock", FUNCTION(store_lock), FLAGS, DLPY_DOC_STORE_LOCK},
     {"__enter__", store_enter, METH_NOARGS, DLPY_DOC_STORE___ENTER__},
     {"__exit__", FUNCTION(store_exit), FLAGS, DLPY_DOC_STORE___EXIT__},

@@ -7,17 +7,10 @@ from collections.abc import Sequence
 
 from .._C import DistStoreError, Store
 
-__all__ = ["check_prefix", "list_names", "read_items"]
+__all__ = ["read_items"]
 
 # The most keys of one request (csrc/store/store.h).
 KEYS_LIMIT = 131072
-
-
-def check_prefix(prefix: object) -> str:
-    """Returns the prefix, which must be str, as listed keys are."""
-    if not isinstance(prefix, str):
-        raise TypeError(f"prefix must be str, not {type(prefix).__name__}")
-    return prefix
 
 
 def list_names(store: Store, prefix: str) -> list[str]:
@@ -27,7 +20,8 @@ def list_names(store: Store, prefix: str) -> list[str]:
 
 def read_items(store: Store, prefix: str = "") -> list[tuple[str, bytes]]:
     """Returns keys and values; see `Store.items`."""
-    check_prefix(prefix)
+    if not isinstance(prefix, str):  # as listed keys are
+        raise TypeError(f"prefix must be str, not {type(prefix).__name__}")
     names = list_names(store, prefix)
     found: list[tuple[str, bytes]] = []
     while names:
