@@ -53,7 +53,8 @@ class DistBackendError(DistError):
     """A collective operation or a message failed.
 
     A peer failed or did not arrive in time, the ranks called different operations, or
-    the backend itself failed.
+    the backend itself failed. Every collective may raise it, and a TypeError for what
+    is not an array; the description of each says what else it raises.
 
     Example:
         >>> group = dist.new_group()
@@ -104,7 +105,9 @@ class Store:
     Keys and values are str (encoded as UTF-8) or bytes; values are returned as bytes. A
     store can also be used as a mapping: `store[key]` (which raises KeyError at once if
     the key does not exist), `key in store`, `del store[key]`, and iteration over the
-    keys. As a context manager it closes itself.
+    keys. As a context manager it closes itself. Every method raises DistStoreError if
+    the store is closed or its server cannot be reached, and NotImplementedError if the
+    kind of store does not have it.
 
     A subclass that is written in Python overrides the methods that it supports, and may
     be used wherever a store is expected: keys arrive as str, values as bytes. `append`,
@@ -128,9 +131,6 @@ class Store:
         Args:
             key: The key, str or bytes.
             value: The value, str, bytes or another buffer.
-
-        Raises:
-            DistStoreError: The store is closed, or its server cannot be reached.
         """
     def get(self, key: _Bytes, *, timeout: _Timeout = None) -> bytes:
         """Returns the value of a key, and waits until the key exists.
@@ -167,7 +167,6 @@ class Store:
 
         Raises:
             ValueError: The value is not a number; it stays as it is.
-            DistStoreError: The store is closed, or its server cannot be reached.
 
         Example:
             >>> store = dist.HashStore()
@@ -187,9 +186,6 @@ class Store:
         Returns:
             The value of the key afterwards; `expected` if the key does not exist.
 
-        Raises:
-            DistStoreError: The store is closed, or its server cannot be reached.
-
         Example:
             >>> store = dist.HashStore()
             >>> store.compare_set("leader", "", "rank 1")
@@ -205,9 +201,6 @@ class Store:
 
         Returns:
             Whether the key existed.
-
-        Raises:
-            DistStoreError: The store is closed, or its server cannot be reached.
         """
     def append(self, key: _Bytes, value: _Bytes) -> None:
         """Adds bytes to the end of a value, which is empty if the key does not exist.
@@ -215,9 +208,6 @@ class Store:
         Args:
             key: The key.
             value: The bytes to add.
-
-        Raises:
-            DistStoreError: The store is closed, or its server cannot be reached.
 
         Example:
             >>> store = dist.HashStore()
@@ -234,10 +224,6 @@ class Store:
         Args:
             key: The name of the queue.
             value: The value.
-
-        Raises:
-            NotImplementedError: The store has no queues.
-            DistStoreError: The store is closed, or its server cannot be reached.
         """
     def queue_pop(
         self, key: _Bytes, block: bool = True, *, timeout: _Timeout = None
@@ -255,7 +241,6 @@ class Store:
 
         Raises:
             QueueEmptyError: The queue is empty, and `block` is False.
-            NotImplementedError: The store has no queues.
             DistStoreError: The timeout ended, or the store is closed.
 
         Example:
@@ -272,10 +257,6 @@ class Store:
 
         Returns:
             The number, 0 if there is no such queue.
-
-        Raises:
-            NotImplementedError: The store has no queues.
-            DistStoreError: The store is closed, or its server cannot be reached.
         """
     def check(self, keys: Iterable[_Bytes]) -> bool:
         """Tells whether all of the keys exist.
@@ -285,9 +266,6 @@ class Store:
 
         Returns:
             True if all exist, otherwise False.
-
-        Raises:
-            DistStoreError: The store is closed, or its server cannot be reached.
 
         Example:
             >>> store = dist.HashStore()
@@ -316,9 +294,6 @@ class Store:
 
         Returns:
             The number, which includes the values that the store keeps for itself.
-
-        Raises:
-            DistStoreError: The store is closed, or its server cannot be reached.
         """
     def list_keys(self) -> list[str]:
         """Returns the keys of all values, in no particular order.
@@ -326,9 +301,6 @@ class Store:
         Returns:
             A list of str. Bytes that are not UTF-8 are escaped as surrogates, which
             every method accepts.
-
-        Raises:
-            DistStoreError: The store is closed, or its server cannot be reached.
 
         Example:
             >>> store = dist.HashStore()
@@ -357,7 +329,6 @@ class Store:
         Raises:
             NotImplementedError: The kind of store has no such counts, or the server is
                 torch's.
-            DistStoreError: The store is closed, or its server cannot be reached.
 
         Example:
             >>> store = dist.HashStore()
@@ -429,7 +400,6 @@ class Store:
 
         Raises:
             DistNetworkError: The server cannot be reached.
-            DistStoreError: The store is closed, or its server cannot be reached.
 
         Example:
             >>> store = dist.HashStore()
@@ -468,7 +438,6 @@ class Store:
 
         Raises:
             NotImplementedError: The store cannot list its keys.
-            DistStoreError: The store is closed, or its server cannot be reached.
 
         Example:
             >>> store = dist.HashStore()
@@ -1091,10 +1060,8 @@ def all_reduce(
         stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
-        TypeError: `tensor` is not an array, or `op` not a reduction.
         ValueError: `op` cannot reduce the dtype, `tensor` cannot be written to, or
             there is no default group.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> gradient = np.array([1.0, 2.0]) * (rank + 1)
@@ -1140,7 +1107,6 @@ def scan(
         stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
-        TypeError: `tensor` is not an array, or `op` not a reduction.
         ValueError: `op` cannot reduce the dtype or is `AVG`, `tensor` cannot be written
             to, or there is no default group.
         DistBackendError: A peer failed or did not arrive within the group's timeout,
@@ -1186,7 +1152,6 @@ def exscan(
         stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
-        TypeError: `tensor` is not an array, or `op` not a reduction.
         ValueError: `op` cannot reduce the dtype or is `AVG`, `tensor` cannot be written
             to, or there is no default group.
         DistBackendError: A peer failed or did not arrive within the group's timeout,
@@ -1231,10 +1196,8 @@ def broadcast(
         stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
-        TypeError: `tensor` is not an array.
         ValueError: Neither or both of `src` and `group_src` are given, the source is
             not a member of the group, or `tensor` cannot be written to.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> weights = np.array([0.5, 0.25]) if rank == 0 else np.zeros(2)
@@ -1277,10 +1240,8 @@ def reduce(
         stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
-        TypeError: `tensor` is not an array, or `op` not a reduction.
         ValueError: Neither or both of `dst` and `group_dst` are given, the destination
             is not a member of the group, or `op` cannot reduce the dtype.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> samples = np.array([10 * (rank + 1)])
@@ -1326,7 +1287,6 @@ def all_gather(
         TypeError: `tensor_list` is not a list of arrays, or `tensor` is not an array.
         ValueError: The sizes or the dtypes of the arrays do not fit each other, or an
             output cannot be written to.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> parts = [np.zeros(2), np.zeros(2)]
@@ -1367,10 +1327,8 @@ def all_gather_single(
         stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
-        TypeError: An argument is not an array.
         ValueError: The sizes or the dtypes of the arrays do not fit each other, or
             `output_tensor` cannot be written to.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> ranks = np.zeros(2, dtype=np.int64)
@@ -1413,10 +1371,8 @@ def gather(
         stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
-        TypeError: `tensor` is not an array, or `gather_list` is not a list of arrays.
         ValueError: `gather_list` is missing on the destination or given elsewhere, or
             its arrays do not fit.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> parts = [np.zeros(1), np.zeros(1)] if rank == 0 else None
@@ -1461,10 +1417,8 @@ def gather_v(
         stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
-        TypeError: `tensor` is not an array, or `gather_list` is not a list of arrays.
         ValueError: `gather_list` is missing on the destination or given elsewhere, or
             its arrays do not fit.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> parts = [np.zeros(1), np.zeros(2)] if rank == 0 else None
@@ -1510,10 +1464,8 @@ def scatter(
         stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
-        TypeError: `tensor` is not an array, or `scatter_list` is not a list of arrays.
         ValueError: `scatter_list` is missing on the source or given elsewhere, or its
             arrays do not fit.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> parts = [np.array([10]), np.array([20])] if rank == 0 else None
@@ -1558,10 +1510,8 @@ def scatter_v(
         stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
-        TypeError: `tensor` is not an array, or `scatter_list` is not a list of arrays.
         ValueError: `scatter_list` is missing on the source or given elsewhere, or its
             arrays do not fit.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> parts = [np.ones(1), np.ones(2)] if rank == 0 else None
@@ -1611,7 +1561,6 @@ def reduce_scatter(
             `op` not a reduction.
         ValueError: The sizes or the dtypes of the arrays do not fit each other, `op`
             cannot reduce the dtype, or `output` cannot be written to.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> mine = np.zeros(2)
@@ -1659,7 +1608,6 @@ def reduce_scatter_single(
         TypeError: An argument is not an array, or `op` not a reduction.
         ValueError: The sizes or the dtypes of the arrays do not fit each other, `op`
             cannot reduce the dtype, or `output` cannot be written to.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> mine = np.zeros(1)
@@ -1704,7 +1652,6 @@ def all_to_all(
         TypeError: An argument is not a list of arrays.
         ValueError: The sizes or the dtypes of the arrays do not fit each other, or an
             output cannot be written to.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> outputs = [np.zeros(1, dtype=np.int64) for _ in range(2)]
@@ -1749,10 +1696,8 @@ def all_to_all_single(
         stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
-        TypeError: An argument is not an array.
         ValueError: The dtypes differ, the split sizes do not add up to the length of
             the array, or the array cannot be cut into equal blocks.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> mine = np.zeros(2, dtype=np.int64)
@@ -1859,7 +1804,6 @@ def send(
         stream: The CUDA stream of an array on a device; see `cuda_stream`.
 
     Raises:
-        TypeError: `tensor` is not an array.
         ValueError: The receiver is this rank itself, or is not a member of the group.
         DistBackendError: The receiver failed, did not call `recv` within the group's
             timeout, or did so with an array of another dtype or one that is too small.
@@ -1898,7 +1842,6 @@ def recv(
         group.
 
     Raises:
-        TypeError: `tensor` is not an array.
         ValueError: The sender is this rank itself or is not a member of the group, or
             `tensor` cannot be written to.
         DistBackendError: The sender failed, did not send within the group's timeout, or
@@ -1980,7 +1923,6 @@ def isend(
         A `Work`; None on a process that is not a member of the group.
 
     Raises:
-        TypeError: `tensor` is not an array.
         ValueError: The receiver is this rank itself, or is not a member of the group.
 
     Example:
@@ -2019,7 +1961,6 @@ def irecv(
         a process that is not a member of the group.
 
     Raises:
-        TypeError: `tensor` is not an array.
         ValueError: The sender is this rank itself or is not a member of the group, or
             `tensor` cannot be written to.
 

@@ -69,11 +69,6 @@ def all_reduce(
     Returns:
         A new array of the shape of `x`, or a number, the same on every rank.
 
-    Raises:
-        TypeError: `x` is no array of a known kind.
-        ValueError: This process is not in the group, or `x` requires grad.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
-
     Example:
         >>> dist.functional.all_reduce(np.array([rank + 1.0]))
         array([3.])
@@ -97,12 +92,6 @@ def scan(x: Array, op: Any = ReduceOp.SUM, group: ProcessGroup | None = None) ->
     Returns:
         A new array of the shape of `x`.
 
-    Raises:
-        TypeError: `x` is no array of a known kind.
-        ValueError: This process is not in the group, `x` requires grad, or `op` is
-            `AVG`.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
-
     Example:
         >>> dist.functional.scan(np.array([rank + 1])).tolist() == [[1], [3]][rank]
         True
@@ -125,12 +114,6 @@ def exscan(
 
     Returns:
         A new array of the shape of `x`.
-
-    Raises:
-        TypeError: `x` is no array of a known kind.
-        ValueError: This process is not in the group, `x` requires grad, or `op` is
-            `AVG`.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> dist.functional.exscan(np.array([rank + 1])).tolist() == [[1], [1]][rank]
@@ -162,12 +145,6 @@ def reduce(
     Returns:
         A new array of the shape of `x` on the destination, None on the other ranks.
 
-    Raises:
-        TypeError: `x` is no array of a known kind.
-        ValueError: This process or the destination is not in the group, or `x` requires
-            grad.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
-
     Example:
         >>> total = dist.functional.reduce(np.array([rank + 1.0]), dst=0)
         >>> if rank == 0:
@@ -193,11 +170,6 @@ def all_gather(x: Array, group: ProcessGroup | None = None) -> Array:
     Returns:
         A new array with one dimension more: the ranks come first.
 
-    Raises:
-        TypeError: `x` is no array of a known kind.
-        ValueError: This process is not in the group, or `x` requires grad.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
-
     Example:
         >>> dist.functional.all_gather(np.array([rank, 5]))
         array([[0, 5],
@@ -222,12 +194,6 @@ def all_gather_single(
 
     Returns:
         A new array with as many dimensions as `x`.
-
-    Raises:
-        TypeError: `x` is no array of a known kind.
-        ValueError: `x` has no such dimension or requires grad, or this process is not
-            in the group.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> dist.functional.all_gather_single(np.array([[rank, 5]]), 1)
@@ -264,12 +230,6 @@ def gather(
         On the destination a new array with one dimension more, the ranks first; None on
         the other ranks.
 
-    Raises:
-        TypeError: `x` is no array of a known kind.
-        ValueError: This process or the destination is not in the group, or `x` requires
-            grad.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
-
     Example:
         >>> rows = dist.functional.gather(np.array([rank, 5]), dst=0)
         >>> if rank == 0:
@@ -300,12 +260,6 @@ def reduce_scatter(
     Returns:
         A new array of the shape of a row.
 
-    Raises:
-        TypeError: `x` is no array of a known kind.
-        ValueError: `x` has not a row for each rank, or requires grad, or this process
-            is not in the group.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
-
     Example:
         >>> rows = np.array([[1, 2], [3, 4]])
         >>> dist.functional.reduce_scatter(rows).tolist() == [[2, 4], [6, 8]][rank]
@@ -334,12 +288,6 @@ def reduce_scatter_single(
 
     Returns:
         A new array with as many dimensions as `x`.
-
-    Raises:
-        TypeError: `x` is no array of a known kind.
-        ValueError: `x` has no such dimension or cannot be divided, or requires grad, or
-            this process is not in the group.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> row = np.array([[1, 2]])
@@ -380,12 +328,6 @@ def all_to_all_single(
     Returns:
         A new array of the rows received, in the order of the ranks.
 
-    Raises:
-        TypeError: `x` is no array of a known kind.
-        ValueError: The rows cannot be divided so, `x` requires grad, or this process is
-            not in the group.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
-
     Example:
         >>> dist.functional.all_to_all_single(np.array([rank] * 2), [1, 1], [1, 1])
         array([0, 1])
@@ -414,12 +356,6 @@ def all_to_all(x: Array, group: ProcessGroup | None = None) -> Array:
     Returns:
         A new array of the shape of `x`: its rows in the order of the ranks that they
         come from.
-
-    Raises:
-        TypeError: `x` is no array of a known kind.
-        ValueError: `x` has not a row for each rank, or requires grad, or this process
-            is not in the group.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> dist.functional.all_to_all(np.array([10 * rank, 10 * rank + 1])) - rank
@@ -450,13 +386,6 @@ def broadcast(
 
     Returns:
         On the source `x` itself, on the other ranks a new array of the source's kind.
-
-    Raises:
-        TypeError: `x` is no array of a known kind, on the source.
-        ValueError: This process or the source is not in the group, or `x` requires
-            grad.
-        ImportError: The package of the source's kind of array is not installed here.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> dist.functional.broadcast(np.array([1, 2, 3]) if rank == 0 else None)
@@ -495,13 +424,6 @@ def scatter(
 
     Returns:
         A new array, of the source's kind.
-
-    Raises:
-        TypeError: `blocks` are not arrays of a known kind, on the source.
-        ValueError: There is not a block for each rank, or their dtypes differ; this
-            process or the source is not in the group; or a block requires grad.
-        ImportError: The package of the source's kind of array is not installed here.
-        DistBackendError: A peer failed or timed out, or the ranks' calls differ.
 
     Example:
         >>> blocks = [np.array([1]), np.array([2, 3])] if rank == 0 else None
@@ -544,12 +466,6 @@ def send(
         tag: A number that the receiver asks for; messages of other tags may overtake.
         group_dst: The rank of the destination in `group`, instead of `dst`.
 
-    Raises:
-        TypeError: `x` is no array of a known kind.
-        ValueError: This process or the destination is not in the group, or `x` requires
-            grad.
-        DistBackendError: The peer failed or did not take the message in time.
-
     Example:
         >>> if rank == 0:
         ...     dist.functional.send(np.array([1, 2, 3]), dst=1)
@@ -578,12 +494,6 @@ def recv(
 
     Returns:
         A new array, of the shape, dtype and kind of the sender's.
-
-    Raises:
-        ValueError: This process or the source is not in the group.
-        ImportError: The package of the sender's kind of array is not installed here.
-        DistBackendError: The peer failed, or did not send in time; or what came was not
-            sent by `functional.send`.
 
     Example:
         >>> if rank == 0:
@@ -617,12 +527,6 @@ def sendrecv(
 
     Returns:
         A new array, of the shape, dtype and kind of the one that came.
-
-    Raises:
-        TypeError: `x` is no array of a known kind.
-        ValueError: This process or a peer is not in the group, or `x` requires grad.
-        ImportError: The package of the sender's kind of array is not installed here.
-        DistBackendError: A peer failed, or did not come in time.
 
     Example:
         >>> dist.functional.sendrecv(np.array([rank]), dst=1 - rank) + rank

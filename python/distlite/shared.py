@@ -42,7 +42,6 @@ def shared_zeros(
     Raises:
         TypeError: The dtype holds Python objects.
         ValueError: A dimension is negative, or there is no default group.
-        MemoryError: There is too little memory.
 
     Example:
         >>> gradient = dist.shared_zeros((2, 2))
@@ -97,7 +96,6 @@ def shared_zeros_like(array: Any, group: ProcessGroup | None = None) -> np.ndarr
 
     Raises:
         TypeError: The dtype holds Python objects.
-        MemoryError: There is too little memory.
 
     Example:
         >>> dist.shared_zeros_like(np.ones(3, np.float32))

@@ -329,7 +329,6 @@ def start_processes(
         None, or a `ProcessContext` if `join` is False.
 
     Raises:
-        TypeError: `args` is no tuple, or `nprocs` no integer.
         AttributeError: The processes are not forked and could not import the function:
             it is defined in a notebook, in an interactive session or within another
             function.
@@ -390,7 +389,6 @@ def spawn(
         None, or a `ProcessContext` if `join` is False.
 
     Raises:
-        TypeError: `args` is no tuple, or `nprocs` no integer.
         AttributeError: Other processes cannot import the function: it is defined in a
             notebook, in an interactive session or within another function.
         ProcessRaisedException: The function of a process raised an exception.
