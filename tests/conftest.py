@@ -14,12 +14,14 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+import fork_server
 import pytest
 
 DEFAULT_SECONDS = 120.0
@@ -31,7 +33,7 @@ HARD_GRACE = 20.0
 TOOL_FACTOR = 4.0
 
 # Python itself starts these, once per process, for programs that share memory.
-FORK_SERVER = "distlite/testing/fork_server.py"
+FORK_SERVER = "tests/fork_server.py"
 ALLOWED_CHILDREN = (
     *("multiprocessing.resource_tracker", "multiprocessing.forkserver"),
     FORK_SERVER,
@@ -52,9 +54,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # Some supervisors start programs with signals blocked.
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     config.addinivalue_line("markers", "limit(seconds): may last this long")
-    # It takes a quarter of the processor time of fresh processes, which tests can ask
-    # for.
-    os.environ.setdefault("DISTLITE_TESTING_START", "forkserver")
     # The threads of NumPy's library spin when they start, a third of NumPy's import.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Unbuffered, a line and its end are two writes, between which another process's may
@@ -66,6 +65,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     # The original stderr, which pytest does not capture.
     config.stash[_stderr] = os.dup(2)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    # Forks take a quarter of the processor time of fresh processes.
+    if "distlite.testing.processes" in sys.modules:
+        fork_server.install()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -170,13 +170,11 @@ if __name__ == "__main__":
 """
 
 
-@STARTS
-def test_classes_of_a_script(start, tmp_path):
+def test_classes_of_a_script(tmp_path):
     path = tmp_path / "script.py"
     path.write_text(SCRIPT)
     ended = subprocess.run(
         [sys.executable, path],
-        env={**os.environ, "DISTLITE_TESTING_START": start},
         capture_output=True,
         text=True,
     )
@@ -209,11 +207,9 @@ print(testing.run_ranks(calendar.isleap, 2, backend=None, year=2024))
 """
 
 
-@STARTS
-def test_descriptors_beyond_those_of_select(start):
+def test_descriptors_beyond_those_of_select():
     ended = subprocess.run(
         [sys.executable, "-c", MANY],
-        env={**os.environ, "DISTLITE_TESTING_START": start},
         capture_output=True,
         text=True,
     )
@@ -235,7 +231,7 @@ def surroundings():
 
 @STARTS
 def test_what_a_rank_finds(start, monkeypatch, tmp_path):
-    monkeypatch.setenv("DISTLITE_TESTING_START", start)
+    monkeypatch.setenv("DISTLITE_TESTS_START", start)
     monkeypatch.setenv("KEEP", "kept")
     monkeypatch.chdir(tmp_path)
     outcomes = testing.rank_outcomes(
@@ -258,16 +254,10 @@ def hash_of_a_word():
 
 
 def test_what_is_read_at_the_start_is_read(monkeypatch):
-    monkeypatch.setenv("DISTLITE_TESTING_START", "forkserver")
+    monkeypatch.setenv("DISTLITE_TESTS_START", "forkserver")
     env = {"PYTHONHASHSEED": "7"}
     first, second = testing.run_ranks(hash_of_a_word, 2, backend=None, env=env)
     assert first == second and first[1] == os.getpid()
-
-
-def test_an_unknown_way_to_start(monkeypatch):
-    monkeypatch.setenv("DISTLITE_TESTING_START", "fork")
-    with pytest.raises(ValueError, match="is spawn or forkserver, not 'fork'"):
-        testing.run_ranks(hash_of_a_word, 1, backend=None)
 
 
 def mark_and_pause():
@@ -276,7 +266,7 @@ def mark_and_pause():
 
 
 def test_ranks_end_with_the_fork_server_and_another_one_starts(monkeypatch):
-    monkeypatch.setenv("DISTLITE_TESTING_START", "forkserver")
+    monkeypatch.setenv("DISTLITE_TESTS_START", "forkserver")
     [(_, server)] = testing.run_ranks(hash_of_a_word, 1, backend=None)
     with testing.start_ranks(mark_and_pause, 1, backend=None) as job:
         job.wait_for_mark(0, "here")
@@ -297,12 +287,10 @@ print(testing.run_ranks(test_testing.total, 2, factor=1))
 """
 
 
-@STARTS
-def test_nothing_is_left_open(start):
+def test_nothing_is_left_open():
     program = PROGRAM.format(folder=str(Path(__file__).parent))
     ended = subprocess.run(
         [sys.executable, "-X", "dev", "-c", program],
-        env={**os.environ, "DISTLITE_TESTING_START": start},
         capture_output=True,
         text=True,
     )
@@ -323,12 +311,10 @@ with testing.start_ranks(test_testing.mark_and_pause, 2, backend=None) as job:
 """
 
 
-@STARTS
-def test_ranks_end_with_the_process_that_started_them(start):
+def test_ranks_end_with_the_process_that_started_them():
     program = STARTER.format(folder=str(Path(__file__).parent))
     starter = subprocess.Popen(
         [sys.executable, "-c", program],
-        env={**os.environ, "DISTLITE_TESTING_START": start},
         stdout=subprocess.PIPE,
         text=True,
     )

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import inspect
 import os
@@ -23,7 +22,6 @@ from typing import Any
 
 from ..launch.rank_process import call_lastingly
 from ..stores.timeouts import end_after, seconds_of
-from .fork_server import START_METHOD, Fork, ForkServer
 
 # Seconds that the other ranks have to report their errors once one has failed.
 GRACE_AFTER_FAILURE = 2.0
@@ -353,11 +351,7 @@ def _start_process(
     output: int,
     result: int,
     wrap: Callable[[list[str]], list[str]] | None,
-) -> Fork | subprocess.Popen[bytes]:
-    """Starts a fork of the fork server, if it is equivalent, else a fresh process."""
-    server = _fork_server() if wrap is None else None
-    if server is not None and server.serves(env):
-        return server.fork(env, stdin, output, result)
+) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-X", "faulthandler", MAIN, str(result)]
     if wrap is not None:
         command = wrap(command)
@@ -373,38 +367,8 @@ def _start_process(
             start_new_session=True,
         )
 
-    # The kernel kills the server at the end of the thread that starts it.
+    # The kernel kills the rank at the end of the thread that starts it.
     return call_lastingly(start)
-
-
-# By process id, because a forked child of this process is not the server's client.
-_servers: dict[int, ForkServer] = {}
-_server_lock = threading.Lock()
-
-
-def _fork_server() -> ForkServer | None:
-    """Returns the fork server of this process; None if ranks are to be fresh
-    processes."""
-    method = os.environ.get(START_METHOD, "spawn")
-    if method not in ("spawn", "forkserver"):
-        raise ValueError(f"{START_METHOD} is spawn or forkserver, not {method!r}")
-    if method == "spawn":
-        return None
-    with _server_lock:
-        server = _servers.get(os.getpid())
-        if server is None or not server.is_alive():
-            if server is not None:
-                server.close()
-            server = call_lastingly(lambda: ForkServer({**os.environ, **UNBUFFERED}))
-            _servers[os.getpid()] = server
-        return server
-
-
-@atexit.register
-def _close_fork_server() -> None:
-    server = _servers.pop(os.getpid(), None)
-    if server is not None:
-        server.close()
 
 
 def _describe_process(rank: _Rank) -> str:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A process that has imported what ranks need, and forks ranks on demand.
+"""Starts ranks as forks of a process that has imported what they need.
 
 A fresh interpreter takes a quarter of a second of processor time until NumPy and pytest
 are imported; a fork of an interpreter that has done so takes a hundredth.  The server
 imports nothing of distlite, so that to distlite its forks are fresh processes.
 
-This file is both ends: what `processes.py` imports, and the program of the server, a
+This file is both ends: what conftest.py imports, and the program of the server, a
 script because it must not import distlite.
 """
 
@@ -25,9 +25,11 @@ import struct
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any, NoReturn
 
-START_METHOD = "DISTLITE_TESTING_START"
+# How ranks start: spawn or forkserver, the default.
+START_METHOD = "DISTLITE_TESTS_START"
 # Variables that an interpreter and its libraries read only when they start.
 READ_AT_START = (
     *("ASAN_", "GLIBC_", "LANG", "LC_", "LD_", "LSAN_", "MALLOC_", "MKL_", "NPY_"),
@@ -91,7 +93,7 @@ class Fork:
 class ForkServer:
     """The end of the connection that asks for forks."""
 
-    def __init__(self, env: dict[str, str]) -> None:
+    def __init__(self, env: dict[str, str], rank_main_folder: str) -> None:
         self._read_at_start = _read_at_start(env)
         self._lock = threading.Lock()
         self._connection, theirs = socket.socketpair()
@@ -99,9 +101,10 @@ class ForkServer:
         # threads.
         env = {"OPENBLAS_NUM_THREADS": "1", **env}
         command = [sys.executable, "-X", "faulthandler", __file__]
+        command += [str(theirs.fileno()), str(os.getpid()), rank_main_folder]
         try:
             self._process = subprocess.Popen(
-                [*command, str(theirs.fileno()), str(os.getpid())],
+                command,
                 env=env,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -164,6 +167,50 @@ class ForkServer:
         self._connection.close()
         self._process.kill()
         self._process.wait()
+
+
+# By process id, because a forked child of this process is not the server's client.
+_servers: dict[int, ForkServer] = {}
+_server_lock = threading.Lock()
+
+
+def install() -> None:
+    """Lets distlite.testing start ranks as forks, where these are equivalent to fresh
+    processes."""
+    from distlite.launch.rank_process import call_lastingly
+    from distlite.testing import processes
+
+    fresh = processes._start_process
+    folder = str(Path(processes.MAIN).parent)
+
+    def server_of_this_process() -> ForkServer:
+        with _server_lock:
+            server = _servers.get(os.getpid())
+            if server is None or not server.is_alive():
+                if server is not None:
+                    server.close()
+                env = {**os.environ, **processes.UNBUFFERED}
+                server = call_lastingly(lambda: ForkServer(env, folder))
+                _servers[os.getpid()] = server
+            return server
+
+    def start(
+        env: dict[str, str], stdin: int, output: int, result: int, wrap: Any
+    ) -> Any:
+        if wrap is None and os.environ.get(START_METHOD) != "spawn":
+            server = server_of_this_process()
+            if server.serves(env):
+                return server.fork(env, stdin, output, result)
+        return fresh(env, stdin, output, result, wrap)
+
+    processes._start_process = start
+    atexit.register(_close_server)
+
+
+def _close_server() -> None:
+    server = _servers.pop(os.getpid(), None)
+    if server is not None:
+        server.close()
 
 
 def _read_at_start(env: dict[str, str]) -> dict[str, str]:
@@ -305,6 +352,7 @@ def _run() -> NoReturn:
 
 
 if __name__ == "__main__":
+    sys.path.append(sys.argv[3])
     import rank_main  # type: ignore[import-not-found]
 
     _run()
