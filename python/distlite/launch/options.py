@@ -359,11 +359,13 @@ def _process_count(text: str) -> int:
     try:
         count = int(text)
     except ValueError:
-        # The text begins as torchrun's does.
-        raise ValueError(
-            f"Unsupported nproc_per_node value: {text}; give a number, cpu, gpu or "
-            "auto, as in `-n 4`"
-        ) from None
+        # The text begins as torchrun's does.  -np 4 is read as -n with the value p.
+        hint = (
+            "mpirun's -np 4 is -n 4 or --nproc-per-node 4 here"
+            if text.startswith("p")
+            else "give a number, cpu, gpu or auto, as in `-n 4`"
+        )
+        raise ValueError(f"Unsupported nproc_per_node value: {text}; {hint}") from None
     if count < 1:
         raise ValueError(f"--nproc-per-node {count}: at least one process is needed")
     return count
