@@ -15,6 +15,7 @@ import os
 import sys
 import tempfile
 import time
+import urllib.parse  # noqa: F401 - so that no rank has to import it
 from collections.abc import Callable
 from typing import Any
 
@@ -88,16 +89,18 @@ def run_rank(
 
 
 def main() -> None:
-    """Forks the ranks, which share the imported modules."""
+    """Forks the ranks, which share the imported modules, and begin together."""
     module, hosts, per_host, cells = sys.argv[1:]
     importlib.import_module(module)
     results = []
+    wait, begin = os.pipe()
     with tempfile.TemporaryDirectory() as folder:
         for rank in range(int(hosts) * int(per_host)):
             read, write = os.pipe()
             if os.fork() == 0:
-                for inherited in (read, *results):
+                for inherited in (read, begin, *results):
                     os.close(inherited)
+                os.read(wait, 1)
                 took = run_rank(
                     module, rank, int(hosts), int(per_host), cells, f"{folder}/store"
                 )
@@ -105,6 +108,7 @@ def main() -> None:
                 os._exit(0)
             os.close(write)
             results.append(read)
+        os.close(begin)
         told = [json.loads(os.read(read, 1 << 16) or "{}") for read in results]
     if not all(told):
         sys.exit(f"{sum(not t for t in told)} ranks failed")

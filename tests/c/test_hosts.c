@@ -587,6 +587,27 @@ CHECK_CASE(few_messages_between_many_hosts)
     count_messages(70, 100);
 }
 
+/* More pieces than a leader may be ahead, from one root and the next. */
+static void
+run_pieces(int rank, int size, void *context)
+{
+    test_broadcast(context, rank, 5);
+    test_broadcast(context, rank, size - 1);
+}
+
+CHECK_CASE(large_broadcasts_go_down_a_tree)
+{
+    static world all = {.dtype = DL_FLOAT32, .count = 350 * 1000 + 7};
+    int hosts[24];
+
+    for (int rank = 0; rank < 24; rank++) {
+        hosts[rank] = rank;
+    }
+    world_run(hosts, 24, run_pieces, &all);
+    all.count = 70 * 1000;
+    world_run(seven_mixed, 10, run_pieces, &all);
+}
+
 /* Several rounds between hosts, and several of the boards. */
 static void
 run_large(int rank, int size, void *context)

@@ -86,13 +86,15 @@
  * carries those of the group. */
 #define DL_HOSTS_GROUP_LIMIT ((size_t)16 << 10)
 
-/* The least of a broadcast of which the root's leader sends each of more than two hosts
- * a share, which that host passes on, instead of everything to every host. */
-#define DL_HOSTS_SHARES_LEAST ((size_t)256 << 10)
+/* The least of a broadcast that more than two hosts get otherwise than whole: in pieces
+ * down a tree, or, where each host's share is the second or more, in shares that each host
+ * passes on to all others. */
+#define DL_HOSTS_PIECES_LEAST ((size_t)256 << 10)
+#define DL_HOSTS_SHARE_LEAST ((size_t)64 << 10)
 
-/* The message of a round of a reduction, and the piece that goes along the chain of a
- * scan: it stays in a core's own cache, along with what it is folded into, until it is
- * sent on, while the next one is on its way. */
+/* The message of a round of a reduction, and the piece of a broadcast or a scan: it stays
+ * in a core's own cache, along with what it is folded into, until it is sent on, while the
+ * next one is on its way. */
 #define DL_HOSTS_ROUND ((size_t)128 << 10)
 
 /* The shares of hosts begin at its multiples. */
