@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from distlite.elastic.liveness import MemberId, is_known_dead
 from distlite.groups.check_in import Presence
 
 
@@ -16,6 +17,19 @@ def test_a_presence_shows_until_it_is_closed():
     assert Presence.shows("0123") and Presence.shows("0123")
     presence.close()
     assert not Presence.shows("0123")
+
+
+def test_a_process_that_has_often_been_looked_for_has_not_ended():
+    member, other = MemberId(), MemberId()
+    nonce = member.text.rpartition(":")[2]
+    while Presence.shows(nonce):  # each check takes a place in the socket's queue
+        pass
+    assert Presence.shows(nonce, if_full=True)
+    assert not is_known_dead(member.text, other.text)
+    member.close()
+    assert not Presence.shows(nonce, if_full=True)
+    assert is_known_dead(member.text, other.text)
+    other.close()
 
 
 def test_a_forked_child_does_not_keep_it():

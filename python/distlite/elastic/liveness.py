@@ -45,7 +45,8 @@ def _place() -> str:
 def is_known_dead(member: str, own: str) -> bool:
     """Tells whether a process has ended, of which this one would know."""
     _, _, place, nonce = member.split(":")
-    return place != "-" and place == own.split(":")[2] and not Presence.shows(nonce)
+    is_near = place != "-" and place == own.split(":")[2]
+    return is_near and not Presence.shows(nonce, if_full=True)
 
 
 class Beats:

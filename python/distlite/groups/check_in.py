@@ -311,7 +311,10 @@ class Presence:
         Presence._all.add(self)
 
     @staticmethod
-    def shows(nonce: str) -> bool:
+    def shows(nonce: str, if_full: bool = False) -> bool:
+        """Returns whether the process is there; `if_full` where the socket's queue has
+        no place for one more check, which earlier checks or strangers may have
+        taken."""
         import _socket
 
         try:
@@ -319,8 +322,9 @@ class Presence:
                 probe.setblocking(False)
                 probe.connect(_presence_of(nonce))
                 sender = probe.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
+        except BlockingIOError:
+            return if_full
         except OSError:
-            # There is no such socket, or strangers have filled its queue.
             return False
         _, user, _ = struct.unpack("iII", sender)
         return bool(user == os.geteuid())
