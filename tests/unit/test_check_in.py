@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from distlite.elastic.liveness import MemberId, is_known_dead
 from distlite.groups.check_in import Presence
+from distlite.groups.members import MemberId, is_known_dead
 
 
 def test_a_presence_shows_until_it_is_closed():

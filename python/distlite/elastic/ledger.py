@@ -11,8 +11,9 @@ from os import urandom
 from typing import TypeVar
 
 from .._C import DistError, DistNetworkError, DistStoreError, Store
+from ..groups.members import describe, is_known_dead
 from ..stores.own_connection import OwnConnection
-from .liveness import Beats, describe, is_known_dead
+from .liveness import Beats
 
 __all__ = ["Arrival", "Evicted", "Ledger", "Record", "Rules"]
 

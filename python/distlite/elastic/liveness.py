@@ -1,52 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which members still live: by the kernel on this machine, by beats elsewhere."""
+"""Which members elsewhere still live, by their beats; groups/members.py knows of those
+on this machine."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 import time
-from pathlib import Path
 
-from ..groups.check_in import Presence
-
-__all__ = ["STALE", "Beats", "MemberId", "is_known_dead"]
+__all__ = ["STALE", "Beats"]
 
 # Seconds after which a process elsewhere that waits and does not beat is not counted.
 STALE = 1.0
-
-
-class MemberId:
-    """The name of this process as a member, and what shows that the process lives."""
-
-    def __init__(self) -> None:
-        nonce = os.urandom(8).hex()
-        self.presence = Presence(nonce)
-        place = _place() if Presence.shows(nonce) else "-"
-        host = os.uname().nodename.replace(":", "_")
-        self.text = f"{host}:{os.getpid()}:{place}:{nonce}"
-
-    def close(self) -> None:
-        self.presence.close()
-
-
-def describe(member: str) -> str:
-    host, pid, _, _ = member.split(":")
-    return f"pid {pid} on host {host}"
-
-
-def _place() -> str:
-    """Returns what processes share that see each other's presences."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    network = os.stat("/proc/self/ns/net").st_ino
-    return hashlib.sha1(f"{boot} {network} {os.geteuid()}".encode()).hexdigest()[:12]
-
-
-def is_known_dead(member: str, own: str) -> bool:
-    """Tells whether a process has ended, of which this one would know."""
-    _, _, place, nonce = member.split(":")
-    is_near = place != "-" and place == own.split(":")[2]
-    return is_near and not Presence.shows(nonce, if_full=True)
 
 
 class Beats:

@@ -21,24 +21,23 @@ from .._C import (
     ProcessGroup,
     Store,
     all_reduce,
-    barrier,
 )
 from ..groups.backends import backends_of
-from ..groups.group_making import GroupRequest, make_group
+from ..groups.group_making import GroupRequest
 from ..groups.lifecycle import _limit_of, _quote
+from ..groups.members import MemberId, is_known_dead, make_of_members
 from ..groups.reduce_op import ReduceOp
 from ..groups.world import GroupInfo
 from ..stores.timeouts import seconds_of
 from .ledger import Arrival, Ledger, Record, Rules
-from .liveness import MemberId, describe, is_known_dead
 from .restore import send_state
 
 __all__ = ["Member", "View", "join"]
 
 # Seconds that the members of a new epoch have for making its group, at least.
 PATIENCE = 10.0
-# Seconds between two checks whether one of them has ended meanwhile.
-CHECK = 0.05
+# Seconds for the store's answer when this process leaves.
+FAREWELL = 1.0
 
 
 @dataclass(frozen=True)
@@ -379,7 +378,7 @@ class Member:
         if self._is_closed:
             return
         with suppress(DistError):  # without a store the others see that it has ended
-            self._ledger.limit(CHECK * 20)
+            self._ledger.limit(FAREWELL)
             if self._ledger.last.epoch:
                 self._ledger.note_leaving(replace(self._arrival(), is_leaving=True))
         self._close("left the world")
@@ -425,19 +424,13 @@ class Member:
         until = time.monotonic() + patience
         keys = PrefixStore(f"group/{record.epoch}", self._ledger.store)
         place, size = record.members.index(self.id), len(record.members)
-        try:
-            self._meet(record, keys, until)
-            info = GroupInfo(backends_of(None), list(range(size)))
-            request = GroupRequest(info, keys, place, timedelta(seconds=patience))
-            request.label = f"{self._ledger.name}.{record.epoch}.{record.identity}"
-            request.description = f"epoch {record.epoch} of {self._ledger.name}"
-            self._group = group = make_group(request)
-            barrier(group)
-        except (DistBackendError, DistStoreError) as error:
-            with suppress(DistError):
-                # The core reads this key as well (csrc/pg/cpu/join_fault.h).
-                keys.set("fault", f"rank {place} gave up: {_quote(error)}")
-            raise
+        info = GroupInfo(backends_of(None), list(range(size)))
+        request = GroupRequest(info, keys, place, timedelta(seconds=patience))
+        request.label = f"{self._ledger.name}.{record.epoch}.{record.identity}"
+        request.description = f"epoch {record.epoch} of {self._ledger.name}"
+        self._group = group = make_of_members(
+            request, record.members, keys, until, self._has_ended
+        )
         group.set_timeout(self._limit)
         if place == 0:
             self._ledger.clean()
@@ -464,28 +457,8 @@ class Member:
             group=group,
         )
 
-    def _meet(self, record: Record, keys: Store, until: float) -> None:
-        """Returns when all members of the record know it."""
-        place, size = record.members.index(self.id), len(record.members)
-        keys.set(f"met/{place}", "")
-        if keys.add("met", 1) == size:
-            keys.set("all", "")
-        while True:
-            with suppress(DistStoreError):
-                keys.wait(["all"], CHECK)
-                return
-            if keys.check(["fault"]):
-                raise DistBackendError(keys.get("fault").decode())
-            absent = [
-                each
-                for rank, each in enumerate(record.members)
-                if not keys.check([f"met/{rank}"])
-            ]
-            dead = [each for each in absent if is_known_dead(each, self.id)]
-            if dead or time.monotonic() >= until:
-                names = ", ".join(map(describe, dead or absent))
-                what = "have ended" if dead else "have not come"
-                raise DistBackendError(f"members of the new epoch {what}: {names}")
+    def _has_ended(self, member: str) -> bool:
+        return is_known_dead(member, self.id)
 
     def _commit(self, view: View, number: int) -> None:
         """Learns whether all members have executed the body of the step."""

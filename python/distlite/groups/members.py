@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Processes that make a group from a list of their names, without ranks before."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from .._C import (
+    DistBackendError,
+    DistError,
+    DistStoreError,
+    ProcessGroup,
+    Store,
+    barrier,
+)
+from .check_in import Presence
+from .group_making import GroupRequest, make_group
+from .lifecycle import _quote
+
+__all__ = ["MemberId", "describe", "is_known_dead", "make_of_members"]
+
+# Seconds between two looks for members that have ended: at first, and at most.
+SHORT, LONG = 0.005, 0.05
+
+
+class MemberId:
+    """The name of this process as a member, and what shows that the process lives."""
+
+    def __init__(self, prefix: str = "") -> None:
+        nonce = prefix + os.urandom(8).hex()
+        self.presence = Presence(nonce)
+        place = _place() if Presence.shows(nonce) else "-"
+        host = os.uname().nodename.replace(":", "_")
+        self.text = f"{host}:{os.getpid()}:{place}:{nonce}"
+
+    def close(self) -> None:
+        self.presence.close()
+
+
+def describe(member: str) -> str:
+    host, pid, _, _ = member.split(":")
+    return f"pid {pid} on host {host}"
+
+
+def _place() -> str:
+    """Returns what processes share that see each other's presences."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    network = os.stat("/proc/self/ns/net").st_ino
+    hint = os.environ.get("DISTLITE_HOST_HINT", "")
+    text = f"{boot} {network} {os.geteuid()} {hint}"
+    return hashlib.sha1(text.encode()).hexdigest()[:12]
+
+
+def is_known_dead(member: str, own: str) -> bool:
+    """Tells whether a process has ended, of which this one would know."""
+    _, _, place, nonce = member.split(":")
+    is_near = place != "-" and place == own.split(":")[2]
+    return is_near and not Presence.shows(nonce, if_full=True)
+
+
+def make_of_members(
+    request: GroupRequest,
+    members: list[str],
+    keys: Store,
+    until: float,
+    has_ended: Callable[[str], bool],
+) -> ProcessGroup:
+    """Makes a group, once all members have come to the keys, which are new.
+
+    If it fails on one of them, it fails on all, with the first cause.
+
+    Args:
+        request: The group, whose ranks are those in the list; `keys` are in its store.
+        members: Their names, in the order of the ranks, the same list on all of them.
+        keys: Keys of the store, perhaps over a connection of its own.
+        until: The time.monotonic() at which the members must have come.
+        has_ended: Tells whether a member that has not come is known to have ended.
+
+    Raises:
+        DistBackendError: A member has not come, or has given up.
+        DistStoreError: The store does not answer.
+    """
+    group = None
+    try:
+        _meet(members, request.rank, keys, until, has_ended)
+        group = make_group(request)
+        barrier(group)
+        if request.rank == 0:
+            _clean(keys, len(members))
+    except BaseException as error:
+        reason = f"rank {request.rank} gave up: {_quote(error)}"
+        if group is not None:
+            group._abort(reason)
+            group.shutdown()
+        with suppress(DistError):
+            # The core reads this key as well (csrc/pg/cpu/join_fault.h).
+            keys.compare_set("fault", "", reason)
+            keys.set("all", "")
+        raise
+    return group
+
+
+def _meet(
+    members: list[str],
+    place: int,
+    keys: Store,
+    until: float,
+    has_ended: Callable[[str], bool],
+) -> None:
+    """Returns when all members of the list have come."""
+    keys.set(f"met/{place}", "")
+    if keys.add("met", 1) == len(members):
+        keys.set("all", "")
+    pause, have_all_come = SHORT, False
+    while not have_all_come:
+        is_late = time.monotonic() >= until
+        with suppress(DistStoreError):
+            left = until - time.monotonic()
+            keys.wait(["all"], max(0.001, min(pause, left)))
+            have_all_come = True
+        # No value is "-", so this reads, and makes no key.
+        fault = keys.compare_set("fault", "-", "-")
+        if fault != b"-":
+            raise DistBackendError(fault.decode(errors="replace"))
+        pause = min(2 * pause, LONG)
+        absent = [] if have_all_come else _absent(members, keys, is_late, has_ended)
+        if absent:
+            names = ", ".join(map(describe, absent))
+            what = "have not come" if is_late else "have ended"
+            raise DistBackendError(f"members of the new group {what}: {names}")
+        have_all_come = have_all_come or is_late
+
+
+def _clean(keys: Store, count: int) -> None:
+    """Deletes the keys of members that have all come."""
+    with suppress(DistError, NotImplementedError):  # they have the group already
+        for name in (*(f"met/{i}" for i in range(count)), "met", "all"):
+            keys.delete_key(name)
+
+
+def _absent(
+    members: list[str], keys: Store, is_late: bool, has_ended: Callable[[str], bool]
+) -> list[str]:
+    """Returns who has not come and has ended; where it is late, also who lives."""
+    absent = [i for i, each in enumerate(members) if is_late or has_ended(each)]
+    return [members[i] for i in absent if not keys.check([f"met/{i}"])]
