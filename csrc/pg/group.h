@@ -29,6 +29,9 @@ typedef struct dl_group_options {
     /* The new group replaces the parent, which may have been aborted.  Only a successor
      * can be made out of an aborted group. */
     bool is_successor;
+    /* The group meets nobody and moves no data, whatever its backend: it stands in for
+     * one whose members are not known yet, and is to be aborted. */
+    bool is_vacant;
 } dl_group_options;
 
 /* Makes a group and meets its other ranks through `store`, to which it takes a

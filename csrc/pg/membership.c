@@ -132,11 +132,13 @@ dl_group_refuse(const dl_group_options *asked, dl_store *store)
 
 /* Makes the group's backend, and the agreement of its ranks at DETAIL. */
 static dl_status
-make_backend(dl_group *group, const dl_backend_options *options)
+make_backend(dl_group *group, const dl_backend_options *options, bool is_vacant)
 {
     dl_backend **backend = &group->host.backend;
+    const dl_backend_kind *kind =
+        is_vacant ? dl_backend_find("custom") : group->host.kind;
 
-    DL_TRY(group->host.kind->make(options, dl_group_deadline(group), backend));
+    DL_TRY(kind->make(options, dl_group_deadline(group), backend));
     if (dl_debug_level_get() != DL_DEBUG_DETAIL || (*backend)->ops->is_alone) {
         return DL_OK;
     }
@@ -158,7 +160,7 @@ join_group(dl_group *group, const dl_group_options *asked)
     dl_status status = backend_options_init(&options, asked, group->store, &ranks);
 
     if (status == DL_OK) {
-        status = make_backend(group, &options);
+        status = make_backend(group, &options, asked->is_vacant);
     } else if (status == DL_NO_MEMORY) {
         dl_group_refuse(asked, group->store);
     }

@@ -30,6 +30,7 @@ from .groups.options import (
     ScatterOptions,
 )
 from .groups.process_group_gloo import GlooOptions
+from .groups.reconfigure import ReconfigureOptions
 from .groups.reduce_op import RedOpType, ReduceOp
 from .stores.store_lock import StoreLock
 
@@ -686,7 +687,7 @@ class ProcessGroup:
     """
 
     # (store, rank, size, timeout=None, group_name="0", group_desc="undefined",
-    # backend="cpu", parent=None, ranks=None, is_successor=False);
+    # backend="cpu", parent=None, ranks=None, is_successor=False, is_vacant=False);
     # subclasses that write the operations have arguments of their own, and call
     # __init__ with (rank, size).
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
@@ -744,6 +745,10 @@ class ProcessGroup:
     def _error_kind(self) -> int:
         """Returns the number of the ErrorType of the group's first failure."""
     def get_error(self) -> ErrorType: ...
+    @property
+    def supports_reconfigure(self) -> bool: ...
+    def get_reconfigure_handle(self) -> str: ...
+    def reconfigure(self, opts: ReconfigureOptions) -> Work: ...
     def _is_proved(self, rank: int, /) -> bool:
         """Returns whether a rank (-1: every rank) has proved to be a process of this
         job."""
@@ -909,6 +914,8 @@ class ProcessGroup:
     ) -> CoalescedWork: ...
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     def _set_handler(self, handler: _Handler | None, /) -> _Handler | None: ...
+    def _replace(self, made: ProcessGroup, /) -> None:
+        """Takes over the ranks, the backend and the store of another group."""
     def _adopt(
         self,
         store: Store,

@@ -75,6 +75,9 @@ _LATER = {
         "BarrierOptions BroadcastOptions GatherOptions ReduceOptions "
         "ReduceScatterOptions ScatterOptions"
     ),
+    "groups.reconfigure": (
+        "_get_reconfigure_handle _reconfigure _supports_reconfigure"
+    ),
     "groups.regroup": "shrink_group split split_group",
     "groups.stateless": "StatelessGroup stateless_group",
     "objects.safe_encode": "register_safe_type",

@@ -75,6 +75,10 @@ from .groups.options import (
     BarrierOptions, BroadcastOptions, GatherOptions, ReduceOptions,
     ReduceScatterOptions, ScatterOptions,
 )
+from .groups.reconfigure import (
+    _get_reconfigure_handle as _get_reconfigure_handle, _reconfigure as _reconfigure,
+    _supports_reconfigure as _supports_reconfigure,
+)
 from .groups.regroup import shrink_group, split, split_group
 from .groups.stateless import StatelessGroup, stateless_group
 from .objects.safe_encode import register_safe_type

@@ -18,6 +18,12 @@ from .groups.compat import (
 from .groups.custom import DistributedBackendOptions as _DistributedBackendOptions  # noqa: F401
 from .groups.group_devices import ErrorType as ErrorType
 from .groups.lifecycle import _store_based_barrier as _store_based_barrier
+from .groups.reconfigure import (
+    ReconfigureOptions as ReconfigureOptions,
+    _get_reconfigure_handle as _get_reconfigure_handle,
+    _reconfigure as _reconfigure,
+    _supports_reconfigure as _supports_reconfigure,
+)
 from .groups.regroup import (
     SHRINK_ABORT as SHRINK_ABORT,
     SHRINK_DEFAULT as SHRINK_DEFAULT,

@@ -73,6 +73,23 @@ CHECK_CASE(groups_that_cannot_be_are_refused)
     CHECK_CONTAINS(dl_last_error()->text, "no backend \"carrier pigeon\"");
 }
 
+CHECK_CASE(a_vacant_group_meets_nobody)
+{
+    dl_group_options options = {
+        .name = "g", .backend = "cpu", .rank = 1, .size = 3, .is_vacant = true};
+    dl_group *group;
+
+    CHECK_OK(dl_group_new(&options, NULL, &group));
+    CHECK(dl_group_rank(group) == 1 && dl_group_size(group) == 3);
+    CHECK_TEXT(dl_group_backend(group), "cpu");
+    CHECK(dl_group_barrier(group, dl_deadline_after(DL_SECOND)) != DL_OK);
+    CHECK(!dl_group_has_ended(group, 0));
+    dl_group_abort(group, "its members are not known");
+    CHECK_STATUS(dl_group_barrier(group, dl_deadline_after(DL_SECOND)), DL_CANCELLED);
+    CHECK_CONTAINS(dl_last_error()->text, "its members are not known");
+    dl_group_unref(group);
+}
+
 CHECK_CASE(a_rank_that_does_not_come_is_named)
 {
     dl_group_options options = {

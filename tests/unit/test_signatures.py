@@ -65,6 +65,7 @@ _WITH_STREAM = """
     isend recv reduce reduce_scatter reduce_scatter_single reduce_scatter_tensor scatter
     send
 """
+MORE["init_process_group"] = (["enable_reconfigure"], "of torch 2.14")
 for _name in _WITH_STREAM.split():
     MORE[_name] = (["stream"], "orders arrays of libraries without a current stream")
 # torch's own machinery, which is not for users.

@@ -121,6 +121,58 @@ dlpy_collective_end_stream(dlpy_collective *self)
     return -1;
 }
 
+static PyObject *
+given_by_name(const dlpy_signature *signature, PyObject *const *values)
+{
+    PyObject *given = PyDict_New();
+
+    for (int i = 0; given != NULL && i < DLPY_ARGUMENTS_LIMIT; i++) {
+        if (signature->names[i] == NULL) {
+            break;
+        }
+        if (values[i] != NULL
+            && PyDict_SetItemString(given, dlpy_argument_name(signature, i), values[i])
+                   < 0) {
+            Py_CLEAR(given);
+        }
+    }
+    return given;
+}
+
+/* Calls the group's handler with the function's name and a dict of the arguments given.
+ * Returns 1 if the core must carry out the operation; 0 if `*answer` is the function's
+ * result, a new reference unless it is None; -1 with an exception set.  Unless it
+ * returns 1, drops the caller's reference to the group. */
+static int
+call_handler(PyObject *group, const dlpy_signature *signature, PyObject *const *values,
+             PyObject **answer)
+{
+    /* The handler may be replaced while it runs, and may be gone by now. */
+    PyObject *handler = dlpy_group_handler(group);
+    if (handler == NULL) {
+        return 1;
+    }
+    PyObject *given = given_by_name(signature, values);
+    PyObject *result = NULL;
+
+    if (given != NULL) {
+        result =
+            PyObject_CallFunction(handler, "OsO", group, signature->function, given);
+        Py_DECREF(given);
+    }
+    Py_DECREF(handler);
+    if (result == Py_NotImplemented) {
+        Py_DECREF(result);
+        return 1;
+    }
+    Py_DECREF(group);
+    *answer = result;
+    if (result == Py_None) {
+        Py_DECREF(result);
+    }
+    return result == NULL ? -1 : 0;
+}
+
 /* Begins a call whose `is_async` is known. */
 static inline int
 meet(dlpy_state *state, const dlpy_signature *signature, PyObject *const *values,
@@ -144,7 +196,7 @@ meet(dlpy_state *state, const dlpy_signature *signature, PyObject *const *values
     if (!dlpy_group_has_handler(self->group)) {
         return 1;
     }
-    return dlpy_group_handle(self->group, signature, values, &self->answer);
+    return call_handler(self->group, signature, values, &self->answer);
 }
 
 int

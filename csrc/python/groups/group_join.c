@@ -20,6 +20,7 @@ enum {
     PARENT,
     RANKS,
     IS_SUCCESSOR,
+    IS_VACANT,
     ARGUMENT_COUNT,
 };
 
@@ -27,7 +28,7 @@ static const dlpy_signature new_signature = {
     .function = "ProcessGroup",
     .required = 3,
     .names = {"store", "rank", "size", "timeout", "group_name", "group_desc", "backend",
-              "parent", "ranks", "is_successor"},
+              "parent", "ranks", "is_successor", "is_vacant"},
 };
 
 static int
@@ -43,6 +44,9 @@ options_from(PyObject *const *values, dl_group_options *options)
         || (values[IS_SUCCESSOR] != NULL
             && dlpy_bool_from(values[IS_SUCCESSOR], "is_successor",
                               &options->is_successor)
+                   < 0)
+        || (values[IS_VACANT] != NULL
+            && dlpy_bool_from(values[IS_VACANT], "is_vacant", &options->is_vacant)
                    < 0)) {
         return -1;
     }

@@ -608,6 +608,34 @@ group_get_timeout(PyObject *self, void *Py_UNUSED(closure))
     return dlpy_timedelta_from(dl_group_timeout(dlpy_group_core(self)));
 }
 
+/* The method _replace(): gives this object the core group and the store of another
+ * group object, which may be dropped then.  Works and windows keep the former group. */
+static PyObject *
+group_replace(PyObject *object, PyObject *made)
+{
+    dlpy_group *self = (dlpy_group *)object;
+    const dlpy_state *state = dlpy_state_of_type(Py_TYPE(object));
+    dl_group *core = state == NULL ? NULL : dlpy_group_from(state, made, "made");
+    int result = 0;
+
+    if (core == NULL) {
+        return NULL;
+    }
+    Py_BEGIN_CRITICAL_SECTION(object);
+    if (self->global_ranks != NULL) {
+        result = keep_former(self, NULL, self->global_ranks);
+    }
+    if (result == 0) {
+        DLPY_STORE(self->global_ranks, NULL);
+    }
+    Py_END_CRITICAL_SECTION();
+    if (result < 0 || replace_core(self, dl_group_ref(core)) < 0) {
+        return NULL;
+    }
+    Py_XDECREF(swap_field(self, &self->store, group_get_store(made, NULL)));
+    Py_RETURN_NONE;
+}
+
 /* The method _adopt(): sets the name and the store of a custom group once its creator
  * function has returned it. */
 static PyObject *
@@ -637,53 +665,12 @@ group_adopt(PyObject *object, PyObject *args, PyObject *keywords)
     return result < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-static PyObject *
-given_by_name(const dlpy_signature *signature, PyObject *const *values)
+PyObject *
+dlpy_group_handler(PyObject *group)
 {
-    PyObject *given = PyDict_New();
-
-    for (int i = 0; given != NULL && i < DLPY_ARGUMENTS_LIMIT; i++) {
-        if (signature->names[i] == NULL) {
-            break;
-        }
-        if (values[i] != NULL
-            && PyDict_SetItemString(given, dlpy_argument_name(signature, i), values[i])
-                   < 0) {
-            Py_CLEAR(given);
-        }
-    }
-    return given;
-}
-
-int
-dlpy_group_handle(PyObject *group, const dlpy_signature *signature,
-                  PyObject *const *values, PyObject **answer)
-{
-    /* The handler may be replaced while it runs, and may be gone by now. */
     dlpy_group *self = (dlpy_group *)group;
-    PyObject *handler = read_field(self, &self->handler);
-    if (handler == NULL) {
-        return 1;
-    }
-    PyObject *given = given_by_name(signature, values);
-    PyObject *result = NULL;
 
-    if (given != NULL) {
-        result =
-            PyObject_CallFunction(handler, "OsO", group, signature->function, given);
-        Py_DECREF(given);
-    }
-    Py_DECREF(handler);
-    if (result == Py_NotImplemented) {
-        Py_DECREF(result);
-        return 1;
-    }
-    Py_DECREF(group);
-    *answer = result;
-    if (result == Py_None) {
-        Py_DECREF(result);
-    }
-    return result == NULL ? -1 : 0;
+    return read_field(self, &self->handler);
 }
 
 static PyObject *
@@ -707,6 +694,7 @@ static PyMethodDef group_methods[] = {
      DLPY_DOC_PROCESSGROUP__SET_GLOBAL_RANKS},
     {"_adopt", (PyCFunction)(void (*)(void))group_adopt, METH_VARARGS | METH_KEYWORDS,
      DLPY_DOC_PROCESSGROUP__ADOPT},
+    {"_replace", group_replace, METH_O, DLPY_DOC_PROCESSGROUP__REPLACE},
     {"_set_group_name", group_set_name, METH_O, DLPY_DOC_PROCESSGROUP__SET_GROUP_NAME},
     {"_set_group_desc", group_set_description, METH_O,
      DLPY_DOC_PROCESSGROUP__SET_GROUP_DESC},

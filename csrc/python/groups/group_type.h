@@ -14,7 +14,8 @@
 #include "python/module/state.h"
 
 typedef struct dlpy_group {
-    PyObject_HEAD dl_group *group; /* set by tp_new; replaced in custom groups only */
+    PyObject_HEAD dl_group *group; /* set by tp_new; replaced in custom groups, and in
+                                      those that are reconfigured */
     struct dlpy_former *formers;   /* replaced parts, kept until the group's end */
     /* guarded by the group's critical section */
     PyObject *store;       /* the store that the group was created with */
@@ -39,12 +40,8 @@ dlpy_group_has_handler(const PyObject *self)
     return DLPY_LOAD(((const dlpy_group *)self)->handler) != NULL;
 }
 
-/* Calls the group's handler with the function's name and a dict of the arguments given.
- * Returns 1 if the core must carry out the operation; 0 if `*answer` is the function's
- * result, a new reference unless it is None; -1 with an exception set.  Unless it
- * returns 1, drops the caller's reference to the group. */
-int dlpy_group_handle(PyObject *group, const dlpy_signature *signature,
-                      PyObject *const *values, PyObject **answer);
+/* Returns the group's handler as a new reference, or NULL. */
+PyObject *dlpy_group_handler(PyObject *group);
 
 /* Opens the calling thread's batch; takes the reference.  Closes it and returns the
  * reference, or NULL if the thread has none open. */

@@ -11,13 +11,14 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from .. import _C
-from .._C import ProcessGroup, Store, monitored_barrier
+from .._C import ProcessGroup, Store, Work, monitored_barrier
 from .backends import BackendType
 from .world import info_of, world
 
 if TYPE_CHECKING:
     from .nccl import NCCLOptions
     from .process_group_gloo import GlooOptions
+    from .reconfigure import ReconfigureOptions
 
 
 def _get_backend(self: ProcessGroup, device: Any) -> ProcessGroup:
@@ -180,6 +181,32 @@ def merge_remote_group(
     return merge(self, store, size, timeout, group_name, group_desc)
 
 
+def supports_reconfigure(self: ProcessGroup) -> bool:
+    """Whether the group was made with `enable_reconfigure=True`."""
+    from .reconfigure import supports
+
+    return supports(self)
+
+
+def get_reconfigure_handle(self: ProcessGroup) -> str:
+    """Names this process for the next `reconfigure`, after which it has another
+    name."""
+    from .reconfigure import handle_of
+
+    return handle_of(self)
+
+
+def reconfigure(self: ProcessGroup, opts: ReconfigureOptions) -> Work:
+    """Makes the group one of the processes with the handles in `opts`.
+
+    It is the function `distlite.distributed_c10d._reconfigure`, with its arguments as
+    an object.
+    """
+    from .reconfigure import reconfigure
+
+    return reconfigure(self, opts)
+
+
 _monitored_barrier.__name__ = "monitored_barrier"
 
 attributes: dict[str, Any] = {
@@ -195,11 +222,14 @@ attributes: dict[str, Any] = {
     "_set_sequence_number_for_group": _set_sequence_number_for_group,
     "bound_device_id": property(bound_device_id, _set_bound_device_id),
     "get_error": get_error,
+    "get_reconfigure_handle": get_reconfigure_handle,
     "merge_remote_group": merge_remote_group,
     "monitored_barrier": _monitored_barrier,
     "options": property(options),
+    "reconfigure": reconfigure,
     "split_group": split_group,
     "supports_coalescing": property(supports_coalescing),
+    "supports_reconfigure": property(supports_reconfigure),
     "supports_shrinking": True,
     "supports_splitting": True,
     "supports_time_estimate": False,

@@ -55,6 +55,7 @@ def init_process_group(
     pg_options: Any | None = None,
     device_id: Any | None = None,
     _ranks: list[int] | None = None,
+    enable_reconfigure: bool = False,
 ) -> None:
     """Joins this process to a job, and makes the default group.
 
@@ -78,6 +79,9 @@ def init_process_group(
         group_name: Accepted as torch does, and ignored.
         pg_options: Options of the backend NCCL, `ProcessGroupNCCL.Options`.
         device_id: The CUDA device of this process: its communicator is made at once.
+        enable_reconfigure: Whether the members may change. Then the call waits for
+            nobody, and operations fail before the first
+            `distlite.distributed_c10d._reconfigure`.
 
     Raises:
         ValueError: There is a default group already, or an argument or a variable of
@@ -123,7 +127,13 @@ def init_process_group(
         request.label = label
         request.pg_options, request.device_id = pg_options, device_id
         request.is_of_job = True
-        group, world.presence = join(request, since)
+        if enable_reconfigure:
+            from .reconfigure import make_reconfigurable
+
+            group = make_reconfigurable(request)
+            _C._show_wait(None)
+        else:
+            group, world.presence = join(request, since)
     except BaseException:
         _C._show_wait(None)
         raise
@@ -496,10 +506,16 @@ def _register(group: ProcessGroup, info: GroupInfo) -> None:
     world.except_hook = sys.excepthook = _prefixing(replaced, group.rank())
 
 
-def replace_default(group: ProcessGroup, info: GroupInfo) -> None:
-    """Makes `group` the default group, and leaves all others."""
+def replace_default(
+    group: ProcessGroup, info: GroupInfo, made: ProcessGroup | None = None
+) -> None:
+    """Makes `group` the default group, and leaves all others.
+
+    With `made`, `group` is left as it was, and becomes that."""
     count = world.group_count
     _forget_all(stays=True)
+    if made is not None:
+        group._replace(made)
     _register(group, info)
     world.group_count = world.name_base = count
     # Ranks that have not noticed may still use the earlier names.

@@ -16,12 +16,13 @@ from typing import Any
 import torch.distributed
 
 from .errors import DistBackendError, DistNetworkError, DistStoreError
-from .process_group import ProcessGroupDistlite, create
+from .process_group import Options, ProcessGroupDistlite, create
 
 __all__ = [
     "DistBackendError",
     "DistNetworkError",
     "DistStoreError",
+    "Options",
     "ProcessGroupDistlite",
     "monitored_barrier",
 ]

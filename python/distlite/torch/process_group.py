@@ -24,6 +24,10 @@ import torch.distributed
 
 import distlite
 from distlite import _C
+from distlite.groups.backends import backends_of
+from distlite.groups.group_making import GroupRequest
+from distlite.groups.reconfigure import make_reconfigurable
+from distlite.groups.world import GroupInfo
 from distlite.tools.profiler_events import name_backend
 
 from .errors import as_torch, raises_as_torch
@@ -31,7 +35,7 @@ from .sparse import all_reduce_sparse
 from .store import TorchStore
 from .work import ENDED, EndedWork, WorkDistlite
 
-__all__ = ["ProcessGroupDistlite", "create"]
+__all__ = ["Options", "ProcessGroupDistlite", "create"]
 
 _Ops = torch.distributed.ReduceOp
 _OPS = {
@@ -114,6 +118,20 @@ def _is_frequent(tensor: Any) -> bool:
     )
 
 
+class Options(torch._C._distributed_c10d.Backend.Options):
+    """`pg_options` of the backend.
+
+    Args:
+        enable_reconfigure: Whether the members of the group may change, by
+            `get_reconfigure_handle` and `reconfigure`. torch 2.13 has no argument of
+            `init_process_group` for it.
+    """
+
+    def __init__(self, enable_reconfigure: bool = False) -> None:
+        super().__init__("distlite")
+        self.enable_reconfigure = enable_reconfigure
+
+
 class ProcessGroupDistlite(torch.distributed.ProcessGroup):
     """A process group of torch whose ranks communicate by distlite."""
 
@@ -125,6 +143,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         timeout: timedelta,
         name: str = "0",
         ranks: list[int] | None = None,
+        enable_reconfigure: bool = False,
     ) -> None:
         # The constructor that takes a store cannot make objects of subclasses.
         super().__init__(rank, size)
@@ -135,7 +154,8 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         self.options = torch._C._distributed_c10d.Backend.Options("distlite", timeout)
         self.options.group_name = name
         self.options.global_ranks_in_group = ranks or []
-        self._own = self._make(store, rank, size, timeout, name)
+        make = self._make_reconfigurable if enable_reconfigure else self._make
+        self._own = make(store, rank, size, timeout, name)
         name_backend(self._own, "distlite")
         if ranks:
             self._own._set_global_ranks(ranks)
@@ -144,6 +164,16 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
     @raises_as_torch
     def _make(store: Any, rank: int, size: int, timeout: timedelta, name: str) -> Any:
         return distlite.ProcessGroup(TorchStore(store), rank, size, timeout, name)
+
+    @staticmethod
+    @raises_as_torch
+    def _make_reconfigurable(
+        store: Any, rank: int, size: int, timeout: timedelta, name: str
+    ) -> Any:
+        info = GroupInfo(backends_of("gloo"), list(range(size)))
+        request = GroupRequest(info, TorchStore(store), rank, timeout)
+        request.label = name
+        return make_reconfigurable(request)
 
     def __repr__(self) -> str:
         own = self.__dict__.get("_own")
@@ -199,7 +229,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         """Returns the backend of each device."""
         try:
             config = torch.distributed.get_backend_config(self)
-        except (KeyError, ValueError):
+        except (KeyError, TypeError, ValueError):
             # torch has not registered the group, or it was made by hand.
             return {"cpu": "distlite"}
         return torch.distributed.BackendConfig(config).get_device_backend_map()
@@ -264,6 +294,52 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
             other.set_timeout(timeout)
 
     _set_default_timeout = set_timeout
+
+    # Groups whose members change: torch 2.14 calls these methods.
+    @property
+    def supports_reconfigure(self) -> bool:
+        """Whether the group was made with `enable_reconfigure`."""
+        self._check_single()
+        return bool(self._own.supports_reconfigure)
+
+    @raises_as_torch
+    def get_reconfigure_handle(self) -> str:
+        """Names this process for the next `reconfigure`."""
+        self._check_single()
+        return str(self._own.get_reconfigure_handle())
+
+    @raises_as_torch
+    def reconfigure(self, opts: Any) -> Any:
+        """Makes the group one of the processes with the handles in `opts`, which is
+        torch's `ReconfigureOptions` or distlite's."""
+        self._check_single()
+        self._own.reconfigure(opts)
+        known = torch.distributed.distributed_c10d._world.pg_group_ranks
+        if self in known:
+            known[self] = {rank: rank for rank in range(self.size())}
+        return EndedWork([])
+
+    def get_error(self) -> Any:
+        """Tells whether an earlier failure has broken the group."""
+        kind = self._own.get_error().name
+        return getattr(torch._C._distributed_c10d.ErrorType, kind)
+
+    def _check_single(self) -> None:
+        if len(self._names()) > 1:
+            raise RuntimeError(
+                "a group with multiple backends cannot be reconfigured, but "
+                f"{self.group_name} has {self._names()}"
+            )
+
+    def rank(self) -> int:
+        """Returns the rank of this process, which a reconfiguration may change."""
+        return self._own.rank()
+
+    def size(self) -> int:
+        """Returns the number of ranks, which a reconfiguration may change."""
+        return self._own.size()
+
+    getRank, getSize = rank, size
 
     def _set_sequence_number_for_group(self) -> None:
         """Does nothing: distlite numbers operations from the start."""
@@ -420,8 +496,9 @@ def _make_other(group: ProcessGroupDistlite, device: str, name: str) -> Any:
     return made
 
 
-def create(told: Any, _options: Any) -> ProcessGroupDistlite:
+def create(told: Any, options: Any) -> ProcessGroupDistlite:
     """Makes a group of the backend; called by torch."""
+    name = "enable_reconfigure"
     return ProcessGroupDistlite(
         told.store,
         told.group_rank,
@@ -429,6 +506,7 @@ def create(told: Any, _options: Any) -> ProcessGroupDistlite:
         told.timeout,
         told.group_id,
         told.global_ranks_in_group,
+        bool(getattr(told, name, False) or getattr(options, name, False)),
     )
 
 

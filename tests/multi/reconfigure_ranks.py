@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What processes do in the tests of groups that are reconfigured.  Does not import
+pytest."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+from nccl_ranks import FakeKit
+
+import distlite
+from distlite.distributed_c10d import (
+    ErrorType,
+    ReconfigureOptions,
+    _get_reconfigure_handle,
+    _reconfigure,
+    _supports_reconfigure,
+)
+from distlite.testing import mark
+
+LIMIT = 50.0
+
+
+def error_of(function: Callable[..., object], *args: Any, **named: Any) -> str:
+    try:
+        function(*args, **named)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+class Process:
+    """One process, and the store over which the processes tell each other handles."""
+
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        place: str,
+        hosts: int = 1,
+        backend: str = "gloo",
+        options: object = None,
+    ) -> None:
+        if hosts > 1:
+            os.environ["DISTLITE_HOST_HINT"] = f"host{rank % hosts}"
+        self.number, self.count, self.turn = rank, size, 0
+        self.store: distlite.Store
+        if place.startswith("/"):
+            self.store = distlite.FileStore(place, size)
+        else:
+            self.store = distlite.TCPStore("127.0.0.1", int(place), timeout=LIMIT)
+        distlite.init_process_group(
+            backend,
+            store=self.store,
+            rank=rank,
+            world_size=size,
+            timeout=LIMIT,
+            pg_options=options,
+            enable_reconfigure=True,
+        )
+        self.group = distlite.group.WORLD
+
+    def collect(self, who: Iterable[int] | None = None) -> list[str]:
+        """Returns the handles of these processes; all of them call it."""
+        self.turn += 1
+        self.store.set(f"handle/{self.turn}/{self.number}", _get_reconfigure_handle())
+        numbers = range(self.count) if who is None else who
+        return [
+            self.store.get(f"handle/{self.turn}/{n}", timeout=LIMIT).decode()
+            for n in numbers
+        ]
+
+    def meet(self, name: str) -> None:
+        self.store.set(f"{name}/{self.number}", "")
+        self.store.wait([f"{name}/{n}" for n in range(self.count)], LIMIT)
+
+    def check(self, rank: int, size: int) -> None:
+        """Fails unless the group has these numbers, and its operations work."""
+        assert self.group is distlite.group.WORLD
+        assert (distlite.get_rank(), distlite.get_world_size()) == (rank, size)
+        assert distlite.get_process_group_ranks(self.group) == list(range(size))
+        assert self.group.get_error() == ErrorType.SUCCESS
+        values = np.full(4, rank + 1.0)
+        distlite.all_reduce(values)
+        assert values.tolist() == [sum(range(1, size + 1))] * 4
+        if size > 1:
+            got = np.zeros(2)
+            to, of = (rank + 1) % size, (rank - 1) % size
+            works = [distlite.isend(values[:2] + rank, to), distlite.irecv(got, of)]
+            distlite.wait_all(works)
+            assert got.tolist() == [values[0] + of] * 2
+        last = np.full(3, float(rank))
+        distlite.broadcast(last, src=size - 1)
+        assert last.tolist() == [size - 1.0] * 3
+        everybody = [None] * size
+        distlite.all_gather_object(everybody, ("rank", rank))
+        assert everybody == [("rank", r) for r in range(size)]
+        part = distlite.new_group([size - 1])
+        if rank == size - 1:
+            distlite.barrier(part)
+        assert distlite.agree(True) == (True, ())
+
+
+def go_through_all(rank: int, world_size: int, place: str, apart: int) -> None:
+    """The scenarios of torch's test of fault tolerance, one after the other."""
+    here = Process(rank, world_size, place, apart)
+    last, middle = world_size - 1, world_size // 2
+    assert _supports_reconfigure() and here.group.supports_reconfigure
+    # Nothing works before.
+    assert (distlite.get_rank(), distlite.get_world_size()) == (rank, world_size)
+    assert "no members before the first _reconfigure()" in error_of(distlite.barrier)
+    handles = here.collect()
+    assert len(set(handles)) == world_size
+    assert _reconfigure(100, handles, timeout=timedelta(seconds=LIMIT)).wait()
+    here.check(rank, world_size)
+    # The same members.
+    before, handles = handles, here.collect()
+    assert not set(handles) & set(before)
+    _reconfigure(101, handles, hints={"kind": "same"})
+    here.check(rank, world_size)
+    # Without the last one, which then comes back; without one in the middle.
+    uuid = 200
+    for dropped in (last, middle, 0):
+        handles = here.collect()
+        rest = [n for n in range(world_size) if n != dropped]
+        if rank != dropped:
+            _reconfigure(uuid, [handles[n] for n in rest])
+            here.check(rest.index(rank), world_size - 1)
+        order = [*rest, dropped]
+        _reconfigure(uuid + 1, here.collect(order))
+        here.check(order.index(rank), world_size)
+        uuid += 2
+    # Each alone, all together, each alone.
+    for turn in range(2):
+        _reconfigure(300 + 10 * turn + rank, [_get_reconfigure_handle()])
+        here.check(0, 1)
+        _reconfigure(309 + 10 * turn, here.collect())
+        here.check(rank, world_size)
+    # Two halves, and a set, whose order is that of the handles.
+    handles = here.collect()
+    mine = range(middle) if rank < middle else range(middle, world_size)
+    _reconfigure(400 + (rank < middle), [handles[n] for n in mine])
+    here.check(mine.index(rank), len(mine))
+    handles = here.collect()
+    opts = ReconfigureOptions()
+    opts.uuid, opts.handles = 402, set(handles)
+    assert here.group.reconfigure(opts).is_completed()
+    here.check(sorted(handles).index(handles[rank]), world_size)
+    # After an abort.
+    here.group.abort()
+    assert here.group.get_error() == ErrorType.COMM_ERROR
+    _reconfigure(403, here.collect())
+    here.check(rank, world_size)
+    # After a timeout of one of them.
+    here.meet("before the timeout")
+    if rank == middle:
+        here.group.set_timeout(timedelta(milliseconds=50))
+        work = distlite.all_reduce(np.ones(4), async_op=True)
+        assert "timed out" in error_of(work.wait)
+        assert here.group.get_error() == ErrorType.TIMEOUT
+        assert "timed out" in error_of(distlite.all_reduce, np.ones(4))
+        here.group.set_timeout(timedelta(seconds=LIMIT))
+    here.meet("after the timeout")
+    _reconfigure(404, here.collect())
+    here.check(rank, world_size)
+    assert here.group.timeout == timedelta(seconds=LIMIT)
+    here.meet("over")
+
+
+def use_twice(rank: int, world_size: int, place: str) -> tuple[str, str]:
+    """A number that was used before is refused, and the group stays as it was."""
+    here = Process(rank, world_size, place)
+    _reconfigure(1, here.collect())
+    again = error_of(_reconfigure, 1, here.collect())
+    here.check(rank, world_size)
+    _reconfigure(10 + rank, [_get_reconfigure_handle()])
+    alone = error_of(_reconfigure, 10 + rank, [_get_reconfigure_handle()])
+    here.check(0, 1)
+    here.meet("over")
+    return again, alone
+
+
+def differ(rank: int, world_size: int, place: str) -> dict[str, Any]:
+    """One process has another list."""
+    here = Process(rank, world_size, place)
+    _reconfigure(0, here.collect())
+    here.check(rank, world_size)
+    handles = here.collect()
+    pids = [handle.split(":")[1] for handle in handles]
+    if rank == world_size - 1:
+        here.store.get("others wait", timeout=LIMIT)
+        handles.reverse()
+    elif here.store.add("waiting", 1) == world_size - 1:
+        here.store.set("others wait", "")
+    began = time.monotonic()
+    found = {"error": error_of(_reconfigure, 1, handles), "pids": pids}
+    found["took"] = time.monotonic() - began
+    found["after"] = error_of(distlite.barrier)
+    found["kind"] = here.group.get_error()
+    assert set(handles).isdisjoint(here.collect())
+    _reconfigure(2, here.collect())
+    here.check(rank, world_size)
+    here.meet("over")
+    return found
+
+
+def die_before(rank: int, world_size: int, place: str, apart: int) -> dict[str, Any]:
+    """A member of the list ends while the others wait for it, and they go on."""
+    here = Process(rank, world_size, place, apart)
+    _reconfigure(1, here.collect())
+    here.check(rank, world_size)
+    handles = here.collect()
+    last = world_size - 1
+    if rank == last:
+        mark("waiting")
+        here.store.wait(["reconfigure/2/met/0"], LIMIT)
+        os.kill(os.getpid(), signal.SIGKILL)
+    found = {"error": error_of(_reconfigure, 2, handles)}
+    found["after"] = error_of(distlite.barrier)
+    _reconfigure(3, here.collect(range(last)))
+    here.check(rank, last)
+    found["rank"] = distlite.get_rank()
+    return found
+
+
+def come_late(rank: int, world_size: int, place: str) -> str:
+    """One process does not come before the others have given up."""
+    here = Process(rank, world_size, place)
+    handles, error = here.collect(), ""
+    if rank != 1:
+        error = error_of(_reconfigure, 1, handles, timeout=0.3)
+    here.meet("given up")
+    if rank == 1:
+        error = error_of(_reconfigure, 1, handles)
+    _reconfigure(2, here.collect())
+    here.check(rank, world_size)
+    here.meet("over")
+    return error
+
+
+def replace_one(rank: int, world_size: int, place: str) -> float:
+    """A process that was not there before takes the place of one that was killed, while
+    another thread waits in the group."""
+    if rank == world_size - 1:
+        here = Process(0, 1, place)
+        here.store.get("killed", timeout=LIMIT)
+    else:
+        here = Process(rank, world_size - 1, place)
+        _reconfigure(1, here.collect())
+        here.check(rank, world_size - 1)
+        here.meet("first")
+        if rank == 0:
+            here.store.set("killed", "")
+            os.kill(os.getpid(), signal.SIGKILL)
+        errors: list[str] = []
+        values = np.ones(3)
+        thread = threading.Thread(
+            target=lambda: errors.append(error_of(distlite.all_reduce, values))
+        )
+        thread.start()
+        thread.join()
+        assert "rank 0" in errors[0], errors
+    here.number, here.count, here.turn = rank, world_size, 100
+    _reconfigure(2, here.collect(range(1, world_size)))
+    here.check(rank - 1, world_size - 1)
+    return distlite.get_rank()
+
+
+def churn(rank: int, world_size: int, place: str, seed: int) -> int:
+    """Random lists, some of which fail, one after the other."""
+    here = Process(rank, world_size, place)
+    choice = random.Random(seed)
+    good = 0
+    for uuid in range(30):
+        who = choice.sample(range(world_size), choice.randrange(1, world_size + 1))
+        kind = choice.choice(["good", "good", "good", "differ", "absent", "abort"])
+        odd = choice.choice(who)
+        handles = here.collect()
+        mine = [handles[n] for n in who]
+        if rank in who:
+            error = ""
+            if kind == "differ" and rank == odd and len(who) > 1:
+                mine.reverse()
+            if kind == "abort":
+                here.group.abort()
+            if kind != "absent" or rank != odd:
+                limit = 0.1 if kind == "absent" else LIMIT
+                error = error_of(_reconfigure, uuid, mine, timeout=limit)
+            fails = kind in ("differ", "absent") and len(who) > 1
+            assert bool(error) == (fails and (kind, rank) != ("absent", odd)), error
+            if not fails and kind != "absent":
+                here.check(who.index(rank), len(who))
+                good += 1
+        here.meet(f"turn {uuid}")
+    with suppress(distlite.DistError):
+        distlite.destroy_process_group()
+    return good
+
+
+def serve_devices(rank: int, world_size: int, place: str, backend: str) -> list[Any]:
+    """Each reconfiguration makes a communicator of its own, also after an operation
+    that a rank never came to."""
+    kit, found = FakeKit(), []
+    options = distlite.ProcessGroupNCCL.Options()
+    options.config.max_ctas = 8
+    here = Process(rank, world_size, place, 1, backend, options)
+    error = error_of(distlite.all_reduce, kit.put(np.ones(2)))
+    assert "no members before" in error, error
+    last = world_size - 1
+    for uuid in range(0, 8, 2):
+        _reconfigure(uuid, here.collect())
+        tensor = kit.put(np.full(3, rank + 1.0))
+        distlite.all_reduce(tensor)
+        found.append(kit.get(tensor)[0])
+        assert here.group.options.config.max_ctas == 8
+        here.meet(f"turn {uuid}")
+        if uuid == 4 and rank != last:
+            distlite.all_reduce(kit.put(np.ones(3)), async_op=True)
+        handles = here.collect()
+        if rank != last:
+            _reconfigure(uuid + 1, handles[:last])
+            tensor = kit.put(np.full(3, rank + 1.0))
+            distlite.all_reduce(tensor)
+            found.append(kit.get(tensor)[0])
+    here.meet("over")
+    return found
