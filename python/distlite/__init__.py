@@ -81,7 +81,7 @@ _LATER = {
     "groups.regroup": "shrink_group split split_group",
     "groups.stateless": "StatelessGroup stateless_group",
     "objects.safe_encode": "register_safe_type",
-    "shared": "shared_zeros shared_zeros_like",
+    "shared": "shared_zeros",
     "windows": "Window WindowLock",
 }
 
@@ -106,7 +106,7 @@ _UNLISTED = (
     "is_mpi_available is_nccl_available is_torchelastic_launched is_ucc_available "
     "is_xccl_available launch multiprocessing new_subgroups_by_enumeration "
     "record_comm reduce_op register_rendezvous_handler register_safe_type rendezvous "
-    "run set_debug_level set_debug_level_from_env set_safe_objects shared_zeros_like "
+    "run set_debug_level set_debug_level_from_env set_safe_objects "
     "stores supports_complex"
 )
 

@@ -82,7 +82,7 @@ from .groups.reconfigure import (
 from .groups.regroup import shrink_group, split, split_group
 from .groups.stateless import StatelessGroup, stateless_group
 from .objects.safe_encode import register_safe_type
-from .shared import shared_zeros, shared_zeros_like
+from .shared import shared_zeros
 from .windows import Window, WindowLock
 
 from . import data_parallel as data_parallel
@@ -126,6 +126,6 @@ __all__ = [
     "register_rendezvous_handler", "register_safe_type", "rendezvous", "scan",
     "scatter", "scatter_object_list", "scatter_v", "send", "send_object_list",
     "sendrecv", "set_debug_level", "set_debug_level_from_env", "set_safe_objects",
-    "set_timeout", "shared_zeros", "shared_zeros_like", "shrink_group", "split",
-    "split_group", "stateless_group", "supports_complex", "wait_all",
+    "set_timeout", "shared_zeros", "shrink_group", "split", "split_group",
+    "stateless_group", "supports_complex", "wait_all",
 ]

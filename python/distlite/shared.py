@@ -18,7 +18,7 @@ from . import _C
 from ._C import ProcessGroup
 from .groups.world import is_outside, world
 
-__all__ = ["shared_zeros", "shared_zeros_like"]
+__all__ = ["shared_zeros"]
 
 
 def shared_zeros(
@@ -82,24 +82,3 @@ def sizes_of(shape: Any, name: str = "shape") -> tuple[int, ...]:
         raise TypeError(
             f"{name} must be an integer or a sequence of integers, not {shape!r}"
         ) from None
-
-
-def shared_zeros_like(array: Any, group: ProcessGroup | None = None) -> np.ndarray:
-    """Makes an array as `shared_zeros` does, of the shape and dtype of another one.
-
-    Args:
-        array: The other array.
-        group: The group; None is the default group.
-
-    Returns:
-        A NumPy array of zeros.
-
-    Raises:
-        TypeError: The dtype holds Python objects.
-
-    Example:
-        >>> dist.shared_zeros_like(np.ones(3, np.float32))
-        array([0., 0., 0.], dtype=float32)
-    """
-    model = np.asarray(array)
-    return shared_zeros(model.shape, model.dtype, group)

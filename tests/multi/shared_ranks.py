@@ -61,7 +61,7 @@ def other_operations(rank: int, size: int) -> None:
     distlite.all_reduce(array.T, ReduceOp.MAX)
     distlite.all_reduce(array[:, ::2], ReduceOp.AVG)
     assert (array == 1).all()
-    gathered = distlite.shared_zeros_like(np.empty((size * 300, 1000), np.float32))
+    gathered = distlite.shared_zeros((size * 300, 1000), np.float32)
     distlite.all_gather_single(gathered, array)
     assert (gathered == 1).all()
     for sharers in (range(size), [0], range(1, size)):
