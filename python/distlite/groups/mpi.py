@@ -11,6 +11,7 @@ from .._C import DistBackendError, TCPStore
 from ..cluster import LAUNCHERS
 
 LOOPBACK = "127.0.0.1"
+EVERYWHERE = "0.0.0.0"
 
 
 def meet(timeout: timedelta, world_size: int = -1) -> tuple[TCPStore, int, int]:
@@ -19,6 +20,7 @@ def meet(timeout: timedelta, world_size: int = -1) -> tuple[TCPStore, int, int]:
 
     Starts MPI.  Rank 0 takes any free port, and MPI carries the address: of this host's
     own loopback for ranks that share its network, otherwise MASTER_ADDR or its name.
+    The server listens on loopback only if the launcher says that all ranks are here.
     DistBackendError if `world_size` or WORLD_SIZE names another size than MPI's.
     """
     source, asked = _asked_size(world_size)
@@ -30,7 +32,8 @@ def meet(timeout: timedelta, world_size: int = -1) -> tuple[TCPStore, int, int]:
     if asked and asked != size:
         raise _disagreement(source, asked, size)
     if rank == 0:
-        store = _store(LOOPBACK, 0, size, timeout, is_master=True)
+        host = LOOPBACK if _is_one_host(size) else EVERYWHERE
+        store = _store(host, 0, size, timeout, is_master=True)
         _C._mpi_tell(f"{_network()} {store.port} {_name()}", timeout)
         return store, rank, size
     network, port, name = _C._mpi_tell("", timeout).split(" ")
@@ -51,6 +54,11 @@ def _launched_size() -> int:
     names = (LAUNCHERS["Open MPI"][1], LAUNCHERS["MPI"][1])
     texts = [os.environ[name] for name in names if name in os.environ]
     return int(texts[0]) if texts and texts[0].isdecimal() else 0
+
+
+def _is_one_host(size: int) -> bool:
+    names = [names[3] for names in LAUNCHERS.values()]
+    return str(size) in [os.environ.get(name) for name in names]
 
 
 def _disagreement(source: str, asked: int, size: int) -> DistBackendError:
