@@ -274,6 +274,13 @@ dl_link_channel_step(dl_link_channel *channel)
     }
 }
 
+bool
+dl_link_channel_is_free(const dl_link_channel *channel)
+{
+    return channel->link.is_open && !channel->is_lost
+           && channel->out.start == channel->out.end;
+}
+
 size_t
 dl_link_channel_owed(const dl_link_channel *channel)
 {

@@ -48,6 +48,9 @@ void dl_link_channel_free(dl_link_channel *channel, bool is_inherited);
  * marks the channel as lost. */
 void dl_link_channel_step(dl_link_channel *channel);
 
+/* Returns true if the kernel probably accepts the next frame. */
+bool dl_link_channel_is_free(const dl_link_channel *channel);
+
 /* Returns the number of bytes that the kernel has not accepted yet. */
 size_t dl_link_channel_owed(const dl_link_channel *channel);
 

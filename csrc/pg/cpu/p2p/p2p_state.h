@@ -19,13 +19,13 @@
 enum dl_frame_kind {
     /* With all of the payload, its beginning, or nothing of it. */
     DL_FRAME_RTS = 1,
-    DL_FRAME_CTS = 2,
+    DL_FRAME_CTS = 2,    /* total: bytes of the sender's messages that are kept */
     DL_FRAME_REFUSE = 3, /* total, dtype and code: what the receive accepts */
     DL_FRAME_DATA = 4,   /* what follows of the payload */
     DL_FRAME_CANCEL = 5, /* the sender has cancelled it */
     DL_FRAME_STOP = 6,   /* the receiver has cancelled its receive */
-    /* As RTS, of a send that ends when its bytes are in the ring: it is neither
-     * accepted nor refused. */
+    /* As RTS, of a send that ends when its bytes are in the ring, or in the kernel's
+     * buffers: it is neither accepted nor refused. */
     DL_FRAME_EAGER = 7,
 };
 
@@ -57,6 +57,7 @@ typedef struct dl_message {
     /* of a send that has been offered */
     size_t allowed; /* bytes that may be copied before it is accepted */
     bool is_accepted;
+    uint64_t sent_ahead; /* the peer's, at that time */
     /* send over a link: completes when link->flushed has reached this */
     uint64_t drained_at;
     const dl_guard *guard; /* NULL: none */
@@ -89,6 +90,10 @@ typedef struct dl_p2p_peer {
     dl_buffer controls; /* frames without payload that found no room */
     bool is_gone;       /* as of the last dl_p2p_end_failed() */
     uint64_t kept;      /* bytes of its messages in `arrivals` */
+    /* Of messages over the link, in what they cost where they are kept: all that were
+     * sent without being accepted, how many of these had been when a message was sent
+     * that the rank has accepted, and what it kept then. */
+    uint64_t sent_ahead, known_ahead, kept_there;
 } dl_p2p_peer;
 
 static inline dl_message *

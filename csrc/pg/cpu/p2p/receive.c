@@ -98,7 +98,11 @@ take_in(dl_message *receive, const dl_frame *frame, const uint8_t *contents, siz
     receive->total = frame->total;
     receive->id = frame->id;
     if (frame->kind == DL_FRAME_RTS) {
-        dl_frame answer = {.id = frame->id, .kind = DL_FRAME_CTS};
+        dl_frame answer = {
+            .id = frame->id,
+            .kind = DL_FRAME_CTS,
+            .total = receive->engine->peers[receive->peer].kept,
+        };
         dl_p2p_control(receive->engine, receive->peer, &answer);
     }
     if (got > 0) {
@@ -257,9 +261,9 @@ dl_p2p_take_message(dl_p2p *engine, int source, const dl_received *received)
     bool is_ring = engine->peers[source].link == NULL;
     bool is_whole = frame->size == 0 || frame->size == frame->total;
     bool is_part = is_ring && frame->size <= room_for(engine, frame);
-    bool is_good = frame->kind == DL_FRAME_RTS
-                       ? is_whole || is_part
-                       : is_part && frame->total <= engine->window;
+    bool is_eager = is_ring ? is_part && frame->total <= engine->window
+                            : frame->size == frame->total;
+    bool is_good = frame->kind == DL_FRAME_RTS ? is_whole || is_part : is_eager;
 
     return is_good ? match_frame(engine, source, received)
                    : dl_p2p_reject(engine, source);

@@ -33,14 +33,25 @@ typedef struct opening {
     size_t allowed; /* bytes that may follow at once, with these */
 } opening;
 
-/* Returns true if a send to the rank need not wait to be accepted: it is on this host,
- * and receives its messages as fast as they come. */
+/* Returns what a message that waits for a receive costs its receiver. */
+static uint64_t
+cost_of(const dl_message *send)
+{
+    return sizeof(dl_arrival) + send->size;
+}
+
+/* Returns true if a send to the rank need not wait to be accepted: it receives its
+ * messages as fast as they come.  A rank of another host has said so with the last
+ * message that it accepted; what was sent after that may be kept, too. */
 static bool
 keeps_up(const dl_p2p_peer *peer)
 {
-    return dl_p2p_is_here(peer)
-           && atomic_load_explicit(&peer->rings.out.words->kept, memory_order_relaxed)
-                  <= MOST_KEPT;
+    uint64_t kept =
+        dl_p2p_is_here(peer)
+            ? atomic_load_explicit(&peer->rings.out.words->kept, memory_order_relaxed)
+            : peer->kept_there + (peer->sent_ahead - peer->known_ahead);
+
+    return kept <= MOST_KEPT;
 }
 
 /* The smallest part of a message that its sender waits for, and the most parts.  The
@@ -68,11 +79,14 @@ part_of(const dl_p2p *engine, const dl_message *send)
 static opening
 opening_of(const dl_p2p *engine, const dl_message *send)
 {
+    const dl_p2p_peer *peer = &engine->peers[send->peer];
     size_t size = send->size;
+    bool is_ahead = keeps_up(peer);
 
-    if (!keeps_up(&engine->peers[send->peer])) {
+    if (!is_ahead || !dl_p2p_is_here(peer)) {
         size_t first = size <= engine->eager ? size : 0;
-        return (opening){DL_FRAME_RTS, first, first};
+        bool is_whole = is_ahead && first == size;
+        return (opening){is_whole ? DL_FRAME_EAGER : DL_FRAME_RTS, first, first};
     }
     bool is_sent = size <= engine->window;
     size_t first = dl_min_size(size, part_of(engine, send));
@@ -107,6 +121,7 @@ sort_send(dl_p2p *engine, dl_message *send)
         /* A ring is memory that outlives this process, but the buffer of a link does
          * not: a send over a link ends only when the kernel has accepted everything, so
          * that not even _exit(2) right after it loses data. */
+        send->state = DL_MESSAGE_STREAMING;
         send->drained_at = peer->link->published;
         dl_list_remove(&send->node);
         dl_list_append(&peer->draining, &send->node);
@@ -163,6 +178,9 @@ offer_send(dl_p2p *engine, dl_message *send)
     send->moved = first.size;
     send->allowed = first.allowed;
     send->is_accepted = first.kind == DL_FRAME_EAGER;
+    dl_p2p_peer *peer = &engine->peers[send->peer];
+    peer->sent_ahead += send->is_accepted ? cost_of(send) : 0;
+    send->sent_ahead = peer->sent_ahead;
     sort_send(engine, send);
     return true;
 }
@@ -259,6 +277,8 @@ dl_p2p_take_cts(dl_p2p *engine, int source, const dl_frame *frame)
     if (send == NULL) {
         return; /* cancelled meanwhile: the CANCEL is on its way */
     }
+    engine->peers[source].kept_there = frame->total;
+    engine->peers[source].known_ahead = send->sent_ahead;
     if (is_small) {
         dl_p2p_end(send, DL_OK);
         return;
@@ -306,12 +326,14 @@ void
 dl_p2p_put(dl_message *send)
 {
     dl_p2p *engine = send->engine;
-    const dl_p2p_peer *peer = &engine->peers[send->peer];
+    dl_p2p_peer *peer = &engine->peers[send->peer];
+    bool is_free = peer->link == NULL || dl_link_channel_is_free(peer->link);
 
-    if (peer->link != NULL || peer->controls.size > 0) {
+    if (!is_free || peer->controls.size > 0) {
         dl_p2p_begin(engine);
     }
     (void)offer_queued(engine, send->peer);
+    (void)end_drained(peer);
     while (send->state == DL_MESSAGE_STREAMING && peer->link == NULL
            && stream_send(engine, send)) {
         sort_send(engine, send);
