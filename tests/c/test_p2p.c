@@ -1219,3 +1219,40 @@ CHECK_CASE(a_leaving_rank_need_not_have_met_a_larger_host)
     start_processes(&all, 9, come_and_go, NULL);
     join_processes(&all, 0);
 }
+
+/* A frame's size depends on the number of ranks on the sender's host, and so may be more
+ * than those of the receiver's host send each other ahead. */
+static void
+send_to_a_larger_host(int rank, const rank_processes *all, void *context)
+{
+    enum { COUNT = 7000 };
+    int64_t data[COUNT];
+
+    (void)context;
+    setenv(DL_HOST_HINT_VARIABLE, rank == 0 ? "a" : "b", 1);
+    dl_store *store = open_file_store(all);
+    dl_group *group = join_group(store, "g", rank, all->size);
+
+    for (int i = 0; i < COUNT; i++) {
+        data[i] = rank == 0 ? i : -1;
+    }
+    dl_call args = message(data, COUNT, 1 - rank, 1);
+    if (rank == 0) {
+        CHECK_OK(exchange_as(group, DL_SEND, &args, soon(), NULL));
+        CHECK_OK(send_to(group, 5, 1, 2));
+    } else if (rank == 1) {
+        CHECK_EQUAL(receive(group, 0, 2, NULL), 5);
+        CHECK_OK(exchange_as(group, DL_RECV, &args, soon(), NULL));
+        CHECK(data[0] == 0 && data[COUNT - 1] == COUNT - 1);
+    }
+    end(group);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(a_larger_host_keeps_the_messages_of_a_smaller_one)
+{
+    rank_processes all;
+
+    start_processes(&all, 18, send_to_a_larger_host, NULL);
+    join_processes(&all, 0);
+}

@@ -497,7 +497,7 @@ def _too_long(rank: int, world_size: int) -> None:
     last = world_size - 1
     if rank not in (0, last):
         return
-    for count in (5, 5000):
+    for count in (5, 50000):
         text = f"{8 * count} bytes does not fit into the 24 bytes"
         try:
             if rank == 0:

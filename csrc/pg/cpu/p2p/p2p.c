@@ -18,11 +18,8 @@
 #define MOST_CAPACITY ((size_t)2 << 20)
 #define MOST_OF_ALL ((size_t)64 << 20)
 
-/* The largest payloads of an RTS and of a DATA frame, and the parts of a ring that
- * these take at most. */
-#define MOST_EAGER ((size_t)16 << 10)
+/* The largest payload of a frame, and the part of a ring that it takes at most. */
 #define MOST_CHUNK ((size_t)60 << 10)
-#define EAGER_PART 16
 #define CHUNK_PART 8
 
 /* The largest message that begins with EAGER, and the part of the ring that it takes at
@@ -151,7 +148,6 @@ open_channels(dl_p2p *engine, void *memory)
     const dl_layout *layout = engine->options.layout;
     size_t capacity = capacity_for(dl_layout_count(layout, layout->host));
 
-    engine->eager = dl_min_size(capacity / EAGER_PART, MOST_EAGER);
     engine->chunk = dl_min_size(capacity / CHUNK_PART, MOST_CHUNK);
     engine->window = dl_min_size(capacity / WINDOW_PART, MOST_WINDOW);
     engine->large = dl_copy_cached_limit() / ARRAYS_IN_CACHE;

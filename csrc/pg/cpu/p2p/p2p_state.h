@@ -117,8 +117,7 @@ struct dl_p2p {
     uint32_t fork_generation;
     int rank;
     int size;
-    size_t eager;  /* largest payload that an RTS carries to another host */
-    size_t chunk;  /* largest payload of a frame in a ring, and of a DATA frame */
+    size_t chunk;  /* largest payload of a frame */
     size_t window; /* the largest message that is EAGER */
     size_t large;  /* arrays of as many bytes are written past the caches */
     dl_doorbell *bells;

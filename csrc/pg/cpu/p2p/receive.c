@@ -205,6 +205,8 @@ keep_arrival(dl_p2p *engine, int source, const dl_received *message)
 {
     const dl_frame *frame = message->frame;
     size_t room = room_for(engine, frame);
+    /* Another host has fewer ranks, and so larger frames. */
+    room = room < frame->size ? frame->size : room;
     dl_arrival *arrival = malloc(sizeof *arrival + room);
 
     if (arrival != NULL) {

@@ -84,7 +84,7 @@ opening_of(const dl_p2p *engine, const dl_message *send)
     bool is_ahead = keeps_up(peer);
 
     if (!is_ahead || !dl_p2p_is_here(peer)) {
-        size_t first = size <= engine->eager ? size : 0;
+        size_t first = size <= engine->chunk ? size : 0;
         bool is_whole = is_ahead && first == size;
         return (opening){is_whole ? DL_FRAME_EAGER : DL_FRAME_RTS, first, first};
     }
