@@ -493,7 +493,7 @@ def _from_anybody(rank: int, world_size: int) -> int:
 
 
 def _too_long(rank: int, world_size: int) -> None:
-    """An error of the receive, and of a send that has not ended; nothing else breaks."""
+    """An error of the receive, and of a send that has not ended; nothing else fails."""
     last = world_size - 1
     if rank not in (0, last):
         return
