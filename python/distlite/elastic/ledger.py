@@ -7,8 +7,9 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from os import urandom
-from typing import TypeVar
+from typing import TypeVar, get_args, get_origin, get_type_hints
 
 from .._C import DistError, DistNetworkError, DistStoreError, Store
 from ..groups.members import describe, is_known_dead
@@ -161,7 +162,7 @@ class Ledger:
 
     def _parsed(self, kind: type[_Kind], key: str, raw: str) -> _Kind:
         try:
-            return kind(**json.loads(raw))
+            return _checked(kind(**json.loads(raw)))
         except (ValueError, TypeError, RecursionError):
             shown = raw if len(raw) <= 60 else raw[:60] + "..."
             raise DistStoreError(
@@ -188,6 +189,28 @@ class Ledger:
             is_old = is_old and kind in _OF_EPOCHS
             if is_old or (kind == "beat" and rest in self.last.lost):
                 self.store.delete_key(key.removeprefix(prefix))
+
+
+_kinds_of = cache(get_type_hints)
+
+
+def _checked(found: _Kind) -> _Kind:
+    """Raises ValueError unless all fields have the types that they are declared with,
+    and each member's name its parts."""
+    names: list[str] = []
+    for name, kind in _kinds_of(type(found)).items():
+        value = getattr(found, name)
+        allowed = get_args(kind) or (kind,)
+        values = value if get_origin(kind) is list else [value]
+        if not isinstance(values, list) or not {*map(type, values)} <= {*allowed}:
+            raise ValueError(f"{name} is not of type {kind}")
+        if kind == list[str] or name == "id":
+            names += values
+    if any(name.count(":") != 3 for name in names):
+        raise ValueError("a name is not that of a member")
+    if isinstance(found, Record) and len(found.ranks) != len(found.members):
+        raise ValueError("members and ranks differ in number")
+    return found
 
 
 class _Turn:
