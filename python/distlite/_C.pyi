@@ -2011,11 +2011,6 @@ class _Window:
             async_op: Return a `Work` at once; the array is in use until its end.
             timeout: How long to wait for a rank on another host; None is the group's.
 
-        Raises:
-            ValueError: The elements do not lie in the memory of the rank, or the dtype
-                is another one.
-            DistBackendError: The rank has ended, or has closed the window.
-
         Example:
             >>> with dist.Window(4) as win:
             ...     win.put(np.ones(2), 1 - rank, offset=2)
@@ -2040,11 +2035,6 @@ class _Window:
             offset: The first element.
             async_op: Return a `Work` at once; the array is in use until its end.
             timeout: How long to wait for a rank on another host; None is the group's.
-
-        Raises:
-            ValueError: The elements do not lie in the memory of the rank, or the dtype
-                is another one.
-            DistBackendError: The rank has ended, or has closed the window.
 
         Example:
             >>> with dist.Window(np.arange(4)) as win:
@@ -2111,9 +2101,6 @@ class _Window:
             rank: The rank whose memory was accessed; None means all ranks.
             timeout: How long to wait; None is the group's.
 
-        Raises:
-            DistBackendError: The rank has ended.
-
         Example:
             >>> with dist.Window(2) as win:
             ...     win.put(np.ones(2), 1)
@@ -2127,9 +2114,6 @@ class _Window:
 
         Args:
             timeout: How long to wait for the others; None is the group's.
-
-        Raises:
-            DistBackendError: A rank has ended, or the timeout has passed.
 
         Example:
             >>> with dist.Window(1, dtype=int) as win:

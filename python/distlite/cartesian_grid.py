@@ -155,7 +155,6 @@ class Cartesian:
             None, or with `async_op` a list of `Work`, one for each message.
 
         Raises:
-            TypeError: Something is not an array.
             ValueError: There is not one output for each place.
             DistBackendError: A neighbour failed, or sends an array of another dtype or
                 a larger one.
@@ -192,7 +191,6 @@ class Cartesian:
             None, or with `async_op` a list of `Work`, one for each message.
 
         Raises:
-            TypeError: Something is not an array.
             ValueError: There is not one output and one input for each place.
             DistBackendError: A neighbour failed, or sends an array of another dtype or
                 a larger one.

@@ -69,7 +69,9 @@ class Window(_C._Window):
 
     Ranks are ranks in the group. Offsets and numbers of elements are those of the
     window's dtype, in C order. An access that would reach beyond a rank's memory, or an
-    array of another dtype, is refused before anything is written.
+    array of another dtype, raises ValueError before anything is written. Every method
+    raises DistBackendError if the rank has ended or has closed the window, or the
+    timeout has passed.
 
     A put and a get move bytes, and are not atomic. Updates (`accumulate`,
     `get_accumulate`, `fetch_and_op`, `compare_and_swap`) are atomic element by element
@@ -185,9 +187,6 @@ class Window(_C._Window):
             `out`, or a NumPy array of the shape of `array`; with `async_op` a `Work`,
             whose `result()` has it.
 
-        Raises:
-            DistBackendError: A rank has ended, or the timeout has passed.
-
         Example:
             >>> with dist.Window(2) as win:
             ...     before = win.get_accumulate(np.ones(2), rank, "replace")
@@ -221,7 +220,6 @@ class Window(_C._Window):
 
         Raises:
             ValueError: The value is not one of the window's dtype.
-            DistBackendError: A rank has ended, or the timeout has passed.
 
         Example:
             >>> with dist.Window(1, dtype=int) as win:
@@ -261,7 +259,6 @@ class Window(_C._Window):
 
         Raises:
             ValueError: A value is not one of the window's dtype.
-            DistBackendError: A rank has ended, or the timeout has passed.
 
         Example:
             >>> with dist.Window(1, dtype=int) as win:

@@ -206,8 +206,9 @@ def broadcast_object_list(
         safe: Whether only data may travel; None: what `set_safe_objects` has set.
 
     Raises:
-        TypeError: An object of this rank is not data, in safe mode; otherwise what
-            pickling raises. The other ranks raise DistBackendError.
+        TypeError: As in every collective of objects, an object of this rank is not
+            data, in safe mode; otherwise what pickling raises. The other ranks raise
+            DistBackendError.
         DistBackendError: A rank failed or did not arrive in time; the lists have
             different lengths; or an object could not be sent or loaded. Every rank
             raises, but for an object that cannot be loaded, which is an error on that
@@ -260,11 +261,7 @@ def all_gather_object(
         safe: Whether only data may travel; None: what `set_safe_objects` has set.
 
     Raises:
-        TypeError: An object of this rank is not data, in safe mode; otherwise what
-            pickling raises. The other ranks raise DistBackendError.
         IndexError: The list is too short for the ranks of the group.
-        DistBackendError: A rank failed or did not arrive in time, or an object could
-            not be sent or loaded.
 
     Example:
         >>> names = [None, None]
@@ -351,14 +348,10 @@ def gather_object(
         safe: Whether only data may travel; None: what `set_safe_objects` has set.
 
     Raises:
-        TypeError: An object of this rank is not data, in safe mode; otherwise what
-            pickling raises. The other ranks raise DistBackendError.
         ValueError: The list is missing on the destination or given elsewhere, where the
             other ranks raise DistBackendError; or the destination is not a member of
             the group.
         IndexError: The list is too short for the ranks of the group.
-        DistBackendError: A rank failed or did not arrive in time, or an object could
-            not be sent or loaded.
 
     Example:
         >>> found = [None, None] if rank == 0 else None
@@ -404,13 +397,9 @@ def scatter_object_list(
         safe: Whether only data may travel; None: what `set_safe_objects` has set.
 
     Raises:
-        TypeError: An object of this rank is not data, in safe mode; otherwise what
-            pickling raises. The other ranks raise DistBackendError.
         ValueError: The input list is missing on the source or has another length, where
             the other ranks raise DistBackendError; the output list is empty; or the
             source is not a member of the group.
-        DistBackendError: A rank failed or did not arrive in time, or an object could
-            not be sent or loaded.
 
     Example:
         >>> own = [None]
