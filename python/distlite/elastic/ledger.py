@@ -7,9 +7,8 @@ import json
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from os import urandom
-from typing import TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from .._C import DistError, DistNetworkError, DistStoreError, Store
 from ..groups.members import describe, is_known_dead
@@ -191,17 +190,19 @@ class Ledger:
                 self.store.delete_key(key.removeprefix(prefix))
 
 
-_kinds_of = cache(get_type_hints)
+_TYPES: dict[type, dict[str, Any]] = {
+    kind: get_type_hints(kind) for kind in (Record, Arrival)
+}
 
 
 def _checked(found: _Kind) -> _Kind:
     """Raises ValueError unless all fields have the types that they are declared with,
     and each member's name its parts."""
     names: list[str] = []
-    for name, kind in _kinds_of(type(found)).items():
-        value = getattr(found, name)
-        allowed = get_args(kind) or (kind,)
-        values = value if get_origin(kind) is list else [value]
+    for name, kind in _TYPES[type(found)].items():
+        value: Any = getattr(found, name)
+        allowed: tuple[Any, ...] = get_args(kind) or (kind,)
+        values: Any = value if get_origin(kind) is list else [value]
         if not isinstance(values, list) or not {*map(type, values)} <= {*allowed}:
             raise ValueError(f"{name} is not of type {kind}")
         if kind == list[str] or name == "id":
