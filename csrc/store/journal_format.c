@@ -98,8 +98,10 @@ dl_change_put(dl_buffer *out, dl_change change)
     }
 }
 
-int
-dl_change_take(dl_reader *reader, dl_change *change)
+/* Takes the next record, which points into the reader's bytes.  Returns 1, 0 at the
+ * end, and -1 if the bytes are no record. */
+static int
+take_change(dl_reader *reader, dl_change *change)
 {
     uint8_t kind;
 
@@ -226,7 +228,7 @@ read_records(dl_bytes records, uint64_t offset,
     dl_change change;
     int taken;
 
-    while ((taken = dl_change_take(&reader, &change)) == 1) {
+    while ((taken = take_change(&reader, &change)) == 1) {
         DL_TRY(apply(context, &change));
         contents->changes++;
     }

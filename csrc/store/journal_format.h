@@ -77,10 +77,6 @@ dl_status dl_change_reserve(dl_buffer *changes, size_t size);
 
 void dl_change_put(dl_buffer *out, dl_change change);
 
-/* Takes the next record, which points into the reader's bytes.  Returns 1, 0 at the
- * end, and -1 if the bytes are no record. */
-int dl_change_take(dl_reader *reader, dl_change *change);
-
 typedef struct dl_journal_contents {
     uint8_t identity[DL_JOURNAL_IDENTITY_SIZE];
     uint64_t size; /* bytes up to the end of the last whole frame; 0: no head */

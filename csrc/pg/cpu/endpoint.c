@@ -128,19 +128,13 @@ open_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
     contact->tls_mode = dl_tls_mode_of(endpoint->tls);
 }
 
-dl_status
-dl_host_check_memory(void)
-{
-    DL_TRY(dl_segment_check());
-    return dl_local_check_user();
-}
-
 /* Checks the two requirements for sharing memory: memory whose descriptor can be
  * passed, and a socket to which this process can send. */
 static dl_status
 try_to_share(dl_endpoint *endpoint, dl_contact *contact)
 {
-    DL_TRY(dl_host_check_memory());
+    DL_TRY(dl_segment_check());
+    DL_TRY(dl_local_check_user());
     DL_TRY(dl_local_listen(contact->way.token, contact->socket, &endpoint->listener));
     return dl_local_check(contact->socket);
 }

@@ -85,9 +85,6 @@ typedef struct dl_endpoint {
 /* Fills in the identity of the calling thread's host. */
 void dl_host_own(dl_host *host);
 
-/* Checks whether this process can share memory and pass its descriptor on. */
-dl_status dl_host_check_memory(void);
-
 /* Checks the settings for transport and interfaces, for groups that need no endpoint.
  * Returns DL_NETWORK if they name something that does not exist. */
 dl_status dl_endpoint_check_settings(void);

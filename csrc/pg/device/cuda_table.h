@@ -55,8 +55,6 @@ _Static_assert(sizeof(dl_cuda_pointer) == 88, "fixed by CUDA 13");
     X(event_query, cudaEventQuery, int, (void *))                                 \
     X(event_destroy, cudaEventDestroy, int, (void *))                             \
     X(stream_synchronize, cudaStreamSynchronize, int, (void *))                   \
-    X(memory_new, cudaMalloc, int, (void **, size_t))                             \
-    X(memory_free, cudaFree, int, (void *))                                       \
     X(memory_new_ordered, cudaMallocAsync, int, (void **, size_t, void *))        \
     X(memory_free_ordered, cudaFreeAsync, int, (void *, void *))                  \
     X(host_new, cudaHostAlloc, int, (void **, size_t, unsigned))                  \
