@@ -29,7 +29,7 @@ typedef struct operation {
 } operation;
 
 static const char *
-name_of(const operation *self)
+operation_name(const operation *self)
 {
     return dl_op_type_name(self->context.fingerprint.op);
 }
@@ -40,7 +40,7 @@ fail_busy(const operation *self)
     return dl_fail(DL_TIMEOUT,
                    "%s in group %s timed out after %" PRId64
                    "ms: an earlier operation in this group has not ended",
-                   name_of(self), self->group->name,
+                   operation_name(self), self->group->name,
                    self->context.deadline.limit / DL_MILLISECOND);
 }
 
@@ -63,7 +63,7 @@ run_in_backend(const operation *self)
 
     return entry == NULL
                ? dl_fail(DL_UNSUPPORTED, "the %s backend of group %s has no %s",
-                         ops->name, self->group->name, name_of(self))
+                         ops->name, self->group->name, operation_name(self))
                : entry(self->backend, &self->context, self->call);
 }
 
@@ -79,7 +79,7 @@ break_group(const operation *self)
         cause.status = DL_CANCELLED;
         snprintf(cause.text, sizeof cause.text,
                  "group %s is broken: %s #%" PRIu64 " was interrupted", group->name,
-                 name_of(self), self->context.sequence);
+                 operation_name(self), self->context.sequence);
     } else {
         snprintf(cause.text, sizeof cause.text, "group %.200s is broken: %.1800s",
                  group->name, error->text);

@@ -69,7 +69,8 @@ dl_status dl_table_queue_put_back(dl_table *table, dl_bytes key, dl_blob *item);
 int64_t dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item);
 
 /* Applies a recorded change; ignores those that are not of the table.  Fails as the
- * function that made the change.  A popped item replaces the reference in `*popped`, which the caller owns. */
+ * function that made the change.  A popped item replaces the reference in `*popped`,
+ * which the caller owns. */
 dl_status dl_table_apply(dl_table *table, const dl_change *change, dl_blob **popped);
 
 int64_t dl_table_queue_size(const dl_table *table, dl_bytes key);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The UCC backend, for arrays in the CPU's memory.  The library is loaded at run time.  The ranks meet through the store: there is a team for each group,
- * and one context for all groups that are made out of one another, unless
- * TORCH_UCC_SHARED_COMM=0 gives each its own.  UCC moves data
- * only while it is called, so a thread that waits for an operation drives it: awake for
- * as long as the operation should take, then between short sleeps.  UCC cannot cancel
+ * The UCC backend, for arrays in the CPU's memory.  The library is loaded at run time.
+ * The ranks meet through the store: there is a team for each group, and one context for
+ * all groups that are made out of one another, unless TORCH_UCC_SHARED_COMM=0 gives each
+ * its own.  UCC moves data only while it is called, so a thread that waits for an
+ * operation drives it: awake for as long as it should take, then between short sleeps.  UCC cannot cancel
  * what it has begun: an operation that is given up makes the context unusable, and with
  * it all of its groups.
  *

@@ -104,9 +104,10 @@ enum {
 
 /* Exports the object through `__dlpack__`, with `stream` if its memory is ordered by
  * streams.  Returns 1 if `view` is set; it borrows from `*capsule` and `dimensions`,
- * which must outlive it.  Returns 0 if the object has no `__dlpack__`, and -1 with an exception set on failure, for example for memory of an
- * unsupported device.  `parameter` names the argument in error messages.  `*capsule` is
- * a new reference or NULL in every case. */
+ * which must outlive it.  Returns 0 if the object has no `__dlpack__`, and -1 with an
+ * exception set on failure, for example for memory of an unsupported device.
+ * `parameter` names the argument in error messages.  `*capsule` is a new reference or
+ * NULL in every case. */
 int dlpy_dlpack_view(PyObject *object, const char *parameter, intptr_t stream,
                      dl_tensor *view, dlpy_dimensions *dimensions, PyObject **capsule);
 

@@ -143,7 +143,8 @@ warn_if_open(const dl_master *master, const dl_tcp_store_options *options,
 /* Starts a server on `fd`, which it takes, also on failure.  If TLS proves the token,
  * it is not proved again inside the connection. */
 static dl_status
-serve(const dl_tcp_store_options *options, dl_tls *tls, int fd, dl_master **master)
+start_serving(const dl_tcp_store_options *options, dl_tls *tls, int fd,
+              dl_master **master)
 {
     dl_master *made = calloc(1, sizeof *made);
 
@@ -233,7 +234,7 @@ dl_master_start(const dl_tcp_store_options *options, dl_tls *tls, dl_deadline de
     }
     dl_status status = open_listener(options, deadline, &fd);
     if (status == DL_OK) {
-        return serve(options, tls, fd, master);
+        return start_serving(options, tls, fd, master);
     }
     /* Another thread may have started a server on this port since join_shared()
      * failed. */

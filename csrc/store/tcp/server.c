@@ -94,7 +94,7 @@ serve_client(dl_watch *watch, uint32_t events)
 }
 
 static void
-admit(dl_server *server, int fd, bool is_local)
+admit_client(dl_server *server, int fd, bool is_local)
 {
     connection *client = calloc(1, sizeof *client);
 
@@ -123,7 +123,7 @@ accept_some(dl_watch *watch, uint32_t events)
      * wait. */
     for (int left = DL_ACCEPTOR_ROUND;
          left > 0 && (fd = dl_acceptor_next(&one->acceptor)) >= 0; left--) {
-        admit(server, fd, one->acceptor.is_local);
+        admit_client(server, fd, one->acceptor.is_local);
     }
     if (one->acceptor.is_starved || (events & DL_LOOP_BROKEN) != 0) {
         /* The listening socket stays readable, so the loop would spin on it. */

@@ -168,13 +168,13 @@ dl_session_fini(dl_session *session)
 }
 
 static void
-admit(dl_session *session)
+end_handshake(dl_session *session)
 {
     session->client.phase = DL_PHASE_SERVING;
     end_limit(session);
 }
 
-/* Checks the magic number.  Until then serve() accepts no other opcode, so that a
+/* Checks the magic number.  Until then serve_requests() accepts no other opcode, so a
  * foreign client can make the server execute nothing and hold nothing. */
 static dl_status
 validate(dl_session *session, const dl_store_request *request)
@@ -188,7 +188,7 @@ validate(dl_session *session, const dl_store_request *request)
     }
     session->client.phase = DL_PHASE_PROVING;
     if (session->hub->secret == NULL) {
-        admit(session);
+        end_handshake(session);
     }
     return DL_OK;
 }
@@ -251,7 +251,7 @@ prove(dl_session *session, dl_bytes bytes, size_t *size)
     if (session->proof->stage == DL_PROOF_DONE) {
         free(session->proof);
         session->proof = NULL;
-        admit(session);
+        end_handshake(session);
     }
     return taken;
 }
@@ -265,7 +265,7 @@ has_too_much_output(const dl_session *session)
 /* Answers the complete requests at the front of `bytes` and removes them.  On return
  * the cursor decodes the request that `bytes` then begins with. */
 static dl_status
-serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
+serve_requests(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
 {
     dl_store_request request;
 
@@ -327,7 +327,7 @@ serve_held(dl_session *session)
 
     /* The held bytes are moved once, after all complete requests are served: many small
      * ones would otherwise be moved once each. */
-    DL_TRY(serve(session, &partial->cursor, &bytes));
+    DL_TRY(serve_requests(session, &partial->cursor, &bytes));
     if (bytes.size == 0) {
         drop_partial(session);
         return DL_OK;
@@ -364,7 +364,7 @@ take_in(dl_session *session, dl_bytes bytes)
     }
     dl_wire_cursor cursor = {0};
     if (session->client.phase != DL_PHASE_STALLED) {
-        DL_TRY(serve(session, &cursor, &bytes));
+        DL_TRY(serve_requests(session, &cursor, &bytes));
     }
     return bytes.size > 0 ? dl_partial_new(&cursor, bytes, &session->partial) : DL_OK;
 }

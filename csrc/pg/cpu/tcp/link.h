@@ -4,7 +4,8 @@
  * different uses need not be distinguished.  It is made when it is first needed: the
  * higher of the two ranks connects, the lower accepts.  While the lower rank waits for
  * the connection, it checks with a probe, a second connection, whether the other rank
- * is alive; so does a rank that has waited long for bytes of an open link.  A link never blocks, and knows bytes, not frames. */
+ * is alive; so does a rank that has waited long for bytes of an open link.  A link never
+ * blocks, and knows bytes, not frames. */
 #ifndef DISTLITE_PG_CPU_TCP_LINK_H
 #define DISTLITE_PG_CPU_TCP_LINK_H
 
