@@ -20,6 +20,11 @@
  * onto one core, where spinning would delay the answer. */
 #define POLL_SPAN (50 * INT64_C(1000))
 
+/* If yielding takes longer than that span, other programs use the core: a thread that
+ * sleeps gets it back at once when there is data, one that yields only in its turn, after
+ * milliseconds.  So the thread does not poll for this time. */
+#define SHARED_CORE_SPAN (100 * DL_MILLISECOND)
+
 /* A rank that fails must not be delayed by its farewells. */
 #define FAREWELL_PATIENCE (100 * DL_MILLISECOND)
 
@@ -533,10 +538,27 @@ sleep_for_news(dl_traffic *self)
     }
 }
 
+/* Returns whether to poll again, before `*until`, which it sets if it is 0. */
+static bool
+polls_on(dl_traffic *self, int64_t *until)
+{
+    int64_t now = dl_now();
+
+    *until = *until == 0 ? now + POLL_SPAN : *until;
+    if (!self->options.may_spin || now < self->poll_after || now >= *until) {
+        return false;
+    }
+    sched_yield();
+    int64_t later = dl_now();
+    if (later - now > POLL_SPAN) {
+        self->poll_after = later + SHARED_CORE_SPAN;
+    }
+    return true;
+}
+
 static dl_status
 wait_for_stage(dl_traffic *traffic, uint32_t stage)
 {
-    int64_t span = traffic->options.may_spin ? POLL_SPAN : 0;
     int64_t until = 0;
 
     traffic->awaited = stage;
@@ -555,10 +577,7 @@ wait_for_stage(dl_traffic *traffic, uint32_t stage)
             until = 0;
             continue;
         }
-        int64_t now = dl_now();
-        until = until == 0 ? now + span : until;
-        if (now < until) {
-            sched_yield();
+        if (polls_on(traffic, &until)) {
             continue;
         }
         DL_TRY(check_wait(traffic));

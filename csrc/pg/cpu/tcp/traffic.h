@@ -56,8 +56,9 @@ typedef struct dl_traffic {
     const dl_op_context *op;
     uint64_t sequence; /* of the last operation that has ended */
     uint32_t stage;
-    uint32_t awaited; /* the stage that the rank waits for */
-    bool is_silent;   /* the farewells were sent */
+    uint32_t awaited;   /* the stage that the rank waits for */
+    int64_t poll_after; /* until then waits sleep at once */
+    bool is_silent;     /* the farewells were sent */
     /* any thread */
     atomic_bool is_busy; /* a thread is in an operation, or sends farewells */
     atomic_bool is_ended;
