@@ -44,6 +44,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ranks-per-host", type=int, default=1)
     parser.add_argument("--ops", nargs="*", default=OPS, choices=OPS)
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES, help="bytes")
+    parser.add_argument("--calls", type=int, default=20, help="most of a cell")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--torch", help="an interpreter with torch")
@@ -55,12 +56,14 @@ def parse() -> argparse.Namespace:
 
 def cells_of(options: argparse.Namespace) -> str:
     """The peer's cells: fewer calls of larger arrays."""
+
+    def calls_of(size: int) -> int:
+        return min(options.calls, 20 if size <= KIB else 5 if size <= MIB else 2)
+
     sized = [
-        f"{op}:{size}:{20 if size <= KIB else 5 if size <= MIB else 2}"
-        for op in options.ops
-        for size in options.sizes
+        f"{op}:{size}:{calls_of(size)}" for op in options.ops for size in options.sizes
     ]
-    return ",".join(["barrier:0:20", *sized])
+    return ",".join([f"barrier:0:{calls_of(0)}", *sized])
 
 
 def run(python: str, module: str, hosts: int, options: argparse.Namespace) -> dict:
@@ -86,6 +89,22 @@ def name_of(cell: str) -> str:
     return f"{op} {size_text(int(size))}" if size and size != "0" else op
 
 
+def summary(everything: dict[str, dict[str, dict[str, list[float]]]]) -> str:
+    """A row for each cell, and a column for each number of hosts, with distlite's time
+    and its ratio to gloo's."""
+    cells = list(dict.fromkeys(cell for found in everything.values() for cell in found))
+    rows = [["", *(f"{hosts} hosts" for hosts in everything)]]
+    rows.append(["---"] * len(rows[0]))
+    for cell in cells:
+        row = [name_of(cell)]
+        for found in everything.values():
+            sides = found.get(cell, {})
+            ours, theirs = (median(sides.get(side, [])) for side in MODULES)
+            row.append(f"{ours:.3g} ({ours / theirs:.2f})" if ours and theirs else "-")
+        rows.append(row)
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
 def main() -> None:
     options = parse()
     pythons = {"distlite": sys.executable, "torch": find_torch_python(options.torch)}
@@ -106,6 +125,9 @@ def main() -> None:
         print(f"\n{hosts} hosts of {options.ranks_per_host}")
         print(table(["milliseconds", "distlite", "torch gloo", "ratio"], rows))
         everything[str(hosts)] = {cell: dict(sides) for cell, sides in found.items()}
+    print(
+        f"\ndistlite's milliseconds, and the ratio to gloo's\n\n{summary(everything)}"
+    )
     print(f"results: {write_json('hosts_many', {'hosts': everything}, [])}")
 
 
