@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <assert.h>
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -342,13 +343,12 @@ dl_local_check(const char *name)
 }
 
 dl_status
-dl_local_service_listen(char name[DL_LOCAL_NAME_SIZE], int *fd)
+dl_local_service_listen_at(const char *name, int *fd)
 {
     struct sockaddr_un address;
     int made;
 
     DL_TRY(dl_local_check_user());
-    DL_TRY(make_name(name));
     DL_TRY(open_socket(SOCK_STREAM, &made));
     socklen_t size = address_of(name, &address);
     if (bind(made, (struct sockaddr *)&address, size) < 0
@@ -359,6 +359,29 @@ dl_local_service_listen(char name[DL_LOCAL_NAME_SIZE], int *fd)
     }
     *fd = made;
     return DL_OK;
+}
+
+dl_status
+dl_local_service_listen(char name[DL_LOCAL_NAME_SIZE], int *fd)
+{
+    DL_TRY(make_name(name));
+    return dl_local_service_listen_at(name, fd);
+}
+
+bool
+dl_local_service_is_name(dl_bytes name)
+{
+    const dl_bytes prefix = DL_LITERAL("distlite-");
+
+    if (name.size != DL_LOCAL_NAME_SIZE - 1 || !dl_bytes_start_with(name, prefix)) {
+        return false;
+    }
+    for (size_t i = prefix.size; i < name.size; i++) {
+        if (!isxdigit(name.data[i])) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Returns the credentials of the process that called connect(2), or listen(2), at the

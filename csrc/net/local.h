@@ -83,6 +83,13 @@ dl_status dl_local_accept(int listener, const uint8_t key[DL_LOCAL_KEY_SIZE], in
  * makes streams.  Strangers can connect as well: see dl_local_service_check(). */
 dl_status dl_local_service_listen(char name[DL_LOCAL_NAME_SIZE], int *fd);
 
+/* The same with a name that the caller knows from dl_local_service_listen(), or has made
+ * like one (dl_local_service_is_name()): of a process that takes the place of another. */
+dl_status dl_local_service_listen_at(const char *name, int *fd);
+
+/* Returns whether dl_local_service_listen() may have made the name. */
+bool dl_local_service_is_name(dl_bytes name);
+
 /* Connects to the service of this name; never waits.  DL_NOT_FOUND: there is none in
  * this network namespace, it is a process of another user, or a sandbox does not let
  * this process connect.  DL_TIMEOUT: too many connections wait to be accepted. */

@@ -82,6 +82,7 @@ _LATER = {
     "groups.stateless": "StatelessGroup stateless_group",
     "objects.safe_encode": "register_safe_type",
     "shared": "shared_zeros",
+    "stores.relay": "StoreRelay store_relay",
     "windows": "Window WindowLock",
 }
 
@@ -99,7 +100,7 @@ _UNLISTED = (
     "BackendConfig BarrierOptions BroadcastOptions DebugLevel GatherOptions "
     "GroupMember GroupName Hooks Message Operation ProcessGroupGloo "
     "ProcessGroupNCCL QueueEmptyError ReduceOptions ReduceScatterOptions "
-    "ScatterOptions StatelessGroup WindowLock all_gather_coalesced "
+    "ScatterOptions StatelessGroup StoreRelay WindowLock all_gather_coalesced "
     "all_reduce_coalesced best_backend breakpoint collect_all cuda_stream "
     "default_pg_timeout device_mesh distributed_c10d get_backend_config "
     "get_debug_level get_default_backend_for_device get_pg_count is_gloo_available "
@@ -107,7 +108,7 @@ _UNLISTED = (
     "is_xccl_available launch multiprocessing new_subgroups_by_enumeration "
     "record_comm reduce_op register_rendezvous_handler register_safe_type rendezvous "
     "run set_debug_level set_debug_level_from_env set_safe_objects "
-    "stores supports_complex"
+    "store_relay stores supports_complex"
 )
 
 

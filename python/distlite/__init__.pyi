@@ -83,6 +83,7 @@ from .groups.regroup import shrink_group, split, split_group
 from .groups.stateless import StatelessGroup, stateless_group
 from .objects.safe_encode import register_safe_type
 from .shared import shared_zeros
+from .stores.relay import StoreRelay, store_relay
 from .windows import Window, WindowLock
 
 from . import data_parallel as data_parallel
@@ -105,12 +106,12 @@ __all__ = [
     "GatherOptions", "GroupMember", "GroupName", "HashStore", "Hooks", "Message",
     "Operation", "P2POp", "PrefixStore", "ProcessGroup", "ProcessGroupGloo",
     "ProcessGroupNCCL", "QueueEmptyError", "ReduceOp", "ReduceOptions",
-    "ReduceScatterOptions", "ScatterOptions", "StatelessGroup", "Store", "TCPStore",
-    "Window", "WindowLock", "Work", "agree", "all_gather", "all_gather_arrays",
-    "all_gather_coalesced", "all_gather_into_tensor", "all_gather_object",
-    "all_gather_single", "all_reduce", "all_reduce_coalesced", "all_to_all",
-    "all_to_all_single", "barrier", "batch_isend_irecv", "best_backend", "breakpoint",
-    "broadcast", "broadcast_object_list", "collect_all", "cuda_stream",
+    "ReduceScatterOptions", "ScatterOptions", "StatelessGroup", "Store", "StoreRelay",
+    "TCPStore", "Window", "WindowLock", "Work", "agree", "all_gather",
+    "all_gather_arrays", "all_gather_coalesced", "all_gather_into_tensor",
+    "all_gather_object", "all_gather_single", "all_reduce", "all_reduce_coalesced",
+    "all_to_all", "all_to_all_single", "barrier", "batch_isend_irecv", "best_backend",
+    "breakpoint", "broadcast", "broadcast_object_list", "collect_all", "cuda_stream",
     "default_pg_timeout", "destroy_process_group", "exscan", "gather", "gather_object",
     "gather_single", "gather_v", "get_backend", "get_backend_config",
     "get_debug_level", "get_default_backend_for_device", "get_global_rank",
@@ -127,5 +128,5 @@ __all__ = [
     "scatter", "scatter_object_list", "scatter_v", "send", "send_object_list",
     "sendrecv", "set_debug_level", "set_debug_level_from_env", "set_safe_objects",
     "set_timeout", "shared_zeros", "shrink_group", "split", "split_group",
-    "stateless_group", "supports_complex", "wait_all",
+    "stateless_group", "store_relay", "supports_complex", "wait_all",
 ]

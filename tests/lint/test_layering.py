@@ -42,6 +42,7 @@ MAY_INCLUDE = {
         *(*_PG, "pg/record/*.h", "pg/agree/*.h", "pg/device/*.h", "pg/*/*_backend.h"),
         "store/*_store.h",
         "store/tcp/tcp_store.h",
+        "store/tcp/relay.h",
     ),
 }
 

@@ -18,7 +18,7 @@ static int (*const parts[])(PyObject *module) = {
     dlpy_add_failure_report,   dlpy_add_library_functions,
     dlpy_add_safe_codec,       dlpy_add_packs,
     dlpy_add_reducers,         dlpy_add_window_type,
-    dlpy_add_p2p_op,
+    dlpy_add_p2p_op,           dlpy_add_relay_functions,
 };
 
 static int

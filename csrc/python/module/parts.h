@@ -12,6 +12,7 @@ int dlpy_add_call_sites(PyObject *module);
 int dlpy_add_errors(PyObject *module);
 int dlpy_add_store_types(PyObject *module);
 int dlpy_add_tcp_store_type(PyObject *module);
+int dlpy_add_relay_functions(PyObject *module);
 int dlpy_add_group_type(PyObject *module);
 int dlpy_add_group_join(PyObject *module);
 int dlpy_add_default_group(PyObject *module);

@@ -58,6 +58,21 @@ int dlpy_store_finish_init(PyObject *self, dl_status status, dl_store *store);
 /* Returns the repr of an object that has no store yet, for debuggers and tracebacks. */
 PyObject *dlpy_store_describe_unmade(PyObject *self);
 
+/* Arguments of TCPStore and of relays (tcp_store_type.c). */
+
+/* Takes a server's host.  A URL, or an address with a port, would be looked up as a name
+ * until the timeout; IPv6 has two colons or more. */
+int dlpy_host_from(PyObject *object, const char *name, const char **host);
+int dlpy_port_from(PyObject *object, uint16_t *port);
+
+/* Takes the job's token from the argument or, if that is None or NULL, from the
+ * environment; the caller owns the reference. */
+int dlpy_secret_from(const dlpy_state *state, PyObject *object, dl_secret **secret);
+
+/* Loads the OpenSSL that came with this Python, if one did, so that the core uses that
+ * one and does not look for another.  Without the module it looks alone. */
+void dlpy_load_own_openssl(void);
+
 /* The methods of Store (store_methods.c). */
 extern PyMethodDef dlpy_store_methods[];
 PyObject *dlpy_store_get_timeout(PyObject *self, void *closure);

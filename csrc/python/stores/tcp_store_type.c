@@ -8,6 +8,7 @@
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
+#include "python/module/errors.h"
 #include "python/module/log_lines.h"
 #include "python/module/parts.h"
 #include "python/record/call_site.h"
@@ -32,8 +33,8 @@ enum {
     ARGUMENT_COUNT
 };
 
-static int
-take_port(PyObject *object, dl_tcp_store_options *options)
+int
+dlpy_port_from(PyObject *object, uint16_t *number)
 {
     int64_t port;
 
@@ -45,7 +46,7 @@ take_port(PyObject *object, dl_tcp_store_options *options)
                      (long long)port);
         return -1;
     }
-    options->port = (uint16_t)port;
+    *number = (uint16_t)port;
     return 0;
 }
 
@@ -130,37 +131,33 @@ take_flags(PyObject **values, dl_tcp_store_options *options)
     return 0;
 }
 
-/* Loads the OpenSSL that came with this Python, if one did, so that the core uses that
- * one and does not look for another.  Without the module it looks alone. */
-static void
-load_own_openssl(void)
+void
+dlpy_load_own_openssl(void)
 {
     Py_XDECREF(PyImport_ImportModule("_ssl"));
     PyErr_Clear();
 }
 
-/* Takes the job's token from the argument or, if that is None, from the environment;
- * the caller owns the reference in `options->secret`. */
-static int
-take_token(PyObject *self, PyObject *object, dl_tcp_store_options *options)
+int
+dlpy_secret_from(const dlpy_state *state, PyObject *object, dl_secret **secret)
 {
     bool is_given = object != NULL && object != Py_None;
     dlpy_bytes token = {0};
     dl_status status;
 
+    *secret = NULL;
     if (!is_given && !dl_secret_is_named()) {
         return 0;
     }
     if (is_given && dlpy_bytes_from(object, "token", &token) < 0) {
         return -1;
     }
-    load_own_openssl();
-    status = is_given ? dl_secret_new(token.bytes, &options->secret)
-                      : dl_secret_find(&options->secret);
+    dlpy_load_own_openssl();
+    status = is_given ? dl_secret_new(token.bytes, secret) : dl_secret_find(secret);
     if (is_given) {
         dlpy_bytes_release(&token);
     }
-    return status == DL_OK ? 0 : dlpy_store_finish_init(self, status, NULL);
+    return status == DL_OK ? 0 : (dlpy_raise_store(state, status), -1);
 }
 
 /* Takes the path of the journal, of which the caller owns `*path`, and its mode. */
@@ -205,28 +202,26 @@ take_tls(PyObject *object, dl_tcp_store_options *options)
         return -1;
     }
     if (options->tls != NULL || dl_tcp_store_tls_is_named()) {
-        load_own_openssl();
+        dlpy_load_own_openssl();
     }
     return 0;
 }
 
-/* A URL, or an address with a port, would be looked up as a name until the timeout; IPv6
- * has two colons or more.  The caller's argument keeps the str alive while the core
- * connects. */
-static int
-take_host(PyObject *object, dl_tcp_store_options *options)
+/* The caller's argument keeps the str alive while the core connects. */
+int
+dlpy_host_from(PyObject *object, const char *name, const char **host)
 {
-    if (dlpy_name_from(object, "host_name", &options->host) < 0) {
+    if (dlpy_name_from(object, name, host) < 0) {
         return -1;
     }
-    const char *colon = strchr(options->host, ':');
-    if (strchr(options->host, '/') != NULL
+    const char *colon = strchr(*host, ':');
+    if (strchr(*host, '/') != NULL
         || (colon != NULL && strchr(colon + 1, ':') == NULL)) {
         PyErr_Format(PyExc_ValueError,
-                     "host_name must be a name or an address alone, such as localhost "
+                     "%s must be a name or an address alone, such as localhost "
                      "or 127.0.0.1, not '%s': the port is an argument of its own "
                      "(MASTER_PORT in the environment)",
-                     options->host);
+                     name, *host);
         return -1;
     }
     return 0;
@@ -235,8 +230,8 @@ take_host(PyObject *object, dl_tcp_store_options *options)
 static int
 take_options(PyObject **values, dl_tcp_store_options *options)
 {
-    if (take_host(values[HOST_NAME], options) < 0
-        || take_port(values[PORT], options) < 0
+    if (dlpy_host_from(values[HOST_NAME], "host_name", &options->host) < 0
+        || dlpy_port_from(values[PORT], &options->port) < 0
         || take_world_size(values[WORLD_SIZE], options) < 0
         || dlpy_timeout_from(values[TIMEOUT], DL_STORE_DEFAULT_TIMEOUT,
                              &options->timeout)
@@ -281,7 +276,7 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
         || take_journal(self, values, &options, &path) < 0) {
         return -1;
     }
-    if (take_token(self, values[TOKEN], &options) < 0) {
+    if (dlpy_secret_from(state, values[TOKEN], &options.secret) < 0) {
         Py_XDECREF(path);
         return -1;
     }

@@ -6,6 +6,7 @@
 
 #include "store/execute.h"
 #include "store/store.h"
+#include "store/tcp/relay_frame.h"
 #include "store/tcp/wire.h"
 
 /* With a journal, replies in this output wait for dl_hub_commit(). */
@@ -429,6 +430,11 @@ execute_or_wait(dl_session *session, const dl_store_request *request)
     }
     if (request->op == DL_OP_CHECK && dl_wire_take_hello(request, &hello)) {
         return welcome(session, &hello);
+    }
+    if (dl_relay_is_question(request) && session->carrier == NULL) {
+        dl_relay_put_answer(&session->output->bytes, session->hub->identity);
+        session->is_carrier = true;
+        return DL_OK;
     }
     if (dl_wire_asks_shortcut(request)) {
         dl_wire_put_shortcut(&session->output->bytes, &session->hub->shortcut);

@@ -9,6 +9,8 @@
 #include "base/text.h"
 #include "net/address.h"
 #include "net/socket.h"
+#include "store/tcp/relay_client.h"
+#include "store/tcp/relay_frame.h"
 
 /* Copying a value smaller than this costs less than one more entry of the iovec. */
 #define LARGE_VALUE 4096
@@ -75,6 +77,36 @@ describe_failure(const dl_connection *connection, dl_status status)
     default:
         return status;
     }
+}
+
+/* Receives from a relay, which may be stopped while the server is well: it is asked for
+ * a sign of life whenever nothing has come for a while. */
+static dl_status
+receive_relayed(dl_connection *connection, struct iovec room, size_t least,
+                dl_deadline deadline, size_t *size)
+{
+    size_t got = 0;
+
+    while (got < least) {
+        struct iovec rest = {(uint8_t *)room.iov_base + got, room.iov_len - got};
+        size_t more = 0;
+        dl_status status =
+            dl_socket_read(connection->fd, rest, 1,
+                           dl_deadline_earlier(deadline, DL_RELAY_PATIENCE), &more);
+        got += more;
+        if (status == DL_TIMEOUT && !dl_deadline_passed(deadline)) {
+            status = dl_relay_check(connection->relay);
+            if (status == DL_TIMEOUT) {
+                status = dl_fail(DL_NETWORK, "%s", dl_last_error()->text);
+                connection->is_relay_silent = true;
+            }
+            /* One that has ended is noticed by the end of the connection. */
+            status = status == DL_NOT_FOUND ? DL_CLOSED : status;
+        }
+        DL_TRY(status);
+    }
+    *size = got;
+    return DL_OK;
 }
 
 /* Sends the parts and empties `out`.  `may_be_done` stays false only when the kernel
@@ -180,7 +212,9 @@ receive(dl_connection *connection, struct iovec room, size_t least,
 {
     return describe_failure(
         connection,
-        connection->tls == NULL
+        connection->is_relayed
+            ? receive_relayed(connection, room, least, deadline, size)
+        : connection->tls == NULL
             ? dl_socket_read(connection->fd, room, least, deadline, size)
             : dl_tls_socket_read(connection->tls, room, least, deadline, size));
 }
@@ -548,6 +582,58 @@ dl_connection_greet(dl_connection *connection, const dl_secret *secret,
     DL_TRY(take_welcome(connection, deadline));
     connection->is_clean = first == NULL;
     return DL_OK;
+}
+
+dl_status
+dl_connection_greet_relay(dl_connection *connection, const dl_secret *secret,
+                          dl_deadline deadline)
+{
+    const dl_store_request validate = {.op = DL_OP_VALIDATE, .number = DL_WIRE_MAGIC};
+    dl_proof proof = {.terms = &dl_wire_proof};
+    const uint8_t *bytes;
+    uint8_t answer;
+
+    connection->nonce = (uint32_t)getpid();
+    dl_wire_put_request(&connection->out, &validate, DL_LITERAL(""));
+    if (secret != NULL) {
+        DL_TRY(begin_proof(connection, secret, &proof, deadline));
+    }
+    put_ping(connection);
+    dl_relay_put_question(&connection->out);
+    DL_TRY(dl_connection_send(connection, deadline));
+    if (secret != NULL) {
+        DL_TRY(end_proof(connection, secret, &proof, deadline));
+    }
+    DL_TRY(take_first_pong(connection, deadline));
+    DL_TRY(dl_connection_take_u8(connection, deadline, &answer));
+    connection->is_ours = answer == DL_WIRE_READY;
+    return connection->is_ours ? take(connection, DL_IDENTITY_SIZE, deadline, &bytes)
+                               : DL_OK;
+}
+
+static dl_status
+take_address(dl_connection *connection, dl_deadline deadline, dl_address *address)
+{
+    const uint8_t *bytes;
+    uint8_t size;
+
+    DL_TRY(dl_connection_take_u8(connection, deadline, &size));
+    if (size > sizeof address->socket) {
+        return dl_fail(DL_PROTOCOL, "an address of %u bytes from the relay @%s", size,
+                       connection->relay);
+    }
+    DL_TRY(take(connection, size, deadline, &bytes));
+    *address = (dl_address){.size = size};
+    memcpy(&address->socket, bytes, size);
+    return DL_OK;
+}
+
+dl_status
+dl_connection_take_addresses(dl_connection *connection, dl_deadline deadline,
+                             dl_address *local, dl_address *peer)
+{
+    DL_TRY(take_address(connection, deadline, local));
+    return take_address(connection, deadline, peer);
 }
 
 /* MSG_MORE lets the byte travel with the FIN of the close that follows, which wakes the

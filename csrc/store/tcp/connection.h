@@ -21,6 +21,7 @@
 #include "base/secret.h"
 #include "base/status.h"
 #include "net/address.h"
+#include "net/local.h"
 #include "net/tls_socket.h"
 #include "store/tcp/wire.h"
 
@@ -29,23 +30,26 @@
 #define DL_CONNECTION_ROOM 16384
 
 typedef struct dl_connection {
-    dl_list node;       /* guarded by the lock of connection_pool.h */
-    int fd;             /* fixed after init */
-    dl_tls_socket *tls; /* NULL: plain; fixed before anything is sent */
-    bool is_ours;       /* server knows checked requests; fixed after the handshake */
-    bool is_clean;      /* no reply, or part of one, is outstanding */
-    bool is_changing;   /* a change was put, and its reply is outstanding */
-    bool may_be_done;   /* a byte of that change may have reached the server */
-    bool is_remembered; /* the server knew the slot */
-    bool is_local;      /* over the server's shortcut; fixed after init */
-    uint32_t uses;      /* calls that it has served */
-    dl_slot slot;       /* drawn in the handshake, unless it was set before */
+    dl_list node;         /* guarded by the lock of connection_pool.h */
+    int fd;               /* fixed after init */
+    dl_tls_socket *tls;   /* NULL: plain; fixed before anything is sent */
+    bool is_ours;         /* server knows checked requests; fixed after the handshake */
+    bool is_clean;        /* no reply, or part of one, is outstanding */
+    bool is_changing;     /* a change was put, and its reply is outstanding */
+    bool may_be_done;     /* a byte of that change may have reached the server */
+    bool is_remembered;   /* the server knew the slot */
+    bool is_relay_silent; /* it is lost because the relay does not answer */
+    bool is_relayed;      /* over the Unix socket of a relay; fixed after init */
+    bool is_local;        /* over that, or the server's shortcut; fixed after init */
+    uint32_t uses;        /* calls that it has served */
+    dl_slot slot;         /* drawn in the handshake, unless it was set before */
     uint8_t identity[DL_IDENTITY_SIZE]; /* the server's, if it is ours */
     int64_t idle_since;
-    uint32_t nonce; /* of the latest PING */
-    uint32_t first; /* offset of the first unread byte of `in` */
-    uint32_t last;  /* offset past the last one */
-    dl_buffer out;  /* requests not sent yet */
+    uint32_t nonce;                 /* of the latest PING */
+    uint32_t first;                 /* offset of the first unread byte of `in` */
+    uint32_t last;                  /* offset past the last one */
+    dl_buffer out;                  /* requests not sent yet */
+    char relay[DL_LOCAL_NAME_SIZE]; /* the name of that relay */
     char peer[DL_ADDRESS_TEXT_SIZE];
     uint8_t in[DL_CONNECTION_ROOM];
 } dl_connection;
@@ -74,6 +78,16 @@ dl_status dl_connection_secure(dl_connection *connection, dl_tls *tls,
  * or another.  DL_PROTOCOL: it is not ours. */
 dl_status dl_connection_greet(dl_connection *connection, const dl_secret *secret,
                               const dl_store_request *first, dl_deadline deadline);
+
+/* Performs a relay's handshake (relay_frame.h) in place of a client's; is_ours tells
+ * whether the server serves relays. */
+dl_status dl_connection_greet_relay(dl_connection *connection, const dl_secret *secret,
+                                    dl_deadline deadline);
+
+/* Reads what a relay tells a client first: both addresses of its connection to the
+ * server, once there is one. */
+dl_status dl_connection_take_addresses(dl_connection *connection, dl_deadline deadline,
+                                       dl_address *local, dl_address *peer);
 
 /* Encodes a request for dl_connection_send(): as a checked one if the server is ours;
  * for torch's server a request that has no reply is followed by a PING. */

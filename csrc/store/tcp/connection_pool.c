@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "store/tcp/connection_pool.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -9,6 +10,7 @@
 #include "net/connect.h"
 #include "net/local.h"
 #include "net/socket.h"
+#include "store/tcp/relay_client.h"
 #include "store/tcp/shortcut.h"
 
 static dl_connection *
@@ -26,7 +28,8 @@ dl_connection_pool_init(dl_connection_pool *pool, const char *host, uint16_t por
     pthread_mutex_init(&pool->lock, NULL);
     dl_list_init(&pool->idle);
     dl_list_init(&pool->busy);
-    return pool->host == NULL ? dl_fail_no_memory() : DL_OK;
+    return pool->host == NULL ? dl_fail_no_memory()
+                              : dl_relay_find(host, port, pool->relay);
 }
 
 static void
@@ -176,6 +179,22 @@ recognise(dl_connection_pool *pool, const dl_connection *connection)
                              pool->host, pool->port);
 }
 
+/* The relay has proved the token and speaks TLS in the name of this user's processes.
+ * The addresses come once it is connected to the server. */
+static dl_status
+follow_relay(dl_connection_pool *pool, dl_connection *opened, dl_deadline deadline)
+{
+    dl_address local, peer;
+
+    DL_TRY(dl_connection_take_addresses(opened, deadline, &local, &peer));
+    dl_address_text(&peer, opened->peer);
+    pthread_mutex_lock(&pool->lock);
+    pool->local = local;
+    pool->peer = peer;
+    pthread_mutex_unlock(&pool->lock);
+    return DL_OK;
+}
+
 /* Performs the handshake on a new connection, which it frees on failure. */
 static dl_status
 handshake(dl_connection_pool *pool, dl_connection *opened, const dl_slot *slot,
@@ -188,10 +207,12 @@ handshake(dl_connection_pool *pool, dl_connection *opened, const dl_slot *slot,
     if (status == DL_OK) {
         /* The connection is listed already, so that closing the pool ends the
          * handshake. */
-        status = dl_connection_secure(opened, pool->tls, deadline);
+        status = opened->is_relayed ? follow_relay(pool, opened, deadline)
+                                    : dl_connection_secure(opened, pool->tls, deadline);
     }
     if (status == DL_OK) {
-        dl_secret *proved = dl_tls_proves_token(pool->tls) ? NULL : pool->secret;
+        dl_secret *proved =
+            opened->is_relayed || dl_tls_proves_token(pool->tls) ? NULL : pool->secret;
         status = dl_connection_greet(opened, proved, first, deadline);
     }
     if (status == DL_OK) {
@@ -267,6 +288,65 @@ ends_call(dl_status status)
     return status == DL_INTERRUPTED || status == DL_CANCELLED;
 }
 
+/* How long connections lead to the server directly after the relay did not answer. */
+#define RELAY_PAUSE (5 * DL_SECOND)
+
+/* The longest wait for a relay that lives and is not connected to the server. */
+#define RELAY_CONNECTING (5 * DL_SECOND)
+
+void
+dl_connection_pool_avoid_relay(dl_connection_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    bool is_told = pool->is_relay_told;
+    pool->is_relay_told = true;
+    pool->relay_from = dl_now() + RELAY_PAUSE;
+    pthread_mutex_unlock(&pool->lock);
+    if (!is_told) {
+        dl_log(DL_LOG_WARNING, "%s; connecting to the server directly",
+               dl_last_error()->text);
+    }
+}
+
+static bool
+has_relay(dl_connection_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    bool has = pool->relay[0] != '\0' && pool->relay_from <= dl_now();
+    pthread_mutex_unlock(&pool->lock);
+    return has;
+}
+
+/* Half of the time is left to a direct connection, which also tells what is wrong if it
+ * is the server. */
+static dl_status
+open_relayed(dl_connection_pool *pool, const dl_slot *slot,
+             const dl_store_request *first, dl_deadline deadline,
+             dl_connection **connection)
+{
+    int64_t half = dl_deadline_left(deadline) / 2;
+    dl_connection *opened;
+    int fd;
+
+    dl_status status = dl_relay_connect(pool->relay, &fd);
+    if (status != DL_OK) {
+        if (status == DL_TIMEOUT) {
+            dl_connection_pool_avoid_relay(pool);
+        }
+        return status;
+    }
+    DL_TRY(dl_connection_new(fd, &opened));
+    opened->is_local = true;
+    opened->is_relayed = true;
+    memcpy(opened->relay, pool->relay, sizeof opened->relay);
+    snprintf(opened->peer, sizeof opened->peer, "%s:%u", pool->host, pool->port);
+    DL_TRY(handshake(pool, opened, slot, first,
+                     dl_deadline_earlier(
+                         deadline, half < RELAY_CONNECTING ? half : RELAY_CONNECTING)));
+    *connection = opened;
+    return DL_OK;
+}
+
 /* After a failure over the shortcut the server may have ended, or been restarted under
  * another name, so TCP is tried. */
 dl_status
@@ -277,6 +357,14 @@ dl_connection_pool_open(dl_connection_pool *pool, const dl_slot *slot,
     dl_shortcut shortcut;
     int fd;
 
+    if (has_relay(pool)) {
+        dl_status status = open_relayed(pool, slot, first, deadline, connection);
+        if (status == DL_OK || ends_call(status)) {
+            return status;
+        }
+        dl_log(DL_LOG_DEBUG, "The client socket to (%s, %u) uses no relay: %s",
+               pool->host, pool->port, dl_last_error()->text);
+    }
     if (first == NULL && get_shortcut(pool, &shortcut) == DL_SHORTCUT_KNOWN) {
         dl_status status = dl_local_service_connect(shortcut.name, &fd);
         if (status == DL_OK) {

@@ -41,6 +41,9 @@ typedef struct dl_connection_pool {
     dl_server_identity joined;        /* guarded by lock */
     dl_shortcut_state shortcut_state; /* guarded by lock */
     dl_shortcut shortcut;             /* guarded by lock */
+    char relay[DL_LOCAL_NAME_SIZE];   /* of this host; empty: none; fixed after init */
+    int64_t relay_from;               /* it is not tried before; guarded by lock */
+    bool is_relay_told; /* that it does not answer was logged; guarded by lock */
     dl_address local;   /* of the TCP connection that it replaced; guarded by lock */
     dl_address peer;    /* the same */
     dl_list idle;       /* guarded by lock; the most recently used at the end */
@@ -71,13 +74,17 @@ void dl_connection_pool_fini(dl_connection_pool *pool, bool is_inherited);
  * connection was used a short time ago. */
 dl_connection *dl_connection_pool_take(dl_connection_pool *pool, bool is_careful);
 
-/* Makes a new connection, by the shortcut if it is known and otherwise in one round of
+/* Makes a new connection, by the relay if there is one, by the shortcut if it is known, and otherwise in one round of
  * connecting, and performs the handshake; `first` as in dl_connection_greet().  `slot`
  * is that of a lost connection, or NULL for a new one.  DL_CANCELLED when the pool is
  * closed.  DL_MISMATCH when the server is not the one that the pool has joined. */
 dl_status dl_connection_pool_open(dl_connection_pool *pool, const dl_slot *slot,
                                   const dl_store_request *first, dl_deadline deadline,
                                   dl_connection **connection);
+
+/* Notes that a relayed connection was lost because the relay does not answer: for a
+ * while new connections lead to the server directly. */
+void dl_connection_pool_avoid_relay(dl_connection_pool *pool);
 
 /* Forbids the shortcut. */
 void dl_connection_pool_forbid_shortcut(dl_connection_pool *pool);

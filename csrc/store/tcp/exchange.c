@@ -424,6 +424,9 @@ try_once(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
     /* A DL_NETWORK that the server reported itself leaves the connection clean, which
      * is then not lost. */
     result->is_lost = status == DL_NETWORK && !connection->is_clean;
+    if (result->is_lost && connection->is_relay_silent) {
+        dl_connection_pool_avoid_relay(pool);
+    }
     keep_slot(call, connection);
     result->is_unknown = call->may_be_done && !connection->is_ours;
     connection->is_clean = connection->is_clean && is_harmless(status);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "store/execute.h"
 
 void
@@ -114,6 +115,21 @@ dl_hub_idle(dl_hub *hub)
     }
 }
 
+/* The text may contain keys, which are foreign bytes and are escaped. */
+void
+dl_hub_log_refusal(dl_hub *hub, const char *name)
+{
+    const dl_error *error = dl_last_error();
+    dl_status kind = error->status <= DL_STATUS_LAST ? error->status : DL_INTERNAL;
+    char text[DL_ERROR_TEXT_SIZE] = "";
+    size_t size = 0;
+
+    dl_text_append_escaped(text, sizeof text, &size, error->text, strlen(error->text));
+    hub->closed[kind]++;
+    dl_log_limited(&hub->refusals[kind], DL_LOG_WARNING,
+                   "store server: closing the connection of %s: %s", name, text);
+}
+
 static uint64_t
 refusals(const dl_hub *hub, dl_limit limit)
 {
@@ -147,6 +163,8 @@ dl_hub_put_stats(const dl_hub *hub, dl_buffer *text)
     dl_table_put_facts(&hub->table, text);
     dl_reply_put_fact(text, "clients", hub->clients);
     dl_reply_put_fact(text, "unix_clients", hub->unix_clients);
+    dl_reply_put_fact(text, "relays", hub->relays);
+    dl_reply_put_fact(text, "relayed_clients", hub->relayed_clients);
     dl_reply_put_fact(text, "requests", hub->requests);
     dl_reply_put_fact(text, "input_bytes", hub->pending - hub->pending_output);
     dl_reply_put_fact(text, "output_bytes", hub->pending_output);

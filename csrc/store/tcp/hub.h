@@ -98,6 +98,8 @@ typedef struct dl_hub {
     uint64_t closed[DL_STATUS_LAST + 1]; /* clients that were refused, by status */
     uint64_t clients;                    /* connected now */
     uint64_t unix_clients;               /* those over the shortcut */
+    uint64_t relays;                     /* connections that carry channels */
+    uint64_t relayed_clients;            /* those in channels */
     uint64_t requests;                   /* served since the start */
     int64_t since;                       /* of the start */
     int64_t busy_since;   /* when the loop last began to serve; 0 while it sleeps */
@@ -147,6 +149,10 @@ dl_hub_busy(dl_hub *hub)
 }
 
 void dl_hub_idle(dl_hub *hub);
+
+/* Logs that the connection of the client `name` is closed for the thread's last error: at
+ * most one line a second for each status, so that no flood of clients fills the log. */
+void dl_hub_log_refusal(dl_hub *hub, const char *name);
 
 /* Appends the counts of the hub and of its table, for a reply to STATS. */
 void dl_hub_put_stats(const dl_hub *hub, dl_buffer *text);

@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "base/text.h"
 #include "net/address.h"
 #include "net/local.h"
 #include "net/socket.h"
+#include "store/tcp/carrier.h"
 #include "store/tcp/wire.h"
 
 /* How many bytes a refused client may still send.  They are read and discarded, since
@@ -69,6 +69,8 @@ dl_peer_fini(dl_peer *peer)
 {
     const dl_session *session = &peer->session;
 
+    dl_carrier_free(peer->carrier);
+    peer->carrier = NULL;
     dl_tls_stream_free(peer->tls);
     peer->tls = NULL;
     if (session->hub != NULL) {
@@ -77,23 +79,13 @@ dl_peer_fini(dl_peer *peer)
     dl_session_fini(&peer->session);
 }
 
-/* Logs at most one line a second for each status, so that no flood of clients fills the
- * log.  The text may contain keys, which are foreign bytes and are escaped. */
 static void
-log_refusal(dl_peer *peer)
+log_refusal(const dl_peer *peer)
 {
-    const dl_error *error = dl_last_error();
-    dl_hub *hub = peer->session.hub;
-    dl_status kind = error->status <= DL_STATUS_LAST ? error->status : DL_INTERNAL;
     char name[DL_ADDRESS_TEXT_SIZE];
-    char text[DL_ERROR_TEXT_SIZE] = "";
-    size_t size = 0;
 
-    dl_text_append_escaped(text, sizeof text, &size, error->text, strlen(error->text));
     name_client(peer, name);
-    hub->closed[kind]++;
-    dl_log_limited(&hub->refusals[kind], DL_LOG_WARNING,
-                   "store server: closing the connection of %s: %s", name, text);
+    dl_hub_log_refusal(peer->session.hub, name);
 }
 
 /* Sends at most `left` bytes of the output; returns as send(2) does. */
@@ -185,6 +177,17 @@ has_output(const dl_peer *peer)
            || (peer->tls != NULL && dl_tls_output(peer->tls).size > 0);
 }
 
+/* Returns whether there is something to send, which a carrier's channels may have held
+ * back until there was room. */
+static bool
+refill(dl_peer *peer)
+{
+    if (!has_output(peer) && peer->carrier != NULL) {
+        dl_carrier_refill(peer->carrier);
+    }
+    return has_output(peer);
+}
+
 bool
 dl_peer_send(dl_peer *peer)
 {
@@ -194,7 +197,7 @@ dl_peer_send(dl_peer *peer)
         return true;
     }
     dl_hub_busy(peer->session.hub);
-    for (int turn = 0; turn < TURNS && left > 0 && has_output(peer); turn++) {
+    for (int turn = 0; turn < TURNS && left > 0 && refill(peer); turn++) {
         ssize_t sent =
             peer->tls == NULL ? send_plain(peer, left) : send_sealed(peer, left);
         if (sent < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -276,6 +279,19 @@ refuse_plain(dl_peer *peer, dl_bytes bytes)
     return DL_DENIED;
 }
 
+/* Gives received bytes to the session or, once it is a carrier, to its channels. */
+static dl_status
+feed(dl_peer *peer, dl_bytes bytes)
+{
+    dl_session *session = &peer->session;
+
+    if (peer->carrier != NULL) {
+        return dl_carrier_feed(peer->carrier, bytes);
+    }
+    DL_TRY(dl_session_feed(session, bytes));
+    return session->is_carrier ? dl_carrier_new(session, &peer->carrier) : DL_OK;
+}
+
 /* Decrypts `cipher` and feeds it to the session.  Bytes of a large value are decrypted
  * directly into the memory of that value. */
 static dl_status
@@ -297,7 +313,7 @@ feed_sealed(dl_peer *peer, dl_bytes cipher, uint8_t *plain)
         size_t room = most;
         (void)dl_session_room(session, &data, &room);
         DL_TRY(dl_tls_read(peer->tls, &cipher, data, room, &size));
-        DL_TRY(dl_session_feed(session, (dl_bytes){data, size}));
+        DL_TRY(feed(peer, (dl_bytes){data, size}));
         /* `plain` has room for all remaining plaintext; a value's memory may not. */
         has_more = data != plain && size == room;
     } while (has_more);
@@ -346,9 +362,7 @@ dl_peer_receive(dl_peer *peer, uint8_t *input)
     if (is_sealed && size > 0) {
         return receive_sealed(peer, input, (size_t)size);
     }
-    return size > 0
-           && follow_up(
-               peer, dl_session_feed(&peer->session, (dl_bytes){data, (size_t)size}));
+    return size > 0 && follow_up(peer, feed(peer, (dl_bytes){data, (size_t)size}));
 }
 
 bool

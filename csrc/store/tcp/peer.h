@@ -27,6 +27,7 @@
 
 typedef struct dl_peer {
     dl_session session;
+    struct dl_carrier *carrier; /* of its channels, if it is a relay; else NULL */
     dl_tls_stream *tls; /* from the first byte on, if the hub has TLS; else NULL */
     int fd;
     uint32_t swallowed; /* bytes read and discarded since the client was refused */

@@ -5,6 +5,7 @@
 
 #include "base/thread.h"
 #include "net/socket.h"
+#include "store/tcp/carrier.h"
 #include "store/tcp/peer.h"
 #include "store/tcp/shortcut.h"
 
@@ -154,8 +155,15 @@ serve_changed(dl_server *server)
         if ((session = dl_session_take_changed(&server->hub)) == NULL) {
             return;
         }
-        connection *client = DL_LIST_ENTRY(session, connection, peer.session);
-        watch_client(client, dl_peer_resume(&client->peer), false);
+        /* The output of a channel leaves by the connection of its carrier. */
+        dl_session *sender = dl_carrier_sender(session);
+        connection *client = DL_LIST_ENTRY(sender, connection, peer.session);
+        if (sender != session) {
+            dl_carrier_resume(session);
+            watch_client(client, dl_peer_send(&client->peer), false);
+        } else {
+            watch_client(client, dl_peer_resume(&client->peer), false);
+        }
     }
 }
 

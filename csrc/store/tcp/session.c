@@ -187,7 +187,8 @@ validate(dl_session *session, const dl_store_request *request)
                        (unsigned)request->number);
     }
     session->client.phase = DL_PHASE_PROVING;
-    if (session->hub->secret == NULL) {
+    /* A relay has proved the secret before it opened a channel. */
+    if (session->hub->secret == NULL || session->carrier != NULL) {
         end_handshake(session);
     }
     return DL_OK;

@@ -21,7 +21,9 @@ typedef struct dl_session {
     dl_reply_slot *slot;  /* of its changes; NULL: a client of torch's */
     dl_proof *proof;      /* while that is under way; else NULL */
     dl_output_mark saved; /* what precedes the replies that wait for the journal */
-    bool is_checked;      /* the latest request was a checked one */
+    struct dl_carrier *carrier; /* it is a channel of this (carrier.h); else NULL */
+    bool is_carrier;            /* its connection carries channels from now on */
+    bool is_checked;            /* the latest request was a checked one */
     bool wait_is_checked;
 } dl_session;
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "store/tcp/shortcut.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,24 +58,6 @@ is_within_host(int fd)
     return dl_address_equal(&local, &peer);
 }
 
-/* Returns whether dl_local_service_listen() may have made the name, so that a server
- * cannot direct its client to any other service of this user. */
-static bool
-is_name(dl_bytes name)
-{
-    const dl_bytes prefix = DL_LITERAL("distlite-");
-
-    if (name.size != DL_LOCAL_NAME_SIZE - 1 || !dl_bytes_start_with(name, prefix)) {
-        return false;
-    }
-    for (size_t i = prefix.size; i < name.size; i++) {
-        if (!isxdigit(name.data[i])) {
-            return false;
-        }
-    }
-    return true;
-}
-
 static dl_status
 take_answer(dl_connection *connection, dl_deadline deadline, dl_buffer *name,
             int64_t *port)
@@ -103,7 +84,7 @@ dl_shortcut_ask(dl_connection *connection, dl_deadline deadline, dl_shortcut *sh
     DL_TRY(dl_connection_send(connection, deadline));
     dl_status status = take_answer(connection, deadline, &name, &port);
     if (status == DL_OK && port > 0 && port <= UINT16_MAX
-        && is_name(dl_buffer_bytes(&name))) {
+        && dl_local_service_is_name(dl_buffer_bytes(&name))) {
         shortcut->port = (uint16_t)port;
         memcpy(shortcut->name, name.data, name.size);
     }

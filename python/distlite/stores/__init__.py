@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the extension calls for methods of Store that are written in Python.
+"""What the extension calls for methods of Store in Python, and the relay of a host.
 
 reading     all values below a prefix
 store_lock  locks between all users of a store, with and without a lease
 handles     what pickle makes a store of another process from
 timeouts    timeouts as seconds
+relay       the relay of a host, which distlite.store_relay() starts
 """
 
 from __future__ import annotations

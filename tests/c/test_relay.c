@@ -1,0 +1,698 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Stores whose clients use a relay, in a process of its own that can be killed and
+ * stopped, or in this one. */
+#include "store/tcp/relay.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+
+#include "base/thread.h"
+#include "net/connect.h"
+#include "net/socket.h"
+#include "ranks.h"
+#include "store/tcp/connection.h"
+#include "store/tcp/relay_client.h"
+#include "store/tcp/relay_frame.h"
+#include "tcp_fixture.h"
+
+#define STRANGER 65533
+
+/* A name of the case's own: cases run beside each other. */
+static const char *
+own_name(void)
+{
+    static char name[DL_LOCAL_NAME_SIZE];
+
+    if (name[0] == '\0') {
+        snprintf(name, sizeof name, "distlite-0123456789abcdee%016lx", (long)getpid());
+    }
+    return name;
+}
+
+static int64_t
+fact(dl_store *store, const char *name)
+{
+    const dl_store_request stats = {.op = DL_OP_STATS};
+    dl_buffer text = {0};
+    char line[64];
+
+    CHECK_OK(dl_store_execute(store, &stats, &(dl_store_reply){.values = &text}, SOON));
+    dl_put_u8(&text, 0);
+    snprintf(line, sizeof line, "\n%s ", name);
+    const char *found = strstr((const char *)text.data, line);
+    CHECK(found != NULL);
+    int64_t value = strtoll(found + strlen(line), NULL, 10);
+    dl_buffer_fini(&text);
+    return value;
+}
+
+static void
+await_fact(dl_store *store, const char *name, int64_t value)
+{
+    dl_deadline soon = SOON;
+
+    while (fact(store, name) != value) {
+        CHECK(!dl_deadline_passed(soon));
+        usleep(1000);
+    }
+}
+
+static void
+use_relay(uint16_t port)
+{
+    char text[128];
+
+    snprintf(text, sizeof text, "%s@127.0.0.1:%u", own_name(), port);
+    setenv(DL_RELAY_VARIABLE, text, 1);
+}
+
+static dl_relay *
+start_relay(uint16_t port, dl_secret *secret, const char *tls)
+{
+    const dl_relay_options options = {.host = "127.0.0.1",
+                                      .port = port,
+                                      .name = own_name(),
+                                      .secret = secret,
+                                      .tls = tls};
+    dl_relay *relay;
+    dl_deadline soon = SOON;
+
+    CHECK_OK(dl_relay_start(&options, &relay));
+    while (!dl_relay_is_connected(relay)) {
+        CHECK(!dl_deadline_passed(soon));
+        usleep(1000);
+    }
+    use_relay(port);
+    return relay;
+}
+
+/* Starts a relay in a process of its own, which ends with this one. */
+static pid_t
+fork_relay(uint16_t port)
+{
+    int ready[2];
+    char byte;
+
+    (void)own_name();
+    CHECK(pipe(ready) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        (void)start_relay(port, NULL, NULL);
+        (void)!write(ready[1], "r", 1);
+        for (;;) {
+            pause();
+        }
+    }
+    close(ready[1]);
+    CHECK(read(ready[0], &byte, 1) == 1);
+    close(ready[0]);
+    use_relay(port);
+    return child;
+}
+
+static void
+kill_relay(pid_t relay)
+{
+    CHECK(kill(relay, SIGKILL) == 0);
+    CHECK(waitpid(relay, NULL, 0) == relay);
+}
+
+static void
+carry(bool use_libuv)
+{
+    dl_store_unref(make_master(0, use_libuv));
+    int before = check_descriptors();
+    dl_store *master = make_master(0, use_libuv);
+    uint16_t port = dl_tcp_store_port(master);
+    dl_relay *relay = start_relay(port, NULL, NULL);
+    dl_store *clients[4];
+    dl_address address, relayed;
+    int64_t sum;
+
+    for (int i = 0; i < 4; i++) {
+        clients[i] = make_client(port);
+    }
+    CHECK_EQUAL(fact(master, "relays"), 1);
+    CHECK_EQUAL(fact(master, "relayed_clients"), 4);
+    /* The master, the relay, and four channels. */
+    CHECK_EQUAL(fact(master, "clients"), 6);
+    for (int i = 0; i < 100; i++) {
+        CHECK_OK(dl_store_add(clients[i % 4], DL_LITERAL("sum"), 1, &sum, SOON));
+        CHECK_EQUAL(sum, i + 1);
+    }
+    check_set(clients[0], "a", "1");
+    check_get(clients[1], "a", "1");
+    check_get(master, "a", "1");
+    CHECK(dl_store_local_address(clients[0], &relayed));
+    CHECK(dl_store_local_address(master, &address));
+    CHECK(dl_address_is_loopback(&relayed));
+    for (int i = 0; i < 4; i++) {
+        dl_store_unref(clients[i]);
+    }
+    await_fact(master, "relayed_clients", 0);
+    CHECK_EQUAL(fact(master, "replies/slots"), 1);
+    dl_relay_stop(relay);
+    await_fact(master, "relays", 0);
+    dl_store_unref(master);
+    CHECK_EQUAL(check_descriptors(), before);
+}
+
+CHECK_CASE(clients_use_one_connection_poll)
+{
+    carry(false);
+}
+
+CHECK_CASE(clients_use_one_connection_libuv)
+{
+    carry(true);
+}
+
+CHECK_CASE(a_relay_waits_for_the_server)
+{
+    dl_store *master = make_master(0, true);
+    uint16_t port = dl_tcp_store_port(master);
+    const dl_relay_options options = {
+        .host = "127.0.0.1", .port = port, .name = own_name()};
+    dl_relay *relay;
+
+    dl_store_unref(master);
+    CHECK_OK(dl_relay_start(&options, &relay));
+    use_relay(port);
+    CHECK(!dl_relay_is_connected(relay));
+    master = make_master(port, true);
+    dl_store *client = make_client(port);
+    check_set(client, "a", "1");
+    check_get(master, "a", "1");
+    await_fact(master, "relays", 1);
+    dl_store_unref(client);
+    dl_store_unref(master);
+    dl_relay_stop(relay);
+}
+
+CHECK_CASE(large_values_pass)
+{
+    dl_store *master = make_master(0, true);
+    dl_relay *relay = start_relay(dl_tcp_store_port(master), NULL, NULL);
+    dl_store *client = make_client(dl_tcp_store_port(master));
+    const size_t size = DL_STORE_VALUE_LIMIT;
+    uint8_t *data = malloc(size);
+    dl_buffer got[3] = {{0}, {0}, {0}};
+    const dl_bytes keys[3] = {DL_LITERAL("a"), DL_LITERAL("b"), DL_LITERAL("a")};
+
+    for (size_t i = 0; i < size; i++) {
+        data[i] = (uint8_t)(i * 7 + i / 251);
+    }
+    CHECK_OK(dl_store_set(client, keys[0], (dl_bytes){data, size}, SOON));
+    CHECK_OK(dl_store_set(client, keys[1], (dl_bytes){data, 70001}, SOON));
+    CHECK_OK(dl_store_multi_get(client, keys, 3, got, SOON));
+    for (int i = 0; i < 3; i++) {
+        size_t wanted = i == 1 ? 70001 : size;
+        CHECK(dl_bytes_equal(dl_buffer_bytes(&got[i]), (dl_bytes){data, wanted}));
+        dl_buffer_fini(&got[i]);
+    }
+    free(data);
+    dl_store_unref(client);
+    dl_relay_stop(relay);
+    dl_store_unref(master);
+}
+
+CHECK_CASE(waits_end_and_are_cancelled_in_time)
+{
+    dl_store *master = make_master(0, true);
+    dl_relay *relay = start_relay(dl_tcp_store_port(master), NULL, NULL);
+    dl_store *client = make_client(dl_tcp_store_port(master));
+    get_thread gets[8];
+    dl_buffer unused = {0};
+
+    for (int i = 0; i < 8; i++) {
+        start_get(&gets[i], client, 20 * DL_SECOND);
+    }
+    /* The first one is sent at once; all others share the next. */
+    await_fact(master, "waiters", 1);
+    CHECK_EQUAL(fact(master, "relayed_clients"), 8 + 1);
+    check_set(master, "k", "value");
+    for (int i = 0; i < 8; i++) {
+        CHECK_STATUS(join_get(&gets[i]), DL_OK);
+    }
+    /* What one wait has seen is no reply to a later one. */
+    bool existed;
+    CHECK_OK(dl_store_delete_key(client, KEY, &existed, SOON));
+    start_get(&gets[0], client, 200 * DL_MILLISECOND);
+    start_get(&gets[1], client, 20 * DL_SECOND);
+    CHECK_STATUS(join_get(&gets[0]), DL_TIMEOUT);
+    await_fact(master, "waiters", 1);
+    check_set(master, "k", "value");
+    CHECK_STATUS(join_get(&gets[1]), DL_OK);
+    await_fact(master, "waiters", 0);
+    int64_t since = dl_now();
+    CHECK_STATUS(dl_store_get(client, DL_LITERAL("none"), &unused,
+                              dl_deadline_after(300 * DL_MILLISECOND)),
+                 DL_TIMEOUT);
+    CHECK(dl_now() - since >= 300 * DL_MILLISECOND);
+    CHECK_CONTAINS(dl_last_error()->text, "wait timeout after 300ms, keys: /none");
+    dl_store_unref(client);
+    dl_relay_stop(relay);
+    dl_store_unref(master);
+}
+
+#define ADDS 4000
+
+static void
+add_often(int rank, int size, void *context)
+{
+    dl_store *store = make_client(*(uint16_t *)context);
+    int64_t sum;
+
+    for (int i = 0; i < ADDS; i++) {
+        CHECK_OK(dl_store_add(store, DL_LITERAL("sum"), 1, &sum, SOON));
+        CHECK(sum > i && rank < size);
+    }
+    dl_store_unref(store);
+}
+
+typedef struct killer {
+    pthread_t thread;
+    uint16_t port;
+    dl_store *master;
+    pid_t relay;
+    atomic_bool is_over;
+} killer;
+
+/* Kills the relay again and again, in the middle of requests, and starts it anew under
+ * its name every second time. */
+static void *
+kill_often(void *argument)
+{
+    killer *self = argument;
+
+    for (int i = 0; !atomic_load(&self->is_over); i++) {
+        usleep(3000 + 1777u * (unsigned)(i % 7));
+        kill_relay(self->relay);
+        if (i % 2 == 0) {
+            usleep(5000);
+        }
+        self->relay = fork_relay(self->port);
+    }
+    return NULL;
+}
+
+CHECK_CASE(killing_the_relay_loses_and_repeats_nothing)
+{
+    dl_store *master = make_master(0, true);
+    uint16_t port = dl_tcp_store_port(master);
+    killer killer = {.port = port, .relay = fork_relay(port)};
+    int64_t sum;
+
+    CHECK(pthread_create(&killer.thread, NULL, kill_often, &killer) == 0);
+    dl_run_ranks(8, add_often, &port);
+    atomic_store(&killer.is_over, true);
+    CHECK(pthread_join(killer.thread, NULL) == 0);
+    CHECK_OK(dl_store_add(master, DL_LITERAL("sum"), 0, &sum, SOON));
+    CHECK_EQUAL(sum, 8 * ADDS);
+    kill_relay(killer.relay);
+    dl_store_unref(master);
+}
+
+CHECK_CASE(a_wait_survives_the_relay)
+{
+    dl_store *master = make_master(0, true);
+    uint16_t port = dl_tcp_store_port(master);
+    pid_t relay = fork_relay(port);
+    dl_store *client = make_client(port);
+    get_thread get;
+
+    start_get(&get, client, 20 * DL_SECOND);
+    kill_relay(relay);
+    check_set(master, "k", "value");
+    CHECK_STATUS(join_get(&get), DL_OK);
+    dl_store_unref(client);
+    dl_store_unref(master);
+}
+
+/* A stopped relay is not taken for a silent server: calls go on without it. */
+CHECK_CASE(a_stopped_relay_is_left)
+{
+    dl_store *master = make_master(0, true);
+    uint16_t port = dl_tcp_store_port(master);
+    pid_t relay = fork_relay(port);
+    dl_store *client = make_client(port);
+    dl_store *other = make_client(port);
+    get_thread get;
+    int64_t sum;
+
+    CHECK_OK(dl_store_add(client, DL_LITERAL("sum"), 1, &sum, SOON));
+    start_get(&get, other, 20 * DL_SECOND);
+    CHECK(kill(relay, SIGSTOP) == 0);
+    CHECK_OK(dl_store_add(client, DL_LITERAL("sum"), 1, &sum, SOON));
+    CHECK_EQUAL(sum, 2);
+    check_set(master, "k", "value");
+    CHECK_STATUS(join_get(&get), DL_OK);
+    /* What the relay still holds has no effect when it goes on. */
+    CHECK(kill(relay, SIGCONT) == 0);
+    CHECK_OK(dl_store_add(client, DL_LITERAL("sum"), 1, &sum, SOON));
+    CHECK_EQUAL(sum, 3);
+    kill_relay(relay);
+    CHECK_OK(dl_store_add(client, DL_LITERAL("sum"), 1, &sum, SOON));
+    CHECK_EQUAL(sum, 4);
+    dl_store_unref(other);
+    dl_store_unref(client);
+    dl_store_unref(master);
+}
+
+CHECK_CASE(a_wait_at_a_stopped_relay_ends_in_time)
+{
+    dl_store *master = make_master(0, true);
+    uint16_t port = dl_tcp_store_port(master);
+    pid_t relay = fork_relay(port);
+    dl_store *client = make_client(port);
+    dl_buffer unused = {0};
+
+    check_set(client, "a", "1");
+    CHECK(kill(relay, SIGSTOP) == 0);
+    int64_t since = dl_now();
+    CHECK_STATUS(dl_store_get(client, KEY, &unused, dl_deadline_after(3 * DL_SECOND)),
+                 DL_TIMEOUT);
+    CHECK(dl_now() - since < 3 * DL_SECOND + CHECK_SLACK);
+    CHECK_CONTAINS(dl_last_error()->text, "wait timeout after 3000ms, keys: /k");
+    kill_relay(relay);
+    dl_store_unref(client);
+    dl_store_unref(master);
+}
+
+CHECK_CASE(without_a_relay_clients_connect_directly)
+{
+    dl_store *master = make_master(0, true);
+    uint16_t port = dl_tcp_store_port(master);
+
+    use_relay(port);
+    dl_store *client = make_client(port);
+    check_set(client, "a", "1");
+    CHECK_EQUAL(fact(client, "relayed_clients"), 0);
+    dl_store_unref(client);
+    dl_store_unref(master);
+}
+
+CHECK_CASE(another_server_is_not_relayed)
+{
+    dl_store *master = make_master(0, true);
+    dl_store *other = make_master(0, true);
+    dl_relay *relay = start_relay(dl_tcp_store_port(master), NULL, NULL);
+    dl_store *client = make_client(dl_tcp_store_port(other));
+
+    check_set(client, "a", "1");
+    CHECK_EQUAL(fact(client, "relayed_clients"), 0);
+    check_get(other, "a", "1");
+    dl_store_unref(client);
+    dl_relay_stop(relay);
+    dl_store_unref(other);
+    dl_store_unref(master);
+}
+
+CHECK_CASE(a_malformed_variable_is_an_error)
+{
+    const char *const malformed[] = {"x", "distlite-@127.0.0.1:1", "@127.0.0.1:1",
+                                     "distlite-0123456789abcdef0123456789abcdef:1@x"};
+    char name[DL_LOCAL_NAME_SIZE];
+
+    for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
+        setenv(DL_RELAY_VARIABLE, malformed[i], 1);
+        CHECK_STATUS(dl_relay_find("127.0.0.1", 1, name), DL_INVALID);
+        CHECK_CONTAINS(dl_last_error()->text, "NAME@HOST:PORT");
+    }
+    const char *const good[] = {"distlite-0123456789abcdef0123456789abcdef@::1:7",
+                                "::1", "distlite-0123456789abcdef0123456789abcdef@h:7",
+                                "h"};
+    for (int i = 0; i < 4; i += 2) {
+        setenv(DL_RELAY_VARIABLE, good[i], 1);
+        CHECK_OK(dl_relay_find(good[i + 1], 7, name));
+        CHECK_EQUAL(strlen(name), DL_LOCAL_NAME_SIZE - 1);
+        CHECK_OK(dl_relay_find(good[i + 1], 8, name));
+        CHECK_EQUAL(strlen(name), 0);
+    }
+}
+
+CHECK_CASE(tokens_and_tls_hold)
+{
+    const char *const modes[] = {"off", "psk"};
+    dl_secret *secret, *wrong;
+
+    CHECK_OK(dl_secret_new(DL_LITERAL("the token of the job"), &secret));
+    CHECK_OK(dl_secret_new(DL_LITERAL("the token of another"), &wrong));
+    for (int i = 0; i < 2; i++) {
+        dl_tcp_store_options options = plain_client;
+        options.secret = secret;
+        options.is_master = true;
+        options.tls = modes[i];
+        unsetenv(DL_RELAY_VARIABLE);
+        dl_store *master = make_store(options);
+        dl_relay *relay = start_relay(dl_tcp_store_port(master), secret, modes[i]);
+        options.is_master = false;
+        options.port = dl_tcp_store_port(master);
+        dl_store *client = make_store(options);
+        check_set(client, "a", "1");
+        CHECK_EQUAL(fact(client, "relayed_clients"), 1);
+        dl_store_unref(client);
+        dl_relay_stop(relay);
+        /* A relay without the token is not let in, and serves nobody. */
+        const dl_relay_options stranger = {.host = "127.0.0.1",
+                                           .port = options.port,
+                                           .name = own_name(),
+                                           .secret = wrong,
+                                           .tls = modes[i]};
+        CHECK_OK(dl_relay_start(&stranger, &relay));
+        client = make_store(options);
+        CHECK(!dl_relay_is_connected(relay));
+        CHECK_EQUAL(fact(client, "relays"), 0);
+        dl_store_unref(client);
+        dl_relay_stop(relay);
+        dl_store_unref(master);
+    }
+    dl_secret_unref(wrong);
+    dl_secret_unref(secret);
+}
+
+/* Connects to the relay without its client, and takes what it tells first. */
+static int
+connect_raw(void)
+{
+    uint8_t byte;
+    int fd;
+
+    CHECK_OK(dl_relay_connect(own_name(), &fd));
+    for (int i = 0; i < 2; i++) {
+        struct iovec room = {&byte, 1};
+        uint8_t address[32];
+        size_t size;
+        CHECK_OK(dl_socket_read(fd, room, 1, SOON, &size));
+        room = (struct iovec){address, byte};
+        CHECK(byte <= sizeof address);
+        CHECK_OK(dl_socket_read(fd, room, byte, SOON, &size));
+    }
+    return fd;
+}
+
+/* Writes until the relay takes nothing for a while; returns how many bytes. */
+static size_t
+flood(int fd, dl_bytes bytes)
+{
+    size_t total = 0;
+
+    for (size_t at = 0;;) {
+        struct pollfd writable = {.fd = fd, .events = POLLOUT};
+        if (poll(&writable, 1, 300) == 0) {
+            return total;
+        }
+        ssize_t sent = send(fd, bytes.data + at, bytes.size - at, MSG_NOSIGNAL);
+        CHECK(sent > 0);
+        total += (size_t)sent;
+        at = (at + (size_t)sent) % bytes.size;
+    }
+}
+
+CHECK_CASE(a_client_that_does_not_read_is_held_back)
+{
+    dl_store *master = make_master(0, true);
+    uint16_t port = dl_tcp_store_port(master);
+    dl_relay *relay = start_relay(port, NULL, NULL);
+    const dl_store_request validate = {.op = DL_OP_VALIDATE, .number = DL_WIRE_MAGIC};
+    const dl_store_request get = {.op = DL_OP_GET, .key = DL_LITERAL("/big")};
+    uint8_t *big = calloc(1, 1 << 20);
+    dl_buffer gets = {0}, hello = {0};
+
+    CHECK_OK(dl_store_set(master, DL_LITERAL("big"), (dl_bytes){big, 1 << 20}, SOON));
+    dl_wire_put_request(&hello, &validate, DL_LITERAL(""));
+    for (int i = 0; i < 4096; i++) {
+        dl_wire_put_request(&gets, &get, DL_LITERAL(""));
+    }
+    int fd = connect_raw();
+    CHECK(send(fd, hello.data, hello.size, MSG_NOSIGNAL) == (ssize_t)hello.size);
+    size_t taken = flood(fd, dl_buffer_bytes(&gets));
+    /* One batch at the server, one here, and what the socket holds. */
+    CHECK(taken < 3 * DL_RELAY_DATA_LIMIT + (1 << 20));
+    /* The others are served meanwhile, and the server holds little for that one. */
+    dl_store *client = make_client(port);
+    check_set(client, "a", "1");
+    check_get(client, "a", "1");
+    CHECK(fact(master, "output_bytes") < (4 << 20));
+    /* It gets all of it once it reads. */
+    size_t left = 20 * ((1 << 20) + 8);
+    while (left > 0) {
+        struct iovec room = {big, left < (1 << 20) ? left : (1 << 20)};
+        size_t got;
+        CHECK_OK(dl_socket_read(fd, room, 1, SOON, &got));
+        left -= got;
+    }
+    close(fd);
+    await_fact(master, "relayed_clients", 1);
+    dl_store_unref(client);
+    free(big);
+    dl_buffer_fini(&gets);
+    dl_buffer_fini(&hello);
+    dl_relay_stop(relay);
+    dl_store_unref(master);
+}
+
+CHECK_CASE(hostile_bytes_cost_their_sender_only)
+{
+    dl_store *master = make_master(0, true);
+    uint16_t port = dl_tcp_store_port(master);
+    dl_relay *relay = start_relay(port, NULL, NULL);
+    dl_store *client = make_client(port);
+    uint8_t bytes[4096];
+    uint32_t seed = 7;
+
+    for (int round = 0; round < 64; round++) {
+        int fd = connect_raw();
+        for (size_t i = 0; i < sizeof bytes; i++) {
+            seed = seed * 1664525 + 1013904223;
+            bytes[i] = (uint8_t)(seed >> 24);
+        }
+        if (round % 2 == 0) {
+            memcpy(bytes, "\0\xce\xf7\x85\x3c", 5);
+        }
+        (void)!send(fd, bytes, sizeof bytes, MSG_NOSIGNAL);
+        if (round % 4 < 2) {
+            /* The end comes unless the bytes announce more than there are. */
+            struct pollfd readable = {.fd = fd, .events = POLLIN};
+            (void)poll(&readable, 1, 20);
+        }
+        close(fd);
+        check_set(client, "a", "1");
+    }
+    await_fact(master, "relayed_clients", 1);
+    CHECK_EQUAL(fact(master, "relays"), 1);
+    dl_store_unref(client);
+    dl_relay_stop(relay);
+    dl_store_unref(master);
+}
+
+CHECK_CASE(hostile_frames_end_the_connection)
+{
+    static const uint8_t frames[][DL_RELAY_HEAD_SIZE] = {
+        {1, 0, 0, 0, 0, 0, 0, 0, 0},              /* no kind */
+        {1, 0, 0, 0, DL_RELAY_CLOSE + 1, 0},      /* no kind */
+        {1, 0, 0, 0, DL_RELAY_ACK, 0, 0, 0, 0},   /* a server's */
+        {1, 0, 0, 0, DL_RELAY_DATA, 0, 0, 0, 0},  /* of no bytes */
+        {1, 0, 0, 0, DL_RELAY_DATA, 0, 0, 0, 9},  /* too large */
+        {1, 0, 0, 0, DL_RELAY_OPEN, 1, 0, 0, 0},  /* with a size */
+        {7, 0, 0, 0, DL_RELAY_OPEN, 0, 0, 0, 0},  /* twice */
+        {7, 0, 0, 0, DL_RELAY_GRANT, 1, 0, 0, 0}, /* beyond the limit */
+    };
+    const uint8_t open[DL_RELAY_HEAD_SIZE] = {7, 0, 0, 0, DL_RELAY_OPEN};
+    dl_store *master = make_master(0, true);
+
+    for (size_t i = 0; i < sizeof frames / sizeof *frames; i++) {
+        dl_connection *connection;
+        uint8_t byte;
+        int fd;
+        CHECK_OK(dl_socket_connect_once("127.0.0.1", dl_tcp_store_port(master), SOON,
+                                        NULL, &fd));
+        CHECK_OK(dl_connection_new(fd, &connection));
+        CHECK_OK(dl_connection_greet_relay(connection, NULL, SOON));
+        CHECK(connection->is_ours);
+        CHECK(send(fd, open, sizeof open, MSG_NOSIGNAL) == sizeof open);
+        CHECK(send(fd, frames[i], sizeof frames[i], MSG_NOSIGNAL) == sizeof frames[i]);
+        struct pollfd readable = {.fd = fd, .events = POLLIN};
+        CHECK(poll(&readable, 1, 10000) == 1);
+        CHECK(recv(fd, &byte, 1, 0) <= 0);
+        dl_connection_free(connection, false);
+    }
+    await_fact(master, "relays", 0);
+    CHECK_EQUAL(fact(master, "relayed_clients"), 0);
+    dl_store_unref(master);
+}
+
+static int
+try_as_stranger(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    char byte;
+
+    memcpy(address.sun_path + 1, own_name(), DL_LOCAL_NAME_SIZE - 1);
+    socklen_t size =
+        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + DL_LOCAL_NAME_SIZE);
+    if (setresuid(STRANGER, STRANGER, STRANGER) != 0
+        || connect(fd, (const struct sockaddr *)&address, size) != 0) {
+        return 1;
+    }
+    ssize_t got = recv(fd, &byte, 1, 0);
+    return got > 0 || (got < 0 && errno != ECONNRESET);
+}
+
+CHECK_CASE(another_user_is_not_served)
+{
+    dl_store *master = make_master(0, true);
+    dl_relay *relay = start_relay(dl_tcp_store_port(master), NULL, NULL);
+    int status;
+
+    if (geteuid() == 0) {
+        pid_t stranger = fork();
+        if (stranger == 0) {
+            _exit(try_as_stranger());
+        }
+        CHECK(waitpid(stranger, &status, 0) == stranger);
+        CHECK_EQUAL(status, 0);
+    }
+    dl_relay_stop(relay);
+    dl_store_unref(master);
+}
+
+CHECK_CASE(the_server_is_restarted_behind_the_relay)
+{
+    dl_tcp_store_options options = plain_client;
+    char path[64];
+    int64_t sum;
+
+    snprintf(path, sizeof path, "/tmp/distlite_relay_%ld", (long)getpid());
+    options.is_master = true;
+    options.journal = path;
+    dl_store *master = make_store(options);
+    uint16_t port = dl_tcp_store_port(master);
+    pid_t relay = fork_relay(port);
+    dl_store *client = make_client(port);
+    CHECK_OK(dl_store_add(client, DL_LITERAL("sum"), 1, &sum, SOON));
+    for (int i = 2; i < 5; i++) {
+        dl_store_unref(master);
+        options.port = port;
+        unsetenv(DL_RELAY_VARIABLE);
+        master = make_store(options);
+        CHECK_OK(dl_store_add(client, DL_LITERAL("sum"), 1, &sum, SOON));
+        CHECK_EQUAL(sum, i);
+        CHECK_EQUAL(fact(client, "relayed_clients"), 1);
+    }
+    kill_relay(relay);
+    dl_store_unref(client);
+    dl_store_unref(master);
+    CHECK(unlink(path) == 0);
+}
