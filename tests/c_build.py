@@ -30,7 +30,7 @@ ALLOCATION = ("malloc", "calloc", "realloc", "strdup")
 RUNTIME_OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
+    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:die_after_fork=0",
 }
 
 

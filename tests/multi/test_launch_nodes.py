@@ -2,6 +2,7 @@
 """Launchers of several nodes: how they meet, and what they tell each other."""
 
 import contextlib
+import signal
 import time
 from datetime import timedelta
 
@@ -342,3 +343,53 @@ def test_nodes_need_one_token(of_the_second):
             assert "DISTLITE_TOKEN" in two.errors
             assert "token" in two.errors
             assert "another" not in two.errors
+
+
+RELAYED = """
+from datetime import timedelta
+from distlite import rendezvous
+store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=30)))
+node = os.environ["GROUP_RANK"]
+has_relay = "DISTLITE_STORE_RELAY" in os.environ
+store.add("sum", 1)
+store.set(f"here {rank}", "")
+store.wait([f"here {r}" for r in range(world_size)])
+while not hasattr(store, "stats"):
+    store = store.underlying_store
+print(node, has_relay, store.stats()["relays"], flush=True)
+store.set(f"said {rank}", "")
+store.wait(["go"])
+store.add("sum", 1)
+store.set(f"done {rank}", "")
+store.wait([f"done {r}" for r in range(world_size)])
+"""
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_ranks_of_other_nodes_use_a_relay(tmp_path, stops):
+    """It runs in their launcher; they go on directly while that is stopped."""
+    script = write_script(tmp_path, RELAYED)
+    jobs = [[*words, "--nproc-per-node", 3, script] for words in static_job()]
+    with (
+        nodes(*jobs, env={"DISTLITE_HEARTBEAT_TIMEOUT": "60"}) as both,
+        dist.TCPStore("127.0.0.1", int(jobs[0][5]), timeout=60) as store,
+    ):
+        found = dist.PrefixStore("/worker/attempt_0", store)
+        found.wait([f"said {rank}" for rank in range(6)], 30)
+        assert store.stats()["relays"] == 1
+        if stops:
+            both[1].process.send_signal(signal.SIGSTOP)
+        found.set("go", "")
+        if stops:
+            found.wait([f"done {rank}" for rank in range(6)], 60)
+            both[1].process.send_signal(signal.SIGCONT)
+        for node in both:
+            assert node.finish() == 0, node.errors
+    assert (
+        sorted(line.split(": ")[1] for line in both[0].out.splitlines())
+        == ["0 False 1"] * 3
+    )
+    assert (
+        sorted(line.split(": ")[1] for line in both[1].out.splitlines())
+        == ["1 True 1"] * 3
+    )

@@ -19,7 +19,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from distlite import _C
-from distlite.launch.environment import LISTEN_FD, job_environment, rank_environment
+from distlite.launch.environment import (
+    LISTEN_FD,
+    RELAY,
+    job_environment,
+    rank_environment,
+)
 from distlite.launch.errors import ERROR_FILE, SETTLING_TIME, LastWords
 from distlite.launch.numa import cores_of_rank
 from distlite.launch.options import STDERR, STDOUT
@@ -91,6 +96,8 @@ class Attempt:
 
     def _start_all(self) -> None:
         job = job_environment(self._options, self._job.place, self.number)
+        if self._job.relay is not None:
+            job[RELAY] = self._job.relay.address
         answers = []
         for local_rank in range(self._options.nproc_per_node):
             worker, plan = self._prepare(local_rank, job)

@@ -12,6 +12,8 @@ from distlite.launch.options import Options
 # The descriptor of the bound socket that rank 0's store is to serve on; its port is
 # MASTER_PORT.
 LISTEN_FD = "DISTLITE_LISTEN_FD"
+# The relay of the host, by which its stores use a server (distlite.store_relay()).
+RELAY = "DISTLITE_STORE_RELAY"
 # If it is set, rank 0 serves the store, and not the launcher.
 NO_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
@@ -33,6 +35,12 @@ def serves_store(options: Options) -> bool:
     """Returns whether the launcher is to serve the job's store, which then outlives
     rank 0. The launchers of several nodes need such a store in any case."""
     return options.nnodes > 1 or os.environ.get(NO_STORE) != "1"
+
+
+def may_relay(environment: Mapping[str, str]) -> bool:
+    """Returns whether the launcher may start a relay: the user has none, and has not
+    forbidden the Unix sockets of stores."""
+    return not environment.get(RELAY) and environment.get("DISTLITE_STORE_UNIX") != "0"
 
 
 def job_environment(options: Options, place: Place, attempt: int) -> dict[str, str]:

@@ -70,6 +70,11 @@ class Nodes:
         self._thread.join(self._limit if self.place is not None else 0)
 
     @property
+    def serves_store(self) -> bool:
+        """Returns whether the store is in this process; known once there is a place."""
+        return self._is_host
+
+    @property
     def is_over(self) -> bool:
         """Returns whether another attempt would be useless."""
         return self._lost is not None

@@ -11,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from distlite._C import DistError, TCPStore
 from distlite.launch.attempt import Attempt
-from distlite.launch.environment import Place, serves_store
+from distlite.launch.environment import Place, may_relay, serves_store
 from distlite.launch.guardian import Guardian
 from distlite.launch.nodes import Nodes
 from distlite.launch.options import DEFAULT_ADDRESS, Options
@@ -22,6 +23,9 @@ from distlite.launch.output import own_sinks
 from distlite.launch.rank_process import subreaper
 from distlite.launch.signals import SignalPipe, named_signals
 from distlite.launch.worker import Worker, describe_end, shell_code
+
+if TYPE_CHECKING:
+    from distlite.stores.relay import StoreRelay
 
 WIDTH = 78
 TRACEBACK = "Traceback (most recent call last)"
@@ -45,6 +49,7 @@ class Supervisor:
         self.listen_fd: int | None = None
         self.folder: str | None = None
         self._store: TCPStore | None = None
+        self.relay: StoreRelay | None = None
         self._open = contextlib.ExitStack()
 
     def run(self) -> int:
@@ -105,6 +110,7 @@ class Supervisor:
             attempt.wait_for_peers()
             if self.peers.place is not None:
                 self.place = self.peers.place
+                self._start_relay(self.peers)
         if not attempt.was_disturbed:
             try:
                 attempt.run()
@@ -116,6 +122,27 @@ class Supervisor:
             self.peers.end(attempt.number)
             attempt.wait_for_peers(at_end=True)
         return self._conclude(attempt)
+
+    def _start_relay(self, peers: Nodes) -> None:
+        """Starts the relay by which this node's ranks use the store of another node.
+
+        Without one they connect directly, as a single rank does in any case. It runs in
+        a thread of the core, which waits for nothing here, and goes with the ranks."""
+        is_wanted = self.options.nproc_per_node > 1 and not peers.serves_store
+        if not is_wanted or self.relay is not None or not may_relay(os.environ):
+            return
+        from distlite.stores.relay import store_relay
+
+        options = self.options
+        with contextlib.suppress(DistError, ValueError):
+            self.relay = self._open.enter_context(
+                store_relay(
+                    options.address,
+                    self.place.port,
+                    token=options.token,
+                    tls=options.tls,
+                )
+            )
 
     def _conclude(self, attempt: Attempt) -> int:
         """Reports how the attempt ended, here and to the other nodes."""
