@@ -129,15 +129,18 @@ class Builder:
         """The environment that the programs run in."""
         return {**RUNTIME_OPTIONS, **os.environ}
 
-    def program(self, *sources: Path, wraps: Sequence[str] = ()) -> Path:
-        """Compiles C files and links them with the core; named like the first.
+    def program(
+        self, *sources: Path, wraps: Sequence[str] = (), named: str = ""
+    ) -> Path:
+        """Compiles C files and links them with the core, in this order; named like the
+        first unless `named` is its path in the folder of the objects.
 
         Calls of the functions in `wraps` go to the program's own `__wrap_` ones:
         check.h can make an allocation fail, and the simulator is the whole system."""
         with self._alone():
             archive = self._core()
             objects = [self._object(source) for source in sources]
-            binary = objects[0].with_suffix("")
+            binary = self.folder / named if named else objects[0].with_suffix("")
             inputs = [*objects, archive]
             newest = max(path.stat().st_mtime_ns for path in inputs)
             if not binary.exists() or binary.stat().st_mtime_ns < newest:

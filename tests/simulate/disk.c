@@ -69,6 +69,8 @@ void *__wrap_mmap(void *at, size_t size, int protection, int flags, int fd,
 int __wrap_munmap(void *at, size_t size);
 void *__real_mmap(void *at, size_t size, int protection, int flags, int fd,
                   off_t offset);
+int __real_fstat(int fd, struct stat *found);
+int __real_ftruncate(int fd, off_t size);
 int __real_munmap(void *at, size_t size);
 
 static disk disks[SIM_HOSTS];
@@ -232,6 +234,9 @@ __wrap_fstat(int fd, struct stat *found)
     const sim_descriptor *opened = sim_descriptor_of(fd);
 
     sim_call("fstat");
+    if (opened != NULL && opened->kind == SIM_MEMORY) {
+        return __real_fstat(opened->memory, found);
+    }
     return opened == NULL ? -1 : fill_stat(opened->file, found);
 }
 
@@ -247,6 +252,9 @@ int
 __wrap_ftruncate(int fd, off_t size)
 {
     sim_call("ftruncate");
+    if (sim_descriptor_of(fd)->kind == SIM_MEMORY) {
+        return __real_ftruncate(sim_descriptor_of(fd)->memory, size);
+    }
     resize(&sim_descriptor_of(fd)->file->seen, (size_t)size);
     sim_result("ftruncate", size);
     return 0;
@@ -377,6 +385,10 @@ __wrap_mmap(void *at, size_t size, int protection, int flags, int fd, off_t offs
         return __real_mmap(at, size, protection, flags, fd, offset);
     }
     sim_call("mmap");
+    if (sim_descriptor_of(fd)->kind == SIM_MEMORY) {
+        return __real_mmap(at, size, protection, flags, sim_descriptor_of(fd)->memory,
+                           offset);
+    }
     void *mapped = __real_mmap(NULL, size, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memcpy(mapped, sim_descriptor_of(fd)->file->seen.bytes, size);

@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "stage_join.h"
 #include "stage_store.h"
 
 #define ALL UINT64_MAX
@@ -32,7 +33,7 @@ static outcome *shared;
 static const struct {
     const char *name;
     void (*run)(uint64_t kept);
-} stages[] = {{"store", sim_stage_store}};
+} stages[] = {{"join", sim_stage_join}, {"store", sim_stage_store}};
 
 static void
 run_stage(const char *stage, uint64_t seed, uint64_t kept, bool has_trace)

@@ -36,6 +36,12 @@ sim_allocate(size_t size)
     return memory;
 }
 
+void
+sim_release(void *memory)
+{
+    __real_free(memory);
+}
+
 void *
 sim_grow(void *memory, size_t used, size_t size)
 {

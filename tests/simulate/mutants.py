@@ -28,6 +28,7 @@ class Mutant:
     file: str
     old: str
     new: str
+    stage: str = "store"
 
 
 MUTANTS = {
@@ -168,6 +169,49 @@ MUTANTS = {
         "    journal->new_name = journal->path;\n    note_unsynced(journal);",
         "    note_unsynced(journal);",
     ),
+    "a rank leaves out one of its children": Mutant(
+        "pg/cpu/gather.c",
+        "child <= 2 * (int64_t)rank + 2;",
+        "child < 2 * (int64_t)rank + 2;",
+        "join",
+    ),
+    "a leader greets the wrong side": Mutant(
+        "pg/cpu/roster.c",
+        "leader_at(layout, -distance), NULL, 0, round++",
+        "leader_at(layout, distance), NULL, 0, round++",
+        "join",
+    ),
+    "a listener is left": Mutant(
+        "pg/cpu/endpoint.c",
+        "    dl_listener_fini(&endpoint->calls);\n    dl_tls_unref",
+        "    dl_tls_unref",
+        "join",
+    ),
+    "probes leave their memory": Mutant(
+        "pg/cpu/health/probes.c",
+        "    free(probes->looked);\n    free(probes->is_broken);\n    pthread_mutex",
+        "    free(probes->is_broken);\n    pthread_mutex",
+        "join",
+    ),
+    "the thread that watches calls does not end": Mutant(
+        "pg/cpu/health/process_table.c",
+        "        idle = drop_watch_locked();\n    }\n    source->is_watched",
+        "        idle = NULL;\n    }\n    source->is_watched",
+        "join",
+    ),
+    "the wait for records has no end": Mutant(
+        "pg/cpu/join_fault.c",
+        "if (dl_deadline_passed(deadline)) {\n            return DL_TIMEOUT;",
+        "if (dl_deadline_passed(deadline) && deadline.limit < 0) {\n"
+        "            return DL_TIMEOUT;",
+        "join",
+    ),
+    "records of lower ranks are not taken": Mutant(
+        "pg/cpu/endpoint_gather.c",
+        "if (rank != (uint32_t)endpoint->rank) {",
+        "if (rank > (uint32_t)endpoint->rank) {",
+        "join",
+    ),
 }
 
 
@@ -182,13 +226,13 @@ def build(builder: Builder, name: str, mutant: Mutant) -> Path:
     changed = text.replace(mutant.old, mutant.new)
     if not source.exists() or source.read_text() != changed:
         source.write_text(changed)
-    return simulator(builder, in_front=source)
+    return simulator(builder, changed=source)
 
 
-def hunt(program: Path, seeds: int) -> str | None:
+def hunt(program: Path, stage: str, seeds: int) -> str | None:
     """Returns the first seed that fails."""
     done = subprocess.run(
-        [program, "--hunt", "store", "0", str(seeds)], capture_output=True, text=True
+        [program, "--hunt", stage, "0", str(seeds)], capture_output=True, text=True
     )
     return done.stdout.split()[0] if done.returncode == 1 else None
 
@@ -201,7 +245,8 @@ def main() -> None:
     builder = Builder()
     missed = 0
     for name in arguments.names or MUTANTS:
-        seed = hunt(build(builder, name, MUTANTS[name]), arguments.seeds)
+        mutant = MUTANTS[name]
+        seed = hunt(build(builder, name, mutant), mutant.stage, arguments.seeds)
         missed += seed is None
         print(f"{name}: {'not found' if seed is None else f'seed {seed}'}", flush=True)
     sys.exit(missed > 0)

@@ -19,6 +19,8 @@
 #define SLOW_IN 50
 #define SLOW_MOST (300 * DL_MILLISECOND)
 
+int __real_close(int fd);
+
 static sim_descriptor descriptors[SIM_FD_COUNT];
 static uint64_t generations;
 static sim_link *links;
@@ -73,7 +75,8 @@ sim_descriptor_count(const sim_process *process, bool are_files)
     int count = 0;
 
     for (int i = 0; i < SIM_FD_COUNT; i++) {
-        count += descriptors[i].kind != SIM_NONE && descriptors[i].process == process
+        count += descriptors[i].kind != SIM_NONE && descriptors[i].kind != SIM_LIFELINE
+                 && descriptors[i].process == process
                  && (descriptors[i].kind == SIM_FILE) == are_files;
     }
     return count;
@@ -362,6 +365,9 @@ sim_descriptor_close(sim_descriptor *descriptor)
     }
     if (descriptor->kind == SIM_FILE) {
         sim_file_close(descriptor);
+    }
+    if (descriptor->kind == SIM_MEMORY) {
+        __real_close(descriptor->memory);
     }
     descriptor->kind = SIM_NONE;
 }

@@ -19,6 +19,8 @@ typedef enum sim_kind {
     SIM_EPOLL,
     SIM_EVENT,
     SIM_FILE,
+    SIM_LIFELINE, /* lasts as long as its process */
+    SIM_MEMORY,
 } sim_kind;
 
 /* Bytes on their way; they arrive together. */
@@ -36,6 +38,7 @@ typedef struct sim_stream {
     int64_t last_at;  /* when the last byte so far arrives */
     int64_t end_at;   /* when the end of the stream arrives; SIM_FOREVER: none */
     int64_t reset_at; /* when its reader learns of a reset */
+    bool has_sent;    /* its reader has sent something */
     bool is_read;     /* false: nobody reads any more, and what is sent is lost */
 } sim_stream;
 
@@ -79,6 +82,7 @@ typedef struct sim_descriptor {
     /* eventfd */
     uint64_t count;
     sim_file *file;
+    int memory; /* a real descriptor */
 } sim_descriptor;
 
 /* Returns what a number of the current process stands for; NULL, with EBADF. */

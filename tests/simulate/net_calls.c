@@ -236,6 +236,9 @@ __wrap_fcntl(int fd, int command, ...)
     if (socket == NULL) {
         return -1;
     }
+    if (command == F_ADD_SEALS || command == F_GET_SEALS) {
+        return F_SEAL_SHRINK;
+    }
     if (command == F_SETFL) {
         socket->is_nonblocking = (flags & O_NONBLOCK) != 0;
     }
@@ -337,7 +340,8 @@ put(sim_descriptor *socket, const uint8_t *bytes, size_t size, int flags)
     if (size == 0) {
         return fail(EAGAIN);
     }
-    size = part_of(size);
+    size = sim.has_buffers && !own->has_sent ? size : part_of(size);
+    own->has_sent = true;
     int64_t at = sim_arrival(link->hosts[socket->side], link->hosts[!socket->side]);
     sim_stream_put(peer, bytes, size, at);
     if (!peer->is_read) {

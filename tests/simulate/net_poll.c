@@ -15,6 +15,10 @@ int __wrap_epoll_ctl(int fd, int operation, int watched, struct epoll_event *eve
 int __wrap_epoll_wait(int fd, struct epoll_event *events, int most, int timeout);
 int __wrap_eventfd(unsigned count, int flags);
 int __wrap_eventfd_write(int fd, eventfd_t value);
+ssize_t __wrap_write(int fd, const void *bytes, size_t size);
+
+/* Room of one poll(2). */
+#define POLLED 64
 
 static int64_t
 until(int timeout)
@@ -25,7 +29,7 @@ until(int timeout)
 typedef struct poll_wait {
     struct pollfd *entries;
     nfds_t count;
-    const sim_descriptor *found[16];
+    const sim_descriptor *found[POLLED];
 } poll_wait;
 
 static bool
@@ -53,7 +57,7 @@ __wrap_poll(struct pollfd *entries, nfds_t count, int timeout)
     int ready = 0;
 
     sim_call("poll");
-    if (count > 16) {
+    if (count > POLLED) {
         sim_fail("poll() of %d descriptors", (int)count);
     }
     for (nfds_t i = 0; i < count; i++) {
@@ -193,4 +197,17 @@ __wrap_eventfd_write(int fd, eventfd_t value)
     sim_call("eventfd_write");
     event->count += value;
     return 0;
+}
+
+/* Of an eventfd(2) only. */
+ssize_t
+__wrap_write(int fd, const void *bytes, size_t size)
+{
+    const sim_descriptor *event = sim_descriptor_of(fd);
+
+    if (event == NULL || event->kind != SIM_EVENT || size != sizeof(eventfd_t)) {
+        sim_fail("write() to something else than an eventfd is not simulated");
+    }
+    (void)__wrap_eventfd_write(fd, *(const eventfd_t *)bytes);
+    return (ssize_t)size;
 }

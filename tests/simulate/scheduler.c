@@ -11,6 +11,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "image.h"
 #include "world.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -38,6 +39,7 @@ struct sim_task {
     const char *waits_for;
     bool (*is_ready)(void *);
     void *wait_context;
+    bool has_variable; /* the context is one of the process */
     int64_t until;
     bool is_in_time;
     int error; /* errno while it does not run */
@@ -268,6 +270,7 @@ sim_process_start(const char *name, int host, void *(*run)(void *), void *argume
     sim_process *made = &processes[process_count];
     *made = (sim_process){
         .name = name, .number = process_count++, .host = host, .is_alive = true};
+    sim_image_start(made);
     sim_note("start %s", name);
     sim_task_start(made, run, argument);
     return made;
@@ -316,8 +319,7 @@ sim_call(const char *name)
         sim_process_kill(process);
     }
     if (sim_random_once_in(&sim.schedule, sim.yield_in)) {
-        current->state = TASK_READY;
-        leave();
+        sim_yield();
     }
 }
 
@@ -330,9 +332,32 @@ sim_wait(const char *what, bool (*is_ready)(void *), void *context, int64_t unti
     self->waits_for = what;
     self->is_ready = is_ready;
     self->wait_context = context;
+    self->has_variable = false;
     self->until = until;
     leave();
     return self->is_in_time;
+}
+
+bool
+sim_wait_for(const char *what, bool (*is_ready)(void *), void *variable, int64_t until)
+{
+    sim_task *self = current;
+
+    self->state = TASK_WAITING;
+    self->waits_for = what;
+    self->is_ready = is_ready;
+    self->wait_context = variable;
+    self->has_variable = true;
+    self->until = until;
+    leave();
+    return self->is_in_time;
+}
+
+void
+sim_yield(void)
+{
+    current->state = TASK_READY;
+    leave();
 }
 
 void
@@ -388,7 +413,10 @@ may_run(sim_task *task)
     if (task->state == TASK_READY) {
         return true;
     }
-    task->is_in_time = task->is_ready != NULL && task->is_ready(task->wait_context);
+    void *context = task->has_variable
+                        ? sim_image_find(task->process, task->wait_context)
+                        : task->wait_context;
+    task->is_in_time = task->is_ready != NULL && task->is_ready(context);
     return task->is_in_time || task->until <= sim.now;
 }
 
@@ -457,6 +485,7 @@ sim_run(bool (*is_over)(void), int64_t limit)
         }
         current = next;
         next->state = TASK_READY;
+        sim_image_load(next->process);
         memcpy(locals, next->locals, locals_size);
         begin_switch(&next->context);
         swapcontext(&scheduler, &next->context);

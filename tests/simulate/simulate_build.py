@@ -11,7 +11,8 @@ from c_build import Builder
 
 HERE = Path(__file__).resolve().parent
 
-SOURCES = sorted(HERE.glob("*.c"), key=lambda path: path.name != "main.c")
+# Behind edge.c come the core's variables, of which each process has its own (image.c).
+SOURCES = sorted(HERE.glob("*.c"), key=lambda path: path.name == "edge.c")
 
 # The calls to the system that the files of this folder define.
 WRAPPED = sorted(
@@ -21,7 +22,8 @@ WRAPPED = sorted(
 )
 
 
-def simulator(builder: Builder, in_front: Path | None = None) -> Path:
-    """Returns the program.  `in_front` takes the place of a file of the core."""
-    first = [] if in_front is None else [in_front]
-    return builder.program(*first, *SOURCES, wraps=WRAPPED)
+def simulator(builder: Builder, changed: Path | None = None) -> Path:
+    """Returns the program.  `changed` takes the place of a file of the core."""
+    own = [] if changed is None else [changed]
+    name = "simulate" if changed is None else f"mutants/{changed.stem}"
+    return builder.program(*SOURCES, *own, wraps=WRAPPED, named=name)

@@ -50,8 +50,13 @@ def test_a_seed_that_failed_once_passes(seed: int) -> None:
     assert "1 seeds, 0 failed" in run("store", str(seed), str(seed + 1))
 
 
-def test_a_seed_has_one_trace() -> None:
-    assert "20 seeds, 0 failed" in run("--twice", "store", "0", "20")
+@pytest.mark.parametrize("stage", ["store", "join"])
+def test_a_seed_has_one_trace(stage: str) -> None:
+    assert "20 seeds, 0 failed" in run("--twice", stage, "0", "20")
+
+
+def test_ranks_join_in_some_seeds() -> None:
+    assert "100 seeds, 0 failed" in run("join", "0", "100")
 
 
 @pytest.mark.slow
@@ -60,7 +65,13 @@ def test_the_store_passes_many_seeds() -> None:
 
 
 @pytest.mark.slow
+def test_ranks_join_in_many_seeds() -> None:
+    assert "1000 seeds, 0 failed" in run("join", "100", "1100")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", mutants.MUTANTS)
 def test_a_planted_fault_is_found(name: str) -> None:
     program = mutants.build(Builder(), name, mutants.MUTANTS[name])
-    assert mutants.hunt(program, mutants.SEEDS) is not None
+    stage = mutants.MUTANTS[name].stage
+    assert mutants.hunt(program, stage, mutants.SEEDS) is not None

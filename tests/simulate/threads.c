@@ -8,6 +8,7 @@
 #include <sys/random.h>
 #include <time.h>
 
+#include "image.h"
 #include "world.h"
 
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
@@ -71,7 +72,7 @@ __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
     }
     sim_call("pthread_mutex_lock");
     while (*holder != 0) {
-        sim_wait("a mutex", is_free, mutex, SIM_FOREVER);
+        sim_wait_for("a mutex", is_free, mutex, SIM_FOREVER);
     }
     *holder = sim_task_number(sim_task_current());
     return 0;
@@ -124,7 +125,8 @@ __wrap_pthread_cond_signal(pthread_cond_t *condition)
 }
 
 typedef struct signal_wait {
-    const unsigned *count;
+    const sim_process *process;
+    unsigned *count;
     unsigned seen;
 } signal_wait;
 
@@ -133,14 +135,15 @@ is_signalled(void *context)
 {
     const signal_wait *wait = context;
 
-    return *wait->count != wait->seen;
+    return *(unsigned *)sim_image_find(wait->process, wait->count) != wait->seen;
 }
 
 int
 __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
                               const struct timespec *until)
 {
-    signal_wait wait = {(unsigned *)condition, *(unsigned *)condition};
+    signal_wait wait = {sim_process_current(), (unsigned *)condition,
+                        *(unsigned *)condition};
     int64_t at = (int64_t)until->tv_sec * DL_SECOND + until->tv_nsec;
 
     *(int *)mutex = 0;

@@ -20,8 +20,7 @@
 
 #include "base/deadline.h"
 
-#define SIM_UNUSED __attribute__((unused))
-#define SIM_HOSTS 8
+#define SIM_HOSTS 16
 #define SIM_FOREVER INT64_MAX
 
 /* A stream of choices.  Streams of a seed are independent, so that leaving out one fault
@@ -54,6 +53,7 @@ typedef struct sim_process {
     uint64_t descriptors;           /* opened since its start */
     long live_allocations;
     int live_tasks;
+    uint8_t *image; /* its static variables while another one runs */
 } sim_process;
 
 typedef struct sim_task sim_task;
@@ -71,6 +71,7 @@ typedef struct sim_world {
     sim_random wire;     /* delays and sizes of what travels */
     sim_random disk;     /* what a crash leaves */
     sim_random entropy;  /* what getrandom() returns */
+    bool has_buffers;    /* the first bytes of a connection are always taken whole */
     int64_t host_up_at[SIM_HOSTS];
     void (*print_faults)(void); /* what sim_fail() adds */
 } sim_world;
@@ -102,6 +103,11 @@ void sim_call(const char *name);
 /* Blocks the coroutine until `is_ready` says so (NULL: never) or the time has come.
  * Returns false for the latter. */
 bool sim_wait(const char *what, bool (*is_ready)(void *), void *context, int64_t until);
+/* The same; `context` may be a static variable of the core. */
+bool sim_wait_for(const char *what, bool (*is_ready)(void *), void *variable,
+                  int64_t until);
+/* Hands over to another coroutine, if there is one that can run. */
+void sim_yield(void);
 
 /* Calls `run` from the scheduler at that time. */
 void sim_at(int64_t at, void (*run)(void *), void *context);
@@ -135,6 +141,7 @@ bool sim_descriptor_take(void);
 
 /* memory.c */
 void *sim_allocate(size_t size); /* zeroed, outside every process; never fails */
+void sim_release(void *memory);
 /* Moves the first `used` bytes of such memory, which may be NULL, to a larger one. */
 void *sim_grow(void *memory, size_t used, size_t size);
 

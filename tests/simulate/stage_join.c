@@ -1,0 +1,605 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "stage_join.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "pg/cpu/roster.h"
+#include "store/prefix_store.h"
+
+#define RANKS 12
+#define MEMBERS 64
+#define FAULTS 6
+
+#define FROM (1000 * DL_SECOND)
+#define FAULTS_SPAN (DL_SECOND)
+#define SPAN_LEAST (10 * DL_MILLISECOND)
+#define SPAN_MOST (8 * DL_SECOND)
+#define DEADLINE_LEAST (2 * DL_SECOND)
+#define DEADLINE_MOST (15 * DL_SECOND)
+#define CALLS 1500 /* of a process, in which it is killed or something fails */
+#define SETTLE (3 * DL_SECOND)
+#define LAST_DEADLINE (30 * DL_SECOND)
+#define RUN_LIMIT (1600 * DL_SECOND)
+/* A rank that fails asks the store for the cause, and tells others. */
+#define LATE (DL_SECOND)
+/* What the rest of a join takes when all have come, with slow messages. */
+#define NARROW (3 * DL_SECOND)
+
+typedef enum fault_kind {
+    FAULT_CUT,
+    FAULT_PARTITION,
+    FAULT_STOP,
+    FAULT_KILL,
+    FAULT_RESTART, /* killed, and started again */
+    FAULT_CRASH,   /* the rank's host: nobody is told */
+    FAULT_LATE,
+    FAULT_ABSENT,
+    FAULT_TWICE,
+    FAULT_NO_MEMORY,
+    FAULT_NO_DESCRIPTORS,
+    FAULT_KINDS,
+} fault_kind;
+
+static const char *const fault_names[FAULT_KINDS] = {
+    [FAULT_CUT] = "cut a connection",
+    [FAULT_PARTITION] = "part hosts",
+    [FAULT_STOP] = "stop rank",
+    [FAULT_KILL] = "kill rank",
+    [FAULT_RESTART] = "kill and restart rank",
+    [FAULT_CRASH] = "crash the host of rank",
+    [FAULT_LATE] = "late rank",
+    [FAULT_ABSENT] = "absent rank",
+    [FAULT_TWICE] = "start twice rank",
+    [FAULT_NO_MEMORY] = "no memory in rank",
+    [FAULT_NO_DESCRIPTORS] = "no descriptors in rank",
+};
+
+typedef struct fault {
+    fault_kind kind;
+    int64_t at, span;
+    int rank, other; /* the other host of a partition */
+    uint64_t number;
+} fault;
+
+/* A process of a rank, and what it was told. */
+typedef struct member {
+    int rank, size;
+    char name[24];
+    sim_process *process;
+    bool is_last; /* of the group that has to come about */
+    bool has_ended;
+    bool has_joined, has_sub, has_failed;
+    int64_t deadline;
+    int64_t pids[RANKS]; /* by rank, of the processes that it has joined with */
+    int64_t sub_pids[RANKS];
+} member;
+
+static struct {
+    int size;
+    int64_t limit; /* of the first group's ranks */
+    fault faults[FAULTS];
+    int count;
+    int64_t calm_at;
+    bool is_wire_bad;
+    bool is_faulty[RANKS];
+    member members[MEMBERS];
+    int member_count;
+    unsigned sub; /* by rank, a bit: member of the group of some */
+    bool is_last;
+} run;
+
+/* Returns whether the process has a rank that is over: it returned, or was killed. */
+static bool
+is_over(const member *one)
+{
+    return one->has_ended || !one->process->is_alive;
+}
+
+static bool
+are_over(void)
+{
+    for (int i = 0; i < run.member_count; i++) {
+        if (!is_over(&run.members[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+have_decided(void *context)
+{
+    const member *own = context;
+
+    for (int i = 0; i < run.member_count; i++) {
+        const member *one = &run.members[i];
+        if (one->is_last == own->is_last && !is_over(one) && !one->has_joined) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What ranks are told. */
+
+/* A rank that has failed counts as well: it has ended, as others see it. */
+static bool
+is_at_fault(int rank)
+{
+    for (int i = 0; i < run.member_count; i++) {
+        if (run.members[i].rank == rank && run.members[i].has_failed) {
+            return true;
+        }
+    }
+    return run.is_faulty[rank];
+}
+
+static bool
+names_faulty_rank(const char *text)
+{
+    for (const char *at = text; (at = strstr(at, "rank")) != NULL; at++) {
+        const char *number = at + strcspn(at, "0123456789");
+        if (number - at > 6) {
+            continue;
+        }
+        /* "ranks 1, 2" */
+        while (*number >= '0' && *number <= '9') {
+            char *end;
+            long rank = strtol(number, &end, 10);
+            if (rank < run.size && is_at_fault((int)rank)) {
+                return true;
+            }
+            number = end + strspn(end, ", ");
+        }
+    }
+    return false;
+}
+
+/* Returns whether the texts may name any rank: connections fail, a rank exists twice, or
+ * one is there again so shortly before the deadline that the others may miss it too. */
+static bool
+may_name_any(int64_t deadline)
+{
+    for (int i = 0; i < run.count; i++) {
+        const fault *one = &run.faults[i];
+        bool comes_back = one->kind == FAULT_STOP || one->kind == FAULT_RESTART
+                          || one->kind == FAULT_LATE;
+        int64_t end = (one->kind == FAULT_LATE ? FROM : one->at) + one->span;
+        if (one->kind == FAULT_TWICE
+            || (comes_back && end <= deadline && end > deadline - NARROW)) {
+            return true;
+        }
+    }
+    return run.is_wire_bad;
+}
+
+static void
+check_failure(const member *self, int64_t deadline)
+{
+    const dl_error *error = dl_last_error();
+
+    if (self->is_last || run.count == 0) {
+        sim_fail("%s cannot join without a fault: %s", self->name, error->text);
+    }
+    if (error->text[0] == '\0') {
+        sim_fail("%s cannot join, and is not told why: %d", self->name, error->status);
+    }
+    if (!may_name_any(deadline) && !run.is_faulty[self->rank]
+        && !names_faulty_rank(error->text)) {
+        sim_fail("%s is told of no rank at fault: %s", self->name, error->text);
+    }
+}
+
+static void
+check_time(const member *self, int64_t deadline)
+{
+    int64_t end = self->is_last || deadline > run.calm_at ? deadline : run.calm_at;
+
+    if (sim.now > end + LATE) {
+        sim_fail("%s returned %.3f s after its deadline: %s", self->name,
+                 (double)(sim.now - end) / 1e9, dl_last_error()->text);
+    }
+}
+
+static void
+check_nothing_left(const member *self)
+{
+    const sim_process *process = self->process;
+    int descriptors = sim_net_open_count(process) + sim_disk_open_count(process);
+
+    /* One block is the table of processes, which is kept. */
+    if (process->live_allocations > 1 || descriptors != 0 || process->live_tasks != 1) {
+        sim_fail("%s has %ld blocks of memory, %d descriptors and %d threads left",
+                 self->name, process->live_allocations, descriptors,
+                 process->live_tasks - 1);
+    }
+}
+
+/* What ranks do. */
+
+static dl_status
+join_group(member *self, const dl_backend_options *options, int64_t limit,
+           int64_t *pids, dl_roster **roster)
+{
+    dl_deadline deadline = dl_deadline_after(limit);
+
+    dl_status status = dl_roster_new(options, deadline, roster);
+    sim_note("%s joins %s: %d %s", self->name, options->group_name, status,
+             status == DL_OK ? "" : dl_last_error()->text);
+    if (status != DL_OK) {
+        check_failure(self, deadline.at);
+        self->has_failed = true;
+    }
+    check_time(self, deadline.at);
+    for (int rank = 0; status == DL_OK && rank < options->size; rank++) {
+        pids[rank] = (*roster)->endpoint.peers[rank].pid;
+    }
+    return status;
+}
+
+/* Some members make a group of their own. */
+static void
+join_sub(member *self, dl_store *store)
+{
+    dl_backend_options options = {.group_name = "some"};
+    dl_roster *roster = NULL;
+    dl_store *below = NULL;
+
+    for (int rank = 0; rank < run.size; rank++) {
+        options.rank += rank < self->rank && (run.sub >> rank & 1) != 0;
+        options.size += (int)(run.sub >> rank & 1);
+    }
+    if ((run.sub >> self->rank & 1) == 0) {
+        return;
+    }
+    if (dl_prefix_store_new(DL_LITERAL("some"), store, &below) != DL_OK) {
+        sim_fail("no store: %s", dl_last_error()->text);
+    }
+    options.store = below;
+    if (join_group(self, &options, LAST_DEADLINE, self->sub_pids, &roster) == DL_OK) {
+        self->has_sub = true;
+        dl_backend_origin_unref(&roster->base);
+    }
+    dl_store_unref(below);
+}
+
+static void
+run_member(member *self, dl_store *store)
+{
+    const dl_backend_options options = {
+        .store = store,
+        .rank = self->rank,
+        .size = self->size,
+        .group_name = "all",
+    };
+    dl_roster *roster = NULL;
+
+    if (join_group(self, &options, self->is_last ? LAST_DEADLINE : run.limit,
+                   self->pids, &roster)
+        != DL_OK) {
+        return;
+    }
+    self->has_joined = true;
+    sim_wait("the other ranks", have_decided, self, SIM_FOREVER);
+    if (self->is_last) {
+        join_sub(self, store);
+    }
+    dl_backend_origin_unref(&roster->base);
+}
+
+static void *
+member_main(void *argument)
+{
+    member *self = argument;
+    dl_store *store = NULL;
+
+    if (sim_join_store_open(run.is_last ? "last" : "first", LAST_DEADLINE, &store)
+        == DL_OK) {
+        run_member(self, store);
+        dl_store_unref(store);
+    } else if (run.count == 0 || self->is_last) {
+        sim_fail("%s has no store: %s", self->name, dl_last_error()->text);
+    }
+    check_nothing_left(self);
+    self->has_ended = true;
+    return NULL;
+}
+
+static member *
+start_member(int rank)
+{
+    member *made = &run.members[run.member_count++];
+
+    *made = (member){.rank = rank, .size = run.size, .is_last = run.is_last};
+    snprintf(made->name, sizeof made->name, "rank %d.%d", rank, run.member_count);
+    made->process = sim_process_start(made->name, 1 + rank, member_main, made);
+    return made;
+}
+
+static member *
+newest_of(int rank)
+{
+    for (int i = run.member_count - 1; i >= 0; i--) {
+        if (run.members[i].rank == rank) {
+            return &run.members[i];
+        }
+    }
+    return NULL;
+}
+
+/* Faults. */
+
+static void
+start_again(void *context)
+{
+    const fault *one = context;
+    const member *before = newest_of(one->rank);
+
+    if (!run.is_last
+        && (before == NULL || is_over(before) || one->kind == FAULT_TWICE)) {
+        start_member(one->rank);
+    }
+}
+
+static void
+end_fault(void *context)
+{
+    const fault *one = context;
+    member *found = newest_of(one->rank);
+
+    if (found != NULL && !run.is_last) {
+        found->process->fail_allocation_at[0] = 0;
+        found->process->fail_descriptor_at[0] = 0;
+        if (found->process->kill_at_call != 0) {
+            sim_process_kill(found->process);
+        }
+    }
+    if (one->kind == FAULT_RESTART) {
+        start_again(context);
+    }
+}
+
+static void
+fail_from(uint64_t failing[2], uint64_t count, uint64_t number)
+{
+    failing[0] = count + number;
+    failing[1] = failing[0] + number % 7;
+}
+
+static void
+kill_host(int host)
+{
+    for (int i = 0; i < run.member_count; i++) {
+        if (run.members[i].process->host == host) {
+            sim_process_kill(run.members[i].process);
+        }
+    }
+}
+
+static void
+inject_into(sim_process *process, fault *one)
+{
+    switch (one->kind) {
+    case FAULT_STOP:
+        process->stopped_until = sim.now + one->span;
+        break;
+    case FAULT_KILL:
+    case FAULT_RESTART:
+        process->kill_at_call = process->calls + one->number;
+        break;
+    case FAULT_CRASH:
+        sim.host_up_at[process->host] = sim.now + one->span;
+        sim_net_crash(process->host);
+        kill_host(process->host);
+        break;
+    case FAULT_NO_MEMORY:
+        fail_from(process->fail_allocation_at, process->allocations, one->number % 200);
+        break;
+    case FAULT_NO_DESCRIPTORS:
+        fail_from(process->fail_descriptor_at, process->descriptors, one->number % 20);
+        break;
+    default:
+        break;
+    }
+    sim_at(sim.now + one->span, end_fault, one);
+}
+
+static void
+inject(void *context)
+{
+    fault *one = context;
+    member *found = newest_of(one->rank);
+
+    sim_note("fault: %s %d", fault_names[one->kind], one->rank);
+    switch (one->kind) {
+    case FAULT_CUT:
+        (void)sim_net_cut(&sim.wire);
+        break;
+    case FAULT_PARTITION:
+        if (one->other != 1 + one->rank) {
+            sim_net_partition(1 + one->rank, one->other, sim.now + one->span);
+        }
+        break;
+    case FAULT_TWICE:
+        start_again(one);
+        break;
+    default:
+        if (found != NULL && !is_over(found)) {
+            inject_into(found->process, one);
+        }
+    }
+}
+
+static void
+print_faults(void)
+{
+    printf("  %d ranks, %.3f s, %d members\n", run.size, (double)run.limit / 1e9,
+           run.member_count);
+    for (int i = 0; i < run.count; i++) {
+        const fault *one = &run.faults[i];
+        printf("  at %9.6f for %8.6f: %s %d (other %d, number %d)\n",
+               (double)(one->at - FROM) / 1e9, (double)one->span / 1e9,
+               fault_names[one->kind], one->rank, one->other, (int)one->number);
+    }
+}
+
+static bool
+begins_with(int rank)
+{
+    for (int i = 0; i < run.count; i++) {
+        fault_kind kind = run.faults[i].kind;
+        if (run.faults[i].rank == rank
+            && (kind == FAULT_LATE || kind == FAULT_ABSENT)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void
+draw_run(sim_random *random, uint64_t kept)
+{
+    uint64_t count =
+        sim_random_once_in(random, 6) ? 0 : sim_random_below(random, FAULTS);
+
+    run.size = 2 + (int)sim_random_below(random, RANKS - 1);
+    run.limit = sim_random_span(random, DEADLINE_LEAST, DEADLINE_MOST);
+    run.sub = (unsigned)sim_random_below(random, 1u << run.size);
+    run.calm_at = FROM;
+    for (uint64_t i = 0; i < count; i++) {
+        fault one = {
+            .kind = (fault_kind)sim_random_below(random, FAULT_KINDS),
+            .at = FROM + sim_random_span(random, DL_MILLISECOND, FAULTS_SPAN),
+            .span = sim_random_span(random, SPAN_LEAST, SPAN_MOST),
+            .rank = (int)sim_random_below(random, (uint64_t)run.size),
+            .other = (int)sim_random_below(random, (uint64_t)run.size + 1),
+            .number = 1 + sim_random_below(random, CALLS),
+        };
+        if ((kept >> i & 1) == 0) {
+            continue;
+        }
+        bool is_wire = one.kind == FAULT_CUT || one.kind == FAULT_PARTITION;
+        run.is_wire_bad |= is_wire || one.kind == FAULT_CRASH;
+        run.is_faulty[one.rank] |= !is_wire;
+        run.calm_at = one.at + one.span > run.calm_at ? one.at + one.span : run.calm_at;
+        run.faults[run.count++] = one;
+    }
+}
+
+/* The run. */
+
+static bool
+keep_line(const dl_log_line *line)
+{
+    sim_note("log: %.*s", (int)(line->size - line->head - 1), line->bytes + line->head);
+    return true;
+}
+
+static bool
+is_calm(void)
+{
+    return sim.now > run.calm_at + SETTLE && are_over();
+}
+
+static void
+compare(const member *left, const member *right, const int64_t *pids,
+        const int64_t *others)
+{
+    if (memcmp(pids, others, RANKS * sizeof *pids) != 0) {
+        sim_fail("%s and %s have joined different ranks", left->name, right->name);
+    }
+}
+
+static bool
+has_fault(fault_kind kind)
+{
+    for (int i = 0; i < run.count; i++) {
+        if (run.faults[i].kind == kind) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of a rank that was started twice, some may have read the first record, and some the
+ * second. */
+static void
+check_members(bool is_last)
+{
+    bool is_twofold = !is_last && has_fault(FAULT_TWICE);
+    const member *first = NULL;
+    const member *first_sub = NULL;
+
+    for (int i = 0; i < run.member_count; i++) {
+        const member *one = &run.members[i];
+        if (one->is_last != is_last || !one->has_joined || is_twofold) {
+            continue;
+        }
+        first = first == NULL ? one : first;
+        compare(first, one, first->pids, one->pids);
+        first_sub = first_sub == NULL && one->has_sub ? one : first_sub;
+        if (one->has_sub) {
+            compare(first_sub, one, first_sub->sub_pids, one->sub_pids);
+        }
+    }
+}
+
+static void
+look_again(void *context)
+{
+    (void)context;
+}
+
+static void
+run_first(void)
+{
+    for (int rank = 0; rank < run.size; rank++) {
+        if (begins_with(rank)) {
+            start_member(rank);
+        }
+    }
+    for (int i = 0; i < run.count; i++) {
+        fault *one = &run.faults[i];
+        if (one->kind == FAULT_LATE) {
+            sim_at(FROM + one->span, start_again, one);
+        } else if (one->kind != FAULT_ABSENT) {
+            sim_at(one->at, inject, one);
+        }
+    }
+    sim_at(run.calm_at + SETTLE + 1, look_again, NULL);
+    sim_run(is_calm, RUN_LIMIT);
+    check_members(false);
+}
+
+static void
+run_last(void)
+{
+    run.is_last = true;
+    for (int rank = 0; rank < run.size; rank++) {
+        start_member(rank);
+    }
+    sim_run(are_over, RUN_LIMIT);
+    check_members(true);
+}
+
+void
+sim_stage_join(uint64_t kept)
+{
+    sim_random random = sim_random_of(sim.seed, 5);
+
+    setenv("DISTLITE_STORE_UNIX", "0", 1);
+    setenv("DISTLITE_TLS", "off", 1);
+    sim.has_buffers = true;
+    dl_log_install(keep_line);
+    sim.print_faults = print_faults;
+    draw_run(&random, kept);
+    if (sim.has_trace) {
+        print_faults();
+    }
+    sim_join_server_start();
+    run_first();
+    run_last();
+    sim_join_server_stop();
+}
