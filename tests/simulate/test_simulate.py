@@ -50,13 +50,13 @@ def test_a_seed_that_failed_once_passes(seed: int) -> None:
     assert "1 seeds, 0 failed" in run("store", str(seed), str(seed + 1))
 
 
-@pytest.mark.parametrize("stage", ["store", "join"])
-def test_a_seed_has_one_trace(stage: str) -> None:
-    assert "20 seeds, 0 failed" in run("--twice", stage, "0", "20")
+@pytest.mark.parametrize(("stage", "count"), [("store", 20), ("join", 5)])
+def test_a_seed_has_one_trace(stage: str, count: int) -> None:
+    assert f"{count} seeds, 0 failed" in run("--twice", stage, "0", str(count))
 
 
 def test_ranks_join_in_some_seeds() -> None:
-    assert "100 seeds, 0 failed" in run("join", "0", "100")
+    assert "20 seeds, 0 failed" in run("join", "0", "20")
 
 
 @pytest.mark.slow
@@ -66,7 +66,7 @@ def test_the_store_passes_many_seeds() -> None:
 
 @pytest.mark.slow
 def test_ranks_join_in_many_seeds() -> None:
-    assert "1000 seeds, 0 failed" in run("join", "100", "1100")
+    assert "1000 seeds, 0 failed" in run("join", "20", "1020")
 
 
 @pytest.mark.slow
