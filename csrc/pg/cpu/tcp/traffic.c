@@ -20,9 +20,11 @@
  * onto one core, where spinning would delay the answer. */
 #define POLL_SPAN (50 * INT64_C(1000))
 
-/* If yielding takes longer than that span, other programs use the core: a thread that
+/* If a yield takes longer than LONG_YIELD, other programs use the core: a thread that
  * sleeps gets it back at once when there is data, one that yields only in its turn, after
- * milliseconds.  So the thread does not poll for this time. */
+ * milliseconds.  So the thread does not poll for SHARED_CORE_SPAN.  Ranks of this job that
+ * share a core yield to each other within tens of microseconds, and lose by sleeping. */
+#define LONG_YIELD DL_MILLISECOND
 #define SHARED_CORE_SPAN (100 * DL_MILLISECOND)
 
 /* A rank that fails must not be delayed by its farewells. */
@@ -550,7 +552,7 @@ polls_on(dl_traffic *self, int64_t *until)
     }
     sched_yield();
     int64_t later = dl_now();
-    if (later - now > POLL_SPAN) {
+    if (later - now > LONG_YIELD) {
         self->poll_after = later + SHARED_CORE_SPAN;
     }
     return true;
