@@ -177,6 +177,30 @@ CHECK_CASE(clients_use_one_connection_libuv)
     carry(true);
 }
 
+CHECK_CASE(clients_of_relays_take_no_connections)
+{
+    setenv("DISTLITE_STORE_CONNECTIONS", "4", 1);
+    dl_store *master = make_master(0, false);
+    uint16_t port = dl_tcp_store_port(master);
+    dl_relay *relay = start_relay(port, NULL, NULL);
+    dl_store *clients[6];
+
+    for (int i = 0; i < 6; i++) {
+        clients[i] = make_client(port);
+    }
+    CHECK_EQUAL(fact(master, "relayed_clients"), 6);
+    unsetenv(DL_RELAY_VARIABLE);
+    dl_store *direct = make_client(port);
+    check_set(direct, "a", "1");
+    check_get(clients[5], "a", "1");
+    dl_store_unref(direct);
+    for (int i = 0; i < 6; i++) {
+        dl_store_unref(clients[i]);
+    }
+    dl_relay_stop(relay);
+    dl_store_unref(master);
+}
+
 CHECK_CASE(a_relay_waits_for_the_server)
 {
     dl_store *master = make_master(0, true);

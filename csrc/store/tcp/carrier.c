@@ -11,6 +11,7 @@ struct dl_carrier {
     dl_map channels;
     dl_list waiting; /* channels whose output waits for room in the connection's */
     dl_relay_reader reader;
+    bool has_failed; /* there was no memory for an output */
 };
 
 typedef struct channel {
@@ -81,7 +82,8 @@ dl_carrier_free(dl_carrier *carrier)
 }
 
 /* Returns the connection's output.  It does not wait for the journal: that of a channel
- * has done so.  NULL when out of memory. */
+ * has done so.  NULL when out of memory, which ends the connection: the clients repeat
+ * what got no reply. */
 static dl_output *
 output_of(dl_carrier *carrier)
 {
@@ -89,8 +91,20 @@ output_of(dl_carrier *carrier)
 
     if (session->output == NULL) {
         session->output = dl_hub_take_output(session->hub);
+        carrier->has_failed |= session->output == NULL;
     }
     return session->output;
+}
+
+static dl_status
+check(const dl_carrier *carrier)
+{
+    const dl_output *output = carrier->session->output;
+
+    if (carrier->has_failed) {
+        return dl_fail_no_memory();
+    }
+    return output == NULL ? DL_OK : dl_output_check(output);
 }
 
 static void
@@ -196,10 +210,13 @@ follow_up(channel *served, dl_status status)
     end_channel(served);
 }
 
-void
+dl_status
 dl_carrier_resume(dl_session *session)
 {
+    const dl_carrier *carrier = session->carrier;
+
     follow_up(channel_of(session), dl_session_resume(session));
+    return check(carrier);
 }
 
 static channel *
@@ -291,6 +308,5 @@ dl_carrier_feed(dl_carrier *carrier, dl_bytes bytes)
     if (taken < 0) {
         return dl_last_error()->status;
     }
-    const dl_output *output = carrier->session->output;
-    return output == NULL ? DL_OK : dl_output_check(output);
+    return check(carrier);
 }

@@ -24,8 +24,8 @@ void dl_carrier_free(dl_carrier *carrier);
 dl_status dl_carrier_feed(dl_carrier *carrier, dl_bytes bytes);
 
 /* Continues a channel's session that dl_session_take_changed() has returned, which may
- * end it.  Send the connection's output then. */
-void dl_carrier_resume(dl_session *session);
+ * end it.  Send the connection's output then; a failure ends the connection. */
+dl_status dl_carrier_resume(dl_session *session);
 
 /* Puts output that waited until the connection's output was sent. */
 void dl_carrier_refill(dl_carrier *carrier);

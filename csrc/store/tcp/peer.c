@@ -464,9 +464,11 @@ is_welcome(const dl_acceptor *acceptor, int fd)
 int
 dl_acceptor_next(dl_acceptor *acceptor)
 {
-    dl_hub_busy(acceptor->hub);
+    dl_hub *hub = acceptor->hub;
+
+    dl_hub_busy(hub);
     acceptor->is_starved = false;
-    if (acceptor->hub->clients >= acceptor->hub->limits.connections) {
+    if (hub->clients - hub->relayed_clients >= hub->limits.connections) {
         starve(acceptor, "there are as many as DISTLITE_STORE_CONNECTIONS allows");
         return -1;
     }

@@ -159,8 +159,8 @@ serve_changed(dl_server *server)
         dl_session *sender = dl_carrier_sender(session);
         connection *client = DL_LIST_ENTRY(sender, connection, peer.session);
         if (sender != session) {
-            dl_carrier_resume(session);
-            watch_client(client, dl_peer_send(&client->peer), false);
+            bool is_alive = dl_carrier_resume(session) == DL_OK;
+            watch_client(client, is_alive && dl_peer_send(&client->peer), false);
         } else {
             watch_client(client, dl_peer_resume(&client->peer), false);
         }
