@@ -195,10 +195,10 @@ def of_ended_groups(
         dist.barrier()
         before = _sockets()
         if rank == world_size - 1:
-            # The higher rank calls; the others never come to receive.
-            works = [
-                dist.isend(np.zeros(1), other, group=group) for other in range(rank)
-            ]
+            # The higher rank calls; the others never come to receive. A small message
+            # would end when the kernel has it.
+            large = np.zeros(1 << 15)
+            works = [dist.isend(large, other, group=group) for other in range(rank)]
             wait_until(lambda before=before: _sockets() >= before + rank)
             scene.mark(f"called {turn}")
             group.abort()
