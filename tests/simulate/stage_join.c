@@ -70,7 +70,7 @@ typedef struct member {
     sim_process *process;
     bool is_last; /* of the group that has to come about */
     bool has_ended;
-    bool has_joined, has_sub, has_failed;
+    bool has_joined, has_sub, has_timed_out;
     int64_t deadline;
     int64_t pids[RANKS]; /* by rank, of the processes that it has joined with */
     int64_t sub_pids[RANKS];
@@ -124,12 +124,12 @@ have_decided(void *context)
 
 /* What ranks are told. */
 
-/* A rank that has failed counts as well: it has ended, as others see it. */
+/* A rank that has timed out counts as well: it has left, as others see it. */
 static bool
 is_at_fault(int rank)
 {
     for (int i = 0; i < run.member_count; i++) {
-        if (run.members[i].rank == rank && run.members[i].has_failed) {
+        if (run.members[i].rank == rank && run.members[i].has_timed_out) {
             return true;
         }
     }
@@ -229,8 +229,8 @@ join_group(member *self, const dl_backend_options *options, int64_t limit,
     sim_note("%s joins %s: %d %s", self->name, options->group_name, status,
              status == DL_OK ? "" : dl_last_error()->text);
     if (status != DL_OK) {
+        self->has_timed_out = status == DL_TIMEOUT;
         check_failure(self, deadline.at);
-        self->has_failed = true;
     }
     check_time(self, deadline.at);
     for (int rank = 0; status == DL_OK && rank < options->size; rank++) {

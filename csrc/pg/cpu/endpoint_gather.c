@@ -292,7 +292,12 @@ break_gather(dl_endpoint *endpoint, dl_store *store, const dl_gather *gather)
     dl_error error = *dl_last_error();
     char self_text[DL_PEER_TEXT_SIZE];
 
-    dl_join_fault_publish(store, endpoint->rank);
+    /* Ranks that find this one gone read whom it has lost. */
+    if (error.status == DL_PEER_LOST) {
+        dl_join_fault_pass_on(store, endpoint->rank);
+    } else {
+        dl_join_fault_publish(store, endpoint->rank);
+    }
     if (error.status != DL_PEER_LOST && error.status != DL_TIMEOUT) {
         dl_endpoint_describe(endpoint, endpoint->rank, self_text);
         (void)dl_fail(DL_PEER_LOST, "%s could not join: %.1800s", self_text,

@@ -19,9 +19,9 @@
  * same.  Best effort; keeps the error. */
 void dl_join_fault_publish(dl_store *store, int rank);
 
-/* For the leader of a host: stores the error that ended the join on its host, whichever
- * rank has caused it, because other hosts do not know it; but not a timeout.  Keeps a
- * fault that is there already.  Best effort; keeps the error. */
+/* Stores the error that ended the join, whichever rank has caused it, because the ranks
+ * that this one can tell may not know; but not a timeout.  Keeps a fault that is there
+ * already.  Best effort; keeps the error. */
 void dl_join_fault_pass_on(dl_store *store, int rank);
 
 /* Returns DL_PEER_LOST with the text of a stored fault, unless its rank has come since;
