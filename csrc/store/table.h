@@ -44,8 +44,8 @@ dl_status dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value);
 dl_status dl_table_append(dl_table *table, dl_bytes key, dl_bytes value);
 
 /* Adds to a counter, which is decimal text, parsed as strtoll(3) does in base 10; wraps
- * at int64.  DL_INVALID, with the key in the text, if the value is not a number; it is left
- * unchanged. */
+ * at int64.  DL_INVALID, with the key in the text, if the value is not a number; it is
+ * left unchanged. */
 dl_status dl_table_add(dl_table *table, dl_bytes key, int64_t delta, int64_t *sum);
 
 /* Stores `desired` if the value equals `expected`, or if there is none and `expected`

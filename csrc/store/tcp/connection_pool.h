@@ -74,10 +74,11 @@ void dl_connection_pool_fini(dl_connection_pool *pool, bool is_inherited);
  * connection was used a short time ago. */
 dl_connection *dl_connection_pool_take(dl_connection_pool *pool, bool is_careful);
 
-/* Makes a new connection, by the relay if there is one, by the shortcut if it is known, and otherwise in one round of
- * connecting, and performs the handshake; `first` as in dl_connection_greet().  `slot`
- * is that of a lost connection, or NULL for a new one.  DL_CANCELLED when the pool is
- * closed.  DL_MISMATCH when the server is not the one that the pool has joined. */
+/* Makes a new connection, by the relay if there is one, by the shortcut if it is known,
+ * and otherwise in one round of connecting, and performs the handshake; `first` as in
+ * dl_connection_greet().  `slot` is that of a lost connection, or NULL for a new one.
+ * DL_CANCELLED when the pool is closed.  DL_MISMATCH when the server is not the one that
+ * the pool has joined. */
 dl_status dl_connection_pool_open(dl_connection_pool *pool, const dl_slot *slot,
                                   const dl_store_request *first, dl_deadline deadline,
                                   dl_connection **connection);

@@ -159,8 +159,8 @@ void dl_hub_put_stats(const dl_hub *hub, dl_buffer *text);
 
 /* Returns the next changed client, or NULL: it has output because of another client's
  * request, has passed its time limit, or can continue, because its output is sent or a
- * new turn of the loop has begun.  dl_session_take_changed() returns its session.  After each
- * round of input, take as many as dl_hub_round() returned at first: sessions may be
+ * new turn of the loop has begun.  dl_session_take_changed() returns its session.  After
+ * each round of input, take as many as dl_hub_round() returned at first: sessions may be
  * marked again meanwhile. */
 dl_client *dl_hub_take_changed(dl_hub *hub);
 
@@ -173,10 +173,10 @@ dl_hub_round(const dl_hub *hub)
 /* Returns when dl_hub_wake() must be called next; INT64_MAX: never. */
 int64_t dl_hub_next_wake(const dl_hub *hub);
 
-/* Marks sessions whose time limit has passed as changed.  Time limits apply to clients that are not
- * admitted yet, to those that do not read their replies, and to the remembered replies
- * of those that have lost their connections.  May end waits: sessions are woken by
- * dl_session_wake(). */
+/* Marks sessions whose time limit has passed as changed.  Time limits apply to clients
+ * that are not admitted yet, to those that do not read their replies, and to the
+ * remembered replies of those that have lost their connections.  May end waits: sessions
+ * are woken by dl_session_wake(). */
 void dl_hub_wake(dl_hub *hub, int64_t now);
 
 /* The following functions are called by the sessions. */

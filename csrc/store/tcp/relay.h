@@ -9,8 +9,8 @@
  *     client --Unix socket--+
  *
  * The relay passes bytes on, except that waits for the same keys are one wait at the
- * server (relay_waits.h); the server has a session and
- * a slot for each client, so that each change is executed once, whichever way it comes.
+ * server (relay_waits.h).  The server has a session and a slot for each client, so that
+ * each change is executed once, whichever way it comes.
  * A client whose relay has ended, was restarted or does not answer connects again, to
  * the relay or to the server, with the slot that it had; nothing is kept here that could
  * be lost.

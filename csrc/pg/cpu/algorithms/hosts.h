@@ -16,8 +16,8 @@
  * the calls are compared, and a failure on one host ends the operation on all.  Each
  * element of a reduction is computed in one order, whichever rank does so, and results
  * have the same bits on all ranks: the ranks of a host in their order, then the hosts, in
- * their order, by groups, or in that of hosts_doubling.c.  Types shorter than float32 are sent as float32 where
- * partial results are, and rounded once. */
+ * their order, by groups, or in that of hosts_doubling.c.  Types shorter than float32 are
+ * sent as float32 where partial results are, and rounded once. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_HOSTS_H
 #define DISTLITE_PG_CPU_ALGORITHMS_HOSTS_H
 
@@ -157,8 +157,8 @@ dl_status dl_hosts_broadcast_within(dl_hosts *hosts, const dl_op_context *meetin
 /* Exchanges among the leaders in rounds, of blocks of all hosts (hosts_doubling.c).  Block
  * i of a row is of host dl_hosts_block_host(hosts, i), and lies at `starts[i]` bytes; the
  * last of `starts` is the row's size.  Block 0 is this host's.  Between dl_hosts_up() and
- * the end of the operation the blocks are those of the groups, of which dl_hosts_ring_count()
- * returns the number, and of their heads. */
+ * the end of the operation the blocks are those of the groups, of which
+ * dl_hosts_ring_count() returns the number, and of their heads. */
 int dl_hosts_ring_count(const dl_hosts *hosts);
 int dl_hosts_block_host(const dl_hosts *hosts, int index);
 
