@@ -269,11 +269,12 @@ fold_by_groups(const leader_fold *self)
     int others = hosts->layout->host_count - host - 1;
     size_t stride = dl_round_up(self->size, DL_HOSTS_SHARE_UNIT);
     const dl_hosts_share share = {self->data, self->size, -1, self->root};
+    int groups = (hosts->layout->host_count - 1) / hosts->group + 1;
     uint8_t *row;
 
     others = others < hosts->group - 1 ? others : hosts->group - 1;
-    DL_TRY(dl_hosts_room(&hosts->incoming, (size_t)hosts->layout->host_count * stride,
-                         &row));
+    int slots = others > groups ? others : groups;
+    DL_TRY(dl_hosts_room(&hosts->incoming, (size_t)slots * stride, &row));
     DL_TRY(dl_hosts_up(hosts, &share, row, stride));
     if (dl_hosts_is_head(hosts)) {
         add_slots(self, row, stride, others);
