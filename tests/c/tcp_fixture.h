@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "check.h"
+#include "net/local.h"
 #include "store/tcp/tcp_store.h"
 
 #define KEY DL_LITERAL("k")
@@ -47,6 +48,37 @@ make_master(uint16_t port, bool use_libuv)
     options.is_master = true;
     options.use_libuv = use_libuv;
     return make_store(options);
+}
+
+/* The name of a socket of the test; one of each process, since cases run beside each
+ * other.  A child of the case keeps the one that its parent has made. */
+DL_CHECK_UNUSED static const char *
+own_name(void)
+{
+    static char name[DL_LOCAL_NAME_SIZE];
+
+    if (name[0] == '\0') {
+        snprintf(name, sizeof name, "distlite-0123456789abcdef%016lx", (long)getpid());
+    }
+    return name;
+}
+
+/* Returns one of the numbers that the store's stats() tells. */
+DL_CHECK_UNUSED static int64_t
+fact(dl_store *store, const char *name)
+{
+    const dl_store_request stats = {.op = DL_OP_STATS};
+    dl_buffer text = {0};
+    char line[64];
+
+    CHECK_OK(dl_store_execute(store, &stats, &(dl_store_reply){.values = &text}, SOON));
+    dl_put_u8(&text, 0);
+    snprintf(line, sizeof line, "\n%s ", name);
+    const char *found = strstr((const char *)text.data, line);
+    CHECK(found != NULL);
+    int64_t value = strtoll(found + strlen(line), NULL, 10);
+    dl_buffer_fini(&text);
+    return value;
 }
 
 DL_CHECK_UNUSED static void

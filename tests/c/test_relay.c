@@ -18,41 +18,13 @@
 #include "net/connect.h"
 #include "net/socket.h"
 #include "ranks.h"
+#include "store/tcp/carrier.h"
 #include "store/tcp/connection.h"
 #include "store/tcp/relay_client.h"
 #include "store/tcp/relay_frame.h"
 #include "tcp_fixture.h"
 
 #define STRANGER 65533
-
-/* A name of the case's own: cases run beside each other. */
-static const char *
-own_name(void)
-{
-    static char name[DL_LOCAL_NAME_SIZE];
-
-    if (name[0] == '\0') {
-        snprintf(name, sizeof name, "distlite-0123456789abcdee%016lx", (long)getpid());
-    }
-    return name;
-}
-
-static int64_t
-fact(dl_store *store, const char *name)
-{
-    const dl_store_request stats = {.op = DL_OP_STATS};
-    dl_buffer text = {0};
-    char line[64];
-
-    CHECK_OK(dl_store_execute(store, &stats, &(dl_store_reply){.values = &text}, SOON));
-    dl_put_u8(&text, 0);
-    snprintf(line, sizeof line, "\n%s ", name);
-    const char *found = strstr((const char *)text.data, line);
-    CHECK(found != NULL);
-    int64_t value = strtoll(found + strlen(line), NULL, 10);
-    dl_buffer_fini(&text);
-    return value;
-}
 
 static void
 await_fact(dl_store *store, const char *name, int64_t value)
@@ -620,6 +592,83 @@ CHECK_CASE(hostile_bytes_cost_their_sender_only)
     dl_store_unref(master);
 }
 
+static dl_connection *
+connect_as_relay(uint16_t port)
+{
+    dl_connection *connection;
+    int fd;
+
+    CHECK_OK(dl_socket_connect_once("127.0.0.1", port, SOON, NULL, &fd));
+    CHECK_OK(dl_connection_new(fd, &connection));
+    CHECK_OK(dl_connection_greet_relay(connection, NULL, SOON));
+    CHECK(connection->is_ours);
+    return connection;
+}
+
+/* The server ends it. */
+static void
+check_ended(dl_connection *connection)
+{
+    struct pollfd readable = {.fd = connection->fd, .events = POLLIN};
+    uint8_t byte;
+
+    CHECK(poll(&readable, 1, 10000) == 1);
+    CHECK(recv(connection->fd, &byte, 1, 0) <= 0);
+    dl_connection_free(connection, false);
+}
+
+static void
+open_channels(const dl_connection *connection, uint32_t first, uint32_t count)
+{
+    dl_buffer frames = {0};
+
+    for (uint32_t i = 0; i < count; i++) {
+        dl_relay_put_head(&frames, DL_RELAY_OPEN, first + i, 0);
+    }
+    CHECK_OK(dl_buffer_check(&frames));
+    struct iovec part = {frames.data, frames.size};
+    CHECK_OK(dl_socket_write(connection->fd, &part, 1, SOON));
+    dl_buffer_fini(&frames);
+}
+
+CHECK_CASE(channels_of_a_relay_are_limited)
+{
+    dl_store *master = make_master(0, true);
+    dl_connection *relay = connect_as_relay(dl_tcp_store_port(master));
+
+    open_channels(relay, 0, DL_CARRIER_CHANNELS);
+    await_fact(master, "relayed_clients", DL_CARRIER_CHANNELS);
+    open_channels(relay, DL_CARRIER_CHANNELS, 1);
+    check_ended(relay);
+    await_fact(master, "relayed_clients", 0);
+    dl_store_unref(master);
+}
+
+/* ThreadSanitizer takes too long for a quarter of a million sessions. */
+#ifndef __SANITIZE_THREAD__
+CHECK_CASE(channels_of_all_relays_are_limited)
+{
+    dl_connection *relays[DL_CARRIER_CHANNELS_OF_ALL / DL_CARRIER_CHANNELS];
+    dl_store *master = make_master(0, true);
+    uint16_t port = dl_tcp_store_port(master);
+    size_t count = sizeof relays / sizeof *relays;
+
+    for (size_t i = 0; i < count; i++) {
+        relays[i] = connect_as_relay(port);
+        open_channels(relays[i], 0, DL_CARRIER_CHANNELS);
+    }
+    await_fact(master, "relayed_clients", DL_CARRIER_CHANNELS_OF_ALL);
+    dl_connection *late = connect_as_relay(port);
+    open_channels(late, 0, 1);
+    check_ended(late);
+    for (size_t i = 0; i < count; i++) {
+        dl_connection_free(relays[i], false);
+    }
+    await_fact(master, "relayed_clients", 0);
+    dl_store_unref(master);
+}
+#endif
+
 CHECK_CASE(hostile_frames_end_the_connection)
 {
     static const uint8_t frames[][DL_RELAY_HEAD_SIZE] = {
@@ -636,20 +685,11 @@ CHECK_CASE(hostile_frames_end_the_connection)
     dl_store *master = make_master(0, true);
 
     for (size_t i = 0; i < sizeof frames / sizeof *frames; i++) {
-        dl_connection *connection;
-        uint8_t byte;
-        int fd;
-        CHECK_OK(dl_socket_connect_once("127.0.0.1", dl_tcp_store_port(master), SOON,
-                                        NULL, &fd));
-        CHECK_OK(dl_connection_new(fd, &connection));
-        CHECK_OK(dl_connection_greet_relay(connection, NULL, SOON));
-        CHECK(connection->is_ours);
+        dl_connection *connection = connect_as_relay(dl_tcp_store_port(master));
+        int fd = connection->fd;
         CHECK(send(fd, open, sizeof open, MSG_NOSIGNAL) == sizeof open);
         CHECK(send(fd, frames[i], sizeof frames[i], MSG_NOSIGNAL) == sizeof frames[i]);
-        struct pollfd readable = {.fd = fd, .events = POLLIN};
-        CHECK(poll(&readable, 1, 10000) == 1);
-        CHECK(recv(fd, &byte, 1, 0) <= 0);
-        dl_connection_free(connection, false);
+        check_ended(connection);
     }
     await_fact(master, "relays", 0);
     CHECK_EQUAL(fact(master, "relayed_clients"), 0);

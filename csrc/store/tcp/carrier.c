@@ -231,9 +231,13 @@ find(const dl_carrier *carrier, uint32_t id)
 static dl_status
 open_channel(dl_carrier *carrier, uint32_t id)
 {
-    if (find(carrier, id) != NULL || carrier->channels.count >= DL_CARRIER_CHANNELS) {
+    bool is_full =
+        carrier->channels.count >= DL_CARRIER_CHANNELS
+        || carrier->session->hub->relayed_clients >= DL_CARRIER_CHANNELS_OF_ALL;
+
+    if (is_full || find(carrier, id) != NULL) {
         return dl_fail(DL_PROTOCOL, "a relay opens channel %u %s", id,
-                       find(carrier, id) != NULL ? "twice" : "beyond the limit");
+                       is_full ? "beyond the limit" : "twice");
     }
     channel *made = calloc(1, sizeof *made);
     if (made == NULL) {

@@ -9,8 +9,10 @@
 
 #include "store/tcp/session.h"
 
-/* Most channels of one relay: the processes of one host, with some connections each. */
+/* Most channels of one relay: the processes of one host, with some connections each; and
+ * of all relays, whose sessions then take about a hundred megabytes. */
 #define DL_CARRIER_CHANNELS 16384
+#define DL_CARRIER_CHANNELS_OF_ALL (16 * DL_CARRIER_CHANNELS)
 
 typedef struct dl_carrier dl_carrier;
 
