@@ -250,6 +250,57 @@ def test_what_others_write_is_an_error_that_names_the_key(key, raw):
         member.next()
 
 
+@pytest.mark.parametrize("spare", [False, True])
+def test_who_waits_when_the_work_is_done_is_told(served, spare):
+    first, second = members_of(served, 2, max_size=2)
+    in_threads(elastic.Member.next, [first, second])
+    late = elastic.join(served, max_size=2, spare=spare, timeout=LIMIT)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(late.next)
+        served.wait(["elastic/world/arrivals/1"], LIMIT)
+        first.finish()
+        with pytest.raises(elastic.Finished, match="the work of world is done"):
+            waiting.result(LIMIT)
+    with elastic.join(served, timeout=LIMIT) as member:
+        member.next()
+        pytest.fail("a finished world has taken a newcomer")
+    first.finish()
+    second.finish()
+    late.leave()
+
+
+def test_a_member_learns_of_the_last_step_of_a_finished_world(served):
+    """Also where fewer members are left than the world needs, and newcomers wait."""
+    seen, blind = members_of(served, 2, min_size=2, settle=0.2)
+    in_threads(elastic.Member.next, [seen, blind])
+    in_threads(lambda each: elastic_ranks.one_sum(each, 1), [seen, blind])
+    late = elastic.join(served, min_size=2, timeout=LIMIT)
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(late.next)
+        seen.finish()
+        with pytest.raises(elastic.Finished):
+            waiting.result(LIMIT)
+        view = blind.next(anew=True)
+    assert (view.size, view.done, blind.done) == (1, 1, 1)
+    close([blind, late])
+
+
+def test_a_launchers_store_that_is_not_there_is_an_error(monkeypatch):
+    for address, port in (("", "1"), ("127.0.0.1", ""), ("127.0.0.1", "x")):
+        monkeypatch.setenv("MASTER_ADDR", address)
+        monkeypatch.setenv("MASTER_PORT", port)
+        with pytest.raises(ValueError, match="do not name a launcher's store"):
+            elastic.join()
+
+
+def test_the_store_of_the_launcher(served, monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(served.port))
+    for timeout in (20, -1):
+        with elastic.join(name=f"w{timeout}", timeout=timeout) as member:
+            assert member.next().size == 1
+
+
 def test_arguments_that_are_refused(served):
     for options in (
         {"min_size": 0},

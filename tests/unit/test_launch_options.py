@@ -64,6 +64,11 @@ def test_defaults_are_torchruns():
         (["--rdzv-endpoint", "host:70000"], "not a host and port: host:70000"),
         (["--rdzv-conf", "speed=3"], "'speed=3' is neither"),
         (["--max-restarts", "-1"], "--max-restarts: -1 is not 0 or more"),
+        (["--on-failure", "go"], "'go' is not one of continue, restart, stop"),
+        (
+            ["--on-failure", "stop", "--max-restarts", "2"],
+            "--max-restarts 2: --on-failure stop restarts nothing",
+        ),
         (["--max-restarts", "many"], "invalid int value: 'many'"),
         (["--monitor-interval", "x"], "invalid float value: 'x'"),
         (
@@ -322,6 +327,21 @@ def test_words_of_lines_that_are_copied(text, words):
 def test_what_torchrun_takes_by_default_is_taken():
     assert options("--event-log-handler", "null").numa_binding == ""
     assert options("--numa_binding", "core-complex").numa_binding == "core-complex"
+
+
+@pytest.mark.parametrize(
+    ("words", "attempts", "restarts"),
+    [
+        ([], 1, 0),
+        (["--max-restarts=2"], 3, 2),
+        (["--on-failure=stop"], 1, 0),
+        (["--on-failure=continue"], 1, 3),
+        (["--on-failure=continue", "--max-restarts=7"], 1, 7),
+    ],
+)
+def test_who_is_started_again(words, attempts, restarts):
+    found = options(*words)
+    assert (found.attempts, found.max_restarts) == (attempts, restarts)
 
 
 def test_a_parser_describes_the_same_job():

@@ -12,6 +12,7 @@ number, whoever proposes it, and a proposal that comes late changes nothing.
     arrivals/E                those that want to be in the epoch after E: a line each
     called/E, decided/E       the first that arrives, the proposer: wake the others
     asked/E                   newcomers: the members of E shall come
+    finished                  a member: the work is done, nobody joins any more
     beat/ID                   those that wait, so that the dead are not taken
     group/E/...               the members of E, while they make its group
 
@@ -34,7 +35,7 @@ own), nobody can know what became of the others, and a majority of the last epoc
 come.
 """
 
-from .ledger import Evicted
+from .ledger import Evicted, Finished
 from .member import Member, View, join
 
-__all__ = ["Evicted", "Member", "View", "join"]
+__all__ = ["Evicted", "Finished", "Member", "View", "join"]

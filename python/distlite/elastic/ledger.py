@@ -15,7 +15,7 @@ from ..groups.members import describe, is_known_dead
 from ..stores.own_connection import OwnConnection
 from .liveness import Beats
 
-__all__ = ["Arrival", "Evicted", "Ledger", "Record", "Rules"]
+__all__ = ["Arrival", "Evicted", "Finished", "Ledger", "Record", "Rules"]
 
 _Kind = TypeVar("_Kind", "Record", "Arrival")
 
@@ -36,6 +36,21 @@ class Evicted(DistError):
     Example:
         >>> issubclass(dist.elastic.Evicted, dist.DistError)
         True
+    """
+
+
+class Finished(DistError):
+    """The work of the world is done: a member has called `finish`.
+
+    Newcomers and spares get it from `next`. The with statement of a member ends by it
+    without an error.
+
+    Example:
+        >>> dist.elastic.join(store, "short").finish()
+        >>> with dist.elastic.join(store, "short") as member:
+        ...     member.next()
+        >>> member
+        <Member ... of 'short', left>
     """
 
 
@@ -82,6 +97,7 @@ class Ledger:
     def __init__(self, store: Store, name: str, own: str, rules: Rules) -> None:
         self.name, self.own, self.rules = name, own, rules
         self.last = Record()  # the latest epoch whose member this process was
+        self.is_finished = False  # nobody joins any more
         self.use(store)
 
     def use(self, store: Store) -> None:
@@ -108,6 +124,11 @@ class Ledger:
                 if self._is_mine(found):
                     self.last = found
                     return found
+                self.is_finished = self.store.check(["finished"])
+                if self.is_finished and not self.last.epoch:
+                    raise Finished(
+                        f"the work of {self.name} is done (finish() was called)"
+                    )
                 if turn is None or turn.key != (identity, raw, arrival):
                     turn = self._turn = _Turn(self, arrival, identity, raw, found)
                 turn.go(left)
@@ -173,6 +194,10 @@ class Ledger:
     def is_asked_for(self) -> bool:
         """Tells whether newcomers wait for the members of the present epoch."""
         return self.store.check([f"asked/{self.last.epoch}"])
+
+    def finish(self) -> None:
+        """Lets nobody join any more."""
+        self.store.set("finished", "")
 
     def note_leaving(self, arrival: Arrival) -> None:
         base = self.last.epoch
@@ -249,6 +274,9 @@ class _Turn:
         if self.is_replaced and rules.needs_majority:
             return max(rules.min_size, len(self.last.members) // 2 + 1)
         return rules.min_size
+
+    def _min_size(self) -> int:
+        return 1 if self.ledger.is_finished else self.ledger.rules.min_size
 
     def _has_room(self) -> bool:
         most = self.ledger.rules.max_size
@@ -340,10 +368,12 @@ class _Turn:
         if rules.max_size is not None:
             places = min(places, rules.max_size)
         chosen = chosen[: max(0, places - len(stays))]
+        # Members of a finished world may have to learn whether its last step succeeded.
+        chosen = [] if self.ledger.is_finished else chosen
         size = len(stays) + len(chosen)
         # The members of the first epoch are those that come within `settle`.
         is_whole = bool(stays) or is_settled or size == rules.max_size
-        if size < max(1, rules.min_size) or not is_whole:
+        if size < max(1, self._min_size()) or not is_whole:
             return None
         ranks = self._ranks(stays, size)
         by_rank = dict(zip(ranks, [*stays, *chosen], strict=True))

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from operator import index
+from os import environ
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from .._C import (
     PrefixStore,
     ProcessGroup,
     Store,
+    TCPStore,
     all_reduce,
 )
 from ..groups.backends import backends_of
@@ -29,7 +31,7 @@ from ..groups.members import MemberId, is_known_dead, make_of_members
 from ..groups.reduce_op import ReduceOp
 from ..groups.world import GroupInfo
 from ..stores.timeouts import seconds_of
-from .ledger import Arrival, Ledger, Record, Rules
+from .ledger import REQUEST, Arrival, Finished, Ledger, Record, Rules
 from .restore import send_state
 
 __all__ = ["Member", "View", "join"]
@@ -83,7 +85,7 @@ class View:
 
 
 def join(
-    store: Store,
+    store: Store | None = None,
     name: str = "world",
     min_size: int = 1,
     max_size: int | None = None,
@@ -99,7 +101,8 @@ def join(
     pass the same arguments, except for `spare` and `timeout`.
 
     Args:
-        store: A store that all processes share, and that outlives them.
+        store: A store that all processes share, and that outlives them; None is that
+            of the launcher, at MASTER_ADDR and MASTER_PORT.
         name: The name of the world in the store.
         min_size: With fewer members the world waits for more.
         max_size: Further processes wait, and take the places of members that are lost.
@@ -118,7 +121,7 @@ def join(
         The `Member`, whose with statement leaves the world at its end.
 
     Raises:
-        ValueError: An argument is out of range.
+        ValueError: An argument is out of range, or there is no launcher.
 
     Example:
         >>> member = dist.elastic.join(store, min_size=2, timeout=20)
@@ -144,7 +147,21 @@ def join(
     if not 0 <= seconds < float("inf"):
         raise ValueError(f"settle must be from 0 seconds on, not {settle}")
     rules = Rules(least, most, ranks == "stable", quorum == "majority", seconds)
-    return Member(store, name, rules, bool(spare), _limit_of(timeout))
+    limit = _limit_of(timeout)
+    if store is None:
+        store = _launchers_store(limit)
+    return Member(store, name, rules, bool(spare), limit)
+
+
+def _launchers_store(limit: timedelta) -> Store:
+    """Returns the store of the launcher that has started this process."""
+    address, port = (environ.get(each) for each in ("MASTER_ADDR", "MASTER_PORT"))
+    if not address or not port or not port.isdecimal():
+        raise ValueError(
+            "MASTER_ADDR and MASTER_PORT do not name a launcher's store: start this "
+            "program by `distlite run --on-failure continue`, or pass a store"
+        )
+    return TCPStore(address, int(port), timeout=limit)
 
 
 class Member:
@@ -222,6 +239,7 @@ class Member:
 
         Raises:
             Evicted: The others have gone on without this process.
+            Finished: The work is done, and this process was not a member.
             DistStoreError: Not enough members have come; it names them, nobody is
                 evicted, and the call may be repeated.
             DistNetworkError: The store cannot be reached.
@@ -236,10 +254,7 @@ class Member:
         if self._view is not None and not anew:
             return self._view
         self._end("its member calls for the next epoch")
-        seconds = (
-            self._limit if timeout is None else _limit_of(timeout)
-        ).total_seconds()
-        deadline = time.monotonic() + (seconds if seconds >= 0 else float("inf"))
+        deadline = time.monotonic() + self._seconds_of(timeout)
         while True:
             record = self._ledger.decide(self._arrival(), deadline)
             self._done = record.done
@@ -383,19 +398,48 @@ class Member:
                 self._ledger.note_leaving(replace(self._arrival(), is_leaving=True))
         self._close("left the world")
 
+    def finish(self) -> None:
+        """Says that the work of the world is done, and leaves it.
+
+        Nobody joins any more: `next` raises `Finished` for processes that wait as
+        newcomers or spares, and ends their with statement. Members that have not seen
+        the end of the last step learn of it as before. All members may call it. A
+        second call does nothing.
+
+        Raises:
+            DistNetworkError: The store cannot be reached.
+
+        Example:
+            >>> member = dist.elastic.join(store, "done" + str(rank))
+            >>> member.next().size
+            1
+            >>> member.finish()
+        """
+        if self._is_closed:
+            return
+        self._ledger.limit(min(self._seconds_of(None), REQUEST))
+        self._ledger.finish()
+        self.leave()
+
     def __enter__(self) -> Member:
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
         if error is None:
             self.leave()
-        else:
-            self._close(f"its with statement ended with {_quote(error)}")
+            return False
+        self._close(f"its with statement ended with {_quote(error)}")
+        return isinstance(error, Finished)
 
     def _close(self, reason: str) -> None:
         self._is_closed = True
         self._end(reason)
         self._id.close()
+
+    def _seconds_of(self, timeout: timedelta | float | None) -> float:
+        limit = self._limit if timeout is None else _limit_of(timeout)
+        seconds = limit.total_seconds()
+        return seconds if seconds >= 0 else float("inf")
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -165,8 +165,16 @@ def make_parser(prog: str | None = None, others: str = "") -> Parser:
         "--max-restarts",
         "N",
         0,
-        "how often to restart all ranks when one fails",
+        "how often to restart all ranks when one fails; with --on-failure continue how "
+        "often to start each of them again (0: 3 times)",
         type=int,
+    )
+    option(
+        "--on-failure",
+        "WHAT",
+        "restart",
+        "when a rank fails: restart: all ranks, if --max-restarts allows it; stop: end "
+        "all; continue: start it again while the others go on (distlite.elastic)",
     )
     option(
         "--monitor-interval",

@@ -4,7 +4,8 @@
 One thread polls everything: the ranks' output, the launcher's own stdout and stderr,
 news of other nodes, and a pipe for signals, SIGCHLD among them. An attempt ends when
 all ranks have ended; when one has failed, here or elsewhere; or when the launcher is
-told to.  Then the ranks get a signal, and after a grace SIGKILL.
+told to.  Then the ranks get a signal, and after a grace SIGKILL.  Where the others are
+to go on, a rank that has failed is started again in the same attempt.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from distlite.launch.numa import cores_of_rank
 from distlite.launch.options import STDERR, STDOUT
 from distlite.launch.output import Channel, FileStream, NoSink, Tail
 from distlite.launch.signals import named_signals
-from distlite.launch.worker import Plan, Stream, Worker
+from distlite.launch.worker import Plan, Stream, Worker, describe_end
 
 if TYPE_CHECKING:
     from distlite.launch.supervisor import Supervisor
@@ -95,12 +96,9 @@ class Attempt:
         self._see_to_the_end()
 
     def _start_all(self) -> None:
-        job = job_environment(self._options, self._job.place, self.number)
-        if self._job.relay is not None:
-            job[RELAY] = self._job.relay.address
         answers = []
         for local_rank in range(self._options.nproc_per_node):
-            worker, plan = self._prepare(local_rank, job)
+            worker, plan = self._prepare(local_rank, self.number)
             self.workers.append(worker)
             answers.append(worker.start(plan, self._job.guardian))
         program = self._options.command[0]
@@ -113,8 +111,42 @@ class Attempt:
         if errors:
             raise errors[0]
 
-    def _prepare(self, local_rank: int, job: dict[str, str]) -> tuple[Worker, Plan]:
+    def _start_again(self, failed: Worker) -> bool:
+        """Starts a rank in place of one that has failed, if that is allowed."""
+        may = self._options.goes_on and not self._is_ending and not self.first_failed
+        left = self._options.max_restarts - failed.restart - 1
+        if not may or left < 0:
+            return False
+        # What the failed process has started does not go on beside its successor.
+        failed.signal_group(signal.SIGKILL)
+        end = describe_end(failed.exit_code or 0)
+        self._job.say(
+            f"distlite: rank {failed.rank}: {end}; started again, while the others go "
+            f"on; {left} restart(s) of it left"
+        )
+        try:
+            worker, plan = self._prepare(failed.local_rank, failed.restart + 1)
+            self.workers.append(worker)
+            answer = worker.start(plan, self._job.guardian)
+            Worker.check_start(answer, self._options.command[0])
+        except OSError as error:
+            self._job.say(f"distlite: rank {failed.rank}: {error.strerror or error}")
+            return False
+        failed.is_replaced = True
+        return True
+
+    def _forget_replaced(self) -> None:
+        """Forgets processes that have successors, once nothing is left of them."""
+        for worker in [w for w in self.workers if w.is_replaced]:
+            if worker.group_is_empty and not any(c.is_open for c in worker.channels):
+                worker.close_channels()
+                self.workers.remove(worker)
+
+    def _prepare(self, local_rank: int, restart: int) -> tuple[Worker, Plan]:
         options, plan = self._options, Plan()
+        job = job_environment(options, self._job.place, restart)
+        if self._job.relay is not None:
+            job[RELAY] = self._job.relay.address
         rank = self._job.place.first_rank + local_rank
         plan.environment = environment = rank_environment(
             job, options, self._job.place, local_rank
@@ -133,12 +165,13 @@ class Attempt:
         folder, error_file = None, None
         if self._job.folder is not None:
             # Laid out as torchrun's, with stdout.log, stderr.log and error.json.
-            folder = f"{self._job.folder}/attempt_{self.number}/{local_rank}"
+            folder = f"{self._job.folder}/attempt_{restart}/{local_rank}"
             os.makedirs(folder, exist_ok=True)
             error_file = environment[ERROR_FILE] = f"{folder}/error.json"
         stdout = self._stream(rank, local_rank, STDOUT, folder)
         stderr = self._stream(rank, local_rank, STDERR, folder)
-        return Worker(rank, (stdout, stderr), error_file), plan
+        streams = (stdout, stderr)
+        return Worker(rank, local_rank, restart, streams, error_file), plan
 
     def _stream(
         self, rank: int, local_rank: int, which: int, folder: str | None
@@ -229,7 +262,9 @@ class Attempt:
 
     def _check_ranks(self) -> None:
         ended = self._reap()
+        self._forget_replaced()
         failed = [worker for worker in ended if worker.has_failed]
+        failed = [worker for worker in failed if not self._start_again(worker)]
         if not failed or self._is_ending:
             return
         # Of ranks that ended between two polls, and of a rank that failed because of

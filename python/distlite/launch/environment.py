@@ -33,8 +33,10 @@ class Place:
 
 def serves_store(options: Options) -> bool:
     """Returns whether the launcher is to serve the job's store, which then outlives
-    rank 0. The launchers of several nodes need such a store in any case."""
-    return options.nnodes > 1 or os.environ.get(NO_STORE) != "1"
+    rank 0. The launchers of several nodes need such a store in any case, and so do
+    ranks that go on without rank 0."""
+    is_needed = options.nnodes > 1 or options.goes_on
+    return is_needed or os.environ.get(NO_STORE) != "1"
 
 
 def may_relay(environment: Mapping[str, str]) -> bool:

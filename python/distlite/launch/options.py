@@ -20,6 +20,9 @@ RUN_PATH = (
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], None, '__main__')"
 )
 GRACE_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+ON_FAILURE = ("continue", "restart", "stop")
+# How often each rank may be started again, so that a program that cannot run ends.
+RESTARTS_OF_EACH = 3
 STDOUT, STDERR = 1, 2  # bits of the values of --redirects and --tee
 
 
@@ -40,7 +43,8 @@ class Options:
     token: str | None = None  # made by this launcher; None: the environment's
     tls: str | None = None  # None: the environment's
     role = "default"
-    max_restarts = 0
+    max_restarts = 0  # of all ranks or, with `goes_on`, of each of them
+    on_failure = "restart"
     log_dir: str | None = None
     redirects: tuple[int, ...] = ()
     tees: tuple[int, ...] = ()
@@ -50,6 +54,16 @@ class Options:
     has_virtual_local_rank = False
     filters: tuple[list[str], list[str]] = [], []  # of stdout, of stderr
     numa_binding = ""
+
+    @property
+    def goes_on(self) -> bool:
+        """Returns whether a rank that fails is started again while the others go on."""
+        return self.on_failure == "continue"
+
+    @property
+    def attempts(self) -> int:
+        """Returns how often all ranks may be started together."""
+        return 1 if self.goes_on else self.max_restarts + 1
 
     @property
     def keeps_files(self) -> bool:
@@ -100,7 +114,7 @@ def options_of(args: Namespace) -> Options:
     options.nnodes = _node_count(str(args.nnodes))
     options.node_rank = _at_least_0("--node-rank", args.node_rank)
     options.role = args.role
-    options.max_restarts = _at_least_0("--max-restarts", args.max_restarts)
+    _set_restarts(options, args)
     options.has_virtual_local_rank = args.virtual_local_rank
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     if options.has_virtual_local_rank and shown is not None:
@@ -134,6 +148,19 @@ def _at_least_0(name: str, value: int) -> int:
     if value < 0:
         raise ValueError(f"{name}: {value} is not 0 or more")
     return value
+
+
+def _set_restarts(options: Options, args: Namespace) -> None:
+    # torch's parser does not know --on-failure.
+    options.on_failure = getattr(args, "on_failure", Options.on_failure)
+    if options.on_failure not in ON_FAILURE:
+        known = ", ".join(ON_FAILURE)
+        raise ValueError(f"--on-failure: {options.on_failure!r} is not one of {known}")
+    count = _at_least_0("--max-restarts", args.max_restarts)
+    # None at all is what "stop" is for, and torchrun's default.
+    options.max_restarts = count or (RESTARTS_OF_EACH if options.goes_on else 0)
+    if options.on_failure == "stop" and count:
+        raise ValueError(f"--max-restarts {count}: --on-failure stop restarts nothing")
 
 
 def _refuse_classes(args: Namespace) -> None:

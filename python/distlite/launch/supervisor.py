@@ -76,7 +76,7 @@ class Supervisor:
             return self._refuse(error)
         if self.options.keeps_files:
             self.say(f"distlite: files of the ranks' output: {self.folder}")
-        for number in range(self.options.max_restarts + 1):
+        for number in range(self.options.attempts):
             attempt = Attempt(self, number)
             code = self._try(attempt)
             if not self._may_try_again(attempt):
@@ -159,7 +159,7 @@ class Supervisor:
         return shell_code(attempt.first_failed.exit_code or 0)
 
     def _may_try_again(self, attempt: Attempt) -> bool:
-        left = self.options.max_restarts - attempt.number
+        left = self.options.attempts - 1 - attempt.number
         if not attempt.was_disturbed or attempt.caught or attempt.gives_up or left < 1:
             return False
         if self.peers is not None and self.peers.is_over:
@@ -268,9 +268,9 @@ def _failure_report(first: Worker, workers: Sequence[Worker]) -> str:
     lines = ["=" * WIDTH, title, "-" * WIDTH]
     said = last_words(first.last_lines())
     lines += said or ["(it wrote nothing to stderr)"]
-    others = [_outcome_of(worker) for worker in workers if worker is not first]
+    others = [w for w in workers if w is not first and not w.is_replaced]
     if others:
-        lines += ["-" * WIDTH, *others]
+        lines += ["-" * WIDTH, *map(_outcome_of, others)]
     return "\n".join([*lines, "=" * WIDTH, ""])
 
 

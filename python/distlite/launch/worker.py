@@ -38,13 +38,20 @@ class Worker:
     """A rank from its start to its end."""
 
     def __init__(
-        self, rank: int, streams: tuple[Stream, Stream], error_file: str | None
+        self,
+        rank: int,
+        local_rank: int,
+        restart: int,
+        streams: tuple[Stream, Stream],
+        error_file: str | None,
     ) -> None:
-        self.rank = rank
+        self.rank, self.local_rank = rank, local_rank
+        self.restart = restart  # how often the rank was started before
         self.pid = 0  # and the id of its process group
         # None before its end; negative if a signal ended it.
         self.exit_code: int | None = None
         self.was_told_to_end = False
+        self.is_replaced = False  # another process is this rank now
         self.group_is_empty = True
         self.error_file = error_file
         self._streams = streams
