@@ -50,7 +50,7 @@ dl_last_error(void)
 }
 
 dl_status
-dl_fail_again(const dl_error *error)
+dl_rethrow(const dl_error *error)
 {
     last_error = *error;
     return error->status;

@@ -53,7 +53,7 @@ const dl_error *dl_last_error(void);
 
 /* Sets the thread's last error to one saved earlier or on another thread; returns its
  * code. */
-dl_status dl_fail_again(const dl_error *error);
+dl_status dl_rethrow(const dl_error *error);
 
 /* Returns the thread's last error as it is reported to other threads, to peers and to
  * later calls.  An interrupt (DL_INTERRUPTED) concerns only the call that was

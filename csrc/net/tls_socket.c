@@ -92,7 +92,7 @@ decrypt_held(dl_tls_socket *self, void *data, size_t room, size_t *size)
         dl_error error = *dl_last_error();
         (void)dl_tls_socket_flush(self);
         self->error = 0;
-        return dl_fail_again(&error);
+        return dl_rethrow(&error);
     }
     return DL_OK;
 }
@@ -143,7 +143,7 @@ prefer_alert(dl_tls_socket *self, dl_status status)
             break;
         }
     }
-    return dl_fail_again(&error);
+    return dl_rethrow(&error);
 }
 
 dl_status

@@ -126,7 +126,7 @@ dl_tls_read(dl_tls_stream *stream, dl_bytes *cipher, void *plain, size_t room,
 {
     *size = 0;
     if (stream->failure != NULL) {
-        return dl_fail_again(stream->failure);
+        return dl_rethrow(stream->failure);
     }
     stream->in = *cipher;
     dl_status status = read_all(stream, plain, room, size);
@@ -176,7 +176,7 @@ dl_status
 dl_tls_write(dl_tls_stream *stream, dl_bytes plain)
 {
     if (stream->failure != NULL) {
-        return dl_fail_again(stream->failure);
+        return dl_rethrow(stream->failure);
     }
     /* At once: the output would otherwise grow, and be copied, record by record. */
     size_t records = plain.size / DL_TLS_RECORD_SIZE + 1;

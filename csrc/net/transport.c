@@ -16,7 +16,7 @@ dl_transport_open(dl_transport *transport, int fd, dl_tls *tls, bool is_server)
         && dl_tls_socket_new(tls, is_server, fd, &transport->tls) != DL_OK) {
         dl_error error = *dl_last_error();
         dl_transport_close(transport);
-        return dl_fail_again(&error);
+        return dl_rethrow(&error);
     }
     return DL_OK;
 }

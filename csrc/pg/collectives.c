@@ -126,7 +126,7 @@ abort_unless_ok(const operation *self, dl_status status)
         dl_error error = *dl_last_error();
         dl_error cause = dl_error_for_others();
         self->backend->ops->abort(self->backend, &cause);
-        (void)dl_fail_again(&error);
+        (void)dl_rethrow(&error);
     }
     return status;
 }

@@ -63,7 +63,7 @@ fail_alone(reduction *self)
     dl_error error = *dl_last_error();
 
     backend->ops->abort(backend, &error);
-    return dl_fail_again(&error);
+    return dl_rethrow(&error);
 }
 
 static uint8_t *

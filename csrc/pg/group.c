@@ -100,7 +100,7 @@ dl_group_admit(dl_group *group)
     if (atomic_load_explicit(&group->is_closed, memory_order_acquire)) {
         return dl_fail(DL_CLOSED, "group %s is closed", group->name);
     }
-    return dl_fail_again(&group->cause);
+    return dl_rethrow(&group->cause);
 }
 
 void

@@ -66,7 +66,7 @@ inherit_origin(dl_group *parent, const dl_backend_kind *kind, bool is_successor,
     }
     pthread_mutex_lock(&parent->lock);
     if (parent->is_ended && !is_successor) {
-        dl_status status = dl_fail_again(&parent->cause);
+        dl_status status = dl_rethrow(&parent->cause);
         pthread_mutex_unlock(&parent->lock);
         return status;
     }
@@ -122,12 +122,12 @@ dl_group_refuse(const dl_group_options *asked, dl_store *store)
     successor.is_successor = true;
     if (backend_options_init(&options, &successor, store, &ranks) == DL_OK
         && (options.store != NULL || options.origin != NULL)) {
-        (void)dl_fail_again(&error);
+        (void)dl_rethrow(&error);
         kind->refuse(&options);
     }
     dl_backend_origin_unref(options.origin);
     free(ranks);
-    (void)dl_fail_again(&error);
+    (void)dl_rethrow(&error);
 }
 
 /* Makes the group's backend, and the agreement of its ranks at DETAIL. */

@@ -205,7 +205,7 @@ await_message(dl_work *work, int peer, dl_message_end *end)
 static void
 withdraw_message(dl_work *work, const dl_error *why, dl_message_end *end)
 {
-    (void)dl_fail_again(why);
+    (void)dl_rethrow(why);
     work->ops->withdraw(work);
     end->keeps_memory = dl_work_is_done(work) && work->keeps_memory;
     dl_work_unref(work);
@@ -385,7 +385,7 @@ await_all(dl_work **works, const dl_call *calls, int count, dl_status status,
     drop_joint(all.together);
     return all.status == DL_OK || all.status == DL_INTERRUPTED
                ? all.status
-               : dl_fail_again(&all.error);
+               : dl_rethrow(&all.error);
 }
 
 /* Posts the messages as parts of one call, and waits for them. */

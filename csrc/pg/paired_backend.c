@@ -103,7 +103,7 @@ dl_paired_admit(const dl_paired_backend *self)
 {
     bool is_aborted = atomic_load_explicit(&self->is_aborted, memory_order_acquire);
 
-    return is_aborted ? dl_fail_again(&self->cause) : DL_OK;
+    return is_aborted ? dl_rethrow(&self->cause) : DL_OK;
 }
 
 dl_status
@@ -116,5 +116,5 @@ dl_paired_refuse(const dl_paired_backend *self)
     snprintf(told.text, sizeof told.text, "could not make the group: %.1800s",
              cause.text);
     self->cpu->ops->abort(self->cpu, &told);
-    return dl_fail_again(&error);
+    return dl_rethrow(&error);
 }

@@ -111,7 +111,7 @@ make_together(dl_window *self, const dl_tensor *model, uint64_t count,
     }
     dl_status status = exchange_announcements(self, model, &own, all, deadline);
     if (made != DL_OK) {
-        return dl_fail_again(&error);
+        return dl_rethrow(&error);
     }
     DL_TRY(status);
     size_t size = (size_t)group->size;
@@ -132,7 +132,7 @@ make_together(dl_window *self, const dl_tensor *model, uint64_t count,
     error = *dl_last_error();
     own.status = (uint64_t)status;
     dl_status met = exchange_announcements(self, model, &own, all, deadline);
-    return status == DL_OK ? met : dl_fail_again(&error);
+    return status == DL_OK ? met : dl_rethrow(&error);
 }
 
 dl_status
@@ -163,7 +163,7 @@ dl_window_new(dl_group *group, const dl_tensor *model, uint64_t count,
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
         dl_window_free(self);
-        return dl_fail_again(&error);
+        return dl_rethrow(&error);
     }
     *window = self;
     return DL_OK;

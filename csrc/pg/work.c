@@ -179,7 +179,7 @@ dl_work_result(const dl_work *work)
                                          "%s failed; its cause is unknown, because "
                                          "there was no memory to record it",
                                          dl_op_type_name((uint8_t)work->op))
-                               : dl_fail_again(work->error);
+                               : dl_rethrow(work->error);
 }
 
 void

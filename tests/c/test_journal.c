@@ -283,7 +283,7 @@ CHECK_CASE(a_full_disk_refuses_changes_until_there_is_room)
     set(&k, "b", "2");
     CHECK_STATUS(dl_journal_commit(k.journal), DL_BACKEND);
     CHECK_CONTAINS(dl_last_error()->text, "writing: File too large");
-    CHECK_STATUS(dl_journal_fail_again(k.journal), DL_BACKEND);
+    CHECK_STATUS(dl_journal_rethrow(k.journal), DL_BACKEND);
     CHECK_STATUS(dl_journal_prepare(k.journal, DL_LITERAL("c")), DL_BACKEND);
     CHECK_STATUS(dl_journal_commit(k.journal), DL_BACKEND);
     /* Meanwhile clients that come and go do not fill the memory. */

@@ -67,7 +67,7 @@ CHECK_CASE(threads_have_errors_of_their_own_and_hand_them_over_by_value)
     CHECK(pthread_create(&thread, NULL, fail_elsewhere, &carried) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK_TEXT(dl_last_error()->text, "mine");
-    CHECK_EQUAL(dl_fail_again(&carried), DL_PEER_LOST);
+    CHECK_EQUAL(dl_rethrow(&carried), DL_PEER_LOST);
     CHECK_TEXT(dl_last_error()->text, "rank 2 left");
     CHECK_EQUAL(dl_last_error()->status, DL_PEER_LOST);
 }

@@ -425,7 +425,7 @@ give_up_in_the_middle(int rank, int size, void *context)
         op.deadline = dl_deadline_after(DL_MILLISECOND);
         CHECK_OK(dl_traffic_send(traffic, 1, data[0], sizeof data[0]));
         CHECK_STATUS(dl_traffic_wait(traffic, dl_traffic_next(traffic)), DL_TIMEOUT);
-        (void)dl_fail_again(&cause);
+        (void)dl_rethrow(&cause);
         atomic_store(&is_breaking, true);
         dl_traffic_break(traffic, NULL, 0);
     } else {

@@ -10,6 +10,6 @@
 #define dl_fail(status, ...) (dl_fail(status, __VA_ARGS__), status)
 #define dl_fail_while(...) (dl_fail_while(__VA_ARGS__), DL_BACKEND)
 #define dl_fail_no_memory() (dl_fail_no_memory(), DL_NO_MEMORY)
-#define dl_fail_again(error) (dl_fail_again(error), DL_BACKEND)
+#define dl_rethrow(error) (dl_rethrow(error), DL_BACKEND)
 
 #endif

@@ -348,7 +348,7 @@ dl_agreement_reach(dl_side *side, const dl_op_context *op, const dl_call *call)
         dl_error error = *dl_last_error();
         dl_error cause = dl_error_for_others();
         side->backend->ops->abort(side->backend, &cause);
-        return dl_fail_again(&error);
+        return dl_rethrow(&error);
     }
     return status;
 }

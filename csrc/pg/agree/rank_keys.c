@@ -112,7 +112,7 @@ dl_rank_keys_fail_absent(const dl_rank_keys *self, dl_store *store, const char *
     dl_rank_list absent;
 
     if (dl_rank_keys_absent(self, store, &absent) != DL_OK || absent.count == 0) {
-        return dl_fail_again(&late);
+        return dl_rethrow(&late);
     }
     return dl_fail(DL_TIMEOUT,
                    "rank%s %s did not join %s within %" PRId64

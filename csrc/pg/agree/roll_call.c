@@ -67,7 +67,7 @@ watch_absent(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *g
         DL_TRY(dl_roll_call_read(self, number, rank, &words[rank]));
         if (words[rank].size == 0) {
             *gone = rank;
-            return dl_fail_again(&error);
+            return dl_rethrow(&error);
         }
     }
     return DL_OK;

@@ -77,7 +77,7 @@ give_up_group(dl_cpu_backend *self, const dl_op_context *op)
                           operation);
     dl_error message = dl_operation_error_for_others(&cause, operation);
     dl_cpu_give_up(self, &message);
-    (void)dl_fail_again(&cause);
+    (void)dl_rethrow(&cause);
 }
 
 /* Ends an operation.  After a failure, informs the other ranks. */

@@ -103,7 +103,7 @@ send_refusal(const dl_backend_options *options, dl_roster *roster,
         tell_host(&self, segment, reason);
     }
     dl_cpu_members_fini(&self.members);
-    (void)dl_fail_again(&error);
+    (void)dl_rethrow(&error);
 }
 
 void

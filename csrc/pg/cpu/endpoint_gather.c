@@ -47,7 +47,7 @@ fail_not_joined(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadli
     dl_rank_list absent = list_absent(endpoint, store);
 
     if (absent.count == 0) {
-        return dl_fail_again(&error);
+        return dl_rethrow(&error);
     }
     return dl_fail(DL_TIMEOUT,
                    "timed out after %" PRId64
@@ -210,7 +210,7 @@ fail_late(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     int late = find_unmarked(endpoint, store);
 
     if (late < 0 || list_absent(endpoint, store).count > 0) {
-        (void)dl_fail_again(&error);
+        (void)dl_rethrow(&error);
         return fail_not_joined(endpoint, store, deadline);
     }
     (void)read_records(endpoint, store, &late, 1,
@@ -305,7 +305,7 @@ break_gather(dl_endpoint *endpoint, dl_store *store, const dl_gather *gather)
                                                      : error.text);
     }
     dl_traffic_break(&endpoint->traffic, gather->neighbours, gather->neighbour_count);
-    (void)dl_fail_again(&error);
+    (void)dl_rethrow(&error);
 }
 
 static dl_status
@@ -323,7 +323,7 @@ run_gather(dl_endpoint *endpoint, dl_store *store, dl_gather *gather,
     if (status == DL_PEER_LOST) {
         dl_error error = *dl_last_error();
         status = dl_join_fault_check(store);
-        status = status == DL_OK ? dl_fail_again(&error) : status;
+        status = status == DL_OK ? dl_rethrow(&error) : status;
     }
     if (status != DL_OK) {
         break_gather(endpoint, store, gather);
@@ -356,11 +356,11 @@ tell_neighbours(dl_endpoint *endpoint, dl_store *store, const int *neighbours,
     }
     if (dl_endpoint_open_traffic(endpoint, endpoint->group_name) == DL_OK) {
         dl_traffic_begin(&endpoint->traffic, &op);
-        (void)dl_fail_again(&error);
+        (void)dl_rethrow(&error);
         break_gather(endpoint, store, &gather);
         dl_traffic_end(&endpoint->traffic);
     }
-    (void)dl_fail_again(&error);
+    (void)dl_rethrow(&error);
 }
 
 /* Gets the records of all ranks over links to the neighbours in the tree.  A rank that

@@ -41,7 +41,7 @@ store_fault(dl_store *store, int rank)
     (void)dl_store_delete_key(store, dl_endpoint_key(rank, key), &existed, deadline);
     (void)dl_store_set(store, DL_LITERAL(DL_JOIN_FAULT_KEY), dl_bytes_of(text),
                        deadline);
-    (void)dl_fail_again(&error);
+    (void)dl_rethrow(&error);
 }
 
 void
@@ -58,10 +58,10 @@ dl_join_fault_pass_on(dl_store *store, int rank)
     dl_error error = *dl_last_error();
 
     if (error.status != DL_TIMEOUT && dl_join_fault_check(store) == DL_OK) {
-        (void)dl_fail_again(&error);
+        (void)dl_rethrow(&error);
         store_fault(store, rank);
     }
-    (void)dl_fail_again(&error);
+    (void)dl_rethrow(&error);
 }
 
 static bool
@@ -99,7 +99,7 @@ dl_join_fault_check(dl_store *store)
     }
     dl_buffer_fini(&value);
     if (text[0] == '\0' || is_outdated(store, text, deadline)) {
-        (void)dl_fail_again(&before);
+        (void)dl_rethrow(&before);
         return DL_OK;
     }
     return dl_fail(DL_PEER_LOST, "%s", text);

@@ -28,7 +28,7 @@ dl_peer_fail_gave_up(const dl_peer *peer, int rank, const dl_error *cause)
 
     if (cause->status == DL_PEER_LOST || cause->status == DL_MISMATCH
         || strstr(cause->text, " gave up: ") != NULL) {
-        return dl_fail_again(cause);
+        return dl_rethrow(cause);
     }
     dl_peer_describe(peer, rank, name);
     return dl_fail(cause->status, "%s gave up: %.*s", name,

@@ -200,7 +200,7 @@ probe_leader(trial *self, int at)
     if (status == DL_PEER_LOST) {
         dl_error lost = *dl_last_error();
         DL_TRY(dl_join_fault_check(self->options->store));
-        return dl_fail_again(&lost);
+        return dl_rethrow(&lost);
     }
     return DL_OK;
 }

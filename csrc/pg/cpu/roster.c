@@ -107,7 +107,7 @@ fail_late(const making *self)
                            self->deadline.limit / DL_MILLISECOND, peer);
         }
     }
-    return dl_fail_again(&error);
+    return dl_rethrow(&error);
 }
 
 /* Informs all leaders that this one exchanges messages with, also those that have not
@@ -270,7 +270,7 @@ tell_hosts(const making *self)
         dl_news_notify(&news, &message, 1, dl_deadline_after(TELLING_PATIENCE));
         dl_news_fini(&news);
     }
-    (void)dl_fail_again(&error);
+    (void)dl_rethrow(&error);
 }
 
 static bool

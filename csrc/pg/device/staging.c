@@ -179,7 +179,7 @@ dl_staging_init(dl_staging *staging, dl_group *group, const dl_call *call,
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
         dl_staging_fini(staging, false);
-        return dl_fail_again(&error);
+        return dl_rethrow(&error);
     }
     return DL_OK;
 }

@@ -219,7 +219,7 @@ make_beside(dl_backend *cpu, const dl_mpi_world *world, bool wants_all,
         self->pair.cpu = NULL;
     }
     free_backend(&self->pair.base);
-    return status == DL_OK ? DL_OK : dl_fail_again(&error);
+    return status == DL_OK ? DL_OK : dl_rethrow(&error);
 }
 
 dl_status

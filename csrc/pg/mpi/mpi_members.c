@@ -154,7 +154,7 @@ await_creation(dl_mpi_backend *self, creation *made, dl_deadline deadline)
         DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, DL_MILLISECOND)));
         DL_TRY(self->pair.cpu->ops->lost(self->pair.cpu, -1));
     }
-    DL_TRY(made->status == DL_OK ? DL_OK : dl_fail_again(&made->error));
+    DL_TRY(made->status == DL_OK ? DL_OK : dl_rethrow(&made->error));
     self->comm = made->comm;
     return DL_OK;
 }

@@ -290,5 +290,5 @@ dl_mpi_fail_operation(dl_mpi_backend *self)
         dl_backend_keep_memory();
     }
     self->pending_count = 0;
-    return dl_fail_again(&error);
+    return dl_rethrow(&error);
 }

@@ -296,7 +296,7 @@ launch_items(nccl_backend *self, dl_nccl_launch *launches, size_t count,
     for (size_t i = 0; i < count; i++) {
         dl_error error = *dl_last_error();
         dl_status ended = dl_nccl_launch_end(&launches[i], status == DL_OK);
-        status = status == DL_OK ? ended : dl_fail_again(&error);
+        status = status == DL_OK ? ended : dl_rethrow(&error);
     }
     DL_TRY(status);
     return dl_cuda_check(self->cuda,
@@ -370,7 +370,7 @@ drop_failed(nccl_backend *self, dl_nccl_work *work, dl_status status)
     if (status != DL_INTERRUPTED && dl_nccl_watch_cause(self->watch) != DL_OK) {
         error = *dl_last_error();
     } else {
-        (void)dl_fail_again(&error);
+        (void)dl_rethrow(&error);
         dl_nccl_work_describe(work, name, sizeof name);
         dl_fail_while("%s in %s", name, self->watch->label);
         error = *dl_last_error();
@@ -380,7 +380,7 @@ drop_failed(nccl_backend *self, dl_nccl_work *work, dl_status status)
     } else {
         dl_work_unref(&work->work);
     }
-    return dl_fail_again(&error);
+    return dl_rethrow(&error);
 }
 
 static dl_status
@@ -463,7 +463,7 @@ enqueue_checked(nccl_backend *self, const dl_batch *batch, dl_nccl_work *work)
         dl_error error = *dl_last_error();
         dl_error cause = dl_error_for_others();
         dl_nccl_watch_fail(self->watch, &cause);
-        (void)dl_fail_again(&error);
+        (void)dl_rethrow(&error);
     }
     return status;
 }

@@ -86,7 +86,7 @@ agree_on_outcome(const dl_nccl_meeting *meeting, dl_status status)
     } else if (status == DL_TIMEOUT && are_here) {
         status = DL_OK;
     } else {
-        (void)dl_fail_again(&error);
+        (void)dl_rethrow(&error);
     }
     dl_buffer_fini(&held);
     return status;
@@ -114,7 +114,7 @@ await_ranks(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
     if (status == DL_INTERRUPTED) {
         dl_error interrupt = *dl_last_error();
         status = dl_nccl_watch_cause(watch);
-        status = status == DL_OK ? dl_fail_again(&interrupt) : status;
+        status = status == DL_OK ? dl_rethrow(&interrupt) : status;
     } else if (status == DL_TIMEOUT) {
         status = dl_rank_keys_fail_absent(keys, meeting->store, "it", deadline);
     }
@@ -450,7 +450,7 @@ split_comm(making *self)
         dl_nccl_watch_adopt(self->watch, self->comm);
         self->comm = NULL;
         dl_nccl_watch_fail(self->watch, &error);
-        return dl_fail_again(&error);
+        return dl_rethrow(&error);
     }
     if (self->flags == DL_NCCL_SHRINK_ABORT) {
         dl_fail(DL_CANCELLED, "%s was shrunk, which aborted its pending operations",
@@ -505,7 +505,7 @@ await_making(making *self)
     bool is_over = self->is_over;
     pthread_mutex_unlock(&self->lock);
     if (is_over) {
-        return self->status == DL_OK ? DL_OK : dl_fail_again(&self->error);
+        return self->status == DL_OK ? DL_OK : dl_rethrow(&self->error);
     }
     return status == DL_TIMEOUT
                ? dl_fail(DL_TIMEOUT,
@@ -543,7 +543,7 @@ make_comm(making *self, dl_nccl_comm **comm)
         *comm = self->comm;
     }
     making_unref(self);
-    return status == DL_OK ? DL_OK : dl_fail_again(&error);
+    return status == DL_OK ? DL_OK : dl_rethrow(&error);
 }
 
 static making *

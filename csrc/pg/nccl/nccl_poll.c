@@ -128,7 +128,7 @@ dl_nccl_finish_works(dl_list *works, const dl_error *cause)
     while (!dl_list_is_empty(works)) {
         dl_nccl_work *work = DL_LIST_ENTRY(works->next, dl_nccl_work, node);
         dl_list_remove(&work->node);
-        dl_work_finish(&work->work, cause == NULL ? DL_OK : dl_fail_again(cause));
+        dl_work_finish(&work->work, cause == NULL ? DL_OK : dl_rethrow(cause));
         dl_work_unref(&work->work);
     }
 }

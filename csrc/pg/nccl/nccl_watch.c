@@ -138,7 +138,7 @@ static dl_status
 admit_locked(dl_nccl_watch *self)
 {
     if (self->has_cause) {
-        return dl_fail_again(&self->cause);
+        return dl_rethrow(&self->cause);
     }
     return self->is_leaving ? dl_fail(DL_CLOSED, "%s is closed", self->label) : DL_OK;
 }
@@ -156,7 +156,7 @@ dl_status
 dl_nccl_watch_cause(dl_nccl_watch *self)
 {
     pthread_mutex_lock(&dl_nccl_all.lock);
-    dl_status status = self->has_cause ? dl_fail_again(&self->cause) : DL_OK;
+    dl_status status = self->has_cause ? dl_rethrow(&self->cause) : DL_OK;
     pthread_mutex_unlock(&dl_nccl_all.lock);
     return status;
 }
@@ -177,7 +177,7 @@ dl_nccl_watch_comm(dl_nccl_watch *self, dl_nccl_comm *comm)
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
         dl_nccl_comm_free(self, comm, true);
-        return dl_fail_again(&error);
+        return dl_rethrow(&error);
     }
     return DL_OK;
 }

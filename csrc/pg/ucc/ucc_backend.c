@@ -193,7 +193,7 @@ make_team(dl_ucc_backend *self, dl_deadline deadline)
     /* A team that is not completed cannot be destroyed. */
     dl_error error = *dl_last_error();
     dl_ucc_context_disable(self->context, self->group_name, &error);
-    return dl_fail_again(&error);
+    return dl_rethrow(&error);
 }
 
 static dl_status
@@ -287,7 +287,7 @@ dl_ucc_backend_new(const dl_backend_options *options, dl_deadline deadline,
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
         free_backend(&self->pair.base);
-        return dl_fail_again(&error);
+        return dl_rethrow(&error);
     }
     self->pair.base.spans_hosts = self->pair.cpu->spans_hosts;
     *backend = &self->pair.base;

@@ -293,7 +293,7 @@ dl_ucc_exchange_explain(const dl_ucc_exchange *exchange, dl_status status)
 {
     bool is_known = status != DL_OK && exchange->error.status != DL_OK;
 
-    return is_known ? dl_fail_again(&exchange->error) : status;
+    return is_known ? dl_rethrow(&exchange->error) : status;
 }
 
 dl_ucc_oob
@@ -425,7 +425,7 @@ dl_ucc_context_admit(dl_ucc_context *context)
     if (!atomic_load_explicit(&context->is_disabled, memory_order_acquire)) {
         return DL_OK;
     }
-    return dl_fail_again(&context->cause);
+    return dl_rethrow(&context->cause);
 }
 
 dl_status

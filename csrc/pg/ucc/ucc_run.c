@@ -67,7 +67,7 @@ publish_failure(dl_ucc_backend *self, const dl_op_context *op)
                                (dl_bytes){(const uint8_t *)text, (size_t)size}, &held,
                                dl_deadline_after(DL_SECOND));
     dl_buffer_fini(&held);
-    (void)dl_fail_again(&error);
+    (void)dl_rethrow(&error);
 }
 
 /* Notes a lost rank and publishes a failure: a rank of another host may already know
@@ -231,7 +231,7 @@ send_failure(dl_ucc_backend *self, const dl_op_context *op)
              self->label, dl_op_type_name(op->fingerprint.op), op->sequence,
              error.text);
     self->pair.cpu->ops->abort(self->pair.cpu, &told);
-    (void)dl_fail_again(&error);
+    (void)dl_rethrow(&error);
     publish_failure(self, op);
     return error.status;
 }
@@ -262,7 +262,7 @@ publish_refusal(const dl_ucc_backend *self, const dl_op_context *op)
              error.text);
     (void)dl_store_set(self->exchange.store, REFUSED_KEY, dl_bytes_of(text),
                        dl_deadline_after(DL_SECOND));
-    (void)dl_fail_again(&error);
+    (void)dl_rethrow(&error);
 }
 
 /* Reads why a rank cannot begin the operation. */
@@ -349,7 +349,7 @@ find_cause(dl_ucc_backend *self, const dl_op_context *op)
         DL_TRY(check_faults(self, op));
         DL_TRY(dl_sleep_until(dl_deadline_after(DL_WAIT_SLICE)));
     }
-    return dl_fail_again(&error);
+    return dl_rethrow(&error);
 }
 
 /* Drives UCC until it has completed the request, POLLS times at most. */
@@ -398,7 +398,7 @@ abandon_request(dl_ucc_backend *self)
     self->raw = self->input = self->output = (dl_ucc_row){0};
     self->lengths = NULL;
     dl_ucc_context_disable(self->context, self->group_name, &error);
-    (void)dl_fail_again(&error);
+    (void)dl_rethrow(&error);
 }
 
 static dl_status

@@ -120,7 +120,7 @@ start_thread_locked(void)
         pthread_detach(thread);
         queue.has_thread = true;
     } else if (!queue.has_thread) {
-        (void)dl_fail_again(&error);
+        (void)dl_rethrow(&error);
     }
     return queue.has_thread;
 }

@@ -654,6 +654,6 @@ dl_connection_leave(const dl_connection *connection)
     /* Without waiting for room, and without effect on the caller's error. */
     dl_error error = *dl_last_error();
     if (dl_tls_socket_write(connection->tls, &part, 1, dl_deadline_after(0)) != DL_OK) {
-        (void)dl_fail_again(&error);
+        (void)dl_rethrow(&error);
     }
 }

@@ -516,7 +516,7 @@ try_again(dl_connection_pool *pool, dl_tcp_call *call, try_result *result)
         return DL_NETWORK;
     }
     if (result->was_connected) {
-        return dl_fail_again(&loss);
+        return dl_rethrow(&loss);
     }
     /* Without a lost connection the last error is reported: it names the time for which
      * connecting was tried. */

@@ -225,7 +225,7 @@ write_changes(dl_journal *journal)
     dl_buffer *changes = &journal->changes;
 
     if (journal->is_broken) {
-        return dl_fail_again(&journal->failure);
+        return dl_rethrow(&journal->failure);
     }
     if (!has_changes(journal)) {
         return DL_OK;
@@ -297,9 +297,9 @@ dl_journal_has_failed(const dl_journal *journal)
 }
 
 dl_status
-dl_journal_fail_again(const dl_journal *journal)
+dl_journal_rethrow(const dl_journal *journal)
 {
-    return dl_fail_again(&journal->failure);
+    return dl_rethrow(&journal->failure);
 }
 
 /* Returns when the next sync is due; INT64_MAX: not before the one that runs has ended,

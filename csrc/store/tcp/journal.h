@@ -72,7 +72,7 @@ dl_status dl_journal_commit(dl_journal *journal);
 bool dl_journal_has_failed(const dl_journal *journal);
 
 /* Fails as the last dl_journal_commit() that failed. */
-dl_status dl_journal_fail_again(const dl_journal *journal);
+dl_status dl_journal_rethrow(const dl_journal *journal);
 
 /* Returns when dl_journal_wake() must be called next; INT64_MAX: never. */
 int64_t dl_journal_next_wake(const dl_journal *journal);

@@ -224,7 +224,7 @@ refuse(dl_session *session, const dl_store_request *request, uint8_t first)
     if (request->is_checked && dl_answer_output(session) != NULL) {
         dl_wire_put_error(&session->output->bytes);
     }
-    return dl_fail_again(&error);
+    return dl_rethrow(&error);
 }
 
 /* Serves the message of the proof at the start of `bytes`; returns 1, 0 and -1 as
@@ -384,7 +384,7 @@ tell_limit(dl_session *session, dl_status status)
         if (dl_answer_output(session) != NULL) {
             dl_wire_put_error(&session->output->bytes);
         }
-        return dl_fail_again(&error);
+        return dl_rethrow(&error);
     }
     return status;
 }
@@ -420,7 +420,7 @@ settle(dl_session *session, dl_status status)
         if (session->pending > 0) {
             count_pending(session);
         }
-        return dl_fail_again(&error);
+        return dl_rethrow(&error);
     }
     return DL_OK;
 }
@@ -477,7 +477,7 @@ drop_unsaved(dl_session *session)
 {
     dl_output *output = session->output;
 
-    dl_status status = dl_journal_fail_again(session->hub->journal);
+    dl_status status = dl_journal_rethrow(session->hub->journal);
     if (output != NULL && output->bytes.size >= session->saved.bytes
         && dl_output_check(output) == DL_OK) {
         dl_output_cut(output, session->saved);

@@ -210,7 +210,7 @@ join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
             /* The deadline ended the last try: an earlier refusal says more about the
              * cause. */
             return refusal.status == DL_OK ? fail_silent(pool, deadline)
-                                           : dl_fail_again(&refusal);
+                                           : dl_rethrow(&refusal);
         }
         if (status == DL_PROTOCOL) {
             refusal = *dl_last_error();

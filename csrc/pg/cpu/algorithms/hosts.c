@@ -317,7 +317,7 @@ find_lost(dl_hosts *hosts, bool is_time)
     dl_error lost = *dl_last_error();
     /* The rank may have sent its reason before it ended. */
     DL_TRY(hear_news(hosts));
-    return is_early(hosts) ? dl_fail_again(&lost) : DL_OK;
+    return is_early(hosts) ? dl_rethrow(&lost) : DL_OK;
 }
 
 dl_status

@@ -54,7 +54,7 @@ error_of(const dl_news *self, int rank, const dl_head *head)
     (void)dl_failure_notice_fail(&self->options.peers[rank], rank, head,
                                  self->bytes + DL_HEAD_SIZE);
     dl_error error = *dl_last_error();
-    (void)dl_fail_again(&before);
+    (void)dl_rethrow(&before);
     return error;
 }
 
@@ -98,7 +98,7 @@ hear_locked(dl_news *self)
     dl_error before = *dl_last_error();
     bool has_ended =
         dl_transport_read(&self->transport, &room, 1, &got, &error) != DL_OK;
-    (void)dl_fail_again(&before);
+    (void)dl_rethrow(&before);
     self->got += got;
     if (self->got < DL_HEAD_SIZE) {
         return has_ended;
@@ -148,7 +148,7 @@ dl_news_check(dl_news *news, uint64_t sequence)
     pthread_mutex_lock(&news->lock);
     hear_all_locked(news);
     if (news->sequence != 0 && news->sequence <= sequence) {
-        status = dl_fail_again(&news->error);
+        status = dl_rethrow(&news->error);
     }
     pthread_mutex_unlock(&news->lock);
     return status;
@@ -166,7 +166,7 @@ dl_news_late(dl_news *news, uint64_t sequence, int *leader)
     hear_all_locked(news);
     if (news->late_sequence == sequence) {
         *leader = news->late_rank;
-        status = dl_fail_again(&news->late_error);
+        status = dl_rethrow(&news->late_error);
     }
     pthread_mutex_unlock(&news->lock);
     return status;
@@ -331,7 +331,7 @@ send_news(const dl_news *self, dl_head head, const dl_error *message,
         dl_buffer_fini(&made->text);
     }
     free(made);
-    (void)dl_fail_again(&before);
+    (void)dl_rethrow(&before);
 }
 
 void

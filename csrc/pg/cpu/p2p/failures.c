@@ -124,7 +124,7 @@ fail_gone(const dl_message *self, int rank)
 
     describe_message(self, text);
     if (link != NULL) {
-        (void)(link->is_lost ? dl_fail_again(&link->cause) : watch_news(engine, rank));
+        (void)(link->is_lost ? dl_rethrow(&link->cause) : watch_news(engine, rank));
         dl_error cause = *dl_last_error();
         dl_status status = cause.status == DL_PROTOCOL ? DL_PROTOCOL : DL_PEER_LOST;
         return dl_fail(status, "%s: %.1500s", text, cause.text);
@@ -244,7 +244,7 @@ dl_p2p_end_if_failed(dl_message *self)
     int missing = self->peer;
 
     if (engine->is_aborted) {
-        dl_p2p_end(self, dl_fail_again(&engine->cause));
+        dl_p2p_end(self, dl_rethrow(&engine->cause));
         return;
     }
     if (self->peer == DL_ANY_RANK) {

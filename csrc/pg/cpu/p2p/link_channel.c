@@ -125,7 +125,7 @@ dl_link_channel_reject(dl_link_channel *channel)
     (void)dl_link_fail_protocol(dl_bundle_options(&channel->link));
     dl_error error = *dl_last_error();
     dl_link_channel_farewell(channel, &error);
-    (void)dl_fail_again(&error);
+    (void)dl_rethrow(&error);
     lose_link(channel);
     channel->in.start = channel->in.end;
 }
@@ -269,7 +269,7 @@ dl_link_channel_step(dl_link_channel *channel)
     if (receive(channel) != DL_OK) {
         lose_link(channel);
     } else if (status != DL_OK) {
-        (void)dl_fail_again(&error);
+        (void)dl_rethrow(&error);
         lose_link(channel);
     }
 }

@@ -302,7 +302,7 @@ dl_p2p_break(dl_p2p *engine)
     give_up(engine, &cause);
     /* The ranks of this host have no links on which a farewell could come. */
     dl_board_abort(engine->options.board, &cause);
-    (void)dl_fail_again(&cause);
+    (void)dl_rethrow(&cause);
 }
 
 void

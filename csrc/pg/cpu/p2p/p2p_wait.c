@@ -160,7 +160,7 @@ dl_p2p_unlock_and_finish(dl_p2p *engine)
         dl_list_remove(&self->node);
         if (self->status != DL_OK) {
             (void)(self->error == NULL ? dl_fail_no_memory()
-                                       : dl_fail_again(self->error));
+                                       : dl_rethrow(self->error));
         }
         dl_work_finish_at(&self->work, self->status, now);
         dl_work_unref(&self->work);

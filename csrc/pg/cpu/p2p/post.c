@@ -112,7 +112,7 @@ abandon_message(dl_message *near)
     }
     dl_list_remove(&near->node);
     free(near->error);
-    return dl_fail_again(&error);
+    return dl_rethrow(&error);
 }
 
 /* Has the message go on after its call, driven by its waiter or by the progress
@@ -255,7 +255,7 @@ post_message(dl_p2p *engine, const dl_call *call, dl_deadline deadline, dl_work 
     dl_message near;
 
     if (engine->is_aborted) {
-        return dl_fail_again(&engine->cause);
+        return dl_rethrow(&engine->cause);
     }
     DL_TRY(dl_p2p_open_links(engine, call->peer));
     init_message(&near, engine, call, deadline);
@@ -293,7 +293,7 @@ dl_p2p_post_all(dl_p2p *engine, const dl_call *calls, int count, dl_deadline dea
     }
     dl_error error = *dl_last_error();
     dl_p2p_unlock_and_finish(engine);
-    return dl_fail_again(&error);
+    return dl_rethrow(&error);
 }
 
 dl_status

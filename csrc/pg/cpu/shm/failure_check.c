@@ -305,7 +305,7 @@ check_abort(dl_board *board)
 
     if (atomic_load_explicit(&board->is_aborted, memory_order_acquire)) {
         pthread_mutex_lock(&board->lock);
-        status = dl_fail_again(&board->abort_cause);
+        status = dl_rethrow(&board->abort_cause);
         pthread_mutex_unlock(&board->lock);
     }
     return status;
@@ -407,7 +407,7 @@ dl_failure_check_run(void *context, const dl_wanted *wanted)
          * told as well. */
         DL_TRY(dl_failure_check_broken(board));
         DL_TRY(check_elsewhere(board));
-        return dl_fail_again(&gone);
+        return dl_rethrow(&gone);
     }
     DL_TRY(check_elsewhere(board));
     if (left >= 0) {

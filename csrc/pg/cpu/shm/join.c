@@ -291,7 +291,7 @@ refuse_all(const leader *self)
         }
     }
     dl_parcel_fini(&parcel);
-    (void)dl_fail_again(&cause);
+    (void)dl_rethrow(&cause);
 }
 
 static dl_status
@@ -514,7 +514,7 @@ send_report(int fd, dl_status status)
     dl_status sent = dl_local_send(fd, &parcel, dl_deadline_after(REPORT_PATIENCE));
     dl_parcel_fini(&parcel);
     if (status != DL_OK) {
-        return dl_fail_again(&error);
+        return dl_rethrow(&error);
     }
     /* A leader that has closed its end has left a message to be read. */
     return sent == DL_CLOSED ? DL_OK : sent;

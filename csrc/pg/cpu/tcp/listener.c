@@ -379,7 +379,7 @@ introduce(dl_listener *listener, pending_peer *self)
     if (self->failure == DL_DENIED || self->failure == DL_PROTOCOL) {
         log_refusal(listener, self, dl_last_error()->text);
     }
-    (void)dl_fail_again(&before);
+    (void)dl_rethrow(&before);
     return is_known;
 }
 

@@ -329,7 +329,7 @@ dl_route_step(dl_route *self, bool *has_moved)
         /* What the other rank sent before the connection ended is more precise. */
         dl_error error = *dl_last_error();
         DL_TRY(step_in(self, has_moved));
-        return dl_fail_again(&error);
+        return dl_rethrow(&error);
     }
     return step_in(self, has_moved);
 }

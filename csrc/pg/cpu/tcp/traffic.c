@@ -291,7 +291,7 @@ fail_in_operation(const dl_traffic *traffic, const dl_route *route)
 
     /* A rank that has left in order is lost to this rank's operation. */
     error.status = error.status == DL_CLOSED ? DL_PEER_LOST : error.status;
-    (void)dl_fail_again(&error);
+    (void)dl_rethrow(&error);
     describe_operation(traffic, operation);
     if (error.status == DL_PEER_LOST && route != NULL && !route->is_told) {
         describe_last_seen(traffic, route, seen);
@@ -358,7 +358,7 @@ check_end(dl_traffic *traffic)
 
     if (atomic_load(&traffic->is_ended)) {
         pthread_mutex_lock(&traffic->lock);
-        status = dl_fail_again(&traffic->end_cause);
+        status = dl_rethrow(&traffic->end_cause);
         pthread_mutex_unlock(&traffic->lock);
     }
     return status;
@@ -466,7 +466,7 @@ fail_route(dl_traffic *self, const dl_route *route)
         }
         (void)dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
     }
-    (void)dl_fail_again(&error);
+    (void)dl_rethrow(&error);
     return fail_in_operation(self, route);
 }
 
@@ -610,5 +610,5 @@ dl_traffic_break(dl_traffic *traffic, const int *others, int count)
         send_end(traffic);
     }
     send_farewells(traffic, &message, traffic->sequence + 1);
-    (void)dl_fail_again(&cause);
+    (void)dl_rethrow(&cause);
 }

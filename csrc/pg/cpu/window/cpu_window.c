@@ -70,7 +70,7 @@ release_locks(part *self)
                                       self->ranks.rank, dl_deadline_after(DL_SECOND));
         }
     }
-    (void)dl_fail_again(&error);
+    (void)dl_rethrow(&error);
 }
 
 static void

@@ -105,7 +105,7 @@ release_turn(dl_window_client *self, dl_status status, bool is_broken)
     if (is_broken) {
         dl_error error = *dl_last_error();
         reset_link(self);
-        (void)dl_fail_again(&error);
+        (void)dl_rethrow(&error);
     }
     dl_lane_pass(&self->turns);
     return status;
@@ -208,7 +208,7 @@ explain_break(dl_window_client *self, dl_deadline deadline)
         && dl_last_error()->status != DL_PROTOCOL) {
         return dl_last_error()->status;
     }
-    return dl_fail_again(&error);
+    return dl_rethrow(&error);
 }
 
 static dl_status
@@ -438,7 +438,7 @@ dl_window_client_lock(dl_window_client *client, bool is_shared, dl_deadline dead
     } else if (!is_told) {
         dl_error error = *dl_last_error();
         send_unlock(client);
-        (void)dl_fail_again(&error);
+        (void)dl_rethrow(&error);
     }
     return release_turn(client, status, status != DL_OK && !is_told);
 }

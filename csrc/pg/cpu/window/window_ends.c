@@ -45,5 +45,5 @@ dl_window_ends_set(dl_window_ends *ends, const dl_error *cause)
 dl_status
 dl_window_ends_check(const dl_window_ends *ends)
 {
-    return atomic_load(&ends->is_over) ? dl_fail_again(&ends->cause) : DL_OK;
+    return atomic_load(&ends->is_over) ? dl_rethrow(&ends->cause) : DL_OK;
 }

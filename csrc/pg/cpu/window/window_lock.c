@@ -331,7 +331,7 @@ dl_lock_queue_take(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner
         dl_error error = *dl_last_error();
         (void)dl_lock_queue_leave(queue, ranks, owner, request->asker,
                                   dl_deadline_after(LOST_PATIENCE));
-        return dl_fail_again(&error);
+        return dl_rethrow(&error);
     }
     return DL_OK;
 }

@@ -48,7 +48,7 @@ dl_window_memory_lock(const dl_window_memory *memory, const dl_window_ranks *ran
         dl_error error = *dl_last_error();
         (void)dl_lock_queue_release(queue, ranks, memory->owner, request->asker,
                                     request->deadline);
-        return dl_fail_again(&error);
+        return dl_rethrow(&error);
     }
     return DL_OK;
 }

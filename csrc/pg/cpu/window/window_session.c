@@ -108,7 +108,7 @@ fail_late(dl_window_session *self, const dl_window_served *window, const dl_head
     if (head->detail == DL_WINDOW_UNLOCK) {
         (void)release_lock(self, window);
     }
-    return dl_fail_again(&error);
+    return dl_rethrow(&error);
 }
 
 static dl_status
