@@ -26,7 +26,7 @@ greet(fake_server *server)
     dl_connection *connection = connect_to(server);
 
     CHECK_OK(dl_connection_greet(connection, NULL, NULL, SOON));
-    CHECK_EQUAL(connection->is_ours, server->is_ours);
+    CHECK_EQUAL(connection->is_distlite, server->is_distlite);
     CHECK(connection->is_clean);
     CHECK(!connection->may_be_done);
     return connection;
@@ -184,7 +184,7 @@ talk_first_request(fake_peer *peer)
 
 CHECK_CASE(a_first_request_travels_with_the_handshake)
 {
-    fake_server server = {.talk = talk_first_request, .is_ours = true};
+    fake_server server = {.talk = talk_first_request, .is_distlite = true};
     dl_connection *connection = connect_to(&server);
     dl_store_request add = {.op = DL_OP_ADD, .key = DL_LITERAL("init/"), .number = 1};
     int64_t sum = 0;
@@ -225,11 +225,11 @@ talk_sets(fake_peer *peer)
     CHECK(fake_greet(peer));
     for (int i = 0; i < 2; i++) {
         CHECK(fake_expect(peer, DL_OP_SET, &request));
-        CHECK_EQUAL(request.is_checked, peer->server->is_ours);
+        CHECK_EQUAL(request.is_checked, peer->server->is_distlite);
         CHECK_BYTES(request.key, "/key");
         CHECK_EQUAL(request.value.size, sizes[i]);
         CHECK(memcmp(request.value.data, expected, sizes[i]) == 0);
-        if (peer->server->is_ours) {
+        if (peer->server->is_distlite) {
             FAKE_SEND(peer, "\0");
         } else {
             CHECK(fake_expect(peer, DL_OP_PING, &ping));
@@ -241,9 +241,9 @@ talk_sets(fake_peer *peer)
 }
 
 static void
-check_sets(bool is_ours)
+check_sets(bool is_distlite)
 {
-    fake_server server = {.talk = talk_sets, .is_ours = is_ours};
+    fake_server server = {.talk = talk_sets, .is_distlite = is_distlite};
     dl_connection *connection = greet(&server);
     dl_store_request set = {.op = DL_OP_SET, .key = DL_LITERAL("key")};
     const size_t sizes[] = {5, LARGE_VALUE};
@@ -380,7 +380,7 @@ CHECK_CASE(absurd_sizes_are_refused)
 static void
 check_refusal(dl_bytes reply, dl_status expected, const char *text)
 {
-    fake_server server = {.talk = talk_context, .context = &reply, .is_ours = true};
+    fake_server server = {.talk = talk_context, .context = &reply, .is_distlite = true};
     dl_connection *connection = greet(&server);
 
     connection->is_clean = false;
@@ -507,7 +507,7 @@ talk_until_asked(fake_peer *peer)
 CHECK_CASE(a_large_request_that_is_cut_short_may_have_been_sent)
 {
     static uint8_t large[LARGE_VALUE * 24];
-    fake_server server = {.talk = talk_until_asked, .is_ours = true};
+    fake_server server = {.talk = talk_until_asked, .is_distlite = true};
     dl_connection *connection = greet(&server);
     dl_store_request push = {.op = DL_OP_QUEUE_PUSH,
                              .key = DL_LITERAL("key"),

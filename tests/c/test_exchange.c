@@ -67,7 +67,7 @@ expect_wait(fake_peer *peer)
     dl_store_request request;
 
     CHECK(fake_expect(peer, DL_OP_WAIT, &request));
-    CHECK_EQUAL(request.is_checked, peer->server->is_ours);
+    CHECK_EQUAL(request.is_checked, peer->server->is_distlite);
     CHECK_EQUAL(request.count, 1);
     dl_reader items = request.items;
     CHECK_BYTES(dl_request_take_item(&items), "/k");
@@ -79,7 +79,7 @@ expect_get(fake_peer *peer)
     dl_store_request request;
 
     CHECK(fake_expect(peer, DL_OP_GET, &request));
-    CHECK_EQUAL(request.is_checked, peer->server->is_ours);
+    CHECK_EQUAL(request.is_checked, peer->server->is_distlite);
     CHECK_BYTES(request.key, "/k");
 }
 
@@ -125,7 +125,7 @@ talk_get_at_once(fake_peer *peer)
 
 CHECK_CASE(a_get_of_what_is_there_is_one_round_trip)
 {
-    fake_server server = {.talk = talk_get_at_once, .is_ours = true};
+    fake_server server = {.talk = talk_get_at_once, .is_distlite = true};
 
     check_get(&server, PATIENCE, DL_OK, false);
 }
@@ -151,7 +151,7 @@ talk_get_later(fake_peer *peer)
 
 CHECK_CASE(a_get_waits_until_it_gets)
 {
-    fake_server server = {.talk = talk_get_later, .is_ours = true};
+    fake_server server = {.talk = talk_get_later, .is_distlite = true};
 
     check_get(&server, PATIENCE, DL_OK, false);
 }
@@ -167,7 +167,7 @@ talk_absent(fake_peer *peer)
 
 CHECK_CASE(a_get_that_looks_once_asks_ours_once)
 {
-    fake_server server = {.talk = talk_absent, .is_ours = true};
+    fake_server server = {.talk = talk_absent, .is_distlite = true};
 
     check_get(&server, 0, DL_TIMEOUT, false);
     CHECK_TEXT(dl_last_error()->text, "wait timeout after 0ms, keys: /k");
@@ -192,7 +192,7 @@ CHECK_CASE(a_get_of_a_queue_waits_without_haste)
 {
     atomic_int requests = 0;
     fake_server server = {
-        .talk = talk_queue_only, .context = &requests, .is_ours = true};
+        .talk = talk_queue_only, .context = &requests, .is_distlite = true};
 
     int64_t start = dl_now();
     check_get(&server, IMPATIENCE, DL_TIMEOUT, false);
@@ -207,7 +207,7 @@ expect_cancel(fake_peer *peer)
     dl_store_request request;
 
     CHECK(fake_expect(peer, DL_OP_CANCEL_WAIT, &request));
-    CHECK_EQUAL(request.is_checked, peer->server->is_ours);
+    CHECK_EQUAL(request.is_checked, peer->server->is_distlite);
 }
 
 /* A wait for a key that is not there, until it is cancelled. */
@@ -215,7 +215,7 @@ static void
 talk_until_cancelled(fake_peer *peer)
 {
     CHECK(fake_greet(peer));
-    if (peer->server->is_ours) {
+    if (peer->server->is_distlite) {
         expect_get(peer);
         FAKE_SEND(peer, ABSENT);
     }
@@ -227,14 +227,14 @@ static void
 talk_timeout(fake_peer *peer)
 {
     talk_until_cancelled(peer);
-    fake_send(peer, peer->server->is_ours ? DL_LITERAL("\0\1") : DL_LITERAL("\1"));
+    fake_send(peer, peer->server->is_distlite ? DL_LITERAL("\0\1") : DL_LITERAL("\1"));
     expect_no_more(peer);
 }
 
 static void
-check_get_times_out(bool is_ours)
+check_get_times_out(bool is_distlite)
 {
-    fake_server server = {.talk = talk_timeout, .is_ours = is_ours};
+    fake_server server = {.talk = talk_timeout, .is_distlite = is_distlite};
 
     int64_t start = dl_now();
     check_get(&server, IMPATIENCE, DL_TIMEOUT, false);
@@ -253,12 +253,12 @@ CHECK_CASE(a_wait_that_times_out_is_cancelled)
 static void
 talk_race(fake_peer *peer)
 {
-    bool is_ours = peer->server->is_ours;
+    bool is_distlite = peer->server->is_distlite;
 
     talk_until_cancelled(peer);
-    fake_send(peer, is_ours ? DL_LITERAL("\0\0\0\1") : DL_LITERAL("\0\1"));
+    fake_send(peer, is_distlite ? DL_LITERAL("\0\0\0\1") : DL_LITERAL("\0\1"));
     expect_get(peer);
-    if (is_ours) {
+    if (is_distlite) {
         FAKE_SEND(peer, "\0");
     }
     fake_send_blob(peer, DL_LITERAL("value"));
@@ -268,7 +268,7 @@ talk_race(fake_peer *peer)
 CHECK_CASE(a_wait_that_came_true_before_its_cancellation_is_a_success)
 {
     fake_server torch = {.talk = talk_race};
-    fake_server ours = {.talk = talk_race, .is_ours = true};
+    fake_server ours = {.talk = talk_race, .is_distlite = true};
 
     check_get(&torch, IMPATIENCE, DL_OK, false);
     check_get(&ours, IMPATIENCE, DL_OK, false);
@@ -300,7 +300,7 @@ talk_half_an_end(fake_peer *peer)
 
 CHECK_CASE(a_deadline_in_the_middle_of_a_reply_loses_nothing)
 {
-    fake_server server = {.talk = talk_half_an_end, .is_ours = true};
+    fake_server server = {.talk = talk_half_an_end, .is_distlite = true};
 
     check_get(&server, IMPATIENCE, DL_OK, false);
 }
@@ -330,14 +330,14 @@ static void
 talk_half_a_cancellation(fake_peer *peer)
 {
     talk_until_cancelled(peer);
-    fake_send(peer, peer->server->is_ours ? DL_LITERAL("\0\0") : DL_LITERAL("\0"));
+    fake_send(peer, peer->server->is_distlite ? DL_LITERAL("\0\0") : DL_LITERAL("\0"));
     expect_no_more(peer);
 }
 
 CHECK_SLOW_CASE(nothing_is_sent_behind_a_cancellation_that_is_not_answered)
 {
     fake_server torch = {.talk = talk_half_a_cancellation};
-    fake_server ours = {.talk = talk_half_a_cancellation, .is_ours = true};
+    fake_server ours = {.talk = talk_half_a_cancellation, .is_distlite = true};
 
     check_get(&torch, IMPATIENCE, DL_TIMEOUT, true);
     check_get(&ours, IMPATIENCE, DL_TIMEOUT, true);

@@ -131,10 +131,10 @@ make_client(uint16_t port)
 }
 
 static dl_store *
-begin_as(fake_server *server, script *script, bool is_ours)
+begin_as(fake_server *server, script *script, bool is_distlite)
 {
     server->talk = talk_by_script;
-    server->is_ours = is_ours;
+    server->is_distlite = is_distlite;
     server->context = script;
     fake_start(server, reserve_port());
     return make_client(server->port);
@@ -285,7 +285,7 @@ talk_slots(fake_peer *peer)
 CHECK_CASE(a_change_is_repeated_in_its_slot)
 {
     dl_slot slots[FAKE_CONNECTIONS_LIMIT] = {0};
-    fake_server server = {.talk = talk_slots, .is_ours = true, .context = slots};
+    fake_server server = {.talk = talk_slots, .is_distlite = true, .context = slots};
 
     fake_start(&server, 0);
     dl_store *store = make_client(server.port);
@@ -327,7 +327,7 @@ CHECK_CASE(another_server_on_the_port_is_asked_for_nothing)
         dl_opcode op = i < CHANGES_COUNT ? changes[i] : looks[i - CHANGES_COUNT];
         fake_stop(&first);
         second = (fake_server){.talk = talk_by_script,
-                               .is_ours = i % 3 != 1,
+                               .is_distlite = i % 3 != 1,
                                .context = &script,
                                .identity = "another"};
         fake_start(&second, first.port);
@@ -423,12 +423,12 @@ CHECK_CASE(a_server_restarted_on_its_port_is_found_again)
         CHECK_OK(call(store, DL_OP_SET, SOON));
         fake_stop(&first);
         second =
-            (fake_server){.talk = talk_by_script, .is_ours = true, .context = &script};
+            (fake_server){.talk = talk_by_script, .is_distlite = true, .context = &script};
         fake_start(&second, first.port);
         CHECK_OK(call(store, i == 0 ? DL_OP_GET : DL_OP_ADD, SOON));
         fake_stop(&second);
         first =
-            (fake_server){.talk = talk_by_script, .is_ours = true, .context = &script};
+            (fake_server){.talk = talk_by_script, .is_distlite = true, .context = &script};
         fake_start(&first, second.port);
     }
     end(&first, store);
@@ -492,7 +492,7 @@ talk_deaf(fake_peer *peer)
 
 CHECK_SLOW_CASE(no_answer_to_what_may_not_be_repeated_leaves_it_unknown)
 {
-    fake_server server = {.talk = talk_deaf, .is_ours = true};
+    fake_server server = {.talk = talk_deaf, .is_distlite = true};
     char expected[256];
 
     fake_start(&server, 0);
@@ -542,7 +542,7 @@ talk_lost_wait(fake_peer *peer)
 
 CHECK_CASE(a_pop_that_only_waits_may_be_repeated)
 {
-    fake_server server = {.talk = talk_lost_wait, .is_ours = true};
+    fake_server server = {.talk = talk_lost_wait, .is_distlite = true};
 
     fake_start(&server, 0);
     dl_store *store = make_client(server.port);
@@ -600,7 +600,7 @@ talk_refusal(fake_peer *peer)
 
 CHECK_CASE(refused_requests_are_not_repeated)
 {
-    fake_server server = {.talk = talk_refusal, .is_ours = true};
+    fake_server server = {.talk = talk_refusal, .is_distlite = true};
 
     fake_start(&server, 0);
     dl_store *store = make_client(server.port);

@@ -201,7 +201,7 @@ follow(fake_server *server, guide *guide, int calls)
 
 CHECK_CASE(a_name_without_a_listener_is_resolved_once)
 {
-    fake_server server = {.is_ours = true};
+    fake_server server = {.is_distlite = true};
     guide guide = {.name = own_name()};
 
     follow(&server, &guide, 4 * DL_SHORTCUT_WORTH);
@@ -211,7 +211,7 @@ CHECK_CASE(a_name_without_a_listener_is_resolved_once)
 
 CHECK_CASE(a_server_that_has_none_is_asked_once)
 {
-    fake_server server = {.is_ours = true};
+    fake_server server = {.is_distlite = true};
     guide guide = {0};
 
     follow(&server, &guide, 4 * DL_SHORTCUT_WORTH);
@@ -229,7 +229,7 @@ CHECK_CASE(torchs_server_is_not_asked)
 
 CHECK_CASE(a_connection_that_is_lost_by_the_question_is_replaced)
 {
-    fake_server server = {.is_ours = true};
+    fake_server server = {.is_distlite = true};
     guide guide = {.name = own_name(), .hangs_up = true};
 
     follow(&server, &guide, 4 * DL_SHORTCUT_WORTH);
@@ -261,7 +261,7 @@ has_caller(int listener)
 
 CHECK_CASE(behind_a_relay_a_client_stays)
 {
-    fake_server server = {.is_ours = true};
+    fake_server server = {.is_distlite = true};
     guide guide = {.name = own_name(), .port_difference = 1};
     int listener = listen_at(own_name(), 8);
 
@@ -278,7 +278,7 @@ CHECK_CASE(a_server_leads_to_no_other_service)
                            "distlite-0123456789abcdef0123456789abcdeg"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        fake_server server = {.is_ours = true};
+        fake_server server = {.is_distlite = true};
         guide guide = {.name = names[i]};
         int listener = listen_at(names[i], 8);
         follow(&server, &guide, 2 * DL_SHORTCUT_WORTH);
@@ -289,7 +289,7 @@ CHECK_CASE(a_server_leads_to_no_other_service)
 
 CHECK_CASE(a_socket_that_does_not_answer_costs_a_second_once)
 {
-    fake_server server = {.is_ours = true};
+    fake_server server = {.is_distlite = true};
     guide guide = {.name = own_name()};
     int listener = listen_at(own_name(), 8);
     int64_t begun = dl_now();
@@ -332,7 +332,7 @@ lie(void *argument)
 static void
 meet_liar(dl_bytes says)
 {
-    fake_server server = {.is_ours = true};
+    fake_server server = {.is_distlite = true};
     guide guide = {.name = own_name()};
     liar liar = {.listener = listen_at(own_name(), 8), .says = says};
 
@@ -358,7 +358,7 @@ static void *
 pretend(void *argument)
 {
     liar *self = argument;
-    fake_server other = {.is_ours = true, .identity = "another server"};
+    fake_server other = {.is_distlite = true, .identity = "another server"};
     fake_peer peer = {.server = &other};
     dl_store_request request;
 
@@ -373,7 +373,7 @@ pretend(void *argument)
 
 CHECK_CASE(another_server_at_the_socket_is_asked_for_nothing)
 {
-    fake_server server = {.is_ours = true};
+    fake_server server = {.is_distlite = true};
     guide guide = {.name = own_name()};
     liar liar = {.listener = listen_at(own_name(), 8)};
 
@@ -400,7 +400,7 @@ usurp(int ready)
 
 CHECK_CASE(another_users_socket_is_sent_nothing)
 {
-    fake_server server = {.is_ours = true};
+    fake_server server = {.is_distlite = true};
     guide guide = {.name = own_name()};
     int ready[2], status;
     char byte;
@@ -426,7 +426,7 @@ CHECK_CASE(another_users_socket_is_sent_nothing)
 
 CHECK_CASE(a_full_queue_is_tried_again)
 {
-    fake_server server = {.is_ours = true};
+    fake_server server = {.is_distlite = true};
     guide guide = {.name = own_name()};
     int listener = listen_at(own_name(), 0), fd = -1, waiting[8], count = 0;
 

@@ -108,11 +108,11 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         status = dl_connection_greet(connection, NULL, NULL, dl_deadline_after(0));
         break;
     case 3:
-        connection->is_ours = true;
+        connection->is_distlite = true;
         status = ask_for_shortcut(connection);
         break;
     default:
-        connection->is_ours = data[0] % 4 == 0;
+        connection->is_distlite = data[0] % 4 == 0;
     }
     if (status == DL_OK) {
         status = dl_exchange(connection, &call);

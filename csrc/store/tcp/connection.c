@@ -163,10 +163,10 @@ void
 dl_connection_put(dl_connection *connection, dl_store_request *request,
                   dl_bytes key_prefix)
 {
-    request->is_checked = connection->is_ours;
+    request->is_checked = connection->is_distlite;
     connection->is_changing |= dl_request_kinds[request->op].is_change;
     dl_wire_put_request(&connection->out, request, key_prefix);
-    if (has_no_reply(request->op) && !connection->is_ours) {
+    if (has_no_reply(request->op) && !connection->is_distlite) {
         put_ping(connection);
     }
 }
@@ -179,11 +179,11 @@ ask_large(dl_connection *connection, dl_store_request *request, dl_bytes key_pre
 {
     dl_buffer *out = &connection->out;
 
-    request->is_checked = connection->is_ours;
+    request->is_checked = connection->is_distlite;
     connection->is_changing = true;
     dl_wire_put_request_head(out, request, key_prefix);
     size_t head_size = out->size;
-    if (!connection->is_ours) {
+    if (!connection->is_distlite) {
         put_ping(connection);
     }
     struct iovec parts[] = {
@@ -191,7 +191,7 @@ ask_large(dl_connection *connection, dl_store_request *request, dl_bytes key_pre
         {(void *)request->value.data, request->value.size},
         {out->data + head_size, out->size - head_size},
     };
-    return send_parts(connection, parts, connection->is_ours ? 2 : 3, deadline);
+    return send_parts(connection, parts, connection->is_distlite ? 2 : 3, deadline);
 }
 
 dl_status
@@ -343,7 +343,7 @@ dl_connection_take_status(dl_connection *connection, dl_deadline deadline)
     uint8_t byte = DL_OK;
     dl_buffer text = {0};
 
-    if (connection->is_ours) {
+    if (connection->is_distlite) {
         DL_TRY(dl_connection_take_u8(connection, deadline, &byte));
     }
     if (byte == DL_OK) {
@@ -381,7 +381,7 @@ take_pong(dl_connection *connection, dl_deadline deadline)
 dl_status
 dl_connection_take_echo(dl_connection *connection, dl_deadline deadline)
 {
-    return connection->is_ours ? DL_OK : take_pong(connection, deadline);
+    return connection->is_distlite ? DL_OK : take_pong(connection, deadline);
 }
 
 void
@@ -530,8 +530,8 @@ take_welcome(dl_connection *connection, dl_deadline deadline)
         return dl_fail(DL_PROTOCOL, "ready or not_ready response expected from %s",
                        connection->peer);
     }
-    connection->is_ours = answer == DL_WIRE_READY;
-    if (connection->is_ours) {
+    connection->is_distlite = answer == DL_WIRE_READY;
+    if (connection->is_distlite) {
         DL_TRY(take(connection, DL_WIRE_WELCOME_SIZE, deadline, &bytes));
         memcpy(connection->identity, bytes, DL_IDENTITY_SIZE);
         connection->is_remembered = bytes[DL_IDENTITY_SIZE] != 0;
@@ -606,8 +606,8 @@ dl_connection_greet_relay(dl_connection *connection, const dl_secret *secret,
     }
     DL_TRY(take_first_pong(connection, deadline));
     DL_TRY(dl_connection_take_u8(connection, deadline, &answer));
-    connection->is_ours = answer == DL_WIRE_READY;
-    return connection->is_ours ? take(connection, DL_IDENTITY_SIZE, deadline, &bytes)
+    connection->is_distlite = answer == DL_WIRE_READY;
+    return connection->is_distlite ? take(connection, DL_IDENTITY_SIZE, deadline, &bytes)
                                : DL_OK;
 }
 
@@ -644,7 +644,7 @@ dl_connection_leave(const dl_connection *connection)
     uint8_t byte = DL_WIRE_LEAVE;
     struct iovec part = {&byte, 1};
 
-    if (!connection->is_ours || !connection->is_clean) {
+    if (!connection->is_distlite || !connection->is_clean) {
         return;
     }
     if (connection->tls == NULL) {

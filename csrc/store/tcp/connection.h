@@ -33,7 +33,7 @@ typedef struct dl_connection {
     dl_list node;         /* guarded by the lock of connection_pool.h */
     int fd;               /* fixed after init */
     dl_tls_socket *tls;   /* NULL: plain; fixed before anything is sent */
-    bool is_ours;         /* server knows checked requests; fixed after the handshake */
+    bool is_distlite;         /* server knows checked requests; fixed after the handshake */
     bool is_clean;        /* no reply, or part of one, is outstanding */
     bool is_changing;     /* a change was put, and its reply is outstanding */
     bool may_be_done;     /* a byte of that change may have reached the server */
@@ -79,7 +79,7 @@ dl_status dl_connection_secure(dl_connection *connection, dl_tls *tls,
 dl_status dl_connection_greet(dl_connection *connection, const dl_secret *secret,
                               const dl_store_request *first, dl_deadline deadline);
 
-/* Performs a relay's handshake (relay_frame.h) in place of a client's; is_ours tells
+/* Performs a relay's handshake (relay_frame.h) in place of a client's; is_distlite tells
  * whether the server serves relays. */
 dl_status dl_connection_greet_relay(dl_connection *connection, const dl_secret *secret,
                                     dl_deadline deadline);

@@ -104,7 +104,7 @@ discard(dl_connection_pool *pool, dl_connection *connection)
 static bool
 may_be_forgotten(const dl_connection *connection)
 {
-    return !connection->is_ours
+    return !connection->is_distlite
            || connection->idle_since + SURELY_REMEMBERED < dl_now();
 }
 
@@ -158,16 +158,16 @@ dl_connection_pool_set_joined(dl_connection_pool *pool,
 static dl_status
 recognise(dl_connection_pool *pool, const dl_connection *connection)
 {
-    dl_server_identity met = {.is_known = true, .is_ours = connection->is_ours};
+    dl_server_identity met = {.is_known = true, .is_distlite = connection->is_distlite};
 
-    if (met.is_ours) {
+    if (met.is_distlite) {
         memcpy(met.bytes, connection->identity, sizeof met.bytes);
     }
     pthread_mutex_lock(&pool->lock);
     if (!pool->joined.is_known) {
         pool->joined = met;
     }
-    bool is_same = pool->joined.is_ours == met.is_ours
+    bool is_same = pool->joined.is_distlite == met.is_distlite
                    && memcmp(pool->joined.bytes, met.bytes, sizeof met.bytes) == 0;
     pthread_mutex_unlock(&pool->lock);
     return is_same ? DL_OK
@@ -390,7 +390,7 @@ dl_connection_pool_is_due(dl_connection_pool *pool, const dl_connection *connect
     uint32_t worth = pool->tls == NULL ? DL_SHORTCUT_WORTH : DL_SHORTCUT_WORTH_TLS;
     dl_shortcut shortcut;
 
-    return connection->uses == worth && !connection->is_local && connection->is_ours
+    return connection->uses == worth && !connection->is_local && connection->is_distlite
            && get_shortcut(pool, &shortcut) != DL_SHORTCUT_NONE;
 }
 

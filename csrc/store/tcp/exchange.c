@@ -182,7 +182,7 @@ wait_for(dl_connection *connection, dl_tcp_call *call, dl_store_request *request
          dl_deadline deadline, bool *is_over)
 {
     /* Size of the shortest reply; the rest of a longer one follows at once. */
-    uint32_t begun = connection->is_ours ? 2 : 1;
+    uint32_t begun = connection->is_distlite ? 2 : 1;
     dl_status status = DL_TIMEOUT;
 
     *is_over = false;
@@ -250,7 +250,7 @@ exchange_values(dl_connection *connection, dl_tcp_call *call, const dl_bytes *ke
 {
     int64_t pause = 0;
 
-    if (!connection->is_ours) {
+    if (!connection->is_distlite) {
         DL_TRY(wait_for_keys(connection, call, keys, count, call->deadline));
         return exchange_once(connection, call);
     }
@@ -312,12 +312,12 @@ dl_exchange(dl_connection *connection, dl_tcp_call *call)
     size_t count;
     const dl_bytes *keys = dl_request_keys(&call->request, &count);
 
-    if (call->is_legacy && !connection->is_ours
+    if (call->is_legacy && !connection->is_distlite
         && dl_request_kinds[call->request.op].needs_queues) {
         return dl_fail(DL_UNSUPPORTED,
                        "queues not implemented on legacy TCPStore backend");
     }
-    if (call->request.op == DL_OP_STATS && !connection->is_ours) {
+    if (call->request.op == DL_OP_STATS && !connection->is_distlite) {
         return dl_fail(
             DL_UNSUPPORTED,
             "stats: the server of this store is torch's, which has none; start "
@@ -428,7 +428,7 @@ try_once(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
         dl_connection_pool_avoid_relay(pool);
     }
     keep_slot(call, connection);
-    result->is_unknown = call->may_be_done && !connection->is_ours;
+    result->is_unknown = call->may_be_done && !connection->is_distlite;
     connection->is_clean = connection->is_clean && is_harmless(status);
     dl_connection_pool_give(pool, connection);
     return status;

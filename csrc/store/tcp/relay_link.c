@@ -37,7 +37,7 @@ greet(dl_relay_link *link, dl_connection *connection, dl_deadline deadline)
     DL_TRY(dl_connection_secure(connection, link->tls, deadline));
     DL_TRY(dl_connection_greet_relay(
         connection, dl_tls_proves_token(link->tls) ? NULL : link->secret, deadline));
-    return connection->is_ours
+    return connection->is_distlite
                ? DL_OK
                : dl_fail(DL_UNSUPPORTED,
                          "the store's server at %s is torch's, or of an older version, "

@@ -198,7 +198,7 @@ join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
         if (status == DL_OK) {
             dl_log(DL_LOG_INFO, "connected to the store's server at (%s, %u), of %s",
                    pool->host, pool->port,
-                   dl_connection_pool_joined(pool).is_ours ? "distlite" : "torch");
+                   dl_connection_pool_joined(pool).is_distlite ? "distlite" : "torch");
         }
         if (status == DL_MISMATCH) {
             return dl_fail(DL_NETWORK, "%s", dl_last_error()->text);

@@ -35,7 +35,7 @@
 /* Which server a client has joined. */
 typedef struct dl_server_identity {
     bool is_known; /* false: none yet, and any will do */
-    bool is_ours;  /* false: torch's, which have no identity */
+    bool is_distlite;  /* false: torch's, which have no identity */
     uint8_t bytes[DL_IDENTITY_SIZE];
 } dl_server_identity;
 

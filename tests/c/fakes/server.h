@@ -38,7 +38,7 @@ typedef void (*fake_talk_fn)(fake_peer *peer);
 typedef struct fake_server {
     int fd;
     uint16_t port;
-    bool is_ours; /* whether the handshake's answer is that of our server */
+    bool is_distlite; /* whether the handshake's answer is that of our server */
     bool forgets; /* ours: says that it does not remember the client's slot */
     uint8_t identity[DL_IDENTITY_SIZE];
     fake_talk_fn talk;
@@ -86,7 +86,7 @@ fake_accept_main(void *argument)
     }
 }
 
-/* Starts the server; `port` 0 stands for any free port.  The caller has set is_ours,
+/* Starts the server; `port` 0 stands for any free port.  The caller has set is_distlite,
  * talk and context. */
 DL_CHECK_UNUSED static void
 fake_start(fake_server *server, uint16_t port)
@@ -221,7 +221,7 @@ fake_greet(fake_peer *peer)
         return false;
     }
     CHECK(dl_wire_take_hello(&request, &peer->slot));
-    if (peer->server->is_ours) {
+    if (peer->server->is_distlite) {
         fake_welcome(peer);
     } else {
         FAKE_SEND(peer, "\1");
