@@ -242,7 +242,7 @@ CHECK_CASE(a_peer_that_left_is_not_blamed_for_the_end_of_another)
     boards_fini(&all);
 }
 
-/* News of the end come a moment after the farewell. */
+/* The notice of the end comes at the second look. */
 static dl_status
 hear_of_an_end(void *context)
 {
@@ -251,7 +251,7 @@ hear_of_an_end(void *context)
     return ++*calls < 2 ? DL_OK : dl_fail(DL_PEER_LOST, "rank 9 has ended");
 }
 
-CHECK_CASE(a_peer_that_left_is_not_blamed_before_news_may_have_come)
+CHECK_CASE(a_peer_that_left_is_not_blamed_before_a_notice_may_have_come)
 {
     int calls = 0;
 
@@ -265,7 +265,7 @@ CHECK_CASE(a_peer_that_left_is_not_blamed_before_news_may_have_come)
 }
 
 /* It may have ended because of the failure of which this rank has been told, too. */
-CHECK_CASE(a_peer_that_ended_is_not_blamed_if_there_is_news)
+CHECK_CASE(a_peer_that_ended_is_not_blamed_if_there_is_a_notice)
 {
     int calls = 1;
 

@@ -157,7 +157,7 @@ CHECK_CASE(a_grandchild_does_not_hide_a_death)
     }
 }
 
-/* Exits without a farewell, as a rank that raised an error. */
+/* Exits without a notice, as a rank that raised an error. */
 static void
 exit_early(int rank, const rank_processes *all, void *unused)
 {

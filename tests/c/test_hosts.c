@@ -19,7 +19,7 @@ typedef struct world {
     dl_layout layouts[DL_RANKS_LIMIT];
     test_boards boards[HOSTS_LIMIT];
     test_traffics traffics;
-    dl_news news[DL_RANKS_LIMIT];
+    dl_notices notices[DL_RANKS_LIMIT];
     dl_probes probes[DL_RANKS_LIMIT];
     dl_exchange exchanges[DL_RANKS_LIMIT];
     dl_hosts handles[DL_RANKS_LIMIT];
@@ -35,17 +35,17 @@ make_outlook(world *all, int rank)
 {
     test_traffics *traffics = &all->traffics;
     dl_hosts *hosts = &all->handles[rank];
-    dl_news_options options = {.group_name = "g",
-                               .layout = &all->layouts[rank],
-                               .peers = traffics->peers,
-                               .ways = traffics->ways,
-                               .listener = &traffics->listeners[rank]};
+    dl_notices_options options = {.group_name = "g",
+                                  .layout = &all->layouts[rank],
+                                  .peers = traffics->peers,
+                                  .ways = traffics->ways,
+                                  .listener = &traffics->listeners[rank]};
     dl_probes probes = {
         .rank = rank, .size = all->size, .peers = options.peers, .ways = options.ways};
 
-    CHECK_OK(dl_news_init(&all->news[rank], &options));
+    CHECK_OK(dl_notices_init(&all->notices[rank], &options));
     CHECK_OK(dl_probes_init(&all->probes[rank], &probes));
-    hosts->news = &all->news[rank];
+    hosts->notices = &all->notices[rank];
     hosts->probes = &all->probes[rank];
     hosts->traffic->options.tell = dl_hosts_notify;
     if (hosts->board != NULL) {
@@ -98,7 +98,7 @@ world_run(const int *hosts, int size, dl_rank_fn run, world *all)
             dl_exchange_fini(&all->exchanges[rank]);
         }
         dl_hosts_fini(&all->handles[rank]);
-        dl_news_fini(&all->news[rank]);
+        dl_notices_fini(&all->notices[rank]);
         dl_probes_fini(&all->probes[rank]);
     }
     for (int host = 0; host < HOSTS_LIMIT; host++) {

@@ -77,15 +77,15 @@ put(fixture *self, const dl_head *head)
     CHECK_EQUAL(sent, DL_HEAD_SIZE + head->size);
 }
 
-/* Reads whole heads with their payloads until the farewell. */
+/* Reads whole heads with their payloads until the notice. */
 static void
-expect_farewell(fixture *self, dl_error *told)
+expect_notice(fixture *self, dl_error *told)
 {
     uint8_t bytes[DL_HEAD_SIZE + DL_ERROR_TEXT_SIZE];
     dl_head head = {0};
 
     CHECK(fcntl(self->link.transport.fd, F_SETFL, 0) == 0);
-    while (head.kind != DL_HEAD_FAREWELL) {
+    while (head.kind != DL_HEAD_NOTICE) {
         CHECK_EQUAL(recv(self->link.transport.fd, bytes, DL_HEAD_SIZE, MSG_WAITALL),
                     DL_HEAD_SIZE);
         CHECK(dl_head_take(bytes, &head));
@@ -141,7 +141,7 @@ expect_protocol(const dl_head *heads, int count)
         put(&self, &heads[i]);
     }
     expect_failure(work, text);
-    expect_farewell(&self, &told);
+    expect_notice(&self, &told);
     CHECK_EQUAL(told.status, DL_PROTOCOL);
     CHECK(strstr(told.text, text) != NULL);
     expect_failure(post(&self, DL_RECV, data, 4), text);
@@ -239,8 +239,8 @@ CHECK_CASE(an_engine_without_memory_notifies_its_peers)
     run_out_of_memory(&self, data);
     CHECK_STATUS(dl_work_wait(work, dl_deadline_after(PATIENCE)), DL_NO_MEMORY);
     dl_work_unref(work);
-    CHECK_EQUAL(atomic_load(&self.boards.boards[0].members[0].farewell), DL_ABORTED);
-    /* No farewell fits into the link; its end does. */
+    CHECK_EQUAL(atomic_load(&self.boards.boards[0].members[0].state), DL_ABORTED);
+    /* No notice fits into the link; its end does. */
     do {
         end = (struct pollfd){.fd = self.link.transport.fd, .events = POLLIN};
         CHECK_EQUAL(poll(&end, 1, PATIENCE / DL_MILLISECOND), 1);

@@ -44,7 +44,7 @@ CHECK_CASE(an_empty_ring_has_nothing)
     dl_ring in;
 
     dl_ring_open(&in, memory, CAPACITY);
-    CHECK(!dl_ring_has_news(&in));
+    CHECK(!dl_ring_has_frame(&in));
     CHECK(dl_ring_peek(&in) == NULL);
 }
 
@@ -57,10 +57,10 @@ CHECK_CASE(frames_of_all_sizes_come_in_order_and_whole)
     for (uint64_t id = 1; id < 3000; id++) {
         size_t size = (size_t)(id * 37 % 1000);
         CHECK(push(&out, id, size));
-        CHECK(dl_ring_has_news(&in));
+        CHECK(dl_ring_has_frame(&in));
         pop(&in, id, size);
         CHECK(!dl_ring_release(&in));
-        CHECK(!dl_ring_has_news(&in));
+        CHECK(!dl_ring_has_frame(&in));
     }
 }
 
@@ -143,7 +143,7 @@ CHECK_CASE(slots_run_out_where_payloads_are_small)
             pop(&in, id, 8);
             CHECK_EQUAL(dl_ring_release(&in), id == 1);
         }
-        CHECK(!dl_ring_has_news(&in));
+        CHECK(!dl_ring_has_frame(&in));
     }
 }
 
@@ -182,7 +182,7 @@ run_rank(int rank, int size, void *context)
             }
             continue;
         }
-        while (!dl_ring_has_news(&ring)) {
+        while (!dl_ring_has_frame(&ring)) {
             sched_yield();
         }
         pop(&ring, id, length);

@@ -265,7 +265,7 @@ tell_late(void *context)
     return --*(int *)context > 0 ? DL_OK : dl_fail(DL_MISMATCH, "rank 2 gave up");
 }
 
-/* Rank 1 disconnects without a farewell, for a reason that reaches rank 0 by other
+/* Rank 1 disconnects without a notice, for a reason that reaches rank 0 by other
  * means. */
 static void
 hang_up(int rank, int size, void *context)
@@ -408,7 +408,7 @@ CHECK_CASE(an_abort_between_operations_is_reported)
 
 static atomic_bool is_breaking;
 
-/* A farewell comes between two parts of a message that the receiver does not take. */
+/* A notice comes between two parts of a message that the receiver does not take. */
 static void
 give_up_in_the_middle(int rank, int size, void *context)
 {
@@ -522,7 +522,7 @@ check_told(test_traffics *all, int fd, const char *text)
     CHECK(is_heard(all, fd));
     CHECK_EQUAL(recv(fd, frame, sizeof frame, 0),
                 (ssize_t)(DL_HEAD_SIZE + strlen(text)));
-    CHECK(dl_head_take(frame, &head) && head.kind == DL_HEAD_FAREWELL);
+    CHECK(dl_head_take(frame, &head) && head.kind == DL_HEAD_NOTICE);
     CHECK(memcmp(frame + DL_HEAD_SIZE, text, strlen(text)) == 0);
     CHECK(is_heard(all, fd));
     CHECK(recv(fd, frame, sizeof frame, 0) <= 0);

@@ -306,7 +306,7 @@ CHECK_CASE(the_end_of_the_group_is_reported)
     dl_window_ends_set(all.ends, &cause);
     dl_window_server_wake(server);
     CHECK(receive(&link, &head));
-    CHECK_EQUAL(head.kind, DL_HEAD_FAREWELL);
+    CHECK_EQUAL(head.kind, DL_HEAD_NOTICE);
     CHECK_EQUAL(head.root, DL_CANCELLED);
     CHECK(!receive(&link, &head));
     dl_link_fini(&link);

@@ -133,7 +133,7 @@ def leave_beside_a_thread(
     wait_until_stopped(peer)
     group.set_timeout(timedelta(seconds=0.2))
     # As much as a ring holds. The large ones have to be accepted, and there is no room
-    # for the news that they were given up.
+    # for the notice that they were given up.
     works = [distlite.isend(np.ones(1), dst=1) for _ in range(200)]
     works += [distlite.isend(np.ones(50_000), dst=1) for _ in range(100)]
     for work in works:

@@ -98,7 +98,7 @@ free_backend(dl_backend *backend)
     dl_p2p_close(self->p2p);
     dl_hosts_fini(&self->hosts);
     dl_traffic_fini(&self->traffic);
-    dl_news_fini(&self->news);
+    dl_notices_fini(&self->notices);
     dl_exchange_fini(&self->exchange);
     dl_board_fini(&self->board);
     dl_shared_views_fini(&self->views);
@@ -140,8 +140,8 @@ post_messages(dl_backend *backend, const dl_call *calls, int count,
 static dl_status
 watch_elsewhere(dl_cpu_backend *self, int rank)
 {
-    dl_news_poll(&self->news);
-    DL_TRY(dl_news_watch(&self->news, rank));
+    dl_notices_poll(&self->notices);
+    DL_TRY(dl_notices_watch(&self->notices, rank));
     return dl_probes_poll(&self->roster->probes, self->origin_ranks[rank], rank);
 }
 
@@ -162,7 +162,7 @@ watch_rank(dl_backend *backend, int rank)
 static bool
 has_left(const dl_cpu_backend *self, int local_rank)
 {
-    return atomic_load(&self->board.members[local_rank].farewell) == DL_LEFT;
+    return atomic_load(&self->board.members[local_rank].state) == DL_LEFT;
 }
 
 static dl_status
@@ -171,7 +171,7 @@ rank_lost(dl_cpu_backend *self, int rank)
     int local_rank = self->layout.local_rank_of[rank];
 
     if (self->layout.host_of[rank] != self->layout.host) {
-        return dl_news_watch(&self->news, rank);
+        return dl_notices_watch(&self->notices, rank);
     }
     return has_left(self, local_rank)
                ? DL_OK
@@ -205,7 +205,7 @@ check_lost(dl_backend *backend, int rank)
     int first = rank < 0 ? 0 : rank;
     int last = rank < 0 ? self->size - 1 : rank;
 
-    dl_news_poll(&self->news);
+    dl_notices_poll(&self->notices);
     for (int other = first; other <= last; other++) {
         if (other != self->rank) {
             DL_TRY(rank_lost(self, other));
@@ -232,7 +232,7 @@ has_ended(dl_backend *backend, int rank)
     if (self->layout.host_of[rank] == self->layout.host) {
         return false;
     }
-    dl_news_poll(&self->news);
+    dl_notices_poll(&self->notices);
     return dl_process_has_ended(self->processes[rank])
            || dl_probes_poll(&self->roster->probes, self->origin_ranks[rank], rank)
                   != DL_OK;
@@ -398,7 +398,7 @@ open_hosts(dl_cpu_backend *self)
         .tell = dl_hosts_notify,
         .context = &self->hosts,
     };
-    dl_news_options news = {
+    dl_notices_options notices = {
         .group_name = self->group_name,
         .layout = &self->layout,
         .peers = self->peers,
@@ -409,10 +409,10 @@ open_hosts(dl_cpu_backend *self)
 
     dl_listener_forget_end(&self->roster->endpoint.calls, self->group_name);
     DL_TRY(dl_traffic_init(&self->traffic, &options));
-    DL_TRY(dl_news_init(&self->news, &news));
+    DL_TRY(dl_notices_init(&self->notices, &notices));
     self->hosts.layout = &self->layout;
     self->hosts.traffic = &self->traffic;
-    self->hosts.news = &self->news;
+    self->hosts.notices = &self->notices;
     self->hosts.probes = &self->roster->probes;
     self->hosts.origin_ranks = self->origin_ranks;
     self->hosts.processes = self->processes;
@@ -458,7 +458,7 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
         .board = &self->board,
         .ways = self->ways,
         .listener = &self->roster->endpoint.calls,
-        .news = &self->news,
+        .notices = &self->notices,
     };
     DL_TRY(dl_p2p_new(&messages, (char *)segment->memory + offset, &self->p2p));
     /* Programs make many groups out of this one, whose memory waits for its use. */

@@ -6,24 +6,24 @@
 
 #include "pg/cpu/cpu_backend.h"
 #include "pg/cpu/cpu_members.h"
-#include "pg/cpu/health/news.h"
+#include "pg/cpu/health/notices.h"
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/shm/board.h"
 
 /* Limit of the time for informing other ranks that this one cannot make a group. */
 #define TELLING_PATIENCE (500 * DL_MILLISECOND)
 
-#define FAREWELL_TEXT ((int)(DL_ENDED_FAREWELL_SIZE - DL_HEAD_SIZE))
+#define NOTICE_TEXT ((int)(DL_ENDED_NOTICE_SIZE - DL_HEAD_SIZE))
 
 void
 dl_cpu_end_calls(dl_roster *roster, const char *group_name, const dl_error *message)
 {
-    uint8_t farewell[DL_FAILURE_NOTICE_SIZE];
+    uint8_t notice[DL_FAILURE_NOTICE_SIZE];
     dl_error brief = {.status = message->status};
 
-    snprintf(brief.text, sizeof brief.text, "%.*s", FAREWELL_TEXT, message->text);
+    snprintf(brief.text, sizeof brief.text, "%.*s", NOTICE_TEXT, message->text);
     dl_listener_end(&roster->endpoint.calls, group_name,
-                    (dl_bytes){farewell, dl_failure_notice_put(farewell, &brief)});
+                    (dl_bytes){notice, dl_failure_notice_put(notice, &brief)});
 }
 
 /* A refusal informs the other ranks of a group that this one cannot make its backend.
@@ -60,7 +60,7 @@ tell_host(refusal *self, const dl_segment *segment, const char *reason)
     free(local_ranks);
 }
 
-/* Informs the ranks of other hosts: those that have made the group, by news, and those
+/* Informs the ranks of other hosts: those that have made the group, by notices, and those
  * that will make it, by an answer to their connections. */
 static void
 tell_hosts(refusal *self, const char *reason)
@@ -68,8 +68,8 @@ tell_hosts(refusal *self, const char *reason)
     const dl_layout *layout = &self->members.layout;
     dl_error message = {.status = DL_PEER_LOST};
     char peer[DL_PEER_TEXT_SIZE];
-    dl_news news;
-    dl_news_options options = {
+    dl_notices notices;
+    dl_notices_options options = {
         .group_name = self->options->group_name,
         .layout = layout,
         .peers = self->members.peers,
@@ -80,9 +80,9 @@ tell_hosts(refusal *self, const char *reason)
     dl_peer_describe(&self->members.peers[layout->rank], layout->rank, peer);
     snprintf(message.text, sizeof message.text, "%s: %.1800s", peer, reason);
     dl_cpu_end_calls(self->roster, self->options->group_name, &message);
-    if (layout->host_count > 1 && dl_news_init(&news, &options) == DL_OK) {
-        dl_news_notify(&news, &message, 1, dl_deadline_after(TELLING_PATIENCE));
-        dl_news_fini(&news);
+    if (layout->host_count > 1 && dl_notices_init(&notices, &options) == DL_OK) {
+        dl_notices_notify(&notices, &message, 1, dl_deadline_after(TELLING_PATIENCE));
+        dl_notices_fini(&notices);
     }
 }
 

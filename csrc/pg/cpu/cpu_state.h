@@ -34,7 +34,7 @@ typedef struct dl_cpu_backend {
     dl_window_ends *windows;      /* informs windows that the group has ended */
     /* of the first window on; only with several hosts */
     _Atomic(dl_window_server *) window_server;
-    dl_news news;           /* only with several hosts */
+    dl_notices notices;     /* only with several hosts */
     dl_end_subscriber ends; /* wakes this group's waits when a process has ended */
     /* used by the thread that is in an operation; the abort and leave functions lock */
     dl_board board;     /* of this host's ranks */

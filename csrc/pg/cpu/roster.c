@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "base/thread.h"
-#include "pg/cpu/health/news.h"
+#include "pg/cpu/health/notices.h"
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/tcp/traffic.h"
 
@@ -254,8 +254,8 @@ tell_hosts(const making *self)
     dl_error error = *dl_last_error();
     dl_error message = {.status = DL_PEER_LOST};
     char self_text[DL_PEER_TEXT_SIZE];
-    dl_news news;
-    dl_news_options options = {
+    dl_notices notices;
+    dl_notices_options options = {
         .group_name = self->options->group_name,
         .layout = &endpoint->layout,
         .peers = endpoint->peers,
@@ -266,9 +266,9 @@ tell_hosts(const making *self)
     dl_endpoint_describe(endpoint, endpoint->rank, self_text);
     snprintf(message.text, sizeof message.text, "%s could not join: %.1800s", self_text,
              error.text);
-    if (dl_news_init(&news, &options) == DL_OK) {
-        dl_news_notify(&news, &message, 1, dl_deadline_after(TELLING_PATIENCE));
-        dl_news_fini(&news);
+    if (dl_notices_init(&notices, &options) == DL_OK) {
+        dl_notices_notify(&notices, &message, 1, dl_deadline_after(TELLING_PATIENCE));
+        dl_notices_fini(&notices);
     }
     (void)dl_rethrow(&error);
 }

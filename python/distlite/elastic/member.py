@@ -39,7 +39,7 @@ __all__ = ["Member", "View", "join"]
 # Seconds that the members of a new epoch have for making its group, at least.
 PATIENCE = 10.0
 # Seconds for the store's answer when this process leaves.
-FAREWELL = 1.0
+LEAVE_PATIENCE = 1.0
 
 
 @dataclass(frozen=True)
@@ -393,7 +393,7 @@ class Member:
         if self._is_closed:
             return
         with suppress(DistError):  # without a store the others see that it has ended
-            self._ledger.limit(FAREWELL)
+            self._ledger.limit(LEAVE_PATIENCE)
             if self._ledger.last.epoch:
                 self._ledger.note_leaving(replace(self._arrival(), is_leaving=True))
         self._close("left the world")

@@ -2,7 +2,7 @@
 """The loop that starts the ranks, passes their output on and ends them together.
 
 One thread polls everything: the ranks' output, the launcher's own stdout and stderr,
-news of other nodes, and a pipe for signals, SIGCHLD among them. An attempt ends when
+reports of other nodes, and a pipe for signals, SIGCHLD among them. An attempt ends when
 all ranks have ended; when one has failed, here or elsewhere; or when the launcher is
 told to.  Then the ranks get a signal, and after a grace SIGKILL.  Where the others are
 to go on, a rank that has failed is started again in the same attempt.

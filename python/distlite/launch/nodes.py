@@ -2,7 +2,7 @@
 """The other launchers of a job on several nodes, for the launcher of one node.
 
 They meet in a store, served by one of them, which the ranks use as well.  A thread of
-each launcher writes a beat there, and reads the beats and the news of the others; it
+each launcher writes a beat there, and reads the beats and the reports of the others; it
 wakes the loop over the ranks through a pipe, so that the loop never waits for the
 network.
 
@@ -38,7 +38,7 @@ class Failure(Exception):
 
 class Nodes:
     """This node's connection to the others, until `close`, which lets them read the
-    last news."""
+    last report."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -141,7 +141,7 @@ class Nodes:
             self._store.compare_set(f"failure/{max(0, self._attempt)}", "", text)
 
     def _is_done(self) -> bool:
-        """Returns whether the thread may end: the last news has been stored and, if
+        """Returns whether the thread may end: the last report has been stored and, if
         this node serves the store, been read by all others."""
         if not self._is_closing:
             return False

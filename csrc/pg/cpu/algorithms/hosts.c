@@ -181,9 +181,9 @@ dl_hosts_operation(const dl_hosts *hosts)
 }
 
 static dl_status
-hear_news(dl_hosts *hosts)
+check_notices(dl_hosts *hosts)
 {
-    dl_status status = dl_news_check(hosts->news, dl_hosts_operation(hosts));
+    dl_status status = dl_notices_check(hosts->notices, dl_hosts_operation(hosts));
 
     hosts->is_told |= status != DL_OK;
     return status;
@@ -197,7 +197,7 @@ check_told(const dl_hosts *hosts, int rank)
     if (hosts->processes == NULL || !dl_process_has_ended(hosts->processes[rank])) {
         return DL_OK;
     }
-    dl_peer_describe(&hosts->news->options.peers[rank], rank, peer);
+    dl_peer_describe(&hosts->notices->options.peers[rank], rank, peer);
     return dl_fail(DL_PEER_LOST, "%s exited or was killed", peer);
 }
 
@@ -255,7 +255,7 @@ dl_hosts_check(void *context)
         DL_TRY(dl_failure_check_broken(hosts->board));
     }
     bool is_woken = atomic_exchange(&hosts->is_woken, false);
-    return is_woken || is_time_to_look(hosts) ? hear_news(hosts) : DL_OK;
+    return is_woken || is_time_to_look(hosts) ? check_notices(hosts) : DL_OK;
 }
 
 /* Returns whether this host's leader is still in the operation's first meeting.  Until
@@ -316,7 +316,7 @@ find_lost(dl_hosts *hosts, bool is_time)
     }
     dl_error lost = *dl_last_error();
     /* The rank may have sent its reason before it ended. */
-    DL_TRY(hear_news(hosts));
+    DL_TRY(check_notices(hosts));
     return is_early(hosts) ? dl_rethrow(&lost) : DL_OK;
 }
 
@@ -330,7 +330,7 @@ dl_hosts_check_others(void *context)
     if (!is_woken && !is_time) {
         return DL_OK;
     }
-    DL_TRY(hear_news(hosts));
+    DL_TRY(check_notices(hosts));
     return find_lost(hosts, is_time);
 }
 
@@ -343,8 +343,8 @@ dl_hosts_announce_others_timeout(void *context, const dl_error *error)
     if (hosts->announced != operation) {
         hosts->announced = operation;
         int64_t patience = hosts->layout->host_count * ANNOUNCING_PATIENCE;
-        dl_news_announce_timeout(
-            hosts->news, error, operation,
+        dl_notices_announce_timeout(
+            hosts->notices, error, operation,
             dl_deadline_earlier(hosts->meeting.deadline, patience));
     }
 }
@@ -374,7 +374,7 @@ dl_hosts_late(void *context)
     dl_hosts *hosts = context;
     uint64_t operation = dl_hosts_operation(hosts);
     int leader = 0;
-    dl_status status = dl_news_late(hosts->news, operation, &leader);
+    dl_status status = dl_notices_late(hosts->notices, operation, &leader);
     int host = hosts->layout->host_of[leader];
 
     return !dl_hosts_has_come(hosts, host) || dl_hosts_sees_late(hosts, host) ? status
@@ -475,7 +475,7 @@ dl_hosts_notify(void *context, const dl_error *message, uint64_t sequence,
         || (hosts->board != NULL && dl_failure_check_is_notified(hosts->board));
 
     if (message->status != DL_CLOSED && !is_told) {
-        dl_news_notify(hosts->news, message, sequence, deadline);
+        dl_notices_notify(hosts->notices, message, sequence, deadline);
     }
     hosts->is_told = true;
 }
@@ -503,7 +503,7 @@ is_untold(const dl_hosts *hosts, int local_rank)
 
     return local_rank != hosts->board->options.rank
            && dl_board_has_ended(hosts->board, local_rank)
-           && atomic_load(&member->farewell) == DL_STAYING
+           && atomic_load(&member->state) == DL_STAYING
            && atomic_load(&member->end_teller) != DL_END_TOLD;
 }
 
@@ -513,8 +513,9 @@ tell_ended(dl_hosts *hosts, int local_rank, dl_deadline deadline)
     dl_error message;
     uint64_t seen = dl_failure_check_describe_ended(hosts->board, local_rank, &message);
 
-    dl_news_notify_ended(hosts->news, dl_failure_check_name(hosts->board, local_rank),
-                         &message, seen + 1, deadline);
+    dl_notices_notify_ended(hosts->notices,
+                            dl_failure_check_name(hosts->board, local_rank), &message,
+                            seen + 1, deadline);
     atomic_store(&hosts->board->members[local_rank].end_teller, DL_END_TOLD);
 }
 

@@ -25,7 +25,7 @@
 #include "pg/cpu/algorithms/exchange.h"
 #include "pg/cpu/algorithms/fold.h"
 #include "pg/cpu/layout.h"
-#include "pg/cpu/health/news.h"
+#include "pg/cpu/health/notices.h"
 #include "pg/cpu/health/probes.h"
 #include "pg/cpu/tcp/traffic.h"
 #include "tensor/copy.h"
@@ -40,7 +40,7 @@ typedef struct dl_hosts {
     dl_board *board; /* of this host's ranks; NULL if there is only one */
     dl_exchange *exchange;
     dl_traffic *traffic;
-    dl_news *news;
+    dl_notices *notices;
     dl_probes *probes;
     const int *origin_ranks;      /* by rank, for the probes; NULL: the same ranks */
     dl_process *const *processes; /* by rank; NULL: no process is known to end */
@@ -107,7 +107,7 @@ dl_status dl_hosts_late(void *context);
 void dl_hosts_add_unseen(void *context, dl_awaited *awaited);
 void dl_hosts_add_remote(void *context, dl_awaited *awaited);
 
-/* Called when the traffic says its farewells: sends the failure to all ranks of other
+/* Called when the traffic sends its notices: sends the failure to all ranks of other
  * hosts, unless this rank leaves in order or has received the failure from another
  * one. */
 void dl_hosts_notify(void *context, const dl_error *message, uint64_t sequence,

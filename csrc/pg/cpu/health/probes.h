@@ -28,7 +28,7 @@ typedef struct dl_probes {
     /* guarded by lock */
     dl_link **links;  /* by rank; NULL: not looked at yet */
     uint64_t *looked; /* by rank: number of its last look */
-    bool *is_broken;  /* by rank: its probe was open, and ended without a farewell */
+    bool *is_broken;  /* by rank: its probe was open, and ended without a notice */
     uint64_t look;
     int open; /* number of links with a connection */
 } dl_probes;

@@ -107,11 +107,11 @@ fail_late(const dl_message *self)
 }
 
 static dl_status
-watch_news(const dl_p2p *engine, int rank)
+watch_notices(const dl_p2p *engine, int rank)
 {
-    dl_news *news = engine->options.news;
+    dl_notices *notices = engine->options.notices;
 
-    return news == NULL ? DL_OK : dl_news_watch(news, rank);
+    return notices == NULL ? DL_OK : dl_notices_watch(notices, rank);
 }
 
 static dl_status
@@ -124,21 +124,21 @@ fail_gone(const dl_message *self, int rank)
 
     describe_message(self, text);
     if (link != NULL) {
-        (void)(link->is_lost ? dl_rethrow(&link->cause) : watch_news(engine, rank));
+        (void)(link->is_lost ? dl_rethrow(&link->cause) : watch_notices(engine, rank));
         dl_error cause = *dl_last_error();
         dl_status status = cause.status == DL_PROTOCOL ? DL_PROTOCOL : DL_PEER_LOST;
         return dl_fail(status, "%s: %.1500s", text, cause.text);
     }
     const dl_board_member *member =
         &engine->options.board->members[engine->options.layout->local_rank_of[rank]];
-    uint32_t farewell = atomic_load(&member->farewell);
+    uint32_t state = atomic_load(&member->state);
     describe_peer(self->engine, rank, peer);
-    if (farewell == DL_ABORTED) {
+    if (state == DL_ABORTED) {
         return dl_fail(DL_PEER_LOST, "%s: %s: %.*s", text, peer, DL_BOARD_REASON_SIZE,
                        member->reason);
     }
     return dl_fail(DL_PEER_LOST, "%s: %s %s", text, peer,
-                   farewell == DL_LEFT ? "left the group" : "exited or was killed");
+                   state == DL_LEFT ? "left the group" : "exited or was killed");
 }
 
 dl_status
@@ -209,10 +209,9 @@ has_left(const dl_p2p *engine, int rank)
     const dl_link_channel *link = engine->peers[rank].link;
     int local_rank = engine->options.layout->local_rank_of[rank];
 
-    return link != NULL
-               ? link->is_lost && link->cause.status == DL_CLOSED
-               : atomic_load(&engine->options.board->members[local_rank].farewell)
-                     == DL_LEFT;
+    return link != NULL ? link->is_lost && link->cause.status == DL_CLOSED
+                        : atomic_load(&engine->options.board->members[local_rank].state)
+                              == DL_LEFT;
 }
 
 /* Returns the rank because of which a receive from any rank fails, or -1.  One lost
@@ -277,10 +276,11 @@ is_gone_elsewhere(const dl_p2p *engine, const dl_link_channel *link, int rank)
     if (link == NULL) {
         return false;
     }
-    return link->is_lost || (!link->link.is_open && watch_news(engine, rank) != DL_OK);
+    return link->is_lost
+           || (!link->link.is_open && watch_notices(engine, rank) != DL_OK);
 }
 
-/* The board has the state of this host's ranks, links and news that of other hosts'
+/* The board has the state of this host's ranks, links and notices that of other hosts'
  * ranks. */
 static bool
 is_gone(const dl_p2p *engine, int rank)
@@ -293,7 +293,7 @@ is_gone(const dl_p2p *engine, int rank)
         return is_gone_elsewhere(engine, engine->peers[rank].link, rank);
     }
     return dl_board_has_ended(board, local_rank)
-           || atomic_load(&board->members[local_rank].farewell) != DL_STAYING;
+           || atomic_load(&board->members[local_rank].state) != DL_STAYING;
 }
 
 bool
@@ -311,8 +311,8 @@ static void
 note_gone(dl_p2p *engine)
 {
     dl_process_table_poll();
-    if (engine->options.news != NULL) {
-        dl_news_poll(engine->options.news);
+    if (engine->options.notices != NULL) {
+        dl_notices_poll(engine->options.notices);
     }
     for (int rank = 0; rank < engine->size; rank++) {
         if (engine->peers[rank].link != NULL) {

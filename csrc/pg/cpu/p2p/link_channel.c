@@ -12,7 +12,7 @@ self_of(dl_channel *channel)
     return (dl_link_channel *)(void *)channel;
 }
 
-/* Overwrites an earlier cause: a farewell that is read after the connection broke has
+/* Overwrites an earlier cause: a notice that is read after the connection broke has
  * more information than the break itself. */
 static void
 lose_link(dl_link_channel *self)
@@ -102,7 +102,7 @@ publish(dl_channel *channel, const dl_frame *frame)
 }
 
 static dl_status
-fail_farewell(const dl_link_channel *self, const dl_head *head, const uint8_t *text)
+fail_with_notice(const dl_link_channel *self, const dl_head *head, const uint8_t *text)
 {
     const dl_link_options *options = dl_bundle_options(&self->link);
     char peer[DL_PEER_TEXT_SIZE];
@@ -124,14 +124,14 @@ dl_link_channel_reject(dl_link_channel *channel)
 {
     (void)dl_link_fail_protocol(dl_bundle_options(&channel->link));
     dl_error error = *dl_last_error();
-    dl_link_channel_farewell(channel, &error);
+    dl_link_channel_notify(channel, &error);
     (void)dl_rethrow(&error);
     lose_link(channel);
     channel->in.start = channel->in.end;
 }
 
 /* Converts `head` into self->frame.  Returns false, and the channel is lost, when it is
- * a farewell or not a frame at all. */
+ * a notice or not a frame at all. */
 static bool
 decode_head(dl_link_channel *self, const dl_head *head, const uint8_t *contents)
 {
@@ -148,8 +148,8 @@ decode_head(dl_link_channel *self, const dl_head *head, const uint8_t *contents)
         };
         return true;
     }
-    if (head->kind == DL_HEAD_FAREWELL) {
-        (void)fail_farewell(self, head, contents);
+    if (head->kind == DL_HEAD_NOTICE) {
+        (void)fail_with_notice(self, head, contents);
         lose_link(self);
     } else {
         dl_link_channel_reject(self);
@@ -290,13 +290,13 @@ dl_link_channel_owed(const dl_link_channel *channel)
 /* Best effort: a peer that does not get the reason sees the connection end.  Nothing
  * can be sent in the middle of a frame. */
 void
-dl_link_channel_farewell(dl_link_channel *channel, const dl_error *cause)
+dl_link_channel_notify(dl_link_channel *channel, const dl_error *cause)
 {
     if (channel->is_lost || !channel->link.is_open || flush(channel) != DL_OK) {
         return;
     }
     if (channel->out.start == channel->out.end) {
-        dl_bundle_farewell(&channel->link, cause);
+        dl_bundle_notify(&channel->link, cause);
     }
     dl_bundle_shutdown(&channel->link);
 }

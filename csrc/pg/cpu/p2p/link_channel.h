@@ -56,7 +56,7 @@ size_t dl_link_channel_owed(const dl_link_channel *channel);
 
 /* Sends the reason why this rank ends the stream, and shuts the link down for writing.
  * Frames that are published afterwards are not sent. */
-void dl_link_channel_farewell(dl_link_channel *channel, const dl_error *cause);
+void dl_link_channel_notify(dl_link_channel *channel, const dl_error *cause);
 
 /* Marks the channel as lost if the other rank's host does not answer. */
 void dl_link_channel_check_host(dl_link_channel *channel);

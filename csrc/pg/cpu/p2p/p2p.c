@@ -244,11 +244,11 @@ dl_p2p_populate(dl_p2p *engine)
 
 /* Requires the lock. */
 static void
-say_farewells(dl_p2p *engine, const dl_error *cause)
+send_notices(dl_p2p *engine, const dl_error *cause)
 {
     for (int rank = 0; rank < engine->size; rank++) {
         if (engine->peers[rank].link != NULL) {
-            dl_link_channel_farewell(engine->peers[rank].link, cause);
+            dl_link_channel_notify(engine->peers[rank].link, cause);
         }
     }
 }
@@ -276,7 +276,7 @@ dl_p2p_leave(dl_p2p *engine)
         /* The caller holds locks, and so cannot look for signals: dl_p2p_finish() does,
          * and leaves only what a peer does not take. */
         (void)dl_p2p_flush(engine, dl_deadline_after(DL_SECOND), false);
-        say_farewells(engine, &cause);
+        send_notices(engine, &cause);
     }
     pthread_mutex_unlock(&engine->lock);
 }
@@ -288,7 +288,7 @@ give_up(dl_p2p *engine, const dl_error *cause)
     if (!engine->is_aborted && !engine->is_closed) {
         engine->cause = *cause;
         engine->is_aborted = true;
-        say_farewells(engine, cause);
+        send_notices(engine, cause);
         dl_p2p_wake(engine);
         dl_p2p_thread_nudge(engine);
     }
@@ -300,7 +300,7 @@ dl_p2p_break(dl_p2p *engine)
     dl_error cause = *dl_last_error();
 
     give_up(engine, &cause);
-    /* The ranks of this host have no links on which a farewell could come. */
+    /* The ranks of this host have no links on which a notice could come. */
     dl_board_abort(engine->options.board, &cause);
     (void)dl_rethrow(&cause);
 }

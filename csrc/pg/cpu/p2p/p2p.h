@@ -28,7 +28,7 @@
 #define DISTLITE_PG_CPU_P2P_P2P_H
 
 #include "pg/call.h"
-#include "pg/cpu/health/news.h"
+#include "pg/cpu/health/notices.h"
 #include "pg/cpu/layout.h"
 #include "pg/cpu/shm/board.h"
 #include "pg/cpu/tcp/listener.h"
@@ -48,7 +48,7 @@ typedef struct dl_p2p_options {
     dl_board *board;    /* of this host's ranks: whether they have ended or left */
     const dl_way *ways; /* by rank; this and the next two are for other hosts */
     dl_listener *listener;
-    dl_news *news; /* failures reported outside of the links, or NULL */
+    dl_notices *notices; /* failures reported outside of the links, or NULL */
 } dl_p2p_options;
 
 /* Creates the engine over `memory`, which has dl_p2p_memory() bytes for the ranks of

@@ -44,7 +44,7 @@ message_of_work(dl_work *work)
  * worth taking.  Reads the shared positions of the rings, because the handles belong to
  * the lock's owner. */
 static bool
-has_news(const dl_p2p *engine)
+has_frames(const dl_p2p *engine)
 {
     if (atomic_load_explicit(&engine->is_blocked, memory_order_relaxed)
         || atomic_load_explicit(&engine->wants_links, memory_order_relaxed)) {
@@ -52,7 +52,7 @@ has_news(const dl_p2p *engine)
     }
     for (int rank = 0; rank < engine->size; rank++) {
         const dl_ring *in = &engine->peers[rank].rings.in;
-        if (in->words != NULL && dl_ring_seems_to_have_news(in)) {
+        if (in->words != NULL && dl_ring_seems_to_have_frame(in)) {
             return true;
         }
     }
@@ -159,8 +159,7 @@ dl_p2p_unlock_and_finish(dl_p2p *engine)
         dl_message *self = DL_LIST_ENTRY(ended.next, dl_message, node);
         dl_list_remove(&self->node);
         if (self->status != DL_OK) {
-            (void)(self->error == NULL ? dl_fail_no_memory()
-                                       : dl_rethrow(self->error));
+            (void)(self->error == NULL ? dl_fail_no_memory() : dl_rethrow(self->error));
         }
         dl_work_finish_at(&self->work, self->status, now);
         dl_work_unref(&self->work);
@@ -217,7 +216,7 @@ drive_awake(dl_p2p *engine, const dl_work *work, int64_t span, bool yields)
     }
     for (;;) {
         for (int i = 0; i < (yields ? 1 : LOOKS_PER_GLANCE); i++) {
-            bool has_moved = has_news(engine) && make_pass(engine);
+            bool has_moved = has_frames(engine) && make_pass(engine);
             until = has_moved ? 0 : until;
             if (dl_work_is_done(work)) {
                 return true;

@@ -168,7 +168,7 @@ static bool
 may_have_come(const dl_p2p *engine, int peer)
 {
     return peer == DL_ANY_RANK || !dl_p2p_is_here(&engine->peers[peer])
-           || dl_ring_has_news(&engine->peers[peer].rings.in);
+           || dl_ring_has_frame(&engine->peers[peer].rings.in);
 }
 
 /* How often an awaited receive polls the ring, while nothing of the rank has arrived:
@@ -184,7 +184,7 @@ poll_ring(dl_message *self)
 
     dl_list_remove(&self->node);
     pthread_mutex_unlock(&engine->lock);
-    for (int i = 0; i < RING_POLLS && !dl_ring_seems_to_have_news(in); i++) {
+    for (int i = 0; i < RING_POLLS && !dl_ring_seems_to_have_frame(in); i++) {
     }
     pthread_mutex_lock(&engine->lock);
     dl_list_append(&engine->posted, &self->node);

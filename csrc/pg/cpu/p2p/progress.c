@@ -189,10 +189,10 @@ take_all(dl_p2p *engine, int source, bool may_stream)
 
 /* A ring is checked with one load; a link has to read its socket first. */
 static bool
-has_news(const dl_p2p_peer *peer)
+has_frames(const dl_p2p_peer *peer)
 {
     if (peer->link == NULL) {
-        return peer->channel != NULL && dl_ring_has_news(&peer->rings.in);
+        return peer->channel != NULL && dl_ring_has_frame(&peer->rings.in);
     }
     dl_link_channel_step(peer->link);
     return peer->link->in.end > peer->link->in.start;
@@ -207,7 +207,7 @@ make_progress(dl_p2p *engine, bool may_stream)
 
     for (int rank = 0; rank < engine->size; rank++) {
         const dl_p2p_peer *peer = &engine->peers[rank];
-        if (has_news(peer)) {
+        if (has_frames(peer)) {
             has_moved |= take_all(engine, rank, may_stream);
         }
         if (dl_p2p_is_sending(peer)) {

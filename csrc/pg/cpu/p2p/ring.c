@@ -191,7 +191,7 @@ dl_ring_publish(dl_ring *ring, const dl_frame *frame)
 const dl_frame *
 dl_ring_peek(const dl_ring *ring)
 {
-    return dl_ring_has_news(ring) ? &dl_ring_slot_at(ring, ring->next)->frame : NULL;
+    return dl_ring_has_frame(ring) ? &dl_ring_slot_at(ring, ring->next)->frame : NULL;
 }
 
 static uint64_t

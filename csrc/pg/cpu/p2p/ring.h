@@ -91,14 +91,14 @@ dl_ring_is_filled(const dl_ring *ring, uint64_t frame)
 
 /* For the consumer.  Returns true if a frame is ready, without reading it. */
 static inline bool
-dl_ring_has_news(const dl_ring *ring)
+dl_ring_has_frame(const dl_ring *ring)
 {
     return dl_ring_is_filled(ring, ring->next);
 }
 
 /* The same for a thread of the consumer that does not own the handle. */
 static inline bool
-dl_ring_seems_to_have_news(const dl_ring *ring)
+dl_ring_seems_to_have_frame(const dl_ring *ring)
 {
     return dl_ring_is_filled(
         ring, atomic_load_explicit(&ring->words->taken, memory_order_relaxed));

@@ -249,7 +249,7 @@ stream_all(dl_p2p *engine, int rank)
 
     while (!dl_list_is_empty(streaming)
            && !(moved >= dl_p2p_burst_of(engine, dl_p2p_message_of(streaming->next))
-                && peer->link == NULL && dl_ring_has_news(&peer->rings.in))) {
+                && peer->link == NULL && dl_ring_has_frame(&peer->rings.in))) {
         dl_message *send = dl_p2p_message_of(streaming->next);
         if (!dl_p2p_is_in_place(send)) {
             has_moved = true;

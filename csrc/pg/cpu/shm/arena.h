@@ -77,7 +77,7 @@ dl_status dl_arena_borrow(dl_arena *arena, const dl_borrower *borrower,
                           dl_deadline deadline, dl_loan *loan);
 
 /* For a member that cannot make the group: has the effect of borrowing the area,
- * writing `reason` as this member's farewell, and returning it.  Needs little memory.
+ * writing `reason` for a member that aborted, and returning it.  Needs little memory.
  * `local_rank` is the member's index in borrower->ranks. */
 dl_status dl_arena_refuse(dl_arena *arena, const dl_borrower *borrower, int local_rank,
                           const char *reason, dl_deadline deadline);

@@ -96,7 +96,7 @@ dl_board_refuse(void *memory, int rank, const char *reason)
 
     snprintf(member->reason, sizeof member->reason, "%.*s", DL_BOARD_REASON_SIZE - 1,
              reason);
-    atomic_store(&member->farewell, DL_ABORTED);
+    atomic_store(&member->state, DL_ABORTED);
 }
 
 int
@@ -367,7 +367,7 @@ verify_with(const dl_board *board, uint64_t turn, int rank, dl_deadline deadline
 {
     for (;;) {
         bool is_gone = dl_board_has_ended(board, rank)
-                       || atomic_load(&board->members[rank].farewell) != DL_STAYING;
+                       || atomic_load(&board->members[rank].state) != DL_STAYING;
         if (has_arrived(board, turn, rank)) {
             return is_equal(board, turn, rank)
                        ? DL_OK
@@ -530,17 +530,17 @@ dl_board_wake(dl_board *board)
     dl_words_wake(board->waiter.bell, atomic_load(&board->sleeps_on));
 }
 
-/* The first farewell stays: abort and leave may come from different threads. */
+/* The first state stays: abort and leave may come from different threads. */
 static void
-write_farewell(dl_board *board, dl_farewell farewell, const char *reason)
+write_state(dl_board *board, dl_member_state state, const char *reason)
 {
     dl_board_member *member = &board->members[board->options.rank];
 
     pthread_mutex_lock(&board->lock);
-    if (atomic_load(&member->farewell) == DL_STAYING) {
+    if (atomic_load(&member->state) == DL_STAYING) {
         snprintf(member->reason, sizeof member->reason, "%.*s",
                  DL_BOARD_REASON_SIZE - 1, reason);
-        atomic_store(&member->farewell, farewell);
+        atomic_store(&member->state, state);
     }
     pthread_mutex_unlock(&board->lock);
 }
@@ -555,12 +555,12 @@ dl_board_abort(dl_board *board, const dl_error *cause)
         atomic_store(&board->is_aborted, true);
     }
     pthread_mutex_unlock(&board->lock);
-    write_farewell(board, DL_ABORTED, cause->text);
+    write_state(board, DL_ABORTED, cause->text);
     dl_board_wake(board);
 }
 
 void
 dl_board_leave(dl_board *board)
 {
-    write_farewell(board, DL_LEFT, "");
+    write_state(board, DL_LEFT, "");
 }

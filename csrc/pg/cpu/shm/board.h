@@ -72,16 +72,16 @@ typedef struct dl_board_line {
 /* Value of `end_teller` once the other hosts have been informed. */
 #define DL_END_TOLD UINT32_MAX
 
-typedef enum dl_farewell {
+typedef enum dl_member_state {
     DL_STAYING = 0,
     DL_LEFT = 1,
     DL_ABORTED = 2,
-} dl_farewell;
+} dl_member_state;
 
 /* One per rank, which writes it unless stated otherwise. */
 typedef struct dl_board_member {
     _Alignas(DL_LINE) dl_word step;
-    _Atomic uint32_t farewell; /* dl_farewell; `reason` is written before it */
+    _Atomic uint32_t state; /* dl_member_state; `reason` is written before it */
     /* Written by other ranks: the one that informs other hosts of this rank's end, as
      * its rank plus one, or DL_END_TOLD. */
     _Atomic uint32_t end_teller;
@@ -178,7 +178,7 @@ int dl_board_cores_per_rank(const void *memory);
  * needs. */
 size_t dl_board_head(int size);
 
-/* Writes the farewell of a rank that cannot make its board into formatted memory: ranks
+/* Marks a rank that cannot make its board as aborted, in formatted memory: ranks
  * that wait for it fail as if it had made the board and aborted it. */
 void dl_board_refuse(void *memory, int rank, const char *reason);
 

@@ -117,7 +117,7 @@ has_called(const dl_board *board, int rank)
 }
 
 static dl_status
-fail_gone(const dl_board *board, int rank, dl_farewell farewell)
+fail_gone(const dl_board *board, int rank, dl_member_state state)
 {
     char operation[DL_OPERATION_TEXT_SIZE];
     char peer[DL_PEER_TEXT_SIZE];
@@ -126,18 +126,17 @@ fail_gone(const dl_board *board, int rank, dl_farewell farewell)
     describe_operation(board, operation);
     describe_rank(board, rank, peer);
     describe_last_seen(board, rank, seen);
-    if (farewell == DL_ABORTED) {
+    if (state == DL_ABORTED) {
         return dl_fail(DL_PEER_LOST, "%s: %s: %.*s", operation, peer,
                        DL_BOARD_REASON_SIZE, board->members[rank].reason);
     }
     return dl_fail(DL_PEER_LOST, "%s: %s %s%s", operation, peer,
-                   farewell == DL_LEFT ? "left the group" : "exited or was killed",
-                   seen);
+                   state == DL_LEFT ? "left the group" : "exited or was killed", seen);
 }
 
 /* A rank that has ended or left fails this operation if it has not reached it, or if
  * this wait is for that rank; one that did its part before it left does not.  The
- * farewell and the arrival are read after the end, because a rank writes them before it
+ * state and the arrival are read after the end, because a rank writes them before it
  * ends.  `*left` is the first such rank that left in good order, which does not fail
  * here, or -1. */
 static dl_status
@@ -147,13 +146,13 @@ check_peers(const dl_board *board, const dl_wanted *wanted, int *left)
     dl_process_table_poll();
     for (int rank = 0; rank < board->options.size; rank++) {
         bool has_ended = dl_board_has_ended(board, rank);
-        uint32_t farewell = atomic_load(&board->members[rank].farewell);
-        bool is_gone = has_ended || farewell != DL_STAYING;
+        uint32_t state = atomic_load(&board->members[rank].state);
+        bool is_gone = has_ended || state != DL_STAYING;
         if (!is_gone || (has_arrived(board, rank) && !is_awaited(wanted, rank))) {
             continue;
         }
-        if (farewell != DL_LEFT) {
-            return fail_gone(board, rank, (dl_farewell)farewell);
+        if (state != DL_LEFT) {
+            return fail_gone(board, rank, (dl_member_state)state);
         }
         *left = *left < 0 ? rank : *left;
     }
@@ -168,17 +167,17 @@ dl_failure_check_watch(const dl_board *board, int rank)
 
     dl_process_table_poll();
     bool has_ended = dl_board_has_ended(board, rank);
-    uint32_t farewell = atomic_load(&member->farewell);
-    if (farewell == DL_STAYING && !has_ended) {
+    uint32_t state = atomic_load(&member->state);
+    if (state == DL_STAYING && !has_ended) {
         return DL_OK;
     }
     describe_rank(board, rank, peer);
-    if (farewell == DL_ABORTED) {
+    if (state == DL_ABORTED) {
         return dl_fail(DL_PEER_LOST, "%s gave up: %.*s", peer, DL_BOARD_REASON_SIZE,
                        member->reason);
     }
     return dl_fail(DL_PEER_LOST, "%s %s", peer,
-                   farewell == DL_LEFT ? "left the group" : "exited or was killed");
+                   state == DL_LEFT ? "left the group" : "exited or was killed");
 }
 
 /* A text that is appended to, and cut at its limit. */
@@ -450,10 +449,10 @@ dl_failure_check_unequal(const dl_board *board, uint64_t turn, int other)
     for (int rank = 0; rank < board->options.size; rank++) {
         bool is_gone = board->options.processes != NULL
                        && dl_process_is_gone(board->options.processes[rank]);
-        uint32_t farewell = atomic_load(&board->members[rank].farewell);
-        if ((is_gone ? farewell != DL_LEFT : farewell == DL_ABORTED)
+        uint32_t state = atomic_load(&board->members[rank].state);
+        if ((is_gone ? state != DL_LEFT : state == DL_ABORTED)
             && load_word(arrivals, rank) < sequence) {
-            return fail_gone(board, rank, (dl_farewell)farewell);
+            return fail_gone(board, rank, (dl_member_state)state);
         }
     }
     return dl_failure_check_mismatch(board, turn, other);

@@ -128,7 +128,7 @@ dl_bundle_read(dl_bundle *bundle, struct iovec *parts, int count, size_t *size)
 }
 
 void
-dl_bundle_farewell(dl_bundle *bundle, const dl_error *cause)
+dl_bundle_notify(dl_bundle *bundle, const dl_error *cause)
 {
     uint8_t frame[DL_FAILURE_NOTICE_SIZE];
     size_t size = dl_failure_notice_put(frame, cause);

@@ -10,7 +10,7 @@
  *      link          0          1          0          1
  *
  * With one interface the bundle is a single link.  Like a link it never blocks, and
- * knows bytes, not frames, except for the farewell. */
+ * knows bytes, not frames, except for the notice. */
 #ifndef DISTLITE_PG_CPU_TCP_BUNDLE_H
 #define DISTLITE_PG_CPU_TCP_BUNDLE_H
 
@@ -57,7 +57,7 @@ dl_status dl_bundle_check_host(dl_bundle *bundle);
 
 /* Writes the last frame of the stream, with the reason why this rank ends it.  Best
  * effort: a connection that accepts data at all has room for it. */
-void dl_bundle_farewell(dl_bundle *bundle, const dl_error *cause);
+void dl_bundle_notify(dl_bundle *bundle, const dl_error *cause);
 
 /* Shuts the links down for writing. */
 void dl_bundle_shutdown(dl_bundle *bundle);

@@ -48,7 +48,7 @@ dl_head_take(const uint8_t bytes[DL_HEAD_SIZE], dl_head *head)
 dl_head
 dl_failure_notice_head(const dl_error *cause)
 {
-    return (dl_head){.kind = DL_HEAD_FAREWELL,
+    return (dl_head){.kind = DL_HEAD_NOTICE,
                      .size = (uint32_t)strlen(cause->text),
                      .root = (uint32_t)cause->status};
 }

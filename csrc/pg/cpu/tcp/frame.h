@@ -6,8 +6,8 @@
  * here, and used elsewhere.
  *
  * A failure notice is the frame with which a rank informs a rank of another host why it
- * gives up a group.  It is the last frame of a link, or arrives as news
- * (health/news.h).  A failure may pass through several hosts, and its text must not
+ * gives up a group.  It is the last frame of a link, or has a connection of its
+ * own (health/notices.h).  A failure may pass through several hosts, and its text must not
  * grow at each of them: the rank at fault is named where the failure was first
  * known. */
 #ifndef DISTLITE_PG_CPU_TCP_FRAME_H
@@ -28,16 +28,16 @@
 
 /* The numbers never change. */
 typedef enum dl_head_kind {
-    DL_HEAD_HELLO = 1, /* first on a connection: the caller, the callee and the use */
-    DL_HEAD_PROBE = 2, /* like HELLO, from a caller that only waits for the end */
-    DL_HEAD_DATA = 3,  /* part of a collective's message, with its fingerprint */
-    DL_HEAD_FAREWELL = 4, /* last on a connection: the reason for its end */
-    DL_HEAD_MESSAGE = 5,  /* a frame of sends and receives */
-    DL_HEAD_WINDOW = 6,   /* a request of a window, or its answer */
+    DL_HEAD_HELLO = 1,   /* first on a connection: the caller, the callee and the use */
+    DL_HEAD_PROBE = 2,   /* like HELLO, from a caller that only waits for the end */
+    DL_HEAD_DATA = 3,    /* part of a collective's message, with its fingerprint */
+    DL_HEAD_NOTICE = 4,  /* last on a connection: the reason for its end */
+    DL_HEAD_MESSAGE = 5, /* a frame of sends and receives */
+    DL_HEAD_WINDOW = 6,  /* a request of a window, or its answer */
     DL_HEAD_KIND_COUNT = 7,
 } dl_head_kind;
 
-/*           HELLO, PROBE     DATA             FAREWELL    MESSAGE
+/*           HELLO, PROBE     DATA             NOTICE      MESSAGE
  * detail    use              -                -           kind of frame
  * dtype     -                dtype            -           dtype
  * size      bytes of payload: token, group name; elements; text; contents

@@ -53,7 +53,7 @@ fail_notice(const dl_link *link, const uint8_t *frame, size_t size)
     dl_head head;
 
     if (size < DL_HEAD_SIZE || !dl_head_take(frame, &head)
-        || head.kind != DL_HEAD_FAREWELL || size < DL_HEAD_SIZE + head.size) {
+        || head.kind != DL_HEAD_NOTICE || size < DL_HEAD_SIZE + head.size) {
         return dl_dial_fail_lost(&link->options, "exited, was killed, or left");
     }
     if (head.root == DL_CLOSED) {

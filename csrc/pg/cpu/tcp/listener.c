@@ -415,12 +415,12 @@ find_ended(const dl_listener *listener, dl_bytes name)
     return NULL;
 }
 
-/* Sends the farewell and disconnects. */
+/* Sends the notice and disconnects. */
 static void
-send_farewell(pending_peer *self, const dl_ended_group *group)
+send_notice(pending_peer *self, const dl_ended_group *group)
 {
     if (self->head.detail != DL_FOR_NEWS) {
-        struct iovec part = {(void *)group->farewell, group->farewell_size};
+        struct iovec part = {(void *)group->notice, group->notice_size};
         size_t sent;
         int error;
         (void)dl_transport_write(&self->transport, &part, 1, &sent, &error);
@@ -459,7 +459,7 @@ advance_stranger(dl_listener *listener, pending_peer *self)
     if (is_known < 0 || is_late) {
         disconnect(self);
     } else if (ended != NULL) {
-        send_farewell(self, ended);
+        send_notice(self, ended);
     } else if (is_known > 0) {
         dl_list_remove(&self->node);
         dl_list_append(self->head.kind == DL_HEAD_PROBE ? &listener->probes
@@ -681,14 +681,14 @@ dl_listener_poll(void *context)
 }
 
 static void
-send_farewells_to(const dl_listener *listener, const dl_list *peers)
+send_notices_to(const dl_listener *listener, const dl_list *peers)
 {
     for (dl_list *node = peers->next; node != peers;) {
         dl_list *next = node->next;
         const dl_ended_group *group =
             find_ended(listener, group_name_of(pending_peer_of(node)));
         if (group != NULL) {
-            send_farewell(pending_peer_of(node), group);
+            send_notice(pending_peer_of(node), group);
         }
         node = next;
     }
@@ -697,10 +697,10 @@ send_farewells_to(const dl_listener *listener, const dl_list *peers)
 /* Answers the callers so far, at once: afterwards the group and its memory may be
  * gone. */
 static void
-send_farewells(dl_listener *listener)
+send_notices(dl_listener *listener)
 {
-    send_farewells_to(listener, &listener->callers);
-    send_farewells_to(listener, &listener->probes);
+    send_notices_to(listener, &listener->callers);
+    send_notices_to(listener, &listener->probes);
     accept_all(listener);
     advance_strangers(listener);
 }
@@ -711,24 +711,24 @@ static void
 take_leave(dl_listener *listener)
 {
     dl_error closed = {.status = DL_CLOSED};
-    dl_ended_group left = {.farewell_size = 0};
-    uint8_t farewell[DL_FAILURE_NOTICE_SIZE];
+    dl_ended_group left = {.notice_size = 0};
+    uint8_t notice[DL_FAILURE_NOTICE_SIZE];
 
-    left.farewell_size = dl_failure_notice_put(farewell, &closed);
-    memcpy(left.farewell, farewell, left.farewell_size);
+    left.notice_size = dl_failure_notice_put(notice, &closed);
+    memcpy(left.notice, notice, left.notice_size);
     accept_all(listener);
     advance_strangers(listener);
     for (dl_list *node = listener->probes.next; node != &listener->probes;) {
         pending_peer *probe = pending_peer_of(node);
         node = node->next;
         if (group_name_of(probe).size == 0) {
-            send_farewell(probe, &left);
+            send_notice(probe, &left);
         }
     }
 }
 
 void
-dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell)
+dl_listener_end(dl_listener *listener, const char *group, dl_bytes notice)
 {
     bool fits = strlen(group) < DL_ENDED_NAME_SIZE;
 
@@ -740,9 +740,9 @@ dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell)
         dl_ended_group *ended =
             &listener->ended[listener->ended_count++ % DL_ENDED_LIMIT];
         memcpy(ended->name, group, strlen(group) + 1);
-        memcpy(ended->farewell, farewell.data, farewell.size);
-        ended->farewell_size = farewell.size;
-        send_farewells(listener);
+        memcpy(ended->notice, notice.data, notice.size);
+        ended->notice_size = notice.size;
+        send_notices(listener);
     }
     pthread_mutex_unlock(&listener->lock);
 }

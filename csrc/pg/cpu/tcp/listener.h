@@ -46,16 +46,16 @@ extern const dl_proof_terms dl_link_proof;
 #define DL_STRANGERS_LIMIT 128
 
 /* The groups that have ended last are remembered, except for those with a longer name;
- * farewells have at most this size.  A caller of another group is kept, because that
+ * notices have at most this size.  A caller of another group is kept, because that
  * group may yet be made. */
 #define DL_ENDED_LIMIT 256
 #define DL_ENDED_NAME_SIZE 128
-#define DL_ENDED_FAREWELL_SIZE 512
+#define DL_ENDED_NOTICE_SIZE 512
 
 typedef struct dl_ended_group {
     char name[DL_ENDED_NAME_SIZE]; /* empty: the entry is free */
-    uint8_t farewell[DL_ENDED_FAREWELL_SIZE];
-    size_t farewell_size;
+    uint8_t notice[DL_ENDED_NOTICE_SIZE];
+    size_t notice_size;
 } dl_ended_group;
 
 /* The addresses at which a rank is reached, one for each interface that it uses. */
@@ -145,9 +145,9 @@ bool dl_listener_take_any(dl_listener *listener, dl_hello *contents,
 bool dl_listener_poll(void *listener);
 
 /* For a group that this process gives up or leaves: callers of that group, now and
- * later, receive `farewell`, a frame of at most DL_ENDED_FAREWELL_SIZE bytes, and are
- * disconnected. The first farewell of a group is kept. */
-void dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell);
+ * later, receive `notice`, a frame of at most DL_ENDED_NOTICE_SIZE bytes, and are
+ * disconnected. The first notice of a group is kept. */
+void dl_listener_end(dl_listener *listener, const char *group, dl_bytes notice);
 
 /* For a new group, which may have the name of one that has ended: that one is
  * forgotten. */

@@ -174,7 +174,7 @@ step_out(dl_route *self, bool *has_moved)
 }
 
 static dl_status
-fail_farewell(dl_route *self, const dl_head *head)
+fail_with_notice(dl_route *self, const dl_head *head)
 {
     const dl_link_options *options = dl_bundle_options(&self->link);
 
@@ -196,13 +196,13 @@ take_head(dl_route *self, bool *is_data)
         return DL_OK;
     }
     if (!dl_head_take(self->ahead + self->start, &head)
-        || (head.kind != DL_HEAD_DATA && head.kind != DL_HEAD_FAREWELL)
-        || (head.kind == DL_HEAD_FAREWELL && head.size > DL_ERROR_TEXT_SIZE)) {
+        || (head.kind != DL_HEAD_DATA && head.kind != DL_HEAD_NOTICE)
+        || (head.kind == DL_HEAD_NOTICE && head.size > DL_ERROR_TEXT_SIZE)) {
         return dl_link_fail_protocol(dl_bundle_options(&self->link));
     }
-    if (head.kind == DL_HEAD_FAREWELL) {
+    if (head.kind == DL_HEAD_NOTICE) {
         bool is_whole = ready >= DL_HEAD_SIZE + head.size;
-        return is_whole ? fail_farewell(self, &head) : DL_OK;
+        return is_whole ? fail_with_notice(self, &head) : DL_OK;
     }
     self->heard = head.id;
     if (dl_queue_is_empty(&self->in)) {
@@ -240,7 +240,7 @@ is_idle(const dl_route *self)
     return dl_queue_is_empty(&self->in) && dl_queue_is_empty(&self->out);
 }
 
-/* Processes the bytes read ahead as far as possible without reading more.  A farewell
+/* Processes the bytes read ahead as far as possible without reading more.  A notice
  * behind everything that was expected is left for the operation that needs more. */
 static dl_status
 process_ahead(dl_route *self)
@@ -371,13 +371,13 @@ finish_part(dl_route *self, dl_deadline deadline)
 }
 
 void
-dl_route_farewell(dl_route *self, const dl_error *cause, dl_deadline deadline)
+dl_route_notify(dl_route *self, const dl_error *cause, dl_deadline deadline)
 {
     if (dl_bundle_open(&self->link) != DL_OK || !self->link.is_open) {
         return;
     }
     if (finish_part(self, deadline)) {
-        dl_bundle_farewell(&self->link, cause);
+        dl_bundle_notify(&self->link, cause);
     }
     dl_bundle_shutdown(&self->link);
 }

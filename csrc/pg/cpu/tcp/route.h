@@ -4,7 +4,7 @@
  * time: messages to be sent and messages expected are queued, and move when the link
  * permits.  A message is cut into parts, each with a head that says which operation it
  * belongs to.  So both sides detect that they are in different operations, and a
- * farewell can be sent between two parts.
+ * notice can be sent between two parts.
  *
  * Large parts are read straight into place, small ones together with the heads around
  * them: exchanging a few bytes takes one system call in each direction. */
@@ -81,6 +81,6 @@ int dl_route_poll(const dl_route *route, struct pollfd *entries);
 
 /* Sends the last frame of the connection, after the rest of the current part if the
  * deadline permits.  The link cannot be used afterwards. */
-void dl_route_farewell(dl_route *route, const dl_error *cause, dl_deadline deadline);
+void dl_route_notify(dl_route *route, const dl_error *cause, dl_deadline deadline);
 
 #endif

@@ -27,8 +27,8 @@
 #define LONG_YIELD DL_MILLISECOND
 #define SHARED_CORE_SPAN (100 * DL_MILLISECOND)
 
-/* A rank that fails must not be delayed by its farewells. */
-#define FAREWELL_PATIENCE (100 * DL_MILLISECOND)
+/* A rank that fails must not be delayed by its notices. */
+#define NOTICE_PATIENCE (100 * DL_MILLISECOND)
 
 dl_status
 dl_traffic_init(dl_traffic *traffic, const dl_traffic_options *options)
@@ -118,9 +118,9 @@ used_route(const dl_traffic *self, int index)
 
 /* Sends `cause` to the ranks of other hosts, first through options->tell and then on
  * the links.  This order matters: on a link that is full, only its end can be
- * signalled, and a rank that sees that looks for the reason among the news. */
+ * signalled, and a rank that sees that looks for the reason among the notices. */
 static void
-send_farewells(dl_traffic *self, const dl_error *cause, uint64_t sequence)
+send_notices(dl_traffic *self, const dl_error *cause, uint64_t sequence)
 {
     const dl_traffic_options *options = &self->options;
 
@@ -130,15 +130,15 @@ send_farewells(dl_traffic *self, const dl_error *cause, uint64_t sequence)
     self->is_silent = true;
     if (options->tell != NULL) {
         options->tell(options->context, cause, sequence,
-                      dl_deadline_after(FAREWELL_PATIENCE));
+                      dl_deadline_after(NOTICE_PATIENCE));
     }
-    dl_deadline deadline = dl_deadline_after(FAREWELL_PATIENCE);
+    dl_deadline deadline = dl_deadline_after(NOTICE_PATIENCE);
     for (int i = 0; i < self->used_count; i++) {
-        dl_route_farewell(used_route(self, i), cause, deadline);
+        dl_route_notify(used_route(self, i), cause, deadline);
     }
 }
 
-/* Sends the farewells after the end was set.  The thread that has `is_busy` does so:
+/* Sends the notices after the end was set.  The thread that has `is_busy` does so:
  * the one that set the end, or the one that was in an operation at that time. */
 static void
 send_end(dl_traffic *self)
@@ -146,13 +146,13 @@ send_end(dl_traffic *self)
     pthread_mutex_lock(&self->lock);
     dl_error message = self->end_message;
     pthread_mutex_unlock(&self->lock);
-    send_farewells(self, &message, self->sequence + 1);
+    send_notices(self, &message, self->sequence + 1);
 }
 
 void
 dl_traffic_begin(dl_traffic *traffic, const dl_op_context *op)
 {
-    /* Another thread has it only while it sends farewells. */
+    /* Another thread has it only while it sends notices. */
     while (atomic_exchange(&traffic->is_busy, true)) {
         (void)dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
     }
@@ -506,7 +506,7 @@ make_wake(dl_traffic *self)
 }
 
 static void
-sleep_for_news(dl_traffic *self)
+sleep_for_notices(dl_traffic *self)
 {
     int64_t slice = DL_WAIT_SLICE;
     int wake = atomic_load(&self->wake);
@@ -583,7 +583,7 @@ wait_for_stage(dl_traffic *traffic, uint32_t stage)
             continue;
         }
         DL_TRY(check_wait(traffic));
-        sleep_for_news(traffic);
+        sleep_for_notices(traffic);
     }
 }
 
@@ -609,6 +609,6 @@ dl_traffic_break(dl_traffic *traffic, const int *others, int count)
     if (atomic_load(&traffic->is_ended)) {
         send_end(traffic);
     }
-    send_farewells(traffic, &message, traffic->sequence + 1);
+    send_notices(traffic, &message, traffic->sequence + 1);
     (void)dl_rethrow(&cause);
 }

@@ -58,9 +58,9 @@ typedef struct dl_traffic {
     uint32_t stage;
     uint32_t awaited;   /* the stage that the rank waits for */
     int64_t poll_after; /* until then waits sleep at once */
-    bool is_silent;     /* the farewells were sent */
+    bool is_silent;     /* the notices were sent */
     /* any thread */
-    atomic_bool is_busy; /* a thread is in an operation, or sends farewells */
+    atomic_bool is_busy; /* a thread is in an operation, or sends notices */
     atomic_bool is_ended;
     atomic_int wake; /* eventfd that ends sleeps; -1: no sleep so far */
     pthread_mutex_t lock;

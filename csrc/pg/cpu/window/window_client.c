@@ -141,7 +141,7 @@ read_all(dl_window_client *self, void *target, size_t size, dl_deadline deadline
     return DL_OK;
 }
 
-/* Fails with the text of a farewell or of a failed request. */
+/* Fails with the text of a notice or of a failed request. */
 static dl_status
 fail_with_received_text(dl_window_client *self, const dl_head *head,
                         dl_deadline deadline)
@@ -154,7 +154,7 @@ fail_with_received_text(dl_window_client *self, const dl_head *head,
     }
     DL_TRY(read_all(self, text, head->size, deadline));
     text[head->size] = '\0';
-    if (head->kind == DL_HEAD_FAREWELL) {
+    if (head->kind == DL_HEAD_NOTICE) {
         return dl_failure_notice_fail(peer, self->owner, head, (uint8_t *)text);
     }
     if (head->root == DL_CLOSED) {
@@ -178,7 +178,7 @@ read_answer(dl_window_client *self, uint64_t id, void *output, size_t size,
     if (!dl_head_take(bytes, &head)) {
         return dl_link_fail_protocol(&self->options);
     }
-    if (head.kind == DL_HEAD_FAREWELL) {
+    if (head.kind == DL_HEAD_NOTICE) {
         return fail_with_received_text(self, &head, deadline);
     }
     if (head.kind != DL_HEAD_WINDOW || (head.id != id && head.id != 0)) {
@@ -195,7 +195,7 @@ read_answer(dl_window_client *self, uint64_t id, void *output, size_t size,
     return read_all(self, output, size, deadline);
 }
 
-/* A farewell that arrived before the connection broke gives the reason, which the break
+/* A notice that arrived before the connection broke gives the reason, which the break
  * does not. */
 static dl_status
 explain_break(dl_window_client *self, dl_deadline deadline)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * News of other hosts, which do not come over the links: the failures that these
+ * Notices of other hosts, which do not come over the links: the failures that these
  * report, and whether they are alive.  Every rank is a host of its own. */
 #include <signal.h>
 #include <sys/socket.h>
 #include <time.h>
 
 #include "base/thread.h"
-#include "pg/cpu/health/news.h"
+#include "pg/cpu/health/notices.h"
 #include "pg/cpu/health/probes.h"
 #include "traffics.h"
 
@@ -18,7 +18,7 @@ static int hosts[DL_RANKS_LIMIT];
 typedef struct papers {
     test_traffics traffics;
     dl_layout layouts[DL_RANKS_LIMIT];
-    dl_news news[DL_RANKS_LIMIT];
+    dl_notices notices[DL_RANKS_LIMIT];
 } papers;
 
 static void
@@ -30,12 +30,12 @@ papers_init(papers *all, int size)
     }
     for (int rank = 0; rank < size; rank++) {
         CHECK_OK(dl_layout_init(&all->layouts[rank], rank, size, hosts));
-        dl_news_options options = {.group_name = "g",
-                                   .layout = &all->layouts[rank],
-                                   .peers = all->traffics.peers,
-                                   .ways = all->traffics.ways,
-                                   .listener = &all->traffics.listeners[rank]};
-        CHECK_OK(dl_news_init(&all->news[rank], &options));
+        dl_notices_options options = {.group_name = "g",
+                                      .layout = &all->layouts[rank],
+                                      .peers = all->traffics.peers,
+                                      .ways = all->traffics.ways,
+                                      .listener = &all->traffics.listeners[rank]};
+        CHECK_OK(dl_notices_init(&all->notices[rank], &options));
     }
 }
 
@@ -43,7 +43,7 @@ static void
 papers_fini(papers *all)
 {
     for (int rank = 0; rank < all->traffics.size; rank++) {
-        dl_news_fini(&all->news[rank]);
+        dl_notices_fini(&all->notices[rank]);
         dl_layout_fini(&all->layouts[rank]);
     }
     traffics_fini(&all->traffics);
@@ -55,17 +55,19 @@ tell(papers *all, int rank, dl_status status, const char *text, uint64_t sequenc
     dl_error message = {.status = status};
 
     snprintf(message.text, sizeof message.text, "%s", text);
-    dl_news_notify(&all->news[rank], &message, sequence, dl_deadline_after(PATIENCE));
+    dl_notices_notify(&all->notices[rank], &message, sequence,
+                      dl_deadline_after(PATIENCE));
 }
 
 /* Packets take their time. */
 static dl_status
-hear(dl_news *news, uint64_t sequence)
+hear(dl_notices *notices, uint64_t sequence)
 {
     int64_t until = dl_now() + PATIENCE;
     dl_status status;
 
-    while ((status = dl_news_check(news, sequence)) == DL_OK && dl_now() < until) {
+    while ((status = dl_notices_check(notices, sequence)) == DL_OK
+           && dl_now() < until) {
         CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
     }
     return status;
@@ -76,35 +78,35 @@ CHECK_CASE(all_ranks_learn_which_rank_failed_and_at_which_operation)
     papers all;
 
     papers_init(&all, 3);
-    CHECK_OK(dl_news_check(&all.news[0], 9));
+    CHECK_OK(dl_notices_check(&all.notices[0], 9));
     tell(&all, 1, DL_TIMEOUT, "barrier #7 in group g timed out", 7);
     for (int rank = 0; rank < 3; rank += 2) {
-        CHECK_STATUS(hear(&all.news[rank], 7), DL_TIMEOUT);
+        CHECK_STATUS(hear(&all.notices[rank], 7), DL_TIMEOUT);
         CHECK_CONTAINS(dl_last_error()->text,
                        "rank 1 (pid 101 on host h) gave up: barrier #7 in group g ");
-        CHECK_OK(dl_news_check(&all.news[rank], 6));
-        CHECK_STATUS(dl_news_check(&all.news[rank], 8), DL_TIMEOUT);
-        CHECK_STATUS(dl_news_watch(&all.news[rank], 1), DL_PEER_LOST);
+        CHECK_OK(dl_notices_check(&all.notices[rank], 6));
+        CHECK_STATUS(dl_notices_check(&all.notices[rank], 8), DL_TIMEOUT);
+        CHECK_STATUS(dl_notices_watch(&all.notices[rank], 1), DL_PEER_LOST);
         CHECK_CONTAINS(dl_last_error()->text, "rank 1 (pid 101 on host h) gave up: ");
-        CHECK_OK(dl_news_watch(&all.news[rank], 2 - rank));
+        CHECK_OK(dl_notices_watch(&all.notices[rank], 2 - rank));
     }
-    CHECK_OK(dl_news_check(&all.news[1], 9));
+    CHECK_OK(dl_notices_check(&all.notices[1], 9));
     papers_fini(&all);
 }
 
-/* The failure of the earliest operation counts, in whatever order the news arrive. */
+/* The failure of the earliest operation counts, in whatever order the notices arrive. */
 CHECK_CASE(the_first_failure_stays)
 {
     papers all;
 
     papers_init(&all, 3);
-    tell(&all, 1, DL_MISMATCH, "late news", 9);
-    CHECK_STATUS(hear(&all.news[0], 9), DL_MISMATCH);
-    tell(&all, 2, DL_PEER_LOST, "early news", 5);
-    CHECK_STATUS(hear(&all.news[0], 5), DL_PEER_LOST);
-    CHECK_TEXT(dl_last_error()->text, "early news");
-    CHECK_STATUS(dl_news_check(&all.news[0], 9), DL_PEER_LOST);
-    CHECK_STATUS(dl_news_watch(&all.news[0], 1), DL_PEER_LOST);
+    tell(&all, 1, DL_MISMATCH, "late notices", 9);
+    CHECK_STATUS(hear(&all.notices[0], 9), DL_MISMATCH);
+    tell(&all, 2, DL_PEER_LOST, "early notices", 5);
+    CHECK_STATUS(hear(&all.notices[0], 5), DL_PEER_LOST);
+    CHECK_TEXT(dl_last_error()->text, "early notices");
+    CHECK_STATUS(dl_notices_check(&all.notices[0], 9), DL_PEER_LOST);
+    CHECK_STATUS(dl_notices_watch(&all.notices[0], 1), DL_PEER_LOST);
     papers_fini(&all);
 }
 
@@ -118,12 +120,12 @@ CHECK_CASE(a_long_text_comes_whole)
     memset(text, 'x', sizeof text);
     text[sizeof text - 1] = '\0';
     tell(&all, 0, DL_PEER_LOST, text, 1);
-    CHECK_STATUS(hear(&all.news[1], 1), DL_PEER_LOST);
+    CHECK_STATUS(hear(&all.notices[1], 1), DL_PEER_LOST);
     CHECK_TEXT(dl_last_error()->text, text);
     papers_fini(&all);
 }
 
-/* A caller that has the token and sends something other than news. */
+/* A caller that has the token and sends something other than a notice. */
 static void
 call_with(papers *all, dl_bytes bytes)
 {
@@ -146,11 +148,11 @@ CHECK_CASE(malformed_notices_are_ignored)
     uint8_t bytes[DL_HEAD_SIZE];
     dl_head heads[] = {
         {.kind = DL_HEAD_DATA, .id = 1},
-        {.kind = DL_HEAD_FAREWELL, .id = 1, .tag = 2},
-        {.kind = DL_HEAD_FAREWELL, .id = 1, .tag = -1},
-        {.kind = DL_HEAD_FAREWELL, .id = 0, .tag = 1},
-        {.kind = DL_HEAD_FAREWELL, .id = 1, .tag = 1, .size = DL_ERROR_TEXT_SIZE},
-        {.kind = DL_HEAD_FAREWELL, .id = 1, .tag = 1, .size = 5},
+        {.kind = DL_HEAD_NOTICE, .id = 1, .tag = 2},
+        {.kind = DL_HEAD_NOTICE, .id = 1, .tag = -1},
+        {.kind = DL_HEAD_NOTICE, .id = 0, .tag = 1},
+        {.kind = DL_HEAD_NOTICE, .id = 1, .tag = 1, .size = DL_ERROR_TEXT_SIZE},
+        {.kind = DL_HEAD_NOTICE, .id = 1, .tag = 1, .size = 5},
     };
 
     papers_init(&all, 2);
@@ -161,9 +163,9 @@ CHECK_CASE(malformed_notices_are_ignored)
     call_with(&all, (dl_bytes){(const uint8_t *)"no head", 7});
     /* Callers are served in their order, so this one shows that all were served. */
     tell(&all, 1, DL_CLOSED, "", 3);
-    CHECK_STATUS(hear(&all.news[0], 3), DL_PEER_LOST);
+    CHECK_STATUS(hear(&all.notices[0], 3), DL_PEER_LOST);
     CHECK_TEXT(dl_last_error()->text, "rank 1 (pid 101 on host h) left the group");
-    CHECK_OK(dl_news_check(&all.news[0], 2));
+    CHECK_OK(dl_notices_check(&all.notices[0], 2));
     papers_fini(&all);
 }
 
@@ -177,7 +179,7 @@ CHECK_CASE(telling_takes_no_listener)
     dl_listener_fini(&all.traffics.listeners[1]);
     tell(&all, 0, DL_PEER_LOST, "gone", 1);
     CHECK(dl_now() - start < PATIENCE);
-    CHECK_STATUS(hear(&all.news[2], 1), DL_PEER_LOST);
+    CHECK_STATUS(hear(&all.notices[2], 1), DL_PEER_LOST);
     papers_fini(&all);
 }
 
@@ -197,7 +199,7 @@ busy_address(int held[2])
     return here;
 }
 
-/* More ranks than get the news at a time, and the first of them do not answer. */
+/* More ranks than get a notice at a time, and the first of them do not answer. */
 CHECK_CASE(any_number_of_ranks_is_reported)
 {
     enum { MANY = 70 };
@@ -210,9 +212,9 @@ CHECK_CASE(any_number_of_ranks_is_reported)
     for (int rank = 1; rank < MANY / 2; rank++) {
         all.traffics.ways[rank].addresses[0] = busy;
     }
-    dl_news_notify(&all.news[0], &message, 1, dl_deadline_after(DL_SECOND));
+    dl_notices_notify(&all.notices[0], &message, 1, dl_deadline_after(DL_SECOND));
     for (int rank = MANY / 2; rank < MANY; rank++) {
-        CHECK_STATUS(hear(&all.news[rank], 1), DL_PEER_LOST);
+        CHECK_STATUS(hear(&all.notices[rank], 1), DL_PEER_LOST);
     }
     close(held[0]);
     close(held[1]);
@@ -225,9 +227,9 @@ ignore(int number)
     (void)number;
 }
 
-/* Signals of the program, as from a profiler, do not end the sending of news before its
+/* Signals of the program, as from a profiler, do not end the sending of notices before its
  * deadline. */
-CHECK_CASE(signals_cost_no_news)
+CHECK_CASE(signals_cost_no_notice)
 {
     papers all;
     struct sigaction action = {.sa_handler = ignore};
@@ -243,7 +245,7 @@ CHECK_CASE(signals_cost_no_news)
     CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
     CHECK(timer_settime(timer, 0, &often, NULL) == 0);
     int64_t start = dl_now();
-    dl_news_notify(&all.news[0], &message, 1, dl_deadline_after(DL_SECOND / 4));
+    dl_notices_notify(&all.notices[0], &message, 1, dl_deadline_after(DL_SECOND / 4));
     CHECK(dl_now() - start >= DL_SECOND / 4);
     timer_delete(timer);
     close(held[0]);
@@ -290,23 +292,23 @@ CHECK_CASE(a_probe_shows_whether_a_process_lives)
     traffics_fini(&all);
 }
 
-CHECK_CASE(zeroed_probes_and_news_watch_no_rank)
+CHECK_CASE(zeroed_probes_and_notices_watch_no_rank)
 {
     dl_probes probes = {0};
-    dl_news news = {0};
+    dl_notices notices = {0};
 
     CHECK_OK(dl_probes_poll(&probes, 1, 1));
-    CHECK_OK(dl_news_check(&news, 1));
-    CHECK_OK(dl_news_watch(&news, 1));
+    CHECK_OK(dl_notices_check(&notices, 1));
+    CHECK_OK(dl_notices_watch(&notices, 1));
     dl_probes_fini(&probes);
-    dl_news_fini(&news);
+    dl_notices_fini(&notices);
 }
 
 /* A notice whose status is none comes from another version, or is damaged. */
 CHECK_CASE(a_notice_without_a_failure_is_one)
 {
     dl_peer peer = {.pid = 7, .host = "h"};
-    dl_head head = {.kind = DL_HEAD_FAREWELL, .root = DL_OK, .size = 2};
+    dl_head head = {.kind = DL_HEAD_NOTICE, .root = DL_OK, .size = 2};
 
     CHECK_STATUS(dl_failure_notice_fail(&peer, 3, &head, (const uint8_t *)"ok"),
                  DL_PROTOCOL);

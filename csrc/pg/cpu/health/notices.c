@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/cpu/health/news.h"
+#include "pg/cpu/health/notices.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -13,41 +13,43 @@
  * limited. */
 #define BATCH 32
 
-/* Values of the head's `detail`.  The process of the rank that the news is about has
+/* Values of the head's `detail`.  The process of the rank that the notice is about has
  * ended. */
 #define HAS_ENDED 1
 /* The rank has not given up yet, and may not give up at all. */
 #define IS_EXPECTED_TIMEOUT 2
 
 dl_status
-dl_news_init(dl_news *news, const dl_news_options *options)
+dl_notices_init(dl_notices *notices, const dl_notices_options *options)
 {
-    *news = (dl_news){.options = *options, .fork_generation = dl_fork_generation()};
-    news->has_ended = calloc((size_t)options->layout->size, sizeof *news->has_ended);
-    if (news->has_ended == NULL) {
+    *notices =
+        (dl_notices){.options = *options, .fork_generation = dl_fork_generation()};
+    notices->has_ended =
+        calloc((size_t)options->layout->size, sizeof *notices->has_ended);
+    if (notices->has_ended == NULL) {
         return dl_fail_no_memory();
     }
-    pthread_mutex_init(&news->lock, NULL);
+    pthread_mutex_init(&notices->lock, NULL);
     return DL_OK;
 }
 
 void
-dl_news_fini(dl_news *news)
+dl_notices_fini(dl_notices *notices)
 {
-    if (news->has_ended == NULL) {
+    if (notices->has_ended == NULL) {
         return;
     }
-    if (news->fork_generation == dl_fork_generation()) {
-        dl_transport_close(&news->transport);
+    if (notices->fork_generation == dl_fork_generation()) {
+        dl_transport_close(&notices->transport);
     }
-    free(news->has_ended);
-    pthread_mutex_destroy(&news->lock);
-    *news = (dl_news){0};
+    free(notices->has_ended);
+    pthread_mutex_destroy(&notices->lock);
+    *notices = (dl_notices){0};
 }
 
-/* Returns the error that describes the news, and keeps the thread's last error. */
+/* Returns the error that describes the notice, and keeps the thread's last error. */
 static dl_error
-error_of(const dl_news *self, int rank, const dl_head *head)
+error_of(const dl_notices *self, int rank, const dl_head *head)
 {
     dl_error before = *dl_last_error();
 
@@ -61,7 +63,7 @@ error_of(const dl_news *self, int rank, const dl_head *head)
 /* The failure with the lowest operation counts: an operation after it cannot have
  * begun. */
 static void
-note_locked(dl_news *self, const dl_head *head)
+note_locked(dl_notices *self, const dl_head *head)
 {
     const dl_layout *layout = self->options.layout;
     int rank = (int)head->tag;
@@ -85,10 +87,10 @@ note_locked(dl_news *self, const dl_head *head)
     }
 }
 
-/* Reads from the connection.  Returns true when the connection can be closed: the news
- * is complete, the peer has closed, or the bytes are not news. */
+/* Reads from the connection.  Returns true when the connection can be closed: the
+ * notice is complete, the peer has closed, or the bytes are no notice. */
 static bool
-hear_locked(dl_news *self)
+hear_locked(dl_notices *self)
 {
     struct iovec room = {self->bytes + self->got, sizeof self->bytes - self->got};
     size_t got = 0;
@@ -103,20 +105,20 @@ hear_locked(dl_news *self)
     if (self->got < DL_HEAD_SIZE) {
         return has_ended;
     }
-    bool is_news = dl_head_take(self->bytes, &head) && head.kind == DL_HEAD_FAREWELL
-                   && head.size < DL_ERROR_TEXT_SIZE;
-    bool is_whole = is_news && self->got >= DL_HEAD_SIZE + head.size;
+    bool is_notice = dl_head_take(self->bytes, &head) && head.kind == DL_HEAD_NOTICE
+                     && head.size < DL_ERROR_TEXT_SIZE;
+    bool is_whole = is_notice && self->got >= DL_HEAD_SIZE + head.size;
     if (is_whole) {
         note_locked(self, &head);
     }
-    return is_whole || !is_news || has_ended;
+    return is_whole || !is_notice || has_ended;
 }
 
-/* Takes in all news that has arrived. */
+/* Takes in all notices that have arrived. */
 static void
-hear_all_locked(dl_news *self)
+take_in_locked(dl_notices *self)
 {
-    const dl_news_options *options = &self->options;
+    const dl_notices_options *options = &self->options;
     dl_hello contents = {
         .group = options->group_name,
         .caller = -1,
@@ -138,71 +140,71 @@ hear_all_locked(dl_news *self)
 }
 
 dl_status
-dl_news_check(dl_news *news, uint64_t sequence)
+dl_notices_check(dl_notices *notices, uint64_t sequence)
 {
     dl_status status = DL_OK;
 
-    if (news->has_ended == NULL) {
+    if (notices->has_ended == NULL) {
         return DL_OK;
     }
-    pthread_mutex_lock(&news->lock);
-    hear_all_locked(news);
-    if (news->sequence != 0 && news->sequence <= sequence) {
-        status = dl_rethrow(&news->error);
+    pthread_mutex_lock(&notices->lock);
+    take_in_locked(notices);
+    if (notices->sequence != 0 && notices->sequence <= sequence) {
+        status = dl_rethrow(&notices->error);
     }
-    pthread_mutex_unlock(&news->lock);
+    pthread_mutex_unlock(&notices->lock);
     return status;
 }
 
 dl_status
-dl_news_late(dl_news *news, uint64_t sequence, int *leader)
+dl_notices_late(dl_notices *notices, uint64_t sequence, int *leader)
 {
     dl_status status = DL_OK;
 
-    if (news->has_ended == NULL) {
+    if (notices->has_ended == NULL) {
         return DL_OK;
     }
-    pthread_mutex_lock(&news->lock);
-    hear_all_locked(news);
-    if (news->late_sequence == sequence) {
-        *leader = news->late_rank;
-        status = dl_rethrow(&news->late_error);
+    pthread_mutex_lock(&notices->lock);
+    take_in_locked(notices);
+    if (notices->late_sequence == sequence) {
+        *leader = notices->late_rank;
+        status = dl_rethrow(&notices->late_error);
     }
-    pthread_mutex_unlock(&news->lock);
+    pthread_mutex_unlock(&notices->lock);
     return status;
 }
 
 void
-dl_news_poll(dl_news *news)
+dl_notices_poll(dl_notices *notices)
 {
-    if (news->has_ended != NULL) {
-        pthread_mutex_lock(&news->lock);
-        hear_all_locked(news);
-        pthread_mutex_unlock(&news->lock);
+    if (notices->has_ended != NULL) {
+        pthread_mutex_lock(&notices->lock);
+        take_in_locked(notices);
+        pthread_mutex_unlock(&notices->lock);
     }
 }
 
 dl_status
-dl_news_watch(dl_news *news, int rank)
+dl_notices_watch(dl_notices *notices, int rank)
 {
     char peer[DL_PEER_TEXT_SIZE];
     dl_status status = DL_OK;
 
-    if (news->has_ended == NULL) {
+    if (notices->has_ended == NULL) {
         return DL_OK;
     }
-    pthread_mutex_lock(&news->lock);
-    dl_peer_describe(&news->options.peers[rank], rank, peer);
-    if (news->options.processes != NULL
-        && dl_process_has_ended(news->options.processes[rank])) {
+    pthread_mutex_lock(&notices->lock);
+    dl_peer_describe(&notices->options.peers[rank], rank, peer);
+    if (notices->options.processes != NULL
+        && dl_process_has_ended(notices->options.processes[rank])) {
         status = dl_fail(DL_PEER_LOST, "%s exited or was killed", peer);
-    } else if (news->has_ended[rank]) {
-        bool is_named = strstr(news->error.text, peer) != NULL;
-        status = is_named ? dl_fail(DL_PEER_LOST, "%s", news->error.text)
+    } else if (notices->has_ended[rank]) {
+        bool is_named = strstr(notices->error.text, peer) != NULL;
+        status = is_named ? dl_fail(DL_PEER_LOST, "%s", notices->error.text)
                           : dl_fail(DL_PEER_LOST, "%s gave up: %.1800s", peer,
-                                    news->error.text);
+                                    notices->error.text);
     }
-    pthread_mutex_unlock(&news->lock);
+    pthread_mutex_unlock(&notices->lock);
     return status;
 }
 
@@ -256,7 +258,7 @@ send_round(round *self, dl_deadline deadline)
 }
 
 static void
-add_connection(round *self, const dl_news_options *options, int rank)
+add_connection(round *self, const dl_notices_options *options, int rank)
 {
     dl_link_options link = {
         .group = options->group_name,
@@ -293,7 +295,8 @@ is_receiver(const dl_layout *layout, int rank, bool is_for_leaders)
 /* Each batch has its share of the time that is left, so that ranks that do not answer
  * do not use up the time of the others. */
 static void
-send_to_all(const dl_news *self, round *made, bool is_for_leaders, dl_deadline deadline)
+send_to_all(const dl_notices *self, round *made, bool is_for_leaders,
+            dl_deadline deadline)
 {
     const dl_layout *layout = self->options.layout;
     int left = 0;
@@ -317,8 +320,8 @@ send_to_all(const dl_news *self, round *made, bool is_for_leaders, dl_deadline d
 /* Best effort: a rank that is not reached fails at its deadline.  Several threads may
  * call this at a time. */
 static void
-send_news(const dl_news *self, dl_head head, const dl_error *message,
-          dl_deadline deadline)
+send_notice(const dl_notices *self, dl_head head, const dl_error *message,
+            dl_deadline deadline)
 {
     dl_error before = *dl_last_error();
     round *made = calloc(1, sizeof *made);
@@ -335,38 +338,38 @@ send_news(const dl_news *self, dl_head head, const dl_error *message,
 }
 
 void
-dl_news_notify(dl_news *news, const dl_error *message, uint64_t sequence,
-               dl_deadline deadline)
+dl_notices_notify(dl_notices *notices, const dl_error *message, uint64_t sequence,
+                  dl_deadline deadline)
 {
     dl_head head = dl_failure_notice_head(message);
 
-    if (news->has_ended != NULL) {
+    if (notices->has_ended != NULL) {
         head.id = sequence;
-        head.tag = news->options.layout->rank;
-        send_news(news, head, message, deadline);
+        head.tag = notices->options.layout->rank;
+        send_notice(notices, head, message, deadline);
     }
 }
 
 void
-dl_news_announce_timeout(dl_news *news, const dl_error *message, uint64_t sequence,
-                         dl_deadline deadline)
+dl_notices_announce_timeout(dl_notices *notices, const dl_error *message,
+                            uint64_t sequence, dl_deadline deadline)
 {
     dl_head head = dl_failure_notice_head(message);
 
     head.id = sequence;
-    head.tag = news->options.layout->rank;
+    head.tag = notices->options.layout->rank;
     head.detail = IS_EXPECTED_TIMEOUT;
-    send_news(news, head, message, deadline);
+    send_notice(notices, head, message, deadline);
 }
 
 void
-dl_news_notify_ended(dl_news *news, int rank, const dl_error *message,
-                     uint64_t sequence, dl_deadline deadline)
+dl_notices_notify_ended(dl_notices *notices, int rank, const dl_error *message,
+                        uint64_t sequence, dl_deadline deadline)
 {
     dl_head head = dl_failure_notice_head(message);
 
     head.id = sequence;
     head.tag = rank;
     head.detail = HAS_ENDED;
-    send_news(news, head, message, deadline);
+    send_notice(notices, head, message, deadline);
 }

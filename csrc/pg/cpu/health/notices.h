@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * News: failure notices between ranks of different hosts outside of the links.  Each is
+ * Failure notices between ranks of different hosts outside of the links.  Each is
  * sent over a connection of its own, which carries one frame and is then closed.  A
  * link delivers a failure notice only to a connected rank, and only when that rank
  * reads the link; a rank that waits for its own host, or that has no links, is reached
- * by news.  The rank at which a failure occurs informs all ranks of other hosts; a rank
+ * by these.  The rank at which a failure occurs informs all ranks of other hosts; a rank
  * that has learned of the failure from another one does not pass it on. */
-#ifndef DISTLITE_PG_CPU_HEALTH_NEWS_H
-#define DISTLITE_PG_CPU_HEALTH_NEWS_H
+#ifndef DISTLITE_PG_CPU_HEALTH_NOTICES_H
+#define DISTLITE_PG_CPU_HEALTH_NOTICES_H
 
 #include <pthread.h>
 
@@ -15,20 +15,20 @@
 #include "pg/cpu/layout.h"
 #include "pg/cpu/tcp/link.h"
 
-/* All pointers are borrowed, and outlive the dl_news. */
-typedef struct dl_news_options {
+/* All pointers are borrowed, and outlive the dl_notices. */
+typedef struct dl_notices_options {
     const char *group_name;
     const dl_layout *layout;
     const dl_peer *peers;         /* by rank */
     const dl_way *ways;           /* by rank */
-    dl_process *const *processes; /* by rank; set as ended when news says so; or NULL */
+    dl_process *const *processes; /* by rank; set as ended by a notice; or NULL */
     dl_listener *listener;
-} dl_news_options;
+} dl_notices_options;
 
-/* The news that this rank has received.  Zeroed memory is valid: it never has news, and
- * dl_news_fini() accepts it. */
-typedef struct dl_news {
-    dl_news_options options; /* fixed after init */
+/* The notices that this rank has received.  Zeroed memory is valid: it never has one, and
+ * dl_notices_fini() accepts it. */
+typedef struct dl_notices {
+    dl_notices_options options; /* fixed after init */
     uint32_t fork_generation;
     pthread_mutex_t lock;
     /* guarded by lock */
@@ -41,43 +41,43 @@ typedef struct dl_news {
     int late_rank;          /* a leader of another host */
     dl_error late_error;    /* what it is going to give up with */
     uint8_t bytes[DL_FAILURE_NOTICE_SIZE];
-} dl_news;
+} dl_notices;
 
-dl_status dl_news_init(dl_news *news, const dl_news_options *options);
-void dl_news_fini(dl_news *news);
+dl_status dl_notices_init(dl_notices *notices, const dl_notices_options *options);
+void dl_notices_fini(dl_notices *notices);
 
 /* Returns DL_OK, or the error that ended operation `sequence` or an earlier one on
- * another host.  Takes in pending news first.  Does not block; may be called from any
+ * another host.  Takes in pending notices first.  Does not block; may be called from any
  * thread. */
-dl_status dl_news_check(dl_news *news, uint64_t sequence);
+dl_status dl_notices_check(dl_notices *notices, uint64_t sequence);
 
 /* Returns DL_OK, or the error with which the leader of another host is going to give up
  * operation `sequence` at its deadline; `*leader` is that rank.  For a rank whose own
  * deadline has come first.  Does not block; may be called from any thread. */
-dl_status dl_news_late(dl_news *news, uint64_t sequence, int *leader);
+dl_status dl_notices_late(dl_notices *notices, uint64_t sequence, int *leader);
 
-/* Takes in the news that has arrived, without blocking.  May be called from any
+/* Takes in the notices that have arrived, without blocking.  May be called from any
  * thread. */
-void dl_news_poll(dl_news *news);
+void dl_notices_poll(dl_notices *notices);
 
 /* Returns DL_PEER_LOST if the process of `rank` is known to have ended, or if `rank` is
- * known to have given up the group.  Takes in no news itself. */
-dl_status dl_news_watch(dl_news *news, int rank);
+ * known to have given up the group.  Takes in no notice itself. */
+dl_status dl_notices_watch(dl_notices *notices, int rank);
 
 /* Informs all ranks of other hosts that this one takes no part in operation `sequence`
- * or any later one.  Best effort: returns once the news is sent, or at the deadline.
+ * or any later one.  Best effort: returns once the notices are sent, or at the deadline.
  * Keeps the thread's last error.  May be called from any thread. */
-void dl_news_notify(dl_news *news, const dl_error *message, uint64_t sequence,
-                    dl_deadline deadline);
+void dl_notices_notify(dl_notices *notices, const dl_error *message, uint64_t sequence,
+                       dl_deadline deadline);
 
 /* Sends the leaders of the other hosts the error with which this leader is going to
- * give up operation `sequence`.  Otherwise as dl_news_notify(). */
-void dl_news_announce_timeout(dl_news *news, const dl_error *message, uint64_t sequence,
-                              dl_deadline deadline);
+ * give up operation `sequence`.  Otherwise as dl_notices_notify(). */
+void dl_notices_announce_timeout(dl_notices *notices, const dl_error *message,
+                                 uint64_t sequence, dl_deadline deadline);
 
-/* As dl_news_notify(), about `rank` of this host, whose process has ended according to
+/* As dl_notices_notify(), about `rank` of this host, whose process has ended according to
  * this host's kernel. */
-void dl_news_notify_ended(dl_news *news, int rank, const dl_error *message,
-                          uint64_t sequence, dl_deadline deadline);
+void dl_notices_notify_ended(dl_notices *notices, int rank, const dl_error *message,
+                             uint64_t sequence, dl_deadline deadline);
 
 #endif
