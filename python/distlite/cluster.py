@@ -39,7 +39,7 @@ LAUNCHERS = {
     "Slurm": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""),
 }
 
-# Ports of the stores that this process serves, by meeting file: a second default group
+# Ports of the stores that this process serves, by rendezvous file: a second default group
 # uses the first one's store.
 _ports: dict[str, int] = {}
 
@@ -151,7 +151,7 @@ def store_of_host(member: Member, timeout: timedelta, use_libuv: bool) -> TCPSto
     the job's launcher."""
     from ._C import TCPStore
 
-    path = _meeting_file(member)
+    path = _rendezvous_file(member)
     size = member.world_size
     if member.rank != 0:
         port = _ports.get(path) or _read_port(path, member, timeout.total_seconds())
@@ -173,7 +173,7 @@ def store_of_host(member: Member, timeout: timedelta, use_libuv: bool) -> TCPSto
     return store
 
 
-def _meeting_file(member: Member) -> str:
+def _rendezvous_file(member: Member) -> str:
     # Named after the nearest ancestor that is not itself a rank: the launcher.
     pid = os.getppid()
     mark = f"{member.variable}=".encode()

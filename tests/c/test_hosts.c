@@ -74,7 +74,7 @@ make_rank(world *all, int rank)
     if (locals > 1) {
         hosts->board = &boards->boards[local_rank];
         hosts->board->options.names = dl_layout_ranks(layout, layout->host);
-        hosts->board->options.meetings = DL_HOSTS_MEETINGS;
+        hosts->board->options.phases = DL_HOSTS_PHASES;
         CHECK_OK(dl_exchange_init(&all->exchanges[rank], hosts->board));
         hosts->exchange = &all->exchanges[rank];
     }

@@ -437,7 +437,7 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
         .processes = self->local_processes,
         .views = &self->views,
         .names = dl_layout_ranks(layout, layout->host),
-        .meetings = dl_cpu_has_hosts(self) ? DL_HOSTS_MEETINGS : 1,
+        .phases = dl_cpu_has_hosts(self) ? DL_HOSTS_PHASES : 1,
         .elsewhere = dl_cpu_has_hosts(self) ? dl_hosts_check_others : NULL,
         .announce_timeout = dl_cpu_has_hosts(self) && dl_layout_leads(layout)
                                 ? dl_hosts_announce_others_timeout
@@ -541,7 +541,7 @@ borrow(dl_cpu_backend *self, dl_deadline deadline)
     return status;
 }
 
-/* Makes a group out of another one, without a meeting. */
+/* Makes a group out of another one, without a rendezvous. */
 static dl_status
 make_from_origin(dl_cpu_backend *self, const dl_backend_options *options,
                  dl_deadline deadline)

@@ -86,7 +86,7 @@ end_operation(dl_cpu_backend *self, const dl_op_context *op, dl_status status)
 {
     if (status != DL_OK && self->size > 1) {
         dl_board_break(&self->board, dl_cpu_has_hosts(self)
-                                         ? dl_hosts_meeting_of(&self->hosts, op)
+                                         ? dl_hosts_phase_of(&self->hosts, op)
                                          : op);
     }
     if (status != DL_OK && dl_cpu_has_hosts(self)) {

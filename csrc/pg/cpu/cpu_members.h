@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What a group takes from the roster that it is made from: its members, and the request
- * for memory of this host's ranks, if it is made without a meeting. */
+ * for memory of this host's ranks, if it is made without a rendezvous. */
 #ifndef DISTLITE_PG_CPU_CPU_MEMBERS_H
 #define DISTLITE_PG_CPU_CPU_MEMBERS_H
 

@@ -27,7 +27,7 @@ dl_cpu_end_calls(dl_roster *roster, const char *group_name, const dl_error *mess
 }
 
 /* A refusal informs the other ranks of a group that this one cannot make its backend.
- * Before the meeting they wait in the store.  After it, and in groups made out of
+ * Before the rendezvous they wait in the store.  After it, and in groups made out of
  * another one, which do not meet, they wait at the board and at links, where they find
  * that this rank has aborted.  The members are computed anew, because this rank's
  * backend may be incomplete. */

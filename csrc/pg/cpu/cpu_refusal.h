@@ -7,7 +7,7 @@
 #include "pg/cpu/roster.h"
 #include "pg/cpu/shm/segment.h"
 
-/* As dl_cpu_backend_refuse(), which has neither: `roster` is NULL before the meeting,
+/* As dl_cpu_backend_refuse(), which has neither: `roster` is NULL before the rendezvous,
  * and `segment` is this rank's memory of the group, empty if it has none. */
 void dl_cpu_refuse(const dl_backend_options *options, dl_roster *roster,
                    const dl_segment *segment);

@@ -2,11 +2,11 @@
  *
  * A roster is the set of ranks that once met through a store, with what this process
  * needs to reach them.  The group that met and all groups made out of it share the
- * roster, and it exists until the last of them ends.  Those groups need no meeting:
+ * roster, and it exists until the last of them ends.  Those groups need no rendezvous:
  * their members are known, their memory comes out of the arena, and ranks of other
  * hosts are called when they are needed.
  *
- * In a meeting, the ranks of each host join over its memory.  Then the hosts' leaders
+ * In a rendezvous, the ranks of each host join over its memory.  Then the hosts' leaders
  * greet those with which they will exchange small arrays, log2(hosts) each way, so that
  * a network that does not work is detected here. */
 #ifndef DISTLITE_PG_CPU_ROSTER_H

@@ -499,7 +499,7 @@ dl_device_run(dl_group *group, const dl_op *op)
     return status;
 }
 
-/* For callers whose first operation should not pay for the meeting, or who want its
+/* For callers whose first operation should not pay for the rendezvous, or who want its
  * failure at once. */
 dl_status
 dl_device_connect(dl_group *group, int index, dl_deadline deadline)

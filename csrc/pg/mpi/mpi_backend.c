@@ -12,7 +12,7 @@
 #include "pg/mpi/mpi_state.h"
 
 /* MPI moves blocks of so many bytes or more: below, the CPU backend moves them sooner over
- * TCP than all MPIs that were measured, and the meeting before takes more than a tenth of
+ * TCP than all MPIs that were measured, and the barrier before takes more than a tenth of
  * the time. */
 #define LEAST ((size_t)512 << 10)
 

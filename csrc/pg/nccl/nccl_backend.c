@@ -151,7 +151,7 @@ check_device(const nccl_backend *self, int device)
 /* Makes a communicator, unless there is one, and has it watched.  Called with the
  * device current. */
 static dl_status
-make_comm(nccl_backend *self, const dl_nccl_meeting *meeting, dl_deadline deadline,
+make_comm(nccl_backend *self, const dl_nccl_rendezvous *place, dl_deadline deadline,
           dl_nccl_comm **comm)
 {
     dl_nccl_comm *made;
@@ -159,7 +159,7 @@ make_comm(nccl_backend *self, const dl_nccl_meeting *meeting, dl_deadline deadli
     if (*comm != NULL) {
         return DL_OK;
     }
-    DL_TRY(dl_nccl_comm_meet(self->watch, meeting, deadline, &made));
+    DL_TRY(dl_nccl_comm_meet(self->watch, place, deadline, &made));
     DL_TRY(dl_nccl_watch_comm(self->watch, made));
     *comm = made;
     return DL_OK;
@@ -168,7 +168,7 @@ make_comm(nccl_backend *self, const dl_nccl_meeting *meeting, dl_deadline deadli
 static dl_status
 meet_all(nccl_backend *self, int device, dl_deadline deadline)
 {
-    dl_nccl_meeting meeting = {
+    dl_nccl_rendezvous place = {
         .store = self->store,
         .key = "nccl/all",
         .rank = self->rank,
@@ -177,7 +177,7 @@ meet_all(nccl_backend *self, int device, dl_deadline deadline)
         .options = &self->options,
     };
 
-    return make_comm(self, &meeting, deadline, &self->comm);
+    return make_comm(self, &place, deadline, &self->comm);
 }
 
 /* Makes the communicator of this rank and `peer`; both use the same key, whichever of
@@ -189,7 +189,7 @@ meet_peer(nccl_backend *self, int peer, int device, dl_deadline deadline)
     int high = self->rank < peer ? peer : self->rank;
     int members[2] = {low, high};
     char key[64];
-    dl_nccl_meeting meeting = {
+    dl_nccl_rendezvous place = {
         .store = self->store,
         .key = key,
         .rank = self->rank == low ? 0 : 1,
@@ -200,7 +200,7 @@ meet_peer(nccl_backend *self, int peer, int device, dl_deadline deadline)
     };
 
     snprintf(key, sizeof key, "nccl/pair/%d-%d", low, high);
-    return make_comm(self, &meeting, deadline, &self->pairs[peer]);
+    return make_comm(self, &place, deadline, &self->pairs[peer]);
 }
 
 /* Returns the communicator of the batch, or NULL if it has not been made. */
@@ -521,11 +521,11 @@ split_entered(nccl_backend *self, const dl_device_split_args *wanted,
               dl_deadline deadline, nccl_backend *child)
 {
     char key[48];
-    dl_nccl_meeting meeting = {
+    dl_nccl_rendezvous place = {
         .store = self->store, .key = key, .rank = self->rank, .size = self->size};
     dl_nccl_split_args args = {
         .parent = self->comm,
-        .meeting = wanted->is_shrinking ? NULL : &meeting,
+        .place = wanted->is_shrinking ? NULL : &place,
         .is_shrinking = wanted->is_shrinking,
         /* A part without a backend of ours needs no communicator. */
         .color = child == NULL ? -1 : wanted->color,

@@ -34,46 +34,46 @@ static const char all_are_here[] = "all are here";
 static dl_bytes
 key_of(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
 {
-    const dl_nccl_meeting *meeting = context;
+    const dl_nccl_rendezvous *place = context;
 
-    snprintf(text, DL_RANK_KEY_SIZE, "%s/%d", meeting->key, rank);
+    snprintf(text, DL_RANK_KEY_SIZE, "%s/%d", place->key, rank);
     return dl_bytes_of(text);
 }
 
 static dl_status
-announce_rank(const dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_bytes key,
+announce_rank(const dl_nccl_watch *watch, const dl_nccl_rendezvous *place, dl_bytes key,
               dl_deadline deadline, dl_nccl_id *id)
 {
     dl_bytes value = DL_LITERAL("here");
 
-    if (id != NULL && meeting->rank == 0) {
+    if (id != NULL && place->rank == 0) {
         DL_TRY(dl_nccl_check(watch->nccl, watch->nccl->get_unique_id(id),
                              "ncclGetUniqueId"));
         value = (dl_bytes){(const uint8_t *)id, sizeof *id};
     }
-    return dl_store_set(meeting->store, key, value, deadline);
+    return dl_store_set(place->store, key, value, deadline);
 }
 
 static int
-rank_in_group(const dl_nccl_meeting *meeting, int rank)
+rank_in_group(const dl_nccl_rendezvous *place, int rank)
 {
-    return meeting->members == NULL ? rank : meeting->members[rank];
+    return place->members == NULL ? rank : place->members[rank];
 }
 
 /* Writes the outcome, or reads the one that another rank has written before.  `status`
  * is this rank's own outcome, with the thread's error; the result is what holds for
  * all. */
 static dl_status
-agree_on_outcome(const dl_nccl_meeting *meeting, dl_status status)
+agree_on_outcome(const dl_nccl_rendezvous *place, dl_status status)
 {
     dl_error error = *dl_last_error();
     char key[DL_RANK_KEY_SIZE], own[64];
     dl_buffer held = {0};
 
-    snprintf(key, sizeof key, "%s/outcome", meeting->key);
-    snprintf(own, sizeof own, "rank %d gave up", rank_in_group(meeting, meeting->rank));
+    snprintf(key, sizeof key, "%s/outcome", place->key);
+    snprintf(own, sizeof own, "rank %d gave up", rank_in_group(place, place->rank));
     dl_status asked =
-        dl_store_compare_set(meeting->store, dl_bytes_of(key), DL_LITERAL(""),
+        dl_store_compare_set(place->store, dl_bytes_of(key), DL_LITERAL(""),
                              dl_bytes_of(status == DL_OK ? all_are_here : own), &held,
                              dl_deadline_after(OUTCOME_PATIENCE));
     bool are_here = asked == DL_OK && held.size == strlen(all_are_here)
@@ -100,15 +100,14 @@ is_given_up(void *watch)
 
 /* Announces this rank and waits for all others; an abort of the group ends the wait. */
 static dl_status
-await_ranks(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
+await_ranks(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
             const dl_rank_keys *keys, dl_deadline deadline, dl_nccl_id *id)
 {
     dl_interrupt_set_own(is_given_up, watch);
     dl_status status =
-        announce_rank(watch, meeting, keys->keys[meeting->rank], deadline, id);
+        announce_rank(watch, place, keys->keys[place->rank], deadline, id);
     if (status == DL_OK) {
-        status =
-            dl_store_wait(meeting->store, keys->keys, (size_t)keys->size, deadline);
+        status = dl_store_wait(place->store, keys->keys, (size_t)keys->size, deadline);
     }
     dl_interrupt_set_own(NULL, NULL);
     if (status == DL_INTERRUPTED) {
@@ -116,21 +115,21 @@ await_ranks(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
         status = dl_nccl_watch_cause(watch);
         status = status == DL_OK ? dl_rethrow(&interrupt) : status;
     } else if (status == DL_TIMEOUT) {
-        status = dl_rank_keys_fail_absent(keys, meeting->store, "it", deadline);
+        status = dl_rank_keys_fail_absent(keys, place->store, "it", deadline);
     }
-    return agree_on_outcome(meeting, status);
+    return agree_on_outcome(place, status);
 }
 
 static dl_status
-take_id(const dl_nccl_meeting *meeting, dl_bytes key, dl_deadline deadline,
+take_id(const dl_nccl_rendezvous *place, dl_bytes key, dl_deadline deadline,
         dl_nccl_id *id)
 {
     dl_buffer value = {0};
-    dl_status status = dl_store_get(meeting->store, key, &value, deadline);
+    dl_status status = dl_store_get(place->store, key, &value, deadline);
 
     if (status == DL_OK && value.size != sizeof *id) {
         status =
-            dl_fail(DL_PROTOCOL, "the store holds no NCCL id under %s", meeting->key);
+            dl_fail(DL_PROTOCOL, "the store holds no NCCL id under %s", place->key);
     }
     if (status == DL_OK) {
         memcpy(id, value.data, sizeof *id);
@@ -140,18 +139,17 @@ take_id(const dl_nccl_meeting *meeting, dl_bytes key, dl_deadline deadline,
 }
 
 dl_status
-dl_nccl_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline deadline,
-             dl_nccl_id *id)
+dl_nccl_meet(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
+             dl_deadline deadline, dl_nccl_id *id)
 {
     dl_rank_keys keys;
 
-    DL_TRY(dl_rank_keys_init(&keys, meeting->size, key_of, meeting));
-    keys.names = meeting->members;
-    dl_status status = await_ranks(watch, meeting, &keys, deadline, id);
-    if (status == DL_OK && id != NULL && meeting->rank > 0) {
+    DL_TRY(dl_rank_keys_init(&keys, place->size, key_of, place));
+    keys.names = place->members;
+    dl_status status = await_ranks(watch, place, &keys, deadline, id);
+    if (status == DL_OK && id != NULL && place->rank > 0) {
         /* The id is in the store already, but the deadline may just have passed. */
-        status =
-            take_id(meeting, keys.keys[0], dl_deadline_after(OUTCOME_PATIENCE), id);
+        status = take_id(place, keys.keys[0], dl_deadline_after(OUTCOME_PATIENCE), id);
     }
     dl_rank_keys_fini(&keys);
     return status;
@@ -567,46 +565,45 @@ making_new(dl_nccl_watch *watch, const dl_device_options *options, dl_deadline d
 }
 
 static dl_status
-meet_and_make(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
+meet_and_make(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
               dl_deadline deadline, dl_nccl_comm **comm)
 {
     /* Zeroed, because old libraries do not write all of it. */
     dl_nccl_id id = {{0}};
     dl_nccl_comm *made;
 
-    DL_TRY(dl_nccl_meet(watch, meeting, deadline, &id));
-    making *self = making_new(watch, meeting->options, deadline);
+    DL_TRY(dl_nccl_meet(watch, place, deadline, &id));
+    making *self = making_new(watch, place->options, deadline);
     if (self == NULL) {
         return DL_NO_MEMORY;
     }
-    dl_status status = begin_comm(watch, meeting->options, meeting->device, &made);
+    dl_status status = begin_comm(watch, place->options, place->device, &made);
     if (status != DL_OK) {
         atomic_store(&self->references, 1);
         making_unref(self);
         return status;
     }
-    made->rank = meeting->rank;
-    made->size = meeting->size;
+    made->rank = place->rank;
+    made->size = place->size;
     self->id = id;
     self->comm = made;
     return make_comm(self, comm);
 }
 
 dl_status
-dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
+dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
                   dl_deadline deadline, dl_nccl_comm **comm)
 {
-    dl_nccl_expected expected = {.peer = meeting->members == NULL
-                                             ? DL_ANY_RANK
-                                             : meeting->members[1 - meeting->rank]};
+    dl_nccl_expected expected = {
+        .peer = place->members == NULL ? DL_ANY_RANK : place->members[1 - place->rank]};
 
     dl_nccl_watch_expect(watch, &expected);
-    dl_status status = meet_and_make(watch, meeting, deadline, comm);
+    dl_status status = meet_and_make(watch, place, deadline, comm);
     dl_nccl_watch_unexpect(&expected);
     return status == DL_OK
                ? DL_OK
                : dl_fail_while("creating the NCCL communicator of %s on cuda:%d",
-                               watch->label, meeting->device);
+                               watch->label, place->device);
 }
 
 static dl_status
@@ -649,8 +646,8 @@ meet_and_split(dl_nccl_watch *watch, const dl_nccl_split_args *wanted,
                dl_deadline deadline, dl_nccl_comm **comm)
 {
     DL_TRY(check_version(watch, wanted));
-    if (wanted->meeting != NULL) {
-        DL_TRY(dl_nccl_meet(watch, wanted->meeting, deadline, NULL));
+    if (wanted->place != NULL) {
+        DL_TRY(dl_nccl_meet(watch, wanted->place, deadline, NULL));
     }
     making *self = making_new(watch, wanted->options, deadline);
     if (self == NULL) {

@@ -21,7 +21,7 @@
 #include "pg/nccl/nccl_watch.h"
 #include "store/store.h"
 
-typedef struct dl_nccl_meeting {
+typedef struct dl_nccl_rendezvous {
     dl_store *store;
     const char *key; /* identifies this communicator; the same on all of its ranks */
     int rank;
@@ -29,17 +29,17 @@ typedef struct dl_nccl_meeting {
     const int *members; /* by rank, the rank in the group; NULL if equal */
     int device;
     const dl_device_options *options;
-} dl_nccl_meeting;
+} dl_nccl_rendezvous;
 
 /* Meets the other ranks and fills in the id, unless that is NULL.  DL_TIMEOUT names the
  * ranks that have not come, or the one that gave up before all had come.  If the group
  * is aborted meanwhile, it fails with the watch's cause. */
-dl_status dl_nccl_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
+dl_status dl_nccl_meet(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
                        dl_deadline deadline, dl_nccl_id *id);
 
-/* Makes the communicator of the ranks of `meeting`.  The caller owns a reference to
+/* Makes the communicator of the ranks of `place`.  The caller owns a reference to
  * `*comm`, which is not watched yet. */
-dl_status dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
+dl_status dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
                             dl_deadline deadline, dl_nccl_comm **comm);
 
 /* How a communicator is split.  Splitting: this rank goes into the part of its
@@ -47,7 +47,7 @@ dl_status dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting
  * ranks but the excluded ones form the new communicator. */
 typedef struct dl_nccl_split_args {
     dl_nccl_comm *parent;
-    const dl_nccl_meeting *meeting; /* of all its ranks; NULL if some may be dead */
+    const dl_nccl_rendezvous *place; /* of all its ranks; NULL if some may be dead */
     bool is_shrinking;
     int color;
     int key;

@@ -73,7 +73,7 @@ publish_failure(dl_ucc_backend *self, const dl_op_context *op)
 /* Notes a lost rank and publishes a failure: a rank of another host may already know
  * enough to continue, and learns of the failure from the store. */
 static dl_status
-end_meeting(dl_ucc_backend *self, const dl_op_context *op, dl_status status)
+end_cpu_part(dl_ucc_backend *self, const dl_op_context *op, dl_status status)
 {
     note_loss(self, status);
     if (status != DL_OK) {
@@ -86,7 +86,7 @@ dl_status
 dl_ucc_meet(dl_ucc_backend *self, const dl_op_context *op)
 {
     DL_TRY(check_admitted(self));
-    return end_meeting(
+    return end_cpu_part(
         self, op, dl_backend_run(self->pair.cpu, op, &(dl_call){.op = DL_BARRIER}));
 }
 
@@ -97,7 +97,7 @@ dl_ucc_scan(dl_backend *backend, const dl_op_context *op, const dl_call *call)
     dl_ucc_backend *self = dl_ucc_self(backend);
 
     DL_TRY(check_admitted(self));
-    return end_meeting(self, op, dl_backend_run(self->pair.cpu, op, call));
+    return end_cpu_part(self, op, dl_backend_run(self->pair.cpu, op, call));
 }
 
 /* Writes one number per rank: the sizes of a list, or the size of a single block at
@@ -179,7 +179,7 @@ dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
     dl_call call = dl_call_all_gather(&blocks[self->rank], blocks);
     put_side(from, self->size, root, call.tensor.data);
     put_side(to, self->size, root, (uint64_t *)call.tensor.data + count);
-    status = end_meeting(self, op, dl_backend_run(self->pair.cpu, op, &call));
+    status = end_cpu_part(self, op, dl_backend_run(self->pair.cpu, op, &call));
     if (status == DL_OK) {
         status = compare_sizes(self, op, rows);
     }

@@ -401,13 +401,13 @@ flush(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywo
 }
 
 /* A function that all ranks call together. */
-typedef struct meeting_form {
+typedef struct fence_form {
     dlpy_signature signature;
     dl_status (*function)(dl_window *, dl_deadline);
-} meeting_form;
+} fence_form;
 
 static PyObject *
-meet(PyObject *object, const meeting_form *form, dlpy_call given)
+call_fence(PyObject *object, const fence_form *form, dlpy_call given)
 {
     PyObject *values[1];
     dl_deadline deadline;
@@ -426,10 +426,10 @@ meet(PyObject *object, const meeting_form *form, dlpy_call given)
                   status == DL_OK && PyErr_Occurred() ? DL_INTERRUPTED : status);
 }
 
-DLPY_BUILTIN(fence, "fence", meet, meeting_form, .signature.names = {"timeout"},
+DLPY_BUILTIN(fence, "fence", call_fence, fence_form, .signature.names = {"timeout"},
              .function = dl_window_fence)
-DLPY_BUILTIN(close_window, "close", meet, meeting_form, .signature.names = {"timeout"},
-             .function = dl_window_close)
+DLPY_BUILTIN(close_window, "close", call_fence, fence_form,
+             .signature.names = {"timeout"}, .function = dl_window_close)
 
 static PyObject *
 end(PyObject *object, PyObject *Py_UNUSED(unused))

@@ -48,7 +48,7 @@ class Comparison:
         self._is_over.set()
 
     def difference(self) -> str:
-        """Returns how the lists differ, once the meeting has failed; "" if they do
+        """Returns how the lists differ, once the rendezvous has failed; "" if they do
         not."""
         self._thread.join(2 * _PATIENCE)
         self.stop()

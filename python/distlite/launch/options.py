@@ -132,7 +132,7 @@ def options_of(args: Namespace) -> Options:
         raise ValueError(f"--signals-to-handle: {error}") from None
     _refuse_classes(args)
     _set_binding(options, args)
-    _set_meeting_point(options, args)
+    _set_rendezvous(options, args)
     options.token = _token(getattr(args, "token", "env"), options.nnodes)
     options.tls = _tls(getattr(args, "tls", "env"))
     options.local_address = args.local_addr or ""
@@ -202,7 +202,7 @@ def _grace(args: Namespace) -> float:
     return seconds
 
 
-def _set_meeting_point(options: Options, args: Namespace) -> None:
+def _set_rendezvous(options: Options, args: Namespace) -> None:
     """Sets where the nodes meet, and how each gets its number."""
     backend, is_alone = args.rdzv_backend, options.nnodes == 1
     if backend not in ("static", "c10d"):

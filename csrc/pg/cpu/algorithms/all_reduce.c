@@ -89,14 +89,14 @@ typedef struct block {
 
 /* Returns the limit of a round in bytes.  Where each rank has a core, it is half a
  * slot: all that a rank touches then stays in its second-level cache.  Where ranks
- * share cores, the additional meetings would cost more than that gains. */
+ * share cores, the additional arrivals would cost more than that gains. */
 static size_t
 most_of_round(const dl_board *board)
 {
     return board->header->cores_per_rank > 0 ? board->chunk / 2 : board->chunk;
 }
 
-/* Makes rounds of equal size: a short last round would cost a meeting all the same. */
+/* Makes rounds of equal size: a short last round would cost an arrival all the same. */
 static rounds
 rounds_of(dl_board *board, const dl_call *call)
 {

@@ -163,7 +163,7 @@ fits_place(dl_exchange *self, dl_place place, size_t room)
 
 /* Sets `place`: on lines if the blocks of each rank fit one, else in eager buffers if
  * they fit one, else in slots.  Every rank must choose the same place before the
- * meeting, so the blocks of all ranks have to fit.  A line brings the blocks with the
+ * arrival, so the blocks of all ranks have to fit.  A line brings the blocks with the
  * note that all ranks read anyway: through eager buffers an all_gather of 8 bytes takes
  * 1.15 times as long. */
 static void

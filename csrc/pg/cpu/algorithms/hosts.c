@@ -89,50 +89,49 @@ dl_hosts_fini(dl_hosts *hosts)
 const dl_op_context *
 dl_hosts_first(dl_hosts *hosts, const dl_op_context *op)
 {
-    hosts->meeting = *op;
-    hosts->meeting.sequence = (op->sequence - 1) * DL_HOSTS_MEETINGS + 1;
+    hosts->phase = *op;
+    hosts->phase.sequence = (op->sequence - 1) * DL_HOSTS_PHASES + 1;
     hosts->first_source = 0;
     hosts->step = 1;
-    return &hosts->meeting;
+    return &hosts->phase;
 }
 
 const dl_op_context *
-dl_hosts_meeting_of(dl_hosts *hosts, const dl_op_context *op)
+dl_hosts_phase_of(dl_hosts *hosts, const dl_op_context *op)
 {
-    uint64_t meeting = hosts->meeting.sequence;
-    bool has_begun =
-        (meeting + DL_HOSTS_MEETINGS - 1) / DL_HOSTS_MEETINGS == op->sequence;
+    uint64_t phase = hosts->phase.sequence;
+    bool has_begun = (phase + DL_HOSTS_PHASES - 1) / DL_HOSTS_PHASES == op->sequence;
 
-    return has_begun ? &hosts->meeting : dl_hosts_first(hosts, op);
+    return has_begun ? &hosts->phase : dl_hosts_first(hosts, op);
 }
 
 /* The board borrows the context, so the increment tells it that this rank is past the
- * first meeting: from now on its checks report failures of the last one. */
+ * first phase: from now on its checks report failures of the last one. */
 const dl_op_context *
 dl_hosts_last(dl_hosts *hosts)
 {
-    dl_op_context *meeting = &hosts->meeting;
+    dl_op_context *phase = &hosts->phase;
 
-    if (meeting->sequence % DL_HOSTS_MEETINGS != 0) {
-        meeting->sequence++;
+    if (phase->sequence % DL_HOSTS_PHASES != 0) {
+        phase->sequence++;
     }
-    return meeting;
+    return phase;
 }
 
 dl_status
-dl_hosts_meet(dl_hosts *hosts, const dl_op_context *meeting)
+dl_hosts_arrive(dl_hosts *hosts, const dl_op_context *phase)
 {
-    return hosts->board == NULL ? DL_OK : dl_barrier_line(hosts->board, meeting);
+    return hosts->board == NULL ? DL_OK : dl_barrier_line(hosts->board, phase);
 }
 
 dl_status
-dl_hosts_broadcast_within(dl_hosts *hosts, const dl_op_context *meeting,
+dl_hosts_broadcast_within(dl_hosts *hosts, const dl_op_context *phase,
                           const dl_tensor *tensor, int root)
 {
     dl_call call = dl_call_broadcast(tensor, root);
 
     return hosts->board == NULL ? DL_OK
-                                : dl_broadcast_board(hosts->exchange, meeting, &call);
+                                : dl_broadcast_board(hosts->exchange, phase, &call);
 }
 
 dl_status
@@ -149,11 +148,11 @@ dl_hosts_room(dl_buffer *buffer, size_t size, uint8_t **room)
 dl_status
 dl_hosts_barrier(dl_hosts *hosts, const dl_op_context *op)
 {
-    DL_TRY(dl_hosts_meet(hosts, dl_hosts_first(hosts, op)));
+    DL_TRY(dl_hosts_arrive(hosts, dl_hosts_first(hosts, op)));
     dl_hosts_last(hosts);
     DL_TRY(dl_hosts_greet(hosts));
     DL_TRY(dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic)));
-    return dl_hosts_meet(hosts, dl_hosts_last(hosts));
+    return dl_hosts_arrive(hosts, dl_hosts_last(hosts));
 }
 
 static bool
@@ -177,7 +176,7 @@ dl_hosts_wake(dl_hosts *hosts)
 uint64_t
 dl_hosts_operation(const dl_hosts *hosts)
 {
-    return (hosts->meeting.sequence + DL_HOSTS_MEETINGS - 1) / DL_HOSTS_MEETINGS;
+    return (hosts->phase.sequence + DL_HOSTS_PHASES - 1) / DL_HOSTS_PHASES;
 }
 
 static dl_status
@@ -258,16 +257,16 @@ dl_hosts_check(void *context)
     return is_woken || is_time_to_look(hosts) ? check_notices(hosts) : DL_OK;
 }
 
-/* Returns whether this host's leader is still in the operation's first meeting.  Until
+/* Returns whether this host's leader is still in the operation's first phase.  Until
  * it has left that, no rank of another host can have finished its part of the
  * operation, so one that has ended never will.  Afterwards it may have finished before
  * it ended, which the leader's links show. */
 static bool
 is_early(const dl_hosts *hosts)
 {
-    uint64_t meeting = hosts->meeting.sequence;
-    bool is_first = meeting % DL_HOSTS_MEETINGS != 0;
-    uint64_t first = is_first ? meeting : meeting - 1;
+    uint64_t phase = hosts->phase.sequence;
+    bool is_first = phase % DL_HOSTS_PHASES != 0;
+    uint64_t first = is_first ? phase : phase - 1;
 
     return dl_layout_leads(hosts->layout)
                ? is_first
@@ -289,16 +288,16 @@ probe_for_lost(dl_hosts *hosts)
     return now - hosts->lost_since < TELLING_PATIENCE ? DL_OK : dl_last_error()->status;
 }
 
-/* Only waits that have lasted a while use probes: from the second check in a meeting
+/* Only waits that have lasted a while use probes: from the second check in a phase
  * on. */
 static dl_status
 look_for_lost(dl_hosts *hosts)
 {
-    uint64_t meeting = hosts->meeting.sequence;
-    bool has_waited = hosts->looked_in == meeting;
+    uint64_t phase = hosts->phase.sequence;
+    bool has_waited = hosts->looked_in == phase;
 
     if (!has_waited) {
-        hosts->looked_in = meeting;
+        hosts->looked_in = phase;
         hosts->lost_since = 0;
     }
     DL_TRY(check_all_told(hosts));
@@ -306,7 +305,7 @@ look_for_lost(dl_hosts *hosts)
 }
 
 /* The search comes before is_early() is called again, because the leader may have left
- * the first meeting meanwhile. */
+ * the first phase meanwhile. */
 static dl_status
 find_lost(dl_hosts *hosts, bool is_time)
 {
@@ -345,7 +344,7 @@ dl_hosts_announce_others_timeout(void *context, const dl_error *error)
         int64_t patience = hosts->layout->host_count * ANNOUNCING_PATIENCE;
         dl_notices_announce_timeout(
             hosts->notices, error, operation,
-            dl_deadline_earlier(hosts->meeting.deadline, patience));
+            dl_deadline_earlier(hosts->phase.deadline, patience));
     }
 }
 
@@ -353,7 +352,7 @@ void
 dl_hosts_announce_own_timeout(void *context, const dl_error *error)
 {
     dl_hosts *hosts = context;
-    dl_deadline deadline = hosts->meeting.deadline;
+    dl_deadline deadline = hosts->phase.deadline;
 
     if (hosts->board != NULL && dl_layout_leads(hosts->layout)) {
         dl_failure_check_set_pending_timeout(hosts->board, dl_hosts_operation(hosts),
@@ -386,7 +385,7 @@ dl_hosts_late(void *context)
 static bool
 has_root(const dl_hosts *hosts)
 {
-    uint8_t op = hosts->meeting.fingerprint.op;
+    uint8_t op = hosts->phase.fingerprint.op;
 
     return op == DL_BROADCAST || op == DL_GATHER || op == DL_GATHER_V
            || op == DL_SCATTER || op == DL_SCATTER_V;
@@ -398,7 +397,7 @@ static bool
 comes_in_full(const dl_hosts *hosts, int host)
 {
     return !has_root(hosts)
-           || hosts->layout->host_of[hosts->meeting.fingerprint.root] != host;
+           || hosts->layout->host_of[hosts->phase.fingerprint.root] != host;
 }
 
 /* Adds the ranks of the hosts that have not come to this operation.  If `has_leaders` is
@@ -429,7 +428,7 @@ add_hosts(const dl_hosts *hosts, bool has_leaders, dl_awaited *awaited)
 }
 
 /* Without a root, no rank is done before all ranks have come, wherever they are.  A
- * rank may be in the last meeting of its host before its leader is in the first, so
+ * rank may be in the last phase of its host before its leader is in the first, so
  * ranks count unless they have begun the operation.  With a root, some ranks are done
  * without the others. */
 void

@@ -10,7 +10,7 @@
  * so that no data crosses twice between two hosts.  In gather, scatter and all_to_all,
  * where each rank has different data for each other one, blocks for other hosts go
  * directly from rank to rank.  A rank that is alone on its host has no board and skips
- * both meetings.
+ * both phases.
  *
  * In every operation each leader hears from every other one, directly or through others:
  * the calls are compared, and a failure on one host ends the operation on all.  Each
@@ -31,7 +31,7 @@
 #include "tensor/copy.h"
 
 /* Meetings at a board per operation, and so sequence numbers of the board. */
-#define DL_HOSTS_MEETINGS 2
+#define DL_HOSTS_PHASES 2
 
 /* One rank's handle; used by the thread that is in an operation. */
 typedef struct dl_hosts {
@@ -58,11 +58,11 @@ typedef struct dl_hosts {
     dl_buffer halves;     /* scratch: what dl_hosts_combine() adds */
     dl_buffer flat;       /* scratch: contiguous copies of strided tensors */
     /* of the current operation */
-    dl_op_context meeting;
+    dl_op_context phase;
     int first_source;   /* distance of the host whose leader sends first; 0: all do */
     int step;           /* from one host to the next in the ring */
     int64_t look_after; /* time of the next look at other hosts */
-    uint64_t looked_in; /* meeting of the last look */
+    uint64_t looked_in; /* phase of the last look */
     int64_t lost_since; /* when a probe found that a rank has ended; 0: none did */
     /* operation whose timeout error the leaders of other hosts were told */
     uint64_t announced;
@@ -133,25 +133,25 @@ dl_hosts_fn dl_hosts_gather, dl_hosts_scatter, dl_hosts_all_to_all;
 /* The parts that the operations share. */
 
 /* dl_hosts_first() begins an operation and returns the context of the host's first
- * meeting; dl_hosts_last() returns that of the last one.  Both are one object, owned by
+ * phase; dl_hosts_last() returns that of the last one.  Both are one object, owned by
  * `hosts`. */
 const dl_op_context *dl_hosts_first(dl_hosts *hosts, const dl_op_context *op);
 const dl_op_context *dl_hosts_last(dl_hosts *hosts);
 
-/* Returns the context of the meeting that `op` has come to; its first if it failed
+/* Returns the context of the phase that `op` has come to; its first if it failed
  * before any. */
-const dl_op_context *dl_hosts_meeting_of(dl_hosts *hosts, const dl_op_context *op);
+const dl_op_context *dl_hosts_phase_of(dl_hosts *hosts, const dl_op_context *op);
 
 /* Returns the number of the current operation. */
 uint64_t dl_hosts_operation(const dl_hosts *hosts);
 
-/* Holds a meeting in which no data is exchanged.  Does nothing for a rank that is alone
+/* Goes through a phase in which no data is exchanged.  Does nothing for a rank that is alone
  * on its host. */
-dl_status dl_hosts_meet(dl_hosts *hosts, const dl_op_context *meeting);
+dl_status dl_hosts_arrive(dl_hosts *hosts, const dl_op_context *phase);
 
-/* As dl_hosts_meet(), and distributes the tensor of the host's local rank `root` within
+/* As dl_hosts_arrive(), and distributes the tensor of the host's local rank `root` within
  * the host. */
-dl_status dl_hosts_broadcast_within(dl_hosts *hosts, const dl_op_context *meeting,
+dl_status dl_hosts_broadcast_within(dl_hosts *hosts, const dl_op_context *phase,
                                     const dl_tensor *tensor, int root);
 
 /* Exchanges among the leaders in rounds, of blocks of all hosts (hosts_doubling.c).  Block

@@ -155,7 +155,7 @@ copy_own_block(const dl_tensor *input, const dl_tensor *output)
 
 /* Gathers the blocks of this host into their outputs. */
 static dl_status
-gather_within(const gathered *self, const dl_op_context *meeting)
+gather_within(const gathered *self, const dl_op_context *phase)
 {
     dl_hosts *hosts = self->hosts;
     const dl_layout *layout = hosts->layout;
@@ -170,10 +170,10 @@ gather_within(const gathered *self, const dl_op_context *meeting)
         hosts->locals[0][i] =
             self->call->outputs[dl_layout_ranks(layout, layout->host)[i]];
     }
-    return dl_all_gather_board(hosts->exchange, meeting, &call);
+    return dl_all_gather_board(hosts->exchange, phase, &call);
 }
 
-/* The blocks of other hosts cross the board as one array, in one meeting rather than
+/* The blocks of other hosts cross the board as one array, in one phase rather than
  * one per block. */
 dl_status
 dl_hosts_all_gather(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
@@ -317,7 +317,7 @@ unpack_direct(const direct *self)
     }
 }
 
-/* Called after the host's first meeting; holds the last one. */
+/* Called after the host's first phase; holds the last one. */
 static dl_status
 run_direct(direct *self)
 {
@@ -337,7 +337,7 @@ run_direct(direct *self)
     DL_TRY(queue_all(self));
     DL_TRY(dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic)));
     unpack_direct(self);
-    return dl_hosts_meet(hosts, last);
+    return dl_hosts_arrive(hosts, last);
 }
 
 /* Returns the tensors of this host's ranks, by local rank, in the scratch list `side`;
@@ -371,7 +371,7 @@ dl_hosts_gather(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
         within.outputs = locals_of(hosts, call->outputs, 0);
         DL_TRY(dl_gather_board(hosts->exchange, first, &within));
     } else {
-        DL_TRY(dl_hosts_meet(hosts, first));
+        DL_TRY(dl_hosts_arrive(hosts, first));
     }
     if (is_home && hosts->board == NULL) {
         copy_own_block(&call->tensor, &call->outputs[layout->rank]);
@@ -397,7 +397,7 @@ dl_hosts_scatter(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
         within.inputs = locals_of(hosts, call->inputs, 0);
         DL_TRY(dl_scatter_board(hosts->exchange, first, &within));
     } else {
-        DL_TRY(dl_hosts_meet(hosts, first));
+        DL_TRY(dl_hosts_arrive(hosts, first));
     }
     if (is_home && hosts->board == NULL) {
         copy_own_block(&call->inputs[layout->rank], &call->tensor);

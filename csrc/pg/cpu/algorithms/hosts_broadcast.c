@@ -219,8 +219,8 @@ broadcast_between(dl_hosts *hosts, const dl_tensor *tensor, int home)
     return DL_OK;
 }
 
-/* On the root's host the first meeting distributes the data to all ranks, the leader
- * among them; on other hosts the last meeting does.  The other meeting of each host
+/* On the root's host the first phase distributes the data to all ranks, the leader
+ * among them; on other hosts the last phase does.  The other phase of each host
  * only compares the calls. */
 dl_status
 dl_hosts_broadcast(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
@@ -232,11 +232,11 @@ dl_hosts_broadcast(dl_hosts *hosts, const dl_op_context *op, const dl_call *call
 
     DL_TRY(is_home ? dl_hosts_broadcast_within(hosts, first, &call->tensor,
                                                layout->local_rank_of[call->root])
-                   : dl_hosts_meet(hosts, first));
+                   : dl_hosts_arrive(hosts, first));
     const dl_op_context *last = dl_hosts_last(hosts);
     if (dl_layout_leads(layout)) {
         DL_TRY(broadcast_between(hosts, &call->tensor, home));
     }
-    return is_home ? dl_hosts_meet(hosts, last)
+    return is_home ? dl_hosts_arrive(hosts, last)
                    : dl_hosts_broadcast_within(hosts, last, &call->tensor, 0);
 }

@@ -445,7 +445,7 @@ run_levels(dl_hosts *hosts, const dl_op_context *op, const dl_call *call, int ro
     return root < 0 || root == hosts->layout->host
                ? dl_hosts_broadcast_within(hosts, dl_hosts_last(hosts), &call->tensor,
                                            0)
-               : dl_hosts_meet(hosts, dl_hosts_last(hosts));
+               : dl_hosts_arrive(hosts, dl_hosts_last(hosts));
 }
 
 /* Makes a contiguous array of `dtype` in this rank's scratch memory. */

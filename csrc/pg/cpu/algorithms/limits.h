@@ -2,7 +2,7 @@
  *
  * The thresholds by which the collectives choose an algorithm, and the sizes of its
  * rounds, on one host and, at the end, between hosts.  Unless said otherwise they are
- * bytes.  On one host, a meeting takes a fraction of a microsecond where
+ * bytes.  On one host, an arrival takes a fraction of a microsecond where
  * each rank has a core, and a scheduling round where ranks share cores, so most of them
  * differ between the two. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_LIMITS_H
@@ -18,9 +18,9 @@
  * first-level cache. */
 #define DL_REDUCE_PIECE ((size_t)8192)
 
-/* The largest array of an all_reduce with one meeting, after which each rank reduces
+/* The largest array of an all_reduce with one arrival, after which each rank reduces
  * everything, in place of three, between which each reduces its share: the work grows
- * with the number of ranks, by which the first is divided; the cost of a meeting does
+ * with the number of ranks, by which the first is divided; the cost of an arrival does
  * not. */
 #define DL_ALL_REDUCE_SLOT_LIMIT_OF_ALL_RANKS ((size_t)4 << 10)
 #define DL_ALL_REDUCE_SLOT_LIMIT_WHEN_SHARING ((size_t)16 << 10)
@@ -32,7 +32,7 @@
 
 /* The largest array of a scan in which each rank reduces those of all ranks before it:
  * the last rank's work grows with their number, by which the first is divided, and
- * shares of it cost two more meetings.  Two ranks, each with a core, do so with any
+ * shares of it cost two more arrivals.  Two ranks, each with a core, do so with any
  * size, which takes half the time that shares do. */
 #define DL_SCAN_DIRECT_LIMIT_OF_ALL_RANKS ((size_t)4 << 10)
 #define DL_SCAN_DIRECT_LIMIT_WHEN_SHARING ((size_t)16 << 10)
@@ -50,7 +50,7 @@
 #define DL_PIPELINE_ROUND_MOST ((size_t)256 << 10)
 
 /* The least that a rank offers in place, from shared memory, where each rank has a
- * core: copying less takes less time than the additional meeting at the end.  Where
+ * core: copying less takes less time than the additional arrival at the end.  Where
  * ranks share cores, it is a whole slot. */
 #define DL_EXCHANGE_IN_PLACE_LEAST ((size_t)8 << 10)
 

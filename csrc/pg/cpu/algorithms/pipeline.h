@@ -3,7 +3,7 @@
  * A pipeline passes whole arrays through the slots of the ranks, in rounds of a part
  * each: while some ranks still read a round, others write the next one.  Each rank
  * computes its result from the arrays of all ranks that it needs.  That takes one
- * meeting in place of the three of algorithms in which each rank computes a share and
+ * arrival in place of the three of algorithms in which each rank computes a share and
  * copies the shares of the others, but every rank reads as many arrays as it needs. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_PIPELINE_H
 #define DISTLITE_PG_CPU_ALGORITHMS_PIPELINE_H

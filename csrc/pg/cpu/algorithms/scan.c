@@ -7,7 +7,7 @@
 #include "pg/cpu/algorithms/pipeline.h"
 #include "tensor/copy.h"
 
-/* An array in rounds of equal size: a short last one would cost a meeting all the
+/* An array in rounds of equal size: a short last one would cost an arrival all the
  * same. */
 typedef struct rounds {
     dl_board *board;

@@ -15,7 +15,7 @@
  * yielding polls nearly as often if no other thread wants the core.  Where the system
  * has put two ranks on one core because other programs are running, yielding switches
  * between them in about a microsecond: spinning on would add its whole span to every
- * meeting, and a futex costs ten times as much. */
+ * arrival, and a futex costs ten times as much. */
 #define SPIN_SPAN (2 * INT64_C(1000))
 #define YIELD_SPAN (250 * INT64_C(1000))
 

@@ -54,7 +54,7 @@
  * fills, and one that others may still read though it has left it for an earlier one. */
 #define DL_BOARD_EAGER_BLOCKS (DL_BOARD_AHEAD + 2)
 
-/* Bytes of a slot.  Where ranks share cores, half the size costs more in meetings than
+/* Bytes of a slot.  Where ranks share cores, half the size costs more in arrivals than
  * it gains in locality; where each rank has its own core, operations use only part of
  * it. */
 #define DL_BOARD_CHUNK ((size_t)1 << 20)
@@ -116,7 +116,7 @@ typedef struct dl_board_options {
     dl_process *const *processes;  /* by rank; borrowed; NULL: not watched */
     struct dl_shared_views *views; /* borrowed; NULL: no arrays in shared memory */
     const int *names; /* by rank, for texts; borrowed; NULL: the rank itself */
-    int meetings;     /* sequence numbers per operation; 0 means 1 */
+    int phases;       /* sequence numbers per operation; 0 means 1 */
     /* Called between slices of sleep, or NULL: fails if the operation has failed in a
      * way that the board cannot see. */
     dl_status (*elsewhere)(void *context);

@@ -5,7 +5,7 @@
 
 #include "base/deadline.h"
 
-/* Consecutive meetings on one core before the rank moves: too many to be chance. */
+/* Consecutive arrivals on one core before the rank moves: too many to be chance. */
 #define STREAK 16
 
 /* Shortest time between two moves.  A move costs some ten microseconds, and the system

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Moves a rank away from a core that it shares with another rank while other cores are
- * free.  Each meeting of two such ranks costs a context switch, ten times as much as
- * the meeting itself, and the scheduler may see no reason to separate them, because
+ * free.  Each arrival of two such ranks costs a context switch, ten times as much as
+ * the arrival itself, and the scheduler may see no reason to separate them, because
  * both are always about to sleep.  A waiting rank publishes its core; a rank that
  * repeatedly finds the ranks that it waits for waiting on its own core moves to another
  * one. */

@@ -23,10 +23,9 @@ dl_failure_check_name(const dl_board *board, int rank)
 uint64_t
 dl_failure_check_operation(const dl_board *board, uint64_t sequence)
 {
-    uint64_t meetings =
-        board->options.meetings > 1 ? (uint64_t)board->options.meetings : 1;
+    uint64_t phases = board->options.phases > 1 ? (uint64_t)board->options.phases : 1;
 
-    return (sequence + meetings - 1) / meetings;
+    return (sequence + phases - 1) / phases;
 }
 
 static void
@@ -93,7 +92,7 @@ is_awaited(const dl_wanted *wanted, int rank)
 }
 
 /* Writes " (last seen in #4)", or nothing if the rank is in this operation: in a group
- * of several hosts it may be at the first of two meetings. */
+ * of several hosts it may be at the first of two phases. */
 static void
 describe_last_seen(const dl_board *board, int rank, char text[DL_LAST_SEEN_SIZE])
 {
@@ -107,7 +106,7 @@ describe_last_seen(const dl_board *board, int rank, char text[DL_LAST_SEEN_SIZE]
     }
 }
 
-/* Returns true if `rank` has called the operation, whichever of its meetings it is
+/* Returns true if `rank` has called the operation, whichever of its phases it is
  * at. */
 static bool
 has_called(const dl_board *board, int rank)

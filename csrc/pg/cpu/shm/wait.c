@@ -22,7 +22,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 /* Where other programs want the core, one yield lasts for one of their time slices,
  * which is no sign that the peer is slow.  So this many yields are made even if their
  * span is exceeded, up to a limit; they cost next to nothing then.  Sleeping would make
- * every meeting wait for a wake-up that queues behind those programs. */
+ * every arrival wait for a wake-up that queues behind those programs. */
 #define LEAST_YIELDS 100
 #define YIELDS_AT_MOST (20 * DL_MILLISECOND)
 

@@ -22,10 +22,10 @@ new_watch(void)
 static dl_status
 meet(dl_nccl_watch *watch, const char *key, int rank, int64_t patience, dl_nccl_id *id)
 {
-    dl_nccl_meeting meeting = {
+    dl_nccl_rendezvous place = {
         .store = store, .key = key, .rank = rank, .size = 2, .members = members};
 
-    return dl_nccl_meet(watch, &meeting, dl_deadline_after(patience), id);
+    return dl_nccl_meet(watch, &place, dl_deadline_after(patience), id);
 }
 
 CHECK_CASE(a_rank_that_joins_after_another_failed_gets_its_error)
