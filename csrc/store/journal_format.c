@@ -51,7 +51,7 @@ head_checksum(uint64_t offset, uint32_t size)
 }
 
 void
-dl_journal_seal_frame(dl_buffer *frame, uint64_t offset)
+dl_journal_checksum_frame(dl_buffer *frame, uint64_t offset)
 {
     dl_bytes records = {frame->data + DL_JOURNAL_FRAME_HEAD,
                         frame->size - DL_JOURNAL_FRAME_HEAD};

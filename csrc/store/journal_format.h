@@ -37,7 +37,7 @@ void dl_journal_put_head(dl_buffer *out,
 
 /* Makes a frame of `frame`, whose first DL_JOURNAL_FRAME_HEAD bytes are free and are
  * followed by records.  It will be written at `offset` in the file. */
-void dl_journal_seal_frame(dl_buffer *frame, uint64_t offset);
+void dl_journal_checksum_frame(dl_buffer *frame, uint64_t offset);
 
 /* The numbers are those in the file. */
 typedef enum dl_change_kind {

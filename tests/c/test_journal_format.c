@@ -27,7 +27,7 @@ put_frame(journal_bytes *made, const dl_buffer *records)
 
     dl_buffer_put(&frame, (dl_bytes){head, sizeof head});
     dl_buffer_put(&frame, dl_buffer_bytes(records));
-    dl_journal_seal_frame(&frame, made->file.size);
+    dl_journal_checksum_frame(&frame, made->file.size);
     dl_buffer_put(&made->file, dl_buffer_bytes(&frame));
     made->ends[made->count++] = made->file.size;
     dl_buffer_fini(&frame);

@@ -67,7 +67,7 @@ seal(dl_bytes records, size_t step)
         dl_buffer_put(&frame, (dl_bytes){zeros, DL_JOURNAL_FRAME_HEAD});
         dl_buffer_put(&frame, (dl_bytes){records.data, taken});
         require(dl_buffer_check(&frame) == DL_OK);
-        dl_journal_seal_frame(&frame, file.size);
+        dl_journal_checksum_frame(&frame, file.size);
         dl_buffer_put(&file, dl_buffer_bytes(&frame));
         dl_buffer_fini(&frame);
         records.data += taken;

@@ -9,7 +9,7 @@
 #include "pg/backend.h"
 
 /* Meets the other ranks of the group, or makes a group out of `options->origin` without
- * a meeting.  `*backend` is freed with its `free`. */
+ * a rendezvous.  `*backend` is freed with its `free`. */
 dl_status dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
                              dl_backend **backend);
 

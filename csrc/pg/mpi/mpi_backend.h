@@ -10,7 +10,7 @@
 
 /* Creates a backend beside a CPU backend of the same ranks, which tell each other over it
  * which ranks of MPI's world they are; or that CPU backend alone, if they share memory.
- * Only the latter has an origin, out of which other groups are made without a rendezvous. */
+ * Only the latter has an origin, out of which other groups are made without one. */
 dl_status dl_mpi_backend_new(const dl_backend_options *options, dl_deadline deadline,
                              dl_backend **backend);
 

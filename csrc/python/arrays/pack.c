@@ -140,7 +140,7 @@ pack_put(PyObject *object, PyObject *array, const dlpy_tensor *tensor,
 
 /* Completes the pack's own view once all pieces have been added. */
 static void
-pack_seal(PyObject *object)
+pack_complete(PyObject *object)
 {
     pack *self = (pack *)object;
     bool is_writable = true;
@@ -275,7 +275,7 @@ put_arrays(const dlpy_state *state, PyObject *packs, PyObject *arrays, bool is_c
         }
     }
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(packs); i++) {
-        pack_seal(PyList_GET_ITEM(packs, i));
+        pack_complete(PyList_GET_ITEM(packs, i));
     }
     return 0;
 }

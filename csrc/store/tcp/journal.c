@@ -230,7 +230,7 @@ write_changes(dl_journal *journal)
     if (!has_changes(journal)) {
         return DL_OK;
     }
-    dl_journal_seal_frame(changes, journal->size);
+    dl_journal_checksum_frame(changes, journal->size);
     int error = dl_write_at(journal->fd, dl_buffer_bytes(changes), journal->size);
     if (error != 0) {
         int rc = ftruncate(journal->fd, (off_t)journal->size);

@@ -45,7 +45,7 @@ dl_replacement_fini(dl_replacement *replacement)
 int
 dl_replacement_put(dl_replacement *replacement, dl_buffer *frame)
 {
-    dl_journal_seal_frame(frame, replacement->size);
+    dl_journal_checksum_frame(frame, replacement->size);
     int error = dl_write_at(replacement->fd, dl_buffer_bytes(frame), replacement->size);
     replacement->size += frame->size;
     return error;

@@ -28,7 +28,7 @@ void dl_replacement_fini(dl_replacement *replacement);
 /* Writes the contents to a new file. */
 int dl_replacement_begin(dl_replacement *replacement, const dl_journal_state *state);
 
-/* Appends the frame of changes, which is sealed for this file. */
+/* Appends the frame of changes, with a checksum for this file. */
 int dl_replacement_put(dl_replacement *replacement, dl_buffer *frame);
 
 /* Returns whether the file is on the disk, but for the changes that were put

@@ -134,7 +134,7 @@ send_plain(dl_peer *peer, size_t left)
 
 /* Encrypts the beginning of the session's output. */
 static dl_status
-seal(dl_peer *peer)
+encrypt(dl_peer *peer)
 {
     struct iovec parts[PARTS];
     size_t room = SEALED_SIZE;
@@ -155,9 +155,9 @@ seal(dl_peer *peer)
 
 /* Returns as send(2) does. */
 static ssize_t
-send_sealed(dl_peer *peer, size_t left)
+send_encrypted(dl_peer *peer, size_t left)
 {
-    if (dl_tls_output(peer->tls).size == 0 && seal(peer) != DL_OK) {
+    if (dl_tls_output(peer->tls).size == 0 && encrypt(peer) != DL_OK) {
         errno = ENOMEM;
         return -1;
     }
@@ -199,7 +199,7 @@ dl_peer_send(dl_peer *peer)
     dl_hub_busy(peer->session.hub);
     for (int turn = 0; turn < TURNS && left > 0 && refill(peer); turn++) {
         ssize_t sent =
-            peer->tls == NULL ? send_plain(peer, left) : send_sealed(peer, left);
+            peer->tls == NULL ? send_plain(peer, left) : send_encrypted(peer, left);
         if (sent < 0 && (errno == EAGAIN || errno == EINTR)) {
             break;
         }
@@ -295,7 +295,7 @@ feed(dl_peer *peer, dl_bytes bytes)
 /* Decrypts `cipher` and feeds it to the session.  Bytes of a large value are decrypted
  * directly into the memory of that value. */
 static dl_status
-feed_sealed(dl_peer *peer, dl_bytes cipher, uint8_t *plain)
+decrypt(dl_peer *peer, dl_bytes cipher, uint8_t *plain)
 {
     dl_session *session = &peer->session;
     const size_t most = DL_PEER_READ_SIZE + DL_TLS_RECORD_SIZE;
@@ -321,12 +321,12 @@ feed_sealed(dl_peer *peer, dl_bytes cipher, uint8_t *plain)
 }
 
 static bool
-receive_sealed(dl_peer *peer, uint8_t *input, size_t size)
+receive_encrypted(dl_peer *peer, uint8_t *input, size_t size)
 {
     dl_session *session = &peer->session;
 
     dl_status status =
-        feed_sealed(peer, (dl_bytes){input, size}, input + DL_PEER_READ_SIZE);
+        decrypt(peer, (dl_bytes){input, size}, input + DL_PEER_READ_SIZE);
     if (status == DL_CLOSED) {
         return false;
     }
@@ -341,12 +341,12 @@ receive_sealed(dl_peer *peer, uint8_t *input, size_t size)
 bool
 dl_peer_receive(dl_peer *peer, uint8_t *input)
 {
-    bool is_sealed = peer->session.hub->tls != NULL;
+    bool is_encrypted = peer->session.hub->tls != NULL;
     uint8_t *data = input;
     size_t room = DL_PEER_READ_SIZE;
 
     dl_hub_busy(peer->session.hub);
-    if (!is_sealed) {
+    if (!is_encrypted) {
         (void)dl_session_room(&peer->session, &data, &room);
     }
     /* One read per turn, so that a client that sends without pause does not keep the
@@ -359,8 +359,8 @@ dl_peer_receive(dl_peer *peer, uint8_t *input)
         peer->swallowed += (uint32_t)size;
         return size > 0 && peer->swallowed <= PATIENCE;
     }
-    if (is_sealed && size > 0) {
-        return receive_sealed(peer, input, (size_t)size);
+    if (is_encrypted && size > 0) {
+        return receive_encrypted(peer, input, (size_t)size);
     }
     return size > 0 && follow_up(peer, feed(peer, (dl_bytes){data, (size_t)size}));
 }

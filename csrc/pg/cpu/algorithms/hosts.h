@@ -145,8 +145,8 @@ const dl_op_context *dl_hosts_phase_of(dl_hosts *hosts, const dl_op_context *op)
 /* Returns the number of the current operation. */
 uint64_t dl_hosts_operation(const dl_hosts *hosts);
 
-/* Goes through a phase in which no data is exchanged.  Does nothing for a rank that is alone
- * on its host. */
+/* Goes through a phase in which no data is exchanged.  Does nothing for a rank that is
+ * alone on its host. */
 dl_status dl_hosts_arrive(dl_hosts *hosts, const dl_op_context *phase);
 
 /* As dl_hosts_arrive(), and distributes the tensor of the host's local rank `root` within
