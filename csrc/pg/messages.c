@@ -383,9 +383,8 @@ await_all(dl_work **works, const dl_call *calls, int count, dl_status status,
         }
     }
     drop_joint(all.together);
-    return all.status == DL_OK || all.status == DL_INTERRUPTED
-               ? all.status
-               : dl_rethrow(&all.error);
+    return all.status == DL_OK || all.status == DL_INTERRUPTED ? all.status
+                                                               : dl_rethrow(&all.error);
 }
 
 /* Posts the messages as parts of one call, and waits for them. */

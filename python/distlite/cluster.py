@@ -39,8 +39,8 @@ LAUNCHERS = {
     "Slurm": ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", ""),
 }
 
-# Ports of the stores that this process serves, by rendezvous file: a second default group
-# uses the first one's store.
+# Ports of the stores that this process serves, by rendezvous file: a second default
+# group uses the first one's store.
 _ports: dict[str, int] = {}
 
 

@@ -422,13 +422,13 @@ CHECK_CASE(a_server_restarted_on_its_port_is_found_again)
     for (size_t i = 0; i < 2; i++) {
         CHECK_OK(call(store, DL_OP_SET, SOON));
         fake_stop(&first);
-        second =
-            (fake_server){.talk = talk_by_script, .is_distlite = true, .context = &script};
+        second = (fake_server){
+            .talk = talk_by_script, .is_distlite = true, .context = &script};
         fake_start(&second, first.port);
         CHECK_OK(call(store, i == 0 ? DL_OP_GET : DL_OP_ADD, SOON));
         fake_stop(&second);
-        first =
-            (fake_server){.talk = talk_by_script, .is_distlite = true, .context = &script};
+        first = (fake_server){
+            .talk = talk_by_script, .is_distlite = true, .context = &script};
         fake_start(&first, second.port);
     }
     end(&first, store);

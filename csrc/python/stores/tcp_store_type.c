@@ -307,8 +307,9 @@ server_of(dl_store *store)
 {
     dl_server_identity server = dl_tcp_store_server(store);
 
-    return server.is_distlite ? dlpy_object_from((dl_bytes){server.bytes, DL_IDENTITY_SIZE})
-                          : Py_NewRef(Py_None);
+    return server.is_distlite
+               ? dlpy_object_from((dl_bytes){server.bytes, DL_IDENTITY_SIZE})
+               : Py_NewRef(Py_None);
 }
 
 #define GETTER(name) PyObject *name(PyObject *self, void *closure)

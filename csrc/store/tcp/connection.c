@@ -607,8 +607,9 @@ dl_connection_greet_relay(dl_connection *connection, const dl_secret *secret,
     DL_TRY(take_first_pong(connection, deadline));
     DL_TRY(dl_connection_take_u8(connection, deadline, &answer));
     connection->is_distlite = answer == DL_WIRE_READY;
-    return connection->is_distlite ? take(connection, DL_IDENTITY_SIZE, deadline, &bytes)
-                               : DL_OK;
+    return connection->is_distlite
+               ? take(connection, DL_IDENTITY_SIZE, deadline, &bytes)
+               : DL_OK;
 }
 
 static dl_status

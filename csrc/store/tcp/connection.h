@@ -33,7 +33,7 @@ typedef struct dl_connection {
     dl_list node;         /* guarded by the lock of connection_pool.h */
     int fd;               /* fixed after init */
     dl_tls_socket *tls;   /* NULL: plain; fixed before anything is sent */
-    bool is_distlite;         /* server knows checked requests; fixed after the handshake */
+    bool is_distlite;     /* server knows checked requests; fixed after the handshake */
     bool is_clean;        /* no reply, or part of one, is outstanding */
     bool is_changing;     /* a change was put, and its reply is outstanding */
     bool may_be_done;     /* a byte of that change may have reached the server */

@@ -34,8 +34,8 @@
 
 /* Which server a client has joined. */
 typedef struct dl_server_identity {
-    bool is_known; /* false: none yet, and any will do */
-    bool is_distlite;  /* false: torch's, which have no identity */
+    bool is_known;    /* false: none yet, and any will do */
+    bool is_distlite; /* false: torch's, which have no identity */
     uint8_t bytes[DL_IDENTITY_SIZE];
 } dl_server_identity;
 

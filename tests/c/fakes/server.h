@@ -39,7 +39,7 @@ typedef struct fake_server {
     int fd;
     uint16_t port;
     bool is_distlite; /* whether the handshake's answer is that of our server */
-    bool forgets; /* ours: says that it does not remember the client's slot */
+    bool forgets;     /* ours: says that it does not remember the client's slot */
     uint8_t identity[DL_IDENTITY_SIZE];
     fake_talk_fn talk;
     void *context;
