@@ -3,12 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
+import functools
+import math
 import os
+import secrets
 import socket
 import struct
 import subprocess
+import sys
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -16,7 +22,7 @@ from typing import TYPE_CHECKING
 from measure import REPOSITORY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from typing import Self
 
 FOLDER = Path(__file__).resolve().parent
@@ -25,6 +31,11 @@ CLONE_NEWNET = 0x40000000
 SIOCSIFFLAGS = 0x8914
 IFF_UP = 1
 END_SECONDS = 30
+# Ranks of a host.
+RELAY_CLIENTS = 8
+# What 20,000 descriptors allow: a client has one, a relay six and one for each client.
+LOAD_CLIENTS = 16384
+PROCESS_RELAYS = 1024
 
 
 class Process:
@@ -52,13 +63,17 @@ class Process:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._process.stdin.close()
+        self.end_input()
         try:
             self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
         self._process.stdout.close()
+
+    def end_input(self) -> None:
+        """Tells the process that no more lines come, at which it ends."""
+        self._process.stdin.close()
 
     def tell(self, line: str) -> None:
         """Sends the process one line."""
@@ -98,29 +113,101 @@ class Server(Process):
         return sum(spent) * 1e-9
 
 
-class Load(Process):
-    """The load generator; see store_load.c for its commands."""
+class Load:
+    """Clients of a store in as many processes as their descriptors need; see
+    store_load.c for the commands. `ours`: they speak distlite's protocol; `sockets`: to
+    relays, which have so named sockets."""
 
-    def __init__(self, program: Path, port: int) -> None:
-        super().__init__([str(program), str(port)])
+    def __init__(
+        self, port: int, clients: int, *, ours: bool = False, sockets: str | None = None
+    ) -> None:
+        how = [sockets, str(RELAY_CLIENTS)] if sockets else ["ours"] * ours
+        self._sizes = parts(clients, LOAD_CLIENTS)
+        self._processes = [
+            Process([str(build_load()), str(port), str(first), str(clients), *how])
+            for first in range(0, clients, LOAD_CLIENTS)
+        ]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        end_all(self._processes)
+
+    def connect(self) -> float:
+        """Seconds until all clients have joined."""
+        return self._do([f"connect {size}" for size in self._sizes])
 
     def do(self, command: str) -> float:
-        """Seconds that it took."""
-        self.tell(command)
-        word, _, rest = self.hear().partition(" ")
-        if word != "ok":
-            raise RuntimeError(f"{command!r}: {rest}")
-        return float(rest)
+        """Seconds that it took all processes."""
+        return self._do([command] * len(self._processes))
+
+    def _do(self, commands: Sequence[str]) -> float:
+        start = time.perf_counter()
+        for process, command in zip(self._processes, commands, strict=True):
+            process.tell(command)
+        for process, command in zip(self._processes, commands, strict=True):
+            word, _, rest = process.hear().partition(" ")
+            if word != "ok":
+                raise RuntimeError(f"{command!r}: {rest}")
+        return time.perf_counter() - start
 
 
+class Relays:
+    """As many relays as the clients of a store need, many in a process."""
+
+    def __init__(self, port: int, clients: int) -> None:
+        self.sockets = f"distlite-{secrets.token_hex(8)}"
+        words = [sys.executable, str(FOLDER / "store_relays.py"), str(port)]
+        sizes = parts(math.ceil(clients / RELAY_CLIENTS), PROCESS_RELAYS)
+        self._processes = [
+            Process([*words, self.sockets, str(i * PROCESS_RELAYS), str(size)])
+            for i, size in enumerate(sizes)
+        ]
+        for process in self._processes:
+            process.hear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        end_all(self._processes)
+
+    def connect(self) -> float:
+        """Starts them; seconds until all are connected to the server."""
+        start = time.perf_counter()
+        for process in self._processes:
+            process.tell("start")
+        for process in self._processes:
+            process.hear()
+        return time.perf_counter() - start
+
+
+def parts(whole: int, most: int) -> list[int]:
+    """The sizes of the parts of a whole, the last of which may be smaller."""
+    return [min(most, whole - first) for first in range(0, whole, most)]
+
+
+def end_all(processes: Sequence[Process]) -> None:
+    """Lets them end side by side."""
+    with contextlib.ExitStack() as stack:
+        for process in processes:
+            stack.push(process)
+            process.end_input()
+
+
+@functools.cache
 def build_load() -> Path:
     """Compile the load generator if its source is newer."""
     source, program = FOLDER / "store_load.c", BUILD / "store_load"
     if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
         BUILD.mkdir(parents=True, exist_ok=True)
+        # Others may compile or run it now.
+        made = program.with_suffix(f".{os.getpid()}")
         compiler = os.environ.get("CC", "gcc")
         flags = ["-std=c11", "-D_GNU_SOURCE", "-O2"]
-        subprocess.run([compiler, *flags, str(source), "-o", str(program)], check=True)
+        subprocess.run([compiler, *flags, str(source), "-o", str(made)], check=True)
+        made.replace(program)
     return program
 
 
