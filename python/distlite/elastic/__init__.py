@@ -35,7 +35,8 @@ own), nobody can know what became of the others, and a majority of the last epoc
 come.
 """
 
+from .jobs import Job, JobQueue
 from .ledger import Evicted, Finished
 from .member import Member, View, join
 
-__all__ = ["Evicted", "Finished", "Member", "View", "join"]
+__all__ = ["Evicted", "Finished", "Job", "JobQueue", "Member", "View", "join"]
