@@ -63,6 +63,18 @@ def test_any_number_of_ranks_trains_the_same_model(ranks, parameters_of_one, tmp
     assert np.abs(parameters).max() > 0.1
 
 
+def test_a_training_outlives_all_of_its_processes():
+    program = EXAMPLES / "survivors.py"
+    assert len(program.read_text().splitlines()) < 100
+    result = subprocess.run(
+        [sys.executable, program], capture_output=True, text=True, timeout=SECONDS
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    *_, replaced, last = result.stdout.splitlines()
+    assert replaced.endswith("all were replaced")
+    assert last.endswith("the parameters are those of an undisturbed training")
+
+
 @pytest.mark.slow
 def test_two_launchers_train_one_model(parameters_of_one, tmp_path):
     """As on two hosts: the second one's ranks find the first one's store."""
