@@ -15,6 +15,7 @@ import numpy as np
 
 import distlite
 from distlite import elastic
+from distlite.elastic.member import LOOK
 from distlite.testing import mark
 
 LIMIT = 50.0
@@ -307,21 +308,22 @@ def leave(rank: int, world_size: int, port: int) -> dict[str, Any]:
     return work.found()
 
 
-def count_requests(rank: int, world_size: int, port: int) -> int:
-    """How many requests 500 steps of two members cost."""
+def count_requests(rank: int, world_size: int, port: int) -> float:
+    """How many requests 500 steps of two members cost, without the looks for newcomers
+    of that time."""
     store = connect(port)
     member = elastic.join(store, min_size=2, settle=LONG, max_size=2, timeout=LIMIT)
     view = member.next()
     distlite.barrier(view.group)
-    before = store.stats()["requests"]
+    began, before = time.monotonic(), store.stats()["requests"]
     for step in range(500):
         with member.step(step):
             pass
     distlite.barrier(view.group)
-    after = store.stats()["requests"]
+    after, seconds = store.stats()["requests"], time.monotonic() - began
     distlite.barrier(view.group)
     member.leave()
-    return int(after - before)
+    return float(after - before - seconds / LOOK)
 
 
 def stop_for_a_while() -> None:

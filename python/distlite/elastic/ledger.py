@@ -22,6 +22,8 @@ _Kind = TypeVar("_Kind", "Record", "Arrival")
 # Seconds between two looks: while a decision is under way, and while the members do not
 # know yet that there are newcomers.
 SHORT, LONG = 0.02, 0.3
+# With more members than these, each looks less often.
+CROWD = 8
 # Seconds that a request may take, at most.
 REQUEST = 60.0
 _OF_EPOCHS = ("arrivals", "called", "decided", "asked", "group")
@@ -292,7 +294,9 @@ class _Turn:
             self.store.set(f"decided/{self.base}", "")
             return
         self.is_called = self.is_called or self.store.check([f"called/{self.base}"])
-        key, pause = ("decided", SHORT) if self.is_called else ("called", LONG)
+        # Who arrives last decides; all looks together are as many in any world.
+        short = min(LONG, SHORT * max(1.0, len(self.found.members) / CROWD))
+        key, pause = ("decided", short) if self.is_called else ("called", LONG)
         with suppress(DistStoreError):
             self.store.wait([f"{key}/{self.base}"], max(0.001, min(pause, left)))
 

@@ -22,6 +22,7 @@ from .._C import (
     ProcessGroup,
     Store,
     TCPStore,
+    _recording_identify,
     all_reduce,
 )
 from ..groups.backends import backends_of
@@ -29,7 +30,7 @@ from ..groups.group_making import GroupRequest
 from ..groups.lifecycle import _limit_of, _quote
 from ..groups.members import MemberId, is_known_dead, make_of_members
 from ..groups.reduce_op import ReduceOp
-from ..groups.world import GroupInfo
+from ..groups.world import GroupInfo, is_initialized
 from ..stores.timeouts import seconds_of
 from .ledger import REQUEST, Arrival, Finished, Ledger, Record, Rules
 from .restore import send_state
@@ -38,6 +39,8 @@ __all__ = ["Member", "View", "join"]
 
 # Seconds that the members of a new epoch have for making its group, at least.
 PATIENCE = 10.0
+# Seconds between two looks for newcomers, or this many times what a look takes.
+LOOK, SHARE = 0.02, 50
 # Seconds for the store's answer when this process leaves.
 LEAVE_PATIENCE = 1.0
 
@@ -464,6 +467,7 @@ class Member:
 
     def _enter(self, record: Record, deadline: float) -> View:
         """Makes the group of an epoch, with all of its members."""
+        self._show(record)
         patience = min(deadline - time.monotonic(), PATIENCE + self._rules.settle)
         until = time.monotonic() + patience
         keys = PrefixStore(f"group/{record.epoch}", self._ledger.store)
@@ -479,6 +483,14 @@ class Member:
         if place == 0:
             self._ledger.clean()
         return self._view_of(record, group)
+
+    def _show(self, record: Record) -> None:
+        """Has the members' recordings belong together, of which one writes the table
+        after a failure; they may be ranks of another job already."""
+        if not is_initialized():
+            rank = record.ranks[record.members.index(self.id)]
+            job = f"{self._ledger.name} {record.identity}"
+            _recording_identify(job, rank, record.ranks[-1] + 1)
 
     def _view_of(self, record: Record, group: ProcessGroup) -> View:
         size, place = len(record.members), group.rank()
@@ -542,5 +554,5 @@ class Member:
             self._ledger.limit(1.0)
             found = self._ledger.is_asked_for()
         spent = time.monotonic() - now
-        self._looks_at = now + max(self._rules.settle / 4, 20 * spent)
+        self._looks_at = now + max(LOOK, SHARE * spent)
         return found

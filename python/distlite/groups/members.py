@@ -26,6 +26,8 @@ __all__ = ["MemberId", "describe", "is_known_dead", "make_of_members"]
 
 # Seconds between two looks for members that have ended: at first, and at most.
 SHORT, LONG = 0.005, 0.05
+# With more members than these, each looks less often.
+CROWD = 8
 
 
 class MemberId:
@@ -116,7 +118,8 @@ def _meet(
     keys.set(f"met/{place}", "")
     if keys.add("met", 1) == len(members):
         keys.set("all", "")
-    pause, have_all_come = SHORT, False
+    crowd = max(1.0, len(members) / CROWD)  # each looks for all of the members
+    pause, have_all_come = SHORT * crowd, False
     while not have_all_come:
         is_late = time.monotonic() >= until
         with suppress(DistStoreError):
@@ -127,7 +130,7 @@ def _meet(
         fault = keys.compare_set("fault", "-", "-")
         if fault != b"-":
             raise DistBackendError(fault.decode(errors="replace"))
-        pause = min(2 * pause, LONG)
+        pause = min(2 * pause, LONG * crowd)
         absent = [] if have_all_come else _absent(members, keys, is_late, has_ended)
         if absent:
             names = ", ".join(map(describe, absent))
