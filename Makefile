@@ -290,6 +290,7 @@ bench: .venv/.benchmarks build/.extension
 	$(BIN)/python benchmarks/objects.py --quick
 	$(BIN)/python benchmarks/overlap.py --quick
 	$(BIN)/python benchmarks/failures.py --quick
+	$(BIN)/python benchmarks/elastic.py --quick
 
 pictures: .venv/.benchmarks
 	$(BIN)/python benchmarks/pictures.py

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a change of members costs, in time, beside a restart of all ranks.
+
+    python benchmarks/elastic.py            8 and 64 ranks, 16 pretended hosts, 1 GiB
+    python benchmarks/elastic.py --quick    3 ranks, one round
+
+A world loses a member that is killed in a step, without and with a spare, or gains one
+that has imported all it needs; the time ends with the first step that all of them have
+finished.  A restart is that of torchrun with gloo, and of `distlite run`.  Rounds have
+each cell once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from measure import Target, find_torch_python, median, report, table, write_json
+from processes import FOLDER
+
+PEER = str(FOLDER / "elastic_peer.py")
+PATIENCE = 300
+LOSE, SPARE, GAIN, COPY, PAY = "lose", "spare", "gain", "copy", "pay"
+# Milliseconds from the event to the first step, by kind, ranks and hosts; and of pause.
+LIMITS = {(LOSE, 8, 1): 30, (LOSE, 64, 1): 150, (LOSE, 16, 16): 1500, (SPARE, 8, 1): 50}
+PAUSE_LIMIT = 20
+
+
+class Cell(NamedTuple):
+    """What is measured."""
+
+    kind: str
+    ranks: int
+    hosts: int = 1
+    others: int = 0
+    mib: int = 0
+
+
+# By name, the numbers of each round.
+Found = dict[Cell, dict[str, list[float]]]
+
+
+def run_once(cell: Cell) -> dict[str, float]:
+    """One round; says so if it could not be measured."""
+    kind = LOSE if cell.kind == SPARE else cell.kind
+    words = [kind, *map(str, cell[1:])]
+    try:
+        done = subprocess.run(
+            [sys.executable, PEER, *words],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        return numbers_of(cell.kind, json.loads(done.stdout.splitlines()[-1]))
+    except (subprocess.TimeoutExpired, IndexError, ValueError):
+        print(f"{cell}: no result", file=sys.stderr)
+        return {}
+
+
+def numbers_of(kind: str, told: list[dict[str, Any]]) -> dict[str, float]:
+    """Of what the members saw."""
+
+    def all_of(name: str) -> list[float]:
+        return [each[name] for each in told if each.get(name) is not None]
+
+    if kind == PAY:
+        return {
+            "us of a step": min(all_of("step")) * 1e6,
+            "us of its all_reduce": min(all_of("bare")) * 1e6,
+        }
+    if kind == COPY:
+        return {
+            "ms of restore": max(all_of("restore")) * 1e3,
+            "ms of a message": max(all_of("message")) * 1e3,
+        }
+    [event] = all_of("event")
+    return {
+        "ms to the first step": (max(all_of("first")) - event) * 1e3,
+        "ms of pause": max(all_of("pause")) * 1e3,
+    }
+
+
+def restart_once(launcher: list[str], peer: str, ranks: int) -> dict[str, float]:
+    """One restart of all ranks by a launcher."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "lines")
+        subprocess.run(
+            [
+                *launcher,
+                f"--nproc-per-node={ranks}",
+                "--max-restarts=1",
+                PEER,
+                "restart",
+                peer,
+                str(file),
+            ],
+            capture_output=True,
+            timeout=PATIENCE,
+            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
+        )
+        told = [json.loads(line) for line in file.read_text().splitlines()]
+    firsts = [each["first"] for each in told if "first" in each]
+    events = [each["event"] for each in told if "event" in each]
+    if len(firsts) < ranks or len(events) != 1:
+        print(f"{launcher}: no restart", file=sys.stderr)
+        return {}
+    return {"ms to the first step": (max(firsts) - events[0]) * 1e3}
+
+
+def cells_of(is_quick: bool) -> list[Cell]:
+    """In the order of the table."""
+    if is_quick:
+        few = [Cell(LOSE, 3), Cell(SPARE, 3, others=1), Cell(GAIN, 3, others=1)]
+        return [*few, Cell(COPY, 2, 1, 1, 16), Cell(PAY, 3)]
+    return [
+        *(Cell(LOSE, 8), Cell(LOSE, 64), Cell(LOSE, 16, 16), Cell(SPARE, 8, others=1)),
+        Cell(GAIN, 8, others=1),
+        *(Cell(COPY, 2, 1, newcomers, 1024) for newcomers in (1, 3)),
+        *(Cell(PAY, 2), Cell(PAY, 8)),
+    ]
+
+
+def measure(cells: list[Cell], rounds: int, torch_python: str | None) -> Found:
+    """Round after round, of which each has every cell once."""
+    found: Found = {}
+    ranks = cells[0].ranks
+    launchers = {"distlite": [sys.executable, "-m", "distlite.run"]}
+    if torch_python:
+        torchrun = [torch_python, "-m", "torch.distributed.run"]
+        launchers["torch.distributed"] = [*torchrun, "--monitor-interval=0.1"]
+    for number in range(rounds):
+        print(f"round {number + 1}", file=sys.stderr)
+        results = [(cell, run_once(cell)) for cell in cells]
+        for peer, words in launchers.items():
+            cell = Cell(f"restart, {peer}", ranks)
+            results.append((cell, restart_once(words, peer, ranks)))
+        for cell, result in results:
+            for name, value in result.items():
+                found.setdefault(cell, {}).setdefault(name, []).append(value)
+    return found
+
+
+def targets_of(found: Found) -> list[Target]:
+    """What must be reached."""
+    targets = []
+    for cell, limit in LIMITS.items():
+        match = next((found[each] for each in found if each[:3] == cell), None)
+        if match is not None:
+            what = f"{cell[0]}, {cell[1]} ranks, {cell[2]} host(s)"
+            middle = median(match.get("ms to the first step", []))
+            targets.append(Target(what, limit, middle, "ms"))
+    for cell, numbers in found.items():
+        if cell.kind == GAIN:
+            middle = median(numbers.get("ms of pause", []))
+            targets.append(Target("gain: pause", PAUSE_LIMIT, middle, "ms"))
+    return targets
+
+
+def main() -> int:
+    """Exit code 1 if a target was missed."""
+    parser = argparse.ArgumentParser(description="Changes of members.")
+    parser.add_argument("--quick", action="store_true", help="see that it works")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--kinds", nargs="+", choices=[LOSE, SPARE, GAIN, COPY, PAY])
+    parser.add_argument("--torch-python", help="an interpreter with torch")
+    options = parser.parse_args()
+    cells = [
+        each
+        for each in cells_of(options.quick)
+        if options.kinds is None or each.kind in options.kinds
+    ]
+    rounds = options.rounds or (1 if options.quick else 5)
+    found = measure(cells, rounds, find_torch_python(options.torch_python))
+    rows = [
+        [*cell, name, len(values), median(values), min(values), max(values)]
+        for cell, numbers in found.items()
+        for name, values in numbers.items()
+    ]
+    header = [*Cell._fields, "what", "rounds", "median", "least", "largest"]
+    print(table(header, rows), end="\n\n")
+    targets = targets_of(found)
+    print(report(targets), end="\n\n")
+    told = [{**cell._asdict(), **numbers} for cell, numbers in found.items()]
+    print(f"results: {write_json('elastic', {'cells': told}, targets)}")
+    return int(any(target.verdict == "FAIL" for target in targets))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
