@@ -669,6 +669,77 @@ CHECK_CASE(channels_of_all_relays_are_limited)
 }
 #endif
 
+/* Opens the channel, and waits in it for `key`. */
+static void
+send_wait(const dl_connection *connection, uint32_t channel, const char *key)
+{
+    const dl_store_request validate = {.op = DL_OP_VALIDATE, .number = DL_WIRE_MAGIC};
+    const dl_bytes keys[] = {dl_bytes_of(key)};
+    const dl_store_request wait = {
+        .op = DL_OP_WAIT, .keys = keys, .count = 1, .is_checked = true};
+    dl_buffer frames = {0}, data = {0};
+
+    dl_wire_put_request(&data, &validate, DL_LITERAL(""));
+    dl_wire_put_request(&data, &wait, DL_LITERAL("/"));
+    dl_relay_put_head(&frames, DL_RELAY_OPEN, channel, 0);
+    dl_relay_put_head(&frames, DL_RELAY_DATA, channel, (uint32_t)data.size);
+    dl_buffer_put(&frames, dl_buffer_bytes(&data));
+    CHECK_OK(dl_buffer_check(&frames));
+    struct iovec part = {frames.data, frames.size};
+    CHECK_OK(dl_socket_write(connection->fd, &part, 1, SOON));
+    dl_buffer_fini(&frames);
+    dl_buffer_fini(&data);
+}
+
+/* The next frame is the reply to such a wait. */
+static void
+check_reply(const dl_connection *connection, uint32_t channel)
+{
+    static const uint8_t over[] = {DL_OK, DL_WIRE_READY};
+    uint8_t bytes[DL_RELAY_HEAD_SIZE + sizeof over];
+    struct iovec room = {bytes, sizeof bytes};
+    dl_relay_head head;
+    size_t size;
+
+    CHECK_OK(dl_socket_read(connection->fd, room, sizeof bytes, SOON, &size));
+    CHECK_OK(dl_relay_take_head(bytes, &head));
+    CHECK_EQUAL(head.channel, channel);
+    CHECK_EQUAL(head.kind, DL_RELAY_DATA);
+    CHECK_EQUAL(head.size, sizeof over);
+    CHECK(memcmp(bytes + DL_RELAY_HEAD_SIZE, over, sizeof over) == 0);
+}
+
+/* Replies are all that comes: neither ACK nor CLOSE is in between. */
+CHECK_CASE(a_channel_of_one_request_ends_with_its_reply)
+{
+    dl_store *master = make_master(0, true);
+    dl_connection *relay = connect_as_relay(dl_tcp_store_port(master));
+
+    CHECK_OK(dl_store_set(master, DL_LITERAL("present"), DL_LITERAL("1"), SOON));
+    send_wait(relay, DL_RELAY_ONCE | 1, "present");
+    check_reply(relay, DL_RELAY_ONCE | 1);
+    await_fact(master, "relayed_clients", 0);
+    send_wait(relay, DL_RELAY_ONCE | 1, "absent");
+    send_wait(relay, DL_RELAY_ONCE | 2, "absent");
+    send_wait(relay, DL_RELAY_ONCE | 3, "absent");
+    await_fact(master, "relayed_clients", 3);
+    dl_buffer close = {0};
+    dl_relay_put_head(&close, DL_RELAY_CLOSE, DL_RELAY_ONCE | 2, 0);
+    CHECK(send(relay->fd, close.data, close.size, MSG_NOSIGNAL) > 0);
+    dl_buffer_fini(&close);
+    await_fact(master, "relayed_clients", 2);
+    CHECK_OK(dl_store_set(master, DL_LITERAL("absent"), DL_LITERAL("1"), SOON));
+    check_reply(relay, DL_RELAY_ONCE | 1);
+    check_reply(relay, DL_RELAY_ONCE | 3);
+    await_fact(master, "relayed_clients", 0);
+    send_wait(relay, 4, "present"); /* which is acknowledged */
+    check_reply(relay, 4);
+    CHECK_EQUAL(fact(master, "relayed_clients"), 1);
+    dl_connection_free(relay, false);
+    await_fact(master, "relays", 0);
+    dl_store_unref(master);
+}
+
 CHECK_CASE(hostile_frames_end_the_connection)
 {
     static const uint8_t frames[][DL_RELAY_HEAD_SIZE] = {

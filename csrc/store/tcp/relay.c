@@ -205,7 +205,7 @@ open_channel(client *one)
     dl_relay *relay = one->relay;
     dl_address local = {0}, peer = {0};
 
-    one->channel = relay->next_channel++ & ~DL_RELAY_WAIT_CHANNEL;
+    one->channel = relay->next_channel++ & ~DL_RELAY_ONCE;
     one->is_open = true;
     one->awaits_ack = false;
     dl_map_insert(&relay->channels, &one->entry,
@@ -390,7 +390,7 @@ take_frame(dl_relay *relay, dl_bytes piece)
     if (head->kind == DL_RELAY_OPEN || head->kind == DL_RELAY_GRANT) {
         return dl_fail(DL_PROTOCOL, "the server sends a relay's frame");
     }
-    if ((head->channel & DL_RELAY_WAIT_CHANNEL) != 0) {
+    if ((head->channel & DL_RELAY_ONCE) != 0) {
         dl_relay_waits_take(&relay->waits, head, piece);
         return DL_OK;
     }

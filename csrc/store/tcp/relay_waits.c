@@ -32,7 +32,7 @@ send_wait(dl_relay_waits *waits, dl_relay_wait *wait)
     const dl_store_request validate = {.op = DL_OP_VALIDATE, .number = DL_WIRE_MAGIC};
     dl_buffer data = {0};
 
-    waits->last_channel = (waits->last_channel + 1) | DL_RELAY_WAIT_CHANNEL;
+    waits->last_channel = (waits->last_channel + 1) | DL_RELAY_ONCE;
     wait->channel = waits->last_channel;
     dl_map_insert(&waits->channels, &wait->by_channel,
                   (dl_bytes){(const uint8_t *)&wait->channel, sizeof wait->channel});
@@ -50,7 +50,6 @@ static void
 close_wait(dl_relay_waits *waits, dl_relay_wait *wait)
 {
     dl_map_remove(&waits->channels, &wait->by_channel);
-    dl_relay_put_head(waits->out, DL_RELAY_CLOSE, wait->channel, 0);
     dl_buffer_clear(&wait->reply);
 }
 
@@ -109,6 +108,7 @@ dl_relay_waits_leave(dl_relay_waits *waits, dl_relay_waiter *waiter)
     dl_list_remove(&waiter->node);
     waiter->wait = NULL;
     if (dl_list_is_empty(&wait->asked) && dl_list_is_empty(&wait->later)) {
+        dl_relay_put_head(waits->out, DL_RELAY_CLOSE, wait->channel, 0);
         close_wait(waits, wait);
         free_wait(waits, wait);
     }
@@ -161,7 +161,7 @@ dl_relay_waits_take(dl_relay_waits *waits, const dl_relay_head *head, dl_bytes p
         dl_map_find(&waits->channels,
                     (dl_bytes){(const uint8_t *)&head->channel, sizeof head->channel});
 
-    if (entry == NULL || head->kind == DL_RELAY_ACK) {
+    if (entry == NULL) {
         return;
     }
     dl_relay_wait *wait = DL_MAP_ENTRY(entry, dl_relay_wait, by_channel);
