@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws the tables of docs/performance.md: `pictures.py [--check]`.
+"""Draws the tables of docs/performance.md and docs/scale.md: `pictures.py [--check]`.
 
-The page's tables are the stored results, so that pictures and tables cannot disagree.
+The pages' tables are the stored results, so that pictures and tables cannot disagree.
 The pictures go into docs/images; that of the README is drawn for dark pages, too.  A
-picture keeps a digest of the page's tables; --check needs no matplotlib, and ends with
+picture keeps a digest of its page's tables; --check needs no matplotlib, and ends with
 1 if one was drawn from other tables.
 """
 
@@ -23,12 +23,13 @@ from typing import Any
 from measure import KIB, MIB, REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "performance.md"
+SCALE_PAGE = PAGE.with_name("scale.md")
 FOLDER = REPOSITORY / "docs" / "images"
 THEMES = {
     "light": {"text": "black", "grid": "#d0d7de", "ours": "#0969da", "paper": "white"},
     "dark": {"text": "#e6edf3", "grid": "#3d444d", "ours": "#58a6ff", "paper": "none"},
 }
-PEERS = ("#bc4c00", "#8250df", "#2da44e")
+PEERS = ("#bc4c00", "#8250df", "#2da44e", "#6e7781")
 UNITS = {"B": 1, "KiB": KIB, "MiB": MIB}
 NEAR = "Two ranks, cores that share a cache"
 FAR = "Two ranks, cores that do not"
@@ -60,9 +61,9 @@ def numbers_of(cell: str) -> tuple[float, ...]:
     return tuple(float(n) for n in re.findall(r"[\d.]+", cell.replace(",", "")))
 
 
-def table_below(heading: str) -> Table:
+def table_below(heading: str, page: Path = PAGE) -> Table:
     """The first table of a section of the page."""
-    _, _, section = PAGE.read_text().partition(f"# {heading}\n")
+    _, _, section = page.read_text().partition(f"# {heading}\n")
     begins = itertools.dropwhile(lambda line: line[:1] != "|", section.splitlines())
     lines = [*itertools.takewhile(lambda line: line[:1] == "|", begins)]
     cells = [cells_of(line) for line in lines]
@@ -76,9 +77,9 @@ def bytes_of(text: str) -> int:
     return int(number) * UNITS[unit]
 
 
-def digest() -> str:
-    """Of all tables of the page."""
-    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
+def digest(page: Path) -> str:
+    """Of all its tables."""
+    rows = [line for line in page.read_text().splitlines() if line.startswith("|")]
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
@@ -207,6 +208,27 @@ def failures(figure: Any, theme: dict[str, str]) -> None:
     axes.set(xlabel="ranks", ylabel="milliseconds")
 
 
+def scale(figure: Any, theme: dict[str, str]) -> None:
+    """Clients of a store, up to those of 12,288 hosts."""
+    table = table_below("Measured", SCALE_PAGE)
+    clients = [int(row.replace(",", "")) for row, _ in table.rows]
+    for side, (axes, title) in enumerate(
+        zip(figure.subplots(1, 2), ("init", "barrier"), strict=True)
+    ):
+        lines = {
+            name: {
+                count: cells[column][side]
+                for count, (_, cells) in zip(clients, table.rows, strict=True)
+                if cells[column]
+            }
+            for column, name in enumerate(table.columns)
+        }
+        draw_lines(axes, title, lines, theme)
+        axes.set_xticks(clients, [f"{n:,}" for n in clients], minor=False)
+        axes.set_xticks([], minor=True)
+        axes.set(xlabel="clients", ylabel="seconds")
+
+
 # By name and theme: how it is drawn, and how large it is in inches.
 PICTURES: dict[tuple[str, str], tuple[Draw, tuple[float, float]]] = {
     ("latency", "light"): (latency, (14, 3.4)),
@@ -214,7 +236,13 @@ PICTURES: dict[tuple[str, str], tuple[Draw, tuple[float, float]]] = {
     ("one_host", "light"): (one_host, (15, 4.2)),
     ("many_ranks", "light"): (many_ranks, (11, 5.4)),
     ("failures", "light"): (failures, (4.6, 3.4)),
+    ("scale", "light"): (scale, (11, 4)),
 }
+
+
+def page_of(name: str) -> Path:
+    """Where its tables are."""
+    return SCALE_PAGE if name == "scale" else PAGE
 
 
 def path_of(name: str, theme: str) -> Path:
@@ -237,7 +265,7 @@ def settings_of(theme: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def draw_all(sign: str) -> None:
+def draw_all() -> None:
     """Every picture."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -247,14 +275,19 @@ def draw_all(sign: str) -> None:
             figure = Figure(figsize=size, layout="constrained")
             draw(figure, THEMES[theme])
             path = path_of(name, theme)
-            figure.savefig(path, metadata={"Date": None, "Description": sign})
+            sign = {"Date": None, "Description": digest(page_of(name))}
+            figure.savefig(path, metadata=sign)
         print(path.relative_to(REPOSITORY))
 
 
-def outdated(sign: str) -> list[str]:
+def outdated() -> list[str]:
     """The pictures that are missing, or were drawn from other tables."""
-    paths = [path_of(*each) for each in PICTURES]
-    return [p.name for p in paths if not p.exists() or sign not in p.read_text()]
+    signs = {path_of(*each): digest(page_of(each[0])) for each in PICTURES}
+    return [
+        path.name
+        for path, sign in signs.items()
+        if not path.exists() or sign not in path.read_text()
+    ]
 
 
 def main() -> int:
@@ -262,10 +295,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="draw nothing")
     if parser.parse_args().check:
-        old = outdated(digest())
+        old = outdated()
         print(f"drawn from other tables: {', '.join(old)}" if old else "up to date")
         return int(bool(old))
-    draw_all(digest())
+    draw_all()
     return 0
 
 

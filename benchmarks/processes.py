@@ -33,7 +33,7 @@ IFF_UP = 1
 END_SECONDS = 30
 # Ranks of a host.
 RELAY_CLIENTS = 8
-# What 20,000 descriptors allow: a client has one, a relay six and one for each client.
+# What 20,000 descriptors allow: a client has one, a relay five and one for each client.
 LOAD_CLIENTS = 16384
 PROCESS_RELAYS = 1024
 

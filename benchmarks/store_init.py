@@ -38,8 +38,8 @@ DIRECT = ["distlite libuv", "distlite epoll"]
 RELAYED = "distlite relays"
 OURS = [*DIRECT, RELAYED]
 TORCHS = ["torch libuv", "torch legacy"]
-SIZES = [1024, 2048, 4096, 8192, 16384, 32768, 65536, 98304]
-QUICK_SIZES = SIZES[:3]
+SIZES = [1024, 4096, 16384, 49152, 98304]
+QUICK_SIZES = SIZES[:2]
 # torch's legacy server takes minutes per experiment above this.
 SLOW_ABOVE = 4096
 GET_CLIENTS, GET_COUNT, VALUE_SIZE = 256, 200_000, 64
