@@ -24,7 +24,7 @@ def load(loaded):
     state.update(loaded)
 
 print(f"life {life} is {os.getpid()}", flush=True)
-with elastic.join(min_size=world_size, timeout=40) as member:
+with elastic.join(timeout=40) as member:
     while True:
         try:
             view = member.next()

@@ -90,9 +90,9 @@ class View:
 def join(
     store: Store | None = None,
     name: str = "world",
-    min_size: int = 1,
+    min_size: int | None = None,
     max_size: int | None = None,
-    spare: bool = False,
+    spare: bool | None = None,
     ranks: str = "compact",
     quorum: str = "majority",
     settle: float = 1.0,
@@ -105,9 +105,10 @@ def join(
 
     Args:
         store: A store that all processes share, and that outlives them; None is that
-            of the launcher, at MASTER_ADDR and MASTER_PORT.
+            of the launcher, at MASTER_ADDR and MASTER_PORT, which then also gives the
+            sizes and the spares that are not passed.
         name: The name of the world in the store.
-        min_size: With fewer members the world waits for more.
+        min_size: With fewer members the world waits for more (None: 1).
         max_size: Further processes wait, and take the places of members that are lost.
         spare: Whether this process only takes the place of a member that is lost.
         ranks: "compact": the members that stay are numbered anew, in the old order;
@@ -132,7 +133,14 @@ def join(
         2
         >>> member.leave()
     """
-    least = index(min_size)
+    limit = _limit_of(timeout)
+    if store is None:
+        store = _launchers_store(limit)
+        told = _launchers_sizes()
+        min_size = told[0] if min_size is None else min_size
+        max_size = told[1] if max_size is None else max_size
+        spare = told[2] if spare is None else spare
+    least = 1 if min_size is None else index(min_size)
     most = None if max_size is None else index(max_size)
     if least < 1 or (most is not None and most < least):
         raise ValueError(
@@ -150,9 +158,6 @@ def join(
     if not 0 <= seconds < float("inf"):
         raise ValueError(f"settle must be from 0 seconds on, not {settle}")
     rules = Rules(least, most, ranks == "stable", quorum == "majority", seconds)
-    limit = _limit_of(timeout)
-    if store is None:
-        store = _launchers_store(limit)
     return Member(store, name, rules, bool(spare), limit)
 
 
@@ -165,6 +170,16 @@ def _launchers_store(limit: timedelta) -> Store:
             "program by `distlite run --on-failure continue`, or pass a store"
         )
     return TCPStore(address, int(port), timeout=limit)
+
+
+def _launchers_sizes() -> tuple[int | None, int | None, bool]:
+    """Returns the least and the largest size of the world, and whether this process is
+    a spare, as the launcher says."""
+    least, _, most = environ.get("DISTLITE_ELASTIC_SIZE", "").partition(":")
+    is_spare = environ.get("DISTLITE_ELASTIC_SPARE") == "1"
+    if not least.isdecimal() or not most.isdecimal():
+        return None, None, is_spare
+    return int(least), int(most), is_spare
 
 
 class Member:

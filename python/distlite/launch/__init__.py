@@ -7,6 +7,7 @@ options        one node's part of a job, made of what was parsed
 cores          how many cores this process may use
 numa           a rank's cores by the host's NUMA nodes
 nodes          the launchers of the other nodes
+open_nodes     the same where nodes come and go
 master         sockets for the store, bound before the ranks start
 environment    the variables that each rank gets
 errors         what a failed rank tells, and which one is the cause, also for spawn

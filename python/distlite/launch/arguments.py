@@ -115,7 +115,20 @@ def make_parser(prog: str | None = None, others: str = "") -> Parser:
         "ranks on this node: a number; cpu: one per usable core; gpu: one per GPU; "
         "auto: gpu if there is one, else cpu",
     )
-    option("--nnodes", "N", "1:1", "number of nodes of the job")
+    option(
+        "--nnodes",
+        "N",
+        "1:1",
+        "number of nodes of the job; MIN:MAX with --on-failure continue",
+    )
+    option(
+        "--spares",
+        "N",
+        0,
+        "nodes that come after the first MIN and wait until one is lost, as do those "
+        "above MAX",
+        type=int,
+    )
     option("--node-rank", "R", 0, "this node's number, from 0 (static)", type=int)
     option("--master-addr", "HOST", "127.0.0.1", "address of the node with rank 0")
     option(
@@ -145,7 +158,13 @@ def make_parser(prog: str | None = None, others: str = "") -> Parser:
         "none",
         "name of the job; nodes with another name are refused",
     )
-    option("--rdzv-conf", "K=V,...", "", "is_host=true|false, join_timeout=SECONDS")
+    option(
+        "--rdzv-conf",
+        "K=V,...",
+        "",
+        "is_host=true|false, join_timeout=SECONDS; journal=FILE: with it a node's "
+        "launcher that serves the store of --on-failure continue may be started again",
+    )
     flag("--standalone", "run on one node, with any free port")
     option(
         "--token",

@@ -84,6 +84,14 @@ class Attempt:
                 return
             self._turn()
 
+    def wait_for_others(self) -> None:
+        """Waits until all other nodes have ended, or a signal comes."""
+        peers = self._job.peers
+        while peers is not None and not (self.gives_up or peers.is_over):
+            if peers.have_ended(self.number):
+                return
+            self._turn()
+
     def run(self) -> None:
         """Starts the ranks and waits for their end; OSError if they cannot be
         started."""

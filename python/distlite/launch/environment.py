@@ -14,6 +14,8 @@ from distlite.launch.options import Options
 LISTEN_FD = "DISTLITE_LISTEN_FD"
 # The relay of the host, by which its stores use a server (distlite.store_relay()).
 RELAY = "DISTLITE_STORE_RELAY"
+# What elastic.join() takes as sizes, and whether it is to wait as a spare.
+ELASTIC_SIZE, ELASTIC_SPARE = "DISTLITE_ELASTIC_SIZE", "DISTLITE_ELASTIC_SPARE"
 # If it is set, rank 0 serves the store, and not the launcher.
 NO_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
@@ -26,7 +28,7 @@ class Place:
         is_named = run_id != "none" or len(counts) > 1
         self.run_id = run_id if is_named else os.urandom(16).hex()
         self.port = port
-        self.node = node
+        self.node, self.nodes = node, len(counts)
         self.world_size = sum(counts)
         self.first_rank = sum(counts[:node])
 
@@ -35,7 +37,7 @@ def serves_store(options: Options) -> bool:
     """Returns whether the launcher is to serve the job's store, which then outlives
     rank 0. The launchers of several nodes need such a store in any case, and so do
     ranks that go on without rank 0."""
-    is_needed = options.nnodes > 1 or options.goes_on
+    is_needed = options.has_peers or options.goes_on
     return is_needed or os.environ.get(NO_STORE) != "1"
 
 
@@ -60,7 +62,7 @@ def job_environment(options: Options, place: Place, attempt: int) -> dict[str, s
         WORLD_SIZE=str(place.world_size),
         LOCAL_WORLD_SIZE=str(options.nproc_per_node),
         GROUP_RANK=str(place.node),
-        GROUP_WORLD_SIZE=str(options.nnodes),
+        GROUP_WORLD_SIZE=str(place.nodes),
         ROLE_NAME=options.role,
         ROLE_WORLD_SIZE=str(place.world_size),
         MASTER_ADDR=options.address,
@@ -71,6 +73,12 @@ def job_environment(options: Options, place: Place, attempt: int) -> dict[str, s
         TORCHELASTIC_USE_AGENT_STORE=str(serves_store(options)),
         TORCHELASTIC_SIGNALS_TO_HANDLE=",".join(options.signals),
     )
+    if options.goes_on:
+        sizes = (options.nnodes, options.max_nodes)
+        least, most = (each * options.nproc_per_node for each in sizes)
+        is_spare = 0 <= place.node - options.nnodes < options.spares
+        environment[ELASTIC_SIZE] = f"{least}:{most}"
+        environment[ELASTIC_SPARE] = str(int(is_spare))
     return environment
 
 

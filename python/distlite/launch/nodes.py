@@ -175,7 +175,7 @@ class Nodes:
     def _check_job(self) -> None:
         """Checks that this node belongs to the job."""
         options = self._options
-        where, count = f"{options.address}:{options.port}", str(options.nnodes)
+        where, count = f"{options.address}:{options.port}", options.size_text
         if not self._is_host:
             # The node that serves the store, if one does, writes first.
             with contextlib.suppress(DistStoreError):
@@ -190,7 +190,7 @@ class Nodes:
         if told != count:
             raise Failure(
                 f"the job at {where} has {told} nodes, but this one was given {count} "
-                "(--nnodes)"
+                f"({'--nnodes, --spares' if options.is_open else '--nnodes'})"
             )
 
     def _find_store(self) -> Store:
@@ -232,15 +232,21 @@ class Nodes:
 
         options = self._options
         with listen_for_nodes(options.address, options.port) as listener:
-            store = TCPStore(
-                options.address,
-                options.port,
-                is_master=True,
-                wait_for_workers=False,
-                timeout=options.join_timeout,
-                master_listen_fd=listener.detach(),
-                tls=options.tls,
-            )
+            try:
+                store = TCPStore(
+                    options.address,
+                    options.port,
+                    is_master=True,
+                    wait_for_workers=False,
+                    timeout=options.join_timeout,
+                    master_listen_fd=listener.detach(),
+                    tls=options.tls,
+                    journal=options.journal,
+                )
+            except (OSError, DistError) as error:
+                if options.journal is None:
+                    raise
+                raise Failure(f"--rdzv-conf journal: {error}") from None
         self._is_host, self._port = True, store.port
         return store
 

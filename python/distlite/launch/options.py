@@ -31,7 +31,10 @@ class Options:
 
     command: tuple[str, ...] = ()
     nproc_per_node = 1
-    nnodes = 1
+    nnodes = 1  # with `is_open` as many as the job needs
+    max_nodes = 1  # that take part, beside spares
+    spares = 0
+    journal: str | None = None  # of the store, if this node serves it
     node_rank = 0
     arrives = False  # c10d: a node's place is the order of arrival
     hosts_store: bool | None = None  # None: the node that can
@@ -59,6 +62,23 @@ class Options:
     def goes_on(self) -> bool:
         """Returns whether a rank that fails is started again while the others go on."""
         return self.on_failure == "continue"
+
+    @property
+    def has_peers(self) -> bool:
+        """Returns whether there are, or may be, other nodes."""
+        return self.max_nodes > 1 or self.spares > 0
+
+    @property
+    def is_open(self) -> bool:
+        """Returns whether nodes come and go."""
+        return self.goes_on and self.has_peers
+
+    @property
+    def size_text(self) -> str:
+        """Returns the number of nodes, for messages and for comparing."""
+        if not self.is_open:
+            return str(self.nnodes)
+        return f"{self.nnodes}:{self.max_nodes} and {self.spares} spare"
 
     @property
     def attempts(self) -> int:
@@ -111,10 +131,12 @@ def options_of(args: Namespace) -> Options:
     """
     options = Options()
     options.nproc_per_node = _process_count(str(args.nproc_per_node))
-    options.nnodes = _node_count(str(args.nnodes))
+    options.nnodes, options.max_nodes = _node_counts(str(args.nnodes))
+    options.spares = _at_least_0("--spares", getattr(args, "spares", 0))
     options.node_rank = _at_least_0("--node-rank", args.node_rank)
     options.role = args.role
     _set_restarts(options, args)
+    _check_sizes(options, args)
     options.has_virtual_local_rank = args.virtual_local_rank
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     if options.has_virtual_local_rank and shown is not None:
@@ -133,10 +155,10 @@ def options_of(args: Namespace) -> Options:
     _refuse_classes(args)
     _set_binding(options, args)
     _set_rendezvous(options, args)
-    options.token = _token(getattr(args, "token", "env"), options.nnodes)
+    options.token = _token(getattr(args, "token", "env"), options.has_peers)
     options.tls = _tls(getattr(args, "tls", "env"))
     options.local_address = args.local_addr or ""
-    is_alone = options.nnodes == 1 and options.address == DEFAULT_ADDRESS
+    is_alone = not options.has_peers and options.address == DEFAULT_ADDRESS
     if options.local_address and is_alone:
         options.address = options.local_address
     _set_output(options, args)
@@ -161,6 +183,13 @@ def _set_restarts(options: Options, args: Namespace) -> None:
     options.max_restarts = count or (RESTARTS_OF_EACH if options.goes_on else 0)
     if options.on_failure == "stop" and count:
         raise ValueError(f"--max-restarts {count}: --on-failure stop restarts nothing")
+
+
+def _check_sizes(options: Options, args: Namespace) -> None:
+    varies = options.nnodes != options.max_nodes
+    if (varies or options.spares) and not options.goes_on:
+        given = f"--nnodes {args.nnodes}" if varies else f"--spares {options.spares}"
+        raise ValueError(f"{given}: nodes come and go only with --on-failure continue")
 
 
 def _refuse_classes(args: Namespace) -> None:
@@ -204,7 +233,7 @@ def _grace(args: Namespace) -> float:
 
 def _set_rendezvous(options: Options, args: Namespace) -> None:
     """Sets where the nodes meet, and how each gets its number."""
-    backend, is_alone = args.rdzv_backend, options.nnodes == 1
+    backend, is_alone = args.rdzv_backend, not options.has_peers
     if backend not in ("static", "c10d"):
         raise ValueError(f"--rdzv-backend must be 'static' or 'c10d', not {backend!r}")
     options.run_id = args.rdzv_id
@@ -215,13 +244,14 @@ def _set_rendezvous(options: Options, args: Namespace) -> None:
             raise ValueError("--standalone is for one node")
         options.address = DEFAULT_ADDRESS
         return
-    options.arrives = backend == "c10d" and not is_alone
+    options.arrives = (backend == "c10d" and not is_alone) or options.is_open
     default = 0 if is_alone else DEFAULT_PORT
     options.port = default if args.master_port is None else args.master_port
     if args.rdzv_endpoint:
         options.address, options.port = _endpoint(args.rdzv_endpoint, default)
     elif options.arrives:
-        raise ValueError("--rdzv-backend c10d on several nodes needs --rdzv-endpoint")
+        given = "--on-failure continue" if options.is_open else "--rdzv-backend c10d"
+        raise ValueError(f"{given} on several nodes needs --rdzv-endpoint")
     if not 0 <= options.port <= 65535:
         raise ValueError(f"--master-port: {options.port} is not in 0..65535")
     if options.port == 0 and not is_alone:
@@ -233,7 +263,7 @@ def _set_rendezvous(options: Options, args: Namespace) -> None:
         )
 
 
-def _token(kind: str, nnodes: int) -> str | None:
+def _token(kind: str, has_peers: bool) -> str | None:
     """Returns a new token for the job; None if the environment has the token or there
     is none."""
     if kind not in ("env", "auto"):
@@ -249,7 +279,7 @@ def _token(kind: str, nnodes: int) -> str | None:
         raise ValueError(f"{names[0]} is empty; unset it for a job without a token")
     if names or kind == "env":
         return None
-    if nnodes > 1:
+    if has_peers:
         raise ValueError(
             "--token auto makes a token for one node; on several, set the same "
             "DISTLITE_TOKEN or DISTLITE_TOKEN_FILE on each of them"
@@ -280,10 +310,12 @@ def _set_conf(options: Options, text: str) -> None:
             options.hosts_store = flag_of("--rdzv-conf: is_host", value)
         elif key in ("join_timeout", "timeout") and value.isdecimal():
             options.join_timeout = float(value)
+        elif key == "journal" and value and options.is_open:
+            options.journal = value
         else:
             raise ValueError(
-                f"--rdzv-conf: {pair!r} is neither is_host=true, is_host=false nor "
-                "join_timeout=SECONDS"
+                f"--rdzv-conf: {pair!r} is neither is_host=true, is_host=false, "
+                "join_timeout=SECONDS nor, where nodes come and go, journal=FILE"
             )
 
 
@@ -398,15 +430,14 @@ def _process_count(text: str) -> int:
     return count
 
 
-def _node_count(text: str) -> int:
+def _node_counts(text: str) -> tuple[int, int]:
+    """Returns the least and the largest number of nodes."""
     least, _, most = text.partition(":")
-    if not least.isdecimal():
+    most = most or least
+    if not least.isdecimal() or not most.isdecimal():
         raise ValueError(f"--nnodes: not a number of nodes: {text}")
-    if most not in ("", least):
-        raise ValueError(
-            f"--nnodes {text}: a varying number of nodes is not supported; give one "
-            "number"
-        )
     if int(least) < 1:
         raise ValueError(f"--nnodes {text}: at least one node is needed")
-    return int(least)
+    if int(most) < int(least):
+        raise ValueError(f"--nnodes {text}: the maximum is less than the minimum")
+    return int(least), int(most)

@@ -87,7 +87,12 @@ class Supervisor:
     def _meet(self) -> None:
         """Makes the store, or finds it and the other nodes."""
         options = self.options
-        if options.nnodes > 1:
+        if options.is_open:
+            from distlite.launch.open_nodes import OpenNodes
+
+            self.peers = self._open.enter_context(OpenNodes(options))
+            return
+        if options.has_peers:
             from distlite.launch.nodes import Nodes
 
             self.peers = self._open.enter_context(Nodes(options))
@@ -121,7 +126,18 @@ class Supervisor:
         if self.peers is not None and not attempt.was_disturbed:
             self.peers.end(attempt.number)
             attempt.wait_for_peers(at_end=True)
-        return self._conclude(attempt)
+        code = self._conclude(attempt)
+        if self.options.is_open and attempt.first_failed is not None:
+            self._serve_others(attempt)
+        return code
+
+    def _serve_others(self, attempt: Attempt) -> None:
+        """Serves the store to other nodes, which go on, until they end."""
+        assert self.peers is not None
+        self.peers.end(attempt.number)
+        if not self.peers.have_ended(attempt.number):
+            self.say("distlite: the store of this node serves the others to their end")
+            attempt.wait_for_others()
 
     def _start_relay(self, peers: Nodes) -> None:
         """Starts the relay by which this node's ranks use the store of another node.
