@@ -15,7 +15,7 @@ from ..groups.members import describe, is_known_dead
 from ..stores.own_connection import OwnConnection
 from .liveness import Beats
 
-__all__ = ["Arrival", "Evicted", "Finished", "Ledger", "Record", "Rules"]
+__all__ = ["Arrival", "Evicted", "Finished", "Ledger", "Record", "Rules", "checked"]
 
 _Kind = TypeVar("_Kind", "Record", "Arrival")
 
@@ -184,7 +184,7 @@ class Ledger:
 
     def _parsed(self, kind: type[_Kind], key: str, raw: str) -> _Kind:
         try:
-            return _checked(kind(**json.loads(raw)))
+            return checked(kind(**json.loads(raw)))
         except (ValueError, TypeError, RecursionError):
             shown = raw if len(raw) <= 60 else raw[:60] + "..."
             raise DistStoreError(
@@ -222,7 +222,7 @@ _TYPES: dict[type, dict[str, Any]] = {
 }
 
 
-def _checked(found: _Kind) -> _Kind:
+def checked(found: _Kind) -> _Kind:
     """Raises ValueError unless all fields have the types that they are declared with,
     and each member's name its parts."""
     names: list[str] = []

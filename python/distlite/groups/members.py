@@ -22,7 +22,7 @@ from .check_in import Presence
 from .group_making import GroupRequest, make_group
 from .lifecycle import _quote
 
-__all__ = ["MemberId", "describe", "is_known_dead", "make_of_members"]
+__all__ = ["MemberId", "describe", "is_known_dead", "make_of_members", "place_of_host"]
 
 # Seconds between two looks for members that have ended: at first, and at most.
 SHORT, LONG = 0.005, 0.05
@@ -36,7 +36,7 @@ class MemberId:
     def __init__(self, prefix: str = "") -> None:
         nonce = prefix + os.urandom(8).hex()
         self.presence = Presence(nonce)
-        place = _place() if Presence.shows(nonce) else "-"
+        place = place_of_host() if Presence.shows(nonce) else "-"
         host = os.uname().nodename.replace(":", "_")
         self.text = f"{host}:{os.getpid()}:{place}:{nonce}"
 
@@ -49,7 +49,7 @@ def describe(member: str) -> str:
     return f"pid {pid} on host {host}"
 
 
-def _place() -> str:
+def place_of_host() -> str:
     """Returns what processes share that see each other's presences."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     network = os.stat("/proc/self/ns/net").st_ino
