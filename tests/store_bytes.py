@@ -11,6 +11,7 @@ import struct
 from pathlib import Path
 
 VALIDATE = b"\x00" + struct.pack("<I", 0x3C85F7CE)
+PING = b"\x0d\1\2\3\4"
 CHECK, CHALLENGE, PROVE = 5, 0xC0, 0xC1
 
 

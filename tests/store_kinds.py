@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import dis
+import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -27,10 +29,21 @@ from distlite import (
     QueueEmptyError,
     Store,
     TCPStore,
+    store_relay,
 )
 
 # Far more than any working operation takes.
 PATIENCE = timedelta(seconds=60)
+
+
+def master(port: int = 0, **arguments: Any) -> TCPStore:
+    """A store that serves; port 0 stands for any free one."""
+    arguments = {"is_master": True, "timeout": PATIENCE, **arguments}
+    return TCPStore("127.0.0.1", port, **arguments)
+
+
+def client(port: int, **arguments: Any) -> TCPStore:
+    return TCPStore("127.0.0.1", port, **{"timeout": PATIENCE, **arguments})
 
 
 class DictStore(Store):
@@ -49,9 +62,9 @@ class DictStore(Store):
         seconds = timeout.total_seconds()
         if not self.changed.wait_for(is_true, None if seconds < 0 else seconds):
             # Rounded up: what arrives here is what was left of the caller's timeout.
-            tenths = -(-timeout // timedelta(milliseconds=100))
+            rounded = -(-timeout // timedelta(milliseconds=50)) * 50
             names = ", ".join(key for key in keys if not self._has(key))
-            raise DistStoreError(f"wait timeout after {tenths}00ms, keys: {names}")
+            raise DistStoreError(f"wait timeout after {rounded}ms, keys: {names}")
 
     def _has(self, key: str) -> bool:
         return key in self.values or bool(self.queues.get(key))
@@ -204,15 +217,9 @@ class TcpPoll(Kind):
     security: ClassVar[dict[str, Any]] = {}
 
     def _make(self) -> Store:
-        port = self.opened[0].port if self.opened else 0
-        return TCPStore(
-            "127.0.0.1",
-            port,
-            is_master=not self.opened,
-            timeout=PATIENCE,
-            use_libuv=self.uses_libuv,
-            **self.security,
-        )
+        if self.opened:
+            return client(self.opened[0].port, **self.security)
+        return master(use_libuv=self.uses_libuv, **self.security)
 
 
 class TcpLibuv(TcpPoll):
@@ -233,6 +240,42 @@ class TcpUnix(TcpLibuv):
         return store
 
 
+class TcpRelay(Kind):
+    """Whose clients share the connection of a relay."""
+
+    VARIABLE = "DISTLITE_STORE_RELAY"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.server = master()
+        self.relay = store_relay("127.0.0.1", self.server.port)
+        self.before = os.environ.get(self.VARIABLE)
+        os.environ[self.VARIABLE] = self.relay.address
+
+    def _make(self) -> Store:
+        store = client(self.server.port)
+        assert self.server.stats()["relayed_clients"] > 0
+        return store
+
+    def close(self) -> None:
+        if self.before is None:
+            del os.environ[self.VARIABLE]
+        else:
+            os.environ[self.VARIABLE] = self.before
+        super().close()
+        self.relay.close()
+        self.server.close()
+
+
+class Written(Kind):
+    """A store in Python without a view around it."""
+
+    has_extended_api = False
+
+    def _make(self) -> Store:
+        return self.opened[0] if self.opened else DictStore()
+
+
 KINDS: dict[str, type[Kind]] = {
     "hash": Hash,
     "file": File,
@@ -242,6 +285,7 @@ KINDS: dict[str, type[Kind]] = {
     "tcp-libuv": TcpLibuv,
     "tcp-tls": TcpTls,
     "tcp-unix": TcpUnix,
+    "tcp-relay": TcpRelay,
 }
 
 
@@ -321,8 +365,38 @@ def join_all(threads: Iterable[Background]) -> list[object]:
 
 @contextlib.contextmanager
 def kind_of(name: str, folder: Path) -> Iterator[Kind]:
-    kind = KINDS[name](folder)
+    kind = {**KINDS, "written": Written}[name](folder)
     try:
         yield kind
     finally:
         kind.close()
+
+
+# What processes do with a store that came to them as a pickle.
+
+
+def count_beside_others(store: Store) -> None:
+    for _ in range(50):
+        store.add("n", 1)
+    store.set(f"pid/{os.getpid()}", "done")
+
+
+def die_holding(store: Store, lease: float) -> None:
+    """Without a word, while the lease is being renewed."""
+    with store.lock("lock", lease=lease):
+        store.set("held", "")
+        store.wait(["die"])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hold_and_pause(store: Store, lease: float) -> None:
+    """Held up until others have the lock; says what it is told then."""
+    lock = store.lock("lock", lease=lease)
+    lock.acquire()
+    store.set("held", "")
+    os.kill(os.getpid(), signal.SIGSTOP)
+    was_held = lock.is_held
+    try:
+        lock.release()
+    except RuntimeError as error:
+        store.set("told", f"{was_held} {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -536,3 +537,61 @@ def lose_a_sender(rank: int, world_size: int, init_method: str, address: str) ->
         stay_until_told(init_method, last)
         return str(error)
     raise AssertionError("nothing was raised")
+
+
+def relay_to_store(port: int, target: tuple[str, int], name: str) -> None:
+    """Serves one client at the server's own port, and a user's socket with its name."""
+
+    def copy(source: socket.socket, sink: socket.socket) -> None:
+        while data := source.recv(65536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
+
+    def serve(listener: socket.socket) -> None:
+        client, _ = listener.accept()
+        server = socket.create_connection(target)
+        back = threading.Thread(target=copy, args=(server, client), daemon=True)
+        back.start()
+        copy(client, server)
+        back.join()
+
+    listener = socket.create_server(("127.0.0.1", port))
+    threading.Thread(target=serve, args=(listener,), daemon=True).start()
+    if name:
+        usurper = socket.socket(socket.AF_UNIX)
+        usurper.bind(f"\0{name}")
+        usurper.listen()
+        threading.Thread(target=usurper.accept, daemon=True).start()
+
+
+def count_in_store(
+    rank: int, world_size: int, address: str, usurps: bool
+) -> tuple[int, int]:
+    """Rank 0 serves, 1 is on its host, 2 on another one, and 3 there behind a relay."""
+    from store_bytes import unix_names
+
+    where = (address, PORT)
+    if rank == 0:
+        server = dist.TCPStore(*where, is_master=True, timeout=60)
+        (name,) = unix_names(os.getpid())
+        server.set("name", name)
+    elif rank == 3:
+        with dist.TCPStore(*where, timeout=60) as direct:
+            name = direct.get("name").decode()
+        relay_to_store(PORT, where, name if usurps else "")
+        where = ("127.0.0.1", PORT)
+    store = server.clone() if rank == 0 else dist.TCPStore(*where, timeout=60)
+    before = 0
+    for turn in range(1, world_size):
+        store.barrier(f"before {turn}", world_size)
+        if turn == rank:
+            before = store.stats()["unix_clients"]
+            for _ in range(64):
+                store.add("n", 1)
+            after = store.stats()["unix_clients"]
+        store.barrier(f"after {turn}", world_size)
+    store.barrier("end", world_size)
+    if rank == 0:
+        assert store.add("n", 0) == 64 * (world_size - 1)
+        return 0, 0
+    return before, after

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Groups over several hosts, each with a network stack of its own."""
+"""Groups and stores over several hosts, each with a network stack of its own."""
 
 from __future__ import annotations
 
@@ -390,3 +390,10 @@ def test_a_sender_that_died_is_named(two):
     assert outcomes[0].is_good, outcomes[0].describe()
     assert "recv from rank 3 (pid" in outcomes[0].value
     assert "exited or was killed" in outcomes[0].value
+
+
+@pytest.mark.parametrize("usurps", [False, True])
+def test_only_clients_of_the_servers_host_take_its_unix_socket(two, usurps: bool):
+    where = {"address": two[0].address, "usurps": usurps}
+    found = run_ranks(hosts_ranks.count_in_store, 4, hosts=two, **where)
+    assert [after - before for before, after in found] == [0, 1, 0, 0]

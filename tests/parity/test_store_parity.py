@@ -4,10 +4,10 @@ every store does is listed in tests/store_conformance.py."""
 
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
 
 import pytest
+from store_kinds import Background
 
 import distlite
 
@@ -52,12 +52,6 @@ def store(dist, kind, tmp_path):
 
 def with_kinds(*names: str):
     return pytest.mark.parametrize("kind", names, indirect=True)
-
-
-def in_background(function) -> threading.Thread:
-    thread = threading.Thread(target=function, daemon=True)
-    thread.start()
-    return thread
 
 
 def test_num_keys_of_a_file_that_was_closed_once(dist, tmp_path):
@@ -120,13 +114,6 @@ def test_a_name_that_does_not_resolve(dist):
         )
 
 
-@with_kinds("tcp-poll", "tcp-libuv")
-def test_multi_set_of_unequal_lengths(dist, store):
-    text = "multiSet keys and values vectors must be of same size"
-    with pytest.raises(dist.DistStoreError, match=text):
-        store.multi_set(["a", "b"], ["1"])
-
-
 def test_timeouts_are_runtime_errors(store):
     with pytest.raises(RuntimeError, match=r"(?i)wait timeout|timeout waiting"):
         store.wait(["nope"], SOON)
@@ -146,15 +133,6 @@ def test_texts_of_timeouts(dist, store):
         dist.DistStoreError, match="^barrier timeout after 100ms, key: b"
     ):
         store.barrier("b", 2, SOON)
-
-
-@with_kinds("hash", "prefix", "tcp-libuv")
-def test_errors_of_an_empty_queue(dist, store):
-    with pytest.raises(dist.QueueEmptyError, match="queue is empty"):
-        store.queue_pop("q", False)
-    store.set_timeout(SOON)
-    with pytest.raises(dist.DistStoreError, match="(?i)wait timeout"):
-        store.queue_pop("q")
 
 
 @with_kinds("tcp-libuv")
@@ -188,10 +166,9 @@ def test_a_file_has_no_queues(store):
 
 def test_barrier(store):
     store.barrier("alone", 1)
-    thread = in_background(lambda: store.clone().barrier("b", 2, PATIENCE))
+    other = Background(lambda: store.clone().barrier("b", 2, PATIENCE))
     store.barrier("b", 2, timeout=PATIENCE)
-    thread.join(60)
-    assert not thread.is_alive()
+    other.join()
 
 
 def test_wrong_types(store):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One store of every kind: a test that takes `store` runs once for each."""
+"""One store of every kind: a test that takes `store` runs once for each, and one that
+takes `uses_libuv` with both servers of TCPStore."""
 
 from __future__ import annotations
 
@@ -53,3 +54,8 @@ def kind_without_queues(
 ) -> Iterator[Kind]:
     with kind_of(request.param, tmp_path) as kind:
         yield kind
+
+
+@pytest.fixture(params=[False, True], ids=["epoll", "libuv"])
+def uses_libuv(request: pytest.FixtureRequest) -> bool:
+    return request.param

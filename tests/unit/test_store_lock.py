@@ -1,18 +1,30 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""store.lock(): one holder at a time, whoever comes and goes."""
+"""store.lock(): one holder at a time, whoever comes, goes, and is killed."""
 
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
+import signal
 import time
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
 
 import pytest
-from store_kinds import Background, join_all
+from store_kinds import Background, Kind, die_holding, hold_and_pause, join_all, kind_of
 
 from distlite import DistNetworkError, DistStoreError, HashStore, Store
 from distlite.stores import StoreLock, store_lock
+
+
+# A lock is made of other calls: kinds differ in how these wait.
+@pytest.fixture(params=["hash", "file", "tcp-libuv"])
+def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kind]:
+    with kind_of(request.param, tmp_path) as kind:
+        yield kind
 
 
 def test_one_at_a_time(store: Store, peer: Store):
@@ -249,3 +261,50 @@ def test_only_a_lease_that_is_held_is_renewed():
 def test_wrong_arguments_are_refused_where_they_are_given(arguments, text: str):
     with pytest.raises(TypeError, match=text):
         HashStore().lock(*arguments)
+
+
+def start(
+    function: Callable[[Store, float], None], store: Store, lease: float
+) -> SpawnProcess:
+    spawn = multiprocessing.get_context("spawn")
+    process = spawn.Process(target=function, args=(store, lease), daemon=True)
+    process.start()
+    return process
+
+
+def end(process: SpawnProcess, expected: int = 0) -> None:
+    process.join(60)
+    assert process.exitcode == expected
+
+
+@pytest.mark.parametrize("kind", ["file", "tcp-libuv"], indirect=True)
+def test_a_killed_holder_loses_the_lock(store: Store):
+    holder = start(die_holding, store, 1.0)
+    store.wait(["held"])
+    with pytest.raises(DistStoreError, match=rf"held by: \S+:{holder.pid}:"):
+        store.lock("lock", timeout=1.5).acquire()  # it is renewed
+    store.set("die", "")
+    end(holder, -signal.SIGKILL)
+    with store.lock("lock", timeout=30.0) as lock:
+        assert lock.is_held
+
+
+@pytest.mark.parametrize("kind", ["file", "tcp-libuv"], indirect=True)
+def test_a_holder_that_was_stopped_leaves_the_next_alone(store: Store):
+    holder = start(hold_and_pause, store, 0.5)
+    store.wait(["held"])
+    while state_of(holder.pid) != "T":
+        assert holder.is_alive()
+        time.sleep(0.001)
+    lock = store.lock("lock", timeout=30.0, lease=60.0)
+    lock.acquire()
+    os.kill(holder.pid, signal.SIGCONT)
+    end(holder)
+    told = store.get("told").decode()
+    assert told.startswith("False") and "taken away" in told
+    assert lock.is_held and lock.locked()
+    lock.release()
+
+
+def state_of(pid: int | None) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]

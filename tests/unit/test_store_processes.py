@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Ctrl-C ends a blocked call at once; a forked child makes stores of its own.
+"""Stores and processes: Ctrl-C ends a blocked call at once, a forked child makes stores
+of its own, and a pickle opens the same data in another process.
 
-Everything happens in a fresh interpreter, because signals and forks are the whole
-process's.
+Signals and forks are the whole process's, so they happen in fresh interpreters.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store_kinds import KINDS
+from store_kinds import KINDS, count_beside_others
+
+from distlite import FileStore, PrefixStore, Store, TCPStore
 
 # The others wait as one of these does.
-_SELDOM = ("prefix", "tcp-poll", "tcp-tls")
+_SELDOM = ("prefix", "tcp-poll", "tcp-tls", "tcp-relay")
 BLOCKING = [
     pytest.param(name, marks=[pytest.mark.slow] if name in _SELDOM else [])
     for name in KINDS
@@ -299,3 +304,53 @@ def test_a_signal_waits_until_a_store_is_closed_or_freed(tmp_path: Path):
     """
     line = "interrupted, file left: False\n"
     assert run(code, str(tmp_path / "store")) == line * 2
+
+
+# Stores that are pickled into other processes.
+
+
+@pytest.fixture(params=["file", "tcp", "tcp-all-addresses", "prefix"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "file":
+        below: Store = FileStore(tmp_path / "store")
+    else:
+        host = "" if request.param == "tcp-all-addresses" else "127.0.0.1"
+        below = TCPStore(host, 0, 1, is_master=True)
+    below.set_timeout(60)
+    with below:
+        yield PrefixStore("p", below) if request.param == "prefix" else below
+
+
+def test_a_handle_opens_the_same_data_elsewhere(store: Store):
+    spawn = multiprocessing.get_context("spawn")
+    arguments = {"target": count_beside_others, "args": (store,), "daemon": True}
+    processes = [spawn.Process(**arguments) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    assert store.get("n") == b"100"
+    assert store.items("pid/") == sorted(
+        (f"pid/{process.pid}", b"done") for process in processes
+    )
+
+
+def test_a_handle_has_the_timeout_and_serves_nobody(store: Store):
+    store.set_timeout(7.5)
+    with pickle.loads(pickle.dumps(store)) as handle:
+        assert type(handle) is type(store) and handle.timeout == store.timeout
+        handle.set("key", "value")
+    # Closed: neither a server nor a file has gone with it.
+    assert store.get("key") == b"value"
+    handle = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(store))))
+    assert handle.get("key") == b"value"
+
+
+def test_a_path_is_that_of_the_first_process(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with FileStore("store") as store:
+        store.set("key", "value")
+        text = pickle.dumps(store)
+        monkeypatch.chdir("/")
+        assert pickle.loads(text).get("key") == b"value"
