@@ -499,21 +499,6 @@ suite_every_item_is_popped_once(dl_store *store)
 }
 
 static void
-suite_a_clone_sees_the_same_data(dl_store *store)
-{
-    dl_store *clone = NULL;
-
-    dl_store_set_timeout(store, 5 * DL_SECOND);
-    SUITE_SET(store, A, "1");
-    CHECK_OK(dl_store_clone(store, &clone, SOON));
-    CHECK_EQUAL(dl_store_timeout(clone), 5 * DL_SECOND);
-    SUITE_HOLDS(clone, A, "1");
-    SUITE_SET(clone, B, "2");
-    dl_store_unref(clone);
-    SUITE_HOLDS(store, B, "2");
-}
-
-static void
 suite_a_closed_store_says_so(dl_store *store)
 {
     const dl_bytes key = A;
@@ -588,6 +573,13 @@ suite_check_interrupt(dl_store *store, dl_status (*run)(suite_call *))
 }
 
 static dl_status
+suite_run_multi_get(suite_call *call)
+{
+    return dl_store_multi_get(call->store, call->keys, 1, &call->value,
+                              dl_deadline_after(call->limit));
+}
+
+static dl_status
 suite_run_barrier(suite_call *call)
 {
     return dl_store_barrier(call->store, call->keys[0], 2,
@@ -600,6 +592,7 @@ suite_blocked_calls_can_be_interrupted(dl_store *store)
     dl_interrupt_install(suite_interrupt);
     suite_check_interrupt(store, suite_run_get);
     suite_check_interrupt(store, suite_run_wait);
+    suite_check_interrupt(store, suite_run_multi_get);
     suite_check_interrupt(store, suite_run_barrier);
     if (suite_now->has_queues) {
         suite_check_interrupt(store, suite_run_pop);
@@ -639,7 +632,6 @@ suite_run(const suite_kind *kind, void (*run)(dl_store *))
     SUITE_CASE(kind, queues_are_first_in_first_out)          \
     SUITE_CASE(kind, a_push_reaches_its_consumer)            \
     SUITE_CASE(kind, every_item_is_popped_once)              \
-    SUITE_CASE(kind, a_clone_sees_the_same_data)             \
     SUITE_CASE(kind, a_closed_store_says_so)                 \
     SUITE_CASE(kind, a_forked_child_is_refused)              \
     SUITE_CASE(kind, blocked_calls_can_be_interrupted)

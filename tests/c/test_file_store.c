@@ -145,32 +145,6 @@ CHECK_CASE(a_file_that_is_there_is_taken_over)
     remove_folder();
 }
 
-CHECK_CASE(two_instances_see_each_other)
-{
-    dl_store *one = make_file(), *two = make_file();
-    const dl_bytes key = C;
-    suite_call call = {.store = two, .keys = &key, .limit = 15 * DL_SECOND};
-
-    SUITE_SET(one, A, "1");
-    SUITE_HOLDS(two, A, "1");
-    CHECK_EQUAL(suite_add(two, B, 2), 2);
-    CHECK_EQUAL(suite_add(one, B, 2), 4);
-    CHECK(suite_delete(two, A));
-    CHECK(!suite_exists(one, A));
-    CHECK_EQUAL(suite_num_keys(one), 2); /* and the count of members */
-    suite_start(&call, suite_run_get);
-    CHECK_OK(dl_sleep_until(MS(60)));
-    int64_t start = dl_now();
-    SUITE_SET(one, C, "2");
-    SUITE_JOIN(&call, DL_OK);
-    CHECK(call.ended - start < 500 * DL_MILLISECOND + CHECK_SLACK);
-    CHECK_BYTES(dl_buffer_bytes(&call.value), "2");
-    dl_buffer_fini(&call.value);
-    dl_store_unref(one);
-    dl_store_unref(two);
-    remove_folder();
-}
-
 CHECK_CASE(the_path_is_kept)
 {
     dl_store *store = make_file();

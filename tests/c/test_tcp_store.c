@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A TCP store's calls, beyond what is true of every kind of store. */
+ * A TCP store's calls, beyond what is true of every kind of store (store_suite.h). */
 #include "store/tcp/tcp_store.h"
 
 #include <errno.h>
 
-#include "fakes/interrupts.h"
 #include "net/address.h"
 #include "ports.h"
 #include "ranks.h"
@@ -14,131 +13,6 @@
 #include "tcp_fixture.h"
 
 #define EACH_SERVER(libuv) for (int libuv = 0; libuv < 2; libuv++)
-
-CHECK_CASE(a_client_sees_what_another_wrote)
-{
-    EACH_SERVER(libuv)
-    {
-        dl_store *master = make_master(0, libuv);
-        dl_store *client = make_client(dl_tcp_store_port(master));
-        check_set(client, "a", "1");
-        check_get(master, "a", "1");
-        check_set(master, "a", "2");
-        check_get(client, "a", "2");
-        dl_store_unref(client);
-        dl_store_unref(master);
-    }
-}
-
-CHECK_CASE(a_blocked_get_ends_with_a_set_from_elsewhere)
-{
-    EACH_SERVER(libuv)
-    {
-        dl_store *master = make_master(0, libuv);
-        dl_store *client = make_client(dl_tcp_store_port(master));
-        get_thread get;
-        start_get(&get, client, 15 * DL_SECOND);
-        check_set(master, "k", "value");
-        CHECK_EQUAL(join_get(&get), DL_OK);
-        dl_store_unref(client);
-        dl_store_unref(master);
-    }
-}
-
-CHECK_CASE(values_of_all_sizes_come_back)
-{
-    static uint8_t bytes[DL_STORE_VALUE_LIMIT];
-    const size_t sizes[] = {0, 1, 4095, 4096, 16375, 16384, 1 << 20, sizeof bytes};
-    dl_buffer value = {0};
-
-    for (size_t i = 0; i < sizeof bytes; i++) {
-        bytes[i] = (uint8_t)(i * 11 / 3);
-    }
-    EACH_SERVER(libuv)
-    {
-        dl_store *store = make_master(0, libuv);
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            dl_bytes sent = {bytes, sizes[i]};
-            CHECK_OK(dl_store_set(store, KEY, sent, SOON));
-            CHECK_OK(dl_store_get(store, KEY, &value, SOON));
-            CHECK(dl_bytes_equal(dl_buffer_bytes(&value), sent));
-        }
-        /* Past the limit of one message. */
-        CHECK_OK(dl_store_append(store, KEY, (dl_bytes){bytes, sizeof bytes}, SOON));
-        CHECK_OK(dl_store_get(store, KEY, &value, SOON));
-        CHECK_EQUAL(value.size, 2 * sizeof bytes);
-        CHECK(memcmp(value.data + sizeof bytes, bytes, sizeof bytes) == 0);
-        dl_store_unref(store);
-    }
-    dl_buffer_fini(&value);
-}
-
-CHECK_CASE(a_zero_timeout_always_gets_what_is_there)
-{
-    EACH_SERVER(libuv)
-    {
-        dl_store *store = make_master(0, libuv);
-        dl_buffer value = {0};
-        dl_bytes key = KEY;
-        check_set(store, "k", "value");
-        for (int i = 0; i < 50; i++) {
-            CHECK_OK(dl_store_get(store, KEY, &value, MS(0)));
-            CHECK_OK(dl_store_wait(store, &key, 1, MS(0)));
-            CHECK_OK(dl_store_multi_get(store, &key, 1, &value, MS(0)));
-        }
-        dl_buffer_fini(&value);
-        dl_store_unref(store);
-    }
-}
-
-CHECK_CASE(timeouts_are_accurate)
-{
-    const int64_t spans[] = {0, 3, 60, 250};
-
-    EACH_SERVER(libuv)
-    {
-        dl_store *store = make_master(0, libuv);
-        dl_buffer value = {0};
-        char expected[64];
-        for (int i = 0; i < 4; i++) {
-            int64_t start = dl_now();
-            CHECK_STATUS(dl_store_get(store, KEY, &value, MS(spans[i])), DL_TIMEOUT);
-            int64_t took = dl_now() - start;
-            CHECK(took >= spans[i] * DL_MILLISECOND);
-            CHECK(took < (spans[i] + 120) * DL_MILLISECOND + CHECK_SLACK);
-            snprintf(expected, sizeof expected, "wait timeout after %dms, keys: /k",
-                     (int)spans[i]);
-            CHECK_TEXT(dl_last_error()->text, expected);
-        }
-        dl_store_unref(store);
-    }
-}
-
-CHECK_CASE(a_blocked_call_delays_nobody)
-{
-    EACH_SERVER(libuv)
-    {
-        dl_store *store = make_master(0, libuv);
-        get_thread gets[3];
-        int64_t worst = 0;
-        for (int i = 0; i < 3; i++) {
-            start_get(&gets[i], store, 15 * DL_SECOND);
-        }
-        for (int i = 0; i < 200; i++) {
-            int64_t start = dl_now();
-            check_set(store, "other", "1");
-            check_get(store, "other", "1");
-            int64_t took = dl_now() - start;
-            worst = took > worst ? took : worst;
-        }
-        CHECK(worst < 500 * DL_MILLISECOND + CHECK_SLACK);
-        check_set(store, "k", "value");
-        for (int i = 0; i < 3; i++) {
-            CHECK_EQUAL(join_get(&gets[i]), DL_OK);
-        }
-        dl_store_unref(store);
-    }
-}
 
 static void
 use_store(int rank, int size, void *context)
@@ -170,43 +44,6 @@ CHECK_CASE(many_threads_share_a_store)
 }
 
 static dl_status
-block(dl_store *store, int way)
-{
-    dl_bytes key = KEY;
-    dl_buffer value = {0};
-
-    switch (way) {
-    case 0:
-        return dl_store_get(store, KEY, &value, SOON);
-    case 1:
-        return dl_store_wait(store, &key, 1, SOON);
-    case 2:
-        return dl_store_multi_get(store, &key, 1, &value, SOON);
-    case 3:
-        return dl_store_queue_pop(store, KEY, true, &value, SOON);
-    default:
-        return dl_store_barrier(store, DL_LITERAL("barrier"), 100, SOON);
-    }
-}
-
-CHECK_CASE(blocked_calls_can_be_interrupted)
-{
-    EACH_SERVER(libuv)
-    {
-        dl_store *store = make_master(0, libuv);
-        for (int way = 0; way < 5; way++) {
-            fake_interrupt_after(100 * DL_MILLISECOND);
-            CHECK_INTERRUPTED(block(store, way));
-            atomic_store(&fake_interrupt_at, INT64_MAX);
-            /* The store is none the worse. */
-            check_set(store, "other", "1");
-            check_get(store, "other", "1");
-        }
-        dl_store_unref(store);
-    }
-}
-
-static dl_status
 count_key(void *context, dl_bytes key)
 {
     CHECK(!dl_bytes_equal(key, DL_LITERAL("nit/")));
@@ -230,27 +67,6 @@ CHECK_CASE(the_worker_counter_is_hidden_but_counted)
     CHECK_OK(dl_store_list_keys(store, count_key, &listed, SOON));
     CHECK_EQUAL(listed, 2);
     check_get(store, "init/", "mine");
-    dl_store_unref(store);
-}
-
-static dl_status
-refuse_key(void *context, dl_bytes key)
-{
-    (void)key;
-    *(int *)context += 1;
-    return dl_fail(DL_INVALID, "enough");
-}
-
-CHECK_CASE(a_visitor_may_end_the_listing)
-{
-    dl_store *store = make_master(0, true);
-    int visits = 0;
-
-    check_set(store, "a", "1");
-    check_set(store, "b", "1");
-    CHECK_STATUS(dl_store_list_keys(store, refuse_key, &visits, SOON), DL_INVALID);
-    CHECK_EQUAL(visits, 1);
-    check_get(store, "a", "1");
     dl_store_unref(store);
 }
 
@@ -558,32 +374,4 @@ CHECK_CASE(clients_speak_tls_at_once)
         dl_secret_unref(options.secret);
         dl_store_unref(master);
     }
-}
-
-CHECK_CASE(large_values_pass_through_tls)
-{
-    static uint8_t bytes[DL_STORE_VALUE_LIMIT];
-    const size_t sizes[] = {0, 1, 4095, 4096, 16375, 16384, 1 << 20, sizeof bytes};
-    dl_buffer value = {0};
-
-    for (size_t i = 0; i < sizeof bytes; i++) {
-        bytes[i] = (uint8_t)(i * 11 / 3);
-    }
-    EACH_SERVER(libuv)
-    {
-        dl_tcp_store_options options;
-        with_tls(&options);
-        options.is_master = true;
-        options.use_libuv = libuv;
-        dl_store *store = make_store(options);
-        dl_secret_unref(options.secret);
-        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-            dl_bytes sent = {bytes, sizes[i]};
-            CHECK_OK(dl_store_set(store, DL_LITERAL("k"), sent, SOON));
-            CHECK_OK(dl_store_get(store, DL_LITERAL("k"), &value, SOON));
-            CHECK(dl_bytes_equal(dl_buffer_bytes(&value), sent));
-        }
-        dl_store_unref(store);
-    }
-    dl_buffer_fini(&value);
 }
