@@ -25,6 +25,7 @@
 #   make format     what lint wants
 #   make bench      benchmarks, beside torch and MPI where they are installed
 #   make pictures   docs/images from the tables of docs/performance.md
+#   make notebooks  examples/notebooks from the scripts; that of ddp.py needs torch
 #   make docs       HTML into build/docs
 #   make wheels     an sdist and a wheel for this system into dist
 #   make clean      removes what was built and the environments
@@ -53,7 +54,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: hostile build demo test durations coverage test-c test-multi slow parity mpis \
 	test-mpis device asan ubsan tsan nogil nogil-tsan valgrind aarch64 fuzz soak simulate mutants lint \
-	tidy format bench pictures docs wheels clean
+	tidy format bench pictures notebooks docs wheels clean
 
 build: export DISTLITE_WERROR = 1
 build: build/.extension
@@ -294,6 +295,10 @@ bench: .venv/.benchmarks build/.extension
 
 pictures: .venv/.benchmarks
 	$(BIN)/python benchmarks/pictures.py
+
+# With the environment of torch, which one of them needs.
+notebooks: .venv-torch/.packages
+	.venv-torch/bin/python examples/notebooks/make.py $(NAMES)
 
 docs: .venv-docs/.packages build/.extension
 	.venv-docs/bin/sphinx-build --quiet -W -b html docs build/docs

@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# %% [markdown]
 """An evolution strategy learns to balance a pole, with actors that come and go.
 
     python examples/evolution.py --plot evolution.png
 
-There is no process group: tasks and results are queues of a store.  A task is a seed,
-from which an actor makes its variation of the parameters, and a result is its score.
-One actor is killed, others start late; a task that is lost is handed out again."""
+Tasks and results are queues of a store.  A task is the seed of a variation of the
+parameters.  One actor is killed, others start late; a lost task is handed out again."""
 
-from __future__ import annotations
-
+# %%
 import argparse
 import json
 import multiprocessing
-from multiprocessing.process import BaseProcess
 
 import numpy as np
 
 import distlite as dist
 
+FORK = multiprocessing.get_context("fork")
 GENERATIONS, VARIATIONS, SIGMA, RATE = 16, 24, 0.5, 0.6
 ACTORS = {0: 2, 7: 4}  # how many there are from which generation on
 
@@ -46,12 +45,12 @@ def act(port: int) -> None:
     store = dist.TCPStore("127.0.0.1", port, timeout=60)
     while True:
         seed, policy = json.loads(store.queue_pop("tasks"))
-        found = score(policy + SIGMA * noise(seed), seed)
-        store.queue_push("results", json.dumps([seed, found]))
+        scored = seed, score(policy + SIGMA * noise(seed), seed)
+        store.queue_push("results", json.dumps(scored))
 
 
-def scores_of(store: dist.Store, seeds: range, policy: np.ndarray) -> dict[int, int]:
-    """Returns the scores of all variations, by seed."""
+def scores_of(store: dist.Store, seeds: range, policy: np.ndarray) -> list[int]:
+    """Returns the scores of all variations, by their seeds."""
     scores: dict[int, int] = {}
     while missing := [seed for seed in seeds if seed not in scores]:
         for seed in missing:
@@ -63,37 +62,38 @@ def scores_of(store: dist.Store, seeds: range, policy: np.ndarray) -> dict[int, 
                     scores[seed] = found
         except dist.DistStoreError:
             print("an actor has died with its task: handing it out again")
-    return scores
+    return [scores[seed] for seed in seeds]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--plot", metavar="FILE.png")
-    options = parser.parse_args()
+# %%
+def main(picture: str | None = None) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    start = multiprocessing.get_context("spawn").Process
-    actors: list[BaseProcess] = []
+    actors: list[multiprocessing.process.BaseProcess] = []
     policy, history = np.zeros(4), []
     for number in range(GENERATIONS):
         while len(actors) < ACTORS.get(number, 0):
-            actors.append(start(target=act, args=(store.port,), daemon=True))
+            actors.append(FORK.Process(target=act, args=(store.port,), daemon=True))
             actors[-1].start()
         if number == 6:
             actors.pop().kill()
         seeds = range(number * VARIATIONS, (number + 1) * VARIATIONS)
-        scores = scores_of(store, seeds, policy)
-        history.append(np.array([scores[seed] for seed in seeds], float))
+        history.append(np.array(scores_of(store, seeds, policy), float))
         weights = (history[-1] - history[-1].mean()) / (history[-1].std() + 1e-9)
         policy += RATE * weights @ [noise(seed) for seed in seeds] / VARIATIONS
     print(f"mean score {history[0].mean():.0f}, at the end {history[-1].mean():.0f}")
-    if options.plot:
+    for actor in actors:
+        actor.kill()
+    if picture:
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(6, 3.5), layout="constrained")
         axes = figure.add_subplot(xlabel="generation", ylabel="steps without a fall")
         axes.violinplot(history, positions=range(GENERATIONS), showmedians=True)
-        figure.savefig(options.plot, dpi=120)
+        figure.savefig(picture, dpi=120)
 
 
+# %%
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plot", metavar="FILE.png")
+    main(parser.parse_args().plot)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# %% [markdown]
 """Heat spreads over a plate, of which each rank has a rectangle.
 
     distlite run -n 4 examples/heat.py
@@ -9,10 +10,10 @@ neighbours.  At the end rank 0 compares the whole plate with one that a single p
 computes.
 """
 
+# %%
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 
@@ -35,7 +36,8 @@ def plate() -> np.ndarray:
     return cells
 
 
-def plot(cells: np.ndarray, dims: tuple[int, ...], file: Path) -> None:
+# %%
+def plot(cells: np.ndarray, dims: tuple[int, ...], file: str) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5, 3.5), layout="constrained")
@@ -48,10 +50,8 @@ def plot(cells: np.ndarray, dims: tuple[int, ...], file: Path) -> None:
     figure.savefig(file, dpi=120)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--plot", type=Path, metavar="FILE.png")
-    options = parser.parse_args()
+# %%
+def main(picture: str | None = None) -> None:
     dist.init_process_group()
     grid = dist.Cartesian((0, 0))
     height, width = ROWS // grid.dims[0], COLUMNS // grid.dims[1]
@@ -72,10 +72,13 @@ def main() -> None:
         print(f"{grid.dims[0]} x {grid.dims[1]} ranks, largest error {error:.1g}")
         if error > 1e-9:
             raise SystemExit(1)
-        if options.plot:
-            plot(whole, grid.dims, options.plot)
+        if picture:
+            plot(whole, grid.dims, picture)
     dist.destroy_process_group()
 
 
+# %%
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plot", metavar="FILE.png")
+    main(parser.parse_args().plot)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# %% [markdown]
 """k-means of points in a memory-mapped file, of which each rank reads its part.
 
     distlite run -n 4 examples/kmeans.py
@@ -8,6 +9,7 @@ A step sums the points of each cluster on every rank, and one `all_reduce` adds 
 up.  No rank ever has the whole file in its memory.
 """
 
+# %%
 from __future__ import annotations
 
 import argparse
@@ -49,7 +51,8 @@ def step(mine: np.ndarray, centres: np.ndarray) -> np.ndarray:
     return sums[:, :2] / np.maximum(sums[:, 2:], 1)
 
 
-def plot(points: np.ndarray, paths: np.ndarray, file: Path) -> None:
+# %%
+def plot(points: np.ndarray, paths: np.ndarray, file: str) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5, 4), layout="constrained")
@@ -63,17 +66,14 @@ def plot(points: np.ndarray, paths: np.ndarray, file: Path) -> None:
     figure.savefig(file, dpi=80)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--points", type=int, default=200_000)
-    parser.add_argument("--plot", type=Path, metavar="FILE.png")
-    options = parser.parse_args()
+# %%
+def main(picture: str | None = None, count: int = 200_000) -> None:
     with tempfile.TemporaryDirectory() as folder, dist.process_group():
         rank, size = dist.get_rank(), dist.get_world_size()
         file = [Path(folder, "points.npy")]
         dist.broadcast_object_list(file, src=0)
         if rank == 0:
-            write(file[0], options.points)
+            write(file[0], count)
         dist.barrier()
         points = np.load(file[0], mmap_mode="r")
         mine = points[len(points) * rank // size : len(points) * (rank + 1) // size]
@@ -85,10 +85,15 @@ def main() -> None:
         if rank == 0:
             centres = ", ".join(f"({x:.2f} {y:.2f})" for x, y in paths[-1])
             print(f"{len(points)} points, {len(paths) - 1} steps: {centres}")
-            if options.plot:
-                plot(points, np.array(paths), options.plot)
+            if picture:
+                plot(points, np.array(paths), picture)
         dist.barrier()  # the file goes away with rank 0's folder
 
 
+# %%
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--points", type=int, default=200_000)
+    parser.add_argument("--plot", metavar="FILE.png")
+    options = parser.parse_args()
+    main(options.plot, options.points)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# %% [markdown]
 """A parameter server: rank 0 has the parameters, the other ranks send it gradients.
 
     distlite run -n 4 examples/parameter_server.py
@@ -8,11 +9,11 @@ The server receives from any rank and answers with its latest parameters, so tha
 worker delays nobody.  Its gradients are those of older parameters, though.
 """
 
+# %%
 from __future__ import annotations
 
 import argparse
 import time
-from pathlib import Path
 
 import numpy as np
 
@@ -60,7 +61,8 @@ def work(pause: float) -> None:
         time.sleep(pause)  # stands for a larger model, or a slower machine
 
 
-def plot(history: list[tuple[int, float]], file: Path) -> None:
+# %%
+def plot(history: list[tuple[int, float]], file: str) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(6, 3.5), layout="constrained")
@@ -75,21 +77,23 @@ def plot(history: list[tuple[int, float]], file: Path) -> None:
     figure.savefig(file, dpi=120)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--gradients", type=int, default=600)
-    parser.add_argument("--plot", type=Path, metavar="FILE.png")
-    options = parser.parse_args()
+# %%
+def main(picture: str | None = None, gradients: int = 600) -> None:
     with dist.process_group():
         if dist.get_rank() != 0:
             work(pause=0.002 * dist.get_rank() ** 2)
             return
-        history = serve(options.gradients)
+        history = serve(gradients)
         first, last = history[0][1], history[-1][1]
         print(f"loss {first:.3f}, after {len(history)} gradients {last:.3f}")
-        if options.plot:
-            plot(history, options.plot)
+        if picture:
+            plot(history, picture)
 
 
+# %%
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gradients", type=int, default=600)
+    parser.add_argument("--plot", metavar="FILE.png")
+    options = parser.parse_args()
+    main(options.plot, options.gradients)

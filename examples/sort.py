@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
+# %% [markdown]
 """A parallel sort: the numbers of all ranks, in order from the first rank to the last.
 
     distlite run -n 4 examples/sort.py
@@ -9,10 +10,10 @@ which rank, and one `all_to_all`, whose blocks differ in size, brings every numb
 its rank.
 """
 
+# %%
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 import numpy as np
 
@@ -38,7 +39,8 @@ def sort(mine: np.ndarray) -> np.ndarray:
     return np.sort(np.concatenate(received))
 
 
-def plot(before: list[np.ndarray], after: list[np.ndarray], file: Path) -> None:
+# %%
+def plot(before: list[np.ndarray], after: list[np.ndarray], file: str) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 3), layout="constrained")
@@ -55,10 +57,8 @@ def plot(before: list[np.ndarray], after: list[np.ndarray], file: Path) -> None:
     figure.savefig(file, dpi=120)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--plot", type=Path, metavar="FILE.png")
-    options = parser.parse_args()
+# %%
+def main(picture: str | None = None) -> None:
     with dist.process_group():
         rank, size = dist.get_rank(), dist.get_world_size()
         mine = np.random.default_rng(rank).normal(rank % 2, 1, COUNT)
@@ -72,9 +72,12 @@ def main() -> None:
             print(
                 f"{size * COUNT} numbers in order, largest part {share:.2f} of the mean"
             )
-            if options.plot:
-                plot(before, after, options.plot)
+            if picture:
+                plot(before, after, picture)
 
 
+# %%
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plot", metavar="FILE.png")
+    main(parser.parse_args().plot)

@@ -12,7 +12,10 @@ import pytest
 from launching import launch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SHORT = ("heat", "sort", "kmeans", "parameter_server", "evolution")
+SHORT = (
+    *("heat", "sort", "kmeans", "parameter_server", "evolution"),
+    *("digits", "ddp"),
+)
 LINES = 100
 
 
@@ -38,6 +41,13 @@ def test_the_number_of_ranks_does_not_change_the_clusters():
         output_of("kmeans.py", ranks, "--points", 20_001) for ranks in (1, 3)
     )
     assert "20001 points" in alone and alone == several
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_any_number_of_ranks_learns_the_same(ranks: int):
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    said = output_of("digits.py", ranks)
+    assert "after 300 steps 0.157" in said and "373 of 397" in said
 
 
 def test_workers_bring_the_loss_down():

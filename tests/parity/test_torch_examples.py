@@ -28,6 +28,22 @@ def test_a_torch_model_trains_the_same_on_any_number_of_ranks(ranks):
 
 
 @pytest.mark.slow
+def test_the_backend_serves_ddp():
+    pytest.importorskip("torch", reason="torch is not installed")
+    result = launch(["--nproc-per-node", 2, EXAMPLES / "ddp.py"], timeout=500)
+    assert result.returncode == 0, result.stderr
+    assert "100% of other points are told apart, by distlite" in result.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.limit(200)
+def test_the_notebook_of_ddp(tmp_path, monkeypatch):
+    from test_notebooks import test_a_notebook as run
+
+    run("ddp", tmp_path, monkeypatch)
+
+
+@pytest.mark.slow
 def test_actors_of_ray_are_ranks():
     pytest.importorskip("ray", reason="ray is not installed")
     words = [sys.executable, EXAMPLES / "ray_actors.py", "--actors", "3", "--check"]
