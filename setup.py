@@ -164,4 +164,21 @@ class ParallelBuild(build_ext):
         return objects
 
 
-setup(ext_modules=[extension()], cmdclass={"build_ext": ParallelBuild})
+def project_urls():
+    """Addresses of the repository whose workflow builds; elsewhere that of PyPI."""
+    urls = {"Homepage": "https://pypi.org/project/distlite/"}
+    server, name = map(os.environ.get, ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY"))
+    if server and name:
+        owner, _, project = name.partition("/")
+        urls["Source"] = f"{server}/{name}"
+        urls["Issues"] = f"{server}/{name}/issues"
+        urls["Changelog"] = f"{server}/{name}/blob/main/docs/changelog.md"
+        urls["Documentation"] = f"https://{owner}.github.io/{project}/"
+    return urls
+
+
+setup(
+    ext_modules=[extension()],
+    cmdclass={"build_ext": ParallelBuild},
+    project_urls=project_urls(),
+)

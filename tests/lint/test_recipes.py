@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -28,6 +29,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 DOCKERFILE = (ROOT / "packaging" / "Dockerfile").read_text()
 IGNORED = (ROOT / "packaging" / "Dockerfile.dockerignore").read_text()
 CONDA = ROOT / "packaging" / "conda"
+VERSION = ROOT / "packaging" / "version"
 RECIPE = (CONDA / "recipe.yaml").read_text()
 EXAMPLE = (ROOT / "examples" / "github-actions.yml").read_text()
 WORKFLOWS = {
@@ -118,7 +120,9 @@ def test_the_recipe_requires_what_the_project_does():
 
 
 @pytest.mark.parametrize("platform", ["linux-64", "linux-aarch64"])
-def test_the_recipe_renders(platform):
+def test_the_recipe_renders(platform, monkeypatch):
+    shown = subprocess.run([VERSION], capture_output=True, text=True, check=True)
+    monkeypatch.setenv("DISTLITE_VERSION", shown.stdout.strip())
     rattler = pytest.importorskip("rattler_build")
     places = rattler.PlatformConfig(
         target_platform=platform, build_platform="linux-64", host_platform=platform
