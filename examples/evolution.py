@@ -10,7 +10,7 @@ parameters.  One actor is killed, others start late; a lost task is handed out a
 # %%
 import argparse
 import json
-import multiprocessing
+import multiprocessing.process
 
 import numpy as np
 
