@@ -10,7 +10,7 @@
 
 static test_boards all;
 
-/* Where a payload begins when an eager buffer is taken, whose place comes before it. */
+/* Where a payload has room when an eager buffer is taken, whose place comes before it. */
 #define BEHIND_PLACE sizeof(uint64_t)
 
 static void
@@ -30,7 +30,7 @@ check(const uint8_t *place, uint64_t turn, int rank)
     CHECK_EQUAL(value, turn * 100 + (uint64_t)rank);
 }
 
-/* Takes an eager buffer and fills it, of a size that the other ranks can compute. */
+/* A size that the other ranks can compute. */
 static size_t
 eager_size_in(const dl_board *board, uint64_t turn, int rank)
 {
@@ -38,23 +38,30 @@ eager_size_in(const dl_board *board, uint64_t turn, int rank)
                                : 1 + (turn * 613 + (uint64_t)rank) % 1000;
 }
 
+/* On a line beside the place of an eager buffer, a number is written as well. */
 static void
-fill_eager_buffer(dl_board *board, uint64_t turn)
+fill_eager(dl_board *board, uint8_t *payload, uint64_t turn)
 {
     int self = board->options.rank;
     size_t size = eager_size_in(board, turn, self);
 
-    memset(dl_board_take_eager_buffer(board, size), (int)(turn + (uint64_t)self), size);
+    memset(dl_board_take_eager(board, size), (int)(turn + (uint64_t)self), size);
+    if (size > DL_BOARD_PAYLOAD) {
+        put(payload + BEHIND_PLACE, turn, self);
+    }
 }
 
 static void
-check_eager_buffer(const dl_board *board, uint64_t turn, int rank)
+check_eager(const dl_board *board, uint64_t turn, int rank)
 {
-    const uint8_t *buffer = dl_board_eager_buffer(board, rank);
     size_t size = eager_size_in(board, turn, rank);
+    const uint8_t *buffer = dl_board_eager(board, rank, size);
 
     CHECK_EQUAL(buffer[0], (uint8_t)(turn + (uint64_t)rank));
     CHECK_EQUAL(buffer[size - 1], (uint8_t)(turn + (uint64_t)rank));
+    if (size > DL_BOARD_PAYLOAD) {
+        check(dl_board_payload(board, rank) + BEHIND_PLACE, turn, rank);
+    }
 }
 
 /* What all ranks do in a turn is drawn from the same numbers. */
@@ -64,22 +71,18 @@ take_turn(dl_board *board, uint64_t turn, unsigned kind, int root)
     int self = board->options.rank;
     /* Operations of a group have numbers without order among its boards. */
     dl_op_context op = test_op(3 * turn + kind, DL_REDUCE, 10 * DL_SECOND);
-    uint8_t *payload = dl_board_begin(board, &op);
 
-    put(payload + BEHIND_PLACE, turn, self);
-    fill_eager_buffer(board, turn);
+    fill_eager(board, dl_board_begin(board, &op), turn);
     if (kind == 0 || (kind == 1 && self == root)) {
         CHECK_OK(dl_board_arrive(board));
         for (int rank = 0; rank < RANKS; rank++) {
-            check(dl_board_payload(board, rank) + BEHIND_PLACE, turn, rank);
-            check_eager_buffer(board, turn, rank);
+            check_eager(board, turn, rank);
         }
     } else if (kind == 1 || self == root) {
         CHECK_OK(dl_board_announce(board));
     } else {
         CHECK_OK(dl_board_await(board, root, root));
-        check(dl_board_payload(board, root) + BEHIND_PLACE, turn, root);
-        check_eager_buffer(board, turn, root);
+        check_eager(board, turn, root);
     }
     dl_board_end(board, 0, 0);
 }
@@ -121,9 +124,9 @@ announce_eager(dl_op_context *op, uint64_t turn, size_t size)
 
     *op = test_op(turn, DL_BROADCAST, DL_SECOND);
     dl_board_begin(board, op);
-    memset(dl_board_take_eager_buffer(board, size), (int)turn, size);
+    memset(dl_board_take_eager(board, size), (int)turn, size);
     CHECK_OK(dl_board_announce(board));
-    return (size_t)(dl_board_eager_buffer(board, 0) - board->eager_blocks);
+    return (size_t)(dl_board_eager(board, 0, size) - board->eager_blocks);
 }
 
 /* Rank 1 follows. */
@@ -134,7 +137,7 @@ await_eager(const dl_op_context *op, uint64_t turn, size_t size)
 
     dl_board_begin(board, op);
     CHECK_OK(dl_board_await(board, 0, 0));
-    CHECK_EQUAL(dl_board_eager_buffer(board, 0)[size - 1], (uint8_t)turn);
+    CHECK_EQUAL(dl_board_eager(board, 0, size)[size - 1], (uint8_t)turn);
 }
 
 /* One thread plays both ranks. */

@@ -39,9 +39,8 @@ dl_status dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
  * multiplied already for PREMUL_SUM. */
 dl_status dl_scan_select(dl_board *board, const dl_op_context *op, const dl_call *call);
 
-/* Each rank publishes its array, and reduces those of the ranks up to its own: on its
- * line or, where ranks share cores, in its eager buffer, and waits only for those ranks,
- * or in its slot, in rounds.  Arrays of any size. */
+/* Each rank publishes its array, and reduces those of the ranks up to its own: as
+ * eager data, and waits only for those ranks, or in its slot, in rounds.  Arrays of any size. */
 dl_status dl_scan_direct(dl_board *board, const dl_op_context *op, const dl_call *call);
 
 /* Scans arrays of any size through slots, chunk after chunk.  Each rank computes all
@@ -51,7 +50,7 @@ dl_status dl_scan_chunks(dl_board *board, const dl_op_context *op, const dl_call
 
 dl_status dl_barrier_line(dl_board *board, const dl_op_context *op);
 
-/* These take blocks of any size and layout.  Each chooses lines, eager buffers, slots or
+/* These take blocks of any size and layout.  Each chooses eager data, slots or
  * shared memory (exchange.h). */
 typedef dl_status dl_exchange_fn(dl_exchange *exchange, const dl_op_context *op,
                                  const dl_call *call);

@@ -154,20 +154,6 @@ locate_blocks(dl_exchange *self)
     return DL_OK;
 }
 
-static uint8_t *
-blocks_of(const dl_exchange *self, int rank, uint64_t round)
-{
-    switch (self->place) {
-    case DL_ON_LINE:
-        /* The line is const for readers; only its owner writes to it. */
-        return (uint8_t *)dl_board_payload(self->board, rank);
-    case DL_IN_EAGER_BUFFER:
-        return dl_board_eager_buffer(self->board, rank);
-    default:
-        return dl_board_slot(self->board, rank, round);
-    }
-}
-
 size_t
 dl_stream_part(const dl_stream *stream, uint64_t round)
 {
@@ -185,7 +171,7 @@ dl_exchange_part(const dl_exchange *exchange, const dl_stream *stream, uint64_t 
 {
     return stream->data != NULL
                ? stream->data + round * stream->piece
-               : blocks_of(exchange, stream->rank, round) + stream->offset;
+               : dl_board_slot(exchange->board, stream->rank, round) + stream->offset;
 }
 
 /* Where ranks share cores, some of the receivers find a slot's lines in the cache of
@@ -326,15 +312,11 @@ begin_exchange(dl_exchange *self, const dl_op_context *op)
     if (self->place == DL_IN_SLOT) {
         offer_blocks(self);
     }
-    if (self->place == DL_IN_EAGER_BUFFER && self->outgoing_count > 0) {
-        const dl_stream *last = &self->outgoing[self->outgoing_count - 1];
-        dl_board_take_eager_buffer(self->board, last->offset + last->piece);
-    }
     fill_place(self, 0);
 }
 
-/* Arrives at the operation.  On lines and in eager buffers it waits only for ranks that
- * have a block for this one, in slots for all. */
+/* Arrives at the operation.  For eager data it waits only for ranks that have a block
+ * for this one, for slots for all. */
 static dl_status
 arrive(const dl_exchange *self)
 {

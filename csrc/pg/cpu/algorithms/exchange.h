@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * An exchange moves blocks through a board.  Each rank puts the blocks that it has for
- * others side by side on its line, in its eager buffer or in its slot, and takes those
- * for itself from the others'.  Lines are used where they have room for the blocks of
- * each rank, eager buffers where those have, and slots otherwise. Blocks too large for
- * a slot are cut into as many pieces as there are rounds; a rank fills its slot for the
+ * others side by side into its eager data or into its slot, and takes those for itself
+ * from the others'.  Slots are used where the blocks of a rank are too large for eager
+ * data.  Blocks too large for a slot are cut into as many pieces as there are rounds; a rank fills its slot for the
  * next round before it empties those of this round, so that copying in and copying out
  * overlap.
  *
- * On lines and in eager buffers, where one rank only sends or only receives, the others
- * do not wait for each other.  Blocks that would go through slots, but are in shared
+ * Where eager data go from or to one rank only, the others do not wait for each
+ * other.  Blocks that would go through slots, but are in shared
  * memory already, are not copied.  Where ranks know only the sizes of their own blocks,
  * each writes one size on its line if they are all equal; otherwise its sizes come
  * first in its slot.  Each rank compares the sizes that are sent with those that are
@@ -31,8 +30,7 @@ typedef enum dl_flow {
 /* Where the ranks put their blocks. */
 typedef enum dl_place {
     DL_IN_SLOT = 0, /* or elsewhere, as each rank notes on its line */
-    DL_IN_EAGER_BUFFER,
-    DL_ON_LINE,
+    DL_EAGER,
     DL_IN_PLACE, /* no rank has any in its slot */
 } dl_place;
 
@@ -69,8 +67,8 @@ struct dl_transfer {
     const void *context; /* for `drain` */
 };
 
-/* One block of `rank`: in each slot of it, or on its line or in its eager buffer, it
- * begins at byte `offset`, and is cut into pieces of `piece` bytes. */
+/* One block of `rank`: in each slot of it, or in its eager data, it begins at byte
+ * `offset`, and is cut into pieces of `piece` bytes. */
 typedef struct dl_stream {
     int rank;
     int index; /* among the blocks of `rank` */
@@ -78,7 +76,7 @@ typedef struct dl_stream {
     size_t piece;
     size_t size; /* of the block */
     const dl_tensor *tensor;
-    uint8_t *data; /* where the block is, if it stays in shared memory; else NULL */
+    uint8_t *data; /* where the block is, if not in slots; else NULL */
 } dl_stream;
 
 /* Made once for a board; used by the thread that is in an operation. */

@@ -37,7 +37,7 @@
 #define DL_SCAN_DIRECT_LIMIT_OF_ALL_RANKS ((size_t)4 << 10)
 #define DL_SCAN_DIRECT_LIMIT_WHEN_SHARING ((size_t)16 << 10)
 
-/* The largest array of a scan that goes into eager buffers where ranks share cores: the
+/* The largest array of a scan that goes as eager data where ranks share cores: the
  * first ranks then go on without the later ones, which takes half the time at 1 KiB, and
  * as long as through slots at 8 KiB.  No eager buffer is smaller. */
 #define DL_SCAN_EAGER_LIMIT_WHEN_SHARING ((size_t)4 << 10)

@@ -73,7 +73,7 @@ reduce_prefix(const rounds *all, dl_fold_sources sources, uint8_t *target, size_
     }
 }
 
-/* Returns whether the arrays go on lines or into eager buffers. */
+/* Returns whether the arrays are eager data. */
 static bool
 goes_ahead(const dl_board *board, size_t size)
 {
@@ -86,12 +86,12 @@ goes_ahead(const dl_board *board, size_t size)
 /* Sets board->sources to the arrays of the ranks up to this one, of which the first two
  * read their own at `own`. */
 static void
-list_eager_buffers(dl_board *board, uint8_t *own)
+list_eager(dl_board *board, uint8_t *own, size_t size)
 {
     int rank = board->options.rank;
 
     for (int source = 0; source <= rank; source++) {
-        board->sources[source] = dl_board_eager_buffer(board, source);
+        board->sources[source] = dl_board_eager(board, source, size);
     }
     if (rank < 2) {
         board->sources[rank] = own;
@@ -105,24 +105,17 @@ scan_ahead(dl_board *board, const dl_op_context *op, const dl_call *call)
 {
     int rank = board->options.rank;
     rounds all = rounds_of(board, call, DL_SCAN_EAGER_LIMIT_WHEN_SHARING);
-    uint8_t *payload = dl_board_begin(board, op);
-    bool is_on_line = all.size <= DL_BOARD_PAYLOAD;
 
-    if (all.size == 0) {
-        return rank == 0 ? dl_board_announce(board)
-                         : dl_board_await(board, 0, rank - 1);
+    dl_board_begin(board, op);
+    if (all.size > 0) {
+        memcpy(dl_board_take_eager(board, all.size), all.data, all.size);
     }
-    memcpy(is_on_line ? payload : dl_board_take_eager_buffer(board, all.size), all.data,
-           all.size);
     DL_TRY(rank == 0 ? dl_board_announce(board) : dl_board_await(board, 0, rank - 1));
-    dl_fold_sources sources = {.by_rank = board->sources};
-    if (is_on_line) {
-        sources = (dl_fold_sources){.first = dl_board_payload(board, 0),
-                                    .stride = sizeof(dl_board_line)};
-    } else {
-        list_eager_buffers(board, all.data);
+    if (all.size > 0) {
+        list_eager(board, all.data, all.size);
+        dl_fold_sources sources = {.by_rank = board->sources};
+        reduce_prefix(&all, sources, all.data, all.size);
     }
-    reduce_prefix(&all, sources, all.data, all.size);
     return DL_OK;
 }
 

@@ -422,25 +422,33 @@ change_eager_block(dl_board *board)
 }
 
 uint8_t *
-dl_board_take_eager_buffer(dl_board *board, size_t size)
+dl_board_take_eager(dl_board *board, size_t size)
 {
     size_t span = dl_round_up(size, DL_LINE);
+    uint8_t *payload = line_of(board, board->options.rank)->payload;
 
+    if (size <= DL_BOARD_PAYLOAD) {
+        return payload;
+    }
     if (board->eager_filled + span > board->eager_size) {
         change_eager_block(board);
     }
     uint64_t start = board->eager_block * board->eager_size + board->eager_filled;
-    memcpy(line_of(board, board->options.rank)->payload, &start, sizeof start);
+    memcpy(payload, &start, sizeof start);
     board->eager_filled += span;
-    return dl_board_eager_buffer(board, board->options.rank);
+    return dl_board_eager(board, board->options.rank, size);
 }
 
 uint8_t *
-dl_board_eager_buffer(const dl_board *board, int rank)
+dl_board_eager(const dl_board *board, int rank, size_t size)
 {
+    uint8_t *payload = line_of(board, rank)->payload;
     uint64_t start;
 
-    memcpy(&start, dl_board_payload(board, rank), sizeof start);
+    if (size <= DL_BOARD_PAYLOAD) {
+        return payload;
+    }
+    memcpy(&start, payload, sizeof start);
     return board->eager_blocks + (size_t)rank * board->eager_step + start;
 }
 

@@ -217,13 +217,14 @@ dl_status dl_board_verify_calls(dl_board *board, dl_deadline deadline);
 /* Returns the payload of `rank`, once the arrival has waited for it. */
 const uint8_t *dl_board_payload(const dl_board *board, int rank);
 
-/* Returns an eager buffer of this rank, `size` bytes of at most board->eager_size, which
- * it writes like a payload between begin and arrival.  Notes the place at the beginning
- * of the payload.  Once in an operation. */
-uint8_t *dl_board_take_eager_buffer(dl_board *board, size_t size);
+/* Returns where this rank writes eager data, `size` bytes of at most board->eager_size,
+ * between begin and arrival: its payload if they fit it, else an eager buffer, whose
+ * place the beginning of the payload tells.  Once in an operation. */
+uint8_t *dl_board_take_eager(dl_board *board, size_t size);
 
-/* Returns the eager buffer that `rank` has taken. */
-uint8_t *dl_board_eager_buffer(const dl_board *board, int rank);
+/* Returns the `size` bytes of eager data of `rank`, once the arrival has waited for it.
+ * Only their owner writes to them. */
+uint8_t *dl_board_eager(const dl_board *board, int rank, size_t size);
 
 /* Returns the slot of `rank` in round `round` of the operation, counted from 0. */
 uint8_t *dl_board_slot(const dl_board *board, int rank, uint64_t round);
