@@ -109,7 +109,7 @@ round_init(dl_round *round, const char *host, uint16_t port, dl_deadline deadlin
 }
 
 static void
-give_up(dl_round *round, size_t index, int error)
+give_up_address(dl_round *round, size_t index, int error)
 {
     dl_socket_close(round->polls[index].fd);
     round->polls[index].fd = -1;
@@ -156,7 +156,7 @@ start_next(dl_round *round)
     round->pending++;
     if (connect(entry->fd, &address->socket.any, address->size) != 0
         && errno != EINPROGRESS && errno != EINTR) {
-        give_up(round, index, errno);
+        give_up_address(round, index, errno);
     }
     return DL_OK;
 }
@@ -185,7 +185,7 @@ take_winner(dl_round *round)
             entry->fd = -1;
             return winner;
         }
-        give_up(round, i, error);
+        give_up_address(round, i, error);
     }
     return -1;
 }

@@ -184,7 +184,7 @@ run_after_streams(const operation *self)
  * DL_UNSUPPORTED leaves the group usable, because all ranks have the same backend and
  * fail alike. */
 static dl_status
-carry_out(operation *self)
+carry_out_operation(operation *self)
 {
     dl_status status = abort_unless_ok(self, dl_op_check_arrays(&self->context));
     if (status == DL_OK && self->group->host.agreement != NULL) {
@@ -223,7 +223,7 @@ run_operation(operation *self)
     }
     status = begin_operation(self);
     if (status == DL_OK) {
-        status = carry_out(self);
+        status = carry_out_operation(self);
     }
     dl_recorder_end_in(&side->seat, self->context.record, status, dl_now());
     dl_group_pass_turn(group, side);
@@ -322,7 +322,7 @@ run_queued(dl_job *job)
     if (status == DL_OK) {
         atomic_store_explicit(&self->work.sequence, self->operation.context.sequence,
                               memory_order_relaxed);
-        status = carry_out(&self->operation);
+        status = carry_out_operation(&self->operation);
         self->work.keeps_memory = status != DL_OK && dl_backend_take_kept_memory();
     }
     int64_t now = dl_now();

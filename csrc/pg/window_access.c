@@ -160,8 +160,8 @@ carry_out_staged(dl_window *self, dl_access *asked, const dl_window_access *acce
 
 /* Carries out an access that was checked. */
 static dl_status
-carry_out(dl_window *self, dl_access_kind kind, const dl_window_access *access,
-          dl_deadline deadline)
+carry_out_access(dl_window *self, dl_access_kind kind, const dl_window_access *access,
+                 dl_deadline deadline)
 {
     dl_access asked = {
         .kind = kind,
@@ -269,7 +269,7 @@ run_access(dl_window *self, dl_access_kind kind, const dl_window_access *access,
     dl_waiting_begin(&waiting, dl_window_wait_describe, &what, deadline);
     dl_status status = dl_window_await_submitted(self, what.what, deadline);
     if (status == DL_OK) {
-        status = carry_out(self, kind, access, deadline);
+        status = carry_out_access(self, kind, access, deadline);
     }
     dl_waiting_end(&waiting);
     return status;
@@ -372,7 +372,8 @@ run_submitted(dl_job *job)
         status = dl_guard_check(self->guard);
     }
     if (status == DL_OK) {
-        status = carry_out(self->window, self->kind, &self->access, job->deadline);
+        status =
+            carry_out_access(self->window, self->kind, &self->access, job->deadline);
     }
     finish_submitted(self, status);
 }

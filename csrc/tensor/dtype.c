@@ -274,7 +274,7 @@ place_of(uint32_t code, const memory **found)
 /* Terminates the text.  One that was cut ends with its code, at a character
  * boundary. */
 static void
-finish(char text[DL_DTYPE_TEXT_SIZE], size_t size, uint32_t code)
+finish_text(char text[DL_DTYPE_TEXT_SIZE], size_t size, uint32_t code)
 {
     char end[24];
 
@@ -306,7 +306,7 @@ remember(const dl_opaque_text *self, uint32_t code)
     }
     made->code = code;
     memcpy(made->text, self->text, sizeof made->text);
-    finish(made->text, self->size, code);
+    finish_text(made->text, self->size, code);
     /* Another thread may have taken the slot: then the next call remembers it. */
     if (!atomic_compare_exchange_strong(place, &found, made)) {
         free(made);

@@ -311,7 +311,7 @@ verify_calls(dl_backend *backend, dl_deadline deadline)
 }
 
 static dl_status
-finish(dl_backend *backend, dl_deadline deadline)
+finish_backend(dl_backend *backend, dl_deadline deadline)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
@@ -344,7 +344,7 @@ static const dl_backend_ops cpu_ops = {
     .window = make_window,
     .abort = abort_backend,
     .verify_calls = verify_calls,
-    .finish = finish,
+    .finish = finish_backend,
     .leave = leave_backend,
     .free = free_backend,
 };

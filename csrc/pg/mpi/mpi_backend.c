@@ -150,7 +150,8 @@ choose_piece(void)
 
 /* What can fail before the ranks have met. */
 static dl_status
-prepare(const dl_backend_options *options, const dl_mpi_world **world, bool *wants_all)
+prepare_world(const dl_backend_options *options, const dl_mpi_world **world,
+              bool *wants_all)
 {
     bool shares_memory;
 
@@ -233,7 +234,7 @@ dl_mpi_backend_new(const dl_backend_options *options, dl_deadline deadline,
     if (options->origin != NULL) {
         return dl_cpu_backend_new(options, deadline, backend);
     }
-    dl_status status = prepare(options, &world, &wants_all);
+    dl_status status = prepare_world(options, &world, &wants_all);
     if (status != DL_OK) {
         dl_cpu_backend_refuse(options);
         return status;

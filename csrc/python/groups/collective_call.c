@@ -274,7 +274,7 @@ dlpy_collective_root(const dlpy_collective *self, const char *name, PyObject *pe
 
 /* Makes a Work, which keeps the reducer, too. */
 static PyObject *
-prepare(const dlpy_collective *self, const dlpy_work_keep *keep)
+prepare_call(const dlpy_collective *self, const dlpy_work_keep *keep)
 {
     dlpy_work_keep kept = *keep;
     PyObject *pins = NULL;
@@ -312,7 +312,7 @@ static PyObject *
 submit(dlpy_collective *self, dl_call *call, const dlpy_work_keep *keep,
        dl_deadline deadline)
 {
-    PyObject *prepared = prepare(self, keep);
+    PyObject *prepared = prepare_call(self, keep);
     dl_work *work;
     dl_status status;
 
@@ -337,7 +337,7 @@ submit(dlpy_collective *self, dl_call *call, const dlpy_work_keep *keep,
 }
 
 static dl_status
-run(dl_group *group, const dl_call *call, dl_deadline deadline)
+run_blocking(dl_group *group, const dl_call *call, dl_deadline deadline)
 {
     dlpy_gil gil;
 
@@ -347,13 +347,13 @@ run(dl_group *group, const dl_call *call, dl_deadline deadline)
 }
 
 static inline PyObject *
-carry_out(dlpy_collective *self, dl_call *call, const dlpy_work_keep *keep,
-          dl_deadline deadline)
+carry_out_call(dlpy_collective *self, dl_call *call, const dlpy_work_keep *keep,
+               dl_deadline deadline)
 {
     if (self->is_async) {
         return submit(self, call, keep, deadline);
     }
-    dl_status status = run(self->core, call, deadline);
+    dl_status status = run_blocking(self->core, call, deadline);
     if (status != DL_OK) {
         return dlpy_raise_collective(self->state, status);
     }
@@ -373,7 +373,8 @@ carry_out_as_event(dlpy_collective *self, dl_call *call, const dlpy_work_keep *k
     PyObject *event =
         dlpy_event_begin(self->group, dl_op_type_name((uint8_t)call->op), self->inputs);
 
-    return dlpy_event_end(self->state, event, carry_out(self, call, keep, deadline));
+    return dlpy_event_end(self->state, event,
+                          carry_out_call(self, call, keep, deadline));
 }
 
 PyObject *
@@ -384,7 +385,7 @@ dlpy_collective_finish_by(dlpy_collective *self, dl_call *call,
         return dlpy_collective_give_up(self);
     }
     PyObject *result = self->inputs == NULL
-                           ? carry_out(self, call, keep, deadline)
+                           ? carry_out_call(self, call, keep, deadline)
                            : carry_out_as_event(self, call, keep, deadline);
     if (self->reducer != NULL && result == NULL) {
         dlpy_reducer_explain(self->reducer);

@@ -345,13 +345,13 @@ take_blocks(begun_call *self, dlpy_side *side, int i, const of_blocks *form,
 }
 
 static PyObject *
-finish(begun_call *self, dl_call *call)
+finish_begun(begun_call *self, dl_call *call)
 {
     return dlpy_sides_finish(&self->call, call, &self->input, &self->output);
 }
 
 static PyObject *
-give_up(begun_call *self)
+give_up_begun(begun_call *self)
 {
     return dlpy_sides_give_up(&self->call, &self->input, &self->output);
 }
@@ -370,11 +370,11 @@ all_gather_blocks(PyObject *module, const of_blocks *form, dlpy_call call)
     }
     if (take_blocks(&self, &self.output, 0, form, NULL) < 0
         || dlpy_side_array(&self.input, self.values[1], signature->names[1]) < 0) {
-        return give_up(&self);
+        return give_up_begun(&self);
     }
     core.tensor = self.input.tensor.view;
     core.outputs = dlpy_side_blocks(&self.output);
-    return finish(&self, &core);
+    return finish_begun(&self, &core);
 }
 
 DLPY_BUILTIN(all_gather, "all_gather", all_gather_blocks, of_blocks,
@@ -426,7 +426,7 @@ rooted_blocks(PyObject *module, const of_blocks *form, dlpy_call call)
     if (dlpy_collective_root(&self.call, signature->names[2], self.values[2],
                              self.values[5], 0, &core.root)
         < 0) {
-        return give_up(&self);
+        return give_up_begun(&self);
     }
     bool is_root = core.root == dl_group_rank(self.call.core);
     dlpy_side *own = is_gather ? &self.input : &self.output;
@@ -437,11 +437,11 @@ rooted_blocks(PyObject *module, const of_blocks *form, dlpy_call call)
         || dlpy_side_array(own, self.values[0], "tensor") < 0
         || (is_root
             && dlpy_side_list(list, &self.call, self.values[1], list_name) < 0)) {
-        return give_up(&self);
+        return give_up_begun(&self);
     }
     core.tensor = own->tensor.view;
     *(is_gather ? &core.outputs : &core.inputs) = dlpy_side_blocks(list);
-    return finish(&self, &core);
+    return finish_begun(&self, &core);
 }
 
 #define ROOTED(name, type, list, root, group_root, is_of_v)                      \
@@ -474,11 +474,11 @@ reduce_scatter_blocks(PyObject *module, const of_blocks *form, dlpy_call call)
         || take_reducer(&self.call, core.reduction, self.values[2], self.values[0],
                         &self.output.tensor, &core.reducer)
                < 0) {
-        return give_up(&self);
+        return give_up_begun(&self);
     }
     core.tensor = self.output.tensor.view;
     core.inputs = dlpy_side_blocks(&self.input);
-    return finish(&self, &core);
+    return finish_begun(&self, &core);
 }
 
 DLPY_BUILTIN(reduce_scatter, "reduce_scatter", reduce_scatter_blocks, of_blocks,
@@ -506,11 +506,11 @@ all_to_all_blocks(PyObject *module, const of_blocks *form, dlpy_call call)
     if (take_blocks(&self, &self.output, 0, form, form->is_list ? NULL : sizes[0]) < 0
         || take_blocks(&self, &self.input, 1, form, form->is_list ? NULL : sizes[1])
                < 0) {
-        return give_up(&self);
+        return give_up_begun(&self);
     }
     core.inputs = dlpy_side_blocks(&self.input);
     core.outputs = dlpy_side_blocks(&self.output);
-    return finish(&self, &core);
+    return finish_begun(&self, &core);
 }
 
 DLPY_BUILTIN(all_to_all, "all_to_all", all_to_all_blocks, of_blocks,

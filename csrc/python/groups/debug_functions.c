@@ -99,7 +99,7 @@ set_level_from(PyObject *Py_UNUSED(module), PyObject *text)
 }
 
 static PyObject *
-run(dlpy_collective *self, bool waits_for_all, dl_deadline deadline)
+run_barrier(dlpy_collective *self, bool waits_for_all, dl_deadline deadline)
 {
     dl_waiting waiting;
     dl_status status;
@@ -141,7 +141,7 @@ monitored_barrier(PyObject *module, PyObject *const *args, Py_ssize_t count,
     if (dlpy_timeout_from(values[1], dlpy_collective_timeout(&self), &timeout) < 0) {
         return dlpy_collective_give_up(&self);
     }
-    return run(&self, waits_for_all, dl_deadline_after(timeout));
+    return run_barrier(&self, waits_for_all, dl_deadline_after(timeout));
 }
 
 static PyMethodDef functions[] = {

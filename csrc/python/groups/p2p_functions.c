@@ -141,7 +141,7 @@ post(dlpy_message *self)
 
 /* send and recv. */
 static inline PyObject *
-run(PyObject *module, const form *form, dlpy_call given)
+run_message(PyObject *module, const form *form, dlpy_call given)
 {
     dlpy_message self;
     int begun = begin(&self, module, form, given);
@@ -179,8 +179,8 @@ start(PyObject *module, const form *form, dlpy_call given)
         .signature.names = {"tensor", peer, "group", "tag", "group_" peer, "*stream"}, \
         .op = type)
 
-MESSAGE(send, run, DL_SEND, "dst")
-MESSAGE(recv, run, DL_RECV, "src")
+MESSAGE(send, run_message, DL_SEND, "dst")
+MESSAGE(recv, run_message, DL_RECV, "src")
 MESSAGE(isend, start, DL_SEND, "dst")
 MESSAGE(irecv, start, DL_RECV, "src")
 

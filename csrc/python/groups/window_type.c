@@ -71,7 +71,7 @@ typedef struct call {
 } call;
 
 static void
-release(call *self)
+release_call(call *self)
 {
     dlpy_tensor_release(&self->input);
     dlpy_tensor_release(&self->compared);
@@ -79,9 +79,9 @@ release(call *self)
 }
 
 static PyObject *
-give_up(call *self)
+give_up_call(call *self)
 {
-    release(self);
+    release_call(self);
     return NULL;
 }
 
@@ -164,7 +164,7 @@ take_update(PyObject *object, PyObject *op, call *self)
 }
 
 static dl_status
-run(const call *self, dl_deadline deadline)
+run_call(const call *self, dl_deadline deadline)
 {
     switch (self->kind) {
     case DL_ACCESS_PUT:
@@ -190,7 +190,7 @@ pin(PyObject *array, const dlpy_tensor *tensor)
 
 /* Makes the Work of an access that has not begun. */
 static PyObject *
-prepare(PyObject *object, const call *self)
+prepare_access(PyObject *object, const call *self)
 {
     PyObject *input = pin(self->input_array, &self->input);
     PyObject *output = pin(self->output_array, &self->output);
@@ -220,7 +220,7 @@ prepare(PyObject *object, const call *self)
 static PyObject *
 submit(PyObject *object, const call *self, dl_deadline deadline)
 {
-    PyObject *prepared = prepare(object, self);
+    PyObject *prepared = prepare_access(object, self);
     dl_work *work;
 
     if (prepared == NULL) {
@@ -236,7 +236,7 @@ submit(PyObject *object, const call *self, dl_deadline deadline)
 }
 
 static PyObject *
-carry_out(PyObject *object, call *self)
+carry_out_call(PyObject *object, call *self)
 {
     const dl_tensor *moved =
         self->core.input != NULL ? self->core.input : self->core.output;
@@ -244,13 +244,13 @@ carry_out(PyObject *object, call *self)
 
     if (self->is_async) {
         PyObject *work = submit(object, self, self->deadline);
-        release(self);
+        release_call(self);
         return work;
     }
     dlpy_gil_leave_noting(&gil, dl_tensor_size(moved) < BRIEF, state_of(object));
-    dl_status status = run(self, self->deadline);
+    dl_status status = run_call(self, self->deadline);
     status = dlpy_gil_return(&gil, status);
-    release(self);
+    release_call(self);
     return answer(object, status);
 }
 
@@ -277,7 +277,7 @@ run_access(PyObject *object, const access_form *form, dlpy_call given)
                       values[form->timeout])
                < 0
         || (form->op >= 0 && take_update(object, values[form->op], &self) < 0)) {
-        return give_up(&self);
+        return give_up_call(&self);
     }
     bool has_input =
         form->input >= 0 && (form->output < 0 || self.core.update != DL_UPDATE_NOTHING);
@@ -288,9 +288,9 @@ run_access(PyObject *object, const access_form *form, dlpy_call given)
                    < 0)
         || (form->output >= 0
             && take_output(values[form->output], names[form->output], &self) < 0)) {
-        return give_up(&self);
+        return give_up_call(&self);
     }
-    return carry_out(object, &self);
+    return carry_out_call(object, &self);
 }
 
 DLPY_BUILTIN(put, "put", run_access, access_form, .signature.required = 2,
@@ -373,7 +373,8 @@ unlock(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keyw
 }
 
 static PyObject *
-flush(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+flush_window(PyObject *object, PyObject *const *args, Py_ssize_t count,
+             PyObject *keywords)
 {
     static const dlpy_signature signature = {"flush", 0, {"rank", "*timeout"}};
     PyObject *values[2];
@@ -545,7 +546,7 @@ static PyMethodDef methods[] = {
     DLPY_FUNCTION("get", get, DLPY_DOC__WINDOW_GET),
     DLPY_FUNCTION("accumulate", accumulate, DLPY_DOC__WINDOW_ACCUMULATE),
     DLPY_FUNCTION("unlock", unlock, DLPY_DOC__WINDOW_UNLOCK),
-    DLPY_FUNCTION("flush", flush, DLPY_DOC__WINDOW_FLUSH),
+    DLPY_FUNCTION("flush", flush_window, DLPY_DOC__WINDOW_FLUSH),
     DLPY_FUNCTION("fence", fence, DLPY_DOC__WINDOW_FENCE),
     DLPY_FUNCTION("close", close_window, DLPY_DOC__WINDOW_CLOSE),
     DLPY_FUNCTION("_fetch", fetch, DLPY_DOC__WINDOW__FETCH),

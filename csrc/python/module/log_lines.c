@@ -198,7 +198,7 @@ look_for_handlers(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 }
 
 static PyObject *
-flush(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
+flush_log(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
 {
     Py_BEGIN_ALLOW_THREADS
     await_handlers(EXIT_LIMIT);
@@ -247,7 +247,7 @@ put_line(PyObject *Py_UNUSED(module), PyObject *text)
 static PyMethodDef functions[] = {
     {"_look_for_log_handlers", look_for_handlers, METH_NOARGS,
      DLPY_DOC__LOOK_FOR_LOG_HANDLERS},
-    {"_flush_log", flush, METH_NOARGS, DLPY_DOC__FLUSH_LOG},
+    {"_flush_log", flush_log, METH_NOARGS, DLPY_DOC__FLUSH_LOG},
     {"_close_log", close_queue, METH_NOARGS, DLPY_DOC__CLOSE_LOG},
     {"_log_warning", put_line, METH_O, DLPY_DOC__LOG_WARNING},
     {0},

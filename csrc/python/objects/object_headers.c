@@ -99,7 +99,7 @@ make_headers(exchange *self, dl_bytes own, const int64_t sizes[2])
 }
 
 static dl_status
-run(exchange *self)
+run_exchange(exchange *self)
 {
     dlpy_gil gil;
 
@@ -124,13 +124,13 @@ are_alike(const exchange *self, int64_t head)
 }
 
 static PyObject *
-finish(exchange *self, dl_bytes own, const limits *limits, dlpy_state *state)
+finish_exchange(exchange *self, dl_bytes own, const limits *limits, dlpy_state *state)
 {
     PyObject *result = NULL;
 
     if (make_headers(self, own, limits->sizes) == 0) {
         dlpy_recorded_site_enter(state);
-        dl_status status = run(self);
+        dl_status status = run_exchange(self);
         result =
             status == DL_OK
                 ? PyTuple_Pack(2, are_alike(self, limits->head) ? Py_True : Py_False,
@@ -189,7 +189,7 @@ exchange_headers(PyObject *module, PyObject *const *args, Py_ssize_t count,
     self.group = dlpy_group_core(group);
     dl_bytes own = {(const uint8_t *)PyBytes_AS_STRING(values[3]),
                     (size_t)PyBytes_GET_SIZE(values[3])};
-    return finish(&self, own, &limits, state);
+    return finish_exchange(&self, own, &limits, state);
 }
 
 static PyMethodDef functions[] = {

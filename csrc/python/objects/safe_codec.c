@@ -32,7 +32,7 @@ typedef struct encoder {
 static int put(encoder *self, PyObject *value, int depth);
 
 static int
-flush(encoder *self)
+flush_text(encoder *self)
 {
     Py_ssize_t size = PyByteArray_GET_SIZE(self->out);
     dl_bytes pending = dl_buffer_bytes(&self->pending);
@@ -56,7 +56,7 @@ flush(encoder *self)
 static int
 put_other(encoder *self, PyObject *value, int depth)
 {
-    if (flush(self) < 0) {
+    if (flush_text(self) < 0) {
         return -1;
     }
     PyObject *result = PyObject_CallFunction(self->other, "Oi", value, depth);
@@ -290,7 +290,7 @@ put_plain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count,
     self.other = values[4];
     int result = put(&self, values[1], depth);
     if (result == 0) {
-        result = flush(&self);
+        result = flush_text(&self);
     }
     dl_buffer_fini(&self.pending);
     return result < 0 ? NULL : Py_NewRef(Py_None);

@@ -160,7 +160,7 @@ take_argument(PyTypeObject *defining_class, argument_role role, PyObject *object
 }
 
 static void
-release(request_arguments *taken)
+release_arguments(request_arguments *taken)
 {
     while (taken->text_count > 0) {
         dlpy_bytes_release(&taken->texts[--taken->text_count]);
@@ -185,7 +185,7 @@ take_arguments(PyTypeObject *defining_class, dl_store *store, dl_opcode op,
         if (take_argument(defining_class, method->roles[i], values[i],
                           dlpy_argument_name(&method->signature, i), taken)
             < 0) {
-            release(taken);
+            release_arguments(taken);
             return -1;
         }
     }
@@ -253,7 +253,8 @@ execute_one(PyTypeObject *defining_class, dl_store *store,
  * super(); so the request is executed on the same store without that override, which
  * prevents infinite recursion. */
 static PyObject *
-run(PyObject *self, PyTypeObject *defining_class, dl_opcode op, dlpy_call passed)
+run_request(PyObject *self, PyTypeObject *defining_class, dl_opcode op,
+            dlpy_call passed)
 {
     /* The store is checked first: that __init__ has not run is the more helpful
      * error. */
@@ -273,16 +274,16 @@ run(PyObject *self, PyTypeObject *defining_class, dl_opcode op, dlpy_call passed
     PyObject *answer = op == DL_OP_MULTI_GET
                            ? execute_many(defining_class, store, &taken)
                            : execute_one(defining_class, store, &taken);
-    release(&taken);
+    release_arguments(&taken);
     return answer;
 }
 
 /* Python passes the defining class to a method's function, but not the method's
  * name. */
-#define REQUEST_METHOD(name, op)                        \
-    static METHOD(name)                                 \
-    {                                                   \
-        return run(self, defining_class, (op), PASSED); \
+#define REQUEST_METHOD(name, op)                                \
+    static METHOD(name)                                         \
+    {                                                           \
+        return run_request(self, defining_class, (op), PASSED); \
     }
 
 REQUEST_METHOD(store_set, DL_OP_SET)

@@ -42,7 +42,7 @@ compact(dl_link_bytes *bytes)
 
 /* Writes what the kernel accepts; a later step sends the rest. */
 static dl_status
-flush(dl_link_channel *self)
+flush_output(dl_link_channel *self)
 {
     dl_link_bytes *out = &self->out;
 
@@ -96,7 +96,7 @@ publish(dl_channel *channel, const dl_frame *frame)
                                                 });
     self->out.end += DL_HEAD_SIZE + frame->size;
     self->published += DL_HEAD_SIZE + frame->size;
-    if (!self->is_lost && flush(self) != DL_OK) {
+    if (!self->is_lost && flush_output(self) != DL_OK) {
         lose_link(self);
     }
 }
@@ -184,7 +184,7 @@ peek(dl_channel *channel, dl_received *received)
 }
 
 static void
-release(dl_channel *channel)
+release_channel(dl_channel *channel)
 {
     dl_link_channel *self = self_of(channel);
 
@@ -195,7 +195,7 @@ static const dl_channel_ops link_ops = {
     .reserve = reserve,
     .publish = publish,
     .peek = peek,
-    .release = release,
+    .release = release_channel,
 };
 
 /* Allocates the buffers at once: later, there is no caller to return a failure to. */
@@ -264,7 +264,7 @@ dl_link_channel_step(dl_link_channel *channel)
     }
     /* A failed write is reported only after the read: data that came before the end
      * still counts. */
-    dl_status status = flush(channel);
+    dl_status status = flush_output(channel);
     dl_error error = *dl_last_error();
     if (receive(channel) != DL_OK) {
         lose_link(channel);
@@ -292,7 +292,7 @@ dl_link_channel_owed(const dl_link_channel *channel)
 void
 dl_link_channel_notify(dl_link_channel *channel, const dl_error *cause)
 {
-    if (channel->is_lost || !channel->link.is_open || flush(channel) != DL_OK) {
+    if (channel->is_lost || !channel->link.is_open || flush_output(channel) != DL_OK) {
         return;
     }
     if (channel->out.start == channel->out.end) {

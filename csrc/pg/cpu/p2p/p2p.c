@@ -283,7 +283,7 @@ dl_p2p_leave(dl_p2p *engine)
 
 /* Requires the lock. */
 static void
-give_up(dl_p2p *engine, const dl_error *cause)
+give_up_operations(dl_p2p *engine, const dl_error *cause)
 {
     if (!engine->is_aborted && !engine->is_closed) {
         engine->cause = *cause;
@@ -299,7 +299,7 @@ dl_p2p_break(dl_p2p *engine)
 {
     dl_error cause = *dl_last_error();
 
-    give_up(engine, &cause);
+    give_up_operations(engine, &cause);
     /* The ranks of this host have no links on which a notice could come. */
     dl_board_abort(engine->options.board, &cause);
     (void)dl_rethrow(&cause);
@@ -309,7 +309,7 @@ void
 dl_p2p_abort(dl_p2p *engine, const dl_error *cause)
 {
     pthread_mutex_lock(&engine->lock);
-    give_up(engine, cause);
+    give_up_operations(engine, cause);
     pthread_mutex_unlock(&engine->lock);
 }
 

@@ -274,7 +274,7 @@ peek(dl_channel *channel, dl_received *received)
 }
 
 static void
-release(dl_channel *channel)
+release_ring(dl_channel *channel)
 {
     dl_ring_channel *self = self_of(channel);
 
@@ -287,7 +287,7 @@ static const dl_channel_ops ring_ops = {
     .reserve = reserve,
     .publish = publish,
     .peek = peek,
-    .release = release,
+    .release = release_ring,
 };
 
 void

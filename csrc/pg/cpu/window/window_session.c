@@ -112,8 +112,8 @@ fail_late(dl_window_session *self, const dl_window_served *window, const dl_head
 }
 
 static dl_status
-carry_out(dl_window_session *self, const dl_window_served *window, const dl_head *head,
-          const uint8_t *payload)
+carry_out_request(dl_window_session *self, const dl_window_served *window,
+                  const dl_head *head, const uint8_t *payload)
 {
     if (self->late.status != DL_OK && dl_window_frame_is_answered(head->detail)) {
         return fail_late(self, window, head);
@@ -138,7 +138,7 @@ dl_status
 dl_window_session_answer(dl_window_session *session, const dl_window_served *window,
                          const dl_head *head, const uint8_t *payload)
 {
-    dl_status status = carry_out(session, window, head, payload);
+    dl_status status = carry_out_request(session, window, head, payload);
 
     if (status == DL_PROTOCOL) {
         return status;
