@@ -2,6 +2,7 @@
 """The time from the death of a rank, or from a deadline, to the others' exceptions.
 
     python benchmarks/failures.py            3 to 64 ranks, some minutes
+    python benchmarks/failures.py --hosts 64 256   a pretended host for each rank
     python benchmarks/failures.py --quick    3 ranks, one round
 
 One rank is killed while all others wait for it, or does not come until their deadline
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import plots
-from failures_peer import DEADLINE, KILL
+from failures_peer import DEADLINE, HOST, HOSTS, KILL
 from measure import Target, find_torch_python, median, report, table, write_json
 from processes import FOLDER
 from ranks import Runner, find_runners
@@ -37,6 +38,8 @@ ROUNDS = 10
 PATIENCE = 900
 # Milliseconds.
 MEDIAN_LIMIT, WORST_LIMIT, DEADLINE_LIMIT = 50, 150, 50
+# The median, by the most hosts that it holds for.
+HOSTS_LIMITS = {64: 150, 256: 500}
 
 
 class Cell(NamedTuple):
@@ -46,15 +49,19 @@ class Cell(NamedTuple):
     kind: str
     ranks: int
     stale: int
+    place: str
 
 
-# Milliseconds of each surviving rank, in each round.
-Found = dict[Cell, list[list[float]]]
+# The milliseconds of all surviving ranks, and how many of them name the rank at fault,
+# of each round.
+Found = dict[Cell, list[tuple[list[float], int]]]
 
 
-def measure_cell(runner: Runner, cell: Cell, folder: str) -> list[list[float]]:
+def measure_cell(
+    runner: Runner, cell: Cell, folder: str
+) -> list[tuple[list[float], int]]:
     """One round, with recordings in `folder`.  Says so if it could not be measured."""
-    words = [cell.peer, str(cell.ranks), cell.kind, str(cell.stale), "1"]
+    words = [cell.peer, str(cell.ranks), cell.kind, str(cell.stale), "1", cell.place]
     try:
         done = subprocess.run(
             [runner.python, str(FOLDER / "failures_peer.py"), *words],
@@ -73,12 +80,11 @@ def measure_cell(runner: Runner, cell: Cell, folder: str) -> list[list[float]]:
         return []
     if done.returncode != 0:
         print(f"{cell}: {done.stderr[-2000:]}")
-    return [json.loads(line)["ms"] for line in done.stdout.splitlines()]
+    rounds = [json.loads(line) for line in done.stdout.splitlines()]
+    return [(each["ms"], each["named"]) for each in rounds]
 
 
-def measure_all(
-    runners: Sequence[Runner], rank_counts: Sequence[int], stale: int, rounds: int
-) -> Found:
+def measure_all(runners: Sequence[Runner], cells: Sequence[Cell], rounds: int) -> Found:
     """Round after round, of which each has every cell once.
 
     So all peers meet the same moments of the machine.  Cells among stale recordings
@@ -88,11 +94,11 @@ def measure_all(
     place = "/dev/shm" if os.path.isdir("/dev/shm") else None
     folders = {
         count: tempfile.mkdtemp(prefix="distlite-benchmark-", dir=place)
-        for count in {0, stale}
+        for count in {cell.stale for cell in cells}
     }
     try:
         for number in range(rounds):
-            for cell in cells_of(runners, rank_counts, stale):
+            for cell in cells:
                 print(f"round {number + 1}:", *cell, file=sys.stderr)
                 runner = next(r for r in runners if r.peer == cell.peer)
                 times = measure_cell(runner, cell, folders[cell.stale])
@@ -106,11 +112,20 @@ def measure_all(
 
 
 def cells_of(
-    runners: Sequence[Runner], rank_counts: Sequence[int], stale: int
+    runners: Sequence[Runner],
+    rank_counts: Sequence[int],
+    host_counts: Sequence[int],
+    stale: int,
 ) -> list[Cell]:
     """In the order of the table."""
+    if host_counts:
+        return [
+            Cell(runner.peer, KILL, hosts, 0, HOSTS)
+            for hosts in host_counts
+            for runner in runners
+        ]
     return [
-        Cell(runner.peer, kind, ranks, count)
+        Cell(runner.peer, kind, ranks, count, HOST)
         for ranks in rank_counts
         for kind in KINDS
         for runner in runners
@@ -118,20 +133,29 @@ def cells_of(
     ]
 
 
-def numbers(rounds: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
+def numbers(
+    rounds: Sequence[tuple[list[float], int]],
+) -> tuple[float | None, float | None]:
     """The median and the worst over all ranks of all rounds."""
-    times = [time for ranks in rounds for time in ranks]
+    times = [time for ranks, _ in rounds for time in ranks]
     return median(times), max(times, default=None)
 
 
 def print_table(found: Found) -> None:
     """A row per cell."""
     rows = [
-        [*cell, len(rounds), *numbers(rounds), median(max(ranks) for ranks in rounds)]
+        [
+            *cell,
+            len(rounds),
+            *numbers(rounds),
+            median(max(ranks) for ranks, _ in rounds),
+            min((named for _, named in rounds), default=None),
+        ]
         for cell, rounds in found.items()
     ]
-    header = ["peer", "what", "ranks", "stale recordings", "rounds"]
-    print(table([*header, "median ms", "worst", "slowest rank"], rows), end="\n\n")
+    header = ["peer", "what", "ranks", "stale recordings", "place", "rounds"]
+    header += ["median ms", "worst", "slowest rank", "least that name it"]
+    print(table(header, rows), end="\n\n")
 
 
 def draw(found: Found, path: Path) -> None:
@@ -154,7 +178,15 @@ def targets_of(found: Found) -> list[Target]:
             continue
         middle, worst = numbers(rounds)
         what = f"{cell.kind}, {cell.ranks} ranks, {cell.stale} stale"
-        if cell.kind == KILL:
+        if cell.place == HOSTS:
+            most = min((h for h in HOSTS_LIMITS if h >= cell.ranks), default=256)
+            limit = HOSTS_LIMITS[most]
+            named = min(named for _, named in rounds) if rounds else 0
+            what = f"{cell.kind}, {cell.ranks} hosts"
+            targets.append(Target(f"{what}: median", limit, middle, "ms"))
+            unnamed = cell.ranks - 1 - named
+            targets.append(Target(f"{what}: without the name", 0, unnamed, "ranks"))
+        elif cell.kind == KILL:
             targets.append(Target(f"{what}: median", MEDIAN_LIMIT, middle, "ms"))
             targets.append(Target(f"{what}: worst", WORST_LIMIT, worst, "ms"))
         else:
@@ -167,6 +199,9 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Failures, beside torch's gloo.")
     parser.add_argument("--quick", action="store_true", help="see that it works")
     parser.add_argument("--ranks", nargs="+", type=int)
+    parser.add_argument(
+        "--hosts", nargs="+", type=int, default=[], help="instead: a rank on each"
+    )
     parser.add_argument("--stale", type=int)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
@@ -184,12 +219,20 @@ def main() -> int:
     """Exit code 1 if a target was missed."""
     options = parse()
     runners = find_runners(options.peers, find_torch_python(options.torch_python))
-    found = measure_all(runners, options.ranks, options.stale, options.rounds)
+    cells = cells_of(runners, options.ranks, options.hosts, options.stale)
+    found = measure_all(runners, cells, options.rounds)
     print_table(found)
     targets = targets_of(found)
     print(report(targets), end="\n\n")
-    cells = [{**cell._asdict(), "ms": rounds} for cell, rounds in found.items()]
-    print(f"results: {write_json('failures', {'cells': cells}, targets)}")
+    rows = [
+        {
+            **cell._asdict(),
+            "ms": [times for times, _ in rounds],
+            "named": [named for _, named in rounds],
+        }
+        for cell, rounds in found.items()
+    ]
+    print(f"results: {write_json('failures', {'cells': rows}, targets)}")
     draw(found, options.plot)
     return int(any(target.verdict == "FAIL" for target in targets))
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """One library's ranks, of which one is killed or does not come: when the others raise.
 
-    failures_peer.py PEER RANKS KIND STALE ROUNDS
+    failures_peer.py PEER RANKS KIND STALE ROUNDS PLACE
 
 Prints a line of JSON per round: milliseconds, by surviving rank, from the SIGKILL or
-from the deadline to the exception.  The ranks are forked after the import, which would
-take most of the time otherwise.
+from the deadline to the exception, and how many of the exceptions name the rank at
+fault.  PLACE is "host", or "hosts" for a pretended host for each rank.  The ranks are
+forked after the import, which would take most of the time otherwise.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 KILL, DEADLINE = "kill", "deadline"
+HOST, HOSTS = "host", "hosts"
 VICTIM = 1
 DEADLINE_SECONDS = 2.0
 PATIENCE = 240.0
@@ -32,20 +34,20 @@ STALE_OPERATIONS = 512
 
 
 class Board:
-    """Shared memory in which each rank notes when it entered the call, and when it
-    raised."""
+    """Shared memory in which each rank notes when it entered the call, when it raised,
+    and when that named the rank at fault."""
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._memory = mmap.mmap(-1, 16 * size)
+        self._memory = mmap.mmap(-1, 24 * size)
 
     def note(self, rank: int, column: int) -> None:
         """Notes that `rank` has reached a step now."""
-        struct.pack_into("d", self._memory, 16 * rank + 8 * column, time.monotonic())
+        struct.pack_into("d", self._memory, 24 * rank + 8 * column, time.monotonic())
 
     def times(self, column: int) -> dict[int, float]:
         """Returns the times of the ranks that have reached a step."""
-        rows = struct.iter_unpack("dd", self._memory[:])
+        rows = struct.iter_unpack("ddd", self._memory[:])
         return {rank: row[column] for rank, row in enumerate(rows) if row[column]}
 
     def wait(self, column: int, count: int) -> bool:
@@ -96,13 +98,15 @@ class Library:
             return
         try:
             self.dist.all_reduce(array, group=group)
-        except RuntimeError:
+        except RuntimeError as error:
             board.note(rank, 1)
+            if f"rank {VICTIM} " in str(error):
+                board.note(rank, 2)
         # The process ends now: with gloo that is how the failure reaches ranks that are
         # not connected to the first one.
 
 
-def run_round(library: Library, size: int, kind: str) -> dict[str, Any]:
+def run_round(library: Library, size: int, kind: str, place: str) -> dict[str, Any]:
     """Runs one job, and returns the times of its ranks."""
     board = Board(size)
     pids = []
@@ -111,6 +115,8 @@ def run_round(library: Library, size: int, kind: str) -> dict[str, Any]:
             sys.stdout.flush()
             pid = os.fork()
             if pid == 0:
+                if place == HOSTS:
+                    os.environ["DISTLITE_HOST_HINT"] = f"host {rank}"
                 _be_child(library, rank, kind, folder, board)
             pids.append(pid)
         try:
@@ -149,7 +155,8 @@ def _watch(board: Board, pids: list[int], kind: str) -> dict[str, Any]:
         since = dict.fromkeys(raised, begun)
     else:
         since = {rank: entered[rank] + DEADLINE_SECONDS for rank in raised}
-    return {"ms": [(raised[rank] - since[rank]) * 1e3 for rank in raised]}
+    times = [(raised[rank] - since[rank]) * 1e3 for rank in raised]
+    return {"ms": times, "named": len(board.times(2))}
 
 
 def make_stale(library: Library, wanted: int) -> None:
@@ -178,12 +185,12 @@ def _leave_recording(library: Library, number: int) -> None:
 
 def main() -> None:
     """A line per round."""
-    peer, size, kind, stale, rounds = sys.argv[1:]
+    peer, size, kind, stale, rounds, place = sys.argv[1:]
     library = Library(peer)
     for _ in range(int(rounds)):
         if not library.is_torch:
             make_stale(library, int(stale))
-        print(json.dumps(run_round(library, int(size), kind)), flush=True)
+        print(json.dumps(run_round(library, int(size), kind, place)), flush=True)
 
 
 if __name__ == "__main__":

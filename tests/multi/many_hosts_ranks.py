@@ -20,11 +20,11 @@ from distlite.groups import lifecycle
 NO_KEY = "no key has this text"
 
 
-def _join(rank: int, size: int, init_method: str, seconds: float) -> dist.FileStore:
+def _join(rank: int, size: int, init_method: str) -> dist.FileStore:
     """Every fifth host has two ranks.  The store is a file, whose server nobody is."""
     os.environ["DISTLITE_HOST_HINT"] = f"host {rank - rank // 6}"
     store = dist.FileStore(init_method.removeprefix("file://"), size)
-    limit = timedelta(seconds=seconds)
+    limit = timedelta(seconds=60)
     dist.init_process_group(
         "gloo", store=store, rank=rank, world_size=size, timeout=limit
     )
@@ -120,7 +120,7 @@ def count_requests(
 
 def move_and_reduce(rank: int, world_size: int, init_method: str, dtype: str) -> None:
     """Small arrays, which other leaders pass on, and large ones, against NumPy."""
-    _join(rank, world_size, init_method, 60)
+    _join(rank, world_size, init_method)
     ranks = range(world_size)
     for count in (1, 7, 5_000, 40_000):
         every = [values(r, count, dtype) for r in ranks]
@@ -148,7 +148,7 @@ def move_and_reduce(rank: int, world_size: int, init_method: str, dtype: str) ->
 
 def average(rank: int, world_size: int, init_method: str) -> list[list[int]]:
     """Means and sums that are not exact; the bits of the results."""
-    _join(rank, world_size, init_method, 60)
+    _join(rank, world_size, init_method)
     noise = np.random.default_rng(rank).standard_normal(20_003).astype("float32")
     bits = []
     for op in (dist.ReduceOp.AVG, dist.ReduceOp.SUM):
@@ -165,9 +165,14 @@ def average(rank: int, world_size: int, init_method: str) -> list[list[int]]:
     return bits
 
 
-def fail(rank: int, world_size: int, init_method: str, victim: int, how: str) -> str:
+def fail(
+    rank: int, world_size: int, init_method: str, victim: int, how: str, seconds: float
+) -> str:
     """What a rank is told of the victim, which comes to none of the reductions."""
-    store = _join(rank, world_size, init_method, 4 if how == "late" else 60)
+    is_absent = how in ("late", "stopped")
+    store = _join(rank, world_size, init_method)
+    if is_absent:
+        dist.group.WORLD.set_timeout(seconds)
     try:
         if rank == victim and how == "killed":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -176,15 +181,21 @@ def fail(rank: int, world_size: int, init_method: str, victim: int, how: str) ->
             raise RuntimeError("left")
         elif rank == victim and how == "late":
             store.wait(["told"])
+        elif rank == victim and how == "stopped":
+            store.set("pid", str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return "stopped"
         elif rank == victim:
             dist.broadcast(np.zeros(3), 0)
         while True:
             dist.all_reduce(np.zeros(3))
     except (dist.DistBackendError, RuntimeError) as error:
         # Others must not learn what they are told from this rank's end.
-        told = world_size - (how in ("killed", "late"))
+        told = world_size - (is_absent or how == "killed")
         if rank != victim or how != "late":
             if store.add("number", 1) == told:
                 store.set("told", "")
+                if how == "stopped":
+                    os.kill(int(store.get("pid")), signal.SIGCONT)
             store.wait(["told"])
         return str(error)

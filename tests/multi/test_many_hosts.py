@@ -68,18 +68,35 @@ SAYS = {
     "killed": "rank {} (pid ",
     "left": "rank {} (pid ",
     "late": "waiting for rank {} (pid ",
+    "stopped": "waiting for rank {} (pid ",
     "mismatch": "rank {} called broadcast(3 x float64",
 }
+
+
+def check_culprit(how: str, victim: int, ranks: int, seconds: float) -> None:
+    outcomes = rank_outcomes(
+        many_hosts_ranks.fail,
+        ranks,
+        env=LOOPBACK,
+        victim=victim,
+        how=how,
+        seconds=seconds,
+    )
+    for outcome in outcomes:
+        if outcome.rank != victim:
+            assert outcome.is_good, outcome.describe()
+            assert SAYS[how].format(victim) in outcome.value, outcome.value
 
 
 @pytest.mark.parametrize("victim", [4, 7], ids=["head", "other"])
 @pytest.mark.parametrize("how", SAYS)
 def test_the_culprit_is_named_on_every_host(how, victim):
     """Ranks 4 and 7 are on the first and the third host of a group of four."""
-    outcomes = rank_outcomes(
-        many_hosts_ranks.fail, RANKS, env=LOOPBACK, victim=victim, how=how
-    )
-    for outcome in outcomes:
-        if outcome.rank != victim:
-            assert outcome.is_good, outcome.describe()
-            assert SAYS[how].format(victim) in outcome.value, outcome.value
+    check_culprit(how, victim, RANKS, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [4, 43], ids=["head", "one of two"])
+@pytest.mark.parametrize("how", ["killed", "stopped", "mismatch"])
+def test_the_culprit_is_named_on_64_hosts(how, victim):
+    check_culprit(how, victim, 76, 8)

@@ -90,9 +90,7 @@ end_operation(dl_cpu_backend *self, const dl_op_context *op, dl_status status)
                                          : op);
     }
     if (status != DL_OK && dl_cpu_has_hosts(self)) {
-        bool leads = dl_layout_leads(&self->layout);
-        dl_traffic_break(&self->traffic, self->hosts.leaders,
-                         leads ? self->layout.host_count - 1 : 0);
+        dl_traffic_break(&self->traffic, NULL, 0);
     }
     if (dl_cpu_has_hosts(self)) {
         dl_traffic_end(&self->traffic);
