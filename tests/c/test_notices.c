@@ -125,8 +125,9 @@ CHECK_CASE(a_long_text_comes_whole)
     papers_fini(&all);
 }
 
-/* A caller that has the token and sends something other than a notice. */
-static void
+/* A caller that has the token and sends something other than a notice; returns its
+ * connection. */
+static int
 call_with(papers *all, dl_bytes bytes)
 {
     dl_hello contents = {.group = "g", .caller = 1, .use = DL_FOR_NEWS};
@@ -138,8 +139,8 @@ call_with(papers *all, dl_bytes bytes)
     CHECK_OK(dl_hello_put(&hello, &contents, way->token, false));
     dl_buffer_put(&hello, bytes);
     CHECK(send(fd, hello.data, hello.size, 0) == (ssize_t)hello.size);
-    close(fd);
     dl_buffer_fini(&hello);
+    return fd;
 }
 
 CHECK_CASE(malformed_notices_are_ignored)
@@ -158,14 +159,48 @@ CHECK_CASE(malformed_notices_are_ignored)
     papers_init(&all, 2);
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         dl_head_put(bytes, &heads[i]);
-        call_with(&all, (dl_bytes){bytes, sizeof bytes});
+        close(call_with(&all, (dl_bytes){bytes, sizeof bytes}));
     }
-    call_with(&all, (dl_bytes){(const uint8_t *)"no head", 7});
+    close(call_with(&all, (dl_bytes){(const uint8_t *)"no head", 7}));
     /* Callers are served in their order, so this one shows that all were served. */
     tell(&all, 1, DL_CLOSED, "", 3);
     CHECK_STATUS(hear(&all.notices[0], 3), DL_PEER_LOST);
     CHECK_TEXT(dl_last_error()->text, "rank 1 (pid 101 on host h) left the group");
     CHECK_OK(dl_notices_check(&all.notices[0], 2));
+    papers_fini(&all);
+}
+
+/* Senders that stop behind their introduction, in the head or in the text: the others
+ * are heard, and they are themselves once they go on. */
+CHECK_CASE(a_sender_that_stops_delays_nobody_else)
+{
+    papers all;
+    uint8_t frame[DL_FAILURE_NOTICE_SIZE];
+    dl_error message = {.status = DL_TIMEOUT, .text = "slow notice"};
+    size_t parts[] = {0, 5, DL_HEAD_SIZE, DL_HEAD_SIZE + 4};
+    int stopped[4];
+
+    papers_init(&all, 3);
+    size_t size = dl_failure_notice_put(frame, &message);
+    dl_head head = dl_failure_notice_head(&message);
+    head.id = 3;
+    head.tag = 1;
+    dl_head_put(frame, &head);
+    for (int i = 0; i < 4; i++) {
+        stopped[i] = call_with(&all, (dl_bytes){frame, parts[i]});
+    }
+    CHECK_OK(dl_notices_check(&all.notices[0], 9));
+    tell(&all, 2, DL_PEER_LOST, "fast notice", 7);
+    CHECK_STATUS(hear(&all.notices[0], 9), DL_PEER_LOST);
+    CHECK_TEXT(dl_last_error()->text, "fast notice");
+    for (int i = 0; i < 4; i++) {
+        CHECK_OK(dl_notices_check(&all.notices[0], 6));
+        ssize_t rest = (ssize_t)(size - parts[i]);
+        CHECK(i < 3 || send(stopped[i], frame + parts[i], (size_t)rest, 0) == rest);
+        close(stopped[i]);
+    }
+    CHECK_STATUS(hear(&all.notices[0], 3), DL_TIMEOUT);
+    CHECK_CONTAINS(dl_last_error()->text, "slow notice");
     papers_fini(&all);
 }
 

@@ -19,6 +19,14 @@
 /* The rank has not given up yet, and may not give up at all. */
 #define IS_EXPECTED_TIMEOUT 2
 
+/* A connection whose frame has not been read whole. */
+typedef struct notice {
+    dl_list node;
+    dl_transport transport;
+    size_t got;
+    uint8_t bytes[DL_FAILURE_NOTICE_SIZE];
+} notice;
+
 dl_status
 dl_notices_init(dl_notices *notices, const dl_notices_options *options)
 {
@@ -29,18 +37,32 @@ dl_notices_init(dl_notices *notices, const dl_notices_options *options)
     if (notices->has_ended == NULL) {
         return dl_fail_no_memory();
     }
+    dl_list_init(&notices->arriving);
     pthread_mutex_init(&notices->lock, NULL);
     return DL_OK;
+}
+
+static void
+drop(notice *self)
+{
+    dl_list_remove(&self->node);
+    free(self);
 }
 
 void
 dl_notices_fini(dl_notices *notices)
 {
+    bool is_own = notices->fork_generation == dl_fork_generation();
+
     if (notices->has_ended == NULL) {
         return;
     }
-    if (notices->fork_generation == dl_fork_generation()) {
-        dl_transport_close(&notices->transport);
+    while (!dl_list_is_empty(&notices->arriving)) {
+        notice *first = DL_LIST_ENTRY(notices->arriving.next, notice, node);
+        if (is_own) {
+            dl_transport_close(&first->transport);
+        }
+        drop(first);
     }
     free(notices->has_ended);
     pthread_mutex_destroy(&notices->lock);
@@ -49,12 +71,11 @@ dl_notices_fini(dl_notices *notices)
 
 /* Returns the error that describes the notice, and keeps the thread's last error. */
 static dl_error
-error_of(const dl_notices *self, int rank, const dl_head *head)
+error_of(const dl_notices *self, int rank, const dl_head *head, const uint8_t *text)
 {
     dl_error before = *dl_last_error();
 
-    (void)dl_failure_notice_fail(&self->options.peers[rank], rank, head,
-                                 self->bytes + DL_HEAD_SIZE);
+    (void)dl_failure_notice_fail(&self->options.peers[rank], rank, head, text);
     dl_error error = *dl_last_error();
     (void)dl_rethrow(&before);
     return error;
@@ -63,7 +84,7 @@ error_of(const dl_notices *self, int rank, const dl_head *head)
 /* The failure with the lowest operation counts: an operation after it cannot have
  * begun. */
 static void
-note_locked(dl_notices *self, const dl_head *head)
+note_locked(dl_notices *self, const dl_head *head, const uint8_t *text)
 {
     const dl_layout *layout = self->options.layout;
     int rank = (int)head->tag;
@@ -74,7 +95,7 @@ note_locked(dl_notices *self, const dl_head *head)
     if (head->detail == IS_EXPECTED_TIMEOUT) {
         self->late_sequence = head->id;
         self->late_rank = rank;
-        self->late_error = error_of(self, rank, head);
+        self->late_error = error_of(self, rank, head, text);
         return;
     }
     self->has_ended[rank] = true;
@@ -82,41 +103,41 @@ note_locked(dl_notices *self, const dl_head *head)
         dl_process_set_ended(self->options.processes[rank]);
     }
     if (self->sequence == 0 || head->id < self->sequence) {
-        self->error = error_of(self, rank, head);
+        self->error = error_of(self, rank, head, text);
         self->sequence = head->id;
     }
 }
 
-/* Reads from the connection.  Returns true when the connection can be closed: the
- * notice is complete, the peer has closed, or the bytes are no notice. */
+/* Reads from the connection.  Returns true when it can be closed: the notice is complete,
+ * the peer has closed, or the bytes are no notice. */
 static bool
-hear_locked(dl_notices *self)
+hear_locked(dl_notices *self, notice *from)
 {
-    struct iovec room = {self->bytes + self->got, sizeof self->bytes - self->got};
+    struct iovec room = {from->bytes + from->got, sizeof from->bytes - from->got};
     size_t got = 0;
     int error;
     dl_head head;
 
     dl_error before = *dl_last_error();
     bool has_ended =
-        dl_transport_read(&self->transport, &room, 1, &got, &error) != DL_OK;
+        dl_transport_read(&from->transport, &room, 1, &got, &error) != DL_OK;
     (void)dl_rethrow(&before);
-    self->got += got;
-    if (self->got < DL_HEAD_SIZE) {
+    from->got += got;
+    if (from->got < DL_HEAD_SIZE) {
         return has_ended;
     }
-    bool is_notice = dl_head_take(self->bytes, &head) && head.kind == DL_HEAD_NOTICE
+    bool is_notice = dl_head_take(from->bytes, &head) && head.kind == DL_HEAD_NOTICE
                      && head.size < DL_ERROR_TEXT_SIZE;
-    bool is_whole = is_notice && self->got >= DL_HEAD_SIZE + head.size;
+    bool is_whole = is_notice && from->got >= DL_HEAD_SIZE + head.size;
     if (is_whole) {
-        note_locked(self, &head);
+        note_locked(self, &head, from->bytes + DL_HEAD_SIZE);
     }
     return is_whole || !is_notice || has_ended;
 }
 
-/* Takes in all notices that have arrived. */
-static void
-take_in_locked(dl_notices *self)
+/* Takes the next connection; without memory for it, it stays with the listener. */
+static bool
+accept_locked(dl_notices *self)
 {
     const dl_notices_options *options = &self->options;
     dl_hello contents = {
@@ -125,16 +146,30 @@ take_in_locked(dl_notices *self)
         .callee = options->layout->rank,
         .use = DL_FOR_NEWS,
     };
-    bool goes_on = true;
+    notice *made = calloc(1, sizeof *made);
 
-    while (goes_on) {
-        if (!self->transport.is_open) {
-            (void)dl_listener_take(options->listener, &contents, &self->transport);
-            self->got = 0;
-        }
-        goes_on = self->transport.is_open && hear_locked(self);
-        if (goes_on) {
-            dl_transport_close(&self->transport);
+    if (made == NULL
+        || !dl_listener_take(options->listener, &contents, &made->transport)) {
+        free(made);
+        return false;
+    }
+    dl_list_append(&self->arriving, &made->node);
+    return true;
+}
+
+/* Takes in all notices that have arrived.  A sender that is slow, or stopped in the middle,
+ * delays no other one's. */
+static void
+take_in_locked(dl_notices *self)
+{
+    while (accept_locked(self)) {
+    }
+    for (dl_list *node = self->arriving.next; node != &self->arriving;) {
+        notice *from = DL_LIST_ENTRY(node, notice, node);
+        node = node->next;
+        if (hear_locked(self, from)) {
+            dl_transport_close(&from->transport);
+            drop(from);
         }
     }
 }
@@ -233,10 +268,10 @@ advance_connection(dl_link *link, const dl_buffer *text)
     return true;
 }
 
-/* Sends the frame over all connections of the round, and closes them at the deadline at
- * the latest.  The round is empty afterwards. */
+/* Sends the frame until at most `most` connections are left; closes all of them at the
+ * deadline. */
 static void
-send_round(round *self, dl_deadline deadline)
+send_round(round *self, int most, dl_deadline deadline)
 {
     do {
         for (int i = self->count - 1; i >= 0; i--) {
@@ -244,10 +279,13 @@ send_round(round *self, dl_deadline deadline)
                 self->links[i] = self->links[--self->count];
             }
         }
+        if (self->count <= most) {
+            return;
+        }
         for (int i = 0; i < self->count; i++) {
             self->polls[i] = dl_link_poll(&self->links[i], POLLOUT);
         }
-    } while (self->count > 0 && !dl_deadline_passed(deadline)
+    } while (!dl_deadline_passed(deadline)
              && (poll(self->polls, (nfds_t)self->count,
                       dl_deadline_poll(deadline, DL_WAIT_SLICE))
                      >= 0
@@ -284,37 +322,44 @@ put_text(dl_head head, const dl_error *message, dl_buffer *text)
 }
 
 static bool
-is_receiver(const dl_layout *layout, int rank, bool is_for_leaders)
+is_receiver(const dl_notices_options *options, int rank, bool is_for_leaders)
 {
+    const dl_layout *layout = options->layout;
     int host = layout->host_of[rank];
 
     return host != layout->host
-           && (!is_for_leaders || dl_layout_leader(layout, host) == rank);
+           && (!is_for_leaders || dl_layout_leader(layout, host) == rank)
+           && (options->processes == NULL
+               || !dl_process_has_ended(options->processes[rank]));
 }
 
-/* Each batch has its share of the time that is left, so that ranks that do not answer
- * do not use up the time of the others. */
+/* Connections that do not come about have their share of the time that is left, so that
+ * ranks that do not answer do not use up the time of the others. */
 static void
 send_to_all(const dl_notices *self, round *made, bool is_for_leaders,
             dl_deadline deadline)
 {
-    const dl_layout *layout = self->options.layout;
+    const dl_notices_options *options = &self->options;
     int left = 0;
 
-    for (int rank = 0; rank < layout->size; rank++) {
-        left += is_receiver(layout, rank, is_for_leaders);
+    for (int rank = 0; rank < options->layout->size; rank++) {
+        left += is_receiver(options, rank, is_for_leaders);
     }
-    for (int rank = 0; left > 0; rank++) {
-        if (is_receiver(layout, rank, is_for_leaders)) {
-            add_connection(made, &self->options, rank);
+    for (int rank = 0; rank < options->layout->size; rank++) {
+        if (!is_receiver(options, rank, is_for_leaders)) {
+            continue;
         }
-        if (made->count == BATCH || made->count == left) {
-            int batches = (left + BATCH - 1) / BATCH;
-            left -= made->count;
-            send_round(made, dl_deadline_earlier(deadline,
-                                                 dl_deadline_left(deadline) / batches));
+        if (made->count == BATCH) {
+            int64_t share = dl_deadline_left(deadline) / (left / BATCH + 2);
+            send_round(made, BATCH - 1, dl_deadline_earlier(deadline, share));
+        }
+        add_connection(made, options, rank);
+        left--;
+        if (advance_connection(&made->links[made->count - 1], &made->text)) {
+            made->count--;
         }
     }
+    send_round(made, 0, deadline);
 }
 
 /* Best effort: a rank that is not reached fails at its deadline.  Several threads may

@@ -32,15 +32,13 @@ typedef struct dl_notices {
     uint32_t fork_generation;
     pthread_mutex_t lock;
     /* guarded by lock */
-    bool *has_ended;        /* by rank: it gave up, or its process has ended */
-    dl_transport transport; /* connection that is being read; closed: none */
-    size_t got;             /* bytes read from it */
-    uint64_t sequence;      /* first operation that fails with `error`; 0: none */
+    bool *has_ended;   /* by rank: it gave up, or its process has ended */
+    dl_list arriving;  /* connections that are being read */
+    uint64_t sequence; /* first operation that fails with `error`; 0: none */
     dl_error error;
     uint64_t late_sequence; /* operation that `late_rank` is going to give up */
     int late_rank;          /* a leader of another host */
     dl_error late_error;    /* what it is going to give up with */
-    uint8_t bytes[DL_FAILURE_NOTICE_SIZE];
 } dl_notices;
 
 dl_status dl_notices_init(dl_notices *notices, const dl_notices_options *options);
