@@ -298,6 +298,77 @@ CHECK_CASE(subscribers_are_woken_at_once_and_report_until_they_are_done)
     end(child, process);
 }
 
+/* Another host that does not answer keeps `tell` for as long as the test wants. */
+typedef struct slow {
+    dl_end_subscriber subscriber;
+    atomic_int begun;
+    atomic_bool may_end;
+} slow;
+
+static bool
+tell_slowly(void *context)
+{
+    slow *self = context;
+    dl_deadline deadline = dl_deadline_after(10 * DL_SECOND);
+
+    atomic_fetch_add(&self->begun, 1);
+    while (!atomic_load(&self->may_end) && !dl_deadline_passed(deadline)) {
+        (void)dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
+    }
+    return false;
+}
+
+static void
+no_wake(void *context)
+{
+    (void)context;
+}
+
+static void *
+unsubscribe(void *context)
+{
+    dl_end_unsubscribe(context);
+    return NULL;
+}
+
+/* While a host is told, groups come and go, and the ends of other processes end waits;
+ * only the group that tells stays until it has. */
+CHECK_CASE(telling_holds_nobody_else)
+{
+    shown early, later;
+    pid_t killed = start_peer(1, false, false, &early);
+    pid_t child = start_peer(2, false, false, &later);
+    dl_process *first = watch(&early);
+    dl_process *second = watch(&later);
+    slow teller = {
+        .subscriber = {.wake = no_wake, .tell = tell_slowly, .context = &teller}};
+    listener one = {.subscriber = {.wake = note_wake, .context = &one}};
+    dl_deadline deadline = dl_deadline_after(5 * DL_SECOND);
+    pthread_t thread;
+
+    dl_end_subscribe(&teller.subscriber);
+    kill(killed, SIGKILL);
+    while (atomic_load(&teller.begun) == 0 && !dl_deadline_passed(deadline)) {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+    }
+    dl_end_subscribe(&one.subscriber);
+    kill(child, SIGKILL);
+    CHECK(has_ended_soon(second, 5 * DL_SECOND));
+    while (atomic_load(&one.wakes) == 0 && !dl_deadline_passed(deadline)) {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+    }
+    CHECK(atomic_load(&one.wakes) > 0);
+    dl_end_unsubscribe(&one.subscriber);
+    CHECK_OK(dl_thread_start(&thread, unsubscribe, &teller.subscriber));
+    CHECK_OK(dl_sleep_until(dl_deadline_after(20 * DL_MILLISECOND)));
+    CHECK(!dl_deadline_passed(deadline) && teller.subscriber.node.next != NULL);
+    atomic_store(&teller.may_end, true);
+    pthread_join(thread, NULL);
+    CHECK(teller.subscriber.node.next == NULL);
+    end(killed, first);
+    end(child, second);
+}
+
 /* Every call has an answer, however few descriptors there are, and nothing stays open. */
 CHECK_CASE(too_few_descriptors_are_an_error)
 {

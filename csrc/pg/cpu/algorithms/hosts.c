@@ -518,7 +518,7 @@ tell_ended(dl_hosts *hosts, int local_rank, dl_deadline deadline)
     atomic_store(&hosts->board->members[local_rank].end_teller, DL_END_TOLD);
 }
 
-/* The failure detector waits for this: all ranks that have ended share the time, so that
+/* The end of this group waits for this: all ranks that have ended share the time, so that
  * it is no longer if a host does not answer. */
 bool
 dl_hosts_notify_ended(void *context)

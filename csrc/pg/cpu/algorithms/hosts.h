@@ -113,7 +113,7 @@ void dl_hosts_add_remote(void *context, dl_awaited *awaited);
 void dl_hosts_notify(void *context, const dl_error *message, uint64_t sequence,
                      dl_deadline deadline);
 
-/* Called on the process table's thread when processes have ended: tells the ranks of
+/* Called on a thread of the process table when processes have ended: tells the ranks of
  * other hosts which ranks of this host have ended, and from which operation on they are
  * missing.  One rank of the host tells each end.  Returns true if another rank is about
  * to, so that the caller looks again later. */

@@ -39,13 +39,18 @@ struct dl_process {
     bool is_watched;    /* counted in `watched`, also after its end */
 };
 
-/* The thread and what it sleeps on; exists while any process or call source is watched.
- * Its members do not change after it is made. */
+/* The threads and what they sleep on; exists while any process or call source is
+ * watched.  Its members do not change after it is made, except for those of the teller,
+ * which the detector's thread starts. */
 typedef struct detector {
     int epoll;
     int stop;
     bool has_thread;
     pthread_t thread;
+    int untold; /* eventfd that wakes the teller */
+    atomic_bool stops_telling;
+    bool has_teller;
+    pthread_t teller;
 } detector;
 
 static struct {
@@ -64,12 +69,16 @@ static struct {
 /* Of a process whose entry may be gone. */
 static atomic_bool has_seen_end;
 
-/* Subscribers and call sources, separate from the table.  Calling `tell` may take a
+/* Subscribers and call sources, separate from the table.  Calling `hear` may take a
  * while, and a wake-up must not wait for it, so there is a lock for each.  The lists
- * change with both held; `telling` is taken first. */
+ * change with both held; `telling` is taken first.  Calling `tell` takes even longer, so
+ * it holds no lock: it only keeps its own subscriber, `told`, from being removed. */
 static struct {
     pthread_mutex_t telling;
     pthread_mutex_t waking;
+    pthread_cond_t is_told;
+    dl_end_subscriber *told; /* guarded by `telling` */
+    int to_tell;             /* subscribers with `tell`; guarded as the lists */
     dl_list subscribers;
     dl_list sources;
 } audience = {.telling = PTHREAD_MUTEX_INITIALIZER,
@@ -85,6 +94,9 @@ forget_parent(void)
     pthread_mutex_init(&table.lock, NULL);
     pthread_mutex_init(&audience.telling, NULL);
     pthread_mutex_init(&audience.waking, NULL);
+    dl_condition_init(&audience.is_told);
+    audience.told = NULL;
+    audience.to_tell = 0;
     /* Not freed: another thread of the parent may have been changing it. */
     table.processes = (dl_map){0};
     dl_list_init(&audience.subscribers);
@@ -98,6 +110,7 @@ forget_parent(void)
 static void
 init_once(void)
 {
+    dl_condition_init(&audience.is_told);
     dl_list_init(&audience.subscribers);
     dl_list_init(&audience.sources);
     pthread_atfork(NULL, NULL, forget_parent);
@@ -329,7 +342,8 @@ hear_all(void)
     return goes_on;
 }
 
-/* Returns whether any subscriber asks to be called again. */
+/* Returns whether any subscriber asks to be called again.  The one that is called stays
+ * in the list meanwhile; others may come and go. */
 static bool
 tell_all(void)
 {
@@ -339,10 +353,74 @@ tell_all(void)
     for (dl_list *node = audience.subscribers.next; node != &audience.subscribers;
          node = node->next) {
         dl_end_subscriber *self = DL_LIST_ENTRY(node, dl_end_subscriber, node);
-        goes_on |= self->tell != NULL && self->tell(self->context);
+        if (self->tell == NULL) {
+            continue;
+        }
+        audience.told = self;
+        pthread_mutex_unlock(&audience.telling);
+        goes_on |= self->tell(self->context);
+        pthread_mutex_lock(&audience.telling);
+        audience.told = NULL;
+        pthread_cond_broadcast(&audience.is_told);
     }
     pthread_mutex_unlock(&audience.telling);
     return goes_on;
+}
+
+/* The teller, a thread of its own: another host that does not answer keeps it for a
+ * while, in which the detector has to go on. */
+static void *
+run_teller(void *argument)
+{
+    detector *self = argument;
+    bool goes_on = false;
+
+    for (;;) {
+        struct pollfd entry = {.fd = self->untold, .events = POLLIN};
+        uint64_t events;
+        (void)poll(&entry, 1, goes_on ? (int)(DL_END_RETRY / DL_MILLISECOND) : -1);
+        if (atomic_load(&self->stops_telling)) {
+            return NULL;
+        }
+        ssize_t size = read(self->untold, &events, sizeof events);
+        if (size > 0 || goes_on) {
+            goes_on = tell_all();
+        }
+    }
+}
+
+static void
+ring(int fd)
+{
+    const uint64_t one = 1;
+    ssize_t size = write(fd, &one, sizeof one);
+
+    (void)size;
+}
+
+static bool
+is_anything_to_tell(void)
+{
+    pthread_mutex_lock(&audience.waking);
+    bool is_any = audience.to_tell > 0;
+    pthread_mutex_unlock(&audience.waking);
+    return is_any;
+}
+
+/* Has the ends told to the subscribers that ask for it.  If this thread cannot be
+ * started, another rank of the host tells of them. */
+static void
+tell_ends(detector *self)
+{
+    if (!self->has_teller && is_anything_to_tell()) {
+        self->untold = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        dl_fork_guard(self->untold);
+        self->has_teller = self->untold >= 0
+                           && dl_thread_start(&self->teller, run_teller, self) == DL_OK;
+    }
+    if (self->has_teller) {
+        ring(self->untold);
+    }
 }
 
 /* Waits are woken a second time after this delay: one that checked just before the mark
@@ -350,31 +428,23 @@ tell_all(void)
  * arrive a moment after its connection. */
 #define SECOND_WAKE_AFTER (2 * DL_MILLISECOND)
 
-/* Which of them have asked to be called again. */
-typedef struct unfinished {
-    bool tells; /* subscribers */
-    bool hears; /* call sources */
-} unfinished;
-
-static void
-notify(const findings *found, unfinished *left)
+/* Returns whether any source asks to be called again, as `hears` says of the last time. */
+static bool
+notify(detector *self, const findings *found, bool hears)
 {
-    bool hears = found->has_calls || left->hears;
-    bool has_any = found->has_ends || hears;
+    bool has_calls = found->has_calls || hears;
+    bool goes_on = has_calls && hear_all();
 
-    if (hears) {
-        left->hears = hear_all();
+    if (!found->has_ends && !has_calls) {
+        return goes_on;
     }
-    if (has_any) {
-        wake_all();
+    wake_all();
+    if (found->has_ends) {
+        tell_ends(self);
     }
-    if (found->has_ends || left->tells) {
-        left->tells = tell_all();
-    }
-    if (has_any) {
-        (void)dl_sleep_until(dl_deadline_after(SECOND_WAKE_AFTER));
-        wake_all();
-    }
+    (void)dl_sleep_until(dl_deadline_after(SECOND_WAKE_AFTER));
+    wake_all();
+    return goes_on;
 }
 
 static void *
@@ -382,13 +452,11 @@ run_detector(void *argument)
 {
     detector *self = argument;
     struct epoll_event event;
-    unfinished left = {0};
+    bool hears = false;
 
     for (;;) {
         findings found = {0};
-        int limit = left.hears   ? (int)(DL_HEAR_RETRY / DL_MILLISECOND)
-                    : left.tells ? (int)(DL_END_RETRY / DL_MILLISECOND)
-                                 : -1;
+        int limit = hears ? (int)(DL_HEAR_RETRY / DL_MILLISECOND) : -1;
         int count = epoll_wait(self->epoll, &event, 1, limit);
         if (count < 0 && errno != EINTR) {
             return NULL;
@@ -402,7 +470,7 @@ run_detector(void *argument)
         }
         look_locked(self, &found);
         unlock_table();
-        notify(&found, &left);
+        hears = notify(self, &found, hears);
     }
 }
 
@@ -417,13 +485,16 @@ add_descriptor(detector *self, int fd, uint32_t events, uint64_t number)
 static void
 free_detector(detector *self)
 {
-    uint64_t one = 1;
-
     if (self->has_thread) {
-        ssize_t size = write(self->stop, &one, sizeof one);
-        (void)size;
+        ring(self->stop);
         pthread_join(self->thread, NULL);
     }
+    if (self->has_teller) {
+        atomic_store(&self->stops_telling, true);
+        ring(self->untold);
+        pthread_join(self->teller, NULL);
+    }
+    dl_socket_close(self->untold);
     dl_socket_close(self->epoll);
     dl_socket_close(self->stop);
     free(self);
@@ -439,6 +510,7 @@ start_detector_locked(void)
     if (made == NULL) {
         return dl_fail_no_memory();
     }
+    made->untold = -1;
     made->stop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     made->epoll = epoll_create1(EPOLL_CLOEXEC);
     dl_fork_guard(made->stop);
@@ -634,6 +706,7 @@ dl_end_subscribe(dl_end_subscriber *subscriber)
 {
     lock_audience();
     dl_list_append(&audience.subscribers, &subscriber->node);
+    audience.to_tell += subscriber->tell != NULL;
     unlock_audience();
 }
 
@@ -641,10 +714,16 @@ void
 dl_end_unsubscribe(dl_end_subscriber *subscriber)
 {
     lock_audience();
+    while (audience.told == subscriber) {
+        pthread_mutex_unlock(&audience.waking);
+        pthread_cond_wait(&audience.is_told, &audience.telling);
+        pthread_mutex_lock(&audience.waking);
+    }
     /* Removing a neighbour changes the node as well, so it is read with the locks
      * held. */
     if (subscriber->node.next != NULL) {
         dl_list_remove(&subscriber->node);
+        audience.to_tell -= subscriber->tell != NULL;
     }
     unlock_audience();
 }

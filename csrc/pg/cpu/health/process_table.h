@@ -14,8 +14,9 @@
  *
  * One thread sleeps on all of these descriptors, and on those at which other hosts
  * call, while there are any.  It marks a process as ended at once, has connections
- * accepted, and wakes the subscribers' waits, also while the program computes.  The
- * table knows nothing of ranks and groups. */
+ * accepted, and wakes the subscribers' waits, also while the program computes.  Another
+ * one, started at the first end that is to be told, tells other hosts.  The table knows
+ * nothing of ranks and groups. */
 #ifndef DISTLITE_PG_CPU_HEALTH_PROCESS_TABLE_H
 #define DISTLITE_PG_CPU_HEALTH_PROCESS_TABLE_H
 
@@ -87,9 +88,9 @@ typedef struct dl_end_subscriber {
     /* Wakes the subscriber's waits.  Called from any thread, which may hold any locks:
      * must take none. */
     void (*wake)(void *context);
-    /* Called after `wake`, on the table's thread, with the lists locked; must not add
-     * or remove subscribers or sources.  May take a while.  Returns true to be called
-     * again after DL_END_RETRY.  May be NULL. */
+    /* Called after `wake`, on a thread that does nothing else; must not remove this
+     * subscriber.  May take a while.  Returns true to be called again after DL_END_RETRY.
+     * May be NULL. */
     bool (*tell)(void *context);
     void *context;
 } dl_end_subscriber;
@@ -111,7 +112,8 @@ typedef struct dl_call_source {
 } dl_call_source;
 
 /* `subscriber` stays in place until it is removed; its functions do not run any more
- * once dl_end_unsubscribe() returns.  A forked child has none of its parent's
+ * once dl_end_unsubscribe() returns, which waits for its own `tell`, and for no other
+ * one.  A forked child has none of its parent's
  * subscribers, and must not remove them. */
 void dl_end_subscribe(dl_end_subscriber *subscriber);
 void dl_end_unsubscribe(dl_end_subscriber *subscriber);
