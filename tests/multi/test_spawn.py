@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Ranks as processes of a program of one's own."""
 
+import multiprocessing
 import os
 import pickle
 import signal
@@ -260,6 +261,8 @@ def test_the_names_of_torch():
     assert SpawnContext is ProcessContext
     for name in distlite.multiprocessing.__all__:
         assert getattr(distlite.multiprocessing, name) is getattr(distlite.spawn, name)
+    assert distlite.multiprocessing.Process is multiprocessing.Process
+    assert not hasattr(distlite.multiprocessing, "nothing")
 
 
 ASK = "import sys, functools\nfrom distlite.spawn import spawn, start_processes\n"
