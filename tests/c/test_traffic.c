@@ -205,6 +205,106 @@ CHECK_CASE(calls_that_differ_are_reported_on_both_sides)
     traffics_fini(&all);
 }
 
+/* Only sends to the other of two ranks, or only receives from it. */
+static dl_status
+go_one_way(dl_traffic *traffic, const dl_op_context *op, bool sends)
+{
+    static uint8_t byte = 7;
+    uint8_t in = 0;
+    int peer = 1 - traffic->options.rank;
+
+    dl_traffic_begin(traffic, op);
+    traffic->is_one_way = true;
+    CHECK_OK(sends ? dl_traffic_send(traffic, peer, &byte, 1)
+                   : dl_traffic_receive(traffic, peer, &in, 1));
+    dl_status status = dl_traffic_wait(traffic, dl_traffic_next(traffic));
+    CHECK(status != DL_OK || sends || in == 7);
+    if (status != DL_OK) {
+        dl_traffic_break(traffic, NULL, 0);
+    }
+    dl_traffic_end(traffic);
+    return status;
+}
+
+static void
+wait_for_each_other(int rank, int size, void *context)
+{
+    test_traffics *all = context;
+    dl_op_type types[] = {DL_GATHER, DL_REDUCE};
+    dl_op_context op = test_op(3, types[rank], PATIENCE);
+
+    (void)size;
+    CHECK_STATUS(go_one_way(&all->traffics[rank], &op, false), DL_MISMATCH);
+    CHECK_CONTAINS(dl_last_error()->text, " #3 in group g: rank 0 called gather(");
+    CHECK_CONTAINS(dl_last_error()->text, "rank 1 called reduce(");
+}
+
+CHECK_CASE(ranks_that_wait_for_each_other_learn_how_their_calls_differ)
+{
+    test_traffics all;
+
+    traffics_init(&all, 2);
+    dl_run_ranks(2, wait_for_each_other, &all);
+    traffics_fini(&all);
+}
+
+/* Both have left the operation in which their calls differ. */
+static void
+differ_before(int rank, int size, void *context)
+{
+    test_traffics *all = context;
+    dl_op_type types[] = {DL_BROADCAST, DL_SCATTER};
+    dl_op_context before = test_op(3, types[rank], PATIENCE);
+    dl_op_context op = test_op(4, DL_BARRIER, PATIENCE);
+
+    (void)size;
+    CHECK_OK(go_one_way(&all->traffics[rank], &before, true));
+    CHECK_STATUS(meet(&all->traffics[rank], &op, 1), DL_MISMATCH);
+    CHECK_CONTAINS(dl_last_error()->text, "in group g: rank 0 called broadcast(");
+    CHECK_CONTAINS(dl_last_error()->text, "rank 1 called scatter(");
+}
+
+CHECK_CASE(calls_that_differed_before_are_reported_on_both_sides)
+{
+    test_traffics all;
+
+    traffics_init(&all, 2);
+    dl_run_ranks(2, differ_before, &all);
+    traffics_fini(&all);
+}
+
+/* Rank 1 waits until it has greeted rank 0, which reads that before it sends. */
+static void
+send_late(int rank, int size, void *context)
+{
+    test_traffics *all = context;
+    dl_traffic *traffic = &all->traffics[rank];
+    dl_op_context op = test_op(2, DL_BROADCAST, PATIENCE);
+    struct pollfd polled = {.events = POLLIN};
+
+    (void)size;
+    exchange(all, rank, 1, 5);
+    if (rank == 0) {
+        polled.fd = traffic->routes[1]->link.links[0].transport.fd;
+        CHECK(poll(&polled, 1, 5000) == 1);
+    }
+    CHECK_OK(go_one_way(traffic, &op, rank == 0));
+    if (rank == 0) {
+        CHECK_EQUAL(dl_traffic_last_seen(traffic, 1), 2);
+        CHECK(poll(&polled, 1, 0) == 0);
+    }
+    exchange(all, rank, 3, 5);
+}
+
+CHECK_CASE(a_sender_that_was_waited_for_reads_that_first)
+{
+    test_traffics all;
+
+    traffics_init(&all, 2);
+    dl_run_ranks(2, send_late, &all);
+    traffics_fini(&all);
+}
+
 static void
 disagree_on_size(int rank, int size, void *context)
 {

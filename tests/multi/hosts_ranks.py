@@ -164,7 +164,8 @@ def groups(rank: int, world_size: int, address: str) -> list[float]:
 def mismatch(
     rank: int, world_size: int, init_method: str, address: str
 ) -> tuple[str, float]:
-    """The last rank calls something else."""
+    """The last rank calls something else.  A root, and a rank of its host, may learn of it
+    in their next call."""
     join(rank, world_size, address)
     dist.barrier()
     start = time.monotonic()
@@ -173,6 +174,7 @@ def mismatch(
             dist.all_reduce(np.zeros(3))
         else:
             dist.broadcast(np.zeros(3), src=0)
+        dist.barrier()
     except dist.DistBackendError as error:
         took = time.monotonic() - start
         stay_until_told(init_method, world_size)

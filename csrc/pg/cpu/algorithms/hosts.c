@@ -86,11 +86,38 @@ dl_hosts_fini(dl_hosts *hosts)
     *hosts = (dl_hosts){0};
 }
 
+static bool
+goes_one_way(const dl_hosts *hosts, const dl_op_context *op)
+{
+    const dl_layout *layout = hosts->layout;
+
+    if (op->sequence % DL_ROUTE_HISTORY == 1) {
+        return false;
+    }
+    switch (op->fingerprint.op) {
+    case DL_BROADCAST:
+    case DL_REDUCE:
+    case DL_GATHER:
+    case DL_GATHER_V:
+    case DL_SCATTER:
+    case DL_SCATTER_V:
+        return true;
+    case DL_SCAN:
+    case DL_EXSCAN:
+        return layout->host_count == layout->size
+               && layout->size <= DL_HOSTS_DIRECT_LIMIT;
+    default:
+        return false;
+    }
+}
+
 const dl_op_context *
 dl_hosts_first(dl_hosts *hosts, const dl_op_context *op)
 {
     hosts->phase = *op;
     hosts->phase.sequence = (op->sequence - 1) * DL_HOSTS_PHASES + 1;
+    hosts->traffic->is_one_way = goes_one_way(hosts, op);
+    hosts->is_below = false;
     hosts->first_source = 0;
     hosts->step = 1;
     return &hosts->phase;
@@ -259,8 +286,8 @@ dl_hosts_check(void *context)
 
 /* Returns whether this host's leader is still in the operation's first phase.  Until
  * it has left that, no rank of another host can have finished its part of the
- * operation, so one that has ended never will.  Afterwards it may have finished before
- * it ended, which the leader's links show. */
+ * operation, so one that has ended never will, unless data goes one way.  Afterwards it may
+ * have finished before it ended, which the leader's links show. */
 static bool
 is_early(const dl_hosts *hosts)
 {
@@ -268,6 +295,9 @@ is_early(const dl_hosts *hosts)
     bool is_first = phase % DL_HOSTS_PHASES != 0;
     uint64_t first = is_first ? phase : phase - 1;
 
+    if (hosts->traffic->is_one_way) {
+        return false;
+    }
     return dl_layout_leads(hosts->layout)
                ? is_first
                : dl_failure_check_last_seen(hosts->board, 0) < first;
@@ -387,8 +417,8 @@ has_root(const dl_hosts *hosts)
 {
     uint8_t op = hosts->phase.fingerprint.op;
 
-    return op == DL_BROADCAST || op == DL_GATHER || op == DL_GATHER_V
-           || op == DL_SCATTER || op == DL_SCATTER_V;
+    return hosts->traffic->is_one_way || op == DL_BROADCAST || op == DL_GATHER
+           || op == DL_GATHER_V || op == DL_SCATTER || op == DL_SCATTER_V;
 }
 
 /* Returns whether the leader of `host` exchanges with other hosts only after all ranks
@@ -457,7 +487,7 @@ dl_hosts_add_remote(void *context, dl_awaited *awaited)
 {
     const dl_hosts *hosts = context;
 
-    if (dl_layout_leads(hosts->layout)) {
+    if (dl_layout_leads(hosts->layout) && !hosts->traffic->is_one_way) {
         add_hosts(hosts, true, awaited);
     }
 }

@@ -12,12 +12,17 @@
  * directly from rank to rank.  A rank that is alone on its host has no board and skips
  * both phases.
  *
- * In every operation each leader hears from every other one, directly or through others:
- * the calls are compared, and a failure on one host ends the operation on all.  Each
- * element of a reduction is computed in one order, whichever rank does so, and results
- * have the same bits on all ranks: the ranks of a host in their order, then the hosts, in
- * their order, by groups, or in that of hosts_doubling.c.  Types shorter than float32 are
- * sent as float32 where partial results are, and rounded once. */
+ * Each leader hears from every other one, directly or through others: the calls are
+ * compared, and a failure on one host ends the operation on all.  In operations with a
+ * root, and in small scans of one rank per host, that is so only in the first of
+ * DL_ROUTE_HISTORY operations.  In the others data goes one way: a leader hears from those
+ * that have data for it, compares the calls with them, and goes on without the others, of
+ * whose failures it learns in a later operation.
+ *
+ * Each element of a reduction is computed in one order, whichever rank does so, and
+ * results have the same bits on all ranks: the ranks of a host in their order, then the
+ * hosts, in their order, by groups, or in that of hosts_doubling.c.  Types shorter than
+ * float32 are sent as float32 where partial results are, and rounded once. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_HOSTS_H
 #define DISTLITE_PG_CPU_ALGORITHMS_HOSTS_H
 
@@ -59,6 +64,7 @@ typedef struct dl_hosts {
     dl_buffer flat;       /* scratch: contiguous copies of strided tensors */
     /* of the current operation */
     dl_op_context phase;
+    bool is_below;      /* waits for a leader that may wait for another one itself */
     int first_source;   /* distance of the host whose leader sends first; 0: all do */
     int step;           /* from one host to the next in the ring */
     int64_t look_after; /* time of the next look at other hosts */
@@ -187,8 +193,7 @@ void dl_hosts_rotate_out(const dl_hosts *hosts, uint8_t *data, const uint8_t *ro
 typedef struct dl_hosts_share {
     uint8_t *data;
     size_t size;
-    int from; /* the only host that has data at first; -1: all */
-    int to;   /* the only one that gets the result; -1: all that have no data yet */
+    int to; /* the only host that gets the result; -1: all */
 } dl_hosts_share;
 
 /* Steps of an exchange with groups, which leaders take.  In dl_hosts_up(), a head receives
@@ -200,9 +205,12 @@ dl_status dl_hosts_up(dl_hosts *hosts, const dl_hosts_share *share, uint8_t *slo
                       size_t stride);
 dl_status dl_hosts_down(dl_hosts *hosts, const dl_hosts_share *share);
 
+/* Counts the stages of the exchange between the heads. */
+void dl_hosts_skip_rounds(dl_hosts *hosts);
+
 /* As dl_hosts_collect() without data, to compare the calls of all hosts where data goes
  * only one way.  Leaves the last messages in the queues.  Also called on ranks that do not
- * lead, for which it only counts the stages. */
+ * lead, for which it only counts the stages.  Does nothing in a one-way operation. */
 dl_status dl_hosts_greet(dl_hosts *hosts);
 
 /* Returns whether `host` is known to have come to the operation, from its leader or from

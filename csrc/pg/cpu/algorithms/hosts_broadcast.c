@@ -123,8 +123,8 @@ receive_piece(const spread *self, int above, size_t piece, size_t *expected)
     return dl_traffic_wait(traffic, traffic->stage);
 }
 
-/* Pieces go down a binary tree, so that all levels of it work at the same time.  The
- * greetings compare the calls. */
+/* Pieces go down a binary tree, so that all levels of it work at the same time.  Where
+ * data does not go one way, greetings compare the calls. */
 static dl_status
 spread_pieces(const spread *self)
 {
@@ -134,6 +134,7 @@ spread_pieces(const spread *self)
     size_t expected = 0;
 
     DL_TRY(dl_hosts_greet(self->hosts));
+    self->hosts->is_below = self->hosts->traffic->is_one_way && place > 2;
     for (size_t piece = 0; piece * DL_HOSTS_ROUND < self->size; piece++) {
         dl_bytes part = piece_of(self, piece);
         if (place > 0) {
@@ -152,36 +153,31 @@ spread_pieces(const spread *self)
     return dl_traffic_wait(traffic, dl_traffic_next(traffic));
 }
 
-/* Collects the blocks of all in the ring, of which only that of the root is not empty. */
-static dl_status
-collect_whole(const spread *self)
-{
-    dl_hosts *hosts = self->hosts;
-    int count = dl_hosts_ring_count(hosts);
-    int source = self->home - self->home % hosts->step;
-    bool is_behind = false;
-
-    for (int i = 0; i < count; i++) {
-        hosts->starts[i] = is_behind ? self->size : 0;
-        is_behind |= dl_hosts_block_host(hosts, i) == source;
-    }
-    hosts->starts[count] = self->size;
-    return dl_hosts_collect(hosts, self->data, hosts->starts);
-}
-
+/* The whole array goes down a binomial tree: a host that is at a place in the order from
+ * the root on gets it from the one whose place has the lowest bit cleared. */
 static dl_status
 spread_whole(const spread *self)
 {
     dl_hosts *hosts = self->hosts;
-    const dl_hosts_share share = {self->data, self->size, self->home, -1};
+    int count = hosts->layout->host_count;
+    int place = (hosts->layout->host - self->home + count) % count;
+    int bit = 1;
 
-    if (hosts->group == 1) {
-        return collect_whole(self);
+    DL_TRY(dl_hosts_greet(hosts));
+    while (bit < count && (place & bit) == 0) {
+        bit *= 2;
     }
-    DL_TRY(dl_hosts_up(hosts, &share, self->data, 0));
-    if (dl_hosts_is_head(hosts)) {
-        DL_TRY(collect_whole(self));
-        DL_TRY(dl_hosts_down(hosts, &share));
+    if (place > 0) {
+        hosts->is_below = hosts->traffic->is_one_way && place != bit;
+        DL_TRY(dl_traffic_receive(hosts->traffic, leader_at(self, place - bit),
+                                  self->data, self->size));
+        DL_TRY(dl_traffic_wait(hosts->traffic, hosts->traffic->stage));
+    }
+    for (bit /= 2; bit > 0; bit /= 2) {
+        if (place + bit < count) {
+            DL_TRY(dl_traffic_send(hosts->traffic, leader_at(self, place + bit),
+                                   self->data, self->size));
+        }
     }
     return dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic));
 }

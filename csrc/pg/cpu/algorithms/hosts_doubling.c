@@ -266,5 +266,6 @@ dl_hosts_others_know(void *context)
 {
     const dl_hosts *hosts = context;
 
-    return hosts->first_source != 0 && !dl_hosts_is_first_to_see(hosts);
+    return hosts->is_below
+           || (hosts->first_source != 0 && !dl_hosts_is_first_to_see(hosts));
 }

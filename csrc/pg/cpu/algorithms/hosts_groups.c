@@ -37,17 +37,24 @@ group_end(const dl_hosts *hosts)
 }
 
 static size_t
-size_up(const dl_hosts_share *share, int host)
-{
-    return share->from < 0 || share->from == host ? share->size : 0;
-}
-
-static size_t
 size_down(const dl_hosts_share *share, int host)
 {
-    bool is_wanted = share->to < 0 || share->to == host;
+    return share->to < 0 || share->to == host ? share->size : 0;
+}
 
-    return is_wanted && share->from != host ? share->size : 0;
+/* Returns whether the result goes to `host`, if only to compare the calls. */
+static bool
+goes_down(const dl_hosts *hosts, const dl_hosts_share *share, int host)
+{
+    return !hosts->traffic->is_one_way || share->to == host;
+}
+
+void
+dl_hosts_skip_rounds(dl_hosts *hosts)
+{
+    for (int distance = 1; distance < dl_hosts_ring_count(hosts); distance *= 2) {
+        dl_traffic_next(hosts->traffic);
+    }
 }
 
 /* Goes on to the stage in which the results go down. */
@@ -55,9 +62,7 @@ static void
 skip_to_last(dl_hosts *hosts)
 {
     dl_traffic_next(hosts->traffic);
-    for (int distance = 1; distance < dl_hosts_ring_count(hosts); distance *= 2) {
-        dl_traffic_next(hosts->traffic);
-    }
+    dl_hosts_skip_rounds(hosts);
 }
 
 dl_status
@@ -69,15 +74,16 @@ dl_hosts_up(dl_hosts *hosts, const dl_hosts_share *share, uint8_t *slots, size_t
     hosts->step = hosts->group;
     hosts->first_source = 1;
     if (!dl_hosts_is_head(hosts)) {
-        DL_TRY(dl_traffic_send(hosts->traffic, head, share->data,
-                               size_up(share, layout->host)));
+        DL_TRY(dl_traffic_send(hosts->traffic, head, share->data, share->size));
         skip_to_last(hosts);
-        return dl_traffic_receive(hosts->traffic, head, share->data,
-                                  size_down(share, layout->host));
+        return goes_down(hosts, share, layout->host)
+                   ? dl_traffic_receive(hosts->traffic, head, share->data,
+                                        size_down(share, layout->host))
+                   : DL_OK;
     }
     for (int host = layout->host + 1; host < group_end(hosts); host++) {
         DL_TRY(dl_traffic_receive(hosts->traffic, dl_layout_leader(layout, host), slots,
-                                  size_up(share, host)));
+                                  share->size));
         slots += stride;
     }
     return dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic));
@@ -89,8 +95,10 @@ dl_hosts_down(dl_hosts *hosts, const dl_hosts_share *share)
     const dl_layout *layout = hosts->layout;
 
     for (int host = layout->host + 1; host < group_end(hosts); host++) {
-        DL_TRY(dl_traffic_send(hosts->traffic, dl_layout_leader(layout, host),
-                               share->data, size_down(share, host)));
+        if (goes_down(hosts, share, host)) {
+            DL_TRY(dl_traffic_send(hosts->traffic, dl_layout_leader(layout, host),
+                                   share->data, size_down(share, host)));
+        }
     }
     return DL_OK;
 }
@@ -101,8 +109,11 @@ dl_status
 dl_hosts_greet(dl_hosts *hosts)
 {
     static uint8_t nothing[1];
-    const dl_hosts_share share = {nothing, 0, -1, -1};
+    const dl_hosts_share share = {nothing, 0, -1};
 
+    if (hosts->traffic->is_one_way) {
+        return DL_OK;
+    }
     if (hosts->group == 1 && dl_layout_leads(hosts->layout)) {
         return dl_hosts_begin_collecting(hosts, nothing, hosts->no_blocks);
     }

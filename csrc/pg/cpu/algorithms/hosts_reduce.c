@@ -202,7 +202,46 @@ run_rounds(const rounds *all)
     return dl_traffic_wait(hosts->traffic, last);
 }
 
-/* Collects the whole partial results of all leaders on each, and folds them there. */
+/* Returns whether this leader gets the data of all leaders in the ring: in a one-way
+ * operation the root's does, or the head of its group. */
+static bool
+collects_data(const leader_fold *self)
+{
+    const dl_hosts *hosts = self->hosts;
+
+    return self->root < 0 || !hosts->traffic->is_one_way
+           || self->root / hosts->step == hosts->layout->host / hosts->step;
+}
+
+/* Collects the data of all leaders in the ring in a row, from `hosts->starts` on. */
+static dl_status
+collect_data(const leader_fold *self, uint8_t *row)
+{
+    dl_hosts *hosts = self->hosts;
+    const dl_layout *layout = hosts->layout;
+    int target = self->root - self->root % hosts->step;
+
+    if (collects_data(self)) {
+        dl_hosts_copy(row, self->data, self->size);
+    }
+    if (self->root < 0 || !hosts->traffic->is_one_way) {
+        return dl_hosts_collect(hosts, row, hosts->starts);
+    }
+    if (!collects_data(self)) {
+        DL_TRY(dl_traffic_send(hosts->traffic, dl_layout_leader(layout, target),
+                               self->data, self->size));
+    }
+    for (int i = 1; collects_data(self) && i < dl_hosts_ring_count(hosts); i++) {
+        int leader = dl_layout_leader(layout, dl_hosts_block_host(hosts, i));
+        DL_TRY(dl_traffic_receive(hosts->traffic, leader, row + hosts->starts[i],
+                                  self->size));
+    }
+    DL_TRY(dl_traffic_wait(hosts->traffic, hosts->traffic->stage));
+    dl_hosts_skip_rounds(hosts);
+    return DL_OK;
+}
+
+/* Collects the whole partial results of all leaders, and folds them. */
 static dl_status
 fold_collected(const leader_fold *self)
 {
@@ -218,8 +257,7 @@ fold_collected(const leader_fold *self)
         hosts->blocks[dl_hosts_block_host(hosts, i)] = row + hosts->starts[i];
     }
     hosts->starts[count] = (size_t)count * stride;
-    dl_hosts_copy(row, self->data, self->size);
-    DL_TRY(dl_hosts_collect(hosts, row, hosts->starts));
+    DL_TRY(collect_data(self, row));
     if (wants_result(self, hosts->layout->host)) {
         dl_fold_run(&self->fold, &sources, self->size, self->data, NULL);
         divide(self, self->data, self->size, self->divisor);
@@ -250,8 +288,10 @@ fold_groups(const leader_fold *self, uint8_t *row, size_t stride)
     for (int i = 0; i <= count; i++) {
         hosts->starts[i] = (size_t)i * stride;
     }
-    dl_hosts_copy(row, self->data, self->size);
-    DL_TRY(dl_hosts_collect(hosts, row, hosts->starts));
+    DL_TRY(collect_data(self, row));
+    if (!collects_data(self)) {
+        return DL_OK;
+    }
     first %= count;
     dl_hosts_copy(self->data, row + (size_t)first * stride, self->size);
     add_slots(self, row + (size_t)(first + 1) * stride, stride, count - first - 1);
@@ -268,7 +308,7 @@ fold_by_groups(const leader_fold *self)
     int host = hosts->layout->host;
     int others = hosts->layout->host_count - host - 1;
     size_t stride = dl_round_up(self->size, DL_HOSTS_SHARE_UNIT);
-    const dl_hosts_share share = {self->data, self->size, -1, self->root};
+    const dl_hosts_share share = {self->data, self->size, self->root};
     int groups = (hosts->layout->host_count - 1) / hosts->group + 1;
     uint8_t *row;
 

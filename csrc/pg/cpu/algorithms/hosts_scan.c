@@ -173,6 +173,26 @@ scan_along_chain(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
                : dl_scatter_board(hosts->exchange, dl_hosts_last(hosts), &out);
 }
 
+/* Sends this rank's array to all behind it, and receives those of all before it. */
+static dl_status
+gather_earlier(dl_hosts *hosts, const dl_tensor *tensor, const dl_tensor *rows)
+{
+    dl_traffic *traffic = hosts->traffic;
+    int own = hosts->layout->rank;
+    size_t size = dl_tensor_size(tensor);
+
+    dl_hosts_last(hosts);
+    for (int rank = 0; rank < hosts->layout->size; rank++) {
+        if (rank < own) {
+            DL_TRY(dl_traffic_receive(traffic, rank, rows[rank].data, size));
+        } else if (rank > own) {
+            DL_TRY(dl_traffic_send(traffic, rank, tensor->data, size));
+        }
+    }
+    dl_hosts_copy(rows[own].data, tensor->data, size);
+    return dl_traffic_wait(traffic, dl_traffic_next(traffic));
+}
+
 /* An all_gather, after which each rank reduces the arrays up to its own. */
 static dl_status
 scan_gathered(dl_hosts *hosts, const dl_op_context *op, const dl_call *call,
@@ -192,7 +212,9 @@ scan_gathered(dl_hosts *hosts, const dl_op_context *op, const dl_call *call,
         rows[rank].data = room + (size_t)rank * stride;
         rows[rank].is_writable = true;
     }
-    DL_TRY(dl_hosts_all_gather(hosts, op, &gather));
+    dl_hosts_first(hosts, op);
+    DL_TRY(hosts->traffic->is_one_way ? gather_earlier(hosts, &call->tensor, rows)
+                                      : dl_hosts_all_gather(hosts, op, &gather));
     dl_fold_sources sources = {.first = room, .stride = stride, .own_rank = -1};
     if (count >= 2) {
         dl_fold_run(&fold, &sources, size, call->tensor.data, NULL);

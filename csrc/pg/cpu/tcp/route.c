@@ -17,11 +17,24 @@
 #define STAGE_SHIFT 8
 #define STAGE_MASK 0xffffffffu
 
+/* The stage in the head of a greeting. */
+#define GREETING STAGE_MASK
+
 void
 dl_queue_push(dl_queue *queue, void *data, size_t size, uint32_t stage)
 {
     queue->cargos[queue->end++ % DL_ROUTE_QUEUE] =
         (dl_cargo){.data = data, .size = size, .stage = stage};
+}
+
+void
+dl_route_greet(dl_route *route, uint32_t stage)
+{
+    if (route->told < route->op->sequence) {
+        dl_queue_push(&route->out, NULL, 0, stage);
+        route->out.cargos[(route->out.end - 1) % DL_ROUTE_QUEUE].is_greeting = true;
+        route->told = route->op->sequence;
+    }
 }
 
 static size_t
@@ -51,6 +64,12 @@ head_of(const dl_op_context *op, uint32_t stage)
     };
 }
 
+static uint64_t
+stage_of(const dl_head *head)
+{
+    return (uint64_t)head->tag >> STAGE_SHIFT & STAGE_MASK;
+}
+
 /* Returns the other rank's call as its head describes it.  The head is not
  * validated. */
 static dl_fingerprint
@@ -67,14 +86,29 @@ fingerprint_of(const dl_head *head)
     return theirs;
 }
 
+/* Returns this rank's call in an operation that the other one was in; the current one if
+ * it has not called that yet, or no longer remembers it. */
+static const dl_fingerprint *
+call_in(const dl_route *self, uint64_t sequence)
+{
+    uint64_t current = self->op->sequence;
+    bool is_known = sequence < current && current - sequence < DL_ROUTE_HISTORY;
+
+    return is_known ? &self->called[sequence % DL_ROUTE_HISTORY]
+                    : &self->op->fingerprint;
+}
+
 /* Names the lower rank first, so that the texts are the same on both sides. */
 static dl_status
-fail_calls(const dl_link_options *link, const dl_op_context *op, const dl_head *head)
+fail_calls(const dl_route *self, const dl_head *head)
 {
+    const dl_link_options *link = dl_bundle_options(&self->link);
+    const dl_op_context *op = self->op;
+    const dl_fingerprint *own = call_in(self, head->id);
     dl_fingerprint theirs = fingerprint_of(head);
     bool is_first = link->rank < link->peer;
-    const dl_fingerprint *calls[] = {is_first ? &op->fingerprint : &theirs,
-                                     is_first ? &theirs : &op->fingerprint};
+    const dl_fingerprint *calls[] = {is_first ? own : &theirs,
+                                     is_first ? &theirs : own};
     int ranks[] = {is_first ? link->rank : link->peer,
                    is_first ? link->peer : link->rank};
     char texts[2][DL_FINGERPRINT_TEXT_SIZE];
@@ -82,7 +116,7 @@ fail_calls(const dl_link_options *link, const dl_op_context *op, const dl_head *
     for (int i = 0; i < 2; i++) {
         dl_fingerprint_describe(calls[i], texts[i], sizeof texts[i]);
     }
-    if (head->id != op->sequence) {
+    if (head->id != op->sequence && own == &op->fingerprint) {
         return dl_fail(DL_MISMATCH,
                        "rank %d is in its call #%" PRIu64
                        ", which is %s, rank %d in #%" PRIu64 ", %s",
@@ -94,29 +128,42 @@ fail_calls(const dl_link_options *link, const dl_op_context *op, const dl_head *
 }
 
 static dl_status
-fail_sizes(const dl_link_options *link, const dl_op_context *op, const dl_cargo *cargo,
-           const dl_head *head)
+fail_sizes(const dl_route *self, const dl_cargo *cargo, const dl_head *head)
 {
-    return dl_fingerprint_fail_size(&op->fingerprint, link->peer, head->length,
+    const dl_link_options *link = dl_bundle_options(&self->link);
+
+    return dl_fingerprint_fail_size(&self->op->fingerprint, link->peer, head->length,
                                     link->rank, cargo->size);
 }
 
 /* Returns DL_OK if the head belongs to the message that `cargo` expects, else
  * DL_MISMATCH or DL_PROTOCOL. */
 static dl_status
-compare_head(const dl_link_options *link, const dl_op_context *op,
-             const dl_cargo *cargo, const dl_head *head)
+compare_head(const dl_route *self, const dl_cargo *cargo, const dl_head *head)
 {
     dl_fingerprint theirs = fingerprint_of(head);
 
-    if (head->id != op->sequence || !dl_fingerprint_equal(&theirs, &op->fingerprint)) {
-        return fail_calls(link, op, head);
+    if (head->id != self->op->sequence
+        || !dl_fingerprint_equal(&theirs, &self->op->fingerprint)) {
+        return fail_calls(self, head);
     }
     if (head->length != cargo->size) {
-        return fail_sizes(link, op, cargo, head);
+        return fail_sizes(self, cargo, head);
     }
-    uint64_t stage = (uint64_t)head->tag >> STAGE_SHIFT;
-    return (stage & STAGE_MASK) == cargo->stage ? DL_OK : dl_link_fail_protocol(link);
+    return stage_of(head) == cargo->stage
+               ? DL_OK
+               : dl_link_fail_protocol(dl_bundle_options(&self->link));
+}
+
+/* Compares the call of a rank that waits for this one. */
+static dl_status
+compare_greeting(const dl_route *self, const dl_head *head)
+{
+    dl_fingerprint theirs = fingerprint_of(head);
+
+    return dl_fingerprint_equal(&theirs, call_in(self, head->id))
+               ? DL_OK
+               : fail_calls(self, head);
 }
 
 /* Each part has its own head, so that the receiver notices at any of them that the
@@ -124,7 +171,7 @@ compare_head(const dl_link_options *link, const dl_op_context *op,
 static void
 begin_part(dl_route *self, dl_cargo *cargo)
 {
-    dl_head head = head_of(self->op, cargo->stage);
+    dl_head head = head_of(self->op, cargo->is_greeting ? GREETING : cargo->stage);
 
     head.size = (uint32_t)min_size(cargo->size - cargo->done, DL_PART_LIMIT);
     head.length = cargo->size;
@@ -183,15 +230,15 @@ fail_with_notice(dl_route *self, const dl_head *head)
                                   self->ahead + self->start + DL_HEAD_SIZE);
 }
 
-/* Examines the head at the front of the bytes read ahead.  `*is_data` is true if it
- * begins the expected part; it is then consumed. */
+/* Examines the head at the front of the bytes read ahead.  `*is_taken` is true if it
+ * begins the expected part, or is a greeting; it is then consumed. */
 static dl_status
-take_head(dl_route *self, bool *is_data)
+take_head(dl_route *self, bool *is_taken)
 {
     dl_head head;
     size_t ready = self->end - self->start;
 
-    *is_data = false;
+    *is_taken = false;
     if (ready < DL_HEAD_SIZE) {
         return DL_OK;
     }
@@ -205,18 +252,23 @@ take_head(dl_route *self, bool *is_data)
         return is_whole ? fail_with_notice(self, &head) : DL_OK;
     }
     self->heard = head.id;
+    if (stage_of(&head) == GREETING && head.id <= self->op->sequence) {
+        self->start += DL_HEAD_SIZE;
+        *is_taken = true;
+        return compare_greeting(self, &head);
+    }
     if (dl_queue_is_empty(&self->in)) {
         return DL_OK;
     }
     dl_cargo *cargo = dl_queue_front(&self->in);
-    DL_TRY(compare_head(dl_bundle_options(&self->link), self->op, cargo, &head));
+    DL_TRY(compare_head(self, cargo, &head));
     if (head.size > cargo->size - cargo->done) {
         return dl_link_fail_protocol(dl_bundle_options(&self->link));
     }
     self->start += DL_HEAD_SIZE;
     self->in_left = head.size;
     cargo->is_begun = true;
-    *is_data = true;
+    *is_taken = true;
     return DL_OK;
 }
 
@@ -324,6 +376,10 @@ dl_route_step(dl_route *self, bool *has_moved)
         return DL_OK;
     }
     DL_TRY(dl_bundle_open(&self->link));
+    if (self->is_quiet) {
+        self->is_quiet = false;
+        DL_TRY(step_in(self, has_moved));
+    }
     dl_status status = step_out(self, has_moved);
     if (status != DL_OK) {
         /* What the other rank sent before the connection ended is more precise. */

@@ -7,7 +7,11 @@
  * notice can be sent between two parts.
  *
  * Large parts are read straight into place, small ones together with the heads around
- * them: exchanging a few bytes takes one system call in each direction. */
+ * them: exchanging a few bytes takes one system call in each direction.
+ *
+ * A rank that only sends in an operation may be ahead of the one that receives.  The
+ * latter sends a greeting if it waits for long, a head that belongs to no message, so that
+ * two ranks that wait for each other learn how their calls differ. */
 #ifndef DISTLITE_PG_CPU_TCP_ROUTE_H
 #define DISTLITE_PG_CPU_TCP_ROUTE_H
 
@@ -18,6 +22,9 @@
  * in flight. */
 #define DL_ROUTE_QUEUE 24
 
+/* Operations whose calls a rank remembers: more than it may be ahead of another one. */
+#define DL_ROUTE_HISTORY 64u
+
 /* Bytes that are read ahead: heads and small messages arrive in one system call. */
 #define DL_ROUTE_AHEAD 16384
 
@@ -27,7 +34,8 @@ typedef struct dl_cargo {
     size_t size;
     size_t done;
     uint32_t stage;
-    bool is_begun; /* its first head was sent or received */
+    bool is_begun;    /* its first head was sent or received */
+    bool is_greeting; /* it has no data, and belongs to no stage of the other rank */
 } dl_cargo;
 
 /* A ring of messages, of which `first` is being moved. */
@@ -40,6 +48,9 @@ typedef struct dl_queue {
 typedef struct dl_route {
     dl_bundle link;
     const dl_op_context *op; /* the current operation */
+    /* The calls of the last DL_ROUTE_HISTORY operations, by sequence number modulo that;
+     * borrowed. */
+    const dl_fingerprint *called;
     dl_queue out;
     dl_queue in;
     /* of the part that is being sent */
@@ -51,7 +62,10 @@ typedef struct dl_route {
     size_t start; /* of the unread bytes in `ahead` */
     size_t end;
     bool is_told;   /* the other rank has reported a failure, also to all others */
+    bool is_quiet;  /* the other rank may have greeted: to be read before a send */
     uint64_t heard; /* last operation that the other rank was seen in */
+    uint64_t told;  /* last operation in which something was queued for it */
+    int64_t used_at;
     uint8_t ahead[DL_ROUTE_AHEAD];
 } dl_route;
 
@@ -69,6 +83,9 @@ dl_queue_front(const dl_queue *queue)
 
 /* Appends a message to a queue that is not full. */
 void dl_queue_push(dl_queue *queue, void *data, size_t size, uint32_t stage);
+
+/* Queues a greeting, unless something has been queued in this operation. */
+void dl_route_greet(dl_route *route, uint32_t stage);
 
 /* Moves what can be moved without blocking.  DL_MISMATCH: the other rank has called a
  * different operation, or expects a different size.  Error texts name the rank at

@@ -27,6 +27,12 @@
 #define LONG_YIELD DL_MILLISECOND
 #define SHARED_CORE_SPAN (100 * DL_MILLISECOND)
 
+/* A rank that waits for as long greets those that it waits for, and expects that they read
+ * that before they send: otherwise their kernel could drop what they have sent when they
+ * exit. */
+#define GREET_AFTER (100 * DL_MILLISECOND)
+#define QUIET_AFTER (GREET_AFTER / 2)
+
 /* A rank that fails must not be delayed by its notices. */
 #define NOTICE_PATIENCE (100 * DL_MILLISECOND)
 
@@ -94,6 +100,7 @@ make_route(dl_traffic *self, int rank)
         free(made);
         return DL_NO_MEMORY;
     }
+    made->called = self->called;
     self->routes[rank] = made;
     self->used[self->used_count++] = rank;
     return DL_OK;
@@ -107,6 +114,8 @@ route_to(dl_traffic *self, int rank, dl_route **route)
     }
     *route = self->routes[rank];
     (*route)->op = self->op;
+    (*route)->is_quiet |= self->begun_at - (*route)->used_at > QUIET_AFTER;
+    (*route)->used_at = self->begun_at;
     return DL_OK;
 }
 
@@ -159,6 +168,9 @@ dl_traffic_begin(dl_traffic *traffic, const dl_op_context *op)
     traffic->op = op;
     traffic->sequence = op->sequence - 1;
     traffic->stage = 0;
+    traffic->is_one_way = false;
+    traffic->begun_at = dl_now();
+    traffic->called[op->sequence % DL_ROUTE_HISTORY] = op->fingerprint;
 }
 
 void
@@ -231,6 +243,7 @@ dl_traffic_send(dl_traffic *traffic, int rank, const void *data, size_t size)
 
     DL_TRY(route_to(traffic, rank, &route));
     dl_queue_push(&route->out, (void *)(uintptr_t)data, size, traffic->stage);
+    route->told = traffic->op->sequence;
     return DL_OK;
 }
 
@@ -558,6 +571,17 @@ polls_on(dl_traffic *self, int64_t *until)
     return true;
 }
 
+static void
+greet_awaited(dl_traffic *self)
+{
+    for (int i = 0; i < self->used_count; i++) {
+        dl_route *route = used_route(self, i);
+        if (!is_past(&route->in, self->awaited)) {
+            dl_route_greet(route, self->awaited);
+        }
+    }
+}
+
 static dl_status
 wait_for_stage(dl_traffic *traffic, uint32_t stage)
 {
@@ -567,6 +591,11 @@ wait_for_stage(dl_traffic *traffic, uint32_t stage)
     /* This rank's own end comes before reports of others, which may have learned
      * of it. */
     DL_TRY(check_end(traffic));
+    /* A rank that only sends would not read of a failure. */
+    if (traffic->options.check != NULL
+        && traffic->options.check(traffic->options.context) != DL_OK) {
+        return fail_in_operation(traffic, NULL);
+    }
     for (;;) {
         bool has_moved = false;
         DL_TRY(step_all(traffic, &has_moved));
@@ -583,6 +612,9 @@ wait_for_stage(dl_traffic *traffic, uint32_t stage)
             continue;
         }
         DL_TRY(check_wait(traffic));
+        if (traffic->is_one_way && dl_now() > until + GREET_AFTER) {
+            greet_awaited(traffic);
+        }
         sleep_for_notices(traffic);
     }
 }

@@ -55,8 +55,12 @@ typedef struct dl_traffic {
     struct pollfd *polls; /* scratch: entries for all routes, and two */
     const dl_op_context *op;
     uint64_t sequence; /* of the last operation that has ended */
+    int64_t begun_at;
+    dl_fingerprint called[DL_ROUTE_HISTORY]; /* for the routes */
     uint32_t stage;
-    uint32_t awaited;   /* the stage that the rank waits for */
+    uint32_t awaited; /* the stage that the rank waits for */
+    bool
+        is_one_way; /* set in an operation: a rank may send nothing to who sends to it */
     int64_t poll_after; /* until then waits sleep at once */
     bool is_silent;     /* the notices were sent */
     /* any thread */
