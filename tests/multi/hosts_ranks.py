@@ -164,7 +164,7 @@ def groups(rank: int, world_size: int, address: str) -> list[float]:
 def mismatch(
     rank: int, world_size: int, init_method: str, address: str
 ) -> tuple[str, float]:
-    """The last rank calls something else.  A root, and a rank of its host, may learn of it
+    """The last rank calls something else.  The root and its host's ranks may learn of it
     in their next call."""
     join(rank, world_size, address)
     dist.barrier()
