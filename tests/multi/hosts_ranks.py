@@ -164,8 +164,8 @@ def groups(rank: int, world_size: int, address: str) -> list[float]:
 def mismatch(
     rank: int, world_size: int, init_method: str, address: str
 ) -> tuple[str, float]:
-    """The last rank calls something else.  The root and its host's ranks may learn of it
-    in their next call."""
+    """The last rank calls something else.  The root's host may learn of it in the next
+    call."""
     join(rank, world_size, address)
     dist.barrier()
     start = time.monotonic()
