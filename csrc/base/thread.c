@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -16,6 +17,13 @@
  * delays the detection of a lost peer and breaks nothing else. */
 #define GUARDED_DESCRIPTORS (1 << 18)
 #define WORD_BITS 64
+
+/* If a yield takes longer than LONG_YIELD, other programs use the core: a thread that
+ * sleeps gets it back soon after it is woken, one that yields only in its turn, after
+ * milliseconds.  So the thread does not yield for SHARED_CORE_SPAN.  Ranks of one job that
+ * share a core yield to each other within tens of microseconds, and lose by sleeping. */
+#define LONG_YIELD DL_MILLISECOND
+#define SHARED_CORE_SPAN (100 * DL_MILLISECOND)
 
 atomic_uint dl_fork_count;
 static atomic_int own_pid;
@@ -121,6 +129,23 @@ forget_parent(void)
             bits &= bits - 1;
         }
     }
+}
+
+bool
+dl_thread_yield(int64_t until)
+{
+    static _Thread_local int64_t sleeps_until;
+    int64_t before = dl_now();
+
+    if (before >= until || before < sleeps_until) {
+        return false;
+    }
+    sched_yield();
+    int64_t after = dl_now();
+    if (after - before > LONG_YIELD) {
+        sleeps_until = after + SHARED_CORE_SPAN;
+    }
+    return true;
 }
 
 /* Runs when the library is loaded, so that no function has to check for it. */

@@ -41,6 +41,10 @@ dl_status dl_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex,
  * passed. */
 dl_status dl_sleep_until(dl_deadline deadline);
 
+/* Gives up the core once, before a thread polls again; returns false if it should sleep:
+ * it is `until` on dl_now()'s clock, or the core is shared with other programs. */
+bool dl_thread_yield(int64_t until);
+
 /* Returns whether this is the process's first thread; in a forked child, that is the
  * thread that called fork(2). */
 bool dl_is_main_thread(void);

@@ -224,11 +224,8 @@ drive_awake(dl_p2p *engine, const dl_work *work, int64_t span, bool yields)
         }
         int64_t now = dl_now();
         until = until == 0 ? now + span : until;
-        if (now >= until) {
+        if (yields ? !dl_thread_yield(until) : now >= until) {
             return false;
-        }
-        if (yields) {
-            sched_yield();
         }
     }
 }

@@ -3,13 +3,13 @@
 
 #include <limits.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/interrupt.h"
+#include "base/thread.h"
 #include "pg/record/blocked_threads.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
@@ -18,13 +18,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 /* Polls between two readings of the clock: long compared with reading it, short
  * compared with the shortest span. */
 #define POLLS_PER_CLOCK 32
-
-/* Where other programs want the core, one yield lasts for one of their time slices,
- * which is no sign that the peer is slow.  So this many yields are made even if their
- * span is exceeded, up to a limit; they cost next to nothing then.  Sleeping would make
- * every arrival wait for a wake-up that queues behind those programs. */
-#define LEAST_YIELDS 100
-#define YIELDS_AT_MOST (20 * DL_MILLISECOND)
 
 /* A wake-up cannot be lost: a sleeper increments its count and then reads the words
  * once more; a publisher writes its word and then reads the count.  All four accesses
@@ -129,18 +122,13 @@ yield_for(dl_word *word, uint64_t value, int64_t span, int64_t *until)
     if (span <= 0) {
         return false;
     }
-    for (int yields = 1;; yields++) {
-        sched_yield();
+    *until = *until == 0 ? dl_now() + span : *until;
+    while (dl_thread_yield(*until)) {
         if (atomic_load_explicit(word, memory_order_acquire) >= value) {
             return true;
         }
-        int64_t now = dl_now();
-        *until = *until == 0 ? now + span : *until;
-        if (now >= *until
-            && (yields >= LEAST_YIELDS || now >= *until + YIELDS_AT_MOST)) {
-            return false;
-        }
     }
+    return false;
 }
 
 static void

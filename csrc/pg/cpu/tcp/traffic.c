@@ -2,7 +2,6 @@
 #include "pg/cpu/tcp/traffic.h"
 
 #include <inttypes.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,13 +18,6 @@
  * answer.  The thread yields between polls: packets bring the two ends of a connection
  * onto one core, where spinning would delay the answer. */
 #define POLL_SPAN (50 * INT64_C(1000))
-
-/* If a yield takes longer than LONG_YIELD, other programs use the core: a thread that
- * sleeps gets it back at once when there is data, one that yields only in its turn, after
- * milliseconds.  So the thread does not poll for SHARED_CORE_SPAN.  Ranks of this job that
- * share a core yield to each other within tens of microseconds, and lose by sleeping. */
-#define LONG_YIELD DL_MILLISECOND
-#define SHARED_CORE_SPAN (100 * DL_MILLISECOND)
 
 /* A rank that waits for as long greets those that it waits for, and expects that they read
  * that before they send: otherwise their kernel could drop what they have sent when they
@@ -553,24 +545,6 @@ sleep_for_notices(dl_traffic *self)
     }
 }
 
-/* Returns whether to poll again, before `*until`, which it sets if it is 0. */
-static bool
-polls_on(dl_traffic *self, int64_t *until)
-{
-    int64_t now = dl_now();
-
-    *until = *until == 0 ? now + POLL_SPAN : *until;
-    if (!self->options.may_spin || now < self->poll_after || now >= *until) {
-        return false;
-    }
-    sched_yield();
-    int64_t later = dl_now();
-    if (later - now > LONG_YIELD) {
-        self->poll_after = later + SHARED_CORE_SPAN;
-    }
-    return true;
-}
-
 static void
 greet_awaited(dl_traffic *self)
 {
@@ -608,7 +582,8 @@ wait_for_stage(dl_traffic *traffic, uint32_t stage)
             until = 0;
             continue;
         }
-        if (polls_on(traffic, &until)) {
+        until = until == 0 ? dl_now() + POLL_SPAN : until;
+        if (traffic->options.may_spin && dl_thread_yield(until)) {
             continue;
         }
         DL_TRY(check_wait(traffic));

@@ -59,10 +59,8 @@ typedef struct dl_traffic {
     dl_fingerprint called[DL_ROUTE_HISTORY]; /* for the routes */
     uint32_t stage;
     uint32_t awaited; /* the stage that the rank waits for */
-    bool
-        is_one_way; /* set in an operation: a rank may send nothing to who sends to it */
-    int64_t poll_after; /* until then waits sleep at once */
-    bool is_silent;     /* the notices were sent */
+    bool is_one_way;  /* in an operation: a rank may send nothing to who sends to it */
+    bool is_silent;   /* the notices were sent */
     /* any thread */
     atomic_bool is_busy; /* a thread is in an operation, or sends notices */
     atomic_bool is_ended;
