@@ -187,12 +187,19 @@ def add_call_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="calls between which each rank computes, and fills its caches",
     )
+    parser.add_argument(
+        "--beside",
+        type=int,
+        default=0,
+        metavar="N",
+        help="calls beside N other programs that compute all the time",
+    )
 
 
 def is_warm_loop(options: argparse.Namespace) -> bool:
     """Whether calls follow each other in processes that have made many of them, as the
     targets suppose."""
-    return not options.first and not options.between
+    return not (options.first or options.between or options.beside)
 
 
 def microseconds_of(

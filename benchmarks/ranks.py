@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes.util
 import json
 import os
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ from measure import alternate, has_module
 from processes import BUILD, FOLDER
 
 POLL_SECONDS = 0.02
+BUSY = """import os
+parent = os.getppid()
+while os.getppid() == parent:
+    sum(range(100000))
+"""
 # Seconds.  With eight ranks on two cores, torch's import takes a minute, its largest
 # calls seconds.
 PATIENCE_PER_CELL, PATIENCE = 20, 180
@@ -123,6 +129,28 @@ def measure_in_turns(
     calls are timed, and whether sources are written before each.  First calls are those
     of processes that run one cell only."""
     by_name = {runner.peer: runner for runner in runners}
+    with busy_programs(getattr(options, "beside", 0)):
+        yield from _measure_in_turns(by_name, options, program, cells_of)
+
+
+@contextlib.contextmanager
+def busy_programs(count: int) -> Iterator[None]:
+    """Programs that want a core all the time, and end with this one."""
+    programs = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for program in programs:
+            program.kill()
+            program.wait()
+
+
+def _measure_in_turns(
+    by_name: Mapping[str, Runner],
+    options: argparse.Namespace,
+    program: str,
+    cells_of: Callable[[str], Sequence[Any]],
+) -> Iterator[tuple[int, str, list[Any]]]:
     for ranks in options.ranks:
         for number, peer in alternate(options.rounds, list(by_name)):
             print(f"{ranks} ranks, round {number + 1}: {peer}", file=sys.stderr)
