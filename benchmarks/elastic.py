@@ -13,11 +13,15 @@ each cell once.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,18 +50,31 @@ class Cell(NamedTuple):
 Found = dict[Cell, dict[str, list[float]]]
 
 
+def run_all(words: list[str], settings: Mapping[str, str] | None = None) -> str:
+    """Returns the output; none of the processes is left running."""
+    process = subprocess.Popen(
+        words,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, **(settings or {})},
+        start_new_session=True,
+    )
+    try:
+        return process.communicate(timeout=PATIENCE)[0]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
 def run_once(cell: Cell) -> dict[str, float]:
     """One round; says so if it could not be measured."""
     kind = LOSE if cell.kind == SPARE else cell.kind
     words = [kind, *map(str, cell[1:])]
     try:
-        done = subprocess.run(
-            [sys.executable, PEER, *words],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        return numbers_of(cell.kind, json.loads(done.stdout.splitlines()[-1]))
+        said = run_all([sys.executable, PEER, *words])
+        return numbers_of(cell.kind, json.loads(said.splitlines()[-1]))
     except (subprocess.TimeoutExpired, IndexError, ValueError):
         print(f"{cell}: no result", file=sys.stderr)
         return {}
@@ -90,21 +107,12 @@ def restart_once(launcher: list[str], peer: str, ranks: int) -> dict[str, float]
     """One restart of all ranks by a launcher."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "lines")
-        subprocess.run(
-            [
-                *launcher,
-                f"--nproc-per-node={ranks}",
-                "--max-restarts=1",
-                PEER,
-                "restart",
-                peer,
-                str(file),
-            ],
-            capture_output=True,
-            timeout=PATIENCE,
-            env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"},
-        )
-        told = [json.loads(line) for line in file.read_text().splitlines()]
+        options = [f"--nproc-per-node={ranks}", "--max-restarts=1"]
+        words = [*launcher, *options, PEER, "restart", peer, str(file)]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            run_all(words, {"GLOO_SOCKET_IFNAME": "lo"})
+        lines = file.read_text() if file.exists() else ""
+        told = [json.loads(line) for line in lines.splitlines()]
     firsts = [each["first"] for each in told if "first" in each]
     events = [each["event"] for each in told if "event" in each]
     if len(firsts) < ranks or len(events) != 1:
@@ -141,8 +149,9 @@ def measure(cells: list[Cell], rounds: int, torch_python: str | None) -> Found:
             cell = Cell(f"restart, {peer}", ranks)
             results.append((cell, restart_once(words, peer, ranks)))
         for cell, result in results:
+            found.setdefault(cell, {})
             for name, value in result.items():
-                found.setdefault(cell, {}).setdefault(name, []).append(value)
+                found[cell].setdefault(name, []).append(value)
     return found
 
 
@@ -153,12 +162,12 @@ def targets_of(found: Found) -> list[Target]:
         match = next((found[each] for each in found if each[:3] == cell), None)
         if match is not None:
             what = f"{cell[0]}, {cell[1]} ranks, {cell[2]} host(s)"
-            middle = median(match.get("ms to the first step", []))
-            targets.append(Target(what, limit, middle, "ms"))
+            times = match.get("ms to the first step") or [math.inf]
+            targets.append(Target(what, limit, median(times), "ms"))
     for cell, numbers in found.items():
         if cell.kind == GAIN:
-            middle = median(numbers.get("ms of pause", []))
-            targets.append(Target("gain: pause", PAUSE_LIMIT, middle, "ms"))
+            pauses = numbers.get("ms of pause") or [math.inf]
+            targets.append(Target("gain: pause", PAUSE_LIMIT, median(pauses), "ms"))
     return targets
 
 

@@ -41,6 +41,7 @@ static void
 expect_messages(dl_route *route, const uint8_t *sizes, outcome *found)
 {
     static dl_listener listener = {.way = {.count = 1}};
+    static const dl_fingerprint called[DL_ROUTE_HISTORY];
     dl_link_options options = {
         .group = "g", .there = &peer, .peer = 1, .listener = &listener};
 
@@ -48,6 +49,7 @@ expect_messages(dl_route *route, const uint8_t *sizes, outcome *found)
     route->link.is_open = true;
     route->link.links[0].is_open = true;
     route->op = &op;
+    route->called = called;
     for (uint32_t i = 0; i < MESSAGES; i++) {
         dl_queue_push(&route->in, found->data[i], (size_t)sizes[i] * UNIT, i);
     }

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import job_ranks
 import pytest
-from store_kills import Servers
+from test_store_journal import Servers
 from workers import rank_outcomes
 
 import distlite as dist

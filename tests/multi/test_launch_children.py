@@ -135,7 +135,7 @@ def test_nothing_is_left_open_where_a_rank_cannot_be_forked(monkeypatch):
     before = os.listdir("/proc/self/fd")
     monkeypatch.setattr(os, "fork", refuse)
     with pytest.raises(BlockingIOError):
-        Worker(0, (), None).start(Plan(), None)
+        Worker(0, 0, 0, (), None).start(Plan(), None)
     with pytest.raises(BlockingIOError):
         Guardian()
     assert os.listdir("/proc/self/fd") == before

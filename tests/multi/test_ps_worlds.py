@@ -56,8 +56,8 @@ def test_members_and_who_waits_for_a_place(tmp_path):
 
         def worlds():
             shown, *_ = json.loads(ps(runtime, "--json"))["jobs"]
-            found = shown["store"]["worlds"]
-            return found if found[0]["spares"] else None
+            found = (shown["store"] or {}).get("worlds")
+            return found if found and found[0]["spares"] else None
 
         [world] = wait_until(worlds)
         text = ps(runtime)

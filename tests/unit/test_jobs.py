@@ -196,6 +196,71 @@ def test_a_number_that_was_given_up_is_not_used(monkeypatch):
         assert job.data == b"here"
 
 
+@pytest.mark.parametrize("is_sent", [False, True])
+def test_what_nobody_pushed_is_nobody_s_job(is_sent, monkeypatch):
+    """Who pushes stops between its two requests, and who takes it at any of its own."""
+    no_death_is_seen(monkeypatch)
+    for requests in range(1, 8):
+        store = HashStore()
+        queue = JobQueue(store, lease=0.05)
+        with pytest.raises(Stopped):
+            JobQueue(Stopping(store, 1, True)).push("never")
+        worker = JobQueue(Stopping(store, requests, is_sent), lease=0.05)
+        with pytest.raises((Stopped, QueueEmptyError)):
+            worker.take(timeout=0)
+        with pytest.raises(QueueEmptyError):
+            queue.take(timeout=0.2)
+        assert queue.unfinished() == 0
+
+
+def test_only_who_held_the_job_last_acknowledges_it(monkeypatch):
+    """Both leave the same table behind."""
+    no_death_is_seen(monkeypatch)
+    store = HashStore()
+    queue = JobQueue(store, lease=0.1)
+
+    class Late(Stopping):
+        is_late = False
+
+        def compare_set(self, *arguments: Any) -> Any:
+            if self.is_late:
+                self.is_late = False
+                queue.take(LIMIT).done()
+            return self.store.compare_set(*arguments)
+
+    slow = Late(store, 10**6, True)
+    late = JobQueue(slow, lease=0.1)
+    monkeypatch.setattr(late, "_renew_once", lambda: None)
+    queue.push("job")
+    job = late.take()
+    slow.is_late = True
+    with pytest.raises(DistStoreError, match="job 1 is no longer this worker's"):
+        job.done()
+
+
+def test_a_job_that_could_not_be_given_back_is_free_after_its_lease(monkeypatch):
+    no_death_is_seen(monkeypatch)
+    store = HashStore()
+    queue = JobQueue(store, lease=0.2)
+
+    class Away(Stopping):
+        is_away = False
+
+        def compare_set(self, *arguments: Any) -> Any:
+            if self.is_away:
+                raise DistStoreError("the store is away")
+            return self.store.compare_set(*arguments)
+
+    away = Away(store, 10**6, True)
+    queue.push("job")
+    with pytest.raises(ZeroDivisionError), JobQueue(away, lease=0.2).take() as job:
+        away.is_away = True
+        1 / 0  # noqa: B018
+    away.is_away = False
+    with queue.take(LIMIT) as again:
+        assert again.number == job.number
+
+
 def test_who_was_silent_for_longer_than_its_lease_has_lost_the_job(monkeypatch):
     no_death_is_seen(monkeypatch)
     store = HashStore()
@@ -214,13 +279,13 @@ def test_who_was_silent_for_longer_than_its_lease_has_lost_the_job(monkeypatch):
 def test_a_job_that_lasts_longer_than_the_lease_is_kept(monkeypatch):
     no_death_is_seen(monkeypatch)
     store = HashStore()
-    worker, other = JobQueue(store, lease=0.3), JobQueue(store, lease=0.3)
+    worker, other = JobQueue(store, lease=1.0), JobQueue(store, lease=1.0)
     worker.push("long")
     with worker.take() as job:
         with pytest.raises(
             QueueEmptyError, match=f"jobs are with pid {os.getpid()} on"
         ):
-            other.take(timeout=1.0)
+            other.take(timeout=2.0)
         assert job.is_held
 
 

@@ -83,11 +83,14 @@ class Job:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if self._is_over:
             return
-        if error is None:
-            self.done()
-            return
-        with suppress(DistError):  # it is given to others when its lease has run out
-            self.give_back()
+        try:
+            if error is None:
+                self.done()
+            else:
+                with suppress(DistError):
+                    self.give_back()
+        finally:
+            self._is_over = True  # without a lease, it is given to others
 
     @property
     def is_held(self) -> bool:
@@ -254,12 +257,14 @@ class JobQueue:
     def _change(self, change: Callable[[dict[str, Any]], object]) -> bool:
         """Replaces the table by what `change` makes of it, unless that returns None.
 
-        Texts differ for each change, because tokens do."""
+        Each change has a text of its own, by which the store's answer tells whose it
+        was."""
         raw = self._read("table")
         while True:
             table = self._parsed(raw)
             if change(table) is None:
                 return False
+            table["change"] = urandom(8).hex()
             text = json.dumps(table)
             found = self._store.compare_set("table", raw, text).decode()
             if found == text:
@@ -326,9 +331,10 @@ class JobQueue:
     def _data(self, number: int) -> bytes | None:
         """Returns the data of a job, or None if who pushed it died before it did."""
         key = f"job/{number}"
-        with suppress(DistError):
-            return self._store.get(key, timeout=GRACE)[1:]
-        found = self._store.compare_set(key, "", "-")
+        try:
+            found = self._store.get(key, timeout=GRACE)
+        except DistError:
+            found = self._store.compare_set(key, "", "-")
         return None if found == b"-" else found[1:]
 
     def _lost(self, held: dict[str, _Holder]) -> list[int]:

@@ -39,8 +39,9 @@ __all__ = ["Member", "View", "join"]
 
 # Seconds that the members of a new epoch have for making its group, at least.
 PATIENCE = 10.0
-# Seconds between two looks for newcomers, or this many times what a look takes.
-LOOK, SHARE = 0.02, 50
+# Seconds between two looks for newcomers, or this many times what a look takes, but no
+# more than the last number: a look at a store that does not answer takes seconds.
+LOOK, SHARE, LONGEST_LOOK = 0.02, 50, 5.0
 # Seconds for the store's answer when this process leaves.
 LEAVE_PATIENCE = 1.0
 
@@ -569,5 +570,5 @@ class Member:
             self._ledger.limit(1.0)
             found = self._ledger.is_asked_for()
         spent = time.monotonic() - now
-        self._looks_at = now + max(LOOK, SHARE * spent)
+        self._looks_at = now + min(max(LOOK, SHARE * spent), LONGEST_LOOK)
         return found

@@ -12,6 +12,7 @@ the others, so that none waits for the timeout.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import struct
 import time
@@ -314,7 +315,7 @@ class Presence:
     def shows(nonce: str, if_full: bool = False) -> bool:
         """Returns whether the process is there; `if_full` where the socket's queue has
         no place for one more check, which earlier checks or strangers may have
-        taken."""
+        taken, or this process has no descriptor or memory left."""
         import _socket
 
         try:
@@ -324,8 +325,9 @@ class Presence:
                 sender = probe.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12)
         except BlockingIOError:
             return if_full
-        except OSError:
-            return False
+        except OSError as error:
+            own = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+            return if_full and error.errno in own
         _, user, _ = struct.unpack("iII", sender)
         return bool(user == os.geteuid())
 

@@ -50,9 +50,9 @@ class OpenNodes(Nodes):
     def _join(self) -> None:
         options = self._options
         self._store = PrefixStore("launch", self._find_store())
-        self._check_job()
         if self._is_host and options.journal:
-            self._store.set("journal", "")
+            self._store.set("journal", "")  # before the others are let in
+        self._check_job()
         self._may_come_back = self._store.check(["journal"])
         count = str(options.nproc_per_node)
         told = self._store.compare_set("nproc", "", count).decode()

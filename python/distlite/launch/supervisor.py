@@ -127,7 +127,8 @@ class Supervisor:
             self.peers.end(attempt.number)
             attempt.wait_for_peers(at_end=True)
         code = self._conclude(attempt)
-        if self.options.is_open and attempt.first_failed is not None:
+        has_failed = attempt.first_failed is not None and attempt.caught is None
+        if self.options.is_open and has_failed:
             self._serve_others(attempt)
         return code
 
