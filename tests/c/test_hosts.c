@@ -647,6 +647,41 @@ CHECK_CASE(a_root_runs_ahead)
     world_run(uneven, 6, run_ahead, &all);
 }
 
+/* Another backend lets the ranks meet before it carries out a rooted operation itself. */
+static void
+meet_within_rooted(int rank, int size, void *context)
+{
+    world *all = context;
+    static const dl_op_type types[] = {DL_BARRIER, DL_BROADCAST, DL_REDUCE, DL_GATHER,
+                                       DL_SCATTER};
+
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        dl_op_context op = next_op(all, rank, types[i]);
+        if (rank == size - 1) {
+            (void)dl_sleep_until(dl_deadline_after(5 * DL_MILLISECOND));
+            atomic_store(&all->is_ahead, true);
+        }
+        RUN(all, rank, op, dl_hosts_barrier(&all->handles[rank], &op));
+        CHECK(atomic_load(&all->is_ahead));
+        op = next_op(all, rank, DL_BARRIER);
+        RUN(all, rank, op, dl_hosts_barrier(&all->handles[rank], &op));
+        if (rank == size - 1) {
+            atomic_store(&all->is_ahead, false);
+        }
+        op = next_op(all, rank, DL_BARRIER);
+        RUN(all, rank, op, dl_hosts_barrier(&all->handles[rank], &op));
+    }
+}
+
+CHECK_CASE(barriers_within_rooted_operations_wait_for_all)
+{
+    static world all = {.dtype = DL_FLOAT32, .count = 1};
+
+    world_run(two_alone, 2, meet_within_rooted, &all);
+    world_run(eight_alone, 6, meet_within_rooted, &all);
+    world_run(uneven, 6, meet_within_rooted, &all);
+}
+
 /* More pieces than a leader may be ahead, from one root and the next. */
 static void
 run_pieces(int rank, int size, void *context)

@@ -412,6 +412,7 @@ take_frame(dl_relay *relay, dl_bytes piece)
         return DL_OK;
     default:
         dl_map_remove(&relay->channels, &to->entry);
+        dl_relay_waits_leave(&relay->waits, &to->waiter);
         to->is_open = false;
         to->is_closing = true;
         return DL_OK;

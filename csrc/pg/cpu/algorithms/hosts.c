@@ -86,41 +86,37 @@ dl_hosts_fini(dl_hosts *hosts)
     *hosts = (dl_hosts){0};
 }
 
-static bool
-goes_one_way(const dl_hosts *hosts, const dl_op_context *op)
-{
-    const dl_layout *layout = hosts->layout;
-
-    if (op->sequence % DL_ROUTE_HISTORY == 1) {
-        return false;
-    }
-    switch (op->fingerprint.op) {
-    case DL_BROADCAST:
-    case DL_REDUCE:
-    case DL_GATHER:
-    case DL_GATHER_V:
-    case DL_SCATTER:
-    case DL_SCATTER_V:
-        return true;
-    case DL_SCAN:
-    case DL_EXSCAN:
-        return layout->host_count == layout->size
-               && layout->size <= DL_HOSTS_DIRECT_LIMIT;
-    default:
-        return false;
-    }
-}
-
 const dl_op_context *
 dl_hosts_first(dl_hosts *hosts, const dl_op_context *op)
 {
     hosts->phase = *op;
     hosts->phase.sequence = (op->sequence - 1) * DL_HOSTS_PHASES + 1;
-    hosts->traffic->is_one_way = goes_one_way(hosts, op);
+    hosts->traffic->is_one_way = false;
     hosts->is_below = false;
     hosts->first_source = 0;
     hosts->step = 1;
     return &hosts->phase;
+}
+
+/* Returns whether the ranks have called `type` themselves: other backends let them meet,
+ * and functions are reduced, by further collectives within an operation. */
+static bool
+is_called(const dl_op_context *op, dl_op_type type)
+{
+    dl_op_type called = (dl_op_type)op->fingerprint.op;
+
+    return called == type || (called == DL_GATHER_V && type == DL_GATHER)
+           || (called == DL_SCATTER_V && type == DL_SCATTER);
+}
+
+const dl_op_context *
+dl_hosts_first_one_way(dl_hosts *hosts, const dl_op_context *op, dl_op_type type)
+{
+    const dl_op_context *first = dl_hosts_first(hosts, op);
+
+    hosts->traffic->is_one_way =
+        is_called(op, type) && op->sequence % DL_ROUTE_HISTORY != 1;
+    return first;
 }
 
 const dl_op_context *

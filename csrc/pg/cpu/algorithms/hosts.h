@@ -140,8 +140,11 @@ dl_hosts_fn dl_hosts_gather, dl_hosts_scatter, dl_hosts_all_to_all;
 
 /* dl_hosts_first() begins an operation and returns the context of the host's first
  * phase; dl_hosts_last() returns that of the last one.  Both are one object, owned by
- * `hosts`. */
+ * `hosts`.  With dl_hosts_first_one_way(), the data goes one way if the ranks have called
+ * an operation of this type, unless all calls are to be compared in it. */
 const dl_op_context *dl_hosts_first(dl_hosts *hosts, const dl_op_context *op);
+const dl_op_context *dl_hosts_first_one_way(dl_hosts *hosts, const dl_op_context *op,
+                                            dl_op_type type);
 const dl_op_context *dl_hosts_last(dl_hosts *hosts);
 
 /* Returns the context of the phase that `op` has come to; its first if it failed

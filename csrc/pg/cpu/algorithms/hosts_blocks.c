@@ -363,7 +363,7 @@ dl_hosts_gather(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
                       .incoming = call->outputs,
                       .source = -1,
                       .target = call->root};
-    const dl_op_context *first = dl_hosts_first(hosts, op);
+    const dl_op_context *first = dl_hosts_first_one_way(hosts, op, DL_GATHER);
 
     if (is_home && hosts->board != NULL) {
         dl_call within = *call;
@@ -389,7 +389,7 @@ dl_hosts_scatter(dl_hosts *hosts, const dl_op_context *op, const dl_call *call)
                       .incoming = &call->tensor,
                       .source = call->root,
                       .target = -1};
-    const dl_op_context *first = dl_hosts_first(hosts, op);
+    const dl_op_context *first = dl_hosts_first_one_way(hosts, op, DL_SCATTER);
 
     if (is_home && hosts->board != NULL) {
         dl_call within = *call;

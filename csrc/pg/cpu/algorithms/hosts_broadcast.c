@@ -224,7 +224,7 @@ dl_hosts_broadcast(dl_hosts *hosts, const dl_op_context *op, const dl_call *call
     const dl_layout *layout = hosts->layout;
     int home = layout->host_of[call->root];
     bool is_home = layout->host == home;
-    const dl_op_context *first = dl_hosts_first(hosts, op);
+    const dl_op_context *first = dl_hosts_first_one_way(hosts, op, DL_BROADCAST);
 
     DL_TRY(is_home ? dl_hosts_broadcast_within(hosts, first, &call->tensor,
                                                layout->local_rank_of[call->root])

@@ -476,8 +476,11 @@ static dl_status
 run_levels(dl_hosts *hosts, const dl_op_context *op, const dl_call *call, int root)
 {
     leader_fold between = leader_fold_of(hosts, call, root);
+    const dl_op_context *first = root < 0
+                                     ? dl_hosts_first(hosts, op)
+                                     : dl_hosts_first_one_way(hosts, op, DL_REDUCE);
 
-    DL_TRY(fold_host(hosts, dl_hosts_first(hosts, op), call));
+    DL_TRY(fold_host(hosts, first, call));
     dl_hosts_last(hosts);
     if (dl_layout_leads(hosts->layout)) {
         DL_TRY(run_leader_fold(&between));

@@ -212,7 +212,11 @@ scan_gathered(dl_hosts *hosts, const dl_op_context *op, const dl_call *call,
         rows[rank].data = room + (size_t)rank * stride;
         rows[rank].is_writable = true;
     }
-    dl_hosts_first(hosts, op);
+    if (layout->host_count == layout->size && layout->size <= DL_HOSTS_DIRECT_LIMIT) {
+        dl_hosts_first_one_way(hosts, op, call->op);
+    } else {
+        dl_hosts_first(hosts, op);
+    }
     DL_TRY(hosts->traffic->is_one_way ? gather_earlier(hosts, &call->tensor, rows)
                                       : dl_hosts_all_gather(hosts, op, &gather));
     dl_fold_sources sources = {.first = room, .stride = stride, .own_rank = -1};

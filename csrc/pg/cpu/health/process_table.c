@@ -413,8 +413,10 @@ static void
 tell_ends(detector *self)
 {
     if (!self->has_teller && is_anything_to_tell()) {
-        self->untold = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-        dl_fork_guard(self->untold);
+        if (self->untold < 0) {
+            self->untold = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+            dl_fork_guard(self->untold);
+        }
         self->has_teller = self->untold >= 0
                            && dl_thread_start(&self->teller, run_teller, self) == DL_OK;
     }

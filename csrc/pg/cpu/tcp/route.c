@@ -161,7 +161,10 @@ compare_greeting(const dl_route *self, const dl_head *head)
 {
     dl_fingerprint theirs = fingerprint_of(head);
 
-    return dl_fingerprint_equal(&theirs, call_in(self, head->id))
+    /* A route on which this rank only sends may be read after many operations. */
+    bool is_forgotten = self->op->sequence - head->id >= DL_ROUTE_HISTORY;
+
+    return is_forgotten || dl_fingerprint_equal(&theirs, call_in(self, head->id))
                ? DL_OK
                : fail_calls(self, head);
 }

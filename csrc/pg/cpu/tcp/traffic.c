@@ -106,8 +106,9 @@ route_to(dl_traffic *self, int rank, dl_route **route)
     }
     *route = self->routes[rank];
     (*route)->op = self->op;
-    (*route)->is_quiet |= self->begun_at - (*route)->used_at > QUIET_AFTER;
-    (*route)->used_at = self->begun_at;
+    int64_t now = dl_now();
+    (*route)->is_quiet |= now - (*route)->used_at > QUIET_AFTER;
+    (*route)->used_at = now;
     return DL_OK;
 }
 
@@ -161,7 +162,6 @@ dl_traffic_begin(dl_traffic *traffic, const dl_op_context *op)
     traffic->sequence = op->sequence - 1;
     traffic->stage = 0;
     traffic->is_one_way = false;
-    traffic->begun_at = dl_now();
     traffic->called[op->sequence % DL_ROUTE_HISTORY] = op->fingerprint;
 }
 
@@ -566,7 +566,7 @@ wait_for_stage(dl_traffic *traffic, uint32_t stage)
      * of it. */
     DL_TRY(check_end(traffic));
     /* A rank that only sends would not read of a failure. */
-    if (traffic->options.check != NULL
+    if (traffic->is_one_way && traffic->options.check != NULL
         && traffic->options.check(traffic->options.context) != DL_OK) {
         return fail_in_operation(traffic, NULL);
     }

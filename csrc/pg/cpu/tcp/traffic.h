@@ -54,8 +54,7 @@ typedef struct dl_traffic {
     int used_count;
     struct pollfd *polls; /* scratch: entries for all routes, and two */
     const dl_op_context *op;
-    uint64_t sequence; /* of the last operation that has ended */
-    int64_t begun_at;
+    uint64_t sequence;                       /* of the last operation that has ended */
     dl_fingerprint called[DL_ROUTE_HISTORY]; /* for the routes */
     uint32_t stage;
     uint32_t awaited; /* the stage that the rank waits for */
