@@ -197,10 +197,8 @@ def differ(rank: int, world_size: int, place: str) -> dict[str, Any]:
     handles = here.collect()
     pids = [handle.split(":")[1] for handle in handles]
     if rank == world_size - 1:
-        here.store.get("others wait", timeout=LIMIT)
         handles.reverse()
-    elif here.store.add("waiting", 1) == world_size - 1:
-        here.store.set("others wait", "")
+    here.meet("with their lists")
     began = time.monotonic()
     found = {"error": error_of(_reconfigure, 1, handles), "pids": pids}
     found["took"] = time.monotonic() - began
