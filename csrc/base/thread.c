@@ -20,8 +20,9 @@
 
 /* If a yield takes longer than LONG_YIELD, other programs use the core: a thread that
  * sleeps gets it back soon after it is woken, one that yields only in its turn, after
- * milliseconds.  So the thread does not yield for SHARED_CORE_SPAN.  Ranks of one job that
- * share a core yield to each other within tens of microseconds, and lose by sleeping. */
+ * milliseconds.  So the thread does not yield for SHARED_CORE_SPAN.  Ranks of one job
+ * that share a core yield to each other within tens of microseconds, and lose by
+ * sleeping. */
 #define LONG_YIELD DL_MILLISECOND
 #define SHARED_CORE_SPAN (100 * DL_MILLISECOND)
 

@@ -156,9 +156,9 @@ void dl_nccl_watch_fail(dl_nccl_watch *watch, const dl_error *cause);
 void dl_nccl_watch_leave(dl_nccl_watch *watch);
 
 /* Drops the backend's reference, after waiting for the works and for the end of the
- * teardown, for at most a grace period each.  If a graph holds operations, it does not wait for the
- * communicators: NCCL keeps these until the graph is destroyed, and the teardown goes
- * on by itself. */
+ * teardown, for at most a grace period each.  If a graph holds operations, it does not
+ * wait for the communicators: NCCL keeps these until the graph is destroyed, and the
+ * teardown goes on by itself. */
 void dl_nccl_watch_free(dl_nccl_watch *watch);
 
 /* Returns 1 if the work has ended, 0 if not yet, and -1 if it has failed or timed out;

@@ -39,8 +39,9 @@ dl_status dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
  * multiplied already for PREMUL_SUM. */
 dl_status dl_scan_select(dl_board *board, const dl_op_context *op, const dl_call *call);
 
-/* Each rank publishes its array, and reduces those of the ranks up to its own: as
- * eager data, and waits only for those ranks, or in its slot, in rounds.  Arrays of any size. */
+/* Each rank publishes its array, and reduces those of the ranks up to its own: as eager
+ * data, and waits only for those ranks, or in its slot, in rounds.  Arrays of any
+ * size. */
 dl_status dl_scan_direct(dl_board *board, const dl_op_context *op, const dl_call *call);
 
 /* Scans arrays of any size through slots, chunk after chunk.  Each rank computes all

@@ -3,13 +3,12 @@
  * An exchange moves blocks through a board.  Each rank puts the blocks that it has for
  * others side by side into its eager data or into its slot, and takes those for itself
  * from the others'.  Slots are used where the blocks of a rank are too large for eager
- * data.  Blocks too large for a slot are cut into as many pieces as there are rounds; a rank fills its slot for the
- * next round before it empties those of this round, so that copying in and copying out
- * overlap.
+ * data.  Blocks too large for a slot are cut into as many pieces as there are rounds; a
+ * rank fills its slot for the next round before it empties those of this round, so that
+ * copying in and copying out overlap.
  *
- * Where eager data go from or to one rank only, the others do not wait for each
- * other.  Blocks that would go through slots, but are in shared
- * memory already, are not copied.  Where ranks know only the sizes of their own blocks,
+ * Where eager data go from or to one rank only, the others do not wait for each other.
+ * Blocks that would go through slots, but are in shared memory already, are not copied.  Where ranks know only the sizes of their own blocks,
  * each writes one size on its line if they are all equal; otherwise its sizes come
  * first in its slot.  Each rank compares the sizes that are sent with those that are
  * expected. */

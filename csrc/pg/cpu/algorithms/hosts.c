@@ -282,8 +282,8 @@ dl_hosts_check(void *context)
 
 /* Returns whether this host's leader is still in the operation's first phase.  Until
  * it has left that, no rank of another host can have finished its part of the
- * operation, so one that has ended never will, unless data goes one way.  Afterwards it may
- * have finished before it ended, which the leader's links show. */
+ * operation, so one that has ended never will, unless data goes one way.  Afterwards it
+ * may have finished before it ended, which the leader's links show. */
 static bool
 is_early(const dl_hosts *hosts)
 {
