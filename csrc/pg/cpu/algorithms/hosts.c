@@ -42,38 +42,29 @@ dl_hosts_init(dl_hosts *hosts)
 {
     const dl_layout *layout = hosts->layout;
     size_t count = (size_t)dl_hosts_local_count(hosts);
-    int other = 0;
 
     size_t host_count = (size_t)layout->host_count;
     hosts->group = group_size(layout->host_count);
     hosts->step = 1;
-    hosts->leaders = calloc(host_count, sizeof *hosts->leaders);
     hosts->come = calloc(host_count, sizeof *hosts->come);
     hosts->blocks = calloc(host_count, sizeof *hosts->blocks);
     hosts->starts = calloc(3 * (host_count + 1), sizeof *hosts->starts);
     hosts->locals[0] = calloc(2 * count, sizeof **hosts->locals);
     hosts->is_end_known = calloc(count, sizeof *hosts->is_end_known);
-    if (hosts->leaders == NULL || hosts->come == NULL || hosts->blocks == NULL
-        || hosts->starts == NULL || hosts->locals[0] == NULL
-        || hosts->is_end_known == NULL) {
+    if (hosts->come == NULL || hosts->blocks == NULL || hosts->starts == NULL
+        || hosts->locals[0] == NULL || hosts->is_end_known == NULL) {
         dl_hosts_fini(hosts);
         return dl_fail_no_memory();
     }
     hosts->locals[1] = hosts->locals[0] + count;
     hosts->ends = hosts->starts + host_count + 1;
     hosts->no_blocks = hosts->ends + host_count + 1;
-    for (int host = 0; host < layout->host_count; host++) {
-        if (host != layout->host) {
-            hosts->leaders[other++] = dl_layout_leader(layout, host);
-        }
-    }
     return DL_OK;
 }
 
 void
 dl_hosts_fini(dl_hosts *hosts)
 {
-    free(hosts->leaders);
     free(hosts->come);
     free(hosts->blocks);
     free(hosts->starts);

@@ -51,7 +51,6 @@ typedef struct dl_hosts {
     dl_process *const *processes; /* by rank; NULL: no process is known to end */
     bool *is_end_known;   /* by local rank; used by dl_hosts_notify_ended() only */
     int group;            /* hosts in a group; 1: there are no groups */
-    int *leaders;         /* of the other hosts */
     uint64_t *come;       /* by host: last operation that it has come to */
     size_t *starts;       /* scratch: of the blocks in a row */
     size_t *ends;         /* scratch: of blocks in the order of the hosts */
