@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The compiled core: the reviewed interface of the extension module.
 
-Every name here is public as distlite.<name>.  Timeouts are a timedelta, or seconds as a
-number; 0 looks once, negative waits for ever, None is the store's (or group's) own.
+Every name here is public as distlite.<name>. Timeouts are a timedelta, or seconds as a
+number; 0 checks once, negative waits forever, None is the timeout of the store or
+group.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -40,7 +41,7 @@ _Timeout: TypeAlias = timedelta | float | None
 _Stats: TypeAlias = dict[str, Any]
 
 class DistError(RuntimeError):
-    """The base class of all exceptions of distlite; a `RuntimeError`.
+    """The base class of distlite's exceptions, a `RuntimeError`.
 
     Example:
         >>> try:
@@ -54,8 +55,8 @@ class DistBackendError(DistError):
     """A collective operation or a message failed.
 
     A peer failed or did not arrive in time, the ranks called different operations, or
-    the backend itself failed. Every collective may raise it, and a TypeError for what
-    is not an array; the description of each says what else it raises.
+    the backend itself failed. Every collective may raise it, and TypeError for an
+    argument that is not an array; the description of each lists further errors.
 
     Example:
         >>> group = dist.new_group()
@@ -89,7 +90,7 @@ class DistStoreError(DistError):
     """
 
 class QueueEmptyError(DistStoreError):
-    """A queue of a store had no item, and the call was told not to wait for one.
+    """`queue_pop(block=False)` found an empty queue.
 
     Example:
         >>> try:
@@ -101,22 +102,22 @@ class QueueEmptyError(DistStoreError):
 
 @disjoint_base
 class Store:
-    """A key-value store that processes share; the base class of all kinds.
+    """A key-value store that processes share; the base class of all stores.
 
     Keys and values are str (encoded as UTF-8) or bytes; values are returned as bytes. A
-    store can also be used as a mapping: `store[key]` (which raises KeyError at once if
-    the key does not exist), `key in store`, `del store[key]`, and iteration over the
-    keys. As a context manager it closes itself. Every method raises DistStoreError if
-    the store is closed or its server cannot be reached, and NotImplementedError if the
-    kind of store does not have it.
+    store is also a mapping: `store[key]` (which raises KeyError at once if the key does
+    not exist), `key in store`, `del store[key]`, and iteration over the keys. A with
+    statement closes it. Every method raises DistStoreError if the store is closed or
+    its server cannot be reached, and NotImplementedError if this store does not support
+    it.
 
-    A subclass that is written in Python overrides the methods that it supports, and may
-    be used wherever a store is expected: keys arrive as str, values as bytes. `append`,
-    `multi_get`, `multi_set`, `wait` and `barrier` fall back on the other methods where
-    they are not overridden; all others raise NotImplementedError.
+    A subclass in Python overrides the methods that it supports, which get keys as str
+    and values as bytes. It can be used wherever a store is expected. `append`,
+    `multi_get`, `multi_set`, `wait` and `barrier` call the other methods if they are
+    not overridden; all others raise NotImplementedError.
 
-    A timeout is a `timedelta` or a number of seconds: 0 looks once, a negative one
-    never ends, and None is the store's own.
+    A timeout is a `timedelta` or a number of seconds: 0 checks once, negative waits
+    forever, and None is the store's timeout.
 
     Example:
         >>> store = dist.HashStore()
@@ -127,7 +128,7 @@ class Store:
 
     def __init__(self) -> None: ...
     def set(self, key: _Bytes, value: _Bytes) -> None:
-        """Stores a value under a key, and replaces what was there.
+        """Sets the value of a key, and replaces an earlier value.
 
         Args:
             key: The key, str or bytes.
@@ -138,7 +139,8 @@ class Store:
 
         Args:
             key: The key, str or bytes.
-            timeout: A `timedelta` or seconds; 0 looks once; None is the store's own.
+            timeout: A `timedelta` or seconds; 0 checks once; None is the store's
+                timeout.
 
         Returns:
             The value as bytes.
@@ -167,7 +169,7 @@ class Store:
             The sum.
 
         Raises:
-            ValueError: The value is not a number; it stays as it is.
+            ValueError: The value is not a number; it is left unchanged.
 
         Example:
             >>> store = dist.HashStore()
@@ -177,11 +179,11 @@ class Store:
     def compare_set(self, key: _Bytes, expected: _Bytes, desired: _Bytes) -> bytes:
         """Replaces a value if it is what the caller expects.
 
-        If the key does not exist it is set if `expected` is empty.
+        If the key does not exist, it is set if `expected` is empty.
 
         Args:
             key: The key.
-            expected: The value that shall be replaced.
+            expected: The value to replace.
             desired: The new value.
 
         Returns:
@@ -235,14 +237,14 @@ class Store:
             key: The name of the queue.
             block: Whether to wait for a value.
             timeout: The time to wait, a `timedelta` or seconds; None is the store's
-                own, and a negative one never ends.
+                timeout, and negative waits forever.
 
         Returns:
             The value as bytes.
 
         Raises:
             QueueEmptyError: The queue is empty, and `block` is False.
-            DistStoreError: The timeout ended, or the store is closed.
+            DistStoreError: The timeout has passed, or the store is closed.
 
         Example:
             >>> store = dist.HashStore()
@@ -260,7 +262,7 @@ class Store:
             The number, 0 if there is no such queue.
         """
     def check(self, keys: Iterable[_Bytes]) -> bool:
-        """Tells whether all of the keys exist.
+        """Returns whether all of the keys exist.
 
         Args:
             keys: The keys: of values, or of queues that are not empty.
@@ -279,7 +281,8 @@ class Store:
 
         Args:
             keys: The keys.
-            timeout: A `timedelta` or seconds; 0 looks once; None is the store's own.
+            timeout: A `timedelta` or seconds; 0 checks once; None is the store's
+                timeout.
 
         Raises:
             DistStoreError: A key did not exist within the timeout, or the store is
@@ -294,7 +297,7 @@ class Store:
         """Returns the number of values in the store.
 
         Returns:
-            The number, which includes the values that the store keeps for itself.
+            The number, including the values that the store itself uses.
         """
     def list_keys(self) -> list[str]:
         """Returns the keys of all values, in no particular order.
@@ -312,24 +315,22 @@ class Store:
     def stats(self) -> _Stats:
         """Returns what the store holds, and what its server has done and refused.
 
-        A `TCPStore` asks its server, which has to be one of distlite; a `HashStore`
-        tells only `keys`, `names`, `bytes` and `waiters`.
+        A `TCPStore` asks its server, which must be distlite's; a `HashStore` has only
+        `keys`, `names`, `bytes` and `waiters`.
 
         Returns:
-            A dict: `keys` (values), `names` (also of queues, and names that are waited
-            for), `bytes` of the table, `waiters`, `clients` that are connected,
-            `unix_clients` (those of them that go by the Unix socket of the server's
-            host), `requests` served, `input_bytes` of requests that are half received,
-            `output_bytes` of replies that clients have not read, `slowest_turn_us` (the
-            longest time in which one client's turn kept the others waiting),
-            `uptime_ms`, `identity` (the server's, as hexadecimal digits), and dicts of
-            counts: `refusals` by limit; `closed`, the connections that the server
-            ended, by kind of error; `replies`, what it remembers for calls that are
-            repeated; and `journal`, if it has one.
+            A dict: `keys` (values), `names` (of values, queues and waits), `bytes` of
+            the table, `waiters`, connected `clients`, `unix_clients` (those of them
+            that use the server's Unix socket), `relays` and `relayed_clients`,
+            `requests` served, `input_bytes` of partly received requests, `output_bytes`
+            of unread replies, `slowest_turn_us` (the longest turn of the server's
+            loop), `uptime_ms`, `identity` (in hexadecimal digits), and dicts of counts:
+            `refusals` by limit; `closed`, the connections that the server closed, by
+            kind of error; `replies`, what it remembers for calls that are repeated; and
+            `journal`, if it has one.
 
         Raises:
-            NotImplementedError: The kind of store has no such counts, or the server is
-                torch's.
+            NotImplementedError: This store has no statistics, or the server is torch's.
 
         Example:
             >>> store = dist.HashStore()
@@ -345,7 +346,7 @@ class Store:
         Args:
             keys: The keys.
             timeout: The time to wait for all of them, a `timedelta` or seconds; None is
-                the store's own, 0 looks once, and a negative one never ends.
+                the store's timeout, 0 checks once, and negative waits forever.
 
         Returns:
             The values as a list of bytes, in the order of the keys.
@@ -368,35 +369,35 @@ class Store:
             values: The values, one for each key.
 
         Raises:
-            DistStoreError: There are not as many values as keys, and nothing has been
-                stored; or the store is closed.
+            DistStoreError: There are not as many values as keys (nothing is stored
+                then), or the store is closed.
         """
     def barrier(self, key: _Bytes, world_size: int, timeout: _Timeout = None) -> None:
-        """Waits until a number of callers have come to a key.
+        """Waits until a number of callers have reached the barrier of a key.
 
-        A key serves once: later callers do not wait.
+        A key can be used once: later callers do not wait.
 
         Args:
             key: The key of the barrier.
             world_size: The number of callers.
             timeout: The time to wait, a `timedelta` or seconds; None is the store's
-                own.
+                timeout.
 
         Raises:
-            DistStoreError: The others did not come within the timeout, or the store is
-                closed.
+            DistStoreError: The others did not call it within the timeout, or the store
+                is closed.
 
         Example:
             >>> store = dist.HashStore()
             >>> store.barrier("start", world_size=1)
         """
     def has_extended_api(self) -> bool:
-        """Tells whether `append`, `multi_get` and `multi_set` are one request each."""
+        """Returns whether `append`, `multi_get` and `multi_set` are one request."""
     def clone(self, *, _timeout: _Timeout = None) -> Store:
-        """Makes a second store of the same data, with the same timeout.
+        """Returns another store on the same data, with the same timeout.
 
         Returns:
-            Of a `TCPStore` a store with a connection of its own, of a `HashStore` the
+            For a `TCPStore`, a store with its own connection; for a `HashStore`, the
             store itself.
 
         Raises:
@@ -410,15 +411,15 @@ class Store:
         """
     @property
     def timeout(self) -> timedelta:
-        """The time that calls wait by default; negative if it never ends."""
+        """The time that calls wait by default; negative is no limit."""
     def set_timeout(self, timeout: timedelta | float) -> None:
         """Sets the time that calls wait by default.
 
         Args:
-            timeout: A `timedelta` or seconds; 0 looks once, a negative one never ends.
+            timeout: A `timedelta` or seconds; 0 checks once, negative waits forever.
         """
     def close(self) -> None:
-        """Closes the store: its connections, and the server that it runs.
+        """Closes the store, its connections, and the server that it runs.
 
         Calls that wait, and later ones, raise DistStoreError. A second call does
         nothing.
@@ -427,15 +428,15 @@ class Store:
         """Returns the keys that begin with a prefix, with their values.
 
         It takes two round trips, and more only if keys are deleted meanwhile, or for
-        more than 131,072 keys. The values are not of one instant: others may write
-        between the two.
+        more than 131,072 keys. The values are not a snapshot: others may write between
+        the two.
 
         Args:
-            prefix: What the keys begin with; "" is all of them.
+            prefix: The beginning of the keys; "" selects all.
 
         Returns:
-            Pairs of key and value, sorted by key. A key that has been deleted in
-            between is not among them.
+            Pairs of key and value, sorted by key, without keys that were deleted
+            meanwhile.
 
         Raises:
             NotImplementedError: The store cannot list its keys.
@@ -455,14 +456,14 @@ class Store:
     ) -> StoreLock:
         """Returns a lock between all users of the store, for a with statement.
 
-        See `distlite.stores.StoreLock`. A holder that dies keeps a lock without a
-        lease.
+        See `distlite.stores.StoreLock`. If the lock has no lease, a holder that dies
+        keeps it.
 
         Args:
             name: The name of the lock.
             timeout: The time to wait for it, a `timedelta` or seconds; None is the
-                store's own.
-            lease: The time after which the others take the lock from a holder that does
+                store's timeout.
+            lease: The time after which others may take the lock from a holder that does
                 not renew it, a `timedelta` or seconds. A thread of the holder renews it
                 while the process lives.
 
@@ -489,7 +490,7 @@ class Store:
     def __iter__(self) -> Iterator[str]: ...
 
 class HashStore(Store):
-    """A store in the memory of this process, for its threads.
+    """A store in the memory of this process, which its threads share.
 
     Example:
         >>> store = dist.HashStore()
@@ -503,16 +504,16 @@ class HashStore(Store):
 class FileStore(Store):
     """A store in a file that processes share, on one host or on a network file system.
 
-    The file system needs working locks. An existing file is continued. The store has no
-    queues.
+    The file system needs working locks. An existing file keeps its keys. The store has
+    no queues.
 
     Args:
-        file_name: The path of the file, which is made if it does not exist.
-        world_size: The number of stores that use the file in all: the last one that is
-            closed removes the file. Negative: the file is never removed.
+        file_name: The path of the file, which is created if it does not exist.
+        world_size: The number of stores that use the file in all; the last one that is
+            closed removes the file. If negative, the file is never removed.
 
     Raises:
-        DistStoreError: The file cannot be opened or made.
+        DistStoreError: The file cannot be opened or created.
 
     Example:
         >>> import os, tempfile
@@ -532,12 +533,12 @@ class FileStore(Store):
     ) -> None: ...
     @property
     def path(self) -> str:
-        """The path of the file, as it was given."""
+        """The path of the file, as passed."""
 
 class PrefixStore(Store):
-    """A view of another store, in which `key` stands for `prefix/key` of that store.
+    """A view of another store, whose `key` is `prefix/key` in that store.
 
-    The timeout is that of the other store, and `num_keys` counts all of its keys.
+    It has the timeout of the other store, and `num_keys` counts all keys of that store.
 
     Args:
         prefix: The prefix, without the slash.
@@ -559,52 +560,53 @@ class PrefixStore(Store):
     def _underlying_non_prefix_store(self) -> Store: ...
 
 class TCPStore(Store):
-    """A store that a server keeps, and of which every process is a client.
+    """A store on a server, to which every process connects as a client.
 
-    One process, the master, also runs the server, in a thread. Server and clients
-    understand those of torch.
+    One process, the master, also runs the server, in a thread. Servers and clients work
+    with those of torch.
 
     Args:
         host_name: The host of the server. The master listens there; at "", "0.0.0.0"
             and "::" it listens on all addresses.
-        port: The port of the server, 0 to 65535; a master with 0 gets a free one, which
-            the attribute `port` tells.
-        world_size: The number of clients, the master included, for which the
-            constructor waits; None: it does not wait.
+        port: The port of the server, 0 to 65535. With 0, the master chooses a free
+            port; the attribute `port` has it.
+        world_size: The number of clients, including the master, that the master's
+            constructor waits for; None: it does not wait.
         is_master: Whether this process runs the server.
-        timeout: The time that the constructor takes at most, and then the store's
-            timeout: a `timedelta` or seconds; None is 300 seconds.
+        timeout: The limit of the constructor, and then the store's timeout: a
+            `timedelta` or seconds; None is 300 seconds.
         wait_for_workers: If False, the constructor does not wait for the other clients.
-        multi_tenant: If True, masters of one port in one process share a server.
+        multi_tenant: If True, masters with the same port in one process share a server.
         master_listen_fd: A bound socket, as a file descriptor, that the server takes
             over.
-        use_libuv: Whether the server uses libuv or, if False, epoll. If it is not
-            given, the environment variable USE_LIBUV (0 or 1) decides; otherwise it is
-            libuv if the build has it.
-        token: The job's secret, which server and clients prove to each other that they
-            know. If it is None, the environment variable DISTLITE_TOKEN, or the file
-            that DISTLITE_TOKEN_FILE names, has it; without them the store is open to
-            everybody who can connect, torch's clients included.
-        journal: The path of a file in which the master's server keeps what the store
-            holds. A server that is started on the same file continues where the last
-            one ended, however that was. The file has mode 0600, and one server at a
-            time. None: nothing is kept.
-        journal_sync: When the disk has what was acknowledged: "never" waits for it, so
-            that changes outlive the server and not its host; "interval" waits once a
-            second; "always" before each reply.
-        tls: "psk" encrypts connections with TLS 1.3 and a key made of the token, "cert"
-            with certificates, "off" not at all; if it is None, the environment variable
-            DISTLITE_TLS decides. Server and clients need the same.
+        use_libuv: Whether the server uses libuv or, if False, epoll. By default the
+            environment variable USE_LIBUV (0 or 1) decides; if it is unset, the server
+            uses libuv if the build has it.
+        token: The job's secret; server and clients prove to each other that they know
+            it. None takes it from the environment variable DISTLITE_TOKEN, or from the
+            file that DISTLITE_TOKEN_FILE names; without these, the store serves
+            everybody who can connect, including torch's clients.
+        journal: The path of a file in which the server keeps the contents of the store.
+            A server that is started again with the same file has all of them, even if
+            the last server was killed. The file has mode 0600, and serves one server at
+            a time. None: no file.
+        journal_sync: When the disk must have the changes: with "never", changes survive
+            the end of the server but not a crash of its host; "interval" syncs the file
+            once a second; "always" syncs it before each reply.
+        tls: "psk" encrypts connections by TLS 1.3 with a key derived from the token,
+            "cert" with certificates; "off" does not encrypt; None takes the mode from
+            the environment variable DISTLITE_TLS. Server and clients need the same
+            mode.
 
     Raises:
-        DistNetworkError: The server cannot be started or reached, or the token, TLS or
-            a certificate is not the server's.
-        DistStoreError: Not all clients came within the timeout, or a token or TLS is
-            asked for and there is no OpenSSL.
-        NotImplementedError: The OpenSSL that was found is too old.
-        ValueError: The port is out of range, the token is empty, the journal is used by
-            another server, is a symbolic link, or is open to other users, there is no
-            such mode of TLS, or a token or certificate that it needs is missing.
+        DistNetworkError: The server cannot be started or reached, or one side refuses
+            the other's token, TLS mode or certificate.
+        DistStoreError: Not all clients connected within the timeout, or there is no
+            OpenSSL for a token or TLS.
+        NotImplementedError: OpenSSL is too old.
+        ValueError: The port is out of range; the token is empty; the journal is used by
+            another server, is a symbolic link, or is open to other users; `tls` is
+            unknown; or a token or certificate that it needs is missing.
 
     Example:
         >>> master = dist.TCPStore("localhost", 0, is_master=True, timeout=5.0)
@@ -634,13 +636,13 @@ class TCPStore(Store):
     ) -> None: ...
     @property
     def host(self) -> str:
-        """The name of the server's host, as it was given."""
+        """The name of the server's host, as passed."""
     @property
     def port(self) -> int:
-        """The port of the server; the one that it got if 0 was given."""
+        """The port of the server; the chosen one if 0 was passed."""
     @property
     def libuvBackend(self) -> bool:
-        """Whether the server with libuv was asked for."""
+        """Whether `use_libuv` was set."""
     @property
     def _tls(self) -> str: ...
     @property
@@ -667,15 +669,15 @@ _Handler: TypeAlias = Callable[[ProcessGroup, str, dict[str, Any]], Any]
 class ProcessGroup:
     """Processes that communicate.
 
-    `init_process_group` and `new_group` return groups. The constructor makes one by
-    hand: `ProcessGroup(store, rank, size, timeout=None, group_name="0",
-    group_desc="undefined", backend="cpu")`, which every rank calls with the same store,
-    and which returns when all have. Its methods are torch's, such as `allreduce`: each
-    begins an operation and returns a `Work`.
+    `init_process_group` and `new_group` return groups. The constructor makes a group
+    directly: `ProcessGroup(store, rank, size, timeout=None, group_name="0",
+    group_desc="undefined", backend="cpu")`. Every rank calls it with the same store,
+    and it returns when all ranks have called it. The methods are torch's, such as
+    `allreduce`: each begins an operation and returns a `Work`.
 
-    A subclass that defines `__init__`, and calls this one's with `(rank, size)`,
-    implements the operations itself: `allreduce(tensors, opts)` and so on, each of
-    which returns a `Work`.
+    A subclass whose `__init__` calls `super().__init__(rank, size)` implements the
+    operations itself: `allreduce(tensors, opts)` and so on, each of which returns a
+    `Work`.
 
     Example:
         >>> group = dist.new_group([0, 1])
@@ -703,15 +705,15 @@ class ProcessGroup:
         """The name of the group, the same on all of its ranks."""
     @property
     def group_desc(self) -> str:
-        """What the group is for, as it was given."""
+        """The description of the group, as passed."""
     @property
     def timeout(self) -> timedelta:
-        """The time that an operation may take; negative if it never ends."""
+        """The time that an operation may take; negative is no limit."""
     def set_timeout(self, timeout: _Timeout) -> None:
         """Sets the time that an operation may take from now on.
 
         Args:
-            timeout: A `timedelta` or seconds; a negative one never ends.
+            timeout: A `timedelta` or seconds; negative is no limit.
 
         Example:
             >>> group = dist.new_group([0, 1])
@@ -720,7 +722,7 @@ class ProcessGroup:
             datetime.timedelta(seconds=60)
         """
     def get_group_store(self) -> Store:
-        """Returns the store over which the ranks of the group have met."""
+        """Returns the store that the ranks of the group have used to join it."""
     def abort(self) -> None:
         """Makes running and later operations of the group fail at once.
 
@@ -929,11 +931,11 @@ class ProcessGroup:
 
 @disjoint_base
 class Work:
-    """An operation that continues while its caller does something else.
+    """An asynchronous operation.
 
-    Asynchronous operations return it. It can be awaited under asyncio. Backends that
-    are written in Python return subclasses, which override `wait` and whatever else
-    their operations can tell: `is_completed`, `exception`, `result`, `get_future`.
+    Calls with `async_op=True`, `isend` and `irecv` return it. It can be awaited under
+    asyncio. Backends in Python return subclasses, which override `wait` and, as far as
+    they can, `is_completed`, `exception`, `result` and `get_future`.
 
     Example:
         >>> values = np.array([rank + 1.0])
@@ -950,13 +952,13 @@ class Work:
     def wait(self, timeout: _Timeout = None) -> Literal[True]:
         """Waits until the operation has completed.
 
-        It may be called again, with the same result. A timeout that ends before the
-        operation's own ends the wait only. For an array on a CUDA device it makes the
-        current stream wait, and not the host.
+        It may be called again, with the same result. A timeout that is shorter than the
+        operation's ends the wait only, not the operation. For an array on a CUDA
+        device, the current stream waits, and not the host.
 
         Args:
-            timeout: The time to wait, a `timedelta` or seconds; None and 0 are as long
-                as the operation itself may take, the group's timeout.
+            timeout: The time to wait, a `timedelta` or seconds; None and 0 are the
+                operation's own timeout.
 
         Returns:
             True.
@@ -971,14 +973,14 @@ class Work:
             True
         """
     def is_completed(self) -> bool:
-        """Tells whether the operation has completed, be it with an error."""
+        """Returns whether the operation has completed, with or without an error."""
     def is_success(self) -> bool:
-        """Tells whether the operation has completed without an error."""
+        """Returns whether the operation has completed without an error."""
     def exception(self) -> BaseException | None:
         """Returns the error of an operation that has failed.
 
         Returns:
-            The exception; None if there is no error, or not yet.
+            The exception; None if the operation has not failed, or has not completed.
         """
     def result(self) -> list[Any]:
         """Returns the outputs of an operation that has completed.
@@ -1015,7 +1017,7 @@ class Work:
         """
     def _source_rank(self) -> int: ...
     def synchronize(self) -> None:
-        """Waits as `wait` does, and returns nothing.
+        """Waits as `wait` does, and returns None.
 
         Raises:
             DistBackendError: The operation failed.
@@ -1056,7 +1058,7 @@ def all_reduce(
 ) -> None:
     """Combines the arrays of all ranks element by element.
 
-    The result replaces `tensor` on every rank, and is the same to the last bit.
+    The result replaces `tensor` on every rank, with the same bits on all of them.
 
     Args:
         tensor: The input and the output: an array of any shape, which is the same on
@@ -1101,9 +1103,9 @@ def scan(
 ) -> None:
     """Combines the array of each rank with those of all ranks before it.
 
-    On rank r, the reduction of the arrays of ranks 0 to r replaces `tensor`. With the
-    backends of the CPU the arrays are combined in the order of the ranks, wherever
-    these are, so that floating-point sums have the bits of a loop over the ranks.
+    On rank r, the reduction of the arrays of ranks 0 to r replaces `tensor`. CPU
+    backends combine the arrays in the order of the ranks, whatever their hosts, so
+    floating-point sums have the bits of a loop over the ranks.
 
     Args:
         tensor: The input and the output: an array of any shape, which is the same on
@@ -1116,7 +1118,7 @@ def scan(
     Raises:
         ValueError: `op` cannot reduce the dtype or is `AVG`, `tensor` cannot be written
             to, or there is no default group.
-        DistBackendError: A peer failed or did not arrive within the group's timeout,
+        DistBackendError: A peer failed or did not call it within the group's timeout,
             the ranks called different operations, or the arrays are on a device.
 
     Example:
@@ -1146,9 +1148,8 @@ def exscan(
 ) -> None:
     """Combines the arrays of all ranks before each rank.
 
-    On rank r, the reduction of the arrays of ranks 0 to r - 1 replaces `tensor`, whose
-    own values count for later ranks only. The array of rank 0, which no rank is before,
-    stays as it is. Apart from that it is like `scan`.
+    On rank r, the reduction of the arrays of ranks 0 to r - 1 replaces `tensor`. The
+    array of rank 0 is left unchanged. Otherwise it is like `scan`.
 
     Args:
         tensor: The input and the output: an array of any shape, which is the same on
@@ -1161,7 +1162,7 @@ def exscan(
     Raises:
         ValueError: `op` cannot reduce the dtype or is `AVG`, `tensor` cannot be written
             to, or there is no default group.
-        DistBackendError: A peer failed or did not arrive within the group's timeout,
+        DistBackendError: A peer failed or did not call it within the group's timeout,
             the ranks called different operations, or the arrays are on a device.
 
     Example:
@@ -1237,8 +1238,8 @@ def reduce(
     """Combines the arrays of all ranks element by element, on one rank.
 
     Args:
-        tensor: The input; on the destination also the output. On the other ranks it
-            stays as it is. Its size and its dtype are the same on every rank.
+        tensor: The input; on the destination also the output. On the other ranks it is
+            left unchanged. Its size and dtype are the same on every rank.
         dst: The global rank of the destination.
         op: The reduction, a `ReduceOp`; `ReduceOp.SUM` by default.
         group: The group; None is the default group.
@@ -1280,7 +1281,8 @@ def all_gather(
 ) -> None:
     """Collects the arrays of all ranks in a list, on every rank.
 
-    The arrays may differ in size from rank to rank, if the lists of all ranks say so.
+    The arrays may differ in size from rank to rank, if the lists of all ranks have the
+    same sizes.
 
     Args:
         tensor_list: The outputs, one array for each rank of the group, in the order of
@@ -1645,7 +1647,7 @@ def all_to_all(
     """Sends one array to each rank, and receives one from each.
 
     `input_tensor_list[j]` of rank i arrives in `output_tensor_list[i]` of rank j. The
-    arrays may differ in size where both sides say so.
+    arrays may differ in size if both sides pass the same size.
 
     Args:
         output_tensor_list: The outputs, one array for each rank of the group.
@@ -1689,8 +1691,8 @@ def all_to_all_single(
 ) -> None:
     """Sends one block of an array to each rank, and receives one from each.
 
-    Blocks are cut along the first dimension: equal ones, or of the lengths that the
-    split sizes say.
+    Arrays are divided along the first dimension, into equal blocks or by the split
+    sizes.
 
     Args:
         output: The output; block i comes from rank i.
@@ -1704,7 +1706,7 @@ def all_to_all_single(
 
     Raises:
         ValueError: The dtypes differ, the split sizes do not add up to the length of
-            the array, or the array cannot be cut into equal blocks.
+            the array, or the array cannot be divided into equal blocks.
 
     Example:
         >>> mine = np.zeros(2, dtype=np.int64)
@@ -1736,7 +1738,7 @@ def barrier(
     Args:
         group: The group; None is the default group.
         async_op: Return a `Work` at once; the arrays are in use until it has completed.
-        device_ids: Accepted as torch does, and ignored.
+        device_ids: Ignored; part of torch's signature.
         timeout: The time to wait, a `timedelta` or seconds; None is the group's
             timeout.
 
@@ -1797,10 +1799,10 @@ def send(
 ) -> None:
     """Sends an array to one rank, and returns when the array may be changed again.
 
-    A large array, and any array to a rank of another host, has then been met by its
-    `recv`. One of up to 256 KiB (8 KiB where more than 16 ranks share a host) to a
-    rank of this host may still be on its way; if its `recv` has another dtype or too
-    small an array, only that `recv` raises the error.
+    The call waits for the receiver's `recv` if the array has more than 256 KiB (less if
+    more than five ranks share the host), or more than 60 KiB for a rank on another
+    host. A smaller array may still be under way when the call returns; if its `recv`
+    has another dtype or a smaller array, only that `recv` raises the error.
 
     Args:
         tensor: The array to send.
@@ -1837,7 +1839,7 @@ def recv(
     """Receives an array from one rank, or from any.
 
     Args:
-        tensor: The array to fill. A message may be shorter, and then fills its front.
+        tensor: The array to fill. A shorter message fills its beginning.
         src: The global rank of the sender; without it and `group_src`, any rank.
         group: The group; None is the default group.
         tag: A number that the matching `send` has too.
@@ -2002,7 +2004,7 @@ class _Window:
         """Writes an array into a rank's memory.
 
         The array may be changed as soon as the call returns, or with `async_op` once
-        the Work has completed. Other ranks see the elements as the class says.
+        the Work has completed. The class describes when other ranks see the elements.
 
         Args:
             array: The array, of the window's dtype, with any strides.
@@ -2055,9 +2057,8 @@ class _Window:
     ) -> Work | None:
         """Combines elements of a rank's memory with an array.
 
-        Each element is read and written in one atomic step. The order in which the
-        updates of several ranks take effect is not fixed, and so neither are the last
-        bits of sums of floats.
+        Each element is read and written in one atomic step. The updates of several
+        ranks take effect in any order, so the last bits of sums of floats may vary.
 
         Args:
             array: The array, of the window's dtype, with any strides.
@@ -2068,8 +2069,8 @@ class _Window:
             timeout: How long to wait for other updates; None is the group's.
 
         Raises:
-            ValueError: The elements do not lie in the memory of the rank, or the dtype
-                is another one or has no such reduction.
+            ValueError: The elements are not all in the memory of the rank, or the dtype
+                differs or has no such reduction.
             DistBackendError: The rank has ended, has closed the window, or another rank
                 was killed while it was updating this memory.
 
@@ -2081,9 +2082,9 @@ class _Window:
             [1. 2.]
         """
     def unlock(self, rank: int, *, timeout: _Timeout = None) -> None:
-        """Gives the lock of a rank's memory back.
+        """Releases the lock of a rank's memory.
 
-        What this rank did to the memory has taken effect before that.
+        This rank's accesses to the memory take effect before that.
 
         Args:
             rank: The rank whose memory it is.
@@ -2095,7 +2096,7 @@ class _Window:
     def flush(self, rank: int | None = None, *, timeout: _Timeout = None) -> None:
         """Waits until this rank's accesses have taken effect.
 
-        On one host they have when they return.
+        On one host they have taken effect when they return.
 
         Args:
             rank: The rank whose memory was accessed; None means all ranks.
@@ -2107,10 +2108,10 @@ class _Window:
             ...     win.flush(1)
         """
     def fence(self, timeout: _Timeout = None) -> None:
-        """Waits for all ranks of the group to get here.
+        """Waits until all ranks of the group call it.
 
-        Afterwards each rank sees what all ranks did before. It is a barrier of the
-        group, and ordered with the group's operations.
+        Afterwards each rank sees all accesses that any rank made before. It is a
+        barrier of the group, and ordered with the group's operations.
 
         Args:
             timeout: How long to wait for the others; None is the group's.
@@ -2125,9 +2126,9 @@ class _Window:
     def close(self, timeout: _Timeout = None) -> None:
         """Closes the window on all ranks, after a fence.
 
-        Does nothing the second time. If the group has ended, the window is closed on
-        this rank only. Its memory is freed when neither the window nor an array over
-        its memory exists any more.
+        A second call does nothing. If the group has ended, the window is closed on this
+        rank only. The memory is freed when neither the window nor an array in it exists
+        any more.
 
         Args:
             timeout: How long to wait for the others; None is the group's.

@@ -30,30 +30,28 @@ MOST = 32
 class Cartesian:
     """The ranks of a group, laid out in a grid.
 
-    All ranks of the group make it, with the same arguments. They have places in the
-    order in which an array of its shape has its elements. Ranks are those of the grid's
-    own group, `group`. If the grid was made of the default group, they are the global
-    ranks, too. `dims` and `periods` are tuples, and `coords` are the coordinates of
-    this rank.
+    All ranks of the group construct it, with the same arguments. Ranks fill the grid in
+    the order of the elements of a C array. The methods use ranks in the grid's own
+    group, `group`; in a grid of the default group, these are the global ranks. `dims`
+    and `periods` are tuples, and `coords` are the coordinates of this rank.
 
-    The places of a rank's neighbours are numbered as in MPI: place `2 * d` is the
-    neighbour with the lower coordinate along dimension `d`, and place `2 * d + 1` that
-    with the higher one. At an end of a dimension that does not wrap around there is
-    none.
+    The neighbours of a rank have places, numbered as in MPI: place `2 * d` is the
+    neighbour with the lower coordinate along dimension `d`, place `2 * d + 1` the one
+    with the higher coordinate. At the end of a dimension that does not wrap around
+    there is no neighbour.
 
     Args:
-        dims: How many ranks the grid has along each of its dimensions. Zeros are
-            replaced by numbers that are as equal as possible and with which the grid
-            has all ranks of the group.
+        dims: The number of ranks along each dimension. Zeros are replaced by numbers
+            that are as equal as possible and give each rank of the group a place.
         periods: Whether each dimension wraps around, so that its last rank and its
-            first one are neighbours; one value is that of all dimensions.
+            first one are neighbours; a single value is for all dimensions.
         group: The group; None is the default group.
 
     Raises:
         TypeError: A dimension is not an integer, or a period not a bool.
-        ValueError: The grid has not one place for each rank of the group, its zeros
-            cannot be replaced, or the ranks passed different arguments.
-        DistBackendError: A rank failed, or did not come within the group's timeout.
+        ValueError: The grid does not have one place for each rank of the group, the
+            zeros cannot be replaced, or the ranks passed different arguments.
+        DistBackendError: A rank failed, or did not call it within the group's timeout.
 
     Example:
         >>> grid = dist.Cartesian((0, 1), periods=True)
@@ -105,8 +103,9 @@ class Cartesian:
         return tuple(reversed(coords))
 
     def rank_of(self, coords: Sequence[int]) -> int | None:
-        """Returns the rank at these coordinates, which wrap around where the dimension
-        does; None if they are outside of the grid."""
+        """Returns the rank at these coordinates, or None outside of the grid.
+        Coordinates wrap around in periodic dimensions.
+        """
         if len(coords) != len(self.dims):
             raise ValueError(
                 f"{len(coords)} coordinates for a grid of {len(self.dims)} dimensions"
@@ -145,9 +144,9 @@ class Cartesian:
         """Sends an array to all neighbours, and receives one from each.
 
         Args:
-            outputs: By place, the array to receive in, or one array with a part for
-                each place along its first dimension. Where there is no neighbour it
-                may be None, and otherwise stays as it is.
+            outputs: A list of arrays to receive into, by place, or one array with a
+                part for each place along its first dimension. A place without a
+                neighbour may be None; an array there is left unchanged.
             array: The array to send.
             async_op: Return at once; the arrays are in use until all works have ended.
 
@@ -176,15 +175,15 @@ class Cartesian:
     def neighbor_all_to_all(
         self, outputs: Sequence[Any], inputs: Sequence[Any], async_op: bool = False
     ) -> list[Work] | None:
-        """Sends another array to each neighbour, and receives one from each.
+        """Sends a different array to each neighbour, and receives one from each.
 
-        The arrays may differ in size and in dtype. What a rank has for the neighbour at
-        one place arrives there at the opposite place.
+        The arrays may differ in size and in dtype. The array for the neighbour at one
+        place arrives there at the opposite place.
 
         Args:
-            outputs: By place, the array to receive in, as in `neighbor_all_gather`.
-            inputs: By place, the array to send; where there is no neighbour it may be
-                None.
+            outputs: The arrays to receive into, as in `neighbor_all_gather`.
+            inputs: A list of arrays to send, by place; None where there is no
+                neighbour.
             async_op: Return at once; the arrays are in use until all works have ended.
 
         Returns:
@@ -210,12 +209,12 @@ class Cartesian:
         return None
 
     def exchange_halos(self, array: Any, width: int = 1) -> None:
-        """Fills the margins of an array with what the neighbours have at their edges.
+        """Fills the margins of an array with the edges of the neighbours' arrays.
 
         The dimensions of the grid are the first ones of the array. Along each of them
-        the array has `width` elements at both ends for what belongs to the neighbours.
-        One dimension follows the other, so the corners are filled, too. Margins at an
-        end of the grid stay as they are.
+        the array has `width` elements at both ends for the neighbours' values. The
+        dimensions are exchanged one after the other, so the corners are filled, too.
+        Margins at an end of the grid are left unchanged.
 
         Args:
             array: A NumPy array, or another one whose slices are views.

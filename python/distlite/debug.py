@@ -27,8 +27,8 @@ __all__ = [
 class DebugLevel(Enum):
     """How much groups check and log.
 
-    OFF is the default. With INFO the log tells more. With DETAIL the ranks compare what
-    they call before each operation.
+    OFF is the default. INFO logs more. With DETAIL the ranks compare their calls before
+    each collective.
 
     Example:
         >>> dist.DebugLevel.DETAIL
@@ -47,7 +47,7 @@ def get_debug_level() -> DebugLevel:
     """Returns the debug level of groups that are made from now on.
 
     Returns:
-        A `DebugLevel`. At first it is what TORCH_DISTRIBUTED_DEBUG says.
+        A `DebugLevel`, at first that of TORCH_DISTRIBUTED_DEBUG.
 
     Example:
         >>> dist.get_debug_level()
@@ -76,13 +76,13 @@ def set_debug_level(level: DebugLevel) -> None:
 
 
 def set_debug_level_from_env() -> None:
-    """Sets the debug level to what the environment says.
+    """Sets the debug level from the environment.
 
-    TORCH_DISTRIBUTED_DEBUG is OFF, INFO or DETAIL, in small or capital letters; unset
-    is OFF.
+    TORCH_DISTRIBUTED_DEBUG is OFF, INFO or DETAIL, in upper or lower case; unset means
+    OFF.
 
     Raises:
-        ValueError: It is another word.
+        ValueError: The variable has another value.
 
     Example:
         >>> dist.set_debug_level_from_env()
@@ -93,15 +93,15 @@ def set_debug_level_from_env() -> None:
 def breakpoint(
     rank: int = 0, skip: int = 0, timeout_s: int | float | None = 3600
 ) -> None:
-    """Stops one rank in the debugger, while the others wait for it in a barrier.
+    """Stops one rank in the debugger, while the others wait for it.
 
     All ranks call it.
 
     Args:
         rank: The global rank that stops.
         skip: The number of calls that do nothing, before the first one that stops.
-        timeout_s: The timeout in seconds that all groups get, so that no rank gives up
-            while somebody is thinking; None leaves their timeouts as they are.
+        timeout_s: The new timeout of all groups in seconds, so that the other ranks do
+            not give up meanwhile; None does not change the timeouts.
 
     In a program::
 

@@ -28,7 +28,7 @@ def init_device_mesh(
     """Makes a mesh of the ranks 0, 1, ... in a shape.
 
     The last dimension varies fastest. All processes of the default group call it. If
-    there is no default group it is made, by `env://`.
+    there is no default group, `init_process_group()` makes it.
 
     Args:
         device_type: Where the arrays will be: "cpu", or "cuda" where there is CUDA.

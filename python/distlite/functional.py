@@ -161,7 +161,7 @@ def reduce(
 def all_gather(x: Array, group: ProcessGroup | None = None) -> Array:
     """Collects the arrays of all ranks, on every rank.
 
-    `all_gather_arrays` does so where shapes differ.
+    If shapes differ, use `distlite.all_gather_arrays`.
 
     Args:
         x: This rank's array, of the same shape and dtype on every rank.
@@ -317,7 +317,7 @@ def all_to_all_single(
     input_split_sizes: Sequence[int] | None = None,
     group: ProcessGroup | None = None,
 ) -> Array:
-    """Gives a part of the rows of each rank to each other rank.
+    """Sends a part of the rows of each rank to each other rank.
 
     Args:
         x: An array whose first dimension is divided.
@@ -346,7 +346,7 @@ def all_to_all_single(
 
 
 def all_to_all(x: Array, group: ProcessGroup | None = None) -> Array:
-    """Gives row i of each rank to rank i.
+    """Sends row i of each rank to rank i.
 
     Args:
         x: An array with a row for each rank: its first dimension is the group's size.
@@ -354,8 +354,7 @@ def all_to_all(x: Array, group: ProcessGroup | None = None) -> Array:
         group: The group; None is the default group.
 
     Returns:
-        A new array of the shape of `x`: its rows in the order of the ranks that they
-        come from.
+        A new array of the shape of `x`, its rows in the order of the sending ranks.
 
     Example:
         >>> dist.functional.all_to_all(np.array([10 * rank, 10 * rank + 1])) - rank
@@ -376,7 +375,7 @@ def broadcast(
     *,
     group_src: int | None = None,
 ) -> Array:
-    """Gives all ranks the array of one rank; the others need not know its shape.
+    """Sends the array of one rank to all ranks, which need not know its shape.
 
     Args:
         x: The array on the source; it is ignored on the other ranks.
@@ -413,11 +412,11 @@ def scatter(
     *,
     group_src: int | None = None,
 ) -> Array:
-    """Gives each rank one array of one rank, and with it the array's shape.
+    """Sends each rank one array of one rank, which need not know its shape.
 
     Args:
-        blocks: On the source an array for each rank, or one array with a row for each;
-            shapes may differ, dtypes not. It is ignored on the other ranks.
+        blocks: On the source an array for each rank, or one array with a row for each
+            rank; shapes may differ, dtypes may not. Ignored on the other ranks.
         src: The global rank of the source, 0 by default.
         group: The group; None is the default group.
         group_src: The rank of the source in `group`, instead of `src`.
@@ -463,7 +462,8 @@ def send(
         x: The array, of any shape and dtype.
         dst: The global rank of the destination.
         group: The group; None is the default group.
-        tag: A number that the receiver asks for; messages of other tags may overtake.
+        tag: A number that the receiver passes as well; messages with other tags may
+            overtake.
         group_dst: The rank of the destination in `group`, instead of `dst`.
 
     Example:
@@ -487,9 +487,9 @@ def recv(
     """Receives an array that one rank sends with `functional.send`.
 
     Args:
-        src: The global rank of the source; None, and `group_src` None: any rank.
+        src: The global rank of the source; without it and `group_src`, any rank.
         group: The group; None is the default group.
-        tag: The number that the sender gave.
+        tag: The number that the sender passes.
         group_src: The rank of the source in `group`, instead of `src`.
 
     Returns:
@@ -514,19 +514,20 @@ def sendrecv(
     group: ProcessGroup | None = None,
     tag: int = 0,
 ) -> Any:
-    """Sends an array to one rank and receives one from another, or the same, at once.
+    """Sends an array to one rank and receives one from the same or another, at once.
 
-    A ring of such calls does not block, as a ring of `send` followed by `recv` would.
+    A ring of such calls does not deadlock, as a ring of `send` followed by `recv`
+    would.
 
     Args:
         x: The array to send, of any shape and dtype.
-        dst: The global rank that it goes to.
-        src: The global rank to receive from; None: any. Both may be this rank itself.
+        dst: The global rank to send to.
+        src: The global rank to receive from; None means any. Both may be this rank.
         group: The group; None is the default group.
-        tag: The number of both messages.
+        tag: The tag of both messages.
 
     Returns:
-        A new array, of the shape, dtype and kind of the one that came.
+        A new array, of the shape, dtype and kind of the received one.
 
     Example:
         >>> dist.functional.sendrecv(np.array([rank]), dst=1 - rank) + rank

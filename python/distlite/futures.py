@@ -26,7 +26,7 @@ class Future:
     It can be awaited under asyncio.
 
     Args:
-        devices: Accepted as torch does, and ignored.
+        devices: Ignored; part of torch's signature.
 
     Example:
         >>> future = dist.Future()
@@ -58,7 +58,7 @@ class Future:
         return f"<distlite.Future at {id(self):#x}: {state}>"
 
     def done(self) -> bool:
-        """Tells whether the value or an exception is set."""
+        """Returns whether the value or an exception is set."""
         if self._work is not None and self._work.is_completed():
             self._take_from(self._work)
         return self._is_done
@@ -70,7 +70,7 @@ class Future:
             The value.
 
         Raises:
-            Exception: The one that was set instead of a value.
+            Exception: The exception that was set instead of a value.
 
         Example:
             >>> work = dist.all_reduce(np.array([rank + 1.0]), async_op=True)
@@ -160,10 +160,10 @@ class Future:
         self._set(None, result)
 
     def then(self, callback: Callable[[Future], Any]) -> Future:
-        """Returns a future of what a function makes of this one.
+        """Returns a future of the result of a function that is called with this one.
 
-        An exception that the function raises becomes that of the new future; Ctrl-C
-        in it also interrupts the main thread.
+        If the function raises an exception, the new future has it; Ctrl-C in the
+        function also interrupts the main thread.
 
         Args:
             callback: The function, which is called with this future when it is done.
@@ -196,9 +196,9 @@ class Future:
     def add_done_callback(self, callback: Callable[[Future], object]) -> None:
         """Calls a function when the future is done.
 
-        Functions are called in the order in which they were added. An exception that
-        one raises is printed, and goes no further; only Ctrl-C in the main thread does,
-        after the other functions have been called.
+        Functions are called in the order in which they were added. If one raises an
+        exception, it is printed and ignored; Ctrl-C in the main thread is raised after
+        the other functions have been called.
 
         Args:
             callback: The function, which is called with this future.
@@ -304,7 +304,7 @@ def collect_all(futures: Sequence[Future]) -> Future:
 def wait_all(
     works: Sequence[Work | Future], timeout: timedelta | float | None = None
 ) -> list[Any]:
-    """Waits until each of several works or futures has ended, be it with an error.
+    """Waits until several works or futures have all ended, with or without an error.
 
     Args:
         works: What `async_op=True`, `isend` and `irecv` returned, or futures.
@@ -312,12 +312,12 @@ def wait_all(
             None is as long as each may take.
 
     Returns:
-        What `wait` returned for each, in the same order: True for a `Work`, its value
-        for a `Future`.
+        The results of `wait`, in the same order: True for a `Work`, its value for a
+        `Future`.
 
     Raises:
-        Exception: The first one in the list. Those of others are its notes, which
-            tracebacks show from Python 3.11 on.
+        Exception: That of the first failure in the list. The others are its notes,
+            which tracebacks show from Python 3.11 on.
         DistBackendError: A `Work` has not completed within the timeout.
         TimeoutError: A `Future` is not done within the timeout.
 

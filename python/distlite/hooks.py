@@ -22,12 +22,11 @@ __all__ = ["Hooks", "Operation", "register_hooks"]
 class Operation:
     """An operation, as the functions of `register_hooks` see it.
 
-    Besides the arguments it has the attributes `error`, the exception with which it has
-    ended, or None, and `data`, a dict in which the functions find after the operation
-    what they have put there before it.
+    It has two more attributes: `error`, the exception with which it has ended, or None,
+    and `data`, a dict in which `before` can leave values for `after`.
 
     Args:
-        name: What it is called in recordings, such as "all_reduce".
+        name: Its name in recordings, such as "all_reduce".
         group: The group.
         arrays: Its inputs: an array, a sequence of arrays, or None.
 
@@ -55,14 +54,14 @@ AtAbort = Callable[[ProcessGroup, str], object]
 
 
 class Hooks:
-    """The functions of one `register_hooks`.
+    """The functions of one call of `register_hooks`.
 
-    They are called until `remove`, or the end of a with statement.
+    They are called until `remove` is called, or a with statement ends.
 
     Args:
-        before: What is called before each operation, or None.
-        after: What is called after each operation, or None.
-        abort: What is called before a group is aborted, or None.
+        before: The function called before each operation, or None.
+        after: The function called after each operation, or None.
+        abort: The function called before a group is aborted, or None.
 
     Example:
         >>> with dist.register_hooks(before=lambda operation: None) as hooks:
@@ -102,11 +101,11 @@ def register_hooks(
     after: Around | None = None,
     abort: AtAbort | None = None,
 ) -> Hooks:
-    """Has functions called before and after each operation of this process.
+    """Registers functions to be called before and after each operation of this process.
 
     They see collectives and messages of arrays, in all groups. They must not call
-    operations, and an exception that one raises is printed and goes no further.
-    Without hooks an operation costs no more than before.
+    operations. If one raises an exception, it is printed and ignored. Without hooks,
+    operations cost no more.
 
     Args:
         before: It is called with the `Operation` in the thread of the call, before
@@ -118,7 +117,7 @@ def register_hooks(
             this process, by `abort()` or a with statement that ends with an exception.
 
     Returns:
-        `Hooks`, whose `remove()` ends the calls, as does the end of a with statement.
+        `Hooks`, whose `remove()`, or with statement, ends the calls.
 
     Raises:
         TypeError: An argument cannot be called.

@@ -38,9 +38,10 @@ _WHICH = (
 class DeviceMesh:
     """A grid of ranks, with a group for each line of ranks along each dimension.
 
-    All processes of the default group make it, with the same arguments, also those
-    whose rank is not in `mesh`. If there is no default group it is made, by `env://`.
-    `mesh["model"]` is the mesh of that dimension alone, through this process.
+    All processes of the default group construct it, with the same arguments, even if
+    their rank is not in `mesh`. If there is no default group, `init_process_group()`
+    makes it. `mesh["model"]` is the mesh of that dimension alone that contains this
+    process.
 
     Args:
         device_type: Where the arrays will be: "cpu", or "cuda" where there is CUDA.
@@ -155,7 +156,7 @@ class DeviceMesh:
         return get_rank()
 
     def get_coordinate(self) -> tuple[int, ...] | None:
-        """Returns the indices of this process in the mesh, None if it is not in it."""
+        """Returns the indices of this process in the mesh, None outside of it."""
         return self._coordinate
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
@@ -173,7 +174,7 @@ class DeviceMesh:
         return self.get_group(mesh_dim).rank()
 
     def get_group(self, mesh_dim: int | str | None = None) -> ProcessGroup:
-        """Returns the group of the processes along one dimension through this one.
+        """Returns the group of this process along one dimension.
 
         Args:
             mesh_dim: The number or the name of the dimension; needed if there are
@@ -308,7 +309,7 @@ class DeviceMesh:
         *,
         mesh_dim_names: Names | None = None,
     ) -> DeviceMesh:
-        """Makes a mesh of groups that exist already.
+        """Makes a mesh of existing groups.
 
         Args:
             group: The group, or a list with one for each dimension of `mesh`.

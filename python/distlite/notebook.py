@@ -30,9 +30,9 @@ def notebook_launcher(
     """Calls a function of a notebook on several ranks, and returns when all have ended.
 
     The ranks are processes, forked from the notebook's: they have copies of its
-    variables, and what they print appears below the cell. Each finds the variables that
-    `distlite run` sets, so that `init_process_group()` and `process_group()` need no
-    arguments. What the function returns is lost with its process; save it, or use
+    variables, and their output appears below the cell. Their environment has the
+    variables that `distlite run` sets, so `init_process_group()` and `process_group()`
+    need no arguments. The function's result is lost with its process; save it, or use
     `testing.world`, whose ranks are threads.
 
     Args:
@@ -43,12 +43,12 @@ def notebook_launcher(
 
     Raises:
         TypeError: `args` is no tuple, or `num_processes` no integer.
-        ValueError: The notebook is in a process group itself, the number of ranks is
-            less than 1, or there is no such port.
+        ValueError: The notebook itself is in a process group, the number of ranks is
+            less than 1, or the port is out of range.
         OSError: The port is in use.
         ProcessRaisedException: The function raised an exception on a rank, whose
             traceback is quoted. The other ranks have been ended.
-        ProcessExitedException: A rank ended otherwise.
+        ProcessExitedException: A rank failed without an exception.
 
     Example:
         >>> def work(step):

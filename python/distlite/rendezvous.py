@@ -71,7 +71,7 @@ def rendezvous(
     Args:
         url: The URL: `env://`, `tcp://host:port`, `file:///path`, or one with a scheme
             of `register_rendezvous_handler`.
-        rank: The rank of this process, if neither the URL nor the environment says it.
+        rank: The rank of this process, unless the URL or the environment has it.
         world_size: The number of processes, likewise.
 
     Returns:

@@ -19,8 +19,8 @@ def get_args_parser() -> ArgumentParser:
     of their own. `run` takes the values.
 
     Returns:
-        A new parser. Without an option it takes the value of a variable, such as
-        `PET_NNODES` for `--nnodes`, that was set when the parser was made.
+        A new parser. The default of an option is the value of its variable, such as
+        `PET_NNODES` for `--nnodes`, when the parser was made.
 
     Example:
         >>> from distlite import run
@@ -53,14 +53,14 @@ def parse_args(args: Sequence[str] | None = None) -> Namespace:
 def run(args: Namespace) -> None:
     """Runs the job that the values of a command line describe.
 
-    It has to be called on the main thread, which handles signals until the job ends.
+    Call it on the main thread, which handles signals until the job ends.
 
     Args:
-        args: What the parser of `get_args_parser`, or torch's, made of a command line.
+        args: The values from the parser of `get_args_parser`, or from torch's.
 
     Raises:
         ValueError: The values do not fit together.
-        SystemExit: The job has failed, which has been reported on stderr; with the exit
+        SystemExit: The job has failed; a report was written to stderr. It has the exit
             status of the rank that failed first.
 
     Example:

@@ -26,10 +26,10 @@ def shared_zeros(
 ) -> np.ndarray:
     """Makes an array of zeros in memory that ranks of the host can read in place.
 
-    Collectives of the group on large arrays of this kind need not copy them first. It
-    is not collective. The memory is taken at once, and given back with the last view of
-    the array, which may outlive the group. After an operation on it that failed, peers
-    may still write to it.
+    Collectives of the group on large arrays of this kind need not copy them first. The
+    call is not collective. It allocates the memory at once; the memory is freed with
+    the last view of the array, which may outlive the group. After an operation on the
+    array has failed, peers may still write to it.
 
     Args:
         shape: The shape, a number or a tuple.

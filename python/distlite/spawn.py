@@ -137,7 +137,7 @@ class ProcessContext:
 
     Args:
         processes: The processes.
-        errors: A connection for each, by which it tells what it raised.
+        errors: A connection for each process, which transmits its exception.
 
     Example:
         >>> import time
@@ -180,7 +180,7 @@ class ProcessContext:
     ) -> bool:
         """Waits until all processes have ended.
 
-        When one fails, the others have a moment to write the table of the failure; then
+        If one fails, the others have a moment to write the table of the failure; then
         they get SIGTERM, and SIGKILL after the grace period.
 
         Args:
@@ -383,7 +383,7 @@ def spawn(
         join: If True, the call returns when all processes have ended.
         daemon: Whether the processes are daemons, which cannot start processes
             themselves.
-        start_method: "spawn"; others are warned of, see `start_processes`.
+        start_method: "spawn"; anything else warns, see `start_processes`.
 
     Returns:
         None, or a `ProcessContext` if `join` is False.

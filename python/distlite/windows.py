@@ -26,7 +26,7 @@ __all__ = ["Window", "WindowLock"]
 
 
 class WindowLock:
-    """The lock of one rank's memory, as a context manager that gives it back.
+    """The lock of one rank's memory, as a context manager that releases it.
 
     `Window.lock` returns it.
 
@@ -63,9 +63,9 @@ class WindowLock:
 class Window(_C._Window):
     """Memory of every rank of a group that all ranks read, write and update.
 
-    All ranks of the group make it together. Their memory may differ in size, but not in
-    dtype. Ranks of one host access each other's memory in place; those of other hosts
-    send requests, which a thread of the owner carries out.
+    All ranks of the group construct it together. Their memory may differ in size, but
+    not in dtype. Ranks of one host access each other's memory in place; ranks of other
+    hosts send requests, which a thread of the owner carries out.
 
     Ranks are ranks in the group. Offsets and numbers of elements are those of the
     window's dtype, in C order. An access that would reach beyond a rank's memory, or an
@@ -73,20 +73,20 @@ class Window(_C._Window):
     raises DistBackendError if the rank has ended or has closed the window, or the
     timeout has passed.
 
-    A put and a get move bytes, and are not atomic. Updates (`accumulate`,
-    `get_accumulate`, `fetch_and_op`, `compare_and_swap`) are atomic element by element
-    against all other updates of the window, also with another reduction. What one
-    thread does to one rank takes effect in the order of its calls, with `async_op` or
-    without. A rank can rely on seeing what others have written after a `fence`; within
-    the same `lock`; or once a writer that has called `flush` tells it so, by a message
-    for example.
+    `put` and `get` move bytes, and are not atomic. Updates (`accumulate`,
+    `get_accumulate`, `fetch_and_op`, `compare_and_swap`) are atomic, element by
+    element, with respect to all other updates of the window, even with other
+    reductions. Accesses of one thread to one rank take effect in the order of the
+    calls, with or without `async_op`. A rank sees what others have written after a
+    `fence`; within the same `lock`; or when a writer has called `flush` and then told
+    it so, by a message for example.
 
-    As a context manager, a window is closed at the end, which all ranks have to reach;
-    an exception closes it on this rank only.
+    A with statement closes the window at its end, which all ranks have to reach; an
+    exception closes it on this rank only.
 
     Args:
-        shape: The shape of this rank's memory, a number or a tuple; it is zeros at
-            first. Or an array, which is copied into it.
+        shape: The shape of this rank's memory, a number or a tuple, for zeros; or an
+            array to copy into it.
         dtype: The dtype, float64 by default, or that of the array.
         group: The group; None is the default group. Its backend has to be
             gloo, mpi or ucc.
@@ -153,7 +153,7 @@ class Window(_C._Window):
     def local(self) -> np.ndarray:
         """This rank's memory, as an array.
 
-        It stays readable after `close`, for as long as it exists.
+        The array can be read even after `close`.
         """
         memory: Any = self
         return np.ndarray(self.shape, self.dtype, buffer=memory)
@@ -169,13 +169,13 @@ class Window(_C._Window):
         out: Any = None,
         timeout: Timeout = None,
     ) -> Any:
-        """Updates elements of a rank's memory, and returns what they were before.
+        """Updates elements of a rank's memory, and returns their old values.
 
         Each element is read and written in one atomic step.
 
         Args:
-            array: The array to combine them with, as in `accumulate`; for "no_op" only
-                its shape counts.
+            array: The array to combine them with, as in `accumulate`; "no_op" uses its
+                shape only.
             rank: The rank whose memory it is.
             op: A reduction but AVG, "replace" or "no_op".
             offset: The first element.
@@ -206,17 +206,17 @@ class Window(_C._Window):
         *,
         timeout: Timeout = None,
     ) -> Any:
-        """Updates one element of a rank's memory, and returns what it was before.
+        """Updates one element of a rank's memory, and returns its old value.
 
         Args:
-            value: The number to combine it with; for "no_op" it does not matter.
+            value: The number to combine it with; "no_op" ignores it.
             rank: The rank whose memory it is.
             op: A reduction but AVG, "replace" or "no_op".
             offset: The element.
             timeout: How long to wait for other updates; None is the group's.
 
         Returns:
-            The element as it was, a NumPy scalar.
+            The old value, a NumPy scalar.
 
         Raises:
             ValueError: The value is not one of the window's dtype.
@@ -254,8 +254,7 @@ class Window(_C._Window):
             timeout: How long to wait for other updates; None is the group's.
 
         Returns:
-            The element as it was before, a NumPy scalar: it was replaced if that is
-            `compare`.
+            The old value, a NumPy scalar; if it is `compare`, the element was replaced.
 
         Raises:
             ValueError: A value is not one of the window's dtype.
@@ -277,10 +276,10 @@ class Window(_C._Window):
     ) -> WindowLock:
         """Takes the lock of a rank's memory, and waits for it if necessary.
 
-        The lock is granted in the order of the requests. It keeps out only ranks that
-        take it as well; accesses do not need it. A rank cannot take one twice. If a
-        rank is killed while it holds the lock, those who wait for it fail, and the lock
-        is not granted any more, because the memory may be half written.
+        The lock is granted in the order of the requests. It excludes only ranks that
+        take it as well; accesses do not need it. A rank cannot take a lock twice. If a
+        rank is killed while it holds the lock, the waiting ranks raise an error, and
+        the lock is never granted again, because the memory may be half written.
 
         Args:
             rank: The rank whose memory it is.
@@ -288,7 +287,7 @@ class Window(_C._Window):
             timeout: How long to wait; None is the group's timeout.
 
         Returns:
-            A context manager that gives the lock back; `unlock` does so, too.
+            A context manager that releases the lock at its end; `unlock` does so, too.
 
         Raises:
             ValueError: This rank holds the lock already.

@@ -32,8 +32,8 @@ class ReducerStatistics(NamedTuple):
         bucket_bytes: The size of each bucket.
         compute_seconds: The time of the backward pass, from `begin` (or the first
             `ready`) to the last `ready`.
-        communication_seconds: The time in which buckets were under way, waits for peers
-            included.
+        communication_seconds: The time in which buckets were reduced, including waits
+            for peers.
         waiting_seconds: The part of it that `finish` waited for.
         copying_seconds: The time of copying in `ready` and `finish`.
 
@@ -56,7 +56,7 @@ class ReducerStatistics(NamedTuple):
 
     @property
     def overlap(self) -> float:
-        """The share of the communication that was beside other work, from 0 to 1."""
+        """The fraction of the communication that overlapped other work."""
         if self.communication_seconds <= 0:
             return 0.0
         return max(0.0, 1 - self.waiting_seconds / self.communication_seconds)
@@ -66,13 +66,13 @@ class GradientReducer:
     """Averages gradients over the ranks of a group, in buckets, in the background.
 
     The constructor and `finish` are collective: all ranks call them, in the same order
-    among the operations of the group. A reducer is not for several threads at once.
+    among the operations of the group. Only one thread at a time may use a reducer.
 
-    A gradient has the shape and the dtype of its parameter, and is found in one of
-    three places:
+    A gradient has the shape and the dtype of its parameter, and is in one of three
+    places:
 
-    - in the array that `ready` is given;
-    - in `gradients`, if the constructor is given them;
+    - in the array that is passed to `ready`;
+    - in `gradients`, if it is passed to the constructor;
     - in the attribute `gradients` of the reducer, where nothing needs to be copied.
 
     Args:
@@ -85,13 +85,13 @@ class GradientReducer:
             the last parameter to the first.
         first_bucket_mb: The size of the first bucket in MiB.
         find_unused: If True, steps may leave gradients out, which then count as zero.
-            Arrays of those that no rank has stay as they are, and the attribute
-            `unused` names them.
+            The attribute `unused` names gradients that no rank has; their arrays are
+            not changed.
         average: If False, gradients are added up and not divided.
         broadcast: If True, the parameters are set to those of rank 0.
-        rebuild: If True, and the first step shows another order than expected, the
-            buckets are made anew in that of rank 0, once, unless a rank has asked for
-            the attribute `gradients`.
+        rebuild: If True, and gradients become ready in another order than expected in
+            the first step, the buckets are rebuilt once, in the order of rank 0, unless
+            a rank has used the attribute `gradients`.
 
     Raises:
         ValueError: The parameters or the arguments differ between the ranks; all ranks
@@ -191,7 +191,7 @@ class GradientReducer:
     @property
     def gradients(self) -> dict[Key, Any]:
         """The arrays in the buckets, by key; gradients written there need no copy.
-        Their memory does not change after the first use of this attribute.
+        After the first use of this attribute, buckets are not rebuilt.
         """
         self._is_fixed = True
         return {
@@ -209,8 +209,8 @@ class GradientReducer:
         """Leaves out the reduction of the steps within a with statement.
 
         There `ready` and `finish` return at once. The caller adds up the gradients in
-        the same arrays, and the next step outside reduces what is in them. All ranks do
-        this in the same steps.
+        the same arrays, and the next step outside reduces the sums. All ranks use it in
+        the same steps.
         """
         before, self._is_syncing = self._is_syncing, False
         try:
@@ -223,21 +223,21 @@ class GradientReducer:
         self._began_at = time.monotonic()
 
     def ready(self, key: Key, gradient: Any = None) -> None:
-        """Tells that a gradient has been computed.
+        """Marks a gradient as computed.
 
-        It must not be touched until `finish`. When it is the last one of its bucket,
-        and the buckets before it have gone, the bucket is sent.
+        It must not be used until `finish`. If it is the last one of its bucket, and the
+        reductions of the buckets before have begun, the reduction of the bucket begins.
 
         Args:
             key: The name or the index of the parameter.
-            gradient: The array, unless it is one of those given to the constructor, or
-                of the attribute `gradients`.
+            gradient: The array, unless it was passed to the constructor or is in the
+                attribute `gradients`.
 
         Raises:
             KeyError: There is no such parameter.
             TypeError: The gradient is not an array of the parameter's library.
             ValueError: The gradient has another shape or dtype.
-            RuntimeError: The gradient has been given already.
+            RuntimeError: The gradient was already marked in this step.
         """
         if not self._is_syncing:
             return
@@ -282,13 +282,11 @@ class GradientReducer:
     def finish(self) -> None:
         """Waits for all reductions, and puts each average where the gradient was.
 
-        Gradients that this rank has not computed, and others have, are in the attribute
-        `gradients`.
+        Gradients that only other ranks have computed are in the attribute `gradients`.
 
         Raises:
             RuntimeError: A gradient is missing on a rank, and `find_unused` is False.
-                All ranks raise it; the gradients cannot be used, and the next step
-                begins anew.
+                All ranks raise it. The gradients of this step cannot be used.
             DistBackendError: A peer failed or did not arrive in time.
         """
         if not self._is_syncing:

@@ -17,20 +17,18 @@ __all__ = ["DistributedSampler"]
 class DistributedSampler:
     """The indices of the samples of one rank, the same as those of torch's class.
 
-    The order is another one from 214 million samples on.
-
-    Sample i of the order of an epoch goes to rank i % `num_replicas`. All ranks get
-    equally many.
+    Sample i of the order of an epoch goes to rank i % `num_replicas`. All ranks get the
+    same number of samples. From 214 million samples on, the order differs from torch's.
 
     Args:
         dataset: An object that has a length.
         num_replicas: The number of ranks; None is the size of the default group.
         rank: The rank; None is that in the default group.
         shuffle: If True, the order is a different one in each epoch; see `set_epoch`.
-        seed: What the orders are made of, with the number of the epoch; the same on all
-            ranks.
-        drop_last: If True, samples at the end of the order are left out until all ranks
-            get equally many; otherwise some from its beginning are repeated.
+        seed: The seed of the orders, to which the number of the epoch is added; the
+            same on all ranks.
+        drop_last: If True, samples at the end of the order are left out to give all
+            ranks the same number; otherwise samples from its beginning are repeated.
 
     Raises:
         ValueError: There is no default group, or the rank is out of range.

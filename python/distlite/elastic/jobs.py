@@ -53,12 +53,12 @@ def _now() -> float:
 class Job:
     """A job that a worker has taken, made by `JobQueue.take`.
 
-    A with statement acknowledges it at its end; an exception gives it back.
+    A with statement acknowledges it at its end, or gives it back after an exception.
 
     Args:
         queue: The queue.
         number: Its number, from 1 in the order in which jobs were pushed.
-        token: What the table of the queue holds for this hold.
+        token: The value that marks this worker's hold in the queue's table.
         renewed: When its lease began.
 
     Example:
@@ -98,11 +98,11 @@ class Job:
         return not self._is_over and _now() < self._renewed + self._queue.lease
 
     def done(self) -> None:
-        """Acknowledges the job, which nobody gets again.
+        """Acknowledges the job; no worker gets it again.
 
         Raises:
-            DistStoreError: Another worker has got it since, because this one did not
-                renew its lease in time, or the store cannot be reached.
+            DistStoreError: Another worker has got the job, because this one did not
+                renew its lease in time; or the store cannot be reached.
         """
         self._end(is_free=False)
         self._queue._store.delete_key(f"job/{self.number}")
@@ -128,20 +128,20 @@ class Job:
 
 
 class JobQueue:
-    """A queue of jobs in a store, which are given out again when their worker dies.
+    """A queue of jobs in a store; if a worker dies, another one gets its job.
 
-    A worker takes a job and acknowledges it when it is done. If its process ends
-    before, or is stopped for longer than the lease, another worker gets the job; a
-    thread renews the leases while the process lives. So every job is done at least
-    once, and acknowledged once: make its effects such that they may happen twice, as
-    `store.set` of an answer does. A worker notices at once that another one on its
-    machine has ended, else after the lease, by its own clock. Several threads may use a
-    queue.
+    A worker takes a job and acknowledges it when it is done. If its process ends before
+    that, or is stopped for longer than the lease, another worker gets the job; a thread
+    renews the leases while the process lives. So every job is done at least once, and
+    acknowledged once: write jobs that do no harm the second time, such as a `store.set`
+    of an answer. A worker notices at once that another one on its machine has ended; on
+    other machines, it waits until the lease has run out by its own clock. Several
+    threads may use a queue.
 
     Args:
         store: A store with queues (not a `FileStore`), which outlives the workers.
         name: The name of the queue in the store.
-        lease: The time after which a job of a worker that is not heard of is given to
+        lease: The time without a sign of life after which a worker's job is given to
             another one, a `timedelta` or seconds.
 
     Raises:
@@ -179,7 +179,7 @@ class JobQueue:
         """Adds a job.
 
         Args:
-            data: What the worker gets; text becomes UTF-8.
+            data: The data for the worker; text becomes UTF-8.
 
         Returns:
             The number of the job, from 1.
@@ -197,11 +197,11 @@ class JobQueue:
             self._store.delete_key(f"job/{number}")
 
     def take(self, timeout: timedelta | float | None = None) -> Job:
-        """Waits for a job, which is this worker's then.
+        """Waits for a job, and takes it.
 
         Args:
             timeout: The time to wait, a `timedelta` or seconds; None is the store's
-                own, and a negative one never ends.
+                timeout, and negative waits forever.
 
         Raises:
             QueueEmptyError: No job became free in that time.
@@ -223,7 +223,7 @@ class JobQueue:
             pause = min(LOOK, self.lease / RENEWALS, left)
 
     def unfinished(self) -> int:
-        """Returns how many jobs are not acknowledged, waiting or with a worker.
+        """Returns the number of jobs that wait or are with a worker.
 
         Raises:
             DistStoreError: The store cannot be reached.

@@ -32,8 +32,8 @@ _OF_EPOCHS = ("arrivals", "called", "decided", "asked", "group")
 class Evicted(DistError):
     """The members have gone on without this process.
 
-    What it does in the group that it still has fails, and changes nothing for them. It
-    may join again, as a newcomer without state.
+    Its operations in the old group fail, and do not affect the members. It may join
+    again, as a newcomer without state.
 
     Example:
         >>> issubclass(dist.elastic.Evicted, dist.DistError)
@@ -44,8 +44,8 @@ class Evicted(DistError):
 class Finished(DistError):
     """The work of the world is done: a member has called `finish`.
 
-    Newcomers and spares get it from `next`. The with statement of a member ends by it
-    without an error.
+    `next` raises it for newcomers and spares. A member's with statement ends without an
+    error by it.
 
     Example:
         >>> dist.elastic.join(store, "short").finish()
@@ -146,7 +146,7 @@ class Ledger:
                 raise last_error or DistStoreError(self._timeout_text(turn))
 
     def _is_mine(self, found: Record) -> bool:
-        """Tells whether a record is a new one of this process; raises Evicted if it
+        """Returns whether a record is a new one of this process; raises Evicted if it
         has gone on without it."""
         is_newer = (found.epoch, found.identity) != (
             self.last.epoch,
@@ -194,7 +194,7 @@ class Ledger:
             ) from None
 
     def is_asked_for(self) -> bool:
-        """Tells whether newcomers wait for the members of the present epoch."""
+        """Returns whether newcomers wait for the members of the present epoch."""
         return self.store.check([f"asked/{self.last.epoch}"])
 
     def finish(self) -> None:

@@ -58,11 +58,11 @@ class View:
         members: The names of the members, in the order of the group.
         ranks: The ranks of the members, in the order of the group.
         joined: The members that are new in this epoch.
-        lost: Those of the last epoch that are not members any more.
-        left: Those that have left by `leave`.
+        lost: The members of the last epoch that are not members any more.
+        left: The members that have called `leave`.
         behind: The ranks in the group of members that do not have the state.
-        sources: The ranks in the group of those that have it.
-        done: The last step that was committed, or None.
+        sources: The ranks in the group of members that have the state.
+        done: The last committed step, or None.
         group: The process group of this epoch.
 
     Example:
@@ -99,28 +99,30 @@ def join(
     settle: float = 1.0,
     timeout: timedelta | float | None = None,
 ) -> Member:
-    """Makes this process one that wants to be a member of a world.
+    """Prepares this process to become a member of a world.
 
-    Nothing is agreed yet: `next` returns when this process is a member. All processes
-    pass the same arguments, except for `spare` and `timeout`.
+    It becomes a member when `next` returns. All processes pass the same arguments,
+    except for `spare` and `timeout`.
 
     Args:
-        store: A store that all processes share, and that outlives them; None is that
-            of the launcher, at MASTER_ADDR and MASTER_PORT, which then also gives the
-            sizes and the spares that are not passed.
+        store: A store that all processes share, and that outlives them. None is the
+            launcher's store, at MASTER_ADDR and MASTER_PORT; then the launcher also
+            provides the sizes, and whether this process is a spare, unless they are
+            passed.
         name: The name of the world in the store.
         min_size: With fewer members the world waits for more (None: 1).
-        max_size: Further processes wait, and take the places of members that are lost.
-        spare: Whether this process only takes the place of a member that is lost.
-        ranks: "compact": the members that stay are numbered anew, in the old order;
+        max_size: The largest number of members. Further processes wait, and take the
+            places of lost members.
+        spare: Whether this process only takes the place of a lost member.
+        ranks: "compact": the remaining members are numbered anew, in the old order;
             "stable": they keep their ranks, and newcomers take the free ones.
-        quorum: What is needed to go on after the store was replaced: "majority" of the
-            last epoch, or "any" members of it.
-        settle: The seconds that members wait for others that do not come and of which
-            they do not know that their process has ended. It should be longer than a
-            member may take to its next call.
+        quorum: The members of the last epoch that are needed to continue after the
+            store was replaced: a "majority", or "any".
+        settle: The seconds that members wait for members that do not call `next` and
+            whose processes, as far as is known, have not ended. Choose more than the
+            time between two calls of a member.
         timeout: The time that each call and each operation of a group may take, a
-            `timedelta` or seconds; None is 30 minutes, and a negative one never ends.
+            `timedelta` or seconds; None is 30 minutes, and negative is no limit.
 
     Returns:
         The `Member`, whose with statement leaves the world at its end.
@@ -186,13 +188,13 @@ def _launchers_sizes() -> tuple[int | None, int | None, bool]:
 class Member:
     """This process in a world, made by `distlite.elastic.join`.
 
-    It serves one thread at a time. As a context manager it leaves the world at its end;
+    Only one thread at a time may use it. A with statement leaves the world at its end;
     an exception ends the epoch, so that the others do not wait for this process.
 
     Args:
         store: The store.
         name: The name of the world in the store.
-        rules: What `join` was told of sizes, ranks and waiting.
+        rules: The arguments of `join` about sizes, ranks and waiting.
         is_spare: Whether this process only takes the place of a lost member.
         limit: The time that each call may take.
 
@@ -229,28 +231,28 @@ class Member:
 
     @property
     def done(self) -> int | None:
-        """The last step that was committed, None if there was none.
+        """The last committed step, or None.
 
-        For a member that is behind it is the step of the state that `restore`
-        brings."""
+        For a member that is behind, it is the step of the state that `restore` gets.
+        """
         return self._done
 
     @property
     def view(self) -> View | None:
-        """The view of the epoch that is on, or None if there is none."""
+        """The view of the present epoch, or None."""
         return self._view
 
     def next(
         self, timeout: timedelta | float | None = None, *, anew: bool = False
     ) -> View:
-        """Returns the epoch that is on, or joins the next one.
+        """Returns the present epoch, or joins the next one.
 
-        The next one begins after an error in a step, or because newcomers wait, which
-        the end of a step tells all members.
+        The next one begins after an error in a step, or if newcomers wait, which all
+        members learn at the end of a step.
 
         Args:
             timeout: The time to wait, a `timedelta` or seconds; None is that of `join`.
-            anew: Whether to end the epoch that is on: after an error of an operation
+            anew: Whether to end the present epoch, after an error of an operation
                 outside of a step.
 
         Returns:
@@ -259,8 +261,8 @@ class Member:
         Raises:
             Evicted: The others have gone on without this process.
             Finished: The work is done, and this process was not a member.
-            DistStoreError: Not enough members have come; it names them, nobody is
-                evicted, and the call may be repeated.
+            DistStoreError: Not enough members have called it. The error names them, no
+                member is evicted, and the call may be repeated.
             DistNetworkError: The store cannot be reached.
 
         Example:
@@ -288,19 +290,19 @@ class Member:
 
     @contextmanager
     def step(self, number: int) -> Iterator[View]:
-        """Executes a step: its body is committed by all members, or raises on all.
+        """Executes a step, which either all members commit or none.
 
-        A success costs one small all_reduce. After an error there, the statement first
-        joins the next epoch, which knows whether one of its members has seen the
-        success: then this member commits, too. State should be changed after the
-        statement, or so that it can be undone.
+        A success costs one small all_reduce. If that fails, the statement first joins
+        the next epoch; if one of the members there has seen the success, this member
+        commits the step, too. Change state after the statement, or so that you can undo
+        the change.
 
         Args:
             number: The number of the step, larger than that of the last committed one,
                 and the same for all members.
 
         Returns:
-            A context manager, which gives the view.
+            A context manager whose value is the view.
 
         Raises:
             ValueError: The step has been committed before.
@@ -338,16 +340,17 @@ class Member:
         load: Callable[[dict[str, Any]], object],
         dump: Callable[[], dict[str, Any]],
     ) -> bool:
-        """Brings the state to the members that do not have it.
+        """Sends the state to the members that do not have it.
 
-        All members of the epoch call it; where nobody is behind it returns at once.
+        All members of the epoch call it; if no member is behind, it returns at once.
         Every member that has the state sends an equal part of each array.
 
         Args:
             view: The epoch.
-            load: Takes the state on a member that is behind.
-            dump: Returns the state, a dict of NumPy arrays and other objects by name,
-                on a member that has it. It must be the same on all of these.
+            load: The function that takes the state, called on members that are behind.
+            dump: The function that returns the state, a dict of NumPy arrays and other
+                objects by name, called on members that have it. They must all return
+                the same.
 
         Returns:
             Whether `load` was called.
@@ -381,10 +384,10 @@ class Member:
         return is_behind
 
     def replace_store(self, store: Store) -> None:
-        """Goes on with another store, after the first was lost for good.
+        """Continues with another store, after the first one was lost for good.
 
-        All members do so, before `next`; of the last epoch a majority has to come
-        there, unless `join` was told that any will do.
+        All members call it, before `next`. A majority of the last epoch's members is
+        needed there, unless `join` got `quorum="any"`.
 
         Args:
             store: The store.
@@ -418,12 +421,12 @@ class Member:
         self._close("left the world")
 
     def finish(self) -> None:
-        """Says that the work of the world is done, and leaves it.
+        """Ends the work of the world, and leaves it.
 
-        Nobody joins any more: `next` raises `Finished` for processes that wait as
-        newcomers or spares, and ends their with statement. Members that have not seen
-        the end of the last step learn of it as before. All members may call it. A
-        second call does nothing.
+        No process joins any more: `next` raises `Finished` for newcomers and spares
+        that wait, and ends their with statement. Members that have not seen the end of
+        the last step still learn of it. All members may call it. A second call does
+        nothing.
 
         Raises:
             DistNetworkError: The store cannot be reached.
@@ -560,7 +563,7 @@ class Member:
             self._end("newcomers wait for the next epoch")
 
     def _look(self, view: View) -> bool:
-        """Tells whether newcomers wait; the first member asks the store, now and
+        """Returns whether newcomers wait; the first member asks the store, now and
         then."""
         now = time.monotonic()
         if view.group.rank() != 0 or now < self._looks_at:

@@ -37,13 +37,12 @@ GRACE = 1.0
 
 
 class Agreement(NamedTuple):
-    """What the members of a group have agreed on, by `distlite.agree`.
-
-    It is true if `result` is.
+    """The result of `distlite.agree`; its truth value is `result`.
 
     Args:
         result: Whether the flags of all members that took part were true.
-        dead: The ranks in the group that took no part, as their processes have ended.
+        dead: The ranks in the group that took no part because their processes had
+            ended.
 
     Example:
         >>> result, dead = dist.agree(True)
@@ -63,15 +62,15 @@ def agree(
     group: ProcessGroup | None = None,
     timeout: timedelta | float | None = None,
 ) -> Agreement:
-    """Returns the same answer on all members that live: whether all flags are true.
+    """Returns whether the flags of all living members are true.
 
-    All members call it, equally often. It uses the group's store alone, so it works in
-    a group that is broken or aborted, and needs a store that outlives the ranks. Ranks
-    that end meanwhile are not waited for: either all survivors get an answer that
-    counts the flag of such a rank, or all get one that has it in `dead`.
+    All of them get the same answer. All members call it, equally often. It uses only
+    the group's store, so it works in a broken or aborted group, if the store outlives
+    the ranks. If a rank ends during the call, either the answer of all survivors
+    includes its flag, or that of all has the rank in `dead`.
 
     Args:
-        flag: What this rank says.
+        flag: The flag of this rank.
         group: The group; None is the default group.
         timeout: The time that the call may take, a `timedelta` or seconds; None is the
             group's timeout, and a negative one never ends.

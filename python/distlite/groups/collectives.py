@@ -38,7 +38,7 @@ all_gather_into_tensor = all_gather_single
 def all_gather_arrays(
     tensor: np.ndarray, group: ProcessGroup | None = None
 ) -> list[np.ndarray]:
-    """Collects arrays whose shapes and dtypes the other ranks do not know.
+    """Collects arrays of all ranks, which may differ in shape and dtype.
 
     It takes two collectives: of the shapes and dtypes, and of the data.
 
@@ -115,8 +115,8 @@ def gather_single(
         TypeError: `input_tensor` or `output_tensor` is not an array.
         ValueError: `output_tensor` is missing on the destination or given elsewhere, is
             not contiguous, or cannot be divided into equal blocks.
-        DistBackendError: A peer failed or did not arrive within the group's timeout, or
-            the ranks called different operations.
+        DistBackendError: A peer failed or did not call it within the group's timeout,
+            or the ranks called different operations.
 
     Example:
         >>> together = np.zeros(2) if rank == 0 else None
@@ -162,7 +162,7 @@ def all_reduce_coalesced(
 ) -> Future | None:
     """Combines each array of a list with those of all ranks, as `all_reduce` does.
 
-    Small arrays travel together.
+    Small arrays are sent together.
 
     Args:
         tensors: The arrays, of the same sizes and dtypes on every rank.

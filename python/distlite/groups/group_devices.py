@@ -65,10 +65,10 @@ class ErrorType(IntEnum):
 
 
 def get_error(self: ProcessGroup) -> ErrorType:
-    """Tells whether an earlier failure has broken the group, without calling a peer.
+    """Returns the kind of failure that has broken the group, without asking a peer.
 
-    The next operation raises the error itself. A group that was aborted or left has
-    COMM_ERROR.
+    The next operation raises the error itself. For a group that was aborted or left, it
+    is COMM_ERROR.
     """
     return ErrorType(self._error_kind())
 
@@ -85,8 +85,7 @@ def __init_subclass__(cls: type[ProcessGroup]) -> None:
 
 
 def options(self: ProcessGroup) -> GlooOptions | NCCLOptions:
-    """A copy of the group's options as a backend; NotImplementedError for backends that
-    have none."""
+    """A copy of the backend's options; NotImplementedError if the backend has none."""
     told: GlooOptions | NCCLOptions
     if _C._device_name(self) == "nccl":
         from .nccl import options_of
@@ -112,9 +111,9 @@ def _device_types(self: ProcessGroup) -> list[str]:
 
 
 def bound_device_id(self: ProcessGroup) -> str | None:
-    """The `device_id` that the group was made with, "cuda:0"; None without one.
+    """The `device_id` that the group was made with, such as "cuda:0", or None.
 
-    It may be assigned: the operations on arrays go where the arrays are.
+    Assigning it has no effect on operations, which run on the device of their arrays.
     """
     info = world.groups.get(self)
     return None if info is None else info.bound_device
@@ -152,9 +151,9 @@ def split_group(
     group_desc: str | None = None,
     device_types: Any = None,
 ) -> ProcessGroup | None:
-    """Makes a group of some ranks of this one, which alone call it; None elsewhere.
+    """Makes a group of some ranks of this one; only these ranks call it.
 
-    The members give the same ranks of this group and the same name, if any.
+    The members pass the same ranks of this group and the same name, if any.
     `distlite.split_group` makes several groups at once, also for arrays on devices.
     """
     from .regroup import split_off
@@ -170,11 +169,10 @@ def merge_remote_group(
     group_name: str | None = None,
     group_desc: str | None = None,
 ) -> ProcessGroup:
-    """Makes one group of this and others, whose ranks meet at a store.
+    """Makes one group of this and other groups, whose ranks meet at a store.
 
-    All ranks of all the groups call it, with one store and name. `size` is the number
-    of them all; the ranks of each group are consecutive, in the order of the
-    groups.
+    All ranks of all these groups call it, with one store and name. `size` is the number
+    of all ranks; the ranks of each group are consecutive, in the order of the groups.
     """
     from .regroup import merge
 
@@ -189,15 +187,14 @@ def supports_reconfigure(self: ProcessGroup) -> bool:
 
 
 def get_reconfigure_handle(self: ProcessGroup) -> str:
-    """Names this process for the next `reconfigure`, after which it has another
-    name."""
+    """Returns the name of this process for the next `reconfigure`, which changes it."""
     from .reconfigure import handle_of
 
     return handle_of(self)
 
 
 def reconfigure(self: ProcessGroup, opts: ReconfigureOptions) -> Work:
-    """Makes the group one of the processes with the handles in `opts`.
+    """Gives the group other members: the processes with the handles in `opts`.
 
     It is the function `distlite.distributed_c10d._reconfigure`, with its arguments as
     an object.

@@ -60,27 +60,27 @@ def init_process_group(
     """Joins this process to a job, and makes the default group.
 
     Returns when all processes of the job have called it. They find each other through a
-    store, or through a URL that leads to one: `env://` (the default) takes RANK,
-    WORLD_SIZE, MASTER_ADDR and MASTER_PORT from the environment, as `distlite run`,
-    torchrun, `srun` and `mpirun` set them; `tcp://host:port` and `file:///path` need
-    `rank` and `world_size`.
+    store, or through a URL that leads to one. `env://` (the default) takes RANK,
+    WORLD_SIZE, MASTER_ADDR and MASTER_PORT from the environment, where `distlite run`
+    and torchrun set them, or what it needs from `srun` and `mpirun`; `tcp://host:port`
+    and `file:///path` need `rank` and `world_size`.
 
     Args:
-        backend: What moves the data: "gloo" (or "cpu"), "nccl", "mpi", "ucc", or one
-            for each device, as in "cpu:gloo,cuda:nccl". None is the CPU's backend.
-        init_method: The URL; not together with `store`. With backend "mpi" it may be
-            left out where MPI's launcher has started the processes.
+        backend: The backend that moves the data: "gloo" (or "cpu"), "nccl", "mpi",
+            "ucc", or one for each device, as in "cpu:gloo,cuda:nccl". None is "gloo".
+        init_method: The URL; not together with `store`. It is not needed with backend
+            "mpi" under MPI's launcher.
         timeout: The time that this call and, by default, each operation may take: a
-            `timedelta` or seconds; None is 30 minutes, and a negative one never ends.
+            `timedelta` or seconds; None is 30 minutes, and negative is no limit.
         world_size: The number of processes of the job.
         rank: The rank of this process, from 0 to `world_size` - 1.
         store: A store that all processes share; `rank` and `world_size` are needed with
             it.
-        group_name: Accepted as torch does, and ignored.
+        group_name: Ignored; part of torch's signature.
         pg_options: Options of the backend NCCL, `ProcessGroupNCCL.Options`.
         device_id: The CUDA device of this process: its communicator is made at once.
-        enable_reconfigure: Whether the members may change. Then the call waits for
-            nobody, and operations fail before the first
+        enable_reconfigure: Whether the members may change. Then the call does not wait
+            for other processes, and operations fail before the first
             `distlite.distributed_c10d._reconfigure`.
 
     Raises:
@@ -153,9 +153,9 @@ def init_process_group(
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
     """Leaves a group, or all groups; the other ranks need not call it.
 
-    Where this rank went ahead of others (as the root of a small broadcast does), its
-    calls are compared with theirs, for half a second at most. A difference is raised
-    after the group has been left.
+    If this rank is ahead of others (as the root of a small broadcast may be), its calls
+    are compared with theirs, for half a second at most. If they differ, it raises an
+    error after it has left the group.
 
     Args:
         group: The group; None is the default group, and with it all others.
@@ -206,16 +206,16 @@ def process_group(
     """Joins this process to a job for the length of a with statement.
 
     The statement begins with `init_process_group` and ends with
-    `destroy_process_group`, for all groups that have been made meanwhile. When an
-    exception leaves it, the groups are aborted, so that the other ranks do not wait for
-    this one and their errors quote the exception, which goes on as it is. `SystemExit`
-    without an error status ends the statement as usual.
+    `destroy_process_group`, for all groups that have been made meanwhile. If an
+    exception leaves it, the groups are aborted: the other ranks do not wait for this
+    one, and their errors quote the exception. `SystemExit` without an error status ends
+    the statement as usual.
 
     Args:
         backend: The backend, as for `init_process_group`.
         init_method: The URL by which the processes meet; not together with `store`.
         timeout: The time that joining and each operation may take: a `timedelta` or
-            seconds; None is 30 minutes, and a negative one never ends.
+            seconds; None is 30 minutes, and negative is no limit.
         world_size: The number of processes of the job.
         rank: The rank of this process, from 0 to `world_size` - 1.
         store: A store that all processes share; `rank` and `world_size` are needed with
@@ -224,7 +224,7 @@ def process_group(
         device_id: The CUDA device of this process.
 
     Returns:
-        A context manager, which also decorates functions. It gives the default group.
+        A context manager, also usable as a decorator. Its value is the default group.
 
     Raises:
         ValueError: There is a default group already, or an argument or a variable of

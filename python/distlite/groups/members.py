@@ -59,7 +59,7 @@ def place_of_host() -> str:
 
 
 def is_known_dead(member: str, own: str) -> bool:
-    """Tells whether a process has ended, of which this one would know."""
+    """Returns whether a process has ended, of which this one would know."""
     _, _, place, nonce = member.split(":")
     is_near = place != "-" and place == own.split(":")[2]
     return is_near and not Presence.shows(nonce, if_full=True)
@@ -81,7 +81,7 @@ def make_of_members(
         members: Their names, in the order of the ranks, the same list on all of them.
         keys: Keys of the store, perhaps over a connection of its own.
         until: The time.monotonic() at which the members must have come.
-        has_ended: Tells whether a member that has not come is known to have ended.
+        has_ended: Returns whether a member that has not come is known to have ended.
 
     Raises:
         DistBackendError: A member has not come, or has given up.

@@ -175,8 +175,8 @@ def default_timeout() -> timedelta:
 def cuda_stream(stream: int | Any) -> Iterator[None]:
     """Orders the arrays of this thread by a CUDA stream, within a with statement.
 
-    It is meant for libraries that have no current stream; where a library has one, this
-    one takes its place. An argument `stream` of a call goes first.
+    Use it for libraries that have no current stream; if a library has one, this stream
+    replaces it. An argument `stream` of a call takes precedence.
 
     Args:
         stream: A cudaStream_t as a number, or an object that has it as `ptr`,

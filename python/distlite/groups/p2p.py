@@ -15,7 +15,7 @@ __all__ = ["Message", "P2POp", "batch_isend_irecv", "iprobe", "probe", "sendrecv
 
 
 class Message:
-    """A message that waits for its receive, as `probe` and `iprobe` describe it.
+    """A message that has not been received, as `probe` and `iprobe` describe it.
 
     Args:
         source: The global rank of the sender.
@@ -50,11 +50,12 @@ class Message:
         return self.nbytes // int(self._numpy_dtype().itemsize)
 
     def empty(self) -> Any:
-        """A new NumPy array of one dimension to receive the message in.
+        """A new one-dimensional NumPy array to receive the message into.
 
         Raises:
-            ValueError: NumPy does not know the dtype by its name: it is one of records,
-                or of a package that is not imported. Make the array from `nbytes`.
+            ValueError: NumPy does not know the dtype by its name, because it has fields
+                or belongs to a package that is not imported. Make the array from
+                `nbytes`.
         """
         import numpy as np
 
@@ -92,8 +93,8 @@ def probe(
     Args:
         src: The global rank of the sender; without it and `group_src`, any rank.
         group: The group; None is the default group.
-        tag: The tag of the message; None stands for any. Objects, which have tags of
-            their own, are not found.
+        tag: The tag of the message; None stands for any. Objects are not found, because
+            they have tags of their own.
         group_src: The rank of the sender in `group`, instead of `src`.
 
     Returns:
@@ -133,7 +134,7 @@ def iprobe(
         group_src: The rank of the sender in `group`, instead of `src`.
 
     Returns:
-        A `Message`, or None if none has arrived.
+        A `Message`, or None if no message has arrived.
 
     Raises:
         ValueError: The sender is this rank itself or is not a member of the group, or
@@ -163,17 +164,17 @@ def sendrecv(
 ) -> int:
     """Sends one array and receives another at once.
 
-    A ring of such calls does not block, as a ring of `send` followed by `recv` may.
-    Either half may be met by a `send`, a `recv` or another `sendrecv`.
+    A ring of such calls does not deadlock, as a ring of `send` followed by `recv` may.
+    Each half matches a `send`, a `recv` or another `sendrecv`.
 
     Args:
-        output: The array to fill. A message may be shorter, and then fills its front.
+        output: The array to fill. A shorter message fills its beginning.
         input: The array to send. It shares no memory with `output`.
         dst: The global rank that `input` goes to.
         src: The global rank to receive from; if neither this nor `group_src` is given,
             the message may come from any rank.
         group: The group; None is the default group.
-        tag: The number of both messages.
+        tag: The tag of both messages.
         group_dst: The rank in `group` that `input` goes to, instead of `dst`.
         group_src: The rank in `group` to receive from, instead of `src`.
 
@@ -185,7 +186,7 @@ def sendrecv(
         TypeError: `output` or `input` is not an array.
         ValueError: A peer is this rank itself or is not a member of the group, `output`
             cannot be written to, or the arrays share memory.
-        DistBackendError: A peer failed, did not come within the group's timeout, or
+        DistBackendError: A peer failed, did not call it within the group's timeout, or
             sent an array of another dtype or one that is too large.
 
     Example:
@@ -278,13 +279,13 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
         p2p_op_list: The operations, all in one group.
 
     Returns:
-        A list of `Work`, one for each operation; for arrays on CUDA devices one for
-        all.
+        A list of `Work`, one for each operation, or a single one for arrays on CUDA
+        devices.
 
     Raises:
         TypeError: The array of an operation is not one.
-        ValueError: An element is not a `P2POp`, the groups differ, or an operation is
-            refused, as `isend` or `irecv` would. Then none has begun.
+        ValueError: An element is not a `P2POp`, the groups differ, or `isend` or
+            `irecv` would refuse an operation. Then none has begun.
         IndexError: The list is empty.
 
     Example:

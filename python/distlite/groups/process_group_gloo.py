@@ -32,10 +32,10 @@ class GlooOptions:
 
 
 class ProcessGroupGloo(ProcessGroup):
-    """A group with the CPU's backend that is made by hand.
+    """A group with the CPU backend, made directly from a store.
 
-    Every rank constructs it with the same store, and returns when all have. Arrays on
-    CUDA devices are copied to the CPU's memory and back.
+    Every rank constructs it with the same store; the constructor returns when all ranks
+    have called it. Arrays on CUDA devices are copied to the CPU's memory and back.
 
     Args:
         store: A store that the ranks share.
@@ -46,7 +46,7 @@ class ProcessGroupGloo(ProcessGroup):
         options: `ProcessGroupGloo._Options()`, whose `_timeout` is used.
 
     Raises:
-        DistStoreError: The other ranks did not come within the timeout.
+        DistStoreError: The other ranks did not call it within the timeout.
 
     Example:
         >>> group = dist.ProcessGroupGloo(store, rank, 2, timeout=20)

@@ -77,7 +77,8 @@ class _Membership:
         former.close()
 
     def has_ended(self, group: ProcessGroup, member: str) -> bool:
-        """Tells whether a process is known to have ended, by the present group if it is
+        """Returns whether a process is known to have ended, by the present group if it
+        is
         in that: one that has left a group looks as if it had ended."""
         if is_known_dead(member, self.id.text):
             return True
@@ -281,7 +282,7 @@ def _group(group: ProcessGroup | None) -> ProcessGroup:
 
 
 def _supports_reconfigure(group: ProcessGroup | None = None) -> bool:
-    """Tells whether a group can be reconfigured.
+    """Returns whether a group can be reconfigured.
 
     Args:
         group: The group; None is the default group.
@@ -331,7 +332,7 @@ def _reconfigure(
         group: The group; None is the default group.
         timeout: The time that it may take, a `timedelta` or seconds; None is the
             group's timeout.
-        hints: Accepted as torch does, and ignored.
+        hints: Ignored; part of torch's signature.
 
     Returns:
         A Work that has ended.

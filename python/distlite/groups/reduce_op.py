@@ -77,17 +77,18 @@ class ReduceOp(metaclass=_ReduceOpMeta):
     multiplies by a factor before it adds up: `ReduceOp.PREMUL_SUM(0.5)`. Collectives
     take a member, or an object of this class, which is equal to its member.
 
-    MINLOC and MAXLOC pick pairs of a value and an index: the pair of the smallest or
-    largest value, and of equal values that of the lowest index. The array has a dtype
-    with two fields, first the value, then the index, or the shape `(..., 2)`. NaN
-    counts as smaller and as larger than every number, as in `np.argmin` and
+    MINLOC and MAXLOC pick, from pairs of a value and an index, the pair with the
+    smallest or largest value; of equal values, the one with the lowest index. The array
+    has a dtype with two fields, first the value, then the index, or the shape `(...,
+    2)`. NaN counts as smaller and as larger than every number, as in `np.argmin` and
     `np.argmax`.
 
-    Instead of a member, a function may be given: one of NumPy with two arguments and
-    one result, such as `np.logaddexp`, or what `np.frompyfunc(f, 2, 1)` makes of a
-    Python function, or a C function by `ReduceOp.from_c`. It has to be associative, and
-    the elements are combined in the order of the ranks. If it raises an exception on
-    any rank, all ranks get an error, and keep their arrays as they were.
+    A function may be passed instead of a member: a NumPy function with two arguments
+    and one result, such as `np.logaddexp`, a Python function converted by
+    `np.frompyfunc(f, 2, 1)`, or a C function by `ReduceOp.from_c`. It has to be
+    associative, and the elements are combined in the order of the ranks. If it raises
+    an exception on any rank, all ranks raise an error, and their arrays are not
+    changed.
 
     Functions, MINLOC and MAXLOC are for arrays in the CPU's memory.
 
@@ -159,20 +160,19 @@ class ReduceOp(metaclass=_ReduceOpMeta):
 
             void function(const void *in, void *inout, size_t count, void *context);
 
-        It sets `inout[i] = in[i] op inout[i]` for `count` elements, of which `in` comes
-        from lower ranks. It is called without the GIL, on any thread, and must not
-        fail.
+        It sets `inout[i] = in[i] op inout[i]` for `count` elements; `in` comes from
+        lower ranks. It is called without the GIL, on any thread, and must not fail.
 
         Args:
             function: The address as a number, or an object that has one: a function of
                 ctypes or cffi, a PyCapsule, or what numba's `cfunc` makes.
-            name: What the ranks compare, and errors say; by default that of the
-                function.
-            context: What the function gets as its last argument: an address, a ctypes
-                object, or None.
+            name: The name that the ranks compare and errors show; by default that of
+                the function.
+            context: The last argument of the function: an address, a ctypes object, or
+                None.
 
         Returns:
-            The reduction, which keeps function and context.
+            The reduction, which keeps references to function and context.
 
         Raises:
             TypeError: An object has no address.
@@ -295,7 +295,7 @@ def has_kernel(op: Any) -> bool:
 
 
 def supports_complex(reduceOp: Any) -> bool:
-    """Tells whether a reduction can combine arrays of complex numbers.
+    """Returns whether a reduction can combine arrays of complex numbers.
 
     Args:
         reduceOp: The reduction.

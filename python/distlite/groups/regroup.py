@@ -85,9 +85,9 @@ def split(
     All ranks of the group call it. Those with the same color become a group.
 
     Args:
-        color: Which group this rank will be in, any number; None if in none.
-        key: The order of the ranks in the new group: ranks with a lower key come first,
-            and of those with the same key the one with the lower rank.
+        color: A number that chooses this rank's group; None for no group.
+        key: The order of the ranks in the new group: ranks with lower keys come first,
+            and ranks with the same key in their old order.
         group: The group to divide; None is the default group.
         timeout: The time that each operation of the new groups may take, a `timedelta`
             or seconds; None is 30 minutes.
@@ -99,7 +99,7 @@ def split(
     Raises:
         TypeError: `color` or `key` is not an integer.
         ValueError: One of them has more than 64 bits, or the group is not known.
-        DistBackendError: A rank failed, or did not come within the group's timeout.
+        DistBackendError: A rank failed, or did not call it within the group's timeout.
 
     Example:
         >>> backwards = dist.split(color=7, key=-rank)
@@ -255,16 +255,16 @@ def shrink_group(
 ) -> ProcessGroup:
     """Makes a group of the survivors of a group, some of whose ranks may have died.
 
-    All survivors call it, with the same list, and it returns when all have. The old
-    group is destroyed. The ranks are numbered anew, in the old order. If it was the
-    default group, the survivors are the new default group, and all other groups are
-    destroyed.
+    All survivors call it, with the same list, and it returns when all have called it.
+    The old group is destroyed. The ranks are numbered anew, in the old order. If it was
+    the default group, the survivors form the new default group, and all other groups
+    are destroyed.
 
     Args:
-        ranks_to_exclude: The ranks in the group that are left out; they do not call it.
+        ranks_to_exclude: The ranks in the group to leave out; they do not call it.
         group: The group; None is the default group.
-        shrink_flags: `distlite.distributed_c10d.SHRINK_ABORT` first aborts what this
-            process still does in the old group; `SHRINK_DEFAULT` does not.
+        shrink_flags: `distlite.distributed_c10d.SHRINK_ABORT` first aborts the
+            operations of this process in the old group; `SHRINK_DEFAULT` does not.
         pg_options: Options of the backend NCCL, `ProcessGroupNCCL.Options`.
 
     Returns:
@@ -273,7 +273,7 @@ def shrink_group(
     Raises:
         ValueError: A rank is out of range, or this rank is among those left out.
         DistBackendError: The survivors left out different ranks, or one of them did not
-            come within the timeout.
+            call it within the timeout.
 
     Example:
         >>> pair = dist.new_group([0, 1])

@@ -34,9 +34,10 @@ __all__ = ["StatelessGroup", "stateless_group"]
 class StatelessGroup(ProcessGroup):
     """A group of `stateless_group`: one that is not part of a job.
 
-    It is a `ProcessGroup`, which all functions take as `group=`; ranks are those in the
-    group. A with statement leaves it at its end, as `shutdown` does, and after an
-    exception aborts it, so that the errors of the other ranks quote the exception.
+    It is a `ProcessGroup`, which all functions take as `group=`; ranks are ranks in the
+    group. A with statement leaves the group at its end, as `shutdown` does. After an
+    exception it aborts the group, so that the errors of the other ranks quote the
+    exception.
 
     Example:
         >>> with dist.stateless_group(address, rank, 2) as group:
@@ -103,24 +104,24 @@ def stateless_group(
     timeout: timedelta | float | None = None,
     backend: str | None = None,
 ) -> StatelessGroup:
-    """Makes a group of processes or threads that have nothing but an address in common.
+    """Makes a group of processes or threads that share only an address.
 
-    It needs no launcher, no default group and no variable of the environment, and
-    changes none of them, so that a library can have groups inside of any program. Any
-    number of groups may have the same address, one after the other, or at the same time
-    with different names.
+    It needs no launcher, no default group and no environment variables, and changes
+    none of them, so a library can use it inside of any program. Any number of groups
+    may use the same address, one after the other, or at the same time with different
+    names.
 
-    Rank 0, which has to be on the host of the address, runs the server of the store if
-    nobody serves there yet. The server ends when this process has left the last of its
-    groups of the address. Groups that have been made do not need it any more.
+    Rank 0, which has to be on the host of the address, runs the store's server if no
+    other process serves there. The server ends when this process has left the last of
+    its groups of the address. Existing groups do not need it.
 
     Args:
         address: The host and the port at which the ranks meet, as in "10.0.0.1:29500".
         rank: The rank of the caller, from 0 to `size` - 1.
         size: The number of ranks.
-        name: Tells groups apart that are made at the same address at the same time.
+        name: Distinguishes groups that are made at the same address at the same time.
         timeout: The time that this call and, by default, each operation may take: a
-            `timedelta` or seconds; None is 30 minutes, and a negative one never ends.
+            `timedelta` or seconds; None is 30 minutes, and negative is no limit.
         backend: The backend, as for `init_process_group`.
 
     Returns:
@@ -129,8 +130,9 @@ def stateless_group(
     Raises:
         ValueError: The address, the rank or the size is wrong.
         DistNetworkError: The address cannot be reached, and rank 0 cannot serve there.
-        DistStoreError: Not all ranks have come within the timeout; it names them.
-        DistBackendError: The ranks cannot be connected, or differ in the size.
+        DistStoreError: Not all ranks joined within the timeout; it names the missing
+            ones.
+        DistBackendError: The ranks cannot be connected, or passed different sizes.
 
     Example:
         >>> group = dist.stateless_group(address, rank, 2, timeout=20)

@@ -59,8 +59,8 @@ def new_group(
 ) -> ProcessGroup | None:
     """Makes a group of some processes.
 
-    All processes of the default group call it, members or not, and make their groups in
-    the same order. With `use_local_synchronization` only the members call it.
+    All processes of the default group call it, members or not, and make groups in the
+    same order. With `use_local_synchronization` only the members call it.
 
     Args:
         ranks: The global ranks of the members; None is all processes.
@@ -190,8 +190,8 @@ def new_subgroups(
     All processes of the group call it.
 
     Args:
-        group_size: The number of ranks in each new group, which divides that of
-            `group`. torch's default, the number of accelerators, does not exist here.
+        group_size: The number of ranks in each new group, a divisor of the size of
+            `group`. It has no default, unlike torch's.
         group: The group; None is the default group.
         timeout: The time that each operation may take, as in `new_group`.
         backend: The backend, as in `new_group`.

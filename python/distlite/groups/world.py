@@ -234,7 +234,7 @@ def _registered(group: ProcessGroup | None) -> ProcessGroup:
 
 
 def is_available() -> bool:
-    """Tells whether the package works on this machine.
+    """Returns whether the package works on this machine.
 
     Returns:
         True, always; torch has builds where it is False.
@@ -247,7 +247,7 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """Tells whether there is a default group.
+    """Returns whether there is a default group.
 
     Returns:
         True after `init_process_group`, until `destroy_process_group`.
@@ -263,7 +263,7 @@ def is_initialized() -> bool:
 
 
 def is_torchelastic_launched() -> bool:
-    """Tells whether `distlite run` or torchrun has started this process.
+    """Returns whether `distlite run` or torchrun has started this process.
 
     Returns:
         True if TORCHELASTIC_RUN_ID is set.
@@ -315,13 +315,13 @@ def get_world_size(group: ProcessGroup | None = None) -> int:
 
 
 def get_backend(group: ProcessGroup | None = None) -> str:
-    """Returns the name of the backend of a group, as it was asked for.
+    """Returns the name of the backend of a group, as it was requested.
 
     Args:
         group: The group; None is the default group.
 
     Returns:
-        The name in small letters, "undefined" if none was asked for.
+        The name in lower case, "undefined" if none was requested.
 
     Raises:
         ValueError: This process is not a member of the group, or the group is not
@@ -393,7 +393,7 @@ def set_timeout(timeout: timedelta | float, group: ProcessGroup | None = None) -
     """Sets the time that an operation of a group may take from now on.
 
     Args:
-        timeout: A `timedelta` or seconds; a negative one never ends.
+        timeout: A `timedelta` or seconds; negative is no limit.
         group: The group; None is the default group.
 
     Raises:
@@ -469,13 +469,13 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
     It comes from the launcher: LOCAL_RANK, or the variables of `srun` and `mpirun`.
 
     Args:
-        fallback_rank: What to return where no launcher says it.
+        fallback_rank: The result if the launcher has not set it.
 
     Returns:
         The rank.
 
     Raises:
-        RuntimeError: No launcher says it, and `fallback_rank` is not given.
+        RuntimeError: The launcher has not set it, and `fallback_rank` is not given.
         ValueError: LOCAL_RANK is not a number.
 
     Example:

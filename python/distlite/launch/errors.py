@@ -45,15 +45,15 @@ CLAIM = struct.Struct("=qq")  # when a table was claimed, and when one was writt
 def record(function: Callable[P, R]) -> Callable[P, R]:
     """Records an exception that leaves a function, for the launcher's report.
 
-    It decorates the main function of a script. Without it the report shows the
-    traceback at the end of what the rank has written to stderr; with it the report is
-    exact also where several threads or processes write there.
+    Decorate the main function of a script with it. Without it, the report takes the
+    traceback from the end of the rank's stderr; with it, the report is exact even if
+    several threads or processes write there.
 
     Args:
         function: The function.
 
     Returns:
-        A function that calls it, and raises what it raises.
+        A function that calls it, and raises its exceptions.
 
     Example:
         >>> from distlite.launch import record

@@ -65,17 +65,18 @@ _is_safe_in: WeakKeyDictionary[ProcessGroup, bool] = WeakKeyDictionary()
 
 
 def set_safe_objects(safe: bool | None, group: ProcessGroup | None = None) -> None:
-    """Chooses whether the objects of a group travel in safe mode.
+    """Chooses whether the objects of a group are sent in safe mode.
 
     In safe mode only data can be sent: None, numbers, text, bytes, lists, tuples,
     dicts, sets, dates, NumPy arrays, and dataclasses that are registered with
-    `register_safe_type`. Loading them runs no code. An argument `safe` of a call goes
-    first.
+    `register_safe_type`. Loading them runs no code. An argument `safe` of a call takes
+    precedence.
 
     Args:
-        safe: True or False; None is what DISTLITE_OBJECTS says. All ranks choose the
-            same, or their calls raise DistBackendError. With DISTLITE_OBJECTS=safe,
-            calls of a group for which it is False raise ValueError.
+        safe: True or False; None follows DISTLITE_OBJECTS. All ranks must choose the
+            same, otherwise their calls raise DistBackendError. With
+            DISTLITE_OBJECTS=safe, calls in a group for which it is False raise
+            ValueError.
         group: The group; None is the default group.
 
     Raises:
@@ -194,25 +195,25 @@ def broadcast_object_list(
 ) -> None:
     """Copies a list of objects of one rank into the lists of all others.
 
-    Objects are pickled: loading them runs code that the sender chose; see safe mode.
+    Objects are pickled, and loading a pickle can run any code; see safe mode.
 
     Args:
-        object_list: The objects on the source, where they stay as they are; on the
-            other ranks a list of the same length, whose elements are replaced.
+        object_list: On the source the objects; on the other ranks a list of the same
+            length, whose elements are replaced.
         src: The global rank of the source, 0 by default.
         group: The group; None is the default group.
-        device: Accepted as torch does, and ignored.
+        device: Ignored; part of torch's signature.
         group_src: The rank of the source in `group`, instead of `src`.
-        safe: Whether only data may travel; None: what `set_safe_objects` has set.
+        safe: Whether to send data only; None: what `set_safe_objects` has set.
 
     Raises:
         TypeError: As in every collective of objects, an object of this rank is not
             data, in safe mode; otherwise what pickling raises. The other ranks raise
             DistBackendError.
-        DistBackendError: A rank failed or did not arrive in time; the lists have
+        DistBackendError: A rank failed or did not call it in time; the lists have
             different lengths; or an object could not be sent or loaded. Every rank
-            raises, but for an object that cannot be loaded, which is an error on that
-            rank.
+            raises it, except that an object that cannot be loaded is an error on that
+            rank only.
         ValueError: The source is not a member of the group.
 
     Example:
@@ -251,14 +252,14 @@ def all_gather_object(
 ) -> None:
     """Collects an object of each rank in a list, on every rank.
 
-    Objects are pickled: loading them runs code that the sender chose; see safe mode.
+    Objects are pickled, and loading a pickle can run any code; see safe mode.
 
     Args:
         object_list: The output, a list with a place for each rank of the group, or
-            more. Of its own object a rank gets a copy.
+            more. It gets a copy of this rank's own object.
         obj: The object that this rank contributes.
         group: The group; None is the default group.
-        safe: Whether only data may travel; None: what `set_safe_objects` has set.
+        safe: Whether to send data only; None: what `set_safe_objects` has set.
 
     Raises:
         IndexError: The list is too short for the ranks of the group.
@@ -336,7 +337,7 @@ def gather_object(
 ) -> None:
     """Collects an object of each rank in a list, on one rank.
 
-    Objects are pickled: loading them runs code that the sender chose; see safe mode.
+    Objects are pickled, and loading a pickle can run any code; see safe mode.
 
     Args:
         obj: The object that this rank contributes.
@@ -345,7 +346,7 @@ def gather_object(
         dst: The global rank of the destination, 0 by default.
         group: The group; None is the default group.
         group_dst: The rank of the destination in `group`, instead of `dst`.
-        safe: Whether only data may travel; None: what `set_safe_objects` has set.
+        safe: Whether to send data only; None: what `set_safe_objects` has set.
 
     Raises:
         ValueError: The list is missing on the destination or given elsewhere, where the
@@ -384,7 +385,7 @@ def scatter_object_list(
 ) -> None:
     """Gives each rank one object of a list of one rank.
 
-    Objects are pickled: loading them runs code that the sender chose; see safe mode.
+    Objects are pickled, and loading a pickle can run any code; see safe mode.
 
     Args:
         scatter_object_output_list: The output, a list of at least one element: its
@@ -394,7 +395,7 @@ def scatter_object_list(
         src: The global rank of the source, 0 by default.
         group: The group; None is the default group.
         group_src: The rank of the source in `group`, instead of `src`.
-        safe: Whether only data may travel; None: what `set_safe_objects` has set.
+        safe: Whether to send data only; None: what `set_safe_objects` has set.
 
     Raises:
         ValueError: The input list is missing on the source or has another length, where

@@ -49,20 +49,20 @@ def send_object_list(
 ) -> None:
     """Sends a list of objects to one rank.
 
-    As with `send`, small objects may wait at the receiver for its `recv_object_list`,
-    and this call returns before; with large ones it returns when they are received.
+    As with `send`, the call waits for the receiver's `recv_object_list` only if the
+    objects are large.
 
-    Objects are pickled: loading them runs code that the sender chose; see safe mode.
+    Objects are pickled, and loading a pickle can run any code; see safe mode.
 
     Args:
         object_list: The objects. The receiver calls `recv_object_list` with a list of
             the same length.
         dst: The global rank of the receiver.
         group: The group; None is the default group.
-        device: Accepted as torch does, and ignored.
+        device: Ignored; part of torch's signature.
         group_dst: The rank of the receiver in `group`, instead of `dst`.
-        use_batch: Accepted as torch does, and ignored.
-        safe: Whether only data may travel; None: what `set_safe_objects` has set.
+        use_batch: Ignored; part of torch's signature.
+        safe: Whether to send data only; None: what `set_safe_objects` has set.
 
     Raises:
         TypeError: An object of this rank is not data, in safe mode; otherwise what
@@ -146,17 +146,17 @@ def recv_object_list(
 ) -> int:
     """Receives a list of objects from one rank.
 
-    Objects are pickled: loading them runs code that the sender chose; see safe mode.
+    Objects are pickled, and loading a pickle can run any code; see safe mode.
 
     Args:
         object_list: The output, a list of the length of the sender's, whose elements
             are replaced.
-        src: The global rank of the sender. It has to be given, here or as `group_src`.
+        src: The global rank of the sender; this or `group_src` is required.
         group: The group; None is the default group.
-        device: Accepted as torch does, and ignored.
+        device: Ignored; part of torch's signature.
         group_src: The rank of the sender in `group`, instead of `src`.
-        use_batch: Accepted as torch does, and ignored.
-        safe: Whether only data may travel; None: what `set_safe_objects` has set.
+        use_batch: Ignored; part of torch's signature.
+        safe: Whether to send data only; None: what `set_safe_objects` has set.
 
     Returns:
         The global rank of the sender; -1 on a process that is not a member of the
@@ -166,8 +166,8 @@ def recv_object_list(
         TypeError: `object_list` is not a list. Nothing has been received.
         ValueError: The sender is this rank itself, or is not a member of the group.
         DistBackendError: The sender failed or did not send in time; its list has
-            another length or travels in another mode; or the objects cannot be loaded.
-            The sender does not learn of this.
+            another length or another `safe`; or the objects cannot be loaded. The
+            sender does not learn of this.
 
     Example:
         >>> if rank == 0:

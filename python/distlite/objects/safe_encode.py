@@ -50,14 +50,14 @@ class Unsafe(TypeError):
 
 
 def register_safe_type(cls: type) -> type:
-    """Lets objects of a dataclass travel in safe mode.
+    """Allows objects of a dataclass in safe mode; also a decorator.
 
-    It is also a decorator. Every process registers the class. Loading fills in the
-    fields and runs no code of the class, neither `__init__` nor `__post_init__`; the
-    types of the fields are not checked.
+    Every process must register the class. Loading fills in the fields and runs no code
+    of the class, neither `__init__` nor `__post_init__`; the types of the fields are
+    not checked.
 
     Args:
-        cls: The dataclass, whose fields hold data that safe mode allows.
+        cls: The dataclass; the values of its fields must be allowed in safe mode.
 
     Returns:
         The class.

@@ -19,10 +19,10 @@ class StoreRelay:
     It can be used in a `with` statement, which closes it.
 
     Attributes:
-        name: The name of its Unix socket. A relay that takes its place, in this process
-            or in another one, is made with the same name.
-        address: The value of `DISTLITE_STORE_RELAY` with which the processes of this
-            host use it: the name, and the server's host and port.
+        name: The name of its Unix socket. To replace the relay, in this process or in
+            another one, start a relay with the same name.
+        address: The value of `DISTLITE_STORE_RELAY` for the processes of this host that
+            use the relay: the name, and the server's host and port.
 
     Args:
         host: As for `store_relay()`, like the others.
@@ -59,7 +59,8 @@ class StoreRelay:
 
     def close(self) -> None:
         """Ends its connections. Stores that use it connect to the server directly, and
-        repeat what was under way; nothing is done twice."""
+        repeat calls that were in progress; each change still takes effect once.
+        """
         self._relay = None
 
     def __repr__(self) -> str:
@@ -90,21 +91,20 @@ def store_relay(
 
     Processes of the same user whose variable `DISTLITE_STORE_RELAY` is the relay's
     `address` connect to it, over a Unix socket, when they make a `TCPStore` for the
-    same `host` and `port`. The relay has one connection to the server, so that the
-    server of a large job has one per host. Waits for the same keys are one wait at the
-    server. Each change is made once, even if the relay ends in the middle; a store
-    whose relay ends or does not answer uses the server directly.
+    same `host` and `port`. The relay has one connection to the server. Waits for the
+    same keys become one wait at the server. Each change takes effect once, even if the
+    relay ends in the middle; a store whose relay ends or does not answer connects to
+    the server directly.
 
-    The server need not be there yet. It has to be one of distlite, otherwise the stores
-    use it directly.
+    The server may be started later. If it is torch's, the stores connect to it
+    directly.
 
     Args:
         host: The host of the server, as the processes write it.
         port: Its port.
-        name: The name of an earlier relay, whose place this one takes. `None`: a new
-            name.
-        token: The job's token; `None`: that in the environment, if there is one.
-        tls: The mode of TLS; `None`: that in `DISTLITE_TLS`.
+        name: The name of an earlier relay, to replace it. `None`: a new name.
+        token: The job's token. `None`: that of the environment, if any.
+        tls: The mode of TLS. `None`: that of `DISTLITE_TLS`.
 
     Returns:
         The relay, which runs until it is closed or is no longer referenced.

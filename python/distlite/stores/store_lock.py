@@ -35,35 +35,35 @@ def _now() -> float:
 
 
 class StoreLock:
-    """A lock that at most one with statement holds at a time, of all users of a store.
+    """A lock that one user of a store can hold at a time, by a with statement.
 
     `Store.lock` makes it. It is not re-entrant. An object may be used again, but serves
     one holder at a time: each thread calls `store.lock(name)`.
 
     The lock is the value of the key `name`: empty or absent if it is free, otherwise
-    the owner, "host:pid:...". Without a lease a holder that dies keeps it, and the
-    timeouts of the others name it. Whoever knows that it is dead frees the lock with
-    `store.delete_key(name)`; if it is alive after all, it gets a DistStoreError at the
-    end of its with statement.
+    the owner, "host:pid:...". Without a lease, a holder that dies keeps the lock, and
+    others time out with an error that names it. If you know that it is dead, free the
+    lock with `store.delete_key(name)`; if it is alive after all, the end of its with
+    statement raises DistStoreError.
 
-    With a lease the value also says how long it lasts and how often it has been
-    renewed, which a thread of the holder does three times in each lease. Those who wait
-    take the lock when the value has not changed for the length of the lease, by their
-    own clocks. A holder that stood still for so long, or lost its connection, has lost
-    the lock: `is_held` says so from the moment at which others may take it, and the end
-    of the with statement raises a DistStoreError, and leaves the next holder alone. No
-    lock can stop what such a holder has begun: look at `is_held` before each step that
-    must not be taken twice.
+    With a lease, the value also has the length of the lease and the number of renewals;
+    a thread of the holder renews it three times in each lease. A waiting process takes
+    the lock if the value has not changed for the length of the lease, by its own clock.
+    A holder that was stopped for that long, or lost its connection, has lost the lock:
+    `is_held` is false from the moment at which others may take it, and the end of the
+    with statement raises DistStoreError, without an effect on the next holder. No lock
+    can undo what such a holder has begun: check `is_held` before each step that must
+    not be taken twice.
 
-    Who gets the lock next is not determined.
+    Waiting processes get the lock in no particular order.
 
     Args:
         store: The store.
         name: The name of the lock, a key of the store.
         timeout: The time to wait for it, a `timedelta` or seconds; None is the store's
-            own.
-        lease: The time after which others take the lock if the holder does not renew
-            it, a `timedelta` or seconds; None never.
+            timeout.
+        lease: The time after which others may take the lock if the holder does not
+            renew it, a `timedelta` or seconds; None: they never do.
         auto_renew: Whether a thread renews the lease; if not, the holder calls
             `renew()`.
 
@@ -129,7 +129,7 @@ class StoreLock:
         return self.lease is None or _now() < self._renewed + self.lease
 
     def locked(self) -> bool:
-        """Tells whether anybody holds the lock, by one request to the store.
+        """Returns whether anybody holds the lock, by one request to the store.
 
         A lease that has run out counts as held until another takes the lock.
 
@@ -168,8 +168,8 @@ class StoreLock:
         """Extends the lease to its full length from now on.
 
         Raises:
-            DistStoreError: The lock had been taken away from this object, or the store
-                cannot be reached.
+            DistStoreError: This object has lost the lock, or the store cannot be
+                reached.
             RuntimeError: This object does not hold the lock, or it has no lease.
 
         Example:
@@ -192,7 +192,7 @@ class StoreLock:
         """Frees the lock.
 
         Raises:
-            DistStoreError: The lock had been taken away from this object.
+            DistStoreError: This object has lost the lock.
             RuntimeError: This object does not hold the lock.
         """
         with self._renewing:

@@ -38,18 +38,13 @@ UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 class Outcome:
     """The outcome of a rank.
 
-    `value` is what it returned; `exception` and `traceback` tell what it raised,
-    `returncode` how its process ended, `output` what it printed; `is_late` is True if
-    it had to be killed at the end of the time (a thread: its operations aborted), and
-    `skip_reason` is that of `pytest.skip`.
-
     Args:
         rank: The rank.
-        value: What the rank returned.
-        exception: What it raised, if it can be pickled.
+        value: The value that the rank returned.
+        exception: The exception that it raised, if it can be pickled.
         traceback: The text of the traceback.
         returncode: The exit status of the process, negative after a signal.
-        output: What the rank printed.
+        output: The output of the rank.
         is_late: Whether it had to be killed, or its operations aborted, at the end of
             the time.
         skip_reason: The reason given to `pytest.skip`.
@@ -75,7 +70,7 @@ class Outcome:
         return self.returncode == 0
 
     def describe(self) -> str:
-        """Returns what became of the rank, in lines that begin with the rank."""
+        """Returns a description of the outcome, in lines that begin with the rank."""
         from ..launch.worker import describe_end
 
         if self.is_good:
@@ -106,7 +101,7 @@ class RanksFailed(AssertionError):
     """At least one rank failed; `outcomes` has those of all ranks.
 
     Args:
-        message: What the failed ranks have to say.
+        message: The description of the failures.
         outcomes: The outcomes of all ranks.
 
     Example:
@@ -136,10 +131,10 @@ def run_ranks(
 ) -> list[Any]:
     """Runs a function as several processes, the ranks of a default group.
 
-    The function lies at the top of a module that can be imported from its file; what it
-    takes and returns can be pickled. If it has parameters `rank`, `world_size` and
-    `init_method` (an address for this run), they are given. No process outlives the
-    call, or this process.
+    The function must be at the top level of a module that can be imported from its
+    file; its arguments and result must be picklable. Parameters named `rank`,
+    `world_size` and `init_method` (an address for this run) are filled in. No process
+    outlives the call, or this process.
 
     Args:
         function: The function.
@@ -149,8 +144,8 @@ def run_ranks(
         timeout: The time after which ranks that have not returned are killed, a
             `timedelta` or seconds.
         env: Variables that are added to the environment of each rank.
-        wrap: For each rank a function that makes, of the command of the rank, the
-            command that is run, in a container for example.
+        wrap: For each rank a function that takes the command of the rank and returns
+            the command to run, for example in a container.
 
     Returns:
         What each rank returned, as a list.
@@ -183,7 +178,7 @@ def rank_outcomes(
     wrap: Sequence[Callable[[list[str]], list[str]]] | None = None,
     **kwargs: Any,
 ) -> list[Outcome]:
-    """Runs a function as several processes, some of which are meant to fail.
+    """Runs a function as several processes, some of which may fail.
 
     Args:
         function: The function, as for `run_ranks`.
@@ -195,7 +190,7 @@ def rank_outcomes(
         wrap: For each rank a function that changes its command, as for `run_ranks`.
 
     Returns:
-        What became of each rank, as a list of `Outcome`.
+        The outcome of each rank, as a list of `Outcome`.
 
     Raises:
         ValueError: Other processes cannot import the function.
@@ -266,10 +261,10 @@ def describe_failed(name: str, outcomes: list[Outcome]) -> str:
 
 
 def mark(name: str) -> None:
-    """Tells `Job.wait_for_mark` that a rank of `start_ranks` has come to a place.
+    """Tells `Job.wait_for_mark` that a rank of `start_ranks` has reached a point.
 
     Args:
-        name: The name of the place.
+        name: The name of the point.
 
     Raises:
         RuntimeError: This process is not a rank of `start_ranks`.
@@ -380,10 +375,10 @@ def _describe_process(rank: _Rank) -> str:
 class Job:
     """The processes of `start_ranks`, to be used in a with statement.
 
-    At the end of the statement those that are left are killed.
+    The end of the statement kills the processes that are still running.
 
     Args:
-        function: As for `start_ranks`, as are the others.
+        function: As for `start_ranks`, like the other arguments.
         world_size: The number of ranks.
         backend: The backend of the default group, or None.
         env: Variables that are added to the environment of each rank.
@@ -515,12 +510,12 @@ class Job:
 
         Args:
             rank: The rank.
-            name: The name that it calls `mark` with.
+            name: The name that the rank passes to `mark`.
             timeout: The time to wait, a `timedelta` or seconds.
 
         Raises:
             RanksFailed: The rank has ended before.
-            TimeoutError: The rank has not come to it in time.
+            TimeoutError: The rank has not called it in time.
         """
         path = Path(self._folder.name, f"mark-{rank}-{name}")
         limit = seconds_of(timeout)
@@ -543,10 +538,10 @@ class Job:
 
         Args:
             timeout: The time to wait, a `timedelta` or seconds.
-            is_ended_by_failure: If True, the first rank that fails ends all.
+            is_ended_by_failure: If True, the first failure of a rank ends all ranks.
 
         Returns:
-            What became of each rank, as a list of `Outcome`.
+            The outcome of each rank, as a list of `Outcome`.
         """
         deadline = end_after(timeout)
         running = set(range(len(self._ranks)))

@@ -202,7 +202,7 @@ class Ranks:
                 None is the value of `world`.
 
         Returns:
-            What became of each rank, as a list of `Outcome`.
+            The outcome of each rank, as a list of `Outcome`.
 
         Example:
             >>> from distlite import testing
@@ -321,12 +321,12 @@ def world(
     """Starts ranks that are threads of this process, each with its own default group.
 
     Nothing is pickled and functions may be of any kind, which suits notebooks and quick
-    tests. Such a rank cannot be killed or stopped; `start_ranks` is for that.
+    tests. Such a rank cannot be killed or stopped; use `start_ranks` for that.
 
     Args:
         size: The number of ranks.
-        backend: The backend of the default group; None leaves it to the function to
-            make one.
+        backend: The backend of the default group; with None the function makes its own
+            groups.
         timeout: The time after which a run is late, and its operations end: a
             `timedelta` or seconds.
 

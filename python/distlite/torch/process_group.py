@@ -320,7 +320,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         return EndedWork([])
 
     def get_error(self) -> Any:
-        """Tells whether an earlier failure has broken the group."""
+        """Returns whether an earlier failure has broken the group."""
         kind = self._own.get_error().name
         return getattr(torch._C._distributed_c10d.ErrorType, kind)
 
