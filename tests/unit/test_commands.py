@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -46,6 +48,11 @@ def test_help_has_one_style(words, capsys):
 def test_each_has_the_version(words, capsys):
     expected = f"distlite {distlite.__version__}\n"
     assert said(capsys, *words, "--version") == (0, expected, "")
+
+
+def test_the_package_can_be_run_as_the_command(capsys):
+    command = [sys.executable, "-m", "distlite", "ps", "--help"]
+    assert subprocess.check_output(command, text=True) == said(capsys, *command[3:])[1]
 
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)

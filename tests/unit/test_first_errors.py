@@ -71,6 +71,12 @@ BEGINNINGS: list[tuple[dict[str, str | None], dict[str, Any], str]] = [
     ({"RANK": "1"}, {}, r"rank must be from 0 to 0 \(world_size=1\), but was 1"),
     ({}, {"backend": "glo"}, "Unknown backend type glo; known are gloo, mpi, nccl"),
     ({}, {"backend": 5}, 'string-ish: a name such as "gloo", not 5'),
+    (
+        {},
+        {"backend": "tcp://Host:1"},
+        "tcp://host:1; pass a URL as init_method='tcp://Host:1'$",
+    ),
+    ({}, {"backend": "env://"}, "pass a URL as init_method='env://'$"),
     ({}, {"timeout": "30s"}, "timedelta, got 30s, which is not a number of"),
     ({}, {"timeout": float("nan")}, "timeout must not be NaN"),
     (

@@ -84,13 +84,13 @@ class BackendPlugin:
 
 
 class Backend(str):
-    """The name of a backend, in small letters.
+    """The name of a backend, in lower case.
 
-    `Backend("GLOO")` is "gloo", whether or not the backend is available. Those that are
-    registered become attributes, `Backend.NAME`.
+    `Backend("GLOO")` is "gloo", whether or not the backend is available. Registered
+    backends become attributes, `Backend.NAME`.
 
     Args:
-        name: The name, in small or capital letters.
+        name: The name, in lower or upper case.
 
     Raises:
         ValueError: `name` is not a string.
@@ -156,7 +156,7 @@ class Backend(str):
     ) -> None:
         """Registers a backend that is written in Python.
 
-        The same name again replaces the backend that was registered before.
+        It replaces an earlier backend of the same name.
 
         Args:
             name: The name of the backend, for `init_process_group` and `new_group`.
@@ -167,7 +167,7 @@ class Backend(str):
             extended_api: Whether `func` takes options, which have `store`,
                 `group_rank`, `group_size`, `timeout`, `group_id` and
                 `global_ranks_in_group`.
-            devices: The devices whose arrays it takes, a name or a list of names.
+            devices: The devices whose arrays it accepts, a name or a list of names.
 
         Raises:
             TypeError: `func` is not callable.
@@ -220,16 +220,16 @@ class BackendConfig:
         )
 
     def get_device_backend_map(self) -> dict[str, str]:
-        """Returns the names of the backends by those of the devices."""
+        """Returns a dict from device names to backend names."""
         return self.device_backend_map
 
 
 def _map_of(backend: str) -> dict[str, str]:
+    if ":" in backend:
+        return _map_of_pairs(backend)
     backend = backend.lower()
     if backend == Backend.UNDEFINED:
         return {"cpu": Backend.GLOO}
-    if ":" in backend:
-        return _map_of_pairs(backend)
     # "cpu" is distlite's own name for the backend that serves the CPU only.
     devices = ["cpu"] if backend == "cpu" else Backend.backend_capability.get(backend)
     if devices is None:
@@ -248,11 +248,13 @@ def _map_of_pairs(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for pair in text.lower().split(","):
         device, colon, name = pair.partition(":")
-        if not colon or ":" in name:
-            raise ValueError(
-                f"Invalid device:backend pairing: {pair}. A backend is a name, or "
-                f"device:backend,device:backend, not {text!r}"
+        if not colon or ":" in name or name.startswith("//"):
+            remedy = (
+                f"pass a URL as init_method={text!r}"
+                if "://" in text
+                else f"a backend is a name, or device:backend,..., not {text!r}"
             )
+            raise ValueError(f"Invalid device:backend pairing: {pair}; {remedy}")
         if device in found:
             raise ValueError(f"Duplicate device type {device} in {text!r}")
         found[device] = name
@@ -260,7 +262,7 @@ def _map_of_pairs(text: str) -> dict[str, str]:
 
 
 def is_gloo_available() -> bool:
-    """Tells whether there is a backend for the CPU.
+    """Returns whether there is a backend for the CPU.
 
     Returns:
         True, always.
@@ -269,12 +271,12 @@ def is_gloo_available() -> bool:
 
 
 def is_mpi_available() -> bool:
-    """Tells whether an MPI library that can serve as a backend is on this machine."""
+    """Returns whether an MPI library that can serve as a backend is on this machine."""
     return _is_present("mpi")
 
 
 def is_nccl_available() -> bool:
-    """Tells whether the library NCCL is on this machine.
+    """Returns whether the library NCCL is on this machine.
 
     Returns:
         True or False; whether there is a device for it is not checked.
@@ -283,12 +285,12 @@ def is_nccl_available() -> bool:
 
 
 def is_ucc_available() -> bool:
-    """Tells whether the library UCC is on this machine."""
+    """Returns whether the library UCC is on this machine."""
     return _is_present("ucc")
 
 
 def is_xccl_available() -> bool:
-    """Tells whether there is a backend for GPUs of Intel."""
+    """Returns whether there is a backend for GPUs of Intel."""
     return _is_present("xccl")
 
 
@@ -299,11 +301,11 @@ def _is_present(name: str) -> bool:
 
 
 def is_backend_available(backend: str) -> bool:
-    """Tells whether groups can have a backend.
+    """Returns whether groups can have a backend.
 
     Args:
-        backend: A name, or pairs such as "cpu:gloo,cuda:nccl", which need all of
-            theirs.
+        backend: A name, or pairs such as "cpu:gloo,cuda:nccl", which must all be
+            available.
 
     Example:
         >>> dist.is_backend_available("gloo"), dist.is_backend_available("pigeons")
@@ -357,8 +359,8 @@ def best_backend(array: Any) -> str:
         The name of the backend.
 
     Raises:
-        RuntimeError: No backend serves such memory here; the message says what is
-            missing.
+        RuntimeError: No backend on this machine serves such memory; the message says
+            what is missing.
 
     Example:
         >>> dist.best_backend(np.zeros(2))
@@ -465,7 +467,7 @@ def backends_of(backend: object) -> DeviceBackends:
     name = backend.lower()
     if ":" not in name:
         _check(name)
-    served = _map_of(name)
+    served = _map_of(backend)
     for device, served_by in served.items():
         _check(served_by)
         if ":" in name:

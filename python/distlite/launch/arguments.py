@@ -19,9 +19,9 @@ from distlite.launch.numa import MODES
 START_METHODS = ("spawn", "fork", "forkserver")
 # The subcommands of `distlite`, which runs a script if its first word is none of these.
 COMMANDS = {
-    "run": "the same, under the command's name",
+    "run": "run a script; the name may be left out",
     "ps": "show what each rank on this host is doing",
-    "trace": "write the ranks' last operations as a Perfetto trace",
+    "trace": "write a trace of the ranks' last operations",
     "doctor": "check whether the hosts of a job can work together",
 }
 
@@ -91,7 +91,7 @@ def make_parser(prog: str | None = None, others: str = "") -> Parser:
     """
     parser = Parser(
         prog,
-        f"Run a script as several ranks on this host.{others}",
+        f"Run a script as several ranks, on one host or several.{others}",
         "script [arguments of the script]",
     )
 
@@ -125,31 +125,36 @@ def make_parser(prog: str | None = None, others: str = "") -> Parser:
         "--spares",
         "N",
         0,
-        "nodes that come after the first MIN and wait until one is lost, as do those "
-        "above MAX",
+        "further nodes that wait until a node is lost; nodes above MAX wait as well",
         type=int,
     )
-    option("--node-rank", "R", 0, "this node's number, from 0 (static)", type=int)
-    option("--master-addr", "HOST", "127.0.0.1", "address of the node with rank 0")
+    option(
+        "--node-rank",
+        "R",
+        0,
+        "this node's number, from 0; for the static backend",
+        type=int,
+    )
+    option("--master-addr", "HOST", "127.0.0.1", "address of node 0")
     option(
         "--master-port",
         "PORT",
         None,
-        "port of the job's store (any free one; 29500 on several nodes)",
+        "port of the job's store; default: any free one, or 29500 on several nodes",
         type=int,
     )
     option(
         "--local-addr",
         "HOST",
         None,
-        "this node's address as the others reach it; on one node also MASTER_ADDR",
+        "name of this node in messages of the others; with one node also MASTER_ADDR",
     )
     option(
         "--rdzv-backend",
         "NAME",
         "static",
-        "static: nodes are numbered by --node-rank; c10d: in the order in which they "
-        "arrive",
+        "how nodes are numbered: static: by --node-rank; c10d: in the order in which "
+        "they arrive",
     )
     option("--rdzv-endpoint", "HOST:PORT", "", "address at which the nodes meet")
     option(
@@ -162,58 +167,60 @@ def make_parser(prog: str | None = None, others: str = "") -> Parser:
         "--rdzv-conf",
         "K=V,...",
         "",
-        "is_host=true|false, join_timeout=SECONDS; journal=FILE: with it a node's "
-        "launcher that serves the store of --on-failure continue may be started again",
+        "join_timeout=SECONDS to wait for the nodes; is_host=true|false: whether this "
+        "node serves the store; journal=FILE: with --on-failure continue, keep the "
+        "store in a file, so that the launcher that serves it can be started again",
     )
     flag("--standalone", "run on one node, with any free port")
     option(
         "--token",
         "KIND",
         "env",
-        "the secret of the job's store: env: that of DISTLITE_TOKEN or "
-        "DISTLITE_TOKEN_FILE, if any; auto: that one, or a new one (one node)",
+        "secret of the job: env: from DISTLITE_TOKEN or DISTLITE_TOKEN_FILE, if set; "
+        "auto: the same, or else a new one (one node only)",
     )
     option(
         "--tls",
         "MODE",
         "env",
-        "TLS of the job's store: off, psk (with a key made of the token), cert (with "
-        "certificates); env: as DISTLITE_TLS says",
+        "encryption: off; psk: with a key derived from the token; cert: with "
+        "certificates; env: from DISTLITE_TLS",
     )
     option(
         "--max-restarts",
         "N",
         0,
-        "how often to restart all ranks when one fails; with --on-failure continue how "
-        "often to start each of them again (0: 3 times)",
+        "how often to restart all ranks after a failure; with --on-failure continue, "
+        "how often to restart each rank (0: 3 times)",
         type=int,
     )
     option(
         "--on-failure",
         "WHAT",
         "restart",
-        "when a rank fails: restart: all ranks, if --max-restarts allows it; stop: end "
-        "all; continue: start it again while the others go on (distlite.elastic)",
+        "when a rank fails: restart: restart all ranks, as often as --max-restarts "
+        "allows; stop: end all ranks; continue: restart this rank while the others go "
+        "on (for programs with distlite.elastic)",
     )
     option(
         "--monitor-interval",
         "S",
         0.1,
-        "torchrun's; without effect: the end of a rank is noticed at once",
+        "no effect, for torchrun's command lines: the end of a rank is noticed at once",
         type=float,
     )
     option(
         "--start-method",
         "NAME",
         "spawn",
-        "torchrun's; without effect: each rank is a new program",
+        "no effect, for torchrun's command lines: each rank is a new program",
         choices=START_METHODS,
     )
     option(
         "--shutdown-timeout",
         "S",
         None,
-        "seconds from SIGTERM to SIGKILL (30)",
+        "seconds from SIGTERM to SIGKILL; default: 30",
         type=int,
     )
     option(
@@ -228,49 +235,53 @@ def make_parser(prog: str | None = None, others: str = "") -> Parser:
         "-r --redirects",
         "STREAMS",
         "0",
-        "write output to files instead: 1 stdout, 2 stderr, 3 both, or by local rank: "
-        "0:1,1:3",
+        "write output to files only: 1: stdout; 2: stderr; 3: both; or by local rank, "
+        "as in 0:1,1:3",
     )
-    option("-t --tee", "STREAMS", "0", "write output to files as well")
+    option(
+        "-t --tee", "STREAMS", "0", "write output to files as well as to the terminal"
+    )
     option(
         "--local-ranks-filter",
         "RANKS",
         "",
-        "show the output of these local ranks only: 0,2",
+        "show the output of these local ranks only, as in 0,2",
     )
     option(
         "--duplicate-stdout-filters",
         "WORDS",
         [],
-        "copy lines of stdout with one of these words to filtered_stdout.log (write a "
-        "comma in a word as two)",
+        "copy lines of stdout with one of these words to filtered_stdout.log; write a "
+        "comma in a word as ,,",
         type=comma_separated,
     )
     option(
         "--duplicate-stderr-filters",
         "WORDS",
         [],
-        "the same for stderr, to filtered_stderr.log",
+        "copy lines of stderr to filtered_stderr.log",
         type=comma_separated,
     )
-    option("--logs-specs", "NAME", None, "not supported: torch's LogsSpecs classes")
+    option("--logs-specs", "NAME", None, "not supported")
     option(
         "--event-log-handler",
         "NAME",
         "null",
-        "only null is accepted: no events are emitted",
+        "null; others are not supported",
     )
     option(
         "--numa-binding",
         "MODE",
         None,
-        "bind each rank to the cores near its GPU, or of its part of the host: "
+        "bind each rank to cores near its GPU or, without GPUs, to a part of the host: "
         f"{', '.join(MODES)}",
         choices=MODES,
     )
-    flag("--virtual-local-rank", "every rank sees LOCAL_RANK 0 and only its own GPU")
-    flag("-m --module", "the script is the name of a module")
-    flag("--no-python", "the script is a program, run without Python")
+    flag(
+        "--virtual-local-rank", "each rank has LOCAL_RANK 0, and sees only its own GPU"
+    )
+    flag("-m --module", "run a module, as python -m does")
+    flag("--no-python", "run a program that is not a Python script")
     flag("--run-path", "run the script with runpy.run_path")
     parser.add_argument("training_script", help=argparse.SUPPRESS)
     parser.add_argument(

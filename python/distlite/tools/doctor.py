@@ -46,9 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "distlite doctor",
-        "Check addresses, links, limits, cores and libraries: of this host or, under a "
-        "launcher (distlite run --no-python distlite doctor, or any that sets RANK, "
-        "WORLD_SIZE, MASTER_ADDR and MASTER_PORT), of all hosts of the job.",
+        "Check addresses, connections, limits, cores and libraries of this host or, "
+        "under a launcher, of all hosts of a job. Launchers: distlite run --no-python "
+        "distlite doctor, or any that sets RANK, WORLD_SIZE, MASTER_ADDR and "
+        "MASTER_PORT.",
     )
     parser.add_argument(
         "-n",
@@ -63,14 +64,14 @@ def _parser() -> Parser:
         "-o",
         "--output",
         metavar="FILE",
-        help="the file that rank 0 writes, instead of stdout",
+        help="file that rank 0 writes instead of stdout",
     )
     parser.add_argument(
         "--timeout",
         type=float,
         default=30.0,
         metavar="S",
-        help="seconds to wait for each other",
+        help="seconds to wait for the other ranks",
     )
     return parser
 

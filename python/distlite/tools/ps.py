@@ -51,8 +51,8 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "distlite ps",
-        "Show this user's ranks on this host: the operation of each, since when, and "
-        "which ranks it waits for; also which are stopped, wedged or dead.",
+        "Show this user's ranks on this host: the operation of each and its duration, "
+        "the ranks it waits for, and which ranks are stopped or dead.",
     )
     parser.add_argument(
         "--job", metavar="NAME", help="show only the job whose name begins with NAME"

@@ -51,27 +51,29 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser(
         "distlite trace",
-        "Write the operations that the ranks have recorded as one trace for Perfetto, "
-        "or for torch's flight recorder analysis.",
+        "Write the recorded operations of all ranks as a trace for Perfetto, or for "
+        "torch's flight recorder analysis.",
         "[dump...]",
     )
     parser.add_argument(
         "dumps",
         nargs="*",
-        metavar="dump...",
-        help="files of `distlite ps --dump` or TORCH_FR_DUMP_TEMP_FILE; without any, "
-        "the ranks of a job on this host, as they are now",
+        metavar="dump",
+        help="dumps of `distlite ps --dump` or TORCH_FR_DUMP_TEMP_FILE; without any, "
+        "the present state of a job's ranks on this host",
     )
     parser.add_argument(
         "--job", default="", metavar="NAME", help="the job whose name begins with NAME"
     )
-    parser.add_argument("--pid", type=int, help="the job with this process")
+    parser.add_argument(
+        "--pid", type=int, metavar="PID", help="the job with this process"
+    )
     parser.add_argument(
         "-o",
         "--output",
         default="trace.json",
         metavar="FILE",
-        help="the file to write; - is stdout",
+        help="file to write; - is stdout",
     )
     parser.add_argument(
         "--flight-recorder",
