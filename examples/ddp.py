@@ -12,14 +12,15 @@ averages the gradients.
 """
 
 # %%
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
+from importlib.util import find_spec
 
-import torch
+try:
+    import torch
+except ImportError:
+    raise SystemExit("ddp.py needs torch: pip install torch") from None
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -36,17 +37,15 @@ def spirals(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     along = torch.rand(POINTS, generator=random).sqrt()
     angle = 3 * torch.pi * along + torch.pi * arm
     points = along[:, None] * torch.stack([angle.cos(), angle.sin()], dim=1)
-    noise = 0.03 * torch.randn(POINTS, 2, generator=random)
-    return points + noise, arm
+    return points + 0.03 * torch.randn(POINTS, 2, generator=random), arm
 
 
 def steps() -> Iterable[int]:
     """Counts; rank 0 draws a bar on a terminal, if rich is installed."""
-    if dist.get_rank() == 0 and sys.stdout.isatty():
-        with suppress(ImportError):
-            from rich.progress import track
+    if dist.get_rank() == 0 and sys.stdout.isatty() and find_spec("rich"):
+        from rich.progress import track
 
-            return track(range(STEPS), "training")
+        return track(range(STEPS), "training")
     return range(STEPS)
 
 
@@ -95,4 +94,6 @@ def main(picture: str | None = None) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--plot", metavar="FILE.png")
-    main(parser.parse_args().plot)
+    if (picture := parser.parse_args().plot) and not find_spec("matplotlib"):
+        raise SystemExit("--plot needs matplotlib: pip install matplotlib")
+    main(picture)

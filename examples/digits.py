@@ -16,9 +16,14 @@ the images.
 from __future__ import annotations
 
 import argparse
+from importlib.util import find_spec
 
 import numpy as np
-from sklearn.datasets import load_digits
+
+try:
+    from sklearn.datasets import load_digits
+except ImportError:
+    raise SystemExit("digits.py needs scikit-learn: pip install scikit-learn") from None
 
 import distlite as dist
 
@@ -88,4 +93,7 @@ def main(picture: str | None = None) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--plot", metavar="FILE.png")
-    main(parser.parse_args().plot)
+    options = parser.parse_args()
+    if options.plot and not find_spec("matplotlib"):
+        raise SystemExit("--plot needs matplotlib: pip install matplotlib")
+    main(options.plot)

@@ -10,7 +10,8 @@ parameters.  One actor is killed, others start late; a lost task is handed out a
 # %%
 import argparse
 import json
-import multiprocessing.process
+import multiprocessing
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -41,7 +42,6 @@ def score(policy: np.ndarray, seed: int) -> int:
 
 
 def act(port: int) -> None:
-    """Scores variations for as long as there is a store."""
     store = dist.TCPStore("127.0.0.1", port, timeout=60)
     while True:
         seed, policy = json.loads(store.queue_pop("tasks"))
@@ -50,7 +50,6 @@ def act(port: int) -> None:
 
 
 def scores_of(store: dist.Store, seeds: range, policy: np.ndarray) -> list[int]:
-    """Returns the scores of all variations, by their seeds."""
     scores: dict[int, int] = {}
     while missing := [seed for seed in seeds if seed not in scores]:
         for seed in missing:
@@ -68,8 +67,7 @@ def scores_of(store: dist.Store, seeds: range, policy: np.ndarray) -> list[int]:
 # %%
 def main(picture: str | None = None) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    actors: list[multiprocessing.process.BaseProcess] = []
-    policy, history = np.zeros(4), []
+    policy, history, actors = np.zeros(4), [], []
     for number in range(GENERATIONS):
         while len(actors) < ACTORS.get(number, 0):
             actors.append(FORK.Process(target=act, args=(store.port,), daemon=True))
@@ -96,4 +94,6 @@ def main(picture: str | None = None) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--plot", metavar="FILE.png")
-    main(parser.parse_args().plot)
+    if (picture := parser.parse_args().plot) and not find_spec("matplotlib"):
+        raise SystemExit("--plot needs matplotlib: pip install matplotlib")
+    main(picture)

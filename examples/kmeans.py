@@ -6,14 +6,12 @@
     distlite run -n 4 examples/kmeans.py --points 10000000 --plot kmeans.png
 
 A step sums the points of each cluster on every rank, and one `all_reduce` adds the sums
-up.  No rank ever has the whole file in its memory.
-"""
+up.  No rank ever has the whole file in its memory."""
 
 # %%
-from __future__ import annotations
-
 import argparse
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -96,4 +94,6 @@ if __name__ == "__main__":
     parser.add_argument("--points", type=int, default=200_000)
     parser.add_argument("--plot", metavar="FILE.png")
     options = parser.parse_args()
+    if options.plot and not find_spec("matplotlib"):
+        raise SystemExit("--plot needs matplotlib: pip install matplotlib")
     main(options.plot, options.points)

@@ -6,14 +6,12 @@
     distlite run -n 4 examples/parameter_server.py --plot parameter_server.png
 
 The server receives from any rank and answers with its latest parameters, so that a slow
-worker delays nobody.  Its gradients are those of older parameters, though.
-"""
+worker delays nobody.  Its gradients are those of older parameters, though."""
 
 # %%
-from __future__ import annotations
-
 import argparse
 import time
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -96,4 +94,6 @@ if __name__ == "__main__":
     parser.add_argument("--gradients", type=int, default=600)
     parser.add_argument("--plot", metavar="FILE.png")
     options = parser.parse_args()
+    if options.plot and not find_spec("matplotlib"):
+        raise SystemExit("--plot needs matplotlib: pip install matplotlib")
     main(options.plot, options.gradients)

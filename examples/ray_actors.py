@@ -19,7 +19,11 @@ import sys
 from typing import Any
 
 import numpy as np
-import ray
+
+try:
+    import ray
+except ImportError:
+    sys.exit("ray_actors.py needs Ray: pip install ray")
 
 import distlite as dist
 

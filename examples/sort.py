@@ -14,6 +14,7 @@ its rank.
 from __future__ import annotations
 
 import argparse
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -80,4 +81,7 @@ def main(picture: str | None = None) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--plot", metavar="FILE.png")
-    main(parser.parse_args().plot)
+    options = parser.parse_args()
+    if options.plot and not find_spec("matplotlib"):
+        raise SystemExit("--plot needs matplotlib: pip install matplotlib")
+    main(options.plot)

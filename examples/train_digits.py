@@ -28,7 +28,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_digits
+
+try:
+    from sklearn.datasets import load_digits
+except ImportError:
+    sys.exit("train_digits.py needs scikit-learn: pip install scikit-learn")
 
 import distlite as dist
 

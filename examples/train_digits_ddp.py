@@ -29,7 +29,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_digits
+
+try:
+    from sklearn.datasets import load_digits
+except ImportError:
+    sys.exit("train_digits_ddp.py needs scikit-learn: pip install scikit-learn")
 
 import distlite as dist
 from distlite.data_parallel import DistributedSampler, GradientReducer

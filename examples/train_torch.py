@@ -22,9 +22,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
-import torch
-from sklearn.datasets import load_digits
-from torch.utils.data import DataLoader, TensorDataset
+
+try:
+    import torch
+    from sklearn.datasets import load_digits
+    from torch.utils.data import DataLoader, TensorDataset
+except ImportError as error:
+    sys.exit(f"train_torch.py needs torch and scikit-learn: {error}")
 
 import distlite as dist
 from distlite.data_parallel import DistributedSampler, GradientReducer

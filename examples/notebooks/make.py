@@ -44,11 +44,15 @@ def notebook_of(name: str) -> Any:
     # The first one is the licence's line.
     new_cell: Any = nbformat.v4.new_code_cell
     cells = [*notebook.cells[1:-1], new_cell(start), new_cell(show)]
+    code = "".join(cell.source for cell in cells)
     for number, cell in enumerate(cells):
         cell.id = f"cell-{number}"
         cell.metadata.clear()
-        # Only the command line needs it.
+        # Only the command line needs these.
         cell.source = re.sub(r"import argparse\n\n?", "", cell.source)
+        if "find_spec(" not in code:
+            line = r"from importlib\.util .*\n"
+            cell.source = re.sub(rf"(?<=\n\n){line}\n|{line}", "", cell.source)
     notebook.cells = cells
     notebook.metadata.clear()
     notebook.nbformat, notebook.nbformat_minor = 4, 5

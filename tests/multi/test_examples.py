@@ -126,6 +126,34 @@ def test_a_terminal_gets_a_progress_bar():
     assert b"epoch " not in seen
 
 
+# (example, a package that is not there, what it says)
+MISSING = [
+    *((name, "matplotlib", "--plot needs matplotlib: pip install matplotlib")
+      for name in ("evolution", "heat", "kmeans", "parameter_server", "sort")),
+    *((name, "sklearn", f"{name}.py needs scikit-learn: pip install scikit-learn")
+      for name in ("digits", "train_digits", "train_digits_ddp")),
+    ("ddp", "torch", "ddp.py needs torch: pip install torch"),
+    ("train_torch", "torch", "train_torch.py needs torch and scikit-learn: "),
+    ("ray_actors", "ray", "ray_actors.py needs Ray: pip install ray"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "package", "text"), MISSING)
+def test_a_missing_package_is_named_in_one_line(name, package, text):
+    program = (
+        "import runpy, sys\n"
+        f"sys.modules[{package!r}] = None\n"
+        "del sys.argv[0]\n"
+        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    command = [sys.executable, "-c", program, EXAMPLES / f"{name}.py"]
+    command += ["--plot", "picture.png"] if package == "matplotlib" else []
+    result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    assert (result.returncode, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(text)
+
+
 @pytest.mark.slow
 def test_without_matplotlib_there_is_no_loss_curve(tmp_path):
     (tmp_path / "matplotlib.py").write_text("raise ImportError('hidden')\n")
