@@ -220,7 +220,7 @@ def die_before(rank: int, world_size: int, place: str, apart: int) -> dict[str, 
     last = world_size - 1
     if rank == last:
         mark("waiting")
-        here.store.wait(["reconfigure/2/met/0"], LIMIT)
+        here.store.wait(["reconfigure/2/arrived/0"], LIMIT)
         os.kill(os.getpid(), signal.SIGKILL)
     found = {"error": error_of(_reconfigure, 2, handles)}
     found["after"] = error_of(distlite.barrier)

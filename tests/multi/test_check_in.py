@@ -207,6 +207,10 @@ def test_a_rank_that_does_not_come_is_named():
         )
 
 
+def count(arriving: check_in.CheckIn) -> None:
+    arriving._arrivals.add(arriving._rank)
+
+
 def test_a_rank_that_ends_before_it_arrives_is_named():
     """It has its claim already.  A rank is a bit of a counter, which has a few."""
     store = dist.HashStore()
@@ -214,18 +218,18 @@ def test_a_rank_that_ends_before_it_arrives_is_named():
     found = [check_in.CheckIn(attempt) for attempt in attempts]
     for rank in range(65):
         if rank not in (5, 63):
-            found[rank]._arrive()
-    assert found[0]._absent() == [5, 63]
+            count(found[rank])
+    assert found[0]._arrivals.absent() == [5, 63]
     with pytest.raises(
         dist.DistStoreError, match="waiting for ranks 5, 63, which have"
     ):
         found[64]._fail_absent("0", timedelta(seconds=1))
-    found[64]._arrive()
-    found[63]._arrive()
+    count(found[64])
+    count(found[63])
     assert not found[0]._keys.check(["all_are_here"])
-    found[5]._arrive()
+    count(found[5])
     assert found[0]._keys.check(["all_are_here"])
-    assert found[0]._absent() == []
+    assert found[0]._arrivals.absent() == []
 
 
 def arrive(store, rank, size, seconds=60.0):
@@ -252,7 +256,7 @@ def test_a_rank_that_has_given_up_meets_those_that_came_meanwhile(size):
         check_in.CheckIn(first).meet("0", timedelta(seconds=0.01))
     with ThreadPoolExecutor(size) as pool:
         others = [pool.submit(arrive, store, rank, size) for rank in range(1, size)]
-        absent = check_in.CheckIn(first)._absent
+        absent = check_in.CheckIn(first)._arrivals.absent
         wait_until(lambda: absent() == [])
         again = pool.submit(arrive, store, 0, size)
         assert {each.result(SOON) for each in [again, *others]} == {2}
@@ -265,10 +269,10 @@ def test_a_rank_whose_predecessor_was_killed_is_followed(is_counted):
     lost = check_in.CheckIn(first)
     lost.presence.close()
     if is_counted:
-        lost._arrive()
+        count(lost)
     with ThreadPoolExecutor(3) as pool:
         other = pool.submit(arrive, store, 1, 3)
-        wait_until(lambda: 1 not in lost._absent())
+        wait_until(lambda: 1 not in lost._arrivals.absent())
         again = pool.submit(arrive, store, 0, 3)
         wait_until(lambda: not first.is_latest())
         last = pool.submit(arrive, store, 2, 3)
@@ -279,7 +283,7 @@ def test_ranks_that_give_up_together_name_the_one_that_never_came():
     store = dist.HashStore()
     checked = [check_in.CheckIn(check_in.Attempt(store, rank, 3)) for rank in range(2)]
     for each in checked:
-        each._arrive()
+        count(each)
     for each in checked:
         with pytest.raises(dist.DistStoreError, match="waiting for rank 2, which has"):
             each._fail_absent("0", timedelta(seconds=1))
@@ -296,9 +300,9 @@ def test_the_last_one_may_come_while_a_rank_gives_up(size):
         check_in.CheckIn(check_in.Attempt(store, rank, size)) for rank in range(size)
     ]
     for each in found:
-        each._arrive()
-    assert not found[0]._take_back()
-    assert found[0]._absent() == []
+        count(each)
+    assert not found[0]._arrivals.take_back(0)
+    assert found[0]._arrivals.absent() == []
     assert store.get("default_pg/1/arrived") == str(-(-size // 62)).encode()
 
 

@@ -120,7 +120,6 @@ class Ledger:
             left = deadline - time.monotonic()
             try:
                 self.limit(min(left, REQUEST))
-                identity = self._read("identity", urandom(8).hex())
                 raw = self._read("epoch")
                 found = self._parsed(Record, "epoch", raw or "{}")
                 if self._is_mine(found):
@@ -131,8 +130,8 @@ class Ledger:
                     raise Finished(
                         f"the work of {self.name} is done (finish() was called)"
                     )
-                if turn is None or turn.key != (identity, raw, arrival):
-                    turn = self._turn = _Turn(self, arrival, identity, raw, found)
+                if turn is None or turn.key != (raw, arrival):
+                    turn = self._turn = _Turn(self, arrival, raw, found)
                 turn.go(left)
             except DistNetworkError as error:
                 # A server with a journal may come back.
@@ -217,22 +216,28 @@ class Ledger:
                 self.store.delete_key(key.removeprefix(prefix))
 
 
-_TYPES: dict[type, dict[str, Any]] = {
-    kind: get_type_hints(kind) for kind in (Record, Arrival)
-}
+def _fields_of(kind: type) -> dict[str, tuple[bool, frozenset[type]]]:
+    """Returns of each field whether it is a list, and the types of what it holds."""
+    hints = get_type_hints(kind).items()
+    return {
+        name: (get_origin(hint) is list, frozenset(get_args(hint) or (hint,)))
+        for name, hint in hints
+    }
+
+
+_FIELDS = {kind: _fields_of(kind) for kind in (Record, Arrival)}
 
 
 def checked(found: _Kind) -> _Kind:
     """Raises ValueError unless all fields have the types that they are declared with,
     and each member's name its parts."""
     names: list[str] = []
-    for name, kind in _TYPES[type(found)].items():
+    for name, (is_list, allowed) in _FIELDS[type(found)].items():
         value: Any = getattr(found, name)
-        allowed: tuple[Any, ...] = get_args(kind) or (kind,)
-        values: Any = value if get_origin(kind) is list else [value]
-        if not isinstance(values, list) or not {*map(type, values)} <= {*allowed}:
-            raise ValueError(f"{name} is not of type {kind}")
-        if kind == list[str] or name == "id":
+        values: Any = value if is_list else [value]
+        if type(values) is not list or not allowed.issuperset(map(type, values)):
+            raise ValueError(f"{name} is not of its type")
+        if (is_list and str in allowed) or name == "id":
             names += values
     if any(name.count(":") != 3 for name in names):
         raise ValueError("a name is not that of a member")
@@ -245,17 +250,20 @@ class _Turn:
     """The way from one record in the store to the next."""
 
     def __init__(
-        self, ledger: Ledger, arrival: Arrival, identity: str, raw: str, found: Record
+        self, ledger: Ledger, arrival: Arrival, raw: str, found: Record
     ) -> None:
         self.ledger, self.store, self.own = ledger, ledger.store, ledger.own
-        self.key = identity, raw, arrival
-        self.identity, self.found = identity, found
+        self.place = ledger.own.split(":")[2]
+        self.key = raw, arrival
+        # The store of a record is the one it was written to.
+        self.identity = found.identity or ledger._read("identity", urandom(8).hex())
+        self.found = found
         # Of two epochs that this process knows, the later one counts, also if the store
         # has lost it.
         mine = ledger.last
         self.last = mine if mine.epoch > found.epoch else found
         self.is_replaced = mine.epoch > 0 and (
-            mine.identity != identity or mine.epoch > found.epoch
+            mine.identity != self.identity or mine.epoch > found.epoch
         )
         self.base = found.epoch
         self.least = self._least()
@@ -287,10 +295,9 @@ class _Turn:
     def go(self, left: float) -> None:
         """Looks once, proposes if everybody is there, else waits a moment, and no
         longer than `left` seconds."""
-        self.store.add(f"beat/{self.own}", 1)
-        proposal = self._proposal()
+        proposal = self._proposal(self._arrivals())
         if proposal is not None:
-            self.store.compare_set("epoch", self.key[1], json.dumps(asdict(proposal)))
+            self.store.compare_set("epoch", self.key[0], json.dumps(asdict(proposal)))
             self.store.set(f"decided/{self.base}", "")
             return
         self.is_called = self.is_called or self.store.check([f"called/{self.base}"])
@@ -300,16 +307,23 @@ class _Turn:
         with suppress(DistStoreError):
             self.store.wait([f"{key}/{self.base}"], max(0.001, min(pause, left)))
 
-    def _proposal(self) -> Record | None:
+    def _proposal(self, arrivals: dict[str, Arrival]) -> Record | None:
         """Returns the next record, or None if somebody may still come."""
-        arrivals = self._arrivals()
         last = set(self.last.members)
+        if any(map(self._is_far, last | {*arrivals})):
+            self.store.add(f"beat/{self.own}", 1)
         leaving = {
             each.id: each
             for each in arrivals.values()
             if each.is_leaving and each.id in last
         }
-        living = self._living([a for a in arrivals.values() if not a.is_leaving])
+        is_settled = time.monotonic() - self._since >= self.ledger.rules.settle
+        self.present = [each for each in arrivals.values() if not each.is_leaving]
+        self.absent = [each for each in self.last.members if each not in arrivals]
+        # Most looks end here: who still lives matters when all have come.
+        if not (is_settled or self._have_ended(self.absent)):
+            return None
+        living = self._living(self.present)
         if living is None:
             return None
         by_id = {each.id: each for each in living}
@@ -322,13 +336,18 @@ class _Turn:
         # Whose epoch is later than all that this process knows of has to propose.
         if any(each.after > self.last.epoch for each in living):
             return None
-        is_settled = time.monotonic() - self._since >= self.ledger.rules.settle
-        unknown = [each for each in self.absent if not is_known_dead(each, self.own)]
-        if unknown and not (is_settled and stays):
+        if not (is_settled and stays) and not self._have_ended(self.absent):
             return None
         if self.is_replaced and len(stays) < self.least:
             return None
         return self._record(stays, new, leaving, is_settled)
+
+    def _have_ended(self, members: list[str]) -> bool:
+        return all(is_known_dead(each, self.own) for each in members)
+
+    def _is_far(self, member: str) -> bool:
+        """Tells whether only its beats show that a process lives."""
+        return self.place == "-" or member.split(":")[2] != self.place
 
     def _arrivals(self) -> dict[str, Arrival]:
         key = f"arrivals/{self.base}"
@@ -342,9 +361,8 @@ class _Turn:
 
     def _living(self, arrivals: list[Arrival]) -> list[Arrival] | None:
         """Returns those that still wait, or None as long as it is open of one."""
-        place = self.own.split(":")[2]
-        far = [a for a in arrivals if place == "-" or a.id.split(":")[2] != place]
-        beats = {a.id: self.store.add(f"beat/{a.id}", 0) for a in far}
+        far = [each.id for each in arrivals if self._is_far(each.id)]
+        beats = {member: self.store.add(f"beat/{member}", 0) for member in far}
         living = []
         for each in arrivals:
             lives: bool | None = not is_known_dead(each.id, self.own)

@@ -32,7 +32,7 @@ from .._C import (
 if TYPE_CHECKING:
     from _socket import socket
 
-__all__ = ["Attempt", "CheckIn", "Presence"]
+__all__ = ["Arrivals", "Attempt", "CheckIn", "Presence"]
 
 # The latest initialisation: its number, world size and job name, and who opened it.
 LATEST = "default_pg/latest"
@@ -44,6 +44,8 @@ ALONE = 0.7
 NAMED_RANKS = 8
 # Each rank has a bit in a counter, so that one request counts and names it.
 RANKS_PER_KEY = 62
+# The key that the last rank to arrive sets, and for which all wait.
+ALL_ARE_HERE = "all_are_here"
 
 
 class Attempt:
@@ -84,6 +86,57 @@ class Attempt:
         return self.store.compare_set(_claim_of(self.rank), before, self.claim).decode()
 
 
+class Arrivals:
+    """The ranks that have come to some keys of a store, which are new."""
+
+    def __init__(self, keys: Store, size: int) -> None:
+        self._keys, self._size = keys, size
+
+    def add(self, rank: int) -> None:
+        """The last rank to arrive sets the key for which all wait."""
+        first, bits = self._bits_of(rank)
+        if self._keys.add(f"arrived/{first}", 1 << rank - first) != bits:
+            return
+        parts = -(-self._size // RANKS_PER_KEY)
+        if self._keys.add("arrived", 1) == parts:
+            self._keys.set(ALL_ARE_HERE, "")
+
+    def take_back(self, rank: int) -> bool:
+        """Counts this rank no more, so that nobody meets a rank that has given up;
+        False if all have come meanwhile."""
+        first, bits = self._bits_of(rank)
+        own = 1 << rank - first
+        self._keys.add(f"gave_up/{first}", own)
+        if self._keys.add(f"arrived/{first}", -own) != bits - own:
+            return True
+        parts = -(-self._size // RANKS_PER_KEY)
+        if self._keys.add("arrived", -1) != parts - 1:
+            return True
+        self.add(rank)
+        return False
+
+    def absent(self, gave_up: bool = False) -> list[int]:
+        """Returns the ranks that have not arrived, or those that have given up."""
+        absent = []
+        for first in range(0, self._size, RANKS_PER_KEY):
+            missing = self._bits_of(first)[1] & ~self._keys.add(f"arrived/{first}", 0)
+            given_up = self._keys.add(f"gave_up/{first}", 0)
+            missing &= given_up if gave_up else ~given_up
+            absent += [first + i for i in range(RANKS_PER_KEY) if missing >> i & 1]
+        return absent
+
+    def clean(self) -> None:
+        """Deletes the keys: all have come."""
+        parts = range(0, self._size, RANKS_PER_KEY)
+        for key in (*(f"arrived/{first}" for first in parts), "arrived", ALL_ARE_HERE):
+            self._keys.delete_key(key)
+
+    def _bits_of(self, rank: int) -> tuple[int, int]:
+        """Returns the first rank whose bit is in the same counter, and all its bits."""
+        first = rank - rank % RANKS_PER_KEY
+        return first, (1 << min(RANKS_PER_KEY, self._size - first)) - 1
+
+
 class CheckIn:
     """One rank's arrival at an attempt."""
 
@@ -91,6 +144,7 @@ class CheckIn:
         self._attempt = attempt
         self._store, self._keys = attempt.store, attempt.keys
         self._rank, self._size, self._who = attempt.rank, attempt.size, attempt.who
+        self._arrivals = Arrivals(attempt.keys, attempt.size)
         self.presence = Presence(attempt.nonce)
 
     def meet(self, label: str, timeout: timedelta, since: float | None = None) -> bool:
@@ -100,7 +154,7 @@ class CheckIn:
         `since` is the time.monotonic() at which the timeout began; None is now.
         """
         self._compare_sizes()
-        self._arrive()
+        self._arrivals.add(self._rank)
         begin = time.monotonic()
         limit = timeout.total_seconds()
         limit = limit if limit >= 0 else float("inf")
@@ -122,39 +176,11 @@ class CheckIn:
             pause = max(0.001, min(CHECK, limit - waited))
         return True
 
-    def _arrive(self) -> None:
-        """The last rank to arrive sets the key for which all wait."""
-        first, bits = self._bits_of(self._rank)
-        if self._keys.add(f"arrived/{first}", 1 << self._rank - first) != bits:
-            return
-        parts = -(-self._size // RANKS_PER_KEY)
-        if self._keys.add("arrived", 1) == parts:
-            self._keys.set("all_are_here", "")
-
-    def _take_back(self) -> bool:
-        """Counts this rank no more, so that nobody meets a rank that has given up;
-        False if all have come meanwhile."""
-        first, bits = self._bits_of(self._rank)
-        own = 1 << self._rank - first
-        self._keys.add(f"gave_up/{first}", own)
-        if self._keys.add(f"arrived/{first}", -own) != bits - own:
-            return True
-        parts = -(-self._size // RANKS_PER_KEY)
-        if self._keys.add("arrived", -1) != parts - 1:
-            return True
-        self._arrive()
-        return False
-
-    def _bits_of(self, rank: int) -> tuple[int, int]:
-        """Returns the first rank whose bit is in the same counter, and all its bits."""
-        first = rank - rank % RANKS_PER_KEY
-        return first, (1 << min(RANKS_PER_KEY, self._size - first)) - 1
-
     def _have_all_come(self, pause: float) -> bool:
         from datetime import timedelta
 
         try:
-            self._keys.wait(["all_are_here"], timedelta(seconds=pause))
+            self._keys.wait([ALL_ARE_HERE], timedelta(seconds=pause))
         except DistStoreError:
             # A failure other than the timeout makes the next call fail as well.
             return False
@@ -204,22 +230,12 @@ class CheckIn:
             # This process may serve the store: the others need time to read the error.
             time.sleep(CHECK + 0.1)
 
-    def _absent(self, gave_up: bool = False) -> list[int]:
-        """Returns the ranks that have not arrived, or those that have given up."""
-        absent = []
-        for first in range(0, self._size, RANKS_PER_KEY):
-            missing = self._bits_of(first)[1] & ~self._keys.add(f"arrived/{first}", 0)
-            given_up = self._keys.add(f"gave_up/{first}", 0)
-            missing &= given_up if gave_up else ~given_up
-            absent += [first + i for i in range(RANKS_PER_KEY) if missing >> i & 1]
-        return absent
-
     def _fail_absent(self, label: str, timeout: timedelta) -> None:
         what = "joined"
-        absent = self._absent()
-        if not absent and (absent := self._absent(gave_up=True)):
+        absent = self._arrivals.absent()
+        if not absent and (absent := self._arrivals.absent(gave_up=True)):
             what = "waited so long"
-        if not absent or not self._take_back():
+        if not absent or not self._arrivals.take_back(self._rank):
             return  # the last one has come only now
         names = ", ".join(str(rank) for rank in absent[:NAMED_RANKS])
         if len(absent) > NAMED_RANKS:

@@ -18,7 +18,7 @@ from .._C import (
     Store,
     barrier,
 )
-from .check_in import Presence
+from .check_in import ALL_ARE_HERE, Arrivals, Presence
 from .group_making import GroupRequest, make_group
 from .lifecycle import _quote
 
@@ -89,11 +89,12 @@ def make_of_members(
     """
     group = None
     try:
-        _meet(members, request.rank, keys, until, has_ended)
+        arrivals = _meet(members, request.rank, keys, until, has_ended)
         group = make_group(request)
         barrier(group)
         if request.rank == 0:
-            _clean(keys, len(members))
+            with suppress(DistError, NotImplementedError):  # all have the group already
+                arrivals.clean()
     except BaseException as error:
         reason = f"rank {request.rank} gave up: {_quote(error)}"
         if group is not None:
@@ -102,7 +103,7 @@ def make_of_members(
         with suppress(DistError):
             # The core reads this key as well (csrc/pg/cpu/join_fault.h).
             keys.compare_set("fault", "", reason)
-            keys.set("all", "")
+            keys.set(ALL_ARE_HERE, "")
         raise
     return group
 
@@ -113,42 +114,28 @@ def _meet(
     keys: Store,
     until: float,
     has_ended: Callable[[str], bool],
-) -> None:
+) -> Arrivals:
     """Returns when all members of the list have come."""
-    keys.set(f"met/{place}", "")
-    if keys.add("met", 1) == len(members):
-        keys.set("all", "")
+    arrivals = Arrivals(keys, len(members))
+    arrivals.add(place)
     crowd = max(1.0, len(members) / CROWD)  # each looks for all of the members
     pause, have_all_come = SHORT * crowd, False
     while not have_all_come:
         is_late = time.monotonic() >= until
         with suppress(DistStoreError):
             left = until - time.monotonic()
-            keys.wait(["all"], max(0.001, min(pause, left)))
+            keys.wait([ALL_ARE_HERE], max(0.001, min(pause, left)))
             have_all_come = True
         # No value is "-", so this reads, and makes no key.
         fault = keys.compare_set("fault", "-", "-")
         if fault != b"-":
             raise DistBackendError(fault.decode(errors="replace"))
         pause = min(2 * pause, LONG * crowd)
-        absent = [] if have_all_come else _absent(members, keys, is_late, has_ended)
+        absent = [] if have_all_come else [members[i] for i in arrivals.absent()]
+        absent = [each for each in absent if is_late or has_ended(each)]
         if absent:
             names = ", ".join(map(describe, absent))
             what = "have not come" if is_late else "have ended"
             raise DistBackendError(f"members of the new group {what}: {names}")
         have_all_come = have_all_come or is_late
-
-
-def _clean(keys: Store, count: int) -> None:
-    """Deletes the keys of members that have all come."""
-    with suppress(DistError, NotImplementedError):  # they have the group already
-        for name in (*(f"met/{i}" for i in range(count)), "met", "all"):
-            keys.delete_key(name)
-
-
-def _absent(
-    members: list[str], keys: Store, is_late: bool, has_ended: Callable[[str], bool]
-) -> list[str]:
-    """Returns who has not come and has ended; where it is late, also who lives."""
-    absent = [i for i, each in enumerate(members) if is_late or has_ended(each)]
-    return [members[i] for i in absent if not keys.check([f"met/{i}"])]
+    return arrivals
