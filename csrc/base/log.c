@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -15,6 +14,8 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/deadline.h"
 
 static atomic_int own_rank = -1;
 static pthread_once_t level_once = PTHREAD_ONCE_INIT;
@@ -68,10 +69,11 @@ dl_log_set_rank(int rank)
     atomic_store_explicit(&own_rank, rank, memory_order_relaxed);
 }
 
-static size_t
-put_head(dl_log_line *self)
+static int
+put_head(char *line, dl_log_level level)
 {
     static const char *const marks[] = {" - trace", " - debug", "", "", ""};
+    int rank = atomic_load_explicit(&own_rank, memory_order_relaxed);
     struct timespec now;
     struct tm date;
     char day[32];
@@ -80,57 +82,26 @@ put_head(dl_log_line *self)
     clock_gettime(CLOCK_REALTIME, &now);
     localtime_r(&now.tv_sec, &date);
     strftime(day, sizeof day, "%m%d %H:%M:%S", &date);
-    if (self->rank >= 0) {
-        snprintf(prefix, sizeof prefix, "[rank%d]:", self->rank);
+    if (rank >= 0) {
+        snprintf(prefix, sizeof prefix, "[rank%d]:", rank);
     }
-    self->time = now.tv_sec * DL_SECOND + now.tv_nsec;
-    return (size_t)snprintf(self->bytes, sizeof self->bytes,
-                            "%s[%c%s.%06ld distlite%s] ", prefix, "IIIWE"[self->level],
-                            day, now.tv_nsec / 1000, marks[self->level]);
+    return snprintf(line, DL_LOG_LINE_SIZE, "%s[%c%s.%06ld distlite%s] ", prefix,
+                    "IIIWE"[level], day, now.tv_nsec / 1000, marks[level]);
 }
 
-__attribute__((format(printf, 3, 0))) static void
-format_line(dl_log_line *self, dl_log_level level, const char *format,
-            va_list arguments)
+/* Returns the line's size.  A text that is too long is cut, but not `end`. */
+__attribute__((format(printf, 3, 0))) static size_t
+format_line(char *line, dl_log_level level, const char *format, va_list arguments,
+            const char *end)
 {
-    size_t limit = sizeof self->bytes - 1;
+    size_t limit = DL_LOG_LINE_SIZE - strlen(end) - 1; /* for the line feed */
+    size_t size = (size_t)put_head(line, level);
 
-    self->level = level;
-    self->rank = atomic_load_explicit(&own_rank, memory_order_relaxed);
-    self->head = put_head(self);
-    size_t size = self->head
-                  + (size_t)vsnprintf(self->bytes + self->head, limit - self->head,
-                                      format, arguments);
-    /* One byte is reserved for the line feed, which a text that was cut gets as
-     * well. */
-    if (size > limit - 1) {
+    size += (size_t)vsnprintf(line + size, limit - size, format, arguments);
+    if (size >= limit) {
         size = limit - 1;
     }
-    self->bytes[size++] = '\n';
-    self->size = size;
-}
-
-/* Inserts `end` before the line feed; the text before it is cut if there is no room. */
-static void
-append_to_line(dl_log_line *self, const char *end)
-{
-    size_t added = strlen(end);
-    size_t size = self->size - 1;
-
-    if (size + added + 1 > sizeof self->bytes) {
-        size = sizeof self->bytes - added - 1;
-    }
-    memcpy(self->bytes + size, end, added);
-    self->bytes[size + added] = '\n';
-    self->size = size + added + 1;
-}
-
-void
-dl_log_write(const dl_log_line *line)
-{
-    /* Nothing useful can be done if standard error is closed. */
-    ssize_t written = write(STDERR_FILENO, line->bytes, line->size);
-    (void)written;
+    return size + (size_t)snprintf(line + size, DL_LOG_LINE_SIZE - size, "%s\n", end);
 }
 
 static _Atomic(dl_log_fn) receiver;
@@ -142,17 +113,17 @@ dl_log_install(dl_log_fn wanted)
 }
 
 static bool
-is_received(const dl_log_line *line)
+is_received(const char *line, size_t size)
 {
     dl_log_fn receive = atomic_load_explicit(&receiver, memory_order_acquire);
 
-    return receive != NULL && receive(line);
+    return receive != NULL && receive(line, size);
 }
 
 void
 dl_log(dl_log_level level, const char *format, ...)
 {
-    dl_log_line line;
+    char line[DL_LOG_LINE_SIZE];
     va_list arguments;
     int saved = errno;
 
@@ -160,10 +131,12 @@ dl_log(dl_log_level level, const char *format, ...)
         return;
     }
     va_start(arguments, format);
-    format_line(&line, level, format, arguments);
+    size_t size = format_line(line, level, format, arguments, "");
     va_end(arguments);
-    if (!is_received(&line)) {
-        dl_log_write(&line);
+    if (!is_received(line, size)) {
+        /* Nothing useful can be done if standard error is closed. */
+        ssize_t written = write(STDERR_FILENO, line, size);
+        (void)written;
     }
     errno = saved;
 }
@@ -178,16 +151,11 @@ write_at_once(const char *line, size_t size)
     ssize_t written = send(STDERR_FILENO, line, size, MSG_DONTWAIT | MSG_NOSIGNAL);
 
     if (written < 0 && errno == ENOTSOCK) {
-        struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
         int fd = open("/proc/self/fd/2",
                       O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (fd >= 0) {
             written = write(fd, line, size);
             close(fd);
-        } else if (poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0) {
-            /* A pipe that polls writable has room for a page, which is more than a
-             * line. */
-            written = write(STDERR_FILENO, line, size);
         }
     }
     return written >= 0;
@@ -211,17 +179,16 @@ may_write(dl_log_limit *limit)
 __attribute__((format(printf, 3, 0))) static void
 try_line(dl_log_limit *limit, dl_log_level level, const char *format, va_list arguments)
 {
-    dl_log_line line;
-    char more[80];
+    char line[DL_LOG_LINE_SIZE];
+    char more[80] = "";
 
-    format_line(&line, level, format, arguments);
     if (limit->left_out > 0) {
         snprintf(more, sizeof more,
                  " (%" PRIu64 " similar lines were suppressed before this one)",
                  limit->left_out);
-        append_to_line(&line, more);
     }
-    bool is_written = is_received(&line) || write_at_once(line.bytes, line.size);
+    size_t size = format_line(line, level, format, arguments, more);
+    bool is_written = is_received(line, size) || write_at_once(line, size);
     limit->left_out = is_written ? 0 : limit->left_out + 1;
 }
 

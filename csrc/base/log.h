@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Logging: one line on standard error, in one write(2) so that lines of several
- * processes do not mix: "[W1121 08:30:01.123456 distlite] text".  If the program has
- * handlers for Python's logging, the line goes to these instead (dl_log_install()).
- * Any thread may log, with any locks held.  TORCH_CPP_LOG_LEVEL (INFO, WARNING or
- * ERROR; default WARNING) is the lowest level that is written; INFO also writes lines
- * marked "debug" if the debug level is INFO, and those marked "trace" if it is DETAIL.
- * Logging leaves errno and the thread's last error unchanged. */
+ * processes do not mix: "[W1121 08:30:01.123456 distlite] text".  Any thread may log,
+ * with any locks held.  TORCH_CPP_LOG_LEVEL (INFO, WARNING or ERROR; default WARNING) is
+ * the lowest level that is written; INFO also writes lines marked "debug" if the debug
+ * level is INFO, and those marked "trace" if it is DETAIL.  Logging leaves errno and the
+ * thread's last error unchanged. */
 #ifndef DISTLITE_BASE_LOG_H
 #define DISTLITE_BASE_LOG_H
 
@@ -14,7 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/deadline.h"
 #include "base/status.h"
 
 typedef enum dl_log_level {
@@ -69,22 +67,10 @@ dl_status dl_debug_level_read(const char *text);
 
 #define DL_LOG_LINE_SIZE 2304 /* a whole error text and the head of the line */
 
-/* One line as it is written to standard error, together with its parts. */
-typedef struct dl_log_line {
-    dl_log_level level;
-    int rank;     /* -1: unknown */
-    int64_t time; /* nanoseconds since 1970 */
-    size_t head;  /* the text begins here */
-    size_t size;  /* with the line feed, which is the last byte */
-    char bytes[DL_LOG_LINE_SIZE];
-} dl_log_line;
-
-/* Installs what gets each line first; it returns false if the line is to go to standard
- * error.  Called on any thread, with any locks held: it must not wait. */
-typedef bool (*dl_log_fn)(const dl_log_line *line);
+/* Installs what is given each line first, with its line feed; it returns false if the
+ * line is to go to standard error.  Called on any thread, with any locks held: it must
+ * not wait. */
+typedef bool (*dl_log_fn)(const char *line, size_t size);
 void dl_log_install(dl_log_fn receiver);
-
-/* Writes a line to standard error, in one write(2).  Changes errno. */
-void dl_log_write(const dl_log_line *line);
 
 #endif

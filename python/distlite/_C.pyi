@@ -2278,14 +2278,8 @@ def _recordings_sweep() -> None:
 def _finish_report() -> None:
     """Waits a few seconds at most for the table of a failure to be written."""
 
-def _look_for_log_handlers() -> None:
-    """Looks again whether logging has handlers for lines of the log."""
-
-def _flush_log() -> None:
-    """Waits, for a few seconds at most, until handlers have received all lines."""
-
-def _close_log() -> None:
-    """Writes the remaining lines, and all later ones, to standard error."""
+def _capture_log(fd: int, /) -> None:
+    """Sends each line of the log to a copy of this socket; -1: to standard error."""
 
 def _log_warning(text: str, /) -> None:
     """Puts a line into the core's log."""

@@ -83,6 +83,7 @@ _LATER = {
     "objects.safe_encode": "register_safe_type",
     "shared": "shared_zeros",
     "stores.relay": "StoreRelay store_relay",
+    "tools.log_capture": "capture_log",
     "windows": "Window WindowLock",
 }
 
@@ -101,7 +102,7 @@ _UNLISTED = (
     "GroupMember GroupName Hooks Message Operation ProcessGroupGloo "
     "ProcessGroupNCCL QueueEmptyError ReduceOptions ReduceScatterOptions "
     "ScatterOptions StatelessGroup StoreRelay WindowLock all_gather_coalesced "
-    "all_reduce_coalesced best_backend breakpoint collect_all cuda_stream "
+    "all_reduce_coalesced best_backend breakpoint capture_log collect_all cuda_stream "
     "default_pg_timeout device_mesh distributed_c10d get_backend_config "
     "get_debug_level get_default_backend_for_device get_pg_count is_gloo_available "
     "is_mpi_available is_nccl_available is_torchelastic_launched is_ucc_available "

@@ -84,6 +84,7 @@ from .groups.stateless import StatelessGroup, stateless_group
 from .objects.safe_encode import register_safe_type
 from .shared import shared_zeros
 from .stores.relay import StoreRelay, store_relay
+from .tools.log_capture import capture_log
 from .windows import Window, WindowLock
 
 from . import data_parallel as data_parallel
@@ -111,9 +112,9 @@ __all__ = [
     "all_gather_arrays", "all_gather_coalesced", "all_gather_into_tensor",
     "all_gather_object", "all_gather_single", "all_reduce", "all_reduce_coalesced",
     "all_to_all", "all_to_all_single", "barrier", "batch_isend_irecv", "best_backend",
-    "breakpoint", "broadcast", "broadcast_object_list", "collect_all", "cuda_stream",
-    "default_pg_timeout", "destroy_process_group", "exscan", "gather", "gather_object",
-    "gather_single", "gather_v", "get_backend", "get_backend_config",
+    "breakpoint", "broadcast", "broadcast_object_list", "capture_log", "collect_all",
+    "cuda_stream", "default_pg_timeout", "destroy_process_group", "exscan", "gather",
+    "gather_object", "gather_single", "gather_v", "get_backend", "get_backend_config",
     "get_debug_level", "get_default_backend_for_device", "get_global_rank",
     "get_group_rank", "get_node_local_rank", "get_pg_count", "get_process_group_ranks",
     "get_rank", "get_world_size", "group", "init_device_mesh", "init_process_group",

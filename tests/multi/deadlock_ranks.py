@@ -172,7 +172,7 @@ def hang_in(rank: int, world_size: int, kind: str, culprits: Sequence[int]) -> s
 
     ender = Ender(meet)
     logging.getLogger("distlite").addHandler(ender)
-    distlite._C._look_for_log_handlers()
+    distlite.capture_log()
     with contextlib.suppress(distlite.DistBackendError):
         globals()[kind](rank, world_size)
     meet("told")

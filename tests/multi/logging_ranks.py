@@ -17,6 +17,7 @@ def wait_for_each_other(rank: int, world_size: int, path: str, folder: str) -> N
         filename=f"{folder}/rank{rank}.log",
         format="%(levelname)s|%(name)s|%(rank)s|%(message)s",
     )
+    distlite.capture_log()
     try:
         deadlock_ranks.receive_in_a_collective(rank, world_size)
     except distlite.DistBackendError:

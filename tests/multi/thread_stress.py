@@ -681,13 +681,13 @@ def log_and_debug(seconds: float) -> None:
         elif kind == 2:
             logger.removeHandler(handler)
         else:
-            distlite._C._look_for_log_handlers()
+            distlite.capture_log(choice.random() < 0.5)
             distlite._C._recording()
 
     logger.propagate = False
     logger.addHandler(always)
     run(seconds, step)
-    distlite._C._flush_log()
+    distlite.capture_log(False)
 
 
 def collect(stop: threading.Event) -> None:

@@ -491,9 +491,11 @@ draw_run(sim_random *random, uint64_t kept)
 /* The run. */
 
 static bool
-keep_line(const dl_log_line *line)
+keep_line(const char *line, size_t size)
 {
-    sim_note("log: %.*s", (int)(line->size - line->head - 1), line->bytes + line->head);
+    const char *text = strchr(line, ']') + 2; /* its head has the time */
+
+    sim_note("log: %.*s", (int)(line + size - 1 - text), text);
     return true;
 }
 

@@ -337,9 +337,11 @@ has_server_stopped(void)
 }
 
 static bool
-keep_line(const dl_log_line *line)
+keep_line(const char *line, size_t size)
 {
-    sim_note("log: %.*s", (int)(line->size - line->head - 1), line->bytes + line->head);
+    const char *text = strchr(line, ']') + 2; /* its head has the time */
+
+    sim_note("log: %.*s", (int)(line + size - 1 - text), text);
     return true;
 }
 

@@ -138,7 +138,7 @@ def interrupt(_):
 
 
 @pytest.mark.parametrize("is_done", [False, True])
-def test_ctrl_c_in_a_callback(is_done, caplog):
+def test_ctrl_c_in_a_callback(is_done, capfd):
     """It goes on, after the other callbacks."""
     future, seen = Future(), []
     if is_done:
@@ -155,23 +155,23 @@ def test_ctrl_c_in_a_callback(is_done, caplog):
         with pytest.raises(KeyboardInterrupt):
             following.value()
     assert future.value() == 3
-    assert caplog.text == ""
+    assert capfd.readouterr().err == ""
 
 
-def test_an_interrupt_on_another_thread_is_told_of(caplog):
+def test_an_interrupt_on_another_thread_is_told_of(capfd):
     """It is no Ctrl-C."""
     future = Future()
     future.add_done_callback(interrupt)
     thread = threading.Thread(target=future.set_result, args=(3,))
     thread.start()
     thread.join()
-    assert "KeyboardInterrupt" in caplog.text
+    assert "KeyboardInterrupt" in capfd.readouterr().err
 
 
-def test_a_task_that_has_given_up_is_not_told_of_in_the_log(caplog):
+def test_a_task_that_has_given_up_is_not_told_of_in_the_log(capfd):
     future = Future()
     with pytest.raises(asyncio.TimeoutError):
         asyncio.run(asyncio.wait_for(future, 0.01))
     future.set_result(3)
     assert future.value() == 3
-    assert caplog.text == ""
+    assert capfd.readouterr().err == ""

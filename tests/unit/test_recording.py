@@ -314,10 +314,12 @@ def test_messages_at_one_time_get_tracks_of_their_own():
 
 
 def test_a_report_tells_what_is_current(world, caplog):
+    dist.capture_log()
     for _ in range(3):
         dist.barrier()
     data = _C._recording()
     failure.report([(own().path, data)], True, False)
+    dist.capture_log(False)
     (record,) = caplog.records
     assert (record.name, record.levelname, record.rank) == ("distlite", "ERROR", 0)
     written = record.getMessage()

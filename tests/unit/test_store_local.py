@@ -241,7 +241,7 @@ sys.stdin.read()
 """
 
 
-def test_a_relay_that_is_stopped(server, monkeypatch, caplog):
+def test_a_relay_that_is_stopped(server, monkeypatch, capfd):
     """It is named, and the server is used without it."""
     with subprocess.Popen(
         [sys.executable, "-c", RELAY_PROCESS, str(server.port)],
@@ -264,6 +264,6 @@ def test_a_relay_that_is_stopped(server, monkeypatch, caplog):
         os.kill(process.pid, signal.SIGCONT)
         assert store.add("n", 1) == 2
         process.stdin.close()
-    text = caplog.text
+    text = capfd.readouterr().err
     assert f"relay @{address.partition('@')[0]} (process {process.pid})" in text
     assert "does not answer" in text and "; connecting to the server directly" in text

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The module functions for debugging: the debug level, which is read from the
- * environment when the module is imported, the deadlock detector's settings, and
- * monitored_barrier. */
+ * environment when the module is imported, the log, the deadlock detector's settings,
+ * and monitored_barrier. */
+#include <fcntl.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #include "base/log.h"
 #include "pg/agree/deadlock.h"
@@ -98,6 +101,53 @@ set_level_from(PyObject *Py_UNUSED(module), PyObject *text)
     return read_level(value) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
+/* The writing end of a pair of sockets whose other end distlite/tools/log_capture.py
+ * reads.  It is never closed, as any thread may be about to use it; dup3(2) replaces the
+ * sockets behind it. */
+static atomic_int log_socket = -1;
+static atomic_bool is_log_captured;
+
+static bool
+pass_line(const char *line, size_t size)
+{
+    return atomic_load(&is_log_captured)
+           && send(atomic_load(&log_socket), line, size, MSG_DONTWAIT | MSG_NOSIGNAL)
+                  > 0;
+}
+
+static PyObject *
+capture_log(PyObject *Py_UNUSED(module), PyObject *number)
+{
+    int own = atomic_load(&log_socket);
+    int64_t fd;
+
+    if (dlpy_int64_from(number, "fd", &fd) < 0) {
+        return NULL;
+    }
+    if (fd >= 0) {
+        own = own < 0 ? fcntl((int)fd, F_DUPFD_CLOEXEC, 0)
+                      : dup3((int)fd, own, O_CLOEXEC);
+        if (own < 0) {
+            return PyErr_SetFromErrno(PyExc_OSError);
+        }
+        atomic_store(&log_socket, own);
+    }
+    atomic_store(&is_log_captured, fd >= 0);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+log_warning(PyObject *Py_UNUSED(module), PyObject *text)
+{
+    const char *bytes = PyUnicode_AsUTF8(text);
+
+    if (bytes == NULL) {
+        return NULL;
+    }
+    dl_log(DL_LOG_WARNING, "%s", bytes);
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 run_barrier(dlpy_collective *self, bool waits_for_all, dl_deadline deadline)
 {
@@ -145,6 +195,8 @@ monitored_barrier(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 static PyMethodDef functions[] = {
+    {"_capture_log", capture_log, METH_O, DLPY_DOC__CAPTURE_LOG},
+    {"_log_warning", log_warning, METH_O, DLPY_DOC__LOG_WARNING},
     {"_deadlock_configure", deadlock_configure, METH_NOARGS,
      DLPY_DOC__DEADLOCK_CONFIGURE},
     DLPY_FUNCTION("monitored_barrier", monitored_barrier, DLPY_DOC_MONITORED_BARRIER),
@@ -161,6 +213,10 @@ dlpy_add_debug_functions(PyObject *module)
     if (read_level(getenv(VARIABLE)) < 0) {
         return -1;
     }
+    /* Reads the log's level from the environment before there are other threads, while
+     * the program may be changing the environment. */
+    (void)dl_log_is_on(DL_LOG_WARNING);
+    dl_log_install(pass_line);
     dl_own_waits_count_threads(count_threads);
     return dlpy_add_functions(module, functions);
 }

@@ -4,7 +4,6 @@
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"
-#include "python/module/log_lines.h"
 #include "python/module/parts.h"
 #include "python/record/call_site.h"
 #include "python/stores/store_types.h"
@@ -154,7 +153,6 @@ join_over(dlpy_state *state, PyObject *store, const dl_group_options *options,
         }
         return -1;
     }
-    dlpy_log_check();
     dlpy_waiting_enter(state, &waiting, describe_joining, options,
                        dl_deadline_after(options->timeout));
     Py_BEGIN_ALLOW_THREADS
@@ -162,7 +160,6 @@ join_over(dlpy_state *state, PyObject *store, const dl_group_options *options,
     dl_store_unref(shared);
     Py_END_ALLOW_THREADS
     dl_waiting_end(&waiting);
-    dlpy_log_sync();
     if (status != DL_OK) {
         raise_status(state, status);
         return -1;

@@ -7,7 +7,6 @@
 
 #include "base/status.h"
 #include "python/module/docstrings.h"
-#include "python/module/log_lines.h"
 #include "python/module/parts.h"
 #include "python/record/failure_report.h"
 
@@ -85,9 +84,6 @@ raise_status(dl_status status, PyObject *otherwise, const char *advice)
     }
     PyObject *plain = plain_exception(status);
     raise_last_error(plain != NULL ? plain : otherwise, advice);
-    /* Log lines about the failure are delivered before the program sees the
-     * exception. */
-    dlpy_log_sync();
     return NULL;
 }
 

@@ -3,7 +3,6 @@
 
 #include "base/interrupt.h"
 #include "base/thread.h"
-#include "python/module/log_lines.h"
 #include "python/record/call_site.h"
 
 /* Notes the calling line.  The core may hold locks here, so no other Python code may run:
@@ -87,9 +86,6 @@ check_signals(void)
     }
     PyGILState_STATE gil = PyGILState_Ensure();
     bool is_interrupted = PyErr_Occurred() || PyErr_CheckSignals() < 0;
-    if (!is_interrupted) {
-        dlpy_log_check();
-    }
     PyGILState_Release(gil);
     return is_interrupted ? dl_fail(DL_INTERRUPTED, "interrupted by a signal") : DL_OK;
 }

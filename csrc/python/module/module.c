@@ -6,7 +6,6 @@
 #include "python/module/parts.h"
 
 static int (*const parts[])(PyObject *module) = {
-    dlpy_add_log_lines, /* first, as the others may log */
     dlpy_add_call_sites,       dlpy_add_errors,
     dlpy_add_store_types,      dlpy_add_tcp_store_type, /* after its base type */
     dlpy_add_group_type,       dlpy_add_group_join,

@@ -7,7 +7,6 @@
 
 #include "python/module/state.h"
 
-int dlpy_add_log_lines(PyObject *module);
 int dlpy_add_call_sites(PyObject *module);
 int dlpy_add_errors(PyObject *module);
 int dlpy_add_store_types(PyObject *module);

@@ -10,7 +10,6 @@
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"
-#include "python/module/log_lines.h"
 #include "python/module/parts.h"
 #include "python/stores/store_types.h"
 #include "store/tcp/tcp_store.h"
@@ -66,7 +65,6 @@ relay_start(PyObject *module, PyObject *const *args, Py_ssize_t count,
     }
     dl_status status = dl_relay_start(&options, &relay);
     dl_secret_unref(options.secret);
-    dlpy_log_sync();
     if (status != DL_OK) {
         return dlpy_raise_store(state, status);
     }

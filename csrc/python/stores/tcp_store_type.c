@@ -9,7 +9,6 @@
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"
-#include "python/module/log_lines.h"
 #include "python/module/parts.h"
 #include "python/record/call_site.h"
 #include "python/stores/store_types.h"
@@ -282,7 +281,6 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
     }
     /* From here on the core owns the descriptor: nothing may fail in between. */
     dl_deadline deadline = dl_deadline_after(options.timeout);
-    dlpy_log_check();
     dlpy_waiting_enter(state, &waiting, describe_connecting, &options, deadline);
     Py_BEGIN_ALLOW_THREADS
     status = dl_tcp_store_new(&options, deadline, &store);
@@ -290,7 +288,6 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
     dl_waiting_end(&waiting);
     dl_secret_unref(options.secret);
     Py_XDECREF(path);
-    dlpy_log_sync();
     return dlpy_store_finish_init(self, status, store);
 }
 

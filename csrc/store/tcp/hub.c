@@ -13,9 +13,6 @@ void
 dl_hub_init(dl_hub *hub)
 {
     *hub = (dl_hub){.since = dl_now()};
-    /* Reads the log's level from the environment here, and not on the server's thread,
-     * while the program may be changing the environment. */
-    (void)dl_log_is_on(DL_LOG_WARNING);
     dl_table_init(&hub->table);
     dl_replies_init(&hub->replies);
     dl_list_init(&hub->changed);

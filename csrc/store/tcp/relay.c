@@ -673,7 +673,6 @@ dl_relay_start(const dl_relay_options *options, dl_relay **started)
     dl_list_init(&relay->touched);
     relay->waits.out = &relay->out;
     relay->waits.reply = give_reply;
-    (void)dl_log_is_on(DL_LOG_WARNING); /* reads the environment on this thread */
     dl_status status = prepare(relay, options);
     if (status == DL_OK) {
         status = start_threads(relay, options);

@@ -36,11 +36,8 @@ from .world import ExceptHook, GroupInfo, is_outside, world
 __all__ = ["destroy_process_group", "init_process_group", "process_group"]
 
 # A thread writes the table of a failure while the exception may end this process: the
-# exit waits for it, and then for the log's handlers (the function registered last is
-# called first).  Children of multiprocessing end without atexit's functions.
-threading._register_atexit(_C._flush_log)  # type: ignore[attr-defined]
+# exit waits for it.  Children of multiprocessing end without atexit's functions.
 threading._register_atexit(_C._finish_report)  # type: ignore[attr-defined]
-atexit.register(_C._close_log)
 atexit.register(_C._finish_report)
 
 
@@ -106,7 +103,6 @@ def init_process_group(
         )
     world_size, rank = _integer(world_size, "world_size"), _integer(rank, "rank")
     _check_store_arguments(store, init_method, world_size, rank)
-    _C._look_for_log_handlers()
     _C._deadlock_configure()
     backends = backends_of(backend)
     _check_extras(backends, pg_options, device_id)

@@ -19,6 +19,6 @@ text         tables for terminals and files
 In a process itself:
 
 debugger         the debugger of distlite.breakpoint()
-log_records      lines of the log as records of the logger "distlite"
+log_capture      lines of the log as records of the logger "distlite"
 profiler_events  operations as events of torch's profiler
 """

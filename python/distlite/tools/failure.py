@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from logging import ERROR, WARNING
 
 from distlite.tools.dump import dump_asked
 from distlite.tools.job import GONE, Job
-from distlite.tools.log_records import say
+from distlite.tools.log_capture import say
 from distlite.tools.recording import Recording, parse
 from distlite.tools.table import table_of
 
@@ -39,7 +40,7 @@ def report(
 def _write_table(mine: Recording, recordings: Sequence[Recording]) -> None:
     job = Job([r for r in recordings if r.job == mine.job], _state_then)
     head = f"rank {mine.rank} saw an operation fail; the ranks at that moment:"
-    _tell("ERROR", f"{head}\n{table_of(job)}", mine.rank)
+    _tell(ERROR, f"{head}\n{table_of(job)}", mine.rank)
 
 
 def _state_then(recording: Recording) -> str:
@@ -56,13 +57,13 @@ def _dump(data: bytes, rank: int | None) -> None:
     try:
         path = dump_asked(data, rank)
     except OSError as error:
-        _tell("ERROR", f"cannot write the recording of rank {rank}: {error}", rank)
+        _tell(ERROR, f"cannot write the recording of rank {rank}: {error}", rank)
     else:
         if path is not None:
-            _tell("WARNING", f"wrote the recording of rank {rank} to {path}", rank)
+            _tell(WARNING, f"wrote the recording of rank {rank} to {path}", rank)
 
 
-def _tell(level: str, text: str, rank: int | None) -> None:
+def _tell(level: int, text: str, rank: int | None) -> None:
     """Writes a text to the handlers of logging or to standard error, there in one
     piece, so that the ranks' texts do not mix."""
     if say(level, text, rank):
