@@ -9,7 +9,7 @@ group.
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import timedelta
 from os import PathLike
-from typing import Any, Literal, Protocol, TypeAlias, final, overload
+from typing import Any, Literal, Protocol, TypeAlias, final
 
 from typing_extensions import Self, disjoint_base
 
@@ -1047,15 +1047,14 @@ _Stream: TypeAlias = Any
 # A Work if `async_op` is True, otherwise None: Any lets callers who know which go on.
 _Begun: TypeAlias = Work | Any
 
-@overload
 def all_reduce(
     tensor: _Array,
     op: _Op = ReduceOp.SUM,
     group: _Group = None,
-    async_op: Literal[False] = False,
+    async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> None:
+) -> _Begun:
     """Combines the arrays of all ranks element by element.
 
     The result replaces `tensor` on every rank, with the same bits on all of them.
@@ -1083,24 +1082,14 @@ def all_reduce(
         1
     """
 
-@overload
-def all_reduce(
+def scan(
     tensor: _Array,
     op: _Op = ReduceOp.SUM,
     group: _Group = None,
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> _Begun: ...
-@overload
-def scan(
-    tensor: _Array,
-    op: _Op = ReduceOp.SUM,
-    group: _Group = None,
-    async_op: Literal[False] = False,
-    *,
-    stream: _Stream = None,
-) -> None:
+) -> _Begun:
     """Combines the array of each rank with those of all ranks before it.
 
     On rank r, the reduction of the arrays of ranks 0 to r replaces `tensor`. CPU
@@ -1128,24 +1117,14 @@ def scan(
         True
     """
 
-@overload
-def scan(
+def exscan(
     tensor: _Array,
     op: _Op = ReduceOp.SUM,
     group: _Group = None,
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> _Begun: ...
-@overload
-def exscan(
-    tensor: _Array,
-    op: _Op = ReduceOp.SUM,
-    group: _Group = None,
-    async_op: Literal[False] = False,
-    *,
-    stream: _Stream = None,
-) -> None:
+) -> _Begun:
     """Combines the arrays of all ranks before each rank.
 
     On rank r, the reduction of the arrays of ranks 0 to r - 1 replaces `tensor`. The
@@ -1173,25 +1152,15 @@ def exscan(
         True
     """
 
-@overload
-def exscan(
-    tensor: _Array,
-    op: _Op = ReduceOp.SUM,
-    group: _Group = None,
-    async_op: bool = False,
-    *,
-    stream: _Stream = None,
-) -> _Begun: ...
-@overload
 def broadcast(
     tensor: _Array,
     src: int | None = None,
     group: _Group = None,
-    async_op: Literal[False] = False,
+    async_op: bool = False,
     group_src: int | None = None,
     *,
     stream: _Stream = None,
-) -> None:
+) -> _Begun:
     """Copies the array of one rank to all others.
 
     Args:
@@ -1214,27 +1183,16 @@ def broadcast(
         array([0.5 , 0.25])
     """
 
-@overload
-def broadcast(
-    tensor: _Array,
-    src: int | None = None,
-    group: _Group = None,
-    async_op: bool = False,
-    group_src: int | None = None,
-    *,
-    stream: _Stream = None,
-) -> _Begun: ...
-@overload
 def reduce(
     tensor: _Array,
     dst: int | None = None,
     op: _Op = ReduceOp.SUM,
     group: _Group = None,
-    async_op: Literal[False] = False,
+    async_op: bool = False,
     group_dst: int | None = None,
     *,
     stream: _Stream = None,
-) -> None:
+) -> _Begun:
     """Combines the arrays of all ranks element by element, on one rank.
 
     Args:
@@ -1259,26 +1217,14 @@ def reduce(
         [30]
     """
 
-@overload
-def reduce(
-    tensor: _Array,
-    dst: int | None = None,
-    op: _Op = ReduceOp.SUM,
-    group: _Group = None,
-    async_op: bool = False,
-    group_dst: int | None = None,
-    *,
-    stream: _Stream = None,
-) -> _Begun: ...
-@overload
 def all_gather(
     tensor_list: _Arrays,
     tensor: _Array,
     group: _Group = None,
-    async_op: Literal[False] = False,
+    async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> None:
+) -> _Begun:
     """Collects the arrays of all ranks in a list, on every rank.
 
     The arrays may differ in size from rank to rank, if the lists of all ranks have the
@@ -1304,24 +1250,14 @@ def all_gather(
         [array([0., 0.]), array([1., 1.])]
     """
 
-@overload
-def all_gather(
-    tensor_list: _Arrays,
-    tensor: _Array,
-    group: _Group = None,
-    async_op: bool = False,
-    *,
-    stream: _Stream = None,
-) -> _Begun: ...
-@overload
 def all_gather_single(
     output_tensor: _Array,
     input_tensor: _Array,
     group: _Group = None,
-    async_op: Literal[False] = False,
+    async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> None:
+) -> _Begun:
     """Collects the arrays of all ranks in one array, on every rank.
 
     `all_gather_into_tensor` is another name of this function.
@@ -1346,26 +1282,16 @@ def all_gather_single(
         array([0, 1])
     """
 
-@overload
-def all_gather_single(
-    output_tensor: _Array,
-    input_tensor: _Array,
-    group: _Group = None,
-    async_op: bool = False,
-    *,
-    stream: _Stream = None,
-) -> _Begun: ...
-@overload
 def gather(
     tensor: _Array,
     gather_list: _Arrays | None = None,
     dst: int | None = None,
     group: _Group = None,
-    async_op: Literal[False] = False,
+    async_op: bool = False,
     group_dst: int | None = None,
     *,
     stream: _Stream = None,
-) -> None:
+) -> _Begun:
     """Collects the arrays of all ranks in a list, on one rank.
 
     Args:
@@ -1391,8 +1317,7 @@ def gather(
         [array([0.5]), array([1.5])]
     """
 
-@overload
-def gather(
+def gather_v(
     tensor: _Array,
     gather_list: _Arrays | None = None,
     dst: int | None = None,
@@ -1401,18 +1326,7 @@ def gather(
     group_dst: int | None = None,
     *,
     stream: _Stream = None,
-) -> _Begun: ...
-@overload
-def gather_v(
-    tensor: _Array,
-    gather_list: _Arrays | None = None,
-    dst: int | None = None,
-    group: _Group = None,
-    async_op: Literal[False] = False,
-    group_dst: int | None = None,
-    *,
-    stream: _Stream = None,
-) -> None:
+) -> _Begun:
     """Collects arrays that differ in size from rank to rank in a list, on one rank.
 
     Args:
@@ -1437,28 +1351,16 @@ def gather_v(
         [array([0.]), array([1., 1.])]
     """
 
-@overload
-def gather_v(
-    tensor: _Array,
-    gather_list: _Arrays | None = None,
-    dst: int | None = None,
-    group: _Group = None,
-    async_op: bool = False,
-    group_dst: int | None = None,
-    *,
-    stream: _Stream = None,
-) -> _Begun: ...
-@overload
 def scatter(
     tensor: _Array,
     scatter_list: _Arrays | None = None,
     src: int | None = None,
     group: _Group = None,
-    async_op: Literal[False] = False,
+    async_op: bool = False,
     group_src: int | None = None,
     *,
     stream: _Stream = None,
-) -> None:
+) -> _Begun:
     """Gives each rank one array of a list of one rank.
 
     Args:
@@ -1484,8 +1386,7 @@ def scatter(
         True
     """
 
-@overload
-def scatter(
+def scatter_v(
     tensor: _Array,
     scatter_list: _Arrays | None = None,
     src: int | None = None,
@@ -1494,18 +1395,7 @@ def scatter(
     group_src: int | None = None,
     *,
     stream: _Stream = None,
-) -> _Begun: ...
-@overload
-def scatter_v(
-    tensor: _Array,
-    scatter_list: _Arrays | None = None,
-    src: int | None = None,
-    group: _Group = None,
-    async_op: Literal[False] = False,
-    group_src: int | None = None,
-    *,
-    stream: _Stream = None,
-) -> None:
+) -> _Begun:
     """Gives each rank one array of a list of one rank; the arrays may differ in size.
 
     Args:
@@ -1530,27 +1420,15 @@ def scatter_v(
         True
     """
 
-@overload
-def scatter_v(
-    tensor: _Array,
-    scatter_list: _Arrays | None = None,
-    src: int | None = None,
-    group: _Group = None,
-    async_op: bool = False,
-    group_src: int | None = None,
-    *,
-    stream: _Stream = None,
-) -> _Begun: ...
-@overload
 def reduce_scatter(
     output: _Array,
     input_list: _Arrays,
     op: _Op = ReduceOp.SUM,
     group: _Group = None,
-    async_op: Literal[False] = False,
+    async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> None:
+) -> _Begun:
     """Combines lists of arrays element by element, and gives each rank one result.
 
     Rank i gets the combination of `input_list[i]` of all ranks. The arrays of a list
@@ -1578,26 +1456,15 @@ def reduce_scatter(
         True
     """
 
-@overload
-def reduce_scatter(
-    output: _Array,
-    input_list: _Arrays,
-    op: _Op = ReduceOp.SUM,
-    group: _Group = None,
-    async_op: bool = False,
-    *,
-    stream: _Stream = None,
-) -> _Begun: ...
-@overload
 def reduce_scatter_single(
     output: _Array,
     input: _Array,
     op: _Op = ReduceOp.SUM,
     group: _Group = None,
-    async_op: Literal[False] = False,
+    async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> None:
+) -> _Begun:
     """Combines arrays element by element, and gives each rank one block of the result.
 
     Rank i gets block i along the first dimension. `reduce_scatter_tensor` is another
@@ -1625,25 +1492,14 @@ def reduce_scatter_single(
         True
     """
 
-@overload
-def reduce_scatter_single(
-    output: _Array,
-    input: _Array,
-    op: _Op = ReduceOp.SUM,
-    group: _Group = None,
-    async_op: bool = False,
-    *,
-    stream: _Stream = None,
-) -> _Begun: ...
-@overload
 def all_to_all(
     output_tensor_list: _Arrays,
     input_tensor_list: _Arrays,
     group: _Group = None,
-    async_op: Literal[False] = False,
+    async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> None:
+) -> _Begun:
     """Sends one array to each rank, and receives one from each.
 
     `input_tensor_list[j]` of rank i arrives in `output_tensor_list[i]` of rank j. The
@@ -1669,26 +1525,16 @@ def all_to_all(
         True
     """
 
-@overload
-def all_to_all(
-    output_tensor_list: _Arrays,
-    input_tensor_list: _Arrays,
-    group: _Group = None,
-    async_op: bool = False,
-    *,
-    stream: _Stream = None,
-) -> _Begun: ...
-@overload
 def all_to_all_single(
     output: _Array,
     input: _Array,
     output_split_sizes: Sequence[int] | None = None,
     input_split_sizes: Sequence[int] | None = None,
     group: _Group = None,
-    async_op: Literal[False] = False,
+    async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> None:
+) -> _Begun:
     """Sends one block of an array to each rank, and receives one from each.
 
     Arrays are divided along the first dimension, into equal blocks or by the split
@@ -1715,24 +1561,12 @@ def all_to_all_single(
         True
     """
 
-@overload
-def all_to_all_single(
-    output: _Array,
-    input: _Array,
-    output_split_sizes: Sequence[int] | None = None,
-    input_split_sizes: Sequence[int] | None = None,
-    group: _Group = None,
-    async_op: bool = False,
-    *,
-    stream: _Stream = None,
-) -> _Begun: ...
-@overload
 def barrier(
     group: _Group = None,
-    async_op: Literal[False] = False,
+    async_op: bool = False,
     device_ids: object = None,
     timeout: _Timeout = None,
-) -> None:
+) -> _Begun:
     """Waits until every rank of the group has called it.
 
     Args:
@@ -1751,13 +1585,6 @@ def barrier(
         >>> dist.barrier(timeout=5.0)
     """
 
-@overload
-def barrier(
-    group: _Group = None,
-    async_op: bool = False,
-    device_ids: object = None,
-    timeout: _Timeout = None,
-) -> _Begun: ...
 def monitored_barrier(
     group: _Group = None, timeout: _Timeout = None, wait_all_ranks: bool = False
 ) -> None:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 
 def collectives(array: np.ndarray[Any, np.dtype[np.float32]]) -> None:
-    dist.all_reduce(array).wait()  # error: async_op=True is missing
     dist.all_reduce(array, op="sum")  # error: it is ReduceOp.SUM
     dist.all_reduce(array, asynch=True)  # error: it is async_op
     dist.all_reduce([1.0, 2.0])  # error: a list is no array
