@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -556,6 +557,118 @@ CHECK_CASE(a_client_that_does_not_read_is_held_back)
     dl_buffer_fini(&hello);
     dl_relay_stop(relay);
     dl_store_unref(master);
+}
+
+/* Starts a server in a process of its own, which ends with this one. */
+static pid_t
+fork_master(uint16_t *port)
+{
+    int ready[2];
+
+    CHECK(pipe(ready) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        *port = dl_tcp_store_port(make_master(0, true));
+        (void)!write(ready[1], port, sizeof *port);
+        for (;;) {
+            pause();
+        }
+    }
+    close(ready[1]);
+    CHECK(read(ready[0], port, sizeof *port) == sizeof *port);
+    close(ready[0]);
+    return child;
+}
+
+/* Sends bytes, and returns when the relay has read all of them. */
+static void
+send_read(int fd, dl_bytes bytes)
+{
+    dl_deadline soon = SOON;
+    struct iovec part = {(void *)bytes.data, bytes.size};
+    int unread = 1;
+
+    CHECK_OK(dl_socket_write(fd, &part, 1, soon));
+    while (unread > 0) {
+        CHECK(!dl_deadline_passed(soon));
+        CHECK(ioctl(fd, TIOCOUTQ, &unread) == 0);
+        sched_yield();
+    }
+}
+
+static void
+check_cancelled(int fd)
+{
+    uint8_t reply[2];
+    size_t got;
+
+    CHECK_OK(dl_socket_read(fd, (struct iovec){reply, 2}, 2, SOON, &got));
+    CHECK(reply[0] == DL_OK && reply[1] == DL_WIRE_CANCELLED);
+}
+
+/* Waits for many keys, which are others in each round, and cancels that.  Returns whether
+ * a reply came within `patience` milliseconds. */
+static bool
+wait_and_cancel(int fd, int round, int patience)
+{
+    enum { COUNT = 300, SIZE = 100 }; /* what one send(2) passes on as a whole */
+    static char text[COUNT][SIZE];
+    static dl_bytes keys[COUNT];
+    const dl_store_request wait = {
+        .op = DL_OP_WAIT, .is_checked = true, .keys = keys, .count = COUNT};
+    const uint8_t cancel = DL_OP_CANCEL_WAIT | DL_WIRE_CHECKED;
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    dl_buffer bytes = {0};
+
+    for (int i = 0; i < COUNT; i++) {
+        snprintf(text[i], SIZE, "/%d/%090d", round, i);
+        keys[i] = dl_bytes_of(text[i]);
+    }
+    dl_wire_put_request(&bytes, &wait, DL_LITERAL(""));
+    send_read(fd, dl_buffer_bytes(&bytes));
+    dl_buffer_fini(&bytes);
+    CHECK(send(fd, &cancel, 1, MSG_NOSIGNAL) == 1);
+    if (poll(&readable, 1, patience) == 0) {
+        return false;
+    }
+    check_cancelled(fd);
+    return true;
+}
+
+CHECK_CASE(a_client_that_waits_and_cancels_is_held_back)
+{
+    const dl_store_request validate = {.op = DL_OP_VALIDATE, .number = DL_WIRE_MAGIC};
+    uint16_t port;
+    pid_t server = fork_master(&port);
+    dl_relay *relay = start_relay(port, NULL, NULL);
+    dl_buffer hello = {0};
+    int fd = connect_raw();
+    int round = 0;
+
+    dl_wire_put_request(&hello, &validate, DL_LITERAL(""));
+    send_read(fd, dl_buffer_bytes(&hello));
+    while (round < 8) {
+        CHECK(wait_and_cancel(fd, round++, 10000));
+    }
+    CHECK(kill(server, SIGSTOP) == 0);
+    /* What the connection to the server holds is some more. */
+    while (wait_and_cancel(fd, round, 300)) {
+        CHECK(++round < 1000);
+    }
+    CHECK(kill(server, SIGCONT) == 0);
+    check_cancelled(fd);
+    CHECK(wait_and_cancel(fd, round + 1, 10000));
+    close(fd);
+    dl_store *client = make_client(port);
+    await_fact(client, "relayed_clients", 1);
+    check_set(client, "a", "1");
+    dl_store_unref(client);
+    dl_buffer_fini(&hello);
+    dl_relay_stop(relay);
+    CHECK(kill(server, SIGKILL) == 0);
+    CHECK(waitpid(server, NULL, 0) == server);
 }
 
 CHECK_CASE(hostile_bytes_cost_their_sender_only)

@@ -222,7 +222,9 @@ static const uint8_t cancelled[] = {DL_OK, DL_WIRE_CANCELLED};
 
 /* Begins or cancels a wait that is shared.  Returns false for any other input, which is
  * passed on: a client of ours sends nothing else before it has the reply, so that a
- * request that came with others is none of these. */
+ * request that came with others is none of these.  Nor is a wait shared while the server
+ * does not read: it would not bound what a client that waits and cancels may send, as the
+ * client's own channel does. */
 static bool
 wait_or_cancel(client *one)
 {
@@ -236,7 +238,8 @@ wait_or_cancel(client *one)
         && in.data[0] == (DL_OP_CANCEL_WAIT | DL_WIRE_CHECKED)) {
         dl_relay_waits_leave(waits, &one->waiter);
         dl_buffer_put(&one->out, (dl_bytes){cancelled, sizeof cancelled});
-    } else if (in.size <= DL_RELAY_DATA_LIMIT / 2 && dl_relay_is_wait(in)) {
+    } else if (in.size <= DL_RELAY_DATA_LIMIT / 2
+               && one->relay->out.size < DL_RELAY_DATA_LIMIT && dl_relay_is_wait(in)) {
         dl_relay_waits_leave(waits, &one->waiter);
         if (dl_relay_waits_join(waits, &one->waiter, in) != DL_OK) {
             return false;
