@@ -113,7 +113,7 @@ dl_is_main_thread(void)
 
 /* Runs in the child between fork and return: async-signal-safe calls only. */
 static void
-forget_parent(void)
+enter_child(void)
 {
     atomic_fetch_add(&dl_fork_count, 1);
     atomic_store(&own_pid, getpid());
@@ -154,7 +154,14 @@ __attribute__((constructor)) static void
 install_fork_handler(void)
 {
     atomic_store(&own_pid, getpid());
-    pthread_atfork(NULL, NULL, forget_parent);
+    pthread_atfork(NULL, NULL, enter_child);
+}
+
+void
+dl_reset_at_fork(void (*reset)(void))
+{
+    reset();
+    pthread_atfork(NULL, NULL, reset);
 }
 
 int

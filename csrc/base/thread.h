@@ -62,6 +62,11 @@ dl_fork_generation(void)
     return atomic_load_explicit(&dl_fork_count, memory_order_relaxed);
 }
 
+/* Calls `reset` now and in each forked child, where no other thread of the parent
+ * exists, although one of them may have held a lock: for state that a process has once,
+ * from a constructor in its file. */
+void dl_reset_at_fork(void (*reset)(void));
+
 /* Returns this process's id without a system call. */
 int dl_own_pid(void);
 

@@ -96,12 +96,9 @@ static bool is_urgent; /* a deadline is near, so the next look is to be soon */
 
 /* signalled for the detector's thread when `world` or `is_urgent` changes */
 static pthread_cond_t wakeup;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Runs in a forked child, which has none of the parent's threads; one of them may have
- * held the lock. */
 static void
-forget_parent(void)
+reset_detector(void)
 {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     dl_condition_init(&wakeup);
@@ -112,11 +109,10 @@ forget_parent(void)
     is_urgent = false;
 }
 
-static void
-init_once(void)
+__attribute__((constructor)) static void
+init_detector(void)
 {
-    dl_condition_init(&wakeup);
-    pthread_atfork(NULL, NULL, forget_parent);
+    dl_reset_at_fork(reset_detector);
 }
 
 static int64_t
@@ -597,7 +593,6 @@ dl_deadlock_set_world(dl_group *group)
     if (group != NULL) {
         dl_deadlock_enter(group);
     }
-    pthread_once(&once, init_once);
     pthread_mutex_lock(&lock);
     world = group;
     pthread_cond_broadcast(&wakeup);

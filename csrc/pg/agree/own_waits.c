@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/thread.h"
 #include "pg/group_state.h"
 #include "pg/record/blocked_threads.h"
 #include "pg/record/recorder.h"
@@ -17,22 +18,18 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* guarded by lock */
 static dl_list groups;
 static int (*count_threads)(void);
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Runs in a forked child, which has none of the parent's threads; one of them may have
- * held the lock. */
 static void
-forget_parent(void)
+reset_groups(void)
 {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     dl_list_init(&groups);
 }
 
-static void
-init_once(void)
+__attribute__((constructor)) static void
+init_groups(void)
 {
-    dl_list_init(&groups);
-    pthread_atfork(NULL, NULL, forget_parent);
+    dl_reset_at_fork(reset_groups);
 }
 
 static dl_group *
@@ -327,7 +324,6 @@ dl_own_waits_count_threads(int (*count)(void))
 void
 dl_own_waits_enter(dl_group *group)
 {
-    pthread_once(&once, init_once);
     pthread_mutex_lock(&lock);
     if (group->host.seat.row != NULL && group->deadlock_node.next == NULL) {
         dl_list_append(&groups, &group->deadlock_node);

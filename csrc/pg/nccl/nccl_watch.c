@@ -52,27 +52,19 @@ join_locked(dl_nccl_watch *self)
     return DL_OK;
 }
 
-/* Resets dl_nccl_all in a forked child, where the thread does not exist and the lock may
- * have been held by another thread. */
 static void
-forget_parent(void)
+reset_all(void)
 {
-    static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
-    static _Atomic(uint64_t) ready_for; /* the generation, from 1 on */
-    uint64_t generation = (uint64_t)dl_fork_generation() + 1;
+    pthread_mutex_init(&dl_nccl_all.lock, NULL);
+    dl_condition_init(&dl_nccl_all.changed);
+    dl_list_init(&dl_nccl_all.groups);
+    dl_nccl_all.is_running = dl_nccl_all.is_asleep = false;
+}
 
-    if (atomic_load(&ready_for) == generation) {
-        return;
-    }
-    pthread_mutex_lock(&guard);
-    if (atomic_load(&ready_for) != generation) {
-        pthread_mutex_init(&dl_nccl_all.lock, NULL);
-        dl_condition_init(&dl_nccl_all.changed);
-        dl_list_init(&dl_nccl_all.groups);
-        dl_nccl_all.is_running = dl_nccl_all.is_asleep = false;
-        atomic_store(&ready_for, generation);
-    }
-    pthread_mutex_unlock(&guard);
+__attribute__((constructor)) static void
+init_all(void)
+{
+    dl_reset_at_fork(reset_all);
 }
 
 dl_status
@@ -92,7 +84,6 @@ dl_nccl_watch_new(const dl_nccl_table *nccl, const dl_cuda_table *cuda, char *la
     dl_list_init(&self->works);
     dl_list_init(&self->comms);
     dl_list_init(&self->expected);
-    forget_parent();
     pthread_mutex_lock(&dl_nccl_all.lock);
     dl_status status = join_locked(self);
     pthread_mutex_unlock(&dl_nccl_all.lock);

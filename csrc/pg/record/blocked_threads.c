@@ -19,7 +19,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static dl_list entries;
 static uint64_t last_id;
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key; /* removes the entry of a thread that ends */
 static bool has_key;
 
@@ -43,10 +42,8 @@ forget_entry(void *argument)
     ended->is_listed = false;
 }
 
-/* Runs in a forked child, which has none of the parent's other threads; one of them may
- * have held the lock.  Nothing else runs in the child yet. */
 static void
-forget_parent(void)
+reset_threads(void)
 {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     dl_list_init(&entries);
@@ -54,12 +51,11 @@ forget_parent(void)
     self = (entry){.is_listed = false};
 }
 
-static void
-init_once(void)
+__attribute__((constructor)) static void
+init_threads(void)
 {
-    dl_list_init(&entries);
     has_key = pthread_key_create(&key, forget_entry) == 0;
-    pthread_atfork(NULL, NULL, forget_parent);
+    dl_reset_at_fork(reset_threads);
 }
 
 /* Returns the calling thread's entry, and lists it first if necessary.  Returns
@@ -68,7 +64,6 @@ init_once(void)
 static entry *
 own_entry(void)
 {
-    pthread_once(&once, init_once);
     if (!self.is_listed) {
         if (!has_key || pthread_setspecific(key, &self) != 0) {
             return NULL;
@@ -151,7 +146,6 @@ dl_blocked_list(dl_blocked_thread *threads, int room, int *count)
     bool fits = true;
 
     *count = 0;
-    pthread_once(&once, init_once);
     pthread_mutex_lock(&lock);
     for (dl_list *node = entries.next; node != &entries; node = node->next) {
         if (*count == room) {

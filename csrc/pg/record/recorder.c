@@ -39,11 +39,9 @@ typedef struct entry {
 _Thread_local uint32_t dl_recorder_site;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 static dl_recorder recorder;
 /* guarded by lock */
 static dl_recording_header header;
-static uint32_t generation; /* fork generation of the process that made it */
 static bool is_made;
 static dl_job_folder folder;
 static char own_path[PATH_MAX];
@@ -109,11 +107,10 @@ name_job_locked(const char *job)
     snprintf(header.job, sizeof header.job, "%s", job);
 }
 
-/* Runs in a forked child, which has none of the parent's threads; one of them may have
- * held the lock.  What the child inherited still refers to the parent's recording, so
- * memory of its own takes the place of that. */
+/* What a forked child inherited still refers to the parent's recording, so memory of its
+ * own takes the place of that. */
 static void
-forget_parent(void)
+reset_recording(void)
 {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     if (is_made) {
@@ -125,10 +122,10 @@ forget_parent(void)
     }
 }
 
-static void
-init_once(void)
+__attribute__((constructor)) static void
+init_recording(void)
 {
-    pthread_atfork(NULL, NULL, forget_parent);
+    dl_reset_at_fork(reset_recording);
 }
 
 /* Makes the recording.  The memory is never unmapped: works may end after their group,
@@ -146,7 +143,6 @@ make_locked(const char *job)
     };
     memcpy(header.magic, DL_RECORDING_MAGIC, sizeof header.magic);
     is_made = false;
-    generation = dl_fork_generation();
     last_serial = 0;
     folder = (dl_job_folder){0};
     own_path[0] = '\0';
@@ -173,8 +169,7 @@ make_locked(const char *job)
 static void
 make_once_locked(const char *job)
 {
-    pthread_once(&once, init_once);
-    if (recorder.tables.header == NULL || generation != dl_fork_generation()) {
+    if (!is_made) {
         make_locked(job);
     }
 }

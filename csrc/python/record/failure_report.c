@@ -27,7 +27,6 @@ enum {
 
 static atomic_uint wanted;
 static _Atomic(dl_buffer *) own_snapshot; /* for the next report; owned */
-static atomic_uint generation;            /* the fork generation of `wanted` */
 
 /* One rank of the job at the time of the failure. */
 typedef struct seen_rank {
@@ -179,16 +178,16 @@ write_reports(void *Py_UNUSED(unused))
     }
 }
 
-/* Clears the parent's bits in a forked child, which does not have the reporting
- * thread. */
 static void
-forget_parent(void)
+reset_wanted(void)
 {
-    unsigned now = dl_fork_generation();
+    atomic_store(&wanted, 0);
+}
 
-    if (atomic_exchange(&generation, now) != now) {
-        atomic_store(&wanted, 0);
-    }
+__attribute__((constructor)) static void
+init_wanted(void)
+{
+    dl_reset_at_fork(reset_wanted);
 }
 
 static bool
@@ -208,7 +207,6 @@ dlpy_note_failure(void)
     if (!dl_recorder_take_failure()) {
         return;
     }
-    forget_parent();
     asked |= dl_recorder_claim_table() ? TABLE : 0;
     /* The same variables as in tools/dump.py. */
     asked |= has_text("TORCH_FR_DUMP_TEMP_FILE")
@@ -235,7 +233,6 @@ finish_report(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(unused))
     struct timespec pause = {.tv_nsec = FINISH_PAUSE};
     dl_deadline deadline = dl_deadline_after(FINISH_LIMIT);
 
-    forget_parent();
     Py_BEGIN_ALLOW_THREADS
     /* The thread could not be started; write the report here. */
     if (atomic_load(&wanted) != 0 && !(atomic_fetch_or(&wanted, RUNNING) & RUNNING)) {
