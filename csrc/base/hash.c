@@ -31,7 +31,7 @@ rotate_left(uint64_t word, int bits)
 
 /* One round of SipHash: called once per word and three times at the end. */
 static inline void
-run_round(uint64_t v[4])
+mix_state(uint64_t v[4])
 {
     v[0] += v[1];
     v[1] = rotate_left(v[1], 13) ^ v[0];
@@ -72,7 +72,7 @@ dl_hash_seeded(dl_bytes bytes, const uint64_t seed[2])
     for (size_t i = 0; i < whole; i += 8) {
         uint64_t word = load_word(bytes.data + i, 8);
         v[3] ^= word;
-        run_round(v);
+        mix_state(v);
         v[0] ^= word;
     }
     /* The size is part of the last word, so that trailing zeros change the hash. */
@@ -81,12 +81,12 @@ dl_hash_seeded(dl_bytes bytes, const uint64_t seed[2])
         last |= load_word(bytes.data + whole, bytes.size - whole);
     }
     v[3] ^= last;
-    run_round(v);
+    mix_state(v);
     v[0] ^= last;
     v[2] ^= 0xff;
-    run_round(v);
-    run_round(v);
-    run_round(v);
+    mix_state(v);
+    mix_state(v);
+    mix_state(v);
     return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 

@@ -211,7 +211,7 @@ poll_span(const dl_round *round, dl_deadline deadline)
  *
  * DL_TIMEOUT: no address answered. */
 static dl_status
-run_round(dl_round *round, dl_deadline deadline, const atomic_bool *cancelled, int *fd)
+try_round(dl_round *round, dl_deadline deadline, const atomic_bool *cancelled, int *fd)
 {
     while (round->started < round->count || round->pending > 0) {
         /* Read before the poll, so that answers that have arrived count. */
@@ -269,7 +269,7 @@ dl_socket_connect_once(const char *host, uint16_t port, dl_deadline deadline,
     dl_status status = round_init(&round, host, port, limit);
     snprintf(why, sizeof why, "%s", status == DL_OK ? "" : dl_last_error()->text);
     if (status == DL_OK) {
-        status = run_round(&round, limit, cancelled, fd);
+        status = try_round(&round, limit, cancelled, fd);
         list_errors(&round, why, sizeof why);
     }
     round_fini(&round);

@@ -67,7 +67,7 @@ fail_alone(reduction *self)
 }
 
 static uint8_t *
-block_of(const reduction *self, int rank)
+memory_of_rank(const reduction *self, int rank)
 {
     return self->blocks + (size_t)rank * self->block_size;
 }
@@ -135,8 +135,8 @@ combine_blocks(reduction *self)
     size_t count = self->block_size / self->reducer->unit;
 
     for (int rank = 1; rank < self->size && count > 0; rank++) {
-        DL_TRY(self->reducer->combine(self->reducer, block_of(self, rank - 1),
-                                      block_of(self, rank), count));
+        DL_TRY(self->reducer->combine(self->reducer, memory_of_rank(self, rank - 1),
+                                      memory_of_rank(self, rank), count));
     }
     return DL_OK;
 }
@@ -221,11 +221,11 @@ result_of(const reduction *self, const in_place *call, int rank)
 {
     switch (call->op) {
     case DL_SCAN:
-        return block_of(self, rank);
+        return memory_of_rank(self, rank);
     case DL_EXSCAN:
-        return block_of(self, rank > 0 ? rank - 1 : 0);
+        return memory_of_rank(self, rank > 0 ? rank - 1 : 0);
     default:
-        return block_of(self, self->size - 1);
+        return memory_of_rank(self, self->size - 1);
     }
 }
 
@@ -237,11 +237,12 @@ run_small(reduction *self, const in_place *call)
     if (allocate_blocks(self, size) != DL_OK) {
         return fail_alone(self);
     }
-    uint8_t *own = block_of(self, self->rank);
+    uint8_t *own = memory_of_rank(self, self->rank);
     dl_strided_gather_part(own, call->tensor, 0, size);
     self->inputs[0] = memory_like(call->tensor, own, size);
     for (int rank = 0; rank < self->size; rank++) {
-        self->outputs[rank] = memory_like(call->tensor, block_of(self, rank), size);
+        self->outputs[rank] =
+            memory_like(call->tensor, memory_of_rank(self, rank), size);
     }
     DL_TRY(gather_blocks(self));
     DL_TRY(combine_parts(self));
@@ -266,7 +267,7 @@ share_start(const reduction *self, size_t size, int rank)
 }
 
 static dl_tensor
-share_of(const reduction *self, const dl_tensor *tensor, uint8_t *data, int rank)
+share_like(const reduction *self, const dl_tensor *tensor, uint8_t *data, int rank)
 {
     size_t size = dl_tensor_size(tensor);
     size_t start = share_start(self, size, rank);
@@ -279,9 +280,9 @@ static dl_status
 combine_share(reduction *self, const in_place *call, uint8_t *data)
 {
     for (int rank = 0; rank < self->size; rank++) {
-        self->inputs[rank] = share_of(self, call->tensor, data, rank);
+        self->inputs[rank] = share_like(self, call->tensor, data, rank);
         self->outputs[rank] =
-            memory_like(call->tensor, block_of(self, rank), self->block_size);
+            memory_like(call->tensor, memory_of_rank(self, rank), self->block_size);
     }
     DL_TRY(exchange_blocks(self));
     return combine_parts(self);
@@ -296,7 +297,7 @@ collect_shares(reduction *self, const in_place *call, uint8_t *data)
         bool receives = call->op != DL_REDUCE || self->rank == call->root;
         self->inputs[rank] = memory_like(call->tensor, result_of(self, call, rank),
                                          sends ? self->block_size : 0);
-        self->outputs[rank] = share_of(self, call->tensor, data, rank);
+        self->outputs[rank] = share_like(self, call->tensor, data, rank);
         self->outputs[rank].count = receives ? self->outputs[rank].count : 0;
     }
     return call->op == DL_ALL_REDUCE ? gather_blocks(self) : exchange_blocks(self);
@@ -365,12 +366,12 @@ run_reduce_scatter(reduction *self, const dl_call *call)
     }
     for (int rank = 0; rank < self->size; rank++) {
         self->inputs[rank] = call->inputs[rank];
-        self->outputs[rank] = memory_like(output, block_of(self, rank), size);
+        self->outputs[rank] = memory_like(output, memory_of_rank(self, rank), size);
     }
     DL_TRY(exchange_blocks(self));
     DL_TRY(combine_parts(self));
     DL_TRY(dl_op_check_arrays(&self->context));
-    dl_strided_scatter_part(output, block_of(self, self->size - 1), 0, size);
+    dl_strided_scatter_part(output, memory_of_rank(self, self->size - 1), 0, size);
     return DL_OK;
 }
 

@@ -62,7 +62,7 @@ allocate(dl_blocks *blocks, const dl_tensor *whole, int count)
 
 /* `start` and `rows` are entries of the first dimension. */
 static dl_tensor
-block_of(const dl_tensor *whole, int64_t start, int64_t rows, int64_t *shape)
+rows_from(const dl_tensor *whole, int64_t start, int64_t rows, int64_t *shape)
 {
     size_t per_row = whole->shape[0] == 0 ? 0 : whole->count / (size_t)whole->shape[0];
     dl_tensor block = *whole;
@@ -93,7 +93,7 @@ dl_blocks_cut(dl_blocks *blocks, const dl_tensor *whole, const int64_t *rows, in
         int64_t size = rows == NULL ? whole->shape[0] / count : rows[i];
         int64_t *shape =
             blocks->shapes == NULL ? NULL : blocks->shapes + i * whole->ndim;
-        blocks->tensors[i] = block_of(whole, start, size, shape);
+        blocks->tensors[i] = rows_from(whole, start, size, shape);
         start += size;
     }
     return DL_OK;

@@ -97,7 +97,7 @@ wait_for_slice(const dl_roll_call *self, const dl_rank_keys *keys, dl_buffer *wo
 
 /* Reports the wait to the deadlock detector. */
 static void
-note_wait(const dl_roll_call *self, const dl_buffer *words, dl_deadline deadline)
+note_absent(const dl_roll_call *self, const dl_buffer *words, dl_deadline deadline)
 {
     dl_awaited awaited = {.count = 0};
 
@@ -116,7 +116,7 @@ check_absent(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *g
 {
     DL_TRY(dl_interrupt_check());
     DL_TRY(peek_all(self, number, words));
-    note_wait(self, words, deadline);
+    note_absent(self, words, deadline);
     return watch_absent(self, number, words, gone);
 }
 

@@ -18,7 +18,7 @@ typedef struct blocks {
 } blocks;
 
 static const dl_tensor *
-block_of(const blocks *blocks, int rank)
+block_for(const blocks *blocks, int rank)
 {
     bool is_there = blocks->list != NULL && (blocks->peer < 0 || blocks->peer == rank);
 
@@ -29,7 +29,7 @@ block_of(const blocks *blocks, int rank)
 static const dl_tensor *
 moved_block(const dl_mpi_backend *self, const blocks *blocks, int rank)
 {
-    const dl_tensor *block = rank == self->rank ? NULL : block_of(blocks, rank);
+    const dl_tensor *block = rank == self->rank ? NULL : block_for(blocks, rank);
 
     return block != NULL && dl_tensor_size(block) >= self->least ? block : NULL;
 }
@@ -128,7 +128,7 @@ exchange(dl_mpi_backend *self, const blocks *outgoing, const blocks *incoming)
     }
     DL_TRY(post_blocks(self, incoming, false, &staging));
     DL_TRY(post_blocks(self, outgoing, true, &staging));
-    keep_own(block_of(outgoing, self->rank), block_of(incoming, self->rank));
+    keep_own(block_for(outgoing, self->rank), block_for(incoming, self->rank));
     DL_TRY(dl_mpi_finish(self));
     unstage(self, incoming, received);
     return DL_OK;

@@ -115,7 +115,7 @@ check_ranks(dl_mpi_backend *self, pace *pace)
 }
 
 static dl_status
-fail_timeout(const dl_mpi_backend *self)
+fail_late_mpi(const dl_mpi_backend *self)
 {
     const dl_op_context *op = self->op;
 
@@ -130,7 +130,7 @@ fail_timeout(const dl_mpi_backend *self)
 
 /* Publishes that this thread waits, for all others, which have called the operation. */
 static void
-note_wait(const dl_mpi_backend *self)
+note_mpi_wait(const dl_mpi_backend *self)
 {
     dl_awaited awaited = {.count = 0};
 
@@ -156,9 +156,9 @@ pause_and_check(dl_mpi_backend *self, pace *pace)
     DL_TRY(dl_paired_admit(&self->pair));
     DL_TRY(dl_mpi_world_admit());
     if (dl_deadline_passed(self->op->deadline)) {
-        return fail_timeout(self);
+        return fail_late_mpi(self);
     }
-    note_wait(self);
+    note_mpi_wait(self);
     DL_TRY(check_ranks(self, pace));
     return dl_interrupt_check();
 }

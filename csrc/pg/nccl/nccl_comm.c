@@ -32,7 +32,7 @@
 static const char all_are_here[] = "all are here";
 
 static dl_bytes
-key_of(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
+rank_key(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
 {
     const dl_nccl_rendezvous *place = context;
 
@@ -144,7 +144,7 @@ dl_nccl_meet(dl_nccl_watch *watch, const dl_nccl_rendezvous *place,
 {
     dl_rank_keys keys;
 
-    DL_TRY(dl_rank_keys_init(&keys, place->size, key_of, place));
+    DL_TRY(dl_rank_keys_init(&keys, place->size, rank_key, place));
     keys.names = place->members;
     dl_status status = await_ranks(watch, place, &keys, deadline, id);
     if (status == DL_OK && id != NULL && place->rank > 0) {

@@ -124,7 +124,7 @@ state_of(const graph *self, int rank)
 }
 
 static const dl_wait_row *
-row_of(const graph *self, target at)
+row_at(const graph *self, target at)
 {
     return &self->states[at.rank]->rows[at.row];
 }
@@ -178,12 +178,12 @@ static void
 find_collective_targets(const graph *self, target at, target_list *targets)
 {
     const dl_wait_state *state = self->states[at.rank];
-    const char *name = state->groups[row_of(self, at)->group].name;
+    const char *name = state->groups[row_at(self, at)->group].name;
     target_list same = {.count = 0};
 
     add_target(&same, at.rank, at.row);
     for (int i = 0; i < same.count; i++) {
-        const dl_wait_row *row = row_of(self, same.items[i]);
+        const dl_wait_row *row = row_at(self, same.items[i]);
         for (uint32_t j = 0; j < row->awaited.count; j++) {
             add_awaited(self, row, name, j, &same, targets);
         }
@@ -213,7 +213,7 @@ is_matched(const dl_wait_state *there, int rank, const dl_wait_row *row,
 static void
 find_message_targets(const graph *self, target at, target_list *targets)
 {
-    const dl_wait_row *row = row_of(self, at);
+    const dl_wait_row *row = row_at(self, at);
     const char *name = self->states[at.rank]->groups[row->group].name;
 
     for (uint32_t i = 0; i < row->awaited.count; i++) {
@@ -229,7 +229,7 @@ static void
 find_targets(const graph *self, target at, target_list *targets)
 {
     targets->count = 0;
-    if (dl_op_type_is_message(row_of(self, at)->op)) {
+    if (dl_op_type_is_message(row_at(self, at)->op)) {
         find_message_targets(self, at, targets);
     } else {
         find_collective_targets(self, at, targets);
@@ -265,7 +265,7 @@ dl_wait_late_find(const dl_wait_state *const *states, int size, int rank, int ro
 
     add_target(&same, rank, row);
     for (int i = 0; i < same.count; i++) {
-        const dl_wait_row *at = row_of(&self, same.items[i]);
+        const dl_wait_row *at = row_at(&self, same.items[i]);
         for (uint32_t j = 0; j < at->awaited.count; j++) {
             if (is_late(&self, at, name, j)) {
                 add_target(&found, at->awaited.ranks[j], -1);
@@ -312,7 +312,7 @@ is_row_stuck(const graph *self, target at)
     target_list targets;
     bool is_stuck = false;
 
-    if (row_of(self, at)->op == DL_RECV_ANY) {
+    if (row_at(self, at)->op == DL_RECV_ANY) {
         return false;
     }
     find_targets(self, at, &targets);
@@ -385,7 +385,7 @@ expand_row(search *self, const graph *graph, int at)
         }
         bool is_home = next.rank == first.rank
                        && (next.row == first.row
-                           || (next.row < 0 && row_of(graph, first)->is_program));
+                           || (next.row < 0 && row_at(graph, first)->is_program));
         if (is_home) {
             is_closed = true;
             continue;

@@ -123,8 +123,8 @@ fail_exchange(dl_ucc_exchange *self)
 }
 
 static dl_bytes
-key_of(const dl_ucc_exchange *self, uint64_t round, int rank,
-       char text[DL_RANK_KEY_SIZE])
+exchange_key(const dl_ucc_exchange *self, uint64_t round, int rank,
+             char text[DL_RANK_KEY_SIZE])
 {
     int size = snprintf(text, DL_RANK_KEY_SIZE, "ucc/%s/%" PRIu64 "/%d", self->what,
                         round, rank);
@@ -144,7 +144,7 @@ begin_exchange(void *send, void *receive, size_t bytes, void *user, void **reque
         return fail_exchange(self);
     }
     *made = (pending){self, receive, bytes, self->round++, false};
-    if (dl_store_set(self->store, key_of(self, made->round, self->rank, key),
+    if (dl_store_set(self->store, exchange_key(self, made->round, self->rank, key),
                      (dl_bytes){send, bytes}, self->deadline)
         != DL_OK) {
         free(made);
@@ -159,7 +159,7 @@ write_key(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
 {
     const pending *self = context;
 
-    return key_of(self->exchange, self->round, rank, text);
+    return exchange_key(self->exchange, self->round, rank, text);
 }
 
 /* Copies a rank's bytes, which are as many as this rank's. */

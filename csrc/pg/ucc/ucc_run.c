@@ -150,7 +150,7 @@ compare_sizes(const dl_ucc_backend *self, const dl_op_context *op, const uint64_
 }
 
 static dl_tensor
-row_of(const dl_ucc_backend *self, uint64_t *rows, int rank)
+sizes_of(const dl_ucc_backend *self, uint64_t *rows, int rank)
 {
     size_t numbers = 2 * (size_t)self->size;
 
@@ -174,7 +174,7 @@ dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
         goto done;
     }
     for (int rank = 0; rank < self->size; rank++) {
-        blocks[rank] = row_of(self, rows, rank);
+        blocks[rank] = sizes_of(self, rows, rank);
     }
     dl_call call = dl_call_all_gather(&blocks[self->rank], blocks);
     put_side(from, self->size, root, call.tensor.data);
@@ -292,7 +292,7 @@ check_faults(const dl_ucc_backend *self, const dl_op_context *op)
 }
 
 static dl_status
-fail_timeout(const dl_ucc_backend *self, const dl_op_context *op)
+fail_late_operation(const dl_ucc_backend *self, const dl_op_context *op)
 {
     return dl_fail(DL_TIMEOUT,
                    "%s #%" PRIu64 " timed out after %" PRId64
@@ -326,7 +326,7 @@ pause_and_check(dl_ucc_backend *self, const dl_op_context *op,
 
     DL_TRY(check_admitted(self));
     if (dl_deadline_passed(op->deadline)) {
-        return fail_timeout(self, op);
+        return fail_late_operation(self, op);
     }
     DL_TRY(dl_ucc_patience_rest(patience));
     if (patience->rounds == rounds) {

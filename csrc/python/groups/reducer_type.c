@@ -207,7 +207,7 @@ typedef struct reducer_key {
 
 /* Returns the key as bytes; None if there is none, NULL with an exception set. */
 static PyObject *
-key_of(const reduction *asked, PyObject *dtype)
+reducer_key_of(const reduction *asked, PyObject *dtype)
 {
     const dl_tensor *view = asked->view;
     reducer_key key = {.function = asked->op == DL_FUNCTION ? asked->object : NULL,
@@ -258,7 +258,7 @@ find_or_make(const dlpy_state *state, const reduction *asked)
         PyErr_Clear();
         dtype = Py_NewRef(Py_None);
     }
-    PyObject *key = key_of(asked, dtype);
+    PyObject *key = reducer_key_of(asked, dtype);
     PyObject *made = NULL;
 
     if (key != NULL) {

@@ -108,7 +108,7 @@ check(const dl_carrier *carrier)
 }
 
 static void
-put_head(dl_carrier *carrier, dl_relay_kind kind, uint32_t id, size_t size)
+put_frame_head(dl_carrier *carrier, dl_relay_kind kind, uint32_t id, size_t size)
 {
     dl_output *output = output_of(carrier);
 
@@ -128,7 +128,7 @@ put_data(channel *from, size_t most)
     struct iovec parts[PARTS];
 
     size = size < DL_RELAY_DATA_LIMIT ? size : DL_RELAY_DATA_LIMIT;
-    put_head(session->carrier, DL_RELAY_DATA, from->id, size);
+    put_frame_head(session->carrier, DL_RELAY_DATA, from->id, size);
     for (size_t left = size; left > 0;) {
         int count = dl_output_gather(source, parts, PARTS);
         size_t done = 0;
@@ -180,7 +180,7 @@ drain(channel *from)
         && session->client.phase == DL_PHASE_SERVING) {
         from->owes_ack = false;
         if (!is_once) {
-            put_head(carrier, DL_RELAY_ACK, from->id, session->partial == NULL);
+            put_frame_head(carrier, DL_RELAY_ACK, from->id, session->partial == NULL);
         }
     }
 }
@@ -215,7 +215,7 @@ follow_up(channel *served, dl_status status)
     while (session->output != NULL && dl_session_may_send(session)) {
         put_data(served, SIZE_MAX);
     }
-    put_head(carrier, DL_RELAY_CLOSE, served->id, 0);
+    put_frame_head(carrier, DL_RELAY_CLOSE, served->id, 0);
     end_channel(served);
 }
 

@@ -10,7 +10,7 @@
 /* Returns the bytes of a rank's share: whole cache lines, so that two ranks never write
  * to the same one if the array begins at one. */
 static size_t
-share_of(size_t size, int ranks)
+share_size(size_t size, int ranks)
 {
     return dl_round_up((size + (size_t)ranks - 1) / (size_t)ranks, DL_LINE);
 }
@@ -130,7 +130,7 @@ static block
 block_of(const rounds *all, uint64_t round, int rank)
 {
     size_t size = round_size(all, round);
-    size_t share = share_of(size, all->fold.count);
+    size_t share = share_size(size, all->fold.count);
     size_t start = dl_min_size((size_t)rank * share, size);
 
     return (block){start, dl_min_size(share, size - start)};
@@ -376,7 +376,7 @@ reduce_in_place(dl_board *board, const dl_call *call)
 {
     size_t size = dl_tensor_size(&call->tensor);
     dl_fold fold = dl_fold_of(call, board->options.size);
-    size_t share = share_of(size, fold.count);
+    size_t share = share_size(size, fold.count);
     size_t start = (size_t)board->options.rank * share;
     size_t end = dl_min_size(start + share, size);
 

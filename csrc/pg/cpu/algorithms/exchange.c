@@ -278,7 +278,7 @@ drain_round(dl_exchange *self, uint64_t round)
 }
 
 static dl_status
-run_round(dl_exchange *self, uint64_t round)
+run_exchange_round(dl_exchange *self, uint64_t round)
 {
     dl_board *board = self->board;
     bool has_next = round + 1 < self->rounds;
@@ -392,7 +392,7 @@ dl_exchange_run(dl_exchange *exchange, const dl_op_context *op,
     DL_TRY(plan_after_arrival(exchange));
     keep_own(exchange, 0);
     for (uint64_t round = 0; round < exchange->rounds; round++) {
-        DL_TRY(run_round(exchange, round));
+        DL_TRY(run_exchange_round(exchange, round));
     }
     return end_exchange(exchange);
 }

@@ -13,7 +13,7 @@ dl_exchange_sizes_room(const dl_board *board)
 /* Returns the sizes of `rank`: those it sends, by destination, then those it expects,
  * by source. */
 static uint64_t *
-row_of(const dl_board *board, int rank)
+sizes_of_rank(const dl_board *board, int rank)
 {
     return (uint64_t *)(void *)dl_board_slot(board, rank, 0);
 }
@@ -48,7 +48,7 @@ dl_exchange_sizes_write(const dl_board *board, const dl_transfer *transfer)
         own->block = block;
         return;
     }
-    uint64_t *row = row_of(board, transfer->rank);
+    uint64_t *row = sizes_of_rank(board, transfer->rank);
     for (int rank = 0; rank < size; rank++) {
         row[rank] = transfer->size(transfer, transfer->rank, rank);
         row[size + rank] = transfer->expected(transfer, rank);
@@ -63,7 +63,7 @@ size_of_row(const dl_board *board, int rank, int other, int index)
     if (noted->is_even) {
         return rank == other ? 0 : noted->block;
     }
-    return row_of(board, rank)[index];
+    return sizes_of_rank(board, rank)[index];
 }
 
 size_t

@@ -17,7 +17,7 @@ dl_pipeline_chunk(const dl_board *board, size_t size)
 }
 
 static dl_status
-run_round(const dl_pipeline *self, uint64_t round)
+run_pipeline_round(const dl_pipeline *self, uint64_t round)
 {
     dl_board *board = self->board;
     bool has_next = round + 1 < self->rounds;
@@ -46,7 +46,7 @@ dl_pipeline_run(const dl_pipeline *pipeline)
     uint64_t steps = 2 * (pipeline->rounds - 1);
 
     for (uint64_t round = 0; round < pipeline->rounds; round++) {
-        DL_TRY(run_round(pipeline, round));
+        DL_TRY(run_pipeline_round(pipeline, round));
     }
     /* All rounds but the last have been drained then: the first round of the next
      * operation uses the other slot. */

@@ -242,7 +242,7 @@ is_idle(const dl_message *self)
 /* Reports the wait to the deadlock detector.  A message of which parts have moved is
  * not stuck. */
 static void
-note_wait(const dl_message *self, bool may_be_stuck)
+note_message_wait(const dl_message *self, bool may_be_stuck)
 {
     if (may_be_stuck) {
         dl_blocked_check(atomic_load(&self->work.record), NULL, self->deadline);
@@ -270,7 +270,7 @@ drive_asleep(dl_p2p *engine, const dl_work *work, dl_deadline deadline)
     bool may_be_stuck = is_idle(self);
     dl_p2p_unlock_and_finish(engine);
     if (!dl_work_is_done(work) && !has_moved) {
-        note_wait(self, may_be_stuck);
+        note_message_wait(self, may_be_stuck);
         sleep_at_bell(engine, seen, limit);
     }
     atomic_fetch_sub(&bell->sleepers, 1);

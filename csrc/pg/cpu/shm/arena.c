@@ -131,7 +131,7 @@ dl_arena_forget(dl_arena *arena)
 /* Returns the key by which the members find the group.  The seed is the same
  * everywhere. */
 static uint64_t
-key_of(const dl_borrower *borrower)
+group_key(const dl_borrower *borrower)
 {
     static const uint64_t name_seed[2] = {1, 2};
     uint64_t name = dl_hash_seeded(dl_bytes_of(borrower->name), name_seed);
@@ -257,7 +257,7 @@ extend_file(const dl_arena *arena, uint64_t size)
 static dl_status
 map_area(dl_arena *arena, const dl_borrower *borrower, size_t size, dl_loan *loan)
 {
-    uint64_t key = key_of(borrower);
+    uint64_t key = group_key(borrower);
     entry *entry = find_entry(arena, key);
 
     if (entry == NULL) {

@@ -200,7 +200,7 @@ append_late(const dl_board *board, int rank, list_text *text)
 }
 
 static dl_status
-fail_timeout(const dl_board *board, const dl_wanted *wanted)
+fail_late_ranks(const dl_board *board, const dl_wanted *wanted)
 {
     char operation[DL_OPERATION_TEXT_SIZE];
     int64_t limit = board->op->deadline.limit / DL_MILLISECOND;
@@ -258,7 +258,7 @@ fail_at_deadline(const dl_board *board, const dl_wanted *wanted)
         && row.operation == operation) {
         return dl_fail(DL_TIMEOUT, "%.*s", (int)sizeof row.text - 1, row.text);
     }
-    return fail_timeout(board, wanted);
+    return fail_late_ranks(board, wanted);
 }
 
 /* Announces the ranks that this one waits for to the ranks that will fail together with
@@ -270,7 +270,7 @@ announce_timeout(const dl_board *board, const dl_wanted *wanted)
     const dl_board_options *options = &board->options;
 
     if (options->announce_timeout != NULL && dl_deadline_is_near(board->op->deadline)
-        && fail_timeout(board, wanted) != DL_OK) {
+        && fail_late_ranks(board, wanted) != DL_OK) {
         dl_error error = *dl_last_error();
         options->announce_timeout(options->context, &error);
     }
@@ -374,7 +374,7 @@ fail_left(dl_board *board, const dl_wanted *wanted, int rank)
 
 /* Reports the wait to the deadlock detector, with the ranks that it is for. */
 static void
-note_wait(const dl_board *board, const dl_wanted *wanted)
+note_board_wait(const dl_board *board, const dl_wanted *wanted)
 {
     dl_awaited awaited = {.count = 0};
 
@@ -413,7 +413,7 @@ dl_failure_check_run(void *context, const dl_wanted *wanted)
     }
     DL_TRY(dl_op_check_arrays(board->op));
     DL_TRY(dl_interrupt_check());
-    note_wait(board, wanted);
+    note_board_wait(board, wanted);
     if (dl_deadline_passed(board->op->deadline)) {
         return fail_at_deadline(board, wanted);
     }

@@ -15,7 +15,7 @@ enum message_kind {
 };
 
 static void
-put_head(dl_buffer *buffer, uint8_t kind)
+put_join_head(dl_buffer *buffer, uint8_t kind)
 {
     dl_put_u32(buffer, MAGIC);
     dl_put_u8(buffer, kind);
@@ -41,7 +41,7 @@ is_at_end(const dl_reader *reader)
 void
 dl_put_invite(dl_buffer *buffer, const dl_invite *invite)
 {
-    put_head(buffer, INVITE);
+    put_join_head(buffer, INVITE);
     dl_put_bytes(buffer, invite->group_name);
     dl_put_u32(buffer, invite->rank);
     dl_put_bytes(buffer, (dl_bytes){invite->token, sizeof invite->token});
@@ -67,7 +67,7 @@ dl_take_invite(dl_bytes bytes, dl_invite *invite)
 void
 dl_put_answer(dl_buffer *buffer, const dl_cores *cores)
 {
-    put_head(buffer, ANSWER);
+    put_join_head(buffer, ANSWER);
     dl_put_i64(buffer, cores->quota);
     for (int i = 0; i < DL_CORES_WORDS; i++) {
         dl_put_u64(buffer, cores->mask[i]);
@@ -93,7 +93,7 @@ dl_take_answer(dl_bytes bytes, dl_cores *cores)
 void
 dl_put_welcome(dl_buffer *buffer, const dl_welcome *welcome)
 {
-    put_head(buffer, WELCOME);
+    put_join_head(buffer, WELCOME);
     dl_put_u64(buffer, welcome->memory_size);
     dl_put_u32(buffer, welcome->first);
     dl_put_u32(buffer, welcome->count);
@@ -113,7 +113,7 @@ dl_take_welcome(dl_bytes bytes, dl_welcome *welcome)
 void
 dl_put_refusal(dl_buffer *buffer, const dl_refusal *refusal)
 {
-    put_head(buffer, REFUSAL);
+    put_join_head(buffer, REFUSAL);
     dl_put_u32(buffer, refusal->status);
     dl_put_bytes(buffer, refusal->text);
 }

@@ -45,7 +45,7 @@ dl_window_client_fini(dl_window_client *client, bool is_inherited)
 }
 
 static dl_status
-fail_timeout(const dl_window_client *self, dl_deadline deadline)
+fail_late_answer(const dl_window_client *self, dl_deadline deadline)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
@@ -63,7 +63,7 @@ check_wait(dl_window_client *self, dl_deadline deadline)
     DL_TRY(dl_interrupt_check());
     DL_TRY(dl_window_ranks_check(self->ranks, self->owner));
     DL_TRY(dl_link_check_host(&self->link));
-    return dl_deadline_passed(deadline) ? fail_timeout(self, deadline) : DL_OK;
+    return dl_deadline_passed(deadline) ? fail_late_answer(self, deadline) : DL_OK;
 }
 
 /* Waits until the link can move bytes, or for a slice. */
@@ -94,7 +94,7 @@ take_turn(dl_window_client *self, dl_deadline deadline)
 {
     dl_status status = dl_lane_take(&self->turns, deadline);
 
-    return status == DL_TIMEOUT ? fail_timeout(self, deadline) : status;
+    return status == DL_TIMEOUT ? fail_late_answer(self, deadline) : status;
 }
 
 /* Releases the turn.  After a failure of the link itself the next access opens another

@@ -88,8 +88,8 @@ fail_lost(const dl_window_ranks *ranks, int holder, int owner, const char *what)
 }
 
 static dl_status
-fail_timeout(const dl_window_ranks *ranks, int holder, int owner, const char *what,
-             dl_deadline deadline)
+fail_late_holder(const dl_window_ranks *ranks, int holder, int owner, const char *what,
+                 dl_deadline deadline)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
@@ -115,7 +115,7 @@ sleep_at(dl_latch *latch, uint32_t seen, const dl_window_ranks *ranks, int owner
                          "was updating");
     }
     if (dl_deadline_passed(deadline)) {
-        return fail_timeout(ranks, holder, owner, "is updating", deadline);
+        return fail_late_holder(ranks, holder, owner, "is updating", deadline);
     }
     if (!(seen & HAS_SLEEPERS)
         && !atomic_compare_exchange_strong(&latch->word, &seen, seen | HAS_SLEEPERS)) {
@@ -264,9 +264,9 @@ try_lock(dl_lock_queue *queue, const dl_window_ranks *ranks, int owner,
     }
     dl_latch_release(&queue->latch);
     if (status == DL_OK && !*is_granted && dl_deadline_passed(deadline)) {
-        return fail_timeout(ranks, found.rank, owner,
-                            found.holds ? "has locked" : "is before this rank to lock",
-                            deadline);
+        return fail_late_holder(
+            ranks, found.rank, owner,
+            found.holds ? "has locked" : "is before this rank to lock", deadline);
     }
     return status;
 }
