@@ -256,8 +256,8 @@ dl_status
 dl_window_fail_late(const dl_window *window, const char *what, dl_deadline deadline)
 {
     return dl_fail(DL_TIMEOUT,
-                   "%s: the accesses to the window in group %s that began before it "
-                   "have not ended within %" PRId64 "ms",
+                   "%s: earlier accesses to the window in group %s have not ended "
+                   "within %" PRId64 "ms",
                    what, window->group->name, deadline.limit / DL_MILLISECOND);
 }
 

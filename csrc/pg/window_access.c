@@ -87,8 +87,8 @@ check_access(dl_window *self, const char *what, const dl_window_access *access)
     if (access->offset < 0 || (uint64_t)access->offset > there
         || first->count > there - (uint64_t)access->offset) {
         return dl_fail(DL_INVALID,
-                       "%s: %zu elements from %" PRId64
-                       " on do not lie in the memory of rank %d, which has %" PRIu64,
+                       "%s: %zu elements from offset %" PRId64
+                       " exceed the memory of rank %d, which has %" PRIu64,
                        what, first->count, access->offset, access->rank, there);
     }
     return DL_OK;

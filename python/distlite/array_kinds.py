@@ -165,7 +165,7 @@ class _Jax(Kind):
         given = jax.device_put(result, device)
         if given.dtype != result.dtype:
             raise ValueError(
-                f"JAX makes {given.dtype} of {result.dtype} on this rank: enable "
+                f"JAX converts {result.dtype} to {given.dtype} on this rank: enable "
                 "jax_enable_x64, as on the sending rank"
             )
         return given

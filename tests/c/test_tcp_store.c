@@ -127,7 +127,7 @@ CHECK_CASE(another_server_on_the_port_is_refused)
         CHECK_EQUAL(join_get(&get), DL_NETWORK);
         CHECK_CONTAINS(get.error.text, "is another server than the one this client");
         CHECK_STATUS(dl_store_set(client, KEY, DL_LITERAL("mine"), SOON), DL_NETWORK);
-        CHECK_CONTAINS(dl_last_error()->text, "nothing was asked of the new server");
+        CHECK_CONTAINS(dl_last_error()->text, "no request was sent to the new server");
         CHECK(strstr(dl_last_error()->text, "unknown") == NULL);
         /* A clone is a client of the same server. */
         dl_store *clone = NULL;

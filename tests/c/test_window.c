@@ -461,7 +461,7 @@ submit_accesses(int rank, int size, void *unused)
     read.offset = 3;
     CHECK_EQUAL(dl_window_submit(window, DL_ACCESS_GET, &read, NULL, soon(), &works[3]),
                 DL_INVALID);
-    CHECK(said("do not lie in the memory"));
+    CHECK(said("exceed the memory"));
     read.offset = 2;
     works[3] = submit(window, DL_ACCESS_GET, &read, NULL);
     CHECK_OK(dl_window_close(window, soon()));

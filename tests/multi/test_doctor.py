@@ -73,8 +73,8 @@ def test_a_missing_rank_is_told(monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "variables", "complaint"),
     [
-        (["--timeout", "nan"], {}, "--timeout: not a time: nan"),
-        (["--timeout", "1e99"], {}, "--timeout: not a time: 1e+99"),
+        (["--timeout", "nan"], {}, "--timeout must be a number of seconds, not nan"),
+        (["--timeout", "1e99"], {}, "--timeout must be a number of seconds, not 1e+99"),
         (["-n", "0"], {}, "--nproc-per-node 0: not 1 or more"),
         ([], {"RANK": "first", "WORLD_SIZE": "2"}, "RANK=first: not a number"),
         ([], {"LOCAL_WORLD_SIZE": "two"}, "LOCAL_WORLD_SIZE=two: not a number"),

@@ -223,7 +223,7 @@ def test_a_node_that_does_not_come_is_named():
     words = [*first, "--rdzv-conf", "join_timeout=1", "--no-python", "sleep", "600"]
     with nodes(words) as (alone,):
         assert alone.finish() == 1
-    assert "node(s) 1 of 2 have not come" in alone.errors
+    assert "node(s) 1 of 2 have not joined" in alone.errors
 
 
 @pytest.mark.parametrize("limit", ["0.1", "inf", "nan", "soon"])

@@ -108,7 +108,7 @@ def test_a_job_waits_for_as_many_nodes_as_it_needs(tmp_path):
     with Nodes(tmp_path, "--nnodes", "2:3") as job:
         first = job.start(host=True, conf="join_timeout=1")
         assert first.wait(LIMIT) == 1
-        assert "1 of at least 2 nodes have come to 127.0.0.1:" in job.errors(first)
+        assert "1 of at least 2 nodes have joined at 127.0.0.1:" in job.errors(first)
         assert job.out(first) == ""
 
 

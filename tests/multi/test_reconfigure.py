@@ -66,8 +66,8 @@ def test_a_member_that_ends_is_named_and_the_others_go_on(place, hosts):
 
 def test_who_comes_late_is_named_and_learns_that_the_others_gave_up(place):
     found = run_ranks(reconfigure_ranks.come_late, 3, place=place)
-    assert "members of the new group have not come: pid " in found[0]
-    assert "members of the new group have not come: pid " in found[2]
+    assert "members of the new group have not joined: pid " in found[0]
+    assert "members of the new group have not joined: pid " in found[2]
     assert " gave up: DistBackendError: members of the new group have" in found[1]
 
 

@@ -33,7 +33,7 @@ def test_random_programs(seed):
 def test_refusals():
     for rank, said in enumerate(run_ranks(window_ranks.refusals, 2)):
         peer = 1 - rank
-        beyond = f"do not lie in the memory of rank {peer}, which has 4"
+        beyond = f"exceed the memory of rank {peer}, which has 4"
         for name in ("beyond", "negative", "far"):
             assert beyond in said[name], said[name]
         for name in ("beyond", "dtype", "rank", "read-only", "op", "average", "value"):
@@ -60,7 +60,7 @@ def check_later(size, **extra):
     for rank, said in enumerate(run_ranks(window_ranks.later, size, **extra)):
         beyond, dtype, outside, closed = said
         peer = (rank + 1) % size
-        assert f"do not lie in the memory of rank {peer}, which has 2000" in beyond
+        assert f"exceed the memory of rank {peer}, which has 2000" in beyond
         assert "has dtype float64, but the window has int64" in dtype
         assert f"rank {size} is not in group 0 of {size}" in outside
         assert "was closed" in closed

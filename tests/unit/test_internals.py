@@ -25,7 +25,7 @@ def test_what_is_known_of_a_group(group):
     assert c10d._world.pg_group_ranks[further] == {0: 0}
     c10d._world.pg_group_ranks[further] = {3: 0}
     assert dist.get_global_rank(further, 0) == 3
-    with pytest.raises(ValueError, match="does not number the 1 ranks"):
+    with pytest.raises(ValueError, match="is not a numbering of 1 ranks"):
         c10d._world.pg_group_ranks[further] = {0: 0, 1: 1}
 
 

@@ -49,7 +49,7 @@ def test_defaults_are_torchruns():
         (["--nproc-per-node", "0"], "at least one process is needed"),
         (["--nnodes", "1:4"], "--nnodes 1:4: nodes come and go only with --on-failure"),
         (["--nnodes", "4:1"], "--nnodes 4:1: the maximum is less than the minimum"),
-        (["--nnodes", "1:x"], "not a number of nodes: 1:x"),
+        (["--nnodes", "1:x"], "--nnodes must be a number or MIN:MAX, not 1:x"),
         (["--spares", "1"], "--spares 1: nodes come and go only with --on-failure"),
         (["--spares", "-1"], "--spares: -1 is not 0 or more"),
         (
@@ -58,7 +58,7 @@ def test_defaults_are_torchruns():
         ),
         (["--rdzv-conf", "journal=x"], "'journal=x' is neither"),
         (["--nnodes", "0"], "at least one node is needed"),
-        (["--nnodes", "x"], "not a number of nodes: x"),
+        (["--nnodes", "x"], "--nnodes must be a number or MIN:MAX, not x"),
         (["--node-rank", "1"], "--node-rank 1 is not less than the number of nodes"),
         (["--node-rank", "-1"], "--node-rank: -1 is not 0 or more"),
         (["--master-port", "70000"], "--master-port: 70000 is not in 0..65535"),
@@ -70,7 +70,7 @@ def test_defaults_are_torchruns():
             "--rdzv-backend must be 'static' or 'c10d', not 'etcd'",
         ),
         (["--rdzv-backend=c10d", "--nnodes=2"], "needs --rdzv-endpoint"),
-        (["--rdzv-endpoint", "host:70000"], "not a host and port: host:70000"),
+        (["--rdzv-endpoint", "host:70000"], "must be HOST:PORT, not host:70000"),
         (["--rdzv-conf", "speed=3"], "'speed=3' is neither"),
         (["--max-restarts", "-1"], "--max-restarts: -1 is not 0 or more"),
         (["--on-failure", "go"], "'go' is not one of continue, restart, stop"),
@@ -88,7 +88,10 @@ def test_defaults_are_torchruns():
         (["--signals-to-handle", "SIGTERM,SIGKILL"], "SIGKILL cannot be caught"),
         (["--redirects", "4"], "--redirects: '4' is neither"),
         (["--tee", "5:1"], "--tee: there is no local rank 5"),
-        (["--local-ranks-filter", "a"], "--local-ranks-filter: not ranks: a"),
+        (
+            ["--local-ranks-filter", "a"],
+            "--local-ranks-filter must be ranks, such as 0,2, not a",
+        ),
         (
             ["--local-ranks-filter", "1"],
             "--local-ranks-filter: there is no local rank 1",
@@ -104,8 +107,8 @@ def test_defaults_are_torchruns():
         ),
         (["--logs-specs", "mine"], "--logs-specs mine: torch's LogsSpecs classes"),
         (["--event-log-handler=console"], "so only 'null' is accepted; its report on"),
-        (["--tls=on"], "--tls: 'env', 'off', 'psk' or 'cert', not 'on'"),
-        (["--token=hunter2"], "--token: 'env' or 'auto', and never the token itself"),
+        (["--tls=on"], "--tls must be 'env', 'off', 'psk' or 'cert', not 'on'"),
+        (["--token=hunter2"], "--token must be 'env' or 'auto', not the token itself"),
         (
             ["--token=auto", "--nnodes=2", "--master-port=1"],
             "set the same DISTLITE_TOKEN or DISTLITE_TOKEN_FILE on each of them",
@@ -165,7 +168,7 @@ def test_a_wrong_time_in_the_environment_is_refused(monkeypatch, capsys, text):
     monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", text)
     with pytest.raises(SystemExit):
         options()
-    error = f"TORCH_ELASTIC_SHUTDOWN_TIMEOUT: not a time: {text}"
+    error = f"TORCH_ELASTIC_SHUTDOWN_TIMEOUT must be a number of seconds, not {text}"
     assert error in capsys.readouterr().err
 
 

@@ -74,8 +74,8 @@ dl_reach_take(dl_bytes bytes, int size, int *ranks, int *count,
         ranks[i] = (int)rank;
     }
     if (!is_good || dl_take_bytes(&reader, DL_PROBLEM_SIZE - 1, &text) != 1) {
-        return dl_fail(DL_PROTOCOL, "its record in the store of the ranks of its host "
-                                    "that it reaches is damaged");
+        return dl_fail(DL_PROTOCOL, "its list, in the store, of the ranks that it "
+                                    "reaches on its host is damaged");
     }
     *count = (int)number;
     snprintf(reason, DL_PROBLEM_SIZE, "%.*s", (int)text.size, (const char *)text.data);

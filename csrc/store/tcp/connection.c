@@ -411,8 +411,8 @@ describe_tls_failure(const dl_connection *connection, dl_tls_mode mode,
     case DL_TIMEOUT:
         return dl_fail(status == DL_TIMEOUT ? DL_TIMEOUT : DL_PROTOCOL,
                        "the store's server at %s %s when asked to speak TLS: it has "
-                       "ended, or it speaks none, as torch's, or ours without "
-                       "DISTLITE_TLS=%s",
+                       "ended, or it does not speak TLS, because it is torch's or "
+                       "runs without DISTLITE_TLS=%s",
                        connection->peer,
                        status == DL_TIMEOUT ? "does not answer"
                                             : "has closed the connection",
@@ -451,8 +451,8 @@ describe_proof_failure(const dl_connection *connection, dl_status status)
                : dl_fail(
                      status == DL_TIMEOUT ? DL_TIMEOUT : DL_PROTOCOL,
                      "the store's server at %s %s when asked to prove that it knows "
-                     "the job's token: it has ended, or it is torch's or that of an "
-                     "older version, which know no tokens",
+                     "the job's token: it has ended, or it is torch's or of an older "
+                     "version, which do not support tokens",
                      connection->peer, what);
 }
 

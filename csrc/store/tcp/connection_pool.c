@@ -174,7 +174,7 @@ recognise(dl_connection_pool *pool, const dl_connection *connection)
                    : dl_fail(DL_MISMATCH,
                              "the store at %s:%u is another server than the one this "
                              "client joined, which has ended: its keys are gone, and "
-                             "nothing was asked of the new server. To join that, "
+                             "no request was sent to the new server. To join it, "
                              "create a new TCPStore",
                              pool->host, pool->port);
 }

@@ -320,8 +320,8 @@ dl_exchange(dl_connection *connection, dl_tcp_call *call)
     if (call->request.op == DL_OP_STATS && !connection->is_distlite) {
         return dl_fail(
             DL_UNSUPPORTED,
-            "stats: the server of this store is torch's, which has none; start "
-            "the server with distlite");
+            "stats: the server of this store is torch's, which has no statistics; "
+            "start the server with distlite");
     }
     switch (call->request.op) {
     case DL_OP_GET:

@@ -208,7 +208,7 @@ keep_damaged(const char *path, int fd, uint64_t size, uint64_t whole)
             "store server: the journal %s lacks blocks that the host had not written "
             "when it crashed: the store starts with the first %" PRIu64
             " bytes of it, and without the changes in the other %" PRIu64
-            "; the file as it was is %s",
+            "; the old file is kept as %s",
             path, whole, size - whole, kept);
     }
     free(kept);

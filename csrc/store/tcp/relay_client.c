@@ -22,9 +22,10 @@ dl_relay_find(const char *host, uint16_t port, char name[DL_LOCAL_NAME_SIZE])
     if (at == NULL || colon == NULL || colon < at
         || !dl_local_service_is_name(
             (dl_bytes){(const uint8_t *)text, (size_t)(at - text)})) {
-        return dl_fail(DL_INVALID,
-                       "%s must be NAME@HOST:PORT, as distlite.store_relay() tells it",
-                       DL_RELAY_VARIABLE);
+        return dl_fail(
+            DL_INVALID,
+            "%s must be NAME@HOST:PORT, the address of a distlite.store_relay()",
+            DL_RELAY_VARIABLE);
     }
     snprintf(server, sizeof server, ":%u", port);
     size_t host_size = (size_t)(colon - at) - 1;

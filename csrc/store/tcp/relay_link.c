@@ -41,7 +41,7 @@ greet(dl_relay_link *link, dl_connection *connection, dl_deadline deadline)
                ? DL_OK
                : dl_fail(DL_UNSUPPORTED,
                          "the store's server at %s is torch's, or of an older version, "
-                         "which serve no relays",
+                         "which do not support relays",
                          connection->peer);
 }
 

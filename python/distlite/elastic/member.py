@@ -325,7 +325,7 @@ class Member:
                 f"step {number} is not after step {self._done}, which is committed"
             )
         if self._view is None:
-            raise DistBackendError("no epoch is on: call next() for one")
+            raise DistBackendError("there is no present epoch: call next()")
         view = self._view
         try:
             yield view

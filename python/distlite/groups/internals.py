@@ -29,7 +29,7 @@ class _GroupRanks:
 
     def __setitem__(self, group: ProcessGroup, ranks: dict[int, int]) -> None:
         if sorted(ranks.values()) != list(range(group.size())):
-            raise ValueError(f"{ranks} does not number the {group.size()} ranks")
+            raise ValueError(f"{ranks} is not a numbering of {group.size()} ranks")
         info = world.groups.get(group)
         if info is None:
             info = GroupInfo(backends_of(ProcessGroup.name(group)), [])

@@ -135,7 +135,7 @@ def _meet(
         absent = [each for each in absent if is_late or has_ended(each)]
         if absent:
             names = ", ".join(map(describe, absent))
-            what = "have not come" if is_late else "have ended"
+            what = "have not joined" if is_late else "have ended"
             raise DistBackendError(f"members of the new group {what}: {names}")
         have_all_come = have_all_come or is_late
     return arrivals

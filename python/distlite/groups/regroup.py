@@ -212,9 +212,9 @@ def merge(
     start = int(own.get("start"))
     if start + group.size() > size:
         raise ValueError(
-            f"merge_remote_group: ranks {start} to {start + group.size() - 1} are this "
-            f"group's in a group of {size}: all groups together are larger, or the "
-            f"store has been used for {label} before"
+            f"merge_remote_group: this group would have ranks {start} to "
+            f"{start + group.size() - 1} of {size}: the groups have more ranks in all, "
+            f"or the store has been used for {label} before"
         )
     made_of = GroupInfo(info.backends, list(range(size)))
     request = GroupRequest(made_of, keys, start + group.rank(), limit)

@@ -271,7 +271,7 @@ class Nodes:
             raise Failure(
                 f"after {self._options.join_timeout:g} s node(s) "
                 f"{', '.join(map(str, missing))} of {self._options.nnodes} have not "
-                f"come to {self._options.address}:{self._options.port}"
+                f"joined at {self._options.address}:{self._options.port}"
             ) from error
         finally:
             self._store.set_timeout(self._limit)

@@ -80,7 +80,7 @@ class OpenNodes(Nodes):
         except DistError as error:
             raise Failure(
                 f"after {options.join_timeout:g} s {self._store.add('arrived', 0)} of "
-                f"at least {options.nnodes} nodes have come to "
+                f"at least {options.nnodes} nodes have joined at "
                 f"{options.address}:{options.port}"
             ) from error
 

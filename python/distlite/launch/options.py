@@ -227,7 +227,7 @@ def _grace(args: Namespace) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise ValueError(f"{name}: not a time: {text}")
+        raise ValueError(f"{name} must be a number of seconds, not {text}")
     return seconds
 
 
@@ -269,8 +269,8 @@ def _token(kind: str, has_peers: bool) -> str | None:
     if kind not in ("env", "auto"):
         # The error does not repeat the value, which may be a token.
         raise ValueError(
-            "--token: 'env' or 'auto', and never the token itself, which every user "
-            "could read from the command line; set DISTLITE_TOKEN"
+            "--token must be 'env' or 'auto', not the token itself, because every user "
+            "can read command lines; set DISTLITE_TOKEN"
         )
     names = [n for n in ("DISTLITE_TOKEN", "DISTLITE_TOKEN_FILE") if n in os.environ]
     if len(names) > 1:
@@ -289,7 +289,7 @@ def _token(kind: str, has_peers: bool) -> str | None:
 
 def _tls(mode: str) -> str | None:
     if mode not in ("env", "off", "psk", "cert"):
-        raise ValueError(f"--tls: 'env', 'off', 'psk' or 'cert', not '{mode}'")
+        raise ValueError(f"--tls must be 'env', 'off', 'psk' or 'cert', not '{mode}'")
     return None if mode == "env" else mode
 
 
@@ -299,7 +299,7 @@ def _endpoint(text: str, default: int) -> tuple[str, int]:
         host, port = text, str(default)
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"--rdzv-endpoint: not a host and port: {text}")
+        raise ValueError(f"--rdzv-endpoint must be HOST:PORT, not {text}")
     return host, int(port)
 
 
@@ -331,7 +331,8 @@ def _set_output(options: Options, args: Namespace) -> None:
         shown = frozenset(int(rank) for rank in args.local_ranks_filter.split(","))
     except ValueError:
         raise ValueError(
-            f"--local-ranks-filter: not ranks: {args.local_ranks_filter}"
+            "--local-ranks-filter must be ranks, such as 0,2, not "
+            f"{args.local_ranks_filter}"
         ) from None
     options.shown_ranks = shown
     for rank in shown - set(range(count)):
@@ -435,7 +436,7 @@ def _node_counts(text: str) -> tuple[int, int]:
     least, _, most = text.partition(":")
     most = most or least
     if not least.isdecimal() or not most.isdecimal():
-        raise ValueError(f"--nnodes: not a number of nodes: {text}")
+        raise ValueError(f"--nnodes must be a number or MIN:MAX, not {text}")
     if int(least) < 1:
         raise ValueError(f"--nnodes {text}: at least one node is needed")
     if int(most) < int(least):

@@ -65,9 +65,9 @@ def open_tcp_store(
     if server is not None and store._server != server:
         store.close()
         raise DistNetworkError(
-            f"the store at {host}:{port} is another server than the one of the store "
-            "that was pickled or copied, which has ended: its keys are gone, and "
-            "nothing was asked of the new server"
+            f"the store at {host}:{port} is another server than that of the store that "
+            "was pickled or copied, which has ended: its keys are gone, and no request "
+            "was sent to the new server"
         )
     return store
 

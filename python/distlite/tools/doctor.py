@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         timeout = timedelta(seconds=options.timeout)
     except (ValueError, OverflowError):
-        parser.error(f"--timeout: not a time: {options.timeout}")
+        parser.error(f"--timeout must be a number of seconds, not {options.timeout}")
     for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
         if not os.environ.get(name, "0").isdecimal():
             parser.error(f"{name}={os.environ[name]}: not a number")
