@@ -19,7 +19,7 @@ import distlite as dist
 
 FORK = multiprocessing.get_context("fork")
 GENERATIONS, VARIATIONS, SIGMA, RATE = 16, 24, 0.5, 0.6
-ACTORS = {0: 2, 7: 4}  # how many there are from which generation on
+ACTORS = {0: 2, 7: 3}  # how many start in which generation
 
 
 def noise(seed: int) -> np.ndarray:
@@ -69,7 +69,7 @@ def main(picture: str | None = None) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     policy, history, actors = np.zeros(4), [], []
     for number in range(GENERATIONS):
-        while len(actors) < ACTORS.get(number, 0):
+        for _ in range(ACTORS.get(number, 0)):
             actors.append(FORK.Process(target=act, args=(store.port,), daemon=True))
             actors[-1].start()
         if number == 6:
