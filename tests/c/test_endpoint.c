@@ -27,7 +27,7 @@ open_one(int rank, int size, void *unused)
         CHECK(endpoint.peers[peer].host[0] != '\0');
         CHECK_OK(dl_local_check(endpoint.contacts[peer].socket));
         CHECK(peer == rank
-              || memcmp(endpoint.ways[peer].token, endpoint.ways[rank].token,
+              || memcmp(endpoint.ways[peer]->token, endpoint.ways[rank]->token,
                         DL_TOKEN_SIZE)
                      != 0);
     }
@@ -345,9 +345,7 @@ CHECK_CASE(damaged_records_over_links_are_refused)
 {
     dl_peer peers[3] = {{.pid = 1}};
     dl_contact contacts[3];
-    dl_way ways[3];
-    dl_endpoint endpoint = {
-        .size = 3, .peers = peers, .contacts = contacts, .ways = ways};
+    dl_endpoint endpoint = {.size = 3, .peers = peers, .contacts = contacts};
     dl_buffer buffer = {0};
 
     put_record(&buffer, 2);
@@ -356,7 +354,7 @@ CHECK_CASE(damaged_records_over_links_are_refused)
     CHECK_CONTAINS(dl_last_error()->text, "no record of rank 1 came over a link");
     put_record(&buffer, 1);
     CHECK_OK(dl_endpoint_take_all(&endpoint, dl_buffer_bytes(&buffer)));
-    CHECK_EQUAL(ways[1].token[2], 3);
+    CHECK_EQUAL(contacts[1].way.token[2], 3);
     for (size_t size = 0; size < buffer.size; size++) {
         peers[1].pid = 0;
         dl_bytes part = {buffer.data, size};

@@ -39,7 +39,7 @@ make_outlook(world *all, int rank)
     dl_notices_options options = {.group_name = "g",
                                   .layout = &all->layouts[rank],
                                   .peers = traffics->peers,
-                                  .ways = traffics->ways,
+                                  .ways = traffics->known,
                                   .listener = &traffics->listeners[rank]};
     dl_probes probes = {
         .rank = rank, .size = all->size, .peers = options.peers, .ways = options.ways};

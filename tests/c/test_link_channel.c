@@ -42,7 +42,7 @@ fixture_init(fixture *self)
                               .peers = self->all.peers,
                               .layout = &self->layout,
                               .board = &self->boards.boards[0],
-                              .ways = self->all.ways,
+                              .ways = self->all.known,
                               .listener = &self->all.listeners[0]};
     CHECK_OK(dl_p2p_new(&options, self->memory, &self->engine));
     dl_link_options_aim(&link, &self->all.ways[0], 0);

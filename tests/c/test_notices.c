@@ -33,7 +33,7 @@ papers_init(papers *all, int size)
         dl_notices_options options = {.group_name = "g",
                                       .layout = &all->layouts[rank],
                                       .peers = all->traffics.peers,
-                                      .ways = all->traffics.ways,
+                                      .ways = all->traffics.known,
                                       .listener = &all->traffics.listeners[rank]};
         CHECK_OK(dl_notices_init(&all->notices[rank], &options));
     }
@@ -306,7 +306,7 @@ CHECK_CASE(a_probe_shows_whether_a_process_lives)
     dl_probes probes;
 
     traffics_init(&all, 3);
-    dl_probes options = {.rank = 0, .size = 3, .peers = all.peers, .ways = all.ways};
+    dl_probes options = {.rank = 0, .size = 3, .peers = all.peers, .ways = all.known};
     CHECK_OK(dl_probes_init(&probes, &options));
     for (int i = 0; i < 20; i++) {
         CHECK_OK(dl_probes_poll(&probes, 1, 1));
@@ -354,14 +354,14 @@ CHECK_CASE(any_number_of_ranks_is_looked_at)
 {
     enum { MANY = 3 * DL_PROBES_OPEN };
     static dl_peer peers[MANY];
-    static dl_way ways[MANY];
+    static const dl_way *ways[MANY];
     test_traffics all;
     dl_probes probes;
 
     traffics_init(&all, 3);
     for (int rank = 0; rank < MANY; rank++) {
         peers[rank] = all.peers[1];
-        ways[rank] = all.ways[rank < MANY - 1 ? 1 : 2];
+        ways[rank] = &all.ways[rank < MANY - 1 ? 1 : 2];
     }
     dl_probes options = {.rank = 0, .size = MANY, .peers = peers, .ways = ways};
     CHECK_OK(dl_probes_init(&probes, &options));

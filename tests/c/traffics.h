@@ -20,6 +20,7 @@ typedef struct test_traffics {
     atomic_bool is_over;
     dl_peer peers[DL_RANKS_LIMIT];
     dl_way ways[DL_RANKS_LIMIT];
+    const dl_way *known[DL_RANKS_LIMIT]; /* all of them, as options have them */
     dl_listener listeners[DL_RANKS_LIMIT];
     dl_traffic traffics[DL_RANKS_LIMIT];
 } test_traffics;
@@ -68,6 +69,7 @@ traffics_init_lanes(test_traffics *all, int size, int lanes)
         }
         CHECK_OK(dl_listener_open(&all->listeners[rank], &all->ways[rank]));
         all->ways[rank] = all->listeners[rank].way;
+        all->known[rank] = &all->ways[rank];
     }
     for (int rank = 0; rank < size; rank++) {
         dl_traffic_options options = {
@@ -75,7 +77,7 @@ traffics_init_lanes(test_traffics *all, int size, int lanes)
             .size = size,
             .group_name = "g",
             .peers = all->peers,
-            .ways = all->ways,
+            .ways = all->known,
             .listener = &all->listeners[rank],
         };
         CHECK_OK(dl_traffic_init(&all->traffics[rank], &options));

@@ -59,13 +59,11 @@ take_all(dl_bytes bytes)
 {
     dl_peer peers[RANKS] = {{.pid = 1}};
     dl_contact contacts[RANKS];
-    dl_way ways[RANKS];
-    dl_endpoint endpoint = {
-        .size = RANKS, .peers = peers, .contacts = contacts, .ways = ways};
+    dl_endpoint endpoint = {.size = RANKS, .peers = peers, .contacts = contacts};
 
     if (dl_endpoint_take_all(&endpoint, bytes) == DL_OK) {
         for (int rank = 1; rank < RANKS; rank++) {
-            require(ways[rank].count == contacts[rank].way.count);
+            require(contacts[rank].way.count <= DL_INTERFACES_LIMIT);
         }
     }
 }

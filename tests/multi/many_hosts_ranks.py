@@ -80,6 +80,30 @@ def come_too_late(rank: int, world_size: int, init_method: str, victim: int) -> 
     return "joined"
 
 
+class LastWord(Wrapped):
+    """Its process dies in place of telling which ranks of its host it has reached."""
+
+    def set(self, key: str, value: bytes) -> None:
+        if "/apart/" in key:
+            _die()
+        self.below.set(key, value)
+
+
+def end_before_it_tells(
+    rank: int, world_size: int, init_method: str, victim: int
+) -> str:
+    """Each two ranks are on a host, and the victim leads one."""
+    os.environ["DISTLITE_HOST_HINT"] = f"host {rank // 2}"
+    store: dist.Store = dist.FileStore(init_method.removeprefix("file://"), world_size)
+    if rank == victim:
+        store = LastWord(store, NO_KEY)
+    try:
+        dist.init_process_group(store=store, rank=rank, world_size=world_size)
+    except dist.DistError as error:
+        return str(error)
+    return "joined"
+
+
 def _count_sent(port: int) -> tuple[int, int]:
     """Segments with data, of which each is a request, and bytes both ways of this
     process's connections to the port."""

@@ -104,9 +104,14 @@ def join(rank: int, world_size: int, init_method: str) -> None:
 
 
 def scoped(
-    rank: int, world_size: int, init_method: str, ranks: tuple[int, ...]
+    rank: int,
+    world_size: int,
+    init_method: str,
+    ranks: tuple[int, ...],
+    per_host: int = 100,
 ) -> list[float]:
     """Each of `ranks` is in a Landlock domain of its own."""
+    os.environ["DISTLITE_HOST_HINT"] = str(rank // per_host)
     if rank in ranks:
         scope_sockets()
     join(rank, world_size, init_method)

@@ -64,6 +64,15 @@ def test_a_rank_that_ended_before_it_showed_where_it_is_is_named_on_every_host()
             assert "waiting for rank 5, which has not joined" in outcome.value
 
 
+def test_a_leader_that_ends_before_it_tells_whom_it_reaches_is_named_on_every_host():
+    """Its own host and few others watch it."""
+    run = many_hosts_ranks.end_before_it_tells
+    for outcome in rank_outcomes(run, 22, env=LOOPBACK, victim=8):
+        if outcome.rank != 8:
+            assert outcome.is_good, outcome.describe()
+            assert "rank 8 (pid " in outcome.value, outcome.value
+
+
 SAYS = {
     "killed": "rank {} (pid ",
     "left": "rank {} (pid ",

@@ -39,6 +39,15 @@ def test_ranks_with_scoped_sockets_use_tcp_where_they_must(ranks, is_split):
     check(rank_outcomes(run, 4, env=LOOPBACK, ranks=ranks), is_split)
 
 
+@pytest.mark.parametrize(("ranks", "is_split"), [((5, 13), False), ((4, 18), True)])
+def test_many_leaders_tell_all_whether_there_is_anything_to_read(ranks, is_split):
+    if reach_ranks.landlock_version() < 6:
+        pytest.skip("this kernel has no scoped sockets (Landlock 6, Linux 6.12)")
+    run = reach_ranks.scoped
+    outcomes = rank_outcomes(run, 20, env=LOOPBACK, ranks=ranks, per_host=2)
+    check(outcomes, is_split)
+
+
 @pytest.mark.parametrize("places", [(0, 0, 0), (0, 1), (0, 1, 0, 1), (0, 1, 1, 2)])
 def test_namespaces_that_look_like_one_host_use_tcp(places):
     netns.skip_unless_possible()

@@ -8,11 +8,11 @@
 #include "pg/cpu/roster.h"
 #include "pg/cpu/shm/arena.h"
 
-/* The members of a group, by rank, copied from the roster. */
+/* The members of a group, by rank; the ways are the roster's. */
 typedef struct dl_cpu_members {
     dl_layout layout;
     dl_peer *peers;
-    dl_way *ways;
+    const dl_way **ways;
     int *origins; /* ranks in the roster */
 } dl_cpu_members;
 

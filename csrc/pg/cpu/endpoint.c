@@ -219,7 +219,6 @@ publish_record(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
         endpoint, store, dl_endpoint_key(endpoint->rank, key), &record, deadline);
     dl_buffer_fini(&record);
     dl_endpoint_set_guard(endpoint, &contact->way);
-    endpoint->ways[endpoint->rank] = contact->way;
     return status;
 }
 
@@ -257,7 +256,7 @@ list_addresses(const dl_endpoint *endpoint, char *text, size_t size)
     size_t used = 0;
 
     for (int rank = 0; rank < endpoint->size && used < size; rank++) {
-        const dl_way *way = &endpoint->ways[rank];
+        const dl_way *way = endpoint->ways[rank];
         char peer[DL_PEER_TEXT_SIZE];
         dl_endpoint_describe(endpoint, rank, peer);
         used += (size_t)snprintf(text + used, size - used, "\n    %s at", peer);
@@ -349,10 +348,10 @@ check_addresses(const dl_endpoint *endpoint)
     bool has_stacks = false;
 
     for (int rank = 0; rank < endpoint->size; rank++) {
-        if (endpoint->ways[rank].count == 0) {
+        if (endpoint->ways[rank]->count == 0) {
             return fail_problem(endpoint, rank);
         }
-        is_loopback |= dl_endpoint_has_loopback(&endpoint->ways[rank]);
+        is_loopback |= dl_endpoint_has_loopback(endpoint->ways[rank]);
         has_stacks |= strcmp(contacts[rank].host.stack, contacts->host.stack) != 0;
     }
     return is_loopback && has_stacks ? fail_loopback(endpoint) : DL_OK;
@@ -413,6 +412,9 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
         || endpoint->processes == NULL || endpoint->connections == NULL) {
         status = dl_fail_no_memory();
         goto fail;
+    }
+    for (size_t i = 0; i < count; i++) {
+        endpoint->ways[i] = &endpoint->contacts[i].way;
     }
     status = find_secret(endpoint, options->store);
     if (status != DL_OK) {

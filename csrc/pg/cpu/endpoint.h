@@ -63,7 +63,7 @@ typedef struct dl_endpoint {
     dl_listener calls;      /* for ranks of other hosts; closed if there are none */
     dl_peer *peers;         /* by rank */
     dl_contact *contacts;   /* by rank */
-    dl_way *ways;           /* by rank */
+    const dl_way **ways;    /* by rank; those of the contacts */
     dl_process **processes; /* by rank; owns a reference to each */
     dl_layout layout;
     const int *names;       /* by rank, for texts; NULL: the same ranks */
@@ -73,7 +73,8 @@ typedef struct dl_endpoint {
     char traffic_name[DL_TRAFFIC_NAME_SIZE];
     /* The job's, which all of these ranks prove to each other; a reference, or NULL. */
     dl_secret *secret;
-    dl_tls *tls; /* for the links; a reference, or NULL */
+    dl_tls *tls;       /* for the links; a reference, or NULL */
+    bool has_counters; /* the store adds; known once the records have been gathered */
     /* By rank: on a leader, the connections to the ranks of its host that it has
      * reached, over which the invitation to the join was sent; else -1. */
     int *connections;

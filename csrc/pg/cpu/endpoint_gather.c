@@ -66,7 +66,6 @@ take_record(dl_endpoint *endpoint, int rank, dl_bytes record)
         return dl_fail_while("rank %d", rank);
     }
     dl_endpoint_set_guard(endpoint, &contact->way);
-    endpoint->ways[rank] = contact->way;
     return DL_OK;
 }
 
@@ -143,6 +142,7 @@ dl_endpoint_open_traffic(dl_endpoint *endpoint, const char *group_name)
         .peers = endpoint->peers,
         .ways = endpoint->ways,
         .listener = &endpoint->calls,
+        .has_listener = true,
     };
     return dl_traffic_init(&endpoint->traffic, &options);
 }
@@ -167,7 +167,7 @@ marks_key(int rank, char text[DL_RANK_KEY_SIZE])
 }
 
 static dl_status
-mark_gathering(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
+mark_gathering(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     char text[DL_RANK_KEY_SIZE];
     int64_t marks;
@@ -175,6 +175,7 @@ mark_gathering(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadlin
         dl_store_add(store, marks_key(endpoint->rank, text),
                      INT64_C(1) << endpoint->rank % MARKS_PER_KEY, &marks, deadline);
 
+    endpoint->has_counters = status == DL_OK;
     return status == DL_UNSUPPORTED ? DL_OK : status;
 }
 
@@ -424,6 +425,9 @@ dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store, dl_deadline dead
     if (count > 1) {
         (void)dl_store_delete_key(store, dl_reach_key(endpoint, ranks[0], text),
                                   &existed, deadline);
+    }
+    if (ranks[0] == 0 && endpoint->has_counters) {
+        dl_reach_clear(endpoint, store, deadline);
     }
     for (int i = 0; i < count; i++) {
         (void)dl_store_delete_key(store, dl_endpoint_key(ranks[i], text), &existed,

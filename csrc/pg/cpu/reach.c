@@ -15,6 +15,12 @@
 /* "dlapt" and, in the last byte, a version. */
 #define OUTCOME_MAGIC UINT64_C(0x0100007470616c64)
 
+/* Up to as many lists are read by all ranks. */
+#define READING_LISTS 8
+
+/* What a leader whose list names a rank adds to the counter beside one. */
+#define LISTING (INT64_C(1) << 32)
+
 /* The kernel connects at once to a socket that exists, unless its queue is full. */
 #define TRIAL_PATIENCE DL_SECOND
 
@@ -28,22 +34,58 @@ typedef struct trial {
     int *leaders;    /* whose lists are awaited, in ascending order */
     int leader_count;
     bool sees_own; /* this rank's leader can be seen by its socket */
+    bool is_later; /* not the first trial */
     /* By leader: probes of the processes that this rank cannot watch by a Unix
      * socket. */
     dl_link *links;
 } trial;
 
-dl_bytes
-dl_reach_key(const dl_endpoint *endpoint, int rank, char text[DL_RANK_KEY_SIZE])
+/* The token is another one whenever the ranks meet anew. */
+static dl_bytes
+key_of(const dl_endpoint *endpoint, int rank, const char *what,
+       char text[DL_RANK_KEY_SIZE])
 {
     const uint8_t *token = endpoint->contacts[rank].way.token;
-    int size = snprintf(text, DL_RANK_KEY_SIZE, "cpu/%d/apart/", rank);
+    int size = snprintf(text, DL_RANK_KEY_SIZE, "cpu/%d/%s/", rank, what);
 
     for (int i = 0; i < DL_TOKEN_SIZE; i++) {
         size +=
             snprintf(text + size, (size_t)(DL_RANK_KEY_SIZE - size), "%02x", token[i]);
     }
     return (dl_bytes){(const uint8_t *)text, (size_t)size};
+}
+
+dl_bytes
+dl_reach_key(const dl_endpoint *endpoint, int rank, char text[DL_RANK_KEY_SIZE])
+{
+    return key_of(endpoint, rank, "apart", text);
+}
+
+/* Return the keys of the leaders that have published their lists, and of the list of
+ * whether any of these names a rank. */
+static dl_bytes
+counter_key(const dl_endpoint *endpoint, char text[DL_RANK_KEY_SIZE])
+{
+    return key_of(endpoint, 0, "tried", text);
+}
+
+static dl_bytes
+sum_key(const void *context, int at, char text[DL_RANK_KEY_SIZE])
+{
+    const trial *self = context;
+
+    return key_of(self->endpoint, at, "parts", text);
+}
+
+void
+dl_reach_clear(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
+{
+    const trial self = {.endpoint = (dl_endpoint *)(uintptr_t)endpoint};
+    char text[DL_RANK_KEY_SIZE];
+    bool existed;
+
+    (void)dl_store_delete_key(store, counter_key(endpoint, text), &existed, deadline);
+    (void)dl_store_delete_key(store, sum_key(&self, 0, text), &existed, deadline);
 }
 
 void
@@ -138,6 +180,37 @@ invite_all(trial *self, int *count, char reason[DL_PROBLEM_SIZE])
     return *count == 0 ? DL_OK : dl_join_fault_check(self->options->store);
 }
 
+/* Returns whether the leaders are counted, so that each rank reads one value instead of
+ * all lists, which nearly always are empty. */
+static bool
+are_counted(const trial *self)
+{
+    return self->endpoint->has_counters && !self->is_later
+           && self->leader_count > READING_LISTS;
+}
+
+/* The last leader tells all ranks whether there is anything to be read. */
+static dl_status
+count_list(const trial *self, int count)
+{
+    const dl_endpoint *endpoint = self->endpoint;
+    dl_store *store = self->options->store;
+    char text[DL_RANK_KEY_SIZE];
+    dl_buffer sum = {0};
+    int64_t counted = 0;
+
+    DL_TRY(dl_store_add(store, counter_key(endpoint, text), count > 0 ? LISTING + 1 : 1,
+                        &counted, self->deadline));
+    if (counted % LISTING != self->leader_count) {
+        return DL_OK;
+    }
+    dl_put_u32(&sum, counted >= LISTING);
+    dl_status status = dl_endpoint_store(endpoint, store, sum_key(self, 0, text), &sum,
+                                         self->deadline);
+    dl_buffer_fini(&sum);
+    return status;
+}
+
 static dl_status
 publish_list(trial *self)
 {
@@ -153,7 +226,7 @@ publish_list(trial *self)
                           dl_reach_key(self->endpoint, self->endpoint->rank, key),
                           &outcome, self->deadline);
     dl_buffer_fini(&outcome);
-    return status;
+    return status == DL_OK && are_counted(self) ? count_list(self, count) : status;
 }
 
 /* A rank that cannot send to its leader's socket watches the leader as ranks of other
@@ -205,6 +278,18 @@ probe_leader(trial *self, int at)
     return DL_OK;
 }
 
+/* Of many leaders each rank watches its own and another one, so that each is watched by
+ * several. */
+static bool
+is_watched(const trial *self, int at)
+{
+    int rank = self->endpoint->rank;
+
+    return self->leaders[at] != rank
+           && (!are_counted(self) || self->leaders[at] == self->hosts[rank]
+               || at == rank % self->leader_count);
+}
+
 /* Called between slices of the wait: fails if an awaited leader has ended. */
 static dl_status
 check_leaders(void *context)
@@ -215,7 +300,7 @@ check_leaders(void *context)
     for (int i = 0; i < self->leader_count; i++) {
         int rank = self->leaders[i];
         bool is_own = rank == self->hosts[endpoint->rank] && self->sees_own;
-        if (rank == endpoint->rank) {
+        if (!is_watched(self, i)) {
             continue;
         }
         if (is_own && dl_local_check(endpoint->contacts[rank].socket) == DL_NOT_FOUND) {
@@ -281,24 +366,61 @@ move_unreached(trial *self, int leader, const dl_buffer *sealed)
     return DL_OK;
 }
 
+/* Waits for the values of some keys. */
 static dl_status
-read_lists(trial *self)
+await_values(trial *self, int count, dl_rank_key_fn key, dl_buffer *values)
 {
-    dl_buffer *outcomes = dl_rank_values_new(self->leader_count);
     dl_rank_keys keys = {0};
     dl_status status =
-        outcomes == NULL ? DL_NO_MEMORY
-                         : dl_rank_keys_init(&keys, self->leader_count, list_key, self);
+        values == NULL ? DL_NO_MEMORY : dl_rank_keys_init(&keys, count, key, self);
 
     if (status == DL_OK) {
-        status = dl_join_fault_await(&keys, self->options->store, outcomes,
+        status = dl_join_fault_await(&keys, self->options->store, values,
                                      self->deadline, check_leaders, self);
         status = status == DL_TIMEOUT ? fail_no_answer(self) : status;
     }
+    dl_rank_keys_fini(&keys);
+    return status;
+}
+
+/* Sets whether any list names a rank, when all leaders have published theirs. */
+static dl_status
+read_sum(trial *self, bool *has_any)
+{
+    dl_buffer value = {0};
+    char text[DL_RANK_KEY_SIZE];
+    dl_bytes sum;
+    uint32_t any = 1;
+
+    dl_status status = await_values(self, 1, sum_key, &value);
+    if (status == DL_OK) {
+        status =
+            dl_endpoint_unseal(self->endpoint, sum_key(self, 0, text), &value, &sum);
+    }
+    if (status == DL_OK) {
+        dl_reader reader = dl_reader_of(sum);
+        *has_any = !dl_take_u32(&reader, &any) || any != 0;
+    }
+    dl_buffer_fini(&value);
+    return status;
+}
+
+static dl_status
+read_lists(trial *self)
+{
+    bool has_any = true;
+
+    if (are_counted(self)) {
+        DL_TRY(read_sum(self, &has_any));
+    }
+    if (!has_any) {
+        return DL_OK;
+    }
+    dl_buffer *outcomes = dl_rank_values_new(self->leader_count);
+    dl_status status = await_values(self, self->leader_count, list_key, outcomes);
     for (int i = 0; status == DL_OK && i < self->leader_count; i++) {
         status = move_unreached(self, self->leaders[i], &outcomes[i]);
     }
-    dl_rank_keys_fini(&keys);
     dl_rank_values_free(outcomes, self->leader_count);
     return status;
 }
@@ -351,6 +473,11 @@ run_trial(trial *self)
                                      : check_own_leader(self, own));
     }
     dl_status status = read_lists(self);
+    if (status == DL_PEER_LOST && are_counted(self)) {
+        /* Few ranks watch the one that is lost. */
+        dl_join_fault_pass_on(self->options->store, endpoint->rank);
+    }
+    self->is_later = true;
     close_links(self);
     return status;
 }

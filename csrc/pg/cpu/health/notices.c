@@ -306,7 +306,7 @@ add_connection(round *self, const dl_notices_options *options, int rank)
         .use = DL_FOR_NEWS,
     };
 
-    dl_link_options_aim(&link, &options->ways[rank], 0);
+    dl_link_options_aim(&link, options->ways[rank], 0);
     dl_link_init(&self->links[self->count++], &link);
 }
 

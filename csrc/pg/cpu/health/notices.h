@@ -20,7 +20,7 @@ typedef struct dl_notices_options {
     const char *group_name;
     const dl_layout *layout;
     const dl_peer *peers;         /* by rank */
-    const dl_way *ways;           /* by rank */
+    const dl_way *const *ways;    /* by rank */
     dl_process *const *processes; /* by rank; set as ended by a notice; or NULL */
     dl_listener *listener;
 } dl_notices_options;

@@ -86,7 +86,7 @@ link_to_locked(dl_probes *self, int rank)
     if (self->links[rank] == NULL) {
         self->links[rank] = calloc(1, sizeof **self->links);
         if (self->links[rank] != NULL) {
-            dl_link_options_aim(&options, &self->ways[rank], 0);
+            dl_link_options_aim(&options, self->ways[rank], 0);
             dl_link_init(self->links[rank], &options);
         }
     }

@@ -67,20 +67,19 @@ close_links(dl_p2p *engine)
 {
     bool is_inherited = engine->fork_generation != dl_fork_generation();
 
-    for (int rank = 0; engine->peers != NULL && rank < engine->size; rank++) {
+    for (int rank = 0; rank < engine->size; rank++) {
         dl_link_channel_free(engine->peers[rank].link, is_inherited);
         engine->peers[rank].link = NULL;
     }
-    if (engine->wake >= 0 && !is_inherited) {
-        dl_socket_close(engine->wake);
-        engine->wake = -1;
+    if (!is_inherited) {
+        dl_socket_close(atomic_exchange(&engine->wake, -1));
     }
 }
 
 static void
 free_engine(dl_p2p *engine)
 {
-    for (int rank = 0; engine->peers != NULL && rank < engine->size; rank++) {
+    for (int rank = 0; rank < engine->size; rank++) {
         dl_buffer_fini(&engine->peers[rank].controls);
     }
     while (!dl_list_is_empty(&engine->arrivals)) {
@@ -106,7 +105,7 @@ dl_p2p_unref(dl_p2p *engine)
 /* Opens the rings to a rank of this host.  Their capacity depends on the number of
  * ranks on this host. */
 static void
-open_rings(dl_p2p *engine, void *memory, int rank)
+open_rings(dl_p2p *engine, int rank)
 {
     const dl_layout *layout = engine->options.layout;
     dl_ring_channel *rings = &engine->peers[rank].rings;
@@ -114,7 +113,7 @@ open_rings(dl_p2p *engine, void *memory, int rank)
     size_t own = (size_t)engine->local_rank;
     size_t other = (size_t)layout->local_rank_of[rank];
     size_t capacity = capacity_for((int)count);
-    uint8_t *first = (uint8_t *)memory + count * sizeof(dl_doorbell);
+    uint8_t *first = (uint8_t *)(engine->bells + count);
     size_t step = dl_ring_memory(capacity);
 
     dl_ring_open(&rings->out, first + (own * count + other) * step, capacity);
@@ -137,34 +136,49 @@ make_link(dl_p2p *engine, int rank)
         .use = DL_FOR_MESSAGES,
     };
 
-    DL_TRY(dl_link_channel_new(&link, &options->ways[rank], &peer->link));
+    DL_TRY(dl_link_channel_new(&link, options->ways[rank], &peer->link));
     peer->channel = &peer->link->base;
     return DL_OK;
 }
 
 static dl_status
-open_channels(dl_p2p *engine, void *memory)
+make_wake(dl_p2p *engine)
+{
+    int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+
+    if (fd < 0) {
+        return dl_fail(DL_INTERNAL, "making an event: %s", strerror(errno));
+    }
+    dl_fork_guard(fd);
+    atomic_store(&engine->wake, fd);
+    return DL_OK;
+}
+
+dl_status
+dl_p2p_open(dl_p2p *engine)
 {
     const dl_layout *layout = engine->options.layout;
-    size_t capacity = capacity_for(dl_layout_count(layout, layout->host));
 
-    engine->chunk = dl_min_size(capacity / CHUNK_PART, MOST_CHUNK);
-    engine->window = dl_min_size(capacity / WINDOW_PART, MOST_WINDOW);
-    engine->large = dl_copy_cached_limit() / ARRAYS_IN_CACHE;
-    for (int rank = 0; rank < engine->size; rank++) {
-        dl_list_init(&engine->peers[rank].queued);
-        dl_list_init(&engine->peers[rank].streaming);
-        dl_list_init(&engine->peers[rank].draining);
-        if (layout->host_of[rank] == layout->host) {
-            open_rings(engine, memory, rank);
-        }
+    if (engine->size > 0) {
+        return DL_OK;
     }
-    if (layout->host_count > 1) {
-        engine->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-        if (engine->wake < 0) {
-            return dl_fail(DL_INTERNAL, "making an event: %s", strerror(errno));
+    dl_p2p_peer *peers = calloc((size_t)layout->size, sizeof *peers);
+    if (peers == NULL) {
+        return dl_fail_no_memory();
+    }
+    if (layout->host_count > 1 && make_wake(engine) != DL_OK) {
+        free(peers);
+        return DL_INTERNAL;
+    }
+    engine->peers = peers;
+    engine->size = layout->size;
+    for (int rank = 0; rank < engine->size; rank++) {
+        dl_list_init(&peers[rank].queued);
+        dl_list_init(&peers[rank].streaming);
+        dl_list_init(&peers[rank].draining);
+        if (layout->host_of[rank] == layout->host) {
+            open_rings(engine, rank);
         }
-        dl_fork_guard(engine->wake);
     }
     return DL_OK;
 }
@@ -191,6 +205,8 @@ dl_p2p_open_links(dl_p2p *engine, int peer)
 dl_status
 dl_p2p_new(const dl_p2p_options *options, void *memory, dl_p2p **made)
 {
+    const dl_layout *layout = options->layout;
+    size_t capacity = capacity_for(dl_layout_count(layout, layout->host));
     dl_p2p *engine = calloc(1, sizeof *engine);
 
     if (engine == NULL) {
@@ -198,12 +214,14 @@ dl_p2p_new(const dl_p2p_options *options, void *memory, dl_p2p **made)
     }
     atomic_init(&engine->references, 1);
     engine->options = *options;
-    engine->wake = -1;
+    atomic_init(&engine->wake, -1);
     engine->fork_generation = dl_fork_generation();
-    engine->rank = options->layout->rank;
-    engine->size = options->layout->size;
-    engine->local_rank = options->layout->local_rank_of[engine->rank];
+    engine->rank = layout->rank;
+    engine->local_rank = layout->local_rank_of[engine->rank];
     engine->bells = memory;
+    engine->chunk = dl_min_size(capacity / CHUNK_PART, MOST_CHUNK);
+    engine->window = dl_min_size(capacity / WINDOW_PART, MOST_WINDOW);
+    engine->large = dl_copy_cached_limit() / ARRAYS_IN_CACHE;
     pthread_mutex_init(&engine->lock, NULL);
     dl_condition_init(&engine->left);
     dl_list_init(&engine->offered);
@@ -211,16 +229,6 @@ dl_p2p_new(const dl_p2p_options *options, void *memory, dl_p2p **made)
     dl_list_init(&engine->filling);
     dl_list_init(&engine->arrivals);
     dl_list_init(&engine->ended);
-    engine->peers = calloc((size_t)engine->size, sizeof *engine->peers);
-    if (engine->peers == NULL) {
-        free_engine(engine);
-        return dl_fail_no_memory();
-    }
-    dl_status status = open_channels(engine, memory);
-    if (status != DL_OK) {
-        free_engine(engine);
-        return status;
-    }
     *made = engine;
     return DL_OK;
 }
@@ -229,8 +237,9 @@ void
 dl_p2p_populate(dl_p2p *engine)
 {
     const dl_layout *layout = engine->options.layout;
+    int count = dl_layout_count(layout, layout->host);
 
-    if (dl_layout_count(layout, layout->host) > MOST_RANKS_POPULATED) {
+    if (count == 1 || count > MOST_RANKS_POPULATED || dl_p2p_open(engine) != DL_OK) {
         return;
     }
     for (int rank = 0; rank < engine->size; rank++) {

@@ -116,12 +116,14 @@ struct dl_p2p {
     int local_rank; /* index of this rank among those of its host */
     uint32_t fork_generation;
     int rank;
-    int size;
     size_t chunk;  /* largest payload of a frame */
     size_t window; /* the largest message that is EAGER */
     size_t large;  /* arrays of as many bytes are written past the caches */
     dl_doorbell *bells;
+    /* fixed after dl_p2p_open() */
+    int size; /* 0 before */
     dl_p2p_peer *peers;
+    atomic_int wake; /* eventfd for threads that poll links; -1: one host */
     /* guarded by lock */
     pthread_mutex_t lock;
     pthread_cond_t left; /* signalled when `drivers` becomes 0 */
@@ -133,7 +135,6 @@ struct dl_p2p {
     uint64_t last_id;
     int pending;             /* messages that have not ended */
     bool is_owing;           /* frames of ended messages may still be unsent */
-    int wake;                /* eventfd for threads that poll links; -1: one host */
     atomic_bool wants_links; /* some link is wanted; read without the lock */
     atomic_bool is_blocked;  /* some frame waits for room; read without the lock */
     int drivers;             /* waiting threads that use the memory, not the engine's */
@@ -145,6 +146,10 @@ struct dl_p2p {
 };
 
 /* The functions below require the engine's lock, unless stated otherwise. */
+
+/* Opens the channels, unless they are: many groups never have a message, and those of
+ * large ones take much memory. */
+dl_status dl_p2p_open(dl_p2p *engine);
 
 /* As dl_p2p_abort(), with the thread's last error as the cause, and aborts the board: for
  * an engine that cannot go on. */

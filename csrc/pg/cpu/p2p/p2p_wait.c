@@ -63,12 +63,13 @@ void
 dl_p2p_wake(dl_p2p *engine)
 {
     const uint64_t one = 1;
+    int fd = atomic_load(&engine->wake);
 
     dl_doorbell_ring(&engine->bells[engine->local_rank]);
-    if (engine->wake >= 0) {
+    if (fd >= 0) {
         /* The write fails only when the counter is full, and then the event is set
          * anyway. */
-        ssize_t size = write(engine->wake, &one, sizeof one);
+        ssize_t size = write(fd, &one, sizeof one);
         (void)size;
     }
 }
@@ -94,9 +95,10 @@ sleep_at_links(dl_p2p *engine, struct pollfd *polls, int64_t limit)
         }
     }
     pthread_mutex_unlock(&engine->lock);
-    polls[count++] = (struct pollfd){.fd = engine->wake, .events = POLLIN};
+    int wake = atomic_load(&engine->wake);
+    polls[count++] = (struct pollfd){.fd = wake, .events = POLLIN};
     (void)poll(polls, count, dl_deadline_poll(dl_deadline_after(limit), slice));
-    ssize_t size = read(engine->wake, &events, sizeof events);
+    ssize_t size = read(wake, &events, sizeof events);
     (void)size;
 }
 

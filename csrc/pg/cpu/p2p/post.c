@@ -257,6 +257,7 @@ post_message(dl_p2p *engine, const dl_call *call, dl_deadline deadline, dl_work 
     if (engine->is_aborted) {
         return dl_rethrow(&engine->cause);
     }
+    DL_TRY(dl_p2p_open(engine));
     DL_TRY(dl_p2p_open_links(engine, call->peer));
     init_message(&near, engine, call, deadline);
     engine->pending++;

@@ -28,6 +28,20 @@
 /* A rank that fails must not be delayed by its notices. */
 #define NOTICE_PATIENCE (100 * DL_MILLISECOND)
 
+/* Makes room for as many routes. */
+static dl_status
+make_room(dl_traffic *self, int routes)
+{
+    size_t count = (size_t)routes;
+    int *used = realloc(self->used, (count + 1) * sizeof *used);
+
+    self->used = used == NULL ? self->used : used;
+    struct pollfd *polls =
+        realloc(self->polls, (DL_BUNDLE_POLLS * count + 2) * sizeof *polls);
+    self->polls = polls == NULL ? self->polls : polls;
+    return used == NULL || polls == NULL ? dl_fail_no_memory() : DL_OK;
+}
+
 dl_status
 dl_traffic_init(dl_traffic *traffic, const dl_traffic_options *options)
 {
@@ -37,12 +51,10 @@ dl_traffic_init(dl_traffic *traffic, const dl_traffic_options *options)
         .options = *options,
         .fork_generation = dl_fork_generation(),
         .routes = calloc(count, sizeof *traffic->routes),
-        .used = calloc(count, sizeof *traffic->used),
-        .polls = calloc(DL_BUNDLE_POLLS * count + 2, sizeof *traffic->polls),
     };
     atomic_init(&traffic->wake, -1);
     pthread_mutex_init(&traffic->lock, NULL);
-    if (traffic->routes == NULL || traffic->used == NULL || traffic->polls == NULL) {
+    if (traffic->routes == NULL || make_room(traffic, 0) != DL_OK) {
         dl_traffic_fini(traffic);
         return dl_fail_no_memory();
     }
@@ -75,7 +87,7 @@ static dl_status
 make_route(dl_traffic *self, int rank)
 {
     const dl_traffic_options *options = &self->options;
-    dl_route *made = calloc(1, sizeof *made);
+    dl_route *made = NULL;
     dl_link_options link = {
         .group = options->group_name,
         .there = &options->peers[rank],
@@ -85,10 +97,12 @@ make_route(dl_traffic *self, int rank)
         .use = DL_FOR_COLLECTIVES,
     };
 
+    DL_TRY(make_room(self, self->used_count + 1));
+    made = calloc(1, sizeof *made);
     if (made == NULL) {
         return dl_fail_no_memory();
     }
-    if (dl_bundle_init(&made->link, &link, &options->ways[rank]) != DL_OK) {
+    if (dl_bundle_init(&made->link, &link, options->ways[rank]) != DL_OK) {
         free(made);
         return DL_NO_MEMORY;
     }
@@ -534,7 +548,8 @@ sleep_for_notices(dl_traffic *self)
         bool is_full = atomic_load(&listener->is_full);
         self->polls[count++] =
             (struct pollfd){.fd = is_full ? -1 : listener->fd, .events = POLLIN};
-        slice = DL_OPENING_SLICE;
+        slice =
+            self->options.has_listener && !is_full ? DL_WAIT_SLICE : DL_OPENING_SLICE;
     }
     self->polls[count++] = (struct pollfd){.fd = wake, .events = POLLIN};
     (void)poll(self->polls, count, dl_deadline_poll(end_of_wait(self), slice));

@@ -20,11 +20,12 @@
 typedef struct dl_traffic_options {
     int rank;
     int size;
-    const char *group_name; /* this and the next three are borrowed */
-    const dl_peer *peers;   /* by rank */
-    const dl_way *ways;     /* by rank */
+    const char *group_name;    /* this and the next three are borrowed */
+    const dl_peer *peers;      /* by rank */
+    const dl_way *const *ways; /* by rank */
     dl_listener *listener;
-    bool may_spin; /* this rank has a core of its own */
+    bool may_spin;     /* this rank has a core of its own */
+    bool has_listener; /* no other thread accepts there: to poll it is enough */
     /* Called between slices of sleep, or NULL: fails if something else has failed. */
     dl_status (*check)(void *context);
     /* When the deadline has passed or is near, `late` fails with what is known of the

@@ -269,7 +269,7 @@ init_clients(part *self, const dl_cpu_window_group *group)
     for (int rank = 0; rank < self->ranks.size; rank++) {
         if (layout->host_of[rank] != layout->host) {
             dl_window_client_init(&self->targets[rank].client, &self->ranks, rank,
-                                  &options, &group->ways[rank]);
+                                  &options, group->ways[rank]);
         }
     }
 }
