@@ -15,6 +15,7 @@ import struct
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -33,9 +34,11 @@ IFF_UP = 1
 END_SECONDS = 30
 # Ranks of a host.
 RELAY_CLIENTS = 8
-# What 20,000 descriptors allow: a client has one, a relay five and one for each client.
+# What 20,000 descriptors allow: a client has one, a relay five and one for each client,
+# a rank that leads its host about fifty.
 LOAD_CLIENTS = 16384
 PROCESS_RELAYS = 1024
+PROCESS_STUBS = 256
 
 
 class Process:
@@ -87,17 +90,6 @@ class Process:
             raise RuntimeError(f"{self._process.args} ended early")
         return line.strip()
 
-
-class Server(Process):
-    """A server of one kind, such as 'torch libuv'."""
-
-    def __init__(
-        self, kind: str, python: str, settings: Mapping[str, str] | None = None
-    ) -> None:
-        words = [python, str(FOLDER / "store_server.py"), *kind.split()]
-        super().__init__(words, settings)
-        self.port = int(self.hear())
-
     def resident_mib(self) -> float:
         """Memory of the whole process."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
@@ -108,9 +100,23 @@ class Server(Process):
     def cpu_seconds(self) -> float:
         """Returns the processor time of all threads so far, which the kernel counts in
         nanoseconds here, not in ticks."""
-        threads = Path(f"/proc/{self.pid}/task").iterdir()
-        spent = (int((t / "schedstat").read_text().split()[0]) for t in threads)
-        return sum(spent) * 1e-9
+        spent = 0
+        for thread in Path(f"/proc/{self.pid}/task").iterdir():
+            # It may have ended meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                spent += int((thread / "schedstat").read_text().split()[0])
+        return spent * 1e-9
+
+
+class Server(Process):
+    """A server of one kind, such as 'torch libuv'."""
+
+    def __init__(
+        self, kind: str, python: str, settings: Mapping[str, str] | None = None
+    ) -> None:
+        words = [python, str(FOLDER / "store_server.py"), *kind.split()]
+        super().__init__(words, settings)
+        self.port = int(self.hear())
 
 
 class Load:
@@ -151,6 +157,70 @@ class Load:
             if word != "ok":
                 raise RuntimeError(f"{command!r}: {rest}")
         return time.perf_counter() - start
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step took all stub ranks together, and the one with the most."""
+
+    seconds: float
+    requests: int  # to the store
+    most_requests: int
+    bytes: int  # from it and to it
+    most_bytes: int
+
+
+class StubRanks:
+    """Ranks without Python, many in a process, on pretended hosts of `per_host`; see
+    stub_ranks.c for the commands."""
+
+    def __init__(self, port: int, ranks: int, per_host: int = 1) -> None:
+        # Those of a host are in one process.
+        most = PROCESS_STUBS // per_host * per_host
+        self._processes = [
+            Process(
+                [
+                    str(build_stubs()),
+                    *map(str, (port, i * most, size, ranks, per_host)),
+                ],
+                {"DISTLITE_STORE_UNIX": "0", "GLOO_SOCKET_IFNAME": "lo"},
+            )
+            for i, size in enumerate(parts(ranks, most))
+        ]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        end_all(self._processes)
+
+    def do(self, command: str) -> Step:
+        """Has all of them do it."""
+        start = time.perf_counter()
+        found = [words[1:] for words in answers(self._processes, command)]
+        seconds = time.perf_counter() - start
+        requests, most_requests, sizes, most_sizes = (
+            [int(each) for each in column] for column in zip(*found, strict=True)
+        )
+        return Step(
+            *(seconds, sum(requests), max(most_requests)),
+            *(sum(sizes), max(most_sizes)),
+        )
+
+    def resident_mib(self) -> float:
+        """Memory of all processes."""
+        return sum(process.resident_mib() for process in self._processes)
+
+
+def answers(processes: Sequence[Process], command: str) -> list[list[str]]:
+    """What processes answer to a command that they obey at the same time."""
+    for process in processes:
+        process.tell(command)
+    found = [process.hear().partition(" ") for process in processes]
+    for word, _, rest in found:
+        if word != "ok":
+            raise RuntimeError(f"{command!r}: {rest}")
+    return [rest.split() for _, _, rest in found]
 
 
 class Relays:
@@ -194,6 +264,15 @@ def end_all(processes: Sequence[Process]) -> None:
         for process in processes:
             stack.push(process)
             process.end_input()
+
+
+@functools.cache
+def build_stubs() -> Path:
+    """Builds the stub ranks with the core, as C tests are built."""
+    sys.path.append(str(REPOSITORY / "tests"))
+    from c_build import Builder
+
+    return Builder().program(FOLDER / "stub_ranks.c")
 
 
 @functools.cache
