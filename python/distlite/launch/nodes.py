@@ -2,14 +2,20 @@
 """The other launchers of a job on several nodes, for the launcher of one node.
 
 They meet in a store, served by one of them, which the ranks use as well.  A thread of
-each launcher writes a beat there, and reads the beats and the reports of the others; it
-wakes the loop over the ranks through a pipe, so that the loop never waits for the
-network.
+each launcher writes a beat there, and reads that of the next node and what has
+happened; it wakes the loop over the ranks through a pipe, so that the loop never waits
+for the network.
+
+What a node asks of the store does not grow with the number of nodes: the last one to
+come reads what all have written, and leaves the others its sum; each watches only the
+node after it, and leaves a word for all others when that is lost.
 
 Keys, below "launch/": job (its name), nnodes, node/<n> (ranks, restarts, host),
-beat/<n>, and of each attempt ready/<k>/<n>, ended/<k>/<n>, failure/<k> (the first), and
-seen/<k> (how many nodes have read how it ended); met (how many have read all of
-node/<n>).
+come/<n> (a bit for each of COUNTED nodes from n on), come (how many of these are
+complete), all (what node/<n> add up to), met (how many know that this is an error),
+beat/<n>, lost (which node is), and of each attempt ready/<k> and ended/<k> (how many
+nodes are), failure/<k> (the first), told/<k> (a word for each of these that all have to
+know), and seen/<k> (how many nodes have read how it ended).
 """
 
 from __future__ import annotations
@@ -25,11 +31,17 @@ from distlite.launch.options import Options
 
 LIMIT_VARIABLE = "DISTLITE_HEARTBEAT_TIMEOUT"
 LEAST_LIMIT, DEFAULT_LIMIT = 0.2, 5.0
-# Seconds between two beats; a limit is at least ten of them.
+# Seconds between two beats; a limit is at least ten of them.  In a large job they are
+# longer, so that one server can answer all nodes, and a limit at least five of them.
 BEAT_TIME = 0.2
+BEATS_PER_SECOND = 5000
+# Nodes that have a bit in one counter.
+COUNTED = 62
 # Seconds for the node that serves the store to name the job there; in a store that no
 # node serves, the first node to come names it.
 HOST_TIME = 2.0
+# What the nodes have in common if it is not the number of restarts.
+DIFFERENT = "different restarts"
 
 
 class Failure(Exception):
@@ -53,6 +65,7 @@ class Nodes:
         self.place: Place | None = None
         self._is_host = False
         self._ready = self._ended = -1
+        self._counted = {"ready": -1, "ended": -1}
         self._failures: dict[int, str] = {}
         self._lost: str | None = None
         self._seen: set[int] = set()
@@ -116,8 +129,9 @@ class Nodes:
     def _run(self) -> None:
         try:
             self._join()
+            pause = beat_time(self._options.nnodes, self._limit)
             while not self._is_done():
-                self._wake.wait(min(BEAT_TIME, self._limit / 10))
+                self._wake.wait(pause)
                 self._wake.clear()
                 self._beat()
         except Failure as failure:
@@ -147,8 +161,7 @@ class Nodes:
             return False
         if not self._is_host:
             return self._own_failure is None
-        last = f"seen/{self._attempt}"
-        return self._store.add(last, 0) >= len(self._others) - len(self._gone)
+        return self._store.add(f"seen/{self._attempt}", 0) >= self._options.nnodes - 1
 
     def _join(self) -> None:
         options = self._options
@@ -158,18 +171,17 @@ class Nodes:
         about = f"{options.nproc_per_node} {options.max_restarts} {_host(options)}"
         self._store.set(f"beat/{node}", "0")
         self._store.set(f"node/{node}", about)
-        nodes = [n.split(" ", 2) for n in self._wait_for_all()]
-        met = self._store.add("met", 1)
-        if len({restarts for _, restarts, _ in nodes}) > 1:
+        told = self._wait_for_all(node).decode()
+        if told == DIFFERENT:
+            met = self._store.add("met", 1)
             if self._is_host:
                 self._wait_for_readers(met)
             raise Failure("the nodes were given different --max-restarts")
-        self._hosts = [host for _, _, host in nodes]
-        self._others = [n for n in range(options.nnodes) if n != node]
-        self._beats = dict.fromkeys(self._others, (b"", time.monotonic()))
-        self._gone: set[int] = set()
+        runs = [map(int, run.split("x")) for run in told.split()]
+        counts = [count for many, count in runs for _ in range(many)]
+        self._next = (node + 1) % options.nnodes
+        self._beat_of_next, self._heard = b"", time.monotonic()
         self._count = 0
-        counts = [int(count) for count, _, _ in nodes]
         self.place = Place(options.run_id, self._port, counts, node)
 
     def _check_job(self) -> None:
@@ -262,20 +274,57 @@ class Nodes:
             raise Failure(f"the job has its {nnodes} nodes already (--nnodes)")
         return node
 
-    def _wait_for_all(self) -> list[str]:
-        nodes = range(self._options.nnodes)
+    def _wait_for_all(self, node: int) -> bytes:
+        """Returns what the nodes have in common."""
         try:
-            self._store.wait([f"node/{n}" for n in nodes], self._options.join_timeout)
+            if self._count_in(node):
+                return self._sum_up()
+            return self._store.get("all", timeout=self._options.join_timeout)
         except DistError as error:
-            missing = [n for n in nodes if not self._store.check([f"node/{n}"])]
-            raise Failure(
-                f"after {self._options.join_timeout:g} s node(s) "
-                f"{', '.join(map(str, missing))} of {self._options.nnodes} have not "
-                f"joined at {self._options.address}:{self._options.port}"
-            ) from error
+            if missing := self._missing():
+                raise Failure(
+                    f"after {self._options.join_timeout:g} s node(s) "
+                    f"{', '.join(map(str, missing))} of {self._options.nnodes} have "
+                    f"not joined at {self._options.address}:{self._options.port}"
+                ) from error
+            # The last one has come, and is gone before it could say so.
+            return self._sum_up()
         finally:
             self._store.set_timeout(self._limit)
-        return [self._store.get(f"node/{n}").decode() for n in nodes]
+
+    def _count_in(self, node: int) -> bool:
+        """Returns whether this is the last node to come."""
+        first, bits = self._bits_of(node)
+        if self._store.add(f"come/{first}", 1 << node - first) != bits:
+            return False
+        return self._store.add("come", 1) == -(-self._options.nnodes // COUNTED)
+
+    def _bits_of(self, node: int) -> tuple[int, int]:
+        """Returns the first node whose bit is in the same counter, and all its bits."""
+        first = node - node % COUNTED
+        return first, (1 << min(COUNTED, self._options.nnodes - first)) - 1
+
+    def _missing(self) -> list[int]:
+        missing = []
+        for first in range(0, self._options.nnodes, COUNTED):
+            bits = self._bits_of(first)[1] & ~self._store.add(f"come/{first}", 0)
+            missing += [first + i for i in range(COUNTED) if bits >> i & 1]
+        return missing
+
+    def _sum_up(self) -> bytes:
+        """Tells all nodes how many ranks each has: "2x8 1x4" are two nodes of eight and
+        one of four."""
+        keys = [f"node/{n}" for n in range(self._options.nnodes)]
+        nodes = [n.decode().split(" ", 2) for n in self._store.multi_get(keys)]
+        runs: list[list[int]] = []
+        for count, _, _ in nodes:
+            if runs and runs[-1][1] == int(count):
+                runs[-1][0] += 1
+            else:
+                runs.append([1, int(count)])
+        are_alike = len({restarts for _, restarts, _ in nodes}) == 1
+        told = " ".join(f"{many}x{count}" for many, count in runs)
+        return self._store.compare_set("all", "", told if are_alike else DIFFERENT)
 
     def _wait_for_readers(self, met: int) -> None:
         """Waits until the others have read what is wrong, before the store ends."""
@@ -291,20 +340,40 @@ class Nodes:
         attempt = self._attempt
         if attempt < 0:
             return
-        self._share("ready", attempt, attempt)
-        self._share("ended", attempt, self._ended_here)
-        self._exchange_failures(attempt)
-        self._check_beats()
+        self._count_here("ready", attempt, attempt)
+        self._count_here("ended", attempt, self._ended_here)
+        self._report_failure(attempt)
+        keys = [f"beat/{self._next}", f"told/{attempt}"]
+        beat, told = self._store.multi_get(keys)
+        if attempt not in self._seen:
+            self._read(attempt, told.decode().split())
+            self._check_beat(attempt, beat)
 
-    def _share(self, what: str, attempt: int, here: int) -> None:
-        """Counts this node once, and returns whether all nodes have been counted."""
-        key = f"{what}/{attempt}"
-        if getattr(self, f"_{what}") == attempt or here != attempt:
+    def _count_here(self, what: str, attempt: int, here: int) -> None:
+        """Counts this node once."""
+        if self._counted[what] == attempt or here != attempt:
             return
-        self._store.add(f"{key}/{self.place_number}", 1)
-        if all(self._store.check([f"{key}/{n}"]) for n in range(self._options.nnodes)):
-            setattr(self, f"_{what}", attempt)
+        self._counted[what] = attempt
+        is_last = self._store.add(f"{what}/{attempt}", 1) == self._options.nnodes
+        if is_last or what == "ready":
+            # From now on the key exists.
+            self._store.append(f"told/{attempt}", f"{what} " if is_last else "")
+
+    def _read(self, attempt: int, words: list[str]) -> None:
+        """Learns what all nodes have to know."""
+        if "lost" in words:
+            raise Failure(self._store.get("lost").decode())
+        if "failed" in words:
+            self._failures[attempt] = self._store.get(f"failure/{attempt}").decode()
             self._tell()
+        if "ready" in words and self._ready != attempt:
+            self._ready = attempt
+            self._tell()
+        if "ended" in words:
+            self._ended = attempt
+            self._tell()
+        if "failed" in words or "ended" in words:
+            self._mark_seen(attempt)
 
     @property
     def place_number(self) -> int:
@@ -312,43 +381,42 @@ class Nodes:
         assert self.place is not None
         return self.place.node
 
-    def _exchange_failures(self, attempt: int) -> None:
+    def _report_failure(self, attempt: int) -> None:
         own = self._own_failure
         if own is not None:
             # Only now, so that what `fail` stores meanwhile is not lost.
             self._own_failure = None
             text = f"node {self.place_number} ({_host(self._options)}): {own[1]}"
             self._store.compare_set(f"failure/{own[0]}", "", text)
+            # Not by the first one alone, which may be gone before it does.
+            self._store.append(f"told/{own[0]}", "failed ")
             self._mark_seen(own[0])
-        if attempt in self._seen:
-            return
-        key = f"failure/{attempt}"
-        if self._store.check([key]):
-            self._failures[attempt] = self._store.get(key).decode()
-            self._tell()
-        if attempt in self._failures or self._ended == attempt:
-            self._mark_seen(attempt)
 
     def _mark_seen(self, attempt: int) -> None:
         self._seen.add(attempt)
         if not self._is_host:
             self._store.add(f"seen/{attempt}", 1)
 
-    def _check_beats(self) -> None:
+    def _check_beat(self, attempt: int, beat: bytes) -> None:
         now = time.monotonic()
-        over = self._attempt in self._seen
-        keys = [f"beat/{node}" for node in self._others]
-        for node, beat in zip(self._others, self._store.multi_get(keys), strict=True):
-            before, since = self._beats[node]
-            if beat != before:
-                self._beats[node] = beat, now
-            elif now - since > self._limit:
-                self._gone.add(node)
-                if not over:
-                    raise Failure(
-                        f"node {node} ({self._hosts[node]}) is lost: no sign of life "
-                        f"for {self._limit:g} s"
-                    )
+        if beat != self._beat_of_next:
+            self._beat_of_next, self._heard = beat, now
+        elif now - self._heard > self._limit and attempt not in self._seen:
+            about = self._store.get(f"node/{self._next}").decode()
+            host = about.split(" ", 2)[2]
+            text = (
+                f"node {self._next} ({host}) is lost: no sign of life for "
+                f"{self._limit:g} s"
+            )
+            self._store.compare_set("lost", "", text)
+            self._store.append(f"told/{attempt}", "lost ")
+            raise Failure(text)
+
+
+def beat_time(nnodes: int, limit: float) -> float:
+    """Returns the seconds between two beats of a node."""
+    least = min(BEAT_TIME, limit / 10)
+    return max(least, min(nnodes / BEATS_PER_SECOND, limit / 5))
 
 
 def _host(options: Options) -> str:
