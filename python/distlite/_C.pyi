@@ -2017,19 +2017,14 @@ def _find_shared(
 
 def _add_group_methods(methods: dict[str, Callable[..., Any]], /) -> None: ...
 def _clear_spare_memory() -> None: ...
-def _exchange_headers(
-    group: ProcessGroup,
-    op: int,
-    root: int,
-    header: bytes,
-    size: int,
-    root_size: int,
-    head: int,
+def _exchange_blocks(
+    group: ProcessGroup, op: int, root: int, block: bytes
 ) -> tuple[bool, list[bytes]]:
-    """Returns whether the headers of all ranks begin with the same `head` bytes, and
-    the headers, each padded with zeros to `root_size` bytes on `root` (on every rank if
-    that is negative) and to `size` bytes on the others."""
+    """Sends this rank's header and stream to all others. Returns True and the streams
+    of all ranks, if all take part in the same way and the streams have room behind the
+    headers; otherwise False and the blocks of all ranks, padded with zeros."""
 
+_OBJECT_ROOM: int
 _OBJECT_TAG: int
 _SAFE_DEPTH_LIMIT: int
 

@@ -22,7 +22,7 @@ from .array_kinds import Kind, kind_named, kind_of
 from .groups.reduce_op import ReduceOp
 from .groups.world import is_outside
 from .objects import object_collectives as objects
-from .objects.object_headers import Call
+from .objects.object_call import MESSAGE, Call, begin, or_first, root_of
 from .objects.object_message import pack
 
 Array = TypeVar("Array")
@@ -52,8 +52,6 @@ MAGIC = b"DLA1"
 LENGTH = Struct("<Q")
 # In place of a kind.
 FAILED = ""
-# For objects.begin(): no collective of objects.
-NO_OPERATION = -1
 
 
 def all_reduce(
@@ -151,7 +149,7 @@ def reduce(
         ...     print(total)
         [3.]
     """
-    call = _call("reduce", group, objects.or_first(group, dst, group_dst))
+    call = _call("reduce", group, or_first(group, dst, group_dst))
     kind = _kind(call, x)
     result = kind.copy(x)
     _C.reduce(result, op=op, group=group, group_dst=call.root)
@@ -236,7 +234,7 @@ def gather(
         ...     print(rows.tolist())
         [[0, 5], [1, 5]]
     """
-    call = _call("gather", group, objects.or_first(group, dst, group_dst))
+    call = _call("gather", group, or_first(group, dst, group_dst))
     kind = _kind(call, x)
     if call.rank != call.root:
         _C.gather(kind.show(x), None, group=group, group_dst=call.root)
@@ -390,7 +388,7 @@ def broadcast(
         >>> dist.functional.broadcast(np.array([1, 2, 3]) if rank == 0 else None)
         array([1, 2, 3])
     """
-    call = _call("broadcast", group, objects.or_first(group, src, group_src))
+    call = _call("broadcast", group, or_first(group, src, group_src))
     is_source = call.rank == call.root
     head, error = _try(_head_of, call, x) if is_source else (None, None)
     told: list[Any] = [head]
@@ -429,7 +427,7 @@ def scatter(
         >>> dist.functional.scatter(blocks).tolist() == [[1], [2, 3]][rank]
         True
     """
-    call = _call("scatter", group, objects.or_first(group, src, group_src))
+    call = _call("scatter", group, or_first(group, src, group_src))
     is_source = call.rank == call.root
     heads, error = _try(_heads_of, call, blocks) if is_source else (None, None)
     if error is not None:
@@ -557,7 +555,7 @@ def _call(
             f"functional.{name}: this process is not a member of the group, and would "
             "have no result"
         )
-    call = objects.begin(NO_OPERATION, f"functional.{name}", group, root, True)
+    call = begin(MESSAGE, f"functional.{name}", group, root, True)
     assert call is not None
     return call
 
@@ -669,7 +667,7 @@ def _receive(call: Call, tag: int) -> Any:
         source = _C.recv(memory, group=call.group, tag=tag, group_src=peer)
         if peer is None:
             # What follows comes from the same rank.
-            call.root = objects.root_of(call, source, None)
+            call.root = root_of(call, source, None)
         return memory
 
     head = take(np.empty(HEAD_SIZE, np.uint8)).tobytes()

@@ -89,12 +89,12 @@ def move_all(rank: int, world_size: int, init_method: str) -> list[str]:
 
 def move_by_arrays(rank: int, world_size: int, init_method: str) -> list[str]:
     """As in a group that is written in Python and has no headers of its own."""
-    import distlite.objects.object_headers as object_headers
+    import distlite.objects.object_call as object_call
 
     def no_headers(*arguments: Any) -> Any:
         raise NotImplementedError
 
-    object_headers._exchange_headers = no_headers
+    object_call._exchange_blocks = no_headers
     return move_all(rank, world_size, init_method)
 
 

@@ -13,7 +13,7 @@ static int (*const parts[])(PyObject *module) = {
     dlpy_add_p2p_functions,    dlpy_add_p2p_batches,
     dlpy_add_device_functions, dlpy_add_work_type,
     dlpy_add_region_types,     dlpy_add_recorder_functions,
-    dlpy_add_object_headers,   dlpy_add_debug_functions,
+    dlpy_add_object_blocks,    dlpy_add_debug_functions,
     dlpy_add_failure_report,   dlpy_add_library_functions,
     dlpy_add_safe_codec,       dlpy_add_packs,
     dlpy_add_reducers,         dlpy_add_window_type,

@@ -3,10 +3,9 @@
 
 object_collectives  the public functions
 object_p2p          lists of objects from one rank to another
-object_headers        how each rank's objects are encoded, which all ranks learn first
+object_call         who takes part, who may send pickles, and the first exchange
 object_message      objects as a stream of bytes and the memory of large arrays
-object_trust        who may send pickles
-object_transfer     what headers have no room for: streams, then large arrays
+object_transfer     what has no room in the first exchange: streams, then large arrays
 safe_encode         the codec of the safe mode, which runs no code of others
 safe_decode         its other half
 """

@@ -4,14 +4,15 @@
 The sizes of these parts are at the end of the stream, eight bytes each.
 
 NumPy is imported where it is needed: its import takes as long as 10,000 exchanges of
-small objects, which need nothing of it.
+small objects, which need nothing of it.  So does `pickle`, which is `_pickle` and its
+slow double, as long as 500.
 """
 
 from __future__ import annotations
 
+from _pickle import PickleBuffer, Pickler, PicklingError, dumps, loads
 from copyreg import dispatch_table
 from io import BytesIO
-from pickle import PickleBuffer, Pickler, PicklingError, dumps, loads
 from struct import pack as pack_numbers, unpack_from as unpack_numbers
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,11 @@ from .. import _C
 if TYPE_CHECKING:
     import numpy as np
 
-    from .object_headers import Call
+    from .object_call import Call
 
 __all__ = [
     "NOTHING",
+    "SAFE",
     "Message",
     "empty",
     "failure",
@@ -41,21 +43,30 @@ PART_LEAST = 64 << 10
 # malloc() itself keeps freed memory of smaller sizes.
 SPARE_LEAST = 1 << 20
 PROTOCOL = 5
+# Of the bits that say how objects are encoded: as data, not by pickle.
+SAFE = 1
 # The errors of a pickler that can be made with a text; others become a PicklingError.
 PLAIN_ERRORS = (AttributeError, MemoryError, RecursionError, TypeError, ValueError)
 
 
 class Message:
-    """The data that a rank sends, or why it cannot."""
+    """The data that a rank sends."""
 
-    __slots__ = ("error", "parts", "stream", "text")
+    __slots__ = ("parts", "stream")
+
+    error: Exception | None = None
+    text = ""
 
     def __init__(self, stream: Any, parts: list[Any]) -> None:
         self.stream = stream
         self.parts = parts
-        # The error is raised on this rank; the text is for the others.
-        self.error: Exception | None = None
-        self.text = ""
+
+
+class Failure(Message):
+    """Why a rank has nothing to send: the error is raised on this rank, the text is for
+    the others."""
+
+    __slots__ = ("error", "text")
 
 
 NOTHING = Message(b"", [])
@@ -63,7 +74,7 @@ NOTHING = Message(b"", [])
 
 def failure(error: Exception, text: str = "") -> Message:
     """Returns the message of a rank that has nothing to send."""
-    message = Message(b"", [])
+    message = Failure(b"", [])
     message.error = error
     message.text = text or str(error)
     return message
@@ -97,10 +108,11 @@ def pack(call: Call, value: Any, is_list: bool = False) -> Message:
     """Encodes `value`, and returns the message or the failure.  With `is_list`, `value`
     is a list of objects, and the failure names one of them."""
     try:
-        stream, parts = (_encode if call.is_safe else _pickle)(value)
+        stream, parts = (_encode if call.kind & SAFE else _pickle)(value)
     except Exception as error:
-        text = str(error) if call.is_safe else _explain(value, is_list, error)
-        kind = TypeError if call.is_safe else type(error)
+        is_safe = call.kind & SAFE
+        text = str(error) if is_safe else _explain(value, is_list, error)
+        kind = TypeError if is_safe else type(error)
         if isinstance(error, MemoryError):
             kind, text = MemoryError, text or "there is not enough memory to encode it"
         told = (kind if kind in PLAIN_ERRORS else PicklingError)(
@@ -206,14 +218,13 @@ def _name_of(value: Any) -> str:
     return kind.__qualname__ if is_plain else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def load(stream: Any, buffers: list[Any], is_safe: bool) -> Any:
+def load(stream: Any, buffers: list[Any], kind: int) -> Any:
     """Returns the value; raises whatever loading it raises."""
-    count = len(buffers)
-    if is_safe:
+    if kind & SAFE:
         from .safe_decode import decode
 
-        return decode(memoryview(stream)[: len(stream) - 8 * count], buffers)
-    return loads(stream, buffers=buffers) if count else loads(stream)
+        return decode(memoryview(stream)[: len(stream) - 8 * len(buffers)], buffers)
+    return loads(stream, buffers=buffers) if buffers else loads(stream)
 
 
 def part_sizes(stream: Any, count: int) -> tuple[int, ...]:

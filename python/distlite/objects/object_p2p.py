@@ -18,17 +18,20 @@ from typing import Any, NoReturn
 from .. import _C
 from .._C import DistBackendError, ProcessGroup, recv, send
 from ..groups.dispatch import global_rank
-from .object_collectives import NO_BUFFERS, NO_OPERATION, begin, loaded, moved
-from .object_headers import (
+from .object_call import (
     FAILED,
     FULL,
     MAGIC,
+    MESSAGE,
     ROOM,
     Call,
     Header,
-    header_of,
+    begin,
+    block_of,
+    lengths_differ,
     modes_differ,
 )
+from .object_collectives import NO_BUFFERS, loaded, moved
 from .object_message import Message, empty, length_of, memory_of, pack, part_sizes
 
 __all__ = ["recv_object_list", "send_object_list"]
@@ -80,7 +83,7 @@ def send_object_list(
         ...     print(source, received)
         0 ['step', 3]
     """
-    call = begin(NO_OPERATION, "send_object_list", group, (dst, group_dst), safe)
+    call = begin(MESSAGE, "send_object_list", group, (dst, group_dst), safe)
     if call is None:
         return
     check_peer(call, "destination")
@@ -88,8 +91,7 @@ def send_object_list(
     message = call.refusal or message
     if message.error is None:
         message = pack(call, list(object_list), True)
-    header = header_of(call.kind, message, count, ROOM)
-    put(call, memory_of(header))
+    put(call, memory_of(block_of(call, message, count)))
     if message.error is not None:
         raise message.error
     if len(message.stream) > ROOM or message.parts:
@@ -178,7 +180,7 @@ def recv_object_list(
         ...     print(source, received)
         0 ['step', 3]
     """
-    call = begin(NO_OPERATION, "recv_object_list", group, (src, group_src), safe)
+    call = begin(MESSAGE, "recv_object_list", group, (src, group_src), safe)
     if call is None:
         return -1
     check_peer(call, "source")
@@ -188,8 +190,8 @@ def recv_object_list(
     header = take_header(call)
     if header.kind & FAILED:
         raise DistBackendError(f"{call.where()}: rank {call.root}: {header.text()}")
-    stream, buffers = header.body[: header.size], NO_BUFFERS
-    if header.size > ROOM or header.parts:
+    stream, buffers = header.stream(), NO_BUFFERS
+    if stream is None or header.parts:
         stream, buffers = moved(call, take_rest, header)
     if call.refusal or header.kind != call.kind or header.count != length:
         refuse_header(call, header, length)
@@ -202,16 +204,15 @@ def refuse_header(call: Call, header: Header, length: int) -> NoReturn:
     """Raises the reason why this rank refuses the sender's list."""
     if call.refusal is not None and call.refusal.error is not None:
         raise call.refusal.error
-    text = modes_differ({call.root: header.kind, call.rank: call.kind}) or (
-        f"ranks' lists have different lengths: rank {call.root} {header.count}, rank "
-        f"{call.rank} {length}"
-    )
+    text = modes_differ(
+        {call.root: header.kind, call.rank: call.kind}
+    ) or lengths_differ({call.root: header.count, call.rank: length})
     raise DistBackendError(f"{call.where()}: {text}")
 
 
 def take_rest(call: Call, header: Header) -> tuple[Any, list[Any]]:
-    stream = header.body[: header.size]
-    if header.size > ROOM:
+    stream = header.stream()
+    if stream is None:
         stream = take(call, empty(header.size))
     sizes = part_sizes(stream, header.parts)
     return stream, [take(call, empty(size)) if size else empty(0) for size in sizes]

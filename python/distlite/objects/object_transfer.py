@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._C import all_gather, broadcast, gather_v, scatter_v
-from .object_headers import ROOM, Call, Header
+from .object_call import Call, Header
 from .object_message import Message, empty, memory_of, part_sizes
 
 # The stream and the parts of one rank.
@@ -22,34 +22,29 @@ __all__ = [
     "broadcast_rest",
     "gather_rest",
     "scatter_rest",
-    "scattered",
 ]
 
 
-def broadcast_rest(call: Call, message: Message, header: Header) -> Contents:
-    """Returns the root's stream and parts; nothing on the root itself."""
+def broadcast_rest(call: Call, message: Message, headers: list[Header]) -> Contents:
+    """Returns the root's stream and parts; nothing of use on the root itself."""
     is_root = call.rank == call.root
+    header = headers[call.root]
 
     def cast(own: Any, size: int) -> Any:
         memory = memory_of(own) if is_root else empty(size)
         broadcast(memory, group=call.group, group_src=call.root)
         return memory
 
-    stream = message.stream if is_root else header.body[: header.size]
-    if header.size > ROOM:
-        stream = cast(stream, header.size)
+    stream = header.stream()
+    if stream is None:
+        stream = cast(message.stream, header.size)
     sizes = part_sizes(stream, header.parts)
     owns = message.parts if is_root else [None] * header.parts
     return stream, [cast(own, size) for own, size in zip(owns, sizes, strict=True)]
 
 
-def inline(header: Header) -> Any:
-    """Returns the stream in the header; an empty one if it did not fit there."""
-    return header.body[: header.size if header.size <= ROOM else 0]
-
-
 def all_gather_rest(
-    call: Call, message: Message, headers: list[bytes]
+    call: Call, message: Message, headers: list[Header]
 ) -> list[Contents]:
     """Returns the streams and parts by rank."""
 
@@ -58,10 +53,10 @@ def all_gather_rest(
         all_gather(outputs, memory_of(own), call.group)
         return outputs
 
-    return _collect_all(message, [Header(header) for header in headers], collect, True)
+    return _collect_all(call.rank, message, headers, collect, True)
 
 
-def gather_rest(call: Call, message: Message, headers: list[bytes]) -> list[Contents]:
+def gather_rest(call: Call, message: Message, headers: list[Header]) -> list[Contents]:
     """Returns the streams and parts by rank on the root; on other ranks the result has
     no meaning."""
     is_root = call.rank == call.root
@@ -76,21 +71,22 @@ def gather_rest(call: Call, message: Message, headers: list[bytes]) -> list[Cont
         )
         return outputs
 
-    return _collect_all(
-        message, [Header(header) for header in headers], collect, is_root
-    )
+    return _collect_all(call.rank, message, headers, collect, is_root)
 
 
 def _collect_all(
-    message: Message, headers: list[Header], collect: Any, is_taker: bool
+    rank: int, message: Message, headers: list[Header], collect: Any, is_taker: bool
 ) -> list[Contents]:
-    streams = [inline(header) for header in headers]
-    if any(header.size > ROOM for header in headers):
-        sizes = [header.size if header.size > ROOM else 0 for header in headers]
-        own = message.stream if len(message.stream) > ROOM else b""
+    streams: list[Any] = [header.stream() for header in headers]
+    if None in streams:
+        sizes = [
+            header.size if stream is None else 0
+            for header, stream in zip(headers, streams, strict=True)
+        ]
+        own = message.stream if sizes[rank] else b""
         followed = collect(own, sizes)
-        for rank, stream in enumerate(followed):
-            streams[rank] = stream if sizes[rank] else streams[rank]
+        for source, stream in enumerate(followed):
+            streams[source] = stream if sizes[source] else streams[source]
     rounds = max(header.parts for header in headers)
     parts: list[list[Any]] = [[] for _ in headers]
     tables: list[tuple[int, ...]] = [()] * len(headers)
@@ -102,27 +98,18 @@ def _collect_all(
     for i in range(rounds):
         sizes = [table[i] if i < len(table) else 0 for table in tables]
         own = message.parts[i] if i < len(message.parts) else b""
-        for rank, part in enumerate(collect(own, sizes)):
-            if i < headers[rank].parts:
-                parts[rank].append(part)
+        for source, part in enumerate(collect(own, sizes)):
+            if i < headers[source].parts:
+                parts[source].append(part)
     return list(zip(streams, parts, strict=True))
 
 
-def scattered(call: Call, header: Header, entries: Sequence[tuple[int, int]]) -> Any:
-    """Returns this rank's stream, which is in the header.  `entries`, of 16 bytes each
-    before the streams, are (size of stream, parts)."""
-    start = 16 * call.size + sum([size for size, _ in entries[: call.rank]])
-    return header.body[start : start + entries[call.rank][0]]
-
-
 def scatter_rest(
-    call: Call,
-    messages: list[Message],
-    header: Header,
-    entries: Sequence[tuple[int, int]],
+    call: Call, messages: list[Message], entries: Sequence[tuple[Any, int]]
 ) -> Contents:
-    """Receives the data of this rank."""
-    size, count = entries[call.rank]
+    """Receives the data of this rank.  `entries` are, of each rank, its stream, or the
+    size of the stream that follows; and the number of its parts."""
+    stream, count = entries[call.rank]
 
     def deal(owns: list[Any], size: int) -> Any:
         output = empty(size)
@@ -130,10 +117,8 @@ def scatter_rest(
         scatter_v(output, inputs, group=call.group, group_src=call.root)
         return output
 
-    if header.size > ROOM:
-        stream = deal([message.stream for message in messages], size)
-    else:
-        stream = scattered(call, header, entries)
+    if type(stream) is int:
+        stream = deal([message.stream for message in messages], stream)
     sizes = part_sizes(stream, count)
     buffers = []
     for i in range(max(parts for _, parts in entries)):
