@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Collectives that return their results, in the caller's kind of array.
+"""Collectives that return their results, in the caller's kind of array, or any object.
 
 NumPy arrays give NumPy arrays, tensors of torch tensors, arrays of JAX and CuPy arrays
 of these, and numbers of Python numbers, or NumPy arrays of a number for each rank.  No
@@ -24,25 +24,39 @@ from .groups.world import is_outside
 from .objects import object_collectives as objects
 from .objects.object_call import MESSAGE, Call, begin, or_first, root_of
 from .objects.object_message import pack
+from .objects.object_results import (
+    all_gather_object,
+    broadcast_object,
+    gather_object,
+    recv_object,
+    scatter_object,
+    send_object,
+)
 
 Array = TypeVar("Array")
 
 __all__ = [
     "all_gather",
+    "all_gather_object",
     "all_gather_single",
     "all_reduce",
     "all_to_all",
     "all_to_all_single",
     "broadcast",
+    "broadcast_object",
     "exscan",
     "gather",
+    "gather_object",
     "recv",
+    "recv_object",
     "reduce",
     "reduce_scatter",
     "reduce_scatter_single",
     "scan",
     "scatter",
+    "scatter_object",
     "send",
+    "send_object",
     "sendrecv",
 ]
 

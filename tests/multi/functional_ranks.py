@@ -157,6 +157,44 @@ def unknown_shapes() -> None:
         functional.send(np.full(rank, rank), 0, tag=5)
 
 
+def objects() -> list[str]:
+    """Small objects, and such as have no room in the first exchange; and what is wrong
+    is told on all ranks."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    last = size - 1
+    for each in ({"rank": 1.5}, ["x" * 2000], {"a": np.arange(30000.0)}):
+        all_of_them = [[r, each] for r in range(size)]
+        for safe in (False, True):
+            got = functional.broadcast_object(
+                all_of_them if rank == last else None, last, safe=safe
+            )
+            assert repr(got) == repr(all_of_them)
+            assert (got is all_of_them) == (rank == last)
+            got = functional.all_gather_object([rank, each], safe=safe)
+            assert repr(got) == repr(all_of_them)
+            found = functional.gather_object([rank, each], group_dst=last, safe=safe)
+            assert repr(found) == repr(all_of_them if rank == last else None)
+            got = functional.scatter_object(
+                all_of_them if rank == 0 else None, safe=safe
+            )
+            assert repr(got) == repr([rank, each])
+        if rank == 0 < last:
+            functional.send_object(each, last)
+        elif rank == last > 0:
+            assert repr(functional.recv_object(0)) == repr(each)
+
+    def bad() -> None: ...
+
+    calls = [
+        lambda: functional.broadcast_object(bad if rank == 0 else 1),
+        lambda: functional.all_gather_object(bad if rank == 0 else 1),
+        lambda: functional.gather_object(bad if rank == 0 else 1),
+        lambda: functional.scatter_object([bad] * size if rank == 0 else None),
+        lambda: functional.scatter_object([1] if rank == 0 else None),
+    ]
+    return [error_of(call) for call in calls]
+
+
 def in_a_part() -> None:
     """Ranks 2 and 0 of three, in this order."""
     part = dist.new_group([2, 0], use_local_synchronization=False)
@@ -166,8 +204,14 @@ def in_a_part() -> None:
             "ValueError: functional.all_reduce: this process is not a member of the "
             "group, and would have no result"
         )
+        for name in ("broadcast", "all_gather", "gather", "scatter", "send", "recv"):
+            call = getattr(functional, f"{name}_object")
+            assert f"functional.{name}_object: this" in error_of(call, 1, group=part)
         return
     rank = dist.get_rank(part)
+    assert functional.all_gather_object(rank, part) == [0, 1]
+    found = functional.gather_object(rank, 0, part)
+    assert found == ([0, 1] if dist.get_rank() == 0 else None)
     x = np.array([rank])
     check(functional.broadcast(x, 2, part), np.array([dist.get_group_rank(part, 2)]))
     check(functional.broadcast(x, group=part, group_src=1), np.array([1]))

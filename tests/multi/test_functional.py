@@ -32,6 +32,15 @@ def test_numbers_give_numbers(world_size):
         assert "float64" in found["differ"]
 
 
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_objects_are_returned(world_size):
+    for found in run_ranks(functional_ranks.objects, world_size):
+        assert all("rank 0: an object" in text for text in found[1:3])
+        assert "rank 0: object 0, of type function, cannot be pickled" in found[0]
+        assert "rank 0: an object of type function cannot be pickled" in found[3]
+        assert f"1 objects for {world_size} ranks" in found[4] or world_size == 1
+
+
 def test_roots_and_peers_of_a_part_of_the_ranks():
     run_ranks(functional_ranks.in_a_part, 3)
 

@@ -3,6 +3,7 @@
 
 object_collectives  the public functions
 object_p2p          lists of objects from one rank to another
+object_results      the forms that return their results, for distlite.functional
 object_call         who takes part, who may send pickles, and the first exchange
 object_message      objects as a stream of bytes and the memory of large arrays
 object_transfer     what has no room in the first exchange: streams, then large arrays
