@@ -89,12 +89,6 @@ dl_store_set_timeout(dl_store *store, int64_t timeout)
                           memory_order_relaxed);
 }
 
-dl_deadline
-dl_store_deadline(dl_store *store)
-{
-    return dl_deadline_after(dl_store_timeout(store));
-}
-
 bool
 dl_store_has_extended_api(dl_store *store)
 {

@@ -103,10 +103,9 @@ bool dl_store_local_address(dl_store *store, struct dl_address *address);
  * none is asked for.  Borrowed; valid as long as the store, closed or not. */
 dl_secret *dl_store_secret(dl_store *store);
 
-/* The store's timeout in nanoseconds, and the deadline of a call that starts now. */
+/* The store's timeout in nanoseconds. */
 int64_t dl_store_timeout(dl_store *store);
 void dl_store_set_timeout(dl_store *store, int64_t timeout);
-dl_deadline dl_store_deadline(dl_store *store);
 
 /* Checks the request and executes it.  If the kind of store lacks it, wait, append,
  * multi_get, multi_set and barrier are implemented by other requests; the rest is

@@ -64,7 +64,6 @@ typedef enum dl_opaque_kind {
     DL_OPAQUE_CLONGDOUBLE, /* the same */
     DL_OPAQUE_NAMED,       /* index of a name in dtype.c */
     DL_OPAQUE_DLPACK,      /* lanes << 16 | type code << 8 | bits */
-    DL_OPAQUE_KIND_COUNT,
 } dl_opaque_kind;
 
 /* Returns the code of a dtype; never 0. */

@@ -165,7 +165,7 @@ BODY = """\
 static PyObject *
 f(PyObject *self)
 {
-    dl_deadline deadline = dl_store_deadline(store);
+    dl_deadline deadline = dl_deadline_after(timeout);
 %s
 }
 """
