@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from distlite.launch.arguments import Parser
+from distlite.tools import prometheus
 from distlite.tools.dump import dump_all
 from distlite.tools.job import Job, Member, jobs_of, none_found
 from distlite.tools.recording import Operation, read_all
@@ -58,6 +59,11 @@ def _parser() -> Parser:
     )
     parser.add_argument("--json", action="store_true", help="write JSON")
     parser.add_argument(
+        "--prometheus",
+        action="store_true",
+        help="write metrics of ranks and store in the text format of Prometheus",
+    )
+    parser.add_argument(
         "--all", action="store_true", help="also show jobs without a living rank"
     )
     parser.add_argument(
@@ -97,6 +103,9 @@ def _show(jobs: list[Job], reason: str, options: argparse.Namespace) -> None:
     if options.json:
         found = [{**job_facts(job), "store": store} for job, store in with_stores]
         print(json.dumps({"jobs": found}), flush=True)
+        return
+    if options.prometheus:
+        print(prometheus.text_of(with_stores), end="", flush=True)
         return
     if options.watch is not None and sys.stdout.isatty():
         print(CLEAR, end="")
