@@ -4,9 +4,12 @@
 Environment switches: DISTLITE_SANITIZE=address,undefined|thread, DISTLITE_DEBUG=1,
 DISTLITE_COVERAGE=1, DISTLITE_NO_LIBUV=1, DISTLITE_WERROR=1. libuv is found by
 pkg-config; without it the store server on epoll takes the place of the one on libuv.
+DISTLITE_REPOSITORY is the address that the package's metadata links to.
 """
 
 import os
+import re
+import runpy
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -164,21 +167,47 @@ class ParallelBuild(build_ext):
         return objects
 
 
+# Where the repository is, which only the workflow that publishes knows.
+# GITHUB_REPOSITORY would also be that of anybody whose workflow builds a wheel.
+REPOSITORY = os.environ.get("DISTLITE_REPOSITORY", "").rstrip("/")
+LINK = re.compile(r'(\]\(|\bsrc(?:set)?=")(?![a-z]+:|#)([^)"]+)')
+
+
 def project_urls():
-    """Addresses of the repository whose workflow builds; elsewhere that of PyPI."""
+    """Addresses of the repository if it is known, and else that of PyPI."""
     urls = {"Homepage": "https://pypi.org/project/distlite/"}
-    server, name = map(os.environ.get, ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY"))
-    if server and name:
-        owner, _, project = name.partition("/")
-        urls["Source"] = f"{server}/{name}"
-        urls["Issues"] = f"{server}/{name}/issues"
-        urls["Changelog"] = f"{server}/{name}/blob/main/docs/changelog.md"
+    if REPOSITORY:
+        owner, project = REPOSITORY.split("/")[-2:]
+        urls["Source"] = REPOSITORY
+        urls["Issues"] = f"{REPOSITORY}/issues"
+        urls["Changelog"] = f"{REPOSITORY}/blob/main/docs/changelog.md"
         urls["Documentation"] = f"https://{owner}.github.io/{project}/"
     return urls
+
+
+def readme():
+    """README.md, whose relative links lead to this version's files in the repository if
+    that is known, since PyPI resolves none."""
+    text = Path("README.md").read_text(encoding="utf-8")
+    if not REPOSITORY:
+        return text
+    version = runpy.run_path("python/distlite/_version.py")["__version__"]
+
+    def absolute(found):
+        path = found[2].removeprefix("../../")
+        is_page = path != found[2]  # of the repository, such as that of a workflow
+        kind = "raw" if path.endswith((".svg", ".png")) else "blob"
+        return (
+            f"{found[1]}{REPOSITORY}/{path if is_page else f'{kind}/v{version}/{path}'}"
+        )
+
+    return LINK.sub(absolute, text)
 
 
 setup(
     ext_modules=[extension()],
     cmdclass={"build_ext": ParallelBuild},
     project_urls=project_urls(),
+    long_description=readme(),
+    long_description_content_type="text/markdown",
 )

@@ -2,6 +2,7 @@
 """What pip installs from a checkout, with and without libuv."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -91,6 +92,20 @@ def test_pip_install_without_libuv(checkout, tmp_path):
     assert installed_server(checkout, tmp_path, DISTLITE_NO_LIBUV="1") == "epoll"
 
 
+def check_links(metadata: str) -> None:
+    """PyPI shows the description, and resolves no relative links."""
+    assert "Project-URL: Source, https://example.org/owner/name\n" in metadata
+    assert "Description-Content-Type: text/markdown\n" in metadata
+    links = re.findall(r'\]\(([^)]+)\)|\bsrc(?:set)?="([^"]+)"', metadata)
+    found = [markdown or html for markdown, html in links]
+    version = re.search(r"^Version: (.*)$", metadata, re.MULTILINE)[1]
+    place = "https://example.org/owner/name"
+    assert f"{place}/raw/v{version}/docs/images/latency-dark.svg" in found
+    assert f"{place}/blob/v{version}/CONTRIBUTING.md" in found
+    assert f"{place}/actions/workflows/quick.yml/badge.svg" in found
+    assert all(link.startswith("https://") for link in found), found
+
+
 @pytest.mark.slow
 def test_the_sdist_is_enough_to_build_the_wheel(checkout, tmp_path):
     build = "from setuptools.build_meta import build_sdist; build_sdist('..')"
@@ -99,9 +114,13 @@ def test_the_sdist_is_enough_to_build_the_wheel(checkout, tmp_path):
     with tarfile.open(archive) as tar:
         tar.extractall(tmp_path / "unpacked")
     (unpacked,) = (tmp_path / "unpacked").iterdir()
-    call(*PIP, "wheel", *OFFLINE, "-w", str(tmp_path), str(unpacked), cwd=tmp_path)
+    place = {"DISTLITE_REPOSITORY": "https://example.org/owner/name"}
+    command = [*PIP, "wheel", *OFFLINE, "-w", str(tmp_path), str(unpacked)]
+    call(*command, cwd=tmp_path, **place)
     (wheel,) = tmp_path.glob("distlite-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
+    (metadata,) = (name for name in names if name.endswith("/METADATA"))
+    check_links(zipfile.ZipFile(wheel).read(metadata).decode())
     assert {"distlite/py.typed", "distlite/_C.pyi", "distlite/run.py"} <= set(names)
     assert not [name for name in names if name.startswith(("csrc", "tests"))]
 
