@@ -4,13 +4,12 @@
 
     python examples/evolution.py --plot evolution.png
 
-Tasks and results are queues of a store.  A task is the seed of a variation of the
-parameters.  One actor is killed, others start late; a lost task is handed out again."""
+Tasks and results are queues of a store; a lost task is handed out again."""
 
 # %%
 import argparse
 import json
-import multiprocessing
+import multiprocessing.process
 from importlib.util import find_spec
 
 import numpy as np
@@ -67,7 +66,8 @@ def scores_of(store: dist.Store, seeds: range, policy: np.ndarray) -> list[int]:
 # %%
 def main(picture: str | None = None) -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    policy, history, actors = np.zeros(4), [], []
+    policy, history = np.zeros(4), []
+    actors: list[multiprocessing.process.BaseProcess] = []
     for number in range(GENERATIONS):
         for _ in range(ACTORS.get(number, 0)):
             actors.append(FORK.Process(target=act, args=(store.port,), daemon=True))

@@ -29,6 +29,7 @@ RANKS = {
     "kmeans": 4,
     "parameter_server": 4,
     "sort": 4,
+    "survivors": None,
 }
 
 
@@ -74,6 +75,9 @@ def main(names: list[str]) -> None:
             run(notebook, folder)
         for cell in notebook.cells:
             cell.metadata.clear()  # without the times at which it ran
+            if cell.cell_type == "code":  # and the tables of ranks that saw a death
+                shown = [o for o in cell.outputs if o.get("name") != "stderr"]
+                cell.outputs = shown
         write: Any = nbformat.write
         write(notebook, FOLDER / f"{name}.ipynb")
         print(os.path.relpath(FOLDER / f"{name}.ipynb"))

@@ -71,7 +71,7 @@ def test_a_training_outlives_all_of_its_processes():
     )
     assert result.returncode == 0, result.stdout + result.stderr
     *_, replaced, last = result.stdout.splitlines()
-    assert replaced.endswith("all were replaced")
+    assert replaced.endswith("[4, 5] have joined, [2, 3] were killed")
     assert last.endswith("the parameters are those of an undisturbed training")
 
 

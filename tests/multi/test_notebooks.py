@@ -21,8 +21,9 @@ pytest.importorskip("jupytext", reason="jupytext is not installed")
 FOLDER = Path(__file__).parents[2] / "examples" / "notebooks"
 NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 NEEDS = {"ddp": ["torch", "matplotlib"], "digits": ["sklearn", "matplotlib"]}
+NEEDS["survivors"] = NEEDS["digits"]
 # Processes of these take turns as they like, so that numbers differ.
-UNORDERED = {"evolution", "parameter_server"}
+UNORDERED = {"evolution", "parameter_server", "survivors"}
 
 SPEC = importlib.util.spec_from_file_location("make_notebooks", FOLDER / "make.py")
 make = importlib.util.module_from_spec(SPEC)
