@@ -90,8 +90,8 @@ def name_of(cell: str) -> str:
 
 
 def summary(everything: dict[str, dict[str, dict[str, list[float]]]]) -> str:
-    """A row for each cell, and a column for each number of hosts, with distlite's time
-    and its ratio to gloo's."""
+    """The table of docs/performance.md: a row for each cell, and a column for each
+    number of hosts, with distlite's time and gloo's."""
     cells = list(dict.fromkeys(cell for found in everything.values() for cell in found))
     rows = [["", *(f"{hosts} hosts" for hosts in everything)]]
     rows.append(["---"] * len(rows[0]))
@@ -100,7 +100,7 @@ def summary(everything: dict[str, dict[str, dict[str, list[float]]]]) -> str:
         for found in everything.values():
             sides = found.get(cell, {})
             ours, theirs = (median(sides.get(side, [])) for side in MODULES)
-            row.append(f"{ours:.3g} ({ours / theirs:.2f})" if ours and theirs else "-")
+            row.append(f"{ours:.3g} / {theirs:.3g}" if ours and theirs else "-")
         rows.append(row)
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
@@ -125,9 +125,7 @@ def main() -> None:
         print(f"\n{hosts} hosts of {options.ranks_per_host}")
         print(table(["milliseconds", "distlite", "torch gloo", "ratio"], rows))
         everything[str(hosts)] = {cell: dict(sides) for cell, sides in found.items()}
-    print(
-        f"\ndistlite's milliseconds, and the ratio to gloo's\n\n{summary(everything)}"
-    )
+    print(f"\nmilliseconds of distlite / of torch's gloo\n\n{summary(everything)}")
     print(f"results: {write_json('hosts_many', {'hosts': everything}, [])}")
 
 

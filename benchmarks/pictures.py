@@ -2,9 +2,9 @@
 """Draws the tables of docs/performance.md and docs/scale.md: `pictures.py [--check]`.
 
 The pages' tables are the stored results, so that pictures and tables cannot disagree.
-The pictures go into docs/images; that of the README is drawn for dark pages, too.  A
-picture keeps a digest of its page's tables; --check needs no matplotlib, and ends with
-1 if one was drawn from other tables.
+Each picture is drawn for light pages and for dark ones, into docs/images, with the date
+and the machine that its section states.  It keeps a digest of its page's tables;
+--check needs no matplotlib, and ends with 1 if one was drawn from other tables.
 """
 
 from __future__ import annotations
@@ -15,28 +15,54 @@ import itertools
 import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from measure import KIB, MIB, REPOSITORY
+from plots import label_y
 
 PAGE = REPOSITORY / "docs" / "performance.md"
 SCALE_PAGE = PAGE.with_name("scale.md")
 FOLDER = REPOSITORY / "docs" / "images"
-THEMES = {
-    "light": {"text": "black", "grid": "#d0d7de", "ours": "#0969da", "paper": "white"},
-    "dark": {"text": "#e6edf3", "grid": "#3d444d", "ours": "#58a6ff", "paper": "none"},
-}
-PEERS = ("#bc4c00", "#8250df", "#2da44e", "#6e7781")
 UNITS = {"B": 1, "KiB": KIB, "MiB": MIB}
 NEAR = "Two ranks, cores that share a cache"
 FAR = "Two ranks, cores that do not"
 FOUR = "Four ranks on the two cores"
+MANY = "Many ranks"
+OLDER = "Older libraries"
+BEST = "best MPI"
 
+
+@dataclass(frozen=True)
+class Theme:
+    """The colours of a picture; the first line of a panel is ours."""
+
+    paper: str
+    text: str
+    grid: str
+    lines: Sequence[str]
+    # Of a heat map: faster, as fast, slower.
+    heat: tuple[str, str, str]
+
+
+THEMES = {
+    "light": Theme(
+        *("white", "black", "#d0d7de"),
+        ("#0969da", "#bc4c00", "#8250df", "#2da44e", "#6e7781"),
+        ("#2166ac", "#f7f7f7", "#b2182b"),
+    ),
+    "dark": Theme(
+        *("none", "#e6edf3", "#3d444d"),
+        ("#58a6ff", "#f0883e", "#bc8cff", "#3fb950", "#8b949e"),
+        ("#1f6feb", "#21262d", "#da3633"),
+    ),
+}
 
 Cells = Sequence[tuple[float, ...]]
+# By name: y by x.  "gloo, far" has gloo's colour, and is dashed.
+Lines = Mapping[str, Mapping[int, float]]
 
 
 @dataclass(frozen=True)
@@ -61,14 +87,39 @@ def numbers_of(cell: str) -> tuple[float, ...]:
     return tuple(float(n) for n in re.findall(r"[\d.]+", cell.replace(",", "")))
 
 
+def section_of(heading: str, page: Path = PAGE) -> str:
+    """The text below a heading of the page, and all that follows."""
+    _, found, section = page.read_text().partition(f"# {heading}\n")
+    assert found, f"{page.name} has no section {heading!r}"
+    return section
+
+
 def table_below(heading: str, page: Path = PAGE) -> Table:
     """The first table of a section of the page."""
-    _, _, section = page.read_text().partition(f"# {heading}\n")
-    begins = itertools.dropwhile(lambda line: line[:1] != "|", section.splitlines())
-    lines = [*itertools.takewhile(lambda line: line[:1] == "|", begins)]
-    cells = [cells_of(line) for line in lines]
-    rows = [(name, [numbers_of(each) for each in rest]) for name, *rest in cells[2:]]
+    lines = section_of(heading, page).splitlines()
+    begins = itertools.dropwhile(lambda line: line[:1] != "|", lines)
+    whole = itertools.takewhile(lambda line: line[:1] == "|", begins)
+    cells = [cells_of(line) for line in whole]
+    # A row that begins with a size or a number belongs to the rows above it.
+    rows: list[tuple[str, Cells]] = []
+    prefix = ""
+    for name, *rest in cells[2:]:
+        full = name
+        if rows and re.match(r"\d+ (B|KiB|MiB)$", name):
+            full = f"{prefix} {name}"
+        else:
+            prefix = re.sub(r" \d+ (B|KiB|MiB)$", "", name)
+        rows.append((full, [numbers_of(each) for each in rest]))
     return Table(cells[0][1:], rows)
+
+
+def measured(heading: str, page: Path = PAGE) -> str:
+    """The date and the machine: what the section's line "Measured on ..." says."""
+    found = re.search(
+        r"^Measured on ([^.]+)\.", section_of(heading, page), re.MULTILINE
+    )
+    assert found, f"{page.name} does not say when {heading!r} was measured"
+    return " ".join(found[1].split())
 
 
 def bytes_of(text: str) -> int:
@@ -78,82 +129,131 @@ def bytes_of(text: str) -> int:
 
 
 def digest(page: Path) -> str:
-    """Of all its tables."""
-    rows = [line for line in page.read_text().splitlines() if line.startswith("|")]
+    """Of all its tables, and of what says when they were measured."""
+    rows = [x for x in page.read_text().splitlines() if x.startswith(("|", "Measured"))]
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
-# Of one picture: draws into a matplotlib figure, with the colours of a theme.
-Draw = Callable[[Any, dict[str, str]], None]
+# Of one picture: draws into a matplotlib figure, with the colours of a theme, and
+# returns when and where it was measured.
+Draw = Callable[[Any, Theme], str]
 
 
-def draw_lines(
-    axes: Any, title: str, lines: dict[str, dict[int, float]], theme: dict[str, str]
-) -> None:
-    """Times over sizes or ranks; the first line is ours."""
-    for number, (name, points) in enumerate(lines.items()):
-        colour = theme["ours"] if number == 0 else PEERS[number - 1]
-        axes.plot(list(points), list(points.values()), "o-", color=colour, label=name)
+def draw_lines(axes: Any, title: str, lines: Lines, theme: Theme) -> None:
+    """Lines over sizes, ranks, hosts or clients, on logarithmic axes."""
+    names = list(dict.fromkeys(name.split(",")[0] for name in lines))
+    for name, points in lines.items():
+        axes.plot(
+            list(points),
+            list(points.values()),
+            color=theme.lines[names.index(name.split(",")[0])],
+            linestyle="--" if "," in name else "-",
+            marker="o",
+            markersize=4,
+            label=name,
+        )
     axes.set(title=title, xscale="log", yscale="log")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    label_y(axes, [y for points in lines.values() for y in points.values()])
+    axes.tick_params(which="minor", length=0)
     axes.grid(alpha=0.6)
-    axes.legend(frameon=False, labelcolor=theme["text"])
+    axes.legend(frameon=False, labelcolor=theme.text, fontsize=8)
 
 
-def label_sizes(axes: Any, columns: Sequence[str]) -> None:
-    """Every second size at the axis."""
-    shown = columns[:: 2 if len(columns) > 4 else 1]
-    axes.set_xticks([bytes_of(each) for each in shown], shown, minor=False)
+def label_x(axes: Any, values: Sequence[int], texts: Sequence[str]) -> None:
+    """Labels the measured values only."""
+    axes.set_xticks(values, texts, minor=False)
     axes.set_xticks([], minor=True)
 
 
-def pair_of_lines(table: Table, row: str, peer: str) -> dict[str, dict[int, float]]:
-    """Ours and the peer's numbers of a row."""
+def label_sizes(axes: Any, columns: Sequence[str]) -> None:
+    """As many sizes as have room."""
+    shown = columns[:: max(1, len(columns) // 2 - (len(columns) < 7))]
+    label_x(axes, [bytes_of(each) for each in shown], shown)
+
+
+def pair_of_lines(
+    table: Table, row: str, names: Sequence[str] = ("distlite", BEST)
+) -> dict[str, dict[int, float]]:
+    """Ours and the peer's numbers of a row, over sizes."""
     sizes = [bytes_of(column) for column in table.columns]
-    cells = table.row(row)
-    return {
-        name: {s: cell[side] for s, cell in zip(sizes, cells, strict=True) if cell}
-        for side, name in enumerate(("distlite", peer))
-    }
+    cells = zip(sizes, table.row(row), strict=True)
+    found = [(size, cell) for size, cell in cells if cell]
+    return {name: {s: c[side] for s, c in found} for side, name in enumerate(names)}
 
 
-def latency(figure: Any, theme: dict[str, str]) -> None:
+OPERATIONS = {
+    "all_reduce": "all_reduce",
+    "broadcast": "broadcast",
+    "send, recv, there and back": "send and recv, there and back",
+}
+
+
+def latency(figure: Any, theme: Theme) -> str:
     """Two ranks of one host, over the size of the array."""
     panels = figure.subplots(1, 4)
     near = table_below(NEAR)
-    names = {
-        "all_reduce": "all_reduce",
-        "broadcast": "broadcast",
-        "send, recv, there and back": "send and recv, there and back",
-    }
-    for axes, (row, title) in zip(panels, names.items(), strict=False):
-        lines = pair_of_lines(near, row, "best of three MPIs")
-        draw_lines(axes, title, lines, theme)
+    for axes, (row, title) in zip(panels, OPERATIONS.items(), strict=False):
+        draw_lines(axes, title, pair_of_lines(near, row), theme)
         label_sizes(axes, near.columns)
-    older = table_below("Older libraries")
+    older = table_below(OLDER)
     sizes = [bytes_of(column) for column in older.columns]
     lines = {
         name: {s: cell[0] for s, cell in zip(sizes, cells, strict=True)}
         for name, cells in older.rows
     }
-    title = "all_reduce, older MPIs and gloo"
-    draw_lines(panels[3], title, lines, theme)
+    draw_lines(panels[3], "all_reduce, older MPIs and gloo", lines, theme)
     label_sizes(panels[3], older.columns)
     panels[0].set_ylabel("microseconds")
+    return measured(NEAR)
 
 
-def ratios(axes: Any, title: str, table: Table) -> None:
-    """Ours divided by the peer's number; blue is faster, red slower."""
+def bandwidth(figure: Any, theme: Theme) -> str:
+    """The same, as bytes of the array per second."""
+    near = table_below(NEAR)
+    rows = ("all_reduce", "broadcast", "all_gather_single", "sendrecv")
+    panels = figure.subplots(1, len(rows))
+    for axes, row in zip(panels, rows, strict=True):
+        lines = {
+            name: {size: size / us / 1e3 for size, us in points.items() if size >= 1024}
+            for name, points in pair_of_lines(near, row).items()
+        }
+        draw_lines(axes, row, lines, theme)
+        label_sizes(axes, near.columns[1:])
+    panels[0].set_ylabel("GB/s")
+    return measured(NEAR)
+
+
+def near_far(figure: Any, theme: Theme) -> str:
+    """What cores that do not share a cache cost."""
+    panels = figure.subplots(1, 3)
+    tables = {"": table_below(NEAR), ", far cores": table_below(FAR)}
+    for axes, (row, title) in zip(panels, OPERATIONS.items(), strict=True):
+        lines = {
+            name + far: points
+            for far, table in tables.items()
+            for name, points in pair_of_lines(table, row).items()
+        }
+        draw_lines(axes, title, lines, theme)
+        label_sizes(axes, tables[""].columns)
+    panels[0].set_ylabel("microseconds")
+    return measured(NEAR)
+
+
+def ratios(axes: Any, title: str, table: Table, theme: Theme) -> None:
+    """Ours divided by the peer's number."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    colours = LinearSegmentedColormap.from_list("ratios", theme.heat)
     found = [
         [cell[0] / cell[1] if cell else math.nan for cell in cells]
         for _, cells in table.rows
     ]
-    colours = [[math.log2(value) for value in row] for row in found]
-    axes.imshow(colours, cmap="RdBu_r", vmin=-2, vmax=2, aspect="auto")
+    logarithms = [[math.log2(value) for value in row] for row in found]
+    axes.imshow(logarithms, cmap=colours, vmin=-2, vmax=2, aspect="auto")
     for y, row in enumerate(found):
         for x, value in enumerate(row):
             if not math.isnan(value):
-                ink = "white" if abs(math.log2(value)) > 1.2 else "black"
+                ink = "white" if abs(math.log2(value)) > 1.2 else theme.text
                 text = f"{value:.2f}"
                 axes.text(x, y, text, ha="center", va="center", color=ink, fontsize=8)
     axes.set_title(title)
@@ -163,7 +263,7 @@ def ratios(axes: Any, title: str, table: Table) -> None:
     axes.spines[:].set_visible(False)
 
 
-def one_host(figure: Any, _: dict[str, str]) -> None:
+def one_host(figure: Any, theme: Theme) -> str:
     """The time of each operation divided by that of the best MPI."""
     panels = figure.subplots(1, 3)
     titles = {
@@ -172,51 +272,123 @@ def one_host(figure: Any, _: dict[str, str]) -> None:
         FOUR: "4 ranks on 2 cores",
     }
     for axes, (heading, title) in zip(panels, titles.items(), strict=True):
-        ratios(axes, title, table_below(heading))
+        ratios(axes, title, table_below(heading), theme)
     for axes in panels[1:]:
         axes.set_yticklabels([])
+    return measured(NEAR)
 
 
-def many_ranks(figure: Any, _: dict[str, str]) -> None:
-    """8, 16 and 64 ranks on two cores.  A row that begins with a size belongs to the
-    operation of the rows above it."""
-    table = table_below("Many ranks")
-    rows: list[tuple[str, Cells]] = []
-    operation = ""
-    for name, cells in table.rows:
-        operation = operation if name[0].isdigit() else name.split()[0]
-        rows.append((f"{operation} {name}" if name[0].isdigit() else name, cells))
-    half = (len(rows) + 1) // 2
-    for axes, part in zip(
-        figure.subplots(1, 2), (rows[:half], rows[half:]), strict=True
-    ):
-        ratios(axes, "", Table(table.columns, part))
+def over_ranks(row: str, size: str) -> dict[str, dict[int, float]]:
+    """Of 2 and 4 ranks, and of those of the table of many ranks."""
+    found: dict[int, tuple[float, ...]] = {}
+    for ranks, heading in ((2, NEAR), (4, FOUR)):
+        table = table_below(heading)
+        found[ranks] = table.row(row)[list(table.columns).index(size)]
+    many = table_below(MANY)
+    for column, cell in zip(many.columns, many.row(f"{row} {size}"), strict=True):
+        found[int(column.split()[0])] = cell
+    return {
+        name: {ranks: cell[side] for ranks, cell in found.items() if cell}
+        for side, name in enumerate(("distlite", BEST))
+    }
 
 
-def failures(figure: Any, theme: dict[str, str]) -> None:
+def ranks(figure: Any, theme: Theme) -> str:
+    """More and more ranks on two cores."""
+    shown = [
+        *(("all_reduce", "8 B"), ("all_reduce", "64 KiB")),
+        *(("broadcast", "64 KiB"), ("all_to_all_single", "64 KiB")),
+    ]
+    panels = figure.subplots(1, len(shown))
+    for axes, (row, size) in zip(panels, shown, strict=True):
+        lines = over_ranks(row, size)
+        draw_lines(axes, f"{row}, {size}", lines, theme)
+        counts = list(lines["distlite"])
+        label_x(axes, counts, [str(n) for n in counts])
+        axes.set_xlabel("ranks")
+    panels[0].set_ylabel("microseconds")
+    return measured(MANY)
+
+
+def many_ranks(figure: Any, theme: Theme) -> str:
+    """8, 16 and 64 ranks on two cores, as ratios."""
+    table = table_below(MANY)
+    half = (len(table.rows) + 1) // 2
+    parts = table.rows[:half], table.rows[half:]
+    for axes, part in zip(figure.subplots(1, 2), parts, strict=True):
+        ratios(axes, "", Table(table.columns, part), theme)
+    return measured(MANY)
+
+
+def hosts(figure: Any, theme: Theme) -> str:
+    """More and more hosts of one rank each."""
+    table = table_below("Many hosts")
+    counts = [int(column.split()[0]) for column in table.columns]
+    shown = ("barrier", "all_reduce 64 KiB", "broadcast 1 MiB", "all_to_all 64 KiB")
+    panels = figure.subplots(1, len(shown))
+    for axes, row in zip(panels, shown, strict=True):
+        cells = list(zip(counts, table.row(row), strict=True))
+        lines = {
+            name: {count: cell[side] for count, cell in cells if cell}
+            for side, name in enumerate(("distlite", "gloo"))
+        }
+        draw_lines(axes, row, lines, theme)
+        label_x(axes, counts, [str(n) for n in counts])
+        axes.set_xlabel("hosts")
+    panels[0].set_ylabel("milliseconds")
+    return measured("Many hosts")
+
+
+def links(figure: Any, theme: Theme) -> str:
+    """Hosts that a link with a rate and a delay connects."""
+    table = table_below("Several hosts")
+    names = ("distlite", "gloo", "Open MPI", "MPICH", None, "the link")
+    titles = {
+        "2 hosts, 0.1 ms:": "2 hosts, 0.1 ms each way",
+        "2 hosts, 5 ms:": "2 hosts, 5 ms each way",
+        "4 hosts, 1 ms:": "4 hosts, 1 ms each way",
+    }
+    panels = figure.subplots(1, len(titles))
+    for axes, (prefix, title) in zip(panels, titles.items(), strict=True):
+        rows = [
+            (name.removeprefix(prefix).strip(), cells)
+            for name, cells in table.rows
+            if name.startswith(prefix)
+        ]
+        lines = {
+            name: {bytes_of(s): c[side][0] for s, c in rows if c[side]}
+            for side, name in enumerate(names)
+            if name
+        }
+        draw_lines(axes, title, lines, theme)
+        label_sizes(axes, [size for size, _ in rows])
+    panels[0].set_ylabel("all_reduce, milliseconds")
+    return measured("Several hosts")
+
+
+def failures(figure: Any, theme: Theme) -> str:
     """From the death of a rank to the exceptions of the others."""
     table = table_below("Failures")
+    counts = [int(ranks) for ranks, _ in table.rows]
     lines = {
         name: {int(ranks): cells[column][0] for ranks, cells in table.rows}
         for name, column in (("distlite", 0), ("gloo", 2))
     }
-    ranks = list(lines["distlite"])
     axes = figure.subplots()
     draw_lines(axes, "A rank is killed", lines, theme)
-    axes.set_xticks(ranks, [str(n) for n in ranks], minor=False)
-    axes.set_xticks([], minor=True)
+    label_x(axes, counts, [str(n) for n in counts])
     axes.set(xlabel="ranks", ylabel="milliseconds")
+    return measured("Failures")
 
 
-def scale(figure: Any, theme: dict[str, str]) -> None:
+def scale(figure: Any, theme: Theme) -> str:
     """Clients of a store, up to those of 12,288 hosts."""
     table = table_below("Measured", SCALE_PAGE)
     clients = [int(row.replace(",", "")) for row, _ in table.rows]
-    for side, (axes, title) in enumerate(
-        zip(figure.subplots(1, 2), ("init", "barrier"), strict=True)
-    ):
+    panels = figure.subplots(1, 2)
+    for side, (axes, title) in enumerate(zip(panels, ("init", "barrier"), strict=True)):
         lines = {
-            name: {
+            name.replace(",", ""): {
                 count: cells[column][side]
                 for count, (_, cells) in zip(clients, table.rows, strict=True)
                 if cells[column]
@@ -224,19 +396,23 @@ def scale(figure: Any, theme: dict[str, str]) -> None:
             for column, name in enumerate(table.columns)
         }
         draw_lines(axes, title, lines, theme)
-        axes.set_xticks(clients, [f"{n:,}" for n in clients], minor=False)
-        axes.set_xticks([], minor=True)
-        axes.set(xlabel="clients", ylabel="seconds")
+        label_x(axes, clients, [f"{n:,}" for n in clients])
+        axes.set(xlabel="clients of one store", ylabel="seconds")
+    return measured("Measured", SCALE_PAGE)
 
 
-# By name and theme: how it is drawn, and how large it is in inches.
-PICTURES: dict[tuple[str, str], tuple[Draw, tuple[float, float]]] = {
-    ("latency", "light"): (latency, (14, 3.4)),
-    ("latency", "dark"): (latency, (14, 3.4)),
-    ("one_host", "light"): (one_host, (15, 4.2)),
-    ("many_ranks", "light"): (many_ranks, (11, 5.4)),
-    ("failures", "light"): (failures, (4.6, 3.4)),
-    ("scale", "light"): (scale, (11, 4)),
+# By name: how it is drawn, and how large it is in inches.
+PICTURES: dict[str, tuple[Draw, tuple[float, float]]] = {
+    "latency": (latency, (14, 3.4)),
+    "bandwidth": (bandwidth, (14, 3.4)),
+    "near_far": (near_far, (12, 3.6)),
+    "one_host": (one_host, (15, 4.2)),
+    "ranks": (ranks, (14, 3.4)),
+    "many_ranks": (many_ranks, (11, 5.4)),
+    "hosts": (hosts, (14, 3.4)),
+    "links": (links, (12, 3.6)),
+    "failures": (failures, (5.2, 3.4)),
+    "scale": (scale, (11, 4)),
 }
 
 
@@ -245,20 +421,21 @@ def page_of(name: str) -> Path:
     return SCALE_PAGE if name == "scale" else PAGE
 
 
-def path_of(name: str, theme: str) -> Path:
-    """Where a picture is."""
-    return FOLDER / f"{name}-{theme}.svg"
+def paths() -> Iterator[tuple[str, str, Path]]:
+    """Each picture's name, theme and file."""
+    for name, theme in itertools.product(PICTURES, THEMES):
+        yield name, theme, FOLDER / f"{name}-{theme}.svg"
 
 
-def settings_of(theme: dict[str, str]) -> dict[str, Any]:
+def settings_of(theme: Theme) -> dict[str, Any]:
     """Of matplotlib; text stays text, and the same tables give the same bytes."""
     inks = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")
     return {
-        **dict.fromkeys(inks, theme["text"]),
-        "axes.edgecolor": theme["grid"],
-        "grid.color": theme["grid"],
+        **dict.fromkeys(inks, theme.text),
+        "axes.edgecolor": theme.grid,
+        "grid.color": theme.grid,
         "axes.facecolor": "none",
-        "figure.facecolor": theme["paper"],
+        "figure.facecolor": theme.paper,
         "svg.fonttype": "none",
         "svg.hashsalt": "distlite",
         "font.size": 9,
@@ -270,11 +447,12 @@ def draw_all() -> None:
     import matplotlib
     from matplotlib.figure import Figure
 
-    for (name, theme), (draw, size) in PICTURES.items():
+    for name, theme, path in paths():
+        draw, size = PICTURES[name]
         with matplotlib.rc_context(settings_of(THEMES[theme])):
             figure = Figure(figsize=size, layout="constrained")
-            draw(figure, THEMES[theme])
-            path = path_of(name, theme)
+            when = draw(figure, THEMES[theme])
+            figure.supxlabel(f"measured on {when}", x=0.995, ha="right", fontsize=7)
             sign = {"Date": None, "Description": digest(page_of(name))}
             figure.savefig(path, metadata=sign)
         print(path.relative_to(REPOSITORY))
@@ -282,7 +460,7 @@ def draw_all() -> None:
 
 def outdated() -> list[str]:
     """The pictures that are missing, or were drawn from other tables."""
-    signs = {path_of(*each): digest(page_of(each[0])) for each in PICTURES}
+    signs = {path: digest(page_of(name)) for name, _, path in paths()}
     return [
         path.name
         for path, sign in signs.items()

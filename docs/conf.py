@@ -5,6 +5,7 @@ The reference comes from docstrings, so the package has to be importable: it is 
 from this tree, built in place.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -40,5 +41,30 @@ def name_members_as_users_do(app, what, name, obj, options, signature, returns):
     return signature and signature.replace("RedOpType.", "ReduceOp."), returns
 
 
+# What GitHub shows: the picture of the reader's theme.
+PICTURE = re.compile(
+    r'<picture>\n.*?<img alt="(.*?)"\s*src="(.*?)-light\.svg">\n</picture>', re.DOTALL
+)
+IMAGE = """```{{image}} {path}-{theme}.svg
+:alt: {alt}
+:class: only-{theme}
+```
+"""
+
+
+def show_pictures_of_both_themes(app, docname, source):
+    """Sphinx does not copy files that HTML names, and furo has a switch of its own."""
+
+    def directives(found):
+        alt = " ".join(found[1].split())
+        themes = ("light", "dark")
+        return "\n".join(
+            IMAGE.format(path=found[2], theme=theme, alt=alt) for theme in themes
+        )
+
+    source[0] = PICTURE.sub(directives, source[0])
+
+
 def setup(app):
     app.connect("autodoc-process-signature", name_members_as_users_do)
+    app.connect("source-read", show_pictures_of_both_themes)
