@@ -24,6 +24,9 @@
 #define KEEPALIVE_INTERVAL 15
 #define KEEPALIVE_COUNT 4
 
+/* Reads of 4 KiB before a close: what fits into a socket's buffers. */
+#define DRAINS 64
+
 void
 dl_socket_set_option(int fd, int level, int name, int value)
 {
@@ -74,6 +77,18 @@ dl_socket_set_kernel_wait(int fd)
         && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0
         && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) == 0) {
         (void)fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+    }
+}
+
+void
+dl_socket_discard_input(int fd)
+{
+    char ignored[4096];
+
+    for (int i = 0; i < DRAINS; i++) {
+        if (recv(fd, ignored, sizeof ignored, MSG_DONTWAIT) <= 0) {
+            break;
+        }
     }
 }
 

@@ -176,6 +176,41 @@ CHECK_CASE(a_probe_is_proved_too)
     fixture_fini(&f);
 }
 
+/* The peer reads nothing before the link is closed, so the kernel has more to send than
+ * fits into the peer's buffer; a reset would discard it. */
+CHECK_CASE(a_link_that_is_closed_with_unread_input_delivers_what_was_sent)
+{
+    static char bytes[1 << 16];
+    fixture f;
+    size_t sent = 0;
+    size_t received = 0;
+    size_t size = 1;
+    int error;
+
+    fixture_init(&f);
+    dl_transport taken = meet(&f);
+    struct iovec part = {bytes, sizeof bytes};
+    while (size > 0) {
+        CHECK_OK(dl_link_write(&f.link, &part, 1, &size));
+        sent += size;
+    }
+    part.iov_len = 1;
+    CHECK_OK(dl_transport_write(&taken, &part, 1, &size, &error));
+    struct pollfd entry = dl_link_poll(&f.link, POLLIN);
+    CHECK_EQUAL(poll(&entry, 1, 15000), 1);
+    dl_link_fini(&f.link);
+    entry.fd = taken.fd;
+    for (dl_status status = DL_OK; status == DL_OK; received += size) {
+        CHECK_EQUAL(poll(&entry, 1, 15000), 1);
+        part.iov_len = sizeof bytes;
+        size = 0;
+        status = dl_transport_read(&taken, &part, 1, &size, &error);
+    }
+    CHECK_EQUAL(received, sent);
+    dl_transport_close(&taken);
+    fixture_fini(&f);
+}
+
 /* What a rank without a token would begin with, and others. */
 CHECK_CASE(unproved_peers_get_an_error)
 {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/deadline.h"
+#include "net/socket.h"
 
 /* Time before the probe: a rank that is about to call does so well within it. */
 #define PROBE_AFTER DL_WAIT_SLICE
@@ -22,6 +23,10 @@ dl_link_init(dl_link *link, const dl_link_options *options)
 void
 dl_link_fini(dl_link *link)
 {
+    if (link->is_open) {
+        /* Such as a greeting that came after the last send. */
+        dl_socket_discard_input(link->transport.fd);
+    }
     dl_transport_close(&link->transport);
     dl_dial_close(&link->call);
     dl_dial_close(&link->probe);

@@ -25,9 +25,6 @@
  * it to prove the token, unless it is stopped; then it calls again. */
 #define STRANGER_ROOM_PATIENCE (200 * DL_MILLISECOND)
 
-/* Reads of 4 KiB from a caller that was answered, before it is disconnected. */
-#define DRAINS 64
-
 typedef struct pending_peer {
     dl_list node;
     dl_transport transport;
@@ -248,21 +245,6 @@ has_token(const dl_listener *listener, const pending_peer *self)
     return memcmp(token, listener->way.token, DL_TOKEN_SIZE) == 0;
 }
 
-/* Reads what the peer has sent, before it is disconnected: otherwise the close would
- * reset the connection, and some systems then discard data that are not delivered yet.
- * The number of reads covers what fits into a socket's buffers. */
-static void
-discard_input(pending_peer *self)
-{
-    char ignored[4096];
-
-    for (int i = 0; i < DRAINS; i++) {
-        if (recv(self->transport.fd, ignored, sizeof ignored, MSG_DONTWAIT) <= 0) {
-            break;
-        }
-    }
-}
-
 /* Sends all of the bytes, as far as there is room for them, and frees them. */
 static bool
 send_whole(pending_peer *self, dl_buffer *bytes)
@@ -303,7 +285,7 @@ refuse_stranger(dl_listener *listener, pending_peer *self)
     dl_put_bytes(&refusal, dl_bytes_of(why->text));
     (void)send_whole(self, &refusal);
     log_refusal(listener, self, "it does not prove that it knows the job's token");
-    discard_input(self);
+    dl_socket_discard_input(self->transport.fd);
 }
 
 /* Serves the next message of the proof; returns like receive_up_to(). */
@@ -425,7 +407,7 @@ send_notice(pending_peer *self, const dl_ended_group *group)
         int error;
         (void)dl_transport_write(&self->transport, &part, 1, &sent, &error);
     }
-    discard_input(self);
+    dl_socket_discard_input(self->transport.fd);
     disconnect(self);
 }
 
