@@ -111,9 +111,9 @@ typedef struct dl_backend_ops {
      * any thread.  NULL if nothing is ever known. */
     dl_status (*lost)(dl_backend *, int rank);
     /* Returns whether the process of `rank` is known to have ended, or, on another host,
-     * cannot be reached.  Also after this rank, or `rank`, has aborted the group: a
-     * process that gave up is not one that has ended.  Does not block; may be called
-     * from any thread.  NULL if nothing is ever known. */
+     * cannot be reached.  Also after this rank, or `rank`, has aborted the group, or has
+     * left it in order: a process that lives has not ended.  Does not block; may be
+     * called from any thread.  NULL if nothing is ever known. */
     bool (*has_ended)(dl_backend *, int rank);
     /* Returns whether `rank` is shown to be a process of this job: it runs as the same
      * user on this host, or has proved the job's token on the way that its data takes.

@@ -108,7 +108,7 @@ CHECK_CASE(records_come_back)
 
     dl_endpoint_put(&record, &some_peer, &some_contact);
     CHECK_OK(dl_buffer_check(&record));
-    CHECK_BYTES(((dl_bytes){record.data, 8}), "dlcpu\0\0\6");
+    CHECK_BYTES(((dl_bytes){record.data, 8}), "dlcpu\0\0\7");
     CHECK_OK(dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact));
     CHECK_EQUAL(peer.pid, -5);
     CHECK_TEXT(peer.host, "a.host");
@@ -125,6 +125,7 @@ CHECK_CASE(records_come_back)
     CHECK_TEXT(contact.host.hint, "left");
     CHECK_TEXT(contact.problem, "none");
     dl_buffer_fini(&record);
+            .life_port = 4711,
 }
 
 CHECK_CASE(damaged_records_are_refused)
@@ -146,6 +147,7 @@ CHECK_CASE(damaged_records_are_refused)
     record.data[7] = 2;
     CHECK_STATUS(dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact),
                  DL_PROTOCOL);
+    CHECK_EQUAL(contact.way.life_port, 4711);
     CHECK_CONTAINS(dl_last_error()->text, "another version of distlite");
     dl_buffer_fini(&record);
 }

@@ -181,6 +181,22 @@ def be_stopped(rank: int, world_size: int, port: int) -> Any:
     return text, tuple(distlite.agree(True))
 
 
+def leave_and_live(rank: int, world_size: int, port: int, host_count: int) -> Any:
+    """The last rank leaves in order, and ends when the others have given up."""
+    join(rank, world_size, port, host_count)
+    store, others = connect(port), world_size - 1
+    if rank == others:
+        distlite.destroy_process_group()
+        store.set("left", "")
+        store.get("given up")
+        return None
+    store.get("left")
+    text = error_of(distlite.agree, True, None, 0.7)
+    if store.add("count", 1) == others:
+        store.set("given up", "")
+    return text, tuple(distlite.agree(True))
+
+
 def agree_in_parts(rank: int, world_size: int, port: int) -> Any:
     """Groups of a store do not disturb each other, and each counts by itself."""
     from distlite import elastic

@@ -91,6 +91,26 @@ def test_a_stopped_rank_is_not_dead(served):
         assert answer == (True, ())
 
 
+TOKEN = {"DISTLITE_TOKEN": "of the tests of agree"}
+
+
+@pytest.mark.parametrize(
+    ("host_count", "env"),
+    [(1, {}), (2, {}), (3, {}), (3, TOKEN), (3, {**TOKEN, "DISTLITE_TLS": "psk"})],
+)
+def test_a_rank_that_has_left_is_waited_for_until_it_ends(monkeypatch, host_count, env):
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    with dist.TCPStore("127.0.0.1", 0, is_master=True) as store:
+        found = run_ranks(
+            agree_ranks.leave_and_live, 3, port=store.port, host_count=host_count
+        )
+    assert found[2] is None
+    for text, answer in found[:2]:
+        assert "waiting for rank 2, which has not called it" in text
+        assert answer == (True, (2,))
+
+
 def test_each_group_counts_by_itself(served):
     found = run_ranks(agree_ranks.agree_in_parts, 3, port=served.port)
     same = [(True, ()), (False, ()), (True, ())]

@@ -234,8 +234,7 @@ has_ended(dl_backend *backend, int rank)
     }
     dl_notices_poll(&self->notices);
     return dl_process_has_ended(self->processes[rank])
-           || dl_probes_poll(&self->roster->probes, self->origin_ranks[rank], rank)
-                  != DL_OK;
+           || dl_probes_has_ended(&self->roster->probes, self->origin_ranks[rank]);
 }
 
 /* The join accepts only processes of this user (net/local.h), and links only those that

@@ -18,6 +18,7 @@
 #include "pg/cpu/reach.h"
 #include "pg/cpu/seal.h"
 #include "pg/cpu/shm/segment.h"
+#include "pg/cpu/tcp/life_port.h"
 #include "pg/cpu/tcp/link_tls.h"
 
 /* Reads the kernel's boot id, or the host name where there is none. */
@@ -109,7 +110,19 @@ listen_for_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
                                   &way.count));
     DL_TRY(dl_listener_open(&endpoint->calls, &way));
     contact->way = endpoint->calls.way;
+    contact->way.life_port = dl_life_port_open(contact->way.addresses);
+    endpoint->has_life_port = contact->way.life_port != 0;
     return DL_OK;
+}
+
+static void
+close_calls(dl_endpoint *endpoint)
+{
+    if (endpoint->has_life_port) {
+        dl_life_port_drop(endpoint->ways[endpoint->rank]->addresses);
+        endpoint->has_life_port = false;
+    }
+    dl_listener_fini(&endpoint->calls);
 }
 
 /* If listening fails, the reason is published in place of an address, so that all ranks
@@ -433,8 +446,9 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
         goto fail;
     }
     if (endpoint->layout.host_count == 1) {
-        dl_listener_fini(&endpoint->calls);
+        close_calls(endpoint);
     }
+    endpoint->has_life_port = false;
     return DL_OK;
 
 fail:
@@ -505,7 +519,7 @@ dl_endpoint_fini(dl_endpoint *endpoint)
     if (endpoint->peers != NULL || endpoint->contacts != NULL) {
         dl_endpoint_close_local(endpoint);
     }
-    dl_listener_fini(&endpoint->calls);
+    close_calls(endpoint);
     dl_tls_unref(endpoint->tls);
     dl_secret_unref(endpoint->secret);
     dl_layout_fini(&endpoint->layout);

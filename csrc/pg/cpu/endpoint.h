@@ -61,6 +61,7 @@ typedef struct dl_endpoint {
     int size;
     int listener;           /* Unix socket for ranks of this host; -1: closed */
     dl_listener calls;      /* for ranks of other hosts; closed if there are none */
+    bool has_life_port;     /* which may be dropped: no other host has relied on it */
     dl_peer *peers;         /* by rank */
     dl_contact *contacts;   /* by rank */
     const dl_way **ways;    /* by rank; those of the contacts */

@@ -11,7 +11,7 @@
 
 /* "dlcpu" and, in the last byte, a version.  A record that begins with another number
  * is not read any further. */
-#define RECORD_MAGIC UINT64_C(0x0600007570636c64)
+#define RECORD_MAGIC UINT64_C(0x0700007570636c64)
 #define FIELD_LIMIT 1024
 
 /* Returns the address in network byte order; its size identifies the family. */
@@ -49,6 +49,7 @@ dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contac
         /* The port has the same offset in both families. */
         dl_put_u32(buffer, ntohs(way->addresses[i].socket.ip4.sin_port));
     }
+    dl_put_u32(buffer, way->life_port);
     dl_put_bytes(buffer, dl_bytes_of(contact->problem));
     dl_put_u32(buffer, contact->is_refused);
     if (contact->tls_mode != DL_TLS_OFF) {
@@ -114,6 +115,7 @@ static bool
 take_addresses(dl_reader *reader, dl_way *way)
 {
     uint32_t count;
+    uint32_t life_port;
 
     if (!dl_take_u32(reader, &count) || count > DL_INTERFACES_LIMIT) {
         return false;
@@ -124,6 +126,10 @@ take_addresses(dl_reader *reader, dl_way *way)
             return false;
         }
     }
+    if (!dl_take_u32(reader, &life_port) || life_port > UINT16_MAX) {
+        return false;
+    }
+    way->life_port = (uint16_t)life_port;
     return true;
 }
 

@@ -67,7 +67,8 @@ def agree(
     All of them get the same answer. All members call it, equally often. It uses only
     the group's store, so it works in a broken or aborted group, if the store outlives
     the ranks. If a rank ends during the call, either the answer of all survivors
-    includes its flag, or that of all has the rank in `dead`.
+    includes its flag, or that of all has the rank in `dead`. It waits for a
+    rank that has left the group and lives.
 
     Args:
         flag: The flag of this rank.

@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/health/probes.h"
 
+#include <arpa/inet.h>
 #include <stdlib.h>
 
 #include "base/thread.h"
+
+/* Returns the number of the links that there may be. */
+static int
+link_count(const dl_probes *self)
+{
+    return 2 * self->size;
+}
 
 dl_status
 dl_probes_init(dl_probes *probes, const dl_probes *options)
@@ -11,9 +19,10 @@ dl_probes_init(dl_probes *probes, const dl_probes *options)
     DL_TRY(dl_dial_configure());
     *probes = *options;
     probes->fork_generation = dl_fork_generation();
-    probes->links = calloc((size_t)probes->size, sizeof *probes->links);
-    probes->looked = calloc((size_t)probes->size, sizeof *probes->looked);
-    probes->is_broken = calloc((size_t)probes->size, sizeof *probes->is_broken);
+    size_t count = (size_t)link_count(probes);
+    probes->links = calloc(count, sizeof *probes->links);
+    probes->looked = calloc(count, sizeof *probes->looked);
+    probes->is_broken = calloc(count, sizeof *probes->is_broken);
     if (probes->links == NULL || probes->looked == NULL || probes->is_broken == NULL) {
         free(probes->links);
         free(probes->looked);
@@ -33,11 +42,11 @@ dl_probes_fini(dl_probes *probes)
     if (probes->links == NULL) {
         return;
     }
-    for (int rank = 0; rank < probes->size; rank++) {
-        if (probes->links[rank] != NULL && is_own) {
-            dl_link_fini(probes->links[rank]);
+    for (int i = 0; i < link_count(probes); i++) {
+        if (probes->links[i] != NULL && is_own) {
+            dl_link_fini(probes->links[i]);
         }
-        free(probes->links[rank]);
+        free(probes->links[i]);
     }
     free(probes->links);
     free(probes->looked);
@@ -65,11 +74,10 @@ close_oldest(dl_probes *self)
 {
     while (self->open >= DL_PROBES_OPEN) {
         int oldest = -1;
-        for (int rank = 0; rank < self->size; rank++) {
-            bool has_probe = self->links[rank] != NULL && is_open(self->links[rank]);
-            if (has_probe
-                && (oldest < 0 || self->looked[rank] < self->looked[oldest])) {
-                oldest = rank;
+        for (int i = 0; i < link_count(self); i++) {
+            bool has_probe = self->links[i] != NULL && is_open(self->links[i]);
+            if (has_probe && (oldest < 0 || self->looked[i] < self->looked[oldest])) {
+                oldest = i;
             }
         }
         close_probe(self, self->links[oldest]);
@@ -78,28 +86,34 @@ close_oldest(dl_probes *self)
 
 /* Returns NULL when there is no memory; the rank then counts as alive. */
 static dl_link *
-link_to_locked(dl_probes *self, int rank)
+link_to_locked(dl_probes *self, int index)
 {
+    int rank = index % self->size;
     dl_link_options options = {
         .group = "", .there = &self->peers[rank], .rank = self->rank};
 
-    if (self->links[rank] == NULL) {
-        self->links[rank] = calloc(1, sizeof **self->links);
-        if (self->links[rank] != NULL) {
+    if (self->links[index] == NULL) {
+        self->links[index] = calloc(1, sizeof **self->links);
+        if (self->links[index] != NULL) {
             dl_link_options_aim(&options, self->ways[rank], 0);
-            dl_link_init(self->links[rank], &options);
+            if (index >= self->size) {
+                options.address.socket.ip4.sin_port =
+                    htons(self->ways[rank]->life_port);
+            }
+            dl_link_init(self->links[index], &options);
         }
     }
-    return self->links[rank];
+    return self->links[index];
 }
 
 /* Returns DL_CLOSED if the process has said that it leaves.  A failed probe is closed, so
  * that the next check tries again: the network may have recovered. */
 static dl_status
-check_locked(dl_probes *self, int rank, int name)
+check_locked(dl_probes *self, int index, int name)
 {
-    dl_link *link = link_to_locked(self, rank);
+    dl_link *link = link_to_locked(self, index);
 
+    self->is_silent = false;
     if (link == NULL) {
         return DL_OK;
     }
@@ -107,15 +121,16 @@ check_locked(dl_probes *self, int rank, int name)
         close_oldest(self);
         self->open++;
     }
-    self->looked[rank] = ++self->look;
+    self->looked[index] = ++self->look;
     link->options.peer = name;
     bool was_open = link->probe.stage == DL_DIAL_OPEN;
     dl_status status = dl_link_probe(link);
     if (link->probe.stage == DL_DIAL_OPEN && status != DL_PEER_LOST) {
-        self->is_broken[rank] = false;
+        self->is_broken[index] = false;
     } else if (was_open && status == DL_PEER_LOST) {
-        self->is_broken[rank] = true;
+        self->is_broken[index] = true;
     }
+    self->is_silent = status == DL_PEER_LOST && dl_dial_is_host_lost(&link->probe);
     if (!is_open(link)) {
         self->open--;
     } else if (status != DL_OK) {
@@ -153,4 +168,22 @@ dl_probes_lost(dl_probes *probes, int rank, int name)
     }
     pthread_mutex_unlock(&probes->lock);
     return status;
+}
+
+/* A process that lives may be silent at its life port, where connections wait that nobody
+ * accepts; one that has ended refuses them. */
+bool
+dl_probes_has_ended(dl_probes *probes, int rank)
+{
+    if (probes->links == NULL) {
+        return false;
+    }
+    pthread_mutex_lock(&probes->lock);
+    bool has_ended = check_locked(probes, rank, rank) != DL_OK;
+    if (has_ended && !probes->is_silent && probes->ways[rank]->life_port != 0) {
+        has_ended = check_locked(probes, probes->size + rank, rank) != DL_OK
+                    && !probes->is_silent;
+    }
+    pthread_mutex_unlock(&probes->lock);
+    return has_ended;
 }

@@ -26,11 +26,13 @@ typedef struct dl_probes {
     uint32_t fork_generation;
     pthread_mutex_t lock;
     /* guarded by lock */
-    dl_link **links;  /* by rank; NULL: not looked at yet */
-    uint64_t *looked; /* by rank: number of its last look */
-    bool *is_broken;  /* by rank: its probe was open, and ended without a notice */
+    /* The next three are by rank, and then again for probes of the ranks' life ports. */
+    dl_link **links;  /* NULL: not looked at yet */
+    uint64_t *looked; /* number of its last look */
+    bool *is_broken;  /* its probe was open, and ended without a notice */
     uint64_t look;
-    int open; /* number of links with a connection */
+    int open;       /* number of links with a connection */
+    bool is_silent; /* at the last look nothing answered at the rank's host */
 } dl_probes;
 
 /* Copies the first four members of `options`, which are borrowed.  dl_probes_fini()
@@ -46,5 +48,10 @@ dl_status dl_probes_poll(dl_probes *probes, int rank, int name);
 /* The same for a caller that a rank which has left in order does not concern: fails only
  * if the process did not say that it leaves, and its probe was open before. */
 dl_status dl_probes_lost(dl_probes *probes, int rank, int name);
+
+/* Returns whether the process of `rank` has ended, or its host does not answer.  False for
+ * a process that lives and has left in order.  Does not block; may be called from any
+ * thread. */
+bool dl_probes_has_ended(dl_probes *probes, int rank);
 
 #endif

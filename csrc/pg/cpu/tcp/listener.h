@@ -62,6 +62,7 @@ typedef struct dl_ended_group {
 typedef struct dl_way {
     dl_address addresses[DL_INTERFACES_LIMIT]; /* with their ports */
     int count;
+    uint16_t life_port; /* at the first address (life_port.h); 0: there is none */
     uint8_t token[DL_TOKEN_SIZE];
     /* The token to prove on each connection, inside of TLS if there is any; borrowed,
      * and NULL if none is proved. */
