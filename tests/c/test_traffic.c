@@ -248,6 +248,37 @@ CHECK_CASE(ranks_that_wait_for_each_other_learn_how_their_calls_differ)
     traffics_fini(&all);
 }
 
+/* Each waits for the next one, and has nothing to do with the one that waits for it. */
+static void
+wait_in_a_circle(int rank, int size, void *context)
+{
+    test_traffics *all = context;
+    dl_traffic *traffic = &all->traffics[rank];
+    dl_op_type types[] = {DL_GATHER, DL_REDUCE, DL_GATHER, DL_REDUCE, DL_SCATTER};
+    dl_op_context op = test_op(2, types[rank], PATIENCE);
+    uint8_t in;
+
+    exchange(all, rank, 1, 5);
+    dl_traffic_begin(traffic, &op);
+    traffic->is_one_way = true;
+    CHECK_OK(dl_traffic_receive(traffic, (rank + 1) % size, &in, 1));
+    CHECK_STATUS(dl_traffic_wait(traffic, dl_traffic_next(traffic)), DL_MISMATCH);
+    CHECK_CONTAINS(dl_last_error()->text, " #2 in group g");
+    CHECK_CONTAINS(dl_last_error()->text, " called ");
+    dl_traffic_break(traffic, NULL, 0);
+    dl_traffic_end(traffic);
+}
+
+CHECK_CASE(ranks_that_wait_in_a_circle_learn_how_their_calls_differ)
+{
+    for (int size = 3; size <= 5; size += 2) {
+        test_traffics all;
+        traffics_init(&all, size);
+        dl_run_ranks(size, wait_in_a_circle, &all);
+        traffics_fini(&all);
+    }
+}
+
 /* Both have left the operation in which their calls differ. */
 static void
 differ_before(int rank, int size, void *context)

@@ -372,6 +372,36 @@ step_in(dl_route *self, bool *has_moved)
     return DL_OK;
 }
 
+static bool
+is_greeting_next(const dl_route *self)
+{
+    dl_head head;
+
+    return self->end - self->start >= DL_HEAD_SIZE
+           && dl_head_take(self->ahead + self->start, &head)
+           && head.kind == DL_HEAD_DATA && stage_of(&head) == GREETING
+           && head.id <= self->op->sequence;
+}
+
+dl_status
+dl_route_hear(dl_route *self)
+{
+    bool is_taken;
+    size_t got;
+    dl_status status = DL_OK;
+
+    if (!self->link.is_open || !is_idle(self)) {
+        return DL_OK;
+    }
+    if (self->end - self->start < DL_HEAD_SIZE) {
+        status = receive_some(self, &got);
+    }
+    while (status == DL_OK && is_greeting_next(self)) {
+        status = take_head(self, &is_taken);
+    }
+    return status == DL_MISMATCH ? status : DL_OK;
+}
+
 dl_status
 dl_route_step(dl_route *self, bool *has_moved)
 {

@@ -87,6 +87,11 @@ void dl_queue_push(dl_queue *queue, void *data, size_t size, uint32_t stage);
 /* Queues a greeting, unless something has been queued in this operation. */
 void dl_route_greet(dl_route *route, uint32_t stage);
 
+/* Reads a greeting of a rank with which nothing is exchanged in this operation.
+ * DL_MISMATCH: it has called a different one.  Any other failure is left for the operation
+ * that needs the rank. */
+dl_status dl_route_hear(dl_route *route);
+
 /* Moves what can be moved without blocking.  DL_MISMATCH: the other rank has called a
  * different operation, or expects a different size.  Error texts name the rank at
  * fault, but not the operation. */

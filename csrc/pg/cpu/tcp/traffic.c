@@ -560,15 +560,20 @@ sleep_for_notices(dl_traffic *self)
     }
 }
 
-static void
+/* The ranks that this one waits for may wait for others, and so on, in a circle. */
+static dl_status
 greet_awaited(dl_traffic *self)
 {
     for (int i = 0; i < self->used_count; i++) {
         dl_route *route = used_route(self, i);
+        route->op = self->op; /* also of one that is not used in this operation */
         if (!is_past(&route->in, self->awaited)) {
             dl_route_greet(route, self->awaited);
+        } else if (dl_route_hear(route) != DL_OK) {
+            return fail_route(self, route);
         }
     }
+    return DL_OK;
 }
 
 static dl_status
@@ -603,7 +608,7 @@ wait_for_stage(dl_traffic *traffic, uint32_t stage)
         }
         DL_TRY(check_wait(traffic));
         if (traffic->is_one_way && dl_now() > until + GREET_AFTER) {
-            greet_awaited(traffic);
+            DL_TRY(greet_awaited(traffic));
         }
         sleep_for_notices(traffic);
     }
