@@ -60,6 +60,39 @@ CHECK_CASE(many_find_all_over_links)
     dl_store_unref(store);
 }
 
+CHECK_CASE(a_rank_that_is_in_two_lists_differently_is_named)
+{
+    enum { SIZE = 40 };
+    static dl_way ways[2][SIZE];
+    const dl_way *pointers[2][SIZE];
+    dl_peer peers[SIZE] = {0};
+    dl_endpoint ends[2];
+
+    for (int i = 0; i < 2; i++) {
+        ends[i] = (dl_endpoint){.size = SIZE, .peers = peers, .ways = pointers[i]};
+        for (int rank = 0; rank < SIZE; rank++) {
+            peers[rank] = (dl_peer){.pid = 100 + rank, .host = "h"};
+            pointers[i][rank] = &ways[i][rank];
+            memset(ways[i][rank].token, rank / 2, DL_TOKEN_SIZE);
+        }
+    }
+    for (int rank = 0; rank < SIZE; rank++) {
+        char text[64];
+        dl_records_digest digest = dl_endpoint_digest(&ends[1]);
+        CHECK_OK(dl_endpoint_compare(&ends[0], &digest));
+        ways[1][rank].token[rank % DL_TOKEN_SIZE] ^= 1;
+        digest = dl_endpoint_digest(&ends[1]);
+        CHECK_STATUS(dl_endpoint_compare(&ends[0], &digest), DL_MISMATCH);
+        snprintf(text, sizeof text, "rank %d (pid %d on host h) was", rank, 100 + rank);
+        CHECK_CONTAINS(dl_last_error()->text, text);
+        ways[1][(rank + 1) % SIZE].token[0] ^= 1;
+        digest = dl_endpoint_digest(&ends[1]);
+        CHECK_STATUS(dl_endpoint_compare(&ends[0], &digest), DL_MISMATCH);
+        CHECK_CONTAINS(dl_last_error()->text, "several ranks were started");
+        memcpy(ways[1], ways[0], sizeof ways[0]);
+    }
+}
+
 CHECK_CASE(missing_ranks_are_named)
 {
     dl_backend_options options = options_of(1, 4);
@@ -94,6 +127,7 @@ static const dl_contact some_contact = {
                                           .sin6_addr.s6_addr = {0xfd, [15] = 1}},
                            .size = sizeof(struct sockaddr_in6)}},
             .count = 2,
+            .life_port = 4711,
             .token = {1, 2, 3}},
     .process.bytes = {4, 5, 6},
     .problem = "none",
@@ -115,6 +149,7 @@ CHECK_CASE(records_come_back)
     CHECK_TEXT(contact.socket, "distlite-x");
     CHECK(memcmp(contact.way.token, some_contact.way.token, DL_TOKEN_SIZE) == 0);
     CHECK_EQUAL(contact.way.count, 2);
+    CHECK_EQUAL(contact.way.life_port, 4711);
     for (int i = 0; i < 2; i++) {
         CHECK(dl_address_equal(&contact.way.addresses[i],
                                &some_contact.way.addresses[i]));
@@ -125,7 +160,6 @@ CHECK_CASE(records_come_back)
     CHECK_TEXT(contact.host.hint, "left");
     CHECK_TEXT(contact.problem, "none");
     dl_buffer_fini(&record);
-            .life_port = 4711,
 }
 
 CHECK_CASE(damaged_records_are_refused)
@@ -147,7 +181,6 @@ CHECK_CASE(damaged_records_are_refused)
     record.data[7] = 2;
     CHECK_STATUS(dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact),
                  DL_PROTOCOL);
-    CHECK_EQUAL(contact.way.life_port, 4711);
     CHECK_CONTAINS(dl_last_error()->text, "another version of distlite");
     dl_buffer_fini(&record);
 }

@@ -91,6 +91,7 @@ take_join(dl_bytes bytes)
     dl_welcome welcome;
     dl_refusal refusal;
     dl_cores cores;
+    dl_records_digest digest;
     dl_buffer again = {0};
     int kinds = 0;
 
@@ -99,8 +100,8 @@ take_join(dl_bytes bytes)
         require_same(&again, bytes);
         kinds++;
     }
-    if (dl_take_answer(bytes, &cores)) {
-        dl_put_answer(&again, &cores);
+    if (dl_take_answer(bytes, &cores, &digest)) {
+        dl_put_answer(&again, &cores, &digest);
         require_same(&again, bytes);
         kinds++;
     }

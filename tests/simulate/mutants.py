@@ -177,13 +177,13 @@ MUTANTS = {
     ),
     "a leader greets the wrong side": Mutant(
         "pg/cpu/roster.c",
-        "leader_at(layout, -distance), NULL, 0, round++",
-        "leader_at(layout, distance), NULL, 0, round++",
+        "leader_at(layout, -distance),\n                                 &self",
+        "leader_at(layout, distance),\n                                 &self",
         "join",
     ),
     "a listener is left": Mutant(
         "pg/cpu/endpoint.c",
-        "    dl_listener_fini(&endpoint->calls);\n    dl_tls_unref",
+        "    close_calls(endpoint);\n    dl_tls_unref",
         "    dl_tls_unref",
         "join",
     ),
@@ -204,6 +204,18 @@ MUTANTS = {
         "if (dl_deadline_passed(deadline)) {\n            return DL_TIMEOUT;",
         "if (dl_deadline_passed(deadline) && deadline.limit < 0) {\n"
         "            return DL_TIMEOUT;",
+        "join",
+    ),
+    "leaders do not compare their records": Mutant(
+        "pg/cpu/roster.c",
+        "        DL_TRY(dl_endpoint_compare(endpoint, &self->theirs[round++]));",
+        "        round++;",
+        "join",
+    ),
+    "who lost a rank does not read whom that waited for": Mutant(
+        "pg/cpu/join_fault.c",
+        "    read_text(store, late_key(rank, key), text,",
+        "    read_text(store, late_key(-1, key), text,",
         "join",
     ),
     "records of lower ranks are not taken": Mutant(

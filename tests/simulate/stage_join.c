@@ -124,11 +124,12 @@ have_decided(void *context)
 
 /* What ranks are told. */
 
-/* A rank that has timed out counts as well: it has left, as others see it. */
+/* In a timeout a rank may name one that has timed out for the same reason, because it does
+ * not know whom that waited for. */
 static bool
-is_at_fault(int rank)
+is_at_fault(int rank, dl_status status)
 {
-    for (int i = 0; i < run.member_count; i++) {
+    for (int i = 0; status == DL_TIMEOUT && i < run.member_count; i++) {
         if (run.members[i].rank == rank && run.members[i].has_timed_out) {
             return true;
         }
@@ -137,8 +138,10 @@ is_at_fault(int rank)
 }
 
 static bool
-names_faulty_rank(const char *text)
+names_faulty_rank(const dl_error *error)
 {
+    const char *text = error->text;
+
     for (const char *at = text; (at = strstr(at, "rank")) != NULL; at++) {
         const char *number = at + strcspn(at, "0123456789");
         if (number - at > 6) {
@@ -148,7 +151,7 @@ names_faulty_rank(const char *text)
         while (*number >= '0' && *number <= '9') {
             char *end;
             long rank = strtol(number, &end, 10);
-            if (rank < run.size && is_at_fault((int)rank)) {
+            if (rank < run.size && is_at_fault((int)rank, error->status)) {
                 return true;
             }
             number = end + strspn(end, ", ");
@@ -157,8 +160,9 @@ names_faulty_rank(const char *text)
     return false;
 }
 
-/* Returns whether the texts may name any rank: connections fail, a rank exists twice, or
- * one is there again so shortly before the deadline that the others may miss it too. */
+/* Returns whether the texts may name any rank: connections fail, or a rank is there again so
+ * shortly before the deadline, or while others ask the store whom they wait for, that the
+ * others may miss it too. */
 static bool
 may_name_any(int64_t deadline)
 {
@@ -167,8 +171,7 @@ may_name_any(int64_t deadline)
         bool comes_back = one->kind == FAULT_STOP || one->kind == FAULT_RESTART
                           || one->kind == FAULT_LATE;
         int64_t end = (one->kind == FAULT_LATE ? FROM : one->at) + one->span;
-        if (one->kind == FAULT_TWICE
-            || (comes_back && end <= deadline && end > deadline - NARROW)) {
+        if (comes_back && end <= deadline + LATE && end > deadline - NARROW) {
             return true;
         }
     }
@@ -187,7 +190,7 @@ check_failure(const member *self, int64_t deadline)
         sim_fail("%s cannot join, and is not told why: %d", self->name, error->status);
     }
     if (!may_name_any(deadline) && !run.is_faulty[self->rank]
-        && !names_faulty_rank(error->text)) {
+        && !names_faulty_rank(error)) {
         sim_fail("%s is told of no rank at fault: %s", self->name, error->text);
     }
 }
@@ -515,36 +518,29 @@ compare(const member *left, const member *right, const int64_t *pids,
     }
 }
 
-static bool
-has_fault(fault_kind kind)
+/* Of ranks that were all started twice there may be two groups. */
+static void
+check_pair(const member *left, const member *right)
 {
-    for (int i = 0; i < run.count; i++) {
-        if (run.faults[i].kind == kind) {
-            return true;
-        }
+    if (left->pids[right->rank] == right->pids[right->rank]) {
+        compare(left, right, left->pids, right->pids);
     }
-    return false;
+    if (left->has_sub && right->has_sub) {
+        compare(left, right, left->sub_pids, right->sub_pids);
+    }
 }
 
-/* Of a rank that was started twice, some may have read the first record, and some the
- * second. */
 static void
 check_members(bool is_last)
 {
-    bool is_twofold = !is_last && has_fault(FAULT_TWICE);
-    const member *first = NULL;
-    const member *first_sub = NULL;
-
     for (int i = 0; i < run.member_count; i++) {
-        const member *one = &run.members[i];
-        if (one->is_last != is_last || !one->has_joined || is_twofold) {
-            continue;
-        }
-        first = first == NULL ? one : first;
-        compare(first, one, first->pids, one->pids);
-        first_sub = first_sub == NULL && one->has_sub ? one : first_sub;
-        if (one->has_sub) {
-            compare(first_sub, one, first_sub->sub_pids, one->sub_pids);
+        const member *left = &run.members[i];
+        for (int j = 0; j < i; j++) {
+            const member *right = &run.members[j];
+            if (left->is_last == is_last && right->is_last == is_last
+                && left->has_joined && right->has_joined) {
+                check_pair(left, right);
+            }
         }
     }
 }

@@ -323,7 +323,7 @@ run_gather(dl_endpoint *endpoint, dl_store *store, dl_gather *gather,
     status = status == DL_TIMEOUT ? fail_late(endpoint, store, deadline) : status;
     if (status == DL_PEER_LOST) {
         dl_error error = *dl_last_error();
-        status = dl_join_fault_check(store);
+        status = dl_join_fault_check_lost(store);
         status = status == DL_OK ? dl_rethrow(&error) : status;
     }
     if (status != DL_OK) {

@@ -165,6 +165,55 @@ dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
     return DL_OK;
 }
 
+/* The finishing step of a known generator (splitmix64). */
+static uint64_t
+mix(uint64_t bits)
+{
+    bits = (bits ^ bits >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    bits = (bits ^ bits >> 27) * UINT64_C(0x94d049bb133111eb);
+    return bits ^ bits >> 31;
+}
+
+/* The token is drawn for each record. */
+dl_records_digest
+dl_endpoint_digest(const dl_endpoint *endpoint)
+{
+    dl_records_digest digest = {.sum = 0};
+
+    for (int rank = 0; rank < endpoint->size; rank++) {
+        uint64_t words[DL_TOKEN_SIZE / sizeof(uint64_t)];
+        memcpy(words, endpoint->ways[rank]->token, sizeof words);
+        uint64_t part = mix(words[0] ^ mix(words[1] ^ mix((uint64_t)rank + 1)));
+        digest.sum += part;
+        digest.weighted += part * ((uint64_t)rank + 1);
+    }
+    return digest;
+}
+
+dl_status
+dl_endpoint_compare(const dl_endpoint *endpoint, const dl_records_digest *theirs)
+{
+    dl_records_digest own = dl_endpoint_digest(endpoint);
+    uint64_t sum = theirs->sum - own.sum;
+    uint64_t weighted = theirs->weighted - own.weighted;
+    char peer[DL_PEER_TEXT_SIZE];
+
+    if (sum == 0 && weighted == 0) {
+        return DL_OK;
+    }
+    for (int rank = 0; rank < endpoint->size; rank++) {
+        if (weighted == sum * ((uint64_t)rank + 1)) {
+            dl_endpoint_describe(endpoint, rank, peer);
+            return dl_fail(DL_MISMATCH,
+                           "%s was started a second time: some ranks have found one "
+                           "process of it, and some another",
+                           peer);
+        }
+    }
+    return dl_fail(DL_MISMATCH, "several ranks were started a second time: some ranks "
+                                "have found one process of them, and some another");
+}
+
 dl_bytes
 dl_endpoint_key(int rank, char text[DL_ENDPOINT_KEY_SIZE])
 {

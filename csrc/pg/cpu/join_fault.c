@@ -22,13 +22,24 @@ is_own(dl_status status)
            && status != DL_MISMATCH && status != DL_CLOSED && status != DL_DENIED;
 }
 
-/* The record is deleted first: a fault whose rank has a record counts as old. */
+/* Returns the key under which a rank leaves the error of its timeout. */
+static dl_bytes
+late_key(int rank, char text[DL_RANK_KEY_SIZE])
+{
+    int size = snprintf(text, DL_RANK_KEY_SIZE, "cpu/%d/late", rank);
+
+    return (dl_bytes){(const uint8_t *)text, (size_t)size};
+}
+
+/* The record is deleted first: a fault whose rank has a record counts as old.  That of a
+ * rank that has timed out stays, because others are about to list those that have none. */
 static void
 store_fault(dl_store *store, int rank)
 {
     dl_error error = *dl_last_error();
     dl_deadline deadline = dl_deadline_after(DL_JOIN_FAULT_PATIENCE);
     char key[DL_ENDPOINT_KEY_SIZE];
+    char late[DL_RANK_KEY_SIZE];
     char self_text[DL_PEER_TEXT_SIZE];
     dl_peer self;
     char text[DL_ERROR_TEXT_SIZE];
@@ -38,16 +49,23 @@ store_fault(dl_store *store, int rank)
     dl_peer_describe(&self, rank, self_text);
     snprintf(text, sizeof text, "%s could not join: %.1800s", self_text,
              error.status == DL_INTERRUPTED ? "it was interrupted" : error.text);
-    (void)dl_store_delete_key(store, dl_endpoint_key(rank, key), &existed, deadline);
-    (void)dl_store_set(store, DL_LITERAL(DL_JOIN_FAULT_KEY), dl_bytes_of(text),
-                       deadline);
+    if (error.status == DL_TIMEOUT) {
+        (void)dl_store_set(store, late_key(rank, late), dl_bytes_of(text), deadline);
+    } else {
+        (void)dl_store_delete_key(store, dl_endpoint_key(rank, key), &existed,
+                                  deadline);
+        (void)dl_store_set(store, DL_LITERAL(DL_JOIN_FAULT_KEY), dl_bytes_of(text),
+                           deadline);
+    }
     (void)dl_rethrow(&error);
 }
 
 void
 dl_join_fault_publish(dl_store *store, int rank)
 {
-    if (is_own(dl_last_error()->status)) {
+    dl_status status = dl_last_error()->status;
+
+    if (is_own(status) || status == DL_TIMEOUT) {
         store_fault(store, rank);
     }
 }
@@ -57,7 +75,7 @@ dl_join_fault_pass_on(dl_store *store, int rank)
 {
     dl_error error = *dl_last_error();
 
-    if (error.status != DL_TIMEOUT && dl_join_fault_check(store) == DL_OK) {
+    if (error.status == DL_TIMEOUT || dl_join_fault_check(store) == DL_OK) {
         (void)dl_rethrow(&error);
         store_fault(store, rank);
     }
@@ -83,26 +101,59 @@ is_outdated(dl_store *store, const char *text, dl_deadline deadline)
            && exists(store, dl_endpoint_key(rank, key), deadline);
 }
 
+/* The text is empty if there is no value. */
+static void
+read_text(dl_store *store, dl_bytes key, char text[DL_ERROR_TEXT_SIZE],
+          dl_deadline deadline)
+{
+    dl_buffer value = {0};
+
+    text[0] = '\0';
+    if (exists(store, key, deadline)
+        && dl_store_get(store, key, &value, deadline) == DL_OK) {
+        snprintf(text, DL_ERROR_TEXT_SIZE, "%.*s", (int)value.size,
+                 (const char *)value.data);
+    }
+    dl_buffer_fini(&value);
+}
+
 /* A store that does not answer is not a fault: the caller's own wait reports it. */
 dl_status
 dl_join_fault_check(dl_store *store)
 {
     dl_error before = *dl_last_error();
     dl_deadline deadline = dl_deadline_after(DL_JOIN_FAULT_PATIENCE);
-    dl_bytes key = DL_LITERAL(DL_JOIN_FAULT_KEY);
-    dl_buffer value = {0};
-    char text[DL_ERROR_TEXT_SIZE] = "";
+    char text[DL_ERROR_TEXT_SIZE];
 
-    if (exists(store, key, deadline)
-        && dl_store_get(store, key, &value, deadline) == DL_OK) {
-        snprintf(text, sizeof text, "%.*s", (int)value.size, (const char *)value.data);
-    }
-    dl_buffer_fini(&value);
+    read_text(store, DL_LITERAL(DL_JOIN_FAULT_KEY), text, deadline);
     if (text[0] == '\0' || is_outdated(store, text, deadline)) {
         (void)dl_rethrow(&before);
         return DL_OK;
     }
     return dl_fail(DL_PEER_LOST, "%s", text);
+}
+
+/* The process is compared, because the text may be that of an earlier join. */
+dl_status
+dl_join_fault_check_lost(dl_store *store)
+{
+    DL_TRY(dl_join_fault_check(store));
+    dl_error error = *dl_last_error();
+    char key[DL_RANK_KEY_SIZE];
+    char text[DL_ERROR_TEXT_SIZE];
+    const char *lost = strstr(error.text, "rank ");
+    int rank;
+
+    if (lost == NULL || sscanf(lost, "rank %d", &rank) != 1) {
+        return DL_OK;
+    }
+    read_text(store, late_key(rank, key), text,
+              dl_deadline_after(DL_JOIN_FAULT_PATIENCE));
+    size_t named = strcspn(text, ")");
+    (void)dl_rethrow(&error);
+    return text[named] == '\0' || strncmp(text, lost, named) != 0
+               ? DL_OK
+               : dl_fail(DL_PEER_LOST, "%s", text);
 }
 
 dl_status

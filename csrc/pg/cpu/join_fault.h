@@ -16,17 +16,22 @@
 
 /* Stores the thread's last error, if this rank has caused it.  An error about another
  * rank that failed or did not come is not stored, because the other ranks find the
- * same.  Best effort; keeps the error. */
+ * same; but after a timeout it is left for those that lose this rank.  Best effort; keeps
+ * the error. */
 void dl_join_fault_publish(dl_store *store, int rank);
 
 /* Stores the error that ended the join, whichever rank has caused it, because the ranks
- * that this one can tell may not know; but not a timeout.  Keeps a fault that is there
- * already.  Best effort; keeps the error. */
+ * that this one can tell may not know; a timeout as dl_join_fault_publish() does.  Keeps a
+ * fault that is there already.  Best effort; keeps the error. */
 void dl_join_fault_pass_on(dl_store *store, int rank);
 
 /* Returns DL_PEER_LOST with the text of a stored fault, unless its rank has come since;
  * else DL_OK, also if the store does not answer, and keeps the thread's last error. */
 dl_status dl_join_fault_check(dl_store *store);
+
+/* As dl_join_fault_check(), for a rank that has lost another one, the first that the
+ * thread's last error names.  If that has timed out, its error has whom it waited for. */
+dl_status dl_join_fault_check_lost(dl_store *store);
 
 /* Waits for all of `keys` and reads their values.  Checks for faults between slices of
  * the wait, and calls `look`, unless it is NULL, for other reasons to end it.  Returns

@@ -37,6 +37,8 @@ typedef struct making {
     dl_roster *roster;
     const dl_backend_options *options;
     dl_deadline deadline;
+    dl_records_digest own; /* that is sent with greetings */
+    dl_records_digest theirs[sizeof(int) * CHAR_BIT];
 } making;
 
 /* Each leader shows in the store that it greets, so that a timeout names the leaders that
@@ -59,23 +61,29 @@ leader_at(const dl_layout *layout, int distance)
     return dl_layout_leader(layout, (layout->host + distance + count) % count);
 }
 
-/* A barrier in log2(hosts) rounds, with one empty message each way in a round.  Up to
- * five hosts all leaders exchange one. */
+/* A barrier in log2(hosts) rounds, with one message each way in a round.  Up to five
+ * hosts all leaders exchange one.  Leaders with other records than the one before them
+ * fail, and nobody passes the barrier after this one. */
 static dl_status
 pass_greetings(making *self)
 {
-    const dl_layout *layout = &self->roster->endpoint.layout;
+    const dl_endpoint *endpoint = &self->roster->endpoint;
+    dl_traffic *traffic = &self->roster->endpoint.traffic;
+    const dl_layout *layout = &endpoint->layout;
+    const size_t size = sizeof self->own;
     uint32_t round = 0;
 
+    self->own = dl_endpoint_digest(endpoint);
     for (int distance = 1; distance < layout->host_count; distance *= 2) {
-        DL_TRY(dl_traffic_expect(&self->roster->endpoint.traffic,
-                                 leader_at(layout, -distance), NULL, 0, round++));
+        DL_TRY(dl_traffic_expect(traffic, leader_at(layout, -distance),
+                                 &self->theirs[round], size, round));
+        round++;
     }
+    round = 0;
     for (int distance = 1; distance < layout->host_count; distance *= 2) {
-        DL_TRY(dl_traffic_send(&self->roster->endpoint.traffic,
-                               leader_at(layout, distance), NULL, 0));
-        DL_TRY(dl_traffic_wait(&self->roster->endpoint.traffic,
-                               dl_traffic_next(&self->roster->endpoint.traffic)));
+        DL_TRY(dl_traffic_send(traffic, leader_at(layout, distance), &self->own, size));
+        DL_TRY(dl_traffic_wait(traffic, dl_traffic_next(traffic)));
+        DL_TRY(dl_endpoint_compare(endpoint, &self->theirs[round++]));
     }
     return DL_OK;
 }
@@ -171,7 +179,7 @@ fail_lost(const making *self)
     const dl_endpoint *endpoint = &self->roster->endpoint;
     dl_error error = *dl_last_error();
 
-    DL_TRY(dl_join_fault_check(self->options->store));
+    DL_TRY(dl_join_fault_check_lost(self->options->store));
     if (endpoint->apart[0] == '\0') {
         return error.status;
     }
@@ -292,7 +300,8 @@ meet_ranks(making *self)
         status = dl_endpoint_open_local(&roster->endpoint, &local);
     }
     if (status == DL_OK) {
-        dl_join work = {&local, self->options, self->deadline, greet_hosts, self};
+        dl_join work = {&local,      self->options, self->deadline,
+                        greet_hosts, self,          &roster->endpoint};
         status = dl_join_run(&work, &roster->membership);
         roster->local_processes = local.processes;
         local.processes = NULL;

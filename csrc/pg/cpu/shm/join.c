@@ -26,6 +26,12 @@ fail_ended(const dl_join *join, int rank)
     return dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", peer);
 }
 
+static const dl_endpoint *
+all_ranks(const dl_join *join)
+{
+    return join->all == NULL ? join->endpoint : join->all;
+}
+
 static dl_status
 fail_unknown(int rank)
 {
@@ -111,6 +117,7 @@ take_answer(leader *self, int rank)
 {
     dl_parcel parcel = {0};
     dl_cores cores;
+    dl_records_digest digest;
     dl_refusal report;
     dl_status status =
         dl_local_receive(self->connections[rank], &parcel, dl_deadline_after(0));
@@ -126,7 +133,7 @@ take_answer(leader *self, int rank)
         dl_parcel_drop(&parcel);
         return status;
     }
-    if (!dl_take_answer(dl_buffer_bytes(&parcel.bytes), &cores)
+    if (!dl_take_answer(dl_buffer_bytes(&parcel.bytes), &cores, &digest)
         || parcel.fd_count != 2) {
         dl_parcel_drop(&parcel);
         return fail_unknown(rank);
@@ -137,7 +144,7 @@ take_answer(leader *self, int rank)
     dl_parcel_fini(&parcel);
     self->members[rank].fd = -1;
     self->awaited--;
-    return DL_OK;
+    return dl_endpoint_compare(all_ranks(self->join), &digest);
 }
 
 static dl_status
@@ -423,7 +430,8 @@ send_answer(const dl_join *join, int fd)
     DL_TRY(dl_process_own_get(&own));
     dl_parcel parcel = {.fds = {own.lifeline, own.pidfd}, .fd_count = 2};
     dl_cores_own(&cores);
-    dl_put_answer(&parcel.bytes, &cores);
+    dl_records_digest digest = dl_endpoint_digest(all_ranks(join));
+    dl_put_answer(&parcel.bytes, &cores, &digest);
     dl_status status = dl_local_send(fd, &parcel, join->deadline);
     dl_parcel_fini(&parcel);
     return status == DL_CLOSED ? DL_OK : status;

@@ -6,7 +6,8 @@
  *     has connected to every member's       waits at its socket
  *     socket (pg/cpu/reach.h)
  *     invite: the group, your token    ->   only the leader knows the token
- *                                      <-   answer: my lifeline and pidfd, my cores
+ *                                      <-   answer: my lifeline and pidfd, my cores,
+ *                                           the digest of my records
  *     creates and formats the memory
  *     welcome: memory, all lifelines   ->   maps it
  *                                      <-   report: done, or why not
@@ -37,6 +38,7 @@ typedef struct dl_join {
      * records from the store. */
     dl_status (*read_by_all)(void *context);
     void *context;
+    const dl_endpoint *all; /* of all hosts' ranks; NULL: the same as `endpoint` */
 } dl_join;
 
 /* Joins this rank.  DL_PEER_LOST: a rank has ended meanwhile. */

@@ -65,17 +65,19 @@ dl_take_invite(dl_bytes bytes, dl_invite *invite)
 }
 
 void
-dl_put_answer(dl_buffer *buffer, const dl_cores *cores)
+dl_put_answer(dl_buffer *buffer, const dl_cores *cores, const dl_records_digest *digest)
 {
     put_join_head(buffer, ANSWER);
     dl_put_i64(buffer, cores->quota);
     for (int i = 0; i < DL_CORES_WORDS; i++) {
         dl_put_u64(buffer, cores->mask[i]);
     }
+    dl_put_u64(buffer, digest->sum);
+    dl_put_u64(buffer, digest->weighted);
 }
 
 bool
-dl_take_answer(dl_bytes bytes, dl_cores *cores)
+dl_take_answer(dl_bytes bytes, dl_cores *cores, dl_records_digest *digest)
 {
     dl_reader reader;
 
@@ -87,7 +89,8 @@ dl_take_answer(dl_bytes bytes, dl_cores *cores)
             return false;
         }
     }
-    return is_at_end(&reader);
+    return dl_take_u64(&reader, &digest->sum) && dl_take_u64(&reader, &digest->weighted)
+           && is_at_end(&reader);
 }
 
 void

@@ -31,13 +31,14 @@ typedef struct dl_refusal {
 } dl_refusal;
 
 void dl_put_invite(dl_buffer *buffer, const dl_invite *invite);
-void dl_put_answer(dl_buffer *buffer, const dl_cores *cores);
+void dl_put_answer(dl_buffer *buffer, const dl_cores *cores,
+                   const dl_records_digest *digest);
 void dl_put_welcome(dl_buffer *buffer, const dl_welcome *welcome);
 void dl_put_refusal(dl_buffer *buffer, const dl_refusal *refusal);
 
 /* The results borrow from `bytes`. */
 bool dl_take_invite(dl_bytes bytes, dl_invite *invite);
-bool dl_take_answer(dl_bytes bytes, dl_cores *cores);
+bool dl_take_answer(dl_bytes bytes, dl_cores *cores, dl_records_digest *digest);
 bool dl_take_welcome(dl_bytes bytes, dl_welcome *welcome);
 bool dl_take_refusal(dl_bytes bytes, dl_refusal *refusal);
 
