@@ -416,11 +416,12 @@ def test_the_mark_of_pytest(tmp_path: Path) -> None:
 def test_the_page_of_the_manual(tmp_path: Path) -> None:
     page = Path(__file__).parents[2] / "docs" / "testing.md"
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.M)
-    marked, threads, processes = blocks
+    marked, threads, processes, faults = blocks
     (tmp_path / "test_marked.py").write_text(marked)
     (tmp_path / "test_others.py").write_text(
         f"def test_threads():\n    exec({threads!r}, {{}})\n\n{processes}"
     )
+    (tmp_path / "test_faults.py").write_text(faults)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "pytest_distlite", tmp_path],
         cwd=tmp_path,
@@ -429,4 +430,4 @@ def test_the_page_of_the_manual(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert "3 passed" in done.stdout, done.stdout
+    assert "7 passed" in done.stdout, done.stdout

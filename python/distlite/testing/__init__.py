@@ -16,6 +16,7 @@
 With pytest, `@pytest.mark.ranks(4)` runs a test as four ranks (pytest_distlite.py).
 """
 
+from .faults import Fault, draw_faults
 from .processes import (
     Job,
     Outcome,
@@ -28,10 +29,12 @@ from .processes import (
 from .threads import Ranks, world
 
 __all__ = [
+    "Fault",
     "Job",
     "Outcome",
     "Ranks",
     "RanksFailed",
+    "draw_faults",
     "mark",
     "rank_outcomes",
     "run_ranks",

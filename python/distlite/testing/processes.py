@@ -22,6 +22,7 @@ from typing import Any
 
 from ..launch.rank_process import call_lastingly
 from ..stores.timeouts import end_after, seconds_of
+from .faults import Fault, check_faults, schedule
 
 # Seconds that the other ranks have to report their errors once one has failed.
 GRACE_AFTER_FAILURE = 2.0
@@ -127,6 +128,7 @@ def run_ranks(
     timeout: timedelta | float = 60.0,
     env: dict[str, str] | None = None,
     wrap: Sequence[Callable[[list[str]], list[str]]] | None = None,
+    faults: Sequence[Fault] = (),
     **kwargs: Any,
 ) -> list[Any]:
     """Runs a function as several processes, the ranks of a default group.
@@ -146,6 +148,7 @@ def run_ranks(
         env: Variables that are added to the environment of each rank.
         wrap: For each rank a function that takes the command of the rank and returns
             the command to run, for example in a container.
+        faults: What happens to ranks at their operations, as a sequence of `Fault`.
 
     Returns:
         What each rank returned, as a list.
@@ -162,9 +165,10 @@ def run_ranks(
         >>> testing.run_ranks(calendar.isleap, 2, year=2024)
         [True, True]
     """
-    with Job(function, world_size, backend, env, wrap, timeout, kwargs) as job:
+    given = (function, world_size, backend, env, wrap, timeout, kwargs)
+    with Job(*given, faults=faults) as job:
         outcomes = job.wait(timeout, is_ended_by_failure=True)
-    check_outcomes(function, outcomes)
+    check_outcomes(function, outcomes, faults)
     return [outcome.value for outcome in outcomes]
 
 
@@ -176,6 +180,7 @@ def rank_outcomes(
     timeout: timedelta | float = 60.0,
     env: dict[str, str] | None = None,
     wrap: Sequence[Callable[[list[str]], list[str]]] | None = None,
+    faults: Sequence[Fault] = (),
     **kwargs: Any,
 ) -> list[Outcome]:
     """Runs a function as several processes, some of which may fail.
@@ -188,6 +193,7 @@ def rank_outcomes(
             `timedelta` or seconds.
         env: Variables that are added to the environment of each rank.
         wrap: For each rank a function that changes its command, as for `run_ranks`.
+        faults: What happens to ranks at their operations, as a sequence of `Fault`.
 
     Returns:
         The outcome of each rank, as a list of `Outcome`.
@@ -203,7 +209,8 @@ def rank_outcomes(
         >>> outcomes[0].is_good
         False
     """
-    with Job(function, world_size, backend, env, wrap, timeout, kwargs) as job:
+    given = (function, world_size, backend, env, wrap, timeout, kwargs)
+    with Job(*given, faults=faults) as job:
         return job.wait(timeout)
 
 
@@ -214,6 +221,7 @@ def start_ranks(
     backend: str | None = "gloo",
     env: dict[str, str] | None = None,
     wrap: Sequence[Callable[[list[str]], list[str]]] | None = None,
+    faults: Sequence[Fault] = (),
     **kwargs: Any,
 ) -> Job:
     """Starts a function as several processes, to kill, stop and delay some of them.
@@ -224,6 +232,7 @@ def start_ranks(
         backend: The backend of the default group; None: there is none.
         env: Variables that are added to the environment of each rank.
         wrap: For each rank a function that changes its command, as for `run_ranks`.
+        faults: What happens to ranks at their operations, as a sequence of `Fault`.
 
     Returns:
         A `Job`, to be used in a with statement.
@@ -238,14 +247,17 @@ def start_ranks(
         ...     print([outcome.value for outcome in job.wait(timeout=30)])
         [True, True]
     """
-    return Job(function, world_size, backend, env, wrap, None, kwargs)
+    given = (function, world_size, backend, env, wrap, None, kwargs)
+    return Job(*given, faults=faults)
 
 
-def check_outcomes(function: Callable[..., Any], outcomes: list[Outcome]) -> None:
+def check_outcomes(
+    function: Callable[..., Any], outcomes: list[Outcome], faults: Sequence[Fault] = ()
+) -> None:
     """Raises RanksFailed unless all ranks returned."""
     name = getattr(function, "__qualname__", str(function))
     if text := describe_failed(name, outcomes):
-        raise RanksFailed(text, outcomes)
+        raise RanksFailed(schedule(faults) + text, outcomes)
 
 
 def describe_failed(name: str, outcomes: list[Outcome]) -> str:
@@ -388,6 +400,7 @@ class Job:
         kwargs: The arguments of the function.
         rewrites: Whether failed assertions of the function's module show the values, as
             in pytest.
+        faults: As for `start_ranks`.
 
     Example:
         >>> import calendar
@@ -407,9 +420,11 @@ class Job:
         timeout: timedelta | float | None,
         kwargs: dict[str, Any],
         rewrites: bool = False,
+        faults: Sequence[Fault] = (),
     ) -> None:
         if world_size < 1:
             raise ValueError(f"a world needs at least one rank, not {world_size}")
+        check_faults(faults, world_size)
         place = _place_of(function)
         if place[0] == "__main__":
             # The name under which ranks import a script, whose classes may be in
@@ -432,7 +447,12 @@ class Job:
                 known = {"rank": rank, "world_size": world_size}
                 takes = _parameters(function)
                 given = {name: known[name] for name in known if name in takes}
-                task = ((backend, address, end), {**given, **kwargs})
+                own = [
+                    (each.kind, each.rank, each.at, each.seconds)
+                    for each in faults
+                    if each.rank == rank
+                ]
+                task = ((backend, address, end), {**given, **kwargs}, own)
                 job = pickle.dumps(head) + pickle.dumps(task)
                 environment = _environment(rank, world_size, env or {})
                 environment[FOLDER] = str(folder)

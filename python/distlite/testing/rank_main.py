@@ -8,7 +8,7 @@ import os
 import pickle
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 # A file of distlite/launch; distlite itself is imported by the rank's function.
@@ -92,6 +92,15 @@ def _group(backend: str | None, init_method: str, end: float | None) -> Iterator
         distlite.destroy_process_group()
 
 
+def _hit(faults: list[tuple[str, int, int, float]]) -> AbstractContextManager[None]:
+    """Lets the rank run into the faults within a with statement."""
+    if not faults:
+        return nullcontext()
+    from distlite.testing.faults import Fault, Victim, hit
+
+    return hit(Victim([Fault(*each) for each in faults]).before)
+
+
 def _pickled_error(error: BaseException) -> bytes:
     import traceback
 
@@ -127,8 +136,8 @@ def main(result_fd: int, *, is_fork: bool = False) -> int:
     try:
         run = _load(rewrites, *place)
         # Only now, because arguments may be of types that the module defines.
-        world, arguments = pickle.load(sys.stdin.buffer)
-        with _group(*world):
+        world, arguments, faults = pickle.load(sys.stdin.buffer)
+        with _group(*world), _hit(faults):
             value = run(**arguments)  # type: ignore[operator]
         message = pickle.dumps(("value", value, ""))
     except BaseException as error:
