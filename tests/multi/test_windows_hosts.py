@@ -44,7 +44,7 @@ def test_random_programs(seed):
 def test_refusals():
     for rank, said in enumerate(run_ranks(window_ranks.refusals, 2, places=APART)):
         peer = 1 - rank
-        assert f"in the memory of rank {peer}, which has 4" in said["beyond"]
+        assert f"the memory of rank {peer}, which has 4" in said["beyond"]
         assert "has dtype int32, but the window has float64" in said["dtype"]
         assert f"rank {rank} does not hold the lock of rank {peer}" in said["unlock"]
         assert "was closed" in said["closed"]
