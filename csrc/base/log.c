@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -151,11 +152,16 @@ write_at_once(const char *line, size_t size)
     ssize_t written = send(STDERR_FILENO, line, size, MSG_DONTWAIT | MSG_NOSIGNAL);
 
     if (written < 0 && errno == ENOTSOCK) {
+        struct pollfd ready = {.fd = STDERR_FILENO, .events = POLLOUT};
         int fd = open("/proc/self/fd/2",
                       O_WRONLY | O_APPEND | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
         if (fd >= 0) {
             written = write(fd, line, size);
             close(fd);
+        } else if (poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0) {
+            /* There may be no descriptor left.  A pipe that polls writable has room for
+             * a page, which is more than a line. */
+            written = write(STDERR_FILENO, line, size);
         }
     }
     return written >= 0;
