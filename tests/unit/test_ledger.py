@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -60,3 +61,19 @@ def test_wrong_types_are_told_with_the_key(ledger, changed: dict[str, Any]):
 def test_wrong_types_of_an_arrival(ledger, fields: dict[str, Any]):
     with pytest.raises(distlite.DistStoreError, match="another program uses it"):
         ledger._parsed(Arrival, "arrivals/0", json.dumps(fields))
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_a_step_counts_as_long_as_somebody_has_its_state(is_ready: bool):
+    """The one of two members that has the state is lost; the other may have it, too."""
+    lost = "host:2:-:cd"
+    store = distlite.HashStore()
+    ledger = Ledger(store, "world", NAME, Rules(1, None, False, True, 0.0))
+    record = Record(1, "x", [lost, NAME], [0, 1], joined=[NAME], ready=[lost], done=3)
+    store.set("elastic/world/epoch", json.dumps(asdict(record)))
+    ledger.last = record
+    arrival = Arrival(NAME, 1, is_ready=is_ready, done=3)
+    found = ledger.decide(arrival, time.monotonic() + 60)
+    assert (found.epoch, found.members, found.lost) == (2, [NAME], [lost])
+    assert found.ready == ([NAME] if is_ready else [])
+    assert found.done == (3 if is_ready else None)

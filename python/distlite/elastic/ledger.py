@@ -400,10 +400,12 @@ class _Turn:
         ranks = self._ranks(stays, size)
         by_rank = dict(zip(ranks, [*stays, *chosen], strict=True))
         members = [by_rank[rank].id for rank in sorted(by_rank)]
+        ready = [each.id for each in stays if each.is_ready]
         # Who has left may have been the only one to see that its last step succeeded.
-        witnesses = [*stays, *leaving.values()] if stays else []
+        # Where the state is lost with those that had it, no step has been committed.
+        witnesses = [*stays, *leaving.values()] if ready else []
         done = [each.done for each in witnesses if each.done is not None]
-        if last.done is not None and stays:
+        if last.done is not None and ready:
             done.append(last.done)
         return Record(
             epoch=max(last.epoch, self.base) + 1,
@@ -413,7 +415,7 @@ class _Turn:
             joined=[each.id for each in chosen],
             lost=[m for m in last.members if m not in members and m not in leaving],
             left=sorted(leaving),
-            ready=[each.id for each in stays if each.is_ready],
+            ready=ready,
             done=max(done, default=None),
             places=places,
         )
