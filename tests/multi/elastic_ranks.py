@@ -99,6 +99,8 @@ class Work:
 
 
 def die() -> None:
+    # This rank may be the one that writes the table of the failure before.
+    distlite._C._finish_report()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -171,16 +173,22 @@ def replace(rank: int, world_size: int, port: int, ranks: str) -> dict[str, Any]
     """The last process is a spare, and one of the others is killed."""
     store = connect(port)
     is_spare = rank == world_size - 1
+    if is_spare:
+        store.get("begun")
     member = elastic.join(
         store,
         min_size=world_size - 1,
+        max_size=world_size - 1,
         spare=is_spare,
         ranks=ranks,
-        settle=0.5,
+        settle=LIMIT,
         timeout=LIMIT,
     )
     with member:
         work = Work(member)
+        if not is_spare:
+            member.next()
+            store.set("begun", "")
         work.go_on(
             lambda view: member.done == 6,
             lambda step: die() if step == 4 and is_second(member.view) else None,
