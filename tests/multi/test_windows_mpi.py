@@ -31,7 +31,7 @@ def test_accesses_that_are_not_waited_for():
 
 def test_refusals():
     for rank, said in enumerate(run(window_ranks.refusals, 2)):
-        assert f"in the memory of rank {1 - rank}, which has 4" in said["beyond"]
+        assert f"the memory of rank {1 - rank}, which has 4" in said["beyond"]
         assert "was closed" in said["closed"]
         assert "window(int64)" in said["dtypes"] and "window(int32)" in said["dtypes"]
 
