@@ -131,6 +131,17 @@ def test_a_lost_node_is_named_by_all(lost, monkeypatch):
         assert all(node.is_over for node in others)
 
 
+def test_the_store_stays_until_all_know_of_a_lost_node(monkeypatch):
+    monkeypatch.setenv("DISTLITE_HEARTBEAT_TIMEOUT", "2")
+    with job(8) as (nodes, store):
+        for node in nodes:
+            node.begin(0)
+        wait_until(lambda: all(node.are_ready() for node in nodes))
+        nodes[1].is_stopped = True  # which only the first node sees
+        nodes[0]._thread.join(PATIENCE)
+        assert store.add("launch/seen/0", 0) == 6
+
+
 def test_the_first_failure_is_told_to_all():
     with job(8) as (nodes, _):
         for node in nodes:

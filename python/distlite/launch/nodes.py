@@ -136,6 +136,10 @@ class Nodes:
                 self._beat()
         except Failure as failure:
             self._lost = str(failure)
+            if self._is_host and self.place is not None:
+                self._tell()
+                with contextlib.suppress(DistError):
+                    self._wait_for_readers(f"seen/{self._attempt}", less=2)
         except DistError as error:
             where = f"{self._options.address}:{self._options.port}"
             self._lost = f"the job's store at {where} is lost: {error}"
@@ -151,8 +155,10 @@ class Nodes:
         why = f"{type(error).__name__}: {error}"
         self._lost = f"the job's store at {where} holds values of other programs: {why}"
         text = f"node {_host(self._options)}: {self._lost}"
+        attempt = max(0, self._attempt)
         with contextlib.suppress(DistError, AttributeError):
-            self._store.compare_set(f"failure/{max(0, self._attempt)}", "", text)
+            self._store.compare_set(f"failure/{attempt}", "", text)
+            self._store.append(f"told/{attempt}", "failed ")
 
     def _is_done(self) -> bool:
         """Returns whether the thread may end: the last report has been stored and, if
@@ -173,9 +179,9 @@ class Nodes:
         self._store.set(f"node/{node}", about)
         told = self._wait_for_all(node).decode()
         if told == DIFFERENT:
-            met = self._store.add("met", 1)
+            self._store.add("met", 1)
             if self._is_host:
-                self._wait_for_readers(met)
+                self._wait_for_readers("met")
             raise Failure("the nodes were given different --max-restarts")
         runs = [map(int, run.split("x")) for run in told.split()]
         counts = [count for many, count in runs for _ in range(many)]
@@ -326,12 +332,13 @@ class Nodes:
         told = " ".join(f"{many}x{count}" for many, count in runs)
         return self._store.compare_set("all", "", told if are_alike else DIFFERENT)
 
-    def _wait_for_readers(self, met: int) -> None:
-        """Waits until the others have read what is wrong, before the store ends."""
+    def _wait_for_readers(self, key: str, less: int = 0) -> None:
+        """Waits until all nodes, less some, have read what is wrong, before the store
+        ends; the key counts them."""
         deadline = time.monotonic() + self._limit
-        while met < self._options.nnodes and time.monotonic() < deadline:
+        count = self._options.nnodes - less
+        while self._store.add(key, 0) < count and time.monotonic() < deadline:
             time.sleep(BEAT_TIME / 10)
-            met = self._store.add("met", 0)
 
     def _beat(self) -> None:
         assert self.place is not None
@@ -362,6 +369,7 @@ class Nodes:
     def _read(self, attempt: int, words: list[str]) -> None:
         """Learns what all nodes have to know."""
         if "lost" in words:
+            self._mark_seen(attempt)
             raise Failure(self._store.get("lost").decode())
         if "failed" in words:
             self._failures[attempt] = self._store.get(f"failure/{attempt}").decode()
@@ -410,6 +418,7 @@ class Nodes:
             )
             self._store.compare_set("lost", "", text)
             self._store.append(f"told/{attempt}", "lost ")
+            self._mark_seen(attempt)
             raise Failure(text)
 
 
