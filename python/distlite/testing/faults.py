@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -165,17 +166,20 @@ class Victim:
 
 def _stop(seconds: float) -> None:
     """Stops this process; another one, of its process group, lets it continue."""
-    code = f"sleep {seconds:f}; kill -CONT {os.getpid()}"
-    with subprocess.Popen(["/bin/sh", "-c", code]):
-        os.kill(os.getpid(), signal.SIGSTOP)
+    pid = os.getpid()
+    code = f"kill -STOP {pid}; sleep {seconds:f}; kill -CONT {pid}"
+    subprocess.run(["/bin/sh", "-c", code], check=False)
 
 
 def _cut() -> None:
     for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as copy:
-            if copy.family in (socket.AF_INET, socket.AF_INET6):
-                copy.getpeername()  # fails for a listening socket, which stays
-                copy.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):
+            if not stat.S_ISSOCK(os.stat(f"/proc/self/fd/{name}").st_mode):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as copy:
+                if copy.family in (socket.AF_INET, socket.AF_INET6):
+                    copy.getpeername()  # fails for a listening socket, which stays
+                    copy.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
