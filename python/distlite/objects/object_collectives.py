@@ -304,7 +304,7 @@ def scatter_object_list(
     entries = entries_of(messages)
     stream, buffers = told(call, pack(call, entries) if messages else problem)
     if not messages:
-        entries = loaded(call, call.root, stream, buffers)
+        entries = moved(call, lambda _: load(stream, buffers, call.kind))
     (stream, _), buffers = entries[call.rank], NO_BUFFERS
     if type(stream) is int or any([parts for _, parts in entries]):
         stream, buffers = moved(call, scatter_rest, messages, entries)
