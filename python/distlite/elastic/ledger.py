@@ -295,7 +295,11 @@ class _Turn:
     def go(self, left: float) -> None:
         """Looks once, proposes if everybody is there, else waits a moment, and no
         longer than `left` seconds."""
-        proposal = self._proposal(self._arrivals())
+        arrivals = self._arrivals()
+        if self.own not in arrivals:  # another store is there, below the same object
+            self.ledger._turn = None
+            return
+        proposal = self._proposal(arrivals)
         if proposal is not None:
             self.store.compare_set("epoch", self.key[0], json.dumps(asdict(proposal)))
             self.store.set(f"decided/{self.base}", "")

@@ -127,9 +127,11 @@ class Arrivals:
 
     def clean(self) -> None:
         """Deletes the keys: all have come."""
-        parts = range(0, self._size, RANKS_PER_KEY)
-        for key in (*(f"arrived/{first}" for first in parts), "arrived", ALL_ARE_HERE):
-            self._keys.delete_key(key)
+        for first in range(0, self._size, RANKS_PER_KEY):
+            self._keys.delete_key(f"arrived/{first}")
+            self._keys.delete_key(f"gave_up/{first}")
+        self._keys.delete_key("arrived")
+        self._keys.delete_key(ALL_ARE_HERE)
 
     def _bits_of(self, rank: int) -> tuple[int, int]:
         """Returns the first rank whose bit is in the same counter, and all its bits."""

@@ -32,6 +32,7 @@ from ..futures import Future
 from ..stores.own_connection import OwnConnection
 from ..stores.timeouts import end_after
 from .backends import Backend, serve_devices
+from .check_in import ALL_ARE_HERE
 from .compat import FutureWork
 from .group_making import GroupRequest
 from .lifecycle import _quote, replace_default
@@ -229,7 +230,7 @@ def _check_same(
         f"{_shown(members)}, another one has {_shown(held)}"
     )
     keys.compare_set("fault", "", text)
-    keys.set("all", "")
+    keys.set(ALL_ARE_HERE, "")
     raise DistBackendError(text)
 
 
