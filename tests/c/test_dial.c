@@ -176,6 +176,22 @@ CHECK_CASE(a_probe_is_proved_too)
     fixture_fini(&f);
 }
 
+/* However long it is asked: a host that refuses has answered. */
+CHECK_CASE(a_host_that_refuses_is_not_lost)
+{
+    fixture f;
+
+    fixture_init(&f);
+    dl_listener_fini(&f.listener);
+    for (int i = 0; i < 3; i++) {
+        CHECK_STATUS(dl_link_probe(&f.link), DL_PEER_LOST);
+        CHECK_EQUAL(f.link.probe.unanswered_since, 0);
+        CHECK(!dl_dial_is_host_lost(&f.link.probe));
+        dl_dial_close(&f.link.probe);
+    }
+    fixture_fini(&f);
+}
+
 /* The peer reads nothing before the link is closed, so the kernel has more to send than
  * fits into the peer's buffer; a reset would discard it. */
 CHECK_CASE(a_link_that_is_closed_with_unread_input_delivers_what_was_sent)

@@ -158,7 +158,9 @@ is_unreachable(int error)
 static dl_status
 fail_connect(dl_dial *dial, const dl_link_options *options, int error)
 {
-    if (dial->unanswered_since == 0) {
+    if (error == ECONNREFUSED) { /* which is an answer of the host */
+        dial->unanswered_since = 0;
+    } else if (dial->unanswered_since == 0) {
         dial->unanswered_since = dial->since;
     }
     dial->unanswered_until = dl_now();

@@ -17,10 +17,22 @@ typedef struct life_port {
 
 static struct {
     pthread_mutex_t lock;
-    /* guarded by lock */
-    uint32_t fork_generation;
-    life_port ports[DL_INTERFACES_LIMIT];
+    life_port ports[DL_INTERFACES_LIMIT]; /* guarded by lock */
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* A forked child has none of its parent's descriptors. */
+static void
+reset_table(void)
+{
+    table.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    memset(table.ports, 0, sizeof table.ports);
+}
+
+__attribute__((constructor)) static void
+reset_in_children(void)
+{
+    dl_reset_at_fork(reset_table);
+}
 
 /* Returns the entry of the address, or a free one; NULL: there is none. */
 static life_port *
@@ -28,11 +40,6 @@ find_locked(const dl_address *at)
 {
     life_port *found = NULL;
 
-    /* A forked child has none of its parent's descriptors. */
-    if (table.fork_generation != dl_fork_generation()) {
-        memset(table.ports, 0, sizeof table.ports);
-        table.fork_generation = dl_fork_generation();
-    }
     for (int i = 0; i < DL_INTERFACES_LIMIT; i++) {
         life_port *one = &table.ports[i];
         bool is_same = one->users > 0 && dl_address_equal(&one->address, at);
