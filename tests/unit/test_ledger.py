@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import distlite
-from distlite.elastic.ledger import Arrival, Ledger, Record, Rules
+from distlite.elastic.ledger import Arrival, Ledger, Record, Rules, _Turn
 
 NAME = "host:1:-:ab"
 GOOD = asdict(Record(1, "x", [NAME], [0], joined=[NAME], ready=[NAME], done=3))
@@ -77,3 +77,19 @@ def test_a_step_counts_as_long_as_somebody_has_its_state(is_ready: bool):
     assert (found.epoch, found.members, found.lost) == (2, [NAME], [lost])
     assert found.ready == ([NAME] if is_ready else [])
     assert found.done == (3 if is_ready else None)
+
+
+def test_a_spare_does_not_go_on_when_the_last_member_has_finished():
+    """It looked whether the work is done before that was so."""
+    first = "host:2:-:cd"
+    store = distlite.HashStore()
+    ledger = Ledger(store, "world", NAME, Rules(1, None, False, True, 0.0))
+    record = Record(1, "x", [first], [0], ready=[first], done=3)
+    raw = json.dumps(asdict(record))
+    store.set("elastic/world/epoch", raw)
+    turn = _Turn(ledger, Arrival(NAME, is_spare=True), raw, record)
+    store.set("elastic/world/finished", "")
+    leaving = Arrival(first, 1, is_leaving=True, done=3)
+    store.append("elastic/world/arrivals/1", json.dumps(asdict(leaving)) + "\n")
+    turn.go(0.01)
+    assert store.get("elastic/world/epoch").decode() == raw

@@ -99,7 +99,6 @@ class Ledger:
     def __init__(self, store: Store, name: str, own: str, rules: Rules) -> None:
         self.name, self.own, self.rules = name, own, rules
         self.last = Record()  # the latest epoch whose member this process was
-        self.is_finished = False  # nobody joins any more
         self.use(store)
 
     def use(self, store: Store) -> None:
@@ -125,8 +124,7 @@ class Ledger:
                 if self._is_mine(found):
                     self.last = found
                     return found
-                self.is_finished = self.store.check(["finished"])
-                if self.is_finished and not self.last.epoch:
+                if not self.last.epoch and self.is_finished():
                     raise Finished(
                         f"the work of {self.name} is done (finish() was called)"
                     )
@@ -195,6 +193,10 @@ class Ledger:
     def is_asked_for(self) -> bool:
         """Returns whether newcomers wait for the members of the present epoch."""
         return self.store.check([f"asked/{self.last.epoch}"])
+
+    def is_finished(self) -> bool:
+        """Returns whether nobody joins any more."""
+        return self.store.check(["finished"])
 
     def finish(self) -> None:
         """Lets nobody join any more."""
@@ -284,9 +286,6 @@ class _Turn:
         if self.is_replaced and rules.needs_majority:
             return max(rules.min_size, len(self.last.members) // 2 + 1)
         return rules.min_size
-
-    def _min_size(self) -> int:
-        return 1 if self.ledger.is_finished else self.ledger.rules.min_size
 
     def _has_room(self) -> bool:
         most = self.ledger.rules.max_size
@@ -386,6 +385,8 @@ class _Turn:
         is_settled: bool,
     ) -> Record | None:
         rules, last = self.ledger.rules, self.last
+        # Members say so before they leave, and what they say of that has been read.
+        is_finished = self.ledger.is_finished()
         places = max(last.places - len(leaving), len(stays))
         chosen = [each for each in new if not each.is_spare]
         places = max(places, rules.min_size, len(stays) + len(chosen))
@@ -395,11 +396,11 @@ class _Turn:
             places = min(places, rules.max_size)
         chosen = chosen[: max(0, places - len(stays))]
         # Members of a finished world may have to learn whether its last step succeeded.
-        chosen = [] if self.ledger.is_finished else chosen
+        chosen = [] if is_finished else chosen
         size = len(stays) + len(chosen)
         # The members of the first epoch are those that come within `settle`.
         is_whole = bool(stays) or is_settled or size == rules.max_size
-        if size < max(1, self._min_size()) or not is_whole:
+        if size < max(1, 0 if is_finished else rules.min_size) or not is_whole:
             return None
         ranks = self._ranks(stays, size)
         by_rank = dict(zip(ranks, [*stays, *chosen], strict=True))
