@@ -26,13 +26,13 @@ class Fault:
     A rank's operations are those that `distlite.register_hooks` sees, in all groups,
     counted from 1 as they are called.
 
-    | kind | what happens before the operation |
-    |---|---|
-    | `"delay"` | the thread of the call sleeps |
-    | `"slow"` | the same, before this operation and before each later one |
-    | `"stop"` | the process is stopped, with all of its threads, and continued |
-    | `"cut"` | all TCP connections of the process are shut down |
-    | `"kill"` | the process is killed by SIGKILL |
+    The kinds are:
+
+    - `"delay"`: the thread of the call sleeps.
+    - `"slow"`: the same, before this operation and before each later one.
+    - `"stop"`: the process is stopped, with all of its threads, and continued.
+    - `"cut"`: all TCP connections of the process are shut down.
+    - `"kill"`: the process is killed by SIGKILL.
 
     A rank that is a thread shares its process with the others, so `"stop"` delays it,
     `"kill"` aborts its groups, and `"cut"` applies to the connections of all.
