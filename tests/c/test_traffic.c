@@ -613,6 +613,40 @@ CHECK_CASE(connections_without_proof_are_closed)
     traffics_fini(&all);
 }
 
+/* Two processes were started as the same rank, and both have read where to call. */
+CHECK_CASE(only_the_process_of_the_list_is_taken)
+{
+    test_traffics all;
+    uint8_t twins[2][DL_TOKEN_SIZE] = {{1}, {2}};
+    dl_hello contents = {.group = "g", .caller = 1, .use = DL_FOR_COLLECTIVES};
+    const dl_address *there = &all.ways[0].addresses[0];
+    int fds[2];
+    char byte;
+
+    traffics_init(&all, 2);
+    for (int i = 0; i < 2; i++) {
+        dl_buffer hello = {0};
+        contents.own = twins[i];
+        fds[i] = socket(AF_INET, SOCK_STREAM, 0);
+        CHECK(connect(fds[i], &there->socket.any, there->size) == 0);
+        CHECK_OK(dl_hello_put(&hello, &contents, all.ways[0].token, false));
+        dl_buffer_put(&hello, (dl_bytes){twins[i], 1});
+        CHECK(send(fds[i], hello.data, hello.size, 0) == (ssize_t)hello.size);
+        dl_buffer_fini(&hello);
+    }
+    int64_t until = dl_now() + PATIENCE;
+    int taken = -1;
+    while (taken < 0 && dl_now() < until) {
+        taken = take(&all.listeners[0], &contents);
+    }
+    CHECK(recv(taken, &byte, 1, 0) == 1 && byte == 2);
+    CHECK_EQUAL(take(&all.listeners[0], &contents), -1);
+    dl_socket_close(taken);
+    close(fds[0]);
+    close(fds[1]);
+    traffics_fini(&all);
+}
+
 /* A call of rank 1 to rank 0. */
 static int
 call_rank_0(const test_traffics *all, const char *group, bool is_probe)

@@ -178,18 +178,6 @@ may_name_any(int64_t deadline)
     return run.is_wire_bad;
 }
 
-/* Returns whether a rank is started twice. */
-static bool
-has_twin(void)
-{
-    for (int i = 0; i < run.count; i++) {
-        if (run.faults[i].kind == FAULT_TWICE) {
-            return true;
-        }
-    }
-    return false;
-}
-
 static void
 check_failure(const member *self, int64_t deadline)
 {
@@ -201,8 +189,7 @@ check_failure(const member *self, int64_t deadline)
     if (error->text[0] == '\0') {
         sim_fail("%s cannot join, and is not told why: %d", self->name, error->status);
     }
-    bool is_open = error->status == DL_TIMEOUT && has_twin(); /* docs/testing.md */
-    if (!may_name_any(deadline) && !is_open && !run.is_faulty[self->rank]
+    if (!may_name_any(deadline) && !run.is_faulty[self->rank]
         && !names_faulty_rank(error)) {
         sim_fail("%s is told of no rank at fault: %s", self->name, error->text);
     }

@@ -268,6 +268,7 @@ send_hello(dl_dial *dial, const dl_link_options *options, bool is_probe)
         .callee = options->peer,
         .lane = options->lane,
         .use = options->use,
+        .own = options->listener == NULL ? NULL : options->listener->way.token,
     };
     dl_buffer hello = {0};
     dl_status status = dl_hello_put(&hello, &contents, options->token, is_probe);

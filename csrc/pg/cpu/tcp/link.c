@@ -109,6 +109,7 @@ accept_call(dl_link *link)
         .callee = options->rank,
         .lane = options->lane,
         .use = options->use,
+        .own = options->token,
     };
     int64_t now = dl_now();
 

@@ -16,7 +16,10 @@
 /* Bytes of a group's name in a hello; groups whose names differ only beyond them are
  * distinguished by their ranks. */
 #define NAME_LIMIT 1024u
-#define HELLO_LIMIT (DL_HEAD_SIZE + DL_TOKEN_SIZE + NAME_LIMIT)
+/* The callee's token and the caller's. */
+#define TOKENS_SIZE (2 * DL_TOKEN_SIZE)
+
+#define HELLO_LIMIT (DL_HEAD_SIZE + TOKENS_SIZE + NAME_LIMIT)
 
 /* Time for a hello.  A rank sends it at once; a caller that does not is a stranger. */
 #define STRANGER_PATIENCE (10 * DL_SECOND)
@@ -46,19 +49,22 @@ dl_status
 dl_hello_put(dl_buffer *buffer, const dl_hello *contents,
              const uint8_t token[DL_TOKEN_SIZE], bool is_probe)
 {
+    static const uint8_t none[DL_TOKEN_SIZE];
     uint8_t head[DL_HEAD_SIZE];
     size_t size = strnlen(contents->group, NAME_LIMIT);
 
     dl_head_put(head, &(dl_head){
                           .kind = is_probe ? DL_HEAD_PROBE : DL_HEAD_HELLO,
                           .detail = (uint8_t)contents->use,
-                          .size = (uint32_t)(DL_TOKEN_SIZE + size),
+                          .size = (uint32_t)(TOKENS_SIZE + size),
                           .root = (uint32_t)contents->callee,
                           .id = (uint64_t)contents->caller,
                           .total = (uint64_t)contents->lane,
                       });
     dl_buffer_put(buffer, (dl_bytes){head, sizeof head});
     dl_buffer_put(buffer, (dl_bytes){token, DL_TOKEN_SIZE});
+    dl_buffer_put(buffer, (dl_bytes){contents->own == NULL ? none : contents->own,
+                                     DL_TOKEN_SIZE});
     dl_buffer_put(buffer, (dl_bytes){(const uint8_t *)contents->group, size});
     return dl_buffer_check(buffer);
 }
@@ -342,8 +348,8 @@ read_hello(dl_listener *listener, pending_peer *self)
         return has_head;
     }
     if (!dl_head_take(self->bytes, &self->head) || self->head.kind > DL_HEAD_PROBE
-        || self->head.size < DL_TOKEN_SIZE
-        || self->head.size > DL_TOKEN_SIZE + NAME_LIMIT) {
+        || self->head.size < TOKENS_SIZE
+        || self->head.size > TOKENS_SIZE + NAME_LIMIT) {
         return -1;
     }
     int has_all = receive_up_to(self, DL_HEAD_SIZE + self->head.size);
@@ -369,8 +375,8 @@ introduce(dl_listener *listener, pending_peer *self)
 static dl_bytes
 group_name_of(const pending_peer *self)
 {
-    return (dl_bytes){self->bytes + DL_HEAD_SIZE + DL_TOKEN_SIZE,
-                      self->head.size - DL_TOKEN_SIZE};
+    return (dl_bytes){self->bytes + DL_HEAD_SIZE + TOKENS_SIZE,
+                      self->head.size - TOKENS_SIZE};
 }
 
 static dl_bytes
@@ -578,6 +584,11 @@ is_hello(const pending_peer *self, const dl_hello *contents)
     bool is_caller = contents->caller < 0
                      || (self->head.id == (uint64_t)contents->caller
                          && self->head.total == (uint64_t)contents->lane);
+    const uint8_t *own = self->bytes + DL_HEAD_SIZE + DL_TOKEN_SIZE;
+
+    if (contents->own != NULL && memcmp(own, contents->own, DL_TOKEN_SIZE) != 0) {
+        return false;
+    }
 
     return is_caller && self->head.root == (uint32_t)contents->callee
            && self->head.detail == (uint8_t)contents->use

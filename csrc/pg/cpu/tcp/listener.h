@@ -84,6 +84,10 @@ typedef struct dl_hello {
     int callee;
     int lane; /* index among the links of the two ranks; for windows, the window's number */
     dl_hello_use use;
+    /* The own token of the caller's listener, by which two processes that were started as
+     * the same rank differ; borrowed.  NULL: the callee does not compare it; in a take: any
+     * process. */
+    const uint8_t *own;
 } dl_hello;
 
 /* Zeroed memory is a closed listener. */
