@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include "base/thread.h"
+#include "net/socket.h"
 #include "pg/cpu/shm/wait.h"
 #include "pg/cpu/tcp/frame.h"
 #include "traffics.h"
