@@ -11,6 +11,7 @@ lead there.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import fcntl
 import os
 import shlex
@@ -90,3 +91,13 @@ def mpi_double(*flags: str, **settings: object) -> dict[str, str]:
         **OVER_MPI,
         **{name: str(value) for name, value in settings.items()},
     }
+
+
+def change_double(library: str, **settings: object) -> None:
+    """Changes settings of a double that this process has loaded; "": back to none.
+
+    `library`: the variable that names it, as DISTLITE_NCCL_LIBRARY.
+    """
+    double = ctypes.CDLL(os.environ[library])
+    for name, value in settings.items():
+        double.double_change(f"{name}={value}".encode())

@@ -19,6 +19,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "settings.h"
+
 enum {
     SUCCESS = 0,
     INVALID = 1,
@@ -124,14 +126,6 @@ need_context(void)
         has_context[current_device] = true;
         atomic_fetch_add(&context_threads[current_device], 1);
     }
-}
-
-static int
-setting(const char *name, int otherwise)
-{
-    const char *text = getenv(name);
-
-    return text == NULL ? otherwise : atoi(text);
 }
 
 static bool

@@ -33,6 +33,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "settings.h"
+
 #define RANKS 16
 #define RING ((size_t)1 << 18)
 #define EAGER ((size_t)1 << 16)
@@ -219,7 +221,7 @@ static bool is_attribute_set; /* on MPI_COMM_SELF */
 static int
 fails(const char *call)
 {
-    const char *names = getenv("DOUBLE_MPI_FAIL");
+    const char *names = setting_text("DOUBLE_MPI_FAIL");
     size_t size = strlen(call);
 
     for (; names != NULL && (names = strstr(names, call)) != NULL; names += size) {
@@ -233,10 +235,10 @@ fails(const char *call)
 static void
 stop_in(const char *call)
 {
-    const char *name = getenv("DOUBLE_MPI_STOP");
+    const char *name = setting_text("DOUBLE_MPI_STOP");
 
     if (name != NULL && strcmp(name, call) == 0) {
-        unsetenv("DOUBLE_MPI_STOP");
+        change_setting("DOUBLE_MPI_STOP=");
         raise(SIGSTOP);
     }
 }
@@ -248,7 +250,7 @@ wait_for_others(uint64_t more)
 {
     const uint64_t count = atomic_load(&shared->begun[world_rank]) + more;
 
-    for (int rank = 0; rank < world_size && getenv("DOUBLE_MPI_FAIL_LAST") != NULL;
+    for (int rank = 0; rank < world_size && setting_text("DOUBLE_MPI_FAIL_LAST") != NULL;
          rank++) {
         while (rank != world_rank && atomic_load(&shared->begun[rank]) < count) {
             usleep(100);
@@ -623,8 +625,8 @@ handle_of(const request *each)
 static void
 start(void)
 {
-    const char *path = getenv("DOUBLE_MPI_JOB"), *rank = getenv("RANK");
-    const char *size = getenv("WORLD_SIZE"), *threads = getenv("DOUBLE_MPI_THREADS");
+    const char *path = setting_text("DOUBLE_MPI_JOB"), *rank = getenv("RANK");
+    const char *size = getenv("WORLD_SIZE"), *threads = setting_text("DOUBLE_MPI_THREADS");
     int fd = path == NULL ? -1 : open(path, O_RDWR);
 
     world_rank = path == NULL || rank == NULL ? 0 : atoi(rank);
@@ -894,7 +896,7 @@ int
 MPI_Isend(const void *data, int count, handle type, int peer, int tag, handle in,
           handle *out)
 {
-    const char *least = getenv("DOUBLE_MPI_FAIL_BYTES");
+    const char *least = setting_text("DOUBLE_MPI_FAIL_BYTES");
     size_t size = (size_t)count * size_of(type);
 
     if (least != NULL && size >= (size_t)atoi(least) && fails("MPI_Isend")) {

@@ -44,6 +44,7 @@
 #include <unistd.h>
 
 #include "boxes.h"
+#include "settings.h"
 
 enum {
     SUCCESS = 0,
@@ -159,14 +160,6 @@ static _Thread_local char detail[256];
 static atomic_int launches;
 
 static const size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
-
-static int
-setting(const char *name, int otherwise)
-{
-    const char *text = getenv(name);
-
-    return text == NULL ? otherwise : atoi(text);
-}
 
 static void
 pause_briefly(void)

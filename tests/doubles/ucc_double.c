@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "boxes.h"
+#include "settings.h"
 
 enum {
     OK = 0,
@@ -144,7 +145,7 @@ atomic_int double_ucc_progressed; /* calls of ucc_context_progress() */
 static bool
 is_failing(const char *what)
 {
-    const char *chosen = getenv("DOUBLE_UCC_FAIL");
+    const char *chosen = setting_text("DOUBLE_UCC_FAIL");
 
     return chosen != NULL && strcmp(chosen, what) == 0;
 }

@@ -23,6 +23,7 @@ import numpy as np
 from collective_ranks import error_of
 from cuda_device import Device
 from dlpack_producer import Producer
+from doubles_build import change_double
 from fake_cuda import CudaArray, Runtime
 
 import distlite
@@ -1182,10 +1183,10 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, str]:
         work = distlite.all_reduce(kit.put(np.ones(2)), group=aborted, async_op=True)
         aborted.abort()
         found["abort"] = error_of(work.wait, timedelta(seconds=SECONDS))
-        os.environ["DOUBLE_NCCL_ASYNC_ERROR"] = "1"
+        change_double("DISTLITE_NCCL_LIBRARY", DOUBLE_NCCL_ASYNC_ERROR=1)
         # The watch may find the error before the call does, or after it.
         found["error"] = error_of(reduce_and_wait, kit.put(np.ones(2)), broken)
-        del os.environ["DOUBLE_NCCL_ASYNC_ERROR"]
+        change_double("DISTLITE_NCCL_LIBRARY", DOUBLE_NCCL_ASYNC_ERROR="")
         begun = time.monotonic()
         distlite.destroy_process_group(late)
         distlite.destroy_process_group(broken)
@@ -1202,7 +1203,7 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, str]:
         distlite.all_reduce, kit.put(np.ones(2, "int32")), ReduceOp.BXOR
     )
     found["any"] = error_of(distlite.recv, kit.put(np.ones(2)))
-    os.environ["DOUBLE_NCCL_LAUNCH_ERROR"] = "1"
+    change_double("DISTLITE_NCCL_LIBRARY", DOUBLE_NCCL_LAUNCH_ERROR=1)
     single = distlite.new_group([rank], use_local_synchronization=True)
     found["launch"] = error_of(distlite.all_reduce, first, group=single)
     distlite.destroy_process_group()
@@ -1285,11 +1286,11 @@ def options(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
 
 
 def _on_device_one(kit: Any) -> None:
-    os.environ["DOUBLE_CUDA_DEVICE"] = "1"
+    change_double("DISTLITE_CUDART_LIBRARY", DOUBLE_CUDA_DEVICE=1)
     try:
         distlite.all_reduce(kit.put(np.ones(2)))
     finally:
-        del os.environ["DOUBLE_CUDA_DEVICE"]
+        change_double("DISTLITE_CUDART_LIBRARY", DOUBLE_CUDA_DEVICE="")
 
 
 def availability(rank: int, world_size: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from collective_ranks import (
     sync,
     uneven,
 )
+from doubles_build import change_double
 from operations import interrupt_once_in
 
 import distlite
@@ -507,7 +508,7 @@ def refused(
         init(rank, world_size, init_method)
         distlite.barrier()
     if rank == 1:
-        os.environ["DOUBLE_UCC_FAIL"] = where
+        change_double("DISTLITE_UCC_LIBRARY", DOUBLE_UCC_FAIL=where)
     began = time.monotonic()
     if is_new:
         said = error_of(distlite.new_group)
@@ -522,12 +523,12 @@ def unsupported(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     init(rank, world_size, init_method)
     one = np.ones(3)
     distlite.all_reduce(one)
-    os.environ["DOUBLE_UCC_FAIL"] = "collective"
+    change_double("DISTLITE_UCC_LIBRARY", DOUBLE_UCC_FAIL="collective")
     found: dict[str, Any] = {"alike": error_of(distlite.all_reduce, one)}
-    del os.environ["DOUBLE_UCC_FAIL"]
+    change_double("DISTLITE_UCC_LIBRARY", DOUBLE_UCC_FAIL="")
     found["then"] = error_of(distlite.all_reduce, one)
     if rank == 1:
-        os.environ["DOUBLE_UCC_FAIL"] = "collective"
+        change_double("DISTLITE_UCC_LIBRARY", DOUBLE_UCC_FAIL="collective")
     began = time.monotonic()
     found["alone"] = error_of(distlite.all_reduce, one)
     found["took"] = time.monotonic() - began
